@@ -1,0 +1,2 @@
+//! The `uu` command.
+fn main() {}

@@ -1,0 +1,105 @@
+//! One line of a stack, as one or two 64-bit words: the form in which a walk leaves frames in its buffer, in the ring
+//! and in the recording.
+//!
+//! ```text
+//! bits 63..60  flags            bits 59..56  kind            bits 55..0  payload
+//! native   (kind 1): payload = address
+//! semantic (kind 2): payload = name id (32 bits) | plugin index << 32 (8 bits); the next word is the position, a
+//!                    byte offset into the code object, whose meaning belongs to the plugin
+//! ```
+//! Frames stand leaf first. The semantic frames of one interpreter activation come just before (nearer the leaf than)
+//! the native frame that hosts them.
+
+const KIND_SHIFT: u32 = 56;
+const PAYLOAD: u64 = (1 << KIND_SHIFT) - 1;
+
+/// Kind of a native frame word.
+pub const KIND_NATIVE: u8 = 1;
+/// Kind of a semantic frame word; one position word follows.
+pub const KIND_SEMANTIC: u8 = 2;
+
+/// Native: the address is the interrupted instruction itself, not a return address. Look up `pc`, not `pc - 1`.
+pub const FLAG_EXACT: u64 = 1 << 60;
+/// Native: this frame was reached by the frame-pointer chain, for want of unwind information in its callee.
+pub const FLAG_BY_FRAME_POINTER: u64 = 1 << 61;
+/// Native: an interpreter's own frame that hosts semantic frames; viewers may hide it.
+pub const FLAG_INTERPRETER: u64 = 1 << 62;
+
+/// A decoded frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Frame {
+    /// A machine frame.
+    Native {
+        /// Interrupted instruction (if `exact`) or return address, in the process's address space.
+        address: u64,
+        /// The address is the instruction itself.
+        exact: bool,
+        /// Reached by following a frame pointer.
+        by_frame_pointer: bool,
+        /// Hosts semantic frames.
+        interpreter: bool,
+    },
+    /// A frame of an interpreted language.
+    Semantic {
+        /// Index of the plugin that emitted it.
+        plugin: u8,
+        /// Process-wide id under which the name was described.
+        name: u32,
+        /// Position in the code object, in the plugin's unit (bytes for Python).
+        position: u64,
+    },
+}
+
+/// The word of a native frame.
+pub const fn native_word(address: u64, flags: u64) -> u64 {
+    (address & PAYLOAD) | ((KIND_NATIVE as u64) << KIND_SHIFT) | flags
+}
+
+/// The first word of a semantic frame.
+pub const fn semantic_word(plugin: u8, name: u32) -> u64 {
+    name as u64 | ((plugin as u64) << 32) | ((KIND_SEMANTIC as u64) << KIND_SHIFT)
+}
+
+/// Decodes the frames in `words`; stops (with `None`) at a word of unknown kind or a missing position word.
+pub fn frames(words: &[u64]) -> impl Iterator<Item = Frame> + '_ {
+    let mut rest = words.iter();
+    core::iter::from_fn(move || {
+        let word = *rest.next()?;
+        match ((word >> KIND_SHIFT) & 0xf) as u8 {
+            KIND_NATIVE => Some(Frame::Native {
+                address: word & PAYLOAD,
+                exact: word & FLAG_EXACT != 0,
+                by_frame_pointer: word & FLAG_BY_FRAME_POINTER != 0,
+                interpreter: word & FLAG_INTERPRETER != 0,
+            }),
+            KIND_SEMANTIC => {
+                let position = *rest.next()?;
+                Some(Frame::Semantic { plugin: (word >> 32) as u8, name: word as u32, position })
+            }
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_round_trip() {
+        let words = [native_word(0x7fff_1234, FLAG_EXACT), semantic_word(3, 77), 12, native_word(0x40_0000, FLAG_INTERPRETER)];
+        let mut it = frames(&words);
+        assert_eq!(
+            it.next(),
+            Some(Frame::Native { address: 0x7fff_1234, exact: true, by_frame_pointer: false, interpreter: false })
+        );
+        assert_eq!(it.next(), Some(Frame::Semantic { plugin: 3, name: 77, position: 12 }));
+        assert_eq!(
+            it.next(),
+            Some(Frame::Native { address: 0x40_0000, exact: false, by_frame_pointer: false, interpreter: true })
+        );
+        assert_eq!(it.next(), None);
+        assert_eq!(frames(&[semantic_word(0, 1)]).next(), None, "position word missing");
+        assert_eq!(frames(&[0]).next(), None, "unknown kind");
+    }
+}

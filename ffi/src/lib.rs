@@ -1,0 +1,1 @@
+//! libuu.so: the home of a process's one registry

@@ -1,0 +1,1 @@
+//! Objects to facts, by build-id (setup room)

@@ -1,0 +1,1 @@
+//! Bounded, in-place interpreter of .eh_frame (signal room)

@@ -1,0 +1,1 @@
+//! Frame-pointer chain as a source of rules (signal room)

@@ -1,0 +1,1 @@
+//! Finds and opens unwinder DSOs (setup room)

@@ -1,0 +1,1 @@
+//! The preloaded object: interposers, fault model, timers, sampling handler

@@ -1,0 +1,1 @@
+//! Rings to recording; publishes facts

@@ -1,0 +1,1 @@
+//! Recording to names, merged stacks, formats

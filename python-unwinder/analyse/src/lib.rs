@@ -1,0 +1,1 @@
+//! CPython unwinder plugin: finds its facts in ELF files

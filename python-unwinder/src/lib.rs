@@ -1,0 +1,1 @@
+//! CPython unwinder plugin: signal half

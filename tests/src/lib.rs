@@ -1,0 +1,1 @@
+//! Tests of the whole: stacks against oracles, faults, storms, house rules
