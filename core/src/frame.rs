@@ -87,7 +87,8 @@ mod tests {
 
     #[test]
     fn words_round_trip() {
-        let words = [native_word(0x7fff_1234, FLAG_EXACT), semantic_word(3, 77), 12, native_word(0x40_0000, FLAG_INTERPRETER)];
+        let words =
+            [native_word(0x7fff_1234, FLAG_EXACT), semantic_word(3, 77), 12, native_word(0x40_0000, FLAG_INTERPRETER)];
         let mut it = frames(&words);
         assert_eq!(
             it.next(),

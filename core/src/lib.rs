@@ -1,4 +1,34 @@
+//! The core of the universal unwinder: what a frame is, how a walk goes from one to the next, and who is asked.
+//!
+//! A signal room: everything here may run inside a signal handler. No allocation, no lock, no thread-local, no panic, no
+//! unbounded loop; foreign bytes only through [`memory::Reader`].
+//!
+//! ```text
+//! cursor, regs     the frame in hand: pc, sp, fp, and which other registers are known
+//! rule             data that tells how to get from a frame to its caller
+//! memory           the only way to read a stack, an object or a runtime: guarded, probed, recorded
+//! objects          the loaded objects, asked from the loader and confirmed once a walk
+//! rule_cache       pc -> rule, shared by all threads, without locks
+//! plugin           the contract with unwinders in DSOs
+//! walk             the loop
+//! slots, recovery  one slot a thread: who walks, and where a walk that faults comes back to
+//! registry         windows of code that a JIT registered
+//! frame, stop_reason   what a walk leaves behind
+//! ```
 #![cfg_attr(not(test), no_std)]
+
+pub mod cursor;
 pub mod frame;
+pub mod library;
+pub mod memory;
+pub mod objects;
 pub mod plugin;
+pub mod recovery;
+pub mod registry;
+pub mod regs;
+pub mod rule;
+pub mod rule_cache;
+pub mod slots;
 pub mod stop_reason;
+pub mod syscall;
+pub mod walk;

@@ -1,1 +1,17 @@
-//! Tests of the whole: stacks against oracles, faults, storms, house rules
+//! What the end-to-end tests share. The tests themselves are in `tests/`, one file a subject; the small programs under
+//! observation in `targets/`; the house rules, as functions that can also be given a bad example, in [`rules`].
+//!
+//! The tests run the tree that `ci/build` lays out, never the objects that `cargo test` builds: those are linked with
+//! std and are not what is shipped.
+
+pub mod call_graph;
+pub mod compile;
+pub mod interpreters;
+pub mod oracle;
+pub mod pair;
+pub mod paths;
+pub mod process;
+pub mod rules;
+pub mod samples;
+pub mod skips;
+pub mod uu;

@@ -1,1 +1,48 @@
-//! Bounded, in-place interpreter of .eh_frame (signal room)
+//! `.eh_frame`, interpreted in place: bounded, allocation-free, usable inside a signal handler.
+//!
+//! [`lookup`] goes from the address of an object's `.eh_frame_hdr` and a pc to a [`Rule`]: binary search in the header's
+//! table ([`index`]), the FDE and its CIE ([`entry`]), the CFA program run up to the pc ([`program`]), and the row turned
+//! into a rule ([`row`]); DWARF expressions are evaluated symbolically ([`expression`]), so that what depends on the pc
+//! alone (PLT stubs) becomes constant. Every byte comes through the walk's fallible reader, and every loop has a bound:
+//! 32 probes, [`program::MAX_INSTRUCTIONS`] instructions, [`expression::MAX_OPERATIONS`] operations.
+//!
+//! Sources: LSB 5.0 core, chapter 10.6 (the header and the encodings); DWARF 5, section 6.4.
+#![cfg_attr(not(test), no_std)]
+
+pub mod bytes;
+pub mod entry;
+pub mod expression;
+pub mod index;
+pub mod program;
+pub mod row;
+
+use uunwind_core::memory::Reader;
+use uunwind_core::rule::Rule;
+use uunwind_core::stop_reason::StopReason;
+
+/// What was found for a pc.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// How to get to the caller, or why that cannot be told.
+    pub rule: Result<Rule, StopReason>,
+    /// The FDE's range: the function, or one part of it.
+    pub function: (u64, u64),
+}
+
+/// The rule for `pc` in the object whose `.eh_frame_hdr` lies at `hdr`.
+///
+/// `lookup` is the address to search with: `pc` itself in an interrupted frame, `pc - 1` for a return address. All
+/// unwind data must lie within `bounds`, the object's mapping. Async-signal-safe; at most about 10,000 reads.
+///
+/// Errors: [`StopReason::NoRule`] (nothing covers the pc), [`StopReason::UnreadableUnwindInfo`],
+/// [`StopReason::BadUnwindInfo`].
+pub fn find(hdr: u64, bounds: (u64, u64), lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
+    let mut input = bytes::Input::new(reader, bounds);
+    let fde_at = index::search(hdr, lookup, &mut input)?;
+    let entry = entry::Entry::read(fde_at, &mut input)?;
+    if lookup < entry.start || lookup >= entry.end {
+        return Err(StopReason::NoRule);
+    }
+    let row = program::run(&entry, lookup, &mut input)?;
+    Ok(Answer { rule: row::to_rule(&row, &entry, pc, &mut input), function: (entry.start, entry.end) })
+}

@@ -1,1 +1,41 @@
-//! The preloaded object: interposers, fault model, timers, sampling handler
+//! `libuu-preload.so`: the sampler in the target. Interposers, fault model, timers and the sampling handler.
+//!
+//! Without a session in the environment it does nothing: the constructor looks for one variable, and the interposers
+//! pass every call through. With one, it maps the session, opens `libuu.so.0` and the plugins, takes over the sampling
+//! signal and the fault signals, and arms a CPU timer for each thread. No thread of ours, no allocation, no fd kept.
+//!
+//! ```text
+//! start      the constructor: session, objects, signals, first thread
+//! session    the two mappings and the claiming of blocks
+//! process    what a process keeps while it records; the child of a fork
+//! threads    pthread_create, a timer for each thread, its end
+//! handler    one sampling signal, one record
+//! client     what the walk asks of us: objects, facts, names
+//! signals/   virtual sigaction, faults, alternate stacks, signal sets
+//! real       the functions behind our interposers
+//! ```
+#![cfg_attr(not(test), no_std)]
+
+mod client;
+mod handler;
+mod process;
+mod real;
+mod session;
+mod signals;
+mod start;
+mod threads;
+
+#[cfg(all(panic = "unwind", not(test)))]
+extern crate std;
+
+/// In the shipped object no panic path may be left: this handler calls a function that does not exist, so that a panic
+/// path makes the link fail.
+#[cfg(all(panic = "abort", not(test)))]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    extern "C" {
+        fn uu_panic_path_left_in_signal_code() -> !;
+    }
+    // SAFETY: never linked, so never called.
+    unsafe { uu_panic_path_left_in_signal_code() }
+}

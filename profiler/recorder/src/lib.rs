@@ -1,1 +1,28 @@
-//! Rings to recording; publishes facts
+//! The recorder: makes the session, starts the program, drains the rings of every recorded process, analyses the objects
+//! they meet and publishes facts for them, and writes the recording.
+//!
+//! * [`session`], [`facts`]: the two memfds, the recorder's side;
+//! * [`ring_reader`], [`records`]: bytes of a ring to records. Targets may write anything: every length is checked, and
+//!   bytes are copied before they are looked at;
+//! * [`blocks`]: which block belongs to which process and thread, and when it may be used again;
+//! * [`objects`]: files of the objects seen, their analysis;
+//! * [`spawn`], [`child`], [`safe_path`]: the program, its environment, its end;
+//! * [`recorder`]: the loop.
+
+pub mod blocks;
+pub mod child;
+pub mod config;
+pub mod facts;
+pub mod host;
+pub mod objects;
+pub mod output;
+pub mod records;
+pub mod recorder;
+pub mod ring_reader;
+pub mod safe_path;
+pub mod session;
+pub mod spawn;
+mod stacks;
+
+pub use config::{Config, Outcome, RecordError};
+pub use recorder::record;

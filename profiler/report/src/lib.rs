@@ -1,1 +1,22 @@
-//! Recording to names, merged stacks, formats
+//! From a recording to what people read: names, merged stacks, output formats.
+//!
+//! * [`recording`]: the file format, both directions. The recorder appends sections; reading trusts no byte of them;
+//! * [`objects`]: which object covered an address at a time;
+//! * [`symbolize`]: names for addresses, from files whose build-id was checked;
+//! * [`python_lines`]: positions in code objects to lines;
+//! * [`stacks`]: samples to stacks of named frames, with the hide rules of [`hide`];
+//! * [`formats`]: one file per output format.
+//!
+//! This is a report room: it runs after a sample has left the process, and may allocate.
+
+pub mod error;
+pub mod formats;
+pub mod hide;
+pub mod objects;
+pub mod python_lines;
+pub mod recording;
+pub mod stacks;
+pub mod symbolize;
+
+pub use error::ReadError;
+pub use recording::Recording;

@@ -131,6 +131,8 @@ pub struct ThreadBlock {
     pub lost_weight: AtomicU64,
     /// Other records (objects) lost because the ring was full; they are sent again later.
     pub lost_other: AtomicU64,
+    /// Samples taken so far, lost ones included.
+    pub sequence: AtomicU32,
     /// Kernel timer id of the thread's timer, or -1.
     pub timer: AtomicU32,
     /// Thread pointer, to check that a signal meets the thread it was meant for.
@@ -139,6 +141,15 @@ pub struct ThreadBlock {
     pub stack_low: u64,
     /// End of the thread's stack, 0 if unknown.
     pub stack_high: u64,
+}
+
+impl ThreadBlock {
+    /// Number of the next sample, from 1. Called by the thread's own handler only.
+    pub fn next_sequence(&self) -> u32 {
+        let next = self.sequence.load(core::sync::atomic::Ordering::Relaxed).wrapping_add(1);
+        self.sequence.store(next, core::sync::atomic::Ordering::Relaxed);
+        next
+    }
 }
 
 const _: () = {

@@ -1,0 +1,25 @@
+//! The frame in hand.
+
+use crate::regs::Regs;
+
+/// The frame in hand: its registers, and whether its pc was interrupted or called from.
+#[derive(Clone, Copy, Debug)]
+pub struct Cursor {
+    /// pc, sp, fp and what else is known in this frame.
+    pub regs: Regs,
+    /// True at the leaf and below each signal frame: `pc` is the very instruction. Otherwise it is a return address,
+    /// which may already lie behind the function (a call that does not return), so rules are looked up at `pc - 1`.
+    pub exact: bool,
+}
+
+impl Cursor {
+    /// The address under which this frame's rule and owner are found.
+    #[inline]
+    pub fn lookup_pc(&self) -> u64 {
+        if self.exact {
+            self.regs.pc
+        } else {
+            self.regs.pc.wrapping_sub(1)
+        }
+    }
+}

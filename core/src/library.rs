@@ -1,0 +1,113 @@
+//! The private interface between `libuu.so` and the preloaded object of the same build: two tables of functions.
+//!
+//! The registry has one home in a process, `libuu.so`; the sampler is another object, so that a program that merely links
+//! the library gets no interposers. The sampler finds [`Library`] by [`LIBRARY_SYMBOL`] and hands a [`Client`] to each
+//! walk. Both check `size` and `build`.
+
+use crate::objects::Object;
+use crate::plugin::{Description, Entry};
+use core::ffi::c_void;
+
+/// Symbol under which `libuu.so` exports its [`Library`] table. Versioned by name: an object of another version does not
+/// find it.
+pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
+
+/// Raised with every change of this file.
+pub const BUILD: u32 = 1;
+
+/// What the walk asks of the sampler. All are called inside handlers.
+#[repr(C)]
+pub struct Client {
+    /// An object was met for the first time in this recording epoch. False: tell me again later.
+    pub object_seen: unsafe extern "C" fn(context: *mut c_void, object: *const Object) -> bool,
+    /// Number of facts published so far; what was not found is looked for again when it moves.
+    pub facts_count: unsafe extern "C" fn(context: *mut c_void) -> u32,
+    /// Facts for a key: -1 not known yet, 0 no plugin claims the object, else the plugin's index, with `*bytes`, `*len`.
+    pub facts: unsafe extern "C" fn(context: *mut c_void, key: u64, bytes: *mut *const u8, len: *mut usize) -> i32,
+    /// As [`crate::walk::Env::find_name`].
+    pub find_name: unsafe extern "C" fn(context: *mut c_void, code: u64, fingerprint: u64) -> u32,
+    /// As [`crate::walk::Env::describe`]; bytes are read by `read(reader, address, out, len)`.
+    pub describe: unsafe extern "C" fn(
+        context: *mut c_void,
+        plugin: u32,
+        description: *const Description,
+        read: unsafe extern "C" fn(reader: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool,
+        reader: *mut c_void,
+    ) -> u32,
+}
+
+/// [`Request::flags`]: reads are probed instead of guarded, and no plugin is called.
+pub const PROBED: u32 = 1;
+
+/// [`Request::result`]: a plugin reported missing or doubtful frames.
+pub const RESULT_DESYNC: u32 = 1;
+/// [`Request::result`]: facts for an object in the stack have not arrived yet.
+pub const RESULT_FACTS_PENDING: u32 = 2;
+/// [`Request::result`]: a fault or a loop was contained.
+pub const RESULT_CONTAINED: u32 = 4;
+
+/// One walk of the calling thread.
+#[repr(C)]
+pub struct Request {
+    /// The interrupted context.
+    pub ucontext: *const u8,
+    /// Buffer for frame words.
+    pub frames: *mut u64,
+    /// Words in the buffer.
+    pub capacity: usize,
+    /// [`crate::walk::SCRATCH`] bytes.
+    pub scratch: *mut u8,
+    /// The sampler's functions.
+    pub client: *const Client,
+    /// Their first argument.
+    pub context: *mut c_void,
+    /// Recording epoch, not 0; a new one in the child of a fork.
+    pub epoch: u32,
+    /// [`PROBED`].
+    pub flags: u32,
+    /// Out: words written.
+    pub words: usize,
+    /// Out: `StopReason` number.
+    pub stop: u32,
+    /// Out: `RESULT_*`.
+    pub result: u32,
+}
+
+/// [`Library::sample`]: done, the outcome is in the request.
+pub const SAMPLED: u32 = 0;
+/// [`Library::sample`]: this thread is inside a walk.
+pub const NESTED: u32 = 1;
+/// [`Library::sample`]: no slot is free.
+pub const NO_SLOT: u32 = 2;
+
+/// `libuu.so`'s functions.
+#[repr(C)]
+pub struct Library {
+    /// `size_of::<Library>()`.
+    pub size: u32,
+    /// [`BUILD`].
+    pub build: u32,
+    /// Installs a plugin under an index (1..=7). 0, or a negative errno. Not for handlers.
+    pub add_plugin: unsafe extern "C" fn(index: u32, entry: Entry) -> i32,
+    /// Makes all objects loaded now permanent (the initial set). Not for handlers.
+    pub add_initial_objects:
+        unsafe extern "C" fn(context: *mut c_void, seen: unsafe extern "C" fn(*mut c_void, *const Object)),
+    /// Whether loaded objects can be found (glibc 2.35 or later).
+    pub ready: unsafe extern "C" fn() -> bool,
+    /// Walks the calling thread. Async-signal-safe; faults and loops in it are contained if `on_fault` and `on_tick` are
+    /// called by the signal handlers.
+    pub sample: unsafe extern "C" fn(request: *mut Request) -> u32,
+    /// To be called first by the handler of SEGV, BUS, FPE and ILL. True: the context was repaired; return from the handler.
+    pub on_fault: unsafe extern "C" fn(ucontext: *mut u8) -> bool,
+    /// To be called by a sampling signal that met a walk on its own thread; ends the walk after several.
+    pub on_tick: unsafe extern "C" fn(ucontext: *mut u8),
+    /// The calling thread ends: its slot is free. Not from inside a walk.
+    pub thread_ended: unsafe extern "C" fn(),
+    /// In the child of a fork.
+    pub after_fork: unsafe extern "C" fn(),
+}
+
+// SAFETY: a table of function pointers.
+unsafe impl Sync for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Client {}

@@ -1,0 +1,175 @@
+//! Fallible memory: the only way to read bytes of a stack, an object or a runtime.
+//!
+//! Three modes, chosen once a walk:
+//! * **guarded**: a plain load at a known address; the fault handler moves a fault there to a fix-up ([`guarded`]). Needs
+//!   a SIGSEGV/SIGBUS handler that asks [`guarded::fixup`], the signals unblocked, and stack room for the fault frame;
+//! * **probed**: one cheap system call for each new page ([`probed`]), then a plain load. Another thread may unmap the
+//!   page in between, so it serves stacks and live objects only;
+//! * **recorded**: bytes saved elsewhere, for tests and fuzzing.
+
+pub mod guarded;
+mod probed;
+
+/// Bytes of another time or place.
+#[derive(Clone, Copy, Debug)]
+pub struct Region<'a> {
+    /// Address of the first byte.
+    pub address: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+/// How bytes are read.
+#[derive(Clone, Copy, Debug)]
+pub enum Mode<'a> {
+    /// Plain loads with fix-up.
+    Guarded,
+    /// Pages asked for before the first load.
+    Probed,
+    /// Saved bytes.
+    Recorded(&'a [Region<'a>]),
+}
+
+/// Reads foreign memory; every read can fail.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    mode: Mode<'a>,
+    pages: probed::Pages,
+}
+
+/// Highest user address (47-bit address space; a read that could leave it fails).
+const USER_END: u64 = 1 << 47;
+
+impl<'a> Reader<'a> {
+    /// A reader for one walk.
+    ///
+    /// # Safety
+    /// For [`Mode::Guarded`]: the thread's SIGSEGV and SIGBUS must be unblocked and reach a handler that applies
+    /// [`guarded::fixup`].
+    pub unsafe fn new(mode: Mode<'a>) -> Reader<'a> {
+        Reader { mode, pages: probed::Pages::new() }
+    }
+
+    /// A reader of saved bytes.
+    pub fn recorded(regions: &'a [Region<'a>]) -> Reader<'a> {
+        Reader { mode: Mode::Recorded(regions), pages: probed::Pages::new() }
+    }
+
+    /// One 64-bit word; any alignment.
+    #[inline]
+    pub fn word(&mut self, address: u64) -> Option<u64> {
+        if let Mode::Guarded = self.mode {
+            if address > USER_END - 8 {
+                return None;
+            }
+            return guarded::load(address);
+        }
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
+    }
+
+    /// Fills `out` from `address`. False when any byte cannot be read; `out` may then be partly written.
+    pub fn read(&mut self, address: u64, out: &mut [u8]) -> bool {
+        // SAFETY: `out` is writable for its length.
+        unsafe { self.read_raw(address, out.as_mut_ptr(), out.len()) }
+    }
+
+    /// As [`Reader::read`], into raw memory.
+    ///
+    /// # Safety
+    /// `out` must be valid for writes of `len` bytes.
+    pub unsafe fn read_raw(&mut self, address: u64, out: *mut u8, len: usize) -> bool {
+        let Some(end) = address.checked_add(len as u64) else { return false };
+        match self.mode {
+            _ if len == 0 => true,
+            Mode::Recorded(regions) => recorded(regions, address, out, len),
+            _ if end > USER_END => false,
+            // SAFETY: the caller vouches for `out`; `new`'s caller for the fault handler.
+            Mode::Guarded => unsafe { guarded::copy(out, address, len) },
+            Mode::Probed => {
+                if !self.pages.readable(address, end) {
+                    return false;
+                }
+                // SAFETY: the pages were readable a moment ago; the mode's documented limit is that another thread could
+                // unmap them in between.
+                unsafe { core::ptr::copy_nonoverlapping(address as *const u8, out, len) };
+                true
+            }
+        }
+    }
+
+    /// One byte.
+    #[inline]
+    pub fn u8(&mut self, address: u64) -> Option<u8> {
+        let mut b = [0];
+        self.read_small(address, &mut b).then_some(b[0])
+    }
+
+    /// Two bytes, little-endian.
+    #[inline]
+    pub fn u16(&mut self, address: u64) -> Option<u16> {
+        let mut b = [0; 2];
+        self.read_small(address, &mut b).then(|| u16::from_le_bytes(b))
+    }
+
+    /// Four bytes, little-endian.
+    #[inline]
+    pub fn u32(&mut self, address: u64) -> Option<u32> {
+        let mut b = [0; 4];
+        self.read_small(address, &mut b).then(|| u32::from_le_bytes(b))
+    }
+
+    /// Up to 8 bytes, through one word load where the word does not cross into the next page.
+    #[inline]
+    fn read_small(&mut self, address: u64, out: &mut [u8]) -> bool {
+        if matches!(self.mode, Mode::Guarded) && address & 0xfff <= 0xff8 {
+            let Some(word) = self.word(address) else { return false };
+            for (o, b) in out.iter_mut().zip(word.to_le_bytes()) {
+                *o = b;
+            }
+            return true;
+        }
+        self.read(address, out)
+    }
+}
+
+fn recorded(regions: &[Region<'_>], address: u64, out: *mut u8, len: usize) -> bool {
+    for region in regions {
+        let Some(offset) = address.checked_sub(region.address) else { continue };
+        let Some(source) = region.bytes.get(offset as usize..).and_then(|rest| rest.get(..len)) else { continue };
+        // SAFETY: `out` is valid for `len` bytes by read_raw's contract.
+        unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), out, len) };
+        return true;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_reads_stay_inside_their_regions() {
+        let bytes = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+        let regions = [Region { address: 0x1000, bytes: &bytes }];
+        let mut r = Reader::recorded(&regions);
+        assert_eq!(r.word(0x1000), Some(u64::from_le_bytes([1, 2, 3, 4, 5, 6, 7, 8])));
+        assert_eq!(r.word(0x1002), None);
+        assert_eq!(r.u8(0x1008), Some(9));
+        assert_eq!(r.u8(0x1009), None);
+        assert_eq!(r.u16(0xfff), None);
+        assert_eq!(r.u32(u64::MAX - 1), None);
+    }
+
+    #[test]
+    fn probed_reads_tell_readable_from_unmapped() {
+        // SAFETY: probed mode has no precondition.
+        let mut r = unsafe { Reader::new(Mode::Probed) };
+        let x = 0x1122_3344_5566_7788u64;
+        assert_eq!(r.word(core::ptr::from_ref(&x) as u64), Some(x));
+        assert_eq!(r.word(0), None);
+        assert_eq!(r.word(0x10), None);
+        assert_eq!(r.word(u64::MAX - 3), None);
+        assert_eq!(r.word(1 << 47), None);
+    }
+}

@@ -1,0 +1,355 @@
+//! The loaded objects of the process, asked from the loader and confirmed once a walk.
+//!
+//! glibc's `_dl_find_object` (2.35 and later, async-signal-safe, looked up with dlsym) tells the object under an
+//! address. What we keep of an object (its facts, whether the recorder knows it) hangs on its *identity*: range, link
+//! map, unwind header and a fingerprint of its headers, so that another library mapped where this one was is another
+//! object, with another generation, and no rule cached for the first is used for the second. Objects of the initial set
+//! never go away and are not read again.
+
+use crate::memory::Reader;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// `struct dl_find_object` (glibc, dlfcn.h), with its reserved words.
+#[repr(C)]
+struct DlFindObject {
+    flags: u64,
+    map_start: u64,
+    map_end: u64,
+    link_map: u64,
+    eh_frame: u64,
+    reserved: [u64; 7],
+}
+
+/// Type of `_dl_find_object`.
+pub type DlFindObjectFn = unsafe extern "C" fn(pc: *mut c_void, result: *mut c_void) -> c_int;
+
+/// Most bytes of a build-id that are kept.
+pub const BUILD_ID_LIMIT: usize = 32;
+/// Cells for objects.
+pub const CELLS: usize = 2048;
+const PROBES: usize = 64;
+
+/// One loaded object. Immutable once published, but for the atomics.
+#[derive(Debug)]
+pub struct Object {
+    /// First mapped address.
+    pub start: u64,
+    /// End of the mapping, exclusive.
+    pub end: u64,
+    /// The loader's `struct link_map`.
+    pub link_map: u64,
+    /// Address of `.eh_frame_hdr`; 0 when there is none.
+    pub eh_frame_hdr: u64,
+    /// Load bias (`l_addr`).
+    pub bias: u64,
+    /// Address of the NUL-terminated path (`l_name`); empty for the program.
+    pub name: u64,
+    /// Over the ELF header, the unwind header and the build-id.
+    pub fingerprint: u64,
+    /// Distinguishes this object from every other one that was or will be in the same place.
+    pub generation: u64,
+    /// The build-id, or nothing.
+    pub build_id: BuildId,
+    /// FNV-1a over the build-id, or over the ELF and program headers: the key of its facts.
+    pub facts_key: u64,
+    /// Never goes away, need not be confirmed.
+    pub permanent: bool,
+    /// Facts, once known; null before, and for objects that no plugin claims.
+    pub facts: AtomicPtr<u8>,
+    /// Length of the facts.
+    pub facts_len: AtomicUsize,
+    /// Index of the claiming plugin; 0 = none. Published (release) after the facts.
+    pub plugin: AtomicU32,
+    /// [`FACTS_UNKNOWN`] or [`FACTS_SETTLED`].
+    pub facts_state: AtomicU32,
+    /// Count of published facts when they were last searched for this object's.
+    pub facts_asked: AtomicU32,
+    /// Recording epoch in which this object was reported; 0 = never.
+    pub reported: AtomicU32,
+}
+
+/// `Object::facts_state`: not found so far.
+pub const FACTS_UNKNOWN: u32 = 0;
+/// `Object::facts_state`: found, or known to be none.
+pub const FACTS_SETTLED: u32 = 1;
+
+/// A build-id note's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BuildId {
+    bytes: [u8; BUILD_ID_LIMIT],
+    len: u8,
+}
+
+impl BuildId {
+    /// The bytes; empty when the object has no build-id.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or(&[])
+    }
+}
+
+struct Cell {
+    state: AtomicU32,
+    object: core::cell::UnsafeCell<core::mem::MaybeUninit<Object>>,
+}
+
+const FREE: u32 = 0;
+const BUSY: u32 = 1;
+const PUBLISHED: u32 = 2;
+
+/// The table of objects seen by this process.
+pub struct Objects {
+    find: AtomicPtr<c_void>,
+    next_generation: AtomicU64,
+    full: AtomicU32,
+    cells: [Cell; CELLS],
+}
+
+// SAFETY: a cell's object is written by the one that took it from FREE to BUSY, and read only after PUBLISHED.
+unsafe impl Sync for Objects {}
+
+/// Objects that this walk has confirmed.
+#[derive(Default)]
+pub struct Memo<'a> {
+    objects: [Option<&'a Object>; 8],
+    next: u8,
+}
+
+impl Objects {
+    /// An empty table.
+    #[allow(clippy::new_without_default, reason = "made once, as a static")]
+    pub const fn new() -> Objects {
+        Objects {
+            find: AtomicPtr::new(core::ptr::null_mut()),
+            next_generation: AtomicU64::new(0),
+            full: AtomicU32::new(0),
+            cells: [const {
+                Cell {
+                    state: AtomicU32::new(FREE),
+                    object: core::cell::UnsafeCell::new(core::mem::MaybeUninit::uninit()),
+                }
+            }; CELLS],
+        }
+    }
+
+    /// Tells where the loader's `_dl_find_object` is.
+    pub fn set_finder(&self, find: DlFindObjectFn) {
+        self.find.store(find as *mut c_void, Ordering::Release);
+    }
+
+    /// Whether objects can be found at all (glibc 2.35 or later).
+    pub fn has_finder(&self) -> bool {
+        !self.find.load(Ordering::Acquire).is_null()
+    }
+
+    /// Lookups that found no free cell.
+    pub fn full(&self) -> u32 {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// The object under `pc`, confirmed in this walk. Async-signal-safe.
+    pub fn find<'a>(&'a self, pc: u64, memo: &mut Memo<'a>, reader: &mut Reader<'_>) -> Option<&'a Object> {
+        if let Some(object) = memo.objects.iter().flatten().find(|o| o.start <= pc && pc < o.end) {
+            return Some(object);
+        }
+        let found = self.ask_loader(pc)?;
+        let object = self.identify(&found, reader, false)?;
+        if let Some(place) = memo.objects.get_mut(usize::from(memo.next & 7)) {
+            *place = Some(object);
+        }
+        memo.next = memo.next.wrapping_add(1);
+        Some(object)
+    }
+
+    /// Makes the object under `pc` permanent: one of the initial set, which the loader never unloads. Not for handlers.
+    pub fn add_permanent(&self, pc: u64, reader: &mut Reader<'_>) -> Option<&Object> {
+        let found = self.ask_loader(pc)?;
+        self.identify(&found, reader, true)
+    }
+
+    /// All objects seen so far.
+    pub fn iter(&self) -> impl Iterator<Item = &Object> {
+        self.cells.iter().filter_map(published)
+    }
+
+    fn ask_loader(&self, pc: u64) -> Option<DlFindObject> {
+        let find = self.find.load(Ordering::Acquire);
+        if find.is_null() {
+            return None;
+        }
+        // SAFETY: `set_finder` stored a function of this very type.
+        let find = unsafe { core::mem::transmute::<*mut c_void, DlFindObjectFn>(find) };
+        let mut result =
+            DlFindObject { flags: 0, map_start: 0, map_end: 0, link_map: 0, eh_frame: 0, reserved: [0; 7] };
+        // SAFETY: `_dl_find_object` takes any pc, takes no lock and fills the structure.
+        let r = unsafe { find(pc as *mut c_void, (&raw mut result).cast()) };
+        (r == 0 && result.map_start <= pc && pc < result.map_end).then_some(result)
+    }
+
+    fn identify(&self, found: &DlFindObject, reader: &mut Reader<'_>, permanent: bool) -> Option<&Object> {
+        let start = (found.map_start >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 8;
+        let mut fingerprint = None;
+        for probe in 0..PROBES {
+            let cell = self.cells.get(start.wrapping_add(probe) % CELLS)?;
+            if cell.state.load(Ordering::Acquire) == FREE {
+                let object = self.read_object(found, reader, permanent)?;
+                if cell.state.compare_exchange(FREE, BUSY, Ordering::Acquire, Ordering::Relaxed).is_err() {
+                    continue;
+                }
+                // SAFETY: this call took the cell from FREE to BUSY, so nobody else touches it until PUBLISHED.
+                unsafe { (*cell.object.get()).write(object) };
+                cell.state.store(PUBLISHED, Ordering::Release);
+                return published(cell);
+            }
+            let Some(object) = published(cell) else { continue };
+            if object.start == found.map_start
+                && object.end == found.map_end
+                && object.link_map == found.link_map
+                && object.eh_frame_hdr == found.eh_frame
+            {
+                if object.permanent {
+                    return Some(object);
+                }
+                let now = *fingerprint.get_or_insert_with(|| fingerprint_of(found, reader));
+                if object.fingerprint == now {
+                    return Some(object);
+                }
+            }
+        }
+        self.full.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+
+    fn read_object(&self, found: &DlFindObject, reader: &mut Reader<'_>, permanent: bool) -> Option<Object> {
+        // struct link_map { ElfW(Addr) l_addr; char *l_name; ... } (link.h)
+        let bias = reader.word(found.link_map)?;
+        let name = reader.word(found.link_map.wrapping_add(8))?;
+        let headers = Headers::read(found.map_start, reader);
+        let build_id = headers.as_ref().and_then(|h| h.build_id(bias, reader));
+        let facts_key = match (&build_id, &headers) {
+            (Some(id), _) => fnv(FNV_START, id.as_bytes().iter().copied()),
+            (None, Some(headers)) => headers.hash(reader),
+            (None, None) => 0,
+        };
+        Some(Object {
+            start: found.map_start,
+            end: found.map_end,
+            link_map: found.link_map,
+            eh_frame_hdr: found.eh_frame,
+            bias,
+            name,
+            fingerprint: fingerprint_of(found, reader),
+            generation: self.next_generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
+            build_id: build_id.unwrap_or(BuildId { bytes: [0; BUILD_ID_LIMIT], len: 0 }),
+            facts_key: facts_key.max(1),
+            permanent,
+            facts: AtomicPtr::new(core::ptr::null_mut()),
+            facts_len: AtomicUsize::new(0),
+            plugin: AtomicU32::new(0),
+            facts_state: AtomicU32::new(FACTS_UNKNOWN),
+            facts_asked: AtomicU32::new(0),
+            reported: AtomicU32::new(0),
+        })
+    }
+}
+
+fn published(cell: &Cell) -> Option<&Object> {
+    // SAFETY: a PUBLISHED cell holds an object that never changes again.
+    (cell.state.load(Ordering::Acquire) == PUBLISHED).then(|| unsafe { (*cell.object.get()).assume_init_ref() })
+}
+
+const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+fn fnv(start: u64, bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(start, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// Over the first 64 bytes of the mapping (the ELF header) and of the unwind header. Unreadable words count as such.
+fn fingerprint_of(found: &DlFindObject, reader: &mut Reader<'_>) -> u64 {
+    let mut h = FNV_START;
+    for base in [found.map_start, found.eh_frame] {
+        for i in 0..8 {
+            let word = if base == 0 { None } else { reader.word(base.wrapping_add(i * 8)) };
+            h = (h ^ word.unwrap_or(0x5a5a)).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(31);
+        }
+    }
+    h
+}
+
+/// Where the program headers of an object in memory are.
+struct Headers {
+    start: u64,
+    phoff: u64,
+    phnum: u64,
+}
+
+const PT_NOTE: u32 = 4;
+const NT_GNU_BUILD_ID: u32 = 3;
+const PHENT: u64 = 56;
+
+impl Headers {
+    /// Reads the ELF header at the start of the mapping (System V gABI, chapter 4).
+    fn read(start: u64, reader: &mut Reader<'_>) -> Option<Headers> {
+        if reader.u32(start)? != u32::from_le_bytes(*b"\x7fELF") {
+            return None;
+        }
+        let phoff = reader.word(start.wrapping_add(32))?;
+        let phentsize = u64::from(reader.u16(start.wrapping_add(54))?);
+        let phnum = u64::from(reader.u16(start.wrapping_add(56))?);
+        (phentsize == PHENT && phnum <= 64 && phoff <= 4096).then_some(Headers { start, phoff, phnum })
+    }
+
+    /// FNV-1a over the ELF header and the program headers, as loaded.
+    fn hash(&self, reader: &mut Reader<'_>) -> u64 {
+        let mut h = FNV_START;
+        for (from, len) in [(0, 64), (self.phoff, self.phnum * PHENT)] {
+            for i in 0..len / 8 {
+                let word = reader.word(self.start.wrapping_add(from + i * 8)).unwrap_or(0);
+                h = fnv(h, word.to_le_bytes().into_iter());
+            }
+        }
+        h
+    }
+
+    fn build_id(&self, bias: u64, reader: &mut Reader<'_>) -> Option<BuildId> {
+        for i in 0..self.phnum {
+            let ph = self.start.wrapping_add(self.phoff + i * PHENT);
+            if reader.u32(ph)? != PT_NOTE {
+                continue;
+            }
+            let at = reader.word(ph.wrapping_add(16))?.wrapping_add(bias);
+            let size = reader.word(ph.wrapping_add(40))?.min(4096);
+            if let Some(id) = build_id_in(at, size, reader) {
+                return Some(id);
+            }
+        }
+        None
+    }
+}
+
+/// Searches one note segment (gABI, "Note Section"): at most 32 notes.
+fn build_id_in(start: u64, size: u64, reader: &mut Reader<'_>) -> Option<BuildId> {
+    let mut offset = 0u64;
+    for _ in 0..32 {
+        if offset + 12 > size {
+            return None;
+        }
+        let note = start.wrapping_add(offset);
+        let name_len = u64::from(reader.u32(note)?);
+        let len = u64::from(reader.u32(note.wrapping_add(4))?);
+        let kind = reader.u32(note.wrapping_add(8))?;
+        let name_padded = (name_len + 3) & !3;
+        let desc = 12 + name_padded;
+        if kind == NT_GNU_BUILD_ID
+            && name_len == 4
+            && reader.u32(note.wrapping_add(12))? == u32::from_le_bytes(*b"GNU\0")
+        {
+            let mut id = BuildId { bytes: [0; BUILD_ID_LIMIT], len: len.min(BUILD_ID_LIMIT as u64) as u8 };
+            let wanted = usize::from(id.len);
+            let room = id.bytes.get_mut(..wanted)?;
+            return (len > 0 && reader.read(note.wrapping_add(desc), room)).then_some(id);
+        }
+        offset = offset.checked_add(desc)?.checked_add((len + 3) & !3)?;
+    }
+    None
+}

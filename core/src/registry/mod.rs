@@ -1,0 +1,1 @@
+//! Windows of code that no loaded object covers.

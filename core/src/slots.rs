@@ -1,0 +1,216 @@
+//! One slot for each thread that walks: who it is, whether it is inside a walk, and where a walk comes back to.
+//!
+//! A slot is found by the thread pointer, and claimed by compare-and-swap at the thread's first walk: no registration
+//! call, no thread-local. The TCB of a dead thread is reused by the next one, so the slot also holds the thread id.
+//! Marks that nobody owns can be left behind (a walk left by pthread_cancel or siglongjmp); a later entry of the same
+//! thread, from a frame further out, clears them.
+
+use crate::recovery::Recovery;
+use crate::syscall;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Number of slots.
+pub const SLOTS: usize = 2048;
+const PROBES: usize = 64;
+
+/// One thread's slot.
+#[derive(Debug)]
+pub struct Slot {
+    /// Thread pointer of the owner; 0 = free.
+    thread_pointer: AtomicU64,
+    /// Thread id of the owner.
+    tid: AtomicU32,
+    /// Non-zero: inside a walk.
+    busy: AtomicU32,
+    /// Stack pointer at the walk's entry.
+    walk_sp: AtomicU64,
+    /// Registry epoch that the walk began in; 0 outside walks.
+    epoch: AtomicU64,
+    /// Sampling signals that met this walk.
+    ticks: AtomicU32,
+    /// Where a faulting or endless walk comes back to.
+    pub recovery: Recovery,
+}
+
+/// The pool.
+pub struct Slots {
+    slots: [Slot; SLOTS],
+    tid_offset: AtomicU64,
+}
+
+/// A walk under way; leaving it is [`Walking::leave`].
+pub struct Walking<'a> {
+    /// The thread's slot.
+    pub slot: &'a Slot,
+}
+
+/// Why no walk can begin now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// This thread is inside a walk already.
+    Nested,
+    /// No slot is free.
+    Full,
+}
+
+impl Slots {
+    /// All free.
+    #[allow(clippy::new_without_default, reason = "made once, as a static")]
+    pub const fn new() -> Slots {
+        Slots {
+            slots: [const {
+                Slot {
+                    thread_pointer: AtomicU64::new(0),
+                    tid: AtomicU32::new(0),
+                    busy: AtomicU32::new(0),
+                    walk_sp: AtomicU64::new(0),
+                    epoch: AtomicU64::new(0),
+                    ticks: AtomicU32::new(0),
+                    recovery: Recovery::new(),
+                }
+            }; SLOTS],
+            tid_offset: AtomicU64::new(0),
+        }
+    }
+
+    /// Finds where the TCB keeps the thread id, by searching for it: the one place in the first 2 KiB (glibc 2.36:
+    /// +0x2d0). Call it from two threads or not at all: without it, gettid(2) is asked. Not for handlers.
+    pub fn locate_tid(&self) {
+        let tp = syscall::thread_pointer();
+        let tid = syscall::gettid();
+        let mut found = 0;
+        for offset in (64..2048u64).step_by(4) {
+            // SAFETY: glibc's struct pthread, which begins at the thread pointer, is larger than 2 KiB.
+            if unsafe { ((tp + offset) as *const u32).read_volatile() } == tid {
+                if found != 0 {
+                    return;
+                }
+                found = offset;
+            }
+        }
+        self.tid_offset.store(found, Ordering::Release);
+    }
+
+    /// Thread id of the caller: from its TCB where the place is known, else from the kernel.
+    pub fn tid(&self, thread_pointer: u64) -> u32 {
+        match self.tid_offset.load(Ordering::Acquire) {
+            0 => syscall::gettid(),
+            // SAFETY: `locate_tid` found the word inside this process's TCBs.
+            offset => unsafe { ((thread_pointer + offset) as *const u32).read_volatile() },
+        }
+    }
+
+    /// The slot of the thread with this thread pointer, if it has one. Async-signal-safe.
+    pub fn find(&self, thread_pointer: u64) -> Option<&Slot> {
+        self.probes(thread_pointer).find(|s| s.thread_pointer.load(Ordering::Relaxed) == thread_pointer)
+    }
+
+    fn probes(&self, thread_pointer: u64) -> impl Iterator<Item = &Slot> {
+        let first = ((thread_pointer >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize;
+        (0..PROBES).filter_map(move |i| self.slots.get(first.wrapping_add(i) % SLOTS))
+    }
+
+    fn claim(&self, thread_pointer: u64) -> Option<&Slot> {
+        self.find(thread_pointer).or_else(|| {
+            self.probes(thread_pointer).find(|s| {
+                s.thread_pointer.load(Ordering::Relaxed) == 0
+                    && s.thread_pointer.compare_exchange(0, thread_pointer, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            })
+        })
+    }
+
+    /// Enters a walk on the calling thread. `sp` is the stack pointer of the caller. Async-signal-safe.
+    pub fn enter(&self, sp: u64, epoch: u64) -> Result<Walking<'_>, Refused> {
+        let tp = syscall::thread_pointer();
+        let slot = self.claim(tp).ok_or(Refused::Full)?;
+        let tid = self.tid(tp);
+        if slot.tid.swap(tid, Ordering::Relaxed) != tid {
+            // A new thread with a dead one's TCB, or the first walk: whatever marks there are belong to nobody.
+            slot.reset();
+        }
+        if slot.busy.swap(1, Ordering::Relaxed) != 0 {
+            // Further out on the stack than the walk that is marked: that walk was left without its exit.
+            if sp <= slot.walk_sp.load(Ordering::Relaxed) || slot.recovery.is_armed() {
+                return Err(Refused::Nested);
+            }
+        }
+        slot.walk_sp.store(sp, Ordering::Relaxed);
+        slot.ticks.store(0, Ordering::Relaxed);
+        slot.epoch.store(epoch | 1, Ordering::SeqCst);
+        Ok(Walking { slot })
+    }
+
+    /// Gives the calling thread's slot back when the thread ends. Not from inside a walk.
+    pub fn release(&self, thread_pointer: u64) {
+        if let Some(slot) = self.find(thread_pointer) {
+            slot.reset();
+            slot.tid.store(0, Ordering::Relaxed);
+            slot.thread_pointer.store(0, Ordering::Release);
+        }
+    }
+
+    /// In the child of a fork: only the calling thread is left.
+    pub fn after_fork(&self) {
+        let own = syscall::thread_pointer();
+        for slot in &self.slots {
+            slot.reset();
+            if slot.thread_pointer.load(Ordering::Relaxed) != own {
+                slot.thread_pointer.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn reset(&self) {
+        self.busy.store(0, Ordering::Relaxed);
+        self.epoch.store(0, Ordering::Relaxed);
+        self.ticks.store(0, Ordering::Relaxed);
+        self.recovery.disarm();
+    }
+
+    /// Counts a sampling signal that met this walk; the number so far.
+    pub fn tick(&self) -> u32 {
+        self.ticks.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+    }
+}
+
+impl Walking<'_> {
+    /// Leaves the walk.
+    pub fn leave(self) {
+        self.slot.epoch.store(0, Ordering::Release);
+        self.slot.busy.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nested_walks_are_refused_and_stale_marks_cleared() {
+        // SAFETY: all-zero is the free pool.
+        let slots: Box<Slots> = unsafe { Box::<Slots>::new_zeroed().assume_init() };
+        let walking = slots.enter(1000, 2).ok().expect("first walk");
+        assert_eq!(slots.enter(900, 2).err(), Some(Refused::Nested));
+        core::mem::forget(walking); // left without its exit
+        let walking = slots.enter(1100, 2).ok().expect("an entry further out clears the mark");
+        walking.leave();
+        slots.enter(500, 2).ok().expect("not busy").leave();
+        let tp = syscall::thread_pointer();
+        assert!(slots.find(tp).is_some());
+        slots.release(tp);
+        assert!(slots.find(tp).is_none());
+    }
+
+    #[test]
+    fn the_tid_word_is_found_on_this_thread_and_holds_on_another() {
+        // SAFETY: as above.
+        let slots: Box<Slots> = unsafe { Box::<Slots>::new_zeroed().assume_init() };
+        slots.locate_tid();
+        let slots = &*slots;
+        std::thread::scope(|s| {
+            s.spawn(|| assert_eq!(slots.tid(syscall::thread_pointer()), syscall::gettid()));
+        });
+    }
+}

@@ -1,0 +1,293 @@
+//! The walk: one loop, from the frame in hand to its caller, until the whole stack is told.
+//!
+//! ```text
+//!   find owner and rule of pc --> rule gives the CFA --> overlay, if the object is claimed, with [sp, CFA) known
+//!        ^                                                     |  (semantic frames)
+//!        |                                                     v
+//!        +------- caller's cursor <--- checks <--- the native frame's word
+//! ```
+//! It ends with a numbered [`StopReason`], always; the frames found so far are always kept. Who owns a pc, where names
+//! go and what a process keeps are the [`Env`]'s business, so the same loop serves a handler, a test and a fuzzer.
+
+use crate::cursor::Cursor;
+use crate::frame::{native_word, semantic_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
+use crate::memory::Reader;
+use crate::plugin::{Description, Host, Plugin, View, ABI, OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
+use crate::rule::{Rule, BY_FRAME_POINTER};
+use crate::stop_reason::StopReason;
+use core::ffi::c_void;
+
+/// At most so many frames are kept, counted from the leaf.
+pub const MAX_FRAMES: u32 = 4096;
+/// Plugins that may keep scratch memory in one walk; their indices are 1..=MAX_PLUGINS.
+pub const MAX_PLUGINS: usize = 7;
+/// Bytes of scratch memory that a walk needs.
+pub const SCRATCH: usize = (MAX_PLUGINS + 1) * SCRATCH_BYTES;
+
+/// A plugin's claim on the object under a pc.
+#[derive(Clone, Copy)]
+pub struct Claim {
+    /// The plugin.
+    pub plugin: &'static Plugin,
+    /// Its index.
+    pub index: u8,
+    /// What its analyse half found.
+    pub facts: *const u8,
+    /// Length of the facts.
+    pub facts_len: usize,
+    /// Load bias of the object.
+    pub bias: u64,
+}
+
+/// What an environment knows of a frame.
+pub struct Found {
+    /// How to get to the caller, or why not.
+    pub rule: Result<Rule, StopReason>,
+    /// The function's unwind range; (0, 0) when unknown.
+    pub function: (u64, u64),
+    /// The plugin that overlays this object.
+    pub claim: Option<Claim>,
+}
+
+/// What a walk asks of its surroundings. Everything here is called inside handlers.
+pub trait Env {
+    /// Owner and rule of the frame in hand.
+    fn find(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Found;
+    /// Name id of a code object seen before; 0 if it was not.
+    fn find_name(&mut self, plugin: u8, code: u64, fingerprint: u64) -> u32;
+    /// Stores what names a code object; 0 if there is no room.
+    fn describe(&mut self, plugin: u8, description: &Description, reader: &mut Reader<'_>) -> u32;
+    /// A plugin learned something.
+    fn learned(&mut self, plugin: u8);
+}
+
+/// Constants of a walk.
+#[derive(Clone, Copy)]
+pub struct Setting {
+    /// Thread pointer of the walked thread.
+    pub thread_pointer: u64,
+    /// See [`View::tsd_offset`].
+    pub tsd_offset: u64,
+    /// [`SCRATCH`] bytes, 16-aligned, for the plugins; null: no plugin is called.
+    pub scratch: *mut u8,
+}
+
+/// What a walk leaves behind, besides the frame words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// Why it ended.
+    pub stop: StopReason,
+    /// Words written to the buffer.
+    pub words: usize,
+    /// Overlay calls that reported missing or doubtful frames.
+    pub desync: u32,
+}
+
+struct Walk<'w, 'm, E: Env> {
+    env: &'w mut E,
+    reader: &'w mut Reader<'m>,
+    frames: &'w mut [u64],
+    words: usize,
+    count: u32,
+    plugin: u8,
+    scratch_used: u8,
+    desync: u32,
+}
+
+/// Walks from `cursor`, leaving frame words (leaf first) in `frames`.
+///
+/// # Safety
+/// `setting.scratch` must be null or valid for writes of [`SCRATCH`] bytes.
+pub unsafe fn walk<E: Env>(
+    cursor: Cursor,
+    env: &mut E,
+    reader: &mut Reader<'_>,
+    frames: &mut [u64],
+    setting: &Setting,
+) -> Outcome {
+    let mut walk = Walk { env, reader, frames, words: 0, count: 0, plugin: 0, scratch_used: 0, desync: 0 };
+    // SAFETY: passed on.
+    let stop = unsafe { walk.run(cursor, setting) };
+    Outcome { stop, words: walk.words, desync: walk.desync }
+}
+
+impl<E: Env> Walk<'_, '_, E> {
+    /// # Safety
+    /// As [`walk`].
+    unsafe fn run(&mut self, mut cursor: Cursor, setting: &Setting) -> StopReason {
+        let mut by_frame_pointer = false;
+        loop {
+            let mut flags = if cursor.exact { FLAG_EXACT } else { 0 };
+            if by_frame_pointer {
+                flags |= FLAG_BY_FRAME_POINTER;
+            }
+            let found = self.env.find(&cursor, self.reader);
+            let step = found.rule.and_then(|rule| rule.step(&cursor, self.reader));
+            if let (Ok(step), Some(claim)) = (&step, &found.claim) {
+                if !setting.scratch.is_null() {
+                    // SAFETY: passed on.
+                    let answer = unsafe { self.overlay(&cursor, step.cfa, found.function, claim, setting) };
+                    if answer & OVERLAY_INTERPRETER != 0 {
+                        flags |= FLAG_INTERPRETER;
+                    }
+                    self.desync += u32::from(answer & OVERLAY_DESYNC != 0);
+                }
+            }
+            if let Err(full) = self.push(&[native_word(cursor.regs.pc, flags)]) {
+                return full;
+            }
+            let step = match step {
+                Ok(step) => step,
+                Err(reason) => return self.end_reason(reason, &found.rule),
+            };
+            if let Some(reason) = check(&cursor, &step) {
+                return self.end_reason(reason, &found.rule);
+            }
+            by_frame_pointer = matches!(found.rule, Ok(rule) if rule.flags & BY_FRAME_POINTER != 0);
+            cursor = step.caller;
+        }
+    }
+
+    /// A chain of frame pointers ends where it runs out; that is an end of its own kind.
+    fn end_reason(&self, reason: StopReason, rule: &Result<Rule, StopReason>) -> StopReason {
+        match (reason, rule) {
+            (StopReason::NullReturnAddress, Ok(rule)) if rule.flags & BY_FRAME_POINTER != 0 => {
+                StopReason::FramePointerEnd
+            }
+            _ => reason,
+        }
+    }
+
+    fn push(&mut self, words: &[u64]) -> Result<(), StopReason> {
+        if self.count >= MAX_FRAMES {
+            return Err(StopReason::TooManyFrames);
+        }
+        let room = self.frames.get_mut(self.words..).and_then(|rest| rest.get_mut(..words.len()));
+        let Some(room) = room else { return Err(StopReason::BufferFull) };
+        room.copy_from_slice_exact(words);
+        self.words += words.len();
+        self.count += 1;
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`walk`].
+    unsafe fn overlay(
+        &mut self,
+        cursor: &Cursor,
+        cfa: u64,
+        function: (u64, u64),
+        claim: &Claim,
+        setting: &Setting,
+    ) -> u32 {
+        let (Some(overlay), true) = (claim.plugin.overlay, usize::from(claim.index) <= MAX_PLUGINS) else { return 0 };
+        // SAFETY: index <= MAX_PLUGINS, so the plugin's part lies inside SCRATCH.
+        let scratch = unsafe { setting.scratch.add(usize::from(claim.index) * SCRATCH_BYTES) };
+        if self.scratch_used & (1 << claim.index) == 0 {
+            self.scratch_used |= 1 << claim.index;
+            // SAFETY: as above.
+            unsafe { core::ptr::write_bytes(scratch, 0, SCRATCH_BYTES) };
+        }
+        self.plugin = claim.index;
+        let mut view = View {
+            size: core::mem::size_of::<View>() as u32,
+            exact: u32::from(cursor.exact),
+            pc: cursor.regs.pc,
+            sp: cursor.regs.sp(),
+            cfa,
+            function_start: function.0,
+            function_end: function.1,
+            registers: *cursor.regs.values(),
+            known: cursor.regs.known(),
+            plugin: u32::from(claim.index),
+            facts: claim.facts,
+            facts_len: claim.facts_len,
+            bias: claim.bias,
+            scratch,
+            thread_pointer: setting.thread_pointer,
+            tsd_offset: setting.tsd_offset,
+            host: &Self::HOST,
+            walk: core::ptr::from_mut(self).cast(),
+        };
+        // SAFETY: the plugin's table was negotiated; the view is valid for the call, and the plugin reaches this walk only
+        // through the host functions, while no other reference to it is used.
+        unsafe { overlay(&raw mut view) }
+    }
+
+    const HOST: Host = Host {
+        size: core::mem::size_of::<Host>() as u32,
+        abi: ABI,
+        read_word: Self::host_read_word,
+        read: Self::host_read,
+        find_name: Self::host_find_name,
+        describe: Self::host_describe,
+        emit: Self::host_emit,
+        learned: Self::host_learned,
+    };
+
+    unsafe extern "C" fn host_read_word(walk: *mut c_void, address: u64, out: *mut u64) -> bool {
+        // SAFETY: plugins pass back View::walk, which is this type, during the overlay call only.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        match walk.reader.word(address) {
+            Some(word) => {
+                // SAFETY: the plugin passes a place for one word.
+                unsafe { out.write(word) };
+                true
+            }
+            None => false,
+        }
+    }
+
+    unsafe extern "C" fn host_read(walk: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
+        // SAFETY: as above; the plugin passes a place for `len` bytes.
+        unsafe { (*walk.cast::<Self>()).reader.read_raw(address, out, len) }
+    }
+
+    unsafe extern "C" fn host_find_name(walk: *mut c_void, code: u64, fingerprint: u64) -> u32 {
+        // SAFETY: as above.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.env.find_name(walk.plugin, code, fingerprint)
+    }
+
+    unsafe extern "C" fn host_describe(walk: *mut c_void, description: *const Description) -> u32 {
+        // SAFETY: as above; the plugin passes a description.
+        let (walk, description) = unsafe { (&mut *walk.cast::<Self>(), &*description) };
+        walk.env.describe(walk.plugin, description, walk.reader)
+    }
+
+    unsafe extern "C" fn host_emit(walk: *mut c_void, name: u32, position: u64) -> bool {
+        // SAFETY: as above.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.push(&[semantic_word(walk.plugin, name), position]).is_ok()
+    }
+
+    unsafe extern "C" fn host_learned(walk: *mut c_void) {
+        // SAFETY: as above.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.env.learned(walk.plugin);
+    }
+}
+
+/// Checks on every step. A signal frame may lead to another stack; everything else must move outwards.
+fn check(cursor: &Cursor, step: &crate::rule::Step) -> Option<StopReason> {
+    if step.caller.regs.pc == 0 && !step.signal {
+        return Some(StopReason::NullReturnAddress);
+    }
+    if !step.signal && (step.cfa <= cursor.regs.sp() || step.cfa & 7 != 0) {
+        return Some(StopReason::BadCfa);
+    }
+    None
+}
+
+/// `copy_from_slice` without its length panic: both slices were cut to the same length.
+trait CopyExact {
+    fn copy_from_slice_exact(&mut self, from: &[u64]);
+}
+
+impl CopyExact for [u64] {
+    fn copy_from_slice_exact(&mut self, from: &[u64]) {
+        for (to, from) in self.iter_mut().zip(from) {
+            *to = *from;
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! `uu_capture`: the stack of the calling thread, for C.
+
+use crate::env::Live;
+use crate::state::SLOTS;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::memory::{Mode, Reader};
+use uunwind_core::regs::Regs;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_core::syscall;
+use uunwind_core::walk::{walk, Setting};
+
+/// The C entry: stores the caller's registers and calls [`capture`]. `uu.h` documents it.
+///
+/// # Safety
+/// `frames` must have room for `capacity` words; `ucontext` must be null or a signal handler's; `stop` null or writable.
+#[unsafe(naked)]
+#[no_mangle]
+pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext: *const u8, stop: *mut u16) -> usize {
+    // Without a ucontext, the frame in hand is the caller's, as it is when this call returns.
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "mov rax, [rsp]",
+        "lea r8, [rsp + 8]",
+        "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        "push r15",
+        ".cfi_adjust_cfa_offset 8",
+        "push r14",
+        ".cfi_adjust_cfa_offset 8",
+        "push r13",
+        ".cfi_adjust_cfa_offset 8",
+        "push r12",
+        ".cfi_adjust_cfa_offset 8",
+        "push rbx",
+        ".cfi_adjust_cfa_offset 8",
+        "push r8",
+        ".cfi_adjust_cfa_offset 8",
+        "push rax",
+        ".cfi_adjust_cfa_offset 8",
+        "mov r8, rsp",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {capture}",
+        "add rsp, 72",
+        ".cfi_adjust_cfa_offset -72",
+        "ret",
+        ".cfi_endproc",
+        capture = sym capture,
+    )
+}
+
+/// The callee-saved registers at the call, as the assembly pushed them.
+#[repr(C)]
+struct Caller {
+    pc: u64,
+    sp: u64,
+    rbx: u64,
+    r12: u64,
+    r13: u64,
+    r14: u64,
+    r15: u64,
+    rbp: u64,
+}
+
+unsafe extern "C" fn capture(
+    frames: *mut u64,
+    capacity: usize,
+    ucontext: *const u8,
+    stop: *mut u16,
+    caller: *const Caller,
+) -> usize {
+    let reason = |reason: StopReason| {
+        if !stop.is_null() {
+            // SAFETY: the C caller passes null or room for one number.
+            unsafe { stop.write(reason.number()) };
+        }
+    };
+    if frames.is_null() || capacity == 0 {
+        reason(StopReason::BufferFull);
+        return 0;
+    }
+    // SAFETY: the assembly passes its own stack.
+    let caller = unsafe { &*caller };
+    let Ok(walking) = SLOTS.enter(caller.sp, 1) else {
+        reason(StopReason::Fault);
+        return 0;
+    };
+    let cursor = if ucontext.is_null() {
+        let mut regs = Regs::new(caller.pc, caller.sp, caller.rbp);
+        for (register, value) in
+            [(3, caller.rbx), (12, caller.r12), (13, caller.r13), (14, caller.r14), (15, caller.r15)]
+        {
+            regs.set(register, value);
+        }
+        Cursor { regs, exact: false }
+    } else {
+        // SAFETY: the C caller passes the ucontext that its signal handler got.
+        Cursor { regs: unsafe { Regs::from_ucontext(ucontext) }, exact: true }
+    };
+    // SAFETY: probed mode has no precondition.
+    let mut reader = unsafe { Reader::new(Mode::Probed) };
+    let mut env = Live::new(None, 1);
+    let setting = Setting { thread_pointer: syscall::thread_pointer(), tsd_offset: 0, scratch: core::ptr::null_mut() };
+    // SAFETY: the C caller passes `capacity` words.
+    let frames = unsafe { core::slice::from_raw_parts_mut(frames, capacity) };
+    // SAFETY: no scratch, so no plugin is called.
+    let outcome = unsafe { walk(cursor, &mut env, &mut reader, frames, &setting) };
+    walking.leave();
+    reason(outcome.stop);
+    outcome.words
+}

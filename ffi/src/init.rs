@@ -1,0 +1,79 @@
+//! What is found out once, when the object is loaded: in normal context, by the loader.
+
+use crate::state::{OBJECTS, SLOTS, TSD_OFFSET};
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::sync::atomic::Ordering;
+use uunwind_core::objects::DlFindObjectFn;
+use uunwind_core::syscall;
+
+extern "C" {
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn pthread_key_create(key: *mut c_uint, destructor: *mut c_void) -> c_int;
+    fn pthread_key_delete(key: c_uint) -> c_int;
+    fn pthread_setspecific(key: c_uint, value: *const c_void) -> c_int;
+}
+
+#[used]
+#[link_section = ".init_array"]
+static INIT: extern "C" fn() = init;
+
+extern "C" fn init() {
+    // SAFETY: RTLD_DEFAULT and a NUL-terminated name. `_dl_find_object` exists from glibc 2.35 on, so it is asked for by
+    // name and never linked.
+    let find = unsafe { dlsym(core::ptr::null_mut(), c"_dl_find_object".as_ptr()) };
+    if !find.is_null() {
+        // SAFETY: that is the function's type (dlfcn.h).
+        OBJECTS.set_finder(unsafe { core::mem::transmute::<*mut c_void, DlFindObjectFn>(find) });
+    }
+    SLOTS.locate_tid();
+    TSD_OFFSET.store(locate_tsd(), Ordering::Release);
+}
+
+/// Finds where a TCB keeps the first block of thread-specific values (`struct pthread_key_data { seq, data }[32]`): two
+/// keys of our own get values, and the one place where both stand at the distance of their keys is it. 0 if none or
+/// several are found. The keys are given back.
+fn locate_tsd() -> u64 {
+    const LIMIT: u64 = 2048;
+    let values = [0x7575_0001_dead_0001u64, 0x7575_0002_beef_0002];
+    let mut keys = [u32::MAX; 2];
+    for (key, value) in keys.iter_mut().zip(values) {
+        // SAFETY: a key of our own, with a value that nobody dereferences and no destructor.
+        let failed = unsafe {
+            pthread_key_create(key, core::ptr::null_mut()) != 0
+                || pthread_setspecific(*key, value as *const c_void) != 0
+        };
+        if failed {
+            *key = u32::MAX;
+        }
+    }
+    let mut found = 0;
+    if keys.iter().all(|k| *k < 32) {
+        let tp = syscall::thread_pointer();
+        // SAFETY: glibc's struct pthread, which begins at the thread pointer, is larger than LIMIT.
+        let word = |offset: u64| unsafe { ((tp + offset) as *const u64).read_volatile() };
+        let mut matches = 0;
+        for base in (64..LIMIT).step_by(8) {
+            let holds = keys.iter().zip(values).all(|(key, value)| {
+                let at = base + 16 * u64::from(*key) + 8;
+                at < LIMIT && word(at) == value
+            });
+            if holds {
+                found = base;
+                matches += 1;
+            }
+        }
+        if matches != 1 {
+            found = 0;
+        }
+    }
+    for key in keys {
+        if key != u32::MAX {
+            // SAFETY: created above.
+            unsafe {
+                pthread_setspecific(key, core::ptr::null());
+                pthread_key_delete(key);
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,184 @@
+//! The private table for the sampler of the same build (`uunwind_core::library`).
+
+use crate::env::Live;
+use crate::state::{OBJECTS, PLUGINS, SLOTS, TSD_OFFSET};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::library::{
+    Library, Request, BUILD, NESTED, NO_SLOT, PROBED, RESULT_CONTAINED, RESULT_DESYNC, SAMPLED,
+};
+use uunwind_core::memory::{guarded, Mode, Reader};
+use uunwind_core::objects::Object;
+use uunwind_core::plugin::{negotiate, Entry, Plugin};
+use uunwind_core::recovery;
+use uunwind_core::regs::{Regs, GREG_RIP, UCONTEXT_GREGS};
+use uunwind_core::slots::Refused;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_core::syscall;
+use uunwind_core::walk::{walk, Setting};
+
+/// A walk that several ticks of the sampling timer have met is abandoned.
+const TICK_LIMIT: u32 = 3;
+
+/// The table.
+#[no_mangle]
+#[allow(non_upper_case_globals, reason = "a C symbol")]
+pub static uu_private_library_0: Library = Library {
+    size: core::mem::size_of::<Library>() as u32,
+    build: BUILD,
+    add_plugin,
+    add_initial_objects,
+    ready,
+    sample,
+    on_fault,
+    on_tick,
+    thread_ended,
+    after_fork,
+};
+
+unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
+    const EINVAL: i32 = 22;
+    const ENOEXEC: i32 = 8;
+    let Some(place) = PLUGINS.get(index as usize).filter(|_| index > 0) else { return -EINVAL };
+    // SAFETY: the caller found the entry in an object that it never closes.
+    match unsafe { negotiate(entry) } {
+        Ok(plugin) => {
+            place.store(core::ptr::from_ref::<Plugin>(plugin).cast_mut(), Ordering::Release);
+            0
+        }
+        Err(_) => -ENOEXEC,
+    }
+}
+
+#[repr(C)]
+struct DlPhdrInfo {
+    addr: u64,
+    name: *const u8,
+    phdr: *const u8,
+    phnum: u16,
+}
+
+extern "C" {
+    fn dl_iterate_phdr(
+        callback: unsafe extern "C" fn(*mut DlPhdrInfo, usize, *mut c_void) -> c_int,
+        data: *mut c_void,
+    ) -> c_int;
+}
+
+struct Initial {
+    context: *mut c_void,
+    seen: unsafe extern "C" fn(*mut c_void, *const Object),
+}
+
+unsafe extern "C" fn add_initial_objects(context: *mut c_void, seen: unsafe extern "C" fn(*mut c_void, *const Object)) {
+    let mut initial = Initial { context, seen };
+    // SAFETY: normal context (see `Library`); the callback gets `initial`.
+    unsafe { dl_iterate_phdr(add_initial_object, (&raw mut initial).cast()) };
+}
+
+unsafe extern "C" fn add_initial_object(info: *mut DlPhdrInfo, _size: usize, initial: *mut c_void) -> c_int {
+    const PT_LOAD: u32 = 1;
+    const PHENT: usize = 56;
+    // SAFETY: the loader passes its structure; `add_initial_objects` passed `initial`.
+    let (info, initial) = unsafe { (&*info, &*initial.cast::<Initial>()) };
+    for i in 0..usize::from(info.phnum) {
+        // SAFETY: `phdr` points to `phnum` program headers of 56 bytes.
+        let (kind, vaddr) = unsafe {
+            let ph = info.phdr.add(i * PHENT);
+            (ph.cast::<u32>().read_unaligned(), ph.add(16).cast::<u64>().read_unaligned())
+        };
+        if kind == PT_LOAD {
+            // SAFETY: probed mode has no precondition.
+            let mut reader = unsafe { Reader::new(Mode::Probed) };
+            if let Some(object) = OBJECTS.add_permanent(info.addr.wrapping_add(vaddr), &mut reader) {
+                // SAFETY: the sampler's function and context.
+                unsafe { (initial.seen)(initial.context, object) };
+            }
+            break;
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn ready() -> bool {
+    OBJECTS.has_finder()
+}
+
+unsafe extern "C" fn sample(request: *mut Request) -> u32 {
+    let walking = match SLOTS.enter(request as u64, 1) {
+        Ok(walking) => walking,
+        Err(Refused::Nested) => return NESTED,
+        Err(Refused::Full) => return NO_SLOT,
+    };
+    // SAFETY: `walk_request` allocates nothing and locks nothing, so it may be left at any instruction; the slot is this
+    // thread's, and `enter` made sure that it is not armed.
+    let called = unsafe { recovery::call(&walking.slot.recovery, walk_request, request.cast()) };
+    if let Err(reason) = called {
+        // SAFETY: the sampler passed a valid request.
+        let request = unsafe { &mut *request };
+        request.stop = reason as u32;
+        request.result |= RESULT_CONTAINED;
+    }
+    walking.leave();
+    SAMPLED
+}
+
+unsafe extern "C" fn walk_request(request: *mut c_void) {
+    // SAFETY: `sample` passes its request.
+    let request = unsafe { &mut *request.cast::<Request>() };
+    let probed = request.flags & PROBED != 0;
+    // SAFETY: the sampler says PROBED unless faults reach `on_fault`.
+    let mut reader = unsafe { Reader::new(if probed { Mode::Probed } else { Mode::Guarded }) };
+    // SAFETY: the sampler passes the kernel's ucontext.
+    let cursor = Cursor { regs: unsafe { Regs::from_ucontext(request.ucontext) }, exact: true };
+    let setting = Setting {
+        thread_pointer: syscall::thread_pointer(),
+        tsd_offset: TSD_OFFSET.load(Ordering::Relaxed),
+        scratch: if probed { core::ptr::null_mut() } else { request.scratch },
+    };
+    // SAFETY: the sampler passes its table, or null.
+    let client = unsafe { request.client.as_ref() }.map(|client| (client, request.context));
+    let mut env = Live::new(client, request.epoch);
+    // SAFETY: the sampler passes a buffer of `capacity` words that nobody else uses now.
+    let frames = unsafe { core::slice::from_raw_parts_mut(request.frames, request.capacity) };
+    // SAFETY: scratch is null or SCRATCH bytes.
+    let outcome = unsafe { walk(cursor, &mut env, &mut reader, frames, &setting) };
+    request.words = outcome.words;
+    request.stop = u32::from(outcome.stop.number());
+    request.result = env.result | if outcome.desync > 0 { RESULT_DESYNC } else { 0 };
+}
+
+unsafe extern "C" fn on_fault(ucontext: *mut u8) -> bool {
+    // SAFETY: the handler passes the kernel's ucontext; rip lies in gregs.
+    let rip = unsafe { ucontext.add((UCONTEXT_GREGS + 8 * GREG_RIP) as usize).cast::<u64>() };
+    // SAFETY: as above.
+    if let Some(next) = guarded::fixup(unsafe { rip.read() }) {
+        // SAFETY: as above.
+        unsafe { rip.write(next) };
+        return true;
+    }
+    redirect(ucontext, StopReason::Fault)
+}
+
+unsafe extern "C" fn on_tick(ucontext: *mut u8) {
+    if let Some(slot) = SLOTS.find(syscall::thread_pointer()) {
+        if slot.recovery.is_armed() && slot.tick() >= TICK_LIMIT {
+            redirect(ucontext, StopReason::Watchdog);
+        }
+    }
+}
+
+fn redirect(ucontext: *mut u8, reason: StopReason) -> bool {
+    let Some(slot) = SLOTS.find(syscall::thread_pointer()) else { return false };
+    // SAFETY: called by handlers that interrupted this thread; the recovery point is armed only inside `sample`.
+    unsafe { slot.recovery.redirect(ucontext, u64::from(reason.number())) }
+}
+
+unsafe extern "C" fn thread_ended() {
+    SLOTS.release(syscall::thread_pointer());
+}
+
+unsafe extern "C" fn after_fork() {
+    SLOTS.after_fork();
+}

@@ -1,0 +1,20 @@
+//! What a process keeps: one of each, here and nowhere else.
+
+use core::sync::atomic::{AtomicPtr, AtomicU64};
+use uunwind_core::objects::Objects;
+use uunwind_core::plugin::Plugin;
+use uunwind_core::rule_cache::RuleCache;
+use uunwind_core::slots::Slots;
+use uunwind_core::walk::MAX_PLUGINS;
+
+/// Loaded objects.
+pub static OBJECTS: Objects = Objects::new();
+/// Rules, by pc.
+pub static RULES: RuleCache = RuleCache::new();
+/// One slot for each walking thread.
+pub static SLOTS: Slots = Slots::new();
+/// Plugins by index; 0 stays empty.
+pub static PLUGINS: [AtomicPtr<Plugin>; MAX_PLUGINS + 1] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_PLUGINS + 1];
+/// See `uunwind_core::plugin::View::tsd_offset`.
+pub static TSD_OFFSET: AtomicU64 = AtomicU64::new(0);

@@ -1,0 +1,78 @@
+//! Looks up dynamic symbols by the file's own hash table, so that a few hundred bytes are read and not the whole table.
+
+use super::bytes::{u16_at, u32_at, u64_at};
+use super::image::Image;
+use object::elf;
+
+/// `sizeof(Elf64_Sym)`.
+const SYMBOL: u64 = 24;
+/// Longest chain followed. Real ones have a few entries.
+const CHAIN_LIMIT: u32 = 4096;
+
+impl Image {
+    /// Address and size of a symbol that the file defines.
+    pub fn symbol(&self, name: &str) -> Option<(u64, u64)> {
+        match self.dynamic().value(elf::DT_GNU_HASH.into()) {
+            Some(table) => self.by_gnu_hash(table, name.as_bytes()),
+            None => self.by_sysv_hash(self.dynamic().value(elf::DT_HASH.into())?, name.as_bytes()),
+        }
+    }
+
+    fn by_gnu_hash(&self, table: u64, name: &[u8]) -> Option<(u64, u64)> {
+        let hash = elf::gnu_hash(name);
+        let [buckets, first, bloom, _shift] = [0, 4, 8, 12].map(|at| self.word(table.wrapping_add(at)));
+        let (buckets, first, bloom) = (buckets?, first?, bloom?);
+        let bucket_table = table.checked_add(16)?.checked_add(u64::from(bloom) * 8)?;
+        let chain_table = bucket_table.checked_add(u64::from(buckets) * 4)?;
+        let mut index = self.word(bucket_table + u64::from(hash.checked_rem(buckets)?) * 4)?;
+        for _ in 0..CHAIN_LIMIT {
+            let entry = self.word(chain_table.checked_add(u64::from(index.checked_sub(first)?) * 4)?)?;
+            if entry | 1 == hash | 1 {
+                if let Some(found) = self.defined(index, name) {
+                    return Some(found);
+                }
+            }
+            if entry & 1 == 1 {
+                return None;
+            }
+            index = index.checked_add(1)?;
+        }
+        None
+    }
+
+    fn by_sysv_hash(&self, table: u64, name: &[u8]) -> Option<(u64, u64)> {
+        let (buckets, chains) = (self.word(table)?, self.word(table.checked_add(4)?)?);
+        let bucket_table = table.checked_add(8)?;
+        let chain_table = bucket_table.checked_add(u64::from(buckets) * 4)?;
+        let mut index = self.word(bucket_table + u64::from(elf::hash(name).checked_rem(buckets)?) * 4)?;
+        for _ in 0..CHAIN_LIMIT {
+            if index == 0 || index >= chains {
+                return None;
+            }
+            if let Some(found) = self.defined(index, name) {
+                return Some(found);
+            }
+            index = self.word(chain_table.checked_add(u64::from(index) * 4)?)?;
+        }
+        None
+    }
+
+    /// The symbol at `index`, if it is defined and has this name.
+    fn defined(&self, index: u32, name: &[u8]) -> Option<(u64, u64)> {
+        let symbols = self.dynamic().value(elf::DT_SYMTAB.into())?;
+        let mut symbol = [0; SYMBOL as usize];
+        if !self.read_address(symbols.checked_add(u64::from(index) * SYMBOL)?, &mut symbol) || u16_at(&symbol, 6) == 0 {
+            return None;
+        }
+        let strings = self.dynamic().value(elf::DT_STRTAB.into())?;
+        let mut found = vec![1; name.len() + 1];
+        let named = self.read_address(strings.checked_add(u64::from(u32_at(&symbol, 0)))?, &mut found)
+            && found.split_last() == Some((&0, name));
+        named.then(|| (u64_at(&symbol, 8), u64_at(&symbol, 16)))
+    }
+
+    fn word(&self, address: u64) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.read_address(address, &mut bytes).then(|| u32::from_le_bytes(bytes))
+    }
+}

@@ -1,0 +1,10 @@
+//! ELF files, read in parts: 64-bit little-endian x86-64.
+
+mod bytes;
+mod dynamic;
+mod hash;
+mod image;
+mod notes;
+
+pub use dynamic::Dynamic;
+pub use image::{Image, Segment};

@@ -1,0 +1,147 @@
+//! The objects that the dynamic loader will map for a program: the program, and what it needs, recursively.
+//!
+//! An estimate ahead of time: what is missing here (a library opened later, or found in another place) is analysed when
+//! it is seen. Hence no errors, only what was found.
+
+use crate::elf::Image;
+use crate::library_path;
+use object::elf;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// More objects than any program needs.
+const OBJECTS_LIMIT: usize = 1024;
+/// More directories than any search path has.
+const SEARCH_LIMIT: usize = 256;
+
+/// An object found, with what its own needs are searched by.
+struct Node {
+    needed: Vec<OsString>,
+    /// Its `DT_RPATH` and those of the objects that led to it, nearest first; empty when it has `DT_RUNPATH`.
+    rpath: Vec<PathBuf>,
+    /// Its `DT_RUNPATH`.
+    runpath: Vec<PathBuf>,
+}
+
+/// The program and all objects that it needs, in the loader's order (breadth first), each once. Libraries that can't be
+/// found are left out. Search order: `DT_RPATH`, `ld_library_path`, `DT_RUNPATH`, `/etc/ld.so.conf`, built-in directories.
+pub fn needed_closure(program: &Path, ld_library_path: Option<&OsStr>) -> Vec<PathBuf> {
+    let mut found = vec![program.to_path_buf()];
+    let Ok(image) = Image::open(program) else {
+        return found;
+    };
+    let environment = search_path(ld_library_path.unwrap_or_default(), &[b':', b';'], None);
+    let system = library_path::directories();
+    let mut names = HashSet::new();
+    let mut files: HashSet<PathBuf> = program.canonicalize().into_iter().collect();
+    let mut queue = vec![Node::new(&image, &[])];
+    let mut next = 0;
+    while let Some(node) = queue.get(next) {
+        next += 1;
+        let mut children = Vec::new();
+        for name in node.needed.iter().filter(|name| names.insert((*name).clone())) {
+            let order = [&node.rpath, &environment, &node.runpath, &system];
+            let Some(image) = find(name, &order) else {
+                continue;
+            };
+            let new = image.path().canonicalize().is_ok_and(|file| files.insert(file));
+            if new && found.len() < OBJECTS_LIMIT {
+                found.push(image.path().to_path_buf());
+                children.push(Node::new(&image, &node.rpath));
+            }
+        }
+        queue.append(&mut children);
+    }
+    found
+}
+
+impl Node {
+    fn new(image: &Image, inherited: &[PathBuf]) -> Node {
+        let directories = |tag| -> Vec<PathBuf> {
+            let paths = image.dynamic().strings(image, tag);
+            paths.iter().flat_map(|path| search_path(path, b":", Some(image.path()))).take(SEARCH_LIMIT).collect()
+        };
+        let runpath = directories(elf::DT_RUNPATH.into());
+        // An object with a RUNPATH ignores all RPATHs for its own needs; those of its loaders still reach further down
+        // only through objects without one, which is the common case and what is followed here.
+        let mut rpath = if runpath.is_empty() { directories(elf::DT_RPATH.into()) } else { Vec::new() };
+        if runpath.is_empty() {
+            rpath.extend_from_slice(inherited);
+            rpath.truncate(SEARCH_LIMIT);
+        }
+        Node { needed: image.dynamic().strings(image, elf::DT_NEEDED.into()), rpath, runpath }
+    }
+}
+
+/// The first file of that name that can be loaded.
+fn find(name: &OsStr, order: &[&Vec<PathBuf>]) -> Option<Image> {
+    if name.as_bytes().contains(&b'/') {
+        return Image::open(Path::new(name)).ok();
+    }
+    order.iter().flat_map(|directories| directories.iter()).find_map(|dir| Image::open(&dir.join(name)).ok())
+}
+
+/// Splits a search path and fills in `$ORIGIN`, `$LIB` and `$PLATFORM`. An empty element is the current directory.
+fn search_path(path: &OsStr, separators: &[u8], object: Option<&Path>) -> Vec<PathBuf> {
+    if path.is_empty() {
+        return Vec::new();
+    }
+    let origin = object.and_then(|o| o.canonicalize().ok()).and_then(|o| o.parent().map(Path::to_path_buf));
+    let origin = origin.as_deref().map_or(b".".as_slice(), |o| o.as_os_str().as_bytes());
+    let elements = path.as_bytes().split(|b| separators.contains(b)).take(SEARCH_LIMIT);
+    let filled = elements.flat_map(|element| {
+        // $LIB differs between distributions: both meanings are tried.
+        let both: &[&[u8]] = if contains(element, b"LIB") { &[b"lib/x86_64-linux-gnu", b"lib64"] } else { &[b"lib64"] };
+        both.iter().map(|lib| fill(element, &[("ORIGIN", origin), ("LIB", lib), ("PLATFORM", b"x86_64")]))
+    });
+    filled.map(|bytes| if bytes.is_empty() { ".".into() } else { PathBuf::from(OsString::from_vec(bytes)) }).collect()
+}
+
+fn contains(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|w| w == needle)
+}
+
+/// Replaces `$NAME` and `${NAME}`.
+fn fill(element: &[u8], tokens: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = element;
+    while let Some((first, tail)) = rest.split_first() {
+        let token = (*first == b'$').then(|| {
+            tokens.iter().find_map(|(name, value)| {
+                let plain = tail.strip_prefix(name.as_bytes());
+                let braced = || tail.strip_prefix(format!("{{{name}}}").as_bytes());
+                plain.or_else(braced).map(|after| (*value, after))
+            })
+        });
+        match token.flatten() {
+            Some((value, after)) => {
+                out.extend_from_slice(value);
+                rest = after;
+            }
+            None => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn search_paths_are_split_and_filled() {
+        let object = Path::new("/proc/self/exe");
+        let origin = object.canonicalize().unwrap().parent().unwrap().to_path_buf();
+        let split = |path: &str| search_path(OsStr::new(path), b":", Some(object));
+        assert_eq!(split("$ORIGIN/../lib:${ORIGIN}"), [origin.join("../lib"), origin.clone()]);
+        assert_eq!(split("/a::/b"), ["/a", ".", "/b"].map(PathBuf::from));
+        assert_eq!(split("/x/$LIB"), ["/x/lib/x86_64-linux-gnu", "/x/lib64"].map(PathBuf::from));
+        assert_eq!(split("/y/$OTHER/${PLATFORM}"), ["/y/$OTHER/x86_64"].map(PathBuf::from));
+        assert_eq!(split(""), Vec::<PathBuf>::new());
+    }
+}

@@ -1,0 +1,170 @@
+//! A position in foreign bytes, with the encodings that unwind data uses.
+
+use uunwind_core::memory::Reader;
+use uunwind_core::stop_reason::StopReason;
+
+/// Reads within the bounds of one object.
+pub struct Input<'r, 'm> {
+    reader: &'r mut Reader<'m>,
+    bounds: (u64, u64),
+    /// Address of the next byte.
+    pub at: u64,
+    /// The word that the last byte came from.
+    window: (u64, u64),
+}
+
+/// Unwind data that cannot be read, or lies outside its object.
+const UNREADABLE: StopReason = StopReason::UnreadableUnwindInfo;
+
+impl<'r, 'm> Input<'r, 'm> {
+    /// Reads limited to `bounds`.
+    pub fn new(reader: &'r mut Reader<'m>, bounds: (u64, u64)) -> Input<'r, 'm> {
+        Input { reader, bounds, at: bounds.0, window: (u64::MAX, 0) }
+    }
+
+    fn inside(&self, at: u64, len: u64) -> Result<(), StopReason> {
+        let (start, end) = self.bounds;
+        if at >= start && at <= end && len <= end - at {
+            Ok(())
+        } else {
+            Err(StopReason::BadUnwindInfo)
+        }
+    }
+
+    /// The next byte. Bytes of one aligned word cost one read.
+    #[inline]
+    pub fn u8(&mut self) -> Result<u8, StopReason> {
+        self.inside(self.at, 1)?;
+        let word_at = self.at & !7;
+        if self.window.0 != word_at {
+            // An aligned word never crosses into another page, so what surrounds the byte can be read if the byte can.
+            self.window = (word_at, self.reader.word(word_at).ok_or(UNREADABLE)?);
+        }
+        let byte = (self.window.1 >> ((self.at & 7) * 8)) as u8;
+        self.at = self.at.wrapping_add(1);
+        Ok(byte)
+    }
+
+    /// `N` bytes, little-endian.
+    fn fixed(&mut self, len: u64) -> Result<u64, StopReason> {
+        self.inside(self.at, len)?;
+        let value = match len {
+            8 => self.reader.word(self.at),
+            4 => self.reader.u32(self.at).map(u64::from),
+            2 => self.reader.u16(self.at).map(u64::from),
+            _ => self.reader.u8(self.at).map(u64::from),
+        };
+        self.at = self.at.wrapping_add(len);
+        value.ok_or(UNREADABLE)
+    }
+
+    /// Two bytes.
+    pub fn u16(&mut self) -> Result<u16, StopReason> {
+        self.fixed(2).map(|v| v as u16)
+    }
+
+    /// Four bytes.
+    pub fn u32(&mut self) -> Result<u32, StopReason> {
+        self.fixed(4).map(|v| v as u32)
+    }
+
+    /// Eight bytes.
+    pub fn u64(&mut self) -> Result<u64, StopReason> {
+        self.fixed(8)
+    }
+
+    /// Unsigned LEB128 (DWARF 5, 7.6) of at most 10 bytes; bits beyond 64 must be zero.
+    pub fn uleb(&mut self) -> Result<u64, StopReason> {
+        let mut value = 0u64;
+        for i in 0..10u32 {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if i == 9 && bits > 1 {
+                return Err(StopReason::BadUnwindInfo);
+            }
+            value |= bits << (7 * i);
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(StopReason::BadUnwindInfo)
+    }
+
+    /// Signed LEB128 of at most 10 bytes.
+    pub fn sleb(&mut self) -> Result<i64, StopReason> {
+        let mut value = 0u64;
+        for i in 0..10u32 {
+            let byte = self.u8()?;
+            value |= u64::from(byte & 0x7f) << (7 * i);
+            if byte & 0x80 == 0 {
+                if i < 9 && byte & 0x40 != 0 {
+                    value |= u64::MAX << (7 * (i + 1));
+                }
+                return Ok(value as i64);
+            }
+        }
+        Err(StopReason::BadUnwindInfo)
+    }
+
+    /// A pointer in one of the `DW_EH_PE_*` encodings (LSB 5.0, 10.5). `data_base` serves `DW_EH_PE_datarel`.
+    pub fn pointer(&mut self, encoding: u8, data_base: u64) -> Result<u64, StopReason> {
+        let here = self.at;
+        let value = match encoding & 0x0f {
+            0x00 | 0x04 | 0x0c => self.u64()?,
+            0x01 => self.uleb()?,
+            0x02 => u64::from(self.u16()?),
+            0x03 => u64::from(self.u32()?),
+            0x09 => self.sleb()? as u64,
+            0x0a => i64::from(self.u16()? as i16) as u64,
+            0x0b => i64::from(self.u32()? as i32) as u64,
+            _ => return Err(StopReason::BadUnwindInfo),
+        };
+        let based = match encoding & 0x70 {
+            0x00 => value,
+            0x10 => value.wrapping_add(here),
+            0x30 => value.wrapping_add(data_base),
+            _ => return Err(StopReason::BadUnwindInfo),
+        };
+        if encoding & 0x80 == 0 {
+            return Ok(based);
+        }
+        // DW_EH_PE_indirect: the address of the pointer.
+        self.reader.word(based).ok_or(UNREADABLE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uunwind_core::memory::Region;
+
+    fn with<T>(bytes: &[u8], f: impl FnOnce(&mut Input<'_, '_>) -> T) -> T {
+        let mut padded = bytes.to_vec();
+        padded.resize(bytes.len() + 16, 0);
+        let regions = [Region { address: 0x1000, bytes: &padded }];
+        let mut reader = Reader::recorded(&regions);
+        f(&mut Input::new(&mut reader, (0x1000, 0x1000 + bytes.len() as u64)))
+    }
+
+    #[test]
+    fn leb128_as_in_the_dwarf_tables() {
+        for (bytes, value) in [(&[2u8][..], 2), (&[0x7f], 127), (&[0x80, 1], 128), (&[0xb9, 0x64], 12857)] {
+            assert_eq!(with(bytes, |i| i.uleb()), Ok(value));
+        }
+        for (bytes, value) in
+            [(&[2u8][..], 2), (&[0x7e], -2), (&[0xff, 0], 127), (&[0x81, 0x7f], -127), (&[0x80, 0x7f], -128)]
+        {
+            assert_eq!(with(bytes, |i| i.sleb()), Ok(value));
+        }
+        assert_eq!(with(&[0xff; 12], |i| i.uleb()), Err(StopReason::BadUnwindInfo));
+        assert_eq!(with(&[0x80], |i| i.uleb()), Err(StopReason::BadUnwindInfo), "runs out of its bounds");
+    }
+
+    #[test]
+    fn encoded_pointers() {
+        assert_eq!(with(&[0xfc, 0xff, 0xff, 0xff], |i| i.pointer(0x1b, 0)), Ok(0xffc));
+        assert_eq!(with(&[0x10, 0, 0, 0], |i| i.pointer(0x3b, 0x500)), Ok(0x510));
+        assert_eq!(with(&[1, 2, 3, 4, 5, 6, 7, 8], |i| i.pointer(0, 0)), Ok(0x0807_0605_0403_0201));
+        assert_eq!(with(&[0; 8], |i| i.pointer(0x50, 0)), Err(StopReason::BadUnwindInfo));
+    }
+}

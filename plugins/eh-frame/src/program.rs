@@ -1,0 +1,264 @@
+//! The CFA program: run up to a pc, it gives the row for that pc (DWARF 5, 6.4.2 and 6.4.3).
+
+use crate::bytes::Input;
+use crate::entry::Entry;
+use uunwind_core::regs::{RA, RSP};
+use uunwind_core::stop_reason::StopReason;
+
+/// At most so many instructions are run for one lookup.
+pub const MAX_INSTRUCTIONS: u32 = 4096;
+/// Depth of DW_CFA_remember_state that is supported (compilers use 1, hand-written code a few).
+const STATES: usize = 6;
+
+/// How a register is found in the caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// No rule: callee-saved registers keep their value (System V ABI).
+    Unspecified,
+    /// Lost.
+    Undefined,
+    /// Unchanged.
+    Same,
+    /// Saved at CFA + n.
+    Offset(i32),
+    /// Is CFA + n.
+    ValOffset(i32),
+    /// In another register.
+    Register(u8),
+    /// Saved at the address that the expression at this place gives (offset from the entry's instructions).
+    Expression(i32),
+    /// Is the value that the expression gives.
+    ValExpression,
+}
+
+/// How the CFA is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cfa {
+    /// Not defined yet.
+    Undefined,
+    /// Register + offset.
+    Offset(u8, i32),
+    /// The expression at this address (its length first).
+    Expression(u64),
+}
+
+/// Registers that a row keeps: rbx, rbp, r12-r15, the return address, rsp.
+pub const TRACKED: usize = 8;
+
+/// One row of the unwind table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// The CFA.
+    pub cfa: Cfa,
+    /// The places of the tracked registers, in the order of [`TRACKED`].
+    pub places: [Place; TRACKED],
+}
+
+fn tracked(register: u64) -> Option<usize> {
+    Some(match register {
+        3 => 0,
+        6 => 1,
+        12..=15 => register as usize - 10,
+        r if r == u64::from(RA) => 6,
+        r if r == u64::from(RSP) => 7,
+        _ => return None,
+    })
+}
+
+struct Machine {
+    row: Row,
+    initial: Row,
+    saved: [Row; STATES],
+    depth: usize,
+    location: u64,
+    steps: u32,
+}
+
+/// Runs the CIE's and the FDE's instructions up to `lookup`.
+pub fn run(entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> Result<Row, StopReason> {
+    let empty = Row { cfa: Cfa::Undefined, places: [Place::Unspecified; TRACKED] };
+    let mut machine =
+        Machine { row: empty, initial: empty, saved: [empty; STATES], depth: 0, location: entry.start, steps: 0 };
+    machine.run(entry.initial, entry, u64::MAX, input)?;
+    machine.initial = machine.row;
+    machine.location = entry.start;
+    machine.run(entry.instructions, entry, lookup, input)?;
+    Ok(machine.row)
+}
+
+impl Machine {
+    fn set(&mut self, register: u64, place: Place) {
+        if let Some(p) = tracked(register).and_then(|i| self.row.places.get_mut(i)) {
+            *p = place;
+        }
+    }
+
+    fn restore(&mut self, register: u64) {
+        if let Some(i) = tracked(register) {
+            if let (Some(p), Some(initial)) = (self.row.places.get_mut(i), self.initial.places.get(i)) {
+                *p = *initial;
+            }
+        }
+    }
+
+    /// Runs `[from, to)` until an advance passes `lookup`.
+    fn run(
+        &mut self,
+        span: (u64, u64),
+        entry: &Entry,
+        lookup: u64,
+        input: &mut Input<'_, '_>,
+    ) -> Result<(), StopReason> {
+        input.at = span.0;
+        while input.at < span.1 {
+            self.steps += 1;
+            if self.steps > MAX_INSTRUCTIONS {
+                return Err(StopReason::BadUnwindInfo);
+            }
+            let op = input.u8()?;
+            let low = u64::from(op & 0x3f);
+            let advance = match op >> 6 {
+                1 => Some(low),
+                2 => {
+                    let n = offset(input.uleb()? as i64, entry.data_align)?;
+                    self.set(low, Place::Offset(n));
+                    None
+                }
+                3 => {
+                    self.restore(low);
+                    None
+                }
+                _ => self.extended(op, span, entry, input)?,
+            };
+            if let Some(delta) = advance {
+                let delta = delta.checked_mul(entry.code_align).ok_or(StopReason::BadUnwindInfo)?;
+                self.location = self.location.checked_add(delta).ok_or(StopReason::BadUnwindInfo)?;
+            }
+            if self.location > lookup {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// The instructions whose high bits are 0. Returns the advance, if it is one.
+    fn extended(
+        &mut self,
+        op: u8,
+        span: (u64, u64),
+        entry: &Entry,
+        input: &mut Input<'_, '_>,
+    ) -> Result<Option<u64>, StopReason> {
+        let bad = StopReason::BadUnwindInfo;
+        match op {
+            0x00 => {}                                                         // nop
+            0x01 => self.location = input.pointer(entry.pointer_encoding, 0)?, // set_loc
+            0x02 => return Ok(Some(u64::from(input.u8()?))),                   // advance_loc1
+            0x03 => return Ok(Some(u64::from(input.u16()?))),                  // advance_loc2
+            0x04 => return Ok(Some(u64::from(input.u32()?))),                  // advance_loc4
+            0x05 => {
+                // offset_extended
+                let register = input.uleb()?;
+                let n = offset(input.uleb()? as i64, entry.data_align)?;
+                self.set(register, Place::Offset(n));
+            }
+            0x06 => {
+                let register = input.uleb()?; // restore_extended
+                self.restore(register);
+            }
+            0x07 => {
+                let register = input.uleb()?; // undefined
+                self.set(register, Place::Undefined);
+            }
+            0x08 => {
+                let register = input.uleb()?; // same_value
+                self.set(register, Place::Same);
+            }
+            0x09 => {
+                let (register, other) = (input.uleb()?, input.uleb()?); // register
+                self.set(register, Place::Register(other.min(255) as u8));
+            }
+            0x0a => {
+                *self.saved.get_mut(self.depth).ok_or(StopReason::UnsupportedRule)? = self.row; // remember_state
+                self.depth += 1;
+            }
+            0x0b => {
+                self.depth = self.depth.checked_sub(1).ok_or(bad)?; // restore_state
+                self.row = *self.saved.get(self.depth).ok_or(bad)?;
+            }
+            0x0c | 0x12 => {
+                let register = input.uleb()?; // def_cfa, def_cfa_sf
+                let n =
+                    if op == 0x0c { small(input.uleb()? as i64)? } else { offset(input.sleb()?, entry.data_align)? };
+                self.row.cfa = Cfa::Offset(register_number(register)?, n);
+            }
+            0x0d => {
+                let register = register_number(input.uleb()?)?; // def_cfa_register
+                let Cfa::Offset(_, n) = self.row.cfa else { return Err(bad) };
+                self.row.cfa = Cfa::Offset(register, n);
+            }
+            0x0e | 0x13 => {
+                // def_cfa_offset, def_cfa_offset_sf
+                let n =
+                    if op == 0x0e { small(input.uleb()? as i64)? } else { offset(input.sleb()?, entry.data_align)? };
+                let Cfa::Offset(register, _) = self.row.cfa else { return Err(bad) };
+                self.row.cfa = Cfa::Offset(register, n);
+            }
+            0x0f => self.row.cfa = Cfa::Expression(skip_block(input)?), // def_cfa_expression
+            0x10 => {
+                let register = input.uleb()?; // expression
+                let at = skip_block(input)?;
+                let distance = at.wrapping_sub(entry.instructions.0) as i64;
+                self.set(register, Place::Expression(small(distance)?));
+            }
+            0x16 => {
+                let register = input.uleb()?; // val_expression
+                skip_block(input)?;
+                self.set(register, Place::ValExpression);
+            }
+            0x11 => {
+                let register = input.uleb()?; // offset_extended_sf
+                let n = offset(input.sleb()?, entry.data_align)?;
+                self.set(register, Place::Offset(n));
+            }
+            0x14 | 0x15 => {
+                let register = input.uleb()?; // val_offset, val_offset_sf
+                let n = if op == 0x14 { input.uleb()? as i64 } else { input.sleb()? };
+                self.set(register, Place::ValOffset(offset(n, entry.data_align)?));
+            }
+            0x2e => {
+                input.uleb()?; // GNU_args_size
+            }
+            0x2f => {
+                let register = input.uleb()?; // GNU_negative_offset_extended
+                let n = offset((input.uleb()? as i64).wrapping_neg(), entry.data_align)?;
+                self.set(register, Place::Offset(n));
+            }
+            _ => return Err(StopReason::UnsupportedRule),
+        }
+        if input.at > span.1 {
+            return Err(bad);
+        }
+        Ok(None)
+    }
+}
+
+fn register_number(register: u64) -> Result<u8, StopReason> {
+    u8::try_from(register).map_err(|_| StopReason::BadUnwindInfo)
+}
+
+fn small(n: i64) -> Result<i32, StopReason> {
+    i32::try_from(n).map_err(|_| StopReason::UnsupportedRule)
+}
+
+fn offset(factored: i64, align: i64) -> Result<i32, StopReason> {
+    small(factored.checked_mul(align).ok_or(StopReason::UnsupportedRule)?)
+}
+
+/// Skips a block; gives the address of its length.
+fn skip_block(input: &mut Input<'_, '_>) -> Result<u64, StopReason> {
+    let at = input.at;
+    let len = input.uleb()?;
+    input.at = input.at.checked_add(len).ok_or(StopReason::BadUnwindInfo)?;
+    Ok(at)
+}

@@ -1,0 +1,99 @@
+//! From a row of the unwind table to a rule.
+
+use crate::bytes::Input;
+use crate::entry::Entry;
+use crate::expression::{evaluate, Value};
+use crate::program::{Cfa, Place, Row};
+use uunwind_core::regs::{ucontext_offset, RA, RBP, RSP};
+use uunwind_core::rule::{Rule, RuleKind, RA_IN_REGISTER, RA_SLOT, SAME, UNKNOWN};
+use uunwind_core::stop_reason::StopReason;
+
+/// The rule that does what `row` says, or why there is none.
+pub fn to_rule(row: &Row, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Result<Rule, StopReason> {
+    let ra = row.places.get(RA_SLOT).copied().unwrap_or(Place::Undefined);
+    if ra == Place::Undefined {
+        return Ok(Rule::end());
+    }
+    let cfa = match row.cfa {
+        Cfa::Undefined => return Err(StopReason::BadUnwindInfo),
+        Cfa::Offset(register, n) => Value::Register(register, i64::from(n)),
+        Cfa::Expression(at) => evaluate(at, pc, None, input)?,
+    };
+    if entry.signal {
+        if let Some(rule) = signal_frame(cfa, ra, entry, pc, input)? {
+            return Ok(rule);
+        }
+    }
+    let (register, n, kind) = match cfa {
+        Value::Register(register, n) => (register, n, RuleKind::Offset),
+        Value::Word(register, n) => (register, n, RuleKind::Deref),
+        Value::Constant(_) | Value::Cfa(_) => return Err(StopReason::UnsupportedRule),
+    };
+    let mut rule = Rule::simple(register, i32::try_from(n).map_err(|_| StopReason::UnsupportedRule)?);
+    rule.kind = kind;
+    for (index, place) in row.places.iter().take(RA_SLOT + 1).enumerate() {
+        let (slot, from_fp) = slot(*place, index, entry, pc, input)?;
+        if let Some(s) = rule.slots.get_mut(index) {
+            *s = slot;
+        }
+        rule.from_fp |= u8::from(from_fp) << index;
+    }
+    if let Place::Register(register) = ra {
+        rule.flags |= RA_IN_REGISTER;
+        rule.from_fp &= !(1 << RA_SLOT);
+        rule.slots[RA_SLOT] = i16::from(register);
+    }
+    Ok(rule)
+}
+
+/// A register's slot, and whether it counts from rbp.
+fn slot(
+    place: Place,
+    index: usize,
+    entry: &Entry,
+    pc: u64,
+    input: &mut Input<'_, '_>,
+) -> Result<(i16, bool), StopReason> {
+    let is_ra = index == RA_SLOT;
+    let lost = if is_ra { Err(StopReason::UnsupportedRule) } else { Ok((UNKNOWN, false)) };
+    match place {
+        Place::Unspecified | Place::Same if is_ra => Err(StopReason::UnsupportedRule),
+        Place::Unspecified | Place::Same => Ok((SAME, false)),
+        Place::Undefined | Place::ValOffset(_) | Place::ValExpression => lost,
+        Place::Register(_) if is_ra => Ok((0, false)),
+        Place::Register(_) => lost,
+        Place::Offset(n) => words(i64::from(n)).map_or(lost, |s| Ok((s, false))),
+        Place::Expression(distance) => {
+            let at = entry.instructions.0.wrapping_add_signed(i64::from(distance));
+            match evaluate(at, pc, Some(Value::Cfa(0)), input) {
+                Ok(Value::Cfa(n)) => words(n).map_or(lost, |s| Ok((s, false))),
+                Ok(Value::Register(RBP, n)) => words(n).map_or(lost, |s| Ok((s, true))),
+                _ => lost,
+            }
+        }
+    }
+}
+
+fn words(bytes: i64) -> Option<i16> {
+    let words = i16::try_from(bytes / 8).ok()?;
+    (bytes % 8 == 0 && words != SAME && words != UNKNOWN).then_some(words)
+}
+
+/// A signal trampoline restores everything from a ucontext near rsp. Its CFI says so register by register; if the CFA and
+/// the return address are where a ucontext at rsp + n has rsp and rip, the frame is one, and `Rule::signal(n)` loads all.
+fn signal_frame(
+    cfa: Value,
+    ra: Place,
+    entry: &Entry,
+    pc: u64,
+    input: &mut Input<'_, '_>,
+) -> Result<Option<Rule>, StopReason> {
+    let (Value::Word(RSP, cfa_at), Place::Expression(distance)) = (cfa, ra) else { return Ok(None) };
+    let at = entry.instructions.0.wrapping_add_signed(i64::from(distance));
+    let Value::Register(RSP, ra_at) = evaluate(at, pc, Some(Value::Cfa(0)), input)? else { return Ok(None) };
+    let ucontext = cfa_at.wrapping_sub(ucontext_offset(RSP) as i64);
+    if ra_at.wrapping_sub(ucontext) != ucontext_offset(RA) as i64 {
+        return Ok(None);
+    }
+    Ok(i32::try_from(ucontext).ok().map(Rule::signal))
+}

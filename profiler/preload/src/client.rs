@@ -1,0 +1,164 @@
+//! What the walk asks of the sampler: objects seen, facts, names. Called inside the handler.
+
+use crate::process::{self, Process};
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+use uunwind_core::library::Client;
+use uunwind_core::objects::Object;
+use uunwind_core::plugin::{trimmed, Description, Text, TABLE_LIMIT, TEXT_LIMIT};
+use uunwind_core::syscall;
+use uunwind_ring::layout::{ThreadBlock, RING_OFFSET};
+use uunwind_ring::record::{padded, NameRecord, ObjectRecord, RecordHeader, RecordType};
+use uunwind_ring::writer::RingWriter;
+
+/// The table handed to each walk.
+pub static CLIENT: Client = Client { object_seen, facts_count, facts, find_name, describe };
+
+/// What the functions of the table get as context.
+pub struct Context {
+    /// The process.
+    pub process: &'static Process,
+    /// The calling thread's block.
+    pub block: *mut ThreadBlock,
+}
+
+/// No header: the writer fills it in at commit.
+pub const HEADER: RecordHeader = RecordHeader { size: 0, kind: 0, reserved: 0 };
+
+/// The writing end of a thread's ring.
+///
+/// # Safety
+/// `block` must be the calling thread's own, and the caller the only writer now (inside the handler, or before the timer
+/// is armed).
+pub unsafe fn ring(block: *mut ThreadBlock) -> RingWriter<'static> {
+    // SAFETY: blocks stay mapped for ever; the ring lies at RING_OFFSET.
+    unsafe { RingWriter::new(&*block, block.cast::<u8>().add(RING_OFFSET)) }
+}
+
+unsafe extern "C" fn object_seen(context: *mut c_void, object: *const Object) -> bool {
+    const PATH_LIMIT: usize = 1024;
+    // SAFETY: the handler's context; the walk's object.
+    let (context, object) = unsafe { (&*context.cast::<Context>(), &*object) };
+    // SAFETY: inside the handler of this thread.
+    let ring = unsafe { ring(context.block) };
+    let path = object.name as *const u8;
+    // l_name is a string of the loader, which lives as long as the object: as long as code of it is on this stack.
+    let path_bytes = if path.is_null() {
+        0
+    } else {
+        // SAFETY: as said; at most PATH_LIMIT bytes are looked at.
+        (0..PATH_LIMIT).find(|i| unsafe { path.add(*i).read() } == 0).unwrap_or(PATH_LIMIT)
+    };
+    let build_id = object.build_id.as_bytes();
+    let size = core::mem::size_of::<ObjectRecord>() + padded(build_id.len()) + padded(path_bytes);
+    // SAFETY: see the handler; both lie in the block's header.
+    let Some(mut record) = ring.reserve(RecordType::Object, size) else {
+        // SAFETY: the block stays mapped.
+        unsafe { (*context.block).lost_other.fetch_add(1, Ordering::Relaxed) };
+        return false;
+    };
+    record.fixed(ObjectRecord {
+        header: HEADER,
+        time: syscall::monotonic_ns(),
+        bias: object.bias,
+        start: object.start,
+        end: object.end,
+        build_id_bytes: build_id.len() as u32,
+        path_bytes: path_bytes as u32,
+        facts_key: object.facts_key,
+    });
+    record.bytes(build_id);
+    if path_bytes > 0 {
+        // SAFETY: these bytes were just read.
+        record.bytes(unsafe { core::slice::from_raw_parts(path, path_bytes) });
+    }
+    record.commit();
+    true
+}
+
+unsafe extern "C" fn facts_count(context: *mut c_void) -> u32 {
+    // SAFETY: the handler's context. One more than published, so that "never asked" differs from "none published".
+    unsafe { (*context.cast::<Context>()).process.facts.map_or(1, |facts| facts.count().wrapping_add(1)) }
+}
+
+unsafe extern "C" fn facts(context: *mut c_void, key: u64, bytes: *mut *const u8, len: *mut usize) -> i32 {
+    // SAFETY: the handler's context.
+    let context = unsafe { &*context.cast::<Context>() };
+    let Some(found) = context.process.facts.and_then(|facts| facts.find(key)) else { return -1 };
+    let Some(block) = process::block() else { return -1 };
+    if found.bytes.is_empty() {
+        return 0;
+    }
+    // SAFETY: places of the caller.
+    unsafe {
+        bytes.write(found.bytes.as_ptr());
+        len.write(found.bytes.len());
+    }
+    let name = trimmed(&found.plugin);
+    block.plugins.iter().position(|plugin| trimmed(plugin) == name && !name.is_empty()).map_or(0, |i| i as i32)
+}
+
+unsafe extern "C" fn find_name(_context: *mut c_void, code: u64, fingerprint: u64) -> u32 {
+    process::names().map_or(0, |names| names.find(code, fingerprint))
+}
+
+/// Copies what names a code object into the ring, and publishes its id for all threads.
+unsafe extern "C" fn describe(
+    context: *mut c_void,
+    plugin: u32,
+    description: *const Description,
+    read: unsafe extern "C" fn(*mut c_void, u64, *mut u8, usize) -> bool,
+    reader: *mut c_void,
+) -> u32 {
+    // SAFETY: the handler's context, the walk's description.
+    let (context, description) = unsafe { (&*context.cast::<Context>(), &*description) };
+    let (Some(names), Some(block)) = (process::names(), process::block()) else { return 0 };
+    let Some(entry) = names.claim(description.code, description.fingerprint) else {
+        block.names_full.fetch_add(1, Ordering::Relaxed);
+        return 0;
+    };
+    let cut = |text: &Text, limit: u32| Text { len: text.len.min(limit), ..*text };
+    let name = cut(&description.name, TEXT_LIMIT);
+    let file = cut(&description.file, TEXT_LIMIT);
+    let mut table = description.table;
+    if table.len > TABLE_LIMIT {
+        table.len = 0;
+    }
+    let size =
+        core::mem::size_of::<NameRecord>() + [name, file, table].iter().map(|t| padded(t.len as usize)).sum::<usize>();
+    // SAFETY: inside the handler of this thread.
+    let Some(mut record) = (unsafe { ring(context.block) }).reserve(RecordType::Name, size) else {
+        entry.give_back();
+        // SAFETY: the block stays mapped.
+        unsafe { (*context.block).lost_other.fetch_add(1, Ordering::Relaxed) };
+        return 0;
+    };
+    let id = block.next_name.fetch_add(1, Ordering::Relaxed);
+    record.fixed(NameRecord {
+        header: HEADER,
+        id,
+        plugin,
+        code: description.code,
+        fingerprint: description.fingerprint,
+        first_line: description.first_line,
+        table_kind: description.table_kind,
+        name_bytes: name.len,
+        file_bytes: file.len,
+        table_bytes: table.len,
+        name_width: name.width as u8,
+        name_utf8: name.utf8 as u8,
+        file_width: file.width as u8,
+        file_utf8: file.utf8 as u8,
+    });
+    for text in [&name, &file, &table] {
+        let room = record.room(text.len as usize);
+        // SAFETY: `room` has `len` bytes inside the record.
+        if room.is_null() || !unsafe { read(reader, text.address, room, text.len as usize) } {
+            entry.give_back();
+            return 0;
+        }
+    }
+    record.commit();
+    entry.publish(id);
+    id
+}

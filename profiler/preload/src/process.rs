@@ -1,0 +1,145 @@
+//! What a process keeps while it records, and what the child of a fork does with it.
+
+use crate::session::{Session, Setting};
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use uunwind_core::library::Library;
+use uunwind_core::syscall;
+use uunwind_ring::facts::FactsView;
+use uunwind_ring::layout::{ProcessBlock, BLOCK_HEADER, LIVE_PROCESS};
+use uunwind_ring::names::{self, NameEntry, Names};
+use uunwind_ring::FLAG_NO_CHILDREN;
+
+/// Written once by the constructor, before [`recording`] is true; read-only afterwards.
+pub struct Process {
+    /// The session.
+    pub session: Session,
+    /// The facts, if they could be mapped.
+    pub facts: Option<FactsView>,
+    /// What the environment said.
+    pub setting: Setting,
+    /// libuu's functions.
+    pub library: &'static Library,
+    /// AT_MINSIGSTKSZ: what the kernel needs for a signal frame.
+    pub signal_frame: u64,
+}
+
+struct Place(UnsafeCell<MaybeUninit<Process>>);
+// SAFETY: written once before RECORDING is set (release), read after it was seen (acquire).
+unsafe impl Sync for Place {}
+
+static PROCESS: Place = Place(UnsafeCell::new(MaybeUninit::uninit()));
+static RECORDING: AtomicBool = AtomicBool::new(false);
+static PID: AtomicU32 = AtomicU32::new(0);
+/// Number of this process's recording: 1 after exec, one more in each forked child. What was told to the recorder in an
+/// earlier one must be told again.
+static EPOCH: AtomicU32 = AtomicU32::new(0);
+static BLOCK: AtomicPtr<ProcessBlock> = AtomicPtr::new(core::ptr::null_mut());
+static BLOCK_INDEX: AtomicU32 = AtomicU32::new(0);
+
+/// The process, if it records (or did, until it stopped). Async-signal-safe.
+pub fn process() -> Option<&'static Process> {
+    // SAFETY: RECORDING is set after PROCESS was written, once.
+    RECORDING.load(Ordering::Acquire).then(|| unsafe { (*PROCESS.0.get()).assume_init_ref() })
+}
+
+/// Whether the caller runs in the very process that records: not in a vfork child, which shares our memory, nor in one
+/// made by a raw clone.
+pub fn is_own() -> bool {
+    PID.load(Ordering::Relaxed) == syscall::getpid()
+}
+
+/// Process id of the recording process.
+pub fn pid() -> u32 {
+    PID.load(Ordering::Relaxed)
+}
+
+/// See [`EPOCH`].
+pub fn epoch() -> u32 {
+    EPOCH.load(Ordering::Relaxed)
+}
+
+/// The block of this process.
+pub fn block() -> Option<&'static ProcessBlock> {
+    // SAFETY: null, or a block that stays mapped for ever.
+    unsafe { BLOCK.load(Ordering::Acquire).as_ref() }
+}
+
+/// Index of that block.
+pub fn block_index() -> u32 {
+    BLOCK_INDEX.load(Ordering::Relaxed)
+}
+
+/// The table of names already sent.
+pub fn names() -> Option<Names<'static>> {
+    let block = BLOCK.load(Ordering::Acquire);
+    if block.is_null() {
+        return None;
+    }
+    // SAFETY: the table fills the block behind its header; entries are atomics, all-zero is a free entry.
+    let entries = unsafe {
+        core::slice::from_raw_parts(block.cast::<u8>().add(BLOCK_HEADER).cast::<NameEntry>(), names::ENTRIES)
+    };
+    Some(Names::new(entries))
+}
+
+/// Begins to record: stores what the process keeps and claims its block. False when no block is free.
+pub fn begin(process: Process, plugins: &[[u8; 16]; 8]) -> bool {
+    if !claim_block(&process.session, 0, plugins) {
+        return false;
+    }
+    // SAFETY: called once, by the constructor, before anybody can see RECORDING.
+    unsafe { (*PROCESS.0.get()).write(process) };
+    RECORDING.store(true, Ordering::Release);
+    true
+}
+
+/// Ends the recording of this process for good; interposers go on passing calls through to where they belong.
+pub fn stop() {
+    BLOCK.store(core::ptr::null_mut(), Ordering::Release);
+}
+
+fn claim_block(session: &Session, origin: u32, plugins: &[[u8; 16]; 8]) -> bool {
+    let Some(index) = session.claim() else {
+        session.header().processes_without_block.fetch_add(1, Ordering::Relaxed);
+        return false;
+    };
+    let block = session.block(index).cast::<ProcessBlock>();
+    let pid = syscall::getpid();
+    // SAFETY: a claimed block is ours alone, all-zero, and stays mapped.
+    unsafe {
+        (*block).pid = pid;
+        (*block).parent = libc::getppid() as u32;
+        (*block).origin = origin;
+        (*block).next_name = AtomicU32::new(1);
+        (*block).start_time = syscall::monotonic_ns();
+        (*block).plugins = *plugins;
+    }
+    PID.store(pid, Ordering::Relaxed);
+    EPOCH.fetch_add(1, Ordering::Relaxed);
+    BLOCK_INDEX.store(index as u32, Ordering::Relaxed);
+    BLOCK.store(block, Ordering::Release);
+    if let Some(state) = session.state(index) {
+        state.store(LIVE_PROCESS, Ordering::Release);
+    }
+    true
+}
+
+/// In the child of a fork: claims blocks of its own. Only async-signal-safe work: other threads of the parent may have held any
+/// lock.
+pub extern "C" fn after_fork() {
+    let Some(process) = process() else { return };
+    let Some(parent) = block() else { return };
+    crate::threads::forget_all();
+    // SAFETY: libuu's function.
+    unsafe { (process.library.after_fork)() };
+    if process.setting.flags & FLAG_NO_CHILDREN != 0
+        || process.session.header().stopped.load(Ordering::Relaxed) != 0
+        || !claim_block(&process.session, 1, &parent.plugins)
+    {
+        stop();
+        return;
+    }
+    crate::threads::begin(process);
+}

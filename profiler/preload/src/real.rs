@@ -1,0 +1,69 @@
+//! The functions behind our interposers, found by `dlsym(RTLD_NEXT)` on first use: an interposer may be called before
+//! our own constructor, from a library's constructor that starts a thread.
+
+use core::ffi::{c_int, c_void, CStr};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// A function of the next object in the search order.
+pub struct Real {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Real {
+    /// The function with this name.
+    pub const fn new(name: &'static CStr) -> Real {
+        Real { name, found: AtomicPtr::new(core::ptr::null_mut()) }
+    }
+
+    /// Its address; null when libc has no such function.
+    pub fn get(&self) -> *mut c_void {
+        let found = self.found.load(Ordering::Relaxed);
+        if !found.is_null() {
+            return found;
+        }
+        // SAFETY: a valid handle and a NUL-terminated name.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.found.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Declares the real function behind an interposer, and a way to call it.
+macro_rules! real {
+    ($name:ident, $symbol:literal, fn($($arg:ident: $type:ty),*) -> $result:ty, $missing:expr) => {
+        /// The real function of this name.
+        pub unsafe fn $name($($arg: $type),*) -> $result {
+            static REAL: Real = Real::new($symbol);
+            let real = REAL.get();
+            if real.is_null() {
+                return $missing;
+            }
+            // SAFETY: libc's function of this name has this type; the caller vouches for the arguments.
+            unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $result>(real)($($arg),*) }
+        }
+    };
+}
+
+/// Start function of a thread.
+pub type Start = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+
+real!(sigaction, c"sigaction", fn(sig: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int, -1);
+real!(sigaltstack, c"sigaltstack", fn(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int, -1);
+real!(sigwait, c"sigwait", fn(set: *const libc::sigset_t, sig: *mut c_int) -> c_int, libc::ENOSYS);
+real!(sigwaitinfo, c"sigwaitinfo", fn(set: *const libc::sigset_t, info: *mut libc::siginfo_t) -> c_int, -1);
+real!(
+    sigtimedwait,
+    c"sigtimedwait",
+    fn(set: *const libc::sigset_t, info: *mut libc::siginfo_t, time: *const libc::timespec) -> c_int,
+    -1
+);
+real!(signalfd, c"signalfd", fn(fd: c_int, set: *const libc::sigset_t, flags: c_int) -> c_int, -1);
+real!(sigpending, c"sigpending", fn(set: *mut libc::sigset_t) -> c_int, -1);
+real!(
+    pthread_create,
+    c"pthread_create",
+    fn(thread: *mut libc::pthread_t, attr: *const libc::pthread_attr_t, start: Start, arg: *mut c_void) -> c_int,
+    libc::EAGAIN
+);
+real!(thrd_create, c"thrd_create", fn(thread: *mut c_void, start: Start, arg: *mut c_void) -> c_int, 2);

@@ -1,0 +1,116 @@
+//! The facts memfd, seen from the recorder: the one writer.
+
+use crate::session::SharedMemory;
+use std::collections::HashSet;
+use std::io;
+use std::mem::{offset_of, size_of};
+use std::sync::atomic::Ordering;
+use uunwind_ring::facts::{FactsEntry, FactsHeader, DATA_OFFSET, ENTRIES, FACTS_BYTES, FACTS_MAGIC};
+
+/// Offset of the entries.
+const ENTRIES_OFFSET: usize = 64;
+
+/// Publishes facts.
+pub struct FactsPublisher {
+    memory: SharedMemory,
+    published: HashSet<u64>,
+    next: usize,
+}
+
+/// There is no room for more facts.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl FactsPublisher {
+    /// Makes the memfd and writes its header.
+    pub fn create() -> io::Result<FactsPublisher> {
+        let memory = SharedMemory::create(c"uu-facts", FACTS_BYTES)?;
+        if let Some(magic) = memory.word(offset_of!(FactsHeader, magic)) {
+            magic.store(FACTS_MAGIC, Ordering::Release);
+        }
+        Ok(FactsPublisher { memory, published: HashSet::new(), next: DATA_OFFSET })
+    }
+
+    /// The descriptor's number.
+    pub fn fd(&self) -> i32 {
+        self.memory.fd()
+    }
+
+    /// Whether facts for `key` were published.
+    pub fn has(&self, key: u64) -> bool {
+        self.published.contains(&key)
+    }
+
+    /// Publishes facts for a key, once. No plugin and no bytes: analysed, nobody claims the object.
+    pub fn publish(&mut self, key: u64, plugin: [u8; 16], bytes: &[u8]) -> Result<(), Full> {
+        if key == 0 || !self.published.insert(key) {
+            return Ok(());
+        }
+        let offset = self.next;
+        let len = bytes.len();
+        let at = self.memory.at(offset, len).ok_or(Full)?;
+        // A probe that ends at a free entry must always be possible for the readers.
+        if self.published.len() >= ENTRIES {
+            return Err(Full);
+        }
+        // SAFETY: `at` has room for `len` bytes, in a part of the memory that no reader knows yet.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, len) };
+        self.next = (offset + len).next_multiple_of(16);
+        let entry = self.free_entry(key).ok_or(Full)?;
+        let plugin_at = self.memory.at(entry + offset_of!(FactsEntry, plugin), 16).ok_or(Full)?;
+        // SAFETY: 16 bytes inside an entry that readers ignore while its key is 0.
+        unsafe { std::ptr::copy_nonoverlapping(plugin.as_ptr(), plugin_at, 16) };
+        let half = |field| self.memory.half(entry + field).ok_or(Full);
+        half(offset_of!(FactsEntry, offset))?.store(offset as u32, Ordering::Relaxed);
+        half(offset_of!(FactsEntry, len))?.store(len as u32, Ordering::Relaxed);
+        self.memory.word(entry + offset_of!(FactsEntry, key)).ok_or(Full)?.store(key, Ordering::Release);
+        self.memory.half(offset_of!(FactsHeader, count)).ok_or(Full)?.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Offset of the first free entry on the key's probe.
+    fn free_entry(&self, key: u64) -> Option<usize> {
+        let entries = (0..ENTRIES).map(|probe| {
+            let index = (key as usize).wrapping_add(probe) % ENTRIES;
+            ENTRIES_OFFSET + index * size_of::<FactsEntry>()
+        });
+        let free = |at: &usize| self.memory.word(*at).is_some_and(|word| word.load(Ordering::Acquire) == 0);
+        entries.into_iter().find(free)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uunwind_ring::facts::FactsView;
+
+    #[test]
+    fn a_target_finds_what_was_published() {
+        let mut facts = FactsPublisher::create().expect("memfd");
+        let base = facts.memory.at(0, FACTS_BYTES).expect("whole memory");
+        // SAFETY: FACTS_BYTES readable bytes, mapped until the end of the test.
+        let view = unsafe { FactsView::new(base) }.expect("magic");
+        // Two keys on one probe, and one that nobody claims.
+        let keys = [5, 5 + ENTRIES as u64, 77];
+        assert_eq!(facts.publish(keys[0], *b"python\0\0\0\0\0\0\0\0\0\0", b"first"), Ok(()));
+        assert_eq!(facts.publish(keys[1], *b"lua\0\0\0\0\0\0\0\0\0\0\0\0\0", b"second fact"), Ok(()));
+        assert_eq!(facts.publish(keys[2], [0; 16], b""), Ok(()));
+        assert_eq!(facts.publish(keys[0], [0; 16], b"again"), Ok(()), "published once");
+        assert_eq!(view.count(), 3);
+        let found = view.find(keys[1]).expect("published");
+        assert_eq!((found.bytes, &found.plugin[..4]), (&b"second fact"[..], &b"lua\0"[..]));
+        assert_eq!(view.find(keys[0]).expect("published").bytes, b"first");
+        assert!(view.find(keys[2]).expect("published").bytes.is_empty());
+        assert!(view.find(6).is_none());
+    }
+
+    #[test]
+    fn full_is_said() {
+        let mut facts = FactsPublisher::create().expect("memfd");
+        assert_eq!(facts.publish(1, [0; 16], &vec![0; FACTS_BYTES]), Err(Full));
+        for key in 2..ENTRIES as u64 {
+            assert_eq!(facts.publish(key, [0; 16], b""), Ok(()), "{key}");
+        }
+        assert_eq!(facts.publish(1 << 40, [0; 16], b""), Err(Full));
+    }
+}

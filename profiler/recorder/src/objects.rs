@@ -1,0 +1,182 @@
+//! The objects that processes meet: where their files are, their analysis (once per key), and copies kept open so that
+//! they can still be named when the files are gone.
+
+use crate::facts::FactsPublisher;
+use crate::host;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use uunwind_report::recording::Object;
+
+/// Most files kept open. Beyond it, objects are named from their paths only.
+const KEPT_OPEN: usize = 512;
+
+/// What is known under a facts key.
+struct Known {
+    path: Vec<u8>,
+    file: Option<File>,
+}
+
+/// The objects seen so far.
+#[derive(Default)]
+pub struct Objects {
+    known: HashMap<u64, Known>,
+    open: usize,
+    notes: Vec<String>,
+    facts_full: bool,
+    /// Time spent in analysis, ns.
+    pub analysis_time: u64,
+}
+
+impl Objects {
+    /// Lines for people that came up since the last call.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Analyses an object by its path, before any process has it.
+    pub fn analyse_path(&mut self, path: &Path, facts: &mut FactsPublisher) {
+        let Ok(analysis) = self.timed(path) else { return };
+        let key = analysis.facts_key;
+        self.publish(key, analysis, facts);
+        let path_bytes = path.as_os_str().as_bytes().to_vec();
+        self.remember(key, path_bytes, File::open(path).ok());
+    }
+
+    /// Takes note of an object that a process met: fills in its path, analyses it if its key is new, publishes facts.
+    pub fn seen(&mut self, pid: u32, object: &mut Object, facts: &mut FactsPublisher) {
+        if is_vdso(&object.path) {
+            object.path = b"[vdso]".to_vec();
+            self.vdso(object.facts_key, facts);
+            return;
+        }
+        if object.path.is_empty() {
+            // The program itself. When the process is gone, another one with the same key may have told.
+            let exe = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+            object.path = match (exe, self.known.get(&object.facts_key)) {
+                (_, Some(known)) => known.path.clone(),
+                (Some(exe), None) => without_deleted(exe.into_os_string().into_vec()),
+                (None, None) => Vec::new(),
+            };
+            self.analyse_candidates(object, &[PathBuf::from(format!("/proc/{pid}/exe"))], facts);
+            return;
+        }
+        if !object.path.starts_with(b"/") {
+            if let Ok(cwd) = std::fs::read_link(format!("/proc/{pid}/cwd")) {
+                object.path = cwd.join(OsStr::from_bytes(&object.path)).into_os_string().into_vec();
+            }
+        }
+        let path = Path::new(OsStr::from_bytes(&object.path));
+        let in_root = Path::new(&format!("/proc/{pid}/root")).join(path.strip_prefix("/").unwrap_or(path));
+        let mapped = format!("/proc/{pid}/map_files/{:x}-{:x}", object.start, object.end);
+        let candidates = [in_root, path.to_owned(), PathBuf::from(mapped)];
+        self.analyse_candidates(object, &candidates, facts);
+    }
+
+    /// Analyses the first candidate whose key is the object's, unless that key is known.
+    fn analyse_candidates(&mut self, object: &Object, candidates: &[PathBuf], facts: &mut FactsPublisher) {
+        let key = object.facts_key;
+        if facts.has(key) && self.known.contains_key(&key) {
+            return;
+        }
+        let mut why = "its path is not known".to_owned();
+        for path in candidates {
+            match self.timed(path) {
+                Ok(analysis) if analysis.facts_key == key => {
+                    self.publish(key, analysis, facts);
+                    self.remember(key, object.path.clone(), File::open(path).ok());
+                    return;
+                }
+                Ok(_) => why = "the file is not the one that was mapped".to_owned(),
+                Err(e) => why = e.to_string(),
+            }
+        }
+        // Say so to targets too, which otherwise wait for its facts.
+        self.note_full(facts.publish(key, [0; 16], b"").is_err());
+        self.remember(key, object.path.clone(), None);
+        let path = String::from_utf8_lossy(&object.path);
+        self.notes.push(format!("{path} could not be analysed: {why}"));
+    }
+
+    fn timed(&mut self, path: &Path) -> Result<uunwind_analyse::Analysis, uunwind_analyse::AnalyseError> {
+        let before = host::monotonic();
+        let analysis = uunwind_analyse::analyse(path);
+        self.analysis_time += host::monotonic().saturating_sub(before);
+        analysis
+    }
+
+    fn publish(&mut self, key: u64, analysis: uunwind_analyse::Analysis, facts: &mut FactsPublisher) {
+        if facts.has(key) {
+            return;
+        }
+        let (plugin, bytes) = analysis.facts.map_or(([0; 16], Vec::new()), |f| (f.plugin, f.bytes));
+        self.note_full(facts.publish(key, plugin, &bytes).is_err());
+        self.notes.extend(analysis.notes);
+    }
+
+    fn note_full(&mut self, full: bool) {
+        if full && !self.facts_full {
+            self.facts_full = true;
+            self.notes.push("no room for more facts: interpreters met from now on show native frames only".to_owned());
+        }
+    }
+
+    fn remember(&mut self, key: u64, path: Vec<u8>, file: Option<File>) {
+        let file = file.filter(|_| self.open < KEPT_OPEN);
+        self.open += usize::from(file.is_some());
+        self.known.entry(key).or_insert(Known { path, file });
+    }
+
+    /// Where the file of an object may be found: its path, and the copy kept open.
+    pub fn files(&self, object: &Object) -> Vec<PathBuf> {
+        let mut files = vec![PathBuf::from(OsStr::from_bytes(&object.path))];
+        let open = self.known.get(&object.facts_key).and_then(|known| known.file.as_ref());
+        files.extend(open.map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))));
+        files
+    }
+
+    /// The kernel's own object has no file; ours is the same as the program's.
+    fn vdso(&mut self, key: u64, facts: &mut FactsPublisher) {
+        if facts.has(key) {
+            return;
+        }
+        self.note_full(facts.publish(key, [0; 16], b"").is_err());
+        self.remember(key, b"[vdso]".to_vec(), own_vdso());
+    }
+}
+
+fn is_vdso(path: &[u8]) -> bool {
+    path == b"linux-vdso.so.1" || path == b"[vdso]"
+}
+
+/// `/proc/<pid>/exe` of a file that is gone ends in a remark.
+fn without_deleted(mut path: Vec<u8>) -> Vec<u8> {
+    if path.ends_with(b" (deleted)") && !Path::new(OsStr::from_bytes(&path)).exists() {
+        path.truncate(path.len() - b" (deleted)".len());
+    }
+    path
+}
+
+/// A file with the image of this process's vDSO.
+fn own_vdso() -> Option<File> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
+    let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+    let (start, end) = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
+    // SAFETY: the kernel maps the vDSO readable, and keeps it for the life of the process.
+    let image = unsafe { std::slice::from_raw_parts(start as *const u8, end.checked_sub(start)?) };
+    // SAFETY: the name is NUL-terminated; a descriptor it gives is ours alone.
+    let mut file = unsafe {
+        let fd = libc::memfd_create(c"uu-vdso".as_ptr(), libc::MFD_CLOEXEC);
+        if fd < 0 {
+            return None;
+        }
+        File::from_raw_fd(fd)
+    };
+    file.write_all(image).and_then(|()| file.rewind()).ok()?;
+    Some(file)
+}

@@ -1,0 +1,53 @@
+//! The reading end of a thread's ring.
+
+use crate::records::{records, Damage, Record};
+use crate::session::Session;
+use uunwind_ring::layout::RING_BYTES;
+
+/// The reading end. It keeps its own position: the one in shared memory is for the writer, and could be overwritten.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RingReader {
+    tail: u64,
+}
+
+/// What a drain found.
+#[derive(Debug, Default)]
+pub struct Drained {
+    /// Whole records.
+    pub records: Vec<Record>,
+    /// Records that could not be understood.
+    pub damaged_records: u64,
+    /// Whether the ring itself made no sense; what it held was dropped.
+    pub damaged_ring: bool,
+    /// Bytes that were waiting.
+    pub bytes: u64,
+}
+
+impl RingReader {
+    /// Takes everything out of the ring of a block. `buffer` is working memory.
+    pub fn drain(&mut self, session: &Session, block: usize, buffer: &mut Vec<u8>) -> Drained {
+        let head = session.head(block);
+        let bytes = head.wrapping_sub(self.tail);
+        let mut drained = Drained { bytes, ..Drained::default() };
+        if bytes == 0 {
+            return drained;
+        }
+        if bytes > RING_BYTES as u64 || head % 8 != 0 {
+            // No writer of ours makes this. Begin again where it says it stands.
+            self.tail = head;
+            session.set_tail(block, self.tail);
+            return Drained { damaged_ring: true, bytes: 0, ..drained };
+        }
+        session.copy_ring(block, self.tail, head, buffer);
+        self.tail = head;
+        session.set_tail(block, head);
+        for record in records(buffer) {
+            match record {
+                Ok(record) => drained.records.push(record),
+                Err(Damage::Size(_)) => drained.damaged_ring = true,
+                Err(Damage::Type(_) | Damage::Parts(_)) => drained.damaged_records += 1,
+            }
+        }
+        drained
+    }
+}

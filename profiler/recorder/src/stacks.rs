@@ -1,0 +1,82 @@
+//! Interns stacks as a tree: a node is a frame and the node of its caller.
+
+use std::collections::HashMap;
+use uunwind_core::frame::{KIND_NATIVE, KIND_SEMANTIC};
+use uunwind_report::recording::Node;
+
+/// Stacks seen so far.
+#[derive(Default)]
+pub struct Stacks {
+    // Keyed with the standard library's hash: frame words come from foreign processes.
+    nodes: HashMap<Node, u32>,
+}
+
+impl Stacks {
+    /// The node of a stack's leaf (0 for an empty one), and whether all words were frames. `new` is called for each node
+    /// that was not known, callers first.
+    pub fn intern(&mut self, words: &[u64], mut new: impl FnMut(Node)) -> (u32, bool) {
+        let mut parent = 0;
+        let (frames, whole) = split(words);
+        for (word, position) in frames.into_iter().rev() {
+            let node = Node { parent, word, position };
+            let next = self.nodes.len() as u32 + 1;
+            parent = *self.nodes.entry(node).or_insert_with(|| {
+                new(node);
+                next
+            });
+        }
+        (parent, whole)
+    }
+}
+
+/// Frame words to (word, position) pairs, leaf first; stops at a word of unknown kind or without its position, and says
+/// whether there was none.
+fn split(words: &[u64]) -> (Vec<(u64, u64)>, bool) {
+    let mut rest = words.iter();
+    let mut frames = Vec::with_capacity(words.len());
+    while let Some(word) = rest.next() {
+        match (word >> 56) as u8 & 15 {
+            KIND_NATIVE => frames.push((*word, 0)),
+            KIND_SEMANTIC => match rest.next() {
+                Some(position) => frames.push((*word, *position)),
+                None => return (frames, false),
+            },
+            _ => return (frames, false),
+        }
+    }
+    (frames, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uunwind_core::frame::{frames, native_word, semantic_word};
+
+    #[test]
+    fn stacks_share_their_outer_part_and_come_back_whole() {
+        let mut stacks = Stacks::default();
+        let mut nodes = Vec::new();
+        let first = [semantic_word(1, 7), 40, native_word(2, 0), native_word(1, 0)];
+        let second = [native_word(3, 0), native_word(2, 0), native_word(1, 0)];
+        let leaf = stacks.intern(&first, |n| nodes.push(n)).0;
+        assert_eq!((leaf, nodes.len()), (3, 3));
+        assert_eq!(stacks.intern(&second, |n| nodes.push(n)), (4, true));
+        assert_eq!(stacks.intern(&first, |_| unreachable!("known")), (leaf, true));
+        assert_eq!(stacks.intern(&[], |_| unreachable!("empty")), (0, true));
+        let mut words = Vec::new();
+        let mut at = leaf;
+        while at != 0 {
+            let node = nodes[at as usize - 1];
+            words.extend([node.word, node.position]);
+            at = node.parent;
+        }
+        let kept: Vec<_> = words.chunks(2).map(|w| frames(w).next()).collect();
+        assert_eq!(kept, frames(&first).map(Some).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn words_that_are_no_frames_end_the_stack() {
+        assert_eq!(split(&[native_word(1, 0), 0, native_word(2, 0)]), (vec![(native_word(1, 0), 0)], false));
+        assert_eq!(split(&[semantic_word(1, 1)]), (vec![], false));
+    }
+}

@@ -1,0 +1,222 @@
+//! pprof: the profile.proto of google/pprof, with mappings and build-ids, functions and lines, and labels for process and
+//! thread. Sample types: samples/count and cpu/nanoseconds.
+
+use super::proto::Message;
+use crate::recording::Recording;
+use crate::stacks::{Kind, Line, Profile};
+use crate::symbolize::hex;
+use flate2::{write::GzEncoder, Compression};
+use std::collections::HashMap;
+use std::io::Write;
+
+/// Field numbers of `Profile`.
+mod field {
+    pub const SAMPLE_TYPE: u64 = 1;
+    pub const SAMPLE: u64 = 2;
+    pub const MAPPING: u64 = 3;
+    pub const LOCATION: u64 = 4;
+    pub const FUNCTION: u64 = 5;
+    pub const STRING: u64 = 6;
+    pub const TIME_NANOS: u64 = 9;
+    pub const DURATION_NANOS: u64 = 10;
+    pub const PERIOD_TYPE: u64 = 11;
+    pub const PERIOD: u64 = 12;
+    pub const COMMENT: u64 = 13;
+}
+
+/// Texts, each once; number 0 is the empty one.
+struct Strings {
+    index: HashMap<String, u64>,
+    list: Vec<String>,
+}
+
+impl Strings {
+    fn id(&mut self, text: &str) -> u64 {
+        if let Some(id) = self.index.get(text) {
+            return *id;
+        }
+        let id = self.list.len() as u64;
+        self.list.push(text.to_owned());
+        self.index.insert(text.to_owned(), id);
+        id
+    }
+}
+
+struct Builder<'a> {
+    recording: &'a Recording,
+    profile: &'a Profile,
+    out: Message,
+    strings: Strings,
+    functions: HashMap<(String, String), u64>,
+    /// Locations by the lines they stand for, innermost first.
+    locations: HashMap<Vec<u32>, u64>,
+    /// Mapping ids by object.
+    mappings: HashMap<u32, u64>,
+}
+
+/// Encodes a profile, uncompressed.
+pub fn render(recording: &Recording, profile: &Profile) -> Vec<u8> {
+    let strings = Strings { index: HashMap::from([(String::new(), 0)]), list: vec![String::new()] };
+    let mut builder = Builder {
+        recording,
+        profile,
+        out: Message::default(),
+        strings,
+        functions: HashMap::new(),
+        locations: HashMap::new(),
+        mappings: HashMap::new(),
+    };
+    builder.fill();
+    builder.out.into_bytes()
+}
+
+/// Compresses with gzip.
+pub fn gzip(plain: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(plain)?;
+    encoder.finish()
+}
+
+impl Builder<'_> {
+    fn fill(&mut self) {
+        let settings = &self.recording.settings;
+        let period = period(settings.rate);
+        for (kind, unit) in [("samples", "count"), ("cpu", "nanoseconds")] {
+            let value = self.value_type(kind, unit);
+            self.out.message(field::SAMPLE_TYPE, value);
+        }
+        let profile = self.profile;
+        for stack in &profile.stacks {
+            let locations = self.stack(&stack.lines);
+            let mut sample = Message::default();
+            sample.packed(1, locations);
+            sample.packed(2, [stack.samples, stack.weight.saturating_mul(period)]);
+            self.labels(stack.thread, &mut sample);
+            self.out.message(field::SAMPLE, sample);
+        }
+        let value = self.value_type("cpu", "nanoseconds");
+        self.out.message(field::PERIOD_TYPE, value);
+        self.out.number(field::PERIOD, period);
+        self.out.number(field::TIME_NANOS, settings.start_unix);
+        let end = self.recording.end.as_ref().map_or(0, |e| e.time);
+        self.out.number(field::DURATION_NANOS, end.saturating_sub(settings.start_monotonic));
+        let comment = self.strings.id(&format!("uu record: {}", super::command(self.recording)));
+        self.out.packed(field::COMMENT, [comment]);
+        for text in std::mem::take(&mut self.strings.list) {
+            self.out.bytes(field::STRING, text.as_bytes());
+        }
+    }
+
+    fn value_type(&mut self, kind: &str, unit: &str) -> Message {
+        let mut value = Message::default();
+        value.number(1, self.strings.id(kind));
+        value.number(2, self.strings.id(unit));
+        value
+    }
+
+    fn labels(&mut self, thread: u32, sample: &mut Message) {
+        let Some(t) = self.recording.threads.get(thread as usize) else { return };
+        let pid = self.recording.processes.get(t.process as usize).map_or(0, |p| p.pid);
+        for (key, number, text) in
+            [("pid", u64::from(pid), None), ("tid", u64::from(t.tid), None), ("thread", 0, Some(t.name.as_str()))]
+        {
+            let mut label = Message::default();
+            label.number(1, self.strings.id(key));
+            if let Some(text) = text {
+                label.number(2, self.strings.id(text));
+            }
+            label.number(3, number);
+            sample.message(3, label);
+        }
+    }
+
+    /// Location ids of a stack, leaf first. Inlined frames and the frame that holds them are one location.
+    fn stack(&mut self, lines: &[u32]) -> Vec<u64> {
+        let profile = self.profile;
+        let mut ids = Vec::new();
+        let mut group = Vec::new();
+        for index in lines {
+            group.push(*index);
+            if profile.lines.get(*index as usize).is_some_and(|l| l.kind != Kind::Inlined) {
+                ids.push(self.location(std::mem::take(&mut group)));
+            }
+        }
+        if !group.is_empty() {
+            ids.push(self.location(group));
+        }
+        ids
+    }
+
+    fn location(&mut self, group: Vec<u32>) -> u64 {
+        if let Some(id) = self.locations.get(&group) {
+            return *id;
+        }
+        let id = self.locations.len() as u64 + 1;
+        let profile = self.profile;
+        let lines: Vec<&Line> = group.iter().filter_map(|i| profile.lines.get(*i as usize)).collect();
+        let mut location = Message::default();
+        location.number(1, id);
+        if let Some(last) = lines.last() {
+            if let Some(object) = last.object {
+                let mapping = self.mapping(object);
+                location.number(2, mapping);
+            }
+            location.number(3, last.address);
+        }
+        for line in lines {
+            let mut message = Message::default();
+            message.number(1, self.function(line));
+            message.number(2, u64::from(line.line));
+            location.message(4, message);
+        }
+        self.out.message(field::LOCATION, location);
+        self.locations.insert(group, id);
+        id
+    }
+
+    fn function(&mut self, line: &Line) -> u64 {
+        let key = (line.function.clone(), line.file.clone());
+        if let Some(id) = self.functions.get(&key) {
+            return *id;
+        }
+        let id = self.functions.len() as u64 + 1;
+        let (name, file) = (self.strings.id(&line.function), self.strings.id(&line.file));
+        let mut function = Message::default();
+        function.number(1, id);
+        function.number(2, name);
+        function.number(3, name);
+        function.number(4, file);
+        function.number(5, u64::from(line.first_line));
+        self.out.message(field::FUNCTION, function);
+        self.functions.insert(key, id);
+        id
+    }
+
+    /// A mapping in file addresses: processes map one file at different places, and addresses here are the file's.
+    fn mapping(&mut self, object: u32) -> u64 {
+        if let Some(id) = self.mappings.get(&object) {
+            return *id;
+        }
+        let id = self.mappings.len() as u64 + 1;
+        let mut mapping = Message::default();
+        mapping.number(1, id);
+        if let Some(o) = self.recording.objects.get(object as usize) {
+            mapping.number(2, o.start.wrapping_sub(o.bias));
+            mapping.number(3, o.end.wrapping_sub(o.bias));
+            mapping.number(5, self.strings.id(&String::from_utf8_lossy(&o.path)));
+            mapping.number(6, self.strings.id(&hex(&o.build_id)));
+        }
+        for has in 7..=10 {
+            // has_functions, has_filenames, has_line_numbers, has_inline_frames: what there is was resolved here.
+            mapping.number(has, 1);
+        }
+        self.out.message(field::MAPPING, mapping);
+        self.mappings.insert(object, id);
+        id
+    }
+}
+
+/// The sampling period, in ns of CPU time.
+pub fn period(rate: u32) -> u64 {
+    1_000_000_000 / u64::from(rate.max(1))
+}

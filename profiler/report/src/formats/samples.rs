@@ -1,0 +1,114 @@
+//! One block of text per sample, leaf first, nothing hidden or merged: for scripts and tests. docs/recording-format.md has
+//! the grammar.
+
+use crate::recording::{Recording, Sample};
+use crate::stacks::{line_of, stop_text, Resolver};
+use std::fmt::Write;
+use uunwind_core::frame::Frame;
+use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_NO_PLUGINS};
+
+const FLAGS: &[(u8, &str)] = &[
+    (SAMPLE_BLOCKED, "blocked"),
+    (SAMPLE_FACTS_PENDING, "facts-pending"),
+    (SAMPLE_DESYNC, "desync"),
+    (SAMPLE_NO_PLUGINS, "no-plugins"),
+];
+
+/// Every sample, in the order of the recording.
+pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
+    let mut out = String::new();
+    for (index, sample) in recording.samples.iter().enumerate() {
+        header(recording, index, sample, &mut out);
+        let process = resolver.process(sample);
+        for frame in resolver.frames(sample) {
+            match frame {
+                Frame::Semantic { plugin, name, position } => {
+                    semantic(resolver, process, plugin, name, position, &mut out);
+                }
+                Frame::Native { .. } => native(recording, resolver, process, sample.time, frame, &mut out),
+            }
+        }
+        out.push('\n');
+    }
+    out.into_bytes()
+}
+
+// Writing to a String cannot fail, so the results of `write!` below are dropped.
+
+fn header(recording: &Recording, index: usize, sample: &Sample, out: &mut String) {
+    let thread = recording.threads.get(sample.thread as usize);
+    let pid = thread.and_then(|t| recording.processes.get(t.process as usize)).map_or(0, |p| p.pid);
+    let comm = thread.map_or("", |t| &t.name);
+    let kind = match sample.kind {
+        0 => "timer",
+        1 => "explicit",
+        _ => "unknown",
+    };
+    let set: Vec<&str> = FLAGS.iter().filter(|(bit, _)| sample.flags & bit != 0).map(|(_, text)| *text).collect();
+    let _ = writeln!(
+        out,
+        "sample {} pid {pid} tid {} comm {} time {} weight {} kind {kind} stop {} {} flags {}",
+        index + 1,
+        thread.map_or(0, |t| t.tid),
+        word(comm),
+        sample.time,
+        sample.weight,
+        sample.stop,
+        stop_text(sample).replace(' ', "-"),
+        if set.is_empty() { "-".to_owned() } else { set.join(",") },
+    );
+}
+
+fn semantic(resolver: &Resolver<'_>, process: u32, plugin: u8, id: u32, position: u64, out: &mut String) {
+    let plugin = resolver.plugin(process, plugin);
+    let language = if plugin == "python" { "py" } else { &plugin };
+    let _ = match resolver.name(process, id) {
+        Some(n) => writeln!(
+            out,
+            "  {language} {} ({}:{}) code {:#x} pos {position} first {}",
+            one_line(&n.name),
+            one_line(&n.file),
+            line_of(n, position),
+            n.code,
+            n.first_line
+        ),
+        None => writeln!(out, "  {language} ? (?:0) code 0x0 pos {position} first 0"),
+    };
+}
+
+fn native(
+    recording: &Recording,
+    resolver: &mut Resolver<'_>,
+    process: u32,
+    time: u64,
+    frame: Frame,
+    out: &mut String,
+) {
+    let Frame::Native { address, exact, by_frame_pointer, interpreter } = frame else { return };
+    let native = resolver.native(process, time, address, exact);
+    let path = native.object.and_then(|i| recording.objects.get(i as usize)).map(|o| o.path.as_slice());
+    let path = path.filter(|p| !p.is_empty()).map_or("?".into(), String::from_utf8_lossy);
+    let (symbol, offset) = match native.symbol {
+        Some(s) => (one_line(&s.name), native.file_address.wrapping_sub(s.start)),
+        None => ("?".to_owned(), native.file_address),
+    };
+    let _ = write!(out, "  native {symbol}+{offset:#x} ({}) {address:#x}", one_line(&path));
+    for (set, text) in [(exact, " exact"), (by_frame_pointer, " fp"), (interpreter, " interp")] {
+        if set {
+            out.push_str(text);
+        }
+    }
+    out.push('\n');
+}
+
+fn one_line(text: &str) -> String {
+    super::printable(text)
+}
+
+/// A text as one word: white space becomes `_`; an empty one `?`.
+fn word(text: &str) -> String {
+    if text.is_empty() {
+        return "?".to_owned();
+    }
+    super::printable(&text.replace(char::is_whitespace, "_"))
+}

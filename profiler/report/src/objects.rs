@@ -1,0 +1,97 @@
+//! Which object covered an address of a process at a time.
+
+use crate::recording::{Object, Recording};
+use std::collections::HashMap;
+
+/// The objects of a recording, for lookups by address and time.
+pub struct ObjectMap {
+    /// By process: indices of its objects, sorted by (time, index).
+    by_process: Vec<Vec<u32>>,
+    /// By object: index of the first object with the same identity.
+    canonical: Vec<u32>,
+    /// Objects that cover an address of a process, in order of time.
+    cache: HashMap<(u32, u64), Vec<u32>>,
+}
+
+impl ObjectMap {
+    /// Sorts the objects of a recording.
+    pub fn new(recording: &Recording) -> ObjectMap {
+        let mut by_process = vec![Vec::new(); recording.processes.len()];
+        let mut first = HashMap::new();
+        let mut canonical = Vec::with_capacity(recording.objects.len());
+        for (index, object) in recording.objects.iter().enumerate() {
+            if let Some(list) = by_process.get_mut(object.process as usize) {
+                list.push(index as u32);
+            }
+            let identity = (object.facts_key, &object.build_id, &object.path);
+            canonical.push(*first.entry(identity).or_insert(index as u32));
+        }
+        for list in &mut by_process {
+            list.sort_by_key(|i| recording.objects.get(*i as usize).map_or(0, |o| o.time));
+        }
+        ObjectMap { by_process, canonical, cache: HashMap::new() }
+    }
+
+    /// Index of the first object with the same identity (facts key, build-id, path): symbols are kept once for all.
+    pub fn canonical(&self, object: u32) -> u32 {
+        self.canonical.get(object as usize).copied().unwrap_or(object)
+    }
+
+    /// Index of the object that covered `address` in `process` at `time`: the latest one seen by then.
+    ///
+    /// A sample and the record of an object that it met first may bear times in either order, since a handler takes its
+    /// time before it walks. So where no object was seen by then, the first one seen later counts.
+    pub fn find(&mut self, recording: &Recording, process: u32, address: u64, time: u64) -> Option<u32> {
+        let covering = self.covering(recording, process, address);
+        let seen = |i: &&u32| recording.objects.get(**i as usize).is_some_and(|o| o.time <= time);
+        covering.iter().take_while(seen).last().or(covering.first()).copied()
+    }
+
+    /// Every object that covered `address` in `process` at some time, earliest first.
+    pub fn covering(&mut self, recording: &Recording, process: u32, address: u64) -> &[u32] {
+        self.cache.entry((process, address)).or_insert_with(|| {
+            let all = self.by_process.get(process as usize).map_or(&[][..], |list| list);
+            let covers =
+                |i: &&u32| recording.objects.get(**i as usize).is_some_and(|o| (o.start..o.end).contains(&address));
+            all.iter().filter(covers).copied().collect()
+        })
+    }
+}
+
+/// Address in the object's file.
+pub fn file_address(object: &Object, address: u64) -> u64 {
+    address.wrapping_sub(object.bias)
+}
+
+/// The address to look up for a frame: a return address belongs to the call before it.
+pub fn lookup_address(address: u64, exact: bool) -> u64 {
+    if exact {
+        address
+    } else {
+        address.saturating_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::Process;
+
+    #[test]
+    fn an_address_reused_by_another_object_is_told_apart_by_time() {
+        let object = |time, start, end, path: &[u8]| Object { time, start, end, path: path.to_vec(), ..Object::default() };
+        let recording = Recording {
+            processes: vec![Process::default()],
+            objects: vec![object(50, 0x2000, 0x3000, b"b"), object(10, 0x1000, 0x3000, b"a"), object(50, 0, 1, b"a")],
+            ..Recording::default()
+        };
+        let mut map = ObjectMap::new(&recording);
+        assert_eq!(map.find(&recording, 0, 0x2000, 49), Some(1));
+        assert_eq!(map.find(&recording, 0, 0x2000, 50), Some(0));
+        assert_eq!(map.find(&recording, 0, 0x1000, 50), Some(1));
+        assert_eq!(map.find(&recording, 0, 0x2fff, 5), Some(1), "seen just after the sample's time");
+        assert_eq!(map.find(&recording, 0, 0x3000, 99), None);
+        assert_eq!(map.find(&recording, 1, 0x2000, 99), None);
+        assert_eq!((map.canonical(1), map.canonical(2)), (1, 1));
+    }
+}

@@ -1,0 +1,391 @@
+//! Samples to stacks of named frames.
+
+use crate::hide::{is_glue, is_own, is_preload, NativeFrames};
+use crate::objects::{file_address, lookup_address, ObjectMap};
+use crate::python_lines;
+use crate::recording::{Name, Recording, Sample, Symbol};
+use crate::symbolize::{own_path, symbolize};
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use uunwind_core::frame::{frames, Frame};
+use uunwind_core::plugin::TABLE_PYTHON_311;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_NO_PLUGINS};
+
+/// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// Machine code.
+    Native,
+    /// Machine code of a function inlined into the frame below.
+    Inlined,
+    /// A frame of an interpreted language.
+    Semantic,
+    /// No code: a remark, in square brackets.
+    Marker,
+}
+
+/// A frame as people see it. Frames with equal content are one.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Line {
+    /// What it is.
+    pub kind: Kind,
+    /// Function, qualified and demangled; `object+0xoffset` for machine code without a name.
+    pub function: String,
+    /// Source file; empty when unknown.
+    pub file: String,
+    /// Executing line; 0 when unknown.
+    pub line: u32,
+    /// First line of the function; 0 when unknown.
+    pub first_line: u32,
+    /// Plugin of a semantic frame; else empty.
+    pub plugin: String,
+    /// Canonical object (index in the recording) of machine code.
+    pub object: Option<u32>,
+    /// Address of machine code, as in the object's file (in the process, when there is no object).
+    pub address: u64,
+    /// Whether the function's name was found.
+    pub named: bool,
+}
+
+impl Line {
+    fn marker(text: String) -> Line {
+        Line {
+            kind: Kind::Marker,
+            function: text,
+            file: String::new(),
+            line: 0,
+            first_line: 0,
+            plugin: String::new(),
+            object: None,
+            address: 0,
+            named: true,
+        }
+    }
+
+    /// How the frame reads in a folded stack: semantic frames with file and executing line, others by name.
+    pub fn folded(&self) -> String {
+        match self.kind {
+            Kind::Semantic => format!("{} ({}:{})", self.function, self.file, self.line),
+            _ => self.function.clone(),
+        }
+    }
+
+    /// How the frame reads where stacks are merged by function: semantic frames with their file.
+    pub fn merged(&self) -> String {
+        match self.kind {
+            Kind::Semantic if !self.file.is_empty() => format!("{} ({})", self.function, self.file),
+            _ => self.function.clone(),
+        }
+    }
+}
+
+/// Samples of one thread with the same stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stack {
+    /// Index of the thread in the recording.
+    pub thread: u32,
+    /// Indices into [`Profile::lines`], leaf first.
+    pub lines: Vec<u32>,
+    /// Number of samples.
+    pub samples: u64,
+    /// Their weight, in periods.
+    pub weight: u64,
+}
+
+/// A recording with names, merged.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    /// Every distinct frame.
+    pub lines: Vec<Line>,
+    /// Every distinct stack of a thread.
+    pub stacks: Vec<Stack>,
+}
+
+/// A native frame resolved, for the formats that show raw samples.
+#[derive(Clone, Copy, Debug)]
+pub struct Native<'a> {
+    /// Object (index in the recording) that covered it.
+    pub object: Option<u32>,
+    /// Its symbol, if it has one.
+    pub symbol: Option<&'a Symbol>,
+    /// Address as in the file; in the process, when there is no object.
+    pub file_address: u64,
+}
+
+/// Names the frames of a recording.
+pub struct Resolver<'a> {
+    recording: &'a Recording,
+    map: ObjectMap,
+    symbols: HashMap<(u32, u64), Symbol>,
+    unusable: Vec<(u32, String)>,
+    names: HashMap<(u32, u32), &'a Name>,
+}
+
+impl<'a> Resolver<'a> {
+    /// Takes the symbols of the recording; one that was cut before they were made is symbolized now.
+    pub fn new(recording: &'a Recording) -> Resolver<'a> {
+        let mut map = ObjectMap::new(recording);
+        let symbols = match &recording.symbols {
+            Some(symbols) => symbols.clone(),
+            None => symbolize(recording, &mut map, &own_path),
+        };
+        let names = recording.names.iter().map(|n| ((n.process, n.id), n)).collect();
+        let unusable = symbols.unusable;
+        let symbols = symbols.entries.into_iter().map(|s| ((s.object, s.address), s)).collect();
+        Resolver { recording, map, symbols, unusable, names }
+    }
+
+    /// Objects whose names could not be used, and why.
+    pub fn unusable(&self) -> &[(u32, String)] {
+        &self.unusable
+    }
+
+    /// Frames of a sample as recorded, leaf first.
+    pub fn frames(&self, sample: &Sample) -> Vec<Frame> {
+        let mut out = Vec::new();
+        let mut node = sample.stack;
+        // A node's parent has a smaller number, which reading checked: this ends.
+        while let Some(entry) = (node as usize).checked_sub(1).and_then(|i| self.recording.nodes.get(i)) {
+            out.extend(frames(&[entry.word, entry.position]).next());
+            node = entry.parent;
+        }
+        out
+    }
+
+    /// Index of the process of a sample.
+    pub fn process(&self, sample: &Sample) -> u32 {
+        self.recording.threads.get(sample.thread as usize).map_or(0, |t| t.process)
+    }
+
+    /// What is known of a native frame.
+    pub fn native(&mut self, process: u32, time: u64, address: u64, exact: bool) -> Native<'_> {
+        let lookup = lookup_address(address, exact);
+        let object = self.map.find(self.recording, process, lookup, time);
+        let Some(o) = object.and_then(|i| self.recording.objects.get(i as usize)) else {
+            return Native { object: None, symbol: None, file_address: address };
+        };
+        let canonical = self.map.canonical(object.unwrap_or(0));
+        let symbol = self.symbols.get(&(canonical, file_address(o, lookup))).filter(|s| !s.name.is_empty());
+        Native { object, symbol, file_address: file_address(o, address) }
+    }
+
+    /// What names a semantic frame, if its name record arrived.
+    pub fn name(&self, process: u32, id: u32) -> Option<&'a Name> {
+        self.names.get(&(process, id)).copied()
+    }
+
+    /// Name of a plugin of a process.
+    pub fn plugin(&self, process: u32, plugin: u8) -> String {
+        let plugins = self.recording.processes.get(process as usize).map(|p| &p.plugins);
+        plugins.and_then(|p| p.get(plugin as usize)).filter(|n| !n.is_empty()).cloned().unwrap_or("interpreter".into())
+    }
+}
+
+/// The executing line of a position in a code object.
+pub fn line_of(name: &Name, position: u64) -> u32 {
+    match name.table_kind {
+        TABLE_PYTHON_311 => python_lines::line(&name.table, name.first_line, position),
+        _ => u32::try_from(position).unwrap_or(name.first_line),
+    }
+}
+
+/// Text of a stop reason, also of one that this version does not know.
+pub fn stop_text(sample: &Sample) -> String {
+    sample.reason().map_or_else(|| format!("unknown reason {}", sample.stop), |r| r.text().to_owned())
+}
+
+/// A native or semantic frame of one process, with the object that covered it: what its lines depend on.
+type Key = (u32, u64, u64, Option<u32>);
+
+/// The lines of one recorded frame, innermost first, and what the hide rules need to know of it.
+#[derive(Clone)]
+struct Shown {
+    lines: Rc<[u32]>,
+    /// An interpreter's machinery.
+    glue: bool,
+    /// Of one of our objects.
+    own: bool,
+    /// Of the preloaded object.
+    preload: bool,
+}
+
+/// Merges samples into stacks.
+pub struct Merger<'m, 'a> {
+    resolver: &'m mut Resolver<'a>,
+    native_frames: NativeFrames,
+    hosts: HashSet<u32>,
+    lines: HashMap<Line, u32>,
+    list: Vec<Line>,
+    shown: HashMap<Key, Shown>,
+}
+
+impl<'m, 'a> Merger<'m, 'a> {
+    /// A merger for all samples of the resolver's recording.
+    pub fn new(resolver: &'m mut Resolver<'a>, native_frames: NativeFrames) -> Merger<'m, 'a> {
+        let hosts = hosts(resolver);
+        Merger { resolver, native_frames, hosts, lines: HashMap::new(), list: Vec::new(), shown: HashMap::new() }
+    }
+
+    /// Merges every sample.
+    pub fn profile(mut self) -> Profile {
+        let recording = self.resolver.recording;
+        let mut merged: HashMap<(u32, Vec<u32>), (u64, u64)> = HashMap::new();
+        let blocked = self.intern(Line::marker("[signals blocked]".to_owned()));
+        for sample in &recording.samples {
+            let stack = self.stack(sample);
+            let weight = u64::from(sample.weight.max(1));
+            let own = if sample.flags & SAMPLE_BLOCKED != 0 { 1 } else { weight };
+            let entry = merged.entry((sample.thread, stack)).or_default();
+            *entry = (entry.0 + 1, entry.1 + own);
+            if weight > own {
+                merged.entry((sample.thread, vec![blocked])).or_default().1 += weight - own;
+            }
+        }
+        let stacks = merged.into_iter().map(|((thread, lines), (samples, weight))| Stack { thread, lines, samples, weight });
+        let mut stacks: Vec<Stack> = stacks.collect();
+        stacks.sort_by(|a, b| (a.thread, &a.lines).cmp(&(b.thread, &b.lines)));
+        Profile { lines: self.list, stacks }
+    }
+
+    /// The lines of a sample, leaf first, hide rules applied.
+    fn stack(&mut self, sample: &Sample) -> Vec<u32> {
+        let process = self.resolver.process(sample);
+        let frames: Vec<Shown> =
+            self.resolver.frames(sample).iter().map(|f| self.show(process, sample.time, f)).collect();
+        // Where semantic frames are known to be missing, the machinery is all there is to see.
+        let doubtful = sample.flags & (SAMPLE_FACTS_PENDING | SAMPLE_DESYNC | SAMPLE_NO_PLUGINS) != 0;
+        let hide_glue = self.native_frames == NativeFrames::Hide && !doubtful;
+        let leaf_own = frames.iter().take_while(|f| f.own).count();
+        let root_own = frames.len() - frames.iter().rev().take_while(|f| f.own).count();
+        let kept = frames.iter().enumerate().filter(|(i, f)| {
+            let ours = f.preload || *i < leaf_own || *i >= root_own;
+            !(ours || (hide_glue && f.glue))
+        });
+        let mut lines: Vec<u32> = kept.flat_map(|(_, f)| f.lines.iter().copied()).collect();
+        if lines.is_empty() {
+            lines.extend(frames.first().iter().flat_map(|f| f.lines.iter().copied()));
+        }
+        let cut = match sample.reason() {
+            Some(StopReason::Complete | StopReason::StartSymbol | StopReason::FramePointerEnd) => None,
+            _ => Some(stop_text(sample)),
+        };
+        if let Some(text) = cut {
+            let text = text.strip_prefix("truncated: ").unwrap_or(&text).to_owned();
+            lines.push(self.intern(Line::marker(format!("[truncated: {text}]"))));
+        }
+        lines
+    }
+
+    fn show(&mut self, process: u32, time: u64, frame: &Frame) -> Shown {
+        match *frame {
+            Frame::Semantic { plugin, name, position } => {
+                let key = (process, u64::from(name) | 1 << 63, position, None);
+                if let Some(shown) = self.shown.get(&key) {
+                    return shown.clone();
+                }
+                let line = self.semantic(process, plugin, name, position);
+                let lines = Rc::from([self.intern(line)]);
+                self.remember(key, Shown { lines, glue: false, own: false, preload: false })
+            }
+            Frame::Native { address, exact, interpreter, .. } => {
+                let object = self.resolver.native(process, time, address, exact).object;
+                let key = (process, address | u64::from(exact) << 62 | u64::from(interpreter) << 61, 0, object);
+                if let Some(shown) = self.shown.get(&key) {
+                    return shown.clone();
+                }
+                let shown = self.native(process, time, address, exact, interpreter);
+                self.remember(key, shown)
+            }
+        }
+    }
+
+    fn remember(&mut self, key: Key, shown: Shown) -> Shown {
+        self.shown.insert(key, shown.clone());
+        shown
+    }
+
+    fn semantic(&self, process: u32, plugin: u8, id: u32, position: u64) -> Line {
+        let plugin = self.resolver.plugin(process, plugin);
+        let mut line = Line { kind: Kind::Semantic, plugin, ..Line::marker(String::new()) };
+        match self.resolver.name(process, id) {
+            Some(name) => {
+                line.function = name.name.clone();
+                line.file = name.file.clone();
+                line.line = line_of(name, position);
+                line.first_line = name.first_line;
+            }
+            None => {
+                line.function = format!("[unnamed {} function]", line.plugin);
+                line.file = "?".to_owned();
+                line.named = false;
+            }
+        }
+        line
+    }
+
+    fn native(&mut self, process: u32, time: u64, address: u64, exact: bool, interpreter: bool) -> Shown {
+        let recording = self.resolver.recording;
+        let native = self.resolver.native(process, time, address, exact);
+        let (object, file_address) = (native.object, native.file_address);
+        let symbol = native.symbol.cloned();
+        let path = object.and_then(|i| recording.objects.get(i as usize)).map_or(&b""[..], |o| &o.path);
+        let canonical = object.map(|o| self.resolver.map.canonical(o));
+        let base = Line { kind: Kind::Native, object: canonical, address: file_address, ..Line::marker(String::new()) };
+        let mut lines = Vec::new();
+        let mut glue = interpreter;
+        match symbol {
+            Some(s) => {
+                glue = glue || (canonical.is_some_and(|c| self.hosts.contains(&c)) && is_glue(&s.name));
+                for i in &s.inlined {
+                    let (function, file, line) = (i.name.clone(), i.file.clone(), i.line);
+                    lines.push(Line { kind: Kind::Inlined, function, file, line, ..base.clone() });
+                }
+                lines.push(Line { function: s.name.clone(), file: s.file.clone(), line: s.line, ..base });
+            }
+            None => {
+                let function = unnamed(path, file_address);
+                lines.push(Line { function, named: false, ..base });
+            }
+        }
+        let lines = lines.into_iter().map(|l| self.intern(l)).collect();
+        Shown { lines, glue, own: is_own(path), preload: is_preload(path) }
+    }
+
+    fn intern(&mut self, line: Line) -> u32 {
+        let next = self.list.len() as u32;
+        *self.lines.entry(line).or_insert_with_key(|line| {
+            self.list.push(line.clone());
+            next
+        })
+    }
+}
+
+/// Text for machine code without a name.
+fn unnamed(path: &[u8], address: u64) -> String {
+    if path.is_empty() {
+        return format!("[unknown code]+{address:#x}");
+    }
+    let path = String::from_utf8_lossy(path);
+    format!("{}+{address:#x}", path.rsplit('/').next().unwrap_or(&path))
+}
+
+/// Canonical objects in which a frame was marked as an interpreter's.
+fn hosts(resolver: &mut Resolver<'_>) -> HashSet<u32> {
+    let mut hosts = HashSet::new();
+    let mut seen = HashSet::new();
+    let recording = resolver.recording;
+    for sample in &recording.samples {
+        let process = resolver.process(sample);
+        for frame in resolver.frames(sample) {
+            let Frame::Native { address, exact, interpreter: true, .. } = frame else { continue };
+            if !seen.insert((process, address)) {
+                continue;
+            }
+            if let Some(object) = resolver.map.find(recording, process, lookup_address(address, exact), sample.time) {
+                hosts.insert(resolver.map.canonical(object));
+            }
+        }
+    }
+    hosts
+}

@@ -1,0 +1,145 @@
+//! Names for addresses, from the files on disk, each checked to be the one that was mapped: by build-id, or, where it has
+//! none, by its headers. A file that is not the same gives no names: `object+0xoffset` is shown instead of a wrong name.
+
+mod elf;
+
+pub use elf::Elf;
+
+use crate::objects::{file_address, lookup_address, ObjectMap};
+use crate::recording::{Inlined, Object, Recording, Symbol, Symbols};
+use blazesym::symbolize::source::{self, Source};
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use uunwind_core::frame::{frames, Frame};
+
+/// Where the file of an object may be found, best first. The recorder adds files that it kept open.
+pub type Files<'a> = dyn Fn(&Object) -> Vec<PathBuf> + 'a;
+
+/// The path that the process itself used.
+pub fn own_path(object: &Object) -> Vec<PathBuf> {
+    vec![PathBuf::from(OsStr::from_bytes(&object.path))]
+}
+
+/// Looks up every address of every stack.
+pub fn symbolize(recording: &Recording, map: &mut ObjectMap, files: &Files<'_>) -> Symbols {
+    let mut symbols = Symbols::default();
+    for (index, addresses) in wanted(recording, map) {
+        let Some(object) = recording.objects.get(index as usize) else { continue };
+        let addresses: Vec<u64> = addresses.into_iter().collect();
+        match find_file(object, &files(object)) {
+            Ok((path, elf)) => match look_up(index, &path, &elf, &addresses) {
+                Ok(entries) => symbols.entries.extend(entries),
+                Err(why) => symbols.unusable.push((index, why)),
+            },
+            Err(why) => symbols.unusable.push((index, why)),
+        }
+    }
+    symbols
+}
+
+/// By canonical object: the addresses to look up, as in the file.
+fn wanted(recording: &Recording, map: &mut ObjectMap) -> BTreeMap<u32, BTreeSet<u64>> {
+    let mut wanted: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
+    let mut visited = HashSet::new();
+    for sample in &recording.samples {
+        let Some(thread) = recording.threads.get(sample.thread as usize) else { continue };
+        let mut node = sample.stack;
+        while node != 0 && visited.insert((thread.process, node)) {
+            let Some(entry) = recording.nodes.get(node as usize - 1) else { break };
+            node = entry.parent;
+            let Some(Frame::Native { address, exact, .. }) = frames(&[entry.word, entry.position]).next() else {
+                continue;
+            };
+            let lookup = lookup_address(address, exact);
+            for object in map.covering(recording, thread.process, lookup).to_vec() {
+                if let Some(o) = recording.objects.get(object as usize) {
+                    wanted.entry(map.canonical(object)).or_default().insert(file_address(o, lookup));
+                }
+            }
+        }
+    }
+    wanted
+}
+
+/// The first candidate that is the mapped file; else why none is.
+fn find_file(object: &Object, candidates: &[PathBuf]) -> Result<(PathBuf, Elf), String> {
+    let mut why = "its path is not known".to_owned();
+    for path in candidates.iter().filter(|p| !p.as_os_str().is_empty()) {
+        match Elf::read(path) {
+            Ok(elf) => match is_same(object, &elf) {
+                Ok(()) => return Ok((path.clone(), elf)),
+                Err(different) => why = different,
+            },
+            Err(e) => why = e,
+        }
+    }
+    Err(why)
+}
+
+/// Whether a file is the one that was mapped.
+fn is_same(object: &Object, elf: &Elf) -> Result<(), String> {
+    if !object.build_id.is_empty() {
+        return if elf.build_id == object.build_id {
+            Ok(())
+        } else {
+            Err(format!(
+                "the file changed: build-id {} was mapped, the file has {}",
+                hex(&object.build_id),
+                if elf.build_id.is_empty() { "none".to_owned() } else { hex(&elf.build_id) }
+            ))
+        };
+    }
+    if elf.build_id.is_empty() && uunwind_ring::facts::key(&elf.headers) == object.facts_key {
+        Ok(())
+    } else {
+        Err("it has no build-id, and the file's headers are not those that were mapped".to_owned())
+    }
+}
+
+/// Bytes as hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn look_up(object: u32, path: &Path, elf: &Elf, addresses: &[u64]) -> Result<Vec<Symbol>, String> {
+    // The symbolizer reads foreign files; a panic in it must cost no more than this object's names.
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let symbolizer = Symbolizer::builder().enable_auto_reload(false).build();
+        let mut elf_source = source::Elf::new(path);
+        let mut results = symbolizer.symbolize(&Source::from(elf_source.clone()), Input::VirtOffset(addresses));
+        if results.is_err() {
+            // Damaged debug information; the symbol table may still be good.
+            elf_source.debug_syms = false;
+            results = symbolizer.symbolize(&Source::from(elf_source), Input::VirtOffset(addresses));
+        }
+        let results = results.map_err(|e| e.to_string())?;
+        Ok(addresses.iter().zip(results).map(|(a, s)| entry(object, *a, s, elf)).collect())
+    }));
+    result.unwrap_or_else(|_| Err("its symbols could not be read".to_owned()))
+}
+
+fn entry(object: u32, address: u64, found: Symbolized<'_>, elf: &Elf) -> Symbol {
+    let empty = Symbol { object, address, ..Symbol::default() };
+    match found {
+        // A symbol without a size reaches to the next one. It must not name code of another section (the PLT, mostly).
+        Symbolized::Sym(sym) if sym.size.is_some() || elf.same_section(sym.addr, address) => named(empty, &sym),
+        _ => empty,
+    }
+}
+
+fn named(empty: Symbol, sym: &Sym<'_>) -> Symbol {
+    let (file, line) = place(sym.code_info.as_deref());
+    let inlined = sym.inlined.iter().rev().map(|i| {
+        let (file, line) = place(i.code_info.as_ref());
+        Inlined { name: i.name.to_string(), file, line }
+    });
+    Symbol { name: sym.name.to_string(), start: sym.addr, file, line, inlined: inlined.collect(), ..empty }
+}
+
+fn place(info: Option<&CodeInfo<'_>>) -> (String, u32) {
+    info.map_or((String::new(), 0), |i| (i.to_path().to_string_lossy().into_owned(), i.line.unwrap_or(0)))
+}

@@ -1,0 +1,48 @@
+//! Proof that `autoTSSkey` lies in `_PyRuntime` where the layout says.
+//!
+//! The signal half reads the key of the pthread-specific value that holds the thread state. No file tells its offset, and
+//! `_PyRuntime` may grow within a minor series, so the machine code of `PyGILState_GetThisThreadState` is searched for
+//! it: as a plain number added to the address of `_PyRuntime`, or as the address itself, absolute or relative to the
+//! instruction.
+
+use crate::version::Version;
+use crate::Elf;
+use uunwind_python::facts::Facts;
+
+/// The function is a few instructions long; with the operands of its start the offset is told.
+const CODE_BYTES: usize = 64;
+
+/// Says why the offset cannot be trusted.
+pub fn check(elf: &dyn Elf, version: Version, facts: &Facts) -> Result<(), String> {
+    let Some(function) = elf.symbol("PyGILState_GetThisThreadState") else {
+        return Err(format!("CPython {version} without PyGILState_GetThisThreadState"));
+    };
+    let mut code = [0u8; CODE_BYTES];
+    let len = if function.size == 0 { CODE_BYTES } else { CODE_BYTES.min(function.size as usize) };
+    let mentions = code.get_mut(..len).is_some_and(|code| {
+        elf.read(function.address, code) && mentions(code, function.address, facts.runtime, facts.runtime_tss)
+    });
+    if mentions {
+        return Ok(());
+    }
+    Err(format!(
+        "CPython {version} keeps its thread states elsewhere than expected (not at _PyRuntime+{})",
+        facts.runtime_tss
+    ))
+}
+
+/// Does `code`, at `address`, refer to the key at `runtime + offset`, or to the second word of it?
+fn mentions(code: &[u8], address: u64, runtime: u64, offset: u32) -> bool {
+    (0u64..).zip(code.windows(4)).any(|(at, bytes)| {
+        let operand = i32::from_le_bytes(bytes.try_into().unwrap_or([0; 4])) as i64 as u64;
+        let next = address.wrapping_add(at).wrapping_add(4);
+        [0, 4].into_iter().any(|half| {
+            let wanted = u64::from(offset).wrapping_add(half);
+            let target = runtime.wrapping_add(wanted);
+            // An 8-bit or 32-bit immediate may stand between the relative operand and the next instruction.
+            let relative =
+                [0, 1, 4].into_iter().any(|immediate| next.wrapping_add(immediate).wrapping_add(operand) == target);
+            operand == wanted || operand == target || relative
+        })
+    })
+}

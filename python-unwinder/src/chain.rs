@@ -1,0 +1,111 @@
+//! The chain of Python frames: measured first, emitted when its boundary is known to lie in the native frame in hand.
+
+use crate::code::{self, Emitted};
+use crate::cursor::Cursor;
+use crate::facts::Facts;
+use crate::frame::{PyFrame, OWNER_CSTACK, OWNER_GENERATOR, OWNER_THREAD};
+use crate::walk::Walk;
+use uunwind_core::plugin::OVERLAY_DESYNC;
+
+/// How a stretch of the chain ends.
+pub enum End {
+    /// At the frame that was asked for (or at the chain's end, for 0). `entry`: the last frame before it says that it
+    /// is the first of its activation; true for an empty stretch.
+    Stop { entry: bool },
+    /// At a shim.
+    Shim { address: u64, previous: u64 },
+    /// Nowhere within the walk's limit.
+    TooLong,
+    /// At something that is no live frame.
+    Torn,
+}
+
+/// A measured stretch.
+pub struct Stretch {
+    /// Its innermost frame.
+    pub first: u64,
+    /// Number of frames.
+    pub frames: u32,
+    /// How it ends.
+    pub end: End,
+}
+
+/// The live part of the thread's data stack: what lies above `top` in the current chunk was popped.
+pub struct DataStack {
+    chunk: u64,
+    top: u64,
+    limit: u64,
+}
+
+impl DataStack {
+    /// Reads `datastack_chunk`, `datastack_top` and `datastack_limit`, which stand side by side.
+    pub fn read(walk: &Walk<'_>, facts: &Facts, tstate: u64) -> Option<DataStack> {
+        let at = tstate.wrapping_add(u64::from(facts.tstate_datastack));
+        Some(DataStack {
+            chunk: walk.word(at)?,
+            top: walk.word(at.wrapping_add(8))?,
+            limit: walk.word(at.wrapping_add(16))?,
+        })
+    }
+
+    /// Was the frame popped?
+    fn popped(&self, frame: &PyFrame) -> bool {
+        let in_chunk = self.chunk <= frame.address && frame.address < self.limit;
+        frame.owner == OWNER_THREAD && in_chunk && frame.address >= self.top
+    }
+}
+
+/// Follows the chain from `first` up to the frame `stop` or a shim. Takes at most the cursor's remaining steps.
+pub fn measure(
+    walk: &Walk<'_>,
+    facts: &Facts,
+    cursor: &mut Cursor,
+    first: u64,
+    stop: u64,
+    stack: Option<&DataStack>,
+) -> Stretch {
+    let (mut at, mut frames, mut entry) = (first, 0u32, true);
+    let mut left = cursor.steps_left();
+    let end = loop {
+        if at == stop {
+            break End::Stop { entry };
+        }
+        if left == 0 {
+            break End::TooLong;
+        }
+        left -= 1;
+        let Some(frame) = PyFrame::read(walk, facts, at) else {
+            break End::Torn;
+        };
+        match frame.owner {
+            OWNER_THREAD | OWNER_GENERATOR => {}
+            OWNER_CSTACK => break End::Shim { address: at, previous: frame.previous },
+            _ => break End::Torn,
+        }
+        if stack.is_some_and(|stack| stack.popped(&frame)) {
+            break End::Torn;
+        }
+        entry = frame.is_entry;
+        frames += 1;
+        at = frame.previous;
+    };
+    cursor.steps = crate::cursor::STEPS.saturating_sub(left);
+    Stretch { first, frames, end }
+}
+
+/// Emits `frames` frames from `first` on. Returns [`OVERLAY_DESYNC`] when some of them could not be told, else 0.
+pub fn emit(walk: &Walk<'_>, facts: &Facts, first: u64, frames: u32) -> u32 {
+    let (mut at, mut answer) = (first, 0);
+    for _ in 0..frames {
+        let Some(frame) = PyFrame::read(walk, facts, at) else {
+            return OVERLAY_DESYNC;
+        };
+        match code::emit(walk, facts, &frame) {
+            Emitted::Done => {}
+            Emitted::Invalid => answer = OVERLAY_DESYNC,
+            Emitted::Full => break,
+        }
+        at = frame.previous;
+    }
+    answer
+}

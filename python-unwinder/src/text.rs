@@ -1,0 +1,50 @@
+//! `str` and `bytes` objects as ranges of memory: the host copies, the report decodes.
+
+use crate::facts::Facts;
+use crate::walk::Walk;
+use uunwind_core::plugin::Text;
+
+/// `PyASCIIObject.length` and `.state`, the same in 3.11 to 3.13.
+const LENGTH: u64 = 16;
+const STATE: u64 = 32;
+/// Bits of `state`.
+const KIND_SHIFT: u64 = 2;
+const COMPACT: u64 = 1 << 5;
+const ASCII: u64 = 1 << 6;
+/// `PyBytesObject.ob_size` and `.ob_sval`.
+const BYTES_SIZE: u64 = 16;
+const BYTES_DATA: u64 = 32;
+
+/// A text of nothing, where there is none or it cannot be read.
+pub const EMPTY: Text = Text { address: 0, len: 0, width: 1, utf8: 0 };
+
+/// The characters of a compact `str`. Names in code objects are always compact; anything else gives [`EMPTY`].
+pub fn of_str(walk: &Walk<'_>, facts: &Facts, object: u64) -> Text {
+    read_str(walk, facts, object).unwrap_or(EMPTY)
+}
+
+fn read_str(walk: &Walk<'_>, facts: &Facts, object: u64) -> Option<Text> {
+    if object == 0 || object % 8 != 0 {
+        return None;
+    }
+    let length = walk.word(object.wrapping_add(LENGTH))?;
+    let state = walk.word(object.wrapping_add(STATE))?;
+    let width = (state >> KIND_SHIFT) & 7;
+    if state & COMPACT == 0 || !matches!(width, 1 | 2 | 4) {
+        return None;
+    }
+    let header = if state & ASCII != 0 { facts.text_ascii } else { facts.text_compact };
+    let len = u32::try_from(length.checked_mul(width)?).ok()?;
+    Some(Text { address: object.wrapping_add(u64::from(header)), len, width: width as u16, utf8: 0 })
+}
+
+/// The bytes of a `bytes` object, or [`EMPTY`].
+pub fn of_bytes(walk: &Walk<'_>, object: u64) -> Text {
+    if object == 0 || object % 8 != 0 {
+        return EMPTY;
+    }
+    match walk.word(object.wrapping_add(BYTES_SIZE)).map(u32::try_from) {
+        Some(Ok(len)) => Text { address: object.wrapping_add(BYTES_DATA), len, width: 1, utf8: 0 },
+        _ => EMPTY,
+    }
+}

@@ -1,0 +1,75 @@
+//! The CPython interpreters of this machine: Debian's, pyenv's, and any `python3.N` on PATH.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Minor versions that the Python plugin supports, hence those that should be tested.
+pub const SUPPORTED: std::ops::RangeInclusive<u32> = 11..=13;
+
+/// One interpreter.
+#[derive(Clone, Debug)]
+pub struct Interpreter {
+    /// The real file.
+    pub path: PathBuf,
+    /// Version, such as `(11, 2)` for 3.11.2.
+    pub version: (u32, u32),
+    /// A label for test names, such as `3.11.2-usr-bin`.
+    pub label: String,
+}
+
+/// All interpreters of a supported version, one for each real file.
+pub fn supported() -> Vec<Interpreter> {
+    all().into_iter().filter(|i| SUPPORTED.contains(&i.version.0)).collect()
+}
+
+/// All CPython 3 interpreters, one for each real file.
+pub fn all() -> Vec<Interpreter> {
+    let mut found = BTreeMap::new();
+    for path in candidates() {
+        let Ok(real) = path.canonicalize() else { continue };
+        if found.contains_key(&real) {
+            continue;
+        }
+        if let Some(interpreter) = ask(&real) {
+            found.insert(real, interpreter);
+        }
+    }
+    found.into_values().collect()
+}
+
+/// The supported minor versions of which this machine has no interpreter.
+pub fn missing(have: &[Interpreter]) -> Vec<u32> {
+    SUPPORTED.filter(|minor| have.iter().all(|i| i.version.0 != *minor)).collect()
+}
+
+fn candidates() -> Vec<PathBuf> {
+    let mut paths = vec![PathBuf::from("/usr/bin/python3")];
+    if let Some(home) = std::env::var_os("HOME") {
+        let versions = std::fs::read_dir(Path::new(&home).join(".pyenv/versions"));
+        paths.extend(versions.into_iter().flatten().flatten().map(|entry| entry.path().join("bin/python3")));
+    }
+    for folder in std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()) {
+        // pyenv's shims are shell scripts that start one of the above.
+        if !folder.ends_with("shims") {
+            paths.push(folder.join("python3"));
+            paths.extend(SUPPORTED.map(|minor| folder.join(format!("python3.{minor}"))));
+        }
+    }
+    paths
+}
+
+fn ask(path: &Path) -> Option<Interpreter> {
+    let program = "import sys; print(*sys.version_info[:3], sys.implementation.name)";
+    let out = Command::new(path).args(["-I", "-c", program]).output().ok()?;
+    let text = String::from_utf8(out.stdout).ok()?;
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    let [major, minor, micro, "cpython"] = fields[..] else { return None };
+    if major != "3" {
+        return None;
+    }
+    let place = path.parent()?.to_str()?.trim_matches('/').replace('/', "-");
+    let place = if place.contains("pyenv") { "pyenv".to_owned() } else { place };
+    let version = (minor.parse().ok()?, micro.parse().ok()?);
+    Some(Interpreter { path: path.to_path_buf(), version, label: format!("{major}.{minor}.{micro}-{place}") })
+}

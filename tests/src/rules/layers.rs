@@ -1,0 +1,144 @@
+//! Direction of imports: a crate may import only crates above it in the workspace's list of members, and signal crates
+//! import nothing but signal crates, and libc without its default features.
+
+use serde_json::Value;
+
+/// The signal crates: they may run inside a handler.
+pub const SIGNAL_CRATES: &[&str] = &[
+    "uunwind-core",
+    "uunwind-frame-pointer",
+    "uunwind-eh-frame",
+    "uunwind-python",
+    "uunwind-ring",
+    "uunwind-ffi",
+    "uunwind-preload",
+];
+
+/// One crate of the workspace.
+#[derive(Debug)]
+pub struct Member {
+    /// Package name.
+    pub name: String,
+    /// Folder, relative to the root.
+    pub folder: String,
+    /// What it imports, of every kind (normal, build, test).
+    pub imports: Vec<Import>,
+}
+
+/// One import.
+#[derive(Debug)]
+pub struct Import {
+    /// Package name.
+    pub name: String,
+    /// For builds of the tests only.
+    pub for_tests: bool,
+    /// With its default features.
+    pub default_features: bool,
+}
+
+/// Reads `cargo metadata --no-deps --format-version 1`.
+pub fn members(metadata: &Value, root: &str) -> Vec<Member> {
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    let list = |v: &Value| v.as_array().cloned().unwrap_or_default();
+    let member = |package: &Value| {
+        let manifest = text(&package["manifest_path"]);
+        let folder = manifest.trim_start_matches(root).trim_start_matches('/').trim_end_matches("/Cargo.toml");
+        let import = |d: &Value| Import {
+            name: text(&d["name"]),
+            for_tests: d["kind"] == "dev",
+            default_features: d["uses_default_features"] == true,
+        };
+        let imports = list(&package["dependencies"]).iter().map(import).collect();
+        Member { name: text(&package["name"]), folder: folder.to_owned(), imports }
+    };
+    list(&metadata["packages"]).iter().map(member).collect()
+}
+
+/// The folders in the workspace's `members` list, in order: the floors.
+pub fn floors(manifest: &str) -> Vec<String> {
+    let after = manifest.split_once("\nmembers = [").map_or("", |(_, rest)| rest);
+    let list = after.split_once(']').map_or("", |(list, _)| list);
+    list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// What breaks the rule.
+pub fn violations(members: &[Member], floors: &[String]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let floor = |member: &Member| floors.iter().position(|f| *f == member.folder);
+    for member in members {
+        let Some(mine) = floor(member) else {
+            wrong.push(format!("{} is not in the list of members (folder {})", member.name, member.folder));
+            continue;
+        };
+        let signal = SIGNAL_CRATES.contains(&&*member.name);
+        for import in &member.imports {
+            let inside = members.iter().find(|m| m.name == import.name);
+            if inside.and_then(floor).is_some_and(|theirs| theirs >= mine) {
+                wrong.push(format!("{} imports {}, which stands on a higher floor", member.name, import.name));
+            }
+            if !signal || import.for_tests || SIGNAL_CRATES.contains(&&*import.name) {
+                continue;
+            }
+            if import.name != "libc" {
+                wrong.push(format!("{} is a signal crate and imports {}", member.name, import.name));
+            } else if import.default_features {
+                wrong.push(format!("{} is a signal crate and imports libc with its std feature", member.name));
+            }
+        }
+    }
+    for name in SIGNAL_CRATES {
+        if members.iter().all(|m| m.name != *name) {
+            wrong.push(format!("signal crate {name} is not in the workspace"));
+        }
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const MANIFEST: &str = "[workspace]\nmembers = [\n  \"core\",\n  \"ring\", # a comment\n  \"cli\",\n]\n";
+
+    fn package(name: &str, folder: &str, dependencies: Value) -> Value {
+        json!({"name": name, "manifest_path": format!("/p/{folder}/Cargo.toml"), "dependencies": dependencies})
+    }
+
+    fn wrong(packages: Value) -> Vec<String> {
+        let found = members(&json!({ "packages": packages }), "/p");
+        let mut wrong = violations(&found, &floors(MANIFEST));
+        wrong.retain(|w| !w.contains("not in the workspace"));
+        wrong
+    }
+
+    #[test]
+    fn good_directions_pass() {
+        let libc = json!([{"name": "libc", "kind": null, "uses_default_features": false}]);
+        let core = json!([{"name": "uunwind-core", "kind": null, "uses_default_features": true}]);
+        assert_eq!(floors(MANIFEST), ["core", "ring", "cli"]);
+        assert_eq!(wrong(json!([package("uunwind-core", "core", libc), package("uunwind-cli", "cli", core)])), [""; 0]);
+    }
+
+    #[test]
+    fn each_wrong_direction_is_named() {
+        let upwards = json!([{"name": "uunwind-cli", "kind": "dev", "uses_default_features": true}]);
+        let outside = json!([{"name": "gimli", "kind": null, "uses_default_features": false},
+                             {"name": "libc", "kind": null, "uses_default_features": true}]);
+        let found = wrong(json!([
+            package("uunwind-core", "core", upwards),
+            package("uunwind-ring", "ring", outside),
+            package("uunwind-cli", "cli", json!([])),
+            package("stray", "stray", json!([]))
+        ]));
+        for (text, expected) in found.iter().zip(["higher floor", "imports gimli", "std feature", "stray is not in"]) {
+            assert!(text.contains(expected), "{text}: expected {expected}");
+        }
+        assert_eq!(found.len(), 4, "{found:?}");
+    }
+
+    #[test]
+    fn a_signal_crate_cannot_vanish() {
+        assert_eq!(violations(&[], &[]).len(), SIGNAL_CRATES.len());
+    }
+}

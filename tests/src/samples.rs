@@ -1,0 +1,257 @@
+//! The `samples` report: every sample as text, with what a test needs to compare it with an oracle.
+//!
+//! ```text
+//! sample 12 pid 77 tid 77 comm python3 time 123456 weight 1 kind explicit stop 1 complete flags -
+//!   py rec (prog.py:7) code 0x7f12 pos 24 first 5
+//!   native cap+0x2a (/tmp/libcap.so) 0x7f55 exact
+//! ```
+//! Frames stand leaf first.
+
+use std::collections::BTreeMap;
+
+/// One sample.
+#[derive(Debug, Default, Clone)]
+pub struct Sample {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// Ticks that it stands for.
+    pub weight: u64,
+    /// `timer` or `explicit`.
+    pub kind: String,
+    /// Number of the stop reason.
+    pub stop: u16,
+    /// Text of the stop reason.
+    pub stop_text: String,
+    /// Words such as `pending`, `desync`; `-` when there are none.
+    pub flags: String,
+    /// Frames, leaf first.
+    pub frames: Vec<Frame>,
+}
+
+/// One frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// A Python frame.
+    Python {
+        /// Qualified name.
+        name: String,
+        /// Source file.
+        file: String,
+        /// Line that executes.
+        line: u32,
+        /// Address of the code object: its `id()`.
+        code: u64,
+        /// Byte offset of the instruction: `f_lasti`.
+        position: u64,
+        /// First line of the code object.
+        first: u32,
+    },
+    /// A machine frame.
+    Native {
+        /// Symbol, or `??`.
+        symbol: String,
+        /// Bytes from the symbol's start.
+        offset: u64,
+        /// File that it lies in.
+        object: String,
+        /// Address in the process.
+        address: u64,
+        /// The address is the interrupted instruction.
+        exact: bool,
+        /// Reached by the frame-pointer chain.
+        by_frame_pointer: bool,
+        /// The interpreter's own frame.
+        interpreter: bool,
+    },
+}
+
+impl Frame {
+    /// Name of the function, of either kind.
+    pub fn name(&self) -> &str {
+        match self {
+            Frame::Python { name, .. } => name,
+            Frame::Native { symbol, .. } => symbol,
+        }
+    }
+
+    /// Whether this is a Python frame.
+    pub fn is_python(&self) -> bool {
+        matches!(self, Frame::Python { .. })
+    }
+}
+
+impl Sample {
+    /// Whether the stack is whole.
+    pub fn complete(&self) -> bool {
+        matches!(self.stop, 1 | 2)
+    }
+
+    /// The native frames' symbols, leaf first.
+    pub fn native_names(&self) -> Vec<&str> {
+        self.frames.iter().filter(|f| !f.is_python()).map(Frame::name).collect()
+    }
+
+    /// The native frames' addresses, leaf first.
+    pub fn addresses(&self) -> Vec<u64> {
+        let address = |frame: &Frame| match frame {
+            Frame::Native { address, .. } => Some(*address),
+            Frame::Python { .. } => None,
+        };
+        self.frames.iter().filter_map(address).collect()
+    }
+
+    /// The stack as text, for messages.
+    pub fn text(&self) -> String {
+        let mut out =
+            format!("pid {} tid {} stop {} {} flags {}\n", self.pid, self.tid, self.stop, self.stop_text, self.flags);
+        for frame in &self.frames {
+            out += &match frame {
+                Frame::Python { name, file, line, code, position, first } => {
+                    format!("  py {name} ({file}:{line}) code {code:#x} pos {position} first {first}\n")
+                }
+                Frame::Native { symbol, offset, object, address, exact, by_frame_pointer, interpreter } => format!(
+                    "  native {symbol}+{offset:#x} ({object}) {address:#x}{}{}{}\n",
+                    if *exact { " exact" } else { "" },
+                    if *by_frame_pointer { " fp" } else { "" },
+                    if *interpreter { " interp" } else { "" }
+                ),
+            };
+        }
+        out
+    }
+}
+
+/// Share of the samples with a whole stack, and how often each other reason ended one.
+pub fn completeness(samples: &[Sample]) -> (f64, BTreeMap<String, usize>) {
+    let mut reasons = BTreeMap::new();
+    for sample in samples.iter().filter(|s| !s.complete()) {
+        *reasons.entry(format!("{} {}", sample.stop, sample.stop_text)).or_insert(0) += 1;
+    }
+    let failed: usize = reasons.values().sum();
+    ((samples.len() - failed) as f64 / samples.len().max(1) as f64, reasons)
+}
+
+/// Reads a `samples` report.
+pub fn parse(text: &str) -> Result<Vec<Sample>, String> {
+    let mut samples: Vec<Sample> = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let bad = || format!("samples report, line {}: not understood: {line}", number + 1);
+        if line.starts_with("sample ") {
+            samples.push(parse_sample(line).ok_or_else(bad)?);
+        } else if let Some(rest) = line.strip_prefix("  ") {
+            let frame = parse_frame(rest).ok_or_else(bad)?;
+            samples.last_mut().ok_or_else(bad)?.frames.push(frame);
+        } else if !line.is_empty() && !line.starts_with('#') {
+            return Err(bad());
+        }
+    }
+    Ok(samples)
+}
+
+/// Cuts `text` at `key`: what is before it, and what follows it.
+fn cut<'a>(text: &'a str, key: &str) -> Option<(&'a str, &'a str)> {
+    text.split_once(key)
+}
+
+fn parse_sample(line: &str) -> Option<Sample> {
+    let (_, rest) = cut(line, " pid ")?;
+    let (pid, rest) = cut(rest, " tid ")?;
+    let (tid, rest) = cut(rest, " comm ")?;
+    let (comm, rest) = cut(rest, " time ")?;
+    let (_, rest) = cut(rest, " weight ")?;
+    let (weight, rest) = cut(rest, " kind ")?;
+    let (kind, rest) = cut(rest, " stop ")?;
+    let (stop, flags) = cut(rest, " flags ").unwrap_or((rest, "-"));
+    let (stop, stop_text) = stop.split_once(' ').unwrap_or((stop, ""));
+    Some(Sample {
+        pid: pid.parse().ok()?,
+        tid: tid.parse().ok()?,
+        comm: comm.to_owned(),
+        weight: weight.parse().ok()?,
+        kind: kind.to_owned(),
+        stop: stop.parse().ok()?,
+        stop_text: stop_text.to_owned(),
+        flags: flags.trim().to_owned(),
+        frames: Vec::new(),
+    })
+}
+
+fn hex(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+}
+
+fn parse_frame(text: &str) -> Option<Frame> {
+    if let Some(rest) = text.strip_prefix("py ") {
+        // Names and files may hold any character: cut from the right.
+        let (rest, first) = rest.rsplit_once(" first ")?;
+        let (rest, position) = rest.rsplit_once(" pos ")?;
+        let (rest, code) = rest.rsplit_once(" code ")?;
+        let (name, place) = rest.strip_suffix(')')?.split_once(" (")?;
+        let (file, line) = place.rsplit_once(':')?;
+        return Some(Frame::Python {
+            name: name.to_owned(),
+            file: file.to_owned(),
+            line: line.parse().ok()?,
+            code: hex(code)?,
+            position: position.parse().ok()?,
+            first: first.trim().parse().ok()?,
+        });
+    }
+    let rest = text.strip_prefix("native ")?;
+    let (place, tail) = rest.rsplit_once(") 0x")?;
+    let (symbol, object) = place.rsplit_once(" (")?;
+    let (symbol, offset) =
+        symbol.rsplit_once("+0x").map_or((symbol, Some(0)), |(s, o)| (s, u64::from_str_radix(o, 16).ok()));
+    let mut words = tail.split_whitespace();
+    let address = u64::from_str_radix(words.next()?, 16).ok()?;
+    let flags: Vec<&str> = words.map(|w| w.trim_matches(|c| c == '[' || c == ']')).collect();
+    Some(Frame::Native {
+        symbol: symbol.to_owned(),
+        offset: offset?,
+        object: object.to_owned(),
+        address,
+        exact: flags.contains(&"exact"),
+        by_frame_pointer: flags.contains(&"fp"),
+        interpreter: flags.contains(&"interp"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+sample 1 pid 7 tid 8 comm a b time 99 weight 2 kind explicit stop 2 complete (start symbol) flags -
+  py f.<locals>.<lambda> (/a (b)/p.py:12) code 0x10 pos 24 first 11
+  native operator+(int)+0x2a (/lib/x y.so) 0x7f55 [exact] [interp]
+  native ?? (??) 0x10
+";
+
+    #[test]
+    fn a_report_is_read_whole() {
+        let samples = parse(TEXT).expect("well-formed");
+        let [sample] = &samples[..] else { panic!("one sample expected") };
+        assert_eq!((sample.pid, sample.tid, &*sample.comm, sample.weight, sample.stop), (7, 8, "a b", 2, 2));
+        assert_eq!((&*sample.kind, &*sample.stop_text), ("explicit", "complete (start symbol)"));
+        let [py, native, unknown] = &sample.frames[..] else { panic!("three frames expected") };
+        assert_eq!(py.name(), "f.<locals>.<lambda>");
+        assert!(matches!(py, Frame::Python { line: 12, code: 16, position: 24, first: 11, .. }));
+        assert_eq!(native.name(), "operator+(int)");
+        assert!(matches!(
+            native,
+            Frame::Native { exact: true, interpreter: true, by_frame_pointer: false, offset: 42, .. }
+        ));
+        assert!(matches!(unknown, Frame::Native { address: 16, .. }));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_an_error() {
+        assert!(parse("sample 1 pid x").is_err());
+        assert!(parse(&format!("{TEXT}  jit foo\n")).is_err());
+        assert!(parse("  native a+0x1 (b) 0x2").is_err(), "a frame before any sample");
+    }
+}

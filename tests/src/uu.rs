@@ -1,0 +1,62 @@
+//! Running `uu` and reading what it recorded.
+
+use crate::process::{run, Outcome};
+use crate::{paths, samples};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Longest that any one recording of a test program may take.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// The `uu` command with these arguments, its caches kept inside the scratch folder.
+pub fn command<S: AsRef<OsStr>>(scratch: &Path, args: &[S]) -> Command {
+    let mut command = Command::new(paths::uu());
+    command.args(args).env("XDG_CACHE_HOME", scratch.join("cache"));
+    command
+}
+
+/// A recording: the file, and how `uu record` ended.
+pub struct Recording {
+    /// The recording file.
+    pub file: PathBuf,
+    /// How `uu record` ended.
+    pub outcome: Outcome,
+    scratch: PathBuf,
+}
+
+/// Runs `uu record OPTIONS -o FILE -- PROGRAM...`.
+#[track_caller]
+pub fn record(scratch: &Path, options: &[&str], configure: impl FnOnce(&mut Command), program: &[&OsStr]) -> Recording {
+    let file = scratch.join("recording.uu");
+    let mut uu = command(scratch, &["record"]);
+    uu.args(options).arg("-o").arg(&file).arg("--").args(program);
+    configure(&mut uu);
+    let outcome = run(&mut uu, scratch, LIMIT);
+    Recording { file, outcome, scratch: scratch.to_path_buf() }
+}
+
+impl Recording {
+    /// Fails unless the program, and so `uu record`, ended with this exit code.
+    #[track_caller]
+    pub fn expect_code(self, code: i32) -> Recording {
+        Recording { outcome: self.outcome.expect_code(code), ..self }
+    }
+
+    /// `uu report -f FORMAT`, its output.
+    #[track_caller]
+    pub fn report(&self, format: &str) -> String {
+        let out = self.scratch.join(format!("report.{format}"));
+        let mut uu = command(&self.scratch, &["report"]);
+        uu.arg(&self.file).args(["-f", format, "-o"]).arg(&out);
+        run(&mut uu, &self.scratch, LIMIT).expect_code(0);
+        String::from_utf8_lossy(&std::fs::read(&out).expect("the report was written")).into_owned()
+    }
+
+    /// All samples, in the order in which each thread took them.
+    #[track_caller]
+    pub fn samples(&self) -> Vec<samples::Sample> {
+        samples::parse(&self.report("samples")).unwrap_or_else(|e| panic!("{e}"))
+    }
+}

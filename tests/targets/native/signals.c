@@ -1,0 +1,192 @@
+/* A program that uses signals itself. Prints the same with and without the profiler.
+   Usage: signals wait|interrupts|itimer|barrier|dispositions|ignored|cancel */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+static double now(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void burn(double seconds) {
+    for (double end = now(CLOCK_THREAD_CPUTIME_ID) + seconds; now(CLOCK_THREAD_CPUTIME_ID) < end;)
+        ;
+}
+
+static void *burner(void *argument) {
+    burn(0.5);
+    return argument;
+}
+
+/* Whoever waits for all signals must not be woken by the profiler's. */
+static int wait_for_all(void) {
+    sigset_t all, pending;
+    sigfillset(&all);
+    pthread_t other;
+    pthread_create(&other, 0, burner, 0);
+    pthread_sigmask(SIG_BLOCK, &all, 0);
+    burn(0.2);
+    sigpending(&pending);
+    printf("pending SIGPROF: %d\n", sigismember(&pending, SIGPROF));
+    int fd = signalfd(-1, &all, SFD_NONBLOCK);
+    struct signalfd_siginfo info;
+    printf("signalfd: %zd\n", read(fd, &info, sizeof info));
+    struct timespec limit = {.tv_nsec = 300000000};
+    siginfo_t got;
+    int number = sigtimedwait(&all, &got, &limit);
+    printf("sigtimedwait: %d errno %d\n", number, number < 0 ? errno : 0);
+    pthread_kill(pthread_self(), SIGUSR1);
+    number = sigwaitinfo(&all, &got);
+    printf("sigwaitinfo: %d\n", number);
+    pthread_join(other, 0);
+    return 0;
+}
+
+/* Blocking calls are not interrupted by the profiler. */
+static int interrupts(void) {
+    pthread_t other;
+    pthread_create(&other, 0, burner, 0);
+    int interrupted = 0;
+    for (int i = 0; i < 200; i++) {
+        struct timespec pause = {.tv_nsec = 2000000};
+        burn(0.003);
+        interrupted += nanosleep(&pause, 0) != 0;
+        interrupted += poll(0, 0, 2) < 0;
+    }
+    pthread_join(other, 0);
+    printf("interrupted: %d\n", interrupted);
+    return 0;
+}
+
+static volatile sig_atomic_t ticks, wrong;
+
+static void on_prof(int number, siginfo_t *info, void *context) {
+    ticks++;
+    wrong += number != SIGPROF || info->si_code != SI_KERNEL || !context;
+}
+
+/* The program's own profiling timer, and its own handler for it. */
+static int own_itimer(void) {
+    struct sigaction action = {.sa_sigaction = on_prof, .sa_flags = SA_SIGINFO | SA_RESTART}, old, check;
+    sigaction(SIGPROF, &action, &old);
+    sigaction(SIGPROF, 0, &check);
+    printf("before: %d, kept: %d, flags kept: %d\n", old.sa_handler == SIG_DFL, check.sa_sigaction == on_prof,
+        (check.sa_flags & SA_RESTART) != 0);
+    struct itimerval timer = {.it_interval = {.tv_usec = 20000}, .it_value = {.tv_usec = 20000}};
+    setitimer(ITIMER_PROF, &timer, 0);
+    burn(1.0);
+    memset(&timer, 0, sizeof timer);
+    setitimer(ITIMER_PROF, &timer, 0);
+    /* 50 are due. */
+    printf("ticks: %s, wrong: %d\n", ticks >= 44 && ticks <= 52 ? "about 50" : "not 50", (int)wrong);
+    return 0;
+}
+
+static char *memory;
+static volatile int faults;
+
+static void on_segv(int number, siginfo_t *info, void *context) {
+    (void)number;
+    (void)context;
+    char *page = (char *)((uintptr_t)info->si_addr & ~(uintptr_t)4095);
+    if (page < memory || page >= memory + 4096 * 1000)
+        _exit(9);
+    faults++;
+    mprotect(page, 4096, PROT_READ | PROT_WRITE);
+}
+
+/* A write barrier by page protection, as garbage collectors have it. */
+static int barrier(void) {
+    struct sigaction action = {.sa_sigaction = on_segv, .sa_flags = SA_SIGINFO};
+    sigaction(SIGSEGV, &action, 0);
+    memory = mmap(0, 4096 * 1000, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int round = 0; round < 20; round++) {
+        mprotect(memory, 4096 * 1000, PROT_READ);
+        for (int i = 0; i < 1000; i++) {
+            memory[i * 4096] = 1;
+            burn(0.00003);
+        }
+    }
+    printf("faults: %d\n", faults);
+    return 0;
+}
+
+static void nothing(int number) {
+    (void)number;
+}
+
+/* What sigaction and signal say of the signals that the profiler uses. */
+static int dispositions(void) {
+    static const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGPROF, SIGTRAP, SIGUSR1};
+    for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        int number = numbers[i];
+        struct sigaction action = {.sa_handler = nothing, .sa_flags = SA_RESTART | SA_NODEFER}, old, got;
+        sigaddset(&action.sa_mask, SIGUSR2);
+        sigaction(number, &action, &old);
+        sigaction(number, 0, &got);
+        int first = old.sa_handler == SIG_DFL;
+        int kept = got.sa_handler == nothing && sigismember(&got.sa_mask, SIGUSR2) && !sigismember(&got.sa_mask, SIGINT);
+        int flags = (got.sa_flags & ~0x04000000) == (SA_RESTART | SA_NODEFER);
+        int by_signal = signal(number, SIG_IGN) == nothing;
+        int ignored = signal(number, SIG_DFL) == SIG_IGN;
+        printf("%d: first %d kept %d flags %d signal() %d ignored %d\n", number, first, kept, flags, by_signal, ignored);
+    }
+    int refused = sigaction(65, 0, 0);
+    printf("bad number: %d errno %d\n", refused, errno);
+    return 0;
+}
+
+/* SIGPROF ignored by the program, then sent to itself: nothing happens. With the default action it would die. */
+static int ignored(void) {
+    signal(SIGPROF, SIG_IGN);
+    burn(0.1);
+    printf("alive\n");
+    return 0;
+}
+
+static void *endless(void *argument) {
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, 0);
+    for (volatile long i = 0;; i++)
+        ;
+    return argument;
+}
+
+/* Threads that are cancelled at any instruction, also inside the profiler's handler. */
+static int cancelled(void) {
+    int count = 0;
+    for (int i = 0; i < 300; i++) {
+        pthread_t thread;
+        void *result;
+        pthread_create(&thread, 0, endless, 0);
+        usleep(3000);
+        pthread_cancel(thread);
+        pthread_join(thread, &result);
+        count += result == PTHREAD_CANCELED;
+    }
+    printf("cancelled: %d\n", count);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    static const struct { const char *name; int (*run)(void); } all[] = {
+        {"wait", wait_for_all}, {"interrupts", interrupts}, {"itimer", own_itimer}, {"barrier", barrier},
+        {"dispositions", dispositions}, {"ignored", ignored}, {"cancel", cancelled},
+    };
+    for (unsigned i = 0; argc > 1 && i < sizeof all / sizeof *all; i++)
+        if (strcmp(argv[1], all[i].name) == 0)
+            return all[i].run();
+    return 2;
+}

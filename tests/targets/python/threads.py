@@ -1,0 +1,68 @@
+"""Four threads at once, a thread that sleeps without the GIL and is sampled from outside, and a thread without Python."""
+
+import sys
+import threading
+import time
+
+import snap as tools
+from snap import released, snap
+
+ROOT = "E{Thread._bootstrap Thread._bootstrap_inner Thread.run"
+
+
+def rec(n):
+    if n == 0:
+        return snap(ROOT + " taker rec rec rec snap} cap")
+    return rec(n - 1)
+
+
+def taker(gate):
+    gate.wait()
+    for _ in range(25):
+        rec(2)
+
+
+def sleeper(state):
+    state["tid"] = threading.get_native_id()
+    state["ident"] = threading.get_ident()
+    state["ready"].set()
+    time.sleep(1.0)
+
+
+def in_sleep(tid):
+    """Whether the kernel says that the thread waits in a sleep (Linux: system call number 35 or 230)."""
+    with open(f"/proc/self/task/{tid}/syscall") as file:
+        return file.read().split()[0] in ("35", "230")
+
+
+def sample_a_sleeper():
+    state = {"ready": threading.Event()}
+    thread = threading.Thread(target=sleeper, args=(state,))
+    thread.start()
+    state["ready"].wait()
+    while not in_sleep(state["tid"]):
+        time.sleep(0.001)
+    frames = tools.frames_from(sys._current_frames()[state["ident"]])
+    tools.write(frames, ROOT + " sleeper} ~time_sleep @libc", 0, state["tid"])
+    released.cap_other(state["tid"])
+    thread.join()
+
+
+def sample_a_native_thread():
+    tid = released.native_thread_cap()
+    assert tid > 0
+    tools.write([], "n1 n2 n3 cap", 0, tid)
+
+
+def main():
+    gate = threading.Barrier(4)
+    threads = [threading.Thread(target=taker, args=(gate,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    sample_a_sleeper()
+    sample_a_native_thread()
+    for thread in threads:
+        thread.join()
+
+
+main()

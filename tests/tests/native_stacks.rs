@@ -1,0 +1,190 @@
+//! Native stacks: against libunwind in the same process, against a shadow stack at every instruction, and against a
+//! known call graph wherever a timer interrupts it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use uunwind_tests::samples::{self, Frame, Sample};
+use uunwind_tests::{call_graph, compile, paths, uu};
+
+/// Records `program`, with an oracle file. Returns the oracle's text and the samples.
+#[track_caller]
+fn record(scratch: &Path, options: &[&str], program: &[&OsStr]) -> (String, Vec<Sample>) {
+    let oracle = scratch.join("oracle");
+    let environment = |command: &mut std::process::Command| {
+        command.env("UU_TEST_ORACLE", &oracle);
+    };
+    let samples = uu::record(scratch, options, environment, program).expect_code(0).samples();
+    (std::fs::read_to_string(&oracle).expect("the program wrote its oracle"), samples)
+}
+
+fn hex(word: &str) -> u64 {
+    u64::from_str_radix(word.trim_start_matches("0x"), 16).expect("an address")
+}
+
+/// Whether the names fit a chain in which `*` stands for any frames. What lies outside `main` is not asked.
+fn fits(names: &[&str], chain: &[&str]) -> bool {
+    match chain.split_first() {
+        None => true,
+        Some((&"*", rest)) => (0..=names.len()).any(|skip| fits(&names[skip..], rest)),
+        Some((want, rest)) => names.split_first().is_some_and(|(name, names)| name == want && fits(names, rest)),
+    }
+}
+
+/// Compares explicit samples with the lines of point.c, in the order of each thread.
+#[track_caller]
+fn compare_points(oracle: &str, samples: &[Sample]) -> usize {
+    let mut by_thread: BTreeMap<&str, std::collections::VecDeque<&Sample>> = BTreeMap::new();
+    let tids: Vec<(String, &Sample)> =
+        samples.iter().filter(|s| s.kind == "explicit").map(|s| (s.tid.to_string(), s)).collect();
+    for (tid, sample) in &tids {
+        by_thread.entry(tid).or_default().push_back(sample);
+    }
+    let mut count = 0;
+    for line in oracle.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [_, _, tid, label, chain, expected @ ..] = &words[..] else { panic!("not an oracle line: {line}") };
+        let sample =
+            by_thread.get_mut(tid).and_then(|queue| queue.pop_front()).unwrap_or_else(|| panic!("{label}: no sample"));
+        let expected: Vec<u64> = expected.iter().map(|w| hex(w)).collect();
+        let (names, addresses) = (sample.native_names(), sample.addresses());
+        let told = || format!("{label}: {chain}\nlibunwind: {expected:x?}\n{}", sample.text());
+        assert!(sample.complete(), "not whole: {}", told());
+        assert!(!sample.frames.iter().any(|f| matches!(f, Frame::Native { by_frame_pointer: true, .. })), "{}", told());
+        assert!(matches!(sample.frames.first(), Some(Frame::Native { exact: true, .. })), "{}", told());
+        assert!(fits(&names, &chain.split(',').collect::<Vec<_>>()), "names differ: {}", told());
+        // The innermost frames both lie in point(), at different instructions.
+        assert_eq!(addresses[1..], expected[1..], "{}", told());
+        count += 1;
+    }
+    assert_eq!(by_thread.values().map(|q| q.len()).sum::<usize>(), 0, "samples that nobody took");
+    count
+}
+
+#[test]
+fn chains_fit_or_do_not() {
+    assert!(
+        fits(&["a", "b", "c"], &["a", "*", "c"]) && fits(&["a", "c"], &["a", "*", "c"]) && fits(&["a", "b"], &["a"])
+    );
+    assert!(!fits(&["a", "b"], &["a", "c"]) && !fits(&["a"], &["a", "*", "c"]));
+}
+
+#[test]
+fn c_places_agree_with_libunwind() {
+    let scratch = paths::scratch("places");
+    let program =
+        compile::gcc(&scratch, "places", &["native/places.c", "native/point.c"], &["-pthread", "-ldl", "-lunwind"]);
+    let plugin = compile::shared(&scratch, "plugin.so", &["native/plugin.c"]);
+    let (oracle, samples) = record(&scratch, &["--explicit", "-r", "50"], &[program.as_ref(), plugin.as_ref()]);
+    assert_eq!(compare_points(&oracle, &samples), 16);
+}
+
+#[test]
+fn rust_places_agree_with_libunwind() {
+    let scratch = paths::scratch("rust-places");
+    let point = compile::gcc(&scratch, "point.o", &["native/point.c"], &["-c", "-fPIC"]);
+    let link = format!("link-arg={}", point.display());
+    let program = compile::rustc(&scratch, "places", "native/places.rs", &["-C", &link, "-C", "link-arg=-lunwind"]);
+    let (oracle, samples) = record(&scratch, &["--explicit", "-r", "50"], &[program.as_ref()]);
+    assert_eq!(compare_points(&oracle, &samples), 4);
+}
+
+/// C and Rust routines, libc and the dynamic linker, a sample at each instruction.
+#[test]
+fn every_instruction_agrees_with_the_shadow_stack() {
+    let scratch = paths::scratch("stepper");
+    compile::shared(&scratch, "libfar.so", &["native/far.c"]);
+    let routine = compile::rustc(&scratch, "libroutine.a", "native/routine.rs", &["-C", "panic=abort"]);
+    let (folder, search) = (format!("-L{}", scratch.display()), format!("-Wl,-rpath,{}", scratch.display()));
+    let options = [
+        "-DWITH_RUST",
+        "-Wl,-z,lazy",
+        routine.to_str().expect("UTF-8"),
+        &folder,
+        "-lfar",
+        &search,
+        "-lgcc_s",
+        "-lm",
+        "-ldl",
+        "-pthread",
+    ];
+    let program = compile::gcc(&scratch, "stepper", &["native/stepper.c", "native/routines.c"], &options);
+    let (oracle, samples) = record(&scratch, &["--explicit", "-r", "50"], &[program.as_ref(), OsStr::new("1")]);
+    let explicit: Vec<&Sample> = samples.iter().filter(|s| s.kind == "explicit").collect();
+    let lines: Vec<&str> = oracle.lines().collect();
+    assert!(lines.len() > 5000, "only {} instructions were stepped", lines.len());
+    assert_eq!(explicit.len(), lines.len(), "samples were lost");
+    let mut wrong: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    for (line, sample) in lines.iter().zip(explicit) {
+        let expected: Vec<u64> = line.split(' ').skip(3).map(hex).collect();
+        let addresses = sample.addresses();
+        let below = sample.native_names().get(expected.len()).copied();
+        if !addresses.starts_with(&expected) || below != Some("main") || !sample.complete() {
+            let place = match &sample.frames[..] {
+                [Frame::Native { symbol, offset, object, .. }, ..] => format!("{symbol}+{offset:#x} ({object})"),
+                _ => "nowhere".to_owned(),
+            };
+            let entry = wrong.entry(place).or_insert_with(|| (0, format!("expected {expected:x?}\n{}", sample.text())));
+            entry.0 += 1;
+        }
+    }
+    let total: usize = wrong.values().map(|w| w.0).sum();
+    let places: Vec<&String> = wrong.keys().collect();
+    let first = wrong.values().next().map_or("", |w| &w.1);
+    assert_eq!(total, 0, "of {} stacks, {total} differ, at {places:#?}\nthe first: {first}", lines.len());
+}
+
+fn graph_program(scratch: &Path, seconds: f64) -> PathBuf {
+    let source = scratch.join("graph.c");
+    std::fs::write(&source, call_graph::source(seconds)).expect("scratch");
+    compile::gcc_files(scratch, "graph", &[source], &[])
+}
+
+#[test]
+fn timer_samples_fit_the_call_graph() {
+    let scratch = paths::scratch("call-graph");
+    let program = graph_program(&scratch, 4.0);
+    let samples = uu::record(&scratch, &["-r", "999"], |_| {}, &[program.as_ref()]).expect_code(0).samples();
+    let weight: u64 = samples.iter().map(|s| s.weight).sum();
+    // 4 s of CPU at 999 Hz; overruns are part of the weight.
+    assert!((3600..=4400).contains(&weight), "{weight} ticks in {} samples", samples.len());
+    let mut chains = 0;
+    for sample in &samples {
+        let length = call_graph::check(sample).unwrap_or_else(|e| panic!("{e}\n{}", sample.text()));
+        assert!(sample.complete(), "{}", sample.text());
+        chains += usize::from(length > 1);
+    }
+    assert!(chains * 10 > samples.len() * 9, "only {chains} of {} samples lie in the chains", samples.len());
+}
+
+#[track_caller]
+fn same_on_small_stacks(kind: &str) {
+    let scratch = paths::scratch("small-stacks");
+    let program = compile::gcc(&scratch, "small_stacks", &["native/small_stacks.c"], &["-pthread"]);
+    let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &[program.as_ref(), kind.as_ref()]).expect_code(0);
+    assert!(recording.outcome.stdout.contains("done 0"), "{}", recording.outcome.text());
+    let samples = recording.samples();
+    let (whole, reasons) = samples::completeness(&samples);
+    println!("{kind}: {} samples, {:.1} % whole, others {reasons:?}", samples.len(), whole * 100.0);
+    assert!(samples.len() > 50 && whole == 1.0, "{} samples, {reasons:?}", samples.len());
+}
+
+#[test]
+fn threads_with_16_kb_stacks_live_and_are_sampled() {
+    same_on_small_stacks("threads");
+}
+
+#[test]
+fn handlers_on_one_page_alternate_stacks_live() {
+    same_on_small_stacks("handlers");
+}
+
+#[test]
+fn timers_go_when_their_threads_go() {
+    let scratch = paths::scratch("timers");
+    let program = compile::gcc(&scratch, "timers", &["native/timers.c"], &["-pthread"]);
+    let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &[program.as_ref()]).expect_code(0);
+    let left = recording.outcome.stdout.trim().strip_prefix("timers ").and_then(|n| n.parse::<i32>().ok());
+    // The main thread's own, and at most that of a thread that is just ending.
+    assert!(left.is_some_and(|n| (1..=2).contains(&n)), "{}", recording.outcome.text());
+}

@@ -1,0 +1,140 @@
+//! The house rules, applied to the project and to the objects that `ci/build` laid out.
+
+use std::path::Path;
+use std::process::Command;
+use uunwind_tests::paths;
+use uunwind_tests::rules::objects::{read, violations, Facts, Policy};
+use uunwind_tests::rules::{files, layers};
+
+#[track_caller]
+fn none(wrong: Vec<String>) {
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn imports_run_downwards() {
+    let root = paths::root();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut metadata = Command::new(cargo);
+    let out =
+        metadata.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(&root).output();
+    let out = out.expect("cargo metadata runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let members = layers::members(&serde_json::from_slice(&out.stdout).expect("JSON"), &root.to_string_lossy());
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).expect("the workspace's manifest");
+    none(layers::violations(&members, &layers::floors(&manifest)));
+}
+
+#[test]
+fn signal_crates_are_without_std() {
+    let root = paths::root();
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).expect("the workspace's manifest");
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for folder in layers::floors(&manifest) {
+        let manifest = std::fs::read_to_string(root.join(&folder).join("Cargo.toml")).expect("a member's manifest");
+        if !layers::SIGNAL_CRATES.iter().any(|name| manifest.contains(&format!("name = \"{name}\""))) {
+            continue;
+        }
+        seen += 1;
+        let source = std::fs::read_to_string(root.join(&folder).join("src/lib.rs")).expect("a member's lib.rs");
+        let no_std = source.lines().any(|l| l == "#![no_std]" || l == "#![cfg_attr(not(test), no_std)]");
+        if !no_std || source.contains("extern crate alloc") {
+            wrong.push(format!("{folder}/src/lib.rs is not no_std without alloc"));
+        }
+    }
+    assert_eq!(seen, layers::SIGNAL_CRATES.len());
+    none(wrong);
+}
+
+#[test]
+fn files_are_small_and_name_no_private_place() {
+    let root = paths::root();
+    let all = files::project(&root);
+    assert!(all.len() > 50, "only {} files found in {}", all.len(), root.display());
+    let mut wrong = Vec::new();
+    for path in all {
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let name = path.strip_prefix(&root).expect("inside the root");
+        if files::is_code(&path) && files::code_lines(&text) > files::LARGE {
+            eprintln!("large: {} has {} lines", name.display(), files::code_lines(&text));
+        }
+        wrong.extend(files::violations(name, &text));
+    }
+    none(wrong);
+}
+
+/// The functions that an ordinary program gets from libc: the oracle for what our objects may import and interpose.
+fn libc_exports() -> Facts {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("the maps of this process");
+    let path = maps.lines().filter_map(|l| l.split_whitespace().nth(5)).find(|p| p.contains("/libc.so.6"));
+    read(Path::new(path.expect("this test is linked with glibc"))).expect("libc is an ELF object")
+}
+
+fn built(relative: &str) -> Facts {
+    let path = paths::tree().join(relative);
+    read(&path).unwrap_or_else(|e| panic!("{e}; run ci/build first"))
+}
+
+#[test]
+fn libuu_keeps_to_its_symbols() {
+    let libc = libc_exports();
+    none(violations(
+        &built("lib/libuu.so.0"),
+        &Policy {
+            soname: Some("libuu.so.0"),
+            needed: &["libc.so.6"],
+            may_export: &|s| s.starts_with("uu_"),
+            must_export: &["uu_capture"],
+            may_use: &|s| libc.exports.iter().any(|e| e == s),
+        },
+    ));
+}
+
+#[test]
+fn preload_interposes_only_what_is_listed() {
+    let listed: Vec<&str> = include_str!("../src/rules/preload_exports.txt")
+        .lines()
+        .filter(|l| !l.is_empty() && !l.starts_with('#'))
+        .collect();
+    let libc = libc_exports();
+    for name in &listed {
+        assert!(libc.exports.iter().any(|e| e == name), "{name} is listed, but libc has no such function");
+    }
+    none(violations(
+        &built("lib/uu/libuu-preload.so"),
+        &Policy {
+            soname: None,
+            needed: &["libc.so.6"],
+            may_export: &|s| listed.contains(&s),
+            must_export: &["sigaction", "sigaltstack", "pthread_create"],
+            may_use: &|s| libc.exports.iter().any(|e| e == s),
+        },
+    ));
+}
+
+#[test]
+fn plugins_need_nothing() {
+    const COMPILER_MADE: &[&str] = &["memcpy", "memmove", "memset", "memcmp", "bcmp"];
+    let folder = paths::tree().join("lib/uu/plugins");
+    let plugins: Vec<_> = std::fs::read_dir(&folder).expect("ci/build lays out plugins").flatten().collect();
+    assert!(!plugins.is_empty(), "no plugin in {}", folder.display());
+    for plugin in plugins {
+        let policy = Policy {
+            soname: None,
+            needed: &["libc.so.6"],
+            may_export: &|s| s == "uu_plugin",
+            must_export: &["uu_plugin"],
+            may_use: &|s| COMPILER_MADE.contains(&s),
+        };
+        none(violations(&read(&plugin.path()).expect("an ELF object"), &policy));
+    }
+}
+
+#[test]
+fn uu_does_not_link_what_targets_get() {
+    // The recorder is an ordinary program. Were it linked with libuu, its own threads could claim the registry's slots.
+    let facts = built("bin/uu");
+    let wrong = facts.needed.iter().filter(|n| n.contains("uu")).cloned().collect::<Vec<_>>();
+    none(wrong);
+}

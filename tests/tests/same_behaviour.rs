@@ -1,0 +1,193 @@
+//! A program lives under `uu` as it lives without: same exit code, output and signals. The documented differences are
+//! LD_PRELOAD and two UU_ variables in its environment, and a few mappings.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::Command;
+use uunwind_tests::pair::{both, without_addresses, Pair};
+use uunwind_tests::{compile, interpreters, paths, skips};
+
+/// Nothing was sampled: the program was too short. `uu` then says so by exit code 125, when the program's own is 0.
+const NO_SAMPLE: i32 = 125;
+
+fn words<'a>(program: &'a [&'a str]) -> Vec<&'a OsStr> {
+    program.iter().map(OsStr::new).collect()
+}
+
+fn native(name: &str, source: &str) -> PathBuf {
+    compile::gcc(&paths::scratch(name), name, &[source], &["-pthread"])
+}
+
+#[track_caller]
+fn short(program: &[&str], expected: i32) {
+    let mut pair = both("short", &["-r", "999"], |_| {}, &words(program));
+    assert_eq!(pair.plain.code, expected);
+    if pair.recorded.code == NO_SAMPLE && expected == 0 {
+        pair.recorded.code = 0;
+    }
+    pair.same();
+}
+
+#[test]
+fn exit_codes_are_the_programs() {
+    short(&["true"], 0);
+    short(&["false"], 1);
+    short(&["sh", "-c", "echo out; echo err >&2; exit 7"], 7);
+    short(&["sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; exit 200"], 200);
+    short(&["sh", "-c", "kill -TERM $$"], 143);
+    short(&["sh", "-c", "kill -KILL $$"], 137);
+    short(&["sh", "-c", "kill -SEGV $$"], 139);
+    short(&["env", "-i", "/bin/sh", "-c", "echo $LD_PRELOAD; exit 3"], 3);
+}
+
+#[test]
+fn the_programs_state_is_the_same() {
+    let program = native("state", "native/state.c");
+    let program = [program.as_os_str(), OsStr::new("a b"), OsStr::new("")];
+    let documented = |text: &str| {
+        let kept = |line: &&str| {
+            let name = line.strip_prefix("environment: ").and_then(|e| e.split('=').next());
+            !matches!(name, Some("LD_PRELOAD" | "UU_SESSION" | "UU_SESSION_OBJECTS" | "_" | "XDG_CACHE_HOME"))
+        };
+        text.lines().filter(kept).collect::<Vec<_>>().join("\n")
+    };
+    let mut pair = both("state", &["-r", "99"], |_| {}, &program);
+    if pair.recorded.code == NO_SAMPLE {
+        pair.recorded.code = 0;
+    }
+    assert!(pair.recorded.stdout.contains("LD_PRELOAD=") && pair.plain.stdout.contains("threads: 1"));
+    pair.same_after(documented);
+}
+
+#[test]
+fn a_preload_of_the_users_own_is_kept() {
+    let scratch = paths::scratch("own-preload");
+    let watch = compile::shared(&scratch, "own.so", &["native/watch_calls.c"]);
+    let pair = both(
+        "own-preload",
+        &["-r", "99"],
+        |c| drop(c.env("LD_PRELOAD", &watch)),
+        &words(&["sh", "-c", "echo $LD_PRELOAD; exit 5"]),
+    );
+    assert!(pair.recorded.stdout.contains("own.so") && pair.recorded.stdout.contains("libuu-preload.so"));
+    assert_eq!((pair.plain.code, pair.recorded.code), (5, 5));
+}
+
+#[track_caller]
+fn signals(mode: &str) {
+    let program = native("signals", "native/signals.c");
+    let pair = both(&format!("signals-{mode}"), &["-r", "999"], |_| {}, &[program.as_os_str(), OsStr::new(mode)]);
+    assert_eq!(pair.plain.code, 0, "{:?}", pair.plain);
+    let mut pair = pair;
+    if mode == "dispositions" && pair.recorded.code == NO_SAMPLE {
+        pair.recorded.code = 0;
+    }
+    pair.same();
+}
+
+#[test]
+fn waiting_for_all_signals_does_not_see_ours() {
+    signals("wait");
+}
+
+#[test]
+fn blocking_calls_are_not_interrupted() {
+    signals("interrupts");
+}
+
+#[test]
+fn the_programs_own_profiling_timer_works() {
+    signals("itimer");
+}
+
+#[test]
+fn write_barriers_by_page_faults_work() {
+    signals("barrier");
+}
+
+#[test]
+fn dispositions_are_told_as_they_were_set() {
+    signals("dispositions");
+}
+
+#[test]
+fn an_ignored_sampling_signal_stays_ignored() {
+    signals("ignored");
+}
+
+#[test]
+fn threads_cancelled_inside_the_handler_do_no_harm() {
+    signals("cancel");
+}
+
+/// Node finds out-of-bounds accesses of WebAssembly by SIGSEGV. Completeness is reported, not demanded.
+#[test]
+fn node_with_wasm_traps_lives() {
+    if Command::new("node").arg("--version").output().is_err() {
+        skips::skipped("Node with WebAssembly that traps", "there is no node on this machine");
+        return;
+    }
+    let script = paths::source("native/wasm_traps.js");
+    let pair = both("node", &["-r", "999"], |_| {}, &[OsStr::new("node"), script.as_os_str()]).same();
+    assert!(pair.plain.stdout.contains("traps 100000"));
+    let samples = pair.recording.samples();
+    let (whole, reasons) = uunwind_tests::samples::completeness(&samples);
+    println!("node: {} samples, {:.1} % whole, others {reasons:?}", samples.len(), whole * 100.0);
+}
+
+fn python(name: &str, interpreter: &std::path::Path, arguments: &[&str]) -> Pair {
+    let mut program = vec![interpreter.as_os_str()];
+    program.extend(arguments.iter().map(OsStr::new));
+    both(name, &["-r", "999"], |_| {}, &program)
+}
+
+/// A real segmentation fault, with and without faulthandler: same report, same end.
+#[test]
+fn a_real_segfault_is_reported_as_without_us() {
+    let crash =
+        "import ctypes\ndef f(n):\n    if n: return f(n - 1)\n    ctypes.string_at(0)\nsum(range(3000000)); f(5)";
+    for interpreter in interpreters::supported() {
+        for options in [&["-X", "faulthandler", "-c", crash][..], &["-c", crash]] {
+            let pair = python("segfault", &interpreter.path, options).same_after(without_addresses);
+            assert_eq!(pair.plain.code, 139, "{}", interpreter.label);
+            let reported = pair.recorded.stderr.contains("Fatal Python error: Segmentation fault");
+            assert_eq!(reported, options.len() == 4, "{}: {}", interpreter.label, pair.recorded.stderr);
+        }
+    }
+}
+
+/// Python 3.12 and later warn when a process with threads forks; we start none.
+#[test]
+fn fork_under_python_warns_of_nothing() {
+    let program =
+        "import os, sys\nsum(range(3000000))\npid = os.fork()\nif pid == 0:\n    sum(range(2000000)); os._exit(3)\n\
+                   print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), sys.version_info[:2])";
+    let mut count = 0;
+    for interpreter in interpreters::supported() {
+        let pair = python("fork", &interpreter.path, &["-W", "error", "-c", program]).same();
+        assert!(pair.recorded.stdout.starts_with("3 ("), "{}: {}", interpreter.label, pair.recorded.stdout);
+        assert_eq!(pair.recorded.stderr, "", "{}", interpreter.label);
+        count += usize::from(interpreter.version.0 >= 12);
+    }
+    if count == 0 {
+        skips::skipped("fork under Python 3.12 and later", "this machine has no such interpreter");
+    }
+}
+
+#[test]
+fn pools_of_processes_and_threads_work() {
+    let program = "import concurrent.futures as c, multiprocessing as m, signal, subprocess\n\
+        def f(n): return sum(i * i for i in range(n))\n\
+        if __name__ == '__main__':\n\
+        \x20   with m.Pool(2) as p: print(sum(p.map(f, [100000] * 8)))\n\
+        \x20   with c.ThreadPoolExecutor(8) as t: print(sum(t.map(f, [50000] * 8)))\n\
+        \x20   print(subprocess.run(['sh', '-c', 'echo child; exit 4'], capture_output=True))\n\
+        \x20   print(signal.getsignal(signal.SIGPROF), signal.getsignal(signal.SIGSEGV))\n";
+    for interpreter in interpreters::supported() {
+        let scratch = paths::scratch("pools");
+        let file = scratch.join("pools.py");
+        std::fs::write(&file, program).expect("scratch");
+        let pair = python("pools", &interpreter.path, &[file.to_str().expect("UTF-8")]).same();
+        assert_eq!(pair.plain.code, 0, "{:?}", pair.plain);
+    }
+}
