@@ -14,7 +14,7 @@ use crate::stop_reason::StopReason;
 pub enum RuleKind {
     /// CFA = register + offset.
     Offset = 0,
-    /// CFA = the word at register + offset (realigned stacks).
+    /// CFA = the word at register + offset, plus `cfa_addend` (realigned stacks).
     Deref = 1,
     /// A signal frame: a ucontext lies at register + offset.
     Signal = 2,
@@ -49,8 +49,8 @@ pub struct Rule {
     pub flags: u8,
     /// Where rbx, rbp, r12-r15 and the return address were saved, in words from the CFA; or [`SAME`], [`UNKNOWN`].
     pub slots: [i16; 7],
-    /// Zero.
-    pub reserved: u16,
+    /// Added to the word that [`RuleKind::Deref`] reads, in bytes.
+    pub cfa_addend: i16,
 }
 
 const _: () = assert!(core::mem::size_of::<Rule>() == 24);
@@ -76,7 +76,7 @@ impl Rule {
             from_fp: 0,
             flags: 0,
             slots: [SAME, SAME, SAME, SAME, SAME, SAME, -1],
-            reserved: 0,
+            cfa_addend: 0,
         }
     }
 
@@ -110,7 +110,10 @@ impl Rule {
         let sum = base.wrapping_add_signed(i64::from(self.cfa_offset));
         let cfa = match self.kind {
             RuleKind::Offset => sum,
-            RuleKind::Deref => reader.word(sum).ok_or(StopReason::UnreadableStack)?,
+            RuleKind::Deref => {
+                let word = reader.word(sum).ok_or(StopReason::UnreadableStack)?;
+                word.wrapping_add_signed(i64::from(self.cfa_addend))
+            }
             RuleKind::Signal => return signal_step(sum, reader),
             RuleKind::End => return Err(StopReason::Complete),
         };

@@ -100,13 +100,13 @@ fn encode(pc: u64, cached: &Cached) -> [u64; WORDS] {
         s4 | (s5 << 16) | (s6 << 32) | (error << 48),
         cached.function.0,
         cached.function.1,
-        0,
+        u64::from(rule.cfa_addend as u16),
         0,
     ]
 }
 
 fn decode(words: &[u64; WORDS]) -> Option<Cached> {
-    let [_, head, low, high, start, end, _, _] = *words;
+    let [_, head, low, high, start, end, addend, _] = *words;
     let function = (start, end);
     let error = (high >> 48) as u16;
     if error != 0 {
@@ -127,7 +127,7 @@ fn decode(words: &[u64; WORDS]) -> Option<Cached> {
         from_fp: (head >> 48) as u8,
         flags: (head >> 56) as u8,
         slots: [slot(low, 0), slot(low, 1), slot(low, 2), slot(low, 3), slot(high, 0), slot(high, 1), slot(high, 2)],
-        reserved: 0,
+        cfa_addend: addend as u16 as i16,
     };
     Some(Cached { rule: Ok(rule), function })
 }
@@ -147,6 +147,7 @@ mod tests {
         rule.kind = RuleKind::Deref;
         rule.from_fp = 0x55;
         rule.flags = 3;
+        rule.cfa_addend = -8;
         rule.slots = [SAME, UNKNOWN, -1, 2, -3000, 7, i16::MIN + 1];
         for pc in 1..5000u64 {
             let cached = if pc % 3 == 0 {

@@ -61,7 +61,7 @@ pub fn check(sample: &Sample) -> Result<usize, String> {
     if chain.is_empty() {
         return if names.contains(&"spin") { Err("spin without a caller".into()) } else { Ok(0) };
     }
-    if names[..start].iter().any(|n| !matches!(*n, "spin" | "memset" | "??") && !n.contains("memset")) {
+    if names[..start].iter().any(|n| !matches!(*n, "spin" | "?") && !n.contains("memset")) {
         return Err(format!("{:?} called by f{}", &names[..start], chain[0]));
     }
     for pair in chain.windows(2) {

@@ -51,6 +51,7 @@ fn tail(text: &str) -> &str {
 /// # Panics
 /// If it cannot be started, or takes longer than `limit`: then the whole group is killed.
 #[track_caller]
+#[allow(clippy::zombie_processes, reason = "wait4 below takes the place of wait")]
 pub fn run(command: &mut Command, scratch: &Path, limit: Duration) -> Outcome {
     let (out, err) = (scratch.join("stdout.txt"), scratch.join("stderr.txt"));
     let file = |path| std::fs::File::create(path).expect("a file in the scratch folder");

@@ -30,7 +30,7 @@ fn by_worker(samples: &[Sample]) -> BTreeMap<String, (u64, BTreeSet<u32>)> {
 fn forked_and_started_children_are_followed() {
     let found = by_worker(&record(&["-r", "500"]));
     assert_eq!(found.keys().collect::<Vec<_>>(), ["exec_work", "forked_work", "parent_work"]);
-    let mut pids = BTreeSet::new();
+    let mut pids: BTreeSet<u32> = BTreeSet::new();
     for (name, (ticks, mine)) in &found {
         // 0.4 s at 500 Hz.
         assert!((140..=260).contains(ticks), "{name}: {ticks} ticks, 200 expected");

@@ -22,6 +22,8 @@ const PROGRAMS: &[&str] = &[
     "hot_class",
 ];
 
+type Check = Box<dyn Fn(&Interpreter) -> Result<(), String> + Send>;
+
 fn main() {
     let arguments = Arguments::from_args();
     let found = interpreters::supported();
@@ -30,7 +32,7 @@ fn main() {
     }
     let mut trials = Vec::new();
     for interpreter in found {
-        let mut add = |name: &str, test: Box<dyn Fn(&Interpreter) -> Result<(), String> + Send>| {
+        let mut add = |name: &str, test: Check| {
             let mine = interpreter.clone();
             let trial = Trial::test(format!("{}::{name}", mine.label), move || test(&mine).map_err(Failed::from));
             trials.push(trial);

@@ -66,7 +66,9 @@ fn a_preload_of_the_users_own_is_kept() {
     let pair = both(
         "own-preload",
         &["-r", "99"],
-        |c| drop(c.env("LD_PRELOAD", &watch)),
+        |c| {
+            c.env("LD_PRELOAD", &watch);
+        },
         &words(&["sh", "-c", "echo $LD_PRELOAD; exit 5"]),
     );
     assert!(pair.recorded.stdout.contains("own.so") && pair.recorded.stdout.contains("libuu-preload.so"));

@@ -21,8 +21,8 @@ pub enum Value {
     Register(u8, i64),
     /// The CFA plus a constant (the initial value of the stack in register rules).
     Cfa(i64),
-    /// The word at register plus constant.
-    Word(u8, i64),
+    /// The word at register plus constant, plus another constant.
+    Word(u8, i64, i64),
 }
 
 impl Value {
@@ -32,8 +32,7 @@ impl Value {
             Value::Constant(c) => Value::Constant(c.wrapping_add_signed(n)),
             Value::Register(r, a) => Value::Register(r, add(a)?),
             Value::Cfa(a) => Value::Cfa(add(a)?),
-            Value::Word(..) if n == 0 => self,
-            Value::Word(..) => return Err(StopReason::UnsupportedRule),
+            Value::Word(r, at, a) => Value::Word(r, at, add(a)?),
         })
     }
 }
@@ -101,7 +100,7 @@ pub fn evaluate(at: u64, pc: u64, initial: Option<Value>, input: &mut Input<'_, 
                 b
             }
             0x06 => match stack.pop()? {
-                Value::Register(r, n) => Value::Word(r, n), // deref
+                Value::Register(r, n) => Value::Word(r, n, 0), // deref
                 _ => return Err(unsupported),
             },
             0x23 => {

@@ -32,7 +32,7 @@ pub struct Answer {
 /// The rule for `pc` in the object whose `.eh_frame_hdr` lies at `hdr`.
 ///
 /// `lookup` is the address to search with: `pc` itself in an interrupted frame, `pc - 1` for a return address. All
-/// unwind data must lie within `bounds`, the object's mapping. Async-signal-safe; at most about 10,000 reads.
+/// unwind data must lie within `bounds`, the object's mapping. Async-signal-safe; at most about 100,000 reads, in practice a few dozen.
 ///
 /// Errors: [`StopReason::NoRule`] (nothing covers the pc), [`StopReason::UnreadableUnwindInfo`],
 /// [`StopReason::BadUnwindInfo`].

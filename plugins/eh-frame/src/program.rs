@@ -6,7 +6,7 @@ use uunwind_core::regs::{RA, RSP};
 use uunwind_core::stop_reason::StopReason;
 
 /// At most so many instructions are run for one lookup.
-pub const MAX_INSTRUCTIONS: u32 = 4096;
+pub const MAX_INSTRUCTIONS: u32 = 1 << 15;
 /// Depth of DW_CFA_remember_state that is supported (compilers use 1, hand-written code a few).
 const STATES: usize = 6;
 

@@ -24,13 +24,14 @@ pub fn to_rule(row: &Row, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> 
             return Ok(rule);
         }
     }
-    let (register, n, kind) = match cfa {
-        Value::Register(register, n) => (register, n, RuleKind::Offset),
-        Value::Word(register, n) => (register, n, RuleKind::Deref),
+    let (register, n, addend, kind) = match cfa {
+        Value::Register(register, n) => (register, n, 0, RuleKind::Offset),
+        Value::Word(register, n, addend) => (register, n, addend, RuleKind::Deref),
         Value::Constant(_) | Value::Cfa(_) => return Err(StopReason::UnsupportedRule),
     };
     let mut rule = Rule::simple(register, i32::try_from(n).map_err(|_| StopReason::UnsupportedRule)?);
     rule.kind = kind;
+    rule.cfa_addend = i16::try_from(addend).map_err(|_| StopReason::UnsupportedRule)?;
     for (index, place) in row.places.iter().take(RA_SLOT + 1).enumerate() {
         let (slot, from_fp) = slot(*place, index, entry, pc, input)?;
         if let Some(s) = rule.slots.get_mut(index) {
@@ -88,7 +89,7 @@ fn signal_frame(
     pc: u64,
     input: &mut Input<'_, '_>,
 ) -> Result<Option<Rule>, StopReason> {
-    let (Value::Word(RSP, cfa_at), Place::Expression(distance)) = (cfa, ra) else { return Ok(None) };
+    let (Value::Word(RSP, cfa_at, 0), Place::Expression(distance)) = (cfa, ra) else { return Ok(None) };
     let at = entry.instructions.0.wrapping_add_signed(i64::from(distance));
     let Value::Register(RSP, ra_at) = evaluate(at, pc, Some(Value::Cfa(0)), input)? else { return Ok(None) };
     let ucontext = cfa_at.wrapping_sub(ucontext_offset(RSP) as i64);

@@ -36,6 +36,11 @@ impl Child {
         Child { pid, pidfd: pidfd(pid).ok(), ended: None }
     }
 
+    /// Its pid.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// A descriptor to poll for its end, where the kernel has such.
     pub fn poll_fd(&self) -> Option<i32> {
         self.pidfd.as_ref().map(AsRawFd::as_raw_fd)

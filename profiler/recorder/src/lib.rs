@@ -5,6 +5,7 @@
 //! * [`ring_reader`], [`records`]: bytes of a ring to records. Targets may write anything: every length is checked, and
 //!   bytes are copied before they are looked at;
 //! * [`blocks`]: which block belongs to which process and thread, and when it may be used again;
+//! * [`drain`]: one pass over all blocks;
 //! * [`objects`]: files of the objects seen, their analysis;
 //! * [`spawn`], [`child`], [`safe_path`]: the program, its environment, its end;
 //! * [`recorder`]: the loop.
@@ -12,6 +13,7 @@
 pub mod blocks;
 pub mod child;
 pub mod config;
+pub mod drain;
 pub mod facts;
 pub mod host;
 pub mod objects;
@@ -25,4 +27,4 @@ pub mod spawn;
 mod stacks;
 
 pub use config::{Config, Outcome, RecordError};
-pub use recorder::record;
+pub use recorder::{record, Event, Running};

@@ -87,18 +87,25 @@ impl Process {
         }
         out.put_u64(self.start);
         out.put_bytes(&self.exe);
-        out.put_u32(self.plugins.len() as u32);
-        for name in &self.plugins {
+        Process::encode_plugins(&self.plugins, out);
+    }
+
+    pub(super) fn encode_plugins(plugins: &[String], out: &mut Vec<u8>) {
+        out.put_u32(plugins.len() as u32);
+        for name in plugins {
             out.put_bytes(name.as_bytes());
         }
+    }
+
+    pub(super) fn decode_plugins(r: &mut Reader<'_>) -> Result<Vec<String>, Malformed> {
+        let count = r.count(4, "number of plugins")?;
+        (0..count).map(|_| r.text("plugin name")).collect()
     }
 
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Process, Malformed> {
         let (pid, parent, origin) = (r.u32("pid")?, r.u32("parent pid")?, r.u32("origin")?);
         let (start, exe) = (r.u64("start time")?, r.bytes("executable")?.to_vec());
-        let count = r.count(4, "number of plugins")?;
-        let plugins = (0..count).map(|_| r.text("plugin name")).collect::<Result<_, _>>()?;
-        Ok(Process { pid, parent, origin, start, exe, plugins })
+        Ok(Process { pid, parent, origin, start, exe, plugins: Process::decode_plugins(r)? })
     }
 }
 

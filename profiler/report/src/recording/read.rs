@@ -190,6 +190,11 @@ impl Recording {
             Kind::Note => self.notes.push(r.text("note")?),
             Kind::End => self.end = Some(End::decode(r)?),
             Kind::Symbols => self.symbols = Some(Symbols::decode(r)?),
+            Kind::Plugins => {
+                let process = self.process_index(r)? as usize;
+                let plugins = Process::decode_plugins(r)?;
+                self.processes.get_mut(process).ok_or_else(|| r.malformed("process index"))?.plugins = plugins;
+            }
         }
         if r.is_done() {
             Ok(())

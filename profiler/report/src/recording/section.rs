@@ -41,13 +41,15 @@ pub enum Kind {
     End = 12,
     /// `Symbols`.
     Symbols = 13,
+    /// Names of a process's plugins, when they were not known with the process: process, texts.
+    Plugins = 14,
 }
 
 impl Kind {
     /// The kind with this number.
     pub fn from_number(n: u32) -> Option<Kind> {
         use Kind::*;
-        [Settings, Process, Thread, ThreadName, Object, Name, Nodes, Samples, Lost, Counters, Note, End, Symbols]
+        [Settings, Process, Thread, ThreadName, Object, Name, Nodes, Samples, Lost, Counters, Note, End, Symbols, Plugins]
             .into_iter()
             .find(|k| *k as u32 == n)
     }

@@ -26,8 +26,8 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes the file's header and the settings, at once: an output that cannot be written is found here.
-    pub fn begin(mut out: W, settings: &Settings) -> io::Result<Writer<W>> {
+    /// Writes the file's header and the settings, at once.
+    pub fn begin(out: W, settings: &Settings) -> Writer<W> {
         let mut bytes = Vec::with_capacity(4096);
         bytes.extend_from_slice(MAGIC);
         bytes.put_u32(VERSION);
@@ -36,18 +36,18 @@ impl<W: Write> Writer<W> {
         let mut payload = Vec::new();
         settings.encode(&mut payload);
         frame(Kind::Settings, &payload, &mut bytes);
-        out.write_all(&bytes)?;
-        out.flush()?;
-        Ok(Writer {
+        let mut writer = Writer {
             out,
-            pending: Vec::new(),
+            pending: bytes,
             nodes: Vec::new(),
             node_count: 0,
             samples: Vec::new(),
             sample_count: 0,
-            written: bytes.len() as u64,
+            written: 0,
             failed: None,
-        })
+        };
+        writer.flush();
+        writer
     }
 
     /// Bytes that stand in the file.
@@ -72,6 +72,14 @@ impl<W: Write> Writer<W> {
     /// A process; its index is the number of processes before it.
     pub fn process(&mut self, process: &Process) {
         self.section(Kind::Process, |out| process.encode(out));
+    }
+
+    /// The plugins of a process already written.
+    pub fn plugins(&mut self, process: u32, plugins: &[String]) {
+        self.section(Kind::Plugins, |out| {
+            out.put_u32(process);
+            Process::encode_plugins(plugins, out);
+        });
     }
 
     /// A thread, of a process already written; its index is the number of threads before it.

@@ -1,0 +1,271 @@
+//! One pass over all blocks: new ones are taken over, rings are drained into the recording, ended ones are freed.
+
+use crate::blocks::{describe, plugins, ProcessUse, ThreadUse, Use};
+use crate::facts::FactsPublisher;
+use crate::objects::Objects;
+use crate::records::Record;
+use crate::ring_reader::RingReader;
+use crate::session::Session;
+use crate::stacks::Stacks;
+use std::fs::File;
+use uunwind_report::recording::{Name, Object, Sample, Thread, Writer};
+use uunwind_ring::layout::{BLOCKS, ENDED_THREAD, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
+
+/// Everything that a pass works on.
+pub struct Drain {
+    /// The session.
+    pub session: Session,
+    /// The facts.
+    pub facts: FactsPublisher,
+    /// The objects.
+    pub objects: Objects,
+    /// The recording.
+    pub writer: Writer<File>,
+    uses: Vec<Option<Use>>,
+    stacks: Stacks,
+    buffer: Vec<u8>,
+    processes: u32,
+    threads: u32,
+    /// Samples written.
+    pub samples: u64,
+}
+
+/// What a pass found.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pass {
+    /// The fullest ring, in percent.
+    pub fullest: u64,
+    /// Something was in a ring.
+    pub any: bool,
+}
+
+impl Drain {
+    /// Nothing in use yet.
+    pub fn new(session: Session, facts: FactsPublisher, objects: Objects, writer: Writer<File>) -> Drain {
+        Drain {
+            session,
+            facts,
+            objects,
+            writer,
+            uses: (0..BLOCKS).map(|_| None).collect(),
+            stacks: Stacks::default(),
+            buffer: Vec::new(),
+            processes: 0,
+            threads: 0,
+            samples: 0,
+        }
+    }
+
+    /// Descriptors that become readable when a recorded process ends, with the process's block.
+    pub fn poll_fds(&self) -> Vec<(usize, i32)> {
+        let fds = self.uses.iter().enumerate().filter_map(|(block, used)| match used {
+            Some(Use::Process(p)) => Some((block, p.poll_fd()?)),
+            _ => None,
+        });
+        fds.collect()
+    }
+
+    /// Drains every ring. `look_for_dead`: also asks the kernel which processes and threads are gone.
+    pub fn pass(&mut self, look_for_dead: bool) -> Pass {
+        let mut pass = Pass::default();
+        // Who is gone is asked before its ring is drained, so that nothing can come after the last drain.
+        let gone = if look_for_dead { self.gone() } else { Vec::new() };
+        for block in 0..BLOCKS {
+            let state = self.session.state(block);
+            if state == FREE {
+                continue;
+            }
+            if !matches!(self.uses.get(block), Some(Some(_))) {
+                self.adopt(block, state);
+            }
+            if let Some(Some(Use::Thread(_))) = self.uses.get(block) {
+                self.drain(block, &mut pass);
+                if state == ENDED_THREAD {
+                    self.finish_thread(block);
+                }
+            }
+        }
+        for block in gone.into_iter().chain(self.superseded()) {
+            self.finish(block);
+        }
+        for note in self.objects.take_notes() {
+            self.writer.note(&note);
+        }
+        pass
+    }
+
+    /// Ends everything that is still in use. Call after the last pass.
+    pub fn finish_all(&mut self) {
+        for block in 0..BLOCKS {
+            self.finish(block);
+        }
+    }
+
+    /// Whether a recorded process still lives.
+    pub fn any_alive(&self) -> bool {
+        self.uses.iter().flatten().any(|used| matches!(used, Use::Process(p) if !p.is_gone()))
+    }
+
+    /// Blocks whose process or thread is gone.
+    fn gone(&self) -> Vec<usize> {
+        let gone = self.uses.iter().enumerate().filter(|(_, used)| match used {
+            Some(Use::Process(p)) => p.is_gone(),
+            Some(Use::Thread(t)) => t.is_gone(),
+            None => false,
+        });
+        gone.map(|(block, _)| block).collect()
+    }
+
+    /// Process blocks whose pid has claimed another one since: the process has called exec.
+    fn superseded(&self) -> Vec<usize> {
+        let mut latest = std::collections::HashMap::new();
+        let processes = || {
+            self.uses.iter().enumerate().filter_map(|(block, used)| match used {
+                Some(Use::Process(p)) => Some((block, p)),
+                _ => None,
+            })
+        };
+        for (block, p) in processes() {
+            let entry = latest.entry(p.pid).or_insert((p.start, p.index, block));
+            *entry = (*entry).max((p.start, p.index, block));
+        }
+        processes().filter(|(block, p)| latest.get(&p.pid).is_some_and(|l| l.2 != *block)).map(|(b, _)| b).collect()
+    }
+
+    fn adopt(&mut self, block: usize, state: u32) {
+        match state {
+            LIVE_PROCESS => self.adopt_process(block),
+            LIVE_THREAD | ENDED_THREAD => self.adopt_thread(block),
+            // Claimed, its header not complete yet; or a number that nobody wrote.
+            _ => {}
+        }
+    }
+
+    fn adopt_process(&mut self, block: usize) {
+        let Some(header) = self.session.process(block) else { return };
+        let index = self.processes;
+        self.processes += 1;
+        self.writer.process(&describe(&header));
+        self.set(block, Some(Use::Process(ProcessUse::new(index, &header))));
+    }
+
+    fn adopt_thread(&mut self, block: usize) {
+        let Some(header) = self.session.thread(block) else { return };
+        let process_block = header.process as usize;
+        if self.process(process_block).is_none() && self.session.state(process_block) == LIVE_PROCESS {
+            self.adopt_process(process_block);
+        }
+        let Some(process) = self.process(process_block).filter(|p| p.pid == header.pid) else {
+            // No process vouches for it, so its addresses could not be told. Looked at again in the next pass.
+            return;
+        };
+        let (process, index) = (process.index, self.threads);
+        self.threads += 1;
+        self.writer.thread(&Thread { process, tid: header.tid, name: String::new() });
+        let (pid, tid) = (header.pid, header.tid);
+        let used = ThreadUse { index, process_block, pid, tid, reader: RingReader::default(), lost: (0, 0) };
+        self.set(block, Some(Use::Thread(used)));
+    }
+
+    fn set(&mut self, block: usize, used: Option<Use>) {
+        if let Some(slot) = self.uses.get_mut(block) {
+            *slot = used;
+        }
+    }
+
+    fn process(&mut self, block: usize) -> Option<&mut ProcessUse> {
+        match self.uses.get_mut(block) {
+            Some(Some(Use::Process(p))) => Some(p),
+            _ => None,
+        }
+    }
+
+    fn drain(&mut self, block: usize, pass: &mut Pass) {
+        let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) else { return };
+        let drained = thread.reader.drain(&self.session, block, &mut self.buffer);
+        let (thread, process_block, pid) = (thread.index, thread.process_block, thread.pid);
+        pass.any |= drained.bytes > 0;
+        pass.fullest = pass.fullest.max(drained.bytes * 100 / RING_BYTES as u64);
+        let mut damaged = drained.damaged_records;
+        let Some(process) = self.process(process_block).map(|p| p.index) else { return };
+        for record in drained.records {
+            damaged += u64::from(!self.record(record, block, thread, process, pid));
+        }
+        if let Some(p) = self.process(process_block) {
+            p.damaged_rings += u64::from(drained.damaged_ring);
+            p.damaged_records += damaged;
+        }
+    }
+
+    /// Writes a record to the recording. False: a part of it made no sense.
+    fn record(&mut self, record: Record, block: usize, thread: u32, process: u32, pid: u32) -> bool {
+        match record {
+            Record::Sample { time, weight, stop, kind, flags, words } => {
+                let (stack, whole) = self.stacks.intern(&words, |node| self.writer.node(node));
+                self.writer.sample(Sample { thread, stack, time, weight, stop, kind, flags });
+                self.samples += 1;
+                return whole;
+            }
+            Record::Name { id, plugin, code, fingerprint, first_line, table_kind, name, file, table } => {
+                let name =
+                    Name { process, id, plugin, code, fingerprint, first_line, table_kind, name, file, table };
+                self.writer.name(&name);
+            }
+            Record::Object { time, bias, start, end, build_id, path, facts_key } => {
+                let mut object = Object { process, time, bias, start, end, facts_key, build_id, path };
+                self.objects.seen(pid, &mut object, &mut self.facts);
+                self.writer.object(&object);
+            }
+            Record::Lost { .. } => self.losses(block),
+            Record::Thread(name) => self.writer.thread_name(thread, &name),
+        }
+        true
+    }
+
+    fn losses(&mut self, block: usize) {
+        let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) else { return };
+        if let Some((samples, weight)) = thread.new_losses(&self.session, block) {
+            self.writer.lost(thread.index, samples, weight);
+        }
+    }
+
+    fn finish_thread(&mut self, block: usize) {
+        self.losses(block);
+        self.set(block, None);
+        self.session.free(block);
+    }
+
+    /// Takes the last out of a block that is not written to any more, and frees it.
+    fn finish(&mut self, block: usize) {
+        let mut pass = Pass::default();
+        match self.uses.get(block) {
+            Some(Some(Use::Thread(_))) => {
+                self.drain(block, &mut pass);
+                self.finish_thread(block);
+            }
+            Some(Some(Use::Process(_))) => {
+                let threads = self.uses.iter().enumerate().filter(|(_, used)| {
+                    matches!(used, Some(Use::Thread(t)) if t.process_block == block)
+                });
+                for thread in threads.map(|(thread, _)| thread).collect::<Vec<_>>() {
+                    self.drain(thread, &mut pass);
+                    self.finish_thread(thread);
+                }
+                self.finish_process(block);
+            }
+            _ => {}
+        }
+    }
+
+    fn finish_process(&mut self, block: usize) {
+        if let (Some(header), Some(Some(Use::Process(p)))) = (self.session.process(block), self.uses.get(block)) {
+            let plugins = plugins(&header);
+            if plugins != p.plugins {
+                self.writer.plugins(p.index, &plugins);
+            }
+            self.writer.counters(p.index, &p.counters(&header));
+        }
+        self.set(block, None);
+        self.session.free(block);
+    }
+}

@@ -1,0 +1,26 @@
+/* Burns argv[1] seconds of CPU (1 when absent), then exits with argv[2] (0 when absent). Makes the file argv[3], if
+   given, at its start: whoever finds it knows that the program ran. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+__attribute__((noinline)) static unsigned burn(double seconds) {
+    unsigned n = 1;
+    struct timespec t;
+    do {
+        for (int i = 0; i < 20000; i++)
+            n = n * 1664525u + 1013904223u;
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    } while ((double)t.tv_sec + (double)t.tv_nsec / 1e9 < seconds);
+    return n;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 3)
+        close(open(argv[3], O_CREAT | O_WRONLY, 0600));
+    unsigned n = burn(argc > 1 ? atof(argv[1]) : 1.0);
+    printf("burnt %d\n", n != 7);
+    return argc > 2 ? atoi(argv[2]) : 0;
+}
