@@ -1,2 +1,44 @@
-//! The `uu` command.
-fn main() {}
+//! The `uu` command: one file per subcommand.
+
+mod exit;
+mod help;
+mod layout;
+mod options;
+mod program;
+mod record;
+mod report;
+mod save;
+mod terminal;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let code = match run(&arguments) {
+        Ok(code) => code,
+        Err(failure) => {
+            terminal::complain(&failure.text);
+            failure.code
+        }
+    };
+    ExitCode::from(code)
+}
+
+fn run(arguments: &[OsString]) -> Result<u8, exit::Failure> {
+    let (first, rest) = match arguments.split_first() {
+        Some((first, rest)) => (first.to_string_lossy().into_owned(), rest),
+        None => return Err(exit::Failure::usage("no command given", "uu")),
+    };
+    match first.as_str() {
+        "record" => record::run(rest),
+        "report" => report::run(rest),
+        "--help" | "-h" => terminal::print(help::UU),
+        "help" => match rest.first().and_then(|topic| help::of(&topic.to_string_lossy())) {
+            Some(text) => terminal::print(text),
+            None => terminal::print(help::UU),
+        },
+        "--version" | "-V" => terminal::print(&format!("uu {}\n", env!("CARGO_PKG_VERSION"))),
+        other => Err(exit::Failure::usage(&format!("there is no command {other:?}"), "uu")),
+    }
+}

@@ -37,6 +37,9 @@ pub struct Object {
     pub start: u64,
     /// End of the mapping, exclusive.
     pub end: u64,
+    /// The whole image, in which headers and unwind data lie. Differs from `[start, end)` for a program whose segments
+    /// leave gaps: the loader then tells of each executable segment apart.
+    pub image: (u64, u64),
     /// The loader's `struct link_map`.
     pub link_map: u64,
     /// Address of `.eh_frame_hdr`; 0 when there is none.
@@ -102,6 +105,7 @@ pub struct Objects {
     find: AtomicPtr<c_void>,
     next_generation: AtomicU64,
     full: AtomicU32,
+    program: (AtomicU64, AtomicU64),
     cells: [Cell; CELLS],
 }
 
@@ -123,6 +127,7 @@ impl Objects {
             find: AtomicPtr::new(core::ptr::null_mut()),
             next_generation: AtomicU64::new(0),
             full: AtomicU32::new(0),
+            program: (AtomicU64::new(0), AtomicU64::new(0)),
             cells: [const {
                 Cell {
                     state: AtomicU32::new(FREE),
@@ -135,6 +140,22 @@ impl Objects {
     /// Tells where the loader's `_dl_find_object` is.
     pub fn set_finder(&self, find: DlFindObjectFn) {
         self.find.store(find as *mut c_void, Ordering::Release);
+    }
+
+    /// Tells the extent of the program's image: of its PT_LOAD segments.
+    pub fn set_program(&self, start: u64, end: u64) {
+        self.program.0.store(start, Ordering::Release);
+        self.program.1.store(end, Ordering::Release);
+    }
+
+    fn image(&self, found: &DlFindObject) -> (u64, u64) {
+        let mapped = (found.map_start, found.map_end);
+        let program = (self.program.0.load(Ordering::Acquire), self.program.1.load(Ordering::Acquire));
+        if program.0 <= mapped.0 && mapped.1 <= program.1 {
+            program
+        } else {
+            mapped
+        }
     }
 
     /// Whether objects can be found at all (glibc 2.35 or later).
@@ -224,7 +245,8 @@ impl Objects {
         // struct link_map { ElfW(Addr) l_addr; char *l_name; ... } (link.h)
         let bias = reader.word(found.link_map)?;
         let name = reader.word(found.link_map.wrapping_add(8))?;
-        let headers = Headers::read(found.map_start, reader);
+        let image = self.image(found);
+        let headers = Headers::read(image.0, reader);
         let build_id = headers.as_ref().and_then(|h| h.build_id(bias, reader));
         let facts_key = match (&build_id, &headers) {
             (Some(id), _) => fnv(FNV_START, id.as_bytes().iter().copied()),
@@ -234,6 +256,7 @@ impl Objects {
         Some(Object {
             start: found.map_start,
             end: found.map_end,
+            image,
             link_map: found.link_map,
             eh_frame_hdr: found.eh_frame,
             bias,

@@ -13,7 +13,7 @@ use crate::cursor::Cursor;
 use crate::frame::{native_word, semantic_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
 use crate::memory::Reader;
 use crate::plugin::{Description, Host, Plugin, View, ABI, OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
-use crate::rule::{Rule, BY_FRAME_POINTER};
+use crate::rule::{Rule, Step, BY_FRAME_POINTER, RA_IN_REGISTER};
 use crate::stop_reason::StopReason;
 use core::ffi::c_void;
 
@@ -140,7 +140,7 @@ impl<E: Env> Walk<'_, '_, E> {
                 Ok(step) => step,
                 Err(reason) => return self.end_reason(reason, &found.rule),
             };
-            if let Some(reason) = check(&cursor, &step) {
+            if let Some(reason) = check(&cursor, &step, &found.rule) {
                 return self.end_reason(reason, &found.rule);
             }
             by_frame_pointer = matches!(found.rule, Ok(rule) if rule.flags & BY_FRAME_POINTER != 0);
@@ -269,11 +269,17 @@ impl<E: Env> Walk<'_, '_, E> {
 }
 
 /// Checks on every step. A signal frame may lead to another stack; everything else must move outwards.
-fn check(cursor: &Cursor, step: &crate::rule::Step) -> Option<StopReason> {
+fn check(cursor: &Cursor, step: &Step, rule: &Result<Rule, StopReason>) -> Option<StopReason> {
     if step.caller.regs.pc == 0 && !step.signal {
         return Some(StopReason::NullReturnAddress);
     }
-    if !step.signal && (step.cfa <= cursor.regs.sp() || step.cfa & 7 != 0) {
+    if step.signal {
+        return None;
+    }
+    // A return address that was popped into a register (vfork) leaves a frame of no size.
+    let in_register = matches!(rule, Ok(rule) if rule.flags & RA_IN_REGISTER != 0) && cursor.exact;
+    let sp = cursor.regs.sp();
+    if step.cfa < sp || (step.cfa == sp && !in_register) || step.cfa & 7 != 0 {
         return Some(StopReason::BadCfa);
     }
     None

@@ -92,8 +92,7 @@ impl Env for Live<'_> {
         self.settle_facts(object);
         let key = if cursor.exact { lookup | EXACT } else { lookup };
         let cached = RULES.get(key, object.generation).unwrap_or_else(|| {
-            let bounds = (object.start, object.end);
-            let answer = uunwind_eh_frame::find(object.eh_frame_hdr, bounds, lookup, cursor.regs.pc, reader);
+            let answer = uunwind_eh_frame::find(object.eh_frame_hdr, object.image, lookup, cursor.regs.pc, reader);
             let cached = match answer {
                 Ok(answer) => Cached { rule: answer.rule, function: answer.function },
                 Err(reason) => Cached { rule: Err(reason), function: (0, 0) },

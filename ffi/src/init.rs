@@ -6,7 +6,65 @@ use core::sync::atomic::Ordering;
 use uunwind_core::objects::DlFindObjectFn;
 use uunwind_core::syscall;
 
+/// `struct dl_phdr_info` (link.h), its first fields.
+#[repr(C)]
+pub struct DlPhdrInfo {
+    /// Load bias.
+    pub addr: u64,
+    name: *const u8,
+    phdr: *const u8,
+    phnum: u16,
+}
+
+/// One PT_LOAD segment, in memory.
+pub struct Segment {
+    /// First address.
+    pub start: u64,
+    /// End, exclusive.
+    pub end: u64,
+    /// PF_X.
+    pub executable: bool,
+}
+
+/// The PT_LOAD segments of an object.
+///
+/// # Safety
+/// `info` must be the loader's.
+pub unsafe fn segments(info: &DlPhdrInfo) -> impl Iterator<Item = Segment> + '_ {
+    const PT_LOAD: u32 = 1;
+    const PF_X: u32 = 1;
+    const PHENT: usize = 56;
+    (0..usize::from(info.phnum)).filter_map(|i| {
+        // SAFETY: `phdr` points to `phnum` program headers of 56 bytes: type, flags, offset, vaddr, paddr, filesz, memsz.
+        let (kind, flags, vaddr, size) = unsafe {
+            let ph = info.phdr.add(i * PHENT);
+            let word = |offset: usize| ph.add(offset).cast::<u64>().read_unaligned();
+            (ph.cast::<u32>().read_unaligned(), ph.add(4).cast::<u32>().read_unaligned(), word(16), word(40))
+        };
+        let start = info.addr.wrapping_add(vaddr);
+        (kind == PT_LOAD).then(|| Segment { start, end: start.wrapping_add(size), executable: flags & PF_X != 0 })
+    })
+}
+
+/// The first object that the loader tells of is the program.
+unsafe extern "C" fn program_image(info: *mut DlPhdrInfo, _size: usize, _data: *mut c_void) -> c_int {
+    // SAFETY: the loader passes its structure.
+    let (mut start, mut end) = (u64::MAX, 0);
+    // SAFETY: as above.
+    for segment in unsafe { segments(&*info) } {
+        start = start.min(segment.start & !0xfff);
+        end = end.max(segment.end);
+    }
+    OBJECTS.set_program(start, end);
+    1
+}
+
 extern "C" {
+    /// The loader's dl_iterate_phdr(3). It locks: never in a handler.
+    pub fn dl_iterate_phdr(
+        callback: unsafe extern "C" fn(*mut DlPhdrInfo, usize, *mut c_void) -> c_int,
+        data: *mut c_void,
+    ) -> c_int;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn pthread_key_create(key: *mut c_uint, destructor: *mut c_void) -> c_int;
     fn pthread_key_delete(key: c_uint) -> c_int;
@@ -25,6 +83,8 @@ extern "C" fn init() {
         // SAFETY: that is the function's type (dlfcn.h).
         OBJECTS.set_finder(unsafe { core::mem::transmute::<*mut c_void, DlFindObjectFn>(find) });
     }
+    // SAFETY: normal context; the callback keeps nothing.
+    unsafe { dl_iterate_phdr(program_image, core::ptr::null_mut()) };
     SLOTS.locate_tid();
     TSD_OFFSET.store(locate_tsd(), Ordering::Release);
 }

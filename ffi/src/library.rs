@@ -4,6 +4,7 @@ use crate::env::Live;
 use crate::state::{OBJECTS, PLUGINS, SLOTS, TSD_OFFSET};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
+use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::library::{
     Library, Request, BUILD, NESTED, NO_SLOT, PROBED, RESULT_CONTAINED, RESULT_DESYNC, SAMPLED,
@@ -19,7 +20,7 @@ use uunwind_core::syscall;
 use uunwind_core::walk::{walk, Setting};
 
 /// A walk that several ticks of the sampling timer have met is abandoned.
-const TICK_LIMIT: u32 = 3;
+const TICK_LIMIT: u32 = 8;
 
 /// The table.
 #[no_mangle]
@@ -51,21 +52,6 @@ unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
     }
 }
 
-#[repr(C)]
-struct DlPhdrInfo {
-    addr: u64,
-    name: *const u8,
-    phdr: *const u8,
-    phnum: u16,
-}
-
-extern "C" {
-    fn dl_iterate_phdr(
-        callback: unsafe extern "C" fn(*mut DlPhdrInfo, usize, *mut c_void) -> c_int,
-        data: *mut c_void,
-    ) -> c_int;
-}
-
 struct Initial {
     context: *mut c_void,
     seen: unsafe extern "C" fn(*mut c_void, *const Object),
@@ -78,24 +64,17 @@ unsafe extern "C" fn add_initial_objects(context: *mut c_void, seen: unsafe exte
 }
 
 unsafe extern "C" fn add_initial_object(info: *mut DlPhdrInfo, _size: usize, initial: *mut c_void) -> c_int {
-    const PT_LOAD: u32 = 1;
-    const PHENT: usize = 56;
     // SAFETY: the loader passes its structure; `add_initial_objects` passed `initial`.
     let (info, initial) = unsafe { (&*info, &*initial.cast::<Initial>()) };
-    for i in 0..usize::from(info.phnum) {
-        // SAFETY: `phdr` points to `phnum` program headers of 56 bytes.
-        let (kind, vaddr) = unsafe {
-            let ph = info.phdr.add(i * PHENT);
-            (ph.cast::<u32>().read_unaligned(), ph.add(16).cast::<u64>().read_unaligned())
-        };
-        if kind == PT_LOAD {
-            // SAFETY: probed mode has no precondition.
-            let mut reader = unsafe { Reader::new(Mode::Probed) };
-            if let Some(object) = OBJECTS.add_permanent(info.addr.wrapping_add(vaddr), &mut reader) {
+    // SAFETY: the loader's own structure.
+    for segment in unsafe { segments(info) }.filter(|s| s.executable) {
+        // SAFETY: probed mode has no precondition.
+        let mut reader = unsafe { Reader::new(Mode::Probed) };
+        if let Some(object) = OBJECTS.add_permanent(segment.start, &mut reader) {
+            if object.reported.load(Ordering::Relaxed) == 0 {
                 // SAFETY: the sampler's function and context.
                 unsafe { (initial.seen)(initial.context, object) };
             }
-            break;
         }
     }
     0

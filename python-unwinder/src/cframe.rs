@@ -6,7 +6,7 @@
 //! the innermost activation), and an activation is told only when its chain agrees with its outer `_PyCFrame` and no
 //! frame in it was popped. Activations that have called something are past that window.
 
-use crate::chain::{self, DataStack, End, Stretch};
+use crate::chain::{self, End, Live, Stretch};
 use crate::cursor::{Cursor, ENDED, TENTATIVE, TRACKING};
 use crate::facts::CHAIN_CFRAME_SHIM;
 use crate::overlay::Here;
@@ -15,9 +15,6 @@ use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER};
 /// The window in which a `_PyCFrame` is published and not filled lies in so many bytes from the loop's entry (the
 /// farthest seen is 0xa6).
 const ENTRY_BYTES: u64 = 0x140;
-
-/// `sizeof(PyThreadState)` is less; the outermost `_PyCFrame` is a part of it.
-const TSTATE_BYTES: u64 = 512;
 
 /// Starts at the thread state's `cframe`.
 pub fn begin(cursor: &mut Cursor, cframe: u64) {
@@ -28,7 +25,10 @@ pub fn begin(cursor: &mut Cursor, cframe: u64) {
 /// One native frame.
 pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     let known = matches!(cursor.state, TRACKING | TENTATIVE);
-    if known && here.walk.inside(cursor.boundary) {
+    // A hint may lead anywhere, so it counts only where a boundary can be.
+    let here_it_is = here.walk.inside(cursor.boundary)
+        && (cursor.state == TRACKING || here.usual_boundary().is_none_or(|usual| usual == cursor.boundary));
+    if known && here_it_is {
         return activation(here, cursor, cursor.boundary);
     }
     if !known || !here.is_loop || here.walk.exact() {
@@ -85,8 +85,8 @@ fn activation(here: &Here<'_>, cursor: &mut Cursor, at: u64) -> u32 {
 
 /// The outer `_PyCFrame`, if it stands where it can stand: further out on the C stack, or in the thread state.
 fn outer(here: &Here<'_>, cursor: &Cursor, own: &CFrame) -> Option<CFrame> {
-    let in_tstate = own.previous.wrapping_sub(cursor.tstate) < TSTATE_BYTES;
-    if in_tstate || own.previous >= here.walk.view().cfa {
+    let root = cursor.tstate.wrapping_add(u64::from(here.facts.tstate_root_cframe));
+    if own.previous == root || own.previous >= here.walk.view().cfa {
         read(here, own.previous)
     } else {
         None
@@ -95,10 +95,10 @@ fn outer(here: &Here<'_>, cursor: &Cursor, own: &CFrame) -> Option<CFrame> {
 
 /// Measures the activation's chain and compares its end with the outer `_PyCFrame`. `None`: they disagree.
 fn checked(here: &Here<'_>, cursor: &mut Cursor, own: &CFrame, outer: &CFrame) -> Option<Stretch> {
-    let stack = DataStack::read(&here.walk, &here.facts, cursor.tstate)?;
+    let live = Live::read(&here.walk, &here.facts, cursor.tstate, !in_entry(here))?;
     let with_shim = here.facts.chain == CHAIN_CFRAME_SHIM;
     let stop = if with_shim { 0 } else { outer.current };
-    let stretch = chain::measure(&here.walk, &here.facts, cursor, own.current, stop, Some(&stack));
+    let stretch = chain::measure(&here.walk, &here.facts, cursor, own.current, stop, Some(&live));
     let agrees = match stretch.end {
         End::Stop { entry } => !with_shim && entry,
         End::Shim { address, previous } => with_shim && here.walk.inside(address) && previous == outer.current,

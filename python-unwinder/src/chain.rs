@@ -30,29 +30,48 @@ pub struct Stretch {
     pub end: End,
 }
 
-/// The live part of the thread's data stack: what lies above `top` in the current chunk was popped.
-pub struct DataStack {
+/// What tells live frames from dead ones whose memory still looks like frames.
+pub struct Live {
+    /// The data stack's current chunk up to its limit; what lies in it above `top` was popped.
     chunk: u64,
     top: u64,
     limit: u64,
+    /// The link to the innermost frame is known to be fresh. That frame may then be on its way out: a function that makes
+    /// a generator pops its frame, and a generator that yields is suspended, some instructions before it is unlinked.
+    fresh: bool,
 }
 
-impl DataStack {
+impl Live {
     /// Reads `datastack_chunk`, `datastack_top` and `datastack_limit`, which stand side by side.
-    pub fn read(walk: &Walk<'_>, facts: &Facts, tstate: u64) -> Option<DataStack> {
+    pub fn read(walk: &Walk<'_>, facts: &Facts, tstate: u64, fresh: bool) -> Option<Live> {
         let at = tstate.wrapping_add(u64::from(facts.tstate_datastack));
-        Some(DataStack {
+        Some(Live {
             chunk: walk.word(at)?,
             top: walk.word(at.wrapping_add(8))?,
             limit: walk.word(at.wrapping_add(16))?,
+            fresh,
         })
     }
 
-    /// Was the frame popped?
-    fn popped(&self, frame: &PyFrame) -> bool {
+    fn is_live(&self, walk: &Walk<'_>, facts: &Facts, frame: &PyFrame, innermost: bool) -> bool {
+        let leaving = innermost && self.fresh;
+        if frame.owner == OWNER_GENERATOR {
+            return leaving || is_executing(walk, facts, frame.address);
+        }
         let in_chunk = self.chunk <= frame.address && frame.address < self.limit;
-        frame.owner == OWNER_THREAD && in_chunk && frame.address >= self.top
+        !in_chunk || frame.address < self.top || (leaving && frame.address == self.top)
     }
+}
+
+/// Is the generator that holds the frame at `address` running? A suspended one is in no chain, but old links lead to it.
+fn is_executing(walk: &Walk<'_>, facts: &Facts, address: u64) -> bool {
+    const FRAME_EXECUTING: u8 = 0;
+    let before = facts.frame_generator_state as usize;
+    if before == 0 {
+        return true;
+    }
+    let state = walk.word(address.wrapping_sub(8)).map(u64::to_le_bytes);
+    state.is_some_and(|bytes| bytes.iter().rev().nth(before - 1) == Some(&FRAME_EXECUTING))
 }
 
 /// Follows the chain from `first` up to the frame `stop` or a shim. Takes at most the cursor's remaining steps.
@@ -62,7 +81,7 @@ pub fn measure(
     cursor: &mut Cursor,
     first: u64,
     stop: u64,
-    stack: Option<&DataStack>,
+    live: Option<&Live>,
 ) -> Stretch {
     let (mut at, mut frames, mut entry) = (first, 0u32, true);
     let mut left = cursor.steps_left();
@@ -82,7 +101,7 @@ pub fn measure(
             OWNER_CSTACK => break End::Shim { address: at, previous: frame.previous },
             _ => break End::Torn,
         }
-        if stack.is_some_and(|stack| stack.popped(&frame)) {
+        if live.is_some_and(|live| !live.is_live(walk, facts, &frame, frames == 0)) {
             break End::Torn;
         }
         entry = frame.is_entry;

@@ -52,6 +52,8 @@ pub struct Facts {
     pub tstate_entry: u32,
     /// `PyThreadState.datastack_chunk`, followed by `datastack_top` and `datastack_limit`.
     pub tstate_datastack: u32,
+    /// `PyThreadState.root_cframe` (3.11, 3.12).
+    pub tstate_root_cframe: u32,
     /// `_PyCFrame.current_frame`.
     pub cframe_current: u32,
     /// `_PyCFrame.previous`.
@@ -69,6 +71,8 @@ pub struct Facts {
     pub frame_owner: u32,
     /// `_PyInterpreterFrame.is_entry` (a byte, 3.11); 0: not used.
     pub frame_is_entry: u32,
+    /// How many bytes before a generator's frame its `gi_frame_state` stands (a byte), at most 8; 0: not used.
+    pub frame_generator_state: u32,
 
     /// `PyCodeObject.co_filename`.
     pub code_filename: u32,
@@ -89,7 +93,7 @@ pub struct Facts {
     pub text_compact: u32,
 }
 
-const _: () = assert!(size_of::<Facts>() == 4 * 4 + 3 * 8 + 22 * 4, "no padding: the bytes are all fields");
+const _: () = assert!(size_of::<Facts>() == 4 * 4 + 3 * 8 + 24 * 4, "no padding: the bytes are all fields");
 
 impl Facts {
     /// The facts as bytes, as [`Facts::from_bytes`] reads them.
@@ -115,6 +119,7 @@ impl Facts {
             && self.version == FACTS_VERSION
             && matches!(self.chain, CHAIN_CFRAME | CHAIN_CFRAME_SHIM | CHAIN_SHIM)
             && frame as usize <= FRAME_BYTES
+            && self.frame_generator_state <= 8
             && code as usize <= CODE_BYTES
             && [self.frame_code, self.frame_previous, self.frame_instruction].iter().all(|o| word(*o, frame))
             && [self.frame_owner, self.frame_is_entry].iter().all(|o| byte(*o, frame))
@@ -149,6 +154,7 @@ mod tests {
             |f: &mut Facts| f.chain = 9,
             |f: &mut Facts| f.frame_bytes = 97,
             |f: &mut Facts| f.frame_owner = 80,
+            |f: &mut Facts| f.frame_generator_state = 9,
             |f: &mut Facts| f.frame_previous = 73,
             |f: &mut Facts| f.code_line_table = u32::MAX - 3,
             |f: &mut Facts| f.code_instructions = 225,

@@ -70,6 +70,15 @@ fn static_program() {
     assert!(outcome.stderr.contains("static"), "{}", outcome.text());
 }
 
+/// The program asks for musl's dynamic linker, which this machine need not have: `uu` must say so, whoever would fail next.
+#[test]
+fn musl_program() {
+    let (program, scratch) = burn(&["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]);
+    let outcome = uu_says(&record_words(&scratch.join("x.uu"), &[program.as_ref(), "0.2".as_ref()]));
+    assert_ne!(outcome.code(), 0, "{}", outcome.text());
+    assert!(outcome.stderr.contains("musl"), "{}", outcome.text());
+}
+
 #[test]
 fn set_user_id_program() {
     // SAFETY: plain system call.

@@ -46,6 +46,9 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
+/// A tick of the timer at the moment of an explicit signal would swallow it: as few ticks as can be.
+const EXPLICIT: &[&str] = &["--explicit", "-r", "1"];
+
 /// What one run of a test program left behind.
 struct Run {
     samples: Vec<Sample>,
@@ -60,7 +63,7 @@ fn record(name: &str, program: &[&OsStr]) -> Run {
     let environment = |command: &mut std::process::Command| {
         command.env("UU_TEST_CAP", &cap).env("UU_TEST_ORACLE", &oracle).env("PYTHONDONTWRITEBYTECODE", "1");
     };
-    let recording = uu::record(&scratch, &["--explicit", "-r", "50"], environment, program).expect_code(0);
+    let recording = uu::record(&scratch, EXPLICIT, environment, program).expect_code(0);
     Run { samples: recording.samples(), oracle: oracle::read(&oracle), recording }
 }
 

@@ -87,6 +87,8 @@ fn libuu_keeps_to_its_symbols() {
             may_export: &|s| s.starts_with("uu_"),
             must_export: &["uu_capture"],
             may_use: &|s| libc.exports.iter().any(|e| e == s),
+            // The constructor looks for the loader's counter; tests/storm.rs watches that the handler does not call it.
+            excused: &["dl_iterate_phdr"],
         },
     ));
 }
@@ -109,6 +111,7 @@ fn preload_interposes_only_what_is_listed() {
             may_export: &|s| listed.contains(&s),
             must_export: &["sigaction", "sigaltstack", "pthread_create"],
             may_use: &|s| libc.exports.iter().any(|e| e == s),
+            excused: &[],
         },
     ));
 }
@@ -126,6 +129,7 @@ fn plugins_need_nothing() {
             may_export: &|s| s == "uu_plugin",
             must_export: &["uu_plugin"],
             may_use: &|s| COMPILER_MADE.contains(&s),
+            excused: &[],
         };
         none(violations(&read(&plugin.path()).expect("an ELF object"), &policy));
     }

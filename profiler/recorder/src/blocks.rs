@@ -18,6 +18,8 @@ pub struct ProcessUse {
     /// Time of the claim.
     pub start: u64,
     pidfd: Option<OwnedFd>,
+    /// Its executable, read while it lived; empty when it was gone before.
+    pub exe: Vec<u8>,
     /// Rings of its threads that were found damaged.
     pub damaged_rings: u64,
     /// Records of its threads that could not be understood.
@@ -52,12 +54,13 @@ pub enum Use {
 
 impl ProcessUse {
     /// Takes over a process block that was just seen.
-    pub fn new(index: u32, header: &ProcessBlock) -> ProcessUse {
+    pub fn new(index: u32, header: &ProcessBlock, exe: Vec<u8>) -> ProcessUse {
         ProcessUse {
             index,
             pid: header.pid,
             start: header.start_time,
             pidfd: pidfd(header.pid).ok(),
+            exe,
             damaged_rings: 0,
             damaged_records: 0,
             plugins: plugins(header),

@@ -35,8 +35,6 @@ pub struct Drain {
 pub struct Pass {
     /// The fullest ring, in percent.
     pub fullest: u64,
-    /// Something was in a ring.
-    pub any: bool,
 }
 
 impl Drain {
@@ -145,8 +143,9 @@ impl Drain {
         let Some(header) = self.session.process(block) else { return };
         let index = self.processes;
         self.processes += 1;
-        self.writer.process(&describe(&header));
-        self.set(block, Some(Use::Process(ProcessUse::new(index, &header))));
+        let process = describe(&header);
+        self.writer.process(&process);
+        self.set(block, Some(Use::Process(ProcessUse::new(index, &header, process.exe))));
     }
 
     fn adopt_thread(&mut self, block: usize) {
@@ -183,13 +182,13 @@ impl Drain {
     fn drain(&mut self, block: usize, pass: &mut Pass) {
         let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) else { return };
         let drained = thread.reader.drain(&self.session, block, &mut self.buffer);
-        let (thread, process_block, pid) = (thread.index, thread.process_block, thread.pid);
-        pass.any |= drained.bytes > 0;
+        let (thread, process_block) = (thread.index, thread.process_block);
         pass.fullest = pass.fullest.max(drained.bytes * 100 / RING_BYTES as u64);
         let mut damaged = drained.damaged_records;
-        let Some(process) = self.process(process_block).map(|p| p.index) else { return };
-        for record in drained.records {
-            damaged += u64::from(!self.record(record, block, thread, process, pid));
+        let mut records = drained.records;
+        date_objects(&mut records);
+        for record in records {
+            damaged += u64::from(!self.record(record, block, thread, process_block));
         }
         if let Some(p) = self.process(process_block) {
             p.damaged_rings += u64::from(drained.damaged_ring);
@@ -198,7 +197,9 @@ impl Drain {
     }
 
     /// Writes a record to the recording. False: a part of it made no sense.
-    fn record(&mut self, record: Record, block: usize, thread: u32, process: u32, pid: u32) -> bool {
+    fn record(&mut self, record: Record, block: usize, thread: u32, process_block: usize) -> bool {
+        let Some(Some(Use::Process(of))) = self.uses.get(process_block) else { return false };
+        let process = of.index;
         match record {
             Record::Sample { time, weight, stop, kind, flags, words } => {
                 let (stack, whole) = self.stacks.intern(&words, |node| self.writer.node(node));
@@ -213,7 +214,7 @@ impl Drain {
             }
             Record::Object { time, bias, start, end, build_id, path, facts_key } => {
                 let mut object = Object { process, time, bias, start, end, facts_key, build_id, path };
-                self.objects.seen(pid, &mut object, &mut self.facts);
+                self.objects.seen(of.pid, &of.exe, &mut object, &mut self.facts);
                 self.writer.object(&object);
             }
             Record::Lost { .. } => self.losses(block),
@@ -267,5 +268,18 @@ impl Drain {
         }
         self.set(block, None);
         self.session.free(block);
+    }
+}
+
+/// A handler takes the sample's time, then walks, and meets objects: these were there when the sample began. Dates every
+/// object back to the sample behind it, so that the sample is not taken for one of what lay there before.
+fn date_objects(records: &mut [Record]) {
+    let mut next = u64::MAX;
+    for record in records.iter_mut().rev() {
+        match record {
+            Record::Sample { time, .. } => next = *time,
+            Record::Object { time, .. } => *time = next.min(*time),
+            _ => {}
+        }
     }
 }

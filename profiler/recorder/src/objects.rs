@@ -3,12 +3,12 @@
 
 use crate::facts::FactsPublisher;
 use crate::host;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uunwind_report::recording::Object;
 
@@ -25,6 +25,7 @@ struct Known {
 #[derive(Default)]
 pub struct Objects {
     known: HashMap<u64, Known>,
+    failed: HashSet<u64>,
     open: usize,
     notes: Vec<String>,
     facts_full: bool,
@@ -48,58 +49,63 @@ impl Objects {
     }
 
     /// Takes note of an object that a process met: fills in its path, analyses it if its key is new, publishes facts.
-    pub fn seen(&mut self, pid: u32, object: &mut Object, facts: &mut FactsPublisher) {
+    /// `exe` is the process's executable, as far as it is known.
+    pub fn seen(&mut self, pid: u32, exe: &[u8], object: &mut Object, facts: &mut FactsPublisher) {
         if is_vdso(&object.path) {
             object.path = b"[vdso]".to_vec();
             self.vdso(object.facts_key, facts);
             return;
         }
         if object.path.is_empty() {
-            // The program itself. When the process is gone, another one with the same key may have told.
-            let exe = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
-            object.path = match (exe, self.known.get(&object.facts_key)) {
-                (_, Some(known)) => known.path.clone(),
-                (Some(exe), None) => without_deleted(exe.into_os_string().into_vec()),
-                (None, None) => Vec::new(),
-            };
-            self.analyse_candidates(object, &[PathBuf::from(format!("/proc/{pid}/exe"))], facts);
+            // The program itself. Its path is known while it runs; one that was gone too soon, or has called exec since,
+            // may have the key of one seen before.
+            let known = self.known.get(&object.facts_key).map(|known| known.path.clone());
+            object.path = known.unwrap_or_else(|| without_deleted(exe.to_vec()));
+            let candidates = [format!("/proc/{pid}/exe").into(), path_of(&object.path)];
+            if !self.analyse_candidates(object, &candidates, facts) {
+                object.path.clear();
+            }
             return;
         }
         if !object.path.starts_with(b"/") {
             if let Ok(cwd) = std::fs::read_link(format!("/proc/{pid}/cwd")) {
-                object.path = cwd.join(OsStr::from_bytes(&object.path)).into_os_string().into_vec();
+                object.path = cwd.join(OsStr::from_bytes(&object.path)).into_os_string().into_encoded_bytes();
             }
         }
         let path = Path::new(OsStr::from_bytes(&object.path));
         let in_root = Path::new(&format!("/proc/{pid}/root")).join(path.strip_prefix("/").unwrap_or(path));
         let mapped = format!("/proc/{pid}/map_files/{:x}-{:x}", object.start, object.end);
         let candidates = [in_root, path.to_owned(), PathBuf::from(mapped)];
-        self.analyse_candidates(object, &candidates, facts);
+        if !self.analyse_candidates(object, &candidates, facts) {
+            // Say so to targets too, which otherwise wait for its facts.
+            self.note_full(facts.publish(object.facts_key, [0; 16], b"").is_err());
+        }
     }
 
-    /// Analyses the first candidate whose key is the object's, unless that key is known.
-    fn analyse_candidates(&mut self, object: &Object, candidates: &[PathBuf], facts: &mut FactsPublisher) {
+    /// Analyses the first candidate whose key is the object's, unless that key is known. False: none was the object.
+    fn analyse_candidates(&mut self, object: &Object, candidates: &[PathBuf], facts: &mut FactsPublisher) -> bool {
         let key = object.facts_key;
         if facts.has(key) && self.known.contains_key(&key) {
-            return;
+            return true;
         }
         let mut why = "its path is not known".to_owned();
-        for path in candidates {
+        for path in candidates.iter().filter(|p| !p.as_os_str().is_empty()) {
             match self.timed(path) {
                 Ok(analysis) if analysis.facts_key == key => {
                     self.publish(key, analysis, facts);
                     self.remember(key, object.path.clone(), File::open(path).ok());
-                    return;
+                    return true;
                 }
                 Ok(_) => why = "the file is not the one that was mapped".to_owned(),
                 Err(e) => why = e.to_string(),
             }
         }
-        // Say so to targets too, which otherwise wait for its facts.
-        self.note_full(facts.publish(key, [0; 16], b"").is_err());
-        self.remember(key, object.path.clone(), None);
-        let path = String::from_utf8_lossy(&object.path);
-        self.notes.push(format!("{path} could not be analysed: {why}"));
+        if object.path.starts_with(b"/") && !self.failed.contains(&key) {
+            let path = String::from_utf8_lossy(&object.path);
+            self.notes.push(format!("{path} could not be analysed: {why}"));
+        }
+        self.failed.insert(key);
+        false
     }
 
     fn timed(&mut self, path: &Path) -> Result<uunwind_analyse::Analysis, uunwind_analyse::AnalyseError> {
@@ -133,7 +139,7 @@ impl Objects {
 
     /// Where the file of an object may be found: its path, and the copy kept open.
     pub fn files(&self, object: &Object) -> Vec<PathBuf> {
-        let mut files = vec![PathBuf::from(OsStr::from_bytes(&object.path))];
+        let mut files = vec![path_of(&object.path)];
         let open = self.known.get(&object.facts_key).and_then(|known| known.file.as_ref());
         files.extend(open.map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))));
         files
@@ -147,6 +153,10 @@ impl Objects {
         self.note_full(facts.publish(key, [0; 16], b"").is_err());
         self.remember(key, b"[vdso]".to_vec(), own_vdso());
     }
+}
+
+fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
 }
 
 fn is_vdso(path: &[u8]) -> bool {

@@ -5,11 +5,10 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The file, perhaps not yet under its final name.
+/// The file, not yet under its final name.
 pub struct OutputFile {
     file: File,
-    /// The passing name; `None` for a device or pipe, which is written to as it is.
-    partial: Option<PathBuf>,
+    partial: PathBuf,
 }
 
 impl OutputFile {
@@ -18,19 +17,19 @@ impl OutputFile {
         let error = |e| RecordError::Output(wanted.to_owned(), e);
         match std::fs::metadata(wanted) {
             Ok(meta) if meta.is_dir() => return Err(error(io::Error::from(io::ErrorKind::IsADirectory))),
-            Ok(meta) => {
+            Ok(meta) if !meta.is_file() => {
+                return Err(error(io::Error::other("it is a device or pipe, and a recording must be read back")));
+            }
+            Ok(_) => {
                 // What is there must be ours to replace. It is only replaced once the program runs.
-                let file = OpenOptions::new().write(true).open(wanted).map_err(error)?;
-                if !meta.is_file() {
-                    return Ok(OutputFile { file, partial: None });
-                }
+                OpenOptions::new().write(true).open(wanted).map_err(error)?;
             }
             Err(_) => {}
         }
         let directory = wanted.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let partial = directory.join(format!(".uu-partial-{}", std::process::id()));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&partial).map_err(error)?;
-        Ok(OutputFile { file, partial: Some(partial) })
+        Ok(OutputFile { file, partial })
     }
 
     /// The file, to write to.
@@ -40,8 +39,7 @@ impl OutputFile {
 
     /// Gives the file its final name.
     pub fn rename(self, name: PathBuf) -> Result<PathBuf, RecordError> {
-        let Some(partial) = &self.partial else { return Ok(name) };
-        match std::fs::rename(partial, &name) {
+        match std::fs::rename(&self.partial, &name) {
             Ok(()) => Ok(name),
             Err(e) => {
                 self.discard();
@@ -50,12 +48,10 @@ impl OutputFile {
         }
     }
 
-    /// Removes the file, if it has not its final name yet.
+    /// Removes the file.
     pub fn discard(self) {
-        if let Some(partial) = &self.partial {
-            // Best effort: an empty hidden file is all that could stay.
-            let _ = std::fs::remove_file(partial);
-        }
+        // Best effort: an empty hidden file is all that could stay.
+        let _ = std::fs::remove_file(&self.partial);
     }
 }
 

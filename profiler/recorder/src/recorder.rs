@@ -17,12 +17,13 @@ use uunwind_report::objects::ObjectMap;
 use uunwind_report::recording::{End, EndCause, Recording, Settings, Writer};
 use uunwind_report::symbolize::symbolize;
 
-/// Time between passes while rings fill quickly, in ms.
-const QUICK: i32 = 10;
-/// Time between passes otherwise, in ms.
-const SLOW: i32 = 20;
+/// Time between passes, in ms. Not longer than a process needs to be sampled at the default rate: its executable can only
+/// be read while it lives.
+const INTERVAL: i32 = 10;
+/// The same while rings fill quickly.
+const QUICK: i32 = 4;
 /// How full a ring may be, in percent, before passes come quickly.
-const BUSY: u64 = 15;
+const BUSY: u64 = 25;
 /// Time between questions to the kernel about who is gone.
 const DEAD_CHECK: Duration = Duration::from_secs(1);
 /// Longest time that samples wait in memory before they are in the file.
@@ -98,9 +99,6 @@ fn program(config: &Config) -> &Path {
 /// Writes and takes back enough bytes to find a full disk before the program runs.
 fn probe(file: &mut std::fs::File) -> std::io::Result<()> {
     use std::io::{Seek, Write};
-    if !file.metadata()?.is_file() {
-        return file.write_all(b"");
-    }
     file.write_all(&[0; 4096])?;
     file.set_len(0)?;
     file.rewind()
@@ -149,7 +147,6 @@ impl Running {
         let begin = Instant::now();
         let (mut checked, mut flushed) = (begin, begin);
         let mut dead = false;
-        let mut interval = QUICK;
         loop {
             if take_term() {
                 self.child.signal(libc::SIGTERM);
@@ -169,10 +166,7 @@ impl Running {
                 flushed = Instant::now();
                 self.drain.writer.flush();
             }
-            interval = if pass.fullest > BUSY { QUICK } else { interval.max(QUICK) };
-            if !pass.any {
-                interval = SLOW;
-            }
+            let interval = if pass.fullest > BUSY { QUICK } else { INTERVAL };
             let fds: Vec<i32> = self.drain.poll_fds().into_iter().map(|(_, fd)| fd).collect();
             let child = self.child.poll_fd();
             let ready = wait(&child.into_iter().chain(fds).collect::<Vec<_>>(), interval);
@@ -215,7 +209,7 @@ impl Running {
 
     /// Names the functions, and appends the names to the recording.
     fn name(&mut self) {
-        // A recording that went to a device or pipe cannot be read back.
+        // Nothing to name when not even the header could be written; the outcome has the error.
         let Ok(mut recording) = Recording::read(&self.path) else { return };
         let mut map = ObjectMap::new(&recording);
         let objects = &self.drain.objects;

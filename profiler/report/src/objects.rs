@@ -7,7 +7,7 @@ use std::collections::HashMap;
 pub struct ObjectMap {
     /// By process: indices of its objects, sorted by (time, index).
     by_process: Vec<Vec<u32>>,
-    /// By object: index of the first object with the same identity.
+    /// By object: index of the object that stands for all with the same identity.
     canonical: Vec<u32>,
     /// Objects that cover an address of a process, in order of time.
     cache: HashMap<(u32, u64), Vec<u32>>,
@@ -17,22 +17,27 @@ impl ObjectMap {
     /// Sorts the objects of a recording.
     pub fn new(recording: &Recording) -> ObjectMap {
         let mut by_process = vec![Vec::new(); recording.processes.len()];
-        let mut first = HashMap::new();
-        let mut canonical = Vec::with_capacity(recording.objects.len());
+        let mut identities: HashMap<_, u32> = HashMap::new();
         for (index, object) in recording.objects.iter().enumerate() {
             if let Some(list) = by_process.get_mut(object.process as usize) {
                 list.push(index as u32);
             }
-            let identity = (object.facts_key, &object.build_id, &object.path);
-            canonical.push(*first.entry(identity).or_insert(index as u32));
+            // A process that ended at once leaves the path of its program unknown; another one's will do.
+            let first = identities.entry(identity(object)).or_insert(index as u32);
+            let pathless = recording.objects.get(*first as usize).is_some_and(|o| o.path.is_empty());
+            if pathless && !object.path.is_empty() {
+                *first = index as u32;
+            }
         }
+        let canonical = recording.objects.iter().map(|o| identities.get(&identity(o)).copied().unwrap_or(0)).collect();
         for list in &mut by_process {
             list.sort_by_key(|i| recording.objects.get(*i as usize).map_or(0, |o| o.time));
         }
         ObjectMap { by_process, canonical, cache: HashMap::new() }
     }
 
-    /// Index of the first object with the same identity (facts key, build-id, path): symbols are kept once for all.
+    /// Index of the object that stands for all with the same identity: symbols are kept once for them. It has a path if
+    /// one of them has.
     pub fn canonical(&self, object: u32) -> u32 {
         self.canonical.get(object as usize).copied().unwrap_or(object)
     }
@@ -56,6 +61,12 @@ impl ObjectMap {
             all.iter().filter(covers).copied().collect()
         })
     }
+}
+
+/// What tells objects apart: build-id and facts key, and the path of those that have neither.
+fn identity(object: &Object) -> (u64, &[u8], &[u8]) {
+    let path = if object.facts_key == 0 && object.build_id.is_empty() { &object.path[..] } else { &[] };
+    (object.facts_key, &object.build_id, path)
 }
 
 /// Address in the object's file.
@@ -92,6 +103,15 @@ mod tests {
         assert_eq!(map.find(&recording, 0, 0x2fff, 5), Some(1), "seen just after the sample's time");
         assert_eq!(map.find(&recording, 0, 0x3000, 99), None);
         assert_eq!(map.find(&recording, 1, 0x2000, 99), None);
-        assert_eq!((map.canonical(1), map.canonical(2)), (1, 1));
+        assert_eq!((map.canonical(1), map.canonical(2)), (1, 1), "the same path");
+    }
+
+    #[test]
+    fn the_same_file_is_one_object_and_the_one_with_a_path_stands_for_it() {
+        let object = |facts_key, path: &[u8]| Object { facts_key, path: path.to_vec(), ..Object::default() };
+        let objects = vec![object(7, b""), object(8, b"x"), object(7, b"/bin/a"), object(7, b"/usr/bin/a")];
+        let recording = Recording { processes: vec![Process::default()], objects, ..Recording::default() };
+        let map = ObjectMap::new(&recording);
+        assert_eq!([0, 1, 2, 3].map(|i| map.canonical(i)), [2, 1, 2, 2]);
     }
 }

@@ -105,7 +105,7 @@ pub struct Profile {
 /// A native frame resolved, for the formats that show raw samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Native<'a> {
-    /// Object (index in the recording) that covered it.
+    /// Object (index in the recording) that covered it; the one that stands for all with its identity.
     pub object: Option<u32>,
     /// Its symbol, if it has one.
     pub symbol: Option<&'a Symbol>,
@@ -167,7 +167,7 @@ impl<'a> Resolver<'a> {
         };
         let canonical = self.map.canonical(object.unwrap_or(0));
         let symbol = self.symbols.get(&(canonical, file_address(o, lookup))).filter(|s| !s.name.is_empty());
-        Native { object, symbol, file_address: file_address(o, address) }
+        Native { object: Some(canonical), symbol, file_address: file_address(o, address) }
     }
 
     /// What names a semantic frame, if its name record arrived.
@@ -330,13 +330,12 @@ impl<'m, 'a> Merger<'m, 'a> {
         let (object, file_address) = (native.object, native.file_address);
         let symbol = native.symbol.cloned();
         let path = object.and_then(|i| recording.objects.get(i as usize)).map_or(&b""[..], |o| &o.path);
-        let canonical = object.map(|o| self.resolver.map.canonical(o));
-        let base = Line { kind: Kind::Native, object: canonical, address: file_address, ..Line::marker(String::new()) };
+        let base = Line { kind: Kind::Native, object, address: file_address, ..Line::marker(String::new()) };
         let mut lines = Vec::new();
         let mut glue = interpreter;
         match symbol {
             Some(s) => {
-                glue = glue || (canonical.is_some_and(|c| self.hosts.contains(&c)) && is_glue(&s.name));
+                glue = glue || (object.is_some_and(|c| self.hosts.contains(&c)) && is_glue(&s.name));
                 for i in &s.inlined {
                     let (function, file, line) = (i.name.clone(), i.file.clone(), i.line);
                     lines.push(Line { kind: Kind::Inlined, function, file, line, ..base.clone() });

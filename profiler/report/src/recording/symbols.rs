@@ -16,7 +16,7 @@ pub struct Inlined {
 /// What is known about an address of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Symbol {
-    /// Index of the first object in the recording with this identity.
+    /// Index of an object in the recording: the one that stands for all with its identity.
     pub object: u32,
     /// Address that was looked up, as in the file (a return address less one).
     pub address: u64,
@@ -37,7 +37,7 @@ pub struct Symbol {
 pub struct Symbols {
     /// In no particular order.
     pub entries: Vec<Symbol>,
-    /// Index of an object (the first of its identity), and why its file could not be used.
+    /// Index of such an object, and why its file could not be used.
     pub unusable: Vec<(u32, String)>,
 }
 

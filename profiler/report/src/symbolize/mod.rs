@@ -109,35 +109,42 @@ fn look_up(object: u32, path: &Path, elf: &Elf, addresses: &[u64]) -> Result<Vec
     // The symbolizer reads foreign files; a panic in it must cost no more than this object's names.
     let result = catch_unwind(AssertUnwindSafe(|| {
         let symbolizer = Symbolizer::builder().enable_auto_reload(false).build();
-        let mut elf_source = source::Elf::new(path);
-        let mut results = symbolizer.symbolize(&Source::from(elf_source.clone()), Input::VirtOffset(addresses));
-        if results.is_err() {
-            // Damaged debug information; the symbol table may still be good.
-            elf_source.debug_syms = false;
-            results = symbolizer.symbolize(&Source::from(elf_source), Input::VirtOffset(addresses));
-        }
-        let results = results.map_err(|e| e.to_string())?;
-        Ok(addresses.iter().zip(results).map(|(a, s)| entry(object, *a, s, elf)).collect())
+        let source = |debug_syms| {
+            let mut source = source::Elf::new(path);
+            source.debug_syms = debug_syms;
+            Source::from(source)
+        };
+        let from_table = symbolizer.symbolize(&source(false), Input::VirtOffset(addresses));
+        let from_table = from_table.map_err(|e| e.to_string())?;
+        // Damaged debug information costs lines and inlined functions; the symbol table is still good.
+        let from_debug = symbolizer.symbolize(&source(true), Input::VirtOffset(addresses)).unwrap_or_default();
+        let mut from_debug = from_debug.into_iter();
+        let entries = addresses.iter().zip(from_table).map(|(address, table)| {
+            let empty = Symbol { object, address: *address, ..Symbol::default() };
+            entry(empty, table.into_sym(), from_debug.next().and_then(Symbolized::into_sym), elf)
+        });
+        Ok(entries.collect())
     }));
     result.unwrap_or_else(|_| Err("its symbols could not be read".to_owned()))
 }
 
-fn entry(object: u32, address: u64, found: Symbolized<'_>, elf: &Elf) -> Symbol {
-    let empty = Symbol { object, address, ..Symbol::default() };
-    match found {
-        // A symbol without a size reaches to the next one. It must not name code of another section (the PLT, mostly).
-        Symbolized::Sym(sym) if sym.size.is_some() || elf.same_section(sym.addr, address) => named(empty, &sym),
-        _ => empty,
+/// Names from the symbol table go first: debug information leaves some out, such as that of a function in two parts.
+fn entry(mut symbol: Symbol, table: Option<Sym<'_>>, debug: Option<Sym<'_>>, elf: &Elf) -> Symbol {
+    let address = symbol.address;
+    // A symbol without a size reaches to the next one. It must not name code of another section (the PLT, mostly).
+    let covers = |sym: &&Sym<'_>| !sym.name.is_empty() && (sym.size.is_some() || elf.same_section(sym.addr, address));
+    let Some(named) = table.as_ref().filter(covers).or(debug.as_ref().filter(covers)) else { return symbol };
+    symbol.name = named.name.to_string();
+    symbol.start = named.addr;
+    if let Some(debug) = &debug {
+        (symbol.file, symbol.line) = place(debug.code_info.as_deref());
+        let inlined = debug.inlined.iter().rev().map(|i| {
+            let (file, line) = place(i.code_info.as_ref());
+            Inlined { name: i.name.to_string(), file, line }
+        });
+        symbol.inlined = inlined.collect();
     }
-}
-
-fn named(empty: Symbol, sym: &Sym<'_>) -> Symbol {
-    let (file, line) = place(sym.code_info.as_deref());
-    let inlined = sym.inlined.iter().rev().map(|i| {
-        let (file, line) = place(i.code_info.as_ref());
-        Inlined { name: i.name.to_string(), file, line }
-    });
-    Symbol { name: sym.name.to_string(), start: sym.addr, file, line, inlined: inlined.collect(), ..empty }
+    symbol
 }
 
 fn place(info: Option<&CodeInfo<'_>>) -> (String, u32) {

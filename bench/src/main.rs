@@ -1,0 +1,68 @@
+//! Cost of one capture, beside other unwinders, in one process.
+//!
+//! `uunwind-bench LIBUU [ROUNDS]`: chains of generated functions, 10, 30 and 100 deep; the same chain again and again, and
+//! two thousand distinct ones over 8,000 return addresses. Every unwinder captures the same number of frames, those of the
+//! chain, and its result is compared with the chain that the frame-pointer walk or libgcc saw. The floor, a walk by frame
+//! pointers, runs on the same functions compiled with frame pointers. All take turns inside each round; a ratio is that of
+//! one round, and the median over the rounds is printed.
+
+mod chains;
+mod peers;
+mod table;
+
+use chains::{Flavour, Paths};
+use peers::Peer;
+
+const DEPTHS: [usize; 3] = [10, 30, 100];
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let libuu = arguments.next().expect("usage: uunwind-bench LIBUU [ROUNDS]");
+    let rounds = arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number"));
+    chains::settle();
+    let mut peers = peers::all(&libuu);
+    for distinct in [false, true] {
+        let what =
+            if distinct { "2,000 distinct chains, their addresses known" } else { "the same chain again and again" };
+        let mut table = table::Table::new(what, &DEPTHS);
+        for depth in DEPTHS {
+            let paths = Paths::new(depth, if distinct { 2000 } else { 1 });
+            let results = measure(&mut peers, &paths, rounds);
+            table.add(results);
+        }
+        table.print();
+    }
+}
+
+/// What one peer did at one depth.
+pub struct Measured {
+    /// Its name.
+    pub name: &'static str,
+    /// Nanoseconds of one capture, in each round.
+    pub nanoseconds: Vec<f64>,
+    /// Whether all captures gave the chain that they should.
+    pub correct: bool,
+}
+
+fn measure(peers: &mut [Box<dyn Peer>], paths: &Paths, rounds: usize) -> Vec<Measured> {
+    // The truth for each flavour: what libgcc sees, taken once.
+    let mut libgcc = peers::Libgcc;
+    let truth = |flavour: Flavour, libgcc: &mut peers::Libgcc| paths.record(flavour, libgcc);
+    let plain = truth(Flavour::Plain, &mut libgcc);
+    let framed = truth(Flavour::Framed, &mut libgcc);
+    let mut measured: Vec<Measured> =
+        peers.iter().map(|p| Measured { name: p.name(), nanoseconds: Vec::new(), correct: true }).collect();
+    for (peer, result) in peers.iter_mut().zip(&mut measured) {
+        // Twice: the first time may fill caches, and both must be right.
+        for _ in 0..2 {
+            let truth = if peer.flavour() == Flavour::Plain { &plain } else { &framed };
+            result.correct &= paths.record(peer.flavour(), &mut **peer) == *truth;
+        }
+    }
+    for _ in 0..rounds {
+        for (peer, result) in peers.iter_mut().zip(&mut measured) {
+            result.nanoseconds.push(paths.time(peer.flavour(), &mut **peer));
+        }
+    }
+    measured
+}

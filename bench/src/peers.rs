@@ -1,0 +1,245 @@
+//! The unwinders that are compared. Each captures the frames of its own `capture` method and of its caller, then those of
+//! the chain. `black_box` keeps the call of the unwinder from becoming a jump, which would take the method off the stack.
+
+use crate::chains::Flavour;
+use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
+use object::{Object, ObjectSection};
+use std::ffi::{c_int, c_void, CString};
+use std::hint::black_box;
+
+/// An unwinder.
+pub trait Peer {
+    /// For the table.
+    fn name(&self) -> &'static str;
+
+    /// The build of the functions that it walks.
+    fn flavour(&self) -> Flavour {
+        Flavour::Plain
+    }
+
+    /// Fills `frames` with addresses, innermost first. Returns how many there are.
+    fn capture(&mut self, frames: &mut [u64]) -> usize;
+}
+
+/// All of them; the floor comes first.
+///
+/// # Panics
+/// If one cannot be had: a table without it would say too little.
+pub fn all(libuu: &str) -> Vec<Box<dyn Peer>> {
+    vec![
+        Box::new(FramePointers),
+        Box::new(Uu::open(libuu)),
+        Box::new(Libunwind::open()),
+        Box::new(Libgcc),
+        Box::new(Framehop::new()),
+    ]
+}
+
+fn symbol(library: &str, name: &str) -> *mut c_void {
+    let (library_c, name_c) = (CString::new(library).expect("no NUL"), CString::new(name).expect("no NUL"));
+    // SAFETY: both are NUL-terminated; the library's constructors are trusted.
+    let found = unsafe {
+        let handle = libc::dlopen(library_c.as_ptr(), libc::RTLD_NOW);
+        assert!(!handle.is_null(), "{library} cannot be opened");
+        libc::dlsym(handle, name_c.as_ptr())
+    };
+    assert!(!found.is_null(), "{library} has no {name}");
+    found
+}
+
+extern "C" {
+    fn framed_walk(frames: *mut u64, count: usize) -> usize;
+}
+
+/// One dependent load a frame: the floor.
+struct FramePointers;
+
+impl Peer for FramePointers {
+    fn name(&self) -> &'static str {
+        "frame pointers (floor)"
+    }
+
+    fn flavour(&self) -> Flavour {
+        Flavour::Framed
+    }
+
+    #[inline(never)]
+    fn capture(&mut self, frames: &mut [u64]) -> usize {
+        // SAFETY: every function between here and the base of the chain keeps a frame pointer, and `frames` ends there.
+        black_box(unsafe { framed_walk(frames.as_mut_ptr(), frames.len()) })
+    }
+}
+
+type UuCapture = unsafe extern "C" fn(*mut u64, usize, *const u8, *mut u16) -> usize;
+
+/// This project, by its C interface.
+struct Uu {
+    capture: UuCapture,
+}
+
+impl Uu {
+    fn open(library: &str) -> Uu {
+        // SAFETY: the type is that of uu.h.
+        Uu { capture: unsafe { std::mem::transmute::<*mut c_void, UuCapture>(symbol(library, "uu_capture")) } }
+    }
+}
+
+impl Peer for Uu {
+    fn name(&self) -> &'static str {
+        "uu_capture"
+    }
+
+    #[inline(never)]
+    fn capture(&mut self, frames: &mut [u64]) -> usize {
+        // SAFETY: there is room for as many words as it says.
+        black_box(unsafe { (self.capture)(frames.as_mut_ptr(), frames.len(), std::ptr::null(), std::ptr::null_mut()) })
+    }
+}
+
+type UnwBacktrace = unsafe extern "C" fn(*mut u64, c_int) -> c_int;
+
+/// nongnu libunwind's fast trace.
+struct Libunwind {
+    backtrace: UnwBacktrace,
+}
+
+impl Libunwind {
+    fn open() -> Libunwind {
+        // SAFETY: int unw_backtrace(void **, int).
+        Libunwind {
+            backtrace: unsafe {
+                std::mem::transmute::<*mut c_void, UnwBacktrace>(symbol("libunwind.so.8", "unw_backtrace"))
+            },
+        }
+    }
+}
+
+impl Peer for Libunwind {
+    fn name(&self) -> &'static str {
+        "libunwind (nongnu) unw_backtrace"
+    }
+
+    #[inline(never)]
+    fn capture(&mut self, frames: &mut [u64]) -> usize {
+        // SAFETY: there is room for as many words as it says.
+        let count = unsafe { (self.backtrace)(frames.as_mut_ptr(), frames.len() as c_int) };
+        count.max(0) as usize
+    }
+}
+
+extern "C-unwind" {
+    fn _Unwind_Backtrace(each: extern "C" fn(*mut c_void, *mut c_void) -> c_int, argument: *mut c_void) -> c_int;
+    fn _Unwind_GetIP(context: *mut c_void) -> u64;
+}
+
+/// libgcc's, which also C++ exceptions use.
+pub struct Libgcc;
+
+struct Filling<'a> {
+    frames: &'a mut [u64],
+    count: usize,
+}
+
+extern "C" fn fill(context: *mut c_void, argument: *mut c_void) -> c_int {
+    const NO_REASON: c_int = 0;
+    const END_OF_STACK: c_int = 5;
+    // SAFETY: `capture` passes its Filling, libgcc its context.
+    let (filling, address) = unsafe { (&mut *argument.cast::<Filling<'_>>(), _Unwind_GetIP(context)) };
+    match filling.frames.get_mut(filling.count) {
+        Some(place) => *place = address,
+        None => return END_OF_STACK,
+    }
+    filling.count += 1;
+    if filling.count == filling.frames.len() {
+        END_OF_STACK
+    } else {
+        NO_REASON
+    }
+}
+
+impl Peer for Libgcc {
+    fn name(&self) -> &'static str {
+        "libgcc _Unwind_Backtrace"
+    }
+
+    #[inline(never)]
+    fn capture(&mut self, frames: &mut [u64]) -> usize {
+        let mut filling = Filling { frames, count: 0 };
+        // SAFETY: the argument is what `fill` expects, and outlives the call.
+        unsafe { _Unwind_Backtrace(fill, (&raw mut filling).cast()) };
+        filling.count
+    }
+}
+
+type Native = framehop::x86_64::UnwinderX86_64<Vec<u8>, MustNotAllocateDuringUnwind>;
+type Cache = framehop::x86_64::CacheX86_64<MustNotAllocateDuringUnwind>;
+
+/// framehop, with the objects that are loaded now.
+struct Framehop {
+    unwinder: Native,
+    cache: Cache,
+}
+
+impl Framehop {
+    fn new() -> Framehop {
+        let mut unwinder = Native::new();
+        let add: *mut c_void = (&raw mut unwinder).cast();
+        // SAFETY: `add_object` gets the unwinder as its argument.
+        unsafe { libc::dl_iterate_phdr(Some(add_object), add) };
+        Framehop { unwinder, cache: Cache::new_in() }
+    }
+}
+
+unsafe extern "C" fn add_object(info: *mut libc::dl_phdr_info, _: usize, argument: *mut c_void) -> c_int {
+    // SAFETY: libc passes a valid info, `Framehop::new` its unwinder.
+    let (info, unwinder) = unsafe { (&*info, &mut *argument.cast::<Native>()) };
+    // SAFETY: libc keeps the name NUL-terminated.
+    let name = unsafe { std::ffi::CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned();
+    let path = if name.is_empty() { "/proc/self/exe".to_owned() } else { name.clone() };
+    let Ok(data) = std::fs::read(&path) else { return 0 };
+    let file = object::File::parse(&*data).expect("what is loaded is an ELF file");
+    let section = |name: &str| file.section_by_name(name);
+    let range = |name: &str| section(name).map(|s| s.address()..s.address() + s.size());
+    let bytes = |name: &str| section(name).and_then(|s| s.data().ok()).map(<[u8]>::to_vec);
+    let end = file.sections().map(|s| s.address() + s.size()).max().unwrap_or(0);
+    let sections = ExplicitModuleSectionInfo {
+        base_svma: 0,
+        text_svma: range(".text"),
+        text: bytes(".text"),
+        got_svma: range(".got"),
+        eh_frame_svma: range(".eh_frame"),
+        eh_frame: bytes(".eh_frame"),
+        eh_frame_hdr_svma: range(".eh_frame_hdr"),
+        eh_frame_hdr: bytes(".eh_frame_hdr"),
+        ..Default::default()
+    };
+    let base = info.dlpi_addr;
+    unwinder.add_module(Module::new(name, base..base + end, base, sections));
+    0
+}
+
+impl Peer for Framehop {
+    fn name(&self) -> &'static str {
+        "framehop 0.16 (no allocation)"
+    }
+
+    #[inline(never)]
+    fn capture(&mut self, frames: &mut [u64]) -> usize {
+        let (pc, sp, fp): (u64, u64, u64);
+        // SAFETY: reads registers.
+        unsafe {
+            std::arch::asm!("lea {}, [rip]", "mov {}, rsp", "mov {}, rbp", out(reg) pc, out(reg) sp, out(reg) fp,
+                options(nomem, nostack, preserves_flags));
+        }
+        // SAFETY: framehop reads stack words of this thread, whose unwind tables are right.
+        let mut read = |address: u64| Ok(unsafe { *(address as *const u64) });
+        let registers = framehop::x86_64::UnwindRegsX86_64::new(pc, sp, fp);
+        let mut walk = self.unwinder.iter_frames(pc, registers, &mut self.cache, &mut read);
+        let mut count = 0;
+        while let (Some(place), Ok(Some(frame))) = (frames.get_mut(count), walk.next()) {
+            *place = frame.address();
+            count += 1;
+        }
+        count
+    }
+}

@@ -1,0 +1,52 @@
+//! Medians and ratios, as a table.
+
+use crate::Measured;
+
+/// One table: peers down, depths across.
+pub struct Table {
+    title: String,
+    depths: Vec<usize>,
+    columns: Vec<Vec<Measured>>,
+}
+
+/// The median; NaN when there is nothing.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(title: &str, depths: &[usize]) -> Table {
+        Table { title: title.to_owned(), depths: depths.to_vec(), columns: Vec::new() }
+    }
+
+    /// Adds the results of one depth; the first peer is the floor.
+    pub fn add(&mut self, results: Vec<Measured>) {
+        self.columns.push(results);
+    }
+
+    /// Prints it.
+    pub fn print(&self) {
+        println!("\n### One capture: {}\n", self.title);
+        let heads: Vec<String> = self.depths.iter().map(|d| format!("depth {d}: ns (ratio)")).collect();
+        println!("| unwinder | {} | correct |", heads.join(" | "));
+        println!("|---{}|---|", "|---".repeat(self.depths.len()));
+        let peers = self.columns.first().map_or(0, Vec::len);
+        for row in 0..peers {
+            let cell = |column: &Vec<Measured>| {
+                let (floor, mine) = (&column[0].nanoseconds, &column[row].nanoseconds);
+                let ratios = mine.iter().zip(floor).map(|(m, f)| m / f).collect();
+                format!("{:.0} (x{:.1})", median(mine.clone()), median(ratios))
+            };
+            let cells: Vec<String> = self.columns.iter().map(cell).collect();
+            let correct = self.columns.iter().all(|c| c[row].correct);
+            println!(
+                "| {} | {} | {} |",
+                self.columns[0][row].name,
+                cells.join(" | "),
+                if correct { "yes" } else { "NO" }
+            );
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Where uu's own objects are: relative to the `uu` command itself.
+
+use crate::exit::Failure;
+use std::path::{Path, PathBuf};
+
+/// The installed objects.
+pub struct Layout {
+    /// `lib/libuu.so.0`.
+    pub library: PathBuf,
+    /// `lib/uu/libuu-preload.so`.
+    pub preload: PathBuf,
+    /// `lib/uu/plugins`.
+    pub plugins: PathBuf,
+}
+
+/// Finds the objects beside this command: `bin/uu` and `lib/` have one parent.
+pub fn find() -> Result<Layout, Failure> {
+    let exe = std::env::current_exe().map_err(|e| Failure::new(format!("cannot find where uu is installed: {e}")))?;
+    let root = exe.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    let layout = Layout {
+        library: root.join("lib/libuu.so.0"),
+        preload: root.join("lib/uu/libuu-preload.so"),
+        plugins: root.join("lib/uu/plugins"),
+    };
+    for object in [&layout.library, &layout.preload] {
+        if !object.is_file() {
+            return Err(Failure::new(format!(
+                "{} is missing: uu needs it beside {}. Install uu as a whole, or build it with ci/build and run target/uu/bin/uu",
+                object.display(),
+                exe.display()
+            )));
+        }
+    }
+    Ok(layout)
+}

@@ -1,0 +1,137 @@
+//! Whether the program can be recorded, asked before it runs.
+
+use crate::exit::{Failure, FAILED, NOT_EXECUTABLE, NOT_FOUND};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use uunwind_analyse::{needed_closure, resolve_program, AnalyseError, Problem, Resolved, Traits};
+
+/// First glibc with what the walk needs of the loader (`_dl_find_object`), as its library names the version.
+const GLIBC_NEEDED: &[u8] = b"GLIBC_2.35\0";
+
+/// A program that can be recorded.
+pub struct Program {
+    /// The ELF file that will run.
+    pub executable: PathBuf,
+    /// What it loads at its start.
+    pub closure: Vec<PathBuf>,
+    /// AddressSanitizer's runtime, if it needs one.
+    pub asan_runtime: Option<PathBuf>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// Follows PATH, links and `#!` lines, and checks what would keep uu out.
+pub fn check(program: &OsStr) -> Result<Program, Failure> {
+    let resolved = resolve_program(program, std::env::var_os("PATH").as_deref());
+    let name = program.to_string_lossy().into_owned();
+    if let Some(problem) = &resolved.problem {
+        return Err(explain(&name, problem));
+    }
+    let Some(executable) = resolved.elf.clone() else {
+        return Err(Failure::with_code(NOT_EXECUTABLE, format!("{name}: no program was found in it")));
+    };
+    let shown = shown(&name, &resolved, &executable);
+    check_traits(&shown, &executable, &resolved.traits)?;
+    let library_path = std::env::var_os("LD_LIBRARY_PATH");
+    let closure = needed_closure(&executable, library_path.as_deref());
+    check_libc(&shown, &closure)?;
+    let mut notes = Vec::new();
+    if resolved.traits.go {
+        notes.push(format!("{shown} was made by the Go compiler: goroutines show their native frames only"));
+    }
+    Ok(Program { executable, closure, asan_runtime: resolved.traits.address_sanitizer, notes })
+}
+
+/// The program's name, with the file that it leads to where that is another.
+fn shown(name: &str, resolved: &Resolved, executable: &Path) -> String {
+    let file = executable.display().to_string();
+    if resolved.scripts.is_empty() || file == name {
+        name.to_owned()
+    } else {
+        format!("{name} (run by {file})")
+    }
+}
+
+fn explain(name: &str, problem: &Problem) -> Failure {
+    let not_executable = |text: String| Failure::with_code(NOT_EXECUTABLE, text);
+    match problem {
+        Problem::NotFound if name.contains('/') => {
+            Failure::with_code(NOT_FOUND, format!("{name}: no such file. Check the path of the program"))
+        }
+        Problem::NotFound => Failure::with_code(
+            NOT_FOUND,
+            format!("{name}: no such program in PATH. Give its path, such as ./{name}, or install it"),
+        ),
+        Problem::IsDirectory(path) => not_executable(format!("{} is a directory, not a program", path.display())),
+        Problem::NotExecutable(path) => {
+            not_executable(format!("{} is not executable. If it is a program: chmod +x {0}", path.display()))
+        }
+        Problem::NoInterpreter { script, interpreter } => Failure::with_code(
+            NOT_FOUND,
+            format!(
+                "{}: its first line names {}, which does not exist. Install it, or correct the line",
+                script.display(),
+                interpreter.to_string_lossy()
+            ),
+        ),
+        Problem::TooManyScripts(path) => {
+            not_executable(format!("{}: its first lines lead from script to script without an end", path.display()))
+        }
+        Problem::Unusable(AnalyseError::Unreadable { path, error }) => Failure::with_code(
+            FAILED,
+            format!("{} cannot be read: {error}. uu must read a program to record it", path.display()),
+        ),
+        Problem::Unusable(error) => not_executable(error.to_string()),
+    }
+}
+
+fn check_traits(shown: &str, executable: &Path, traits: &Traits) -> Result<(), Failure> {
+    let file = executable.file_name().unwrap_or_default().to_string_lossy();
+    // The dynamic loader, run as a program, asks for no loader, and preloads.
+    if traits.interpreter.is_none() && !file.starts_with("ld-linux") && !file.starts_with("ld.so") {
+        let advice = if traits.go {
+            "Go programs become dynamic with cgo (CGO_ENABLED=1) and -linkmode=external"
+        } else {
+            "Link it dynamically (without -static) to record it"
+        };
+        return Err(Failure::new(format!(
+            "{shown} is statically linked, so that nothing can be loaded into it and it cannot be recorded. {advice}"
+        )));
+    }
+    if traits.musl {
+        return Err(Failure::new(format!(
+            "{shown} uses the musl C library; uu records programs that use glibc {}. Build it for glibc to record it",
+            "2.35 or later"
+        )));
+    }
+    // SAFETY: these calls have no preconditions and cannot fail.
+    let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
+    for (kind, owner, own) in [("set-uid", traits.set_uid, uid), ("set-gid", traits.set_gid, gid)] {
+        if let Some(owner) = owner.filter(|owner| *owner != own) {
+            return Err(Failure::new(format!(
+                "{shown} is {kind} (it runs as id {owner}, you are {own}): the system loads nothing into such programs. \
+                 Record a copy without that bit, or run uu as id {owner}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the program's C library is recent enough.
+fn check_libc(shown: &str, closure: &[PathBuf]) -> Result<(), Failure> {
+    let is_libc = |path: &&PathBuf| path.file_name().is_some_and(|f| f == "libc.so.6" || is_versioned_libc(f));
+    let Some(libc) = closure.iter().find(is_libc) else { return Ok(()) };
+    let Ok(bytes) = std::fs::read(libc) else { return Ok(()) };
+    if bytes.windows(GLIBC_NEEDED.len()).any(|w| w == GLIBC_NEEDED) {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{shown} uses {}, a glibc before 2.35. uu needs 2.35 or later: run it on a system from 2022 on",
+        libc.display()
+    )))
+}
+
+/// `libc-2.31.so` and the like, to which older systems linked `libc.so.6`.
+fn is_versioned_libc(file: &OsStr) -> bool {
+    file.to_str().is_some_and(|f| f.starts_with("libc-2.") && f.ends_with(".so"))
+}

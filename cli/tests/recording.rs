@@ -1,0 +1,164 @@
+//! Recordings made through the command line, of a target that writes records without uu's signal code.
+
+mod support;
+#[path = "../../profiler/recorder/tests/support/target.rs"]
+#[allow(dead_code, reason = "shared with the recorder's own tests, which use more of it")]
+mod target;
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use support::{exists, told, Installation};
+use target::{mixed_stack, Target, ENV_ROLE};
+use uunwind_core::stop_reason::StopReason;
+
+/// Not a test by itself: what the tests below run as their program.
+#[test]
+fn program() {
+    let Ok(role) = std::env::var(ENV_ROLE) else { return };
+    let target = Target::join().expect("a session");
+    let mut main = target.thread(std::process::id(), "main thread");
+    main.own_object();
+    main.python_name(1, "Work;run", "/src/work.py");
+    for _ in 0..10 {
+        main.sample(&mixed_stack(1, 0), 1, StopReason::Complete, 0);
+    }
+    // The program's path can only be read while it lives.
+    std::thread::sleep(Duration::from_millis(50));
+    match role.as_str() {
+        "fails" => std::process::exit(9),
+        "aborts" => std::process::abort(),
+        "waits" => {
+            // SAFETY: an ordinary handler that ends the program.
+            unsafe { libc::signal(libc::SIGTERM, on_term as extern "C" fn(i32) as libc::sighandler_t) };
+            std::fs::write("ready", "").expect("file");
+            std::thread::sleep(Duration::from_secs(20));
+        }
+        _ => println!("program output"),
+    }
+}
+
+extern "C" fn on_term(_: i32) {
+    // SAFETY: ends the program at once.
+    unsafe { libc::_exit(42) };
+}
+
+/// Arguments of `uu record` for a role.
+fn record(options: &[&str], role: &str) -> Vec<OsString> {
+    let mut arguments = vec![OsString::from("record")];
+    arguments.extend(options.iter().map(OsString::from));
+    arguments.extend(["--", "env"].map(OsString::from));
+    arguments.push(format!("{ENV_ROLE}={role}").into());
+    arguments.push(std::env::current_exe().expect("own path").into());
+    arguments.extend(["program", "--exact", "--nocapture"].map(OsString::from));
+    arguments
+}
+
+#[test]
+fn a_recording_and_its_reports() {
+    let uu = Installation::new("reports");
+    let output = uu.run(&record(&[], "works"));
+    let (code, text) = told(&output);
+    assert_eq!(code, 0, "{text}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("program output") && !stdout.contains("uu:"), "{stdout}");
+    assert!(text.contains("10 complete (100.0 %)") && text.contains("Work;run (/src/work.py)"), "{text}");
+    let recording = uu.files(".uu");
+    assert!(recording.len() == 1 && recording[0].starts_with("uu-env-"), "{recording:?}");
+    let recording = recording[0].as_str();
+
+    let report = |options: &[&str]| {
+        let output = uu.run(&[&["report"], options, &[recording]].concat());
+        assert_eq!(told(&output), (0, String::new()), "{options:?}");
+        output.stdout
+    };
+    let folded = String::from_utf8(report(&["-f", "folded"])).expect("text");
+    assert!(folded.lines().count() == 1 && folded.ends_with("interrupted_function 10\n"), "{folded}");
+    assert!(folded.contains(";Work\\x3brun (/src/work.py:10);"), "{folded}");
+
+    let samples = String::from_utf8(report(&["-f", "samples"])).expect("text");
+    let blocks: Vec<&str> = samples.split_terminator("\n\n").collect();
+    assert_eq!(blocks.len(), 10);
+    let lines: Vec<&str> = blocks[0].lines().collect();
+    assert!(lines[0].starts_with("sample 1 pid ") && lines[0].contains(" comm main_thread time "), "{}", lines[0]);
+    assert!(lines[0].ends_with(" weight 1 kind timer stop 1 complete flags -"), "{}", lines[0]);
+    assert!(lines[1].starts_with("  native ") && lines[1].ends_with(" exact"), "{}", lines[1]);
+    assert!(lines[1].contains("interrupted_function+0x0 (/"), "{}", lines[1]);
+    assert_eq!(lines[2], "  py Work;run (/src/work.py:10) code 0xc0de0001 pos 0 first 10");
+    assert!(lines[3].contains("calling_function+0x1 (/"), "{}", lines[3]);
+
+    let svg = String::from_utf8(report(&["-o", "x.svg"]).into_iter().chain(std::fs::read(uu.folder.join("x.svg")).expect("svg")).collect());
+    let svg = svg.expect("text");
+    assert!(svg.contains("</svg>") && svg.contains("interrupted_function"));
+
+    report(&["-o", "x.pb.gz"]);
+    let unpacked = Command::new("gzip").args(["-dc", "x.pb.gz"]).current_dir(&uu.folder).output().expect("gzip");
+    assert!(unpacked.status.success());
+    report(&["-o", "x.pb"]);
+    assert_eq!(unpacked.stdout, std::fs::read(uu.folder.join("x.pb")).expect("plain"));
+
+    report(&["-o", "copy.uu"]);
+    assert_eq!(std::fs::read(uu.folder.join("copy.uu")).ok(), std::fs::read(uu.folder.join(recording)).ok());
+    assert!(String::from_utf8(report(&[])).expect("text").starts_with("CPU profile of env "));
+}
+
+#[test]
+fn results_beside_the_recording_and_without_it() {
+    let uu = Installation::new("results");
+    let (code, text) = told(&uu.run(&record(&["-o", "x.folded"], "works")));
+    assert!(code == 0 && exists(&uu.folder.join("x.uu")), "{text}");
+    let kept = std::fs::read(uu.folder.join("x.folded")).expect("result");
+    let again = uu.run(&["report", "-f", "folded", "x.uu"]);
+    assert_eq!(again.stdout, kept);
+    let (code, text) = told(&uu.run(&record(&["-o", "y.svg", "--no-keep"], "works")));
+    assert!(code == 0 && exists(&uu.folder.join("y.svg")), "{text}");
+    assert_eq!(uu.files(".uu"), ["x.uu"]);
+    let (code, text) = told(&uu.run(&record(&["-f", "svg", "--no-keep"], "works")));
+    assert_eq!(code, 0, "{text}");
+    assert_eq!((uu.files(".svg").len(), uu.files(".uu").len()), (2, 1));
+}
+
+#[test]
+fn exit_codes() {
+    let uu = Installation::new("exit");
+    assert_eq!(told(&uu.run(&record(&[], "fails"))).0, 9);
+    assert_eq!(told(&uu.run(&record(&[], "aborts"))).0, 128 + libc::SIGABRT);
+    let (code, text) = told(&uu.run(&["record", "--", "true"]));
+    assert_eq!(code, 125);
+    assert!(text.contains("nothing was sampled"), "{text}");
+    assert_eq!(told(&uu.run(&["record", "--", "sh", "-c", "exit 3"])).0, 3, "a failed program keeps its code");
+    assert_eq!(told(&uu.run(&["record", "--", "sh", "-c", "kill -9 $$"])).0, 137);
+    assert_eq!(uu.files(".uu").len(), 2, "empty recordings are not left behind");
+}
+
+#[test]
+fn sigterm_is_passed_on_and_the_recording_is_finished() {
+    let uu = Installation::new("term");
+    let mut running = uu.uu(&record(&["-o", "x.uu"], "waits")).stderr(Stdio::piped()).spawn().expect("uu runs");
+    while !exists(&uu.folder.join("ready")) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // SAFETY: a plain system call on a child that was not waited for.
+    unsafe { libc::kill(running.id() as i32, libc::SIGTERM) };
+    let mut text = String::new();
+    running.stderr.take().expect("piped").read_to_string(&mut text).expect("text");
+    assert_eq!(running.wait().expect("ended").code(), Some(42), "{text}");
+    assert!(text.contains("10 complete"), "{text}");
+    assert!(exists(&uu.folder.join("x.uu")));
+}
+
+#[test]
+fn a_truncated_recording_is_reported_with_a_warning() {
+    let uu = Installation::new("cut");
+    assert_eq!(told(&uu.run(&record(&["-o", "x.uu"], "works"))).0, 0);
+    let bytes = std::fs::read(uu.folder.join("x.uu")).expect("recording");
+    // Within the symbols, which come last.
+    std::fs::write(uu.folder.join("cut.uu"), &bytes[..bytes.len() - 10]).expect("file");
+    let output = uu.run(&["report", "-f", "folded", "cut.uu"]);
+    let (code, text) = told(&output);
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("cut.uu is truncated at offset"), "{text}");
+    let whole = uu.run(&["report", "-f", "folded", "x.uu"]);
+    assert_eq!(output.stdout, whole.stdout, "the file is still there to take names from");
+}

@@ -1,0 +1,155 @@
+//! What uu refuses, with which words and which exit code, and that the program then did not run.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use support::{exists, told, Installation};
+
+#[test]
+fn programs_that_cannot_run_get_the_codes_of_env() {
+    let uu = Installation::new("codes");
+    std::fs::write(uu.folder.join("plain"), "text").expect("file");
+    let script = uu.folder.join("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").expect("file");
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("mode");
+    for (program, words) in [
+        ("no-such-program", "no such program in PATH"),
+        ("./no-such-file", "no such file"),
+        ("./plain", "not executable"),
+        ("./bin", "is a directory"),
+        ("./script", "/no/such/interpreter"),
+    ] {
+        let (code, text) = told(&uu.run(&["record", "--", program]));
+        let env = std::process::Command::new("env").arg(program).current_dir(&uu.folder).output().expect("env");
+        assert_eq!(Some(code), env.status.code(), "{program}: {text}");
+        assert!(text.contains(words), "{program}: {text}");
+    }
+    assert_eq!(uu.files(".uu"), Vec::<String>::new());
+}
+
+#[test]
+fn programs_that_cannot_be_recorded_are_told_why() {
+    let uu = Installation::new("static");
+    let source = "#include <stdio.h>\nint main() { FILE *f = fopen(\"ran\", \"w\"); return f == 0; }";
+    uu.build("static", source, &["-static"]);
+    let (code, text) = told(&uu.run(&["record", "./static"]));
+    assert_eq!(code, 125);
+    assert!(text.contains("statically linked") && text.contains("dynamically"), "{text}");
+
+    uu.build("musl", source, &["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]);
+    let (code, text) = told(&uu.run(&["record", "./musl"]));
+    assert_eq!(code, 125);
+    assert!(text.contains("musl") && text.contains("2.35"), "{text}");
+
+    let other = uu.build("other", source, &[]);
+    let mut bytes = std::fs::read(&other).expect("file");
+    bytes[18] = 183; // e_machine: AArch64
+    std::fs::write(&other, bytes).expect("file");
+    let (code, text) = told(&uu.run(&["record", "./other"]));
+    assert_eq!(code, 126);
+    assert!(text.contains("only 64-bit x86-64 is served"), "{text}");
+    assert!(!exists(&uu.folder.join("ran")));
+}
+
+#[test]
+fn a_set_uid_program_of_somebody_else_is_refused() {
+    let uu = Installation::new("setuid");
+    let program = uu.build("program", "int main() { return 0; }", &[]);
+    // SAFETY: these calls have no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: giving a file to another user needs root");
+        return;
+    }
+    std::os::unix::fs::chown(&program, Some(65534), Some(65534)).expect("chown");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755)).expect("mode");
+    let (code, text) = told(&uu.run(&["record", "./program"]));
+    assert_eq!(code, 125);
+    assert!(text.contains("set-uid") && text.contains("65534"), "{text}");
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_found_before_the_program_runs() {
+    let uu = Installation::new("output");
+    for output in ["no/folder/x.uu", "no/folder/x.svg", "/dev/full", "bin", "/proc/x.svg"] {
+        let format = if matches!(output, "bin" | "/dev/full") { "-fuu" } else { "-r99" };
+        let (code, text) = told(&uu.run(&["record", format, "-o", output, "--", "touch", "ran"]));
+        assert_eq!(code, 125, "{output}: {text}");
+        assert!(text.contains(output) && text.contains("not started"), "{output}: {text}");
+    }
+    assert!(!exists(&uu.folder.join("ran")));
+    assert_eq!(uu.files(".svg"), Vec::<String>::new());
+}
+
+#[test]
+fn wrong_options_are_explained() {
+    let uu = Installation::new("options");
+    for (arguments, words) in [
+        (&["record", "-r", "0", "true"][..], "from 1 to 10000"),
+        (&["record", "-r", "10001", "true"], "from 1 to 10000"),
+        (&["record", "-r", "fast", "true"], "-r fast"),
+        (&["record", "-d", "0", "true"], "above 0"),
+        (&["record", "-f", "xyz", "true"], "folded"),
+        (&["record", "-o", "x.xyz", "true"], ".pb.gz"),
+        (&["record", "-o", "x.uu", "--no-keep", "true"], "leave nothing"),
+        (&["record", "-o", "-", "true"], "belongs to the program"),
+        (&["record", "--native-frames", "some", "true"], "hide or show"),
+        (&["record", "--what", "true"], "--what"),
+        (&["record"], "no program"),
+        (&["report"], "no recording"),
+        (&["report", "a", "b"], "one file too many"),
+        (&["wat"], "there is no command \"wat\""),
+        (&[], "no command"),
+    ] {
+        let (code, text) = told(&uu.run(arguments));
+        assert_eq!(code, 125, "{arguments:?}: {text}");
+        assert!(text.contains(words), "{arguments:?}: {text}");
+    }
+    for arguments in [&["--help"][..], &["record", "--help"], &["report", "-h"], &["help", "record"], &["--version"]] {
+        let output = uu.run(arguments);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(output.stdout.starts_with(b"u") || output.stdout.starts_with(b"Runs") || output.stdout.starts_with(b"Shows"));
+        assert!(output.stderr.is_empty());
+    }
+}
+
+#[test]
+fn missing_parts_of_the_installation_are_named() {
+    let uu = Installation::new("parts");
+    std::fs::remove_file(uu.folder.join("lib/uu/libuu-preload.so")).expect("removed");
+    let (code, text) = told(&uu.run(&["record", "true"]));
+    assert_eq!(code, 125);
+    assert!(text.contains("libuu-preload.so is missing"), "{text}");
+}
+
+#[test]
+fn broken_plugins_are_named_and_left_out() {
+    let uu = Installation::new("plugins");
+    let broken = uu.build("broken.so", "int nothing;", &["-shared", "-fPIC"]);
+    let output = uu.uu(&["record", "true"]).env("UU_PLUGINS", format!("{}:/no/such.so", broken.display())).output();
+    let (_, text) = told(&output.expect("uu runs"));
+    assert!(text.contains("broken.so is no plugin"), "{text}");
+    assert!(text.contains("/no/such.so cannot be read"), "{text}");
+}
+
+#[test]
+fn recordings_that_are_none_are_told_apart() {
+    let uu = Installation::new("foreign");
+    let write = |name: &str, bytes: &[u8]| std::fs::write(uu.folder.join(name), bytes).expect("file");
+    write("empty", b"");
+    write("foreign", b"\x7fELF and more bytes");
+    write("short", b"uu-rec01\x01");
+    write("newer", b"uu-rec01\x07\0\0\0\0\0\0\0");
+    write("bare", b"uu-rec01\x01\0\0\0\0\0\0\0");
+    for (file, words) in [
+        ("empty", "is empty"),
+        ("foreign", "not a uu recording: it begins with \"\\x7fELF"),
+        ("short", "truncated: it ends after 9 bytes"),
+        ("newer", "format 7 (offset 8); this uu knows 1"),
+        ("bare", "damaged at offset 16"),
+        ("gone", "No such file"),
+    ] {
+        let (code, text) = told(&uu.run(&["report", file]));
+        assert_eq!(code, 125, "{file}: {text}");
+        assert!(text.contains(words) && text.contains(file), "{file}: {text}");
+    }
+}

@@ -1,0 +1,72 @@
+//! An installation of uu with objects that do nothing, and ways to run it.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A fresh folder with an installation in it; removed at the end.
+pub struct Installation {
+    /// The folder.
+    pub folder: PathBuf,
+}
+
+impl Installation {
+    /// Installs uu for one test, in a folder of this name.
+    pub fn new(test: &str) -> Installation {
+        let folder = std::env::temp_dir().join(format!("uu-cli-{test}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(folder.join("bin")).expect("folder");
+        std::fs::create_dir_all(folder.join("lib/uu/plugins")).expect("folder");
+        std::fs::copy(env!("CARGO_BIN_EXE_uu"), folder.join("bin/uu")).expect("copied");
+        let installation = Installation { folder };
+        let library = installation.build("libuu.so.0", "int uu_nothing;", &["-shared", "-fPIC"]);
+        std::fs::rename(&library, installation.folder.join("lib/libuu.so.0")).expect("moved");
+        let preload = installation.build("libuu-preload.so", "int uu_nothing;", &["-shared", "-fPIC"]);
+        std::fs::rename(&preload, installation.folder.join("lib/uu/libuu-preload.so")).expect("moved");
+        installation
+    }
+
+    /// Compiles C.
+    pub fn build(&self, name: &str, source: &str, options: &[&str]) -> PathBuf {
+        let (c, object) = (self.folder.join(format!("{name}.c")), self.folder.join(name));
+        std::fs::write(&c, source).expect("source");
+        let status = Command::new("cc").args(options).arg("-o").arg(&object).arg(&c).status().expect("cc");
+        assert!(status.success());
+        std::fs::remove_file(c).expect("removed");
+        object
+    }
+
+    /// `uu` with arguments, in the folder.
+    pub fn uu<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
+        let mut command = Command::new(self.folder.join("bin/uu"));
+        command.args(arguments).current_dir(&self.folder).env_remove("UU_PLUGINS");
+        command
+    }
+
+    /// Runs `uu`.
+    pub fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Output {
+        self.uu(arguments).output().expect("uu runs")
+    }
+
+    /// Files in the folder whose names end so.
+    pub fn files(&self, end: &str) -> Vec<String> {
+        let names = std::fs::read_dir(&self.folder).expect("folder").map(|e| e.expect("entry").file_name());
+        names.map(|n| n.to_string_lossy().into_owned()).filter(|n| n.ends_with(end)).collect()
+    }
+}
+
+impl Drop for Installation {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Exit code and standard error.
+pub fn told(output: &Output) -> (i32, String) {
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Whether a file exists.
+pub fn exists(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}

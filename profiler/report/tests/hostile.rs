@@ -1,0 +1,104 @@
+//! Damaged recordings: every one is an error or a report with a warning, never a panic or an endless loop.
+
+mod support;
+
+use std::path::Path;
+use support::{recording, Random};
+use uunwind_report::error::ReadError;
+use uunwind_report::formats::{render, Format};
+use uunwind_report::hide::NativeFrames;
+use uunwind_report::Recording;
+
+const FORMATS: [Format; 5] = [Format::Summary, Format::Folded, Format::Svg, Format::Pprof, Format::Samples];
+
+/// Reads bytes and makes every report of what could be read.
+fn use_all(bytes: &[u8]) -> Result<Recording, ReadError> {
+    let recording = Recording::parse(bytes, Path::new("x.uu"))?;
+    for format in FORMATS {
+        for native_frames in [NativeFrames::Hide, NativeFrames::Show] {
+            let made = render(format, &recording, native_frames);
+            assert!(made.is_ok() || format == Format::Svg && recording.samples.is_empty(), "{format:?}: {made:?}");
+        }
+    }
+    Ok(recording)
+}
+
+#[test]
+fn the_whole_one_is_read_without_a_warning() {
+    let read = use_all(&recording()).expect("whole");
+    assert_eq!(read.warnings, Vec::<String>::new());
+    assert_eq!(read.samples.len(), 60);
+}
+
+#[test]
+fn cut_at_every_byte() {
+    let whole = recording();
+    let mut salvaged = 0;
+    for len in 0..whole.len() {
+        match Recording::parse(&whole[..len], Path::new("x.uu")) {
+            Ok(read) => {
+                // A cut just before the symbols section leaves a whole recording without names.
+                let cut_is_told = read.warnings.iter().any(|w| w.contains("truncated at offset"));
+                assert!(cut_is_told || read.end.is_some() && read.symbols.is_none(), "cut at {len}: {:?}", read.warnings);
+                salvaged += usize::from(!read.samples.is_empty());
+            }
+            Err(e) => {
+                let text = e.to_string();
+                assert!(text.contains("x.uu") && (text.contains("offset") || text.contains("empty") || text.contains("bytes")));
+            }
+        }
+    }
+    assert!(salvaged > whole.len() / 20, "what stood before the cut is used");
+    // Reports are slower to make: of every 37th cut.
+    for len in (0..whole.len()).step_by(37) {
+        let _ = use_all(&whole[..len]);
+    }
+}
+
+#[test]
+fn flipped_bytes_are_found_by_the_checksums() {
+    let whole = recording();
+    let mut random = Random(0x1234_5678_9abc_def1);
+    for _ in 0..3000 {
+        let mut bytes = whole.clone();
+        let at = random.below(bytes.len());
+        let change = 1 + random.below(255) as u8;
+        bytes[at] ^= change;
+        match Recording::parse(&bytes, Path::new("x.uu")) {
+            Err(_) => {}
+            // Bytes 12-15 are reserved; nothing depends on them.
+            Ok(read) => assert!(!read.warnings.is_empty() || (12..16).contains(&at), "byte {at} changed by {change}"),
+        }
+    }
+}
+
+/// Sections with right checksums and wrong contents: what a checksum does not hold back.
+#[test]
+fn wrong_contents_under_right_checksums() {
+    let whole = recording();
+    let mut random = Random(0xfeed_beef_cafe_0001);
+    let (mut refused, mut used) = (0, 0);
+    for _ in 0..1500 {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + random.below(6) {
+            let at = 16 + random.below(bytes.len() - 16);
+            bytes[at] = random.next() as u8;
+        }
+        support::repair_checksums(&mut bytes);
+        match use_all(&bytes) {
+            Ok(_) => used += 1,
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(refused > 0 && used > 0, "{refused} refused, {used} used");
+}
+
+#[test]
+fn a_length_of_gigabytes_allocates_nothing() {
+    let mut bytes = recording()[..16].to_vec();
+    bytes.extend_from_slice(&7u32.to_le_bytes());
+    bytes.extend_from_slice(&u32::MAX.to_le_bytes());
+    bytes.extend_from_slice(&[0xff; 64]);
+    let error = Recording::parse(&bytes, Path::new("x.uu")).expect_err("nothing in it");
+    assert!(error.to_string().contains("damaged at offset 16"), "{error}");
+}

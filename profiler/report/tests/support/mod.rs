@@ -1,0 +1,136 @@
+//! A recording made of everything that the format has.
+
+use std::io::Write;
+use uunwind_core::frame::{native_word, semantic_word, FLAG_EXACT, FLAG_INTERPRETER};
+use uunwind_core::stop_reason::StopReason;
+use uunwind_report::recording::{
+    Counters, End, Inlined, Name, Node, Object, Process, Sample, Settings, Symbol, Symbols, Thread, Writer,
+};
+
+/// A small generator of random numbers (xorshift), so that failures come again.
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+}
+
+/// A file in memory that the writer can own.
+#[derive(Clone, Default)]
+pub struct Memory(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.borrow_mut().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The bytes of a whole recording: two processes, three threads, 60 samples in six batches.
+pub fn recording() -> Vec<u8> {
+    let memory = Memory::default();
+    let settings = Settings {
+        uu_version: "0.1.0".into(),
+        command: vec![b"prog".to_vec(), b"an argument".to_vec()],
+        pid: 100,
+        rate: 99,
+        kernel_hz: 250,
+        flags: 0,
+        host: "host".into(),
+        kernel: "6.1 x86_64".into(),
+        start_unix: 1,
+        start_monotonic: 2,
+    };
+    let mut w = Writer::begin(memory.clone(), &settings);
+    for pid in [100, 101] {
+        let plugins = vec![String::new(), "python".into()];
+        w.process(&Process { pid, parent: 1, origin: 0, start: 3, exe: b"/bin/prog".to_vec(), plugins });
+    }
+    for (thread, process) in [(0, 0), (1, 0), (2, 1)] {
+        w.thread(&Thread { process, tid: 200 + thread, name: String::new() });
+        w.thread_name(thread, "worker thread");
+    }
+    for process in [0, 1] {
+        let (build_id, path) = (vec![1, 2, 3], b"/bin/prog".to_vec());
+        w.object(&Object { process, time: 5, bias: 0x1000, start: 0x1000, end: 0x9000, facts_key: 7, build_id, path });
+    }
+    w.name(&Name {
+        process: 0,
+        id: 1,
+        plugin: 1,
+        code: 0xc0de,
+        fingerprint: 9,
+        first_line: 10,
+        table_kind: 1,
+        name: "Class.method".into(),
+        file: "/src/file.py".into(),
+        table: vec![0xd1, 0, 0, 0xe1, 0, 0],
+    });
+    w.node(Node { parent: 0, word: native_word(0x2001, 0), position: 0 });
+    w.node(Node { parent: 1, word: native_word(0x3001, FLAG_INTERPRETER), position: 0 });
+    w.node(Node { parent: 2, word: semantic_word(1, 1), position: 4 });
+    w.node(Node { parent: 3, word: native_word(0x4000, FLAG_EXACT), position: 0 });
+    for batch in 0..6u8 {
+        for n in 0..10 {
+            w.sample(Sample {
+                thread: n % 3,
+                stack: n % 5,
+                time: 10 + u64::from(n),
+                weight: n,
+                stop: if n == 7 { StopReason::BadCfa.number() } else { StopReason::Complete.number() },
+                kind: 0,
+                flags: batch,
+            });
+        }
+        w.lost(1, 2, 3);
+        w.note("a note");
+        w.flush();
+    }
+    w.plugins(1, &["".into(), "lua".into()]);
+    w.counters(0, &Counters { nested: 3, ..Counters::default() });
+    w.end(&End { time: 99, wait_status: Some(0), cpu_used: 1_000_000_000, samples: 60, ..End::default() });
+    let inlined = vec![Inlined { name: "inner".into(), file: "a.c".into(), line: 3 }];
+    let symbol = |address, name: &str| Symbol {
+        object: 0,
+        address,
+        name: name.into(),
+        start: address & !0xfff,
+        file: "a.c".into(),
+        line: 8,
+        inlined: inlined.clone(),
+    };
+    w.symbols(&Symbols { entries: vec![symbol(0x1000, "main"), symbol(0x3000, "leaf")], unusable: vec![(1, "gone".into())] });
+    w.flush();
+    let bytes = memory.0.borrow().clone();
+    bytes
+}
+
+/// Writes the right checksum (CRC-32) behind every section that can still be followed.
+#[allow(dead_code, reason = "not every test that shares this module damages recordings")]
+pub fn repair_checksums(bytes: &mut [u8]) {
+    let mut at = 16;
+    while let Some(len) = bytes.get(at + 4..at + 8).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize) {
+        let end = at + 8 + len;
+        let Some(framed) = bytes.get(at..end) else { return };
+        let mut crc = flate2::Crc::new();
+        crc.update(framed);
+        let sum = crc.sum().to_le_bytes();
+        let Some(place) = bytes.get_mut(end..end + 4) else { return };
+        place.copy_from_slice(&sum);
+        at = end + 4;
+    }
+}

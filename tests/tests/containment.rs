@@ -1,0 +1,70 @@
+//! What the handler may cost a thread, and what wrong unwind information may cost a stack.
+
+use std::collections::BTreeMap;
+use uunwind_tests::{compile, interpreters, paths, uu};
+
+/// Most stack that the handler, the walk and a plugin may use together, in bytes.
+const STACK: i64 = 4096;
+
+fn used(stdout: &str) -> i64 {
+    let number = stdout.lines().find_map(|l| l.strip_prefix("handler used "));
+    number.and_then(|n| n.trim().parse().ok()).expect("the program prints what was used")
+}
+
+#[test]
+fn a_sample_of_native_code_takes_little_stack() {
+    let scratch = paths::scratch("paint");
+    let program = compile::gcc(&scratch, "paint", &["native/paint.c"], &[]);
+    let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &[program.as_ref()]).expect_code(0);
+    let used = used(&recording.outcome.stdout);
+    println!("native: {used} bytes");
+    assert!((1..=STACK).contains(&used), "{used} bytes: {}", recording.outcome.text());
+}
+
+#[test]
+fn a_sample_under_python_takes_little_stack() {
+    let scratch = paths::scratch("paint-python");
+    let object = compile::shared(&scratch, "libpaint.so", &["native/paint.c"]);
+    let source = "import ctypes, sys\ndef f(n, p):\n    if n: return f(n - 1, p)\n    sorted([1], key=lambda x: p(ctypes.c_double(1.0)))\n\
+        f(30, ctypes.CDLL(sys.argv[1]).paint)\n";
+    for python in interpreters::supported() {
+        let program = [python.path.as_os_str(), "-c".as_ref(), source.as_ref(), object.as_os_str()];
+        let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &program).expect_code(0);
+        let used = used(&recording.outcome.stdout);
+        println!("{}: {used} bytes", python.label);
+        assert!((1..=STACK).contains(&used), "{}: {used} bytes", python.label);
+        let seen = recording.samples().iter().filter(|s| s.frames.iter().any(|f| f.name() == "f")).count();
+        assert!(seen > 20, "the plugin emitted Python frames in {seen} samples only");
+    }
+}
+
+/// Each lie ends the walk in the lying function, with a reason that is not "complete".
+#[test]
+fn lying_unwind_information_costs_the_stack_and_nothing_else() {
+    let scratch = paths::scratch("hostile");
+    let program = compile::gcc(&scratch, "hostile", &["native/hostile.c"], &[]);
+    // DW_CFA_def_cfa_offset 0x123456 becomes an instruction that DWARF does not have.
+    let mut bytes = std::fs::read(&program).expect("it was just made");
+    let places: Vec<usize> =
+        bytes.windows(4).enumerate().filter(|(_, w)| *w == [0x0e, 0xd6, 0xe8, 0x48]).map(|(at, _)| at).collect();
+    assert_eq!(places.len(), 1, "the instruction to replace");
+    bytes[places[0]] = 0x3d;
+    std::fs::write(&program, bytes).expect("scratch");
+    let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &[program.as_ref()]).expect_code(0);
+    assert!(recording.outcome.stdout.contains("done"), "{}", recording.outcome.text());
+    let mut found: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+    for sample in recording.samples() {
+        let Some(leaf) = sample.frames.first().map(|f| f.name().to_owned()).filter(|n| n.starts_with("liar_")) else {
+            continue;
+        };
+        assert!(!sample.complete(), "a lie gave a whole stack:\n{}", sample.text());
+        assert!(sample.frames.len() <= 2, "frames were made up:\n{}", sample.text());
+        *found.entry(leaf).or_default().entry(format!("{} {}", sample.stop, sample.stop_text)).or_insert(0) += 1;
+    }
+    println!("{found:#?}");
+    let liars = ["loops", "unmapped", "stands_still", "inwards", "pops", "derefs", "grows", "unknown", "register"];
+    for liar in liars {
+        let count: usize = found.get(&format!("liar_{liar}")).into_iter().flat_map(|r| r.values()).sum();
+        assert!(count >= 5, "liar_{liar} was sampled {count} times: {found:#?}");
+    }
+}
