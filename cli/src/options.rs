@@ -28,9 +28,9 @@ pub fn rate(value: &OsString) -> Result<u32, Failure> {
 pub fn duration(value: &OsString) -> Result<Duration, Failure> {
     let text = value.to_string_lossy();
     let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0);
-    seconds
-        .and_then(|s| Duration::try_from_secs_f64(s).ok())
-        .ok_or_else(|| Failure::new(format!("-d {text}: the duration must be a number of seconds above 0, such as 10 or 0.5")))
+    seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).ok_or_else(|| {
+        Failure::new(format!("-d {text}: the duration must be a number of seconds above 0, such as 10 or 0.5"))
+    })
 }
 
 /// What to do with native frames.

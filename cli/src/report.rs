@@ -7,7 +7,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use uunwind_report::formats::{render, summary, Format};
 use uunwind_report::hide::NativeFrames;
-use uunwind_report::stacks::{Merger, Resolver};
+use uunwind_report::resolve::Resolver;
+use uunwind_report::stacks::Merger;
 use uunwind_report::Recording;
 
 const COMMAND: &str = "uu report";
@@ -26,7 +27,8 @@ pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
             Short('h') | Long("help") => return terminal::print(help::REPORT),
             Value(value) if file.is_none() => file = Some(options::path(value, "FILE")?),
             Value(value) => {
-                let text = format!("{:?} is one file too many: a report is made of one recording", value.to_string_lossy());
+                let text =
+                    format!("{:?} is one file too many: a report is made of one recording", value.to_string_lossy());
                 return Err(Failure::usage(&text, COMMAND));
             }
             other => return Err(malformed(other.unexpected())),
@@ -40,7 +42,9 @@ pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
         terminal::warn(&uunwind_report::formats::printable(warning));
     }
     let bytes = match format {
-        Format::Recording => std::fs::read(&file).map_err(|e| Failure::new(format!("cannot read {}: {e}", file.display())))?,
+        Format::Recording => {
+            std::fs::read(&file).map_err(|e| Failure::new(format!("cannot read {}: {e}", file.display())))?
+        }
         Format::Summary if output.is_none() => {
             let mut resolver = Resolver::new(&recording);
             let profile = Merger::new(&mut resolver, native_frames).profile();

@@ -24,6 +24,13 @@ fn program() {
     for _ in 0..10 {
         main.sample(&mixed_stack(1, 0), 1, StopReason::Complete, 0);
     }
+    if role == "fills" {
+        // More than a second of samples, each with a stack of its own.
+        for n in 0..400 {
+            main.sample(&mixed_stack(1, n), 1, StopReason::Complete, 0);
+            std::thread::sleep(Duration::from_millis(4));
+        }
+    }
     // The program's path can only be read while it lives.
     std::thread::sleep(Duration::from_millis(50));
     match role.as_str() {
@@ -88,7 +95,9 @@ fn a_recording_and_its_reports() {
     assert_eq!(lines[2], "  py Work;run (/src/work.py:10) code 0xc0de0001 pos 0 first 10");
     assert!(lines[3].contains("calling_function+0x1 (/"), "{}", lines[3]);
 
-    let svg = String::from_utf8(report(&["-o", "x.svg"]).into_iter().chain(std::fs::read(uu.folder.join("x.svg")).expect("svg")).collect());
+    let svg = String::from_utf8(
+        report(&["-o", "x.svg"]).into_iter().chain(std::fs::read(uu.folder.join("x.svg")).expect("svg")).collect(),
+    );
     let svg = svg.expect("text");
     assert!(svg.contains("</svg>") && svg.contains("interrupted_function"));
 
@@ -146,6 +155,28 @@ fn sigterm_is_passed_on_and_the_recording_is_finished() {
     assert_eq!(running.wait().expect("ended").code(), Some(42), "{text}");
     assert!(text.contains("10 complete"), "{text}");
     assert!(exists(&uu.folder.join("x.uu")));
+}
+
+#[test]
+fn a_full_disk_leaves_the_program_alone() {
+    let uu = Installation::new("full");
+    // One block of 512 or 1,024 bytes: enough for the probe before the start only if it is larger than that.
+    for (blocks, runs) in [(1, false), (10, true)] {
+        let script = format!("ulimit -f {blocks}; exec bin/uu \"$@\"");
+        let mut command = Command::new("bash");
+        command.args(["-c", &script, "uu"]).args(record(&["-o", "x.uu"], "fills")).current_dir(&uu.folder);
+        let output = command.output().expect("uu runs");
+        let (code, text) = told(&output);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).contains("program output"), runs, "{text}");
+        if runs {
+            assert!(text.contains("writing x.uu failed: File too large"), "{text}");
+            assert_eq!(code, 0, "{text}");
+            let (code, text) = told(&uu.run(&["report", "x.uu"]));
+            assert!(code == 0 && text.contains("truncated"), "{text}");
+        } else {
+            assert!(code == 125 && text.contains("cannot write x.uu: File too large"), "{text}");
+        }
+    }
 }
 
 #[test]

@@ -107,7 +107,11 @@ fn wrong_options_are_explained() {
     for arguments in [&["--help"][..], &["record", "--help"], &["report", "-h"], &["help", "record"], &["--version"]] {
         let output = uu.run(arguments);
         assert_eq!(output.status.code(), Some(0));
-        assert!(output.stdout.starts_with(b"u") || output.stdout.starts_with(b"Runs") || output.stdout.starts_with(b"Shows"));
+        assert!(
+            output.stdout.starts_with(b"u")
+                || output.stdout.starts_with(b"Runs")
+                || output.stdout.starts_with(b"Shows")
+        );
         assert!(output.stderr.is_empty());
     }
 }

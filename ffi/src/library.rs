@@ -1,10 +1,10 @@
 //! The private table for the sampler of the same build (`uunwind_core::library`).
 
 use crate::env::Live;
+use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
 use crate::state::{OBJECTS, PLUGINS, SLOTS, TSD_OFFSET};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
-use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::library::{
     Library, Request, BUILD, NESTED, NO_SLOT, PROBED, RESULT_CONTAINED, RESULT_DESYNC, SAMPLED,

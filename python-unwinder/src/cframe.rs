@@ -51,7 +51,7 @@ struct CFrame {
 }
 
 fn read(here: &Here<'_>, at: u64) -> Option<CFrame> {
-    if at == 0 || at % 8 != 0 {
+    if at == 0 || !at.is_multiple_of(8) {
         return None;
     }
     Some(CFrame {
@@ -83,14 +83,17 @@ fn activation(here: &Here<'_>, cursor: &mut Cursor, at: u64) -> u32 {
     }
 }
 
-/// The outer `_PyCFrame`, if it stands where it can stand: further out on the C stack, or in the thread state.
+/// The outer `_PyCFrame`, if it stands where it can stand: further out on the C stack, with a frame, or in the thread
+/// state, where it is the outermost and has none.
 fn outer(here: &Here<'_>, cursor: &Cursor, own: &CFrame) -> Option<CFrame> {
     let root = cursor.tstate.wrapping_add(u64::from(here.facts.tstate_root_cframe));
-    if own.previous == root || own.previous >= here.walk.view().cfa {
-        read(here, own.previous)
+    let outer = read(here, own.previous)?;
+    let plausible = if own.previous == root {
+        outer.current == 0 && outer.previous == 0
     } else {
-        None
-    }
+        own.previous >= here.walk.view().cfa && outer.current != 0 && outer.previous != 0
+    };
+    plausible.then_some(outer)
 }
 
 /// Measures the activation's chain and compares its end with the outer `_PyCFrame`. `None`: they disagree.

@@ -84,10 +84,15 @@ pub fn measure(
     live: Option<&Live>,
 ) -> Stretch {
     let (mut at, mut frames, mut entry) = (first, 0u32, true);
+    // A frame on the data stack that is an entry ends its activation. (A generator's stays marked from an earlier time.)
+    let mut must_end = false;
     let mut left = cursor.steps_left();
     let end = loop {
         if at == stop {
             break End::Stop { entry };
+        }
+        if must_end {
+            break End::Torn;
         }
         if left == 0 {
             break End::TooLong;
@@ -105,6 +110,7 @@ pub fn measure(
             break End::Torn;
         }
         entry = frame.is_entry;
+        must_end = entry && frame.owner == OWNER_THREAD;
         frames += 1;
         at = frame.previous;
     };

@@ -57,7 +57,7 @@ pub fn emit(walk: &Walk<'_>, facts: &Facts, frame: &PyFrame) -> Emitted {
 
 fn read(walk: &Walk<'_>, facts: &Facts, frame: &PyFrame) -> Option<Activation> {
     let code = frame.code;
-    if code == 0 || code % 8 != 0 {
+    if code == 0 || !code.is_multiple_of(8) {
         return None;
     }
     let mut bytes = [0u8; CODE_BYTES];
@@ -69,7 +69,7 @@ fn read(walk: &Walk<'_>, facts: &Facts, frame: &PyFrame) -> Option<Activation> {
     let length = word(head, SIZE)?.checked_mul(UNIT)?;
     // 3.11 and 3.12 point at the unit before the next, thus one before the first in a frame that has not begun.
     let ahead = frame.instruction.wrapping_add(UNIT).wrapping_sub(first);
-    if ahead % UNIT != 0 || ahead > length {
+    if !ahead.is_multiple_of(UNIT) || ahead > length {
         return None;
     }
     let begins = u64::from(half(head, facts.code_first_traceable)?).wrapping_mul(UNIT);

@@ -52,7 +52,7 @@ impl Cursor {
     /// `scratch` must be null or point to [`SCRATCH_BYTES`] bytes that only this plugin uses during the call, zeroed when
     /// the walk began.
     pub unsafe fn of<'s>(scratch: *mut u8, facts: *const u8) -> Option<&'s mut Cursor> {
-        if scratch.is_null() || scratch as usize % align_of::<Cursor>() != 0 {
+        if scratch.is_null() || !(scratch as usize).is_multiple_of(align_of::<Cursor>()) {
             return None;
         }
         let key = facts as u64;

@@ -29,7 +29,7 @@ pub struct PyFrame {
 impl PyFrame {
     /// Copies the frame at `address`. `None`: not aligned, or unreadable.
     pub fn read(walk: &Walk<'_>, facts: &Facts, address: u64) -> Option<PyFrame> {
-        if address == 0 || address % 8 != 0 {
+        if address == 0 || !address.is_multiple_of(8) {
             return None;
         }
         let mut bytes = [0u8; FRAME_BYTES];

@@ -24,7 +24,7 @@ pub fn of_str(walk: &Walk<'_>, facts: &Facts, object: u64) -> Text {
 }
 
 fn read_str(walk: &Walk<'_>, facts: &Facts, object: u64) -> Option<Text> {
-    if object == 0 || object % 8 != 0 {
+    if object == 0 || !object.is_multiple_of(8) {
         return None;
     }
     let length = walk.word(object.wrapping_add(LENGTH))?;
@@ -40,7 +40,7 @@ fn read_str(walk: &Walk<'_>, facts: &Facts, object: u64) -> Option<Text> {
 
 /// The bytes of a `bytes` object, or [`EMPTY`].
 pub fn of_bytes(walk: &Walk<'_>, object: u64) -> Text {
-    if object == 0 || object % 8 != 0 {
+    if object == 0 || !object.is_multiple_of(8) {
         return EMPTY;
     }
     match walk.word(object.wrapping_add(BYTES_SIZE)).map(u32::try_from) {

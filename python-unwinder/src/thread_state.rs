@@ -18,7 +18,7 @@ const ENTRY: u64 = 16;
 pub fn current(walk: &Walk<'_>, facts: &Facts) -> Option<u64> {
     let runtime = walk.view().bias.wrapping_add(facts.runtime);
     let tstate = held(walk, facts, runtime).or_else(|| gilstate(walk, facts, runtime))?;
-    if tstate == 0 || tstate % 8 != 0 {
+    if tstate == 0 || !tstate.is_multiple_of(8) {
         return None;
     }
     let finalizing = walk.word(runtime.wrapping_add(u64::from(facts.runtime_finalizing)))?;

@@ -126,8 +126,12 @@ fn every_instruction_agrees_with_the_shadow_stack() {
         if sample.kind != "explicit" && addresses.first() != want.first() {
             continue;
         }
-        let below = sample.native_names().get(want.len()).copied();
-        if !addresses.starts_with(want) || below != Some("main") || !sample.complete() {
+        let names = sample.native_names();
+        let in_main = names.get(want.len()) == Some(&"main") || want.len() == 1 && names.first() == Some(&"main");
+        // glibc describes the last instructions of longjmp as if the jump were done, with the stack pointer in a register.
+        // A stack that ends there, with a reason, is no wrong one.
+        let in_jump = names == ["__longjmp"] && !sample.complete();
+        if !(addresses.starts_with(want) && in_main && sample.complete() || in_jump) {
             let place = match &sample.frames[..] {
                 [Frame::Native { symbol, offset, object, .. }, ..] => format!("{symbol}+{offset:#x} ({object})"),
                 _ => "nowhere".to_owned(),

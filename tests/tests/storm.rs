@@ -46,6 +46,6 @@ fn a_storm_of_signals_meets_no_lock_and_no_allocation() {
     let delivered: u64 = folded.lines().map(count).sum();
     println!("storm: {sent} signals sent, {delivered} samples recorded");
     assert!(sent >= 95_000, "only {sent} signals were sent");
-    // A signal that is still pending swallows the next one; the machine decides how often. Half is far from "none came".
-    assert!(delivered * 2 > sent, "{delivered} of {sent}: {}", outcome.text());
+    // A signal that is still pending swallows the next one: how often depends on how many CPUs the five threads have.
+    assert!(delivered >= 10_000, "{delivered} of {sent}: not a storm: {}", outcome.text());
 }

@@ -126,7 +126,8 @@ impl Places {
             let stem = stem.map_or(default_stem.into(), |s| s.to_string_lossy());
             recording.with_file_name(format!("{stem}{extension}"))
         };
-        let default = if self.temporary.is_some() { PathBuf::from(format!("{default_stem}{extension}")) } else { named() };
+        let default =
+            if self.temporary.is_some() { PathBuf::from(format!("{default_stem}{extension}")) } else { named() };
         Some(self.result.clone().unwrap_or(default))
     }
 
@@ -165,7 +166,9 @@ mod tests {
         let a = parsed(&["--", "prog", "--", "x"]).expect("valid").expect("no help");
         assert_eq!(a.command, ["prog", "--", "x"]);
         assert!(parsed(&["--help"]).expect("valid").is_none());
-        for bad in [&[][..], &["-r", "0", "p"], &["-r", "10001", "p"], &["-r", "x", "p"], &["-d", "-1", "p"], &["--what"]] {
+        for bad in
+            [&[][..], &["-r", "0", "p"], &["-r", "10001", "p"], &["-r", "x", "p"], &["-d", "-1", "p"], &["--what"]]
+        {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }
     }

@@ -6,7 +6,8 @@ use crate::{save, terminal};
 use std::path::Path;
 use uunwind_recorder::{Outcome, Running};
 use uunwind_report::formats::{render, summary, Format};
-use uunwind_report::stacks::{Merger, Resolver};
+use uunwind_report::resolve::Resolver;
+use uunwind_report::stacks::Merger;
 use uunwind_report::Recording;
 
 /// Writes and prints what was asked for; gives the exit code.

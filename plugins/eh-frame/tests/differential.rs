@@ -46,11 +46,8 @@ fn ours(rule: &Rule) -> Option<Outcome> {
         }
         RuleKind::Offset | RuleKind::Deref => {}
     }
-    let cfa = if rule.kind == RuleKind::Deref {
-        word_at(sum).wrapping_add_signed(i64::from(rule.cfa_addend))
-    } else {
-        sum
-    };
+    let cfa =
+        if rule.kind == RuleKind::Deref { word_at(sum).wrapping_add_signed(i64::from(rule.cfa_addend)) } else { sum };
     let place = |index: usize| {
         let base = if rule.from_fp & (1 << index) != 0 { register(6) } else { cfa };
         match rule.slots[index] {
@@ -66,7 +63,12 @@ fn ours(rule: &Rule) -> Option<Outcome> {
 type Slice<'a> = gimli::EndianSlice<'a, LittleEndian>;
 
 /// Evaluates an expression on the made-up state.
-fn evaluate(expression: gimli::Expression<Slice<'_>>, encoding: gimli::Encoding, pc: u64, initial: Option<u64>) -> Option<u64> {
+fn evaluate(
+    expression: gimli::Expression<Slice<'_>>,
+    encoding: gimli::Encoding,
+    pc: u64,
+    initial: Option<u64>,
+) -> Option<u64> {
     let mut evaluation = expression.evaluation(encoding);
     if let Some(value) = initial {
         evaluation.set_initial_value(value);
@@ -112,9 +114,7 @@ fn theirs(
             RegisterRule::Undefined | RegisterRule::SameValue => From::Same,
             RegisterRule::Offset(o) => From::Word(cfa.wrapping_add_signed(o)),
             RegisterRule::Register(r) => From::Register(r.0),
-            RegisterRule::Expression(e) => {
-                From::Word(evaluate(expression(&e)?, encoding, pc, Some(cfa)).ok_or(())?)
-            }
+            RegisterRule::Expression(e) => From::Word(evaluate(expression(&e)?, encoding, pc, Some(cfa)).ok_or(())?),
             _ => From::Lost,
         })
     };
@@ -147,11 +147,10 @@ fn compare(path: &Path) -> Option<Count> {
     let bases = BaseAddresses::default().set_eh_frame(frame_section.address()).set_text(text).set_eh_frame_hdr(hdr);
     let segments: Vec<(u64, Vec<u8>)> =
         file.segments().filter_map(|s| Some((s.address(), [s.data().ok()?, &[0; 16]].concat()))).collect();
-    let regions: Vec<Region<'_>> = segments.iter().map(|(address, bytes)| Region { address: *address, bytes }).collect();
-    let bounds = (
-        regions.iter().map(|r| r.address).min()?,
-        regions.iter().map(|r| r.address + r.bytes.len() as u64).max()?,
-    );
+    let regions: Vec<Region<'_>> =
+        segments.iter().map(|(address, bytes)| Region { address: *address, bytes }).collect();
+    let bounds =
+        (regions.iter().map(|r| r.address).min()?, regions.iter().map(|r| r.address + r.bytes.len() as u64).max()?);
     let mut reader = Reader::recorded(&regions);
     let mut context = UnwindContext::new();
     let mut count = Count::default();

@@ -141,5 +141,5 @@ pub extern "C" fn after_fork() {
         stop();
         return;
     }
-    crate::threads::begin(process);
+    crate::threads::begin(process, |_| {});
 }

@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
 use uunwind_core::objects::Object;
 use uunwind_core::plugin::{negotiate, Entry, ENTRY_SYMBOL};
+use uunwind_ring::layout::ThreadBlock;
 use uunwind_ring::FLAG_NO_CHILDREN;
 
 #[used]
@@ -71,8 +72,7 @@ fn record(session: &CStr) {
     threads::create_end_key();
     // SAFETY: an async-signal-safe handler that lives as long as the process.
     unsafe { __register_atfork(None, None, Some(process::after_fork), core::ptr::null_mut()) };
-    threads::begin(process);
-    report_objects(process);
+    threads::begin(process, |block| report_objects(process, block));
 }
 
 /// Remembers the program's dispositions (inherited ones so far), then takes the signals over.
@@ -91,16 +91,10 @@ fn take_signals() -> bool {
 }
 
 /// Tells the recorder of all objects that are loaded now, so that their facts are asked for before the first sample.
-fn report_objects(process: &'static Process) {
-    let Some(block) = threads::own_block() else { return };
+fn report_objects(process: &'static Process, block: *mut ThreadBlock) {
     let mut context = Context { process, block };
-    // SAFETY: blocks stay mapped. Busy: a sampling signal that comes now only counts a tick, so that this thread stays
-    // the only writer of its ring.
-    let shared = unsafe { &*block };
-    shared.busy.store(1, Ordering::Relaxed);
-    // SAFETY: normal context; the callback gets `context`.
+    // SAFETY: normal context, before the timer is armed; the callback gets `context`.
     unsafe { (process.library.add_initial_objects)((&raw mut context).cast(), object_loaded) };
-    shared.busy.store(0, Ordering::Relaxed);
 }
 
 unsafe extern "C" fn object_loaded(context: *mut c_void, object: *const Object) {

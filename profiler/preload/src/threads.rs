@@ -61,8 +61,9 @@ pub fn create_end_key() {
 }
 
 /// Begins to sample the calling thread: block, timer. Async-signal-safe but for the key's value on a high key number, so
-/// it is called from thread starts, the constructor and the child of a fork.
-pub fn begin(process: &'static Process) {
+/// it is called from thread starts, the constructor and the child of a fork. `first` runs before the timer is armed, while
+/// this thread is still the only writer of its ring.
+pub fn begin(process: &'static Process, first: impl FnOnce(*mut ThreadBlock)) {
     let header = process.session.header();
     if header.stopped.load(Ordering::Relaxed) != 0 || process::block().is_none() || own_block().is_some() {
         return;
@@ -99,6 +100,7 @@ pub fn begin(process: &'static Process) {
         // SAFETY: our own key.
         unsafe { libc::pthread_setspecific(key - 1, block.cast()) };
     }
+    first(block);
     // SAFETY: the block stays mapped.
     arm(process, unsafe { &*block }, tid);
 }
@@ -238,7 +240,7 @@ unsafe extern "C" fn taken(slot: *const StartSlot) -> Taken {
     let taken = Taken { start: slot.start.load(Ordering::Acquire), argument: slot.argument.load(Ordering::Relaxed) };
     slot.state.store(0, Ordering::Release);
     if let Some(process) = process::process() {
-        begin(process);
+        begin(process, |_| {});
     }
     taken
 }

@@ -86,10 +86,11 @@ extern "C" fn on_signal(signal: libc::c_int) {
 }
 
 /// Sets how uu takes signals while it records: SIGTERM is noted, to be forwarded; SIGINT, SIGQUIT and SIGHUP reach the
-/// program by themselves and only must not end uu before it. Handlers, unlike ignored signals, do not pass to the
-/// program; what was ignored already stays so, for both.
+/// program by themselves and only must not end uu before it; SIGXFSZ (a file as large as `ulimit -f` allows) becomes a
+/// failed write. Handlers, unlike ignored signals, do not pass to the program; what was ignored already stays so, for
+/// both.
 pub fn catch_signals() -> io::Result<()> {
-    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGXFSZ] {
         // SAFETY: all-zero is a valid sigaction, and the handler does nothing but store to an atomic.
         unsafe {
             let mut old: libc::sigaction = std::mem::zeroed();

@@ -208,8 +208,7 @@ impl Drain {
                 return whole;
             }
             Record::Name { id, plugin, code, fingerprint, first_line, table_kind, name, file, table } => {
-                let name =
-                    Name { process, id, plugin, code, fingerprint, first_line, table_kind, name, file, table };
+                let name = Name { process, id, plugin, code, fingerprint, first_line, table_kind, name, file, table };
                 self.writer.name(&name);
             }
             Record::Object { time, bias, start, end, build_id, path, facts_key } => {
@@ -245,9 +244,11 @@ impl Drain {
                 self.finish_thread(block);
             }
             Some(Some(Use::Process(_))) => {
-                let threads = self.uses.iter().enumerate().filter(|(_, used)| {
-                    matches!(used, Some(Use::Thread(t)) if t.process_block == block)
-                });
+                let threads = self
+                    .uses
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, used)| matches!(used, Some(Use::Thread(t)) if t.process_block == block));
                 for thread in threads.map(|(thread, _)| thread).collect::<Vec<_>>() {
                     self.drain(thread, &mut pass);
                     self.finish_thread(thread);

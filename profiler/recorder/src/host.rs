@@ -22,7 +22,9 @@ pub fn kernel_hz() -> u32 {
     // SAFETY: clock_getres writes to the structure given.
     let result = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut resolution) };
     match resolution.tv_nsec {
-        ns if result == 0 && resolution.tv_sec == 0 && ns > 0 => (1_000_000_000 + ns as u64 / 2).div_euclid(ns as u64) as u32,
+        ns if result == 0 && resolution.tv_sec == 0 && ns > 0 => {
+            (1_000_000_000 + ns as u64 / 2).div_euclid(ns as u64) as u32
+        }
         _ => 0,
     }
 }

@@ -28,7 +28,8 @@ impl OutputFile {
         }
         let directory = wanted.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let partial = directory.join(format!(".uu-partial-{}", std::process::id()));
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&partial).map_err(error)?;
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&partial).map_err(error)?;
         Ok(OutputFile { file, partial })
     }
 

@@ -47,6 +47,7 @@ pub enum Event<'a> {
 ///
 /// Whatever fails after the program was started leaves it undisturbed, and is told in the outcome.
 pub fn record(config: &Config, mut event: impl FnMut(Event<'_>)) -> Result<Running, RecordError> {
+    catch_signals().map_err(|e| RecordError::Setup("set signal handlers", e))?;
     let session = Session::create().map_err(RecordError::Session)?;
     let mut facts = FactsPublisher::create().map_err(RecordError::Session)?;
     let wanted = config.output.clone().unwrap_or_else(|| default_name(program(config), std::process::id()));
@@ -109,7 +110,6 @@ fn start(config: &Config, session: &Session, facts: &FactsPublisher) -> Result<(
     let mut objects = config.objects.clone();
     let safe = SafePaths::make(&mut [&mut preload].into_iter().chain(&mut objects).collect::<Vec<_>>())?;
     let value = format!("{}:{}:{}:{}:{}", std::process::id(), session.fd(), facts.fd(), config.rate, config.flags);
-    catch_signals().map_err(|e| RecordError::Setup("set signal handlers", e))?;
     let preload = preload_value(config.asan_runtime.as_ref(), &preload, users_preload());
     let pid = spawn(config, &value, &preload, &objects_value(&objects))?;
     Ok((Child::new(pid), safe))
@@ -182,11 +182,9 @@ impl Running {
             self.safe.keep();
         }
         let header = self.drain.session.header();
-        let without = |counter: &std::sync::atomic::AtomicU32| {
-            u64::from(counter.load(std::sync::atomic::Ordering::Relaxed))
-        };
-        let (threads, processes) =
-            (without(&header.threads_without_block), without(&header.processes_without_block));
+        let without =
+            |counter: &std::sync::atomic::AtomicU32| u64::from(counter.load(std::sync::atomic::Ordering::Relaxed));
+        let (threads, processes) = (without(&header.threads_without_block), without(&header.processes_without_block));
         self.drain.finish_all();
         let ended = self.child.ended();
         let end = End {

@@ -97,7 +97,7 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record, Damage>> + '
             return Some(Err(Damage::Size(0)));
         };
         let size = header.size as usize;
-        let Some(record) = rest.get(..size).filter(|_| size >= 8 && size % 8 == 0) else {
+        let Some(record) = rest.get(..size).filter(|_| size >= 8 && size.is_multiple_of(8)) else {
             rest = &[];
             return Some(Err(Damage::Size(header.size)));
         };

@@ -32,7 +32,7 @@ impl RingReader {
         if bytes == 0 {
             return drained;
         }
-        if bytes > RING_BYTES as u64 || head % 8 != 0 {
+        if bytes > RING_BYTES as u64 || !head.is_multiple_of(8) {
             // No writer of ours makes this. Begin again where it says it stands.
             self.tail = head;
             session.set_tail(block, self.tail);

@@ -61,14 +61,14 @@ impl SharedMemory {
 
     /// The 64-bit word at `offset`, which must be a multiple of 8.
     pub fn word(&self, offset: usize) -> Option<&AtomicU64> {
-        let at = self.at(offset, 8).filter(|_| offset % 8 == 0)?;
+        let at = self.at(offset, 8).filter(|_| offset.is_multiple_of(8))?;
         // SAFETY: inside the mapping, aligned, and shared memory is only ever looked at through atomics.
         Some(unsafe { &*at.cast::<AtomicU64>() })
     }
 
     /// The 32-bit word at `offset`, which must be a multiple of 4.
     pub fn half(&self, offset: usize) -> Option<&AtomicU32> {
-        let at = self.at(offset, 4).filter(|_| offset % 4 == 0)?;
+        let at = self.at(offset, 4).filter(|_| offset.is_multiple_of(4))?;
         // SAFETY: as for `word`.
         Some(unsafe { &*at.cast::<AtomicU32>() })
     }

@@ -171,7 +171,8 @@ fn a_mixed_stack_arrives_with_its_names() {
     assert_eq!(recording.threads[0].name, "main thread");
     assert_eq!(recording.notes, ["a note"]);
     assert_eq!(recording.counters[0].1.nested, 5);
-    let folded = String::from_utf8(render(Format::Folded, &recording, NativeFrames::Hide).expect("folded")).expect("text");
+    let folded =
+        String::from_utf8(render(Format::Folded, &recording, NativeFrames::Hide).expect("folded")).expect("text");
     let (caller, leaf) = ("calling_function", "interrupted_function");
     let lines: Vec<&str> = folded.lines().collect();
     // Weight 2 at each of two positions of line 10, and 1 of the blocked sample's 10; its other 9 belong to no line.
@@ -232,7 +233,10 @@ fn samples_lost_on_a_full_ring_are_told() {
     let (kept, lost): (u64, u64) = (kept.parse().expect("number"), lost.parse().expect("number"));
     assert!(lost > 0 && kept > 0, "{counts}");
     assert_eq!(recording.samples.len() as u64, kept);
-    assert_eq!(recording.lost.iter().map(|l| (l.samples, l.weight)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)), (lost, lost * 3));
+    assert_eq!(
+        recording.lost.iter().map(|l| (l.samples, l.weight)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)),
+        (lost, lost * 3)
+    );
     std::fs::remove_dir_all(dir).expect("cleaned");
 }
 

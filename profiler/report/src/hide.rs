@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn glue_goes_and_work_stays() {
-        for glue in ["_PyEval_Vector", "_PyEval_EvalFrameDefault.cold", "PyEval_EvalCode", "run_mod", "pymain_run_file_obj"]
+        for glue in
+            ["_PyEval_Vector", "_PyEval_EvalFrameDefault.cold", "PyEval_EvalCode", "run_mod", "pymain_run_file_obj"]
         {
             assert!(is_glue(glue), "{glue}");
         }

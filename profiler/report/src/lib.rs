@@ -4,7 +4,8 @@
 //! * [`objects`]: which object covered an address at a time;
 //! * [`symbolize`]: names for addresses, from files whose build-id was checked;
 //! * [`python_lines`]: positions in code objects to lines;
-//! * [`stacks`]: samples to stacks of named frames, with the hide rules of [`hide`];
+//! * [`resolve`]: names for the frames of a sample, as recorded;
+//! * [`stacks`]: samples to merged stacks of lines, with the hide rules of [`hide`];
 //! * [`formats`]: one file per output format.
 //!
 //! This is a report room: it runs after a sample has left the process, and may allocate.
@@ -15,6 +16,7 @@ pub mod hide;
 pub mod objects;
 pub mod python_lines;
 pub mod recording;
+pub mod resolve;
 pub mod stacks;
 pub mod symbolize;
 

@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn an_address_reused_by_another_object_is_told_apart_by_time() {
-        let object = |time, start, end, path: &[u8]| Object { time, start, end, path: path.to_vec(), ..Object::default() };
+        let object =
+            |time, start, end, path: &[u8]| Object { time, start, end, path: path.to_vec(), ..Object::default() };
         let recording = Recording {
             processes: vec![Process::default()],
             objects: vec![object(50, 0x2000, 0x3000, b"b"), object(10, 0x1000, 0x3000, b"a"), object(50, 0, 1, b"a")],

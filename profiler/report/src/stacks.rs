@@ -1,14 +1,11 @@
-//! Samples to stacks of named frames.
+//! Samples to merged stacks of named frames, with the hide rules applied.
 
 use crate::hide::{is_glue, is_own, is_preload, NativeFrames};
-use crate::objects::{file_address, lookup_address, ObjectMap};
-use crate::python_lines;
-use crate::recording::{Name, Recording, Sample, Symbol};
-use crate::symbolize::{own_path, symbolize};
+use crate::recording::Sample;
+use crate::resolve::{line_of, stop_text, Resolver};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
-use uunwind_core::frame::{frames, Frame};
-use uunwind_core::plugin::TABLE_PYTHON_311;
+use uunwind_core::frame::Frame;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_NO_PLUGINS};
 
@@ -102,99 +99,6 @@ pub struct Profile {
     pub stacks: Vec<Stack>,
 }
 
-/// A native frame resolved, for the formats that show raw samples.
-#[derive(Clone, Copy, Debug)]
-pub struct Native<'a> {
-    /// Object (index in the recording) that covered it; the one that stands for all with its identity.
-    pub object: Option<u32>,
-    /// Its symbol, if it has one.
-    pub symbol: Option<&'a Symbol>,
-    /// Address as in the file; in the process, when there is no object.
-    pub file_address: u64,
-}
-
-/// Names the frames of a recording.
-pub struct Resolver<'a> {
-    recording: &'a Recording,
-    map: ObjectMap,
-    symbols: HashMap<(u32, u64), Symbol>,
-    unusable: Vec<(u32, String)>,
-    names: HashMap<(u32, u32), &'a Name>,
-}
-
-impl<'a> Resolver<'a> {
-    /// Takes the symbols of the recording; one that was cut before they were made is symbolized now.
-    pub fn new(recording: &'a Recording) -> Resolver<'a> {
-        let mut map = ObjectMap::new(recording);
-        let symbols = match &recording.symbols {
-            Some(symbols) => symbols.clone(),
-            None => symbolize(recording, &mut map, &own_path),
-        };
-        let names = recording.names.iter().map(|n| ((n.process, n.id), n)).collect();
-        let unusable = symbols.unusable;
-        let symbols = symbols.entries.into_iter().map(|s| ((s.object, s.address), s)).collect();
-        Resolver { recording, map, symbols, unusable, names }
-    }
-
-    /// Objects whose names could not be used, and why.
-    pub fn unusable(&self) -> &[(u32, String)] {
-        &self.unusable
-    }
-
-    /// Frames of a sample as recorded, leaf first.
-    pub fn frames(&self, sample: &Sample) -> Vec<Frame> {
-        let mut out = Vec::new();
-        let mut node = sample.stack;
-        // A node's parent has a smaller number, which reading checked: this ends.
-        while let Some(entry) = (node as usize).checked_sub(1).and_then(|i| self.recording.nodes.get(i)) {
-            out.extend(frames(&[entry.word, entry.position]).next());
-            node = entry.parent;
-        }
-        out
-    }
-
-    /// Index of the process of a sample.
-    pub fn process(&self, sample: &Sample) -> u32 {
-        self.recording.threads.get(sample.thread as usize).map_or(0, |t| t.process)
-    }
-
-    /// What is known of a native frame.
-    pub fn native(&mut self, process: u32, time: u64, address: u64, exact: bool) -> Native<'_> {
-        let lookup = lookup_address(address, exact);
-        let object = self.map.find(self.recording, process, lookup, time);
-        let Some(o) = object.and_then(|i| self.recording.objects.get(i as usize)) else {
-            return Native { object: None, symbol: None, file_address: address };
-        };
-        let canonical = self.map.canonical(object.unwrap_or(0));
-        let symbol = self.symbols.get(&(canonical, file_address(o, lookup))).filter(|s| !s.name.is_empty());
-        Native { object: Some(canonical), symbol, file_address: file_address(o, address) }
-    }
-
-    /// What names a semantic frame, if its name record arrived.
-    pub fn name(&self, process: u32, id: u32) -> Option<&'a Name> {
-        self.names.get(&(process, id)).copied()
-    }
-
-    /// Name of a plugin of a process.
-    pub fn plugin(&self, process: u32, plugin: u8) -> String {
-        let plugins = self.recording.processes.get(process as usize).map(|p| &p.plugins);
-        plugins.and_then(|p| p.get(plugin as usize)).filter(|n| !n.is_empty()).cloned().unwrap_or("interpreter".into())
-    }
-}
-
-/// The executing line of a position in a code object.
-pub fn line_of(name: &Name, position: u64) -> u32 {
-    match name.table_kind {
-        TABLE_PYTHON_311 => python_lines::line(&name.table, name.first_line, position),
-        _ => u32::try_from(position).unwrap_or(name.first_line),
-    }
-}
-
-/// Text of a stop reason, also of one that this version does not know.
-pub fn stop_text(sample: &Sample) -> String {
-    sample.reason().map_or_else(|| format!("unknown reason {}", sample.stop), |r| r.text().to_owned())
-}
-
 /// A native or semantic frame of one process, with the object that covered it: what its lines depend on.
 type Key = (u32, u64, u64, Option<u32>);
 
@@ -229,7 +133,7 @@ impl<'m, 'a> Merger<'m, 'a> {
 
     /// Merges every sample.
     pub fn profile(mut self) -> Profile {
-        let recording = self.resolver.recording;
+        let recording = self.resolver.recording();
         let mut merged: HashMap<(u32, Vec<u32>), (u64, u64)> = HashMap::new();
         let blocked = self.intern(Line::marker("[signals blocked]".to_owned()));
         for sample in &recording.samples {
@@ -242,7 +146,8 @@ impl<'m, 'a> Merger<'m, 'a> {
                 merged.entry((sample.thread, vec![blocked])).or_default().1 += weight - own;
             }
         }
-        let stacks = merged.into_iter().map(|((thread, lines), (samples, weight))| Stack { thread, lines, samples, weight });
+        let stacks =
+            merged.into_iter().map(|((thread, lines), (samples, weight))| Stack { thread, lines, samples, weight });
         let mut stacks: Vec<Stack> = stacks.collect();
         stacks.sort_by(|a, b| (a.thread, &a.lines).cmp(&(b.thread, &b.lines)));
         Profile { lines: self.list, stacks }
@@ -325,7 +230,7 @@ impl<'m, 'a> Merger<'m, 'a> {
     }
 
     fn native(&mut self, process: u32, time: u64, address: u64, exact: bool, interpreter: bool) -> Shown {
-        let recording = self.resolver.recording;
+        let recording = self.resolver.recording();
         let native = self.resolver.native(process, time, address, exact);
         let (object, file_address) = (native.object, native.file_address);
         let symbol = native.symbol.cloned();
@@ -373,7 +278,7 @@ fn unnamed(path: &[u8], address: u64) -> String {
 fn hosts(resolver: &mut Resolver<'_>) -> HashSet<u32> {
     let mut hosts = HashSet::new();
     let mut seen = HashSet::new();
-    let recording = resolver.recording;
+    let recording = resolver.recording();
     for sample in &recording.samples {
         let process = resolver.process(sample);
         for frame in resolver.frames(sample) {
@@ -381,9 +286,7 @@ fn hosts(resolver: &mut Resolver<'_>) -> HashSet<u32> {
             if !seen.insert((process, address)) {
                 continue;
             }
-            if let Some(object) = resolver.map.find(recording, process, lookup_address(address, exact), sample.time) {
-                hosts.insert(resolver.map.canonical(object));
-            }
+            hosts.extend(resolver.native(process, sample.time, address, exact).object);
         }
     }
     hosts

@@ -39,12 +39,19 @@ fn cut_at_every_byte() {
             Ok(read) => {
                 // A cut just before the symbols section leaves a whole recording without names.
                 let cut_is_told = read.warnings.iter().any(|w| w.contains("truncated at offset"));
-                assert!(cut_is_told || read.end.is_some() && read.symbols.is_none(), "cut at {len}: {:?}", read.warnings);
+                assert!(
+                    cut_is_told || read.end.is_some() && read.symbols.is_none(),
+                    "cut at {len}: {:?}",
+                    read.warnings
+                );
                 salvaged += usize::from(!read.samples.is_empty());
             }
             Err(e) => {
                 let text = e.to_string();
-                assert!(text.contains("x.uu") && (text.contains("offset") || text.contains("empty") || text.contains("bytes")));
+                assert!(
+                    text.contains("x.uu")
+                        && (text.contains("offset") || text.contains("empty") || text.contains("bytes"))
+                );
             }
         }
     }

@@ -68,7 +68,11 @@ fn lines_as_the_interpreters_give_them() {
                 // co_lines() gives no line for some ranges; a frame there shows the line before.
                 last = expected.unwrap_or(last);
                 for position in (start..end).step_by(2) {
-                    assert_eq!(line(&table, first, position), last, "{name}, code at line {first}, position {position}");
+                    assert_eq!(
+                        line(&table, first, position),
+                        last,
+                        "{name}, code at line {first}, position {position}"
+                    );
                 }
             }
             objects += 1;

@@ -1,16 +1,16 @@
 /* How much stack a sample takes: fills the unused part of the stack with a pattern, works for a while without calling
-   anything, then looks how far down the pattern was disturbed. Prints "handler used <bytes>": what lies below the kernel's
-   own frame (whose size the kernel tells by AT_MINSIGSTKSZ).
+   anything, then looks how far down the pattern was disturbed. Done twice: with the sampling signal blocked and an empty
+   handler of the program's own instead, which shows what the kernel's frame takes; then with the sampling signal.
+   Prints "handler used <bytes>", the difference.
    A program, and a shared object whose paint() Python calls, so that the plugin's part is seen too. */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <sys/auxv.h>
-#include <sys/mman.h>
+#include <sys/time.h>
 #include <time.h>
 
 #define PAINTED 65536
-#define RED_ZONE 128
 
 /* Where the pattern begins: below this function's frame and what clock_gettime may use. */
 #define LEFT_FREE 512
@@ -34,10 +34,32 @@ __attribute__((noinline)) static long disturbed(double seconds) {
     return (long)((uintptr_t)top + LEFT_FREE - (uintptr_t)word);
 }
 
-/* Returns the bytes used; negative when no signal came. */
+static volatile int empty_calls;
+
+static void empty(int number) {
+    empty_calls += number;
+}
+
+static long kernel_frame(void) {
+    sigset_t sampling;
+    sigemptyset(&sampling);
+    sigaddset(&sampling, SIGPROF);
+    pthread_sigmask(SIG_BLOCK, &sampling, 0);
+    struct sigaction action = {.sa_handler = empty, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, 0);
+    struct itimerval timer = {.it_interval = {.tv_usec = 5000}, .it_value = {.tv_usec = 5000}};
+    setitimer(ITIMER_REAL, &timer, 0);
+    long used = disturbed(0.2);
+    timer.it_interval.tv_usec = timer.it_value.tv_usec = 0;
+    setitimer(ITIMER_REAL, &timer, 0);
+    pthread_sigmask(SIG_UNBLOCK, &sampling, 0);
+    return used;
+}
+
 __attribute__((noinline)) long paint(double seconds) {
-    long used = disturbed(seconds) - (long)getauxval(AT_MINSIGSTKSZ) - RED_ZONE;
-    printf("handler used %ld\n", used);
+    long frame = kernel_frame();
+    long used = disturbed(seconds) - frame;
+    printf("kernel's frame and what is left free %ld%s\nhandler used %ld\n", frame, empty_calls ? "" : " (no signal came)", used);
     fflush(stdout);
     return used;
 }

@@ -7,12 +7,14 @@ import time
 import snap as tools
 from snap import released, snap
 
+# 3.11 calls a thread's function, `self._target(*args)`, by way of C; later versions stay in the same activation.
 ROOT = "E{Thread._bootstrap Thread._bootstrap_inner Thread.run"
+ROOTS = [ROOT + " ", ROOT + "} E{"]
 
 
 def rec(n):
     if n == 0:
-        return snap(ROOT + " taker rec rec rec snap} cap")
+        return snap([root + "taker rec rec rec snap} cap" for root in ROOTS])
     return rec(n - 1)
 
 
@@ -43,7 +45,7 @@ def sample_a_sleeper():
     while not in_sleep(state["tid"]):
         time.sleep(0.001)
     frames = tools.frames_from(sys._current_frames()[state["ident"]])
-    tools.write(frames, ROOT + " sleeper} ~time_sleep @libc", 0, state["tid"])
+    tools.write(frames, [root + "sleeper} ~time_sleep @libc" for root in ROOTS], 0, state["tid"])
     released.cap_other(state["tid"])
     thread.join()
 

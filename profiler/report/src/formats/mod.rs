@@ -9,7 +9,8 @@ pub mod svg;
 
 use crate::hide::NativeFrames;
 use crate::recording::Recording;
-use crate::stacks::{Merger, Resolver};
+use crate::resolve::Resolver;
+use crate::stacks::Merger;
 use std::path::Path;
 
 /// An output format.
@@ -59,7 +60,11 @@ impl Format {
     pub fn strip_extension(path: &Path) -> Option<String> {
         let file = path.file_name()?.to_str()?;
         let known = KNOWN.iter().flat_map(|(_, extensions, ..)| extensions.iter());
-        known.filter_map(|e| file.strip_suffix(e)).filter(|stem| !stem.is_empty()).min_by_key(|s| s.len()).map(str::to_owned)
+        known
+            .filter_map(|e| file.strip_suffix(e))
+            .filter(|stem| !stem.is_empty())
+            .min_by_key(|s| s.len())
+            .map(str::to_owned)
     }
 
     /// The known formats as a list for people.

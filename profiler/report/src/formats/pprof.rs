@@ -85,6 +85,10 @@ impl Builder<'_> {
             let value = self.value_type(kind, unit);
             self.out.message(field::SAMPLE_TYPE, value);
         }
+        // Readers take the first mapping for that of the program.
+        if let Some(program) = program_object(self.recording, self.profile) {
+            self.mapping(program);
+        }
         let profile = self.profile;
         for stack in &profile.stacks {
             let locations = self.stack(&stack.lines);
@@ -214,6 +218,14 @@ impl Builder<'_> {
         self.mappings.insert(object, id);
         id
     }
+}
+
+/// The program's own object, if a frame of it is in the profile.
+fn program_object(recording: &Recording, profile: &Profile) -> Option<u32> {
+    let exes: Vec<&[u8]> =
+        recording.processes.iter().filter(|p| p.pid == recording.settings.pid).map(|p| &p.exe[..]).collect();
+    let path = |index: u32| recording.objects.get(index as usize).map_or(&b""[..], |o| &o.path);
+    profile.lines.iter().filter_map(|line| line.object).find(|o| exes.contains(&path(*o)) && !path(*o).is_empty())
 }
 
 /// The sampling period, in ns of CPU time.

@@ -2,7 +2,7 @@
 //! the grammar.
 
 use crate::recording::{Recording, Sample};
-use crate::stacks::{line_of, stop_text, Resolver};
+use crate::resolve::{line_of, stop_text, Resolver};
 use std::fmt::Write;
 use uunwind_core::frame::Frame;
 use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_NO_PLUGINS};
@@ -76,14 +76,7 @@ fn semantic(resolver: &Resolver<'_>, process: u32, plugin: u8, id: u32, position
     };
 }
 
-fn native(
-    recording: &Recording,
-    resolver: &mut Resolver<'_>,
-    process: u32,
-    time: u64,
-    frame: Frame,
-    out: &mut String,
-) {
+fn native(recording: &Recording, resolver: &mut Resolver<'_>, process: u32, time: u64, frame: Frame, out: &mut String) {
     let Frame::Native { address, exact, by_frame_pointer, interpreter } = frame else { return };
     let native = resolver.native(process, time, address, exact);
     let path = native.object.and_then(|i| recording.objects.get(i as usize)).map(|o| o.path.as_slice());

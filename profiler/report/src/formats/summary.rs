@@ -35,12 +35,19 @@ impl Style {
         }
     }
 
-    /// A name, made printable and cut to what is left beside `used` columns.
+    /// A name, made printable and cut to what is left beside `used` columns: first in its path, then at its end.
     fn name(self, name: &str, used: usize) -> String {
         let name = super::printable(name);
         let room = self.width.saturating_sub(used).max(20);
-        if name.chars().count() <= room {
+        let too_much = name.chars().count().saturating_sub(room);
+        if too_much == 0 {
             return name;
+        }
+        if let Some((function, path)) = name.rsplit_once(" (/") {
+            let tail: String = path.chars().skip(too_much).collect();
+            if let Some((_, rest)) = tail.split_once('/') {
+                return format!("{function} (…/{rest}");
+            }
         }
         let head: String = name.chars().take(room - 1).collect();
         format!("{head}…")
@@ -65,5 +72,26 @@ fn percent(part: u64, whole: u64) -> f64 {
         0.0
     } else {
         part as f64 * 100.0 / whole as f64
+    }
+}
+
+/// A number with its noun.
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_keep_the_function_and_the_end_of_the_path() {
+        let style = Style { colour: false, width: 50 };
+        let name = "work (/usr/lib/python3/dist-packages/package/module.py)";
+        assert_eq!(style.name(name, 10), "work (…/dist-packages/package/module.py)");
+        assert_eq!(style.name("short (/a.py)", 10), "short (/a.py)");
+        let long = "a_very_long_function_name_without_a_path_in_it";
+        assert_eq!(style.name(long, 10), "a_very_long_function_name_without_a_pat…");
+        assert_eq!(style.name("esc\u{1b}[1m", 10), "esc\\u{1b}[1m");
     }
 }

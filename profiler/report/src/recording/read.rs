@@ -88,20 +88,16 @@ impl Recording {
             at += len;
         }
         if unknown > 0 {
-            recording.warnings.push(format!("{unknown} sections of a kind that this version does not know were skipped"));
+            recording
+                .warnings
+                .push(format!("{unknown} sections of a kind that this version does not know were skipped"));
         }
         recording.judge(damage, at, bytes.len(), path)?;
         Ok(recording)
     }
 
     /// Turns damage into a warning when something can still be reported, else into an error.
-    fn judge(
-        &mut self,
-        damage: Option<(String, bool)>,
-        at: usize,
-        len: usize,
-        path: &Path,
-    ) -> Result<(), ReadError> {
+    fn judge(&mut self, damage: Option<(String, bool)>, at: usize, len: usize, path: &Path) -> Result<(), ReadError> {
         let shown = path.display();
         match damage {
             Some((found, _)) if self.samples.is_empty() && self.end.is_none() => {

@@ -49,9 +49,12 @@ impl Kind {
     /// The kind with this number.
     pub fn from_number(n: u32) -> Option<Kind> {
         use Kind::*;
-        [Settings, Process, Thread, ThreadName, Object, Name, Nodes, Samples, Lost, Counters, Note, End, Symbols, Plugins]
-            .into_iter()
-            .find(|k| *k as u32 == n)
+        [
+            Settings, Process, Thread, ThreadName, Object, Name, Nodes, Samples, Lost, Counters, Note, End, Symbols,
+            Plugins,
+        ]
+        .into_iter()
+        .find(|k| *k as u32 == n)
     }
 }
 

@@ -114,13 +114,9 @@ impl End {
         });
         out.put_u32(u32::from(self.wait_status.is_some()));
         out.put_u32(self.wait_status.unwrap_or(0));
-        for n in [
-            self.cpu_used,
-            self.recorder_cpu,
-            self.samples,
-            self.threads_without_block,
-            self.processes_without_block,
-        ] {
+        for n in
+            [self.cpu_used, self.recorder_cpu, self.samples, self.threads_without_block, self.processes_without_block]
+        {
             out.put_u64(n);
         }
     }

@@ -113,7 +113,10 @@ pub fn recording() -> Vec<u8> {
         line: 8,
         inlined: inlined.clone(),
     };
-    w.symbols(&Symbols { entries: vec![symbol(0x1000, "main"), symbol(0x3000, "leaf")], unusable: vec![(1, "gone".into())] });
+    w.symbols(&Symbols {
+        entries: vec![symbol(0x1000, "main"), symbol(0x3000, "leaf")],
+        unusable: vec![(1, "gone".into())],
+    });
     w.flush();
     let bytes = memory.0.borrow().clone();
     bytes

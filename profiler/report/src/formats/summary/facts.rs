@@ -1,8 +1,9 @@
 //! The head of the summary: rate, CPU time, stacks, losses, notes.
 
-use super::{percent, Style};
+use super::{counted, percent, Style};
 use crate::recording::{Counters, EndCause, Recording};
-use crate::stacks::{stop_text, Profile};
+use crate::resolve::stop_text;
+use crate::stacks::Profile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use uunwind_core::stop_reason::StopReason;
@@ -33,9 +34,8 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
     let weight: u64 = recording.samples.iter().map(|s| u64::from(s.weight.max(1))).sum();
     let sampled = weight as f64 / f64::from(settings.rate.max(1));
     let used = recording.end.as_ref().map(|e| e.cpu_used as f64 / 1e9).filter(|used| *used > 0.0);
-    let obtained = used.map_or_else(String::new, |used| {
-        format!(", {:.1} samples per CPU second obtained", samples as f64 / used)
-    });
+    let obtained =
+        used.map_or_else(String::new, |used| format!(", {:.1} samples per CPU second obtained", samples as f64 / used));
     let above_tick = settings.kernel_hz != 0 && settings.rate > settings.kernel_hz;
     let tick = if above_tick {
         format!(" (the kernel's timer ticks at {} Hz; each sample stands for several periods)", settings.kernel_hz)
@@ -125,10 +125,10 @@ fn processes(recording: &Recording, out: &mut String) {
     let pids: BTreeSet<u32> = recording.processes.iter().map(|p| p.pid).collect();
     let _ = writeln!(
         out,
-        "  threads    {} sampled of {} seen, in {} processes",
+        "  threads    {} sampled of {} seen, in {}",
         sampled.len(),
         recording.threads.len(),
-        pids.len()
+        counted(pids.len(), "process", "processes")
     );
     let mut plugins: BTreeMap<&str, u64> = BTreeMap::new();
     for process in &recording.processes {
@@ -148,11 +148,7 @@ fn names(recording: &Recording, profile: &Profile, unusable: &[(u32, String)], o
         let Some(o) = recording.objects.get(*object as usize) else { continue };
         let path = String::from_utf8_lossy(&o.path);
         let path = if path.is_empty() { "an object without a path".into() } else { path };
-        let _ = writeln!(
-            out,
-            "  no names   for {}: {}",
-            crate::formats::printable(&path),
-            crate::formats::printable(why)
-        );
+        let _ =
+            writeln!(out, "  no names   for {}: {}", crate::formats::printable(&path), crate::formats::printable(why));
     }
 }

@@ -1,0 +1,201 @@
+//! The walk over made-up stacks: known chains are told whole, hostile ones end with a reason and within their bounds.
+
+use uunwind_core::cursor::Cursor;
+use uunwind_core::frame::{frames, Frame};
+use uunwind_core::memory::{Reader, Region};
+use uunwind_core::plugin::Description;
+use uunwind_core::regs::{ucontext_offset, Regs, RA, RBP, RSP};
+use uunwind_core::rule::{Rule, RuleKind, RA_IN_REGISTER, SAME, UNKNOWN};
+use uunwind_core::stop_reason::StopReason;
+use uunwind_core::walk::{walk, Env, Found, Outcome, Setting, MAX_FRAMES};
+
+/// Rules by a function of the pc; no plugins.
+struct Rules<F: FnMut(u64) -> Result<Rule, StopReason>>(F);
+
+impl<F: FnMut(u64) -> Result<Rule, StopReason>> Env for Rules<F> {
+    fn find(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Found {
+        Found { rule: (self.0)(cursor.lookup_pc()), function: (0, 0), claim: None }
+    }
+    fn find_name(&mut self, _: u8, _: u64, _: u64) -> u32 {
+        0
+    }
+    fn describe(&mut self, _: u8, _: &Description, _: &mut Reader<'_>) -> u32 {
+        0
+    }
+    fn learned(&mut self, _: u8) {}
+}
+
+const SETTING: Setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch: std::ptr::null_mut() };
+const STACK: u64 = 0x7000_0000;
+
+fn run(
+    rules: impl FnMut(u64) -> Result<Rule, StopReason>,
+    stack: &[u64],
+    cursor: Cursor,
+    capacity: usize,
+) -> (Outcome, Vec<u64>) {
+    let bytes: Vec<u8> = stack.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let regions = [Region { address: STACK, bytes: &bytes }];
+    let mut reader = Reader::recorded(&regions);
+    let mut words = vec![0; capacity];
+    // SAFETY: no scratch, so no plugin is called.
+    let outcome = unsafe { walk(cursor, &mut Rules(rules), &mut reader, &mut words, &SETTING) };
+    words.truncate(outcome.words);
+    (outcome, words)
+}
+
+fn leaf(pc: u64, sp: u64) -> Cursor {
+    Cursor { regs: Regs::full(pc, std::array::from_fn(|r| if r == usize::from(RSP) { sp } else { 0 })), exact: true }
+}
+
+fn addresses(words: &[u64]) -> Vec<(u64, bool)> {
+    frames(words)
+        .map(|f| match f {
+            Frame::Native { address, exact, .. } => (address, exact),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+#[test]
+fn a_chain_is_told_up_to_the_undefined_return_address() {
+    // Frame sizes 16, 32, 8; the last function's return address is undefined.
+    let stack = [1, 0x2000, 2, 3, 4, 0x3000, 0x4000, 9];
+    let rules = |pc: u64| match pc {
+        0x1000 => Ok(Rule::simple(RSP, 16)),
+        0x1fff => Ok(Rule::simple(RSP, 32)),
+        0x2fff => Ok(Rule::simple(RSP, 8)),
+        0x3fff => Ok(Rule::end()),
+        other => panic!("asked for {other:#x}: return addresses are looked up one byte before"),
+    };
+    let (outcome, words) = run(rules, &stack, leaf(0x1000, STACK), 100);
+    assert_eq!(outcome.stop, StopReason::Complete);
+    assert_eq!(addresses(&words), [(0x1000, true), (0x2000, false), (0x3000, false), (0x4000, false)]);
+}
+
+#[test]
+fn callee_saved_registers_travel_and_lost_ones_end_the_walk() {
+    // The leaf saves rbp at CFA-16; its caller's CFA is rbp + 16; that one's caller lost rbx, which the next rule needs.
+    let frame = STACK + 32;
+    let stack = [0, frame, 0x2000, 0, 7, 0x3000, 8, 8];
+    let mut saves_fp = Rule::simple(RSP, 24);
+    saves_fp.slots[1] = -2;
+    let mut loses = Rule::simple(RBP, 16);
+    loses.slots[0] = UNKNOWN;
+    let rules = move |pc: u64| match pc {
+        0x1000 => Ok(saves_fp),
+        0x1fff => Ok(loses),
+        _ => Ok(Rule::simple(3, 16)),
+    };
+    let (outcome, words) = run(rules, &stack, leaf(0x1000, STACK), 100);
+    assert_eq!(outcome.stop, StopReason::UnknownRegister);
+    assert_eq!(addresses(&words), [(0x1000, true), (0x2000, false), (0x3000, false)]);
+}
+
+#[test]
+fn a_signal_frame_leads_to_exact_registers_on_another_stack() {
+    let mut stack = vec![0u64; 64];
+    stack[0] = 0x2000; // return address of the handler: the trampoline
+    let context = 8u64; // the ucontext begins behind it
+    let word = |register: u8| ((context + ucontext_offset(register)) / 8) as usize;
+    stack[word(RA)] = 0x3000;
+    stack[word(RSP)] = STACK + 8 * 60;
+    stack[60] = 0x4000;
+    let rules = |pc: u64| match pc {
+        0x1000 => Ok(Rule::simple(RSP, 8)),
+        0x1fff => Ok(Rule::signal(0)),
+        0x3000 => Ok(Rule::simple(RSP, 8)),
+        0x3fff => Ok(Rule::end()),
+        other => panic!("asked for {other:#x}"),
+    };
+    let (outcome, words) = run(rules, &stack, leaf(0x1000, STACK), 100);
+    assert_eq!(outcome.stop, StopReason::Complete);
+    assert_eq!(addresses(&words), [(0x1000, true), (0x2000, false), (0x3000, true), (0x4000, false)]);
+}
+
+#[test]
+fn losses_have_their_reason_and_keep_what_was_found() {
+    let simple = |_: u64| Ok(Rule::simple(RSP, 8));
+    let cases: [(&[u64], StopReason, usize); 3] = [
+        (&[0x2000, 0], StopReason::NullReturnAddress, 2),
+        (&[0x2000, 0x3000], StopReason::UnreadableStack, 3),
+        (&[], StopReason::UnreadableStack, 1),
+    ];
+    for (stack, stop, count) in cases {
+        let (outcome, words) = run(simple, stack, leaf(0x1000, STACK), 100);
+        assert_eq!((outcome.stop, words.len()), (stop, count));
+    }
+    let endless = vec![0x2000; 10_000];
+    let (outcome, words) = run(simple, &endless, leaf(0x1000, STACK), 20_000);
+    assert_eq!((outcome.stop, words.len()), (StopReason::TooManyFrames, MAX_FRAMES as usize));
+    let (outcome, words) = run(simple, &endless, leaf(0x1000, STACK), 7);
+    assert_eq!((outcome.stop, words.len()), (StopReason::BufferFull, 7));
+    let backwards = |_: u64| Ok(Rule::simple(RSP, -8));
+    assert_eq!(run(backwards, &endless, leaf(0x1000, STACK + 80), 100).0.stop, StopReason::BadCfa);
+    let misaligned = |_: u64| Ok(Rule::simple(RSP, 12));
+    assert_eq!(run(misaligned, &endless, leaf(0x1000, STACK), 100).0.stop, StopReason::BadCfa);
+}
+
+#[test]
+fn a_return_address_in_a_register_leaves_a_frame_of_no_size_at_the_leaf_only() {
+    // As in vfork: the return address was popped into rdi.
+    let mut popped = Rule::simple(RSP, 0);
+    popped.flags = RA_IN_REGISTER;
+    popped.slots[6] = 5;
+    let rules = move |pc: u64| Ok(if pc == 0x2fff { Rule::end() } else { popped });
+    let mut cursor = leaf(0x1000, STACK);
+    cursor.regs.set(5, 0x3000);
+    assert_eq!(run(rules, &[0; 4], cursor, 10).0.stop, StopReason::Complete);
+    cursor.exact = false;
+    assert_eq!(run(rules, &[0; 4], cursor, 10).0.stop, StopReason::BadCfa);
+}
+
+#[test]
+fn random_rules_registers_and_stacks_always_end() {
+    let mut seed = 0x5eed_0003u64;
+    let mut next = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let mut stops = std::collections::BTreeSet::new();
+    for _ in 0..if cfg!(debug_assertions) { 20_000 } else { 200_000 } {
+        let size = 1 + next() % 200;
+        let stack: Vec<u64> =
+            (0..size).map(|_| if next() % 3 == 0 { STACK + next() % (size * 8) } else { next() % 0x8000 }).collect();
+        let mut rules = Vec::new();
+        for _ in 0..16 {
+            let slot = |n: u64| {
+                if n % 4 == 0 {
+                    SAME
+                } else if n % 4 == 1 {
+                    UNKNOWN
+                } else {
+                    n as i16
+                }
+            };
+            rules.push(Rule {
+                cfa_offset: if next() % 8 == 0 { next() as i32 } else { (next() % 256) as i32 },
+                cfa_register: if next() % 4 == 0 { next() as u8 } else { RSP },
+                kind: match next() % 12 {
+                    0 => RuleKind::Deref,
+                    1 => RuleKind::Signal,
+                    2 => RuleKind::End,
+                    _ => RuleKind::Offset,
+                },
+                from_fp: if next() % 8 == 0 { next() as u8 } else { 0 },
+                flags: if next() % 8 == 0 { next() as u8 } else { 0 },
+                slots: std::array::from_fn(|i| if i == 6 { -1 } else { slot(next()) }),
+                cfa_addend: next() as i16,
+            });
+        }
+        let registers = std::array::from_fn(|_| STACK + next() % (size * 8));
+        let cursor = Cursor { regs: Regs::full(next(), registers), exact: next() % 2 == 0 };
+        let capacity = (next() % 300) as usize;
+        let (outcome, words) = run(|pc| Ok(rules[(pc % 16) as usize]), &stack, cursor, capacity);
+        assert!(words.len() <= capacity && words.len() <= MAX_FRAMES as usize);
+        stops.insert(outcome.stop.number());
+    }
+    assert!(stops.len() >= 5, "a random walk that always ends the same way tests little: {stops:?}");
+}

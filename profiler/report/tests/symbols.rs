@@ -1,0 +1,167 @@
+//! Names, lines and inlined functions against binutils' addr2line, for a program built here.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use uunwind_core::frame::{native_word, FLAG_EXACT};
+use uunwind_report::objects::ObjectMap;
+use uunwind_report::recording::{Node, Object, Process, Recording, Sample, Symbol, Thread};
+use uunwind_report::symbolize::{own_path, symbolize, Elf};
+
+const SOURCE: &str = "
+#include <stdlib.h>
+static inline __attribute__((always_inline)) double innermost(double x) {
+    for (int i = 0; i < 10; i++)
+        x = x * 1.5 + i;
+    return x;
+}
+static inline __attribute__((always_inline)) double middle(double x) {
+    if (x > 3)
+        return innermost(x) + 1;
+    return innermost(-x);
+}
+__attribute__((noinline)) double outermost(double x) {
+    return middle(x) * middle(x + 2);
+}
+int main(int argc, char **argv) {
+    return outermost(argc) > 7 ? abort(), 1 : 0;
+}
+";
+
+fn folder(test: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("uu-report-{test}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("temporary folder");
+    folder
+}
+
+fn build(folder: &Path, options: &[&str]) -> PathBuf {
+    std::fs::write(folder.join("a.c"), SOURCE).expect("source");
+    let mut cc = Command::new("cc");
+    assert!(cc.args(options).args(["-o", "a", "a.c"]).current_dir(folder).status().expect("cc").success());
+    folder.join("a")
+}
+
+fn output(command: &mut Command) -> String {
+    let output = command.output().expect("binutils");
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// A recording whose stacks are these addresses of one object, mapped at `bias`.
+fn recording(program: &Path, addresses: &[u64], bias: u64) -> Recording {
+    let elf = Elf::read(program).expect("ELF");
+    let facts_key = uunwind_ring::facts::key(if elf.build_id.is_empty() { &elf.headers } else { &elf.build_id });
+    let object = Object {
+        bias,
+        start: bias,
+        end: bias + 0x10_0000,
+        facts_key,
+        build_id: elf.build_id,
+        path: program.to_str().expect("text").as_bytes().to_vec(),
+        ..Object::default()
+    };
+    let word = |address: &u64| native_word(bias + address, FLAG_EXACT);
+    let sample = |stack| Sample { thread: 0, stack, time: 0, weight: 1, stop: 1, kind: 0, flags: 0 };
+    Recording {
+        processes: vec![Process::default()],
+        threads: vec![Thread::default()],
+        objects: vec![object],
+        nodes: addresses.iter().map(|a| Node { parent: 0, word: word(a), position: 0 }).collect(),
+        samples: (1..=addresses.len() as u32).map(sample).collect(),
+        ..Recording::default()
+    }
+}
+
+fn look_up(program: &Path, addresses: &[u64]) -> Vec<Symbol> {
+    let recording = recording(program, addresses, 0x5555_0000_0000);
+    let symbols = symbolize(&recording, &mut ObjectMap::new(&recording), &own_path);
+    assert_eq!(symbols.unusable, []);
+    symbols.entries
+}
+
+/// Start and size of a function, from nm.
+fn function(program: &Path, name: &str) -> (u64, u64) {
+    let table = output(Command::new("nm").arg("-S").arg(program));
+    let row = table.lines().find(|row| row.ends_with(&format!(" {name}"))).expect("in the table");
+    let mut words = row.split_whitespace().map(|w| u64::from_str_radix(w, 16).expect("hexadecimal"));
+    (words.next().expect("address"), words.next().expect("size"))
+}
+
+#[test]
+fn every_address_of_a_function_as_addr2line_has_it() {
+    let dir = folder("symbols");
+    let program = build(&dir, &["-O2", "-g", "-Wl,--build-id"]);
+    let (start, size) = function(&program, "outermost");
+    let addresses: Vec<u64> = (start..start + size).collect();
+    let symbols = look_up(&program, &addresses);
+    assert_eq!(symbols.len(), addresses.len());
+    let mut inlined = 0;
+    for symbol in &symbols {
+        assert_eq!((symbol.name.as_str(), symbol.start), ("outermost", start));
+        let mut ours: Vec<(&str, &str, u32)> =
+            symbol.inlined.iter().map(|i| (i.name.as_str(), i.file.as_str(), i.line)).collect();
+        ours.push((&symbol.name, &symbol.file, symbol.line));
+        inlined += ours.len() - 1;
+        let address = format!("{:#x}", symbol.address);
+        let truth = output(Command::new("addr2line").args(["-f", "-i", "-e"]).arg(&program).arg(&address));
+        let truth: Vec<&str> = truth.lines().collect();
+        assert_eq!(ours.len(), truth.len() / 2, "{address}: {truth:?}");
+        for (our, truth) in ours.iter().zip(truth.chunks(2)) {
+            assert_eq!(our.0, truth[0], "{address}");
+            let place = truth[1].split(" (discriminator").next().expect("a part");
+            // Line 0 (no line) is `?` there.
+            let line = if our.2 == 0 { "?".to_owned() } else { our.2.to_string() };
+            assert_eq!(format!("{}:{line}", our.1), place, "{address}");
+        }
+    }
+    assert!(inlined > 20, "the compiler inlined: {inlined}");
+    std::fs::remove_dir_all(dir).expect("cleaned");
+}
+
+#[test]
+fn a_file_that_changed_gives_no_names() {
+    let dir = folder("changed");
+    let program = build(&dir, &["-O1", "-Wl,--build-id"]);
+    let (start, _) = function(&program, "main");
+    let recording = recording(&program, &[start], 0);
+    let symbols = symbolize(&recording, &mut ObjectMap::new(&recording), &own_path);
+    assert_eq!(symbols.entries[0].name, "main");
+    build(&dir, &["-O2", "-g", "-Wl,--build-id"]);
+    let symbols = symbolize(&recording, &mut ObjectMap::new(&recording), &own_path);
+    assert!(symbols.entries.is_empty() && symbols.unusable[0].1.contains("the file changed"), "{symbols:?}");
+    // A copy that was kept is found behind it.
+    let kept = build(&folder("kept"), &["-O1", "-Wl,--build-id"]);
+    let files = |o: &Object| [own_path(o), vec![kept.clone()]].concat();
+    assert_eq!(symbolize(&recording, &mut ObjectMap::new(&recording), &files).entries[0].name, "main");
+    std::fs::remove_dir_all(kept.parent().expect("folder")).expect("cleaned");
+    std::fs::remove_dir_all(dir).expect("cleaned");
+}
+
+#[test]
+fn without_a_build_id_the_headers_vouch() {
+    let dir = folder("headers");
+    let program = build(&dir, &["-O1", "-Wl,--build-id=none"]);
+    let (start, _) = function(&program, "main");
+    let recording = recording(&program, &[start], 0);
+    let symbols = symbolize(&recording, &mut ObjectMap::new(&recording), &own_path);
+    assert_eq!(symbols.entries[0].name, "main");
+    build(&dir, &["-O2", "-static", "-Wl,--build-id=none"]);
+    let symbols = symbolize(&recording, &mut ObjectMap::new(&recording), &own_path);
+    assert!(symbols.unusable[0].1.contains("not those that were mapped"), "{symbols:?}");
+    std::fs::remove_dir_all(dir).expect("cleaned");
+}
+
+#[test]
+fn code_that_no_symbol_covers_stays_unnamed() {
+    let dir = folder("plt");
+    let program = build(&dir, &["-O1", "-Wl,--build-id"]);
+    let sections = output(Command::new("readelf").args(["-SW"]).arg(&program));
+    let plt = sections.lines().find(|l| l.contains(" .plt ")).expect("a PLT");
+    let mut words = plt.split_once("PROGBITS").expect("its type").1.split_whitespace();
+    let start = u64::from_str_radix(words.next().expect("address"), 16).expect("hexadecimal");
+    assert_eq!(look_up(&program, &[start, start + 16])[0].name, "", "not that of a symbol in another section");
+    assert!(Command::new("strip").arg(&program).status().expect("strip").success());
+    let (text, _) = (start + 0x100, ());
+    assert_eq!(look_up(&program, &[text])[0].name, "", "a stripped program has no names");
+    std::fs::remove_dir_all(dir).expect("cleaned");
+}

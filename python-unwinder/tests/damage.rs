@@ -1,0 +1,123 @@
+//! The overlay over damaged and random memory: it always ends, within its bounds, and never panics.
+
+mod world;
+
+use world::host::{loop_frame, Native, Walk};
+use world::python::{Process, ALL, CHUNK, GENERATOR, STACK, THREAD, TSTATE};
+use world::{Memory, Random};
+
+/// More reads than any walk may make: twice its limit of frames, each with its code object's texts.
+const READS_LIMIT: usize = 8192 * 12;
+
+fn rounds() -> u64 {
+    if cfg!(debug_assertions) {
+        10_000
+    } else {
+        100_000
+    }
+}
+
+fn natives() -> Vec<Native> {
+    (0..6).map(|n| loop_frame(STACK - 0x6000 + n * 0x400, 0x200 + n * 8, n == 0)).collect()
+}
+
+fn process(version: usize) -> Process {
+    let mut p = Process::new(ALL[version]);
+    let [a, b, c] = ["a", "b", "c"].map(|name| p.code(name, "/x.py", 3, 64));
+    for (n, native) in natives().iter().enumerate().rev() {
+        p.activate(native.cfa);
+        p.call(a, 8, THREAD);
+        p.call(b, 12, if n % 2 == 0 { GENERATOR } else { THREAD });
+        p.call(c, 14, THREAD);
+    }
+    p
+}
+
+fn show(memory: &Memory, version: usize) -> (usize, usize) {
+    let mut walk = Walk::new(memory);
+    walk.room = 4096;
+    let natives: Vec<_> = natives().into_iter().map(|native| (native, ALL[version])).collect();
+    walk.show(&natives);
+    assert!(walk.reads <= READS_LIMIT, "{} reads", walk.reads);
+    (walk.emitted.len(), walk.reads)
+}
+
+/// Addresses that lead somewhere, besides plain noise.
+fn word(random: &mut Random) -> u64 {
+    let near = |base: u64, random: &mut Random| base + random.below(0x400) * 8;
+    match random.below(8) {
+        0 => random.next(),
+        1 => near(CHUNK, random),
+        2 => near(TSTATE, random),
+        3 => near(TSTATE + 0x1000, random),
+        4 => near(STACK - 0x6000, random),
+        5 => random.below(64),
+        6 => 0,
+        _ => u64::MAX - random.below(64),
+    }
+}
+
+#[test]
+fn single_words_of_a_good_process_are_replaced() {
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut emitted = 0;
+    for version in 0..ALL.len() {
+        let good = process(version).memory;
+        assert_eq!(show(&good, version).0, 18, "all frames of the undamaged process");
+        // Where damage can matter: the words in use.
+        let used: Vec<u64> = good
+            .clone()
+            .pages()
+            .flat_map(|(base, bytes)| {
+                let words = bytes.chunks_exact(8).enumerate().filter(|(_, w)| w.iter().any(|b| *b != 0));
+                words.map(|(n, _)| base + n as u64 * 8).collect::<Vec<_>>()
+            })
+            .collect();
+        let mut bad = good.clone();
+        for _ in 0..rounds() / 3 {
+            let mut undo = Vec::new();
+            for _ in 0..=random.below(3) {
+                let at = used[random.below(used.len() as u64) as usize];
+                let mut old = [0; 8];
+                assert!(bad.get(at, &mut old));
+                undo.push((at, old));
+                let new = if random.below(2) == 0 {
+                    word(&mut random)
+                } else {
+                    u64::from_le_bytes(old) ^ 1 << random.below(64)
+                };
+                bad.put64(at, new);
+            }
+            emitted += show(&bad, version).0;
+            for (at, old) in undo.into_iter().rev() {
+                bad.put(at, &old);
+            }
+        }
+    }
+    assert!(emitted > 0, "most damage leaves some frames");
+}
+
+#[test]
+fn all_memory_is_noise() {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for version in 0..ALL.len() {
+        let mut memory = process(version).memory;
+        for _ in 0..rounds() / 300 {
+            for (_, bytes) in memory.pages().take(300) {
+                // A third of each page a round.
+                let start = random.below(bytes.len() as u64 / 8) as usize * 8;
+                for chunk in bytes[start..].chunks_exact_mut(8).take(170) {
+                    chunk.copy_from_slice(&word(&mut random).to_le_bytes());
+                }
+            }
+            show(&memory, version);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_readable() {
+    for version in 0..ALL.len() {
+        assert_eq!(show(&Memory::default(), version).0, 0);
+    }
+}

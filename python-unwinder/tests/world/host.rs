@@ -1,0 +1,173 @@
+//! A host of the plugin over made-up memory.
+
+use super::python::{Version, BIAS, EVAL_END, THREAD_POINTER, TSD_OFFSET};
+use super::Memory;
+use std::ffi::c_void;
+use std::mem::size_of;
+use uunwind_core::plugin::{Description, Host, Text, View, ABI, SCRATCH_BYTES, TEXT_LIMIT};
+
+/// One native frame to be shown.
+#[derive(Clone, Copy)]
+pub struct Native {
+    pub pc: u64,
+    pub sp: u64,
+    pub cfa: u64,
+    pub exact: bool,
+    pub function_start: u64,
+    pub function_end: u64,
+}
+
+/// A code object as it was described.
+pub struct Name {
+    pub code: u64,
+    pub fingerprint: u64,
+    pub name: String,
+    pub file: String,
+    pub table: Vec<u8>,
+    pub first_line: u32,
+    pub table_kind: u32,
+}
+
+/// Everything one walk does to its host.
+pub struct Walk<'m> {
+    memory: &'m Memory,
+    pub names: Vec<Name>,
+    pub emitted: Vec<(u32, u64)>,
+    pub room: usize,
+    pub reads: usize,
+    pub learned: usize,
+}
+
+#[repr(align(16))]
+struct Scratch([u8; SCRATCH_BYTES]);
+
+/// What the plugin said to one native frame.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Told {
+    pub answer: u32,
+    /// Name and position, leaf first.
+    pub frames: Vec<(String, u64)>,
+}
+
+impl<'m> Walk<'m> {
+    pub fn new(memory: &'m Memory) -> Walk<'m> {
+        Walk { memory, names: Vec::new(), emitted: Vec::new(), room: usize::MAX, reads: 0, learned: 0 }
+    }
+
+    /// Shows the native frames of one walk, leaf first, each with the interpreter that claims it.
+    pub fn show(&mut self, natives: &[(Native, &'static Version)]) -> Vec<Told> {
+        let mut scratch = Scratch([0; SCRATCH_BYTES]);
+        let plugin = uunwind_python::uu_plugin(ABI);
+        // SAFETY: the entry returns a static table for this ABI.
+        let overlay = unsafe { (*plugin).overlay }.expect("an overlay");
+        let mut told = Vec::new();
+        for (native, version) in natives {
+            let before = self.emitted.len();
+            let facts = version.facts.as_bytes();
+            let mut view = View {
+                size: size_of::<View>() as u32,
+                exact: u32::from(native.exact),
+                pc: native.pc,
+                sp: native.sp,
+                cfa: native.cfa,
+                function_start: native.function_start,
+                function_end: native.function_end,
+                registers: [0; 16],
+                known: 0,
+                plugin: 0,
+                facts: facts.as_ptr(),
+                facts_len: facts.len(),
+                bias: BIAS,
+                scratch: scratch.0.as_mut_ptr(),
+                thread_pointer: THREAD_POINTER,
+                tsd_offset: TSD_OFFSET,
+                host: &HOST,
+                walk: std::ptr::from_mut(self).cast::<c_void>(),
+            };
+            // SAFETY: the view is complete and its pointers outlive the call.
+            let answer = unsafe { overlay(&mut view) };
+            let frames = self.emitted[before..].iter().map(|(id, at)| (self.name(*id), *at)).collect();
+            told.push(Told { answer, frames });
+        }
+        told
+    }
+
+    fn name(&self, id: u32) -> String {
+        id.checked_sub(1).map_or("?".into(), |index| self.names[index as usize].name.clone())
+    }
+
+    fn text(&self, text: &Text) -> String {
+        let mut bytes = vec![0; text.len.min(TEXT_LIMIT) as usize];
+        if !self.memory.get(text.address, &mut bytes) {
+            return "unreadable".into();
+        }
+        let units = |width: usize| {
+            bytes
+                .chunks_exact(width)
+                .map(|unit| unit.iter().rev().fold(0u32, |value, byte| value << 8 | u32::from(*byte)))
+                .collect::<Vec<_>>()
+        };
+        units(text.width.into()).into_iter().map(|unit| char::from_u32(unit).unwrap_or('\u{fffd}')).collect()
+    }
+}
+
+/// The frame of an activation of the loop: its CFA, its size, and whether it is the interrupted one.
+pub fn loop_frame(cfa: u64, size: u64, exact: bool) -> Native {
+    let (function_start, function_end) = (BIAS + super::python::EVAL, BIAS + EVAL_END);
+    Native { pc: function_start + 0x2000, sp: cfa - size, cfa, exact, function_start, function_end }
+}
+
+static HOST: Host =
+    Host { size: size_of::<Host>() as u32, abi: ABI, read_word, read, find_name, describe, emit, learned };
+
+fn walk<'a>(walk: *mut c_void) -> &'a mut Walk<'a> {
+    // SAFETY: the views above carry the walk, which outlives each call and is used by one thread.
+    unsafe { &mut *walk.cast::<Walk<'a>>() }
+}
+
+unsafe extern "C" fn read_word(ctx: *mut c_void, address: u64, out: *mut u64) -> bool {
+    let mut bytes = [0; 8];
+    walk(ctx).reads += 1;
+    let ok = walk(ctx).memory.get(address, &mut bytes);
+    if ok {
+        // SAFETY: the plugin passes a word of its own.
+        unsafe { out.write(u64::from_le_bytes(bytes)) };
+    }
+    ok
+}
+
+unsafe extern "C" fn read(ctx: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
+    walk(ctx).reads += 1;
+    // SAFETY: the plugin passes `len` writable bytes.
+    walk(ctx).memory.get(address, unsafe { std::slice::from_raw_parts_mut(out, len) })
+}
+
+unsafe extern "C" fn find_name(ctx: *mut c_void, code: u64, fingerprint: u64) -> u32 {
+    let found = walk(ctx).names.iter().position(|n| n.code == code && n.fingerprint == fingerprint);
+    found.map_or(0, |index| index as u32 + 1)
+}
+
+unsafe extern "C" fn describe(ctx: *mut c_void, description: *const Description) -> u32 {
+    // SAFETY: the plugin passes a complete description.
+    let d = unsafe { &*description };
+    let walk = walk(ctx);
+    let mut table = vec![0; d.table.len.min(1 << 16) as usize];
+    walk.memory.get(d.table.address, &mut table);
+    let (name, file) = (walk.text(&d.name), walk.text(&d.file));
+    let (code, fingerprint, first_line, table_kind) = (d.code, d.fingerprint, d.first_line, d.table_kind);
+    walk.names.push(Name { code, fingerprint, name, file, table, first_line, table_kind });
+    walk.names.len() as u32
+}
+
+unsafe extern "C" fn emit(ctx: *mut c_void, name: u32, position: u64) -> bool {
+    let walk = walk(ctx);
+    if walk.emitted.len() >= walk.room {
+        return false;
+    }
+    walk.emitted.push((name, position));
+    true
+}
+
+unsafe extern "C" fn learned(ctx: *mut c_void) {
+    walk(ctx).learned += 1;
+}

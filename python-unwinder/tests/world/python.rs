@@ -1,0 +1,258 @@
+//! CPython's structures, written into made-up memory as each version has them.
+
+use super::Memory;
+use std::mem::size_of;
+use uunwind_python::facts::{Facts, CHAIN_CFRAME, CHAIN_CFRAME_SHIM, CHAIN_SHIM, FACTS_VERSION};
+
+pub const BIAS: u64 = 0x7f00_0000_0000;
+pub const RUNTIME: u64 = 0x50_0000;
+pub const EVAL: u64 = 0x10_0000;
+pub const EVAL_END: u64 = 0x10_c000;
+pub const CODE_TYPE: u64 = 0x40_0000;
+pub const THREAD_POINTER: u64 = 0x7f10_0000_0000;
+pub const TSD_OFFSET: u64 = 0x310;
+/// Top of the thread's stack, and of its data stack's chunk.
+pub const STACK: u64 = 0x7f20_0010_0000;
+pub const CHUNK: u64 = 0x7f30_0000_0000;
+pub const CHUNK_LIMIT: u64 = CHUNK + 0x4000;
+pub const TSTATE: u64 = 0x6000_0000_1000;
+const HEAP: u64 = 0x6000_0000_2000;
+const HEAP_LIMIT: u64 = 0x6000_0010_0000;
+
+/// Distance from an activation's boundary to its CFA, the same in all tests.
+pub const DISTANCE: u64 = 176;
+/// Distance from 3.12's shim to the CFA.
+pub const SHIM_DISTANCE: u64 = 96;
+
+pub const THREAD: u8 = 0;
+pub const GENERATOR: u8 = 1;
+pub const CSTACK: u8 = 3;
+
+pub struct Version {
+    pub facts: Facts,
+}
+
+const V311: Facts = Facts {
+    size: size_of::<Facts>() as u32,
+    version: FACTS_VERSION,
+    python: 0x030b_07f0,
+    chain: CHAIN_CFRAME,
+    runtime: RUNTIME,
+    eval: EVAL,
+    code_type: CODE_TYPE,
+    runtime_finalizing: 24,
+    runtime_current: 576,
+    runtime_tss: 592,
+    tstate_thread_id: 152,
+    tstate_entry: 56,
+    tstate_datastack: 296,
+    tstate_root_cframe: 336,
+    cframe_current: 8,
+    cframe_previous: 16,
+    frame_bytes: 80,
+    frame_code: 32,
+    frame_previous: 48,
+    frame_instruction: 56,
+    frame_owner: 69,
+    frame_is_entry: 68,
+    frame_generator_state: 5,
+    code_filename: 112,
+    code_qualname: 128,
+    code_first_line: 72,
+    code_line_table: 136,
+    code_first_traceable: 168,
+    code_instructions: 184,
+    text_ascii: 48,
+    text_compact: 72,
+};
+pub static PYTHON_3_11: Version = Version { facts: V311 };
+pub static PYTHON_3_12: Version = Version {
+    facts: Facts {
+        chain: CHAIN_CFRAME_SHIM,
+        python: 0x030c_01f0,
+        runtime_current: 0,
+        runtime_tss: 1544,
+        tstate_thread_id: 136,
+        tstate_datastack: 232,
+        tstate_root_cframe: 272,
+        cframe_current: 0,
+        cframe_previous: 8,
+        frame_code: 0,
+        frame_previous: 8,
+        frame_owner: 70,
+        frame_is_entry: 0,
+        code_first_line: 68,
+        code_first_traceable: 176,
+        code_instructions: 192,
+        text_ascii: 40,
+        text_compact: 56,
+        ..V311
+    },
+};
+pub static PYTHON_3_13: Version = Version {
+    facts: Facts {
+        chain: CHAIN_SHIM,
+        python: 0x030d_00f0,
+        runtime_finalizing: 608,
+        runtime_tss: 2160,
+        tstate_thread_id: 152,
+        tstate_entry: 72,
+        code_first_traceable: 184,
+        code_instructions: 200,
+        ..PYTHON_3_12.facts
+    },
+};
+pub static ALL: [&Version; 3] = [&PYTHON_3_11, &PYTHON_3_12, &PYTHON_3_13];
+
+/// A process with one thread that runs Python. Activations and frames are pushed from the outermost inwards.
+pub struct Process {
+    pub memory: Memory,
+    pub version: &'static Version,
+    heap: u64,
+    /// Next free address of the data stack.
+    pub top: u64,
+    /// Innermost frame, innermost boundary (a shim or a `_PyCFrame`), and whether the next frame is an entry.
+    pub current: u64,
+    pub boundary: u64,
+    entry: bool,
+}
+
+impl Process {
+    pub fn new(version: &'static Version) -> Process {
+        let mut memory = Memory::default();
+        memory.map(BIAS + RUNTIME, 0x1000);
+        memory.map(THREAD_POINTER, 0x1000);
+        memory.map(STACK - 0x10_0000, 0x10_0000);
+        memory.map(CHUNK, CHUNK_LIMIT - CHUNK);
+        memory.map(TSTATE, 0x1000);
+        memory.map(HEAP, HEAP_LIMIT - HEAP);
+        let root = TSTATE + u64::from(version.facts.tstate_root_cframe);
+        let boundary = if version.facts.tstate_root_cframe == 0 { 0 } else { root };
+        let mut process = Process { memory, version, heap: HEAP, top: CHUNK + 24, current: 0, boundary, entry: false };
+        process.memory.put64(TSTATE + u64::from(version.facts.tstate_thread_id), THREAD_POINTER);
+        process.set_key(3);
+        if version.facts.runtime_current != 0 {
+            process.memory.put64(BIAS + RUNTIME + u64::from(version.facts.runtime_current), TSTATE);
+        }
+        process.publish();
+        process
+    }
+
+    /// Stores the thread state as the value of a pthread key, as glibc does.
+    pub fn set_key(&mut self, key: u64) {
+        let tss = BIAS + RUNTIME + u64::from(self.version.facts.runtime_tss);
+        self.memory.put32(tss, 1);
+        self.memory.put32(tss + 4, key as u32);
+        let first = THREAD_POINTER + TSD_OFFSET;
+        let block = if key < 32 { first } else { self.allocate(32 * 16) };
+        self.memory.put64(first + 32 * 16 + key / 32 * 8, block);
+        self.memory.put64(block + key % 32 * 16 + 8, TSTATE);
+    }
+
+    pub fn allocate(&mut self, bytes: u64) -> u64 {
+        let at = self.heap;
+        self.heap = (at + bytes + 15) & !15;
+        assert!(self.heap <= HEAP_LIMIT);
+        at
+    }
+
+    fn str(&mut self, text: &str) -> u64 {
+        let widest = text.chars().map(u32::from).max().unwrap_or(0);
+        let (width, ascii) = match widest {
+            0..0x80 => (1, true),
+            0x80..0x100 => (1, false),
+            0x100..0x1_0000 => (2, false),
+            _ => (4, false),
+        };
+        let facts = &self.version.facts;
+        let data = u64::from(if ascii { facts.text_ascii } else { facts.text_compact });
+        let at = self.allocate(data + 4 * text.len() as u64 + 4);
+        self.memory.put64(at + 16, text.chars().count() as u64);
+        self.memory.put32(at + 32, (width << 2) | 1 << 5 | u32::from(ascii) << 6);
+        for (index, c) in (0u64..).zip(text.chars()) {
+            self.memory.put(at + data + index * u64::from(width), &u32::from(c).to_le_bytes()[..width as usize]);
+        }
+        at
+    }
+
+    /// A code object of `units` code units, traceable from the second on.
+    pub fn code(&mut self, name: &str, file: &str, line: u32, units: u64) -> u64 {
+        let (name, file) = (self.str(name), self.str(file));
+        let table = self.allocate(64);
+        self.memory.put64(table + 16, 5);
+        self.memory.put(table + 32, b"table");
+        let facts = self.version.facts;
+        let at = self.allocate(u64::from(facts.code_instructions) + 2 * units);
+        self.memory.put64(at + 8, BIAS + CODE_TYPE);
+        self.memory.put64(at + 16, units);
+        self.memory.put64(at + u64::from(facts.code_qualname), name);
+        self.memory.put64(at + u64::from(facts.code_filename), file);
+        self.memory.put64(at + u64::from(facts.code_line_table), table);
+        self.memory.put32(at + u64::from(facts.code_first_line), line);
+        self.memory.put32(at + u64::from(facts.code_first_traceable), 1);
+        at
+    }
+
+    /// Writes a frame at `address`.
+    pub fn frame_at(&mut self, address: u64, previous: u64, code: u64, position: i64, owner: u8, entry: bool) {
+        let facts = self.version.facts;
+        let instruction = (code + u64::from(facts.code_instructions)).wrapping_add_signed(position);
+        self.memory.put64(address + u64::from(facts.frame_code), code);
+        self.memory.put64(address + u64::from(facts.frame_previous), previous);
+        self.memory.put64(address + u64::from(facts.frame_instruction), instruction);
+        self.memory.put(address + u64::from(facts.frame_owner), &[owner]);
+        if facts.frame_is_entry != 0 {
+            self.memory.put(address + u64::from(facts.frame_is_entry), &[u8::from(entry)]);
+        }
+    }
+
+    /// Calls a Python function: a frame on the data stack, or in a generator.
+    pub fn call(&mut self, code: u64, position: i64, owner: u8) -> u64 {
+        let address = if owner == THREAD {
+            self.top += 0x70;
+            self.top - 0x70
+        } else {
+            self.allocate(0x100) + 0x48
+        };
+        let entry = std::mem::take(&mut self.entry);
+        self.frame_at(address, self.current, code, position, owner, entry);
+        self.current = address;
+        self.publish();
+        address
+    }
+
+    /// A native activation of the loop with this CFA begins.
+    pub fn activate(&mut self, cfa: u64) {
+        let facts = self.version.facts;
+        let at = cfa - DISTANCE;
+        match facts.chain {
+            CHAIN_SHIM => {
+                self.frame_at(at, self.current, 0, 0, CSTACK, false);
+                self.current = at;
+            }
+            chain => {
+                self.memory.put64(at + u64::from(facts.cframe_previous), self.boundary);
+                if chain == CHAIN_CFRAME_SHIM {
+                    self.frame_at(cfa - SHIM_DISTANCE, self.current, 0, 0, CSTACK, false);
+                    self.current = cfa - SHIM_DISTANCE;
+                }
+            }
+        }
+        self.boundary = at;
+        self.entry = true;
+        self.publish();
+    }
+
+    /// Writes what the thread state and the innermost `_PyCFrame` show.
+    pub fn publish(&mut self) {
+        let facts = self.version.facts;
+        let entry = if facts.chain == CHAIN_SHIM { self.current } else { self.boundary };
+        self.memory.put64(TSTATE + u64::from(facts.tstate_entry), entry);
+        if facts.chain != CHAIN_SHIM {
+            self.memory.put64(self.boundary + u64::from(facts.cframe_current), self.current);
+        }
+        self.memory.put64(TSTATE + u64::from(facts.tstate_datastack), CHUNK);
+        self.memory.put64(TSTATE + u64::from(facts.tstate_datastack) + 8, self.top);
+        self.memory.put64(TSTATE + u64::from(facts.tstate_datastack) + 16, CHUNK_LIMIT);
+    }
+}
