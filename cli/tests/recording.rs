@@ -160,9 +160,9 @@ fn sigterm_is_passed_on_and_the_recording_is_finished() {
 #[test]
 fn a_full_disk_leaves_the_program_alone() {
     let uu = Installation::new("full");
-    // One block of 512 or 1,024 bytes: enough for the probe before the start only if it is larger than that.
-    for (blocks, runs) in [(1, false), (10, true)] {
-        let script = format!("ulimit -f {blocks}; exec bin/uu \"$@\"");
+    // bash counts blocks of 1,024 bytes: the first limit is met by the probe before the start, the second later.
+    for (blocks, runs) in [(1, false), (20, true)] {
+        let script = format!("ulimit -S -f {blocks}; exec bin/uu \"$@\"");
         let mut command = Command::new("bash");
         command.args(["-c", &script, "uu"]).args(record(&["-o", "x.uu"], "fills")).current_dir(&uu.folder);
         let output = command.output().expect("uu runs");
@@ -192,4 +192,21 @@ fn a_truncated_recording_is_reported_with_a_warning() {
     assert!(text.contains("cut.uu is truncated at offset"), "{text}");
     let whole = uu.run(&["report", "-f", "folded", "x.uu"]);
     assert_eq!(output.stdout, whole.stdout, "the file is still there to take names from");
+}
+
+#[test]
+fn ctrl_c_ends_the_program_and_not_the_recording() {
+    use std::os::unix::process::CommandExt;
+    let uu = Installation::new("interrupt");
+    let mut command = uu.uu(&record(&["-o", "x.uu"], "waits"));
+    let mut running = command.process_group(0).stderr(Stdio::piped()).spawn().expect("uu runs");
+    while !exists(&uu.folder.join("ready")) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // SAFETY: a plain system call; the group is uu and its program.
+    unsafe { libc::kill(-(running.id() as i32), libc::SIGINT) };
+    let mut text = String::new();
+    running.stderr.take().expect("piped").read_to_string(&mut text).expect("text");
+    assert_eq!(running.wait().expect("ended").code(), Some(128 + libc::SIGINT), "{text}");
+    assert!(text.contains("10 complete") && exists(&uu.folder.join("x.uu")), "{text}");
 }

@@ -39,6 +39,7 @@ pub struct Slots {
 }
 
 /// A walk under way; leaving it is [`Walking::leave`].
+#[derive(Debug)]
 pub struct Walking<'a> {
     /// The thread's slot.
     pub slot: &'a Slot,
@@ -119,7 +120,8 @@ impl Slots {
         })
     }
 
-    /// Enters a walk on the calling thread. `sp` is the stack pointer of the caller. Async-signal-safe.
+    /// Enters a walk on the calling thread. `sp` is the stack pointer of the caller, `epoch` the registry's (not 0).
+    /// Async-signal-safe.
     pub fn enter(&self, sp: u64, epoch: u64) -> Result<Walking<'_>, Refused> {
         let tp = syscall::thread_pointer();
         let slot = self.claim(tp).ok_or(Refused::Full)?;
@@ -136,8 +138,37 @@ impl Slots {
         }
         slot.walk_sp.store(sp, Ordering::Relaxed);
         slot.ticks.store(0, Ordering::Relaxed);
-        slot.epoch.store(epoch | 1, Ordering::SeqCst);
+        // Sequentially consistent with the writer's swap of the snapshot: a walk whose mark the writer did not see sees the
+        // new snapshot.
+        slot.epoch.store(epoch, Ordering::SeqCst);
         Ok(Walking { slot })
+    }
+
+    /// Whether the calling thread is inside a walk.
+    pub fn is_walking(&self) -> bool {
+        self.find(syscall::thread_pointer()).is_some_and(|slot| slot.epoch.load(Ordering::Relaxed) != 0)
+    }
+
+    /// Whether some thread is in a walk that began before `epoch`. Marks of threads that are gone are cleared. Not for
+    /// handlers (a system call for each suspect).
+    pub fn any_before(&self, epoch: u64) -> bool {
+        self.slots.iter().any(|slot| {
+            let mark = slot.epoch.load(Ordering::SeqCst);
+            if mark == 0 || mark >= epoch {
+                return false;
+            }
+            let tid = slot.tid.load(Ordering::Relaxed);
+            // SAFETY: signal 0 only asks whether the thread exists.
+            let sent =
+                unsafe { syscall::call(syscall::nr::TGKILL, [syscall::getpid() as usize, tid as usize, 0, 0, 0, 0]) };
+            const ESRCH: isize = -3;
+            if sent == ESRCH {
+                // The mark goes only if it is still the dead thread's: a new owner of the slot has changed it.
+                let _ = slot.epoch.compare_exchange(mark, 0, Ordering::AcqRel, Ordering::Relaxed);
+                return false;
+            }
+            true
+        })
     }
 
     /// Gives the calling thread's slot back when the thread ends. Not from inside a walk.
@@ -191,12 +222,12 @@ mod tests {
     fn nested_walks_are_refused_and_stale_marks_cleared() {
         // SAFETY: all-zero is the free pool.
         let slots: Box<Slots> = unsafe { Box::<Slots>::new_zeroed().assume_init() };
-        let walking = slots.enter(1000, 2).ok().expect("first walk");
+        let walking = slots.enter(1000, 2).expect("first walk");
         assert_eq!(slots.enter(900, 2).err(), Some(Refused::Nested));
-        core::mem::forget(walking); // left without its exit
-        let walking = slots.enter(1100, 2).ok().expect("an entry further out clears the mark");
+        let _left_without_its_exit = walking;
+        let walking = slots.enter(1100, 2).expect("an entry further out clears the mark");
         walking.leave();
-        slots.enter(500, 2).ok().expect("not busy").leave();
+        slots.enter(500, 2).expect("not busy").leave();
         let tp = syscall::thread_pointer();
         assert!(slots.find(tp).is_some());
         slots.release(tp);

@@ -162,8 +162,9 @@ fn random_rules_registers_and_stacks_always_end() {
     let mut stops = std::collections::BTreeSet::new();
     for _ in 0..if cfg!(debug_assertions) { 20_000 } else { 200_000 } {
         let size = 1 + next() % 200;
-        let stack: Vec<u64> =
-            (0..size).map(|_| if next() % 3 == 0 { STACK + next() % (size * 8) } else { next() % 0x8000 }).collect();
+        let stack: Vec<u64> = (0..size)
+            .map(|_| if next().is_multiple_of(3) { STACK + next() % (size * 8) } else { next() % 0x8000 })
+            .collect();
         let mut rules = Vec::new();
         for _ in 0..16 {
             let slot = |n: u64| {

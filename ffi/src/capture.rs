@@ -1,7 +1,7 @@
 //! `uu_capture`: the stack of the calling thread, for C.
 
 use crate::env::Live;
-use crate::state::SLOTS;
+use crate::state::{REGISTRY, SLOTS};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::regs::Regs;
@@ -81,7 +81,7 @@ unsafe extern "C" fn capture(
     }
     // SAFETY: the assembly passes its own stack.
     let caller = unsafe { &*caller };
-    let Ok(walking) = SLOTS.enter(caller.sp, 1) else {
+    let Ok(walking) = SLOTS.enter(caller.sp, REGISTRY.epoch()) else {
         reason(StopReason::Fault);
         return 0;
     };
@@ -108,4 +108,10 @@ unsafe extern "C" fn capture(
     walking.leave();
     reason(outcome.stop);
     outcome.words
+}
+
+/// See `uu.h`.
+#[no_mangle]
+pub extern "C" fn uu_abi() -> u32 {
+    uunwind_core::plugin::ABI
 }

@@ -1,6 +1,6 @@
 //! The surroundings of a walk in a live process: which source answers for a pc.
 
-use crate::state::{OBJECTS, PLUGINS, RULES};
+use crate::state::{OBJECTS, PLUGINS, REGISTRY, RULES};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;
@@ -8,6 +8,8 @@ use uunwind_core::library::{Client, RESULT_FACTS_PENDING};
 use uunwind_core::memory::Reader;
 use uunwind_core::objects::{Memo, Object, FACTS_SETTLED};
 use uunwind_core::plugin::Description;
+use uunwind_core::registry::snapshot::Kind;
+use uunwind_core::rule::Rule;
 use uunwind_core::rule_cache::Cached;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Env, Found};
@@ -85,8 +87,7 @@ impl Env for Live<'_> {
     fn find(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Found {
         let lookup = cursor.lookup_pc();
         let Some(object) = OBJECTS.find(lookup, &mut self.memo, reader) else {
-            let rule = uunwind_frame_pointer::rule(cursor, StopReason::NoOwner);
-            return Found { rule, function: (0, 0), claim: None };
+            return window(cursor, lookup);
         };
         self.report(object);
         self.settle_facts(object);
@@ -121,6 +122,24 @@ impl Env for Live<'_> {
     }
 
     fn learned(&mut self, _plugin: u8) {}
+}
+
+/// A pc that no loaded object covers: a window's, or nobody's.
+fn window(cursor: &Cursor, lookup: u64) -> Found {
+    // SAFETY: every caller of `Live` walks inside a slot entered with the registry's epoch, and the window is copied.
+    let window = unsafe { REGISTRY.windows() }.and_then(|windows| windows.find(lookup)).copied();
+    let (rule, function) = match window {
+        None => (uunwind_frame_pointer::rule(cursor, StopReason::NoOwner), (0, 0)),
+        Some(window) => match window.kind {
+            Kind::Opaque => (Err(StopReason::OpaqueWindow), (0, 0)),
+            // The registrar vouches for its frame pointers, so what is found so is not marked.
+            Kind::FramePointer => {
+                let rule = uunwind_frame_pointer::rule(cursor, StopReason::UnknownRegister);
+                (rule.map(|rule| Rule { flags: 0, ..rule }), (0, 0))
+            }
+        },
+    };
+    Found { rule, function, claim: None }
 }
 
 unsafe extern "C" fn read_for_client(reader: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {

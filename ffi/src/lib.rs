@@ -8,6 +8,7 @@ mod env;
 mod init;
 mod library;
 mod state;
+mod windows;
 
 #[cfg(all(panic = "unwind", not(test)))]
 extern crate std;

@@ -2,7 +2,7 @@
 
 use crate::env::Live;
 use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
-use crate::state::{OBJECTS, PLUGINS, SLOTS, TSD_OFFSET};
+use crate::state::{OBJECTS, PLUGINS, REGISTRY, SLOTS, TSD_OFFSET};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;
@@ -85,7 +85,7 @@ unsafe extern "C" fn ready() -> bool {
 }
 
 unsafe extern "C" fn sample(request: *mut Request) -> u32 {
-    let walking = match SLOTS.enter(request as u64, 1) {
+    let walking = match SLOTS.enter(request as u64, REGISTRY.epoch()) {
         Ok(walking) => walking,
         Err(Refused::Nested) => return NESTED,
         Err(Refused::Full) => return NO_SLOT,
@@ -160,4 +160,5 @@ unsafe extern "C" fn thread_ended() {
 
 unsafe extern "C" fn after_fork() {
     SLOTS.after_fork();
+    REGISTRY.after_fork();
 }

@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicPtr, AtomicU64};
 use uunwind_core::objects::Objects;
 use uunwind_core::plugin::Plugin;
+use uunwind_core::registry::Registry;
 use uunwind_core::rule_cache::RuleCache;
 use uunwind_core::slots::Slots;
 use uunwind_core::walk::MAX_PLUGINS;
@@ -11,6 +12,8 @@ use uunwind_core::walk::MAX_PLUGINS;
 pub static OBJECTS: Objects = Objects::new();
 /// Rules, by pc.
 pub static RULES: RuleCache = RuleCache::new();
+/// Windows of code that a JIT registered.
+pub static REGISTRY: Registry = Registry::new();
 /// One slot for each walking thread.
 pub static SLOTS: Slots = Slots::new();
 /// Plugins by index; 0 stays empty.

@@ -1,4 +1,5 @@
 //! An installation of uu with objects that do nothing, and ways to run it.
+#![allow(dead_code, reason = "each test program that shares this module uses a part of it")]
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -32,7 +32,7 @@ pub fn needed_closure(program: &Path, ld_library_path: Option<&OsStr>) -> Vec<Pa
     let Ok(image) = Image::open(program) else {
         return found;
     };
-    let environment = search_path(ld_library_path.unwrap_or_default(), &[b':', b';'], None);
+    let environment = search_path(ld_library_path.unwrap_or_default(), b":;", None);
     let system = library_path::directories();
     let mut names = HashSet::new();
     let mut files: HashSet<PathBuf> = program.canonicalize().into_iter().collect();
@@ -63,15 +63,15 @@ impl Node {
             let paths = image.dynamic().strings(image, tag);
             paths.iter().flat_map(|path| search_path(path, b":", Some(image.path()))).take(SEARCH_LIMIT).collect()
         };
-        let runpath = directories(elf::DT_RUNPATH.into());
+        let runpath = directories(elf::DT_RUNPATH);
         // An object with a RUNPATH ignores all RPATHs for its own needs; those of its loaders still reach further down
         // only through objects without one, which is the common case and what is followed here.
-        let mut rpath = if runpath.is_empty() { directories(elf::DT_RPATH.into()) } else { Vec::new() };
+        let mut rpath = if runpath.is_empty() { directories(elf::DT_RPATH) } else { Vec::new() };
         if runpath.is_empty() {
             rpath.extend_from_slice(inherited);
             rpath.truncate(SEARCH_LIMIT);
         }
-        Node { needed: image.dynamic().strings(image, elf::DT_NEEDED.into()), rpath, runpath }
+        Node { needed: image.dynamic().strings(image, elf::DT_NEEDED), rpath, runpath }
     }
 }
 

@@ -29,7 +29,8 @@ fn image() -> (u64, u64, Vec<u8>, (u64, u64)) {
     let file = object::File::parse(&*data).expect("an ELF file");
     let hdr = file.section_by_name(".eh_frame_hdr").expect("an unwind index");
     let frame = file.section_by_name(".eh_frame").expect("unwind data");
-    let start = hdr.address().min(frame.address());
+    // Mappings begin at pages; words are read aligned.
+    let start = hdr.address().min(frame.address()) & !7;
     let end = (hdr.address() + hdr.size()).max(frame.address() + frame.size());
     let mut image = vec![0; (end - start) as usize];
     for section in [&hdr, &frame] {

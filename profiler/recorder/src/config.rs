@@ -68,6 +68,12 @@ pub enum RecordError {
 impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            RecordError::Session(e) if e.raw_os_error() == Some(libc::EFBIG) => write!(
+                f,
+                "the limit of file sizes (ulimit -f) is below the {} MB that recording reserves in shared memory, and may not \
+                 be raised. Raise the hard limit",
+                uunwind_ring::layout::SESSION_BYTES >> 20
+            ),
             RecordError::Session(e) => write!(
                 f,
                 "cannot make the shared memory for recording (memfd_create): {e}. Check the memory limit and /proc/sys/vm"

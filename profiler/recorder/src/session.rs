@@ -27,7 +27,7 @@ impl SharedMemory {
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: plain system calls on a descriptor that we own.
         unsafe {
-            check(libc::ftruncate(fd.as_raw_fd(), len as libc::off_t))?;
+            check(above_file_limit(|| libc::ftruncate(fd.as_raw_fd(), len as libc::off_t)))?;
             check(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW))?;
         }
         // SAFETY: a new mapping at an address of the kernel's choice, of a file that has this length for ever.
@@ -89,6 +89,24 @@ impl Drop for SharedMemory {
         // SAFETY: `create` made this mapping, and no reference into it outlives `self`.
         unsafe { libc::munmap(self.base.cast(), self.len) };
     }
+}
+
+/// Runs a call with the limit of file sizes (`ulimit -f`) as high as it may go: it counts for sparse shared memory, too.
+fn above_file_limit(call: impl FnOnce() -> libc::c_int) -> libc::c_int {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the calls read and write the structure given.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit);
+        libc::setrlimit(libc::RLIMIT_FSIZE, &libc::rlimit { rlim_cur: limit.rlim_max, ..limit });
+    }
+    let result = call();
+    let error = io::Error::last_os_error();
+    // SAFETY: as above; errno is set back for the caller, who reads it next.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
+        *libc::__errno_location() = error.raw_os_error().unwrap_or(0);
+    }
+    result
 }
 
 /// Structures of plain integers and atomics: any bytes are a valid value.

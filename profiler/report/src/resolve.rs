@@ -103,5 +103,9 @@ pub fn line_of(name: &Name, position: u64) -> u32 {
 
 /// Text of a stop reason, also of one that this version does not know.
 pub fn stop_text(sample: &Sample) -> String {
-    sample.reason().map_or_else(|| format!("unknown reason {}", sample.stop), |r| r.text().to_owned())
+    match sample.reason() {
+        Some(reason) => reason.text().to_owned(),
+        None if sample.stop == 0 => "the walk did not run".to_owned(),
+        None => format!("unknown reason {}", sample.stop),
+    }
 }

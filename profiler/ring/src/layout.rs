@@ -156,5 +156,5 @@ const _: () = {
     assert!(core::mem::size_of::<SessionHeader>() <= STATES_OFFSET);
     assert!(core::mem::size_of::<ProcessBlock>() <= BLOCK_HEADER);
     assert!(core::mem::size_of::<ThreadBlock>() <= BLOCK_HEADER);
-    assert!(DATA_OFFSET % 4096 == 0 && BLOCK_BYTES % 4096 == 0 && RING_BYTES % 8 == 0);
+    assert!(DATA_OFFSET.is_multiple_of(4096) && BLOCK_BYTES.is_multiple_of(4096) && RING_BYTES.is_multiple_of(8));
 };

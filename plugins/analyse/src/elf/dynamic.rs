@@ -22,10 +22,10 @@ pub struct Dynamic {
 impl Dynamic {
     /// Reads the section; empty when there is none or it lies outside the file.
     pub(super) fn read(image: &Image) -> Dynamic {
-        let entries = image.segment(elf::PT_DYNAMIC.into()).and_then(|segment| {
+        let entries = image.segment(elf::PT_DYNAMIC).and_then(|segment| {
             let bytes = image.read_file(segment.offset, segment.file_size.min(ENTRY_LIMIT * ENTRY as u64))?;
             let entry = |bytes: &[u8]| (u64_at(bytes, 0) as i64, u64_at(bytes, 8));
-            Some(bytes.chunks_exact(ENTRY).map(entry).take_while(|(tag, _)| *tag != i64::from(elf::DT_NULL)).collect())
+            Some(bytes.chunks_exact(ENTRY).map(entry).take_while(|(tag, _)| *tag != elf::DT_NULL).collect())
         });
         Dynamic { entries: entries.unwrap_or_default() }
     }
@@ -47,7 +47,7 @@ impl Dynamic {
     }
 
     fn string(&self, image: &Image, offset: u64) -> Option<Vec<u8>> {
-        let (table, size) = (self.value(elf::DT_STRTAB.into())?, self.value(elf::DT_STRSZ.into())?);
+        let (table, size) = (self.value(elf::DT_STRTAB)?, self.value(elf::DT_STRSZ)?);
         let mut left = size.checked_sub(offset)?.min(STRING_LIMIT);
         let mut at = table.checked_add(offset)?;
         let mut string = Vec::new();

@@ -12,9 +12,9 @@ const CHAIN_LIMIT: u32 = 4096;
 impl Image {
     /// Address and size of a symbol that the file defines.
     pub fn symbol(&self, name: &str) -> Option<(u64, u64)> {
-        match self.dynamic().value(elf::DT_GNU_HASH.into()) {
+        match self.dynamic().value(elf::DT_GNU_HASH) {
             Some(table) => self.by_gnu_hash(table, name.as_bytes()),
-            None => self.by_sysv_hash(self.dynamic().value(elf::DT_HASH.into())?, name.as_bytes()),
+            None => self.by_sysv_hash(self.dynamic().value(elf::DT_HASH)?, name.as_bytes()),
         }
     }
 
@@ -59,12 +59,12 @@ impl Image {
 
     /// The symbol at `index`, if it is defined and has this name.
     fn defined(&self, index: u32, name: &[u8]) -> Option<(u64, u64)> {
-        let symbols = self.dynamic().value(elf::DT_SYMTAB.into())?;
+        let symbols = self.dynamic().value(elf::DT_SYMTAB)?;
         let mut symbol = [0; SYMBOL as usize];
         if !self.read_address(symbols.checked_add(u64::from(index) * SYMBOL)?, &mut symbol) || u16_at(&symbol, 6) == 0 {
             return None;
         }
-        let strings = self.dynamic().value(elf::DT_STRTAB.into())?;
+        let strings = self.dynamic().value(elf::DT_STRTAB)?;
         let mut found = vec![1; name.len() + 1];
         let named = self.read_address(strings.checked_add(u64::from(u32_at(&symbol, 0)))?, &mut found)
             && found.split_last() == Some((&0, name));

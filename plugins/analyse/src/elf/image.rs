@@ -102,7 +102,7 @@ impl Image {
     /// The program interpreter (`PT_INTERP`), if the file names one.
     pub fn interpreter(&self) -> Option<PathBuf> {
         use std::os::unix::ffi::OsStringExt;
-        let segment = self.segment(elf::PT_INTERP.into())?;
+        let segment = self.segment(elf::PT_INTERP)?;
         let mut bytes = self.read_file(segment.offset, segment.file_size.min(4096))?;
         bytes.truncate(bytes.iter().position(|b| *b == 0)?);
         Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
@@ -129,7 +129,7 @@ impl Image {
 
     /// Where in the file the bytes of `[address, address + len)` stand.
     fn place(&self, address: u64, len: u64) -> Option<u64> {
-        self.segments.iter().filter(|s| s.kind == u32::from(elf::PT_LOAD)).find_map(|s| {
+        self.segments.iter().filter(|s| s.kind == elf::PT_LOAD).find_map(|s| {
             let within = address.checked_sub(s.address)?;
             let offset = s.offset.checked_add(within)?;
             (within.checked_add(len)? <= s.file_size && offset.checked_add(len)? <= self.len).then_some(offset)
@@ -174,7 +174,7 @@ fn check_header(path: &Path, header: &[u8], len: u64) -> Result<(), AnalyseError
     let machine = u16_at(header, 18);
     let (class, data) = (header.get(4).copied(), header.get(5).copied());
     let found = match (class, data) {
-        (Some(2), Some(1)) if machine == u16::from(elf::EM_X86_64) => None,
+        (Some(2), Some(1)) if machine == elf::EM_X86_64 => None,
         (Some(2), Some(1)) => Some(machine_name(machine)),
         (Some(1), Some(1)) => Some(format!("a 32-bit machine ({})", machine_name(machine))),
         (_, Some(2)) => Some(format!("a big-endian machine ({})", machine_name(machine.swap_bytes()))),
@@ -184,7 +184,7 @@ fn check_header(path: &Path, header: &[u8], len: u64) -> Result<(), AnalyseError
         return Err(AnalyseError::Foreign { path: path(), found });
     }
     let kind = u16_at(header, 16);
-    if kind != u16::from(elf::ET_EXEC) && kind != u16::from(elf::ET_DYN) {
+    if kind != elf::ET_EXEC && kind != elf::ET_DYN {
         return Err(AnalyseError::NotLoadable { path: path(), kind });
     }
     Ok(())

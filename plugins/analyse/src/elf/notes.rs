@@ -26,7 +26,7 @@ impl Image {
 
     /// Content of the first note with this owner and type.
     fn note(&self, owner: &[u8], kind: u32) -> Option<Vec<u8>> {
-        let segments = self.segments().iter().filter(|s| s.kind == u32::from(elf::PT_NOTE));
+        let segments = self.segments().iter().filter(|s| s.kind == elf::PT_NOTE);
         segments
             .filter_map(|s| self.read_file(s.offset, s.file_size.min(NOTES_LIMIT)))
             .find_map(|bytes| find_note(&bytes, owner, kind))
