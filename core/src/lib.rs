@@ -22,6 +22,8 @@ pub mod frame;
 pub mod library;
 pub mod memory;
 pub mod objects;
+#[cfg(all(panic = "abort", not(test)))]
+mod panic;
 pub mod plugin;
 pub mod recovery;
 pub mod registry;

@@ -14,7 +14,7 @@ use uunwind_core::walk::{walk, Setting};
 /// # Safety
 /// `frames` must have room for `capacity` words; `ucontext` must be null or a signal handler's; `stop` null or writable.
 #[unsafe(naked)]
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext: *const u8, stop: *mut u16) -> usize {
     // Without a ucontext, the frame in hand is the caller's, as it is when this call returns.
     core::arch::naked_asm!(
@@ -97,8 +97,10 @@ unsafe extern "C" fn capture(
         // SAFETY: the C caller passes the ucontext that its signal handler got.
         Cursor { regs: unsafe { Regs::from_ucontext(ucontext) }, exact: true }
     };
-    // SAFETY: probed mode has no precondition.
-    let mut reader = unsafe { Reader::new(Mode::Probed) };
+    let mode = if crate::faults::handled() { Mode::Guarded } else { Mode::Probed };
+    // SAFETY: probed mode has no precondition; for the other one the program called uu_handle_faults, whose
+    // documentation asks for the signals to be unblocked here.
+    let mut reader = unsafe { Reader::new(mode) };
     let mut env = Live::new(None, 1);
     let setting = Setting { thread_pointer: syscall::thread_pointer(), tsd_offset: 0, scratch: core::ptr::null_mut() };
     // SAFETY: the C caller passes `capacity` words.
@@ -111,7 +113,7 @@ unsafe extern "C" fn capture(
 }
 
 /// See `uu.h`.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub extern "C" fn uu_abi() -> u32 {
     uunwind_core::plugin::ABI
 }

@@ -71,6 +71,7 @@ extern "C" {
     fn pthread_setspecific(key: c_uint, value: *const c_void) -> c_int;
 }
 
+#[cfg(not(feature = "no-entry-points"))]
 #[used]
 #[link_section = ".init_array"]
 static INIT: extern "C" fn() = init;

@@ -2,9 +2,19 @@
 //!
 //! A signal room, but for [`init`], which runs when the object is loaded. Exports are `uu_*` only.
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(
+    feature = "no-entry-points",
+    allow(dead_code, reason = "what only the constructor and the interposers reach is not in the handler path")
+)]
 
 mod capture;
+/// The handler path, for the check object.
+#[cfg(feature = "no-entry-points")]
+pub mod check {
+    pub use crate::library::{on_fault, on_tick, sample};
+}
 mod env;
+mod faults;
 mod init;
 mod library;
 mod state;
@@ -12,15 +22,3 @@ mod windows;
 
 #[cfg(all(panic = "unwind", not(test)))]
 extern crate std;
-
-/// In the shipped object no panic path may be left: this handler calls a function that does not exist, so that a panic
-/// path makes the link fail.
-#[cfg(all(panic = "abort", not(test)))]
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    extern "C" {
-        fn uu_panic_path_left_in_signal_code() -> !;
-    }
-    // SAFETY: never linked, so never called.
-    unsafe { uu_panic_path_left_in_signal_code() }
-}

@@ -23,7 +23,7 @@ use uunwind_core::walk::{walk, Setting};
 const TICK_LIMIT: u32 = 8;
 
 /// The table.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 #[allow(non_upper_case_globals, reason = "a C symbol")]
 pub static uu_private_library_0: Library = Library {
     size: core::mem::size_of::<Library>() as u32,
@@ -84,7 +84,11 @@ unsafe extern "C" fn ready() -> bool {
     OBJECTS.has_finder()
 }
 
-unsafe extern "C" fn sample(request: *mut Request) -> u32 {
+/// See [`Library::sample`].
+///
+/// # Safety
+/// As there.
+pub unsafe extern "C" fn sample(request: *mut Request) -> u32 {
     let walking = match SLOTS.enter(request as u64, REGISTRY.epoch()) {
         Ok(walking) => walking,
         Err(Refused::Nested) => return NESTED,
@@ -128,7 +132,11 @@ unsafe extern "C" fn walk_request(request: *mut c_void) {
     request.result = env.result | if outcome.desync > 0 { RESULT_DESYNC } else { 0 };
 }
 
-unsafe extern "C" fn on_fault(ucontext: *mut u8) -> bool {
+/// See [`Library::on_fault`].
+///
+/// # Safety
+/// As there.
+pub unsafe extern "C" fn on_fault(ucontext: *mut u8) -> bool {
     // SAFETY: the handler passes the kernel's ucontext; rip lies in gregs.
     let rip = unsafe { ucontext.add((UCONTEXT_GREGS + 8 * GREG_RIP) as usize).cast::<u64>() };
     // SAFETY: as above.
@@ -140,7 +148,11 @@ unsafe extern "C" fn on_fault(ucontext: *mut u8) -> bool {
     redirect(ucontext, StopReason::Fault)
 }
 
-unsafe extern "C" fn on_tick(ucontext: *mut u8) {
+/// See [`Library::on_tick`].
+///
+/// # Safety
+/// As there.
+pub unsafe extern "C" fn on_tick(ucontext: *mut u8) {
     if let Some(slot) = SLOTS.find(syscall::thread_pointer()) {
         if slot.recovery.is_armed() && slot.tick() >= TICK_LIMIT {
             redirect(ucontext, StopReason::Watchdog);

@@ -30,7 +30,7 @@ const UNREGISTER_NS: u64 = 1_000_000_000;
 ///
 /// # Safety
 /// `window` must be null or point to a `struct uu_window` of the size that it says.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn uu_register_window(window: *const CWindow) -> c_int {
     const ENOTSUP: c_int = 95;
     // SAFETY: the caller passes null or a structure that begins with its size.
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn uu_register_window(window: *const CWindow) -> c_int {
 ///
 /// # Safety
 /// `ticket` must be null or writable.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn uu_unlink_window(text: *const c_void, ticket: *mut u64) -> c_int {
     if ticket.is_null() {
         return result(Err(EINVAL));
@@ -69,13 +69,13 @@ pub unsafe extern "C" fn uu_unlink_window(text: *const c_void, ticket: *mut u64)
 }
 
 /// See `uu.h`.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub extern "C" fn uu_synchronize(ticket: u64, timeout_ns: u64) -> c_int {
     result(REGISTRY.synchronize(ticket, timeout_ns, &SLOTS))
 }
 
 /// See `uu.h`.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub extern "C" fn uu_unregister_window(text: *const c_void) -> c_int {
     let unlinked = REGISTRY.unlink(text as u64, &SLOTS);
     result(unlinked.and_then(|ticket| REGISTRY.synchronize(ticket, UNREGISTER_NS, &SLOTS)))

@@ -66,7 +66,7 @@ fn activation(here: &Here<'_>, cursor: &mut Cursor, at: u64) -> u32 {
     if let Some((own, outer)) = own.as_ref().and_then(|own| Some((own, outer(here, cursor, own)?))) {
         if let Some(stretch) = checked(here, cursor, own, &outer) {
             cursor.boundary = own.previous;
-            cursor.state = if outer.previous == 0 { ENDED } else { TRACKING };
+            cursor.state = if outer.current == 0 { ENDED } else { TRACKING };
             if !here.confirm(at) {
                 return OVERLAY_INTERPRETER | OVERLAY_DESYNC;
             }
@@ -83,15 +83,23 @@ fn activation(here: &Here<'_>, cursor: &mut Cursor, at: u64) -> u32 {
     }
 }
 
-/// The outer `_PyCFrame`, if it stands where it can stand: further out on the C stack, with a frame, or in the thread
-/// state, where it is the outermost and has none.
+/// The outer `_PyCFrame`, if it stands where it can stand and says what it can say.
+///
+/// It belongs to an activation further out, with a frame; or it is the outermost one, in the thread state, all zero; or
+/// it is a copy of that, with a link to it, which greenlets put on the stack where they start.
 fn outer(here: &Here<'_>, cursor: &Cursor, own: &CFrame) -> Option<CFrame> {
-    let root = cursor.tstate.wrapping_add(u64::from(here.facts.tstate_root_cframe));
+    let further_out = own.previous >= here.walk.view().cfa;
+    // An activation that has called something is past the window, so what it links to may be another thread state (of a
+    // subinterpreter) as well.
+    let is_root = |at: u64| {
+        let this_one = at == cursor.tstate.wrapping_add(u64::from(here.facts.tstate_root_cframe));
+        (this_one || !here.walk.exact()) && read(here, at).is_some_and(|root| root.current == 0 && root.previous == 0)
+    };
     let outer = read(here, own.previous)?;
-    let plausible = if own.previous == root {
-        outer.current == 0 && outer.previous == 0
-    } else {
-        own.previous >= here.walk.view().cfa && outer.current != 0 && outer.previous != 0
+    let plausible = match (outer.current, outer.previous) {
+        (0, 0) => is_root(own.previous),
+        (0, root) => further_out && is_root(root),
+        (_, previous) => further_out && previous != 0,
     };
     plausible.then_some(outer)
 }

@@ -55,14 +55,3 @@ pub extern "C" fn uu_plugin(host_abi: u32) -> *const Plugin {
         core::ptr::null()
     }
 }
-
-/// Never linked in: the shipped object has no panic path, and the undefined symbol makes the linker prove it.
-#[cfg(all(panic = "abort", not(test)))]
-#[panic_handler]
-fn panic_handler(_: &core::panic::PanicInfo<'_>) -> ! {
-    extern "C" {
-        fn uu_panic_path_left_in_signal_code() -> !;
-    }
-    // SAFETY: the symbol exists nowhere, so an object that could come here cannot be linked.
-    unsafe { uu_panic_path_left_in_signal_code() }
-}

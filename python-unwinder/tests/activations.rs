@@ -123,6 +123,51 @@ fn a_published_cframe_that_is_not_filled_yet_is_not_believed() {
 }
 
 #[test]
+fn a_chain_that_begins_in_a_greenlet_ends_there() {
+    for version in [&PYTHON_3_11, &PYTHON_3_12] {
+        let facts = version.facts;
+        let mut p = two_activations(version);
+        show(&p, &[loop_frame(INNER, SIZE, false)]);
+        // A greenlet starts with a copy of the outermost cframe on its stack, linked to the thread state's.
+        let start = INNER - 0x400;
+        p.memory.put64(start + u64::from(facts.cframe_current), 0);
+        p.memory.put64(start + u64::from(facts.cframe_previous), TSTATE + u64::from(facts.tstate_root_cframe));
+        (p.boundary, p.current) = (start, 0);
+        let body = p.code("body", "/g.py", 3, 40);
+        let cfa = INNER - 0x800;
+        p.activate(cfa);
+        p.call(body, 30, THREAD);
+        let said = show(&p, &[loop_frame(cfa, SIZE, false), loop_frame(INNER, SIZE, false)]);
+        assert_eq!(said[0], told(OVERLAY_INTERPRETER, &[("body", 30)]));
+        assert_eq!(
+            said[1],
+            told(OVERLAY_INTERPRETER | OVERLAY_DESYNC, &[]),
+            "who started it is another stack's matter"
+        );
+    }
+}
+
+#[test]
+fn activations_of_another_interpreter_on_the_same_stack_are_told_with_doubt() {
+    // 3.11 with the GIL released shows the thread's first state only, while a subinterpreter's activation is innermost.
+    let version = &PYTHON_3_11;
+    let facts = version.facts;
+    let mut p = two_activations(version);
+    show(&p, &[loop_frame(INNER, SIZE, false)]);
+    let entry = TSTATE + u64::from(facts.tstate_entry);
+    let first_state = p.boundary;
+    let other_root = TSTATE + 0x800;
+    (p.boundary, p.current) = (other_root, 0);
+    let body = p.code("sub", "/s.py", 3, 40);
+    let cfa = INNER - 0x800;
+    p.activate(cfa);
+    p.call(body, 30, THREAD);
+    p.memory.put64(entry, first_state);
+    let said = show(&p, &[loop_frame(cfa, SIZE, false)]);
+    assert_eq!(said, [told(OVERLAY_INTERPRETER | OVERLAY_DESYNC, &[("sub", 30)])]);
+}
+
+#[test]
 fn links_to_dead_frames_are_not_followed() {
     for version in [&PYTHON_3_11, &PYTHON_3_12] {
         let mut p = two_activations(version);

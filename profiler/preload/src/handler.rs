@@ -44,22 +44,53 @@ unsafe fn field<T: Copy>(base: *const u8, offset: usize) -> T {
     unsafe { base.add(offset).cast::<T>().read_unaligned() }
 }
 
+/// Where a sampling signal came from.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Origin {
+    kind: SampleKind,
+    weight: u32,
+}
+
+/// Whether this signal is one of ours: a timer's, or a request that the session allows.
+///
+/// # Safety
+/// `info` must be the kernel's.
+unsafe fn origin(process: &Process, info: *const u8) -> Option<Origin> {
+    // SAFETY: the kernel passes a siginfo.
+    let (code, value, sender, overrun) = unsafe {
+        (
+            field::<i32>(info, SI_CODE),
+            field::<u64>(info, SI_VALUE),
+            field::<u32>(info, SI_PID),
+            field::<i32>(info, SI_OVERRUN),
+        )
+    };
+    if code == SI_TIMER && value == threads::cookie() {
+        return Some(Origin { kind: SampleKind::Timer, weight: (overrun.max(0) as u32).saturating_add(1) });
+    }
+    let explicit = code == SI_TKILL && process.setting.flags & FLAG_EXPLICIT != 0 && sender == process::pid();
+    explicit.then_some(Origin { kind: SampleKind::Explicit, weight: 1 })
+}
+
 unsafe extern "C" fn on_sample(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void) {
     let Some(process) = process::process() else { return };
-    let facts = info.cast::<u8>().cast_const();
     // SAFETY: the kernel passes a siginfo.
-    let (code, value, sender) =
-        unsafe { (field::<i32>(facts, SI_CODE), field::<u64>(facts, SI_VALUE), field::<u32>(facts, SI_PID)) };
-    let kind = if code == SI_TIMER && value == threads::cookie() {
-        SampleKind::Timer
-    } else if code == SI_TKILL && process.setting.flags & FLAG_EXPLICIT != 0 && sender == process::pid() {
-        SampleKind::Explicit
-    } else {
-        // SAFETY: the handler's own arguments. A signal that met a walk waits for it: this one is not ours to run now.
-        unsafe { foreign(signal, info, ucontext) };
-        return;
-    };
-    let Some(block) = threads::own_block() else { return };
+    match unsafe { origin(process, info.cast::<u8>()) } {
+        // SAFETY: the handler's own arguments.
+        Some(origin) => unsafe { on_own_sample(origin, ucontext.cast()) },
+        // SAFETY: as above.
+        None => unsafe { foreign(signal, info, ucontext) },
+    }
+}
+
+/// One of our signals: one record, or one tick for the watchdog. This is the whole signal path; a check object proves
+/// that it needs nothing from outside but the memory functions.
+///
+/// # Safety
+/// `ucontext` must be that of the running handler.
+pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
+    let (Some(process), Some(block)) = (process::process(), threads::own_block()) else { return };
     // SAFETY: blocks stay mapped; all shared fields are atomic.
     let shared = unsafe { &*block };
     if process.session.header().stopped.load(Ordering::Relaxed) != 0 {
@@ -71,17 +102,11 @@ unsafe extern "C" fn on_sample(signal: c_int, info: *mut libc::siginfo_t, uconte
             process.nested.fetch_add(1, Ordering::Relaxed);
         }
         // SAFETY: libuu's function, the kernel's ucontext.
-        unsafe { (process.library.on_tick)(ucontext.cast()) };
+        unsafe { (process.library.on_tick)(ucontext) };
         return;
     }
-    let overrun = if kind == SampleKind::Timer {
-        // SAFETY: as above.
-        unsafe { field::<i32>(facts, SI_OVERRUN) }.max(0) as u32
-    } else {
-        0
-    };
     // SAFETY: inside the handler of this thread, not nested.
-    unsafe { take(process, block, kind, overrun.saturating_add(1), ucontext.cast()) };
+    unsafe { take(process, block, origin, ucontext) };
     shared.busy.store(0, Ordering::Relaxed);
 }
 
@@ -107,8 +132,9 @@ unsafe fn foreign(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_vo
 }
 
 /// # Safety
-/// As [`on_sample`], on a block that this call has marked busy.
-unsafe fn take(process: &'static Process, block: *mut ThreadBlock, kind: SampleKind, weight: u32, ucontext: *const u8) {
+/// As [`on_own_sample`], on a block that this call has marked busy.
+unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origin, ucontext: *const u8) {
+    let Origin { kind, weight } = origin;
     // SAFETY: blocks stay mapped.
     let shared = unsafe { &*block };
     let time = syscall::monotonic_ns();

@@ -13,6 +13,7 @@ use uunwind_core::plugin::{negotiate, Entry, ENTRY_SYMBOL};
 use uunwind_ring::layout::ThreadBlock;
 use uunwind_ring::FLAG_NO_CHILDREN;
 
+#[cfg(not(feature = "no-entry-points"))]
 #[used]
 #[link_section = ".init_array"]
 static START: extern "C" fn() = start;

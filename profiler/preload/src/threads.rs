@@ -271,7 +271,7 @@ fn create(start: Start, argument: *mut c_void, create: impl FnOnce(Start, *mut c
 ///
 /// # Safety
 /// As pthread_create.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn pthread_create(
     thread: *mut libc::pthread_t,
     attributes: *const libc::pthread_attr_t,
@@ -286,7 +286,7 @@ pub unsafe extern "C" fn pthread_create(
 ///
 /// # Safety
 /// As thrd_create.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn thrd_create(thread: *mut c_void, start: Start, argument: *mut c_void) -> c_int {
     // SAFETY: as above.
     create(start, argument, |start, argument| unsafe { real::thrd_create(thread, start, argument) })

@@ -11,9 +11,10 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uunwind_report::recording::Object;
+use uunwind_report::symbolize::Elf;
 
 /// Most files kept open. Beyond it, objects are named from their paths only.
-const KEPT_OPEN: usize = 512;
+const KEPT_OPEN: usize = 256;
 
 /// What is known under a facts key.
 struct Known {
@@ -53,7 +54,7 @@ impl Objects {
     pub fn seen(&mut self, pid: u32, exe: &[u8], object: &mut Object, facts: &mut FactsPublisher) {
         if is_vdso(&object.path) {
             object.path = b"[vdso]".to_vec();
-            self.vdso(object.facts_key, facts);
+            self.note_full(facts.publish(object.facts_key, [0; 16], b"").is_err());
             return;
         }
         if object.path.is_empty() {
@@ -145,13 +146,14 @@ impl Objects {
         files
     }
 
-    /// The kernel's own object has no file; ours is the same as the program's.
-    fn vdso(&mut self, key: u64, facts: &mut FactsPublisher) {
-        if facts.has(key) {
-            return;
-        }
+    /// Publishes that nobody claims the kernel's own object, which every process has. It has no file; this process's
+    /// image of it is the same as the program's.
+    pub fn vdso(&mut self, facts: &mut FactsPublisher) {
+        let Some(file) = own_vdso() else { return };
+        let Ok(elf) = Elf::read(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))) else { return };
+        let key = uunwind_ring::facts::key(if elf.build_id.is_empty() { &elf.headers } else { &elf.build_id });
         self.note_full(facts.publish(key, [0; 16], b"").is_err());
-        self.remember(key, b"[vdso]".to_vec(), own_vdso());
+        self.remember(key, b"[vdso]".to_vec(), Some(file));
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::config::RecordError;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The file, not yet under its final name.
@@ -28,8 +29,10 @@ impl OutputFile {
         }
         let directory = wanted.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let partial = directory.join(format!(".uu-partial-{}", std::process::id()));
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&partial).map_err(error)?;
+        let mut options = OpenOptions::new();
+        // A link that somebody else put there is not followed.
+        options.read(true).write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW);
+        let file = options.open(&partial).map_err(error)?;
         Ok(OutputFile { file, partial })
     }
 

@@ -60,7 +60,9 @@ pub fn record(config: &Config, mut event: impl FnMut(Event<'_>)) -> Result<Runni
         }
     };
     let mut objects = Objects::default();
-    for path in [&config.executable].into_iter().chain(&config.closure) {
+    objects.vdso(&mut facts);
+    let ours = config.objects.iter().chain([&config.preload]);
+    for path in [&config.executable].into_iter().chain(&config.closure).chain(ours) {
         objects.analyse_path(path, &mut facts);
     }
     let started = start(config, &session, &facts);

@@ -27,7 +27,7 @@ pub enum Kind {
 pub struct Line {
     /// What it is.
     pub kind: Kind,
-    /// Function, qualified and demangled; `object+0xoffset` for machine code without a name.
+    /// Function, qualified and demangled. Without a name: `object+0xoffset`, and `[unknown code]` where no object is known.
     pub function: String,
     /// Source file; empty when unknown.
     pub file: String,
@@ -268,7 +268,8 @@ impl<'m, 'a> Merger<'m, 'a> {
 /// Text for machine code without a name.
 fn unnamed(path: &[u8], address: u64) -> String {
     if path.is_empty() {
-        return format!("[unknown code]+{address:#x}");
+        // Code made at run time: addresses of a process, which mean nothing to anybody else.
+        return "[unknown code]".to_owned();
     }
     let path = String::from_utf8_lossy(path);
     format!("{}+{address:#x}", path.rsplit('/').next().unwrap_or(&path))

@@ -170,7 +170,7 @@ mod tests {
         let writer = unsafe { RingWriter::new(&block, ring.as_mut_ptr().cast()) };
         let mut r = writer.reserve(RecordType::Name, 64).expect("empty ring");
         r.bytes(&[1, 2, 3]);
-        drop(r);
+        let _abandoned = r;
         assert_eq!(block.head.load(Ordering::Relaxed), 0);
     }
 }

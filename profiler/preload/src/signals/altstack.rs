@@ -87,7 +87,7 @@ fn widen_all() {
 ///
 /// # Safety
 /// As sigaltstack.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
     // SAFETY: the program's own arguments.
     let result = unsafe { real::sigaltstack(new, old) };

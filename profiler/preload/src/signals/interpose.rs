@@ -30,7 +30,7 @@ unsafe fn simple(signal: c_int, handler: usize, flags: c_int, mask: u64) -> usiz
 ///
 /// # Safety
 /// As sigaction.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     if process::process().is_none() {
         // SAFETY: the program's own arguments.
@@ -88,7 +88,7 @@ unsafe fn pass(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigac
 ///
 /// # Safety
 /// As sigaction.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn __sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     // SAFETY: passed on.
     unsafe { sigaction(signal, new, old) }
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn __sigaction(signal: c_int, new: *const libc::sigaction,
 ///
 /// # Safety
 /// As signal.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
     // SAFETY: passed on.
     unsafe { simple(signal, handler, libc::SA_RESTART, bit_checked(signal)) }
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
 ///
 /// # Safety
 /// As signal.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn ssignal(number: c_int, handler: usize) -> usize {
     // SAFETY: passed on.
     unsafe { signal(number, handler) }
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn ssignal(number: c_int, handler: usize) -> usize {
 ///
 /// # Safety
 /// As signal.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn sysv_signal(number: c_int, handler: usize) -> usize {
     // SAFETY: passed on.
     unsafe { simple(number, handler, libc::SA_RESETHAND | libc::SA_NODEFER, 0) }
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn sysv_signal(number: c_int, handler: usize) -> usize {
 ///
 /// # Safety
 /// As signal.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn __sysv_signal(number: c_int, handler: usize) -> usize {
     // SAFETY: passed on.
     unsafe { sysv_signal(number, handler) }

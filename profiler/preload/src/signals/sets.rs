@@ -19,7 +19,7 @@ macro_rules! wait {
         ///
         /// # Safety
         /// As the function of this name.
-        #[no_mangle]
+        #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
             // SAFETY: the program passes null or a set.
             let stripped = unsafe { $set.as_ref() }.map(without_ours);
@@ -49,7 +49,7 @@ wait!(
 ///
 /// # Safety
 /// As sigpending.
-#[no_mangle]
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn sigpending(set: *mut libc::sigset_t) -> c_int {
     // SAFETY: the program's own argument.
     let result = unsafe { real::sigpending(set) };
