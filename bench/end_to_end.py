@@ -53,8 +53,8 @@ def pyspy_samples(text):
 
 def main():
     uu, pyspy, python = sys.argv[1:4]
-    rounds = int(sys.argv[4]) if len(sys.argv) > 4 else 7
-    work = sys.argv[5] if len(sys.argv) > 5 else "30000"
+    rounds = int(sys.argv[4]) if len(sys.argv) > 4 else 5
+    work = sys.argv[5] if len(sys.argv) > 5 else "100000"
     with tempfile.TemporaryDirectory() as folder:
         cpu = os.path.join(folder, "cpu")
         recording = os.path.join(folder, "x.uu")

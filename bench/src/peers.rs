@@ -70,6 +70,7 @@ impl Peer for FramePointers {
     }
 }
 
+type HandleFaults = unsafe extern "C" fn() -> c_int;
 type UuCapture = unsafe extern "C" fn(*mut u64, usize, *const u8, *mut u16) -> usize;
 
 /// This project, by its C interface.
@@ -79,6 +80,12 @@ struct Uu {
 
 impl Uu {
     fn open(library: &str) -> Uu {
+        // SAFETY: int uu_handle_faults(void). With it, a page need not be asked for before it is read: so does the sampler.
+        let refused = unsafe {
+            let handle_faults = std::mem::transmute::<*mut c_void, HandleFaults>(symbol(library, "uu_handle_faults"));
+            handle_faults()
+        };
+        assert_eq!(refused, 0, "uu_handle_faults");
         // SAFETY: the type is that of uu.h.
         Uu { capture: unsafe { std::mem::transmute::<*mut c_void, UuCapture>(symbol(library, "uu_capture")) } }
     }

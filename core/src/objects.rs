@@ -48,8 +48,10 @@ pub struct Object {
     pub bias: u64,
     /// Address of the NUL-terminated path (`l_name`); empty for the program.
     pub name: u64,
-    /// Over the ELF header, the unwind header and the build-id.
-    pub fingerprint: u64,
+    /// Over the ELF header and the unwind header.
+    fingerprint: u64,
+    /// Where its build-id lies in memory; 0 when it has none.
+    build_id_at: u64,
     /// Distinguishes this object from every other one that was or will be in the same place.
     pub generation: u64,
     /// The build-id, or nothing.
@@ -82,6 +84,20 @@ pub const FACTS_SETTLED: u32 = 1;
 pub struct BuildId {
     bytes: [u8; BUILD_ID_LIMIT],
     len: u8,
+}
+
+impl Object {
+    /// Whether what is mapped now is this object: by its build-id where it has one, else by its headers.
+    fn is_still_there(&self, found: &DlFindObject, reader: &mut Reader<'_>) -> bool {
+        let id = self.build_id.as_bytes();
+        if id.len() < 16 {
+            return self.fingerprint == fingerprint_of(found, reader);
+        }
+        id.chunks_exact(8).zip(0..).all(|(chunk, i)| {
+            let word = reader.word(self.build_id_at.wrapping_add(i * 8));
+            word.is_some_and(|word| word.to_le_bytes() == chunk)
+        })
+    }
 }
 
 impl BuildId {
@@ -169,10 +185,18 @@ impl Objects {
     }
 
     /// The object under `pc`, confirmed in this walk. Async-signal-safe.
+    #[inline(always)]
     pub fn find<'a>(&'a self, pc: u64, memo: &mut Memo<'a>, reader: &mut Reader<'_>) -> Option<&'a Object> {
         if let Some(object) = memo.objects.iter().flatten().find(|o| o.start <= pc && pc < o.end) {
             return Some(object);
         }
+        self.confirm(pc, memo, reader)
+    }
+
+    /// Asks the loader, and remembers the object for the rest of the walk.
+    #[cold]
+    #[inline(never)]
+    fn confirm<'a>(&'a self, pc: u64, memo: &mut Memo<'a>, reader: &mut Reader<'_>) -> Option<&'a Object> {
         let found = self.ask_loader(pc)?;
         let object = self.identify(&found, reader, false)?;
         if let Some(place) = memo.objects.get_mut(usize::from(memo.next & 7)) {
@@ -209,7 +233,6 @@ impl Objects {
 
     fn identify(&self, found: &DlFindObject, reader: &mut Reader<'_>, permanent: bool) -> Option<&Object> {
         let start = (found.map_start >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 8;
-        let mut fingerprint = None;
         for probe in 0..PROBES {
             let cell = self.cells.get(start.wrapping_add(probe) % CELLS)?;
             if cell.state.load(Ordering::Acquire) == FREE {
@@ -231,8 +254,7 @@ impl Objects {
                 if object.permanent {
                     return Some(object);
                 }
-                let now = *fingerprint.get_or_insert_with(|| fingerprint_of(found, reader));
-                if object.fingerprint == now {
+                if object.is_still_there(found, reader) {
                     return Some(object);
                 }
             }
@@ -248,6 +270,7 @@ impl Objects {
         let image = self.image(found);
         let headers = Headers::read(image.0, reader);
         let build_id = headers.as_ref().and_then(|h| h.build_id(bias, reader));
+        let (build_id, build_id_at) = build_id.map_or((None, 0), |(id, at)| (Some(id), at));
         let facts_key = match (&build_id, &headers) {
             (Some(id), _) => fnv(FNV_START, id.as_bytes().iter().copied()),
             (None, Some(headers)) => headers.hash(reader),
@@ -262,6 +285,7 @@ impl Objects {
             bias,
             name,
             fingerprint: fingerprint_of(found, reader),
+            build_id_at,
             generation: self.next_generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
             build_id: build_id.unwrap_or(BuildId { bytes: [0; BUILD_ID_LIMIT], len: 0 }),
             facts_key: facts_key.max(1),
@@ -334,7 +358,7 @@ impl Headers {
         h
     }
 
-    fn build_id(&self, bias: u64, reader: &mut Reader<'_>) -> Option<BuildId> {
+    fn build_id(&self, bias: u64, reader: &mut Reader<'_>) -> Option<(BuildId, u64)> {
         for i in 0..self.phnum {
             let ph = self.start.wrapping_add(self.phoff + i * PHENT);
             if reader.u32(ph)? != PT_NOTE {
@@ -351,7 +375,7 @@ impl Headers {
 }
 
 /// Searches one note segment (gABI, "Note Section"): at most 32 notes.
-fn build_id_in(start: u64, size: u64, reader: &mut Reader<'_>) -> Option<BuildId> {
+fn build_id_in(start: u64, size: u64, reader: &mut Reader<'_>) -> Option<(BuildId, u64)> {
     let mut offset = 0u64;
     for _ in 0..32 {
         if offset + 12 > size {
@@ -370,7 +394,8 @@ fn build_id_in(start: u64, size: u64, reader: &mut Reader<'_>) -> Option<BuildId
             let mut id = BuildId { bytes: [0; BUILD_ID_LIMIT], len: len.min(BUILD_ID_LIMIT as u64) as u8 };
             let wanted = usize::from(id.len);
             let room = id.bytes.get_mut(..wanted)?;
-            return (len > 0 && reader.read(note.wrapping_add(desc), room)).then_some(id);
+            let at = note.wrapping_add(desc);
+            return (len > 0 && reader.read(at, room)).then_some((id, at));
         }
         offset = offset.checked_add(desc)?.checked_add((len + 3) & !3)?;
     }

@@ -33,9 +33,8 @@ pub const RA_IN_REGISTER: u8 = 1;
 /// [`Rule::flags`]: found by frame pointer, for want of unwind information.
 pub const BY_FRAME_POINTER: u8 = 2;
 
-/// How to get from a frame to its caller. 24 bytes, plain data.
+/// How to get from a frame to its caller: the form in which sources build a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(C)]
 pub struct Rule {
     /// Added to `cfa_register`.
     pub cfa_offset: i32,
@@ -53,18 +52,7 @@ pub struct Rule {
     pub cfa_addend: i16,
 }
 
-const _: () = assert!(core::mem::size_of::<Rule>() == 24);
-
-/// What a rule gives for a frame.
-#[derive(Clone, Copy, Debug)]
-pub struct Step {
-    /// Canonical frame address of the frame.
-    pub cfa: u64,
-    /// The caller.
-    pub caller: Cursor,
-    /// The frame was a signal frame: the caller may be on another stack.
-    pub signal: bool,
-}
+const _: () = assert!(core::mem::size_of::<Packed>() == 24);
 
 impl Rule {
     /// CFA = `register` + `offset`, return address just below it, callee-saved registers unchanged.
@@ -102,62 +90,141 @@ impl Rule {
         rule
     }
 
-    /// Executes the rule. Reads at most 17 words.
-    #[inline]
-    pub fn step(&self, cursor: &Cursor, reader: &mut Reader<'_>) -> Result<Step, StopReason> {
-        let regs = &cursor.regs;
-        let base = regs.get(self.cfa_register).ok_or(StopReason::UnknownRegister)?;
-        let sum = base.wrapping_add_signed(i64::from(self.cfa_offset));
-        let cfa = match self.kind {
-            RuleKind::Offset => sum,
-            RuleKind::Deref => {
-                let word = reader.word(sum).ok_or(StopReason::UnreadableStack)?;
-                word.wrapping_add_signed(i64::from(self.cfa_addend))
-            }
-            RuleKind::Signal => return signal_step(sum, reader),
-            RuleKind::End => return Err(StopReason::Complete),
-        };
-        let mut caller = *regs;
-        caller.keep_callee_saved();
-        let fp = regs.get(RBP);
-        for (index, register) in CALLEE_SAVED.iter().enumerate() {
-            match self.slots.get(index).copied().unwrap_or(UNKNOWN) {
-                SAME => {}
-                UNKNOWN => caller.forget(*register),
-                slot => {
-                    let value = self.slot_base(index, cfa, fp).and_then(|b| reader.word(word_at(b, slot)));
-                    caller.set(*register, value.ok_or(StopReason::UnreadableStack)?);
-                }
-            }
+    /// The same rule in the form that is cached and executed.
+    pub const fn pack(self) -> Packed {
+        let [s0, s1, s2, s3, s4, s5, s6] = self.slots;
+        const fn word(a: i16, b: i16, c: i16, d: i16) -> u64 {
+            a as u16 as u64 | (b as u16 as u64) << 16 | (c as u16 as u64) << 32 | (d as u16 as u64) << 48
         }
-        let ra_slot = self.slots.get(RA_SLOT).copied().unwrap_or(UNKNOWN);
-        caller.pc = if self.flags & RA_IN_REGISTER != 0 {
-            regs.get(ra_slot as u8).ok_or(StopReason::UnknownRegister)?
-        } else {
-            let base = self.slot_base(RA_SLOT, cfa, fp).ok_or(StopReason::UnknownRegister)?;
-            reader.word(word_at(base, ra_slot)).ok_or(StopReason::UnreadableStack)?
-        };
-        caller.set(regs::RSP, cfa);
-        Ok(Step { cfa, caller: Cursor { regs: caller, exact: false }, signal: false })
-    }
-
-    fn slot_base(&self, index: usize, cfa: u64, fp: Option<u64>) -> Option<u64> {
-        if self.from_fp & (1 << index) != 0 {
-            fp
-        } else {
-            Some(cfa)
+        Packed {
+            head: self.cfa_offset as u32 as u64
+                | (self.cfa_register as u64) << 32
+                | (self.kind as u64) << 40
+                | (self.from_fp as u64) << 48
+                | (self.flags as u64) << 56,
+            low: word(s0, s1, s2, s3),
+            high: word(s4, s5, s6, self.cfa_addend),
         }
     }
 }
 
-#[inline]
+/// A [`Rule`] in three words: what caches hold and walks execute. Kept in registers, and taken apart by shifts: a structure
+/// of small fields would go through memory at every copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packed {
+    head: u64,
+    low: u64,
+    high: u64,
+}
+
+impl Packed {
+    /// The three words.
+    pub fn words(self) -> [u64; 3] {
+        [self.head, self.low, self.high]
+    }
+
+    /// The rule that [`Packed::words`] gave; `None` for words that are none.
+    #[inline(always)]
+    pub fn from_words(head: u64, low: u64, high: u64) -> Option<Packed> {
+        ((head >> 40) as u8 <= RuleKind::End as u8).then_some(Packed { head, low, high })
+    }
+
+    /// What the sum of register and offset is.
+    #[inline(always)]
+    pub fn kind(self) -> RuleKind {
+        match (self.head >> 40) as u8 {
+            0 => RuleKind::Offset,
+            1 => RuleKind::Deref,
+            2 => RuleKind::Signal,
+            _ => RuleKind::End,
+        }
+    }
+
+    /// [`RA_IN_REGISTER`], [`BY_FRAME_POINTER`].
+    #[inline(always)]
+    pub fn flags(self) -> u8 {
+        (self.head >> 56) as u8
+    }
+
+    #[inline(always)]
+    fn from_fp(self, index: usize) -> bool {
+        self.head & (1 << (48 + index)) != 0
+    }
+
+    #[inline(always)]
+    fn slot(self, index: usize) -> i16 {
+        let word = if index < 4 { self.low } else { self.high };
+        (word >> (16 * (index & 3))) as u16 as i16
+    }
+
+    #[inline(always)]
+    fn base(self, cursor: &Cursor) -> Result<u64, StopReason> {
+        let base = cursor.regs.get((self.head >> 32) as u8).ok_or(StopReason::UnknownRegister)?;
+        Ok(base.wrapping_add_signed(i64::from(self.head as u32 as i32)))
+    }
+
+    /// The frame's CFA. Reads at most one word. `Err` is also how an outermost frame answers.
+    #[inline(always)]
+    pub fn cfa(self, cursor: &Cursor, reader: &mut Reader<'_>) -> Result<u64, StopReason> {
+        let sum = self.base(cursor)?;
+        match self.kind() {
+            RuleKind::Offset => Ok(sum),
+            RuleKind::Deref => {
+                let word = reader.word(sum).ok_or(StopReason::UnreadableStack)?;
+                Ok(word.wrapping_add_signed(i64::from(self.slot(7))))
+            }
+            RuleKind::Signal => {
+                let at = sum.wrapping_add(regs::ucontext_offset(regs::RSP));
+                reader.word(at).ok_or(StopReason::UnreadableStack)
+            }
+            RuleKind::End => Err(StopReason::Complete),
+        }
+    }
+
+    /// Moves the cursor to the caller, given the frame's CFA. Reads at most 17 words. After an error the cursor is in
+    /// between and must not be used.
+    #[inline(always)]
+    pub fn advance(self, cursor: &mut Cursor, cfa: u64, reader: &mut Reader<'_>) -> Result<(), StopReason> {
+        if self.kind() == RuleKind::Signal {
+            return signal_caller(self, cursor, reader);
+        }
+        // In place, register by register: what a frame leaves alone is not touched.
+        let regs = &mut cursor.regs;
+        let fp = regs.get(RBP);
+        let base = |index: usize| if self.from_fp(index) { fp } else { Some(cfa) };
+        let ra_slot = self.slot(RA_SLOT);
+        regs.pc = if self.flags() & RA_IN_REGISTER != 0 {
+            regs.get(ra_slot as u8).ok_or(StopReason::UnknownRegister)?
+        } else {
+            let base = base(RA_SLOT).ok_or(StopReason::UnknownRegister)?;
+            reader.word(word_at(base, ra_slot)).ok_or(StopReason::UnreadableStack)?
+        };
+        for (index, register) in CALLEE_SAVED.iter().enumerate() {
+            match self.slot(index) {
+                SAME => {}
+                UNKNOWN => regs.forget(*register),
+                slot => {
+                    let value = base(index).and_then(|b| reader.word(word_at(b, slot)));
+                    regs.set(*register, value.ok_or(StopReason::UnreadableStack)?);
+                }
+            }
+        }
+        regs.keep_callee_saved();
+        regs.set(regs::RSP, cfa);
+        cursor.exact = false;
+        Ok(())
+    }
+}
+
+#[inline(always)]
 fn word_at(base: u64, slot: i16) -> u64 {
     base.wrapping_add_signed(i64::from(slot) * 8)
 }
 
 /// The kernel saved every register in a ucontext (arch/x86/include/asm/sigframe.h); the caller is the interrupted code.
 #[cold]
-fn signal_step(ucontext: u64, reader: &mut Reader<'_>) -> Result<Step, StopReason> {
+fn signal_caller(rule: Packed, cursor: &mut Cursor, reader: &mut Reader<'_>) -> Result<(), StopReason> {
+    let ucontext = rule.base(cursor)?;
     let mut values = [0; regs::COUNT];
     for (register, value) in values.iter_mut().enumerate() {
         let at = ucontext.wrapping_add(regs::ucontext_offset(register as u8));
@@ -165,6 +232,6 @@ fn signal_step(ucontext: u64, reader: &mut Reader<'_>) -> Result<Step, StopReaso
     }
     let at = ucontext.wrapping_add(regs::ucontext_offset(regs::RA));
     let pc = reader.word(at).ok_or(StopReason::UnreadableStack)?;
-    let caller = Regs::full(pc, values);
-    Ok(Step { cfa: caller.sp(), caller: Cursor { regs: caller, exact: true }, signal: true })
+    *cursor = Cursor { regs: Regs::full(pc, values), exact: true };
+    Ok(())
 }

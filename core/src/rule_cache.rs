@@ -4,7 +4,7 @@
 //! handlers: an entry carries a check word over all its words and the generation of the object it belongs to, so a torn
 //! or outdated entry is simply a miss (R. Hyatt's lockless hashing). Nothing is ever half owned.
 
-use crate::rule::{Rule, RuleKind};
+use crate::rule::{Packed, Rule};
 use crate::stop_reason::StopReason;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -16,9 +16,36 @@ pub const ENTRIES: usize = 16384;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cached {
     /// The rule, or why there is none.
-    pub rule: Result<Rule, StopReason>,
-    /// The function's unwind range; (0, 0) when unknown.
-    pub function: (u64, u64),
+    pub rule: Result<Packed, StopReason>,
+    /// The function's unwind range.
+    pub function: Extent,
+}
+
+/// A range around a pc, in one word: how far it reaches below and above it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent(u64);
+
+impl Extent {
+    /// Nothing is known.
+    pub const UNKNOWN: Extent = Extent(0);
+
+    /// The range `[start, end)` around `pc`; unknown if it does not hold `pc`, or is beyond 4 GiB.
+    pub fn around(pc: u64, start: u64, end: u64) -> Extent {
+        let reach = |from: u64, to: u64| to.checked_sub(from).and_then(|n| u32::try_from(n).ok());
+        match (reach(start, pc), reach(pc, end)) {
+            (Some(below), Some(above)) if above > 0 => Extent(u64::from(below) << 32 | u64::from(above)),
+            _ => Extent::UNKNOWN,
+        }
+    }
+
+    /// The range, given the pc; (0, 0) when unknown.
+    pub fn range(self, pc: u64) -> (u64, u64) {
+        if self == Extent::UNKNOWN {
+            (0, 0)
+        } else {
+            (pc.wrapping_sub(self.0 >> 32), pc.wrapping_add(self.0 & 0xffff_ffff))
+        }
+    }
 }
 
 #[repr(C, align(64))]
@@ -41,19 +68,20 @@ impl RuleCache {
     }
 
     /// What is known of `pc`, if it was stored under the same generation. Async-signal-safe.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, pc: u64, generation: u64) -> Option<Cached> {
         let first = Self::bucket(pc);
-        self.entries.get(first..)?.iter().take(2).find_map(|entry| {
-            if entry.0.first()?.load(Relaxed) != pc {
-                return None;
+        for place in [first, first + 1] {
+            let entry = &self.entries.get(place)?.0;
+            if entry[0].load(Relaxed) != pc {
+                continue;
             }
-            let mut words = [0; WORDS];
-            for (word, stored) in words.iter_mut().zip(&entry.0) {
-                *word = stored.load(Relaxed);
+            let words: [u64; WORDS] = core::array::from_fn(|i| entry[i].load(Relaxed));
+            if check(&words, generation) == words[WORDS - 1] {
+                return decode(&words);
             }
-            (check(&words, generation) == words[WORDS - 1]).then(|| decode(&words)).flatten()
-        })
+        }
+        None
     }
 
     /// Stores what is known of `pc`. Async-signal-safe.
@@ -75,67 +103,49 @@ impl RuleCache {
     }
 }
 
+/// Over all words but the last. Sums of products, so that the multiplications do not wait for each other.
+#[inline(always)]
 fn check(words: &[u64; WORDS], generation: u64) -> u64 {
-    let mut h = generation.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    for word in words.iter().take(WORDS - 1) {
-        h = (h ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(29);
+    const FACTORS: [u64; WORDS - 1] = [
+        0x9e37_79b9_7f4a_7c15,
+        0xff51_afd7_ed55_8ccd,
+        0xc4ce_b9fe_1a85_ec53,
+        0xbf58_476d_1ce4_e5b9,
+        0x94d0_49bb_1331_11eb,
+        0xd6e8_feb8_6659_fd93,
+        0xa076_1d64_78bd_642f,
+    ];
+    let mut sum = generation.wrapping_mul(0xe703_7ed1_a0b4_28db) | 1;
+    for (word, factor) in words.iter().zip(FACTORS) {
+        let product = word.wrapping_mul(factor);
+        sum = sum.wrapping_add(product ^ (product >> 29));
     }
-    h
+    sum
 }
 
 fn encode(pc: u64, cached: &Cached) -> [u64; WORDS] {
     let (rule, error) = match cached.rule {
         Ok(rule) => (rule, 0),
-        Err(reason) => (Rule::end(), u64::from(reason.number())),
+        Err(reason) => (Rule::end().pack(), u64::from(reason.number())),
     };
-    let [s0, s1, s2, s3, s4, s5, s6] = rule.slots.map(|s| u64::from(s as u16));
-    [
-        pc,
-        u64::from(rule.cfa_offset as u32)
-            | (u64::from(rule.cfa_register) << 32)
-            | ((rule.kind as u64) << 40)
-            | (u64::from(rule.from_fp) << 48)
-            | (u64::from(rule.flags) << 56),
-        s0 | (s1 << 16) | (s2 << 32) | (s3 << 48),
-        s4 | (s5 << 16) | (s6 << 32) | (error << 48),
-        cached.function.0,
-        cached.function.1,
-        u64::from(rule.cfa_addend as u16),
-        0,
-    ]
+    let [r0, r1, r2] = rule.words();
+    [pc, r0, r1, r2, cached.function.0, error, 0, 0]
 }
 
+#[inline(always)]
 fn decode(words: &[u64; WORDS]) -> Option<Cached> {
-    let [_, head, low, high, start, end, addend, _] = *words;
-    let function = (start, end);
-    let error = (high >> 48) as u16;
-    if error != 0 {
-        return Some(Cached { rule: Err(StopReason::from_number(error)?), function });
-    }
-    let kind = match (head >> 40) as u8 {
-        0 => RuleKind::Offset,
-        1 => RuleKind::Deref,
-        2 => RuleKind::Signal,
-        3 => RuleKind::End,
-        _ => return None,
+    let [_, r0, r1, r2, function, error, _, _] = *words;
+    let rule = match error {
+        0 => Ok(Packed::from_words(r0, r1, r2)?),
+        number => Err(StopReason::from_number(number as u16)?),
     };
-    let slot = |word: u64, n: u32| (word >> (16 * n)) as u16 as i16;
-    let rule = Rule {
-        cfa_offset: head as u32 as i32,
-        cfa_register: (head >> 32) as u8,
-        kind,
-        from_fp: (head >> 48) as u8,
-        flags: (head >> 56) as u8,
-        slots: [slot(low, 0), slot(low, 1), slot(low, 2), slot(low, 3), slot(high, 0), slot(high, 1), slot(high, 2)],
-        cfa_addend: addend as u16 as i16,
-    };
-    Some(Cached { rule: Ok(rule), function })
+    Some(Cached { rule, function: Extent(function) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::{SAME, UNKNOWN};
+    use crate::rule::{RuleKind, SAME, UNKNOWN};
 
     #[test]
     fn stored_rules_come_back_whole_and_only_in_their_generation() {
@@ -151,9 +161,12 @@ mod tests {
         rule.slots = [SAME, UNKNOWN, -1, 2, -3000, 7, i16::MIN + 1];
         for pc in 1..5000u64 {
             let cached = if pc % 3 == 0 {
-                Cached { rule: Err(StopReason::BadUnwindInfo), function: (pc, pc + 9) }
+                Cached { rule: Err(StopReason::BadUnwindInfo), function: Extent::around(pc, pc, pc + 9) }
             } else {
-                Cached { rule: Ok(Rule { cfa_offset: pc as i32, ..rule }), function: (pc - 1, u64::MAX) }
+                Cached {
+                    rule: Ok(Rule { cfa_offset: pc as i32, ..rule }.pack()),
+                    function: Extent::around(pc, pc - 1, u64::MAX),
+                }
             };
             cache.put(pc, 7, &cached);
             assert_eq!(cache.get(pc, 7), Some(cached));
@@ -163,10 +176,19 @@ mod tests {
     }
 
     #[test]
+    fn extents() {
+        assert_eq!(Extent::around(0x1010, 0x1000, 0x1020).range(0x1010), (0x1000, 0x1020));
+        assert_eq!(Extent::around(0x1000, 0x1000, 0x1001).range(0x1000), (0x1000, 0x1001));
+        for (pc, start, end) in [(0x1000, 0x1001, 0x2000), (0x1000, 0, 0x1000), (1 << 40, 0, 1 << 41)] {
+            assert_eq!(Extent::around(pc, start, end).range(pc), (0, 0));
+        }
+    }
+
+    #[test]
     fn a_torn_entry_is_a_miss() {
         // SAFETY: all-zero is the empty cache.
         let cache: Box<RuleCache> = unsafe { Box::<RuleCache>::new_zeroed().assume_init() };
-        let cached = Cached { rule: Ok(Rule::simple(7, 16)), function: (1, 2) };
+        let cached = Cached { rule: Ok(Rule::simple(7, 16).pack()), function: Extent::UNKNOWN };
         cache.put(0x1234, 1, &cached);
         let bucket = RuleCache::bucket(0x1234);
         for word in 1..WORDS {

@@ -13,7 +13,8 @@ use crate::cursor::Cursor;
 use crate::frame::{native_word, semantic_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
 use crate::memory::Reader;
 use crate::plugin::{Description, Host, Plugin, View, ABI, OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
-use crate::rule::{Rule, Step, BY_FRAME_POINTER, RA_IN_REGISTER};
+use crate::rule::{Packed, RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER};
+use crate::rule_cache::Extent;
 use crate::stop_reason::StopReason;
 use core::ffi::c_void;
 
@@ -42,9 +43,9 @@ pub struct Claim {
 /// What an environment knows of a frame.
 pub struct Found {
     /// How to get to the caller, or why not.
-    pub rule: Result<Rule, StopReason>,
-    /// The function's unwind range; (0, 0) when unknown.
-    pub function: (u64, u64),
+    pub rule: Result<Packed, StopReason>,
+    /// The function's unwind range, around the looked-up pc.
+    pub function: Extent,
     /// The plugin that overlays this object.
     pub claim: Option<Claim>,
 }
@@ -122,50 +123,47 @@ impl<E: Env> Walk<'_, '_, E> {
                 flags |= FLAG_BY_FRAME_POINTER;
             }
             let found = self.env.find(&cursor, self.reader);
-            let step = found.rule.and_then(|rule| rule.step(&cursor, self.reader));
-            if let (Ok(step), Some(claim)) = (&step, &found.claim) {
+            let cfa = found.rule.and_then(|rule| rule.cfa(&cursor, self.reader));
+            if let (Ok(cfa), Some(claim)) = (cfa, &found.claim) {
                 if !setting.scratch.is_null() {
                     // SAFETY: passed on.
-                    let answer = unsafe { self.overlay(&cursor, step.cfa, found.function, claim, setting) };
+                    let answer =
+                        unsafe { self.overlay(&cursor, cfa, found.function.range(cursor.lookup_pc()), claim, setting) };
                     if answer & OVERLAY_INTERPRETER != 0 {
                         flags |= FLAG_INTERPRETER;
                     }
                     self.desync += u32::from(answer & OVERLAY_DESYNC != 0);
                 }
             }
-            if let Err(full) = self.push(&[native_word(cursor.regs.pc, flags)]) {
+            if let Err(full) = self.push([native_word(cursor.regs.pc, flags)]) {
                 return full;
             }
-            let step = match step {
-                Ok(step) => step,
-                Err(reason) => return self.end_reason(reason, &found.rule),
+            let stop = match (found.rule, cfa) {
+                (Ok(rule), Ok(cfa)) => {
+                    by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
+                    match advance(rule, &mut cursor, cfa, self.reader) {
+                        Ok(()) => continue,
+                        Err(reason) => reason,
+                    }
+                }
+                (Err(reason), _) | (_, Err(reason)) => reason,
             };
-            if let Some(reason) = check(&cursor, &step, &found.rule) {
-                return self.end_reason(reason, &found.rule);
-            }
-            by_frame_pointer = matches!(found.rule, Ok(rule) if rule.flags & BY_FRAME_POINTER != 0);
-            cursor = step.caller;
+            // A chain of frame pointers ends where it runs out; that is an end of its own kind.
+            return match stop {
+                StopReason::NullReturnAddress if by_frame_pointer => StopReason::FramePointerEnd,
+                stop => stop,
+            };
         }
     }
 
-    /// A chain of frame pointers ends where it runs out; that is an end of its own kind.
-    fn end_reason(&self, reason: StopReason, rule: &Result<Rule, StopReason>) -> StopReason {
-        match (reason, rule) {
-            (StopReason::NullReturnAddress, Ok(rule)) if rule.flags & BY_FRAME_POINTER != 0 => {
-                StopReason::FramePointerEnd
-            }
-            _ => reason,
-        }
-    }
-
-    fn push(&mut self, words: &[u64]) -> Result<(), StopReason> {
+    #[inline(always)]
+    fn push<const N: usize>(&mut self, words: [u64; N]) -> Result<(), StopReason> {
         if self.count >= MAX_FRAMES {
             return Err(StopReason::TooManyFrames);
         }
-        let room = self.frames.get_mut(self.words..).and_then(|rest| rest.get_mut(..words.len()));
-        let Some(room) = room else { return Err(StopReason::BufferFull) };
-        room.copy_from_slice_exact(words);
-        self.words += words.len();
+        let room = self.frames.get_mut(self.words..).and_then(|rest| rest.first_chunk_mut::<N>());
+        *room.ok_or(StopReason::BufferFull)? = words;
+        self.words += N;
         self.count += 1;
         Ok(())
     }
@@ -258,7 +256,7 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe extern "C" fn host_emit(walk: *mut c_void, name: u32, position: u64) -> bool {
         // SAFETY: as above.
         let walk = unsafe { &mut *walk.cast::<Self>() };
-        walk.push(&[semantic_word(walk.plugin, name), position]).is_ok()
+        walk.push([semantic_word(walk.plugin, name), position]).is_ok()
     }
 
     unsafe extern "C" fn host_learned(walk: *mut c_void) {
@@ -268,32 +266,21 @@ impl<E: Env> Walk<'_, '_, E> {
     }
 }
 
-/// Checks on every step. A signal frame may lead to another stack; everything else must move outwards.
-fn check(cursor: &Cursor, step: &Step, rule: &Result<Rule, StopReason>) -> Option<StopReason> {
-    if step.caller.regs.pc == 0 && !step.signal {
-        return Some(StopReason::NullReturnAddress);
-    }
-    if step.signal {
-        return None;
-    }
-    // A return address that was popped into a register (vfork) leaves a frame of no size.
-    let in_register = matches!(rule, Ok(rule) if rule.flags & RA_IN_REGISTER != 0) && cursor.exact;
+/// Moves to the caller, with the checks on every step. A signal frame may lead to another stack; everything else must
+/// move outwards.
+#[inline(always)]
+fn advance(rule: Packed, cursor: &mut Cursor, cfa: u64, reader: &mut Reader<'_>) -> Result<(), StopReason> {
     let sp = cursor.regs.sp();
-    if step.cfa < sp || (step.cfa == sp && !in_register) || step.cfa & 7 != 0 {
-        return Some(StopReason::BadCfa);
-    }
-    None
-}
-
-/// `copy_from_slice` without its length panic: both slices were cut to the same length.
-trait CopyExact {
-    fn copy_from_slice_exact(&mut self, from: &[u64]);
-}
-
-impl CopyExact for [u64] {
-    fn copy_from_slice_exact(&mut self, from: &[u64]) {
-        for (to, from) in self.iter_mut().zip(from) {
-            *to = *from;
+    if rule.kind() != RuleKind::Signal {
+        // A return address that was popped into a register (vfork) leaves a frame of no size.
+        let no_size = rule.flags() & RA_IN_REGISTER != 0 && cursor.exact;
+        if cfa < sp || (cfa == sp && !no_size) || cfa & 7 != 0 {
+            return Err(StopReason::BadCfa);
         }
     }
+    rule.advance(cursor, cfa, reader)?;
+    if cursor.regs.pc == 0 && rule.kind() != RuleKind::Signal {
+        return Err(StopReason::NullReturnAddress);
+    }
+    Ok(())
 }

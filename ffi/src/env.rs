@@ -10,7 +10,7 @@ use uunwind_core::objects::{Memo, Object, FACTS_SETTLED};
 use uunwind_core::plugin::Description;
 use uunwind_core::registry::snapshot::Kind;
 use uunwind_core::rule::Rule;
-use uunwind_core::rule_cache::Cached;
+use uunwind_core::rule_cache::{Cached, Extent};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Env, Found};
 
@@ -32,6 +32,7 @@ impl<'c> Live<'c> {
         Live { memo: Memo::default(), client, epoch, result: 0 }
     }
 
+    #[inline(always)]
     fn report(&self, object: &Object) {
         let Some((client, context)) = self.client else { return };
         if object.reported.load(Ordering::Relaxed) != self.epoch {
@@ -43,10 +44,9 @@ impl<'c> Live<'c> {
     }
 
     /// Looks for the object's facts if they were not found before and some have been published since.
+    #[cold]
+    #[inline(never)]
     fn settle_facts(&mut self, object: &Object) {
-        if object.facts_state.load(Ordering::Acquire) == FACTS_SETTLED {
-            return;
-        }
         let Some((client, context)) = self.client else { return };
         // SAFETY: the sampler's functions and context.
         let count = unsafe { (client.facts_count)(context) };
@@ -84,25 +84,23 @@ impl<'c> Live<'c> {
 }
 
 impl Env for Live<'_> {
+    #[inline(always)]
     fn find(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Found {
         let lookup = cursor.lookup_pc();
         let Some(object) = OBJECTS.find(lookup, &mut self.memo, reader) else {
             return window(cursor, lookup);
         };
         self.report(object);
-        self.settle_facts(object);
+        if object.facts_state.load(Ordering::Acquire) != FACTS_SETTLED && self.client.is_some() {
+            self.settle_facts(object);
+        }
         let key = if cursor.exact { lookup | EXACT } else { lookup };
-        let cached = RULES.get(key, object.generation).unwrap_or_else(|| {
-            let answer = uunwind_eh_frame::find(object.eh_frame_hdr, object.image, lookup, cursor.regs.pc, reader);
-            let cached = match answer {
-                Ok(answer) => Cached { rule: answer.rule, function: answer.function },
-                Err(reason) => Cached { rule: Err(reason), function: (0, 0) },
-            };
-            RULES.put(key, object.generation, &cached);
-            cached
-        });
+        let cached = match RULES.get(key, object.generation) {
+            Some(cached) => cached,
+            None => interpret(object, key, lookup, cursor.regs.pc, reader),
+        };
         let rule = match cached.rule {
-            Err(StopReason::NoRule) => uunwind_frame_pointer::rule(cursor, StopReason::NoRule),
+            Err(StopReason::NoRule) => uunwind_frame_pointer::rule(cursor, StopReason::NoRule).map(Rule::pack),
             rule => rule,
         };
         Found { rule, function: cached.function, claim: self.claim(object) }
@@ -124,22 +122,35 @@ impl Env for Live<'_> {
     fn learned(&mut self, _plugin: u8) {}
 }
 
+/// A pc met for the first time: its object's unwind data is interpreted in place, and the rule remembered.
+#[cold]
+#[inline(never)]
+fn interpret(object: &Object, key: u64, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Cached {
+    let extent = |(start, end)| Extent::around(lookup, start, end);
+    let cached = match uunwind_eh_frame::find(object.eh_frame_hdr, object.image, lookup, pc, reader) {
+        Ok(answer) => Cached { rule: answer.rule.map(Rule::pack), function: extent(answer.function) },
+        Err(reason) => Cached { rule: Err(reason), function: Extent::UNKNOWN },
+    };
+    RULES.put(key, object.generation, &cached);
+    cached
+}
+
 /// A pc that no loaded object covers: a window's, or nobody's.
 fn window(cursor: &Cursor, lookup: u64) -> Found {
     // SAFETY: every caller of `Live` walks inside a slot entered with the registry's epoch, and the window is copied.
     let window = unsafe { REGISTRY.windows() }.and_then(|windows| windows.find(lookup)).copied();
-    let (rule, function) = match window {
-        None => (uunwind_frame_pointer::rule(cursor, StopReason::NoOwner), (0, 0)),
+    let rule = match window {
+        None => uunwind_frame_pointer::rule(cursor, StopReason::NoOwner).map(Rule::pack),
         Some(window) => match window.kind {
-            Kind::Opaque => (Err(StopReason::OpaqueWindow), (0, 0)),
+            Kind::Opaque => Err(StopReason::OpaqueWindow),
             // The registrar vouches for its frame pointers, so what is found so is not marked.
             Kind::FramePointer => {
                 let rule = uunwind_frame_pointer::rule(cursor, StopReason::UnknownRegister);
-                (rule.map(|rule| Rule { flags: 0, ..rule }), (0, 0))
+                rule.map(|rule| Rule { flags: 0, ..rule }.pack())
             }
         },
     };
-    Found { rule, function, claim: None }
+    Found { rule, function: Extent::UNKNOWN, claim: None }
 }
 
 unsafe extern "C" fn read_for_client(reader: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {

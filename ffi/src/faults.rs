@@ -64,7 +64,7 @@ pub extern "C" fn uu_handle_faults() -> c_int {
                 old.write(was);
                 let keep = if was.handler > SIG_IGN { was.flags } else { SA_ONSTACK };
                 let new = SigAction {
-                    handler: handler as usize,
+                    handler: handler as *const () as usize,
                     mask: was.mask,
                     flags: keep | SA_SIGINFO | SA_NODEFER,
                     restorer: 0,

@@ -1,12 +1,12 @@
 //! Activations of CPython 3.11 and 3.12: each has a `_PyCFrame` in its own C stack frame, which shows the activation's
 //! innermost Python frame and links to the outer `_PyCFrame`.
 //!
-//! The interpreter publishes a new `_PyCFrame` before it has filled it, so a sample there would read what an earlier call
-//! left on the stack. Hence: of the thread state's pointer only the *address* is trusted (it tells which native frame is
-//! the innermost activation), and an activation is told only when its chain agrees with its outer `_PyCFrame` and no
-//! frame in it was popped. Activations that have called something are past that window.
+//! The interpreter publishes a new `_PyCFrame` before it has filled it, so a sample there would read what an earlier
+//! call left on the stack. Hence: of the thread state's pointer only the *address* is trusted (it tells which native
+//! frame is the innermost activation), and an activation is told only when its chain agrees with its outer
+//! `_PyCFrame` and no frame in it was popped. Activations that have called something are past that window.
 
-use crate::chain::{self, End, Live, Stretch};
+use crate::chain::{self, Emission, End, Live, Stretch};
 use crate::cursor::{Cursor, ENDED, TENTATIVE, TRACKING};
 use crate::facts::CHAIN_CFRAME_SHIM;
 use crate::overlay::Here;
@@ -70,7 +70,11 @@ fn activation(here: &Here<'_>, cursor: &mut Cursor, at: u64) -> u32 {
             if !here.confirm(at) {
                 return OVERLAY_INTERPRETER | OVERLAY_DESYNC;
             }
-            return OVERLAY_INTERPRETER | chain::emit(&here.walk, &here.facts, stretch.first, stretch.frames);
+            let emission = chain::emit(&here.walk, &here.facts, stretch.first, stretch.frames);
+            if matches!(stretch.end, End::TooLong) && emission != Emission::Full {
+                return OVERLAY_INTERPRETER | OVERLAY_DESYNC;
+            }
+            return OVERLAY_INTERPRETER | emission.doubt();
         }
     }
     // Not filled yet, or torn. The link outwards may be right all the same: the next activation will tell.
@@ -113,7 +117,7 @@ fn checked(here: &Here<'_>, cursor: &mut Cursor, own: &CFrame, outer: &CFrame) -
     let agrees = match stretch.end {
         End::Stop { entry } => !with_shim && entry,
         End::Shim { address, previous } => with_shim && here.walk.inside(address) && previous == outer.current,
-        // It fills the stack anyway.
+        // As a rule it fills the stack.
         End::TooLong => true,
         End::Torn => false,
     };

@@ -36,8 +36,9 @@ pub struct Live {
     chunk: u64,
     top: u64,
     limit: u64,
-    /// The link to the innermost frame is known to be fresh. That frame may then be on its way out: a function that makes
-    /// a generator pops its frame, and a generator that yields is suspended, some instructions before it is unlinked.
+    /// The link to the innermost frame is known to be fresh. That frame may then be on its way out: a function that
+    /// makes a generator pops its frame, and a generator that yields is suspended, some instructions before it is
+    /// unlinked.
     fresh: bool,
 }
 
@@ -63,7 +64,8 @@ impl Live {
     }
 }
 
-/// Is the generator that holds the frame at `address` running? A suspended one is in no chain, but old links lead to it.
+/// Is the generator that holds the frame at `address` running? A suspended one is in no chain, but old links lead to
+/// it.
 fn is_executing(walk: &Walk<'_>, facts: &Facts, address: u64) -> bool {
     const FRAME_EXECUTING: u8 = 0;
     let before = facts.frame_generator_state as usize;
@@ -84,7 +86,8 @@ pub fn measure(
     live: Option<&Live>,
 ) -> Stretch {
     let (mut at, mut frames, mut entry) = (first, 0u32, true);
-    // A frame on the data stack that is an entry ends its activation. (A generator's stays marked from an earlier time.)
+    // A frame on the data stack that is an entry ends its activation. (A generator's stays marked from an earlier
+    // time.)
     let mut must_end = false;
     let mut left = cursor.steps_left();
     let end = loop {
@@ -118,19 +121,41 @@ pub fn measure(
     Stretch { first, frames, end }
 }
 
-/// Emits `frames` frames from `first` on. Returns [`OVERLAY_DESYNC`] when some of them could not be told, else 0.
-pub fn emit(walk: &Walk<'_>, facts: &Facts, first: u64, frames: u32) -> u32 {
-    let (mut at, mut answer) = (first, 0);
+/// What became of a stretch that was to be emitted.
+#[derive(PartialEq, Eq)]
+pub enum Emission {
+    /// All of it was told.
+    Whole,
+    /// Some frames could not be told.
+    Doubtful,
+    /// The stack is full.
+    Full,
+}
+
+impl Emission {
+    /// The flag for the answer.
+    pub fn doubt(self) -> u32 {
+        if self == Emission::Doubtful {
+            OVERLAY_DESYNC
+        } else {
+            0
+        }
+    }
+}
+
+/// Emits `frames` frames from `first` on.
+pub fn emit(walk: &Walk<'_>, facts: &Facts, first: u64, frames: u32) -> Emission {
+    let (mut at, mut emission) = (first, Emission::Whole);
     for _ in 0..frames {
         let Some(frame) = PyFrame::read(walk, facts, at) else {
-            return OVERLAY_DESYNC;
+            return Emission::Doubtful;
         };
         match code::emit(walk, facts, &frame) {
             Emitted::Done => {}
-            Emitted::Invalid => answer = OVERLAY_DESYNC,
-            Emitted::Full => break,
+            Emitted::Invalid => emission = Emission::Doubtful,
+            Emitted::Full => return Emission::Full,
         }
         at = frame.previous;
     }
-    answer
+    emission
 }

@@ -49,8 +49,8 @@ impl Cursor {
     /// The cursor for the interpreter with these facts. `None`: the scratch memory is missing or full.
     ///
     /// # Safety
-    /// `scratch` must be null or point to [`SCRATCH_BYTES`] bytes that only this plugin uses during the call, zeroed when
-    /// the walk began.
+    /// `scratch` must be null or point to [`SCRATCH_BYTES`] bytes that only this plugin uses during the call, zeroed
+    /// when the walk began.
     pub unsafe fn of<'s>(scratch: *mut u8, facts: *const u8) -> Option<&'s mut Cursor> {
         if scratch.is_null() || !(scratch as usize).is_multiple_of(align_of::<Cursor>()) {
             return None;

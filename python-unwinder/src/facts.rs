@@ -1,7 +1,7 @@
 //! The facts: what the analyse half tells the signal half about one libpython or python executable.
 //!
-//! Plain bytes in the recorder's facts memfd. Addresses are file addresses (add the load bias); offsets are in bytes from
-//! the start of the structure that the field's prefix names. CPython's names of the fields stand in the comments.
+//! Plain bytes in the recorder's facts memfd. Addresses are file addresses (add the load bias); offsets are in bytes
+//! from the start of the structure that the field's prefix names. CPython's names of the fields stand in the comments.
 
 use core::mem::size_of;
 

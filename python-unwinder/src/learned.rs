@@ -1,5 +1,5 @@
-//! What the plugin learns about an interpreter while it runs: the distance from an activation's boundary to its CFA, and
-//! the unwind ranges of the interpreter loop besides the one with the exported symbol (compilers split it).
+//! What the plugin learns about an interpreter while it runs: the distance from an activation's boundary to its CFA,
+//! and the unwind ranges of the interpreter loop besides the one with the exported symbol (compilers split it).
 //!
 //! The distance is one number for a build, because the boundary is a local variable of one function. So a distance
 //! that differs means that the native walk and the chain disagree: such an activation is not told. Should the number

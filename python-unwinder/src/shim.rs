@@ -1,7 +1,7 @@
-//! Activations of CPython 3.13: the chain of frames runs through all activations of the thread, and each activation ends
-//! with a shim frame in its own C stack frame.
+//! Activations of CPython 3.13: the chain of frames runs through all activations of the thread, and each activation
+//! ends with a shim frame in its own C stack frame.
 
-use crate::chain::{self, End};
+use crate::chain::{self, Emission, End};
 use crate::cursor::{Cursor, ENDED, FAR, LOST, TRACKING};
 use crate::frame::{PyFrame, OWNER_CSTACK};
 use crate::overlay::Here;
@@ -31,7 +31,7 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
         return here.without_frames();
     }
     if here.confirm(cursor.boundary) {
-        answer |= chain::emit(&here.walk, &here.facts, cursor.frame, cursor.frames);
+        answer |= chain::emit(&here.walk, &here.facts, cursor.frame, cursor.frames).doubt();
     } else {
         answer |= OVERLAY_DESYNC;
     }
@@ -62,8 +62,9 @@ fn advance(here: &Here<'_>, cursor: &mut Cursor) {
 fn far(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     cursor.state = LOST;
     let shim = here.usual_boundary().and_then(|at| PyFrame::read(&here.walk, &here.facts, at));
-    if shim.is_some_and(|shim| shim.owner == OWNER_CSTACK) {
-        chain::emit(&here.walk, &here.facts, cursor.frame, cursor.frames);
+    let ours = shim.is_some_and(|shim| shim.owner == OWNER_CSTACK);
+    if ours && chain::emit(&here.walk, &here.facts, cursor.frame, cursor.frames) == Emission::Full {
+        return OVERLAY_INTERPRETER;
     }
     OVERLAY_INTERPRETER | OVERLAY_DESYNC
 }

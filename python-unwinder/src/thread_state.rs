@@ -39,8 +39,8 @@ fn held(walk: &Walk<'_>, facts: &Facts, runtime: u64) -> Option<u64> {
     (owner == walk.view().thread_pointer).then_some(tstate)
 }
 
-/// The value of the pthread key `_PyRuntime...autoTSSkey`, read as `pthread_getspecific` does. The key is read anew each
-/// time: `Py_Finalize` deletes it, `Py_Initialize` makes another.
+/// The value of the pthread key `_PyRuntime...autoTSSkey`, read as `pthread_getspecific` does. The key is read anew
+/// each time: `Py_Finalize` deletes it, `Py_Initialize` makes another.
 fn gilstate(walk: &Walk<'_>, facts: &Facts, runtime: u64) -> Option<u64> {
     let view = walk.view();
     let tss = walk.word(runtime.wrapping_add(u64::from(facts.runtime_tss)))?;

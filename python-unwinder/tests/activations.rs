@@ -329,6 +329,12 @@ fn a_full_stack_ends_the_telling() {
         assert_eq!(said[0].frames.len(), 4096);
         assert!(said[0].frames.iter().all(|frame| *frame == ("deep".into(), 4)));
         assert_eq!(walk.names.len(), 1, "described once");
+        assert_eq!(said[0].answer, OVERLAY_INTERPRETER);
+        // With room for more than the plugin looks at, what is missing is said.
+        let mut walk = Walk::new(&p.memory);
+        let said = walk.show(&[(loop_frame(INNER, SIZE, false), version), (loop_frame(OUTER, SIZE, false), version)]);
+        assert!(said.iter().all(|t| t.answer == OVERLAY_INTERPRETER | OVERLAY_DESYNC), "{:#x}", version.facts.python);
+        assert!((4096..=8192).contains(&said[0].frames.len()) && said[1].frames.is_empty());
     }
 }
 

@@ -308,6 +308,25 @@ fn sigterm_writes_the_file() {
     assert!(recording.stdout.contains("burn"), "{}", recording.text());
 }
 
+/// Ctrl-C on a terminal reaches the whole group: the program ends by it, the file is written, and the exit code says so.
+#[test]
+fn ctrl_c_writes_the_file() {
+    let (program, scratch) = burn(&[]);
+    let file = scratch.join("x.uu");
+    let script = "\"$@\" & me=$!; sleep 1.5; kill -INT -$$; wait $me; code=$?; trap - INT; exit $code";
+    let mut shell = Command::new("setsid");
+    // The shell survives the signal; what it starts has the default action back, as under a terminal's shell.
+    let wrapper =
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])";
+    shell.args(["-w", "sh", "-c", &format!("trap : INT; {script}"), "sh", "/usr/bin/env", "python3", "-c", wrapper]);
+    shell.arg(paths::uu()).args(record_words(&file, &[program.as_ref(), "60".as_ref()]));
+    let outcome = run(&mut shell, &scratch, LIMIT).expect_code(130);
+    assert!(!outcome.stderr.contains("panicked"), "{}", outcome.text());
+    let report =
+        run(&mut uu::command(&scratch, &["report".as_ref(), file.as_os_str()]), &scratch, LIMIT).expect_code(0);
+    assert!(report.stdout.contains("burn"), "{}", report.text());
+}
+
 /// `-d` ends the recording, not the program.
 #[test]
 fn the_duration_ends_the_recording() {

@@ -193,6 +193,26 @@ fn handlers_on_one_page_alternate_stacks_live() {
     same_on_small_stacks("handlers");
 }
 
+/// The kernel's own page of code in every process: it has unwind information, and no file.
+#[test]
+fn the_vdso_is_walked_through() {
+    let scratch = paths::scratch("vdso");
+    let source = scratch.join("vdso.c");
+    let text = "#include <time.h>\n#include <stdio.h>\nint main(void) { struct timespec t; long n = 0; do { for (int i = 0; \
+        i < 1000; i++) { clock_gettime(CLOCK_MONOTONIC, &t); n += t.tv_nsec & 1; } clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); \
+        } while (t.tv_sec < 1); printf(\"%d\\n\", n > 0); return 0; }\n";
+    std::fs::write(&source, text).expect("scratch");
+    let program = compile::gcc_files(&scratch, "vdso", &[source], &[]);
+    let samples = uu::record(&scratch, &["-r", "999"], |_| {}, &[program.as_ref()]).expect_code(0).samples();
+    let inside =
+        |s: &&Sample| matches!(s.frames.first(), Some(Frame::Native { object, .. }) if object.contains("vdso"));
+    let inside: Vec<&Sample> = samples.iter().filter(inside).collect();
+    assert!(inside.len() > 30, "{} of {} samples lie in the vDSO", inside.len(), samples.len());
+    for sample in inside {
+        assert!(sample.complete() && sample.native_names().contains(&"main"), "{}", sample.text());
+    }
+}
+
 #[test]
 fn timers_go_when_their_threads_go() {
     let scratch = paths::scratch("timers");

@@ -6,6 +6,9 @@ use uunwind_tests::paths;
 use uunwind_tests::rules::objects::{read, violations, Facts, Policy};
 use uunwind_tests::rules::{files, layers};
 
+/// What the compiler calls on its own account.
+const COMPILER_MADE: &[&str] = &["memcpy", "memmove", "memset", "memcmp", "bcmp"];
+
 #[track_caller]
 fn none(wrong: Vec<String>) {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
@@ -93,6 +96,23 @@ fn libuu_keeps_to_its_symbols() {
     ));
 }
 
+/// All that one sample can need, linked alone: nothing of it may come from libc but what the compiler itself calls.
+#[test]
+fn the_handler_path_needs_nothing() {
+    // In a target folder of its own: with the entry points left out, its objects have the names of those that are shipped.
+    let folder = paths::target().join("handler-check");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--locked", "--profile", "dso", "-p", "uunwind-handler-check", "--target-dir"]).arg(&folder);
+    let done = build.current_dir(paths::root()).output().expect("cargo runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let facts = read(&folder.join("dso/libuunwind_handler_check.so")).expect("an ELF object");
+    let needed: Vec<&String> = facts.undefined.iter().filter(|u| !COMPILER_MADE.contains(&&***u)).collect();
+    assert!(needed.is_empty(), "the handler path needs {needed:?}");
+    assert!(facts.exports.iter().any(|e| e == "uu_check_handler"), "nothing was linked: {facts:?}");
+    assert!(!facts.tls, "{facts:?}");
+}
+
 #[test]
 fn preload_interposes_only_what_is_listed() {
     let listed: Vec<&str> = include_str!("../src/rules/preload_exports.txt")
@@ -118,7 +138,6 @@ fn preload_interposes_only_what_is_listed() {
 
 #[test]
 fn plugins_need_nothing() {
-    const COMPILER_MADE: &[&str] = &["memcpy", "memmove", "memset", "memcmp", "bcmp"];
     let folder = paths::tree().join("lib/uu/plugins");
     let plugins: Vec<_> = std::fs::read_dir(&folder).expect("ci/build lays out plugins").flatten().collect();
     assert!(!plugins.is_empty(), "no plugin in {}", folder.display());

@@ -26,7 +26,8 @@ struct Node {
 }
 
 /// The program and all objects that it needs, in the loader's order (breadth first), each once. Libraries that can't be
-/// found are left out. Search order: `DT_RPATH`, `ld_library_path`, `DT_RUNPATH`, `/etc/ld.so.conf`, built-in directories.
+/// found are left out. Search order: `DT_RPATH`, `ld_library_path`, `DT_RUNPATH`, `/etc/ld.so.conf`, built-in
+/// directories.
 pub fn needed_closure(program: &Path, ld_library_path: Option<&OsStr>) -> Vec<PathBuf> {
     let mut found = vec![program.to_path_buf()];
     let Ok(image) = Image::open(program) else {

@@ -71,7 +71,8 @@ fn a_python_that_is_not_served_is_named_with_its_file() {
 /// The interpreter that `python3` starts, by its own word.
 #[test]
 fn the_installed_python_is_what_it_says() {
-    let script = "import sys, sysconfig; print(sys.executable, sys.hexversion, bool(sysconfig.get_config_var('Py_DEBUG') or sysconfig.get_config_var('Py_GIL_DISABLED')))";
+    let script = "import sys, sysconfig; var = sysconfig.get_config_var; \
+        print(sys.executable, sys.hexversion, bool(var('Py_DEBUG') or var('Py_GIL_DISABLED')))";
     let output = Command::new("python3").args(["-c", script]).output().expect("python3");
     let line = String::from_utf8(output.stdout).unwrap();
     let [executable, version, special] = line.split_whitespace().collect::<Vec<_>>()[..] else {

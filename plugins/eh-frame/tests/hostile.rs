@@ -76,7 +76,10 @@ fn mutants_end_with_a_rule_or_a_reason() {
                 if let Ok(rule) = answer.rule {
                     // Executed on registers that point into the damaged bytes: any outcome, but an outcome.
                     let regs = Regs::full(pc, std::array::from_fn(|_| start.wrapping_add(random.below(1 << 16))));
-                    let _ = rule.step(&Cursor { regs, exact: true }, &mut reader);
+                    let mut cursor = Cursor { regs, exact: true };
+                    if let Ok(cfa) = rule.pack().cfa(&cursor, &mut reader) {
+                        let _ = rule.pack().advance(&mut cursor, cfa, &mut reader);
+                    }
                 }
             }
             Err(reason) => {

@@ -28,6 +28,17 @@ fn program() {
         "exec" => exec(&mut main),
         "damage" => damage(&target, &mut main),
         "full" => full(&mut main),
+        "storm" => {
+            let mut others: Vec<_> = (0..20).map(|n| target.thread(5000 + n, "other")).collect();
+            for thread in &mut others {
+                thread.sample(&mixed_stack(1, 0), 1, StopReason::Complete, 0);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            for _ in 0..50 {
+                target.storm(500);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
         "killed" => {
             main.sample(&mixed_stack(1, 0), 1, StopReason::Complete, 0);
             // SAFETY: a plain system call.
@@ -221,6 +232,19 @@ fn damaged_rings_are_counted_and_others_go_on() {
     assert!(counters.damaged_rings >= 2, "{counters:?}");
     assert_eq!(counters.damaged_records, 1, "the sample with a word that is no frame");
     assert_eq!(recording.samples.iter().filter(|s| recording.threads[s.thread as usize].tid == 77).count(), 2);
+    std::fs::remove_dir_all(dir).expect("cleaned");
+}
+
+#[test]
+fn a_target_that_writes_anything_anywhere_is_survived() {
+    let dir = folder("storm");
+    let (recording, outcome) = run(&config(&dir, "storm"));
+    assert_eq!(outcome.wait_status, Some(0));
+    assert!(recording.warnings.is_empty(), "{:?}", recording.warnings);
+    assert!(recording.counters.iter().any(|(_, c)| c.damaged_rings > 0));
+    for format in [Format::Summary, Format::Folded, Format::Samples] {
+        render(format, &recording, NativeFrames::Hide).expect("rendered");
+    }
     std::fs::remove_dir_all(dir).expect("cleaned");
 }
 

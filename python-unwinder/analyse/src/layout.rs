@@ -1,7 +1,7 @@
 //! Offsets of the structures, per minor version: x86-64, release build, with the GIL.
 //!
-//! Printed by `offsetof` against the headers of 3.11.2, 3.11.7, 3.12.1 and 3.13.0. CPython freezes the thread state, the
-//! frame and the code object within a minor series; `_PyRuntime` may grow, which `debug_offsets` and `tss` guard.
+//! Printed by `offsetof` against the headers of 3.11.2, 3.11.7, 3.12.1 and 3.13.0. CPython freezes the thread state,
+//! the frame and the code object within a minor series; `_PyRuntime` may grow, which `debug_offsets` and `tss` guard.
 
 use crate::version::Version;
 use std::mem::size_of;

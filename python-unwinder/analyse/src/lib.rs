@@ -1,9 +1,9 @@
-//! CPython unwinder plugin, analyse half: decides whether an ELF file holds a CPython that the signal half can read, and
-//! says where its structures lie.
+//! CPython unwinder plugin, analyse half: decides whether an ELF file holds a CPython that the signal half can read,
+//! and says where its structures lie.
 //!
-//! Serves release builds with the GIL of CPython 3.11, 3.12 and 3.13, as libpython or as an executable that contains it.
-//! Everything comes from exported symbols and initialised data, so stripped files do. A CPython that is not served is
-//! refused, with a line that tells a person what was found.
+//! Serves release builds with the GIL of CPython 3.11, 3.12 and 3.13, as libpython or as an executable that contains
+//! it. Everything comes from exported symbols and initialised data, so stripped files do. A CPython that is not
+//! served is refused, with a line that tells a person what was found.
 //!
 //! - `layout`: the structures' offsets, per minor version;
 //! - `debug_offsets`: 3.13 carries its offsets in the file, which win;

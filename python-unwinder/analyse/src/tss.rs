@@ -1,6 +1,7 @@
 //! Proof that `autoTSSkey` lies in `_PyRuntime` where the layout says.
 //!
-//! The signal half reads the key of the pthread-specific value that holds the thread state. No file tells its offset, and
+//! The signal half reads the key of the pthread-specific value that holds the thread state. No file tells its offset,
+//! and
 //! `_PyRuntime` may grow within a minor series, so the machine code of `PyGILState_GetThisThreadState` is searched for
 //! it: as a plain number added to the address of `_PyRuntime`, or as the address itself, absolute or relative to the
 //! instruction.

@@ -108,8 +108,8 @@ impl Image {
         Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
     }
 
-    /// `len` bytes at a place in the file; `None` when they are not all there. `len` must be bounded by the caller or by
-    /// the file: no memory is taken for bytes that the file lacks.
+    /// `len` bytes at a place in the file; `None` when they are not all there. `len` must be bounded by the caller or
+    /// by the file: no memory is taken for bytes that the file lacks.
     pub fn read_file(&self, offset: u64, len: u64) -> Option<Vec<u8>> {
         if offset.checked_add(len)? > self.len {
             return None;

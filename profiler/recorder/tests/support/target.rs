@@ -2,7 +2,7 @@
 //! environment, claims blocks and writes records, as the preloaded object does.
 
 use std::mem::size_of;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use uunwind_core::frame::{native_word, semantic_word, FLAG_EXACT};
 use uunwind_core::plugin::TABLE_PYTHON_311;
 use uunwind_core::stop_reason::StopReason;
@@ -114,6 +114,31 @@ impl Target {
         let mut thread = TargetThread { block, header, writer, sequence: 0 };
         thread.name(name);
         thread
+    }
+
+    /// Writes random words all over the session: block states, headers, rings.
+    pub fn storm(&self, rounds: u64) {
+        let mut random = 0x9e37_79b9_97f4_a7c5u64;
+        for round in 0..rounds {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let block = (random >> 8) as usize % 64;
+            let (limit, base) = match round % 4 {
+                // Now and then a plausible state, so that the rest is looked at.
+                0 => {
+                    self.state(block).store((random >> 40) as u32 % 6, Ordering::Release);
+                    continue;
+                }
+                1 | 2 => (512, self.block(block)),
+                // SAFETY: the ring lies inside the block.
+                _ => (RING_BYTES, unsafe { self.block(block).add(RING_OFFSET) }),
+            };
+            let at = (random >> 20) as usize % (limit / 8) * 8;
+            let value = if random & 16 == 0 { random % 4096 } else { random };
+            // SAFETY: inside the block, 8-aligned; shared words are written as atomics.
+            unsafe { (*base.add(at).cast::<AtomicU64>()).store(value, Ordering::Relaxed) };
+        }
     }
 
     /// Marks a thread as ended.

@@ -1,4 +1,5 @@
 //! A recording made of everything that the format has.
+#![allow(dead_code, reason = "each test program that shares this module uses a part of it")]
 
 use std::io::Write;
 use uunwind_core::frame::{native_word, semantic_word, FLAG_EXACT, FLAG_INTERPRETER};
@@ -123,7 +124,6 @@ pub fn recording() -> Vec<u8> {
 }
 
 /// Writes the right checksum (CRC-32) behind every section that can still be followed.
-#[allow(dead_code, reason = "not every test that shares this module damages recordings")]
 pub fn repair_checksums(bytes: &mut [u8]) {
     let mut at = 16;
     while let Some(len) = bytes.get(at + 4..at + 8).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize) {

@@ -43,10 +43,15 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
         String::new()
     };
     let _ = writeln!(out, "  rate       {} Hz asked{obtained}{tick}", settings.rate);
-    let of_used = used.map_or_else(
-        || ", CPU time used is not known".to_owned(),
-        |used| format!(" of {used:.2} s used ({:.0} %)", sampled * 100.0 / used),
-    );
+    let of_used = match used {
+        None => ", CPU time used is not known".to_owned(),
+        Some(used) => {
+            // The kernel adds up children when they are waited for.
+            let why =
+                if sampled > used * 1.1 { "; children that nobody waited for are not in what was used" } else { "" };
+            format!(" of {used:.2} s used ({:.0} %{why})", sampled * 100.0 / used)
+        }
+    };
     let _ = writeln!(out, "  CPU time   {sampled:.2} s sampled{of_used}");
     if let Some(end) = &recording.end {
         let wall = end.time.saturating_sub(settings.start_monotonic) as f64 / 1e9;

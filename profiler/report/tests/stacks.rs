@@ -1,0 +1,286 @@
+//! The hide rules and the marks in merged stacks, and what the formats make of them.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use uunwind_core::frame::{native_word, semantic_word, FLAG_EXACT, FLAG_INTERPRETER};
+use uunwind_core::stop_reason::StopReason;
+use uunwind_report::formats::{render, Format};
+use uunwind_report::hide::NativeFrames;
+use uunwind_report::recording::{Name, Node, Object, Process, Recording, Sample, Symbol, Symbols, Thread};
+use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_FACTS_PENDING};
+
+/// Objects by their place in the address space: object n covers `n << 16 .. (n + 1) << 16`, and is loaded there.
+const OBJECTS: [&str; 5] =
+    ["/bin/prog", "/lib/libpython3.so", "/lib/libc.so.6", "/opt/lib/uu/libuu-preload.so", "/opt/lib/libuu.so.0"];
+
+/// A frame as the tests write it.
+enum F {
+    /// Function of an object.
+    Native(usize, &'static str),
+    /// The same, marked as the interpreter's.
+    Interpreter(usize, &'static str),
+    /// A Python function.
+    Python(&'static str),
+}
+use F::{Interpreter, Native, Python};
+
+#[derive(Default)]
+struct Builder {
+    recording: Recording,
+    functions: BTreeMap<(usize, &'static str), u64>,
+}
+
+impl Builder {
+    fn new() -> Builder {
+        let mut builder = Builder::default();
+        let r = &mut builder.recording;
+        r.settings.rate = 100;
+        r.processes.push(Process { plugins: vec![String::new(), "python".into()], ..Process::default() });
+        r.threads.push(Thread::default());
+        for (n, path) in OBJECTS.iter().enumerate() {
+            let start = (n as u64 + 1) << 16;
+            let (end, path, facts_key) = (start + 0x10000, path.as_bytes().to_vec(), start);
+            r.objects.push(Object { start, end, bias: start, path, facts_key, ..Object::default() });
+        }
+        r.symbols = Some(Symbols::default());
+        builder
+    }
+
+    fn address(&mut self, object: usize, function: &'static str) -> u64 {
+        let next = 0x100 * (self.functions.len() as u64 + 1);
+        let address = *self.functions.entry((object, function)).or_insert(next);
+        if address == next && !function.is_empty() {
+            let symbols = self.recording.symbols.get_or_insert_default();
+            let name = function.to_owned();
+            // Return addresses are looked up one byte lower.
+            for looked_up in [address, address - 1] {
+                let object = object as u32;
+                symbols.entries.push(Symbol {
+                    object,
+                    address: looked_up,
+                    name: name.clone(),
+                    start: address,
+                    ..Symbol::default()
+                });
+            }
+        }
+        address + ((object as u64 + 1) << 16)
+    }
+
+    /// Adds a sample; frames leaf first.
+    fn sample(&mut self, frames: &[F], stop: StopReason, flags: u8, weight: u32) {
+        let mut parent = 0;
+        for (depth, frame) in frames.iter().enumerate().rev() {
+            let exact = if depth == 0 { FLAG_EXACT } else { 0 };
+            let (word, position) = match frame {
+                Native(object, function) => (native_word(self.address(*object, function), exact), 0),
+                Interpreter(object, function) => {
+                    (native_word(self.address(*object, function), exact | FLAG_INTERPRETER), 0)
+                }
+                Python(name) => (semantic_word(1, self.python(name)), 0),
+            };
+            self.recording.nodes.push(Node { parent, word, position });
+            parent = self.recording.nodes.len() as u32;
+        }
+        self.recording.samples.push(Sample {
+            thread: 0,
+            stack: parent,
+            time: 1,
+            weight,
+            stop: stop.number(),
+            kind: 0,
+            flags,
+        });
+    }
+
+    fn python(&mut self, name: &'static str) -> u32 {
+        let id = self.recording.names.len() as u32 + 1;
+        let (name, file) = (name.to_owned(), "m.py".to_owned());
+        self.recording.names.push(Name { id, plugin: 1, first_line: 7, name, file, ..Name::default() });
+        id
+    }
+
+    fn folded(&self, native_frames: NativeFrames) -> String {
+        String::from_utf8(render(Format::Folded, &self.recording, native_frames).expect("folded")).expect("text")
+    }
+}
+
+/// `sorted(key=k)` called from a Python thread.
+fn thread_of_python() -> Vec<F> {
+    vec![
+        Native(2, "memcpy"),
+        Python("k"),
+        Interpreter(1, "_PyEval_EvalFrameDefault"),
+        Native(1, "_PyEval_Vector"),
+        Native(1, "PyObject_CallOneArg"),
+        Native(1, "list_sort_impl"),
+        Native(1, "cfunction_vectorcall_FASTCALL_KEYWORDS"),
+        Native(1, "PyObject_Vectorcall"),
+        Python("run"),
+        Interpreter(1, "_PyEval_EvalFrameDefault"),
+        Native(1, "thread_run"),
+        Native(2, "start_thread"),
+        Native(2, "clone3"),
+    ]
+}
+
+#[test]
+fn glue_is_hidden_and_work_is_not() {
+    let mut b = Builder::new();
+    b.sample(&thread_of_python(), StopReason::Complete, 0, 1);
+    assert_eq!(b.folded(NativeFrames::Hide), "clone3;start_thread;run (m.py:0);list_sort_impl;k (m.py:0);memcpy 1\n");
+    let shown = b.folded(NativeFrames::Show);
+    assert_eq!(shown.matches(';').count(), thread_of_python().len() - 1, "{shown}");
+    assert!(shown.contains(";thread_run;_PyEval_EvalFrameDefault;run (m.py:0);PyObject_Vectorcall;"), "{shown}");
+}
+
+#[test]
+fn the_same_names_in_another_object_are_work() {
+    let mut b = Builder::new();
+    b.sample(&[Native(0, "run_mod"), Native(0, "thread_run"), Native(0, "main")], StopReason::Complete, 0, 1);
+    assert_eq!(b.folded(NativeFrames::Hide), "main;thread_run;run_mod 1\n");
+}
+
+#[test]
+fn nothing_is_hidden_where_python_frames_are_known_to_be_missing() {
+    let mut b = Builder::new();
+    b.sample(&thread_of_python(), StopReason::Complete, 0, 1);
+    let stack = || vec![Native(1, "_PyEval_Vector"), Native(1, "run_mod"), Native(0, "main")];
+    b.sample(&stack(), StopReason::Complete, SAMPLE_FACTS_PENDING, 1);
+    assert!(b.folded(NativeFrames::Hide).contains("main;run_mod;_PyEval_Vector 1\n"));
+    b.sample(&stack(), StopReason::Complete, 0, 1);
+    assert!(b.folded(NativeFrames::Hide).contains("\nmain 1\n"), "{}", b.folded(NativeFrames::Hide));
+    b.sample(&stack()[..2], StopReason::Complete, 0, 1);
+    assert!(b.folded(NativeFrames::Hide).contains("_PyEval_Vector 1\n"), "a stack of glue alone keeps its leaf");
+}
+
+#[test]
+fn our_own_frames_are_hidden_always() {
+    let mut b = Builder::new();
+    let stack = [
+        Native(4, "uu_walk"),
+        Native(3, "handler"),
+        Native(0, "work"),
+        Native(4, "uu_call_back"),
+        Native(0, "thread_main"),
+        Native(3, "trampoline"),
+        Native(2, "start_thread"),
+    ];
+    b.sample(&stack, StopReason::Complete, 0, 1);
+    let expected = "start_thread;thread_main;uu_call_back;work 1\n";
+    assert_eq!(b.folded(NativeFrames::Hide), expected);
+    assert_eq!(b.folded(NativeFrames::Show), expected);
+}
+
+#[test]
+fn marks_for_cut_stacks_and_blocked_signals() {
+    let mut b = Builder::new();
+    b.sample(&[Native(0, "work")], StopReason::UnreadableStack, 0, 2);
+    b.sample(&[Native(0, "work")], StopReason::TooManyFrames, 0, 1);
+    b.sample(&[Native(0, "work")], StopReason::FramePointerEnd, 0, 1);
+    b.sample(&[Native(0, "work")], StopReason::Complete, SAMPLE_BLOCKED, 40);
+    b.sample(&[], StopReason::Fault, 0, 1);
+    let expected = "[signals blocked] 39\n[truncated: fault during the walk] 1\n[truncated: too many frames];work 1\n\
+                    [truncated: unreadable stack];work 2\nwork 2\n";
+    assert_eq!(b.folded(NativeFrames::Hide), expected);
+    let summary =
+        String::from_utf8(render(Format::Summary, &b.recording, NativeFrames::Hide).expect("text")).expect("text");
+    for line in ["5: 1 complete (20.0 %), 1 ended by frame pointers, 3 failed", "1 failed: unreadable stack"] {
+        assert!(summary.contains(line), "{summary}");
+    }
+}
+
+#[test]
+fn code_without_a_symbol_shows_its_object() {
+    let mut b = Builder::new();
+    b.sample(&[Native(2, ""), Native(0, "main")], StopReason::Complete, 0, 1);
+    // The builder placed main, the outer one, at 0x100 of its object, and the next function at 0x200 of its own.
+    assert_eq!(b.folded(NativeFrames::Hide), "main;libc.so.6+0x200 1\n");
+    b.recording.objects.remove(2);
+    b.recording.symbols = Some(Symbols::default());
+    assert!(b.folded(NativeFrames::Hide).ends_with(";[unknown code] 1\n"), "{}", b.folded(NativeFrames::Hide));
+}
+
+/// A reader of the wire format, apart from the writer: field number to values.
+fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, Vec<u8>)> {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let (first, rest) = bytes.split_first().expect("a byte");
+            *bytes = rest;
+            value |= u64::from(first & 0x7f) << shift;
+            if first & 0x80 == 0 {
+                break;
+            }
+        }
+        value
+    }
+    let mut out = Vec::new();
+    while !bytes.is_empty() {
+        let tag = varint(&mut bytes);
+        match tag & 7 {
+            0 => out.push((tag >> 3, varint(&mut bytes), Vec::new())),
+            2 => {
+                let len = varint(&mut bytes) as usize;
+                out.push((tag >> 3, 0, bytes[..len].to_vec()));
+                bytes = &bytes[len..];
+            }
+            other => panic!("wire type {other}"),
+        }
+    }
+    out
+}
+
+#[test]
+fn pprof_holds_together_and_adds_up() {
+    let recording = Recording::parse(&support::recording(), Path::new("x.uu")).expect("whole");
+    let profile = fields(&render(Format::Pprof, &recording, NativeFrames::Hide).expect("pprof"));
+    let of = |number: u64| profile.iter().filter(move |(n, ..)| *n == number);
+    let strings: Vec<String> = of(6).map(|(.., b)| String::from_utf8(b.clone()).expect("text")).collect();
+    assert_eq!(strings[0], "");
+    let ids = |number: u64| of(number).map(|(.., b)| fields(b)[0].1).collect::<Vec<u64>>();
+    let (mappings, locations, functions) = (ids(3), ids(4), ids(5));
+    assert!(!mappings.is_empty() && !locations.is_empty() && !functions.is_empty());
+    for (.., location) in of(4) {
+        for (number, value, line) in fields(location) {
+            match number {
+                2 => assert!(mappings.contains(&value)),
+                4 => assert!(functions.contains(&fields(&line)[0].1)),
+                _ => {}
+            }
+        }
+    }
+    for (.., function) in of(5) {
+        assert!(fields(function)
+            .iter()
+            .filter(|(n, ..)| (2..=4).contains(n))
+            .all(|(_, s, _)| (*s as usize) < strings.len()));
+    }
+    let (mut samples, mut nanoseconds) = (0, 0);
+    for (.., sample) in of(2) {
+        let parts = fields(sample);
+        let packed = |wanted| {
+            let bytes = &parts.iter().find(|(n, ..)| *n == wanted).expect("present").2;
+            // A packed field is varints, which `fields` reads when each gets a tag.
+            let mut tagged = Vec::new();
+            let mut begin = true;
+            for byte in bytes {
+                if begin {
+                    tagged.push(8);
+                }
+                tagged.push(*byte);
+                begin = byte & 0x80 == 0;
+            }
+            fields(&tagged).into_iter().map(|(_, v, _)| v).collect::<Vec<u64>>()
+        };
+        assert!(packed(1).iter().all(|id| locations.contains(id)));
+        samples += packed(2)[0];
+        nanoseconds += packed(2)[1];
+    }
+    let weight: u64 = recording.samples.iter().map(|s| u64::from(s.weight.max(1))).sum();
+    assert_eq!((samples, nanoseconds), (60, weight * (1_000_000_000 / 99)));
+    let types: Vec<&str> = of(1).map(|(.., b)| strings[fields(b)[0].1 as usize].as_str()).collect();
+    assert_eq!(types, ["samples", "cpu"]);
+}

@@ -1,0 +1,92 @@
+//! `uu.h` is written by hand: it must compile as C and as C++, declare what the library exports and nothing else, and work
+//! when it is used.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_tests::{compile, paths, process, rules::objects, uu};
+
+fn header() -> PathBuf {
+    paths::root().join("ffi/include/uu.h")
+}
+
+/// Exported for the preloaded object only; not part of the C interface.
+fn private(name: &str) -> bool {
+    name.starts_with("uu_private_")
+}
+
+#[test]
+fn it_compiles_as_c_and_as_cpp_without_a_warning() {
+    let scratch = paths::scratch("header");
+    for (compiler, language, standard) in
+        [("gcc", "c", "-std=c99"), ("gcc", "c", "-std=c17"), ("g++", "c++", "-std=c++98"), ("g++", "c++", "-std=c++20")]
+    {
+        let source = scratch.join("use.x");
+        // long long is newer than C++98, and uint64_t is made of it.
+        std::fs::write(&source, "#include \"uu.h\"\nint main(void) { return uu_abi() != UU_ABI; }\n").expect("scratch");
+        let mut command = Command::new(compiler);
+        command.args([
+            standard,
+            "-x",
+            language,
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-pedantic",
+            "-Wno-long-long",
+            "-fsyntax-only",
+        ]);
+        let done = command.arg("-I").arg(header().parent().expect("a folder")).arg(&source).output().expect("gcc runs");
+        assert!(done.status.success(), "{compiler} {standard}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
+#[test]
+fn it_declares_what_the_library_exports() {
+    let text = std::fs::read_to_string(header()).expect("the header");
+    let mut declared = BTreeSet::new();
+    for line in text.lines().filter(|l| !l.starts_with([' ', '*', '/', '#'])) {
+        let before = line.split('(').next().unwrap_or_default();
+        let name = before.rsplit([' ', '*']).next().unwrap_or_default();
+        if line.contains('(') && name.starts_with("uu_") {
+            declared.insert(name.to_owned());
+        }
+    }
+    let facts = objects::read(&paths::tree().join("lib/libuu.so.0")).expect("an ELF object");
+    let exported: BTreeSet<String> = facts.exports.into_iter().filter(|e| !private(e)).collect();
+    assert_eq!(declared, exported);
+}
+
+#[test]
+fn its_stop_numbers_are_the_cores() {
+    let text = std::fs::read_to_string(header()).expect("the header");
+    let number = |line: &str| {
+        let (name, value) = line.trim().strip_prefix("UU_STOP_")?.split_once(" = ")?;
+        let digits: String = value.chars().take_while(char::is_ascii_digit).collect();
+        Some((name.replace('_', "").to_lowercase(), digits.parse::<u16>().ok()?))
+    };
+    let told: BTreeSet<(String, u16)> = text.lines().filter_map(number).collect();
+    let core = StopReason::ALL.iter().map(|r| (format!("{r:?}").to_lowercase(), r.number())).collect();
+    assert_eq!(told, core);
+}
+
+/// A C program that links the library, and one that finds it with dlsym: both capture their own stack.
+#[test]
+fn a_c_program_captures_its_stack() {
+    let scratch = paths::scratch("capture");
+    let library = paths::tree().join("lib");
+    std::os::unix::fs::symlink(library.join("libuu.so.0"), scratch.join("libuu.so")).expect("scratch");
+    let folder = header().parent().map(Path::to_path_buf).expect("a folder");
+    let options = [
+        "-I".to_owned() + folder.to_str().expect("UTF-8"),
+        format!("-L{}", scratch.display()),
+        "-luu".to_owned(),
+        format!("-Wl,-rpath,{}", library.display()),
+        "-lunwind".to_owned(),
+    ];
+    let options: Vec<&str> = options.iter().map(|o| &**o).collect();
+    let program = compile::gcc(&scratch, "capture", &["native/capture.c"], &options);
+    let outcome = process::run(&mut Command::new(&program), &scratch, uu::LIMIT).expect_code(0);
+    assert!(outcome.stdout.contains("5 places agree"), "{}", outcome.text());
+}
