@@ -9,6 +9,8 @@
 //! * [`objects`]: files of the objects seen, their analysis;
 //! * [`spawn`], [`child`], [`safe_path`]: the program, its environment, its end;
 //! * [`recorder`]: the loop.
+//!
+//! A fuzzer begins at [`records::records`], which takes any bytes.
 
 pub mod blocks;
 pub mod child;

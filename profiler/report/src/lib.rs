@@ -8,6 +8,9 @@
 //! * [`stacks`]: samples to merged stacks of lines, with the hide rules of [`hide`];
 //! * [`formats`]: one file per output format.
 //!
+//! Parsers of foreign bytes, each safe to give anything, and thus where a fuzzer begins: [`Recording::parse`],
+//! [`python_lines::entries`], [`symbolize::Elf::parse`], [`symbolize::functions::in_image`].
+//!
 //! This is a report room: it runs after a sample has left the process, and may allocate.
 
 pub mod error;

@@ -15,6 +15,8 @@ pub struct Native<'a> {
     pub object: Option<u32>,
     /// Its symbol, if it has one.
     pub symbol: Option<&'a Symbol>,
+    /// Where its function begins, as in the file, if that is known of one without a symbol.
+    pub start: Option<u64>,
     /// Address as in the file; in the process, when there is no object.
     pub file_address: u64,
 }
@@ -74,11 +76,13 @@ impl<'a> Resolver<'a> {
         let lookup = lookup_address(address, exact);
         let object = self.map.find(self.recording, process, lookup, time);
         let Some(o) = object.and_then(|i| self.recording.objects.get(i as usize)) else {
-            return Native { object: None, symbol: None, file_address: address };
+            return Native { object: None, symbol: None, start: None, file_address: address };
         };
         let canonical = self.map.canonical(object.unwrap_or(0));
-        let symbol = self.symbols.get(&(canonical, file_address(o, lookup))).filter(|s| !s.name.is_empty());
-        Native { object: Some(canonical), symbol, file_address: file_address(o, address) }
+        let found = self.symbols.get(&(canonical, file_address(o, lookup)));
+        let symbol = found.filter(|s| !s.name.is_empty());
+        let start = found.filter(|s| s.name.is_empty() && s.start != 0).map(|s| s.start);
+        Native { object: Some(canonical), symbol, start, file_address: file_address(o, address) }
     }
 
     /// What names a semantic frame, if its name record arrived.

@@ -27,7 +27,7 @@ pub enum Kind {
 pub struct Line {
     /// What it is.
     pub kind: Kind,
-    /// Function, qualified and demangled. Without a name: `object+0xoffset`, and `[unknown code]` where no object is known.
+    /// Function, qualified and demangled. Without a name: `object+0xoffset` (of the function, if known), and `[unknown code]` where no object is known.
     pub function: String,
     /// Source file; empty when unknown.
     pub file: String,
@@ -232,7 +232,7 @@ impl<'m, 'a> Merger<'m, 'a> {
     fn native(&mut self, process: u32, time: u64, address: u64, exact: bool, interpreter: bool) -> Shown {
         let recording = self.resolver.recording();
         let native = self.resolver.native(process, time, address, exact);
-        let (object, file_address) = (native.object, native.file_address);
+        let (object, file_address, start) = (native.object, native.file_address, native.start);
         let symbol = native.symbol.cloned();
         let path = object.and_then(|i| recording.objects.get(i as usize)).map_or(&b""[..], |o| &o.path);
         let base = Line { kind: Kind::Native, object, address: file_address, ..Line::marker(String::new()) };
@@ -248,7 +248,7 @@ impl<'m, 'a> Merger<'m, 'a> {
                 lines.push(Line { function: s.name.clone(), file: s.file.clone(), line: s.line, ..base });
             }
             None => {
-                let function = unnamed(path, file_address);
+                let function = unnamed(path, start.unwrap_or(file_address));
                 lines.push(Line { function, named: false, ..base });
             }
         }
@@ -265,7 +265,7 @@ impl<'m, 'a> Merger<'m, 'a> {
     }
 }
 
-/// Text for machine code without a name.
+/// Text for machine code without a name, by the address of its function or, if that is unknown, its own.
 fn unnamed(path: &[u8], address: u64) -> String {
     if path.is_empty() {
         // Code made at run time: addresses of a process, which mean nothing to anybody else.

@@ -7,6 +7,7 @@ use support::{recording, Random};
 use uunwind_report::error::ReadError;
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
+use uunwind_report::symbolize::{functions, Elf};
 use uunwind_report::Recording;
 
 const FORMATS: [Format; 5] = [Format::Summary, Format::Folded, Format::Svg, Format::Pprof, Format::Samples];
@@ -108,4 +109,30 @@ fn a_length_of_gigabytes_allocates_nothing() {
     bytes.extend_from_slice(&[0xff; 64]);
     let error = Recording::parse(&bytes, Path::new("x.uu")).expect_err("nothing in it");
     assert!(error.to_string().contains("damaged at offset 16"), "{error}");
+}
+
+/// ELF files are as hostile as recordings.
+#[test]
+fn damaged_elf_files_are_read_to_an_end() {
+    let whole = std::fs::read("/bin/sh").expect("an ELF file");
+    assert!(Elf::parse(&whole[..]).is_ok_and(|elf| !elf.code.is_empty()));
+    let mut random = Random(0x0bad_cafe_1234_5678);
+    let (mut good, mut bad) = (0, 0);
+    for _ in 0..2000 {
+        let mut bytes = whole.clone();
+        // The headers decide most; the rest gets its share.
+        for _ in 0..1 + random.below(4) {
+            let limit = if random.below(2) == 0 { 1024 } else { bytes.len() };
+            let at = random.below(limit);
+            bytes[at] = random.next() as u8;
+        }
+        bytes.truncate(bytes.len() - random.below(3) * random.below(1000));
+        let addresses: Vec<u64> = (0..20).map(|_| random.next() >> random.below(60)).collect();
+        functions::in_image(&bytes[..], &addresses);
+        match Elf::parse(&bytes[..]) {
+            Ok(_) => good += 1,
+            Err(_) => bad += 1,
+        }
+    }
+    assert!(good > 0 && bad > 0, "{good} read, {bad} refused");
 }

@@ -165,3 +165,34 @@ fn code_that_no_symbol_covers_stays_unnamed() {
     assert_eq!(look_up(&program, &[text])[0].name, "", "a stripped program has no names");
     std::fs::remove_dir_all(dir).expect("cleaned");
 }
+
+/// Every FDE of a few objects, against readelf.
+#[test]
+fn functions_of_stripped_code_as_readelf_has_their_unwind_tables() {
+    let dir = folder("fdes");
+    let mut objects = vec![build(&dir, &["-O2", "-s"])];
+    objects.extend(["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6", "/bin/sh"].map(PathBuf::from));
+    let mut checked = 0;
+    for object in objects.iter().filter(|o| o.exists()) {
+        let dump = output(Command::new("readelf").args(["--debug-dump=frames,no-follow-links"]).arg(object));
+        let ranges =
+            dump.lines().filter(|l| l.contains(" FDE ")).filter_map(|l| l.split_once("pc=")?.1.split_once(".."));
+        let hexadecimal = |s: &str| u64::from_str_radix(s.trim(), 16).expect("hexadecimal");
+        let ranges: Vec<(u64, u64)> =
+            ranges.map(|(a, b)| (hexadecimal(a), hexadecimal(b))).filter(|(a, b)| a < b).collect();
+        let addresses: Vec<u64> = ranges.iter().flat_map(|(a, b)| [*a, (a + b) / 2, b - 1]).collect();
+        let found = uunwind_report::symbolize::functions::covering(object, &addresses).expect("a table");
+        for ((start, end), found) in ranges.iter().zip(found.chunks(3)) {
+            assert!(
+                found.iter().all(|f| *f == Some(*start..*end)),
+                "{}: {start:#x}..{end:#x}: {found:x?}",
+                object.display()
+            );
+        }
+        let after = ranges.iter().map(|r| r.1).max().expect("ranges");
+        assert_eq!(uunwind_report::symbolize::functions::covering(object, &[after, 0]).expect("a table"), [None, None]);
+        checked += ranges.len();
+    }
+    assert!(checked > 1000, "{checked} functions");
+    std::fs::remove_dir_all(dir).expect("cleaned");
+}

@@ -22,7 +22,7 @@ pub struct Symbol {
     pub address: u64,
     /// Demangled name of the function; empty when the file has none for this address.
     pub name: String,
-    /// Address of the function, as in the file.
+    /// Address of the function, as in the file; of one without a name too, if its unwind table tells. 0 when unknown.
     pub start: u64,
     /// Source file; empty when unknown.
     pub file: String,

@@ -2,6 +2,7 @@
 //! none, by its headers. A file that is not the same gives no names: `object+0xoffset` is shown instead of a wrong name.
 
 mod elf;
+pub mod functions;
 
 pub use elf::Elf;
 
@@ -32,7 +33,10 @@ pub fn symbolize(recording: &Recording, map: &mut ObjectMap, files: &Files<'_>) 
         let addresses: Vec<u64> = addresses.into_iter().collect();
         match find_file(object, &files(object)) {
             Ok((path, elf)) => match look_up(index, &path, &elf, &addresses) {
-                Ok(entries) => symbols.entries.extend(entries),
+                Ok(mut entries) => {
+                    find_starts(&path, &mut entries);
+                    symbols.entries.extend(entries);
+                }
                 Err(why) => symbols.unusable.push((index, why)),
             },
             Err(why) => symbols.unusable.push((index, why)),
@@ -126,6 +130,16 @@ fn look_up(object: u32, path: &Path, elf: &Elf, addresses: &[u64]) -> Result<Vec
         Ok(entries.collect())
     }));
     result.unwrap_or_else(|_| Err("its symbols could not be read".to_owned()))
+}
+
+/// Fills in where functions without names begin.
+fn find_starts(path: &Path, entries: &mut [Symbol]) {
+    let mut unnamed: Vec<&mut Symbol> = entries.iter_mut().filter(|s| s.name.is_empty()).collect();
+    let addresses: Vec<u64> = unnamed.iter().map(|s| s.address).collect();
+    let ranges = if addresses.is_empty() { None } else { functions::covering(path, &addresses) };
+    for (symbol, range) in unnamed.iter_mut().zip(ranges.unwrap_or_default()) {
+        symbol.start = range.map_or(0, |r| r.start);
+    }
 }
 
 /// Names from the symbol table go first: debug information leaves some out, such as that of a function in two parts.
