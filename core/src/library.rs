@@ -12,8 +12,9 @@ use core::ffi::c_void;
 /// find it.
 pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
-/// Raised with every change of this file.
-pub const BUILD: u32 = 1;
+/// Tells builds apart: raised with every change of this file, and different where the structures that cross it are.
+pub const BUILD: u32 =
+    (1 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
 /// What the walk asks of the sampler. All are called inside handlers.
 #[repr(C)]

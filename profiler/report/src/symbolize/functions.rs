@@ -109,7 +109,8 @@ fn pointer_encoding(cie: &[u8]) -> Option<u8> {
         Some(())
     };
     // Code alignment and data alignment; the return address register is a byte in version 1.
-    (leb()?, leb()?);
+    leb()?;
+    leb()?;
     if version == 1 {
         rest = rest.get(1..)?;
     } else {
