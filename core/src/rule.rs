@@ -96,12 +96,21 @@ impl Rule {
         const fn word(a: i16, b: i16, c: i16, d: i16) -> u64 {
             a as u16 as u64 | (b as u16 as u64) << 16 | (c as u16 as u64) << 32 | (d as u16 as u64) << 48
         }
+        let mut touched = 0;
+        let mut index = 0;
+        while index < RA_SLOT {
+            if self.slots[index] != SAME {
+                touched |= 1 << index;
+            }
+            index += 1;
+        }
         Packed {
             head: self.cfa_offset as u32 as u64
                 | (self.cfa_register as u64) << 32
                 | (self.kind as u64) << 40
+                | ((self.flags & 3) as u64) << 42
                 | (self.from_fp as u64) << 48
-                | (self.flags as u64) << 56,
+                | touched << 56,
             low: word(s0, s1, s2, s3),
             high: word(s4, s5, s6, self.cfa_addend),
         }
@@ -110,6 +119,9 @@ impl Rule {
 
 /// A [`Rule`] in three words: what caches hold and walks execute. Kept in registers, and taken apart by shifts: a structure
 /// of small fields would go through memory at every copy.
+///
+/// `head`: CFA offset (32 bits), CFA register (8), kind (2), flags (2), from_fp (from bit 48), and from bit 56 which of the
+/// callee-saved registers are not simply left alone; `low`, `high`: the slots and the addend, 16 bits each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packed {
     head: u64,
@@ -126,13 +138,13 @@ impl Packed {
     /// The rule that [`Packed::words`] gave; `None` for words that are none.
     #[inline(always)]
     pub fn from_words(head: u64, low: u64, high: u64) -> Option<Packed> {
-        ((head >> 40) as u8 <= RuleKind::End as u8).then_some(Packed { head, low, high })
+        (head >> 44 & 0xf == 0).then_some(Packed { head, low, high })
     }
 
     /// What the sum of register and offset is.
     #[inline(always)]
     pub fn kind(self) -> RuleKind {
-        match (self.head >> 40) as u8 {
+        match (self.head >> 40) & 3 {
             0 => RuleKind::Offset,
             1 => RuleKind::Deref,
             2 => RuleKind::Signal,
@@ -143,7 +155,7 @@ impl Packed {
     /// [`RA_IN_REGISTER`], [`BY_FRAME_POINTER`].
     #[inline(always)]
     pub fn flags(self) -> u8 {
-        (self.head >> 56) as u8
+        (self.head >> 42) as u8 & 3
     }
 
     #[inline(always)]
@@ -199,13 +211,16 @@ impl Packed {
             let base = base(RA_SLOT).ok_or(StopReason::UnknownRegister)?;
             reader.word(word_at(base, ra_slot)).ok_or(StopReason::UnreadableStack)?
         };
-        for (index, register) in CALLEE_SAVED.iter().enumerate() {
+        let mut touched = (self.head >> 56) as u8 & 0x3f;
+        while touched != 0 {
+            let index = touched.trailing_zeros() as usize;
+            touched &= touched - 1;
+            let Some(register) = CALLEE_SAVED.get(index).copied() else { break };
             match self.slot(index) {
-                SAME => {}
-                UNKNOWN => regs.forget(*register),
+                UNKNOWN => regs.forget(register),
                 slot => {
                     let value = base(index).and_then(|b| reader.word(word_at(b, slot)));
-                    regs.set(*register, value.ok_or(StopReason::UnreadableStack)?);
+                    regs.set(register, value.ok_or(StopReason::UnreadableStack)?);
                 }
             }
         }
