@@ -196,7 +196,6 @@ impl Objects {
     }
 
     /// Looks among the objects of this walk, then asks the loader, and remembers the object for the rest of the walk.
-
     #[inline(never)]
     fn confirm<'a>(&'a self, pc: u64, memo: &mut Memo<'a>, reader: &mut Reader<'_>) -> Option<&'a Object> {
         if let Some(object) = memo.objects.iter().flatten().find(|o| o.start <= pc && pc < o.end) {

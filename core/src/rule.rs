@@ -120,8 +120,9 @@ impl Rule {
 /// A [`Rule`] in three words: what caches hold and walks execute. Kept in registers, and taken apart by shifts: a structure
 /// of small fields would go through memory at every copy.
 ///
-/// `head`: CFA offset (32 bits), CFA register (8), kind (2), flags (2), from_fp (from bit 48), and from bit 56 which of the
-/// callee-saved registers are not simply left alone; `low`, `high`: the slots and the addend, 16 bits each.
+/// `head`: CFA offset (32 bits), CFA register (8), kind (2), flags (2), failed (1), from_fp (from bit 48), and from bit 56
+/// which of the callee-saved registers are not simply left alone; `low`, `high`: the slots and the addend, 16 bits each. A
+/// failed rule, the answer of a source that has none, ends the walk; its reason stands in `low`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packed {
     head: u64,
@@ -129,7 +130,28 @@ pub struct Packed {
     high: u64,
 }
 
+const FAILED: u64 = 1 << 44;
+
 impl Packed {
+    /// There is no rule, for this reason.
+    pub const fn failed(reason: StopReason) -> Packed {
+        let mut packed = Rule::end().pack();
+        packed.head |= FAILED;
+        packed.low = reason as u64;
+        packed
+    }
+
+    /// A rule, or why there is none.
+    pub fn from_result(rule: Result<Rule, StopReason>) -> Packed {
+        rule.map_or_else(Packed::failed, Rule::pack)
+    }
+
+    /// Whether there is no rule for this very reason.
+    #[inline(always)]
+    pub fn failed_for(self, reason: StopReason) -> bool {
+        self.head & FAILED != 0 && self.low == reason as u64
+    }
+
     /// The three words.
     pub fn words(self) -> [u64; 3] {
         [self.head, self.low, self.high]
@@ -138,7 +160,7 @@ impl Packed {
     /// The rule that [`Packed::words`] gave; `None` for words that are none.
     #[inline(always)]
     pub fn from_words(head: u64, low: u64, high: u64) -> Option<Packed> {
-        (head >> 44 & 0xf == 0).then_some(Packed { head, low, high })
+        (head >> 45 & 7 == 0).then_some(Packed { head, low, high })
     }
 
     /// What the sum of register and offset is.
@@ -159,7 +181,7 @@ impl Packed {
     }
 
     #[inline(always)]
-    fn from_fp(self, index: usize) -> bool {
+    fn counts_from_fp(self, index: usize) -> bool {
         self.head & (1 << (48 + index)) != 0
     }
 
@@ -189,8 +211,16 @@ impl Packed {
                 let at = sum.wrapping_add(regs::ucontext_offset(regs::RSP));
                 reader.word(at).ok_or(StopReason::UnreadableStack)
             }
-            RuleKind::End => Err(StopReason::Complete),
+            RuleKind::End => Err(self.end()),
         }
+    }
+
+    #[cold]
+    fn end(self) -> StopReason {
+        if self.head & FAILED == 0 {
+            return StopReason::Complete;
+        }
+        StopReason::from_number(self.low as u16).unwrap_or(StopReason::NoRule)
     }
 
     /// Moves the cursor to the caller, given the frame's CFA. Reads at most 17 words. After an error the cursor is in
@@ -203,7 +233,7 @@ impl Packed {
         // In place, register by register: what a frame leaves alone is not touched.
         let regs = &mut cursor.regs;
         let fp = regs.get(RBP);
-        let base = |index: usize| if self.from_fp(index) { fp } else { Some(cfa) };
+        let base = |index: usize| if self.counts_from_fp(index) { fp } else { Some(cfa) };
         let ra_slot = self.slot(RA_SLOT);
         regs.pc = if self.flags() & RA_IN_REGISTER != 0 {
             regs.get(ra_slot as u8).ok_or(StopReason::UnknownRegister)?

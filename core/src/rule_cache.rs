@@ -4,11 +4,11 @@
 //! handlers: an entry carries a check word over all its words and the generation of the object it belongs to, so a torn
 //! or outdated entry is simply a miss (R. Hyatt's lockless hashing). Nothing is ever half owned.
 
-use crate::rule::{Packed, Rule};
-use crate::stop_reason::StopReason;
+use crate::rule::Packed;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-const WORDS: usize = 8;
+/// pc, rule, extent, check.
+const WORDS: usize = 6;
 /// Entries of a cache (1 MiB of address space, touched as it fills).
 pub const ENTRIES: usize = 16384;
 
@@ -16,7 +16,7 @@ pub const ENTRIES: usize = 16384;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cached {
     /// The rule, or why there is none.
-    pub rule: Result<Packed, StopReason>,
+    pub rule: Packed,
     /// The function's unwind range.
     pub function: Extent,
 }
@@ -103,49 +103,37 @@ impl RuleCache {
     }
 }
 
-/// Over all words but the last. Sums of products, so that the multiplications do not wait for each other.
+/// Over all words but the last. A weighted sum: words of two entries that were mixed up give another one, and the
+/// multiplications do not wait for each other.
 #[inline(always)]
 fn check(words: &[u64; WORDS], generation: u64) -> u64 {
-    const FACTORS: [u64; WORDS - 1] = [
-        0x9e37_79b9_7f4a_7c15,
-        0xff51_afd7_ed55_8ccd,
-        0xc4ce_b9fe_1a85_ec53,
-        0xbf58_476d_1ce4_e5b9,
-        0x94d0_49bb_1331_11eb,
-        0xd6e8_feb8_6659_fd93,
-        0xa076_1d64_78bd_642f,
-    ];
-    let mut sum = generation.wrapping_mul(0xe703_7ed1_a0b4_28db) | 1;
-    for (word, factor) in words.iter().zip(FACTORS) {
-        let product = word.wrapping_mul(factor);
-        sum = sum.wrapping_add(product ^ (product >> 29));
-    }
-    sum
+    let [pc, head, low, high, function, _] = *words;
+    generation
+        .wrapping_mul(0xe703_7ed1_a0b4_28db)
+        .wrapping_add(pc.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        .wrapping_add(head.wrapping_mul(0xff51_afd7_ed55_8ccd))
+        .wrapping_add(low.wrapping_mul(0xc4ce_b9fe_1a85_ec53))
+        .wrapping_add(high.wrapping_mul(0xbf58_476d_1ce4_e5b9))
+        .wrapping_add(function.wrapping_mul(0x94d0_49bb_1331_11eb))
+        | 1
 }
 
 fn encode(pc: u64, cached: &Cached) -> [u64; WORDS] {
-    let (rule, error) = match cached.rule {
-        Ok(rule) => (rule, 0),
-        Err(reason) => (Rule::end().pack(), u64::from(reason.number())),
-    };
-    let [r0, r1, r2] = rule.words();
-    [pc, r0, r1, r2, cached.function.0, error, 0, 0]
+    let [head, low, high] = cached.rule.words();
+    [pc, head, low, high, cached.function.0, 0]
 }
 
 #[inline(always)]
 fn decode(words: &[u64; WORDS]) -> Option<Cached> {
-    let [_, r0, r1, r2, function, error, _, _] = *words;
-    let rule = match error {
-        0 => Ok(Packed::from_words(r0, r1, r2)?),
-        number => Err(StopReason::from_number(number as u16)?),
-    };
-    Some(Cached { rule, function: Extent(function) })
+    let [_, head, low, high, function, _] = *words;
+    Some(Cached { rule: Packed::from_words(head, low, high)?, function: Extent(function) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::{RuleKind, SAME, UNKNOWN};
+    use crate::rule::{Rule, RuleKind, SAME, UNKNOWN};
+    use crate::stop_reason::StopReason;
 
     #[test]
     fn stored_rules_come_back_whole_and_only_in_their_generation() {
@@ -161,10 +149,10 @@ mod tests {
         rule.slots = [SAME, UNKNOWN, -1, 2, -3000, 7, i16::MIN + 1];
         for pc in 1..5000u64 {
             let cached = if pc % 3 == 0 {
-                Cached { rule: Err(StopReason::BadUnwindInfo), function: Extent::around(pc, pc, pc + 9) }
+                Cached { rule: Packed::failed(StopReason::BadUnwindInfo), function: Extent::around(pc, pc, pc + 9) }
             } else {
                 Cached {
-                    rule: Ok(Rule { cfa_offset: pc as i32, ..rule }.pack()),
+                    rule: Rule { cfa_offset: pc as i32, ..rule }.pack(),
                     function: Extent::around(pc, pc - 1, u64::MAX),
                 }
             };
@@ -188,7 +176,7 @@ mod tests {
     fn a_torn_entry_is_a_miss() {
         // SAFETY: all-zero is the empty cache.
         let cache: Box<RuleCache> = unsafe { Box::<RuleCache>::new_zeroed().assume_init() };
-        let cached = Cached { rule: Ok(Rule::simple(7, 16).pack()), function: Extent::UNKNOWN };
+        let cached = Cached { rule: Rule::simple(7, 16).pack(), function: Extent::UNKNOWN };
         cache.put(0x1234, 1, &cached);
         let bucket = RuleCache::bucket(0x1234);
         for word in 1..WORDS {

@@ -43,7 +43,7 @@ pub struct Claim {
 /// What an environment knows of a frame.
 pub struct Found {
     /// How to get to the caller, or why not.
-    pub rule: Result<Packed, StopReason>,
+    pub rule: Packed,
     /// The function's unwind range, around the looked-up pc.
     pub function: Extent,
     /// The plugin that overlays this object.
@@ -123,7 +123,7 @@ impl<E: Env> Walk<'_, '_, E> {
                 flags |= FLAG_BY_FRAME_POINTER;
             }
             let found = self.env.find(&cursor, self.reader);
-            let cfa = found.rule.and_then(|rule| rule.cfa(&cursor, self.reader));
+            let cfa = found.rule.cfa(&cursor, self.reader);
             if let (Ok(cfa), Some(claim)) = (cfa, &found.claim) {
                 if !setting.scratch.is_null() {
                     // SAFETY: passed on.
@@ -138,15 +138,10 @@ impl<E: Env> Walk<'_, '_, E> {
             if let Err(full) = self.push([native_word(cursor.regs.pc, flags)]) {
                 return full;
             }
-            let stop = match (found.rule, cfa) {
-                (Ok(rule), Ok(cfa)) => {
-                    by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
-                    match advance(rule, &mut cursor, cfa, self.reader) {
-                        Ok(()) => continue,
-                        Err(reason) => reason,
-                    }
-                }
-                (Err(reason), _) | (_, Err(reason)) => reason,
+            by_frame_pointer = found.rule.flags() & BY_FRAME_POINTER != 0;
+            let stop = match cfa.and_then(|cfa| advance(found.rule, &mut cursor, cfa, self.reader)) {
+                Ok(()) => continue,
+                Err(reason) => reason,
             };
             // A chain of frame pointers ends where it runs out; that is an end of its own kind.
             return match stop {

@@ -5,7 +5,7 @@ use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::plugin::Description;
 use uunwind_core::regs::{ucontext_offset, Regs, RA, RBP, RSP};
-use uunwind_core::rule::{Rule, RuleKind, RA_IN_REGISTER, SAME, UNKNOWN};
+use uunwind_core::rule::{Packed, Rule, RuleKind, RA_IN_REGISTER, SAME, UNKNOWN};
 use uunwind_core::rule_cache::Extent;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, Env, Found, Outcome, Setting, MAX_FRAMES};
@@ -15,7 +15,7 @@ struct Rules<F: FnMut(u64) -> Result<Rule, StopReason>>(F);
 
 impl<F: FnMut(u64) -> Result<Rule, StopReason>> Env for Rules<F> {
     fn find(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Found {
-        Found { rule: (self.0)(cursor.lookup_pc()).map(Rule::pack), function: Extent::UNKNOWN, claim: None }
+        Found { rule: Packed::from_result((self.0)(cursor.lookup_pc())), function: Extent::UNKNOWN, claim: None }
     }
     fn find_name(&mut self, _: u8, _: u64, _: u64) -> u32 {
         0

@@ -9,7 +9,7 @@ use uunwind_core::memory::Reader;
 use uunwind_core::objects::{Memo, Object, FACTS_SETTLED};
 use uunwind_core::plugin::Description;
 use uunwind_core::registry::snapshot::Kind;
-use uunwind_core::rule::Rule;
+use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::rule_cache::{Cached, Extent};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Env, Found};
@@ -99,9 +99,10 @@ impl Env for Live<'_> {
             Some(cached) => cached,
             None => interpret(object, key, lookup, cursor.regs.pc, reader),
         };
-        let rule = match cached.rule {
-            Err(StopReason::NoRule) => uunwind_frame_pointer::rule(cursor, StopReason::NoRule).map(Rule::pack),
-            rule => rule,
+        let rule = if cached.rule.failed_for(StopReason::NoRule) {
+            by_frame_pointer(cursor, StopReason::NoRule)
+        } else {
+            cached.rule
         };
         Found { rule, function: cached.function, claim: self.claim(object) }
     }
@@ -128,27 +129,34 @@ impl Env for Live<'_> {
 fn interpret(object: &Object, key: u64, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Cached {
     let extent = |(start, end)| Extent::around(lookup, start, end);
     let cached = match uunwind_eh_frame::find(object.eh_frame_hdr, object.image, lookup, pc, reader) {
-        Ok(answer) => Cached { rule: answer.rule.map(Rule::pack), function: extent(answer.function) },
-        Err(reason) => Cached { rule: Err(reason), function: Extent::UNKNOWN },
+        Ok(answer) => Cached { rule: Packed::from_result(answer.rule), function: extent(answer.function) },
+        Err(reason) => Cached { rule: Packed::failed(reason), function: Extent::UNKNOWN },
     };
     RULES.put(key, object.generation, &cached);
     cached
 }
 
+/// No other source has a rule: the frame pointer, if it can be one.
+#[cold]
+#[inline(never)]
+fn by_frame_pointer(cursor: &Cursor, reason: StopReason) -> Packed {
+    Packed::from_result(uunwind_frame_pointer::rule(cursor, reason))
+}
+
 /// A pc that no loaded object covers: a window's, or nobody's.
+#[cold]
+#[inline(never)]
 fn window(cursor: &Cursor, lookup: u64) -> Found {
     // SAFETY: every caller of `Live` walks inside a slot entered with the registry's epoch, and the window is copied.
     let window = unsafe { REGISTRY.windows() }.and_then(|windows| windows.find(lookup)).copied();
-    let rule = match window {
-        None => uunwind_frame_pointer::rule(cursor, StopReason::NoOwner).map(Rule::pack),
-        Some(window) => match window.kind {
-            Kind::Opaque => Err(StopReason::OpaqueWindow),
-            // The registrar vouches for its frame pointers, so what is found so is not marked.
-            Kind::FramePointer => {
-                let rule = uunwind_frame_pointer::rule(cursor, StopReason::UnknownRegister);
-                rule.map(|rule| Rule { flags: 0, ..rule }.pack())
-            }
-        },
+    let rule = match window.map(|window| window.kind) {
+        None => by_frame_pointer(cursor, StopReason::NoOwner),
+        Some(Kind::Opaque) => Packed::failed(StopReason::OpaqueWindow),
+        // The registrar vouches for its frame pointers, so what is found so is not marked.
+        Some(Kind::FramePointer) => {
+            let rule = uunwind_frame_pointer::rule(cursor, StopReason::UnknownRegister);
+            Packed::from_result(rule.map(|rule| Rule { flags: 0, ..rule }))
+        }
     };
     Found { rule, function: Extent::UNKNOWN, claim: None }
 }

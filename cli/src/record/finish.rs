@@ -57,8 +57,8 @@ fn tell(outcome: &Outcome, recording: Option<&Recording>, arguments: &Arguments,
     if arguments.keep && outcome.write_error.is_none() {
         terminal::say(&format!("recording: {} (open it with `uu report`)", outcome.output.display()));
     }
-    // With samples in the file or the result, something was saved.
-    !saved && (!arguments.keep || recording.samples.is_empty())
+    // Part of the recording is missing, or what was asked for: uu failed, whatever could be saved.
+    !saved || outcome.write_error.is_some()
 }
 
 /// Writes the result in another format, if one was asked for. False: that failed.

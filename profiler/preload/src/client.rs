@@ -6,7 +6,6 @@ use core::sync::atomic::Ordering;
 use uunwind_core::library::Client;
 use uunwind_core::objects::Object;
 use uunwind_core::plugin::{trimmed, Description, Text, TABLE_LIMIT, TEXT_LIMIT};
-use uunwind_core::syscall;
 use uunwind_ring::layout::{ThreadBlock, RING_OFFSET};
 use uunwind_ring::record::{padded, NameRecord, ObjectRecord, RecordHeader, RecordType};
 use uunwind_ring::writer::RingWriter;
@@ -20,6 +19,8 @@ pub struct Context {
     pub process: &'static Process,
     /// The calling thread's block.
     pub block: *mut ThreadBlock,
+    /// Time of the sample (CLOCK_MONOTONIC, ns): an object that it met was there then.
+    pub time: u64,
 }
 
 /// No header: the writer fills it in at commit.
@@ -41,16 +42,22 @@ unsafe extern "C" fn object_seen(context: *mut c_void, object: *const Object) ->
     let (context, object) = unsafe { (&*context.cast::<Context>(), &*object) };
     // SAFETY: inside the handler of this thread.
     let ring = unsafe { ring(context.block) };
-    let path = object.name as *const u8;
+    let name = object.name as *const u8;
     // l_name is a string of the loader, which lives as long as the object: as long as code of it is on this stack.
-    let path_bytes = if path.is_null() {
+    let name_bytes = if name.is_null() {
         0
     } else {
         // SAFETY: as said; at most PATH_LIMIT bytes are looked at.
-        (0..PATH_LIMIT).find(|i| unsafe { path.add(*i).read() } == 0).unwrap_or(PATH_LIMIT)
+        (0..PATH_LIMIT).find(|i| unsafe { name.add(*i).read() } == 0).unwrap_or(PATH_LIMIT)
+    };
+    let path = if name_bytes == 0 {
+        context.process.exe.as_bytes()
+    } else {
+        // SAFETY: these bytes were just read.
+        unsafe { core::slice::from_raw_parts(name, name_bytes) }
     };
     let build_id = object.build_id.as_bytes();
-    let size = core::mem::size_of::<ObjectRecord>() + padded(build_id.len()) + padded(path_bytes);
+    let size = core::mem::size_of::<ObjectRecord>() + padded(build_id.len()) + padded(path.len());
     // SAFETY: see the handler; both lie in the block's header.
     let Some(mut record) = ring.reserve(RecordType::Object, size) else {
         // SAFETY: the block stays mapped.
@@ -59,19 +66,16 @@ unsafe extern "C" fn object_seen(context: *mut c_void, object: *const Object) ->
     };
     record.fixed(ObjectRecord {
         header: HEADER,
-        time: syscall::monotonic_ns(),
+        time: context.time,
         bias: object.bias,
         start: object.start,
         end: object.end,
         build_id_bytes: build_id.len() as u32,
-        path_bytes: path_bytes as u32,
+        path_bytes: path.len() as u32,
         facts_key: object.facts_key,
     });
     record.bytes(build_id);
-    if path_bytes > 0 {
-        // SAFETY: these bytes were just read.
-        record.bytes(unsafe { core::slice::from_raw_parts(path, path_bytes) });
-    }
+    record.bytes(path);
     record.commit();
     true
 }

@@ -138,7 +138,7 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
     // SAFETY: blocks stay mapped.
     let shared = unsafe { &*block };
     let time = syscall::monotonic_ns();
-    let mut context = Context { process, block };
+    let mut context = Context { process, block, time };
     // SAFETY: FRAMES_OFFSET and SCRATCH_OFFSET lie inside the block.
     let (frames, scratch) =
         unsafe { (block.cast::<u8>().add(FRAMES_OFFSET).cast::<u64>(), block.cast::<u8>().add(SCRATCH_OFFSET)) };

@@ -23,6 +23,31 @@ pub struct Process {
     pub library: &'static Library,
     /// AT_MINSIGSTKSZ: what the kernel needs for a signal frame.
     pub signal_frame: u64,
+    /// Path of the program, as `/proc/self/exe` had it; the loader does not keep it.
+    pub exe: Path,
+}
+
+/// A path, cut to what fits.
+pub struct Path {
+    bytes: [u8; 1024],
+    len: usize,
+}
+
+impl Path {
+    /// Reads `/proc/self/exe` (proc(5)). Empty if that fails.
+    pub fn of_program() -> Path {
+        let mut path = Path { bytes: [0; 1024], len: 0 };
+        // SAFETY: a NUL-terminated path and a buffer of that length.
+        let read =
+            unsafe { libc::readlink(c"/proc/self/exe".as_ptr(), path.bytes.as_mut_ptr().cast(), path.bytes.len()) };
+        path.len = usize::try_from(read).unwrap_or(0);
+        path
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&[])
+    }
 }
 
 struct Place(UnsafeCell<MaybeUninit<Process>>);
@@ -126,6 +151,13 @@ fn claim_block(session: &Session, origin: u32, plugins: &[[u8; 16]; 8]) -> bool 
     true
 }
 
+/// Whether this process is the first of a pid namespace that its parent is outside of: its pid means nothing to the
+/// recorder.
+pub fn in_other_pid_namespace() -> bool {
+    // SAFETY: always succeeds; 0 for a parent that cannot be named here (pid_namespaces(7)).
+    unsafe { libc::getppid() == 0 }
+}
+
 /// In the child of a fork: claims blocks of its own. Only async-signal-safe work: other threads of the parent may have held any
 /// lock.
 pub extern "C" fn after_fork() {
@@ -136,6 +168,7 @@ pub extern "C" fn after_fork() {
     unsafe { (process.library.after_fork)() };
     if process.setting.flags & FLAG_NO_CHILDREN != 0
         || process.session.header().stopped.load(Ordering::Relaxed) != 0
+        || in_other_pid_namespace()
         || !claim_block(&process.session, 1, &parent.plugins)
     {
         stop();

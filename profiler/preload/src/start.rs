@@ -1,7 +1,7 @@
 //! The constructor.
 
 use crate::client::{Context, CLIENT};
-use crate::process::{self, Process};
+use crate::process::{self, Path, Process};
 use crate::session::{environment, map_facts, Session, Setting};
 use crate::signals::{faults, host, VIRTUAL};
 use crate::{handler, real, threads};
@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
 use uunwind_core::objects::Object;
 use uunwind_core::plugin::{negotiate, Entry, ENTRY_SYMBOL};
+use uunwind_core::syscall;
 use uunwind_ring::layout::ThreadBlock;
 use uunwind_ring::FLAG_NO_CHILDREN;
 
@@ -45,7 +46,7 @@ fn record(session: &CStr) {
     let Some(setting) = Setting::parse(session.to_bytes()) else { return };
     // SAFETY: getppid always succeeds.
     let parent = unsafe { libc::getppid() } as u32;
-    if setting.flags & FLAG_NO_CHILDREN != 0 && parent != setting.recorder {
+    if setting.flags & FLAG_NO_CHILDREN != 0 && parent != setting.recorder || process::in_other_pid_namespace() {
         return;
     }
     let Some(mapped) = Session::map(&setting) else { return };
@@ -61,7 +62,14 @@ fn record(session: &CStr) {
     }
     // SAFETY: getauxval always succeeds; 0 when the kernel does not tell.
     let signal_frame = unsafe { libc::getauxval(51) }.max(2048);
-    let process = Process { session: mapped, facts: map_facts(&setting), setting, library, signal_frame };
+    let process = Process {
+        session: mapped,
+        facts: map_facts(&setting),
+        setting,
+        library,
+        signal_frame,
+        exe: Path::of_program(),
+    };
     if !process::begin(process, &plugins) {
         return;
     }
@@ -93,7 +101,7 @@ fn take_signals() -> bool {
 
 /// Tells the recorder of all objects that are loaded now, so that their facts are asked for before the first sample.
 fn report_objects(process: &'static Process, block: *mut ThreadBlock) {
-    let mut context = Context { process, block };
+    let mut context = Context { process, block, time: syscall::monotonic_ns() };
     // SAFETY: normal context, before the timer is armed; the callback gets `context`.
     unsafe { (process.library.add_initial_objects)((&raw mut context).cast(), object_loaded) };
 }

@@ -185,9 +185,7 @@ impl Drain {
         let (thread, process_block) = (thread.index, thread.process_block);
         pass.fullest = pass.fullest.max(drained.bytes * 100 / RING_BYTES as u64);
         let mut damaged = drained.damaged_records;
-        let mut records = drained.records;
-        date_objects(&mut records);
-        for record in records {
+        for record in drained.records {
             damaged += u64::from(!self.record(record, block, thread, process_block));
         }
         if let Some(p) = self.process(process_block) {
@@ -269,18 +267,5 @@ impl Drain {
         }
         self.set(block, None);
         self.session.free(block);
-    }
-}
-
-/// A handler takes the sample's time, then walks, and meets objects: these were there when the sample began. Dates every
-/// object back to the sample behind it, so that the sample is not taken for one of what lay there before.
-fn date_objects(records: &mut [Record]) {
-    let mut next = u64::MAX;
-    for record in records.iter_mut().rev() {
-        match record {
-            Record::Sample { time, .. } => next = *time,
-            Record::Object { time, .. } => *time = next.min(*time),
-            _ => {}
-        }
     }
 }

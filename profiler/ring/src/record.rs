@@ -131,7 +131,7 @@ pub struct NameRecord {
 pub struct ObjectRecord {
     /// Header.
     pub header: RecordHeader,
-    /// CLOCK_MONOTONIC, ns, when it was first seen. It holds for samples from then on, until another covers the range.
+    /// CLOCK_MONOTONIC, ns: the time of the sample that met it first. It holds for samples from then on, until another covers the range.
     pub time: u64,
     /// Load bias: address in the process minus address in the file (`l_addr`).
     pub bias: u64,
@@ -141,7 +141,7 @@ pub struct ObjectRecord {
     pub end: u64,
     /// Bytes of build-id that follow (0 when the object has none).
     pub build_id_bytes: u32,
-    /// Bytes of the path that follow; 0 for the program itself (see `/proc/<pid>/exe`).
+    /// Bytes of the path that follow; 0 when it is not known (for the program itself: see `/proc/<pid>/exe`).
     pub path_bytes: u32,
     /// Key under which the target looks for facts ([`crate::facts::key`]).
     pub facts_key: u64,

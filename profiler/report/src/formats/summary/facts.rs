@@ -85,7 +85,10 @@ fn stacks(recording: &Recording, out: &mut String) {
     }
     for (bit, text) in [
         (SAMPLE_BLOCKED, "weighed while signals were blocked (their excess is in [signals blocked])"),
-        (SAMPLE_FACTS_PENDING, "taken before an interpreter was analysed (its frames are missing)"),
+        (
+            SAMPLE_FACTS_PENDING,
+            "taken before every object in them was analysed (frames of an interpreter may be missing)",
+        ),
         (SAMPLE_DESYNC, "with interpreter frames missing or doubtful"),
         (SAMPLE_NO_PLUGINS, "walked without plugins (SEGV blocked, or a small signal stack)"),
     ] {
