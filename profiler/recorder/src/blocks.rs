@@ -3,6 +3,7 @@
 use crate::child::pidfd;
 use crate::ring_reader::RingReader;
 use crate::session::Session;
+use crate::strays::Suspect;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use uunwind_core::plugin::trimmed;
@@ -20,6 +21,8 @@ pub struct ProcessUse {
     pidfd: Option<OwnedFd>,
     /// Its executable, read while it lived; empty when it was gone before.
     pub exe: Vec<u8>,
+    /// Whether it is another program by now.
+    pub suspect: Suspect,
     /// Rings of its threads that were found damaged.
     pub damaged_rings: u64,
     /// Records of its threads that could not be understood.
@@ -61,6 +64,7 @@ impl ProcessUse {
             start: header.start_time,
             pidfd: pidfd(header.pid).ok(),
             exe,
+            suspect: Suspect::default(),
             damaged_rings: 0,
             damaged_records: 0,
             plugins: plugins(header),

@@ -7,6 +7,7 @@ use crate::records::Record;
 use crate::ring_reader::RingReader;
 use crate::session::Session;
 use crate::stacks::Stacks;
+use crate::strays::Strays;
 use std::fs::File;
 use uunwind_report::recording::{Name, Object, Sample, Thread, Writer};
 use uunwind_ring::layout::{BLOCKS, ENDED_THREAD, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
@@ -23,6 +24,7 @@ pub struct Drain {
     pub writer: Writer<File>,
     uses: Vec<Option<Use>>,
     stacks: Stacks,
+    strays: Strays,
     buffer: Vec<u8>,
     processes: u32,
     threads: u32,
@@ -47,6 +49,7 @@ impl Drain {
             writer,
             uses: (0..BLOCKS).map(|_| None).collect(),
             stacks: Stacks::default(),
+            strays: Strays::default(),
             buffer: Vec::new(),
             processes: 0,
             threads: 0,
@@ -86,6 +89,13 @@ impl Drain {
         for block in gone.into_iter().chain(self.superseded()) {
             self.finish(block);
         }
+        if look_for_dead {
+            for used in self.uses.iter_mut().flatten() {
+                if let Use::Process(p) = used {
+                    self.strays.look(&mut p.suspect, p.pid, &p.exe);
+                }
+            }
+        }
         for note in self.objects.take_notes() {
             self.writer.note(&note);
         }
@@ -94,6 +104,9 @@ impl Drain {
 
     /// Ends everything that is still in use. Call after the last pass.
     pub fn finish_all(&mut self) {
+        for note in self.strays.notes() {
+            self.writer.note(&note);
+        }
         for block in 0..BLOCKS {
             self.finish(block);
         }

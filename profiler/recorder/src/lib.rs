@@ -27,6 +27,7 @@ pub mod safe_path;
 pub mod session;
 pub mod spawn;
 mod stacks;
+mod strays;
 
 pub use config::{Config, Outcome, RecordError};
 pub use recorder::{record, Event, Running};
