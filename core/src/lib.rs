@@ -8,7 +8,7 @@
 //! rule             data that tells how to get from a frame to its caller
 //! memory           the only way to read a stack, an object or a runtime: guarded, probed, recorded
 //! objects          the loaded objects, asked from the loader and confirmed once a walk
-//! rule_cache       pc -> rule, shared by all threads, without locks
+//! pc_cache         pc -> rule, pc -> function; shared by all threads, without locks
 //! plugin           the contract with unwinders in DSOs
 //! walk             the loop
 //! slots, recovery  one slot a thread: who walks, and where a walk that faults comes back to
@@ -24,12 +24,12 @@ pub mod memory;
 pub mod objects;
 #[cfg(all(panic = "abort", not(test)))]
 mod panic;
+pub mod pc_cache;
 pub mod plugin;
 pub mod recovery;
 pub mod registry;
 pub mod regs;
 pub mod rule;
-pub mod rule_cache;
 pub mod slots;
 pub mod stop_reason;
 pub mod syscall;

@@ -131,7 +131,6 @@ unsafe impl Sync for Objects {}
 /// Objects that this walk has confirmed.
 #[derive(Default)]
 pub struct Memo<'a> {
-    last: Option<&'a Object>,
     objects: [Option<&'a Object>; 8],
     next: u8,
 }
@@ -185,26 +184,14 @@ impl Objects {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// The object under `pc`, confirmed in this walk. Async-signal-safe.
-    #[inline(always)]
+    /// The object under `pc`, confirmed in this walk: looked for among those that the walk has met, else asked from the
+    /// loader. Async-signal-safe.
     pub fn find<'a>(&'a self, pc: u64, memo: &mut Memo<'a>, reader: &mut Reader<'_>) -> Option<&'a Object> {
-        // Frames of one object tend to stand together.
-        if let Some(object) = memo.last.filter(|o| o.start <= pc && pc < o.end) {
-            return Some(object);
-        }
-        self.confirm(pc, memo, reader)
-    }
-
-    /// Looks among the objects of this walk, then asks the loader, and remembers the object for the rest of the walk.
-    #[inline(never)]
-    fn confirm<'a>(&'a self, pc: u64, memo: &mut Memo<'a>, reader: &mut Reader<'_>) -> Option<&'a Object> {
         if let Some(object) = memo.objects.iter().flatten().find(|o| o.start <= pc && pc < o.end) {
-            memo.last = Some(object);
             return Some(object);
         }
         let found = self.ask_loader(pc)?;
         let object = self.identify(&found, reader, false)?;
-        memo.last = Some(object);
         if let Some(place) = memo.objects.get_mut(usize::from(memo.next & 7)) {
             *place = Some(object);
         }

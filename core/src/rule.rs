@@ -159,7 +159,7 @@ impl Packed {
 
     /// The rule that [`Packed::words`] gave; `None` for words that are none.
     #[inline(always)]
-    pub fn from_words(head: u64, low: u64, high: u64) -> Option<Packed> {
+    pub fn from_words([head, low, high]: [u64; 3]) -> Option<Packed> {
         (head >> 45 & 7 == 0).then_some(Packed { head, low, high })
     }
 
@@ -248,10 +248,12 @@ impl Packed {
             let Some(register) = CALLEE_SAVED.get(index).copied() else { break };
             match self.slot(index) {
                 UNKNOWN => regs.forget(register),
-                slot => {
-                    let value = base(index).and_then(|b| reader.word(word_at(b, slot)));
-                    regs.set(register, value.ok_or(StopReason::UnreadableStack)?);
-                }
+                // A slot that cannot be read leaves its register unknown. Whether that matters is for the rules further
+                // out: behind `leave`, gcc's tables still tell of a slot at rbp, which is the caller's by then.
+                slot => match base(index).and_then(|b| reader.word(word_at(b, slot))) {
+                    Some(value) => regs.set(register, value),
+                    None => regs.forget(register),
+                },
             }
         }
         regs.keep_callee_saved();

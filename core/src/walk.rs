@@ -14,7 +14,6 @@ use crate::frame::{native_word, semantic_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT
 use crate::memory::Reader;
 use crate::plugin::{Description, Host, Plugin, View, ABI, OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
 use crate::rule::{Packed, RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER};
-use crate::rule_cache::Extent;
 use crate::stop_reason::StopReason;
 use core::ffi::c_void;
 
@@ -40,20 +39,16 @@ pub struct Claim {
     pub bias: u64,
 }
 
-/// What an environment knows of a frame.
-pub struct Found {
-    /// How to get to the caller, or why not.
-    pub rule: Packed,
-    /// The function's unwind range, around the looked-up pc.
-    pub function: Extent,
-    /// The plugin that overlays this object.
-    pub claim: Option<Claim>,
-}
-
 /// What a walk asks of its surroundings. Everything here is called inside handlers.
 pub trait Env {
-    /// Owner and rule of the frame in hand.
-    fn find(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Found;
+    /// How to get from the frame in hand to its caller, or why not.
+    fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed;
+    /// Whether a plugin overlays the object of the frame last asked for.
+    fn is_claimed(&self) -> bool;
+    /// That plugin, and its claim.
+    fn claim(&self) -> Option<Claim>;
+    /// The unwind range of the frame's function; (0, 0) when unknown.
+    fn function(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> (u64, u64);
     /// Name id of a code object seen before; 0 if it was not.
     fn find_name(&mut self, plugin: u8, code: u64, fingerprint: u64) -> u32;
     /// Stores what names a code object; 0 if there is no room.
@@ -122,24 +117,25 @@ impl<E: Env> Walk<'_, '_, E> {
             if by_frame_pointer {
                 flags |= FLAG_BY_FRAME_POINTER;
             }
-            let found = self.env.find(&cursor, self.reader);
-            let cfa = found.rule.cfa(&cursor, self.reader);
-            if let (Ok(cfa), Some(claim)) = (cfa, &found.claim) {
-                if !setting.scratch.is_null() {
-                    // SAFETY: passed on.
-                    let answer =
-                        unsafe { self.overlay(&cursor, cfa, found.function.range(cursor.lookup_pc()), claim, setting) };
-                    if answer & OVERLAY_INTERPRETER != 0 {
-                        flags |= FLAG_INTERPRETER;
-                    }
-                    self.desync += u32::from(answer & OVERLAY_DESYNC != 0);
+            let rule = self.env.rule(&cursor, self.reader);
+            let cfa = rule.cfa(&cursor, self.reader);
+            if let (Ok(cfa), true) = (cfa, self.env.is_claimed()) {
+                // SAFETY: passed on.
+                let answer = unsafe { self.overlay(&cursor, cfa, setting) };
+                if answer & OVERLAY_INTERPRETER != 0 {
+                    flags |= FLAG_INTERPRETER;
                 }
+                self.desync += u32::from(answer & OVERLAY_DESYNC != 0);
+            }
+            if by_frame_pointer && rule.failed_for(StopReason::NoOwner) {
+                // Nothing vouches for this address, nor for the chain that led to it.
+                return StopReason::NoOwner;
             }
             if let Err(full) = self.push([native_word(cursor.regs.pc, flags)]) {
                 return full;
             }
-            by_frame_pointer = found.rule.flags() & BY_FRAME_POINTER != 0;
-            let stop = match cfa.and_then(|cfa| advance(found.rule, &mut cursor, cfa, self.reader)) {
+            by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
+            let stop = match cfa.and_then(|cfa| advance(rule, &mut cursor, cfa, self.reader)) {
                 Ok(()) => continue,
                 Err(reason) => reason,
             };
@@ -165,15 +161,11 @@ impl<E: Env> Walk<'_, '_, E> {
 
     /// # Safety
     /// As [`walk`].
-    unsafe fn overlay(
-        &mut self,
-        cursor: &Cursor,
-        cfa: u64,
-        function: (u64, u64),
-        claim: &Claim,
-        setting: &Setting,
-    ) -> u32 {
-        let (Some(overlay), true) = (claim.plugin.overlay, usize::from(claim.index) <= MAX_PLUGINS) else { return 0 };
+    #[inline(never)]
+    unsafe fn overlay(&mut self, cursor: &Cursor, cfa: u64, setting: &Setting) -> u32 {
+        let Some(claim) = self.env.claim().filter(|claim| usize::from(claim.index) <= MAX_PLUGINS) else { return 0 };
+        let (Some(overlay), false) = (claim.plugin.overlay, setting.scratch.is_null()) else { return 0 };
+        let function = self.env.function(cursor, self.reader);
         // SAFETY: index <= MAX_PLUGINS, so the plugin's part lies inside SCRATCH.
         let scratch = unsafe { setting.scratch.add(usize::from(claim.index) * SCRATCH_BYTES) };
         if self.scratch_used & (1 << claim.index) == 0 {

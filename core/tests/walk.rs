@@ -6,16 +6,24 @@ use uunwind_core::memory::{Reader, Region};
 use uunwind_core::plugin::Description;
 use uunwind_core::regs::{ucontext_offset, Regs, RA, RBP, RSP};
 use uunwind_core::rule::{Packed, Rule, RuleKind, RA_IN_REGISTER, SAME, UNKNOWN};
-use uunwind_core::rule_cache::Extent;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{walk, Env, Found, Outcome, Setting, MAX_FRAMES};
+use uunwind_core::walk::{walk, Claim, Env, Outcome, Setting, MAX_FRAMES};
 
 /// Rules by a function of the pc; no plugins.
 struct Rules<F: FnMut(u64) -> Result<Rule, StopReason>>(F);
 
 impl<F: FnMut(u64) -> Result<Rule, StopReason>> Env for Rules<F> {
-    fn find(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Found {
-        Found { rule: Packed::from_result((self.0)(cursor.lookup_pc())), function: Extent::UNKNOWN, claim: None }
+    fn rule(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Packed {
+        Packed::from_result((self.0)(cursor.lookup_pc()))
+    }
+    fn is_claimed(&self) -> bool {
+        false
+    }
+    fn claim(&self) -> Option<Claim> {
+        None
+    }
+    fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
+        (0, 0)
     }
     fn find_name(&mut self, _: u8, _: u64, _: u64) -> u32 {
         0
@@ -169,7 +177,7 @@ fn random_rules_registers_and_stacks_always_end() {
         let mut rules = Vec::new();
         for _ in 0..16 {
             let slot = |n: u64| {
-                if n % 4 == 0 {
+                if n.is_multiple_of(4) {
                     SAME
                 } else if n % 4 == 1 {
                     UNKNOWN

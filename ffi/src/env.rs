@@ -1,6 +1,6 @@
 //! The surroundings of a walk in a live process: which source answers for a pc.
 
-use crate::state::{OBJECTS, PLUGINS, REGISTRY, RULES};
+use crate::state::{FUNCTIONS, OBJECTS, PLUGINS, REGISTRY, RULES};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;
@@ -10,15 +10,16 @@ use uunwind_core::objects::{Memo, Object, FACTS_SETTLED};
 use uunwind_core::plugin::Description;
 use uunwind_core::registry::snapshot::Kind;
 use uunwind_core::rule::{Packed, Rule};
-use uunwind_core::rule_cache::{Cached, Extent};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{Claim, Env, Found};
+use uunwind_core::walk::{Claim, Env};
 
 /// Marks a key of the rule cache as an exact pc's: a rule may depend on the pc itself, not only on where it was looked up.
 const EXACT: u64 = 1 << 63;
 
 /// A live process, seen through its loader; with the sampler's functions, when there is one.
 pub struct Live<'c> {
+    /// The object of the frame last asked for: frames of one object tend to stand together.
+    current: Current,
     memo: Memo<'static>,
     client: Option<(&'c Client, *mut c_void)>,
     epoch: u32,
@@ -26,13 +27,44 @@ pub struct Live<'c> {
     pub result: u32,
 }
 
+/// What is needed of an object at each frame.
+#[derive(Clone, Copy)]
+struct Current {
+    start: u64,
+    len: u64,
+    generation: u64,
+    plugin: u32,
+    object: Option<&'static Object>,
+}
+
+const NOWHERE: Current = Current { start: 0, len: 0, generation: 0, plugin: 0, object: None };
+
 impl<'c> Live<'c> {
     /// For one walk.
     pub fn new(client: Option<(&'c Client, *mut c_void)>, epoch: u32) -> Live<'c> {
-        Live { memo: Memo::default(), client, epoch, result: 0 }
+        Live { current: NOWHERE, memo: Memo::default(), client, epoch, result: 0 }
     }
 
-    #[inline(always)]
+    /// Goes to the object under `pc`. False: there is none.
+    #[cold]
+    #[inline(never)]
+    fn switch(&mut self, pc: u64, reader: &mut Reader<'_>) -> bool {
+        self.current = NOWHERE;
+        let Some(object) = OBJECTS.find(pc, &mut self.memo, reader) else { return false };
+        self.report(object);
+        if object.facts_state.load(Ordering::Acquire) != FACTS_SETTLED {
+            self.settle_facts(object);
+        }
+        self.current = Current {
+            start: object.start,
+            len: object.end.wrapping_sub(object.start),
+            generation: object.generation,
+            plugin: object.plugin.load(Ordering::Acquire),
+            object: Some(object),
+        };
+        true
+    }
+
     fn report(&self, object: &Object) {
         let Some((client, context)) = self.client else { return };
         if object.reported.load(Ordering::Relaxed) != self.epoch {
@@ -44,8 +76,6 @@ impl<'c> Live<'c> {
     }
 
     /// Looks for the object's facts if they were not found before and some have been published since.
-    #[cold]
-    #[inline(never)]
     fn settle_facts(&mut self, object: &Object) {
         let Some((client, context)) = self.client else { return };
         // SAFETY: the sampler's functions and context.
@@ -65,12 +95,29 @@ impl<'c> Live<'c> {
         }
         self.result |= RESULT_FACTS_PENDING;
     }
+}
 
-    fn claim(&self, object: &Object) -> Option<Claim> {
-        let index = object.plugin.load(Ordering::Acquire);
-        if index == 0 {
-            return None;
+impl Env for Live<'_> {
+    #[inline(always)]
+    fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        let lookup = cursor.lookup_pc();
+        if lookup.wrapping_sub(self.current.start) >= self.current.len && !self.switch(lookup, reader) {
+            return window(cursor, lookup);
         }
+        match RULES.get(key(cursor), self.current.generation).and_then(Packed::from_words) {
+            Some(rule) if !rule.failed_for(StopReason::NoRule) => rule,
+            _ => slow(&self.current, cursor, reader),
+        }
+    }
+
+    #[inline(always)]
+    fn is_claimed(&self) -> bool {
+        self.current.plugin != 0
+    }
+
+    fn claim(&self) -> Option<Claim> {
+        let object = self.current.object?;
+        let index = self.current.plugin;
         // SAFETY: a plugin's table lives as long as the process.
         let plugin = unsafe { PLUGINS.get(index as usize)?.load(Ordering::Acquire).as_ref() }?;
         Some(Claim {
@@ -81,30 +128,17 @@ impl<'c> Live<'c> {
             bias: object.bias,
         })
     }
-}
 
-impl Env for Live<'_> {
-    #[inline(always)]
-    fn find(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Found {
+    fn function(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> (u64, u64) {
+        let Some(object) = self.current.object else { return (0, 0) };
         let lookup = cursor.lookup_pc();
-        let Some(object) = OBJECTS.find(lookup, &mut self.memo, reader) else {
-            return window(cursor, lookup);
-        };
-        self.report(object);
-        if object.facts_state.load(Ordering::Acquire) != FACTS_SETTLED && self.client.is_some() {
-            self.settle_facts(object);
+        if let Some([start, end, _]) = FUNCTIONS.get(lookup, object.generation) {
+            return (start, end);
         }
-        let key = if cursor.exact { lookup | EXACT } else { lookup };
-        let cached = match RULES.get(key, object.generation) {
-            Some(cached) => cached,
-            None => interpret(object, key, lookup, cursor.regs.pc, reader),
-        };
-        let rule = if cached.rule.failed_for(StopReason::NoRule) {
-            by_frame_pointer(cursor, StopReason::NoRule)
-        } else {
-            cached.rule
-        };
-        Found { rule, function: cached.function, claim: self.claim(object) }
+        let answer = uunwind_eh_frame::find(object.eh_frame_hdr, object.image, lookup, cursor.regs.pc, reader);
+        let (start, end) = answer.map_or((0, 0), |answer| answer.function);
+        FUNCTIONS.put(lookup, object.generation, [start, end, 0]);
+        (start, end)
     }
 
     fn find_name(&mut self, _plugin: u8, code: u64, fingerprint: u64) -> u32 {
@@ -123,22 +157,41 @@ impl Env for Live<'_> {
     fn learned(&mut self, _plugin: u8) {}
 }
 
-/// A pc met for the first time: its object's unwind data is interpreted in place, and the rule remembered.
+/// The key of a frame's rule.
+#[inline(always)]
+fn key(cursor: &Cursor) -> u64 {
+    cursor.lookup_pc() | if cursor.exact { EXACT } else { 0 }
+}
+
+/// A pc met for the first time: its object's unwind data is interpreted in place, and the rule remembered. Or one that has
+/// no rule.
 #[cold]
 #[inline(never)]
-fn interpret(object: &Object, key: u64, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Cached {
-    let extent = |(start, end)| Extent::around(lookup, start, end);
-    let cached = match uunwind_eh_frame::find(object.eh_frame_hdr, object.image, lookup, pc, reader) {
-        Ok(answer) => Cached { rule: Packed::from_result(answer.rule), function: extent(answer.function) },
-        Err(reason) => Cached { rule: Packed::failed(reason), function: Extent::UNKNOWN },
-    };
-    RULES.put(key, object.generation, &cached);
-    cached
+fn slow(current: &Current, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+    let Some(object) = current.object else { return Packed::failed(StopReason::NoOwner) };
+    let (key, lookup) = (key(cursor), cursor.lookup_pc());
+    let rule = RULES.get(key, object.generation).and_then(Packed::from_words).unwrap_or_else(|| {
+        let pc = cursor.regs.pc;
+        let mut answer = uunwind_eh_frame::find(object.eh_frame_hdr, object.image, lookup, pc, reader);
+        if answer == Err(StopReason::NoRule) && !cursor.exact {
+            // A return address that nobody called from: the first byte of a function, put there by makecontext(3).
+            let at_pc = uunwind_eh_frame::find(object.eh_frame_hdr, object.image, pc, pc, reader);
+            answer = at_pc.ok().filter(|found| found.function.0 == pc).ok_or(StopReason::NoRule);
+        }
+        let rule = match answer {
+            Ok(answer) => Packed::from_result(answer.rule),
+            Err(reason) => Packed::failed(reason),
+        };
+        RULES.put(key, object.generation, rule.words());
+        rule
+    });
+    if rule.failed_for(StopReason::NoRule) {
+        return by_frame_pointer(cursor, StopReason::NoRule);
+    }
+    rule
 }
 
 /// No other source has a rule: the frame pointer, if it can be one.
-#[cold]
-#[inline(never)]
 fn by_frame_pointer(cursor: &Cursor, reason: StopReason) -> Packed {
     Packed::from_result(uunwind_frame_pointer::rule(cursor, reason))
 }
@@ -146,10 +199,10 @@ fn by_frame_pointer(cursor: &Cursor, reason: StopReason) -> Packed {
 /// A pc that no loaded object covers: a window's, or nobody's.
 #[cold]
 #[inline(never)]
-fn window(cursor: &Cursor, lookup: u64) -> Found {
+fn window(cursor: &Cursor, lookup: u64) -> Packed {
     // SAFETY: every caller of `Live` walks inside a slot entered with the registry's epoch, and the window is copied.
     let window = unsafe { REGISTRY.windows() }.and_then(|windows| windows.find(lookup)).copied();
-    let rule = match window.map(|window| window.kind) {
+    match window.map(|window| window.kind) {
         None => by_frame_pointer(cursor, StopReason::NoOwner),
         Some(Kind::Opaque) => Packed::failed(StopReason::OpaqueWindow),
         // The registrar vouches for its frame pointers, so what is found so is not marked.
@@ -157,8 +210,7 @@ fn window(cursor: &Cursor, lookup: u64) -> Found {
             let rule = uunwind_frame_pointer::rule(cursor, StopReason::UnknownRegister);
             Packed::from_result(rule.map(|rule| Rule { flags: 0, ..rule }))
         }
-    };
-    Found { rule, function: Extent::UNKNOWN, claim: None }
+    }
 }
 
 unsafe extern "C" fn read_for_client(reader: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {

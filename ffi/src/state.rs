@@ -2,16 +2,18 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU64};
 use uunwind_core::objects::Objects;
+use uunwind_core::pc_cache::PcCache;
 use uunwind_core::plugin::Plugin;
 use uunwind_core::registry::Registry;
-use uunwind_core::rule_cache::RuleCache;
 use uunwind_core::slots::Slots;
 use uunwind_core::walk::MAX_PLUGINS;
 
 /// Loaded objects.
 pub static OBJECTS: Objects = Objects::new();
-/// Rules, by pc.
-pub static RULES: RuleCache = RuleCache::new();
+/// Rules, by pc: 65,536 of them at most (2 MiB of address space, touched as it fills).
+pub static RULES: PcCache<32768> = PcCache::new();
+/// Unwind ranges of functions in objects that a plugin claims, by pc.
+pub static FUNCTIONS: PcCache<2048> = PcCache::new();
 /// Windows of code that a JIT registered.
 pub static REGISTRY: Registry = Registry::new();
 /// One slot for each walking thread.

@@ -4,8 +4,9 @@
 use core::mem::{align_of, size_of};
 use uunwind_core::plugin::SCRATCH_BYTES;
 
-/// How many frames, shims included, one walk looks at before it gives up. Twice what a walk can record.
-pub const STEPS: u32 = 8192;
+/// How many frames, shims included, one walk looks at before it gives up: an activation of some ten thousand Python frames
+/// must still be seen to end before its innermost frames can be told.
+pub const STEPS: u32 = 1 << 16;
 
 /// Nothing is known yet: the walk just began.
 pub const FRESH: u32 = 0;

@@ -7,7 +7,7 @@ use crate::stacks::Profile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_NO_PLUGINS};
+use uunwind_ring::record::{SampleKind, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_NO_PLUGINS};
 
 // Writing to a String cannot fail, so the results of `writeln!` below are dropped.
 
@@ -30,8 +30,9 @@ pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String
 
 fn rate_and_time(recording: &Recording, out: &mut String) {
     let settings = &recording.settings;
-    let samples = recording.samples.len() as u64;
-    let weight: u64 = recording.samples.iter().map(|s| u64::from(s.weight.max(1))).sum();
+    // What a thread asked for by itself stands for no CPU time.
+    let timed = recording.samples.iter().filter(|s| s.kind == SampleKind::Timer as u8);
+    let (samples, weight) = timed.fold((0u64, 0u64), |(n, w), s| (n + 1, w.saturating_add(u64::from(s.weight.max(1)))));
     let sampled = weight as f64 / f64::from(settings.rate.max(1));
     let used = recording.end.as_ref().map(|e| e.cpu_used as f64 / 1e9).filter(|used| *used > 0.0);
     let obtained =

@@ -1,0 +1,56 @@
+//! Makes the corpus: real inputs, cut small. Not needed to run anything; seeds stay as they were committed until someone
+//! wants other ones. Needs gcc, objcopy, python3 (3.11 or later) and, for recordings, `ci/build`.
+//!
+//! ```text
+//! cargo run -p uunwind-fuzz --bin seeds
+//! ```
+
+mod native;
+mod python;
+mod shared;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use uunwind_fuzz::corpus;
+
+/// Writes one seed.
+fn seed(target: &str, name: &str, bytes: &[u8]) {
+    let folder = corpus::folder(target);
+    fs::create_dir_all(&folder).expect("a folder for seeds");
+    fs::write(folder.join(name), bytes).expect("a seed");
+    println!("{target}/{name}: {} bytes", bytes.len());
+}
+
+/// A folder for what is thrown away.
+fn scratch() -> PathBuf {
+    let folder = std::env::temp_dir().join("uu-fuzz-seeds");
+    fs::create_dir_all(&folder).expect("a temporary folder");
+    folder
+}
+
+/// Runs a command that must succeed; what it prints.
+fn output(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Vec<u8> {
+    let program = program.as_ref();
+    let done = Command::new(program).args(arguments).current_dir(scratch()).output();
+    let done = done.unwrap_or_else(|e| panic!("{}: {e}", program.display()));
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{} {arguments:?}: {said}", program.display());
+    done.stdout
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path that is text")
+}
+
+fn main() {
+    native::objects();
+    native::unwind_tables();
+    native::walks();
+    native::scripts();
+    python::processes();
+    python::line_tables();
+    shared::ring();
+    shared::facts();
+    shared::recordings();
+}

@@ -1,0 +1,177 @@
+//! ELF objects, their unwind tables, walks and scripts.
+
+use crate::{output, scratch, seed, text};
+use object::{Object, ObjectSection};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Functions with frames of many shapes, of compilers and by hand.
+const SHAPES: &str = r#"
+    int sink(void *);
+    int leaf(int n) { return n * 3; }
+    int saves(int a, int b, int c) { int x[9]; x[0] = a; sink(x); sink(&b); sink(&c); return x[0] + a + b + c; }
+    int varied(int n) { char x[n]; sink(x); return n; }
+    int aligned(int n) { __attribute__((aligned(64))) int x[16]; x[n & 15] = n; sink(x); return x[0]; }
+    __attribute__((cold)) int far(int n) { return n > 9 ? saves(n, n, n) : varied(n); }
+    __asm__(".text\n.globl by_hand\n.type by_hand,@function\nby_hand:\n.cfi_startproc\n"
+        "push %rbx\n.cfi_adjust_cfa_offset 8\n.cfi_rel_offset %rbx, 0\n.cfi_remember_state\n"
+        "pop %rbx\n.cfi_adjust_cfa_offset -8\n.cfi_restore %rbx\nret\n.cfi_restore_state\n"
+        "mov %rsp, %rbp\n.cfi_def_cfa_register %rbp\n.cfi_undefined %r12\n.cfi_same_value %r13\nnop\n"
+        /* CFA = *(rsp + 16) + 8; r14 at an expression; r15 is a value. */
+        ".cfi_escape 0x0f, 0x05, 0x77, 0x10, 0x06, 0x23, 0x08\n"
+        ".cfi_escape 0x10, 0x0e, 0x02, 0x77, 0x20\n.cfi_escape 0x16, 0x0f, 0x02, 0x77, 0x28\nnop\n.cfi_endproc\n"
+        ".size by_hand,.-by_hand\n"
+        ".globl trampoline\n.type trampoline,@function\ntrampoline:\n.cfi_startproc simple\n.cfi_signal_frame\n"
+        ".cfi_escape 0x0f, 0x04, 0x77, 0xa0, 0x01, 0x06\n.cfi_offset %rip, 168\nnop\n.cfi_endproc\n"
+        ".globl outermost\noutermost:\n.cfi_startproc\n.cfi_undefined %rip\nnop\n.cfi_endproc\n");
+"#;
+
+/// The symbols of a CPython 3.11.
+const PYTHON_3_11: &str = r#"
+    const unsigned long Py_Version = 0x030b07f0;
+    char _PyRuntime[1024] = {1};
+    char PyCode_Type[64] = {1};
+    int _PyEval_EvalFrameDefault(void) { return 1; }
+    void *PyThread_tss_get(void *);
+    void *PyGILState_GetThisThreadState(void) { return PyThread_tss_get(_PyRuntime + 592); }
+"#;
+
+/// The symbols of a CPython 3.13, with its table of offsets as `offsetof` gives it for 3.13.0.
+const PYTHON_3_13: &str = r#"
+    const unsigned long Py_Version = 0x030d00f0;
+    unsigned long _PyRuntime[320] = {
+        0x7970677562656478, 0x030d00f0, 0, 283320, 608, [19] = 304, [23] = 72, [24] = 152, [26] = 232, [28] = 80, 8, 0,
+        56, [33] = 70, 208, 112, [37] = 128, 136, 68, [43] = 200, 16, 8, [64] = 40, 16, 32, 40, 32, 16, 40 };
+    char PyCode_Type[64] = {1};
+    int _PyEval_EvalFrameDefault(void) { return 1; }
+    void *PyThread_tss_get(void *);
+    void *PyGILState_GetThisThreadState(void) { return PyThread_tss_get((char *)_PyRuntime + 2160); }
+"#;
+
+const SMALL: &[&str] =
+    &["-O1", "-nostdlib", "-s", "-Wl,-z,noseparate-code,-z,max-page-size=4096,-z,norelro", "-Wl,--build-id=sha1"];
+
+fn compile(name: &str, source: &str, options: &[&str]) -> PathBuf {
+    let (input, out) = (scratch().join(format!("{name}.c")), scratch().join(name));
+    fs::write(&input, source).expect("a source file");
+    let mut all = SMALL.to_vec();
+    all.extend(options);
+    all.extend(["-o", text(&out), text(&input)]);
+    output("gcc", &all);
+    out
+}
+
+const LIBRARY: &[&str] = &["-shared", "-fPIC"];
+const PROGRAM: &str = "void _start(void) { for (;;) {} }";
+
+pub fn objects() {
+    let made = [
+        compile("library", SHAPES, LIBRARY),
+        compile("library-sysv-hash", SHAPES, &[LIBRARY, &["-Wl,--hash-style=sysv"]].concat()),
+        compile("no-build-id", PROGRAM, &["-static", "-Wl,--build-id=none"]),
+        compile("python-3.11", PYTHON_3_11, LIBRARY),
+        compile("python-3.13", PYTHON_3_13, LIBRARY),
+        compile("python-3.11-sysv-hash", PYTHON_3_11, &[LIBRARY, &["-Wl,--hash-style=sysv"]].concat()),
+    ];
+    for path in &made {
+        let bytes = fs::read(path).expect("an object");
+        let name = path.file_name().expect("a name").to_str().expect("text");
+        seed("elf_analyse", name, &bytes);
+        if name.starts_with("python-3.11") {
+            continue;
+        }
+        let file = object::File::parse(&*bytes).expect("an ELF file");
+        let text = file.section_by_name(".text").expect("code");
+        let addresses = (0..8u32).flat_map(|n| (text.address() as u32 + n * 23).to_le_bytes());
+        seed("symbolize_elf", name, &addresses.chain(bytes.iter().copied()).collect::<Vec<_>>());
+    }
+    seed("elf_analyse", "refused-script", b"#!/bin/sh\n");
+    let program = compile(
+        "program",
+        PROGRAM,
+        &["-pie", "-fPIE", "-Wl,--dynamic-linker=/lib64/ld-linux-x86-64.so.2,--no-as-needed", "-lm",
+          "-Wl,-rpath,$ORIGIN/../lib:/opt/$LIB:${PLATFORM}"],
+    );
+    for path in [&program, &made[2]] {
+        let name = path.file_name().expect("a name").to_str().expect("text");
+        seed("program", name, &fs::read(path).expect("an object"));
+    }
+}
+
+pub fn scripts() {
+    let scripts = [
+        ("sh", "#!/bin/sh\nexit\n"),
+        ("env", "#!/usr/bin/env sh\n"),
+        ("env-split", "#! /usr/bin/env -S -i A=1 sh -e\n"),
+        ("no-line", "exit\n"),
+        ("refused-missing", "#!/nonexistent/interpreter -x\n"),
+    ];
+    scripts.iter().for_each(|(name, text)| seed("program", name, text.as_bytes()));
+}
+
+/// The object's unwind tables, with pcs of its functions.
+fn tables(path: &Path) -> Vec<u8> {
+    let bytes = fs::read(path).expect("an object");
+    let file = object::File::parse(&*bytes).expect("an ELF file");
+    let section = |name| file.section_by_name(name).unwrap_or_else(|| panic!("{}: no {name}", path.display()));
+    let (hdr, frame, code) = (section(".eh_frame_hdr"), section(".eh_frame"), section(".text"));
+    let start = hdr.address().min(frame.address()) & !7;
+    let end = (hdr.address() + hdr.size()).max(frame.address() + frame.size());
+    let mut seed = ((hdr.address() - start) as u32).to_le_bytes().to_vec();
+    for n in 0..3u64 {
+        let pc = code.address() + n * code.size() / 3;
+        seed.extend((pc.wrapping_sub(start) as u32).to_le_bytes());
+    }
+    let mut image = vec![0; (end - start) as usize];
+    for section in [&hdr, &frame] {
+        let at = (section.address() - start) as usize;
+        image[at..at + section.size() as usize].copy_from_slice(section.data().expect("bytes"));
+    }
+    seed.extend(image);
+    seed
+}
+
+pub fn unwind_tables() {
+    seed("eh_frame", "shapes", &tables(&compile("shapes", SHAPES, LIBRARY)));
+    seed("eh_frame", "frame-pointers", &tables(&compile("fp", SHAPES, &[LIBRARY, &["-fno-omit-frame-pointer"]].concat())));
+    // A real program of the system, with a PLT.
+    seed("eh_frame", "true", &tables(Path::new("/usr/bin/true")));
+}
+
+/// The made-up chains of the walk's own tests: plain frames, a frame-pointer chain, a signal frame.
+pub fn walks() {
+    const STACK: u64 = 0x7000_0000;
+    type Rule = (i32, u8, u8, u8, u8, [i16; 7], i16);
+    const SAME: i16 = i16::MAX;
+    const PLAIN: [i16; 7] = [SAME, SAME, SAME, SAME, SAME, SAME, -1];
+    let walk = |name: &str, rules: [Rule; 4], pc: u64, stack: &[u64]| {
+        let mut out = vec![1, 0, 64, 0];
+        let registers = (0..16).map(|r| if r == 6 { STACK + 16 } else { STACK });
+        std::iter::once(pc).chain(registers).for_each(|word| out.extend(word.to_le_bytes()));
+        // By the low three bits of the looked-up address, which is odd for return addresses.
+        for (offset, register, kind, from_fp, flags, slots, addend) in rules.iter().chain(&rules) {
+            out.extend(offset.to_le_bytes());
+            out.extend([*register, *kind, *from_fp, *flags]);
+            slots.iter().chain([addend]).for_each(|slot| out.extend(slot.to_le_bytes()));
+        }
+        stack.iter().for_each(|word| out.extend(word.to_le_bytes()));
+        seed("walk", name, &out);
+    };
+    let simple = |offset| (offset, 7, 0, 0, 0, PLAIN, 0);
+    let end = (8, 7, 3, 0, 0, PLAIN, 0);
+    walk("chain", [simple(16), simple(32), simple(8), end], 0x1000, &[1, 0x2002, 2, 3, 4, 0x3003, 0x4004, 9]);
+    let mut saves = simple(24);
+    saves.5[1] = -2;
+    let pointer = (16, 6, 0, 0, 2, [i16::MIN, -2, i16::MIN, i16::MIN, i16::MIN, i16::MIN, -1], 0);
+    let stack = [0, STACK + 32, 0x2002, 0, STACK + 48, 0x3002, 0, 0x4004, 0, 0];
+    walk("frame-pointers", [saves, pointer, pointer, end], 0x1000, &stack);
+    let mut stack = vec![0u64; 64];
+    // The ucontext stands behind the return address: pc and sp of the interrupted frame in it.
+    (stack[0], stack[60]) = (0x2002, 0x4004);
+    let word = |register: u8| ((8 + uunwind_core::regs::ucontext_offset(register)) / 8) as usize;
+    stack[word(16)] = 0x3000;
+    stack[word(7)] = STACK + 8 * 60;
+    let signal = (0, 7, 2, 0, 0, PLAIN, 0);
+    walk("signal", [simple(8), signal, simple(8), end], 0x1000, &stack);
+    walk("realigned", [(8, 7, 1, 0, 0, PLAIN, 8), simple(16), end, end], 0x1000, &[0, STACK + 24, 0, 0x2002, 5, 0x3003]);
+}

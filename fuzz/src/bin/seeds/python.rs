@@ -1,0 +1,80 @@
+//! Processes that run Python, as the plugin's own tests write them, and location tables of real code objects.
+
+#[path = "../../../../python-unwinder/tests/world/mod.rs"]
+mod world;
+
+use crate::{output, seed};
+use world::python::{
+    Process, ALL, BIAS, EVAL, EVAL_END, GENERATOR, STACK, THREAD, THREAD_POINTER, TSD_OFFSET,
+};
+
+/// Native frames: of the loop, one after the other.
+const NATIVES: u64 = 4;
+const FRAME: u64 = 0x400;
+const LOWEST: u64 = STACK - 0x3000;
+
+pub fn processes() {
+    for (version, name) in ALL.iter().zip(["3.11", "3.12", "3.13"]) {
+        let mut process = Process::new(version);
+        let [a, b, c] = ["a", "b\u{e9}", "c\u{3bb}"].map(|name| process.code(name, "/x.py", 3, 64));
+        let cfa = |n: u64| LOWEST + (n + 1) * FRAME;
+        for n in (0..NATIVES).rev() {
+            process.activate(cfa(n));
+            process.call(a, 8, THREAD);
+            process.call(b, 12, if n % 2 == 0 { GENERATOR } else { THREAD });
+            process.call(c, 14, THREAD);
+            process.memory.put64(cfa(n) - 8, BIAS + EVAL + 0x2000);
+        }
+        let mut out = version.facts.as_bytes().to_vec();
+        for word in [THREAD_POINTER, TSD_OFFSET, BIAS, BIAS + EVAL + 0x1000, LOWEST] {
+            out.extend(word.to_le_bytes());
+        }
+        let pages: Vec<(u64, Vec<u8>)> = process.memory.pages().map(|(at, bytes)| (at, bytes.clone())).collect();
+        let used: Vec<_> = pages.iter().filter(|(_, bytes)| bytes.iter().any(|b| *b != 0)).collect();
+        out.extend([NATIVES as u8, used.len() as u8]);
+        out.extend(512u16.to_le_bytes());
+        for _ in 0..NATIVES {
+            out.extend((FRAME as u32).to_le_bytes());
+            out.extend(1u32.to_le_bytes());
+            out.extend((BIAS + EVAL).to_le_bytes());
+            out.extend((BIAS + EVAL_END).to_le_bytes());
+        }
+        for (at, _) in &used {
+            out.extend(at.to_le_bytes());
+            out.extend(1u16.to_le_bytes());
+        }
+        for (at, bytes) in &used {
+            for (index, word) in bytes.chunks(8).enumerate().filter(|(_, word)| word.iter().any(|b| *b != 0)) {
+                out.extend((at + 8 * index as u64).to_le_bytes());
+                out.push(8);
+                out.extend(word);
+            }
+        }
+        seed("python_overlay", name, &out);
+    }
+}
+
+/// Prints first line and table of functions of the standard library, in hexadecimal.
+const TABLES: &str = "
+import argparse, textwrap, re, sys
+def f(a):
+    return [
+        x
+        for x in a
+        if x] or (lambda:
+            a)()
+for c in (f, textwrap.dedent, argparse.ArgumentParser.parse_known_args, re.compile):
+    c = c.__code__
+    print(c.co_name, c.co_firstlineno, c.co_linetable.hex())
+";
+
+pub fn line_tables() {
+    let printed = String::from_utf8(output("python3", &["-c", TABLES])).expect("text");
+    for line in printed.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let first: u32 = words[1].parse().expect("a line");
+        let digits = |at| u8::from_str_radix(&words[2][at..at + 2], 16).expect("hexadecimal");
+        let table = (0..words[2].len()).step_by(2).map(digits);
+        seed("python_lines", words[0], &first.to_le_bytes().into_iter().chain(table).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,43 @@
+//! Objects as analysers read them. Analysis takes a path: the bytes go into a memfd.
+
+use std::cell::OnceCell;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use uunwind_analyse::analyse;
+use uunwind_python::facts::Facts;
+
+pub fn run(data: &[u8]) -> bool {
+    with_file(data, |path| match analyse(path) {
+        Ok(analysis) => {
+            assert!(analysis.facts_key != 0, "0 means a free entry");
+            if let Some(found) = analysis.facts {
+                assert!(Facts::from_bytes(&found.bytes).is_some(), "facts that the signal half refuses");
+            }
+            true
+        }
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            false
+        }
+    })
+}
+
+/// Calls `f` with the path of an executable file that holds `data`.
+pub fn with_file<T>(data: &[u8], f: impl FnOnce(&Path) -> T) -> T {
+    thread_local! {
+        static FILE: OnceCell<File> = const { OnceCell::new() };
+    }
+    FILE.with(|file| {
+        let file = file.get_or_init(|| {
+            // SAFETY: a NUL-terminated name; the new descriptor is owned by the File alone.
+            let fd = unsafe { libc::memfd_create(c"uu-fuzz".as_ptr(), libc::MFD_CLOEXEC) };
+            assert!(fd >= 0, "memfd_create: {}", std::io::Error::last_os_error());
+            // SAFETY: as above.
+            unsafe { File::from_raw_fd(fd) }
+        });
+        file.set_len(0).and_then(|()| file.write_all_at(data, 0)).expect("room in a memfd");
+        f(&PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())))
+    })
+}

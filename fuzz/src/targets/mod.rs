@@ -1,0 +1,52 @@
+//! The targets. Each is a function of any bytes that must return: no panic, no hang, no read outside of what it was
+//! given. It returns whether the parser made something of the bytes, so that a campaign can tell deep inputs from ones
+//! that were refused at the door.
+
+mod elf_analyse;
+mod eh_frame;
+mod facts;
+mod program;
+mod python_lines;
+mod python_overlay;
+mod recording;
+mod ring_records;
+mod symbolize_elf;
+mod walk;
+
+pub use facts::{BYTES as FACTS_BYTES, KEYS as FACTS_KEYS};
+
+/// A target.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// Its name, which is also its folder in the corpus.
+    pub name: &'static str,
+    /// What it feeds.
+    pub about: &'static str,
+    /// Feeds it.
+    pub run: fn(&[u8]) -> bool,
+    /// Mutants that the replay test makes: about two seconds of a debug build.
+    pub rounds: u32,
+}
+
+/// Every target.
+pub const ALL: &[Target] = &[
+    target("eh_frame", "unwind tables in place: index, entries, CFA programs, expressions", eh_frame::run, 20_000),
+    target("walk", "the walk over any registers, rules and stack", walk::run, 20_000),
+    target("python_overlay", "the Python plugin, called by the walk, over any memory", python_overlay::run, 20_000),
+    target("python_lines", "location tables of CPython", python_lines::run, 20_000),
+    target("ring_records", "records in a thread's ring", ring_records::run, 20_000),
+    target("recording", "recordings, and every report of what could be read", recording::run, 1_000),
+    target("elf_analyse", "objects to build-ids, keys and facts", elf_analyse::run, 5_000),
+    target("program", "first lines of scripts, traits of programs, what they need", program::run, 2_000),
+    target("symbolize_elf", "ELF files and their unwind index, as reports read them", symbolize_elf::run, 20_000),
+    target("facts", "the facts memfd, as targets read it", facts::run, 20_000),
+];
+
+const fn target(name: &'static str, about: &'static str, run: fn(&[u8]) -> bool, rounds: u32) -> Target {
+    Target { name, about, run, rounds }
+}
+
+/// The target with this name.
+pub fn find(name: &str) -> Option<&'static Target> {
+    ALL.iter().find(|target| target.name == name)
+}

@@ -1,0 +1,157 @@
+//! The Python plugin, called by the walk, over any memory and any facts.
+//!
+//! | bytes | |
+//! |---|---|
+//! | `size_of::<Facts>()` | the facts |
+//! | 8 x 5 | thread pointer, offset of its pthread-specific values, load bias, pc, sp |
+//! | 1, 1, 2 | native frames (at most 16), regions (at most 64), words of the frame buffer |
+//! | 24 each | native frame: 4 bytes size, 4 bytes flags (bit 0: claimed), start and end of its function |
+//! | 10 each | region of zeroes: address, 2 bytes number of pages |
+//! | rest | patches of the regions: 8 bytes address, 1 byte length, so many bytes |
+//!
+//! The plugin learns distances for as long as the process lives, so an outcome may depend on inputs before it.
+
+use crate::input::Input;
+use std::mem::size_of;
+use std::sync::Mutex;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::frame::{frames, Frame};
+use uunwind_core::memory::{Reader, Region};
+use uunwind_core::plugin::{Description, Text, ABI, SCRATCH_BYTES, TABLE_LIMIT, TEXT_LIMIT};
+use uunwind_core::regs::{Regs, RSP};
+use uunwind_core::rule::{Packed, Rule};
+use uunwind_core::walk::{walk, Claim, Env, Setting, SCRATCH};
+use uunwind_python::facts::Facts;
+
+const PAGE: usize = 4096;
+const PAGES_LIMIT: usize = 64;
+/// Code objects that can be described; then there is no room, as happens in a real process.
+const NAMES: usize = 8;
+/// Index of the plugin.
+const INDEX: u8 = 1;
+
+/// The facts lie in one place for all inputs: the plugin remembers interpreters by it, and only four of them.
+static FACTS: Mutex<[u8; size_of::<Facts>()]> = Mutex::new([0; size_of::<Facts>()]);
+
+#[repr(align(16))]
+struct Scratch([u8; SCRATCH]);
+
+struct Native {
+    size: i32,
+    claimed: bool,
+    function: (u64, u64),
+}
+
+struct Process {
+    claim: Claim,
+    natives: Vec<Native>,
+    /// Frames asked for so far; the last of them is the one in hand.
+    asked: usize,
+    names: Vec<(u64, u64)>,
+}
+
+impl Process {
+    fn in_hand(&self) -> Option<&Native> {
+        self.natives.get(self.asked.checked_sub(1)?)
+    }
+}
+
+impl Env for Process {
+    fn rule(&mut self, _: &Cursor, _: &mut Reader<'_>) -> Packed {
+        self.asked += 1;
+        self.in_hand().map_or(Rule::end(), |native| Rule::simple(RSP, native.size)).pack()
+    }
+
+    fn is_claimed(&self) -> bool {
+        self.in_hand().is_some_and(|native| native.claimed)
+    }
+
+    fn claim(&self) -> Option<Claim> {
+        self.is_claimed().then_some(self.claim)
+    }
+
+    fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
+        self.in_hand().map_or((0, 0), |native| native.function)
+    }
+
+    fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
+        self.names.iter().position(|name| *name == (code, fingerprint)).map_or(0, |index| index as u32 + 1)
+    }
+
+    fn describe(&mut self, _: u8, description: &Description, reader: &mut Reader<'_>) -> u32 {
+        let mut copy = |text: &Text, limit: u32| reader.read(text.address, &mut vec![0; text.len.min(limit) as usize]);
+        let _ = copy(&description.name, TEXT_LIMIT) && copy(&description.file, TEXT_LIMIT);
+        let _ = copy(&description.table, TABLE_LIMIT);
+        if self.names.len() >= NAMES {
+            return 0;
+        }
+        self.names.push((description.code, description.fingerprint));
+        self.names.len() as u32
+    }
+
+    fn learned(&mut self, plugin: u8) {
+        assert_eq!(plugin, INDEX);
+    }
+}
+
+pub fn run(data: &[u8]) -> bool {
+    let mut input = Input::new(data);
+    // A panic of an earlier input leaves nothing but bytes behind.
+    let mut facts = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    facts.fill(0);
+    let given = input.bytes(facts.len());
+    facts[..given.len()].copy_from_slice(given);
+    let [thread_pointer, tsd_offset, bias, pc, sp] = std::array::from_fn(|_| input.u64());
+    let (natives, regions, capacity) = (input.u8().min(16), input.u8().min(64), usize::from(input.u16()));
+    let native = |_| Native {
+        size: input.u32() as i32,
+        claimed: input.u32() & 1 != 0,
+        function: (input.u64(), input.u64()),
+    };
+    let natives: Vec<Native> = (0..natives).map(native).collect();
+    let memory = memory(&mut input, regions);
+    let regions: Vec<_> = memory.iter().map(|(address, bytes)| Region { address: *address, bytes }).collect();
+    let mut reader = Reader::recorded(&regions);
+
+    // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
+    let plugin = unsafe { uunwind_python::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
+    let claim = Claim { plugin, index: INDEX, facts: facts.as_ptr(), facts_len: facts.len(), bias };
+    let mut process = Process { claim, natives, asked: 0, names: Vec::new() };
+    let mut scratch = Box::new(Scratch([0xa5; SCRATCH]));
+    let setting = Setting { thread_pointer, tsd_offset, scratch: scratch.0.as_mut_ptr() };
+    let mut words = vec![0; capacity];
+    let registers = std::array::from_fn(|r| if r == usize::from(RSP) { sp } else { 0 });
+    let cursor = Cursor { regs: Regs::full(pc, registers), exact: true };
+    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk.
+    let outcome = unsafe { walk(cursor, &mut process, &mut reader, &mut words, &setting) };
+    let kept = usize::from(INDEX) * SCRATCH_BYTES;
+    let others = scratch.0.iter().enumerate().filter(|(at, _)| !(kept..kept + SCRATCH_BYTES).contains(at));
+    assert!(others.map(|(_, byte)| *byte).all(|byte| byte == 0xa5), "scratch memory of another plugin was written");
+    assert!(outcome.words <= capacity);
+    let mut told = frames(&words[..outcome.words]);
+    told.any(|frame| matches!(frame, Frame::Semantic { .. }))
+}
+
+/// The regions, with their patches.
+fn memory(input: &mut Input<'_>, regions: u8) -> Vec<(u64, Vec<u8>)> {
+    let mut left = PAGES_LIMIT;
+    let mut memory: Vec<(u64, Vec<u8>)> = (0..regions)
+        .map(|_| {
+            let (address, pages) = (input.u64(), usize::from(input.u16()).min(left));
+            left -= pages;
+            (address, vec![0; pages * PAGE])
+        })
+        .collect();
+    while !input.is_empty() {
+        let (address, len) = (input.u64(), usize::from(input.u8()));
+        let bytes = input.bytes(len);
+        let place = memory.iter_mut().find_map(|(start, region)| {
+            let at = usize::try_from(address.checked_sub(*start)?).ok()?;
+            region.get_mut(at..at.checked_add(bytes.len())?)
+        });
+        if let Some(place) = place {
+            place.copy_from_slice(bytes);
+        }
+    }
+    memory
+}

@@ -1,0 +1,79 @@
+//! The walk: the bytes are registers, rules and a stack.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 1, 1, 2 | bit 0: the pc is exact, bit 1: rules are raw words; unused; words of the frame buffer |
+//! | 8, 8 x 16 | pc and general registers |
+//! | 24 x 8 | rules; a pc's low three bits choose one |
+//! | rest | the stack, at [`STACK`] |
+
+use crate::input::Input;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::frame::frames;
+use uunwind_core::memory::{Reader, Region};
+use uunwind_core::plugin::Description;
+use uunwind_core::regs::Regs;
+use uunwind_core::rule::{Packed, Rule, RuleKind};
+use uunwind_core::stop_reason::StopReason;
+use uunwind_core::walk::{walk, Claim, Env, Setting, MAX_FRAMES};
+
+/// Address of the stack.
+const STACK: u64 = 0x7000_0000;
+
+struct Rules([Packed; 8]);
+
+impl Env for Rules {
+    fn rule(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Packed {
+        self.0[cursor.lookup_pc() as usize % 8]
+    }
+    fn is_claimed(&self) -> bool {
+        false
+    }
+    fn claim(&self) -> Option<Claim> {
+        None
+    }
+    fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
+        (0, 0)
+    }
+    fn find_name(&mut self, _: u8, _: u64, _: u64) -> u32 {
+        0
+    }
+    fn describe(&mut self, _: u8, _: &Description, _: &mut Reader<'_>) -> u32 {
+        0
+    }
+    fn learned(&mut self, _: u8) {}
+}
+
+fn rule(input: &mut Input<'_>, raw: bool) -> Packed {
+    if raw {
+        return Packed::from_words(std::array::from_fn(|_| input.u64())).unwrap_or(Packed::failed(StopReason::NoRule));
+    }
+    let rule = Rule {
+        cfa_offset: input.u32() as i32,
+        cfa_register: input.u8(),
+        kind: [RuleKind::Offset, RuleKind::Deref, RuleKind::Signal, RuleKind::End][usize::from(input.u8() % 4)],
+        from_fp: input.u8(),
+        flags: input.u8(),
+        slots: std::array::from_fn(|_| input.u16() as i16),
+        cfa_addend: input.u16() as i16,
+    };
+    rule.pack()
+}
+
+pub fn run(data: &[u8]) -> bool {
+    let mut input = Input::new(data);
+    let (flags, _, capacity) = (input.u8(), input.u8(), usize::from(input.u16()));
+    let regs = Regs::full(input.u64(), std::array::from_fn(|_| input.u64()));
+    let mut rules = Rules(std::array::from_fn(|_| rule(&mut input, flags & 2 != 0)));
+    let regions = [Region { address: STACK, bytes: input.rest() }];
+    let mut reader = Reader::recorded(&regions);
+    let mut words = vec![0; capacity];
+    let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch: std::ptr::null_mut() };
+    let cursor = Cursor { regs, exact: flags & 1 != 0 };
+    // SAFETY: no scratch, so no plugin is called.
+    let outcome = unsafe { walk(cursor, &mut rules, &mut reader, &mut words, &setting) };
+    assert!(outcome.words <= capacity && outcome.words <= MAX_FRAMES as usize, "{outcome:?}");
+    let told = frames(&words[..outcome.words]).count();
+    assert_eq!(told, outcome.words, "every word is one native frame");
+    told > 1
+}
