@@ -13,6 +13,7 @@ use crate::cursor::Cursor;
 use crate::frame::{native_word, semantic_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
 use crate::memory::Reader;
 use crate::plugin::{Description, Host, Plugin, View, ABI, OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
+use crate::regs::{RBP, RSP};
 use crate::rule::{Packed, RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER};
 use crate::stop_reason::StopReason;
 use core::ffi::c_void;
@@ -43,6 +44,9 @@ pub struct Claim {
 pub trait Env {
     /// How to get from the frame in hand to its caller, or why not.
     fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed;
+    /// The rule for a return address, looked up at `lookup`, if it is remembered, belongs to the object of the frame last
+    /// asked for, and no plugin overlays that.
+    fn peek(&self, lookup: u64) -> Option<Packed>;
     /// Whether a plugin overlays the object of the frame last asked for.
     fn is_claimed(&self) -> bool;
     /// That plugin, and its claim.
@@ -113,6 +117,11 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe fn run(&mut self, mut cursor: Cursor, setting: &Setting) -> StopReason {
         let mut by_frame_pointer = false;
         loop {
+            if !cursor.exact && !by_frame_pointer {
+                if let Err(full) = self.run_plain(&mut cursor) {
+                    return full;
+                }
+            }
             let mut flags = if cursor.exact { FLAG_EXACT } else { 0 };
             if by_frame_pointer {
                 flags |= FLAG_BY_FRAME_POINTER;
@@ -145,6 +154,33 @@ impl<E: Env> Walk<'_, '_, E> {
                 stop => stop,
             };
         }
+    }
+
+    /// Walks as long as frames are as most are: ordinary callers within one object, with remembered plain rules. The same
+    /// steps and checks as those of `run`, with pc and sp kept in registers; any frame that needs more is left to it.
+    #[inline(always)]
+    fn run_plain(&mut self, cursor: &mut Cursor) -> Result<(), StopReason> {
+        let (mut pc, mut sp) = (cursor.regs.pc, cursor.regs.sp());
+        let mut result = Ok(());
+        while let Some(rule) = self.env.peek(pc.wrapping_sub(1)) {
+            let Some((register, offset)) = rule.plain() else { break };
+            let fp = cursor.regs.get(RBP);
+            let base = if register == RSP { Some(sp) } else { fp };
+            let Some(cfa) = base.map(|base| base.wrapping_add(offset)) else { break };
+            if cfa <= sp || cfa & 7 != 0 {
+                break;
+            }
+            let Some(caller) = self.reader.word(cfa.wrapping_sub(8)).filter(|caller| *caller != 0) else { break };
+            result = self.push([native_word(pc, 0)]);
+            if result.is_err() {
+                break;
+            }
+            rule.restore(&mut cursor.regs, cfa, fp, self.reader);
+            (pc, sp) = (caller, cfa);
+        }
+        cursor.regs.pc = pc;
+        cursor.regs.set(RSP, sp);
+        result
     }
 
     #[inline(always)]

@@ -16,6 +16,9 @@ impl<F: FnMut(u64) -> Result<Rule, StopReason>> Env for Rules<F> {
     fn rule(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Packed {
         Packed::from_result((self.0)(cursor.lookup_pc()))
     }
+    fn peek(&self, _: u64) -> Option<Packed> {
+        None
+    }
     fn is_claimed(&self) -> bool {
         false
     }

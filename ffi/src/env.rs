@@ -111,6 +111,14 @@ impl Env for Live<'_> {
     }
 
     #[inline(always)]
+    fn peek(&self, lookup: u64) -> Option<Packed> {
+        if lookup.wrapping_sub(self.current.start) >= self.current.len || self.current.plugin != 0 {
+            return None;
+        }
+        RULES.get(lookup, self.current.generation).and_then(Packed::from_words)
+    }
+
+    #[inline(always)]
     fn is_claimed(&self) -> bool {
         self.current.plugin != 0
     }

@@ -77,7 +77,9 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
             bytes[at..end].copy_from_slice(&part[..end - at]);
         }
         // The front of this, the back of another.
-        15 if !other.is_empty() => bytes.splice(at.., other[random.below(other.len())..].iter().copied()).for_each(drop),
+        15 if !other.is_empty() => {
+            bytes.splice(at.., other[random.below(other.len())..].iter().copied()).for_each(drop)
+        }
         _ => bytes[at] = bytes[at].wrapping_add(1),
     }
 }

@@ -158,7 +158,8 @@ fn write_input(current: &Current) {
     // SAFETY: open, write and close of a path that ends with NUL and of the input, which stays mapped as long as its
     // runner; all three are async-signal-safe.
     let written = unsafe {
-        let fd = libc::open(current.path.as_ptr(), libc::O_CREAT | libc::O_TRUNC | libc::O_WRONLY | libc::O_CLOEXEC, 0o644);
+        let fd =
+            libc::open(current.path.as_ptr(), libc::O_CREAT | libc::O_TRUNC | libc::O_WRONLY | libc::O_CLOEXEC, 0o644);
         let written = libc::write(fd, at.cast(), len);
         libc::close(fd);
         written

@@ -1,84 +1,75 @@
-//! Guarded loads: an ordinary load at a known instruction, which a fault handler may skip.
+//! Guarded loads: ordinary loads at known instructions, which a fault handler may skip.
 //!
-//! The fault handler asks [`fixup`] with the faulting pc; where it answers, execution goes on at the address given,
-//! which reports the failure to the caller. No state, so it works on any thread and nests freely.
+//! Each load is one instruction in place, and leaves an entry in the section `uu_fixups`: where it is, and where to go on
+//! when it faults. The fault handler asks [`fixup`] with the faulting pc; the code there reports the failure and goes back.
+//! No state, so it works on any thread and nests freely.
+//!
+//! ```text
+//!   4:  mov value, [address]        uu_fixups: { 4, 6 }
+//!   5:  ...                         6: failed = 1; jmp 5
+//! ```
 
-core::arch::global_asm!(
-    ".pushsection .text.uu_guarded,\"ax\",@progbits",
-    ".hidden uu_guarded_load",
-    ".globl uu_guarded_load",
-    ".type uu_guarded_load,@function",
-    ".balign 16",
-    "uu_guarded_load:",
-    ".cfi_startproc",
-    ".hidden uu_guarded_load_at",
-    ".globl uu_guarded_load_at",
-    "uu_guarded_load_at:",
-    "mov rax, [rdi]",
-    "xor edx, edx",
-    "ret",
-    ".hidden uu_guarded_load_failed",
-    ".globl uu_guarded_load_failed",
-    "uu_guarded_load_failed:",
-    "xor eax, eax",
-    "mov edx, 1",
-    "ret",
-    ".cfi_endproc",
-    ".size uu_guarded_load, .-uu_guarded_load",
-    ".hidden uu_guarded_copy",
-    ".globl uu_guarded_copy",
-    ".type uu_guarded_copy,@function",
-    ".balign 16",
-    "uu_guarded_copy:",
-    ".cfi_startproc",
-    "mov rcx, rdx",
-    ".hidden uu_guarded_copy_at",
-    ".globl uu_guarded_copy_at",
-    "uu_guarded_copy_at:",
-    "rep movsb",
-    ".hidden uu_guarded_copy_failed",
-    ".globl uu_guarded_copy_failed",
-    "uu_guarded_copy_failed:",
-    "mov rax, rcx",
-    "ret",
-    ".cfi_endproc",
-    ".size uu_guarded_copy, .-uu_guarded_copy",
-    ".popsection",
-);
-
+/// One entry: two distances, each from its own place.
 #[repr(C)]
-struct Loaded {
-    value: u64,
-    failed: u64,
+struct Fixup {
+    load: i32,
+    failed: i32,
 }
 
 extern "C" {
-    fn uu_guarded_load(address: u64) -> Loaded;
-    fn uu_guarded_copy(out: *mut u8, address: u64, len: usize) -> usize;
-    static uu_guarded_load_at: u8;
-    static uu_guarded_load_failed: u8;
-    static uu_guarded_copy_at: u8;
-    static uu_guarded_copy_failed: u8;
+    /// First and last entry, by the linker.
+    static __start_uu_fixups: Fixup;
+    static __stop_uu_fixups: Fixup;
 }
 
 /// Where to go on after a fault at `pc`; `None` when the fault was not in a guarded load. Async-signal-safe.
 pub fn fixup(pc: u64) -> Option<u64> {
-    let at = |label: *const u8| label as u64;
-    if pc == at(&raw const uu_guarded_load_at) {
-        return Some(at(&raw const uu_guarded_load_failed));
-    }
-    if pc == at(&raw const uu_guarded_copy_at) {
-        return Some(at(&raw const uu_guarded_copy_failed));
+    let target = |place: *const i32| {
+        // SAFETY: the place lies inside the section.
+        (place as u64).wrapping_add_signed(i64::from(unsafe { place.read() }))
+    };
+    let mut entry = &raw const __start_uu_fixups;
+    let end = &raw const __stop_uu_fixups;
+    while entry < end {
+        // SAFETY: entry lies inside the section, which holds entries only.
+        let (load, failed) = unsafe { (&raw const (*entry).load, &raw const (*entry).failed) };
+        if target(load) == pc {
+            return Some(target(failed));
+        }
+        // SAFETY: at most one past the end.
+        entry = unsafe { entry.add(1) };
     }
     None
 }
 
 /// Loads a word; `None` when it faults.
-#[inline]
+#[inline(always)]
 pub(super) fn load(address: u64) -> Option<u64> {
-    // SAFETY: a load that faults is moved to its fix-up by the handler that Reader::new's caller vouched for.
-    let loaded = unsafe { uu_guarded_load(address) };
-    (loaded.failed == 0).then_some(loaded.value)
+    let value: u64;
+    let mut failed = 0u32;
+    // SAFETY: a load that faults is moved to its fix-up by the handler that Reader::new's caller vouched for. It writes
+    // nothing but its outputs.
+    unsafe {
+        core::arch::asm!(
+            "4: mov {value}, [{address}]",
+            "5:",
+            ".pushsection .text.uu_failed,\"ax\",@progbits",
+            "6: xor {value:e}, {value:e}",
+            "mov {failed:e}, 1",
+            "jmp 5b",
+            ".popsection",
+            ".pushsection uu_fixups,\"aR\",@progbits",
+            ".balign 4",
+            ".long 4b - .",
+            ".long 6b - .",
+            ".popsection",
+            address = in(reg) address,
+            value = out(reg) value,
+            failed = inout(reg) failed,
+            options(nostack, readonly)
+        );
+    }
+    (failed == 0).then_some(value)
 }
 
 /// Copies `len` bytes; false when a byte could not be read.
@@ -86,6 +77,23 @@ pub(super) fn load(address: u64) -> Option<u64> {
 /// # Safety
 /// `out` must be valid for writes of `len` bytes.
 pub(super) unsafe fn copy(out: *mut u8, address: u64, len: usize) -> bool {
-    // SAFETY: as for `load`; the caller vouches for `out`.
-    unsafe { uu_guarded_copy(out, address, len) == 0 }
+    let mut left = len;
+    // SAFETY: as for `load`; the caller vouches for `out`. A fault leaves in rcx what was not copied, and the fix-up is the
+    // next instruction.
+    unsafe {
+        core::arch::asm!(
+            "4: rep movsb",
+            "5:",
+            ".pushsection uu_fixups,\"aR\",@progbits",
+            ".balign 4",
+            ".long 4b - .",
+            ".long 5b - .",
+            ".popsection",
+            inout("rcx") left,
+            inout("rdi") out => _,
+            inout("rsi") address => _,
+            options(nostack, preserves_flags)
+        );
+    }
+    left == 0
 }

@@ -46,7 +46,8 @@ pub fn run(data: &[u8]) -> bool {
                     pcs.push(end - 1);
                 }
                 taken = true;
-                let mut cursor = Cursor { regs: Regs::full(pc, std::array::from_fn(|r| START + 8 * r as u64)), exact: true };
+                let mut cursor =
+                    Cursor { regs: Regs::full(pc, std::array::from_fn(|r| START + 8 * r as u64)), exact: true };
                 if let Ok(cfa) = rule.pack().cfa(&cursor, &mut reader) {
                     let _ = rule.pack().advance(&mut cursor, cfa, &mut reader);
                 }

@@ -2,8 +2,8 @@
 //! given. It returns whether the parser made something of the bytes, so that a campaign can tell deep inputs from ones
 //! that were refused at the door.
 
-mod elf_analyse;
 mod eh_frame;
+mod elf_analyse;
 mod facts;
 mod program;
 mod python_lines;
@@ -14,6 +14,7 @@ mod symbolize_elf;
 mod walk;
 
 pub use facts::{BYTES as FACTS_BYTES, KEYS as FACTS_KEYS};
+pub use recording::repair as repair_checksums;
 
 /// A target.
 #[derive(Clone, Copy)]

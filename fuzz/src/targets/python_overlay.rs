@@ -103,11 +103,8 @@ pub fn run(data: &[u8]) -> bool {
     facts[..given.len()].copy_from_slice(given);
     let [thread_pointer, tsd_offset, bias, pc, sp] = std::array::from_fn(|_| input.u64());
     let (natives, regions, capacity) = (input.u8().min(16), input.u8().min(64), usize::from(input.u16()));
-    let native = |_| Native {
-        size: input.u32() as i32,
-        claimed: input.u32() & 1 != 0,
-        function: (input.u64(), input.u64()),
-    };
+    let native =
+        |_| Native { size: input.u32() as i32, claimed: input.u32() & 1 != 0, function: (input.u64(), input.u64()) };
     let natives: Vec<Native> = (0..natives).map(native).collect();
     let memory = memory(&mut input, regions);
     let regions: Vec<_> = memory.iter().map(|(address, bytes)| Region { address: *address, bytes }).collect();

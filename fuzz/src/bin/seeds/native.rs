@@ -89,8 +89,13 @@ pub fn objects() {
     let program = compile(
         "program",
         PROGRAM,
-        &["-pie", "-fPIE", "-Wl,--dynamic-linker=/lib64/ld-linux-x86-64.so.2,--no-as-needed", "-lm",
-          "-Wl,-rpath,$ORIGIN/../lib:/opt/$LIB:${PLATFORM}"],
+        &[
+            "-pie",
+            "-fPIE",
+            "-Wl,--dynamic-linker=/lib64/ld-linux-x86-64.so.2,--no-as-needed",
+            "-lm",
+            "-Wl,-rpath,$ORIGIN/../lib:/opt/$LIB:${PLATFORM}",
+        ],
     );
     for path in [&program, &made[2]] {
         let name = path.file_name().expect("a name").to_str().expect("text");
@@ -133,7 +138,11 @@ fn tables(path: &Path) -> Vec<u8> {
 
 pub fn unwind_tables() {
     seed("eh_frame", "shapes", &tables(&compile("shapes", SHAPES, LIBRARY)));
-    seed("eh_frame", "frame-pointers", &tables(&compile("fp", SHAPES, &[LIBRARY, &["-fno-omit-frame-pointer"]].concat())));
+    seed(
+        "eh_frame",
+        "frame-pointers",
+        &tables(&compile("fp", SHAPES, &[LIBRARY, &["-fno-omit-frame-pointer"]].concat())),
+    );
     // A real program of the system, with a PLT.
     seed("eh_frame", "true", &tables(Path::new("/usr/bin/true")));
 }
@@ -173,5 +182,10 @@ pub fn walks() {
     stack[word(7)] = STACK + 8 * 60;
     let signal = (0, 7, 2, 0, 0, PLAIN, 0);
     walk("signal", [simple(8), signal, simple(8), end], 0x1000, &stack);
-    walk("realigned", [(8, 7, 1, 0, 0, PLAIN, 8), simple(16), end, end], 0x1000, &[0, STACK + 24, 0, 0x2002, 5, 0x3003]);
+    walk(
+        "realigned",
+        [(8, 7, 1, 0, 0, PLAIN, 8), simple(16), end, end],
+        0x1000,
+        &[0, STACK + 24, 0, 0x2002, 5, 0x3003],
+    );
 }

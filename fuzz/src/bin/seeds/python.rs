@@ -4,9 +4,7 @@
 mod world;
 
 use crate::{output, seed};
-use world::python::{
-    Process, ALL, BIAS, EVAL, EVAL_END, GENERATOR, STACK, THREAD, THREAD_POINTER, TSD_OFFSET,
-};
+use world::python::{Process, ALL, BIAS, EVAL, EVAL_END, GENERATOR, STACK, THREAD, THREAD_POINTER, TSD_OFFSET};
 
 /// Native frames: of the loop, one after the other.
 const NATIVES: u64 = 4;

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use uunwind_fuzz::corpus;
-use uunwind_fuzz::targets::{FACTS_BYTES, FACTS_KEYS};
+use uunwind_fuzz::targets::{repair_checksums, FACTS_BYTES, FACTS_KEYS};
 use uunwind_recorder::facts::FactsPublisher;
 use uunwind_ring::layout::{ThreadBlock, RING_BYTES};
 use uunwind_ring::record::{
@@ -62,7 +62,16 @@ pub fn ring() {
     }
     let words = [1u64 << 56 | 0x7f00_0000_1234, 2 << 56 | 1 << 32 | 1, 14, 1 << 56 | 0x7f00_0000_4321];
     write(RecordType::Sample, &|r| {
-        r.fixed(SampleRecord { header: HEADER, time: 21, weight: 2, stop: 1, kind: 0, flags: 4, words: 4, sequence: 9 });
+        r.fixed(SampleRecord {
+            header: HEADER,
+            time: 21,
+            weight: 2,
+            stop: 1,
+            kind: 0,
+            flags: 4,
+            words: 4,
+            sequence: 9,
+        });
         r.bytes(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>())
     });
     write(RecordType::Lost, &|r| {
@@ -120,10 +129,12 @@ pub fn recordings() {
     }
 }
 
-/// The recording without the name of the machine. Checksums are the target's business.
+/// The recording without the name of the machine.
 fn without(path: &Path, host: &str) -> Vec<u8> {
     let mut bytes = fs::read(path).expect("a recording");
-    let places: Vec<usize> = bytes.windows(host.len().max(1)).enumerate().filter(|(_, w)| *w == host.as_bytes()).map(|(at, _)| at).collect();
+    let found = |at: &usize| !host.is_empty() && bytes[*at..].starts_with(host.as_bytes());
+    let places: Vec<usize> = (0..bytes.len()).filter(found).collect();
     places.iter().for_each(|at| bytes[*at..at + host.len()].fill(b'h'));
+    repair_checksums(&mut bytes);
     bytes
 }
