@@ -90,7 +90,8 @@ pub struct Library {
     pub build: u32,
     /// Installs a plugin under an index (1..=7). 0, or a negative errno. Not for handlers.
     pub add_plugin: unsafe extern "C" fn(index: u32, entry: Entry) -> i32,
-    /// Makes all objects loaded now permanent (the initial set). Not for handlers.
+    /// Makes all objects loaded now permanent (the initial set), and tells of each. Not for handlers; faults must reach
+    /// `on_fault` already.
     pub add_initial_objects:
         unsafe extern "C" fn(context: *mut c_void, seen: unsafe extern "C" fn(*mut c_void, *const Object)),
     /// Whether loaded objects can be found (glibc 2.35 or later).

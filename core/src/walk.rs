@@ -45,8 +45,11 @@ pub trait Env {
     /// How to get from the frame in hand to its caller, or why not.
     fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed;
     /// The rule for a return address, looked up at `lookup`, if it is remembered, belongs to the object of the frame last
-    /// asked for, and no plugin overlays that.
-    fn peek(&self, lookup: u64) -> Option<Packed>;
+    /// asked for, and no plugin overlays that. `None` is always a right answer: it costs time only.
+    #[inline(always)]
+    fn peek(&self, _lookup: u64) -> Option<Packed> {
+        None
+    }
     /// Whether a plugin overlays the object of the frame last asked for.
     fn is_claimed(&self) -> bool;
     /// That plugin, and its claim.

@@ -10,14 +10,14 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, Claim, Env, Outcome, Setting, MAX_FRAMES};
 
 /// Rules by a function of the pc; no plugins.
-struct Rules<F: FnMut(u64) -> Result<Rule, StopReason>>(F);
+struct Rules<F: Fn(u64) -> Result<Rule, StopReason>>(F, bool);
 
-impl<F: FnMut(u64) -> Result<Rule, StopReason>> Env for Rules<F> {
+impl<F: Fn(u64) -> Result<Rule, StopReason>> Env for Rules<F> {
     fn rule(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Packed {
         Packed::from_result((self.0)(cursor.lookup_pc()))
     }
-    fn peek(&self, _: u64) -> Option<Packed> {
-        None
+    fn peek(&self, lookup: u64) -> Option<Packed> {
+        self.1.then(|| Packed::from_result((self.0)(lookup)))
     }
     fn is_claimed(&self) -> bool {
         false
@@ -41,19 +41,25 @@ const SETTING: Setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch: st
 const STACK: u64 = 0x7000_0000;
 
 fn run(
-    rules: impl FnMut(u64) -> Result<Rule, StopReason>,
+    rules: impl Fn(u64) -> Result<Rule, StopReason>,
     stack: &[u64],
     cursor: Cursor,
     capacity: usize,
 ) -> (Outcome, Vec<u64>) {
     let bytes: Vec<u8> = stack.iter().flat_map(|w| w.to_le_bytes()).collect();
     let regions = [Region { address: STACK, bytes: &bytes }];
-    let mut reader = Reader::recorded(&regions);
-    let mut words = vec![0; capacity];
-    // SAFETY: no scratch, so no plugin is called.
-    let outcome = unsafe { walk(cursor, &mut Rules(rules), &mut reader, &mut words, &SETTING) };
-    words.truncate(outcome.words);
-    (outcome, words)
+    // With and without the short loop for plain frames: the same, to the last word.
+    let walked = [false, true].map(|peek| {
+        let mut reader = Reader::recorded(&regions);
+        let mut words = vec![0; capacity];
+        // SAFETY: no scratch, so no plugin is called.
+        let outcome = unsafe { walk(cursor, &mut Rules(&rules, peek), &mut reader, &mut words, &SETTING) };
+        words.truncate(outcome.words);
+        (outcome, words)
+    });
+    let [general, short] = walked;
+    assert_eq!(general, short, "the short loop differs");
+    general
 }
 
 fn leaf(pc: u64, sp: u64) -> Cursor {

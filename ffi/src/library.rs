@@ -68,8 +68,8 @@ unsafe extern "C" fn add_initial_object(info: *mut DlPhdrInfo, _size: usize, ini
     let (info, initial) = unsafe { (&*info, &*initial.cast::<Initial>()) };
     // SAFETY: the loader's own structure.
     for segment in unsafe { segments(info) }.filter(|s| s.executable) {
-        // SAFETY: probed mode has no precondition.
-        let mut reader = unsafe { Reader::new(Mode::Probed) };
+        // SAFETY: the sampler has installed its fault handlers (see `Library::add_initial_objects`).
+        let mut reader = unsafe { Reader::new(Mode::Guarded) };
         if let Some(object) = OBJECTS.add_permanent(segment.start, &mut reader) {
             if object.reported.load(Ordering::Relaxed) == 0 {
                 // SAFETY: the sampler's function and context.

@@ -23,9 +23,9 @@ pub fn bounded<T>(f: impl FnOnce() -> T) -> T {
     made
 }
 
-/// The most bytes that this thread held in any [`bounded`] call so far.
+/// The most bytes that this thread held in any [`bounded`] call since this was last asked.
 pub fn most() -> usize {
-    MOST.get()
+    MOST.take()
 }
 
 fn take(bytes: usize) -> bool {

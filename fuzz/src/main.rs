@@ -18,6 +18,9 @@ usage: uunwind-fuzz TARGET|all [--seconds N] [--seed N]   damaged seeds for N se
 targets:";
 
 fn main() -> ExitCode {
+    if !cfg!(debug_assertions) {
+        eprintln!("overflows are not checked in this build: see README.md");
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match run(&arguments) {
         Ok(true) => ExitCode::SUCCESS,

@@ -31,16 +31,16 @@ pub struct Target {
 
 /// Every target.
 pub const ALL: &[Target] = &[
-    target("eh_frame", "unwind tables in place: index, entries, CFA programs, expressions", eh_frame::run, 20_000),
-    target("walk", "the walk over any registers, rules and stack", walk::run, 20_000),
+    target("eh_frame", "unwind tables in place: index, entries, CFA programs, expressions", eh_frame::run, 80_000),
+    target("walk", "the walk over any registers, rules and stack", walk::run, 100_000),
     target("python_overlay", "the Python plugin, called by the walk, over any memory", python_overlay::run, 20_000),
-    target("python_lines", "location tables of CPython", python_lines::run, 20_000),
-    target("ring_records", "records in a thread's ring", ring_records::run, 20_000),
-    target("recording", "recordings, and every report of what could be read", recording::run, 1_000),
-    target("elf_analyse", "objects to build-ids, keys and facts", elf_analyse::run, 5_000),
-    target("program", "first lines of scripts, traits of programs, what they need", program::run, 2_000),
-    target("symbolize_elf", "ELF files and their unwind index, as reports read them", symbolize_elf::run, 20_000),
-    target("facts", "the facts memfd, as targets read it", facts::run, 20_000),
+    target("python_lines", "location tables of CPython", python_lines::run, 150_000),
+    target("ring_records", "records in a thread's ring", ring_records::run, 150_000),
+    target("recording", "recordings, and every report of what could be read", recording::run, 5_000),
+    target("elf_analyse", "objects to build-ids, keys and facts", elf_analyse::run, 25_000),
+    target("program", "first lines of scripts, traits of programs, what they need", program::run, 8_000),
+    target("symbolize_elf", "ELF files and their unwind index, as reports read them", symbolize_elf::run, 60_000),
+    target("facts", "the facts memfd, as targets read it", facts::run, 150_000),
 ];
 
 const fn target(name: &'static str, about: &'static str, run: fn(&[u8]) -> bool, rounds: u32) -> Target {

@@ -27,6 +27,8 @@ const PAGE: usize = 4096;
 const PAGES_LIMIT: usize = 64;
 /// Code objects that can be described; then there is no room, as happens in a real process.
 const NAMES: usize = 8;
+/// What scratch memory holds before the walk.
+const UNTOUCHED: u8 = 0xa5;
 /// Index of the plugin.
 const INDEX: u8 = 1;
 
@@ -60,6 +62,10 @@ impl Env for Process {
     fn rule(&mut self, _: &Cursor, _: &mut Reader<'_>) -> Packed {
         self.asked += 1;
         self.in_hand().map_or(Rule::end(), |native| Rule::simple(RSP, native.size)).pack()
+    }
+
+    fn peek(&self, _: u64) -> Option<Packed> {
+        None
     }
 
     fn is_claimed(&self) -> bool {
@@ -114,16 +120,16 @@ pub fn run(data: &[u8]) -> bool {
     let plugin = unsafe { uunwind_python::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
     let claim = Claim { plugin, index: INDEX, facts: facts.as_ptr(), facts_len: facts.len(), bias };
     let mut process = Process { claim, natives, asked: 0, names: Vec::new() };
-    let mut scratch = Box::new(Scratch([0xa5; SCRATCH]));
+    let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
     let setting = Setting { thread_pointer, tsd_offset, scratch: scratch.0.as_mut_ptr() };
     let mut words = vec![0; capacity];
     let registers = std::array::from_fn(|r| if r == usize::from(RSP) { sp } else { 0 });
     let cursor = Cursor { regs: Regs::full(pc, registers), exact: true };
     // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk.
     let outcome = unsafe { walk(cursor, &mut process, &mut reader, &mut words, &setting) };
-    let kept = usize::from(INDEX) * SCRATCH_BYTES;
-    let others = scratch.0.iter().enumerate().filter(|(at, _)| !(kept..kept + SCRATCH_BYTES).contains(at));
-    assert!(others.map(|(_, byte)| *byte).all(|byte| byte == 0xa5), "scratch memory of another plugin was written");
+    let mut parts = scratch.0.chunks(SCRATCH_BYTES).enumerate().filter(|(part, _)| *part != usize::from(INDEX));
+    let untouched = parts.all(|(_, bytes)| bytes == [UNTOUCHED; SCRATCH_BYTES]);
+    assert!(untouched, "scratch memory of another plugin was written");
     assert!(outcome.words <= capacity);
     let mut told = frames(&words[..outcome.words]);
     told.any(|frame| matches!(frame, Frame::Semantic { .. }))

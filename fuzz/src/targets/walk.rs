@@ -20,11 +20,18 @@ use uunwind_core::walk::{walk, Claim, Env, Setting, MAX_FRAMES};
 /// Address of the stack.
 const STACK: u64 = 0x7000_0000;
 
-struct Rules([Packed; 8]);
+struct Rules {
+    rules: [Packed; 8],
+    /// Every rule counts as remembered, so that the walk takes its short way wherever it may.
+    remembered: bool,
+}
 
 impl Env for Rules {
     fn rule(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Packed {
-        self.0[cursor.lookup_pc() as usize % 8]
+        self.rules[cursor.lookup_pc() as usize % 8]
+    }
+    fn peek(&self, lookup: u64) -> Option<Packed> {
+        self.remembered.then(|| self.rules[lookup as usize % 8])
     }
     fn is_claimed(&self) -> bool {
         false
@@ -64,16 +71,21 @@ pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
     let (flags, _, capacity) = (input.u8(), input.u8(), usize::from(input.u16()));
     let regs = Regs::full(input.u64(), std::array::from_fn(|_| input.u64()));
-    let mut rules = Rules(std::array::from_fn(|_| rule(&mut input, flags & 2 != 0)));
+    let rules = std::array::from_fn(|_| rule(&mut input, flags & 2 != 0));
     let regions = [Region { address: STACK, bytes: input.rest() }];
-    let mut reader = Reader::recorded(&regions);
-    let mut words = vec![0; capacity];
     let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch: std::ptr::null_mut() };
-    let cursor = Cursor { regs, exact: flags & 1 != 0 };
-    // SAFETY: no scratch, so no plugin is called.
-    let outcome = unsafe { walk(cursor, &mut rules, &mut reader, &mut words, &setting) };
-    assert!(outcome.words <= capacity && outcome.words <= MAX_FRAMES as usize, "{outcome:?}");
-    let told = frames(&words[..outcome.words]).count();
-    assert_eq!(told, outcome.words, "every word is one native frame");
+    let [long, short] = [false, true].map(|remembered| {
+        let mut words = vec![0; capacity];
+        let mut reader = Reader::recorded(&regions);
+        let cursor = Cursor { regs, exact: flags & 1 != 0 };
+        // SAFETY: no scratch, so no plugin is called.
+        let outcome = unsafe { walk(cursor, &mut Rules { rules, remembered }, &mut reader, &mut words, &setting) };
+        assert!(outcome.words <= capacity && outcome.words <= MAX_FRAMES as usize, "{outcome:?}");
+        words.truncate(outcome.words);
+        (outcome, words)
+    });
+    assert_eq!(long, short, "the short way tells the same stack");
+    let told = frames(&long.1).count();
+    assert_eq!(told, long.1.len(), "every word is one native frame");
     told > 1
 }

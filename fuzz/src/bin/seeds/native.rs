@@ -77,6 +77,8 @@ pub fn objects() {
         let bytes = fs::read(path).expect("an object");
         let name = path.file_name().expect("a name").to_str().expect("text");
         seed("elf_analyse", name, &bytes);
+        let facts = uunwind_analyse::analyse(path).expect("an object").facts;
+        assert_eq!(facts.is_some(), name.starts_with("python-"), "facts of {name}");
         if name.starts_with("python-3.11") {
             continue;
         }
