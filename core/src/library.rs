@@ -40,12 +40,17 @@ pub struct Client {
 /// [`Request::flags`]: reads are probed instead of guarded, and no plugin is called.
 pub const PROBED: u32 = 1;
 
+/// [`Request::flags`]: `Request::code` is wanted.
+pub const WANT_CODE: u32 = 2;
+
 /// [`Request::result`]: a plugin reported missing or doubtful frames.
 pub const RESULT_DESYNC: u32 = 1;
 /// [`Request::result`]: facts for an object in the stack have not arrived yet.
 pub const RESULT_FACTS_PENDING: u32 = 2;
 /// [`Request::result`]: a fault or a loop was contained.
 pub const RESULT_CONTAINED: u32 = 4;
+/// [`Request::result`]: the table of objects is full; what it does not hold is looked up at each walk.
+pub const RESULT_OBJECTS_FULL: u32 = 8;
 
 /// One walk of the calling thread.
 #[repr(C)]
@@ -64,10 +69,12 @@ pub struct Request {
     pub context: *mut c_void,
     /// Recording epoch, not 0; a new one in the child of a fork.
     pub epoch: u32,
-    /// [`PROBED`].
+    /// [`PROBED`], [`WANT_CODE`].
     pub flags: u32,
-    /// Out: words written.
+    /// Out: words written. Kept up to date frame by frame.
     pub words: usize,
+    /// Out, with [`WANT_CODE`]: the 8 bytes of code before the interrupted pc; 0 when they cannot be read.
+    pub code: u64,
     /// Out: `StopReason` number.
     pub stop: u32,
     /// Out: `RESULT_*`.

@@ -46,8 +46,6 @@ pub struct Object {
     pub eh_frame_hdr: u64,
     /// Load bias (`l_addr`).
     pub bias: u64,
-    /// Address of the NUL-terminated path (`l_name`); empty for the program.
-    pub name: u64,
     /// Over the ELF header and the unwind header.
     fingerprint: u64,
     /// Where its build-id lies in memory; 0 when it has none.
@@ -128,6 +126,17 @@ pub struct Objects {
 // SAFETY: a cell's object is written by the one that took it from FREE to BUSY, and read only after PUBLISHED.
 unsafe impl Sync for Objects {}
 
+/// What is under a pc.
+#[derive(Clone, Copy, Debug)]
+pub enum Lookup<'a> {
+    /// This object.
+    Object(&'a Object),
+    /// No loaded object.
+    Nothing,
+    /// An object that the table has no room for: see [`Objects::make`].
+    Full,
+}
+
 /// Objects that this walk has confirmed.
 #[derive(Default)]
 pub struct Memo<'a> {
@@ -186,17 +195,23 @@ impl Objects {
 
     /// The object under `pc`, confirmed in this walk: looked for among those that the walk has met, else asked from the
     /// loader. Async-signal-safe.
-    pub fn find<'a>(&'a self, pc: u64, memo: &mut Memo<'a>, reader: &mut Reader<'_>) -> Option<&'a Object> {
+    pub fn find<'a>(&'a self, pc: u64, memo: &mut Memo<'a>, reader: &mut Reader<'_>) -> Lookup<'a> {
         if let Some(object) = memo.objects.iter().flatten().find(|o| o.start <= pc && pc < o.end) {
-            return Some(object);
+            return Lookup::Object(object);
         }
-        let found = self.ask_loader(pc)?;
-        let object = self.identify(&found, reader, false)?;
+        let Some(found) = self.ask_loader(pc) else { return Lookup::Nothing };
+        let Some(object) = self.identify(&found, reader, false) else { return Lookup::Full };
         if let Some(place) = memo.objects.get_mut(usize::from(memo.next & 7)) {
             *place = Some(object);
         }
         memo.next = memo.next.wrapping_add(1);
-        Some(object)
+        Lookup::Object(object)
+    }
+
+    /// The object under `pc`, outside of the table: for a walk that met [`Lookup::Full`]. Its generation is its own, so
+    /// nothing that was remembered of it is found again. Async-signal-safe.
+    pub fn make(&self, pc: u64, reader: &mut Reader<'_>) -> Option<Object> {
+        self.read_object(&self.ask_loader(pc)?, reader, false)
     }
 
     /// Makes the object under `pc` permanent: one of the initial set, which the loader never unloads. Not for handlers.
@@ -259,7 +274,6 @@ impl Objects {
     fn read_object(&self, found: &DlFindObject, reader: &mut Reader<'_>, permanent: bool) -> Option<Object> {
         // struct link_map { ElfW(Addr) l_addr; char *l_name; ... } (link.h)
         let bias = reader.word(found.link_map)?;
-        let name = reader.word(found.link_map.wrapping_add(8))?;
         let image = self.image(found);
         let headers = Headers::read(image.0, reader);
         let build_id = headers.as_ref().and_then(|h| h.build_id(bias, reader));
@@ -276,7 +290,6 @@ impl Objects {
             link_map: found.link_map,
             eh_frame_hdr: found.eh_frame,
             bias,
-            name,
             fingerprint: fingerprint_of(found, reader),
             build_id_at,
             generation: self.next_generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1),

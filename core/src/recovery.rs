@@ -8,6 +8,9 @@ use crate::regs::{GREG_RIP, GREG_RSP, UCONTEXT_GREGS};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+/// Deepest that a protected call's stack may reach, in bytes, two signal frames included.
+const DEPTH: u64 = 64 * 1024;
+
 /// State of one thread's recovery point. Only its own thread touches it.
 #[repr(C)]
 #[derive(Debug)]
@@ -124,12 +127,21 @@ impl Recovery {
     }
 
     /// Rewrites an interrupted context so that the thread goes on behind its protected call, which returns
-    /// `Err(reason)`. False, and nothing changed, when no call is under way.
+    /// `Err(reason)`. False, and the context as it was, when no call is under way. A call is under way only while the
+    /// stack is deeper than its frame, and not by much: one that was left in another way (a handler of the program that
+    /// interrupted it by a sent signal may siglongjmp) is forgotten here.
     ///
     /// # Safety
     /// `ucontext` must be the context of a signal that interrupted this very thread, inside the protected call.
     pub unsafe fn redirect(&self, ucontext: *mut u8, reason: u64) -> bool {
         if !self.is_armed() || reason == 0 {
+            return false;
+        }
+        // SAFETY: the caller vouches for the context; rsp lies in gregs.
+        let sp = unsafe { ucontext.add(UCONTEXT_GREGS as usize).cast::<u64>().add(GREG_RSP as usize).read() };
+        let depth = self.sp.load(Ordering::Relaxed).wrapping_sub(sp);
+        if depth > DEPTH {
+            self.disarm();
             return false;
         }
         self.reason.store(reason, Ordering::Relaxed);

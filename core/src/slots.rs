@@ -43,7 +43,12 @@ pub struct Slots {
 pub struct Walking<'a> {
     /// The thread's slot.
     pub slot: &'a Slot,
+    /// The walk that this one interrupted: its stack pointer and epoch.
+    outer: Option<(u64, u64)>,
 }
+
+/// A walk, its plugins and a handler on top of it stay within so many bytes of stack.
+const WALK_DEPTH: u64 = 64 * 1024;
 
 /// Why no walk can begin now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,18 +135,29 @@ impl Slots {
             // A new thread with a dead one's TCB, or the first walk: whatever marks there are belong to nobody.
             slot.reset();
         }
+        let mut outer = None;
         if slot.busy.swap(1, Ordering::Relaxed) != 0 {
-            // Further out on the stack than the walk that is marked: that walk was left without its exit.
-            if sp <= slot.walk_sp.load(Ordering::Relaxed) || slot.recovery.is_armed() {
-                return Err(Refused::Nested);
+            let (walk_sp, walk_epoch) = (slot.walk_sp.load(Ordering::Relaxed), slot.epoch.load(Ordering::Relaxed));
+            if walk_sp.wrapping_sub(sp) <= WALK_DEPTH {
+                // Inside that walk. A protected one is the sampler's, and sampling itself is of no use; any other is a
+                // caller's of the library, which a sample may interrupt like all code.
+                if slot.recovery.is_armed() {
+                    return Err(Refused::Nested);
+                }
+                outer = Some((walk_sp, walk_epoch));
+            } else {
+                // Elsewhere on the stack than the walk that is marked could be: that walk was left without its exit.
+                slot.recovery.disarm();
             }
         }
         slot.walk_sp.store(sp, Ordering::Relaxed);
         slot.ticks.store(0, Ordering::Relaxed);
         // Sequentially consistent with the writer's swap of the snapshot: a walk whose mark the writer did not see sees the
         // new snapshot.
-        slot.epoch.store(epoch, Ordering::SeqCst);
-        Ok(Walking { slot })
+        // An interrupted walk's own mark is older, and stands for both.
+        let mark = outer.map_or(epoch, |(_, mark)| if mark == 0 { epoch } else { mark });
+        slot.epoch.store(mark, Ordering::SeqCst);
+        Ok(Walking { slot, outer })
     }
 
     /// Whether the calling thread is inside a walk.
@@ -209,8 +225,16 @@ impl Slot {
 impl Walking<'_> {
     /// Leaves the walk.
     pub fn leave(self) {
-        self.slot.epoch.store(0, Ordering::Release);
-        self.slot.busy.store(0, Ordering::Release);
+        match self.outer {
+            Some((sp, epoch)) => {
+                self.slot.walk_sp.store(sp, Ordering::Relaxed);
+                self.slot.epoch.store(epoch, Ordering::Release);
+            }
+            None => {
+                self.slot.epoch.store(0, Ordering::Release);
+                self.slot.busy.store(0, Ordering::Release);
+            }
+        }
     }
 }
 
@@ -223,10 +247,15 @@ mod tests {
         // SAFETY: all-zero is the free pool.
         let slots: Box<Slots> = unsafe { Box::<Slots>::new_zeroed().assume_init() };
         let walking = slots.enter(1000, 2).expect("first walk");
-        assert_eq!(slots.enter(900, 2).err(), Some(Refused::Nested));
-        let _left_without_its_exit = walking;
+        let inner = slots.enter(900, 4).expect("a sample interrupts a caller's walk");
+        inner.leave();
+        assert!(slots.is_walking(), "the outer walk goes on");
+        walking.leave();
+        assert!(!slots.is_walking());
+        let _left_without_its_exit = slots.enter(1000, 2).expect("not busy");
         let walking = slots.enter(1100, 2).expect("an entry further out clears the mark");
         walking.leave();
+        assert!(!slots.is_walking());
         slots.enter(500, 2).expect("not busy").leave();
         let tp = syscall::thread_pointer();
         assert!(slots.find(tp).is_some());

@@ -73,6 +73,9 @@ pub struct Setting {
     pub tsd_offset: u64,
     /// [`SCRATCH`] bytes, 16-aligned, for the plugins; null: no plugin is called.
     pub scratch: *mut u8,
+    /// Where the walk tells how many words it has written, frame by frame, for the case that it is left in the middle; or
+    /// null.
+    pub progress: *mut usize,
 }
 
 /// What a walk leaves behind, besides the frame words.
@@ -95,12 +98,13 @@ struct Walk<'w, 'm, E: Env> {
     plugin: u8,
     scratch_used: u8,
     desync: u32,
+    progress: *mut usize,
 }
 
 /// Walks from `cursor`, leaving frame words (leaf first) in `frames`.
 ///
 /// # Safety
-/// `setting.scratch` must be null or valid for writes of [`SCRATCH`] bytes.
+/// `setting.scratch` must be null or valid for writes of [`SCRATCH`] bytes, `setting.progress` null or valid for writes.
 pub unsafe fn walk<E: Env>(
     cursor: Cursor,
     env: &mut E,
@@ -108,7 +112,17 @@ pub unsafe fn walk<E: Env>(
     frames: &mut [u64],
     setting: &Setting,
 ) -> Outcome {
-    let mut walk = Walk { env, reader, frames, words: 0, count: 0, plugin: 0, scratch_used: 0, desync: 0 };
+    let mut walk = Walk {
+        env,
+        reader,
+        frames,
+        words: 0,
+        count: 0,
+        plugin: 0,
+        scratch_used: 0,
+        desync: 0,
+        progress: setting.progress,
+    };
     // SAFETY: passed on.
     let stop = unsafe { walk.run(cursor, setting) };
     Outcome { stop, words: walk.words, desync: walk.desync }
@@ -195,6 +209,10 @@ impl<E: Env> Walk<'_, '_, E> {
         *room.ok_or(StopReason::BufferFull)? = words;
         self.words += N;
         self.count += 1;
+        if !self.progress.is_null() {
+            // SAFETY: valid by `walk`'s contract. Volatile: whoever leaves this walk by a fault reads it.
+            unsafe { self.progress.write_volatile(self.words) };
+        }
         Ok(())
     }
 

@@ -102,7 +102,12 @@ unsafe extern "C" fn capture(
     // documentation asks for the signals to be unblocked here.
     let mut reader = unsafe { Reader::new(mode) };
     let mut env = Live::new(None, 1);
-    let setting = Setting { thread_pointer: syscall::thread_pointer(), tsd_offset: 0, scratch: core::ptr::null_mut() };
+    let setting = Setting {
+        thread_pointer: syscall::thread_pointer(),
+        tsd_offset: 0,
+        scratch: core::ptr::null_mut(),
+        progress: core::ptr::null_mut(),
+    };
     // SAFETY: the C caller passes `capacity` words.
     let frames = unsafe { core::slice::from_raw_parts_mut(frames, capacity) };
     // SAFETY: no scratch, so no plugin is called.

@@ -4,9 +4,9 @@ use crate::state::{FUNCTIONS, OBJECTS, PLUGINS, REGISTRY, RULES};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;
-use uunwind_core::library::{Client, RESULT_FACTS_PENDING};
+use uunwind_core::library::{Client, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL};
 use uunwind_core::memory::Reader;
-use uunwind_core::objects::{Memo, Object, FACTS_SETTLED};
+use uunwind_core::objects::{Lookup, Memo, Object, FACTS_SETTLED};
 use uunwind_core::plugin::Description;
 use uunwind_core::registry::snapshot::Kind;
 use uunwind_core::rule::{Packed, Rule};
@@ -21,6 +21,8 @@ pub struct Live<'c> {
     /// The object of the frame last asked for: frames of one object tend to stand together.
     current: Current,
     memo: Memo<'static>,
+    /// An object that the table had no room for.
+    spare: Option<Object>,
     client: Option<(&'c Client, *mut c_void)>,
     epoch: u32,
     /// `RESULT_*` gathered so far.
@@ -34,15 +36,24 @@ struct Current {
     len: u64,
     generation: u64,
     plugin: u32,
-    object: Option<&'static Object>,
+    /// In the table of objects or in `Live::spare`; null when there is none.
+    object: *const Object,
 }
 
-const NOWHERE: Current = Current { start: 0, len: 0, generation: 0, plugin: 0, object: None };
+const NOWHERE: Current = Current { start: 0, len: 0, generation: 0, plugin: 0, object: core::ptr::null() };
+
+impl Current {
+    fn object(&self) -> Option<&Object> {
+        // SAFETY: an object of the table stays for ever; the spare one stays as long as `current` speaks of it (see
+        // `Live::switch`), and a walk holds its `Live` in one place.
+        unsafe { self.object.as_ref() }
+    }
+}
 
 impl<'c> Live<'c> {
     /// For one walk.
     pub fn new(client: Option<(&'c Client, *mut c_void)>, epoch: u32) -> Live<'c> {
-        Live { current: NOWHERE, memo: Memo::default(), client, epoch, result: 0 }
+        Live { current: NOWHERE, memo: Memo::default(), spare: None, client, epoch, result: 0 }
     }
 
     /// Goes to the object under `pc`. False: there is none.
@@ -50,7 +61,17 @@ impl<'c> Live<'c> {
     #[inline(never)]
     fn switch(&mut self, pc: u64, reader: &mut Reader<'_>) -> bool {
         self.current = NOWHERE;
-        let Some(object) = OBJECTS.find(pc, &mut self.memo, reader) else { return false };
+        let object: *const Object = match OBJECTS.find(pc, &mut self.memo, reader) {
+            Lookup::Object(object) => object,
+            Lookup::Nothing => return false,
+            Lookup::Full => {
+                self.result |= RESULT_OBJECTS_FULL;
+                self.spare = OBJECTS.make(pc, reader);
+                self.spare.as_ref().map_or(core::ptr::null(), core::ptr::from_ref)
+            }
+        };
+        // SAFETY: see `Current::object`; `current` spoke of nothing when the spare one was replaced.
+        let Some(object) = (unsafe { object.as_ref() }) else { return false };
         self.report(object);
         if object.facts_state.load(Ordering::Acquire) != FACTS_SETTLED {
             self.settle_facts(object);
@@ -60,7 +81,7 @@ impl<'c> Live<'c> {
             len: object.end.wrapping_sub(object.start),
             generation: object.generation,
             plugin: object.plugin.load(Ordering::Acquire),
-            object: Some(object),
+            object,
         };
         true
     }
@@ -124,7 +145,7 @@ impl Env for Live<'_> {
     }
 
     fn claim(&self) -> Option<Claim> {
-        let object = self.current.object?;
+        let object = self.current.object()?;
         let index = self.current.plugin;
         // SAFETY: a plugin's table lives as long as the process.
         let plugin = unsafe { PLUGINS.get(index as usize)?.load(Ordering::Acquire).as_ref() }?;
@@ -138,7 +159,7 @@ impl Env for Live<'_> {
     }
 
     fn function(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> (u64, u64) {
-        let Some(object) = self.current.object else { return (0, 0) };
+        let Some(object) = self.current.object() else { return (0, 0) };
         let lookup = cursor.lookup_pc();
         if let Some([start, end, _]) = FUNCTIONS.get(lookup, object.generation) {
             return (start, end);
@@ -176,7 +197,7 @@ fn key(cursor: &Cursor) -> u64 {
 #[cold]
 #[inline(never)]
 fn slow(current: &Current, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
-    let Some(object) = current.object else { return Packed::failed(StopReason::NoOwner) };
+    let Some(object) = current.object() else { return Packed::failed(StopReason::NoOwner) };
     let (key, lookup) = (key(cursor), cursor.lookup_pc());
     let rule = RULES.get(key, object.generation).and_then(Packed::from_words).unwrap_or_else(|| {
         let pc = cursor.regs.pc;

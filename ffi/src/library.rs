@@ -7,7 +7,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::library::{
-    Library, Request, BUILD, NESTED, NO_SLOT, PROBED, RESULT_CONTAINED, RESULT_DESYNC, SAMPLED,
+    Library, Request, BUILD, NESTED, NO_SLOT, PROBED, RESULT_CONTAINED, RESULT_DESYNC, SAMPLED, WANT_CODE,
 };
 use uunwind_core::memory::{guarded, Mode, Reader};
 use uunwind_core::objects::Object;
@@ -115,10 +115,14 @@ unsafe extern "C" fn walk_request(request: *mut c_void) {
     let mut reader = unsafe { Reader::new(if probed { Mode::Probed } else { Mode::Guarded }) };
     // SAFETY: the sampler passes the kernel's ucontext.
     let cursor = Cursor { regs: unsafe { Regs::from_ucontext(request.ucontext) }, exact: true };
+    if request.flags & WANT_CODE != 0 {
+        request.code = reader.word(cursor.regs.pc.wrapping_sub(8)).unwrap_or(0);
+    }
     let setting = Setting {
         thread_pointer: syscall::thread_pointer(),
         tsd_offset: TSD_OFFSET.load(Ordering::Relaxed),
         scratch: if probed { core::ptr::null_mut() } else { request.scratch },
+        progress: &raw mut request.words,
     };
     // SAFETY: the sampler passes its table, or null.
     let client = unsafe { request.client.as_ref() }.map(|client| (client, request.context));

@@ -14,7 +14,7 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -23,7 +23,7 @@ impl Random {
 
     /// A number below `limit`; 0 if that is 0.
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() >> 8) as usize % limit.max(1)
+        (self.number() >> 8) as usize % limit.max(1)
     }
 
     /// A place and a length: at most `longest` bytes inside `len`.
@@ -48,7 +48,7 @@ pub fn mutate(seed: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
 fn change(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     if bytes.is_empty() {
         bytes.extend_from_slice(&other[..random.below(other.len() + 1)]);
-        bytes.push(random.next() as u8);
+        bytes.push(random.number() as u8);
     }
     let len = bytes.len();
     // Half of the changes hit the first part, where headers are.
@@ -56,8 +56,8 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     let at = random.below(within);
     match random.below(16) {
         0..=3 => bytes[at] ^= 1 << random.below(8),
-        4..=5 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff, random.next() as u8][random.below(6)],
-        6..=9 => number(bytes, at, random),
+        4..=5 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff, random.number() as u8][random.below(6)],
+        6..=9 => overwrite(bytes, at, random),
         10 => {
             bytes.drain(random.range(len, 64));
         }
@@ -85,7 +85,7 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
 }
 
 /// Overwrites a number of 1, 2, 4 or 8 bytes, mostly at a multiple of its size, by an edge or a neighbour.
-fn number(bytes: &mut [u8], at: usize, random: &mut Random) {
+fn overwrite(bytes: &mut [u8], at: usize, random: &mut Random) {
     let width = 1usize << random.below(4);
     let at = if random.below(4) == 0 { at } else { at / width * width };
     let len = bytes.len() as u64;
@@ -94,7 +94,7 @@ fn number(bytes: &mut [u8], at: usize, random: &mut Random) {
     old[..width].copy_from_slice(place);
     let old = u64::from_le_bytes(old);
     let sign = 1u64 << (8 * width - 1);
-    let near = random.next() % 17;
+    let near = random.number() % 17;
     let new = match random.below(10) {
         0 => 0,
         1 => u64::MAX,
@@ -103,7 +103,7 @@ fn number(bytes: &mut [u8], at: usize, random: &mut Random) {
         4 => len.wrapping_add(near).wrapping_sub(8),
         5 => 1 << random.below(64),
         6 => (1 << random.below(64)) - 1,
-        7 => random.next() >> random.below(64),
+        7 => random.number() >> random.below(64),
         _ => old.wrapping_add(near).wrapping_sub(8),
     };
     place.copy_from_slice(&new.to_le_bytes()[..width]);

@@ -121,7 +121,8 @@ pub fn run(data: &[u8]) -> bool {
     let claim = Claim { plugin, index: INDEX, facts: facts.as_ptr(), facts_len: facts.len(), bias };
     let mut process = Process { claim, natives, asked: 0, names: Vec::new() };
     let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
-    let setting = Setting { thread_pointer, tsd_offset, scratch: scratch.0.as_mut_ptr() };
+    let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());
+    let setting = Setting { thread_pointer, tsd_offset, scratch: scratch_at, progress };
     let mut words = vec![0; capacity];
     let registers = std::array::from_fn(|r| if r == usize::from(RSP) { sp } else { 0 });
     let cursor = Cursor { regs: Regs::full(pc, registers), exact: true };

@@ -42,7 +42,9 @@ unsafe extern "C" fn object_seen(context: *mut c_void, object: *const Object) ->
     let (context, object) = unsafe { (&*context.cast::<Context>(), &*object) };
     // SAFETY: inside the handler of this thread.
     let ring = unsafe { ring(context.block) };
-    let name = object.name as *const u8;
+    // Read afresh: an object that was closed and opened again has the same identity, and another string.
+    // SAFETY: `l_name` is the second word of a link map, which lives as long as the object.
+    let name = unsafe { (object.link_map as *const *const u8).add(1).read() };
     // l_name is a string of the loader, which lives as long as the object: as long as code of it is on this stack.
     let name_bytes = if name.is_null() {
         0

@@ -6,12 +6,14 @@
 
 use crate::client::{ring, Context, CLIENT, HEADER};
 use crate::process::{self, Process};
-use crate::signals::{bit, chain, SAMPLING};
+use crate::signals::{bit, chain, host, SAMPLING};
 use crate::threads;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
-use uunwind_core::library::{Request, PROBED, RESULT_DESYNC, RESULT_FACTS_PENDING, SAMPLED};
-use uunwind_core::regs::{GREG_RIP, UCONTEXT_GREGS, UCONTEXT_SIGMASK, UCONTEXT_STACK};
+use uunwind_core::library::{
+    Request, PROBED, RESULT_DESYNC, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL, SAMPLED, WANT_CODE,
+};
+use uunwind_core::regs::{UCONTEXT_SIGMASK, UCONTEXT_STACK};
 use uunwind_core::syscall::{self, nr};
 use uunwind_ring::layout::{ThreadBlock, FRAMES_OFFSET, FRAME_WORDS, SCRATCH_OFFSET};
 use uunwind_ring::record::{
@@ -33,16 +35,27 @@ const BURST_TICKS: u64 = 4;
 /// CONFIG_HZ is at least this on every kernel that matters; a smaller one makes a tick's worth of overruns larger.
 const SLOWEST_TICK_HZ: u64 = 100;
 
-/// Makes the kernel deliver the sampling signal to us.
+/// Makes the kernel deliver the sampling signal to us, or renews our flags after the program changed its disposition.
 pub fn install() -> bool {
+    let host = host::get(SAMPLING);
+    let has_handler = host.handler != libc::SIG_DFL && host.handler != libc::SIG_IGN;
+    // A program that handles this signal itself decides whether it interrupts its system calls.
+    let restart = if has_handler { host.flags & libc::SA_RESTART } else { libc::SA_RESTART };
     // Not SA_ONSTACK: on a small alternate stack the frame of a contained fault would not fit. SA_NODEFER: see above.
-    chain::install(SAMPLING, on_sample, libc::SA_RESTART | libc::SA_NODEFER, crate::signals::handler_mask())
+    chain::install(SAMPLING, on_sample, restart | libc::SA_NODEFER, crate::signals::handler_mask())
 }
 
 unsafe fn field<T: Copy>(base: *const u8, offset: usize) -> T {
     // SAFETY: callers pass the kernel's siginfo or ucontext and an offset inside it.
     unsafe { base.add(offset).cast::<T>().read_unaligned() }
 }
+
+/// Stack that the handler, a walk and a plugin use together, at most (aim: 4 KiB, measured by a test).
+const HANDLER_STACK: u64 = 5 * 1024;
+/// What a fault handler needs besides the kernel's frame.
+const FAULT_HANDLER_STACK: u64 = 1024;
+/// A nested handler's frame lies at most so far below that of the one it interrupted.
+const WALK_DEPTH: u64 = 64 * 1024;
 
 /// Where a sampling signal came from.
 #[derive(Clone, Copy)]
@@ -97,28 +110,43 @@ pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
         threads::disarm(shared);
         return;
     }
-    if shared.busy.swap(1, Ordering::Relaxed) != 0 {
+    // Before anything that needs stack: on an alternate stack that is nearly used up there is no room for a walk.
+    // SAFETY: the kernel's ucontext.
+    let room = unsafe { room_on_alternate_stack(shared, ucontext) };
+    if room < HANDLER_STACK {
         if let Some(process) = process::block() {
-            process.nested.fetch_add(1, Ordering::Relaxed);
+            process.small_stack.fetch_add(1, Ordering::Relaxed);
         }
-        // SAFETY: libuu's function, the kernel's ucontext.
-        unsafe { (process.library.on_tick)(ucontext) };
         return;
     }
+    let here = ucontext as u64;
+    if shared.busy.swap(1, Ordering::Relaxed) != 0 {
+        if shared.busy_at.load(Ordering::Relaxed).wrapping_sub(here) <= WALK_DEPTH {
+            if let Some(process) = process::block() {
+                process.nested.fetch_add(1, Ordering::Relaxed);
+            }
+            // SAFETY: libuu's function, the kernel's ucontext.
+            unsafe { (process.library.on_tick)(ucontext) };
+            return;
+        }
+        // Not deeper on the stack than the handler that is marked: it was left without its exit.
+    }
+    shared.busy_at.store(here, Ordering::Relaxed);
     // SAFETY: inside the handler of this thread, not nested.
-    unsafe { take(process, block, origin, ucontext) };
+    unsafe { take(process, block, origin, room, ucontext) };
     shared.busy.store(0, Ordering::Relaxed);
 }
 
 /// # Safety
 /// The arguments of the running handler.
 unsafe fn foreign(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void) {
-    let walking = threads::own_block().is_some_and(|block| {
+    let must_wait = threads::own_block().is_some_and(|block| {
         // SAFETY: blocks stay mapped.
-        unsafe { (*block).busy.load(Ordering::Relaxed) != 0 }
+        unsafe { (*block).busy.load(Ordering::Relaxed) != 0 || (*block).masked.load(Ordering::Relaxed) != 0 }
     });
-    if walking {
-        // Sent again when the mask lets it through: block it for the rest of the walk, and put it back in the queue.
+    if must_wait {
+        // A walk is under way, or the program believes that it has blocked this signal. So it is blocked for as long as the
+        // interrupted code runs, or until the program unblocks it, and put back in the queue.
         // SAFETY: the kernel's ucontext; the siginfo is the kernel's own.
         unsafe {
             let mask = ucontext.cast::<u8>().add(UCONTEXT_SIGMASK as usize).cast::<u64>();
@@ -133,7 +161,7 @@ unsafe fn foreign(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_vo
 
 /// # Safety
 /// As [`on_own_sample`], on a block that this call has marked busy.
-unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origin, ucontext: *const u8) {
+unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origin, room: u64, ucontext: *const u8) {
     let Origin { kind, weight } = origin;
     // SAFETY: blocks stay mapped.
     let shared = unsafe { &*block };
@@ -143,7 +171,8 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
     let (frames, scratch) =
         unsafe { (block.cast::<u8>().add(FRAMES_OFFSET).cast::<u64>(), block.cast::<u8>().add(SCRATCH_OFFSET)) };
     // SAFETY: the kernel's ucontext.
-    let probed = unsafe { must_probe(process, ucontext) };
+    let probed = unsafe { must_probe(process, room, ucontext) };
+    let burst = is_burst(process, weight);
     let mut request = Request {
         ucontext,
         frames,
@@ -152,13 +181,19 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
         client: &raw const CLIENT,
         context: (&raw mut context).cast(),
         epoch: process::epoch(),
-        flags: if probed { PROBED } else { 0 },
+        flags: if probed { PROBED } else { 0 } | if burst { WANT_CODE } else { 0 },
         words: 0,
+        code: 0,
         stop: 0,
         result: 0,
     };
     // SAFETY: a valid request; faults reach `on_fault`, which `must_probe` made sure of.
     let done = unsafe { (process.library.sample)(&raw mut request) } == SAMPLED;
+    if request.result & RESULT_OBJECTS_FULL != 0 {
+        if let Some(process) = process::block() {
+            process.objects_full.fetch_add(1, Ordering::Relaxed);
+        }
+    }
     // SAFETY: this thread is the writer.
     let ring = unsafe { ring(block) };
     let sequence = shared.next_sequence();
@@ -177,8 +212,7 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
         (request.result & RESULT_DESYNC != 0, SAMPLE_DESYNC),
         (request.result & RESULT_FACTS_PENDING != 0, SAMPLE_FACTS_PENDING),
         (probed, SAMPLE_NO_PLUGINS),
-        // SAFETY: the kernel's ucontext.
-        (unsafe { was_blocked(process, weight, ucontext) }, SAMPLE_BLOCKED),
+        (burst && was_blocked(request.code), SAMPLE_BLOCKED),
     ] {
         if set {
             flags |= flag;
@@ -214,36 +248,58 @@ fn name_thread(ring: &uunwind_ring::writer::RingWriter<'_>) {
     }
 }
 
-/// Whether this walk must not fault, and makes sure that it may if it need not.
-///
-/// A fault needs room for a second signal frame on the stack that it is pushed on, and its signal unblocked.
+/// Bytes left on the alternate signal stack, if the handler runs on one: the program's, since ours asks for none.
 ///
 /// # Safety
 /// The kernel's ucontext.
-unsafe fn must_probe(process: &Process, ucontext: *const u8) -> bool {
-    const SS_ONSTACK: i32 = 1;
+unsafe fn room_on_alternate_stack(block: &ThreadBlock, ucontext: *const u8) -> u64 {
+    let (low, size) = alternate_stack(block, ucontext);
+    // The ucontext lies on the stack that we run on.
+    match (ucontext as u64).checked_sub(low) {
+        Some(above) if above < size => above,
+        _ => u64::MAX,
+    }
+}
+
+/// The thread's alternate signal stack: as the kernel tells, or as it was last set (one with SS_AUTODISARM is not told of
+/// while a handler runs on it). Size 0 when there is none.
+fn alternate_stack(block: &ThreadBlock, ucontext: *const u8) -> (u64, u64) {
     const SS_DISABLE: i32 = 2;
-    /// What a fault handler needs below its frame.
-    const FAULT_HANDLER: u64 = 1024;
-    let stack = UCONTEXT_STACK as usize;
-    // SAFETY: stack_t (ss_sp, ss_flags, ss_size) and the mask lie in the ucontext.
-    let (low, flags, size, mask, sp) = unsafe {
-        (
-            field::<u64>(ucontext, stack),
-            field::<i32>(ucontext, stack + 8),
-            field::<u64>(ucontext, stack + 16),
-            field::<u64>(ucontext, UCONTEXT_SIGMASK as usize),
-            ucontext as u64,
-        )
-    };
-    let needed = process.signal_frame + FAULT_HANDLER;
+    let at = UCONTEXT_STACK as usize;
+    // SAFETY: stack_t (ss_sp, ss_flags, ss_size) lies in the ucontext of every handler.
+    let (low, flags, size) =
+        unsafe { (field::<u64>(ucontext, at), field::<i32>(ucontext, at + 8), field::<u64>(ucontext, at + 16)) };
     if flags & SS_DISABLE == 0 && size != 0 {
-        // The ucontext lies on the stack that we run on; below it comes what this handler itself uses.
-        let on_it = flags & SS_ONSTACK != 0 || (sp >= low && sp - low < size);
-        let room = if on_it { sp.saturating_sub(low).saturating_sub(4096) } else { size };
-        if room < needed {
-            return true;
-        }
+        (low, size)
+    } else {
+        (block.alternate_low.load(Ordering::Relaxed), block.alternate_size.load(Ordering::Relaxed))
+    }
+}
+
+/// Whether this walk must not fault, and makes sure that it may if it need not.
+///
+/// A fault needs room for a second signal frame on the stack that it is pushed on, and its signal unblocked. `room`: what
+/// is left on the alternate stack that the handler runs on; u64::MAX when it runs on another.
+///
+/// # Safety
+/// The kernel's ucontext.
+unsafe fn must_probe(process: &Process, room: u64, ucontext: *const u8) -> bool {
+    let needed = process.signal_frame + FAULT_HANDLER_STACK;
+    // SAFETY: as said.
+    let (size, mask) = unsafe {
+        let stack = UCONTEXT_STACK as usize;
+        (field::<u64>(ucontext, stack + 16), field::<u64>(ucontext, UCONTEXT_SIGMASK as usize))
+    };
+    // On an alternate stack, the fault's frame goes below the walk; otherwise to the top of the thread's, if it has one.
+    let free = if room != u64::MAX {
+        room.saturating_sub(HANDLER_STACK)
+    } else if size != 0 {
+        size
+    } else {
+        u64::MAX
+    };
+    if free < needed {
+        return true;
     }
     let faults = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
     if mask & faults != 0 {
@@ -256,28 +312,20 @@ unsafe fn must_probe(process: &Process, ucontext: *const u8) -> bool {
     false
 }
 
-/// Whether the overruns gathered while the thread had signals blocked: far more than ticks can explain, and the
-/// interrupted code is either user code, or just behind the rt_sigprocmask that let the signal through. Behind another
-/// system call the time was spent in that call.
-///
-/// # Safety
-/// The kernel's ucontext.
-unsafe fn was_blocked(process: &Process, weight: u32, ucontext: *const u8) -> bool {
+/// Whether far more overruns were gathered than the kernel's ticks can explain.
+fn is_burst(process: &Process, weight: u32) -> bool {
     let tick = u64::from(process.setting.rate).div_ceil(SLOWEST_TICK_HZ);
-    if u64::from(weight) <= BURST_TICKS * tick + 1 {
-        return false;
-    }
-    // SAFETY: rip lies in gregs.
-    let pc: u64 = unsafe { field(ucontext, (UCONTEXT_GREGS + 8 * GREG_RIP) as usize) };
-    // The code at pc was executing, so the bytes before it in the same page can be read; else leave it.
-    if pc & 0xfff < 7 {
-        return false;
-    }
-    // SAFETY: as said.
-    let before: [u8; 7] = unsafe { field((pc - 7) as *const u8, 0) };
-    match before {
+    u64::from(weight) > BURST_TICKS * tick + 1
+}
+
+/// Whether a burst was gathered while the thread had signals blocked: the interrupted code is user code, or just behind the
+/// rt_sigprocmask that let the signal through. Behind another system call the time was spent in that call. `code`: the 8
+/// bytes before the pc, 0 when they cannot be read.
+fn was_blocked(code: u64) -> bool {
+    match code.to_le_bytes() {
+        [0, 0, 0, 0, 0, 0, 0, 0] => false,
         // mov $14, %eax; syscall
-        [0xb8, 14, 0, 0, 0, 0x0f, 0x05] => true,
+        [_, 0xb8, 14, 0, 0, 0, 0x0f, 0x05] => true,
         [.., 0x0f, 0x05] => false,
         _ => true,
     }

@@ -151,18 +151,25 @@ fn claim_block(session: &Session, origin: u32, plugins: &[[u8; 16]; 8]) -> bool 
     true
 }
 
-/// Whether this process is the first of a pid namespace that its parent is outside of: its pid means nothing to the
-/// recorder.
+/// Whether this process has another pid than `/proc` has for it: it lives in another pid namespace, and its pid means
+/// nothing to the recorder.
 pub fn in_other_pid_namespace() -> bool {
-    // SAFETY: always succeeds; 0 for a parent that cannot be named here (pid_namespaces(7)).
-    unsafe { libc::getppid() == 0 }
+    let mut text = [0u8; 16];
+    // SAFETY: a NUL-terminated path and a buffer of that length.
+    let read = unsafe { libc::readlink(c"/proc/self".as_ptr(), text.as_mut_ptr().cast(), text.len()) };
+    let digits = text.get(..usize::try_from(read).unwrap_or(0)).unwrap_or(&[]);
+    let pid = digits.iter().fold(0u32, |n, d| n.wrapping_mul(10).wrapping_add(u32::from(d.wrapping_sub(b'0'))));
+    pid != syscall::getpid()
 }
 
 /// In the child of a fork: claims blocks of its own. Only async-signal-safe work: other threads of the parent may have held any
 /// lock.
 pub extern "C" fn after_fork() {
     let Some(process) = process() else { return };
+    // First of all, recorded or not: the virtual signals are this process's own from now on.
+    PID.store(syscall::getpid(), Ordering::Relaxed);
     let Some(parent) = block() else { return };
+    let masked = crate::threads::believes_masked();
     crate::threads::forget_all();
     // SAFETY: libuu's function.
     unsafe { (process.library.after_fork)() };
@@ -174,5 +181,5 @@ pub extern "C" fn after_fork() {
         stop();
         return;
     }
-    crate::threads::begin(process, |_| {});
+    crate::threads::begin(process, masked, |_| {});
 }

@@ -50,6 +50,18 @@ pub type Start = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 
 real!(sigaction, c"sigaction", fn(sig: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int, -1);
 real!(sigaltstack, c"sigaltstack", fn(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int, -1);
+real!(sigprocmask, c"sigprocmask", fn(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int, -1);
+real!(
+    pthread_sigmask,
+    c"pthread_sigmask",
+    fn(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int,
+    libc::ENOSYS
+);
+real!(signal, c"signal", fn(sig: c_int, handler: usize) -> usize, libc::SIG_ERR);
+real!(sysv_signal, c"sysv_signal", fn(sig: c_int, handler: usize) -> usize, libc::SIG_ERR);
+real!(sigset, c"sigset", fn(sig: c_int, handler: usize) -> usize, libc::SIG_ERR);
+real!(sigignore, c"sigignore", fn(sig: c_int) -> c_int, -1);
+real!(siginterrupt, c"siginterrupt", fn(sig: c_int, flag: c_int) -> c_int, -1);
 real!(sigwait, c"sigwait", fn(set: *const libc::sigset_t, sig: *mut c_int) -> c_int, libc::ENOSYS);
 real!(sigwaitinfo, c"sigwaitinfo", fn(set: *const libc::sigset_t, info: *mut libc::siginfo_t) -> c_int, -1);
 real!(

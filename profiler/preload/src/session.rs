@@ -72,10 +72,30 @@ fn map(pid: u32, fd: u32, bytes: usize, writable: bool) -> *mut u8 {
     append(b"\0");
     let (mode, protection) =
         if writable { (libc::O_RDWR, libc::PROT_READ | libc::PROT_WRITE) } else { (libc::O_RDONLY, libc::PROT_READ) };
-    // SAFETY: a NUL-terminated path; the mapping is checked, and the fd closed again.
+    let open = |mode: i32| {
+        // SAFETY: a NUL-terminated path.
+        unsafe {
+            libc::open(path.as_ptr().cast::<c_char>(), mode | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY)
+        }
+    };
+    // Looked at before it is opened for writing: the recorder may be gone, and its number another process's.
+    let looked_at = open(libc::O_RDONLY);
+    let known = looked_at >= 0 && is_ours(looked_at, bytes);
+    if looked_at >= 0 {
+        // SAFETY: our own descriptor.
+        unsafe { libc::close(looked_at) };
+    }
+    if !known {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: the mapping is checked, and the fd closed again.
     unsafe {
-        let fd = libc::open(path.as_ptr().cast::<c_char>(), mode | libc::O_CLOEXEC);
+        let fd = open(mode);
         if fd < 0 {
+            return core::ptr::null_mut();
+        }
+        if !is_ours(fd, bytes) {
+            libc::close(fd);
             return core::ptr::null_mut();
         }
         let at = libc::mmap(core::ptr::null_mut(), bytes, protection, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0);
@@ -85,6 +105,21 @@ fn map(pid: u32, fd: u32, bytes: usize, writable: bool) -> *mut u8 {
         }
         libc::madvise(at, bytes, libc::MADV_DONTDUMP);
         at.cast()
+    }
+}
+
+/// Whether this is a memfd of the recorder's: of the right size, and sealed against shrinking, so that no access to the
+/// mapping can fault.
+fn is_ours(fd: i32, bytes: usize) -> bool {
+    const F_GET_SEALS: i32 = 1034;
+    const F_SEAL_SHRINK: i32 = 2;
+    // SAFETY: an open descriptor and a place for its status.
+    unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        libc::fstat(fd, &raw mut status) == 0
+            && status.st_size as u64 == bytes as u64
+            && libc::fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK != 0
+            && libc::fcntl(fd, F_GET_SEALS) >= 0
     }
 }
 
@@ -126,6 +161,10 @@ impl Session {
             && header.version == SESSION_VERSION
             && header.block_bytes as usize == BLOCK_BYTES
             && header.blocks as usize == BLOCKS;
+        if !known {
+            // SAFETY: mapped above, and nobody has seen it.
+            unsafe { libc::munmap(base.cast(), SESSION_BYTES) };
+        }
         known.then_some(session)
     }
 

@@ -81,7 +81,7 @@ fn record(session: &CStr) {
     threads::create_end_key();
     // SAFETY: an async-signal-safe handler that lives as long as the process.
     unsafe { __register_atfork(None, None, Some(process::after_fork), core::ptr::null_mut()) };
-    threads::begin(process, |block| report_objects(process, block));
+    threads::begin(process, false, |block| report_objects(process, block));
 }
 
 /// Remembers the program's dispositions (inherited ones so far), then takes the signals over.

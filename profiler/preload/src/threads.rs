@@ -51,6 +51,12 @@ pub fn own_block() -> Option<*mut ThreadBlock> {
     (!block.is_null()).then_some(block)
 }
 
+/// Whether the program believes that the calling thread blocks the sampling signal.
+pub fn believes_masked() -> bool {
+    // SAFETY: blocks stay mapped.
+    own_block().is_some_and(|block| unsafe { (*block).masked.load(Ordering::Relaxed) != 0 })
+}
+
 /// Creates the key. Not for handlers.
 pub fn create_end_key() {
     let mut key = 0;
@@ -63,12 +69,24 @@ pub fn create_end_key() {
 /// Begins to sample the calling thread: block, timer. Async-signal-safe but for the key's value on a high key number, so
 /// it is called from thread starts, the constructor and the child of a fork. `first` runs before the timer is armed, while
 /// this thread is still the only writer of its ring.
-pub fn begin(process: &'static Process, first: impl FnOnce(*mut ThreadBlock)) {
+pub fn begin(process: &'static Process, masked: bool, first: impl FnOnce(*mut ThreadBlock)) {
     let header = process.session.header();
-    if header.stopped.load(Ordering::Relaxed) != 0 || process::block().is_none() || own_block().is_some() {
+    if header.stopped.load(Ordering::Relaxed) != 0 || process::block().is_none() || !process::is_own() {
         return;
     }
     let tp = syscall::thread_pointer();
+    let tid = syscall::gettid();
+    if let Some(block) = own_block() {
+        // SAFETY: blocks stay mapped.
+        if unsafe { (*block).tid } == tid {
+            return;
+        }
+        // Of a dead thread that had this TCB and left by a raw exit: the recorder finds it gone and frees its block.
+        probes(tp).filter(|k| k.thread_pointer.load(Ordering::Relaxed) == tp).for_each(|known| {
+            known.block.store(core::ptr::null_mut(), Ordering::Relaxed);
+            known.thread_pointer.store(0, Ordering::Release);
+        });
+    }
     let place = probes(tp).find(|k| {
         k.thread_pointer.load(Ordering::Relaxed) == 0
             && k.thread_pointer.compare_exchange(0, tp, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -81,7 +99,6 @@ pub fn begin(process: &'static Process, first: impl FnOnce(*mut ThreadBlock)) {
         return;
     };
     let block = process.session.block(index).cast::<ThreadBlock>();
-    let tid = syscall::gettid();
     // SAFETY: a claimed block is ours alone, all-zero, and stays mapped.
     unsafe {
         (*block).tid = tid;
@@ -89,6 +106,7 @@ pub fn begin(process: &'static Process, first: impl FnOnce(*mut ThreadBlock)) {
         (*block).pid = process::pid();
         (*block).timer = AtomicU32::new(NO_TIMER);
         (*block).thread_pointer = tp;
+        (*block).masked = AtomicU32::new(u32::from(masked));
     }
     known.index.store(index as u32, Ordering::Relaxed);
     known.block.store(block, Ordering::Release);
@@ -134,7 +152,8 @@ fn arm(process: &Process, block: &ThreadBlock, tid: u32) {
     }
     block.timer.store(timer, Ordering::Relaxed);
     let period = 1_000_000_000 / u64::from(process.setting.rate.max(1));
-    // The first tick comes somewhere in the first period, so that many short programs are sampled fairly.
+    // The first expiry lies somewhere in the first period, so that many alike programs are not all sampled at one place.
+    // The kernel looks at CPU timers at its ticks only, so programs shorter than a tick are sampled less than is their due.
     let first = 1 + (u64::from(tid).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ syscall::monotonic_ns()) % period.max(1);
     let spec = [
         (period / 1_000_000_000) as i64,
@@ -196,10 +215,18 @@ struct StartSlot {
     state: AtomicU32,
     start: AtomicUsize,
     argument: AtomicUsize,
+    /// The creator believes that it blocks the sampling signal; a mask is inherited.
+    masked: AtomicU32,
 }
 
-static STARTS: [StartSlot; 1024] =
-    [const { StartSlot { state: AtomicU32::new(0), start: AtomicUsize::new(0), argument: AtomicUsize::new(0) } }; 1024];
+static STARTS: [StartSlot; 1024] = [const {
+    StartSlot {
+        state: AtomicU32::new(0),
+        start: AtomicUsize::new(0),
+        argument: AtomicUsize::new(0),
+        masked: AtomicU32::new(0),
+    }
+}; 1024];
 
 core::arch::global_asm!(
     ".pushsection .text.uu_thread_trampoline,\"ax\",@progbits",
@@ -238,16 +265,17 @@ unsafe extern "C" fn taken(slot: *const StartSlot) -> Taken {
     // SAFETY: the trampoline got a slot of STARTS.
     let slot = unsafe { &*slot };
     let taken = Taken { start: slot.start.load(Ordering::Acquire), argument: slot.argument.load(Ordering::Relaxed) };
+    let masked = slot.masked.load(Ordering::Relaxed) != 0;
     slot.state.store(0, Ordering::Release);
     if let Some(process) = process::process() {
-        begin(process, |_| {});
+        begin(process, masked, |_| {});
     }
     taken
 }
 
 /// Passes `start(argument)` through a start slot to `create`, which makes the thread.
 fn create(start: Start, argument: *mut c_void, create: impl FnOnce(Start, *mut c_void) -> c_int) -> c_int {
-    let recording = process::process().is_some() && process::block().is_some();
+    let recording = process::process().is_some() && process::block().is_some() && process::is_own();
     let slot = STARTS.iter().filter(|_| recording).find(|s| {
         s.state.load(Ordering::Relaxed) == 0
             && s.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -259,6 +287,7 @@ fn create(start: Start, argument: *mut c_void, create: impl FnOnce(Start, *mut c
         return create(start, argument);
     };
     slot.argument.store(argument as usize, Ordering::Relaxed);
+    slot.masked.store(u32::from(believes_masked()), Ordering::Relaxed);
     slot.start.store(start as usize, Ordering::Release);
     let result = create(uu_thread_trampoline, core::ptr::from_ref(slot).cast_mut().cast());
     if result != 0 {

@@ -137,10 +137,14 @@ pub struct ThreadBlock {
     pub timer: AtomicU32,
     /// Thread pointer, to check that a signal meets the thread it was meant for.
     pub thread_pointer: u64,
-    /// Lowest address of the thread's stack, 0 if unknown.
-    pub stack_low: u64,
-    /// End of the thread's stack, 0 if unknown.
-    pub stack_high: u64,
+    /// Address of the handler's frame while `busy`. The thread's own, as all that follows.
+    pub busy_at: AtomicU64,
+    /// Lowest address of the thread's alternate signal stack as last set, 0 if none was seen.
+    pub alternate_low: AtomicU64,
+    /// Bytes of that stack.
+    pub alternate_size: AtomicU64,
+    /// Non-zero: the program believes that the sampling signal is blocked on this thread.
+    pub masked: AtomicU32,
 }
 
 impl ThreadBlock {

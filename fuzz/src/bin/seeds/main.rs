@@ -1,5 +1,5 @@
-//! Makes the corpus: real inputs, cut small. Not needed to run anything; seeds stay as they were committed until someone
-//! wants other ones. Needs gcc, objcopy, python3 (3.11 or later) and, for recordings, `ci/build`.
+//! Makes the corpus: real inputs, cut small. Not needed to run anything; seeds stay as they were committed until
+//! someone wants other ones. Needs gcc, objcopy, python3 (3.11 or later) and, for recordings, `ci/build`.
 //!
 //! ```text
 //! cargo run -p uunwind-fuzz --bin seeds

@@ -51,6 +51,14 @@ pub fn adjust(signal: c_int, mut action: Disposition) -> Disposition {
     action
 }
 
+/// The program handles `signal` in another way now, by a call that knows no alternate stacks.
+pub fn forget(signal: c_int) {
+    if (1..=64).contains(&signal) && process::process().is_some() && process::is_own() {
+        ON_STACK.fetch_and(!bit(signal), Ordering::Relaxed);
+        WIDENED.fetch_and(!bit(signal), Ordering::Relaxed);
+    }
+}
+
 /// What the program sees of a disposition that the kernel told: without what we added.
 pub fn hide(signal: c_int, mut action: Disposition) -> Disposition {
     if WIDENED.load(Ordering::Relaxed) & bit(signal) != 0 {
@@ -94,7 +102,14 @@ pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::
     if result == 0 && process::process().is_some() && process::is_own() {
         // SAFETY: the kernel has just read the same structure.
         if let Some(new) = unsafe { new.as_ref() } {
-            let small = new.ss_flags & libc::SS_DISABLE == 0 && (new.ss_size as u64) < enough();
+            let set = new.ss_flags & libc::SS_DISABLE == 0;
+            if let Some(block) = crate::threads::own_block() {
+                // SAFETY: blocks stay mapped; the fields are atomic.
+                let block = unsafe { &*block };
+                block.alternate_low.store(new.ss_sp as u64, Ordering::Relaxed);
+                block.alternate_size.store(if set { new.ss_size as u64 } else { 0 }, Ordering::Relaxed);
+            }
+            let small = set && (new.ss_size as u64) < enough();
             if small && !SMALL.swap(true, Ordering::Relaxed) {
                 widen_all();
             }

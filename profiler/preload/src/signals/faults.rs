@@ -18,7 +18,9 @@ pub fn install(signal: c_int) -> bool {
     let has_handler = host.handler != libc::SIG_DFL && host.handler != libc::SIG_IGN;
     let on_stack = if has_handler { host.flags & libc::SA_ONSTACK } else { libc::SA_ONSTACK };
     let restart = if has_handler { host.flags & libc::SA_RESTART } else { libc::SA_RESTART };
-    chain::install(signal, on_fault, on_stack | restart | libc::SA_NODEFER, super::handler_mask())
+    // Our own signal waits: its frame would come on top of this one, on a stack that may have no room for both.
+    let mask = super::handler_mask() | super::bit(super::SAMPLING);
+    chain::install(signal, on_fault, on_stack | restart | libc::SA_NODEFER, mask)
 }
 
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void) {

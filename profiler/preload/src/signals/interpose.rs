@@ -1,15 +1,35 @@
 //! sigaction and its elders, as the program sees them.
 
 use super::host::{self, Disposition};
-use super::{altstack, faults};
-use crate::{process, real};
+use super::{altstack, faults, masks};
+use crate::{handler, process, real};
 use core::ffi::c_int;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// The kernel's flag that glibc sets on every action, and leaves in what sigaction(2) tells.
+const SA_RESTORER: c_int = 0x0400_0000;
 
 /// Whether this call concerns a disposition that is ours in the kernel: only in the process that records; a vfork child
 /// shares our memory, but its dispositions are its own.
 fn ours(signal: c_int) -> bool {
     host::is_virtual(signal) && process::process().is_some() && process::is_own()
 }
+
+/// The program's disposition of a virtual signal has changed: the kernel's flags follow it.
+fn renew(signal: c_int) {
+    if faults::SIGNALS.contains(&signal) {
+        faults::install(signal);
+    } else {
+        handler::install();
+        let handler = host::get(signal).handler;
+        if handler != libc::SIG_DFL && handler != libc::SIG_IGN {
+            masks::hand_over();
+        }
+    }
+}
+
+/// Virtual signals that siginterrupt(3) has told to interrupt system calls, for signal(2).
+static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
 
 /// What signal(2) and its kin do, with these flags.
 ///
@@ -43,10 +63,12 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, o
     let before = host::get(signal);
     // SAFETY: the program passes null or a structure.
     if let Some(new) = unsafe { new.as_ref() } {
-        host::set(signal, Disposition::from_c(new));
-        if faults::SIGNALS.contains(&signal) {
-            faults::install(signal);
-        }
+        let mut new = Disposition::from_c(new);
+        // As the kernel stores it, and glibc tells it back.
+        new.flags |= SA_RESTORER;
+        new.mask &= !(super::bit(libc::SIGKILL) | super::bit(libc::SIGSTOP));
+        host::set(signal, new);
+        renew(signal);
     }
     if !old.is_null() {
         // SAFETY: the program passes null or a place for one.
@@ -100,11 +122,17 @@ pub unsafe extern "C" fn __sigaction(signal: c_int, new: *const libc::sigaction,
 /// As signal.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
+    if !ours(signal) {
+        altstack::forget(signal);
+        // SAFETY: the program's own arguments.
+        return unsafe { real::signal(signal, handler) };
+    }
+    let interrupting = INTERRUPTING.load(Ordering::Relaxed) & super::bit(signal) != 0;
     // SAFETY: passed on.
-    unsafe { simple(signal, handler, libc::SA_RESTART, bit_checked(signal)) }
+    unsafe { simple(signal, handler, if interrupting { 0 } else { libc::SA_RESTART }, super::bit(signal)) }
 }
 
-/// Interposed ssignal(3), another name of signal.
+/// Other names of signal(2).
 ///
 /// # Safety
 /// As signal.
@@ -120,6 +148,11 @@ pub unsafe extern "C" fn ssignal(number: c_int, handler: usize) -> usize {
 /// As signal.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn sysv_signal(number: c_int, handler: usize) -> usize {
+    if !ours(number) {
+        altstack::forget(number);
+        // SAFETY: the program's own arguments.
+        return unsafe { real::sysv_signal(number, handler) };
+    }
     // SAFETY: passed on.
     unsafe { simple(number, handler, libc::SA_RESETHAND | libc::SA_NODEFER, 0) }
 }
@@ -134,10 +167,71 @@ pub unsafe extern "C" fn __sysv_signal(number: c_int, handler: usize) -> usize {
     unsafe { sysv_signal(number, handler) }
 }
 
-fn bit_checked(signal: c_int) -> u64 {
-    if (1..=64).contains(&signal) {
-        super::bit(signal)
-    } else {
-        0
+/// Interposed sigset(3), System V's: it also unblocks the signal, or only blocks it.
+///
+/// # Safety
+/// As sigset.
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
+pub unsafe extern "C" fn sigset(number: c_int, handler: usize) -> usize {
+    const SIG_HOLD: usize = 2;
+    if !ours(number) {
+        altstack::forget(number);
+        // SAFETY: the program's own arguments.
+        return unsafe { real::sigset(number, handler) };
     }
+    let set = super::set_of(super::bit(number));
+    let mut before = super::set_of(0);
+    let how = if handler == SIG_HOLD { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
+    let old = if handler == SIG_HOLD {
+        host::get(number).handler
+    } else {
+        // SAFETY: passed on.
+        unsafe { simple(number, handler, 0, 0) }
+    };
+    // SAFETY: sets of our own.
+    unsafe { masks::sigprocmask(how, &raw const set, &raw mut before) };
+    if super::mask_of(&before) & super::bit(number) != 0 {
+        SIG_HOLD
+    } else {
+        old
+    }
+}
+
+/// Interposed sigignore(3).
+///
+/// # Safety
+/// As sigignore.
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
+pub unsafe extern "C" fn sigignore(number: c_int) -> c_int {
+    if !ours(number) {
+        altstack::forget(number);
+        // SAFETY: the program's own argument.
+        return unsafe { real::sigignore(number) };
+    }
+    // SAFETY: SIG_IGN is a disposition.
+    unsafe { simple(number, libc::SIG_IGN, 0, 0) };
+    0
+}
+
+/// Interposed siginterrupt(3).
+///
+/// # Safety
+/// As siginterrupt.
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
+pub unsafe extern "C" fn siginterrupt(number: c_int, flag: c_int) -> c_int {
+    if !ours(number) {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::siginterrupt(number, flag) };
+    }
+    let mut disposition = host::get(number);
+    if flag == 0 {
+        INTERRUPTING.fetch_and(!super::bit(number), Ordering::Relaxed);
+        disposition.flags |= libc::SA_RESTART;
+    } else {
+        INTERRUPTING.fetch_or(super::bit(number), Ordering::Relaxed);
+        disposition.flags &= !libc::SA_RESTART;
+    }
+    host::set(number, disposition);
+    renew(number);
+    0
 }

@@ -9,6 +9,7 @@ pub mod chain;
 pub mod faults;
 pub mod host;
 mod interpose;
+mod masks;
 mod sets;
 
 use core::ffi::c_int;
