@@ -31,8 +31,9 @@ macro_rules! stop_reasons {
 stop_reasons! {
     /// The last frame's row says that its return address is undefined: the outermost frame (DWARF 5, 6.4.4).
     Complete = 1, "complete";
-    /// The walk reached a function that is known to start a thread or a process.
-    StartSymbol = 2, "complete (start symbol)";
+    /// The return address is the first byte of a function, so nobody called from there: a function that begins stacks, as
+    /// makecontext(3) sets them up.
+    StartSymbol = 2, "complete (start of a stack)";
     /// The frame-pointer chain ended in a null frame pointer. Plausible, but counted apart: nothing vouches for it.
     FramePointerEnd = 3, "end of frame-pointer chain";
 

@@ -177,6 +177,7 @@ impl<E: Env> Walk<'_, '_, E> {
     /// steps and checks as those of `run`, with pc and sp kept in registers; any frame that needs more is left to it.
     #[inline(always)]
     fn run_plain(&mut self, cursor: &mut Cursor) -> Result<(), StopReason> {
+        cursor.regs.keep_callee_saved();
         let (mut pc, mut sp) = (cursor.regs.pc, cursor.regs.sp());
         let mut result = Ok(());
         while let Some(rule) = self.env.peek(pc.wrapping_sub(1)) {

@@ -36,7 +36,7 @@ uint32_t uu_abi(void);
 /* Why a walk ended. Numbers never change their meaning. */
 enum uu_stop {
     UU_STOP_COMPLETE = 1,          /* the outermost frame was reached */
-    UU_STOP_START_SYMBOL = 2,      /* a function that starts threads was reached */
+    UU_STOP_START_SYMBOL = 2,      /* a function that begins stacks was reached (makecontext) */
     UU_STOP_FRAME_POINTER_END = 3, /* a chain of frame pointers ended */
     UU_STOP_TOO_MANY_FRAMES = 10,  /* more than 4096; those nearest the leaf were kept */
     UU_STOP_BUFFER_FULL = 11,      /* more than `capacity`; those nearest the leaf were kept */

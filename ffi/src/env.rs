@@ -203,9 +203,12 @@ fn slow(current: &Current, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         let pc = cursor.regs.pc;
         let mut answer = uunwind_eh_frame::find(object.eh_frame_hdr, object.image, lookup, pc, reader);
         if answer == Err(StopReason::NoRule) && !cursor.exact {
-            // A return address that nobody called from: the first byte of a function, put there by makecontext(3).
+            // A return address that nobody called from: the first byte of a function, behind none. Someone has put it there
+            // to begin a stack with, as makecontext(3) does.
             let at_pc = uunwind_eh_frame::find(object.eh_frame_hdr, object.image, pc, pc, reader);
-            answer = at_pc.ok().filter(|found| found.function.0 == pc).ok_or(StopReason::NoRule);
+            if at_pc.is_ok_and(|found| found.function.0 == pc) {
+                answer = Err(StopReason::StartSymbol);
+            }
         }
         let rule = match answer {
             Ok(answer) => Packed::from_result(answer.rule),

@@ -295,7 +295,7 @@ fn a_chain_that_runs_in_a_circle_ends() {
         let mut walk = Walk::new(&p.memory);
         walk.room = 4096;
         walk.show(&[(loop_frame(INNER, SIZE, false), version), (loop_frame(OUTER, SIZE, false), version)]);
-        assert!(walk.reads < 50_000, "{} reads", walk.reads);
+        assert!(walk.reads < 500_000, "{} reads", walk.reads);
         // Shims in a circle, of which none lies in the frame.
         let mut p = two_activations(version);
         let shim = STACK - 0x8000;
@@ -304,7 +304,7 @@ fn a_chain_that_runs_in_a_circle_ends() {
         p.publish();
         let mut walk = Walk::new(&p.memory);
         let said = walk.show(&[(loop_frame(INNER, SIZE, false), version)]);
-        assert!(walk.reads < 50_000 && said[0].frames.is_empty(), "{} reads", walk.reads);
+        assert!(walk.reads < 500_000 && said[0].frames.is_empty(), "{} reads", walk.reads);
     }
 }
 
@@ -315,8 +315,8 @@ fn a_full_stack_ends_the_telling() {
         let f = p.code("deep", "/a.py", 1, 10);
         let mut previous = p.current;
         let base = 0x5000_0000_0000;
-        p.memory.map(base, 20_000 * 0x70);
-        for n in 0..20_000 {
+        p.memory.map(base, 70_000 * 0x70);
+        for n in 0..70_000 {
             p.frame_at(base + n * 0x70, previous, f, 4, THREAD, false);
             previous = base + n * 0x70;
         }
@@ -334,7 +334,7 @@ fn a_full_stack_ends_the_telling() {
         let mut walk = Walk::new(&p.memory);
         let said = walk.show(&[(loop_frame(INNER, SIZE, false), version), (loop_frame(OUTER, SIZE, false), version)]);
         assert!(said.iter().all(|t| t.answer == OVERLAY_INTERPRETER | OVERLAY_DESYNC), "{:#x}", version.facts.python);
-        assert!((4096..=8192).contains(&said[0].frames.len()) && said[1].frames.is_empty());
+        assert!((4096..=1 << 16).contains(&said[0].frames.len()) && said[1].frames.is_empty());
     }
 }
 

@@ -16,6 +16,9 @@ struct Fixup {
     failed: i32,
 }
 
+// Each object has entries of its own, and must never meet another object's by the dynamic linker's symbol search.
+core::arch::global_asm!(".hidden __start_uu_fixups", ".hidden __stop_uu_fixups");
+
 extern "C" {
     /// First and last entry, by the linker.
     static __start_uu_fixups: Fixup;

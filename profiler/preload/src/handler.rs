@@ -135,23 +135,52 @@ pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
     // SAFETY: inside the handler of this thread, not nested.
     unsafe { take(process, block, origin, room, ucontext) };
     shared.busy.store(0, Ordering::Relaxed);
+    if shared.put_off.load(Ordering::Relaxed) != 0 {
+        send_put_off(shared);
+    }
+}
+
+/// A fault signal that somebody sent (not a fault): if a walk is under way on this thread, it is remembered, to be sent
+/// again behind the walk, and this answers true. The program's handler might never come back to it, and the signal cannot
+/// be blocked meanwhile, since the walk itself may fault.
+pub fn put_off(signal: c_int) -> bool {
+    let Some(block) = threads::own_block() else { return false };
+    // SAFETY: blocks stay mapped; the fields are atomic.
+    let block = unsafe { &*block };
+    let walking = block.busy.load(Ordering::Relaxed) != 0;
+    if walking {
+        block.put_off.fetch_or(bit(signal), Ordering::Relaxed);
+    }
+    walking
+}
+
+/// Sends again what was put off. The siginfo is lost.
+fn send_put_off(block: &ThreadBlock) {
+    let signals = block.put_off.swap(0, Ordering::Relaxed);
+    for signal in crate::signals::faults::SIGNALS.into_iter().filter(|signal| signals & bit(*signal) != 0) {
+        let to = [process::pid() as usize, syscall::gettid() as usize, signal as usize, 0, 0, 0];
+        // SAFETY: to this very thread.
+        unsafe { syscall::call(nr::TGKILL, to) };
+    }
 }
 
 /// # Safety
 /// The arguments of the running handler.
 unsafe fn foreign(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void) {
     let must_wait = threads::own_block().is_some_and(|block| {
-        // SAFETY: blocks stay mapped.
-        unsafe { (*block).busy.load(Ordering::Relaxed) != 0 || (*block).masked.load(Ordering::Relaxed) != 0 }
+        // SAFETY: blocks stay mapped; both fields are atomic.
+        let block = unsafe { &*block };
+        block.busy.load(Ordering::Relaxed) != 0 || block.masked.load(Ordering::Relaxed) != 0
     });
     if must_wait {
         // A walk is under way, or the program believes that it has blocked this signal. So it is blocked for as long as the
         // interrupted code runs, or until the program unblocks it, and put back in the queue.
-        // SAFETY: the kernel's ucontext; the siginfo is the kernel's own.
+        // SAFETY: the mask lies in the kernel's ucontext; the signal goes to this very thread.
         unsafe {
             let mask = ucontext.cast::<u8>().add(UCONTEXT_SIGMASK as usize).cast::<u64>();
             mask.write(mask.read() | bit(SAMPLING));
-            syscall::call(nr::TGKILL, [process::pid() as usize, syscall::gettid() as usize, signal as usize, 0, 0, 0]);
+            let to = [process::pid() as usize, syscall::gettid() as usize, signal as usize, 0, 0, 0];
+            syscall::call(nr::TGKILL, to);
         }
         return;
     }

@@ -143,6 +143,8 @@ pub struct ThreadBlock {
     pub alternate_low: AtomicU64,
     /// Bytes of that stack.
     pub alternate_size: AtomicU64,
+    /// Signals of the program's own that came during a walk, to be sent again behind it.
+    pub put_off: AtomicU64,
     /// Non-zero: the program believes that the sampling signal is blocked on this thread.
     pub masked: AtomicU32,
 }

@@ -35,6 +35,10 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, ucontex
             return;
         }
     }
+    // What was sent while a walk is under way waits for its end: the program's handler may never come back to it.
+    if !from_fault && crate::handler::put_off(signal) {
+        return;
+    }
     // SAFETY: the handler's own arguments; a walk's fault was taken above.
     unsafe { chain::deliver(signal, info, ucontext) };
 }

@@ -10,6 +10,7 @@ use super::totals::{Counters, End};
 use super::wire::{Malformed, Reader};
 use crate::error::ReadError;
 use std::path::Path;
+use uunwind_core::walk::MAX_FRAMES;
 
 /// Samples lost by a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub struct Recording {
     pub names: Vec<Name>,
     /// Stack nodes; `nodes[n - 1]` is node n.
     pub nodes: Vec<Node>,
+    /// How many nodes each stack has; `depths[n - 1]` is node n's.
+    pub depths: Vec<u32>,
     /// Samples, in the order in which they were drained.
     pub samples: Vec<Sample>,
     /// Losses.
@@ -163,6 +166,11 @@ impl Recording {
                 for _ in 0..r.count(Node::BYTES, "number of nodes")? {
                     let node = Node::decode(r)?;
                     self.check(node.parent as usize, self.nodes.len() + 1, r, "parent node")?;
+                    // A chain without end would cost every sample that names it, over and over.
+                    let below = (node.parent as usize).checked_sub(1).and_then(|parent| self.depths.get(parent));
+                    let depth = below.map_or(1, |below| below + 1);
+                    self.check(depth as usize, MAX_FRAMES as usize + 1, r, "stack of at most 4,096 frames")?;
+                    self.depths.push(depth);
                     self.nodes.push(node);
                 }
             }

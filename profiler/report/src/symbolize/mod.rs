@@ -1,11 +1,13 @@
 //! Names for addresses, from the files on disk, each checked to be the one that was mapped: by build-id, or, where it has
 //! none, by its headers. A file that is not the same gives no names: `object+0xoffset` is shown instead of a wrong name.
 
+mod demangle;
 mod elf;
 pub mod functions;
 
 pub use elf::Elf;
 
+use self::demangle::demangle;
 use crate::objects::{file_address, lookup_address, ObjectMap};
 use crate::recording::{Inlined, Object, Recording, Symbol, Symbols};
 use blazesym::symbolize::source::{self, Source};
@@ -112,7 +114,7 @@ pub fn hex(bytes: &[u8]) -> String {
 fn look_up(object: u32, path: &Path, elf: &Elf, addresses: &[u64]) -> Result<Vec<Symbol>, String> {
     // The symbolizer reads foreign files; a panic in it must cost no more than this object's names.
     let result = catch_unwind(AssertUnwindSafe(|| {
-        let symbolizer = Symbolizer::builder().enable_auto_reload(false).build();
+        let symbolizer = Symbolizer::builder().enable_auto_reload(false).enable_demangling(false).build();
         let source = |debug_syms| {
             let mut source = source::Elf::new(path);
             source.debug_syms = debug_syms;
@@ -148,13 +150,13 @@ fn entry(mut symbol: Symbol, table: Option<Sym<'_>>, debug: Option<Sym<'_>>, elf
     // A symbol without a size reaches to the next one. It must not name code of another section (the PLT, mostly).
     let covers = |sym: &&Sym<'_>| !sym.name.is_empty() && (sym.size.is_some() || elf.same_section(sym.addr, address));
     let Some(named) = table.as_ref().filter(covers).or(debug.as_ref().filter(covers)) else { return symbol };
-    symbol.name = named.name.to_string();
+    symbol.name = demangle(&named.name);
     symbol.start = named.addr;
     if let Some(debug) = &debug {
         (symbol.file, symbol.line) = place(debug.code_info.as_deref());
         let inlined = debug.inlined.iter().rev().map(|i| {
             let (file, line) = place(i.code_info.as_ref());
-            Inlined { name: i.name.to_string(), file, line }
+            Inlined { name: demangle(&i.name), file, line }
         });
         symbol.inlined = inlined.collect();
     }
