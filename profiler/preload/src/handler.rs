@@ -120,16 +120,15 @@ pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
         return;
     }
     let here = ucontext as u64;
-    if shared.busy.swap(1, Ordering::Relaxed) != 0 {
-        if shared.busy_at.load(Ordering::Relaxed).wrapping_sub(here) <= WALK_DEPTH {
-            if let Some(process) = process::block() {
-                process.nested.fetch_add(1, Ordering::Relaxed);
-            }
-            // SAFETY: libuu's function, the kernel's ucontext.
-            unsafe { (process.library.on_tick)(ucontext) };
-            return;
+    // A handler that is marked, but that this one is not nested in, was left without its exit.
+    let marked = shared.busy.swap(1, Ordering::Relaxed) != 0;
+    if marked && shared.busy_at.load(Ordering::Relaxed).wrapping_sub(here) <= WALK_DEPTH {
+        if let Some(process) = process::block() {
+            process.nested.fetch_add(1, Ordering::Relaxed);
         }
-        // Not deeper on the stack than the handler that is marked: it was left without its exit.
+        // SAFETY: libuu's function, the kernel's ucontext.
+        unsafe { (process.library.on_tick)(ucontext) };
+        return;
     }
     shared.busy_at.store(here, Ordering::Relaxed);
     // SAFETY: inside the handler of this thread, not nested.
