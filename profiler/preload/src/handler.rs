@@ -193,7 +193,7 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
     let Origin { kind, weight } = origin;
     // SAFETY: blocks stay mapped.
     let shared = unsafe { &*block };
-    let time = syscall::monotonic_ns();
+    let time = crate::clock::monotonic_ns();
     let mut context = Context { process, block, time };
     // SAFETY: FRAMES_OFFSET and SCRATCH_OFFSET lie inside the block.
     let (frames, scratch) =

@@ -10,6 +10,7 @@
 //! process    what a process keeps while it records; the child of a fork
 //! threads    pthread_create, a timer for each thread, its end
 //! handler    one sampling signal, one record
+//! clock      the time, without a system call
 //! client     what the walk asks of us: objects, facts, names
 //! signals/   virtual sigaction, faults, alternate stacks, signal sets
 //! real       the functions behind our interposers
@@ -27,6 +28,7 @@ pub mod check {
 }
 
 mod client;
+mod clock;
 mod handler;
 mod process;
 mod real;

@@ -10,7 +10,6 @@ use core::sync::atomic::Ordering;
 use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
 use uunwind_core::objects::Object;
 use uunwind_core::plugin::{negotiate, Entry, ENTRY_SYMBOL};
-use uunwind_core::syscall;
 use uunwind_ring::layout::ThreadBlock;
 use uunwind_ring::FLAG_NO_CHILDREN;
 
@@ -74,6 +73,7 @@ fn record(session: &CStr) {
         return;
     }
     let Some(process) = process::process() else { return };
+    crate::clock::locate();
     if !take_signals() {
         process::stop();
         return;
@@ -101,7 +101,7 @@ fn take_signals() -> bool {
 
 /// Tells the recorder of all objects that are loaded now, so that their facts are asked for before the first sample.
 fn report_objects(process: &'static Process, block: *mut ThreadBlock) {
-    let mut context = Context { process, block, time: syscall::monotonic_ns() };
+    let mut context = Context { process, block, time: crate::clock::monotonic_ns() };
     // SAFETY: normal context, before the timer is armed; the callback gets `context`.
     unsafe { (process.library.add_initial_objects)((&raw mut context).cast(), object_loaded) };
 }

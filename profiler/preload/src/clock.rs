@@ -1,0 +1,34 @@
+//! CLOCK_MONOTONIC without a system call: libc's clock_gettime, which asks the vDSO and is async-signal-safe (signal-safety(7)).
+//! Found by name when the recording begins, so that nothing is bound inside a handler.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use uunwind_core::syscall;
+
+type ClockGettime = unsafe extern "C" fn(clock: c_int, time: *mut [i64; 2]) -> c_int;
+
+static CLOCK_GETTIME: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Looks the function up. Not for handlers.
+pub fn locate() {
+    // SAFETY: a NUL-terminated name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"clock_gettime".as_ptr()) };
+    CLOCK_GETTIME.store(found, Ordering::Release);
+}
+
+/// CLOCK_MONOTONIC in ns.
+pub fn monotonic_ns() -> u64 {
+    const CLOCK_MONOTONIC: c_int = 1;
+    let function = CLOCK_GETTIME.load(Ordering::Acquire);
+    if function.is_null() {
+        return syscall::monotonic_ns();
+    }
+    let mut time = [0i64; 2];
+    // SAFETY: libc's function of this type; it writes one timespec (two 64-bit words).
+    let failed = unsafe { core::mem::transmute::<*mut c_void, ClockGettime>(function)(CLOCK_MONOTONIC, &raw mut time) };
+    let [seconds, nanoseconds] = time;
+    if failed != 0 {
+        return 0;
+    }
+    (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(nanoseconds as u64)
+}
