@@ -150,6 +150,8 @@ fn black_over_the_standard_library() {
     let Some((plain, inside)) = environment() else { return };
     let folder = paths::scratch("black");
     let copy = library(plain, &folder, "[a-c]*.py");
+    // Makes the folder a project of its own: black leaves out what a project around it tells git to ignore.
+    std::fs::write(folder.join("pyproject.toml"), "[tool.black]\n").expect("the scratch folder");
     // One worker process for each CPU: black forks them itself.
     let program = [&[inside.as_os_str()], &words(&["-m", "black", "-q", "--fast"])[..], &[copy.as_os_str()]].concat();
     whole_stacks("black", &folder, 100, &program);
