@@ -11,7 +11,8 @@ use uunwind_core::syscall;
 pub struct DlPhdrInfo {
     /// Load bias.
     pub addr: u64,
-    name: *const u8,
+    /// Path, NUL-terminated; empty for the program.
+    pub name: *const u8,
     phdr: *const u8,
     phnum: u16,
 }
@@ -33,16 +34,48 @@ pub struct Segment {
 pub unsafe fn segments(info: &DlPhdrInfo) -> impl Iterator<Item = Segment> + '_ {
     const PT_LOAD: u32 = 1;
     const PF_X: u32 = 1;
+    // SAFETY: passed on.
+    unsafe { headers(info) }.filter(|h| h.kind == PT_LOAD).map(|h| Segment {
+        start: h.start,
+        end: h.start.wrapping_add(h.size),
+        executable: h.flags & PF_X != 0,
+    })
+}
+
+/// The dynamic section of an object in memory; null when it has none.
+///
+/// # Safety
+/// `info` must be the loader's.
+pub unsafe fn dynamic_section(info: &DlPhdrInfo) -> *const u8 {
+    const PT_DYNAMIC: u32 = 2;
+    // SAFETY: passed on.
+    unsafe { headers(info) }.find(|h| h.kind == PT_DYNAMIC).map_or(core::ptr::null(), |h| h.start as *const u8)
+}
+
+/// One program header, its address as loaded.
+struct Header {
+    kind: u32,
+    flags: u32,
+    start: u64,
+    size: u64,
+}
+
+/// # Safety
+/// `info` must be the loader's.
+unsafe fn headers(info: &DlPhdrInfo) -> impl Iterator<Item = Header> + '_ {
     const PHENT: usize = 56;
-    (0..usize::from(info.phnum)).filter_map(|i| {
+    (0..usize::from(info.phnum)).map(|i| {
         // SAFETY: `phdr` points to `phnum` program headers of 56 bytes: type, flags, offset, vaddr, paddr, filesz, memsz.
-        let (kind, flags, vaddr, size) = unsafe {
+        unsafe {
             let ph = info.phdr.add(i * PHENT);
             let word = |offset: usize| ph.add(offset).cast::<u64>().read_unaligned();
-            (ph.cast::<u32>().read_unaligned(), ph.add(4).cast::<u32>().read_unaligned(), word(16), word(40))
-        };
-        let start = info.addr.wrapping_add(vaddr);
-        (kind == PT_LOAD).then(|| Segment { start, end: start.wrapping_add(size), executable: flags & PF_X != 0 })
+            Header {
+                kind: ph.cast::<u32>().read_unaligned(),
+                flags: ph.add(4).cast::<u32>().read_unaligned(),
+                start: info.addr.wrapping_add(word(16)),
+                size: word(40),
+            }
+        }
     })
 }
 
@@ -86,6 +119,7 @@ extern "C" fn init() {
     }
     // SAFETY: normal context; the callback keeps nothing.
     unsafe { dl_iterate_phdr(program_image, core::ptr::null_mut()) };
+    crate::initial::add();
     SLOTS.locate_tid();
     TSD_OFFSET.store(locate_tsd(), Ordering::Release);
 }

@@ -16,6 +16,7 @@ pub mod check {
 mod env;
 mod faults;
 mod init;
+mod initial;
 mod library;
 mod state;
 mod windows;

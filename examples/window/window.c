@@ -1,0 +1,56 @@
+/* A JIT in miniature: it writes machine code into memory of its own, tells uu about it, is called back from it, and takes
+ * the window away before it wipes the code.
+ *
+ * The code keeps a frame pointer, so UU_WINDOW_FRAME_POINTER is the window's kind. Without the registration a walk would
+ * follow the same chain, but nothing would vouch for it.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <uu.h>
+
+static uint64_t frames[64];
+static size_t count;
+static uint16_t stop;
+
+__attribute__((noinline)) static void callback(void) {
+    count = uu_capture(frames, sizeof frames / sizeof *frames, 0, &stop);
+}
+
+/* push %rbp; mov %rsp,%rbp; call *%rdi; pop %rbp; ret */
+static const unsigned char code[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
+
+int main(void) {
+    size_t size = 4096;
+    unsigned char *text = mmap(0, size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (text == MAP_FAILED)
+        return 2;
+    memcpy(text, code, sizeof code);
+    struct uu_window window;
+    memset(&window, 0, sizeof window);
+    window.size = sizeof window;
+    window.kind = UU_WINDOW_FRAME_POINTER;
+    window.text = text;
+    window.text_len = size;
+    printf("register %d\n", uu_register_window(&window));
+    printf("again %d\n", uu_register_window(&window)); /* -EEXIST */
+
+    void (*jitted)(void (*)(void));
+    memcpy(&jitted, &text, sizeof jitted);
+    jitted(callback);
+    int seen = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t address = UU_FRAME_ADDRESS(frames[i]);
+        seen += address > (uintptr_t)text && address <= (uintptr_t)text + sizeof code;
+    }
+    printf("frames in the window %d, stop %d\n", seen, stop);
+
+    /* 0: nobody can still read the window, so its text may be wiped. After -ETIMEDOUT it must not be. */
+    int gone = uu_unregister_window(text);
+    printf("unregister %d\n", gone);
+    printf("unknown %d\n", uu_unregister_window(text)); /* -ENOENT */
+    if (gone == 0)
+        munmap(text, size);
+    return seen == 1 && stop == UU_STOP_COMPLETE && gone == 0 ? 0 : 1;
+}
