@@ -9,6 +9,7 @@
 //! memory           the only way to read a stack, an object or a runtime: guarded, probed, recorded
 //! objects          the loaded objects, asked from the loader and confirmed once a walk
 //! pc_cache         pc -> rule, pc -> function; shared by all threads, without locks
+//! short_rule       the same for what most frames need, in one word
 //! plugin           the contract with unwinders in DSOs
 //! walk             the loop
 //! slots, recovery  one slot a thread: who walks, and where a walk that faults comes back to
@@ -30,6 +31,7 @@ pub mod recovery;
 pub mod registry;
 pub mod regs;
 pub mod rule;
+pub mod short_rule;
 pub mod slots;
 pub mod stop_reason;
 pub mod syscall;

@@ -29,6 +29,7 @@ pub const BUILD_ID_LIMIT: usize = 32;
 /// Cells for objects.
 pub const CELLS: usize = 2048;
 const PROBES: usize = 64;
+const RECENT: usize = 256;
 
 /// One loaded object. Immutable once published, but for the atomics.
 #[derive(Debug)]
@@ -120,6 +121,8 @@ pub struct Objects {
     next_generation: AtomicU64,
     full: AtomicU32,
     program: (AtomicU64, AtomicU64),
+    /// Permanent objects, by a part of an address that was looked up in them: found again without asking the loader.
+    recent: [AtomicPtr<Object>; RECENT],
     cells: [Cell; CELLS],
 }
 
@@ -153,6 +156,7 @@ impl Objects {
             next_generation: AtomicU64::new(0),
             full: AtomicU32::new(0),
             program: (AtomicU64::new(0), AtomicU64::new(0)),
+            recent: [const { AtomicPtr::new(core::ptr::null_mut()) }; RECENT],
             cells: [const {
                 Cell {
                     state: AtomicU32::new(FREE),
@@ -196,11 +200,21 @@ impl Objects {
     /// The object under `pc`, confirmed in this walk: looked for among those that the walk has met, else asked from the
     /// loader. Async-signal-safe.
     pub fn find<'a>(&'a self, pc: u64, memo: &mut Memo<'a>, reader: &mut Reader<'_>) -> Lookup<'a> {
+        let recent = self.recent.get((pc >> 16) as usize % RECENT);
+        // SAFETY: only objects of the table are stored there, which stay for ever.
+        if let Some(object) = recent.and_then(|place| unsafe { place.load(Ordering::Acquire).as_ref() }) {
+            if object.start <= pc && pc < object.end {
+                return Lookup::Object(object);
+            }
+        }
         if let Some(object) = memo.objects.iter().flatten().find(|o| o.start <= pc && pc < o.end) {
             return Lookup::Object(object);
         }
         let Some(found) = self.ask_loader(pc) else { return Lookup::Nothing };
         let Some(object) = self.identify(&found, reader, false) else { return Lookup::Full };
+        if let (true, Some(place)) = (object.permanent, recent) {
+            place.store(core::ptr::from_ref(object).cast_mut(), Ordering::Release);
+        }
         if let Some(place) = memo.objects.get_mut(usize::from(memo.next & 7)) {
             *place = Some(object);
         }

@@ -131,12 +131,16 @@ impl Slots {
         let tp = syscall::thread_pointer();
         let slot = self.claim(tp).ok_or(Refused::Full)?;
         let tid = self.tid(tp);
-        if slot.tid.swap(tid, Ordering::Relaxed) != tid {
+        // Plain loads and stores: a slot is its own thread's, and a handler in between leaves it as it found it.
+        if slot.tid.load(Ordering::Relaxed) != tid {
+            slot.tid.store(tid, Ordering::Relaxed);
             // A new thread with a dead one's TCB, or the first walk: whatever marks there are belong to nobody.
             slot.reset();
         }
         let mut outer = None;
-        if slot.busy.swap(1, Ordering::Relaxed) != 0 {
+        let busy = slot.busy.load(Ordering::Relaxed) != 0;
+        slot.busy.store(1, Ordering::Relaxed);
+        if busy {
             let (walk_sp, walk_epoch) = (slot.walk_sp.load(Ordering::Relaxed), slot.epoch.load(Ordering::Relaxed));
             if walk_sp.wrapping_sub(sp) <= WALK_DEPTH {
                 // Inside that walk. A protected one is the sampler's, and sampling itself is of no use; any other is a

@@ -13,8 +13,9 @@ use crate::cursor::Cursor;
 use crate::frame::{native_word, semantic_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
 use crate::memory::Reader;
 use crate::plugin::{Description, Host, Plugin, View, ABI, OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
-use crate::regs::{RBP, RSP};
+use crate::regs::RSP;
 use crate::rule::{Packed, RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER};
+use crate::short_rule::{Saved, Short};
 use crate::stop_reason::StopReason;
 use core::ffi::c_void;
 
@@ -44,10 +45,10 @@ pub struct Claim {
 pub trait Env {
     /// How to get from the frame in hand to its caller, or why not.
     fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed;
-    /// The rule for a return address, looked up at `lookup`, if it is remembered, belongs to the object of the frame last
+    /// The rule for a return address, looked up at `lookup`, if it is short and remembered, belongs to the object of the frame last
     /// asked for, and no plugin overlays that. `None` is always a right answer: it costs time only.
     #[inline(always)]
-    fn peek(&self, _lookup: u64) -> Option<Packed> {
+    fn peek(&self, _lookup: u64) -> Option<Short> {
         None
     }
     /// Whether a plugin overlays the object of the frame last asked for.
@@ -173,18 +174,17 @@ impl<E: Env> Walk<'_, '_, E> {
         }
     }
 
-    /// Walks as long as frames are as most are: ordinary callers within one object, with remembered plain rules. The same
+    /// Walks as long as frames are as most are: ordinary callers within one object, with remembered short rules. The same
     /// steps and checks as those of `run`, with pc and sp kept in registers; any frame that needs more is left to it.
     #[inline(always)]
     fn run_plain(&mut self, cursor: &mut Cursor) -> Result<(), StopReason> {
         cursor.regs.keep_callee_saved();
         let (mut pc, mut sp) = (cursor.regs.pc, cursor.regs.sp());
+        let mut saved = Saved::new();
         let mut result = Ok(());
         while let Some(rule) = self.env.peek(pc.wrapping_sub(1)) {
-            let Some((register, offset)) = rule.plain() else { break };
-            let fp = cursor.regs.get(RBP);
-            let base = if register == RSP { Some(sp) } else { fp };
-            let Some(cfa) = base.map(|base| base.wrapping_add(offset)) else { break };
+            let base = if rule.from_rbp() { saved.rbp(&cursor.regs, self.reader) } else { Some(sp) };
+            let Some(cfa) = base.map(|base| rule.cfa(base)) else { break };
             if cfa <= sp || cfa & 7 != 0 {
                 break;
             }
@@ -193,9 +193,10 @@ impl<E: Env> Walk<'_, '_, E> {
             if result.is_err() {
                 break;
             }
-            rule.restore(&mut cursor.regs, cfa, fp, self.reader);
+            saved.pass(rule, cfa);
             (pc, sp) = (caller, cfa);
         }
+        saved.load(&mut cursor.regs, self.reader);
         cursor.regs.pc = pc;
         cursor.regs.set(RSP, sp);
         result

@@ -6,6 +6,7 @@ use uunwind_core::memory::{Reader, Region};
 use uunwind_core::plugin::Description;
 use uunwind_core::regs::{ucontext_offset, Regs, RA, RBP, RSP};
 use uunwind_core::rule::{Packed, Rule, RuleKind, RA_IN_REGISTER, SAME, UNKNOWN};
+use uunwind_core::short_rule::Short;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, Claim, Env, Outcome, Setting, MAX_FRAMES};
 
@@ -16,8 +17,8 @@ impl<F: Fn(u64) -> Result<Rule, StopReason>> Env for Rules<F> {
     fn rule(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Packed {
         Packed::from_result((self.0)(cursor.lookup_pc()))
     }
-    fn peek(&self, lookup: u64) -> Option<Packed> {
-        self.1.then(|| Packed::from_result((self.0)(lookup)))
+    fn peek(&self, lookup: u64) -> Option<Short> {
+        (self.0)(lookup).ok().filter(|_| self.1).and_then(|rule| Short::new(&rule))
     }
     fn is_claimed(&self) -> bool {
         false

@@ -1,6 +1,6 @@
 //! The surroundings of a walk in a live process: which source answers for a pc.
 
-use crate::state::{FUNCTIONS, OBJECTS, PLUGINS, REGISTRY, RULES};
+use crate::state::{FUNCTIONS, OBJECTS, PLUGINS, REGISTRY, RULES, SHORT_RULES};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;
@@ -10,8 +10,10 @@ use uunwind_core::objects::{Lookup, Memo, Object, FACTS_SETTLED};
 use uunwind_core::plugin::Description;
 use uunwind_core::registry::snapshot::Kind;
 use uunwind_core::rule::{Packed, Rule};
+use uunwind_core::short_rule::{Salt, Short};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Env};
+use uunwind_eh_frame::Answer;
 
 /// Marks a key of the rule cache as an exact pc's: a rule may depend on the pc itself, not only on where it was looked up.
 const EXACT: u64 = 1 << 63;
@@ -35,12 +37,15 @@ struct Current {
     start: u64,
     len: u64,
     generation: u64,
+    salt: Salt,
     plugin: u32,
     /// In the table of objects or in `Live::spare`; null when there is none.
     object: *const Object,
 }
 
-const NOWHERE: Current = Current { start: 0, len: 0, generation: 0, plugin: 0, object: core::ptr::null() };
+fn nowhere() -> Current {
+    Current { start: 0, len: 0, generation: 0, salt: Salt::new(0), plugin: 0, object: core::ptr::null() }
+}
 
 impl Current {
     fn object(&self) -> Option<&Object> {
@@ -53,14 +58,14 @@ impl Current {
 impl<'c> Live<'c> {
     /// For one walk.
     pub fn new(client: Option<(&'c Client, *mut c_void)>, epoch: u32) -> Live<'c> {
-        Live { current: NOWHERE, memo: Memo::default(), spare: None, client, epoch, result: 0 }
+        Live { current: nowhere(), memo: Memo::default(), spare: None, client, epoch, result: 0 }
     }
 
     /// Goes to the object under `pc`. False: there is none.
     #[cold]
     #[inline(never)]
     fn switch(&mut self, pc: u64, reader: &mut Reader<'_>) -> bool {
-        self.current = NOWHERE;
+        self.current = nowhere();
         let object: *const Object = match OBJECTS.find(pc, &mut self.memo, reader) {
             Lookup::Object(object) => object,
             Lookup::Nothing => return false,
@@ -80,6 +85,7 @@ impl<'c> Live<'c> {
             start: object.start,
             len: object.end.wrapping_sub(object.start),
             generation: object.generation,
+            salt: Salt::new(object.generation),
             plugin: object.plugin.load(Ordering::Acquire),
             object,
         };
@@ -132,11 +138,11 @@ impl Env for Live<'_> {
     }
 
     #[inline(always)]
-    fn peek(&self, lookup: u64) -> Option<Packed> {
+    fn peek(&self, lookup: u64) -> Option<Short> {
         if lookup.wrapping_sub(self.current.start) >= self.current.len || self.current.plugin != 0 {
             return None;
         }
-        RULES.get(lookup, self.current.generation).and_then(Packed::from_words)
+        SHORT_RULES.get(lookup, self.current.salt)
     }
 
     #[inline(always)]
@@ -208,6 +214,11 @@ fn slow(current: &Current, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
             let at_pc = uunwind_eh_frame::find(object.eh_frame_hdr, object.image, pc, pc, reader);
             if at_pc.is_ok_and(|found| found.function.0 == pc) {
                 answer = Err(StopReason::StartSymbol);
+            }
+        }
+        if let (Ok(Answer { rule: Ok(rule), .. }), false) = (&answer, cursor.exact) {
+            if let Some(short) = Short::new(rule) {
+                SHORT_RULES.put(lookup, current.salt, short);
             }
         }
         let rule = match answer {

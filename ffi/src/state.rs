@@ -5,6 +5,7 @@ use uunwind_core::objects::Objects;
 use uunwind_core::pc_cache::PcCache;
 use uunwind_core::plugin::Plugin;
 use uunwind_core::registry::Registry;
+use uunwind_core::short_rule::ShortRules;
 use uunwind_core::slots::Slots;
 use uunwind_core::walk::MAX_PLUGINS;
 
@@ -12,6 +13,8 @@ use uunwind_core::walk::MAX_PLUGINS;
 pub static OBJECTS: Objects = Objects::new();
 /// Rules, by pc: 65,536 of them at most (2 MiB of address space, touched as it fills).
 pub static RULES: PcCache<32768> = PcCache::new();
+/// Short rules, by pc: 16,384 of them (256 KiB).
+pub static SHORT_RULES: ShortRules<4096> = ShortRules::new();
 /// Unwind ranges of functions in objects that a plugin claims, by pc.
 pub static FUNCTIONS: PcCache<2048> = PcCache::new();
 /// Windows of code that a JIT registered.
