@@ -104,16 +104,8 @@ impl Rule {
             }
             index += 1;
         }
-        let plain = matches!(self.kind, RuleKind::Offset)
-            && matches!(self.cfa_register, regs::RSP | RBP)
-            && self.cfa_offset > 0
-            && self.cfa_offset % 8 == 0
-            && self.flags == 0
-            && self.from_fp == 0
-            && self.slots[RA_SLOT] == -1;
         Packed {
-            head: if plain { PLAIN } else { 0 }
-                | self.cfa_offset as u32 as u64
+            head: self.cfa_offset as u32 as u64
                 | (self.cfa_register as u64) << 32
                 | (self.kind as u64) << 40
                 | ((self.flags & 3) as u64) << 42
@@ -128,7 +120,7 @@ impl Rule {
 /// A [`Rule`] in three words: what caches hold and walks execute. Kept in registers, and taken apart by shifts: a structure
 /// of small fields would go through memory at every copy.
 ///
-/// `head`: CFA offset (32 bits), CFA register (8), kind (2), flags (2), failed (1), plain (1), from_fp (from bit 48), and from bit 56
+/// `head`: CFA offset (32 bits), CFA register (8), kind (2), flags (2), failed (1), from_fp (from bit 48), and from bit 56
 /// which of the callee-saved registers are not simply left alone; `low`, `high`: the slots and the addend, 16 bits each. A
 /// failed rule, the answer of a source that has none, ends the walk; its reason stands in `low`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,7 +131,6 @@ pub struct Packed {
 }
 
 const FAILED: u64 = 1 << 44;
-const PLAIN: u64 = 1 << 45;
 
 impl Packed {
     /// There is no rule, for this reason.
@@ -169,19 +160,12 @@ impl Packed {
     /// The rule that [`Packed::words`] gave; `None` for words that are none.
     #[inline(always)]
     pub fn from_words([head, low, high]: [u64; 3]) -> Option<Packed> {
-        (head >> 46 & 3 == 0).then_some(Packed { head, low, high })
-    }
-
-    /// Whether the rule is as most are: the CFA is rsp or rbp plus a positive multiple of 8, the return address lies just
-    /// below it, and registers, if any were saved, are counted from it. Then: the CFA's register and offset.
-    #[inline(always)]
-    pub fn plain(self) -> Option<(u8, u64)> {
-        (self.head & PLAIN != 0).then_some(((self.head >> 32) as u8, self.head & 0xffff_ffff))
+        (head >> 45 & 7 == 0).then_some(Packed { head, low, high })
     }
 
     /// Restores the callee-saved registers that were saved below the CFA.
     #[inline(always)]
-    pub fn restore(self, regs: &mut Regs, cfa: u64, fp: Option<u64>, reader: &mut Reader<'_>) {
+    fn restore(self, regs: &mut Regs, cfa: u64, fp: Option<u64>, reader: &mut Reader<'_>) {
         let mut touched = (self.head >> 56) as u8 & 0x3f;
         while touched != 0 {
             let index = touched.trailing_zeros() as usize;

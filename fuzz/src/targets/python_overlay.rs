@@ -64,10 +64,6 @@ impl Env for Process {
         self.in_hand().map_or(Rule::end(), |native| Rule::simple(RSP, native.size)).pack()
     }
 
-    fn peek(&self, _: u64) -> Option<Packed> {
-        None
-    }
-
     fn is_claimed(&self) -> bool {
         self.in_hand().is_some_and(|native| native.claimed)
     }

@@ -14,6 +14,7 @@ use uunwind_core::memory::{Reader, Region};
 use uunwind_core::plugin::Description;
 use uunwind_core::regs::Regs;
 use uunwind_core::rule::{Packed, Rule, RuleKind};
+use uunwind_core::short_rule::Short;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, Claim, Env, Setting, MAX_FRAMES};
 
@@ -21,17 +22,18 @@ use uunwind_core::walk::{walk, Claim, Env, Setting, MAX_FRAMES};
 const STACK: u64 = 0x7000_0000;
 
 struct Rules {
-    rules: [Packed; 8],
+    /// Each rule, and its short form where it has one.
+    rules: [(Packed, Option<Short>); 8],
     /// Every rule counts as remembered, so that the walk takes its short way wherever it may.
     remembered: bool,
 }
 
 impl Env for Rules {
     fn rule(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Packed {
-        self.rules[cursor.lookup_pc() as usize % 8]
+        self.rules[cursor.lookup_pc() as usize % 8].0
     }
-    fn peek(&self, lookup: u64) -> Option<Packed> {
-        self.remembered.then(|| self.rules[lookup as usize % 8])
+    fn peek(&self, lookup: u64) -> Option<Short> {
+        self.rules[lookup as usize % 8].1.filter(|_| self.remembered)
     }
     fn is_claimed(&self) -> bool {
         false
@@ -51,9 +53,10 @@ impl Env for Rules {
     fn learned(&mut self, _: u8) {}
 }
 
-fn rule(input: &mut Input<'_>, raw: bool) -> Packed {
+fn rule(input: &mut Input<'_>, raw: bool) -> (Packed, Option<Short>) {
     if raw {
-        return Packed::from_words(std::array::from_fn(|_| input.u64())).unwrap_or(Packed::failed(StopReason::NoRule));
+        let words = std::array::from_fn(|_| input.u64());
+        return (Packed::from_words(words).unwrap_or(Packed::failed(StopReason::NoRule)), None);
     }
     let rule = Rule {
         cfa_offset: input.u32() as i32,
@@ -64,7 +67,7 @@ fn rule(input: &mut Input<'_>, raw: bool) -> Packed {
         slots: std::array::from_fn(|_| input.u16() as i16),
         cfa_addend: input.u16() as i16,
     };
-    rule.pack()
+    (rule.pack(), Short::new(&rule))
 }
 
 pub fn run(data: &[u8]) -> bool {
@@ -91,8 +94,7 @@ pub fn run(data: &[u8]) -> bool {
         words.truncate(outcome.words);
         (outcome, words)
     });
-    // Raw words may call themselves plain without being so: then only the ends of both are asked for.
-    assert!(raw || long == short, "the short way tells another stack: {long:?}, {short:?}");
+    assert!(long == short, "the short way tells another stack: {long:?}, {short:?}");
     let told = frames(&long.1).count();
     assert_eq!(told, long.1.len(), "every word is one native frame");
     told > 1
