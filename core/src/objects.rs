@@ -29,6 +29,7 @@ pub const BUILD_ID_LIMIT: usize = 32;
 /// Cells for objects.
 pub const CELLS: usize = 2048;
 const PROBES: usize = 64;
+const TOGETHER: usize = 16;
 const RECENT: usize = 256;
 
 /// One loaded object. Immutable once published, but for the atomics.
@@ -256,7 +257,12 @@ impl Objects {
     fn identify(&self, found: &DlFindObject, reader: &mut Reader<'_>, permanent: bool) -> Option<&Object> {
         let start = (found.map_start >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 8;
         for probe in 0..PROBES {
-            let cell = self.cells.get(start.wrapping_add(probe) % CELLS)?;
+            // The first few objects lie together, on one page: most programs have no more, and each page costs a fault.
+            let place = match probe.checked_sub(TOGETHER) {
+                None => start.wrapping_add(probe) % TOGETHER,
+                Some(further) => TOGETHER + start.wrapping_add(further) % (CELLS - TOGETHER),
+            };
+            let cell = self.cells.get(place)?;
             if cell.state.load(Ordering::Acquire) == FREE {
                 let object = self.read_object(found, reader, permanent)?;
                 if cell.state.compare_exchange(FREE, BUSY, Ordering::Acquire, Ordering::Relaxed).is_err() {

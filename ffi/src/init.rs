@@ -98,6 +98,7 @@ extern "C" {
         callback: unsafe extern "C" fn(*mut DlPhdrInfo, usize, *mut c_void) -> c_int,
         data: *mut c_void,
     ) -> c_int;
+    fn getenv(name: *const c_char) -> *const c_char;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn pthread_key_create(key: *mut c_uint, destructor: *mut c_void) -> c_int;
     fn pthread_key_delete(key: c_uint) -> c_int;
@@ -119,7 +120,10 @@ extern "C" fn init() {
     }
     // SAFETY: normal context; the callback keeps nothing.
     unsafe { dl_iterate_phdr(program_image, core::ptr::null_mut()) };
-    crate::initial::add();
+    // SAFETY: a NUL-terminated name. Under the sampler, which sets this variable, it tells of the initial objects itself.
+    if unsafe { getenv(c"UU_SESSION".as_ptr()) }.is_null() {
+        crate::initial::add();
+    }
     SLOTS.locate_tid();
     TSD_OFFSET.store(locate_tsd(), Ordering::Release);
 }
