@@ -4,6 +4,7 @@
 mod demangle;
 mod elf;
 pub mod functions;
+mod plt;
 
 pub use elf::Elf;
 
@@ -134,8 +135,17 @@ fn look_up(object: u32, path: &Path, elf: &Elf, addresses: &[u64]) -> Result<Vec
     result.unwrap_or_else(|_| Err("its symbols could not be read".to_owned()))
 }
 
-/// Fills in where functions without names begin.
+/// Fills in the names of PLT stubs, and where functions without names begin.
 fn find_starts(path: &Path, entries: &mut [Symbol]) {
+    let mut unnamed: Vec<&mut Symbol> = entries.iter_mut().filter(|s| s.name.is_empty()).collect();
+    let addresses: Vec<u64> = unnamed.iter().map(|s| s.address).collect();
+    // As above: a panic over a damaged file costs its names only.
+    let stubs = catch_unwind(|| plt::names(path, &addresses)).unwrap_or_default();
+    for (symbol, stub) in unnamed.iter_mut().zip(stubs) {
+        if let Some((start, name)) = stub {
+            (symbol.start, symbol.name) = (start, name);
+        }
+    }
     let mut unnamed: Vec<&mut Symbol> = entries.iter_mut().filter(|s| s.name.is_empty()).collect();
     let addresses: Vec<u64> = unnamed.iter().map(|s| s.address).collect();
     let ranges = if addresses.is_empty() { None } else { functions::covering(path, &addresses) };
