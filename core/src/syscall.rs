@@ -6,7 +6,6 @@ compile_error!("only x86-64 Linux is supported so far");
 /// System call numbers used in signal rooms (asm/unistd_64.h).
 #[allow(missing_docs, reason = "names and numbers are the kernel's")]
 pub mod nr {
-    pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const GETPID: usize = 39;
     pub const PRCTL: usize = 157;
@@ -17,7 +16,6 @@ pub mod nr {
     pub const TIMER_DELETE: usize = 226;
     pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
-    pub const MEMBARRIER: usize = 324;
 }
 
 /// One system call with up to six arguments; the result is the kernel's (a negative errno on failure).
