@@ -14,7 +14,7 @@ pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
 /// Tells builds apart: raised with every change of this file, and different where the structures that cross it are.
 pub const BUILD: u32 =
-    (1 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
+    (2 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
 /// What the walk asks of the sampler. All are called inside handlers.
 #[repr(C)]
@@ -35,6 +35,8 @@ pub struct Client {
         read: unsafe extern "C" fn(reader: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool,
         reader: *mut c_void,
     ) -> u32,
+    /// A call of this plugin failed, for this reason (a `StopReason` number), and was left behind. `off`: it is not called again.
+    pub plugin_failed: unsafe extern "C" fn(context: *mut c_void, plugin: u32, reason: u32, off: bool),
 }
 
 /// [`Request::flags`]: reads are probed instead of guarded, and no plugin is called.
@@ -47,7 +49,7 @@ pub const WANT_CODE: u32 = 2;
 pub const RESULT_DESYNC: u32 = 1;
 /// [`Request::result`]: facts for an object in the stack have not arrived yet.
 pub const RESULT_FACTS_PENDING: u32 = 2;
-/// [`Request::result`]: a fault or a loop was contained.
+/// [`Request::result`]: a fault or a loop outside any plugin was contained.
 pub const RESULT_CONTAINED: u32 = 4;
 /// [`Request::result`]: the table of objects is full; what it does not hold is looked up at each walk.
 pub const RESULT_OBJECTS_FULL: u32 = 8;

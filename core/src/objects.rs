@@ -223,6 +223,11 @@ impl Objects {
         Lookup::Object(object)
     }
 
+    /// Where the object under `pc` is mapped; (0, 0) when there is none. Async-signal-safe.
+    pub fn range(&self, pc: u64) -> (u64, u64) {
+        self.ask_loader(pc).map_or((0, 0), |found| (found.map_start, found.map_end))
+    }
+
     /// The object under `pc`, outside of the table: for a walk that met [`Lookup::Full`]. Its generation is its own, so
     /// nothing that was remembered of it is found again. Async-signal-safe.
     pub fn make(&self, pc: u64, reader: &mut Reader<'_>) -> Option<Object> {

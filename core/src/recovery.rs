@@ -2,9 +2,11 @@
 //!
 //! [`call`] stores the stack pointer in the slot, sets `armed` and calls. A fault handler, or a nested sampling signal,
 //! that finds the slot armed rewrites the interrupted context with [`Recovery::redirect`]; after its sigreturn the
-//! thread goes on behind the call, with a reason.
+//! thread goes on behind the call, with a reason. Within such a call another one, of foreign code, has a point of its own
+//! ([`Protector::call`]): what goes wrong there costs that call only.
 
 use crate::regs::{GREG_RIP, GREG_RSP, UCONTEXT_GREGS};
+use crate::stop_reason::StopReason;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +20,9 @@ pub struct Recovery {
     sp: AtomicU64,
     armed: AtomicU64,
     reason: AtomicU64,
+    /// Text of the foreign object that is being called: a fault there is the call's, wherever its stack pointer may be.
+    text: AtomicU64,
+    text_len: AtomicU64,
 }
 
 core::arch::global_asm!(
@@ -81,6 +86,15 @@ core::arch::global_asm!(
     "ret",
     ".cfi_endproc",
     ".size uu_protected_call, .-uu_protected_call",
+    ".hidden uu_protected_abandon",
+    ".globl uu_protected_abandon",
+    ".type uu_protected_abandon,@function",
+    "uu_protected_abandon:",
+    ".cfi_startproc",
+    "mov rsp, rdi",
+    "jmp uu_protected_recover",
+    ".cfi_endproc",
+    ".size uu_protected_abandon, .-uu_protected_abandon",
     ".popsection",
 );
 
@@ -91,6 +105,7 @@ extern "C" {
         argument: *mut c_void,
     ) -> u64;
     static uu_protected_recover: u8;
+    fn uu_protected_abandon(sp: u64) -> !;
 }
 
 /// Calls `function(argument)`. `Ok` when it returned; `Err(reason)` when [`Recovery::redirect`] brought the thread back.
@@ -113,7 +128,13 @@ pub unsafe fn call(
 impl Recovery {
     /// A point that is not armed.
     pub const fn new() -> Recovery {
-        Recovery { sp: AtomicU64::new(0), armed: AtomicU64::new(0), reason: AtomicU64::new(0) }
+        Recovery {
+            sp: AtomicU64::new(0),
+            armed: AtomicU64::new(0),
+            reason: AtomicU64::new(0),
+            text: AtomicU64::new(0),
+            text_len: AtomicU64::new(0),
+        }
     }
 
     /// Whether a protected call is under way on this thread.
@@ -124,6 +145,7 @@ impl Recovery {
     /// Forgets a call that was left in another way.
     pub fn disarm(&self) {
         self.armed.store(0, Ordering::Relaxed);
+        self.text_len.store(0, Ordering::Relaxed);
     }
 
     /// Rewrites an interrupted context so that the thread goes on behind its protected call, which returns
@@ -137,10 +159,15 @@ impl Recovery {
         if !self.is_armed() || reason == 0 {
             return false;
         }
-        // SAFETY: the caller vouches for the context; rsp lies in gregs.
-        let sp = unsafe { ucontext.add(UCONTEXT_GREGS as usize).cast::<u64>().add(GREG_RSP as usize).read() };
+        // SAFETY: the caller vouches for the context; both registers lie in gregs.
+        let (sp, pc) = unsafe {
+            let gregs = ucontext.add(UCONTEXT_GREGS as usize).cast::<u64>();
+            (gregs.add(GREG_RSP as usize).read(), gregs.add(GREG_RIP as usize).read())
+        };
         let depth = self.sp.load(Ordering::Relaxed).wrapping_sub(sp);
-        if depth > DEPTH {
+        // Foreign code may have lost its stack pointer, or used the whole stack up. It runs in walks only.
+        let foreign = pc.wrapping_sub(self.text.load(Ordering::Relaxed)) < self.text_len.load(Ordering::Relaxed);
+        if depth > DEPTH && !foreign {
             self.disarm();
             return false;
         }
@@ -152,6 +179,68 @@ impl Recovery {
             gregs.add(GREG_RSP as usize).write(self.sp.load(Ordering::Relaxed));
         }
         true
+    }
+}
+
+/// How foreign code is called in the middle of a walk.
+#[derive(Clone, Copy, Debug)]
+pub struct Protector {
+    recovery: *const Recovery,
+    text: (u64, u64),
+}
+
+impl Protector {
+    /// Plain calls: nothing brings the thread back.
+    pub const fn none() -> Protector {
+        Protector { recovery: core::ptr::null(), text: (0, 0) }
+    }
+
+    /// Calls that come back to the calling thread's own `recovery`. `text`: the range of the foreign object's code; empty when
+    /// it is not known.
+    ///
+    /// # Safety
+    /// Faults and ticks on this thread must reach [`Recovery::redirect`] of this very `recovery`, which must outlive the
+    /// protector.
+    pub unsafe fn new(recovery: &Recovery, text: (u64, u64)) -> Protector {
+        Protector { recovery, text }
+    }
+
+    /// As [`call`], also from inside a protected call, which goes on behind it as it was.
+    ///
+    /// # Safety
+    /// As [`call`].
+    pub unsafe fn call(
+        self,
+        function: unsafe extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+    ) -> Result<(), StopReason> {
+        // SAFETY: null, or alive by `new`'s contract.
+        let Some(recovery) = (unsafe { self.recovery.as_ref() }) else {
+            // SAFETY: passed on.
+            unsafe { function(argument) };
+            return Ok(());
+        };
+        let outer = (recovery.sp.load(Ordering::Relaxed), recovery.armed.load(Ordering::Relaxed));
+        recovery.text.store(self.text.0, Ordering::Relaxed);
+        recovery.text_len.store(self.text.1.saturating_sub(self.text.0), Ordering::Relaxed);
+        // SAFETY: passed on; the outer call's point is kept, and put back below.
+        let result = unsafe { call(recovery, function, argument) };
+        recovery.text_len.store(0, Ordering::Relaxed);
+        recovery.sp.store(outer.0, Ordering::Relaxed);
+        recovery.armed.store(outer.1, Ordering::Relaxed);
+        result.map_err(|reason| StopReason::from_number(reason as u16).unwrap_or(StopReason::Fault))
+    }
+
+    /// Leaves the innermost protected call at once, as a fault would. Returns only if there is none.
+    ///
+    /// # Safety
+    /// The frames between here and the call are dropped as they are: none may hold anything that must be given back.
+    pub unsafe fn abandon(self, reason: StopReason) {
+        // SAFETY: null, or alive by `new`'s contract.
+        let Some(recovery) = (unsafe { self.recovery.as_ref() }).filter(|recovery| recovery.is_armed()) else { return };
+        recovery.reason.store(u64::from(reason.number()), Ordering::Relaxed);
+        // SAFETY: the stack of the call under way, which is further out than ours.
+        unsafe { uu_protected_abandon(recovery.sp.load(Ordering::Relaxed)) }
     }
 }
 
@@ -181,5 +270,35 @@ mod tests {
         // SAFETY: not armed, so the context is not touched.
         assert!(!unsafe { recovery.redirect(context.as_mut_ptr(), 1) });
         assert!(context.iter().all(|b| *b == 0));
+    }
+
+    struct Nest<'a> {
+        recovery: &'a Recovery,
+        inner: Result<(), StopReason>,
+        went_on: bool,
+    }
+
+    unsafe extern "C" fn abandons(argument: *mut c_void) {
+        // SAFETY: `nests` passes its structure; nothing here is to be given back.
+        unsafe { Protector::new((*argument.cast::<Nest<'_>>()).recovery, (0, 0)).abandon(StopReason::PluginNonsense) };
+    }
+
+    unsafe extern "C" fn nests(argument: *mut c_void) {
+        // SAFETY: the test passes its structure.
+        let nest = unsafe { &mut *argument.cast::<Nest<'_>>() };
+        // SAFETY: `abandons` holds nothing.
+        nest.inner = unsafe { Protector::new(nest.recovery, (0, 0)).call(abandons, argument) };
+        nest.went_on = nest.recovery.is_armed();
+    }
+
+    #[test]
+    fn a_call_within_a_call_is_left_alone() {
+        let recovery = Recovery::new();
+        let mut nest = Nest { recovery: &recovery, inner: Ok(()), went_on: false };
+        // SAFETY: both functions touch only the structure.
+        let outer = unsafe { call(&recovery, nests, core::ptr::from_mut(&mut nest).cast()) };
+        assert_eq!((outer, nest.inner), (Ok(()), Err(StopReason::PluginNonsense)));
+        assert!(nest.went_on, "the outer call goes on, protected");
+        assert!(!recovery.is_armed());
     }
 }

@@ -220,6 +220,11 @@ impl Slot {
         self.recovery.disarm();
     }
 
+    /// Forgets the sampling signals that met this walk.
+    pub fn clear_ticks(&self) {
+        self.ticks.store(0, Ordering::Relaxed);
+    }
+
     /// Counts a sampling signal that met this walk; the number so far.
     pub fn tick(&self) -> u32 {
         self.ticks.fetch_add(1, Ordering::Relaxed).wrapping_add(1)

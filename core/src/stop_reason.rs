@@ -58,6 +58,8 @@ stop_reasons! {
     NullReturnAddress = 26, "null return address";
     /// A window declared opaque: its owner asked the walk to stop here.
     OpaqueWindow = 27, "opaque window";
+    /// The plugin or window that steps this code says that it cannot tell the caller.
+    PluginLost = 28, "caller unknown to its unwinder";
 
     /// A stack word that the rule needs cannot be read.
     UnreadableStack = 50, "unreadable stack";
@@ -68,6 +70,8 @@ stop_reasons! {
     Fault = 60, "fault during the walk";
     /// The walk took several ticks of the sampling timer; it was abandoned.
     Watchdog = 61, "walk took too long";
+    /// A plugin's answer had no meaning, or would have led the walk astray. Counted under the plugin's name; it ends no walk.
+    PluginNonsense = 62, "nonsense from a plugin";
 }
 
 impl StopReason {

@@ -48,10 +48,12 @@ enum uu_stop {
     UU_STOP_BAD_CFA = 25,          /* the stack does not grow outwards */
     UU_STOP_NULL_RETURN_ADDRESS = 26,
     UU_STOP_OPAQUE_WINDOW = 27,    /* a window says: stop here */
+    UU_STOP_PLUGIN_LOST = 28,      /* the unwinder that steps this code cannot tell the caller */
     UU_STOP_UNREADABLE_STACK = 50,
     UU_STOP_UNREADABLE_UNWIND_INFO = 51,
     UU_STOP_FAULT = 60,            /* also: this thread is inside a walk already */
-    UU_STOP_WATCHDOG = 61
+    UU_STOP_WATCHDOG = 61,
+    UU_STOP_PLUGIN_NONSENSE = 62   /* ends no walk; counted under the plugin's name */
 };
 
 /* Captures the native stack of the calling thread into `frames`, leaf first, at most `capacity` words. Returns the

@@ -101,7 +101,7 @@ unsafe extern "C" fn capture(
     // SAFETY: probed mode has no precondition; for the other one the program called uu_handle_faults, whose
     // documentation asks for the signals to be unblocked here.
     let mut reader = unsafe { Reader::new(mode) };
-    let mut env = Live::new(None, 1);
+    let mut env = Live::new(None, 1, None);
     let setting = Setting {
         thread_pointer: syscall::thread_pointer(),
         tsd_offset: 0,

@@ -1,5 +1,6 @@
 //! The surroundings of a walk in a live process: which source answers for a pc.
 
+use crate::foreign_rule;
 use crate::state::{FUNCTIONS, OBJECTS, PLUGINS, REGISTRY, RULES, SHORT_RULES};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -7,7 +8,8 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::library::{Client, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL};
 use uunwind_core::memory::Reader;
 use uunwind_core::objects::{Lookup, Memo, Object, FACTS_SETTLED};
-use uunwind_core::plugin::Description;
+use uunwind_core::plugin::{Description, Owner, Plugin, OWNER_NOBODY, OWNER_OBJECT, OWNER_WINDOW};
+use uunwind_core::recovery::{Protector, Recovery};
 use uunwind_core::registry::snapshot::Kind;
 use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::short_rule::{Salt, Short};
@@ -27,6 +29,8 @@ pub struct Live<'c> {
     spare: Option<Object>,
     client: Option<(&'c Client, *mut c_void)>,
     epoch: u32,
+    /// Where calls of foreign code come back to, if faults and ticks are led there.
+    recovery: Option<&'c Recovery>,
     /// `RESULT_*` gathered so far.
     pub result: u32,
 }
@@ -56,9 +60,9 @@ impl Current {
 }
 
 impl<'c> Live<'c> {
-    /// For one walk.
-    pub fn new(client: Option<(&'c Client, *mut c_void)>, epoch: u32) -> Live<'c> {
-        Live { current: nowhere(), memo: Memo::default(), spare: None, client, epoch, result: 0 }
+    /// For one walk. `recovery`: the slot's, if faults and ticks on this thread are led there.
+    pub fn new(client: Option<(&'c Client, *mut c_void)>, epoch: u32, recovery: Option<&'c Recovery>) -> Live<'c> {
+        Live { current: nowhere(), memo: Memo::default(), spare: None, client, epoch, recovery, result: 0 }
     }
 
     /// Goes to the object under `pc`. False: there is none.
@@ -124,6 +128,26 @@ impl<'c> Live<'c> {
     }
 }
 
+impl Live<'_> {
+    /// The rule that the plugin gives which claims the object of the frame in hand, if it gives rules; remembered.
+    fn by_plugin(&mut self, cursor: &Cursor) -> Option<Packed> {
+        let index = self.current.plugin as u8;
+        let give = PLUGINS.get(index)?.rule?;
+        let claim = self.claim()?;
+        match foreign_rule::ask(give, &claim, cursor, self.protector(index)) {
+            Ok(rule) => {
+                let packed = rule?.pack();
+                RULES.put(key(cursor), self.current.generation, packed.words());
+                Some(packed)
+            }
+            Err(reason) => {
+                self.failed(index, reason);
+                None
+            }
+        }
+    }
+}
+
 impl Env for Live<'_> {
     #[inline(always)]
     fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
@@ -133,7 +157,7 @@ impl Env for Live<'_> {
         }
         match RULES.get(key(cursor), self.current.generation).and_then(Packed::from_words) {
             Some(rule) if !rule.failed_for(StopReason::NoRule) => rule,
-            _ => slow(&self.current, cursor, reader),
+            _ => self.by_plugin(cursor).unwrap_or_else(|| slow(&self.current, cursor, reader)),
         }
     }
 
@@ -152,15 +176,18 @@ impl Env for Live<'_> {
 
     fn claim(&self) -> Option<Claim> {
         let object = self.current.object()?;
-        let index = self.current.plugin;
-        // SAFETY: a plugin's table lives as long as the process.
-        let plugin = unsafe { PLUGINS.get(index as usize)?.load(Ordering::Acquire).as_ref() }?;
+        let index = self.current.plugin as u8;
+        let plugin: &Plugin = PLUGINS.get(index)?;
         Some(Claim {
-            plugin,
-            index: index as u8,
+            step: plugin.step,
+            overlay: plugin.overlay,
+            index,
             facts: object.facts.load(Ordering::Relaxed),
             facts_len: object.facts_len.load(Ordering::Relaxed),
             bias: object.bias,
+            range: (object.start, object.end),
+            generation: object.generation,
+            user: core::ptr::null_mut(),
         })
     }
 
@@ -190,6 +217,53 @@ impl Env for Live<'_> {
     }
 
     fn learned(&mut self, _plugin: u8) {}
+
+    fn owner(&mut self, address: u64, reader: &mut Reader<'_>) -> Owner {
+        if address.wrapping_sub(self.current.start) >= self.current.len && !self.switch(address, reader) {
+            return window_owner(address);
+        }
+        let bias = self.current.object().map_or(0, |object| object.bias);
+        Owner {
+            start: self.current.start,
+            end: self.current.start.wrapping_add(self.current.len),
+            bias,
+            generation: self.current.generation,
+            kind: OWNER_OBJECT,
+            plugin: self.current.plugin,
+        }
+    }
+
+    fn protector(&self, plugin: u8) -> Protector {
+        match self.recovery {
+            // SAFETY: whoever made this walk leads faults and ticks to this recovery point.
+            Some(recovery) => unsafe { Protector::new(recovery, PLUGINS.text(plugin)) },
+            None => Protector::none(),
+        }
+    }
+
+    fn failed(&mut self, plugin: u8, reason: StopReason) {
+        let off = PLUGINS.failed(plugin);
+        if let Some((client, context)) = self.client {
+            // SAFETY: the sampler's function and context.
+            unsafe { (client.plugin_failed)(context, u32::from(plugin), u32::from(reason.number()), off) };
+        }
+    }
+}
+
+/// What covers an address that no loaded object does.
+#[cold]
+#[inline(never)]
+fn window_owner(address: u64) -> Owner {
+    // SAFETY: as in `window`.
+    let window = unsafe { REGISTRY.windows() }.and_then(|windows| windows.find(address)).copied();
+    let nobody = Owner { start: 0, end: 0, bias: 0, generation: 0, kind: OWNER_NOBODY, plugin: 0 };
+    window.map_or(nobody, |window| Owner {
+        start: window.start,
+        end: window.end,
+        generation: window.generation,
+        kind: OWNER_WINDOW,
+        ..nobody
+    })
 }
 
 /// The key of a frame's rule.

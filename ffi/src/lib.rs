@@ -15,6 +15,7 @@ pub mod check {
 }
 mod env;
 mod faults;
+mod foreign_rule;
 mod init;
 mod initial;
 mod library;

@@ -11,10 +11,10 @@ use uunwind_core::library::{
 };
 use uunwind_core::memory::{guarded, Mode, Reader};
 use uunwind_core::objects::Object;
-use uunwind_core::plugin::{negotiate, Entry, Plugin};
+use uunwind_core::plugin::Entry;
 use uunwind_core::recovery;
 use uunwind_core::regs::{Regs, GREG_RIP, UCONTEXT_GREGS};
-use uunwind_core::slots::Refused;
+use uunwind_core::slots::{Refused, Slot};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
 use uunwind_core::walk::{walk, Setting};
@@ -41,13 +41,15 @@ pub static uu_private_library_0: Library = Library {
 unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
     const EINVAL: i32 = 22;
     const ENOEXEC: i32 = 8;
-    let Some(place) = PLUGINS.get(index as usize).filter(|_| index > 0) else { return -EINVAL };
+    if index == 0 {
+        return -EINVAL;
+    }
+    // The object that the entry lies in: its text is where the plugin's own faults happen.
+    let text = OBJECTS.range(entry as usize as u64);
     // SAFETY: the caller found the entry in an object that it never closes.
-    match unsafe { negotiate(entry) } {
-        Ok(plugin) => {
-            place.store(core::ptr::from_ref::<Plugin>(plugin).cast_mut(), Ordering::Release);
-            0
-        }
+    match unsafe { PLUGINS.add(index as usize, entry, text) } {
+        Ok(true) => 0,
+        Ok(false) => -EINVAL,
         Err(_) => -ENOEXEC,
     }
 }
@@ -96,7 +98,9 @@ pub unsafe extern "C" fn sample(request: *mut Request) -> u32 {
     };
     // SAFETY: `walk_request` allocates nothing and locks nothing, so it may be left at any instruction; the slot is this
     // thread's, and `enter` made sure that it is not armed.
-    let called = unsafe { recovery::call(&walking.slot.recovery, walk_request, request.cast()) };
+    let mut work = Work { request, slot: walking.slot };
+    // SAFETY: as said.
+    let called = unsafe { recovery::call(&walking.slot.recovery, walk_request, (&raw mut work).cast()) };
     if let Err(reason) = called {
         // SAFETY: the sampler passed a valid request.
         let request = unsafe { &mut *request };
@@ -107,9 +111,18 @@ pub unsafe extern "C" fn sample(request: *mut Request) -> u32 {
     SAMPLED
 }
 
-unsafe extern "C" fn walk_request(request: *mut c_void) {
-    // SAFETY: `sample` passes its request.
-    let request = unsafe { &mut *request.cast::<Request>() };
+/// What a protected walk gets.
+struct Work<'s> {
+    request: *mut Request,
+    slot: &'s Slot,
+}
+
+unsafe extern "C" fn walk_request(work: *mut c_void) {
+    // SAFETY: `sample` passes its work, with its request.
+    let (request, slot) = unsafe {
+        let work = work.cast::<Work<'_>>();
+        (&mut *(*work).request, (*work).slot)
+    };
     let probed = request.flags & PROBED != 0;
     // SAFETY: the sampler says PROBED unless faults reach `on_fault`.
     let mut reader = unsafe { Reader::new(if probed { Mode::Probed } else { Mode::Guarded }) };
@@ -126,7 +139,7 @@ unsafe extern "C" fn walk_request(request: *mut c_void) {
     };
     // SAFETY: the sampler passes its table, or null.
     let client = unsafe { request.client.as_ref() }.map(|client| (client, request.context));
-    let mut env = Live::new(client, request.epoch);
+    let mut env = Live::new(client, request.epoch, Some(&slot.recovery));
     // SAFETY: the sampler passes a buffer of `capacity` words that nobody else uses now.
     let frames = unsafe { core::slice::from_raw_parts_mut(request.frames, request.capacity) };
     // SAFETY: scratch is null or SCRATCH bytes.
@@ -158,8 +171,9 @@ pub unsafe extern "C" fn on_fault(ucontext: *mut u8) -> bool {
 /// As there.
 pub unsafe extern "C" fn on_tick(ucontext: *mut u8) {
     if let Some(slot) = SLOTS.find(syscall::thread_pointer()) {
-        if slot.recovery.is_armed() && slot.tick() >= TICK_LIMIT {
-            redirect(ucontext, StopReason::Watchdog);
+        if slot.recovery.is_armed() && slot.tick() >= TICK_LIMIT && redirect(ucontext, StopReason::Watchdog) {
+            // What goes on behind a plugin's call has ticks of its own.
+            slot.clear_ticks();
         }
     }
 }

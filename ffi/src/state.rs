@@ -1,9 +1,9 @@
 //! What a process keeps: one of each, here and nowhere else.
 
-use core::sync::atomic::{AtomicPtr, AtomicU64};
+use core::sync::atomic::AtomicU64;
 use uunwind_core::objects::Objects;
 use uunwind_core::pc_cache::PcCache;
-use uunwind_core::plugin::Plugin;
+use uunwind_core::plugin::installed::Installed;
 use uunwind_core::registry::Registry;
 use uunwind_core::short_rule::ShortRules;
 use uunwind_core::slots::Slots;
@@ -22,7 +22,6 @@ pub static REGISTRY: Registry = Registry::new();
 /// One slot for each walking thread.
 pub static SLOTS: Slots = Slots::new();
 /// Plugins by index; 0 stays empty.
-pub static PLUGINS: [AtomicPtr<Plugin>; MAX_PLUGINS + 1] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_PLUGINS + 1];
+pub static PLUGINS: Installed<{ MAX_PLUGINS + 1 }> = Installed::new();
 /// See `uunwind_core::plugin::View::tsd_offset`.
 pub static TSD_OFFSET: AtomicU64 = AtomicU64::new(0);

@@ -37,19 +37,17 @@ mod text;
 mod thread_state;
 mod walk;
 
-use core::mem::size_of;
 use uunwind_core::plugin::{Plugin, ABI};
 
 /// The name under which this plugin labels facts and frames, NUL-padded.
 pub const NAME: [u8; 16] = *b"python\0\0\0\0\0\0\0\0\0\0";
 
-static PLUGIN: Plugin =
-    Plugin { size: size_of::<Plugin>() as u32, abi: ABI, name: NAME, overlay: Some(overlay::overlay) };
+static PLUGIN: Plugin = Plugin { overlay: Some(overlay::overlay), ..Plugin::new(NAME) };
 
-/// The plugin's entry ([`uunwind_core::plugin::Entry`]): its table, or null for a host of another ABI.
+/// The plugin's entry ([`uunwind_core::plugin::Entry`]): its table, or null for a host that is too old.
 #[no_mangle]
 pub extern "C" fn uu_plugin(host_abi: u32) -> *const Plugin {
-    if host_abi == ABI {
+    if host_abi >= ABI {
         &PLUGIN
     } else {
         core::ptr::null()

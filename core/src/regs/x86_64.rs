@@ -57,6 +57,11 @@ impl Regs {
         Regs { pc, values, known: 0xffff }
     }
 
+    /// Those registers, in DWARF order, whose bits are set in `known`.
+    pub fn some(pc: u64, values: [u64; COUNT], known: u32) -> Regs {
+        Regs { pc, values, known: known & 0xffff }
+    }
+
     /// The registers of an interrupted context.
     ///
     /// # Safety

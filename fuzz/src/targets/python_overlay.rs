@@ -114,7 +114,8 @@ pub fn run(data: &[u8]) -> bool {
 
     // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
     let plugin = unsafe { uunwind_python::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
-    let claim = Claim { plugin, index: INDEX, facts: facts.as_ptr(), facts_len: facts.len(), bias };
+    let (overlay, facts_len) = (plugin.overlay, facts.len());
+    let claim = Claim { overlay, index: INDEX, facts: facts.as_ptr(), facts_len, bias, ..Claim::NOTHING };
     let mut process = Process { claim, natives, asked: 0, names: Vec::new() };
     let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
     let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());

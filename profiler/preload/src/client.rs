@@ -6,12 +6,12 @@ use core::sync::atomic::Ordering;
 use uunwind_core::library::Client;
 use uunwind_core::objects::Object;
 use uunwind_core::plugin::{trimmed, Description, Text, TABLE_LIMIT, TEXT_LIMIT};
-use uunwind_ring::layout::{ThreadBlock, RING_OFFSET};
+use uunwind_ring::layout::{ThreadBlock, PLUGIN_OFF, RING_OFFSET};
 use uunwind_ring::record::{padded, NameRecord, ObjectRecord, RecordHeader, RecordType};
 use uunwind_ring::writer::RingWriter;
 
 /// The table handed to each walk.
-pub static CLIENT: Client = Client { object_seen, facts_count, facts, find_name, describe };
+pub static CLIENT: Client = Client { object_seen, facts_count, facts, find_name, describe, plugin_failed };
 
 /// What the functions of the table get as context.
 pub struct Context {
@@ -34,6 +34,15 @@ pub const HEADER: RecordHeader = RecordHeader { size: 0, kind: 0, reserved: 0 };
 pub unsafe fn ring(block: *mut ThreadBlock) -> RingWriter<'static> {
     // SAFETY: blocks stay mapped for ever; the ring lies at RING_OFFSET.
     unsafe { RingWriter::new(&*block, block.cast::<u8>().add(RING_OFFSET)) }
+}
+
+unsafe extern "C" fn plugin_failed(_context: *mut c_void, plugin: u32, reason: u32, off: bool) {
+    let Some(block) = process::block() else { return };
+    let places = (block.plugin_failures.get(plugin as usize), block.plugin_reasons.get(plugin as usize));
+    let (Some(failures), Some(last)) = places else { return };
+    failures.fetch_add(1, Ordering::Relaxed);
+    let was_off = last.load(Ordering::Relaxed) & PLUGIN_OFF;
+    last.store(reason | was_off | if off { PLUGIN_OFF } else { 0 }, Ordering::Relaxed);
 }
 
 unsafe extern "C" fn object_seen(context: *mut c_void, object: *const Object) -> bool {

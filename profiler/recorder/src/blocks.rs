@@ -5,10 +5,11 @@ use crate::ring_reader::RingReader;
 use crate::session::Session;
 use crate::strays::Suspect;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use uunwind_core::plugin::trimmed;
+use uunwind_core::stop_reason::StopReason;
 use uunwind_report::recording::{Counters, Process};
-use uunwind_ring::layout::ProcessBlock;
+use uunwind_ring::layout::{ProcessBlock, PLUGIN_OFF};
 
 /// A process whose block is in use.
 pub struct ProcessUse {
@@ -121,6 +122,23 @@ pub fn describe(header: &ProcessBlock) -> Process {
 /// Names of a process's plugins by index.
 pub fn plugins(header: &ProcessBlock) -> Vec<String> {
     header.plugins.iter().map(|name| String::from_utf8_lossy(trimmed(name)).into_owned()).collect()
+}
+
+/// What went wrong in a process's plugins, one line each.
+pub fn plugin_failures(header: &ProcessBlock) -> Vec<String> {
+    let counts = header.plugin_failures.iter().zip(&header.plugin_reasons).zip(&header.plugins);
+    let line = |((failures, reason), name): ((&AtomicU32, &AtomicU32), &[u8; 16])| {
+        let (failures, reason) = (failures.load(Ordering::Relaxed), reason.load(Ordering::Relaxed));
+        let last = StopReason::from_number((reason & !PLUGIN_OFF) as u16).map_or("unknown reason", StopReason::text);
+        let who = match trimmed(name) {
+            b"" => "a window's function".to_owned(),
+            name => format!("plugin \"{}\"", String::from_utf8_lossy(name)),
+        };
+        let off = if reason & PLUGIN_OFF == 0 { "" } else { ", and was switched off there" };
+        let times = if failures == 1 { "once" } else { &format!("{failures} times") };
+        (failures > 0).then(|| format!("{who} failed {times} in process {} (last: {last}){off}", header.pid))
+    };
+    counts.filter_map(line).collect()
 }
 
 impl ThreadUse {

@@ -1,6 +1,6 @@
 //! One pass over all blocks: new ones are taken over, rings are drained into the recording, ended ones are freed.
 
-use crate::blocks::{describe, plugins, ProcessUse, ThreadUse, Use};
+use crate::blocks::{describe, plugin_failures, plugins, ProcessUse, ThreadUse, Use};
 use crate::facts::FactsPublisher;
 use crate::objects::Objects;
 use crate::records::Record;
@@ -277,6 +277,9 @@ impl Drain {
                 self.writer.plugins(p.index, &plugins);
             }
             self.writer.counters(p.index, &p.counters(&header));
+            for note in plugin_failures(&header) {
+                self.writer.note(&note);
+            }
         }
         self.set(block, None);
         self.session.free(block);

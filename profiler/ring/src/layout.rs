@@ -16,7 +16,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the session header.
 pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"uu-ring1");
 /// Version of this layout; a target that meets another one does not record.
-pub const SESSION_VERSION: u32 = 1;
+pub const SESSION_VERSION: u32 = 2;
+/// `ProcessBlock::plugin_reasons`: the plugin is off.
+pub const PLUGIN_OFF: u32 = 1 << 31;
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = 256 * 1024;
 /// Number of blocks.
@@ -108,6 +110,10 @@ pub struct ProcessBlock {
     pub plugins: [[u8; 16]; 8],
     /// CPU time used by threads that have ended, in ns (CLOCK_THREAD_CPUTIME_ID at their end).
     pub cpu_ended: AtomicU64,
+    /// Calls of each plugin, by index, that failed and were left behind (0: of windows' functions).
+    pub plugin_failures: [AtomicU32; 8],
+    /// The reason of each one's last failure, a `uunwind_core::stop_reason::StopReason` number; bit 31: it is off since.
+    pub plugin_reasons: [AtomicU32; 8],
 }
 
 /// Header of a thread block. Walk buffers and the ring fill the rest of the block.

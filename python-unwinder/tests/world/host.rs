@@ -4,7 +4,7 @@ use super::python::{Version, BIAS, EVAL_END, THREAD_POINTER, TSD_OFFSET};
 use super::Memory;
 use std::ffi::c_void;
 use std::mem::size_of;
-use uunwind_core::plugin::{Description, Host, Text, View, ABI, SCRATCH_BYTES, TEXT_LIMIT};
+use uunwind_core::plugin::{Caller, Description, Host, Owner, Text, View, ABI, SCRATCH_BYTES, TEXT_LIMIT};
 
 /// One native frame to be shown.
 #[derive(Clone, Copy)]
@@ -65,16 +65,12 @@ impl<'m> Walk<'m> {
             let before = self.emitted.len();
             let facts = version.facts.as_bytes();
             let mut view = View {
-                size: size_of::<View>() as u32,
                 exact: u32::from(native.exact),
                 pc: native.pc,
                 sp: native.sp,
                 cfa: native.cfa,
                 function_start: native.function_start,
                 function_end: native.function_end,
-                registers: [0; 16],
-                known: 0,
-                plugin: 0,
                 facts: facts.as_ptr(),
                 facts_len: facts.len(),
                 bias: BIAS,
@@ -83,6 +79,7 @@ impl<'m> Walk<'m> {
                 tsd_offset: TSD_OFFSET,
                 host: &HOST,
                 walk: std::ptr::from_mut(self).cast::<c_void>(),
+                ..View::new()
             };
             // SAFETY: the view is complete and its pointers outlive the call.
             let answer = unsafe { overlay(&mut view) };
@@ -117,8 +114,18 @@ pub fn loop_frame(cfa: u64, size: u64, exact: bool) -> Native {
     Native { pc: function_start + 0x2000, sp: cfa - size, cfa, exact, function_start, function_end }
 }
 
-static HOST: Host =
-    Host { size: size_of::<Host>() as u32, abi: ABI, read_word, read, find_name, describe, emit, learned };
+static HOST: Host = Host {
+    size: size_of::<Host>() as u32,
+    abi: ABI,
+    read_word,
+    read,
+    find_name,
+    describe,
+    emit,
+    learned,
+    lookup,
+    native_step,
+};
 
 fn walk<'a>(walk: *mut c_void) -> &'a mut Walk<'a> {
     // SAFETY: the views above carry the walk, which outlives each call and is used by one thread.
@@ -170,4 +177,12 @@ unsafe extern "C" fn emit(ctx: *mut c_void, name: u32, position: u64) -> bool {
 
 unsafe extern "C" fn learned(ctx: *mut c_void) {
     walk(ctx).learned += 1;
+}
+
+unsafe extern "C" fn lookup(_: *mut c_void, _: u64, _: *mut Owner) {
+    panic!("the Python plugin looks nothing up");
+}
+
+unsafe extern "C" fn native_step(_: *mut c_void, _: *mut Caller) -> i32 {
+    panic!("the Python plugin leaves steps to the core");
 }

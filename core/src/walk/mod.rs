@@ -7,17 +7,22 @@
 //!        +------- caller's cursor <--- checks <--- the native frame's word
 //! ```
 //! It ends with a numbered [`StopReason`], always; the frames found so far are always kept. Who owns a pc, where names
-//! go and what a process keeps are the [`Env`]'s business, so the same loop serves a handler, a test and a fuzzer.
+//! go and what a process keeps are the [`Env`]'s business, so the same loop serves a handler, a test and a fuzzer. An owner
+//! may also step by itself (`foreign.rs` calls what is not ours).
+
+mod foreign;
 
 use crate::cursor::Cursor;
-use crate::frame::{native_word, semantic_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
+use crate::frame::{native_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
 use crate::memory::Reader;
-use crate::plugin::{Description, Host, Plugin, View, ABI, OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
+use crate::plugin::{Description, Owner, Visit, OVERLAY_DESYNC, OVERLAY_INTERPRETER, OWNER_NOBODY, SCRATCH_BYTES};
+use crate::recovery::Protector;
 use crate::regs::RSP;
 use crate::rule::{Packed, RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER};
 use crate::short_rule::{Saved, Short};
 use crate::stop_reason::StopReason;
 use core::ffi::c_void;
+use foreign::Next;
 
 /// At most so many frames are kept, counted from the leaf.
 pub const MAX_FRAMES: u32 = 4096;
@@ -26,12 +31,14 @@ pub const MAX_PLUGINS: usize = 7;
 /// Bytes of scratch memory that a walk needs.
 pub const SCRATCH: usize = (MAX_PLUGINS + 1) * SCRATCH_BYTES;
 
-/// A plugin's claim on the object under a pc.
+/// A claim on the code under a pc: a plugin's on an object, or a window's own functions.
 #[derive(Clone, Copy)]
 pub struct Claim {
-    /// The plugin.
-    pub plugin: &'static Plugin,
-    /// Its index.
+    /// Steps by itself.
+    pub step: Option<Visit>,
+    /// Adds semantic frames.
+    pub overlay: Option<Visit>,
+    /// Index of the plugin; 0 for a window's functions.
     pub index: u8,
     /// What its analyse half found.
     pub facts: *const u8,
@@ -39,6 +46,27 @@ pub struct Claim {
     pub facts_len: usize,
     /// Load bias of the object.
     pub bias: u64,
+    /// The object's or window's text range.
+    pub range: (u64, u64),
+    /// Its generation.
+    pub generation: u64,
+    /// The window's user pointer.
+    pub user: *mut c_void,
+}
+
+impl Claim {
+    /// A claim that asks for nothing.
+    pub const NOTHING: Claim = Claim {
+        step: None,
+        overlay: None,
+        index: 0,
+        facts: core::ptr::null(),
+        facts_len: 0,
+        bias: 0,
+        range: (0, 0),
+        generation: 0,
+        user: core::ptr::null_mut(),
+    };
 }
 
 /// What a walk asks of its surroundings. Everything here is called inside handlers.
@@ -63,6 +91,17 @@ pub trait Env {
     fn describe(&mut self, plugin: u8, description: &Description, reader: &mut Reader<'_>) -> u32;
     /// A plugin learned something.
     fn learned(&mut self, plugin: u8);
+    /// What covers an address. May change which object the frame in hand is taken to lie in.
+    fn owner(&mut self, _address: u64, _reader: &mut Reader<'_>) -> Owner {
+        Owner { start: 0, end: 0, bias: 0, generation: 0, kind: OWNER_NOBODY, plugin: 0 }
+    }
+    /// How the functions of the plugin with this index (0: of the window of the frame in hand) are called, so that the walk
+    /// survives them.
+    fn protector(&self, _plugin: u8) -> Protector {
+        Protector::none()
+    }
+    /// A call of a plugin (0: of a function of the window of the frame in hand) went wrong and was left behind.
+    fn failed(&mut self, _plugin: u8, _reason: StopReason) {}
 }
 
 /// Constants of a walk.
@@ -96,9 +135,14 @@ struct Walk<'w, 'm, E: Env> {
     frames: &'w mut [u64],
     words: usize,
     count: u32,
+    /// Index of the plugin that is being called.
     plugin: u8,
     scratch_used: u8,
     desync: u32,
+    /// How the plugin is being called.
+    protector: Protector,
+    /// Frames that it emitted although there was no room.
+    refused: u32,
     progress: *mut usize,
 }
 
@@ -122,6 +166,8 @@ pub unsafe fn walk<E: Env>(
         plugin: 0,
         scratch_used: 0,
         desync: 0,
+        protector: Protector::none(),
+        refused: 0,
         progress: setting.progress,
     };
     // SAFETY: passed on.
@@ -146,13 +192,24 @@ impl<E: Env> Walk<'_, '_, E> {
             }
             let rule = self.env.rule(&cursor, self.reader);
             let cfa = rule.cfa(&cursor, self.reader);
-            if let (Ok(cfa), true) = (cfa, self.env.is_claimed()) {
+            if self.env.is_claimed() {
+                let pc = cursor.regs.pc;
                 // SAFETY: passed on.
-                let answer = unsafe { self.overlay(&cursor, cfa, setting) };
+                let (answer, next) = unsafe { self.claimed(&mut cursor, cfa.ok(), setting) };
                 if answer & OVERLAY_INTERPRETER != 0 {
                     flags |= FLAG_INTERPRETER;
                 }
                 self.desync += u32::from(answer & OVERLAY_DESYNC != 0);
+                if !matches!(next, Next::Native) {
+                    if let Err(full) = self.push([native_word(pc, flags)]) {
+                        return full;
+                    }
+                    by_frame_pointer = false;
+                    match next {
+                        Next::Ended(reason) => return reason,
+                        _ => continue,
+                    }
+                }
             }
             if by_frame_pointer && rule.failed_for(StopReason::NoOwner) {
                 // Nothing vouches for this address, nor for the chain that led to it.
@@ -211,104 +268,16 @@ impl<E: Env> Walk<'_, '_, E> {
         *room.ok_or(StopReason::BufferFull)? = words;
         self.words += N;
         self.count += 1;
+        self.tell_progress();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn tell_progress(&self) {
         if !self.progress.is_null() {
             // SAFETY: valid by `walk`'s contract. Volatile: whoever leaves this walk by a fault reads it.
             unsafe { self.progress.write_volatile(self.words) };
         }
-        Ok(())
-    }
-
-    /// # Safety
-    /// As [`walk`].
-    #[inline(never)]
-    unsafe fn overlay(&mut self, cursor: &Cursor, cfa: u64, setting: &Setting) -> u32 {
-        let Some(claim) = self.env.claim().filter(|claim| usize::from(claim.index) <= MAX_PLUGINS) else { return 0 };
-        let (Some(overlay), false) = (claim.plugin.overlay, setting.scratch.is_null()) else { return 0 };
-        let function = self.env.function(cursor, self.reader);
-        // SAFETY: index <= MAX_PLUGINS, so the plugin's part lies inside SCRATCH.
-        let scratch = unsafe { setting.scratch.add(usize::from(claim.index) * SCRATCH_BYTES) };
-        if self.scratch_used & (1 << claim.index) == 0 {
-            self.scratch_used |= 1 << claim.index;
-            // SAFETY: as above.
-            unsafe { core::ptr::write_bytes(scratch, 0, SCRATCH_BYTES) };
-        }
-        self.plugin = claim.index;
-        let mut view = View {
-            size: core::mem::size_of::<View>() as u32,
-            exact: u32::from(cursor.exact),
-            pc: cursor.regs.pc,
-            sp: cursor.regs.sp(),
-            cfa,
-            function_start: function.0,
-            function_end: function.1,
-            registers: *cursor.regs.values(),
-            known: cursor.regs.known(),
-            plugin: u32::from(claim.index),
-            facts: claim.facts,
-            facts_len: claim.facts_len,
-            bias: claim.bias,
-            scratch,
-            thread_pointer: setting.thread_pointer,
-            tsd_offset: setting.tsd_offset,
-            host: &Self::HOST,
-            walk: core::ptr::from_mut(self).cast(),
-        };
-        // SAFETY: the plugin's table was negotiated; the view is valid for the call, and the plugin reaches this walk only
-        // through the host functions, while no other reference to it is used.
-        unsafe { overlay(&raw mut view) }
-    }
-
-    const HOST: Host = Host {
-        size: core::mem::size_of::<Host>() as u32,
-        abi: ABI,
-        read_word: Self::host_read_word,
-        read: Self::host_read,
-        find_name: Self::host_find_name,
-        describe: Self::host_describe,
-        emit: Self::host_emit,
-        learned: Self::host_learned,
-    };
-
-    unsafe extern "C" fn host_read_word(walk: *mut c_void, address: u64, out: *mut u64) -> bool {
-        // SAFETY: plugins pass back View::walk, which is this type, during the overlay call only.
-        let walk = unsafe { &mut *walk.cast::<Self>() };
-        match walk.reader.word(address) {
-            Some(word) => {
-                // SAFETY: the plugin passes a place for one word.
-                unsafe { out.write(word) };
-                true
-            }
-            None => false,
-        }
-    }
-
-    unsafe extern "C" fn host_read(walk: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
-        // SAFETY: as above; the plugin passes a place for `len` bytes.
-        unsafe { (*walk.cast::<Self>()).reader.read_raw(address, out, len) }
-    }
-
-    unsafe extern "C" fn host_find_name(walk: *mut c_void, code: u64, fingerprint: u64) -> u32 {
-        // SAFETY: as above.
-        let walk = unsafe { &mut *walk.cast::<Self>() };
-        walk.env.find_name(walk.plugin, code, fingerprint)
-    }
-
-    unsafe extern "C" fn host_describe(walk: *mut c_void, description: *const Description) -> u32 {
-        // SAFETY: as above; the plugin passes a description.
-        let (walk, description) = unsafe { (&mut *walk.cast::<Self>(), &*description) };
-        walk.env.describe(walk.plugin, description, walk.reader)
-    }
-
-    unsafe extern "C" fn host_emit(walk: *mut c_void, name: u32, position: u64) -> bool {
-        // SAFETY: as above.
-        let walk = unsafe { &mut *walk.cast::<Self>() };
-        walk.push([semantic_word(walk.plugin, name), position]).is_ok()
-    }
-
-    unsafe extern "C" fn host_learned(walk: *mut c_void) {
-        // SAFETY: as above.
-        let walk = unsafe { &mut *walk.cast::<Self>() };
-        walk.env.learned(walk.plugin);
     }
 }
 

@@ -1,0 +1,95 @@
+//! A rule as C gives it.
+
+use crate::regs::COUNT;
+use crate::rule::{Rule, RuleKind, RA_SLOT, SAME, UNKNOWN};
+
+/// A rule, by a plugin or by a window's function. `repr(C)`: the same as `struct uu_rule`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CRule {
+    /// `size_of::<CRule>()`.
+    pub size: u32,
+    /// [`RuleKind`]: 0 CFA = register + offset; 1 CFA = word at register + offset, plus addend; 2 a ucontext lies at register +
+    /// offset; 3 outermost frame.
+    pub kind: u8,
+    /// DWARF number of the register.
+    pub register: u8,
+    /// Zero.
+    pub reserved: [u8; 2],
+    /// Bytes added to the register.
+    pub offset: i32,
+    /// Bytes added to the word, with kind 1.
+    pub addend: i32,
+    /// Where rbx, rbp, r12-r15 and the return address were saved: words (8 bytes) from the CFA, negative as a rule; or
+    /// [`SAME`], [`UNKNOWN`] (`UU_SAME`, `UU_UNKNOWN`). The return address must be saved.
+    pub slots: [i16; 7],
+    /// Zero.
+    pub reserved2: i16,
+}
+
+impl CRule {
+    /// The rule of most functions: CFA = `register` + `offset`, return address just below it.
+    pub const fn simple(register: u8, offset: i32) -> CRule {
+        CRule {
+            size: core::mem::size_of::<CRule>() as u32,
+            kind: 0,
+            register,
+            reserved: [0; 2],
+            offset,
+            addend: 0,
+            slots: [SAME, SAME, SAME, SAME, SAME, SAME, -1],
+            reserved2: 0,
+        }
+    }
+
+    /// The core's form; `None` for what makes no sense.
+    pub fn to_rule(&self) -> Option<Rule> {
+        let kind = match self.kind {
+            0 => RuleKind::Offset,
+            1 => RuleKind::Deref,
+            2 => RuleKind::Signal,
+            3 => RuleKind::End,
+            _ => return None,
+        };
+        let ra = *self.slots.get(RA_SLOT)?;
+        let plain = self.size as usize == core::mem::size_of::<CRule>()
+            && self.reserved == [0; 2]
+            && self.reserved2 == 0
+            && usize::from(self.register) < COUNT
+            && (ra != SAME && ra != UNKNOWN || matches!(kind, RuleKind::Signal | RuleKind::End));
+        if !plain {
+            return None;
+        }
+        let slots = if matches!(kind, RuleKind::End) { Rule::end().slots } else { self.slots };
+        Some(Rule {
+            cfa_offset: self.offset,
+            cfa_register: self.register,
+            kind,
+            from_fp: 0,
+            flags: 0,
+            slots,
+            cfa_addend: i16::try_from(self.addend).ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::regs::{RBP, RSP};
+
+    #[test]
+    fn good_rules_pass_and_nonsense_does_not() {
+        assert_eq!(CRule::simple(RSP, 24).to_rule(), Some(Rule::simple(RSP, 24)));
+        let nonsense = [
+            CRule { kind: 4, ..CRule::simple(RBP, 16) },
+            CRule { register: 16, ..CRule::simple(RBP, 16) },
+            CRule { size: 8, ..CRule::simple(RBP, 16) },
+            CRule { addend: 1 << 20, ..CRule::simple(RBP, 16) },
+            CRule { slots: [SAME; 7], ..CRule::simple(RBP, 16) },
+        ];
+        for rule in nonsense {
+            assert_eq!(rule.to_rule(), None, "{rule:?}");
+        }
+    }
+}

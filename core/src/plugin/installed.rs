@@ -1,0 +1,121 @@
+//! The plugins of a process, by index, each with what is held against it.
+
+use super::{negotiate, Entry, Plugin, Refusal};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// After so many failures a plugin is off for good.
+pub const FAILURE_LIMIT: u32 = 3;
+
+const EMPTY: u32 = 0;
+const FILLING: u32 = 1;
+const READY: u32 = 2;
+
+struct Place {
+    state: AtomicU32,
+    table: UnsafeCell<Plugin>,
+    failures: AtomicU32,
+    text: [AtomicU64; 2],
+}
+
+/// Up to `N` plugins. A place is filled once and stays.
+pub struct Installed<const N: usize> {
+    places: [Place; N],
+}
+
+// SAFETY: a table is written once, by whoever moved its place from EMPTY to FILLING, and read only when it is READY.
+unsafe impl<const N: usize> Sync for Installed<N> {}
+
+impl<const N: usize> Installed<N> {
+    /// None.
+    #[allow(clippy::new_without_default, reason = "made once, as a static")]
+    pub const fn new() -> Installed<N> {
+        Installed {
+            places: [const {
+                Place {
+                    state: AtomicU32::new(EMPTY),
+                    table: UnsafeCell::new(Plugin::new([0; 16])),
+                    failures: AtomicU32::new(0),
+                    text: [const { AtomicU64::new(0) }; 2],
+                }
+            }; N],
+        }
+    }
+
+    /// Installs the plugin of this entry under an index; `text` is the range of its code, (0, 0) when unknown. False: the
+    /// index is none, or taken. Not for handlers.
+    ///
+    /// # Safety
+    /// As [`negotiate`].
+    pub unsafe fn add(&self, index: usize, entry: Entry, text: (u64, u64)) -> Result<bool, Refusal> {
+        // SAFETY: passed on.
+        let table = unsafe { negotiate(entry) }?;
+        let Some(place) = self.places.get(index) else { return Ok(false) };
+        if place.state.compare_exchange(EMPTY, FILLING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return Ok(false);
+        }
+        // SAFETY: this call alone moved the place to FILLING.
+        unsafe { place.table.get().write(table) };
+        place.text[0].store(text.0, Ordering::Relaxed);
+        place.text[1].store(text.1, Ordering::Relaxed);
+        place.state.store(READY, Ordering::Release);
+        Ok(true)
+    }
+
+    fn place(&self, index: u8) -> Option<&Place> {
+        self.places.get(usize::from(index)).filter(|place| place.state.load(Ordering::Acquire) == READY)
+    }
+
+    /// The plugin with this index, unless it is off. Async-signal-safe.
+    pub fn get(&self, index: u8) -> Option<&Plugin> {
+        let place = self.place(index).filter(|place| place.failures.load(Ordering::Relaxed) < FAILURE_LIMIT)?;
+        // SAFETY: READY, so it is never written again.
+        Some(unsafe { &*place.table.get() })
+    }
+
+    /// The plugin with this index, off or not.
+    pub fn get_any(&self, index: u8) -> Option<&Plugin> {
+        // SAFETY: as above.
+        self.place(index).map(|place| unsafe { &*place.table.get() })
+    }
+
+    /// Range of the plugin's code; (0, 0) when unknown. Async-signal-safe.
+    pub fn text(&self, index: u8) -> (u64, u64) {
+        self.place(index).map_or((0, 0), |place| {
+            let [start, end] = &place.text;
+            (start.load(Ordering::Relaxed), end.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Counts a failure. True: with this one the plugin is off. Async-signal-safe.
+    pub fn failed(&self, index: u8) -> bool {
+        let before = self.place(index).map(|place| place.failures.fetch_add(1, Ordering::Relaxed));
+        before == Some(FAILURE_LIMIT - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn entry(_: u32) -> *const Plugin {
+        static TABLE: Plugin = Plugin::new(*b"test\0\0\0\0\0\0\0\0\0\0\0\0");
+        &TABLE
+    }
+
+    #[test]
+    fn a_plugin_is_off_after_three_failures() {
+        let installed = Installed::<3>::new();
+        // SAFETY: a function of the right type, whose table lives for ever.
+        unsafe {
+            assert_eq!(installed.add(3, entry, (0, 0)), Ok(false), "no such place");
+            assert_eq!(installed.add(1, entry, (16, 32)), Ok(true));
+            assert_eq!(installed.add(1, entry, (16, 32)), Ok(false), "taken");
+        }
+        assert!(installed.get(0).is_none() && installed.get(1).is_some() && installed.get(2).is_none());
+        assert_eq!((installed.text(1), installed.text(2)), ((16, 32), (0, 0)));
+        assert_eq!([(); 4].map(|()| installed.failed(1)), [false, false, true, false]);
+        assert!(installed.get(1).is_none() && installed.get_any(1).is_some());
+        assert!(!installed.failed(2));
+    }
+}

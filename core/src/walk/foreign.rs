@@ -1,0 +1,297 @@
+//! Calls of code that is not ours, in the middle of a walk: plugins' overlays and steppers, and windows' steppers.
+//!
+//! Each call has a recovery point of its own. One that faults, that the watchdog ends, or that answers nonsense is left
+//! behind: what it emitted is taken back, the failure is counted, and the frame is stepped natively.
+
+use super::{Claim, Env, Setting, Walk, MAX_PLUGINS};
+use crate::cursor::Cursor;
+use crate::frame::semantic_word;
+use crate::plugin::{
+    is_overlay_answer, is_step_answer, Caller, Description, Host, Owner, View, Visit, ABI, OVERLAY_DESYNC,
+    SCRATCH_BYTES, STEP_DONE, STEP_END, STEP_LOST, STEP_MASK, STEP_OTHER_STACK,
+};
+use crate::regs::{Regs, RSP};
+use crate::rule::BY_FRAME_POINTER;
+use crate::stop_reason::StopReason;
+use core::ffi::c_void;
+use core::mem::size_of;
+
+/// A plugin that has been told so many times that there is no room, and goes on emitting, never ends by itself.
+const REFUSED_LIMIT: u32 = 64;
+
+/// How the walk goes on.
+pub(super) enum Next {
+    /// By the frame's rule.
+    Native,
+    /// A stepper has moved the cursor to the caller.
+    Caller,
+    /// A stepper says that there is none.
+    Ended(StopReason),
+}
+
+/// One call, as the recovery point passes it on.
+struct Call {
+    function: Visit,
+    view: *mut View,
+    answer: u32,
+}
+
+unsafe extern "C" fn call(argument: *mut c_void) {
+    // SAFETY: `visit` passes its call, whose view is filled.
+    unsafe {
+        let call = argument.cast::<Call>();
+        (*call).answer = ((*call).function)((*call).view);
+    }
+}
+
+impl<E: Env> Walk<'_, '_, E> {
+    /// Shows the frame in hand to whoever claims it: the stepper, then the overlay. The answer's `OVERLAY_*` flags, and how the
+    /// walk goes on.
+    ///
+    /// # Safety
+    /// As [`super::walk`].
+    #[inline(never)]
+    pub(super) unsafe fn claimed(&mut self, cursor: &mut Cursor, cfa: Option<u64>, setting: &Setting) -> (u32, Next) {
+        let Some(claim) = self.env.claim() else { return (0, Next::Native) };
+        // Windows' functions need no scratch memory; plugins are promised some.
+        if usize::from(claim.index) > MAX_PLUGINS || (setting.scratch.is_null() && claim.index != 0) {
+            return (0, Next::Native);
+        }
+        if let Some(step) = claim.step {
+            // SAFETY: passed on.
+            match unsafe { self.step(step, &claim, cursor, setting) } {
+                Some((_, Next::Native)) => {}
+                Some(stepped) => return stepped,
+                // Its frames are missing, and its overlay would do no better.
+                None => return (OVERLAY_DESYNC, Next::Native),
+            }
+        }
+        let (Some(overlay), Some(cfa)) = (claim.overlay, cfa) else { return (0, Next::Native) };
+        // SAFETY: passed on.
+        (unsafe { self.overlay(overlay, &claim, cursor, cfa, setting) }, Next::Native)
+    }
+
+    /// # Safety
+    /// As [`super::walk`].
+    #[inline(never)]
+    unsafe fn overlay(&mut self, overlay: Visit, claim: &Claim, cursor: &Cursor, cfa: u64, setting: &Setting) -> u32 {
+        let (start, end) = self.env.function(cursor, self.reader);
+        let mut view = View::new();
+        self.fill(&mut view, claim, cursor, setting);
+        (view.cfa, view.function_start, view.function_end) = (cfa, start, end);
+        // SAFETY: passed on; the view is filled. One that failed has left its frames out.
+        unsafe { self.visit(overlay, claim, &mut view, is_overlay_answer) }.unwrap_or(OVERLAY_DESYNC)
+    }
+
+    /// # Safety
+    /// As [`super::walk`].
+    #[inline(never)]
+    unsafe fn step(
+        &mut self,
+        step: Visit,
+        claim: &Claim,
+        cursor: &mut Cursor,
+        setting: &Setting,
+    ) -> Option<(u32, Next)> {
+        let (words, count) = (self.words, self.count);
+        let mut view = View::new();
+        self.fill(&mut view, claim, cursor, setting);
+        let mut caller = to_caller(cursor);
+        caller.exact = 0;
+        view.caller = &raw mut caller;
+        // SAFETY: passed on; the view is filled.
+        let answer = unsafe { self.visit(step, claim, &mut view, is_step_answer) }?;
+        let next = match answer & STEP_MASK {
+            STEP_DONE => {
+                let sp = caller.registers[usize::from(RSP)];
+                let outwards = sp > cursor.regs.sp() || answer & STEP_OTHER_STACK != 0;
+                if !outwards || sp & 7 != 0 || caller.pc == 0 || caller.known & (1 << RSP) == 0 {
+                    self.take_back(words, count);
+                    self.env.failed(claim.index, StopReason::PluginNonsense);
+                    return None;
+                }
+                *cursor = from_caller(&caller);
+                Next::Caller
+            }
+            STEP_END => Next::Ended(StopReason::Complete),
+            STEP_LOST => Next::Ended(StopReason::PluginLost),
+            _ => Next::Native,
+        };
+        Some((answer, next))
+    }
+
+    /// Calls a plugin's or a window's function on a filled view. `None`: it failed, which is counted, and all that it
+    /// emitted was taken back.
+    ///
+    /// # Safety
+    /// As [`super::walk`]; the view must be valid for this walk.
+    unsafe fn visit(
+        &mut self,
+        function: Visit,
+        claim: &Claim,
+        view: &mut View,
+        has_meaning: fn(u32) -> bool,
+    ) -> Option<u32> {
+        let (words, count) = (self.words, self.count);
+        self.plugin = claim.index;
+        self.refused = 0;
+        self.protector = self.env.protector(claim.index);
+        let mut arguments = Call { function, view, answer: 0 };
+        let protector = self.protector;
+        // SAFETY: the function was negotiated or registered; the view is valid for the call, and it reaches this walk only
+        // through the host functions, while no other reference to the walk is used. It may be left at any instruction: what
+        // it can have changed is put right below.
+        let done = unsafe { protector.call(call, (&raw mut arguments).cast()) };
+        let failure = match done {
+            Err(reason) => reason,
+            Ok(()) if !has_meaning(arguments.answer) => StopReason::PluginNonsense,
+            Ok(()) => return Some(arguments.answer),
+        };
+        self.take_back(words, count);
+        self.env.failed(claim.index, failure);
+        None
+    }
+
+    /// Forgets the frames that were emitted since.
+    fn take_back(&mut self, words: usize, count: u32) {
+        (self.words, self.count) = (words, count);
+        self.tell_progress();
+    }
+
+    /// Tells a new view of the frame in hand all that does not depend on the kind of call.
+    fn fill(&mut self, view: &mut View, claim: &Claim, cursor: &Cursor, setting: &Setting) {
+        view.exact = u32::from(cursor.exact);
+        view.pc = cursor.regs.pc;
+        view.sp = cursor.regs.sp();
+        view.registers = *cursor.regs.values();
+        view.known = cursor.regs.known();
+        view.plugin = u32::from(claim.index);
+        view.facts = claim.facts;
+        view.facts_len = claim.facts_len;
+        view.bias = claim.bias;
+        view.scratch = self.scratch(claim, setting);
+        view.thread_pointer = setting.thread_pointer;
+        view.tsd_offset = setting.tsd_offset;
+        view.range_start = claim.range.0;
+        view.range_end = claim.range.1;
+        view.generation = claim.generation;
+        view.user = claim.user;
+        view.host = &Self::HOST;
+        view.walk = core::ptr::from_mut(self).cast();
+    }
+
+    /// The plugin's part of the scratch memory, zeroed if this is its first call in the walk.
+    fn scratch(&mut self, claim: &Claim, setting: &Setting) -> *mut u8 {
+        if setting.scratch.is_null() {
+            return setting.scratch;
+        }
+        // SAFETY: `claimed` checked index <= MAX_PLUGINS, so the plugin's part lies inside SCRATCH.
+        let scratch = unsafe { setting.scratch.add(usize::from(claim.index) * SCRATCH_BYTES) };
+        if self.scratch_used & (1 << claim.index) == 0 {
+            self.scratch_used |= 1 << claim.index;
+            // SAFETY: as above.
+            unsafe { core::ptr::write_bytes(scratch, 0, SCRATCH_BYTES) };
+        }
+        scratch
+    }
+
+    const HOST: Host = Host {
+        size: size_of::<Host>() as u32,
+        abi: ABI,
+        read_word: Self::host_read_word,
+        read: Self::host_read,
+        find_name: Self::host_find_name,
+        describe: Self::host_describe,
+        emit: Self::host_emit,
+        learned: Self::host_learned,
+        lookup: Self::host_lookup,
+        native_step: Self::host_native_step,
+    };
+
+    unsafe extern "C" fn host_read_word(walk: *mut c_void, address: u64, out: *mut u64) -> bool {
+        // SAFETY: plugins pass back View::walk, which is this type, during the call only.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        match walk.reader.word(address) {
+            Some(word) => {
+                // SAFETY: the plugin passes a place for one word.
+                unsafe { out.write(word) };
+                true
+            }
+            None => false,
+        }
+    }
+
+    unsafe extern "C" fn host_read(walk: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
+        // SAFETY: as above; the plugin passes a place for `len` bytes.
+        unsafe { (*walk.cast::<Self>()).reader.read_raw(address, out, len) }
+    }
+
+    unsafe extern "C" fn host_find_name(walk: *mut c_void, code: u64, fingerprint: u64) -> u32 {
+        // SAFETY: as above.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.env.find_name(walk.plugin, code, fingerprint)
+    }
+
+    unsafe extern "C" fn host_describe(walk: *mut c_void, description: *const Description) -> u32 {
+        // SAFETY: as above; the plugin passes a description.
+        let (walk, description) = unsafe { (&mut *walk.cast::<Self>(), &*description) };
+        walk.env.describe(walk.plugin, description, walk.reader)
+    }
+
+    unsafe extern "C" fn host_emit(walk: *mut c_void, name: u32, position: u64) -> bool {
+        // SAFETY: as above.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        let room = walk.push([semantic_word(walk.plugin, name), position]).is_ok();
+        if !room {
+            walk.refused += 1;
+            if walk.refused > REFUSED_LIMIT {
+                // SAFETY: called by the plugin, inside its protected call; nothing here is half done.
+                unsafe { walk.protector.abandon(StopReason::PluginNonsense) };
+            }
+        }
+        room
+    }
+
+    unsafe extern "C" fn host_learned(walk: *mut c_void) {
+        // SAFETY: as above.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.env.learned(walk.plugin);
+    }
+
+    unsafe extern "C" fn host_lookup(walk: *mut c_void, address: u64, out: *mut Owner) {
+        // SAFETY: as above.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        let owner = walk.env.owner(address, walk.reader);
+        // SAFETY: the plugin passes a place for an owner.
+        unsafe { out.write(owner) };
+    }
+
+    unsafe extern "C" fn host_native_step(walk: *mut c_void, frame: *mut Caller) -> i32 {
+        // SAFETY: as above; the plugin passes a frame.
+        let (walk, frame) = unsafe { (&mut *walk.cast::<Self>(), &mut *frame) };
+        let mut cursor = from_caller(frame);
+        let rule = walk.env.rule(&cursor, walk.reader);
+        let stepped =
+            rule.cfa(&cursor, walk.reader).and_then(|cfa| super::advance(rule, &mut cursor, cfa, walk.reader));
+        match stepped {
+            Ok(()) => {
+                *frame = to_caller(&cursor);
+                i32::from(rule.flags() & BY_FRAME_POINTER != 0)
+            }
+            Err(reason) => -i32::from(reason.number()),
+        }
+    }
+}
+
+fn to_caller(cursor: &Cursor) -> Caller {
+    Caller {
+        pc: cursor.regs.pc,
+        registers: *cursor.regs.values(),
+        known: cursor.regs.known(),
+        exact: u32::from(cursor.exact),
+    }
+}
+
+fn from_caller(caller: &Caller) -> Cursor {
+    Cursor { regs: Regs::some(caller.pc, caller.registers, caller.known), exact: caller.exact != 0 }
+}
