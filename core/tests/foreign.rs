@@ -52,9 +52,11 @@ impl Env for Process {
     }
 }
 
+type Change = fn(&mut Caller, &View);
+
 thread_local! {
     /// What the stepper answers, and how it changes the caller.
-    static SCRIPT: RefCell<(u32, fn(&mut Caller, &View))> = const { RefCell::new((0, |_, _| {})) };
+    static SCRIPT: RefCell<(u32, Change)> = const { RefCell::new((0, |_, _| {})) };
 }
 
 unsafe extern "C" fn step(view: *mut View) -> u32 {
@@ -73,11 +75,11 @@ unsafe extern "C" fn step(view: *mut View) -> u32 {
     })
 }
 
-/// leaf (native, 0x1000) -> FOREIGN + 0x10 -> whatever the stepper says; 0x9000 is outermost.
-fn run(answer: u32, change: fn(&mut Caller, &View)) -> (Outcome, Vec<Frame>, Vec<(u8, StopReason)>) {
+/// leaf (native, 0x1000) -> FOREIGN + 0x10 -> whatever the stepper says; 0x9010 lies in the outermost function.
+fn run(answer: u32, change: Change) -> (Outcome, Vec<Frame>, Vec<(u8, StopReason)>) {
     SCRIPT.set((answer, change));
     let stack: Vec<u8> =
-        [0, FOREIGN + 0x10, 0, 0x9000, 0, 0, 0, 0].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+        [0, FOREIGN + 0x10, 0, 0x9010, 0, 0, 0, 0].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
     let regions = [Region { address: STACK, bytes: &stack }];
     let mut reader = Reader::recorded(&regions);
     let mut scratch = vec![0u128; SCRATCH / 16];
@@ -103,11 +105,11 @@ fn addresses(frames: &[Frame]) -> Vec<u64> {
 #[test]
 fn a_stepper_moves_the_cursor_and_emits() {
     let (outcome, frames, failed) = run(STEP_DONE | OVERLAY_INTERPRETER, |caller, view| {
-        caller.pc = 0x9000;
+        caller.pc = 0x9010;
         caller.registers[7] = view.sp + 8;
     });
     assert_eq!((outcome.stop, failed), (StopReason::Complete, vec![]));
-    assert_eq!(addresses(&frames), [0x1000, 0, FOREIGN + 0x10, 0x9000]);
+    assert_eq!(addresses(&frames), [0x1000, 0, FOREIGN + 0x10, 0x9010]);
     assert_eq!(frames[1], Frame::Semantic { plugin: 2, name: 7, position: 11 });
     assert!(matches!(frames[2], Frame::Native { interpreter: true, .. }));
 }
@@ -119,7 +121,7 @@ fn the_host_steps_natively_for_a_stepper() {
         assert_eq!(unsafe { ((*view.host).native_step)(view.walk, caller) }, 0);
     });
     assert_eq!((outcome.stop, failed), (StopReason::Complete, vec![]));
-    assert_eq!(addresses(&frames), [0x1000, 0, FOREIGN + 0x10, 0x9000]);
+    assert_eq!(addresses(&frames), [0x1000, 0, FOREIGN + 0x10, 0x9010]);
 }
 
 #[test]
@@ -135,34 +137,34 @@ fn a_stepper_may_end_a_walk_or_lose_it() {
 fn a_frame_that_is_not_the_steppers_is_stepped_natively() {
     let (outcome, frames, failed) = run(STEP_NATIVE, |_, _| {});
     assert_eq!((outcome.stop, failed), (StopReason::Complete, vec![]));
-    assert_eq!(addresses(&frames), [0x1000, 0, FOREIGN + 0x10, 0x9000]);
+    assert_eq!(addresses(&frames), [0x1000, 0, FOREIGN + 0x10, 0x9010]);
 }
 
 #[test]
 fn nonsense_is_counted_taken_back_and_stepped_around() {
-    let nonsense: [(u32, fn(&mut Caller, &View)); 7] = [
+    let nonsense: [(u32, Change); 7] = [
         (0x1000, |_, _| {}),
         (STEP_END | STEP_OTHER_STACK, |_, _| {}),
-        (STEP_DONE, |caller, view| (caller.pc, caller.registers[7]) = (0x9000, view.sp)),
-        (STEP_DONE, |caller, view| (caller.pc, caller.registers[7]) = (0x9000, view.sp - 64)),
-        (STEP_DONE, |caller, view| (caller.pc, caller.registers[7]) = (0x9000, view.sp + 4)),
+        (STEP_DONE, |caller, view| (caller.pc, caller.registers[7]) = (0x9010, view.sp)),
+        (STEP_DONE, |caller, view| (caller.pc, caller.registers[7]) = (0x9010, view.sp - 64)),
+        (STEP_DONE, |caller, view| (caller.pc, caller.registers[7]) = (0x9010, view.sp + 4)),
         (STEP_DONE, |caller, view| (caller.pc, caller.registers[7]) = (0, view.sp + 8)),
-        (STEP_DONE, |caller, view| (caller.pc, caller.registers[7], caller.known) = (0x9000, view.sp + 8, 0)),
+        (STEP_DONE, |caller, view| (caller.pc, caller.registers[7], caller.known) = (0x9010, view.sp + 8, 0)),
     ];
     for (i, (answer, change)) in nonsense.into_iter().enumerate() {
         let (outcome, frames, failed) = run(answer, change);
         assert_eq!(failed, [(2, StopReason::PluginNonsense)], "case {i}");
         assert_eq!((outcome.stop, outcome.desync), (StopReason::Complete, 1), "case {i}");
-        assert_eq!(addresses(&frames), [0x1000, FOREIGN + 0x10, 0x9000], "case {i}: its frames are taken back");
+        assert_eq!(addresses(&frames), [0x1000, FOREIGN + 0x10, 0x9010], "case {i}: its frames are taken back");
     }
 }
 
 #[test]
 fn another_stack_may_lie_anywhere() {
     let (outcome, frames, failed) = run(STEP_DONE | STEP_OTHER_STACK, |caller, _| {
-        caller.pc = 0x9000;
+        caller.pc = 0x9010;
         caller.registers[7] = 0x1000;
     });
     assert_eq!((outcome.stop, failed), (StopReason::Complete, vec![]));
-    assert_eq!(addresses(&frames), [0x1000, 0, FOREIGN + 0x10, 0x9000]);
+    assert_eq!(addresses(&frames), [0x1000, 0, FOREIGN + 0x10, 0x9010]);
 }
