@@ -18,6 +18,7 @@ mod faults;
 mod init;
 mod initial;
 mod library;
+mod native;
 mod state;
 mod windows;
 
