@@ -46,6 +46,8 @@ pub struct Object {
     pub link_map: u64,
     /// Address of `.eh_frame_hdr`; 0 when there is none.
     pub eh_frame_hdr: u64,
+    /// Its SFrame segment (`PT_GNU_SFRAME`): address and length; (0, 0) when there is none.
+    pub sframe: (u64, u64),
     /// Load bias (`l_addr`).
     pub bias: u64,
     /// Over the ELF header and the unwind header.
@@ -314,6 +316,7 @@ impl Objects {
             image,
             link_map: found.link_map,
             eh_frame_hdr: found.eh_frame,
+            sframe: headers.as_ref().and_then(|h| h.sframe(bias, image, reader)).unwrap_or((0, 0)),
             bias,
             fingerprint: fingerprint_of(found, reader),
             build_id_at,
@@ -362,6 +365,7 @@ struct Headers {
 }
 
 const PT_NOTE: u32 = 4;
+const PT_GNU_SFRAME: u32 = 0x6474_e554;
 const NT_GNU_BUILD_ID: u32 = 3;
 const PHENT: u64 = 56;
 
@@ -374,7 +378,7 @@ impl Headers {
         let phoff = reader.word(start.wrapping_add(32))?;
         let phentsize = u64::from(reader.u16(start.wrapping_add(54))?);
         let phnum = u64::from(reader.u16(start.wrapping_add(56))?);
-        (phentsize == PHENT && phnum <= 64 && phoff <= 4096).then_some(Headers { start, phoff, phnum })
+        (phentsize == PHENT && phnum <= 64 && phoff <= u64::from(u32::MAX)).then_some(Headers { start, phoff, phnum })
     }
 
     /// FNV-1a over the ELF header and the program headers, as loaded.
@@ -387,6 +391,20 @@ impl Headers {
             }
         }
         h
+    }
+
+    /// The SFrame segment, if it lies inside the image.
+    fn sframe(&self, bias: u64, image: (u64, u64), reader: &mut Reader<'_>) -> Option<(u64, u64)> {
+        for i in 0..self.phnum {
+            let ph = self.start.wrapping_add(self.phoff + i * PHENT);
+            if reader.u32(ph)? == PT_GNU_SFRAME {
+                let at = reader.word(ph.wrapping_add(16))?.wrapping_add(bias);
+                let len = reader.word(ph.wrapping_add(40))?;
+                let inside = image.0 <= at && at.checked_add(len)? <= image.1 && len != 0;
+                return inside.then_some((at, len));
+            }
+        }
+        None
     }
 
     fn build_id(&self, bias: u64, reader: &mut Reader<'_>) -> Option<(BuildId, u64)> {

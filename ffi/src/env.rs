@@ -1,6 +1,7 @@
 //! The surroundings of a walk in a live process: which source answers for a pc.
 
 use crate::foreign_rule;
+use crate::native::{self, Answer};
 use crate::state::{FUNCTIONS, OBJECTS, PLUGINS, REGISTRY, RULES, SHORT_RULES};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -15,7 +16,6 @@ use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::short_rule::{Salt, Short};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Env};
-use uunwind_eh_frame::Answer;
 
 /// Marks a key of the rule cache as an exact pc's: a rule may depend on the pc itself, not only on where it was looked up.
 const EXACT: u64 = 1 << 63;
@@ -197,7 +197,7 @@ impl Env for Live<'_> {
         if let Some([start, end, _]) = FUNCTIONS.get(lookup, object.generation) {
             return (start, end);
         }
-        let answer = uunwind_eh_frame::find(object.eh_frame_hdr, object.image, lookup, cursor.regs.pc, reader);
+        let answer = native::find(object, lookup, cursor.regs.pc, reader);
         let (start, end) = answer.map_or((0, 0), |answer| answer.function);
         FUNCTIONS.put(lookup, object.generation, [start, end, 0]);
         (start, end)
@@ -281,11 +281,11 @@ fn slow(current: &Current, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
     let (key, lookup) = (key(cursor), cursor.lookup_pc());
     let rule = RULES.get(key, object.generation).and_then(Packed::from_words).unwrap_or_else(|| {
         let pc = cursor.regs.pc;
-        let mut answer = uunwind_eh_frame::find(object.eh_frame_hdr, object.image, lookup, pc, reader);
+        let mut answer = native::find(object, lookup, pc, reader);
         if answer == Err(StopReason::NoRule) && !cursor.exact {
             // A return address that nobody called from: the first byte of a function, behind none. Someone has put it there
             // to begin a stack with, as makecontext(3) does.
-            let at_pc = uunwind_eh_frame::find(object.eh_frame_hdr, object.image, pc, pc, reader);
+            let at_pc = native::find(object, pc, pc, reader);
             if at_pc.is_ok_and(|found| found.function.0 == pc) {
                 answer = Err(StopReason::StartSymbol);
             }

@@ -19,6 +19,7 @@ mod foreign_rule;
 mod init;
 mod initial;
 mod library;
+mod native;
 mod state;
 mod windows;
 

@@ -8,6 +8,7 @@ pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-core",
     "uunwind-frame-pointer",
     "uunwind-eh-frame",
+    "uunwind-sframe",
     "uunwind-python",
     "uunwind-ring",
     "uunwind-ffi",
