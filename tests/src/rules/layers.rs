@@ -9,6 +9,7 @@ pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-frame-pointer",
     "uunwind-eh-frame",
     "uunwind-python",
+    "uunwind-lua",
     "uunwind-ring",
     "uunwind-ffi",
     "uunwind-preload",
