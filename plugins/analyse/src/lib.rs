@@ -11,6 +11,7 @@ mod asan;
 pub mod elf;
 mod error;
 mod library_path;
+mod lua;
 mod needed;
 mod program;
 mod script;
@@ -53,13 +54,21 @@ pub fn analyse(path: &Path) -> Result<Analysis, AnalyseError> {
         Some(id) => uunwind_ring::facts::key(id),
         None => uunwind_ring::facts::key(&image.identity()),
     };
-    let (facts, notes) = match uunwind_python_analyse::analyse(&View(&image)) {
-        Finding::NotPython => (None, Vec::new()),
+    let mut notes = Vec::new();
+    let mut refused = |why: String| notes.push(format!("{}: {why}", path.display()));
+    let mut facts = match uunwind_python_analyse::analyse(&View(&image)) {
+        Finding::NotPython => None,
         Finding::Facts(facts) => {
-            (Some(ObjectFacts { plugin: uunwind_python_analyse::NAME, bytes: facts.as_bytes().to_vec() }), Vec::new())
+            Some(ObjectFacts { plugin: uunwind_python_analyse::NAME, bytes: facts.as_bytes().to_vec() })
         }
-        Finding::Refused(why) => (None, vec![format!("{}: {why}", path.display())]),
+        Finding::Refused(why) => {
+            refused(why);
+            None
+        }
     };
+    if facts.is_none() {
+        facts = lua::facts(&image, &mut refused);
+    }
     Ok(Analysis { build_id, facts_key, facts, notes })
 }
 

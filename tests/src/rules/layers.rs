@@ -10,6 +10,7 @@ pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-eh-frame",
     "uunwind-sframe",
     "uunwind-python",
+    "uunwind-lua",
     "uunwind-ring",
     "uunwind-ffi",
     "uunwind-preload",

@@ -20,6 +20,8 @@ const SEGMENT_LIMIT: usize = 1024;
 pub struct Segment {
     /// `p_type`.
     pub kind: u32,
+    /// `p_flags`.
+    pub flags: u32,
     /// Place in the file.
     pub offset: u64,
     /// Address before the load bias is added.
@@ -146,6 +148,7 @@ impl Image {
 fn segment(bytes: &[u8]) -> Segment {
     Segment {
         kind: u32_at(bytes, 0),
+        flags: u32_at(bytes, 4),
         offset: u64_at(bytes, 8),
         address: u64_at(bytes, 16),
         file_size: u64_at(bytes, 32),

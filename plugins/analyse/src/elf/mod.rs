@@ -2,9 +2,11 @@
 
 mod bytes;
 mod dynamic;
+mod frames;
 mod hash;
 mod image;
 mod notes;
 
 pub use dynamic::Dynamic;
+pub use frames::Function;
 pub use image::{Image, Segment};

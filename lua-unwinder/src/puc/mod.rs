@@ -1,0 +1,11 @@
+//! PUC Lua 5.1 to 5.5.
+
+pub mod facts;
+
+use crate::walk::Walk;
+use uunwind_core::plugin::OVERLAY_NONE;
+
+/// One native frame of an object that holds a PUC Lua.
+pub fn overlay(_walk: &Walk<'_>, _facts: &[u8]) -> u32 {
+    OVERLAY_NONE
+}
