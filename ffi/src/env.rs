@@ -185,6 +185,8 @@ impl Env for Live<'_> {
             facts: object.facts.load(Ordering::Relaxed),
             facts_len: object.facts_len.load(Ordering::Relaxed),
             bias: object.bias,
+            flags: plugin.flags,
+            scratch_bytes: plugin.scratch_bytes,
             range: (object.start, object.end),
             generation: object.generation,
             user: core::ptr::null_mut(),

@@ -63,10 +63,11 @@ pub struct Plugin {
     pub abi: u32,
     /// Short name, NUL-padded: it labels frames ("python"), faults and facts.
     pub name: [u8; 16],
-    /// Zero.
+    /// [`NO_REGISTERS`], or 0.
     pub flags: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// How many bytes of its scratch memory the plugin uses, from the first on, at most [`SCRATCH_BYTES`]; 0: all. The fewer,
+    /// the cheaper is reuse of the last walk.
+    pub scratch_bytes: u32,
     /// Signal code. Called for each native frame in a claimed object, once its CFA is known. An answer is a sum of
     /// `OVERLAY_*`.
     pub overlay: Option<Visit>,
@@ -82,6 +83,10 @@ pub struct Plugin {
     pub call: Option<Call>,
 }
 
+/// [`Plugin::flags`]: `overlay` does not look at `View::registers`, only at what it reads by them through the host. Then a
+/// walk is reused more often.
+pub const NO_REGISTERS: u32 = 1;
+
 // SAFETY: a table is immutable data and function pointers.
 unsafe impl Sync for Plugin {}
 
@@ -96,7 +101,7 @@ impl Plugin {
             abi: ABI,
             name,
             flags: 0,
-            reserved: 0,
+            scratch_bytes: 0,
             overlay: None,
             step: None,
             rule: None,

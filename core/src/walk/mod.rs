@@ -46,6 +46,10 @@ pub struct Claim {
     pub facts_len: usize,
     /// Load bias of the object.
     pub bias: u64,
+    /// [`crate::plugin::Plugin::flags`].
+    pub flags: u32,
+    /// [`crate::plugin::Plugin::scratch_bytes`].
+    pub scratch_bytes: u32,
     /// The object's or window's text range.
     pub range: (u64, u64),
     /// Its generation.
@@ -63,6 +67,8 @@ impl Claim {
         facts: core::ptr::null(),
         facts_len: 0,
         bias: 0,
+        flags: 0,
+        scratch_bytes: 0,
         range: (0, 0),
         generation: 0,
         user: core::ptr::null_mut(),
