@@ -12,6 +12,7 @@
 //! short_rule       the same for what most frames need, in one word
 //! plugin           the contract with unwinders in DSOs
 //! walk             the loop
+//! reuse            what the last walk read: if it still reads the same, the rest of the stack is the same
 //! slots, recovery  one slot a thread: who walks, and where a walk that faults comes back to
 //! registry         windows of code that a JIT registered
 //! frame, stop_reason   what a walk leaves behind
@@ -30,6 +31,7 @@ pub mod plugin;
 pub mod recovery;
 pub mod registry;
 pub mod regs;
+pub mod reuse;
 pub mod rule;
 pub mod short_rule;
 pub mod slots;

@@ -6,6 +6,7 @@
 
 use crate::objects::Object;
 use crate::plugin::{Description, Entry};
+use crate::reuse::Trail;
 use core::ffi::c_void;
 
 /// Symbol under which `libuu.so` exports its [`Library`] table. Versioned by name: an object of another version does not
@@ -65,6 +66,8 @@ pub struct Request {
     pub capacity: usize,
     /// [`crate::walk::SCRATCH`] bytes.
     pub scratch: *mut u8,
+    /// The thread's last walk, to be reused and replaced; or null.
+    pub trail: *mut Trail,
     /// The sampler's functions.
     pub client: *const Client,
     /// Their first argument.
@@ -81,6 +84,10 @@ pub struct Request {
     pub stop: u32,
     /// Out: `RESULT_*`.
     pub result: u32,
+    /// Out: frames in all, and those of them that were taken over from the last walk.
+    pub frames_told: u32,
+    /// See `frames_told`.
+    pub reused: u32,
 }
 
 /// [`Library::sample`]: done, the outcome is in the request.

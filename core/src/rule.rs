@@ -182,6 +182,24 @@ impl Packed {
         }
     }
 
+    /// Registers that executing it looks at and restores, as [`crate::reuse`] counts them.
+    pub fn uses_and_restores(self) -> (u8, u8) {
+        use crate::reuse::{bit, EVERY_REGISTER, RBP_BIT};
+        let mut uses = bit((self.head >> 32) as u8);
+        if self.head & FAILED != 0 {
+            // Whether the frame pointer could serve was asked.
+            return (RBP_BIT, 0);
+        }
+        if self.flags() & RA_IN_REGISTER != 0 {
+            uses |= bit(self.slot(RA_SLOT) as u8);
+        }
+        if (self.head >> 48) & 0x7f != 0 || self.flags() & BY_FRAME_POINTER != 0 {
+            uses |= RBP_BIT;
+        }
+        let restores = if self.kind() == RuleKind::Signal { EVERY_REGISTER } else { (self.head >> 56) as u8 & 0x3f };
+        (uses, restores)
+    }
+
     /// What the sum of register and offset is.
     #[inline(always)]
     pub fn kind(self) -> RuleKind {

@@ -62,6 +62,19 @@ impl Short {
         base.wrapping_add((self.0 & (FROM_RBP - 1)) * 8)
     }
 
+    /// Which callee-saved registers it does not simply leave alone.
+    #[inline(always)]
+    pub fn touched(self) -> u8 {
+        // The fields' lowest set bits would do, were it not for fields like 2: every bit is folded into the lowest.
+        let mut fields = self.0 >> SLOTS;
+        let mut touched = 0;
+        for index in 0..6 {
+            touched |= u8::from(fields & LOST != 0) << index;
+            fields >>= SLOT_BITS;
+        }
+        touched
+    }
+
     /// The rule that this one stands for.
     pub fn pack(self) -> Packed {
         let mut rule = Rule::simple(if self.0 & FROM_RBP == 0 { RSP } else { RBP }, 0);

@@ -88,6 +88,7 @@ fn run(answer: u32, change: Change) -> (Outcome, Vec<Frame>, Vec<(u8, StopReason
         tsd_offset: 0,
         scratch: scratch.as_mut_ptr().cast(),
         progress: std::ptr::null_mut(),
+        trail: std::ptr::null_mut(),
     };
     let mut process = Process { step, current: 0, failed: Vec::new() };
     let mut words = vec![0; 100];

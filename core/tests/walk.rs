@@ -38,8 +38,13 @@ impl<F: Fn(u64) -> Result<Rule, StopReason>> Env for Rules<F> {
     fn learned(&mut self, _: u8) {}
 }
 
-const SETTING: Setting =
-    Setting { thread_pointer: 0, tsd_offset: 0, scratch: std::ptr::null_mut(), progress: std::ptr::null_mut() };
+const SETTING: Setting = Setting {
+    thread_pointer: 0,
+    tsd_offset: 0,
+    scratch: std::ptr::null_mut(),
+    progress: std::ptr::null_mut(),
+    trail: std::ptr::null_mut(),
+};
 const STACK: u64 = 0x7000_0000;
 
 fn run(

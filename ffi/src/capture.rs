@@ -107,6 +107,7 @@ unsafe extern "C" fn capture(
         tsd_offset: 0,
         scratch: core::ptr::null_mut(),
         progress: core::ptr::null_mut(),
+        trail: core::ptr::null_mut(),
     };
     // SAFETY: the C caller passes `capacity` words.
     let frames = unsafe { core::slice::from_raw_parts_mut(frames, capacity) };

@@ -136,6 +136,7 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
         tsd_offset: TSD_OFFSET.load(Ordering::Relaxed),
         scratch: if probed { core::ptr::null_mut() } else { request.scratch },
         progress: &raw mut request.words,
+        trail: request.trail,
     };
     // SAFETY: the sampler passes its table, or null.
     let client = unsafe { request.client.as_ref() }.map(|client| (client, request.context));
@@ -145,6 +146,7 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     // SAFETY: scratch is null or SCRATCH bytes.
     let outcome = unsafe { walk(cursor, &mut env, &mut reader, frames, &setting) };
     request.words = outcome.words;
+    (request.frames_told, request.reused) = (outcome.frames, outcome.reused);
     request.stop = u32::from(outcome.stop.number());
     request.result = env.result | if outcome.desync > 0 { RESULT_DESYNC } else { 0 };
 }

@@ -8,7 +8,11 @@
 //! * **recorded**: bytes saved elsewhere, for tests and fuzzing.
 
 pub mod guarded;
+mod log;
 mod probed;
+
+use log::Log;
+pub use log::Read;
 
 /// Bytes of another time or place.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +39,7 @@ pub enum Mode<'a> {
 pub struct Reader<'a> {
     mode: Mode<'a>,
     pages: probed::Pages,
+    log: Log,
 }
 
 /// Highest user address (47-bit address space; a read that could leave it fails).
@@ -47,12 +52,49 @@ impl<'a> Reader<'a> {
     /// For [`Mode::Guarded`]: the thread's SIGSEGV and SIGBUS must be unblocked and reach a handler that applies
     /// [`guarded::fixup`].
     pub unsafe fn new(mode: Mode<'a>) -> Reader<'a> {
-        Reader { mode, pages: probed::Pages::new() }
+        Reader { mode, pages: probed::Pages::new(), log: Log::none() }
     }
 
     /// A reader of saved bytes.
     pub fn recorded(regions: &'a [Region<'a>]) -> Reader<'a> {
-        Reader { mode: Mode::Recorded(regions), pages: probed::Pages::new() }
+        Reader { mode: Mode::Recorded(regions), pages: probed::Pages::new(), log: Log::none() }
+    }
+
+    /// From now on, reads are written down there, as long as there is room.
+    ///
+    /// # Safety
+    /// `[start, start + room)` must be valid for writes, and nobody else's, until [`Reader::forget_log`] or the reader's end.
+    pub unsafe fn write_down(&mut self, start: *mut Read, room: usize) {
+        // SAFETY: passed on.
+        self.log = unsafe { Log::over(start, room) };
+    }
+
+    /// Ends [`Reader::write_down`].
+    pub fn forget_log(&mut self) {
+        self.log = Log::none();
+    }
+
+    /// Reads written down so far.
+    #[inline(always)]
+    pub fn written(&self) -> usize {
+        self.log.len()
+    }
+
+    /// Whether some reads found no room to be written down.
+    pub fn overflow(&self) -> bool {
+        self.log.overflow()
+    }
+
+    /// Whether reads are not written down for now: those of data that belong to the program's text, such as its unwind tables.
+    /// Gives what held before.
+    #[inline(always)]
+    pub fn pause(&mut self, pause: bool) -> bool {
+        self.log.pause(pause)
+    }
+
+    /// Whether reads are probed instead of guarded.
+    pub fn is_probed(&self) -> bool {
+        matches!(self.mode, Mode::Probed)
     }
 
     /// One 64-bit word; any alignment.
@@ -62,7 +104,9 @@ impl<'a> Reader<'a> {
             if address > USER_END - 8 {
                 return None;
             }
-            return guarded::load(address);
+            let word = guarded::load(address);
+            self.log.add(address, 8, word);
+            return word;
         }
         let mut bytes = [0; 8];
         self.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
@@ -79,6 +123,18 @@ impl<'a> Reader<'a> {
     /// # Safety
     /// `out` must be valid for writes of `len` bytes.
     pub unsafe fn read_raw(&mut self, address: u64, out: *mut u8, len: usize) -> bool {
+        // SAFETY: passed on.
+        let done = unsafe { self.read_plain(address, out, len) };
+        if self.log.is_open() {
+            // SAFETY: `len` bytes, filled if `done`.
+            unsafe { self.log.add_many(address, out, len, done) };
+        }
+        done
+    }
+
+    /// # Safety
+    /// As [`Reader::read_raw`].
+    unsafe fn read_plain(&mut self, address: u64, out: *mut u8, len: usize) -> bool {
         let Some(end) = address.checked_add(len as u64) else { return false };
         match self.mode {
             _ if len == 0 => true,

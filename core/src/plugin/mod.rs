@@ -83,8 +83,8 @@ pub struct Plugin {
     pub call: Option<Call>,
 }
 
-/// [`Plugin::flags`]: `overlay` does not look at `View::registers`, only at what it reads by them through the host. Then a
-/// walk is reused more often.
+/// [`Plugin::flags`]: no function of the plugin looks at `View::registers` (pc, sp and CFA it may). Walks are then reused more
+/// often.
 pub const NO_REGISTERS: u32 = 1;
 
 // SAFETY: a table is immutable data and function pointers.

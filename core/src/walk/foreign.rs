@@ -7,8 +7,8 @@ use super::{Claim, Env, Setting, Walk, MAX_PLUGINS};
 use crate::cursor::Cursor;
 use crate::frame::semantic_word;
 use crate::plugin::{
-    is_overlay_answer, is_step_answer, Caller, Description, Host, Owner, View, Visit, ABI, OVERLAY_DESYNC,
-    SCRATCH_BYTES, STEP_DONE, STEP_END, STEP_LOST, STEP_MASK, STEP_OTHER_STACK,
+    is_overlay_answer, is_step_answer, Caller, Description, Host, Owner, View, Visit, ABI, NO_REGISTERS,
+    OVERLAY_DESYNC, SCRATCH_BYTES, STEP_DONE, STEP_END, STEP_LOST, STEP_MASK, STEP_OTHER_STACK,
 };
 use crate::regs::{Regs, RSP};
 use crate::rule::BY_FRAME_POINTER;
@@ -142,6 +142,9 @@ impl<E: Env> Walk<'_, '_, E> {
         // through the host functions, while no other reference to the walk is used. It may be left at any instruction: what
         // it can have changed is put right below.
         let done = unsafe { protector.call(call, (&raw mut arguments).cast()) };
+        if let Some(recording) = &mut self.recording {
+            recording.note_plugin(&self.scratch, claim.flags & NO_REGISTERS == 0);
+        }
         let failure = match done {
             Err(reason) => reason,
             Ok(()) if !has_meaning(arguments.answer) => StopReason::PluginNonsense,
@@ -191,6 +194,13 @@ impl<E: Env> Walk<'_, '_, E> {
             self.scratch_used |= 1 << claim.index;
             // SAFETY: as above.
             unsafe { core::ptr::write_bytes(scratch, 0, SCRATCH_BYTES) };
+            let used = match claim.scratch_bytes as usize {
+                0 => SCRATCH_BYTES,
+                bytes => bytes.min(SCRATCH_BYTES),
+            };
+            if let Some(place) = self.scratch.used.get_mut(usize::from(claim.index)) {
+                *place = used as u16;
+            }
         }
         scratch
     }

@@ -17,7 +17,8 @@ use crate::frame::{native_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRE
 use crate::memory::Reader;
 use crate::plugin::{Description, Owner, Visit, OVERLAY_DESYNC, OVERLAY_INTERPRETER, OWNER_NOBODY, SCRATCH_BYTES};
 use crate::recovery::Protector;
-use crate::regs::RSP;
+use crate::regs::{RBP, RSP};
+use crate::reuse::{self, At, End, Recording, Scratch, Stamp, Tail, Trail, Visit as Seen};
 use crate::rule::{Packed, RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER};
 use crate::short_rule::{Saved, Short};
 use crate::stop_reason::StopReason;
@@ -106,6 +107,32 @@ pub trait Env {
     fn protector(&self, _plugin: u8) -> Protector {
         Protector::none()
     }
+    /// Everything that the answers of this environment depend on besides the pc and what is read through the reader, but for
+    /// windows and for the objects of [`Env::objects`]: while it stays the same, so do they.
+    fn stamp(&self) -> u64 {
+        0
+    }
+    /// The same of the windows as this walk sees them, as far as it depends on them; 0 if it does not. `None`: it met an address
+    /// without an owner, and nobody will tell when it gets one.
+    fn windows_stamp(&self) -> Option<u64> {
+        Some(0)
+    }
+    /// Whether windows are still as a stamp says.
+    fn windows_hold(&self, _stamp: u64) -> bool {
+        true
+    }
+    /// Objects that this walk met and that may go away, by a number that is not 0. `None`: too many.
+    fn objects(&self) -> Option<&[u64]> {
+        Some(&[])
+    }
+    /// Whether such an object is still there.
+    fn confirm(&mut self, _object: u64, _reader: &mut Reader<'_>) -> bool {
+        true
+    }
+    /// Whether the same walk would be told the same again. False: something is still to come, such as an object's facts.
+    fn is_repeatable(&self) -> bool {
+        true
+    }
     /// A call of a plugin (0: of a function of the window of the frame in hand) went wrong and was left behind.
     fn failed(&mut self, _plugin: u8, _reason: StopReason) {}
 }
@@ -122,6 +149,8 @@ pub struct Setting {
     /// Where the walk tells how many words it has written, frame by frame, for the case that it is left in the middle; or
     /// null.
     pub progress: *mut usize,
+    /// The thread's last walk, to be reused and replaced; or null.
+    pub trail: *mut Trail,
 }
 
 /// What a walk leaves behind, besides the frame words.
@@ -133,6 +162,10 @@ pub struct Outcome {
     pub words: usize,
     /// Overlay calls that reported missing or doubtful frames.
     pub desync: u32,
+    /// Frames, in all.
+    pub frames: u32,
+    /// Of these, the outermost ones that were taken over from the thread's last walk.
+    pub reused: u32,
 }
 
 struct Walk<'w, 'm, E: Env> {
@@ -149,13 +182,24 @@ struct Walk<'w, 'm, E: Env> {
     protector: Protector,
     /// Frames that it emitted although there was no room.
     refused: u32,
+    /// Some frame found no room.
+    cut: bool,
     progress: *mut usize,
+    /// Writes this walk down and compares it with the last one.
+    recording: Option<Recording<'m>>,
+    scratch: Scratch,
+    /// The rest of the last walk, when it is this one's too.
+    tail: Option<Tail>,
 }
+
+/// [`Walk::run_plain`] and [`Walk::run`] end the walk so when the rest is known.
+const SAME_AS_LAST: StopReason = StopReason::Complete;
 
 /// Walks from `cursor`, leaving frame words (leaf first) in `frames`.
 ///
 /// # Safety
-/// `setting.scratch` must be null or valid for writes of [`SCRATCH`] bytes, `setting.progress` null or valid for writes.
+/// `setting.scratch` must be null or valid for writes of [`SCRATCH`] bytes, `setting.progress` null or valid for writes,
+/// `setting.trail` null or a trail that nobody else uses during the walk.
 pub unsafe fn walk<E: Env>(
     cursor: Cursor,
     env: &mut E,
@@ -174,11 +218,21 @@ pub unsafe fn walk<E: Env>(
         desync: 0,
         protector: Protector::none(),
         refused: 0,
+        cut: false,
         progress: setting.progress,
+        recording: None,
+        scratch: Scratch { memory: setting.scratch, stride: SCRATCH_BYTES, used: [0; MAX_PLUGINS + 1] },
+        tail: None,
     };
     // SAFETY: passed on.
+    if let Some(trail) = unsafe { setting.trail.as_mut() } {
+        let stamp = walk.env.stamp();
+        // SAFETY: the trail lives as long as the walk, and `finish` makes the reader forget it.
+        walk.recording = Some(unsafe { Recording::begin(trail, walk.reader, stamp) });
+    }
+    // SAFETY: passed on.
     let stop = unsafe { walk.run(cursor, setting) };
-    Outcome { stop, words: walk.words, desync: walk.desync }
+    walk.finish(stop)
 }
 
 impl<E: Env> Walk<'_, '_, E> {
@@ -191,12 +245,22 @@ impl<E: Env> Walk<'_, '_, E> {
                 if let Err(full) = self.run_plain(&mut cursor) {
                     return full;
                 }
+            } else if self.is_known(cursor.regs.pc, cursor.regs.sp(), cursor.exact, by_frame_pointer) {
+                let fp = cursor.regs.get(RBP);
+                if self.same_from_here(|_| fp) {
+                    return SAME_AS_LAST;
+                }
             }
             let mut flags = if cursor.exact { FLAG_EXACT } else { 0 };
             if by_frame_pointer {
                 flags |= FLAG_BY_FRAME_POINTER;
             }
             let rule = self.env.rule(&cursor, self.reader);
+            if let Some(recording) = &mut self.recording {
+                recording.note_fp(cursor.regs.get(RBP), self.reader);
+                let (uses, restores) = rule.uses_and_restores();
+                recording.note_rule(uses, restores);
+            }
             let cfa = rule.cfa(&cursor, self.reader);
             if self.env.is_claimed() {
                 let pc = cursor.regs.pc;
@@ -245,8 +309,19 @@ impl<E: Env> Walk<'_, '_, E> {
         let (mut pc, mut sp) = (cursor.regs.pc, cursor.regs.sp());
         let mut saved = Saved::new();
         let mut result = Ok(());
-        while let Some(rule) = self.env.peek(pc.wrapping_sub(1)) {
+        loop {
+            if self.is_known(pc, sp, false, false) && self.same_from_here(|reader| saved.rbp(&cursor.regs, reader)) {
+                return Err(SAME_AS_LAST);
+            }
+            let Some(rule) = self.env.peek(pc.wrapping_sub(1)) else { break };
             let base = if rule.from_rbp() { saved.rbp(&cursor.regs, self.reader) } else { Some(sp) };
+            if let Some(recording) = &mut self.recording {
+                if rule.from_rbp() {
+                    recording.note_fp(base, self.reader);
+                }
+                let (uses, restores) = reuse::of_short(rule);
+                recording.note_rule(uses, restores);
+            }
             let Some(cfa) = base.map(|base| rule.cfa(base)) else { break };
             if cfa <= sp || cfa & 7 != 0 {
                 break;
@@ -265,13 +340,89 @@ impl<E: Env> Walk<'_, '_, E> {
         result
     }
 
+    /// Tells the recording of a frame. True: the last walk may have met it.
+    #[inline(always)]
+    fn is_known(&mut self, pc: u64, sp: u64, exact: bool, by_frame_pointer: bool) -> bool {
+        let Some(recording) = &mut self.recording else { return false };
+        let (words, count, desync) = (self.words, self.count, self.desync);
+        let at = At { pc, sp, exact, by_frame_pointer, words, count, desync };
+        recording.visit(at, self.reader) == Seen::Known
+    }
+
+    /// Whether the last walk's rest is this one's, from the frame that was just told.
+    #[cold]
+    #[inline(never)]
+    fn same_from_here(&mut self, fp: impl FnOnce(&mut Reader<'_>) -> Option<u64>) -> bool {
+        let Some(recording) = &mut self.recording else { return false };
+        let stamp = recording.windows_stamp();
+        if stamp != 0 && !self.env.windows_hold(stamp) {
+            return false;
+        }
+        let Some(tail) = recording.tail(self.reader, &self.scratch, fp) else { return false };
+        let fits = self.count + tail.frames <= MAX_FRAMES && self.words + tail.words <= self.frames.len();
+        if !fits {
+            return false;
+        }
+        let was = self.reader.pause(true);
+        let there = recording.objects().iter().all(|object| self.env.confirm(*object, self.reader));
+        self.reader.pause(was);
+        if !there {
+            return false;
+        }
+        self.tail = Some(tail);
+        true
+    }
+
+    /// What the walk leaves behind; and what it leaves for the next.
+    fn finish(mut self, stop: StopReason) -> Outcome {
+        let mut outcome = Outcome { stop, words: self.words, desync: self.desync, frames: self.count, reused: 0 };
+        let Some(recording) = self.recording.take() else { return outcome };
+        if let Some(tail) = &self.tail {
+            let words = recording.words(tail);
+            if let Some(room) = self.frames.get_mut(self.words..).and_then(|rest| rest.get_mut(..words.len())) {
+                room.copy_from_slice(words);
+            }
+            outcome.stop = tail.stop;
+            outcome.words += words.len();
+            outcome.desync += tail.desync;
+            outcome.frames += tail.frames;
+            outcome.reused = tail.frames;
+        }
+        // Each as old as the oldest part of the walk: what has changed since must not be taken for known.
+        let windows = self.env.windows_stamp();
+        let mut stamp = Stamp { general: recording.stamp(), windows: windows.unwrap_or(0) };
+        if self.tail.is_some() && recording.windows_stamp() != 0 {
+            stamp.windows = recording.windows_stamp();
+        }
+        // A walk that was cut would be cut elsewhere if its top were another.
+        let objects = self.env.objects().filter(|_| !self.cut && windows.is_some() && self.env.is_repeatable());
+        let end = End {
+            words: self.frames.get(..self.words).unwrap_or_default(),
+            tail: self.tail.as_ref(),
+            stop: outcome.stop,
+            count: outcome.frames,
+            desync: outcome.desync,
+            probed: self.reader.is_probed(),
+            stamp,
+            objects: objects.unwrap_or_default(),
+        };
+        recording.end(self.reader, end, objects.is_some());
+        self.words = outcome.words;
+        self.tell_progress();
+        outcome
+    }
+
     #[inline(always)]
     fn push<const N: usize>(&mut self, words: [u64; N]) -> Result<(), StopReason> {
         if self.count >= MAX_FRAMES {
+            self.cut = true;
             return Err(StopReason::TooManyFrames);
         }
-        let room = self.frames.get_mut(self.words..).and_then(|rest| rest.first_chunk_mut::<N>());
-        *room.ok_or(StopReason::BufferFull)? = words;
+        let Some(room) = self.frames.get_mut(self.words..).and_then(|rest| rest.first_chunk_mut::<N>()) else {
+            self.cut = true;
+            return Err(StopReason::BufferFull);
+        };
+        *room = words;
         self.words += N;
         self.count += 1;
         self.tell_progress();

@@ -15,7 +15,7 @@ use uunwind_core::library::{
 };
 use uunwind_core::regs::{UCONTEXT_SIGMASK, UCONTEXT_STACK};
 use uunwind_core::syscall::{self, nr};
-use uunwind_ring::layout::{ThreadBlock, FRAMES_OFFSET, FRAME_WORDS, SCRATCH_OFFSET};
+use uunwind_ring::layout::{ThreadBlock, FRAMES_OFFSET, FRAME_WORDS, SCRATCH_OFFSET, TRAIL_ROOM};
 use uunwind_ring::record::{
     RecordType, SampleKind, SampleRecord, ThreadRecord, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING,
     SAMPLE_NO_PLUGINS,
@@ -44,6 +44,8 @@ pub fn install() -> bool {
     // Not SA_ONSTACK: on a small alternate stack the frame of a contained fault would not fit. SA_NODEFER: see above.
     chain::install(SAMPLING, on_sample, restart | libc::SA_NODEFER, crate::signals::handler_mask())
 }
+
+const _: () = assert!(uunwind_core::reuse::TRAIL_BYTES <= TRAIL_ROOM);
 
 unsafe fn field<T: Copy>(base: *const u8, offset: usize) -> T {
     // SAFETY: callers pass the kernel's siginfo or ucontext and an offset inside it.
@@ -214,6 +216,10 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
         code: 0,
         stop: 0,
         result: 0,
+
+        trail: core::ptr::null_mut(),
+        frames_told: 0,
+        reused: 0,
     };
     // SAFETY: a valid request; faults reach `on_fault`, which `must_probe` made sure of.
     let done = unsafe { (process.library.sample)(&raw mut request) } == SAMPLED;
@@ -221,6 +227,10 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
         if let Some(process) = process::block() {
             process.objects_full.fetch_add(1, Ordering::Relaxed);
         }
+    }
+    if let Some(process) = process::block() {
+        process.frames_told.fetch_add(u64::from(request.frames_told), Ordering::Relaxed);
+        process.frames_reused.fetch_add(u64::from(request.reused), Ordering::Relaxed);
     }
     // SAFETY: this thread is the writer.
     let ring = unsafe { ring(block) };

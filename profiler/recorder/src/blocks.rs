@@ -101,6 +101,8 @@ impl ProcessUse {
             cpu_ended: header.cpu_ended.load(Ordering::Relaxed),
             damaged_rings: self.damaged_rings,
             damaged_records: self.damaged_records,
+            frames_told: header.frames_told.load(Ordering::Relaxed),
+            frames_reused: header.frames_reused.load(Ordering::Relaxed),
         }
     }
 }

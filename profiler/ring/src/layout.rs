@@ -38,8 +38,12 @@ pub const FRAME_WORDS: usize = 8192;
 pub const FRAMES_OFFSET: usize = BLOCK_HEADER;
 /// Offset, in a thread block, of the plugins' scratch memory for one walk (one page). Private to the target as well.
 pub const SCRATCH_OFFSET: usize = FRAMES_OFFSET + FRAME_WORDS * 8;
+/// Offset, in a thread block, of what the last walk read (`uunwind_core::reuse::Trail`). Private to the target as well.
+pub const TRAIL_OFFSET: usize = SCRATCH_OFFSET + 4096;
+/// Room for it.
+pub const TRAIL_ROOM: usize = 56 * 1024;
 /// Offset of the ring in a thread block.
-pub const RING_OFFSET: usize = SCRATCH_OFFSET + 4096;
+pub const RING_OFFSET: usize = TRAIL_OFFSET + TRAIL_ROOM;
 /// Bytes of a thread's ring.
 pub const RING_BYTES: usize = BLOCK_BYTES - RING_OFFSET;
 
@@ -112,6 +116,10 @@ pub struct ProcessBlock {
     pub cpu_ended: AtomicU64,
     /// Calls of each plugin, by index, that failed and were left behind (0: of windows' functions).
     pub plugin_failures: [AtomicU32; 8],
+    /// Frames of all samples, and those of them that were taken over from the thread's sample before.
+    pub frames_told: AtomicU64,
+    /// See `frames_told`.
+    pub frames_reused: AtomicU64,
     /// The reason of each one's last failure, a `uunwind_core::stop_reason::StopReason` number; bit 31: it is off since.
     pub plugin_reasons: [AtomicU32; 8],
 }

@@ -56,6 +56,10 @@ counters! {
     damaged_rings: "damaged rings, what they held was dropped";
     /// Records that could not be understood.
     damaged_records: "damaged records, dropped";
+    /// Frames of all samples.
+    frames_told: "";
+    /// Those of them that were taken over from the thread's sample before.
+    frames_reused: "";
 }
 
 impl Counters {

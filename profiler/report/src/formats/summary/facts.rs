@@ -112,6 +112,13 @@ fn losses(recording: &Recording, style: Style, out: &mut String) {
     for (_, counters) in &recording.counters {
         sum.add(counters);
     }
+    if sum.frames_told > 0 {
+        let share = percent(sum.frames_reused, sum.frames_told);
+        let _ = writeln!(
+            out,
+            "  reuse      {share:.1} % of all frames were those of the thread's sample before, proved word by word"
+        );
+    }
     for (text, count) in sum.losses() {
         let _ = writeln!(out, "             {count:>8} {text}");
     }

@@ -1,0 +1,120 @@
+//! What a walk reads, written down word by word, so that the next one may ask whether it would read the same.
+
+/// One read: where, and what came of it.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Read {
+    /// Bits 0..47 the address; bits 48..51 the bytes beyond which the value is zero (0 = all 8); bit 63: it failed.
+    place: u64,
+    value: u64,
+}
+
+const FAILED: u64 = 1 << 63;
+const SIZE: u32 = 48;
+const ADDRESS: u64 = (1 << 48) - 1;
+
+impl Read {
+    /// No read.
+    pub(crate) const NONE: Read = Read { place: 0, value: 0 };
+
+    /// A read of 1 to 8 bytes.
+    #[inline(always)]
+    pub(super) fn new(address: u64, size: u64, value: Option<u64>) -> Read {
+        let failed = if value.is_none() { FAILED } else { 0 };
+        Read { place: (address & ADDRESS) | (size & 7) << SIZE | failed, value: value.unwrap_or(0) }
+    }
+
+    /// Whether the same read gives the same now. Its own reads are not written down.
+    #[inline(always)]
+    pub(crate) fn holds(&self, reader: &mut super::Reader<'_>) -> bool {
+        if self.place >> SIZE == 0 {
+            return reader.word(self.place) == Some(self.value);
+        }
+        self.holds_slow(reader)
+    }
+
+    #[cold]
+    fn holds_slow(&self, reader: &mut super::Reader<'_>) -> bool {
+        let (address, size) = (self.place & ADDRESS, (self.place >> SIZE & 7) as usize);
+        let mut bytes = [0; 8];
+        let wanted = if size == 0 { 8 } else { size };
+        let read = bytes.get_mut(..wanted).is_some_and(|bytes| reader.read(address, bytes));
+        match self.place & FAILED {
+            0 => read && u64::from_le_bytes(bytes) == self.value,
+            _ => !read,
+        }
+    }
+}
+
+/// Where reads are written down. Nowhere, unless [`super::Reader::write_down`] was called.
+#[derive(Debug)]
+pub(super) struct Log {
+    start: *mut Read,
+    next: *mut Read,
+    end: *mut Read,
+    paused: bool,
+    overflow: bool,
+}
+
+impl Log {
+    pub(super) const fn none() -> Log {
+        let null = core::ptr::null_mut();
+        Log { start: null, next: null, end: null, paused: true, overflow: false }
+    }
+
+    /// # Safety
+    /// `[start, start + room)` must stay valid for writes, and nobody else's, as long as the log is.
+    pub(super) unsafe fn over(start: *mut Read, room: usize) -> Log {
+        Log { start, next: start, end: start.wrapping_add(room), paused: false, overflow: false }
+    }
+
+    #[inline(always)]
+    pub(super) fn add(&mut self, address: u64, size: u64, value: Option<u64>) {
+        if self.paused {
+            return;
+        }
+        if self.next == self.end || address > ADDRESS {
+            self.overflow = true;
+            return;
+        }
+        // SAFETY: below the end of what `over`'s caller gave.
+        unsafe { self.next.write(Read::new(address, size, value)) };
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// A read of any length.
+    ///
+    /// # Safety
+    /// If `done`, `out` must hold the `len` bytes that were read.
+    #[cold]
+    pub(super) unsafe fn add_many(&mut self, address: u64, out: *const u8, len: usize, done: bool) {
+        if !done {
+            // Which of several words could not be read is not known.
+            self.overflow |= len > 8;
+            return self.add(address, len.min(8) as u64, None);
+        }
+        for at in (0..len).step_by(8) {
+            let size = (len - at).min(8);
+            let mut bytes = [0; 8];
+            // SAFETY: `size` bytes at `at` lie inside the `len` that were read.
+            unsafe { core::ptr::copy_nonoverlapping(out.wrapping_add(at), bytes.as_mut_ptr(), size) };
+            self.add(address.wrapping_add(at as u64), size as u64, Some(u64::from_le_bytes(bytes)));
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.paused
+    }
+
+    pub(super) fn len(&self) -> usize {
+        (self.next as usize).wrapping_sub(self.start as usize) / core::mem::size_of::<Read>()
+    }
+
+    pub(super) fn overflow(&self) -> bool {
+        self.overflow
+    }
+
+    pub(super) fn pause(&mut self, pause: bool) -> bool {
+        core::mem::replace(&mut self.paused, pause)
+    }
+}
