@@ -124,7 +124,7 @@ extern "C" fn init() {
     if unsafe { getenv(c"UU_SESSION".as_ptr()) }.is_null() {
         crate::initial::add();
     }
-    SLOTS.locate_tid();
+    SLOTS.prepare();
     TSD_OFFSET.store(locate_tsd(), Ordering::Release);
 }
 
