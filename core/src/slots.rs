@@ -156,29 +156,36 @@ impl Slots {
     /// Whether the calling thread is inside a walk. Async-signal-safe.
     pub fn is_walking(&self) -> bool {
         let tp = syscall::thread_pointer();
-        self.find(tp).is_some_and(|slot| slot.tid.load(Ordering::Relaxed) == self.tid(tp) && slot.is_walking(stack_pointer()))
+        self.find(tp)
+            .is_some_and(|slot| slot.tid.load(Ordering::Relaxed) == self.tid(tp) && slot.is_walking(stack_pointer()))
     }
 
     /// The epoch of the oldest walk under way; 0 when there is none. With `repair`, marks of threads that are gone are
     /// cleared (a system call for each mark). Not for handlers.
     pub fn oldest_mark(&self, repair: bool) -> u64 {
         let mut oldest = 0;
-        for (word, bits) in self.used.iter().enumerate() {
-            let mut bits = bits.load(Ordering::Acquire);
-            while bits != 0 {
-                let index = word * 64 + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                let Some(slot) = self.slots.get(index) else { continue };
-                let mark = slot.mark.seen();
-                if mark == 0 || (repair && self.is_gone(slot, mark)) {
-                    continue;
-                }
-                if oldest == 0 || mark < oldest {
-                    oldest = mark;
-                }
+        for slot in self.used() {
+            let mark = slot.mark.seen();
+            if mark == 0 || (repair && self.is_gone(slot, mark)) {
+                continue;
+            }
+            if oldest == 0 || mark < oldest {
+                oldest = mark;
             }
         }
         oldest
+    }
+
+    /// The slots that were ever claimed.
+    fn used(&self) -> impl Iterator<Item = &Slot> {
+        self.used.iter().zip(self.slots.chunks(64)).flat_map(|(bits, slots)| {
+            let mut bits = bits.load(Ordering::Acquire);
+            core::iter::from_fn(move || {
+                let index = bits.trailing_zeros() as usize;
+                bits &= bits.wrapping_sub(1);
+                slots.get(index)
+            })
+        })
     }
 
     /// Whether the thread that set this mark has ended; then the mark is cleared.
@@ -212,7 +219,7 @@ impl Slots {
             word.store(pid, Ordering::Relaxed);
         }
         let own = syscall::thread_pointer();
-        for slot in &self.slots {
+        for slot in self.used() {
             if slot.thread_pointer.load(Ordering::Relaxed) == own {
                 // A walk that this thread's fork interrupted, in a handler, goes on in the child.
                 if slot.tid.load(Ordering::Relaxed) != 0 {

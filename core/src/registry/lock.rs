@@ -33,11 +33,15 @@ impl Lock {
         Some(result)
     }
 
+    /// Whether the calling thread holds it.
+    pub fn is_mine(&self) -> bool {
+        // Only this thread ever writes its own thread pointer there.
+        self.holder.load(Ordering::Relaxed) == thread_pointer()
+    }
+
     /// Takes the lock. False: the calling thread holds it already.
     pub fn acquire(&self) -> bool {
-        let own = thread_pointer();
-        // Only this thread ever writes its own thread pointer there.
-        if self.holder.load(Ordering::Relaxed) == own {
+        if self.is_mine() {
             return false;
         }
         if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -47,7 +51,7 @@ impl Lock {
                 unsafe { call(nr::FUTEX, [word, FUTEX_WAIT_PRIVATE, CONTENDED as usize, 0, 0, 0]) };
             }
         }
-        self.holder.store(own, Ordering::Relaxed);
+        self.holder.store(thread_pointer(), Ordering::Relaxed);
         true
     }
 
@@ -64,7 +68,7 @@ impl Lock {
     /// In the child of a fork: whether a thread that is not here held it. Then it is free now, and what it guards may be
     /// half done.
     pub fn was_lost(&self) -> bool {
-        if self.word.load(Ordering::Relaxed) == FREE || self.holder.load(Ordering::Relaxed) == thread_pointer() {
+        if self.word.load(Ordering::Relaxed) == FREE || self.is_mine() {
             return false;
         }
         self.holder.store(0, Ordering::Relaxed);

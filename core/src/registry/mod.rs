@@ -155,19 +155,19 @@ impl Registry {
     /// Registers a window. Returns its generation. Errors: [`EINVAL`] (empty, or wraps), [`EEXIST`] (overlaps another),
     /// [`EBUSY`] (overlaps an unlinked one that a walk may still read), [`ENOMEM`], [`EDEADLK`].
     pub fn register(&self, window: Window, slots: &Slots) -> Result<u64, Errno> {
-        self.swap(&[], core::slice::from_ref(&window), slots).map(|(generation, _)| generation)
+        self.swap(&[], core::iter::once(window), slots).map(|(generation, _)| generation)
     }
 
     /// Takes a window out; new walks do not see it. The ticket is for [`Registry::synchronize`]. Errors: [`ENOENT`],
     /// [`ENOMEM`], [`EDEADLK`].
     pub fn unlink(&self, start: u64, slots: &Slots) -> Result<u64, Errno> {
-        self.swap(&[start], &[], slots).map(|(_, ticket)| ticket)
+        self.swap(&[start], core::iter::empty(), slots).map(|(_, ticket)| ticket)
     }
 
     /// Some windows go and others come, at once: a walk sees the old ones or the new ones. New ones may lie where old ones
     /// did. The ticket is for [`Registry::synchronize`]. Errors: as [`Registry::register`] and [`Registry::unlink`]; then
     /// nothing has changed.
-    pub fn replace(&self, old: &[u64], new: &[Window], slots: &Slots) -> Result<u64, Errno> {
+    pub fn replace(&self, old: &[u64], new: impl Iterator<Item = Window> + Clone, slots: &Slots) -> Result<u64, Errno> {
         self.swap(old, new, slots).map(|(_, ticket)| ticket)
     }
 
@@ -221,6 +221,11 @@ impl Registry {
         self.lock.acquire()
     }
 
+    /// Whether the calling thread is inside a change, or between [`Registry::fork_begins`] and [`Registry::fork_is_done`].
+    pub fn is_mine(&self) -> bool {
+        self.lock.is_mine()
+    }
+
     /// In the parent and in the child, after a fork whose [`Registry::fork_begins`] said true.
     pub fn fork_is_done(&self) {
         self.lock.release();
@@ -246,18 +251,20 @@ impl Registry {
     }
 
     /// The one change there is. The last generation that was given, and the ticket.
-    fn swap(&self, old: &[u64], new: &[Window], slots: &Slots) -> Result<(u64, u64), Errno> {
-        if new.iter().any(|window| window.start == 0 || window.end <= window.start) {
+    fn swap(&self, old: &[u64], new: impl Iterator<Item = Window> + Clone, slots: &Slots) -> Result<(u64, u64), Errno> {
+        if new.clone().any(|window| window.start == 0 || window.end <= window.start) {
             return Err(EINVAL);
         }
         self.changing(slots, || {
             if self.nodes.len() >= self.look_at.load(Ordering::Relaxed) {
                 self.reclaim(slots);
             }
-            for window in new {
-                if self.is_pinned(window) {
+            let mut count = 0usize;
+            for window in new.clone() {
+                count += 1;
+                if self.is_pinned(&window) {
                     self.reclaim(slots);
-                    if self.is_pinned(window) {
+                    if self.is_pinned(&window) {
                         return Err(EBUSY);
                     }
                 }
@@ -265,13 +272,14 @@ impl Registry {
             // Births are epochs, which only the lock's holder needs to be new: tickets count, too.
             let mut change = Change::new(&self.pool, self.root.load(), self.epoch.now());
             let pins = Change::new(&self.pool, self.pinned.load(Ordering::Relaxed), PINNED);
-            if !change.reserve(old.len().saturating_add(new.len()), new.len()) {
+            if !change.reserve(old.len().saturating_add(count), count) {
                 return Err(ENOMEM);
             }
             let (mut gone, mut made) = (Chain::default(), Chain::default());
             let done = self.apply(&mut change, old, new, &mut gone, &mut made);
             // Behind the removals: room that they gave back is there again.
-            let done = done.and_then(|generation| if pins.reserve(old.len(), 0) { Ok(generation) } else { Err(ENOMEM) });
+            let done =
+                done.and_then(|generation| if pins.reserve(old.len(), 0) { Ok(generation) } else { Err(ENOMEM) });
             let generation = match done {
                 Ok(generation) => generation,
                 Err(error) => {
@@ -300,20 +308,21 @@ impl Registry {
         &self,
         change: &mut Change<'_>,
         old: &[u64],
-        new: &[Window],
+        new: impl Iterator<Item = Window>,
         gone: &mut Chain,
         made: &mut Chain,
     ) -> Result<u64, Errno> {
         for start in old {
             // SAFETY: the lock's holder reads the tree.
-            let held = unsafe { locate(change.root, *start) }.0.filter(|held| held.window.start == *start).ok_or(ENOENT)?;
+            let held =
+                unsafe { locate(change.root, *start) }.0.filter(|held| held.window.start == *start).ok_or(ENOENT)?;
             change.remove(*start).ok_or(ENOMEM)?;
             gone.push(core::ptr::from_ref(held).cast_mut());
         }
         let mut generation = 0;
         for window in new {
             // SAFETY: as above.
-            if overlaps(unsafe { locate(change.root, window.start) }, window) {
+            if overlaps(unsafe { locate(change.root, window.start) }, &window) {
                 return Err(EEXIST);
             }
             let held = self.pool.take::<Held>().ok_or(ENOMEM)?;
@@ -321,9 +330,10 @@ impl Registry {
             // SAFETY: a cell of this size, ours alone.
             unsafe {
                 held.write(Held {
-                    window: Window { generation, ..*window },
+                    window: Window { generation, ..window },
                     sealed: u32::from(window.flags & GROWING == 0).into(),
                     pinned: 0.into(),
+                    failures: 0.into(),
                     retired: 0.into(),
                     link: 0.into(),
                 });

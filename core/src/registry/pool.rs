@@ -48,7 +48,8 @@ impl Pool {
 
     /// Makes sure that so many cells can be taken. False: the kernel gives no memory.
     pub fn reserve(&self, nodes: usize, windows: usize) -> bool {
-        let missing = |class: usize, wanted: usize| wanted.saturating_sub(self.counts.get(class).map_or(0, |c| c.load(Relaxed)));
+        let missing =
+            |class: usize, wanted: usize| wanted.saturating_sub(self.counts.get(class).map_or(0, |c| c.load(Relaxed)));
         let bytes = missing(0, nodes)
             .saturating_mul(size_of::<Node>())
             .saturating_add(missing(1, windows).saturating_mul(size_of::<Held>()));

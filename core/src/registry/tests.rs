@@ -81,7 +81,7 @@ fn it_agrees_with_a_sorted_map() {
                 let new = [window(start, start + 8), window(start + 8, start + 16)];
                 let kept = map.iter().filter(|(s, _)| !old.contains(s));
                 let overlaps = kept.clone().any(|(s, e)| *s < start + 16 && *e > start);
-                let told = registry.replace(&old, &new, &slots);
+                let told = registry.replace(&old, new.into_iter(), &slots);
                 assert_eq!(told, if overlaps { Err(EEXIST) } else { told }, "{told:?}");
                 assert_eq!(told.is_err(), overlaps);
                 if !overlaps {
@@ -116,14 +116,14 @@ fn a_change_that_fails_changes_nothing() {
     }
     let before = all(&registry);
     let fails = [
-        registry.replace(&[0x1000, 0x1001], &[], &slots),
-        registry.replace(&[0x1000], &[window(0x1000, 0x1100), window(0x2700, 0x2900)], &slots),
-        registry.replace(&[], &[window(0x900, 0xa00), window(0x980, 0xb00)], &slots),
-        registry.replace(&[0x1000, 0x1000], &[], &slots),
+        registry.replace(&[0x1000, 0x1001], [].into_iter(), &slots),
+        registry.replace(&[0x1000], [window(0x1000, 0x1100), window(0x2700, 0x2900)].into_iter(), &slots),
+        registry.replace(&[], [window(0x900, 0xa00), window(0x980, 0xb00)].into_iter(), &slots),
+        registry.replace(&[0x1000, 0x1000], [].into_iter(), &slots),
     ];
     assert_eq!(fails, [Err(ENOENT), Err(EEXIST), Err(EEXIST), Err(ENOENT)]);
     assert_eq!(all(&registry), before);
-    assert!(registry.replace(&[0x1000], &[window(0x1000, 0x1100)], &slots).is_ok());
+    assert!(registry.replace(&[0x1000], [window(0x1000, 0x1100)].into_iter(), &slots).is_ok());
 }
 
 #[test]

@@ -60,8 +60,13 @@ impl Node {
         if index > len || len >= CAPACITY {
             return;
         }
-        self.keys.copy_within(index..len, index + 1);
-        self.below.copy_within(index..len, index + 1);
+        for array in [&mut self.keys, &mut self.below] {
+            // SAFETY: index <= len < CAPACITY: both ends lie inside the array.
+            unsafe {
+                let at = array.as_mut_ptr().add(index);
+                core::ptr::copy(at, at.add(1), len - index);
+            }
+        }
         self.len += 1;
         self.set(index, entry);
     }
@@ -71,21 +76,28 @@ impl Node {
         if index >= len || len > CAPACITY {
             return;
         }
-        self.keys.copy_within(index + 1..len, index);
-        self.below.copy_within(index + 1..len, index);
+        for array in [&mut self.keys, &mut self.below] {
+            // SAFETY: index + 1 <= len <= CAPACITY: both ends lie inside the array.
+            unsafe {
+                let at = array.as_mut_ptr().add(index);
+                core::ptr::copy(at.add(1), at, len - index - 1);
+            }
+        }
         self.len -= 1;
     }
 
     /// Appends the entries from `from` on to `to`, which has room for them.
     fn copy_to(&self, from: usize, to: &mut Node) {
         let (len, into) = (self.len as usize, to.len as usize);
-        let count = len.saturating_sub(from);
-        for (source, target) in [(&self.keys, &mut to.keys), (&self.below, &mut to.below)] {
-            if let (Some(source), Some(target)) = (source.get(from..len), target.get_mut(into..into.wrapping_add(count))) {
-                target.copy_from_slice(source);
-            }
+        if from > len || len > CAPACITY || into > CAPACITY || len - from > CAPACITY - into {
+            return;
         }
-        to.len = to.len.wrapping_add(count as u32);
+        let count = len - from;
+        for (source, target) in [(&self.keys, &mut to.keys), (&self.below, &mut to.below)] {
+            // SAFETY: both ranges lie inside their arrays, as just checked.
+            unsafe { core::ptr::copy_nonoverlapping(source.as_ptr().add(from), target.as_mut_ptr().add(into), count) };
+        }
+        to.len += count as u32;
     }
 }
 

@@ -1,5 +1,6 @@
 //! A window: code that no loaded object covers, and how its frames are stepped.
 
+use crate::plugin::installed::FAILURE_LIMIT;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How a window's frames are stepped.
@@ -120,6 +121,8 @@ pub struct Held {
     pub(super) sealed: AtomicU32,
     /// 1: in the tree of pinned windows.
     pub(super) pinned: AtomicU32,
+    /// Calls of its functions that failed.
+    pub(super) failures: AtomicU32,
     /// Epoch in which it was unlinked, and the next window unlinked: writers' business.
     pub(super) retired: AtomicU64,
     pub(super) link: AtomicU64,
@@ -129,6 +132,16 @@ impl Held {
     /// The window.
     pub fn window(&self) -> &Window {
         &self.window
+    }
+
+    /// Counts a call of one of its functions that failed. True: with this one they are off. Async-signal-safe.
+    pub fn failed(&self) -> bool {
+        self.failures.fetch_add(1, Ordering::Relaxed) == FAILURE_LIMIT - 1
+    }
+
+    /// Whether its functions may be called. Async-signal-safe.
+    pub fn may_be_called(&self) -> bool {
+        self.failures.load(Ordering::Relaxed) < FAILURE_LIMIT
     }
 
     /// Whether what is not found now may be found later.
