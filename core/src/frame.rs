@@ -6,6 +6,8 @@
 //! native   (kind 1): payload = address
 //! semantic (kind 2): payload = name id (32 bits) | plugin index << 32 (8 bits); the next word is the position, a
 //!                    byte offset into the code object, whose meaning belongs to the plugin
+//! window   (kind 3): a native frame in a window: payload = address; the next word is the window's generation (its low
+//!                    32 bits, never 0) << 32 | name id of the function (0: none)
 //! ```
 //! Frames stand leaf first. The semantic frames of one interpreter activation come just before (nearer the leaf than)
 //! the native frame that hosts them.
@@ -17,6 +19,8 @@ const PAYLOAD: u64 = (1 << KIND_SHIFT) - 1;
 pub const KIND_NATIVE: u8 = 1;
 /// Kind of a semantic frame word; one position word follows.
 pub const KIND_SEMANTIC: u8 = 2;
+/// Kind of the word of a frame in a window; the word with its generation and name follows.
+pub const KIND_WINDOW: u8 = 3;
 
 /// Native: the address is the interrupted instruction itself, not a return address. Look up `pc`, not `pc - 1`.
 pub const FLAG_EXACT: u64 = 1 << 60;
@@ -48,11 +52,34 @@ pub enum Frame {
         /// Position in the code object, in the plugin's unit (bytes for Python).
         position: u64,
     },
+    /// A machine frame in a window.
+    Window {
+        /// As of [`Frame::Native`].
+        address: u64,
+        /// The address is the instruction itself.
+        exact: bool,
+        /// Reached by following a frame pointer.
+        by_frame_pointer: bool,
+        /// Tells the window from others that were or will be at the same place.
+        generation: u32,
+        /// Process-wide id under which the function's name was described; 0: it has none.
+        name: u32,
+    },
 }
 
 /// The word of a native frame.
 pub const fn native_word(address: u64, flags: u64) -> u64 {
     (address & PAYLOAD) | ((KIND_NATIVE as u64) << KIND_SHIFT) | flags
+}
+
+/// The first word of a frame in a window.
+pub const fn window_word(address: u64, flags: u64) -> u64 {
+    (address & PAYLOAD) | ((KIND_WINDOW as u64) << KIND_SHIFT) | flags
+}
+
+/// The second word of a frame in a window.
+pub const fn window_identity(generation: u64, name: u32) -> u64 {
+    generation << 32 | name as u64
 }
 
 /// The first word of a semantic frame.
@@ -72,6 +99,16 @@ pub fn frames(words: &[u64]) -> impl Iterator<Item = Frame> + '_ {
                 by_frame_pointer: word & FLAG_BY_FRAME_POINTER != 0,
                 interpreter: word & FLAG_INTERPRETER != 0,
             }),
+            KIND_WINDOW => {
+                let identity = *rest.next()?;
+                Some(Frame::Window {
+                    address: word & PAYLOAD,
+                    exact: word & FLAG_EXACT != 0,
+                    by_frame_pointer: word & FLAG_BY_FRAME_POINTER != 0,
+                    generation: (identity >> 32) as u32,
+                    name: identity as u32,
+                })
+            }
             KIND_SEMANTIC => {
                 let position = *rest.next()?;
                 Some(Frame::Semantic { plugin: (word >> 32) as u8, name: word as u32, position })
@@ -100,6 +137,17 @@ mod tests {
             Some(Frame::Native { address: 0x40_0000, exact: false, by_frame_pointer: false, interpreter: true })
         );
         assert_eq!(it.next(), None);
+        let words = [window_word(0x7f00_0000_1234, FLAG_EXACT), window_identity(0x12_3456_789a, 7), native_word(1, 0)];
+        let window = Frame::Window {
+            address: 0x7f00_0000_1234,
+            exact: true,
+            by_frame_pointer: false,
+            generation: 0x3456_789a,
+            name: 7,
+        };
+        assert_eq!(frames(&words).next(), Some(window));
+        assert_eq!(frames(&words).count(), 2);
+        assert_eq!(frames(&words[..1]).next(), None, "identity missing");
         assert_eq!(frames(&[semantic_word(0, 1)]).next(), None, "position word missing");
         assert_eq!(frames(&[0]).next(), None, "unknown kind");
     }

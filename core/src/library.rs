@@ -15,7 +15,7 @@ pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
 /// Tells builds apart: raised with every change of this file, and different where the structures that cross it are.
 pub const BUILD: u32 =
-    (2 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
+    (3 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
 /// What the walk asks of the sampler. All are called inside handlers.
 #[repr(C)]
@@ -110,6 +110,8 @@ pub struct Library {
     /// `on_fault` already.
     pub add_initial_objects:
         unsafe extern "C" fn(context: *mut c_void, seen: unsafe extern "C" fn(*mut c_void, *const Object)),
+    /// The table of the copy of the library that is this process's: this one, or that of a copy that was there first.
+    pub home: unsafe extern "C" fn() -> *const Library,
     /// Whether loaded objects can be found (glibc 2.35 or later).
     pub ready: unsafe extern "C" fn() -> bool,
     /// Walks the calling thread. Async-signal-safe; faults and loops in it are contained if `on_fault` and `on_tick` are

@@ -1,62 +1,32 @@
-//! One slot for each thread that walks: who it is, whether it is inside a walk, and where a walk comes back to.
+//! One [`Slot`] for each thread that walks.
 //!
 //! A slot is found by the thread pointer, and claimed by compare-and-swap at the thread's first walk: no registration
 //! call, no thread-local. The TCB of a dead thread is reused by the next one, so the slot also holds the thread id.
-//! Marks that nobody owns can be left behind (a walk left by pthread_cancel or siglongjmp); a later entry of the same
-//! thread, from a frame further out, clears them.
+//! Marks that nobody owns can be left behind (a walk left by pthread_cancel or siglongjmp): a later entry of the same
+//! thread clears them, and a writer clears those of threads that are gone.
 
-use crate::recovery::Recovery;
+mod slot;
+
+pub use slot::{stack_pointer, Refused, Slot, Walking};
+
 use crate::syscall;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Number of slots.
 pub const SLOTS: usize = 2048;
 const PROBES: usize = 64;
 
-/// One thread's slot.
-#[derive(Debug)]
-pub struct Slot {
-    /// Thread pointer of the owner; 0 = free.
-    thread_pointer: AtomicU64,
-    /// Thread id of the owner.
-    tid: AtomicU32,
-    /// Non-zero: inside a walk.
-    busy: AtomicU32,
-    /// Stack pointer at the walk's entry.
-    walk_sp: AtomicU64,
-    /// Registry epoch that the walk began in; 0 outside walks.
-    epoch: AtomicU64,
-    /// Sampling signals that met this walk.
-    ticks: AtomicU32,
-    /// Where a faulting or endless walk comes back to.
-    pub recovery: Recovery,
-}
-
 /// The pool.
 pub struct Slots {
     slots: [Slot; SLOTS],
+    /// A bit for each slot that was ever claimed, so that a writer looks at few.
+    used: [AtomicU64; SLOTS / 64],
     tid_offset: AtomicU64,
-}
-
-/// A walk under way; leaving it is [`Walking::leave`].
-#[derive(Debug)]
-pub struct Walking<'a> {
-    /// The thread's slot.
-    pub slot: &'a Slot,
-    /// The walk that this one interrupted: its stack pointer and epoch.
-    outer: Option<(u64, u64)>,
-}
-
-/// A walk, its plugins and a handler on top of it stay within so many bytes of stack.
-const WALK_DEPTH: u64 = 64 * 1024;
-
-/// Why no walk can begin now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// This thread is inside a walk already.
-    Nested,
-    /// No slot is free.
-    Full,
+    /// Process id of the threads that share this memory, on a page that the kernel wipes in the child of a fork, and not in
+    /// that of a vfork, which shares it; null: there is no such page.
+    process: AtomicPtr<AtomicU32>,
+    /// The same, for kernels that know no such pages.
+    pid: AtomicU32,
 }
 
 impl Slots {
@@ -64,24 +34,19 @@ impl Slots {
     #[allow(clippy::new_without_default, reason = "made once, as a static")]
     pub const fn new() -> Slots {
         Slots {
-            slots: [const {
-                Slot {
-                    thread_pointer: AtomicU64::new(0),
-                    tid: AtomicU32::new(0),
-                    busy: AtomicU32::new(0),
-                    walk_sp: AtomicU64::new(0),
-                    epoch: AtomicU64::new(0),
-                    ticks: AtomicU32::new(0),
-                    recovery: Recovery::new(),
-                }
-            }; SLOTS],
+            slots: [const { Slot::new() }; SLOTS],
+            used: [const { AtomicU64::new(0) }; SLOTS / 64],
             tid_offset: AtomicU64::new(0),
+            process: AtomicPtr::new(core::ptr::null_mut()),
+            pid: AtomicU32::new(0),
         }
     }
 
     /// Finds where the TCB keeps the thread id, by searching for it: the one place in the first 2 KiB (glibc 2.36:
-    /// +0x2d0). Call it from two threads or not at all: without it, gettid(2) is asked. Not for handlers.
-    pub fn locate_tid(&self) {
+    /// +0x2d0). Without it, gettid(2) is asked. Also remembers which process this is. Once, when the library is loaded; not
+    /// for handlers.
+    pub fn prepare(&self) {
+        self.remember_process();
         let tp = syscall::thread_pointer();
         let tid = syscall::gettid();
         let mut found = 0;
@@ -97,98 +62,143 @@ impl Slots {
         self.tid_offset.store(found, Ordering::Release);
     }
 
+    fn remember_process(&self) {
+        const MMAP: usize = 9;
+        const MUNMAP: usize = 11;
+        const MADVISE: usize = 28;
+        const MADV_WIPEONFORK: usize = 18;
+        self.pid.store(syscall::getpid(), Ordering::Relaxed);
+        // SAFETY: a fresh private mapping of one page, given back if it cannot be wiped on fork (before Linux 4.14).
+        unsafe {
+            let page = syscall::call(MMAP, [0, 4096, 3, 0x22, usize::MAX, 0]);
+            if page <= 0 {
+                return;
+            }
+            if syscall::call(MADVISE, [page as usize, 4096, MADV_WIPEONFORK, 0, 0, 0]) != 0 {
+                syscall::call(MUNMAP, [page as usize, 4096, 0, 0, 0, 0]);
+                return;
+            }
+            let word = page as *mut AtomicU32;
+            (*word).store(syscall::getpid(), Ordering::Relaxed);
+            self.process.store(word, Ordering::Release);
+        }
+    }
+
+    /// Process id of the threads that share this memory. In the child of a vfork that is its parent's, not its own.
+    fn pid(&self) -> u32 {
+        // SAFETY: the page stays mapped.
+        match unsafe { self.process.load(Ordering::Acquire).as_ref() } {
+            Some(word) => match word.load(Ordering::Relaxed) {
+                0 => {
+                    // The child of a fork that ran no handlers: the marks here are of threads that are elsewhere.
+                    self.after_fork();
+                    word.load(Ordering::Relaxed)
+                }
+                pid => pid,
+            },
+            None => match self.pid.load(Ordering::Relaxed) {
+                0 => syscall::getpid(),
+                pid => pid,
+            },
+        }
+    }
+
     /// Thread id of the caller: from its TCB where the place is known, else from the kernel.
     pub fn tid(&self, thread_pointer: u64) -> u32 {
         match self.tid_offset.load(Ordering::Acquire) {
             0 => syscall::gettid(),
-            // SAFETY: `locate_tid` found the word inside this process's TCBs.
+            // SAFETY: `prepare` found the word inside this process's TCBs.
             offset => unsafe { ((thread_pointer + offset) as *const u32).read_volatile() },
         }
     }
 
     /// The slot of the thread with this thread pointer, if it has one. Async-signal-safe.
     pub fn find(&self, thread_pointer: u64) -> Option<&Slot> {
-        self.probes(thread_pointer).find(|s| s.thread_pointer.load(Ordering::Relaxed) == thread_pointer)
+        self.probes(thread_pointer)
+            .map(|(_, slot)| slot)
+            .find(|s| s.thread_pointer.load(Ordering::Relaxed) == thread_pointer)
     }
 
-    fn probes(&self, thread_pointer: u64) -> impl Iterator<Item = &Slot> {
+    fn probes(&self, thread_pointer: u64) -> impl Iterator<Item = (usize, &Slot)> {
         let first = ((thread_pointer >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize;
-        (0..PROBES).filter_map(move |i| self.slots.get(first.wrapping_add(i) % SLOTS))
+        (0..PROBES).filter_map(move |i| {
+            let index = first.wrapping_add(i) % SLOTS;
+            Some((index, self.slots.get(index)?))
+        })
     }
 
+    #[cold]
     fn claim(&self, thread_pointer: u64) -> Option<&Slot> {
-        self.find(thread_pointer).or_else(|| {
-            self.probes(thread_pointer).find(|s| {
-                s.thread_pointer.load(Ordering::Relaxed) == 0
-                    && s.thread_pointer.compare_exchange(0, thread_pointer, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            })
-        })
+        let (index, slot) = self.probes(thread_pointer).find(|(_, s)| {
+            s.thread_pointer.load(Ordering::Relaxed) == 0
+                && s.thread_pointer.compare_exchange(0, thread_pointer, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })?;
+        // Before the first mark, whose barrier orders the two for a writer.
+        self.used.get(index / 64)?.fetch_or(1 << (index % 64), Ordering::Relaxed);
+        Some(slot)
     }
 
     /// Enters a walk on the calling thread. `sp` is the stack pointer of the caller, `epoch` the registry's (not 0).
     /// Async-signal-safe.
+    #[inline]
     pub fn enter(&self, sp: u64, epoch: u64) -> Result<Walking<'_>, Refused> {
         let tp = syscall::thread_pointer();
-        let slot = self.claim(tp).ok_or(Refused::Full)?;
+        let slot = self.find(tp).or_else(|| self.claim(tp)).ok_or(Refused::Full)?;
         let tid = self.tid(tp);
-        // Plain loads and stores: a slot is its own thread's, and a handler in between leaves it as it found it.
         if slot.tid.load(Ordering::Relaxed) != tid {
             slot.tid.store(tid, Ordering::Relaxed);
             // A new thread with a dead one's TCB, or the first walk: whatever marks there are belong to nobody.
             slot.reset();
         }
-        let mut outer = None;
-        let busy = slot.busy.load(Ordering::Relaxed) != 0;
-        slot.busy.store(1, Ordering::Relaxed);
-        if busy {
-            let (walk_sp, walk_epoch) = (slot.walk_sp.load(Ordering::Relaxed), slot.epoch.load(Ordering::Relaxed));
-            if walk_sp.wrapping_sub(sp) <= WALK_DEPTH {
-                // Inside that walk. A protected one is the sampler's, and sampling itself is of no use; any other is a
-                // caller's of the library, which a sample may interrupt like all code.
-                if slot.recovery.is_armed() {
-                    return Err(Refused::Nested);
-                }
-                outer = Some((walk_sp, walk_epoch));
-            } else {
-                // Elsewhere on the stack than the walk that is marked could be: that walk was left without its exit.
-                slot.recovery.disarm();
+        slot.enter(sp, epoch)
+    }
+
+    /// Whether the calling thread is inside a walk. Async-signal-safe.
+    pub fn is_walking(&self) -> bool {
+        let tp = syscall::thread_pointer();
+        self.find(tp)
+            .is_some_and(|slot| slot.tid.load(Ordering::Relaxed) == self.tid(tp) && slot.is_walking(stack_pointer()))
+    }
+
+    /// The epoch of the oldest walk under way; 0 when there is none. With `repair`, marks of threads that are gone are
+    /// cleared (a system call for each mark). Not for handlers.
+    pub fn oldest_mark(&self, repair: bool) -> u64 {
+        let mut oldest = 0;
+        for slot in self.used() {
+            let mark = slot.mark.seen();
+            if mark == 0 || (repair && self.is_gone(slot, mark)) {
+                continue;
+            }
+            if oldest == 0 || mark < oldest {
+                oldest = mark;
             }
         }
-        slot.walk_sp.store(sp, Ordering::Relaxed);
-        slot.ticks.store(0, Ordering::Relaxed);
-        // Sequentially consistent with the writer's swap of the snapshot: a walk whose mark the writer did not see sees the
-        // new snapshot.
-        // An interrupted walk's own mark is older, and stands for both.
-        let mark = outer.map_or(epoch, |(_, mark)| if mark == 0 { epoch } else { mark });
-        slot.epoch.store(mark, Ordering::SeqCst);
-        Ok(Walking { slot, outer })
+        oldest
     }
 
-    /// Whether the calling thread is inside a walk.
-    pub fn is_walking(&self) -> bool {
-        self.find(syscall::thread_pointer()).is_some_and(|slot| slot.epoch.load(Ordering::Relaxed) != 0)
-    }
-
-    /// Whether some thread is in a walk that began before `epoch`. Marks of threads that are gone are cleared. Not for
-    /// handlers (a system call for each suspect).
-    pub fn any_before(&self, epoch: u64) -> bool {
-        self.slots.iter().any(|slot| {
-            let mark = slot.epoch.load(Ordering::SeqCst);
-            if mark == 0 || mark >= epoch {
-                return false;
-            }
-            let tid = slot.tid.load(Ordering::Relaxed);
-            // SAFETY: signal 0 only asks whether the thread exists.
-            let sent =
-                unsafe { syscall::call(syscall::nr::TGKILL, [syscall::getpid() as usize, tid as usize, 0, 0, 0, 0]) };
-            const ESRCH: isize = -3;
-            if sent == ESRCH {
-                // The mark goes only if it is still the dead thread's: a new owner of the slot has changed it.
-                let _ = slot.epoch.compare_exchange(mark, 0, Ordering::AcqRel, Ordering::Relaxed);
-                return false;
-            }
-            true
+    /// The slots that were ever claimed.
+    fn used(&self) -> impl Iterator<Item = &Slot> {
+        self.used.iter().zip(self.slots.chunks(64)).flat_map(|(bits, slots)| {
+            let mut bits = bits.load(Ordering::Acquire);
+            core::iter::from_fn(move || {
+                let index = bits.trailing_zeros() as usize;
+                bits &= bits.wrapping_sub(1);
+                slots.get(index)
+            })
         })
+    }
+
+    /// Whether the thread that set this mark has ended; then the mark is cleared.
+    fn is_gone(&self, slot: &Slot, mark: u64) -> bool {
+        const ESRCH: isize = -3;
+        let tid = slot.tid.load(Ordering::Relaxed);
+        // SAFETY: signal 0 only asks whether the thread exists.
+        let sent = unsafe { syscall::call(syscall::nr::TGKILL, [self.pid() as usize, tid as usize, 0, 0, 0, 0]) };
+        if sent == ESRCH {
+            // The mark goes only if it is still the dead thread's: a new owner of the slot has changed it.
+            slot.mark.clear(mark);
+        }
+        sent == ESRCH
     }
 
     /// Gives the calling thread's slot back when the thread ends. Not from inside a walk.
@@ -202,46 +212,22 @@ impl Slots {
 
     /// In the child of a fork: only the calling thread is left.
     pub fn after_fork(&self) {
-        let own = syscall::thread_pointer();
-        for slot in &self.slots {
-            slot.reset();
-            if slot.thread_pointer.load(Ordering::Relaxed) != own {
-                slot.thread_pointer.store(0, Ordering::Relaxed);
-            }
+        let pid = syscall::getpid();
+        self.pid.store(pid, Ordering::Relaxed);
+        // SAFETY: the page stays mapped.
+        if let Some(word) = unsafe { self.process.load(Ordering::Acquire).as_ref() } {
+            word.store(pid, Ordering::Relaxed);
         }
-    }
-}
-
-impl Slot {
-    fn reset(&self) {
-        self.busy.store(0, Ordering::Relaxed);
-        self.epoch.store(0, Ordering::Relaxed);
-        self.ticks.store(0, Ordering::Relaxed);
-        self.recovery.disarm();
-    }
-
-    /// Forgets the sampling signals that met this walk.
-    pub fn clear_ticks(&self) {
-        self.ticks.store(0, Ordering::Relaxed);
-    }
-
-    /// Counts a sampling signal that met this walk; the number so far.
-    pub fn tick(&self) -> u32 {
-        self.ticks.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
-    }
-}
-
-impl Walking<'_> {
-    /// Leaves the walk.
-    pub fn leave(self) {
-        match self.outer {
-            Some((sp, epoch)) => {
-                self.slot.walk_sp.store(sp, Ordering::Relaxed);
-                self.slot.epoch.store(epoch, Ordering::Release);
-            }
-            None => {
-                self.slot.epoch.store(0, Ordering::Release);
-                self.slot.busy.store(0, Ordering::Release);
+        let own = syscall::thread_pointer();
+        for slot in self.used() {
+            if slot.thread_pointer.load(Ordering::Relaxed) == own {
+                // A walk that this thread's fork interrupted, in a handler, goes on in the child.
+                if slot.tid.load(Ordering::Relaxed) != 0 {
+                    slot.tid.store(self.tid(own), Ordering::Relaxed);
+                }
+            } else {
+                slot.reset();
+                slot.thread_pointer.store(0, Ordering::Relaxed);
             }
         }
     }
@@ -251,21 +237,33 @@ impl Walking<'_> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn nested_walks_are_refused_and_stale_marks_cleared() {
+    fn slots() -> Box<Slots> {
         // SAFETY: all-zero is the free pool.
-        let slots: Box<Slots> = unsafe { Box::<Slots>::new_zeroed().assume_init() };
-        let walking = slots.enter(1000, 2).expect("first walk");
-        let inner = slots.enter(900, 4).expect("a sample interrupts a caller's walk");
+        unsafe { Box::<Slots>::new_zeroed().assume_init() }
+    }
+
+    #[test]
+    fn walks_nest_and_stale_marks_are_cleared() {
+        let slots = slots();
+        let sp = stack_pointer() - 0x4000;
+        let walking = slots.enter(sp, 2).expect("first walk");
+        let inner = slots.enter(sp - 900, 4).expect("a sample interrupts a caller's walk");
+        assert_eq!(slots.oldest_mark(true), 2, "the older mark stands for both");
         inner.leave();
-        assert!(slots.is_walking(), "the outer walk goes on");
+        let far = slots.enter(sp - (1 << 20), 4).expect("a handler may go deep before it walks");
+        assert_eq!(slots.oldest_mark(true), 2, "the outer walk goes on");
+        far.leave();
+        assert_eq!(slots.oldest_mark(true), 2);
         walking.leave();
         assert!(!slots.is_walking());
-        let _left_without_its_exit = slots.enter(1000, 2).expect("not busy");
-        let walking = slots.enter(1100, 2).expect("an entry further out clears the mark");
+        let _left_without_its_exit = slots.enter(sp, 2).expect("not busy");
+        let walking = slots.enter(sp + 100, 5).expect("an entry further out clears the mark");
+        assert_eq!(slots.oldest_mark(true), 5);
         walking.leave();
-        assert!(!slots.is_walking());
-        slots.enter(500, 2).expect("not busy").leave();
+        assert_eq!(slots.oldest_mark(true), 0);
+        let _left_without_its_exit = slots.enter(sp, 2).expect("not busy");
+        assert!(!slots.is_walking(), "seen from further out, that walk is over");
+        assert_eq!(slots.oldest_mark(true), 0);
         let tp = syscall::thread_pointer();
         assert!(slots.find(tp).is_some());
         slots.release(tp);
@@ -274,9 +272,8 @@ mod tests {
 
     #[test]
     fn the_tid_word_is_found_on_this_thread_and_holds_on_another() {
-        // SAFETY: as above.
-        let slots: Box<Slots> = unsafe { Box::<Slots>::new_zeroed().assume_init() };
-        slots.locate_tid();
+        let slots = slots();
+        slots.prepare();
         let slots = &*slots;
         std::thread::scope(|s| {
             s.spawn(|| assert_eq!(slots.tid(syscall::thread_pointer()), syscall::gettid()));

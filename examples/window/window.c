@@ -40,9 +40,10 @@ int main(void) {
     memcpy(&jitted, &text, sizeof jitted);
     jitted(callback);
     int seen = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i += UU_FRAME_KIND(frames[i]) == UU_FRAME_WINDOW ? 2 : 1) {
         uint64_t address = UU_FRAME_ADDRESS(frames[i]);
-        seen += address > (uintptr_t)text && address <= (uintptr_t)text + sizeof code;
+        seen += UU_FRAME_KIND(frames[i]) == UU_FRAME_WINDOW && address > (uintptr_t)text &&
+                address <= (uintptr_t)text + sizeof code;
     }
     printf("frames in the window %d, stop %d\n", seen, stop);
 

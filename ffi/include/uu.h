@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 /* The interface that this header describes. */
-#define UU_ABI 0u
+#define UU_ABI 1u
 
 /* The interface that the library has. Thread-safe, async-signal-safe. */
 uint32_t uu_abi(void);
@@ -28,7 +28,10 @@ uint32_t uu_abi(void);
 /* A frame word, as uu_capture() writes it: flags in bits 63..60, kind in bits 59..56, address in bits 55..0. */
 #define UU_FRAME_ADDRESS(word) ((word) & 0x00ffffffffffffffu)
 #define UU_FRAME_KIND(word) (((word) >> 56) & 0xfu)
-#define UU_FRAME_NATIVE 1u                         /* the only kind that uu_capture() writes */
+#define UU_FRAME_NATIVE 1u                         /* a machine frame in a loaded object, or in code that nobody registered */
+#define UU_FRAME_WINDOW 3u                         /* a machine frame in a window: a second word follows, with the window's
+                                                      generation in its upper half. uu_capture() writes no other kinds */
+#define UU_FRAME_GENERATION(second_word) ((uint32_t)((second_word) >> 32))
 #define UU_FRAME_EXACT (UINT64_C(1) << 60)         /* an interrupted instruction; otherwise a return address: the call
                                                       is before it, so look up address - 1 */
 #define UU_FRAME_BY_FRAME_POINTER (UINT64_C(1) << 61) /* found by following a frame pointer; nothing vouches for it */
@@ -57,7 +60,7 @@ enum uu_stop {
 };
 
 /* Captures the native stack of the calling thread into `frames`, leaf first, at most `capacity` words. Returns the
- * number of words written. `*stop`, unless `stop` is null, tells why the walk ended (enum uu_stop).
+ * number of words written: one for each frame, two for a frame in a window. `*stop`, unless `stop` is null, tells why the walk ended (enum uu_stop).
  *
  * `ucontext`: null, and the first frame is the caller; or the third argument of a signal handler that is now running on
  * this thread, and the first frame is the interrupted one.
@@ -83,41 +86,125 @@ int uu_handle_faults(void);
 /* How the frames of a window's code are stepped. */
 enum uu_window_kind {
     UU_WINDOW_FRAME_POINTER = 1, /* every function keeps rbp as frame pointer, prologues excepted */
-    UU_WINDOW_OPAQUE = 2         /* nobody can tell: a walk stops here, with a reason */
+    UU_WINDOW_OPAQUE = 2,        /* nobody can tell: a walk stops here, with a reason */
+    UU_WINDOW_EH_FRAME = 3,      /* `unwind` is a list of CIEs and FDEs, as in .eh_frame, without a header. With `functions`, each
+                                    one's FDE is found by its table; without, the list is searched from its start (8,192 entries
+                                    at most), once for each address */
+    UU_WINDOW_SFRAME = 4,        /* `unwind` is an SFrame section (versions 1 to 3, AMD64) that lies where it was made for, and
+                                    tells of the caller and its rbp only */
+    UU_WINDOW_RULE = 5,          /* `rule` gives the rule of an address */
+    UU_WINDOW_STEPPER = 6        /* `step` moves the cursor by itself */
 };
 
-/* A window. Set `size` to sizeof(struct uu_window) and `reserved` to zero. */
+/* uu_window.flags */
+#define UU_WINDOW_GROWING 1u    /* functions are still added to `functions`, and `published` counts them */
+#define UU_WINDOW_DESCENDING 2u /* `functions` descends: each one lies below those before it. Otherwise it ascends */
+
+/* One function of a window. An entry is written whole before it is published, and never changed but to a tombstone. */
+struct uu_function {
+    uint32_t start;    /* distance of its first byte from the window's `text` */
+    uint32_t len;      /* bytes of code. 0: a tombstone. Stored alone, aligned, it retires the function: its unwind data and
+                          its name are not looked at by walks that begin afterwards (uu_ticket(), uu_synchronize()). Its code
+                          must not run any more, and its place not be used again while the window is registered */
+    uint32_t unwind;   /* UU_WINDOW_EH_FRAME: distance of its FDE from `unwind`. UU_NO_UNWIND: none */
+    uint32_t name_len; /* bytes of its name, without a NUL */
+    const char *name;  /* UTF-8; null: none, or `uu_window.name` is asked */
+};
+#define UU_NO_UNWIND 0xffffffffu
+
+#ifndef UU_RULE_DEFINED
+#define UU_RULE_DEFINED
+/* A rule: how to get from a frame to its caller. Set `size` to sizeof(struct uu_rule) and `reserved` fields to zero. */
+struct uu_rule {
+    uint32_t size;       /* sizeof(struct uu_rule) */
+    uint8_t kind;        /* 0: CFA = register + offset. 1: CFA = the word at register + offset, plus addend. 2: a ucontext lies at
+                            register + offset (a signal frame). 3: the outermost frame */
+    uint8_t reg;         /* DWARF number of the register: 6 rbp, 7 rsp */
+    uint8_t reserved[2]; /* zero */
+    int32_t offset;      /* bytes */
+    int32_t addend;      /* bytes, with kind 1 */
+    int16_t slots[7];    /* where rbx, rbp, r12, r13, r14, r15 and the return address were saved: words of 8 bytes from the CFA
+                            (the return address as a rule at -1); or UU_SAME, UU_UNKNOWN */
+    int16_t reserved2;   /* zero */
+};
+#define UU_SAME 32767        /* the register is the caller's still */
+#define UU_UNKNOWN (-32768)  /* nobody can tell the caller's value */
+#endif
+
+struct uu_view; /* uu_plugin.h */
+
+/* A window. Zero the structure, and set `size` to sizeof(struct uu_window). What it points to stays readable and as it is
+ * until the window is gone (uu_unregister_window() or uu_synchronize() returned 0); growing tables excepted, as told.
+ *
+ * `rule`, `step` and `name` run inside signal handlers: no allocation, no lock, nothing that is not async-signal-safe, little
+ * stack, and foreign memory only where it can be read for sure. While a program is recorded, a call that faults or does not
+ * come back is left behind and counted, and after three such failures the window's functions are not called any more. In
+ * uu_capture() nothing contains them. */
 struct uu_window {
     uint32_t size;        /* sizeof(struct uu_window) */
     uint32_t kind;        /* enum uu_window_kind */
     const void *text;     /* first address: the window's key */
     size_t text_len;      /* bytes, not 0 */
-    void *user;           /* the registrar's own; not looked at */
-    uint64_t reserved[4]; /* zero */
+    void *user;           /* the registrar's own: first argument of `rule` and `name`, and in `step`'s view */
+    uint32_t flags;       /* UU_WINDOW_GROWING, UU_WINDOW_DESCENDING */
+    uint32_t reserved0;   /* zero */
+    const void *unwind;   /* UU_WINDOW_EH_FRAME, UU_WINDOW_SFRAME: unwind data; else null */
+    size_t unwind_len;    /* its length in bytes */
+    const struct uu_function *functions; /* functions, sorted; or null */
+    size_t functions_room;               /* how many there are; of a growing table, how many it can hold. Below 2^32 */
+    const uint64_t *published;           /* UU_WINDOW_GROWING: how many entries are valid; see uu_publish(). Else null */
+    /* UU_WINDOW_RULE: fills `*rule` for `pc` and returns 1, or returns 0: none here. For a return address, `pc` is the address
+     * before it, inside the call. A pure function of `pc` as long as the window is registered: answers are remembered (in a
+     * growing window those of 0 are not). `*rule` comes as the one of a frame without saved registers. */
+    uint32_t (*rule)(void *user, uint64_t pc, struct uu_rule *rule);
+    /* UU_WINDOW_STEPPER: as `step` of a plugin; see uu_plugin.h. */
+    uint32_t (*step)(struct uu_view *view);
+    /* Or null. Writes the name of the function at `pc` to `buffer`, UTF-8, at most `room` (256) bytes, and its first address to
+     * `*start`. Returns the bytes written; 0: it has no name. Asked once for an address while a program is recorded. */
+    size_t (*name)(void *user, uint64_t pc, char *buffer, size_t room, uint64_t *start);
+    uint64_t reserved[3]; /* zero */
 };
 
-/* Registers a window; walks that begin afterwards see it. The structure is copied.
+/* Registers a window; walks that begin afterwards see it. The structure is copied. Logarithmic in the number of windows.
  *
- * -EINVAL     null, another size, an empty or wrapping range, reserved fields not zero
+ * -EINVAL     null, another size, an empty or wrapping range, a field that the kind needs not set or one that it does not
+ *             know set, reserved fields not zero
  * -ENOTSUP    a kind that this library does not know
  * -EEXIST     the range overlaps a registered window
- * -EBUSY      a window with this key is unlinked, and walks may still read it: uu_synchronize() first
+ * -EBUSY      the range overlaps a window that is unlinked and that a walk may still read: uu_synchronize() first
  * -ENOMEM     no memory for the table
- * -EDEADLK    called inside a walk (by a plugin, or in a handler that interrupted one)
+ * -EDEADLK    called inside a walk (by a plugin, or in a handler that interrupted one), or in a handler that interrupted one of
+ *             these functions on the same thread
  *
  * Thread-safe. Not async-signal-safe: it takes a lock. Usable in the child of a fork, at once. */
 int uu_register_window(const struct uu_window *window);
 
 /* Takes the window with key `text` out of the table. Walks that begin afterwards do not see it; walks under way may still
- * read it until uu_synchronize(*ticket) returned 0.
+ * read it until uu_synchronize(*ticket) returned 0. Any number of windows may wait for that. Logarithmic; waits for no walk.
  *
- * -ENOENT no such window, -EINVAL `ticket` is null, -ENOMEM no memory (also: 64 windows wait to be synchronized), -EDEADLK inside a walk.
+ * -ENOENT no such window, -EINVAL `ticket` is null, -ENOMEM no memory, -EDEADLK as uu_register_window().
  * Thread-safe, not async-signal-safe. */
 int uu_unlink_window(const void *text, uint64_t *ticket);
 
+/* Takes `old_count` windows (by their keys) out and puts `new_count` others in, at once: a walk sees all of the old ones and
+ * none of the new, or the other way round. New windows may lie where old ones did, also at the same address: a new
+ * generation of the window. `*ticket` is for uu_synchronize(), and concerns the old ones. After an error nothing has changed.
+ *
+ * Errors: as uu_register_window() and uu_unlink_window(). Thread-safe, not async-signal-safe. */
+int uu_replace_windows(const void *const *old_texts, size_t old_count, const struct uu_window *windows,
+                       size_t new_count, uint64_t *ticket);
+
+/* No more functions are added to the growing window with key `text`: what walks did not find there, they need not look for
+ * again. -ENOENT no such window, -EDEADLK as uu_register_window(). Thread-safe, not async-signal-safe. */
+int uu_seal_window(const void *text);
+
+/* A ticket for all walks that are under way now. Whoever waits for it knows that they have ended: after a tombstone, its
+ * unwind data and name may then be freed. Thread-safe, async-signal-safe. */
+uint64_t uu_ticket(void);
+
 /* Waits until no walk is under way that began before `ticket` was given, at most `timeout_ns` nanoseconds (0: only asks).
  * One call serves all tickets up to this one. 0: the window's text may be wiped. -ETIMEDOUT: it may not, and asking again
- * is allowed. -EDEADLK: called inside a walk.
+ * is allowed. -EINVAL: no such ticket was given. -EDEADLK: called inside a walk.
  *
  * This tells that nobody *reads* what was registered. That nobody *executes* or returns into the text is for the runtime
  * to know. Thread-safe, not async-signal-safe. */
@@ -127,6 +214,64 @@ int uu_synchronize(uint64_t ticket, uint64_t timeout_ns);
  * is unlinked but pinned, and the text must not be wiped. Other errors as uu_unlink_window(). Thread-safe, not
  * async-signal-safe. */
 int uu_unregister_window(const void *text);
+
+/* Makes the first `count` entries of a growing window's table valid. They have been written before; `published` is the
+ * counter that the window was registered with. Never lowers it. By one thread at a time. Async-signal-safe. */
+static inline void uu_publish(uint64_t *published, uint64_t count) {
+    __atomic_store_n(published, count, __ATOMIC_RELEASE);
+}
+
+/* Makes an entry of a window's table a tombstone. Async-signal-safe. */
+static inline void uu_retire(struct uu_function *function) { __atomic_store_n(&function->len, 0, __ATOMIC_RELEASE); }
+
+/* ---- For programs that must also run without the library -------------------------------------------------------------
+ *
+ * With UU_OPTIONAL defined before this header is included, uu_optional_NAME() calls uu_NAME() of the library if it is in the
+ * process, linked, preloaded or opened by anybody; else it returns -ENOSYS (uu_optional_ticket(): 0). Nothing is linked.
+ * A function that was found is remembered. Thread-safe; none is async-signal-safe. */
+#ifdef UU_OPTIONAL
+#include <dlfcn.h>
+#include <errno.h>
+
+static inline void *uu_optional_find(const char *name) {
+    void *found = dlsym((void *)0, name); /* RTLD_DEFAULT */
+    if (!found) {
+        /* Opened by somebody with RTLD_LOCAL, perhaps: libuu.so.0 stays once it is loaded. */
+        void *library = dlopen("libuu.so.0", RTLD_LAZY | RTLD_NOLOAD);
+        if (library) {
+            found = dlsym(library, name);
+            dlclose(library);
+        }
+    }
+    return found;
+}
+
+#define UU_OPTIONAL_FUNCTION(type, absent, name, parameters, arguments)                                               \
+    static inline type uu_optional_##name parameters {                                                               \
+        static void *cached;                                                                                          \
+        union {                                                                                                       \
+            void *object;                                                                                             \
+            type(*function) parameters;                                                                               \
+        } found;                                                                                                      \
+        found.object = __atomic_load_n(&cached, __ATOMIC_ACQUIRE);                                                    \
+        if (!found.object) {                                                                                          \
+            found.object = uu_optional_find("uu_" #name);                                                             \
+            __atomic_store_n(&cached, found.object, __ATOMIC_RELEASE);                                                \
+        }                                                                                                             \
+        return found.object ? found.function arguments : (absent);                                                    \
+    }
+
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, register_window, (const struct uu_window *window), (window))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, unlink_window, (const void *text, uint64_t *ticket), (text, ticket))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, replace_windows,
+                     (const void *const *old_texts, size_t old_count, const struct uu_window *windows, size_t new_count,
+                      uint64_t *ticket),
+                     (old_texts, old_count, windows, new_count, ticket))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, seal_window, (const void *text), (text))
+UU_OPTIONAL_FUNCTION(uint64_t, 0, ticket, (void), ())
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, synchronize, (uint64_t ticket, uint64_t timeout_ns), (ticket, timeout_ns))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, unregister_window, (const void *text), (text))
+#endif
 
 #ifdef __cplusplus
 }

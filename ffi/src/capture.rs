@@ -19,6 +19,10 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
     // Without a ucontext, the frame in hand is the caller's, as it is when this call returns.
     core::arch::naked_asm!(
         ".cfi_startproc",
+        // Another copy of the library, if that is the process's one.
+        "mov rax, [rip + {elsewhere}]",
+        "test rax, rax",
+        "jnz 2f",
         "mov rax, [rsp]",
         "lea r8, [rsp + 8]",
         "push rbp",
@@ -44,8 +48,11 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
         "add rsp, 72",
         ".cfi_adjust_cfa_offset -72",
         "ret",
+        "2:",
+        "jmp rax",
         ".cfi_endproc",
         capture = sym capture,
+        elsewhere = sym crate::home::CAPTURE,
     )
 }
 

@@ -1,18 +1,19 @@
 //! The surroundings of a walk in a live process: which source answers for a pc.
 
 use crate::foreign_rule;
+use crate::in_window::{self, InWindow};
 use crate::native::{self, Answer};
-use crate::state::{FUNCTIONS, OBJECTS, PLUGINS, REGISTRY, RULES, SHORT_RULES};
+use crate::state::{FUNCTIONS, OBJECTS, PLUGINS, RULES, SHORT_RULES};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::library::{Client, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL};
 use uunwind_core::memory::Reader;
 use uunwind_core::objects::{Lookup, Memo, Object, FACTS_SETTLED};
-use uunwind_core::plugin::{Description, Owner, Plugin, OWNER_NOBODY, OWNER_OBJECT, OWNER_WINDOW};
+use uunwind_core::plugin::{Description, Owner, Plugin, OWNER_OBJECT};
 use uunwind_core::recovery::{Protector, Recovery};
-use uunwind_core::registry::snapshot::Kind;
-use uunwind_core::rule::{Packed, Rule};
+use uunwind_core::registry::window::Kind;
+use uunwind_core::rule::Packed;
 use uunwind_core::short_rule::{Salt, Short};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Env};
@@ -20,10 +21,15 @@ use uunwind_core::walk::{Claim, Env};
 /// Marks a key of the rule cache as an exact pc's: a rule may depend on the pc itself, not only on where it was looked up.
 const EXACT: u64 = 1 << 63;
 
+/// In the place of a plugin's index: the stepper of the window in hand.
+const STEPPER: u32 = u32::MAX;
+
 /// A live process, seen through its loader; with the sampler's functions, when there is one.
 pub struct Live<'c> {
     /// The object of the frame last asked for: frames of one object tend to stand together.
     current: Current,
+    /// The window of that frame, if no object covers it.
+    pub(crate) windows: InWindow<'c>,
     memo: Memo<'static>,
     /// An object that the table had no room for.
     spare: Option<Object>,
@@ -62,17 +68,37 @@ impl Current {
 impl<'c> Live<'c> {
     /// For one walk. `recovery`: the slot's, if faults and ticks on this thread are led there.
     pub fn new(client: Option<(&'c Client, *mut c_void)>, epoch: u32, recovery: Option<&'c Recovery>) -> Live<'c> {
-        Live { current: nowhere(), memo: Memo::default(), spare: None, client, epoch, recovery, result: 0 }
+        Live {
+            current: nowhere(),
+            windows: InWindow::default(),
+            memo: Memo::default(),
+            spare: None,
+            client,
+            epoch,
+            recovery,
+            result: 0,
+        }
     }
 
     /// Goes to the object under `pc`. False: there is none.
     #[cold]
     #[inline(never)]
     fn switch(&mut self, pc: u64, reader: &mut Reader<'_>) -> bool {
+        if self.windows.still_covers(pc) {
+            return false;
+        }
         self.current = nowhere();
+        self.windows.leave();
         let object: *const Object = match OBJECTS.find(pc, &mut self.memo, reader) {
             Lookup::Object(object) => object,
-            Lookup::Nothing => return false,
+            Lookup::Nothing => {
+                self.windows.enter(pc);
+                let stepper = self.windows.here().filter(|held| held.window().kind == Kind::Stepper);
+                if stepper.is_some_and(|held| self.window_protector(held, reader).is_some()) {
+                    self.current.plugin = STEPPER;
+                }
+                return false;
+            }
             Lookup::Full => {
                 self.result |= RESULT_OBJECTS_FULL;
                 self.spare = OBJECTS.make(pc, reader);
@@ -94,6 +120,21 @@ impl<'c> Live<'c> {
             object,
         };
         true
+    }
+
+    /// Whether somebody keeps names.
+    pub(crate) fn names_are_kept(&self) -> bool {
+        self.client.is_some()
+    }
+
+    /// The recording epoch.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Whether a sampler leads faults and ticks to this walk.
+    pub(crate) fn has_recovery(&self) -> bool {
+        self.recovery.is_some()
     }
 
     fn report(&self, object: &Object) {
@@ -153,7 +194,7 @@ impl Env for Live<'_> {
     fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         let lookup = cursor.lookup_pc();
         if lookup.wrapping_sub(self.current.start) >= self.current.len && !self.switch(lookup, reader) {
-            return window(cursor, lookup);
+            return self.window_rule(cursor, reader);
         }
         match RULES.get(key(cursor), self.current.generation).and_then(Packed::from_words) {
             Some(rule) if !rule.failed_for(StopReason::NoRule) => rule,
@@ -175,6 +216,9 @@ impl Env for Live<'_> {
     }
 
     fn claim(&self) -> Option<Claim> {
+        if self.current.plugin == STEPPER {
+            return self.windows.here().map(in_window::claim);
+        }
         let object = self.current.object()?;
         let index = self.current.plugin as u8;
         let plugin: &Plugin = PLUGINS.get(index)?;
@@ -222,7 +266,7 @@ impl Env for Live<'_> {
 
     fn owner(&mut self, address: u64, reader: &mut Reader<'_>) -> Owner {
         if address.wrapping_sub(self.current.start) >= self.current.len && !self.switch(address, reader) {
-            return window_owner(address);
+            return in_window::owner(self.windows.here());
         }
         let bias = self.current.object().map_or(0, |object| object.bias);
         Owner {
@@ -243,8 +287,17 @@ impl Env for Live<'_> {
         }
     }
 
+    #[inline(always)]
+    fn window(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<u64> {
+        let held = self.windows.here()?;
+        Some(self.window_identity(held, cursor, reader))
+    }
+
     fn failed(&mut self, plugin: u8, reason: StopReason) {
-        let off = PLUGINS.failed(plugin);
+        let off = match self.windows.here().filter(|_| plugin == 0) {
+            Some(held) => held.failed(),
+            None => PLUGINS.failed(plugin),
+        };
         if let Some((client, context)) = self.client {
             // SAFETY: the sampler's function and context.
             unsafe { (client.plugin_failed)(context, u32::from(plugin), u32::from(reason.number()), off) };
@@ -252,25 +305,9 @@ impl Env for Live<'_> {
     }
 }
 
-/// What covers an address that no loaded object does.
-#[cold]
-#[inline(never)]
-fn window_owner(address: u64) -> Owner {
-    // SAFETY: as in `window`.
-    let window = unsafe { REGISTRY.windows() }.and_then(|windows| windows.find(address)).copied();
-    let nobody = Owner { start: 0, end: 0, bias: 0, generation: 0, kind: OWNER_NOBODY, plugin: 0 };
-    window.map_or(nobody, |window| Owner {
-        start: window.start,
-        end: window.end,
-        generation: window.generation,
-        kind: OWNER_WINDOW,
-        ..nobody
-    })
-}
-
 /// The key of a frame's rule.
 #[inline(always)]
-fn key(cursor: &Cursor) -> u64 {
+pub(crate) fn key(cursor: &Cursor) -> u64 {
     cursor.lookup_pc() | if cursor.exact { EXACT } else { 0 }
 }
 
@@ -311,25 +348,8 @@ fn slow(current: &Current, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
 }
 
 /// No other source has a rule: the frame pointer, if it can be one.
-fn by_frame_pointer(cursor: &Cursor, reason: StopReason) -> Packed {
+pub(crate) fn by_frame_pointer(cursor: &Cursor, reason: StopReason) -> Packed {
     Packed::from_result(uunwind_frame_pointer::rule(cursor, reason))
-}
-
-/// A pc that no loaded object covers: a window's, or nobody's.
-#[cold]
-#[inline(never)]
-fn window(cursor: &Cursor, lookup: u64) -> Packed {
-    // SAFETY: every caller of `Live` walks inside a slot entered with the registry's epoch, and the window is copied.
-    let window = unsafe { REGISTRY.windows() }.and_then(|windows| windows.find(lookup)).copied();
-    match window.map(|window| window.kind) {
-        None => by_frame_pointer(cursor, StopReason::NoOwner),
-        Some(Kind::Opaque) => Packed::failed(StopReason::OpaqueWindow),
-        // The registrar vouches for its frame pointers, so what is found so is not marked.
-        Some(Kind::FramePointer) => {
-            let rule = uunwind_frame_pointer::rule(cursor, StopReason::UnknownRegister);
-            Packed::from_result(rule.map(|rule| Rule { flags: 0, ..rule }))
-        }
-    }
 }
 
 unsafe extern "C" fn read_for_client(reader: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {

@@ -49,6 +49,9 @@ pub fn handled() -> bool {
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub extern "C" fn uu_handle_faults() -> c_int {
     const EIO: c_int = 5;
+    if let Some(home) = crate::home::elsewhere() {
+        return (home.handle_faults)();
+    }
     match STATE.compare_exchange(OFF, INSTALLING, Ordering::Acquire, Ordering::Acquire) {
         Ok(_) => {}
         Err(ON) => return 0,

@@ -1,8 +1,8 @@
 //! What is found out once, when the object is loaded: in normal context, by the loader.
 
-use crate::state::{OBJECTS, SLOTS, TSD_OFFSET};
+use crate::state::{OBJECTS, REGISTRY, SLOTS, TSD_OFFSET};
 use core::ffi::{c_char, c_int, c_uint, c_void};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use uunwind_core::objects::DlFindObjectFn;
 use uunwind_core::syscall;
 
@@ -98,6 +98,12 @@ extern "C" {
         callback: unsafe extern "C" fn(*mut DlPhdrInfo, usize, *mut c_void) -> c_int,
         data: *mut c_void,
     ) -> c_int;
+    fn __register_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+        dso_handle: *mut c_void,
+    ) -> c_int;
     fn getenv(name: *const c_char) -> *const c_char;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn pthread_key_create(key: *mut c_uint, destructor: *mut c_void) -> c_int;
@@ -111,6 +117,11 @@ extern "C" {
 static INIT: extern "C" fn() = init;
 
 extern "C" fn init() {
+    crate::home::find();
+    // SAFETY: functions of this object, which is never unloaded.
+    unsafe {
+        __register_atfork(Some(before_fork), Some(in_parent), Some(in_child), core::ptr::null_mut());
+    }
     // SAFETY: RTLD_DEFAULT and a NUL-terminated name. `_dl_find_object` exists from glibc 2.35 on, so it is asked for by
     // name and never linked.
     let find = unsafe { dlsym(core::ptr::null_mut(), c"_dl_find_object".as_ptr()) };
@@ -124,8 +135,31 @@ extern "C" fn init() {
     if unsafe { getenv(c"UU_SESSION".as_ptr()) }.is_null() {
         crate::initial::add();
     }
-    SLOTS.locate_tid();
+    SLOTS.prepare();
     TSD_OFFSET.store(locate_tsd(), Ordering::Release);
+}
+
+/// Whether [`before_fork`] took the registry's lock: the forking thread's own word, since it holds that lock.
+static FORKING: AtomicBool = AtomicBool::new(false);
+
+/// A fork copies pages one after the other: a registry that another thread changes meanwhile would be copied half before and
+/// half after the change. So no change is under way.
+extern "C" fn before_fork() {
+    if REGISTRY.fork_begins() {
+        FORKING.store(true, Ordering::Relaxed);
+    }
+}
+
+extern "C" fn in_parent() {
+    if FORKING.load(Ordering::Relaxed) && REGISTRY.is_mine() {
+        FORKING.store(false, Ordering::Relaxed);
+        REGISTRY.fork_is_done();
+    }
+}
+
+extern "C" fn in_child() {
+    SLOTS.after_fork();
+    in_parent();
 }
 
 /// Finds where a TCB keeps the first block of thread-specific values (`struct pthread_key_data { seq, data }[32]`): two

@@ -16,11 +16,15 @@ pub mod check {
 mod env;
 mod faults;
 mod foreign_rule;
+mod home;
+mod in_window;
 mod init;
 mod initial;
 mod library;
 mod native;
 mod state;
+mod window_functions;
+mod window_rule;
 mod windows;
 
 #[cfg(all(panic = "unwind", not(test)))]

@@ -30,6 +30,7 @@ pub static uu_private_library_0: Library = Library {
     build: BUILD,
     add_plugin,
     add_initial_objects,
+    home,
     ready,
     sample,
     on_fault,
@@ -52,6 +53,10 @@ unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
         Ok(false) => -EINVAL,
         Err(_) => -ENOEXEC,
     }
+}
+
+unsafe extern "C" fn home() -> *const Library {
+    crate::home::elsewhere().map_or(&raw const uu_private_library_0, |home| core::ptr::from_ref(home.library))
 }
 
 struct Initial {

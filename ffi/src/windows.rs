@@ -1,8 +1,12 @@
 //! `uu_register_window` and its kin: the registry, for C. `uu.h` documents them.
 
+use crate::home;
 use crate::state::{REGISTRY, SLOTS};
+use crate::window_functions::GiveName;
+use crate::window_rule::GiveRule;
 use core::ffi::{c_int, c_void};
-use uunwind_core::registry::snapshot::{Kind, Window};
+use uunwind_core::plugin::Visit;
+use uunwind_core::registry::window::{Function, Kind, Window, DESCENDING, GROWING};
 use uunwind_core::registry::{Errno, EINVAL};
 
 /// `struct uu_window`.
@@ -13,8 +17,20 @@ pub struct CWindow {
     text: *const c_void,
     text_len: usize,
     user: *mut c_void,
-    reserved: [u64; 4],
+    flags: u32,
+    reserved0: u32,
+    unwind: *const c_void,
+    unwind_len: usize,
+    functions: *const Function,
+    functions_room: usize,
+    published: *const u64,
+    rule: Option<GiveRule>,
+    step: Option<Visit>,
+    name: Option<GiveName>,
+    reserved: [u64; 3],
 }
+
+const _: () = assert!(size_of::<CWindow>() == 128 && size_of::<Function>() == 24);
 
 fn result(result: Result<(), Errno>) -> c_int {
     match result {
@@ -25,32 +41,77 @@ fn result(result: Result<(), Errno>) -> c_int {
 
 /// How long `uu_unregister_window` waits: 1 s.
 const UNREGISTER_NS: u64 = 1_000_000_000;
+/// The library knows no such kind.
+const ENOTSUP: Errno = Errno(95);
+
+impl CWindow {
+    /// What it says, if it makes sense.
+    fn to_window(&self) -> Result<Window, Errno> {
+        let kind = Kind::from_number(self.kind).ok_or(ENOTSUP)?;
+        let start = self.text as u64;
+        let end = start.checked_add(self.text_len as u64).ok_or(EINVAL)?;
+        let has = |wanted: bool, given: bool| wanted == given;
+        let unwind = matches!(kind, Kind::EhFrame | Kind::SFrame);
+        let growing = self.flags & GROWING != 0;
+        let sound = self.reserved0 == 0
+            && self.reserved == [0; 3]
+            && self.flags & !(GROWING | DESCENDING) == 0
+            && has(unwind, !self.unwind.is_null() && self.unwind_len != 0)
+            && has(unwind, !self.unwind.is_null() || self.unwind_len != 0)
+            && (self.unwind as u64).checked_add(self.unwind_len as u64).is_some()
+            && has(kind == Kind::Rule, self.rule.is_some())
+            && has(kind == Kind::Stepper, self.step.is_some())
+            && has(!self.functions.is_null(), self.functions_room != 0)
+            && self.functions_room <= u32::MAX as usize
+            && has(growing, !self.published.is_null())
+            && (!self.functions.is_null() || self.flags == 0);
+        if !sound {
+            return Err(EINVAL);
+        }
+        let callback = self.rule.map_or(0, |f| f as usize as u64) | self.step.map_or(0, |f| f as usize as u64);
+        Ok(Window {
+            start,
+            end,
+            generation: 0,
+            kind,
+            flags: self.flags,
+            unwind: self.unwind as u64,
+            unwind_len: self.unwind_len as u64,
+            user: self.user as u64,
+            callback,
+            functions: self.functions as u64,
+            capacity: self.functions_room as u64,
+            published: self.published as u64,
+            name: self.name.map_or(0, |f| f as usize as u64),
+        })
+    }
+}
+
+/// The window that a C caller describes.
+///
+/// # Safety
+/// `window` must be null or point to a `struct uu_window` of the size that it says.
+unsafe fn window(window: *const CWindow) -> Result<Window, Errno> {
+    // SAFETY: the caller passes null or a structure that begins with its size.
+    if window.is_null() || unsafe { (*window).size } as usize != size_of::<CWindow>() {
+        return Err(EINVAL);
+    }
+    // SAFETY: as above; the size is that of this structure.
+    unsafe { (*window).to_window() }
+}
 
 /// See `uu.h`.
 ///
 /// # Safety
 /// `window` must be null or point to a `struct uu_window` of the size that it says.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
-pub unsafe extern "C" fn uu_register_window(window: *const CWindow) -> c_int {
-    const ENOTSUP: c_int = 95;
-    // SAFETY: the caller passes null or a structure that begins with its size.
-    let known = !window.is_null() && unsafe { (*window).size } as usize == core::mem::size_of::<CWindow>();
-    if !known {
-        return result(Err(EINVAL));
+pub unsafe extern "C" fn uu_register_window(described: *const CWindow) -> c_int {
+    if let Some(home) = home::elsewhere() {
+        // SAFETY: passed on.
+        return unsafe { (home.register_window)(described) };
     }
-    // SAFETY: as above; the size is that of this structure.
-    let window = unsafe { &*window };
-    if window.reserved != [0; 4] {
-        return result(Err(EINVAL));
-    }
-    let kind = match window.kind {
-        1 => Kind::FramePointer,
-        2 => Kind::Opaque,
-        _ => return -ENOTSUP,
-    };
-    let start = window.text as u64;
-    let Some(end) = start.checked_add(window.text_len as u64) else { return result(Err(EINVAL)) };
-    result(REGISTRY.register(Window { start, end, kind, generation: 0, user: window.user as u64 }, &SLOTS))
+    // SAFETY: passed on.
+    result(unsafe { window(described) }.and_then(|window| REGISTRY.register(window, &SLOTS).map(|_| ())))
 }
 
 /// See `uu.h`.
@@ -59,6 +120,10 @@ pub unsafe extern "C" fn uu_register_window(window: *const CWindow) -> c_int {
 /// `ticket` must be null or writable.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn uu_unlink_window(text: *const c_void, ticket: *mut u64) -> c_int {
+    if let Some(home) = home::elsewhere() {
+        // SAFETY: passed on.
+        return unsafe { (home.unlink_window)(text, ticket) };
+    }
     if ticket.is_null() {
         return result(Err(EINVAL));
     }
@@ -68,15 +133,75 @@ pub unsafe extern "C" fn uu_unlink_window(text: *const c_void, ticket: *mut u64)
     }))
 }
 
+/// Windows that one call may take or give.
+const MANY: usize = 1 << 20;
+
+/// See `uu.h`.
+///
+/// # Safety
+/// `old` must have `old_count` addresses, `new` `new_count` windows; `ticket` must be null or writable.
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
+pub unsafe extern "C" fn uu_replace_windows(
+    old: *const *const c_void,
+    old_count: usize,
+    new: *const CWindow,
+    new_count: usize,
+    ticket: *mut u64,
+) -> c_int {
+    if let Some(home) = home::elsewhere() {
+        // SAFETY: passed on.
+        return unsafe { (home.replace_windows)(old, old_count, new, new_count, ticket) };
+    }
+    let given = (!old.is_null() || old_count == 0) && (!new.is_null() || new_count == 0);
+    if ticket.is_null() || !given || old_count > MANY || new_count > MANY {
+        return result(Err(EINVAL));
+    }
+    let old: &[u64] = match old_count {
+        0 => &[],
+        // SAFETY: the caller passes so many addresses, which are words.
+        _ => unsafe { core::slice::from_raw_parts(old.cast(), old_count) },
+    };
+    // SAFETY: the caller passes so many windows.
+    let described = (0..new_count).map(|i| unsafe { window(new.add(i)) });
+    if let Some(Err(error)) = described.clone().find(Result::is_err) {
+        return result(Err(error));
+    }
+    result(REGISTRY.replace(old, described.filter_map(Result::ok), &SLOTS).map(|given| {
+        // SAFETY: the caller passes a writable place.
+        unsafe { ticket.write(given) };
+    }))
+}
+
+/// See `uu.h`.
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
+pub extern "C" fn uu_seal_window(text: *const c_void) -> c_int {
+    if let Some(home) = home::elsewhere() {
+        return (home.seal_window)(text);
+    }
+    result(REGISTRY.seal(text as u64, &SLOTS))
+}
+
+/// See `uu.h`.
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
+pub extern "C" fn uu_ticket() -> u64 {
+    home::elsewhere().map_or_else(|| REGISTRY.ticket(), |home| (home.ticket)())
+}
+
 /// See `uu.h`.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub extern "C" fn uu_synchronize(ticket: u64, timeout_ns: u64) -> c_int {
+    if let Some(home) = home::elsewhere() {
+        return (home.synchronize)(ticket, timeout_ns);
+    }
     result(REGISTRY.synchronize(ticket, timeout_ns, &SLOTS))
 }
 
 /// See `uu.h`.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub extern "C" fn uu_unregister_window(text: *const c_void) -> c_int {
+    if let Some(home) = home::elsewhere() {
+        return (home.unregister_window)(text);
+    }
     let unlinked = REGISTRY.unlink(text as u64, &SLOTS);
     result(unlinked.and_then(|ticket| REGISTRY.synchronize(ticket, UNREGISTER_NS, &SLOTS)))
 }

@@ -109,6 +109,7 @@ fn parts(sample: &Sample) -> Result<Vec<Part<'_>>, String> {
     for frame in &sample.frames {
         match frame {
             Frame::Python { name, .. } => names.push(&**name),
+            Frame::Jit { .. } => {}
             Frame::Native { symbol, object, interpreter, .. } => {
                 if !names.is_empty() {
                     if !interpreter {

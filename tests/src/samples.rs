@@ -67,6 +67,21 @@ pub enum Frame {
         /// The interpreter's own frame.
         interpreter: bool,
     },
+    /// A machine frame in a window.
+    Jit {
+        /// The registrar's name, or `?`.
+        name: String,
+        /// Bytes from the function's start.
+        offset: u64,
+        /// The window's generation.
+        generation: u32,
+        /// Address in the process.
+        address: u64,
+        /// The address is the interrupted instruction.
+        exact: bool,
+        /// Reached by the frame-pointer chain.
+        by_frame_pointer: bool,
+    },
 }
 
 impl Frame {
@@ -75,6 +90,7 @@ impl Frame {
         match self {
             Frame::Python { name, .. } => name,
             Frame::Native { symbol, .. } => symbol,
+            Frame::Jit { name, .. } => name,
         }
     }
 
@@ -98,7 +114,7 @@ impl Sample {
     /// The native frames' addresses, leaf first.
     pub fn addresses(&self) -> Vec<u64> {
         let address = |frame: &Frame| match frame {
-            Frame::Native { address, .. } => Some(*address),
+            Frame::Native { address, .. } | Frame::Jit { address, .. } => Some(*address),
             Frame::Python { .. } => None,
         };
         self.frames.iter().filter_map(address).collect()
@@ -112,6 +128,9 @@ impl Sample {
             out += &match frame {
                 Frame::Python { name, file, line, code, position, first } => {
                     format!("  py {name} ({file}:{line}) code {code:#x} pos {position} first {first}\n")
+                }
+                Frame::Jit { name, offset, generation, address, .. } => {
+                    format!("  jit {name}+{offset:#x} (window gen {generation}) {address:#x}\n")
                 }
                 Frame::Native { symbol, offset, object, address, exact, by_frame_pointer, interpreter } => format!(
                     "  native {symbol}+{offset:#x} ({object}) {address:#x}{}{}{}\n",
@@ -199,6 +218,22 @@ fn parse_frame(text: &str) -> Option<Frame> {
             code: hex(code)?,
             position: position.parse().ok()?,
             first: first.trim().parse().ok()?,
+        });
+    }
+    if let Some(rest) = text.strip_prefix("jit ") {
+        let (place, tail) = rest.rsplit_once(") 0x")?;
+        let (place, generation) = place.rsplit_once(" (window gen ")?;
+        let (name, offset) = place.rsplit_once("+0x")?;
+        let mut words = tail.split_whitespace();
+        let address = u64::from_str_radix(words.next()?, 16).ok()?;
+        let flags: Vec<&str> = words.collect();
+        return Some(Frame::Jit {
+            name: name.to_owned(),
+            offset: u64::from_str_radix(offset, 16).ok()?,
+            generation: generation.parse().ok()?,
+            address,
+            exact: flags.contains(&"exact"),
+            by_frame_pointer: flags.contains(&"fp"),
         });
     }
     let rest = text.strip_prefix("native ")?;

@@ -97,6 +97,11 @@ impl<'a> Reader<'a> {
         matches!(self.mode, Mode::Probed)
     }
 
+    /// Whether faults of the reads, and so those of other code in this walk, are led somewhere.
+    pub fn is_guarded(&self) -> bool {
+        matches!(self.mode, Mode::Guarded)
+    }
+
     /// One 64-bit word; any alignment.
     #[inline]
     pub fn word(&mut self, address: u64) -> Option<u64> {

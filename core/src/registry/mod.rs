@@ -1,24 +1,35 @@
 //! Windows: ranges of code that no loaded object covers, registered by a JIT under their text start address.
 //!
-//! Readers are wait-free in any context: one load gives a walk its [`snapshot`], an immutable sorted array. Writers take a
-//! futex [`lock`], build a new snapshot and swap it in; the old one, and what was unlinked with it, is freed when no walk
-//! that began before the swap is under way. That waiting happens without the lock, is bounded, and is asked for by ticket.
+//! Readers are wait-free in any context: one load gives a walk its root, and what hangs below never changes ([`tree`]).
+//! Writers take a futex [`lock`], copy the path from the root to the place of their change, and publish the new root; what
+//! they took out waits ([`limbo`]) until no walk that began before is under way ([`grace`]), and goes back to the [`pool`].
+//! The waiting that a caller asks for happens without the lock, is bounded, and goes by ticket.
 //!
 //! ```text
 //! register   publish, so that walks begin to see it
-//! unlink     swap it out -> ticket (an epoch)
+//! unlink     take it out -> ticket (an epoch)
+//! replace    some go, others come, at once -> ticket
 //! synchronize(ticket)   wait until every walk that began before has ended; only then may the text be wiped
 //! ```
-//! A snapshot is copied as a whole by each writer, which is right for thousands of windows, not for hundreds of
-//! thousands.
+//! The registry never calls anybody and reads nothing of the registrars'.
 
+pub mod grace;
+mod limbo;
 pub mod lock;
-pub mod snapshot;
+mod pool;
+pub mod sync;
+pub mod tree;
+pub mod window;
 
 use crate::slots::Slots;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use crate::syscall::monotonic_ns;
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use grace::{holds, Epoch, Root};
+use limbo::Limbo;
 use lock::Lock;
-use snapshot::{Snapshot, Window};
+use pool::Pool;
+use tree::{locate, Change, Node};
+use window::{Held, Window, GROWING};
 
 /// Error of registry calls: a Linux errno, positive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,30 +39,87 @@ pub struct Errno(pub i32);
 pub const EEXIST: Errno = Errno(17);
 /// No window has this key.
 pub const ENOENT: Errno = Errno(2);
-/// Called from inside a walk.
+/// Called from inside a walk, or in a handler that interrupted a registry call of the same thread.
 pub const EDEADLK: Errno = Errno(35);
 /// Walks did not end in time.
 pub const ETIMEDOUT: Errno = Errno(110);
-/// No memory for the snapshot.
+/// No memory.
 pub const ENOMEM: Errno = Errno(12);
 /// An argument makes no sense.
 pub const EINVAL: Errno = Errno(22);
-/// The window is unlinked but pinned: a walk may still read it.
+/// An unlinked window is pinned there: a walk may still read it.
 pub const EBUSY: Errno = Errno(16);
 
-/// Windows that were unlinked and whose grace period was not waited for yet.
-const PENDING: usize = 64;
+/// Nodes in limbo that make a writer look whether some can go.
+const ENOUGH: usize = 128;
+/// Birth of the nodes of the tree of pinned windows, which nobody but writers reads: they are changed in place.
+const PINNED: u64 = u64::MAX;
 
 /// The registry of a process.
 pub struct Registry {
-    snapshot: AtomicPtr<Snapshot>,
-    /// Grows by one with each change. Never 0.
-    epoch: AtomicU64,
+    root: Root<Node>,
+    epoch: Epoch,
+    generation: AtomicU64,
     lock: Lock,
-    /// Old snapshots, with the epoch that replaced them.
-    retired: [(AtomicPtr<Snapshot>, AtomicU64); PENDING],
-    /// Keys of unlinked windows, with their tickets.
-    pinned: [(AtomicU64, AtomicU64); PENDING],
+    pool: Pool,
+    /// Windows that are unlinked and may still be read.
+    pinned: AtomicPtr<Node>,
+    nodes: Limbo<Node>,
+    windows: Limbo<Held>,
+    /// Nodes in limbo at which a writer looks again.
+    look_at: AtomicUsize,
+}
+
+/// Windows, one behind the other by their links.
+struct Chain {
+    first: *mut Held,
+    last: *mut Held,
+}
+
+impl Default for Chain {
+    fn default() -> Chain {
+        Chain { first: core::ptr::null_mut(), last: core::ptr::null_mut() }
+    }
+}
+
+impl Chain {
+    fn push(&mut self, held: *mut Held) {
+        // SAFETY: cells of the pool; their links belong to the lock's holder.
+        unsafe {
+            (*held).link.store(0, Ordering::Relaxed);
+            match self.last.as_ref() {
+                Some(last) => last.link.store(held as u64, Ordering::Relaxed),
+                None => self.first = held,
+            }
+        }
+        self.last = held;
+    }
+}
+
+/// Whether a window overlaps its neighbours, as [`locate`] told them for its start.
+fn overlaps((before, behind): (Option<&Held>, u64), window: &Window) -> bool {
+    before.is_some_and(|held| held.window.end > window.start) || behind < window.end
+}
+
+/// The windows as one walk sees them.
+#[derive(Clone, Copy)]
+pub struct Windows<'w> {
+    root: *const Node,
+    of: core::marker::PhantomData<&'w Node>,
+}
+
+impl<'w> Windows<'w> {
+    /// The window that covers `pc`. Async-signal-safe; logarithmic.
+    #[inline]
+    pub fn find(self, pc: u64) -> Option<&'w Held> {
+        // SAFETY: `Registry::windows` promises that the tree stays as it is for so long.
+        unsafe { locate(self.root, pc) }.0.filter(|held| pc < held.window().end)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.root.is_null()
+    }
 }
 
 impl Registry {
@@ -59,215 +127,290 @@ impl Registry {
     #[allow(clippy::new_without_default, reason = "made once, as a static")]
     pub const fn new() -> Registry {
         Registry {
-            snapshot: AtomicPtr::new(core::ptr::null_mut()),
-            epoch: AtomicU64::new(1),
+            root: Root::new(),
+            epoch: Epoch::new(),
+            generation: AtomicU64::new(0),
             lock: Lock::new(),
-            retired: [const { (AtomicPtr::new(core::ptr::null_mut()), AtomicU64::new(0)) }; PENDING],
-            pinned: [const { (AtomicU64::new(0), AtomicU64::new(0)) }; PENDING],
+            pool: Pool::new(),
+            pinned: AtomicPtr::new(core::ptr::null_mut()),
+            nodes: Limbo::new(),
+            windows: Limbo::new(),
+            look_at: AtomicUsize::new(ENOUGH),
         }
     }
 
     /// The epoch to enter a walk with. Async-signal-safe.
     pub fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::SeqCst)
+        self.epoch.now()
     }
 
-    /// The windows as this walk sees them. Async-signal-safe.
+    /// The windows as they are now, all through this walk. Async-signal-safe; wait-free.
     ///
     /// # Safety
-    /// The caller must be inside a walk ([`Slots::enter`] with [`Registry::epoch`]) for as long as the result is used.
-    pub unsafe fn windows(&self) -> Option<&Snapshot> {
-        // SAFETY: a snapshot is freed only after all walks that may have loaded it have ended.
-        unsafe { self.snapshot.load(Ordering::SeqCst).as_ref() }
+    /// The caller must be inside a walk ([`Slots::enter`] with [`Registry::epoch`]) for all of `'w`.
+    pub unsafe fn windows<'w>(&self) -> Windows<'w> {
+        Windows { root: self.root.load(), of: core::marker::PhantomData }
     }
 
-    /// Registers a window. Errors: [`EINVAL`] (empty, or wraps), [`EEXIST`] (overlaps another), [`EBUSY`] (unlinked and
-    /// not synchronized), [`ENOMEM`], [`EDEADLK`].
-    pub fn register(&self, window: Window, slots: &Slots) -> Result<(), Errno> {
-        if window.start == 0 || window.end <= window.start {
-            return Err(EINVAL);
-        }
-        if slots.is_walking() {
-            return Err(EDEADLK);
-        }
-        self.reclaim(slots);
-        self.lock.with(|| {
-            if self.pinned.iter().any(|(key, _)| key.load(Ordering::Relaxed) == window.start) {
-                return Err(EBUSY);
-            }
-            let old = self.current();
-            let new = Snapshot::with(old, &Window { generation: self.epoch.load(Ordering::Relaxed), ..window })?;
-            self.publish(new)
-        })
+    /// Registers a window. Returns its generation. Errors: [`EINVAL`] (empty, or wraps), [`EEXIST`] (overlaps another),
+    /// [`EBUSY`] (overlaps an unlinked one that a walk may still read), [`ENOMEM`], [`EDEADLK`].
+    pub fn register(&self, window: Window, slots: &Slots) -> Result<u64, Errno> {
+        self.swap(&[], core::iter::once(window), slots).map(|(generation, _)| generation)
     }
 
     /// Takes a window out; new walks do not see it. The ticket is for [`Registry::synchronize`]. Errors: [`ENOENT`],
-    /// [`ENOMEM`] (also: too many windows wait to be synchronized), [`EDEADLK`].
+    /// [`ENOMEM`], [`EDEADLK`].
     pub fn unlink(&self, start: u64, slots: &Slots) -> Result<u64, Errno> {
-        if slots.is_walking() {
-            return Err(EDEADLK);
-        }
-        self.reclaim(slots);
-        self.lock.with(|| {
-            let old = self.current();
-            let new = Snapshot::without(old, start)?;
-            let Some(pin) = self.pinned.iter().find(|(key, _)| key.load(Ordering::Relaxed) == 0) else {
-                // SAFETY: never published.
-                unsafe { Snapshot::free(new) };
-                return Err(ENOMEM);
-            };
-            self.publish(new)?;
-            let ticket = self.epoch.load(Ordering::Relaxed);
-            pin.1.store(ticket, Ordering::Relaxed);
-            pin.0.store(start, Ordering::Release);
-            Ok(ticket)
+        self.swap(&[start], core::iter::empty(), slots).map(|(_, ticket)| ticket)
+    }
+
+    /// Some windows go and others come, at once: a walk sees the old ones or the new ones. New ones may lie where old ones
+    /// did. The ticket is for [`Registry::synchronize`]. Errors: as [`Registry::register`] and [`Registry::unlink`]; then
+    /// nothing has changed.
+    pub fn replace(&self, old: &[u64], new: impl Iterator<Item = Window> + Clone, slots: &Slots) -> Result<u64, Errno> {
+        self.swap(old, new, slots).map(|(_, ticket)| ticket)
+    }
+
+    /// No more functions are added to a growing window. Errors: [`ENOENT`], [`EDEADLK`].
+    pub fn seal(&self, start: u64, slots: &Slots) -> Result<(), Errno> {
+        self.changing(slots, || {
+            // SAFETY: the lock's holder reads the tree.
+            let held = unsafe { locate(self.root.load(), start) }.0.filter(|held| held.window.start == start);
+            held.ok_or(ENOENT)?.sealed.store(1, Ordering::Release);
+            Ok(())
         })
     }
 
+    /// A ticket for all walks that are under way now: whoever waits for it knows that they have ended. Wait-free.
+    pub fn ticket(&self) -> u64 {
+        self.epoch.advance()
+    }
+
     /// Waits until no walk that began before `ticket` is under way, at most `timeout_ns` (0: only asks). After
-    /// [`ETIMEDOUT`] waiting again is allowed. [`EDEADLK`] from inside a walk.
+    /// [`ETIMEDOUT`] waiting again is allowed. [`EDEADLK`] from inside a walk, [`EINVAL`] for a ticket never given.
     pub fn synchronize(&self, ticket: u64, timeout_ns: u64, slots: &Slots) -> Result<(), Errno> {
         if slots.is_walking() {
             return Err(EDEADLK);
         }
-        let begun = crate::syscall::monotonic_ns();
-        while slots.any_before(ticket) {
-            if crate::syscall::monotonic_ns().saturating_sub(begun) >= timeout_ns {
-                return Err(ETIMEDOUT);
-            }
-            lock::pause();
+        if ticket == 0 || ticket > self.epoch() {
+            return Err(EINVAL);
         }
-        for (key, pinned_by) in &self.pinned {
-            let by = pinned_by.load(Ordering::Relaxed);
-            if by != 0 && by <= ticket {
-                // In this order: a free place is one with key 0.
-                pinned_by.store(0, Ordering::Relaxed);
-                key.store(0, Ordering::Release);
+        let begun = monotonic_ns();
+        let mut round = 0u32;
+        while holds(slots.oldest_mark(round > 0), ticket) {
+            if (timeout_ns == 0 || round >= 32) && monotonic_ns().saturating_sub(begun) >= timeout_ns {
+                // Marks that nobody owns were looked for in round 1.
+                if round > 0 {
+                    return Err(ETIMEDOUT);
+                }
             }
+            lock::pause(round);
+            round = round.saturating_add(1);
         }
-        self.reclaim(slots);
         Ok(())
     }
 
-    /// In the child of a fork: whoever held the lock is not here.
+    /// How many windows and nodes wait for walks to end.
+    pub fn waiting(&self) -> (usize, usize) {
+        (self.windows.len(), self.nodes.len())
+    }
+
+    /// To be called before a fork, so that the child finds the registry whole. [`Registry::fork_is_done`] follows. False,
+    /// and nothing may follow: the calling thread is inside a change.
+    pub fn fork_begins(&self) -> bool {
+        self.lock.acquire()
+    }
+
+    /// Whether the calling thread is inside a change, or between [`Registry::fork_begins`] and [`Registry::fork_is_done`].
+    pub fn is_mine(&self) -> bool {
+        self.lock.is_mine()
+    }
+
+    /// In the parent and in the child, after a fork whose [`Registry::fork_begins`] said true.
+    pub fn fork_is_done(&self) {
+        self.lock.release();
+    }
+
+    /// In the child of a fork. If that fork asked nobody ([`Registry::fork_begins`]) and another thread was in a change, its
+    /// half-done work is forgotten; the tree that walks see is always whole.
     pub fn after_fork(&self) {
-        self.lock.reset();
-    }
-
-    fn current(&self) -> Option<&Snapshot> {
-        // SAFETY: only the lock's holder replaces it.
-        unsafe { self.snapshot.load(Ordering::Acquire).as_ref() }
-    }
-
-    /// With the lock held: makes `new` the snapshot, and remembers the old one until nobody reads it.
-    fn publish(&self, new: *mut Snapshot) -> Result<(), Errno> {
-        let Some(place) = self.retired.iter().find(|(old, _)| old.load(Ordering::Acquire).is_null()) else {
-            // SAFETY: never published.
-            unsafe { Snapshot::free(new) };
-            return Err(ENOMEM);
-        };
-        let old = self.snapshot.swap(new, Ordering::SeqCst);
-        let epoch = self.epoch.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
-        place.1.store(epoch, Ordering::Relaxed);
-        place.0.store(old, Ordering::Release);
-        Ok(())
-    }
-
-    /// Frees old snapshots that no walk can read any more.
-    fn reclaim(&self, slots: &Slots) {
-        for (old, epoch) in &self.retired {
-            let snapshot = old.load(Ordering::Acquire);
-            if snapshot.is_null() || slots.any_before(epoch.load(Ordering::Relaxed)) {
-                continue;
-            }
-            if old.compare_exchange(snapshot, core::ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                // SAFETY: replaced before every walk now under way began, and taken by this call alone.
-                unsafe { Snapshot::free(snapshot) };
-            }
+        if self.lock.was_lost() {
+            self.pool.abandon();
+            self.nodes.abandon();
+            self.windows.abandon();
+            self.pinned.store(core::ptr::null_mut(), Ordering::Relaxed);
         }
+    }
+
+    /// Runs `f` with the lock held, unless this thread is inside a walk or a change.
+    fn changing<T>(&self, slots: &Slots, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        if slots.is_walking() {
+            return Err(EDEADLK);
+        }
+        self.lock.with(f).unwrap_or(Err(EDEADLK))
+    }
+
+    /// The one change there is. The last generation that was given, and the ticket.
+    fn swap(&self, old: &[u64], new: impl Iterator<Item = Window> + Clone, slots: &Slots) -> Result<(u64, u64), Errno> {
+        if new.clone().any(|window| window.start == 0 || window.end <= window.start) {
+            return Err(EINVAL);
+        }
+        self.changing(slots, || {
+            if self.nodes.len() >= self.look_at.load(Ordering::Relaxed) {
+                self.reclaim(slots);
+            }
+            let mut count = 0usize;
+            for window in new.clone() {
+                count += 1;
+                if self.is_pinned(&window) {
+                    self.reclaim(slots);
+                    if self.is_pinned(&window) {
+                        return Err(EBUSY);
+                    }
+                }
+            }
+            // Births are epochs, which only the lock's holder needs to be new: tickets count, too.
+            let mut change = Change::new(&self.pool, self.root.load(), self.epoch.now());
+            let pins = Change::new(&self.pool, self.pinned.load(Ordering::Relaxed), PINNED);
+            if !change.reserve(old.len().saturating_add(count), count) {
+                return Err(ENOMEM);
+            }
+            let (mut gone, mut made) = (Chain::default(), Chain::default());
+            let done = self.apply(&mut change, old, new, &mut gone, &mut made);
+            // Behind the removals: room that they gave back is there again.
+            let done =
+                done.and_then(|generation| if pins.reserve(old.len(), 0) { Ok(generation) } else { Err(ENOMEM) });
+            let generation = match done {
+                Ok(generation) => generation,
+                Err(error) => {
+                    self.drop_made(made);
+                    change.abandon();
+                    return Err(error);
+                }
+            };
+            self.root.publish(change.root);
+            let ticket = self.epoch.advance();
+            if let Some((first, last)) = change.replaced() {
+                // SAFETY: the change's chain: nodes that the published tree does not hold any more.
+                unsafe { self.nodes.append(first, last, ticket) };
+            }
+            if !gone.first.is_null() {
+                self.pin(pins, gone.first);
+                // SAFETY: windows that were taken out, linked by `apply`.
+                unsafe { self.windows.append(gone.first, gone.last, ticket) };
+            }
+            Ok((generation, ticket))
+        })
+    }
+
+    /// Takes the old windows out of the change's tree and puts the new ones in; chains both. The last generation given.
+    fn apply(
+        &self,
+        change: &mut Change<'_>,
+        old: &[u64],
+        new: impl Iterator<Item = Window>,
+        gone: &mut Chain,
+        made: &mut Chain,
+    ) -> Result<u64, Errno> {
+        for start in old {
+            // SAFETY: the lock's holder reads the tree.
+            let held =
+                unsafe { locate(change.root, *start) }.0.filter(|held| held.window.start == *start).ok_or(ENOENT)?;
+            change.remove(*start).ok_or(ENOMEM)?;
+            gone.push(core::ptr::from_ref(held).cast_mut());
+        }
+        let mut generation = 0;
+        for window in new {
+            // SAFETY: as above.
+            if overlaps(unsafe { locate(change.root, window.start) }, &window) {
+                return Err(EEXIST);
+            }
+            let held = self.pool.take::<Held>().ok_or(ENOMEM)?;
+            generation = self.next_generation();
+            // SAFETY: a cell of this size, ours alone.
+            unsafe {
+                held.write(Held {
+                    window: Window { generation, ..window },
+                    sealed: u32::from(window.flags & GROWING == 0).into(),
+                    pinned: 0.into(),
+                    failures: 0.into(),
+                    retired: 0.into(),
+                    link: 0.into(),
+                });
+            }
+            made.push(held);
+            change.insert(window.start, held).ok_or(ENOMEM)?;
+        }
+        Ok(generation)
+    }
+
+    /// Gives back the windows of a change that failed.
+    fn drop_made(&self, made: Chain) {
+        let mut at = made.first;
+        // SAFETY: cells of the pool, never published.
+        while let Some(held) = unsafe { at.as_ref() } {
+            let next = held.link.load(Ordering::Relaxed) as *mut Held;
+            // SAFETY: as above.
+            unsafe { self.pool.give(at) };
+            at = next;
+        }
+    }
+
+    /// A generation whose low half, which frame words carry, is not 0.
+    fn next_generation(&self) -> u64 {
+        let next = self.generation.load(Ordering::Relaxed).wrapping_add(1);
+        let next = if next as u32 == 0 { next.wrapping_add(1) } else { next };
+        self.generation.store(next, Ordering::Relaxed);
+        next
+    }
+
+    /// Whether a window that was unlinked and may still be read lies there.
+    fn is_pinned(&self, window: &Window) -> bool {
+        // SAFETY: the lock's holder reads the tree.
+        overlaps(unsafe { locate(self.pinned.load(Ordering::Relaxed), window.start) }, window)
+    }
+
+    /// Notes the chain of windows as pinned: all but those in whose place their successors are already, which stand for
+    /// them.
+    fn pin(&self, mut pins: Change<'_>, first: *mut Held) {
+        let mut at = first;
+        // SAFETY: cells of the pool, chained by `apply`.
+        while let Some(held) = unsafe { at.as_ref() } {
+            // SAFETY: the lock's holder reads both trees.
+            let taken = [self.root.load(), pins.root]
+                .iter()
+                .any(|root| overlaps(unsafe { locate(*root, held.window.start) }, &held.window));
+            // There is room: reserved before.
+            if !taken && pins.insert(held.window.start, at).is_some() {
+                held.pinned.store(1, Ordering::Relaxed);
+            }
+            at = held.link.load(Ordering::Relaxed) as *mut Held;
+        }
+        self.pinned.store(pins.root, Ordering::Relaxed);
+    }
+
+    /// With the lock held: gives back what no walk can read any more.
+    fn reclaim(&self, slots: &Slots) {
+        let mut oldest = slots.oldest_mark(false);
+        if oldest != 0 {
+            // Perhaps a mark that nobody owns.
+            oldest = slots.oldest_mark(true);
+        }
+        let oldest = if oldest == 0 { u64::MAX } else { oldest };
+        let mut pins = Change::new(&self.pool, self.pinned.load(Ordering::Relaxed), PINNED);
+        // SAFETY: `oldest` is the oldest mark of all, seen behind the epochs' barriers: see `grace`.
+        unsafe {
+            self.windows.free(oldest, &self.pool, |held| {
+                if held.pinned.load(Ordering::Relaxed) != 0 {
+                    let _ = pins.remove(held.window.start);
+                }
+            });
+            self.pinned.store(pins.root, Ordering::Relaxed);
+            self.nodes.free(oldest, &self.pool, |_| {});
+        }
+        self.look_at.store(self.nodes.len().saturating_mul(2).max(ENOUGH), Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use snapshot::Kind;
-
-    fn slots() -> Box<Slots> {
-        // SAFETY: all-zero is the free pool.
-        unsafe { Box::<Slots>::new_zeroed().assume_init() }
-    }
-
-    fn window(start: u64, end: u64) -> Window {
-        Window { start, end, kind: Kind::FramePointer, generation: 0, user: 0 }
-    }
-
-    fn find(registry: &Registry, pc: u64) -> Option<u64> {
-        // SAFETY: one thread, and nothing is freed during the call.
-        unsafe { registry.windows() }.and_then(|s| s.find(pc)).map(|w| w.start)
-    }
-
-    #[test]
-    fn windows_are_found_and_overlaps_refused() {
-        let (registry, slots) = (Registry::new(), slots());
-        for i in 0..300u64 {
-            let start = 0x1000 * (1 + (i * 7) % 300);
-            assert_eq!(registry.register(window(start, start + 0x800), &slots), Ok(()));
-        }
-        for i in 1..=300u64 {
-            assert_eq!(find(&registry, 0x1000 * i), Some(0x1000 * i));
-            assert_eq!(find(&registry, 0x1000 * i + 0x7ff), Some(0x1000 * i));
-            assert_eq!(find(&registry, 0x1000 * i + 0x800), None);
-        }
-        for (start, end) in [(0x1000, 0x1001), (0x1700, 0x1900), (0x800, 0x1001), (0x800, 0x40_0000)] {
-            assert_eq!(registry.register(window(start, end), &slots), Err(EEXIST));
-        }
-        assert_eq!(registry.register(window(0x900_0000, 0x900_0000), &slots), Err(EINVAL));
-        assert_eq!(registry.unlink(0x1001, &slots), Err(ENOENT));
-    }
-
-    #[test]
-    fn an_unlinked_window_is_pinned_until_the_walks_before_it_end() {
-        let (registry, slots) = (Registry::new(), slots());
-        registry.register(window(0x1000, 0x2000), &slots).expect("first");
-        let slots = &*slots;
-        std::thread::scope(|scope| {
-            let (entered, wait_entered) = std::sync::mpsc::channel();
-            let (go_on, wait) = std::sync::mpsc::channel::<()>();
-            let epoch = registry.epoch();
-            scope.spawn(move || {
-                let walking = slots.enter(1000, epoch).expect("a walk");
-                entered.send(()).expect("told");
-                wait.recv().expect("told to leave");
-                walking.leave();
-            });
-            wait_entered.recv().expect("entered");
-            let ticket = registry.unlink(0x1000, slots).expect("unlinked");
-            assert_eq!(find(&registry, 0x1000), None, "new walks do not see it");
-            assert_eq!(registry.synchronize(ticket, 2_000_000, slots), Err(ETIMEDOUT));
-            assert_eq!(registry.register(window(0x1000, 0x2000), slots), Err(EBUSY));
-            go_on.send(()).expect("told");
-            assert_eq!(registry.synchronize(ticket, 5_000_000_000, slots), Ok(()));
-            assert_eq!(registry.register(window(0x1000, 0x2000), slots), Ok(()));
-        });
-        let walking = slots.enter(1000, registry.epoch()).expect("a walk");
-        assert_eq!(registry.unlink(0x1000, slots), Err(EDEADLK));
-        assert_eq!(registry.synchronize(1, 0, slots), Err(EDEADLK));
-        walking.leave();
-    }
-
-    #[test]
-    fn marks_of_dead_threads_do_not_hold_a_window() {
-        let (registry, slots) = (Registry::new(), slots());
-        registry.register(window(0x1000, 0x2000), &slots).expect("first");
-        let slots = &*slots;
-        let epoch = registry.epoch();
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let _left_without_its_exit = slots.enter(1000, epoch).expect("a walk");
-            });
-        });
-        let ticket = registry.unlink(0x1000, slots).expect("unlinked");
-        assert_eq!(registry.synchronize(ticket, 10_000_000_000, slots), Ok(()));
-    }
-}
+mod tests;

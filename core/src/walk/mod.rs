@@ -13,7 +13,7 @@
 mod foreign;
 
 use crate::cursor::Cursor;
-use crate::frame::{native_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
+use crate::frame::{native_word, window_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
 use crate::memory::Reader;
 use crate::plugin::{Description, Owner, Visit, OVERLAY_DESYNC, OVERLAY_INTERPRETER, OWNER_NOBODY, SCRATCH_BYTES};
 use crate::recovery::Protector;
@@ -132,6 +132,12 @@ pub trait Env {
     /// Whether the same walk would be told the same again. False: something is still to come, such as an object's facts.
     fn is_repeatable(&self) -> bool {
         true
+    }
+    /// The second word of the frame in hand ([`crate::frame::window_identity`]), if it lies in a window. Asked right behind
+    /// [`Env::rule`].
+    #[inline(always)]
+    fn window(&mut self, _cursor: &Cursor, _reader: &mut Reader<'_>) -> Option<u64> {
+        None
     }
     /// A call of a plugin (0: of a function of the window of the frame in hand) went wrong and was left behind.
     fn failed(&mut self, _plugin: u8, _reason: StopReason) {}
@@ -261,6 +267,7 @@ impl<E: Env> Walk<'_, '_, E> {
                 let (uses, restores) = rule.uses_and_restores();
                 recording.note_rule(uses, restores);
             }
+            let window = self.env.window(&cursor, self.reader);
             let cfa = rule.cfa(&cursor, self.reader);
             if self.env.is_claimed() {
                 let pc = cursor.regs.pc;
@@ -271,7 +278,7 @@ impl<E: Env> Walk<'_, '_, E> {
                 }
                 self.desync += u32::from(answer & OVERLAY_DESYNC != 0);
                 if !matches!(next, Next::Native) {
-                    if let Err(full) = self.push([native_word(pc, flags)]) {
+                    if let Err(full) = self.push_machine(pc, flags, window) {
                         return full;
                     }
                     by_frame_pointer = false;
@@ -285,7 +292,7 @@ impl<E: Env> Walk<'_, '_, E> {
                 // Nothing vouches for this address, nor for the chain that led to it.
                 return StopReason::NoOwner;
             }
-            if let Err(full) = self.push([native_word(cursor.regs.pc, flags)]) {
+            if let Err(full) = self.push_machine(cursor.regs.pc, flags, window) {
                 return full;
             }
             by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
@@ -427,6 +434,15 @@ impl<E: Env> Walk<'_, '_, E> {
         self.count += 1;
         self.tell_progress();
         Ok(())
+    }
+
+    /// A machine frame; `window`: its second word, if it lies in a window.
+    #[inline(always)]
+    fn push_machine(&mut self, pc: u64, flags: u64, window: Option<u64>) -> Result<(), StopReason> {
+        match window {
+            None => self.push([native_word(pc, flags)]),
+            Some(identity) => self.push([window_word(pc, flags), identity]),
+        }
     }
 
     #[inline(always)]

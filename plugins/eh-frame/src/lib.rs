@@ -13,6 +13,7 @@ pub mod bytes;
 pub mod entry;
 pub mod expression;
 pub mod index;
+pub mod list;
 pub mod program;
 pub mod row;
 
@@ -39,10 +40,34 @@ pub struct Answer {
 pub fn find(hdr: u64, bounds: (u64, u64), lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
     let mut input = bytes::Input::new(reader, bounds);
     let fde_at = index::search(hdr, lookup, &mut input)?;
-    let entry = entry::Entry::read(fde_at, &mut input)?;
+    answer(fde_at, lookup, pc, &mut input)
+}
+
+/// The rule for `pc` by the FDE at `fde`. As [`find`] but for the search.
+pub fn find_at(
+    fde: u64,
+    bounds: (u64, u64),
+    lookup: u64,
+    pc: u64,
+    reader: &mut Reader<'_>,
+) -> Result<Answer, StopReason> {
+    answer(fde, lookup, pc, &mut bytes::Input::new(reader, bounds))
+}
+
+/// The rule for `pc` in a list of CIEs and FDEs that fills `bounds`, or ends there with a length of 0: the contents of an
+/// `.eh_frame` section without its header. As [`find`], but it takes the entries one by one, at most
+/// [`list::MAX_ENTRIES`] of them.
+pub fn find_in_list(bounds: (u64, u64), lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
+    let mut input = bytes::Input::new(reader, bounds);
+    let fde_at = list::search(bounds, lookup, &mut input)?;
+    answer(fde_at, lookup, pc, &mut input)
+}
+
+fn answer(fde_at: u64, lookup: u64, pc: u64, input: &mut bytes::Input<'_, '_>) -> Result<Answer, StopReason> {
+    let entry = entry::Entry::read(fde_at, input)?;
     if lookup < entry.start || lookup >= entry.end {
         return Err(StopReason::NoRule);
     }
-    let row = program::run(&entry, lookup, &mut input)?;
-    Ok(Answer { rule: row::to_rule(&row, &entry, pc, &mut input), function: (entry.start, entry.end) })
+    let row = program::run(&entry, lookup, input)?;
+    Ok(Answer { rule: row::to_rule(&row, &entry, pc, input), function: (entry.start, entry.end) })
 }

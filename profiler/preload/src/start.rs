@@ -120,9 +120,16 @@ fn open_all(list: &[u8], plugins: &mut [[u8; 16]; 8]) -> Option<&'static Library
     let mut paths = list.split(|b| *b == b':');
     let table = symbol(paths.next()?, LIBRARY_SYMBOL)?;
     // SAFETY: the symbol's name is versioned; size and build are checked before anything else is read.
-    let library = unsafe { &*table.cast::<Library>() };
-    if library.size as usize != core::mem::size_of::<Library>() || library.build != BUILD {
+    let mut library = unsafe { &*table.cast::<Library>() };
+    let ours = |library: &Library| library.size as usize == core::mem::size_of::<Library>() && library.build == BUILD;
+    if !ours(library) {
         return None;
+    }
+    // The program may have brought a copy of its own, which was there first: its windows are there.
+    // SAFETY: a table of ours; what it names is a table in an object that is never closed.
+    let home = unsafe { &*(library.home)() };
+    if ours(home) {
+        library = home;
     }
     for (index, path) in (1u32..).zip(paths) {
         let Some(name) = plugins.get_mut(index as usize) else { break };

@@ -1,7 +1,7 @@
 //! Interns stacks as a tree: a node is a frame and the node of its caller.
 
 use std::collections::HashMap;
-use uunwind_core::frame::{KIND_NATIVE, KIND_SEMANTIC};
+use uunwind_core::frame::{KIND_NATIVE, KIND_SEMANTIC, KIND_WINDOW};
 use uunwind_report::recording::Node;
 
 /// Stacks seen so far.
@@ -29,7 +29,7 @@ impl Stacks {
     }
 }
 
-/// Frame words to (word, position) pairs, leaf first; stops at a word of unknown kind or without its position, and says
+/// Frame words to (word, second word or 0) pairs, leaf first; stops at a word of unknown kind or without its second, and says
 /// whether there was none.
 fn split(words: &[u64]) -> (Vec<(u64, u64)>, bool) {
     let mut rest = words.iter();
@@ -37,8 +37,8 @@ fn split(words: &[u64]) -> (Vec<(u64, u64)>, bool) {
     while let Some(word) = rest.next() {
         match (word >> 56) as u8 & 15 {
             KIND_NATIVE => frames.push((*word, 0)),
-            KIND_SEMANTIC => match rest.next() {
-                Some(position) => frames.push((*word, *position)),
+            KIND_SEMANTIC | KIND_WINDOW => match rest.next() {
+                Some(second) => frames.push((*word, *second)),
                 None => return (frames, false),
             },
             _ => return (frames, false),
@@ -50,7 +50,7 @@ fn split(words: &[u64]) -> (Vec<(u64, u64)>, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uunwind_core::frame::{frames, native_word, semantic_word};
+    use uunwind_core::frame::{frames, native_word, semantic_word, window_identity, window_word};
 
     #[test]
     fn stacks_share_their_outer_part_and_come_back_whole() {
@@ -78,5 +78,7 @@ mod tests {
     fn words_that_are_no_frames_end_the_stack() {
         assert_eq!(split(&[native_word(1, 0), 0, native_word(2, 0)]), (vec![(native_word(1, 0), 0)], false));
         assert_eq!(split(&[semantic_word(1, 1)]), (vec![], false));
+        let (word, identity) = (window_word(1, 0), window_identity(4, 2));
+        assert_eq!(split(&[word, identity, word]), (vec![(word, identity)], false));
     }
 }

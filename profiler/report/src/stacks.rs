@@ -193,6 +193,15 @@ impl<'m, 'a> Merger<'m, 'a> {
                 let lines = Rc::from([self.intern(line)]);
                 self.remember(key, Shown { lines, glue: false, own: false, preload: false })
             }
+            Frame::Window { address, generation, name, .. } => {
+                let key = (process, address, u64::from(generation) << 32 | u64::from(name), Some(u32::MAX));
+                if let Some(shown) = self.shown.get(&key) {
+                    return shown.clone();
+                }
+                let line = self.window(process, address, name);
+                let lines = Rc::from([self.intern(line)]);
+                self.remember(key, Shown { lines, glue: false, own: false, preload: false })
+            }
             Frame::Native { address, exact, interpreter, .. } => {
                 let object = self.resolver.native(process, time, address, exact).object;
                 let key = (process, address | u64::from(exact) << 62 | u64::from(interpreter) << 61, 0, object);
@@ -227,6 +236,22 @@ impl<'m, 'a> Merger<'m, 'a> {
             }
         }
         line
+    }
+
+    /// A frame in a window: named by whoever registered it, or not at all.
+    fn window(&self, process: u32, address: u64, id: u32) -> Line {
+        let line = Line { kind: Kind::Native, address, ..Line::marker(String::new()) };
+        match self.resolver.name(process, id).filter(|_| id != 0) {
+            Some(name) => Line {
+                function: name.name.clone(),
+                file: name.file.clone(),
+                first_line: name.first_line,
+                // One function is one line, wherever in it the frame stands.
+                address: name.code,
+                ..line
+            },
+            None => Line { function: "[JIT code]".to_owned(), named: false, ..line },
+        }
     }
 
     fn native(&mut self, process: u32, time: u64, address: u64, exact: bool, interpreter: bool) -> Shown {

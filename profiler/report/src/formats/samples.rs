@@ -25,6 +25,13 @@ pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
                 Frame::Semantic { plugin, name, position } => {
                     semantic(resolver, process, plugin, name, position, &mut out);
                 }
+                Frame::Window { address, exact, by_frame_pointer, generation, name } => {
+                    let named = resolver.name(process, name).filter(|_| name != 0);
+                    let (function, offset) = named
+                        .map_or_else(|| ("?".to_owned(), 0), |n| (one_line(&n.name), address.wrapping_sub(n.code)));
+                    let _ = write!(out, "  jit {function}+{offset:#x} (window gen {generation}) {address:#x}");
+                    marks(&[(exact, " exact"), (by_frame_pointer, " fp")], &mut out);
+                }
                 Frame::Native { .. } => native(recording, resolver, process, sample.time, frame, &mut out),
             }
         }
@@ -86,10 +93,13 @@ fn native(recording: &Recording, resolver: &mut Resolver<'_>, process: u32, time
         None => ("?".to_owned(), native.file_address),
     };
     let _ = write!(out, "  native {symbol}+{offset:#x} ({}) {address:#x}", one_line(&path));
-    for (set, text) in [(exact, " exact"), (by_frame_pointer, " fp"), (interpreter, " interp")] {
-        if set {
-            out.push_str(text);
-        }
+    marks(&[(exact, " exact"), (by_frame_pointer, " fp"), (interpreter, " interp")], out);
+}
+
+/// Ends a line with what is true of the frame.
+fn marks(marks: &[(bool, &str)], out: &mut String) {
+    for (_, text) in marks.iter().filter(|(set, _)| *set) {
+        out.push_str(text);
     }
     out.push('\n');
 }

@@ -1,0 +1,110 @@
+//! What was taken out and may still be read: two queues, in order of the epochs. Linked through the cells themselves, so
+//! there is no limit. Touched with the writers' lock held.
+
+use super::pool::{Kept, Pool};
+use super::tree::Node;
+use super::window::Held;
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// A cell that can wait.
+pub trait Waits: Kept {
+    /// Epoch in which it was taken out.
+    fn retired(&self) -> &AtomicU64;
+    /// Address of the next one; 0: none.
+    fn link(&self) -> &AtomicU64;
+}
+
+impl Waits for Node {
+    fn retired(&self) -> &AtomicU64 {
+        &self.retired
+    }
+    fn link(&self) -> &AtomicU64 {
+        &self.link
+    }
+}
+
+impl Waits for Held {
+    fn retired(&self) -> &AtomicU64 {
+        &self.retired
+    }
+    fn link(&self) -> &AtomicU64 {
+        &self.link
+    }
+}
+
+/// A queue.
+pub struct Limbo<T: Waits> {
+    first: AtomicU64,
+    last: AtomicU64,
+    len: AtomicUsize,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T: Waits> Limbo<T> {
+    /// Empty.
+    pub const fn new() -> Limbo<T> {
+        Limbo { first: AtomicU64::new(0), last: AtomicU64::new(0), len: AtomicUsize::new(0), of: PhantomData }
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.len.load(Relaxed)
+    }
+
+    /// Appends the chain from `first` to `last`, which was taken out before `epoch` began.
+    ///
+    /// # Safety
+    /// The cells are the pool's, linked, and on no other queue.
+    pub unsafe fn append(&self, first: *mut T, last: *mut T, epoch: u64) {
+        let (mut at, mut count) = (first, 0);
+        // SAFETY: the caller vouches for the chain; it has an end.
+        while let Some(cell) = unsafe { at.as_ref() } {
+            cell.retired().store(epoch, Relaxed);
+            count += 1;
+            at = cell.link().load(Relaxed) as *mut T;
+        }
+        // SAFETY: cells of the pool are never unmapped.
+        match unsafe { (self.last.load(Relaxed) as *mut T).as_ref() } {
+            Some(before) => before.link().store(first as u64, Relaxed),
+            None => self.first.store(first as u64, Relaxed),
+        }
+        self.last.store(last as u64, Relaxed);
+        self.len.store(self.len().wrapping_add(count), Relaxed);
+    }
+
+    /// Gives back every cell that no walk with a mark of `oldest` or later can read. `before` sees each.
+    ///
+    /// # Safety
+    /// No walk with an older mark is under way.
+    pub unsafe fn free(&self, oldest: u64, pool: &Pool, mut before: impl FnMut(&T)) {
+        // SAFETY: cells of the pool.
+        while let Some(cell) = unsafe { (self.first.load(Relaxed) as *mut T).as_ref() } {
+            if cell.retired().load(Relaxed) > oldest {
+                break;
+            }
+            before(cell);
+            let next = cell.link().load(Relaxed);
+            let done = self.first.swap(next, Relaxed) as *mut T;
+            if next == 0 {
+                self.last.store(0, Relaxed);
+            }
+            self.len.store(self.len().wrapping_sub(1), Relaxed);
+            // SAFETY: taken off the queue, and read by nobody.
+            unsafe { pool.give(done) };
+        }
+    }
+
+    /// Forgets all.
+    pub fn abandon(&self) {
+        self.first.store(0, Relaxed);
+        self.last.store(0, Relaxed);
+        self.len.store(0, Relaxed);
+    }
+}
+
+impl<T: Waits> Default for Limbo<T> {
+    fn default() -> Limbo<T> {
+        Limbo::new()
+    }
+}

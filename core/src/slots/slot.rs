@@ -1,0 +1,167 @@
+//! One thread's slot: who it is, whether it is inside a walk, and where a walk comes back to.
+
+use crate::recovery::Recovery;
+use crate::registry::grace::Mark;
+use crate::syscall;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// A sampler's walk, its plugins and a handler on top of it stay within so many bytes of stack.
+const WALK_DEPTH: u64 = 64 * 1024;
+
+/// The slot. Plain loads and stores but for the mark: a slot is its own thread's, and a handler in between leaves it as it
+/// found it.
+#[derive(Debug)]
+pub struct Slot {
+    /// Thread pointer of the owner; 0 = free.
+    pub(super) thread_pointer: AtomicU64,
+    /// Thread id of the owner.
+    pub(super) tid: AtomicU32,
+    /// Non-zero: inside a walk.
+    busy: AtomicU32,
+    /// Stack pointer at the walk's entry.
+    walk_sp: AtomicU64,
+    /// Registry epoch that the walk began in; 0 outside walks.
+    pub(super) mark: Mark,
+    /// Sampling signals that met this walk.
+    ticks: AtomicU32,
+    /// Where a faulting or endless walk comes back to.
+    pub recovery: Recovery,
+}
+
+/// A walk under way; leaving it is [`Walking::leave`].
+#[derive(Debug)]
+pub struct Walking<'a> {
+    /// The thread's slot.
+    pub slot: &'a Slot,
+    /// The walk that this one interrupted: its stack pointer and mark.
+    outer: Option<(u64, u64)>,
+}
+
+/// Why no walk can begin now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// This thread is inside a walk already.
+    Nested,
+    /// No slot is free.
+    Full,
+}
+
+/// The stack pointer, or a little below it.
+#[inline(always)]
+pub fn stack_pointer() -> u64 {
+    let sp: u64;
+    // SAFETY: reads a register.
+    unsafe { core::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
+    sp
+}
+
+impl Slot {
+    pub(super) const fn new() -> Slot {
+        Slot {
+            thread_pointer: AtomicU64::new(0),
+            tid: AtomicU32::new(0),
+            busy: AtomicU32::new(0),
+            walk_sp: AtomicU64::new(0),
+            mark: Mark::new(),
+            ticks: AtomicU32::new(0),
+            recovery: Recovery::new(),
+        }
+    }
+
+    /// Whether the walk that is marked here was left without its exit (a cancelled thread's handler, a host's siglongjmp),
+    /// seen from `sp` on the same thread. Two frames of one stack tell by their order. Where an alternate stack is
+    /// involved, or a frame lies deeper than the walk, nothing is certain, and the mark stands: that makes a writer wait,
+    /// the other error would take memory away under a walk.
+    fn is_stale(&self, sp: u64) -> bool {
+        let walk_sp = self.walk_sp.load(Ordering::Relaxed);
+        if sp <= walk_sp {
+            // A sampler's walk goes no deeper, and nothing but faults interrupts it.
+            return self.recovery.is_armed() && walk_sp.wrapping_sub(sp) > WALK_DEPTH;
+        }
+        match alternate_stack() {
+            // On it: the walk is over if it was there, too; else a handler here has interrupted it.
+            Some((start, end)) => (start..end).contains(&walk_sp),
+            None => true,
+        }
+    }
+
+    /// Marks a walk, with the caller's stack pointer and the registry's epoch.
+    pub(super) fn enter(&self, sp: u64, epoch: u64) -> Result<Walking<'_>, Refused> {
+        let mut outer = None;
+        let busy = self.busy.load(Ordering::Relaxed) != 0;
+        self.busy.store(1, Ordering::Relaxed);
+        if busy {
+            if self.is_stale(sp) {
+                self.recovery.disarm();
+            } else if self.recovery.is_armed() {
+                // A protected walk is the sampler's, and sampling itself is of no use; any other is a caller's of the
+                // library, which a sample may interrupt like all code.
+                return Err(Refused::Nested);
+            } else {
+                outer = Some((self.walk_sp.load(Ordering::Relaxed), self.mark.own()));
+            }
+        }
+        self.walk_sp.store(sp, Ordering::Relaxed);
+        self.ticks.store(0, Ordering::Relaxed);
+        // An interrupted walk's own mark is older, and stands for both.
+        self.mark.set(outer.map_or(epoch, |(_, mark)| if mark == 0 { epoch } else { mark }));
+        Ok(Walking { slot: self, outer })
+    }
+
+    /// Whether the calling thread, whose slot this is, is inside a walk. A mark that nobody owns any more is cleared.
+    pub(super) fn is_walking(&self, sp: u64) -> bool {
+        if self.busy.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        if self.is_stale(sp) {
+            self.reset();
+            return false;
+        }
+        true
+    }
+
+    pub(super) fn reset(&self) {
+        self.busy.store(0, Ordering::Relaxed);
+        self.mark.restore(0);
+        self.ticks.store(0, Ordering::Relaxed);
+        self.recovery.disarm();
+    }
+
+    /// Forgets the sampling signals that met this walk.
+    pub fn clear_ticks(&self) {
+        self.ticks.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts a sampling signal that met this walk; the number so far.
+    pub fn tick(&self) -> u32 {
+        self.ticks.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+    }
+}
+
+impl Walking<'_> {
+    /// Leaves the walk.
+    pub fn leave(self) {
+        match self.outer {
+            Some((sp, mark)) => {
+                self.slot.walk_sp.store(sp, Ordering::Relaxed);
+                self.slot.mark.restore(mark);
+            }
+            None => {
+                self.slot.mark.restore(0);
+                self.slot.busy.store(0, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// The alternate signal stack, if the calling thread is on it now.
+fn alternate_stack() -> Option<(u64, u64)> {
+    const SIGALTSTACK: usize = 131;
+    const SS_ONSTACK: u64 = 1;
+    // stack_t: ss_sp, ss_flags (int), ss_size.
+    let mut stack = [0u64; 3];
+    // SAFETY: writes one stack_t.
+    let failed = unsafe { syscall::call(SIGALTSTACK, [0, stack.as_mut_ptr() as usize, 0, 0, 0, 0]) } != 0;
+    let [start, flags, size] = stack;
+    (!failed && flags & SS_ONSTACK != 0).then(|| (start, start.saturating_add(size)))
+}

@@ -1,0 +1,101 @@
+//! The functions of a window: a table that the registrar fills, perhaps while we read, and names.
+
+use core::ffi::c_void;
+use uunwind_core::memory::Reader;
+use uunwind_core::plugin::Text;
+use uunwind_core::recovery::Protector;
+use uunwind_core::registry::window::{Function, Window, DESCENDING};
+use uunwind_core::stop_reason::StopReason;
+
+/// Type of `uu_window::name`: bytes of the name of the function at `pc`, written to `buffer`; 0: none. `*start` is its first
+/// address.
+pub type GiveName =
+    unsafe extern "C" fn(user: *mut c_void, pc: u64, buffer: *mut u8, room: usize, start: *mut u64) -> usize;
+
+/// Room for a name that a callback writes, in bytes.
+pub const NAME_ROOM: usize = 256;
+
+/// The `index`-th function of the table.
+fn entry(window: &Window, index: u64, reader: &mut Reader<'_>) -> Option<Function> {
+    let at = window.functions.wrapping_add(index.wrapping_mul(size_of::<Function>() as u64));
+    let (range, unwind) = (reader.word(at)?, reader.word(at.wrapping_add(8))?);
+    Some(Function {
+        start: range as u32,
+        len: (range >> 32) as u32,
+        unwind: unwind as u32,
+        name_len: (unwind >> 32) as u32,
+        name: reader.word(at.wrapping_add(16))?,
+    })
+}
+
+/// The function that covers `lookup`, by the window's table. The counter is loaded once; what stands behind it is not looked
+/// at. Tombstones cover nothing. At most 33 probes.
+pub fn find(window: &Window, lookup: u64, reader: &mut Reader<'_>) -> Option<Function> {
+    if window.functions == 0 {
+        return None;
+    }
+    let count = match window.published {
+        0 => window.capacity,
+        // The counter is released after the entries; loads on x86-64 are not reordered.
+        published => reader.word(published)?.min(window.capacity),
+    };
+    let offset = lookup.wrapping_sub(window.start);
+    let descending = window.flags & DESCENDING != 0;
+    // Ascending: behind the last start at or below; descending: the first such.
+    let (mut low, mut high) = (0, count);
+    for _ in 0..33 {
+        if low >= high {
+            break;
+        }
+        let middle = low + (high - low) / 2;
+        let at_or_below = u64::from(entry(window, middle, reader)?.start) <= offset;
+        if at_or_below != descending {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    let index = if descending { Some(low).filter(|low| *low < count) } else { low.checked_sub(1) };
+    let function = entry(window, index?, reader)?;
+    (offset.wrapping_sub(u64::from(function.start)) < u64::from(function.len)).then_some(function)
+}
+
+/// A question to a window's name callback.
+struct Question<'b> {
+    give: GiveName,
+    user: u64,
+    pc: u64,
+    buffer: &'b mut [u8; NAME_ROOM],
+    start: u64,
+    len: usize,
+}
+
+unsafe extern "C" fn put(question: *mut c_void) {
+    // SAFETY: `ask` passes its question; the callback was registered for this.
+    unsafe {
+        let q = &mut *question.cast::<Question<'_>>();
+        q.len = (q.give)(q.user as *mut c_void, q.pc, q.buffer.as_mut_ptr(), NAME_ROOM, &raw mut q.start);
+    }
+}
+
+/// What a window's callback calls the function at `lookup`: its start, and the name, in `buffer`. `None`: it has no name.
+pub fn ask(
+    window: &Window,
+    lookup: u64,
+    buffer: &mut [u8; NAME_ROOM],
+    protector: Protector,
+) -> Result<Option<(u64, Text)>, StopReason> {
+    // SAFETY: `uu_register_window` stored a function of this type.
+    let Some(give) = (unsafe { core::mem::transmute::<usize, Option<GiveName>>(window.name as usize) }) else {
+        return Ok(None);
+    };
+    let address = buffer.as_ptr() as u64;
+    let mut question = Question { give, user: window.user, pc: lookup, buffer, start: lookup, len: 0 };
+    // SAFETY: the function may be left at any instruction: it can have changed nothing but the question.
+    unsafe { protector.call(put, (&raw mut question).cast()) }?;
+    if question.len > NAME_ROOM || !(window.start..=lookup).contains(&question.start) {
+        return Err(StopReason::PluginNonsense);
+    }
+    let text = Text { address, len: question.len as u32, width: 1, utf8: 1 };
+    Ok((question.len > 0).then_some((question.start, text)))
+}

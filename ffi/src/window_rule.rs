@@ -1,0 +1,111 @@
+//! How frames in windows are stepped: each kind of unwind data, turned into a rule.
+
+use crate::window_functions;
+use core::ffi::c_void;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::memory::Reader;
+use uunwind_core::plugin::CRule;
+use uunwind_core::recovery::Protector;
+use uunwind_core::registry::window::{Held, Kind, Window, NO_UNWIND};
+use uunwind_core::rule::Rule;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_sframe::Section;
+
+/// Type of `uu_window::rule`. 1: `*rule` was filled; 0: none here. Anything else is nonsense.
+pub type GiveRule = unsafe extern "C" fn(user: *mut c_void, pc: u64, rule: *mut CRule) -> u32;
+
+/// Why there is no rule.
+pub enum Missing {
+    /// The window's data tells so.
+    Told(StopReason),
+    /// The call of a function of the window failed.
+    Failed(StopReason),
+}
+
+impl From<StopReason> for Missing {
+    fn from(reason: StopReason) -> Missing {
+        Missing::Told(reason)
+    }
+}
+
+/// The rule of the frame in hand by its window's data. `protector`: how the window's functions are called; `None`: they must
+/// not be. A pure function of the pc, but for functions that are not there yet, and but for frame pointers, where the registers
+/// decide whether there is one.
+pub fn find(
+    held: &Held,
+    cursor: &Cursor,
+    reader: &mut Reader<'_>,
+    protector: Option<Protector>,
+) -> Result<Rule, Missing> {
+    let window = held.window();
+    match window.kind {
+        Kind::Opaque => Err(StopReason::OpaqueWindow.into()),
+        // The registrar vouches for its frame pointers, so what is found so is not marked.
+        Kind::FramePointer => {
+            let rule = uunwind_frame_pointer::rule(cursor, StopReason::UnknownRegister)?;
+            Ok(Rule { flags: 0, ..rule })
+        }
+        Kind::EhFrame => by_eh_frame(window, cursor, reader),
+        Kind::Rule => match protector {
+            Some(protector) => {
+                ask(window, cursor.lookup_pc(), protector).map_err(Missing::Failed)?.ok_or(StopReason::NoRule.into())
+            }
+            None => Err(StopReason::NoRule.into()),
+        },
+        // What a stepper leaves to the core has a frame pointer, or nothing.
+        Kind::SFrame => {
+            let section = Section::new(window.unwind, window.unwind_len, (window.start, window.end));
+            Ok(uunwind_sframe::find(&section, cursor.lookup_pc(), reader)?.rule?)
+        }
+        Kind::Stepper => Err(StopReason::NoRule.into()),
+    }
+}
+
+fn by_eh_frame(window: &Window, cursor: &Cursor, reader: &mut Reader<'_>) -> Result<Rule, Missing> {
+    let lookup = cursor.lookup_pc();
+    let bounds = (window.unwind, window.unwind.wrapping_add(window.unwind_len));
+    let answer = if window.functions == 0 {
+        uunwind_eh_frame::find_in_list(bounds, lookup, cursor.regs.pc, reader)
+    } else {
+        let function = window_functions::find(window, lookup, reader).ok_or(StopReason::NoRule)?;
+        if function.unwind == NO_UNWIND {
+            return Err(StopReason::NoRule.into());
+        }
+        let fde = window.unwind.wrapping_add(u64::from(function.unwind));
+        uunwind_eh_frame::find_at(fde, bounds, lookup, cursor.regs.pc, reader)
+    };
+    Ok(answer?.rule?)
+}
+
+struct Question {
+    give: GiveRule,
+    user: u64,
+    pc: u64,
+    rule: CRule,
+    answer: u32,
+}
+
+unsafe extern "C" fn put(question: *mut c_void) {
+    // SAFETY: `ask` passes its question; the callback was registered for this.
+    unsafe {
+        let q = &mut *question.cast::<Question>();
+        q.answer = (q.give)(q.user as *mut c_void, q.pc, &raw mut q.rule);
+    }
+}
+
+/// What the window's callback answers for a pc.
+#[inline(never)]
+fn ask(window: &Window, pc: u64, protector: Protector) -> Result<Option<Rule>, StopReason> {
+    // SAFETY: `uu_register_window` stored a function of this type.
+    let Some(give) = (unsafe { core::mem::transmute::<usize, Option<GiveRule>>(window.callback as usize) }) else {
+        return Ok(None);
+    };
+    let mut question = Question { give, user: window.user, pc, rule: CRule::simple(0, 0), answer: 0 };
+    // SAFETY: the function may be left at any instruction: it can have changed nothing but the question.
+    unsafe { protector.call(put, (&raw mut question).cast()) }?;
+    match question.answer {
+        0 => Ok(None),
+        1 => question.rule.to_rule().map(Some).ok_or(StopReason::PluginNonsense),
+        _ => Err(StopReason::PluginNonsense),
+    }
+}
