@@ -214,9 +214,12 @@ impl Running {
         let mut map = ObjectMap::new(&recording);
         let objects = &self.drain.objects;
         let symbols = symbolize(&recording, &mut map, &|object| objects.files(object));
+        let jit = self.drain.jit.names(&recording, &mut map);
         self.drain.writer.symbols(&symbols);
+        self.drain.writer.jit(&jit);
         self.drain.writer.flush();
         recording.symbols = Some(symbols);
+        recording.jit = jit;
         self.naming = Some(recording);
     }
 

@@ -78,7 +78,21 @@ fn semantic(resolver: &Resolver<'_>, process: u32, plugin: u8, id: u32, position
 
 fn native(recording: &Recording, resolver: &mut Resolver<'_>, process: u32, time: u64, frame: Frame, out: &mut String) {
     let Frame::Native { address, exact, by_frame_pointer, interpreter } = frame else { return };
+    let marks = |out: &mut String| {
+        for (set, text) in [(exact, " exact"), (by_frame_pointer, " fp"), (interpreter, " interp")] {
+            if set {
+                out.push_str(text);
+            }
+        }
+        out.push('\n');
+    };
+    let jit = resolver.jit(process, time, address, exact);
     let native = resolver.native(process, time, address, exact);
+    if let (None, Some((code, _))) = (native.object, jit) {
+        let (offset, source) = (address.wrapping_sub(code.start), code.source.text());
+        let _ = write!(out, "  jit {}+{offset:#x} ({source}) {address:#x}", one_line(&code.name));
+        return marks(out);
+    }
     let path = native.object.and_then(|i| recording.objects.get(i as usize)).map(|o| o.path.as_slice());
     let path = path.filter(|p| !p.is_empty()).map_or("?".into(), String::from_utf8_lossy);
     let (symbol, offset) = match native.symbol {
@@ -86,12 +100,7 @@ fn native(recording: &Recording, resolver: &mut Resolver<'_>, process: u32, time
         None => ("?".to_owned(), native.file_address),
     };
     let _ = write!(out, "  native {symbol}+{offset:#x} ({}) {address:#x}", one_line(&path));
-    for (set, text) in [(exact, " exact"), (by_frame_pointer, " fp"), (interpreter, " interp")] {
-        if set {
-            out.push_str(text);
-        }
-    }
-    out.push('\n');
+    marks(out);
 }
 
 fn one_line(text: &str) -> String {
