@@ -87,7 +87,8 @@ impl Descriptor {
         // The list changes while it is read: what cannot be read ends this look, and the next one begins anew.
         while entry != 0 {
             let Some(node) = memory.read(entry, 32) else { return };
-            let (Some(next), Some(address), Some(size)) = (u64_at(&node, 0), u64_at(&node, 16), u64_at(&node, 24)) else {
+            let (Some(next), Some(address), Some(size)) = (u64_at(&node, 0), u64_at(&node, 16), u64_at(&node, 24))
+            else {
                 return;
             };
             self.entry(entry, address, size, entry == relevant, memory, table, time);
@@ -193,7 +194,8 @@ pub fn find<'data, R: ReadRef<'data>>(file: R) -> Option<u64> {
     [elf::SHT_DYNSYM, elf::SHT_SYMTAB].into_iter().find_map(|kind| {
         let symbols = sections.symbols(endian, file, kind).ok()?;
         // Names are compared last: they lie elsewhere in the file.
-        let candidates = symbols.iter().filter(|s| s.st_type() == elf::STT_OBJECT && s.st_shndx(endian) != elf::SHN_UNDEF);
+        let candidates =
+            symbols.iter().filter(|s| s.st_type() == elf::STT_OBJECT && s.st_shndx(endian) != elf::SHN_UNDEF);
         let sized = candidates.filter(|s| s.st_size(endian) == 24 || s.st_size(endian) == 32);
         let mut named = sized.filter(|s| s.name(endian, symbols.strings()).is_ok_and(|name| name == SYMBOL));
         named.next().map(|s| s.st_value(endian))

@@ -312,7 +312,10 @@ mod tests {
                 [("first", 0x1000, 0x1040, 2), ("first", 0x2000, 0x2040, 2), ("without a time", 0x1000, 0x1040, 0)];
             assert_eq!(codes, expected);
             let events: Vec<_> = table.events.iter().map(|e| (e.time, e.code, e.comes, e.timed)).collect();
-            assert_eq!(events, [(110, 0, true, true), (120, 0, false, true), (120, 1, true, true), (50, 2, true, false)]);
+            assert_eq!(
+                events,
+                [(110, 0, true, true), (120, 0, false, true), (120, 1, true, true), (50, 2, true, false)]
+            );
             let line = &table.codes[1].lines[1];
             assert_eq!((line.offset, line.line, &*line.file), (0x10, 9, "a.js"));
             assert_eq!((dump.ended(), table.left_out), (Some(""), 0));

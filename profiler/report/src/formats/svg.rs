@@ -20,7 +20,8 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     }
     let mut options = Options::default();
     options.title = format!("CPU: {}", escape(&super::command(recording)));
-    options.subtitle = Some("blue: interpreted code, green: made at run time, orange: machine code, grey: remarks".to_owned());
+    options.subtitle =
+        Some("blue: interpreted code, green: made at run time, orange: machine code, grey: remarks".to_owned());
     options.count_name = "periods".to_owned();
     options.palette_map = Some(&mut palette);
     let mut out = Vec::new();
