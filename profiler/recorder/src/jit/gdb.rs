@@ -3,7 +3,8 @@
 //! looked at from outside, while the program runs, and may change at any moment.
 
 use super::table::{name, Code, Table};
-use object::read::elf::{FileHeader, SectionHeader, Sym};
+use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
+use object::read::StringTable;
 use object::{elf, Endianness, ReadRef};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -165,7 +166,9 @@ pub fn functions(image: &[u8]) -> Vec<Code> {
 fn collect(image: &[u8], codes: &mut Vec<Code>) -> object::Result<()> {
     let header = elf::FileHeader64::<Endianness>::parse(image)?;
     let endian = header.endian()?;
-    let sections = header.sections(endian, image)?;
+    // Names of sections are not wanted, and some JITs write none.
+    let sections: SectionTable<'_, elf::FileHeader64<Endianness>> =
+        SectionTable::new(header.section_headers(endian, image)?, StringTable::default());
     let symbols = sections.symbols(endian, image, elf::SHT_SYMTAB)?;
     for symbol in symbols.iter().take(MOST_FUNCTIONS) {
         if symbol.st_type() != elf::STT_FUNC || symbol.st_size(endian) == 0 {
@@ -190,7 +193,10 @@ fn collect(image: &[u8], codes: &mut Vec<Code>) -> object::Result<()> {
 pub fn find<'data, R: ReadRef<'data>>(file: R) -> Option<u64> {
     let header = elf::FileHeader64::<Endianness>::parse(file).ok()?;
     let endian = header.endian().ok()?;
-    let sections = header.sections(endian, file).ok()?;
+    let sections = SectionTable::<elf::FileHeader64<Endianness>, R>::new(
+        header.section_headers(endian, file).ok()?,
+        StringTable::default(),
+    );
     [elf::SHT_DYNSYM, elf::SHT_SYMTAB].into_iter().find_map(|kind| {
         let symbols = sections.symbols(endian, file, kind).ok()?;
         // Names are compared last: they lie elsewhere in the file.

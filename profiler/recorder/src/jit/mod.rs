@@ -103,8 +103,7 @@ impl Jit {
         });
         if let (Some(head), Some(process)) = (head, self.processes.get_mut(&index)) {
             let at = object.bias.wrapping_add(head);
-            let inside = (object.start..object.end).contains(&at);
-            if inside && process.lists.len() < MOST_SOURCES && !process.lists.iter().any(|list| list.is_at(at)) {
+            if process.lists.len() < MOST_SOURCES && !process.lists.iter().any(|list| list.is_at(at)) {
                 process.lists.push(gdb::Descriptor::new(at));
             }
         }
