@@ -215,8 +215,9 @@ impl Running {
         let objects = &self.drain.objects;
         let symbols = symbolize(&recording, &mut map, &|object| objects.files(object));
         let jit = self.drain.jit.names(&recording, &mut map);
-        self.drain.writer.symbols(&symbols);
+        // Symbols last: a recording with them is whole.
         self.drain.writer.jit(&jit);
+        self.drain.writer.symbols(&symbols);
         self.drain.writer.flush();
         recording.symbols = Some(symbols);
         recording.jit = jit;

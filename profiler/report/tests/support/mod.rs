@@ -115,16 +115,16 @@ pub fn recording() -> Vec<u8> {
         line: 8,
         inlined: inlined.clone(),
     };
-    w.symbols(&Symbols {
-        entries: vec![symbol(0x1000, "main"), symbol(0x3000, "leaf")],
-        unusable: vec![(1, "gone".into())],
-    });
     let code = |name: &str| JitCode { source: JitSource::JitDump, start: 0x9000, size: 64, name: name.into() };
     let place =
         |time, code| JitPlace { address: 0x9010, time, code, file: "a.jit".into(), line: 3, ..JitPlace::default() };
     w.jit(&JitNames {
         codes: vec![code("old"), code("new")],
         places: vec![place(1, Some(0)), place(20, None), place(30, Some(1))],
+    });
+    w.symbols(&Symbols {
+        entries: vec![symbol(0x1000, "main"), symbol(0x3000, "leaf")],
+        unusable: vec![(1, "gone".into())],
     });
     w.flush();
     let bytes = memory.0.borrow().clone();
