@@ -56,7 +56,7 @@ pub enum Frame {
         symbol: String,
         /// Bytes from the symbol's start.
         offset: u64,
-        /// File that it lies in.
+        /// File that it lies in; of code made at run time, who named it (`perf-map`, `jitdump`, `gdb-jit`).
         object: String,
         /// Address in the process.
         address: u64,
@@ -220,7 +220,7 @@ fn parse_frame(text: &str) -> Option<Frame> {
             first: first.trim().parse().ok()?,
         });
     }
-    if let Some(rest) = text.strip_prefix("jit ") {
+    if let Some(rest) = text.strip_prefix("jit ").filter(|rest| rest.contains(" (window gen ")) {
         let (place, tail) = rest.rsplit_once(") 0x")?;
         let (place, generation) = place.rsplit_once(" (window gen ")?;
         let (name, offset) = place.rsplit_once("+0x")?;
@@ -236,7 +236,8 @@ fn parse_frame(text: &str) -> Option<Frame> {
             by_frame_pointer: flags.contains(&"fp"),
         });
     }
-    let rest = text.strip_prefix("native ")?;
+    // Code made at run time; who named it stands in the object's place.
+    let rest = text.strip_prefix("native ").or_else(|| text.strip_prefix("jit "))?;
     let (place, tail) = rest.rsplit_once(") 0x")?;
     let (symbol, object) = place.rsplit_once(" (")?;
     let (symbol, offset) =
@@ -286,7 +287,7 @@ sample 1 pid 7 tid 8 comm a b time 99 weight 2 kind explicit stop 2 complete (st
     #[test]
     fn what_is_not_understood_is_an_error() {
         assert!(parse("sample 1 pid x").is_err());
-        assert!(parse(&format!("{TEXT}  jit foo\n")).is_err());
+        assert!(parse(&format!("{TEXT}  jot foo+0x1 (x) 0x1\n")).is_err());
         assert!(parse("  native a+0x1 (b) 0x2").is_err(), "a frame before any sample");
     }
 }

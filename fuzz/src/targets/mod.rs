@@ -5,6 +5,7 @@
 mod eh_frame;
 mod elf_analyse;
 mod facts;
+mod jit_names;
 mod program;
 mod python_lines;
 mod python_overlay;
@@ -40,6 +41,9 @@ pub const ALL: &[Target] = &[
     target("elf_analyse", "objects to build-ids, keys and facts", elf_analyse::run, 25_000),
     target("program", "first lines of scripts, traits of programs, what they need", program::run, 8_000),
     target("symbolize_elf", "ELF files and their unwind index, as reports read them", symbolize_elf::run, 60_000),
+    target("perf_map", "perf maps, as JITs write them", jit_names::perf_map, 150_000),
+    target("jitdump", "jitdump files, in parts of any size", jit_names::jitdump, 60_000),
+    target("gdb_jit", "objects in memory, told by GDB's JIT interface", jit_names::gdb_jit, 100_000),
     target("facts", "the facts memfd, as targets read it", facts::run, 150_000),
 ];
 

@@ -2,6 +2,7 @@
 
 use crate::blocks::{describe, plugin_failures, plugins, ProcessUse, ThreadUse, Use};
 use crate::facts::FactsPublisher;
+use crate::jit::Jit;
 use crate::objects::Objects;
 use crate::records::Record;
 use crate::ring_reader::RingReader;
@@ -12,6 +13,9 @@ use std::fs::File;
 use uunwind_report::recording::{Name, Object, Sample, Thread, Writer};
 use uunwind_ring::layout::{BLOCKS, ENDED_THREAD, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
 
+/// Origin of a process that was forked (docs/recording-format.md).
+const FORKED: u32 = 1;
+
 /// Everything that a pass works on.
 pub struct Drain {
     /// The session.
@@ -20,6 +24,8 @@ pub struct Drain {
     pub facts: FactsPublisher,
     /// The objects.
     pub objects: Objects,
+    /// Names of code made at run time.
+    pub jit: Jit,
     /// The recording.
     pub writer: Writer<File>,
     uses: Vec<Option<Use>>,
@@ -46,6 +52,7 @@ impl Drain {
             session,
             facts,
             objects,
+            jit: Jit::default(),
             writer,
             uses: (0..BLOCKS).map(|_| None).collect(),
             stacks: Stacks::default(),
@@ -96,7 +103,8 @@ impl Drain {
                 }
             }
         }
-        for note in self.objects.take_notes() {
+        self.jit.look();
+        for note in self.objects.take_notes().into_iter().chain(self.jit.take_notes()) {
             self.writer.note(&note);
         }
         pass
@@ -109,6 +117,9 @@ impl Drain {
         }
         for block in 0..BLOCKS {
             self.finish(block);
+        }
+        for note in self.jit.take_notes() {
+            self.writer.note(&note);
         }
     }
 
@@ -158,7 +169,18 @@ impl Drain {
         self.processes += 1;
         let process = describe(&header);
         self.writer.process(&process);
+        let forked = (process.origin == FORKED).then(|| self.index_of(process.parent)).flatten();
+        self.jit.process(index, process.pid, process.start, forked);
         self.set(block, Some(Use::Process(ProcessUse::new(index, &header, process.exe))));
+    }
+
+    /// Index of the process with this pid, the latest if it had several.
+    fn index_of(&self, pid: u32) -> Option<u32> {
+        let processes = self.uses.iter().flatten().filter_map(|used| match used {
+            Use::Process(p) if p.pid == pid => Some(p.index),
+            _ => None,
+        });
+        processes.max()
     }
 
     fn adopt_thread(&mut self, block: usize) {
@@ -225,6 +247,7 @@ impl Drain {
             Record::Object { time, bias, start, end, build_id, path, facts_key } => {
                 let mut object = Object { process, time, bias, start, end, facts_key, build_id, path };
                 self.objects.seen(of.pid, &of.exe, &mut object, &mut self.facts);
+                self.jit.object(process, &object, || self.objects.files(&object));
                 self.writer.object(&object);
             }
             Record::Lost { .. } => self.losses(block),
@@ -280,6 +303,7 @@ impl Drain {
             for note in plugin_failures(&header) {
                 self.writer.note(&note);
             }
+            self.jit.finish(p.index);
         }
         self.set(block, None);
         self.session.free(block);

@@ -6,6 +6,7 @@
 //!   bytes are copied before they are looked at;
 //! * [`blocks`]: which block belongs to which process and thread, and when it may be used again;
 //! * [`drain`]: one pass over all blocks;
+//! * [`jit`]: names of code made at run time;
 //! * [`objects`]: files of the objects seen, their analysis;
 //! * [`spawn`], [`child`], [`safe_path`]: the program, its environment, its end;
 //! * [`recorder`]: the loop.
@@ -18,6 +19,7 @@ pub mod config;
 pub mod drain;
 pub mod facts;
 pub mod host;
+pub mod jit;
 pub mod objects;
 pub mod output;
 pub mod recorder;

@@ -214,9 +214,13 @@ impl Running {
         let mut map = ObjectMap::new(&recording);
         let objects = &self.drain.objects;
         let symbols = symbolize(&recording, &mut map, &|object| objects.files(object));
+        let jit = self.drain.jit.names(&recording, &mut map);
+        // Symbols last: a recording with them is whole.
+        self.drain.writer.jit(&jit);
         self.drain.writer.symbols(&symbols);
         self.drain.writer.flush();
         recording.symbols = Some(symbols);
+        recording.jit = jit;
         self.naming = Some(recording);
     }
 

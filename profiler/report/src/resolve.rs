@@ -2,7 +2,7 @@
 
 use crate::objects::{file_address, lookup_address, ObjectMap};
 use crate::python_lines;
-use crate::recording::{Name, Recording, Sample, Symbol};
+use crate::recording::{JitCode, JitPlace, Name, Recording, Sample, Symbol};
 use crate::symbolize::{own_path, symbolize};
 use std::collections::HashMap;
 use uunwind_core::frame::{frames, Frame};
@@ -28,6 +28,8 @@ pub struct Resolver<'a> {
     symbols: HashMap<(u32, u64), Symbol>,
     unusable: Vec<(u32, String)>,
     names: HashMap<(u32, u32), &'a Name>,
+    /// By process and address: what covered it, in order of time.
+    jit: HashMap<(u32, u64), Vec<&'a JitPlace>>,
 }
 
 impl<'a> Resolver<'a> {
@@ -39,9 +41,14 @@ impl<'a> Resolver<'a> {
             None => symbolize(recording, &mut map, &own_path),
         };
         let names = recording.names.iter().map(|n| ((n.process, n.id), n)).collect();
+        let mut jit: HashMap<_, Vec<&JitPlace>> = HashMap::new();
+        for place in &recording.jit.places {
+            jit.entry((place.process, place.address)).or_default().push(place);
+        }
+        jit.values_mut().for_each(|places| places.sort_by_key(|place| place.time));
         let unusable = symbols.unusable;
         let symbols = symbols.entries.into_iter().map(|s| ((s.object, s.address), s)).collect();
-        Resolver { recording, map, symbols, unusable, names }
+        Resolver { recording, map, symbols, unusable, names, jit }
     }
 
     /// The recording.
@@ -83,6 +90,13 @@ impl<'a> Resolver<'a> {
         let symbol = found.filter(|s| !s.name.is_empty());
         let start = found.filter(|s| s.name.is_empty() && s.start != 0).map(|s| s.start);
         Native { object: Some(canonical), symbol, start, file_address: file_address(o, address) }
+    }
+
+    /// The function made at run time that had this address then, and its place. Ask where no object covers it.
+    pub fn jit(&self, process: u32, time: u64, address: u64, exact: bool) -> Option<(&'a JitCode, &'a JitPlace)> {
+        let places = self.jit.get(&(process, lookup_address(address, exact)))?;
+        let place = places.get(places.partition_point(|p| p.time <= time).checked_sub(1)?)?;
+        Some((self.recording.jit.codes.get(place.code? as usize)?, place))
     }
 
     /// What names a semantic frame, if its name record arrived.

@@ -1,7 +1,7 @@
 //! Samples to merged stacks of named frames, with the hide rules applied.
 
 use crate::hide::{is_glue, is_own, is_preload, NativeFrames};
-use crate::recording::Sample;
+use crate::recording::{JitCode, JitPlace, Sample};
 use crate::resolve::{line_of, stop_text, Resolver};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -16,6 +16,8 @@ pub enum Kind {
     Native,
     /// Machine code of a function inlined into the frame below.
     Inlined,
+    /// Machine code made at run time, named by its JIT.
+    Jit,
     /// A frame of an interpreted language.
     Semantic,
     /// No code: a remark, in square brackets.
@@ -100,7 +102,17 @@ pub struct Profile {
 }
 
 /// A native or semantic frame of one process, with the object that covered it: what its lines depend on.
-type Key = (u32, u64, u64, Option<u32>);
+type Key = (u32, u64, u64, Owner);
+
+/// What covered the address of a native frame: it may be another thing at another time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Owner {
+    Nobody,
+    /// An object, by its index.
+    Object(u32),
+    /// A function made at run time, by its index.
+    Jit(u32),
+}
 
 /// The lines of one recorded frame, innermost first, and what the hide rules need to know of it.
 #[derive(Clone)]
@@ -185,7 +197,7 @@ impl<'m, 'a> Merger<'m, 'a> {
     fn show(&mut self, process: u32, time: u64, frame: &Frame) -> Shown {
         match *frame {
             Frame::Semantic { plugin, name, position } => {
-                let key = (process, u64::from(name) | 1 << 63, position, None);
+                let key = (process, u64::from(name) | 1 << 63, position, Owner::Nobody);
                 if let Some(shown) = self.shown.get(&key) {
                     return shown.clone();
                 }
@@ -193,18 +205,28 @@ impl<'m, 'a> Merger<'m, 'a> {
                 let lines = Rc::from([self.intern(line)]);
                 self.remember(key, Shown { lines, glue: false, own: false, preload: false })
             }
-            Frame::Window { address, generation, name, .. } => {
-                let key = (process, address, u64::from(generation) << 32 | u64::from(name), Some(u32::MAX));
+            Frame::Window { address, exact, generation, name, .. } => {
+                // Without a name of its own, by whoever else tells of code made at run time.
+                let jit = self.resolver.jit(process, time, address, exact).filter(|_| name == 0);
+                let owner = jit.map_or(Owner::Nobody, |(_, place)| Owner::Jit(place.code.unwrap_or(0)));
+                let at = address | u64::from(exact) << 62;
+                let key = (process, at, 1 << 63 | u64::from(generation) << 32 | u64::from(name), owner);
                 if let Some(shown) = self.shown.get(&key) {
                     return shown.clone();
                 }
-                let line = self.window(process, address, name);
+                let line = self.window(process, address, name, jit);
                 let lines = Rc::from([self.intern(line)]);
                 self.remember(key, Shown { lines, glue: false, own: false, preload: false })
             }
             Frame::Native { address, exact, interpreter, .. } => {
-                let object = self.resolver.native(process, time, address, exact).object;
-                let key = (process, address | u64::from(exact) << 62 | u64::from(interpreter) << 61, 0, object);
+                let owner = match self.resolver.native(process, time, address, exact).object {
+                    Some(object) => Owner::Object(object),
+                    None => match self.resolver.jit(process, time, address, exact) {
+                        Some((_, place)) => Owner::Jit(place.code.unwrap_or(0)),
+                        None => Owner::Nobody,
+                    },
+                };
+                let key = (process, address | u64::from(exact) << 62 | u64::from(interpreter) << 61, 0, owner);
                 if let Some(shown) = self.shown.get(&key) {
                     return shown.clone();
                 }
@@ -239,10 +261,10 @@ impl<'m, 'a> Merger<'m, 'a> {
     }
 
     /// A frame in a window: named by whoever registered it, or not at all.
-    fn window(&self, process: u32, address: u64, id: u32) -> Line {
-        let line = Line { kind: Kind::Native, address, ..Line::marker(String::new()) };
-        match self.resolver.name(process, id).filter(|_| id != 0) {
-            Some(name) => Line {
+    fn window(&self, process: u32, address: u64, id: u32, jit: Option<(&JitCode, &JitPlace)>) -> Line {
+        let line = Line { kind: Kind::Jit, address, ..Line::marker(String::new()) };
+        match (self.resolver.name(process, id).filter(|_| id != 0), jit) {
+            (Some(name), _) => Line {
                 function: name.name.clone(),
                 file: name.file.clone(),
                 first_line: name.first_line,
@@ -250,7 +272,10 @@ impl<'m, 'a> Merger<'m, 'a> {
                 address: name.code,
                 ..line
             },
-            None => Line { function: "[JIT code]".to_owned(), named: false, ..line },
+            (None, Some((code, place))) => {
+                Line { function: code.name.clone(), file: place.file.clone(), line: place.line, ..line }
+            }
+            (None, None) => Line { function: "[JIT code]".to_owned(), named: false, ..line },
         }
     }
 
@@ -271,6 +296,19 @@ impl<'m, 'a> Merger<'m, 'a> {
                     lines.push(Line { kind: Kind::Inlined, function, file, line, ..base.clone() });
                 }
                 lines.push(Line { function: s.name.clone(), file: s.file.clone(), line: s.line, ..base });
+            }
+            None if object.is_none() => {
+                let line = match self.resolver.jit(process, time, address, exact) {
+                    Some((code, place)) => Line {
+                        kind: Kind::Jit,
+                        function: code.name.clone(),
+                        file: place.file.clone(),
+                        line: place.line,
+                        ..base
+                    },
+                    None => Line { function: unnamed(b"", 0), named: false, ..base },
+                };
+                lines.push(line);
             }
             None => {
                 let function = unnamed(path, start.unwrap_or(file_address));

@@ -5,6 +5,7 @@
 //! cargo run -p uunwind-fuzz --bin seeds
 //! ```
 
+mod jit;
 mod native;
 mod python;
 mod shared;
@@ -44,6 +45,9 @@ fn text(path: &Path) -> &str {
 }
 
 fn main() {
+    jit::perf_maps();
+    jit::jitdumps();
+    jit::objects();
     native::objects();
     native::unwind_tables();
     native::walks();

@@ -27,8 +27,11 @@ pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
                 }
                 Frame::Window { address, exact, by_frame_pointer, generation, name } => {
                     let named = resolver.name(process, name).filter(|_| name != 0);
-                    let (function, offset) = named
-                        .map_or_else(|| ("?".to_owned(), 0), |n| (one_line(&n.name), address.wrapping_sub(n.code)));
+                    // Without a name of its own, by whoever else tells of code made at run time.
+                    let jit = resolver.jit(process, sample.time, address, exact);
+                    let told = named.map(|n| (&n.name, n.code)).or(jit.map(|(code, _)| (&code.name, code.start)));
+                    let (function, offset) = told
+                        .map_or_else(|| ("?".to_owned(), 0), |(name, at)| (one_line(name), address.wrapping_sub(at)));
                     let _ = write!(out, "  jit {function}+{offset:#x} (window gen {generation}) {address:#x}");
                     marks(&[(exact, " exact"), (by_frame_pointer, " fp")], &mut out);
                 }
@@ -85,7 +88,14 @@ fn semantic(resolver: &Resolver<'_>, process: u32, plugin: u8, id: u32, position
 
 fn native(recording: &Recording, resolver: &mut Resolver<'_>, process: u32, time: u64, frame: Frame, out: &mut String) {
     let Frame::Native { address, exact, by_frame_pointer, interpreter } = frame else { return };
+    let flags = [(exact, " exact"), (by_frame_pointer, " fp"), (interpreter, " interp")];
+    let jit = resolver.jit(process, time, address, exact);
     let native = resolver.native(process, time, address, exact);
+    if let (None, Some((code, _))) = (native.object, jit) {
+        let (offset, source) = (address.wrapping_sub(code.start), code.source.text());
+        let _ = write!(out, "  jit {}+{offset:#x} ({source}) {address:#x}", one_line(&code.name));
+        return marks(&flags, out);
+    }
     let path = native.object.and_then(|i| recording.objects.get(i as usize)).map(|o| o.path.as_slice());
     let path = path.filter(|p| !p.is_empty()).map_or("?".into(), String::from_utf8_lossy);
     let (symbol, offset) = match native.symbol {
@@ -93,7 +103,7 @@ fn native(recording: &Recording, resolver: &mut Resolver<'_>, process: u32, time
         None => ("?".to_owned(), native.file_address),
     };
     let _ = write!(out, "  native {symbol}+{offset:#x} ({}) {address:#x}", one_line(&path));
-    marks(&[(exact, " exact"), (by_frame_pointer, " fp"), (interpreter, " interp")], out);
+    marks(&flags, out);
 }
 
 /// Ends a line with what is true of the frame.

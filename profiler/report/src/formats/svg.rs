@@ -20,7 +20,8 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     }
     let mut options = Options::default();
     options.title = format!("CPU: {}", escape(&super::command(recording)));
-    options.subtitle = Some("blue: interpreted code, orange: machine code, grey: remarks".to_owned());
+    options.subtitle =
+        Some("blue: interpreted code, green: made at run time, orange: machine code, grey: remarks".to_owned());
     options.count_name = "periods".to_owned();
     options.palette_map = Some(&mut palette);
     let mut out = Vec::new();
@@ -33,6 +34,7 @@ fn colour(kind: Kind, name: &str) -> Color {
     let shade = (uunwind_ring::facts::key(name.as_bytes()) >> 32) as u8 % 48;
     let (r, g, b) = match kind {
         Kind::Semantic => (90 + shade, 150 + shade, 225),
+        Kind::Jit => (90 + shade, 190 + shade / 2, 90),
         Kind::Native => (225 + shade / 2, 120 + shade, 50),
         Kind::Inlined => (235, 170 + shade, 110),
         Kind::Marker => (150 + shade / 2, 150 + shade / 2, 150 + shade / 2),

@@ -1,5 +1,6 @@
 //! The recording: a file of its own, versioned, described in docs/recording-format.md.
 
+mod jit;
 mod model;
 mod read;
 mod section;
@@ -8,6 +9,7 @@ mod totals;
 mod wire;
 mod write;
 
+pub use jit::{JitCode, JitNames, JitPlace, JitSource};
 pub use model::{Name, Node, Object, Process, Sample, Settings, Thread};
 pub use read::{Lost, Recording};
 pub use symbols::{Inlined, Symbol, Symbols};

@@ -3,6 +3,7 @@
 //! Sections are taken in order. At the first one that is cut or damaged reading stops: what stood before it is kept,
 //! with a warning, since later sections refer to earlier ones by number.
 
+use super::jit::JitNames;
 use super::model::{Name, Node, Object, Process, Sample, Settings, Thread};
 use super::section::{unframe, BadFrame, Kind, HEADER_BYTES, MAGIC, VERSION};
 use super::symbols::Symbols;
@@ -52,6 +53,8 @@ pub struct Recording {
     pub end: Option<End>,
     /// Symbols; `None` when the recording was cut before they were made.
     pub symbols: Option<Symbols>,
+    /// Names of code made at run time.
+    pub jit: JitNames,
     /// What was wrong with the file, for people.
     pub warnings: Vec<String>,
 }
@@ -194,6 +197,7 @@ impl Recording {
             Kind::Note => self.notes.push(r.text("note")?),
             Kind::End => self.end = Some(End::decode(r)?),
             Kind::Symbols => self.symbols = Some(Symbols::decode(r)?),
+            Kind::Jit => self.jit = JitNames::decode(r)?,
             Kind::Plugins => {
                 let process = self.process_index(r)? as usize;
                 let plugins = Process::decode_plugins(r)?;

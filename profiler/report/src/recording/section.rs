@@ -43,6 +43,8 @@ pub enum Kind {
     Symbols = 13,
     /// Names of a process's plugins, when they were not known with the process: process, texts.
     Plugins = 14,
+    /// `JitNames`.
+    Jit = 15,
 }
 
 impl Kind {
@@ -51,7 +53,7 @@ impl Kind {
         use Kind::*;
         [
             Settings, Process, Thread, ThreadName, Object, Name, Nodes, Samples, Lost, Counters, Note, End, Symbols,
-            Plugins,
+            Plugins, Jit,
         ]
         .into_iter()
         .find(|k| *k as u32 == n)

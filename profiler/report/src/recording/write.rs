@@ -1,5 +1,6 @@
 //! Appends sections to a recording while it is made.
 
+use super::jit::JitNames;
 use super::model::{Name, Node, Object, Process, Sample, Settings, Thread};
 use super::section::{frame, Kind, HEADER_BYTES, MAGIC, VERSION};
 use super::symbols::Symbols;
@@ -155,6 +156,14 @@ impl<W: Write> Writer<W> {
     pub fn symbols(&mut self, symbols: &Symbols) {
         self.gather();
         self.section(Kind::Symbols, |out| symbols.encode(out));
+    }
+
+    /// Names of code made at run time; nothing if there are none.
+    pub fn jit(&mut self, names: &JitNames) {
+        if *names != JitNames::default() {
+            self.gather();
+            self.section(Kind::Jit, |out| names.encode(out));
+        }
     }
 
     /// Moves nodes and samples into sections: nodes first, since samples refer to them.

@@ -1,14 +1,14 @@
 //! Names for addresses, from the files on disk, each checked to be the one that was mapped: by build-id, or, where it has
 //! none, by its headers. A file that is not the same gives no names: `object+0xoffset` is shown instead of a wrong name.
 
-mod demangle;
+pub mod demangle;
 mod elf;
 pub mod functions;
 mod plt;
 
 pub use elf::Elf;
 
-use self::demangle::demangle;
+pub use self::demangle::demangle;
 use crate::objects::{file_address, lookup_address, ObjectMap};
 use crate::recording::{Inlined, Object, Recording, Symbol, Symbols};
 use blazesym::symbolize::source::{self, Source};

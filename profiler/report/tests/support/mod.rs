@@ -5,7 +5,8 @@ use std::io::Write;
 use uunwind_core::frame::{native_word, semantic_word, FLAG_EXACT, FLAG_INTERPRETER};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_report::recording::{
-    Counters, End, Inlined, Name, Node, Object, Process, Sample, Settings, Symbol, Symbols, Thread, Writer,
+    Counters, End, Inlined, JitCode, JitNames, JitPlace, JitSource, Name, Node, Object, Process, Sample, Settings,
+    Symbol, Symbols, Thread, Writer,
 };
 
 /// A small generator of random numbers (xorshift), so that failures come again.
@@ -114,6 +115,13 @@ pub fn recording() -> Vec<u8> {
         line: 8,
         inlined: inlined.clone(),
     };
+    let code = |name: &str| JitCode { source: JitSource::JitDump, start: 0x9000, size: 64, name: name.into() };
+    let place =
+        |time, code| JitPlace { address: 0x9010, time, code, file: "a.jit".into(), line: 3, ..JitPlace::default() };
+    w.jit(&JitNames {
+        codes: vec![code("old"), code("new")],
+        places: vec![place(1, Some(0)), place(20, None), place(30, Some(1))],
+    });
     w.symbols(&Symbols {
         entries: vec![symbol(0x1000, "main"), symbol(0x3000, "leaf")],
         unusable: vec![(1, "gone".into())],

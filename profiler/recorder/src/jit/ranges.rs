@@ -1,0 +1,84 @@
+//! Which function covers an address now: the one that was told last. A function told over a part of an older one takes
+//! that part only, since some JITs name a large region first and what they put into it later.
+
+use std::collections::BTreeMap;
+
+/// Disjoint ranges, each of a function.
+#[derive(Default)]
+pub struct Ranges {
+    /// Start -> (end, function).
+    map: BTreeMap<u64, (u64, u32)>,
+}
+
+impl Ranges {
+    /// `code` covers `[start, end)` from now on.
+    pub fn insert(&mut self, start: u64, end: u64, code: u32) {
+        if start < end {
+            self.cut(start, end, |_| true);
+            self.map.insert(start, (end, code));
+        }
+    }
+
+    /// What is left of `code` in `[start, end)` goes.
+    pub fn remove(&mut self, start: u64, end: u64, code: u32) {
+        if start < end {
+            self.cut(start, end, |of| of == code);
+        }
+    }
+
+    /// The function that covers `address`.
+    pub fn find(&self, address: u64) -> Option<u32> {
+        let (_, (end, code)) = self.map.range(..=address).next_back()?;
+        (address < *end).then_some(*code)
+    }
+
+    /// Takes `[start, end)` out of the ranges of those functions.
+    fn cut(&mut self, start: u64, end: u64, goes: impl Fn(u32) -> bool) {
+        let before = self.map.range(..start).next_back().map(|(s, v)| (*s, *v));
+        let inside: Vec<_> = self.map.range(start..end).map(|(s, v)| (*s, *v)).collect();
+        for (old_start, (old_end, code)) in before.into_iter().chain(inside) {
+            if old_end <= start || !goes(code) {
+                continue;
+            }
+            self.map.remove(&old_start);
+            if old_start < start {
+                self.map.insert(old_start, (start, code));
+            }
+            if old_end > end {
+                self.map.insert(end, (old_end, code));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ranges;
+
+    /// Against an array with a cell for each address.
+    #[test]
+    fn as_an_array_would_have_it() {
+        let (mut ranges, mut cells) = (Ranges::default(), [None; 64]);
+        let mut seed = 1u32;
+        let mut random = |limit: u32| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 8) % limit
+        };
+        let mut told = Vec::new();
+        for code in 0..4000 {
+            let (a, b) = (random(64), random(65));
+            if code % 5 == 4 {
+                let (start, end, code): (u32, u32, u32) = told[random(told.len() as u32) as usize];
+                ranges.remove(u64::from(start), u64::from(end), code);
+                cells.iter_mut().filter(|c| **c == Some(code)).for_each(|c| *c = None);
+            } else {
+                ranges.insert(u64::from(a), u64::from(b), code);
+                (a..b).for_each(|at| cells[at as usize] = Some(code));
+                told.push((a, b, code));
+            }
+            for at in 0..64u64 {
+                assert_eq!(ranges.find(at), cells[at as usize], "address {at} after {code}");
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+/* A JIT that keeps its functions in one place and replaces them there: `epoch_1` ... each calls back once, where an explicit
+ * sample is taken. It tells their names by the way that argv[1] says: perf-map, jitdump or gdb-jit. What it prints is the
+ * truth: "epoch_1 0x<address>". */
+#define _GNU_SOURCE
+#include <elf.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SIZE 64
+#define STAY __asm__ volatile("" ::: "memory")
+
+__attribute__((noinline)) static void call_back(void) {
+    long pid = getpid(), tid = syscall(SYS_gettid), result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_tgkill), "D"(pid), "S"(tid), "d"(SIGPROF) : "rcx", "r11", "memory");
+    STAY;
+}
+
+static uint64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* What has no time of its own is dated by when it was looked at: the recorder looks every 10 ms when it gets to run. */
+static void wait_to_be_seen(void) {
+    struct timespec second = {1, 0};
+    nanosleep(&second, NULL);
+}
+
+/* ---- jitdump ---- */
+struct record { uint32_t id, size; uint64_t time; };
+static int dump = -1;
+
+static void put(const void *bytes, size_t len) {
+    if (write(dump, bytes, len) != (ssize_t)len)
+        abort();
+}
+
+static void open_dump(void) {
+    char path[64];
+    snprintf(path, sizeof path, "jit-%d.dump", getpid());
+    dump = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    struct { uint32_t magic, version, size, machine, pad, pid; uint64_t time, flags; } header = {
+        0x4a695444, 1, 40, EM_X86_64, 0, (uint32_t)getpid(), now(), 0};
+    put(&header, sizeof header);
+    /* The mark by which profilers find the file. */
+    if (mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, dump, 0) == MAP_FAILED)
+        abort();
+    wait_to_be_seen();
+}
+
+static void tell_dump(const char *name, const void *code, int epoch) {
+    struct { struct record r; uint64_t at, entries, address; uint32_t line, discriminator; char file[8]; } lines = {
+        {2, sizeof lines, now()}, (uint64_t)code, 1, (uint64_t)code, 100 + epoch, 0, "a.jit"};
+    put(&lines, sizeof lines);
+    struct { struct record r; uint32_t pid, tid; uint64_t vma, at, size, index; } load = {
+        {0, (uint32_t)(sizeof load + strlen(name) + 1 + SIZE), now()}, (uint32_t)getpid(), (uint32_t)getpid(),
+        (uint64_t)code, (uint64_t)code, SIZE, (uint64_t)epoch};
+    put(&load, sizeof load);
+    put(name, strlen(name) + 1);
+    put(code, SIZE);
+}
+
+/* ---- GDB's JIT interface ---- */
+struct entry { struct entry *next, *prev; const void *file; uint64_t size; };
+struct { uint32_t version, action; struct entry *relevant, *first; } __jit_debug_descriptor = {1, 0, NULL, NULL};
+__attribute__((noinline)) void __jit_debug_register_code(void) { STAY; }
+
+struct image {
+    Elf64_Ehdr header;
+    Elf64_Shdr sections[4]; /* none, .text, .symtab, .strtab */
+    Elf64_Sym symbols[2];
+    char strings[32];
+};
+
+static struct entry the_entry;
+
+static void tell_gdb(const char *name, const void *code) {
+    struct image *image = calloc(1, sizeof *image);
+    memcpy(image->header.e_ident, "\177ELF\2\1\1", 7);
+    image->header.e_type = ET_REL;
+    image->header.e_machine = EM_X86_64;
+    image->header.e_version = 1;
+    image->header.e_ehsize = sizeof image->header;
+    image->header.e_shoff = offsetof(struct image, sections);
+    image->header.e_shentsize = sizeof(Elf64_Shdr);
+    image->header.e_shnum = 4;
+    image->sections[1] = (Elf64_Shdr){.sh_type = SHT_NOBITS, .sh_flags = SHF_ALLOC | SHF_EXECINSTR, .sh_addr = (uint64_t)code, .sh_size = SIZE};
+    image->sections[2] = (Elf64_Shdr){.sh_type = SHT_SYMTAB, .sh_offset = offsetof(struct image, symbols), .sh_size = sizeof image->symbols,
+                                      .sh_link = 3, .sh_entsize = sizeof(Elf64_Sym), .sh_info = 1};
+    image->sections[3] = (Elf64_Shdr){.sh_type = SHT_STRTAB, .sh_offset = offsetof(struct image, strings), .sh_size = sizeof image->strings};
+    image->symbols[1] = (Elf64_Sym){.st_name = 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), .st_shndx = 1, .st_size = SIZE};
+    strcpy(image->strings + 1, name);
+    /* The entry is always at the same place: nothing but the object's content tells a new one from the one before. */
+    free((void *)the_entry.file);
+    the_entry = (struct entry){NULL, NULL, image, sizeof *image};
+    __jit_debug_descriptor.first = &the_entry;
+    __jit_debug_descriptor.relevant = &the_entry;
+    __jit_debug_descriptor.action = 1;
+    __jit_debug_register_code();
+}
+
+int main(int argc, char **argv) {
+    const char *way = argc > 1 ? argv[1] : "";
+    /* push rbp; mov rbp, rsp; call rdi; pop rbp; ret */
+    static const unsigned char bytes[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
+    unsigned char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
+    FILE *map = NULL;
+    if (strcmp(way, "perf-map") == 0) {
+        map = fopen(path, "w");
+        /* Named first, and later in part taken by what lies in it. */
+        fprintf(map, "%lx %x a region\n", (unsigned long)code, 4096);
+    }
+    if (strcmp(way, "jitdump") == 0)
+        open_dump();
+    for (int epoch = 1; epoch <= 3; epoch++) {
+        char name[16];
+        snprintf(name, sizeof name, "epoch_%d", epoch);
+        memcpy(code, bytes, sizeof bytes);
+        memcpy(code + 2048, bytes, sizeof bytes);
+        if (map) {
+            fprintf(map, "%lx %x %s\n", (unsigned long)code, SIZE, name);
+            fflush(map);
+        } else if (dump >= 0) {
+            tell_dump(name, code, epoch);
+        } else if (strcmp(way, "gdb-jit") == 0) {
+            tell_gdb(name, code);
+        }
+        if (dump < 0)
+            wait_to_be_seen();
+        printf("%s %p\n", name, (void *)code);
+        ((void (*)(void (*)(void)))code)(call_back);
+        if (map)
+            ((void (*)(void (*)(void)))(code + 2048))(call_back);
+        if (dump < 0)
+            wait_to_be_seen();
+    }
+    if (map) {
+        fclose(map);
+        unlink(path); /* the recorder has it open */
+    }
+    return 0;
+}
