@@ -8,6 +8,7 @@ use crate::objects::Object;
 use crate::plugin::{Description, Entry};
 use crate::reuse::Trail;
 use core::ffi::c_void;
+use core::mem::MaybeUninit;
 
 /// Symbol under which `libuu.so` exports its [`Library`] table. Versioned by name: an object of another version does not
 /// find it.
@@ -68,6 +69,8 @@ pub struct Request {
     pub scratch: *mut u8,
     /// The thread's last walk, to be reused and replaced; or null.
     pub trail: *mut Trail,
+    /// Room for an object that the table of objects has no room for; or null.
+    pub spare: *mut MaybeUninit<Object>,
     /// The sampler's functions.
     pub client: *const Client,
     /// Their first argument.

@@ -225,6 +225,17 @@ impl Objects {
         Lookup::Object(object)
     }
 
+    /// Whether the object is still there. Async-signal-safe.
+    pub fn confirm(&self, object: &Object, reader: &mut Reader<'_>) -> bool {
+        self.ask_loader(object.start).is_some_and(|found| {
+            found.map_start == object.start
+                && found.map_end == object.end
+                && found.link_map == object.link_map
+                && found.eh_frame == object.eh_frame_hdr
+                && (object.permanent || object.is_still_there(&found, reader))
+        })
+    }
+
     /// Where the object under `pc` is mapped; (0, 0) when there is none. Async-signal-safe.
     pub fn range(&self, pc: u64) -> (u64, u64) {
         self.ask_loader(pc).map_or((0, 0), |found| (found.map_start, found.map_end))

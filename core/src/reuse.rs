@@ -139,6 +139,8 @@ pub struct Recording<'t> {
     states: usize,
     /// The frame of the old walk that may come next; `MARKS` when there is none any more.
     candidate: usize,
+    /// Where the state that was last written down stands; `STATES`: none was.
+    last_state: usize,
     /// Mark of the old walk behind which the state of the plugins before `candidate` stands; `MARKS`: no plugin was called so far.
     state_of: usize,
     /// Reads of the old walk from here on have been looked at and hold, up to one that does not.
@@ -162,7 +164,17 @@ impl<'t> Recording<'t> {
         let candidate = usize::from(trail.first);
         // SAFETY: the reads before `first_read` belong to the new walk.
         unsafe { reader.write_down(trail.reads.as_mut_ptr(), usize::from(trail.first_read).min(READS)) };
-        Recording { trail, marks: 0, states: 0, candidate, state_of: MARKS, refuted: READS, stamp, broken: false }
+        Recording {
+            trail,
+            marks: 0,
+            states: 0,
+            last_state: STATES,
+            candidate,
+            state_of: MARKS,
+            refuted: READS,
+            stamp,
+            broken: false,
+        }
     }
 
     /// The walk is at a frame. `words`, `count`, `desync`: what it has left behind so far.
@@ -294,18 +306,24 @@ impl<'t> Recording<'t> {
     /// A plugin was called on the frame just visited: its scratch memory may have changed.
     #[inline(never)]
     pub fn note_plugin(&mut self, scratch: &Scratch, looks_at_registers: bool) {
+        if looks_at_registers {
+            if let Some(mark) = self.last() {
+                mark.uses = EVERY_REGISTER;
+            }
+        }
+        // A plugin is shown many frames that are not its own, and remembers nothing of them.
+        if self.last_state != STATES && self.is_state(self.last_state, scratch) {
+            return;
+        }
         let at = self.states;
         let written = self.write_state(at, scratch);
-        let Some(mark) = self.last() else { return };
-        if looks_at_registers {
-            mark.uses = EVERY_REGISTER;
+        if let Some(len) = written {
+            (self.last_state, self.states) = (at, at + len);
+        } else {
+            self.last_state = STATES;
         }
-        match written {
-            Some(len) => {
-                mark.flags |= HAS_STATE;
-                self.states = at + len;
-            }
-            None => mark.flags |= LOST_STATE,
+        if let Some(mark) = self.last() {
+            mark.flags |= if written.is_some() { HAS_STATE } else { LOST_STATE };
         }
     }
 
@@ -360,7 +378,12 @@ impl<'t> Recording<'t> {
         if mark.flags & LOST_STATE != 0 {
             return false;
         }
-        let mut old = self.trail.states.get(usize::from(mark.state)..).unwrap_or_default().iter();
+        self.is_state(usize::from(mark.state), scratch)
+    }
+
+    /// Whether the state that stands at `at` is that of the plugins' scratch memory now.
+    fn is_state(&self, at: usize, scratch: &Scratch) -> bool {
+        let mut old = self.trail.states.get(at..).unwrap_or_default().iter();
         if old.next() != Some(&scratch.shape()) {
             return false;
         }
@@ -400,9 +423,12 @@ impl<'t> Recording<'t> {
         }
         let (mark_at, read_at, word_at, state_at) =
             (to_mark - marks, to_read - reads, to_word - words, to_state - states);
-        trail.marks.copy_within(..marks, mark_at);
-        trail.reads.copy_within(..reads, read_at);
-        trail.states.copy_within(..states, state_at);
+        let moved = move_front(&mut trail.marks, marks, mark_at)
+            && move_front(&mut trail.reads, reads, read_at)
+            && move_front(&mut trail.states, states, state_at);
+        if !moved {
+            return false;
+        }
         let (Some(room), Some(fresh)) = (trail.words.get_mut(word_at..to_word), end.words.get(..words)) else {
             return false;
         };
@@ -574,6 +600,16 @@ impl Scratch {
         // SAFETY: `words` keeps the index within the plugin's part, and the memory has a part for each plugin that was called.
         Some(unsafe { self.memory.add(offset).cast::<u64>().read_unaligned() })
     }
+}
+
+/// Moves the first `count` items to `to`; both may overlap. False: there is no room.
+fn move_front<T: Copy>(items: &mut [T], count: usize, to: usize) -> bool {
+    let Some(room) = items.len().checked_sub(count) else { return false };
+    if to <= room {
+        // SAFETY: `count` items fit in front and at `to`. (`copy_within` would bring a panic path.)
+        unsafe { core::ptr::copy(items.as_ptr(), items.as_mut_ptr().add(to), count) };
+    }
+    to <= room
 }
 
 /// Registers that a short rule uses and restores.

@@ -2,9 +2,11 @@
 
 use crate::foreign_rule;
 use crate::in_window::{self, InWindow};
+use crate::met::{changed, Met};
 use crate::native::{self, Answer};
-use crate::state::{FUNCTIONS, OBJECTS, PLUGINS, RULES, SHORT_RULES};
+use crate::state::{CHANGES, FUNCTIONS, OBJECTS, PLUGINS, RULES, SHORT_RULES};
 use core::ffi::c_void;
+use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::library::{Client, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL};
@@ -31,12 +33,14 @@ pub struct Live<'c> {
     /// The window of that frame, if no object covers it.
     pub(crate) windows: InWindow<'c>,
     memo: Memo<'static>,
-    /// An object that the table had no room for.
-    spare: Option<Object>,
+    /// Room for an object that the table has no room for; or null.
+    spare: *mut MaybeUninit<Object>,
     client: Option<(&'c Client, *mut c_void)>,
     epoch: u32,
     /// Where calls of foreign code come back to, if faults and ticks are led there.
     recovery: Option<&'c Recovery>,
+    /// What this walk depends on besides words.
+    met: Met,
     /// `RESULT_*` gathered so far.
     pub result: u32,
 }
@@ -49,7 +53,7 @@ struct Current {
     generation: u64,
     salt: Salt,
     plugin: u32,
-    /// In the table of objects or in `Live::spare`; null when there is none.
+    /// In the table of objects or at `Live::spare`; null when there is none.
     object: *const Object,
 }
 
@@ -67,15 +71,24 @@ impl Current {
 
 impl<'c> Live<'c> {
     /// For one walk. `recovery`: the slot's, if faults and ticks on this thread are led there.
-    pub fn new(client: Option<(&'c Client, *mut c_void)>, epoch: u32, recovery: Option<&'c Recovery>) -> Live<'c> {
+    ///
+    /// # Safety
+    /// `spare` must be null or valid for an object, and nobody else's, all through the walk.
+    pub unsafe fn new(
+        client: Option<(&'c Client, *mut c_void)>,
+        epoch: u32,
+        recovery: Option<&'c Recovery>,
+        spare: *mut MaybeUninit<Object>,
+    ) -> Live<'c> {
         Live {
             current: nowhere(),
             windows: InWindow::default(),
             memo: Memo::default(),
-            spare: None,
+            spare,
             client,
             epoch,
             recovery,
+            met: Met::new(),
             result: 0,
         }
     }
@@ -87,12 +100,23 @@ impl<'c> Live<'c> {
         if self.windows.still_covers(pc) {
             return false;
         }
+        let was = reader.pause(true);
+        let found = self.go_to(pc, reader);
+        reader.pause(was);
+        found
+    }
+
+    fn go_to(&mut self, pc: u64, reader: &mut Reader<'_>) -> bool {
         self.current = nowhere();
         self.windows.leave();
         let object: *const Object = match OBJECTS.find(pc, &mut self.memo, reader) {
             Lookup::Object(object) => object,
             Lookup::Nothing => {
                 self.windows.enter(pc);
+                match self.windows.here() {
+                    Some(_) => self.met.window = true,
+                    None => self.met.nobody = true,
+                }
                 let stepper = self.windows.here().filter(|held| held.window().kind == Kind::Stepper);
                 if stepper.is_some_and(|held| self.window_protector(held, reader).is_some()) {
                     self.current.plugin = STEPPER;
@@ -100,13 +124,18 @@ impl<'c> Live<'c> {
                 return false;
             }
             Lookup::Full => {
+                self.met.unsettled = true;
                 self.result |= RESULT_OBJECTS_FULL;
-                self.spare = OBJECTS.make(pc, reader);
-                self.spare.as_ref().map_or(core::ptr::null(), core::ptr::from_ref)
+                match OBJECTS.make(pc, reader).filter(|_| !self.spare.is_null()) {
+                    // SAFETY: room for an object by `new`'s contract; `current` spoke of nothing before.
+                    Some(made) => unsafe { (*self.spare).write(made) },
+                    None => core::ptr::null(),
+                }
             }
         };
         // SAFETY: see `Current::object`; `current` spoke of nothing when the spare one was replaced.
         let Some(object) = (unsafe { object.as_ref() }) else { return false };
+        self.met.object(object);
         self.report(object);
         if object.facts_state.load(Ordering::Acquire) != FACTS_SETTLED {
             self.settle_facts(object);
@@ -137,12 +166,14 @@ impl<'c> Live<'c> {
         self.recovery.is_some()
     }
 
-    fn report(&self, object: &Object) {
+    fn report(&mut self, object: &Object) {
         let Some((client, context)) = self.client else { return };
         if object.reported.load(Ordering::Relaxed) != self.epoch {
             // SAFETY: the sampler's function and context.
             if unsafe { (client.object_seen)(context, object) } {
                 object.reported.store(self.epoch, Ordering::Relaxed);
+            } else {
+                self.met.unsettled = true;
             }
         }
     }
@@ -162,9 +193,11 @@ impl<'c> Live<'c> {
                 object.facts_len.store(len, Ordering::Relaxed);
                 object.plugin.store(plugin, Ordering::Release);
                 object.facts_state.store(FACTS_SETTLED, Ordering::Release);
+                changed();
                 return;
             }
         }
+        self.met.unsettled = true;
         self.result |= RESULT_FACTS_PENDING;
     }
 }
@@ -243,7 +276,9 @@ impl Env for Live<'_> {
         if let Some([start, end, _]) = FUNCTIONS.get(lookup, object.generation) {
             return (start, end);
         }
+        let was = reader.pause(true);
         let answer = native::find(object, lookup, cursor.regs.pc, reader);
+        reader.pause(was);
         let (start, end) = answer.map_or((0, 0), |answer| answer.function);
         FUNCTIONS.put(lookup, object.generation, [start, end, 0]);
         (start, end)
@@ -257,12 +292,44 @@ impl Env for Live<'_> {
 
     fn describe(&mut self, plugin: u8, description: &Description, reader: &mut Reader<'_>) -> u32 {
         let Some((client, context)) = self.client else { return 0 };
-        let reader = core::ptr::from_mut(reader).cast::<c_void>();
+        let was = reader.pause(true);
+        let at = core::ptr::from_mut(reader).cast::<c_void>();
         // SAFETY: as above; `read_for_client` gets this very reader, during the call only.
-        unsafe { (client.describe)(context, u32::from(plugin), description, read_for_client, reader) }
+        let id = unsafe { (client.describe)(context, u32::from(plugin), description, read_for_client, at) };
+        reader.pause(was);
+        // There may be room for it next time.
+        self.met.unsettled |= id == 0;
+        id
     }
 
-    fn learned(&mut self, _plugin: u8) {}
+    fn learned(&mut self, _plugin: u8) {
+        changed();
+    }
+
+    fn stamp(&self) -> u64 {
+        CHANGES.load(Ordering::Acquire).wrapping_mul(1 << 32) ^ u64::from(self.epoch)
+    }
+
+    fn windows_stamp(&self) -> Option<u64> {
+        self.met.windows_stamp()
+    }
+
+    fn windows_hold(&self, stamp: u64) -> bool {
+        self.met.windows_hold(stamp)
+    }
+
+    fn objects(&self) -> Option<&[u64]> {
+        self.met.objects()
+    }
+
+    fn confirm(&mut self, object: u64, reader: &mut Reader<'_>) -> bool {
+        // SAFETY: `Met::object` noted it; objects of the table stay for ever.
+        unsafe { (object as *const Object).as_ref() }.is_some_and(|object| OBJECTS.confirm(object, reader))
+    }
+
+    fn is_repeatable(&self) -> bool {
+        !self.met.unsettled
+    }
 
     fn owner(&mut self, address: u64, reader: &mut Reader<'_>) -> Owner {
         if address.wrapping_sub(self.current.start) >= self.current.len && !self.switch(address, reader) {
@@ -294,6 +361,8 @@ impl Env for Live<'_> {
     }
 
     fn failed(&mut self, plugin: u8, reason: StopReason) {
+        self.met.unsettled = true;
+        changed();
         let off = match self.windows.here().filter(|_| plugin == 0) {
             Some(held) => held.failed(),
             None => PLUGINS.failed(plugin),
@@ -320,6 +389,7 @@ fn slow(current: &Current, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
     let (key, lookup) = (key(cursor), cursor.lookup_pc());
     let rule = RULES.get(key, object.generation).and_then(Packed::from_words).unwrap_or_else(|| {
         let pc = cursor.regs.pc;
+        let was = reader.pause(true);
         let mut answer = native::find(object, lookup, pc, reader);
         if answer == Err(StopReason::NoRule) && !cursor.exact {
             // A return address that nobody called from: the first byte of a function, behind none. Someone has put it there
@@ -339,6 +409,7 @@ fn slow(current: &Current, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
             Err(reason) => Packed::failed(reason),
         };
         RULES.put(key, object.generation, rule.words());
+        reader.pause(was);
         rule
     });
     if rule.failed_for(StopReason::NoRule) {

@@ -21,6 +21,7 @@ mod in_window;
 mod init;
 mod initial;
 mod library;
+mod met;
 mod native;
 mod state;
 mod window_functions;

@@ -49,7 +49,10 @@ unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
     let text = OBJECTS.range(entry as usize as u64);
     // SAFETY: the caller found the entry in an object that it never closes.
     match unsafe { PLUGINS.add(index as usize, entry, text) } {
-        Ok(true) => 0,
+        Ok(true) => {
+            crate::met::changed();
+            0
+        }
         Ok(false) => -EINVAL,
         Err(_) => -ENOEXEC,
     }
@@ -145,7 +148,8 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     };
     // SAFETY: the sampler passes its table, or null.
     let client = unsafe { request.client.as_ref() }.map(|client| (client, request.context));
-    let mut env = Live::new(client, request.epoch, Some(&slot.recovery));
+    // SAFETY: the sampler passes room, or null.
+    let mut env = unsafe { Live::new(client, request.epoch, Some(&slot.recovery), request.spare) };
     // SAFETY: the sampler passes a buffer of `capacity` words that nobody else uses now.
     let frames = unsafe { core::slice::from_raw_parts_mut(request.frames, request.capacity) };
     // SAFETY: scratch is null or SCRATCH bytes.

@@ -23,5 +23,7 @@ pub static REGISTRY: Registry = Registry::new();
 pub static SLOTS: Slots = Slots::new();
 /// Plugins by index; 0 stays empty.
 pub static PLUGINS: Installed<{ MAX_PLUGINS + 1 }> = Installed::new();
+/// Counts what changes walks' answers and is no word that they read (`met.rs`).
+pub static CHANGES: AtomicU64 = AtomicU64::new(0);
 /// See `uunwind_core::plugin::View::tsd_offset`.
 pub static TSD_OFFSET: AtomicU64 = AtomicU64::new(0);

@@ -43,8 +43,11 @@ pub struct Cursor {
     reserved: u32,
 }
 
-/// Cursors that fit; a walk through more interpreters than that shows the others' frames as native only.
-const CURSORS: usize = SCRATCH_BYTES / size_of::<Cursor>();
+/// Cursors of a walk; one through more interpreters than that shows the others' frames as native only.
+const CURSORS: usize = 2;
+/// Bytes of scratch memory that are used.
+pub const USED: usize = CURSORS * size_of::<Cursor>();
+const _: () = assert!(USED <= SCRATCH_BYTES);
 
 impl Cursor {
     /// The cursor for the interpreter with these facts. `None`: the scratch memory is missing or full.

@@ -37,12 +37,17 @@ mod text;
 mod thread_state;
 mod walk;
 
-use uunwind_core::plugin::{Plugin, ABI};
+use uunwind_core::plugin::{Plugin, ABI, NO_REGISTERS};
 
 /// The name under which this plugin labels facts and frames, NUL-padded.
 pub const NAME: [u8; 16] = *b"python\0\0\0\0\0\0\0\0\0\0";
 
-static PLUGIN: Plugin = Plugin { overlay: Some(overlay::overlay), ..Plugin::new(NAME) };
+static PLUGIN: Plugin = Plugin {
+    overlay: Some(overlay::overlay),
+    flags: NO_REGISTERS,
+    scratch_bytes: cursor::USED as u32,
+    ..Plugin::new(NAME)
+};
 
 /// The plugin's entry ([`uunwind_core::plugin::Entry`]): its table, or null for a host that is too old.
 #[no_mangle]

@@ -60,6 +60,7 @@ pub struct Registry {
     root: Root<Node>,
     epoch: Epoch,
     generation: AtomicU64,
+    removals: AtomicU64,
     lock: Lock,
     pool: Pool,
     /// Windows that are unlinked and may still be read.
@@ -130,6 +131,7 @@ impl Registry {
             root: Root::new(),
             epoch: Epoch::new(),
             generation: AtomicU64::new(0),
+            removals: AtomicU64::new(0),
             lock: Lock::new(),
             pool: Pool::new(),
             pinned: AtomicPtr::new(core::ptr::null_mut()),
@@ -142,6 +144,11 @@ impl Registry {
     /// The epoch to enter a walk with. Async-signal-safe.
     pub fn epoch(&self) -> u64 {
         self.epoch.now()
+    }
+
+    /// Counts changes in which windows went. Async-signal-safe.
+    pub fn removals(&self) -> u64 {
+        self.removals.load(Ordering::SeqCst)
     }
 
     /// The windows as they are now, all through this walk. Async-signal-safe; wait-free.
@@ -289,6 +296,10 @@ impl Registry {
                 }
             };
             self.root.publish(change.root);
+            if !old.is_empty() {
+                // Behind the new root: whoever sees the old count has seen the old windows, or none that are gone.
+                self.removals.fetch_add(1, Ordering::SeqCst);
+            }
             let ticket = self.epoch.advance();
             if let Some((first, last)) = change.replaced() {
                 // SAFETY: the change's chain: nodes that the published tree does not hold any more.

@@ -381,7 +381,8 @@ impl<E: Env> Walk<'_, '_, E> {
     }
 
     /// What the walk leaves behind; and what it leaves for the next.
-    fn finish(mut self, stop: StopReason) -> Outcome {
+    #[inline(never)]
+    fn finish(&mut self, stop: StopReason) -> Outcome {
         let mut outcome = Outcome { stop, words: self.words, desync: self.desync, frames: self.count, reused: 0 };
         let Some(recording) = self.recording.take() else { return outcome };
         if let Some(tail) = &self.tail {
