@@ -75,7 +75,7 @@ fn it_agrees_with_a_sorted_map() {
                 if !overlaps {
                     map.insert(start, end);
                 }
-            } else if next(&mut seed) % 4 == 0 {
+            } else if next(&mut seed).is_multiple_of(4) {
                 // Two windows side by side for up to five at once.
                 let old: Vec<u64> = map.range(start..).take(5).map(|(s, _)| *s).collect();
                 let new = [window(start, start + 8), window(start + 8, start + 16)];
