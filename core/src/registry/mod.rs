@@ -13,6 +13,7 @@
 //! ```
 //! The registry never calls anybody and reads nothing of the registrars'.
 
+pub mod c_window;
 pub mod grace;
 mod limbo;
 pub mod lock;
@@ -52,6 +53,8 @@ pub const EBUSY: Errno = Errno(16);
 
 /// Nodes in limbo that make a writer look whether some can go.
 const ENOUGH: usize = 128;
+/// Cells of each kind that a writer gives back at once.
+const AT_ONCE: usize = 256;
 /// Birth of the nodes of the tree of pinned windows, which nobody but writers reads: they are changed in place.
 const PINNED: u64 = u64::MAX;
 
@@ -262,9 +265,8 @@ impl Registry {
             let mut count = 0usize;
             for window in new.clone() {
                 count += 1;
-                if self.is_pinned(&window) {
-                    self.reclaim(slots);
-                    if self.is_pinned(&window) {
+                while self.is_pinned(&window) {
+                    if !self.reclaim(slots) && self.is_pinned(&window) {
                         return Err(EBUSY);
                     }
                 }
@@ -389,8 +391,8 @@ impl Registry {
         self.pinned.store(pins.root, Ordering::Relaxed);
     }
 
-    /// With the lock held: gives back what no walk can read any more.
-    fn reclaim(&self, slots: &Slots) {
+    /// With the lock held: gives back some of what no walk can read any more. Whether there may be more of that.
+    fn reclaim(&self, slots: &Slots) -> bool {
         let mut oldest = slots.oldest_mark(false);
         if oldest != 0 {
             // Perhaps a mark that nobody owns.
@@ -399,16 +401,19 @@ impl Registry {
         let oldest = if oldest == 0 { u64::MAX } else { oldest };
         let mut pins = Change::new(&self.pool, self.pinned.load(Ordering::Relaxed), PINNED);
         // SAFETY: `oldest` is the oldest mark of all, seen behind the epochs' barriers: see `grace`.
-        unsafe {
-            self.windows.free(oldest, &self.pool, |held| {
+        let more = unsafe {
+            let windows = self.windows.free(oldest, AT_ONCE, &self.pool, |held| {
                 if held.pinned.load(Ordering::Relaxed) != 0 {
                     let _ = pins.remove(held.window.start);
                 }
             });
             self.pinned.store(pins.root, Ordering::Relaxed);
-            self.nodes.free(oldest, &self.pool, |_| {});
-        }
-        self.look_at.store(self.nodes.len().saturating_mul(2).max(ENOUGH), Ordering::Relaxed);
+            self.nodes.free(oldest, AT_ONCE, &self.pool, |_| {}) || windows
+        };
+        // Where a walk is in the way, the next look comes when twice as much waits.
+        let waiting = self.nodes.len();
+        self.look_at.store(if more { waiting } else { waiting.saturating_mul(2).max(ENOUGH) }, Ordering::Relaxed);
+        more
     }
 }
 
