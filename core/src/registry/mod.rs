@@ -198,14 +198,15 @@ impl Registry {
         if ticket == 0 || ticket > self.epoch() {
             return Err(EINVAL);
         }
+        if !holds(slots.oldest_mark(false), ticket) {
+            return Ok(());
+        }
         let begun = monotonic_ns();
         let mut round = 0u32;
-        while holds(slots.oldest_mark(round > 0), ticket) {
-            if (timeout_ns == 0 || round >= 32) && monotonic_ns().saturating_sub(begun) >= timeout_ns {
-                // Marks that nobody owns were looked for in round 1.
-                if round > 0 {
-                    return Err(ETIMEDOUT);
-                }
+        // From now on marks that nobody owns are looked for, too.
+        while holds(slots.oldest_mark(true), ticket) {
+            if monotonic_ns().saturating_sub(begun) >= timeout_ns {
+                return Err(ETIMEDOUT);
             }
             lock::pause(round);
             round = round.saturating_add(1);
@@ -297,7 +298,7 @@ impl Registry {
                 unsafe { self.nodes.append(first, last, ticket) };
             }
             if !gone.first.is_null() {
-                self.pin(pins, gone.first);
+                self.pin(pins, gone.first, count != 0);
                 // SAFETY: windows that were taken out, linked by `apply`.
                 unsafe { self.windows.append(gone.first, gone.last, ticket) };
             }
@@ -373,14 +374,15 @@ impl Registry {
     }
 
     /// Notes the chain of windows as pinned: all but those in whose place their successors are already, which stand for
-    /// them.
-    fn pin(&self, mut pins: Change<'_>, first: *mut Held) {
+    /// them (only where some were `replaced`).
+    fn pin(&self, mut pins: Change<'_>, first: *mut Held, replaced: bool) {
         let mut at = first;
         // SAFETY: cells of the pool, chained by `apply`.
         while let Some(held) = unsafe { at.as_ref() } {
             // SAFETY: the lock's holder reads both trees.
             let taken = [self.root.load(), pins.root]
                 .iter()
+                .skip(usize::from(!replaced))
                 .any(|root| overlaps(unsafe { locate(*root, held.window.start) }, &held.window));
             // There is room: reserved before.
             if !taken && pins.insert(held.window.start, at).is_some() {
