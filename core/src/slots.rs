@@ -15,6 +15,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 /// Number of slots.
 pub const SLOTS: usize = 2048;
 const PROBES: usize = 64;
+/// In the place of an owner: there was none so far.
+const NEVER: u64 = 0;
+/// In the place of an owner: there is none now.
+const GIVEN_BACK: u64 = 1;
 
 /// The pool.
 pub struct Slots {
@@ -113,10 +117,19 @@ impl Slots {
     }
 
     /// The slot of the thread with this thread pointer, if it has one. Async-signal-safe.
+    #[inline]
     pub fn find(&self, thread_pointer: u64) -> Option<&Slot> {
-        self.probes(thread_pointer)
-            .map(|(_, slot)| slot)
-            .find(|s| s.thread_pointer.load(Ordering::Relaxed) == thread_pointer)
+        for (_, slot) in self.probes(thread_pointer) {
+            let owner = slot.thread_pointer.load(Ordering::Relaxed);
+            if owner == thread_pointer {
+                return Some(slot);
+            }
+            // Whoever went further had found somebody here.
+            if owner == NEVER {
+                break;
+            }
+        }
+        None
     }
 
     fn probes(&self, thread_pointer: u64) -> impl Iterator<Item = (usize, &Slot)> {
@@ -130,8 +143,9 @@ impl Slots {
     #[cold]
     fn claim(&self, thread_pointer: u64) -> Option<&Slot> {
         let (index, slot) = self.probes(thread_pointer).find(|(_, s)| {
-            s.thread_pointer.load(Ordering::Relaxed) == 0
-                && s.thread_pointer.compare_exchange(0, thread_pointer, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            let free = s.thread_pointer.load(Ordering::Relaxed);
+            free <= GIVEN_BACK
+                && s.thread_pointer.compare_exchange(free, thread_pointer, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         })?;
         // Before the first mark, whose barrier orders the two for a writer.
         self.used.get(index / 64)?.fetch_or(1 << (index % 64), Ordering::Relaxed);
@@ -206,7 +220,7 @@ impl Slots {
         if let Some(slot) = self.find(thread_pointer) {
             slot.reset();
             slot.tid.store(0, Ordering::Relaxed);
-            slot.thread_pointer.store(0, Ordering::Release);
+            slot.thread_pointer.store(GIVEN_BACK, Ordering::Release);
         }
     }
 
@@ -227,7 +241,7 @@ impl Slots {
                 }
             } else {
                 slot.reset();
-                slot.thread_pointer.store(0, Ordering::Relaxed);
+                slot.thread_pointer.store(GIVEN_BACK, Ordering::Relaxed);
             }
         }
     }

@@ -9,11 +9,12 @@ use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
 use crate::library::uu_private_library_0;
 use crate::windows::{
     uu_register_window, uu_replace_windows, uu_seal_window, uu_synchronize, uu_ticket, uu_unlink_window,
-    uu_unregister_window, CWindow,
+    uu_unregister_window,
 };
 use core::ffi::{c_char, c_int, c_void, CStr};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use uunwind_core::library::Library;
+use uunwind_core::registry::c_window::CWindow;
 
 /// What a copy offers to others. The symbol's name tells this structure's version, which never changes.
 #[repr(C)]

@@ -4,13 +4,9 @@ use core::ffi::c_void;
 use uunwind_core::memory::Reader;
 use uunwind_core::plugin::Text;
 use uunwind_core::recovery::Protector;
+use uunwind_core::registry::c_window::GiveName;
 use uunwind_core::registry::window::{Function, Window, DESCENDING};
 use uunwind_core::stop_reason::StopReason;
-
-/// Type of `uu_window::name`: bytes of the name of the function at `pc`, written to `buffer`; 0: none. `*start` is its first
-/// address.
-pub type GiveName =
-    unsafe extern "C" fn(user: *mut c_void, pc: u64, buffer: *mut u8, room: usize, start: *mut u64) -> usize;
 
 /// Room for a name that a callback writes, in bytes.
 pub const NAME_ROOM: usize = 256;

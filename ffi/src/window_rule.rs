@@ -6,13 +6,11 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::plugin::CRule;
 use uunwind_core::recovery::Protector;
+use uunwind_core::registry::c_window::GiveRule;
 use uunwind_core::registry::window::{Held, Kind, Window, NO_UNWIND};
 use uunwind_core::rule::Rule;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_sframe::Section;
-
-/// Type of `uu_window::rule`. 1: `*rule` was filled; 0: none here. Anything else is nonsense.
-pub type GiveRule = unsafe extern "C" fn(user: *mut c_void, pc: u64, rule: *mut CRule) -> u32;
 
 /// Why there is no rule.
 pub enum Missing {

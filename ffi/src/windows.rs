@@ -2,35 +2,10 @@
 
 use crate::home;
 use crate::state::{REGISTRY, SLOTS};
-use crate::window_functions::GiveName;
-use crate::window_rule::GiveRule;
 use core::ffi::{c_int, c_void};
-use uunwind_core::plugin::Visit;
-use uunwind_core::registry::window::{Function, Kind, Window, DESCENDING, GROWING};
+use uunwind_core::registry::c_window::CWindow;
+use uunwind_core::registry::window::Window;
 use uunwind_core::registry::{Errno, EINVAL};
-
-/// `struct uu_window`.
-#[repr(C)]
-pub struct CWindow {
-    size: u32,
-    kind: u32,
-    text: *const c_void,
-    text_len: usize,
-    user: *mut c_void,
-    flags: u32,
-    reserved0: u32,
-    unwind: *const c_void,
-    unwind_len: usize,
-    functions: *const Function,
-    functions_room: usize,
-    published: *const u64,
-    rule: Option<GiveRule>,
-    step: Option<Visit>,
-    name: Option<GiveName>,
-    reserved: [u64; 3],
-}
-
-const _: () = assert!(size_of::<CWindow>() == 128 && size_of::<Function>() == 24);
 
 fn result(result: Result<(), Errno>) -> c_int {
     match result {
@@ -41,52 +16,6 @@ fn result(result: Result<(), Errno>) -> c_int {
 
 /// How long `uu_unregister_window` waits: 1 s.
 const UNREGISTER_NS: u64 = 1_000_000_000;
-/// The library knows no such kind.
-const ENOTSUP: Errno = Errno(95);
-
-impl CWindow {
-    /// What it says, if it makes sense.
-    fn to_window(&self) -> Result<Window, Errno> {
-        let kind = Kind::from_number(self.kind).ok_or(ENOTSUP)?;
-        let start = self.text as u64;
-        let end = start.checked_add(self.text_len as u64).ok_or(EINVAL)?;
-        let has = |wanted: bool, given: bool| wanted == given;
-        let unwind = matches!(kind, Kind::EhFrame | Kind::SFrame);
-        let growing = self.flags & GROWING != 0;
-        let sound = self.reserved0 == 0
-            && self.reserved == [0; 3]
-            && self.flags & !(GROWING | DESCENDING) == 0
-            && has(unwind, !self.unwind.is_null() && self.unwind_len != 0)
-            && has(unwind, !self.unwind.is_null() || self.unwind_len != 0)
-            && (self.unwind as u64).checked_add(self.unwind_len as u64).is_some()
-            && has(kind == Kind::Rule, self.rule.is_some())
-            && has(kind == Kind::Stepper, self.step.is_some())
-            && has(!self.functions.is_null(), self.functions_room != 0)
-            && self.functions_room <= u32::MAX as usize
-            && has(growing, !self.published.is_null())
-            && (!self.functions.is_null() || self.flags == 0);
-        if !sound {
-            return Err(EINVAL);
-        }
-        let callback = self.rule.map_or(0, |f| f as usize as u64) | self.step.map_or(0, |f| f as usize as u64);
-        Ok(Window {
-            start,
-            end,
-            generation: 0,
-            kind,
-            flags: self.flags,
-            unwind: self.unwind as u64,
-            unwind_len: self.unwind_len as u64,
-            user: self.user as u64,
-            callback,
-            functions: self.functions as u64,
-            capacity: self.functions_room as u64,
-            published: self.published as u64,
-            name: self.name.map_or(0, |f| f as usize as u64),
-        })
-    }
-}
-
 /// The window that a C caller describes.
 ///
 /// # Safety

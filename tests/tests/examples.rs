@@ -1,12 +1,19 @@
 //! Every example in C compiles without a warning, runs, and does what it is an example of.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{compile, paths, process, uu};
 
 /// Compiles `examples/NAME/NAME.c` against the header and the library of the laid-out tree, and runs it.
 fn run(name: &str) -> String {
     let scratch = paths::scratch(&format!("example-{name}"));
+    let program = build(name, &scratch);
+    process::run(&mut Command::new(&program), &scratch, uu::LIMIT).expect_code(0).stdout
+}
+
+fn build(name: &str, scratch: &Path) -> PathBuf {
     let library = paths::tree().join("lib");
     std::os::unix::fs::symlink(library.join("libuu.so.0"), scratch.join("libuu.so")).expect("scratch");
     let options = [
@@ -19,8 +26,7 @@ fn run(name: &str) -> String {
     ];
     let options: Vec<&str> = options.iter().map(|o| &**o).collect();
     let source = paths::root().join(format!("examples/{name}/{name}.c"));
-    let program = compile::gcc_files(&scratch, name, &[source], &options);
-    process::run(&mut Command::new(&program), &scratch, uu::LIMIT).expect_code(0).stdout
+    compile::gcc_files(scratch, name, &[source], &options)
 }
 
 #[test]
@@ -40,4 +46,34 @@ fn window() {
     let out = run("window");
     let wanted = ["register 0", "again -17", "frames in the window 1, stop 1", "unregister 0", "unknown -2"];
     assert_eq!(out.lines().collect::<Vec<_>>(), wanted);
+}
+
+/// Windows of every kind, filled, copied, swapped and wiped, under captures by hand and by a timer.
+#[test]
+fn jit() {
+    let out = run("jit");
+    let kinds = if paths::tree().join("include/uu_plugin.h").exists() { 5 } else { 4 };
+    assert_eq!(out, format!("{kinds} kinds, 601 stacks, 0 wrong\n"));
+}
+
+/// The same, recorded: each frame has the name that its function had in its epoch.
+#[test]
+fn jit_recorded() {
+    let scratch = paths::scratch("example-jit-recorded");
+    let program = build("jit", &scratch);
+    let arguments = [program.as_os_str(), OsStr::new("signal")];
+    let recording = uu::record(&scratch, &["--explicit", "-r", "1"], |_| {}, &arguments).expect_code(0);
+    let told = recording.outcome.stdout.lines().filter_map(|line| line.strip_prefix("stack "));
+    let wanted: Vec<Vec<&str>> = told.map(|stack| stack.split(' ').collect()).collect();
+    let samples = recording.samples();
+    let of_jit = |sample: &Sample| {
+        let jit = sample.frames.iter().filter(|f| matches!(f, Frame::Jit { by_frame_pointer: false, .. }));
+        jit.map(|f| f.name().to_owned()).collect::<Vec<_>>()
+    };
+    let explicit: Vec<&Sample> = samples.iter().filter(|s| s.kind == "explicit").collect();
+    assert!(wanted.len() == 9 && explicit.iter().all(|s| s.complete()), "{}", recording.outcome.text());
+    assert_eq!(explicit.into_iter().map(of_jit).collect::<Vec<_>>(), wanted);
+    // The same addresses may be of another function later: the pictures tell epochs apart, too.
+    let folded = recording.report("folded");
+    assert!((0..4).all(|epoch| folded.contains(&format!("jit_1_0_epoch_{epoch};"))), "{folded}");
 }

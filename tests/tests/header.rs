@@ -95,3 +95,86 @@ fn a_c_program_captures_its_stack() {
     let outcome = process::run(&mut Command::new(&program), &scratch, uu::LIMIT).expect_code(0);
     assert!(outcome.stdout.contains("5 places agree"), "{}", outcome.text());
 }
+
+/// Every structure of the header: its size, and place and size of each field.
+#[test]
+fn its_structures_are_the_librarys() {
+    use uunwind_core::plugin::CRule;
+    use uunwind_core::registry::{c_window::CWindow, window::Function};
+
+    macro_rules! layout {
+        ($told:ident, $c:literal = $rust:ty { $($field:ident $(= $c_field:literal)?),* }) => {{
+            $told.insert(format!("{} {}", $c, size_of::<$rust>()));
+            // SAFETY: only measured, never read.
+            $({
+                let name = [$($c_field,)? stringify!($field)][0];
+                let size = { fn of<T, F>(_: fn(&T) -> &F) -> usize { size_of::<F>() } of(|s: &$rust| &s.$field) };
+                $told.insert(format!("{}.{name} {} {size}", $c, std::mem::offset_of!($rust, $field)));
+            })*
+        }};
+    }
+    let mut wanted = BTreeSet::new();
+    layout!(wanted, "uu_function" = Function { start, len, unwind, name_len, name });
+    layout!(wanted, "uu_rule" = CRule { size, kind, register = "reg", reserved, offset, addend, slots, reserved2 });
+    layout!(
+        wanted,
+        "uu_window" = CWindow {
+            size,
+            kind,
+            text,
+            text_len,
+            user,
+            flags,
+            reserved0,
+            unwind,
+            unwind_len,
+            functions,
+            functions_room,
+            published,
+            rule,
+            step,
+            name,
+            reserved
+        }
+    );
+
+    // The header's own structures and fields, as they stand there.
+    let text = std::fs::read_to_string(header()).expect("the header");
+    let mut program = "#include <stdio.h>\n#include <stddef.h>\n#include \"uu.h\"\nint main(void) {\n".to_owned();
+    let mut current = None;
+    let mut comment = false;
+    for line in text.lines() {
+        let was_comment = comment;
+        comment = match (line.rfind("/*"), line.rfind("*/")) {
+            (Some(open), Some(close)) => open > close,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (None, None) => comment,
+        };
+        let code = line.split("/*").next().unwrap_or_default().trim();
+        if was_comment || line.starts_with("#") {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix("struct ").and_then(|rest| rest.strip_suffix(" {")) {
+            program += &format!("printf(\"{name} %zu\\n\", sizeof(struct {name}));\n");
+            current = Some(name.to_owned());
+        } else if line == "};" {
+            current = None;
+        } else if let (Some(name), Some(declared)) = (&current, code.strip_suffix(';')) {
+            let field = match declared.split_once("(*") {
+                Some((_, rest)) => rest.split(')').next().unwrap_or_default(),
+                None => declared.split('[').next().unwrap_or_default().rsplit([' ', '*']).next().unwrap_or_default(),
+            };
+            program += &format!(
+                "printf(\"{name}.{field} %zu %zu\\n\", offsetof(struct {name}, {field}), sizeof ((struct {name} *)0)->{field});\n"
+            );
+        }
+    }
+    program += "return 0; }\n";
+    let scratch = paths::scratch("header-layout");
+    std::fs::write(scratch.join("layout.c"), program).expect("scratch");
+    let include = format!("-I{}", header().parent().expect("a folder").display());
+    let built = compile::gcc_files(&scratch, "layout", &[scratch.join("layout.c")], &[&include]);
+    let out = process::run(&mut Command::new(&built), &scratch, uu::LIMIT).expect_code(0).stdout;
+    assert_eq!(out.lines().map(str::to_owned).collect::<BTreeSet<_>>(), wanted);
+}

@@ -73,15 +73,17 @@ impl<T: Waits> Limbo<T> {
         self.len.store(self.len().wrapping_add(count), Relaxed);
     }
 
-    /// Gives back every cell that no walk with a mark of `oldest` or later can read. `before` sees each.
+    /// Gives back cells that no walk with a mark of `oldest` or later can read, at most `most` of them. `before` sees each.
+    /// Whether there may be more.
     ///
     /// # Safety
     /// No walk with an older mark is under way.
-    pub unsafe fn free(&self, oldest: u64, pool: &Pool, mut before: impl FnMut(&T)) {
-        // SAFETY: cells of the pool.
-        while let Some(cell) = unsafe { (self.first.load(Relaxed) as *mut T).as_ref() } {
+    pub unsafe fn free(&self, oldest: u64, most: usize, pool: &Pool, mut before: impl FnMut(&T)) -> bool {
+        for _ in 0..most {
+            // SAFETY: cells of the pool.
+            let Some(cell) = (unsafe { (self.first.load(Relaxed) as *mut T).as_ref() }) else { return false };
             if cell.retired().load(Relaxed) > oldest {
-                break;
+                return false;
             }
             before(cell);
             let next = cell.link().load(Relaxed);
@@ -93,6 +95,7 @@ impl<T: Waits> Limbo<T> {
             // SAFETY: taken off the queue, and read by nobody.
             unsafe { pool.give(done) };
         }
+        true
     }
 
     /// Forgets all.

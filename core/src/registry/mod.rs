@@ -13,6 +13,7 @@
 //! ```
 //! The registry never calls anybody and reads nothing of the registrars'.
 
+pub mod c_window;
 pub mod grace;
 mod limbo;
 pub mod lock;
@@ -52,6 +53,8 @@ pub const EBUSY: Errno = Errno(16);
 
 /// Nodes in limbo that make a writer look whether some can go.
 const ENOUGH: usize = 128;
+/// Cells of each kind that a writer gives back at once.
+const AT_ONCE: usize = 256;
 /// Birth of the nodes of the tree of pinned windows, which nobody but writers reads: they are changed in place.
 const PINNED: u64 = u64::MAX;
 
@@ -202,14 +205,15 @@ impl Registry {
         if ticket == 0 || ticket > self.epoch() {
             return Err(EINVAL);
         }
+        if !holds(slots.oldest_mark(false), ticket) {
+            return Ok(());
+        }
         let begun = monotonic_ns();
         let mut round = 0u32;
-        while holds(slots.oldest_mark(round > 0), ticket) {
-            if (timeout_ns == 0 || round >= 32) && monotonic_ns().saturating_sub(begun) >= timeout_ns {
-                // Marks that nobody owns were looked for in round 1.
-                if round > 0 {
-                    return Err(ETIMEDOUT);
-                }
+        // From now on marks that nobody owns are looked for, too.
+        while holds(slots.oldest_mark(true), ticket) {
+            if monotonic_ns().saturating_sub(begun) >= timeout_ns {
+                return Err(ETIMEDOUT);
             }
             lock::pause(round);
             round = round.saturating_add(1);
@@ -269,9 +273,8 @@ impl Registry {
             let mut count = 0usize;
             for window in new.clone() {
                 count += 1;
-                if self.is_pinned(&window) {
-                    self.reclaim(slots);
-                    if self.is_pinned(&window) {
+                while self.is_pinned(&window) {
+                    if !self.reclaim(slots) && self.is_pinned(&window) {
                         return Err(EBUSY);
                     }
                 }
@@ -306,7 +309,7 @@ impl Registry {
                 unsafe { self.nodes.append(first, last, ticket) };
             }
             if !gone.first.is_null() {
-                self.pin(pins, gone.first);
+                self.pin(pins, gone.first, count != 0);
                 // SAFETY: windows that were taken out, linked by `apply`.
                 unsafe { self.windows.append(gone.first, gone.last, ticket) };
             }
@@ -382,14 +385,15 @@ impl Registry {
     }
 
     /// Notes the chain of windows as pinned: all but those in whose place their successors are already, which stand for
-    /// them.
-    fn pin(&self, mut pins: Change<'_>, first: *mut Held) {
+    /// them (only where some were `replaced`).
+    fn pin(&self, mut pins: Change<'_>, first: *mut Held, replaced: bool) {
         let mut at = first;
         // SAFETY: cells of the pool, chained by `apply`.
         while let Some(held) = unsafe { at.as_ref() } {
             // SAFETY: the lock's holder reads both trees.
             let taken = [self.root.load(), pins.root]
                 .iter()
+                .skip(usize::from(!replaced))
                 .any(|root| overlaps(unsafe { locate(*root, held.window.start) }, &held.window));
             // There is room: reserved before.
             if !taken && pins.insert(held.window.start, at).is_some() {
@@ -400,8 +404,8 @@ impl Registry {
         self.pinned.store(pins.root, Ordering::Relaxed);
     }
 
-    /// With the lock held: gives back what no walk can read any more.
-    fn reclaim(&self, slots: &Slots) {
+    /// With the lock held: gives back some of what no walk can read any more. Whether there may be more of that.
+    fn reclaim(&self, slots: &Slots) -> bool {
         let mut oldest = slots.oldest_mark(false);
         if oldest != 0 {
             // Perhaps a mark that nobody owns.
@@ -410,16 +414,19 @@ impl Registry {
         let oldest = if oldest == 0 { u64::MAX } else { oldest };
         let mut pins = Change::new(&self.pool, self.pinned.load(Ordering::Relaxed), PINNED);
         // SAFETY: `oldest` is the oldest mark of all, seen behind the epochs' barriers: see `grace`.
-        unsafe {
-            self.windows.free(oldest, &self.pool, |held| {
+        let more = unsafe {
+            let windows = self.windows.free(oldest, AT_ONCE, &self.pool, |held| {
                 if held.pinned.load(Ordering::Relaxed) != 0 {
                     let _ = pins.remove(held.window.start);
                 }
             });
             self.pinned.store(pins.root, Ordering::Relaxed);
-            self.nodes.free(oldest, &self.pool, |_| {});
-        }
-        self.look_at.store(self.nodes.len().saturating_mul(2).max(ENOUGH), Ordering::Relaxed);
+            self.nodes.free(oldest, AT_ONCE, &self.pool, |_| {}) || windows
+        };
+        // Where a walk is in the way, the next look comes when twice as much waits.
+        let waiting = self.nodes.len();
+        self.look_at.store(if more { waiting } else { waiting.saturating_mul(2).max(ENOUGH) }, Ordering::Relaxed);
+        more
     }
 }
 

@@ -155,10 +155,12 @@ fn an_unlinked_window_is_pinned_until_the_walks_before_it_end() {
             registry.unlink(0x10_0000 + i * 16, slots).expect("room");
         }
         assert_eq!(registry.waiting().0, 1001);
+        assert_eq!(registry.register(window(0x10_0000 + 900 * 16, 0x10_0004 + 900 * 16), slots), Err(EBUSY));
         go_on.send(()).expect("told");
         assert_eq!(registry.synchronize(ticket, 5_000_000_000, slots), Ok(()));
         let second = registry.register(window(0x1000, 0x2000), slots).expect("nobody reads it");
         assert!(second > first, "another generation");
+        assert!(registry.register(window(0x10_0000 + 900 * 16, 0x10_0004 + 900 * 16), slots).is_ok());
     });
     let walking = slots.enter(crate::slots::stack_pointer(), registry.epoch()).expect("a walk");
     assert_eq!(registry.unlink(0x1000, slots), Err(EDEADLK));

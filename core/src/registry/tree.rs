@@ -1,15 +1,20 @@
 //! Windows by address: a B+ tree whose published nodes never change. A writer copies the nodes from the root to the place
 //! of its change, changes the copies, and publishes the new root; walks that hold the old one go on reading it.
 //!
-//! A node has at most [`CAPACITY`] entries and fills eight cache lines. The key of an entry is the lowest start below it,
-//! exactly: a lookup never has to go back to a neighbour.
+//! A node has at most [`CAPACITY`] entries and fills eight cache lines, which a lookup asks for all at once. The key of an
+//! entry is the lowest start below it, exactly: a lookup never has to go back to a neighbour. Behind the last key stand keys
+//! that no address reaches, so that a search needs neither the number of entries nor a branch.
 
 use super::pool::Pool;
 use super::window::Held;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Entries of a node.
-pub const CAPACITY: usize = 30;
+pub const CAPACITY: usize = 28;
+/// Room for keys: four groups of eight.
+const KEYS: usize = 32;
+/// The key where there is no entry. No window begins there: it would be empty.
+const NO_KEY: u64 = u64::MAX;
 /// A node with fewer is joined with a neighbour when both fit into one.
 const FEW: usize = 10;
 /// More levels than any tree has that fits into memory: two nodes side by side hold more than [`CAPACITY`] entries.
@@ -27,7 +32,7 @@ pub struct Node {
     /// Epoch in which it was replaced, and the next node replaced: writers' business, not looked at by walks.
     pub(super) retired: AtomicU64,
     pub(super) link: AtomicU64,
-    keys: [u64; CAPACITY],
+    keys: [u64; KEYS],
     below: [u64; CAPACITY],
 }
 
@@ -41,7 +46,11 @@ impl Node {
     /// Index behind the last entry with a key at or below `key`.
     #[inline(always)]
     fn behind(&self, key: u64) -> usize {
-        self.keys().partition_point(|k| *k <= key)
+        let key = key.min(NO_KEY - 1);
+        let (groups, _) = self.keys.as_chunks::<8>();
+        let group = groups.iter().take(3).map(|group| usize::from(group[7] <= key)).sum::<usize>();
+        let within = groups.get(group).map_or(0, |keys| keys.iter().map(|k| usize::from(*k <= key)).sum::<usize>());
+        group * 8 + within
     }
 
     fn entry(&self, index: usize) -> Option<(u64, u64)> {
@@ -60,12 +69,9 @@ impl Node {
         if index > len || len >= CAPACITY {
             return;
         }
-        for array in [&mut self.keys, &mut self.below] {
+        for array in [self.keys.as_mut_ptr(), self.below.as_mut_ptr()] {
             // SAFETY: index <= len < CAPACITY: both ends lie inside the array.
-            unsafe {
-                let at = array.as_mut_ptr().add(index);
-                core::ptr::copy(at, at.add(1), len - index);
-            }
+            unsafe { core::ptr::copy(array.add(index), array.add(index + 1), len - index) };
         }
         self.len += 1;
         self.set(index, entry);
@@ -76,14 +82,29 @@ impl Node {
         if index >= len || len > CAPACITY {
             return;
         }
-        for array in [&mut self.keys, &mut self.below] {
+        for array in [self.keys.as_mut_ptr(), self.below.as_mut_ptr()] {
             // SAFETY: index + 1 <= len <= CAPACITY: both ends lie inside the array.
-            unsafe {
-                let at = array.as_mut_ptr().add(index);
-                core::ptr::copy(at.add(1), at, len - index - 1);
-            }
+            unsafe { core::ptr::copy(array.add(index + 1), array.add(index), len - index - 1) };
         }
-        self.len -= 1;
+        self.cut(len - 1);
+    }
+
+    /// Drops the entries from `len` on.
+    fn cut(&mut self, len: usize) {
+        for key in self.keys.iter_mut().skip(len) {
+            *key = NO_KEY;
+        }
+        self.len = len as u32;
+    }
+
+    /// Asks for all lines of a node.
+    #[inline(always)]
+    fn fetch(node: *const Node) {
+        for line in 0..size_of::<Node>() / 64 {
+            let at = node.cast::<i8>().wrapping_add(line * 64);
+            // SAFETY: a hint; it faults at no address. SSE is part of x86-64.
+            unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at) };
+        }
     }
 
     /// Appends the entries from `from` on to `to`, which has room for them.
@@ -93,9 +114,10 @@ impl Node {
             return;
         }
         let count = len - from;
-        for (source, target) in [(&self.keys, &mut to.keys), (&self.below, &mut to.below)] {
+        let arrays = [(self.keys.as_ptr(), to.keys.as_mut_ptr()), (self.below.as_ptr(), to.below.as_mut_ptr())];
+        for (source, target) in arrays {
             // SAFETY: both ranges lie inside their arrays, as just checked.
-            unsafe { core::ptr::copy_nonoverlapping(source.as_ptr().add(from), target.as_mut_ptr().add(into), count) };
+            unsafe { core::ptr::copy_nonoverlapping(source.add(from), target.add(into), count) };
         }
         to.len += count as u32;
     }
@@ -112,15 +134,16 @@ pub unsafe fn locate<'a>(root: *const Node, key: u64) -> (Option<&'a Held>, u64)
         // SAFETY: the root, or an entry of an inner node.
         let Some(n) = (unsafe { node.as_ref() }) else { break };
         let index = n.behind(key);
-        if let Some(next) = n.keys().get(index) {
+        if let Some(next) = n.keys.get(index).filter(|next| **next != NO_KEY) {
             behind = *next;
         }
-        let Some((_, below)) = index.checked_sub(1).and_then(|index| n.entry(index)) else { break };
+        let Some(below) = index.checked_sub(1).and_then(|index| n.below.get(index)).copied() else { break };
         if n.height == 0 {
             // SAFETY: an entry of a leaf.
             return (unsafe { (below as *const Held).as_ref() }, behind);
         }
         node = below as *const Node;
+        Node::fetch(node);
     }
     (None, behind)
 }
@@ -207,6 +230,7 @@ impl<'p> Change<'p> {
         unsafe {
             (&raw mut (*node).birth).write(self.birth);
             (&raw mut (*node).len).write(0);
+            (&raw mut (*node).keys).write([NO_KEY; KEYS]);
             (&raw mut (*node).height).write(height);
             (&raw mut (*node).link).write(AtomicU64::new(0));
         }
@@ -302,7 +326,7 @@ impl<'p> Change<'p> {
             _ => CAPACITY / 2,
         };
         node.copy_to(at, r);
-        node.len = at as u32;
+        node.cut(at);
         if index < at || at == 0 {
             node.put(index, entry);
         } else {

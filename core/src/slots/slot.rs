@@ -12,7 +12,7 @@ const WALK_DEPTH: u64 = 64 * 1024;
 /// found it.
 #[derive(Debug)]
 pub struct Slot {
-    /// Thread pointer of the owner; 0 = free.
+    /// Thread pointer of the owner; `NEVER`, `GIVEN_BACK`: free.
     pub(super) thread_pointer: AtomicU64,
     /// Thread id of the owner.
     pub(super) tid: AtomicU32,
