@@ -8,6 +8,7 @@ mod program;
 mod record;
 mod report;
 mod save;
+mod sframe;
 mod terminal;
 
 use std::ffi::OsString;
@@ -33,6 +34,7 @@ fn run(arguments: &[OsString]) -> Result<u8, exit::Failure> {
     match first.as_str() {
         "record" => record::run(rest),
         "report" => report::run(rest),
+        "sframe" => sframe::run(rest),
         "--help" | "-h" => terminal::print(help::UU),
         "help" => match rest.first().and_then(|topic| help::of(&topic.to_string_lossy())) {
             Some(text) => terminal::print(text),
