@@ -46,7 +46,11 @@ pub struct Made {
 pub fn make(binary: &Binary, version: u8) -> Result<Made, Refusal> {
     let view = binary.view()?;
     let place = Place::of(binary, &view)?;
-    let source = eh_frame::read(&view);
+    let mut source = eh_frame::read(&view);
+    let text = view.text_span();
+    for piece in source.pieces.iter_mut().filter(|p| p.start < text.0 || p.end > text.1) {
+        piece.rule = Err("not in the text of the file");
+    }
     if source.pieces.is_empty() {
         return Err(binary.refuse("it has no .eh_frame that SFrame could be made from"));
     }
