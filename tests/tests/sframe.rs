@@ -189,11 +189,12 @@ fn made_files_run() {
     let script =
         "import json, sys, zlib; print(len(zlib.compress(json.dumps(list(range(1000))).encode())), sys.version)";
     let home = ask("import sys; print(sys.base_prefix)");
-    let python = |program: &Path, libs: &Path| {
+    let run_python = |program: &Path, libs: &Path| {
         let mut command = Command::new(program);
         succeed(command.env("PYTHONHOME", &home).env("LD_LIBRARY_PATH", libs).args(["-c", script]))
     };
-    assert_eq!(python(&made, &python_libs), python(Path::new(&python), Path::new("/nonexistent")));
+    let expected = run_python(Path::new(&python), Path::new("/nonexistent"));
+    assert_eq!(run_python(&made, &python_libs), expected);
 }
 
 /// binutils' own reading of what we wrote, where its version can.
