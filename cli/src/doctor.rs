@@ -109,6 +109,9 @@ fn tell(name: &Path, d: &Diagnosis, most: usize) -> String {
             let (functions, rows) = (s.functions, s.rows);
             let what = format!("{functions} functions, {rows} rows; version {}", versions.join(" and "));
             line(format!("SFrame         {} of text, {what}; {}", share(s.covered), s.whence));
+            if s.untold > 0 {
+                line(format!("               {} ranges of blocks are too many to be examined", s.untold));
+            }
             for fault in s.faults.iter().take(most) {
                 let (number, at) = (fault.check as u8, fault.at);
                 line(format!("               check {number} fails at offset {at:#x}: {}", fault.check.text()));

@@ -5,7 +5,8 @@ use crate::{help, options, terminal};
 use lexopt::prelude::{Long, Short, Value};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::{Seek, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use uunwind_analyse::unwind::make::{make, Made};
 use uunwind_analyse::unwind::write::{Beyond, VERSIONS};
@@ -14,6 +15,8 @@ use uunwind_analyse::unwind::Binary;
 const COMMAND: &str = "uu sframe make";
 /// Addresses that are listed for one reason, unless all are asked for.
 const LISTED: usize = 8;
+/// A file is written in parts of so many bytes.
+const CHUNK: usize = 1 << 16;
 
 /// Runs the subcommand; gives the exit code.
 pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
@@ -52,13 +55,25 @@ fn save(from: &Path, to: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let mut name = to.file_name().map(OsString::from).unwrap_or_default();
     name.push(format!(".{}.new", std::process::id()));
     let beside = to.with_file_name(name);
-    let written = std::fs::write(&beside, bytes)
+    let written = write_sparse(&beside, bytes)
         .and_then(|()| std::fs::set_permissions(&beside, std::fs::metadata(from)?.permissions()))
         .and_then(|()| std::fs::rename(&beside, to));
     written.map_err(|e| {
         let _ = std::fs::remove_file(&beside);
         fail(e)
     })
+}
+
+/// Leaves holes where there are zeroes: a program's `.bss` needs no room on the disk.
+fn write_sparse(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = std::fs::File::create(path)?;
+    for (n, chunk) in (0u64..).zip(bytes.chunks(CHUNK)) {
+        if chunk.iter().any(|byte| *byte != 0) {
+            file.seek(SeekFrom::Start(n * CHUNK as u64))?;
+            file.write_all(chunk)?;
+        }
+    }
+    file.set_len(bytes.len() as u64)
 }
 
 fn report(output: &Path, version: u8, made: &Made, most: usize) -> String {

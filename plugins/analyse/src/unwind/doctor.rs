@@ -49,6 +49,8 @@ pub struct Sframe {
     pub rows: usize,
     /// Checks that failed.
     pub faults: Vec<Fault>,
+    /// Ranges of PLT-like blocks too many to be examined.
+    pub untold: usize,
     /// Where it was found.
     pub whence: &'static str,
     /// A segment tells of it, so a process finds it.
@@ -86,6 +88,7 @@ pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
             functions: quick.functions,
             rows: quick.rows,
             faults: quick.faults,
+            untold: quick.untold.len(),
             whence,
             mapped: view.sframe_segment.is_some(),
         }),

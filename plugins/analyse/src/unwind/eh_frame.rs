@@ -13,8 +13,8 @@ type Slice<'d> = EndianSlice<'d, LittleEndian>;
 
 /// AMD64's return address column.
 const RA: Register = Register(16);
-/// Rows whose rule depends on the pc are told address by address; none that is known is longer.
-const LONGEST_BY_ADDRESS: u64 = 1 << 20;
+/// Rows whose rule depends on the pc (PLTs) are told address by address: so many addresses in one file.
+const MOST_BY_ADDRESS: u64 = 1 << 19;
 
 /// What `.eh_frame` tells.
 #[derive(Default, Debug)]
@@ -40,6 +40,7 @@ pub fn read(view: &View<'_>) -> Source {
         bases = bases.set_eh_frame_hdr(hdr.address);
     }
     let mut context = UnwindContext::new();
+    let mut by_address = MOST_BY_ADDRESS;
     let mut entries = section.entries(&bases);
     loop {
         match entries.next() {
@@ -47,7 +48,7 @@ pub fn read(view: &View<'_>) -> Source {
                 source.functions += 1;
                 match partial.parse(EhFrame::cie_from_offset) {
                     Ok(fde) => {
-                        if rows(&fde, &section, &bases, &mut context, &mut source.pieces).is_none() {
+                        if rows(&fde, &section, &bases, &mut context, &mut by_address, &mut source.pieces).is_none() {
                             source.damaged.push(fde.initial_address());
                         }
                     }
@@ -72,6 +73,7 @@ fn rows(
     section: &EhFrame<Slice<'_>>,
     bases: &BaseAddresses,
     context: &mut UnwindContext<usize>,
+    addresses: &mut u64,
     pieces: &mut Vec<Piece>,
 ) -> Option<()> {
     let (function, signal) = (fde.initial_address(), fde.is_signal_trampoline());
@@ -84,11 +86,12 @@ fn rows(
         }
         let at = |pc| rule(row, section, fde, pc);
         let (first, by_address) = at(start);
-        if !by_address || end - start > LONGEST_BY_ADDRESS {
-            let rule = if by_address { Err("an expression over the pc in a long range") } else { first };
+        if !by_address || end - start > *addresses {
+            let rule = if by_address { Err("expressions over the pc, for very much code") } else { first };
             pieces.push(Piece { start, end, function, signal, rule });
             continue;
         }
+        *addresses -= end - start;
         for pc in start..end {
             let (rule, _) = at(pc);
             match pieces.last_mut().filter(|last| last.end == pc && last.start >= start && last.rule == rule) {

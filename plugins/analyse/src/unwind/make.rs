@@ -19,8 +19,10 @@ const PROGRAM_HEADER: usize = 56;
 const SECTION_HEADER: usize = 64;
 /// Most program headers that readers of our kind look at in a process.
 const MOST_SEGMENTS: usize = 64;
+/// Behind every address of a program.
+const USER_END: u64 = 1 << 47;
 /// Largest hole: programs with more `.bss` are refused.
-const LARGEST_HOLE: u64 = 1 << 30;
+const LARGEST_HOLE: u64 = 128 << 20;
 
 /// A file with SFrame.
 pub struct Made {
@@ -64,7 +66,7 @@ pub fn make(binary: &Binary, version: u8) -> Result<Made, Refusal> {
         bytes: made.bytes,
         written,
         address: place.section,
-        has_section_header: view.elf.elf_section_table().len() > 0,
+        has_section_header: !view.elf.elf_section_table().is_empty(),
         text,
         by_eh_frame,
         damaged: source.damaged.len(),
@@ -134,6 +136,9 @@ impl Place {
         }
         let base = u64_at(first, 16);
         let end = loads().map(|h| u64_at(h, 16).saturating_add(u64_at(h, 40))).max().unwrap_or(0);
+        if end > USER_END || base > end {
+            return Err(binary.refuse(format!("its segments lie at {base:#x}..{end:#x}, where no program can be")));
+        }
         let len = bytes.len() as u64;
         let described = described(bytes, &headers);
         if described < len {
@@ -174,14 +179,17 @@ impl Place {
         let size = section.len() as u64;
         put_segment(&mut headers, PT_GNU_SFRAME, self.offset + within, self.section, size, 8);
 
-        let mut out = binary.bytes.clone();
+        // All at once: section headers and names are copied too, and are no longer than the file.
+        let room = self.offset as usize + headers.len() + section.len() + binary.bytes.len() + 2 * PAGE as usize;
+        let mut out = Vec::with_capacity(room);
+        out.extend_from_slice(&binary.bytes);
         out.resize(self.offset as usize, 0);
         out.extend(headers);
         out.resize((self.offset + within) as usize, 0);
         out.extend_from_slice(section);
         put(&mut out, 32, &self.offset.to_le_bytes());
         put(&mut out, 56, &(old.len() as u16 + 2).to_le_bytes());
-        if view.elf.elf_section_table().len() > 0 {
+        if !view.elf.elf_section_table().is_empty() {
             self.section_headers(binary, section.len() as u64, &mut out)?;
         }
         Ok(out)

@@ -8,8 +8,8 @@ use uunwind_sframe::row::{Row, Unwind};
 use uunwind_sframe::table::Table;
 use uunwind_sframe::{visit, Fault, Section, Visitor};
 
-/// Blocks (PLT entries) of one function are told one by one; no PLT has more.
-const MOST_BLOCKS: u64 = 1 << 20;
+/// Blocks (PLT entries) are told one by one: so many pieces of them in one file.
+const MOST_PIECES: u64 = 1 << 19;
 
 /// What SFrame tells.
 #[derive(Default, Debug)]
@@ -26,6 +26,8 @@ pub struct Source {
     pub faults: Vec<Fault>,
     /// Ranges told twice; the first descriptor's word holds.
     pub overlaps: Vec<(u64, u64)>,
+    /// Ranges of blocks that are too many to be told.
+    pub untold: Vec<(u64, u64)>,
 }
 
 /// Reads all of it. Empty if the file has none.
@@ -58,6 +60,8 @@ struct Collector {
     source: Source,
     /// The function in hand, its rows so far.
     function: Option<(Function, Vec<(u32, Unwind)>)>,
+    /// Pieces of blocks so far.
+    blocks: u64,
 }
 
 impl Visitor for Collector {
@@ -96,7 +100,15 @@ impl Collector {
             Extent::Blocks(size) => u64::from(size),
             Extent::UnknownBlocks => return,
         };
-        let blocks = u64::from(function.size).div_ceil(block).min(MOST_BLOCKS);
+        let blocks = u64::from(function.size).div_ceil(block);
+        if blocks > 1 {
+            let needed = blocks.saturating_mul(rows.len() as u64);
+            let Some(left) = MOST_PIECES.checked_sub(self.blocks.saturating_add(needed)) else {
+                self.source.untold.push((start, end));
+                return;
+            };
+            self.blocks = MOST_PIECES - left;
+        }
         for n in 0..blocks {
             let base = start + n * block;
             let limit = (base + block).min(end);

@@ -103,6 +103,9 @@ fn beyond(piece: &Piece, version: u8, address: u64) -> Option<&'static str> {
     if offsets.into_iter().flatten().any(|l| i32::try_from(l.offset).is_err()) {
         return Some("an offset of more than 32 bits");
     }
+    if offsets.into_iter().flatten().any(|l| matches!(l.base, Base::Register(n) if n > 15)) {
+        return Some("a register that is not a general one");
+    }
     if [ra, fp].into_iter().flatten().any(|l| l.base == Base::Cfa && !l.deref) {
         return Some("a register that is an address on the stack");
     }
