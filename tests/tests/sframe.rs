@@ -124,7 +124,7 @@ fn stacks_through_a_library_with_the_assemblers_sframe_only_are_whole() {
     let functions = theirs.lines().filter(|line| line.contains("func idx")).count();
     assert!(functions >= 3 && ours.contains(&format!("{functions} functions")), "{theirs}\n{ours}");
     let rows = |text: &str, prefix: &str| -> Vec<u64> {
-        let words = text.lines().filter_map(|l| l.trim().split_whitespace().next()?.strip_prefix(prefix));
+        let words = text.lines().filter_map(|l| l.split_whitespace().next()?.strip_prefix(prefix));
         words.filter(|w| w.len() == 16).filter_map(|w| u64::from_str_radix(w, 16).ok()).collect()
     };
     assert!(!rows(&ours, "0x").is_empty());
@@ -165,7 +165,7 @@ fn made_files_run() {
                 int main(int n, char **v) { big[n << 20] = 1; printf(\"%d %d %s\\n\", mine, big[n << 20], v[1]); return 0; }";
     std::fs::write(&source, code).expect("a source");
     for (name, options) in [("static", &["-static"][..]), ("fixed", &["-no-pie"]), ("static-pie", &["-static-pie"])] {
-        let program = compile::gcc_files(&scratch, name, &[source.clone()], options);
+        let program = compile::gcc_files(&scratch, name, std::slice::from_ref(&source), options);
         let made = scratch.join(format!("{name}.made"));
         make(text(&program), &made, "3");
         assert_eq!(succeed(Command::new(&made).arg("ok")), "7 1 ok\n", "{name}");
@@ -215,7 +215,7 @@ fn readelf_reads_what_was_made() {
         let functions = theirs.lines().filter(|line| line.contains("func idx")).count();
         assert!(functions > 100 && ours.contains(&format!(" {functions} functions")), "{functions} by readelf");
         let rows = |text: &str, prefix: &str| {
-            let words = text.lines().filter_map(|l| l.trim().split_whitespace().next()?.strip_prefix(prefix));
+            let words = text.lines().filter_map(|l| l.split_whitespace().next()?.strip_prefix(prefix));
             words
                 .filter(|w| w.len() == 16 && w.bytes().all(|b| b.is_ascii_hexdigit()))
                 .map(str::to_owned)
