@@ -7,7 +7,9 @@ uu shows where a program spends its CPU time: one picture, every language in it.
 Usage:
   uu record [OPTIONS] -- PROGRAM [ARGUMENTS]   run a program and record it
   uu report [OPTIONS] FILE                     show a recording, or convert it
-  uu help [record|report]                      more about a command
+  uu doctor FILE|PID                           who tells how to unwind each object
+  uu sframe dump|make FILE                     show SFrame tables, or make them
+  uu help [COMMAND]                            more about a command
   uu --version
 
 Try: uu record -o flame.svg -- python3 app.py
@@ -61,11 +63,47 @@ Exit code: 0, or 125 if the recording cannot be read or the result cannot be wri
 as far as it goes, with a warning.
 ";
 
+/// `uu doctor --help`.
+pub const DOCTOR: &str = "\
+Shows, for an ELF file or for each file that a process runs code of, which sources tell how to unwind it: how much of
+the text each covers, where they disagree, and which one walks take, and why.
+
+Usage: uu doctor [--list] FILE|PID
+
+      --list               list every disagreement
+
+Code that lies in no file (of a JIT, the vDSO) is not shown.
+Exit code: 0; 125 if the file or the process cannot be examined.
+";
+
+/// `uu sframe --help`.
+pub const SFRAME: &str = "\
+SFrame: stack trace tables that are quicker to read than .eh_frame, and that hardly any distribution ships.
+
+Usage: uu sframe dump [--check] FILE
+       uu sframe make [--version 2|3] [--list] -o OUT FILE
+
+dump prints the tables of an ELF file, or of a file that holds just a section's bytes, and names every check that they
+fail, with its offset. Damage does not stop it.
+      --check              no functions and rows, only tables and failed checks
+Exit code: 0; 1 if a check failed; 125 if the file cannot be read or has no SFrame.
+
+make writes a copy of an x86-64 program or library with SFrame made from its .eh_frame: in a section, and in a segment
+PT_GNU_SFRAME that is mapped with the rest. Each rule is read back and compared with .eh_frame. What SFrame cannot say is listed.
+Strip FILE before, not OUT after it: GNU strip and objcopy break files whose program headers are not at the start.
+      --version N          version of the format [3]
+      --list               list every address that was left out
+  -o, --output OUT         the copy
+Exit code: 0; 125 if it cannot be made, with the reason.
+";
+
 /// Help of a subcommand.
 pub fn of(command: &str) -> Option<&'static str> {
     match command {
         "record" => Some(RECORD),
         "report" => Some(REPORT),
+        "doctor" => Some(DOCTOR),
+        "sframe" => Some(SFRAME),
         _ => None,
     }
 }

@@ -1,5 +1,6 @@
 //! The `uu` command: one file per subcommand.
 
+mod doctor;
 mod exit;
 mod help;
 mod layout;
@@ -8,6 +9,7 @@ mod program;
 mod record;
 mod report;
 mod save;
+mod sframe;
 mod terminal;
 
 use std::ffi::OsString;
@@ -33,6 +35,8 @@ fn run(arguments: &[OsString]) -> Result<u8, exit::Failure> {
     match first.as_str() {
         "record" => record::run(rest),
         "report" => report::run(rest),
+        "doctor" => doctor::run(rest),
+        "sframe" => sframe::run(rest),
         "--help" | "-h" => terminal::print(help::UU),
         "help" => match rest.first().and_then(|topic| help::of(&topic.to_string_lossy())) {
             Some(text) => terminal::print(text),

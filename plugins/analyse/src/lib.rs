@@ -15,6 +15,7 @@ mod lua;
 mod needed;
 mod program;
 mod script;
+pub mod unwind;
 
 pub use error::AnalyseError;
 pub use needed::needed_closure;

@@ -79,6 +79,9 @@ pub fn objects() {
         seed("elf_analyse", name, &bytes);
         let facts = uunwind_analyse::analyse(path).expect("an object").facts;
         assert_eq!(facts.is_some(), name.starts_with("python-"), "facts of {name}");
+        if matches!(name, "library" | "no-build-id") {
+            seed("unwind_elf", name, &[&[1], &*bytes].concat());
+        }
         if name.starts_with("python-3.11") {
             continue;
         }
@@ -147,6 +150,49 @@ pub fn unwind_tables() {
     );
     // A real program of the system, with a PLT.
     seed("eh_frame", "true", &tables(Path::new("/usr/bin/true")));
+}
+
+/// Some of the sections that the reader's own tests know, of all versions and machines.
+pub fn sframe() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/sframe/tests/corpus");
+    let wanted = [
+        "v1/amd64/plt.lazy.exe",
+        "v2/aarch64/frame.exe",
+        "v2/amd64/alloca.exe",
+        "v2/amd64/plt.ibt.exe",
+        "v2/aarch64/pauth.exe",
+        "v2e/amd64/start.exe",
+        "v2e/s390x/regsave.exe",
+        "v3/amd64/drap.exe",
+        "v3/amd64/plt.lazy.exe",
+        "v3/amd64/sigframe.exe",
+        "v3/amd64/edge.exe",
+        "v3/amd64/many.exe",
+        "v3/aarch64be/pauth.exe",
+        "v3/s390x/misc.exe",
+        "quirk/amd64/concat_lld_mixed",
+    ];
+    let mut written = 0;
+    for set in ["v1", "v2", "v2e", "v3", "quirk"] {
+        let lines = fs::read_to_string(folder.join(format!("{set}.jsonl"))).expect("a set of sections");
+        for line in lines.lines() {
+            let field =
+                |name: &str| line.split_once(&format!("\"{name}\":\"")).and_then(|(_, rest)| rest.split('"').next());
+            let name = field("name").expect("a name");
+            if !wanted.contains(&name) {
+                continue;
+            }
+            let hex = field("bytes").expect("bytes");
+            let address = field("address").and_then(|a| u64::from_str_radix(&a[2..], 16).ok()).expect("an address");
+            let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex");
+            let mut out = address.to_le_bytes().to_vec();
+            [0u32, 0xfff, 0xffff_f000].iter().for_each(|pc| out.extend(pc.to_le_bytes()));
+            out.extend((0..hex.len()).step_by(2).map(byte));
+            seed("sframe", &name.replace('/', "-"), &out);
+            written += 1;
+        }
+    }
+    assert_eq!(written, wanted.len());
 }
 
 /// The made-up chains of the walk's own tests: plain frames, a frame-pointer chain, a signal frame.

@@ -1,0 +1,27 @@
+//! `uu doctor` and `uu sframe make`: the bytes are an ELF file. The first one chooses the version to make.
+
+use uunwind_analyse::unwind::doctor::diagnose;
+use uunwind_analyse::unwind::make::make;
+use uunwind_analyse::unwind::Binary;
+
+pub fn run(data: &[u8]) -> bool {
+    let Some((version, bytes)) = data.split_first() else { return false };
+    let binary = Binary { path: "input".into(), bytes: bytes.to_vec() };
+    if let Ok(told) = diagnose(&binary) {
+        let covered = told.eh_frame.map_or(0, |e| e.covered).max(told.sframe.map_or(0, |s| s.covered));
+        assert!(covered + told.neither <= told.text.saturating_mul(2) && told.neither <= told.text);
+    }
+    match make(&binary, 2 + version % 2) {
+        Ok(made) => {
+            assert!(
+                made.bytes.len() > bytes.len() && made.by_sframe <= made.by_eh_frame && made.by_eh_frame <= made.text
+            );
+            true
+        }
+        Err(why) => {
+            // What was written is read back: a difference would be told so.
+            assert!(!why.0.contains("please report"), "{why}");
+            false
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! What an ELF file says about unwinding, source by source, as rows that can be compared, counted, and written as SFrame.
+//!
+//! - [`Binary`]: the file, its text and where its unwind data lies;
+//! - [`eh_frame::read`], [`sframe::read`]: a source as [`Piece`]s: from where to where which row holds;
+//! - [`compare`]: where two sources disagree; [`coverage`]: how much of the text a source tells of;
+//! - [`doctor::diagnose`]: all of that for one file;
+//! - [`write::section`]: pieces as an SFrame section; [`make`]: a copy of a file with such a section in it.
+//!
+//! Rows of all sources are told in SFrame's terms ([`uunwind_sframe::row::Unwind`]), registers by their DWARF numbers.
+
+pub mod binary;
+pub mod compare;
+pub mod doctor;
+pub mod eh_frame;
+mod expression;
+pub mod make;
+pub mod piece;
+pub mod sframe;
+pub mod write;
+
+pub use binary::Binary;
+pub use compare::{compare, coverage, Disagreement};
+pub use piece::Piece;
+
+/// Why something could not be done with a file; displayed, it names the file, what was found, and what can be done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal(pub String);
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refusal {}
