@@ -15,8 +15,10 @@ pub struct Cursor {
     pub info: u64,
 }
 
+/// How much of the walk's scratch memory is used; the other family has the rest.
+pub const BYTES: usize = SCRATCH_BYTES / 2;
 /// States that a walk keeps apart.
-const CURSORS: usize = SCRATCH_BYTES / size_of::<Cursor>();
+const CURSORS: usize = BYTES / size_of::<Cursor>();
 
 /// All of a walk.
 pub struct Cursors<'s> {
@@ -24,10 +26,10 @@ pub struct Cursors<'s> {
 }
 
 impl<'s> Cursors<'s> {
-    /// The cursors in a walk's scratch memory. `None`: there is none.
+    /// The cursors in the first half of a walk's scratch memory. `None`: there is none.
     ///
     /// # Safety
-    /// `scratch` must be null or point to [`SCRATCH_BYTES`] bytes that only this plugin uses during the call, zeroed when the
+    /// `scratch` must be null or point to [`BYTES`] bytes that only this plugin uses during the call, zeroed when the
     /// walk began.
     pub unsafe fn of(scratch: *mut u8) -> Option<Cursors<'s>> {
         if scratch.is_null() || !(scratch as usize).is_multiple_of(align_of::<Cursor>()) {
@@ -69,9 +71,9 @@ mod tests {
 
     #[test]
     fn states_are_kept_apart_forgotten_and_bounded() {
-        let mut scratch = [0u64; SCRATCH_BYTES / 8];
+        let mut scratch = [0u64; BYTES / 8];
         let at = scratch.as_mut_ptr().cast::<u8>();
-        // SAFETY: SCRATCH_BYTES zeroed bytes of this test.
+        // SAFETY: BYTES zeroed bytes of this test.
         let mut cursors = unsafe { Cursors::of(at) }.expect("aligned");
         for state in 1..=CURSORS as u64 {
             assert_eq!(cursors.at(state, state * 10).map(|c| c.info), Some(state * 10));

@@ -25,7 +25,7 @@ const RESUME_ERROR: &[u8] = b"cannot resume non-suspended coroutine\0";
 /// Facts of an object that holds a PUC Lua. `Ok(None)`: it only speaks of one.
 pub fn analyse(elf: &dyn Elf, version: Version) -> Result<Option<Vec<u8>>, String> {
     let functions = elf.functions();
-    let resume: Vec<Function> = references::functions(elf, &functions, RESUME_ERROR);
+    let resume = resume(elf, &functions);
     if resume.is_empty() {
         return Ok(None);
     }
@@ -55,6 +55,19 @@ pub fn analyse(elf: &dyn Elf, version: Version) -> Result<Option<Vec<u8>>, Strin
         return Err(format!("Lua {version} whose luaV_execute does not keep its lua_State in a register or slot"));
     }
     Ok(Some(facts.as_bytes().to_vec()))
+}
+
+/// `lua_resume`. In 5.2 and 5.3 it is another function that speaks of the error, one that `lua_resume` has called for it and that
+/// may leave by a jump.
+fn resume(elf: &dyn Elf, functions: &[Function]) -> Vec<Function> {
+    let found = references::to_text(elf, functions, RESUME_ERROR);
+    let starts: Vec<u64> = found.iter().map(|function| function.range.start).collect();
+    let callers = references::to_addresses(elf, functions, &starts);
+    if callers.is_empty() {
+        found
+    } else {
+        callers
+    }
 }
 
 /// Places with `place` in front.

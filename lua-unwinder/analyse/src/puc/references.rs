@@ -1,27 +1,32 @@
-//! Which functions speak of a string: by the address that their code computes.
+//! Which functions speak of a string or of another function: by the address that their code computes.
 
-use crate::{Elf, Function};
+use crate::{Elf, Function, Range};
 use memchr::memmem::{find, find_iter};
 
 /// No more of a segment is searched.
 const LIMIT: u64 = 1 << 30;
 
 /// The functions, at most a few, whose code refers to a text that ends in `text`.
-pub fn functions(elf: &dyn Elf, functions: &[Function], text: &[u8]) -> Vec<Function> {
-    let segments = elf.segments();
-    let load = |range: crate::Range| {
-        let mut bytes = vec![0; (range.end.saturating_sub(range.start)).min(LIMIT) as usize];
-        elf.read(range.start, &mut bytes).then_some(bytes)
-    };
+pub fn to_text(elf: &dyn Elf, functions: &[Function], text: &[u8]) -> Vec<Function> {
     let mut targets = Vec::new();
-    for segment in segments.iter().filter(|s| !s.writable) {
-        let Some(bytes) = load(segment.range) else { continue };
+    for segment in elf.segments().iter().filter(|s| !s.writable) {
+        let Some(bytes) = load(elf, segment.range) else { continue };
         targets.extend(find(&bytes, text).map(|at| segment.range.start + at as u64));
     }
+    to_addresses(elf, functions, &targets)
+}
+
+fn load(elf: &dyn Elf, range: Range) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; (range.end.saturating_sub(range.start)).min(LIMIT) as usize];
+    elf.read(range.start, &mut bytes).then_some(bytes)
+}
+
+/// The functions whose code refers to one of these addresses.
+pub fn to_addresses(elf: &dyn Elf, functions: &[Function], targets: &[u64]) -> Vec<Function> {
     let mut found: Vec<Function> = Vec::new();
-    for segment in segments.iter().filter(|s| s.executable) {
-        let Some(bytes) = load(segment.range) else { continue };
-        for target in &targets {
+    for segment in elf.segments().iter().filter(|s| s.executable) {
+        let Some(bytes) = load(elf, segment.range) else { continue };
+        for target in targets {
             for place in places(&bytes, segment.range.start, *target) {
                 let before = functions.partition_point(|f| f.range.start <= place);
                 let holder = before.checked_sub(1).and_then(|at| functions.get(at)).filter(|f| f.range.contains(place));
