@@ -114,15 +114,23 @@ impl Lua {
             4 => lua_src::Lua54,
             _ => lua_src::Lua55,
         };
-        let mut build = lua_src::Build::new();
-        build.out_dir(scratch.join("lua")).target("x86_64-unknown-linux-gnu").host("x86_64-unknown-linux-gnu");
-        let built = build.opt_level("2").debug(false).build(version);
-        let include = format!("-I{}", built.include_dir().display());
-        let folder = format!("-L{}", built.lib_dir().display());
-        let libraries: Vec<String> = built.libs().iter().map(|lib| format!("-l{lib}")).collect();
-        let mut options = vec!["-s", &*include, &*folder];
-        options.extend(libraries.iter().map(String::as_str));
-        options.extend(["-lm", "-ldl"]);
+        // Compiled once for all runs of the tests: the sources change with the package's version only.
+        let built = paths::target().join(format!("uu-tests/lua-src-551/5.{}", self.minor));
+        if !built.is_dir() {
+            let making = scratch.join("lua");
+            let mut build = lua_src::Build::new();
+            build.out_dir(&making).target("x86_64-unknown-linux-gnu").host("x86_64-unknown-linux-gnu");
+            let made = build.opt_level("2").debug(false).build(version);
+            let library = making.join(format!("lib{}.a", made.libs()[0]));
+            std::fs::rename(making.join("lib").join(library.file_name().expect("a name")), making.join("lib/liblua.a"))
+                .expect("the library was made");
+            let _ = std::fs::create_dir_all(built.parent().expect("a folder"));
+            // Another run may have been quicker.
+            let _ = std::fs::rename(&making, &built);
+        }
+        let include = format!("-I{}", built.join("include").display());
+        let folder = format!("-L{}", built.join("lib").display());
+        let options = ["-s", &*include, &*folder, "-llua", "-lm", "-ldl"];
         compile::gcc(scratch, "embed", &["lua/embed.c", CAP[0], CAP[1]], &options)
     }
 }
