@@ -400,9 +400,9 @@ impl<'t> Recording<'t> {
         }
         let (mark_at, read_at, word_at, state_at) =
             (to_mark - marks, to_read - reads, to_word - words, to_state - states);
-        trail.marks.copy_within(..marks, mark_at);
-        trail.reads.copy_within(..reads, read_at);
-        trail.states.copy_within(..states, state_at);
+        move_up(&mut trail.marks, marks, mark_at);
+        move_up(&mut trail.reads, reads, read_at);
+        move_up(&mut trail.states, states, state_at);
         let (Some(room), Some(fresh)) = (trail.words.get_mut(word_at..to_word), end.words.get(..words)) else {
             return false;
         };
@@ -588,5 +588,12 @@ pub fn bit(register: u8) -> u8 {
         crate::regs::RSP => 0,
         RBP => RBP_BIT,
         other => CALLEE_SAVED.iter().position(|r| *r == other).map_or(OTHER, |index| 1 << index),
+    }
+}
+
+/// Moves the first items to a place further back, if they fit there. The test spares `copy_within` its panics.
+fn move_up<T: Copy>(items: &mut [T], count: usize, to: usize) {
+    if count <= items.len() && to <= items.len() - count {
+        items.copy_within(..count, to);
     }
 }
