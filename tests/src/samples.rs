@@ -112,7 +112,7 @@ impl Frame {
 
     /// Whether this is a frame of machine code.
     pub fn is_native(&self) -> bool {
-        matches!(self, Frame::Native { .. })
+        matches!(self, Frame::Native { .. } | Frame::Jit { .. })
     }
 }
 
