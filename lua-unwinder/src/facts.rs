@@ -1,7 +1,7 @@
 //! How facts begin: their size, their version, and which family of interpreters they speak of. What follows belongs to the
 //! family ([`crate::puc::facts`], [`crate::luajit::facts`]).
 
-use core::mem::size_of;
+use core::mem::{align_of, size_of};
 
 /// Version of all layouts of this plugin's facts.
 pub const FACTS_VERSION: u32 = 1;
@@ -47,20 +47,21 @@ pub unsafe trait Plain: Copy {
     /// Its family.
     const FAMILY: u32;
 
-    /// The facts as bytes, as [`Plain::from_bytes`] reads them.
+    /// The facts as bytes, as [`Plain::view`] reads them.
     fn as_bytes(&self) -> &[u8] {
         // SAFETY: plain integers without padding (the trait's promise), borrowed for the slice's life.
         unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast::<u8>(), size_of::<Self>()) }
     }
 
-    /// Reads facts, or `None` when they are cut, of another version or family. Async-signal-safe.
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    /// The facts in these bytes, or `None` when they are cut, not aligned, or of another version or family.
+    /// Async-signal-safe.
+    fn view(bytes: &[u8]) -> Option<&Self> {
         let head = Head::read(bytes)?;
-        if head.family != Self::FAMILY || head.size as usize != size_of::<Self>() {
-            return None;
-        }
-        let bytes = bytes.get(..size_of::<Self>())?;
-        // SAFETY: there are size_of::<Self>() bytes, any bytes are a valid value, and the read is unaligned.
-        Some(unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
+        let fits = head.family == Self::FAMILY
+            && head.size as usize == size_of::<Self>()
+            && bytes.len() >= size_of::<Self>()
+            && (bytes.as_ptr() as usize).is_multiple_of(align_of::<Self>());
+        // SAFETY: there are size_of::<Self>() aligned bytes, any bytes are a valid value, borrowed for the view's life.
+        fits.then(|| unsafe { &*bytes.as_ptr().cast::<Self>() })
     }
 }

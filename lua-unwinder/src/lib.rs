@@ -28,8 +28,9 @@ pub const NAME: [u8; 16] = *b"lua\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 static PLUGIN: Plugin = Plugin { overlay: Some(overlay::overlay), ..Plugin::new(NAME) };
 
-/// The plugin's entry ([`uunwind_core::plugin::Entry`]): its table, or null for a host of another ABI.
-#[no_mangle]
+/// The plugin's entry ([`uunwind_core::plugin::Entry`]): its table, or null for a host of another ABI. Exported by the shipped
+/// object only: the recorder links several plugins, for their layouts.
+#[cfg_attr(panic = "abort", no_mangle)]
 pub extern "C" fn uu_plugin(host_abi: u32) -> *const Plugin {
     if host_abi >= ABI {
         &PLUGIN

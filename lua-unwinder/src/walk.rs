@@ -40,6 +40,30 @@ impl<'v> Walk<'v> {
         self.view.exact != 0
     }
 
+    /// A general register by DWARF number, where it is known.
+    pub fn register(&self, number: u8) -> Option<u64> {
+        let known = self.view.known & 1u32.checked_shl(u32::from(number))? != 0;
+        self.view.registers.get(usize::from(number)).copied().filter(|_| known)
+    }
+
+    /// The word at `below` bytes below the frame's CFA, if that is inside the frame.
+    pub fn slot(&self, below: u64) -> Option<u64> {
+        let address = self.view.cfa.wrapping_sub(below);
+        self.inside(address).then(|| self.word(address))?
+    }
+
+    /// 32 bits of foreign memory.
+    pub fn half(&self, address: u64) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.bytes(address, &mut bytes).then(|| u32::from_le_bytes(bytes))
+    }
+
+    /// A byte of foreign memory.
+    pub fn byte(&self, address: u64) -> Option<u8> {
+        let mut byte = [0];
+        self.bytes(address, &mut byte).then_some(byte[0])
+    }
+
     /// One word of foreign memory.
     pub fn word(&self, address: u64) -> Option<u64> {
         let mut word = 0;

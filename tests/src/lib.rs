@@ -7,6 +7,7 @@
 pub mod call_graph;
 pub mod compile;
 pub mod interpreters;
+pub mod lua;
 pub mod oracle;
 pub mod pair;
 pub mod paths;

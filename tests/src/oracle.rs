@@ -96,10 +96,10 @@ pub fn compare_python(expected: &Expected, sample: &Sample, whole: bool) -> Resu
     Ok(())
 }
 
-/// A stack as activations of the interpreter and native frames, outermost first.
+/// A stack as activations of an interpreter and native frames, outermost first. Blanks in names are underscores.
 #[derive(Debug, PartialEq, Eq)]
 enum Part<'a> {
-    Activation(Vec<&'a str>),
+    Activation(Vec<String>),
     Native { symbol: &'a str, object: &'a str },
 }
 
@@ -108,12 +108,12 @@ fn parts(sample: &Sample) -> Result<Vec<Part<'_>>, String> {
     let mut names = Vec::new();
     for frame in &sample.frames {
         match frame {
-            Frame::Python { name, .. } => names.push(&**name),
+            Frame::Python { name, .. } | Frame::Lua { name, .. } => names.push(name.replace(' ', "_")),
             Frame::Jit { .. } => {}
             Frame::Native { symbol, object, interpreter, .. } => {
                 if !names.is_empty() {
                     if !interpreter {
-                        return Err(format!("Python frames {names:?} are hosted by {symbol}, which is not marked"));
+                        return Err(format!("frames {names:?} are hosted by {symbol}, which is not marked"));
                     }
                     names.reverse();
                     found.push(Part::Activation(std::mem::take(&mut names)));
@@ -123,7 +123,7 @@ fn parts(sample: &Sample) -> Result<Vec<Part<'_>>, String> {
         }
     }
     if !names.is_empty() {
-        return Err(format!("Python frames {names:?} have no native frame that hosts them"));
+        return Err(format!("frames {names:?} have no native frame that hosts them"));
     }
     found.reverse();
     Ok(found)
@@ -137,7 +137,7 @@ pub fn compare_shape(shape: &str, sample: &Sample, symbols: bool) -> Result<(), 
         if let Some(names) = token.strip_prefix("E{") {
             let wanted: Vec<&str> = names.trim_end_matches('}').split_whitespace().collect();
             let got = rest.find_map(|p| if let Part::Activation(names) = p { Some(names) } else { None });
-            if got != Some(&wanted) {
+            if got.is_none_or(|got| *got != wanted) {
                 return Err(format!("{token}: the next activation is {got:?}"));
             }
             continue;

@@ -50,6 +50,17 @@ pub enum Frame {
         /// First line of the code object.
         first: u32,
     },
+    /// A Lua frame.
+    Lua {
+        /// Name, or `function <file:first line>`.
+        name: String,
+        /// Source file, or the chunk's name.
+        file: String,
+        /// Line that executes; 0 when unknown.
+        line: u32,
+        /// First line of the function; 0 for a chunk.
+        first: u32,
+    },
     /// A machine frame.
     Native {
         /// Symbol, or `??`.
@@ -88,7 +99,7 @@ impl Frame {
     /// Name of the function, of either kind.
     pub fn name(&self) -> &str {
         match self {
-            Frame::Python { name, .. } => name,
+            Frame::Python { name, .. } | Frame::Lua { name, .. } => name,
             Frame::Native { symbol, .. } => symbol,
             Frame::Jit { name, .. } => name,
         }
@@ -97,6 +108,11 @@ impl Frame {
     /// Whether this is a Python frame.
     pub fn is_python(&self) -> bool {
         matches!(self, Frame::Python { .. })
+    }
+
+    /// Whether this is a frame of machine code.
+    pub fn is_native(&self) -> bool {
+        matches!(self, Frame::Native { .. } | Frame::Jit { .. })
     }
 }
 
@@ -108,14 +124,14 @@ impl Sample {
 
     /// The native frames' symbols, leaf first.
     pub fn native_names(&self) -> Vec<&str> {
-        self.frames.iter().filter(|f| !f.is_python()).map(Frame::name).collect()
+        self.frames.iter().filter(|f| f.is_native()).map(Frame::name).collect()
     }
 
     /// The native frames' addresses, leaf first.
     pub fn addresses(&self) -> Vec<u64> {
         let address = |frame: &Frame| match frame {
             Frame::Native { address, .. } | Frame::Jit { address, .. } => Some(*address),
-            Frame::Python { .. } => None,
+            Frame::Python { .. } | Frame::Lua { .. } => None,
         };
         self.frames.iter().filter_map(address).collect()
     }
@@ -132,6 +148,7 @@ impl Sample {
                 Frame::Jit { name, offset, generation, address, .. } => {
                     format!("  jit {name}+{offset:#x} (window gen {generation}) {address:#x}\n")
                 }
+                Frame::Lua { name, file, line, first } => format!("  lua {name} ({file}:{line}) first {first}\n"),
                 Frame::Native { symbol, offset, object, address, exact, by_frame_pointer, interpreter } => format!(
                     "  native {symbol}+{offset:#x} ({object}) {address:#x}{}{}{}\n",
                     if *exact { " exact" } else { "" },
@@ -204,13 +221,18 @@ fn hex(text: &str) -> Option<u64> {
 }
 
 fn parse_frame(text: &str) -> Option<Frame> {
-    if let Some(rest) = text.strip_prefix("py ") {
+    let lua = text.strip_prefix("lua ");
+    if let Some(rest) = text.strip_prefix("py ").or(lua) {
         // Names and files may hold any character: cut from the right.
         let (rest, first) = rest.rsplit_once(" first ")?;
         let (rest, position) = rest.rsplit_once(" pos ")?;
         let (rest, code) = rest.rsplit_once(" code ")?;
         let (name, place) = rest.strip_suffix(')')?.split_once(" (")?;
         let (file, line) = place.rsplit_once(':')?;
+        if lua.is_some() {
+            let (name, file) = (name.to_owned(), file.to_owned());
+            return Some(Frame::Lua { name, file, line: line.parse().ok()?, first: first.trim().parse().ok()? });
+        }
         return Some(Frame::Python {
             name: name.to_owned(),
             file: file.to_owned(),

@@ -111,6 +111,15 @@ impl<'a> Resolver<'a> {
     }
 }
 
+/// What a code object is called. One whose runtime gives functions no name, as Lua may, by where it begins.
+pub fn function_of(name: &Name) -> String {
+    if !name.name.is_empty() {
+        return name.name.clone();
+    }
+    let file = name.file.rsplit('/').next().unwrap_or(&name.file);
+    format!("function <{file}:{}>", name.first_line)
+}
+
 /// The executing line of a position in a code object.
 pub fn line_of(name: &Name, position: u64) -> u32 {
     match name.table_kind {

@@ -2,7 +2,7 @@
 
 use crate::hide::{is_glue, is_own, is_preload, NativeFrames};
 use crate::recording::{JitCode, JitPlace, Sample};
-use crate::resolve::{line_of, stop_text, Resolver};
+use crate::resolve::{function_of, line_of, stop_text, Resolver};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use uunwind_core::frame::Frame;
@@ -246,7 +246,7 @@ impl<'m, 'a> Merger<'m, 'a> {
         let mut line = Line { kind: Kind::Semantic, plugin, ..Line::marker(String::new()) };
         match self.resolver.name(process, id) {
             Some(name) => {
-                line.function = name.name.clone();
+                line.function = function_of(name);
                 line.file = name.file.clone();
                 line.line = line_of(name, position);
                 line.first_line = name.first_line;

@@ -1,9 +1,82 @@
-//! PUC Lua 5.1 to 5.5.
+//! PUC Lua 5.1 to 5.5: where the interpreter's loop is and where it keeps its state, told by machine code; the structures'
+//! layout, told by the version.
+//!
+//! - [`layout`], [`opcodes`]: the structures and the instruction set, per version;
+//! - [`machine`]: decoding of a function;
+//! - [`execute`]: `luaV_execute` among all functions of the file;
+//! - [`places`]: where a function keeps its arguments;
+//! - [`references`]: which functions speak of a string.
+
+mod execute;
+mod layout;
+mod machine;
+mod opcodes;
+mod places;
+mod references;
 
 use crate::detect::Version;
-use crate::Elf;
+use crate::{Elf, Function};
+use uunwind_lua::facts::Plain;
+use uunwind_lua::puc::facts::{Extent, Place, Places};
+
+/// What `lua_resume` says of a coroutine that cannot be resumed; in all versions.
+const RESUME_ERROR: &[u8] = b"cannot resume non-suspended coroutine\0";
 
 /// Facts of an object that holds a PUC Lua. `Ok(None)`: it only speaks of one.
-pub fn analyse(_elf: &dyn Elf, _version: Version) -> Result<Option<Vec<u8>>, String> {
-    Ok(None)
+pub fn analyse(elf: &dyn Elf, version: Version) -> Result<Option<Vec<u8>>, String> {
+    let functions = elf.functions();
+    let resume = resume(elf, &functions);
+    if resume.is_empty() {
+        return Ok(None);
+    }
+    let mut facts = layout::of(version).ok_or_else(|| format!("this is Lua {version}"))?;
+    let saved_pc = if facts.state.saved_pc != 0 { facts.state.saved_pc } else { facts.info.saved_pc };
+    let found = execute::find(elf, &functions, version, saved_pc)?;
+    let places = places::of(elf, &found.main, &facts);
+    for (extent, part) in facts.execute.iter_mut().zip(&found.parts) {
+        *extent = Extent { start: part.start, end: part.end };
+    }
+    facts.execute_state = places.state;
+    if facts.minor >= 2 {
+        // A register that calls destroy holds it for a moment only.
+        let stays = found.info.as_register().is_some_and(machine::is_callee_saved);
+        facts.execute_info = if stays { first(found.info, places.info) } else { places.info };
+    }
+    facts.execute_pc = if facts.pc_is_local() { found.pc } else { Place::NONE };
+    facts.execute_frame = places.frame;
+    facts.execute_prologue = places.prologue;
+    for (extent, function) in facts.resume.iter_mut().zip(&resume) {
+        *extent = Extent { start: function.range.start, end: function.range.end };
+    }
+    if let Some(first) = resume.first() {
+        facts.resume_state = places::of(elf, first, &facts).state;
+    }
+    if facts.execute_state == [Place::NONE; 4] {
+        return Err(format!("Lua {version} whose luaV_execute does not keep its lua_State in a register or slot"));
+    }
+    Ok(Some(facts.as_bytes().to_vec()))
+}
+
+/// `lua_resume`. In 5.2 and 5.3 it is another function that speaks of the error, one that `lua_resume` has called for it and that
+/// may leave by a jump.
+fn resume(elf: &dyn Elf, functions: &[Function]) -> Vec<Function> {
+    let found = references::to_text(elf, functions, RESUME_ERROR);
+    let starts: Vec<u64> = found.iter().map(|function| function.range.start).collect();
+    let callers = references::to_addresses(elf, functions, &starts);
+    if callers.is_empty() {
+        found
+    } else {
+        callers
+    }
+}
+
+/// Places with `place` in front.
+fn first(place: Place, places: Places) -> Places {
+    let mut list = vec![place];
+    list.extend(places.iter().filter(|other| **other != place));
+    let mut filled = Places::default();
+    for (to, from) in filled.iter_mut().zip(list) {
+        *to = from;
+    }
+    filled
 }

@@ -2,7 +2,7 @@
 //! the grammar.
 
 use crate::recording::{Recording, Sample};
-use crate::resolve::{line_of, stop_text, Resolver};
+use crate::resolve::{function_of, line_of, stop_text, Resolver};
 use std::fmt::Write;
 use uunwind_core::frame::Frame;
 use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_NO_PLUGINS};
@@ -76,7 +76,7 @@ fn semantic(resolver: &Resolver<'_>, process: u32, plugin: u8, id: u32, position
         Some(n) => writeln!(
             out,
             "  {language} {} ({}:{}) code {:#x} pos {position} first {}",
-            one_line(&n.name),
+            one_line(&function_of(n)),
             one_line(&n.file),
             line_of(n, position),
             n.code,

@@ -1,0 +1,140 @@
+//! `luaV_execute` among all functions of a file. No symbol names it, so it is known by what it does: it takes bytecode
+//! instructions apart, with shifts and masks that no other function has in such number, and jumps through a table.
+
+use super::machine::{dwarf, instructions};
+use crate::detect::Version;
+use crate::{Elf, Function, Range};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+use uunwind_lua::puc::facts::Place;
+
+/// The loop is never shorter, in bytes.
+const SHORTEST: u64 = 2500;
+/// Fewer decoding steps than that are not a loop.
+const LEAST: u32 = 40;
+/// Parts of the loop function that can be told, the main one included.
+const PARTS: usize = 4;
+/// DWARF number of rsp.
+const RSP: u8 = 7;
+
+/// What was found.
+pub struct Execute {
+    /// The function itself.
+    pub main: Function,
+    /// Its code: the function, and parts that the compiler has split off.
+    pub parts: Vec<Range>,
+    /// The register that it stores most often as the saved pc: the one that holds the bytecode pc.
+    pub pc: Place,
+    /// The register through which it reaches the saved pc most often: the one that holds `ci`, or 5.1's `L`.
+    pub info: Place,
+}
+
+/// Finds it, or says why not.
+pub fn find(elf: &dyn Elf, functions: &[Function], version: Version, saved_pc: u32) -> Result<Execute, String> {
+    let mut scores: Vec<(u32, Function)> = functions
+        .iter()
+        .filter(|f| f.range.end - f.range.start >= SHORTEST)
+        .map(|f| (score(elf, f.range, version), *f))
+        .collect();
+    scores.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
+    let (best, second) = (scores.first(), scores.get(1).map_or(0, |(score, _)| *score));
+    let main = match best {
+        Some((score, main)) if *score >= LEAST && *score >= second * 2 => *main,
+        Some((score, _)) => {
+            return Err(format!(
+                "Lua {version} whose interpreter loop was not recognised (best marks {score} and {second})"
+            ))
+        }
+        None => return Err(format!("Lua {version} without unwind information for its interpreter loop")),
+    };
+    let mut uses = Uses::default();
+    let parts = follow(elf, functions, &main, &mut |i| uses.look(i, saved_pc));
+    Ok(Execute { main, parts, pc: most(&uses.stored), info: most(&uses.bases) })
+}
+
+/// Counts the steps of bytecode decoding; 0 where there is no jump through a table, or a kind of step is missing.
+fn score(elf: &dyn Elf, range: Range, version: Version) -> u32 {
+    let shifts: &[u64] = if version.minor <= 3 { &[6, 14, 23] } else { &[7, 16, 24] };
+    let mask = if version.minor <= 3 { 0x3f } else { 0x7f };
+    let mut counts = [0u32; 3];
+    let (mut masks, mut tables) = (0, 0);
+    instructions(elf, range, &mut |i| {
+        match i.mnemonic() {
+            Mnemonic::Shr | Mnemonic::Sar if is_immediate(i) => {
+                if let Some(at) = shifts.iter().position(|shift| *shift == i.immediate(1)) {
+                    counts[at] += 1;
+                }
+            }
+            Mnemonic::And if is_immediate(i) => masks += u32::from(i.immediate(1) == mask),
+            Mnemonic::Jmp if i.flow_control() == FlowControl::IndirectBranch => tables += 1,
+            _ => {}
+        }
+        true
+    });
+    if tables == 0 || masks == 0 || counts.contains(&0) {
+        return 0;
+    }
+    counts.iter().sum::<u32>() + masks
+}
+
+fn is_immediate(i: &Instruction) -> bool {
+    i.op_count() == 2 && i.op0_kind() == OpKind::Register && !matches!(i.op1_kind(), OpKind::Register | OpKind::Memory)
+}
+
+/// The function and the parts that it jumps to outside of itself; shows all their instructions.
+fn follow(elf: &dyn Elf, functions: &[Function], main: &Function, look: &mut dyn FnMut(&Instruction)) -> Vec<Range> {
+    let mut parts = vec![main.range];
+    let mut at = 0;
+    while let Some(part) = parts.get(at).copied() {
+        at += 1;
+        let mut targets = Vec::new();
+        instructions(elf, part, &mut |i| {
+            if matches!(i.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch) {
+                targets.push(i.near_branch_target());
+            }
+            look(i);
+            true
+        });
+        for target in targets {
+            let before = functions.partition_point(|f| f.range.start <= target);
+            let Some(holder) = before.checked_sub(1).and_then(|at| functions.get(at)) else { continue };
+            // A jump to a function's first byte is a call in disguise, unless that code has a frame already.
+            let split = holder.range.start != target || holder.cfa_offset > 8;
+            let new = !parts.contains(&holder.range) && parts.len() < PARTS;
+            if holder.range.contains(target) && split && new {
+                parts.push(holder.range);
+            }
+        }
+    }
+    parts
+}
+
+/// How often each register, by DWARF number, has to do with the saved pc.
+#[derive(Default)]
+struct Uses {
+    stored: [u32; 16],
+    bases: [u32; 16],
+}
+
+impl Uses {
+    fn look(&mut self, i: &Instruction, saved_pc: u32) {
+        let memory = (0..i.op_count()).any(|operand| i.op_kind(operand) == OpKind::Memory);
+        let there = memory
+            && i.memory_displacement64() == u64::from(saved_pc)
+            && i.memory_index() == Register::None
+            && i.memory_size().size() == 8;
+        let Some(base) = dwarf(i.memory_base()).filter(|base| there && *base != RSP) else { return };
+        if let Some(count) = self.bases.get_mut(usize::from(base)) {
+            *count += 1;
+        }
+        let stores = i.mnemonic() == Mnemonic::Mov && i.op0_kind() == OpKind::Memory;
+        let source = dwarf(i.op1_register()).filter(|_| stores).map(usize::from);
+        if let Some(count) = source.and_then(|source| self.stored.get_mut(source)) {
+            *count += 1;
+        }
+    }
+}
+
+fn most(counts: &[u32; 16]) -> Place {
+    let most = counts.iter().enumerate().max_by_key(|(_, count)| **count);
+    most.filter(|(_, count)| **count > 0).map_or(Place::NONE, |(register, _)| Place::register(register as u8))
+}

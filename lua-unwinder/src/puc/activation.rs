@@ -1,0 +1,206 @@
+//! Which CallInfos belong to the native frame in hand.
+//!
+//! Native frames are met innermost first, and so are the CallInfos of each state. An activation of `luaV_execute` takes
+//! those from the cursor up to the one that its mark names as its outermost. Its local variable `ci`, where it can be seen,
+//! is the *anchor*: it shows whether the chain and the native stack stand at the same place, which they do not while the
+//! interpreter is just entering or leaving a function, or after an error was thrown.
+
+use super::cursor::Cursors;
+use super::facts::Facts;
+use super::function::{Called, Emitted, Function};
+use super::places;
+use super::state::{self, Info, Running, State};
+use crate::walk::Walk;
+use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, OVERLAY_NONE};
+
+/// DWARF number of rdi: the first argument, before it is put where it stays.
+const RDI: u8 = 5;
+/// CallInfos between the cursor and the anchor: C functions that call each other (`LUAI_MAXCCALLS` is 200).
+const ANCHOR_LIMIT: u32 = 512;
+/// CallInfos that one native frame may take; more than a stack of Lua can have.
+const CHAIN_LIMIT: u32 = 1 << 20;
+
+/// The native frame in hand.
+pub struct Frame<'v> {
+    /// The frame and the host.
+    pub walk: &'v Walk<'v>,
+    /// The interpreter's facts.
+    pub facts: &'v Facts,
+    /// File address of the instruction in hand.
+    pub lookup: u64,
+}
+
+/// Where execution stands within the function's frame.
+#[derive(PartialEq, Eq)]
+enum Stage {
+    /// The frame is being set up: the activation's CallInfos are in the chain already.
+    Entry,
+    /// The frame is whole.
+    Body,
+    /// The frame is being torn down: its CallInfos are gone.
+    Exit,
+}
+
+/// What the cursor shows.
+enum Start {
+    /// The activation's innermost CallInfo.
+    At(u64),
+    /// The activation has none any more, or none yet.
+    Nothing,
+}
+
+impl Frame<'_> {
+    /// A frame of `luaV_execute`.
+    pub fn execute(&self, mut cursors: Cursors<'_>) -> u32 {
+        let stage = self.stage();
+        if stage == Stage::Exit {
+            return OVERLAY_INTERPRETER;
+        }
+        let read = |at| State::read(self.walk, self.facts, at);
+        let entry = || self.walk.register(RDI).filter(|_| self.walk.exact()).and_then(read);
+        let found =
+            if stage == Stage::Entry { entry() } else { places::first(self.walk, &self.facts.execute_state, read) };
+        let Some(state) = found else { return self.doubt() };
+        let Some(cursor) = cursors.at(state.address, state.info) else { return self.doubt() };
+        let start = match self.anchor(&state, cursor.info) {
+            Some(start) => start,
+            None => Start::At(cursor.info),
+        };
+        let Start::At(first) = start else { return OVERLAY_INTERPRETER };
+        cursor.info = first;
+        let (next, told) = self.tell(&state, first, true);
+        cursor.info = next;
+        told
+    }
+
+    /// A frame of `lua_resume`: what is left of its coroutine has no native frames of its own, because the functions yielded
+    /// across calls of C functions and were resumed one after the other.
+    pub fn resume(&self, mut cursors: Cursors<'_>) -> u32 {
+        let read = |at| State::read(self.walk, self.facts, at);
+        let Some(state) = places::first(self.walk, &self.facts.resume_state, read) else { return OVERLAY_NONE };
+        if !state.is_running(self.walk, self.facts) {
+            return OVERLAY_NONE;
+        }
+        let left = match cursors.at(state.address, state.info) {
+            Some(cursor) => cursor.info,
+            None => return OVERLAY_NONE,
+        };
+        cursors.forget(state.address);
+        let (_, told) = self.tell(&state, left, false);
+        told
+    }
+
+    /// The answer where frames should be and are not found: an interrupted frame may be in a window where they cannot be.
+    fn doubt(&self) -> u32 {
+        if self.walk.exact() {
+            OVERLAY_INTERPRETER
+        } else {
+            OVERLAY_INTERPRETER | OVERLAY_DESYNC
+        }
+    }
+
+    fn stage(&self) -> Stage {
+        let view = self.walk.view();
+        let size = view.cfa.wrapping_sub(view.sp);
+        if view.exact == 0 || self.facts.execute_frame == 0 || size >= u64::from(self.facts.execute_frame) {
+            return Stage::Body;
+        }
+        let start = self.facts.execute.first().map_or(0, |main| main.start);
+        if self.lookup.wrapping_sub(start) < u64::from(self.facts.execute_prologue) {
+            Stage::Entry
+        } else {
+            Stage::Exit
+        }
+    }
+
+    /// Where the activation's own `ci` says that it stands. `None`: it cannot be seen, or says nothing that makes sense.
+    fn anchor(&self, state: &State, cursor: u64) -> Option<Start> {
+        places::first(self.walk, &self.facts.execute_info, |anchor| {
+            if anchor == 0 || !anchor.is_multiple_of(8) {
+                return None;
+            }
+            let mut at = cursor;
+            for _ in 0..ANCHOR_LIMIT {
+                if at == anchor {
+                    return Some(Start::At(at));
+                }
+                if at == 0 {
+                    break;
+                }
+                at = state::previous(self.walk, self.facts, state, at)?;
+            }
+            // Unlinked, but its frame is still there.
+            let next = self.walk.word(cursor.wrapping_add(u64::from(self.facts.info.next)));
+            (cursor != 0 && next == Some(anchor)).then_some(Start::Nothing)
+        })
+    }
+
+    /// Tells the Lua functions from `first` on: those of one activation, or all. Gives the CallInfo behind them.
+    fn tell(&self, state: &State, first: u64, one_activation: bool) -> (u64, u32) {
+        let (walk, facts) = (self.walk, self.facts);
+        let mut at = first;
+        let mut told = false;
+        let mut in_hand = None;
+        for _ in 0..CHAIN_LIMIT {
+            if at == 0 {
+                break;
+            }
+            let Some(info) = in_hand.take().or_else(|| Info::read(walk, facts, state, at)) else {
+                // The innermost one may just be made; then its activation's next one is whole.
+                match state::previous(walk, facts, state, at) {
+                    Some(previous) if at == state.info && previous != 0 => {
+                        at = previous;
+                        continue;
+                    }
+                    _ => return (at, OVERLAY_INTERPRETER | OVERLAY_DESYNC),
+                }
+            };
+            let Running::Lua(closure) = info.running else {
+                if told && one_activation && facts.minor == 1 {
+                    break;
+                }
+                at = info.previous;
+                continue;
+            };
+            let caller = Info::read(walk, facts, state, info.previous);
+            let called = Called::new(facts, &info, caller.as_ref());
+            let pc =
+                if told || !one_activation { info.pc(walk, facts, state) } else { self.live_pc(state, &info, closure) };
+            let function = Function { walk, facts, closure, pc };
+            match function.emit(state, &called) {
+                Emitted::Done => {}
+                Emitted::Invalid => return (at, OVERLAY_INTERPRETER | OVERLAY_DESYNC),
+                Emitted::Full => return (0, OVERLAY_INTERPRETER),
+            }
+            told = true;
+            at = info.previous;
+            let ends = if facts.info.fresh_mask == u32::MAX {
+                !called.by_call_instruction(walk, facts, state)
+            } else {
+                info.is_fresh(facts)
+            };
+            if ends && one_activation {
+                break;
+            }
+            in_hand = caller;
+        }
+        match (told, one_activation) {
+            (true, _) => (at, OVERLAY_INTERPRETER),
+            (false, true) => (at, self.doubt()),
+            (false, false) => (at, OVERLAY_NONE),
+        }
+    }
+
+    /// The bytecode pc of the activation's innermost function: in a register, where that shows it, else as it was saved.
+    fn live_pc(&self, state: &State, info: &Info, closure: u64) -> u64 {
+        let saved = info.pc(self.walk, self.facts, state);
+        let live = places::value(self.walk, self.facts.execute_pc);
+        let Some(live) = live.filter(|live| live.is_multiple_of(4)) else { return saved };
+        let function = Function { walk: self.walk, facts: self.facts, closure, pc: live };
+        if function.holds_pc() {
+            live
+        } else {
+            saved
+        }
+    }
+}

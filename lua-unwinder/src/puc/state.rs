@@ -1,0 +1,161 @@
+//! `lua_State` and its chain of CallInfos, read with checks: an interrupted interpreter may just be changing them.
+
+use super::facts::{Facts, InfoLayout};
+use crate::walk::Walk;
+
+/// `tt` of a thread, and where it stands in every collectable object.
+const TYPE: u64 = 8;
+const THREAD: u8 = 8;
+/// Bytes of a TValue.
+pub const VALUE: u64 = 16;
+/// Slots above `stack_last` that may be used (`EXTRA_STACK`).
+const EXTRA: u64 = 5;
+/// Longest stack (`LUAI_MAXSTACK` slots, and what error handling may add), in bytes.
+const STACK_LIMIT: u64 = 1_100_000 * VALUE;
+
+/// A `lua_State`.
+#[derive(Clone, Copy)]
+pub struct State {
+    /// Its address.
+    pub address: u64,
+    /// `ci`: the running function.
+    pub info: u64,
+    /// `stack` and the end of what may be used.
+    stack: u64,
+    stack_end: u64,
+}
+
+impl State {
+    /// The state at `address`, if there is one: an object of the right type whose parts agree.
+    pub fn read(walk: &Walk<'_>, facts: &Facts, address: u64) -> Option<State> {
+        if address == 0 || !address.is_multiple_of(8) {
+            return None;
+        }
+        let field = |offset: u32| walk.word(address.wrapping_add(u64::from(offset)));
+        let kind = walk.word(address.wrapping_add(TYPE))? as u8;
+        let info = field(facts.state.ci)?;
+        if kind != THREAD || info == 0 || !info.is_multiple_of(8) {
+            return None;
+        }
+        let (stack, last) = (field(facts.state.stack)?, field(facts.state.stack_last)?);
+        let long = last.checked_sub(stack)?;
+        if stack == 0 || !stack.is_multiple_of(8) || long == 0 || long > STACK_LIMIT {
+            return None;
+        }
+        Some(State { address, info, stack, stack_end: last.wrapping_add(EXTRA * VALUE) })
+    }
+
+    /// Is the coroutine running or able to, not suspended and not dead?
+    pub fn is_running(&self, walk: &Walk<'_>, facts: &Facts) -> bool {
+        walk.byte(self.address.wrapping_add(u64::from(facts.state.status))) == Some(0)
+    }
+}
+
+/// What runs in a CallInfo.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Running {
+    /// A Lua function, with this closure.
+    Lua(u64),
+    /// A C function, or the state's base.
+    C,
+}
+
+/// A CallInfo.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    /// Its address.
+    pub address: u64,
+    /// The function that called it; 0: none, this is the base.
+    pub previous: u64,
+    /// `savedpc`.
+    pub saved_pc: u64,
+    /// `callstatus`; 5.1: number of tail calls.
+    pub status: u32,
+    /// What runs.
+    pub running: Running,
+}
+
+/// Tags of functions: in 5.1 one for both kinds, from 5.2 on in the low six bits.
+const FUNCTION_5_1: u8 = 6;
+const LUA_CLOSURE: u8 = 0x06;
+const LIGHT_C: u8 = 0x16;
+const C_CLOSURE: u8 = 0x26;
+/// 5.1: `Closure.c.isC`.
+const IS_C_5_1: u64 = 10;
+
+impl Info {
+    /// The CallInfo at `address` of a state's chain. `None`: it is none, or not complete yet.
+    pub fn read(walk: &Walk<'_>, facts: &Facts, state: &State, address: u64) -> Option<Info> {
+        if address == 0 || !address.is_multiple_of(8) {
+            return None;
+        }
+        let layout = &facts.info;
+        let field = |offset: u32| walk.word(address.wrapping_add(u64::from(offset)));
+        let previous = previous(walk, facts, state, address)?;
+        let (func, saved_pc, status) = (field(layout.func)?, field(layout.saved_pc)?, status(walk, layout, address)?);
+        if func < state.stack || func >= state.stack_end || !func.is_multiple_of(8) {
+            return None;
+        }
+        let tag = walk.word(func.wrapping_add(8))? as u8;
+        let running = if facts.minor == 1 {
+            running_5_1(walk, func, tag, previous)?
+        } else if status & layout.kind_mask == layout.kind_lua {
+            (tag & 0x3f == LUA_CLOSURE).then_some(())?;
+            Running::Lua(walk.word(func)?)
+        } else {
+            (previous == 0 || matches!(tag & 0x3f, LIGHT_C | C_CLOSURE)).then_some(())?;
+            Running::C
+        };
+        Some(Info { address, previous, saved_pc, status, running })
+    }
+
+    /// The saved pc: for 5.1's running function it is in the state.
+    pub fn pc(&self, walk: &Walk<'_>, facts: &Facts, state: &State) -> u64 {
+        if facts.state.saved_pc != 0 && self.address == state.info {
+            let at = state.address.wrapping_add(u64::from(facts.state.saved_pc));
+            return walk.word(at).unwrap_or(self.saved_pc);
+        }
+        self.saved_pc
+    }
+
+    /// Is this function the outermost of its activation, by its own mark? 5.1 has none.
+    pub fn is_fresh(&self, facts: &Facts) -> bool {
+        self.status & facts.info.fresh_mask == facts.info.fresh
+    }
+}
+
+/// The CallInfo before one in the chain; 0 for the base.
+pub fn previous(walk: &Walk<'_>, facts: &Facts, state: &State, address: u64) -> Option<u64> {
+    if facts.info.bytes == 0 {
+        return walk.word(address.wrapping_add(u64::from(facts.info.previous)));
+    }
+    let base = walk.word(state.address.wrapping_add(u64::from(facts.state.base_ci)))?;
+    let bytes = u64::from(facts.info.bytes);
+    let from_base = address.checked_sub(base)?;
+    if !from_base.is_multiple_of(bytes) {
+        return None;
+    }
+    Some(if from_base == 0 { 0 } else { address.wrapping_sub(bytes) })
+}
+
+fn status(walk: &Walk<'_>, layout: &InfoLayout, address: u64) -> Option<u32> {
+    let at = address.wrapping_add(u64::from(layout.status));
+    // In the word that holds it.
+    let word = walk.word(at & !7)? >> ((at & 7) * 8);
+    Some(match layout.status_bytes {
+        1 => u32::from(word as u8),
+        2 => u32::from(word as u16),
+        _ => word as u32,
+    })
+}
+
+fn running_5_1(walk: &Walk<'_>, func: u64, tag: u8, previous: u64) -> Option<Running> {
+    if tag != FUNCTION_5_1 {
+        return (previous == 0).then_some(Running::C);
+    }
+    let closure = walk.word(func)?;
+    Some(match walk.byte(closure.wrapping_add(IS_C_5_1))? {
+        0 => Running::Lua(closure),
+        _ => Running::C,
+    })
+}

@@ -1,0 +1,269 @@
+//! The Lua interpreters of this machine, those that the tests build, and the runtime's own view of a Lua stack, as
+//! `targets/lua/cap.c` writes it down.
+
+use crate::samples::{Frame, Sample};
+use crate::{compile, paths};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Minor versions of Lua 5 that the plugin supports.
+pub const SUPPORTED: std::ops::RangeInclusive<u32> = 1..=5;
+
+/// How a program comes to its Lua.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Debian's interpreter, which contains it, stripped; `cap` is a module.
+    Interpreter,
+    /// A program of ours, linked with Debian's library.
+    Library,
+    /// A program of ours that contains it, stripped of all symbols.
+    Stripped,
+}
+
+/// A program that runs Lua scripts.
+#[derive(Debug)]
+pub struct Lua {
+    /// Minor version.
+    pub minor: u32,
+    /// How it has its Lua.
+    pub kind: Kind,
+    /// Of the interpreter; else it is built.
+    path: Option<PathBuf>,
+    ready: OnceLock<Ready>,
+}
+
+/// All that can be tested here.
+pub fn all() -> Vec<Lua> {
+    let mut found = Vec::new();
+    let mut add = |minor, kind, path| found.push(Lua { minor, kind, path, ready: OnceLock::new() });
+    for minor in SUPPORTED {
+        let path = PathBuf::from(format!("/usr/bin/lua5.{minor}"));
+        if path.is_file() {
+            add(minor, Kind::Interpreter, Some(path));
+            add(minor, Kind::Library, None);
+        }
+        add(minor, Kind::Stripped, None);
+    }
+    found
+}
+
+/// The versions of which this machine has no interpreter.
+pub fn missing(have: &[Lua]) -> Vec<u32> {
+    SUPPORTED.filter(|minor| have.iter().all(|l| l.minor != *minor || l.kind != Kind::Interpreter)).collect()
+}
+
+/// A program that is ready to run.
+#[derive(Debug)]
+pub struct Ready {
+    /// The program.
+    pub program: PathBuf,
+    /// Folder of its module `cap`, if it is one.
+    pub modules: PathBuf,
+}
+
+impl Ready {
+    /// Sets what the scripts need.
+    pub fn configure(&self, command: &mut Command, oracle: &Path) {
+        let folder = self.modules.display();
+        command.env("UU_TEST_ORACLE", oracle).env("LUA_CPATH", format!("{folder}/?.so")).env("LUA_INIT", "");
+        for minor in 2..=5 {
+            command.env(format!("LUA_CPATH_5_{minor}"), format!("{folder}/?.so"));
+        }
+    }
+}
+
+const CAP: [&str; 2] = ["lua/cap.c", "python/cap.c"];
+
+impl Lua {
+    /// A label for test names.
+    pub fn label(&self) -> String {
+        format!("5.{}-{}", self.minor, format!("{:?}", self.kind).to_lowercase())
+    }
+
+    /// Builds what has to be built, once.
+    pub fn ready(&self) -> &Ready {
+        self.ready.get_or_init(|| self.build())
+    }
+
+    #[track_caller]
+    fn build(&self) -> Ready {
+        let modules = paths::scratch(&self.label());
+        let include = format!("-I/usr/include/lua5.{}", self.minor);
+        let program = match (self.kind, &self.path) {
+            (Kind::Interpreter, Some(path)) => {
+                compile::gcc(&modules, "cap.so", &CAP, &["-shared", "-fPIC", &include]);
+                path.clone()
+            }
+            (Kind::Library, _) => {
+                let library = format!("-llua5.{}", self.minor);
+                compile::gcc(&modules, "embed", &["lua/embed.c", CAP[0], CAP[1]], &[&include, &library])
+            }
+            _ => self.stripped(&modules),
+        };
+        Ready { program, modules }
+    }
+
+    #[track_caller]
+    fn stripped(&self, scratch: &Path) -> PathBuf {
+        let version = match self.minor {
+            1 => lua_src::Lua51,
+            2 => lua_src::Lua52,
+            3 => lua_src::Lua53,
+            4 => lua_src::Lua54,
+            _ => lua_src::Lua55,
+        };
+        // Compiled once for all runs of the tests: the sources change with the package's version only.
+        let built = paths::target().join(format!("uu-tests/lua-src-551/5.{}", self.minor));
+        if !built.is_dir() {
+            let making = scratch.join("lua");
+            let mut build = lua_src::Build::new();
+            build.out_dir(&making).target("x86_64-unknown-linux-gnu").host("x86_64-unknown-linux-gnu");
+            let made = build.opt_level("2").debug(false).build(version);
+            let library = making.join(format!("lib{}.a", made.libs()[0]));
+            std::fs::rename(making.join("lib").join(library.file_name().expect("a name")), making.join("lib/liblua.a"))
+                .expect("the library was made");
+            let _ = std::fs::create_dir_all(built.parent().expect("a folder"));
+            // Another run may have been quicker.
+            let _ = std::fs::rename(&making, &built);
+        }
+        let include = format!("-I{}", built.join("include").display());
+        let folder = format!("-L{}", built.join("lib").display());
+        let options = ["-s", &*include, &*folder, "-llua", "-lm", "-ldl"];
+        compile::gcc(scratch, "embed", &["lua/embed.c", CAP[0], CAP[1]], &options)
+    }
+}
+
+/// One line of an oracle file.
+#[derive(Debug)]
+pub struct Expected {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Lua frames, innermost first.
+    pub frames: Vec<ExpectedFrame>,
+    /// Shape of the whole stack (see [`crate::oracle::compare_shape`]); empty when only the Lua frames are told.
+    pub shape: String,
+}
+
+/// One Lua frame, as `lua_getinfo` shows it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ExpectedFrame {
+    /// Name, as it should be told.
+    pub name: String,
+    /// Source.
+    pub file: String,
+    /// Line that executes.
+    pub line: u32,
+    /// First line.
+    pub first: u32,
+}
+
+/// Reads an oracle file.
+pub fn read(path: &Path) -> Vec<Expected> {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    text.lines().map(|line| expected(&serde_json::from_str(line).expect("the oracle is JSON"))).collect()
+}
+
+fn expected(line: &Value) -> Expected {
+    let number = |v: &Value| v.as_u64().expect("a number") as u32;
+    Expected {
+        pid: number(&line["pid"]),
+        tid: number(&line["tid"]),
+        frames: line["frames"].as_array().expect("frames").iter().map(expected_frame).collect(),
+        shape: line["shape"].as_str().expect("a text").to_owned(),
+    }
+}
+
+fn expected_frame(f: &Value) -> ExpectedFrame {
+    let text = |v: &Value| v.as_str().expect("a text").to_owned();
+    let source = text(&f[0]);
+    let file = match source.strip_prefix(['@', '=']) {
+        Some(name) => name.to_owned(),
+        // The program itself: its first line, cut.
+        None => source.chars().take(60).collect::<String>().lines().next().unwrap_or_default().to_owned(),
+    };
+    let number = |v: &Value| v.as_i64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+    let (line, first) = (number(&f[1]), number(&f[2]));
+    let (name, kind) = (text(&f[3]), text(&f[4]));
+    let name = match &*kind {
+        // Some versions leave out the underscores.
+        "metamethod" => format!("__{}", name.trim_start_matches("__")),
+        "hook" => "hook".to_owned(),
+        _ if !name.is_empty() && !kind.is_empty() && name != "?" => name,
+        _ if first == 0 => "main chunk".to_owned(),
+        _ => format!("function <{}:{first}>", file.rsplit('/').next().unwrap_or(&file)),
+    };
+    ExpectedFrame { name, file, line, first }
+}
+
+/// Compares the Lua frames: count, order, names, lines. `whole`: all of them must be there; otherwise those nearest the leaf.
+pub fn compare(expected: &Expected, sample: &Sample, whole: bool) -> Result<(), String> {
+    let got: Vec<ExpectedFrame> = sample.frames.iter().filter_map(lua_frame).collect();
+    if whole && got.len() != expected.frames.len() || got.len() > expected.frames.len() {
+        let want: Vec<String> = expected.frames.iter().map(|f| format!("{}:{}", f.name, f.line)).collect();
+        return Err(format!("{} Lua frames, expected {}: {want:?}", got.len(), expected.frames.len()));
+    }
+    for (index, (got, want)) in got.iter().zip(&expected.frames).enumerate() {
+        // What 5.2 and 5.3 don't tell, but is true.
+        let more = matches!(&*got.name, "hook" | "__gc") && want.name.starts_with("function <");
+        let name = if more { &got.name } else { &want.name };
+        if (&got.name, &got.file, got.line, got.first) != (name, &want.file, want.line, want.first) {
+            return Err(format!("Lua frame {index} from the leaf: got {got:?}, expected {want:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn lua_frame(frame: &Frame) -> Option<ExpectedFrame> {
+    let Frame::Lua { name, file, line, first } = frame else { return None };
+    Some(ExpectedFrame { name: name.clone(), file: file.clone(), line: *line, first: *first })
+}
+
+/// Pairs the oracle's lines with the explicit samples of one thread: they come in the same order.
+pub fn pair(oracle: Vec<Expected>, samples: &[Sample]) -> Result<Vec<(Expected, &Sample)>, String> {
+    let explicit: Vec<&Sample> = samples.iter().filter(|s| s.kind == "explicit").collect();
+    if explicit.len() != oracle.len() || oracle.is_empty() {
+        return Err(format!("{} explicit samples, but {} were taken", explicit.len(), oracle.len()));
+    }
+    Ok(oracle.into_iter().zip(explicit).collect())
+}
+
+/// A script under observation.
+pub fn script(name: &str) -> PathBuf {
+    paths::source(&format!("lua/{name}.lua"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn lua(name: &str, line: u32) -> Frame {
+        Frame::Lua { name: name.into(), file: "p.lua".into(), line, first: 1 }
+    }
+
+    #[test]
+    fn frames_are_compared_one_by_one() {
+        let oracle = |frames: Value| expected(&json!({"pid": 1, "tid": 1, "shape": "", "frames": frames}));
+        let f = json!(["@p.lua", 3, 1, "f", "local"]);
+        let other = json!(["@p.lua", 4, 1, "index", "metamethod"]);
+        let sample = Sample { frames: vec![lua("f", 3), lua("__index", 4)], ..Sample::default() };
+        assert_eq!(compare(&oracle(json!([f, other])), &sample, true), Ok(()));
+        assert_eq!(compare(&oracle(json!([f, other, f])), &sample, false), Ok(()));
+        for wrong in [json!([other, f]), json!([f]), json!([f, other, f]), json!([f, ["@p.lua", 4, 1, "", ""]])] {
+            assert!(compare(&oracle(wrong.clone()), &sample, true).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_are_as_they_should_be_told() {
+        let name = |frame: Value| expected_frame(&frame).name;
+        assert_eq!(name(json!(["@/x/p.lua", 3, 0, "", ""])), "main chunk");
+        assert_eq!(name(json!(["@/x/p.lua", 3, 2, "", ""])), "function <p.lua:2>");
+        assert_eq!(name(json!(["=x", 3, 2, "?", "field"])), "function <x:2>");
+        assert_eq!(name(json!(["=x", 3, 2, "__gc", "metamethod"])), "__gc");
+    }
+}

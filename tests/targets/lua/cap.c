@@ -1,0 +1,90 @@
+/* cap([shape, [coroutine...]]): writes down the runtime's own view of the stack, then takes a sample of the calling thread.
+
+   The oracle is one line of JSON a sample, in the file $UU_TEST_ORACLE:
+     pid, tid   who takes the sample
+     frames     [source, current line, first line, name, kind of name], innermost first: the Lua functions of the running
+                coroutine, then of those that were given, innermost first, then of the main one
+     shape      what the whole stack should look like (see tests/src/oracle.rs), or ""  */
+#include <fcntl.h>
+#include <stdarg.h>
+#include <lauxlib.h>
+#include <lua.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+void cap(void);
+
+static char text[1 << 24];
+static size_t used;
+static int file = -1;
+static lua_State *first_state;
+
+static void put(const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    used += (size_t)vsnprintf(text + used, sizeof text - used, format, list);
+    va_end(list);
+    if (used >= sizeof text)
+        abort();
+}
+
+static void put_string(const char *s) {
+    put("\"");
+    for (; s != NULL && *s; s++) {
+        if (*s == '"' || *s == '\\')
+            put("\\%c", *s);
+        else if ((unsigned char)*s < 32)
+            put("\\u%04x", *s);
+        else
+            put("%c", *s);
+    }
+    put("\"");
+}
+
+static void put_frames(lua_State *L, int *count) {
+    lua_Debug ar;
+    for (int level = 0; lua_getstack(L, level, &ar); level++) {
+        lua_getinfo(L, "Sln", &ar);
+        if (strcmp(ar.what, "C") == 0 || strcmp(ar.what, "tail") == 0)
+            continue;
+        put((*count)++ ? ",[" : "[");
+        put_string(ar.source);
+        put(",%d,%d,", ar.currentline, ar.linedefined);
+        put_string(ar.name);
+        put(",");
+        put_string(ar.namewhat);
+        put("]");
+    }
+}
+
+static int lua_cap(lua_State *L) {
+    int count = 0, top = lua_gettop(L);
+    const char *shape = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "";
+    used = 0;
+    put("{\"pid\":%ld,\"tid\":%ld,\"frames\":[", (long)getpid(), syscall(SYS_gettid));
+    put_frames(L, &count);
+    for (int i = 2; i <= top; i++)
+        if (lua_type(L, i) == LUA_TTHREAD && lua_tothread(L, i) != L && lua_tothread(L, i) != first_state)
+            put_frames(lua_tothread(L, i), &count);
+    if (L != first_state)
+        put_frames(first_state, &count);
+    put("],\"shape\":");
+    put_string(shape);
+    put("}\n");
+    if (file < 0)
+        file = open(getenv("UU_TEST_ORACLE"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (write(file, text, used) != (ssize_t)used)
+        abort();
+    cap();
+    return 0;
+}
+
+int luaopen_cap(lua_State *L) {
+    first_state = L;
+    lua_pushcfunction(L, lua_cap);
+    lua_setglobal(L, "cap");
+    return 0;
+}

@@ -1,0 +1,8 @@
+-- Deep recursion, and deep nesting of C functions.
+if not cap then require "cap" end
+local function deep(n)
+  if n == 0 then return cap() end
+  local r = deep(n - 1)
+  return r
+end
+deep(1500)
