@@ -14,6 +14,7 @@ mod library_path;
 mod lua;
 mod needed;
 mod program;
+pub mod rules;
 mod script;
 
 pub use error::AnalyseError;

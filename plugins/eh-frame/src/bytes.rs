@@ -11,6 +11,8 @@ pub struct Input<'r, 'm> {
     pub at: u64,
     /// The word that the last byte came from.
     window: (u64, u64),
+    /// Set when an expression asked for the pc: what was made of it holds for that pc only.
+    pub depends_on_pc: bool,
 }
 
 /// Unwind data that cannot be read, or lies outside its object.
@@ -19,7 +21,7 @@ const UNREADABLE: StopReason = StopReason::UnreadableUnwindInfo;
 impl<'r, 'm> Input<'r, 'm> {
     /// Reads limited to `bounds`.
     pub fn new(reader: &'r mut Reader<'m>, bounds: (u64, u64)) -> Input<'r, 'm> {
-        Input { reader, bounds, at: bounds.0, window: (u64::MAX, 0) }
+        Input { reader, bounds, at: bounds.0, window: (u64::MAX, 0), depends_on_pc: false }
     }
 
     fn inside(&self, at: u64, len: u64) -> Result<(), StopReason> {

@@ -1,4 +1,4 @@
-//! An FDE with its CIE (LSB 5.0, 10.6.1; DWARF 5, 6.4.1).
+//! An FDE with its CIE (LSB 5.0, 10.6.1; DWARF 5, 6.4.1), in `.eh_frame` or `.debug_frame`.
 
 use crate::bytes::Input;
 use uunwind_core::regs::RA;
@@ -25,29 +25,74 @@ pub struct Entry {
     pub pointer_encoding: u8,
 }
 
-/// Length and first address after the length field.
-fn length(input: &mut Input<'_, '_>) -> Result<(u64, u64), StopReason> {
-    let length = match input.u32()? {
+/// The two sections that hold such entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Section {
+    /// `.eh_frame`: an FDE's CIE is told by its distance.
+    EhFrame,
+    /// `.debug_frame`, which begins at this address: an FDE's CIE is told by its offset.
+    DebugFrame(u64),
+}
+
+/// What follows a length.
+struct Length {
+    /// Address behind the length field.
+    at: u64,
+    /// Address behind the entry.
+    end: u64,
+    /// 64-bit DWARF.
+    wide: bool,
+}
+
+fn length(input: &mut Input<'_, '_>) -> Result<Length, StopReason> {
+    let (length, wide) = match input.u32()? {
         0 => return Err(StopReason::BadUnwindInfo),
-        0xffff_ffff => input.u64()?,
-        short => u64::from(short),
+        0xffff_ffff => (input.u64()?, true),
+        short => (u64::from(short), false),
     };
     let end = input.at.checked_add(length).ok_or(StopReason::BadUnwindInfo)?;
-    Ok((input.at, end))
+    Ok(Length { at: input.at, end, wide })
+}
+
+impl Section {
+    /// Reads the word that tells an FDE from a CIE. For an FDE, the address of its CIE.
+    fn cie(self, length: &Length, input: &mut Input<'_, '_>) -> Result<Option<u64>, StopReason> {
+        match self {
+            // The distance is counted from itself, 4 bytes wide; 0 marks a CIE.
+            Section::EhFrame => {
+                let distance = u64::from(input.u32()?);
+                Ok((distance != 0).then(|| length.at.wrapping_sub(distance)))
+            }
+            Section::DebugFrame(start) => {
+                let (offset, cie) =
+                    if length.wide { (input.u64()?, u64::MAX) } else { (u64::from(input.u32()?), 0xffff_ffff) };
+                Ok((offset != cie).then(|| start.wrapping_add(offset)))
+            }
+        }
+    }
+
+    /// Goes to the entry behind the one at `at`: `None` at the end of the section, which may hold padding. Whether the
+    /// entry at `at` is an FDE comes with it.
+    pub fn next(self, at: u64, input: &mut Input<'_, '_>) -> Option<(u64, bool)> {
+        input.at = at;
+        match length(input) {
+            Ok(length) => Some((length.end, self.cie(&length, input).is_ok_and(|cie| cie.is_some()))),
+            // A length of 0 ends a list; several lists may stand one behind the other.
+            Err(_) if input.at == at.wrapping_add(4) => Some((input.at, false)),
+            Err(_) => None,
+        }
+    }
 }
 
 impl Entry {
-    /// Reads the FDE at `at`, and the CIE it names.
-    pub fn read(at: u64, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
+    /// Reads the FDE at `at` of a section, and the CIE it names.
+    pub fn read(at: u64, section: Section, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
         input.at = at;
-        let (pointer_at, end) = length(input)?;
-        // In .eh_frame, the CIE pointer is the distance from itself, 4 bytes wide; 0 marks a CIE.
-        let distance = u64::from(input.u32()?);
-        if distance == 0 {
-            return Err(StopReason::BadUnwindInfo);
-        }
+        let fde = length(input)?;
+        let end = fde.end;
+        let cie = section.cie(&fde, input)?.ok_or(StopReason::BadUnwindInfo)?;
         let body = input.at;
-        let mut entry = Entry::read_cie(pointer_at.wrapping_sub(distance), input)?;
+        let mut entry = Entry::read_cie(cie, section, input)?;
         let augmented = entry.end != 0;
 
         input.at = body;
@@ -66,10 +111,11 @@ impl Entry {
     }
 
     /// Reads a CIE. In the result, `end` is non-zero if FDEs have augmentation data.
-    fn read_cie(at: u64, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
+    fn read_cie(at: u64, section: Section, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
         input.at = at;
-        let (_, end) = length(input)?;
-        if input.u32()? != 0 {
+        let cie = length(input)?;
+        let end = cie.end;
+        if section.cie(&cie, input)?.is_some() {
             return Err(StopReason::BadUnwindInfo);
         }
         let version = input.u8()?;

@@ -76,17 +76,43 @@ struct Machine {
 
 /// Runs the CIE's and the FDE's instructions up to `lookup`.
 pub fn run(entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> Result<Row, StopReason> {
-    let empty = Row { cfa: Cfa::Undefined, places: [Place::Unspecified; TRACKED] };
-    let mut machine =
-        Machine { row: empty, initial: empty, saved: [empty; STATES], depth: 0, location: entry.start, steps: 0 };
-    machine.run(entry.initial, entry, u64::MAX, input)?;
-    machine.initial = machine.row;
-    machine.location = entry.start;
-    machine.run(entry.instructions, entry, lookup, input)?;
+    let mut machine = Machine::begin(entry, input)?;
+    machine.run(entry.instructions, entry, lookup, input, &mut |_, _, _, _| {})?;
     Ok(machine.row)
 }
 
+/// Runs the CIE's and the FDE's instructions to the end and hands out every row: `[from, to)`, in the order of the
+/// program, not empty. After an error, which comes with the address from which on there is no row, those before it are
+/// good. Returns the number of instructions that were run as well.
+pub fn rows(
+    entry: &Entry,
+    input: &mut Input<'_, '_>,
+    mut each: impl FnMut(u64, u64, &Row, &mut Input<'_, '_>),
+) -> (u32, Result<(), (u64, StopReason)>) {
+    let mut machine = match Machine::begin(entry, input) {
+        Ok(machine) => machine,
+        Err(reason) => return (MAX_INSTRUCTIONS, Err((entry.start, reason))),
+    };
+    let run = machine.run(entry.instructions, entry, u64::MAX, input, &mut each);
+    if run.is_ok() && machine.location < entry.end {
+        each(machine.location, entry.end, &machine.row, input);
+    }
+    (machine.steps, run.map_err(|reason| (machine.location, reason)))
+}
+
 impl Machine {
+    /// Behind the CIE's initial instructions.
+    #[inline]
+    fn begin(entry: &Entry, input: &mut Input<'_, '_>) -> Result<Machine, StopReason> {
+        let empty = Row { cfa: Cfa::Undefined, places: [Place::Unspecified; TRACKED] };
+        let mut machine =
+            Machine { row: empty, initial: empty, saved: [empty; STATES], depth: 0, location: entry.start, steps: 0 };
+        machine.run(entry.initial, entry, u64::MAX, input, &mut |_, _, _, _| {})?;
+        machine.initial = machine.row;
+        machine.location = entry.start;
+        Ok(machine)
+    }
+
     fn set(&mut self, register: u64, place: Place) {
         if let Some(p) = tracked(register).and_then(|i| self.row.places.get_mut(i)) {
             *p = place;
@@ -101,16 +127,18 @@ impl Machine {
         }
     }
 
-    /// Runs `[from, to)` until an advance passes `lookup`.
+    /// Runs `[from, to)` until an advance passes `lookup`. Each advance hands out the row that it ends.
     fn run(
         &mut self,
         span: (u64, u64),
         entry: &Entry,
         lookup: u64,
         input: &mut Input<'_, '_>,
+        each: &mut impl FnMut(u64, u64, &Row, &mut Input<'_, '_>),
     ) -> Result<(), StopReason> {
         input.at = span.0;
         while input.at < span.1 {
+            let before = self.location;
             self.steps += 1;
             if self.steps > MAX_INSTRUCTIONS {
                 return Err(StopReason::BadUnwindInfo);
@@ -134,8 +162,14 @@ impl Machine {
                 let delta = delta.checked_mul(entry.code_align).ok_or(StopReason::BadUnwindInfo)?;
                 self.location = self.location.checked_add(delta).ok_or(StopReason::BadUnwindInfo)?;
             }
-            if self.location > lookup {
-                return Ok(());
+            if self.location > before {
+                // An advance changes nothing else, so the row is still the one that it ends.
+                let at = input.at;
+                each(before, self.location, &self.row, input);
+                input.at = at;
+                if self.location > lookup {
+                    return Ok(());
+                }
             }
         }
         Ok(())
