@@ -163,6 +163,16 @@ impl Packed {
         (head >> 45 & 7 == 0).then_some(Packed { head, low, high })
     }
 
+    /// The register that the CFA is computed from, and what is added to it.
+    pub fn cfa_parts(self) -> (u8, i32) {
+        ((self.head >> 32) as u8, self.head as u32 as i32)
+    }
+
+    /// Whether the CFA is a register plus an offset.
+    pub fn is_plain(self) -> bool {
+        self.kind() == RuleKind::Offset && self.head & FAILED == 0
+    }
+
     /// Restores the callee-saved registers that were saved below the CFA.
     #[inline(always)]
     fn restore(self, regs: &mut Regs, cfa: u64, fp: Option<u64>, reader: &mut Reader<'_>) {

@@ -71,14 +71,21 @@ impl Section {
         }
     }
 
-    /// Goes to the entry behind the one at `at`: `None` at the end of the section, which may hold padding. Whether the
-    /// entry at `at` is an FDE comes with it.
-    pub fn next(self, at: u64, input: &mut Input<'_, '_>) -> Option<(u64, bool)> {
+    /// The CIE of the FDE at `at`.
+    fn cie_of(self, at: u64, input: &mut Input<'_, '_>) -> Result<u64, StopReason> {
+        input.at = at;
+        let fde = length(input)?;
+        self.cie(&fde, input)?.ok_or(StopReason::BadUnwindInfo)
+    }
+
+    /// Goes to the entry behind the one at `at`: `None` at the end of the section. With it, the address of its CIE if the
+    /// entry at `at` is an FDE.
+    pub fn next(self, at: u64, input: &mut Input<'_, '_>) -> Option<(u64, Option<u64>)> {
         input.at = at;
         match length(input) {
-            Ok(length) => Some((length.end, self.cie(&length, input).is_ok_and(|cie| cie.is_some()))),
+            Ok(length) => Some((length.end, self.cie(&length, input).ok().flatten())),
             // A length of 0 ends a list; several lists may stand one behind the other.
-            Err(_) if input.at == at.wrapping_add(4) => Some((input.at, false)),
+            Err(_) if input.at == at.wrapping_add(4) => Some((input.at, None)),
             Err(_) => None,
         }
     }
@@ -87,15 +94,18 @@ impl Section {
 impl Entry {
     /// Reads the FDE at `at` of a section, and the CIE it names.
     pub fn read(at: u64, section: Section, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
+        let cie = section.cie_of(at, input)?;
+        let cie = Entry::read_cie(cie, section, input)?;
+        Entry::read_fde(at, section, &cie, input)
+    }
+
+    /// Reads the FDE at `at`, given its CIE as [`Entry::read_cie`] has it.
+    pub fn read_fde(at: u64, section: Section, cie: &Entry, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
         input.at = at;
         let fde = length(input)?;
-        let end = fde.end;
-        let cie = section.cie(&fde, input)?.ok_or(StopReason::BadUnwindInfo)?;
-        let body = input.at;
-        let mut entry = Entry::read_cie(cie, section, input)?;
-        let augmented = entry.end != 0;
-
-        input.at = body;
+        section.cie(&fde, input)?.ok_or(StopReason::BadUnwindInfo)?;
+        let mut entry = *cie;
+        let augmented = cie.end != 0;
         entry.start = input.pointer(entry.pointer_encoding, 0)?;
         let size = input.pointer(entry.pointer_encoding & 0x0f, 0)?;
         entry.end = entry.start.checked_add(size).ok_or(StopReason::BadUnwindInfo)?;
@@ -103,15 +113,15 @@ impl Entry {
             let len = input.uleb()?;
             input.at = input.at.checked_add(len).ok_or(StopReason::BadUnwindInfo)?;
         }
-        if input.at > end {
+        if input.at > fde.end {
             return Err(StopReason::BadUnwindInfo);
         }
-        entry.instructions = (input.at, end);
+        entry.instructions = (input.at, fde.end);
         Ok(entry)
     }
 
     /// Reads a CIE. In the result, `end` is non-zero if FDEs have augmentation data.
-    fn read_cie(at: u64, section: Section, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
+    pub fn read_cie(at: u64, section: Section, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
         input.at = at;
         let cie = length(input)?;
         let end = cie.end;

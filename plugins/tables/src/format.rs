@@ -19,8 +19,8 @@
 //!      the rows          u32 each, ascending
 //! ```
 //! A row, from its highest bit: the distance from its block's start (`shift` bits); whether a function begins there (1
-//! bit); the number of its rule: 0 nothing, then the short rules, then the long ones. A row holds until the next one
-//! begins. The last row says nothing: it is where the last function ends.
+//! bit); the number of its rule: 0 no function, 1 ask the interpreter, from 2 on the short rules, then the long ones. A row
+//! holds until the next one begins. The last row says nothing: it is where the last function ends.
 
 use core::ops::RangeInclusive;
 
@@ -32,6 +32,8 @@ pub const HEAD_BYTES: usize = 64;
 pub const SHORT_BYTES: usize = 8;
 /// Bytes of a long rule.
 pub const LONG_BYTES: usize = 24;
+/// Number of the first rule.
+pub const FIRST_RULE: u32 = 2;
 /// Sizes of a block, as powers of two.
 pub const SHIFTS: RangeInclusive<u32> = 8..=16;
 /// [`Head::sources`]: `.eh_frame`.
@@ -81,8 +83,8 @@ impl Head {
     pub fn to_bytes(self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         let longs = [self.magic, self.key, self.checksum, self.base];
-        let shorts =
-            [self.blocks, self.rows, self.shorts, self.longs, self.shift, self.sources, self.size, 0].map(u32::to_le_bytes);
+        let shorts = [self.blocks, self.rows, self.shorts, self.longs, self.shift, self.sources, self.size, 0]
+            .map(u32::to_le_bytes);
         let all = longs.map(u64::to_le_bytes);
         for (to, from) in bytes.iter_mut().zip(all.as_flattened().iter().chain(shorts.as_flattened())) {
             *to = *from;
@@ -94,13 +96,10 @@ impl Head {
 /// The checksum of a table: over all bytes from the field `base` on. It tells damage, not malice.
 pub fn checksum(bytes: &[u8]) -> u64 {
     let mut sum: u64 = 0xcbf2_9ce4_8422_2325 ^ bytes.len() as u64;
-    let words = bytes.get(24..).unwrap_or(&[]).chunks(8);
+    let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let (words, rest) = bytes.get(24..).unwrap_or(&[]).as_chunks::<8>();
     for word in words {
-        let mut padded = [0; 8];
-        for (to, from) in padded.iter_mut().zip(word) {
-            *to = *from;
-        }
-        sum = (sum ^ u64::from_le_bytes(padded)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        sum = mix(sum, u64::from_le_bytes(*word));
     }
-    sum
+    rest.iter().fold(sum, |sum, byte| mix(sum, u64::from(*byte)))
 }

@@ -9,7 +9,7 @@
 
 pub mod format;
 
-use format::{Head, HEAD_BYTES, LONG_BYTES, MAGIC, SHIFTS, SHORT_BYTES};
+use format::{Head, FIRST_RULE, HEAD_BYTES, LONG_BYTES, MAGIC, SHIFTS, SHORT_BYTES};
 use uunwind_core::rule::Packed;
 use uunwind_core::short_rule::Short;
 
@@ -34,8 +34,10 @@ pub enum Found {
     Short(Short),
     /// A rule that needs more, or why there is none.
     Long(Packed),
-    /// Nothing: no function covers the pc, or its rule depends on more than the place where it is looked up. The unwind
-    /// information itself must be asked.
+    /// A function covers it, but its rule depends on more than the place where it is looked up: the unwind information itself
+    /// must be asked.
+    Ask,
+    /// No function covers it.
     Nothing,
 }
 
@@ -141,12 +143,15 @@ impl<'a> Table<'a> {
 
     #[inline(always)]
     fn rule(&self, row: u32) -> Found {
-        let Some(number) = self.number(row).checked_sub(1) else { return Found::Nothing };
+        let Some(number) = self.number(row).checked_sub(FIRST_RULE as usize) else {
+            return if self.number(row) == 0 { Found::Nothing } else { Found::Ask };
+        };
+        // Words that no builder writes: whoever interprets the unwind information finds out.
         if let Some(word) = self.shorts.get(number) {
-            return Short::from_word(*word).map_or(Found::Nothing, Found::Short);
+            return Short::from_word(*word).map_or(Found::Ask, Found::Short);
         }
         let long = self.longs.get(number - self.shorts.len()).copied().and_then(Packed::from_words);
-        long.map_or(Found::Nothing, Found::Long)
+        long.map_or(Found::Ask, Found::Long)
     }
 
     /// Address at which a row begins.

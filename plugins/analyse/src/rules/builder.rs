@@ -3,9 +3,10 @@
 use super::rule_set::{Number, RuleSet};
 use std::fmt;
 use uunwind_core::memory::{Reader, Region};
+use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::bytes::Input;
 use uunwind_eh_frame::entry::{Entry, Section};
-use uunwind_eh_frame::program::{rows, Row};
+use uunwind_eh_frame::program::{initial, rows, Cfa, Kind, Row};
 use uunwind_eh_frame::row::to_rule;
 use uunwind_tables::format::{checksum, Head, FROM_DEBUG_FRAME, FROM_EH_FRAME, HEAD_BYTES, MAGIC, SHIFTS};
 
@@ -43,8 +44,8 @@ impl fmt::Display for NoTable {
     }
 }
 
-/// A row: where it begins, and its rule.
-type Start = (u64, Number);
+/// A row: where it begins, in bytes from its function, and its rule.
+type Start = (u32, Number);
 
 /// One FDE's part of the table.
 struct Function {
@@ -59,26 +60,60 @@ struct Builder {
     rules: RuleSet,
     rows: Vec<Start>,
     functions: Vec<Function>,
+    memo: Vec<Option<(Row, Number)>>,
 }
 
-/// Instructions that may be run for each byte of a section. Real ones need less than one.
-const STEPS_PER_BYTE: u64 = 16;
+/// Rows are remembered with their rules' numbers: most are like others.
+const MEMO: usize = 1024;
+
+/// Where a row is remembered.
+fn place(row: &Row) -> usize {
+    let cfa = match row.cfa {
+        Cfa::Undefined => 0,
+        Cfa::Offset(register, n) => u64::from(n as u32) << 8 | u64::from(register),
+        Cfa::Expression(at) => !at,
+    };
+    // Independent products, so that they need not wait for one another.
+    let mut sum = cfa.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut factor = 0xff51_afd7_ed55_8ccdu64;
+    for place in &row.places {
+        let word = (place.kind as u64) << 32 | u64::from(place.n as u32);
+        sum = sum.wrapping_add(word.wrapping_mul(factor));
+        factor = factor.rotate_left(7);
+    }
+    (sum >> 40) as usize % MEMO
+}
+
+/// A CIE is read, and its instructions are run, when an FDE has another one than the FDE before it. Real sections, of many
+/// linked files, change once in a few hundred bytes at most; so often is too often.
+const CIE_CHANGES: usize = 4096;
+const BYTES_PER_CHANGE: usize = 64;
+
+/// Whether a row's meaning lies in bytes elsewhere.
+fn has_expression(row: &Row) -> bool {
+    matches!(row.cfa, Cfa::Expression(_)) || row.places.iter().any(|place| place.kind == Kind::Expression)
+}
 
 /// Builds the table of an object with these sections and executable segments (`[start, end)`, without load bias), which is
 /// to be found under `key`.
 pub fn build(sources: &[Source<'_>], text: &[(u64, u64)], key: u64) -> Result<Vec<u8>, NoTable> {
-    let mut builder = Builder::default();
+    let mut builder = Builder { memo: vec![None; MEMO], ..Builder::default() };
     let (mut used, mut size) = (0, 0);
     let mut known = Vec::new();
     for source in sources {
         let before = builder.functions.len();
+        // An FDE takes some 40 bytes, a row 6.
+        builder.functions.reserve(source.bytes.len() / 40);
+        builder.rows.reserve(source.bytes.len() / 6);
         builder.add(source, text, &known)?;
         if builder.functions.len() > before {
             used |= if source.debug { FROM_DEBUG_FRAME } else { FROM_EH_FRAME };
             size += source.bytes.len() as u64;
         }
-        known = builder.functions.iter().map(|f| (f.start, f.end)).collect();
-        known.sort_unstable();
+        if sources.len() > 1 {
+            known = builder.functions.iter().map(|f| (f.start, f.end)).collect();
+            known.sort_unstable();
+        }
     }
     builder.finish(key, used, u32::try_from(size).unwrap_or(u32::MAX))
 }
@@ -96,54 +131,71 @@ impl Builder {
         let bounds = (source.address, source.address.saturating_add(source.bytes.len() as u64));
         let section = if source.debug { Section::DebugFrame(source.address) } else { Section::EhFrame };
         let mut input = Input::new(&mut reader, bounds);
-        let mut steps = 0u64;
+        // The CIE last met, with the row that its functions begin with: most have the same one.
+        let mut last: Option<(u64, Entry, Result<Row, StopReason>)> = None;
+        let mut changes = 0;
         let mut at = source.address;
         while at < bounds.1 {
-            let Some((next, is_fde)) = section.next(at, &mut input) else { break };
-            if let Some(entry) = is_fde.then(|| Entry::read(at, section, &mut input).ok()).flatten() {
-                let inside = text.iter().any(|(from, to)| *from <= entry.start && entry.end <= *to);
-                let later = known.partition_point(|(_, end)| *end <= entry.start);
-                let overlaps = known.get(later).is_some_and(|(start, _)| *start < entry.end);
-                if inside && !overlaps && entry.start < entry.end {
-                    steps += u64::from(self.function(&entry, &mut input));
-                    if steps > STEPS_PER_BYTE * (source.bytes.len() as u64 + 4096) {
-                        return Err(NoTable::Endless);
-                    }
+            let Some((next, cie_at)) = section.next(at, &mut input) else { break };
+            let fde_at = std::mem::replace(&mut at, next);
+            let Some(cie_at) = cie_at else { continue };
+            if last.is_none_or(|(known, ..)| known != cie_at) {
+                changes += 1;
+                if changes > CIE_CHANGES && changes > source.bytes.len() / BYTES_PER_CHANGE {
+                    return Err(NoTable::Endless);
                 }
+                let Ok(cie) = Entry::read_cie(cie_at, section, &mut input) else { continue };
+                last = Some((cie_at, cie, initial(&cie, &mut input)));
             }
-            at = next;
+            let Some((_, cie, start)) = &last else { continue };
+            let Ok(entry) = Entry::read_fde(fde_at, section, cie, &mut input) else { continue };
+            let inside = text.iter().any(|(from, to)| *from <= entry.start && entry.end <= *to);
+            let later = known.partition_point(|(_, end)| *end <= entry.start);
+            let overlaps = known.get(later).is_some_and(|(start, _)| *start < entry.end);
+            if inside && !overlaps && entry.start < entry.end {
+                self.function(&entry, *start, &mut input);
+            }
         }
         Ok(())
     }
 
-    /// Adds a function. Returns the number of instructions that were run.
-    fn function(&mut self, entry: &Entry, input: &mut Input<'_, '_>) -> u32 {
+    /// Adds a function, given the row that it begins with.
+    fn function(&mut self, entry: &Entry, start: Result<Row, StopReason>, input: &mut Input<'_, '_>) {
         let first = self.rows.len();
-        let mut previous: Option<(Row, Number)> = None;
-        let (rules, out) = (&mut self.rules, &mut self.rows);
+        if u32::try_from(entry.end - entry.start).is_err() {
+            return;
+        }
+        let (rules, out, memo) = (&mut self.rules, &mut self.rows, &mut self.memo);
         let mut push = |from: u64, number: Number| {
             if out.len() == first || out.last().is_some_and(|(_, last)| *last != number) {
-                out.push((from, number));
+                out.push(((from - entry.start) as u32, number));
             }
         };
-        let (steps, run) = rows(entry, input, |from, _, row, input| {
-            if from >= entry.end {
-                return;
-            }
-            let number = match previous.filter(|(before, _)| before == row) {
-                Some((_, number)) => number,
-                None => {
-                    input.depends_on_pc = false;
-                    let rule = to_rule(row, entry, from, input);
-                    match rule {
-                        _ if input.depends_on_pc => Number::Ask,
-                        Ok(rule) => rules.number(&rule),
-                        Err(reason) => rules.failed(reason),
-                    }
+        let run = start.map_err(|reason| (entry.start, reason)).and_then(|start| {
+            rows(entry, start, input, |from, _, row, input| {
+                if from >= entry.end {
+                    return;
                 }
-            };
-            previous = Some((*row, number));
-            push(from, number);
+                let Some(known) = memo.get_mut(place(row)) else { return };
+                let number = match known {
+                    // A signal frame's rows mean something else.
+                    Some((before, number)) if before == row && !entry.signal => *number,
+                    _ => {
+                        input.depends_on_pc = false;
+                        let rule = to_rule(row, entry, from, input);
+                        let number = match rule {
+                            _ if input.depends_on_pc => Number::ASK,
+                            Ok(rule) => rules.number(&rule),
+                            Err(reason) => rules.failed(reason),
+                        };
+                        if !entry.signal && !has_expression(row) {
+                            *known = Some((*row, number));
+                        }
+                        number
+                    }
+                };
+                push(from, number);
+            })
         });
         if let Err((from, reason)) = run {
             if from < entry.end {
@@ -151,23 +203,45 @@ impl Builder {
             }
         }
         self.functions.push(Function { start: entry.start, end: entry.end, rows: first..self.rows.len() });
-        steps
     }
 
     /// The table's bytes.
     fn finish(mut self, key: u64, sources: u32, size: u32) -> Result<Vec<u8>, NoTable> {
         self.functions.sort_by_key(|f| f.start);
-        let all = self.in_order();
-        let (Some(first), Some(last)) = (all.first(), all.last()) else { return Err(NoTable::Nothing) };
-        let (base, end) = (first.0, last.0);
+        let (Some(first), Some(end)) = (self.functions.first(), self.functions.iter().map(|f| f.end).max()) else {
+            return Err(NoTable::Nothing);
+        };
+        let base = first.start;
         let (shorts, longs) = self.rules.into_rules();
         // About eight rows a block: one cache line holds the rows of most.
+        let most_rows = self.rows.len() + self.functions.len();
         let blocks_at = |shift: u32| ((end - base) >> shift) + 1;
-        let shift = SHIFTS.into_iter().find(|shift| blocks_at(*shift) <= all.len() as u64 / 8);
+        let shift = SHIFTS.into_iter().find(|shift| blocks_at(*shift) <= most_rows as u64 / 8);
         let shift = shift.unwrap_or(*SHIFTS.end());
         let blocks = blocks_at(shift);
-        if blocks > 4 * all.len() as u64 + 1024 {
+        if blocks > 4 * most_rows as u64 + 1024 {
             return Err(NoTable::Sparse(base, end));
+        }
+        let mut rows = Rows { base, shift, shorts: shorts.len() as u32, index: Vec::new(), rows: Vec::new() };
+        rows.index.reserve(blocks as usize + 1);
+        rows.rows.reserve(most_rows);
+        let mut functions = self.functions.iter().peekable();
+        while let Some(function) = functions.next() {
+            // Where functions overlap, the one that begins last counts, as in a search by start.
+            let next = functions.peek().map(|next| next.start);
+            let limit = next.map_or(function.end, |next| next.min(function.end));
+            for (from, number) in self.rows.get(function.rows.clone()).unwrap_or(&[]) {
+                let at = function.start + u64::from(*from);
+                if at < limit {
+                    rows.push(at, *number, *from == 0);
+                }
+            }
+            if next.is_none_or(|next| limit < next) {
+                rows.push(limit, Number::NOTHING, false);
+            }
+        }
+        while rows.index.len() as u64 <= blocks {
+            rows.index.push(rows.rows.len() as u32);
         }
         let mut head = Head {
             magic: MAGIC,
@@ -175,64 +249,47 @@ impl Builder {
             checksum: 0,
             base,
             blocks: blocks as u32,
-            rows: all.len() as u32,
+            rows: rows.rows.len() as u32,
             shorts: shorts.len() as u32,
             longs: longs.len() as u32,
             shift,
             sources,
             size,
         };
-        let mut bytes =
-            Vec::with_capacity(HEAD_BYTES + shorts.len() * 8 + longs.len() * 24 + (blocks as usize + 1 + all.len()) * 4);
+        let words = rows.index.iter().chain(&rows.rows);
+        let len = HEAD_BYTES + shorts.len() * 8 + longs.len() * 24 + words.clone().count() * 4;
+        let mut bytes = Vec::with_capacity(len);
         bytes.extend(head.to_bytes());
-        shorts.iter().chain(longs.iter().flatten()).for_each(|word| bytes.extend(word.to_le_bytes()));
-        let mut row = 0u32;
-        for block in 0..=blocks {
-            while all.get(row as usize).is_some_and(|(from, ..)| (from - base) >> shift < block) {
-                row += 1;
-            }
-            bytes.extend(row.to_le_bytes());
-        }
-        let most = u32::MAX >> shift >> 1;
-        for (from, number, begins) in all {
-            let number = match number {
-                Number::Ask => 0,
-                Number::Short(n) => n + 1,
-                Number::Long(n) => n + 1 + head.shorts,
-            };
-            let within = (from - base) as u32 & ((1 << shift) - 1);
-            // A rule that cannot be numbered is left to the interpreter.
-            let number = if number > most { 0 } else { number };
-            bytes.extend((within << (32 - shift) | u32::from(begins) << (31 - shift) | number).to_le_bytes());
-        }
+        shorts.iter().chain(longs.as_flattened()).for_each(|word| bytes.extend(word.to_le_bytes()));
+        words.for_each(|word| bytes.extend(word.to_le_bytes()));
         head.checksum = checksum(&bytes);
         if let Some(place) = bytes.get_mut(..HEAD_BYTES) {
             place.copy_from_slice(&head.to_bytes());
         }
         Ok(bytes)
     }
-
-    /// All rows by address: where each begins, its rule, and whether a function begins there. Where functions overlap, the
-    /// one that begins last counts, as in a search by start. Ends with a row that says nothing.
-    fn in_order(&self) -> Vec<(u64, Number, bool)> {
-        let mut all: Vec<(u64, Number, bool)> = Vec::with_capacity(self.rows.len() + self.functions.len() * 2);
-        let mut end = None;
-        for function in &self.functions {
-            match end {
-                Some(end) if end < function.start => all.push((end, Number::Ask, false)),
-                Some(_) => {
-                    while all.last().is_some_and(|(from, ..)| *from >= function.start) {
-                        all.pop();
-                    }
-                }
-                None => {}
-            }
-            let rows = self.rows.get(function.rows.clone()).unwrap_or(&[]);
-            all.extend(rows.iter().zip(0..).map(|((from, number), i)| (*from, *number, i == 0)));
-            end = Some(function.end);
-        }
-        all.extend(end.map(|end| (end, Number::Ask, false)));
-        all
-    }
 }
 
+/// The index and the rows, as they are written.
+struct Rows {
+    base: u64,
+    shift: u32,
+    shorts: u32,
+    index: Vec<u32>,
+    rows: Vec<u32>,
+}
+
+impl Rows {
+    /// The next row, by address.
+    fn push(&mut self, at: u64, number: Number, begins: bool) {
+        let offset = at - self.base;
+        while self.index.len() as u64 <= offset >> self.shift {
+            self.index.push(self.rows.len() as u32);
+        }
+        let within = offset as u32 & ((1 << self.shift) - 1);
+        // A rule that cannot be numbered is left to the interpreter.
+        let most = u32::MAX >> self.shift >> 1;
+        let number = Some(number.settled(self.shorts)).filter(|number| *number <= most).unwrap_or(1);
+        self.rows.push(within << (32 - self.shift) | u32::from(begins) << (31 - self.shift) | number);
+    }
+}

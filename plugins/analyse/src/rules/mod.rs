@@ -9,8 +9,8 @@
 
 mod builder;
 mod cache;
-mod sections;
 mod rule_set;
+mod sections;
 
 pub use builder::{build, NoTable, Source};
 pub use cache::{Cache, Cached};

@@ -5,16 +5,28 @@ use std::hash::{BuildHasherDefault, Hasher};
 use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::short_rule::Short;
 use uunwind_core::stop_reason::StopReason;
+use uunwind_tables::format::FIRST_RULE;
 
 /// A rule's provisional number: short and long rules are counted apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Number {
-    /// Nothing: the interpreter is asked.
-    Ask,
-    /// The nth short rule.
-    Short(u32),
-    /// The nth long rule.
-    Long(u32),
+pub struct Number(u32);
+
+const LONG: u32 = 1 << 31;
+
+impl Number {
+    /// No function.
+    pub const NOTHING: Number = Number(0);
+    /// The interpreter is asked.
+    pub const ASK: Number = Number(1);
+
+    /// The number in a table with so many short rules.
+    pub fn settled(self, shorts: u32) -> u32 {
+        if self.0 & LONG == 0 {
+            self.0
+        } else {
+            shorts + (self.0 & !LONG)
+        }
+    }
 }
 
 /// The rules met so far.
@@ -22,24 +34,18 @@ pub enum Number {
 pub struct RuleSet {
     shorts: HashMap<u64, u32, Quick>,
     longs: HashMap<[u64; 3], u32, Quick>,
-    last: Option<(Rule, Number)>,
 }
 
 impl RuleSet {
     /// The number of a rule.
     pub fn number(&mut self, rule: &Rule) -> Number {
-        if let Some((_, number)) = self.last.filter(|(last, _)| last == rule) {
-            return number;
-        }
-        let number = match Short::new(rule) {
+        match Short::new(rule) {
             Some(short) => {
                 let next = self.shorts.len() as u32;
-                Number::Short(*self.shorts.entry(short.word()).or_insert(next))
+                Number(FIRST_RULE + *self.shorts.entry(short.word()).or_insert(next))
             }
             None => self.long(rule.pack()),
-        };
-        self.last = Some((*rule, number));
-        number
+        }
     }
 
     /// The number of a rule that says why there is none.
@@ -49,7 +55,7 @@ impl RuleSet {
 
     fn long(&mut self, rule: Packed) -> Number {
         let next = self.longs.len() as u32;
-        Number::Long(*self.longs.entry(rule.words()).or_insert(next))
+        Number(LONG + FIRST_RULE + *self.longs.entry(rule.words()).or_insert(next))
     }
 
     /// The short and the long rules, in order of their numbers.
