@@ -152,6 +152,12 @@ impl Packed {
         self.head & FAILED != 0 && self.low == reason as u64
     }
 
+    /// Whether there is no rule.
+    #[inline(always)]
+    pub fn is_failed(self) -> bool {
+        self.head & FAILED != 0
+    }
+
     /// The three words.
     pub fn words(self) -> [u64; 3] {
         [self.head, self.low, self.high]
