@@ -186,6 +186,12 @@ impl Machine {
                     self.row.cfa = Cfa::Offset(register, small(input.uleb()? as i64)?);
                     None
                 }
+                _ if op == 0x01 => {
+                    // set_loc must go forwards (DWARF 5, 6.4.2.1).
+                    let to = input.pointer(entry.pointer_encoding, 0)?;
+                    self.location = Some(to).filter(|to| *to >= self.location).ok_or(StopReason::BadUnwindInfo)?;
+                    None
+                }
                 _ => self.extended(op, span, entry, input)?,
             };
             if let Some(delta) = advance {
@@ -215,11 +221,10 @@ impl Machine {
     ) -> Result<Option<u64>, StopReason> {
         let bad = StopReason::BadUnwindInfo;
         match op {
-            0x00 => {}                                                         // nop
-            0x01 => self.location = input.pointer(entry.pointer_encoding, 0)?, // set_loc
-            0x02 => return Ok(Some(u64::from(input.u8()?))),                   // advance_loc1
-            0x03 => return Ok(Some(u64::from(input.u16()?))),                  // advance_loc2
-            0x04 => return Ok(Some(u64::from(input.u32()?))),                  // advance_loc4
+            0x00 => {}                                        // nop
+            0x02 => return Ok(Some(u64::from(input.u8()?))),  // advance_loc1
+            0x03 => return Ok(Some(u64::from(input.u16()?))), // advance_loc2
+            0x04 => return Ok(Some(u64::from(input.u32()?))), // advance_loc4
             0x05 => {
                 // offset_extended
                 let register = input.uleb()?;

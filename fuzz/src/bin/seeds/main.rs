@@ -50,6 +50,7 @@ fn main() {
     jit::objects();
     native::objects();
     native::unwind_tables();
+    native::rule_tables();
     native::walks();
     native::scripts();
     python::processes();
