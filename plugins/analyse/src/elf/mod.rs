@@ -1,6 +1,6 @@
 //! ELF files, read in parts: 64-bit little-endian x86-64.
 
-mod bytes;
+pub(crate) mod bytes;
 mod dynamic;
 mod frames;
 mod hash;

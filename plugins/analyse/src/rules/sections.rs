@@ -1,8 +1,10 @@
 //! Where an ELF file keeps its call frame information.
 
 use super::builder::{build, NoTable, Source};
+use crate::elf::bytes::{u32_at, u64_at};
 use crate::elf::Image;
-use object::elf::{PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHF_COMPRESSED, SHT_NOBITS};
+use object::elf::{ELFCOMPRESS_ZLIB, PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHF_COMPRESSED, SHT_NOBITS};
+use std::io::Read;
 
 /// The table of an ELF file, under `key`.
 pub fn of_image(image: &Image, key: u64) -> Result<Vec<u8>, NoTable> {
@@ -33,9 +35,24 @@ fn section(image: &Image, name: &[u8]) -> Option<(u64, Vec<u8>)> {
     }
     let bytes = image.read_file(section.offset, section.size)?;
     if section.flags & u64::from(SHF_COMPRESSED) != 0 {
-        return None;
+        return Some((section.address, inflate(&bytes)?));
     }
     Some((section.address, bytes))
+}
+
+/// The content of a compressed section (gABI, "Section Compression"): `Elf64_Chdr`, then a zlib stream.
+fn inflate(bytes: &[u8]) -> Option<Vec<u8>> {
+    const HEADER: usize = 24;
+    /// The most that zlib can make of a byte.
+    const RATIO: u64 = 1032;
+    let (header, stream) = bytes.split_at_checked(HEADER)?;
+    let (kind, size) = (u32_at(header, 0), u64_at(header, 8));
+    if kind != ELFCOMPRESS_ZLIB || size > RATIO * stream.len() as u64 {
+        return None;
+    }
+    let mut content = Vec::new();
+    flate2::read::ZlibDecoder::new(stream).take(size).read_to_end(&mut content).ok()?;
+    (content.len() as u64 == size).then_some(content)
 }
 
 /// `.eh_frame` of a file without section headers: it begins where `.eh_frame_hdr` says, and ends with its segment at the
