@@ -22,6 +22,7 @@ mod init;
 mod initial;
 mod library;
 mod native;
+mod setup;
 mod state;
 mod tables;
 mod window_functions;

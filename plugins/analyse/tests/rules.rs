@@ -66,6 +66,8 @@ fn every_make_of_unwind_information_says_the_same() {
     assert!(expected.iter().all(|(_, rules)| rules.iter().all(Option::is_some)), "{expected:?}");
 
     let without_index = compile("no-hdr", &["-g", "-Wl,--no-eh-frame-hdr"]);
+    let image = Image::open(&without_index).expect("an ELF file");
+    assert!(image.segment(object::elf::PT_GNU_EH_FRAME).is_none());
     assert_eq!(rules(&without_index, &table_of(&without_index)), expected, "without .eh_frame_hdr");
 
     // The start files of libc have .eh_frame; the functions have .debug_frame only.
