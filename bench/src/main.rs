@@ -7,6 +7,7 @@
 //! one round, and the median over the rounds is printed.
 
 mod chains;
+mod build;
 mod peers;
 mod table;
 
@@ -17,7 +18,10 @@ const DEPTHS: [usize; 3] = [10, 30, 100];
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let libuu = arguments.next().expect("usage: uunwind-bench LIBUU [ROUNDS]");
+    let libuu = arguments.next().expect("usage: uunwind-bench LIBUU [ROUNDS], or uunwind-bench build [FILE...]");
+    if libuu == "build" {
+        return build::run(arguments.collect());
+    }
     let rounds = arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number"));
     chains::settle();
     let mut peers = peers::all(&libuu);

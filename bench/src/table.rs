@@ -10,7 +10,7 @@ pub struct Table {
 }
 
 /// The median; NaN when there is nothing.
-fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -27,6 +27,8 @@ pub struct Client {
     pub facts_count: unsafe extern "C" fn(context: *mut c_void) -> u32,
     /// Facts for a key: -1 not known yet, 0 no plugin claims the object, else the plugin's index, with `*bytes`, `*len`.
     pub facts: unsafe extern "C" fn(context: *mut c_void, key: u64, bytes: *mut *const u8, len: *mut usize) -> i32,
+    /// The rule table for a key: false if there is none (yet), else `*bytes`, 8-aligned, and `*len`, which never change.
+    pub table: unsafe extern "C" fn(context: *mut c_void, key: u64, bytes: *mut *const u8, len: *mut usize) -> bool,
     /// As [`crate::walk::Env::find_name`].
     pub find_name: unsafe extern "C" fn(context: *mut c_void, code: u64, fingerprint: u64) -> u32,
     /// As [`crate::walk::Env::describe`]; bytes are read by `read(reader, address, out, len)`.
@@ -91,6 +93,10 @@ pub struct Request {
     pub frames_told: u32,
     /// See `frames_told`.
     pub reused: u32,
+    /// Out: frames whose unwind information was interpreted in place, for want of their object's rule table.
+    pub interpreted: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// [`Library::sample`]: done, the outcome is in the request.
@@ -128,6 +134,9 @@ pub struct Library {
     pub thread_ended: unsafe extern "C" fn(),
     /// In the child of a fork.
     pub after_fork: unsafe extern "C" fn(),
+    /// Hands over a rule table for the objects with this key; its bytes are 8-aligned and stay for ever. 0, or a negative
+    /// errno. Not for handlers.
+    pub add_table: unsafe extern "C" fn(key: u64, bytes: *const u8, len: usize) -> i32,
 }
 
 // SAFETY: a table of function pointers.

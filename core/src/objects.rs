@@ -74,6 +74,12 @@ pub struct Object {
     pub facts_asked: AtomicU32,
     /// Recording epoch in which this object was reported; 0 = never.
     pub reported: AtomicU32,
+    /// Its rule table, once known; null before. Published (release) after its length.
+    pub table: AtomicPtr<u8>,
+    /// Length of the table.
+    pub table_len: AtomicUsize,
+    /// Count of published facts and tables when this object's table was last searched for.
+    pub table_asked: AtomicU32,
 }
 
 /// `Object::facts_state`: not found so far.
@@ -341,6 +347,9 @@ impl Objects {
             facts_state: AtomicU32::new(FACTS_UNKNOWN),
             facts_asked: AtomicU32::new(0),
             reported: AtomicU32::new(0),
+            table: AtomicPtr::new(core::ptr::null_mut()),
+            table_len: AtomicUsize::new(0),
+            table_asked: AtomicU32::new(0),
         })
     }
 }

@@ -152,6 +152,12 @@ impl Packed {
         self.head & FAILED != 0 && self.low == reason as u64
     }
 
+    /// Whether there is no rule.
+    #[inline(always)]
+    pub fn is_failed(self) -> bool {
+        self.head & FAILED != 0
+    }
+
     /// The three words.
     pub fn words(self) -> [u64; 3] {
         [self.head, self.low, self.high]
@@ -161,6 +167,16 @@ impl Packed {
     #[inline(always)]
     pub fn from_words([head, low, high]: [u64; 3]) -> Option<Packed> {
         (head >> 45 & 7 == 0).then_some(Packed { head, low, high })
+    }
+
+    /// The register that the CFA is computed from, and what is added to it.
+    pub fn cfa_parts(self) -> (u8, i32) {
+        ((self.head >> 32) as u8, self.head as u32 as i32)
+    }
+
+    /// Whether the CFA is a register plus an offset.
+    pub fn is_plain(self) -> bool {
+        self.kind() == RuleKind::Offset && self.head & FAILED == 0
     }
 
     /// Restores the callee-saved registers that were saved below the CFA.

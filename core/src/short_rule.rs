@@ -50,6 +50,21 @@ impl Short {
         plain.then_some(Short(word))
     }
 
+    /// The word, as tables keep it.
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// The rule that [`Short::word`] gave; `None` for a word that is none.
+    #[inline(always)]
+    pub const fn from_word(word: u64) -> Option<Short> {
+        if word >> 55 == VALID >> 55 {
+            Some(Short(word))
+        } else {
+            None
+        }
+    }
+
     /// Whether the CFA counts from rbp.
     #[inline(always)]
     pub fn from_rbp(self) -> bool {

@@ -81,6 +81,20 @@ size_t uu_capture(uint64_t *frames, size_t capacity, const void *ucontext, uint1
  * installed. Thread-safe. Not async-signal-safe. */
 int uu_handle_faults(void);
 
+/* Makes walks through code met for the first time faster, about ten times, and possible where an object has unwind
+ * information that cannot be read in place (.debug_frame, or .eh_frame without its index): reads the files of all objects
+ * that are loaded now, and builds tables of their unwind rules, or takes them from the user's cache
+ * ($XDG_CACHE_HOME/uu/tables, else ~/.cache/uu/tables), where they are kept by build-id. Takes milliseconds for each large
+ * object that is new, microseconds for the others. Call it again after dlopen(); what is known is not read again. The tables
+ * stay in memory, a little less than the objects' .eh_frame sections.
+ *
+ * Under `uu record` there is no need: the recorder does this.
+ *
+ * Returns how many objects have a table now; -ENOENT: uu/libuu-setup.so is not in the folder of this library, or cannot be
+ * opened (dlerror() tells why); -ENOEXEC: it is of another build; -ENOMEM: there are more than 2,048 tables.
+ * Thread-safe. Not async-signal-safe: it opens files and allocates. */
+int uu_setup(void);
+
 /* ---- Windows: code that no loaded object covers -------------------------------------------------------------------- */
 
 /* How the frames of a window's code are stepped. */
@@ -271,6 +285,7 @@ UU_OPTIONAL_FUNCTION(int, -ENOSYS, seal_window, (const void *text), (text))
 UU_OPTIONAL_FUNCTION(uint64_t, 0, ticket, (void), ())
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, synchronize, (uint64_t ticket, uint64_t timeout_ns), (ticket, timeout_ns))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, unregister_window, (const void *text), (text))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, setup, (void), ())
 #endif
 
 #ifdef __cplusplus

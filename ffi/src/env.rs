@@ -5,6 +5,7 @@ use crate::in_window::{self, InWindow};
 use crate::met::{changed, Met};
 use crate::native::{self, Answer};
 use crate::state::{CHANGES, FUNCTIONS, OBJECTS, PLUGINS, RULES, SHORT_RULES};
+use crate::tables;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
@@ -19,6 +20,7 @@ use uunwind_core::rule::Packed;
 use uunwind_core::short_rule::{Salt, Short};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Env};
+use uunwind_tables::{Found, Table};
 
 /// Marks a key of the rule cache as an exact pc's: a rule may depend on the pc itself, not only on where it was looked up.
 const EXACT: u64 = 1 << 63;
@@ -43,6 +45,8 @@ pub struct Live<'c> {
     met: Met,
     /// `RESULT_*` gathered so far.
     pub result: u32,
+    /// Frames interpreted in place for want of a table.
+    pub interpreted: u32,
 }
 
 /// What is needed of an object at each frame.
@@ -53,12 +57,28 @@ struct Current {
     generation: u64,
     salt: Salt,
     plugin: u32,
+    /// The plugin gives rules, and is asked before the table.
+    plugin_first: bool,
+    /// What is subtracted from an address to look it up in `table`.
+    bias: u64,
+    /// The object's rule table, if it has one.
+    table: Option<Table<'static>>,
     /// In the table of objects or at `Live::spare`; null when there is none.
     object: *const Object,
 }
 
 fn nowhere() -> Current {
-    Current { start: 0, len: 0, generation: 0, salt: Salt::new(0), plugin: 0, object: core::ptr::null() }
+    Current {
+        start: 0,
+        len: 0,
+        generation: 0,
+        salt: Salt::new(0),
+        plugin: 0,
+        plugin_first: false,
+        bias: 0,
+        table: None,
+        object: core::ptr::null(),
+    }
 }
 
 impl Current {
@@ -66,6 +86,38 @@ impl Current {
         // SAFETY: an object of the table stays for ever; the spare one stays as long as `current` speaks of it (see
         // `Live::switch`), and a walk holds its `Live` in one place.
         unsafe { self.object.as_ref() }
+    }
+
+    /// The short rule that the table has for a return address, remembered: the next time it is one load away.
+    #[cold]
+    #[inline(never)]
+    fn remember(&self, lookup: u64) -> Option<Short> {
+        match self.table.as_ref()?.find(lookup.wrapping_sub(self.bias)) {
+            Found::Short(rule) => {
+                SHORT_RULES.put(lookup, self.salt, rule);
+                Some(rule)
+            }
+            _ => None,
+        }
+    }
+
+    /// The rule that the table has for an address.
+    #[inline(always)]
+    fn rule_at(&self, lookup: u64) -> Option<Packed> {
+        match self.table.as_ref()?.find(lookup.wrapping_sub(self.bias)) {
+            Found::Short(rule) => Some(rule.pack()),
+            // Where the table knows why there is no rule, another source may have one.
+            Found::Long(rule) if !rule.is_failed() => Some(rule),
+            _ => None,
+        }
+    }
+
+    /// The function around an address.
+    fn function_at(&self, address: u64, reader: &mut Reader<'_>) -> Option<(u64, u64)> {
+        if let Some((start, end)) = self.table.as_ref().and_then(|t| t.function(address.wrapping_sub(self.bias))) {
+            return Some((start.wrapping_add(self.bias), end.wrapping_add(self.bias)));
+        }
+        native::find(self.object()?, address, address, reader).ok().map(|answer| answer.function)
     }
 }
 
@@ -90,6 +142,7 @@ impl<'c> Live<'c> {
             recovery,
             met: Met::new(),
             result: 0,
+            interpreted: 0,
         }
     }
 
@@ -140,12 +193,16 @@ impl<'c> Live<'c> {
         if object.facts_state.load(Ordering::Acquire) != FACTS_SETTLED {
             self.settle_facts(object);
         }
+        let plugin = object.plugin.load(Ordering::Acquire);
         self.current = Current {
             start: object.start,
             len: object.end.wrapping_sub(object.start),
             generation: object.generation,
             salt: Salt::new(object.generation),
-            plugin: object.plugin.load(Ordering::Acquire),
+            plugin,
+            plugin_first: plugin != 0 && PLUGINS.get(plugin as u8).is_some_and(|plugin| plugin.rule.is_some()),
+            bias: object.bias,
+            table: tables::of(object, self.client),
             object,
         };
         true
@@ -203,6 +260,53 @@ impl<'c> Live<'c> {
 }
 
 impl Live<'_> {
+    /// The rule that the object's table has for the frame in hand, unless a plugin is to be asked first.
+    #[inline(always)]
+    fn by_table(&self, cursor: &Cursor) -> Option<Packed> {
+        if self.current.plugin_first {
+            return None;
+        }
+        self.current.rule_at(cursor.lookup_pc())
+    }
+
+    /// A pc met for the first time, that no table tells of: its object's unwind data is interpreted in place, and the rule
+    /// remembered. Or one that has no rule.
+    #[cold]
+    #[inline(never)]
+    fn slow(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        let Some(object) = self.current.object() else { return Packed::failed(StopReason::NoOwner) };
+        let (key, lookup, pc) = (key(cursor), cursor.lookup_pc(), cursor.regs.pc);
+        let known = RULES.get(key, object.generation).and_then(Packed::from_words);
+        let rule = known.or_else(|| self.current.rule_at(lookup)).unwrap_or_else(|| {
+            let mut answer = native::find(object, lookup, pc, reader);
+            if answer == Err(StopReason::NoRule) && !cursor.exact {
+                // A return address that nobody called from: the first byte of a function, behind none. Someone has put it
+                // there to begin a stack with, as makecontext(3) does.
+                if self.current.function_at(pc, reader).is_some_and(|(start, _)| start == pc) {
+                    answer = Err(StopReason::StartSymbol);
+                }
+            }
+            if let (Ok(Answer { rule: Ok(rule), .. }), false) = (&answer, cursor.exact) {
+                if let Some(short) = Short::new(rule) {
+                    SHORT_RULES.put(lookup, self.current.salt, short);
+                }
+            }
+            let rule = match answer {
+                Ok(answer) => Packed::from_result(answer.rule),
+                Err(reason) => Packed::failed(reason),
+            };
+            RULES.put(key, object.generation, rule.words());
+            if self.current.table.is_none() && !rule.is_failed() {
+                self.interpreted = self.interpreted.wrapping_add(1);
+            }
+            rule
+        });
+        if rule.failed_for(StopReason::NoRule) {
+            return by_frame_pointer(cursor, StopReason::NoRule);
+        }
+        rule
+    }
+
     /// The rule that the plugin gives which claims the object of the frame in hand, if it gives rules; remembered.
     fn by_plugin(&mut self, cursor: &Cursor) -> Option<Packed> {
         let index = self.current.plugin as u8;
@@ -229,9 +333,12 @@ impl Env for Live<'_> {
         if lookup.wrapping_sub(self.current.start) >= self.current.len && !self.switch(lookup, reader) {
             return self.window_rule(cursor, reader);
         }
+        if let Some(rule) = self.by_table(cursor) {
+            return rule;
+        }
         match RULES.get(key(cursor), self.current.generation).and_then(Packed::from_words) {
             Some(rule) if !rule.failed_for(StopReason::NoRule) => rule,
-            _ => self.by_plugin(cursor).unwrap_or_else(|| slow(&self.current, cursor, reader)),
+            _ => self.by_plugin(cursor).unwrap_or_else(|| self.slow(cursor, reader)),
         }
     }
 
@@ -240,7 +347,7 @@ impl Env for Live<'_> {
         if lookup.wrapping_sub(self.current.start) >= self.current.len || self.current.plugin != 0 {
             return None;
         }
-        SHORT_RULES.get(lookup, self.current.salt)
+        SHORT_RULES.get(lookup, self.current.salt).or_else(|| self.current.remember(lookup))
     }
 
     #[inline(always)]
@@ -277,9 +384,8 @@ impl Env for Live<'_> {
             return (start, end);
         }
         let was = reader.pause(true);
-        let answer = native::find(object, lookup, cursor.regs.pc, reader);
+        let (start, end) = self.current.function_at(lookup, reader).unwrap_or((0, 0));
         reader.pause(was);
-        let (start, end) = answer.map_or((0, 0), |answer| answer.function);
         FUNCTIONS.put(lookup, object.generation, [start, end, 0]);
         (start, end)
     }
@@ -378,44 +484,6 @@ impl Env for Live<'_> {
 #[inline(always)]
 pub(crate) fn key(cursor: &Cursor) -> u64 {
     cursor.lookup_pc() | if cursor.exact { EXACT } else { 0 }
-}
-
-/// A pc met for the first time: its object's unwind data is interpreted in place, and the rule remembered. Or one that has
-/// no rule.
-#[cold]
-#[inline(never)]
-fn slow(current: &Current, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
-    let Some(object) = current.object() else { return Packed::failed(StopReason::NoOwner) };
-    let (key, lookup) = (key(cursor), cursor.lookup_pc());
-    let rule = RULES.get(key, object.generation).and_then(Packed::from_words).unwrap_or_else(|| {
-        let pc = cursor.regs.pc;
-        let was = reader.pause(true);
-        let mut answer = native::find(object, lookup, pc, reader);
-        if answer == Err(StopReason::NoRule) && !cursor.exact {
-            // A return address that nobody called from: the first byte of a function, behind none. Someone has put it there
-            // to begin a stack with, as makecontext(3) does.
-            let at_pc = native::find(object, pc, pc, reader);
-            if at_pc.is_ok_and(|found| found.function.0 == pc) {
-                answer = Err(StopReason::StartSymbol);
-            }
-        }
-        if let (Ok(Answer { rule: Ok(rule), .. }), false) = (&answer, cursor.exact) {
-            if let Some(short) = Short::new(rule) {
-                SHORT_RULES.put(lookup, current.salt, short);
-            }
-        }
-        let rule = match answer {
-            Ok(answer) => Packed::from_result(answer.rule),
-            Err(reason) => Packed::failed(reason),
-        };
-        RULES.put(key, object.generation, rule.words());
-        reader.pause(was);
-        rule
-    });
-    if rule.failed_for(StopReason::NoRule) {
-        return by_frame_pointer(cursor, StopReason::NoRule);
-    }
-    rule
 }
 
 /// No other source has a rule: the frame pointer, if it can be one.

@@ -7,6 +7,7 @@ use crate::capture::uu_capture;
 use crate::faults::uu_handle_faults;
 use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
 use crate::library::uu_private_library_0;
+use crate::setup::uu_setup;
 use crate::windows::{
     uu_register_window, uu_replace_windows, uu_seal_window, uu_synchronize, uu_ticket, uu_unlink_window,
     uu_unregister_window,
@@ -32,6 +33,7 @@ pub struct Home {
     pub handle_faults: extern "C" fn() -> c_int,
     /// The sampler's table, which is of one build only.
     pub library: &'static Library,
+    pub setup: extern "C" fn() -> c_int,
 }
 
 const SYMBOL: &CStr = c"uu_private_home_1";
@@ -52,6 +54,7 @@ pub static uu_private_home_1: Home = Home {
     capture: uu_capture,
     handle_faults: uu_handle_faults,
     library: &uu_private_library_0,
+    setup: uu_setup,
 };
 
 static ELSEWHERE: AtomicPtr<Home> = AtomicPtr::new(core::ptr::null_mut());

@@ -37,6 +37,7 @@ pub static uu_private_library_0: Library = Library {
     on_tick,
     thread_ended,
     after_fork,
+    add_table: crate::tables::add,
 };
 
 unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
@@ -156,6 +157,7 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     let outcome = unsafe { walk(cursor, &mut env, &mut reader, frames, &setting) };
     request.words = outcome.words;
     (request.frames_told, request.reused) = (outcome.frames, outcome.reused);
+    request.interpreted = env.interpreted;
     request.stop = u32::from(outcome.stop.number());
     request.result = env.result | if outcome.desync > 0 { RESULT_DESYNC } else { 0 };
 }

@@ -5,6 +5,7 @@
 //! std and are not what is shipped.
 
 pub mod call_graph;
+pub mod cfi_oracle;
 pub mod compile;
 pub mod interpreters;
 pub mod lua;

@@ -11,6 +11,7 @@ mod python_lines;
 mod python_overlay;
 mod recording;
 mod ring_records;
+mod rule_table;
 mod sframe;
 mod symbolize_elf;
 mod unwind_elf;
@@ -37,6 +38,7 @@ pub const ALL: &[Target] = &[
     target("eh_frame", "unwind tables in place: index, entries, CFA programs, expressions", eh_frame::run, 80_000),
     target("unwind_elf", "ELF files as `uu doctor` and `uu sframe make` read them", unwind_elf::run, 8_000),
     target("sframe", "SFrame sections: headers, index, rows, rules", sframe::run, 150_000),
+    target("rule_table", "rule tables by pc, and their builder over any .eh_frame", rule_table::run, 60_000),
     target("walk", "the walk over any registers, rules and stack", walk::run, 100_000),
     target("python_overlay", "the Python plugin, called by the walk, over any memory", python_overlay::run, 20_000),
     target("python_lines", "location tables of CPython", python_lines::run, 150_000),

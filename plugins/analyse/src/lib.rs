@@ -14,6 +14,7 @@ mod library_path;
 mod lua;
 mod needed;
 mod program;
+pub mod rules;
 mod script;
 pub mod unwind;
 
@@ -50,11 +51,7 @@ pub struct Analysis {
 /// Analyses the object at `path`. Errors name the file and what was found in it.
 pub fn analyse(path: &Path) -> Result<Analysis, AnalyseError> {
     let image = Image::open(path)?;
-    let build_id = image.build_id();
-    let facts_key = match &build_id {
-        Some(id) => uunwind_ring::facts::key(id),
-        None => uunwind_ring::facts::key(&image.identity()),
-    };
+    let (facts_key, build_id) = key_of(&image);
     let mut notes = Vec::new();
     let mut refused = |why: String| notes.push(format!("{}: {why}", path.display()));
     let mut facts = match uunwind_python_analyse::analyse(&View(&image)) {
@@ -71,6 +68,16 @@ pub fn analyse(path: &Path) -> Result<Analysis, AnalyseError> {
         facts = lua::facts(&image, &mut refused);
     }
     Ok(Analysis { build_id, facts_key, facts, notes })
+}
+
+/// The key of an object among facts and tables, and its GNU build-id, if it has one.
+pub fn key_of(image: &Image) -> (u64, Option<Vec<u8>>) {
+    let build_id = image.build_id();
+    let key = match &build_id {
+        Some(id) => uunwind_ring::facts::key(id),
+        None => uunwind_ring::facts::key(&image.identity()),
+    };
+    (key, build_id)
 }
 
 /// An image as analysers see it.

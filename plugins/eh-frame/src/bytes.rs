@@ -11,6 +11,8 @@ pub struct Input<'r, 'm> {
     pub at: u64,
     /// The word that the last byte came from.
     window: (u64, u64),
+    /// Set when an expression asked for the pc: what was made of it holds for that pc only.
+    pub depends_on_pc: bool,
 }
 
 /// Unwind data that cannot be read, or lies outside its object.
@@ -19,7 +21,7 @@ const UNREADABLE: StopReason = StopReason::UnreadableUnwindInfo;
 impl<'r, 'm> Input<'r, 'm> {
     /// Reads limited to `bounds`.
     pub fn new(reader: &'r mut Reader<'m>, bounds: (u64, u64)) -> Input<'r, 'm> {
-        Input { reader, bounds, at: bounds.0, window: (u64::MAX, 0) }
+        Input { reader, bounds, at: bounds.0, window: (u64::MAX, 0), depends_on_pc: false }
     }
 
     fn inside(&self, at: u64, len: u64) -> Result<(), StopReason> {
@@ -31,50 +33,61 @@ impl<'r, 'm> Input<'r, 'm> {
         }
     }
 
-    /// The next byte. Bytes of one aligned word cost one read.
-    #[inline]
-    pub fn u8(&mut self) -> Result<u8, StopReason> {
-        self.inside(self.at, 1)?;
+    /// The aligned word around the next byte. Bytes of one word cost one read.
+    #[inline(always)]
+    fn around(&mut self) -> Result<u64, StopReason> {
         let word_at = self.at & !7;
         if self.window.0 != word_at {
             // An aligned word never crosses into another page, so what surrounds the byte can be read if the byte can.
             self.window = (word_at, self.reader.word(word_at).ok_or(UNREADABLE)?);
         }
-        let byte = (self.window.1 >> ((self.at & 7) * 8)) as u8;
+        Ok(self.window.1 >> ((self.at & 7) * 8))
+    }
+
+    /// The next byte.
+    #[inline(always)]
+    pub fn u8(&mut self) -> Result<u8, StopReason> {
+        self.inside(self.at, 1)?;
+        let byte = self.around()? as u8;
         self.at = self.at.wrapping_add(1);
         Ok(byte)
     }
 
-    /// `N` bytes, little-endian.
-    fn fixed(&mut self, len: u64) -> Result<u64, StopReason> {
-        self.inside(self.at, len)?;
-        let value = match len {
-            8 => self.reader.word(self.at),
-            4 => self.reader.u32(self.at).map(u64::from),
-            2 => self.reader.u16(self.at).map(u64::from),
-            _ => self.reader.u8(self.at).map(u64::from),
-        };
-        self.at = self.at.wrapping_add(len);
-        value.ok_or(UNREADABLE)
-    }
-
     /// Two bytes.
     pub fn u16(&mut self) -> Result<u16, StopReason> {
-        self.fixed(2).map(|v| v as u16)
+        Ok(u16::from(self.u8()?) | u16::from(self.u8()?) << 8)
     }
 
     /// Four bytes.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, StopReason> {
-        self.fixed(4).map(|v| v as u32)
+        self.inside(self.at, 4)?;
+        let value =
+            if self.at & 7 <= 4 { self.around()? as u32 } else { self.reader.u32(self.at).ok_or(UNREADABLE)? };
+        self.at = self.at.wrapping_add(4);
+        Ok(value)
     }
 
     /// Eight bytes.
     pub fn u64(&mut self) -> Result<u64, StopReason> {
-        self.fixed(8)
+        self.inside(self.at, 8)?;
+        let value = self.reader.word(self.at).ok_or(UNREADABLE)?;
+        self.at = self.at.wrapping_add(8);
+        Ok(value)
     }
 
     /// Unsigned LEB128 (DWARF 5, 7.6) of at most 10 bytes; bits beyond 64 must be zero.
+    #[inline]
     pub fn uleb(&mut self) -> Result<u64, StopReason> {
+        let first = self.u8()?;
+        if first & 0x80 == 0 {
+            return Ok(u64::from(first));
+        }
+        self.at = self.at.wrapping_sub(1);
+        self.long_uleb()
+    }
+
+    fn long_uleb(&mut self) -> Result<u64, StopReason> {
         let mut value = 0u64;
         for i in 0..10u32 {
             let byte = self.u8()?;

@@ -1,4 +1,4 @@
-//! An FDE with its CIE (LSB 5.0, 10.6.1; DWARF 5, 6.4.1).
+//! An FDE with its CIE (LSB 5.0, 10.6.1; DWARF 5, 6.4.1), in `.eh_frame` or `.debug_frame`.
 
 use crate::bytes::Input;
 use uunwind_core::regs::RA;
@@ -25,32 +25,87 @@ pub struct Entry {
     pub pointer_encoding: u8,
 }
 
-/// Length and first address after the length field.
-fn length(input: &mut Input<'_, '_>) -> Result<(u64, u64), StopReason> {
-    let length = match input.u32()? {
+/// The two sections that hold such entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Section {
+    /// `.eh_frame`: an FDE's CIE is told by its distance.
+    EhFrame,
+    /// `.debug_frame`, which begins at this address: an FDE's CIE is told by its offset.
+    DebugFrame(u64),
+}
+
+/// What follows a length.
+struct Length {
+    /// Address behind the length field.
+    at: u64,
+    /// Address behind the entry.
+    end: u64,
+    /// 64-bit DWARF.
+    wide: bool,
+}
+
+fn length(input: &mut Input<'_, '_>) -> Result<Length, StopReason> {
+    let (length, wide) = match input.u32()? {
         0 => return Err(StopReason::BadUnwindInfo),
-        0xffff_ffff => input.u64()?,
-        short => u64::from(short),
+        0xffff_ffff => (input.u64()?, true),
+        short => (u64::from(short), false),
     };
     let end = input.at.checked_add(length).ok_or(StopReason::BadUnwindInfo)?;
-    Ok((input.at, end))
+    Ok(Length { at: input.at, end, wide })
+}
+
+impl Section {
+    /// Reads the word that tells an FDE from a CIE. For an FDE, the address of its CIE.
+    fn cie(self, length: &Length, input: &mut Input<'_, '_>) -> Result<Option<u64>, StopReason> {
+        match self {
+            // The distance is counted from itself, 4 bytes wide; 0 marks a CIE.
+            Section::EhFrame => {
+                let distance = u64::from(input.u32()?);
+                Ok((distance != 0).then(|| length.at.wrapping_sub(distance)))
+            }
+            Section::DebugFrame(start) => {
+                let (offset, cie) =
+                    if length.wide { (input.u64()?, u64::MAX) } else { (u64::from(input.u32()?), 0xffff_ffff) };
+                Ok((offset != cie).then(|| start.wrapping_add(offset)))
+            }
+        }
+    }
+
+    /// The CIE of the FDE at `at`.
+    fn cie_of(self, at: u64, input: &mut Input<'_, '_>) -> Result<u64, StopReason> {
+        input.at = at;
+        let fde = length(input)?;
+        self.cie(&fde, input)?.ok_or(StopReason::BadUnwindInfo)
+    }
+
+    /// Goes to the entry behind the one at `at`: `None` at the end of the section. With it, the address of its CIE if the
+    /// entry at `at` is an FDE.
+    pub fn next(self, at: u64, input: &mut Input<'_, '_>) -> Option<(u64, Option<u64>)> {
+        input.at = at;
+        match length(input) {
+            Ok(length) => Some((length.end, self.cie(&length, input).ok().flatten())),
+            // A length of 0 ends a list; several lists may stand one behind the other.
+            Err(_) if input.at == at.wrapping_add(4) => Some((input.at, None)),
+            Err(_) => None,
+        }
+    }
 }
 
 impl Entry {
-    /// Reads the FDE at `at`, and the CIE it names.
-    pub fn read(at: u64, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
-        input.at = at;
-        let (pointer_at, end) = length(input)?;
-        // In .eh_frame, the CIE pointer is the distance from itself, 4 bytes wide; 0 marks a CIE.
-        let distance = u64::from(input.u32()?);
-        if distance == 0 {
-            return Err(StopReason::BadUnwindInfo);
-        }
-        let body = input.at;
-        let mut entry = Entry::read_cie(pointer_at.wrapping_sub(distance), input)?;
-        let augmented = entry.end != 0;
+    /// Reads the FDE at `at` of a section, and the CIE it names.
+    pub fn read(at: u64, section: Section, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
+        let cie = section.cie_of(at, input)?;
+        let cie = Entry::read_cie(cie, section, input)?;
+        Entry::read_fde(at, section, &cie, input)
+    }
 
-        input.at = body;
+    /// Reads the FDE at `at`, given its CIE as [`Entry::read_cie`] has it.
+    pub fn read_fde(at: u64, section: Section, cie: &Entry, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
+        input.at = at;
+        let fde = length(input)?;
+        section.cie(&fde, input)?.ok_or(StopReason::BadUnwindInfo)?;
+        let mut entry = *cie;
+        let augmented = cie.end != 0;
         entry.start = input.pointer(entry.pointer_encoding, 0)?;
         let size = input.pointer(entry.pointer_encoding & 0x0f, 0)?;
         entry.end = entry.start.checked_add(size).ok_or(StopReason::BadUnwindInfo)?;
@@ -58,18 +113,19 @@ impl Entry {
             let len = input.uleb()?;
             input.at = input.at.checked_add(len).ok_or(StopReason::BadUnwindInfo)?;
         }
-        if input.at > end {
+        if input.at > fde.end {
             return Err(StopReason::BadUnwindInfo);
         }
-        entry.instructions = (input.at, end);
+        entry.instructions = (input.at, fde.end);
         Ok(entry)
     }
 
     /// Reads a CIE. In the result, `end` is non-zero if FDEs have augmentation data.
-    fn read_cie(at: u64, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
+    pub fn read_cie(at: u64, section: Section, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
         input.at = at;
-        let (_, end) = length(input)?;
-        if input.u32()? != 0 {
+        let cie = length(input)?;
+        let end = cie.end;
+        if section.cie(&cie, input)?.is_some() {
             return Err(StopReason::BadUnwindInfo);
         }
         let version = input.u8()?;

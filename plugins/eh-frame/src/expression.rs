@@ -122,10 +122,10 @@ pub fn evaluate(at: u64, pc: u64, initial: Option<Value>, input: &mut Input<'_, 
                 Value::Constant(arithmetic(op, a, b))
             }
             0x30..=0x4f => Value::Constant(u64::from(op - 0x30)), // lit0..lit31
-            0x70..=0x8f => register(u64::from(op - 0x70), input.sleb()?, pc)?, // breg0..breg31
+            0x70..=0x8f => register(u64::from(op - 0x70), pc, input)?, // breg0..breg31
             0x92 => {
                 let number = input.uleb()?; // bregx
-                register(number, input.sleb()?, pc)?
+                register(number, pc, input)?
             }
             0x96 => continue, // nop
             _ => return Err(unsupported),
@@ -135,8 +135,10 @@ pub fn evaluate(at: u64, pc: u64, initial: Option<Value>, input: &mut Input<'_, 
     stack.pop()
 }
 
-fn register(number: u64, n: i64, pc: u64) -> Result<Value, StopReason> {
+fn register(number: u64, pc: u64, input: &mut Input<'_, '_>) -> Result<Value, StopReason> {
+    let n = input.sleb()?;
     if number == u64::from(RA) {
+        input.depends_on_pc = true;
         return Ok(Value::Constant(pc.wrapping_add_signed(n)));
     }
     Ok(Value::Register(u8::try_from(number).map_err(|_| StopReason::UnsupportedRule)?, n))

@@ -64,7 +64,7 @@ pub fn find_in_list(bounds: (u64, u64), lookup: u64, pc: u64, reader: &mut Reade
 }
 
 fn answer(fde_at: u64, lookup: u64, pc: u64, input: &mut bytes::Input<'_, '_>) -> Result<Answer, StopReason> {
-    let entry = entry::Entry::read(fde_at, input)?;
+    let entry = entry::Entry::read(fde_at, entry::Section::EhFrame, input)?;
     if lookup < entry.start || lookup >= entry.end {
         return Err(StopReason::NoRule);
     }

@@ -1,7 +1,7 @@
 //! A list of CIEs and FDEs without a table: one after the other (LSB 5.0, 10.6.1).
 
 use crate::bytes::Input;
-use crate::entry::Entry;
+use crate::entry::{Entry, Section};
 use uunwind_core::stop_reason::StopReason;
 
 /// Entries that are looked at before a search gives up.
@@ -26,7 +26,7 @@ pub fn search(bounds: (u64, u64), lookup: u64, input: &mut Input<'_, '_>) -> Res
         }
         // 0 in the place of the CIE pointer marks a CIE.
         if input.u32()? != 0 {
-            let entry = Entry::read(at, input)?;
+            let entry = Entry::read(at, Section::EhFrame, input)?;
             if (entry.start..entry.end).contains(&lookup) {
                 return Ok(at);
             }

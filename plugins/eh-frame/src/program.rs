@@ -12,7 +12,7 @@ const STATES: usize = 6;
 
 /// How a register is found in the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum Kind {
     /// No rule: callee-saved registers keep their value (System V ABI).
     Unspecified,
     /// Lost.
@@ -20,15 +20,30 @@ pub enum Place {
     /// Unchanged.
     Same,
     /// Saved at CFA + n.
-    Offset(i32),
+    Offset,
     /// Is CFA + n.
-    ValOffset(i32),
-    /// In another register.
-    Register(u8),
-    /// Saved at the address that the expression at this place gives (offset from the entry's instructions).
-    Expression(i32),
+    ValOffset,
+    /// In register n.
+    Register,
+    /// Saved at the address that the expression gives which stands n bytes behind the start of the entry's instructions.
+    Expression,
     /// Is the value that the expression gives.
     ValExpression,
+}
+
+/// The same with its number. Two plain words, since tables are built by comparing them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The kind.
+    pub kind: Kind,
+    /// Its n; 0 where it has none.
+    pub n: i32,
+}
+
+impl Place {
+    const fn new(kind: Kind) -> Place {
+        Place { kind, n: 0 }
+    }
 }
 
 /// How the CFA is found.
@@ -76,17 +91,52 @@ struct Machine {
 
 /// Runs the CIE's and the FDE's instructions up to `lookup`.
 pub fn run(entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> Result<Row, StopReason> {
-    let empty = Row { cfa: Cfa::Undefined, places: [Place::Unspecified; TRACKED] };
-    let mut machine =
-        Machine { row: empty, initial: empty, saved: [empty; STATES], depth: 0, location: entry.start, steps: 0 };
-    machine.run(entry.initial, entry, u64::MAX, input)?;
-    machine.initial = machine.row;
-    machine.location = entry.start;
-    machine.run(entry.instructions, entry, lookup, input)?;
+    let mut machine = Machine::new(EMPTY, entry.start);
+    machine.run(entry.initial, entry, u64::MAX, input, &mut |_, _, _, _| {})?;
+    machine.begin(entry);
+    machine.run(entry.instructions, entry, lookup, input, &mut |_, _, _, _| {})?;
     Ok(machine.row)
 }
 
+/// Runs a CIE's instructions: the row that its FDEs begin with.
+pub fn initial(cie: &Entry, input: &mut Input<'_, '_>) -> Result<Row, StopReason> {
+    let mut machine = Machine::new(EMPTY, 0);
+    machine.run(cie.initial, cie, u64::MAX, input, &mut |_, _, _, _| {})?;
+    Ok(machine.row)
+}
+
+/// Runs the FDE's instructions to the end, from the [`initial`] row of its CIE, and hands out every row: `[from, to)`, in
+/// the order of the program, not empty. After an error, which comes with the address from which on there is no row, those
+/// before it are good.
+pub fn rows(
+    entry: &Entry,
+    initial: Row,
+    input: &mut Input<'_, '_>,
+    mut each: impl FnMut(u64, u64, &Row, &mut Input<'_, '_>),
+) -> Result<(), (u64, StopReason)> {
+    let mut machine = Machine::new(initial, entry.start);
+    let run = machine.run(entry.instructions, entry, u64::MAX, input, &mut each);
+    run.map_err(|reason| (machine.location, reason))?;
+    if machine.location < entry.end {
+        each(machine.location, entry.end, &machine.row, input);
+    }
+    Ok(())
+}
+
+const EMPTY: Row = Row { cfa: Cfa::Undefined, places: [Place::new(Kind::Unspecified); TRACKED] };
+
 impl Machine {
+    #[inline(always)]
+    fn new(row: Row, location: u64) -> Machine {
+        Machine { row, initial: row, saved: [EMPTY; STATES], depth: 0, location, steps: 0 }
+    }
+
+    /// Behind the CIE's instructions.
+    fn begin(&mut self, entry: &Entry) {
+        self.initial = self.row;
+        self.location = entry.start;
+    }
+
     fn set(&mut self, register: u64, place: Place) {
         if let Some(p) = tracked(register).and_then(|i| self.row.places.get_mut(i)) {
             *p = place;
@@ -101,16 +151,18 @@ impl Machine {
         }
     }
 
-    /// Runs `[from, to)` until an advance passes `lookup`.
+    /// Runs `[from, to)` until an advance passes `lookup`. Each advance hands out the row that it ends.
     fn run(
         &mut self,
         span: (u64, u64),
         entry: &Entry,
         lookup: u64,
         input: &mut Input<'_, '_>,
+        each: &mut impl FnMut(u64, u64, &Row, &mut Input<'_, '_>),
     ) -> Result<(), StopReason> {
         input.at = span.0;
         while input.at < span.1 {
+            let before = self.location;
             self.steps += 1;
             if self.steps > MAX_INSTRUCTIONS {
                 return Err(StopReason::BadUnwindInfo);
@@ -121,11 +173,23 @@ impl Machine {
                 1 => Some(low),
                 2 => {
                     let n = offset(input.uleb()? as i64, entry.data_align)?;
-                    self.set(low, Place::Offset(n));
+                    self.set(low, Place { kind: Kind::Offset, n });
                     None
                 }
                 3 => {
                     self.restore(low);
+                    None
+                }
+                // def_cfa_offset: by far the most common of the others.
+                _ if op == 0x0e => {
+                    let Cfa::Offset(register, _) = self.row.cfa else { return Err(StopReason::BadUnwindInfo) };
+                    self.row.cfa = Cfa::Offset(register, small(input.uleb()? as i64)?);
+                    None
+                }
+                _ if op == 0x01 => {
+                    // set_loc must go forwards (DWARF 5, 6.4.2.1).
+                    let to = input.pointer(entry.pointer_encoding, 0)?;
+                    self.location = Some(to).filter(|to| *to >= self.location).ok_or(StopReason::BadUnwindInfo)?;
                     None
                 }
                 _ => self.extended(op, span, entry, input)?,
@@ -134,8 +198,14 @@ impl Machine {
                 let delta = delta.checked_mul(entry.code_align).ok_or(StopReason::BadUnwindInfo)?;
                 self.location = self.location.checked_add(delta).ok_or(StopReason::BadUnwindInfo)?;
             }
-            if self.location > lookup {
-                return Ok(());
+            if self.location > before {
+                // An advance changes nothing else, so the row is still the one that it ends.
+                let at = input.at;
+                each(before, self.location, &self.row, input);
+                input.at = at;
+                if self.location > lookup {
+                    return Ok(());
+                }
             }
         }
         Ok(())
@@ -151,16 +221,15 @@ impl Machine {
     ) -> Result<Option<u64>, StopReason> {
         let bad = StopReason::BadUnwindInfo;
         match op {
-            0x00 => {}                                                         // nop
-            0x01 => self.location = input.pointer(entry.pointer_encoding, 0)?, // set_loc
-            0x02 => return Ok(Some(u64::from(input.u8()?))),                   // advance_loc1
-            0x03 => return Ok(Some(u64::from(input.u16()?))),                  // advance_loc2
-            0x04 => return Ok(Some(u64::from(input.u32()?))),                  // advance_loc4
+            0x00 => {}                                        // nop
+            0x02 => return Ok(Some(u64::from(input.u8()?))),  // advance_loc1
+            0x03 => return Ok(Some(u64::from(input.u16()?))), // advance_loc2
+            0x04 => return Ok(Some(u64::from(input.u32()?))), // advance_loc4
             0x05 => {
                 // offset_extended
                 let register = input.uleb()?;
                 let n = offset(input.uleb()? as i64, entry.data_align)?;
-                self.set(register, Place::Offset(n));
+                self.set(register, Place { kind: Kind::Offset, n });
             }
             0x06 => {
                 let register = input.uleb()?; // restore_extended
@@ -168,15 +237,15 @@ impl Machine {
             }
             0x07 => {
                 let register = input.uleb()?; // undefined
-                self.set(register, Place::Undefined);
+                self.set(register, Place::new(Kind::Undefined));
             }
             0x08 => {
                 let register = input.uleb()?; // same_value
-                self.set(register, Place::Same);
+                self.set(register, Place::new(Kind::Same));
             }
             0x09 => {
                 let (register, other) = (input.uleb()?, input.uleb()?); // register
-                self.set(register, Place::Register(other.min(255) as u8));
+                self.set(register, Place { kind: Kind::Register, n: other.min(255) as i32 });
             }
             0x0a => {
                 *self.saved.get_mut(self.depth).ok_or(StopReason::UnsupportedRule)? = self.row; // remember_state
@@ -197,10 +266,8 @@ impl Machine {
                 let Cfa::Offset(_, n) = self.row.cfa else { return Err(bad) };
                 self.row.cfa = Cfa::Offset(register, n);
             }
-            0x0e | 0x13 => {
-                // def_cfa_offset, def_cfa_offset_sf
-                let n =
-                    if op == 0x0e { small(input.uleb()? as i64)? } else { offset(input.sleb()?, entry.data_align)? };
+            0x13 => {
+                let n = offset(input.sleb()?, entry.data_align)?; // def_cfa_offset_sf
                 let Cfa::Offset(register, _) = self.row.cfa else { return Err(bad) };
                 self.row.cfa = Cfa::Offset(register, n);
             }
@@ -209,22 +276,22 @@ impl Machine {
                 let register = input.uleb()?; // expression
                 let at = skip_block(input)?;
                 let distance = at.wrapping_sub(entry.instructions.0) as i64;
-                self.set(register, Place::Expression(small(distance)?));
+                self.set(register, Place { kind: Kind::Expression, n: small(distance)? });
             }
             0x16 => {
                 let register = input.uleb()?; // val_expression
                 skip_block(input)?;
-                self.set(register, Place::ValExpression);
+                self.set(register, Place::new(Kind::ValExpression));
             }
             0x11 => {
                 let register = input.uleb()?; // offset_extended_sf
                 let n = offset(input.sleb()?, entry.data_align)?;
-                self.set(register, Place::Offset(n));
+                self.set(register, Place { kind: Kind::Offset, n });
             }
             0x14 | 0x15 => {
                 let register = input.uleb()?; // val_offset, val_offset_sf
                 let n = if op == 0x14 { input.uleb()? as i64 } else { input.sleb()? };
-                self.set(register, Place::ValOffset(offset(n, entry.data_align)?));
+                self.set(register, Place { kind: Kind::ValOffset, n: offset(n, entry.data_align)? });
             }
             0x2e => {
                 input.uleb()?; // GNU_args_size
@@ -232,7 +299,7 @@ impl Machine {
             0x2f => {
                 let register = input.uleb()?; // GNU_negative_offset_extended
                 let n = offset((input.uleb()? as i64).wrapping_neg(), entry.data_align)?;
-                self.set(register, Place::Offset(n));
+                self.set(register, Place { kind: Kind::Offset, n });
             }
             _ => return Err(StopReason::UnsupportedRule),
         }

@@ -3,15 +3,15 @@
 use crate::bytes::Input;
 use crate::entry::Entry;
 use crate::expression::{evaluate, Value};
-use crate::program::{Cfa, Place, Row};
+use crate::program::{Cfa, Kind, Place, Row};
 use uunwind_core::regs::{ucontext_offset, RA, RBP, RSP};
 use uunwind_core::rule::{Rule, RuleKind, RA_IN_REGISTER, RA_SLOT, SAME, UNKNOWN};
 use uunwind_core::stop_reason::StopReason;
 
 /// The rule that does what `row` says, or why there is none.
 pub fn to_rule(row: &Row, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Result<Rule, StopReason> {
-    let ra = row.places.get(RA_SLOT).copied().unwrap_or(Place::Undefined);
-    if ra == Place::Undefined {
+    let [.., ra, _] = row.places;
+    if ra.kind == Kind::Undefined {
         return Ok(Rule::end());
     }
     let cfa = match row.cfa {
@@ -39,10 +39,10 @@ pub fn to_rule(row: &Row, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> 
         }
         rule.from_fp |= u8::from(from_fp) << index;
     }
-    if let Place::Register(register) = ra {
+    if ra.kind == Kind::Register {
         rule.flags |= RA_IN_REGISTER;
         rule.from_fp &= !(1 << RA_SLOT);
-        rule.slots[RA_SLOT] = i16::from(register);
+        rule.slots[RA_SLOT] = ra.n as i16;
     }
     Ok(rule)
 }
@@ -57,15 +57,15 @@ fn slot(
 ) -> Result<(i16, bool), StopReason> {
     let is_ra = index == RA_SLOT;
     let lost = if is_ra { Err(StopReason::UnsupportedRule) } else { Ok((UNKNOWN, false)) };
-    match place {
-        Place::Unspecified | Place::Same if is_ra => Err(StopReason::UnsupportedRule),
-        Place::Unspecified | Place::Same => Ok((SAME, false)),
-        Place::Undefined | Place::ValOffset(_) | Place::ValExpression => lost,
-        Place::Register(_) if is_ra => Ok((0, false)),
-        Place::Register(_) => lost,
-        Place::Offset(n) => words(i64::from(n)).map_or(lost, |s| Ok((s, false))),
-        Place::Expression(distance) => {
-            let at = entry.instructions.0.wrapping_add_signed(i64::from(distance));
+    match place.kind {
+        Kind::Unspecified | Kind::Same if is_ra => Err(StopReason::UnsupportedRule),
+        Kind::Unspecified | Kind::Same => Ok((SAME, false)),
+        Kind::Undefined | Kind::ValOffset | Kind::ValExpression => lost,
+        Kind::Register if is_ra => Ok((0, false)),
+        Kind::Register => lost,
+        Kind::Offset => words(i64::from(place.n)).map_or(lost, |s| Ok((s, false))),
+        Kind::Expression => {
+            let at = entry.instructions.0.wrapping_add_signed(i64::from(place.n));
             match evaluate(at, pc, Some(Value::Cfa(0)), input) {
                 Ok(Value::Cfa(n)) => words(n).map_or(lost, |s| Ok((s, false))),
                 Ok(Value::Register(RBP, n)) => words(n).map_or(lost, |s| Ok((s, true))),
@@ -89,8 +89,8 @@ fn signal_frame(
     pc: u64,
     input: &mut Input<'_, '_>,
 ) -> Result<Option<Rule>, StopReason> {
-    let (Value::Word(RSP, cfa_at, 0), Place::Expression(distance)) = (cfa, ra) else { return Ok(None) };
-    let at = entry.instructions.0.wrapping_add_signed(i64::from(distance));
+    let (Value::Word(RSP, cfa_at, 0), Kind::Expression) = (cfa, ra.kind) else { return Ok(None) };
+    let at = entry.instructions.0.wrapping_add_signed(i64::from(ra.n));
     let Value::Register(RSP, ra_at) = evaluate(at, pc, Some(Value::Cfa(0)), input)? else { return Ok(None) };
     let ucontext = cfa_at.wrapping_sub(ucontext_offset(RSP) as i64);
     if ra_at.wrapping_sub(ucontext) != ucontext_offset(RA) as i64 {

@@ -11,7 +11,7 @@ use uunwind_ring::record::{padded, NameRecord, ObjectRecord, RecordHeader, Recor
 use uunwind_ring::writer::RingWriter;
 
 /// The table handed to each walk.
-pub static CLIENT: Client = Client { object_seen, facts_count, facts, find_name, describe, plugin_failed };
+pub static CLIENT: Client = Client { object_seen, facts_count, facts, table, find_name, describe, plugin_failed };
 
 /// What the functions of the table get as context.
 pub struct Context {
@@ -111,6 +111,18 @@ unsafe extern "C" fn facts(context: *mut c_void, key: u64, bytes: *mut *const u8
     }
     let name = trimmed(&found.plugin);
     block.plugins.iter().position(|plugin| trimmed(plugin) == name && !name.is_empty()).map_or(0, |i| i as i32)
+}
+
+unsafe extern "C" fn table(context: *mut c_void, key: u64, bytes: *mut *const u8, len: *mut usize) -> bool {
+    // SAFETY: the handler's context.
+    let context = unsafe { &*context.cast::<Context>() };
+    let Some(table) = context.process.tables.and_then(|tables| tables.find(key)) else { return false };
+    // SAFETY: places of the caller.
+    unsafe {
+        bytes.write(table.as_ptr());
+        len.write(table.len());
+    }
+    true
 }
 
 unsafe extern "C" fn find_name(_context: *mut c_void, code: u64, fingerprint: u64) -> u32 {

@@ -226,9 +226,16 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
         spare: unsafe { block.cast::<u8>().add(SPARE_OFFSET) }.cast(),
         frames_told: 0,
         reused: 0,
+        interpreted: 0,
+        reserved: 0,
     };
     // SAFETY: a valid request; faults reach `on_fault`, which `must_probe` made sure of.
     let done = unsafe { (process.library.sample)(&raw mut request) } == SAMPLED;
+    if request.interpreted > 0 {
+        if let Some(process) = process::block() {
+            process.interpreted.fetch_add(u64::from(request.interpreted), Ordering::Relaxed);
+        }
+    }
     if request.result & RESULT_OBJECTS_FULL != 0 {
         if let Some(process) = process::block() {
             process.objects_full.fetch_add(1, Ordering::Relaxed);

@@ -9,6 +9,7 @@ use uunwind_core::syscall;
 use uunwind_ring::facts::FactsView;
 use uunwind_ring::layout::{ProcessBlock, BLOCK_HEADER, LIVE_PROCESS};
 use uunwind_ring::names::{self, NameEntry, Names};
+use uunwind_ring::tables::TablesView;
 use uunwind_ring::FLAG_NO_CHILDREN;
 
 /// Written once by the constructor, before [`recording`] is true; read-only afterwards.
@@ -17,6 +18,8 @@ pub struct Process {
     pub session: Session,
     /// The facts, if they could be mapped.
     pub facts: Option<FactsView>,
+    /// The rule tables behind them.
+    pub tables: Option<TablesView>,
     /// What the environment said.
     pub setting: Setting,
     /// libuu's functions.

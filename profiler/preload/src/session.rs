@@ -2,8 +2,9 @@
 
 use core::ffi::{c_char, CStr};
 use core::sync::atomic::Ordering;
-use uunwind_ring::facts::{FactsView, FACTS_BYTES};
+use uunwind_ring::facts::{FactsView, FACTS_BYTES, PUBLISHED_BYTES};
 use uunwind_ring::layout::*;
+use uunwind_ring::tables::TablesView;
 
 /// What [`uunwind_ring::ENV_SESSION`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,14 +139,14 @@ fn decimal(mut n: u32, digits: &mut [u8; 10]) -> &[u8] {
     digits.get(first..).unwrap_or(&[])
 }
 
-/// Maps the facts.
-pub fn map_facts(setting: &Setting) -> Option<FactsView> {
-    let base = map(setting.recorder, setting.facts_fd, FACTS_BYTES, false);
+/// Maps the facts, and the rule tables behind them.
+pub fn map_facts(setting: &Setting) -> Option<(FactsView, TablesView)> {
+    let base = map(setting.recorder, setting.facts_fd, PUBLISHED_BYTES, false);
     if base.is_null() {
         return None;
     }
-    // SAFETY: FACTS_BYTES are mapped, for ever.
-    unsafe { FactsView::new(base) }
+    // SAFETY: PUBLISHED_BYTES are mapped, for ever.
+    unsafe { Some((FactsView::new(base)?, TablesView::new(base.add(FACTS_BYTES)))) }
 }
 
 impl Session {

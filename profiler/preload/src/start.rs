@@ -61,9 +61,11 @@ fn record(session: &CStr) {
     }
     // SAFETY: getauxval always succeeds; 0 when the kernel does not tell.
     let signal_frame = unsafe { libc::getauxval(51) }.max(2048);
+    let published = map_facts(&setting);
     let process = Process {
         session: mapped,
-        facts: map_facts(&setting),
+        facts: published.map(|(facts, _)| facts),
+        tables: published.map(|(_, tables)| tables),
         setting,
         library,
         signal_frame,

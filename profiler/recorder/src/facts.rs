@@ -1,18 +1,20 @@
 //! The facts memfd, seen from the recorder: the one writer.
 
 use crate::session::SharedMemory;
+use crate::tables::TablesPublisher;
 use std::collections::HashSet;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
-use uunwind_ring::facts::{FactsEntry, FactsHeader, DATA_OFFSET, ENTRIES, FACTS_BYTES, FACTS_MAGIC};
+use uunwind_ring::facts::{FactsEntry, FactsHeader, DATA_OFFSET, ENTRIES, FACTS_BYTES, FACTS_MAGIC, PUBLISHED_BYTES};
 
 /// Offset of the entries.
 const ENTRIES_OFFSET: usize = 64;
 
-/// Publishes facts.
+/// Publishes facts and rule tables.
 pub struct FactsPublisher {
     memory: SharedMemory,
+    tables: TablesPublisher,
     published: HashSet<u64>,
     next: usize,
 }
@@ -24,11 +26,12 @@ pub struct Full;
 impl FactsPublisher {
     /// Makes the memfd and writes its header.
     pub fn create() -> io::Result<FactsPublisher> {
-        let memory = SharedMemory::create(c"uu-facts", FACTS_BYTES)?;
+        let memory = SharedMemory::create(c"uu-facts", PUBLISHED_BYTES)?;
+        memory.seal_against_writers();
         if let Some(magic) = memory.word(offset_of!(FactsHeader, magic)) {
             magic.store(FACTS_MAGIC, Ordering::Release);
         }
-        Ok(FactsPublisher { memory, published: HashSet::new(), next: DATA_OFFSET })
+        Ok(FactsPublisher { memory, tables: TablesPublisher::default(), published: HashSet::new(), next: DATA_OFFSET })
     }
 
     /// The descriptor's number.
@@ -48,7 +51,7 @@ impl FactsPublisher {
         }
         let offset = self.next;
         let len = bytes.len();
-        let at = self.memory.at(offset, len).ok_or(Full)?;
+        let at = self.memory.at(offset, len).filter(|_| offset + len <= FACTS_BYTES).ok_or(Full)?;
         // A probe that ends at a free entry must always be possible for the readers.
         if self.published.len() >= ENTRIES {
             return Err(Full);
@@ -68,6 +71,18 @@ impl FactsPublisher {
         Ok(())
     }
 
+    /// Whether a rule table was published for `key`.
+    pub fn has_table(&self, key: u64) -> bool {
+        self.tables.has(key)
+    }
+
+    /// Publishes a rule table for a key, once.
+    pub fn publish_table(&mut self, key: u64, table: &[u8]) -> Result<(), Full> {
+        self.tables.publish(&self.memory, key, table)?;
+        self.memory.half(offset_of!(FactsHeader, count)).ok_or(Full)?.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
     /// Offset of the first free entry on the key's probe.
     fn free_entry(&self, key: u64) -> Option<usize> {
         let entries = (0..ENTRIES).map(|probe| {
@@ -83,6 +98,7 @@ impl FactsPublisher {
 mod tests {
     use super::*;
     use uunwind_ring::facts::FactsView;
+    use uunwind_ring::tables::{TablesView, ENTRIES as TABLES};
 
     #[test]
     fn a_target_finds_what_was_published() {
@@ -102,6 +118,21 @@ mod tests {
         assert_eq!(view.find(keys[0]).expect("published").bytes, b"first");
         assert!(view.find(keys[2]).expect("published").bytes.is_empty());
         assert!(view.find(6).is_none());
+    }
+
+    #[test]
+    fn tables_lie_behind_the_facts() {
+        let mut facts = FactsPublisher::create().expect("memfd");
+        let base = facts.memory.at(0, PUBLISHED_BYTES).expect("whole memory");
+        // SAFETY: mapped until the end of the test.
+        let view = unsafe { TablesView::new(base.add(FACTS_BYTES)) };
+        assert_eq!(facts.publish_table(9, b"a table"), Ok(()));
+        assert_eq!(facts.publish_table(9 + TABLES as u64, b"another"), Ok(()), "on the same probe");
+        assert_eq!(facts.publish(9, [0; 16], b"facts"), Ok(()), "under the same key");
+        assert_eq!((view.find(9), view.find(9 + TABLES as u64)), (Some(&b"a table"[..]), Some(&b"another"[..])));
+        assert_eq!(view.find(10), None);
+        assert_eq!(facts.publish_table(10, &vec![1; PUBLISHED_BYTES - FACTS_BYTES]), Err(Full));
+        assert_eq!(facts.publish_table(11, b"still room for small ones"), Ok(()));
     }
 
     #[test]

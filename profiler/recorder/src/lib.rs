@@ -30,6 +30,7 @@ pub mod session;
 pub mod spawn;
 mod stacks;
 mod strays;
+pub mod tables;
 
 pub use config::{Config, Outcome, RecordError};
 pub use recorder::{record, Event, Running};

@@ -10,6 +10,8 @@ use std::io::{Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use uunwind_analyse::elf::Image;
+use uunwind_analyse::rules::{of_image, Cache, Cached};
 use uunwind_report::recording::Object;
 use uunwind_report::symbolize::Elf;
 
@@ -30,11 +32,20 @@ pub struct Objects {
     open: usize,
     notes: Vec<String>,
     facts_full: bool,
+    tables_full: bool,
+    cache: Cache,
+    /// Rule tables that were read from the disk, and that were built.
+    pub tables: (u32, u32),
     /// Time spent in analysis, ns.
     pub analysis_time: u64,
 }
 
 impl Objects {
+    /// None so far; rule tables are kept in this cache.
+    pub fn new(cache: Cache) -> Objects {
+        Objects { cache, ..Objects::default() }
+    }
+
     /// Lines for people that came up since the last call.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
@@ -44,7 +55,7 @@ impl Objects {
     pub fn analyse_path(&mut self, path: &Path, facts: &mut FactsPublisher) {
         let Ok(analysis) = self.timed(path) else { return };
         let key = analysis.facts_key;
-        self.publish(key, analysis, facts);
+        self.publish(path, key, analysis, facts);
         let path_bytes = path.as_os_str().as_bytes().to_vec();
         self.remember(key, path_bytes, File::open(path).ok());
     }
@@ -93,7 +104,7 @@ impl Objects {
         for path in candidates.iter().filter(|p| !p.as_os_str().is_empty()) {
             match self.timed(path) {
                 Ok(analysis) if analysis.facts_key == key => {
-                    self.publish(key, analysis, facts);
+                    self.publish(path, key, analysis, facts);
                     self.remember(key, object.path.clone(), File::open(path).ok());
                     return true;
                 }
@@ -116,13 +127,30 @@ impl Objects {
         analysis
     }
 
-    fn publish(&mut self, key: u64, analysis: uunwind_analyse::Analysis, facts: &mut FactsPublisher) {
+    fn publish(&mut self, path: &Path, key: u64, analysis: uunwind_analyse::Analysis, facts: &mut FactsPublisher) {
         if facts.has(key) {
             return;
         }
+        let build_id = analysis.build_id.clone().unwrap_or_default();
         let (plugin, bytes) = analysis.facts.map_or(([0; 16], Vec::new()), |f| (f.plugin, f.bytes));
         self.note_full(facts.publish(key, plugin, &bytes).is_err());
         self.notes.extend(analysis.notes);
+        self.publish_table(path, key, &build_id, facts);
+    }
+
+    /// Publishes the object's rule table, if it has unwind information. Without one, targets interpret that in place.
+    fn publish_table(&mut self, path: &Path, key: u64, build_id: &[u8], facts: &mut FactsPublisher) {
+        let before = host::monotonic();
+        let build = || Image::open(path).ok().and_then(|image| of_image(&image, key).ok()).ok_or(());
+        if let Ok((table, from)) = self.cache.get(build_id, key, build) {
+            let count = if from == Cached::Hit { &mut self.tables.0 } else { &mut self.tables.1 };
+            *count += 1;
+            if facts.publish_table(key, &table).is_err() && !self.tables_full {
+                self.tables_full = true;
+                self.notes.push("no room for more rule tables: further objects are interpreted in place".to_owned());
+            }
+        }
+        self.analysis_time += host::monotonic().saturating_sub(before);
     }
 
     fn note_full(&mut self, full: bool) {
@@ -153,6 +181,7 @@ impl Objects {
         let Ok(elf) = Elf::read(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))) else { return };
         let key = uunwind_ring::facts::key(if elf.build_id.is_empty() { &elf.headers } else { &elf.build_id });
         self.note_full(facts.publish(key, [0; 16], b"").is_err());
+        self.publish_table(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())), key, &[], facts);
         self.remember(key, b"[vdso]".to_vec(), Some(file));
     }
 }

@@ -13,6 +13,7 @@ use crate::spawn::{objects_value, preload_value, spawn, users_preload};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use uunwind_analyse::rules::Cache;
 use uunwind_report::objects::ObjectMap;
 use uunwind_report::recording::{End, EndCause, Recording, Settings, Writer};
 use uunwind_report::symbolize::symbolize;
@@ -59,7 +60,7 @@ pub fn record(config: &Config, mut event: impl FnMut(Event<'_>)) -> Result<Runni
             return Err(RecordError::Output(wanted, e));
         }
     };
-    let mut objects = Objects::default();
+    let mut objects = Objects::new(Cache::of_user());
     objects.vdso(&mut facts);
     let ours = config.objects.iter().chain([&config.preload]);
     for path in [&config.executable].into_iter().chain(&config.closure).chain(ours) {

@@ -16,15 +16,17 @@ pub const FACTS_MAGIC: u64 = u64::from_le_bytes(*b"uu-fact1");
 pub const ENTRIES: usize = 4096;
 /// Offset of the bytes.
 pub const DATA_OFFSET: usize = 64 + ENTRIES * core::mem::size_of::<FactsEntry>();
-/// Bytes of the whole memfd.
+/// Bytes of the facts: the first part of the memfd.
 pub const FACTS_BYTES: usize = 4 << 20;
+/// Bytes of the whole memfd: the facts, then the [`crate::tables`].
+pub const PUBLISHED_BYTES: usize = FACTS_BYTES + crate::tables::TABLES_BYTES;
 
 /// First 64 bytes.
 #[repr(C)]
 pub struct FactsHeader {
     /// [`FACTS_MAGIC`].
     pub magic: u64,
-    /// Entries published; a target that found nothing looks again when this moves.
+    /// Facts and tables published; a target that found nothing looks again when this moves.
     pub count: AtomicU32,
     /// Zero.
     pub reserved: u32,

@@ -7,7 +7,7 @@
 //!   equal blocks. A process claims a *process block* (identity, counters, the table of names already sent); each of
 //!   its threads claims a *thread block* (a ring with one writer and one reader);
 //! * the **facts** ([`facts`]): written by the recorder, read by targets. What the plugins' analyse halves found in ELF
-//!   files, keyed by build-id.
+//!   files, keyed by build-id; and behind them the rule tables ([`tables`]), by the same keys.
 //!
 //! Everything in the session is hostile to the recorder, which bounds-checks and copies before it parses. Everything
 //! here is usable inside a signal handler: no allocation, no lock, no system call, no panic.
@@ -17,6 +17,7 @@ pub mod facts;
 pub mod layout;
 pub mod names;
 pub mod record;
+pub mod tables;
 pub mod writer;
 
 /// Environment variable that switches the preloaded object on:

@@ -51,6 +51,7 @@ fn main() {
     native::objects();
     native::unwind_tables();
     native::sframe();
+    native::rule_tables();
     native::walks();
     native::scripts();
     python::processes();

@@ -195,6 +195,42 @@ pub fn sframe() {
     assert_eq!(written, wanted.len());
 }
 
+/// A table, and the sections that one is built of: 0 the table, 1 `.debug_frame`, 2 `.eh_frame`.
+pub fn rule_tables() {
+    let places = [1, 100, 250];
+    let object = compile("shapes", SHAPES, LIBRARY);
+    let image = uunwind_analyse::elf::Image::open(&object).expect("an object");
+    let table = uunwind_analyse::rules::of_image(&image, 7).expect("a table");
+    let of = |kind: u8, bytes: &[u8]| [&[kind], &places[..], bytes].concat();
+    seed("rule_table", "shapes", &of(0, &table));
+    // The builder takes code below 0x400000 only, where the section is read: shift functions there by linking so.
+    let low = compile(
+        "low",
+        SHAPES,
+        &[
+            "-static",
+            "-nostartfiles",
+            "-Wl,-Ttext=0x10000,--section-start=.eh_frame=0x400000,--unresolved-symbols=ignore-all",
+        ],
+    );
+    let bytes = fs::read(&low).expect("an object");
+    let file = object::File::parse(&*bytes).expect("an ELF file");
+    let section = file.section_by_name(".eh_frame").expect("unwind tables");
+    assert_eq!(section.address(), 0x40_0000);
+    seed("rule_table", "eh-frame", &of(2, section.data().expect("bytes")));
+    let options = ["-static", "-g", "-fno-asynchronous-unwind-tables", "-Wl,-Ttext=0x10000"];
+    let (input, out) = (scratch().join("debug.c"), scratch().join("debug"));
+    fs::write(&input, SHAPES.replace(".cfi_startproc", ".cfi_sections .debug_frame\\n.cfi_startproc")).expect("a file");
+    let mut all = vec!["-O1", "-nostdlib", "-Wl,--unresolved-symbols=ignore-all"];
+    all.extend(options);
+    all.extend(["-o", text(&out), text(&input)]);
+    output("gcc", &all);
+    let bytes = fs::read(&out).expect("an object");
+    let file = object::File::parse(&*bytes).expect("an ELF file");
+    let section = file.section_by_name(".debug_frame").expect("debugging information");
+    seed("rule_table", "debug-frame", &of(1, section.data().expect("bytes")));
+}
+
 /// The made-up chains of the walk's own tests: plain frames, a frame-pointer chain, a signal frame.
 pub fn walks() {
     const STACK: u64 = 0x7000_0000;

@@ -28,6 +28,8 @@ pub struct Segment {
     pub address: u64,
     /// Bytes in the file.
     pub file_size: u64,
+    /// Bytes in memory.
+    pub memory_size: u64,
 }
 
 /// An ELF file that can be loaded on x86-64.
@@ -152,6 +154,7 @@ fn segment(bytes: &[u8]) -> Segment {
         offset: u64_at(bytes, 8),
         address: u64_at(bytes, 16),
         file_size: u64_at(bytes, 32),
+        memory_size: u64_at(bytes, 40),
     }
 }
 

@@ -10,3 +10,4 @@ mod notes;
 pub use dynamic::Dynamic;
 pub use frames::Function;
 pub use image::{Image, Segment};
+pub use notes::Section;

@@ -13,6 +13,21 @@ const SECTION: u16 = 64;
 /// Type of Go's build-id note.
 const GO_BUILD_ID: u32 = 4;
 
+/// One section header.
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// `sh_type`.
+    pub kind: u32,
+    /// `sh_flags`.
+    pub flags: u64,
+    /// Address before the load bias is added; 0 for what is not loaded.
+    pub address: u64,
+    /// Place in the file.
+    pub offset: u64,
+    /// Bytes in the file.
+    pub size: u64,
+}
+
 impl Image {
     /// The GNU build-id.
     pub fn build_id(&self) -> Option<Vec<u8>> {
@@ -34,10 +49,11 @@ impl Image {
 
     /// Is there a section with this name? Files without section headers have none.
     fn has_section(&self, name: &[u8]) -> bool {
-        self.find_section(name).is_some()
+        self.section(name).is_some()
     }
 
-    fn find_section(&self, name: &[u8]) -> Option<()> {
+    /// The first section with this name.
+    pub fn section(&self, name: &[u8]) -> Option<Section> {
         let (start, count, entry, names) = self.section_table();
         if entry != SECTION || names >= count {
             return None;
@@ -46,9 +62,16 @@ impl Image {
         let header = |index: u16| table.chunks_exact(usize::from(SECTION)).nth(usize::from(index));
         let strings = u64_at(header(names)?, 24);
         (0..count).find_map(|index| {
-            let at = strings.checked_add(u64::from(u32_at(header(index)?, 0)))?;
+            let header = header(index)?;
+            let at = strings.checked_add(u64::from(u32_at(header, 0)))?;
             let found = self.read_file(at, name.len() as u64 + 1)?;
-            (found.split_last() == Some((&0, name))).then_some(())
+            (found.split_last() == Some((&0, name))).then(|| Section {
+                kind: u32_at(header, 4),
+                flags: u64_at(header, 8),
+                address: u64_at(header, 16),
+                offset: u64_at(header, 24),
+                size: u64_at(header, 32),
+            })
         })
     }
 

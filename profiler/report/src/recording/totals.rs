@@ -60,6 +60,8 @@ counters! {
     frames_told: "";
     /// Those of them that were taken over from the thread's sample before.
     frames_reused: "";
+    /// Frames stepped by interpreting unwind information in place.
+    interpreted: "frames met before their object's rule table (their unwind information was interpreted in place)";
 }
 
 impl Counters {

@@ -1,0 +1,89 @@
+//! Building rule tables, beside gimli's parse of the same `.eh_frame`.
+//!
+//! `uunwind-bench build [FILE...]`. Both take turns in each round, on bytes that are in memory; gimli goes through every FDE
+//! and every row, and keeps nothing. The sizes are those of the table and of `.eh_frame` without its index.
+
+use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindContext, UnwindSection};
+use object::{Object, ObjectSection};
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use uunwind_analyse::elf::Image;
+use uunwind_analyse::rules::of_image;
+
+const ROUNDS: usize = 15;
+
+/// Prints a line for each file; without any, for some that most machines have.
+pub fn run(files: Vec<String>) {
+    let files: Vec<PathBuf> = if files.is_empty() { usual() } else { files.iter().map(PathBuf::from).collect() };
+    println!("\n### Rule tables: built once per build-id\n");
+    println!("| object | FDEs | rows | .eh_frame, bytes | table, bytes (ratio) | gimli, ms | built, ms (ratio) |");
+    println!("|---|---|---|---|---|---|---|");
+    for file in files {
+        if let Err(why) = one(&file) {
+            println!("| {} | {why} |", file.display());
+        }
+    }
+}
+
+fn usual() -> Vec<PathBuf> {
+    let lib = "/usr/lib/x86_64-linux-gnu";
+    let mut all: Vec<PathBuf> =
+        ["libc.so.6", "libstdc++.so.6", "libcrypto.so.3"].iter().map(|name| Path::new(lib).join(name)).collect();
+    all.extend([PathBuf::from("/usr/bin/python3"), "/usr/bin/git".into(), "/usr/bin/node".into(), "/usr/bin/true".into()]);
+    all.retain(|path| path.exists());
+    all
+}
+
+fn one(path: &Path) -> Result<(), String> {
+    let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
+    let elf = object::File::parse(&*bytes).map_err(|e| e.to_string())?;
+    let section = elf.section_by_name(".eh_frame").ok_or("no .eh_frame")?;
+    let frame = EhFrame::new(section.data().map_err(|e| e.to_string())?, LittleEndian);
+    let bases = BaseAddresses::default().set_eh_frame(section.address());
+    let image = Image::open(path).map_err(|e| e.to_string())?;
+    let (mut theirs, mut ours, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut counts, mut size) = ((0, 0), 0);
+    for _ in 0..ROUNDS {
+        let begun = Instant::now();
+        counts = black_box(parse(&frame, &bases));
+        let parsed = begun.elapsed().as_secs_f64();
+        let begun = Instant::now();
+        let table = black_box(of_image(&image, 1).map_err(|why| why.to_string())?);
+        let built = begun.elapsed().as_secs_f64();
+        size = table.len();
+        theirs.push(parsed * 1e3);
+        ours.push(built * 1e3);
+        ratios.push(built / parsed);
+    }
+    println!(
+        "| {} | {} | {} | {} | {size} ({:.2}) | {:.2} | {:.2} ({:.2}) |",
+        path.display(),
+        counts.0,
+        counts.1,
+        section.size(),
+        size as f64 / section.size() as f64,
+        crate::table::median(theirs),
+        crate::table::median(ours),
+        crate::table::median(ratios),
+    );
+    Ok(())
+}
+
+/// FDEs and rows, by gimli.
+fn parse(frame: &EhFrame<gimli::EndianSlice<'_, LittleEndian>>, bases: &BaseAddresses) -> (usize, usize) {
+    let mut context = UnwindContext::new();
+    let mut entries = frame.entries(bases);
+    let mut counts = (0, 0);
+    while let Ok(Some(entry)) = entries.next() {
+        let CieOrFde::Fde(partial) = entry else { continue };
+        let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
+        counts.0 += 1;
+        let Ok(mut rows) = fde.rows(frame, bases, &mut context) else { continue };
+        while let Ok(Some(row)) = rows.next_row() {
+            counts.1 += 1;
+            black_box(row);
+        }
+    }
+    counts
+}

@@ -1,0 +1,80 @@
+//! `uu_setup`: rule tables for a program that has no recorder. They are built by another object, which is linked with std and
+//! reads files; it is opened here, on demand, from the folder `uu` beside this one.
+
+use crate::library::uu_private_library_0;
+use core::ffi::{c_char, c_int, c_void, CStr};
+use uunwind_core::library::Library;
+
+const ENOENT: c_int = 2;
+const ENAMETOOLONG: c_int = 36;
+
+/// `Dl_info` (dlfcn.h).
+#[repr(C)]
+struct DlInfo {
+    name: *const c_char,
+    base: *mut c_void,
+    symbol: *const c_char,
+    address: *mut c_void,
+}
+
+extern "C" {
+    fn dladdr(address: *const c_void, info: *mut DlInfo) -> c_int;
+    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+const FILE: &CStr = c"uu/libuu-setup.so";
+const SYMBOL: &CStr = c"uu_setup_tables";
+type SetupTables = unsafe extern "C" fn(*const Library) -> c_int;
+
+/// See `uu.h`.
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
+pub extern "C" fn uu_setup() -> c_int {
+    if let Some(home) = crate::home::elsewhere() {
+        return (home.setup)();
+    }
+    let mut path = [0u8; 4096];
+    if let Err(error) = beside(&mut path) {
+        return -error;
+    }
+    const RTLD_NOW: c_int = 2;
+    const RTLD_NODELETE: c_int = 0x1000;
+    // SAFETY: a NUL-terminated path; what is found stays.
+    let found = unsafe {
+        let handle = dlopen(path.as_ptr().cast(), RTLD_NOW | RTLD_NODELETE);
+        if handle.is_null() {
+            return -ENOENT;
+        }
+        dlsym(handle, SYMBOL.as_ptr())
+    };
+    if found.is_null() {
+        return -ENOENT;
+    }
+    // SAFETY: the symbol is a function of this type, which checks the table's build.
+    unsafe { core::mem::transmute::<*mut c_void, SetupTables>(found)(&raw const uu_private_library_0) }
+}
+
+/// The path of [`FILE`], from the folder of this object.
+fn beside(path: &mut [u8; 4096]) -> Result<(), c_int> {
+    let mut info = DlInfo {
+        name: core::ptr::null(),
+        base: core::ptr::null_mut(),
+        symbol: core::ptr::null(),
+        address: core::ptr::null_mut(),
+    };
+    // SAFETY: an address of this object, and a place for what is told of it.
+    if unsafe { dladdr((&raw const uu_private_library_0).cast(), &raw mut info) } == 0 || info.name.is_null() {
+        return Err(ENOENT);
+    }
+    // SAFETY: the loader's string.
+    let own = unsafe { CStr::from_ptr(info.name) }.to_bytes();
+    let folder = own.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    let bytes = own.iter().take(folder).chain(FILE.to_bytes_with_nul());
+    if bytes.clone().count() > path.len() {
+        return Err(ENAMETOOLONG);
+    }
+    for (to, from) in path.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! Rule tables, as a target reads them; and the builder that makes them, of any `.eh_frame`.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 1 | 0: the rest is a table; else: an `.eh_frame` section to build one of |
+//! | 3 | addresses to look up: distances from the base, in units of 1/256 of what is covered |
+//! | rest | the table or the section |
+
+use crate::input::Input;
+use uunwind_analyse::rules::{build, Source};
+use uunwind_core::cursor::Cursor;
+use uunwind_core::memory::{Reader, Region};
+use uunwind_core::regs::Regs;
+use uunwind_tables::format::{checksum, Head};
+use uunwind_tables::{Found, Table};
+
+/// Where the section lies, and code before it.
+const SECTION: u64 = 0x40_0000;
+const STACK: u64 = 0x7000_0000;
+
+pub fn run(data: &[u8]) -> bool {
+    let mut input = Input::new(data);
+    let [kind, places @ ..] = input.u32().to_le_bytes();
+    let bytes = input.rest();
+    if kind == 0 {
+        // At a multiple of 8.
+        let mut words = vec![0u64; bytes.len().div_ceil(8)];
+        // SAFETY: the words have room for the bytes; any bytes are words.
+        let copy = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), bytes.len()) };
+        copy.copy_from_slice(bytes);
+        return look(copy, places, false);
+    }
+    let source = Source { debug: kind & 1 != 0, address: SECTION, bytes };
+    match build(&[source], &[(0x1000, SECTION)], 7) {
+        Ok(table) => {
+            assert_eq!(Head::read(&table).map(|head| head.checksum), Some(checksum(&table)));
+            assert!(look(&table, places, true), "what was built is no table");
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// Looks addresses up. `built`: by our builder, so that its promises hold.
+fn look(bytes: &[u8], places: [u8; 3], built: bool) -> bool {
+    let Ok(table) = Table::new(bytes) else { return false };
+    let Some(head) = Head::read(bytes) else { return false };
+    let extent = (u64::from(head.blocks) << head.shift.min(63)).max(256);
+    let stack: Vec<u8> = (0..64u64).flat_map(|n| (STACK + n * 24).to_le_bytes()).collect();
+    let regions = [Region { address: STACK, bytes: &stack }];
+    let mut reader = Reader::recorded(&regions);
+    let given = places.map(|place| head.base.wrapping_add(extent / 256 * u64::from(place)));
+    for address in given.into_iter().chain([head.base, head.base.wrapping_sub(1), 0, u64::MAX]) {
+        let rule = match table.find(address) {
+            Found::Short(rule) => rule.pack(),
+            Found::Long(rule) => rule,
+            Found::Ask => continue,
+            Found::Nothing => {
+                assert!(!built || table.function(address).is_none(), "{address:#x}: a function without a row");
+                continue;
+            }
+        };
+        if let Some((start, end)) = table.function(address) {
+            assert!(!built || start <= address && address < end, "{start:#x}..{end:#x} around {address:#x}");
+        }
+        // Any rule may be executed.
+        let mut cursor = Cursor { regs: Regs::full(address, [STACK; 16]), exact: true };
+        if let Ok(cfa) = rule.cfa(&cursor, &mut reader) {
+            let _ = rule.advance(&mut cursor, cfa, &mut reader);
+        }
+    }
+    if built {
+        let starts: Vec<u64> = table.rows().map(|(start, ..)| start).collect();
+        assert!(starts.windows(2).all(|pair| pair[0] < pair[1]), "rows do not ascend");
+        assert_eq!(starts.len(), table.counts().0);
+    }
+    true
+}

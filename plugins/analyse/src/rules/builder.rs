@@ -1,0 +1,295 @@
+//! From sections of call frame information to a table.
+
+use super::rule_set::{Number, RuleSet};
+use std::fmt;
+use uunwind_core::memory::{Reader, Region};
+use uunwind_core::stop_reason::StopReason;
+use uunwind_eh_frame::bytes::Input;
+use uunwind_eh_frame::entry::{Entry, Section};
+use uunwind_eh_frame::program::{initial, rows, Cfa, Kind, Row};
+use uunwind_eh_frame::row::to_rule;
+use uunwind_tables::format::{checksum, Head, FROM_DEBUG_FRAME, FROM_EH_FRAME, HEAD_BYTES, MAGIC, SHIFTS};
+
+/// A section of call frame information. Where two cover an address, the first that is given counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// `.debug_frame` instead of `.eh_frame`.
+    pub debug: bool,
+    /// Its address, without load bias.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
+/// Why there is no table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NoTable {
+    /// There is no unwind information for any code of the object.
+    Nothing,
+    /// Functions lie so far apart that the index would be larger than what it points to: first and last address.
+    Sparse(u64, u64),
+    /// Running its programs takes far more instructions than their bytes call for: made to keep us busy.
+    Endless,
+}
+
+impl fmt::Display for NoTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoTable::Nothing => write!(f, "no unwind information"),
+            NoTable::Sparse(from, to) => {
+                write!(f, "its functions are spread over {from:#x}..{to:#x}, which is too sparse for a rule table")
+            }
+            NoTable::Endless => write!(f, "its unwind programs run for ever"),
+        }
+    }
+}
+
+/// A row: where it begins, in bytes from its function, and its rule.
+type Start = (u32, Number);
+
+/// One FDE's part of the table.
+struct Function {
+    start: u64,
+    end: u64,
+    /// Its rows, in `Builder::rows`.
+    rows: std::ops::Range<usize>,
+}
+
+#[derive(Default)]
+struct Builder {
+    rules: RuleSet,
+    rows: Vec<Start>,
+    functions: Vec<Function>,
+    memo: Vec<Option<(Row, Number)>>,
+}
+
+/// Rows are remembered with their rules' numbers: most are like others.
+const MEMO: usize = 1024;
+
+/// Where a row is remembered.
+fn place(row: &Row) -> usize {
+    let cfa = match row.cfa {
+        Cfa::Undefined => 0,
+        Cfa::Offset(register, n) => u64::from(n as u32) << 8 | u64::from(register),
+        Cfa::Expression(at) => !at,
+    };
+    // Independent products, so that they need not wait for one another.
+    let mut sum = cfa.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut factor = 0xff51_afd7_ed55_8ccdu64;
+    for place in &row.places {
+        let word = (place.kind as u64) << 32 | u64::from(place.n as u32);
+        sum = sum.wrapping_add(word.wrapping_mul(factor));
+        factor = factor.rotate_left(7);
+    }
+    (sum >> 40) as usize % MEMO
+}
+
+/// A CIE is read, and its instructions are run, when an FDE has another one than the FDE before it. Real sections, of many
+/// linked files, change once in a few hundred bytes at most; so often is too often.
+const CIE_CHANGES: usize = 4096;
+const BYTES_PER_CHANGE: usize = 64;
+
+/// Whether a row's meaning lies in bytes elsewhere.
+fn has_expression(row: &Row) -> bool {
+    matches!(row.cfa, Cfa::Expression(_)) || row.places.iter().any(|place| place.kind == Kind::Expression)
+}
+
+/// Builds the table of an object with these sections and executable segments (`[start, end)`, without load bias), which is
+/// to be found under `key`.
+pub fn build(sources: &[Source<'_>], text: &[(u64, u64)], key: u64) -> Result<Vec<u8>, NoTable> {
+    let mut builder = Builder { memo: vec![None; MEMO], ..Builder::default() };
+    let (mut used, mut size) = (0, 0);
+    let mut known = Vec::new();
+    for source in sources {
+        let before = builder.functions.len();
+        // An FDE takes some 40 bytes, a row 6.
+        builder.functions.reserve(source.bytes.len() / 40);
+        builder.rows.reserve(source.bytes.len() / 6);
+        builder.add(source, text, &known)?;
+        if builder.functions.len() > before {
+            used |= if source.debug { FROM_DEBUG_FRAME } else { FROM_EH_FRAME };
+            size += source.bytes.len() as u64;
+        }
+        if sources.len() > 1 {
+            known = builder.functions.iter().map(|f| (f.start, f.end)).collect();
+            known.sort_unstable();
+        }
+    }
+    builder.finish(key, used, u32::try_from(size).unwrap_or(u32::MAX))
+}
+
+impl Builder {
+    /// Adds the functions of a section that do not overlap a known one.
+    fn add(&mut self, source: &Source<'_>, text: &[(u64, u64)], known: &[(u64, u64)]) -> Result<(), NoTable> {
+        // Read by aligned words: some more bytes on either side.
+        let front = (source.address & 7) as usize;
+        let mut bytes = vec![0; front];
+        bytes.extend_from_slice(source.bytes);
+        bytes.extend([0; 16]);
+        let regions = [Region { address: source.address & !7, bytes: &bytes }];
+        let mut reader = Reader::recorded(&regions);
+        let bounds = (source.address, source.address.saturating_add(source.bytes.len() as u64));
+        let section = if source.debug { Section::DebugFrame(source.address) } else { Section::EhFrame };
+        let mut input = Input::new(&mut reader, bounds);
+        // The CIE last met, with the row that its functions begin with: most have the same one.
+        let mut last: Option<(u64, Entry, Result<Row, StopReason>)> = None;
+        let mut changes = 0;
+        let mut at = source.address;
+        while at < bounds.1 {
+            let Some((next, cie_at)) = section.next(at, &mut input) else { break };
+            let fde_at = std::mem::replace(&mut at, next);
+            let Some(cie_at) = cie_at else { continue };
+            if last.is_none_or(|(known, ..)| known != cie_at) {
+                changes += 1;
+                if changes > CIE_CHANGES && changes > source.bytes.len() / BYTES_PER_CHANGE {
+                    return Err(NoTable::Endless);
+                }
+                let Ok(cie) = Entry::read_cie(cie_at, section, &mut input) else { continue };
+                last = Some((cie_at, cie, initial(&cie, &mut input)));
+            }
+            let Some((_, cie, start)) = &last else { continue };
+            let Ok(entry) = Entry::read_fde(fde_at, section, cie, &mut input) else { continue };
+            let inside = text.iter().any(|(from, to)| *from <= entry.start && entry.end <= *to);
+            let later = known.partition_point(|(_, end)| *end <= entry.start);
+            let overlaps = known.get(later).is_some_and(|(start, _)| *start < entry.end);
+            if inside && !overlaps && entry.start < entry.end {
+                self.function(&entry, *start, &mut input);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a function, given the row that it begins with.
+    fn function(&mut self, entry: &Entry, start: Result<Row, StopReason>, input: &mut Input<'_, '_>) {
+        let first = self.rows.len();
+        if u32::try_from(entry.end - entry.start).is_err() {
+            return;
+        }
+        let (rules, out, memo) = (&mut self.rules, &mut self.rows, &mut self.memo);
+        let mut push = |from: u64, number: Number| {
+            if out.len() == first || out.last().is_some_and(|(_, last)| *last != number) {
+                out.push(((from - entry.start) as u32, number));
+            }
+        };
+        let run = start.map_err(|reason| (entry.start, reason)).and_then(|start| {
+            rows(entry, start, input, |from, _, row, input| {
+                if from >= entry.end {
+                    return;
+                }
+                let Some(known) = memo.get_mut(place(row)) else { return };
+                let number = match known {
+                    // A signal frame's rows mean something else.
+                    Some((before, number)) if before == row && !entry.signal => *number,
+                    _ => {
+                        input.depends_on_pc = false;
+                        let rule = to_rule(row, entry, from, input);
+                        let number = match rule {
+                            _ if input.depends_on_pc => Number::ASK,
+                            Ok(rule) => rules.number(&rule),
+                            Err(reason) => rules.failed(reason),
+                        };
+                        if !entry.signal && !has_expression(row) {
+                            *known = Some((*row, number));
+                        }
+                        number
+                    }
+                };
+                push(from, number);
+            })
+        });
+        if let Err((from, reason)) = run {
+            if from < entry.end {
+                push(from, rules.failed(reason));
+            }
+        }
+        self.functions.push(Function { start: entry.start, end: entry.end, rows: first..self.rows.len() });
+    }
+
+    /// The table's bytes.
+    fn finish(mut self, key: u64, sources: u32, size: u32) -> Result<Vec<u8>, NoTable> {
+        self.functions.sort_by_key(|f| f.start);
+        let (Some(first), Some(end)) = (self.functions.first(), self.functions.iter().map(|f| f.end).max()) else {
+            return Err(NoTable::Nothing);
+        };
+        let base = first.start;
+        let (shorts, longs) = self.rules.into_rules();
+        // About eight rows a block: one cache line holds the rows of most.
+        let most_rows = self.rows.len() + self.functions.len();
+        let blocks_at = |shift: u32| ((end - base) >> shift) + 1;
+        let shift = SHIFTS.into_iter().find(|shift| blocks_at(*shift) <= most_rows as u64 / 8);
+        let shift = shift.unwrap_or(*SHIFTS.end());
+        let blocks = blocks_at(shift);
+        if blocks > 4 * most_rows as u64 + 1024 {
+            return Err(NoTable::Sparse(base, end));
+        }
+        let mut rows = Rows { base, shift, shorts: shorts.len() as u32, index: Vec::new(), rows: Vec::new() };
+        rows.index.reserve(blocks as usize + 1);
+        rows.rows.reserve(most_rows);
+        let mut functions = self.functions.iter().peekable();
+        while let Some(function) = functions.next() {
+            // Where functions overlap, the one that begins last counts, as in a search by start.
+            let next = functions.peek().map(|next| next.start);
+            let limit = next.map_or(function.end, |next| next.min(function.end));
+            for (from, number) in self.rows.get(function.rows.clone()).unwrap_or(&[]) {
+                let at = function.start + u64::from(*from);
+                if at < limit {
+                    rows.push(at, *number, *from == 0);
+                }
+            }
+            if next.is_none_or(|next| limit < next) {
+                rows.push(limit, Number::NOTHING, false);
+            }
+        }
+        while rows.index.len() as u64 <= blocks {
+            rows.index.push(rows.rows.len() as u32);
+        }
+        let mut head = Head {
+            magic: MAGIC,
+            key,
+            checksum: 0,
+            base,
+            blocks: blocks as u32,
+            rows: rows.rows.len() as u32,
+            shorts: shorts.len() as u32,
+            longs: longs.len() as u32,
+            shift,
+            sources,
+            size,
+        };
+        let words = rows.index.iter().chain(&rows.rows);
+        let len = HEAD_BYTES + shorts.len() * 8 + longs.len() * 24 + words.clone().count() * 4;
+        let mut bytes = Vec::with_capacity(len);
+        bytes.extend(head.to_bytes());
+        shorts.iter().chain(longs.as_flattened()).for_each(|word| bytes.extend(word.to_le_bytes()));
+        words.for_each(|word| bytes.extend(word.to_le_bytes()));
+        head.checksum = checksum(&bytes);
+        if let Some(place) = bytes.get_mut(..HEAD_BYTES) {
+            place.copy_from_slice(&head.to_bytes());
+        }
+        Ok(bytes)
+    }
+}
+
+/// The index and the rows, as they are written.
+struct Rows {
+    base: u64,
+    shift: u32,
+    shorts: u32,
+    index: Vec<u32>,
+    rows: Vec<u32>,
+}
+
+impl Rows {
+    /// The next row, by address.
+    fn push(&mut self, at: u64, number: Number, begins: bool) {
+        let offset = at - self.base;
+        while self.index.len() as u64 <= offset >> self.shift {
+            self.index.push(self.rows.len() as u32);
+        }
+        let within = offset as u32 & ((1 << self.shift) - 1);
+        // A rule that cannot be numbered is left to the interpreter.
+        let most = u32::MAX >> self.shift >> 1;
+        let number = Some(number.settled(self.shorts)).filter(|number| *number <= most).unwrap_or(1);
+        self.rows.push(within << (32 - self.shift) | u32::from(begins) << (31 - self.shift) | number);
+    }
+}

@@ -1,0 +1,17 @@
+//! Rule tables: an object's unwind information, all of it, turned into a table by pc once per build-id.
+//!
+//! - [`of_image`]: the table of an ELF file, from `.eh_frame` and, for what that does not cover, `.debug_frame`;
+//! - [`build`]: the same from sections' bytes;
+//! - [`Cache`]: tables on disk, by build-id.
+//!
+//! The rules come from the very code that interprets unwind information in a target (`uunwind-eh-frame`), so the two can
+//! only differ by where they look. What depends on more than that (PLT stubs) is left out of the table, for the interpreter.
+
+mod builder;
+mod cache;
+mod rule_set;
+mod sections;
+
+pub use builder::{build, NoTable, Source};
+pub use cache::{Cache, Cached};
+pub use sections::of_image;

@@ -1,0 +1,75 @@
+//! Layout of the published rule tables, which follow the facts in the same memfd: by key, for targets to read in place.
+//!
+//! ```text
+//! 0      TablesEntry[ENTRIES]   open addressing, linear probing from key % ENTRIES
+//! DATA   the tables, 16-aligned
+//! ```
+//! As with facts, the recorder appends: the bytes, the entry's fields, then its key (release). Entries never change and
+//! never go away. Targets map it read-only.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Number of entries.
+pub const ENTRIES: usize = 4096;
+/// Offset of the tables.
+pub const DATA_OFFSET: usize = ENTRIES * core::mem::size_of::<TablesEntry>();
+/// Bytes of this part of the memfd: address space, of which only what is published takes memory. The tables of a large
+/// program take two or three MiB.
+pub const TABLES_BYTES: usize = 60 << 20;
+
+/// Where one object's table is.
+#[repr(C)]
+pub struct TablesEntry {
+    /// The object's key ([`crate::facts::key`]); 0 = empty.
+    pub key: AtomicU64,
+    /// Offset of the table from the start of this part.
+    pub offset: u32,
+    /// Its length in bytes.
+    pub len: u32,
+}
+
+const _: () = assert!(core::mem::size_of::<TablesEntry>() == 16);
+
+/// A target's read-only view.
+#[derive(Clone, Copy)]
+pub struct TablesView {
+    base: *const u8,
+}
+
+// SAFETY: the mapping is shared, read-only here, and lives as long as the process.
+unsafe impl Send for TablesView {}
+// SAFETY: as above.
+unsafe impl Sync for TablesView {}
+
+impl TablesView {
+    /// A view of this part of a mapped memfd.
+    ///
+    /// # Safety
+    /// `base` must point to [`TABLES_BYTES`] readable bytes, 16-aligned, that stay mapped for ever.
+    pub unsafe fn new(base: *const u8) -> TablesView {
+        TablesView { base }
+    }
+
+    /// The table published for `key`. Bounded: at most [`ENTRIES`] probes. Async-signal-safe.
+    pub fn find(&self, key: u64) -> Option<&'static [u8]> {
+        for probe in 0..ENTRIES {
+            let index = (key as usize).wrapping_add(probe) % ENTRIES;
+            // SAFETY: index < ENTRIES, so the entry lies inside the mapping.
+            let entry = unsafe { &*self.base.cast::<TablesEntry>().add(index) };
+            match entry.key.load(Ordering::Acquire) {
+                0 => return None,
+                k if k == key => {
+                    let (offset, len) = (entry.offset as usize, entry.len as usize);
+                    if offset < DATA_OFFSET || len > TABLES_BYTES || offset > TABLES_BYTES - len {
+                        return None;
+                    }
+                    // SAFETY: the range was just checked to lie inside the mapping, which lives for ever and whose
+                    // published bytes never change.
+                    return Some(unsafe { core::slice::from_raw_parts(self.base.add(offset), len) });
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+}
