@@ -21,7 +21,8 @@ pub const BUILD: u32 =
 /// What the walk asks of the sampler. All are called inside handlers.
 #[repr(C)]
 pub struct Client {
-    /// An object was met for the first time in this recording epoch. False: tell me again later.
+    /// An object was met: for the first time in this recording epoch, or since another one was in its place, or at an earlier
+    /// time than it was told of. False: it could not be told.
     pub object_seen: unsafe extern "C" fn(context: *mut c_void, object: *const Object) -> bool,
     /// Number of facts published so far; what was not found is looked for again when it moves.
     pub facts_count: unsafe extern "C" fn(context: *mut c_void) -> u32,
@@ -55,6 +56,8 @@ pub const RESULT_FACTS_PENDING: u32 = 2;
 pub const RESULT_CONTAINED: u32 = 4;
 /// [`Request::result`]: the table of objects is full; what it does not hold is looked up at each walk.
 pub const RESULT_OBJECTS_FULL: u32 = 8;
+/// [`Request::result`]: there was no room to tell of an object in the stack, so that the stack could be named wrongly.
+pub const RESULT_UNTOLD: u32 = 16;
 
 /// One walk of the calling thread.
 #[repr(C)]
@@ -79,6 +82,8 @@ pub struct Request {
     pub epoch: u32,
     /// [`PROBED`], [`WANT_CODE`].
     pub flags: u32,
+    /// Time of the sample (CLOCK_MONOTONIC, ns).
+    pub time: u64,
     /// Out: words written. Kept up to date frame by frame.
     pub words: usize,
     /// Out, with [`WANT_CODE`]: the 8 bytes of code before the interrupted pc; 0 when they cannot be read.
@@ -109,7 +114,7 @@ pub struct Library {
     pub build: u32,
     /// Installs a plugin under an index (1..=7). 0, or a negative errno. Not for handlers.
     pub add_plugin: unsafe extern "C" fn(index: u32, entry: Entry) -> i32,
-    /// Makes all objects loaded now permanent (the initial set), and tells of each. Not for handlers; faults must reach
+    /// Makes the initial objects permanent, and tells of each object that is loaded now. Not for handlers; faults must reach
     /// `on_fault` already.
     pub add_initial_objects:
         unsafe extern "C" fn(context: *mut c_void, seen: unsafe extern "C" fn(*mut c_void, *const Object)),

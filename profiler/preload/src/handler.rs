@@ -11,7 +11,7 @@ use crate::threads;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{
-    Request, PROBED, RESULT_DESYNC, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL, SAMPLED, WANT_CODE,
+    Request, PROBED, RESULT_DESYNC, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL, RESULT_UNTOLD, SAMPLED, WANT_CODE,
 };
 use uunwind_core::regs::{UCONTEXT_SIGMASK, UCONTEXT_STACK};
 use uunwind_core::syscall::{self, nr};
@@ -215,6 +215,7 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
         context: (&raw mut context).cast(),
         epoch: process::epoch(),
         flags: if probed { PROBED } else { 0 } | if burst { WANT_CODE } else { 0 },
+        time,
         words: 0,
         code: 0,
         stop: 0,
@@ -246,7 +247,9 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
     }
     let words = if done { request.words.min(FRAME_WORDS) } else { 0 };
     let size = core::mem::size_of::<SampleRecord>() + words * 8;
-    let Some(mut record) = ring.reserve(RecordType::Sample, size) else {
+    // A stack whose objects are not known would be given other names, so it is as lost as one that has no room.
+    let told = request.result & RESULT_UNTOLD == 0;
+    let Some(mut record) = told.then(|| ring.reserve(RecordType::Sample, size)).flatten() else {
         shared.lost.fetch_add(1, Ordering::Relaxed);
         shared.lost_weight.fetch_add(u64::from(weight), Ordering::Relaxed);
         return;
