@@ -122,11 +122,12 @@ pub struct Library {
     pub home: unsafe extern "C" fn() -> *const Library,
     /// Whether loaded objects can be found (glibc 2.35 or later).
     pub ready: unsafe extern "C" fn() -> bool,
-    /// Walks the calling thread. Async-signal-safe; faults and loops in it are contained if `on_fault` and `on_tick` are
+    /// Walks the calling thread; never from inside another call of this function. Async-signal-safe; faults and loops in it are contained if `on_fault` and `on_tick` are
     /// called by the signal handlers.
     pub sample: unsafe extern "C" fn(request: *mut Request) -> u32,
-    /// To be called first by the handler of SEGV, BUS, FPE and ILL. True: the context was repaired; return from the handler.
-    pub on_fault: unsafe extern "C" fn(ucontext: *mut u8) -> bool,
+    /// To be called first by the handler of SEGV, BUS, FPE and ILL. `in_sample`: the signal interrupted a call of `sample`.
+    /// True: the context was repaired; return from the handler.
+    pub on_fault: unsafe extern "C" fn(ucontext: *mut u8, in_sample: bool) -> bool,
     /// To be called by a sampling signal that met a walk on its own thread; ends the walk after several.
     pub on_tick: unsafe extern "C" fn(ucontext: *mut u8),
     /// The calling thread ends: its slot is free. Not from inside a walk.

@@ -104,6 +104,10 @@ unsafe extern "C" fn ready() -> bool {
 /// # Safety
 /// As there.
 pub unsafe extern "C" fn sample(request: *mut Request) -> u32 {
+    // What is marked as such a walk was left without its exit, wherever on the stack that was.
+    if let Some(slot) = SLOTS.find(syscall::thread_pointer()) {
+        slot.forget_protected();
+    }
     let walking = match SLOTS.enter(request as u64, REGISTRY.epoch()) {
         Ok(walking) => walking,
         Err(Refused::Nested) => return NESTED,
@@ -169,7 +173,7 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
 ///
 /// # Safety
 /// As there.
-pub unsafe extern "C" fn on_fault(ucontext: *mut u8) -> bool {
+pub unsafe extern "C" fn on_fault(ucontext: *mut u8, in_sample: bool) -> bool {
     // SAFETY: the handler passes the kernel's ucontext; rip lies in gregs.
     let rip = unsafe { ucontext.add((UCONTEXT_GREGS + 8 * GREG_RIP) as usize).cast::<u64>() };
     // SAFETY: as above.
@@ -178,7 +182,7 @@ pub unsafe extern "C" fn on_fault(ucontext: *mut u8) -> bool {
         unsafe { rip.write(next) };
         return true;
     }
-    redirect(ucontext, StopReason::Fault)
+    in_sample && redirect(ucontext, StopReason::Fault)
 }
 
 /// See [`Library::on_tick`].
