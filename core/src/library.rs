@@ -130,6 +130,9 @@ pub struct Library {
     pub on_fault: unsafe extern "C" fn(ucontext: *mut u8, in_sample: bool) -> bool,
     /// To be called by a sampling signal that met a walk on its own thread; ends the walk after several.
     pub on_tick: unsafe extern "C" fn(ucontext: *mut u8),
+    /// A call of `sample` was left without its exit (a handler of the program that ran on top of it called siglongjmp): its
+    /// marks go. To be called before the next one, while no sampling signal can take the thread for being inside one.
+    pub forget: unsafe extern "C" fn(),
     /// The calling thread ends: its slot is free. Not from inside a walk.
     pub thread_ended: unsafe extern "C" fn(),
     /// In the child of a fork.

@@ -35,6 +35,7 @@ pub static uu_private_library_0: Library = Library {
     sample,
     on_fault,
     on_tick,
+    forget,
     thread_ended,
     after_fork,
 };
@@ -104,10 +105,6 @@ unsafe extern "C" fn ready() -> bool {
 /// # Safety
 /// As there.
 pub unsafe extern "C" fn sample(request: *mut Request) -> u32 {
-    // What is marked as such a walk was left without its exit, wherever on the stack that was.
-    if let Some(slot) = SLOTS.find(syscall::thread_pointer()) {
-        slot.forget_protected();
-    }
     let walking = match SLOTS.enter(request as u64, REGISTRY.epoch()) {
         Ok(walking) => walking,
         Err(Refused::Nested) => return NESTED,
@@ -202,6 +199,12 @@ fn redirect(ucontext: *mut u8, reason: StopReason) -> bool {
     let Some(slot) = SLOTS.find(syscall::thread_pointer()) else { return false };
     // SAFETY: called by handlers that interrupted this thread; the recovery point is armed only inside `sample`.
     unsafe { slot.recovery.redirect(ucontext, u64::from(reason.number())) }
+}
+
+unsafe extern "C" fn forget() {
+    if let Some(slot) = SLOTS.find(syscall::thread_pointer()) {
+        slot.forget_protected();
+    }
 }
 
 unsafe extern "C" fn thread_ended() {
