@@ -134,12 +134,11 @@ pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
         unsafe { (process.library.on_tick)(ucontext) };
         return;
     }
-    if shared.busy.load(Ordering::Relaxed) != 0 {
-        // Left behind. First this mark, so that a tick that comes now does not take the recovery point for a living one.
-        shared.busy.store(0, Ordering::Relaxed);
-        // SAFETY: libuu's function, outside of walks.
-        unsafe { (process.library.forget)() };
-    }
+    // A walk may have been left behind, its recovery point armed. While that is so, no tick may take this handler for it; and
+    // this handler may itself be left between any two of these lines.
+    shared.busy.store(0, Ordering::Relaxed);
+    // SAFETY: libuu's function, outside of walks.
+    unsafe { (process.library.forget)() };
     shared.busy.store(1, Ordering::Relaxed);
     // SAFETY: inside the handler of this thread, not nested.
     unsafe { take(process, block, origin, room, ucontext) };

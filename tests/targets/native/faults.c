@@ -310,7 +310,7 @@ static int left(void) {
     sigset_t trap;
     sigemptyset(&trap);
     sigaddset(&trap, SIGTRAP);
-    for (double end = cpu() + 3; cpu() < end;) {
+    for (double end = cpu() + 1.5; cpu() < end;) {
         if (sigsetjmp(out, 1) == 0) {
             burn(0.0002);
         }
