@@ -21,7 +21,8 @@ pub const BUILD: u32 =
 /// What the walk asks of the sampler. All are called inside handlers.
 #[repr(C)]
 pub struct Client {
-    /// An object was met for the first time in this recording epoch. False: tell me again later.
+    /// An object was met: for the first time in this recording epoch, or since another one was in its place, or at an earlier
+    /// time than it was told of. False: it could not be told.
     pub object_seen: unsafe extern "C" fn(context: *mut c_void, object: *const Object) -> bool,
     /// Number of facts published so far; what was not found is looked for again when it moves.
     pub facts_count: unsafe extern "C" fn(context: *mut c_void) -> u32,
@@ -57,6 +58,8 @@ pub const RESULT_FACTS_PENDING: u32 = 2;
 pub const RESULT_CONTAINED: u32 = 4;
 /// [`Request::result`]: the table of objects is full; what it does not hold is looked up at each walk.
 pub const RESULT_OBJECTS_FULL: u32 = 8;
+/// [`Request::result`]: there was no room to tell of an object in the stack, so that the stack could be named wrongly.
+pub const RESULT_UNTOLD: u32 = 16;
 
 /// One walk of the calling thread.
 #[repr(C)]
@@ -81,6 +84,8 @@ pub struct Request {
     pub epoch: u32,
     /// [`PROBED`], [`WANT_CODE`].
     pub flags: u32,
+    /// Time of the sample (CLOCK_MONOTONIC, ns).
+    pub time: u64,
     /// Out: words written. Kept up to date frame by frame.
     pub words: usize,
     /// Out, with [`WANT_CODE`]: the 8 bytes of code before the interrupted pc; 0 when they cannot be read.
@@ -115,7 +120,7 @@ pub struct Library {
     pub build: u32,
     /// Installs a plugin under an index (1..=7). 0, or a negative errno. Not for handlers.
     pub add_plugin: unsafe extern "C" fn(index: u32, entry: Entry) -> i32,
-    /// Makes all objects loaded now permanent (the initial set), and tells of each. Not for handlers; faults must reach
+    /// Makes the initial objects permanent, and tells of each object that is loaded now. Not for handlers; faults must reach
     /// `on_fault` already.
     pub add_initial_objects:
         unsafe extern "C" fn(context: *mut c_void, seen: unsafe extern "C" fn(*mut c_void, *const Object)),
@@ -123,13 +128,17 @@ pub struct Library {
     pub home: unsafe extern "C" fn() -> *const Library,
     /// Whether loaded objects can be found (glibc 2.35 or later).
     pub ready: unsafe extern "C" fn() -> bool,
-    /// Walks the calling thread. Async-signal-safe; faults and loops in it are contained if `on_fault` and `on_tick` are
+    /// Walks the calling thread; never from inside another call of this function. Async-signal-safe; faults and loops in it are contained if `on_fault` and `on_tick` are
     /// called by the signal handlers.
     pub sample: unsafe extern "C" fn(request: *mut Request) -> u32,
-    /// To be called first by the handler of SEGV, BUS, FPE and ILL. True: the context was repaired; return from the handler.
-    pub on_fault: unsafe extern "C" fn(ucontext: *mut u8) -> bool,
+    /// To be called first by the handler of SEGV, BUS, FPE and ILL. `in_sample`: the signal interrupted a call of `sample`.
+    /// True: the context was repaired; return from the handler.
+    pub on_fault: unsafe extern "C" fn(ucontext: *mut u8, in_sample: bool) -> bool,
     /// To be called by a sampling signal that met a walk on its own thread; ends the walk after several.
     pub on_tick: unsafe extern "C" fn(ucontext: *mut u8),
+    /// A call of `sample` was left without its exit (a handler of the program that ran on top of it called siglongjmp): its
+    /// marks go. To be called before the next one, while no sampling signal can take the thread for being inside one.
+    pub forget: unsafe extern "C" fn(),
     /// The calling thread ends: its slot is free. Not from inside a walk.
     pub thread_ended: unsafe extern "C" fn(),
     /// In the child of a fork.

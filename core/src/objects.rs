@@ -28,6 +28,8 @@ pub type DlFindObjectFn = unsafe extern "C" fn(pc: *mut c_void, result: *mut c_v
 pub const BUILD_ID_LIMIT: usize = 32;
 /// Cells for objects.
 pub const CELLS: usize = 2048;
+/// A build-id of so many bytes tells objects apart by itself.
+const TELLING_BUILD_ID: usize = 16;
 const PROBES: usize = 64;
 const TOGETHER: usize = 16;
 const RECENT: usize = 256;
@@ -50,7 +52,7 @@ pub struct Object {
     pub sframe: (u64, u64),
     /// Load bias (`l_addr`).
     pub bias: u64,
-    /// Over the ELF header and the unwind header.
+    /// Of an object without a build-id that tells it apart: see [`fingerprint_of`]. Else 0.
     fingerprint: u64,
     /// Where its build-id lies in memory; 0 when it has none.
     build_id_at: u64,
@@ -72,7 +74,7 @@ pub struct Object {
     pub facts_state: AtomicU32,
     /// Count of published facts when they were last searched for this object's.
     pub facts_asked: AtomicU32,
-    /// Recording epoch in which this object was reported; 0 = never.
+    /// Recording epoch in which this object was reported; 0 = never, or something else was in its place since.
     pub reported: AtomicU32,
     /// Its rule table, once known; null before. Published (release) after its length.
     pub table: AtomicPtr<u8>,
@@ -80,6 +82,8 @@ pub struct Object {
     pub table_len: AtomicUsize,
     /// Count of published facts and tables when this object's table was last searched for.
     pub table_asked: AtomicU32,
+    /// Time from which on the recorder knows that this object is here (CLOCK_MONOTONIC, ns), if `reported`.
+    pub reported_at: AtomicU64,
 }
 
 /// `Object::facts_state`: not found so far.
@@ -98,7 +102,7 @@ impl Object {
     /// Whether what is mapped now is this object: by its build-id where it has one, else by its headers.
     fn is_still_there(&self, found: &DlFindObject, reader: &mut Reader<'_>) -> bool {
         let id = self.build_id.as_bytes();
-        if id.len() < 16 {
+        if id.len() < TELLING_BUILD_ID {
             return self.fingerprint == fingerprint_of(found, reader);
         }
         id.chunks_exact(8).zip(0..).all(|(chunk, i)| {
@@ -132,6 +136,9 @@ pub struct Objects {
     program: (AtomicU64, AtomicU64),
     /// Permanent objects, by a part of an address that was looked up in them: found again without asking the loader.
     recent: [AtomicPtr<Object>; RECENT],
+    /// The cells of objects that may go away, in the order in which they came; 0 = not yet written.
+    passing: [AtomicU32; CELLS],
+    passing_count: AtomicUsize,
     cells: [Cell; CELLS],
 }
 
@@ -166,6 +173,8 @@ impl Objects {
             full: AtomicU32::new(0),
             program: (AtomicU64::new(0), AtomicU64::new(0)),
             recent: [const { AtomicPtr::new(core::ptr::null_mut()) }; RECENT],
+            passing: [const { AtomicU32::new(0) }; CELLS],
+            passing_count: AtomicUsize::new(0),
             cells: [const {
                 Cell {
                     state: AtomicU32::new(FREE),
@@ -253,10 +262,26 @@ impl Objects {
         self.read_object(&self.ask_loader(pc)?, reader, false)
     }
 
-    /// Makes the object under `pc` permanent: one of the initial set, which the loader never unloads. Not for handlers.
-    pub fn add_permanent(&self, pc: u64, reader: &mut Reader<'_>) -> Option<&Object> {
+    /// Enters the object under `pc`. `permanent`: it is one of the initial set, which the loader never unloads. Not for
+    /// handlers.
+    pub fn add(&self, pc: u64, permanent: bool, reader: &mut Reader<'_>) -> Option<&Object> {
         let found = self.ask_loader(pc)?;
-        self.identify(&found, reader, true)
+        self.identify(&found, reader, permanent)
+    }
+
+    /// The recorder has been told that `object` is where it is, from `time` on. Whatever was there before is gone, and must
+    /// be told again when it comes back. Async-signal-safe.
+    pub fn was_reported(&self, object: &Object, epoch: u32, time: u64) {
+        let count = self.passing_count.load(Ordering::Acquire).min(CELLS);
+        for place in self.passing.iter().take(count) {
+            let cell = (place.load(Ordering::Acquire) as usize).checked_sub(1).and_then(|i| self.cells.get(i));
+            let Some(other) = cell.and_then(published) else { continue };
+            if other.start < object.end && object.start < other.end && !core::ptr::eq(other, object) {
+                other.reported.store(0, Ordering::Relaxed);
+            }
+        }
+        object.reported_at.store(time, Ordering::Relaxed);
+        object.reported.store(epoch, Ordering::Release);
     }
 
     /// All objects seen so far.
@@ -295,6 +320,12 @@ impl Objects {
                 // SAFETY: this call took the cell from FREE to BUSY, so nobody else touches it until PUBLISHED.
                 unsafe { (*cell.object.get()).write(object) };
                 cell.state.store(PUBLISHED, Ordering::Release);
+                if !permanent {
+                    let next = self.passing_count.fetch_add(1, Ordering::AcqRel);
+                    if let Some(entry) = self.passing.get(next) {
+                        entry.store(place as u32 + 1, Ordering::Release);
+                    }
+                }
                 return published(cell);
             }
             let Some(object) = published(cell) else { continue };
@@ -327,6 +358,7 @@ impl Objects {
             (None, Some(headers)) => headers.hash(reader),
             (None, None) => 0,
         };
+        let telling = build_id.as_ref().is_some_and(|id| id.as_bytes().len() >= TELLING_BUILD_ID);
         Some(Object {
             start: found.map_start,
             end: found.map_end,
@@ -335,7 +367,7 @@ impl Objects {
             eh_frame_hdr: found.eh_frame,
             sframe: headers.as_ref().and_then(|h| h.sframe(bias, image, reader)).unwrap_or((0, 0)),
             bias,
-            fingerprint: fingerprint_of(found, reader),
+            fingerprint: if telling { 0 } else { fingerprint_of(found, reader) },
             build_id_at,
             generation: self.next_generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
             build_id: build_id.unwrap_or(BuildId { bytes: [0; BUILD_ID_LIMIT], len: 0 }),
@@ -350,6 +382,7 @@ impl Objects {
             table: AtomicPtr::new(core::ptr::null_mut()),
             table_len: AtomicUsize::new(0),
             table_asked: AtomicU32::new(0),
+            reported_at: AtomicU64::new(0),
         })
     }
 }
@@ -365,12 +398,15 @@ fn fnv(start: u64, bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(start, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// Over the first 64 bytes of the mapping (the ELF header) and of the unwind header. Unreadable words count as such.
+/// Over the first page of the mapping (ELF header, program headers, dynamic symbols) and the page that begins with the
+/// unwind header: what two builds of one library hardly share. Unreadable words count as such.
 fn fingerprint_of(found: &DlFindObject, reader: &mut Reader<'_>) -> u64 {
+    const WORDS: u64 = 512;
     let mut h = FNV_START;
     for base in [found.map_start, found.eh_frame] {
-        for i in 0..8 {
-            let word = if base == 0 { None } else { reader.word(base.wrapping_add(i * 8)) };
+        for i in 0..WORDS {
+            let at = base.wrapping_add(i * 8);
+            let word = if base == 0 || at >= found.map_end { None } else { reader.word(at) };
             h = (h ^ word.unwrap_or(0x5a5a)).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(31);
         }
     }

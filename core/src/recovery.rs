@@ -172,6 +172,8 @@ impl Recovery {
             return false;
         }
         self.reason.store(reason, Ordering::Relaxed);
+        // What goes wrong on the way back is not brought back again, for ever.
+        self.armed.store(0, Ordering::Relaxed);
         // SAFETY: the caller vouches for the context; both registers lie in gregs.
         unsafe {
             let gregs = ucontext.add(UCONTEXT_GREGS as usize).cast::<u64>();

@@ -10,7 +10,7 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;
-use uunwind_core::library::{Client, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL};
+use uunwind_core::library::{Client, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL, RESULT_UNTOLD};
 use uunwind_core::memory::Reader;
 use uunwind_core::objects::{Lookup, Memo, Object, FACTS_SETTLED};
 use uunwind_core::plugin::{Description, Owner, Plugin, OWNER_OBJECT};
@@ -43,6 +43,7 @@ pub struct Live<'c> {
     recovery: Option<&'c Recovery>,
     /// What this walk depends on besides words.
     met: Met,
+    time: u64,
     /// `RESULT_*` gathered so far.
     pub result: u32,
     /// Frames interpreted in place for want of a table.
@@ -122,13 +123,14 @@ impl Current {
 }
 
 impl<'c> Live<'c> {
-    /// For one walk. `recovery`: the slot's, if faults and ticks on this thread are led there.
+    /// For one walk, in this recording epoch and at this time of the sampler's clock. `recovery`: the slot's, if faults and
+    /// ticks on this thread are led there.
     ///
     /// # Safety
     /// `spare` must be null or valid for an object, and nobody else's, all through the walk.
     pub unsafe fn new(
         client: Option<(&'c Client, *mut c_void)>,
-        epoch: u32,
+        (epoch, time): (u32, u64),
         recovery: Option<&'c Recovery>,
         spare: *mut MaybeUninit<Object>,
     ) -> Live<'c> {
@@ -139,6 +141,7 @@ impl<'c> Live<'c> {
             spare,
             client,
             epoch,
+            time,
             recovery,
             met: Met::new(),
             result: 0,
@@ -223,15 +226,20 @@ impl<'c> Live<'c> {
         self.recovery.is_some()
     }
 
+    /// Tells the recorder that the object is here, unless it knows so for the time of this walk.
     fn report(&mut self, object: &Object) {
         let Some((client, context)) = self.client else { return };
-        if object.reported.load(Ordering::Relaxed) != self.epoch {
-            // SAFETY: the sampler's function and context.
-            if unsafe { (client.object_seen)(context, object) } {
-                object.reported.store(self.epoch, Ordering::Relaxed);
-            } else {
-                self.met.unsettled = true;
-            }
+        let known = object.reported.load(Ordering::Acquire) == self.epoch
+            && object.reported_at.load(Ordering::Relaxed) <= self.time;
+        if known {
+            return;
+        }
+        // SAFETY: the sampler's function and context.
+        if unsafe { (client.object_seen)(context, object) } {
+            OBJECTS.was_reported(object, self.epoch, self.time);
+        } else {
+            self.met.unsettled = true;
+            self.result |= RESULT_UNTOLD;
         }
     }
 
@@ -430,7 +438,11 @@ impl Env for Live<'_> {
 
     fn confirm(&mut self, object: u64, reader: &mut Reader<'_>) -> bool {
         // SAFETY: `Met::object` noted it; objects of the table stay for ever.
-        unsafe { (object as *const Object).as_ref() }.is_some_and(|object| OBJECTS.confirm(object, reader))
+        let object = unsafe { (object as *const Object).as_ref() };
+        let Some(object) = object.filter(|object| OBJECTS.confirm(object, reader)) else { return false };
+        // It may have been away since the walk that is reused.
+        self.report(object);
+        true
     }
 
     fn is_repeatable(&self) -> bool {

@@ -86,7 +86,7 @@ pub extern "C" fn uu_handle_faults() -> c_int {
 
 unsafe extern "C" fn handler(signal: c_int, info: *mut c_void, ucontext: *mut c_void) {
     // SAFETY: the kernel passes a siginfo (si_code at 8) and a ucontext.
-    if unsafe { info.cast::<c_int>().add(2).read() > 0 && on_fault(ucontext.cast()) } {
+    if unsafe { info.cast::<c_int>().add(2).read() > 0 && on_fault(ucontext.cast(), false) } {
         return;
     }
     // SAFETY: the handler was installed after BEFORE was written.

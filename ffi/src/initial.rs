@@ -32,8 +32,26 @@ struct List {
     len: usize,
 }
 
-/// Makes the initial objects permanent. Objects beyond the first 128 are left out, which costs time only.
+/// How many of the loaded objects are initial: so many come first in the loader's order. Of more than 128 the rest is left
+/// out, which costs time only.
+pub fn count() -> usize {
+    let mut count = 0;
+    each_needed(|index, _| count = index + 1);
+    count
+}
+
+/// Makes the initial objects permanent.
 pub fn add() {
+    each_needed(|_, object| {
+        if object.text != 0 {
+            // SAFETY: probed mode has no precondition.
+            let mut reader = unsafe { Reader::new(Mode::Probed) };
+            OBJECTS.add(object.text, true, &mut reader);
+        }
+    });
+}
+
+fn each_needed(mut use_it: impl FnMut(usize, &Loaded)) {
     let none =
         Loaded { bias: 0, name: core::ptr::null(), dynamic: core::ptr::null(), strings: 0, text: 0, needed: false };
     let mut list = List { objects: [none; ROOM], len: 0 };
@@ -63,10 +81,8 @@ pub fn add() {
             break;
         }
     }
-    for object in objects.iter().filter(|object| object.needed && object.text != 0) {
-        // SAFETY: probed mode has no precondition.
-        let mut reader = unsafe { Reader::new(Mode::Probed) };
-        OBJECTS.add_permanent(object.text, &mut reader);
+    for (index, object) in objects.iter().enumerate().filter(|(_, object)| object.needed) {
+        use_it(index, object);
     }
 }
 

@@ -35,6 +35,7 @@ pub static uu_private_library_0: Library = Library {
     sample,
     on_fault,
     on_tick,
+    forget,
     thread_ended,
     after_fork,
     add_table: crate::tables::add,
@@ -66,22 +67,27 @@ unsafe extern "C" fn home() -> *const Library {
 struct Initial {
     context: *mut c_void,
     seen: unsafe extern "C" fn(*mut c_void, *const Object),
+    /// Objects that never go away and are still to come.
+    permanent: usize,
 }
 
 unsafe extern "C" fn add_initial_objects(context: *mut c_void, seen: unsafe extern "C" fn(*mut c_void, *const Object)) {
-    let mut initial = Initial { context, seen };
+    // A constructor that ran before the sampler's may have opened more, which may be closed again.
+    let mut initial = Initial { context, seen, permanent: crate::initial::count() };
     // SAFETY: normal context (see `Library`); the callback gets `initial`.
     unsafe { dl_iterate_phdr(add_initial_object, (&raw mut initial).cast()) };
 }
 
 unsafe extern "C" fn add_initial_object(info: *mut DlPhdrInfo, _size: usize, initial: *mut c_void) -> c_int {
     // SAFETY: the loader passes its structure; `add_initial_objects` passed `initial`.
-    let (info, initial) = unsafe { (&*info, &*initial.cast::<Initial>()) };
+    let (info, initial) = unsafe { (&*info, &mut *initial.cast::<Initial>()) };
+    let permanent = initial.permanent > 0;
+    initial.permanent = initial.permanent.saturating_sub(1);
     // SAFETY: the loader's own structure.
     for segment in unsafe { segments(info) }.filter(|s| s.executable) {
         // SAFETY: the sampler has installed its fault handlers (see `Library::add_initial_objects`).
         let mut reader = unsafe { Reader::new(Mode::Guarded) };
-        if let Some(object) = OBJECTS.add_permanent(segment.start, &mut reader) {
+        if let Some(object) = OBJECTS.add(segment.start, permanent, &mut reader) {
             if object.reported.load(Ordering::Relaxed) == 0 {
                 // SAFETY: the sampler's function and context.
                 unsafe { (initial.seen)(initial.context, object) };
@@ -150,7 +156,7 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     // SAFETY: the sampler passes its table, or null.
     let client = unsafe { request.client.as_ref() }.map(|client| (client, request.context));
     // SAFETY: the sampler passes room, or null.
-    let mut env = unsafe { Live::new(client, request.epoch, Some(&slot.recovery), request.spare) };
+    let mut env = unsafe { Live::new(client, (request.epoch, request.time), Some(&slot.recovery), request.spare) };
     // SAFETY: the sampler passes a buffer of `capacity` words that nobody else uses now.
     let frames = unsafe { core::slice::from_raw_parts_mut(request.frames, request.capacity) };
     // SAFETY: scratch is null or SCRATCH bytes.
@@ -166,7 +172,7 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
 ///
 /// # Safety
 /// As there.
-pub unsafe extern "C" fn on_fault(ucontext: *mut u8) -> bool {
+pub unsafe extern "C" fn on_fault(ucontext: *mut u8, in_sample: bool) -> bool {
     // SAFETY: the handler passes the kernel's ucontext; rip lies in gregs.
     let rip = unsafe { ucontext.add((UCONTEXT_GREGS + 8 * GREG_RIP) as usize).cast::<u64>() };
     // SAFETY: as above.
@@ -175,7 +181,7 @@ pub unsafe extern "C" fn on_fault(ucontext: *mut u8) -> bool {
         unsafe { rip.write(next) };
         return true;
     }
-    redirect(ucontext, StopReason::Fault)
+    in_sample && redirect(ucontext, StopReason::Fault)
 }
 
 /// See [`Library::on_tick`].
@@ -195,6 +201,12 @@ fn redirect(ucontext: *mut u8, reason: StopReason) -> bool {
     let Some(slot) = SLOTS.find(syscall::thread_pointer()) else { return false };
     // SAFETY: called by handlers that interrupted this thread; the recovery point is armed only inside `sample`.
     unsafe { slot.recovery.redirect(ucontext, u64::from(reason.number())) }
+}
+
+unsafe extern "C" fn forget() {
+    if let Some(slot) = SLOTS.find(syscall::thread_pointer()) {
+        slot.forget_protected();
+    }
 }
 
 unsafe extern "C" fn thread_ended() {

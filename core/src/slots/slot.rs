@@ -132,6 +132,13 @@ impl Slot {
         self.ticks.store(0, Ordering::Relaxed);
     }
 
+    /// Forgets a protected walk that is marked, because the caller knows that there is none.
+    pub fn forget_protected(&self) {
+        if self.recovery.is_armed() {
+            self.reset();
+        }
+    }
+
     /// Counts a sampling signal that met this walk; the number so far.
     pub fn tick(&self) -> u32 {
         self.ticks.fetch_add(1, Ordering::Relaxed).wrapping_add(1)

@@ -6,12 +6,12 @@
 
 use crate::client::{ring, Context, CLIENT, HEADER};
 use crate::process::{self, Process};
-use crate::signals::{bit, chain, host, SAMPLING};
+use crate::signals::{bit, chain, host, interrupted_handler, SAMPLING};
 use crate::threads;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{
-    Request, PROBED, RESULT_DESYNC, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL, SAMPLED, WANT_CODE,
+    Request, PROBED, RESULT_DESYNC, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL, RESULT_UNTOLD, SAMPLED, WANT_CODE,
 };
 use uunwind_core::regs::{UCONTEXT_SIGMASK, UCONTEXT_STACK};
 use uunwind_core::syscall::{self, nr};
@@ -44,7 +44,7 @@ pub fn install() -> bool {
     // A program that handles this signal itself decides whether it interrupts its system calls.
     let restart = if has_handler { host.flags & libc::SA_RESTART } else { libc::SA_RESTART };
     // Not SA_ONSTACK: on a small alternate stack the frame of a contained fault would not fit. SA_NODEFER: see above.
-    chain::install(SAMPLING, on_sample, restart | libc::SA_NODEFER, crate::signals::handler_mask())
+    chain::install(SAMPLING, uu_sample_entry, restart | libc::SA_NODEFER, crate::signals::handler_mask())
 }
 
 const _: () = assert!(uunwind_core::reuse::TRAIL_BYTES <= TRAIL_ROOM - SPARE_ROOM);
@@ -59,8 +59,6 @@ unsafe fn field<T: Copy>(base: *const u8, offset: usize) -> T {
 const HANDLER_STACK: u64 = 5 * 1024;
 /// What a fault handler needs besides the kernel's frame.
 const FAULT_HANDLER_STACK: u64 = 1024;
-/// A nested handler's frame lies at most so far below that of the one it interrupted.
-const WALK_DEPTH: u64 = 64 * 1024;
 
 /// Where a sampling signal came from.
 #[derive(Clone, Copy)]
@@ -91,16 +89,19 @@ unsafe fn origin(process: &Process, info: *const u8) -> Option<Origin> {
     explicit.then_some(Origin { kind: SampleKind::Explicit, weight: 1 })
 }
 
-unsafe extern "C" fn on_sample(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void) {
-    let Some(process) = process::process() else { return };
+unsafe extern "C" fn on_sample(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void) -> usize {
+    let Some(process) = process::process() else { return 0 };
     // SAFETY: the kernel passes a siginfo.
-    match unsafe { origin(process, info.cast::<u8>()) } {
+    let Some(origin) = (unsafe { origin(process, info.cast::<u8>()) }) else {
         // SAFETY: the handler's own arguments.
-        Some(origin) => unsafe { on_own_sample(origin, ucontext.cast()) },
-        // SAFETY: as above.
-        None => unsafe { foreign(signal, info, ucontext) },
-    }
+        return unsafe { foreign(signal, info, ucontext) };
+    };
+    // SAFETY: as above.
+    unsafe { on_own_sample(origin, ucontext.cast()) };
+    0
 }
+
+chain::entry!(uu_sample_entry, on_sample);
 
 /// One of our signals: one record, or one tick for the watchdog. This is the whole signal path; a check object proves
 /// that it needs nothing from outside but the memory functions.
@@ -124,10 +125,8 @@ pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
         }
         return;
     }
-    let here = ucontext as u64;
-    // A handler that is marked, but that this one is not nested in, was left without its exit.
-    let marked = shared.busy.swap(1, Ordering::Relaxed) != 0;
-    if marked && shared.busy_at.load(Ordering::Relaxed).wrapping_sub(here) <= WALK_DEPTH {
+    // SAFETY: the kernel's ucontext.
+    if unsafe { is_walking(shared, ucontext) } {
         if let Some(process) = process::block() {
             process.nested.fetch_add(1, Ordering::Relaxed);
         }
@@ -135,7 +134,12 @@ pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
         unsafe { (process.library.on_tick)(ucontext) };
         return;
     }
-    shared.busy_at.store(here, Ordering::Relaxed);
+    // A walk may have been left behind, its recovery point armed. While that is so, no tick may take this handler for it; and
+    // this handler may itself be left between any two of these lines.
+    shared.busy.store(0, Ordering::Relaxed);
+    // SAFETY: libuu's function, outside of walks.
+    unsafe { (process.library.forget)() };
+    shared.busy.store(1, Ordering::Relaxed);
     // SAFETY: inside the handler of this thread, not nested.
     unsafe { take(process, block, origin, room, ucontext) };
     shared.busy.store(0, Ordering::Relaxed);
@@ -147,11 +151,15 @@ pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
 /// A fault signal that somebody sent (not a fault): if a walk is under way on this thread, it is remembered, to be sent
 /// again behind the walk, and this answers true. The program's handler might never come back to it, and the signal cannot
 /// be blocked meanwhile, since the walk itself may fault.
-pub fn put_off(signal: c_int) -> bool {
-    let Some(block) = threads::own_block() else { return false };
+///
+/// # Safety
+/// The ucontext of the running handler.
+pub unsafe fn put_off(signal: c_int, ucontext: *const u8) -> bool {
+    let Some(block) = threads::own_block().filter(|_| process::is_own()) else { return false };
     // SAFETY: blocks stay mapped; the fields are atomic.
     let block = unsafe { &*block };
-    let walking = block.busy.load(Ordering::Relaxed) != 0;
+    // SAFETY: passed on.
+    let walking = unsafe { is_walking(block, ucontext) };
     if walking {
         block.put_off.fetch_or(bit(signal), Ordering::Relaxed);
     }
@@ -168,13 +176,26 @@ fn send_put_off(block: &ThreadBlock) {
     }
 }
 
+/// Whether a signal met a walk of its thread: the walk is marked, and the handler was interrupted.
+///
+/// # Safety
+/// The kernel's ucontext.
+unsafe fn is_walking(block: &ThreadBlock, ucontext: *const u8) -> bool {
+    // SAFETY: passed on.
+    block.busy.load(Ordering::Relaxed) != 0 && unsafe { interrupted_handler(ucontext) }
+}
+
+/// A sampling signal that is none of ours. 0, or the program's handler for it.
+///
 /// # Safety
 /// The arguments of the running handler.
-unsafe fn foreign(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void) {
-    let must_wait = threads::own_block().is_some_and(|block| {
+unsafe fn foreign(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void) -> usize {
+    // Not in a child that shares our blocks, or has a copy of our memory, without being a fork that we know of.
+    let must_wait = threads::own_block().filter(|_| process::is_own()).is_some_and(|block| {
         // SAFETY: blocks stay mapped; both fields are atomic.
         let block = unsafe { &*block };
-        block.busy.load(Ordering::Relaxed) != 0 || block.masked.load(Ordering::Relaxed) != 0
+        // SAFETY: the kernel's ucontext.
+        block.masked.load(Ordering::Relaxed) != 0 || unsafe { is_walking(block, ucontext.cast()) }
     });
     if must_wait {
         // A walk is under way, or the program believes that it has blocked this signal. So it is blocked for as long as the
@@ -186,10 +207,10 @@ unsafe fn foreign(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_vo
             let to = [process::pid() as usize, syscall::gettid() as usize, signal as usize, 0, 0, 0];
             syscall::call(nr::TGKILL, to);
         }
-        return;
+        return 0;
     }
     // SAFETY: passed on.
-    unsafe { chain::deliver(signal, info, ucontext) };
+    unsafe { chain::deliver(signal, info, ucontext) }
 }
 
 /// # Safety
@@ -215,6 +236,7 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
         context: (&raw mut context).cast(),
         epoch: process::epoch(),
         flags: if probed { PROBED } else { 0 } | if burst { WANT_CODE } else { 0 },
+        time,
         words: 0,
         code: 0,
         stop: 0,
@@ -253,7 +275,9 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
     }
     let words = if done { request.words.min(FRAME_WORDS) } else { 0 };
     let size = core::mem::size_of::<SampleRecord>() + words * 8;
-    let Some(mut record) = ring.reserve(RecordType::Sample, size) else {
+    // A stack whose objects are not known would be given other names, so it is as lost as one that has no room.
+    let told = request.result & RESULT_UNTOLD == 0;
+    let Some(mut record) = told.then(|| ring.reserve(RecordType::Sample, size)).flatten() else {
         shared.lost.fetch_add(1, Ordering::Relaxed);
         shared.lost_weight.fetch_add(u64::from(weight), Ordering::Relaxed);
         return;

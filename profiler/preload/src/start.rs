@@ -112,6 +112,7 @@ unsafe extern "C" fn object_loaded(context: *mut c_void, object: *const Object) 
     // SAFETY: `report_objects` passed its context; libuu its object.
     unsafe {
         if (CLIENT.object_seen)(context, object) {
+            (*object).reported_at.store((*context.cast::<Context>()).time, Ordering::Relaxed);
             (*object).reported.store(process::epoch(), Ordering::Relaxed);
         }
     }

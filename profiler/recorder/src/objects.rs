@@ -86,18 +86,27 @@ impl Objects {
         }
         let path = Path::new(OsStr::from_bytes(&object.path));
         let in_root = Path::new(&format!("/proc/{pid}/root")).join(path.strip_prefix("/").unwrap_or(path));
-        let mapped = format!("/proc/{pid}/map_files/{:x}-{:x}", object.start, object.end);
-        let candidates = [in_root, path.to_owned(), PathBuf::from(mapped)];
+        // What the process calls itself, such as /proc/self/fd/3 of a memory file.
+        let own = path.strip_prefix("/proc/self").or(path.strip_prefix("/proc/thread-self"));
+        let own = own.map(|rest| Path::new(&format!("/proc/{pid}")).join(rest)).unwrap_or_default();
+        let mut candidates = vec![own, in_root, path.to_owned()];
+        if !self.is_known(object, facts) {
+            candidates.extend(mapped_file(pid, object.start, object.end));
+        }
         if !self.analyse_candidates(object, &candidates, facts) {
             // Say so to targets too, which otherwise wait for its facts.
             self.note_full(facts.publish(object.facts_key, [0; 16], b"").is_err());
         }
     }
 
+    fn is_known(&self, object: &Object, facts: &FactsPublisher) -> bool {
+        facts.has(object.facts_key) && self.known.contains_key(&object.facts_key)
+    }
+
     /// Analyses the first candidate whose key is the object's, unless that key is known. False: none was the object.
     fn analyse_candidates(&mut self, object: &Object, candidates: &[PathBuf], facts: &mut FactsPublisher) -> bool {
         let key = object.facts_key;
-        if facts.has(key) && self.known.contains_key(&key) {
+        if self.is_known(object, facts) {
             return true;
         }
         let mut why = "its path is not known".to_owned();
@@ -188,6 +197,19 @@ impl Objects {
 
 fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
+}
+
+/// The file that a process has mapped inside a range, by the kernel's own link to it (proc(5), map_files), which leads to
+/// files without a name too. Opening it needs CAP_CHECKPOINT_RESTORE.
+fn mapped_file(pid: u32, start: u64, end: u64) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let ranges = maps.lines().filter_map(|line| line.split(' ').next()?.split_once('-'));
+    let inside = |(from, to): &(&str, &str)| {
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        number(from).is_some_and(|from| from >= start) && number(to).is_some_and(|to| to <= end)
+    };
+    let (from, to) = ranges.into_iter().find(inside)?;
+    Some(PathBuf::from(format!("/proc/{pid}/map_files/{from}-{to}")))
 }
 
 fn is_vdso(path: &[u8]) -> bool {

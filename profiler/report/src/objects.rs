@@ -18,18 +18,23 @@ impl ObjectMap {
     pub fn new(recording: &Recording) -> ObjectMap {
         let mut by_process = vec![Vec::new(); recording.processes.len()];
         let mut identities: HashMap<_, u32> = HashMap::new();
+        let mut with_path: HashMap<u64, u32> = HashMap::new();
         for (index, object) in recording.objects.iter().enumerate() {
             if let Some(list) = by_process.get_mut(object.process as usize) {
                 list.push(index as u32);
             }
-            // A process that ended at once leaves the path of its program unknown; another one's will do.
-            let first = identities.entry(identity(object)).or_insert(index as u32);
-            let pathless = recording.objects.get(*first as usize).is_some_and(|o| o.path.is_empty());
-            if pathless && !object.path.is_empty() {
-                *first = index as u32;
+            identities.entry(identity(object)).or_insert(index as u32);
+            if !object.path.is_empty() {
+                with_path.entry(object.facts_key).or_insert(index as u32);
             }
         }
-        let canonical = recording.objects.iter().map(|o| identities.get(&identity(o)).copied().unwrap_or(0)).collect();
+        // A process that ended at once leaves the path of its program unknown; another one's will do.
+        let canonical = |object: &Object| {
+            let first = identities.get(&identity(object)).copied().unwrap_or(0);
+            let pathless = recording.objects.get(first as usize).is_some_and(|o| o.path.is_empty());
+            with_path.get(&object.facts_key).copied().filter(|_| pathless).unwrap_or(first)
+        };
+        let canonical = recording.objects.iter().map(canonical).collect();
         for list in &mut by_process {
             list.sort_by_key(|i| recording.objects.get(*i as usize).map_or(0, |o| o.time));
         }
@@ -63,9 +68,10 @@ impl ObjectMap {
     }
 }
 
-/// What tells objects apart: build-id and facts key, and the path of those that have neither.
+/// What tells objects apart: the build-id; or, without one, the facts key, which is made of headers that two builds may
+/// share, and the path.
 fn identity(object: &Object) -> (u64, &[u8], &[u8]) {
-    let path = if object.facts_key == 0 && object.build_id.is_empty() { &object.path[..] } else { &[] };
+    let path = if object.build_id.is_empty() { &object.path[..] } else { &[] };
     (object.facts_key, &object.build_id, path)
 }
 
@@ -109,10 +115,17 @@ mod tests {
 
     #[test]
     fn the_same_file_is_one_object_and_the_one_with_a_path_stands_for_it() {
-        let object = |facts_key, path: &[u8]| Object { facts_key, path: path.to_vec(), ..Object::default() };
-        let objects = vec![object(7, b""), object(8, b"x"), object(7, b"/bin/a"), object(7, b"/usr/bin/a")];
-        let recording = Recording { processes: vec![Process::default()], objects, ..Recording::default() };
-        let map = ObjectMap::new(&recording);
-        assert_eq!([0, 1, 2, 3].map(|i| map.canonical(i)), [2, 1, 2, 2]);
+        let map = |build_id: &[u8]| {
+            let object = |facts_key, path: &[u8]| {
+                let build_id = build_id.iter().map(|b| b ^ facts_key as u8).collect();
+                Object { facts_key, build_id, path: path.to_vec(), ..Object::default() }
+            };
+            let objects = vec![object(7, b""), object(8, b"x"), object(7, b"/bin/a"), object(7, b"/usr/bin/a")];
+            let recording = Recording { processes: vec![Process::default()], objects, ..Recording::default() };
+            let map = ObjectMap::new(&recording);
+            [0, 1, 2, 3].map(|i| map.canonical(i))
+        };
+        assert_eq!(map(&[1; 20]), [2, 1, 2, 2]);
+        assert_eq!(map(&[]), [2, 1, 2, 3], "without a build-id, another path may be another file");
     }
 }

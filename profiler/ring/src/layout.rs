@@ -157,9 +157,8 @@ pub struct ThreadBlock {
     pub timer: AtomicU32,
     /// Thread pointer, to check that a signal meets the thread it was meant for.
     pub thread_pointer: u64,
-    /// Address of the handler's frame while `busy`. The thread's own, as all that follows.
-    pub busy_at: AtomicU64,
-    /// Lowest address of the thread's alternate signal stack as last set, 0 if none was seen.
+    /// Lowest address of the thread's alternate signal stack as last set, 0 if none was seen. The thread's own, as all that
+    /// follows.
     pub alternate_low: AtomicU64,
     /// Bytes of that stack.
     pub alternate_size: AtomicU64,

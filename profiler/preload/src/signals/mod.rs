@@ -13,6 +13,7 @@ mod masks;
 mod sets;
 
 use core::ffi::c_int;
+use uunwind_core::regs::UCONTEXT_SIGMASK;
 
 /// The sampling signal. Not a real-time one: those queue without bound, and an overflow kills.
 pub const SAMPLING: c_int = libc::SIGPROF;
@@ -32,6 +33,20 @@ pub const fn bit(signal: c_int) -> u64 {
 /// pthread_cancel and setuid, and a walk must not be left through either.
 pub fn handler_mask() -> u64 {
     FAULTS.iter().fold(!bit(SAMPLING), |mask, signal| mask & !bit(*signal))
+}
+
+/// Whether a signal interrupted the sampling handler, or what runs on top of it: all that the handler masks is masked. The
+/// program's own code never has it so: glibc lets nobody block the two signals that it keeps for itself, and where it blocks
+/// them, it blocks ours too. So a mark that says "inside a walk" can be told from one that a siglongjmp left behind.
+///
+/// # Safety
+/// The kernel's ucontext.
+pub unsafe fn interrupted_handler(ucontext: *const u8) -> bool {
+    // The kernel masks neither.
+    let masked = handler_mask() & !(bit(libc::SIGKILL) | bit(libc::SIGSTOP));
+    // SAFETY: the mask lies in the ucontext of every handler.
+    let mask = unsafe { ucontext.add(UCONTEXT_SIGMASK as usize).cast::<u64>().read() };
+    mask & masked == masked
 }
 
 /// A glibc signal set whose first 64 bits are `mask`.
