@@ -2,6 +2,7 @@
 
 use crate::env::Live;
 use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
+use crate::registered;
 use crate::state::{OBJECTS, PLUGINS, REGISTRY, SLOTS, TSD_OFFSET};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -37,6 +38,8 @@ pub static uu_private_library_0: Library = Library {
     on_tick,
     thread_ended,
     after_fork,
+    frames_registered: registered::add,
+    frames_deregistered: registered::remove,
 };
 
 unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
@@ -202,4 +205,5 @@ unsafe extern "C" fn thread_ended() {
 unsafe extern "C" fn after_fork() {
     SLOTS.after_fork();
     REGISTRY.after_fork();
+    registered::after_fork();
 }

@@ -103,6 +103,7 @@ impl ProcessUse {
             damaged_records: self.damaged_records,
             frames_told: header.frames_told.load(Ordering::Relaxed),
             frames_reused: header.frames_reused.load(Ordering::Relaxed),
+            frames_lost: get(&header.frames_lost),
         }
     }
 }

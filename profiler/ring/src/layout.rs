@@ -126,6 +126,8 @@ pub struct ProcessBlock {
     pub frames_reused: AtomicU64,
     /// The reason of each one's last failure, a `uunwind_core::stop_reason::StopReason` number; bit 31: it is off since.
     pub plugin_reasons: [AtomicU32; 8],
+    /// Functions that JITs registered unwind data for and that got no window: damaged, overlapping, no memory.
+    pub frames_lost: AtomicU32,
 }
 
 /// Header of a thread block. Walk buffers and the ring fill the rest of the block.

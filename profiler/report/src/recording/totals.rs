@@ -60,6 +60,8 @@ counters! {
     frames_told: "";
     /// Those of them that were taken over from the thread's sample before.
     frames_reused: "";
+    /// Functions of JITs without a window.
+    frames_lost: "functions whose registered unwind data could not be used";
 }
 
 impl Counters {
