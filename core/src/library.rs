@@ -16,7 +16,7 @@ pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
 /// Tells builds apart: raised with every change of this file, and different where the structures that cross it are.
 pub const BUILD: u32 =
-    (3 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
+    (4 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
 /// What the walk asks of the sampler. All are called inside handlers.
 #[repr(C)]
@@ -146,6 +146,12 @@ pub struct Library {
     /// Hands over a rule table for the objects with this key; its bytes are 8-aligned and stay for ever. 0, or a negative
     /// errno. Not for handlers.
     pub add_table: unsafe extern "C" fn(key: u64, bytes: *const u8, len: usize) -> i32,
+    /// The program registered unwind data at `begin` by the compilers' interface; `shape`: 0 a list of CIEs and FDEs that a length
+    /// of 0 ends, 1 one FDE, 2 an array of lists that a null ends. It becomes windows. Returns how many functions got none.
+    /// Not for handlers.
+    pub frames_registered: unsafe extern "C" fn(begin: u64, shape: u32) -> u32,
+    /// The latest registration at `begin` goes; returns when nobody reads it, or after a bounded time. Not for handlers.
+    pub frames_deregistered: unsafe extern "C" fn(begin: u64),
 }
 
 // SAFETY: a table of function pointers.

@@ -23,6 +23,7 @@ mod initial;
 mod library;
 mod met;
 mod native;
+mod registered;
 mod setup;
 mod state;
 mod tables;

@@ -2,6 +2,7 @@
 
 use crate::env::Live;
 use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
+use crate::registered;
 use crate::state::{OBJECTS, PLUGINS, REGISTRY, SLOTS, TSD_OFFSET};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -39,6 +40,8 @@ pub static uu_private_library_0: Library = Library {
     thread_ended,
     after_fork,
     add_table: crate::tables::add,
+    frames_registered: registered::add,
+    frames_deregistered: registered::remove,
 };
 
 unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
@@ -216,4 +219,5 @@ unsafe extern "C" fn thread_ended() {
 unsafe extern "C" fn after_fork() {
     SLOTS.after_fork();
     REGISTRY.after_fork();
+    registered::after_fork();
 }

@@ -1,9 +1,10 @@
 //! Code made at run time: its names, by each way in which JITs tell them, and its stacks.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use uunwind_tests::samples::{Frame, Sample};
-use uunwind_tests::{compile, paths, uu};
+use uunwind_tests::{compile, interpreters, paths, skips, uu};
 
 /// The frames that are named by this way, with the samples that they are in.
 fn named<'s>(samples: &'s [Sample], way: &str) -> Vec<(&'s Sample, &'s str, u64)> {
@@ -70,6 +71,164 @@ fn objects_of_gdbs_interface_are_told_apart_at_the_same_place() {
     assert_eq!(samples.len(), 3);
 }
 
+/// What `jit_frames` prints of its code: from and to.
+#[track_caller]
+fn range_of_code(stdout: &str) -> std::ops::Range<u64> {
+    let line = stdout.lines().find_map(|l| l.strip_prefix("jit ")).expect("the program tells its range");
+    let mut ends = line.split(' ').filter_map(|n| u64::from_str_radix(n.strip_prefix("0x")?, 16).ok());
+    let (start, end) = (ends.next(), ends.next());
+    start.zip(end).map(|(start, end)| start..end).expect("two numbers")
+}
+
+/// The sample in the code has a whole stack, through a frame without frame pointer; the one behind the deregistration ends there.
+#[track_caller]
+fn registered(program: &Path, scratch: &Path, way: &str) {
+    let recording = uu::record(scratch, &["--explicit"], |_| {}, &[program.as_ref(), way.as_ref()]).expect_code(0);
+    let stdout = &recording.outcome.stdout;
+    let range = range_of_code(stdout);
+    assert!(!stdout.contains("same object: 0"), "{way}: the real function's result is handed on: {stdout}");
+    let samples: Vec<Sample> = recording.samples().into_iter().filter(|s| s.kind == "explicit").collect();
+    let [inside, gone @ ..] = &samples[..] else { panic!("{way}: no samples") };
+    let names: Vec<&str> = inside.frames.iter().map(Frame::name).take(4).collect();
+    assert!(inside.complete(), "{way}: {}", inside.text());
+    assert_eq!((names[0], names[2], names[3]), ("call_back", "run", "main"), "{way}: {}", inside.text());
+    let in_code = matches!(&inside.frames[1], Frame::Jit { address, generation, .. } if range.contains(address) && *generation > 0);
+    assert!(in_code, "{way}: {}", inside.text());
+    if stdout.contains("gone") {
+        let [gone] = gone else { panic!("{way}: {} samples", samples.len()) };
+        assert!(!gone.complete() && gone.frames.len() == 2, "{way}: {}", gone.text());
+    }
+    assert!(!recording.report("summary").contains("could not be used"), "{way}");
+}
+
+#[test]
+fn every_function_of_the_compilers_interface() {
+    let scratch = paths::scratch("jit-frames");
+    let program = compile::gcc(&scratch, "jit_frames", &["native/jit_frames.c"], &[]);
+    for way in ["frame", "info", "bases", "table", "info-table", "table-bases", "early"] {
+        registered(&program, &scratch, way);
+    }
+}
+
+#[test]
+fn one_fde_where_the_functions_are_llvms() {
+    let scratch = paths::scratch("jit-llvm");
+    let library = compile::shared(&scratch, "libllvmlike.so", &["native/llvm_like.c"]);
+    let place = format!("-Wl,-rpath,{}", scratch.display());
+    let library = library.to_str().expect("UTF-8");
+    let program = compile::gcc(&scratch, "jit_frames", &["native/jit_frames.c"], &[library, &place]);
+    registered(&program, &scratch, "one");
+}
+
+/// Deregistering what was never registered is an error that libgcc answers with abort(3): with us as without.
+#[test]
+fn the_real_functions_abort_as_ever() {
+    let scratch = paths::scratch("jit-abort");
+    let program = compile::gcc(&scratch, "jit_frames", &["native/jit_frames.c"], &[]);
+    let mut plain = Command::new(&program);
+    let plain = uunwind_tests::process::run(plain.arg("unknown"), &scratch, uu::LIMIT);
+    let recorded = uu::record(&scratch, &[], |_| {}, &[program.as_ref(), "unknown".as_ref()]);
+    assert_eq!(plain.code(), 134, "{}", plain.text());
+    assert_eq!(recorded.outcome.code(), plain.code(), "{}", recorded.outcome.text());
+}
+
+/// The thread that registers is the one that is sampled: in libgcc, under its lock, in our interposer, in our registry. Where a
+/// walk asked libgcc for unwind data, it would wait here for a lock that its own thread holds.
+#[test]
+fn registration_flat_out_on_the_sampled_thread() {
+    let scratch = paths::scratch("jit-flat-out");
+    let program = compile::gcc(&scratch, "jit_frames", &["native/jit_frames.c"], &[]);
+    let program = [program.as_ref(), "flat-out".as_ref(), "3".as_ref()];
+    let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &program).expect_code(0);
+    let samples = recording.samples();
+    let within = |s: &&Sample| s.frames.iter().any(is_registration);
+    let (inside, whole) = (samples.iter().filter(within).count(), samples.iter().filter(|s| s.complete()).count());
+    println!(
+        "flat out: {} samples, {inside} in registrations, {whole} whole; {}",
+        samples.len(),
+        recording.outcome.stdout.trim()
+    );
+    assert!(inside > 100, "{inside} of {} samples met a registration", samples.len());
+    assert!(whole * 100 >= samples.len() * 99, "{whole} of {} are whole", samples.len());
+}
+
+/// Of the interposers, or of what they call.
+fn is_registration(frame: &Frame) -> bool {
+    let inside = |object: &str| object.ends_with("/libuu-preload.so");
+    matches!(frame, Frame::Native { symbol, object, .. } if inside(object) || symbol.contains("register_frame"))
+}
+
+/// A virtual environment with numba, made once. `None`, and named as skipped: it cannot be had here.
+fn numba() -> Option<&'static Path> {
+    static MADE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    MADE.get_or_init(make_numba).as_deref()
+}
+
+/// Those of its versions that the tests were written for.
+const NUMBA: [&str; 3] = ["numba==0.68.1", "llvmlite==0.50.0", "numpy==2.4.6"];
+
+fn make_numba() -> Option<PathBuf> {
+    let Some(python) = interpreters::supported().into_iter().max_by_key(|i| i.version) else {
+        skips::skipped("numba", "no supported Python is installed");
+        return None;
+    };
+    let folder = paths::target().join("uu-tests").join(format!("numba-{}", python.label));
+    let inside = folder.join("bin/python3");
+    if !folder.join("ready").is_file() {
+        let made = Command::new(&python.path).args(["-m", "venv"]).arg(&folder).output().expect("the interpreter runs");
+        assert!(made.status.success(), "venv: {}", String::from_utf8_lossy(&made.stderr));
+        let mut pip = Command::new(&inside);
+        let done = pip.args(["-m", "pip", "install", "-q", "--disable-pip-version-check"]).args(NUMBA).output();
+        let done = done.expect("the interpreter runs");
+        if !done.status.success() {
+            let why = format!("pip could not install {NUMBA:?}: {}", String::from_utf8_lossy(&done.stderr).trim());
+            skips::skipped("numba and llvmlite", why.lines().next_back().unwrap_or(&why));
+            return None;
+        }
+        std::fs::write(folder.join("ready"), "").expect("the environment's folder");
+    }
+    Some(inside)
+}
+
+/// Places of these functions in a stack, leaf first, each behind the one before.
+fn in_order(sample: &Sample, functions: &[&str]) -> bool {
+    let mut rest = sample.frames.iter();
+    functions.iter().all(|function| rest.any(|frame| frame.name().contains(function)))
+}
+
+#[test]
+fn python_to_numba_to_c_to_python() {
+    let Some(python) = numba() else { return };
+    let scratch = paths::scratch("numba");
+    let library = compile::shared(&scratch, "libjitcallback.so", &["native/jit_callback.c"]);
+    let script = paths::source("python/jit_callback.py");
+    let program = [python.as_os_str(), script.as_os_str(), library.as_os_str(), "4".as_ref()];
+    let recording = uu::record(&scratch, &["-r", "499"], |_| {}, &program).expect_code(0);
+    let samples = recording.samples();
+    let inside: Vec<&Sample> =
+        samples.iter().filter(|s| s.frames.iter().any(|f| f.name() == "back_in_python")).collect();
+    let right = |s: &&&Sample| {
+        s.complete()
+            && in_order(
+                s,
+                &[
+                    "back_in_python",
+                    "through_c",
+                    "__main__::jit_outer(",
+                    "cpython::__main__::jit_outer(",
+                    "main",
+                    "<module>",
+                    "_start",
+                ],
+            )
+    };
+    let whole = inside.iter().filter(right).count();
+    println!("numba: {} samples, {} in the callback, {whole} of them whole and in order", samples.len(), inside.len());
+    assert!(inside.len() > 100, "{} samples in the callback: {}", inside.len(), recording.outcome.text());
+    let wrong = inside.iter().find(|s| !right(s)).map(|s| s.text()).unwrap_or_default();
+    assert!(whole * 1000 >= inside.len() * 995, "{whole} of {}; one of the others:\n{wrong}", inside.len());
+}
+
 /// Functions that node itself names in its own trace of what it optimises.
 #[test]
 fn node_with_a_perf_map() {
@@ -77,12 +236,16 @@ fn node_with_a_perf_map() {
     let script = scratch.join("hot.js");
     let source = "function leaf(n) { let s = 0; for (let i = 0; i < n; i++) s += Math.sqrt(i) % 7; return s }\n\
         function middle(n) { let t = 0; for (let i = 0; i < n; i++) t += leaf(2000); return t }\n\
-        let x = 0; const end = Date.now() + 1500; while (Date.now() < end) x += middle(20);\nconsole.log(x > 0);\n";
+        let x = 0; while (process.cpuUsage().user < 1500000) x += middle(20);\nconsole.log(x > 0);\n";
     std::fs::write(&script, source).expect("scratch");
     // Not inlined, so that each has a frame.
     let program = ["node", "--perf-basic-prof", "--no-turbo-inlining", "--interpreted-frames-native-stack"];
     let program: Vec<&std::ffi::OsStr> = program.iter().map(|w| (*w).as_ref()).chain([script.as_os_str()]).collect();
-    let recording = uu::record(&scratch, &["-r", "499"], |_| {}, &program).expect_code(0);
+    // It leaves a log in its folder.
+    let in_scratch = |c: &mut Command| {
+        c.current_dir(&scratch);
+    };
+    let recording = uu::record(&scratch, &["-r", "499"], in_scratch, &program).expect_code(0);
     let samples = recording.samples();
     let is = |frame: &Frame, function: &str| is_function(frame, function, &script);
     let has = |s: &Sample| {

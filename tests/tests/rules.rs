@@ -67,11 +67,21 @@ fn files_are_small_and_name_no_private_place() {
     none(wrong);
 }
 
-/// The functions that an ordinary program gets from libc: the oracle for what our objects may import and interpose.
-fn libc_exports() -> Facts {
+/// What an object that this test is linked with has: the oracle for what our objects may import and interpose.
+fn loaded(name: &str) -> Facts {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("the maps of this process");
-    let path = maps.lines().filter_map(|l| l.split_whitespace().nth(5)).find(|p| p.contains("/libc.so.6"));
-    read(Path::new(path.expect("this test is linked with glibc"))).expect("libc is an ELF object")
+    let path = maps.lines().filter_map(|l| l.split_whitespace().nth(5)).find(|p| p.contains(name));
+    let path = path.unwrap_or_else(|| panic!("this test is linked with {name}"));
+    read(Path::new(path)).expect("it is an ELF object")
+}
+
+/// The functions that an ordinary program gets from libc.
+fn libc_exports() -> Facts {
+    loaded("/libc.so.6")
+}
+
+fn names(list: &'static str) -> Vec<&'static str> {
+    list.lines().filter(|l| !l.is_empty() && !l.starts_with('#')).collect()
 }
 
 fn built(relative: &str) -> Facts {
@@ -115,14 +125,15 @@ fn the_handler_path_needs_nothing() {
 
 #[test]
 fn preload_interposes_only_what_is_listed() {
-    let listed: Vec<&str> = include_str!("../src/rules/preload_exports.txt")
-        .lines()
-        .filter(|l| !l.is_empty() && !l.starts_with('#'))
-        .collect();
-    let libc = libc_exports();
-    for name in &listed {
-        assert!(libc.exports.iter().any(|e| e == name), "{name} is listed, but libc has no such function");
+    let of_libc = names(include_str!("../src/rules/preload_exports.txt"));
+    let of_libgcc = names(include_str!("../src/rules/preload_unwinder_exports.txt"));
+    let (libc, libgcc) = (libc_exports(), loaded("/libgcc_s.so.1"));
+    for (listed, from) in [(&of_libc, &libc), (&of_libgcc, &libgcc)] {
+        for name in listed {
+            assert!(from.exports.iter().any(|e| e == name), "{name} is listed, but its library has no such function");
+        }
     }
+    let listed = [of_libc, of_libgcc].concat();
     none(violations(
         &built("lib/uu/libuu-preload.so"),
         &Policy {

@@ -16,6 +16,7 @@ pub mod index;
 pub mod list;
 pub mod program;
 pub mod row;
+pub mod scan;
 
 use uunwind_core::memory::Reader;
 use uunwind_core::rule::Rule;

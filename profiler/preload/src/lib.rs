@@ -11,6 +11,7 @@
 //! threads    pthread_create, a timer for each thread, its end
 //! handler    one sampling signal, one record
 //! clock      the time, without a system call
+//! frames     __register_frame and its kin, for code made at run time
 //! client     what the walk asks of us: objects, facts, names
 //! signals/   virtual sigaction, faults, alternate stacks, signal sets
 //! real       the functions behind our interposers
@@ -29,6 +30,8 @@ pub mod check {
 
 mod client;
 mod clock;
+#[cfg(not(feature = "no-entry-points"))]
+mod frames;
 mod handler;
 mod process;
 mod real;

@@ -31,6 +31,8 @@ extern "C" fn start() {
     let Some(session) = environment(c"UU_SESSION") else { return };
     let errno = errno();
     record(session);
+    #[cfg(not(feature = "no-entry-points"))]
+    crate::frames::started();
     // SAFETY: the calling thread's errno; the program finds it as it was.
     unsafe { *libc::__errno_location() = errno };
 }

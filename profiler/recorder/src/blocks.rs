@@ -104,6 +104,7 @@ impl ProcessUse {
             frames_told: header.frames_told.load(Ordering::Relaxed),
             frames_reused: header.frames_reused.load(Ordering::Relaxed),
             interpreted: header.interpreted.load(Ordering::Relaxed),
+            frames_lost: get(&header.frames_lost),
         }
     }
 }

@@ -128,6 +128,8 @@ pub struct ProcessBlock {
     pub plugin_reasons: [AtomicU32; 8],
     /// Frames whose unwind information was interpreted in place, for want of their object's rule table.
     pub interpreted: AtomicU64,
+    /// Functions that JITs registered unwind data for and that got no window: damaged, overlapping, no memory.
+    pub frames_lost: AtomicU32,
 }
 
 /// Header of a thread block. Walk buffers and the ring fill the rest of the block.

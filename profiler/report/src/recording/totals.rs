@@ -62,6 +62,8 @@ counters! {
     frames_reused: "";
     /// Frames stepped by interpreting unwind information in place.
     interpreted: "frames met before their object's rule table (their unwind information was interpreted in place)";
+    /// Functions of JITs without a window.
+    frames_lost: "functions whose registered unwind data could not be used";
 }
 
 impl Counters {
