@@ -3,6 +3,7 @@
 use crate::foreign_rule;
 use crate::in_window::{self, InWindow};
 use crate::native::{self, Answer};
+use crate::strays;
 use crate::state::{FUNCTIONS, OBJECTS, PLUGINS, RULES, SHORT_RULES};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -13,7 +14,7 @@ use uunwind_core::objects::{Lookup, Memo, Object, FACTS_SETTLED};
 use uunwind_core::plugin::{Description, Owner, Plugin, OWNER_OBJECT};
 use uunwind_core::recovery::{Protector, Recovery};
 use uunwind_core::registry::window::Kind;
-use uunwind_core::rule::Packed;
+use uunwind_core::rule::{Packed, BY_FRAME_POINTER};
 use uunwind_core::short_rule::{Salt, Short};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Env};
@@ -37,6 +38,8 @@ pub struct Live<'c> {
     epoch: u32,
     /// Where calls of foreign code come back to, if faults and ticks are led there.
     recovery: Option<&'c Recovery>,
+    /// The plugin that is being asked about a frame in code that nobody owns; 0 = none is.
+    stray: u8,
     /// `RESULT_*` gathered so far.
     pub result: u32,
 }
@@ -76,6 +79,7 @@ impl<'c> Live<'c> {
             client,
             epoch,
             recovery,
+            stray: 0,
             result: 0,
         }
     }
@@ -170,6 +174,16 @@ impl<'c> Live<'c> {
 }
 
 impl Live<'_> {
+    /// A frame in no object has this rule: if that is as good as none, plugins are asked whether the code is theirs.
+    #[cold]
+    fn ask_strays(&mut self, rule: Packed) {
+        if self.current.plugin != STEPPER {
+            let guessed = rule.flags() & BY_FRAME_POINTER != 0 || rule.failed_for(StopReason::NoOwner);
+            self.stray = if guessed { strays::after(0) } else { 0 };
+            self.current.plugin = u32::from(self.stray);
+        }
+    }
+
     /// The rule that the plugin gives which claims the object of the frame in hand, if it gives rules; remembered.
     fn by_plugin(&mut self, cursor: &Cursor) -> Option<Packed> {
         let index = self.current.plugin as u8;
@@ -192,9 +206,12 @@ impl Live<'_> {
 impl Env for Live<'_> {
     #[inline(always)]
     fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        self.stray = 0;
         let lookup = cursor.lookup_pc();
         if lookup.wrapping_sub(self.current.start) >= self.current.len && !self.switch(lookup, reader) {
-            return self.window_rule(cursor, reader);
+            let rule = self.window_rule(cursor, reader);
+            self.ask_strays(rule);
+            return rule;
         }
         match RULES.get(key(cursor), self.current.generation).and_then(Packed::from_words) {
             Some(rule) if !rule.failed_for(StopReason::NoRule) => rule,
@@ -219,9 +236,17 @@ impl Env for Live<'_> {
         if self.current.plugin == STEPPER {
             return self.windows.here().map(in_window::claim);
         }
-        let object = self.current.object()?;
         let index = self.current.plugin as u8;
         let plugin: &Plugin = PLUGINS.get(index)?;
+        let Some(object) = self.current.object() else {
+            return Some(Claim {
+                step: plugin.step,
+                index,
+                flags: plugin.flags,
+                scratch_bytes: plugin.scratch_bytes,
+                ..Claim::NOTHING
+            });
+        };
         Some(Claim {
             step: plugin.step,
             overlay: plugin.overlay,
@@ -235,6 +260,16 @@ impl Env for Live<'_> {
             generation: object.generation,
             user: core::ptr::null_mut(),
         })
+    }
+
+    fn next_claim(&mut self) -> bool {
+        if self.stray == 0 {
+            return false;
+        }
+        // The one that was asked may have looked at objects.
+        self.stray = strays::after(self.stray);
+        self.current = Current { plugin: u32::from(self.stray), ..nowhere() };
+        self.stray != 0
     }
 
     fn function(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> (u64, u64) {
@@ -268,15 +303,22 @@ impl Env for Live<'_> {
         if address.wrapping_sub(self.current.start) >= self.current.len && !self.switch(address, reader) {
             return in_window::owner(self.windows.here());
         }
-        let bias = self.current.object().map_or(0, |object| object.bias);
-        Owner {
+        let mut owner = Owner {
             start: self.current.start,
             end: self.current.start.wrapping_add(self.current.len),
-            bias,
             generation: self.current.generation,
             kind: OWNER_OBJECT,
             plugin: self.current.plugin,
+            ..Owner::NOBODY
+        };
+        if let Some(object) = self.current.object() {
+            owner.bias = object.bias;
+            if self.current.plugin != 0 {
+                owner.facts = object.facts.load(Ordering::Relaxed);
+                owner.facts_len = object.facts_len.load(Ordering::Relaxed);
+            }
         }
+        owner
     }
 
     fn protector(&self, plugin: u8) -> Protector {

@@ -23,6 +23,7 @@ mod initial;
 mod library;
 mod native;
 mod state;
+mod strays;
 mod window_functions;
 mod window_rule;
 mod windows;

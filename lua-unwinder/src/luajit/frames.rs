@@ -130,6 +130,11 @@ impl Frames<'_, '_> {
         }
     }
 
+    /// Is there a frame of a Lua function at `base`?
+    pub fn is_lua(&self, base: u64) -> bool {
+        matches!(self.runs(&Frame { base, place: Place::Unknown }), Some(Runs::Lua(_)))
+    }
+
     /// Is there a frame of a function at `base`, with a link that leads on?
     pub fn is_frame(&self, base: u64) -> bool {
         let of_function = self.vm.word(base.wrapping_sub(16)).is_some_and(|value| function(value).is_some());

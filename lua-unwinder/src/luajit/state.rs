@@ -84,6 +84,11 @@ impl Thread {
         Thread::read(vm, address)
     }
 
+    /// The thread that the C frame at `frame` says it belongs to.
+    pub fn on_frame(vm: &Vm<'_>, frame: u64) -> Option<Thread> {
+        Thread::read(vm, vm.word(frame.wrapping_add(FRAME_L))?)
+    }
+
     /// May `base` be the base of a frame on this thread's stack?
     pub fn holds(&self, base: u64) -> bool {
         base.is_multiple_of(8) && self.stack.wrapping_add(16) <= base && base <= self.maxstack

@@ -64,16 +64,25 @@ impl Trace {
         pc.wrapping_sub(self.code) < self.code_bytes
     }
 
-    /// The trace that `pc` lies in: the one that the state names, or the one whose head is about to name itself, or, while a
-    /// function that a trace called has the state changed (the garbage collector), any.
-    pub fn around(vm: &Vm<'_>, global: u64, pc: u64) -> Option<Trace> {
+    /// The trace that the state names.
+    pub fn running(vm: &Vm<'_>, global: u64) -> Option<Trace> {
         let state = vm.half(global.wrapping_add(u64::from(vm.facts.vmstate)))?;
+        i32::try_from(state).ok().and_then(|_| Trace::numbered(vm, global, state))
+    }
+
+    /// The trace that `pc` lies in: the one that the state names, or the one whose head is about to name itself, or, while a
+    /// function that a trace called has the state changed (the garbage collector), any; if `in_area` finds that it is worth the
+    /// search.
+    pub fn around(vm: &Vm<'_>, global: u64, pc: u64, in_area: impl FnOnce() -> bool) -> Option<Trace> {
         let found = |number: u32| Trace::numbered(vm, global, number).filter(|trace| trace.holds(pc));
-        if let Some(trace) = i32::try_from(state).ok().and_then(|_| found(state)) {
+        if let Some(trace) = Trace::running(vm, global).filter(|trace| trace.holds(pc)) {
             return Some(trace);
         }
         if let Some(trace) = named_ahead(vm, pc).and_then(found) {
             return Some(trace);
+        }
+        if !in_area() {
+            return None;
         }
         let len = vm.half(global.wrapping_add(u64::from(vm.facts.trace)).wrapping_add(ARRAY_LEN))?;
         (1..u64::from(len).min(LIMIT)).find_map(|number| found(number as u32))
