@@ -70,6 +70,8 @@ pub struct Frames<'a, 'v> {
     pub thread: &'a Thread,
     /// Inlined frames, in a trace.
     pub inlined: Option<Inlined>,
+    /// Where the function stands that is on top of the next group.
+    pub outer: Place,
 }
 
 impl Frames<'_, '_> {
@@ -154,8 +156,10 @@ impl Frames<'_, '_> {
         }
         let caller = base.wrapping_sub(delta);
         match kind {
-            C | PROTECTED_C => Below::Group(caller),
-            CONTINUATION if self.slot(base, 32) == Some(CALLBACK) => Below::Group(caller),
+            C | PROTECTED_C => Below::Group(Frame { base: caller, place: self.outer }),
+            CONTINUATION if self.slot(base, 32) == Some(CALLBACK) => {
+                Below::Group(Frame { base: caller, place: Place::Unknown })
+            }
             CONTINUATION => {
                 let Some(pc) = self.slot(base, 24) else { return Below::Torn };
                 self.checked(base, Frame { base: caller, place: Place::Behind(pc) }, false)
@@ -198,7 +202,7 @@ impl Frames<'_, '_> {
                 Below::Frame(next) => (next, false),
                 // The same function's frame once more, as it was called: the upper one was shown.
                 Below::Copy(next) => (next, true),
-                Below::Group(next) => return End::Next(next),
+                Below::Group(next) => return End::Next(next.base),
                 Below::Torn => return End::Torn,
             };
         }
@@ -213,7 +217,8 @@ impl Frames<'_, '_> {
             other => *other,
         };
         let caller = match &caller {
-            Below::Frame(caller) => match self.runs(caller) {
+            // C that a Lua function's instruction called, and that called Lua: a metamethod, or a handler of an error in it.
+            Below::Frame(caller) | Below::Group(caller) => match self.runs(caller) {
                 Some(Runs::Lua(proto)) => Some((proto, caller.place)),
                 _ => None,
             },
@@ -234,8 +239,8 @@ enum Below {
     Frame(Frame),
     /// A frame of the same function, below its variable arguments.
     Copy(Frame),
-    /// The end of the group; the next one's base.
-    Group(u64),
+    /// The end of the group; the next one's innermost frame.
+    Group(Frame),
     /// Nothing that makes sense.
     Torn,
 }

@@ -13,12 +13,14 @@
 //! top      where a thread's frames begin
 //! trace    which trace a pc lies in, and the frames inlined into it
 //! proto    lines
-//! name     what names a function
+//! name     what names a function, inferred from ...
+//! bytecode ... the instruction that calls it
 //! cursor   what one walk remembers between native frames
 //! visit    one native frame: its Lua frames, and the step
 //! ```
 
 mod area;
+mod bytecode;
 mod cursor;
 pub mod facts;
 mod frames;

@@ -1,15 +1,19 @@
 //! Prototypes: what names a Lua function, and the line of a place in it.
 
-use super::state::is_proto;
+use super::state::{is_proto, is_string};
 use super::Vm;
 use uunwind_core::plugin::Text;
 
 /// Bytes of a `GCproto`; its bytecode follows.
 pub const CODE: u64 = 104;
 const CODE_COUNT: u64 = 12;
+const CONSTANTS: u64 = 32;
+const FLAGS: u64 = 61;
 const CHUNK_NAME: u64 = 64;
 const FIRST_LINE: u64 = 72;
 const LINE_INFO: u64 = 80;
+const UPVALUES: u64 = 88;
+const VARIABLES: u64 = 96;
 /// `GCstr.len`, and its bytes.
 const TEXT_LEN: u64 = 20;
 const TEXT_BYTES: u64 = 24;
@@ -118,6 +122,27 @@ impl Proto {
         }
     }
 
+    /// Is it the main function of a chunk? Those are defined at no line, and take variable arguments.
+    pub fn is_chunk(&self, vm: &Vm<'_>) -> bool {
+        const VARIABLE_ARGUMENTS: u32 = 2;
+        self.first_line == 0 && vm.half(self.address.wrapping_add(FLAGS)).is_some_and(|f| f & VARIABLE_ARGUMENTS != 0)
+    }
+
+    /// The constants: objects lie below, from this address downwards.
+    pub fn constants(&self, vm: &Vm<'_>) -> Option<u64> {
+        vm.word(self.address.wrapping_add(CONSTANTS))
+    }
+
+    /// Names of upvalues, one after the other; 0 = stripped.
+    pub fn upvalues(&self, vm: &Vm<'_>) -> Option<u64> {
+        vm.word(self.address.wrapping_add(UPVALUES))
+    }
+
+    /// Names and lives of local variables; 0 = stripped.
+    pub fn variables(&self, vm: &Vm<'_>) -> Option<u64> {
+        vm.word(self.address.wrapping_add(VARIABLES))
+    }
+
     /// The words that tell this prototype from another that may come to lie in the same place.
     pub fn fingerprint(&self) -> u64 {
         let mut h: u64 = 0x2545_f491_4f6c_dd1d;
@@ -128,6 +153,14 @@ impl Proto {
         }
         h
     }
+}
+
+/// The bytes of a string object.
+pub fn string(vm: &Vm<'_>, object: u64) -> Option<Text> {
+    /// No longer one is a name.
+    const LIMIT: u32 = 1 << 16;
+    let len = vm.half(object.wrapping_add(TEXT_LEN)).filter(|len| is_string(vm, object) && *len < LIMIT)?;
+    Some(utf8(object.wrapping_add(TEXT_BYTES), len))
 }
 
 /// A text of nothing.

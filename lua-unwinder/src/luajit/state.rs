@@ -7,6 +7,7 @@ const POINTER: u64 = (1 << 47) - 1;
 /// The tag of a function, above the pointer's bits.
 const TAG_FUNCTION: u64 = 0x1_fff7;
 /// `GCobj.gct` of a thread, a prototype and a trace; the word they stand in begins at the object's eighth byte.
+const TYPE_STRING: u64 = 4;
 const TYPE_THREAD: u64 = 6;
 const TYPE_PROTO: u64 = 7;
 const TYPE_TRACE: u64 = 9;
@@ -151,6 +152,11 @@ pub fn kind(vm: &Vm<'_>, global: u64, address: u64) -> Option<Kind> {
 /// Is it a prototype?
 pub fn is_proto(vm: &Vm<'_>, address: u64) -> bool {
     has_type(vm, address, TYPE_PROTO)
+}
+
+/// Is it a string?
+pub fn is_string(vm: &Vm<'_>, address: u64) -> bool {
+    has_type(vm, address, TYPE_STRING)
 }
 
 /// Is it a trace?

@@ -8,8 +8,8 @@ use super::Vm;
 /// `GCtrace`.
 const COUNT: u64 = 8;
 const IR: u64 = 32;
-const SNAPSHOTS: u64 = 56;
-const MAP: u64 = 64;
+const SNAPSHOTS: u64 = 48;
+const MAP: u64 = 56;
 const CODE_BYTES: u64 = 84;
 const CODE: u64 = 88;
 const NUMBER: u64 = 104;

@@ -121,7 +121,9 @@ fn tell(
     thread: &Thread,
     innermost: impl FnOnce(&Frames<'_, '_>) -> Top,
 ) -> u32 {
-    let mut frames = Frames { vm, thread, inlined: None };
+    let previous = vm.word(frame.wrapping_add(FRAME_PREVIOUS)).unwrap_or(0) & !FRAME_FLAGS;
+    let outer = vm.word(previous.wrapping_add(FRAME_PC)).filter(|_| previous != 0).map_or(Place::Unknown, Place::Behind);
+    let mut frames = Frames { vm, thread, inlined: None, outer };
     let met = cursor.find(thread.address).copied();
     let mut chain = met.unwrap_or(Chain { thread: thread.address, base: thread.base, cframe: thread.cframe });
     if !seek(&frames, cursor, &mut chain, frame) {
@@ -142,7 +144,6 @@ fn tell(
         Some(top) if thread.has_group(vm, frame, top.base) => frames.group(top, true, &mut || cursor.step()),
         _ => End::Next(chain.base),
     };
-    let previous = vm.word(frame.wrapping_add(FRAME_PREVIOUS)).unwrap_or(0) & !FRAME_FLAGS;
     cursor.end(thread.address);
     match end {
         End::Next(base) if previous != 0 => {
