@@ -5,6 +5,7 @@ use super::proto::Proto;
 use super::Vm;
 
 /// Opcodes.
+pub const COMPARISONS: core::ops::RangeInclusive<u8> = 0..=11;
 pub const MOV: u8 = 18;
 const UNM: u8 = 20;
 const LEN: u8 = 21;
@@ -30,6 +31,7 @@ pub const ITERN: u8 = 70;
 const RETM: u8 = 73;
 const FORI: u8 = 77;
 const JITERL: u8 = 84;
+pub const JMP: u8 = 88;
 const BIT_OPERATIONS: core::ops::RangeInclusive<u8> = 89..=95;
 
 /// One instruction.
@@ -48,6 +50,11 @@ impl Instruction {
     pub fn read(vm: &Vm<'_>, proto: &Proto, index: u64) -> Option<Instruction> {
         let [opcode, a, d @ ..] = vm.half(proto.code().wrapping_add(index.wrapping_mul(4)))?.to_le_bytes();
         Some(Instruction { opcode, a, d: u16::from_le_bytes(d) })
+    }
+
+    /// How many instructions a jump skips.
+    pub fn distance(&self) -> i64 {
+        i64::from(self.d) - 0x8000
     }
 }
 

@@ -12,6 +12,7 @@
 //! frames   Lua frames, group by group: a group is what one C frame hosts
 //! top      where a thread's frames begin
 //! trace    which trace a pc lies in, and the frames inlined into it
+//! branch   which comparison a snapshot belongs to
 //! proto    lines
 //! name     what names a function, inferred from ...
 //! bytecode ... the instruction that calls it
@@ -20,6 +21,7 @@
 //! ```
 
 mod area;
+mod branch;
 mod bytecode;
 mod cursor;
 pub mod facts;

@@ -90,8 +90,8 @@ fn by_registers(frames: &Frames<'_, '_>, base: u64, pc: u64) -> Option<Top> {
 }
 
 /// A trace that runs with `base`.
-pub fn in_snapshot(base: u64, snapshot: Snapshot) -> Top {
-    let frame = Frame { base: base.wrapping_add(snapshot.depth), place: Place::At(snapshot.pc) };
+pub fn in_snapshot(base: u64, snapshot: Snapshot, place: Place) -> Top {
+    let frame = Frame { base: base.wrapping_add(snapshot.depth), place };
     Top::at(frame).with(Some(Inlined { base, snapshot }))
 }
 
@@ -117,7 +117,7 @@ pub fn exiting(frames: &Frames<'_, '_>, pc: u64) -> Top {
     if restored && !vm.walk.exact() {
         Top::at(Frame { base: top, place: Place::At(snapshot.pc) })
     } else {
-        in_snapshot(base, snapshot)
+        in_snapshot(base, snapshot, Place::At(snapshot.pc))
     }
 }
 

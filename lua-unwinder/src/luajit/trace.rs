@@ -1,7 +1,9 @@
 //! Traces: which one a pc lies in, and the Lua frames that its snapshot tells of. A trace keeps the frames of the functions that
 //! were inlined into it nowhere but in its snapshots, which are meant for its side exits: one for each stretch of machine code.
 
-use super::proto::{containing, Proto};
+use super::branch;
+use super::bytecode as bc;
+use super::proto::{containing, Place, Proto};
 use super::state::{function, is_trace};
 use super::Vm;
 
@@ -88,8 +90,30 @@ impl Trace {
         (1..u64::from(len).min(LIMIT)).find_map(|number| found(number as u32))
     }
 
-    /// The snapshot that holds at `pc`.
-    pub fn snapshot_at(&self, vm: &Vm<'_>, pc: u64) -> Option<Snapshot> {
+    /// The state of the Lua stack at a place in the trace, and where the innermost function stands. Snapshots lie before the
+    /// machine code of one or more bytecode instructions; which of these a pc belongs to is nowhere kept, so the first stands
+    /// for all. But what a trace calls that may have an effect is followed by a snapshot of its own.
+    pub fn state_at(&self, vm: &Vm<'_>, pc: u64, calls: bool) -> Option<(Snapshot, Place)> {
+        let number = self.number_at(vm, pc)?;
+        let here = self.snapshot(vm, number)?;
+        let next = || {
+            let next = self.snapshot(vm, number.checked_add(1)?).filter(|next| !next.compares)?;
+            let opcode = vm.half(next.pc.wrapping_sub(4))? as u8;
+            ((bc::CALLM..=bc::ITERN).contains(&opcode) && next.depth >= here.depth).then_some(next)
+        };
+        if let Some(next) = if calls { next() } else { None } {
+            return Some((next, Place::Behind(next.pc)));
+        }
+        let comparison = || {
+            let before = number.checked_sub(1).and_then(|number| self.snapshot(vm, number));
+            branch::comparison(vm, here.pc, before.map_or(0, |before| before.pc))
+        };
+        let place = if here.compares { comparison() } else { None };
+        Some((here, place.unwrap_or(Place::At(here.pc))))
+    }
+
+    /// The number of the snapshot that holds at `pc`.
+    fn number_at(&self, vm: &Vm<'_>, pc: u64) -> Option<u32> {
         let offset = pc.wrapping_sub(self.code);
         let snapshots = vm.word(self.address.wrapping_add(SNAPSHOTS))?;
         let (mut low, mut high) = (0, self.count);
@@ -103,7 +127,7 @@ impl Trace {
                 low = middle.wrapping_add(1);
             }
         }
-        self.snapshot(vm, low.saturating_sub(1) as u32)
+        Some(low.saturating_sub(1) as u32)
     }
 
     /// The snapshot with this number.
@@ -114,6 +138,8 @@ impl Trace {
         let snapshots = vm.word(self.address.wrapping_add(SNAPSHOTS))?;
         let snapshot = snapshots.wrapping_add(u64::from(number).wrapping_mul(SNAPSHOT_BYTES));
         let map = u64::from(vm.half(snapshot)?);
+        let first = u64::from(vm.half(snapshot.wrapping_add(SNAPSHOT_CODE))? & 0xffff);
+        let representation = vm.word(self.address.wrapping_add(IR))?;
         let entries = u64::from(vm.half(snapshot.wrapping_add(SNAPSHOT_ENTRIES))? >> 16 & 0xff);
         let map = vm.word(self.address.wrapping_add(MAP))?.wrapping_add(map.wrapping_mul(4));
         // Behind the entries: the bytecode's pc, and by how many slots the innermost base lies above the trace's.
@@ -121,7 +147,8 @@ impl Trace {
         Some(Snapshot {
             map,
             entries,
-            constants: vm.word(self.address.wrapping_add(IR))?,
+            constants: representation,
+            compares: branch::is_comparison(vm, representation, first),
             pc: place >> 8,
             depth: (place & 0xff).wrapping_mul(8),
         })
@@ -145,7 +172,9 @@ pub struct Snapshot {
     map: u64,
     entries: u64,
     constants: u64,
-    /// The bytecode instruction in hand.
+    /// Its machine code begins with a comparison: `pc` is on the way that the trace does not take.
+    compares: bool,
+    /// The bytecode instruction with which the interpreter would go on.
     pub pc: u64,
     /// The innermost base, in bytes above the base that the trace runs with.
     pub depth: u64,

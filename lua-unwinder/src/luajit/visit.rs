@@ -67,15 +67,16 @@ pub fn in_area(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
     let Some((frame, thread)) = native::frame_above(vm, view.sp) else {
         return STEP_LOST | OVERLAY_INTERPRETER | OVERLAY_DESYNC;
     };
-    let snapshot = match trace {
-        Some(trace) => trace.snapshot_at(vm, lookup),
+    let state = match trace {
+        Some(trace) => trace.state_at(vm, lookup, !vm.walk.exact()),
         // An exit stub: it says which exit.
         None => Trace::running(vm, global)
-            .and_then(|trace| trace.snapshot(vm, top::exit_of_stub(vm, view.pc, view.sp)?)),
+            .and_then(|trace| trace.snapshot(vm, top::exit_of_stub(vm, view.pc, view.sp)?))
+            .map(|snapshot| (snapshot, Place::At(snapshot.pc))),
     };
     let base = vm.word(global.wrapping_add(u64::from(vm.facts.jit_base)));
-    let top = match (base, snapshot) {
-        (Some(base), Some(snapshot)) if thread.holds(base) => top::in_snapshot(base, snapshot),
+    let top = match (base, state) {
+        (Some(base), Some((snapshot, place))) if thread.holds(base) => top::in_snapshot(base, snapshot, place),
         (Some(base), None) if thread.holds(base) => {
             Top { doubt: OVERLAY_DESYNC, ..Top::at(Frame { base, place: Place::Unknown }) }
         }
