@@ -44,7 +44,7 @@ use uunwind_core::plugin::{Caller, OWNER_OBJECT, STEP_NATIVE};
 /// One VM, seen from the frame in hand.
 pub struct Vm<'v> {
     walk: &'v Walk<'v>,
-    facts: Facts,
+    facts: &'v Facts,
     /// Load bias of its object.
     bias: u64,
 }
@@ -99,7 +99,7 @@ const R14: u8 = 14;
 
 /// A frame in an object that holds a LuaJIT.
 pub fn in_object(walk: &Walk<'_>, facts: &[u8], caller: &mut Caller) -> u32 {
-    let (Some(facts), Some(cursor)) = (Facts::from_bytes(facts), walk.scratch(Cursor::of)) else { return STEP_NATIVE };
+    let (Some(facts), Some(cursor)) = (Facts::view(facts), walk.scratch(Cursor::of)) else { return STEP_NATIVE };
     visit::in_object(&Vm { walk, facts, bias: walk.view().bias }, cursor, caller)
 }
 
@@ -112,7 +112,7 @@ pub fn in_no_object(walk: &Walk<'_>, caller: &mut Caller) -> u32 {
     }
     // SAFETY: the host's facts are `facts_len` readable bytes that don't change during the call.
     let bytes = unsafe { core::slice::from_raw_parts(owner.facts, owner.facts_len) };
-    let (Some(facts), Some(cursor)) = (Facts::from_bytes(bytes), walk.scratch(Cursor::of)) else { return STEP_NATIVE };
+    let (Some(facts), Some(cursor)) = (Facts::view(bytes), walk.scratch(Cursor::of)) else { return STEP_NATIVE };
     let vm = Vm { walk, facts, bias: owner.bias };
     if facts.has_jit() {
         visit::in_area(&vm, cursor, caller)

@@ -36,7 +36,7 @@ const POPPED: [(u64, u64); 6] = [(0, 80), (4, 40), (6, 32), (8, 24), (9, 16), (1
 
 /// The zone of a pc inside the VM. `pc` is as in the file.
 pub fn zone(vm: &Vm<'_>, pc: u64) -> Zone {
-    let facts = &vm.facts;
+    let facts = vm.facts;
     let lead = u64::from(facts.lead);
     for enter in facts.enter.iter().filter(|at| **at != 0) {
         let within = pc.wrapping_sub(enter.wrapping_sub(lead));
