@@ -3,8 +3,8 @@
 use crate::foreign_rule;
 use crate::in_window::{self, InWindow};
 use crate::native::{self, Answer};
-use crate::strays;
 use crate::state::{FUNCTIONS, OBJECTS, PLUGINS, RULES, SHORT_RULES};
+use crate::strays;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;

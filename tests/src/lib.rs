@@ -8,6 +8,8 @@ pub mod call_graph;
 pub mod compile;
 pub mod interpreters;
 pub mod lua;
+pub mod lua_graph;
+pub mod luajit;
 pub mod oracle;
 pub mod pair;
 pub mod paths;

@@ -8,8 +8,10 @@
 
 use super::proto::{Place, Proto};
 use super::state::{function, kind, Kind, Thread};
+use super::top::Top;
 use super::trace::Snapshot;
 use super::{name, Vm};
+use uunwind_core::plugin::OVERLAY_DESYNC;
 
 /// Kinds of links, in their low bits.
 const LINK_KIND: u64 = 7;
@@ -141,6 +143,19 @@ impl Frames<'_, '_> {
     pub fn is_frame(&self, base: u64) -> bool {
         let of_function = self.vm.word(base.wrapping_sub(16)).is_some_and(|value| function(value).is_some());
         of_function && !matches!(self.below(base), Below::Torn)
+    }
+
+    /// The frame at `base` is about to be gone: what is then on top.
+    pub fn returning(&self, base: u64) -> Top {
+        let below = match self.below(base) {
+            Below::Copy(copy) => self.below(copy.base),
+            other => other,
+        };
+        match below {
+            Below::Frame(frame) | Below::Copy(frame) => Top::at(frame),
+            Below::Group(frame) => Top::between(frame.base),
+            Below::Torn => Top::nothing(OVERLAY_DESYNC),
+        }
     }
 
     /// The frame below that with this base.

@@ -83,24 +83,27 @@ pub fn frame_in_body(vm: &Vm<'_>, sp: u64, exact: bool) -> u64 {
 }
 
 /// The C frame above a stack pointer in a trace, in an exit of one, or in code that these call: the innermost one of the thread
-/// that runs, which its `cframe` points back to.
-pub fn frame_above(vm: &Vm<'_>, sp: u64) -> Option<(u64, Thread)> {
+/// that runs, which its `cframe` points back to. `base`: where that thread's Lua stack is known to be, if it is.
+pub fn frame_above(vm: &Vm<'_>, sp: u64, base: Option<u64>) -> Option<(u64, Thread)> {
     /// Most that a trace reserves for spilled values, plus what its exit pushes.
     const REACH: u64 = 256 * 8 + 512;
     let near = |frame: u64| frame.wrapping_sub(sp) < REACH && frame.is_multiple_of(8);
-    // The thread that runs is noted in the global state, but for callbacks in older releases.
+    let holds = |thread: &Thread| base.is_none_or(|base| thread.holds(base));
+    // The thread that runs is noted in the global state, but for callbacks in older releases. What was called from here may have
+    // C frames of its own.
     let noted = vm.global().and_then(|global| {
         let current = vm.word(global.wrapping_add(u64::from(vm.facts.cur_l)))?;
-        let thread = Thread::read(vm, current).filter(|thread| near(thread.cframe))?;
-        Thread::of_frame(vm, thread.cframe)
+        let thread = Thread::read(vm, current).filter(holds)?;
+        let frame = thread.frame_above(vm, sp).filter(|frame| near(*frame))?;
+        (vm.word(frame.wrapping_add(super::state::FRAME_L)) == Some(current)).then_some((frame, thread))
     });
-    if let Some(thread) = noted {
-        return Some((thread.cframe, thread));
+    if noted.is_some() {
+        return noted;
     }
     (0..REACH / 8).find_map(|slot| {
         let frame = sp.wrapping_add(slot.wrapping_mul(8));
         vm.word(frame.wrapping_add(super::state::FRAME_L)).filter(|l| plausible(*l))?;
-        Some((frame, Thread::of_frame(vm, frame)?))
+        Some((frame, Thread::of_frame(vm, frame).filter(holds)?))
     })
 }
 

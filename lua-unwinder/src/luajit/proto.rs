@@ -98,7 +98,8 @@ impl Proto {
                 _ => 4,
             };
             let mut bytes = [0; 4];
-            let read = vm.bytes(self.line_info.wrapping_add(number.wrapping_mul(width)), bytes.get_mut(..width as usize)?);
+            let read =
+                vm.bytes(self.line_info.wrapping_add(number.wrapping_mul(width)), bytes.get_mut(..width as usize)?);
             read.then(|| self.first_line.wrapping_add(u32::from_le_bytes(bytes)))
         };
         told().unwrap_or(self.first_line)

@@ -90,6 +90,20 @@ impl Thread {
         Thread::read(vm, vm.word(frame.wrapping_add(FRAME_L))?)
     }
 
+    /// The innermost of this thread's C frames that lies above a stack pointer.
+    pub fn frame_above(&self, vm: &Vm<'_>, sp: u64) -> Option<u64> {
+        /// Calls of C inside each other, while one side exit is handled.
+        const NESTED: u32 = 64;
+        let mut frame = self.cframe;
+        for _ in 0..NESTED {
+            if frame == 0 || frame >= sp {
+                return (frame != 0).then_some(frame);
+            }
+            frame = vm.word(frame.wrapping_add(FRAME_PREVIOUS))? & !FRAME_FLAGS;
+        }
+        None
+    }
+
     /// May `base` be the base of a frame on this thread's stack?
     pub fn holds(&self, base: u64) -> bool {
         base.is_multiple_of(8) && self.stack.wrapping_add(16) <= base && base <= self.maxstack

@@ -72,10 +72,10 @@ fn by_registers(frames: &Frames<'_, '_>, base: u64, pc: u64) -> Option<Top> {
     if thread.holds(pc) && pc < base {
         return Some(Top::between(pc));
     }
-    // Entered from C, or about to return there: the PC's register holds the link of the frame.
-    if pc & 3 == 1 && pc < thread.maxstack.wrapping_sub(thread.stack) {
-        let linked = vm.word(base.wrapping_sub(8)) == Some(pc);
-        return Some(Top::between(if linked { base.wrapping_sub(pc & !7) } else { thread.base }));
+    // Returning by a link that is no bytecode's, or entered from C: the PC's register holds the link, or what is left of it.
+    if pc < thread.maxstack.wrapping_sub(thread.stack) {
+        let linked = frames.link(base).is_some_and(|link| link & 3 != 0 && link & !7 == pc & !7);
+        return Some(if linked { frames.returning(base) } else { Top::between(thread.base) });
     }
     // Calling, or returning from a call: the PC is the caller's.
     if let Some(call) = vm.half(pc.wrapping_sub(4)).filter(|_| pc.is_multiple_of(4)) {
@@ -83,7 +83,11 @@ fn by_registers(frames: &Frames<'_, '_>, base: u64, pc: u64) -> Option<Top> {
         let place = Place::Behind(pc);
         if thread.holds(caller) && frames.is_lua_at(caller, place) {
             let builtin = frames.is_frame(base) && !frames.is_lua(base) && frames.link(base) == Some(pc);
-            return Some(Top::at(if builtin { Frame { base, place: Place::Unknown } } else { Frame { base: caller, place } }));
+            return Some(Top::at(if builtin {
+                Frame { base, place: Place::Unknown }
+            } else {
+                Frame { base: caller, place }
+            }));
         }
     }
     (frames.is_frame(base) && !frames.is_lua(base)).then(|| Top::at(Frame { base, place: Place::Unknown }))

@@ -33,7 +33,7 @@ pub fn in_object(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
             cursor.hint = vm.register(RDX).unwrap_or(0);
             (0, native::leave_partial(vm, caller, 8, Saved::InRegisters))
         }
-        Zone::Exit => match native::frame_above(vm, sp) {
+        Zone::Exit => match native::frame_above(vm, sp, None) {
             Some((frame, thread)) => {
                 let exit = pc.wrapping_add(u64::from(!vm.walk.exact()));
                 (exiting(vm, cursor, frame, &thread, exit), native::leave_trace(vm, caller, frame))
@@ -64,7 +64,9 @@ pub fn in_area(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
         return STEP_NATIVE;
     }
     cursor.hint = 0;
-    let Some((frame, thread)) = native::frame_above(vm, view.sp) else {
+    let base = vm.word(global.wrapping_add(u64::from(vm.facts.jit_base)));
+    let found = native::frame_above(vm, view.sp, base).or_else(|| native::frame_above(vm, view.sp, None));
+    let Some((frame, thread)) = found else {
         return STEP_LOST | OVERLAY_INTERPRETER | OVERLAY_DESYNC;
     };
     let state = match trace {
@@ -74,7 +76,6 @@ pub fn in_area(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
             .and_then(|trace| trace.snapshot(vm, top::exit_of_stub(vm, view.pc, view.sp)?))
             .map(|snapshot| (snapshot, Place::At(snapshot.pc))),
     };
-    let base = vm.word(global.wrapping_add(u64::from(vm.facts.jit_base)));
     let top = match (base, state) {
         (Some(base), Some((snapshot, place))) if thread.holds(base) => top::in_snapshot(base, snapshot, place),
         (Some(base), None) if thread.holds(base) => {
@@ -113,8 +114,8 @@ fn exiting(vm: &Vm<'_>, cursor: &mut Cursor, frame: u64, thread: &Thread, pc: u6
     })
 }
 
-/// Emits the Lua frames that the C frame at `frame` hosts. `innermost` says where the thread's frames begin, if this is the
-/// thread's innermost C frame and the first that the walk meets. Returns flags of the answer.
+/// Emits the Lua frames that the C frame at `frame` hosts. `innermost` says where the thread's frames begin, if none was
+/// told so far. Returns flags of the answer.
 fn tell(
     vm: &Vm<'_>,
     cursor: &mut Cursor,
@@ -123,17 +124,22 @@ fn tell(
     innermost: impl FnOnce(&Frames<'_, '_>) -> Top,
 ) -> u32 {
     let previous = vm.word(frame.wrapping_add(FRAME_PREVIOUS)).unwrap_or(0) & !FRAME_FLAGS;
-    let outer = vm.word(previous.wrapping_add(FRAME_PC)).filter(|_| previous != 0).map_or(Place::Unknown, Place::Behind);
+    let outer = if previous == 0 { None } else { vm.word(previous.wrapping_add(FRAME_PC)) };
+    let outer = outer.map_or(Place::Unknown, Place::Behind);
     let mut frames = Frames { vm, thread, inlined: None, outer };
-    let met = cursor.find(thread.address).copied();
-    let mut chain = met.unwrap_or(Chain { thread: thread.address, base: thread.base, cframe: thread.cframe });
+    let mut chain = cursor.find(thread.address).copied().unwrap_or(Chain {
+        thread: thread.address,
+        base: thread.base,
+        cframe: thread.cframe,
+    });
     if !seek(&frames, cursor, &mut chain, frame) {
         // Not linked yet, or no longer.
         return if vm.walk.exact() { 0 } else { OVERLAY_DESYNC };
     }
     let mut doubt = 0;
     let mut top = Some(Frame { base: chain.base, place: Place::Unknown });
-    if met.is_none() && thread.cframe == frame {
+    if chain.base == thread.base {
+        // Nothing of this thread was told so far.
         let found = innermost(&frames);
         (top, doubt, frames.inlined) = (found.frame, found.doubt, found.inlined);
         chain.base = found.frame.map_or(found.next, |frame| frame.base);

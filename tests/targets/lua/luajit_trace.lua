@@ -5,8 +5,9 @@ local ffi = require "ffi"
 ffi.cdef "void cap(void); void qsort(void *, size_t, size_t, int (*)(const int *, const int *));"
 local C = ffi.load(os.getenv "UU_TEST_CAP")
 local oracle = assert(io.open(os.getenv "UU_TEST_ORACLE", "a"))
-local file = arg[0]
-if arg[1] == "off" then jit.off() else jit.opt.start("hotloop=2", "hotexit=2") end
+local file = debug.getinfo(1, "S").source:sub(2)
+local off = os.getenv "UU_TEST_JIT" == "off"
+if off then jit.off() else jit.opt.start("hotloop=2", "hotexit=2") end
 
 -- Lines are called by the marks that stand on them.
 local line, number = {}, 0
@@ -162,4 +163,4 @@ for _ = 1, sorts do
   expect { { "incompare", "compare" }, { "qsort", "sort", "sort" }, { "sorting" } }
 end
 oracle:close()
-if arg[1] ~= "off" then assert(require("jit.util").traceinfo(1), "nothing was compiled") end
+if not off then assert(require("jit.util").traceinfo(1), "nothing was compiled") end

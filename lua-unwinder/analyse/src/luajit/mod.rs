@@ -81,7 +81,8 @@ fn facts(code: &Code, function: &Function) -> Result<Facts, String> {
     });
     facts.cur_l = current.map(relative).ok_or_else(|| missing("cur_L"))?;
     // The same pushes without the first, anywhere but inside a whole set of them.
-    let callback = code.find_all(&ENTER[1..]).into_iter().find(|at| *at > 0 && code.bytes(at - 1, 1) != Some(&ENTER[..1]));
+    let callback =
+        code.find_all(&ENTER[1..]).into_iter().find(|at| *at > 0 && code.bytes(at - 1, 1) != Some(&ENTER[..1]));
     facts.callback = callback.map_or(0, |at| code.address(at));
     facts.lead = code.find(&ENTER, 0).map_or(0, |at| lead(code, at) as u32);
     exits(code, &mut facts, relative)?;
@@ -100,7 +101,11 @@ fn facts(code: &Code, function: &Function) -> Result<Facts, String> {
 fn lead(code: &Code, offset: usize) -> usize {
     const ENDBR: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
     let before = offset.checked_sub(ENDBR.len()).and_then(|at| code.bytes(at, ENDBR.len()));
-    if before == Some(&ENDBR) { ENDBR.len() } else { 0 }
+    if before == Some(&ENDBR) {
+        ENDBR.len()
+    } else {
+        0
+    }
 }
 
 /// All places of some instructions.
@@ -164,7 +169,11 @@ fn helpers(code: &Code, facts: &mut Facts, callback: Option<usize>) -> Result<()
     let modulo = code.find_all(&MODULO).into_iter().next_back().ok_or_else(refused)?;
     let end = callback.unwrap_or(code.len());
     // The first of them stands behind the last instruction that goes elsewhere: a call out of the VM, or a jump.
-    let first = code.find_all(&FLOOR).into_iter().filter(|at| *at < modulo).find(|at| code.find_call_out_in(*at, end).is_none());
+    let first = code
+        .find_all(&FLOOR)
+        .into_iter()
+        .filter(|at| *at < modulo)
+        .find(|at| code.find_call_out_in(*at, end).is_none());
     let first = first.ok_or_else(refused)?;
     if modulo >= end {
         return Err(refused());
