@@ -5,6 +5,7 @@ use crate::in_window::{self, InWindow};
 use crate::met::{changed, Met};
 use crate::native::{self, Answer};
 use crate::state::{CHANGES, FUNCTIONS, OBJECTS, PLUGINS, RULES, SHORT_RULES};
+use crate::strays;
 use crate::tables;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -16,7 +17,7 @@ use uunwind_core::objects::{Lookup, Memo, Object, FACTS_SETTLED};
 use uunwind_core::plugin::{Description, Owner, Plugin, OWNER_OBJECT};
 use uunwind_core::recovery::{Protector, Recovery};
 use uunwind_core::registry::window::Kind;
-use uunwind_core::rule::Packed;
+use uunwind_core::rule::{Packed, BY_FRAME_POINTER};
 use uunwind_core::short_rule::{Salt, Short};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Env};
@@ -44,6 +45,8 @@ pub struct Live<'c> {
     /// What this walk depends on besides words.
     met: Met,
     time: u64,
+    /// The plugin that is being asked about a frame in code that nobody owns; 0 = none is.
+    stray: u8,
     /// `RESULT_*` gathered so far.
     pub result: u32,
     /// Frames interpreted in place for want of a table.
@@ -144,6 +147,7 @@ impl<'c> Live<'c> {
             time,
             recovery,
             met: Met::new(),
+            stray: 0,
             result: 0,
             interpreted: 0,
         }
@@ -286,6 +290,7 @@ impl Live<'_> {
         let (key, lookup, pc) = (key(cursor), cursor.lookup_pc(), cursor.regs.pc);
         let known = RULES.get(key, object.generation).and_then(Packed::from_words);
         let rule = known.or_else(|| self.current.rule_at(lookup)).unwrap_or_else(|| {
+            let was = reader.pause(true);
             let mut answer = native::find(object, lookup, pc, reader);
             if answer == Err(StopReason::NoRule) && !cursor.exact {
                 // A return address that nobody called from: the first byte of a function, behind none. Someone has put it
@@ -304,6 +309,7 @@ impl Live<'_> {
                 Err(reason) => Packed::failed(reason),
             };
             RULES.put(key, object.generation, rule.words());
+            reader.pause(was);
             if self.current.table.is_none() && !rule.is_failed() {
                 self.interpreted = self.interpreted.wrapping_add(1);
             }
@@ -313,6 +319,16 @@ impl Live<'_> {
             return by_frame_pointer(cursor, StopReason::NoRule);
         }
         rule
+    }
+
+    /// A frame in no object has this rule: if that is as good as none, plugins are asked whether the code is theirs.
+    #[cold]
+    fn ask_strays(&mut self, rule: Packed) {
+        if self.current.plugin != STEPPER {
+            let guessed = rule.flags() & BY_FRAME_POINTER != 0 || rule.failed_for(StopReason::NoOwner);
+            self.stray = if guessed { strays::after(0) } else { 0 };
+            self.current.plugin = u32::from(self.stray);
+        }
     }
 
     /// The rule that the plugin gives which claims the object of the frame in hand, if it gives rules; remembered.
@@ -337,9 +353,12 @@ impl Live<'_> {
 impl Env for Live<'_> {
     #[inline(always)]
     fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        self.stray = 0;
         let lookup = cursor.lookup_pc();
         if lookup.wrapping_sub(self.current.start) >= self.current.len && !self.switch(lookup, reader) {
-            return self.window_rule(cursor, reader);
+            let rule = self.window_rule(cursor, reader);
+            self.ask_strays(rule);
+            return rule;
         }
         if let Some(rule) = self.by_table(cursor) {
             return rule;
@@ -367,9 +386,17 @@ impl Env for Live<'_> {
         if self.current.plugin == STEPPER {
             return self.windows.here().map(in_window::claim);
         }
-        let object = self.current.object()?;
         let index = self.current.plugin as u8;
         let plugin: &Plugin = PLUGINS.get(index)?;
+        let Some(object) = self.current.object() else {
+            return Some(Claim {
+                step: plugin.step,
+                index,
+                flags: plugin.flags,
+                scratch_bytes: plugin.scratch_bytes,
+                ..Claim::NOTHING
+            });
+        };
         Some(Claim {
             step: plugin.step,
             overlay: plugin.overlay,
@@ -383,6 +410,16 @@ impl Env for Live<'_> {
             generation: object.generation,
             user: core::ptr::null_mut(),
         })
+    }
+
+    fn next_claim(&mut self) -> bool {
+        if self.stray == 0 {
+            return false;
+        }
+        // The one that was asked may have looked at objects.
+        self.stray = strays::after(self.stray);
+        self.current = Current { plugin: u32::from(self.stray), ..nowhere() };
+        self.stray != 0
     }
 
     fn function(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> (u64, u64) {
@@ -453,15 +490,22 @@ impl Env for Live<'_> {
         if address.wrapping_sub(self.current.start) >= self.current.len && !self.switch(address, reader) {
             return in_window::owner(self.windows.here());
         }
-        let bias = self.current.object().map_or(0, |object| object.bias);
-        Owner {
+        let mut owner = Owner {
             start: self.current.start,
             end: self.current.start.wrapping_add(self.current.len),
-            bias,
             generation: self.current.generation,
             kind: OWNER_OBJECT,
             plugin: self.current.plugin,
+            ..Owner::NOBODY
+        };
+        if let Some(object) = self.current.object() {
+            owner.bias = object.bias;
+            if self.current.plugin != 0 {
+                owner.facts = object.facts.load(Ordering::Relaxed);
+                owner.facts_len = object.facts_len.load(Ordering::Relaxed);
+            }
         }
+        owner
     }
 
     fn protector(&self, plugin: u8) -> Protector {

@@ -8,7 +8,7 @@ use core::ffi::c_void;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::window_identity;
 use uunwind_core::memory::Reader;
-use uunwind_core::plugin::{Description, Owner, Text, OWNER_NOBODY, OWNER_WINDOW, TABLE_NONE};
+use uunwind_core::plugin::{Description, Owner, Text, OWNER_WINDOW, TABLE_NONE};
 use uunwind_core::recovery::Protector;
 use uunwind_core::registry::window::{Held, Kind};
 use uunwind_core::registry::Windows;
@@ -69,13 +69,12 @@ pub fn claim(held: &Held) -> Claim {
 
 /// What covers an address that no loaded object does.
 pub fn owner(here: Option<&Held>) -> Owner {
-    let nobody = Owner { start: 0, end: 0, bias: 0, generation: 0, kind: OWNER_NOBODY, plugin: 0 };
-    here.map(|held| held.window()).map_or(nobody, |window| Owner {
+    here.map(|held| held.window()).map_or(Owner::NOBODY, |window| Owner {
         start: window.start,
         end: window.end,
         generation: window.generation,
         kind: OWNER_WINDOW,
-        ..nobody
+        ..Owner::NOBODY
     })
 }
 

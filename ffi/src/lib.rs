@@ -26,6 +26,7 @@ mod native;
 mod registered;
 mod setup;
 mod state;
+mod strays;
 mod tables;
 mod window_functions;
 mod window_rule;

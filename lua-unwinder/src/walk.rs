@@ -1,7 +1,7 @@
 //! The host's functions and the frame in hand, in safe form.
 
 use core::mem::size_of;
-use uunwind_core::plugin::{Description, Host, View, ABI};
+use uunwind_core::plugin::{Caller, Description, Host, Owner, View, ABI, SCRATCH_BYTES};
 
 /// The native frame in hand, and the walk it belongs to.
 pub struct Walk<'v> {
@@ -93,6 +93,27 @@ impl<'v> Walk<'v> {
     pub fn emit(&self, name: u32, position: u64) -> bool {
         // SAFETY: a host function of this ABI, with its own walk.
         unsafe { (self.host.emit)(self.view.walk, name, position) }
+    }
+
+    /// What covers an address.
+    pub fn lookup(&self, address: u64) -> Owner {
+        let mut owner = Owner::NOBODY;
+        // SAFETY: a host function of this ABI, with its own walk; `owner` outlives the call.
+        unsafe { (self.host.lookup)(self.view.walk, address, &mut owner) };
+        owner
+    }
+
+    /// The walk's memory for this plugin, by a function that makes something of it.
+    pub fn scratch<T>(&self, make: unsafe fn(*mut u8, usize) -> Option<&'v mut T>) -> Option<&'v mut T> {
+        // SAFETY: the host's scratch memory is this plugin's alone, and zeroed when it is first called in the walk; each
+        // family makes its part of it once in a call.
+        unsafe { make(self.view.scratch, SCRATCH_BYTES) }
+    }
+
+    /// In a step: the caller's frame, to be filled.
+    pub fn caller(&self) -> Option<&'v mut Caller> {
+        // SAFETY: null, or the host's frame, which is this call's alone.
+        unsafe { self.view.caller.as_mut() }
     }
 
     /// Tells the host that answers may differ from now on.

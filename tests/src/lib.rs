@@ -9,6 +9,8 @@ pub mod cfi_oracle;
 pub mod compile;
 pub mod interpreters;
 pub mod lua;
+pub mod lua_graph;
+pub mod luajit;
 pub mod oracle;
 pub mod pair;
 pub mod paths;

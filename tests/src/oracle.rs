@@ -96,6 +96,11 @@ pub fn compare_python(expected: &Expected, sample: &Sample, whole: bool) -> Resu
     Ok(())
 }
 
+/// Every group of semantic frames is followed by a native frame that hosts it, and is marked so.
+pub fn check_hosts(sample: &Sample) -> Result<(), String> {
+    parts(sample).map(drop)
+}
+
 /// A stack as activations of an interpreter and native frames, outermost first. Blanks in names are underscores.
 #[derive(Debug, PartialEq, Eq)]
 enum Part<'a> {

@@ -63,7 +63,7 @@ pub struct Plugin {
     pub abi: u32,
     /// Short name, NUL-padded: it labels frames ("python"), faults and facts.
     pub name: [u8; 16],
-    /// [`NO_REGISTERS`], or 0.
+    /// A sum of [`NO_REGISTERS`] and [`PLUGIN_STRAYS`].
     pub flags: u32,
     /// How many bytes of its scratch memory the plugin uses, from the first on, at most [`SCRATCH_BYTES`]; 0: all. The fewer,
     /// the cheaper is reuse of the last walk.
@@ -72,7 +72,7 @@ pub struct Plugin {
     /// `OVERLAY_*`.
     pub overlay: Option<Visit>,
     /// Signal code. Called for each frame in a claimed object before any rule is looked for; `View::cfa` is 0. An answer
-    /// is one of `STEP_*` and flags of `OVERLAY_*`.
+    /// is one of `STEP_*` and flags of `OVERLAY_*`. See also [`PLUGIN_STRAYS`].
     pub step: Option<Visit>,
     /// Signal code. A pure function of the pc: asked once for a pc, and its answer remembered.
     pub rule: Option<GiveRule>,
@@ -124,6 +124,10 @@ impl Plugin {
         whole
     }
 }
+
+/// [`Plugin::flags`]: `step` is also asked about frames whose pc no object and no window covers, with null facts: a JIT's code
+/// that was registered nowhere. Plugins are asked by index until one steps.
+pub const PLUGIN_STRAYS: u32 = 2;
 
 /// Answer of [`Plugin::overlay`]: the frame is not an activation of this interpreter.
 pub const OVERLAY_NONE: u32 = 0;

@@ -128,6 +128,24 @@ pub struct Owner {
     pub kind: u32,
     /// Index of the plugin that claims it; 0 = none.
     pub plugin: u32,
+    /// What that plugin's analyse half found in it; null when there is nothing.
+    pub facts: *const u8,
+    /// Length of the facts, in bytes.
+    pub facts_len: usize,
+}
+
+impl Owner {
+    /// Of an address that nobody owns.
+    pub const NOBODY: Owner = Owner {
+        start: 0,
+        end: 0,
+        bias: 0,
+        generation: 0,
+        kind: OWNER_NOBODY,
+        plugin: 0,
+        facts: core::ptr::null(),
+        facts_len: 0,
+    };
 }
 
 /// [`Owner::kind`]: no object and no window covers the address.

@@ -52,6 +52,22 @@ impl<E: Env> Walk<'_, '_, E> {
     /// As [`super::walk`].
     #[inline(never)]
     pub(super) unsafe fn claimed(&mut self, cursor: &mut Cursor, cfa: Option<u64>, setting: &Setting) -> (u32, Next) {
+        let mut answer = (0, Next::Native);
+        for _ in 0..=MAX_PLUGINS {
+            // SAFETY: passed on.
+            answer = unsafe { self.ask(cursor, cfa, setting) };
+            if !matches!(answer, (0, Next::Native)) || !self.env.next_claim() {
+                break;
+            }
+        }
+        answer
+    }
+
+    /// As `claimed`, of one that claims it.
+    ///
+    /// # Safety
+    /// As [`super::walk`].
+    unsafe fn ask(&mut self, cursor: &mut Cursor, cfa: Option<u64>, setting: &Setting) -> (u32, Next) {
         let Some(claim) = self.env.claim() else { return (0, Next::Native) };
         // Windows' functions need no scratch memory; plugins are promised some.
         if usize::from(claim.index) > MAX_PLUGINS || (setting.scratch.is_null() && claim.index != 0) {

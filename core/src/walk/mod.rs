@@ -15,7 +15,7 @@ mod foreign;
 use crate::cursor::Cursor;
 use crate::frame::{native_word, window_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
 use crate::memory::Reader;
-use crate::plugin::{Description, Owner, Visit, OVERLAY_DESYNC, OVERLAY_INTERPRETER, OWNER_NOBODY, SCRATCH_BYTES};
+use crate::plugin::{Description, Owner, Visit, OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
 use crate::recovery::Protector;
 use crate::regs::{RBP, RSP};
 use crate::reuse::{self, At, End, Recording, Scratch, Stamp, Tail, Trail, Visit as Seen};
@@ -90,6 +90,10 @@ pub trait Env {
     fn is_claimed(&self) -> bool;
     /// That plugin, and its claim.
     fn claim(&self) -> Option<Claim>;
+    /// Goes on to another plugin that is to be asked about the frame in hand. False: there is none.
+    fn next_claim(&mut self) -> bool {
+        false
+    }
     /// The unwind range of the frame's function; (0, 0) when unknown.
     fn function(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> (u64, u64);
     /// Name id of a code object seen before; 0 if it was not.
@@ -100,7 +104,7 @@ pub trait Env {
     fn learned(&mut self, plugin: u8);
     /// What covers an address. May change which object the frame in hand is taken to lie in.
     fn owner(&mut self, _address: u64, _reader: &mut Reader<'_>) -> Owner {
-        Owner { start: 0, end: 0, bias: 0, generation: 0, kind: OWNER_NOBODY, plugin: 0 }
+        Owner::NOBODY
     }
     /// How the functions of the plugin with this index (0: of the window of the frame in hand) are called, so that the walk
     /// survives them.

@@ -1,11 +1,122 @@
-//! LuaJIT 2.1.
+//! LuaJIT 2.1 with 64-bit references.
+//!
+//! Its interpreter and its traces are machine code without compiler-made unwind tables. Both run on a *C frame* of the VM, 80
+//! bytes that begin where the VM was entered from C, and both end up there: so this half steps by itself, by the C frame's slots.
+//! The thread that a C frame belongs to points back to it (`L->cframe`), which is how it is found and proved.
+//!
+//! ```text
+//! facts    what the analyse half found in the VM's machine code
+//! state    threads, functions and the global state
+//! area     code areas: mappings full of traces
+//! native   the native step
+//! frames   Lua frames, group by group: a group is what one C frame hosts
+//! top      where a thread's frames begin
+//! trace    which trace a pc lies in, and the frames inlined into it
+//! branch   which comparison a snapshot belongs to
+//! proto    lines
+//! name     what names a function, inferred from ...
+//! bytecode ... the instruction that calls it
+//! cursor   what one walk remembers between native frames
+//! visit    one native frame: its Lua frames, and the step
+//! ```
 
+mod area;
+mod branch;
+mod bytecode;
+mod cursor;
 pub mod facts;
+mod frames;
+mod name;
+mod native;
+mod proto;
+mod state;
+mod top;
+mod trace;
+mod visit;
 
+use crate::facts::Plain;
 use crate::walk::Walk;
-use uunwind_core::plugin::OVERLAY_NONE;
+use cursor::Cursor;
+pub use cursor::BYTES as SCRATCH_BYTES;
+use facts::Facts;
+use uunwind_core::plugin::{Caller, OWNER_OBJECT, STEP_NATIVE};
 
-/// One native frame of an object that holds a LuaJIT.
-pub fn overlay(_walk: &Walk<'_>, _facts: &[u8]) -> u32 {
-    OVERLAY_NONE
+/// One VM, seen from the frame in hand.
+pub struct Vm<'v> {
+    walk: &'v Walk<'v>,
+    facts: &'v Facts,
+    /// Load bias of its object.
+    bias: u64,
+}
+
+impl Vm<'_> {
+    fn word(&self, address: u64) -> Option<u64> {
+        self.walk.word(address)
+    }
+
+    fn half(&self, address: u64) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.walk.bytes(address, &mut bytes).then(|| u32::from_le_bytes(bytes))
+    }
+
+    fn bytes(&self, address: u64, out: &mut [u8]) -> bool {
+        self.walk.bytes(address, out)
+    }
+
+    /// The pc of the frame in hand, to be looked up, as in the file.
+    fn pc_in_file(&self) -> u64 {
+        let view = self.walk.view();
+        view.pc.wrapping_sub(u64::from(!self.walk.exact())).wrapping_sub(self.bias)
+    }
+
+    /// Does this address lie in the object of the VM?
+    fn same_object(&self, address: u64) -> bool {
+        let own = self.walk.lookup(self.bias.wrapping_add(self.facts.start));
+        let other = self.walk.lookup(address);
+        own.kind == OWNER_OBJECT && own.start == other.start && own.generation == other.generation
+    }
+
+    /// The value of a register of the frame in hand, by DWARF number, if it is known.
+    fn register(&self, number: u8) -> Option<u64> {
+        register(self.walk, number)
+    }
+
+    /// The global state, by the register that the VM and its traces keep for it.
+    fn global(&self) -> Option<u64> {
+        let global = self.register(R14)?.wrapping_sub(u64::from(self.facts.dispatch));
+        state::is_global(self, global).then_some(global)
+    }
+}
+
+fn register(walk: &Walk<'_>, number: u8) -> Option<u64> {
+    let view = walk.view();
+    let known = view.known & 1u32.checked_shl(u32::from(number)).unwrap_or(0) != 0;
+    view.registers.get(usize::from(number)).copied().filter(|_| known)
+}
+
+/// DWARF number of the register that holds the table of the VM's instructions, in the VM and in traces.
+const R14: u8 = 14;
+
+/// A frame in an object that holds a LuaJIT.
+pub fn in_object(walk: &Walk<'_>, facts: &[u8], caller: &mut Caller) -> u32 {
+    let (Some(facts), Some(cursor)) = (Facts::view(facts), walk.scratch(Cursor::of)) else { return STEP_NATIVE };
+    visit::in_object(&Vm { walk, facts, bias: walk.view().bias }, cursor, caller)
+}
+
+/// A frame in code that nobody owns: a trace, if the register of traces leads to the code of a VM.
+pub fn in_no_object(walk: &Walk<'_>, caller: &mut Caller) -> u32 {
+    let instruction = register(walk, R14).filter(|table| state::plausible(*table)).and_then(|table| walk.word(table));
+    let Some(owner) = instruction.map(|code| walk.lookup(code)) else { return STEP_NATIVE };
+    if owner.kind != OWNER_OBJECT || owner.plugin != walk.view().plugin || owner.facts.is_null() {
+        return STEP_NATIVE;
+    }
+    // SAFETY: the host's facts are `facts_len` readable bytes that don't change during the call.
+    let bytes = unsafe { core::slice::from_raw_parts(owner.facts, owner.facts_len) };
+    let (Some(facts), Some(cursor)) = (Facts::view(bytes), walk.scratch(Cursor::of)) else { return STEP_NATIVE };
+    let vm = Vm { walk, facts, bias: owner.bias };
+    if facts.has_jit() {
+        visit::in_area(&vm, cursor, caller)
+    } else {
+        STEP_NATIVE
+    }
 }

@@ -3,7 +3,7 @@
 //! `__register_frame`). Not for handlers: it reads as much as there is, up to its bounds.
 
 use crate::bytes::Input;
-use crate::entry::Entry;
+use crate::entry::{Entry, Section};
 use crate::program::{self, Cfa};
 use uunwind_core::memory::Reader;
 use uunwind_core::stop_reason::StopReason;
@@ -104,7 +104,7 @@ impl Scan {
             if distance == 0 {
                 continue;
             }
-            let entry = Entry::read(at, &mut input)?;
+            let entry = Entry::read(at, Section::EhFrame, &mut input)?;
             // Linkers leave FDEs of functions that they dropped, at 0.
             if entry.start == 0 || entry.start >= entry.end {
                 continue;

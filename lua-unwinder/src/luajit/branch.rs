@@ -1,0 +1,47 @@
+//! Snapshots that belong to comparisons. Their bytecode pc is where the interpreter would go on if the trace were left there: in
+//! the branch that the trace does *not* take. The comparison itself is found by looking for one that leads there.
+
+use super::bytecode::{self as bc, Instruction};
+use super::proto::{containing, Place, Proto};
+use super::Vm;
+
+/// `IRIns`: its type and opcode stand in its upper half.
+const IR_BYTES: u64 = 8;
+const IR_TYPE: u64 = 4;
+const GUARD: u32 = 0x80;
+/// Comparisons are the first opcodes of the intermediate representation.
+const IR_COMPARISONS: u32 = 10;
+/// Instructions that are looked at, on either side.
+const REACH: u64 = 128;
+
+/// Is the instruction of the intermediate representation with this number a comparison that may leave the trace?
+pub fn is_comparison(vm: &Vm<'_>, representation: u64, number: u64) -> bool {
+    let instruction = representation.wrapping_add(number.wrapping_mul(IR_BYTES));
+    let head = vm.half(instruction.wrapping_add(IR_TYPE));
+    head.is_some_and(|head| head & GUARD != 0 && (head >> 8) & 0xff < IR_COMPARISONS)
+}
+
+/// The comparison whose other branch begins at `pc`. When there are several, the first behind `after`, where the trace was before,
+/// if that is in the same function. `None`: nothing leads there.
+pub fn comparison(vm: &Vm<'_>, pc: u64, after: u64) -> Option<Place> {
+    let proto = containing(vm, pc)?;
+    let target = proto.instruction(Place::At(pc))?;
+    let after = proto.instruction(Place::At(after)).unwrap_or(0);
+    let first = target.saturating_sub(REACH);
+    let last = target.saturating_add(REACH).min(proto.count.saturating_sub(1));
+    let leads = |index: &u64| leads_to(vm, &proto, *index, target);
+    let found = (first.max(after)..last).find(leads).or_else(|| (first..last.min(after)).rev().find(leads))?;
+    Some(Place::At(proto.code().wrapping_add(found.wrapping_mul(4))))
+}
+
+/// Does a comparison stand at `index`, with a jump, one of whose ways leads to `target`?
+fn leads_to(vm: &Vm<'_>, proto: &Proto, index: u64, target: u64) -> bool {
+    let compares = |i: &Instruction| bc::COMPARISONS.contains(&i.opcode);
+    let jumps = |i: &Instruction| i.opcode == bc::JMP;
+    if Instruction::read(vm, proto, index).filter(compares).is_none() {
+        return false;
+    }
+    let behind = index.wrapping_add(2);
+    let Some(jump) = Instruction::read(vm, proto, index.wrapping_add(1)).filter(jumps) else { return false };
+    target == behind || target == behind.wrapping_add_signed(jump.distance())
+}

@@ -1,0 +1,261 @@
+//! Lua frames: from the base of one to that of the frame below it, up to the end of a group. A group is what one C frame of the
+//! VM hosts.
+//!
+//! ```text
+//!     base-32  base-24  base-16  base-8 | base
+//!    [marker   pc    ] [function  link] | slots ...       (marker and pc in continuation frames only)
+//! ```
+
+use super::proto::{Place, Proto};
+use super::state::{function, kind, Kind, Thread};
+use super::top::Top;
+use super::trace::Snapshot;
+use super::{name, Vm};
+use uunwind_core::plugin::OVERLAY_DESYNC;
+
+/// Kinds of links, in their low bits.
+const LINK_KIND: u64 = 7;
+const LUA: u64 = 0;
+const C: u64 = 1;
+const CONTINUATION: u64 = 2;
+const VARARGS: u64 = 3;
+const PROTECTED_C: u64 = 5;
+/// The marker of a continuation that returns from an FFI callback.
+const CALLBACK: u64 = 1;
+
+/// How a group's emission ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// At its end; the next group's innermost frame has this base.
+    Next(u64),
+    /// At the bottom of the Lua stack.
+    Bottom,
+    /// The frames make no sense.
+    Torn,
+    /// The stack of the walk is full.
+    Full,
+}
+
+/// Inlined frames of a trace, which lie above the base that it runs with.
+#[derive(Clone, Copy)]
+pub struct Inlined {
+    /// The trace's base.
+    pub base: u64,
+    /// What tells of them.
+    pub snapshot: Snapshot,
+}
+
+/// The frame in hand.
+#[derive(Clone, Copy)]
+pub struct Frame {
+    /// Its base.
+    pub base: u64,
+    /// Where its function stands.
+    pub place: Place,
+}
+
+/// What a frame runs.
+enum Runs {
+    /// A Lua function.
+    Lua(Proto),
+    /// A function of the VM's own: the function object, and its number.
+    Builtin(u64, u8),
+    /// Something that has a native frame, or nothing.
+    Other,
+}
+
+/// Walks through the frames of one thread.
+pub struct Frames<'a, 'v> {
+    /// The VM.
+    pub vm: &'a Vm<'v>,
+    /// The thread.
+    pub thread: &'a Thread,
+    /// Inlined frames, in a trace.
+    pub inlined: Option<Inlined>,
+    /// Where the function stands that is on top of the next group.
+    pub outer: Place,
+}
+
+impl Frames<'_, '_> {
+    fn above(&self, base: u64) -> Option<(u64, &Snapshot)> {
+        let inlined = self.inlined.as_ref().filter(|inlined| base > inlined.base)?;
+        Some((base.wrapping_sub(inlined.base), &inlined.snapshot))
+    }
+
+    /// The link of the frame with this base.
+    pub fn link(&self, base: u64) -> Option<u64> {
+        match self.above(base) {
+            Some((above, snapshot)) => snapshot.link(self.vm, above),
+            None => self.vm.word(base.wrapping_sub(8)),
+        }
+    }
+
+    /// A word of a frame's links below its own two.
+    fn slot(&self, base: u64, below: u64) -> Option<u64> {
+        let address = base.wrapping_sub(below);
+        match self.above(address.wrapping_add(8)).filter(|(above, _)| *above >= 8) {
+            // The slots of frames are counted from two below the trace's base.
+            Some((above, snapshot)) => snapshot.link(self.vm, above),
+            None => self.vm.word(address),
+        }
+    }
+
+    fn runs(&self, frame: &Frame) -> Option<Runs> {
+        let object = match self.above(frame.base) {
+            Some((above, snapshot)) => match snapshot.function(self.vm, above) {
+                Some(object) => object,
+                // A closure that was made or loaded by the trace itself.
+                None => {
+                    let (Place::At(pc) | Place::Behind(pc)) = frame.place else { return None };
+                    return snapshot.proto_of(self.vm, pc).map(Runs::Lua);
+                }
+            },
+            None => {
+                let value = self.vm.word(frame.base.wrapping_sub(16))?;
+                match function(value) {
+                    Some(object) => object,
+                    // What calls something that is no function stands here for a moment.
+                    None => return Some(Runs::Other),
+                }
+            }
+        };
+        Some(match kind(self.vm, self.thread.global, object)? {
+            Kind::Lua(proto) => Runs::Lua(Proto::read(self.vm, proto)?),
+            Kind::C => Runs::Other,
+            Kind::Builtin(number) => Runs::Builtin(object, number),
+        })
+    }
+
+    /// Is there a frame of a Lua function at `base`, in which `place` lies?
+    pub fn is_lua_at(&self, base: u64, place: Place) -> bool {
+        match self.runs(&Frame { base, place }) {
+            Some(Runs::Lua(proto)) => proto.instruction(place).is_some(),
+            _ => false,
+        }
+    }
+
+    /// Is there a frame of a Lua function at `base`?
+    pub fn is_lua(&self, base: u64) -> bool {
+        matches!(self.runs(&Frame { base, place: Place::Unknown }), Some(Runs::Lua(_)))
+    }
+
+    /// Is there a frame of a function at `base`, with a link that leads on?
+    pub fn is_frame(&self, base: u64) -> bool {
+        let of_function = self.vm.word(base.wrapping_sub(16)).is_some_and(|value| function(value).is_some());
+        of_function && !matches!(self.below(base), Below::Torn)
+    }
+
+    /// The frame at `base` is about to be gone: what is then on top.
+    pub fn returning(&self, base: u64) -> Top {
+        let below = match self.below(base) {
+            Below::Copy(copy) => self.below(copy.base),
+            other => other,
+        };
+        match below {
+            Below::Frame(frame) | Below::Copy(frame) => Top::at(frame),
+            Below::Group(frame) => Top::between(frame.base),
+            Below::Torn => Top::nothing(OVERLAY_DESYNC),
+        }
+    }
+
+    /// The frame below that with this base.
+    fn below(&self, base: u64) -> Below {
+        let Some(link) = self.link(base) else { return Below::Torn };
+        let delta = link & !LINK_KIND;
+        let kind = link & LINK_KIND;
+        if kind & 3 == LUA {
+            // The calling instruction tells where the called function's base lies in the caller's frame.
+            let Some(call) = self.vm.half(link.wrapping_sub(4)) else { return Below::Torn };
+            let caller = base.wrapping_sub(16).wrapping_sub(u64::from(call >> 8 & 0xff).wrapping_mul(8));
+            return self.checked(base, Frame { base: caller, place: Place::Behind(link) }, true);
+        }
+        let caller = base.wrapping_sub(delta);
+        match kind {
+            C | PROTECTED_C => Below::Group(Frame { base: caller, place: self.outer }),
+            CONTINUATION if self.slot(base, 32) == Some(CALLBACK) => {
+                Below::Group(Frame { base: caller, place: Place::Unknown })
+            }
+            CONTINUATION => {
+                let Some(pc) = self.slot(base, 24) else { return Below::Torn };
+                self.checked(base, Frame { base: caller, place: Place::Behind(pc) }, false)
+            }
+            VARARGS => match self.checked(base, Frame { base: caller, place: Place::Unknown }, false) {
+                Below::Frame(frame) => Below::Copy(frame),
+                other => other,
+            },
+            // A protected call: the frame below is that of the VM's own `pcall` or `xpcall`.
+            _ => self.checked(base, Frame { base: caller, place: Place::Unknown }, false),
+        }
+    }
+
+    fn checked(&self, base: u64, frame: Frame, is_lua: bool) -> Below {
+        let holds = frame.base < base && self.thread.holds(frame.base);
+        if holds && (!is_lua || self.is_lua_at(frame.base, frame.place)) {
+            Below::Frame(frame)
+        } else {
+            Below::Torn
+        }
+    }
+
+    /// Emits the frames of one group, from `frame` on; or passes over them. `step` is asked before each frame.
+    pub fn group(&self, frame: Frame, emit: bool, step: &mut dyn FnMut() -> bool) -> End {
+        let mut frame = frame;
+        let mut copy = false;
+        while step() {
+            // The lowest frame holds the thread itself, not a function.
+            if frame.base <= self.thread.stack.wrapping_add(16) {
+                return End::Bottom;
+            }
+            let below = self.below(frame.base);
+            if emit && !copy {
+                let Some(runs) = self.runs(&frame) else { return End::Torn };
+                if !self.emit(&frame, &runs, &below) {
+                    return End::Full;
+                }
+            }
+            (frame, copy) = match below {
+                Below::Frame(next) => (next, false),
+                // The same function's frame once more, as it was called: the upper one was shown.
+                Below::Copy(next) => (next, true),
+                Below::Group(next) => return End::Next(next.base),
+                Below::Torn => return End::Torn,
+            };
+        }
+        End::Torn
+    }
+
+    /// False: the stack is full.
+    fn emit(&self, frame: &Frame, runs: &Runs, below: &Below) -> bool {
+        // What calls it: through a copy, if its arguments were moved.
+        let caller = match below {
+            Below::Copy(copy) => self.below(copy.base),
+            other => *other,
+        };
+        let caller = match &caller {
+            // C that a Lua function's instruction called, and that called Lua: a metamethod, or a handler of an error in it.
+            Below::Frame(caller) | Below::Group(caller) => match self.runs(caller) {
+                Some(Runs::Lua(proto)) => Some((proto, caller.place)),
+                _ => None,
+            },
+            _ => None,
+        };
+        match runs {
+            Runs::Lua(proto) => name::emit_lua(self.vm, proto, frame.place, caller.as_ref()),
+            Runs::Builtin(object, number) => name::emit_builtin(self.vm, *object, *number, caller.as_ref()),
+            Runs::Other => true,
+        }
+    }
+}
+
+/// What lies below a frame.
+#[derive(Clone, Copy)]
+enum Below {
+    /// The caller's frame.
+    Frame(Frame),
+    /// A frame of the same function, below its variable arguments.
+    Copy(Frame),
+    /// The end of the group; the next one's innermost frame.
+    Group(Frame),
+    /// Nothing that makes sense.
+    Torn,
+}

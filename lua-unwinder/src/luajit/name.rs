@@ -1,0 +1,214 @@
+//! Emission of one frame: its line, and what names its function. Lua functions have no names; one is inferred from the calling
+//! instruction when the function is first seen, as LuaJIT's debug library does it (`lj_debug_funcname`).
+
+use super::bytecode::{self as bc, Instruction};
+use super::proto::{string, utf8, Place, Proto, EMPTY};
+use super::Vm;
+use uunwind_core::plugin::{Description, Text, TABLE_NONE};
+
+/// What stands for the file of the VM's own functions.
+const BUILTIN: &[u8] = b"builtin";
+/// Instructions of the caller that are looked through.
+const LOOKED_AT: u64 = 1024;
+/// Moves from slot to slot that are followed.
+const MOVES: u32 = 8;
+/// Bytes of a prototype's names that are looked through.
+const NAMES: u32 = 4096;
+/// Names of variables that have none in the source, by number from 1.
+const UNNAMED: [&[u8]; 6] =
+    [b"(for index)", b"(for limit)", b"(for step)", b"(for generator)", b"(for state)", b"(for control)"];
+
+/// A function that calls, and where it stands.
+pub type Caller = (Proto, Place);
+
+/// Emits a frame of a Lua function. False: the stack is full.
+pub fn emit_lua(vm: &Vm<'_>, proto: &Proto, place: Place, caller: Option<&Caller>) -> bool {
+    let fingerprint = mixed(proto.fingerprint(), caller);
+    let mut id = vm.walk.find_name(proto.address, fingerprint);
+    if id == 0 {
+        id = vm.walk.describe(&Description {
+            code: proto.address,
+            fingerprint,
+            name: called_as(vm, caller).unwrap_or(if proto.is_chunk(vm) { own(b"main chunk") } else { EMPTY }),
+            file: proto.file(vm),
+            table: EMPTY,
+            first_line: proto.first_line,
+            table_kind: TABLE_NONE,
+        });
+    }
+    vm.walk.emit(id, u64::from(proto.line(vm, place)))
+}
+
+/// Emits a frame of one of the VM's own functions, which have no native frame. False: the stack is full.
+pub fn emit_builtin(vm: &Vm<'_>, object: u64, number: u8, caller: Option<&Caller>) -> bool {
+    let fingerprint = mixed(u64::from(number).wrapping_add(1), caller);
+    let mut id = vm.walk.find_name(object, fingerprint);
+    if id == 0 {
+        id = vm.walk.describe(&Description {
+            code: object,
+            fingerprint,
+            name: called_as(vm, caller).unwrap_or(own(b"builtin function")),
+            file: own(BUILTIN),
+            table: EMPTY,
+            first_line: 0,
+            table_kind: TABLE_NONE,
+        });
+    }
+    vm.walk.emit(id, 0)
+}
+
+/// A function is known by the place that calls it, which gives it its name.
+fn mixed(fingerprint: u64, caller: Option<&Caller>) -> u64 {
+    let Some((proto, place)) = caller else { return fingerprint };
+    let place = proto.code().wrapping_add(proto.instruction(*place).unwrap_or(0).wrapping_mul(4));
+    let mixed = (fingerprint ^ place).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed >> 29)
+}
+
+/// A text of the plugin's own.
+fn own(bytes: &'static [u8]) -> Text {
+    utf8(bytes.as_ptr() as u64, bytes.len() as u32)
+}
+
+/// What the calling instruction calls the function.
+fn called_as(vm: &Vm<'_>, caller: Option<&Caller>) -> Option<Text> {
+    let (proto, place) = caller?;
+    let index = proto.instruction(*place)?;
+    let instruction = Instruction::read(vm, proto, index)?;
+    match instruction.opcode {
+        bc::ITERC | bc::ITERN => slot_name(vm, proto, index, u64::from(instruction.a).checked_sub(3)?),
+        bc::CALLM..=bc::CALLT => slot_name(vm, proto, index, u64::from(instruction.a)),
+        opcode => bc::metamethod(opcode).map(own),
+    }
+}
+
+/// The name of what a slot holds at an instruction: of the local variable, or of where the value was fetched from.
+fn slot_name(vm: &Vm<'_>, proto: &Proto, index: u64, slot: u64) -> Option<Text> {
+    let (mut index, mut slot, mut moves) = (index, slot, 0);
+    if let Some(name) = local_name(vm, proto, index, slot) {
+        return Some(name);
+    }
+    let last = index.saturating_sub(LOOKED_AT);
+    while index > last.saturating_add(1) {
+        index = index.wrapping_sub(1);
+        let i = Instruction::read(vm, proto, index)?;
+        let a = u64::from(i.a);
+        if bc::changes_from(i.opcode) && slot >= a && (i.opcode != bc::KNIL || slot <= u64::from(i.d)) {
+            return None;
+        }
+        if !bc::changes(i.opcode) || a != slot {
+            continue;
+        }
+        match i.opcode {
+            bc::MOV if moves < MOVES => {
+                (slot, moves) = (u64::from(i.d), moves + 1);
+                if let Some(name) = local_name(vm, proto, index, slot) {
+                    return Some(name);
+                }
+            }
+            bc::GGET => return constant(vm, proto, u64::from(i.d)),
+            bc::TGETS => return constant(vm, proto, u64::from(i.d & 0xff)),
+            bc::UGET => return upvalue_name(vm, proto, u64::from(i.d)),
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// The string constant with this number.
+fn constant(vm: &Vm<'_>, proto: &Proto, number: u64) -> Option<Text> {
+    let place = proto.constants(vm)?.wrapping_sub(number.wrapping_add(1).wrapping_mul(8));
+    string(vm, vm.word(place)?)
+}
+
+/// Bytes of foreign memory, one after the other.
+struct Bytes<'a, 'v> {
+    vm: &'a Vm<'v>,
+    next: u64,
+    left: u32,
+    piece: [u8; 32],
+    /// Bytes of `piece` that are still to come; the last ones.
+    ready: usize,
+}
+
+impl<'a, 'v> Bytes<'a, 'v> {
+    fn at(vm: &'a Vm<'v>, address: u64) -> Option<Bytes<'a, 'v>> {
+        (address != 0).then_some(Bytes { vm, next: address, left: NAMES, piece: [0; 32], ready: 0 })
+    }
+
+    /// Address of the byte that comes next.
+    fn address(&self) -> u64 {
+        self.next.wrapping_sub(self.ready as u64)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.left = self.left.checked_sub(1)?;
+        if self.ready == 0 {
+            // To the next multiple of the piece's size, so that no page is touched that the names do not lie in.
+            let want = self.piece.len().wrapping_sub((self.next % self.piece.len() as u64) as usize);
+            let start = self.piece.len().checked_sub(want)?;
+            if !self.vm.bytes(self.next, self.piece.get_mut(start..)?) {
+                return None;
+            }
+            (self.ready, self.next) = (want, self.next.wrapping_add(want as u64));
+        }
+        let byte = self.piece.get(self.piece.len().checked_sub(self.ready)?).copied();
+        self.ready = self.ready.wrapping_sub(1);
+        byte
+    }
+
+    /// A number in LEB128.
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0u64;
+        for shift in (0..35).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// The rest of a text that ends in 0, from its first byte on.
+    fn text(&mut self, start: u64) -> Option<Text> {
+        while self.byte()? != 0 {}
+        Some(utf8(start, u32::try_from(self.address().wrapping_sub(start)).ok()?.wrapping_sub(1)))
+    }
+}
+
+/// The name of the local variable that lives in a slot at an instruction.
+fn local_name(vm: &Vm<'_>, proto: &Proto, index: u64, slot: u64) -> Option<Text> {
+    let mut bytes = Bytes::at(vm, proto.variables(vm)?)?;
+    let (mut begins, mut slot) = (0u64, slot);
+    loop {
+        let start = bytes.address();
+        let name = match bytes.byte()? {
+            0 => return None,
+            number @ 1..=6 => own(UNNAMED.get(usize::from(number).wrapping_sub(1)).copied()?),
+            _ => bytes.text(start)?,
+        };
+        begins = begins.wrapping_add(bytes.number()?);
+        if begins > index {
+            return None;
+        }
+        let ends = begins.wrapping_add(bytes.number()?);
+        if index < ends {
+            if slot == 0 {
+                return Some(name);
+            }
+            slot = slot.wrapping_sub(1);
+        }
+    }
+}
+
+/// The name of an upvalue.
+fn upvalue_name(vm: &Vm<'_>, proto: &Proto, number: u64) -> Option<Text> {
+    let mut bytes = Bytes::at(vm, proto.upvalues(vm)?)?;
+    for _ in 0..number {
+        let start = bytes.address();
+        bytes.text(start)?;
+    }
+    let start = bytes.address();
+    bytes.text(start)
+}

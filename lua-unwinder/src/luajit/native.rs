@@ -1,0 +1,188 @@
+//! The native step out of the VM and out of traces, where unwind tables are wrong or say nothing.
+
+use super::state::{plausible, Thread, FRAME_BYTES};
+use super::Vm;
+use crate::luajit::facts::{ENTER, LEAVE};
+use uunwind_core::plugin::Caller;
+use uunwind_core::regs::{RBP, RBX, RSP};
+
+/// DWARF numbers of the other registers that the VM and traces save.
+const R12: u8 = 12;
+const R13: u8 = 13;
+const R14: u8 = 14;
+const R15: u8 = 15;
+
+/// What kind of code a pc of the VM lies in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Zone {
+    /// Pushes the C frame: what is above the stack pointer of it, in bytes, return address included.
+    Enter(u64),
+    /// As `Enter`, for FFI callbacks: rbp was saved, and is another one, from the beginning.
+    EnterCallback(u64),
+    /// Drops the C frame: as above.
+    Leave(u64),
+    /// A leaf function: its return address is at the stack pointer.
+    Helper,
+    /// The stack pointer is somewhere below the C frame.
+    Exit,
+    /// The stack pointer stands at the C frame.
+    Body,
+}
+
+/// The steps of [`ENTER`]: offset of an instruction, and the bytes between the stack pointer and the CFA before it.
+const PUSHED: [(u64, u64); 5] = [(0, 8), (1, 16), (2, 24), (4, 32), (6, 40)];
+/// The steps of [`LEAVE`].
+const POPPED: [(u64, u64); 6] = [(0, 80), (4, 40), (6, 32), (8, 24), (9, 16), (10, 8)];
+
+/// The zone of a pc inside the VM. `pc` is as in the file.
+pub fn zone(vm: &Vm<'_>, pc: u64) -> Zone {
+    let facts = vm.facts;
+    let lead = u64::from(facts.lead);
+    for enter in facts.enter.iter().filter(|at| **at != 0) {
+        let within = pc.wrapping_sub(enter.wrapping_sub(lead));
+        if within < lead.wrapping_add(ENTER.len() as u64) {
+            return Zone::Enter(depth(&PUSHED, within.saturating_sub(lead)));
+        }
+    }
+    for leave in facts.leave.iter().filter(|at| **at != 0) {
+        let within = pc.wrapping_sub(*leave);
+        if within <= LEAVE.len() as u64 {
+            return Zone::Leave(depth(&POPPED, within));
+        }
+    }
+    // The callback's stub has done the first push.
+    let within = pc.wrapping_sub(facts.callback);
+    if facts.callback != 0 && within < ENTER.len() as u64 - 1 {
+        return Zone::EnterCallback(depth(&PUSHED, within.wrapping_add(1)));
+    }
+    if facts.helpers_start <= pc && pc < facts.helpers_end {
+        return Zone::Helper;
+    }
+    if facts.exit_start <= pc && pc < facts.exit_end {
+        return Zone::Exit;
+    }
+    Zone::Body
+}
+
+fn depth(steps: &[(u64, u64)], within: u64) -> u64 {
+    steps.iter().rev().find(|(at, _)| *at <= within).map_or(FRAME_BYTES, |(_, depth)| *depth)
+}
+
+/// Where the C frame stands under a frame in the body of the VM. Some instructions move the stack pointer for a moment: then, and
+/// only then, a frame that is linked stands a little higher.
+pub fn frame_in_body(vm: &Vm<'_>, sp: u64, exact: bool) -> u64 {
+    if exact && Thread::of_frame(vm, sp).is_none() {
+        for above in [8, 16] {
+            let frame = sp.wrapping_add(above);
+            if Thread::of_frame(vm, frame).is_some() {
+                return frame;
+            }
+        }
+    }
+    sp
+}
+
+/// The C frame above a stack pointer in a trace, in an exit of one, or in code that these call: the innermost one of the thread
+/// that runs, which its `cframe` points back to. `base`: where that thread's Lua stack is known to be, if it is.
+pub fn frame_above(vm: &Vm<'_>, sp: u64, base: Option<u64>) -> Option<(u64, Thread)> {
+    /// Most that a trace reserves for spilled values, plus what its exit pushes.
+    const REACH: u64 = 256 * 8 + 512;
+    let near = |frame: u64| frame.wrapping_sub(sp) < REACH && frame.is_multiple_of(8);
+    let holds = |thread: &Thread| base.is_none_or(|base| thread.holds(base));
+    // The thread that runs is noted in the global state, but for callbacks in older releases. What was called from here may have
+    // C frames of its own.
+    let noted = vm.global().and_then(|global| {
+        let current = vm.word(global.wrapping_add(u64::from(vm.facts.cur_l)))?;
+        let thread = Thread::read(vm, current).filter(holds)?;
+        let frame = thread.frame_above(vm, sp).filter(|frame| near(*frame))?;
+        (vm.word(frame.wrapping_add(super::state::FRAME_L)) == Some(current)).then_some((frame, thread))
+    });
+    if noted.is_some() {
+        return noted;
+    }
+    (0..REACH / 8).find_map(|slot| {
+        let frame = sp.wrapping_add(slot.wrapping_mul(8));
+        vm.word(frame.wrapping_add(super::state::FRAME_L)).filter(|l| plausible(*l))?;
+        Some((frame, Thread::of_frame(vm, frame).filter(holds)?))
+    })
+}
+
+/// Moves to the caller of the C frame at `frame`, by its slots.
+pub fn leave_frame(vm: &Vm<'_>, caller: &mut Caller, frame: u64) -> Option<()> {
+    let cfa = frame.wrapping_add(FRAME_BYTES);
+    let slot = |below: u64| vm.word(cfa.wrapping_sub(below));
+    caller.pc = slot(8)?;
+    let saved = [(RBP, slot(16)), (RBX, slot(24)), (R15, slot(32)), (R14, slot(40))];
+    forget_scratch(caller);
+    for (register, value) in saved {
+        set(caller, register, value);
+    }
+    set(caller, RSP, Some(cfa));
+    caller.exact = 0;
+    Some(())
+}
+
+/// As [`leave_frame`], from a trace or an exit of one: traces have two more registers saved in and below the C frame.
+pub fn leave_trace(vm: &Vm<'_>, caller: &mut Caller, frame: u64) -> Option<()> {
+    let (r12, r13) = (vm.word(frame), vm.word(frame.wrapping_sub(8)));
+    leave_frame(vm, caller, frame)?;
+    set(caller, R12, r12);
+    set(caller, R13, r13);
+    Some(())
+}
+
+/// Moves to the caller of a frame of which so much is on the stack, return address included. `saved`: what it saved is no longer
+/// in the registers, or not all of it.
+pub fn leave_partial(vm: &Vm<'_>, caller: &mut Caller, depth: u64, saved: Saved) -> Option<()> {
+    let sp = register(caller, RSP)?;
+    let cfa = sp.wrapping_add(depth);
+    caller.pc = vm.word(cfa.wrapping_sub(8))?;
+    forget_scratch(caller);
+    let slots: &[(u8, u64)] = match saved {
+        Saved::InRegisters => &[],
+        Saved::OnlyRbp => &[(RBP, 16)],
+        Saved::InSlots => &[(RBP, 16), (RBX, 24), (R15, 32), (R14, 40)],
+    };
+    for (register, below) in slots {
+        // What was popped is in its register.
+        if *below <= depth {
+            set(caller, *register, vm.word(cfa.wrapping_sub(*below)));
+        }
+    }
+    set(caller, RSP, Some(cfa));
+    caller.exact = 0;
+    Some(())
+}
+
+/// Where the caller's registers are, while a frame is being pushed or popped.
+#[derive(Clone, Copy)]
+pub enum Saved {
+    /// All are as they were.
+    InRegisters,
+    /// All but rbp.
+    OnlyRbp,
+    /// In their slots, as far as those are still on the stack.
+    InSlots,
+}
+
+/// A register's value, if it is known.
+pub fn register(caller: &Caller, number: u8) -> Option<u64> {
+    let known = caller.known & 1u32.checked_shl(u32::from(number)).unwrap_or(0) != 0;
+    caller.registers.get(usize::from(number)).copied().filter(|_| known)
+}
+
+fn set(caller: &mut Caller, number: u8, value: Option<u64>) {
+    let bit = 1u32.checked_shl(u32::from(number)).unwrap_or(0);
+    match (value, caller.registers.get_mut(usize::from(number))) {
+        (Some(value), Some(register)) => {
+            *register = value;
+            caller.known |= bit;
+        }
+        _ => caller.known &= !bit,
+    }
+}
+
+/// Forgets what a called function may have destroyed.
+fn forget_scratch(caller: &mut Caller) {
+    caller.known &= uunwind_core::regs::CALLEE_SAVED_MASK;
+}

@@ -1,0 +1,179 @@
+//! LuaJIT's structures, as far as they are read: the same offsets in all builds of 2.1 with 64-bit references.
+
+use super::Vm;
+
+/// Bits of a tagged value that are its pointer.
+const POINTER: u64 = (1 << 47) - 1;
+/// The tag of a function, above the pointer's bits.
+const TAG_FUNCTION: u64 = 0x1_fff7;
+/// `GCobj.gct` of a thread, a prototype and a trace; the word they stand in begins at the object's eighth byte.
+const TYPE_STRING: u64 = 4;
+const TYPE_THREAD: u64 = 6;
+const TYPE_PROTO: u64 = 7;
+const TYPE_TRACE: u64 = 9;
+const TYPE: u64 = 8;
+
+/// `lua_State`.
+const L_GLOBAL: u64 = 16;
+const L_BASE: u64 = 32;
+const L_MAXSTACK: u64 = 48;
+const L_STACK: u64 = 56;
+const L_CFRAME: u64 = 80;
+/// The VM's C frame.
+pub const FRAME_NRES: u64 = 8;
+pub const FRAME_L: u64 = 16;
+pub const FRAME_PC: u64 = 24;
+pub const FRAME_PREVIOUS: u64 = 32;
+/// Bytes of the VM's C frame, return address included.
+pub const FRAME_BYTES: u64 = 80;
+/// Flags in the low bits of `lua_State.cframe`.
+const FRAME_FLAGS: u64 = 3;
+
+/// A Lua thread.
+#[derive(Clone, Copy)]
+pub struct Thread {
+    /// Its `lua_State`.
+    pub address: u64,
+    /// The global state.
+    pub global: u64,
+    /// `base`: in the interpreter, as of the last call of C.
+    pub base: u64,
+    /// The stack: first slot, and the last that may be a frame's base.
+    pub stack: u64,
+    /// See `stack`.
+    pub maxstack: u64,
+    /// The innermost C frame of the VM on this thread; 0 = none.
+    pub cframe: u64,
+}
+
+/// Could it be the address of an object?
+pub fn plausible(address: u64) -> bool {
+    address.is_multiple_of(8) && (0x1000..=POINTER).contains(&address)
+}
+
+/// Is this the object's type?
+fn has_type(vm: &Vm<'_>, object: u64, kind: u64) -> bool {
+    plausible(object) && vm.word(object.wrapping_add(TYPE)).is_some_and(|word| (word >> 8) & 0xff == kind)
+}
+
+impl Thread {
+    /// Reads a thread. `None`: it is none, or not one of a VM that these facts fit.
+    pub fn read(vm: &Vm<'_>, address: u64) -> Option<Thread> {
+        if !has_type(vm, address, TYPE_THREAD) {
+            return None;
+        }
+        let field = |offset: u64| vm.word(address.wrapping_add(offset));
+        let thread = Thread {
+            address,
+            global: field(L_GLOBAL)?,
+            base: field(L_BASE)?,
+            stack: field(L_STACK)?,
+            maxstack: field(L_MAXSTACK)?,
+            cframe: field(L_CFRAME)? & !FRAME_FLAGS,
+        };
+        let sane = plausible(thread.stack) && thread.stack < thread.maxstack && is_global(vm, thread.global);
+        sane.then_some(thread)
+    }
+
+    /// The thread whose innermost C frame stands at `frame`.
+    pub fn of_frame(vm: &Vm<'_>, frame: u64) -> Option<Thread> {
+        let address = vm.word(frame.wrapping_add(FRAME_L)).filter(|address| plausible(*address))?;
+        let cframe = vm.word(address.wrapping_add(L_CFRAME))? & !FRAME_FLAGS;
+        if cframe != frame {
+            return None;
+        }
+        Thread::read(vm, address)
+    }
+
+    /// The thread that the C frame at `frame` says it belongs to.
+    pub fn on_frame(vm: &Vm<'_>, frame: u64) -> Option<Thread> {
+        Thread::read(vm, vm.word(frame.wrapping_add(FRAME_L))?)
+    }
+
+    /// The innermost of this thread's C frames that lies above a stack pointer.
+    pub fn frame_above(&self, vm: &Vm<'_>, sp: u64) -> Option<u64> {
+        /// Calls of C inside each other, while one side exit is handled.
+        const NESTED: u32 = 64;
+        let mut frame = self.cframe;
+        for _ in 0..NESTED {
+            if frame == 0 || frame >= sp {
+                return (frame != 0).then_some(frame);
+            }
+            frame = vm.word(frame.wrapping_add(FRAME_PREVIOUS))? & !FRAME_FLAGS;
+        }
+        None
+    }
+
+    /// May `base` be the base of a frame on this thread's stack?
+    pub fn holds(&self, base: u64) -> bool {
+        base.is_multiple_of(8) && self.stack.wrapping_add(16) <= base && base <= self.maxstack
+    }
+
+    /// Does the C frame have a group of Lua frames, whose innermost one that is left has its base at `base`? A protected call
+    /// of a C function has none until the function gives one.
+    pub fn has_group(&self, vm: &Vm<'_>, cframe: u64, base: u64) -> bool {
+        let Some(word) = vm.word(cframe.wrapping_add(FRAME_NRES)) else { return false };
+        let results = word as i32;
+        results >= 0 || base.wrapping_sub(8) >= self.stack.wrapping_add_signed(i64::from(results).wrapping_neg())
+    }
+}
+
+/// Is this a global state? Its main thread speaks of it.
+pub fn is_global(vm: &Vm<'_>, global: u64) -> bool {
+    const MAIN_THREAD: u64 = 8;
+    let main = || {
+        let main = vm.word(global.wrapping_add(u64::from(vm.facts.vmstate)).wrapping_add(MAIN_THREAD))?;
+        (plausible(main) && vm.word(main.wrapping_add(L_GLOBAL))? == global).then_some(())
+    };
+    plausible(global) && main().is_some()
+}
+
+/// The pointer of a value, if it is a function.
+pub fn function(value: u64) -> Option<u64> {
+    let pointer = value & POINTER;
+    (value >> 47 == TAG_FUNCTION && plausible(pointer)).then_some(pointer)
+}
+
+/// What a function is.
+pub enum Kind {
+    /// A Lua function, with its prototype.
+    Lua(u64),
+    /// A C function: it has a native frame of its own.
+    C,
+    /// A function of the VM's own, with no frame but the Lua one; and its number.
+    Builtin(u8),
+}
+
+/// `GCfunc.ffid` (the third byte of the type's word) and `.pc`.
+const FUNCTION_PC: u64 = 32;
+/// `global_State.bc_cfunc_int` and `.bc_cfunc_ext` stand before `.cur_L`: the code of all C functions.
+const C_CODE: u64 = 8;
+
+/// Tells what the function object at `address` is.
+pub fn kind(vm: &Vm<'_>, global: u64, address: u64) -> Option<Kind> {
+    let id = (vm.word(address.wrapping_add(TYPE))? >> 16) as u8;
+    let pc = vm.word(address.wrapping_add(FUNCTION_PC))?;
+    match id {
+        0 => Some(Kind::Lua(pc.checked_sub(super::proto::CODE)?)),
+        1 => Some(Kind::C),
+        _ => {
+            let c = global.wrapping_add(u64::from(vm.facts.cur_l)).wrapping_sub(C_CODE);
+            Some(if pc == c || pc == c.wrapping_add(4) { Kind::C } else { Kind::Builtin(id) })
+        }
+    }
+}
+
+/// Is it a prototype?
+pub fn is_proto(vm: &Vm<'_>, address: u64) -> bool {
+    has_type(vm, address, TYPE_PROTO)
+}
+
+/// Is it a string?
+pub fn is_string(vm: &Vm<'_>, address: u64) -> bool {
+    has_type(vm, address, TYPE_STRING)
+}
+
+/// Is it a trace?
+pub fn is_trace(vm: &Vm<'_>, address: u64) -> bool {
+    has_type(vm, address, TYPE_TRACE)
+}

@@ -1,0 +1,161 @@
+//! Where a thread's Lua frames begin: its innermost frame, and the place in it. In the interpreter that is in registers only, in a
+//! trace in its snapshots.
+
+use super::frames::{Frame, Frames, Inlined};
+use super::proto::Place;
+use super::state::FRAME_PC;
+use super::trace::{Snapshot, Trace};
+use super::visit::{interpreter_place, RDX};
+use super::Vm;
+use uunwind_core::plugin::OVERLAY_DESYNC;
+use uunwind_core::regs::{RBP, RBX};
+
+/// The beginning of a thread's frames.
+#[derive(Clone, Copy)]
+pub struct Top {
+    /// The innermost frame; `None`: the C frame in hand hosts none, or none is known.
+    pub frame: Option<Frame>,
+    /// Without a frame: where the next group begins.
+    pub next: u64,
+    /// Inlined frames, in a trace.
+    pub inlined: Option<Inlined>,
+    /// `OVERLAY_DESYNC`, if there is doubt.
+    pub doubt: u32,
+}
+
+/// How the interpreter goes from one bytecode instruction to the next: `mov eax, [rbx]; movzx ecx, ah; movzx ebp, al;
+/// add rbx, 4`. Before the last of these, the PC tells of the instruction that comes.
+const DISPATCH: [u8; 12] = [0x8b, 0x03, 0x0f, 0xb6, 0xcc, 0x0f, 0xb6, 0xe8, 0x48, 0x83, 0xc3, 0x04];
+const DISPATCH_STEPS: [usize; 4] = [0, 2, 5, 8];
+
+/// The interpreter's PC as a place, given what is about to be executed.
+fn place(vm: &Vm<'_>, pc: u64) -> Place {
+    let mut ahead = [0u8; DISPATCH.len()];
+    let dispatching = vm.walk.exact()
+        && vm.bytes(vm.walk.view().pc, &mut ahead)
+        && DISPATCH_STEPS.iter().any(|at| DISPATCH.get(*at..).is_some_and(|rest| ahead.starts_with(rest)));
+    if dispatching {
+        Place::At(pc)
+    } else {
+        Place::Behind(pc)
+    }
+}
+
+/// The interpreter. `hint`: what its base register holds, if that is known.
+pub fn interpreted(frames: &Frames<'_, '_>, cframe: u64, hint: Option<u64>) -> Top {
+    let (vm, thread) = (frames.vm, frames.thread);
+    let pc = vm.register(RBX).unwrap_or(0);
+    if let Some(base) = hint.filter(|base| thread.holds(*base)) {
+        if let Some(top) = by_registers(frames, base, pc) {
+            return top;
+        }
+    }
+    // Functions of C that never look at the Lua stack are called without the base being stored: it waits in rbp.
+    let stored = vm.register(RBP).filter(|base| thread.holds(*base) && frames.is_frame(*base)).unwrap_or(thread.base);
+    if !thread.holds(stored) || !frames.is_frame(stored) {
+        // Entered from C, by a frame that is not there yet.
+        return Top::between(stored);
+    }
+    let place = interpreter_place(frames, stored, cframe);
+    let sure = hint.is_none() || frames.is_lua_at(stored, place) || vm.word(stored.wrapping_sub(8)) == Some(pc);
+    Top { doubt: if sure { 0 } else { OVERLAY_DESYNC }, ..Top::at(Frame { base: stored, place }) }
+}
+
+/// The base and the PC are in their registers, at some moment between two instructions of the VM.
+fn by_registers(frames: &Frames<'_, '_>, base: u64, pc: u64) -> Option<Top> {
+    let (vm, thread) = (frames.vm, frames.thread);
+    let place = place(vm, pc);
+    if frames.is_lua_at(base, place) {
+        return Some(Top::at(Frame { base, place }));
+    }
+    // Returning to C: the PC's register holds the base of the frame below.
+    if thread.holds(pc) && pc < base {
+        return Some(Top::between(pc));
+    }
+    // Returning by a link that is no bytecode's, or entered from C: the PC's register holds the link, or what is left of it.
+    if pc < thread.maxstack.wrapping_sub(thread.stack) {
+        let linked = frames.link(base).is_some_and(|link| link & 3 != 0 && link & !7 == pc & !7);
+        return Some(if linked { frames.returning(base) } else { Top::between(thread.base) });
+    }
+    // Calling, or returning from a call: the PC is the caller's.
+    if let Some(call) = vm.half(pc.wrapping_sub(4)).filter(|_| pc.is_multiple_of(4)) {
+        let caller = base.wrapping_sub(16).wrapping_sub(u64::from(call >> 8 & 0xff).wrapping_mul(8));
+        let place = Place::Behind(pc);
+        if thread.holds(caller) && frames.is_lua_at(caller, place) {
+            let builtin = frames.is_frame(base) && !frames.is_lua(base) && frames.link(base) == Some(pc);
+            return Some(Top::at(if builtin {
+                Frame { base, place: Place::Unknown }
+            } else {
+                Frame { base: caller, place }
+            }));
+        }
+    }
+    (frames.is_frame(base) && !frames.is_lua(base)).then(|| Top::at(Frame { base, place: Place::Unknown }))
+}
+
+/// A trace that runs with `base`.
+pub fn in_snapshot(base: u64, snapshot: Snapshot, place: Place) -> Top {
+    let frame = Frame { base: base.wrapping_add(snapshot.depth), place };
+    Top::at(frame).with(Some(Inlined { base, snapshot }))
+}
+
+/// A side exit, until the Lua stack is as the interpreter wants it.
+pub fn exiting(frames: &Frames<'_, '_>, pc: u64) -> Top {
+    let (vm, thread) = (frames.vm, frames.thread);
+    let field = |offset: u32| vm.word(thread.global.wrapping_add(u64::from(offset)));
+    let base = field(vm.facts.jit_base).filter(|base| *base != 0).unwrap_or(thread.base);
+    let unknown = Top { doubt: OVERLAY_DESYNC, ..Top::at(Frame { base, place: Place::Unknown }) };
+    if pc < vm.facts.exit_told {
+        return unknown;
+    }
+    let snapshot = || {
+        let (parent, number) = (field(vm.facts.parent)? as u32, field(vm.facts.exitno)? as u32);
+        Trace::numbered(vm, thread.global, parent)?.snapshot(vm, number)
+    };
+    let Some(snapshot) = snapshot() else { return unknown };
+    // Has the inlined frame been made?
+    let top = thread.base;
+    let restored = snapshot.depth == 0
+        || (snapshot.link(vm, snapshot.depth).is_some_and(|link| frames.link(top) == Some(link))
+            && frames.is_lua_at(top, Place::At(snapshot.pc)));
+    if restored && !vm.walk.exact() {
+        Top::at(Frame { base: top, place: Place::At(snapshot.pc) })
+    } else {
+        in_snapshot(base, snapshot, Place::At(snapshot.pc))
+    }
+}
+
+/// The interpreter is about to go on where a trace was left.
+pub fn resuming(frames: &Frames<'_, '_>, cframe: u64) -> Top {
+    let vm = frames.vm;
+    let saved = vm.word(cframe.wrapping_add(FRAME_PC));
+    let candidates = [(vm.register(RDX), vm.register(RBX)), (Some(frames.thread.base), saved)];
+    let found = candidates.into_iter().find_map(|(base, pc)| {
+        let frame = Frame { base: base.filter(|base| frames.thread.holds(*base))?, place: Place::At(pc?) };
+        frames.is_lua_at(frame.base, frame.place).then_some(frame)
+    });
+    match found {
+        Some(frame) => Top::at(frame),
+        None => Top { doubt: OVERLAY_DESYNC, ..Top::at(Frame { base: frames.thread.base, place: Place::Unknown }) },
+    }
+}
+
+/// The exit that an exit stub stands for, at an instruction of it: it pushes the number in two parts, the lower eight bits first.
+pub fn exit_of_stub(vm: &Vm<'_>, pc: u64, sp: u64) -> Option<u32> {
+    const PUSH: u8 = 0x6a;
+    const JUMP: u8 = 0xeb;
+    let mut code = [0u8; 4];
+    if !vm.bytes(pc, &mut code) {
+        return None;
+    }
+    let pushed = |slot: u64| vm.half(sp.wrapping_add(slot)).map(|word| word & 0xff);
+    let high = |at: u64| vm.half(at).filter(|word| *word as u8 == PUSH).map(|word| word & 0xff00);
+    let jump = |after: u64, distance: u8| high(pc.wrapping_add(after).wrapping_add_signed(i64::from(distance as i8)));
+    match code {
+        [PUSH, low, JUMP, distance] => Some(u32::from(low) | jump(4, distance)?),
+        [PUSH, low, PUSH, high] => Some(u32::from(low) | u32::from(high) << 8),
+        [PUSH, high, ..] => Some(pushed(0)? | u32::from(high) << 8),
+        [JUMP, distance, ..] => Some(pushed(0)? | jump(2, distance)?),
+        _ => Some(pushed(8)? | pushed(0)? << 8),
+    }
+}

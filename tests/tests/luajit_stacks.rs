@@ -1,0 +1,154 @@
+//! LuaJIT's stacks against the runtime's own view, in the interpreter and on traces, and against a known call graph.
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use uunwind_tests::lua_graph::Program;
+use uunwind_tests::luajit::{self, Kind, LuaJit};
+use uunwind_tests::samples::Sample;
+use uunwind_tests::{lua, oracle, paths, skips, uu};
+
+/// The scripts in `targets/lua` that take their oracle from `lua_getinfo`.
+const SCRIPTS: &[&str] = &["nested", "errors", "coroutines", "callbacks", "metamethods", "tails", "deep"];
+/// A tick of the timer at the moment of an explicit signal would swallow it: as few ticks as can be.
+const EXPLICIT: &[&str] = &["--explicit", "-r", "1"];
+/// The compiler's states, as `UU_TEST_JIT` says them.
+const STATES: [&str; 2] = ["on", "off"];
+
+type Check = fn(&LuaJit, &str) -> Result<(), String>;
+
+fn main() {
+    luajit::build_if_asked();
+    let arguments = Arguments::from_args();
+    let found = luajit::all();
+    if found.iter().all(|one| one.kind == Kind::Stripped) {
+        skips::skipped("Debian's LuaJIT", "this machine has no luajit");
+    }
+    let mut trials = Vec::new();
+    for luajit in found.into_iter().map(Arc::new) {
+        let mut add = |name: String, check: Check, argument: &'static str| {
+            let mine = Arc::clone(&luajit);
+            let run = move || check(&mine, argument).map_err(Failed::from);
+            trials.push(Trial::test(format!("{}::{name}", luajit.label()), run));
+        };
+        for script in SCRIPTS {
+            add((*script).to_owned(), agrees, script);
+        }
+        for state in STATES {
+            add(format!("traces_{state}"), traces, state);
+            add(format!("graph_{state}"), graph, state);
+        }
+        if luajit.kind != Kind::Interpreter {
+            add("vms".to_owned(), vms, "on");
+        }
+        add("modulo".to_owned(), modulo, "off");
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// Records a program, compares its explicit samples, and returns them.
+fn compare(name: &str, program: &[&OsStr], configure: impl FnOnce(&mut Command, &Path)) -> Result<Vec<Sample>, String> {
+    let scratch = paths::scratch(name);
+    let oracle = scratch.join("oracle");
+    let recording = uu::record(&scratch, EXPLICIT, |command| configure(command, &oracle), program);
+    let samples = recording.expect_code(0).samples();
+    for (expected, sample) in lua::pair(lua::read(&oracle), &samples)? {
+        let told = |e: String| format!("{e}\n{}", sample.text());
+        luajit::compare(&expected, sample, true).map_err(told)?;
+        // "facts-pending" comes from the library with `cap`, which was just opened.
+        if !sample.complete() || !matches!(&*sample.flags, "-" | "" | "facts-pending") {
+            return Err(told("the stack is not whole, or is flagged".into()));
+        }
+        oracle::check_hosts(sample).map_err(told)?;
+    }
+    Ok(samples)
+}
+
+fn agrees(luajit: &LuaJit, script: &str) -> Result<(), String> {
+    let (ready, source) = (luajit.ready(), lua::script(script));
+    let program = [ready.program.as_os_str(), source.as_os_str()];
+    let name = format!("{script}-{}", luajit.label());
+    compare(&name, &program, |command, oracle| ready.configure(command, oracle)).map(drop)
+}
+
+/// Calls of C from traces: inlined functions, side exits, recursion, coroutines, callbacks. The compiler makes no difference.
+fn traces(luajit: &LuaJit, state: &str) -> Result<(), String> {
+    let (ready, source) = (luajit.ready(), lua::script("luajit_trace"));
+    let program = [ready.program.as_os_str(), source.as_os_str()];
+    let samples = compare(&format!("traces-{state}-{}", luajit.label()), &program, |command, oracle| {
+        ready.configure(command, oracle);
+        command.env("UU_TEST_JIT", state).env("UU_TEST_CAP", luajit.library());
+    })?;
+    let on_traces = samples.iter().filter(|sample| luajit::traces(sample) > 0).count();
+    if (state == "on") != (on_traces > samples.len() / 2) {
+        return Err(format!("{on_traces} of {} samples on traces, with the compiler {state}", samples.len()));
+    }
+    Ok(())
+}
+
+/// Two VMs, each of which calls the other.
+fn vms(luajit: &LuaJit, state: &str) -> Result<(), String> {
+    let source = lua::script("luajit_vms");
+    let program = [luajit.pair().ok_or("no such program")?.as_os_str(), source.as_os_str()];
+    compare(&format!("vms-{}", luajit.label()), &program, |command, oracle| {
+        command.env("UU_TEST_ORACLE", oracle).env("UU_TEST_JIT", state);
+    })
+    .map(drop)
+}
+
+/// Timer samples, anywhere.
+fn timed(name: &str, luajit: &LuaJit, text: &str) -> Result<Vec<Sample>, String> {
+    let scratch = paths::scratch(&format!("{name}-{}", luajit.label()));
+    let script = scratch.join("program.lua");
+    std::fs::write(&script, text).map_err(|e| e.to_string())?;
+    let ready = luajit.ready();
+    let program = [ready.program.as_os_str(), script.as_os_str()];
+    let configure = |command: &mut Command| ready.configure(command, &scratch.join("oracle"));
+    let samples = uu::record(&scratch, &["-r", "999"], configure, &program).expect_code(0).samples();
+    // The program's start and end are not in Lua; all else is.
+    let lua: Vec<Sample> = samples.into_iter().filter(|sample| !luajit::frames(sample).is_empty()).collect();
+    if lua.len() < 100 {
+        return Err(format!("only {} samples in Lua", lua.len()));
+    }
+    let whole = lua.iter().filter(|sample| sample.complete()).count();
+    if whole * 100 < lua.len() * 99 {
+        return Err(format!("{whole} of {} samples are complete", lua.len()));
+    }
+    let doubtful = lua.iter().filter(|sample| sample.flags.contains("desync")).count();
+    if doubtful * 100 >= lua.len() {
+        return Err(format!("{doubtful} of {} samples are in doubt", lua.len()));
+    }
+    Ok(lua)
+}
+
+/// Every stack that is not marked doubtful is a chain of the graph.
+fn graph(luajit: &LuaJit, state: &str) -> Result<(), String> {
+    let program = Program::new(3.0, if state == "off" { "jit.off()" } else { "" });
+    let samples = timed(&format!("graph-{state}"), luajit, &program.text)?;
+    let mut deepest = 0;
+    for sample in samples.iter().filter(|sample| !sample.flags.contains("desync")) {
+        let frames = luajit::frames(sample);
+        deepest = deepest.max(program.check(&frames).map_err(|e| format!("{e}\n{}", sample.text()))?);
+    }
+    let on_traces = samples.iter().filter(|sample| luajit::traces(sample) > 0).count();
+    if deepest < 10 || (state == "on") != (on_traces > 0) {
+        return Err(format!("deepest stack {deepest}, {on_traces} of {} samples on traces", samples.len()));
+    }
+    Ok(())
+}
+
+/// `%` is computed by a function of the VM's own, in which its unwind tables are wrong.
+fn modulo(luajit: &LuaJit, _state: &str) -> Result<(), String> {
+    let text = "jit.off()\nlocal x, y = 0.5, 1\nwhile os.clock() < 1.5 do\n  for i = 1, 1000 do\n    x = (x * 3.5 + i) % 7.25; y = i % 3 + x % 2.5\n  end\nend\n";
+    let samples = timed("modulo", luajit, text)?;
+    for sample in &samples {
+        let frames = luajit::frames(sample);
+        match &frames[..] {
+            [chunk] if chunk.first == 0 && (3..=7).contains(&chunk.line) => {}
+            _ => return Err(format!("{frames:?}\n{}", sample.text())),
+        }
+    }
+    Ok(())
+}
