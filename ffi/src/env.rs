@@ -41,6 +41,8 @@ pub struct Live<'c> {
     recovery: Option<&'c Recovery>,
     /// What this walk depends on besides words.
     met: Met,
+    /// Whether plugins may be called: their faults come back to `recovery`, and may happen.
+    plugins: bool,
     /// `RESULT_*` gathered so far.
     pub result: u32,
 }
@@ -51,6 +53,8 @@ struct Current {
     start: u64,
     len: u64,
     generation: u64,
+    /// As whose rules are remembered: another object's, or with another plugin's rules, are other rules.
+    rules: u64,
     salt: Salt,
     plugin: u32,
     /// In the table of objects or at `Live::spare`; null when there is none.
@@ -58,7 +62,7 @@ struct Current {
 }
 
 fn nowhere() -> Current {
-    Current { start: 0, len: 0, generation: 0, salt: Salt::new(0), plugin: 0, object: core::ptr::null() }
+    Current { start: 0, len: 0, generation: 0, rules: 0, salt: Salt::new(0), plugin: 0, object: core::ptr::null() }
 }
 
 impl Current {
@@ -70,7 +74,8 @@ impl Current {
 }
 
 impl<'c> Live<'c> {
-    /// For one walk. `recovery`: the slot's, if faults and ticks on this thread are led there.
+    /// For one walk. `recovery`: the slot's, if faults and ticks on this thread are led there. `plugins`: whether they may be
+    /// called, which needs that.
     ///
     /// # Safety
     /// `spare` must be null or valid for an object, and nobody else's, all through the walk.
@@ -78,6 +83,7 @@ impl<'c> Live<'c> {
         client: Option<(&'c Client, *mut c_void)>,
         epoch: u32,
         recovery: Option<&'c Recovery>,
+        plugins: bool,
         spare: *mut MaybeUninit<Object>,
     ) -> Live<'c> {
         Live {
@@ -88,6 +94,7 @@ impl<'c> Live<'c> {
             client,
             epoch,
             recovery,
+            plugins: plugins && recovery.is_some(),
             met: Met::new(),
             result: 0,
         }
@@ -140,12 +147,15 @@ impl<'c> Live<'c> {
         if object.facts_state.load(Ordering::Acquire) != FACTS_SETTLED {
             self.settle_facts(object);
         }
+        let plugin = object.plugin.load(Ordering::Acquire);
+        let gives_rules = self.plugins && PLUGINS.get(plugin as u8).is_some_and(|plugin| plugin.rule.is_some());
         self.current = Current {
             start: object.start,
             len: object.end.wrapping_sub(object.start),
             generation: object.generation,
+            rules: object.generation | if gives_rules { u64::from(plugin) << 56 } else { 0 },
             salt: Salt::new(object.generation),
-            plugin: object.plugin.load(Ordering::Acquire),
+            plugin,
             object,
         };
         true
@@ -204,14 +214,18 @@ impl<'c> Live<'c> {
 
 impl Live<'_> {
     /// The rule that the plugin gives which claims the object of the frame in hand, if it gives rules; remembered.
-    fn by_plugin(&mut self, cursor: &Cursor) -> Option<Packed> {
+    fn by_plugin(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Packed> {
         let index = self.current.plugin as u8;
-        let give = PLUGINS.get(index)?.rule?;
+        let give = PLUGINS.get(index)?.rule.filter(|_| self.plugins)?;
         let claim = self.claim()?;
-        match foreign_rule::ask(give, &claim, cursor, self.protector(index)) {
+        // What is read for a rule is remembered with it.
+        let was = reader.pause(true);
+        let asked = foreign_rule::ask(give, &claim, cursor, reader, self.protector(index));
+        reader.pause(was);
+        match asked {
             Ok(rule) => {
                 let packed = rule?.pack();
-                RULES.put(key(cursor), self.current.generation, packed.words());
+                RULES.put(key(cursor), self.current.rules, packed.words());
                 Some(packed)
             }
             Err(reason) => {
@@ -229,9 +243,9 @@ impl Env for Live<'_> {
         if lookup.wrapping_sub(self.current.start) >= self.current.len && !self.switch(lookup, reader) {
             return self.window_rule(cursor, reader);
         }
-        match RULES.get(key(cursor), self.current.generation).and_then(Packed::from_words) {
+        match RULES.get(key(cursor), self.current.rules).and_then(Packed::from_words) {
             Some(rule) if !rule.failed_for(StopReason::NoRule) => rule,
-            _ => self.by_plugin(cursor).unwrap_or_else(|| slow(&self.current, cursor, reader)),
+            _ => self.by_plugin(cursor, reader).unwrap_or_else(|| slow(&self.current, cursor, reader)),
         }
     }
 
@@ -387,7 +401,7 @@ pub(crate) fn key(cursor: &Cursor) -> u64 {
 fn slow(current: &Current, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
     let Some(object) = current.object() else { return Packed::failed(StopReason::NoOwner) };
     let (key, lookup) = (key(cursor), cursor.lookup_pc());
-    let rule = RULES.get(key, object.generation).and_then(Packed::from_words).unwrap_or_else(|| {
+    let rule = RULES.get(key, current.rules).and_then(Packed::from_words).unwrap_or_else(|| {
         let pc = cursor.regs.pc;
         let was = reader.pause(true);
         let mut answer = native::find(object, lookup, pc, reader);
@@ -408,7 +422,7 @@ fn slow(current: &Current, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
             Ok(answer) => Packed::from_result(answer.rule),
             Err(reason) => Packed::failed(reason),
         };
-        RULES.put(key, object.generation, rule.words());
+        RULES.put(key, current.rules, rule.words());
         reader.pause(was);
         rule
     });

@@ -23,6 +23,7 @@ mod initial;
 mod library;
 mod met;
 mod native;
+mod plugin_call;
 mod state;
 mod window_functions;
 mod window_rule;

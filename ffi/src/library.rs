@@ -149,7 +149,7 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     // SAFETY: the sampler passes its table, or null.
     let client = unsafe { request.client.as_ref() }.map(|client| (client, request.context));
     // SAFETY: the sampler passes room, or null.
-    let mut env = unsafe { Live::new(client, request.epoch, Some(&slot.recovery), request.spare) };
+    let mut env = unsafe { Live::new(client, request.epoch, Some(&slot.recovery), !probed, request.spare) };
     // SAFETY: the sampler passes a buffer of `capacity` words that nobody else uses now.
     let frames = unsafe { core::slice::from_raw_parts_mut(request.frames, request.capacity) };
     // SAFETY: scratch is null or SCRATCH bytes.
