@@ -107,7 +107,7 @@ pub struct Library {
     pub size: u32,
     /// [`BUILD`].
     pub build: u32,
-    /// Installs a plugin under an index (1..=7). 0, or a negative errno. Not for handlers.
+    /// Installs a plugin under an index (1..=6). 0, or a negative errno. Not for handlers.
     pub add_plugin: unsafe extern "C" fn(index: u32, entry: Entry) -> i32,
     /// Makes all objects loaded now permanent (the initial set), and tells of each. Not for handlers; faults must reach
     /// `on_fault` already.

@@ -241,8 +241,9 @@ struct uu_plugin {
     uint32_t size;     /* sizeof(struct uu_plugin) */
     uint32_t abi;      /* the version that the plugin speaks: UU_PLUGIN_ABI */
     char name[16];     /* short name, NUL-padded: it labels facts, frames and failures. Unique among plugins */
-    uint32_t flags;    /* zero */
-    uint32_t reserved; /* zero */
+    uint32_t flags;    /* UU_PLUGIN_* flags, or 0 */
+    uint32_t scratch_bytes; /* how many bytes of its scratch memory it uses, from the first on, at most UU_SCRATCH_BYTES;
+                               0: all. The fewer, the cheaper is it to reuse the last walk */
     /* Signal code. For each native frame in an object of the plugin's, leaf first, once its CFA is known: emits the frames
        of the language that this native frame hosts, if any. A sum of UU_OVERLAY_*. */
     uint32_t (*overlay)(struct uu_view *view);
@@ -261,6 +262,10 @@ struct uu_plugin {
        negative errno; -ENOSYS for a `what` that the plugin does not know. */
     int32_t (*call)(uint32_t what, void *argument, size_t size);
 };
+
+/* In `flags`: overlay does not look at view->registers, only at what it reads by them through the host. Walks are then
+ * reused more often. */
+#define UU_PLUGIN_NO_REGISTERS 1u
 
 /* The one function that a plugin exports: its table, or null when it cannot serve a host that speaks `host_abi`, the
  * newest version that the host knows. Called more than once, outside signal handlers. */

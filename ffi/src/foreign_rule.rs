@@ -4,9 +4,7 @@ use core::ffi::c_void;
 use core::mem::size_of;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
-use uunwind_core::plugin::{
-    CRule, Caller, Description, GiveRule, Host, Owner, View, ABI, OWNER_NOBODY,
-};
+use uunwind_core::plugin::{CRule, Caller, Description, GiveRule, Host, Owner, View, ABI, OWNER_NOBODY};
 use uunwind_core::recovery::Protector;
 use uunwind_core::rule::Rule;
 use uunwind_core::stop_reason::StopReason;

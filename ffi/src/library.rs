@@ -17,7 +17,7 @@ use uunwind_core::regs::{Regs, GREG_RIP, UCONTEXT_GREGS};
 use uunwind_core::slots::{Refused, Slot};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
-use uunwind_core::walk::{walk, Setting};
+use uunwind_core::walk::{walk, Setting, EMBEDDER};
 
 /// A walk that several ticks of the sampling timer have met is abandoned.
 const TICK_LIMIT: u32 = 8;
@@ -42,7 +42,7 @@ pub static uu_private_library_0: Library = Library {
 unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
     const EINVAL: i32 = 22;
     const ENOEXEC: i32 = 8;
-    if index == 0 {
+    if index == 0 || index >= u32::from(EMBEDDER) {
         return -EINVAL;
     }
     // The object that the entry lies in: its text is where the plugin's own faults happen.

@@ -76,13 +76,14 @@ fn layouts() -> Vec<Layout> {
         layout!(ObjectFile as uu_object_file {
             size, reserved, path, data, len, build_id, build_id_len, host, symbol, read, note,
         }),
-        layout!(Plugin as uu_plugin { size, abi, name, flags, reserved, overlay, step, rule, analyse, call }),
+        layout!(Plugin as uu_plugin { size, abi, name, flags, scratch_bytes, overlay, step, rule, analyse, call }),
     ]
 }
 
 fn numbers() -> Vec<(&'static str, i64)> {
     vec![
         ("UU_PLUGIN_ABI", plugin::ABI.into()),
+        ("UU_PLUGIN_NO_REGISTERS", plugin::NO_REGISTERS.into()),
         ("UU_SCRATCH_BYTES", plugin::SCRATCH_BYTES as i64),
         ("UU_FACTS_LIMIT", plugin::FACTS_LIMIT as i64),
         ("UU_TABLE_NONE", plugin::TABLE_NONE.into()),

@@ -50,11 +50,7 @@ pub struct Analysis {
 /// Analyses the object at `path`. Errors name the file and what was found in it.
 pub fn analyse(path: &Path) -> Result<Analysis, AnalyseError> {
     let image = Image::open(path)?;
-    let build_id = image.build_id();
-    let facts_key = match &build_id {
-        Some(id) => uunwind_ring::facts::key(id),
-        None => uunwind_ring::facts::key(&image.identity()),
-    };
+    let (build_id, facts_key) = (image.build_id(), facts_key(&image));
     let mut notes = Vec::new();
     let mut refused = |why: String| notes.push(format!("{}: {why}", path.display()));
     let mut facts = match uunwind_python_analyse::analyse(&View(&image)) {
@@ -71,6 +67,11 @@ pub fn analyse(path: &Path) -> Result<Analysis, AnalyseError> {
         facts = lua::facts(&image, &mut refused);
     }
     Ok(Analysis { build_id, facts_key, facts, notes })
+}
+
+/// Key of an object among the facts.
+pub fn facts_key(image: &Image) -> u64 {
+    uunwind_ring::facts::key(&image.build_id().unwrap_or_else(|| image.identity()))
 }
 
 /// An image as analysers see it.

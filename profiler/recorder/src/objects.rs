@@ -1,6 +1,7 @@
 //! The objects that processes meet: where their files are, their analysis (once per key), and copies kept open so that
 //! they can still be named when the files are gone.
 
+use crate::claims::Claims;
 use crate::facts::FactsPublisher;
 use crate::host;
 use std::collections::{HashMap, HashSet};
@@ -10,6 +11,7 @@ use std::io::{Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use uunwind_loader::Analysers;
 use uunwind_report::recording::Object;
 use uunwind_report::symbolize::Elf;
 
@@ -30,21 +32,41 @@ pub struct Objects {
     open: usize,
     notes: Vec<String>,
     facts_full: bool,
+    claims: Claims,
     /// Time spent in analysis, ns.
     pub analysis_time: u64,
 }
 
 impl Objects {
+    /// None yet; `analysers` are the plugins' analyse halves.
+    pub fn new(analysers: Analysers) -> Objects {
+        Objects { claims: Claims::new(analysers), ..Objects::default() }
+    }
+
     /// Lines for people that came up since the last call.
     pub fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(self.claims.take_notes());
+        notes
+    }
+
+    /// Takes the plugins' answers that have come, and publishes what follows from them.
+    pub fn poll_plugins(&mut self, facts: &mut FactsPublisher) {
+        let full = self.claims.poll(facts).is_err();
+        self.note_full(full);
+    }
+
+    /// Waits for the plugins' answers about all objects so far.
+    pub fn wait_for_plugins(&mut self, facts: &mut FactsPublisher) {
+        let full = self.claims.wait(facts).is_err();
+        self.note_full(full);
     }
 
     /// Analyses an object by its path, before any process has it.
     pub fn analyse_path(&mut self, path: &Path, facts: &mut FactsPublisher) {
         let Ok(analysis) = self.timed(path) else { return };
         let key = analysis.facts_key;
-        self.publish(key, analysis, facts);
+        self.publish(key, path, analysis, facts);
         let path_bytes = path.as_os_str().as_bytes().to_vec();
         self.remember(key, path_bytes, File::open(path).ok());
     }
@@ -86,14 +108,14 @@ impl Objects {
     /// Analyses the first candidate whose key is the object's, unless that key is known. False: none was the object.
     fn analyse_candidates(&mut self, object: &Object, candidates: &[PathBuf], facts: &mut FactsPublisher) -> bool {
         let key = object.facts_key;
-        if facts.has(key) && self.known.contains_key(&key) {
+        if (facts.has(key) || self.claims.is_pending(key)) && self.known.contains_key(&key) {
             return true;
         }
         let mut why = "its path is not known".to_owned();
         for path in candidates.iter().filter(|p| !p.as_os_str().is_empty()) {
             match self.timed(path) {
                 Ok(analysis) if analysis.facts_key == key => {
-                    self.publish(key, analysis, facts);
+                    self.publish(key, path, analysis, facts);
                     self.remember(key, object.path.clone(), File::open(path).ok());
                     return true;
                 }
@@ -116,13 +138,13 @@ impl Objects {
         analysis
     }
 
-    fn publish(&mut self, key: u64, analysis: uunwind_analyse::Analysis, facts: &mut FactsPublisher) {
-        if facts.has(key) {
+    fn publish(&mut self, key: u64, path: &Path, analysis: uunwind_analyse::Analysis, facts: &mut FactsPublisher) {
+        if facts.has(key) || self.claims.is_pending(key) {
             return;
         }
-        let (plugin, bytes) = analysis.facts.map_or(([0; 16], Vec::new()), |f| (f.plugin, f.bytes));
-        self.note_full(facts.publish(key, plugin, &bytes).is_err());
         self.notes.extend(analysis.notes);
+        let full = self.claims.settle(key, path, analysis.facts, facts).is_err();
+        self.note_full(full);
     }
 
     fn note_full(&mut self, full: bool) {
