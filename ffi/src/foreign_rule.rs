@@ -5,25 +5,10 @@ use core::mem::size_of;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::plugin::{CRule, Caller, Description, GiveRule, Host, Owner, View, ABI, OWNER_NOBODY};
-use uunwind_core::recovery::Protector;
+use uunwind_core::recovery::{Call, Protector};
 use uunwind_core::rule::Rule;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::Claim;
-
-struct Question {
-    give: GiveRule,
-    view: View,
-    rule: CRule,
-    answer: u32,
-}
-
-unsafe extern "C" fn put(question: *mut c_void) {
-    // SAFETY: `ask` passes its question.
-    unsafe {
-        let question = question.cast::<Question>();
-        (*question).answer = ((*question).give)(&raw mut (*question).view, &raw mut (*question).rule);
-    }
-}
 
 /// The function's rule for the frame in hand; `None`: it has none. `Err`: the call failed, or the answer is nonsense. The view
 /// has no registers, and its host functions only read: an answer may depend on the pc, the facts, the user pointer, and
@@ -49,13 +34,12 @@ pub fn ask(
     view.user = claim.user;
     view.host = &HOST;
     view.walk = core::ptr::from_mut(reader).cast();
-    let mut question = Question { give, view, rule: CRule::simple(0, 0), answer: 0 };
-    // SAFETY: the function was negotiated or registered; it may be left at any instruction, since it can have changed nothing
-    // but the question.
-    unsafe { protector.call(put, (&raw mut question).cast()) }?;
-    match question.answer {
+    let mut rule = CRule::simple(0, 0);
+    let call = Call::new(give as *const () as usize, [(&raw mut view) as u64, (&raw mut rule) as u64]);
+    // SAFETY: the function was negotiated; it may be left at any instruction, since it can have changed nothing but the rule.
+    match unsafe { protector.call(&call) }? as u32 {
         0 => Ok(None),
-        1 => question.rule.to_rule().map(Some).ok_or(StopReason::PluginNonsense),
+        1 => rule.to_rule().map(Some).ok_or(StopReason::PluginNonsense),
         _ => Err(StopReason::PluginNonsense),
     }
 }

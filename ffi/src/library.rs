@@ -12,7 +12,7 @@ use uunwind_core::library::{
 use uunwind_core::memory::{guarded, Mode, Reader};
 use uunwind_core::objects::Object;
 use uunwind_core::plugin::Entry;
-use uunwind_core::recovery;
+use uunwind_core::recovery::{self, Call};
 use uunwind_core::regs::{Regs, GREG_RIP, UCONTEXT_GREGS};
 use uunwind_core::slots::{Refused, Slot};
 use uunwind_core::stop_reason::StopReason;
@@ -107,8 +107,9 @@ pub unsafe extern "C" fn sample(request: *mut Request) -> u32 {
     // SAFETY: `walk_request` allocates nothing and locks nothing, so it may be left at any instruction; the slot is this
     // thread's, and `enter` made sure that it is not armed.
     let mut work = Work { request, slot: walking.slot };
+    let call = Call::new(walk_request as *const () as usize, [(&raw mut work) as u64]);
     // SAFETY: as said.
-    let called = unsafe { recovery::call(&walking.slot.recovery, walk_request, (&raw mut work).cast()) };
+    let called = unsafe { recovery::call(&walking.slot.recovery, &call) };
     if let Err(reason) = called {
         // SAFETY: the sampler passed a valid request.
         let request = unsafe { &mut *request };
