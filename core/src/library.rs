@@ -16,7 +16,7 @@ pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
 /// Tells builds apart: raised with every change of this file, and different where the structures that cross it are.
 pub const BUILD: u32 =
-    (3 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
+    (4 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
 /// What the walk asks of the sampler. All are called inside handlers.
 #[repr(C)]
@@ -122,6 +122,9 @@ pub struct Library {
     pub sample: unsafe extern "C" fn(request: *mut Request) -> u32,
     /// To be called first by the handler of SEGV, BUS, FPE and ILL. True: the context was repaired; return from the handler.
     pub on_fault: unsafe extern "C" fn(ucontext: *mut u8) -> bool,
+    /// Whether a sampling signal interrupted a plugin's own code inside a walk on this thread: its stack may be anywhere.
+    /// Async-signal-safe.
+    pub is_in_plugin: unsafe extern "C" fn(ucontext: *const u8) -> bool,
     /// To be called by a sampling signal that met a walk on its own thread; ends the walk after several.
     pub on_tick: unsafe extern "C" fn(ucontext: *mut u8),
     /// The calling thread ends: its slot is free. Not from inside a walk.

@@ -171,6 +171,17 @@ impl Recovery {
         self.text_len.store(0, Ordering::Relaxed);
     }
 
+    /// Whether the interrupted code is foreign code that is being called: then its stack pointer may be anywhere.
+    ///
+    /// # Safety
+    /// As [`Recovery::redirect`].
+    pub unsafe fn is_in_foreign(&self, ucontext: *const u8) -> bool {
+        // SAFETY: the caller vouches for the context; the register lies in gregs.
+        let pc = unsafe { ucontext.add(UCONTEXT_GREGS as usize).cast::<u64>().add(GREG_RIP as usize).read() };
+        let distance = pc.wrapping_sub(self.text.load(Ordering::Relaxed));
+        self.is_armed() && distance < self.text_len.load(Ordering::Relaxed)
+    }
+
     /// Rewrites an interrupted context so that the thread goes on behind its protected call, which returns
     /// `Err(reason)`. False, and the context as it was, when no call is under way. A call is under way only while the
     /// stack is deeper than its frame, and not by much: one that was left in another way (a handler of the program that
@@ -182,15 +193,12 @@ impl Recovery {
         if !self.is_armed() || reason == 0 {
             return false;
         }
-        // SAFETY: the caller vouches for the context; both registers lie in gregs.
-        let (sp, pc) = unsafe {
-            let gregs = ucontext.add(UCONTEXT_GREGS as usize).cast::<u64>();
-            (gregs.add(GREG_RSP as usize).read(), gregs.add(GREG_RIP as usize).read())
-        };
+        // SAFETY: the caller vouches for the context; the register lies in gregs.
+        let sp = unsafe { ucontext.add(UCONTEXT_GREGS as usize).cast::<u64>().add(GREG_RSP as usize).read() };
         let depth = self.sp.load(Ordering::Relaxed).wrapping_sub(sp);
         // Foreign code may have lost its stack pointer, or used the whole stack up. It runs in walks only.
-        let foreign = pc.wrapping_sub(self.text.load(Ordering::Relaxed)) < self.text_len.load(Ordering::Relaxed);
-        if depth > DEPTH && !foreign {
+        // SAFETY: passed on.
+        if depth > DEPTH && !unsafe { self.is_in_foreign(ucontext) } {
             self.disarm();
             return false;
         }

@@ -11,7 +11,7 @@ mod capture;
 /// The handler path, for the check object.
 #[cfg(feature = "no-entry-points")]
 pub mod check {
-    pub use crate::library::{on_fault, on_tick, sample};
+    pub use crate::library::{is_in_plugin, on_fault, on_tick, sample};
 }
 mod env;
 mod faults;

@@ -34,6 +34,7 @@ pub static uu_private_library_0: Library = Library {
     ready,
     sample,
     on_fault,
+    is_in_plugin,
     on_tick,
     thread_ended,
     after_fork,
@@ -175,6 +176,15 @@ pub unsafe extern "C" fn on_fault(ucontext: *mut u8) -> bool {
         return true;
     }
     redirect(ucontext, StopReason::Fault)
+}
+
+/// See [`Library::is_in_plugin`].
+///
+/// # Safety
+/// As there.
+pub unsafe extern "C" fn is_in_plugin(ucontext: *const u8) -> bool {
+    // SAFETY: the handler passes the kernel's ucontext, of this very thread.
+    SLOTS.find(syscall::thread_pointer()).is_some_and(|slot| unsafe { slot.recovery.is_in_foreign(ucontext) })
 }
 
 /// See [`Library::on_tick`].

@@ -23,7 +23,8 @@ fn source(scratch: &std::path::Path, name: &str, text: &str) -> PathBuf {
 #[test]
 fn it_compiles_as_c_and_as_cpp_without_a_warning() {
     let scratch = paths::scratch("plugin-header");
-    let text = "const struct uu_plugin *uu_plugin(uint32_t host) { return host >= UU_PLUGIN_ABI ? 0 : 0; }\n";
+    let text = "static struct uu_plugin table;\n\
+        const struct uu_plugin *uu_plugin(uint32_t host) { return host >= UU_PLUGIN_ABI ? &table : 0; }\n";
     let source = source(&scratch, "use.x", text);
     for (compiler, language, standard) in
         [("gcc", "c", "-std=c99"), ("gcc", "c", "-std=c17"), ("g++", "c++", "-std=c++98"), ("g++", "c++", "-std=c++20")]

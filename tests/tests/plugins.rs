@@ -13,7 +13,7 @@ use uunwind_tests::{compile, paths, process, uu};
 const WHOLE: f64 = 0.99;
 const RATE: &str = "999";
 /// CPU seconds of each of the host's two threads.
-const SECONDS: &str = "0.4";
+const SECONDS: &str = "2";
 
 /// What is compiled once.
 struct Built {
@@ -96,10 +96,14 @@ fn fails(face: &str, reason: StopReason) {
     let Recorded { samples, said } = record(face);
     let told = said.lines().find(|l| l.contains("plugin \"bad\" failed")).unwrap_or_else(|| panic!("{face}: {said}"));
     println!("{face}: {} samples; {told}", samples.len());
+    let word = told.split("failed ").nth(1).and_then(|t| t.split(' ').next()).unwrap_or_default();
+    let times = if word == "once" { 1 } else { word.parse().unwrap_or(0) };
+    // A rule is asked for once for each address, so one that fails may never reach the limit.
+    let least = if face.starts_with("rule") { 1 } else { FAILURE_LIMIT };
     // Two threads may both be inside a call when the last allowed failure is counted.
-    let times = [FAILURE_LIMIT, FAILURE_LIMIT + 1].map(|n| format!("failed {n} times"));
-    assert!(times.iter().any(|t| told.contains(t)), "{face}: {told}");
-    assert!(told.contains(&format!("last: {}", reason.text())) && told.contains("switched off"), "{face}: {told}");
+    assert!((least..=FAILURE_LIMIT + 1).contains(&times), "{face}: {told}");
+    assert_eq!(told.contains("switched off"), times >= FAILURE_LIMIT, "{face}: {told}");
+    assert!(told.contains(&format!("last: {}", reason.text())), "{face}: {told}");
     assert!(samples.iter().all(|s| emitted(s, "bad frame") == 0), "{face}: what it emitted is taken back");
     assert!(good_share(&samples) >= WHOLE, "{face}: good frames in {:.3}", good_share(&samples));
     assert!(!said.contains("\"good\" failed"), "{face}: {said}");
@@ -141,7 +145,7 @@ faces! {
 fn calls_that_come_back_with_destroyed_registers_do_no_harm() {
     for face in ["registers", "direction", "reads"] {
         let Recorded { samples, said } = record(face);
-        assert!(!said.contains("failed"), "{face}: {said}");
+        assert!(!said.contains("\"bad\" failed"), "{face}: {said}");
         assert!(good_share(&samples) >= WHOLE, "{face}: good frames in {:.3}", good_share(&samples));
         let shown = samples.iter().filter(|s| emitted(s, "bad frame") == 1).count();
         assert_eq!(shown > samples.len() / 2, face != "reads", "{face}: {shown} of {}", samples.len());

@@ -127,7 +127,9 @@ pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
     let here = ucontext as u64;
     // A handler that is marked, but that this one is not nested in, was left without its exit.
     let marked = shared.busy.swap(1, Ordering::Relaxed) != 0;
-    if marked && shared.busy_at.load(Ordering::Relaxed).wrapping_sub(here) <= WALK_DEPTH {
+    let near = shared.busy_at.load(Ordering::Relaxed).wrapping_sub(here) <= WALK_DEPTH;
+    // SAFETY: libuu's function, the kernel's ucontext.
+    if marked && (near || unsafe { (process.library.is_in_plugin)(ucontext) }) {
         if let Some(process) = process::block() {
             process.nested.fetch_add(1, Ordering::Relaxed);
         }

@@ -27,7 +27,9 @@ pub unsafe extern "C" fn uu_check_walk(request: *mut u8, ucontext: *mut u8) -> u
         if uu::check::on_fault(ucontext) {
             return 0;
         }
-        uu::check::on_tick(ucontext);
+        if !uu::check::is_in_plugin(ucontext) {
+            uu::check::on_tick(ucontext);
+        }
         uu::check::sample(request.cast())
     }
 }

@@ -58,7 +58,7 @@ static uint32_t overlay(struct uu_view *view) {
     case WILD_JUMP: ((void (*)(void))(uintptr_t)(zero + 0x1230))(); return 0;
     case FAR_JUMP: ((void (*)(void))0xdeadbeefdeadbee0)(); return 0;
     case TRAP: __builtin_trap();
-    case DIVIDE: return 1 / zero;
+    case DIVIDE: return 100000u / (uint32_t)zero;
     /* As a function that does not keep what it must: no clobbers are told to the compiler. */
     case REGISTERS: __asm__ volatile("mov %0, %%rsp\n mov $1, %%eax\n" DESTROY "ret" : : "r"((uint64_t *)__builtin_frame_address(0) + 1) : "memory"); return 0;
     case REGISTERS_FAULT: __asm__ volatile(DESTROY "mov 0, %%rax" : : : "memory"); return 0;
@@ -115,7 +115,7 @@ static ptrdiff_t analyse(const struct uu_object_file *object, uint8_t *facts, si
         _exit(0);
     if (is("analyse-memory"))
         for (;;)
-            memset(malloc(1 << 20), 1, 1 << 20);
+            *(volatile char *)malloc(1 << 20) = 1;
     if (is("analyse-refuses")) {
         object->note(object->host, "a version\nthat is not known");
         return -1;
