@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 /// The installed objects.
 pub struct Layout {
+    /// `bin/uu`, this command.
+    pub command: PathBuf,
     /// `lib/libuu.so.0`.
     pub library: PathBuf,
     /// `lib/uu/libuu-preload.so`.
@@ -18,6 +20,7 @@ pub fn find() -> Result<Layout, Failure> {
     let exe = std::env::current_exe().map_err(|e| Failure::new(format!("cannot find where uu is installed: {e}")))?;
     let root = exe.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
     let layout = Layout {
+        command: exe.clone(),
         library: root.join("lib/libuu.so.0"),
         preload: root.join("lib/uu/libuu-preload.so"),
         plugins: root.join("lib/uu/plugins"),

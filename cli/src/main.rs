@@ -37,6 +37,11 @@ fn run(arguments: &[OsString]) -> Result<u8, exit::Failure> {
         "report" => report::run(rest),
         "doctor" => doctor::run(rest),
         "sframe" => sframe::run(rest),
+        // Not for people: see `record::PLUGIN_SERVER`.
+        record::PLUGIN_SERVER => {
+            uunwind_loader::serve(rest.first().map_or("".as_ref(), OsString::as_ref));
+            Ok(0)
+        }
         "--help" | "-h" => terminal::print(help::UU),
         "help" => match rest.first().and_then(|topic| help::of(&topic.to_string_lossy())) {
             Some(text) => terminal::print(text),

@@ -10,6 +10,9 @@ use std::ffi::OsString;
 use uunwind_loader::ENV_PLUGINS;
 use uunwind_recorder::{record, Config, Event, RecordError};
 
+/// The subcommand with which uu starts itself, for each plugin.
+pub const PLUGIN_SERVER: &str = "plugin-server";
+
 /// Runs the subcommand; gives the exit code.
 pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
     let Some(arguments) = arguments::parse(arguments)? else {
@@ -23,7 +26,8 @@ pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
         save::check(result)?;
     }
     let mut objects = vec![layout.library];
-    let found = uunwind_loader::find(&layout.plugins, std::env::var_os(ENV_PLUGINS).as_deref());
+    let launcher = vec![layout.command.into_os_string(), PLUGIN_SERVER.into()];
+    let found = uunwind_loader::find(&layout.plugins, std::env::var_os(ENV_PLUGINS).as_deref(), launcher);
     for (path, trouble) in found.troubles {
         terminal::warn(&format!("plugin {} {trouble}; it is left out", path.display()));
     }
@@ -41,7 +45,7 @@ pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
         asan_runtime: program.asan_runtime,
         notes: program.notes,
     };
-    let running = match record(&config, |event| progress(&arguments, event)) {
+    let running = match record(&config, found.analysers, |event| progress(&arguments, event)) {
         Ok(running) => running,
         Err(error) => {
             places.clean_up();

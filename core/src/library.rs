@@ -118,7 +118,7 @@ pub struct Library {
     pub size: u32,
     /// [`BUILD`].
     pub build: u32,
-    /// Installs a plugin under an index (1..=7). 0, or a negative errno. Not for handlers.
+    /// Installs a plugin under an index (1..=6). 0, or a negative errno. Not for handlers.
     pub add_plugin: unsafe extern "C" fn(index: u32, entry: Entry) -> i32,
     /// Makes the initial objects permanent, and tells of each object that is loaded now. Not for handlers; faults must reach
     /// `on_fault` already.

@@ -7,7 +7,6 @@
 
 use crate::regs::{GREG_RIP, GREG_RSP, UCONTEXT_GREGS};
 use crate::stop_reason::StopReason;
-use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Deepest that a protected call's stack may reach, in bytes, two signal frames included.
@@ -23,6 +22,8 @@ pub struct Recovery {
     /// Text of the foreign object that is being called: a fault there is the call's, wherever its stack pointer may be.
     text: AtomicU64,
     text_len: AtomicU64,
+    /// What the call returned. Stored by the assembly, because foreign code may come back with every register destroyed.
+    answer: AtomicU64,
 }
 
 core::arch::global_asm!(
@@ -55,9 +56,16 @@ core::arch::global_asm!(
     ".cfi_adjust_cfa_offset 8",
     "mov [rdi], rsp",
     "mov qword ptr [rdi + 8], 1",
-    "mov rdi, rdx",
-    "call rsi",
+    "mov rax, [rsi]",
+    "mov rdi, [rsi + 8]",
+    "mov rdx, [rsi + 24]",
+    "mov rcx, [rsi + 32]",
+    "mov r8, [rsi + 40]",
+    "mov rsi, [rsi + 16]",
+    "call rax",
+    "cld",
     "mov rdi, [rsp]",
+    "mov [rdi + 40], rax",
     "xor eax, eax",
     "jmp 1f",
     ".hidden uu_protected_recover",
@@ -99,28 +107,42 @@ core::arch::global_asm!(
 );
 
 extern "C" {
-    fn uu_protected_call(
-        recovery: &Recovery,
-        function: unsafe extern "C" fn(*mut c_void),
-        argument: *mut c_void,
-    ) -> u64;
+    fn uu_protected_call(recovery: &Recovery, call: &Call) -> u64;
     static uu_protected_recover: u8;
     fn uu_protected_abandon(sp: u64) -> !;
 }
 
-/// Calls `function(argument)`. `Ok` when it returned; `Err(reason)` when [`Recovery::redirect`] brought the thread back.
+/// A function and its arguments, as words.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    function: usize,
+    arguments: [u64; 5],
+}
+
+impl Call {
+    /// Of the function at this address, whose first arguments are these. What it takes no part of is passed to no harm.
+    pub fn new<const N: usize>(function: usize, arguments: [u64; N]) -> Call {
+        let mut call = Call { function, arguments: [0; 5] };
+        for (to, from) in call.arguments.iter_mut().zip(arguments) {
+            *to = from;
+        }
+        call
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<Call>() == 48 && core::mem::offset_of!(Recovery, answer) == 40);
+
+/// Calls. `Ok(answer)` when it returned, `answer` being what its result register held: only as much of it is of use as the
+/// function's type says. `Err(reason)` when [`Recovery::redirect`] brought the thread back.
 ///
 /// # Safety
-/// `function` may be left at any instruction: it must hold no lock and leave nothing half done that anybody relies on.
-/// `recovery` must belong to the calling thread and not be armed.
-pub unsafe fn call(
-    recovery: &Recovery,
-    function: unsafe extern "C" fn(*mut c_void),
-    argument: *mut c_void,
-) -> Result<(), u64> {
+/// A function of the C ABI that takes such arguments, in integer registers. It may be left at any instruction: it must hold
+/// no lock and leave nothing half done that anybody relies on. `recovery` must belong to the calling thread and not be armed.
+pub unsafe fn call(recovery: &Recovery, call: &Call) -> Result<u64, u64> {
     // SAFETY: as above; the assembly keeps the callee-saved registers of the System V ABI.
-    match unsafe { uu_protected_call(recovery, function, argument) } {
-        0 => Ok(()),
+    match unsafe { uu_protected_call(recovery, call) } {
+        0 => Ok(recovery.answer.load(Ordering::Relaxed)),
         reason => Err(reason),
     }
 }
@@ -134,6 +156,7 @@ impl Recovery {
             reason: AtomicU64::new(0),
             text: AtomicU64::new(0),
             text_len: AtomicU64::new(0),
+            answer: AtomicU64::new(0),
         }
     }
 
@@ -148,6 +171,17 @@ impl Recovery {
         self.text_len.store(0, Ordering::Relaxed);
     }
 
+    /// Whether the interrupted code is foreign code that is being called: then its stack pointer may be anywhere.
+    ///
+    /// # Safety
+    /// As [`Recovery::redirect`].
+    pub unsafe fn is_in_foreign(&self, ucontext: *const u8) -> bool {
+        // SAFETY: the caller vouches for the context; the register lies in gregs.
+        let pc = unsafe { ucontext.add(UCONTEXT_GREGS as usize).cast::<u64>().add(GREG_RIP as usize).read() };
+        let distance = pc.wrapping_sub(self.text.load(Ordering::Relaxed));
+        self.is_armed() && distance < self.text_len.load(Ordering::Relaxed)
+    }
+
     /// Rewrites an interrupted context so that the thread goes on behind its protected call, which returns
     /// `Err(reason)`. False, and the context as it was, when no call is under way. A call is under way only while the
     /// stack is deeper than its frame, and not by much: one that was left in another way (a handler of the program that
@@ -159,15 +193,12 @@ impl Recovery {
         if !self.is_armed() || reason == 0 {
             return false;
         }
-        // SAFETY: the caller vouches for the context; both registers lie in gregs.
-        let (sp, pc) = unsafe {
-            let gregs = ucontext.add(UCONTEXT_GREGS as usize).cast::<u64>();
-            (gregs.add(GREG_RSP as usize).read(), gregs.add(GREG_RIP as usize).read())
-        };
+        // SAFETY: the caller vouches for the context; the register lies in gregs.
+        let sp = unsafe { ucontext.add(UCONTEXT_GREGS as usize).cast::<u64>().add(GREG_RSP as usize).read() };
         let depth = self.sp.load(Ordering::Relaxed).wrapping_sub(sp);
         // Foreign code may have lost its stack pointer, or used the whole stack up. It runs in walks only.
-        let foreign = pc.wrapping_sub(self.text.load(Ordering::Relaxed)) < self.text_len.load(Ordering::Relaxed);
-        if depth > DEPTH && !foreign {
+        // SAFETY: passed on.
+        if depth > DEPTH && !unsafe { self.is_in_foreign(ucontext) } {
             self.disarm();
             return false;
         }
@@ -211,22 +242,22 @@ impl Protector {
     ///
     /// # Safety
     /// As [`call`].
-    pub unsafe fn call(
-        self,
-        function: unsafe extern "C" fn(*mut c_void),
-        argument: *mut c_void,
-    ) -> Result<(), StopReason> {
+    pub unsafe fn call(self, foreign: &Call) -> Result<u64, StopReason> {
         // SAFETY: null, or alive by `new`'s contract.
         let Some(recovery) = (unsafe { self.recovery.as_ref() }) else {
-            // SAFETY: passed on.
-            unsafe { function(argument) };
-            return Ok(());
+            let [a, b, c, d, e] = foreign.arguments;
+            // SAFETY: passed on: a function of the C ABI, which ignores what it does not take.
+            return Ok(unsafe {
+                core::mem::transmute::<usize, unsafe extern "C" fn(u64, u64, u64, u64, u64) -> u64>(foreign.function)(
+                    a, b, c, d, e,
+                )
+            });
         };
         let outer = (recovery.sp.load(Ordering::Relaxed), recovery.armed.load(Ordering::Relaxed));
         recovery.text.store(self.text.0, Ordering::Relaxed);
         recovery.text_len.store(self.text.1.saturating_sub(self.text.0), Ordering::Relaxed);
         // SAFETY: passed on; the outer call's point is kept, and put back below.
-        let result = unsafe { call(recovery, function, argument) };
+        let result = unsafe { call(recovery, foreign) };
         recovery.text_len.store(0, Ordering::Relaxed);
         recovery.sp.store(outer.0, Ordering::Relaxed);
         recovery.armed.store(outer.1, Ordering::Relaxed);
@@ -255,19 +286,22 @@ impl Default for Recovery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::ffi::c_void;
 
-    unsafe extern "C" fn double(x: *mut c_void) {
+    unsafe extern "C" fn double(x: *mut c_void, more: u64) -> u64 {
         // SAFETY: the test passes a u64.
         unsafe { *x.cast::<u64>() *= 2 };
+        more + 1
     }
 
     #[test]
     fn a_call_that_returns_is_ok_and_disarms() {
         let recovery = Recovery::new();
         let mut x = 21u64;
+        let doubling = Call::new(double as *const () as usize, [core::ptr::from_mut(&mut x) as u64, 6]);
         // SAFETY: `double` touches only x.
-        let r = unsafe { call(&recovery, double, core::ptr::from_mut(&mut x).cast()) };
-        assert_eq!((r, x, recovery.is_armed()), (Ok(()), 42, false));
+        let r = unsafe { call(&recovery, &doubling) };
+        assert_eq!((r, x, recovery.is_armed()), (Ok(7), 42, false));
         let mut context = [0u8; 1024];
         // SAFETY: not armed, so the context is not touched.
         assert!(!unsafe { recovery.redirect(context.as_mut_ptr(), 1) });
@@ -276,7 +310,7 @@ mod tests {
 
     struct Nest<'a> {
         recovery: &'a Recovery,
-        inner: Result<(), StopReason>,
+        inner: Result<u64, StopReason>,
         went_on: bool,
     }
 
@@ -289,17 +323,47 @@ mod tests {
         // SAFETY: the test passes its structure.
         let nest = unsafe { &mut *argument.cast::<Nest<'_>>() };
         // SAFETY: `abandons` holds nothing.
-        nest.inner = unsafe { Protector::new(nest.recovery, (0, 0)).call(abandons, argument) };
+        nest.inner = unsafe {
+            Protector::new(nest.recovery, (0, 0)).call(&Call::new(abandons as *const () as usize, [argument as u64]))
+        };
         nest.went_on = nest.recovery.is_armed();
+    }
+
+    /// Comes back with every callee-saved register destroyed, and the direction flag set.
+    #[unsafe(naked)]
+    unsafe extern "C" fn destroys() -> u64 {
+        core::arch::naked_asm!(
+            "xor ebx, ebx",
+            "xor ebp, ebp",
+            "xor r12, r12",
+            "xor r13, r13",
+            "xor r14, r14",
+            "xor r15, r15",
+            "std",
+            "mov eax, 77",
+            "ret",
+        )
+    }
+
+    #[test]
+    fn registers_are_as_they_were_behind_a_call() {
+        let recovery = Recovery::new();
+        let words: Vec<u64> = (0..100).collect();
+        // SAFETY: it does nothing but to registers.
+        let result = unsafe { call(&recovery, &Call::new(destroys as *const () as usize, [])) };
+        assert_eq!(result, Ok(77));
+        // With the direction flag set, a copy would run the other way.
+        assert_eq!(words.clone(), words);
     }
 
     #[test]
     fn a_call_within_a_call_is_left_alone() {
         let recovery = Recovery::new();
-        let mut nest = Nest { recovery: &recovery, inner: Ok(()), went_on: false };
+        let mut nest = Nest { recovery: &recovery, inner: Ok(0), went_on: false };
+        let nesting = Call::new(nests as *const () as usize, [core::ptr::from_mut(&mut nest) as u64]);
         // SAFETY: both functions touch only the structure.
-        let outer = unsafe { call(&recovery, nests, core::ptr::from_mut(&mut nest).cast()) };
-        assert_eq!((outer, nest.inner), (Ok(()), Err(StopReason::PluginNonsense)));
+        let outer = unsafe { call(&recovery, &nesting) };
+        assert_eq!((outer.is_ok(), nest.inner), (true, Err(StopReason::PluginNonsense)));
         assert!(nest.went_on, "the outer call goes on, protected");
         assert!(!recovery.is_armed());
     }

@@ -126,24 +126,24 @@ struct uu_function {
 };
 #define UU_NO_UNWIND 0xffffffffu
 
-#ifndef UU_RULE_DEFINED
-#define UU_RULE_DEFINED
 /* A rule: how to get from a frame to its caller. Set `size` to sizeof(struct uu_rule) and `reserved` fields to zero. */
 struct uu_rule {
     uint32_t size;       /* sizeof(struct uu_rule) */
-    uint8_t kind;        /* 0: CFA = register + offset. 1: CFA = the word at register + offset, plus addend. 2: a ucontext lies at
-                            register + offset (a signal frame). 3: the outermost frame */
+    uint8_t kind;        /* UU_RULE_* */
     uint8_t reg;         /* DWARF number of the register: 6 rbp, 7 rsp */
     uint8_t reserved[2]; /* zero */
     int32_t offset;      /* bytes */
-    int32_t addend;      /* bytes, with kind 1 */
+    int32_t addend;      /* bytes, with UU_RULE_DEREF: -32,768 to 32,767 */
     int16_t slots[7];    /* where rbx, rbp, r12, r13, r14, r15 and the return address were saved: words of 8 bytes from the CFA
                             (the return address as a rule at -1); or UU_SAME, UU_UNKNOWN */
     int16_t reserved2;   /* zero */
 };
+#define UU_RULE_OFFSET 0u    /* CFA = register + offset */
+#define UU_RULE_DEREF 1u     /* CFA = the word at register + offset, plus addend */
+#define UU_RULE_SIGNAL 2u    /* a signal frame: a ucontext lies at register + offset */
+#define UU_RULE_END 3u       /* the outermost frame */
 #define UU_SAME 32767        /* the register is the caller's still */
 #define UU_UNKNOWN (-32768)  /* nobody can tell the caller's value */
-#endif
 
 struct uu_view; /* uu_plugin.h */
 
@@ -238,6 +238,21 @@ static inline void uu_publish(uint64_t *published, uint64_t count) {
 /* Makes an entry of a window's table a tombstone. Async-signal-safe. */
 static inline void uu_retire(struct uu_function *function) { __atomic_store_n(&function->len, 0, __ATOMIC_RELEASE); }
 
+/* ---- Plugins ------------------------------------------------------------------------------------------------------- */
+
+/* Unwinders for interpreters and the like are shared objects of their own; uu_plugin.h tells how one is written, and what
+ * can go wrong in it without harm to the program. Under `uu record`, plugins are opened when the program starts.
+ *
+ * What cannot be contained: writes to where a plugin should not write; a stack pointer that it destroys, or a stack that
+ * it overflows, on a thread without an alternate signal stack; loops where no sampling timer runs. */
+
+/* A request to the plugin called `plugin`: `what`, `argument` and `size` are as that plugin's own header says.
+ *
+ * What the plugin answers, 0 or a negative errno; -ENOENT: no such plugin is here, as in every program that is not being
+ * recorded; -ENOSYS: the plugin takes no requests, or not this one; -EINVAL: `plugin` is null. Thread-safe. Not
+ * async-signal-safe, unless the plugin's header says so. */
+int uu_plugin_call(const char *plugin, uint32_t what, void *argument, size_t size);
+
 /* ---- For programs that must also run without the library -------------------------------------------------------------
  *
  * With UU_OPTIONAL defined before this header is included, uu_optional_NAME() calls uu_NAME() of the library if it is in the
@@ -286,6 +301,8 @@ UU_OPTIONAL_FUNCTION(uint64_t, 0, ticket, (void), ())
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, synchronize, (uint64_t ticket, uint64_t timeout_ns), (ticket, timeout_ns))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, unregister_window, (const void *text), (text))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, setup, (void), ())
+UU_OPTIONAL_FUNCTION(int, -ENOENT, plugin_call, (const char *plugin, uint32_t what, void *argument, size_t size),
+                     (plugin, what, argument, size))
 #endif
 
 #ifdef __cplusplus

@@ -110,7 +110,7 @@ unsafe extern "C" fn capture(
     let mut reader = unsafe { Reader::new(mode) };
     let mut spare = core::mem::MaybeUninit::uninit();
     // SAFETY: room for an object, on this very stack.
-    let mut env = unsafe { Live::new(None, (1, 0), None, &raw mut spare) };
+    let mut env = unsafe { Live::new(None, (1, 0), None, false, &raw mut spare) };
     let setting = Setting {
         thread_pointer: syscall::thread_pointer(),
         tsd_offset: 0,

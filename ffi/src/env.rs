@@ -47,6 +47,8 @@ pub struct Live<'c> {
     time: u64,
     /// The plugin that is being asked about a frame in code that nobody owns; 0 = none is.
     stray: u8,
+    /// Whether plugins may be called: their faults come back to `recovery`, and may happen.
+    plugins: bool,
     /// `RESULT_*` gathered so far.
     pub result: u32,
     /// Frames interpreted in place for want of a table.
@@ -59,6 +61,8 @@ struct Current {
     start: u64,
     len: u64,
     generation: u64,
+    /// As whose rules are remembered: another object's, or with another plugin's rules, are other rules.
+    rules: u64,
     salt: Salt,
     plugin: u32,
     /// The plugin gives rules, and is asked before the table.
@@ -76,6 +80,7 @@ fn nowhere() -> Current {
         start: 0,
         len: 0,
         generation: 0,
+        rules: 0,
         salt: Salt::new(0),
         plugin: 0,
         plugin_first: false,
@@ -128,6 +133,7 @@ impl Current {
 impl<'c> Live<'c> {
     /// For one walk, in this recording epoch and at this time of the sampler's clock. `recovery`: the slot's, if faults and
     /// ticks on this thread are led there.
+    /// `plugins`: whether they may be called, which needs that.
     ///
     /// # Safety
     /// `spare` must be null or valid for an object, and nobody else's, all through the walk.
@@ -135,6 +141,7 @@ impl<'c> Live<'c> {
         client: Option<(&'c Client, *mut c_void)>,
         (epoch, time): (u32, u64),
         recovery: Option<&'c Recovery>,
+        plugins: bool,
         spare: *mut MaybeUninit<Object>,
     ) -> Live<'c> {
         Live {
@@ -146,6 +153,7 @@ impl<'c> Live<'c> {
             epoch,
             time,
             recovery,
+            plugins: plugins && recovery.is_some(),
             met: Met::new(),
             stray: 0,
             result: 0,
@@ -201,13 +209,15 @@ impl<'c> Live<'c> {
             self.settle_facts(object);
         }
         let plugin = object.plugin.load(Ordering::Acquire);
+        let gives_rules = self.plugins && PLUGINS.get(plugin as u8).is_some_and(|plugin| plugin.rule.is_some());
         self.current = Current {
             start: object.start,
             len: object.end.wrapping_sub(object.start),
             generation: object.generation,
+            rules: object.generation | if gives_rules { u64::from(plugin) << 56 } else { 0 },
             salt: Salt::new(object.generation),
             plugin,
-            plugin_first: plugin != 0 && PLUGINS.get(plugin as u8).is_some_and(|plugin| plugin.rule.is_some()),
+            plugin_first: gives_rules,
             bias: object.bias,
             table: tables::of(object, self.client),
             object,
@@ -288,7 +298,7 @@ impl Live<'_> {
     fn slow(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         let Some(object) = self.current.object() else { return Packed::failed(StopReason::NoOwner) };
         let (key, lookup, pc) = (key(cursor), cursor.lookup_pc(), cursor.regs.pc);
-        let known = RULES.get(key, object.generation).and_then(Packed::from_words);
+        let known = RULES.get(key, self.current.rules).and_then(Packed::from_words);
         let rule = known.or_else(|| self.current.rule_at(lookup)).unwrap_or_else(|| {
             let was = reader.pause(true);
             let mut answer = native::find(object, lookup, pc, reader);
@@ -308,7 +318,7 @@ impl Live<'_> {
                 Ok(answer) => Packed::from_result(answer.rule),
                 Err(reason) => Packed::failed(reason),
             };
-            RULES.put(key, object.generation, rule.words());
+            RULES.put(key, self.current.rules, rule.words());
             reader.pause(was);
             if self.current.table.is_none() && !rule.is_failed() {
                 self.interpreted = self.interpreted.wrapping_add(1);
@@ -332,14 +342,18 @@ impl Live<'_> {
     }
 
     /// The rule that the plugin gives which claims the object of the frame in hand, if it gives rules; remembered.
-    fn by_plugin(&mut self, cursor: &Cursor) -> Option<Packed> {
+    fn by_plugin(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Packed> {
         let index = self.current.plugin as u8;
-        let give = PLUGINS.get(index)?.rule?;
+        let give = PLUGINS.get(index)?.rule.filter(|_| self.plugins)?;
         let claim = self.claim()?;
-        match foreign_rule::ask(give, &claim, cursor, self.protector(index)) {
+        // What is read for a rule is remembered with it.
+        let was = reader.pause(true);
+        let asked = foreign_rule::ask(give, &claim, cursor, reader, self.protector(index));
+        reader.pause(was);
+        match asked {
             Ok(rule) => {
                 let packed = rule?.pack();
-                RULES.put(key(cursor), self.current.generation, packed.words());
+                RULES.put(key(cursor), self.current.rules, packed.words());
                 Some(packed)
             }
             Err(reason) => {
@@ -363,9 +377,9 @@ impl Env for Live<'_> {
         if let Some(rule) = self.by_table(cursor) {
             return rule;
         }
-        match RULES.get(key(cursor), self.current.generation).and_then(Packed::from_words) {
+        match RULES.get(key(cursor), self.current.rules).and_then(Packed::from_words) {
             Some(rule) if !rule.failed_for(StopReason::NoRule) => rule,
-            _ => self.by_plugin(cursor).unwrap_or_else(|| self.slow(cursor, reader)),
+            _ => self.by_plugin(cursor, reader).unwrap_or_else(|| self.slow(cursor, reader)),
         }
     }
 

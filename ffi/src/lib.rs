@@ -23,6 +23,7 @@ mod initial;
 mod library;
 mod met;
 mod native;
+mod plugin_call;
 mod registered;
 mod setup;
 mod state;

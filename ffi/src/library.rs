@@ -13,12 +13,12 @@ use uunwind_core::library::{
 use uunwind_core::memory::{guarded, Mode, Reader};
 use uunwind_core::objects::Object;
 use uunwind_core::plugin::Entry;
-use uunwind_core::recovery;
+use uunwind_core::recovery::{self, Call};
 use uunwind_core::regs::{Regs, GREG_RIP, UCONTEXT_GREGS};
 use uunwind_core::slots::{Refused, Slot};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
-use uunwind_core::walk::{walk, Setting};
+use uunwind_core::walk::{walk, Setting, EMBEDDER};
 
 /// A walk that several ticks of the sampling timer have met is abandoned.
 const TICK_LIMIT: u32 = 8;
@@ -47,7 +47,7 @@ pub static uu_private_library_0: Library = Library {
 unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
     const EINVAL: i32 = 22;
     const ENOEXEC: i32 = 8;
-    if index == 0 {
+    if index == 0 || index >= u32::from(EMBEDDER) {
         return -EINVAL;
     }
     // The object that the entry lies in: its text is where the plugin's own faults happen.
@@ -117,8 +117,9 @@ pub unsafe extern "C" fn sample(request: *mut Request) -> u32 {
     // SAFETY: `walk_request` allocates nothing and locks nothing, so it may be left at any instruction; the slot is this
     // thread's, and `enter` made sure that it is not armed.
     let mut work = Work { request, slot: walking.slot };
+    let call = Call::new(walk_request as *const () as usize, [(&raw mut work) as u64]);
     // SAFETY: as said.
-    let called = unsafe { recovery::call(&walking.slot.recovery, walk_request, (&raw mut work).cast()) };
+    let called = unsafe { recovery::call(&walking.slot.recovery, &call) };
     if let Err(reason) = called {
         // SAFETY: the sampler passed a valid request.
         let request = unsafe { &mut *request };
@@ -159,7 +160,8 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     // SAFETY: the sampler passes its table, or null.
     let client = unsafe { request.client.as_ref() }.map(|client| (client, request.context));
     // SAFETY: the sampler passes room, or null.
-    let mut env = unsafe { Live::new(client, (request.epoch, request.time), Some(&slot.recovery), request.spare) };
+    let mut env =
+        unsafe { Live::new(client, (request.epoch, request.time), Some(&slot.recovery), !probed, request.spare) };
     // SAFETY: the sampler passes a buffer of `capacity` words that nobody else uses now.
     let frames = unsafe { core::slice::from_raw_parts_mut(request.frames, request.capacity) };
     // SAFETY: scratch is null or SCRATCH bytes.

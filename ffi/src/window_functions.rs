@@ -1,10 +1,8 @@
 //! The functions of a window: a table that the registrar fills, perhaps while we read, and names.
 
-use core::ffi::c_void;
 use uunwind_core::memory::Reader;
 use uunwind_core::plugin::Text;
-use uunwind_core::recovery::Protector;
-use uunwind_core::registry::c_window::GiveName;
+use uunwind_core::recovery::{Call, Protector};
 use uunwind_core::registry::window::{Function, Window, DESCENDING};
 use uunwind_core::stop_reason::StopReason;
 
@@ -56,24 +54,6 @@ pub fn find(window: &Window, lookup: u64, reader: &mut Reader<'_>) -> Option<Fun
     (offset.wrapping_sub(u64::from(function.start)) < u64::from(function.len)).then_some(function)
 }
 
-/// A question to a window's name callback.
-struct Question<'b> {
-    give: GiveName,
-    user: u64,
-    pc: u64,
-    buffer: &'b mut [u8; NAME_ROOM],
-    start: u64,
-    len: usize,
-}
-
-unsafe extern "C" fn put(question: *mut c_void) {
-    // SAFETY: `ask` passes its question; the callback was registered for this.
-    unsafe {
-        let q = &mut *question.cast::<Question<'_>>();
-        q.len = (q.give)(q.user as *mut c_void, q.pc, q.buffer.as_mut_ptr(), NAME_ROOM, &raw mut q.start);
-    }
-}
-
 /// What a window's callback calls the function at `lookup`: its start, and the name, in `buffer`. `None`: it has no name.
 pub fn ask(
     window: &Window,
@@ -81,17 +61,17 @@ pub fn ask(
     buffer: &mut [u8; NAME_ROOM],
     protector: Protector,
 ) -> Result<Option<(u64, Text)>, StopReason> {
-    // SAFETY: `uu_register_window` stored a function of this type.
-    let Some(give) = (unsafe { core::mem::transmute::<usize, Option<GiveName>>(window.name as usize) }) else {
+    if window.name == 0 {
         return Ok(None);
-    };
-    let address = buffer.as_ptr() as u64;
-    let mut question = Question { give, user: window.user, pc: lookup, buffer, start: lookup, len: 0 };
-    // SAFETY: the function may be left at any instruction: it can have changed nothing but the question.
-    unsafe { protector.call(put, (&raw mut question).cast()) }?;
-    if question.len > NAME_ROOM || !(window.start..=lookup).contains(&question.start) {
+    }
+    let (address, mut start) = (buffer.as_mut_ptr() as u64, lookup);
+    let arguments = [window.user, lookup, address, NAME_ROOM as u64, (&raw mut start) as u64];
+    // SAFETY: `uu_register_window` stored a `GiveName`. It may be left at any instruction: it can have changed nothing but
+    // the buffer and the start.
+    let len = unsafe { protector.call(&Call::new(window.name as usize, arguments)) }?;
+    if len > NAME_ROOM as u64 || !(window.start..=lookup).contains(&start) {
         return Err(StopReason::PluginNonsense);
     }
-    let text = Text { address, len: question.len as u32, width: 1, utf8: 1 };
-    Ok((question.len > 0).then_some((question.start, text)))
+    let text = Text { address, len: len as u32, width: 1, utf8: 1 };
+    Ok((len > 0).then_some((start, text)))
 }

@@ -1,12 +1,10 @@
 //! How frames in windows are stepped: each kind of unwind data, turned into a rule.
 
 use crate::window_functions;
-use core::ffi::c_void;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::plugin::CRule;
-use uunwind_core::recovery::Protector;
-use uunwind_core::registry::c_window::GiveRule;
+use uunwind_core::recovery::{Call, Protector};
 use uunwind_core::registry::window::{Held, Kind, Window, NO_UNWIND};
 use uunwind_core::rule::Rule;
 use uunwind_core::stop_reason::StopReason;
@@ -75,35 +73,19 @@ fn by_eh_frame(window: &Window, cursor: &Cursor, reader: &mut Reader<'_>) -> Res
     Ok(answer?.rule?)
 }
 
-struct Question {
-    give: GiveRule,
-    user: u64,
-    pc: u64,
-    rule: CRule,
-    answer: u32,
-}
-
-unsafe extern "C" fn put(question: *mut c_void) {
-    // SAFETY: `ask` passes its question; the callback was registered for this.
-    unsafe {
-        let q = &mut *question.cast::<Question>();
-        q.answer = (q.give)(q.user as *mut c_void, q.pc, &raw mut q.rule);
-    }
-}
-
 /// What the window's callback answers for a pc.
 #[inline(never)]
 fn ask(window: &Window, pc: u64, protector: Protector) -> Result<Option<Rule>, StopReason> {
-    // SAFETY: `uu_register_window` stored a function of this type.
-    let Some(give) = (unsafe { core::mem::transmute::<usize, Option<GiveRule>>(window.callback as usize) }) else {
+    if window.callback == 0 {
         return Ok(None);
-    };
-    let mut question = Question { give, user: window.user, pc, rule: CRule::simple(0, 0), answer: 0 };
-    // SAFETY: the function may be left at any instruction: it can have changed nothing but the question.
-    unsafe { protector.call(put, (&raw mut question).cast()) }?;
-    match question.answer {
+    }
+    let mut rule = CRule::simple(0, 0);
+    let call = Call::new(window.callback as usize, [window.user, pc, (&raw mut rule) as u64]);
+    // SAFETY: `uu_register_window` stored a `GiveRule`. It may be left at any instruction: it can have changed nothing but the
+    // rule.
+    match unsafe { protector.call(&call) }? as u32 {
         0 => Ok(None),
-        1 => question.rule.to_rule().map(Some).ok_or(StopReason::PluginNonsense),
+        1 => rule.to_rule().map(Some).ok_or(StopReason::PluginNonsense),
         _ => Err(StopReason::PluginNonsense),
     }
 }

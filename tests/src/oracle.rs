@@ -114,7 +114,7 @@ fn parts(sample: &Sample) -> Result<Vec<Part<'_>>, String> {
     for frame in &sample.frames {
         match frame {
             Frame::Python { name, .. } | Frame::Lua { name, .. } => names.push(name.replace(' ', "_")),
-            Frame::Jit { .. } => {}
+            Frame::Jit { .. } | Frame::Other { .. } => {}
             Frame::Native { symbol, object, interpreter, .. } => {
                 if !names.is_empty() {
                     if !interpreter {

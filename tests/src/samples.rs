@@ -61,6 +61,17 @@ pub enum Frame {
         /// First line of the function; 0 for a chunk.
         first: u32,
     },
+    /// A frame of another language, by a plugin or an embedder.
+    Other {
+        /// Name of the plugin.
+        plugin: String,
+        /// Name of the function.
+        name: String,
+        /// Source file.
+        file: String,
+        /// Line that executes.
+        line: u32,
+    },
     /// A machine frame.
     Native {
         /// Symbol, or `??`.
@@ -99,7 +110,7 @@ impl Frame {
     /// Name of the function, of either kind.
     pub fn name(&self) -> &str {
         match self {
-            Frame::Python { name, .. } | Frame::Lua { name, .. } => name,
+            Frame::Python { name, .. } | Frame::Lua { name, .. } | Frame::Other { name, .. } => name,
             Frame::Native { symbol, .. } => symbol,
             Frame::Jit { name, .. } => name,
         }
@@ -131,7 +142,7 @@ impl Sample {
     pub fn addresses(&self) -> Vec<u64> {
         let address = |frame: &Frame| match frame {
             Frame::Native { address, .. } | Frame::Jit { address, .. } => Some(*address),
-            Frame::Python { .. } | Frame::Lua { .. } => None,
+            Frame::Python { .. } | Frame::Lua { .. } | Frame::Other { .. } => None,
         };
         self.frames.iter().filter_map(address).collect()
     }
@@ -145,6 +156,7 @@ impl Sample {
                 Frame::Python { name, file, line, code, position, first } => {
                     format!("  py {name} ({file}:{line}) code {code:#x} pos {position} first {first}\n")
                 }
+                Frame::Other { plugin, name, file, line } => format!("  {plugin} {name} ({file}:{line})\n"),
                 Frame::Jit { name, offset, generation, address, .. } => {
                     format!("  jit {name}+{offset:#x} (window gen {generation}) {address:#x}\n")
                 }
@@ -221,17 +233,21 @@ fn hex(text: &str) -> Option<u64> {
 }
 
 fn parse_frame(text: &str) -> Option<Frame> {
-    let lua = text.strip_prefix("lua ");
-    if let Some(rest) = text.strip_prefix("py ").or(lua) {
+    let (plugin, rest) = text.split_once(' ')?;
+    if !matches!(plugin, "native" | "jit") {
         // Names and files may hold any character: cut from the right.
         let (rest, first) = rest.rsplit_once(" first ")?;
         let (rest, position) = rest.rsplit_once(" pos ")?;
         let (rest, code) = rest.rsplit_once(" code ")?;
         let (name, place) = rest.strip_suffix(')')?.split_once(" (")?;
         let (file, line) = place.rsplit_once(':')?;
-        if lua.is_some() {
+        if plugin == "lua" {
             let (name, file) = (name.to_owned(), file.to_owned());
             return Some(Frame::Lua { name, file, line: line.parse().ok()?, first: first.trim().parse().ok()? });
+        }
+        if plugin != "py" {
+            let (plugin, name, file) = (plugin.to_owned(), name.to_owned(), file.to_owned());
+            return Some(Frame::Other { plugin, name, file, line: line.parse().ok()? });
         }
         return Some(Frame::Python {
             name: name.to_owned(),

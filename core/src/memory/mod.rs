@@ -5,12 +5,14 @@
 //!   a SIGSEGV/SIGBUS handler that asks [`guarded::fixup`], the signals unblocked, and stack room for the fault frame;
 //! * **probed**: one cheap system call for each new page ([`probed`]), then a plain load. Another thread may unmap the
 //!   page in between, so it serves stacks and live objects only;
+//! * **hosted**: by a function of whoever called us, for plugins that use this crate's walk-free parts;
 //! * **recorded**: bytes saved elsewhere, for tests and fuzzing.
 
 pub mod guarded;
 mod log;
 mod probed;
 
+use core::ffi::c_void;
 use log::Log;
 pub use log::Read;
 
@@ -23,6 +25,9 @@ pub struct Region<'a> {
     pub bytes: &'a [u8],
 }
 
+/// A function that fills `out` with `len` bytes from `address`, or answers false; `Host::read` of a plugin.
+pub type HostRead = unsafe extern "C" fn(walk: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool;
+
 /// How bytes are read.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode<'a> {
@@ -30,6 +35,8 @@ pub enum Mode<'a> {
     Guarded,
     /// Pages asked for before the first load.
     Probed,
+    /// By this function, with this first argument.
+    Hosted(HostRead, *mut c_void),
     /// Saved bytes.
     Recorded(&'a [Region<'a>]),
 }
@@ -50,7 +57,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Safety
     /// For [`Mode::Guarded`]: the thread's SIGSEGV and SIGBUS must be unblocked and reach a handler that applies
-    /// [`guarded::fixup`].
+    /// [`guarded::fixup`]. For [`Mode::Hosted`]: the function must take the argument, for as long as the reader is used.
     pub unsafe fn new(mode: Mode<'a>) -> Reader<'a> {
         Reader { mode, pages: probed::Pages::new(), log: Log::none() }
     }
@@ -150,6 +157,8 @@ impl<'a> Reader<'a> {
         match self.mode {
             _ if len == 0 => true,
             Mode::Recorded(regions) => recorded(regions, address, out, len),
+            // SAFETY: the caller vouches for `out`; `new`'s caller for the function.
+            Mode::Hosted(read, walk) => unsafe { read(walk, address, out, len) },
             _ if end > USER_END => false,
             // SAFETY: the caller vouches for `out`; `new`'s caller for the fault handler.
             Mode::Guarded => unsafe { guarded::copy(out, address, len) },

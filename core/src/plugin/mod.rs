@@ -44,6 +44,9 @@ pub type Entry = unsafe extern "C" fn(host_abi: u32) -> *const Plugin;
 /// Bytes of scratch memory that one walk keeps for each plugin, zeroed when the plugin is first called in it.
 pub const SCRATCH_BYTES: usize = 512;
 
+/// Most bytes of facts that one object may have.
+pub const FACTS_LIMIT: usize = 64 * 1024;
+
 /// Type of [`Plugin::overlay`] and [`Plugin::step`], and of a window's stepper.
 pub type Visit = unsafe extern "C" fn(view: *mut View) -> u32;
 /// Type of [`Plugin::rule`]. 1: `*rule` was filled; 0: none here, ask the next source. Anything else is nonsense.
@@ -74,7 +77,8 @@ pub struct Plugin {
     /// Signal code. Called for each frame in a claimed object before any rule is looked for; `View::cfa` is 0. An answer
     /// is one of `STEP_*` and flags of `OVERLAY_*`. See also [`PLUGIN_STRAYS`].
     pub step: Option<Visit>,
-    /// Signal code. A pure function of the pc: asked once for a pc, and its answer remembered.
+    /// Signal code. A pure function of the pc, the facts and memory that does not change while the object is loaded: asked
+    /// once for a pc, and its answer remembered. Of the [`Host`] functions, only `read_word` and `read` do anything.
     pub rule: Option<GiveRule>,
     /// Not signal code: the analyse half. It runs in the recorder, in a process of its own.
     pub analyse: Option<Analyse>,

@@ -10,6 +10,7 @@ use crate::plugin::{
     is_overlay_answer, is_step_answer, Caller, Description, Host, Owner, View, Visit, ABI, NO_REGISTERS,
     OVERLAY_DESYNC, SCRATCH_BYTES, STEP_DONE, STEP_END, STEP_LOST, STEP_MASK, STEP_OTHER_STACK,
 };
+use crate::recovery::Call;
 use crate::regs::{Regs, RSP};
 use crate::rule::BY_FRAME_POINTER;
 use crate::stop_reason::StopReason;
@@ -27,21 +28,6 @@ pub(super) enum Next {
     Caller,
     /// A stepper says that there is none.
     Ended(StopReason),
-}
-
-/// One call, as the recovery point passes it on.
-struct Call {
-    function: Visit,
-    view: *mut View,
-    answer: u32,
-}
-
-unsafe extern "C" fn call(argument: *mut c_void) {
-    // SAFETY: `visit` passes its call, whose view is filled.
-    unsafe {
-        let call = argument.cast::<Call>();
-        (*call).answer = ((*call).function)((*call).view);
-    }
 }
 
 impl<E: Env> Walk<'_, '_, E> {
@@ -152,19 +138,19 @@ impl<E: Env> Walk<'_, '_, E> {
         self.plugin = claim.index;
         self.refused = 0;
         self.protector = self.env.protector(claim.index);
-        let mut arguments = Call { function, view, answer: 0 };
         let protector = self.protector;
+        let call = Call::new(function as *const () as usize, [core::ptr::from_mut(view) as u64]);
         // SAFETY: the function was negotiated or registered; the view is valid for the call, and it reaches this walk only
         // through the host functions, while no other reference to the walk is used. It may be left at any instruction: what
         // it can have changed is put right below.
-        let done = unsafe { protector.call(call, (&raw mut arguments).cast()) };
+        let done = unsafe { protector.call(&call) };
         if let Some(recording) = &mut self.recording {
             recording.note_plugin(&self.scratch, claim.flags & NO_REGISTERS == 0);
         }
         let failure = match done {
             Err(reason) => reason,
-            Ok(()) if !has_meaning(arguments.answer) => StopReason::PluginNonsense,
-            Ok(()) => return Some(arguments.answer),
+            Ok(answer) if has_meaning(answer as u32) => return Some(answer as u32),
+            Ok(_) => StopReason::PluginNonsense,
         };
         self.take_back(words, count);
         self.env.failed(claim.index, failure);

@@ -29,6 +29,8 @@ use foreign::Next;
 pub const MAX_FRAMES: u32 = 4096;
 /// Plugins that may keep scratch memory in one walk; their indices are 1..=MAX_PLUGINS.
 pub const MAX_PLUGINS: usize = 7;
+/// The last index is no plugin's: frames that an embedder publishes itself.
+pub const EMBEDDER: u8 = MAX_PLUGINS as u8;
 /// Bytes of scratch memory that a walk needs.
 pub const SCRATCH: usize = (MAX_PLUGINS + 1) * SCRATCH_BYTES;
 

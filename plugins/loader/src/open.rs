@@ -4,7 +4,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use uunwind_core::plugin::{negotiate, trimmed, Entry, Refusal, ABI, ENTRY_SYMBOL};
+use uunwind_core::plugin::{negotiate, trimmed, Analyse, Entry, Refusal, ABI, ENTRY_SYMBOL};
 
 /// A usable plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,14 @@ pub struct Plugin {
     pub name: String,
     /// Its file, absolute, symbolic links resolved.
     pub path: PathBuf,
+    /// It has an analyse half.
+    pub analyses: bool,
+}
+
+/// A plugin, open in this process.
+pub(crate) struct Opened {
+    pub(crate) plugin: Plugin,
+    pub(crate) analyse: Option<Analyse>,
 }
 
 /// Why a plugin was left out.
@@ -24,6 +32,8 @@ pub enum Trouble {
     EmptyFolder,
     /// The dynamic loader refused it; its words.
     NotLoadable(String),
+    /// Opening it ended its process, or took too long; in words.
+    Died(String),
     /// It exports no `uu_plugin`.
     NoEntry,
     /// It refused this host, or was built for another interface.
@@ -42,6 +52,7 @@ impl fmt::Display for Trouble {
             Trouble::Unreadable(e) => write!(f, "cannot be read: {e}"),
             Trouble::EmptyFolder => write!(f, "holds no .so file"),
             Trouble::NotLoadable(why) => write!(f, "cannot be loaded: {why}"),
+            Trouble::Died(why) => write!(f, "cannot be opened: {why}"),
             Trouble::NoEntry => {
                 write!(f, "is no plugin: it exports no {} function", ENTRY_SYMBOL.to_string_lossy())
             }
@@ -61,8 +72,8 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Opens a plugin; it stays loaded.
-pub fn open(path: &Path) -> Result<Plugin, Trouble> {
+/// Opens a plugin in this process; it stays loaded.
+pub(crate) fn open(path: &Path) -> Result<Opened, Trouble> {
     // The loader takes a path without a slash for a name to search for.
     let path = path.canonicalize().map_err(Trouble::Unreadable)?;
     // SAFETY: the object's initialisers run. Whoever lists a plugin trusts its code, as this module says.
@@ -79,7 +90,8 @@ pub fn open(path: &Path) -> Result<Plugin, Trouble> {
     if name.is_empty() {
         return Err(Trouble::NoName);
     }
-    Ok(Plugin { name, path })
+    let plugin = Plugin { name, path, analyses: table.analyse.is_some() };
+    Ok(Opened { plugin, analyse: table.analyse })
 }
 
 /// What dlopen said, without libloading's frame around it.

@@ -1,9 +1,13 @@
 //! Plugins and near-plugins, built with the C compiler, as the loader meets them.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use uunwind_loader::{find, Trouble};
+use uunwind_loader::{Found, Trouble};
+
+fn find(folder: &Path, listed: Option<&OsStr>) -> Found {
+    uunwind_loader::find(folder, listed, vec![env!("CARGO_BIN_EXE_uunwind-plugin-server").into()])
+}
 
 /// A fresh folder for one test.
 fn folder(test: &str) -> PathBuf {
@@ -25,9 +29,9 @@ fn build(folder: &Path, file: &str, source: &str) -> PathBuf {
 fn plugin(name: &str, abi: u32, size: &str) -> String {
     format!(
         "#include <stdint.h>
-         struct plugin {{ uint32_t size, abi; char name[16]; uint32_t (*overlay)(void *); }};
-         static const struct plugin table = {{ {size}, {abi}, \"{name}\", 0 }};
-         const void *uu_plugin(uint32_t host) {{ return host == 0 ? &table : 0; }}"
+         struct plugin {{ uint32_t size, abi; char name[16]; uint32_t flags, scratch; }};
+         static const struct plugin table = {{ {size}, {abi}, \"{name}\", 0, 0 }};
+         const void *uu_plugin(uint32_t host) {{ return host >= 1 ? &table : 0; }}"
     )
 }
 
@@ -36,17 +40,29 @@ fn good_ones_are_opened_in_order_and_bad_ones_are_named() {
     let dir = folder("mixed");
     let own = dir.join("own");
     std::fs::create_dir(&own).expect("folder");
-    build(&own, "libb.so", &plugin("second", 0, "sizeof table"));
-    build(&own, "liba.so", &plugin("first", 0, "sizeof table"));
+    build(&own, "libb.so", &plugin("second", 1, "sizeof table"));
+    build(&own, "liba.so", &plugin("first", 1, "sizeof table"));
     std::fs::write(own.join("notes.txt"), "not a plugin, and not looked at").expect("file");
-    let third = build(&dir, "libc1.so", &plugin("third", 0, "sizeof table"));
+    let third = build(&dir, "libc1.so", &plugin("third", 1, "sizeof table"));
     let bad = [
         (build(&dir, "old.so", &plugin("old", 7, "sizeof table")), "was built for plugin interface 7"),
-        (build(&dir, "small.so", &plugin("small", 0, "8")), "table of 8 bytes"),
+        (build(&dir, "small.so", &plugin("small", 1, "8")), "table of 8 bytes"),
         (build(&dir, "none.so", "int other;"), "exports no uu_plugin"),
         (build(&dir, "null.so", "const void *uu_plugin(unsigned a) { return 0; }"), "cannot serve"),
-        (build(&dir, "nameless.so", &plugin("", 0, "sizeof table")), "no name"),
-        (build(&dir, "again.so", &plugin("first", 0, "sizeof table")), "called \"first\""),
+        (build(&dir, "nameless.so", &plugin("", 1, "sizeof table")), "no name"),
+        (build(&dir, "again.so", &plugin("first", 1, "sizeof table")), "called \"first\""),
+        (
+            build(
+                &dir,
+                "crash.so",
+                &format!(
+                    "{}__attribute__((constructor)) static void f(void) {{ __builtin_trap(); }}",
+                    plugin("c", 1, "sizeof table")
+                ),
+            ),
+            "it crashed (signal 4)",
+        ),
+        (build(&dir, "exit.so", "#include <stdlib.h>\nvoid *uu_plugin(unsigned a) { exit(3); }"), "exit code 3"),
         (dir.join("text.so"), "cannot be loaded"),
         (dir.join("missing.so"), "cannot be read"),
     ];
@@ -63,8 +79,9 @@ fn good_ones_are_opened_in_order_and_bad_ones_are_named() {
     let names: Vec<&str> = found.plugins.iter().map(|p| p.name.as_str()).collect();
     assert_eq!(names, ["first", "second", "third"]);
     assert_eq!(found.troubles.len(), bad.len(), "{:?}", found.troubles);
-    for ((path, trouble), (expected_path, expected)) in found.troubles.iter().zip(&bad) {
-        assert_eq!(path.file_name(), expected_path.file_name());
+    for (path, expected) in &bad {
+        let same = |(p, _): &&(PathBuf, Trouble)| p.file_name() == path.file_name();
+        let (_, trouble) = found.troubles.iter().find(same).unwrap_or_else(|| panic!("{} was taken", path.display()));
         assert!(trouble.to_string().contains(expected), "{}: {trouble}", path.display());
     }
     std::fs::remove_dir_all(dir).expect("cleaned");
@@ -73,7 +90,7 @@ fn good_ones_are_opened_in_order_and_bad_ones_are_named() {
 #[test]
 fn folders_can_be_listed_and_missing_ones_are_said() {
     let dir = folder("folders");
-    build(&dir, "p.so", &plugin("listed", 0, "sizeof table"));
+    build(&dir, "p.so", &plugin("listed", 1, "sizeof table"));
     let empty = dir.join("empty");
     std::fs::create_dir(&empty).expect("folder");
     let listed = std::env::join_paths([&dir, &empty, &dir.join("gone")]).expect("no colon in these");
@@ -88,10 +105,10 @@ fn folders_can_be_listed_and_missing_ones_are_said() {
 fn more_than_a_recording_holds() {
     let dir = folder("many");
     for number in 0..9 {
-        build(&dir, &format!("p{number}.so"), &plugin(&format!("p{number}"), 0, "sizeof table"));
+        build(&dir, &format!("p{number}.so"), &plugin(&format!("p{number}"), 1, "sizeof table"));
     }
     let found = find(&dir, None);
     assert_eq!(found.plugins.len(), uunwind_loader::MOST);
-    assert!(found.troubles.iter().all(|(_, t)| matches!(t, Trouble::TooMany)) && found.troubles.len() == 2);
+    assert!(found.troubles.iter().all(|(_, t)| matches!(t, Trouble::TooMany)) && found.troubles.len() == 3);
     std::fs::remove_dir_all(dir).expect("cleaned");
 }

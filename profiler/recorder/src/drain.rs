@@ -103,6 +103,7 @@ impl Drain {
                 }
             }
         }
+        self.objects.poll_plugins(&mut self.facts);
         self.jit.look();
         for note in self.objects.take_notes().into_iter().chain(self.jit.take_notes()) {
             self.writer.note(&note);

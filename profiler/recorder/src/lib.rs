@@ -7,7 +7,7 @@
 //! * [`blocks`]: which block belongs to which process and thread, and when it may be used again;
 //! * [`drain`]: one pass over all blocks;
 //! * [`jit`]: names of code made at run time;
-//! * [`objects`]: files of the objects seen, their analysis;
+//! * [`objects`], [`claims`]: files of the objects seen, their analysis; whose plugin's they are;
 //! * [`spawn`], [`child`], [`safe_path`]: the program, its environment, its end;
 //! * [`recorder`]: the loop.
 //!
@@ -15,6 +15,7 @@
 
 pub mod blocks;
 pub mod child;
+mod claims;
 pub mod config;
 pub mod drain;
 pub mod facts;

@@ -1,6 +1,7 @@
 //! The objects that processes meet: where their files are, their analysis (once per key), and copies kept open so that
 //! they can still be named when the files are gone.
 
+use crate::claims::Claims;
 use crate::facts::FactsPublisher;
 use crate::host;
 use std::collections::{HashMap, HashSet};
@@ -12,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uunwind_analyse::elf::Image;
 use uunwind_analyse::rules::{of_image, Cache, Cached};
+use uunwind_loader::Analysers;
 use uunwind_report::recording::Object;
 use uunwind_report::symbolize::Elf;
 
@@ -36,19 +38,34 @@ pub struct Objects {
     cache: Cache,
     /// Rule tables that were read from the disk, and that were built.
     pub tables: (u32, u32),
+    claims: Claims,
     /// Time spent in analysis, ns.
     pub analysis_time: u64,
 }
 
 impl Objects {
-    /// None so far; rule tables are kept in this cache.
-    pub fn new(cache: Cache) -> Objects {
-        Objects { cache, ..Objects::default() }
+    /// None so far; rule tables are kept in this cache, and `analysers` are the plugins' analyse halves.
+    pub fn new(cache: Cache, analysers: Analysers) -> Objects {
+        Objects { cache, claims: Claims::new(analysers), ..Objects::default() }
     }
 
     /// Lines for people that came up since the last call.
     pub fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(self.claims.take_notes());
+        notes
+    }
+
+    /// Takes the plugins' answers that have come, and publishes what follows from them.
+    pub fn poll_plugins(&mut self, facts: &mut FactsPublisher) {
+        let full = self.claims.poll(facts).is_err();
+        self.note_full(full);
+    }
+
+    /// Waits for the plugins' answers about all objects so far.
+    pub fn wait_for_plugins(&mut self, facts: &mut FactsPublisher) {
+        let full = self.claims.wait(facts).is_err();
+        self.note_full(full);
     }
 
     /// Analyses an object by its path, before any process has it.
@@ -100,7 +117,8 @@ impl Objects {
     }
 
     fn is_known(&self, object: &Object, facts: &FactsPublisher) -> bool {
-        facts.has(object.facts_key) && self.known.contains_key(&object.facts_key)
+        let key = object.facts_key;
+        (facts.has(key) || self.claims.is_pending(key)) && self.known.contains_key(&object.facts_key)
     }
 
     /// Analyses the first candidate whose key is the object's, unless that key is known. False: none was the object.
@@ -137,13 +155,13 @@ impl Objects {
     }
 
     fn publish(&mut self, path: &Path, key: u64, analysis: uunwind_analyse::Analysis, facts: &mut FactsPublisher) {
-        if facts.has(key) {
+        if facts.has(key) || self.claims.is_pending(key) {
             return;
         }
         let build_id = analysis.build_id.clone().unwrap_or_default();
-        let (plugin, bytes) = analysis.facts.map_or(([0; 16], Vec::new()), |f| (f.plugin, f.bytes));
-        self.note_full(facts.publish(key, plugin, &bytes).is_err());
         self.notes.extend(analysis.notes);
+        let full = self.claims.settle(key, path, analysis.facts, facts).is_err();
+        self.note_full(full);
         self.publish_table(path, key, &build_id, facts);
     }
 

@@ -14,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uunwind_analyse::rules::Cache;
+use uunwind_loader::Analysers;
 use uunwind_report::objects::ObjectMap;
 use uunwind_report::recording::{End, EndCause, Recording, Settings, Writer};
 use uunwind_report::symbolize::symbolize;
@@ -46,8 +47,9 @@ pub enum Event<'a> {
 
 /// Runs the program and records it until it ends, or until the duration is over.
 ///
-/// Whatever fails after the program was started leaves it undisturbed, and is told in the outcome.
-pub fn record(config: &Config, mut event: impl FnMut(Event<'_>)) -> Result<Running, RecordError> {
+/// `analysers` are the plugins' analyse halves. Whatever fails after the program was started leaves it undisturbed, and is
+/// told in the outcome.
+pub fn record(config: &Config, analysers: Analysers, mut event: impl FnMut(Event<'_>)) -> Result<Running, RecordError> {
     catch_signals().map_err(|e| RecordError::Setup("set signal handlers", e))?;
     let session = Session::create().map_err(RecordError::Session)?;
     let mut facts = FactsPublisher::create().map_err(RecordError::Session)?;
@@ -60,12 +62,13 @@ pub fn record(config: &Config, mut event: impl FnMut(Event<'_>)) -> Result<Runni
             return Err(RecordError::Output(wanted, e));
         }
     };
-    let mut objects = Objects::new(Cache::of_user());
+    let mut objects = Objects::new(Cache::of_user(), analysers);
     objects.vdso(&mut facts);
     let ours = config.objects.iter().chain([&config.preload]);
     for path in [&config.executable].into_iter().chain(&config.closure).chain(ours) {
         objects.analyse_path(path, &mut facts);
     }
+    objects.wait_for_plugins(&mut facts);
     let started = start(config, &session, &facts);
     let (child, safe) = match started {
         Ok(started) => started,

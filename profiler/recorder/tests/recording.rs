@@ -9,6 +9,7 @@ use std::time::Duration;
 use target::{mixed_stack, Target, ENV_ROLE};
 use uunwind_core::frame::native_word;
 use uunwind_core::stop_reason::StopReason;
+use uunwind_loader::Analysers;
 use uunwind_recorder::{record, Config, Outcome, RecordError};
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
@@ -165,7 +166,7 @@ fn config(folder: &Path, role: &str) -> Config {
 }
 
 fn run(config: &Config) -> (Recording, Outcome) {
-    let mut running = record(config, |_| {}).expect("recorded");
+    let mut running = record(config, Analysers::default(), |_| {}).expect("recorded");
     let outcome = running.outcome();
     if outcome.wait_status.is_none() {
         running.wait();
@@ -278,7 +279,7 @@ fn a_duration_ends_the_recording_and_not_the_program() {
     let dir = folder("duration");
     let mut config = config(&dir, "long");
     config.duration = Some(Duration::from_millis(500));
-    let mut running = record(&config, |_| {}).expect("recorded");
+    let mut running = record(&config, Analysers::default(), |_| {}).expect("recorded");
     let outcome = running.outcome();
     assert_eq!((outcome.wait_status, outcome.samples), (None, 1));
     assert_eq!(Recording::read(&outcome.output).expect("readable").end.expect("whole").cause, EndCause::Duration);
@@ -291,12 +292,14 @@ fn what_cannot_be_written_or_started_is_found_before() {
     let dir = folder("refused");
     let mut config = config(&dir, "killed");
     config.output = Some(PathBuf::from("/dev/full"));
-    assert!(matches!(record(&config, |_| {}), Err(RecordError::Output(path, _)) if path == Path::new("/dev/full")));
+    assert!(
+        matches!(record(&config, Analysers::default(), |_| {}), Err(RecordError::Output(path, _)) if path == Path::new("/dev/full"))
+    );
     config.output = Some(dir.join("no/such/folder/x.uu"));
-    assert!(matches!(record(&config, |_| {}), Err(RecordError::Output(..))));
+    assert!(matches!(record(&config, Analysers::default(), |_| {}), Err(RecordError::Output(..))));
     config.output = Some(dir.join("x.uu"));
     config.command = vec![dir.join("not there").into()];
-    assert!(matches!(record(&config, |_| {}), Err(RecordError::Spawn(..))));
+    assert!(matches!(record(&config, Analysers::default(), |_| {}), Err(RecordError::Spawn(..))));
     let left: Vec<_> = std::fs::read_dir(&dir).expect("folder").map(|e| e.expect("entry").file_name()).collect();
     assert!(left.iter().all(|name| name.to_string_lossy().starts_with("harmless")), "{left:?}");
     std::fs::remove_dir_all(dir).expect("cleaned");

@@ -6,6 +6,7 @@ mod frames;
 mod hash;
 mod image;
 mod notes;
+mod symtab;
 
 pub use dynamic::Dynamic;
 pub use frames::Function;
