@@ -21,6 +21,7 @@
 
 pub mod cursor;
 pub mod frame;
+mod headers;
 pub mod library;
 pub mod memory;
 pub mod objects;

@@ -6,6 +6,7 @@
 //! object, with another generation, and no rule cached for the first is used for the second. Objects of the initial set
 //! never go away and are not read again.
 
+use crate::headers::Headers;
 use crate::memory::Reader;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -113,6 +114,13 @@ impl Object {
 }
 
 impl BuildId {
+    /// The bytes at an address; of long ones the first.
+    pub(crate) fn read(at: u64, len: u64, reader: &mut Reader<'_>) -> Option<BuildId> {
+        let mut id = BuildId { bytes: [0; BUILD_ID_LIMIT], len: len.min(BUILD_ID_LIMIT as u64) as u8 };
+        let room = id.bytes.get_mut(..usize::from(id.len))?;
+        (len > 0 && reader.read(at, room)).then_some(id)
+    }
+
     /// The bytes; empty when the object has no build-id.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or(&[])
@@ -350,7 +358,7 @@ impl Objects {
         // struct link_map { ElfW(Addr) l_addr; char *l_name; ... } (link.h)
         let bias = reader.word(found.link_map)?;
         let image = self.image(found);
-        let headers = Headers::read(image.0, reader);
+        let headers = Headers::read(image.0, bias, reader);
         let build_id = headers.as_ref().and_then(|h| h.build_id(bias, reader));
         let (build_id, build_id_at) = build_id.map_or((None, 0), |(id, at)| (Some(id), at));
         let facts_key = match (&build_id, &headers) {
@@ -392,9 +400,9 @@ fn published(cell: &Cell) -> Option<&Object> {
     (cell.state.load(Ordering::Acquire) == PUBLISHED).then(|| unsafe { (*cell.object.get()).assume_init_ref() })
 }
 
-const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+pub(crate) const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 
-fn fnv(start: u64, bytes: impl Iterator<Item = u8>) -> u64 {
+pub(crate) fn fnv(start: u64, bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(start, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
@@ -411,98 +419,4 @@ fn fingerprint_of(found: &DlFindObject, reader: &mut Reader<'_>) -> u64 {
         }
     }
     h
-}
-
-/// Where the program headers of an object in memory are.
-struct Headers {
-    start: u64,
-    phoff: u64,
-    phnum: u64,
-}
-
-const PT_NOTE: u32 = 4;
-const PT_GNU_SFRAME: u32 = 0x6474_e554;
-const NT_GNU_BUILD_ID: u32 = 3;
-const PHENT: u64 = 56;
-
-impl Headers {
-    /// Reads the ELF header at the start of the mapping (System V gABI, chapter 4).
-    fn read(start: u64, reader: &mut Reader<'_>) -> Option<Headers> {
-        if reader.u32(start)? != u32::from_le_bytes(*b"\x7fELF") {
-            return None;
-        }
-        let phoff = reader.word(start.wrapping_add(32))?;
-        let phentsize = u64::from(reader.u16(start.wrapping_add(54))?);
-        let phnum = u64::from(reader.u16(start.wrapping_add(56))?);
-        (phentsize == PHENT && phnum <= 64 && phoff <= u64::from(u32::MAX)).then_some(Headers { start, phoff, phnum })
-    }
-
-    /// FNV-1a over the ELF header and the program headers, as loaded.
-    fn hash(&self, reader: &mut Reader<'_>) -> u64 {
-        let mut h = FNV_START;
-        for (from, len) in [(0, 64), (self.phoff, self.phnum * PHENT)] {
-            for i in 0..len / 8 {
-                let word = reader.word(self.start.wrapping_add(from + i * 8)).unwrap_or(0);
-                h = fnv(h, word.to_le_bytes().into_iter());
-            }
-        }
-        h
-    }
-
-    /// The SFrame segment, if it lies inside the image.
-    fn sframe(&self, bias: u64, image: (u64, u64), reader: &mut Reader<'_>) -> Option<(u64, u64)> {
-        for i in 0..self.phnum {
-            let ph = self.start.wrapping_add(self.phoff + i * PHENT);
-            if reader.u32(ph)? == PT_GNU_SFRAME {
-                let at = reader.word(ph.wrapping_add(16))?.wrapping_add(bias);
-                let len = reader.word(ph.wrapping_add(40))?;
-                let inside = image.0 <= at && at.checked_add(len)? <= image.1 && len != 0;
-                return inside.then_some((at, len));
-            }
-        }
-        None
-    }
-
-    fn build_id(&self, bias: u64, reader: &mut Reader<'_>) -> Option<(BuildId, u64)> {
-        for i in 0..self.phnum {
-            let ph = self.start.wrapping_add(self.phoff + i * PHENT);
-            if reader.u32(ph)? != PT_NOTE {
-                continue;
-            }
-            let at = reader.word(ph.wrapping_add(16))?.wrapping_add(bias);
-            let size = reader.word(ph.wrapping_add(40))?.min(4096);
-            if let Some(id) = build_id_in(at, size, reader) {
-                return Some(id);
-            }
-        }
-        None
-    }
-}
-
-/// Searches one note segment (gABI, "Note Section"): at most 32 notes.
-fn build_id_in(start: u64, size: u64, reader: &mut Reader<'_>) -> Option<(BuildId, u64)> {
-    let mut offset = 0u64;
-    for _ in 0..32 {
-        if offset + 12 > size {
-            return None;
-        }
-        let note = start.wrapping_add(offset);
-        let name_len = u64::from(reader.u32(note)?);
-        let len = u64::from(reader.u32(note.wrapping_add(4))?);
-        let kind = reader.u32(note.wrapping_add(8))?;
-        let name_padded = (name_len + 3) & !3;
-        let desc = 12 + name_padded;
-        if kind == NT_GNU_BUILD_ID
-            && name_len == 4
-            && reader.u32(note.wrapping_add(12))? == u32::from_le_bytes(*b"GNU\0")
-        {
-            let mut id = BuildId { bytes: [0; BUILD_ID_LIMIT], len: len.min(BUILD_ID_LIMIT as u64) as u8 };
-            let wanted = usize::from(id.len);
-            let room = id.bytes.get_mut(..wanted)?;
-            let at = note.wrapping_add(desc);
-            return (len > 0 && reader.read(at, room)).then_some((id, at));
-        }
-        offset = offset.checked_add(desc)?.checked_add((len + 3) & !3)?;
-    }
-    None
 }

@@ -147,10 +147,9 @@ fn mutants_end_with_a_rule_or_a_reason() {
     assert!(rules > mutants / 20 && reasons > mutants / 20 && faults > mutants / 20, "all outcomes must be met");
 }
 
-/// What a lookup may cost at most, whatever the table says: reads are counted by making them impossible to hide.
+/// Tables, descriptors and rows beyond the stated bounds are given up with a reason, not gone through.
 #[test]
 fn the_work_of_one_lookup_is_bounded() {
-    // Tables that claim as much as they can: the most rows, the most functions, the most tables.
     let header = |version: u8, flags: u8, functions: u32, rows: u32, rows_len: u32, rows_at: u32| {
         let mut bytes = vec![0xe2, 0xde, version, flags, 3, 0, 0xf8, 0];
         for word in [functions, rows, rows_len, 0, rows_at] {
