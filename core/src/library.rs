@@ -8,7 +8,6 @@ use crate::objects::Object;
 use crate::plugin::{Description, Entry};
 use crate::reuse::Trail;
 use core::ffi::c_void;
-use core::mem::MaybeUninit;
 
 /// Symbol under which `libuu.so` exports its [`Library`] table. Versioned by name: an object of another version does not
 /// find it.
@@ -61,6 +60,9 @@ pub const RESULT_OBJECTS_FULL: u32 = 8;
 /// [`Request::result`]: there was no room to tell of an object in the stack, so that the stack could be named wrongly.
 pub const RESULT_UNTOLD: u32 = 16;
 
+/// Bytes of [`Request::room`].
+pub const WALK_ROOM: usize = 2048;
+
 /// One walk of the calling thread.
 #[repr(C)]
 pub struct Request {
@@ -74,8 +76,8 @@ pub struct Request {
     pub scratch: *mut u8,
     /// The thread's last walk, to be reused and replaced; or null.
     pub trail: *mut Trail,
-    /// Room for an object that the table of objects has no room for; or null.
-    pub spare: *mut MaybeUninit<Object>,
+    /// [`WALK_ROOM`] bytes, 64-aligned, nobody else's during the walk: what would else lie on the stack.
+    pub room: *mut u8,
     /// The sampler's functions.
     pub client: *const Client,
     /// Their first argument.

@@ -108,9 +108,7 @@ unsafe extern "C" fn capture(
     // SAFETY: probed mode has no precondition; for the other one the program called uu_handle_faults, whose
     // documentation asks for the signals to be unblocked here.
     let mut reader = unsafe { Reader::new(mode) };
-    let mut spare = core::mem::MaybeUninit::uninit();
-    // SAFETY: room for an object, on this very stack.
-    let mut env = unsafe { Live::new(None, (1, 0), None, false, &raw mut spare) };
+    let mut env = Live::new(None, (1, 0), None, false);
     let setting = Setting {
         thread_pointer: syscall::thread_pointer(),
         tsd_offset: 0,

@@ -36,8 +36,8 @@ pub struct Live<'c> {
     /// The window of that frame, if no object covers it.
     pub(crate) windows: InWindow<'c>,
     memo: Memo<'static>,
-    /// Room for an object that the table has no room for; or null.
-    spare: *mut MaybeUninit<Object>,
+    /// An object that the table has no room for.
+    spare: MaybeUninit<Object>,
     client: Option<(&'c Client, *mut c_void)>,
     epoch: u32,
     /// Where calls of foreign code come back to, if faults and ticks are led there.
@@ -134,21 +134,17 @@ impl<'c> Live<'c> {
     /// For one walk, in this recording epoch and at this time of the sampler's clock. `recovery`: the slot's, if faults and
     /// ticks on this thread are led there.
     /// `plugins`: whether they may be called, which needs that.
-    ///
-    /// # Safety
-    /// `spare` must be null or valid for an object, and nobody else's, all through the walk.
-    pub unsafe fn new(
+    pub fn new(
         client: Option<(&'c Client, *mut c_void)>,
         (epoch, time): (u32, u64),
         recovery: Option<&'c Recovery>,
         plugins: bool,
-        spare: *mut MaybeUninit<Object>,
     ) -> Live<'c> {
         Live {
             current: nowhere(),
             windows: InWindow::default(),
             memo: Memo::default(),
-            spare,
+            spare: MaybeUninit::uninit(),
             client,
             epoch,
             time,
@@ -194,9 +190,8 @@ impl<'c> Live<'c> {
             Lookup::Full => {
                 self.met.unsettled = true;
                 self.result |= RESULT_OBJECTS_FULL;
-                match OBJECTS.make(pc, reader).filter(|_| !self.spare.is_null()) {
-                    // SAFETY: room for an object by `new`'s contract; `current` spoke of nothing before.
-                    Some(made) => unsafe { (*self.spare).write(made) },
+                match OBJECTS.make(pc, reader) {
+                    Some(made) => self.spare.write(made),
                     None => core::ptr::null(),
                 }
             }

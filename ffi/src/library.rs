@@ -5,10 +5,11 @@ use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
 use crate::registered;
 use crate::state::{OBJECTS, PLUGINS, REGISTRY, SLOTS, TSD_OFFSET};
 use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::library::{
-    Library, Request, BUILD, NESTED, NO_SLOT, PROBED, RESULT_CONTAINED, RESULT_DESYNC, SAMPLED, WANT_CODE,
+    Library, Request, BUILD, NESTED, NO_SLOT, PROBED, RESULT_CONTAINED, RESULT_DESYNC, SAMPLED, WALK_ROOM, WANT_CODE,
 };
 use uunwind_core::memory::{guarded, Mode, Reader};
 use uunwind_core::objects::Object;
@@ -159,13 +160,14 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     };
     // SAFETY: the sampler passes its table, or null.
     let client = unsafe { request.client.as_ref() }.map(|client| (client, request.context));
-    // SAFETY: the sampler passes room, or null.
-    let mut env =
-        unsafe { Live::new(client, (request.epoch, request.time), Some(&slot.recovery), !probed, request.spare) };
+    const { assert!(size_of::<Live<'_>>() <= WALK_ROOM && align_of::<Live<'_>>() <= 64) };
+    // SAFETY: the sampler passes WALK_ROOM bytes, 64-aligned.
+    let room = unsafe { &mut *request.room.cast::<MaybeUninit<Live<'_>>>() };
+    let env = room.write(Live::new(client, (request.epoch, request.time), Some(&slot.recovery), !probed));
     // SAFETY: the sampler passes a buffer of `capacity` words that nobody else uses now.
     let frames = unsafe { core::slice::from_raw_parts_mut(request.frames, request.capacity) };
     // SAFETY: scratch is null or SCRATCH bytes.
-    let outcome = unsafe { walk(cursor, &mut env, &mut reader, frames, &setting) };
+    let outcome = unsafe { walk(cursor, env, &mut reader, frames, &setting) };
     request.words = outcome.words;
     (request.frames_told, request.reused) = (outcome.frames, outcome.reused);
     request.interpreted = env.interpreted;

@@ -213,7 +213,7 @@ const SAME_AS_LAST: StopReason = StopReason::Complete;
 /// `setting.scratch` must be null or valid for writes of [`SCRATCH`] bytes, `setting.progress` null or valid for writes,
 /// `setting.trail` null or a trail that nobody else uses during the walk.
 pub unsafe fn walk<E: Env>(
-    cursor: Cursor,
+    mut cursor: Cursor,
     env: &mut E,
     reader: &mut Reader<'_>,
     frames: &mut [u64],
@@ -243,18 +243,18 @@ pub unsafe fn walk<E: Env>(
         walk.recording = Some(unsafe { Recording::begin(trail, walk.reader, stamp) });
     }
     // SAFETY: passed on.
-    let stop = unsafe { walk.run(cursor, setting) };
+    let stop = unsafe { walk.run(&mut cursor, setting) };
     walk.finish(stop)
 }
 
 impl<E: Env> Walk<'_, '_, E> {
     /// # Safety
     /// As [`walk`].
-    unsafe fn run(&mut self, mut cursor: Cursor, setting: &Setting) -> StopReason {
+    unsafe fn run(&mut self, cursor: &mut Cursor, setting: &Setting) -> StopReason {
         let mut by_frame_pointer = false;
         loop {
             if !cursor.exact && !by_frame_pointer {
-                if let Err(full) = self.run_plain(&mut cursor) {
+                if let Err(full) = self.run_plain(cursor) {
                     return full;
                 }
             } else if self.is_known(cursor.regs.pc, cursor.regs.sp(), cursor.exact, by_frame_pointer) {
@@ -267,18 +267,18 @@ impl<E: Env> Walk<'_, '_, E> {
             if by_frame_pointer {
                 flags |= FLAG_BY_FRAME_POINTER;
             }
-            let rule = self.env.rule(&cursor, self.reader);
+            let rule = self.env.rule(cursor, self.reader);
             if let Some(recording) = &mut self.recording {
                 recording.note_fp(cursor.regs.get(RBP), self.reader);
                 let (uses, restores) = rule.uses_and_restores();
                 recording.note_rule(uses, restores);
             }
-            let window = self.env.window(&cursor, self.reader);
-            let cfa = rule.cfa(&cursor, self.reader);
+            let window = self.env.window(cursor, self.reader);
+            let cfa = rule.cfa(cursor, self.reader);
             if self.env.is_claimed() {
                 let pc = cursor.regs.pc;
                 // SAFETY: passed on.
-                let (answer, next) = unsafe { self.claimed(&mut cursor, cfa.ok(), setting) };
+                let (answer, next) = unsafe { self.claimed(cursor, cfa.ok(), setting) };
                 if answer & OVERLAY_INTERPRETER != 0 {
                     flags |= FLAG_INTERPRETER;
                 }
@@ -302,7 +302,7 @@ impl<E: Env> Walk<'_, '_, E> {
                 return full;
             }
             by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
-            let stop = match cfa.and_then(|cfa| advance(rule, &mut cursor, cfa, self.reader)) {
+            let stop = match cfa.and_then(|cfa| advance(rule, cursor, cfa, self.reader)) {
                 Ok(()) => continue,
                 Err(reason) => reason,
             };

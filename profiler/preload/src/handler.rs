@@ -16,7 +16,7 @@ use uunwind_core::library::{
 use uunwind_core::regs::{UCONTEXT_SIGMASK, UCONTEXT_STACK};
 use uunwind_core::syscall::{self, nr};
 use uunwind_ring::layout::{
-    ThreadBlock, FRAMES_OFFSET, FRAME_WORDS, SCRATCH_OFFSET, SPARE_OFFSET, SPARE_ROOM, TRAIL_OFFSET, TRAIL_ROOM,
+    ThreadBlock, FRAMES_OFFSET, FRAME_WORDS, SCRATCH_OFFSET, TRAIL_OFFSET, TRAIL_ROOM, WALK_OFFSET, WALK_ROOM,
 };
 use uunwind_ring::record::{
     RecordType, SampleKind, SampleRecord, ThreadRecord, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING,
@@ -47,8 +47,8 @@ pub fn install() -> bool {
     chain::install(SAMPLING, uu_sample_entry, restart | libc::SA_NODEFER, crate::signals::handler_mask())
 }
 
-const _: () = assert!(uunwind_core::reuse::TRAIL_BYTES <= TRAIL_ROOM - SPARE_ROOM);
-const _: () = assert!(core::mem::size_of::<uunwind_core::objects::Object>() <= SPARE_ROOM);
+const _: () = assert!(uunwind_core::reuse::TRAIL_BYTES <= TRAIL_ROOM - WALK_ROOM);
+const _: () = assert!(uunwind_core::library::WALK_ROOM == WALK_ROOM && WALK_OFFSET.is_multiple_of(64));
 
 unsafe fn field<T: Copy>(base: *const u8, offset: usize) -> T {
     // SAFETY: callers pass the kernel's siginfo or ucontext and an offset inside it.
@@ -245,7 +245,7 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
         // SAFETY: TRAIL_OFFSET lies inside the block, page-aligned, with room for a trail.
         trail: unsafe { block.cast::<u8>().add(TRAIL_OFFSET) }.cast(),
         // SAFETY: as above.
-        spare: unsafe { block.cast::<u8>().add(SPARE_OFFSET) }.cast(),
+        room: unsafe { block.cast::<u8>().add(WALK_OFFSET) },
         frames_told: 0,
         reused: 0,
         interpreted: 0,

@@ -42,10 +42,10 @@ pub const SCRATCH_OFFSET: usize = FRAMES_OFFSET + FRAME_WORDS * 8;
 pub const TRAIL_OFFSET: usize = SCRATCH_OFFSET + 4096;
 /// Room for it.
 pub const TRAIL_ROOM: usize = 56 * 1024;
-/// Offset, in a thread block, of room for one loaded object that has no place in the process's table: the end of the trail's.
-pub const SPARE_OFFSET: usize = TRAIL_OFFSET + TRAIL_ROOM - SPARE_ROOM;
+/// Offset, in a thread block, of a walk's other room (`uunwind_core::library::Request::room`): the end of the trail's.
+pub const WALK_OFFSET: usize = TRAIL_OFFSET + TRAIL_ROOM - WALK_ROOM;
 /// Bytes of that room.
-pub const SPARE_ROOM: usize = 512;
+pub const WALK_ROOM: usize = 2048;
 /// Offset of the ring in a thread block.
 pub const RING_OFFSET: usize = TRAIL_OFFSET + TRAIL_ROOM;
 /// Bytes of a thread's ring.
