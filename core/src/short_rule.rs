@@ -113,12 +113,28 @@ impl Short {
 /// [`Saved::load`], or, for rbp, until a CFA counts from it.
 #[derive(Clone, Copy)]
 pub struct Saved {
-    /// 0: as in the registers that the walk began with; 1: lost; else the address of the slot.
+    /// 0: as in the registers that the walk began with; else the CFA, and below it the rule's field.
     places: [u64; 6],
 }
 
 const AS_BEFORE: u64 = 0;
-const NOWHERE: u64 = 1;
+
+/// What a place says.
+enum Slot {
+    AsBefore,
+    Lost,
+    At(u64),
+}
+
+#[inline(always)]
+fn slot(place: u64) -> Slot {
+    match (place, place & LOST) {
+        (AS_BEFORE, _) => Slot::AsBefore,
+        (_, LOST) => Slot::Lost,
+        (_, field) => Slot::At((place >> SLOT_BITS).wrapping_sub(8 * (field + 1))),
+    }
+}
+
 /// Index of rbp among the callee-saved registers.
 const RBP_INDEX: usize = 1;
 
@@ -135,29 +151,31 @@ impl Saved {
         for place in &mut self.places {
             let field = fields & LOST;
             fields >>= SLOT_BITS;
-            let (keep, lost) = (all_ones_if(field == 0), all_ones_if(field == LOST));
-            let slot = (cfa.wrapping_sub(8 * (field + 1)) & !lost) | (NOWHERE & lost);
-            *place = (*place & keep) | (slot & !keep);
+            // An address has 47 bits. No branch: a conditional move.
+            let here = (cfa << SLOT_BITS) | field;
+            *place = core::hint::select_unpredictable(field == 0, *place, here);
         }
     }
 
     /// rbp of the frame in hand.
     #[inline(always)]
     pub fn rbp(&self, regs: &Regs, reader: &mut Reader<'_>) -> Option<u64> {
-        match self.places[RBP_INDEX] {
-            AS_BEFORE => regs.get(RBP),
-            NOWHERE => None,
-            at => reader.word(at),
+        match slot(self.places[RBP_INDEX]) {
+            Slot::AsBefore => regs.get(RBP),
+            Slot::Lost => None,
+            Slot::At(address) => reader.word(address),
         }
     }
 
     /// Loads what was put off. A register whose slot cannot be read is unknown.
     pub fn load(&self, regs: &mut Regs, reader: &mut Reader<'_>) {
         for (register, place) in CALLEE_SAVED.into_iter().zip(self.places) {
-            if place == AS_BEFORE {
-                continue;
-            }
-            match if place == NOWHERE { None } else { reader.word(place) } {
+            let value = match slot(place) {
+                Slot::AsBefore => continue,
+                Slot::Lost => None,
+                Slot::At(address) => reader.word(address),
+            };
+            match value {
                 Some(value) => regs.set(register, value),
                 None => regs.forget(register),
             }
