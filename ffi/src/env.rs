@@ -391,6 +391,12 @@ impl Env for Live<'_> {
         SHORT_RULES.get(lookup, self.current.salt).or_else(|| self.current.remember(lookup))
     }
 
+    fn enter(&mut self, lookup: u64, reader: &mut Reader<'_>) -> bool {
+        lookup.wrapping_sub(self.current.start) >= self.current.len
+            && self.switch(lookup, reader)
+            && self.current.plugin == 0
+    }
+
     #[inline(always)]
     fn is_claimed(&self) -> bool {
         self.current.plugin != 0
