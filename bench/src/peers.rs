@@ -86,6 +86,12 @@ impl Uu {
             handle_faults()
         };
         assert_eq!(refused, 0, "uu_handle_faults");
+        // SAFETY: int uu_setup(void): rule tables for the chains' functions, as the recorder makes them for a program.
+        let tables = unsafe {
+            let setup = std::mem::transmute::<*mut c_void, HandleFaults>(symbol(library, "uu_setup"));
+            setup()
+        };
+        assert!(tables > 0, "uu_setup: {tables}");
         // SAFETY: the type is that of uu.h.
         Uu { capture: unsafe { std::mem::transmute::<*mut c_void, UuCapture>(symbol(library, "uu_capture")) } }
     }

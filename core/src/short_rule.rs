@@ -3,7 +3,9 @@
 //!
 //! A rule is *short* if the CFA is rsp or rbp plus a multiple of 8, the return address lies just below it, and every saved
 //! register within 30 words of it. An entry of the table is 16 bytes, a bucket one cache line of four; a key has one
-//! bucket. What finds no place here is found in the larger table ([`crate::pc_cache`]), which holds every rule.
+//! bucket, and in it one entry that is its own if it is free. That entry is looked at first, by a branch that is nearly always
+//! predicted, so that the walk goes on with its rule before the comparison is done. What finds no place here is found in
+//! the object's rule table or in the larger table ([`crate::pc_cache`]).
 
 use crate::memory::Reader;
 use crate::regs::{Regs, CALLEE_SAVED, RBP, RSP};
@@ -111,12 +113,28 @@ impl Short {
 /// [`Saved::load`], or, for rbp, until a CFA counts from it.
 #[derive(Clone, Copy)]
 pub struct Saved {
-    /// 0: as in the registers that the walk began with; 1: lost; else the address of the slot.
+    /// 0: as in the registers that the walk began with; else the CFA, and below it the rule's field.
     places: [u64; 6],
 }
 
 const AS_BEFORE: u64 = 0;
-const NOWHERE: u64 = 1;
+
+/// What a place says.
+enum Slot {
+    AsBefore,
+    Lost,
+    At(u64),
+}
+
+#[inline(always)]
+fn slot(place: u64) -> Slot {
+    match (place, place & LOST) {
+        (AS_BEFORE, _) => Slot::AsBefore,
+        (_, LOST) => Slot::Lost,
+        (_, field) => Slot::At((place >> SLOT_BITS).wrapping_sub(8 * (field + 1))),
+    }
+}
+
 /// Index of rbp among the callee-saved registers.
 const RBP_INDEX: usize = 1;
 
@@ -133,29 +151,31 @@ impl Saved {
         for place in &mut self.places {
             let field = fields & LOST;
             fields >>= SLOT_BITS;
-            let (keep, lost) = (all_ones_if(field == 0), all_ones_if(field == LOST));
-            let slot = (cfa.wrapping_sub(8 * (field + 1)) & !lost) | (NOWHERE & lost);
-            *place = (*place & keep) | (slot & !keep);
+            // An address has 47 bits. No branch: a conditional move.
+            let here = (cfa << SLOT_BITS) | field;
+            *place = core::hint::select_unpredictable(field == 0, *place, here);
         }
     }
 
     /// rbp of the frame in hand.
     #[inline(always)]
     pub fn rbp(&self, regs: &Regs, reader: &mut Reader<'_>) -> Option<u64> {
-        match self.places[RBP_INDEX] {
-            AS_BEFORE => regs.get(RBP),
-            NOWHERE => None,
-            at => reader.word(at),
+        match slot(self.places[RBP_INDEX]) {
+            Slot::AsBefore => regs.get(RBP),
+            Slot::Lost => None,
+            Slot::At(address) => reader.word(address),
         }
     }
 
     /// Loads what was put off. A register whose slot cannot be read is unknown.
     pub fn load(&self, regs: &mut Regs, reader: &mut Reader<'_>) {
         for (register, place) in CALLEE_SAVED.into_iter().zip(self.places) {
-            if place == AS_BEFORE {
-                continue;
-            }
-            match if place == NOWHERE { None } else { reader.word(place) } {
+            let value = match slot(place) {
+                Slot::AsBefore => continue,
+                Slot::Lost => None,
+                Slot::At(address) => reader.word(address),
+            };
+            match value {
                 Some(value) => regs.set(register, value),
                 None => regs.forget(register),
             }
@@ -206,16 +226,30 @@ impl<const BUCKETS: usize> ShortRules<BUCKETS> {
         ShortRules { buckets: [const { Bucket([const { [const { AtomicU64::new(0) }; 2] }; 4]) }; BUCKETS] }
     }
 
+    /// The key's bucket, and the number of its own entry.
     #[inline(always)]
-    fn bucket(&self, key: u64) -> Option<&Bucket> {
-        self.buckets.get((key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % BUCKETS)
+    fn bucket(&self, key: u64) -> Option<(&Bucket, usize)> {
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        Some((self.buckets.get((hash >> 2) as usize % BUCKETS)?, hash as usize & 3))
     }
 
     /// The rule stored for `key` under this generation. Async-signal-safe.
     #[inline(always)]
     pub fn get(&self, key: u64, salt: Salt) -> Option<Short> {
+        let (Bucket(entries), own) = self.bucket(key)?;
+        let [first, rule] = entries.get(own)?;
+        let rule = rule.load(Relaxed);
+        if first.load(Relaxed) ^ mix(rule, salt) == key && rule & VALID != 0 {
+            return Some(Short(rule));
+        }
+        Self::guest(entries, key, salt)
+    }
+
+    /// The same, in another key's entry.
+    #[inline(never)]
+    fn guest(entries: &[[AtomicU64; 2]; 4], key: u64, salt: Salt) -> Option<Short> {
         // All four are looked at: which one it is cannot be predicted, so a branch for each would cost more.
-        let found = self.bucket(key)?.0.iter().fold(0, |found, [first, rule]| {
+        let found = entries.iter().fold(0, |found, [first, rule]| {
             let rule = rule.load(Relaxed);
             found | (rule & all_ones_if(first.load(Relaxed) ^ mix(rule, salt) == key))
         });
@@ -224,13 +258,16 @@ impl<const BUCKETS: usize> ShortRules<BUCKETS> {
 
     /// Stores a rule. Async-signal-safe; entries are mixed with their contents, so that a torn one is a miss.
     pub fn put(&self, key: u64, salt: Salt, rule: Short) {
-        let Some(Bucket(entries)) = self.bucket(key) else { return };
+        let Some((Bucket(entries), own)) = self.bucket(key) else { return };
         if self.get(key, salt).is_some() {
             // Never twice: `get` would mix the two.
             return;
         }
-        let free = entries.iter().find(|[first, _]| first.load(Relaxed) == 0);
-        let Some([first, word]) = free.or_else(|| entries.get((key >> 3) as usize & 3)) else { return };
+        // Its own entry, if that is free; another that is free; else its own after all.
+        let is_free = |entry: &&[AtomicU64; 2]| entry[0].load(Relaxed) == 0;
+        let own = entries.get(own);
+        let free = own.filter(is_free).or_else(|| entries.iter().find(is_free));
+        let Some([first, word]) = free.or(own) else { return };
         word.store(rule.0, Relaxed);
         first.store(key ^ mix(rule.0, salt), Relaxed);
     }
@@ -284,7 +321,8 @@ mod tests {
         assert_eq!(table.get(0x1234, Salt::new(1)), Some(rule));
         assert_eq!(table.get(0x1234, Salt::new(2)), None);
         assert_eq!(table.get(0x1235, Salt::new(1)), None);
-        let entry = &table.bucket(0x1234).expect("a bucket").0[0];
+        let (Bucket(entries), own) = table.bucket(0x1234).expect("a bucket");
+        let entry = &entries[own];
         for word in entry {
             let old = word.load(Relaxed);
             for bit in 0..64 {

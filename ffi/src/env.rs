@@ -67,8 +67,6 @@ struct Current {
     plugin: u32,
     /// The plugin gives rules, and is asked before the table.
     plugin_first: bool,
-    /// What is subtracted from an address to look it up in `table`.
-    bias: u64,
     /// The object's rule table, if it has one.
     table: Option<Table<'static>>,
     /// In the table of objects or at `Live::spare`; null when there is none.
@@ -84,7 +82,6 @@ fn nowhere() -> Current {
         salt: Salt::new(0),
         plugin: 0,
         plugin_first: false,
-        bias: 0,
         table: None,
         object: core::ptr::null(),
     }
@@ -97,11 +94,17 @@ impl Current {
         unsafe { self.object.as_ref() }
     }
 
+    /// What is subtracted from an address to look it up in the table.
+    #[inline(always)]
+    fn bias(&self) -> u64 {
+        self.object().map_or(0, |object| object.bias)
+    }
+
     /// The short rule that the table has for a return address, remembered: the next time it is one load away.
     #[cold]
     #[inline(never)]
     fn remember(&self, lookup: u64) -> Option<Short> {
-        match self.table.as_ref()?.find(lookup.wrapping_sub(self.bias)) {
+        match self.table.as_ref()?.find(lookup.wrapping_sub(self.bias())) {
             Found::Short(rule) => {
                 SHORT_RULES.put(lookup, self.salt, rule);
                 Some(rule)
@@ -113,7 +116,7 @@ impl Current {
     /// The rule that the table has for an address.
     #[inline(always)]
     fn rule_at(&self, lookup: u64) -> Option<Packed> {
-        match self.table.as_ref()?.find(lookup.wrapping_sub(self.bias)) {
+        match self.table.as_ref()?.find(lookup.wrapping_sub(self.bias())) {
             Found::Short(rule) => Some(rule.pack()),
             // Where the table knows why there is no rule, another source may have one.
             Found::Long(rule) if !rule.is_failed() => Some(rule),
@@ -123,10 +126,10 @@ impl Current {
 
     /// The function around an address.
     fn function_at(&self, address: u64, reader: &mut Reader<'_>) -> Option<(u64, u64)> {
-        if let Some((start, end)) = self.table.as_ref().and_then(|t| t.function(address.wrapping_sub(self.bias))) {
-            return Some((start.wrapping_add(self.bias), end.wrapping_add(self.bias)));
+        if let Some((start, end)) = self.table.as_ref().and_then(|t| t.function(address.wrapping_sub(self.bias()))) {
+            return Some((start.wrapping_add(self.bias()), end.wrapping_add(self.bias())));
         }
-        native::find(self.object()?, address, address, reader).ok().map(|answer| answer.function)
+        native::function(self.object()?, address, reader)
     }
 }
 
@@ -213,7 +216,6 @@ impl<'c> Live<'c> {
             salt: Salt::new(object.generation),
             plugin,
             plugin_first: gives_rules,
-            bias: object.bias,
             table: tables::of(object, self.client),
             object,
         };
@@ -384,6 +386,12 @@ impl Env for Live<'_> {
             return None;
         }
         SHORT_RULES.get(lookup, self.current.salt).or_else(|| self.current.remember(lookup))
+    }
+
+    fn enter(&mut self, lookup: u64, reader: &mut Reader<'_>) -> bool {
+        lookup.wrapping_sub(self.current.start) >= self.current.len
+            && self.switch(lookup, reader)
+            && self.current.plugin == 0
     }
 
     #[inline(always)]

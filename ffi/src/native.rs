@@ -21,6 +21,14 @@ pub fn find(object: &Object, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> R
     }
 }
 
+/// The function around an address, by the object's own unwind data. Async-signal-safe.
+pub fn function(object: &Object, address: u64, reader: &mut Reader<'_>) -> Option<(u64, u64)> {
+    if let Ok(function) = uunwind_eh_frame::function(object.eh_frame_hdr, object.image, address, reader) {
+        return Some(function);
+    }
+    by_sframe(object, address, reader)?.ok().map(|answer| answer.function)
+}
+
 /// `None`: nothing that is better than what `.eh_frame` said.
 #[cold]
 fn by_sframe(object: &Object, lookup: u64, reader: &mut Reader<'_>) -> Option<Result<Answer, StopReason>> {

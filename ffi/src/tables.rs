@@ -66,7 +66,8 @@ fn given(key: u64) -> Option<(*const u8, usize)> {
 }
 
 /// The object's table, if there is one. It is searched for again only when tables or facts have been published since.
-/// Async-signal-safe.
+/// Async-signal-safe. Not inlined: what it needs of the stack is given back before more is asked.
+#[inline(never)]
 pub fn of(object: &Object, client: Option<(&Client, *mut c_void)>) -> Option<Table<'static>> {
     let known = object.table.load(Ordering::Acquire);
     let (bytes, len) = if known.is_null() {

@@ -121,10 +121,12 @@ impl<'a> Reader<'a> {
             return word;
         }
         if let Mode::Recorded(regions) = self.mode {
-            return regions.iter().find_map(|region| {
+            let word = regions.iter().find_map(|region| {
                 let offset = address.checked_sub(region.address)? as usize;
                 region.bytes.get(offset..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
             });
+            self.log.add(address, 8, word);
+            return word;
         }
         let mut bytes = [0; 8];
         self.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))

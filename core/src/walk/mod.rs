@@ -88,6 +88,11 @@ pub trait Env {
     fn peek(&self, _lookup: u64) -> Option<Short> {
         None
     }
+    /// Goes to the object under `lookup`, if that is another one than that of the frame last asked for and no plugin claims
+    /// it: then `peek` may know its rules. `false` is always a right answer.
+    fn enter(&mut self, _lookup: u64, _reader: &mut Reader<'_>) -> bool {
+        false
+    }
     /// Whether a plugin overlays the object of the frame last asked for.
     fn is_claimed(&self) -> bool;
     /// That plugin, and its claim.
@@ -321,12 +326,13 @@ impl<E: Env> Walk<'_, '_, E> {
         cursor.regs.keep_callee_saved();
         let (mut pc, mut sp) = (cursor.regs.pc, cursor.regs.sp());
         let mut saved = Saved::new();
-        let mut result = Ok(());
+        let begun = sp;
         loop {
             if self.is_known(pc, sp, false, false) && self.same_from_here(|reader| saved.rbp(&cursor.regs, reader)) {
                 return Err(SAME_AS_LAST);
             }
-            let Some(rule) = self.env.peek(pc.wrapping_sub(1)) else { break };
+            let lookup = pc.wrapping_sub(1);
+            let Some(rule) = self.env.peek(lookup).or_else(|| self.peek_elsewhere(lookup)) else { break };
             let base = if rule.from_rbp() { saved.rbp(&cursor.regs, self.reader) } else { Some(sp) };
             if let Some(recording) = &mut self.recording {
                 if rule.from_rbp() {
@@ -340,17 +346,27 @@ impl<E: Env> Walk<'_, '_, E> {
                 break;
             }
             let Some(caller) = self.reader.word(cfa.wrapping_sub(8)).filter(|caller| *caller != 0) else { break };
-            result = self.push([native_word(pc, 0)]);
-            if result.is_err() {
-                break;
-            }
+            self.push([native_word(pc, 0)])?;
             saved.pass(rule, cfa);
             (pc, sp) = (caller, cfa);
         }
-        saved.load(&mut cursor.regs, self.reader);
-        cursor.regs.pc = pc;
-        cursor.regs.set(RSP, sp);
-        result
+        if sp != begun {
+            saved.load(&mut cursor.regs, self.reader);
+            cursor.regs.pc = pc;
+            cursor.regs.set(RSP, sp);
+        }
+        Ok(())
+    }
+
+    /// The chain leads into another object, or there is no short rule.
+    #[cold]
+    #[inline(never)]
+    fn peek_elsewhere(&mut self, lookup: u64) -> Option<Short> {
+        if self.env.enter(lookup, self.reader) {
+            self.env.peek(lookup)
+        } else {
+            None
+        }
     }
 
     /// Tells the recording of a frame. True: the last walk may have met it.

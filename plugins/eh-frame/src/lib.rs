@@ -44,6 +44,18 @@ pub fn find(hdr: u64, bounds: (u64, u64), lookup: u64, pc: u64, reader: &mut Rea
     answer(fde_at, lookup, pc, &mut input)
 }
 
+/// The range of the FDE that covers `lookup`: the function, or one part of it. As [`find`], but no program is run, so that it
+/// takes little time and stack.
+pub fn function(hdr: u64, bounds: (u64, u64), lookup: u64, reader: &mut Reader<'_>) -> Result<(u64, u64), StopReason> {
+    let mut input = bytes::Input::new(reader, bounds);
+    let fde_at = index::search(hdr, lookup, &mut input)?;
+    let entry = entry::Entry::read(fde_at, entry::Section::EhFrame, &mut input)?;
+    if lookup < entry.start || lookup >= entry.end {
+        return Err(StopReason::NoRule);
+    }
+    Ok((entry.start, entry.end))
+}
+
 /// The rule for `pc` by the FDE at `fde`. As [`find`] but for the search.
 pub fn find_at(
     fde: u64,

@@ -43,6 +43,7 @@ pub const FROM_DEBUG_FRAME: u32 = 2;
 
 /// The first 64 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
 #[allow(missing_docs, reason = "the table above tells of each")]
 pub struct Head {
     pub magic: u64,
@@ -56,7 +57,10 @@ pub struct Head {
     pub shift: u32,
     pub sources: u32,
     pub size: u32,
+    pub zero: u32,
 }
+
+const _: () = assert!(core::mem::size_of::<Head>() == HEAD_BYTES && core::mem::align_of::<Head>() == 8);
 
 impl Head {
     /// The head of these bytes; `None` if they are too few.
@@ -76,6 +80,7 @@ impl Head {
             shift: short(48)?,
             sources: short(52)?,
             size: short(56)?,
+            zero: short(60)?,
         })
     }
 
@@ -83,7 +88,7 @@ impl Head {
     pub fn to_bytes(self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         let longs = [self.magic, self.key, self.checksum, self.base];
-        let shorts = [self.blocks, self.rows, self.shorts, self.longs, self.shift, self.sources, self.size, 0]
+        let shorts = [self.blocks, self.rows, self.shorts, self.longs, self.shift, self.sources, self.size, self.zero]
             .map(u32::to_le_bytes);
         let all = longs.map(u64::to_le_bytes);
         for (to, from) in bytes.iter_mut().zip(all.as_flattened().iter().chain(shorts.as_flattened())) {

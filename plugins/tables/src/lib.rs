@@ -16,15 +16,11 @@ use uunwind_core::short_rule::Short;
 /// At most so many rows are looked at, in each direction, to find where a function begins and ends.
 pub const FUNCTION_ROWS: usize = 1 << 16;
 
-/// A table whose frame was checked.
+/// A table whose frame was checked. One word, since walks keep it on the stack; its head is read each time, and must not
+/// change.
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'a> {
-    base: u64,
-    shift: u32,
-    index: &'a [u32],
-    rows: &'a [u32],
-    shorts: &'a [u64],
-    longs: &'a [[u64; 3]],
+    head: &'a Head,
 }
 
 /// What a table says of a pc.
@@ -77,35 +73,50 @@ impl<'a> Table<'a> {
         if end != bytes.len() as u64 || !SHIFTS.contains(&head.shift) {
             return Err(Refused::Parts);
         }
-        // SAFETY: the parts lie one behind the other inside `bytes`, as was just computed; the first is 8-aligned, and the
-        // sizes of the first two are multiples of 8. Any bytes are valid integers.
-        unsafe {
-            let at = |offset: u64| bytes.as_ptr().add(offset as usize);
-            Ok(Table {
-                base: head.base,
-                shift: head.shift,
-                shorts: core::slice::from_raw_parts(at(shorts_at).cast(), head.shorts as usize),
-                longs: core::slice::from_raw_parts(at(longs_at).cast(), head.longs as usize),
-                index: core::slice::from_raw_parts(at(index_at).cast(), entries as usize),
-                rows: core::slice::from_raw_parts(at(rows_at).cast(), head.rows as usize),
-            })
-        }
+        // SAFETY: long enough and aligned, as was just seen; any bytes are a valid head, which is laid out as C does.
+        Ok(Table { head: unsafe { &*bytes.as_ptr().cast() } })
+    }
+
+    /// The short rules, which come first.
+    #[inline(always)]
+    fn shorts(&self) -> &'a [u64] {
+        // SAFETY: `new` saw to it that the parts follow the head, one behind the other inside the bytes, which are 8-aligned, as the sizes of
+        // the first two parts are. Any bytes are valid integers.
+        unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self.head).add(1).cast(), self.head.shorts as usize) }
+    }
+
+    #[inline(always)]
+    fn longs(&self) -> &'a [[u64; 3]] {
+        // SAFETY: as for `shorts`.
+        unsafe { core::slice::from_raw_parts(self.shorts().as_ptr_range().end.cast(), self.head.longs as usize) }
+    }
+
+    #[inline(always)]
+    fn index(&self) -> &'a [u32] {
+        // SAFETY: as for `shorts`.
+        unsafe { core::slice::from_raw_parts(self.longs().as_ptr_range().end.cast(), self.head.blocks as usize + 1) }
+    }
+
+    #[inline(always)]
+    fn all_rows(&self) -> &'a [u32] {
+        // SAFETY: as for `shorts`.
+        unsafe { core::slice::from_raw_parts(self.index().as_ptr_range().end, self.head.rows as usize) }
     }
 
     /// The rule for an address of the object, without its load bias. Async-signal-safe.
     #[inline(always)]
     pub fn find(&self, address: u64) -> Found {
-        self.row(address).and_then(|row| self.rows.get(row)).map_or(Found::Nothing, |row| self.rule(*row))
+        self.row(address).and_then(|row| self.all_rows().get(row)).map_or(Found::Nothing, |row| self.rule(*row))
     }
 
     /// The function that covers an address: `[start, end)`, without the load bias. Async-signal-safe.
     pub fn function(&self, address: u64) -> Option<(u64, u64)> {
         let row = self.row(address)?;
-        if self.rows.get(row).is_none_or(|row| self.number(*row) == 0) {
+        if self.all_rows().get(row).is_none_or(|row| self.number(*row) == 0) {
             return None;
         }
-        let first = self.rows.get(..=row)?.iter().rev().take(FUNCTION_ROWS).position(|row| self.begins(*row))?;
-        let behind = self.rows.get(row + 1..)?;
+        let first = self.all_rows().get(..=row)?.iter().rev().take(FUNCTION_ROWS).position(|row| self.begins(*row))?;
+        let behind = self.all_rows().get(row + 1..)?;
         let last = behind.iter().take(FUNCTION_ROWS).position(|row| self.begins(*row) || self.number(*row) == 0)?;
         Some((self.address_of(row.checked_sub(first)?)?, self.address_of(row + 1 + last)?))
     }
@@ -113,14 +124,14 @@ impl<'a> Table<'a> {
     /// Index of the row that an address belongs to.
     #[inline(always)]
     fn row(&self, address: u64) -> Option<usize> {
-        let offset = address.wrapping_sub(self.base);
-        let block = (offset >> self.shift) as usize;
-        let (from, to) = (*self.index.get(block)? as usize, *self.index.get(block.checked_add(1)?)? as usize);
-        let within = offset as u32 & ((1 << self.shift) - 1);
-        let last = within << (32 - self.shift) | (u32::MAX >> self.shift);
+        let offset = address.wrapping_sub(self.head.base);
+        let block = (offset >> self.head.shift) as usize;
+        let (from, to) = (*self.index().get(block)? as usize, *self.index().get(block.checked_add(1)?)? as usize);
+        let within = offset as u32 & ((1 << self.head.shift) - 1);
+        let last = within << (32 - self.head.shift) | (u32::MAX >> self.head.shift);
         // Rows of a block ascend: count those at or before the address, halving, without a branch on what is found.
-        let rows = self.rows.get(from..to)?;
-        let (mut low, mut len) = (0usize, rows.len().min(1 << self.shift));
+        let rows = self.all_rows().get(from..to)?;
+        let (mut low, mut len) = (0usize, rows.len().min(1 << self.head.shift));
         while len > 0 {
             let half = len.div_ceil(2);
             let here = rows.get(low + half - 1).is_some_and(|row| *row <= last);
@@ -133,12 +144,12 @@ impl<'a> Table<'a> {
 
     #[inline(always)]
     fn number(&self, row: u32) -> usize {
-        (row & (u32::MAX >> self.shift >> 1)) as usize
+        (row & (u32::MAX >> self.head.shift >> 1)) as usize
     }
 
     #[inline(always)]
     fn begins(&self, row: u32) -> bool {
-        row & (1 << (31 - self.shift)) != 0
+        row & (1 << (31 - self.head.shift)) != 0
     }
 
     #[inline(always)]
@@ -147,30 +158,30 @@ impl<'a> Table<'a> {
             return if self.number(row) == 0 { Found::Nothing } else { Found::Ask };
         };
         // Words that no builder writes: whoever interprets the unwind information finds out.
-        if let Some(word) = self.shorts.get(number) {
+        if let Some(word) = self.shorts().get(number) {
             return Short::from_word(*word).map_or(Found::Ask, Found::Short);
         }
-        let long = self.longs.get(number - self.shorts.len()).copied().and_then(Packed::from_words);
+        let long = self.longs().get(number - self.shorts().len()).copied().and_then(Packed::from_words);
         long.map_or(Found::Ask, Found::Long)
     }
 
     /// Address at which a row begins.
     fn address_of(&self, row: usize) -> Option<u64> {
-        let word = *self.rows.get(row)?;
-        let block = self.index.partition_point(|first| *first as usize <= row).checked_sub(1)?;
-        let start = (block as u64).checked_shl(self.shift)?;
-        Some(self.base.wrapping_add(start).wrapping_add(u64::from(word >> (32 - self.shift))))
+        let word = *self.all_rows().get(row)?;
+        let block = self.index().partition_point(|first| *first as usize <= row).checked_sub(1)?;
+        let start = (block as u64).checked_shl(self.head.shift)?;
+        Some(self.head.base.wrapping_add(start).wrapping_add(u64::from(word >> (32 - self.head.shift))))
     }
 
     /// All rows in order: where each begins, whether a function begins there, and what it says. For set-up rooms and tests.
     pub fn rows(&self) -> impl Iterator<Item = (u64, bool, Found)> + '_ {
-        let word = |row: usize| self.rows.get(row).copied().unwrap_or(0);
-        (0..self.rows.len())
+        let word = |row: usize| self.all_rows().get(row).copied().unwrap_or(0);
+        (0..self.head.rows as usize)
             .filter_map(move |row| Some((self.address_of(row)?, self.begins(word(row)), self.rule(word(row)))))
     }
 
     /// Number of rows, of rules in one word, and of longer rules.
     pub fn counts(&self) -> (usize, usize, usize) {
-        (self.rows.len(), self.shorts.len(), self.longs.len())
+        (self.head.rows as usize, self.head.shorts as usize, self.head.longs as usize)
     }
 }

@@ -255,6 +255,7 @@ impl Builder {
             shift,
             sources,
             size,
+            zero: 0,
         };
         let words = rows.index.iter().chain(&rows.rows);
         let len = HEAD_BYTES + shorts.len() * 8 + longs.len() * 24 + words.clone().count() * 4;
