@@ -7,7 +7,7 @@
 //! cursor, regs     the frame in hand: pc, sp, fp, and which other registers are known
 //! rule             data that tells how to get from a frame to its caller
 //! memory           the only way to read a stack, an object or a runtime: guarded, probed, recorded
-//! objects          the loaded objects, asked from the loader and confirmed once a walk
+//! objects, loads   the loaded objects, asked from the loader, and confirmed when it has loaded or unloaded anything
 //! pc_cache         pc -> rule, pc -> function; shared by all threads, without locks
 //! short_rule       the same for what most frames need, in one word
 //! plugin           the contract with unwinders in DSOs
@@ -23,6 +23,7 @@ pub mod cursor;
 pub mod frame;
 mod headers;
 pub mod library;
+pub mod loads;
 pub mod memory;
 pub mod objects;
 #[cfg(all(panic = "abort", not(test)))]

@@ -6,10 +6,14 @@
 //! object, with another generation, and no rule cached for the first is used for the second. Objects of the initial set
 //! never go away and are not read again.
 
+mod recent;
+
 use crate::headers::Headers;
+use crate::loads::Loads;
 use crate::memory::Reader;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use recent::Recent;
 
 /// `struct dl_find_object` (glibc, dlfcn.h), with its reserved words.
 #[repr(C)]
@@ -33,7 +37,7 @@ pub const CELLS: usize = 2048;
 const TELLING_BUILD_ID: usize = 16;
 const PROBES: usize = 64;
 const TOGETHER: usize = 16;
-const RECENT: usize = 256;
+const RECENT: usize = 512;
 
 /// One loaded object. Immutable once published, but for the atomics.
 #[derive(Debug)]
@@ -85,6 +89,8 @@ pub struct Object {
     pub table_asked: AtomicU32,
     /// Time from which on the recorder knows that this object is here (CLOCK_MONOTONIC, ns), if `reported`.
     pub reported_at: AtomicU64,
+    /// The loader's counters when this object was last found to be there; 0 = not known.
+    confirmed: AtomicU64,
 }
 
 /// `Object::facts_state`: not found so far.
@@ -142,11 +148,13 @@ pub struct Objects {
     next_generation: AtomicU64,
     full: AtomicU32,
     program: (AtomicU64, AtomicU64),
-    /// Permanent objects, by a part of an address that was looked up in them: found again without asking the loader.
-    recent: [AtomicPtr<Object>; RECENT],
     /// The cells of objects that may go away, in the order in which they came; 0 = not yet written.
     passing: [AtomicU32; CELLS],
     passing_count: AtomicUsize,
+    /// Tells whether objects that are not permanent need be confirmed.
+    loads: Loads,
+    /// Objects by a page that was looked up in them: found again without asking the loader.
+    recent: [Recent; RECENT],
     cells: [Cell; CELLS],
 }
 
@@ -169,6 +177,8 @@ pub enum Lookup<'a> {
 pub struct Memo<'a> {
     objects: [Option<&'a Object>; 8],
     next: u8,
+    /// The loader's counters when this walk first asked; 0: not known, or not asked.
+    loads: u64,
 }
 
 impl Objects {
@@ -180,9 +190,10 @@ impl Objects {
             next_generation: AtomicU64::new(0),
             full: AtomicU32::new(0),
             program: (AtomicU64::new(0), AtomicU64::new(0)),
-            recent: [const { AtomicPtr::new(core::ptr::null_mut()) }; RECENT],
             passing: [const { AtomicU32::new(0) }; CELLS],
             passing_count: AtomicUsize::new(0),
+            loads: Loads::new(),
+            recent: [const { Recent::new() }; RECENT],
             cells: [const {
                 Cell {
                     state: AtomicU32::new(FREE),
@@ -195,6 +206,11 @@ impl Objects {
     /// Tells where the loader's `_dl_find_object` is.
     pub fn set_finder(&self, find: DlFindObjectFn) {
         self.find.store(find as *mut c_void, Ordering::Release);
+    }
+
+    /// The loader's counters.
+    pub fn loads(&self) -> &Loads {
+        &self.loads
     }
 
     /// Tells the extent of the program's image: of its PT_LOAD segments.
@@ -226,10 +242,14 @@ impl Objects {
     /// The object under `pc`, confirmed in this walk: looked for among those that the walk has met, else asked from the
     /// loader. Async-signal-safe.
     pub fn find<'a>(&'a self, pc: u64, memo: &mut Memo<'a>, reader: &mut Reader<'_>) -> Lookup<'a> {
-        let recent = self.recent.get((pc >> 16) as usize % RECENT);
-        // SAFETY: only objects of the table are stored there, which stay for ever.
-        if let Some(object) = recent.and_then(|place| unsafe { place.load(Ordering::Acquire).as_ref() }) {
-            if object.start <= pc && pc < object.end {
+        let page = pc >> 12;
+        let recent = self.recent.get((page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % RECENT);
+        if memo.loads == 0 {
+            memo.loads = self.loads.now().unwrap_or(0);
+        }
+        if let Some(object) = recent.and_then(|recent| recent.get(page)) {
+            let valid = object.permanent || memo.loads != 0 && object.confirmed.load(Ordering::Relaxed) == memo.loads;
+            if valid && object.start <= pc && pc < object.end {
                 return Lookup::Object(object);
             }
         }
@@ -238,8 +258,12 @@ impl Objects {
         }
         let Some(found) = self.ask_loader(pc) else { return Lookup::Nothing };
         let Some(object) = self.identify(&found, reader, false) else { return Lookup::Full };
-        if let (true, Some(place)) = (object.permanent, recent) {
-            place.store(core::ptr::from_ref(object).cast_mut(), Ordering::Release);
+        // Confirmed while the counters stood still: valid as long as they do. The word changes for equal objects only.
+        if memo.loads != 0 && self.loads.now() == Some(memo.loads) {
+            object.confirmed.store(memo.loads, Ordering::Relaxed);
+        }
+        if let Some(recent) = recent {
+            recent.put(page, object);
         }
         if let Some(place) = memo.objects.get_mut(usize::from(memo.next & 7)) {
             *place = Some(object);
@@ -250,6 +274,10 @@ impl Objects {
 
     /// Whether the object is still there. Async-signal-safe.
     pub fn confirm(&self, object: &Object, reader: &mut Reader<'_>) -> bool {
+        let loads = self.loads.now();
+        if loads.is_some_and(|loads| object.confirmed.load(Ordering::Relaxed) == loads) {
+            return true;
+        }
         self.ask_loader(object.start).is_some_and(|found| {
             found.map_start == object.start
                 && found.map_end == object.end
@@ -391,6 +419,7 @@ impl Objects {
             table_len: AtomicUsize::new(0),
             table_asked: AtomicU32::new(0),
             reported_at: AtomicU64::new(0),
+            confirmed: AtomicU64::new(0),
         })
     }
 }

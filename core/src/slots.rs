@@ -3,7 +3,7 @@
 //! A slot is found by the thread pointer, and claimed by compare-and-swap at the thread's first walk: no registration
 //! call, no thread-local. The TCB of a dead thread is reused by the next one, so the slot also holds the thread id.
 //! Marks that nobody owns can be left behind (a walk left by pthread_cancel or siglongjmp): a later entry of the same
-//! thread clears them, and a writer clears those of threads that are gone.
+//! thread clears them, and a writer does not count those of threads that are gone.
 
 mod slot;
 
@@ -174,13 +174,13 @@ impl Slots {
             .is_some_and(|slot| slot.tid.load(Ordering::Relaxed) == self.tid(tp) && slot.is_walking(stack_pointer()))
     }
 
-    /// The epoch of the oldest walk under way; 0 when there is none. With `repair`, marks of threads that are gone are
-    /// cleared (a system call for each mark). Not for handlers.
-    pub fn oldest_mark(&self, repair: bool) -> u64 {
+    /// The epoch of the oldest walk under way; 0 when there is none. With `living`, marks of threads that are gone do not
+    /// count (a system call for each mark). Not for handlers.
+    pub fn oldest_mark(&self, living: bool) -> u64 {
         let mut oldest = 0;
         for slot in self.used() {
             let mark = slot.mark.seen();
-            if mark == 0 || (repair && self.is_gone(slot, mark)) {
+            if mark == 0 || (living && self.is_gone(slot)) {
                 continue;
             }
             if oldest == 0 || mark < oldest {
@@ -202,16 +202,14 @@ impl Slots {
         })
     }
 
-    /// Whether the thread that set this mark has ended; then the mark is cleared.
-    fn is_gone(&self, slot: &Slot, mark: u64) -> bool {
+    /// Whether the thread that owns this slot has ended. To be asked behind a look at its mark: a new owner stores its id
+    /// before its first mark, so an old mark is never taken for a new owner's, nor the other way round. The mark stays: to
+    /// clear it could hit a new owner's that is the same number.
+    fn is_gone(&self, slot: &Slot) -> bool {
         const ESRCH: isize = -3;
         let tid = slot.tid.load(Ordering::Relaxed);
         // SAFETY: signal 0 only asks whether the thread exists.
         let sent = unsafe { syscall::call(syscall::nr::TGKILL, [self.pid() as usize, tid as usize, 0, 0, 0, 0]) };
-        if sent == ESRCH {
-            // The mark goes only if it is still the dead thread's: a new owner of the slot has changed it.
-            slot.mark.clear(mark);
-        }
         sent == ESRCH
     }
 

@@ -79,6 +79,39 @@ unsafe fn headers(info: &DlPhdrInfo) -> impl Iterator<Item = Header> + '_ {
     })
 }
 
+/// Finds the loader's counters in its `_rtld_global`, whose size the symbol table tells.
+fn watch_loads() {
+    const RTLD_DL_SYMENT: c_int = 1;
+    // SAFETY: a NUL-terminated name; dladdr1 fills four words and the address of an Elf64_Sym, whose size lies at 16.
+    unsafe {
+        let data = dlsym(core::ptr::null_mut(), c"_rtld_global".as_ptr());
+        let (mut info, mut symbol) = ([0u64; 4], core::ptr::null_mut::<c_void>());
+        if data.is_null() || dladdr1(data, info.as_mut_ptr().cast(), &raw mut symbol, RTLD_DL_SYMENT) == 0 {
+            return;
+        }
+        let [_, _, _, at] = info;
+        if symbol.is_null() || at != data as u64 {
+            return;
+        }
+        let size = symbol.cast::<u64>().add(2).read_unaligned() as usize;
+        let mut counts = (0, 0);
+        dl_iterate_phdr(counters, (&raw mut counts).cast());
+        if counts.0 != 0 && size <= 64 * 1024 {
+            OBJECTS.loads().locate(data.cast(), size, counts);
+        }
+    }
+}
+
+/// `dlpi_adds` and `dlpi_subs`, behind the fields of [`DlPhdrInfo`].
+unsafe extern "C" fn counters(info: *mut DlPhdrInfo, size: usize, counts: *mut c_void) -> c_int {
+    const AT: usize = 32;
+    if size >= AT + 16 {
+        // SAFETY: the structure has `size` bytes; `watch_loads` passes two words.
+        unsafe { counts.cast::<[u64; 2]>().write(info.cast::<u8>().add(AT).cast::<[u64; 2]>().read_unaligned()) };
+    }
+    1
+}
+
 /// The first object that the loader tells of is the program.
 unsafe extern "C" fn program_image(info: *mut DlPhdrInfo, _size: usize, _data: *mut c_void) -> c_int {
     // SAFETY: the loader passes its structure.
@@ -105,6 +138,7 @@ extern "C" {
         dso_handle: *mut c_void,
     ) -> c_int;
     fn getenv(name: *const c_char) -> *const c_char;
+    fn dladdr1(address: *const c_void, info: *mut c_void, extra: *mut *mut c_void, flags: c_int) -> c_int;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn pthread_key_create(key: *mut c_uint, destructor: *mut c_void) -> c_int;
     fn pthread_key_delete(key: c_uint) -> c_int;
@@ -131,6 +165,7 @@ extern "C" fn init() {
     }
     // SAFETY: normal context; the callback keeps nothing.
     unsafe { dl_iterate_phdr(program_image, core::ptr::null_mut()) };
+    watch_loads();
     // SAFETY: a NUL-terminated name. Under the sampler, which sets this variable, it tells of the initial objects itself.
     if unsafe { getenv(c"UU_SESSION".as_ptr()) }.is_null() {
         crate::initial::add();
@@ -209,4 +244,41 @@ fn locate_tsd() -> u64 {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::ffi::CStr;
+
+    extern "C" {
+        fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+        fn dlclose(handle: *mut c_void) -> c_int;
+    }
+
+    #[test]
+    fn the_loaders_counters_are_found_and_tell_of_each_load_and_unload() {
+        watch_loads();
+        let first = OBJECTS.loads().now().expect("found in this libc");
+        assert_eq!(OBJECTS.loads().now(), Some(first), "they stand still");
+        // Some library of glibc or of gcc that this process does not have yet.
+        let some =
+            [c"libthread_db.so.1", c"libresolv.so.2", c"libnsl.so.1", c"libanl.so.1", c"libm.so.6", c"libstdc++.so.6"];
+        let loaded = |name: &CStr| {
+            // SAFETY: a NUL-terminated name; RTLD_LAZY | RTLD_NOLOAD loads nothing.
+            let handle = unsafe { dlopen(name.as_ptr(), 5) };
+            !handle.is_null()
+        };
+        let mut others = some.into_iter().filter(|name| !loaded(name));
+        // SAFETY: libraries that nothing here uses; RTLD_NOW.
+        let handle =
+            others.find_map(|name| Some(unsafe { dlopen(name.as_ptr(), 2) }).filter(|handle| !handle.is_null()));
+        let handle = handle.expect("one of them exists");
+        let second = OBJECTS.loads().now().expect("found");
+        assert_ne!(second, first, "a load");
+        // SAFETY: opened above.
+        unsafe { dlclose(handle) };
+        let third = OBJECTS.loads().now().expect("found");
+        assert!(third != second && third != first, "an unload does not undo a load");
+    }
 }

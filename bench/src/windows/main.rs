@@ -1,6 +1,6 @@
 //! The registry of windows beside libgcc's frame registration, in one process.
 //!
-//! `uunwind-bench-windows LIBUU [ROUNDS]`: lookups among 10 to 100,000 windows; registering and unlinking one among 100,000;
+//! `uunwind-bench-windows LIBUU [ROUNDS]`: lookups among loaded objects, and among 10 to 100,000 windows; registering and unlinking one among 100,000;
 //! the wait for walks, apart and shared by a ticket; captures on one thread while another changes windows as fast as it can; two
 //! threads that capture at once. All take turns inside each round; a ratio is that of one round, and the median over the rounds is
 //! printed. Gates nothing.
@@ -9,6 +9,7 @@ mod captures;
 mod changes;
 mod libgcc;
 mod lookups;
+mod objects;
 
 use uunwind_core::syscall::thread_cpu_ns;
 
@@ -16,6 +17,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let libuu = arguments.next().expect("usage: uunwind-bench-windows LIBUU [ROUNDS]");
     let rounds = arguments.next().map_or(11, |n| n.parse().expect("ROUNDS is a number"));
+    objects::print(rounds);
     lookups::print(rounds);
     changes::print(rounds);
     let uu = captures::Uu::open(&libuu);

@@ -21,7 +21,6 @@ impl Epoch {
 
     #[cfg(not(uu_model))]
     /// At its first value.
-    #[allow(clippy::new_without_default, reason = "made once, as a static")]
     pub const fn new() -> Epoch {
         Epoch(AtomicU64::new(Epoch::FIRST))
     }
@@ -43,6 +42,12 @@ impl Epoch {
         let ticket = self.0.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         super::sync::barrier();
         ticket
+    }
+}
+
+impl Default for Epoch {
+    fn default() -> Epoch {
+        Epoch::new()
     }
 }
 
@@ -85,11 +90,6 @@ impl Mark {
     /// The mark as a writer sees it, behind [`Epoch::advance`].
     pub fn seen(&self) -> u64 {
         self.0.load(Ordering::Acquire)
-    }
-
-    /// Clears the mark if it is still this one: of a thread that is gone.
-    pub fn clear(&self, mark: u64) {
-        let _ = self.0.compare_exchange(mark, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
