@@ -99,7 +99,7 @@ fn children_that_share_our_memory_or_our_handlers_are_left_alone() {
 #[test]
 fn a_walk_left_by_siglongjmp_does_not_take_later_faults() {
     let (_, samples) = same("left", &["--explicit", "-r", "999"]);
-    assert!(samples.len() > 3000, "{} samples: not a storm, or a stale mark swallowed them", samples.len());
+    assert!(samples.len() > 1000, "{} samples: not a storm, or a stale mark swallowed them", samples.len());
 }
 
 /// Compiled Java code finds null by SIGSEGV: 200,000 times, in two threads.
