@@ -7,6 +7,7 @@
     allow(dead_code, reason = "what only the constructor and the interposers reach is not in the handler path")
 )]
 
+mod at_return;
 mod capture;
 /// The handler path, for the check object.
 #[cfg(feature = "no-entry-points")]

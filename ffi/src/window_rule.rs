@@ -1,6 +1,6 @@
 //! How frames in windows are stepped: each kind of unwind data, turned into a rule.
 
-use crate::window_functions;
+use crate::{at_return, window_functions};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::plugin::CRule;
@@ -58,6 +58,9 @@ pub fn find(
 }
 
 fn by_eh_frame(window: &Window, cursor: &Cursor, reader: &mut Reader<'_>) -> Result<Rule, Missing> {
+    if let Some(rule) = at_return::rule(cursor, reader) {
+        return Ok(rule);
+    }
     let lookup = cursor.lookup_pc();
     let bounds = (window.unwind, window.unwind.wrapping_add(window.unwind_len));
     let answer = if window.functions == 0 {

@@ -229,6 +229,111 @@ fn python_to_numba_to_c_to_python() {
     assert!(whole * 1000 >= inside.len() * 995, "{whole} of {}; one of the others:\n{wrong}", inside.len());
 }
 
+/// Modules come and go; each sample has the name, and the unwind data, of the module that was there then.
+#[test]
+fn modules_of_llvm_come_and_go() {
+    let Some(python) = numba() else { return };
+    let scratch = paths::scratch("llvm-reload");
+    let library = compile::shared(&scratch, "libcap.so", &["python/cap.c"]);
+    let script = paths::source("python/llvm_reload.py");
+    let program = [python.as_os_str(), script.as_os_str(), library.as_os_str()];
+    let recording = uu::record(&scratch, &["--explicit"], |_| {}, &program).expect_code(0);
+    let samples: Vec<Sample> = recording.samples().into_iter().filter(|s| s.kind == "explicit").collect();
+    assert_eq!(samples.len(), 3, "{}", recording.outcome.text());
+    for (epoch, sample) in (1..).zip(&samples) {
+        let name = format!("epoch_{epoch}");
+        let line = recording.outcome.stdout.lines().find_map(|l| l.strip_prefix(&format!("{name} 0x")));
+        let start = u64::from_str_radix(line.expect("the program tells its addresses"), 16).expect("a number");
+        let right = |frame: &Frame| match frame {
+            Frame::Jit { name: told, address, offset, .. } => *told == name && address - offset == start,
+            _ => false,
+        };
+        assert!(sample.complete() && sample.frames.get(1).is_some_and(right), "{name}: {}", sample.text());
+        assert!(in_order(sample, &["cap", &name, "<module>", "_start"]), "{name}: {}", sample.text());
+    }
+}
+
+/// CPython's own JIT tells of its code by the same interfaces, from 3.15 on.
+#[test]
+fn cpython_with_its_own_jit() {
+    let has_jit = |python: &interpreters::Interpreter| {
+        let asked = "import sys; sys.exit(not (hasattr(sys, '_jit') and sys._jit.is_available()))";
+        Command::new(&python.path).args(["-c", asked]).status().is_ok_and(|status| status.success())
+    };
+    let Some(python) = interpreters::all().into_iter().find(has_jit) else {
+        skips::skipped("CPython's own JIT", "no interpreter that has it is installed");
+        return;
+    };
+    let scratch = paths::scratch("cpython-jit");
+    let source = "def f(n):\n s = 0\n for i in range(n): s += i % 7\n return s\nfor _ in range(300): f(40000)\n";
+    let program = [python.path.as_os_str(), "-c".as_ref(), source.as_ref()];
+    let jit = |c: &mut Command| {
+        c.env("PYTHON_JIT", "1");
+    };
+    let samples = uu::record(&scratch, &["-r", "499"], jit, &program).expect_code(0).samples();
+    let (whole, reasons) = uunwind_tests::samples::completeness(&samples);
+    println!(
+        "CPython {} with its JIT (reported only): {:.1} % of {} whole; {reasons:?}",
+        python.label,
+        whole * 100.0,
+        samples.len()
+    );
+}
+
+/// A runtime that meets its traps by signal goes on being sampled: its handler never returns, so the mask that it ran with stays.
+#[test]
+fn traps_that_are_left_by_longjmp() {
+    let scratch = paths::scratch("left-by-longjmp");
+    let program = compile::gcc(&scratch, "left_by_longjmp", &["native/left_by_longjmp.c"], &["-pthread"]);
+    let recording = uu::record(&scratch, &["-r", "499"], |_| {}, &[program.as_ref()]).expect_code(0);
+    let told = recording.outcome.stdout.lines().find_map(|l| l.strip_prefix("cpu ")?.strip_suffix(" traps 100"));
+    let used: f64 = told.and_then(|ms| ms.parse().ok()).expect("the program tells its CPU time");
+    let sampled = recording.samples().iter().map(|s| s.weight).sum::<u64>() as f64 * 1000.0 / 499.0;
+    println!("{sampled:.0} ms sampled of {used:.0} ms");
+    assert!(sampled > used * 0.9, "{sampled:.0} ms sampled of {used:.0} ms");
+}
+
+/// WebAssembly under wasmtime, which takes some minutes to build: only where UU_WASMTIME is set.
+#[test]
+fn wasmtime_guests() {
+    if std::env::var_os("UU_WASMTIME").is_none() {
+        skips::skipped("wasmtime", "its build takes minutes; set UU_WASMTIME=1");
+        return;
+    }
+    let scratch = paths::scratch("wasmtime");
+    let target = paths::target().join("uu-tests/wasmtime");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--locked", "--release", "--manifest-path"]).arg(paths::source("wasmtime/Cargo.toml"));
+    let done = build.arg("--target-dir").arg(&target).output().expect("cargo runs");
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr);
+        skips::skipped("wasmtime", &format!("it could not be built: {}", said.lines().next_back().unwrap_or("")));
+        return;
+    }
+    let program = target.join("release/wasm-guest");
+    let program = [program.as_os_str(), "6".as_ref(), "perfmap".as_ref()];
+    let recording = uu::record(&scratch, &["-r", "499"], |_| {}, &program).expect_code(0);
+    assert!(recording.outcome.stdout.contains("traps"), "{}", recording.outcome.text());
+    let samples = recording.samples();
+    let in_host: Vec<&Sample> =
+        samples.iter().filter(|s| s.frames.iter().any(|f| f.name().contains("guest_inner"))).collect();
+    let right = in_host
+        .iter()
+        .filter(|s| s.complete() && in_order(s, &["guest_inner", "guest_outer", "main", "_start"]))
+        .count();
+    let looping = samples.iter().filter(|s| s.frames.iter().any(|f| f.name().contains("guest_loop"))).count();
+    let whole = samples.iter().filter(|s| s.complete()).count();
+    println!(
+        "wasmtime: {} samples, {whole} whole, {looping} in the loop, {} through guests, {right} in order",
+        samples.len(),
+        in_host.len()
+    );
+    assert!(looping > 50 && in_host.len() > 20, "{looping} and {}", in_host.len());
+    assert!(whole * 100 >= samples.len() * 99, "{whole} of {} are whole", samples.len());
+    assert!(right * 100 >= in_host.len() * 99, "{right} of {} are in order", in_host.len());
+}
+
 /// Functions that node itself names in its own trace of what it optimises.
 #[test]
 fn node_with_a_perf_map() {

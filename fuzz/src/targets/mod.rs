@@ -10,6 +10,7 @@ mod program;
 mod python_lines;
 mod python_overlay;
 mod recording;
+mod registered_frames;
 mod ring_records;
 mod rule_table;
 mod sframe;
@@ -50,6 +51,7 @@ pub const ALL: &[Target] = &[
     target("perf_map", "perf maps, as JITs write them", jit_names::perf_map, 150_000),
     target("jitdump", "jitdump files, in parts of any size", jit_names::jitdump, 60_000),
     target("gdb_jit", "objects in memory, told by GDB's JIT interface", jit_names::gdb_jit, 100_000),
+    target("registered_frames", "unwind data that JITs register", registered_frames::run, 100_000),
     target("facts", "the facts memfd, as targets read it", facts::run, 150_000),
 ];
 

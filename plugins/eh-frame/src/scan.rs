@@ -10,6 +10,8 @@ use uunwind_core::stop_reason::StopReason;
 
 /// Most entries of one registration, CIEs included.
 pub const MAX_ENTRIES: usize = 1 << 20;
+/// Most entries whose CIE tells nothing, and which are therefore run themselves; others are taken for silent.
+const MAX_RUNS: usize = 4096;
 /// Most lists of one array.
 const MAX_LISTS: usize = 1 << 16;
 /// All user addresses: what is registered may name a CIE anywhere.
@@ -62,6 +64,10 @@ pub struct Scan {
     one: bool,
     entries: usize,
     lists: usize,
+    /// The last CIE, and whether it says how to find the CFA.
+    cie: (u64, bool),
+    /// Entries whose own instructions were run.
+    runs: usize,
     /// Lowest and highest address of the FDEs so far and their CIEs.
     pub span: (u64, u64),
 }
@@ -70,7 +76,16 @@ impl Scan {
     /// Begins at `begin`.
     pub fn new(begin: u64, shape: Shape) -> Scan {
         let (at, table) = if shape == Shape::Table { (0, begin) } else { (begin, 0) };
-        Scan { at, table, one: shape == Shape::One, entries: 0, lists: 0, span: (u64::MAX, 0) }
+        Scan {
+            at,
+            table,
+            one: shape == Shape::One,
+            entries: 0,
+            lists: 0,
+            cie: (0, false),
+            runs: 0,
+            span: (u64::MAX, 0),
+        }
     }
 
     /// The next FDE with code; `None` at the end. Errors end the scan: [`StopReason::BadUnwindInfo`],
@@ -109,13 +124,30 @@ impl Scan {
             if entry.start == 0 || entry.start >= entry.end {
                 continue;
             }
-            let tells = program::run(&entry, entry.end.wrapping_sub(1), &mut input)?.cfa != Cfa::Undefined;
+            let tells = self.tells(body.wrapping_sub(distance), &entry, &mut input)?;
             let (low, high) = self.span;
             let ends = (at.min(body.wrapping_sub(distance)), next.max(entry.initial.1).max(entry.instructions.1));
             self.span = (low.min(ends.0), high.max(ends.1));
             return Ok(Some(Found { fde: at, start: entry.start, end: entry.end, tells }));
         }
         Err(StopReason::UnsupportedRule)
+    }
+
+    /// Whether an entry says how to find the CFA: nearly always its CIE does.
+    fn tells(&mut self, cie: u64, entry: &Entry, input: &mut Input<'_, '_>) -> Result<bool, StopReason> {
+        if self.cie.0 != cie {
+            let at = entry.initial.1;
+            let row = program::run(&Entry { instructions: (at, at), ..*entry }, entry.start, input)?;
+            self.cie = (cie, row.cfa != Cfa::Undefined);
+        }
+        if self.cie.1 {
+            return Ok(true);
+        }
+        self.runs += 1;
+        if self.runs > MAX_RUNS {
+            return Ok(false);
+        }
+        Ok(program::run(entry, entry.end.wrapping_sub(1), input)?.cfa != Cfa::Undefined)
     }
 
     /// Goes to the next list of an array.

@@ -51,3 +51,34 @@ pub fn objects() {
     seed("gdb_jit", "relocatable", &fs::read(scratch().join("jit.o")).expect("an object"));
     seed("gdb_jit", "refused-nothing", b"\x7fELF");
 }
+
+/// A list with two CIEs, one of which tells nothing; an array of it.
+pub fn registered() {
+    let mut list: Vec<u8> = Vec::new();
+    let entry = |list: &mut Vec<u8>, id: u32, body: &[u8]| {
+        let padded = (body.len() + 4).next_multiple_of(8) + 4;
+        let at = list.len();
+        list.extend((padded as u32).to_le_bytes());
+        list.extend(id.to_le_bytes());
+        list.extend(body);
+        list.resize(at + 4 + padded, 0);
+        at as u32
+    };
+    let told = entry(&mut list, 0, &[1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1c, 0x0c, 7, 8, 0x90, 1]);
+    for start in [0x7000u64, 0x7040] {
+        let distance = list.len() as u32 + 4 - told;
+        let body = [&start.to_le_bytes()[..], &0x30u64.to_le_bytes(), &[0, 0x41, 0x0e, 16, 0x86, 2]].concat();
+        entry(&mut list, distance, &body);
+    }
+    let silent = entry(&mut list, 0, &[1, 0, 1, 0x78, 16]);
+    let distance = list.len() as u32 + 4 - silent;
+    entry(&mut list, distance, &[0x9000u64.to_le_bytes(), 0x10u64.to_le_bytes()].concat());
+    list.extend([0; 8]);
+    seed("registered_frames", "list", &[&[0u8, 0, 0, 0, 0][..], &list].concat());
+    let first = u32::from_le_bytes([list[0], list[1], list[2], list[3]]) + 4;
+    seed("registered_frames", "one", &[&[1u8][..], &first.to_le_bytes(), &list].concat());
+    let array = [0x1_0000u64, 0x1_0000, 0].map(u64::to_le_bytes).concat();
+    let at = list.len() as u32;
+    seed("registered_frames", "array", &[&[2u8][..], &at.to_le_bytes(), &list, &array].concat());
+    seed("registered_frames", "refused-cie", &[&[1u8, 0, 0, 0, 0][..], &list].concat());
+}

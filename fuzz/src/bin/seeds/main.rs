@@ -48,6 +48,7 @@ fn main() {
     jit::perf_maps();
     jit::jitdumps();
     jit::objects();
+    jit::registered();
     native::objects();
     native::unwind_tables();
     native::sframe();

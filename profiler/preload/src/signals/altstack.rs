@@ -8,8 +8,9 @@
 use super::host::{self, Disposition};
 use super::{bit, SAMPLING};
 use crate::{process, real};
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use uunwind_core::regs::UCONTEXT_STACK;
 
 /// Bytes that our handler, the walk and a plugin need below the kernel's frame.
 const HANDLER_BYTES: u64 = 6144;
@@ -25,9 +26,20 @@ fn enough() -> u64 {
     2 * frame + HANDLER_BYTES + 1024
 }
 
-/// What must be masked besides, while a handler with these flags runs.
-pub fn extra_mask(flags: c_int) -> u64 {
-    if flags & libc::SA_ONSTACK != 0 && SMALL.load(Ordering::Relaxed) {
+/// What must be masked besides, while a handler with these flags runs in the place of the one that this ucontext belongs to:
+/// nothing, unless this thread's own alternate stack is too small. A handler may be left by longjmp, which keeps the mask as
+/// it is for good (wasmtime leaves its traps so).
+///
+/// # Safety
+/// `ucontext` must be the kernel's, of a handler that now runs.
+pub unsafe fn extra_mask(flags: c_int, ucontext: *const c_void) -> u64 {
+    const SS_DISABLE: i32 = 2;
+    // SAFETY: the kernel has written uc_stack: ss_sp, ss_flags, ss_size, a word each.
+    let (disabled, size) = unsafe {
+        let stack = ucontext.cast::<u8>().add(UCONTEXT_STACK as usize);
+        (stack.add(8).cast::<i32>().read() & SS_DISABLE != 0, stack.add(16).cast::<u64>().read())
+    };
+    if flags & libc::SA_ONSTACK != 0 && !disabled && size < enough() {
         bit(SAMPLING)
     } else {
         0

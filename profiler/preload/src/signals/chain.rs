@@ -101,7 +101,9 @@ unsafe fn prepare(how: &Disposition, signal: c_int, ucontext: *const c_void) {
     // SAFETY: the kernel passes a ucontext, which holds the mask to be restored.
     let before = unsafe { ucontext.cast::<u8>().add(UCONTEXT_SIGMASK as usize).cast::<u64>().read() };
     let own = if how.flags & libc::SA_NODEFER != 0 { 0 } else { bit(signal) };
-    set_thread_mask(before | how.mask | own | super::altstack::extra_mask(how.flags));
+    // SAFETY: passed on.
+    let extra = unsafe { super::altstack::extra_mask(how.flags, ucontext) };
+    set_thread_mask(before | how.mask | own | extra);
 }
 
 /// Makes the kernel deliver `signal` to `handler`.

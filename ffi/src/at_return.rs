@@ -1,0 +1,57 @@
+//! A frame that is about to return, by the instruction at its pc. JITs describe how a function builds its frame, and some
+//! (Cranelift) not how it takes it down: at the last instruction their unwind data still tells of a frame pointer that is
+//! the caller's already, and the caller would be skipped. At a `ret` nothing needs to be told: the return address is the word
+//! at the stack pointer, and every callee-saved register has its old value back.
+//!
+//! Asked only of frames whose pc is exact, in windows: one or two bytes of code are read.
+
+use uunwind_core::cursor::Cursor;
+use uunwind_core::memory::Reader;
+use uunwind_core::regs::RSP;
+use uunwind_core::rule::Rule;
+
+const RET: u8 = 0xc3;
+/// A prefix that some compilers set before it.
+const REP: u8 = 0xf3;
+
+/// The rule, if the instruction at the pc is a plain `ret`. Async-signal-safe.
+pub fn rule(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Rule> {
+    if !cursor.exact {
+        return None;
+    }
+    let pc = cursor.regs.pc;
+    let returns = match reader.u8(pc)? {
+        RET => true,
+        REP => reader.u8(pc.wrapping_add(1))? == RET,
+        _ => false,
+    };
+    returns.then(|| Rule::simple(RSP, 8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uunwind_core::memory::Region;
+    use uunwind_core::regs::{Regs, RBP};
+
+    /// `mov rsp, rbp; pop rbp; ret`, then `rep ret`, then an instruction that has 0xc3 inside.
+    const CODE: [u8; 10] = [0x48, 0x89, 0xec, 0x5d, 0xc3, 0xf3, 0xc3, 0x48, 0x89, 0xc3];
+
+    #[test]
+    fn only_the_instruction_at_an_exact_pc_counts() {
+        let stack: Vec<u8> = [0x1234u64, 0x5678].iter().flat_map(|w| w.to_le_bytes()).collect();
+        let regions = [Region { address: 0x1000, bytes: &CODE }, Region { address: 0x8000, bytes: &stack }];
+        let mut reader = Reader::recorded(&regions);
+        let at = |pc, exact| Cursor { regs: Regs::new(pc, 0x8000, 0x9000), exact };
+        for (offset, returns) in [(0, false), (3, false), (4, true), (5, true), (6, true), (7, false), (8, false)] {
+            assert_eq!(rule(&at(0x1000 + offset, true), &mut reader).is_some(), returns, "offset {offset}");
+            assert_eq!(rule(&at(0x1000 + offset, false), &mut reader), None, "a return address");
+        }
+        assert_eq!(rule(&at(0x7000, true), &mut reader), None, "unreadable code");
+        let mut cursor = at(0x1004, true);
+        let rule = rule(&cursor, &mut reader).expect("a rule").pack();
+        let cfa = rule.cfa(&cursor, &mut reader).expect("a CFA");
+        rule.advance(&mut cursor, cfa, &mut reader).expect("a caller");
+        assert_eq!((cursor.regs.pc, cursor.regs.sp(), cursor.regs.get(RBP)), (0x1234, 0x8008, Some(0x9000)));
+    }
+}
