@@ -8,6 +8,7 @@ pub mod call_graph;
 pub mod compile;
 pub mod interpreters;
 pub mod lua;
+pub mod lua_grammar;
 pub mod oracle;
 pub mod pair;
 pub mod paths;
