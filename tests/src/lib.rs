@@ -11,6 +11,7 @@ pub mod interpreters;
 pub mod lua;
 pub mod lua_graph;
 pub mod luajit;
+pub mod lua_grammar;
 pub mod oracle;
 pub mod pair;
 pub mod paths;

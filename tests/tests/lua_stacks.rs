@@ -2,9 +2,11 @@
 //! built.
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use std::process::Command;
 use std::sync::Arc;
 use uunwind_tests::lua::{self, Expected, Kind, Lua};
-use uunwind_tests::samples::Sample;
+use uunwind_tests::lua_grammar::Program;
+use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{oracle, paths, skips, uu};
 
 /// The scripts in `targets/lua`, each with the first minor version that can run it.
@@ -35,6 +37,8 @@ fn main() {
             let run = move || agrees(&mine, script).map_err(Failed::from);
             trials.push(Trial::test(format!("{}::{script}", lua.label()), run));
         }
+        let mine = Arc::clone(&lua);
+        trials.push(Trial::test(format!("{}::anywhere", lua.label()), move || anywhere(&mine).map_err(Failed::from)));
         let mine = Arc::clone(&lua);
         trials.push(Trial::test(format!("{}::too_deep", lua.label()), move || too_deep(&mine).map_err(Failed::from)));
     }
@@ -87,3 +91,54 @@ fn too_deep(lua: &Lua) -> Result<(), String> {
     }
     Ok(())
 }
+
+/// Seconds of CPU time in which a program is interrupted anywhere.
+const SECONDS: &str = "2";
+/// Stacks in doubt, at most one in so many.
+const DOUBTFUL: usize = 100;
+
+/// Interrupted anywhere: every stack is one that the program can have, and a loop's lines have their shares.
+fn anywhere(lua: &Lua) -> Result<(), String> {
+    let scratch = paths::scratch(&format!("anywhere-{}", lua.label()));
+    let ready = lua.ready();
+    let source = lua::script("async");
+    let program = Program::read(&std::fs::read_to_string(&source).map_err(|e| e.to_string())?);
+    let configure = |command: &mut Command| {
+        ready.configure(command, &scratch.join("oracle"));
+        command.env("UU_TEST_SECONDS", SECONDS);
+    };
+    let command = [ready.program.as_os_str(), source.as_os_str()];
+    let samples = uu::record(&scratch, &["-r", "999"], configure, &command).expect_code(0).samples();
+    let (mut told, mut doubtful) = (0, Vec::new());
+    for sample in &samples {
+        let interpreter = |frame: &Frame| matches!(frame, Frame::Native { interpreter: true, .. });
+        if sample.flags.contains("desync") || !sample.complete() {
+            doubtful.push(sample);
+            continue;
+        }
+        match program.check(sample) {
+            Err(e) => return Err(format!("{e}\n{}", sample.text())),
+            Ok(0) if sample.frames.iter().any(interpreter) => doubtful.push(sample),
+            Ok(frames) => told += usize::from(frames > 0),
+        }
+    }
+    eprintln!("{}: {} samples, {told} with Lua frames, {} in doubt", lua.label(), samples.len(), doubtful.len());
+    if let (true, Some(first)) = (doubtful.len() * DOUBTFUL > samples.len(), doubtful.first()) {
+        return Err(format!("{} of {} stacks in doubt, such as\n{}", doubtful.len(), samples.len(), first.text()));
+    }
+    if told < 100 || told * 10 < samples.len() * 9 {
+        return Err(format!("Lua frames in {told} of {} samples", samples.len()));
+    }
+    let shares = program.leaf_lines(&samples, "lines");
+    let total: u64 = LOOP.map(|line| shares.get(&line).copied().unwrap_or(0)).iter().sum();
+    for line in LOOP {
+        let share = shares.get(&line).copied().unwrap_or(0) as f64 / total.max(1) as f64;
+        if total < 80 || !(0.04..=0.40).contains(&share) {
+            return Err(format!("line {line} has {share:.2} of {total} samples of its loop: {shares:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The lines of one loop of `async.lua` that cost the same.
+const LOOP: [u32; 5] = [10, 11, 12, 13, 14];

@@ -15,8 +15,10 @@ use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, OVERLAY_NONE};
 
 /// DWARF number of rdi: the first argument, before it is put where it stays.
 const RDI: u8 = 5;
-/// CallInfos between the cursor and the anchor: C functions that call each other (`LUAI_MAXCCALLS` is 200).
-const ANCHOR_LIMIT: u32 = 512;
+/// CallInfos between the cursor and the anchor: C functions that call each other, and all that an error has just left.
+const ANCHOR_LIMIT: u32 = 1 << 14;
+/// Lua functions among which the one that holds the bytecode pc is looked for.
+const PC_LIMIT: u32 = 256;
 /// CallInfos that one native frame may take; more than a stack of Lua can have.
 const CHAIN_LIMIT: u32 = 1 << 20;
 
@@ -41,6 +43,17 @@ enum Stage {
     Exit,
 }
 
+/// Which of a state's Lua functions are told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Those of one activation.
+    Activation,
+    /// The innermost only: it is its activation's outermost, but not marked as such yet.
+    One,
+    /// All that are left.
+    Rest,
+}
+
 /// What the cursor shows.
 enum Start {
     /// The activation's innermost CallInfo.
@@ -58,17 +71,22 @@ impl Frame<'_> {
         }
         let read = |at| State::read(self.walk, self.facts, at);
         let entry = || self.walk.register(RDI).filter(|_| self.walk.exact()).and_then(read);
-        let found =
-            if stage == Stage::Entry { entry() } else { places::first(self.walk, &self.facts.execute_state, read) };
+        let kept = || places::first(self.walk, &self.facts.execute_state, read);
+        let found = if stage == Stage::Entry { entry().or_else(kept) } else { kept() };
         let Some(state) = found else { return self.doubt() };
         let Some(cursor) = cursors.at(state.address, state.info) else { return self.doubt() };
-        let start = match self.anchor(&state, cursor.info) {
-            Some(start) => start,
-            None => Start::At(cursor.info),
+        let start = match stage {
+            Stage::Entry => None,
+            _ if self.facts.minor == 1 => self.anchor_by_pc(&state, cursor.info),
+            _ => self.anchor(&state, cursor.info),
         };
-        let Start::At(first) = start else { return OVERLAY_INTERPRETER };
-        cursor.info = first;
-        let (next, told) = self.tell(&state, first, true);
+        let first = match start {
+            None => cursor.info,
+            Some(Start::At(first)) => first,
+            Some(Start::Nothing) => return OVERLAY_INTERPRETER,
+        };
+        let unmarked = stage == Stage::Entry && self.facts.execute_marked != 0;
+        let (next, told) = self.tell(&state, first, if unmarked { Part::One } else { Part::Activation });
         cursor.info = next;
         told
     }
@@ -86,7 +104,7 @@ impl Frame<'_> {
             None => return OVERLAY_NONE,
         };
         cursors.forget(state.address);
-        let (_, told) = self.tell(&state, left, false);
+        let (_, told) = self.tell(&state, left, Part::Rest);
         told
     }
 
@@ -101,22 +119,27 @@ impl Frame<'_> {
 
     fn stage(&self) -> Stage {
         let view = self.walk.view();
-        let size = view.cfa.wrapping_sub(view.sp);
-        if view.exact == 0 || self.facts.execute_frame == 0 || size >= u64::from(self.facts.execute_frame) {
+        let start = self.facts.execute.first().map_or(0, |main| main.start);
+        let done = self.lookup.wrapping_sub(start);
+        if view.exact == 0 {
             return Stage::Body;
         }
-        let start = self.facts.execute.first().map_or(0, |main| main.start);
-        if self.lookup.wrapping_sub(start) < u64::from(self.facts.execute_prologue) {
-            Stage::Entry
-        } else {
+        if done < u64::from(self.facts.execute_prologue.max(self.facts.execute_marked)) {
+            return Stage::Entry;
+        }
+        // With less of a frame than in its body, and not entering.
+        let size = view.cfa.wrapping_sub(view.sp);
+        if size < u64::from(self.facts.execute_frame) {
             Stage::Exit
+        } else {
+            Stage::Body
         }
     }
 
     /// Where the activation's own `ci` says that it stands. `None`: it cannot be seen, or says nothing that makes sense.
     fn anchor(&self, state: &State, cursor: u64) -> Option<Start> {
         places::first(self.walk, &self.facts.execute_info, |anchor| {
-            if anchor == 0 || !anchor.is_multiple_of(8) {
+            if !state.is_info(self.walk, self.facts, anchor) {
                 return None;
             }
             let mut at = cursor;
@@ -129,14 +152,60 @@ impl Frame<'_> {
                 }
                 at = state::previous(self.walk, self.facts, state, at)?;
             }
-            // Unlinked, but its frame is still there.
+            // Unlinked, but its frame is still there. What it holds is as it was.
             let next = self.walk.word(cursor.wrapping_add(u64::from(self.facts.info.next)));
-            (cursor != 0 && next == Some(anchor)).then_some(Start::Nothing)
+            if cursor == 0 || next != Some(anchor) {
+                return None;
+            }
+            let gone = Info::read(self.walk, self.facts, state, anchor);
+            let ended = gone.is_some_and(|gone| gone.is_fresh(self.facts));
+            Some(if ended { Start::Nothing } else { Start::At(cursor) })
         })
     }
 
-    /// Tells the Lua functions from `first` on: those of one activation, or all. Gives the CallInfo behind them.
-    fn tell(&self, state: &State, first: u64, one_activation: bool) -> (u64, u32) {
+    /// 5.1, which keeps no `ci`: where the bytecode pc says that the activation stands.
+    fn anchor_by_pc(&self, state: &State, cursor: u64) -> Option<Start> {
+        let (walk, facts) = (self.walk, self.facts);
+        let pc = places::value(walk, facts.execute_pc).filter(|pc| *pc != 0 && pc.is_multiple_of(4))?;
+        let holds = |info: &Info| match info.running {
+            Running::Lua(closure) => Function { walk, facts, closure, pc }.holds_pc(),
+            Running::C => false,
+        };
+        let mut at = cursor;
+        let mut holder = None;
+        let mut looked_at = 0;
+        for _ in 0..ANCHOR_LIMIT {
+            let Some(info) = Info::read(walk, facts, state, at) else { break };
+            if holds(&info) {
+                // While a function of the same code is just called, only its caller has saved this pc.
+                if walk.exact() || info.pc(walk, facts, state) == pc {
+                    return Some(Start::At(at));
+                }
+                holder = holder.or(Some(at));
+            }
+            looked_at += u32::from(info.running != Running::C);
+            at = info.previous;
+            if at == 0 || looked_at >= PC_LIMIT {
+                break;
+            }
+        }
+        if let Some(holder) = holder {
+            return Some(Start::At(holder));
+        }
+        if cursor != state.info {
+            return None;
+        }
+        let gone = Info::read(walk, facts, state, cursor.wrapping_add(u64::from(facts.info.bytes)))?;
+        if !holds(&gone) {
+            return None;
+        }
+        let caller = Info::read(walk, facts, state, gone.previous);
+        let ended = !Called::new(facts, &gone, caller.as_ref()).by_call_instruction(walk, facts, state);
+        Some(if ended { Start::Nothing } else { Start::At(cursor) })
+    }
+
+    /// Tells the Lua functions from `first` on. Gives the CallInfo behind them.
+    fn tell(&self, state: &State, first: u64, part: Part) -> (u64, u32) {
         let (walk, facts) = (self.walk, self.facts);
         let mut at = first;
         let mut told = false;
@@ -156,16 +225,16 @@ impl Frame<'_> {
                 }
             };
             let Running::Lua(closure) = info.running else {
-                if told && one_activation && facts.minor == 1 {
-                    break;
-                }
                 at = info.previous;
                 continue;
             };
             let caller = Info::read(walk, facts, state, info.previous);
             let called = Called::new(facts, &info, caller.as_ref());
-            let pc =
-                if told || !one_activation { info.pc(walk, facts, state) } else { self.live_pc(state, &info, closure) };
+            let pc = if told || part == Part::Rest {
+                info.pc(walk, facts, state)
+            } else {
+                self.live_pc(state, &info, closure)
+            };
             let function = Function { walk, facts, closure, pc };
             match function.emit(state, &called) {
                 Emitted::Done => {}
@@ -179,15 +248,15 @@ impl Frame<'_> {
             } else {
                 info.is_fresh(facts)
             };
-            if ends && one_activation {
+            if part == Part::One || (ends && part == Part::Activation) {
                 break;
             }
             in_hand = caller;
         }
-        match (told, one_activation) {
+        match (told, part) {
             (true, _) => (at, OVERLAY_INTERPRETER),
-            (false, true) => (at, self.doubt()),
-            (false, false) => (at, OVERLAY_NONE),
+            (false, Part::Rest) => (at, OVERLAY_NONE),
+            (false, _) => (at, self.doubt()),
         }
     }
 

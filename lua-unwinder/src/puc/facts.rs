@@ -234,8 +234,10 @@ pub struct Facts {
     pub code: CodeLayout,
     /// What each opcode means.
     pub roles: [u8; 128],
-    /// Index into the plugin's list of metamethod names, by the runtime's number of the event (5.4 and later).
-    pub reserved: [u32; 2],
+    /// 5.3: bytes from the start of `luaV_execute` to where it has marked its CallInfo as fresh; else 0.
+    pub execute_marked: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 const _: () = assert!(size_of::<Facts>() == 16 + 6 * 16 + 16 * 4 + (6 + 14 + 16 + 6) * 4 + 128 + 8, "no padding");

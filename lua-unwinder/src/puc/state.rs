@@ -45,6 +45,28 @@ impl State {
         Some(State { address, info, stack, stack_end: last.wrapping_add(EXTRA * VALUE) })
     }
 
+    /// Could a CallInfo of this state stand here?
+    pub fn is_info(&self, walk: &Walk<'_>, facts: &Facts, address: u64) -> bool {
+        let func = || walk.word(address.wrapping_add(u64::from(facts.info.func)));
+        address != 0 && address.is_multiple_of(8) && func().and_then(|func| self.slot(walk, facts, func)).is_some()
+    }
+
+    /// Where the stack slot at `func` is. While the stack is moved, from 5.4.5 on a CallInfo has the slot's offset, and before
+    /// the address in the old stack, which the base CallInfo, corrected last, still shows.
+    fn slot(&self, walk: &Walk<'_>, facts: &Facts, func: u64) -> Option<u64> {
+        let inside =
+            |slot: u64| (slot >= self.stack && slot < self.stack_end && slot.is_multiple_of(8)).then_some(slot);
+        let at = |offset: u64| inside(self.stack.checked_add(offset)?);
+        inside(func).or_else(|| match facts.minor {
+            1 => None,
+            4.. if func < STACK_LIMIT => at(func),
+            _ => {
+                let base = self.address.wrapping_add(u64::from(facts.state.base_ci) + u64::from(facts.info.func));
+                at(func.checked_sub(walk.word(base)?)?)
+            }
+        })
+    }
+
     /// Is the coroutine running or able to, not suspended and not dead?
     pub fn is_running(&self, walk: &Walk<'_>, facts: &Facts) -> bool {
         walk.byte(self.address.wrapping_add(u64::from(facts.state.status))) == Some(0)
@@ -93,9 +115,7 @@ impl Info {
         let field = |offset: u32| walk.word(address.wrapping_add(u64::from(offset)));
         let previous = previous(walk, facts, state, address)?;
         let (func, saved_pc, status) = (field(layout.func)?, field(layout.saved_pc)?, status(walk, layout, address)?);
-        if func < state.stack || func >= state.stack_end || !func.is_multiple_of(8) {
-            return None;
-        }
+        let func = state.slot(walk, facts, func)?;
         let tag = walk.word(func.wrapping_add(8))? as u8;
         let running = if facts.minor == 1 {
             running_5_1(walk, func, tag, previous)?

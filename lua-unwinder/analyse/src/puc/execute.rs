@@ -13,6 +13,8 @@ const SHORTEST: u64 = 2500;
 const LEAST: u32 = 40;
 /// Parts of the loop function that can be told, the main one included.
 const PARTS: usize = 4;
+/// Instructions in which the mark is looked for.
+const FIRST: u32 = 60;
 /// DWARF number of rsp.
 const RSP: u8 = 7;
 
@@ -78,6 +80,24 @@ fn score(elf: &dyn Elf, range: Range, version: Version) -> u32 {
 
 fn is_immediate(i: &Instruction) -> bool {
     i.op_count() == 2 && i.op0_kind() == OpKind::Register && !matches!(i.op1_kind(), OpKind::Register | OpKind::Memory)
+}
+
+/// Bytes from the function's start to behind the first store to a field at `status`: the CallInfo's mark. 0: not found.
+pub fn marked(elf: &dyn Elf, main: &Function, status: u32) -> u32 {
+    let (mut end, mut left) = (0, FIRST);
+    instructions(elf, main.range, &mut |i| {
+        left -= 1;
+        let there = i.op0_kind() == OpKind::Memory
+            && i.memory_base() != Register::RSP
+            && i.memory_index() == Register::None
+            && matches!(i.mnemonic(), Mnemonic::Or | Mnemonic::Mov)
+            && i.memory_displacement64() == u64::from(status);
+        if there {
+            end = u32::try_from(i.next_ip() - main.range.start).unwrap_or(0);
+        }
+        !there && left > 0
+    });
+    end
 }
 
 /// The function and the parts that it jumps to outside of itself; shows all their instructions.

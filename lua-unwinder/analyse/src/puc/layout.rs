@@ -49,7 +49,8 @@ pub fn of(version: Version) -> Option<Facts> {
         proto,
         code: opcodes::code(version.minor),
         roles: opcodes::roles(version.minor),
-        reserved: [0; 2],
+        execute_marked: 0,
+        reserved: 0,
     })
 }
 

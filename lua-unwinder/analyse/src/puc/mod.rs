@@ -15,9 +15,9 @@ mod places;
 mod references;
 
 use crate::detect::Version;
-use crate::{Elf, Function};
+use crate::{Elf, Function, Range};
 use uunwind_lua::facts::Plain;
-use uunwind_lua::puc::facts::{Extent, Place, Places};
+use uunwind_lua::puc::facts::{Extent, Facts, Place, Places};
 
 /// What `lua_resume` says of a coroutine that cannot be resumed; in all versions.
 const RESUME_ERROR: &[u8] = b"cannot resume non-suspended coroutine\0";
@@ -45,6 +45,10 @@ pub fn analyse(elf: &dyn Elf, version: Version) -> Result<Option<Vec<u8>>, Strin
     facts.execute_pc = if facts.pc_is_local() { found.pc } else { Place::NONE };
     facts.execute_frame = places.frame;
     facts.execute_prologue = places.prologue;
+    copies(elf, &mut facts);
+    if facts.minor == 3 {
+        facts.execute_marked = execute::marked(elf, &found.main, facts.info.status);
+    }
     for (extent, function) in facts.resume.iter_mut().zip(&resume) {
         *extent = Extent { start: function.range.start, end: function.range.end };
     }
@@ -67,6 +71,23 @@ fn resume(elf: &dyn Elf, functions: &[Function]) -> Vec<Function> {
         found
     } else {
         callers
+    }
+}
+
+/// Adds where the loop puts `L` while it needs the register for something else.
+fn copies(elf: &dyn Elf, facts: &mut Facts) {
+    let Some(register) = facts.execute_state.iter().find_map(|place| place.as_register()) else { return };
+    let mut copies = Vec::new();
+    for part in facts.execute.iter().filter(|part| part.end != 0) {
+        let range = Range { start: part.start, end: part.end };
+        copies.extend(places::copies(elf, range, register, facts.execute_frame));
+    }
+    copies.retain(|place| !facts.execute_state.contains(place));
+    copies.sort_by_key(|place| place.0);
+    copies.dedup();
+    let free = facts.execute_state.iter_mut().filter(|place| **place == Place::NONE);
+    for (place, copy) in free.zip(copies) {
+        *place = copy;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where a function keeps its first argument, `L`, and the CallInfo it works on: followed through its first instructions.
 
 use super::machine::{dwarf, instructions, is_callee_saved};
-use crate::{Elf, Function};
+use crate::{Elf, Function, Range};
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register,
 };
@@ -138,6 +138,23 @@ pub fn of(elf: &dyn Elf, function: &Function, facts: &Facts) -> Found {
     });
     found.state = state.places();
     found.info = info.places();
+    found
+}
+
+/// Where a function copies a register to: registers that calls keep, and slots of its frame, of `frame` bytes in its body.
+pub fn copies(elf: &dyn Elf, range: Range, register: u8, frame: u32) -> Vec<Place> {
+    let mut found = Vec::new();
+    instructions(elf, range, &mut |i| {
+        if i.mnemonic() != Mnemonic::Mov || dwarf(i.op1_register()) != Some(register) {
+            return true;
+        }
+        if i.op0_kind() == OpKind::Register {
+            found.extend(dwarf(i.op0_register()).filter(|to| is_callee_saved(*to)).map(Place::register));
+        } else if i.memory_base() == Register::RSP {
+            found.extend(slot(i, i64::from(frame), None));
+        }
+        true
+    });
     found
 }
 

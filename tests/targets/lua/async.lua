@@ -1,0 +1,204 @@
+-- A program whose calls are known, to be interrupted anywhere. Behind `-->` stand the functions that a line may call, directly or
+-- through C functions, metamethods and coroutines. (5.1 removes the caller of a tail call when the callee is there already.) A function ends at the `end` of its own indentation.
+local seconds = tonumber((...) or os.getenv("UU_TEST_SECONDS")) or 1
+local unpack, wrap, yield = unpack or table.unpack, coroutine.wrap, coroutine.yield
+local version = tonumber(_VERSION:match("5%.(%d)"))
+
+local function lines(n)
+  local a, b, c, d, e = 1.5, 2.5, 3.5, 4.5, 5.5
+  for i = 1, n do
+    a = a * 0.5 + b * 0.25
+    b = b * 0.5 + c * 0.25
+    c = c * 0.5 + d * 0.25
+    d = d * 0.5 + e * 0.25
+    e = e * 0.5 + a * 0.25
+  end
+  return a + b + c + d + e
+end
+
+local function fib(n)
+  if n < 2 then
+    return n
+  end
+  local x = fib(n - 1) --> fib
+  local y = fib(n - 2) --> fib
+  return x + y
+end
+
+local function index(t, k)
+  local v = k * 2
+  return v
+end
+
+local function add(a, b)
+  local s = fib(6) --> fib
+  return s
+end
+
+local function less(a, b)
+  return a.v < b.v
+end
+
+local function concat(a, b)
+  local r = "x" .. tostring(1)
+  return r
+end
+
+local meta = { __index = index, __add = add, __lt = less, __concat = concat }
+
+local function metamethods(n)
+  local t, u = setmetatable({ v = 1 }, meta), setmetatable({ v = 2 }, meta)
+  local sum = 0
+  for i = 1, n do
+    sum = sum + t[i] --> index
+    sum = sum + (t + u) --> add
+    local l = t < u --> less
+    local c = t .. u --> concat
+  end
+  return sum
+end
+
+local function compare(x, y)
+  return x < y
+end
+
+local function replace(c)
+  local f = fib(4) --> fib
+  return c
+end
+
+local function callbacks(n)
+  for i = 1, n do
+    local t = {}
+    for j = 1, 20 do
+      t[j] = (j * 7919) % 31
+    end
+    table.sort(t, compare) --> compare
+    local s = ("abcdef"):gsub(".", replace) --> replace
+  end
+end
+
+local function fail(n)
+  if n == 0 then
+    error("x") --> handler
+  end
+  local r = fail(n - 1) --> fail
+  return r
+end
+
+local function handler(m)
+  local f = fib(3) --> fib
+  return m
+end
+
+local function errors(n)
+  for i = 1, n do
+    pcall(fail, 5) --> fail
+    if version > 1 then
+      xpcall(fail, handler, 3) --> fail
+    end
+  end
+end
+
+local function inner(n)
+  for i = 1, n do
+    yield(fib(5)) --> fib
+  end
+end
+
+local function body(n)
+  local first = wrap(inner) -->
+  for i = 1, n do
+    local x = first(n) --> inner
+    yield(x)
+  end
+  inner(n) --> inner
+end
+
+local function coroutines(n)
+  for i = 1, n do
+    local co = wrap(body)
+    for j = 1, 6 do
+      local x = co(4) --> body
+    end
+  end
+end
+
+local function protected()
+  for i = 1, 3 do
+    yield(fib(4)) --> fib
+  end
+end
+
+local function across()
+  pcall(protected) --> protected
+  local f = fib(4) --> fib
+end
+
+local function yields_across(n)
+  for i = 1, n do
+    local co = wrap(across)
+    for j = 1, 4 do
+      co() --> across
+    end
+  end
+end
+
+local function varargs(...)
+  local n = select("#", ...)
+  if n == 0 then
+    return 0
+  end
+  local first = ...
+  return first + fib(3), ... --> fib
+end
+
+local function tail(n)
+  if n == 0 then
+    local f = fib(3) --> fib
+    return f
+  end
+  return tail(n - 1) --> tail
+end
+
+local function garbage(n)
+  local keep = {}
+  for i = 1, n do
+    local t = { i, { i }, tostring(i) }
+    keep[i % 10 + 1] = function() return t end
+    local s = "a" .. i .. "b"
+  end
+  return #keep
+end
+
+local function deep(n)
+  if n == 0 then
+    local f = fib(5) --> fib
+    return f
+  end
+  local r = 1 + deep(n - 1) --> deep
+  return r
+end
+
+local function round()
+  lines(20000) --> lines
+  fib(10) --> fib
+  metamethods(20) --> metamethods
+  callbacks(10) --> callbacks
+  errors(20) --> errors
+  coroutines(4) --> coroutines
+  if version > 1 then
+    yields_across(4) --> yields_across
+  end
+  for i = 1, 30 do
+    varargs(1, 2, unpack({ 3, 4, 5 })) --> varargs
+    tail(20) --> tail
+  end
+  garbage(200) --> garbage
+  deep(150) --> deep
+end
+
+local clock = os.clock
+while clock() < seconds do
+  round() --> round
+end
