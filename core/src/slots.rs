@@ -156,15 +156,31 @@ impl Slots {
     /// Async-signal-safe.
     #[inline]
     pub fn enter(&self, sp: u64, epoch: u64) -> Result<Walking<'_>, Refused> {
+        self.own().ok_or(Refused::Full)?.enter(sp, epoch)
+    }
+
+    /// The calling thread's slot, claimed if it had none.
+    #[inline]
+    fn own(&self) -> Option<&Slot> {
         let tp = syscall::thread_pointer();
-        let slot = self.find(tp).or_else(|| self.claim(tp)).ok_or(Refused::Full)?;
+        let slot = self.find(tp).or_else(|| self.claim(tp))?;
         let tid = self.tid(tp);
         if slot.tid.load(Ordering::Relaxed) != tid {
             slot.tid.store(tid, Ordering::Relaxed);
             // A new thread with a dead one's TCB, or the first walk: whatever marks there are belong to nobody.
-            slot.reset();
+            slot.change_owner();
         }
-        slot.enter(sp, epoch)
+        Some(slot)
+    }
+
+    /// Tells where the calling thread keeps the head of its list of interpreted frames; 0: nowhere any more. False: there
+    /// is no free slot. Async-signal-safe.
+    pub fn publish(&self, head: u64) -> bool {
+        let slot = self.own();
+        if let Some(slot) = slot {
+            slot.published.store(head, Ordering::Release);
+        }
+        slot.is_some()
     }
 
     /// Whether the calling thread is inside a walk. Async-signal-safe.
@@ -216,7 +232,7 @@ impl Slots {
     /// Gives the calling thread's slot back when the thread ends. Not from inside a walk.
     pub fn release(&self, thread_pointer: u64) {
         if let Some(slot) = self.find(thread_pointer) {
-            slot.reset();
+            slot.change_owner();
             slot.tid.store(0, Ordering::Relaxed);
             slot.thread_pointer.store(GIVEN_BACK, Ordering::Release);
         }
@@ -238,7 +254,7 @@ impl Slots {
                     slot.tid.store(self.tid(own), Ordering::Relaxed);
                 }
             } else {
-                slot.reset();
+                slot.change_owner();
                 slot.thread_pointer.store(GIVEN_BACK, Ordering::Relaxed);
             }
         }

@@ -238,6 +238,70 @@ static inline void uu_publish(uint64_t *published, uint64_t count) {
 /* Makes an entry of a window's table a tombstone. Async-signal-safe. */
 static inline void uu_retire(struct uu_function *function) { __atomic_store_n(&function->len, 0, __ATOMIC_RELEASE); }
 
+/* ---- Interpreters that show their frames themselves ------------------------------------------------------------------
+ *
+ * An embedder's interpreter needs no plugin to be seen under `uu record`. It marks the code of its loop, gives each of its
+ * functions an id, and keeps, for each thread that runs it, a list of the frames that run, innermost first:
+ *
+ *     uu_mark_interpreter(loop, loop_len);                     once
+ *     function->id = uu_intern("f", "prog.lang", 12);          once for each function
+ *     uu_publish_frames(&vm->frames);                          once for each thread
+ *
+ *     value loop(vm, function) {                               one C call may run many frames
+ *         struct uu_frame_record record;
+ *         uu_push_frame(&vm->frames, &record, &record, function->id, 12);
+ *         ... record.line = 13; ...
+ *         uu_pop_frame(&vm->frames, &record);
+ *
+ * In a stack, the frames of the list stand before (nearer the leaf than) the native frame of marked code that hosts them: the
+ * one inside which their `activation` lies. Nothing is done while nobody records but these stores. */
+
+/* A frame that runs. It may lie anywhere, and is read while its thread is interrupted at any instruction. */
+struct uu_frame_record {
+    struct uu_frame_record *outer; /* its caller's; null for the outermost */
+    const void *activation;        /* an address inside the native frame of the marked code that runs it: of a local variable
+                                      there, or of the record itself if it is one. Callers within one C call share it */
+    uint32_t name;                 /* of uu_intern(); 0: without a name */
+    uint32_t line;                 /* that executes; may be stored at any time */
+};
+
+/* An id for a function of the language, for ever. Texts are UTF-8, copied, and cut after 1,024 bytes; the same three arguments
+ * give the same id. 0: no room (1,048,576 functions), no memory, or called in a handler that interrupted this very function.
+ * `function` and `file` may be null: empty. Thread-safe. Not async-signal-safe. */
+uint32_t uu_intern(const char *function, const char *file, uint32_t first_line);
+
+/* Tells where the calling thread keeps the innermost frame record; `*head` is null while none runs. Null withdraws it, which
+ * must be done before that memory is used for something else, unless the thread ends. In the child of a fork it stays for the
+ * thread that forked. 0, or -ENOMEM: 2,048 threads walk or publish already. Thread-safe, async-signal-safe. */
+int uu_publish_frames(struct uu_frame_record *const *head);
+
+/* Marks the code at [text, text + len) as that of an interpreter whose frames are published: its native frames are shown to
+ * be the interpreter's, and host what lies inside them. The range must lie inside one loaded object (for code made at run
+ * time, register a window). Code that the compiler moved elsewhere, such as a cold part, is another range.
+ *
+ * -EINVAL an empty or wrapping range, -ENOENT no object covers it, -EEXIST it overlaps a marked one, -ENOMEM 64 are marked.
+ * Thread-safe, not async-signal-safe. */
+int uu_mark_interpreter(const void *text, size_t len);
+
+/* The range that begins at `text` is no interpreter's any more: to be called before its object is unloaded. -ENOENT: none
+ * does. Thread-safe, not async-signal-safe. */
+int uu_unmark_interpreter(const void *text);
+
+/* Adds a frame that begins to run, and takes the innermost one away. The record stands whole before it can be seen. */
+static inline void uu_push_frame(struct uu_frame_record **head, struct uu_frame_record *record, const void *activation,
+                                 uint32_t name, uint32_t line) {
+    record->outer = *head;
+    record->activation = activation;
+    record->name = name;
+    record->line = line;
+    __atomic_signal_fence(__ATOMIC_RELEASE);
+    __atomic_store_n(head, record, __ATOMIC_RELAXED);
+}
+static inline void uu_pop_frame(struct uu_frame_record **head, const struct uu_frame_record *record) {
+    __atomic_store_n(head, record->outer, __ATOMIC_RELAXED);
+    __atomic_signal_fence(__ATOMIC_RELEASE);
+}
+
 /* ---- Plugins ------------------------------------------------------------------------------------------------------- */
 
 /* Unwinders for interpreters and the like are shared objects of their own; uu_plugin.h tells how one is written, and what
@@ -301,6 +365,11 @@ UU_OPTIONAL_FUNCTION(uint64_t, 0, ticket, (void), ())
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, synchronize, (uint64_t ticket, uint64_t timeout_ns), (ticket, timeout_ns))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, unregister_window, (const void *text), (text))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, setup, (void), ())
+UU_OPTIONAL_FUNCTION(uint32_t, 0, intern, (const char *function, const char *file, uint32_t first_line),
+                     (function, file, first_line))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, publish_frames, (struct uu_frame_record *const *head), (head))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, mark_interpreter, (const void *text, size_t len), (text, len))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, unmark_interpreter, (const void *text), (text))
 UU_OPTIONAL_FUNCTION(int, -ENOENT, plugin_call, (const char *plugin, uint32_t what, void *argument, size_t size),
                      (plugin, what, argument, size))
 #endif

@@ -1,5 +1,6 @@
 //! The surroundings of a walk in a live process: which source answers for a pc.
 
+use crate::embedder::{self, marks::MARKS};
 use crate::foreign_rule;
 use crate::in_window::{self, InWindow};
 use crate::met::{changed, Met};
@@ -20,7 +21,7 @@ use uunwind_core::registry::window::Kind;
 use uunwind_core::rule::{Packed, BY_FRAME_POINTER};
 use uunwind_core::short_rule::{Salt, Short};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{Claim, Env};
+use uunwind_core::walk::{Claim, Env, EMBEDDER};
 use uunwind_tables::{Found, Table};
 
 /// Marks a key of the rule cache as an exact pc's: a rule may depend on the pc itself, not only on where it was looked up.
@@ -47,6 +48,8 @@ pub struct Live<'c> {
     time: u64,
     /// The plugin that is being asked about a frame in code that nobody owns; 0 = none is.
     stray: u8,
+    /// Where the rule of the frame last asked for was looked up.
+    asked: u64,
     /// Whether plugins may be called: their faults come back to `recovery`, and may happen.
     plugins: bool,
     /// `RESULT_*` gathered so far.
@@ -64,11 +67,14 @@ struct Current {
     /// As whose rules are remembered: another object's, or with another plugin's rules, are other rules.
     rules: u64,
     salt: Salt,
+    /// Of the plugin that claims it, [`EMBEDDER`] if only an embedder has marked code in it, or [`STEPPER`]; 0: nobody does.
     plugin: u32,
     /// The plugin gives rules, and is asked before the table.
     plugin_first: bool,
     /// The object's rule table, if it has one.
     table: Option<Table<'static>>,
+    /// An embedder has marked code in it.
+    marked: bool,
     /// In the table of objects or at `Live::spare`; null when there is none.
     object: *const Object,
 }
@@ -83,6 +89,7 @@ fn nowhere() -> Current {
         plugin: 0,
         plugin_first: false,
         table: None,
+        marked: false,
         object: core::ptr::null(),
     }
 }
@@ -152,6 +159,7 @@ impl<'c> Live<'c> {
             epoch,
             time,
             recovery,
+            asked: 0,
             plugins: plugins && recovery.is_some(),
             met: Met::new(),
             stray: 0,
@@ -207,6 +215,7 @@ impl<'c> Live<'c> {
             self.settle_facts(object);
         }
         let plugin = object.plugin.load(Ordering::Acquire);
+        let marked = MARKS.overlaps(object.start, object.end);
         let gives_rules = self.plugins && PLUGINS.get(plugin as u8).is_some_and(|plugin| plugin.rule.is_some());
         self.current = Current {
             start: object.start,
@@ -214,7 +223,8 @@ impl<'c> Live<'c> {
             generation: object.generation,
             rules: object.generation | if gives_rules { u64::from(plugin) << 56 } else { 0 },
             salt: Salt::new(object.generation),
-            plugin,
+            plugin: if plugin == 0 && marked { u32::from(EMBEDDER) } else { plugin },
+            marked,
             plugin_first: gives_rules,
             table: tables::of(object, self.client),
             object,
@@ -366,6 +376,7 @@ impl Env for Live<'_> {
     fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         self.stray = 0;
         let lookup = cursor.lookup_pc();
+        self.asked = lookup;
         if lookup.wrapping_sub(self.current.start) >= self.current.len && !self.switch(lookup, reader) {
             let rule = self.window_rule(cursor, reader);
             self.ask_strays(rule);
@@ -402,6 +413,10 @@ impl Env for Live<'_> {
     fn claim(&self) -> Option<Claim> {
         if self.current.plugin == STEPPER {
             return self.windows.here().map(in_window::claim);
+        }
+        if self.current.marked && MARKS.covers(self.asked) {
+            let object = self.current.object()?;
+            return Some(embedder::overlay::claim((object.start, object.end), object.generation));
         }
         let index = self.current.plugin as u8;
         let plugin: &Plugin = PLUGINS.get(index)?;

@@ -4,9 +4,11 @@
 //! Which is the first: the loader's order of objects decides, so two copies that are loaded together agree.
 
 use crate::capture::uu_capture;
+use crate::embedder::{uu_intern, uu_mark_interpreter, uu_publish_frames, uu_unmark_interpreter};
 use crate::faults::uu_handle_faults;
 use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
 use crate::library::uu_private_library_0;
+use crate::plugin_call::uu_plugin_call;
 use crate::setup::uu_setup;
 use crate::windows::{
     uu_register_window, uu_replace_windows, uu_seal_window, uu_synchronize, uu_ticket, uu_unlink_window,
@@ -31,6 +33,11 @@ pub struct Home {
     pub unregister_window: extern "C" fn(*const c_void) -> c_int,
     pub capture: unsafe extern "C" fn(*mut u64, usize, *const u8, *mut u16) -> usize,
     pub handle_faults: extern "C" fn() -> c_int,
+    pub plugin_call: unsafe extern "C" fn(*const c_char, u32, *mut c_void, usize) -> c_int,
+    pub intern: unsafe extern "C" fn(*const c_char, *const c_char, u32) -> u32,
+    pub publish_frames: unsafe extern "C" fn(*const *mut c_void) -> c_int,
+    pub mark_interpreter: extern "C" fn(*const c_void, usize) -> c_int,
+    pub unmark_interpreter: extern "C" fn(*const c_void) -> c_int,
     /// The sampler's table, which is of one build only.
     pub library: &'static Library,
     pub setup: extern "C" fn() -> c_int,
@@ -53,6 +60,11 @@ pub static uu_private_home_1: Home = Home {
     unregister_window: uu_unregister_window,
     capture: uu_capture,
     handle_faults: uu_handle_faults,
+    plugin_call: uu_plugin_call,
+    intern: uu_intern,
+    publish_frames: uu_publish_frames,
+    mark_interpreter: uu_mark_interpreter,
+    unmark_interpreter: uu_unmark_interpreter,
     library: &uu_private_library_0,
     setup: uu_setup,
 };

@@ -194,6 +194,7 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     SLOTS.after_fork();
+    crate::embedder::after_fork();
     in_parent();
 }
 

@@ -14,6 +14,7 @@ mod capture;
 pub mod check {
     pub use crate::library::{on_fault, on_tick, sample};
 }
+mod embedder;
 mod env;
 mod faults;
 mod foreign_rule;

@@ -15,6 +15,10 @@ const ENOSYS: c_int = 38;
 /// `plugin` must be null or NUL-terminated; `argument` and `size` as the plugin says of this `what`.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn uu_plugin_call(plugin: *const c_char, what: u32, argument: *mut c_void, size: usize) -> c_int {
+    if let Some(home) = crate::home::elsewhere() {
+        // SAFETY: passed on.
+        return unsafe { (home.plugin_call)(plugin, what, argument, size) };
+    }
     if plugin.is_null() {
         return -EINVAL;
     }

@@ -42,6 +42,19 @@ impl CRule {
         }
     }
 
+    /// The form for C; `None` for what it cannot express: slots counted from rbp, a return address in a register, and a mark
+    /// that nothing vouches for the rule.
+    pub fn from_rule(rule: &Rule) -> Option<CRule> {
+        let simple = CRule::simple(rule.cfa_register, rule.cfa_offset);
+        let plain = rule.from_fp == 0 && rule.flags == 0;
+        plain.then_some(CRule {
+            kind: rule.kind as u8,
+            addend: i32::from(rule.cfa_addend),
+            slots: rule.slots,
+            ..simple
+        })
+    }
+
     /// The core's form; `None` for what makes no sense.
     pub fn to_rule(&self) -> Option<Rule> {
         let kind = match self.kind {
@@ -81,6 +94,11 @@ mod tests {
     #[test]
     fn good_rules_pass_and_nonsense_does_not() {
         assert_eq!(CRule::simple(RSP, 24).to_rule(), Some(Rule::simple(RSP, 24)));
+        let deref = Rule { kind: RuleKind::Deref, cfa_addend: -8, ..Rule::simple(RBP, 16) };
+        for rule in [Rule::simple(RSP, 24), deref, Rule::end(), Rule::signal(0)] {
+            assert_eq!(CRule::from_rule(&rule).and_then(|c| c.to_rule()), Some(rule));
+        }
+        assert_eq!(CRule::from_rule(&Rule::frame_pointer()), None, "nothing vouches for it, which C cannot say");
         let nonsense = [
             CRule { kind: 4, ..CRule::simple(RBP, 16) },
             CRule { register: 16, ..CRule::simple(RBP, 16) },

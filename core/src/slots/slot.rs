@@ -24,6 +24,8 @@ pub struct Slot {
     pub(super) mark: Mark,
     /// Sampling signals that met this walk.
     ticks: AtomicU32,
+    /// Where the thread keeps the head of its list of interpreted frames, if it publishes one; 0: nowhere.
+    pub(super) published: AtomicU64,
     /// Where a faulting or endless walk comes back to.
     pub recovery: Recovery,
 }
@@ -64,8 +66,20 @@ impl Slot {
             walk_sp: AtomicU64::new(0),
             mark: Mark::new(),
             ticks: AtomicU32::new(0),
+            published: AtomicU64::new(0),
             recovery: Recovery::new(),
         }
+    }
+
+    /// Address of the word that tells where the thread keeps the head of its list of interpreted frames.
+    pub fn published_at(&self) -> u64 {
+        core::ptr::from_ref(&self.published) as u64
+    }
+
+    /// The slot is another thread's from now on.
+    pub(super) fn change_owner(&self) {
+        self.reset();
+        self.published.store(0, Ordering::Relaxed);
     }
 
     /// Whether the walk that is marked here was left without its exit (a cancelled thread's handler, a host's siglongjmp),

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use uunwind_core::plugin::trimmed;
 use uunwind_core::stop_reason::StopReason;
+use uunwind_core::walk::EMBEDDER;
 use uunwind_report::recording::{Counters, Process};
 use uunwind_ring::layout::{ProcessBlock, PLUGIN_OFF};
 
@@ -131,10 +132,11 @@ pub fn plugins(header: &ProcessBlock) -> Vec<String> {
 /// What went wrong in a process's plugins, one line each.
 pub fn plugin_failures(header: &ProcessBlock) -> Vec<String> {
     let counts = header.plugin_failures.iter().zip(&header.plugin_reasons).zip(&header.plugins);
-    let line = |((failures, reason), name): ((&AtomicU32, &AtomicU32), &[u8; 16])| {
+    let line = |(index, ((failures, reason), name)): (usize, ((&AtomicU32, &AtomicU32), &[u8; 16]))| {
         let (failures, reason) = (failures.load(Ordering::Relaxed), reason.load(Ordering::Relaxed));
         let last = StopReason::from_number((reason & !PLUGIN_OFF) as u16).map_or("unknown reason", StopReason::text);
         let who = match trimmed(name) {
+            b"" if index == usize::from(EMBEDDER) => "the reading of an embedder's frames".to_owned(),
             b"" => "a window's function".to_owned(),
             name => format!("plugin \"{}\"", String::from_utf8_lossy(name)),
         };
@@ -142,7 +144,7 @@ pub fn plugin_failures(header: &ProcessBlock) -> Vec<String> {
         let times = if failures == 1 { "once" } else { &format!("{failures} times") };
         (failures > 0).then(|| format!("{who} failed {times} in process {} (last: {last}){off}", header.pid))
     };
-    counts.filter_map(line).collect()
+    counts.enumerate().filter_map(line).collect()
 }
 
 impl ThreadUse {

@@ -7,6 +7,7 @@ use crate::symbolize::{own_path, symbolize};
 use std::collections::HashMap;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::plugin::TABLE_PYTHON_311;
+use uunwind_core::walk::EMBEDDER;
 
 /// A native frame resolved, for the formats that show raw samples.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +108,8 @@ impl<'a> Resolver<'a> {
     /// Name of a plugin of a process.
     pub fn plugin(&self, process: u32, plugin: u8) -> String {
         let plugins = self.recording.processes.get(process as usize).map(|p| &p.plugins);
-        plugins.and_then(|p| p.get(plugin as usize)).filter(|n| !n.is_empty()).cloned().unwrap_or("interpreter".into())
+        let other = if plugin == EMBEDDER { "embedder" } else { "interpreter" };
+        plugins.and_then(|p| p.get(plugin as usize)).filter(|n| !n.is_empty()).cloned().unwrap_or(other.into())
     }
 }
 

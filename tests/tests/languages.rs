@@ -1,0 +1,173 @@
+//! Languages that are not uu's own: the examples of plugins in C and Rust and of an embedder, held to what their interpreters
+//! know of themselves; and the native unwinder as a plugin, held to the built-in one.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use uunwind_tests::samples::{completeness, Frame, Sample};
+use uunwind_tests::{compile, paths, skips, uu};
+
+/// How the examples say that they are to be compiled, and more strictly.
+const STRICT: &[&str] = &["-Werror", "-pedantic"];
+
+fn include() -> String {
+    format!("-I{}", paths::tree().join("include").display())
+}
+
+fn example(name: &str) -> PathBuf {
+    paths::root().join("examples").join(name)
+}
+
+fn toy(scratch: &Path) -> PathBuf {
+    compile::gcc_files(scratch, "toy", &[example("plugin-c/toy.c")], STRICT)
+}
+
+/// Builds a crate's DSO as it is to be built: in the profile whose link proves that nothing panics.
+fn dso(package: &str, file: &str) -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--locked", "--profile", "dso", "-p", package, "--target-dir"]).arg(paths::target());
+    let done = build.current_dir(paths::root()).output().expect("cargo runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    paths::target().join("dso").join(file)
+}
+
+/// Records a program that prints its own stacks where it asks for samples; `plugins` is UU_PLUGINS.
+#[track_caller]
+fn record(scratch: &Path, plugins: &str, program: &[&str]) -> (Vec<Sample>, Vec<String>, String) {
+    let environment = |command: &mut Command| {
+        command.env("UU_PLUGINS", plugins);
+    };
+    let words: Vec<_> = program.iter().map(std::ffi::OsStr::new).collect();
+    let recording = uu::record(scratch, &["--explicit", "-r", "999"], environment, &words).expect_code(0);
+    let told = recording.outcome.stdout.lines().filter_map(|l| l.strip_prefix("stack ")).map(str::to_owned).collect();
+    (recording.samples(), told, recording.outcome.stderr)
+}
+
+/// The frames of a language in a sample, as the interpreter prints them.
+fn language(sample: &Sample, plugin: &str) -> String {
+    let frames = sample.frames.iter().filter_map(|frame| match frame {
+        Frame::Other { plugin: p, name, line, .. } if p == plugin => Some(format!("{name}:{line}")),
+        _ => None,
+    });
+    frames.collect::<Vec<_>>().join(" ")
+}
+
+/// Each stack that the interpreter printed is the one in the sample that it asked for then, and in every sample each group of
+/// its frames is followed by the native frame that hosts it.
+#[track_caller]
+fn agrees(samples: &[Sample], told: &[String], plugin: &str, host: &str) {
+    let asked: Vec<&Sample> = samples.iter().filter(|s| s.kind == "explicit").collect();
+    assert!(told.len() >= 40 && asked.len() == told.len(), "{} told, {} samples", told.len(), asked.len());
+    for (sample, told) in asked.iter().zip(told) {
+        assert_eq!(language(sample, plugin), *told, "{}", sample.text());
+    }
+    let (share, reasons) = completeness(samples);
+    assert!(share >= 0.99, "{reasons:?}");
+    for sample in samples {
+        for pair in sample.frames.windows(2) {
+            if let [Frame::Other { name, .. }, Frame::Native { symbol, interpreter, .. }] = pair {
+                assert!(symbol == host && *interpreter, "{name} is hosted by {symbol}: {}", sample.text());
+            }
+        }
+        let last = sample.frames.last();
+        assert!(!matches!(last, Some(Frame::Other { .. })), "nobody hosts the outermost: {}", sample.text());
+    }
+    // Samples that the timer took, anywhere in the program.
+    let timed = samples.iter().filter(|s| s.kind == "timer" && !language(s, plugin).is_empty()).count();
+    println!("{plugin}: {} stacks agree; {timed} of the timer's samples are inside the language", told.len());
+}
+
+#[test]
+fn a_plugin_in_c() {
+    let scratch = paths::scratch("plugin-c");
+    let include = include();
+    let options = [STRICT, &["-shared", "-fPIC", "-nostartfiles", "-Wl,-z,now", &include]].concat();
+    let plugin = compile::gcc_files(&scratch, "toy_plugin.so", &[example("plugin-c/toy_plugin.c")], &options);
+    let program = toy(&scratch).display().to_string();
+    let (samples, told, said) = record(&scratch, &plugin.display().to_string(), &[&program, "400"]);
+    assert!(said.contains("toy") && !said.contains("failed "), "{said}");
+    agrees(&samples, &told, "toy", "toy_run");
+}
+
+#[test]
+fn a_plugin_in_rust() {
+    let scratch = paths::scratch("plugin-rust");
+    let plugin = dso("uunwind-example-plugin", "libuunwind_example_plugin.so");
+    let program = toy(&scratch).display().to_string();
+    let (samples, told, _) = record(&scratch, &plugin.display().to_string(), &[&program, "400"]);
+    agrees(&samples, &told, "toy-rust", "toy_run");
+}
+
+#[test]
+fn an_embedder_without_a_plugin() {
+    let scratch = paths::scratch("embedder");
+    let include = include();
+    let options = [STRICT, &["-pthread", "-ldl", &include]].concat();
+    let program = compile::gcc_files(&scratch, "embedder", &[example("embedder/embedder.c")], &options);
+    let program = program.display().to_string();
+    // Where nobody records, nothing is there, and nothing happens.
+    let alone = Command::new(&program).arg("1").output().expect("it runs");
+    assert!(alone.status.success() && String::from_utf8_lossy(&alone.stdout).contains("marked -38"));
+    let (samples, told, _) = record(&scratch, "", &[&program, "40"]);
+    agrees(&samples, &told, "embedder", "run");
+    let threads: std::collections::BTreeSet<u32> =
+        samples.iter().filter(|s| !language(s, "embedder").is_empty()).map(|s| s.tid).collect();
+    assert_eq!(threads.len(), 2, "each thread has a list of its own");
+}
+
+/// The stacks at the places where the program asks for them, without addresses.
+fn native(samples: &[Sample]) -> Vec<Vec<String>> {
+    let frame = |frame: &Frame| match frame {
+        Frame::Native { symbol, offset, .. } => Some(format!("{symbol}+{offset:#x}")),
+        _ => None,
+    };
+    let asked = samples.iter().filter(|s| s.kind == "explicit");
+    asked.map(|s| s.frames.iter().filter_map(frame).collect()).collect()
+}
+
+/// The native unwinder, opened as a plugin, gives the stacks that the built-in one gives; and it is asked indeed.
+#[test]
+fn the_native_unwinder_as_a_plugin() {
+    let scratch = paths::scratch("native-dso");
+    let plugin = dso("uunwind-native-dso", "libuunwind_native_dso.so").display().to_string();
+    let program = toy(&scratch).display().to_string();
+    let built_in = native(&record(&scratch, "", &[&program, "40"]).0);
+    let through = |claimed: &str| {
+        let environment = |command: &mut Command| {
+            command.env("UU_PLUGINS", &plugin).env("UU_NATIVE_DSO", claimed);
+        };
+        let words = [program.as_ref(), "40".as_ref()];
+        let recording = uu::record(&scratch, &["--explicit", "-r", "999"], environment, &words).expect_code(0);
+        assert!(!recording.outcome.stderr.contains("failed "), "{}", recording.outcome.text());
+        recording.samples()
+    };
+    let claimed = "toy:libc.so.6";
+    assert!(built_in.len() >= 40 && built_in.iter().all(|s| s.len() >= 6), "{built_in:?}");
+    assert_eq!(native(&through(claimed)), built_in);
+    // All of libc's frames are outermost ones, it says: so its rules are what is used.
+    assert!(native(&through(&format!("{claimed}:end"))).iter().all(|stack| stack.len() == 1));
+}
+
+/// The same on a program as it is installed, under the timer.
+#[test]
+fn the_native_unwinder_as_a_plugin_on_a_real_program() {
+    let Some(program) = ["/usr/bin/sqlite3"].into_iter().find(|p| Path::new(p).exists()) else {
+        skips::skipped("the native unwinder as a plugin on sqlite3", "it is not installed");
+        return;
+    };
+    let scratch = paths::scratch("native-dso-real");
+    let plugin = dso("uunwind-native-dso", "libuunwind_native_dso.so");
+    let environment = |command: &mut Command| {
+        let claimed = "sqlite3:libsqlite3.so.0.8.6:libc.so.6:libreadline.so.8.2:libm.so.6";
+        command.env("UU_PLUGINS", &plugin).env("UU_NATIVE_DSO", claimed);
+    };
+    let query = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900000) \
+        SELECT count(*), sum(length(hex(i))) FROM (SELECT i FROM n ORDER BY i * 31 % 1009, i DESC);";
+    let words = [program.as_ref(), ":memory:".as_ref(), query.as_ref()];
+    let recording = uu::record(&scratch, &["-r", "999"], environment, &words).expect_code(0);
+    assert!(!recording.outcome.stderr.contains("\"native-dso\" failed"), "{}", recording.outcome.text());
+    let samples = recording.samples();
+    let (share, reasons) = completeness(&samples);
+    println!("sqlite3 through the plugin: {} samples, {:.2} % whole", samples.len(), share * 100.0);
+    assert!(samples.len() >= 50 && share >= 0.99, "{} samples, {share}: {reasons:?}", samples.len());
+}
