@@ -69,6 +69,29 @@ impl Paths {
         Paths { depth, steps: (0..count).map(|_| (0..depth).map(|_| step(next())).collect()).collect() }
     }
 
+    /// Chains that share no return address: every call site of every function stands in one of them.
+    pub fn disjoint(depth: usize) -> Paths {
+        let mut seed = 0x2545_f491_4f6c_dd1du64;
+        let mut sites: Vec<u16> = (0..FUNCTIONS as u16 * 4).collect();
+        for i in (1..sites.len()).rev() {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            sites.swap(i, (seed % (i as u64 + 1)) as usize);
+        }
+        Paths { depth, steps: sites.chunks_exact(depth).map(<[u16]>::to_vec).collect() }
+    }
+
+    /// Nanoseconds of a capture of each chain, in order.
+    pub fn time_each(&self, flavour: Flavour, peer: &mut dyn Peer) -> Vec<f64> {
+        let one = |steps: &Vec<u16>, peer: &mut dyn Peer| {
+            let mut leaf = self.leaf(peer);
+            self.run(flavour, steps, &mut leaf, capture_timed);
+            nanoseconds(leaf.ticks) / leaf.captures as f64
+        };
+        self.steps.iter().map(|steps| one(steps, peer)).collect()
+    }
+
     fn run(&self, flavour: Flavour, steps: &[u16], leaf: &mut Leaf<'_>, at_leaf: extern "C-unwind" fn(*mut c_void)) {
         let argument = std::ptr::from_mut(leaf).cast();
         let mut path = Path { steps: steps.as_ptr(), left: self.depth, leaf: at_leaf, argument };
@@ -99,13 +122,9 @@ impl Paths {
         all
     }
 
-    /// Nanoseconds of one capture.
+    /// Nanoseconds of one capture: the median over the chains, so that other work on the machine hardly counts.
     pub fn time(&self, flavour: Flavour, peer: &mut dyn Peer) -> f64 {
-        let mut leaf = self.leaf(peer);
-        for steps in &self.steps {
-            self.run(flavour, steps, &mut leaf, capture_timed);
-        }
-        nanoseconds(leaf.ticks) / leaf.captures as f64
+        crate::table::median(self.time_each(flavour, peer))
     }
 }
 

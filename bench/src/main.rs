@@ -1,7 +1,7 @@
 //! Cost of one capture, beside other unwinders, in one process.
 //!
-//! `uunwind-bench LIBUU [ROUNDS]`: chains of generated functions, 10, 30 and 100 deep; the same chain again and again, and
-//! two thousand distinct ones over 8,000 return addresses. Every unwinder captures the same number of frames, those of the
+//! `uunwind-bench LIBUU [ROUNDS]`: chains of generated functions, 10, 30 and 100 deep; addresses never seen before, the
+//! same chain again and again, and two thousand distinct ones over 8,000 return addresses. Every unwinder captures the same number of frames, those of the
 //! chain, and its result is compared with the chain that the frame-pointer walk or libgcc saw. The floor, a walk by frame
 //! pointers, runs on the same functions compiled with frame pointers. All take turns inside each round; a ratio is that of
 //! one round, and the median over the rounds is printed.
@@ -25,6 +25,10 @@ fn main() {
     let rounds = arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number"));
     chains::settle();
     let mut peers = peers::all(&libuu);
+    // First of all: every address is met for the first time.
+    let mut table = table::Table::new("addresses never seen before", &DEPTHS[1..2]);
+    table.add(never_seen(&mut peers, &Paths::disjoint(DEPTHS[1])));
+    table.print();
     for distinct in [false, true] {
         let what =
             if distinct { "2,000 distinct chains, their addresses known" } else { "the same chain again and again" };
@@ -46,6 +50,17 @@ pub struct Measured {
     pub nanoseconds: Vec<f64>,
     /// Whether all captures gave the chain that they should.
     pub correct: bool,
+}
+
+/// One capture of each chain; a "round" of the table is a chain.
+fn never_seen(peers: &mut [Box<dyn Peer>], paths: &Paths) -> Vec<Measured> {
+    // So that neither the unwinders' code nor the chains' is met for the first time: of other addresses, one chain.
+    let other = Paths::new(DEPTHS[1], 1);
+    let once = |peer: &mut Box<dyn Peer>| {
+        other.time_each(peer.flavour(), &mut **peer);
+        Measured { name: peer.name(), nanoseconds: paths.time_each(peer.flavour(), &mut **peer), correct: true }
+    };
+    peers.iter_mut().map(once).collect()
 }
 
 fn measure(peers: &mut [Box<dyn Peer>], paths: &Paths, rounds: usize) -> Vec<Measured> {

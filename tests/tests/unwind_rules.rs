@@ -115,7 +115,7 @@ fn usual() -> Vec<PathBuf> {
         .map(|name| lib.join(name))
         .into();
     paths.extend([lib.join("libcrypto.so.3"), "/lib64/ld-linux-x86-64.so.2".into()]);
-    paths.extend(["python3", "bash", "git", "perl", "gdb"].map(|name| Path::new("/usr/bin").join(name)));
+    paths.extend(["python3", "bash", "git"].map(|name| Path::new("/usr/bin").join(name)));
     paths.extend(std::env::current_exe());
     paths
 }
