@@ -106,10 +106,15 @@ pub struct BuildId {
 }
 
 impl Object {
+    /// Whether its build-id tells it from every other file.
+    pub fn has_telling_build_id(&self) -> bool {
+        self.build_id.as_bytes().len() >= TELLING_BUILD_ID
+    }
+
     /// Whether what is mapped now is this object: by its build-id where it has one, else by its headers.
     fn is_still_there(&self, found: &DlFindObject, reader: &mut Reader<'_>) -> bool {
         let id = self.build_id.as_bytes();
-        if id.len() < TELLING_BUILD_ID {
+        if !self.has_telling_build_id() {
             return self.fingerprint == fingerprint_of(found, reader);
         }
         id.chunks_exact(8).zip(0..).all(|(chunk, i)| {

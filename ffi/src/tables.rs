@@ -83,6 +83,10 @@ pub fn of(object: &Object, client: Option<(&Client, *mut c_void)>) -> Option<Tab
 }
 
 fn search(object: &Object, client: Option<(&Client, *mut c_void)>) -> Option<(*const u8, usize)> {
+    // Without a build-id that tells files apart, another file may have the same key, and its rules would be wrong here.
+    if !object.has_telling_build_id() {
+        return None;
+    }
     // SAFETY: the sampler's function and context.
     let published = client.map_or(0, |(client, context)| unsafe { (client.facts_count)(context) });
     // One more, so that "never asked" differs from "none so far".
