@@ -15,7 +15,7 @@ use uunwind_core::memory::{guarded, Mode, Reader};
 use uunwind_core::objects::Object;
 use uunwind_core::plugin::Entry;
 use uunwind_core::recovery::{self, Call};
-use uunwind_core::regs::{Regs, GREG_RIP, UCONTEXT_GREGS};
+use uunwind_core::regs::Regs;
 use uunwind_core::slots::{Refused, Slot};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
@@ -180,12 +180,8 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
 /// # Safety
 /// As there.
 pub unsafe extern "C" fn on_fault(ucontext: *mut u8, in_sample: bool) -> bool {
-    // SAFETY: the handler passes the kernel's ucontext; rip lies in gregs.
-    let rip = unsafe { ucontext.add((UCONTEXT_GREGS + 8 * GREG_RIP) as usize).cast::<u64>() };
-    // SAFETY: as above.
-    if let Some(next) = guarded::fixup(unsafe { rip.read() }) {
-        // SAFETY: as above.
-        unsafe { rip.write(next) };
+    // SAFETY: the handler passes the kernel's ucontext.
+    if unsafe { guarded::mend(ucontext) } {
         return true;
     }
     in_sample && redirect(ucontext, StopReason::Fault)

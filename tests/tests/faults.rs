@@ -102,6 +102,29 @@ fn a_walk_left_by_siglongjmp_does_not_take_later_faults() {
     assert!(samples.len() > 1000, "{} samples: not a storm, or a stale mark swallowed them", samples.len());
 }
 
+/// A program that allows itself next to no system call is sampled without one.
+#[test]
+fn strict_seccomp_is_no_death() {
+    let (_, samples) = same("strict", &["-r", "999"]);
+    whole(&samples, "burn_quietly", 50);
+}
+
+/// A handler on an alternate stack that is just big enough for it: what we do before it is entered reaches no further than an
+/// ordinary handler would.
+#[test]
+fn faults_on_alternate_stacks_need_little_more_room() {
+    const MORE: i64 = 512;
+    let program = program(&paths::scratch("depth"), &[]);
+    let pair = both("depth", &["-r", "999"], |_| {}, &[program.as_os_str(), OsStr::new("depth")]);
+    let depth = |said: &str| -> i64 {
+        let number = said.trim().strip_prefix("depth ").and_then(|n| n.parse().ok());
+        number.unwrap_or_else(|| panic!("no depth: {said}"))
+    };
+    let (plain, recorded) = (depth(&pair.plain.stdout), depth(&pair.recorded.stdout));
+    println!("a fault reaches {plain} bytes down, recorded {recorded}");
+    assert!(recorded - plain <= MORE, "{plain} bytes without us, {recorded} with");
+}
+
 /// Compiled Java code finds null by SIGSEGV: 200,000 times, in two threads.
 #[test]
 fn a_jvm_keeps_its_faults() {

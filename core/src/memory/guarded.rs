@@ -9,6 +9,8 @@
 //!   5:  ...                         6: failed = 1; jmp 5
 //! ```
 
+use crate::regs::{GREG_RIP, UCONTEXT_GREGS};
+
 /// One entry: two distances, each from its own place.
 #[repr(C)]
 struct Fixup {
@@ -43,6 +45,51 @@ pub fn fixup(pc: u64) -> Option<u64> {
         entry = unsafe { entry.add(1) };
     }
     None
+}
+
+/// Moves a context that faulted in a guarded instruction of this object to its fix-up. False: it did not; the context is as it
+/// was. Async-signal-safe.
+///
+/// # Safety
+/// The ucontext of the running handler of a fault.
+pub unsafe fn mend(ucontext: *mut u8) -> bool {
+    // SAFETY: rip lies in gregs.
+    let rip = unsafe { ucontext.add((UCONTEXT_GREGS + 8 * GREG_RIP) as usize).cast::<u64>() };
+    // SAFETY: as above.
+    let next = fixup(unsafe { rip.read() });
+    if let Some(next) = next {
+        // SAFETY: as above.
+        unsafe { rip.write(next) };
+    }
+    next.is_some()
+}
+
+/// Whether the time stamp counter may be read: a process may forbid itself that (prctl(2), PR_SET_TSC; strict seccomp(2) does),
+/// and then the vDSO's clocks fault. Faults must be led to [`mend`].
+#[inline(always)]
+pub fn may_read_tsc() -> bool {
+    let mut failed = 0u32;
+    // SAFETY: it writes nothing but its outputs; a fault is moved to the fix-up.
+    unsafe {
+        core::arch::asm!(
+            "4: rdtsc",
+            "5:",
+            ".pushsection .text.uu_failed,\"ax\",@progbits",
+            "6: mov {failed:e}, 1",
+            "jmp 5b",
+            ".popsection",
+            ".pushsection uu_fixups,\"aR\",@progbits",
+            ".balign 4",
+            ".long 4b - .",
+            ".long 6b - .",
+            ".popsection",
+            failed = inout(reg) failed,
+            out("eax") _,
+            out("edx") _,
+            options(nostack, nomem, preserves_flags)
+        );
+    }
+    failed == 0
 }
 
 /// Loads a word; `None` when it faults.

@@ -3,6 +3,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use uunwind_core::memory::guarded;
 use uunwind_core::syscall;
 
 type ClockGettime = unsafe extern "C" fn(clock: c_int, time: *mut [i64; 2]) -> c_int;
@@ -19,13 +20,16 @@ pub fn locate() {
 /// CLOCK_MONOTONIC in ns.
 pub fn monotonic_ns() -> u64 {
     const CLOCK_MONOTONIC: c_int = 1;
+    /// As of the kernel's last tick, for which no counter is read.
+    const CLOCK_MONOTONIC_COARSE: c_int = 6;
+    let clock = if guarded::may_read_tsc() { CLOCK_MONOTONIC } else { CLOCK_MONOTONIC_COARSE };
     let function = CLOCK_GETTIME.load(Ordering::Acquire);
     if function.is_null() {
         return syscall::monotonic_ns();
     }
     let mut time = [0i64; 2];
     // SAFETY: libc's function of this type; it writes one timespec (two 64-bit words).
-    let failed = unsafe { core::mem::transmute::<*mut c_void, ClockGettime>(function)(CLOCK_MONOTONIC, &raw mut time) };
+    let failed = unsafe { core::mem::transmute::<*mut c_void, ClockGettime>(function)(clock, &raw mut time) };
     let [seconds, nanoseconds] = time;
     if failed != 0 {
         return 0;

@@ -219,13 +219,13 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
     let Origin { kind, weight } = origin;
     // SAFETY: blocks stay mapped.
     let shared = unsafe { &*block };
+    // SAFETY: the kernel's ucontext. Before the clock is asked, which may fault.
+    let probed = unsafe { must_probe(process, room, ucontext) };
     let time = crate::clock::monotonic_ns();
     let mut context = Context { process, block, time };
     // SAFETY: FRAMES_OFFSET and SCRATCH_OFFSET lie inside the block.
     let (frames, scratch) =
         unsafe { (block.cast::<u8>().add(FRAMES_OFFSET).cast::<u64>(), block.cast::<u8>().add(SCRATCH_OFFSET)) };
-    // SAFETY: the kernel's ucontext.
-    let probed = unsafe { must_probe(process, room, ucontext) };
     let burst = is_burst(process, weight);
     let mut request = Request {
         ucontext,
@@ -270,7 +270,8 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
     // SAFETY: this thread is the writer.
     let ring = unsafe { ring(block) };
     let sequence = shared.next_sequence();
-    if sequence == 1 {
+    // The main thread's was told when it began: a program may allow itself no such system call by now (seccomp).
+    if sequence == 1 && shared.tid != shared.pid {
         name_thread(&ring);
     }
     let words = if done { request.words.min(FRAME_WORDS) } else { 0 };
@@ -311,8 +312,8 @@ unsafe fn take(process: &'static Process, block: *mut ThreadBlock, origin: Origi
     }
 }
 
-/// The thread's name, once.
-fn name_thread(ring: &uunwind_ring::writer::RingWriter<'_>) {
+/// Tells the name of the calling thread.
+pub fn name_thread(ring: &uunwind_ring::writer::RingWriter<'_>) {
     const PR_GET_NAME: usize = 16;
     let mut name = [0u8; 16];
     // SAFETY: prctl(PR_GET_NAME) writes 16 bytes.

@@ -118,6 +118,10 @@ pub fn begin(process: &'static Process, masked: bool, first: impl FnOnce(*mut Th
         // SAFETY: our own key.
         unsafe { libc::pthread_setspecific(key - 1, block.cast()) };
     }
+    if tid == process::pid() {
+        // SAFETY: the thread's own block, and the timer is not armed.
+        crate::handler::name_thread(&unsafe { crate::client::ring(block) });
+    }
     first(block);
     // SAFETY: the block stays mapped.
     arm(process, unsafe { &*block }, tid);

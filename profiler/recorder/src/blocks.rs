@@ -47,6 +47,8 @@ pub struct ThreadUse {
     pub reader: RingReader,
     /// Losses already written: samples and weight.
     pub lost: (u64, u64),
+    /// Its name was looked at again, behind its first sample.
+    pub renamed: bool,
 }
 
 /// What a block is used for.

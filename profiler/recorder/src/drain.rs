@@ -198,7 +198,8 @@ impl Drain {
         self.threads += 1;
         self.writer.thread(&Thread { process, tid: header.tid, name: String::new() });
         let (pid, tid) = (header.pid, header.tid);
-        let used = ThreadUse { index, process_block, pid, tid, reader: RingReader::default(), lost: (0, 0) };
+        let used =
+            ThreadUse { index, process_block, pid, tid, reader: RingReader::default(), lost: (0, 0), renamed: false };
         self.set(block, Some(Use::Thread(used)));
     }
 
@@ -238,6 +239,7 @@ impl Drain {
             Record::Sample { time, weight, stop, kind, flags, words } => {
                 let (stack, whole) = self.stacks.intern(&words, |node| self.writer.node(node));
                 self.writer.sample(Sample { thread, stack, time, weight, stop, kind, flags });
+                self.rename(block);
                 self.samples += 1;
                 return whole;
             }
@@ -255,6 +257,23 @@ impl Drain {
             Record::Thread(name) => self.writer.thread_name(thread, &name),
         }
         true
+    }
+
+    /// A program's main thread told its name when it began, and may have taken another one before its first sample.
+    fn rename(&mut self, block: usize) {
+        let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) else { return };
+        if thread.tid != thread.pid || std::mem::replace(&mut thread.renamed, true) {
+            return;
+        }
+        let (index, pid, process_block) = (thread.index, thread.pid, thread.process_block);
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        // Asked behind the name: exec changes it first, so that the name is not another program's.
+        let exe = std::fs::read_link(format!("/proc/{pid}/exe")).map(|path| path.into_os_string().into_encoded_bytes());
+        if let (Ok(name), Ok(exe), Some(process)) = (name, exe, self.process(process_block)) {
+            if process.exe == exe {
+                self.writer.thread_name(index, name.trim_end_matches('\n'));
+            }
+        }
     }
 
     fn losses(&mut self, block: usize) {

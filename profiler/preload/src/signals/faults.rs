@@ -5,6 +5,7 @@ use super::host;
 use crate::process;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
+use uunwind_core::memory::guarded;
 
 /// The signals of this file.
 pub const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
@@ -27,6 +28,10 @@ pub fn install(signal: c_int) -> bool {
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void) -> usize {
     // SAFETY: the kernel passes a siginfo. A fault has a positive code; a sent signal is never a walk's.
     let from_fault = unsafe { (*info).si_code } > 0;
+    // SAFETY: the kernel passes a ucontext.
+    if from_fault && unsafe { guarded::mend(ucontext.cast()) } {
+        return 0;
+    }
     if let (true, Some(process)) = (from_fault, process::process()) {
         // SAFETY: the kernel passes a ucontext.
         if unsafe { (process.library.on_fault)(ucontext.cast(), super::interrupted_handler(ucontext.cast())) } {

@@ -47,7 +47,7 @@ counters! {
     /// Overlay calls that lost the interpreter's frames.
     desync: "interpreter frames missing or doubtful";
     /// Objects that found no room.
-    objects_full: "objects left out, the table of objects was full";
+    objects_full: "walks met objects that the table has no room for, and looked them up anew";
     /// Errno-like reason why the process stopped recording; 0 while it recorded.
     disabled: "";
     /// CPU time of its ended threads, ns.
