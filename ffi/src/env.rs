@@ -343,6 +343,8 @@ impl Live<'_> {
     fn ask_strays(&mut self, rule: Packed) {
         if self.current.plugin != STEPPER {
             let guessed = rule.flags() & BY_FRAME_POINTER != 0 || rule.failed_for(StopReason::NoOwner);
+            // A window whose registrar could not tell how its frames are stepped (LuaJIT's code areas) may be somebody's.
+            let guessed = guessed || rule.failed_for(StopReason::OpaqueWindow);
             self.stray = if guessed { strays::after(0) } else { 0 };
             self.current.plugin = u32::from(self.stray);
         }

@@ -280,6 +280,28 @@ fn cpython_with_its_own_jit() {
     );
 }
 
+/// LuaJIT registers its code areas, with FDEs that tell nothing: its plugin is asked.
+#[test]
+fn code_areas_of_luajit() {
+    if Command::new("luajit").arg("-v").output().is_err() {
+        skips::skipped("LuaJIT's code areas", "luajit is not installed");
+        return;
+    }
+    let scratch = paths::scratch("luajit-areas");
+    let script = scratch.join("hot.lua");
+    let source = "local function leaf(n) local s = 0 for i = 1, n do s = s + i % 7 end return s end\n\
+        local x = 0 while os.clock() < 1 do x = x + leaf(100000) end\n";
+    std::fs::write(&script, source).expect("scratch");
+    let program = ["luajit".as_ref(), script.as_os_str()];
+    let samples = uu::record(&scratch, &["-r", "499"], |_| {}, &program).expect_code(0).samples();
+    let areas = |f: &Frame| matches!(f, Frame::Jit { generation, .. } if *generation > 0);
+    let inside: Vec<&Sample> = samples.iter().filter(|s| s.frames.iter().any(areas)).collect();
+    let right = inside.iter().filter(|s| s.complete() && s.frames.iter().any(|f| f.name() == "leaf")).count();
+    println!("luajit: {} samples, {} in a registered area, {right} of them whole", samples.len(), inside.len());
+    assert!(inside.len() > 50, "{} of {} samples are in a registered area", inside.len(), samples.len());
+    assert!(right * 100 >= inside.len() * 99, "{right} of {} are whole", inside.len());
+}
+
 /// A runtime that meets its traps by signal goes on being sampled: its handler never returns, so the mask that it ran with stays.
 #[test]
 fn traps_that_are_left_by_longjmp() {
