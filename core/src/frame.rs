@@ -60,6 +60,8 @@ pub enum Frame {
         exact: bool,
         /// Reached by following a frame pointer.
         by_frame_pointer: bool,
+        /// Hosts semantic frames.
+        interpreter: bool,
         /// Tells the window from others that were or will be at the same place.
         generation: u32,
         /// Process-wide id under which the function's name was described; 0: it has none.
@@ -105,6 +107,7 @@ pub fn frames(words: &[u64]) -> impl Iterator<Item = Frame> + '_ {
                     address: word & PAYLOAD,
                     exact: word & FLAG_EXACT != 0,
                     by_frame_pointer: word & FLAG_BY_FRAME_POINTER != 0,
+                    interpreter: word & FLAG_INTERPRETER != 0,
                     generation: (identity >> 32) as u32,
                     name: identity as u32,
                 })
@@ -142,6 +145,7 @@ mod tests {
             address: 0x7f00_0000_1234,
             exact: true,
             by_frame_pointer: false,
+            interpreter: false,
             generation: 0x3456_789a,
             name: 7,
         };

@@ -17,7 +17,7 @@ use uunwind_core::memory::Reader;
 use uunwind_core::objects::{Lookup, Memo, Object, FACTS_SETTLED};
 use uunwind_core::plugin::{Description, Owner, Plugin, OWNER_OBJECT};
 use uunwind_core::recovery::{Protector, Recovery};
-use uunwind_core::registry::window::Kind;
+use uunwind_core::registry::window::{Kind, UNTOLD};
 use uunwind_core::rule::{Packed, BY_FRAME_POINTER};
 use uunwind_core::short_rule::{Salt, Short};
 use uunwind_core::stop_reason::StopReason;
@@ -342,9 +342,8 @@ impl Live<'_> {
     #[cold]
     fn ask_strays(&mut self, rule: Packed) {
         if self.current.plugin != STEPPER {
-            let guessed = rule.flags() & BY_FRAME_POINTER != 0 || rule.failed_for(StopReason::NoOwner);
-            // A window whose registrar could not tell how its frames are stepped (LuaJIT's code areas) may be somebody's.
-            let guessed = guessed || rule.failed_for(StopReason::OpaqueWindow);
+            let untold = self.windows.here().is_some_and(|held| held.window().flags & UNTOLD != 0);
+            let guessed = untold || rule.flags() & BY_FRAME_POINTER != 0 || rule.failed_for(StopReason::NoOwner);
             self.stray = if guessed { strays::after(0) } else { 0 };
             self.current.plugin = u32::from(self.stray);
         }

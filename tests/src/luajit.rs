@@ -142,8 +142,11 @@ pub fn frames(sample: &Sample) -> Vec<ExpectedFrame> {
     lua.collect()
 }
 
-/// How many native frames lie in no object: traces.
+/// How many frames lie in code made at run time: traces.
 pub fn traces(sample: &Sample) -> usize {
-    let in_none = |frame: &&Frame| matches!(frame, Frame::Native { object, interpreter: true, .. } if object == "?");
+    let in_none = |frame: &&Frame| match frame {
+        Frame::Native { object, interpreter: true, .. } => object == "?",
+        frame => matches!(frame, Frame::Jit { interpreter: true, .. }),
+    };
     sample.frames.iter().filter(in_none).count()
 }

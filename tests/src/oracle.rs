@@ -114,6 +114,10 @@ fn parts(sample: &Sample) -> Result<Vec<Part<'_>>, String> {
     for frame in &sample.frames {
         match frame {
             Frame::Python { name, .. } | Frame::Lua { name, .. } => names.push(name.replace(' ', "_")),
+            Frame::Jit { interpreter: true, .. } if !names.is_empty() => {
+                names.reverse();
+                found.push(Part::Activation(std::mem::take(&mut names)));
+            }
             Frame::Jit { .. } | Frame::Other { .. } => {}
             Frame::Native { symbol, object, interpreter, .. } => {
                 if !names.is_empty() {

@@ -103,6 +103,8 @@ pub enum Frame {
         exact: bool,
         /// Reached by the frame-pointer chain.
         by_frame_pointer: bool,
+        /// Hosts semantic frames.
+        interpreter: bool,
     },
 }
 
@@ -157,9 +159,12 @@ impl Sample {
                     format!("  py {name} ({file}:{line}) code {code:#x} pos {position} first {first}\n")
                 }
                 Frame::Other { plugin, name, file, line } => format!("  {plugin} {name} ({file}:{line})\n"),
-                Frame::Jit { name, offset, generation, address, .. } => {
-                    format!("  jit {name}+{offset:#x} (window gen {generation}) {address:#x}\n")
-                }
+                Frame::Jit { name, offset, generation, address, exact, by_frame_pointer, interpreter } => format!(
+                    "  jit {name}+{offset:#x} (window gen {generation}) {address:#x}{}{}{}\n",
+                    if *exact { " exact" } else { "" },
+                    if *by_frame_pointer { " fp" } else { "" },
+                    if *interpreter { " interp" } else { "" }
+                ),
                 Frame::Lua { name, file, line, first } => format!("  lua {name} ({file}:{line}) first {first}\n"),
                 Frame::Native { symbol, offset, object, address, exact, by_frame_pointer, interpreter } => format!(
                     "  native {symbol}+{offset:#x} ({object}) {address:#x}{}{}{}\n",
@@ -272,6 +277,7 @@ fn parse_frame(text: &str) -> Option<Frame> {
             address,
             exact: flags.contains(&"exact"),
             by_frame_pointer: flags.contains(&"fp"),
+            interpreter: flags.contains(&"interp"),
         });
     }
     // Code made at run time; who named it stands in the object's place.

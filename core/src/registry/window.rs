@@ -40,6 +40,8 @@ impl Kind {
 pub const GROWING: u32 = 1;
 /// [`Window::flags`]: the table of functions descends: each new function lies below those before.
 pub const DESCENDING: u32 = 2;
+/// [`Window::flags`]: its registrar told no unwind data, which says nothing of what others know. Not for callers from outside.
+pub const UNTOLD: u32 = 1 << 31;
 
 /// One window. What it points to belongs to the registrar, and stays as it is until the window is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,7 +14,7 @@ use core::ptr::null_mut;
 use store::Store;
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::registry::lock::Lock;
-use uunwind_core::registry::window::{Function, Kind, Window, NO_UNWIND};
+use uunwind_core::registry::window::{Function, Kind, Window, NO_UNWIND, UNTOLD};
 use uunwind_core::registry::{Errno, EBUSY};
 use uunwind_eh_frame::scan::{Found, Scan, Shape};
 
@@ -179,7 +179,9 @@ fn make_windows(record: *mut Record, filled: usize, span: (u64, u64)) -> u32 {
         let functions = unsafe { Record::functions(record).add(from) };
         let kind = if first.unwind == NO_UNWIND { Kind::Opaque } else { Kind::EhFrame };
         let mut window = Window::new(first.start, end, kind);
-        if kind == Kind::EhFrame {
+        if kind == Kind::Opaque {
+            window.flags = UNTOLD;
+        } else {
             window.unwind = span.0;
             window.unwind_len = span.1.wrapping_sub(span.0);
             window.functions = functions as u64;

@@ -73,7 +73,7 @@ pub enum Finding {
 }
 
 /// Which Luas are served, in words.
-pub const SERVED: &str = "PUC Lua 5.1 to 5.5";
+pub const SERVED: &str = "PUC Lua 5.1 to 5.5 and LuaJIT 2.1 (64-bit references)";
 
 /// Analyses one ELF file.
 pub fn analyse(elf: &dyn Elf) -> Finding {

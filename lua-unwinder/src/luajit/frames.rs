@@ -64,6 +64,16 @@ enum Runs {
     Other,
 }
 
+impl Runs {
+    /// Can it stand at this place?
+    fn fits(&self, place: Place) -> bool {
+        match self {
+            Runs::Lua(proto) => place == Place::Unknown || proto.instruction(place).is_some(),
+            _ => true,
+        }
+    }
+}
+
 /// Walks through the frames of one thread.
 pub struct Frames<'a, 'v> {
     /// The VM.
@@ -208,7 +218,7 @@ impl Frames<'_, '_> {
             }
             let below = self.below(frame.base);
             if emit && !copy {
-                let Some(runs) = self.runs(&frame) else { return End::Torn };
+                let Some(runs) = self.runs(&frame).filter(|runs| runs.fits(frame.place)) else { return End::Torn };
                 if !self.emit(&frame, &runs, &below) {
                     return End::Full;
                 }

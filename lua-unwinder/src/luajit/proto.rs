@@ -9,6 +9,8 @@ pub const CODE: u64 = 104;
 const CODE_COUNT: u64 = 12;
 const CONSTANTS: u64 = 32;
 const FLAGS: u64 = 61;
+/// LuaJIT compiles no longer function.
+const COUNT_LIMIT: u64 = 1 << 26;
 const CHUNK_NAME: u64 = 64;
 const FIRST_LINE: u64 = 72;
 const LINE_INFO: u64 = 80;
@@ -54,14 +56,15 @@ impl Proto {
         }
         let field = |offset: u64| vm.word(address.wrapping_add(offset));
         let lines = field(FIRST_LINE)?;
-        Some(Proto {
+        let proto = Proto {
             address,
             count: u64::from(vm.half(address.wrapping_add(CODE_COUNT))?),
             chunk: field(CHUNK_NAME)?,
             first_line: lines as u32,
             lines: (lines >> 32) as u32,
             line_info: field(LINE_INFO)?,
-        })
+        };
+        (proto.count < COUNT_LIMIT && is_string(vm, proto.chunk)).then_some(proto)
     }
 
     /// Address of the first instruction.

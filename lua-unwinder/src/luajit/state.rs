@@ -10,6 +10,7 @@ const TAG_FUNCTION: u64 = 0x1_fff7;
 const TYPE_STRING: u64 = 4;
 const TYPE_THREAD: u64 = 6;
 const TYPE_PROTO: u64 = 7;
+const TYPE_FUNCTION: u64 = 8;
 const TYPE_TRACE: u64 = 9;
 const TYPE: u64 = 8;
 
@@ -151,7 +152,8 @@ const C_CODE: u64 = 8;
 
 /// Tells what the function object at `address` is.
 pub fn kind(vm: &Vm<'_>, global: u64, address: u64) -> Option<Kind> {
-    let id = (vm.word(address.wrapping_add(TYPE))? >> 16) as u8;
+    let head = vm.word(address.wrapping_add(TYPE)).filter(|head| (head >> 8) & 0xff == TYPE_FUNCTION)?;
+    let id = (head >> 16) as u8;
     let pc = vm.word(address.wrapping_add(FUNCTION_PC))?;
     match id {
         0 => Some(Kind::Lua(pc.checked_sub(super::proto::CODE)?)),

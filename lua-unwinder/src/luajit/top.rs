@@ -156,6 +156,8 @@ pub fn exit_of_stub(vm: &Vm<'_>, pc: u64, sp: u64) -> Option<u32> {
         [PUSH, low, PUSH, high] => Some(u32::from(low) | u32::from(high) << 8),
         [PUSH, high, ..] => Some(pushed(0)? | u32::from(high) << 8),
         [JUMP, distance, ..] => Some(pushed(0)? | jump(2, distance)?),
-        _ => Some(pushed(8)? | pushed(0)? << 8),
+        // jmp, near or through memory.
+        [0xe9, ..] | [0xff, 0x25, ..] => Some(pushed(8)? | pushed(0)? << 8),
+        _ => None,
     }
 }

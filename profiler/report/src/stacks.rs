@@ -205,18 +205,18 @@ impl<'m, 'a> Merger<'m, 'a> {
                 let lines = Rc::from([self.intern(line)]);
                 self.remember(key, Shown { lines, glue: false, own: false, preload: false })
             }
-            Frame::Window { address, exact, generation, name, .. } => {
+            Frame::Window { address, exact, interpreter, generation, name, .. } => {
                 // Without a name of its own, by whoever else tells of code made at run time.
                 let jit = self.resolver.jit(process, time, address, exact).filter(|_| name == 0);
                 let owner = jit.map_or(Owner::Nobody, |(_, place)| Owner::Jit(place.code.unwrap_or(0)));
-                let at = address | u64::from(exact) << 62;
+                let at = address | u64::from(exact) << 62 | u64::from(interpreter) << 61;
                 let key = (process, at, 1 << 63 | u64::from(generation) << 32 | u64::from(name), owner);
                 if let Some(shown) = self.shown.get(&key) {
                     return shown.clone();
                 }
                 let line = self.window(process, address, name, jit);
                 let lines = Rc::from([self.intern(line)]);
-                self.remember(key, Shown { lines, glue: false, own: false, preload: false })
+                self.remember(key, Shown { lines, glue: interpreter, own: false, preload: false })
             }
             Frame::Native { address, exact, interpreter, .. } => {
                 let owner = match self.resolver.native(process, time, address, exact).object {

@@ -25,7 +25,7 @@ pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
                 Frame::Semantic { plugin, name, position } => {
                     semantic(resolver, process, plugin, name, position, &mut out);
                 }
-                Frame::Window { address, exact, by_frame_pointer, generation, name } => {
+                Frame::Window { address, exact, by_frame_pointer, interpreter, generation, name } => {
                     let named = resolver.name(process, name).filter(|_| name != 0);
                     // Without a name of its own, by whoever else tells of code made at run time.
                     let jit = resolver.jit(process, sample.time, address, exact);
@@ -33,7 +33,7 @@ pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
                     let (function, offset) = told
                         .map_or_else(|| ("?".to_owned(), 0), |(name, at)| (one_line(name), address.wrapping_sub(at)));
                     let _ = write!(out, "  jit {function}+{offset:#x} (window gen {generation}) {address:#x}");
-                    marks(&[(exact, " exact"), (by_frame_pointer, " fp")], &mut out);
+                    marks(&[(exact, " exact"), (by_frame_pointer, " fp"), (interpreter, " interp")], &mut out);
                 }
                 Frame::Native { .. } => native(recording, resolver, process, sample.time, frame, &mut out),
             }
