@@ -455,6 +455,7 @@ impl Env for Live<'_> {
         self.stray != 0
     }
 
+    #[inline(never)]
     fn function(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> (u64, u64) {
         let Some(object) = self.current.object() else { return (0, 0) };
         let lookup = cursor.lookup_pc();

@@ -99,7 +99,7 @@ fn a_c_program_captures_its_stack() {
 /// Every structure of the header: its size, and place and size of each field.
 #[test]
 fn its_structures_are_the_librarys() {
-    use uunwind_core::plugin::CRule;
+    use uunwind_core::plugin::{CRule, FrameRecord};
     use uunwind_core::registry::{c_window::CWindow, window::Function};
 
     macro_rules! layout {
@@ -116,6 +116,7 @@ fn its_structures_are_the_librarys() {
     let mut wanted = BTreeSet::new();
     layout!(wanted, "uu_function" = Function { start, len, unwind, name_len, name });
     layout!(wanted, "uu_rule" = CRule { size, kind, register = "reg", reserved, offset, addend, slots, reserved2 });
+    layout!(wanted, "uu_frame_record" = FrameRecord { outer, activation, name, line });
     layout!(
         wanted,
         "uu_window" = CWindow {

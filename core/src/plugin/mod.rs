@@ -18,12 +18,14 @@
 
 mod c_rule;
 mod description;
+mod frame_record;
 pub mod installed;
 mod object_file;
 mod view;
 
 pub use c_rule::CRule;
 pub use description::{Description, Text, TABLE_LIMIT, TABLE_NONE, TABLE_PYTHON_311, TEXT_LIMIT};
+pub use frame_record::FrameRecord;
 pub use object_file::ObjectFile;
 pub use view::{Caller, Host, Owner, View, OWNER_NOBODY, OWNER_OBJECT, OWNER_WINDOW};
 

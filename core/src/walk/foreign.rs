@@ -69,18 +69,28 @@ impl<E: Env> Walk<'_, '_, E> {
             }
         }
         let (Some(overlay), Some(cfa)) = (claim.overlay, cfa) else { return (0, Next::Native) };
+        // Before the view takes its room on the stack: finding the function may take a lot.
+        let function = self.env.function(cursor, self.reader);
         // SAFETY: passed on.
-        (unsafe { self.overlay(overlay, &claim, cursor, cfa, setting) }, Next::Native)
+        (unsafe { self.overlay(overlay, &claim, cursor, (cfa, function), setting) }, Next::Native)
     }
 
+    /// `known`: the CFA, and the function's range.
+    ///
     /// # Safety
     /// As [`super::walk`].
     #[inline(never)]
-    unsafe fn overlay(&mut self, overlay: Visit, claim: &Claim, cursor: &Cursor, cfa: u64, setting: &Setting) -> u32 {
-        let (start, end) = self.env.function(cursor, self.reader);
+    unsafe fn overlay(
+        &mut self,
+        overlay: Visit,
+        claim: &Claim,
+        cursor: &Cursor,
+        known: (u64, (u64, u64)),
+        setting: &Setting,
+    ) -> u32 {
         let mut view = View::new();
         self.fill(&mut view, claim, cursor, setting);
-        (view.cfa, view.function_start, view.function_end) = (cfa, start, end);
+        (view.cfa, (view.function_start, view.function_end)) = known;
         // SAFETY: passed on; the view is filled. One that failed has left its frames out.
         unsafe { self.visit(overlay, claim, &mut view, is_overlay_answer) }.unwrap_or(OVERLAY_DESYNC)
     }

@@ -5,22 +5,11 @@
 
 use super::names::NAMES;
 use crate::state::SLOTS;
-use core::mem::{offset_of, size_of};
+use core::mem::size_of;
 use uunwind_core::plugin::{
-    Description, Text, View, Visit, NO_REGISTERS, OVERLAY_DESYNC, OVERLAY_INTERPRETER, TABLE_NONE,
+    Description, FrameRecord, Text, View, Visit, NO_REGISTERS, OVERLAY_DESYNC, OVERLAY_INTERPRETER, TABLE_NONE,
 };
 use uunwind_core::walk::{Claim, EMBEDDER};
-
-/// `struct uu_frame_record`.
-#[repr(C)]
-struct Record {
-    outer: u64,
-    activation: u64,
-    name: u32,
-    line: u32,
-}
-
-const _: () = assert!(size_of::<Record>() == 24 && offset_of!(Record, line) == 20);
 
 /// Most frames that one native frame hosts.
 const MOST: u32 = 4096;
@@ -92,7 +81,7 @@ fn innermost(view: &View) -> Option<u64> {
 }
 
 /// The first record behind this one whose activation is the frame in hand.
-fn look_ahead(view: &View, from: &Record) -> Option<(u64, Record)> {
+fn look_ahead(view: &View, from: &FrameRecord) -> Option<(u64, FrameRecord)> {
     let mut address = from.outer;
     for _ in 0..LOOK_AHEAD {
         let record = read(view, address).filter(|_| address != 0)?;
@@ -110,9 +99,9 @@ fn word(view: &View, address: u64) -> Option<u64> {
     unsafe { ((*view.host).read_word)(view.walk, address, &raw mut word) }.then_some(word)
 }
 
-fn read(view: &View, address: u64) -> Option<Record> {
+fn read(view: &View, address: u64) -> Option<FrameRecord> {
     let last = word(view, address.wrapping_add(16))?;
-    Some(Record {
+    Some(FrameRecord {
         outer: word(view, address)?,
         activation: word(view, address.wrapping_add(8))?,
         name: last as u32,
