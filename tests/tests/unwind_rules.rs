@@ -147,7 +147,7 @@ fn many(wanted: usize) -> Vec<PathBuf> {
         }
     }
     let found: Vec<PathBuf> = found.into_iter().map(|(_, path)| path).collect();
-    let step = found.len().div_ceil(wanted).max(1);
+    let step = (found.len() / wanted.max(1)).max(1);
     found.into_iter().rev().step_by(step).collect()
 }
 
