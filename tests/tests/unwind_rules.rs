@@ -26,6 +26,8 @@ struct Count {
     ends: usize,
     /// No rule can say it.
     beyond: usize,
+    /// The index does not know the function: the interpreter cannot.
+    unlisted: usize,
     /// The table leaves it to the interpreter.
     asked: usize,
     /// Bytes of `.eh_frame`, and of the table.
@@ -74,7 +76,14 @@ fn compare(path: &Path) -> Option<Count> {
             for pc in (first..=last).step_by(step as usize) {
                 let at = || format!("{}: pc {pc:#x}, FDE {:#x}", path.display(), fde.initial_address());
                 let answer = uunwind_eh_frame::find(hdr, bounds, pc, pc, &mut reader);
-                let answer = answer.unwrap_or_else(|reason| panic!("{}: {reason:?}", at()));
+                let answer = match answer {
+                    // A tool that moves functions (BOLT) leaves the old ones' FDEs in place, and out of the index.
+                    Err(StopReason::NoRule) => {
+                        count.unlisted += 1;
+                        continue;
+                    }
+                    answer => answer.unwrap_or_else(|reason| panic!("{}: {reason:?}", at())),
+                };
                 assert_eq!(answer.function, function, "{}", at());
                 count.rows += 1;
                 count.asked += usize::from(same_in_table(&table, &answer, pc, has_expression(row), &at));
@@ -138,7 +147,7 @@ fn many(wanted: usize) -> Vec<PathBuf> {
         }
     }
     let found: Vec<PathBuf> = found.into_iter().map(|(_, path)| path).collect();
-    let step = found.len().div_ceil(wanted).max(1);
+    let step = (found.len() / wanted.max(1)).max(1);
     found.into_iter().rev().step_by(step).collect()
 }
 
@@ -151,7 +160,7 @@ fn begins_as_elf(file: &mut std::fs::File) -> bool {
 #[test]
 fn every_row_of_real_objects() {
     let wanted = std::env::var("UU_DIFFERENTIAL").ok().map(|n| n.parse().expect("UU_DIFFERENTIAL is a number"));
-    let (mut objects, mut rows, mut bytes) = (0, 0, (0, 0));
+    let (mut objects, mut incomplete, mut rows, mut bytes) = (0, 0, 0, (0, 0));
     for path in wanted.map_or_else(usual, many) {
         let Some(count) = compare(&path) else {
             println!("left out: {} (not here, or without unwind tables)", path.display());
@@ -166,11 +175,17 @@ fn every_row_of_real_objects() {
             "{}: the table is larger than .eh_frame: {count:?}",
             path.display()
         );
+        // Nearly every object's index is complete.
+        incomplete += usize::from(count.unlisted > 0);
         objects += 1;
         rows += count.rows;
         bytes = (bytes.0 + count.bytes.0, bytes.1 + count.bytes.1);
     }
     println!("{objects} objects, {rows} places compared; {} bytes of .eh_frame, {} of tables", bytes.0, bytes.1);
+    assert!(
+        incomplete * 20 <= objects,
+        "{incomplete} of {objects} objects have functions that their index does not know"
+    );
     assert!(objects >= 2, "the C library and this test itself have unwind tables");
     assert!(bytes.1 <= bytes.0, "tables are larger than what they are built of");
 }
