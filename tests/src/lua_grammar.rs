@@ -38,7 +38,7 @@ impl Program {
             let Some((_, rest)) = line.split_once("function ") else { continue };
             let Some((name, _)) = rest.split_once('(').filter(|(name, _)| !name.is_empty()) else { continue };
             let end = |l: &&str| indentation(l) == indentation(line) && l.trim_start().starts_with("end");
-            let length = lines[at..].iter().position(|l| end(&l)).expect("the function ends");
+            let length = lines[at..].iter().position(end).expect("the function ends");
             program.functions.insert(number, Function { name: name.to_owned(), last: number + length as u32 });
         }
         program

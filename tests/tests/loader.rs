@@ -251,7 +251,8 @@ fn modules_that_libc_loads_and_unloads_by_itself_are_named() {
     let (_, samples) = ways.record("iconv");
     whole(&samples);
     let mut seen = [0; 2];
-    for sample in &samples {
+    // A stack that is cut in a start file's code, which has no unwind data, does not tell who loads: `whole` has seen to those.
+    for sample in samples.iter().filter(|s| s.complete()) {
         for frame in &sample.frames {
             let Frame::Native { object, .. } = frame else { continue };
             let Some(module) = object.split("/gconv/").nth(1) else { continue };
