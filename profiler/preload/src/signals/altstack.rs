@@ -35,11 +35,12 @@ fn enough() -> u64 {
 pub unsafe fn extra_mask(flags: c_int, ucontext: *const c_void) -> u64 {
     const SS_DISABLE: i32 = 2;
     // SAFETY: the kernel has written uc_stack: ss_sp, ss_flags, ss_size, a word each.
+    // Of a thread without such a stack it tells size 0, and not always SS_DISABLE.
     let (disabled, size) = unsafe {
         let stack = ucontext.cast::<u8>().add(UCONTEXT_STACK as usize);
         (stack.add(8).cast::<i32>().read() & SS_DISABLE != 0, stack.add(16).cast::<u64>().read())
     };
-    if flags & libc::SA_ONSTACK != 0 && !disabled && size < enough() {
+    if flags & libc::SA_ONSTACK != 0 && !disabled && size != 0 && size < enough() {
         bit(SAMPLING)
     } else {
         0
