@@ -289,6 +289,8 @@ impl<E: Env> Walk<'_, '_, E> {
                 }
                 self.desync += u32::from(answer & OVERLAY_DESYNC != 0);
                 if !matches!(next, Next::Native) {
+                    // An interpreter's own frame is told by what it hosts, not by the window that its code may lie in.
+                    let window = window.filter(|_| flags & FLAG_INTERPRETER == 0);
                     if let Err(full) = self.push_machine(pc, flags, window) {
                         return full;
                     }

@@ -28,9 +28,10 @@ extern "C" {
 }
 
 extern "C" fn start() {
-    let Some(session) = environment(c"UU_SESSION") else { return };
     let errno = errno();
-    record(session);
+    if let Some(session) = environment(c"UU_SESSION") {
+        record(session);
+    }
     #[cfg(not(feature = "no-entry-points"))]
     crate::frames::started();
     // SAFETY: the calling thread's errno; the program finds it as it was.
