@@ -16,7 +16,7 @@ use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, OVERLAY_NONE};
 /// DWARF number of rdi: the first argument, before it is put where it stays.
 const RDI: u8 = 5;
 /// CallInfos between the cursor and the anchor: C functions that call each other, and all that an error has just left.
-const ANCHOR_LIMIT: u32 = 1 << 14;
+const ANCHOR_LIMIT: u32 = 1 << 12;
 /// Lua functions among which the one that holds the bytecode pc is looked for.
 const PC_LIMIT: u32 = 256;
 /// CallInfos of C functions, one after the other (`LUAI_MAXCCALLS` is 200).
