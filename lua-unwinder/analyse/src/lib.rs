@@ -89,3 +89,8 @@ pub fn analyse(elf: &dyn Elf) -> Finding {
         Err(found) => Finding::Refused(format!("no Lua frames: {found}; served are {SERVED}")),
     }
 }
+
+/// The layout of a PUC Lua's structures, with addresses and places unused: for tests that make such structures.
+pub fn puc_layout(version: detect::Version) -> Option<uunwind_lua::puc::facts::Facts> {
+    puc::layout::of(version)
+}

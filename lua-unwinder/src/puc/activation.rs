@@ -16,11 +16,13 @@ use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, OVERLAY_NONE};
 /// DWARF number of rdi: the first argument, before it is put where it stays.
 const RDI: u8 = 5;
 /// CallInfos between the cursor and the anchor: C functions that call each other, and all that an error has just left.
-const ANCHOR_LIMIT: u32 = 1 << 14;
+const ANCHOR_LIMIT: u32 = 1 << 12;
 /// Lua functions among which the one that holds the bytecode pc is looked for.
 const PC_LIMIT: u32 = 256;
-/// CallInfos that one native frame may take; more than a stack of Lua can have.
-const CHAIN_LIMIT: u32 = 1 << 20;
+/// CallInfos of C functions, one after the other (`LUAI_MAXCCALLS` is 200).
+const C_LIMIT: u32 = 512;
+/// CallInfos that one native frame may take; no stack has room for more.
+const CHAIN_LIMIT: u32 = 1 << 13;
 
 /// The native frame in hand.
 pub struct Frame<'v> {
@@ -210,8 +212,9 @@ impl Frame<'_> {
         let mut at = first;
         let mut told = false;
         let mut in_hand = None;
+        let mut c_functions = 0;
         for _ in 0..CHAIN_LIMIT {
-            if at == 0 {
+            if at == 0 || c_functions > C_LIMIT {
                 break;
             }
             let Some(info) = in_hand.take().or_else(|| Info::read(walk, facts, state, at)) else {
@@ -226,8 +229,10 @@ impl Frame<'_> {
             };
             let Running::Lua(closure) = info.running else {
                 at = info.previous;
+                c_functions += 1;
                 continue;
             };
+            c_functions = 0;
             let caller = Info::read(walk, facts, state, info.previous);
             let called = Called::new(facts, &info, caller.as_ref());
             let pc = if told || part == Part::Rest {

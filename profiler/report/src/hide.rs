@@ -62,12 +62,31 @@ const PYTHON_GLUE_WHOLE: &[&str] = &[
     "type_vectorcall",
 ];
 
+/// Functions of PUC Lua that pass a call on, by their whole names. What does work for a program, such as `luaH_resize`, stays.
+const LUA_GLUE_WHOLE: &[&str] = &[
+    "luaD_call",
+    "luaD_callnoyield",
+    "luaD_pcall",
+    "luaD_precall",
+    "luaD_rawrunprotected",
+    "luaT_callTM",
+    "luaT_callTMres",
+    "luaV_execute",
+    "lua_call",
+    "lua_callk",
+    "lua_pcall",
+    "lua_pcallk",
+    "lua_resume",
+];
+
 /// Whether a function is machinery of an interpreter, by its name. Ask only for functions of an object that was seen to
 /// host an interpreter: other objects may use these names for anything.
 pub fn is_glue(symbol: &str) -> bool {
     // Compilers append `.cold`, `.part.0`, `.constprop.0`, `.isra.0` and the like to parts and copies.
     let base = symbol.split('.').next().unwrap_or(symbol);
-    PYTHON_GLUE_WHOLE.contains(&base) || PYTHON_GLUE.iter().any(|start| base.starts_with(start))
+    PYTHON_GLUE_WHOLE.contains(&base)
+        || LUA_GLUE_WHOLE.contains(&base)
+        || PYTHON_GLUE.iter().any(|start| base.starts_with(start))
 }
 
 /// Whether an object is ours.
@@ -90,12 +109,27 @@ mod tests {
 
     #[test]
     fn glue_goes_and_work_stays() {
-        for glue in
-            ["_PyEval_Vector", "_PyEval_EvalFrameDefault.cold", "PyEval_EvalCode", "run_mod", "pymain_run_file_obj"]
-        {
+        for glue in [
+            "_PyEval_Vector",
+            "_PyEval_EvalFrameDefault.cold",
+            "PyEval_EvalCode",
+            "run_mod",
+            "pymain_run_file_obj",
+            "lua_pcallk",
+            "luaD_call.part.0",
+        ] {
             assert!(is_glue(glue), "{glue}");
         }
-        for work in ["list_sort_impl", "ffi_call", "builtin_sorted", "run_modest", "_ctypes_callproc", "main", "?"] {
+        for work in [
+            "list_sort_impl",
+            "ffi_call",
+            "builtin_sorted",
+            "run_modest",
+            "_ctypes_callproc",
+            "main",
+            "luaH_resize",
+            "?",
+        ] {
             assert!(!is_glue(work), "{work}");
         }
     }

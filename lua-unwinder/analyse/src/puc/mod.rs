@@ -8,7 +8,7 @@
 //! - [`references`]: which functions speak of a string.
 
 mod execute;
-mod layout;
+pub mod layout;
 mod machine;
 mod opcodes;
 mod places;

@@ -1,0 +1,225 @@
+//! The Lua plugin, called by the walk, over the structures of a running PUC Lua, damaged in any way.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 1 | the version: 5.1 to 5.5 |
+//! | 1 | bit 0: the innermost frame was interrupted; others: native frames, less one |
+//! | rest | damage: 2 bytes place in memory or in the facts, 1 byte length, so many bytes |
+//!
+//! Memory is two pages: a state with a C function, a chunk and a function that it called, and the native stack.
+
+use crate::input::Input;
+use std::mem::size_of;
+use std::sync::Mutex;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::frame::{frames, Frame};
+use uunwind_core::memory::{Reader, Region};
+use uunwind_core::plugin::{Description, ABI, SCRATCH_BYTES, TEXT_LIMIT};
+use uunwind_core::regs::{Regs, RSP};
+use uunwind_core::rule::{Packed, Rule};
+use uunwind_core::walk::{walk, Claim, Env, Setting, SCRATCH};
+use uunwind_lua::facts::Plain;
+use uunwind_lua::puc::facts::{Extent, Facts, Place};
+use uunwind_lua_analyse::detect::Version;
+use uunwind_lua_analyse::puc_layout;
+
+const BASE: u64 = 0x10_0000;
+const BYTES: usize = 2 * 4096;
+/// Places in memory.
+const STATE: u64 = BASE;
+const INFOS: u64 = BASE + 0x200;
+const STACK: u64 = BASE + 0x400;
+const CLOSURES: u64 = BASE + 0x600;
+const PROTO: u64 = BASE + 0x700;
+const CODE: u64 = BASE + 0x800;
+const LINES: u64 = BASE + 0x900;
+const SOURCE: u64 = BASE + 0xa00;
+const NATIVE: u64 = BASE + 0x1000;
+/// Code of the interpreter, and bytes of its frames.
+const TEXT: u64 = 0x40_0000;
+const FRAME: i32 = 160;
+/// Registers that hold L and ci.
+const L: u8 = 3;
+const CI: u8 = 12;
+const INDEX: u8 = 1;
+const UNTOUCHED: u8 = 0xa5;
+
+/// Facts lie aligned, as in the memfd.
+#[repr(align(16))]
+struct Aligned([u8; size_of::<Facts>()]);
+#[repr(align(16))]
+struct Scratch([u8; SCRATCH]);
+
+static FACTS: Mutex<Aligned> = Mutex::new(Aligned([0; size_of::<Facts>()]));
+
+struct Process {
+    claim: Claim,
+    frames: u8,
+    names: Vec<(u64, u64)>,
+}
+
+impl Env for Process {
+    fn rule(&mut self, _: &Cursor, _: &mut Reader<'_>) -> Packed {
+        match self.frames.checked_sub(1) {
+            Some(left) => {
+                self.frames = left;
+                Rule::simple(RSP, FRAME).pack()
+            }
+            None => Rule::end().pack(),
+        }
+    }
+
+    fn is_claimed(&self) -> bool {
+        true
+    }
+
+    fn claim(&self) -> Option<Claim> {
+        Some(self.claim)
+    }
+
+    fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
+        (TEXT, TEXT + 0x1000)
+    }
+
+    fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
+        self.names.iter().position(|name| *name == (code, fingerprint)).map_or(0, |index| index as u32 + 1)
+    }
+
+    fn describe(&mut self, _: u8, description: &Description, reader: &mut Reader<'_>) -> u32 {
+        for text in [&description.name, &description.file] {
+            reader.read(text.address, &mut vec![0; text.len.min(TEXT_LIMIT) as usize]);
+        }
+        self.names.push((description.code, description.fingerprint));
+        self.names.len() as u32
+    }
+
+    fn learned(&mut self, _: u8) {}
+}
+
+/// Memory, written to by address.
+struct World(Vec<u8>);
+
+impl World {
+    fn put(&mut self, address: u64, bytes: &[u8]) {
+        let place = usize::try_from(address.wrapping_sub(BASE)).ok();
+        let room = place.and_then(|at| self.0.get_mut(at..at.checked_add(bytes.len())?));
+        if let Some(room) = room {
+            room.copy_from_slice(bytes);
+        }
+    }
+
+    fn word(&mut self, address: u64, word: u64) {
+        self.put(address, &word.to_le_bytes());
+    }
+
+    /// A state whose chain is: the base, a chunk, a function that the chunk called.
+    fn new(facts: &Facts) -> World {
+        let mut world = World(vec![0; BYTES]);
+        let bytes = if facts.info.bytes == 0 { 80 } else { u64::from(facts.info.bytes) };
+        let info = |n: u64| INFOS + n * bytes;
+        let state = |offset: u32| STATE + u64::from(offset);
+        world.put(STATE + 8, &[8]);
+        world.word(state(facts.state.stack), STACK);
+        world.word(state(facts.state.stack_last), STACK + 16 * 16);
+        world.word(state(facts.state.ci), info(2));
+        if facts.minor == 1 {
+            world.word(state(facts.state.base_ci), info(0));
+            world.word(state(facts.state.saved_pc), CODE + 8);
+        }
+        for n in 0..3 {
+            let field = |offset: u32| info(n) + u64::from(offset);
+            world.word(field(facts.info.func), STACK + 16 * n);
+            let status = if n == 0 { facts.info.kind_mask ^ facts.info.kind_lua } else { facts.info.kind_lua };
+            let mark = if n == 2 { !facts.info.fresh & facts.info.fresh_mask } else { facts.info.fresh };
+            let mark = if facts.minor == 1 { 0 } else { mark };
+            world.put(field(facts.info.status), &(status | mark).to_le_bytes()[..facts.info.status_bytes as usize]);
+            if facts.info.bytes == 0 {
+                world.word(field(facts.info.previous), if n == 0 { 0 } else { info(n - 1) });
+            }
+            world.word(field(facts.info.saved_pc), CODE + 8);
+            world.word(STACK + 16 * n, CLOSURES + 64 * n);
+            world.put(STACK + 16 * n + 8, &[6]);
+            world.word(CLOSURES + 64 * n + u64::from(facts.proto.closure), PROTO);
+        }
+        let proto = |offset: u32| PROTO + u64::from(offset);
+        for (offset, value) in [(facts.proto.code, CODE), (facts.proto.lines, LINES), (facts.proto.source, SOURCE)] {
+            world.word(proto(offset), value);
+        }
+        for offset in [facts.proto.code_len, facts.proto.lines_len, facts.proto.first_line] {
+            world.put(proto(offset), &8u32.to_le_bytes());
+        }
+        // The second instruction calls.
+        let call = facts.roles.iter().position(|role| *role & 0x7f == 3).unwrap_or(0) as u8;
+        world.put(CODE + 4, &[call]);
+        world.put(SOURCE + 8, &[4, 0, 0, 3]);
+        world.put(SOURCE + 16, &[3]);
+        world.put(SOURCE + 24, b"@ab");
+        for frame in 1..16u64 {
+            world.word(NATIVE + frame * FRAME as u64 - 8, TEXT + 0x100);
+        }
+        world
+    }
+}
+
+pub fn run(data: &[u8]) -> bool {
+    let mut input = Input::new(data);
+    let version = Version { minor: input.u8() % 5 + 1, release: None };
+    let Some(mut facts) = puc_layout(version) else { return false };
+    let kind = input.u8();
+    facts.execute[0] = Extent { start: TEXT, end: TEXT + 0x1000 };
+    facts.resume[0] = Extent { start: TEXT + 0x1000, end: TEXT + 0x2000 };
+    (facts.execute_state[0], facts.resume_state[0]) = (Place::register(L), Place::register(L));
+    facts.execute_info[0] = Place::register(CI);
+    let mut world = World::new(&facts);
+    // A panic of an earlier input leaves nothing but bytes behind.
+    let mut place = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    place.0.copy_from_slice(facts.as_bytes());
+    while !input.is_empty() {
+        let (at, len) = (usize::from(input.u16()), usize::from(input.u8()));
+        let bytes = input.bytes(len);
+        match at.checked_sub(BYTES) {
+            None => world.put(BASE + at as u64, bytes),
+            Some(at) => {
+                if let Some(room) = place.0.get_mut(at..at + bytes.len()) {
+                    room.copy_from_slice(bytes);
+                }
+            }
+        }
+    }
+    let regions = [Region { address: BASE, bytes: &world.0 }];
+    let mut reader = Reader::recorded(&regions);
+    // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
+    let plugin = unsafe { uunwind_lua::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
+    let (overlay, facts_len) = (plugin.overlay, place.0.len());
+    let claim = Claim { overlay, index: INDEX, facts: place.0.as_ptr(), facts_len, ..Claim::NOTHING };
+    let mut process = Process { claim, frames: (kind >> 1 & 7) + 1, names: Vec::new() };
+    let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
+    let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());
+    let trail = std::ptr::null_mut();
+    let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch: scratch_at, progress, trail };
+    let mut words = vec![0; 512];
+    let mut registers = [0; 16];
+    (registers[usize::from(RSP)], registers[usize::from(L)]) = (NATIVE, STATE);
+    registers[usize::from(CI)] = INFOS + 2 * 80;
+    let cursor = Cursor { regs: Regs::full(TEXT + 0x100, registers), exact: kind & 1 != 0 };
+    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk.
+    let outcome = unsafe { walk(cursor, &mut process, &mut reader, &mut words, &setting) };
+    let mut parts = scratch.0.chunks(SCRATCH_BYTES).enumerate().filter(|(part, _)| *part != usize::from(INDEX));
+    let untouched = parts.all(|(_, bytes)| bytes == [UNTOUCHED; SCRATCH_BYTES]);
+    assert!(untouched, "scratch memory of another plugin was written");
+    let mut told = frames(&words[..outcome.words]);
+    told.any(|frame| matches!(frame, Frame::Semantic { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn undamaged_every_version_is_told() {
+        for minor in 0..5 {
+            for kind in [0, 1] {
+                assert!(super::run(&[minor, kind]), "5.{} exact {kind}", minor + 1);
+            }
+            assert!(!super::run(&[minor, 0, 8, 0, 1, 7]), "5.{}: a state of another type", minor + 1);
+        }
+    }
+}
