@@ -6,6 +6,7 @@ mod eh_frame;
 mod elf_analyse;
 mod facts;
 mod jit_names;
+mod luajit_step;
 mod program;
 mod python_lines;
 mod python_overlay;
@@ -42,6 +43,12 @@ pub const ALL: &[Target] = &[
     target("rule_table", "rule tables by pc, and their builder over any .eh_frame", rule_table::run, 60_000),
     target("walk", "the walk over any registers, rules and stack", walk::run, 100_000),
     target("python_overlay", "the Python plugin, called by the walk, over any memory", python_overlay::run, 20_000),
+    target(
+        "luajit_step",
+        "the Lua plugin on LuaJIT, called by the walk, over memory that is damaged",
+        luajit_step::run,
+        20_000,
+    ),
     target("python_lines", "location tables of CPython", python_lines::run, 150_000),
     target("ring_records", "records in a thread's ring", ring_records::run, 150_000),
     target("recording", "recordings, and every report of what could be read", recording::run, 5_000),
