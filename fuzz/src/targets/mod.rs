@@ -7,6 +7,7 @@ mod elf_analyse;
 mod facts;
 mod jit_names;
 mod lua_overlay;
+mod luajit_step;
 mod program;
 mod python_lines;
 mod python_overlay;
@@ -48,6 +49,10 @@ pub const ALL: &[Target] = &[
         "the Lua plugin, called by the walk, over damaged structures of PUC Lua",
         lua_overlay::run,
         30_000,
+        "luajit_step",
+        "the Lua plugin on LuaJIT, called by the walk, over memory that is damaged",
+        luajit_step::run,
+        20_000,
     ),
     target("python_lines", "location tables of CPython", python_lines::run, 150_000),
     target("ring_records", "records in a thread's ring", ring_records::run, 150_000),

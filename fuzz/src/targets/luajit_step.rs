@@ -1,0 +1,255 @@
+//! The Lua plugin's stepper for LuaJIT, called by the walk, over a LuaJIT in small that the input damages.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 1 | where the walk begins: the VM's body, a leaf function of it, a side exit, its entry, a trace, an exit stub |
+//! | 1 | bits: the pc is a return address; registers follow |
+//! | 8 x 16 | registers, if they do |
+//! | rest | patches of the memory: 2 bytes offset, 1 byte length, so many bytes |
+
+use crate::input::Input;
+use std::ptr::from_ref;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::frame::{frames, Frame};
+use uunwind_core::memory::{Reader, Region};
+use uunwind_core::plugin::{Description, Owner, ABI, OWNER_OBJECT, SCRATCH_BYTES};
+use uunwind_core::regs::{Regs, RBX, RSP};
+use uunwind_core::rule::{Packed, Rule};
+use uunwind_core::walk::{walk, Claim, Env, Setting, SCRATCH};
+use uunwind_lua::facts::{Head, FAMILY_LUAJIT};
+use uunwind_lua::luajit::facts::Facts;
+
+/// The memory, and what lies where in it.
+const BASE: u64 = 0x10_0000;
+const SIZE: usize = 0x8000;
+const GLOBAL: u64 = BASE;
+const THREAD: u64 = BASE + 0x1000;
+const CHUNK: u64 = BASE + 0x1100;
+const PROTO: u64 = BASE + 0x1200;
+const FUNCTION: u64 = BASE + 0x1400;
+const TRACES: u64 = BASE + 0x1500;
+const TRACE: u64 = BASE + 0x1600;
+const SNAPSHOTS: u64 = BASE + 0x1800;
+const MAP: u64 = BASE + 0x1900;
+const IR: u64 = BASE + 0x1a00;
+const LUA_STACK: u64 = BASE + 0x2000;
+const AREA: u64 = BASE + 0x3000;
+const DISPATCH_TABLE: u64 = GLOBAL + 0xf80;
+const CFRAME: u64 = BASE + 0x6800;
+/// The VM's code, which is not read.
+const VM: u64 = 0x40_0000;
+const VM_END: u64 = VM + 0x4000;
+const INDEX: u8 = 1;
+const UNTOUCHED: u8 = 0xa5;
+
+const FACTS: Facts = Facts {
+    head: Head::of::<Facts>(FAMILY_LUAJIT),
+    start: VM,
+    end: VM_END,
+    enter: [VM + 0x100, 0, 0, 0, 0, 0],
+    leave: [VM + 0x200, 0, 0, 0, 0, 0],
+    callback: VM + 0x3800,
+    exit_start: VM + 0x3000,
+    exit_told: VM + 0x3040,
+    exit_restored: VM + 0x3080,
+    exit_end: VM + 0x3090,
+    helpers_start: VM + 0x3400,
+    helpers_end: VM + 0x3600,
+    dispatch: 0xf80,
+    vmstate: 184,
+    cur_l: 368,
+    jit_base: 376,
+    trace: 1112,
+    parent: 3744,
+    exitno: 3748,
+    lead: 0,
+};
+
+#[repr(align(16))]
+struct Scratch([u8; SCRATCH]);
+
+struct Process {
+    pc: u64,
+    facts: Facts,
+    names: u32,
+}
+
+impl Process {
+    fn facts(&self) -> (*const u8, usize) {
+        (from_ref(&self.facts).cast(), size_of::<Facts>())
+    }
+
+    fn in_vm(&self) -> bool {
+        (VM..VM_END).contains(&self.pc)
+    }
+}
+
+impl Env for Process {
+    fn rule(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Packed {
+        self.pc = cursor.lookup_pc();
+        let ours = self.in_vm() || (AREA..AREA + 0x3000).contains(&self.pc);
+        if ours { Rule::simple(RSP, 16) } else { Rule::end() }.pack()
+    }
+
+    fn is_claimed(&self) -> bool {
+        self.in_vm() || (AREA..AREA + 0x3000).contains(&self.pc)
+    }
+
+    fn claim(&self) -> Option<Claim> {
+        // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
+        let plugin = unsafe { uunwind_lua::uu_plugin(ABI).as_ref() }?;
+        let claim = Claim { step: plugin.step, index: INDEX, ..Claim::NOTHING };
+        let (facts, facts_len) = self.facts();
+        Some(if self.in_vm() { Claim { facts, facts_len, ..claim } } else { claim })
+    }
+
+    fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
+        (0, 0)
+    }
+
+    fn find_name(&mut self, _: u8, _: u64, _: u64) -> u32 {
+        0
+    }
+
+    fn describe(&mut self, _: u8, _: &Description, _: &mut Reader<'_>) -> u32 {
+        self.names += 1;
+        self.names
+    }
+
+    fn learned(&mut self, _: u8) {}
+
+    fn owner(&mut self, address: u64, _: &mut Reader<'_>) -> Owner {
+        if !(VM..VM_END).contains(&address) {
+            return Owner::NOBODY;
+        }
+        let (facts, facts_len) = self.facts();
+        Owner { start: VM, end: VM_END, kind: OWNER_OBJECT, plugin: INDEX.into(), facts, facts_len, ..Owner::NOBODY }
+    }
+}
+
+pub fn run(data: &[u8]) -> bool {
+    let mut input = Input::new(data);
+    let (mode, bits) = (input.u8(), input.u8());
+    let mut memory = world();
+    let (pc, sp) = match mode % 6 {
+        0 => (VM + 0x1000, CFRAME),
+        1 => (VM + 0x3500, CFRAME - 8),
+        2 => (VM + 0x3060, CFRAME - 0x100),
+        3 => (VM + 0x102, CFRAME - 0x80),
+        4 => (AREA + 0x900, CFRAME - 32),
+        _ => (AREA + 0x60, CFRAME - 32),
+    };
+    let mut registers = [0; 16];
+    registers[1] = LUA_STACK + 0x80;
+    registers[usize::from(RBX)] = PROTO + 104 + 12;
+    registers[14] = DISPATCH_TABLE;
+    if bits & 2 != 0 {
+        registers = std::array::from_fn(|_| input.u64());
+    }
+    registers[usize::from(RSP)] = sp;
+    while !input.is_empty() {
+        let (offset, len) = (usize::from(input.u16()), usize::from(input.u8()));
+        let bytes = input.bytes(len);
+        if let Some(place) = memory.get_mut(offset..offset.saturating_add(bytes.len())) {
+            place.copy_from_slice(bytes);
+        }
+    }
+    let regions = [Region { address: BASE, bytes: &memory }];
+    let mut reader = Reader::recorded(&regions);
+    let mut process = Process { pc: 0, facts: FACTS, names: 0 };
+    let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
+    let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());
+    let setting =
+        Setting { thread_pointer: 0, tsd_offset: 0, scratch: scratch_at, progress, trail: std::ptr::null_mut() };
+    let mut words = vec![0; 4096];
+    let cursor = Cursor { regs: Regs::full(pc, registers), exact: bits & 1 == 0 };
+    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk.
+    let outcome = unsafe { walk(cursor, &mut process, &mut reader, &mut words, &setting) };
+    let mut parts = scratch.0.chunks(SCRATCH_BYTES).enumerate().filter(|(part, _)| *part != usize::from(INDEX));
+    assert!(parts.all(|(_, bytes)| bytes == [UNTOUCHED; SCRATCH_BYTES]), "another plugin's scratch memory was written");
+    let mut told = frames(&words[..outcome.words.min(words.len())]);
+    told.any(|frame| matches!(frame, Frame::Semantic { .. }))
+}
+
+/// A LuaJIT with one thread, on whose stack a function has called itself three times; and one trace of it.
+fn world() -> Vec<u8> {
+    let mut memory = vec![0; SIZE];
+    let mut put = |address: u64, value: u64, bytes: usize| {
+        let at = (address - BASE) as usize;
+        memory[at..at + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
+    };
+    let function = 0x1_fff7 << 47 | FUNCTION;
+    // Types, then fields.
+    for (object, kind) in [(THREAD, 6), (CHUNK, 4), (PROTO, 7), (FUNCTION, 8), (TRACE, 9)] {
+        put(object + 9, kind, 1);
+    }
+    for (at, value) in [(184, 1), (192, THREAD), (368, THREAD), (376, LUA_STACK + 0x80), (1112, TRACES)] {
+        put(GLOBAL + at, value, 8);
+    }
+    put(GLOBAL + 1112 + 12, 2, 4);
+    put(GLOBAL + 3744, 1, 4);
+    put(DISPATCH_TABLE, VM + 0x40, 8);
+    let end = LUA_STACK + 0x800;
+    for (at, value) in [(16, GLOBAL), (32, LUA_STACK + 0x80), (48, end), (56, LUA_STACK), (80, CFRAME)] {
+        put(THREAD + at, value, 8);
+    }
+    put(CHUNK + 20, 6, 4);
+    put(CHUNK + 24, u64::from_le_bytes(*b"@f.lua\0\0"), 8);
+    put(PROTO + 12, 16, 4);
+    put(PROTO + 64, CHUNK, 8);
+    put(PROTO + 72, 20 << 32 | 1, 8);
+    put(PROTO + 80, PROTO + 0x180, 8);
+    put(FUNCTION + 32, PROTO + 104, 8);
+    // FUNCF, then calls that leave the called function's base two slots higher.
+    put(PROTO + 104, 89, 4);
+    for instruction in 1..16 {
+        put(PROTO + 104 + instruction * 4, 2 << 8 | 66, 4);
+        put(PROTO + 0x180 + instruction, instruction, 1);
+    }
+    for (index, base) in [0x20, 0x40, 0x60, 0x80].into_iter().enumerate() {
+        put(LUA_STACK + base - 16, function, 8);
+        let link = if index == 0 { 0x10 | 1 } else { PROTO + 104 + 8 };
+        put(LUA_STACK + base - 8, link, 8);
+    }
+    put(TRACES + 8, TRACE, 8);
+    put(TRACE + 10, 2, 2);
+    for (at, value) in [(32, IR), (48, SNAPSHOTS), (56, MAP), (88, AREA + 0x800)] {
+        put(TRACE + at, value, 8);
+    }
+    put(TRACE + 84, 0x200, 4);
+    put(TRACE + 104, 1, 2);
+    // Two snapshots: the trace's start, and an inlined call.
+    put(SNAPSHOTS + 12, 2, 4);
+    put(SNAPSHOTS + 16, 0x80 << 16, 4);
+    put(SNAPSHOTS + 20, 2 << 16, 4);
+    put(MAP, (PROTO + 104 + 4) << 8, 8);
+    put(MAP + 8, 4 << 24 | 0x1_0010, 4);
+    put(MAP + 12, 5 << 24 | 0x1_0020, 4);
+    put(MAP + 16, (PROTO + 104 + 4) << 8 | 4, 8);
+    put(IR + 0x11 * 8, FUNCTION, 8);
+    put(IR + 0x21 * 8, PROTO + 104 + 8, 8);
+    // The code area, as LuaJIT begins it; and an exit stub.
+    put(AREA + 8, 0x3000, 8);
+    put(AREA + 16, 0x1c, 8);
+    put(AREA + 24, u64::from_le_bytes([1, b'z', b'P', b'R', 0, 1, 0x78, 16]), 8);
+    put(AREA + 34, VM + 0x2000, 8);
+    put(AREA + 0x60, u64::from_le_bytes([0x6a, 1, 0x6a, 0, 0xe9, 0, 0, 0]), 8);
+    // The C frame, what the leaf function returns to, and what the entry does.
+    put(CFRAME - 0x80 + 16, 0x50_0000, 8);
+    put(CFRAME - 8, VM + 0x1000, 8);
+    put(CFRAME + 8, 1, 4);
+    put(CFRAME + 16, THREAD, 8);
+    put(CFRAME + 24, PROTO + 104 + 8, 8);
+    put(CFRAME + 72, 0x50_0000, 8);
+    memory
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_is_not_damaged_is_told() {
+        for (mode, tells) in [(0, true), (1, true), (2, true), (3, false), (4, true), (5, true)] {
+            assert_eq!(super::run(&[mode, 0]), tells, "{mode}");
+        }
+    }
+}
