@@ -6,6 +6,7 @@ mod eh_frame;
 mod elf_analyse;
 mod facts;
 mod jit_names;
+mod plugin_messages;
 mod program;
 mod python_lines;
 mod python_overlay;
@@ -52,6 +53,7 @@ pub const ALL: &[Target] = &[
     target("jitdump", "jitdump files, in parts of any size", jit_names::jitdump, 60_000),
     target("gdb_jit", "objects in memory, told by GDB's JIT interface", jit_names::gdb_jit, 100_000),
     target("registered_frames", "unwind data that JITs register", registered_frames::run, 100_000),
+    target("plugin_messages", "what a plugin's process sends to uu", plugin_messages::run, 150_000),
     target("facts", "the facts memfd, as targets read it", facts::run, 150_000),
 ];
 
