@@ -61,5 +61,5 @@ macro_rules! replays {
 
 replays! {
     eh_frame sframe rule_table unwind_elf walk python_overlay python_lines ring_records recording elf_analyse program
-    luajit_step symbolize_elf facts perf_map jitdump gdb_jit registered_frames
+    lua_overlay luajit_step symbolize_elf facts perf_map jitdump gdb_jit registered_frames plugin_messages
 }

@@ -8,6 +8,7 @@ mod facts;
 mod jit_names;
 mod lua_overlay;
 mod luajit_step;
+mod plugin_messages;
 mod program;
 mod python_lines;
 mod python_overlay;
@@ -49,6 +50,8 @@ pub const ALL: &[Target] = &[
         "the Lua plugin, called by the walk, over damaged structures of PUC Lua",
         lua_overlay::run,
         30_000,
+    ),
+    target(
         "luajit_step",
         "the Lua plugin on LuaJIT, called by the walk, over memory that is damaged",
         luajit_step::run,
@@ -64,6 +67,7 @@ pub const ALL: &[Target] = &[
     target("jitdump", "jitdump files, in parts of any size", jit_names::jitdump, 60_000),
     target("gdb_jit", "objects in memory, told by GDB's JIT interface", jit_names::gdb_jit, 100_000),
     target("registered_frames", "unwind data that JITs register", registered_frames::run, 100_000),
+    target("plugin_messages", "what a plugin's process sends to uu", plugin_messages::run, 150_000),
     target("facts", "the facts memfd, as targets read it", facts::run, 150_000),
 ];
 

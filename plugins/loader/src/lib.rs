@@ -11,7 +11,7 @@ pub mod analysers;
 mod open;
 mod serve;
 pub mod server;
-mod wire;
+pub mod wire;
 
 pub use analysers::Analysers;
 pub use open::{Plugin, Trouble};

@@ -103,7 +103,7 @@ impl Server {
             Ok(None) if ended => Err(self.end()),
             Ok(None) if self.since.elapsed() > PATIENCE => Err(format!("it took more than {} s", PATIENCE.as_secs())),
             Ok(message) => Ok(message),
-            Err(()) => Err("it answered nonsense".to_owned()),
+            Err(wire::TooLong) => Err("it answered nonsense".to_owned()),
         }
     }
 

@@ -39,11 +39,15 @@ pub fn receive(input: &mut impl Read) -> Option<Vec<u8>> {
     Some(body)
 }
 
+/// A message that is longer than any may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
+
 /// Takes the first message out of what has arrived; `Ok(None)`: it is not whole yet. `Err`: it can be none.
-pub fn take(arrived: &mut Vec<u8>) -> Result<Option<Vec<u8>>, ()> {
+pub fn take(arrived: &mut Vec<u8>) -> Result<Option<Vec<u8>>, TooLong> {
     let Some(len) = arrived.first_chunk::<4>().map(|len| u32::from_le_bytes(*len) as usize) else { return Ok(None) };
     if len > LIMIT {
-        return Err(());
+        return Err(TooLong);
     }
     if arrived.len() < 4 + len {
         return Ok(None);
@@ -164,7 +168,7 @@ mod tests {
 
     #[test]
     fn lies_are_seen() {
-        assert_eq!(take(&mut vec![255; 8]), Err(()));
+        assert_eq!(take(&mut vec![255; 8]), Err(TooLong));
         let lie = Answer { outcome: 4, key: 0, facts: vec![1], note: String::new() };
         assert_eq!(decode_answer(&encode_answer(&lie)), None);
         let body = encode_answer(&Answer { outcome: 0, key: 0, facts: vec![], note: "x".into() });
