@@ -33,7 +33,13 @@ fn main() -> Result<()> {
     thread.resume::<()>(())?;
     // Another state, from a function that the first one calls.
     let other = Lua::new();
-    other.globals().set("inner", other.create_function(|_, e: String| Ok(cap(&e)))?)?;
+    other.globals().set(
+        "inner",
+        other.create_function(|_, e: String| {
+            cap(&e);
+            Ok(())
+        })?,
+    )?;
     let run =
         lua.create_function(move |_, e: String| other.load(format!("inner('{e}')")).set_name("@other.lua").exec())?;
     lua.globals().set("run", run)?;
