@@ -52,12 +52,16 @@ fn handlers_installed_before_us_are_kept() {
 #[track_caller]
 fn sampled_inside_the_handler(mode: &str) {
     let (_, samples) = same(mode, &["-r", "999"]);
+    // A machine that stands still for a while makes one burst of many ticks; with the signal masked there would be nothing else.
+    let mut in_time = 0;
     for sample in whole(&samples, "jumps", 300) {
         let names = sample.native_names();
         let at = |name| names.iter().position(|n| *n == name);
         assert!(at("burn") < at("jumps") && at("jumps") < at("touch") && at("touch") < at("main"), "{}", sample.text());
-        assert_eq!(sample.flags, "-", "{}", sample.text());
+        assert!(!sample.flags.contains("no-plugins"), "{}", sample.text());
+        in_time += if sample.flags.contains("blocked") { 0 } else { sample.weight };
     }
+    assert!(in_time >= 60, "{in_time} of 300 ms were sampled when their time had come");
 }
 
 #[test]
