@@ -9,7 +9,8 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::library::{
-    Library, Request, BUILD, NESTED, NO_SLOT, PROBED, RESULT_CONTAINED, RESULT_DESYNC, SAMPLED, WALK_ROOM, WANT_CODE,
+    Client, Library, Request, BUILD, NESTED, NO_SLOT, PROBED, RESULT_CONTAINED, RESULT_DESYNC, SAMPLED, WALK_ROOM,
+    WANT_CODE,
 };
 use uunwind_core::memory::{guarded, Mode, Reader};
 use uunwind_core::objects::Object;
@@ -160,10 +161,7 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     };
     // SAFETY: the sampler passes its table, or null.
     let client = unsafe { request.client.as_ref() }.map(|client| (client, request.context));
-    const { assert!(size_of::<Live<'_>>() <= WALK_ROOM && align_of::<Live<'_>>() <= 64) };
-    // SAFETY: the sampler passes WALK_ROOM bytes, 64-aligned.
-    let room = unsafe { &mut *request.room.cast::<MaybeUninit<Live<'_>>>() };
-    let env = room.write(Live::new(client, (request.epoch, request.time), Some(&slot.recovery), !probed));
+    let env = prepare(request, client, slot, !probed);
     // SAFETY: the sampler passes a buffer of `capacity` words that nobody else uses now.
     let frames = unsafe { core::slice::from_raw_parts_mut(request.frames, request.capacity) };
     // SAFETY: scratch is null or SCRATCH bytes.
@@ -173,6 +171,20 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     request.interpreted = env.interpreted;
     request.stop = u32::from(outcome.stop.number());
     request.result = env.result | if outcome.desync > 0 { RESULT_DESYNC } else { 0 };
+}
+
+/// The walk's surroundings, in the sampler's room. A function of its own, so that nothing of it lies on the walk's stack.
+#[inline(never)]
+fn prepare<'w>(
+    request: &Request,
+    client: Option<(&'w Client, *mut c_void)>,
+    slot: &'w Slot,
+    plugins: bool,
+) -> &'w mut Live<'w> {
+    const { assert!(size_of::<Live<'_>>() <= WALK_ROOM && align_of::<Live<'_>>() <= 64) };
+    // SAFETY: the sampler passes WALK_ROOM bytes, 64-aligned, and nobody else's during the walk.
+    let room = unsafe { &mut *request.room.cast::<MaybeUninit<Live<'w>>>() };
+    room.write(Live::new(client, (request.epoch, request.time), Some(&slot.recovery), plugins))
 }
 
 /// See [`Library::on_fault`].
