@@ -28,6 +28,7 @@ mod native;
 mod plugin_call;
 mod registered;
 mod setup;
+mod start_files;
 mod state;
 mod strays;
 mod tables;

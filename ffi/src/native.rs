@@ -4,6 +4,7 @@
 //! its rbp only, often covers no more than a PLT, and linkers write wrong rows into it, so it answers where `.eh_frame`
 //! has nothing to say: where it is missing, does not cover the address, is damaged, or says what no rule can.
 
+use crate::start_files;
 use uunwind_core::memory::Reader;
 use uunwind_core::objects::Object;
 use uunwind_core::stop_reason::StopReason;
@@ -17,7 +18,18 @@ pub fn find(object: &Object, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> R
     let first = uunwind_eh_frame::find(object.eh_frame_hdr, object.image, lookup, pc, reader);
     match first {
         Ok(Answer { rule: Ok(_), .. }) => first,
-        _ => by_sframe(object, lookup, reader).unwrap_or(first),
+        _ => by_sframe(object, lookup, reader).unwrap_or_else(|| by_start_files(first, pc, reader)),
+    }
+}
+
+/// Without any unwind information: the C library's own start files, or what was said.
+#[cold]
+fn by_start_files(said: Result<Answer, StopReason>, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
+    match said {
+        Err(StopReason::NoRule) => {
+            start_files::rule(pc, reader).map_or(said, |rule| Ok(Answer { rule: Ok(rule), function: (0, 0) }))
+        }
+        _ => said,
     }
 }
 

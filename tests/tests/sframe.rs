@@ -38,9 +38,16 @@ fn binutils() -> (u32, u32) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-/// Makes a loaded object's `.eh_frame` impossible to find: its program header says nothing.
+/// Takes a loaded object's `.eh_frame` away: its program header says nothing, and the section begins with its end, so that no
+/// rule table is made of it either.
 fn hide_eh_frame(path: &Path) {
     let mut bytes = std::fs::read(path).expect("the file");
+    let section = succeed(Command::new("objdump").args(["-h", "-j", ".eh_frame"]).arg(path));
+    let line = section.lines().find(|line| line.contains(" .eh_frame")).expect("the section");
+    // Index, name, size, address, load address, offset in the file.
+    let hex = |field: usize| line.split_whitespace().nth(field).and_then(|n| usize::from_str_radix(n, 16).ok());
+    let (size, offset) = (hex(2).expect("its size"), hex(5).expect("its place"));
+    bytes[offset..offset + size].fill(0);
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes")) as usize;
     let (table, count) = (word(32), usize::from(u16::from_le_bytes([bytes[56], bytes[57]])));
     let header = (0..count).map(|n| table + n * 56).find(|at| bytes[*at..*at + 4] == 0x6474_e550u32.to_le_bytes());

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 1 | the version: 5.1 to 5.5 |
 //! | 1 | bit 0: the innermost frame was interrupted; others: native frames, less one |
-//! | rest | damage: 2 bytes place in memory or in the facts, 1 byte length, so many bytes |
+//! | rest | damage: 2 bytes place in memory or in the facts, counted round, 1 byte length, so many bytes |
 //!
 //! Memory is two pages: a state with a C function, a chunk and a function that it called, and the native stack.
 
@@ -175,14 +175,16 @@ pub fn run(data: &[u8]) -> bool {
     let mut place = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     place.0.copy_from_slice(facts.as_bytes());
     while !input.is_empty() {
-        let (at, len) = (usize::from(input.u16()), usize::from(input.u8()));
+        // Damage that hits nothing tests nothing.
+        let at = usize::from(input.u16()) % (BYTES + place.0.len());
+        let len = usize::from(input.u8());
         let bytes = input.bytes(len);
         match at.checked_sub(BYTES) {
             None => world.put(BASE + at as u64, bytes),
             Some(at) => {
-                if let Some(room) = place.0.get_mut(at..at + bytes.len()) {
-                    room.copy_from_slice(bytes);
-                }
+                let room = place.0.get_mut(at..).unwrap_or_default();
+                let fits = room.len().min(bytes.len());
+                room[..fits].copy_from_slice(&bytes[..fits]);
             }
         }
     }
@@ -208,7 +210,7 @@ pub fn run(data: &[u8]) -> bool {
     let untouched = parts.all(|(_, bytes)| bytes == [UNTOUCHED; SCRATCH_BYTES]);
     assert!(untouched, "scratch memory of another plugin was written");
     let mut told = frames(&words[..outcome.words]);
-    told.any(|frame| matches!(frame, Frame::Semantic { .. }))
+    outcome.desync == 0 && told.any(|frame| matches!(frame, Frame::Semantic { .. }))
 }
 
 #[cfg(test)]
