@@ -209,8 +209,9 @@ pub fn run(data: &[u8]) -> bool {
     let mut parts = scratch.0.chunks(SCRATCH_BYTES).enumerate().filter(|(part, _)| *part != usize::from(INDEX));
     let untouched = parts.all(|(_, bytes)| bytes == [UNTOUCHED; SCRATCH_BYTES]);
     assert!(untouched, "scratch memory of another plugin was written");
-    let mut told = frames(&words[..outcome.words]);
-    outcome.desync == 0 && told.any(|frame| matches!(frame, Frame::Semantic { .. }))
+    let told = frames(&words[..outcome.words]);
+    // Both functions of the chain, whether doubtful or not.
+    told.filter(|frame| matches!(frame, Frame::Semantic { .. })).count() >= 2
 }
 
 #[cfg(test)]
