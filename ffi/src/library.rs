@@ -161,7 +161,12 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     };
     // SAFETY: the sampler passes its table, or null.
     let client = unsafe { request.client.as_ref() }.map(|client| (client, request.context));
-    let env = prepare(request, client, slot, !probed);
+    const { assert!(size_of::<Live<'_>>() <= WALK_ROOM && align_of::<Live<'_>>() <= 64) };
+    // SAFETY: the sampler passes WALK_ROOM bytes, 64-aligned, and nobody else's during the walk.
+    let room = unsafe { &mut *request.room.cast::<MaybeUninit<Live<'_>>>() };
+    prepare(room, request, client, slot, !probed);
+    // SAFETY: just written.
+    let env = unsafe { room.assume_init_mut() };
     // SAFETY: the sampler passes a buffer of `capacity` words that nobody else uses now.
     let frames = unsafe { core::slice::from_raw_parts_mut(request.frames, request.capacity) };
     // SAFETY: scratch is null or SCRATCH bytes.
@@ -173,18 +178,16 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     request.result = env.result | if outcome.desync > 0 { RESULT_DESYNC } else { 0 };
 }
 
-/// The walk's surroundings, in the sampler's room. A function of its own, so that nothing of it lies on the walk's stack.
+/// Writes the walk's surroundings into the sampler's room. A function of its own, so that nothing of it lies on the walk's stack.
 #[inline(never)]
 fn prepare<'w>(
+    room: &mut MaybeUninit<Live<'w>>,
     request: &Request,
     client: Option<(&'w Client, *mut c_void)>,
     slot: &'w Slot,
     plugins: bool,
-) -> &'w mut Live<'w> {
-    const { assert!(size_of::<Live<'_>>() <= WALK_ROOM && align_of::<Live<'_>>() <= 64) };
-    // SAFETY: the sampler passes WALK_ROOM bytes, 64-aligned, and nobody else's during the walk.
-    let room = unsafe { &mut *request.room.cast::<MaybeUninit<Live<'w>>>() };
-    room.write(Live::new(client, (request.epoch, request.time), Some(&slot.recovery), plugins))
+) {
+    room.write(Live::new(client, (request.epoch, request.time), Some(&slot.recovery), plugins));
 }
 
 /// See [`Library::on_fault`].
