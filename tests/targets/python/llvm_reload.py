@@ -13,6 +13,9 @@ cap = ctypes.CDLL(sys.argv[1]).cap
 here = ctypes.cast(cap, ctypes.c_void_p).value
 machine = llvm.Target.from_default_triple().create_target_machine()
 engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+# The recorder learns of the libraries by a first sample, and needs a moment to look at what they hold.
+cap(0)
+time.sleep(3)
 for epoch in (1, 2, 3):
     name = f"epoch_{epoch}"
     # A call that is no tail call, so that the function has a frame.
