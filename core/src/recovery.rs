@@ -175,7 +175,7 @@ impl Recovery {
     ///
     /// # Safety
     /// As [`Recovery::redirect`].
-    pub unsafe fn is_in_foreign(&self, ucontext: *const u8) -> bool {
+    unsafe fn is_in_foreign(&self, ucontext: *const u8) -> bool {
         // SAFETY: the caller vouches for the context; the register lies in gregs.
         let pc = unsafe { ucontext.add(UCONTEXT_GREGS as usize).cast::<u64>().add(GREG_RIP as usize).read() };
         let distance = pc.wrapping_sub(self.text.load(Ordering::Relaxed));

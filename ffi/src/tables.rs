@@ -74,6 +74,8 @@ pub fn of(object: &Object, client: Option<(&Client, *mut c_void)>) -> Option<Tab
         let found = search(object, client)?;
         object.table_len.store(found.1, Ordering::Relaxed);
         object.table.store(found.0.cast_mut(), Ordering::Release);
+        // A walk from before may have been told less.
+        crate::met::changed();
         found
     } else {
         (known.cast_const(), object.table_len.load(Ordering::Relaxed))
