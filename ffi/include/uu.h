@@ -181,8 +181,8 @@ struct uu_window {
 
 /* Registers a window; walks that begin afterwards see it. The structure is copied. Logarithmic in the number of windows.
  *
- * -EINVAL     null, another size, an empty or wrapping range, a field that the kind needs not set or one that it does not
- *             know set, reserved fields not zero
+ * -EINVAL     null, another size, an empty range or one that reaches beyond 2^63, a field that the kind needs not set or one that
+ *             it does not know set, reserved fields not zero
  * -ENOTSUP    a kind that this library does not know
  * -EEXIST     the range overlaps a registered window
  * -EBUSY      the range overlaps a window that is unlinked and that a walk may still read: uu_synchronize() first

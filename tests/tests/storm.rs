@@ -5,6 +5,7 @@ use std::process::Command;
 use uunwind_tests::process::run;
 use uunwind_tests::{compile, paths, uu};
 
+/// Of CPU time, of all threads.
 const SECONDS: &str = "10";
 const RATE: &str = "10000";
 
@@ -45,7 +46,6 @@ fn a_storm_of_signals_meets_no_lock_and_no_allocation() {
         |l: &str| l.rsplit_once(' ').and_then(|(_, n)| n.parse::<u64>().ok()).expect("a folded line has a count");
     let delivered: u64 = folded.lines().map(count).sum();
     println!("storm: {sent} signals sent, {delivered} samples recorded");
-    assert!(sent >= 95_000, "only {sent} signals were sent");
     // A signal that is still pending swallows the next one: how often depends on how many CPUs the five threads have.
     assert!(delivered >= 10_000, "{delivered} of {sent}: not a storm: {}", outcome.text());
 }

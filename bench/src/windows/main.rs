@@ -1,9 +1,9 @@
 //! The registry of windows beside libgcc's frame registration, in one process.
 //!
-//! `uunwind-bench-windows LIBUU [ROUNDS]`: lookups among loaded objects, and among 10 to 100,000 windows; registering and unlinking one among 100,000;
+//! `uunwind-bench-windows LIBUU [ROUNDS [PART]]`: lookups among loaded objects, and among 10 to 100,000 windows; registering and unlinking one among 100,000;
 //! the wait for walks, apart and shared by a ticket; captures on one thread while another changes windows as fast as it can; two
 //! threads that capture at once. All take turns inside each round; a ratio is that of one round, and the median over the rounds is
-//! printed. Gates nothing.
+//! printed. PART is one of `objects`, `lookups`, `changes`, `captures`; all, when none is named. Gates nothing.
 
 mod captures;
 mod changes;
@@ -17,12 +17,22 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let libuu = arguments.next().expect("usage: uunwind-bench-windows LIBUU [ROUNDS]");
     let rounds = arguments.next().map_or(11, |n| n.parse().expect("ROUNDS is a number"));
-    objects::print(rounds);
-    lookups::print(rounds);
-    changes::print(rounds);
-    let uu = captures::Uu::open(&libuu);
-    captures::print_under_changes(&uu, rounds);
-    captures::print_two_threads(&uu, rounds);
+    let part = arguments.next();
+    let wanted = |name: &str| part.as_deref().is_none_or(|part| part == name);
+    if wanted("objects") {
+        objects::print(rounds);
+    }
+    if wanted("lookups") {
+        lookups::print(rounds);
+    }
+    if wanted("changes") {
+        changes::print(rounds);
+    }
+    if wanted("captures") {
+        let uu = captures::Uu::open(&libuu);
+        captures::print_under_changes(&uu, rounds);
+        captures::print_two_threads(&uu, rounds);
+    }
 }
 
 /// The median; NaN when there is nothing.

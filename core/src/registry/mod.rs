@@ -29,7 +29,7 @@ use grace::{holds, Epoch, Root};
 use limbo::Limbo;
 use lock::Lock;
 use pool::Pool;
-use tree::{locate, Change, Node};
+use tree::{before, locate, Change, Node};
 use window::{Held, Window, GROWING};
 
 /// Error of registry calls: a Linux errno, positive.
@@ -51,6 +51,8 @@ pub const EINVAL: Errno = Errno(22);
 /// An unlinked window is pinned there: a walk may still read it.
 pub const EBUSY: Errno = Errno(16);
 
+/// Windows lie below this address: in the half of the address space that processes have.
+pub const LIMIT: u64 = 1 << 63;
 /// Nodes in limbo that make a writer look whether some can go.
 const ENOUGH: usize = 128;
 /// Cells of each kind that a writer gives back at once.
@@ -117,7 +119,7 @@ impl<'w> Windows<'w> {
     #[inline]
     pub fn find(self, pc: u64) -> Option<&'w Held> {
         // SAFETY: `Registry::windows` promises that the tree stays as it is for so long.
-        unsafe { locate(self.root, pc) }.0.filter(|held| pc < held.window().end)
+        unsafe { before(self.root, pc) }.filter(|held| pc < held.window().end)
     }
 
     /// Whether there is none.
@@ -158,11 +160,12 @@ impl Registry {
     ///
     /// # Safety
     /// The caller must be inside a walk ([`Slots::enter`] with [`Registry::epoch`]) for all of `'w`.
+    #[inline]
     pub unsafe fn windows<'w>(&self) -> Windows<'w> {
         Windows { root: self.root.load(), of: core::marker::PhantomData }
     }
 
-    /// Registers a window. Returns its generation. Errors: [`EINVAL`] (empty, or wraps), [`EEXIST`] (overlaps another),
+    /// Registers a window. Returns its generation. Errors: [`EINVAL`] (empty, or reaches [`LIMIT`]), [`EEXIST`] (overlaps another),
     /// [`EBUSY`] (overlaps an unlinked one that a walk may still read), [`ENOMEM`], [`EDEADLK`].
     pub fn register(&self, window: Window, slots: &Slots) -> Result<u64, Errno> {
         self.swap(&[], core::iter::once(window), slots).map(|(generation, _)| generation)
@@ -263,7 +266,7 @@ impl Registry {
 
     /// The one change there is. The last generation that was given, and the ticket.
     fn swap(&self, old: &[u64], new: impl Iterator<Item = Window> + Clone, slots: &Slots) -> Result<(u64, u64), Errno> {
-        if new.clone().any(|window| window.start == 0 || window.end <= window.start) {
+        if new.clone().any(|window| window.start == 0 || window.end <= window.start || window.end > LIMIT) {
             return Err(EINVAL);
         }
         self.changing(slots, || {

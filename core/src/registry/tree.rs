@@ -11,10 +11,10 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Entries of a node.
 pub const CAPACITY: usize = 28;
-/// Room for keys: four groups of eight.
+/// Room for keys: four groups of eight, a cache line each.
 const KEYS: usize = 32;
-/// The key where there is no entry. No window begins there: it would be empty.
-const NO_KEY: u64 = u64::MAX;
+/// The key where there is no entry. Keys are below 2^63, so that the sign of a difference compares them.
+const NO_KEY: u64 = super::LIMIT;
 /// A node with fewer is joined with a neighbour when both fit into one.
 const FEW: usize = 10;
 /// More levels than any tree has that fits into memory: two nodes side by side hold more than [`CAPACITY`] entries.
@@ -23,6 +23,8 @@ const MAX_HEIGHT: usize = 16;
 /// A node.
 #[repr(C, align(64))]
 pub struct Node {
+    keys: [u64; KEYS],
+    below: [u64; CAPACITY],
     /// The change that made it. A node is changed in place by that change only.
     birth: u64,
     /// Entries in use.
@@ -32,8 +34,6 @@ pub struct Node {
     /// Epoch in which it was replaced, and the next node replaced: writers' business, not looked at by walks.
     pub(super) retired: AtomicU64,
     pub(super) link: AtomicU64,
-    keys: [u64; KEYS],
-    below: [u64; CAPACITY],
 }
 
 const _: () = assert!(size_of::<Node>() == 512 && size_of::<Held>() == 128);
@@ -49,8 +49,13 @@ impl Node {
         let key = key.min(NO_KEY - 1);
         let (groups, _) = self.keys.as_chunks::<8>();
         let group = groups.iter().take(3).map(|group| usize::from(group[7] <= key)).sum::<usize>();
-        let within = groups.get(group).map_or(0, |keys| keys.iter().map(|k| usize::from(*k <= key)).sum::<usize>());
-        group * 8 + within
+        groups.get(group).map_or(0, |keys| group * 8 + first_above(keys, key))
+    }
+
+    /// The entry at or below `key`.
+    #[inline(always)]
+    fn before(&self, key: u64) -> Option<u64> {
+        self.below.get(self.behind(key).checked_sub(1)?).copied()
     }
 
     fn entry(&self, index: usize) -> Option<(u64, u64)> {
@@ -97,16 +102,6 @@ impl Node {
         self.len = len as u32;
     }
 
-    /// Asks for all lines of a node.
-    #[inline(always)]
-    fn fetch(node: *const Node) {
-        for line in 0..size_of::<Node>() / 64 {
-            let at = node.cast::<i8>().wrapping_add(line * 64);
-            // SAFETY: a hint; it faults at no address. SSE is part of x86-64.
-            unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at) };
-        }
-    }
-
     /// Appends the entries from `from` on to `to`, which has room for them.
     fn copy_to(&self, from: usize, to: &mut Node) {
         let (len, into) = (self.len as usize, to.len as usize);
@@ -123,13 +118,61 @@ impl Node {
     }
 }
 
-/// The window at or before `key`, and the start of the one behind it (`u64::MAX`: none). Async-signal-safe; logarithmic.
+/// Asks for the lines of a node that its search comes to last: those of its entries.
+#[inline(always)]
+fn ask_for(node: *const Node) {
+    use core::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
+    for line in KEYS / 8 - 1..size_of::<Node>() / 64 {
+        let at = node.cast::<i8>().wrapping_add(line * 64);
+        // SAFETY: a hint; it faults at no address. SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at) };
+    }
+}
+
+/// How many of these keys, which ascend, are at or below `key`; the last is above it. All below 2^63.
+#[inline(always)]
+fn first_above(keys: &[u64; 8], key: u64) -> usize {
+    use core::arch::x86_64::{
+        __m128i, _mm_castps_si128 as bits, _mm_castsi128_ps as lanes, _mm_load_si128, _mm_movemask_epi8,
+        _mm_packs_epi32, _mm_set1_epi64x, _mm_shuffle_ps, _mm_sub_epi64,
+    };
+    let at = keys.as_ptr().cast::<__m128i>();
+    // SAFETY: SSE2 is part of x86-64; four loads of two keys each, aligned since groups of keys are.
+    let mask = unsafe {
+        let key = _mm_set1_epi64x(key as i64);
+        let minus = |i: usize| lanes(_mm_sub_epi64(key, _mm_load_si128(at.add(i))));
+        // Of each difference its upper half, of that sixteen bits, of those the sign.
+        let low = bits(_mm_shuffle_ps::<0b11_01_11_01>(minus(0), minus(1)));
+        let high = bits(_mm_shuffle_ps::<0b11_01_11_01>(minus(2), minus(3)));
+        _mm_movemask_epi8(_mm_packs_epi32(low, high)) & 0xaaaa
+    };
+    (mask.trailing_zeros() / 2) as usize
+}
+
+/// The window at or before `pc`: the last one in order of their starts. Async-signal-safe; logarithmic.
 ///
 /// # Safety
 /// `root` is null or a tree that nobody frees or changes during `'a`.
 #[inline]
+pub unsafe fn before<'a>(root: *const Node, pc: u64) -> Option<&'a Held> {
+    // SAFETY: the root.
+    let mut node = unsafe { root.as_ref() }?;
+    for _ in 0..(node.height as usize).min(MAX_HEIGHT) {
+        let below = node.before(pc)? as *const Node;
+        ask_for(below);
+        // SAFETY: an entry of an inner node.
+        node = unsafe { &*below };
+    }
+    // SAFETY: an entry of a leaf.
+    Some(unsafe { &*(node.before(pc)? as *const Held) })
+}
+
+/// The window at or before `key`, and the start of the one behind it ([`super::LIMIT`]: none). Logarithmic.
+///
+/// # Safety
+/// As [`before`].
 pub unsafe fn locate<'a>(root: *const Node, key: u64) -> (Option<&'a Held>, u64) {
-    let (mut node, mut behind) = (root, u64::MAX);
+    let (mut node, mut behind) = (root, NO_KEY);
     for _ in 0..MAX_HEIGHT {
         // SAFETY: the root, or an entry of an inner node.
         let Some(n) = (unsafe { node.as_ref() }) else { break };
@@ -143,7 +186,6 @@ pub unsafe fn locate<'a>(root: *const Node, key: u64) -> (Option<&'a Held>, u64)
             return (unsafe { (below as *const Held).as_ref() }, behind);
         }
         node = below as *const Node;
-        Node::fetch(node);
     }
     (None, behind)
 }

@@ -317,6 +317,11 @@ static void *sender(void *signals) {
 }
 
 static int left(void) {
+    /* Blocked but where there is a place to come back to. */
+    sigset_t trap;
+    sigemptyset(&trap);
+    sigaddset(&trap, SIGTRAP);
+    pthread_sigmask(SIG_BLOCK, &trap, 0);
     struct sigaction action = {.sa_handler = leaves};
     sigaction(SIGTRAP, &action, 0);
     set(0, counts, 0);
@@ -325,20 +330,16 @@ static int left(void) {
     pthread_create(&senders[0], 0, sender, 0);
     pthread_create(&senders[1], 0, sender, senders);
     int raised = 0;
-    sigset_t trap;
-    sigemptyset(&trap);
-    sigaddset(&trap, SIGTRAP);
     for (double end = cpu() + 1.5; cpu() < end;) {
         if (sigsetjmp(out, 1) == 0) {
+            pthread_sigmask(SIG_UNBLOCK, &trap, 0);
             burn(0.0002);
+            pthread_sigmask(SIG_BLOCK, &trap, 0);
         }
-        pthread_sigmask(SIG_BLOCK, &trap, 0);
         raised++;
         if (sigsetjmp(back, 1) == 0)
             down(40);
-        pthread_sigmask(SIG_UNBLOCK, &trap, 0);
     }
-    pthread_sigmask(SIG_BLOCK, &trap, 0);
     going = 0;
     pthread_join(senders[0], 0);
     pthread_join(senders[1], 0);
