@@ -7,7 +7,9 @@
 pub mod call_graph;
 pub mod cfi_oracle;
 pub mod compile;
+pub mod faces;
 pub mod interpreters;
+pub mod java;
 pub mod lua;
 pub mod lua_grammar;
 pub mod lua_graph;

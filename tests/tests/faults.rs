@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use uunwind_tests::pair::{both, Pair};
 use uunwind_tests::samples::Sample;
-use uunwind_tests::{compile, paths, skips};
+use uunwind_tests::{compile, java, paths};
 
 fn program(scratch: &Path, options: &[&str]) -> PathBuf {
     compile::gcc(scratch, "faults", &["native/faults.c"], &[&["-pthread"], options].concat())
@@ -132,20 +132,10 @@ fn faults_on_alternate_stacks_need_little_more_room() {
 /// Compiled Java code finds null by SIGSEGV: 200,000 times, in two threads.
 #[test]
 fn a_jvm_keeps_its_faults() {
-    if std::process::Command::new("java").arg("-version").output().is_err() {
-        skips::skipped("a JVM, which handles SIGSEGV itself", "there is no java on this machine");
-        return;
-    }
-    let folder = paths::scratch("jvm");
-    let text = std::fs::read_to_string(paths::source("java/null_checks.hex")).expect("a text");
-    let digits: Vec<u8> = text.lines().filter(|l| !l.starts_with('#')).flat_map(str::bytes).collect();
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("ASCII"), 16).expect("base 16");
-    std::fs::write(folder.join("NullChecks.class"), digits.chunks(2).map(byte).collect::<Vec<u8>>()).expect("scratch");
-    // The simple compiler keeps every check as it is.
-    let options = ["-XX:TieredStopAtLevel=1", "-Xmx64m", "-cp"].map(OsStr::new);
-    let words = [&[OsStr::new("java")], &options[..], &[folder.as_os_str(), OsStr::new("NullChecks")]].concat();
+    let Some(words) = java::null_checks(&paths::scratch("jvm")) else { return };
+    let words: Vec<&OsStr> = words.iter().map(|w| &**w).collect();
     let pair = both("jvm", &["-r", "999"], |_| {}, &words).same();
-    assert_eq!((pair.plain.code, &*pair.plain.stdout), (0, "200000\n"));
+    assert_eq!((pair.plain.code, &*pair.plain.stdout), (0, java::NULL_CHECKS_SAY));
     let samples = pair.recording.samples();
     let weight: u64 = samples.iter().map(|s| s.weight).sum();
     println!("jvm: {} samples, {weight} ms", samples.len());

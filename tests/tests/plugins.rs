@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use uunwind_core::plugin::installed::FAILURE_LIMIT;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_tests::samples::{completeness, Frame, Sample};
-use uunwind_tests::{compile, paths, process, uu};
+use uunwind_tests::{compile, faces, paths, process, uu};
 
 /// Least share of whole stacks.
 const WHOLE: f64 = 0.99;
@@ -28,13 +28,8 @@ fn built() -> &'static Built {
     static BUILT: OnceLock<Built> = OnceLock::new();
     BUILT.get_or_init(|| {
         let dir = paths::scratch("faces");
-        let include = format!("-I{}", paths::root().join("ffi/include").display());
-        let plugin = |name, more: &[&str]| {
-            let options = [&["-shared", "-fPIC", "-Wl,-z,now", "-Werror", &include], more].concat();
-            compile::gcc(&dir, name, &["native/faces.c"], &options)
-        };
-        let (bad, good) = (plugin("bad.so", &[]), plugin("good.so", &["-DGOOD"]));
-        compile::gcc(&dir, "libfaces.so", &["native/faces_host.c"], &["-shared", "-fPIC", "-DLIBRARY"]);
+        let (bad, good) = (faces::bad(&dir), faces::good(&dir));
+        faces::library(&dir);
         let folder = dir.display().to_string();
         let options = ["-rdynamic", "-pthread", &format!("-L{folder}"), "-lfaces", &format!("-Wl,-rpath,{folder}")];
         let host = compile::gcc(&dir, "host", &["native/faces_host.c"], &options);

@@ -6,7 +6,7 @@
 
 use crate::client::{ring, Context, CLIENT, HEADER};
 use crate::process::{self, Process};
-use crate::signals::{bit, chain, host, interrupted_handler, SAMPLING};
+use crate::signals::{bit, chain, faults, host, interrupted_handler, SAMPLING};
 use crate::threads;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -377,12 +377,14 @@ unsafe fn must_probe(process: &Process, room: u64, ucontext: *const u8) -> bool 
     if free < needed {
         return true;
     }
-    let faults = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
-    if mask & faults != 0 {
+    // Those of reads, and those that a plugin may raise: the kernel ends a process that raises a blocked one.
+    let needed_signals = faults::SIGNALS.iter().fold(0, |mask, signal| mask | bit(*signal));
+    if mask & needed_signals != 0 {
         const SIG_UNBLOCK: usize = 1;
-        // SAFETY: unblocks both for the rest of this handler; sigreturn restores the mask.
-        let done =
-            unsafe { syscall::call(nr::RT_SIGPROCMASK, [SIG_UNBLOCK, (&raw const faults) as usize, 0, 8, 0, 0]) };
+        // SAFETY: unblocks them for the rest of this handler; sigreturn restores the mask.
+        let done = unsafe {
+            syscall::call(nr::RT_SIGPROCMASK, [SIG_UNBLOCK, (&raw const needed_signals) as usize, 0, 8, 0, 0])
+        };
         return done != 0;
     }
     false

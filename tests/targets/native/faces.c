@@ -81,6 +81,8 @@ static uint32_t overlay(struct uu_view *view) {
 
 #ifndef GOOD
 static uint32_t step(struct uu_view *view) {
+    if (is("strays-fault"))
+        return *(volatile uint32_t *)(uintptr_t)(zero + 16);
     emit(view);
     view->caller->pc = view->pc;
     view->caller->registers[UU_RSP] = view->sp - (is("backwards") ? 4096 : 0);
@@ -148,6 +150,10 @@ const struct uu_plugin *uu_plugin(uint32_t host_abi) {
             pause();
     if (is("backwards") || is("stands-still"))
         table.step = step;
+    if (is("strays-fault")) {
+        table.step = step;
+        table.flags |= UU_PLUGIN_STRAYS;
+    }
     if (strncmp(face, "rule", 4) == 0)
         table.rule = rule;
 #endif
