@@ -55,7 +55,7 @@ fn words<'a>(words: &[&'a str]) -> Vec<&'a OsStr> {
 
 #[test]
 fn sqlite3_on_a_heavy_query() {
-    let query = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400000) \
+    let query = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1600000) \
         SELECT count(*), sum(length(hex(i))), max(printf('%08d', i * 7919 % 100003)) FROM (SELECT i FROM n ORDER BY i * 31 % 1009, i DESC);";
     whole_stacks("sqlite3", &paths::scratch("sqlite"), 50, &words(&["sqlite3", ":memory:", query]));
 }
@@ -163,7 +163,7 @@ fn numpy_with_python_callbacks() {
     let Some((_, inside)) = environment() else { return };
     let folder = paths::scratch("numpy");
     let source = "import numpy as np\ndef f(x): return float(x) ** 1.5 + 1\ng = np.vectorize(f)\na = np.linspace(0, 1, 200000)\n\
-        for _ in range(16):\n    g(a); np.apply_along_axis(lambda r: np.sort(r)[0] + f(r[0]), 0, a.reshape(20, -1))\n\
+        for _ in range(32):\n    g(a); np.apply_along_axis(lambda r: np.sort(r)[0] + f(r[0]), 0, a.reshape(20, -1))\n\
         \x20   np.frompyfunc(lambda x, y: x / 2 + f(y), 2, 1).reduce(a.astype(object)[:50000]); np.sin(np.sort(a * 7919 % 1)).sum()\n";
     whole_stacks("numpy", &folder, 300, &[inside.as_os_str(), "-c".as_ref(), source.as_ref()]);
     // Hand-written kernels of the linear algebra library have no unwind information.
@@ -176,7 +176,7 @@ fn numpy_with_python_callbacks() {
 fn pytest_with_faulthandler() {
     let Some((_, inside)) = environment() else { return };
     let folder = paths::scratch("pytest");
-    let source = "import faulthandler, pytest\n@pytest.mark.parametrize('n', range(120))\ndef test_sum(n):\n\
+    let source = "import faulthandler, pytest\n@pytest.mark.parametrize('n', range(240))\ndef test_sum(n):\n\
         \x20   assert faulthandler.is_enabled()\n    assert sum(i for i in range(60000 + n)) > 0\n";
     std::fs::write(folder.join("test_sums.py"), source).expect("scratch");
     let program =
