@@ -126,6 +126,7 @@ faces! {
     a_destroyed_stack_pointer "stack-pointer" Fault;
     the_direction_flag_and_a_fault "direction-fault" Fault;
     a_stack_overflow "recursion" Fault;
+    a_stack_overflow_in_a_function_of_the_host "recursion-in-host" Fault;
     an_endless_loop "loop" Watchdog;
     a_nonsense_answer "nonsense" PluginNonsense;
     frames_without_end "endless" PluginNonsense;

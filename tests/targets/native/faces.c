@@ -31,10 +31,10 @@ static uint32_t emit(struct uu_view *view) {
 
 /* The faces of overlay. Each emits a frame first, which must be taken back. */
 enum { NULL_READ, WILD_READ, WILD_WRITE, WILD_JUMP, FAR_JUMP, TRAP, DIVIDE, REGISTERS, REGISTERS_FAULT, STACK_POINTER, DIRECTION,
-       DIRECTION_FAULT, RECURSION, LOOP, NONSENSE, ENDLESS, READS, FACES };
+       DIRECTION_FAULT, RECURSION, RECURSION_IN_HOST, LOOP, NONSENSE, ENDLESS, READS, FACES };
 #ifndef GOOD
 static const char *const names[FACES] = {"null-read", "wild-read", "wild-write", "wild-jump", "far-jump", "trap", "divide", "registers",
-    "registers-fault", "stack-pointer", "direction", "direction-fault", "recursion", "loop", "nonsense", "endless", "reads"};
+    "registers-fault", "stack-pointer", "direction", "direction-fault", "recursion", "recursion-in-host", "loop", "nonsense", "endless", "reads"};
 #endif
 static int number = -1;
 
@@ -44,6 +44,13 @@ __attribute__((noinline)) static int recurse(volatile char *from) {
     volatile char room[4096];
     room[0] = from[0];
     return room[0] == 0 ? 0 : recurse(room) + room[0]; /* never 0 */
+}
+
+/* With so little of its own that it is the library's frame that has no room: what it calls needs more. */
+__attribute__((noinline)) static uint32_t recurse_in_host(struct uu_view *view, uint64_t depth) {
+    uint64_t word = depth;
+    view->host->read_word(view->walk, (uint64_t)(uintptr_t)&word, &word);
+    return word == 0 && depth ? 0 : recurse_in_host(view, word + 1) + (uint32_t)word; /* never the former */
 }
 
 #define DESTROY "xor %%ebx, %%ebx\n mov $0x31337, %%ebp\n mov $-1, %%r12\n mov %%r12, %%r13\n mov %%r12, %%r14\n mov %%r12, %%r15\n"
@@ -66,6 +73,7 @@ static uint32_t overlay(struct uu_view *view) {
     case DIRECTION: __asm__ volatile("std"); return 0;
     case DIRECTION_FAULT: __asm__ volatile("std\n mov 0, %%rax" : : : "rax", "memory"); return 0;
     case RECURSION: { volatile char c = 1; return (uint32_t)recurse(&c); }
+    case RECURSION_IN_HOST: return recurse_in_host(view, 0);
     case LOOP: for (;;) zero = 0;
     case NONSENSE: return 0xdeadbeef;
     case ENDLESS: for (;;) emit(view);
