@@ -60,13 +60,20 @@ const AT_ONCE: usize = 256;
 /// Birth of the nodes of the tree of pinned windows, which nobody but writers reads: they are changed in place.
 const PINNED: u64 = u64::MAX;
 
-/// The registry of a process.
-pub struct Registry {
-    root: Root<Node>,
+/// What walks look at. In a line of its own, which a walk beside a writer has to fetch once.
+#[repr(C, align(64))]
+struct Shown {
     epoch: Epoch,
-    generation: AtomicU64,
+    root: Root<Node>,
     removals: AtomicU64,
+}
+
+/// The registry of a process.
+#[repr(C, align(64))]
+pub struct Registry {
+    shown: Shown,
     lock: Lock,
+    generation: AtomicU64,
     pool: Pool,
     /// Windows that are unlinked and may still be read.
     pinned: AtomicPtr<Node>,
@@ -133,11 +140,9 @@ impl Registry {
     #[allow(clippy::new_without_default, reason = "made once, as a static")]
     pub const fn new() -> Registry {
         Registry {
-            root: Root::new(),
-            epoch: Epoch::new(),
-            generation: AtomicU64::new(0),
-            removals: AtomicU64::new(0),
+            shown: Shown { epoch: Epoch::new(), root: Root::new(), removals: AtomicU64::new(0) },
             lock: Lock::new(),
+            generation: AtomicU64::new(0),
             pool: Pool::new(),
             pinned: AtomicPtr::new(core::ptr::null_mut()),
             nodes: Limbo::new(),
@@ -148,12 +153,12 @@ impl Registry {
 
     /// The epoch to enter a walk with. Async-signal-safe.
     pub fn epoch(&self) -> u64 {
-        self.epoch.now()
+        self.shown.epoch.now()
     }
 
     /// Counts changes in which windows went. Async-signal-safe.
     pub fn removals(&self) -> u64 {
-        self.removals.load(Ordering::SeqCst)
+        self.shown.removals.load(Ordering::SeqCst)
     }
 
     /// The windows as they are now, all through this walk. Async-signal-safe; wait-free.
@@ -162,7 +167,7 @@ impl Registry {
     /// The caller must be inside a walk ([`Slots::enter`] with [`Registry::epoch`]) for all of `'w`.
     #[inline]
     pub unsafe fn windows<'w>(&self) -> Windows<'w> {
-        Windows { root: self.root.load(), of: core::marker::PhantomData }
+        Windows { root: self.shown.root.load(), of: core::marker::PhantomData }
     }
 
     /// Registers a window. Returns its generation. Errors: [`EINVAL`] (empty, or reaches [`LIMIT`]), [`EEXIST`] (overlaps another),
@@ -188,7 +193,7 @@ impl Registry {
     pub fn seal(&self, start: u64, slots: &Slots) -> Result<(), Errno> {
         self.changing(slots, || {
             // SAFETY: the lock's holder reads the tree.
-            let held = unsafe { locate(self.root.load(), start) }.0.filter(|held| held.window.start == start);
+            let held = unsafe { locate(self.shown.root.load(), start) }.0.filter(|held| held.window.start == start);
             held.ok_or(ENOENT)?.sealed.store(1, Ordering::Release);
             Ok(())
         })
@@ -196,7 +201,7 @@ impl Registry {
 
     /// A ticket for all walks that are under way now: whoever waits for it knows that they have ended. Wait-free.
     pub fn ticket(&self) -> u64 {
-        self.epoch.advance()
+        self.shown.epoch.advance()
     }
 
     /// Waits until no walk that began before `ticket` is under way, at most `timeout_ns` (0: only asks). After
@@ -283,7 +288,7 @@ impl Registry {
                 }
             }
             // Births are epochs, which only the lock's holder needs to be new: tickets count, too.
-            let mut change = Change::new(&self.pool, self.root.load(), self.epoch.now());
+            let mut change = Change::new(&self.pool, self.shown.root.load(), self.shown.epoch.now());
             let pins = Change::new(&self.pool, self.pinned.load(Ordering::Relaxed), PINNED);
             if !change.reserve(old.len().saturating_add(count), count) {
                 return Err(ENOMEM);
@@ -301,12 +306,12 @@ impl Registry {
                     return Err(error);
                 }
             };
-            self.root.publish(change.root);
+            self.shown.root.publish(change.root);
             if !old.is_empty() {
                 // Behind the new root: whoever sees the old count has seen the old windows, or none that are gone.
-                self.removals.fetch_add(1, Ordering::SeqCst);
+                self.shown.removals.fetch_add(1, Ordering::SeqCst);
             }
-            let ticket = self.epoch.advance();
+            let ticket = self.shown.epoch.advance();
             if let Some((first, last)) = change.replaced() {
                 // SAFETY: the change's chain: nodes that the published tree does not hold any more.
                 unsafe { self.nodes.append(first, last, ticket) };
@@ -394,7 +399,7 @@ impl Registry {
         // SAFETY: cells of the pool, chained by `apply`.
         while let Some(held) = unsafe { at.as_ref() } {
             // SAFETY: the lock's holder reads both trees.
-            let taken = [self.root.load(), pins.root]
+            let taken = [self.shown.root.load(), pins.root]
                 .iter()
                 .skip(usize::from(!replaced))
                 .any(|root| overlaps(unsafe { locate(*root, held.window.start) }, &held.window));

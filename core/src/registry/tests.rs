@@ -21,7 +21,7 @@ fn find(registry: &Registry, pc: u64) -> Option<u64> {
 fn all(registry: &Registry) -> Vec<(u64, u64)> {
     let mut all = Vec::new();
     // SAFETY: as above.
-    unsafe { tree::each(registry.root.load(), &mut |held| all.push((held.window.start, held.window.end))) };
+    unsafe { tree::each(registry.shown.root.load(), &mut |held| all.push((held.window.start, held.window.end))) };
     all
 }
 
