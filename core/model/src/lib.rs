@@ -1,9 +1,12 @@
-//! `core/src/registry/grace.rs`, the very file, over the model checker's atomics.
+//! `core/src/registry/grace.rs` and `life.rs`, the very files, over the model checker's atomics.
 
 #[path = "../../src/registry/grace.rs"]
 pub mod grace;
 
-/// What [`grace`] imports.
+#[path = "../../src/registry/life.rs"]
+pub mod life;
+
+/// What they import.
 pub mod sync {
     pub use loom::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -17,5 +20,15 @@ pub mod sync {
     /// A full barrier.
     pub fn barrier() {
         loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// Loads before it are not put off behind it.
+    pub fn acquire_fence() {
+        loom::sync::atomic::fence(Ordering::Acquire);
+    }
+
+    /// Stores behind it are not moved before it.
+    pub fn release_fence() {
+        loom::sync::atomic::fence(Ordering::Release);
     }
 }

@@ -15,9 +15,11 @@
 
 pub mod c_window;
 pub mod grace;
+mod life;
 mod limbo;
 pub mod lock;
 mod pool;
+mod recent;
 pub mod sync;
 pub mod tree;
 pub mod window;
@@ -29,6 +31,7 @@ use grace::{holds, Epoch, Root};
 use limbo::Limbo;
 use lock::Lock;
 use pool::Pool;
+use recent::Recent;
 use tree::{before, locate, Change, Node};
 use window::{Held, Window, GROWING};
 
@@ -66,6 +69,8 @@ struct Shown {
     epoch: Epoch,
     root: Root<Node>,
     removals: AtomicU64,
+    /// Null as long as there are few windows.
+    recent: AtomicPtr<Recent>,
 }
 
 /// The registry of a process.
@@ -107,6 +112,16 @@ impl Chain {
         }
         self.last = held;
     }
+
+    /// Calls `f` for each; it may give the window back.
+    fn each(&self, mut f: impl FnMut(&Held)) {
+        let mut at = self.first;
+        // SAFETY: cells of the pool.
+        while let Some(held) = unsafe { at.as_ref() } {
+            at = held.link.load(Ordering::Relaxed) as *mut Held;
+            f(held);
+        }
+    }
 }
 
 /// Whether a window overlaps its neighbours, as [`locate`] told them for its start.
@@ -118,6 +133,7 @@ fn overlaps((before, behind): (Option<&Held>, u64), window: &Window) -> bool {
 #[derive(Clone, Copy)]
 pub struct Windows<'w> {
     root: *const Node,
+    recent: Option<&'w Recent>,
     of: core::marker::PhantomData<&'w Node>,
 }
 
@@ -126,7 +142,17 @@ impl<'w> Windows<'w> {
     #[inline]
     pub fn find(self, pc: u64) -> Option<&'w Held> {
         // SAFETY: `Registry::windows` promises that the tree stays as it is for so long.
-        unsafe { before(self.root, pc) }.filter(|held| pc < held.window().end)
+        let change = unsafe { self.root.as_ref() }?.change();
+        let hint = self.recent.and_then(|recent| recent.get(pc));
+        if let Some(held) = hint.filter(|held| held.life.covers(pc, change)) {
+            return Some(held);
+        }
+        // SAFETY: as above.
+        let held = unsafe { before(self.root, pc) }.filter(|held| pc < held.window().end)?;
+        if let Some(recent) = self.recent {
+            recent.put(pc, held);
+        }
+        Some(held)
     }
 
     /// Whether there is none.
@@ -140,7 +166,12 @@ impl Registry {
     #[allow(clippy::new_without_default, reason = "made once, as a static")]
     pub const fn new() -> Registry {
         Registry {
-            shown: Shown { epoch: Epoch::new(), root: Root::new(), removals: AtomicU64::new(0) },
+            shown: Shown {
+                epoch: Epoch::new(),
+                root: Root::new(),
+                removals: AtomicU64::new(0),
+                recent: AtomicPtr::new(core::ptr::null_mut()),
+            },
             lock: Lock::new(),
             generation: AtomicU64::new(0),
             pool: Pool::new(),
@@ -167,7 +198,10 @@ impl Registry {
     /// The caller must be inside a walk ([`Slots::enter`] with [`Registry::epoch`]) for all of `'w`.
     #[inline]
     pub unsafe fn windows<'w>(&self) -> Windows<'w> {
-        Windows { root: self.shown.root.load(), of: core::marker::PhantomData }
+        let root = self.shown.root.load();
+        // SAFETY: null, or never unmapped.
+        let recent = unsafe { self.shown.recent.load(Ordering::Acquire).as_ref() };
+        Windows { root, recent, of: core::marker::PhantomData }
     }
 
     /// Registers a window. Returns its generation. Errors: [`EINVAL`] (empty, or reaches [`LIMIT`]), [`EEXIST`] (overlaps another),
@@ -306,12 +340,16 @@ impl Registry {
                     return Err(error);
                 }
             };
+            gone.each(|held| held.life.unlink(change.birth()));
             self.shown.root.publish(change.root);
             if !old.is_empty() {
                 // Behind the new root: whoever sees the old count has seen the old windows, or none that are gone.
                 self.shown.removals.fetch_add(1, Ordering::SeqCst);
             }
             let ticket = self.shown.epoch.advance();
+            if change.is_high() && self.shown.recent.load(Ordering::Relaxed).is_null() {
+                self.shown.recent.store(Recent::new(), Ordering::Release);
+            }
             if let Some((first, last)) = change.replaced() {
                 // SAFETY: the change's chain: nodes that the published tree does not hold any more.
                 unsafe { self.nodes.append(first, last, ticket) };
@@ -349,16 +387,14 @@ impl Registry {
             }
             let held = self.pool.take::<Held>().ok_or(ENOMEM)?;
             generation = self.next_generation();
-            // SAFETY: a cell of this size, ours alone.
+            // SAFETY: a cell of this size, ours alone but for hints, whose walks look at its life only.
             unsafe {
-                held.write(Held {
-                    window: Window { generation, ..window },
-                    sealed: u32::from(window.flags & GROWING == 0).into(),
-                    pinned: 0.into(),
-                    failures: 0.into(),
-                    retired: 0.into(),
-                    link: 0.into(),
-                });
+                (&raw mut (*held).window).write(Window { generation, ..window });
+                (*held).sealed.store(u32::from(window.flags & GROWING == 0), Ordering::Relaxed);
+                for zero in [&(*held).pinned, &(*held).failures] {
+                    zero.store(0, Ordering::Relaxed);
+                }
+                (*held).life.begin(window.start, window.end, generation, change.birth());
             }
             made.push(held);
             change.insert(window.start, held).ok_or(ENOMEM)?;
@@ -368,14 +404,11 @@ impl Registry {
 
     /// Gives back the windows of a change that failed.
     fn drop_made(&self, made: Chain) {
-        let mut at = made.first;
-        // SAFETY: cells of the pool, never published.
-        while let Some(held) = unsafe { at.as_ref() } {
-            let next = held.link.load(Ordering::Relaxed) as *mut Held;
-            // SAFETY: as above.
-            unsafe { self.pool.give(at) };
-            at = next;
-        }
+        made.each(|held| {
+            held.life.end();
+            // SAFETY: a cell of the pool, never published; nothing is read of it any more.
+            unsafe { self.pool.give(core::ptr::from_ref(held).cast_mut()) };
+        });
     }
 
     /// A generation whose low half, which frame words carry, is not 0.
@@ -424,6 +457,7 @@ impl Registry {
         // SAFETY: `oldest` is the oldest mark of all, seen behind the epochs' barriers: see `grace`.
         let more = unsafe {
             let windows = self.windows.free(oldest, AT_ONCE, &self.pool, |held| {
+                held.life.end();
                 if held.pinned.load(Ordering::Relaxed) != 0 {
                     let _ = pins.remove(held.window.start);
                 }

@@ -21,7 +21,7 @@ impl Kept for Held {
 }
 
 /// A free cell begins with the address of the next one.
-struct Free(*mut Free);
+struct Free(AtomicPtr<Free>);
 
 const FIRST_CHUNK: usize = 64 * 1024;
 const LAST_CHUNK: usize = 4 * 1024 * 1024;
@@ -70,7 +70,7 @@ impl Pool {
         let first = list.load(Relaxed);
         if !first.is_null() {
             // SAFETY: a free cell holds its successor.
-            list.store(unsafe { (*first).0 }, Relaxed);
+            list.store(unsafe { (*first).0.load(Relaxed) }, Relaxed);
             count.store(count.load(Relaxed).wrapping_sub(1), Relaxed);
             return Some(first.cast());
         }
@@ -87,8 +87,8 @@ impl Pool {
     pub unsafe fn give<T: Kept>(&self, cell: *mut T) {
         let (Some(list), Some(count)) = (self.free.get(T::CLASS), self.counts.get(T::CLASS)) else { return };
         let cell = cell.cast::<Free>();
-        // SAFETY: the caller gives the cell up; both kinds are larger than a pointer.
-        unsafe { (*cell).0 = list.load(Relaxed) };
+        // SAFETY: the caller gives the cell up; both kinds are larger than a pointer. Hints may still lead walks here.
+        unsafe { (*cell).0.store(list.load(Relaxed), Relaxed) };
         list.store(cell, Relaxed);
         count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
     }
@@ -106,7 +106,7 @@ impl Pool {
 
 /// Fresh memory. Large chunks begin at a multiple of a huge page and ask for such: lookups among very many windows would
 /// otherwise wait for address translations more than for the memory itself.
-fn map(size: usize) -> Option<usize> {
+pub fn map(size: usize) -> Option<usize> {
     const MMAP: usize = 9;
     const MADVISE: usize = 28;
     const PROT_READ_WRITE: usize = 3;

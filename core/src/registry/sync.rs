@@ -1,4 +1,4 @@
-//! The atomics of [`super::grace`], apart from it so that the model checker can put its own in their place.
+//! The atomics of [`super::grace`] and [`super::life`], apart from them so that the model checker can put its own in their place.
 
 pub use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -12,4 +12,16 @@ pub fn store_then_barrier(place: &AtomicU64, value: u64) {
 #[inline]
 pub fn barrier() {
     core::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// Loads before it are not put off behind it.
+#[inline]
+pub fn acquire_fence() {
+    core::sync::atomic::fence(Ordering::Acquire);
+}
+
+/// Stores behind it are not moved before it.
+#[inline]
+pub fn release_fence() {
+    core::sync::atomic::fence(Ordering::Release);
 }

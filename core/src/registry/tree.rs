@@ -36,9 +36,15 @@ pub struct Node {
     pub(super) link: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Node>() == 512 && size_of::<Held>() == 128);
+const _: () = assert!(size_of::<Node>() == 512 && size_of::<Held>() == 192);
 
 impl Node {
+    /// The change that made the tree of which this is the root.
+    #[inline(always)]
+    pub fn change(&self) -> u64 {
+        self.birth
+    }
+
     fn keys(&self) -> &[u64] {
         self.keys.get(..self.len as usize).unwrap_or(&self.keys)
     }
@@ -237,6 +243,17 @@ impl<'p> Change<'p> {
         Change { pool, birth, root, replaced: (core::ptr::null_mut(), core::ptr::null_mut()), replaced_count: 0 }
     }
 
+    /// The number of the change.
+    pub fn birth(&self) -> u64 {
+        self.birth
+    }
+
+    /// Whether there are so many windows that a way past the tree is worth its memory.
+    pub fn is_high(&self) -> bool {
+        // SAFETY: the lock's holder reads the tree.
+        unsafe { levels(self.root) > 2 }
+    }
+
     /// Makes sure that there is memory for so many insertions and removals, and for so many windows.
     pub fn reserve(&self, operations: usize, windows: usize) -> bool {
         // SAFETY: the lock's holder reads the tree. A level costs a copy and a new node at most, and the tree may grow.
@@ -394,9 +411,11 @@ impl<'p> Change<'p> {
             self.replace(self.root);
             self.root = below;
             if below.is_null() {
-                break;
+                return Some(());
             }
         }
+        // A root tells which change made its tree: one that was further down is another node now.
+        self.root = self.own(self.root)?;
         Some(())
     }
 

@@ -1,5 +1,6 @@
 //! A window: code that no loaded object covers, and how its frames are stepped.
 
+use super::life::Life;
 use crate::plugin::installed::FAILURE_LIMIT;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -118,6 +119,8 @@ pub const NO_UNWIND: u32 = u32::MAX;
 /// A registered window.
 #[repr(C, align(64))]
 pub struct Held {
+    /// In one line with the first fields of the window.
+    pub(super) life: Life,
     pub(super) window: Window,
     /// 1: no more functions are added.
     pub(super) sealed: AtomicU32,
