@@ -27,7 +27,7 @@ fn nothing_is_read_after_the_registry_has_given_it_back() {
     let out = process::run(Command::new(&program).arg(&seconds), &scratch, limit).expect_code(0).stdout;
     println!("{out}");
     let words: Vec<&str> = out.split_whitespace().collect();
-    for what in ["changes", "swaps", "hits", "misses", "rules", "handlers", "cancels", "jumps", "forks"] {
+    for what in ["changes", "swaps", "hits", "misses", "rules", "handlers", "cancels", "jumps", "forks", "crowd"] {
         let at = words.iter().position(|w| *w == what).unwrap_or_else(|| panic!("{what} is not told: {out}"));
         assert!(words[at + 1].parse::<u64>().expect("a number") > 0, "no {what}: nothing was tried: {out}");
     }
@@ -51,6 +51,8 @@ fn a_walk_at_every_instruction_of_a_change_sees_the_old_or_the_new() {
         ("synchronize", 0),
         ("register among many", 0),
         ("replace among many", 0),
+        ("unlink among many", 0),
+        ("again among many", 0),
         ("unregister among many", 0),
         ("unregister", 0),
         ("unknown", -2),

@@ -168,6 +168,54 @@ fn an_unlinked_window_is_pinned_until_the_walks_before_it_end() {
     walking.leave();
 }
 
+/// Among so many windows that hints are kept: a walk that began before a change sees what was, one behind it what is.
+#[test]
+fn each_tree_answers_for_itself() {
+    const COUNT: u64 = 3000;
+    let place = |i: u64| 0x10_0000 + i * 0x100;
+    let (registry, slots) = (Registry::new(), slots());
+    for i in 0..COUNT {
+        registry.register(window(place(i), place(i) + 0x80), &slots).expect("room");
+    }
+    assert!(!registry.shown.recent.load(Ordering::Relaxed).is_null(), "no hints are kept");
+    let (registry, slots) = (&registry, &*slots);
+    let generations = |windows: Windows<'_>| -> Vec<u64> {
+        (0..COUNT).map(|i| windows.find(place(i) + 0x7f).map_or(0, |held| held.window().generation)).collect()
+    };
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+        scope.spawn(move || {
+            let walking = slots.enter(crate::slots::stack_pointer(), registry.epoch()).expect("a walk");
+            // SAFETY: inside a walk.
+            let windows = unsafe { registry.windows() };
+            let first = generations(windows);
+            tell.send(()).expect("told");
+            wait.recv().expect("told to look again");
+            // The hints are those of the walk beside this one now.
+            assert!(first.iter().all(|generation| *generation != 0) && generations(windows) == first);
+            assert_eq!(generations(windows), first);
+            walking.leave();
+        });
+        told.recv().expect("the walk has begun");
+        for i in (0..COUNT).step_by(3) {
+            registry.replace(&[place(i)], [window(place(i), place(i) + 0x80)].into_iter(), slots).expect("room");
+            registry.unlink(place(i + 1), slots).expect("it is there");
+        }
+        let walking = slots.enter(crate::slots::stack_pointer(), registry.epoch()).expect("a walk");
+        for _ in 0..2 {
+            // SAFETY: inside a walk.
+            let now = generations(unsafe { registry.windows() });
+            for (i, generation) in (0..).zip(now) {
+                let wanted = [generation > COUNT, generation == 0, (1..=COUNT).contains(&generation)];
+                assert!(wanted[i % 3], "window {i} has generation {generation}");
+            }
+        }
+        walking.leave();
+        go_on.send(()).expect("told");
+    });
+}
+
 #[test]
 fn marks_of_dead_threads_do_not_hold_a_window() {
     let (registry, slots) = (Registry::new(), slots());

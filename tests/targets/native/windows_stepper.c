@@ -18,6 +18,7 @@
 #include <uu.h>
 
 #define TRAP_FLAG 0x100
+#define MANY 2000
 #define TEXT(i) ((void *)(0x100000000000ul + 0x10000ul * (i)))
 
 static uint64_t stack[64]; /* ends at once: a saved rbp and a return address of 0 */
@@ -111,7 +112,8 @@ int main(int argc, char **argv) {
     struct sigaction action = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
     if (uu_handle_faults() || sigaction(SIGTRAP, &action, 0))
         return 2;
-    struct uu_window w0 = window(0), w1 = window(1), wide[200];
+    struct uu_window w0 = window(0), w1 = window(1);
+    static struct uu_window wide[MANY];
     if (uu_register_window(&w0))
         return 2;
     uint64_t ticket = 0;
@@ -125,16 +127,18 @@ int main(int argc, char **argv) {
     CHANGE("synchronize", 0, 0, uu_synchronize(ticket, 1000000000));
     CHANGE("ticket", 0, 0, uu_ticket() > ticket ? 0 : 1);
     CHANGE("again", 1, 0, uu_register_window(&w1));
-    /* Through splits and joins of nodes, and the freeing of old ones. */
-    for (int i = 0; i < 200; i++) {
+    /* Through splits and joins of nodes, and the freeing of old ones; and so many that walks remember where they found one. */
+    for (int i = 0; i < MANY; i++) {
         wide[i] = window(10 + i);
         if (i != 100 && uu_register_window(&wide[i]))
             return 2;
     }
     CHANGE("register among many", 0, 0, uu_register_window(&wide[100]));
     CHANGE("replace among many", 1, 0, uu_replace_windows(old, 1, &w1, 1, &ticket));
+    CHANGE("unlink among many", 0, 1, uu_unlink_window(TEXT(1), &ticket));
+    CHANGE("again among many", 1, 0, uu_register_window(&w1));
     CHANGE("unregister among many", 0, 0, uu_unregister_window(wide[100].text));
-    for (int i = 0; i < 199; i++)
+    for (int i = 0; i < MANY - 1; i++)
         if (i != 100 && uu_unregister_window(wide[i].text))
             return 2;
     CHANGE("unregister", 0, 1, uu_unregister_window(TEXT(1)));

@@ -8,6 +8,7 @@
      from a third thread and from CPU timers, whose handler walks, too;
    - a thread at a time walks in a loop and is cancelled, asynchronously, in mid-walk;
    - one walker is thrown out of its walks by siglongjmp;
+   - half-way, a crowd of windows comes, among which walks find their way by hints;
    - the program forks; the child registers a window, walks, and takes it away.
    Prints what was done, and exits with 0, if every window could be taken away and every answer was right. */
 #define _GNU_SOURCE
@@ -263,6 +264,18 @@ static void fork_once(void) {
     atomic_fetch_add(&forks, 1);
 }
 
+/* So many windows that walks remember where they found one. They stay. */
+static long crowd(void) {
+    enum { CROWD = 1500 };
+    for (unsigned i = 0; i < CROWD; i++) {
+        struct uu_window window = {.size = sizeof window, .kind = UU_WINDOW_OPAQUE, .text = (void *)TEXT(PLACES + 100 + i),
+                                   .text_len = PAGE};
+        if (uu_register_window(&window))
+            die("crowd", (long)i);
+    }
+    return CROWD;
+}
+
 int main(int argc, char **argv) {
     const double seconds = argc > 1 ? atof(argv[1]) : 1;
     struct sigaction walks = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_RESTART | SA_NODEFER};
@@ -279,10 +292,14 @@ int main(int argc, char **argv) {
     if (pthread_create(&jumper, 0, walk_and_jump, (void *)7))
         return 2;
     struct timespec begun, now;
+    long crowded = 0;
     clock_gettime(CLOCK_MONOTONIC, &begun);
     for (unsigned round = 0;; round++) {
         clock_gettime(CLOCK_MONOTONIC, &now);
-        if ((double)(now.tv_sec - begun.tv_sec) + 1e-9 * (double)(now.tv_nsec - begun.tv_nsec) > seconds)
+        const double passed = (double)(now.tv_sec - begun.tv_sec) + 1e-9 * (double)(now.tv_nsec - begun.tv_nsec);
+        if (passed > seconds / 2 && !crowded)
+            crowded = crowd();
+        if (passed > seconds)
             break;
         pthread_t victim;
         if (round % 16 == 0 && !pthread_create(&victim, 0, walk_until_cancelled, (void *)(size_t)round)) {
@@ -306,7 +323,7 @@ int main(int argc, char **argv) {
         pthread_join(walkers[i], 0);
     }
     pthread_join(jumper, 0);
-    printf("changes %ld swaps %ld hits %ld misses %ld rules %ld handlers %ld cancels %ld jumps %ld forks %ld\n", changes,
-           swaps, hits, misses, rules, handler_walks, cancels, jumps, forks);
+    printf("changes %ld swaps %ld hits %ld misses %ld rules %ld handlers %ld cancels %ld jumps %ld forks %ld crowd %ld\n",
+           changes, swaps, hits, misses, rules, handler_walks, cancels, jumps, forks, crowded);
     return 0;
 }
