@@ -31,8 +31,8 @@ fn program() {
             std::thread::sleep(Duration::from_millis(4));
         }
     }
-    // The program's path can only be read while it lives.
-    std::thread::sleep(Duration::from_millis(50));
+    // The program's path and name can only be read while it lives.
+    target.settle();
     match role.as_str() {
         "fails" => std::process::exit(9),
         "aborts" => std::process::abort(),

@@ -21,7 +21,7 @@ const FUNCTIONS: [&str; 5] = ["sink", "saves", "varied", "aligned", "main"];
 fn compile(name: &str, options: &[&str]) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("uu-rules-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a temporary folder");
-    let (source, out) = (folder.join("shapes.c"), folder.join(name));
+    let (source, out) = (folder.join(format!("{name}.c")), folder.join(name));
     std::fs::write(&source, SHAPES).expect("a source file");
     let mut gcc = Command::new("gcc");
     gcc.args(["-O2", "-fno-inline", "-fno-ipa-icf"]).args(options);

@@ -146,6 +146,14 @@ impl Target {
         self.state(thread.block).store(ENDED_THREAD, Ordering::Release);
     }
 
+    /// Waits until the recorder has dealt with all that was written so far: it goes through the blocks in order, and a new
+    /// thread that ends at once comes last.
+    pub fn settle(&self) {
+        let last = self.thread(std::process::id() + 1, "last");
+        self.end(&last);
+        self.wait_free(last.block);
+    }
+
     /// Waits until the recorder has freed a block.
     pub fn wait_free(&self, block: usize) {
         while self.state(block).load(Ordering::Acquire) != FREE {
