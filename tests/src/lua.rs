@@ -74,7 +74,7 @@ impl Ready {
     }
 }
 
-const CAP: [&str; 2] = ["lua/cap.c", "python/cap.c"];
+const CAP: [&str; 3] = ["lua/cap.c", "python/cap.c", "lua/step.c"];
 
 impl Lua {
     /// A label for test names.

@@ -20,7 +20,7 @@ pub enum Kind {
 
 /// Debian's interpreter.
 const INTERPRETER: &str = "/usr/bin/luajit";
-const CAP: [&str; 2] = ["lua/cap.c", "python/cap.c"];
+const CAP: [&str; 3] = ["lua/cap.c", "python/cap.c", "lua/step.c"];
 
 /// A program that runs scripts.
 #[derive(Debug)]
