@@ -6,6 +6,10 @@ use crate::walk::Walk;
 /// `tt` of a thread, and where it stands in every collectable object.
 const TYPE: u64 = 8;
 const THREAD: u8 = 8;
+/// `status` of a coroutine that has yielded; of one that runs it is 0, of a dead one more.
+const YIELD: u8 = 1;
+/// Protected calls, one in the other (`LUAI_MAXCCALLS` is 200).
+const PROTECTED_LIMIT: u32 = 512;
 /// Bytes of a TValue.
 pub const VALUE: u64 = 16;
 /// Slots above `stack_last` that may be used (`EXTRA_STACK`).
@@ -67,9 +71,31 @@ impl State {
         })
     }
 
-    /// Is the coroutine running or able to, not suspended and not dead?
-    pub fn is_running(&self, walk: &Walk<'_>, facts: &Facts) -> bool {
-        walk.byte(self.address.wrapping_add(u64::from(facts.state.status))) == Some(0)
+    /// 5.1: is `ci` one that was just taken into use, or is being left for a tail call? Then `base` is still, or already, that of
+    /// the CallInfo before it.
+    fn is_unfilled(&self, walk: &Walk<'_>, facts: &Facts, previous: u64) -> bool {
+        let base = walk.word(self.address.wrapping_add(u64::from(facts.state.base)));
+        previous != 0 && base.is_some() && base == walk.word(previous.wrapping_add(BASE_5_1))
+    }
+
+    /// Was it resumed by the native frame in hand, and is it not yet out of that? All its protected calls then lie nearer the
+    /// leaf than the frame; each has a buffer on the stack for the jump out of it. One that lies further out belongs to a
+    /// coroutine that is asked to resume itself or its resumer.
+    pub fn runs_inside(&self, walk: &Walk<'_>, facts: &Facts) -> bool {
+        let status = walk.byte(self.address.wrapping_add(u64::from(facts.state.status)));
+        if !status.is_some_and(|status| status <= YIELD) {
+            return false;
+        }
+        // `lua_longjmp.previous` is that structure's first field.
+        let mut at = walk.word(self.address.wrapping_add(u64::from(facts.state.error_jump)));
+        for calls in 0..PROTECTED_LIMIT {
+            match at {
+                Some(0) => return calls > 0,
+                Some(jump) if jump < walk.view().sp => at = walk.word(jump),
+                _ => return false,
+            }
+        }
+        false
     }
 }
 
@@ -102,6 +128,8 @@ const FUNCTION_5_1: u8 = 6;
 const LUA_CLOSURE: u8 = 0x06;
 const LIGHT_C: u8 = 0x16;
 const C_CLOSURE: u8 = 0x26;
+/// 5.1: `CallInfo.base`.
+const BASE_5_1: u64 = 0;
 /// 5.1: `Closure.c.isC`.
 const IS_C_5_1: u64 = 10;
 
@@ -114,6 +142,9 @@ impl Info {
         let layout = &facts.info;
         let field = |offset: u32| walk.word(address.wrapping_add(u64::from(offset)));
         let previous = previous(walk, facts, state, address)?;
+        if facts.minor == 1 && address == state.info && state.is_unfilled(walk, facts, previous) {
+            return None;
+        }
         let (func, saved_pc, status) = (field(layout.func)?, field(layout.saved_pc)?, status(walk, layout, address)?);
         let func = state.slot(walk, facts, func)?;
         let tag = walk.word(func.wrapping_add(8))? as u8;

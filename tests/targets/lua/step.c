@@ -25,7 +25,7 @@
 /* More instructions than a script may take. */
 #define MOST 4000000
 /* Samples after which the reader of the ring, which looks at it now and then, is left time. */
-#define BURST 200
+#define BURST 100
 
 static uintptr_t libc_start, libc_end;
 static long steps, samples;
@@ -70,7 +70,7 @@ static void on_trap(int number, siginfo_t *info, void *context) {
         return;
     syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGPROF);
     if (++samples % BURST == 0) {
-        struct timespec pause = {.tv_nsec = 5000000};
+        struct timespec pause = {.tv_nsec = 11000000};
         clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, 0);
     }
 }
