@@ -71,11 +71,16 @@ impl State {
         })
     }
 
-    /// 5.1: is `ci` one that was just taken into use, or is being left for a tail call? Then `base` is still, or already, that of
-    /// the CallInfo before it.
-    fn is_unfilled(&self, walk: &Walk<'_>, facts: &Facts, previous: u64) -> bool {
-        let base = walk.word(self.address.wrapping_add(u64::from(facts.state.base)));
-        previous != 0 && base.is_some() && base == walk.word(previous.wrapping_add(BASE_5_1))
+    /// 5.1: is `ci`, in which this function seems to run, one that was just taken into use? Then `base` is still that of the
+    /// CallInfo before it; and it is not being left for a tail call, before its first instruction.
+    fn is_unfilled(&self, walk: &Walk<'_>, facts: &Facts, previous: u64, running: Running) -> Option<bool> {
+        let field = |offset: u32| walk.word(self.address.wrapping_add(u64::from(offset)));
+        if previous == 0 || field(facts.state.base)? != walk.word(previous.wrapping_add(BASE_5_1))? {
+            return Some(false);
+        }
+        let Running::Lua(closure) = running else { return Some(true) };
+        let proto = walk.word(closure.wrapping_add(u64::from(facts.proto.closure)))?;
+        Some(field(facts.state.saved_pc) != walk.word(proto.wrapping_add(u64::from(facts.proto.code))))
     }
 
     /// Was it resumed by the native frame in hand, and is it not yet out of that? All its protected calls then lie nearer the
@@ -142,14 +147,15 @@ impl Info {
         let layout = &facts.info;
         let field = |offset: u32| walk.word(address.wrapping_add(u64::from(offset)));
         let previous = previous(walk, facts, state, address)?;
-        if facts.minor == 1 && address == state.info && state.is_unfilled(walk, facts, previous) {
-            return None;
-        }
         let (func, saved_pc, status) = (field(layout.func)?, field(layout.saved_pc)?, status(walk, layout, address)?);
         let func = state.slot(walk, facts, func)?;
         let tag = walk.word(func.wrapping_add(8))? as u8;
         let running = if facts.minor == 1 {
-            running_5_1(walk, func, tag, previous)?
+            let running = running_5_1(walk, func, tag, previous)?;
+            if address == state.info && state.is_unfilled(walk, facts, previous, running)? {
+                return None;
+            }
+            running
         } else if status & layout.kind_mask == layout.kind_lua {
             (tag & 0x3f == LUA_CLOSURE).then_some(())?;
             Running::Lua(walk.word(func)?)

@@ -24,12 +24,13 @@
 #define TRAP_FLAG 0x100
 /* More instructions than a script may take. */
 #define MOST 4000000
-/* Samples after which the reader of the ring, which looks at it now and then, is left time. */
-#define BURST 100
+/* Bytes that may wait in the ring, which has room for twice as many. */
+#define ROOM 65536
 
 static uintptr_t libc_start, libc_end;
 static long steps, samples;
 static int in_libc;
+
 
 static int find_libc(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size;
@@ -46,13 +47,51 @@ static int find_libc(struct dl_phdr_info *info, size_t size, void *data) {
     return 1;
 }
 
-/* Entered from elsewhere, or restoring registers: after longjmp has begun to, the stack pointer is the target's. */
-static int worth_a_look(uintptr_t pc, uintptr_t sp) {
+/* In libc only what was entered from elsewhere, or is the end of a longjmp: the stack pointer is the target's already. */
+static int worth_a_look(const greg_t *regs) {
     static uintptr_t last_sp;
+    uintptr_t pc = (uintptr_t)regs[REG_RIP], sp = (uintptr_t)regs[REG_RSP];
     int was = in_libc, jumped = sp > last_sp + 256;
     in_libc = pc >= libc_start && pc < libc_end;
     last_sp = sp;
     return !in_libc || !was || jumped;
+}
+
+/* The ring that this thread's samples go to. Nothing is lost if its reader, who looks at it now and then, is waited for. */
+static volatile uint64_t *written, *consumed;
+
+/* $UU_TEST_RING: where in the session's memory the blocks' states and the blocks begin, number and bytes of blocks, the state of a
+   thread's, and in that the offsets of tid, written and consumed. */
+static void find_ring(void) {
+    const char *layout = getenv("UU_TEST_RING");
+    unsigned long states, first, count, block, thread, tid, head, tail;
+    char line[512];
+    if (!layout)
+        return;
+    if (sscanf(layout, "%lu %lu %lu %lu %lu %lu %lu %lu", &states, &first, &count, &block, &thread, &tid, &head, &tail) != 8)
+        abort();
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps)) {
+        char *start = strstr(line, "memfd:uu-session") ? (char *)strtoul(line, 0, 16) : 0;
+        for (unsigned long i = 0; start && i < count && !written; i++) {
+            char *at = start + first + i * block;
+            if (((uint32_t *)(start + states))[i] == thread && *(uint32_t *)(at + tid) == (uint32_t)syscall(SYS_gettid)) {
+                written = (uint64_t *)(at + head);
+                consumed = (uint64_t *)(at + tail);
+            }
+        }
+    }
+    fclose(maps);
+    if (!written) {
+        fprintf(stderr, "step: no ring of this thread\n");
+        _exit(3);
+    }
+}
+
+static void wait_for_room(void) {
+    struct timespec pause = {.tv_nsec = 500000};
+    while (written && *written - *consumed > ROOM)
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, 0);
 }
 
 static void on_trap(int number, siginfo_t *info, void *context) {
@@ -66,13 +105,11 @@ static void on_trap(int number, siginfo_t *info, void *context) {
         fprintf(stderr, "step: more than %d instructions\n", MOST);
         _exit(3);
     }
-    if (!worth_a_look((uintptr_t)regs[REG_RIP], (uintptr_t)regs[REG_RSP]))
+    if (!worth_a_look(regs))
         return;
+    wait_for_room();
+    samples++;
     syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGPROF);
-    if (++samples % BURST == 0) {
-        struct timespec pause = {.tv_nsec = 11000000};
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, 0);
-    }
 }
 
 /* ---- The runtime's own view --------------------------------------------------------------------------------------- */
@@ -133,6 +170,7 @@ static int lua_step(lua_State *L) {
         sigaddset(&action.sa_mask, SIGPROF);
         sigaction(SIGTRAP, &action, 0);
         dl_iterate_phdr(find_libc, 0);
+        find_ring();
     }
     __asm__ volatile("int3" ::: "memory");
     if (!on)
