@@ -242,11 +242,7 @@ impl Frame<'_> {
             let caller = Info::read(walk, facts, state, info.previous);
             let called = Called::new(facts, &info, caller.as_ref());
             let unmarked = part == Part::Unmarked && !told;
-            let pc = if told || saved {
-                info.pc(walk, facts, state)
-            } else {
-                self.live_pc(state, &info, closure)
-            };
+            let pc = if told || saved { info.pc(walk, facts, state) } else { self.live_pc(state, &info, closure) };
             let function = Function { walk, facts, closure, pc };
             match function.emit(state, &called) {
                 Emitted::Done => {}

@@ -45,7 +45,13 @@ impl Called {
         });
         let tail = if facts.minor == 1 { info.status != 0 } else { info.status & facts.info.tail != 0 };
         // From 5.4 on the marks stand in the caller's CallInfo; in 5.3 and before too (`ci->previous`).
-        Called { caller: lua, caller_is_whole: caller.is_some(), tail, hooked: flag(facts.info.hooked), finalizer: flag(facts.info.finalizer) }
+        Called {
+            caller: lua,
+            caller_is_whole: caller.is_some(),
+            tail,
+            hooked: flag(facts.info.hooked),
+            finalizer: flag(facts.info.finalizer),
+        }
     }
 
     /// Is the caller a Lua function that stands at a call instruction? Then both run in one activation (5.1). `None`: what the

@@ -88,7 +88,7 @@ impl State {
     /// coroutine that is asked to resume itself or its resumer.
     pub fn runs_inside(&self, walk: &Walk<'_>, facts: &Facts) -> bool {
         let status = walk.byte(self.address.wrapping_add(u64::from(facts.state.status)));
-        if !status.is_some_and(|status| status <= YIELD) {
+        if status.is_none_or(|status| status > YIELD) {
             return false;
         }
         // `lua_longjmp.previous` is that structure's first field.

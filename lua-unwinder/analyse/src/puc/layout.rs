@@ -55,26 +55,10 @@ pub fn of(version: Version) -> Option<Facts> {
     })
 }
 
-const STATE_5_1: StateLayout = StateLayout {
-    status: 10,
-    error_jump: 168,
-    ci: 40,
-    stack: 64,
-    stack_last: 56,
-    base_ci: 80,
-    saved_pc: 48,
-    base: 24,
-};
-const STATE_5_2: StateLayout = StateLayout {
-    error_jump: 112,
-    ci: 32,
-    stack: 56,
-    stack_last: 48,
-    base_ci: 128,
-    saved_pc: 0,
-    base: 0,
-    ..STATE_5_1
-};
+const STATE_5_1: StateLayout =
+    StateLayout { status: 10, error_jump: 168, ci: 40, stack: 64, stack_last: 56, base_ci: 80, saved_pc: 48, base: 24 };
+const STATE_5_2: StateLayout =
+    StateLayout { error_jump: 112, ci: 32, stack: 56, stack_last: 48, base_ci: 128, saved_pc: 0, base: 0, ..STATE_5_1 };
 const STATE_5_3: StateLayout = StateLayout { status: 12, error_jump: 88, base_ci: 96, ..STATE_5_2 };
 const STATE_5_4: StateLayout = StateLayout { status: 10, stack: 48, stack_last: 40, ..STATE_5_3 };
 const STATE_5_5: StateLayout = StateLayout { status: 11, ..STATE_5_4 };
