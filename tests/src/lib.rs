@@ -13,6 +13,7 @@ pub mod java;
 pub mod lua;
 pub mod lua_grammar;
 pub mod lua_graph;
+pub mod lua_steps;
 pub mod luajit;
 pub mod oracle;
 pub mod pair;

@@ -74,7 +74,7 @@ impl Ready {
     }
 }
 
-const CAP: [&str; 2] = ["lua/cap.c", "python/cap.c"];
+const CAP: [&str; 3] = ["lua/cap.c", "python/cap.c", "lua/step.c"];
 
 impl Lua {
     /// A label for test names.
@@ -98,7 +98,7 @@ impl Lua {
             }
             (Kind::Library, _) => {
                 let library = format!("-llua5.{}", self.minor);
-                compile::gcc(&modules, "embed", &["lua/embed.c", CAP[0], CAP[1]], &[&include, &library])
+                compile::gcc(&modules, "embed", &["lua/embed.c", CAP[0], CAP[1], CAP[2]], &[&include, &library])
             }
             _ => self.stripped(&modules),
         };
@@ -131,7 +131,7 @@ impl Lua {
         let include = format!("-I{}", built.join("include").display());
         let folder = format!("-L{}", built.join("lib").display());
         let options = ["-s", &*include, &*folder, "-llua", "-lm", "-ldl"];
-        compile::gcc(scratch, "embed", &["lua/embed.c", CAP[0], CAP[1]], &options)
+        compile::gcc(scratch, "embed", &["lua/embed.c", CAP[0], CAP[1], CAP[2]], &options)
     }
 }
 

@@ -44,6 +44,11 @@ impl Program {
         program
     }
 
+    /// The function that begins at a line.
+    pub fn name(&self, first: u32) -> &str {
+        self.functions.get(&first).map_or("?", |function| &function.name)
+    }
+
     /// Checks a stack's Lua frames: each function at a line of its own, called by a line that calls it; the chunk outermost.
     /// Gives their number.
     pub fn check(&self, sample: &Sample) -> Result<usize, String> {
@@ -51,7 +56,7 @@ impl Program {
             .frames
             .iter()
             .filter_map(|frame| match frame {
-                Frame::Lua { name, line, first, .. } => Some((*first, *line, &**name)),
+                Frame::Lua { name, line, first, file } if file != "builtin" => Some((*first, *line, &**name)),
                 _ => None,
             })
             .collect();

@@ -20,7 +20,7 @@ pub enum Kind {
 
 /// Debian's interpreter.
 const INTERPRETER: &str = "/usr/bin/luajit";
-const CAP: [&str; 2] = ["lua/cap.c", "python/cap.c"];
+const CAP: [&str; 3] = ["lua/cap.c", "python/cap.c", "lua/step.c"];
 
 /// A program that runs scripts.
 #[derive(Debug)]
@@ -49,12 +49,12 @@ impl LuaJit {
     pub fn ready(&self) -> &Ready {
         self.ready.get_or_init(|| {
             let modules = paths::scratch(&self.label());
-            compile::shared(&modules, "libcap.so", &CAP[1..]);
+            compile::shared(&modules, "libcap.so", &CAP[1..2]);
             let program = if self.kind == Kind::Interpreter {
                 compile::gcc(&modules, "cap.so", &CAP, &["-shared", "-fPIC", "-I/usr/include/luajit-2.1"]);
                 PathBuf::from(INTERPRETER)
             } else {
-                self.compile(&modules, "embed", &["lua/embed.c", CAP[0], CAP[1]])
+                self.compile(&modules, "embed", &["lua/embed.c", CAP[0], CAP[1], CAP[2]])
             };
             Ready { program, modules }
         })

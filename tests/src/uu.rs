@@ -3,6 +3,8 @@
 use crate::process::{run, Outcome};
 use crate::{paths, samples};
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -52,6 +54,27 @@ impl Recording {
         uu.arg(&self.file).args(["-f", format, "-o"]).arg(&out);
         run(&mut uu, &self.scratch, LIMIT).expect_code(0);
         String::from_utf8_lossy(&std::fs::read(&out).expect("the report was written")).into_owned()
+    }
+
+    /// Shows the text of each sample, in the order in which each thread took them, without keeping them.
+    #[track_caller]
+    pub fn each_sample(&self, look: &mut dyn FnMut(&str)) {
+        let out = self.scratch.join("report.samples");
+        let mut uu = command(&self.scratch, &["report"]);
+        uu.arg(&self.file).args(["-f", "samples", "-o"]).arg(&out);
+        run(&mut uu, &self.scratch, LIMIT).expect_code(0);
+        let mut report = BufReader::new(File::open(&out).expect("the report was written"));
+        let (mut one, mut line) = (String::new(), String::new());
+        while report.read_line(&mut line).expect("the report is UTF-8") > 0 {
+            if line.starts_with("sample ") && !one.is_empty() {
+                look(&one);
+                one.clear();
+            }
+            one += &line;
+            line.clear();
+        }
+        look(&one);
+        let _ = std::fs::remove_file(&out);
     }
 
     /// All samples, in the order in which each thread took them.

@@ -24,6 +24,9 @@ const C_LIMIT: u32 = 512;
 /// CallInfos that one native frame may take; no stack has room for more.
 const CHAIN_LIMIT: u32 = 1 << 13;
 
+/// The answer where frames should be and are not found.
+const DOUBT: u32 = OVERLAY_INTERPRETER | OVERLAY_DESYNC;
+
 /// The native frame in hand.
 pub struct Frame<'v> {
     /// The frame and the host.
@@ -52,6 +55,8 @@ enum Part {
     Activation,
     /// The innermost only: it is its activation's outermost, but not marked as such yet.
     One,
+    /// Those of one activation, whose innermost, called by the one before it, is not marked as such yet.
+    Unmarked,
     /// All that are left.
     Rest,
 }
@@ -72,11 +77,12 @@ impl Frame<'_> {
             return OVERLAY_INTERPRETER;
         }
         let read = |at| State::read(self.walk, self.facts, at);
-        let entry = || self.walk.register(RDI).filter(|_| self.walk.exact()).and_then(read);
+        // In the body, a loop that is short of registers may have put it back into the one of the first argument.
+        let argument = || self.walk.register(RDI).filter(|_| self.walk.exact()).and_then(read);
         let kept = || places::first(self.walk, &self.facts.execute_state, read);
-        let found = if stage == Stage::Entry { entry().or_else(kept) } else { kept() };
-        let Some(state) = found else { return self.doubt() };
-        let Some(cursor) = cursors.at(state.address, state.info) else { return self.doubt() };
+        let found = if stage == Stage::Entry { argument().or_else(kept) } else { kept().or_else(argument) };
+        let Some(state) = found else { return DOUBT };
+        let Some(cursor) = cursors.at(state.address, state.info) else { return DOUBT };
         let start = match stage {
             Stage::Entry => None,
             _ if self.facts.minor == 1 => self.anchor_by_pc(&state, cursor.info),
@@ -87,8 +93,13 @@ impl Frame<'_> {
             Some(Start::At(first)) => first,
             Some(Start::Nothing) => return OVERLAY_INTERPRETER,
         };
-        let unmarked = stage == Stage::Entry && self.facts.execute_marked != 0;
-        let (next, told) = self.tell(&state, first, if unmarked { Part::One } else { Part::Activation });
+        let entry = stage == Stage::Entry;
+        let part = match stage {
+            Stage::Entry if self.facts.execute_marked != 0 => Part::One,
+            _ if self.walk.exact() && self.facts.marking.contains(self.lookup) => Part::Unmarked,
+            _ => Part::Activation,
+        };
+        let (next, told) = self.tell(&state, first, part, entry);
         cursor.info = next;
         told
     }
@@ -98,7 +109,9 @@ impl Frame<'_> {
     pub fn resume(&self, mut cursors: Cursors<'_>) -> u32 {
         let read = |at| State::read(self.walk, self.facts, at);
         let Some(state) = places::first(self.walk, &self.facts.resume_state, read) else { return OVERLAY_NONE };
-        if !state.is_running(self.walk, self.facts) {
+        // Not while it is looked whether it may be resumed at all, nor when it has yielded or ended. A status would not do: while
+        // `lua_yield` is on its way out, the functions that yielded still stand on this stack.
+        if self.walk.exact() || !state.runs_inside(self.walk, self.facts) {
             return OVERLAY_NONE;
         }
         let left = match cursors.at(state.address, state.info) {
@@ -106,17 +119,8 @@ impl Frame<'_> {
             None => return OVERLAY_NONE,
         };
         cursors.forget(state.address);
-        let (_, told) = self.tell(&state, left, Part::Rest);
+        let (_, told) = self.tell(&state, left, Part::Rest, true);
         told
-    }
-
-    /// The answer where frames should be and are not found: an interrupted frame may be in a window where they cannot be.
-    fn doubt(&self) -> u32 {
-        if self.walk.exact() {
-            OVERLAY_INTERPRETER
-        } else {
-            OVERLAY_INTERPRETER | OVERLAY_DESYNC
-        }
     }
 
     fn stage(&self) -> Stage {
@@ -177,16 +181,17 @@ impl Frame<'_> {
         let mut holder = None;
         let mut looked_at = 0;
         for _ in 0..ANCHOR_LIMIT {
-            let Some(info) = Info::read(walk, facts, state, at) else { break };
-            if holds(&info) {
+            let info = Info::read(walk, facts, state, at);
+            if let Some(info) = info.as_ref().filter(|info| holds(info)) {
                 // While a function of the same code is just called, only its caller has saved this pc.
                 if walk.exact() || info.pc(walk, facts, state) == pc {
                     return Some(Start::At(at));
                 }
                 holder = holder.or(Some(at));
             }
-            looked_at += u32::from(info.running != Running::C);
-            at = info.previous;
+            looked_at += u32::from(!info.is_some_and(|info| info.running == Running::C));
+            // One that an error has left may be overwritten; those before it are whole.
+            at = state::previous(walk, facts, state, at)?;
             if at == 0 || looked_at >= PC_LIMIT {
                 break;
             }
@@ -202,12 +207,13 @@ impl Frame<'_> {
             return None;
         }
         let caller = Info::read(walk, facts, state, gone.previous);
-        let ended = !Called::new(facts, &gone, caller.as_ref()).by_call_instruction(walk, facts, state);
+        let ended = Called::new(facts, &gone, caller.as_ref()).by_call_instruction(walk, facts, state) == Some(false);
         Some(if ended { Start::Nothing } else { Start::At(cursor) })
     }
 
-    /// Tells the Lua functions from `first` on. Gives the CallInfo behind them.
-    fn tell(&self, state: &State, first: u64, part: Part) -> (u64, u32) {
+    /// Tells the Lua functions from `first` on, the first one at its saved pc if it has not begun to use a register. Gives the
+    /// CallInfo behind them.
+    fn tell(&self, state: &State, first: u64, part: Part, saved: bool) -> (u64, u32) {
         let (walk, facts) = (self.walk, self.facts);
         let mut at = first;
         let mut told = false;
@@ -224,7 +230,7 @@ impl Frame<'_> {
                         at = previous;
                         continue;
                     }
-                    _ => return (at, OVERLAY_INTERPRETER | OVERLAY_DESYNC),
+                    _ => return (at, DOUBT),
                 }
             };
             let Running::Lua(closure) = info.running else {
@@ -235,25 +241,27 @@ impl Frame<'_> {
             c_functions = 0;
             let caller = Info::read(walk, facts, state, info.previous);
             let called = Called::new(facts, &info, caller.as_ref());
-            let pc = if told || part == Part::Rest {
-                info.pc(walk, facts, state)
-            } else {
-                self.live_pc(state, &info, closure)
-            };
+            let unmarked = part == Part::Unmarked && !told;
+            let pc = if told || saved { info.pc(walk, facts, state) } else { self.live_pc(state, &info, closure) };
             let function = Function { walk, facts, closure, pc };
             match function.emit(state, &called) {
                 Emitted::Done => {}
-                Emitted::Invalid => return (at, OVERLAY_INTERPRETER | OVERLAY_DESYNC),
+                Emitted::Invalid => return (at, DOUBT),
                 Emitted::Full => return (0, OVERLAY_INTERPRETER),
             }
             told = true;
             at = info.previous;
-            let ends = if facts.info.fresh_mask == u32::MAX {
-                !called.by_call_instruction(walk, facts, state)
-            } else {
-                info.is_fresh(facts)
+            let ends = match part {
+                Part::One => true,
+                Part::Rest => false,
+                _ if facts.info.fresh_mask == u32::MAX => match called.by_call_instruction(walk, facts, state) {
+                    Some(by_call) => !by_call,
+                    // Its caller's frame is just being given to another function (a tail call, an error's message).
+                    None => return (at, DOUBT),
+                },
+                _ => info.is_fresh(facts) && !unmarked,
             };
-            if part == Part::One || (ends && part == Part::Activation) {
+            if ends {
                 break;
             }
             in_hand = caller;
@@ -261,7 +269,7 @@ impl Frame<'_> {
         match (told, part) {
             (true, _) => (at, OVERLAY_INTERPRETER),
             (false, Part::Rest) => (at, OVERLAY_NONE),
-            (false, _) => (at, self.doubt()),
+            (false, _) => (at, DOUBT),
         }
     }
 

@@ -14,6 +14,13 @@ pub struct Extent {
     pub end: u64,
 }
 
+impl Extent {
+    /// Is an address inside?
+    pub fn contains(&self, address: u64) -> bool {
+        self.start <= address && address < self.end
+    }
+}
+
 /// Where a function keeps one of its variables.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -55,6 +62,8 @@ pub type Places = [Place; 4];
 pub struct StateLayout {
     /// `status`, a byte.
     pub status: u32,
+    /// `errorJmp`.
+    pub error_jump: u32,
     /// `ci`.
     pub ci: u32,
     /// `stack`.
@@ -65,6 +74,8 @@ pub struct StateLayout {
     pub base_ci: u32,
     /// 5.1: `savedpc`, that of the running function; else 0.
     pub saved_pc: u32,
+    /// 5.1: `base`, of the running function; else 0.
+    pub base: u32,
 }
 
 /// `CallInfo`.
@@ -210,6 +221,8 @@ pub struct Facts {
     pub execute: [Extent; 4],
     /// Code of `lua_resume` or what it calls to go on with a coroutine.
     pub resume: [Extent; 2],
+    /// 5.2: where `luaV_execute` has a called function's CallInfo in hand, and has not marked it yet; else unused.
+    pub marking: Extent,
     /// Where `luaV_execute` keeps `L`.
     pub execute_state: Places,
     /// Where it keeps `ci`.
@@ -220,7 +233,7 @@ pub struct Facts {
     pub execute_pc: Place,
     /// Bytes of its frame in its body, from stack pointer to CFA; 0: unknown.
     pub execute_frame: u32,
-    /// Bytes from its start to the end of its prologue.
+    /// Bytes from its start to where its frame is made, and the first places of `L` and `ci` hold them.
     pub execute_prologue: u32,
     /// 1 to 5, as in 5.1.
     pub minor: u32,
@@ -240,7 +253,7 @@ pub struct Facts {
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<Facts>() == 16 + 6 * 16 + 16 * 4 + (6 + 14 + 16 + 6) * 4 + 128 + 8, "no padding");
+const _: () = assert!(size_of::<Facts>() == 16 + 7 * 16 + 16 * 4 + (8 + 14 + 16 + 6) * 4 + 128 + 8, "no padding");
 
 impl Facts {
     /// Is the bytecode pc of a running function kept in a register, and the saved one stale? (5.2 and 5.3 save it at every

@@ -27,6 +27,8 @@ pub enum Emitted {
 pub struct Called {
     /// The caller, if it is a Lua function.
     caller: Option<(Info, u64)>,
+    /// There is a CallInfo of the caller that could be read.
+    caller_is_whole: bool,
     /// The function was tail called, so its caller is gone.
     tail: bool,
     hooked: bool,
@@ -43,15 +45,21 @@ impl Called {
         });
         let tail = if facts.minor == 1 { info.status != 0 } else { info.status & facts.info.tail != 0 };
         // From 5.4 on the marks stand in the caller's CallInfo; in 5.3 and before too (`ci->previous`).
-        Called { caller: lua, tail, hooked: flag(facts.info.hooked), finalizer: flag(facts.info.finalizer) }
+        Called {
+            caller: lua,
+            caller_is_whole: caller.is_some(),
+            tail,
+            hooked: flag(facts.info.hooked),
+            finalizer: flag(facts.info.finalizer),
+        }
     }
 
-    /// Is the caller a Lua function that stands at a call instruction? Then both run in one activation (5.1).
-    pub fn by_call_instruction(&self, walk: &Walk<'_>, facts: &Facts, state: &State) -> bool {
-        let Some((info, closure)) = &self.caller else { return false };
+    /// Is the caller a Lua function that stands at a call instruction? Then both run in one activation (5.1). `None`: what the
+    /// caller is cannot be told now.
+    pub fn by_call_instruction(&self, walk: &Walk<'_>, facts: &Facts, state: &State) -> Option<bool> {
+        let Some((info, closure)) = &self.caller else { return self.caller_is_whole.then_some(false) };
         let function = Function { walk, facts, closure: *closure, pc: info.pc(walk, facts, state) };
-        let opcode = function.proto().and_then(|proto| proto.current(walk));
-        opcode.map(|instruction| facts.role(instruction)) == Some(role::CALL)
+        Some(facts.role(function.proto()?.current(walk)?) == role::CALL)
     }
 }
 

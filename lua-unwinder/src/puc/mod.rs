@@ -37,7 +37,7 @@ pub fn overlay(walk: &Walk<'_>, facts: &[u8]) -> u32 {
     let Some(facts) = Facts::view(facts) else { return OVERLAY_NONE };
     let view = walk.view();
     let lookup = view.pc.wrapping_sub(u64::from(view.exact == 0)).wrapping_sub(view.bias);
-    let within = |extents: &[Extent]| extents.iter().any(|e| e.start <= lookup && lookup < e.end);
+    let within = |extents: &[Extent]| extents.iter().any(|e| e.contains(lookup));
     let (execute, resume) = (within(&facts.execute), within(&facts.resume));
     if !execute && !resume {
         return OVERLAY_NONE;

@@ -6,6 +6,10 @@ use crate::walk::Walk;
 /// `tt` of a thread, and where it stands in every collectable object.
 const TYPE: u64 = 8;
 const THREAD: u8 = 8;
+/// `status` of a coroutine that has yielded; of one that runs it is 0, of a dead one more.
+const YIELD: u8 = 1;
+/// Protected calls, one in the other (`LUAI_MAXCCALLS` is 200).
+const PROTECTED_LIMIT: u32 = 512;
 /// Bytes of a TValue.
 pub const VALUE: u64 = 16;
 /// Slots above `stack_last` that may be used (`EXTRA_STACK`).
@@ -67,9 +71,36 @@ impl State {
         })
     }
 
-    /// Is the coroutine running or able to, not suspended and not dead?
-    pub fn is_running(&self, walk: &Walk<'_>, facts: &Facts) -> bool {
-        walk.byte(self.address.wrapping_add(u64::from(facts.state.status))) == Some(0)
+    /// 5.1: is `ci`, in which this function seems to run, one that was just taken into use? Then `base` is still that of the
+    /// CallInfo before it; and it is not being left for a tail call, before its first instruction.
+    fn is_unfilled(&self, walk: &Walk<'_>, facts: &Facts, previous: u64, running: Running) -> Option<bool> {
+        let field = |offset: u32| walk.word(self.address.wrapping_add(u64::from(offset)));
+        if previous == 0 || field(facts.state.base)? != walk.word(previous.wrapping_add(BASE_5_1))? {
+            return Some(false);
+        }
+        let Running::Lua(closure) = running else { return Some(true) };
+        let proto = walk.word(closure.wrapping_add(u64::from(facts.proto.closure)))?;
+        Some(field(facts.state.saved_pc) != walk.word(proto.wrapping_add(u64::from(facts.proto.code))))
+    }
+
+    /// Was it resumed by the native frame in hand, and is it not yet out of that? All its protected calls then lie nearer the
+    /// leaf than the frame; each has a buffer on the stack for the jump out of it. One that lies further out belongs to a
+    /// coroutine that is asked to resume itself or its resumer.
+    pub fn runs_inside(&self, walk: &Walk<'_>, facts: &Facts) -> bool {
+        let status = walk.byte(self.address.wrapping_add(u64::from(facts.state.status)));
+        if status.is_none_or(|status| status > YIELD) {
+            return false;
+        }
+        // `lua_longjmp.previous` is that structure's first field.
+        let mut at = walk.word(self.address.wrapping_add(u64::from(facts.state.error_jump)));
+        for calls in 0..PROTECTED_LIMIT {
+            match at {
+                Some(0) => return calls > 0,
+                Some(jump) if jump < walk.view().sp => at = walk.word(jump),
+                _ => return false,
+            }
+        }
+        false
     }
 }
 
@@ -102,6 +133,8 @@ const FUNCTION_5_1: u8 = 6;
 const LUA_CLOSURE: u8 = 0x06;
 const LIGHT_C: u8 = 0x16;
 const C_CLOSURE: u8 = 0x26;
+/// 5.1: `CallInfo.base`.
+const BASE_5_1: u64 = 0;
 /// 5.1: `Closure.c.isC`.
 const IS_C_5_1: u64 = 10;
 
@@ -118,7 +151,11 @@ impl Info {
         let func = state.slot(walk, facts, func)?;
         let tag = walk.word(func.wrapping_add(8))? as u8;
         let running = if facts.minor == 1 {
-            running_5_1(walk, func, tag, previous)?
+            let running = running_5_1(walk, func, tag, previous)?;
+            if address == state.info && state.is_unfilled(walk, facts, previous, running)? {
+                return None;
+            }
+            running
         } else if status & layout.kind_mask == layout.kind_lua {
             (tag & 0x3f == LUA_CLOSURE).then_some(())?;
             Running::Lua(walk.word(func)?)

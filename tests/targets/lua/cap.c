@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 void cap(void);
+void open_step(lua_State *L);
 
 static char text[1 << 24];
 static size_t used;
@@ -86,5 +87,6 @@ int luaopen_cap(lua_State *L) {
     first_state = L;
     lua_pushcfunction(L, lua_cap);
     lua_setglobal(L, "cap");
+    open_step(L);
     return 0;
 }

@@ -5,7 +5,7 @@ use super::machine::{dwarf, instructions};
 use crate::detect::Version;
 use crate::{Elf, Function, Range};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
-use uunwind_lua::puc::facts::Place;
+use uunwind_lua::puc::facts::{Extent, Facts, Place};
 
 /// The loop is never shorter, in bytes.
 const SHORTEST: u64 = 2500;
@@ -98,6 +98,30 @@ pub fn marked(elf: &dyn Elf, main: &Function, status: u32) -> u32 {
         !there && left > 0
     });
     end
+}
+
+/// 5.2: from where a register holds the `ci` of a function that was just called to behind the instruction that marks it.
+pub fn marking(elf: &dyn Elf, parts: &[Range], facts: &Facts) -> Extent {
+    let mut found = Extent::default();
+    for part in parts {
+        let mut loaded = (Register::None, 0);
+        instructions(elf, *part, &mut |i| {
+            let at = |offset: u32| i.memory_index() == Register::None && i.memory_displacement64() == u64::from(offset);
+            if i.mnemonic() == Mnemonic::Mov && i.op1_kind() == OpKind::Memory && at(facts.state.ci) {
+                loaded = (i.op0_register(), i.next_ip());
+            }
+            let marks = i.mnemonic() == Mnemonic::Or && i.op0_kind() == OpKind::Memory && at(facts.info.status);
+            if marks && i.memory_base() == loaded.0 && is_immediate_mark(i, facts.info.fresh_mask) {
+                found = Extent { start: loaded.1, end: i.next_ip() };
+            }
+            found.end == 0
+        });
+    }
+    found
+}
+
+fn is_immediate_mark(i: &Instruction, mark: u32) -> bool {
+    i.op_count() == 2 && i.op1_kind() != OpKind::Register && i.immediate(1) == u64::from(mark)
 }
 
 /// The function and the parts that it jumps to outside of itself; shows all their instructions.

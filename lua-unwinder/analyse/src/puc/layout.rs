@@ -27,8 +27,8 @@ pub fn of(version: Version) -> Option<Facts> {
         (3, 3) => (STATE_5_3, InfoLayout { finalizer: 0, ..INFO_5_3 }, PROTO_5_3),
         (3, _) => (STATE_5_3, INFO_5_3, PROTO_5_3),
         (4, 0) => (StateLayout { stack: 56, stack_last: 48, ..STATE_5_4 }, INFO_5_4_0, PROTO_5_4),
-        (4, 1) => (StateLayout { base_ci: 88, ..STATE_5_4 }, INFO_5_4_0, PROTO_5_4),
-        (4, 2) => (StateLayout { base_ci: 88, ..STATE_5_4 }, INFO_5_4, PROTO_5_4),
+        (4, 1) => (StateLayout { error_jump: 80, base_ci: 88, ..STATE_5_4 }, INFO_5_4_0, PROTO_5_4),
+        (4, 2) => (StateLayout { error_jump: 80, base_ci: 88, ..STATE_5_4 }, INFO_5_4, PROTO_5_4),
         (4, _) => (STATE_5_4, INFO_5_4, PROTO_5_4),
         (5, _) => (STATE_5_5, INFO_5_5, PROTO_5_4),
         _ => return None,
@@ -37,6 +37,7 @@ pub fn of(version: Version) -> Option<Facts> {
         head: Head::of::<Facts>(FAMILY_PUC),
         execute: [Extent::default(); 4],
         resume: [Extent::default(); 2],
+        marking: Extent::default(),
         execute_state: [Place::NONE; 4],
         execute_info: [Place::NONE; 4],
         resume_state: [Place::NONE; 4],
@@ -54,10 +55,12 @@ pub fn of(version: Version) -> Option<Facts> {
     })
 }
 
-const STATE_5_1: StateLayout = StateLayout { status: 10, ci: 40, stack: 64, stack_last: 56, base_ci: 80, saved_pc: 48 };
-const STATE_5_2: StateLayout = StateLayout { status: 10, ci: 32, stack: 56, stack_last: 48, base_ci: 128, saved_pc: 0 };
-const STATE_5_3: StateLayout = StateLayout { status: 12, base_ci: 96, ..STATE_5_2 };
-const STATE_5_4: StateLayout = StateLayout { status: 10, ci: 32, stack: 48, stack_last: 40, base_ci: 96, saved_pc: 0 };
+const STATE_5_1: StateLayout =
+    StateLayout { status: 10, error_jump: 168, ci: 40, stack: 64, stack_last: 56, base_ci: 80, saved_pc: 48, base: 24 };
+const STATE_5_2: StateLayout =
+    StateLayout { error_jump: 112, ci: 32, stack: 56, stack_last: 48, base_ci: 128, saved_pc: 0, base: 0, ..STATE_5_1 };
+const STATE_5_3: StateLayout = StateLayout { status: 12, error_jump: 88, base_ci: 96, ..STATE_5_2 };
+const STATE_5_4: StateLayout = StateLayout { status: 10, stack: 48, stack_last: 40, ..STATE_5_3 };
 const STATE_5_5: StateLayout = StateLayout { status: 11, ..STATE_5_4 };
 
 const INFO_5_1: InfoLayout = InfoLayout {

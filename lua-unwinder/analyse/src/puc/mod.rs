@@ -44,10 +44,13 @@ pub fn analyse(elf: &dyn Elf, version: Version) -> Result<Option<Vec<u8>>, Strin
     }
     facts.execute_pc = if facts.pc_is_local() { found.pc } else { Place::NONE };
     facts.execute_frame = places.frame;
-    facts.execute_prologue = places.prologue;
+    facts.execute_prologue = places.entry(facts.execute_state[0], facts.execute_info[0]);
     copies(elf, &mut facts);
     if facts.minor == 3 {
         facts.execute_marked = execute::marked(elf, &found.main, facts.info.status);
+    }
+    if facts.minor == 2 {
+        facts.marking = execute::marking(elf, &found.parts, &facts);
     }
     for (extent, function) in facts.resume.iter_mut().zip(&resume) {
         *extent = Extent { start: function.range.start, end: function.range.end };

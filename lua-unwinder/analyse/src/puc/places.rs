@@ -24,6 +24,16 @@ pub struct Found {
     pub frame: u32,
     /// Bytes of the prologue.
     pub prologue: u32,
+    /// Behind which bytes each place first held its value, as far as no jump is before it.
+    pub held: Vec<(Place, u32)>,
+}
+
+impl Found {
+    /// Bytes from the function's start to where it has made its frame, and `state` and `info` hold what they will hold.
+    pub fn entry(&self, state: Place, info: Place) -> u32 {
+        let of = |place: Place| self.held.iter().find(|(held, _)| *held == place).map_or(0, |(_, end)| *end);
+        self.prologue.max(of(state)).max(of(info))
+    }
 }
 
 /// A value that is followed: which registers hold it now, and where it was put to stay.
@@ -131,6 +141,14 @@ pub fn of(elf: &dyn Elf, function: &Function, facts: &Facts) -> Found {
             i.flow_control(),
             FlowControl::Return | FlowControl::IndirectBranch | FlowControl::Interrupt | FlowControl::Exception
         );
+        if in_prologue {
+            let end = u32::try_from(i.next_ip() - function.range.start).unwrap_or(0);
+            for place in state.places.iter().chain(&info.places) {
+                if !found.held.iter().any(|(held, _)| held == place) {
+                    found.held.push((*place, end));
+                }
+            }
+        }
         if i.flow_control() != FlowControl::Next {
             in_prologue = false;
         }

@@ -1,0 +1,165 @@
+//! A Lua script that is sampled after every instruction (`targets/lua/every.lua`, by `step` of `targets/lua/step.c`).
+
+use crate::lua_grammar::Program;
+use crate::samples::{self, Frame, Sample};
+use crate::uu;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::mem::offset_of;
+use std::path::Path;
+use std::process::Command;
+use std::rc::Rc;
+use uunwind_ring::layout::{ThreadBlock, BLOCKS, BLOCK_BYTES, DATA_OFFSET, LIVE_THREAD, STATES_OFFSET};
+
+/// A tick of the timer at the moment of an explicit signal would swallow it: as few ticks as can be.
+const EXPLICIT: &[&str] = &["--explicit", "-r", "1"];
+
+/// A stack as the first lines of its functions, innermost first.
+pub type Stack = Vec<u32>;
+
+/// What the samples of one run say.
+#[derive(Default)]
+pub struct Walked {
+    /// Samples.
+    pub samples: usize,
+    /// Samples whose stack is not whole or in doubt.
+    pub doubtful: usize,
+    /// Wrong stacks, by what is wrong: how many, and the first one.
+    pub wrong: BTreeMap<String, (usize, String)>,
+    /// The stacks in their order, each once as long as it stands.
+    pub stacks: Vec<Stack>,
+}
+
+/// Runs the script and looks at each of its samples. `configure` sets what the interpreter needs.
+pub fn walk(
+    scratch: &Path,
+    program: [&OsStr; 2],
+    grammar: &Program,
+    configure: impl FnOnce(&mut Command),
+) -> Result<Walked, String> {
+    let (tid, head, tail) =
+        (offset_of!(ThreadBlock, tid), offset_of!(ThreadBlock, head), offset_of!(ThreadBlock, tail));
+    let ring = format!("{STATES_OFFSET} {DATA_OFFSET} {BLOCKS} {BLOCK_BYTES} {LIVE_THREAD} {tid} {head} {tail}");
+    let prepare = |command: &mut Command| {
+        configure(command);
+        // Without the dynamic linker's own work.
+        command.env("UU_TEST_RING", ring).env("LD_BIND_NOW", "1");
+    };
+    let recording = uu::record(scratch, EXPLICIT, prepare, &program).expect_code(0);
+    let sent = recording.outcome.stdout.lines().find_map(|line| line.split_once(" samples in ")?.0.parse().ok());
+    let sent: usize = sent.ok_or_else(|| format!("no number of samples in {:?}", recording.outcome.stdout))?;
+    let mut walked = Walked::default();
+    let mut known = HashMap::new();
+    recording.each_sample(&mut |text| walked.look(grammar, text, &mut known));
+    if walked.samples * 100 < sent * 99 {
+        return Err(format!("{} samples of {sent} arrived", walked.samples));
+    }
+    Ok(walked)
+}
+
+/// What a sample comes to.
+#[derive(Clone)]
+enum Verdict {
+    /// It is none of those that were asked for.
+    Other,
+    Doubtful,
+    Wrong(String),
+    Right(Rc<Stack>),
+}
+
+impl Walked {
+    /// Most samples differ from others in the machine's instruction only: each kind is judged once.
+    fn look(&mut self, grammar: &Program, text: &str, known: &mut HashMap<String, Verdict>) {
+        let header = text.split_once(" kind ").map_or("", |(_, kind)| kind.lines().next().unwrap_or_default());
+        let leaf = text.lines().nth(1).filter(|line| line.contains("longjmp"));
+        let lua = text.lines().filter(|line| line.starts_with("  lua "));
+        let kind: String = [header].into_iter().chain(leaf).chain(lua).collect();
+        let verdict = known.entry(kind).or_insert_with(|| judge(grammar, text)).clone();
+        self.samples += usize::from(!matches!(verdict, Verdict::Other));
+        match verdict {
+            Verdict::Other => {}
+            Verdict::Doubtful => self.doubtful += 1,
+            Verdict::Wrong(why) => self.wrong.entry(why).or_insert_with(|| (0, text.to_owned())).0 += 1,
+            Verdict::Right(stack) => {
+                if self.stacks.last() != Some(&*stack) {
+                    self.stacks.push(Stack::clone(&stack));
+                }
+            }
+        }
+    }
+}
+
+fn judge(grammar: &Program, text: &str) -> Verdict {
+    let samples = samples::parse(text).unwrap_or_else(|e| panic!("{e}"));
+    let Some(sample) = samples.first().filter(|sample| sample.kind == "explicit") else { return Verdict::Other };
+    // glibc describes the last instructions of longjmp as if the jump were done.
+    let in_jump = matches!(sample.frames.first(), Some(Frame::Native { symbol, .. }) if symbol.contains("longjmp"));
+    if sample.flags.contains("desync") || (!sample.complete() && in_jump) {
+        return Verdict::Doubtful;
+    }
+    let checked = if sample.complete() { grammar.check(sample) } else { Err("it is not whole".into()) };
+    match checked {
+        Ok(1..) => Verdict::Right(Rc::new(stack(sample))),
+        Ok(0) => Verdict::Wrong("there is no Lua frame".into()),
+        Err(e) => Verdict::Wrong(e),
+    }
+}
+
+fn stack(sample: &Sample) -> Stack {
+    let first = |frame: &Frame| match frame {
+        Frame::Lua { first, file, .. } if file != "builtin" => Some(*first),
+        _ => None,
+    };
+    sample.frames.iter().filter_map(first).collect()
+}
+
+/// Reads what a hook has seen, each stack once as long as it stands.
+pub fn read_trace(text: &str) -> Vec<Stack> {
+    let mut stacks: Vec<Stack> = text
+        .lines()
+        .map(|line| line.split_whitespace().map(|number| number.parse().expect("a line number")).collect())
+        .collect();
+    stacks.dedup();
+    stacks
+}
+
+/// Compares the stacks that were sampled with those that the runtime went through.
+pub fn compare(grammar: &Program, expected: &[Stack], got: &[Stack]) -> Result<(), String> {
+    let (mut want, mut have) = (expected.iter().peekable(), got.iter().enumerate().peekable());
+    while let Some((at, stack)) = have.next() {
+        let next = want.next();
+        if next == Some(stack) {
+            continue;
+        }
+        let names = |stack: &[u32]| stack.iter().map(|first| grammar.name(*first)).collect::<Vec<_>>().join(" < ");
+        let tell = |stack: Option<&Stack>| stack.map_or("nothing more".to_owned(), |stack| names(stack));
+        return Err(format!(
+            "stack {at} is {}, expected {}; before it {}, behind it {} (expected {})",
+            names(stack),
+            tell(next),
+            tell(at.checked_sub(1).and_then(|before| got.get(before))),
+            tell(have.peek().map(|(_, stack)| *stack)),
+            tell(want.peek().copied()),
+        ));
+    }
+    match want.next() {
+        None => Ok(()),
+        Some(_) => Err(format!("{} stacks, expected {}", got.len(), expected.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_too_many_or_too_few_is_told() {
+        let grammar = Program::read("local function f()\nend\nf() --> f\n");
+        let trace = read_trace("0\n1 0\n1 0\n0\n");
+        assert_eq!(trace, [vec![0], vec![1, 0], vec![0]]);
+        assert_eq!(compare(&grammar, &trace, &trace), Ok(()));
+        for wrong in [&trace[..2], &trace[1..], &[vec![0], vec![0, 1], vec![0]], &[vec![0], vec![0]]] {
+            assert!(compare(&grammar, &trace, wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+/* step(on): what follows is looked at after every instruction, until step(false).
+
+   The trap flag makes the processor stop after each instruction. The handler of that trap sends the sampling signal, which is
+   blocked while the handler runs: it is delivered when the handler returns, at the very instruction that was stopped at. Inside
+   libc, which knows nothing of Lua, only the first instruction after each entry is sampled, and all of its longjmp.
+
+   With $UU_TEST_TRACE, step(on) writes there instead what a hook sees at each call and return: the first lines of the Lua
+   functions that run, innermost first, of the running coroutine and of those that resumed it. The same script run twice, once
+   each way, must go through the same stacks. Prints how many samples were sent. */
+#define _GNU_SOURCE
+#include <lauxlib.h>
+#include <link.h>
+#include <lua.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define TRAP_FLAG 0x100
+/* More instructions than a script may take. */
+#define MOST 4000000
+/* Bytes that may wait in the ring, which has room for twice as many. */
+#define ROOM 65536
+
+static uintptr_t libc_start, libc_end;
+static long steps, samples;
+static int in_libc;
+
+
+static int find_libc(struct dl_phdr_info *info, size_t size, void *data) {
+    (void)size;
+    (void)data;
+    if (!strstr(info->dlpi_name, "/libc.so"))
+        return 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+        if (segment->p_type == PT_LOAD && (segment->p_flags & PF_X)) {
+            libc_start = info->dlpi_addr + segment->p_vaddr;
+            libc_end = libc_start + segment->p_memsz;
+        }
+    }
+    return 1;
+}
+
+/* In libc only what was entered from elsewhere, or is the end of a longjmp: the stack pointer is the target's already. */
+static int worth_a_look(const greg_t *regs) {
+    static uintptr_t last_sp;
+    uintptr_t pc = (uintptr_t)regs[REG_RIP], sp = (uintptr_t)regs[REG_RSP];
+    int was = in_libc, jumped = sp > last_sp + 256;
+    in_libc = pc >= libc_start && pc < libc_end;
+    last_sp = sp;
+    return !in_libc || !was || jumped;
+}
+
+/* The ring that this thread's samples go to. Nothing is lost if its reader, who looks at it now and then, is waited for. */
+static volatile uint64_t *written, *consumed;
+
+/* $UU_TEST_RING: where in the session's memory the blocks' states and the blocks begin, number and bytes of blocks, the state of a
+   thread's, and in that the offsets of tid, written and consumed. */
+static void find_ring(void) {
+    const char *layout = getenv("UU_TEST_RING");
+    unsigned long states, first, count, block, thread, tid, head, tail;
+    char line[512];
+    if (!layout)
+        return;
+    if (sscanf(layout, "%lu %lu %lu %lu %lu %lu %lu %lu", &states, &first, &count, &block, &thread, &tid, &head, &tail) != 8)
+        abort();
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps)) {
+        char *start = strstr(line, "memfd:uu-session") ? (char *)strtoul(line, 0, 16) : 0;
+        for (unsigned long i = 0; start && i < count && !written; i++) {
+            char *at = start + first + i * block;
+            if (((uint32_t *)(start + states))[i] == thread && *(uint32_t *)(at + tid) == (uint32_t)syscall(SYS_gettid)) {
+                written = (uint64_t *)(at + head);
+                consumed = (uint64_t *)(at + tail);
+            }
+        }
+    }
+    fclose(maps);
+    if (!written) {
+        fprintf(stderr, "step: no ring of this thread\n");
+        _exit(3);
+    }
+}
+
+static void wait_for_room(void) {
+    struct timespec pause = {.tv_nsec = 500000};
+    while (written && *written - *consumed > ROOM)
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, 0);
+}
+
+static void on_trap(int number, siginfo_t *info, void *context) {
+    greg_t *regs = ((ucontext_t *)context)->uc_mcontext.gregs;
+    (void)number;
+    if (info->si_code == SI_KERNEL) { /* int3: begin or end */
+        regs[REG_EFL] ^= TRAP_FLAG;
+        return;
+    }
+    if (++steps > MOST) {
+        fprintf(stderr, "step: more than %d instructions\n", MOST);
+        _exit(3);
+    }
+    if (!worth_a_look(regs))
+        return;
+    wait_for_room();
+    samples++;
+    syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGPROF);
+}
+
+/* ---- The runtime's own view --------------------------------------------------------------------------------------- */
+
+#define STATES 64
+static lua_State *states[STATES];
+static int state_count;
+static FILE *trace;
+
+static void put_chain(int skip) {
+    for (int i = state_count - 1; i >= 0; i--) {
+        lua_Debug ar;
+        for (int level = skip; lua_getstack(states[i], level, &ar); level++) {
+            lua_getinfo(states[i], "S", &ar);
+            if (strcmp(ar.what, "C") != 0 && strcmp(ar.what, "tail") != 0)
+                fprintf(trace, "%d ", ar.linedefined);
+        }
+        skip = 0;
+    }
+    fprintf(trace, "\n");
+}
+
+static void on_event(lua_State *L, lua_Debug *ar) {
+    int known = 0;
+    while (known < state_count && states[known] != L)
+        known++;
+    if (known == STATES)
+        abort();
+    states[known] = L;
+    state_count = known + 1;
+    if (ar->event == 4) /* 5.1: a function whose caller is gone has returned */
+        return;
+    put_chain(0);
+    if (ar->event == LUA_HOOKRET)
+        put_chain(1);
+}
+
+/* ---- The function ------------------------------------------------------------------------------------------------- */
+
+static int lua_step(lua_State *L) {
+    int on = lua_toboolean(L, 1);
+    const char *path = getenv("UU_TEST_TRACE");
+    if (path && on) {
+        trace = fopen(path, "w");
+        states[0] = L;
+        state_count = 1;
+        lua_sethook(L, on_event, LUA_MASKCALL | LUA_MASKRET, 0);
+        return 0;
+    }
+    if (path) {
+        lua_sethook(L, 0, 0, 0);
+        fclose(trace);
+        return 0;
+    }
+    if (on) {
+        struct sigaction action = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
+        sigemptyset(&action.sa_mask);
+        sigaddset(&action.sa_mask, SIGPROF);
+        sigaction(SIGTRAP, &action, 0);
+        dl_iterate_phdr(find_libc, 0);
+        find_ring();
+    }
+    __asm__ volatile("int3" ::: "memory");
+    if (!on)
+        printf("%ld samples in %ld instructions\n", samples, steps);
+    return 0;
+}
+
+void open_step(lua_State *L) {
+    lua_pushcfunction(L, lua_step);
+    lua_setglobal(L, "step");
+}
