@@ -14,12 +14,20 @@ pub struct Cursor<R = Regs> {
 }
 
 /// Registers of any CPU.
-pub trait HasPc {
-    /// Their pc.
+pub trait Registers {
+    /// Its rules.
+    type Rule;
+    /// How a frame's caller is found by the frame pointer.
+    const BY_FRAME_POINTER: Self::Rule;
+    /// The pc.
     fn pc(&self) -> u64;
+    /// The stack pointer.
+    fn sp(&self) -> u64;
+    /// The frame pointer, if it is known.
+    fn fp(&self) -> Option<u64>;
 }
 
-impl<R: HasPc> Cursor<R> {
+impl<R: Registers> Cursor<R> {
     /// The address under which this frame's rule and owner are found.
     #[inline]
     pub fn lookup_pc(&self) -> u64 {

@@ -92,7 +92,10 @@ fn packed_rules_do_what_rules_say() {
         let expected = by_hand(&rule, &regs, &stack);
         assert_eq!(found, expected, "{rule:?}");
         assert!(!cursor.exact || found.is_err());
-        assert_eq!(cursor.regs.known() & !CALLEE_SAVED_MASK, if found.is_ok() { 0 } else { known & !CALLEE_SAVED_MASK });
+        assert_eq!(
+            cursor.regs.known() & !CALLEE_SAVED_MASK,
+            if found.is_ok() { 0 } else { known & !CALLEE_SAVED_MASK }
+        );
         whole += usize::from(found.is_ok());
         failed += usize::from(found.is_err());
     }

@@ -50,7 +50,7 @@ pub struct Reader<'a> {
 }
 
 /// Highest user address (47-bit address space, on AArch64 48 unless a program asks for more; a read that could leave it fails).
-const USER_END: u64 = if cfg!(target_arch = "aarch64") { 1 << 48 } else { 1 << 47 };
+pub const USER_END: u64 = if cfg!(target_arch = "aarch64") { 1 << 48 } else { 1 << 47 };
 
 impl<'a> Reader<'a> {
     /// A reader for one walk.

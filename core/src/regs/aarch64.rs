@@ -158,8 +158,22 @@ impl Regs {
     }
 }
 
-impl crate::cursor::HasPc for Regs {
+impl crate::cursor::Registers for Regs {
+    type Rule = crate::rule::aarch64::Rule;
+    const BY_FRAME_POINTER: Self::Rule = crate::rule::aarch64::Rule::frame_pointer();
+
+    #[inline]
     fn pc(&self) -> u64 {
         self.pc
+    }
+
+    #[inline]
+    fn sp(&self) -> u64 {
+        self.sp()
+    }
+
+    #[inline]
+    fn fp(&self) -> Option<u64> {
+        self.get(FP)
     }
 }

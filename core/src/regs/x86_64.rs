@@ -129,8 +129,22 @@ impl Regs {
     }
 }
 
-impl crate::cursor::HasPc for Regs {
+impl crate::cursor::Registers for Regs {
+    type Rule = crate::rule::Rule;
+    const BY_FRAME_POINTER: Self::Rule = crate::rule::Rule::frame_pointer();
+
+    #[inline]
     fn pc(&self) -> u64 {
         self.pc
+    }
+
+    #[inline]
+    fn sp(&self) -> u64 {
+        self.sp()
+    }
+
+    #[inline]
+    fn fp(&self) -> Option<u64> {
+        self.get(FP)
     }
 }
