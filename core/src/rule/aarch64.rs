@@ -70,6 +70,35 @@ impl Rule {
         (pc & 3 == 0 && reader.word(pc) == Some(SIGRETURN)).then_some(Rule::signal(SIGFRAME_UCONTEXT))
     }
 
+    /// The rule inside a stub of the procedure linkage table, which no table tells of; `pc`: an interrupted instruction there. All that
+    /// is ahead until the jump leaves sp and x30 alone, so the return address is in x30; but the first stub, for what is
+    /// not yet bound, has pushed 16 bytes first. Reads at most 10 instructions.
+    pub fn at_plt_stub(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
+        const PUSH: u32 = 0xa9bf_7bf0; // stp x16, x30, [sp, #-16]!
+        const JUMP: u32 = 0xd61f_0220; // br x17
+        let mut at = |index: i64| reader.u32(pc.wrapping_add_signed(4 * index));
+        let passes = |instruction: u32| {
+            instruction & 0x9f00_001f == 0x9000_0010 // adrp x16, ...
+                || instruction & 0xffc0_03ff == 0xf940_0211 // ldr x17, [x16, ...]
+                || instruction & 0xffc0_03ff == 0x9100_0210 // add x16, x16, ...
+                || matches!(instruction, 0xd503_245f | 0xd503_219f) // bti c; autia1716
+        };
+        let here = at(0).filter(|_| pc & 3 == 0)?;
+        let ahead = if here == PUSH { 1 } else { 0 };
+        let jump = (ahead..ahead + 6).find_map(|index| match at(index) {
+            Some(instruction) if passes(instruction) => None,
+            other => Some(other == Some(JUMP)),
+        });
+        if jump != Some(true) {
+            return None;
+        }
+        let pushed = (1..5).find_map(|back| match at(-back) {
+            Some(instruction) if passes(instruction) => None,
+            other => Some(other == Some(PUSH)),
+        });
+        Some(Rule::simple(SP, if pushed == Some(true) && here != PUSH { 16 } else { 0 }))
+    }
+
     /// A rule told from outside, by its parts; `None` for what makes no sense. The return address lies in memory, unsigned.
     pub fn told(kind: RuleKind, register: u8, offset: i32, addend: i32, slots: [i16; SLOTS]) -> Option<Rule> {
         let rule = Rule { kind, slots, flags: 0, ..Rule::simple(register, offset) };
