@@ -238,7 +238,8 @@ extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
             Task::AtEntry(chains, sample) => {
                 let address = chains.chain as *const () as u64;
                 let near = regs.pc.wrapping_sub(address).wrapping_add(0x2000) < 0x4000;
-                if sample.is_none() && near && process::first_rule(regs).is_ok_and(|rule| is_entry(&rule)) {
+                let deep = chains.shadow().len() > 8;
+                if sample.is_none() && near && deep && process::first_rule(regs).is_ok_and(|rule| is_entry(&rule)) {
                     *sample = Some(capture(regs, chains));
                 }
             }
