@@ -35,6 +35,10 @@ pub mod registry;
 pub mod regs;
 pub mod reuse;
 pub mod rule;
+#[cfg(target_arch = "x86_64")]
+pub mod short_rule;
+#[cfg(target_arch = "aarch64")]
+#[path = "short_rule/none.rs"]
 pub mod short_rule;
 pub mod slots;
 pub mod stop_reason;

@@ -5,7 +5,7 @@
 //! thread goes on behind the call, with a reason. Within such a call another one, of foreign code, has a point of its own
 //! ([`Protector::call`]): what goes wrong there costs that call only.
 
-use crate::regs::{GREG_RIP, GREG_RSP, UCONTEXT_GREGS};
+use crate::regs::{UCONTEXT_PC, UCONTEXT_SP};
 use crate::stop_reason::StopReason;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,85 +26,9 @@ pub struct Recovery {
     answer: AtomicU64,
 }
 
-core::arch::global_asm!(
-    ".pushsection .text.uu_protected_call,\"ax\",@progbits",
-    ".hidden uu_protected_call",
-    ".globl uu_protected_call",
-    ".type uu_protected_call,@function",
-    ".balign 16",
-    "uu_protected_call:",
-    ".cfi_startproc",
-    "push rbp",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_rel_offset rbp, 0",
-    "push rbx",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_rel_offset rbx, 0",
-    "push r12",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_rel_offset r12, 0",
-    "push r13",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_rel_offset r13, 0",
-    "push r14",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_rel_offset r14, 0",
-    "push r15",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_rel_offset r15, 0",
-    "push rdi",
-    ".cfi_adjust_cfa_offset 8",
-    "mov [rdi], rsp",
-    "mov qword ptr [rdi + 8], 1",
-    "mov rax, [rsi]",
-    "mov rdi, [rsi + 8]",
-    "mov rdx, [rsi + 24]",
-    "mov rcx, [rsi + 32]",
-    "mov r8, [rsi + 40]",
-    "mov rsi, [rsi + 16]",
-    "call rax",
-    "cld",
-    "mov rdi, [rsp]",
-    "mov [rdi + 40], rax",
-    "xor eax, eax",
-    "jmp 1f",
-    ".hidden uu_protected_recover",
-    ".globl uu_protected_recover",
-    "uu_protected_recover:",
-    // Entered by sigreturn, with rsp as stored above; every other register is whatever the abandoned code left.
-    "cld",
-    "mov rdi, [rsp]",
-    "mov rax, [rdi + 16]",
-    "1:",
-    "mov qword ptr [rdi + 8], 0",
-    "pop rdi",
-    ".cfi_adjust_cfa_offset -8",
-    "pop r15",
-    ".cfi_adjust_cfa_offset -8",
-    "pop r14",
-    ".cfi_adjust_cfa_offset -8",
-    "pop r13",
-    ".cfi_adjust_cfa_offset -8",
-    "pop r12",
-    ".cfi_adjust_cfa_offset -8",
-    "pop rbx",
-    ".cfi_adjust_cfa_offset -8",
-    "pop rbp",
-    ".cfi_adjust_cfa_offset -8",
-    "ret",
-    ".cfi_endproc",
-    ".size uu_protected_call, .-uu_protected_call",
-    ".hidden uu_protected_abandon",
-    ".globl uu_protected_abandon",
-    ".type uu_protected_abandon,@function",
-    "uu_protected_abandon:",
-    ".cfi_startproc",
-    "mov rsp, rdi",
-    "jmp uu_protected_recover",
-    ".cfi_endproc",
-    ".size uu_protected_abandon, .-uu_protected_abandon",
-    ".popsection",
-);
+#[cfg_attr(target_arch = "x86_64", path = "recovery/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "recovery/aarch64.rs")]
+mod cpu;
 
 extern "C" {
     fn uu_protected_call(recovery: &Recovery, call: &Call) -> u64;
@@ -176,8 +100,8 @@ impl Recovery {
     /// # Safety
     /// As [`Recovery::redirect`].
     unsafe fn is_in_foreign(&self, ucontext: *const u8) -> bool {
-        // SAFETY: the caller vouches for the context; the register lies in gregs.
-        let pc = unsafe { ucontext.add(UCONTEXT_GREGS as usize).cast::<u64>().add(GREG_RIP as usize).read() };
+        // SAFETY: the caller vouches for the context; the register lies in it.
+        let pc = unsafe { ucontext.add(UCONTEXT_PC as usize).cast::<u64>().read() };
         let distance = pc.wrapping_sub(self.text.load(Ordering::Relaxed));
         self.is_armed() && distance < self.text_len.load(Ordering::Relaxed)
     }
@@ -193,8 +117,8 @@ impl Recovery {
         if !self.is_armed() || reason == 0 {
             return false;
         }
-        // SAFETY: the caller vouches for the context; the register lies in gregs.
-        let sp = unsafe { ucontext.add(UCONTEXT_GREGS as usize).cast::<u64>().add(GREG_RSP as usize).read() };
+        // SAFETY: the caller vouches for the context; the register lies in it.
+        let sp = unsafe { ucontext.add(UCONTEXT_SP as usize).cast::<u64>().read() };
         let depth = self.sp.load(Ordering::Relaxed).wrapping_sub(sp);
         // Foreign code may have lost its stack pointer, or used the whole stack up. It runs in walks only.
         // SAFETY: passed on.
@@ -205,11 +129,10 @@ impl Recovery {
         self.reason.store(reason, Ordering::Relaxed);
         // What goes wrong on the way back is not brought back again, for ever.
         self.armed.store(0, Ordering::Relaxed);
-        // SAFETY: the caller vouches for the context; both registers lie in gregs.
+        // SAFETY: the caller vouches for the context; both registers lie in it.
         unsafe {
-            let gregs = ucontext.add(UCONTEXT_GREGS as usize).cast::<u64>();
-            gregs.add(GREG_RIP as usize).write(&raw const uu_protected_recover as u64);
-            gregs.add(GREG_RSP as usize).write(self.sp.load(Ordering::Relaxed));
+            ucontext.add(UCONTEXT_PC as usize).cast::<u64>().write(&raw const uu_protected_recover as u64);
+            ucontext.add(UCONTEXT_SP as usize).cast::<u64>().write(self.sp.load(Ordering::Relaxed));
         }
         true
     }
@@ -330,6 +253,7 @@ mod tests {
     }
 
     /// Comes back with every callee-saved register destroyed, and the direction flag set.
+    #[cfg(target_arch = "x86_64")]
     #[unsafe(naked)]
     unsafe extern "C" fn destroys() -> u64 {
         core::arch::naked_asm!(
@@ -341,6 +265,29 @@ mod tests {
             "xor r15, r15",
             "std",
             "mov eax, 77",
+            "ret",
+        )
+    }
+
+    /// Comes back with every callee-saved register destroyed, but for where it comes back to.
+    #[cfg(target_arch = "aarch64")]
+    #[unsafe(naked)]
+    unsafe extern "C" fn destroys() -> u64 {
+        core::arch::naked_asm!(
+            "mov x19, xzr",
+            "mov x20, xzr",
+            "mov x21, xzr",
+            "mov x22, xzr",
+            "mov x23, xzr",
+            "mov x24, xzr",
+            "mov x25, xzr",
+            "mov x26, xzr",
+            "mov x27, xzr",
+            "mov x28, xzr",
+            "mov x29, xzr",
+            "fmov d8, xzr",
+            "fmov d15, xzr",
+            "mov x0, #77",
             "ret",
         )
     }

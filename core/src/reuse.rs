@@ -17,7 +17,6 @@
 //! same stays where it is. Where both meet there is no room, and the old walk is given up.
 
 use crate::memory::{Read, Reader};
-use crate::regs::{CALLEE_SAVED, RBP};
 use crate::short_rule::Short;
 use crate::stop_reason::StopReason;
 
@@ -34,10 +33,10 @@ pub const OBJECTS: usize = 24;
 /// Plugins, 0 included.
 const PLUGINS: usize = 8;
 
-/// Bit of rbp among the callee-saved registers.
-pub const RBP_BIT: u8 = 1 << 1;
+/// Bit of the frame pointer among the callee-saved registers.
+pub const FP_BIT: u8 = 1 << 1;
 /// Any other register than the callee-saved ones.
-const OTHER: u8 = 1 << 7;
+pub const OTHER: u8 = 1 << 7;
 /// All registers.
 pub const EVERY_REGISTER: u8 = 0xff;
 
@@ -238,10 +237,10 @@ impl<'t> Recording<'t> {
     ) -> Option<Tail> {
         let (candidate, first) = (self.candidate, usize::from(self.trail.first));
         let old = *self.trail.marks.get(candidate)?;
-        if candidate < first || old.needs & !RBP_BIT != 0 || !self.same_state(scratch) {
+        if candidate < first || old.needs & !FP_BIT != 0 || !self.same_state(scratch) {
             return None;
         }
-        if old.needs & RBP_BIT != 0 && (old.flags & HAS_FP == 0 || fp(reader) != Some(old.fp)) {
+        if old.needs & FP_BIT != 0 && (old.flags & HAS_FP == 0 || fp(reader) != Some(old.fp)) {
             return None;
         }
         let was = reader.pause(true);
@@ -443,7 +442,7 @@ impl<'t> Recording<'t> {
         };
         for mark in trail.marks.get_mut(mark_at..to_mark).unwrap_or_default().iter_mut().rev() {
             needs = mark.uses | (needs & !mark.restores);
-            fp = match (mark.flags & HAS_FP != 0, mark.restores & RBP_BIT != 0) {
+            fp = match (mark.flags & HAS_FP != 0, mark.restores & FP_BIT != 0) {
                 (true, _) => Some(mark.fp),
                 (false, true) => None,
                 (false, false) => fp,
@@ -615,14 +614,5 @@ fn move_front<T: Copy>(items: &mut [T], count: usize, to: usize) -> bool {
 /// Registers that a short rule uses and restores.
 #[inline(always)]
 pub fn of_short(rule: Short) -> (u8, u8) {
-    (if rule.from_rbp() { RBP_BIT } else { 0 }, rule.touched())
-}
-
-/// The bit of a register, by its DWARF number.
-pub fn bit(register: u8) -> u8 {
-    match register {
-        crate::regs::RSP => 0,
-        RBP => RBP_BIT,
-        other => CALLEE_SAVED.iter().position(|r| *r == other).map_or(OTHER, |index| 1 << index),
-    }
+    (if rule.from_rbp() { FP_BIT } else { 0 }, rule.touched())
 }

@@ -48,9 +48,12 @@ impl Slots {
 
     /// Finds where the TCB keeps the thread id, by searching for it: the one place in the first 2 KiB (glibc 2.36:
     /// +0x2d0). Without it, gettid(2) is asked. Also remembers which process this is. Once, when the library is loaded; not
-    /// for handlers.
+    /// for handlers. On AArch64, where the TCB ends at the thread pointer and where it begins is not told, gettid(2) it is.
     pub fn prepare(&self) {
         self.remember_process();
+        if cfg!(target_arch = "aarch64") {
+            return;
+        }
         let tp = syscall::thread_pointer();
         let tid = syscall::gettid();
         let mut found = 0;
@@ -67,9 +70,7 @@ impl Slots {
     }
 
     fn remember_process(&self) {
-        const MMAP: usize = 9;
-        const MUNMAP: usize = 11;
-        const MADVISE: usize = 28;
+        use syscall::nr::{MADVISE, MMAP, MUNMAP};
         const MADV_WIPEONFORK: usize = 18;
         self.pid.store(syscall::getpid(), Ordering::Relaxed);
         // SAFETY: a fresh private mapping of one page, given back if it cannot be wiped on fork (before Linux 4.14).

@@ -1,43 +1,13 @@
 //! Raw system calls: they leave errno alone, and no interposer sees them. Async-signal-safe.
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("only x86-64 Linux is supported so far");
+#[cfg_attr(target_arch = "x86_64", path = "syscall/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "syscall/aarch64.rs")]
+mod cpu;
 
-/// System call numbers used in signal rooms (asm/unistd_64.h).
-#[allow(missing_docs, reason = "names and numbers are the kernel's")]
-pub mod nr {
-    pub const RT_SIGPROCMASK: usize = 14;
-    pub const GETPID: usize = 39;
-    pub const PRCTL: usize = 157;
-    pub const GETTID: usize = 186;
-    pub const FUTEX: usize = 202;
-    pub const TIMER_CREATE: usize = 222;
-    pub const TIMER_SETTIME: usize = 223;
-    pub const TIMER_DELETE: usize = 226;
-    pub const CLOCK_GETTIME: usize = 228;
-    pub const TGKILL: usize = 234;
-}
+pub use cpu::{call, nr, thread_pointer};
 
-/// One system call with up to six arguments; the result is the kernel's (a negative errno on failure).
-///
-/// # Safety
-/// As for the system call.
-#[inline]
-pub unsafe fn call(nr: usize, args: [usize; 6]) -> isize {
-    let [a, b, c, d, e, f] = args;
-    let result: isize;
-    // SAFETY: the system call convention of x86-64 Linux: rcx and r11 are clobbered; the caller vouches for the rest.
-    unsafe {
-        core::arch::asm!(
-            "syscall",
-            inlateout("rax") nr as isize => result,
-            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack)
-        );
-    }
-    result
-}
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("only Linux on x86-64 and AArch64 is supported so far");
 
 /// CLOCK_MONOTONIC in ns (clock_gettime(2)); 0 if the kernel refuses.
 pub fn monotonic_ns() -> u64 {
@@ -71,14 +41,4 @@ pub fn gettid() -> u32 {
 pub fn getpid() -> u32 {
     // SAFETY: takes nothing, always succeeds.
     unsafe { call(nr::GETPID, [0; 6]) as u32 }
-}
-
-/// The thread pointer: the address of the thread control block, whose first word holds its own address (System V ABI,
-/// TLS variant II).
-#[inline]
-pub fn thread_pointer() -> u64 {
-    let tp: u64;
-    // SAFETY: every thread of a glibc process has a TCB; %fs:0 is its self pointer.
-    unsafe { core::arch::asm!("mov {}, fs:0", out(reg) tp, options(nostack, pure, readonly, preserves_flags)) };
-    tp
 }

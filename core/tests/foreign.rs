@@ -1,4 +1,5 @@
 //! Steppers and overlays inside a walk: what they may do, and what the walk makes of nonsense.
+#![cfg(target_arch = "x86_64")]
 
 use std::cell::RefCell;
 use uunwind_core::cursor::Cursor;

@@ -1,4 +1,5 @@
 //! Reuse of the last walk is exact: over random changes of a world, a walk with a trail tells what a walk without one tells.
+#![cfg(target_arch = "x86_64")]
 
 use std::collections::HashMap;
 use uunwind_core::cursor::Cursor;

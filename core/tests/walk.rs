@@ -1,4 +1,5 @@
 //! The walk over made-up stacks: known chains are told whole, hostile ones end with a reason and within their bounds.
+#![cfg(target_arch = "x86_64")]
 
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};

@@ -9,7 +9,14 @@
 //!   5:  ...                         6: failed = 1; jmp 5
 //! ```
 
-use crate::regs::{GREG_RIP, UCONTEXT_GREGS};
+use crate::regs::UCONTEXT_PC;
+
+#[cfg_attr(target_arch = "x86_64", path = "guarded/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "guarded/aarch64.rs")]
+mod cpu;
+
+pub use cpu::may_read_tsc;
+pub(super) use cpu::{copy, load};
 
 /// One entry: two distances, each from its own place.
 #[repr(C)]
@@ -53,97 +60,13 @@ pub fn fixup(pc: u64) -> Option<u64> {
 /// # Safety
 /// The ucontext of the running handler of a fault.
 pub unsafe fn mend(ucontext: *mut u8) -> bool {
-    // SAFETY: rip lies in gregs.
-    let rip = unsafe { ucontext.add((UCONTEXT_GREGS + 8 * GREG_RIP) as usize).cast::<u64>() };
+    // SAFETY: the pc lies inside the context.
+    let pc = unsafe { ucontext.add(UCONTEXT_PC as usize).cast::<u64>() };
     // SAFETY: as above.
-    let next = fixup(unsafe { rip.read() });
+    let next = fixup(unsafe { pc.read() });
     if let Some(next) = next {
         // SAFETY: as above.
-        unsafe { rip.write(next) };
+        unsafe { pc.write(next) };
     }
     next.is_some()
-}
-
-/// Whether the time stamp counter may be read: a process may forbid itself that (prctl(2), PR_SET_TSC; strict seccomp(2) does),
-/// and then the vDSO's clocks fault. Faults must be led to [`mend`].
-#[inline(always)]
-pub fn may_read_tsc() -> bool {
-    let mut failed = 0u32;
-    // SAFETY: it writes nothing but its outputs; a fault is moved to the fix-up.
-    unsafe {
-        core::arch::asm!(
-            "4: rdtsc",
-            "5:",
-            ".pushsection .text.uu_failed,\"ax\",@progbits",
-            "6: mov {failed:e}, 1",
-            "jmp 5b",
-            ".popsection",
-            ".pushsection uu_fixups,\"aR\",@progbits",
-            ".balign 4",
-            ".long 4b - .",
-            ".long 6b - .",
-            ".popsection",
-            failed = inout(reg) failed,
-            out("eax") _,
-            out("edx") _,
-            options(nostack, nomem, preserves_flags)
-        );
-    }
-    failed == 0
-}
-
-/// Loads a word; `None` when it faults.
-#[inline(always)]
-pub(super) fn load(address: u64) -> Option<u64> {
-    let value: u64;
-    let mut failed = 0u32;
-    // SAFETY: a load that faults is moved to its fix-up by the handler that Reader::new's caller vouched for. It writes
-    // nothing but its outputs.
-    unsafe {
-        core::arch::asm!(
-            "4: mov {value}, [{address}]",
-            "5:",
-            ".pushsection .text.uu_failed,\"ax\",@progbits",
-            "6: xor {value:e}, {value:e}",
-            "mov {failed:e}, 1",
-            "jmp 5b",
-            ".popsection",
-            ".pushsection uu_fixups,\"aR\",@progbits",
-            ".balign 4",
-            ".long 4b - .",
-            ".long 6b - .",
-            ".popsection",
-            address = in(reg) address,
-            value = out(reg) value,
-            failed = inout(reg) failed,
-            options(nostack, readonly)
-        );
-    }
-    (failed == 0).then_some(value)
-}
-
-/// Copies `len` bytes; false when a byte could not be read.
-///
-/// # Safety
-/// `out` must be valid for writes of `len` bytes.
-pub(super) unsafe fn copy(out: *mut u8, address: u64, len: usize) -> bool {
-    let mut left = len;
-    // SAFETY: as for `load`; the caller vouches for `out`. A fault leaves in rcx what was not copied, and the fix-up is the
-    // next instruction.
-    unsafe {
-        core::arch::asm!(
-            "4: rep movsb",
-            "5:",
-            ".pushsection uu_fixups,\"aR\",@progbits",
-            ".balign 4",
-            ".long 4b - .",
-            ".long 5b - .",
-            ".popsection",
-            inout("rcx") left,
-            inout("rdi") out => _,
-            inout("rsi") address => _,
-            options(nostack, preserves_flags)
-        );
-    }
-    left == 0
 }

@@ -49,8 +49,8 @@ pub struct Reader<'a> {
     log: Log,
 }
 
-/// Highest user address (47-bit address space; a read that could leave it fails).
-const USER_END: u64 = 1 << 47;
+/// Highest user address (47-bit address space, on AArch64 48 unless a program asks for more; a read that could leave it fails).
+pub const USER_END: u64 = if cfg!(target_arch = "aarch64") { 1 << 48 } else { 1 << 47 };
 
 impl<'a> Reader<'a> {
     /// A reader for one walk.
@@ -248,6 +248,6 @@ mod tests {
         assert_eq!(r.word(0), None);
         assert_eq!(r.word(0x10), None);
         assert_eq!(r.word(u64::MAX - 3), None);
-        assert_eq!(r.word(1 << 47), None);
+        assert_eq!(r.word(USER_END), None);
     }
 }

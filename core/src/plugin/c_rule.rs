@@ -20,9 +20,9 @@ pub struct CRule {
     pub offset: i32,
     /// Bytes added to the word, with kind 1.
     pub addend: i32,
-    /// Where rbx, rbp, r12-r15 and the return address were saved: words (8 bytes) from the CFA, negative as a rule; or
-    /// [`SAME`], [`UNKNOWN`] (`UU_SAME`, `UU_UNKNOWN`). The return address must be saved.
-    pub slots: [i16; 7],
+    /// Where the callee-saved registers (x86-64: rbx, rbp, r12-r15) and the return address were saved: words (8 bytes) from
+    /// the CFA, negative as a rule; or [`SAME`], [`UNKNOWN`] (`UU_SAME`, `UU_UNKNOWN`). The return address must be saved.
+    pub slots: [i16; RA_SLOT + 1],
     /// Zero.
     pub reserved2: i16,
 }
@@ -30,6 +30,8 @@ pub struct CRule {
 impl CRule {
     /// The rule of most functions: CFA = `register` + `offset`, return address just below it.
     pub const fn simple(register: u8, offset: i32) -> CRule {
+        let mut slots = [SAME; RA_SLOT + 1];
+        slots[RA_SLOT] = -1;
         CRule {
             size: core::mem::size_of::<CRule>() as u32,
             kind: 0,
@@ -37,7 +39,7 @@ impl CRule {
             reserved: [0; 2],
             offset,
             addend: 0,
-            slots: [SAME, SAME, SAME, SAME, SAME, SAME, -1],
+            slots,
             reserved2: 0,
         }
     }
@@ -46,13 +48,7 @@ impl CRule {
     /// that nothing vouches for the rule.
     pub fn from_rule(rule: &Rule) -> Option<CRule> {
         let simple = CRule::simple(rule.cfa_register, rule.cfa_offset);
-        let plain = rule.from_fp == 0 && rule.flags == 0;
-        plain.then_some(CRule {
-            kind: rule.kind as u8,
-            addend: i32::from(rule.cfa_addend),
-            slots: rule.slots,
-            ..simple
-        })
+        rule.plain_addend().map(|addend| CRule { kind: rule.kind as u8, addend, slots: rule.slots, ..simple })
     }
 
     /// The core's form; `None` for what makes no sense.
@@ -74,19 +70,11 @@ impl CRule {
             return None;
         }
         let slots = if matches!(kind, RuleKind::End) { Rule::end().slots } else { self.slots };
-        Some(Rule {
-            cfa_offset: self.offset,
-            cfa_register: self.register,
-            kind,
-            from_fp: 0,
-            flags: 0,
-            slots,
-            cfa_addend: i16::try_from(self.addend).ok()?,
-        })
+        Rule::told(kind, self.register, self.offset, self.addend, slots)
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
     use crate::regs::{RBP, RSP};
@@ -104,7 +92,7 @@ mod tests {
             CRule { register: 16, ..CRule::simple(RBP, 16) },
             CRule { size: 8, ..CRule::simple(RBP, 16) },
             CRule { addend: 1 << 20, ..CRule::simple(RBP, 16) },
-            CRule { slots: [SAME; 7], ..CRule::simple(RBP, 16) },
+            CRule { slots: [SAME; RA_SLOT + 1], ..CRule::simple(RBP, 16) },
         ];
         for rule in nonsense {
             assert_eq!(rule.to_rule(), None, "{rule:?}");

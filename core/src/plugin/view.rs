@@ -1,6 +1,7 @@
 //! What a plugin sees of the frame in hand, and the functions that it may call.
 
 use super::{Description, ABI};
+use crate::regs::COUNT;
 use core::ffi::c_void;
 
 /// What a plugin sees of the frame in hand. Valid during the call only. `repr(C)`: the same as `struct uu_view`. The host may
@@ -23,7 +24,7 @@ pub struct View {
     /// End of that range, exclusive.
     pub function_end: u64,
     /// General registers in DWARF order (rax rdx rcx rbx rsi rdi rbp rsp r8..r15), where known.
-    pub registers: [u64; 16],
+    pub registers: [u64; COUNT],
     /// Bit n set: `registers[n]` is known here.
     pub known: u32,
     /// Index of this plugin; opaque to it.
@@ -71,7 +72,7 @@ impl View {
             cfa: 0,
             function_start: 0,
             function_end: 0,
-            registers: [0; 16],
+            registers: [0; COUNT],
             known: 0,
             plugin: 0,
             facts: core::ptr::null(),
@@ -103,8 +104,8 @@ impl Default for View {
 pub struct Caller {
     /// Instruction pointer.
     pub pc: u64,
-    /// General registers in DWARF order; the stack pointer is `registers[7]`.
-    pub registers: [u64; 16],
+    /// General registers in DWARF order; the stack pointer is `registers[7]` (AArch64: `registers[31]`).
+    pub registers: [u64; COUNT],
     /// Bit n set: `registers[n]` is known. Honest bits: a plugin that cannot tell a register clears its bit. The stack
     /// pointer's must be set.
     pub known: u32,

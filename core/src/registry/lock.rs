@@ -93,14 +93,13 @@ impl Default for Lock {
 
 /// Waits a little, the longer the more often: walks take microseconds. `round` counts from 0.
 pub(super) fn pause(round: u32) {
-    const NANOSLEEP: usize = 35;
     if round < 64 {
         core::hint::spin_loop();
         return;
     }
     let time = [0i64, if round < 256 { 20_000 } else { 1_000_000 }];
     // SAFETY: reads one timespec.
-    unsafe { call(NANOSLEEP, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
+    unsafe { call(nr::NANOSLEEP, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
 }
 
 #[cfg(test)]

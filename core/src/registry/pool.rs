@@ -107,8 +107,7 @@ impl Pool {
 /// Fresh memory. Large chunks begin at a multiple of a huge page and ask for such: lookups among very many windows would
 /// otherwise wait for address translations more than for the memory itself.
 pub fn map(size: usize) -> Option<usize> {
-    const MMAP: usize = 9;
-    const MADVISE: usize = 28;
+    use crate::syscall::nr::{MADVISE, MMAP};
     const PROT_READ_WRITE: usize = 3;
     const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
     const MADV_HUGEPAGE: usize = 14;

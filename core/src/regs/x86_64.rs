@@ -6,6 +6,10 @@ pub const RBX: u8 = 3;
 pub const RBP: u8 = 6;
 /// DWARF number of rsp.
 pub const RSP: u8 = 7;
+/// Frame pointer, by the name that it has on every CPU.
+pub const FP: u8 = RBP;
+/// Stack pointer, by the name that it has on every CPU.
+pub const SP: u8 = RSP;
 /// DWARF number of the return address column.
 pub const RA: u8 = 16;
 /// Number of general registers.
@@ -18,15 +22,15 @@ pub const CALLEE_SAVED_MASK: u32 = (1 << 3) | (1 << 6) | (1 << 7) | (0xf << 12);
 /// Where each register, in DWARF order, stands in `gregs` of a ucontext (sys/ucontext.h: REG_R8 = 0 ... REG_RIP = 16).
 const GREG_OF: [u8; COUNT] = [13, 12, 14, 11, 9, 8, 10, 15, 0, 1, 2, 3, 4, 5, 6, 7];
 /// Offset of `uc_mcontext.gregs` in a ucontext.
-pub const UCONTEXT_GREGS: u64 = 40;
+const UCONTEXT_GREGS: u64 = 40;
 /// Offset of `uc_stack` (ss_sp, ss_flags, ss_size).
 pub const UCONTEXT_STACK: u64 = 16;
 /// Offset of the first 64 bits of `uc_sigmask`.
 pub const UCONTEXT_SIGMASK: u64 = 296;
-/// Index of rip in `gregs`.
-pub const GREG_RIP: u64 = 16;
-/// Index of rsp in `gregs`.
-pub const GREG_RSP: u64 = 15;
+/// Offset of the pc in a ucontext.
+pub const UCONTEXT_PC: u64 = UCONTEXT_GREGS + 8 * 16;
+/// Offset of the stack pointer in a ucontext.
+pub const UCONTEXT_SP: u64 = UCONTEXT_GREGS + 8 * 15;
 
 /// Offset in a ucontext of the register with this DWARF number.
 pub fn ucontext_offset(register: u8) -> u64 {
@@ -122,5 +126,25 @@ impl Regs {
     /// Bit n set: register n is known.
     pub fn known(&self) -> u32 {
         self.known
+    }
+}
+
+impl crate::cursor::Registers for Regs {
+    type Rule = crate::rule::Rule;
+    const BY_FRAME_POINTER: Self::Rule = crate::rule::Rule::frame_pointer();
+
+    #[inline]
+    fn pc(&self) -> u64 {
+        self.pc
+    }
+
+    #[inline]
+    fn sp(&self) -> u64 {
+        self.sp()
+    }
+
+    #[inline]
+    fn fp(&self) -> Option<u64> {
+        self.get(FP)
     }
 }

@@ -52,8 +52,16 @@ pub enum Refused {
 #[inline(always)]
 pub fn stack_pointer() -> u64 {
     let sp: u64;
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: reads a register.
-    unsafe { core::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
+    unsafe {
+        core::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags))
+    };
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads a register.
+    unsafe {
+        core::arch::asm!("mov {}, sp", out(reg) sp, options(nomem, nostack, preserves_flags))
+    };
     sp
 }
 
@@ -177,12 +185,11 @@ impl Walking<'_> {
 
 /// The alternate signal stack, if the calling thread is on it now.
 fn alternate_stack() -> Option<(u64, u64)> {
-    const SIGALTSTACK: usize = 131;
     const SS_ONSTACK: u64 = 1;
     // stack_t: ss_sp, ss_flags (int), ss_size.
     let mut stack = [0u64; 3];
     // SAFETY: writes one stack_t.
-    let failed = unsafe { syscall::call(SIGALTSTACK, [0, stack.as_mut_ptr() as usize, 0, 0, 0, 0]) } != 0;
+    let failed = unsafe { syscall::call(syscall::nr::SIGALTSTACK, [0, stack.as_mut_ptr() as usize, 0, 0, 0, 0]) } != 0;
     let [start, flags, size] = stack;
     (!failed && flags & SS_ONSTACK != 0).then(|| (start, start.saturating_add(size)))
 }

@@ -11,7 +11,7 @@ use crate::plugin::{
     OVERLAY_DESYNC, SCRATCH_BYTES, STEP_DONE, STEP_END, STEP_LOST, STEP_MASK, STEP_OTHER_STACK,
 };
 use crate::recovery::Call;
-use crate::regs::{Regs, RSP};
+use crate::regs::{Regs, SP};
 use crate::rule::BY_FRAME_POINTER;
 use crate::stop_reason::StopReason;
 use core::ffi::c_void;
@@ -115,9 +115,9 @@ impl<E: Env> Walk<'_, '_, E> {
         let answer = unsafe { self.visit(step, claim, &mut view, is_step_answer) }?;
         let next = match answer & STEP_MASK {
             STEP_DONE => {
-                let sp = caller.registers[usize::from(RSP)];
+                let sp = caller.registers[usize::from(SP)];
                 let outwards = sp > cursor.regs.sp() || answer & STEP_OTHER_STACK != 0;
-                if !outwards || sp & 7 != 0 || caller.pc == 0 || caller.known & (1 << RSP) == 0 {
+                if !outwards || sp & 7 != 0 || caller.pc == 0 || caller.known & (1 << SP) == 0 {
                     self.take_back(words, count);
                     self.env.failed(claim.index, StopReason::PluginNonsense);
                     return None;

@@ -17,7 +17,7 @@ use crate::frame::{native_word, window_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, 
 use crate::memory::Reader;
 use crate::plugin::{Description, Owner, Visit, OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
 use crate::recovery::Protector;
-use crate::regs::{RBP, RSP};
+use crate::regs::{FP, SP};
 use crate::reuse::{self, At, End, Recording, Scratch, Stamp, Tail, Trail, Visit as Seen};
 use crate::rule::{Packed, RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER};
 use crate::short_rule::{Saved, Short};
@@ -263,7 +263,7 @@ impl<E: Env> Walk<'_, '_, E> {
                     return full;
                 }
             } else if self.is_known(cursor.regs.pc, cursor.regs.sp(), cursor.exact, by_frame_pointer) {
-                let fp = cursor.regs.get(RBP);
+                let fp = cursor.regs.get(FP);
                 if self.same_from_here(|_| fp) {
                     return SAME_AS_LAST;
                 }
@@ -274,7 +274,7 @@ impl<E: Env> Walk<'_, '_, E> {
             }
             let rule = self.env.rule(cursor, self.reader);
             if let Some(recording) = &mut self.recording {
-                recording.note_fp(cursor.regs.get(RBP), self.reader);
+                recording.note_fp(cursor.regs.get(FP), self.reader);
                 let (uses, restores) = rule.uses_and_restores();
                 recording.note_rule(uses, restores);
             }
@@ -355,7 +355,7 @@ impl<E: Env> Walk<'_, '_, E> {
         if sp != begun {
             saved.load(&mut cursor.regs, self.reader);
             cursor.regs.pc = pc;
-            cursor.regs.set(RSP, sp);
+            cursor.regs.set(SP, sp);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! An FDE with its CIE (LSB 5.0, 10.6.1; DWARF 5, 6.4.1), in `.eh_frame` or `.debug_frame`.
 
 use crate::bytes::Input;
-use uunwind_core::regs::RA;
+use crate::cpu::Cpu;
 use uunwind_core::stop_reason::StopReason;
 
 /// What a lookup needs of an FDE and its CIE.
@@ -93,9 +93,9 @@ impl Section {
 
 impl Entry {
     /// Reads the FDE at `at` of a section, and the CIE it names.
-    pub fn read(at: u64, section: Section, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
+    pub fn read<C: Cpu>(at: u64, section: Section, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
         let cie = section.cie_of(at, input)?;
-        let cie = Entry::read_cie(cie, section, input)?;
+        let cie = Entry::read_cie::<C>(cie, section, input)?;
         Entry::read_fde(at, section, &cie, input)
     }
 
@@ -121,7 +121,7 @@ impl Entry {
     }
 
     /// Reads a CIE. In the result, `end` is non-zero if FDEs have augmentation data.
-    pub fn read_cie(at: u64, section: Section, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
+    pub fn read_cie<C: Cpu>(at: u64, section: Section, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
         input.at = at;
         let cie = length(input)?;
         let end = cie.end;
@@ -149,7 +149,7 @@ impl Entry {
         let code_align = input.uleb()?;
         let data_align = input.sleb()?;
         let ra = if version == 1 { u64::from(input.u8()?) } else { input.uleb()? };
-        if ra != u64::from(RA) {
+        if ra != u64::from(C::RA) {
             return Err(StopReason::UnsupportedRule);
         }
         let mut entry = Entry {
@@ -181,6 +181,8 @@ impl Entry {
                             input.pointer(encoding & 0x7f, 0)?;
                         }
                         b'S' => entry.signal = true,
+                        // AArch64: the other key signs return addresses; memory tags. Neither matters here.
+                        b'B' | b'G' => {}
                         // 'z' gives the length, so what stands behind an unknown letter can be skipped (LSB 10.6.1.1.1).
                         _ => break,
                     }

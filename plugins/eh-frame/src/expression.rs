@@ -5,7 +5,7 @@
 //! `rsp + 8 + ((rip & 15) >= 11) * 8` becomes `rsp + 8` or `rsp + 16`.
 
 use crate::bytes::Input;
-use uunwind_core::regs::RA;
+use crate::cpu::Cpu;
 use uunwind_core::stop_reason::StopReason;
 
 /// At most so many operations.
@@ -61,7 +61,12 @@ impl Stack {
 }
 
 /// Evaluates the block (length first) at `at`, for an instruction at `pc`. `initial` lies on the stack at the start.
-pub fn evaluate(at: u64, pc: u64, initial: Option<Value>, input: &mut Input<'_, '_>) -> Result<Value, StopReason> {
+pub fn evaluate<C: Cpu>(
+    at: u64,
+    pc: u64,
+    initial: Option<Value>,
+    input: &mut Input<'_, '_>,
+) -> Result<Value, StopReason> {
     let unsupported = StopReason::UnsupportedRule;
     input.at = at;
     let len = input.uleb()?;
@@ -122,10 +127,10 @@ pub fn evaluate(at: u64, pc: u64, initial: Option<Value>, input: &mut Input<'_, 
                 Value::Constant(arithmetic(op, a, b))
             }
             0x30..=0x4f => Value::Constant(u64::from(op - 0x30)), // lit0..lit31
-            0x70..=0x8f => register(u64::from(op - 0x70), pc, input)?, // breg0..breg31
+            0x70..=0x8f => register::<C>(u64::from(op - 0x70), pc, input)?, // breg0..breg31
             0x92 => {
                 let number = input.uleb()?; // bregx
-                register(number, pc, input)?
+                register::<C>(number, pc, input)?
             }
             0x96 => continue, // nop
             _ => return Err(unsupported),
@@ -135,9 +140,9 @@ pub fn evaluate(at: u64, pc: u64, initial: Option<Value>, input: &mut Input<'_, 
     stack.pop()
 }
 
-fn register(number: u64, pc: u64, input: &mut Input<'_, '_>) -> Result<Value, StopReason> {
+fn register<C: Cpu>(number: u64, pc: u64, input: &mut Input<'_, '_>) -> Result<Value, StopReason> {
     let n = input.sleb()?;
-    if number == u64::from(RA) {
+    if C::PC.is_some_and(|pc| number == u64::from(pc)) {
         input.depends_on_pc = true;
         return Ok(Value::Constant(pc.wrapping_add_signed(n)));
     }

@@ -2,7 +2,7 @@
 //!
 //! [`lookup`] goes from the address of an object's `.eh_frame_hdr` and a pc to a [`Rule`]: binary search in the header's
 //! table ([`index`]), the FDE and its CIE ([`entry`]), the CFA program run up to the pc ([`program`]), and the row turned
-//! into a rule ([`row`]); DWARF expressions are evaluated symbolically ([`expression`]), so that what depends on the pc
+//! into a rule ([`cpu`]); DWARF expressions are evaluated symbolically ([`expression`]), so that what depends on the pc
 //! alone (PLT stubs) becomes constant. Every byte comes through the walk's fallible reader, and every loop has a bound:
 //! 32 probes, [`program::MAX_INSTRUCTIONS`] instructions, [`expression::MAX_OPERATIONS`] operations.
 //!
@@ -10,23 +10,24 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod bytes;
+pub mod cpu;
 pub mod entry;
 pub mod expression;
 pub mod index;
 pub mod list;
 pub mod program;
-pub mod row;
 pub mod scan;
 
+use cpu::{Cpu, Native};
 use uunwind_core::memory::Reader;
 use uunwind_core::rule::Rule;
 use uunwind_core::stop_reason::StopReason;
 
 /// What was found for a pc.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Answer {
+pub struct Answer<R = Rule> {
     /// How to get to the caller, or why that cannot be told.
-    pub rule: Result<Rule, StopReason>,
+    pub rule: Result<R, StopReason>,
     /// The FDE's range: the function, or one part of it.
     pub function: (u64, u64),
 }
@@ -39,9 +40,20 @@ pub struct Answer {
 /// Errors: [`StopReason::NoRule`] (nothing covers the pc), [`StopReason::UnreadableUnwindInfo`],
 /// [`StopReason::BadUnwindInfo`].
 pub fn find(hdr: u64, bounds: (u64, u64), lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
+    find_for::<Native>(hdr, bounds, lookup, pc, reader)
+}
+
+/// As [`find`], for a stack of any CPU.
+pub fn find_for<C: Cpu>(
+    hdr: u64,
+    bounds: (u64, u64),
+    lookup: u64,
+    pc: u64,
+    reader: &mut Reader<'_>,
+) -> Result<Answer<C::Rule>, StopReason> {
     let mut input = bytes::Input::new(reader, bounds);
     let fde_at = index::search(hdr, lookup, &mut input)?;
-    answer(fde_at, lookup, pc, &mut input)
+    answer::<C>(fde_at, lookup, pc, &mut input)
 }
 
 /// The range of the FDE that covers `lookup`: the function, or one part of it. As [`find`], but no program is run, so that it
@@ -49,7 +61,7 @@ pub fn find(hdr: u64, bounds: (u64, u64), lookup: u64, pc: u64, reader: &mut Rea
 pub fn function(hdr: u64, bounds: (u64, u64), lookup: u64, reader: &mut Reader<'_>) -> Result<(u64, u64), StopReason> {
     let mut input = bytes::Input::new(reader, bounds);
     let fde_at = index::search(hdr, lookup, &mut input)?;
-    let entry = entry::Entry::read(fde_at, entry::Section::EhFrame, &mut input)?;
+    let entry = entry::Entry::read::<Native>(fde_at, entry::Section::EhFrame, &mut input)?;
     if lookup < entry.start || lookup >= entry.end {
         return Err(StopReason::NoRule);
     }
@@ -64,7 +76,7 @@ pub fn find_at(
     pc: u64,
     reader: &mut Reader<'_>,
 ) -> Result<Answer, StopReason> {
-    answer(fde, lookup, pc, &mut bytes::Input::new(reader, bounds))
+    answer::<Native>(fde, lookup, pc, &mut bytes::Input::new(reader, bounds))
 }
 
 /// The rule for `pc` in a list of CIEs and FDEs that fills `bounds`, or ends there with a length of 0: the contents of an
@@ -73,14 +85,19 @@ pub fn find_at(
 pub fn find_in_list(bounds: (u64, u64), lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
     let mut input = bytes::Input::new(reader, bounds);
     let fde_at = list::search(bounds, lookup, &mut input)?;
-    answer(fde_at, lookup, pc, &mut input)
+    answer::<Native>(fde_at, lookup, pc, &mut input)
 }
 
-fn answer(fde_at: u64, lookup: u64, pc: u64, input: &mut bytes::Input<'_, '_>) -> Result<Answer, StopReason> {
-    let entry = entry::Entry::read(fde_at, entry::Section::EhFrame, input)?;
+fn answer<C: Cpu>(
+    fde_at: u64,
+    lookup: u64,
+    pc: u64,
+    input: &mut bytes::Input<'_, '_>,
+) -> Result<Answer<C::Rule>, StopReason> {
+    let entry = entry::Entry::read::<C>(fde_at, entry::Section::EhFrame, input)?;
     if lookup < entry.start || lookup >= entry.end {
         return Err(StopReason::NoRule);
     }
     let row = program::run(&entry, lookup, input)?;
-    Ok(Answer { rule: row::to_rule(&row, &entry, pc, input), function: (entry.start, entry.end) })
+    Ok(Answer { rule: C::rule(&row, &entry, pc, input), function: (entry.start, entry.end) })
 }

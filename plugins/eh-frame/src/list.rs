@@ -1,6 +1,7 @@
 //! A list of CIEs and FDEs without a table: one after the other (LSB 5.0, 10.6.1).
 
 use crate::bytes::Input;
+use crate::cpu::Native;
 use crate::entry::{Entry, Section};
 use uunwind_core::stop_reason::StopReason;
 
@@ -26,7 +27,7 @@ pub fn search(bounds: (u64, u64), lookup: u64, input: &mut Input<'_, '_>) -> Res
         }
         // 0 in the place of the CIE pointer marks a CIE.
         if input.u32()? != 0 {
-            let entry = Entry::read(at, Section::EhFrame, input)?;
+            let entry = Entry::read::<Native>(at, Section::EhFrame, input)?;
             if (entry.start..entry.end).contains(&lookup) {
                 return Ok(at);
             }

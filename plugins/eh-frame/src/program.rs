@@ -1,8 +1,8 @@
 //! The CFA program: run up to a pc, it gives the row for that pc (DWARF 5, 6.4.2 and 6.4.3).
 
 use crate::bytes::Input;
+use crate::cpu::{Cpu, Native};
 use crate::entry::Entry;
-use uunwind_core::regs::{RA, RSP};
 use uunwind_core::stop_reason::StopReason;
 
 /// At most so many instructions are run for one lookup.
@@ -41,6 +41,9 @@ pub struct Place {
 }
 
 impl Place {
+    /// No rule.
+    pub const UNSPECIFIED: Place = Place::new(Kind::Unspecified);
+
     const fn new(kind: Kind) -> Place {
         Place { kind, n: 0 }
     }
@@ -57,41 +60,27 @@ pub enum Cfa {
     Expression(u64),
 }
 
-/// Registers that a row keeps: rbx, rbp, r12-r15, the return address, rsp.
-pub const TRACKED: usize = 8;
-
 /// One row of the unwind table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Row {
+pub struct Row<C: Cpu = Native> {
     /// The CFA.
     pub cfa: Cfa,
-    /// The places of the tracked registers, in the order of [`TRACKED`].
-    pub places: [Place; TRACKED],
+    /// The places of the registers that rows keep, by [`Cpu::column`].
+    pub places: C::Places,
 }
 
-fn tracked(register: u64) -> Option<usize> {
-    Some(match register {
-        3 => 0,
-        6 => 1,
-        12..=15 => register as usize - 10,
-        r if r == u64::from(RA) => 6,
-        r if r == u64::from(RSP) => 7,
-        _ => return None,
-    })
-}
-
-struct Machine {
-    row: Row,
-    initial: Row,
-    saved: [Row; STATES],
+struct Machine<C: Cpu> {
+    row: Row<C>,
+    initial: Row<C>,
+    saved: [Row<C>; STATES],
     depth: usize,
     location: u64,
     steps: u32,
 }
 
 /// Runs the CIE's and the FDE's instructions up to `lookup`.
-pub fn run(entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> Result<Row, StopReason> {
-    let mut machine = Machine::new(EMPTY, entry.start);
+pub fn run<C: Cpu>(entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> Result<Row<C>, StopReason> {
+    let mut machine = Machine::new(Row::EMPTY, entry.start);
     machine.run(entry.initial, entry, u64::MAX, input, &mut |_, _, _, _| {})?;
     machine.begin(entry);
     machine.run(entry.instructions, entry, lookup, input, &mut |_, _, _, _| {})?;
@@ -99,8 +88,8 @@ pub fn run(entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> Result<Row,
 }
 
 /// Runs a CIE's instructions: the row that its FDEs begin with.
-pub fn initial(cie: &Entry, input: &mut Input<'_, '_>) -> Result<Row, StopReason> {
-    let mut machine = Machine::new(EMPTY, 0);
+pub fn initial<C: Cpu>(cie: &Entry, input: &mut Input<'_, '_>) -> Result<Row<C>, StopReason> {
+    let mut machine = Machine::new(Row::EMPTY, 0);
     machine.run(cie.initial, cie, u64::MAX, input, &mut |_, _, _, _| {})?;
     Ok(machine.row)
 }
@@ -108,11 +97,11 @@ pub fn initial(cie: &Entry, input: &mut Input<'_, '_>) -> Result<Row, StopReason
 /// Runs the FDE's instructions to the end, from the [`initial`] row of its CIE, and hands out every row: `[from, to)`, in
 /// the order of the program, not empty. After an error, which comes with the address from which on there is no row, those
 /// before it are good.
-pub fn rows(
+pub fn rows<C: Cpu>(
     entry: &Entry,
-    initial: Row,
+    initial: Row<C>,
     input: &mut Input<'_, '_>,
-    mut each: impl FnMut(u64, u64, &Row, &mut Input<'_, '_>),
+    mut each: impl FnMut(u64, u64, &Row<C>, &mut Input<'_, '_>),
 ) -> Result<(), (u64, StopReason)> {
     let mut machine = Machine::new(initial, entry.start);
     let run = machine.run(entry.instructions, entry, u64::MAX, input, &mut each);
@@ -123,12 +112,14 @@ pub fn rows(
     Ok(())
 }
 
-const EMPTY: Row = Row { cfa: Cfa::Undefined, places: [Place::new(Kind::Unspecified); TRACKED] };
+impl<C: Cpu> Row<C> {
+    const EMPTY: Row<C> = Row { cfa: Cfa::Undefined, places: C::UNSPECIFIED };
+}
 
-impl Machine {
+impl<C: Cpu> Machine<C> {
     #[inline(always)]
-    fn new(row: Row, location: u64) -> Machine {
-        Machine { row, initial: row, saved: [EMPTY; STATES], depth: 0, location, steps: 0 }
+    fn new(row: Row<C>, location: u64) -> Machine<C> {
+        Machine { row, initial: row, saved: [Row::EMPTY; STATES], depth: 0, location, steps: 0 }
     }
 
     /// Behind the CIE's instructions.
@@ -138,14 +129,15 @@ impl Machine {
     }
 
     fn set(&mut self, register: u64, place: Place) {
-        if let Some(p) = tracked(register).and_then(|i| self.row.places.get_mut(i)) {
+        if let Some(p) = C::column(register).and_then(|i| self.row.places.as_mut().get_mut(i)) {
             *p = place;
         }
     }
 
     fn restore(&mut self, register: u64) {
-        if let Some(i) = tracked(register) {
-            if let (Some(p), Some(initial)) = (self.row.places.get_mut(i), self.initial.places.get(i)) {
+        if let Some(i) = C::column(register) {
+            if let (Some(p), Some(initial)) = (self.row.places.as_mut().get_mut(i), self.initial.places.as_ref().get(i))
+            {
                 *p = *initial;
             }
         }
@@ -158,7 +150,7 @@ impl Machine {
         entry: &Entry,
         lookup: u64,
         input: &mut Input<'_, '_>,
-        each: &mut impl FnMut(u64, u64, &Row, &mut Input<'_, '_>),
+        each: &mut impl FnMut(u64, u64, &Row<C>, &mut Input<'_, '_>),
     ) -> Result<(), StopReason> {
         input.at = span.0;
         while input.at < span.1 {
@@ -293,6 +285,8 @@ impl Machine {
                 let n = if op == 0x14 { input.uleb()? as i64 } else { input.sleb()? };
                 self.set(register, Place { kind: Kind::ValOffset, n: offset(n, entry.data_align)? });
             }
+            // AARCH64_negate_ra_state_with_pc, AARCH64_negate_ra_state
+            0x2c | 0x2d => C::negate_ra_state(&mut self.row.places)?,
             0x2e => {
                 input.uleb()?; // GNU_args_size
             }

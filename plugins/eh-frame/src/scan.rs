@@ -3,9 +3,10 @@
 //! `__register_frame`). Not for handlers: it reads as much as there is, up to its bounds.
 
 use crate::bytes::Input;
+use crate::cpu::Native;
 use crate::entry::{Entry, Section};
 use crate::program::{self, Cfa};
-use uunwind_core::memory::Reader;
+use uunwind_core::memory::{Reader, USER_END};
 use uunwind_core::stop_reason::StopReason;
 
 /// Most entries of one registration, CIEs included.
@@ -15,7 +16,7 @@ const MAX_RUNS: usize = 4096;
 /// Most lists of one array.
 const MAX_LISTS: usize = 1 << 16;
 /// All user addresses: what is registered may name a CIE anywhere.
-const ANYWHERE: (u64, u64) = (4096, 1 << 47);
+const ANYWHERE: (u64, u64) = (4096, USER_END);
 
 /// How to understand what is registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,7 +120,7 @@ impl Scan {
             if distance == 0 {
                 continue;
             }
-            let entry = Entry::read(at, Section::EhFrame, &mut input)?;
+            let entry = Entry::read::<Native>(at, Section::EhFrame, &mut input)?;
             // Linkers leave FDEs of functions that they dropped, at 0.
             if entry.start == 0 || entry.start >= entry.end {
                 continue;
@@ -137,7 +138,7 @@ impl Scan {
     fn tells(&mut self, cie: u64, entry: &Entry, input: &mut Input<'_, '_>) -> Result<bool, StopReason> {
         if self.cie.0 != cie {
             let at = entry.initial.1;
-            let row = program::run(&Entry { instructions: (at, at), ..*entry }, entry.start, input)?;
+            let row = program::run::<Native>(&Entry { instructions: (at, at), ..*entry }, entry.start, input)?;
             self.cie = (cie, row.cfa != Cfa::Undefined);
         }
         if self.cie.1 {
@@ -147,7 +148,7 @@ impl Scan {
         if self.runs > MAX_RUNS {
             return Ok(false);
         }
-        Ok(program::run(entry, entry.end.wrapping_sub(1), input)?.cfa != Cfa::Undefined)
+        Ok(program::run::<Native>(entry, entry.end.wrapping_sub(1), input)?.cfa != Cfa::Undefined)
     }
 
     /// Goes to the next list of an array.

@@ -40,7 +40,8 @@ pub use check::{Check, Fault};
 pub use visit::{visit, Visitor};
 
 use bytes::Input;
-use table::{Machine, Table};
+use rule::{Cpu, Native};
+use table::Table;
 use uunwind_core::memory::Reader;
 use uunwind_core::rule::Rule;
 use uunwind_core::stop_reason::StopReason;
@@ -52,15 +53,15 @@ pub const MAX_UNSORTED: u32 = 4096;
 
 /// What was found for a pc.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Answer {
-    /// How to get to the caller, or why that cannot be told. SFrame knows where the caller is and its rbp; of rbx and
-    /// r12 to r15 it knows nothing, so a rule leaves them unknown.
-    pub rule: Result<Rule, StopReason>,
+pub struct Answer<R = Rule> {
+    /// How to get to the caller, or why that cannot be told. SFrame knows where the caller is and its frame pointer; of the
+    /// other callee-saved registers it knows nothing, so a rule leaves them unknown.
+    pub rule: Result<R, StopReason>,
     /// The descriptor's range: the function, or one part of it.
     pub function: (u64, u64),
 }
 
-/// The AMD64 rule for the code at `lookup`: the pc itself in an interrupted frame, `pc - 1` for a return address.
+/// This machine's rule for the code at `lookup`: the pc itself in an interrupted frame, `pc - 1` for a return address.
 ///
 /// Async-signal-safe; for bounds and checks see the crate's page.
 ///
@@ -68,12 +69,21 @@ pub struct Answer {
 /// the tables are for another machine), [`StopReason::UnreadableUnwindInfo`], [`StopReason::UnsupportedRule`] (more
 /// tables, or more unsorted descriptors, than a lookup may look at).
 pub fn find(section: &Section, lookup: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
+    find_for::<Native>(section, lookup, reader)
+}
+
+/// As [`find`], for code of any CPU.
+pub fn find_for<C: Cpu>(
+    section: &Section,
+    lookup: u64,
+    reader: &mut Reader<'_>,
+) -> Result<Answer<C::Rule>, StopReason> {
     let mut input = Input::new(section, reader);
     let mut at = 0;
     let mut unsorted = MAX_UNSORTED;
     for _ in 0..MAX_TABLES {
         let Some(table) = Table::read(at, &mut input).map_err(Fault::reason)? else { return Err(StopReason::NoRule) };
-        if table.machine != Machine::Amd64 {
+        if table.machine != C::MACHINE {
             return Err(StopReason::BadUnwindInfo);
         }
         let found = if table.is_sorted() {
@@ -84,7 +94,10 @@ pub fn find(section: &Section, lookup: u64, reader: &mut Reader<'_>) -> Result<A
         };
         if let Some(function) = found {
             let row = function.row_at(&table, lookup, &mut input).map_err(Fault::reason)?;
-            return Ok(Answer { rule: rule::to_rule(row.as_ref(), &table, &function), function: function.range() });
+            return Ok(Answer {
+                rule: rule::to_rule::<C>(row.as_ref(), &table, &function),
+                function: function.range(),
+            });
         }
         at = table.next;
     }

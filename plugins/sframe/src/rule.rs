@@ -1,85 +1,48 @@
-//! From a row to an AMD64 rule.
+//! From a row to a CPU's rule.
 
-use crate::function::{Extent, Function};
-use crate::row::{Base, Location, Row, Unwind};
-use crate::table::Table;
-use uunwind_core::regs::{ucontext_offset, RA, RBP, RSP};
-use uunwind_core::rule::{Rule, RuleKind, RA_IN_REGISTER, RA_SLOT, SAME, UNKNOWN};
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+pub use aarch64::AArch64;
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::X86_64;
+
+use crate::function::Function;
+use crate::row::Row;
+use crate::table::{Machine, Table};
+use core::fmt::Debug;
 use uunwind_core::stop_reason::StopReason;
 
-/// Index of rbp among a rule's slots.
-const RBP_SLOT: usize = 1;
+/// The CPU that this is compiled for.
+#[cfg(target_arch = "x86_64")]
+pub type Native = X86_64;
+/// The CPU that this is compiled for.
+#[cfg(target_arch = "aarch64")]
+pub type Native = AArch64;
 
-/// The rule that does what `row` says, or why there is none.
-///
-/// [`StopReason::NoRule`]: nothing is told for this address, or what is told is known to be wrong.
-/// [`StopReason::UnsupportedRule`]: a rule cannot say it.
-pub fn to_rule(row: Option<&Row>, table: &Table, function: &Function) -> Result<Rule, StopReason> {
+/// A CPU that rules are made for.
+pub trait Cpu {
+    /// Its rules.
+    type Rule: Copy + Eq + Debug;
+    /// What its tables say that they are for.
+    const MACHINE: Machine;
+    /// The rule of an outermost frame.
+    const END: Self::Rule;
+
+    /// The rule that does what `row` says, or why there is none.
+    ///
+    /// [`StopReason::NoRule`]: what is told is known to be wrong. [`StopReason::UnsupportedRule`]: a rule cannot say it.
+    fn rule(row: &Row, table: &Table, function: &Function) -> Result<Self::Rule, StopReason>;
+}
+
+/// The rule that does what `row` says, or why there is none. As [`Cpu::rule`]; without a row, [`StopReason::NoRule`]: nothing is
+/// told for this address.
+pub fn to_rule<C: Cpu>(row: Option<&Row>, table: &Table, function: &Function) -> Result<C::Rule, StopReason> {
     let Some(row) = row else {
         let no_rows = function.rows == 0 && table.version == 3;
         // A signal frame without rows is one that SFrame could not describe; any other is an outermost frame.
-        return if no_rows && !function.signal { Ok(Rule::end()) } else { Err(StopReason::NoRule) };
+        return if no_rows && !function.signal { Ok(C::END) } else { Err(StopReason::NoRule) };
     };
-    let Unwind::Caller { cfa, ra, fp } = row.unwind else { return Ok(Rule::end()) };
-    if matches!(function.extent, Extent::Blocks(_)) && row.start == 0 && cfa.offset != 8 {
-        // A stub is entered by a call, so its first instruction has its CFA at rsp + 8. GNU ld writes 16 for .plt.got.
-        return Err(StopReason::NoRule);
-    }
-    let ra = ra.ok_or(StopReason::UnsupportedRule)?;
-    if function.signal {
-        return signal_frame(cfa, ra);
-    }
-    let offset = |location: Location| i32::try_from(location.offset).map_err(|_| StopReason::UnsupportedRule);
-    let mut rule = Rule::simple(register(cfa.base).ok_or(StopReason::UnsupportedRule)?, offset(cfa)?);
-    if cfa.deref {
-        rule.kind = RuleKind::Deref;
-    }
-    rule.slots = [UNKNOWN, SAME, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, -1];
-    if let Some(fp) = fp {
-        let unchanged = register(fp.base) == Some(RBP) && !fp.deref && fp.offset == 0;
-        let (slot, from_fp) = if unchanged { (SAME, false) } else { slot(fp).unwrap_or((UNKNOWN, false)) };
-        rule.slots[RBP_SLOT] = slot;
-        rule.from_fp |= u8::from(from_fp) << RBP_SLOT;
-    }
-    if ra.deref {
-        let (slot, from_fp) = slot(ra).ok_or(StopReason::UnsupportedRule)?;
-        rule.slots[RA_SLOT] = slot;
-        rule.from_fp |= u8::from(from_fp) << RA_SLOT;
-    } else {
-        let register = register(ra.base).filter(|_| ra.offset == 0).ok_or(StopReason::UnsupportedRule)?;
-        rule.flags |= RA_IN_REGISTER;
-        rule.slots[RA_SLOT] = i16::from(register);
-    }
-    Ok(rule)
-}
-
-fn register(base: Base) -> Option<u8> {
-    match base {
-        Base::Cfa => None,
-        Base::Sp => Some(RSP),
-        Base::Fp => Some(RBP),
-        Base::Register(n) => u8::try_from(n).ok().filter(|n| *n < RA),
-    }
-}
-
-/// Words from the CFA, or from rbp, of a place in memory.
-fn slot(location: Location) -> Option<(i16, bool)> {
-    let from_fp = match location.base {
-        Base::Cfa => false,
-        base => (register(base)? == RBP).then_some(true)?,
-    };
-    let words = i16::try_from(location.offset / 8).ok()?;
-    let fits = location.deref && location.offset % 8 == 0 && words != SAME && words != UNKNOWN;
-    fits.then_some((words, from_fp))
-}
-
-/// The kernel's signal frame holds a ucontext. If CFA and return address are where a ucontext at rsp + n has rsp and rip,
-/// the rule for signal frames loads everything from it. The caller's pc is exact, which no other rule can say.
-fn signal_frame(cfa: Location, ra: Location) -> Result<Rule, StopReason> {
-    let on_stack = |l: Location| register(l.base) == Some(RSP) && l.deref;
-    let ucontext = cfa.offset.wrapping_sub(ucontext_offset(RSP) as i64);
-    if on_stack(cfa) && on_stack(ra) && ra.offset.wrapping_sub(ucontext) == ucontext_offset(RA) as i64 {
-        return i32::try_from(ucontext).map(Rule::signal).map_err(|_| StopReason::UnsupportedRule);
-    }
-    Err(StopReason::UnsupportedRule)
+    C::rule(row, table, function)
 }

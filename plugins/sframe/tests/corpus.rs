@@ -1,4 +1,5 @@
 //! Every section of the corpus: its rows as an independent decoder has them, and rules that do what the rows say.
+#![cfg(target_arch = "x86_64")]
 
 mod support;
 

@@ -5,9 +5,9 @@ use std::fmt;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::bytes::Input;
+use uunwind_eh_frame::cpu::{Cpu, Native};
 use uunwind_eh_frame::entry::{Entry, Section};
 use uunwind_eh_frame::program::{initial, rows, Cfa, Kind, Row};
-use uunwind_eh_frame::row::to_rule;
 use uunwind_tables::format::{checksum, Head, FROM_DEBUG_FRAME, FROM_EH_FRAME, HEAD_BYTES, MAGIC, SHIFTS};
 
 /// A section of call frame information. Where two cover an address, the first that is given counts.
@@ -144,7 +144,7 @@ impl Builder {
                 if changes > CIE_CHANGES && changes > source.bytes.len() / BYTES_PER_CHANGE {
                     return Err(NoTable::Endless);
                 }
-                let Ok(cie) = Entry::read_cie(cie_at, section, &mut input) else { continue };
+                let Ok(cie) = Entry::read_cie::<Native>(cie_at, section, &mut input) else { continue };
                 last = Some((cie_at, cie, initial(&cie, &mut input)));
             }
             let Some((_, cie, start)) = &last else { continue };
@@ -182,7 +182,7 @@ impl Builder {
                     Some((before, number)) if before == row && !entry.signal => *number,
                     _ => {
                         input.depends_on_pc = false;
-                        let rule = to_rule(row, entry, from, input);
+                        let rule = Native::rule(row, entry, from, input);
                         let number = match rule {
                             _ if input.depends_on_pc => Number::ASK,
                             Ok(rule) => rules.number(&rule),

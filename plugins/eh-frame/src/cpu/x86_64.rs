@@ -1,15 +1,43 @@
-//! From a row of the unwind table to a rule.
+//! x86-64.
 
+use super::{words, Cpu};
 use crate::bytes::Input;
 use crate::entry::Entry;
-use crate::expression::{evaluate, Value};
+use crate::expression::{self, Value};
 use crate::program::{Cfa, Kind, Place, Row};
-use uunwind_core::regs::{ucontext_offset, RA, RBP, RSP};
+use uunwind_core::regs::{self, ucontext_offset, RBP, RSP};
 use uunwind_core::rule::{Rule, RuleKind, RA_IN_REGISTER, RA_SLOT, SAME, UNKNOWN};
 use uunwind_core::stop_reason::StopReason;
 
+/// x86-64. A row keeps rbx, rbp, r12-r15, the return address and rsp.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct X86_64;
+
+impl Cpu for X86_64 {
+    type Places = [Place; 8];
+    type Rule = Rule;
+    const UNSPECIFIED: Self::Places = [Place::UNSPECIFIED; 8];
+    const RA: u8 = regs::RA;
+    const PC: Option<u8> = Some(regs::RA);
+
+    fn column(register: u64) -> Option<usize> {
+        Some(match register {
+            3 => 0,
+            6 => 1,
+            12..=15 => register as usize - 10,
+            16 => 6,
+            7 => 7,
+            _ => return None,
+        })
+    }
+
+    fn rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Result<Rule, StopReason> {
+        to_rule(row, entry, pc, input)
+    }
+}
+
 /// The rule that does what `row` says, or why there is none.
-pub fn to_rule(row: &Row, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Result<Rule, StopReason> {
+fn to_rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Result<Rule, StopReason> {
     let [.., ra, _] = row.places;
     if ra.kind == Kind::Undefined {
         return Ok(Rule::end());
@@ -17,7 +45,7 @@ pub fn to_rule(row: &Row, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> 
     let cfa = match row.cfa {
         Cfa::Undefined => return Err(StopReason::BadUnwindInfo),
         Cfa::Offset(register, n) => Value::Register(register, i64::from(n)),
-        Cfa::Expression(at) => evaluate(at, pc, None, input)?,
+        Cfa::Expression(at) => expression::evaluate::<X86_64>(at, pc, None, input)?,
     };
     if entry.signal {
         if let Some(rule) = signal_frame(cfa, ra, entry, pc, input)? {
@@ -66,18 +94,13 @@ fn slot(
         Kind::Offset => words(i64::from(place.n)).map_or(lost, |s| Ok((s, false))),
         Kind::Expression => {
             let at = entry.instructions.0.wrapping_add_signed(i64::from(place.n));
-            match evaluate(at, pc, Some(Value::Cfa(0)), input) {
+            match expression::evaluate::<X86_64>(at, pc, Some(Value::Cfa(0)), input) {
                 Ok(Value::Cfa(n)) => words(n).map_or(lost, |s| Ok((s, false))),
                 Ok(Value::Register(RBP, n)) => words(n).map_or(lost, |s| Ok((s, true))),
                 _ => lost,
             }
         }
     }
-}
-
-fn words(bytes: i64) -> Option<i16> {
-    let words = i16::try_from(bytes / 8).ok()?;
-    (bytes % 8 == 0 && words != SAME && words != UNKNOWN).then_some(words)
 }
 
 /// A signal trampoline restores everything from a ucontext near rsp. Its CFI says so register by register; if the CFA and
@@ -91,9 +114,11 @@ fn signal_frame(
 ) -> Result<Option<Rule>, StopReason> {
     let (Value::Word(RSP, cfa_at, 0), Kind::Expression) = (cfa, ra.kind) else { return Ok(None) };
     let at = entry.instructions.0.wrapping_add_signed(i64::from(ra.n));
-    let Value::Register(RSP, ra_at) = evaluate(at, pc, Some(Value::Cfa(0)), input)? else { return Ok(None) };
+    let Value::Register(RSP, ra_at) = expression::evaluate::<X86_64>(at, pc, Some(Value::Cfa(0)), input)? else {
+        return Ok(None);
+    };
     let ucontext = cfa_at.wrapping_sub(ucontext_offset(RSP) as i64);
-    if ra_at.wrapping_sub(ucontext) != ucontext_offset(RA) as i64 {
+    if ra_at.wrapping_sub(ucontext) != ucontext_offset(regs::RA) as i64 {
         return Ok(None);
     }
     Ok(i32::try_from(ucontext).ok().map(Rule::signal))

@@ -1,38 +1,13 @@
-//! A rule: data that tells how to get from a frame to its caller.
-//!
-//! All native sources (eh_frame, SFrame, frame pointers, JIT tables) answer with rules. A rule is a pure function of the
-//! pc, so the core caches it and executes it here, in one place.
+//! x86-64: the return address lies on the stack, and saved registers near the CFA.
 
+use super::{RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER, SAME, UNKNOWN};
 use crate::cursor::Cursor;
 use crate::memory::Reader;
 use crate::regs::{self, Regs, CALLEE_SAVED, RBP};
 use crate::stop_reason::StopReason;
 
-/// How the CFA, and with it the caller, is found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum RuleKind {
-    /// CFA = register + offset.
-    Offset = 0,
-    /// CFA = the word at register + offset, plus `cfa_addend` (realigned stacks).
-    Deref = 1,
-    /// A signal frame: a ucontext lies at register + offset.
-    Signal = 2,
-    /// The outermost frame: its return address is undefined.
-    End = 3,
-}
-
-/// A slot that leaves its register as it is.
-pub const SAME: i16 = i16::MAX;
-/// A slot whose register cannot be told in the caller.
-pub const UNKNOWN: i16 = i16::MIN;
 /// Index of the return address among the slots.
 pub const RA_SLOT: usize = 6;
-/// [`Rule::flags`]: the return address is in the register whose number stands in its slot.
-pub const RA_IN_REGISTER: u8 = 1;
-/// [`Rule::flags`]: found by frame pointer, for want of unwind information.
-pub const BY_FRAME_POINTER: u8 = 2;
-
 /// How to get from a frame to its caller: the form in which sources build a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
@@ -88,6 +63,17 @@ impl Rule {
         let mut rule = Rule::simple(regs::RSP, offset);
         rule.kind = RuleKind::Signal;
         rule
+    }
+
+    /// A rule told from outside, by its parts; `None` for what makes no sense.
+    pub fn told(kind: RuleKind, register: u8, offset: i32, addend: i32, slots: [i16; RA_SLOT + 1]) -> Option<Rule> {
+        let cfa_addend = i16::try_from(addend).ok()?;
+        Some(Rule { kind, slots, cfa_addend, ..Rule::simple(register, offset) })
+    }
+
+    /// The addend, if kind, register, offset, addend and slots say all.
+    pub fn plain_addend(&self) -> Option<i32> {
+        (self.from_fp == 0 && self.flags == 0).then_some(i32::from(self.cfa_addend))
     }
 
     /// The same rule in the form that is cached and executed.
@@ -200,17 +186,17 @@ impl Packed {
 
     /// Registers that executing it looks at and restores, as [`crate::reuse`] counts them.
     pub fn uses_and_restores(self) -> (u8, u8) {
-        use crate::reuse::{bit, EVERY_REGISTER, RBP_BIT};
+        use crate::reuse::{EVERY_REGISTER, FP_BIT};
         let mut uses = bit((self.head >> 32) as u8);
         if self.head & FAILED != 0 {
             // Whether the frame pointer could serve was asked.
-            return (RBP_BIT, 0);
+            return (FP_BIT, 0);
         }
         if self.flags() & RA_IN_REGISTER != 0 {
             uses |= bit(self.slot(RA_SLOT) as u8);
         }
         if (self.head >> 48) & 0x7f != 0 || self.flags() & BY_FRAME_POINTER != 0 {
-            uses |= RBP_BIT;
+            uses |= FP_BIT;
         }
         let restores = if self.kind() == RuleKind::Signal { EVERY_REGISTER } else { (self.head >> 56) as u8 & 0x3f };
         (uses, restores)
@@ -299,6 +285,16 @@ impl Packed {
         regs.set(regs::RSP, cfa);
         cursor.exact = false;
         Ok(())
+    }
+}
+
+/// The bit of a register, by its DWARF number, as [`crate::reuse`] counts them.
+fn bit(register: u8) -> u8 {
+    use crate::reuse::{FP_BIT, OTHER};
+    match register {
+        regs::RSP => 0,
+        RBP => FP_BIT,
+        other => CALLEE_SAVED.iter().position(|r| *r == other).map_or(OTHER, |index| 1 << index),
     }
 }
 

@@ -1,0 +1,67 @@
+//! AArch64.
+
+/// Whether the counter may be read: here always.
+#[inline(always)]
+pub fn may_read_tsc() -> bool {
+    true
+}
+
+/// Loads a word; `None` when it faults.
+#[inline(always)]
+pub(in crate::memory) fn load(address: u64) -> Option<u64> {
+    let value: u64;
+    let mut failed = 0u32;
+    // SAFETY: a load that faults is moved to its fix-up by the handler that Reader::new's caller vouched for. It writes
+    // nothing but its outputs.
+    unsafe {
+        core::arch::asm!(
+            "4: ldr {value}, [{address}]",
+            "5:",
+            ".pushsection .text.uu_failed,\"ax\",@progbits",
+            "6: mov {value}, xzr",
+            "mov {failed:w}, #1",
+            "b 5b",
+            ".popsection",
+            ".pushsection uu_fixups,\"aR\",@progbits",
+            ".balign 4",
+            ".long 4b - .",
+            ".long 6b - .",
+            ".popsection",
+            address = in(reg) address,
+            value = out(reg) value,
+            failed = inout(reg) failed,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+    (failed == 0).then_some(value)
+}
+
+/// Copies `len` bytes; false when a byte could not be read.
+///
+/// # Safety
+/// `out` must be valid for writes of `len` bytes.
+pub(in crate::memory) unsafe fn copy(out: *mut u8, address: u64, len: usize) -> bool {
+    let mut left = len;
+    // SAFETY: as for `load`; the caller vouches for `out`. A fault leaves in `left` what was not copied.
+    unsafe {
+        core::arch::asm!(
+            "2: cbz {left}, 5f",
+            "4: ldrb {byte:w}, [{from}], #1",
+            "strb {byte:w}, [{to}], #1",
+            "sub {left}, {left}, #1",
+            "b 2b",
+            "5:",
+            ".pushsection uu_fixups,\"aR\",@progbits",
+            ".balign 4",
+            ".long 4b - .",
+            ".long 5b - .",
+            ".popsection",
+            left = inout(reg) left,
+            from = inout(reg) address => _,
+            to = inout(reg) out => _,
+            byte = out(reg) _,
+            options(nostack, preserves_flags)
+        );
+    }
+    left == 0
+}

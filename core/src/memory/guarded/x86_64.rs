@@ -1,0 +1,85 @@
+//! x86-64.
+
+/// Whether the time stamp counter may be read: a process may forbid itself that (prctl(2), PR_SET_TSC; strict seccomp(2) does),
+/// and then the vDSO's clocks fault. Faults must be led to [`mend`].
+#[inline(always)]
+pub fn may_read_tsc() -> bool {
+    let mut failed = 0u32;
+    // SAFETY: it writes nothing but its outputs; a fault is moved to the fix-up.
+    unsafe {
+        core::arch::asm!(
+            "4: rdtsc",
+            "5:",
+            ".pushsection .text.uu_failed,\"ax\",@progbits",
+            "6: mov {failed:e}, 1",
+            "jmp 5b",
+            ".popsection",
+            ".pushsection uu_fixups,\"aR\",@progbits",
+            ".balign 4",
+            ".long 4b - .",
+            ".long 6b - .",
+            ".popsection",
+            failed = inout(reg) failed,
+            out("eax") _,
+            out("edx") _,
+            options(nostack, nomem, preserves_flags)
+        );
+    }
+    failed == 0
+}
+
+/// Loads a word; `None` when it faults.
+#[inline(always)]
+pub(in crate::memory) fn load(address: u64) -> Option<u64> {
+    let value: u64;
+    let mut failed = 0u32;
+    // SAFETY: a load that faults is moved to its fix-up by the handler that Reader::new's caller vouched for. It writes
+    // nothing but its outputs.
+    unsafe {
+        core::arch::asm!(
+            "4: mov {value}, [{address}]",
+            "5:",
+            ".pushsection .text.uu_failed,\"ax\",@progbits",
+            "6: xor {value:e}, {value:e}",
+            "mov {failed:e}, 1",
+            "jmp 5b",
+            ".popsection",
+            ".pushsection uu_fixups,\"aR\",@progbits",
+            ".balign 4",
+            ".long 4b - .",
+            ".long 6b - .",
+            ".popsection",
+            address = in(reg) address,
+            value = out(reg) value,
+            failed = inout(reg) failed,
+            options(nostack, readonly)
+        );
+    }
+    (failed == 0).then_some(value)
+}
+
+/// Copies `len` bytes; false when a byte could not be read.
+///
+/// # Safety
+/// `out` must be valid for writes of `len` bytes.
+pub(in crate::memory) unsafe fn copy(out: *mut u8, address: u64, len: usize) -> bool {
+    let mut left = len;
+    // SAFETY: as for `load`; the caller vouches for `out`. A fault leaves in rcx what was not copied, and the fix-up is the
+    // next instruction.
+    unsafe {
+        core::arch::asm!(
+            "4: rep movsb",
+            "5:",
+            ".pushsection uu_fixups,\"aR\",@progbits",
+            ".balign 4",
+            ".long 4b - .",
+            ".long 5b - .",
+            ".popsection",
+            inout("rcx") left,
+            inout("rdi") out => _,
+            inout("rsi") address => _,
+            options(nostack, preserves_flags)
+        );
+    }
+    left == 0
+}

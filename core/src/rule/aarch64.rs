@@ -1,0 +1,359 @@
+//! AArch64: the return address comes in x30, where a function that calls no other leaves it, may be signed, and is stored
+//! wherever the function likes.
+
+use super::{RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER, SAME, UNKNOWN};
+use crate::cursor::Cursor;
+use crate::memory::Reader;
+use crate::regs::aarch64::{
+    ucontext_offset, Regs, CALLEE_SAVED, COUNT, FP, RA, SIGFRAME_UCONTEXT, SIGRETURN, SP, UCONTEXT_PC, UCONTEXT_SP,
+};
+use crate::stop_reason::StopReason;
+
+/// Slots of a rule: the callee-saved registers, then the return address.
+const SLOTS: usize = 12;
+/// Index of x29 among the slots.
+pub const FP_SLOT: usize = 10;
+/// Index of the return address among the slots.
+pub const RA_SLOT: usize = 11;
+/// [`Rule::flags`]: the return address may carry an authentication code, which must be stripped.
+pub const RA_SIGNED: u8 = 4;
+
+/// How to get from a frame to its caller: the form in which sources build a rule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// Added to `cfa_register`: a multiple of 8, less than 8 MiB. What packing finds otherwise is no rule.
+    pub cfa_offset: i32,
+    /// DWARF number of the register that the CFA is computed from, 0 to 31.
+    pub cfa_register: u8,
+    /// What the sum is; never [`RuleKind::Deref`].
+    pub kind: RuleKind,
+    /// [`RA_IN_REGISTER`], [`BY_FRAME_POINTER`], [`RA_SIGNED`].
+    pub flags: u8,
+    /// Where x19 to x29 and the return address were saved, in words from the CFA; or [`SAME`], [`UNKNOWN`].
+    pub slots: [i16; RA_SLOT + 1],
+}
+
+impl Rule {
+    /// CFA = `register` + `offset`, return address still in x30, callee-saved registers unchanged: what holds where a
+    /// function begins.
+    pub const fn simple(register: u8, offset: i32) -> Rule {
+        let mut slots = [SAME; SLOTS];
+        slots[RA_SLOT] = RA as i16;
+        Rule { cfa_offset: offset, cfa_register: register, kind: RuleKind::Offset, flags: RA_IN_REGISTER, slots }
+    }
+
+    /// By the frame record that x29 points to: the caller's x29 and the return address, one behind the other. Where in its
+    /// frame the record lies is not told, so the caller's sp is not known: it is no less than the record's end.
+    pub const fn frame_pointer() -> Rule {
+        let mut rule = Rule::simple(FP, 16);
+        rule.slots = [UNKNOWN; SLOTS];
+        rule.slots[FP_SLOT] = -2;
+        rule.slots[RA_SLOT] = -1;
+        // Nobody tells whether this code signs its return addresses.
+        rule.flags = BY_FRAME_POINTER | RA_SIGNED;
+        rule
+    }
+
+    /// The outermost frame.
+    pub const fn end() -> Rule {
+        Rule { kind: RuleKind::End, flags: 0, ..Rule::simple(SP, 0) }
+    }
+
+    /// A signal frame whose ucontext lies at sp + `offset`.
+    pub const fn signal(offset: i32) -> Rule {
+        Rule { kind: RuleKind::Signal, flags: 0, ..Rule::simple(SP, offset) }
+    }
+
+    /// The signal frame's rule, if `pc` is where signal handlers return to. To be asked before any unwind table: the vDSO's
+    /// tables say that the caller is where the interrupted code would return to, and leave that out.
+    pub fn at_sigreturn(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
+        (pc & 3 == 0 && reader.word(pc) == Some(SIGRETURN)).then_some(Rule::signal(SIGFRAME_UCONTEXT))
+    }
+
+    /// The rule inside a stub of the procedure linkage table, which no table tells of; `pc`: an interrupted instruction there. All that
+    /// is ahead until the jump leaves sp and x30 alone, so the return address is in x30; but the first stub, for what is
+    /// not yet bound, has pushed 16 bytes first. Reads at most 10 instructions.
+    pub fn at_plt_stub(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
+        const PUSH: u32 = 0xa9bf_7bf0; // stp x16, x30, [sp, #-16]!
+        const JUMP: u32 = 0xd61f_0220; // br x17
+        let mut at = |index: i64| reader.u32(pc.wrapping_add_signed(4 * index));
+        let passes = |instruction: u32| {
+            instruction & 0x9f00_001f == 0x9000_0010 // adrp x16, ...
+                || instruction & 0xffc0_03ff == 0xf940_0211 // ldr x17, [x16, ...]
+                || instruction & 0xffc0_03ff == 0x9100_0210 // add x16, x16, ...
+                || matches!(instruction, 0xd503_245f | 0xd503_219f) // bti c; autia1716
+        };
+        let here = at(0).filter(|_| pc & 3 == 0)?;
+        let ahead = if here == PUSH { 1 } else { 0 };
+        let jump = (ahead..ahead + 6).find_map(|index| match at(index) {
+            Some(instruction) if passes(instruction) => None,
+            other => Some(other == Some(JUMP)),
+        });
+        if jump != Some(true) {
+            return None;
+        }
+        let pushed = (1..5).find_map(|back| match at(-back) {
+            Some(instruction) if passes(instruction) => None,
+            other => Some(other == Some(PUSH)),
+        });
+        Some(Rule::simple(SP, if pushed == Some(true) && here != PUSH { 16 } else { 0 }))
+    }
+
+    /// A rule told from outside, by its parts; `None` for what makes no sense. The return address lies in memory, unsigned.
+    pub fn told(kind: RuleKind, register: u8, offset: i32, addend: i32, slots: [i16; SLOTS]) -> Option<Rule> {
+        let rule = Rule { kind, slots, flags: 0, ..Rule::simple(register, offset) };
+        (addend == 0 && kind != RuleKind::Deref).then_some(rule)
+    }
+
+    /// The addend, 0, if kind, register, offset and slots say all.
+    pub fn plain_addend(&self) -> Option<i32> {
+        (self.flags == 0).then_some(0)
+    }
+
+    /// The same rule in the form that is cached and executed. A register that was saved farther than 16 KiB from the CFA is told
+    /// as unknown.
+    pub const fn pack(self) -> Packed {
+        let words = self.cfa_offset / 8;
+        if self.cfa_offset % 8 != 0
+            || words > OFFSET_MAX
+            || words < -OFFSET_MAX
+            || self.cfa_register >= COUNT as u8
+            || matches!(self.kind, RuleKind::Deref)
+        {
+            return Packed::failed(StopReason::UnsupportedRule);
+        }
+        let head = (words as u32 & OFFSET_MASK) as u64
+            | (self.cfa_register as u64) << REGISTER
+            | (self.kind as u64) << KIND
+            | ((self.flags & 7) as u64) << FLAGS
+            | (self.slots[RA_SLOT] as u16 as u64) << 32
+            | (self.slots[FP_SLOT] as u16 as u64) << 48;
+        let (mut low, mut high) = (0, 0);
+        let mut index = 0;
+        while index < NEAR {
+            low |= near(self.slots[index]) << (NEAR_BITS * index);
+            high |= near(self.slots[index + NEAR]) << (NEAR_BITS * index);
+            index += 1;
+        }
+        Packed { head, low, high }
+    }
+}
+
+const OFFSET_BITS: u32 = 21;
+const OFFSET_MASK: u32 = (1 << OFFSET_BITS) - 1;
+/// Largest CFA offset, in words.
+const OFFSET_MAX: i32 = (1 << (OFFSET_BITS - 1)) - 1;
+const REGISTER: u32 = OFFSET_BITS;
+const KIND: u32 = REGISTER + 5;
+const FLAGS: u32 = KIND + 2;
+const FAILED: u64 = 1 << (FLAGS + 3);
+/// Slots in each of the two last words.
+const NEAR: usize = 5;
+const NEAR_BITS: usize = 12;
+const NEAR_MASK: u64 = (1 << NEAR_BITS) - 1;
+const NEAR_SAME: u64 = NEAR_MASK >> 1;
+const NEAR_UNKNOWN: u64 = NEAR_SAME + 1;
+
+const _: () = assert!(FAILED == 1 << 31 && 2 * NEAR == FP_SLOT);
+
+/// A slot of x19 to x28 in 12 bits.
+const fn near(slot: i16) -> u64 {
+    match slot {
+        SAME => NEAR_SAME,
+        -2047..=2046 => slot as u64 & NEAR_MASK,
+        _ => NEAR_UNKNOWN,
+    }
+}
+
+/// A [`Rule`] in three words: what caches hold and walks execute.
+///
+/// `head`: CFA offset in words (21 bits), CFA register (5), kind (2), flags (3), failed (1), the slots of the return address
+/// and of x29 (16 each); `low`, `high`: the slots of x19 to x23 and of x24 to x28, 12 bits each. A failed rule, the answer of a
+/// source that has none, ends the walk; its reason stands in `low`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packed {
+    head: u64,
+    low: u64,
+    high: u64,
+}
+
+impl Packed {
+    /// There is no rule, for this reason.
+    pub const fn failed(reason: StopReason) -> Packed {
+        let end = Rule::end();
+        let head = FAILED | (end.cfa_register as u64) << REGISTER | (end.kind as u64) << KIND;
+        Packed { head, low: reason as u64, high: 0 }
+    }
+
+    /// A rule, or why there is none.
+    pub fn from_result(rule: Result<Rule, StopReason>) -> Packed {
+        rule.map_or_else(Packed::failed, Rule::pack)
+    }
+
+    /// Whether there is no rule for this very reason.
+    #[inline(always)]
+    pub fn failed_for(self, reason: StopReason) -> bool {
+        self.is_failed() && self.low == reason as u64
+    }
+
+    /// Whether there is no rule.
+    #[inline(always)]
+    pub fn is_failed(self) -> bool {
+        self.head & FAILED != 0
+    }
+
+    /// The three words.
+    pub fn words(self) -> [u64; 3] {
+        [self.head, self.low, self.high]
+    }
+
+    /// The rule that [`Packed::words`] gave; `None` for words that are none.
+    #[inline(always)]
+    pub fn from_words([head, low, high]: [u64; 3]) -> Option<Packed> {
+        let packed = Packed { head, low, high };
+        ((low | high) >> (NEAR * NEAR_BITS) == 0 && packed.kind() != RuleKind::Deref).then_some(packed)
+    }
+
+    /// The register that the CFA is computed from, and what is added to it.
+    pub fn cfa_parts(self) -> (u8, i32) {
+        let words = ((self.head as u32) << (32 - OFFSET_BITS)) as i32 >> (32 - OFFSET_BITS);
+        ((self.head >> REGISTER) as u8 & 31, words * 8)
+    }
+
+    /// Whether the CFA is a register plus an offset.
+    pub fn is_plain(self) -> bool {
+        self.kind() == RuleKind::Offset && !self.is_failed()
+    }
+
+    /// Registers that executing it looks at and restores, as [`crate::reuse`] counts them: x29, and all others together.
+    pub fn uses_and_restores(self) -> (u8, u8) {
+        use crate::reuse::{EVERY_REGISTER, FP_BIT, OTHER};
+        if self.is_failed() || self.flags() & BY_FRAME_POINTER != 0 {
+            // Whether the frame pointer could serve was asked; and whether sp is known.
+            return (FP_BIT | OTHER, 0);
+        }
+        let class = |register: u8| match register {
+            SP => 0,
+            FP => FP_BIT,
+            _ => OTHER,
+        };
+        let mut uses = class(self.cfa_parts().0);
+        if self.flags() & RA_IN_REGISTER != 0 {
+            uses |= class(self.slot(RA_SLOT) as u8);
+        }
+        if self.kind() == RuleKind::Signal {
+            return (uses, EVERY_REGISTER);
+        }
+        (uses, if self.slot(FP_SLOT) == SAME { 0 } else { FP_BIT })
+    }
+
+    /// What the sum of register and offset is.
+    #[inline(always)]
+    pub fn kind(self) -> RuleKind {
+        match (self.head >> KIND) & 3 {
+            0 => RuleKind::Offset,
+            1 => RuleKind::Deref,
+            2 => RuleKind::Signal,
+            _ => RuleKind::End,
+        }
+    }
+
+    /// [`RA_IN_REGISTER`], [`BY_FRAME_POINTER`], [`RA_SIGNED`].
+    #[inline(always)]
+    pub fn flags(self) -> u8 {
+        (self.head >> FLAGS) as u8 & 7
+    }
+
+    #[inline(always)]
+    fn slot(self, index: usize) -> i16 {
+        match index {
+            RA_SLOT => (self.head >> 32) as u16 as i16,
+            FP_SLOT => (self.head >> 48) as u16 as i16,
+            _ => {
+                let word = if index < NEAR { self.low } else { self.high };
+                match (word >> (NEAR_BITS * (index % NEAR))) & NEAR_MASK {
+                    NEAR_SAME => SAME,
+                    NEAR_UNKNOWN => UNKNOWN,
+                    near => ((near << 4) as u16 as i16) >> 4,
+                }
+            }
+        }
+    }
+
+    fn base(self, cursor: &Cursor<Regs>) -> Result<u64, StopReason> {
+        let (register, offset) = self.cfa_parts();
+        let base = cursor.regs.get(register).ok_or(StopReason::UnknownRegister)?;
+        Ok(base.wrapping_add_signed(i64::from(offset)))
+    }
+
+    /// The frame's CFA. Reads at most one word. `Err` is also how an outermost frame answers.
+    #[inline]
+    pub fn cfa(self, cursor: &Cursor<Regs>, reader: &mut Reader<'_>) -> Result<u64, StopReason> {
+        match self.kind() {
+            RuleKind::Offset => self.base(cursor),
+            RuleKind::Deref => Err(StopReason::UnsupportedRule),
+            RuleKind::Signal => {
+                let at = self.base(cursor)?.wrapping_add(UCONTEXT_SP);
+                reader.word(at).ok_or(StopReason::UnreadableStack)
+            }
+            RuleKind::End if self.is_failed() => {
+                Err(StopReason::from_number(self.low as u16).unwrap_or(StopReason::NoRule))
+            }
+            RuleKind::End => Err(StopReason::Complete),
+        }
+    }
+
+    /// Moves the cursor to the caller, given the frame's CFA. Reads at most 33 words. After an error the cursor is in
+    /// between and must not be used.
+    #[inline]
+    pub fn advance(self, cursor: &mut Cursor<Regs>, cfa: u64, reader: &mut Reader<'_>) -> Result<(), StopReason> {
+        if self.kind() == RuleKind::Signal {
+            return signal_caller(self, cursor, reader);
+        }
+        let regs = &mut cursor.regs;
+        let ra_slot = self.slot(RA_SLOT);
+        let ra = if self.flags() & RA_IN_REGISTER != 0 {
+            regs.get(ra_slot as u8).ok_or(StopReason::UnknownRegister)?
+        } else {
+            reader.word(word_at(cfa, ra_slot)).ok_or(StopReason::UnreadableStack)?
+        };
+        regs.pc = if self.flags() & RA_SIGNED != 0 { regs.strip(ra) } else { ra };
+        for (index, register) in CALLEE_SAVED.into_iter().enumerate() {
+            let slot = self.slot(index);
+            if slot == SAME {
+                continue;
+            }
+            match Some(slot).filter(|slot| *slot != UNKNOWN).and_then(|slot| reader.word(word_at(cfa, slot))) {
+                Some(value) => regs.set(register, value),
+                None => regs.forget(register),
+            }
+        }
+        regs.keep_callee_saved();
+        regs.set(SP, cfa);
+        if self.flags() & BY_FRAME_POINTER != 0 {
+            regs.forget(SP);
+        }
+        cursor.exact = false;
+        Ok(())
+    }
+}
+
+#[inline(always)]
+fn word_at(base: u64, slot: i16) -> u64 {
+    base.wrapping_add_signed(i64::from(slot) * 8)
+}
+
+/// The kernel saved every register in a ucontext; the caller is the interrupted code.
+#[cold]
+fn signal_caller(rule: Packed, cursor: &mut Cursor<Regs>, reader: &mut Reader<'_>) -> Result<(), StopReason> {
+    let ucontext = rule.base(cursor)?;
+    let mut word = |offset: u64| reader.word(ucontext.wrapping_add(offset)).ok_or(StopReason::UnreadableStack);
+    let mut values = [0; COUNT];
+    for (register, value) in (0..).zip(values.iter_mut()) {
+        *value = word(ucontext_offset(register))?;
+    }
+    let pc = word(UCONTEXT_PC)?;
+    let regs = Regs::full(pc, values).with_pac_mask(cursor.regs.pac_mask);
+    *cursor = Cursor { regs, exact: true };
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! AArch64.
+
+/// System call numbers used in signal rooms (asm-generic/unistd.h).
+#[allow(missing_docs, reason = "names and numbers are the kernel's")]
+pub mod nr {
+    pub const FUTEX: usize = 98;
+    pub const NANOSLEEP: usize = 101;
+    pub const TIMER_CREATE: usize = 107;
+    pub const TIMER_SETTIME: usize = 110;
+    pub const TIMER_DELETE: usize = 111;
+    pub const CLOCK_GETTIME: usize = 113;
+    pub const TGKILL: usize = 131;
+    pub const SIGALTSTACK: usize = 132;
+    pub const RT_SIGPROCMASK: usize = 135;
+    pub const PRCTL: usize = 167;
+    pub const GETPID: usize = 172;
+    pub const GETTID: usize = 178;
+    pub const MUNMAP: usize = 215;
+    pub const MMAP: usize = 222;
+    pub const MADVISE: usize = 233;
+}
+
+/// One system call with up to six arguments; the result is the kernel's (a negative errno on failure).
+///
+/// # Safety
+/// As for the system call.
+#[inline]
+pub unsafe fn call(nr: usize, args: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = args;
+    let result: isize;
+    // SAFETY: the system call convention of AArch64 Linux: all registers but x0 are kept; the caller vouches for the rest.
+    unsafe {
+        core::arch::asm!(
+            "svc #0",
+            inlateout("x0") a => result,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f, in("x8") nr,
+            options(nostack)
+        );
+    }
+    result
+}
+
+/// The thread pointer, TPIDR_EL0: glibc's thread control block lies just below it (TLS variant I).
+#[inline]
+pub fn thread_pointer() -> u64 {
+    let tp: u64;
+    // SAFETY: reads a register.
+    unsafe { core::arch::asm!("mrs {}, tpidr_el0", out(reg) tp, options(nostack, nomem, pure, preserves_flags)) };
+    tp
+}
