@@ -171,7 +171,8 @@ fn a_frame_pointer_below_the_stack_pointer_is_stale() {
         0x1fff => Ok(Rule::simple(RBP, 16)),
         _ => Ok(Rule::end()),
     };
-    for (fp, stop, count) in [(16, StopReason::Complete, 3), (24, StopReason::Complete, 3), (8, StopReason::BadCfa, 2)] {
+    for (fp, stop, count) in [(16, StopReason::Complete, 3), (24, StopReason::Complete, 3), (8, StopReason::BadCfa, 2)]
+    {
         let (outcome, words) = run(rules, &[STACK + fp, 0x2000, 0x5000, 0x3000, 0x3000], leaf(0x1000, STACK), 10);
         assert_eq!((outcome.stop, words.len()), (stop, count), "rbp {fp} above the leaf's rsp");
     }
