@@ -43,7 +43,7 @@ pub struct Target {
 /// Every target.
 pub const ALL: &[Target] = &[
     target("eh_frame", "unwind tables in place: index, entries, CFA programs, expressions", eh_frame::run, 80_000),
-    target("eh_frame_list", "unwind tables without an index, searched entry by entry", eh_frame_list::run, 100_000),
+    target("eh_frame_list", "unwind tables without an index, searched entry by entry", eh_frame_list::run, 40_000),
     target(
         "window_tables",
         "windows: their description, tables of functions, unwind data",
