@@ -65,14 +65,14 @@ as far as it goes, with a warning.
 
 /// `uu doctor --help`.
 pub const DOCTOR: &str = "\
-Shows, for an ELF file or for each file that a process runs code of, which sources tell how to unwind it: how much of
-the text each covers, where they disagree, and which one walks take, and why.
+Shows who tells how to unwind an ELF file, or each object of a process: which sources there are (rule table, .eh_frame,
+.debug_frame, SFrame), how much of the text each covers, where two disagree, and which one walks choose where, and why.
 
 Usage: uu doctor [--list] FILE|PID
 
-      --list               list every disagreement
+      --list               list every disagreement and every range of code
 
-Code that lies in no file (of a JIT, the vDSO) is not shown.
+Of a process, the vDSO is examined too, and code that lies in no file (of a JIT) is named.
 Exit code: 0; 125 if the file or the process cannot be examined.
 ";
 

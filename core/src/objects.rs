@@ -34,7 +34,7 @@ pub const BUILD_ID_LIMIT: usize = 32;
 /// Cells for objects.
 pub const CELLS: usize = 2048;
 /// A build-id of so many bytes tells objects apart by itself.
-const TELLING_BUILD_ID: usize = 16;
+pub const TELLING_BUILD_ID: usize = 16;
 const PROBES: usize = 64;
 const TOGETHER: usize = 16;
 const RECENT: usize = 512;

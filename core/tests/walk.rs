@@ -163,6 +163,23 @@ fn losses_have_their_reason_and_keep_what_was_found() {
 }
 
 #[test]
+fn a_frame_pointer_below_the_stack_pointer_is_stale() {
+    // The leaf's caller counts from rbp, which the leaf saved: at, above and below that frame's stack pointer.
+    let mut saves_fp = Rule::simple(RSP, 16);
+    saves_fp.slots[1] = -2;
+    let rules = move |pc: u64| match pc {
+        0x1000 => Ok(saves_fp),
+        0x1fff => Ok(Rule::simple(RBP, 16)),
+        _ => Ok(Rule::end()),
+    };
+    for (fp, stop, count) in [(16, StopReason::Complete, 3), (24, StopReason::Complete, 3), (8, StopReason::BadCfa, 2)]
+    {
+        let (outcome, words) = run(rules, &[STACK + fp, 0x2000, 0x5000, 0x3000, 0x3000], leaf(0x1000, STACK), 10);
+        assert_eq!((outcome.stop, words.len()), (stop, count), "rbp {fp} above the leaf's rsp");
+    }
+}
+
+#[test]
 fn a_return_address_in_a_register_leaves_a_frame_of_no_size_at_the_leaf_only() {
     // As in vfork: the return address was popped into rdi.
     let mut popped = Rule::simple(RSP, 0);

@@ -4,7 +4,6 @@ use crate::embedder::{self, marks::MARKS};
 use crate::foreign_rule;
 use crate::in_window::{self, InWindow};
 use crate::met::{changed, Met};
-use crate::native::{self, Answer};
 use crate::state::{CHANGES, FUNCTIONS, OBJECTS, PLUGINS, RULES, SHORT_RULES};
 use crate::strays;
 use crate::tables;
@@ -22,6 +21,7 @@ use uunwind_core::rule::{Packed, BY_FRAME_POINTER};
 use uunwind_core::short_rule::{Salt, Short};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Env, EMBEDDER};
+use uunwind_native::{Answer, Sources};
 use uunwind_tables::{Found, Table};
 
 /// Marks a key of the rule cache as an exact pc's: a rule may depend on the pc itself, not only on where it was looked up.
@@ -136,7 +136,7 @@ impl Current {
         if let Some((start, end)) = self.table.as_ref().and_then(|t| t.function(address.wrapping_sub(self.bias()))) {
             return Some((start.wrapping_add(self.bias()), end.wrapping_add(self.bias())));
         }
-        native::function(self.object()?, address, reader)
+        uunwind_native::function(&sources(self.object()?), address, reader)
     }
 }
 
@@ -308,7 +308,7 @@ impl Live<'_> {
         let known = RULES.get(key, self.current.rules).and_then(Packed::from_words);
         let rule = known.or_else(|| self.current.rule_at(lookup)).unwrap_or_else(|| {
             let was = reader.pause(true);
-            let mut answer = native::find(object, lookup, pc, reader);
+            let (mut answer, _) = uunwind_native::find(&sources(object), lookup, pc, reader);
             if answer == Err(StopReason::NoRule) && !cursor.exact {
                 // A return address that nobody called from: the first byte of a function, behind none. Someone has put it
                 // there to begin a stack with, as makecontext(3) does.
@@ -567,6 +567,16 @@ impl Env for Live<'_> {
             // SAFETY: the sampler's function and context.
             unsafe { (client.plugin_failed)(context, u32::from(plugin), u32::from(reason.number()), off) };
         }
+    }
+}
+
+/// Where an object's unwind data lies.
+fn sources(object: &Object) -> Sources {
+    Sources {
+        eh_frame_hdr: object.eh_frame_hdr,
+        image: object.image,
+        sframe: object.sframe,
+        text: (object.start, object.end),
     }
 }
 

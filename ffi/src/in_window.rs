@@ -10,6 +10,7 @@ use uunwind_core::frame::window_identity;
 use uunwind_core::memory::Reader;
 use uunwind_core::plugin::{Description, Owner, Text, OWNER_WINDOW, TABLE_NONE};
 use uunwind_core::recovery::Protector;
+use uunwind_core::registry::functions;
 use uunwind_core::registry::window::{Held, Kind};
 use uunwind_core::registry::Windows;
 use uunwind_core::rule::Packed;
@@ -148,7 +149,7 @@ impl Live<'_> {
             }
         }
         let mut buffer = [0; NAME_ROOM];
-        let named = match window_functions::find(window, lookup, reader) {
+        let named = match functions::find(window, lookup, reader) {
             Some(function) if function.name != 0 && function.name_len != 0 => {
                 let text = Text { address: function.name, len: function.name_len, width: 1, utf8: 1 };
                 Some((window.start.wrapping_add(u64::from(function.start)), text))

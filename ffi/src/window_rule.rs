@@ -1,10 +1,11 @@
 //! How frames in windows are stepped: each kind of unwind data, turned into a rule.
 
-use crate::{at_return, window_functions};
+use crate::at_return;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::plugin::CRule;
 use uunwind_core::recovery::{Call, Protector};
+use uunwind_core::registry::functions;
 use uunwind_core::registry::window::{Held, Kind, Window, NO_UNWIND};
 use uunwind_core::rule::Rule;
 use uunwind_core::stop_reason::StopReason;
@@ -66,7 +67,7 @@ fn by_eh_frame(window: &Window, cursor: &Cursor, reader: &mut Reader<'_>) -> Res
     let answer = if window.functions == 0 {
         uunwind_eh_frame::find_in_list(bounds, lookup, cursor.regs.pc, reader)
     } else {
-        let function = window_functions::find(window, lookup, reader).ok_or(StopReason::NoRule)?;
+        let function = functions::find(window, lookup, reader).ok_or(StopReason::NoRule)?;
         if function.unwind == NO_UNWIND {
             return Err(StopReason::NoRule.into());
         }

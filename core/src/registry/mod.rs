@@ -11,9 +11,11 @@
 //! replace    some go, others come, at once -> ticket
 //! synchronize(ticket)   wait until every walk that began before has ended; only then may the text be wiped
 //! ```
-//! The registry never calls anybody and reads nothing of the registrars'.
+//! The registry never calls anybody. Of what the registrars own, only their tables of functions are read here, by walks
+//! ([`functions`]).
 
 pub mod c_window;
+pub mod functions;
 pub mod grace;
 mod life;
 mod limbo;

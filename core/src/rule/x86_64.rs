@@ -156,6 +156,7 @@ impl Packed {
     }
 
     /// The register that the CFA is computed from, and what is added to it.
+    #[inline(always)]
     pub fn cfa_parts(self) -> (u8, i32) {
         ((self.head >> 32) as u8, self.head as u32 as i32)
     }

@@ -343,7 +343,8 @@ impl<E: Env> Walk<'_, '_, E> {
                 let (uses, restores) = reuse::of_short(rule);
                 recording.note_rule(uses, restores);
             }
-            let Some(cfa) = base.map(|base| rule.cfa(base)) else { break };
+            // A frame pointer below the stack pointer is stale, or not one.
+            let Some(cfa) = base.filter(|base| *base >= sp).map(|base| rule.cfa(base)) else { break };
             if cfa <= sp || cfa & 7 != 0 {
                 break;
             }
@@ -480,14 +481,15 @@ impl<E: Env> Walk<'_, '_, E> {
 }
 
 /// Moves to the caller, with the checks on every step. A signal frame may lead to another stack; everything else must
-/// move outwards.
+/// move outwards, and what counts from the frame pointer needs one that is not stale: at or above the stack pointer.
 #[inline(always)]
 fn advance(rule: Packed, cursor: &mut Cursor, cfa: u64, reader: &mut Reader<'_>) -> Result<(), StopReason> {
     let sp = cursor.regs.sp();
     if rule.kind() != RuleKind::Signal {
         // A return address that was popped into a register (vfork) leaves a frame of no size.
         let no_size = rule.flags() & RA_IN_REGISTER != 0 && cursor.exact;
-        if cfa < sp || (cfa == sp && !no_size) || cfa & 7 != 0 {
+        let stale = rule.cfa_parts().0 == RBP && cursor.regs.get(RBP) < Some(sp);
+        if stale || cfa < sp || (cfa == sp && !no_size) || cfa & 7 != 0 {
             return Err(StopReason::BadCfa);
         }
     }

@@ -54,7 +54,7 @@ fn at(pc: u64) -> Option<(Kind, u64, u64, Option<Function>)> {
     let window = unsafe { REGISTRY.windows() }.find(pc).map(|held| *held.window());
     // SAFETY: probed reads have no precondition.
     let mut reader = unsafe { Reader::new(Mode::Probed) };
-    let function = window.and_then(|window| crate::window_functions::find(&window, pc, &mut reader));
+    let function = window.and_then(|window| uunwind_core::registry::functions::find(&window, pc, &mut reader));
     walking.leave();
     window.map(|window| (window.kind, window.start, window.end, function))
 }

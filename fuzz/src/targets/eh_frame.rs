@@ -8,15 +8,10 @@
 //!
 //! More pcs are taken from the index itself, since few numbers are covered by any entry.
 
+use super::lookup::{by_eh_frame, check, START};
 use crate::input::Input;
-use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
-use uunwind_core::regs::Regs;
-use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::find;
-
-/// Where the image lies.
-const START: u64 = 0x40_0000_0000;
 
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
@@ -36,29 +31,13 @@ pub fn run(data: &[u8]) -> bool {
     }
     let mut taken = false;
     while let Some(pc) = pcs.pop() {
-        match find(hdr, bounds, pc, pc, &mut reader) {
-            Ok(answer) => {
-                let (start, end) = answer.function;
-                assert!(start <= pc && pc < end, "a rule for {start:#x}..{end:#x}, not for {pc:#x}");
-                let Ok(rule) = answer.rule else { continue };
-                if !taken {
-                    // The whole program of one entry is run at its end.
-                    pcs.push(end - 1);
-                }
-                taken = true;
-                let mut cursor =
-                    Cursor { regs: Regs::full(pc, std::array::from_fn(|r| START + 8 * r as u64)), exact: true };
-                if let Ok(cfa) = rule.pack().cfa(&cursor, &mut reader) {
-                    let _ = rule.pack().advance(&mut cursor, cfa, &mut reader);
-                }
+        let answer = by_eh_frame(find(hdr, bounds, pc, pc, &mut reader));
+        if let Some((_, end)) = check(pc, answer, &mut reader) {
+            if !taken {
+                // The whole program of one entry is run at its end.
+                pcs.push(end - 1);
             }
-            Err(
-                StopReason::NoRule
-                | StopReason::BadUnwindInfo
-                | StopReason::UnreadableUnwindInfo
-                | StopReason::UnsupportedRule,
-            ) => {}
-            Err(other) => panic!("{other:?} is no reason of unwind data"),
+            taken = true;
         }
     }
     taken

@@ -3,9 +3,11 @@
 //! that were refused at the door.
 
 mod eh_frame;
+mod eh_frame_list;
 mod elf_analyse;
 mod facts;
 mod jit_names;
+mod lookup;
 mod lua_overlay;
 mod luajit_step;
 mod plugin_messages;
@@ -20,6 +22,7 @@ mod sframe;
 mod symbolize_elf;
 mod unwind_elf;
 mod walk;
+mod window_tables;
 
 pub use facts::{BYTES as FACTS_BYTES, KEYS as FACTS_KEYS};
 pub use recording::repair as repair_checksums;
@@ -40,6 +43,13 @@ pub struct Target {
 /// Every target.
 pub const ALL: &[Target] = &[
     target("eh_frame", "unwind tables in place: index, entries, CFA programs, expressions", eh_frame::run, 80_000),
+    target("eh_frame_list", "unwind tables without an index, searched entry by entry", eh_frame_list::run, 40_000),
+    target(
+        "window_tables",
+        "windows: their description, tables of functions, unwind data",
+        window_tables::run,
+        150_000,
+    ),
     target("unwind_elf", "ELF files as `uu doctor` and `uu sframe make` read them", unwind_elf::run, 8_000),
     target("sframe", "SFrame sections: headers, index, rows, rules", sframe::run, 150_000),
     target("rule_table", "rule tables by pc, and their builder over any .eh_frame", rule_table::run, 60_000),

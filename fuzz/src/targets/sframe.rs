@@ -8,18 +8,14 @@
 //!
 //! More pcs are taken from the functions that it tells of.
 
+use super::lookup::{by_sframe, check, START};
 use crate::input::Input;
-use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
-use uunwind_core::regs::Regs;
-use uunwind_core::stop_reason::StopReason;
 use uunwind_sframe::function::Function;
 use uunwind_sframe::row::Row;
 use uunwind_sframe::table::Table;
 use uunwind_sframe::{find, visit, Fault, Section, Visitor};
 
-/// Where the bytes lie.
-const START: u64 = 0x40_0000_0000;
 /// Functions that are looked up.
 const FUNCTIONS: usize = 16;
 
@@ -61,26 +57,7 @@ pub fn run(data: &[u8]) -> bool {
     seen.pcs.extend(given.iter().map(|pc| origin.wrapping_add_signed(i64::from(*pc as i32))));
     let mut taken = seen.rows > 0 && seen.faults == 0;
     for pc in seen.pcs {
-        match find(&section, pc, &mut reader) {
-            Ok(answer) => {
-                let (start, end) = answer.function;
-                assert!(start <= pc && pc < end, "a rule for {start:#x}..{end:#x}, not for {pc:#x}");
-                let Ok(rule) = answer.rule else { continue };
-                taken = true;
-                let mut cursor =
-                    Cursor { regs: Regs::full(pc, std::array::from_fn(|r| START + 8 * r as u64)), exact: true };
-                if let Ok(cfa) = rule.pack().cfa(&cursor, &mut reader) {
-                    let _ = rule.pack().advance(&mut cursor, cfa, &mut reader);
-                }
-            }
-            Err(
-                StopReason::NoRule
-                | StopReason::BadUnwindInfo
-                | StopReason::UnreadableUnwindInfo
-                | StopReason::UnsupportedRule,
-            ) => {}
-            Err(other) => panic!("{other:?} is no reason of unwind data"),
-        }
+        taken |= check(pc, by_sframe(find(&section, pc, &mut reader)), &mut reader).is_some();
     }
     taken
 }

@@ -9,7 +9,12 @@ pub fn run(data: &[u8]) -> bool {
     let binary = Binary { path: "input".into(), bytes: bytes.to_vec() };
     if let Ok(told) = diagnose(&binary) {
         let covered = told.eh_frame.map_or(0, |e| e.covered).max(told.sframe.map_or(0, |s| s.covered));
-        assert!(covered + told.neither <= told.text.saturating_mul(2) && told.neither <= told.text);
+        assert!(covered <= told.text);
+        // Every byte of text has one choice, with the table and without.
+        for ranges in [told.chosen.into_iter().map(|(range, _)| range).collect(), told.without_table] {
+            assert_eq!(ranges.iter().map(|range| range.end - range.start).sum::<u64>(), told.text);
+            assert!(ranges.windows(2).all(|pair| pair[0].start < pair[0].end && pair[0].end <= pair[1].start));
+        }
     }
     match make(&binary, 2 + version % 2) {
         Ok(made) => {

@@ -6,7 +6,8 @@
 //! the encodings of AMD64, AArch64 and s390x, both byte orders, one table or several back to back.
 //!
 //! # What is checked, and when
-//! Tables are hostile: nothing depends on a check made earlier. The numbers are those of [`Check`].
+//! Tables are hostile: nothing depends on a check made earlier. The numbers are those of [`Check`]; 18 and 20 to 24 are
+//! about the frame in hand, not about the table, so no table can fail them.
 //!
 //! | when | checks |
 //! |---|---|
@@ -15,10 +16,23 @@
 //! | the one function | 8-10, 12, 13, 15: in the text, rows inside, encodings known, counts credible |
 //! | each row up to the wanted one | 10, 11, 13, 14, 16, 19: inside, ascending, word count, sums in 64 bits |
 //! | the wanted row | 17: registers exist, reserved bits are clear |
-//! | the walk ([`uunwind_core::walk`]), at every step | 18, 20-23: registers known in this frame, CFA moves outwards, slots readable |
-//! | every read | 24: through the fallible reader, at any alignment |
+//! | every read of a table | 24: at any alignment, through the fallible reader ([`bytes::Input::number`]) |
 //!
 //! [`visit`] makes checks 1 to 17 and 19 on everything, and goes on behind a damaged function.
+//!
+//! The walk ([`uunwind_core::walk`]) executes the rules of all sources alike, and makes the rest at every step; each has a
+//! test in `tests/steps.rs`, by a table that passes all of the above:
+//!
+//! | | check | where | the walk ends with |
+//! |---|---|---|---|
+//! | 18 | a register that a rule names is known in this frame: any at the topmost, rsp and rbp further out | `Packed::cfa`, `Packed::advance` | [`StopReason::UnknownRegister`] |
+//! | 20 | a CFA counts from a frame pointer at or above the stack pointer | `walk::advance` | [`StopReason::BadCfa`] |
+//! | 21 | the CFA lies above the stack pointer (or at it, at the topmost frame, with the return address in a register), at a multiple of 8 | `walk::advance` | [`StopReason::BadCfa`] |
+//! | 22 | the return address can be read; a register whose slot cannot be is unknown from there on | `Reader::word` | [`StopReason::UnreadableStack`] |
+//! | 23 | the return address is not zero, something covers it, and frames are at most 4,096 | `walk::advance`, `Env::rule`, `Walk::push` | [`StopReason::NullReturnAddress`], [`StopReason::NoOwner`], [`StopReason::TooManyFrames`] |
+//!
+//! Where a stack ends is not known in every process (coroutines bring their own), so "inside the stack" of checks 21 and 22
+//! is: outwards and readable.
 //!
 //! # Bounds of one lookup
 //! [`MAX_TABLES`] headers, 33 probes a table, in unsorted tables together [`MAX_UNSORTED`] descriptors,

@@ -9,6 +9,7 @@ mod jit;
 mod native;
 mod python;
 mod shared;
+mod windows;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,6 +50,8 @@ fn main() {
     jit::jitdumps();
     jit::objects();
     jit::registered();
+    windows::lists();
+    windows::windows();
     native::objects();
     native::unwind_tables();
     native::sframe();

@@ -32,10 +32,39 @@ pub struct Segment {
     pub memory_size: u64,
 }
 
+/// What its bytes are read from.
+enum Content {
+    File(File),
+    Memory(Vec<u8>),
+}
+
+impl Content {
+    /// What there is from a place on, up to the length of `out`.
+    fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        match self {
+            Content::File(file) => file.read_at(out, offset),
+            Content::Memory(bytes) => {
+                let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or(&[]);
+                let count = rest.len().min(out.len());
+                out.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+                Ok(count)
+            }
+        }
+    }
+
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
+        match self {
+            Content::File(file) => file.read_exact_at(out, offset),
+            Content::Memory(_) if self.read_at(out, offset)? < out.len() => Err(io::ErrorKind::UnexpectedEof.into()),
+            Content::Memory(_) => Ok(()),
+        }
+    }
+}
+
 /// An ELF file that can be loaded on x86-64.
 pub struct Image {
     path: PathBuf,
-    file: File,
+    content: Content,
     len: u64,
     header: [u8; HEADER],
     program_headers: Vec<u8>,
@@ -53,8 +82,19 @@ impl Image {
         }
         let file = File::open(path).map_err(unreadable)?;
         let len = file.metadata().map_err(unreadable)?.len();
+        Image::read(path, Content::File(file), len)
+    }
+
+    /// A file's bytes, read before, or an object that has no file (the vDSO). `path`: what errors call it.
+    pub fn of_bytes(path: &Path, bytes: Vec<u8>) -> Result<Image, AnalyseError> {
+        let len = bytes.len() as u64;
+        Image::read(path, Content::Memory(bytes), len)
+    }
+
+    fn read(path: &Path, content: Content, len: u64) -> Result<Image, AnalyseError> {
+        let unreadable = |error| AnalyseError::Unreadable { path: path.into(), error };
         let mut header = [0; HEADER];
-        let got = read_up_to(&file, &mut header).map_err(unreadable)?;
+        let got = read_up_to(&content, &mut header).map_err(unreadable)?;
         check_header(path, header.get(..got).unwrap_or(&[]), len)?;
 
         let (start, count) = (u64_at(&header, 32), usize::from(u16_at(&header, 56)).min(SEGMENT_LIMIT));
@@ -68,10 +108,10 @@ impl Image {
         if end > len {
             return Err(truncated("program header table", end));
         }
-        file.read_exact_at(&mut program_headers, start).map_err(unreadable)?;
+        content.read_exact_at(&mut program_headers, start).map_err(unreadable)?;
         let segments = program_headers.chunks_exact(PROGRAM_HEADER).map(segment).collect();
         let mut image =
-            Image { path: path.into(), file, len, header, program_headers, segments, dynamic: Dynamic::default() };
+            Image { path: path.into(), content, len, header, program_headers, segments, dynamic: Dynamic::default() };
         image.dynamic = Dynamic::read(&image);
         Ok(image)
     }
@@ -119,14 +159,14 @@ impl Image {
             return None;
         }
         let mut bytes = vec![0; usize::try_from(len).ok()?];
-        self.file.read_exact_at(&mut bytes, offset).ok()?;
+        self.content.read_exact_at(&mut bytes, offset).ok()?;
         Some(bytes)
     }
 
     /// Fills `out` with what the file holds at an address. False: it holds not all of it.
     pub fn read_address(&self, address: u64, out: &mut [u8]) -> bool {
         match self.place(address, out.len() as u64) {
-            Some(offset) => self.file.read_exact_at(out, offset).is_ok(),
+            Some(offset) => self.content.read_exact_at(out, offset).is_ok(),
             None => false,
         }
     }
@@ -158,10 +198,10 @@ fn segment(bytes: &[u8]) -> Segment {
     }
 }
 
-fn read_up_to(file: &File, out: &mut [u8]) -> io::Result<usize> {
+fn read_up_to(content: &Content, out: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while let Some(rest) = out.get_mut(got..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, got as u64)? {
+        match content.read_at(rest, got as u64)? {
             0 => break,
             n => got += n,
         }

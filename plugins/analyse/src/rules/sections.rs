@@ -15,7 +15,7 @@ pub fn of_image(image: &Image, key: u64) -> Result<Vec<u8>, NoTable> {
         .map(|s| (s.address, s.address.saturating_add(s.memory_size)))
         .collect();
     let eh_frame = section(image, b".eh_frame").or_else(|| by_header(image));
-    let debug_frame = section(image, b".debug_frame");
+    let debug_frame = debug_frame(image);
     let all = [(false, &eh_frame), (true, &debug_frame)];
     let sources: Vec<Source<'_>> = all
         .iter()
@@ -25,6 +25,11 @@ pub fn of_image(image: &Image, key: u64) -> Result<Vec<u8>, NoTable> {
         })
         .collect();
     build(&sources, &text, key)
+}
+
+/// Address and bytes of `.debug_frame`, decompressed.
+pub fn debug_frame(image: &Image) -> Option<(u64, Vec<u8>)> {
+    section(image, b".debug_frame")
 }
 
 /// Address and bytes of a section.

@@ -1,28 +1,62 @@
 //! The sources of one file, side by side: what each tells, where they disagree, which one a walk takes and why.
 
 use super::binary::{Binary, View};
+use super::chosen::{functions, rows, Memory, Range};
 use super::compare::{compare, coverage, Disagreement};
 use super::piece::Piece;
 use super::{eh_frame, sframe, Refusal};
+use crate::elf::Image;
+use crate::rules;
 use object::elf;
+use uunwind_core::objects::TELLING_BUILD_ID;
 use uunwind_sframe::Fault;
+use uunwind_tables::format::{Head, FROM_DEBUG_FRAME, FROM_EH_FRAME};
+use uunwind_tables::Table;
 
 /// What was found out about a file.
 pub struct Diagnosis {
     /// Bytes of text.
     pub text: u64,
-    /// Bytes of text that `.eh_frame` has rules for; `None` without `.eh_frame`.
-    pub eh_frame: Option<EhFrame>,
-    /// The same of SFrame.
+    /// Its rule table, or why it has none.
+    pub table: Result<RuleTable, String>,
+    /// What `.eh_frame` tells; `None` without `.eh_frame`.
+    pub eh_frame: Option<Dwarf>,
+    /// Why walks in a process cannot search `.eh_frame` in place, if they cannot.
+    pub unsearchable: Option<&'static str>,
+    /// What `.debug_frame` tells.
+    pub debug_frame: Option<Dwarf>,
+    /// What SFrame tells.
     pub sframe: Option<Sframe>,
-    /// Bytes of text that no source has a rule for: frame pointers are followed there, and marked.
-    pub neither: u64,
-    /// Where both have a rule, and not the same; with the name of the code section.
-    pub disagreements: Vec<(Disagreement, String)>,
+    /// Where two sources both have a rule, and not the same.
+    pub disagreements: Vec<Told>,
+    /// What walks choose, once the table is there: all of the text, by address, with the name of the code section.
+    pub chosen: Vec<(Range, String)>,
+    /// What they choose without it, looked up at each function's start.
+    pub without_table: Vec<Range>,
 }
 
-/// What `.eh_frame` tells.
-pub struct EhFrame {
+/// A disagreement, and who disagrees.
+pub struct Told {
+    /// The two sources, in the order of [`Disagreement::first`] and `second`.
+    pub sources: [&'static str; 2],
+    /// What they say.
+    pub said: Disagreement,
+    /// Name of the code section.
+    pub section: String,
+}
+
+/// The table that is built of the file.
+pub struct RuleTable {
+    /// What it was built from: `.eh_frame`, `.debug_frame`, or both.
+    pub from: &'static str,
+    /// Its size.
+    pub bytes: usize,
+    /// Rows in it.
+    pub rows: usize,
+}
+
+/// What a section of call frame information tells.
+pub struct Dwarf {
     /// Bytes of text with a rule.
     pub covered: u64,
     /// FDEs.
@@ -31,16 +65,12 @@ pub struct EhFrame {
     pub damaged: usize,
     /// Ranges whose rule has no words here (their walk may still go well), and their bytes.
     pub beyond: (usize, u64),
-    /// Why walks in a process cannot search it in place, if they cannot.
-    pub unsearchable: Option<&'static str>,
 }
 
 /// What SFrame tells.
 pub struct Sframe {
     /// Bytes of text with a rule.
     pub covered: u64,
-    /// Bytes of text that only it has a rule for.
-    pub alone: u64,
     /// Versions of its tables.
     pub versions: Vec<u8>,
     /// Function descriptors.
@@ -64,43 +94,99 @@ pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
         let found = if view.relocatable { "a relocatable object" } else { "not for x86-64" };
         return Err(binary.refuse(format!("{found}: no process runs it here; `uu sframe dump` reads its tables")));
     }
-    let dwarf = eh_frame::read(&view);
-    let (quick, place) = (sframe::read(&view), view.sframe().filter(|(part, _)| !part.bytes.is_empty()));
-    let (text, by_dwarf) = coverage(&view.text, &[&dwarf.pieces]);
-    let by_sframe = coverage(&view.text, &[&quick.pieces]).1;
-    let by_any = coverage(&view.text, &[&dwarf.pieces, &quick.pieces]).1;
-    let disagreements = compare(&dwarf.pieces, &quick.pieces);
+    let image = Image::of_bytes(&binary.path, binary.bytes.clone()).map_err(|why| Refusal(why.to_string()))?;
+    let debug_section = rules::debug_frame(&image);
+    let by_eh = eh_frame::read(&view);
+    let by_debug = debug_section.as_ref().map(|(_, bytes)| eh_frame::read_debug(bytes)).unwrap_or_default();
+    let by_sframe = sframe::read(&view);
+    let covered = |pieces: &[Piece]| coverage(&view.text, &[pieces]).1;
+
+    let built = table_of(&image);
+    let table = built.as_ref().ok().and_then(|bytes| Table::new(bytes.bytes()).ok());
+    let memory = Memory::new(&view);
+    let (eh, debug, quick) = (&by_eh.pieces, &by_debug.pieces, &by_sframe.pieces);
+    let mut starts: Vec<u64> = rows(eh).chain(rows(debug)).chain(rows(quick)).collect();
+    starts.extend(table.iter().flat_map(|table| table.rows().map(|(at, ..)| at)));
+    let chosen = memory.choose(&view, table.as_ref(), &starts);
+    let without_table = memory.choose(&view, None, &[functions(eh), functions(quick)].concat());
+
+    let named = [(".eh_frame", eh), (".debug_frame", debug), ("SFrame", quick)];
+    let mut disagreements = Vec::new();
+    for (number, (first, one)) in named.into_iter().enumerate() {
+        for (second, other) in named.into_iter().skip(number + 1) {
+            disagreements.extend(compare(one, other).into_iter().map(|said| {
+                let section = view.text_name(said.start).to_owned();
+                Told { sources: [first, second], said, section }
+            }));
+        }
+    }
+    let place = view.sframe().filter(|(part, _)| !part.bytes.is_empty());
     Ok(Diagnosis {
-        text,
-        neither: text - by_any,
-        disagreements: disagreements.into_iter().map(|d| (d.clone(), view.text_name(d.start).to_owned())).collect(),
-        eh_frame: view.eh_frame.map(|_| EhFrame {
-            covered: by_dwarf,
-            functions: dwarf.functions,
-            damaged: dwarf.damaged.len(),
-            beyond: beyond(&dwarf.pieces),
-            unsearchable: unsearchable(&view),
-        }),
+        text: coverage(&view.text, &[]).0,
+        eh_frame: view.eh_frame.map(|_| dwarf(&by_eh, covered(eh))),
+        unsearchable: unsearchable(&view),
+        debug_frame: debug_section.map(|_| dwarf(&by_debug, covered(debug))),
         sframe: place.map(|(_, whence)| Sframe {
-            covered: by_sframe,
-            alone: by_any - by_dwarf,
-            versions: quick.versions,
-            functions: quick.functions,
-            rows: quick.rows,
-            faults: quick.faults,
-            untold: quick.untold.len(),
+            covered: covered(quick),
+            versions: by_sframe.versions,
+            functions: by_sframe.functions,
+            rows: by_sframe.rows,
+            faults: by_sframe.faults,
+            untold: by_sframe.untold.len(),
             whence,
             mapped: view.sframe_segment.is_some(),
         }),
+        disagreements,
+        chosen: chosen.into_iter().map(|range| (range, view.text_name(range.start).to_owned())).collect(),
+        without_table,
+        table: built.map(|table| table.told),
     })
 }
 
-fn beyond(pieces: &[Piece]) -> (usize, u64) {
-    let beyond = pieces.iter().filter(|p| p.rule.is_err());
-    beyond.fold((0, 0), |(count, bytes), p| (count + 1, bytes + (p.end - p.start)))
+/// A table's bytes, at a multiple of 8 from some place on.
+struct Built {
+    bytes: Vec<u8>,
+    from: usize,
+    told: RuleTable,
+}
+
+impl Built {
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(self.from..).unwrap_or(&[])
+    }
+}
+
+/// The table that processes will find for this object.
+fn table_of(image: &Image) -> Result<Built, String> {
+    let (key, build_id) = crate::key_of(image);
+    let id = build_id.map_or(0, |id| id.len());
+    if id < TELLING_BUILD_ID {
+        let has = if id == 0 { "no build-id".to_owned() } else { format!("a build-id of {id} bytes") };
+        return Err(format!("{has}; processes find tables by build-ids of {TELLING_BUILD_ID} bytes or more"));
+    }
+    let table = rules::of_image(image, key).map_err(|why| why.to_string())?;
+    let head = Head::read(&table).unwrap_or_default();
+    let from = match head.sources {
+        FROM_EH_FRAME => ".eh_frame",
+        FROM_DEBUG_FRAME => ".debug_frame",
+        _ => ".eh_frame and .debug_frame",
+    };
+    let told = RuleTable { from, bytes: table.len(), rows: head.rows as usize };
+    let mut bytes: Vec<u8> = Vec::with_capacity(table.len() + 8);
+    let from = bytes.as_ptr().align_offset(8);
+    bytes.resize(from, 0);
+    bytes.extend(table);
+    Ok(Built { bytes, from, told })
+}
+
+fn dwarf(source: &eh_frame::Source, covered: u64) -> Dwarf {
+    let beyond = source.pieces.iter().filter(|p| p.rule.is_err());
+    let beyond = beyond.fold((0, 0), |(count, bytes), p| (count + 1, bytes + (p.end - p.start)));
+    Dwarf { covered, functions: source.functions, damaged: source.damaged.len(), beyond }
 }
 
 fn unsearchable(view: &View<'_>) -> Option<&'static str> {
+    view.eh_frame?;
     let Some(hdr) = view.eh_frame_hdr else { return Some("it has no index (.eh_frame_hdr)") };
     match hdr.bytes {
         [1, _, count, 0x3b, ..] if *count != 0xff => None,

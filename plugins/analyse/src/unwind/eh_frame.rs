@@ -1,10 +1,10 @@
-//! `.eh_frame` as pieces, by gimli.
+//! `.eh_frame` and `.debug_frame` as pieces, by gimli.
 
 use super::binary::View;
 use super::expression::shape;
 use super::piece::{untangle, Piece, FP, SP};
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian, Register,
+    BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian, Register,
     RegisterRule, UnwindContext, UnwindSection, UnwindTableRow,
 };
 use uunwind_sframe::row::{Base, Location, Unwind};
@@ -31,24 +31,33 @@ pub struct Source {
 
 /// Reads all of it. Empty if the file has none.
 pub fn read(view: &View<'_>) -> Source {
-    let mut source = Source::default();
-    let Some(part) = view.eh_frame else { return source };
+    let Some(part) = view.eh_frame else { return Source::default() };
     let section = EhFrame::new(part.bytes, LittleEndian);
     let text = view.text.iter().find(|text| text.name == ".text").map_or(0, |text| text.start);
     let mut bases = BaseAddresses::default().set_eh_frame(part.address).set_text(text);
     if let Some(hdr) = view.eh_frame_hdr {
         bases = bases.set_eh_frame_hdr(hdr.address);
     }
+    read_section(&section, &bases)
+}
+
+/// The same of `.debug_frame`.
+pub fn read_debug(bytes: &[u8]) -> Source {
+    read_section(&DebugFrame::new(bytes, LittleEndian), &BaseAddresses::default())
+}
+
+fn read_section<'d, S: UnwindSection<Slice<'d>>>(section: &S, bases: &BaseAddresses) -> Source {
+    let mut source = Source::default();
     let mut context = UnwindContext::new();
     let mut by_address = MOST_BY_ADDRESS;
-    let mut entries = section.entries(&bases);
+    let mut entries = section.entries(bases);
     loop {
         match entries.next() {
             Ok(Some(CieOrFde::Fde(partial))) => {
                 source.functions += 1;
-                match partial.parse(EhFrame::cie_from_offset) {
+                match partial.parse(S::cie_from_offset) {
                     Ok(fde) => {
-                        if rows(&fde, &section, &bases, &mut context, &mut by_address, &mut source.pieces).is_none() {
+                        if rows(&fde, section, bases, &mut context, &mut by_address, &mut source.pieces).is_none() {
                             source.damaged.push(fde.initial_address());
                         }
                     }
@@ -68,9 +77,9 @@ pub fn read(view: &View<'_>) -> Source {
     source
 }
 
-fn rows(
-    fde: &FrameDescriptionEntry<Slice<'_>>,
-    section: &EhFrame<Slice<'_>>,
+fn rows<'d, S: UnwindSection<Slice<'d>>>(
+    fde: &FrameDescriptionEntry<Slice<'d>>,
+    section: &S,
     bases: &BaseAddresses,
     context: &mut UnwindContext<usize>,
     addresses: &mut u64,
@@ -104,10 +113,10 @@ fn rows(
 }
 
 /// The row's rule at a pc, and whether it holds there only.
-fn rule(
+fn rule<'d, S: UnwindSection<Slice<'d>>>(
     row: &UnwindTableRow<usize>,
-    section: &EhFrame<Slice<'_>>,
-    fde: &FrameDescriptionEntry<Slice<'_>>,
+    section: &S,
+    fde: &FrameDescriptionEntry<Slice<'d>>,
     pc: u64,
 ) -> (Result<Unwind, &'static str>, bool) {
     let mut by_address = false;
@@ -115,10 +124,10 @@ fn rule(
     (rule, by_address)
 }
 
-fn try_rule(
+fn try_rule<'d, S: UnwindSection<Slice<'d>>>(
     row: &UnwindTableRow<usize>,
-    section: &EhFrame<Slice<'_>>,
-    fde: &FrameDescriptionEntry<Slice<'_>>,
+    section: &S,
+    fde: &FrameDescriptionEntry<Slice<'d>>,
     pc: u64,
     by_address: &mut bool,
 ) -> Result<Unwind, &'static str> {

@@ -3,12 +3,14 @@
 //! - [`Binary`]: the file, its text and where its unwind data lies;
 //! - [`eh_frame::read`], [`sframe::read`]: a source as [`Piece`]s: from where to where which row holds;
 //! - [`compare`]: where two sources disagree; [`coverage`]: how much of the text a source tells of;
+//! - [`chosen`]: which source a walk takes, range by range;
 //! - [`doctor::diagnose`]: all of that for one file;
 //! - [`write::section`]: pieces as an SFrame section; [`make`]: a copy of a file with such a section in it.
 //!
 //! Rows of all sources are told in SFrame's terms ([`uunwind_sframe::row::Unwind`]), registers by their DWARF numbers.
 
 pub mod binary;
+pub mod chosen;
 pub mod compare;
 pub mod doctor;
 pub mod eh_frame;

@@ -55,18 +55,20 @@ const FINI: Function = Function {
     instructions: &[(0, 8), (4, 16), (8, 8)],
 };
 
-/// The rule at `pc`, an interrupted instruction or a return address, if it lies in one of them. Async-signal-safe; at most 11
-/// reads of 23 bytes.
+/// The rule at `pc`, an interrupted instruction or a return address, if it lies in one of them, and that function's range.
+/// Async-signal-safe; at most 11 reads of 23 bytes.
 #[cold]
-pub fn rule(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
+pub fn rule(pc: u64, reader: &mut Reader<'_>) -> Option<(Rule, (u64, u64))> {
     for function in [&INIT, &FINI] {
         for (at, cfa) in function.instructions {
             let mut bytes = [0u8; 23];
             let room = bytes.get_mut(..function.code.len())?;
-            let is_there = reader.read(pc.wrapping_sub(u64::from(*at)), room)
+            let start = pc.wrapping_sub(u64::from(*at));
+            let is_there = reader.read(start, room)
                 && room.iter().zip(function.code).all(|(byte, wanted)| wanted.is_none_or(|wanted| wanted == *byte));
             if is_there {
-                return Some(Rule::simple(RSP, i32::from(*cfa)));
+                let end = start.wrapping_add(function.code.len() as u64);
+                return Some((Rule::simple(RSP, i32::from(*cfa)), (start, end)));
             }
         }
     }
@@ -90,7 +92,8 @@ mod tests {
             for at in 0..bytes.len() as u8 {
                 let told = rule(0x1000 + u64::from(at), &mut Reader::recorded(&regions));
                 let known = function.instructions.iter().find(|(place, _)| *place == at);
-                assert_eq!(told, known.map(|(_, cfa)| Rule::simple(RSP, i32::from(*cfa))), "+{at}");
+                let range = (0x1000, 0x1000 + bytes.len() as u64);
+                assert_eq!(told, known.map(|(_, cfa)| (Rule::simple(RSP, i32::from(*cfa)), range)), "+{at}");
             }
             for at in (0..bytes.len()).filter(|at| function.code[*at].is_some()) {
                 let mut other = bytes.clone();

@@ -1,0 +1,166 @@
+//! A diagnosis in words.
+
+use std::collections::BTreeSet;
+use std::fmt::{Display, Write};
+use uunwind_analyse::unwind::chosen::{Choice, Range};
+use uunwind_analyse::unwind::doctor::{Diagnosis, Dwarf, Sframe, Told};
+use uunwind_analyse::unwind::piece::words;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_native::By;
+use uunwind_sframe::table::Machine;
+
+/// Indented lines.
+struct Lines(String);
+
+impl Lines {
+    fn add(&mut self, text: impl Display) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "  {text}");
+    }
+}
+
+fn share(part: u64, text: u64) -> String {
+    format!("{:6.2} %", part as f64 * 100.0 / text.max(1) as f64)
+}
+
+/// All of it; `most`: how many lines of a kind are listed.
+pub fn tell(name: &impl Display, d: &Diagnosis, most: usize) -> String {
+    let mut lines = Lines(format!("{name}\n"));
+    lines.add(format_args!("text           {} bytes", d.text));
+    match &d.table {
+        Ok(table) => {
+            lines.add(format_args!("rule table     from {}: {} rows, {} bytes", table.from, table.rows, table.bytes));
+        }
+        Err(why) => lines.add(format_args!("rule table     none: {why}")),
+    }
+    dwarf(&mut lines, ".eh_frame", d.eh_frame.as_ref(), d.text);
+    if let Some(why) = d.unsearchable {
+        lines.add(format_args!("               not searched in place: {why}"));
+    }
+    dwarf(&mut lines, ".debug_frame", d.debug_frame.as_ref(), d.text);
+    if d.debug_frame.is_some() {
+        lines.add("               not searched in place: it is not loaded; the rule table has it");
+    }
+    sframe(&mut lines, d.sframe.as_ref(), d.text, most);
+    lines.add(format_args!("disagreements  {}", d.disagreements.len()));
+    listed(&mut lines, &d.disagreements, most, disagreement);
+    chosen(&mut lines, d, most);
+    lines.0
+}
+
+fn listed<T>(lines: &mut Lines, all: &[T], most: usize, one: impl Fn(&mut Lines, &T)) {
+    all.iter().take(most).for_each(|item| one(lines, item));
+    if all.len() > most {
+        lines.add(format_args!("and {} more (--list shows all)", all.len() - most));
+    }
+}
+
+fn dwarf(lines: &mut Lines, name: &str, told: Option<&Dwarf>, text: u64) {
+    let Some(told) = told else { return lines.add(format_args!("{name:<14} none")) };
+    lines.add(format_args!("{name:<14} {} of text, {} functions", share(told.covered, text), told.functions));
+    if told.damaged > 0 {
+        lines.add(format_args!("               {} entries cannot be read", told.damaged));
+    }
+    let (ranges, bytes) = told.beyond;
+    if ranges > 0 {
+        lines.add(format_args!("               {ranges} ranges, {bytes} bytes, by expressions that are not told here"));
+    }
+}
+
+fn sframe(lines: &mut Lines, told: Option<&Sframe>, text: u64, most: usize) {
+    let Some(s) = told else { return lines.add("SFrame         none") };
+    let versions: Vec<_> = s.versions.iter().collect::<BTreeSet<_>>().iter().map(|v| v.to_string()).collect();
+    let what = format!("{} functions, {} rows; version {}", s.functions, s.rows, versions.join(" and "));
+    lines.add(format_args!("SFrame         {} of text, {what}; {}", share(s.covered, text), s.whence));
+    if !s.mapped {
+        lines.add("               not searched in place: no segment tells of it, so a process does not find it");
+    }
+    if s.untold > 0 {
+        lines.add(format_args!("               {} ranges of blocks are too many to be examined", s.untold));
+    }
+    for fault in s.faults.iter().take(most) {
+        let (number, at, text) = (fault.check as u8, fault.at, fault.check.text());
+        lines.add(format_args!("               check {number} fails at offset {at:#x}: {text}"));
+    }
+    if s.faults.len() > most {
+        lines.add(format_args!("               and {} more (`uu sframe dump` shows all)", s.faults.len() - most));
+    }
+}
+
+fn disagreement(lines: &mut Lines, told: &Told) {
+    lines.add(format_args!("{:#x}..{:#x} in {}", told.said.start, told.said.end, told.section));
+    for (source, rule) in told.sources.iter().zip([&told.said.first, &told.said.second]) {
+        lines.add(format_args!("  {source:<12} {}", words(rule, Machine::Amd64)));
+    }
+}
+
+/// What walks take, by bytes of text, and why; and where it is not the rule table.
+fn chosen(lines: &mut Lines, d: &Diagnosis, most: usize) {
+    let mut kinds: Vec<Choice> = Vec::new();
+    let with = || d.chosen.iter().map(|(range, _)| range);
+    for range in with().chain(&d.without_table) {
+        if !kinds.contains(&range.choice) {
+            kinds.push(range.choice);
+        }
+    }
+    kinds.sort_by_key(|kind| rank(*kind));
+    let bytes = |ranges: &mut dyn Iterator<Item = &Range>, kind| {
+        ranges.filter(|range| range.choice == kind).map(|range| range.end - range.start).sum::<u64>()
+    };
+    let (first, second) = if d.table.is_ok() { ("with table", "before it") } else { ("share", "") };
+    lines.add(format_args!("chosen         {first:>10} {second:>10}"));
+    for kind in kinds {
+        let (with, without) = (bytes(&mut with(), kind), bytes(&mut d.without_table.iter(), kind));
+        let without = if d.table.is_ok() { share(without, d.text) } else { String::new() };
+        let (name, why) = (name(kind), reason(kind));
+        lines.add(format_args!("  {name:<14}{:>10} {without:>10}   {why}", share(with, d.text)));
+    }
+    let mut other: Vec<_> = d.chosen.iter().filter(|(range, _)| range.choice != Choice::Table).collect();
+    if other.len() > most {
+        // The longest: most of them are a few bytes between functions.
+        other.sort_by_key(|(range, _)| std::cmp::Reverse(range.end - range.start));
+    }
+    listed(lines, &other, most, |lines, (range, section)| {
+        lines.add(format_args!("{:#x}..{:#x} in {section}: {}", range.start, range.end, name(range.choice)));
+    });
+}
+
+/// In the order in which walks ask.
+fn rank(choice: Choice) -> u16 {
+    match choice {
+        Choice::Table => 0,
+        Choice::InPlace(by) => 1 + by as u16,
+        Choice::FramePointer => 8,
+        Choice::Ends(reason) => 9 + reason.number(),
+        Choice::NotExamined => u16::MAX,
+    }
+}
+
+fn name(choice: Choice) -> &'static str {
+    match choice {
+        Choice::Table => "rule table",
+        Choice::InPlace(By::EhFrame) => ".eh_frame",
+        Choice::InPlace(By::Sframe) => "SFrame",
+        Choice::InPlace(By::StartFiles) => "start files",
+        Choice::FramePointer => "frame pointer",
+        Choice::Ends(_) => "none",
+        Choice::NotExamined => "not examined",
+    }
+}
+
+fn reason(choice: Choice) -> &'static str {
+    match choice {
+        Choice::Table => "asked first: complete, checked when it was built, and the quickest",
+        Choice::InPlace(By::EhFrame) => {
+            "interpreted: where no table is there yet, or a rule depends on the very pc (PLT)"
+        }
+        Choice::InPlace(By::Sframe) => "where .eh_frame says nothing: of the saved registers it knows only rbp",
+        Choice::InPlace(By::StartFiles) => {
+            "the C library's _init and _fini, known by their bytes: nothing else tells of them"
+        }
+        Choice::FramePointer => "nothing tells of this code: rbp is followed if it can be one, and the caller marked",
+        Choice::Ends(StopReason::BadUnwindInfo) => "the walk ends: the unwind information is damaged",
+        Choice::Ends(reason) => reason.text(),
+        Choice::NotExamined => "too much for one look",
+    }
+}

@@ -1,0 +1,166 @@
+//! `uu doctor`: what it says that walks choose is what they do, and what it says of unwind data is what readelf says.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use uunwind_tests::samples::{Frame, Sample};
+use uunwind_tests::{compile, paths, uu};
+
+fn doctor(scratch: &Path, what: &str) -> String {
+    let done = uu::command(scratch, &["doctor", "--list", what]).output().expect("uu");
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{text}{}", String::from_utf8_lossy(&done.stderr));
+    text
+}
+
+/// The ranges for which no rule table is chosen, and what is.
+fn ranges(said: &str) -> Vec<(u64, u64, String)> {
+    let chosen = said.lines().skip_while(|line| !line.starts_with("  chosen"));
+    let range = |line: &str| {
+        let (range, rest) = line.trim().split_once(" in ")?;
+        let (start, end) = range.split_once("..")?;
+        let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+        Some((number(start)?, number(end)?, rest.split_once(": ")?.1.to_owned()))
+    };
+    chosen.filter_map(range).collect()
+}
+
+/// The chain's program at fixed addresses, with these options for its own part; sampled in its callback.
+fn recorded(scratch: &Path, options: &[&str]) -> (String, Vec<Sample>) {
+    let sources = ["native/chain_main.c", "native/chain_library.c"];
+    let options = [&["-no-pie", "-fno-inline", "-fno-optimize-sibling-calls", "-Wl,--build-id=sha1"], options].concat();
+    let program = compile::gcc(scratch, "chain", &sources, &options);
+    let recording = uu::record(scratch, &["--explicit", "-r", "1"], |_| {}, &[program.as_ref()]).expect_code(0);
+    let samples = recording.samples().into_iter().filter(|s| s.kind == "explicit").collect();
+    (program.to_str().expect("UTF-8").to_owned(), samples)
+}
+
+/// Each frame of the program: whether its caller was found by the frame pointer is what the doctor says of its address.
+/// Returns how many were found so, and how many not.
+#[track_caller]
+fn as_told(scratch: &Path, (program, samples): &(String, Vec<Sample>)) -> (usize, usize) {
+    assert_eq!(samples.len(), 40, "two samples a round");
+    let ranges = ranges(&doctor(scratch, program));
+    let mut counts = (0, 0);
+    for sample in samples {
+        for pair in sample.frames.windows(2) {
+            let [Frame::Native { object, address, exact, .. }, Frame::Native { by_frame_pointer, .. }] = pair else {
+                panic!("native frames only: {}", sample.text());
+            };
+            if object != program {
+                continue;
+            }
+            let lookup = address - u64::from(!exact);
+            let told = ranges.iter().find(|(start, end, _)| (*start..*end).contains(&lookup));
+            let guessed = told.is_some_and(|(.., choice)| choice == "frame pointer");
+            assert_eq!(guessed, *by_frame_pointer, "{lookup:#x}, told {told:?}: {}", sample.text());
+            *(if guessed { &mut counts.0 } else { &mut counts.1 }) += 1;
+        }
+    }
+    counts
+}
+
+const CHAIN: [&str; 5] = ["back", "chain_inner", "chain_varied", "chain_outer", "main"];
+
+#[test]
+fn what_is_chosen_is_what_walks_do() {
+    let scratch = paths::scratch("doctor-chosen");
+    let (by_frame_pointer, _) = as_told(&scratch, &recorded(&scratch, &["-g0"]));
+    assert_eq!(by_frame_pointer, 0, "a program with .eh_frame");
+    let options = ["-g0", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fno-omit-frame-pointer"];
+    let (by_frame_pointer, _) = as_told(&scratch, &recorded(&scratch, &options));
+    assert!(by_frame_pointer >= 40 * CHAIN.len(), "{by_frame_pointer} callers by frame pointer");
+}
+
+/// Bytes that readelf's list of FDEs covers, those of `.debug_frame` included.
+fn covered_by_readelf(file: &str) -> u64 {
+    let frames = ["--debug-dump=frames", "--debug-dump=no-follow-links"];
+    let said = Command::new("readelf").args(frames).arg(file).output().expect("readelf (binutils)");
+    let said = String::from_utf8_lossy(&said.stdout);
+    let range = |line: &str| {
+        let (from, to) = line.split_once(" FDE ")?.1.split_once("pc=")?.1.split_once("..")?;
+        let number = |text: &str| u64::from_str_radix(text.trim(), 16).ok();
+        Some((number(from)?, number(to)?))
+    };
+    let mut ranges: Vec<_> = said.lines().filter_map(range).collect();
+    ranges.sort_unstable();
+    let mut end = 0;
+    ranges.into_iter().fold(0, |sum, (from, to)| {
+        let more = to.saturating_sub(from.max(end));
+        end = end.max(to);
+        sum + more
+    })
+}
+
+#[test]
+fn code_with_debug_frame_only_is_walked_by_its_table() {
+    let plain = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+    for (name, more) in [("plain", None), ("compressed", Some("-gz=zlib"))] {
+        let scratch = paths::scratch(&format!("doctor-debug-frame-{name}"));
+        let options: Vec<&str> = plain.into_iter().chain(more).collect();
+        let run = recorded(&scratch, &options);
+        as_told(&scratch, &run);
+        for sample in &run.1 {
+            let names: Vec<&str> = sample.frames.iter().map(Frame::name).collect();
+            let guessed = sample.frames.iter().any(|f| matches!(f, Frame::Native { by_frame_pointer: true, .. }));
+            let whole = sample.complete() && !guessed && names.windows(CHAIN.len()).any(|part| part == CHAIN);
+            assert!(whole, "{name}: {}", sample.text());
+        }
+        let said = doctor(&scratch, &run.0);
+        // The start files have .eh_frame.
+        assert!(said.contains("rule table     from .eh_frame and .debug_frame"), "{said}");
+        assert!(
+            said.contains("not searched in place: it is not loaded") && said.contains("disagreements  0"),
+            "{said}"
+        );
+        let text = said.split_once("text ").and_then(|(_, rest)| rest.split_whitespace().next()?.parse::<u64>().ok());
+        let without = |choice: &str| {
+            let of_choice = |(.., name): &&(u64, u64, String)| name == choice;
+            ranges(&said).iter().filter(of_choice).map(|(start, end, _)| end - start).sum::<u64>()
+        };
+        let told = text.expect("bytes of text") - without("frame pointer") - without("start files");
+        assert_eq!(told, covered_by_readelf(&run.0), "{name}: {said}");
+    }
+}
+
+#[test]
+fn code_of_a_process_is_told_whole() {
+    let scratch = paths::scratch("doctor-process");
+    let source = scratch.join("jit.c");
+    let code = "#define _GNU_SOURCE\n#include <stdio.h>\n#include <sys/mman.h>\nint main(void) {\n\
+                void *p = mmap(0, 12288, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n\
+                printf(\"%p\\n\", p); fflush(stdout); return getchar() == 0; }";
+    std::fs::write(&source, code).expect("a source");
+    let program = compile::gcc_files(&scratch, "jit", &[source], &[]);
+    let gone = scratch.join("gone");
+    std::fs::copy(&program, &gone).expect("a copy");
+    let start = |program: &Path| {
+        let mut command = Command::new(program);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("a line");
+        let number = line.trim().strip_prefix("0x").and_then(|text| u64::from_str_radix(text, 16).ok());
+        (child, number.unwrap_or_else(|| panic!("an address: {line}")))
+    };
+    let (mut child, at) = start(&program);
+    let said = doctor(&scratch, &child.id().to_string());
+    child.kill().and_then(|()| child.wait()).expect("it ends");
+    let objects: Vec<&str> = said.lines().filter(|line| !line.starts_with(' ')).collect();
+    let anonymous = format!("anonymous {at:#x}..{:#x} (r-xp)", at + 12288);
+    let own = program.to_str().expect("UTF-8");
+    for wanted in [own, "[vdso]", &anonymous] {
+        assert_eq!(objects.iter().filter(|object| **object == wanted).count(), 1, "{wanted}: {said}");
+    }
+    // The kernel's own object has .eh_frame, and is examined as any other.
+    let (_, vdso) = said.split_once("[vdso]\n").expect("it was just found");
+    assert!(vdso.lines().nth(1).is_some_and(|line| line.contains("rule table     from .eh_frame")), "{said}");
+
+    let (mut child, _) = start(&gone);
+    std::fs::remove_file(&gone).expect("removed");
+    let said = doctor(&scratch, &child.id().to_string());
+    child.kill().and_then(|()| child.wait()).expect("it ends");
+    let (_, rest) = said.split_once("gone (deleted)\n").expect("a file that was deleted");
+    let line = rest.lines().next().unwrap_or_default();
+    // With CAP_CHECKPOINT_RESTORE it can be examined nevertheless.
+    assert!(line.contains("the file was deleted or replaced") || line.contains("text "), "{said}");
+}
