@@ -488,7 +488,7 @@ fn advance(rule: Packed, cursor: &mut Cursor, cfa: u64, reader: &mut Reader<'_>)
     if rule.kind() != RuleKind::Signal {
         // A return address that was popped into a register (vfork) leaves a frame of no size.
         let no_size = rule.flags() & RA_IN_REGISTER != 0 && cursor.exact;
-        let stale = rule.cfa_parts().0 == RBP && cursor.regs.get(RBP) < Some(sp);
+        let stale = rule.cfa_parts().0 == FP && cursor.regs.get(FP) < Some(sp);
         if stale || cfa < sp || (cfa == sp && !no_size) || cfa & 7 != 0 {
             return Err(StopReason::BadCfa);
         }
