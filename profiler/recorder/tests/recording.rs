@@ -102,11 +102,11 @@ fn exec(main: &mut target::TargetThread) {
 
 fn damage(target: &Target, main: &mut target::TargetThread) {
     main.sample(&[native_word(0x1000, 0)], 1, StopReason::Complete, 0);
-    std::thread::sleep(Duration::from_millis(100));
+    target.settle();
     main.scribble(u64::MAX - 7);
-    std::thread::sleep(Duration::from_millis(100));
+    target.settle();
     main.scribble(12345);
-    std::thread::sleep(Duration::from_millis(100));
+    target.settle();
     let mut other = target.thread(77, "other");
     other.sample(&[native_word(0x2000, 0)], 1, StopReason::Complete, 0);
     other.sample(&[7 << 56], 1, StopReason::Complete, 0);
