@@ -285,10 +285,12 @@ mod tests {
         assert_eq!(slots.oldest_mark(true), 2);
         walking.leave();
         assert!(!slots.is_walking());
-        let _left_without_its_exit = slots.enter(sp, 2).expect("not busy");
-        let walking = slots.enter(sp + 100, 5).expect("an entry further out clears the mark");
-        assert_eq!(slots.oldest_mark(true), 5);
-        walking.leave();
+        for out in [0, 100] {
+            let _left_without_its_exit = slots.enter(sp, 2).expect("not busy");
+            let walking = slots.enter(sp + out, 5).expect("an entry in the same place or further out clears the mark");
+            assert_eq!(slots.oldest_mark(true), 5);
+            walking.leave();
+        }
         assert_eq!(slots.oldest_mark(true), 0);
         let _left_without_its_exit = slots.enter(sp, 2).expect("not busy");
         assert!(!slots.is_walking(), "seen from further out, that walk is over");

@@ -88,6 +88,8 @@ pub struct Registry {
     windows: Limbo<Held>,
     /// Nodes in limbo at which a writer looks again.
     look_at: AtomicUsize,
+    /// The latest ticket whose walks were seen to have ended.
+    passed: AtomicU64,
 }
 
 /// Windows, one behind the other by their links.
@@ -181,6 +183,7 @@ impl Registry {
             nodes: Limbo::new(),
             windows: Limbo::new(),
             look_at: AtomicUsize::new(ENOUGH),
+            passed: AtomicU64::new(0),
         }
     }
 
@@ -249,19 +252,19 @@ impl Registry {
         if ticket == 0 || ticket > self.epoch() {
             return Err(EINVAL);
         }
-        if !holds(slots.oldest_mark(false), ticket) {
-            return Ok(());
-        }
-        let begun = monotonic_ns();
-        let mut round = 0u32;
-        // From now on marks that nobody owns are looked for, too.
-        while holds(slots.oldest_mark(true), ticket) {
-            if monotonic_ns().saturating_sub(begun) >= timeout_ns {
-                return Err(ETIMEDOUT);
+        if holds(slots.oldest_mark(false), ticket) {
+            let begun = monotonic_ns();
+            let mut round = 0u32;
+            // From now on marks that nobody owns are looked for, too.
+            while holds(slots.oldest_mark(true), ticket) {
+                if monotonic_ns().saturating_sub(begun) >= timeout_ns {
+                    return Err(ETIMEDOUT);
+                }
+                lock::pause(round);
+                round = round.saturating_add(1);
             }
-            lock::pause(round);
-            round = round.saturating_add(1);
         }
+        self.passed.fetch_max(ticket, Ordering::Release);
         Ok(())
     }
 
@@ -454,7 +457,8 @@ impl Registry {
             // Perhaps a mark that nobody owns.
             oldest = slots.oldest_mark(true);
         }
-        let oldest = if oldest == 0 { u64::MAX } else { oldest };
+        // A walk that took its mark from an old epoch and set it late has loaded its root behind that.
+        let oldest = if oldest == 0 { u64::MAX } else { oldest.max(self.passed.load(Ordering::Acquire)) };
         let mut pins = Change::new(&self.pool, self.pinned.load(Ordering::Relaxed), PINNED);
         // SAFETY: `oldest` is the oldest mark of all, seen behind the epochs' barriers: see `grace`.
         let more = unsafe {

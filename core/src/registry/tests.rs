@@ -216,6 +216,32 @@ fn each_tree_answers_for_itself() {
     });
 }
 
+/// A walk may take its mark from an epoch and set it much later. What was free by then stays free.
+#[test]
+fn a_late_mark_of_an_old_epoch_pins_nothing() {
+    let (registry, slots) = (Registry::new(), slots());
+    registry.register(window(0x1000, 0x2000), &slots).expect("first");
+    let old = registry.epoch();
+    let ticket = registry.unlink(0x1000, &slots).expect("it is there");
+    assert_eq!(registry.synchronize(ticket, 0, &slots), Ok(()));
+    let slots = &*slots;
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+        scope.spawn(move || {
+            let walking = slots.enter(1000, old).expect("a walk");
+            tell.send(()).expect("told");
+            wait.recv().expect("told to leave");
+            walking.leave();
+        });
+        told.recv().expect("the walk has begun");
+        assert!(registry.register(window(0x1000, 0x2000), slots).is_ok(), "synchronize said that nobody reads it");
+        assert_eq!(registry.unlink(0x1000, slots).and_then(|t| registry.synchronize(t, 0, slots)), Err(ETIMEDOUT));
+        assert_eq!(registry.register(window(0x1000, 0x2000), slots), Err(EBUSY));
+        go_on.send(()).expect("told");
+    });
+}
+
 #[test]
 fn marks_of_dead_threads_do_not_hold_a_window() {
     let (registry, slots) = (Registry::new(), slots());

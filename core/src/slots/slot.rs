@@ -96,7 +96,11 @@ impl Slot {
     /// the other error would take memory away under a walk.
     fn is_stale(&self, sp: u64) -> bool {
         let walk_sp = self.walk_sp.load(Ordering::Relaxed);
-        if sp <= walk_sp {
+        if sp == walk_sp {
+            // Where that walk began, another begins.
+            return true;
+        }
+        if sp < walk_sp {
             // A sampler's walk goes no deeper, and nothing but faults interrupts it.
             return self.recovery.is_armed() && walk_sp.wrapping_sub(sp) > WALK_DEPTH;
         }
