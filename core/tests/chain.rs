@@ -284,8 +284,19 @@ impl World {
             match chain {
                 None => walk(self.cursor(), &mut Code(self, false), &mut reader, &mut words, &setting),
                 Some(chain) => {
-                    let steps = chain.begin(self.stamp);
-                    walk_along(steps, self.cursor(), &mut Code(self, true), &mut reader, &mut words, &setting)
+                    let mut steps = chain.begin(self.stamp);
+                    let outcome = walk_along(
+                        steps.as_mut(),
+                        self.cursor(),
+                        &mut Code(self, true),
+                        &mut reader,
+                        &mut words,
+                        &setting,
+                    );
+                    if let Some(steps) = steps {
+                        steps.finish();
+                    }
+                    outcome
                 }
             }
         };

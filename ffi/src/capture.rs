@@ -134,7 +134,7 @@ unsafe extern "C" fn capture(
         progress: core::ptr::null_mut(),
         trail: core::ptr::null_mut(),
     };
-    let steps = match (env.salts().stamp(), bare) {
+    let mut steps = match (env.salts().stamp(), bare) {
         (Some(stamp), Some(_)) if !walking.is_inner() => {
             // SAFETY: this thread's, whose one walk with it this is.
             chains::of(walking.slot).and_then(|chain| unsafe { chain.begin(stamp) })
@@ -142,7 +142,10 @@ unsafe extern "C" fn capture(
         _ => None,
     };
     // SAFETY: no scratch, so no plugin is called.
-    let outcome = unsafe { walk_along(steps, cursor, &mut env, &mut reader, frames, &setting) };
+    let outcome = unsafe { walk_along(steps.as_mut(), cursor, &mut env, &mut reader, frames, &setting) };
+    if let Some(steps) = steps {
+        steps.finish();
+    }
     walking.leave();
     reason(outcome.stop);
     outcome.words

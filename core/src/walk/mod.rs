@@ -91,7 +91,7 @@ struct Walk<'w, 'm, E: Env> {
     cut: bool,
     progress: *mut usize,
     /// The thread's last chain of plain frames, to be gone along and replaced; instead of `recording`.
-    chain: Option<Steps<'m>>,
+    chain: Option<&'w mut Steps<'m>>,
     /// Steps of the last walk that were made again.
     followed: u32,
     /// Writes this walk down and compares it with the last one.
@@ -120,12 +120,12 @@ pub unsafe fn walk<E: Env>(
     unsafe { walk_along(None, cursor, env, reader, frames, setting) }
 }
 
-/// The same, along a chain.
+/// The same, along a chain, whose steps the caller finishes.
 ///
 /// # Safety
 /// As [`walk`].
 pub unsafe fn walk_along<'m, E: Env>(
-    chain: Option<Steps<'m>>,
+    chain: Option<&mut Steps<'m>>,
     mut cursor: Cursor,
     env: &mut E,
     reader: &mut Reader<'m>,
@@ -269,9 +269,6 @@ impl<E: Env> Walk<'_, '_, E> {
     fn finish(&mut self, stop: StopReason) -> Outcome {
         let (words, frames, reused) = (self.words, self.count, self.followed);
         let mut outcome = Outcome { stop, words, desync: self.desync, frames, reused };
-        if let Some(chain) = self.chain.take() {
-            chain.finish();
-        }
         let Some(recording) = self.recording.take() else { return outcome };
         if let Some(tail) = &self.tail {
             let words = recording.words(tail);

@@ -30,7 +30,7 @@ trait Load: Copy {
     /// [`Notes::follow`].
     fn follow<const BATCH: usize>(
         self,
-        _: &mut Notes<'_, BATCH>,
+        _: &mut Notes<'_, '_, BATCH>,
         _: (u64, u64),
         _: Option<u64>,
         _: &mut [u64],
@@ -47,7 +47,7 @@ impl Load for Bare {
     }
     fn follow<const BATCH: usize>(
         self,
-        notes: &mut Notes<'_, BATCH>,
+        notes: &mut Notes<'_, '_, BATCH>,
         at: (u64, u64),
         fp: Option<u64>,
         words: &mut [u64],
@@ -89,7 +89,7 @@ impl<E: Env> Walk<'_, '_, E> {
         let (mut pc, mut sp) = (cursor.regs.pc, cursor.regs.sp());
         let begun = sp;
         let mut saved = Saved::new();
-        let mut notes = Notes::<BATCH>::new(self.chain.take().filter(|_| L::BARE), pc, sp);
+        let mut notes = Notes::<'_, '_, BATCH>::new(self.chain.take().filter(|_| L::BARE), pc, sp);
         let mut batch = if notes.may_follow() { FIRST_BATCH } else { LATER_BATCH };
         let end = loop {
             if !L::BARE

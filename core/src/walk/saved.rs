@@ -11,43 +11,31 @@ use core::mem::MaybeUninit;
 
 /// Steps past plain frames whose effect on registers was not worked out so far: those of the run in the thread's chain, or a
 /// batch of them.
-pub(super) struct Notes<'c, const BATCH: usize> {
-    chain: Option<Steps<'c>>,
+pub(super) struct Notes<'n, 'c, const BATCH: usize> {
+    chain: Option<&'n mut Steps<'c>>,
     batch: [MaybeUninit<Step>; BATCH],
     count: usize,
     /// The words of their rules, or-ed.
     any: u64,
 }
 
-impl<'c, const BATCH: usize> Notes<'c, BATCH> {
+impl<'n, 'c, const BATCH: usize> Notes<'n, 'c, BATCH> {
     /// Of a run that begins at `pc`, `sp`.
     #[inline(always)]
-    pub(super) fn new(chain: Option<Steps<'c>>, pc: u64, sp: u64) -> Self {
-        let mut chain = chain;
-        let full = chain.as_mut().is_some_and(|chain| !chain.mark(pc, sp));
-        let mut notes = Notes { chain, batch: [const { MaybeUninit::uninit() }; BATCH], count: 0, any: 0 };
-        if full {
-            notes.leave_chain();
-        }
-        notes
-    }
-
-    #[cold]
-    fn leave_chain(&mut self) {
-        if let Some(chain) = self.chain.take() {
-            chain.finish();
-        }
+    pub(super) fn new(mut chain: Option<&'n mut Steps<'c>>, pc: u64, sp: u64) -> Self {
+        let chain = chain.take_if(|chain| chain.mark(pc, sp));
+        Notes { chain, batch: [const { MaybeUninit::uninit() }; BATCH], count: 0, any: 0 }
     }
 
     /// The chain, for the next run.
-    pub(super) fn into_chain(self) -> Option<Steps<'c>> {
+    pub(super) fn into_chain(self) -> Option<&'n mut Steps<'c>> {
         self.chain
     }
 
     /// Whether [`Notes::follow`] may lead anywhere.
     #[inline(always)]
     pub(super) fn may_follow(&self) -> bool {
-        self.chain.as_ref().is_some_and(Steps::may_follow)
+        self.chain.as_ref().is_some_and(|chain| chain.may_follow())
     }
 
     /// The stack ends with the frame in hand.
@@ -78,7 +66,7 @@ impl<'c, const BATCH: usize> Notes<'c, BATCH> {
         }
         saved.pass(self.steps(), self.any);
         (self.count, self.any) = (0, 0);
-        self.leave_chain();
+        self.chain = None;
         (self.batch.as_mut_ptr().cast(), BATCH)
     }
 
