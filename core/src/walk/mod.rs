@@ -91,6 +91,7 @@ struct Walk<'w, 'm, E: Env> {
     cut: bool,
     progress: *mut usize,
     /// The thread's last chain of plain frames, to be gone along and replaced; instead of `recording`.
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "no frames are plain there so far"))]
     chain: Option<&'w mut Steps<'m>>,
     /// Steps of the last walk that were made again.
     followed: u32,
