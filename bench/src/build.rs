@@ -30,7 +30,12 @@ fn usual() -> Vec<PathBuf> {
     let lib = "/usr/lib/x86_64-linux-gnu";
     let mut all: Vec<PathBuf> =
         ["libc.so.6", "libstdc++.so.6", "libcrypto.so.3"].iter().map(|name| Path::new(lib).join(name)).collect();
-    all.extend([PathBuf::from("/usr/bin/python3"), "/usr/bin/git".into(), "/usr/bin/node".into(), "/usr/bin/true".into()]);
+    all.extend([
+        PathBuf::from("/usr/bin/python3"),
+        "/usr/bin/git".into(),
+        "/usr/bin/node".into(),
+        "/usr/bin/true".into(),
+    ]);
     all.retain(|path| path.exists());
     all
 }

@@ -1,7 +1,10 @@
 //! Chains of generated functions, and captures at their leaves.
 
+mod handler;
+
 use crate::peers::Peer;
 use std::ffi::c_void;
+use std::sync::OnceLock;
 
 /// Which build of the functions a chain runs in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -10,6 +13,8 @@ pub enum Flavour {
     Plain,
     /// With frame pointers.
     Framed,
+    /// As plain, spread over many libraries.
+    Spread,
 }
 
 #[repr(C)]
@@ -18,11 +23,14 @@ struct Path {
     left: usize,
     leaf: extern "C-unwind" fn(*mut c_void),
     argument: *mut c_void,
+    table: *const *const c_void,
 }
 
 extern "C-unwind" {
-    fn plain_run(path: *mut Path) -> u32;
-    fn framed_run(path: *mut Path) -> u32;
+    fn plain_run(path: *mut Path, further: usize) -> u32;
+    fn framed_run(path: *mut Path, further: usize) -> u32;
+    static plain_table: [*const c_void; FUNCTIONS as usize];
+    static framed_table: [*const c_void; FUNCTIONS as usize];
 }
 
 /// Number of generated functions, as in build.rs.
@@ -40,6 +48,16 @@ fn frames(depth: usize) -> usize {
     INNER + depth + 1
 }
 
+/// Functions from many libraries, in the order of the plain ones.
+pub static SPREAD: OnceLock<Spread> = OnceLock::new();
+
+/// See [`SPREAD`].
+pub struct Spread(pub Vec<*const c_void>);
+// SAFETY: addresses of functions of libraries that stay.
+unsafe impl Send for Spread {}
+// SAFETY: as above.
+unsafe impl Sync for Spread {}
+
 /// The chains of one measurement.
 pub struct Paths {
     depth: usize,
@@ -53,6 +71,8 @@ struct Leaf<'a> {
     repeats: usize,
     ticks: u64,
     captures: u64,
+    /// Bytes by which the stack lies further in.
+    further: usize,
 }
 
 impl Paths {
@@ -93,13 +113,21 @@ impl Paths {
     }
 
     fn run(&self, flavour: Flavour, steps: &[u16], leaf: &mut Leaf<'_>, at_leaf: extern "C-unwind" fn(*mut c_void)) {
+        let further = leaf.further;
         let argument = std::ptr::from_mut(leaf).cast();
-        let mut path = Path { steps: steps.as_ptr(), left: self.depth, leaf: at_leaf, argument };
+        // SAFETY: plain arrays.
+        let (plain, framed) = unsafe { (plain_table.as_ptr(), framed_table.as_ptr()) };
+        let table = match flavour {
+            Flavour::Plain => plain,
+            Flavour::Framed => framed,
+            Flavour::Spread => SPREAD.get().expect("libraries are open").0.as_ptr(),
+        };
+        let mut path = Path { steps: steps.as_ptr(), left: self.depth, leaf: at_leaf, argument, table };
         // SAFETY: the path has as many steps as it says, all below the table's length; the leaf outlives the call.
         unsafe {
             match flavour {
-                Flavour::Plain => plain_run(&mut path),
-                Flavour::Framed => framed_run(&mut path),
+                Flavour::Plain | Flavour::Spread => plain_run(&mut path, further),
+                Flavour::Framed => framed_run(&mut path, further),
             }
         };
     }
@@ -107,7 +135,7 @@ impl Paths {
     fn leaf<'a>(&self, peer: &'a mut dyn Peer) -> Leaf<'a> {
         let repeats = if self.steps.len() == 1 { REPEATS } else { 1 };
         let frames = vec![0; frames(self.depth)];
-        Leaf { peer, frames, repeats, ticks: 0, captures: 0 }
+        Leaf { peer, frames, repeats, ticks: 0, captures: 0, further: 0 }
     }
 
     /// One capture of each chain, as addresses; the inner frames are left out.
@@ -122,6 +150,50 @@ impl Paths {
         all
     }
 
+    /// Nanoseconds of one capture of the first chain, each at another place of the stack: the median.
+    pub fn time_moved(&self, flavour: Flavour, peer: &mut dyn Peer) -> f64 {
+        let mut leaf = self.leaf(peer);
+        leaf.repeats = 1;
+        let mut each = Vec::new();
+        for place in 0..PLACES {
+            (leaf.further, leaf.ticks) = (place * 7 % PLACES * 16, 0);
+            self.run(flavour, &self.steps[0], &mut leaf, capture_timed);
+            each.push(nanoseconds(leaf.ticks));
+        }
+        crate::table::median(each)
+    }
+
+    /// Nanoseconds of one capture of the first chain, alternately from its leaf and from another function that it calls.
+    pub fn time_top_changed(&self, flavour: Flavour, peer: &mut dyn Peer) -> f64 {
+        let mut leaf = self.leaf(peer);
+        leaf.repeats = REPEATS;
+        self.run(flavour, &self.steps[0], &mut leaf, capture_alternately);
+        nanoseconds(leaf.ticks) / leaf.captures as f64
+    }
+
+    /// Nanoseconds of one capture of each chain by a signal handler that interrupts its leaf: the median. `None`: the chain is not in
+    /// what the peer gives. As many frames as it needs to reach the chain's end.
+    pub fn time_in_handler(&self, flavour: Flavour, peer: &mut dyn Peer, truth: &[Vec<u64>]) -> Option<f64> {
+        handler::install();
+        let mut each = Vec::new();
+        for (steps, truth) in self.steps.iter().zip(truth) {
+            let mut leaf = self.leaf(peer);
+            // The floor goes as far as it is told to.
+            let inner = if flavour == Flavour::Framed { 0 } else { 30 };
+            leaf.frames = vec![0; truth.len() + inner];
+            self.run(flavour, steps, &mut leaf, handler::interrupt);
+            let found = leaf
+                .frames
+                .windows(truth.len())
+                .position(|w| w.iter().map(|w| w & ADDRESS).eq(truth.iter().copied()))?;
+            leaf.frames.truncate(found + truth.len());
+            (leaf.ticks, leaf.captures) = (0, 0);
+            self.run(flavour, steps, &mut leaf, handler::interrupt);
+            each.push(nanoseconds(leaf.ticks));
+        }
+        Some(crate::table::median(each))
+    }
+
     /// Nanoseconds of one capture: the median over the chains, so that other work on the machine hardly counts.
     pub fn time(&self, flavour: Flavour, peer: &mut dyn Peer) -> f64 {
         crate::table::median(self.time_each(flavour, peer))
@@ -133,6 +205,27 @@ extern "C-unwind" fn capture_once(leaf: *mut c_void) {
     let leaf = unsafe { &mut *leaf.cast::<Leaf<'_>>() };
     let taken = leaf.peer.capture(&mut leaf.frames);
     leaf.frames[taken..].fill(0);
+}
+
+/// Places of the stack.
+const PLACES: usize = 257;
+
+#[inline(never)]
+fn from_further_in(leaf: &mut Leaf<'_>) -> usize {
+    std::hint::black_box(leaf.peer.capture(&mut leaf.frames))
+}
+
+extern "C-unwind" fn capture_alternately(leaf: *mut c_void) {
+    // SAFETY: `run` passes its leaf.
+    let leaf = unsafe { &mut *leaf.cast::<Leaf<'_>>() };
+    let begin = ticks();
+    for _ in 0..leaf.repeats / 2 {
+        leaf.peer.capture(&mut leaf.frames);
+        from_further_in(leaf);
+    }
+    let end = ticks();
+    leaf.ticks += (end - begin).saturating_sub(overhead());
+    leaf.captures += leaf.repeats as u64 & !1;
 }
 
 extern "C-unwind" fn capture_timed(leaf: *mut c_void) {

@@ -1,20 +1,22 @@
 //! Cost of one capture, beside other unwinders, in one process.
 //!
-//! `uunwind-bench LIBUU [ROUNDS]`: chains of generated functions, 10, 30 and 100 deep; addresses never seen before, the
-//! same chain again and again, and two thousand distinct ones over 8,000 return addresses. Every unwinder captures the same number of frames, those of the
+//! `uunwind-bench LIBUU [ROUNDS]`: chains of generated functions, 10 to 300 deep; addresses never seen before; the same stack again and
+//! again, with its top changed, and the same chain elsewhere on the stack; two thousand distinct chains over 8,000 return addresses, as
+//! calls and in a signal handler; and the latter spread over 50 libraries, among 500. Every unwinder captures the same number of frames, those of the
 //! chain, and its result is compared with the chain that the frame-pointer walk or libgcc saw. The floor, a walk by frame
 //! pointers, runs on the same functions compiled with frame pointers. All take turns inside each round; a ratio is that of
 //! one round, and the median over the rounds is printed.
 
-mod chains;
 mod build;
+mod chains;
 mod peers;
+mod spread;
 mod table;
 
 use chains::{Flavour, Paths};
 use peers::Peer;
 
-const DEPTHS: [usize; 3] = [10, 30, 100];
+const DEPTHS: [usize; 4] = [10, 30, 100, 300];
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -29,17 +31,26 @@ fn main() {
     let mut table = table::Table::new("addresses never seen before", &DEPTHS[1..2]);
     table.add(never_seen(&mut peers, &Paths::disjoint(DEPTHS[1])));
     table.print();
-    for distinct in [false, true] {
-        let what =
-            if distinct { "2,000 distinct chains, their addresses known" } else { "the same chain again and again" };
+    type Time = fn(&Paths, Flavour, &mut dyn Peer, &[Vec<u64>]) -> Option<f64>;
+    let cases: [(&str, usize, Time); 5] = [
+        ("the same stack again", 1, |paths, flavour, peer, _| Some(paths.time(flavour, peer))),
+        ("its top changed", 1, |paths, flavour, peer, _| Some(paths.time_top_changed(flavour, peer))),
+        ("the same chain, elsewhere on the stack", 1, |paths, flavour, peer, _| Some(paths.time_moved(flavour, peer))),
+        ("2,000 distinct chains, their addresses known", 2000, |paths, flavour, peer, _| {
+            Some(paths.time(flavour, peer))
+        }),
+        ("the same in a signal handler", 2000, |paths, flavour, peer, truth| {
+            paths.time_in_handler(flavour, peer, truth)
+        }),
+    ];
+    for (what, count, time) in cases {
         let mut table = table::Table::new(what, &DEPTHS);
         for depth in DEPTHS {
-            let paths = Paths::new(depth, if distinct { 2000 } else { 1 });
-            let results = measure(&mut peers, &paths, rounds);
-            table.add(results);
+            table.add(measure(&mut peers, &Paths::new(depth, count), rounds, time));
         }
         table.print();
     }
+    spread::print(&mut peers[1], &libuu, rounds);
 }
 
 /// What one peer did at one depth.
@@ -63,7 +74,12 @@ fn never_seen(peers: &mut [Box<dyn Peer>], paths: &Paths) -> Vec<Measured> {
     peers.iter_mut().map(once).collect()
 }
 
-fn measure(peers: &mut [Box<dyn Peer>], paths: &Paths, rounds: usize) -> Vec<Measured> {
+fn measure(
+    peers: &mut [Box<dyn Peer>],
+    paths: &Paths,
+    rounds: usize,
+    time: fn(&Paths, Flavour, &mut dyn Peer, &[Vec<u64>]) -> Option<f64>,
+) -> Vec<Measured> {
     // The truth for each flavour: what libgcc sees, taken once.
     let mut libgcc = peers::Libgcc;
     let truth = |flavour: Flavour, libgcc: &mut peers::Libgcc| paths.record(flavour, libgcc);
@@ -80,7 +96,10 @@ fn measure(peers: &mut [Box<dyn Peer>], paths: &Paths, rounds: usize) -> Vec<Mea
     }
     for _ in 0..rounds {
         for (peer, result) in peers.iter_mut().zip(&mut measured) {
-            result.nanoseconds.push(paths.time(peer.flavour(), &mut **peer));
+            let truth = if peer.flavour() == Flavour::Plain { &plain } else { &framed };
+            let time = time(paths, peer.flavour(), &mut **peer, truth);
+            result.correct &= time.is_some();
+            result.nanoseconds.push(time.unwrap_or(f64::NAN));
         }
     }
     measured

@@ -19,6 +19,12 @@ pub trait Peer {
 
     /// Fills `frames` with addresses, innermost first. Returns how many there are.
     fn capture(&mut self, frames: &mut [u64]) -> usize;
+
+    /// The same in a signal handler: from what it interrupted, or else from itself.
+    #[inline(never)]
+    fn capture_interrupted(&mut self, frames: &mut [u64], _ucontext: *const u8) -> usize {
+        self.capture(frames)
+    }
 }
 
 /// All of them; the floor comes first.
@@ -35,7 +41,7 @@ pub fn all(libuu: &str) -> Vec<Box<dyn Peer>> {
     ]
 }
 
-fn symbol(library: &str, name: &str) -> *mut c_void {
+pub fn symbol(library: &str, name: &str) -> *mut c_void {
     let (library_c, name_c) = (CString::new(library).expect("no NUL"), CString::new(name).expect("no NUL"));
     // SAFETY: both are NUL-terminated; the library's constructors are trusted.
     let found = unsafe {
@@ -49,6 +55,7 @@ fn symbol(library: &str, name: &str) -> *mut c_void {
 
 extern "C" {
     fn framed_walk(frames: *mut u64, count: usize) -> usize;
+    fn framed_walk_from(frames: *mut u64, count: usize, frame: *const u64) -> usize;
 }
 
 /// One dependent load a frame: the floor.
@@ -67,6 +74,15 @@ impl Peer for FramePointers {
     fn capture(&mut self, frames: &mut [u64]) -> usize {
         // SAFETY: every function between here and the base of the chain keeps a frame pointer, and `frames` ends there.
         black_box(unsafe { framed_walk(frames.as_mut_ptr(), frames.len()) })
+    }
+
+    fn capture_interrupted(&mut self, frames: &mut [u64], ucontext: *const u8) -> usize {
+        // SAFETY: the kernel's ucontext; and as above.
+        unsafe {
+            let registers = &(*ucontext.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+            let fp = registers[libc::REG_RBP as usize] as *const u64;
+            black_box(framed_walk_from(frames.as_mut_ptr(), frames.len(), fp))
+        }
     }
 }
 
@@ -106,6 +122,11 @@ impl Peer for Uu {
     fn capture(&mut self, frames: &mut [u64]) -> usize {
         // SAFETY: there is room for as many words as it says.
         black_box(unsafe { (self.capture)(frames.as_mut_ptr(), frames.len(), std::ptr::null(), std::ptr::null_mut()) })
+    }
+
+    fn capture_interrupted(&mut self, frames: &mut [u64], ucontext: *const u8) -> usize {
+        // SAFETY: as above; the kernel's ucontext.
+        black_box(unsafe { (self.capture)(frames.as_mut_ptr(), frames.len(), ucontext, std::ptr::null_mut()) })
     }
 }
 

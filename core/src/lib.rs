@@ -13,12 +13,18 @@
 //! plugin           the contract with unwinders in DSOs
 //! walk             the loop
 //! reuse            what the last walk read: if it still reads the same, the rest of the stack is the same
+//! chain            the same for plain frames alone, step by step
 //! slots, recovery  one slot a thread: who walks, and where a walk that faults comes back to
 //! registry         windows of code that a JIT registered
 //! frame, stop_reason   what a walk leaves behind
 //! ```
 #![cfg_attr(not(test), no_std)]
 
+#[cfg(target_arch = "x86_64")]
+pub mod chain;
+#[cfg(target_arch = "aarch64")]
+#[path = "chain/none.rs"]
+pub mod chain;
 pub mod cursor;
 pub mod frame;
 mod headers;

@@ -2,13 +2,13 @@
 //! processor's caches.
 //!
 //! A rule is *short* if the CFA is rsp or rbp plus a multiple of 8, the return address lies just below it, and every saved
-//! register within 30 words of it. An entry of the table is 16 bytes, a bucket one cache line of four; a key has one
-//! bucket, and in it one entry that is its own if it is free. That entry is looked at first, by a branch that is nearly always
-//! predicted, so that the walk goes on with its rule before the comparison is done. What finds no place here is found in
-//! the object's rule table or in the larger table ([`crate::pc_cache`]).
+//! register within 30 words of it. An entry of the table is 16 bytes, four share a cache line; a key has one line, and in it one
+//! entry that is its own if it is free. That entry is looked at first, by a branch that is nearly always predicted, so that the
+//! walk goes on with its rule before the comparison is done. What finds no place here is found in the object's rule table or
+//! in the larger table ([`crate::pc_cache`]).
 
-use crate::memory::Reader;
-use crate::regs::{Regs, CALLEE_SAVED, RBP, RSP};
+use crate::memory::USER_END;
+use crate::regs::{RBP, RSP};
 use crate::rule::{Packed, Rule, RuleKind, RA_SLOT, SAME, UNKNOWN};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -25,14 +25,26 @@ pub struct Short(u64);
 const OFFSET_BITS: u32 = 24;
 const FROM_RBP: u64 = 1 << OFFSET_BITS;
 const SLOTS: u32 = OFFSET_BITS + 1;
-const SLOT_BITS: u32 = 5;
-const LOST: u64 = 31;
+/// Bits of a register's field.
+pub(crate) const SLOT_BITS: u32 = 5;
+/// A field that says that the register is lost.
+pub(crate) const LOST: u64 = 31;
+/// Index of rbp among the callee-saved registers.
+pub(crate) const RBP_FIELD: u32 = 1;
+/// The lowest bits of all fields.
+const LOWEST: u64 = 0x210_8421;
 const VALID: u64 = 1 << 63;
 
 impl Short {
+    /// No rule. It counts from rbp, as [`Short::END`] does, so that who looks for neither need not look twice.
+    pub(crate) const NONE: Short = Short(FROM_RBP);
+
+    /// The outermost frame has no caller. It counts from rbp, and from nowhere.
+    pub const END: Short = Short(VALID | FROM_RBP | (FROM_RBP - 1));
+
     /// The rule in one word, if it fits.
     pub fn new(rule: &Rule) -> Option<Short> {
-        let words = u64::try_from(rule.cfa_offset / 8).ok().filter(|words| *words > 0 && *words < FROM_RBP)?;
+        let words = u64::try_from(rule.cfa_offset / 8).ok().filter(|words| *words > 0 && *words < FROM_RBP - 1)?;
         let plain = rule.kind == RuleKind::Offset
             && matches!(rule.cfa_register, RSP | RBP)
             && rule.cfa_offset % 8 == 0
@@ -60,7 +72,7 @@ impl Short {
     /// The rule that [`Short::word`] gave; `None` for a word that is none.
     #[inline(always)]
     pub const fn from_word(word: u64) -> Option<Short> {
-        if word >> 55 == VALID >> 55 {
+        if word >> 55 == VALID >> 55 && word & (FROM_RBP - 1) != 0 {
             Some(Short(word))
         } else {
             None
@@ -73,27 +85,44 @@ impl Short {
         self.0 & FROM_RBP != 0
     }
 
+    /// Words from the register that the CFA counts from to the CFA.
+    #[inline(always)]
+    pub fn words(self) -> u64 {
+        self.0 & (FROM_RBP - 1)
+    }
+
     /// The frame's CFA, given the register that it counts from.
     #[inline(always)]
     pub fn cfa(self, base: u64) -> u64 {
-        base.wrapping_add((self.0 & (FROM_RBP - 1)) * 8)
+        base.wrapping_add(self.words() * 8)
     }
 
-    /// Which callee-saved registers it does not simply leave alone.
+    /// What happened to a callee-saved register.
+    #[inline(always)]
+    pub(crate) fn field(self, index: u32) -> u64 {
+        self.0 >> (SLOTS + SLOT_BITS * index) & LOST
+    }
+
+    /// The lowest bits of the fields of those callee-saved registers that the rule in this word does not simply leave alone; or
+    /// that one of several rules does, whose words are or-ed.
+    #[inline(always)]
+    pub(crate) fn touched_by(word: u64) -> u64 {
+        let fields = word >> SLOTS;
+        (fields | fields >> 1 | fields >> 2 | fields >> 3 | fields >> 4) & LOWEST
+    }
+
+    /// Which callee-saved registers it does not simply leave alone, a bit each.
     #[inline(always)]
     pub fn touched(self) -> u8 {
-        // The fields' lowest set bits would do, were it not for fields like 2: every bit is folded into the lowest.
-        let mut fields = self.0 >> SLOTS;
-        let mut touched = 0;
-        for index in 0..6 {
-            touched |= u8::from(fields & LOST != 0) << index;
-            fields >>= SLOT_BITS;
-        }
-        touched
+        let fields = Short::touched_by(self.0);
+        (0..6).fold(0, |touched, index| touched | (fields >> ((SLOT_BITS - 1) * index)) as u8 & 1 << index)
     }
 
     /// The rule that this one stands for.
     pub fn pack(self) -> Packed {
+        if self == Short::END {
+            return Rule::end().pack();
+        }
         let mut rule = Rule::simple(if self.0 & FROM_RBP == 0 { RSP } else { RBP }, 0);
         rule.cfa_offset = ((self.0 & (FROM_RBP - 1)) * 8) as i32;
         for (index, slot) in (0..).zip(rule.slots.iter_mut().take(RA_SLOT)) {
@@ -107,94 +136,13 @@ impl Short {
     }
 }
 
-/// Where the callee-saved registers of the frame in hand are to be found, while a walk passes frames with short rules.
-///
-/// Most are never looked at, so places are noted (without branches, which would be mispredicted) and loads put off until
-/// [`Saved::load`], or, for rbp, until a CFA counts from it.
-#[derive(Clone, Copy)]
-pub struct Saved {
-    /// 0: as in the registers that the walk began with; else the CFA, and below it the rule's field.
-    places: [u64; 6],
-}
+/// Words of a cache line: four entries of a rule and what tells whose it is.
+const LINE: usize = 8;
 
-const AS_BEFORE: u64 = 0;
-
-/// What a place says.
-enum Slot {
-    AsBefore,
-    Lost,
-    At(u64),
-}
-
-#[inline(always)]
-fn slot(place: u64) -> Slot {
-    match (place, place & LOST) {
-        (AS_BEFORE, _) => Slot::AsBefore,
-        (_, LOST) => Slot::Lost,
-        (_, field) => Slot::At((place >> SLOT_BITS).wrapping_sub(8 * (field + 1))),
-    }
-}
-
-/// Index of rbp among the callee-saved registers.
-const RBP_INDEX: usize = 1;
-
-impl Saved {
-    /// Nothing was saved so far.
-    pub const fn new() -> Saved {
-        Saved { places: [AS_BEFORE; 6] }
-    }
-
-    /// Passes a frame.
-    #[inline(always)]
-    pub fn pass(&mut self, rule: Short, cfa: u64) {
-        let mut fields = rule.0 >> SLOTS;
-        for place in &mut self.places {
-            let field = fields & LOST;
-            fields >>= SLOT_BITS;
-            // An address has 47 bits. No branch: a conditional move.
-            let here = (cfa << SLOT_BITS) | field;
-            *place = core::hint::select_unpredictable(field == 0, *place, here);
-        }
-    }
-
-    /// rbp of the frame in hand.
-    #[inline(always)]
-    pub fn rbp(&self, regs: &Regs, reader: &mut Reader<'_>) -> Option<u64> {
-        match slot(self.places[RBP_INDEX]) {
-            Slot::AsBefore => regs.get(RBP),
-            Slot::Lost => None,
-            Slot::At(address) => reader.word(address),
-        }
-    }
-
-    /// Loads what was put off. A register whose slot cannot be read is unknown.
-    pub fn load(&self, regs: &mut Regs, reader: &mut Reader<'_>) {
-        for (register, place) in CALLEE_SAVED.into_iter().zip(self.places) {
-            let value = match slot(place) {
-                Slot::AsBefore => continue,
-                Slot::Lost => None,
-                Slot::At(address) => reader.word(address),
-            };
-            match value {
-                Some(value) => regs.set(register, value),
-                None => regs.forget(register),
-            }
-        }
-    }
-}
-
-impl Default for Saved {
-    fn default() -> Self {
-        Saved::new()
-    }
-}
-
+/// The table, of a power of two of words. All-zero is empty.
 #[repr(C, align(64))]
-struct Bucket([[AtomicU64; 2]; 4]);
-
-/// The table. All-zero is empty.
-pub struct ShortRules<const BUCKETS: usize> {
-    buckets: [Bucket; BUCKETS],
+pub struct ShortRules<const WORDS: usize> {
+    words: [AtomicU64; WORDS],
 }
 
 /// A generation, mixed once for many lookups.
@@ -213,63 +161,88 @@ fn all_ones_if(condition: bool) -> u64 {
     0u64.wrapping_sub(u64::from(condition))
 }
 
+/// What is stored beside a rule. No two rules have the same for one key, nor two keys for one rule.
 #[inline(always)]
-fn mix(rule: u64, salt: Salt) -> u64 {
-    let sum = rule.wrapping_mul(0xff51_afd7_ed55_8ccd).wrapping_add(salt.0);
-    sum ^ (sum >> 32)
+fn seal(key: u64, salt: Salt, rule: u64) -> u64 {
+    rule.wrapping_mul(0xff51_afd7_ed55_8ccd).wrapping_add(key).wrapping_add(salt.0)
 }
 
-impl<const BUCKETS: usize> ShortRules<BUCKETS> {
+impl<const WORDS: usize> ShortRules<WORDS> {
+    const IS_POWER: () = assert!(WORDS.is_power_of_two() && WORDS >= LINE);
+
     /// An empty table.
     #[allow(clippy::new_without_default, reason = "made once, as a static")]
-    pub const fn new() -> ShortRules<BUCKETS> {
-        ShortRules { buckets: [const { Bucket([const { [const { AtomicU64::new(0) }; 2] }; 4]) }; BUCKETS] }
+    pub const fn new() -> ShortRules<WORDS> {
+        const { Self::IS_POWER };
+        ShortRules { words: [const { AtomicU64::new(0) }; WORDS] }
     }
 
-    /// The key's bucket, and the number of its own entry.
+    /// Where the key's own entry begins. The low bits of the address behind it, as they are: those of return addresses are spread
+    /// well, and whatever more was done to them would be waited for at every frame.
     #[inline(always)]
-    fn bucket(&self, key: u64) -> Option<(&Bucket, usize)> {
-        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        Some((self.buckets.get((hash >> 2) as usize % BUCKETS)?, hash as usize & 3))
+    fn own(key: u64) -> usize {
+        key.wrapping_add(1) as usize & (WORDS - 2)
     }
 
-    /// The rule stored for `key` under this generation. Async-signal-safe.
+    #[inline(always)]
+    fn entry(&self, at: usize) -> Option<[&AtomicU64; 2]> {
+        Some([self.words.get(at)?, self.words.get(at | 1)?])
+    }
+
+    /// The entries of the key's line.
+    fn line(&self, key: u64) -> impl Iterator<Item = [&AtomicU64; 2]> {
+        let first = Self::own(key) & !(LINE - 1);
+        (first..first + LINE).step_by(2).filter_map(|at| self.entry(at))
+    }
+
+    /// The rule stored for `key` under this generation, if it stands in the key's own entry. Async-signal-safe.
     #[inline(always)]
     pub fn get(&self, key: u64, salt: Salt) -> Option<Short> {
-        let (Bucket(entries), own) = self.bucket(key)?;
-        let [first, rule] = entries.get(own)?;
-        let rule = rule.load(Relaxed);
-        if first.load(Relaxed) ^ mix(rule, salt) == key && rule & VALID != 0 {
-            return Some(Short(rule));
-        }
-        Self::guest(entries, key, salt)
+        let [rule, sealed] = self.entry(Self::own(key))?;
+        let rule = Short(rule.load(Relaxed));
+        // An empty entry's rule has no words.
+        (sealed.load(Relaxed) == seal(key, salt, rule.0) && rule.words() != 0).then_some(rule)
     }
 
-    /// The same, in another key's entry.
-    #[inline(never)]
-    fn guest(entries: &[[AtomicU64; 2]; 4], key: u64, salt: Salt) -> Option<Short> {
+    /// The same, in any entry of the key's line. Async-signal-safe.
+    pub fn search(&self, key: u64, salt: Salt) -> Option<Short> {
         // All four are looked at: which one it is cannot be predicted, so a branch for each would cost more.
-        let found = entries.iter().fold(0, |found, [first, rule]| {
+        let found = self.line(key).fold(0, |found, [rule, sealed]| {
             let rule = rule.load(Relaxed);
-            found | (rule & all_ones_if(first.load(Relaxed) ^ mix(rule, salt) == key))
+            found | (rule & all_ones_if(sealed.load(Relaxed) == seal(key, salt, rule)))
         });
         (found & VALID != 0).then_some(Short(found))
     }
 
-    /// Stores a rule. Async-signal-safe; entries are mixed with their contents, so that a torn one is a miss.
+    /// Stores a rule. Async-signal-safe; entries are sealed with their contents, so that a torn one is a miss.
     pub fn put(&self, key: u64, salt: Salt, rule: Short) {
-        let Some((Bucket(entries), own)) = self.bucket(key) else { return };
-        if self.get(key, salt).is_some() {
-            // Never twice: `get` would mix the two.
+        if self.search(key, salt).is_some() {
+            // Never twice: `search` would mix the two.
             return;
         }
-        // Its own entry, if that is free; another that is free; else its own after all.
-        let is_free = |entry: &&[AtomicU64; 2]| entry[0].load(Relaxed) == 0;
-        let own = entries.get(own);
-        let free = own.filter(is_free).or_else(|| entries.iter().find(is_free));
-        let Some([first, word]) = free.or(own) else { return };
+        let Some(own) = self.entry(Self::own(key)) else { return };
+        let free = |entry: &[&AtomicU64; 2]| entry[0].load(Relaxed) == 0;
+        let mut to = own;
+        if !free(&own) {
+            let is_live = |entry: &[&AtomicU64; 2]| Self::holds(entry, key, salt);
+            if is_live(&own) {
+                // A neighbour whose own entry it is: this one is a guest. No room at all: then not even that.
+                to = self.line(key).find(free).or_else(|| self.line(key).find(|e| !is_live(e))).unwrap_or(own);
+            } else if let Some([word, sealed]) = self.line(key).find(free) {
+                // Another generation's, perhaps one of the past: it makes room.
+                word.store(own[0].load(Relaxed), Relaxed);
+                sealed.store(own[1].load(Relaxed), Relaxed);
+            }
+        }
+        let [word, sealed] = to;
         word.store(rule.0, Relaxed);
-        first.store(key ^ mix(rule.0, salt), Relaxed);
+        sealed.store(seal(key, salt, rule.0), Relaxed);
+    }
+
+    /// Whether an entry holds a rule of this generation, for some key of the line of `near`.
+    fn holds([rule, sealed]: &[&AtomicU64; 2], near: u64, salt: Salt) -> bool {
+        let key = sealed.load(Relaxed).wrapping_sub(seal(0, salt, rule.load(Relaxed)));
+        key < USER_END && Self::own(key) & !(LINE - 1) == Self::own(near) & !(LINE - 1)
     }
 }
 
@@ -313,6 +286,14 @@ mod tests {
     }
 
     #[test]
+    fn the_end_is_told_as_such() {
+        assert_eq!(Short::END.pack(), Rule::end().pack());
+        assert_eq!(Short::from_word(Short::END.word()), Some(Short::END));
+        assert_eq!(Short::new(&Rule::simple(RBP, (FROM_RBP as i32 - 1) * 8)), None, "no rule is taken for it");
+        assert_eq!(Short::new(&Rule::end()), None);
+    }
+
+    #[test]
     fn entries_are_found_in_their_generation_and_never_torn() {
         // SAFETY: all-zero is the empty table.
         let table: Box<ShortRules<64>> = unsafe { Box::new_zeroed().assume_init() };
@@ -321,15 +302,26 @@ mod tests {
         assert_eq!(table.get(0x1234, Salt::new(1)), Some(rule));
         assert_eq!(table.get(0x1234, Salt::new(2)), None);
         assert_eq!(table.get(0x1235, Salt::new(1)), None);
-        let (Bucket(entries), own) = table.bucket(0x1234).expect("a bucket");
-        let entry = &entries[own];
+        let entry = table.entry(ShortRules::<64>::own(0x1234)).expect("an entry");
         for word in entry {
             let old = word.load(Relaxed);
             for bit in 0..64 {
                 word.store(old ^ (1 << bit), Relaxed);
-                assert_eq!(table.get(0x1234, Salt::new(1)), None, "bit {bit} damaged");
+                assert_eq!(table.search(0x1234, Salt::new(1)), None, "bit {bit} damaged");
             }
             word.store(old, Relaxed);
+        }
+        // Keys that meet in one entry stand beside each other.
+        for key in [0x1233, 0x1234 + 64, 0x1234 + 128] {
+            table.put(key, Salt::new(1), rule);
+        }
+        for key in [0x1234, 0x1233, 0x1234 + 64, 0x1234 + 128] {
+            assert_eq!(table.search(key, Salt::new(1)), Some(rule), "{key:#x}");
+        }
+        // Those of a generation that is over never keep one that counts from its own entry.
+        for key in (0x1230..0x1240).step_by(2) {
+            table.put(key, Salt::new(2), rule);
+            assert_eq!(table.get(key, Salt::new(2)), Some(rule), "{key:#x}");
         }
     }
 }

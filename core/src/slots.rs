@@ -160,9 +160,9 @@ impl Slots {
         self.own().ok_or(Refused::Full)?.enter(sp, epoch)
     }
 
-    /// The calling thread's slot, claimed if it had none.
+    /// The calling thread's slot, claimed if it had none; `None`: there is no free one. Async-signal-safe.
     #[inline]
-    fn own(&self) -> Option<&Slot> {
+    pub fn own(&self) -> Option<&Slot> {
         let tp = syscall::thread_pointer();
         let slot = self.find(tp).or_else(|| self.claim(tp))?;
         let tid = self.tid(tp);

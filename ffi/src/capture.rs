@@ -1,13 +1,15 @@
 //! `uu_capture`: the stack of the calling thread, for C.
 
+use crate::chains;
 use crate::env::Live;
+use crate::salts::Salts;
 use crate::state::{REGISTRY, SLOTS};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::regs::Regs;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
-use uunwind_core::walk::{walk, Setting};
+use uunwind_core::walk::{walk_along, Setting};
 
 /// The C entry: stores the caller's registers and calls [`capture`]. `uu.h` documents it.
 ///
@@ -88,7 +90,27 @@ unsafe extern "C" fn capture(
     }
     // SAFETY: the assembly passes its own stack.
     let caller = unsafe { &*caller };
-    let Ok(walking) = SLOTS.enter(caller.sp, REGISTRY.epoch()) else {
+    // SAFETY: the C caller passes `capacity` words.
+    let frames = unsafe { core::slice::from_raw_parts_mut(frames, capacity) };
+    let mode = if crate::faults::handled() { Mode::Guarded } else { Mode::Probed };
+    // SAFETY: probed mode has no precondition; for the other one the program called uu_handle_faults, whose
+    // documentation asks for the signals to be unblocked here.
+    let mut reader = unsafe { Reader::new(mode) };
+    let bare = reader.bare();
+    let Some(slot) = SLOTS.own() else {
+        reason(StopReason::Fault);
+        return 0;
+    };
+    if let (Some(bare), Some(chain), true) = (bare, chains::known(slot), ucontext.is_null()) {
+        // Nothing is looked at but the stack itself, so this is no walk that a writer would have to wait for.
+        let stamp = || Salts::new(true).stamp().unwrap_or(0);
+        // SAFETY: this thread's.
+        if let Some((words, stop)) = unsafe { chain.same(stamp, (caller.pc, caller.sp, caller.rbp), bare, frames) } {
+            reason(stop);
+            return words;
+        }
+    }
+    let Ok(walking) = slot.enter(caller.sp, REGISTRY.epoch()) else {
         reason(StopReason::Fault);
         return 0;
     };
@@ -104,10 +126,6 @@ unsafe extern "C" fn capture(
         // SAFETY: the C caller passes the ucontext that its signal handler got.
         Cursor { regs: unsafe { Regs::from_ucontext(ucontext) }, exact: true }
     };
-    let mode = if crate::faults::handled() { Mode::Guarded } else { Mode::Probed };
-    // SAFETY: probed mode has no precondition; for the other one the program called uu_handle_faults, whose
-    // documentation asks for the signals to be unblocked here.
-    let mut reader = unsafe { Reader::new(mode) };
     let mut env = Live::new(None, (1, 0), None, false);
     let setting = Setting {
         thread_pointer: syscall::thread_pointer(),
@@ -116,10 +134,18 @@ unsafe extern "C" fn capture(
         progress: core::ptr::null_mut(),
         trail: core::ptr::null_mut(),
     };
-    // SAFETY: the C caller passes `capacity` words.
-    let frames = unsafe { core::slice::from_raw_parts_mut(frames, capacity) };
+    let mut steps = match (env.salts().stamp(), bare) {
+        (Some(stamp), Some(_)) if !walking.is_inner() => {
+            // SAFETY: this thread's, whose one walk with it this is.
+            chains::of(walking.slot).and_then(|chain| unsafe { chain.begin(stamp) })
+        }
+        _ => None,
+    };
     // SAFETY: no scratch, so no plugin is called.
-    let outcome = unsafe { walk(cursor, &mut env, &mut reader, frames, &setting) };
+    let outcome = unsafe { walk_along(steps.as_mut(), cursor, &mut env, &mut reader, frames, &setting) };
+    if let Some(steps) = steps {
+        steps.finish();
+    }
     walking.leave();
     reason(outcome.stop);
     outcome.words

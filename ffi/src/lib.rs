@@ -9,11 +9,13 @@
 
 mod at_return;
 mod capture;
+mod chains;
 /// The handler path, for the check object.
 #[cfg(feature = "no-entry-points")]
 pub mod check {
     pub use crate::library::{on_fault, on_tick, sample};
 }
+mod current;
 mod embedder;
 mod env;
 mod faults;
@@ -26,6 +28,7 @@ mod library;
 mod met;
 mod plugin_call;
 mod registered;
+mod salts;
 mod setup;
 mod state;
 mod strays;

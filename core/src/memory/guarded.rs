@@ -17,6 +17,8 @@ mod cpu;
 
 pub use cpu::may_read_tsc;
 pub(super) use cpu::{copy, load};
+#[cfg(target_arch = "x86_64")]
+pub(super) use cpu::{load_below, load_just_below};
 
 /// One entry: two distances, each from its own place.
 #[repr(C)]

@@ -1,8 +1,6 @@
 //! AArch64 has no rules in one word so far: what stands here is never made, and costs the walk nothing. Its rules are found in the
 //! object's rule table or in the larger table ([`crate::pc_cache`]).
 
-use crate::memory::Reader;
-use crate::regs::Regs;
 use crate::rule::{Packed, Rule};
 
 /// A rule in one word: there is none.
@@ -47,30 +45,4 @@ impl Short {
     pub fn pack(self) -> Packed {
         match self {}
     }
-}
-
-/// Where registers are to be found while frames with short rules are passed: where they were.
-#[derive(Clone, Copy, Default)]
-pub struct Saved;
-
-impl Saved {
-    /// Nothing was saved so far.
-    pub const fn new() -> Saved {
-        Saved
-    }
-
-    /// Passes a frame.
-    #[inline(always)]
-    pub fn pass(&mut self, rule: Short, _: u64) {
-        match rule {}
-    }
-
-    /// The frame pointer of the frame in hand.
-    #[inline(always)]
-    pub fn rbp(&self, regs: &Regs, _: &mut Reader<'_>) -> Option<u64> {
-        regs.get(crate::regs::FP)
-    }
-
-    /// Loads what was put off.
-    pub fn load(&self, _: &mut Regs, _: &mut Reader<'_>) {}
 }

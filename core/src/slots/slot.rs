@@ -26,6 +26,9 @@ pub struct Slot {
     ticks: AtomicU32,
     /// Where the thread keeps the head of its list of interpreted frames, if it publishes one; 0: nowhere.
     pub(super) published: AtomicU64,
+    /// Number of the owner's chain ([`crate::chain`]), for whoever keeps them; 0: none so far. It stays the slot's: what it says is
+    /// held against the stack whenever it is used.
+    pub chain: AtomicU32,
     /// Where a faulting or endless walk comes back to.
     pub recovery: Recovery,
 }
@@ -75,6 +78,7 @@ impl Slot {
             mark: Mark::new(),
             ticks: AtomicU32::new(0),
             published: AtomicU64::new(0),
+            chain: AtomicU32::new(0),
             recovery: Recovery::new(),
         }
     }
@@ -111,8 +115,9 @@ impl Slot {
         }
     }
 
-    /// Marks a walk, with the caller's stack pointer and the registry's epoch.
-    pub(super) fn enter(&self, sp: u64, epoch: u64) -> Result<Walking<'_>, Refused> {
+    /// Marks a walk of the calling thread, whose slot this is, with the caller's stack pointer and the registry's epoch (not 0).
+    /// Async-signal-safe.
+    pub fn enter(&self, sp: u64, epoch: u64) -> Result<Walking<'_>, Refused> {
         let mut outer = None;
         let busy = self.busy.load(Ordering::Relaxed) != 0;
         self.busy.store(1, Ordering::Relaxed);
@@ -172,6 +177,11 @@ impl Slot {
 }
 
 impl Walking<'_> {
+    /// Whether it has interrupted another one of its thread's.
+    pub fn is_inner(&self) -> bool {
+        self.outer.is_some()
+    }
+
     /// Leaves the walk.
     pub fn leave(self) {
         match self.outer {

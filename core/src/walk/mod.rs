@@ -10,19 +10,27 @@
 //! go and what a process keeps are the [`Env`]'s business, so the same loop serves a handler, a test and a fuzzer. An owner
 //! may also step by itself (`foreign.rs` calls what is not ours).
 
+mod env;
 mod foreign;
+#[cfg(target_arch = "x86_64")]
+mod plain;
+#[cfg(target_arch = "aarch64")]
+#[path = "plain/none.rs"]
+mod plain;
+#[cfg(target_arch = "x86_64")]
+mod saved;
 
+use crate::chain::Steps;
 use crate::cursor::Cursor;
 use crate::frame::{native_word, window_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
 use crate::memory::Reader;
-use crate::plugin::{Description, Owner, Visit, OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
+use crate::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
 use crate::recovery::Protector;
-use crate::regs::{FP, SP};
-use crate::reuse::{self, At, End, Recording, Scratch, Stamp, Tail, Trail, Visit as Seen};
+use crate::regs::FP;
+use crate::reuse::{At, End, Recording, Scratch, Stamp, Tail, Trail, Visit as Seen};
 use crate::rule::{Packed, RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER};
-use crate::short_rule::{Saved, Short};
 use crate::stop_reason::StopReason;
-use core::ffi::c_void;
+pub use env::{Claim, Env};
 use foreign::Next;
 
 /// At most so many frames are kept, counted from the leaf.
@@ -33,126 +41,6 @@ pub const MAX_PLUGINS: usize = 7;
 pub const EMBEDDER: u8 = MAX_PLUGINS as u8;
 /// Bytes of scratch memory that a walk needs.
 pub const SCRATCH: usize = (MAX_PLUGINS + 1) * SCRATCH_BYTES;
-
-/// A claim on the code under a pc: a plugin's on an object, or a window's own functions.
-#[derive(Clone, Copy)]
-pub struct Claim {
-    /// Steps by itself.
-    pub step: Option<Visit>,
-    /// Adds semantic frames.
-    pub overlay: Option<Visit>,
-    /// Index of the plugin; 0 for a window's functions.
-    pub index: u8,
-    /// What its analyse half found.
-    pub facts: *const u8,
-    /// Length of the facts.
-    pub facts_len: usize,
-    /// Load bias of the object.
-    pub bias: u64,
-    /// [`crate::plugin::Plugin::flags`].
-    pub flags: u32,
-    /// [`crate::plugin::Plugin::scratch_bytes`].
-    pub scratch_bytes: u32,
-    /// The object's or window's text range.
-    pub range: (u64, u64),
-    /// Its generation.
-    pub generation: u64,
-    /// The window's user pointer.
-    pub user: *mut c_void,
-}
-
-impl Claim {
-    /// A claim that asks for nothing.
-    pub const NOTHING: Claim = Claim {
-        step: None,
-        overlay: None,
-        index: 0,
-        facts: core::ptr::null(),
-        facts_len: 0,
-        bias: 0,
-        flags: 0,
-        scratch_bytes: 0,
-        range: (0, 0),
-        generation: 0,
-        user: core::ptr::null_mut(),
-    };
-}
-
-/// What a walk asks of its surroundings. Everything here is called inside handlers.
-pub trait Env {
-    /// How to get from the frame in hand to its caller, or why not.
-    fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed;
-    /// The rule for a return address, looked up at `lookup`, if it is short and remembered, belongs to the object of the frame last
-    /// asked for, and no plugin overlays that. `None` is always a right answer: it costs time only.
-    #[inline(always)]
-    fn peek(&self, _lookup: u64) -> Option<Short> {
-        None
-    }
-    /// Goes to the object under `lookup`, if that is another one than that of the frame last asked for and no plugin claims
-    /// it: then `peek` may know its rules. `false` is always a right answer.
-    fn enter(&mut self, _lookup: u64, _reader: &mut Reader<'_>) -> bool {
-        false
-    }
-    /// Whether a plugin overlays the object of the frame last asked for.
-    fn is_claimed(&self) -> bool;
-    /// That plugin, and its claim.
-    fn claim(&self) -> Option<Claim>;
-    /// Goes on to another plugin that is to be asked about the frame in hand. False: there is none.
-    fn next_claim(&mut self) -> bool {
-        false
-    }
-    /// The unwind range of the frame's function; (0, 0) when unknown.
-    fn function(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> (u64, u64);
-    /// Name id of a code object seen before; 0 if it was not.
-    fn find_name(&mut self, plugin: u8, code: u64, fingerprint: u64) -> u32;
-    /// Stores what names a code object; 0 if there is no room.
-    fn describe(&mut self, plugin: u8, description: &Description, reader: &mut Reader<'_>) -> u32;
-    /// A plugin learned something.
-    fn learned(&mut self, plugin: u8);
-    /// What covers an address. May change which object the frame in hand is taken to lie in.
-    fn owner(&mut self, _address: u64, _reader: &mut Reader<'_>) -> Owner {
-        Owner::NOBODY
-    }
-    /// How the functions of the plugin with this index (0: of the window of the frame in hand) are called, so that the walk
-    /// survives them.
-    fn protector(&self, _plugin: u8) -> Protector {
-        Protector::none()
-    }
-    /// Everything that the answers of this environment depend on besides the pc and what is read through the reader, but for
-    /// windows and for the objects of [`Env::objects`]: while it stays the same, so do they.
-    fn stamp(&self) -> u64 {
-        0
-    }
-    /// The same of the windows as this walk sees them, as far as it depends on them; 0 if it does not. `None`: it met an address
-    /// without an owner, and nobody will tell when it gets one.
-    fn windows_stamp(&self) -> Option<u64> {
-        Some(0)
-    }
-    /// Whether windows are still as a stamp says.
-    fn windows_hold(&self, _stamp: u64) -> bool {
-        true
-    }
-    /// Objects that this walk met and that may go away, by a number that is not 0. `None`: too many.
-    fn objects(&self) -> Option<&[u64]> {
-        Some(&[])
-    }
-    /// Whether such an object is still there.
-    fn confirm(&mut self, _object: u64, _reader: &mut Reader<'_>) -> bool {
-        true
-    }
-    /// Whether the same walk would be told the same again. False: something is still to come, such as an object's facts.
-    fn is_repeatable(&self) -> bool {
-        true
-    }
-    /// The second word of the frame in hand ([`crate::frame::window_identity`]), if it lies in a window. Asked right behind
-    /// [`Env::rule`].
-    #[inline(always)]
-    fn window(&mut self, _cursor: &Cursor, _reader: &mut Reader<'_>) -> Option<u64> {
-        None
-    }
-    /// A call of a plugin (0: of a function of the window of the frame in hand) went wrong and was left behind.
-    fn failed(&mut self, _plugin: u8, _reason: StopReason) {}
-}
 
 /// Constants of a walk.
 #[derive(Clone, Copy)]
@@ -181,7 +69,7 @@ pub struct Outcome {
     pub desync: u32,
     /// Frames, in all.
     pub frames: u32,
-    /// Of these, the outermost ones that were taken over from the thread's last walk.
+    /// Of these, those that were taken over from the thread's last walk.
     pub reused: u32,
 }
 
@@ -202,6 +90,11 @@ struct Walk<'w, 'm, E: Env> {
     /// Some frame found no room.
     cut: bool,
     progress: *mut usize,
+    /// The thread's last chain of plain frames, to be gone along and replaced; instead of `recording`.
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "no frames are plain there so far"))]
+    chain: Option<&'w mut Steps<'m>>,
+    /// Steps of the last walk that were made again.
+    followed: u32,
     /// Writes this walk down and compares it with the last one.
     recording: Option<Recording<'m>>,
     scratch: Scratch,
@@ -218,9 +111,25 @@ const SAME_AS_LAST: StopReason = StopReason::Complete;
 /// `setting.scratch` must be null or valid for writes of [`SCRATCH`] bytes, `setting.progress` null or valid for writes,
 /// `setting.trail` null or a trail that nobody else uses during the walk.
 pub unsafe fn walk<E: Env>(
-    mut cursor: Cursor,
+    cursor: Cursor,
     env: &mut E,
     reader: &mut Reader<'_>,
+    frames: &mut [u64],
+    setting: &Setting,
+) -> Outcome {
+    // SAFETY: passed on.
+    unsafe { walk_along(None, cursor, env, reader, frames, setting) }
+}
+
+/// The same, along a chain, whose steps the caller finishes.
+///
+/// # Safety
+/// As [`walk`].
+pub unsafe fn walk_along<'m, E: Env>(
+    chain: Option<&mut Steps<'m>>,
+    mut cursor: Cursor,
+    env: &mut E,
+    reader: &mut Reader<'m>,
     frames: &mut [u64],
     setting: &Setting,
 ) -> Outcome {
@@ -237,6 +146,8 @@ pub unsafe fn walk<E: Env>(
         refused: 0,
         cut: false,
         progress: setting.progress,
+        chain,
+        followed: 0,
         recording: None,
         scratch: Scratch { memory: setting.scratch, stride: SCRATCH_BYTES, used: [0; MAX_PLUGINS + 1] },
         tail: None,
@@ -321,57 +232,6 @@ impl<E: Env> Walk<'_, '_, E> {
         }
     }
 
-    /// Walks as long as frames are as most are: ordinary callers within one object, with remembered short rules. The same
-    /// steps and checks as those of `run`, with pc and sp kept in registers; any frame that needs more is left to it.
-    #[inline(always)]
-    fn run_plain(&mut self, cursor: &mut Cursor) -> Result<(), StopReason> {
-        cursor.regs.keep_callee_saved();
-        let (mut pc, mut sp) = (cursor.regs.pc, cursor.regs.sp());
-        let mut saved = Saved::new();
-        let begun = sp;
-        loop {
-            if self.is_known(pc, sp, false, false) && self.same_from_here(|reader| saved.rbp(&cursor.regs, reader)) {
-                return Err(SAME_AS_LAST);
-            }
-            let lookup = pc.wrapping_sub(1);
-            let Some(rule) = self.env.peek(lookup).or_else(|| self.peek_elsewhere(lookup)) else { break };
-            let base = if rule.from_rbp() { saved.rbp(&cursor.regs, self.reader) } else { Some(sp) };
-            if let Some(recording) = &mut self.recording {
-                if rule.from_rbp() {
-                    recording.note_fp(base, self.reader);
-                }
-                let (uses, restores) = reuse::of_short(rule);
-                recording.note_rule(uses, restores);
-            }
-            // A frame pointer below the stack pointer is stale, or not one.
-            let Some(cfa) = base.filter(|base| *base >= sp).map(|base| rule.cfa(base)) else { break };
-            if cfa <= sp || cfa & 7 != 0 {
-                break;
-            }
-            let Some(caller) = self.reader.word(cfa.wrapping_sub(8)).filter(|caller| *caller != 0) else { break };
-            self.push([native_word(pc, 0)])?;
-            saved.pass(rule, cfa);
-            (pc, sp) = (caller, cfa);
-        }
-        if sp != begun {
-            saved.load(&mut cursor.regs, self.reader);
-            cursor.regs.pc = pc;
-            cursor.regs.set(SP, sp);
-        }
-        Ok(())
-    }
-
-    /// The chain leads into another object, or there is no short rule.
-    #[cold]
-    #[inline(never)]
-    fn peek_elsewhere(&mut self, lookup: u64) -> Option<Short> {
-        if self.env.enter(lookup, self.reader) {
-            self.env.peek(lookup)
-        } else {
-            None
-        }
-    }
-
     /// Tells the recording of a frame. True: the last walk may have met it.
     #[inline(always)]
     fn is_known(&mut self, pc: u64, sp: u64, exact: bool, by_frame_pointer: bool) -> bool {
@@ -408,7 +268,8 @@ impl<E: Env> Walk<'_, '_, E> {
     /// What the walk leaves behind; and what it leaves for the next.
     #[inline(never)]
     fn finish(&mut self, stop: StopReason) -> Outcome {
-        let mut outcome = Outcome { stop, words: self.words, desync: self.desync, frames: self.count, reused: 0 };
+        let (words, frames, reused) = (self.words, self.count, self.followed);
+        let mut outcome = Outcome { stop, words, desync: self.desync, frames, reused };
         let Some(recording) = self.recording.take() else { return outcome };
         if let Some(tail) = &self.tail {
             let words = recording.words(tail);

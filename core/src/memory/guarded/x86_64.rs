@@ -58,6 +58,45 @@ pub(in crate::memory) fn load(address: u64) -> Option<u64> {
     (failed == 0).then_some(value)
 }
 
+/// One load, without a flag: 0 when it faults.
+macro_rules! load_or_zero {
+    ($address:literal, $($name:ident = $value:expr),+) => {{
+        let value: u64;
+        // SAFETY: as for `load`.
+        unsafe {
+            core::arch::asm!(
+                concat!("4: mov {value}, [", $address, "]"),
+                "5:",
+                ".pushsection .text.uu_failed,\"ax\",@progbits",
+                "6: mov {value:e}, 0",
+                "jmp 5b",
+                ".popsection",
+                ".pushsection uu_fixups,\"aR\",@progbits",
+                ".balign 4",
+                ".long 4b - .",
+                ".long 6b - .",
+                ".popsection",
+                $($name = in(reg) $value,)+
+                value = out(reg) value,
+                options(nostack, readonly, preserves_flags)
+            );
+        }
+        value
+    }};
+}
+
+/// Loads the word below `base` + 8 * `words`; 0 when it faults. One instruction, with all of the address in it.
+#[inline(always)]
+pub(in crate::memory) fn load_below(base: u64, words: u64) -> u64 {
+    load_or_zero!("{base} + 8 * {words} - 8", base = base, words = words)
+}
+
+/// Loads the word just below `address`; 0 when it faults.
+#[inline(always)]
+pub(in crate::memory) fn load_just_below(address: u64) -> u64 {
+    load_or_zero!("{base} - 8", base = address)
+}
+
 /// Copies `len` bytes; false when a byte could not be read.
 ///
 /// # Safety

@@ -1,9 +1,13 @@
 //! The surroundings of a walk in a live process: which source answers for a pc.
 
+mod rules;
+mod told;
+
+use crate::current::{nowhere, Current, STEPPER};
 use crate::embedder::{self, marks::MARKS};
-use crate::foreign_rule;
 use crate::in_window::{self, InWindow};
 use crate::met::{changed, Met};
+use crate::salts::Salts;
 use crate::state::{CHANGES, FUNCTIONS, OBJECTS, PLUGINS, RULES, SHORT_RULES};
 use crate::strays;
 use crate::tables;
@@ -11,29 +15,27 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;
-use uunwind_core::library::{Client, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL, RESULT_UNTOLD};
+use uunwind_core::library::{Client, RESULT_OBJECTS_FULL};
 use uunwind_core::memory::Reader;
 use uunwind_core::objects::{Lookup, Memo, Object, FACTS_SETTLED};
 use uunwind_core::plugin::{Description, Owner, Plugin, OWNER_OBJECT};
 use uunwind_core::recovery::{Protector, Recovery};
-use uunwind_core::registry::window::{Kind, UNTOLD};
-use uunwind_core::rule::{Packed, BY_FRAME_POINTER};
-use uunwind_core::short_rule::{Salt, Short};
+use uunwind_core::registry::window::Kind;
+use uunwind_core::rule::Packed;
+use uunwind_core::short_rule::Short;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Env, EMBEDDER};
-use uunwind_native::{Answer, Sources};
-use uunwind_tables::{Found, Table};
+use uunwind_native::Sources;
 
 /// Marks a key of the rule cache as an exact pc's: a rule may depend on the pc itself, not only on where it was looked up.
 const EXACT: u64 = 1 << 63;
-
-/// In the place of a plugin's index: the stepper of the window in hand.
-const STEPPER: u32 = u32::MAX;
 
 /// A live process, seen through its loader; with the sampler's functions, when there is one.
 pub struct Live<'c> {
     /// The object of the frame last asked for: frames of one object tend to stand together.
     current: Current,
+    /// Under what short rules are remembered: see `salts.rs`.
+    salts: Salts,
     /// The window of that frame, if no object covers it.
     pub(crate) windows: InWindow<'c>,
     memo: Memo<'static>,
@@ -58,88 +60,6 @@ pub struct Live<'c> {
     pub interpreted: u32,
 }
 
-/// What is needed of an object at each frame.
-#[derive(Clone, Copy)]
-struct Current {
-    start: u64,
-    len: u64,
-    generation: u64,
-    /// As whose rules are remembered: another object's, or with another plugin's rules, are other rules.
-    rules: u64,
-    salt: Salt,
-    /// Of the plugin that claims it, [`EMBEDDER`] if only an embedder has marked code in it, or [`STEPPER`]; 0: nobody does.
-    plugin: u32,
-    /// The plugin gives rules, and is asked before the table.
-    plugin_first: bool,
-    /// The object's rule table, if it has one.
-    table: Option<Table<'static>>,
-    /// An embedder has marked code in it.
-    marked: bool,
-    /// In the table of objects or at `Live::spare`; null when there is none.
-    object: *const Object,
-}
-
-fn nowhere() -> Current {
-    Current {
-        start: 0,
-        len: 0,
-        generation: 0,
-        rules: 0,
-        salt: Salt::new(0),
-        plugin: 0,
-        plugin_first: false,
-        table: None,
-        marked: false,
-        object: core::ptr::null(),
-    }
-}
-
-impl Current {
-    fn object(&self) -> Option<&Object> {
-        // SAFETY: an object of the table stays for ever; the spare one stays as long as `current` speaks of it (see
-        // `Live::switch`), and a walk holds its `Live` in one place.
-        unsafe { self.object.as_ref() }
-    }
-
-    /// What is subtracted from an address to look it up in the table.
-    #[inline(always)]
-    fn bias(&self) -> u64 {
-        self.object().map_or(0, |object| object.bias)
-    }
-
-    /// The short rule that the table has for a return address, remembered: the next time it is one load away.
-    #[cold]
-    #[inline(never)]
-    fn remember(&self, lookup: u64) -> Option<Short> {
-        match self.table.as_ref()?.find(lookup.wrapping_sub(self.bias())) {
-            Found::Short(rule) => {
-                SHORT_RULES.put(lookup, self.salt, rule);
-                Some(rule)
-            }
-            _ => None,
-        }
-    }
-
-    /// The rule that the table has for an address.
-    #[inline(always)]
-    fn rule_at(&self, lookup: u64) -> Option<Packed> {
-        match self.table.as_ref()?.find(lookup.wrapping_sub(self.bias())) {
-            Found::Short(rule) => Some(rule.pack()),
-            // Where the table knows why there is no rule, another source may have one.
-            Found::Long(rule) if !rule.is_failed() => Some(rule),
-            _ => None,
-        }
-    }
-
-    /// The function around an address.
-    fn function_at(&self, address: u64, reader: &mut Reader<'_>) -> Option<(u64, u64)> {
-        if let Some((start, end)) = self.table.as_ref().and_then(|t| t.function(address.wrapping_sub(self.bias()))) {
-            return Some((start.wrapping_add(self.bias()), end.wrapping_add(self.bias())));
-        }
-        uunwind_native::function(&sources(self.object()?), address, reader)
-    }
-}
-
 impl<'c> Live<'c> {
     /// For one walk, in this recording epoch and at this time of the sampler's clock. `recovery`: the slot's, if faults and
     /// ticks on this thread are led there.
@@ -152,6 +72,7 @@ impl<'c> Live<'c> {
     ) -> Live<'c> {
         Live {
             current: nowhere(),
+            salts: Salts::new(client.is_none()),
             windows: InWindow::default(),
             memo: Memo::default(),
             spare: MaybeUninit::uninit(),
@@ -183,6 +104,7 @@ impl<'c> Live<'c> {
 
     fn go_to(&mut self, pc: u64, reader: &mut Reader<'_>) -> bool {
         self.current = nowhere();
+        self.salts.nowhere();
         self.windows.leave();
         let object: *const Object = match OBJECTS.find(pc, &mut self.memo, reader) {
             Lookup::Object(object) => object,
@@ -217,24 +139,32 @@ impl<'c> Live<'c> {
         let plugin = object.plugin.load(Ordering::Acquire);
         let marked = MARKS.overlaps(object.start, object.end);
         let gives_rules = self.plugins && PLUGINS.get(plugin as u8).is_some_and(|plugin| plugin.rule.is_some());
+        let plugin = if plugin == 0 && marked { u32::from(EMBEDDER) } else { plugin };
         self.current = Current {
             start: object.start,
             len: object.end.wrapping_sub(object.start),
             generation: object.generation,
             rules: object.generation | if gives_rules { u64::from(plugin) << 56 } else { 0 },
-            salt: Salt::new(object.generation),
-            plugin: if plugin == 0 && marked { u32::from(EMBEDDER) } else { plugin },
+            plugin,
             marked,
             plugin_first: gives_rules,
             table: tables::of(object, self.client),
             object,
         };
+        if plugin == 0 {
+            self.salts.enter(object.generation);
+        }
         true
     }
 
     /// Whether somebody keeps names.
     pub(crate) fn names_are_kept(&self) -> bool {
         self.client.is_some()
+    }
+
+    /// Under what this walk remembers short rules.
+    pub(crate) fn salts(&self) -> &Salts {
+        &self.salts
     }
 
     /// The recording epoch.
@@ -245,130 +175,6 @@ impl<'c> Live<'c> {
     /// Whether a sampler leads faults and ticks to this walk.
     pub(crate) fn has_recovery(&self) -> bool {
         self.recovery.is_some()
-    }
-
-    /// Tells the recorder that the object is here, unless it knows so for the time of this walk.
-    fn report(&mut self, object: &Object) {
-        let Some((client, context)) = self.client else { return };
-        let known = object.reported.load(Ordering::Acquire) == self.epoch
-            && object.reported_at.load(Ordering::Relaxed) <= self.time;
-        if known {
-            return;
-        }
-        // SAFETY: the sampler's function and context.
-        if unsafe { (client.object_seen)(context, object) } {
-            OBJECTS.was_reported(object, self.epoch, self.time);
-        } else {
-            self.met.unsettled = true;
-            self.result |= RESULT_UNTOLD;
-        }
-    }
-
-    /// Looks for the object's facts if they were not found before and some have been published since.
-    fn settle_facts(&mut self, object: &Object) {
-        let Some((client, context)) = self.client else { return };
-        // SAFETY: the sampler's functions and context.
-        let count = unsafe { (client.facts_count)(context) };
-        if object.facts_asked.load(Ordering::Relaxed) != count {
-            let (mut bytes, mut len) = (core::ptr::null(), 0);
-            // SAFETY: as above; both places are ours.
-            let plugin = unsafe { (client.facts)(context, object.facts_key, &raw mut bytes, &raw mut len) };
-            object.facts_asked.store(count, Ordering::Relaxed);
-            if let Ok(plugin) = u32::try_from(plugin) {
-                object.facts.store(bytes.cast_mut(), Ordering::Relaxed);
-                object.facts_len.store(len, Ordering::Relaxed);
-                object.plugin.store(plugin, Ordering::Release);
-                object.facts_state.store(FACTS_SETTLED, Ordering::Release);
-                changed();
-                return;
-            }
-        }
-        self.met.unsettled = true;
-        self.result |= RESULT_FACTS_PENDING;
-    }
-}
-
-impl Live<'_> {
-    /// The rule that the object's table has for the frame in hand, unless a plugin is to be asked first.
-    #[inline(always)]
-    fn by_table(&self, cursor: &Cursor) -> Option<Packed> {
-        if self.current.plugin_first {
-            return None;
-        }
-        self.current.rule_at(cursor.lookup_pc())
-    }
-
-    /// A pc met for the first time, that no table tells of: its object's unwind data is interpreted in place, and the rule
-    /// remembered. Or one that has no rule.
-    #[cold]
-    #[inline(never)]
-    fn slow(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
-        let Some(object) = self.current.object() else { return Packed::failed(StopReason::NoOwner) };
-        let (key, lookup, pc) = (key(cursor), cursor.lookup_pc(), cursor.regs.pc);
-        let known = RULES.get(key, self.current.rules).and_then(Packed::from_words);
-        let rule = known.or_else(|| self.current.rule_at(lookup)).unwrap_or_else(|| {
-            let was = reader.pause(true);
-            let (mut answer, _) = uunwind_native::find(&sources(object), lookup, pc, reader);
-            if answer == Err(StopReason::NoRule) && !cursor.exact {
-                // A return address that nobody called from: the first byte of a function, behind none. Someone has put it
-                // there to begin a stack with, as makecontext(3) does.
-                if self.current.function_at(pc, reader).is_some_and(|(start, _)| start == pc) {
-                    answer = Err(StopReason::StartSymbol);
-                }
-            }
-            if let (Ok(Answer { rule: Ok(rule), .. }), false) = (&answer, cursor.exact) {
-                if let Some(short) = Short::new(rule) {
-                    SHORT_RULES.put(lookup, self.current.salt, short);
-                }
-            }
-            let rule = match answer {
-                Ok(answer) => Packed::from_result(answer.rule),
-                Err(reason) => Packed::failed(reason),
-            };
-            RULES.put(key, self.current.rules, rule.words());
-            reader.pause(was);
-            if self.current.table.is_none() && !rule.is_failed() {
-                self.interpreted = self.interpreted.wrapping_add(1);
-            }
-            rule
-        });
-        if rule.failed_for(StopReason::NoRule) {
-            return by_frame_pointer(cursor, StopReason::NoRule);
-        }
-        rule
-    }
-
-    /// A frame in no object has this rule: if that is as good as none, plugins are asked whether the code is theirs.
-    #[cold]
-    fn ask_strays(&mut self, rule: Packed) {
-        if self.current.plugin != STEPPER {
-            let untold = self.windows.here().is_some_and(|held| held.window().flags & UNTOLD != 0);
-            let guessed = untold || rule.flags() & BY_FRAME_POINTER != 0 || rule.failed_for(StopReason::NoOwner);
-            self.stray = if guessed { strays::after(0) } else { 0 };
-            self.current.plugin = u32::from(self.stray);
-        }
-    }
-
-    /// The rule that the plugin gives which claims the object of the frame in hand, if it gives rules; remembered.
-    fn by_plugin(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Packed> {
-        let index = self.current.plugin as u8;
-        let give = PLUGINS.get(index)?.rule.filter(|_| self.plugins)?;
-        let claim = self.claim()?;
-        // What is read for a rule is remembered with it.
-        let was = reader.pause(true);
-        let asked = foreign_rule::ask(give, &claim, cursor, reader, self.protector(index));
-        reader.pause(was);
-        match asked {
-            Ok(rule) => {
-                let packed = rule?.pack();
-                RULES.put(key(cursor), self.current.rules, packed.words());
-                Some(packed)
-            }
-            Err(reason) => {
-                self.failed(index, reason);
-                None
-            }
-        }
     }
 }
 
@@ -394,16 +200,23 @@ impl Env for Live<'_> {
 
     #[inline(always)]
     fn peek(&self, lookup: u64) -> Option<Short> {
-        if lookup.wrapping_sub(self.current.start) >= self.current.len || self.current.plugin != 0 {
-            return None;
-        }
-        SHORT_RULES.get(lookup, self.current.salt).or_else(|| self.current.remember(lookup))
+        // The salt tells objects apart, so whether the address lies in this one need not be asked.
+        SHORT_RULES.get(lookup, self.salts.salt())
     }
 
-    fn enter(&mut self, lookup: u64, reader: &mut Reader<'_>) -> bool {
-        lookup.wrapping_sub(self.current.start) >= self.current.len
-            && self.switch(lookup, reader)
-            && self.current.plugin == 0
+    #[cold]
+    #[inline(never)]
+    fn peek_further(&mut self, lookup: u64, reader: &mut Reader<'_>) -> Option<Short> {
+        let known = SHORT_RULES.search(lookup, self.salts.salt());
+        if known.is_some() {
+            return known;
+        }
+        let is_elsewhere = lookup.wrapping_sub(self.current.start) >= self.current.len;
+        if is_elsewhere && !self.switch(lookup, reader) || self.current.plugin != 0 {
+            return None;
+        }
+        let known = if is_elsewhere { SHORT_RULES.search(lookup, self.salts.salt()) } else { None };
+        known.or_else(|| self.current.remember(lookup, self.salts.salt()))
     }
 
     #[inline(always)]
@@ -451,6 +264,7 @@ impl Env for Live<'_> {
         }
         // The one that was asked may have looked at objects.
         self.stray = strays::after(self.stray);
+        self.salts.nowhere();
         self.current = Current { plugin: u32::from(self.stray), ..nowhere() };
         self.stray != 0
     }
@@ -571,7 +385,7 @@ impl Env for Live<'_> {
 }
 
 /// Where an object's unwind data lies.
-fn sources(object: &Object) -> Sources {
+pub(crate) fn sources(object: &Object) -> Sources {
     Sources {
         eh_frame_hdr: object.eh_frame_hdr,
         image: object.image,

@@ -1,0 +1,292 @@
+//! A thread's last chain of plain frames: steps that a walk made, to be made again where the stack is still the same.
+//!
+//! A [`Step`] from a plain frame to its caller depends on the frame's pc, which gives the rule, on its stack pointer or its rbp,
+//! and on one word of the stack, the return address. So where a walk comes to a frame that the last one was at, the last one's
+//! next step is this one's too, if that word has not changed; and so on. To ask so is quicker than to step: the words' places
+//! are known beforehand, and no load waits for another. What rules depend on besides the pc is the chain's stamp.
+//!
+//! ```text
+//! half   [ room in front | mark, step, step, ..., mark, step, ... | room ]      mark: where a run of plain frames begins
+//! ```
+//! A walk writes its steps into the half that the last one's chain is not in. When it comes to a frame of that one's, its own few
+//! steps are put in front of the rest of the old chain, which stays where it is.
+
+use crate::frame::native_word;
+use crate::memory::Bare;
+use crate::short_rule::{Short, LOST, RBP_FIELD};
+use crate::stop_reason::StopReason;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
+
+/// Steps of a half.
+const STEPS: usize = 512;
+/// So many are left free in front, for walks that begin deeper.
+const FRONT: usize = 64;
+/// Old frames that are looked at in search of the one in hand.
+const SEARCH: usize = 16;
+/// After so many walks in a row that met no frame of the one before, few are noted: two of [`REST`].
+const PATIENCE: u32 = 4;
+/// See [`PATIENCE`].
+const REST: u32 = 16;
+
+/// From a frame to its caller. With [`Short::NONE`], a mark, behind which stands the first frame of a run.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Step {
+    /// The frame's rule.
+    pub rule: Short,
+    /// Its CFA: the caller's stack pointer.
+    pub cfa: u64,
+    /// Its return address: the caller's pc.
+    pub caller: u64,
+}
+
+/// The chain. All-zero is none. Its own thread's alone, one walk at a time; a handler on top of it may ask [`Chain::same`].
+#[repr(C, align(64))]
+pub struct Chain {
+    /// Even: a chain stands, or none. Odd: a walk is at work on it.
+    turn: AtomicU64,
+    inner: UnsafeCell<Inner>,
+}
+
+// What tells a stack that is not the same lies in one cache line.
+#[repr(C)]
+struct Inner {
+    stamp: u64,
+    /// The first frame's.
+    pc: u64,
+    sp: u64,
+    half: u32,
+    first: u32,
+    end: u32,
+    /// Walks in a row that met no frame of the one before; and beyond [`PATIENCE`], all walks.
+    apart: u32,
+    halves: [[Step; STEPS]; 2],
+}
+
+// SAFETY: only `begin` and `same` look inside, and their callers vouch for being the only thread to do so.
+unsafe impl Sync for Chain {}
+
+/// Whether a step whose CFA counts from rbp leads from the frame behind `before`, steps of a run that began with `fp`.
+#[inline(never)]
+fn counts_from_here(step: &Step, before: &[Step], fp: Option<u64>, bare: Bare) -> bool {
+    if step.rule == Short::END || step.rule == Short::NONE {
+        return false;
+    }
+    let saved = before.iter().rev().map(|step| (step.rule.field(RBP_FIELD), step.cfa)).find(|(field, _)| *field != 0);
+    let base = match saved {
+        None => fp,
+        Some((LOST, _)) => None,
+        Some((field, cfa)) => Some(bare.word_below(cfa.wrapping_sub(8 * field), 0)),
+    };
+    base.map(|base| step.rule.cfa(base)) == Some(step.cfa)
+}
+
+/// How many of the steps from `from` on, in a run whose steps begin at `run`, are still those to be made, and leave their callers'
+/// words in `words`.
+#[inline(always)]
+fn holding(steps: &[Step], run: usize, from: usize, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> usize {
+    let mut held = 0;
+    for (step, word) in steps.get(from..).unwrap_or_default().iter().zip(words) {
+        if step.rule.from_rbp() {
+            let before = steps.get(run..from + held).unwrap_or_default();
+            if !counts_from_here(step, before, fp, bare) {
+                break;
+            }
+        }
+        if bare.word_just_below(step.cfa) != step.caller {
+            break;
+        }
+        *word = native_word(step.caller, 0);
+        held += 1;
+    }
+    held
+}
+
+impl Chain {
+    /// No chain.
+    #[allow(clippy::new_without_default, reason = "made once, as a static")]
+    pub const fn new() -> Chain {
+        let none = Step { rule: Short::NONE, cfa: 0, caller: 0 };
+        let inner = Inner { stamp: 0, pc: 0, sp: 0, half: 0, first: 0, end: 0, apart: 0, halves: [[none; STEPS]; 2] };
+        Chain { turn: AtomicU64::new(0), inner: UnsafeCell::new(inner) }
+    }
+
+    /// The whole stack of the caller's frame `pc`, `sp`, `fp`, if it is the last chain's from there to the stack's end, or to that
+    /// of `words`: how many words there are, and why it ends. `stamp`: what it would begin with now, never 0. Async-signal-safe.
+    ///
+    /// # Safety
+    /// Only the chain's own thread may ask.
+    #[inline(always)]
+    pub unsafe fn same(
+        &self,
+        stamp: impl FnOnce() -> u64,
+        (pc, sp, fp): (u64, u64, u64),
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        let turn = self.turn.load(Ordering::Relaxed);
+        compiler_fence(Ordering::Acquire);
+        // SAFETY: the caller vouches for the thread. What a handler in between changes shows in the turn.
+        let inner = unsafe { &*self.inner.get() };
+        if (inner.pc, inner.sp) != (pc, sp) || turn & 1 != 0 || inner.stamp != stamp() {
+            return None;
+        }
+        let rest = inner.halves.get(inner.half as usize)?.get(inner.first as usize + 1..inner.end as usize)?;
+        let (first, others) = words.split_first_mut()?;
+        *first = native_word(pc, 0);
+        let held = holding(rest, 0, 0, Some(fp), bare, others);
+        let stop = if rest.get(held)?.rule == Short::END {
+            StopReason::Complete
+        } else if held == others.len() && holding(rest, 0, held, Some(fp), bare, &mut [0]) == 1 {
+            // There is at least one more frame.
+            StopReason::BufferFull
+        } else {
+            return None;
+        };
+        compiler_fence(Ordering::Acquire);
+        (self.turn.load(Ordering::Relaxed) == turn).then_some((held + 1, stop))
+    }
+
+    /// Begins a walk, whose steps are to be noted; `None`: it is hardly worth it, since stacks differ all the time.
+    ///
+    /// # Safety
+    /// Only the chain's own thread may ask, while no other walk of its is under way with this chain.
+    pub unsafe fn begin(&self, stamp: u64) -> Option<Steps<'_>> {
+        let turn = self.turn.load(Ordering::Relaxed);
+        // SAFETY: the caller vouches for it; a handler in between sees an odd turn.
+        let inner = unsafe { &mut *self.inner.get() };
+        if inner.apart >= PATIENCE {
+            inner.apart = PATIENCE + (inner.apart - PATIENCE + 1) % REST;
+            if inner.apart > PATIENCE + 1 {
+                return None;
+            }
+        }
+        // Odd: that walk was left in the middle, and is over.
+        let stands = turn & 1 == 0;
+        self.turn.store(turn.wrapping_add(if stands { 1 } else { 2 }), Ordering::Relaxed);
+        compiler_fence(Ordering::Release);
+        let old = (stands && inner.stamp == stamp).then_some((inner.first as usize, inner.end as usize));
+        let half = inner.half as usize;
+        Some(Steps { chain: inner, turn: &self.turn, stamp, half: half ^ 1, first: FRONT, len: FRONT, run: FRONT, old })
+    }
+}
+
+/// The chain of a walk under way.
+pub struct Steps<'c> {
+    chain: &'c mut Inner,
+    turn: &'c AtomicU64,
+    stamp: u64,
+    half: usize,
+    first: usize,
+    len: usize,
+    /// Where the run's steps begin.
+    run: usize,
+    /// The last walk's, in the other half, from the frame on that may be met next.
+    old: Option<(usize, usize)>,
+}
+
+impl Steps<'_> {
+    fn steps(&self) -> &[Step; STEPS] {
+        self.chain.halves.get(self.half).unwrap_or(&self.chain.halves[0])
+    }
+
+    /// Room for further steps.
+    #[inline(always)]
+    pub(crate) fn room(&mut self) -> &mut [Step] {
+        let half = self.chain.halves.get_mut(self.half & 1);
+        half.and_then(|half| half.get_mut(self.len..)).unwrap_or_default()
+    }
+
+    /// So many were written there.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, count: usize) {
+        self.len += count;
+    }
+
+    /// Whether frames of the last walk may still be met.
+    #[inline(always)]
+    pub(crate) fn may_follow(&self) -> bool {
+        self.old.is_some()
+    }
+
+    /// The steps of the run.
+    #[inline(always)]
+    pub(crate) fn run(&self) -> &[Step] {
+        self.steps().get(self.run..self.len).unwrap_or_default()
+    }
+
+    /// A run of plain frames begins. False: there is no room.
+    pub(crate) fn mark(&mut self, pc: u64, sp: u64) -> bool {
+        let Some(room) = self.room().first_mut() else { return false };
+        *room = Step { rule: Short::NONE, cfa: sp, caller: pc };
+        self.len += 1;
+        self.run = self.len;
+        true
+    }
+
+    /// The stack ends with the frame in hand.
+    pub(crate) fn end(&mut self) {
+        if let Some(room) = self.room().first_mut() {
+            *room = Step { rule: Short::END, cfa: 0, caller: 0 };
+            self.len += 1;
+        }
+    }
+
+    /// The walk is at `pc`, `sp`, behind the steps so far; its run began with `fp`. Makes those of the last walk's steps that still
+    /// hold, and leaves their callers' words in `words`: how many.
+    #[inline(never)]
+    pub(crate) fn follow(&mut self, pc: u64, sp: u64, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> usize {
+        let Some((mut next, end)) = self.old else { return 0 };
+        let Some(old) = self.chain.halves.get(self.half & 1 ^ 1).and_then(|half| half.get(..end)) else { return 0 };
+        let limit = next.saturating_add(SEARCH);
+        let found = loop {
+            match old.get(next) {
+                Some(step) if next < limit && step.cfa < sp => next += 1,
+                Some(step) if step.cfa == sp && step.caller == pc => break true,
+                Some(_) => break false,
+                None => break false,
+            }
+        };
+        self.old = Some((next, end));
+        // What leads here goes in front of what comes next there.
+        let count = self.len - self.first;
+        let (true, Some(to)) = (found, (next + 1).checked_sub(count)) else { return 0 };
+        let (here, there) = self.chain.halves.split_at_mut(1);
+        let (Some(here), Some(there)) = (here.first_mut(), there.first_mut()) else { return 0 };
+        let (from, into) = if self.half & 1 == 0 { (here, there) } else { (there, here) };
+        let (Some(from), Some(into)) = (from.get(self.first..self.len), into.get_mut(to..=next)) else { return 0 };
+        for (into, from) in into.iter_mut().zip(from) {
+            *into = *from;
+        }
+        self.run = self.run - self.first + to;
+        (self.half, self.first, self.len, self.old) = (self.half ^ 1, to, next + 1, None);
+        let steps = self.steps().get(..end).unwrap_or_default();
+        let held = holding(steps, self.run, self.len, fp, bare, words);
+        self.chain.apart = 0;
+        self.len += held;
+        held
+    }
+
+    /// The pc and sp of the frame behind the steps so far.
+    pub(crate) fn here(&self) -> Option<(u64, u64)> {
+        let last = self.steps().get(self.len.checked_sub(1)?)?;
+        Some((last.caller, last.cfa))
+    }
+
+    /// The walk is over, or what follows is not noted.
+    pub fn finish(self) {
+        if self.old.is_some() && self.chain.apart < PATIENCE {
+            self.chain.apart += 1;
+        }
+        let first = self.steps().get(self.first).copied();
+        let chain = self.chain;
+        if let Some(mark) = first.filter(|mark| self.first < self.len && mark.rule == Short::NONE) {
+            (chain.pc, chain.sp) = (mark.caller, mark.cfa);
+        }
+        chain.stamp = self.stamp;
+        (chain.half, chain.first, chain.end) = (self.half as u32 & 1, self.first as u32, self.len as u32);
+        compiler_fence(Ordering::Release);
+        self.turn.store(self.turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+}

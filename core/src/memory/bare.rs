@@ -1,0 +1,32 @@
+//! Guarded reads of single words, without a reader: for loops that cannot wait for one.
+
+use super::{guarded, Reader, USER_END};
+
+/// Shows that reads of a walk may be guarded, for those that cannot wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Bare(());
+
+impl Bare {
+    /// The word below `base` + 8 * `words`, not written down; 0 if it cannot be read.
+    #[inline(always)]
+    pub fn word_below(self, base: u64, words: u64) -> u64 {
+        if base.wrapping_add(words.wrapping_mul(8)) > USER_END {
+            return 0;
+        }
+        guarded::load_below(base, words)
+    }
+
+    /// The word just below an address that a word was read below before; 0 if it cannot be read now.
+    #[inline(always)]
+    pub(crate) fn word_just_below(self, address: u64) -> u64 {
+        guarded::load_just_below(address)
+    }
+}
+
+impl Reader<'_> {
+    /// Leave to read without this reader, if its reads are guarded. It lasts as long as the reader does.
+    #[inline(always)]
+    pub fn bare(&self) -> Option<Bare> {
+        self.is_guarded().then_some(Bare(()))
+    }
+}

@@ -1,0 +1,200 @@
+//! Plain frames: ordinary callers with remembered short rules, which most frames of most stacks are.
+//!
+//! The same steps and checks as those of the general loop, with pc and sp kept in registers; any frame that needs more is left
+//! to it. From one frame to the next leads one chain of dependences, and nothing else shall lie on it: return address, place
+//! in the table of short rules, rule, place of the next return address. What else there is to do is done for many frames at
+//! once. A caller's walk goes along its thread's last chain ([`crate::chain`]) where it can.
+
+use super::saved::{Notes, Saved};
+use super::{Env, Walk, MAX_FRAMES, SAME_AS_LAST};
+use crate::chain::Step;
+use crate::cursor::Cursor;
+use crate::frame::native_word;
+use crate::memory::{Bare, Reader, USER_END};
+use crate::regs::{RBP, RSP};
+use crate::reuse;
+use crate::short_rule::Short;
+use crate::stop_reason::StopReason;
+
+/// Frames that are passed before it is asked for the first time whether the stack is the last walk's from here on.
+const FIRST_BATCH: usize = 4;
+/// And between two later times.
+const LATER_BATCH: usize = 32;
+
+/// How return addresses are loaded.
+trait Load: Copy {
+    /// Nothing is written down, reads are guarded, and the walk begins with a stack pointer that can be one.
+    const BARE: bool;
+    /// The word below `base` + 8 * `words`; 0 if it cannot be read.
+    fn below(self, base: u64, words: u64, reader: &mut Reader<'_>) -> u64;
+    /// [`Notes::follow`].
+    fn follow<const BATCH: usize>(
+        self,
+        _: &mut Notes<'_, '_, BATCH>,
+        _: (u64, u64),
+        _: Option<u64>,
+        _: &mut [u64],
+    ) -> Option<(usize, u64, u64)> {
+        None
+    }
+}
+
+impl Load for Bare {
+    const BARE: bool = true;
+    #[inline(always)]
+    fn below(self, base: u64, words: u64, _: &mut Reader<'_>) -> u64 {
+        self.word_below(base, words)
+    }
+    fn follow<const BATCH: usize>(
+        self,
+        notes: &mut Notes<'_, '_, BATCH>,
+        at: (u64, u64),
+        fp: Option<u64>,
+        words: &mut [u64],
+    ) -> Option<(usize, u64, u64)> {
+        notes.follow(at, fp, self, words)
+    }
+}
+
+/// By the walk's reader.
+#[derive(Clone, Copy)]
+struct WrittenDown;
+
+impl Load for WrittenDown {
+    const BARE: bool = false;
+    #[inline(always)]
+    fn below(self, base: u64, words: u64, reader: &mut Reader<'_>) -> u64 {
+        reader.word(base.wrapping_add(words.wrapping_mul(8)).wrapping_sub(8)).unwrap_or(0)
+    }
+}
+
+impl<E: Env> Walk<'_, '_, E> {
+    /// Walks as long as frames are plain. An error: the walk is over.
+    #[inline(always)]
+    pub(super) fn run_plain(&mut self, cursor: &mut Cursor) -> Result<(), StopReason> {
+        cursor.regs.keep_callee_saved();
+        let sp = cursor.regs.sp();
+        match self.reader.bare() {
+            Some(bare) if self.recording.is_none() && sp & 7 == 0 && sp < USER_END => {
+                self.pass::<Bare, LATER_BATCH>(cursor, bare)
+            }
+            // One by one, for little stack.
+            _ => self.pass::<WrittenDown, 1>(cursor, WrittenDown),
+        }
+    }
+
+    // Not inlined: each of the two then has the registers to itself.
+    #[inline(never)]
+    fn pass<L: Load, const BATCH: usize>(&mut self, cursor: &mut Cursor, load: L) -> Result<(), StopReason> {
+        let (mut pc, mut sp) = (cursor.regs.pc, cursor.regs.sp());
+        let begun = sp;
+        let mut saved = Saved::new();
+        let mut notes = Notes::<'_, '_, BATCH>::new(self.chain.take().filter(|_| L::BARE), pc, sp);
+        let mut batch = if notes.may_follow() { FIRST_BATCH } else { LATER_BATCH };
+        let end = loop {
+            if !L::BARE
+                && self.is_known(pc, sp, false, false)
+                && self.same_from_here(|reader| saved.rbp(notes.steps(), &[], &cursor.regs, reader))
+            {
+                break Some(SAME_AS_LAST);
+            }
+            let room = self.frames.get_mut(self.words..).unwrap_or_default();
+            let left = room.len().min(MAX_FRAMES.saturating_sub(self.count) as usize);
+            let room = room.get_mut(..left).unwrap_or_default();
+            if let (true, Some((word, further))) = (notes.may_follow(), room.split_first_mut()) {
+                let held = load.follow(&mut notes, (pc, sp), cursor.regs.get(RBP), further);
+                if let Some((held, pc_behind, sp_behind)) = held {
+                    *word = native_word(pc, 0);
+                    (pc, sp) = (pc_behind, sp_behind);
+                    self.went(held);
+                    self.followed += held as u32;
+                    continue;
+                }
+            }
+            if left == 0 {
+                // The general loop would find the same, for more.
+                let lookup = pc.wrapping_sub(1);
+                let is_plain = self.env.peek_further(lookup, self.reader).is_some();
+                break if is_plain { self.push([native_word(pc, 0)]).err() } else { None };
+            }
+            let (steps, most) = notes.room(&mut saved);
+            let limit = left.min(most).min(batch);
+            batch = LATER_BATCH;
+            let words = room.as_mut_ptr();
+            let (mut passed, mut any, mut ends) = (0, 0, false);
+            while passed < limit {
+                let lookup = pc.wrapping_sub(1);
+                let rule = match self.env.peek(lookup) {
+                    Some(rule) => rule,
+                    None => match self.env.peek_further(lookup, self.reader) {
+                        Some(rule) => rule,
+                        None => break,
+                    },
+                };
+                let mut base = sp;
+                if rule.from_rbp() {
+                    if rule == Short::END {
+                        ends = L::BARE;
+                        break;
+                    }
+                    // SAFETY: so many were written there.
+                    let pending = unsafe { core::slice::from_raw_parts(steps, passed) };
+                    let fp = saved.rbp(notes.steps(), pending, &cursor.regs, self.reader);
+                    if let Some(recording) = self.recording.as_mut().filter(|_| !L::BARE) {
+                        recording.note_fp(fp, self.reader);
+                    }
+                    // Below the stack pointer it is stale, or none.
+                    let Some(fp) = fp.filter(|fp| *fp >= sp) else { break };
+                    base = fp;
+                }
+                if let Some(recording) = self.recording.as_mut().filter(|_| !L::BARE) {
+                    let (uses, restores) = reuse::of_short(rule);
+                    recording.note_rule(uses, restores);
+                }
+                let cfa = rule.cfa(base);
+                // An offset from a stack pointer that is one leads outwards.
+                let is_sure = L::BARE && !rule.from_rbp();
+                if !is_sure && (cfa <= sp || cfa & 7 != 0) {
+                    break;
+                }
+                let caller = load.below(base, rule.words(), self.reader);
+                if caller == 0 {
+                    break;
+                }
+                // SAFETY: `limit` is no more than there is room for either.
+                unsafe {
+                    words.add(passed).write(native_word(pc, 0));
+                    steps.add(passed).write(Step { rule, cfa, caller });
+                }
+                any |= rule.word();
+                passed += 1;
+                (pc, sp) = (caller, cfa);
+            }
+            notes.add(passed, any);
+            self.went(passed);
+            if ends {
+                notes.end();
+                break Some(self.push([native_word(pc, 0)]).err().unwrap_or(StopReason::Complete));
+            }
+            if passed < limit {
+                break None;
+            }
+        };
+        if end.is_none() && sp != begun {
+            saved.pass(notes.steps(), u64::MAX);
+            saved.load(&mut cursor.regs, self.reader);
+            cursor.regs.pc = pc;
+            cursor.regs.set(RSP, sp);
+        }
+        self.chain = notes.into_chain();
+        end.map_or(Ok(()), Err)
+    }
+
+    /// So many frames' words were written.
+    #[inline(always)]
+    fn went(&mut self, passed: usize) {
+        self.words += passed;
+        self.count += passed as u32;
+        self.tell_progress();
+    }
+}

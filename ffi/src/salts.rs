@@ -1,0 +1,61 @@
+//! Under what short rules are remembered: whoever finds one must be in the same surroundings as whoever stored it.
+//!
+//! A walk of a caller's, of which nobody is told, needs to know nothing of the objects that it passes but their rules. While the loader
+//! loads and unloads nothing, and nothing becomes known of plugins, marks and tables, an address means the same; so there is one salt for
+//! all objects that nobody claims, made from what counts those changes, and the chain goes from object to object without a
+//! look at them. A sampler's walk must meet each object, to report it: there each has its own.
+
+use crate::state::{CHANGES, OBJECTS};
+use core::sync::atomic::Ordering;
+use uunwind_core::short_rule::Salt;
+
+/// The salts of one walk.
+#[derive(Clone, Copy)]
+pub struct Salts {
+    now: Salt,
+    /// What the shared one was made from.
+    shared: Option<u64>,
+}
+
+/// Nothing is stored under it: no object has this generation.
+const NOTHING: u64 = 0;
+/// Keeps shared ones apart from generations.
+const SHARED: u64 = 1 << 63;
+
+impl Salts {
+    /// For one walk. `unseen`: nobody is told of the objects that it meets.
+    pub fn new(unseen: bool) -> Salts {
+        // Before any object is looked up: what changes meanwhile is stored under a salt that nobody will ask for.
+        match OBJECTS.loads().now().filter(|_| unseen) {
+            Some(loads) => {
+                let changes = CHANGES.load(Ordering::Acquire).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let shared = loads.wrapping_add(changes) | SHARED;
+                Salts { now: Salt::new(shared), shared: Some(shared) }
+            }
+            None => Salts { now: Salt::new(NOTHING), shared: None },
+        }
+    }
+
+    /// The one to use now.
+    #[inline(always)]
+    pub fn salt(&self) -> Salt {
+        self.now
+    }
+
+    /// What stands for the surroundings of all plain frames, if there is one such thing: while it is the same, so are their rules.
+    pub fn stamp(&self) -> Option<u64> {
+        self.shared
+    }
+
+    /// The frame in hand lies in an object of this generation that nobody claims.
+    pub fn enter(&mut self, generation: u64) {
+        if self.shared.is_none() {
+            self.now = Salt::new(generation);
+        }
+    }
+
+    /// It does not.
+    pub fn nowhere(&mut self) {
+        self.enter(NOTHING);
+    }
+}
