@@ -25,7 +25,7 @@
  * program, malloc and the dynamic linker included. They must
  *   - allocate nothing, take no lock, touch no thread-local variable, and call no function of another object (that
  *     means libc, too: memcpy and its kin alone are safe; link with -z now);
- *   - read foreign memory only by host->read and host->read_word, which fail where a load would crash; and believe
+ *   - read foreign memory only by host->read, read_word and read_words, which fail where a load would crash; and believe
  *     nothing that they read: it may be wrong, and change between two reads;
  *   - end every loop by a bound that stands in the code;
  *   - use at most 1 KiB of stack, and not recurse;
@@ -173,7 +173,7 @@ struct uu_owner {
 #define UU_OWNER_WINDOW 2u
 
 /* What signal code may call, with view->walk as first argument, during the call only. All are async-signal-safe and
- * bounded. In rule, only read_word and read do anything; the others answer 0, false or "nobody". */
+ * bounded. In rule, only the reads do anything; the others answer 0, false or "nobody". */
 struct uu_host {
     uint32_t size; /* sizeof(struct uu_host), as the host was built: at least this header's */
     uint32_t abi;  /* the newest version that the host speaks */
@@ -196,6 +196,9 @@ struct uu_host {
     /* Steps *frame to its caller by the core's own sources. 0: done; 1: done by a frame pointer that nothing vouches for;
        negative: not done, minus a number of enum uu_stop (uu.h), and *frame is as it was. */
     int32_t (*native_step)(void *walk, struct uu_caller *frame);
+    /* Reads `count` 64-bit words of one structure: out[i] is the word at address + offsets[i] (bytes). False: one of them cannot
+       be read; `out` may be partly written. Cheaper than as many calls of read_word. */
+    bool (*read_words)(void *walk, uint64_t address, const uint32_t *offsets, size_t count, uint64_t *out);
 };
 
 /* ---- What signal code answers -------------------------------------------------------------------------------------- */

@@ -3,6 +3,9 @@
 use core::mem::size_of;
 use uunwind_core::plugin::{Caller, Description, Host, Owner, View, ABI, SCRATCH_BYTES};
 
+/// Most words that are read in one [`Walk::run`].
+pub const RUN: usize = 8;
+
 /// The native frame in hand, and the walk it belongs to.
 pub struct Walk<'v> {
     view: &'v View,
@@ -69,6 +72,24 @@ impl<'v> Walk<'v> {
         let mut word = 0;
         // SAFETY: a host function of this ABI, with its own walk; `word` outlives the call.
         unsafe { (self.host.read_word)(self.view.walk, address, &mut word) }.then_some(word)
+    }
+
+    /// Words of one structure: those at these distances from its address. `None`: one of them is unreadable, and `out` of no use.
+    /// Into a place of the caller's: an array that is returned is copied in pieces larger than it was written in, which stalls.
+    #[inline(always)]
+    pub fn words<const N: usize>(&self, address: u64, offsets: [u32; N], out: &mut [u64; N]) -> Option<()> {
+        // SAFETY: a host function of this ABI, with its own walk; N offsets, and room for as many words, outlive the call.
+        let read = unsafe { (self.host.read_words)(self.view.walk, address, offsets.as_ptr(), N, out.as_mut_ptr()) };
+        read.then_some(())
+    }
+
+    /// Words one after the other, at most [`RUN`] of them. False: one of them is unreadable, or there are too many.
+    #[inline(always)]
+    pub fn run(&self, address: u64, out: &mut [u64]) -> bool {
+        const OFFSETS: [u32; RUN] = [0, 8, 16, 24, 32, 40, 48, 56];
+        // SAFETY: as above; there are as many offsets as words.
+        out.len() <= RUN
+            && unsafe { (self.host.read_words)(self.view.walk, address, OFFSETS.as_ptr(), out.len(), out.as_mut_ptr()) }
     }
 
     /// Fills `out` from foreign memory. False: unreadable, `out` is then of no use.

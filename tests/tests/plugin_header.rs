@@ -71,7 +71,7 @@ fn layouts() -> Vec<Layout> {
         layout!(Description as uu_description { code, fingerprint, name, file, table, first_line, table_kind }),
         layout!(Owner as uu_owner { start, end, bias, generation, kind, plugin, facts, facts_len }),
         layout!(Host as uu_host {
-            size, abi, read_word, read, find_name, describe, emit, learned, lookup, native_step,
+            size, abi, read_word, read, find_name, describe, emit, learned, lookup, native_step, read_words,
         }),
         layout!(CRule as uu_rule { size, kind, register as reg, reserved, offset, addend, slots, reserved2 }),
         layout!(ObjectFile as uu_object_file {

@@ -184,6 +184,10 @@ pub struct Host {
     /// Steps `*frame` to its caller by the core's own sources. 0: done; 1: done, by a frame pointer that nothing vouches for;
     /// otherwise the negative number of the reason why not (`StopReason`), and `*frame` is as it was.
     pub native_step: unsafe extern "C" fn(walk: *mut c_void, frame: *mut Caller) -> i32,
+    /// Reads `count` 64-bit words of one structure: `out[i]` is the word at `address + offsets[i]`. Returns false when any of
+    /// them cannot be read (`out` may then be partly written). Cheaper than as many calls of `read_word`.
+    pub read_words:
+        unsafe extern "C" fn(walk: *mut c_void, address: u64, offsets: *const u32, count: usize, out: *mut u64) -> bool,
 }
 
 impl Host {

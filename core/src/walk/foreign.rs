@@ -228,6 +228,7 @@ impl<E: Env> Walk<'_, '_, E> {
         learned: Self::host_learned,
         lookup: Self::host_lookup,
         native_step: Self::host_native_step,
+        read_words: Self::host_read_words,
     };
 
     unsafe extern "C" fn host_read_word(walk: *mut c_void, address: u64, out: *mut u64) -> bool {
@@ -246,6 +247,17 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe extern "C" fn host_read(walk: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
         // SAFETY: as above; the plugin passes a place for `len` bytes.
         unsafe { (*walk.cast::<Self>()).reader.read_raw(address, out, len) }
+    }
+
+    unsafe extern "C" fn host_read_words(
+        walk: *mut c_void,
+        address: u64,
+        offsets: *const u32,
+        count: usize,
+        out: *mut u64,
+    ) -> bool {
+        // SAFETY: as above; the plugin passes `count` offsets and a place for as many words.
+        unsafe { (*walk.cast::<Self>()).reader.words_raw(address, offsets, count, out) }
     }
 
     unsafe extern "C" fn host_find_name(walk: *mut c_void, code: u64, fingerprint: u64) -> u32 {

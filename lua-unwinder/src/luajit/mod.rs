@@ -54,6 +54,12 @@ impl Vm<'_> {
         self.walk.word(address)
     }
 
+    /// Words of one structure, by their distances from its address.
+    #[inline(always)]
+    fn words<const N: usize>(&self, address: u64, offsets: [u32; N], out: &mut [u64; N]) -> Option<()> {
+        self.walk.words(address, offsets, out)
+    }
+
     fn half(&self, address: u64) -> Option<u32> {
         let mut bytes = [0; 4];
         self.walk.bytes(address, &mut bytes).then(|| u32::from_le_bytes(bytes))
