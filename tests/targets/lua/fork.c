@@ -10,9 +10,10 @@ __attribute__((used)) static const char marker[] = "Ravi 5.4";
 #include <lauxlib.h>
 #include <lualib.h>
 #else
-/* As Luau has them for _VERSION and in its loader. */
+/* As Luau has them for _VERSION, in its loader, and of the release that it comes from. */
 __attribute__((used)) static const char marker[] = "Luau";
-__attribute__((used)) static const char loader[] = "bytecode version mismatch (expected [%d..%d], got %d)";
+__attribute__((used)) static const char loader[] = "%s: bytecode version mismatch (expected [%d..%d], got %d)";
+__attribute__((used)) static const char origin[] = "$Lua: Lua 5.1.4 Copyright (C) 1994-2008 Lua.org, PUC-Rio $";
 #endif
 
 static volatile unsigned long sink;
