@@ -1,6 +1,8 @@
 /* Threads that run a script again and again, each time in a state of their own, while another thread sends each of them the sampling
    signal as often as it is asked to.
-   Usage: stress SCRIPT SECONDS SIGNALS_PER_SECOND */
+   Usage: stress SCRIPT SECONDS SIGNALS_PER_SECOND THREADS
+   With one thread, the script may fork. With more it may not: a child would find the locks of libraries held by threads that it does
+   not have (libgcc's, of registered frames, which LuaJIT uses). */
 #define _GNU_SOURCE
 #include <lauxlib.h>
 #include <lua.h>
@@ -14,12 +16,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WORKERS 3
+#define WORKERS 8
 
 static const char *script;
 static double end;
 static volatile pid_t workers[WORKERS];
 static volatile long runs, children;
+static int threads;
 
 static double now(void) {
     struct timespec t;
@@ -50,8 +53,10 @@ static void *work(void *index) {
         if (L == NULL)
             fail("no memory");
         luaL_openlibs(L);
-        lua_pushcfunction(L, fork_here);
-        lua_setglobal(L, "fork");
+        if (threads == 1) {
+            lua_pushcfunction(L, fork_here);
+            lua_setglobal(L, "fork");
+        }
         if (luaL_loadfile(L, script) || lua_pcall(L, 0, 0, 0))
             fail(lua_tostring(L, -1));
         lua_close(L);
@@ -62,24 +67,24 @@ static void *work(void *index) {
 }
 
 int main(int argc, char **argv) {
-    pthread_t threads[WORKERS];
-    if (argc < 4)
+    pthread_t ids[WORKERS];
+    if (argc < 5 || (threads = atoi(argv[4])) < 1 || threads > WORKERS)
         return 2;
     script = argv[1];
     end = now() + atof(argv[2]);
     double pause = 1 / atof(argv[3]);
     struct timespec nap = {0, (long)(pause * 1e9)};
-    for (long i = 0; i < WORKERS; i++)
-        if (pthread_create(&threads[i], NULL, work, (void *)i))
+    for (long i = 0; i < threads; i++)
+        if (pthread_create(&ids[i], NULL, work, (void *)i))
             fail("no thread");
     while (now() < end) {
         nanosleep(&nap, NULL);
-        for (int i = 0; i < WORKERS; i++)
+        for (int i = 0; i < threads; i++)
             if (workers[i] != 0)
                 syscall(SYS_tgkill, getpid(), workers[i], SIGPROF);
     }
-    for (int i = 0; i < WORKERS; i++)
-        pthread_join(threads[i], NULL);
+    for (int i = 0; i < threads; i++)
+        pthread_join(ids[i], NULL);
     printf("%ld runs\n", runs);
     return 0;
 }
