@@ -17,6 +17,7 @@
 //! same stays where it is. Where both meet there is no room, and the old walk is given up.
 
 use crate::memory::{Read, Reader};
+use crate::rule::bits;
 use crate::short_rule::Short;
 use crate::stop_reason::StopReason;
 
@@ -302,13 +303,12 @@ impl<'t> Recording<'t> {
         }
     }
 
-    /// A plugin was called on the frame just visited: its scratch memory may have changed.
+    /// A plugin was called on the frame just visited: its scratch memory may have changed. `used`: the registers that it looked at, a
+    /// bit each, by DWARF number.
     #[inline(never)]
-    pub fn note_plugin(&mut self, scratch: &Scratch, looks_at_registers: bool) {
-        if looks_at_registers {
-            if let Some(mark) = self.last() {
-                mark.uses = EVERY_REGISTER;
-            }
+    pub fn note_plugin(&mut self, scratch: &Scratch, used: u32) {
+        if let Some(mark) = self.last() {
+            mark.uses |= bits(used);
         }
         // A plugin is shown many frames that are not its own, and remembers nothing of them.
         if self.last_state != STATES && self.is_state(self.last_state, scratch) {
@@ -323,6 +323,14 @@ impl<'t> Recording<'t> {
         }
         if let Some(mark) = self.last() {
             mark.flags |= if written.is_some() { HAS_STATE } else { LOST_STATE };
+        }
+    }
+
+    /// A plugin has stepped from the frame just visited, instead of its rule. `restored`: the caller's registers that depend on none of
+    /// this frame's, but for those that it looked at.
+    pub fn note_step(&mut self, restored: u32) {
+        if let Some(mark) = self.last() {
+            mark.restores = bits(restored) & !OTHER;
         }
     }
 
@@ -347,24 +355,37 @@ impl<'t> Recording<'t> {
         false
     }
 
-    /// The state of the plugins: for each that was called, its index and length, and its bytes.
+    /// The state of the plugins: their [`Scratch::shape`]; for each that was called, which of its words are not 0, a bit each, and
+    /// these words. Most are 0.
     fn write_state(&mut self, at: usize, scratch: &Scratch) -> Option<usize> {
         let mut next = at;
         let limit = usize::from(self.trail.first_state);
-        let mut put = |word: u64, next: &mut usize| -> Option<()> {
-            let room = self.trail.states.get_mut(*next).filter(|_| *next < limit)?;
+        let states = &mut self.trail.states;
+        let put = |states: &mut [u64; STATES], word: u64, next: &mut usize| -> Option<()> {
+            let room = states.get_mut(*next).filter(|_| *next < limit)?;
             *room = word;
             *next += 1;
             Some(())
         };
         let header = next;
-        put(0, &mut next)?;
+        put(states, 0, &mut next)?;
         for plugin in 0..PLUGINS {
-            for index in 0..scratch.words(plugin) {
-                put(scratch.word(plugin, index)?, &mut next)?;
+            let words = scratch.words(plugin);
+            if words == 0 {
+                continue;
             }
+            let (place, mut present) = (next, 0u64);
+            put(states, 0, &mut next)?;
+            for index in 0..words {
+                let word = scratch.word(plugin, index)?;
+                if word != 0 {
+                    present |= 1 << index;
+                    put(states, word, &mut next)?;
+                }
+            }
+            *states.get_mut(place)? = present;
         }
-        *self.trail.states.get_mut(header)? = scratch.shape();
+        *states.get_mut(header)? = scratch.shape();
         Some(next - header)
     }
 
@@ -386,8 +407,18 @@ impl<'t> Recording<'t> {
         if old.next() != Some(&scratch.shape()) {
             return false;
         }
-        (0..PLUGINS)
-            .all(|plugin| (0..scratch.words(plugin)).all(|index| scratch.word(plugin, index).as_ref() == old.next()))
+        (0..PLUGINS).all(|plugin| {
+            let words = scratch.words(plugin);
+            if words == 0 {
+                return true;
+            }
+            let Some(present) = old.next() else { return false };
+            (0..words).all(|index| match scratch.word(plugin, index) {
+                None => false,
+                Some(0) => present & (1 << index) == 0,
+                Some(word) => present & (1 << index) != 0 && old.next() == Some(&word),
+            })
+        })
     }
 
     /// The walk has ended. Keeps what was written down, if all of it was, and if the same walk would be told the same again.
@@ -590,8 +621,9 @@ impl Scratch {
         (0..).zip(&self.used).fold(0, |shape, (plugin, used)| shape | u64::from(used.div_ceil(8) as u8) << (8 * plugin))
     }
 
+    /// How many words a plugin uses: at most 64, as `SCRATCH_BYTES` has.
     fn words(&self, plugin: usize) -> usize {
-        self.used.get(plugin).map_or(0, |used| usize::from(*used).div_ceil(8).min(self.stride / 8))
+        self.used.get(plugin).map_or(0, |used| usize::from(*used).div_ceil(8).min(self.stride / 8).min(64))
     }
 
     fn word(&self, plugin: usize, index: usize) -> Option<u64> {

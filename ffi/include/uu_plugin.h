@@ -94,7 +94,7 @@ struct uu_caller;
 
 /* ---- What signal code sees ---------------------------------------------------------------------------------------- */
 
-/* The frame in hand. Valid during the call only; the plugin changes nothing in it but *caller. The host may be newer and
+/* The frame in hand. Valid during the call only; the plugin changes nothing in it but *caller, used and restored. The host may be newer and
  * its view longer: see `size`. */
 struct uu_view {
     uint32_t size;          /* sizeof(struct uu_view), as the host was built: at least this header's */
@@ -124,6 +124,11 @@ struct uu_view {
     uint64_t generation;    /* tells this object or window from every other that was or will be in the same place */
     void *user;             /* the user pointer of the window; null for objects */
     struct uu_caller *caller; /* step only: to be filled; null otherwise */
+    uint32_t used;          /* to be set: bit n: the plugin looked at registers[n], so its answer may depend on it. The host sets
+                               all bits, and a plugin may leave it so. The fewer, the more often a walk's rest is taken over
+                               from the thread's last walk. The stack pointer's bit has no meaning. overlay and step only */
+    uint32_t restored;      /* to be set, step only: bit n: caller->registers[n] depends on no register of this frame but those
+                               in `used`: it was read from memory, or is not known. The host sets no bit */
 };
 
 /* A frame, as step leaves it, and as host->native_step takes and gives it. */

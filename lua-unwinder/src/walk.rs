@@ -1,5 +1,6 @@
 //! The host's functions and the frame in hand, in safe form.
 
+use core::cell::Cell;
 use core::mem::size_of;
 use uunwind_core::plugin::{Caller, Description, Host, Owner, View, ABI, SCRATCH_BYTES};
 
@@ -10,6 +11,10 @@ pub const RUN: usize = 8;
 pub struct Walk<'v> {
     view: &'v View,
     host: &'v Host,
+    /// Registers that were looked at, a bit each.
+    used: Cell<u32>,
+    /// Registers of the caller that were loaded.
+    restored: Cell<u32>,
 }
 
 impl<'v> Walk<'v> {
@@ -25,12 +30,21 @@ impl<'v> Walk<'v> {
         let host = unsafe { view.host.as_ref() }?;
         let fits =
             view.size as usize >= size_of::<View>() && host.size as usize >= size_of::<Host>() && host.abi == ABI;
-        fits.then_some(Walk { view, host })
+        fits.then_some(Walk { view, host, used: Cell::new(0), restored: Cell::new(0) })
     }
 
     /// The frame in hand.
     pub fn view(&self) -> &'v View {
         self.view
+    }
+
+    /// What the analyse half found in the object in hand; nothing where no object covers the pc.
+    pub fn facts(&self) -> &'v [u8] {
+        if self.view.facts.is_null() {
+            return &[];
+        }
+        // SAFETY: the host's facts are `facts_len` readable bytes that don't change during the call.
+        unsafe { core::slice::from_raw_parts(self.view.facts, self.view.facts_len) }
     }
 
     /// Is `address` inside the native frame in hand?
@@ -45,8 +59,20 @@ impl<'v> Walk<'v> {
 
     /// A general register by DWARF number, where it is known.
     pub fn register(&self, number: u8) -> Option<u64> {
-        let known = self.view.known & 1u32.checked_shl(u32::from(number))? != 0;
+        let bit = 1u32.checked_shl(u32::from(number))?;
+        self.used.set(self.used.get() | bit);
+        let known = self.view.known & bit != 0;
         self.view.registers.get(usize::from(number)).copied().filter(|_| known)
+    }
+
+    /// In a step: the caller's register with this DWARF number was loaded from memory, or given up.
+    pub fn restored(&self, number: u8) {
+        self.restored.set(self.restored.get() | 1u32.checked_shl(u32::from(number)).unwrap_or(0));
+    }
+
+    /// What the call looked at and loaded: [`View::used`] and [`View::restored`].
+    pub fn registers(&self) -> (u32, u32) {
+        (self.used.get(), self.restored.get())
     }
 
     /// The word at `below` bytes below the frame's CFA, if that is inside the frame.

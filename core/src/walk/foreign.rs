@@ -122,6 +122,9 @@ impl<E: Env> Walk<'_, '_, E> {
                     self.env.failed(claim.index, StopReason::PluginNonsense);
                     return None;
                 }
+                if let Some(recording) = &mut self.recording {
+                    recording.note_step(view.restored);
+                }
                 *cursor = from_caller(&caller);
                 Next::Caller
             }
@@ -154,13 +157,21 @@ impl<E: Env> Walk<'_, '_, E> {
         // through the host functions, while no other reference to the walk is used. It may be left at any instruction: what
         // it can have changed is put right below.
         let done = unsafe { protector.call(&call) };
-        if let Some(recording) = &mut self.recording {
-            recording.note_plugin(&self.scratch, claim.flags & NO_REGISTERS == 0);
-        }
         let failure = match done {
-            Err(reason) => reason,
-            Ok(answer) if has_meaning(answer as u32) => return Some(answer as u32),
-            Ok(_) => StopReason::PluginNonsense,
+            Err(reason) => Some(reason),
+            Ok(answer) => (!has_meaning(answer as u32)).then_some(StopReason::PluginNonsense),
+        };
+        if let Some(recording) = &mut self.recording {
+            let used = match failure {
+                None if claim.flags & NO_REGISTERS != 0 => 0,
+                None => view.used,
+                Some(_) => u32::MAX,
+            };
+            recording.note_plugin(&self.scratch, used);
+        }
+        let failure = match (failure, done) {
+            (None, Ok(answer)) => return Some(answer as u32),
+            (Some(failure), _) | (None, Err(failure)) => failure,
         };
         self.take_back(words, count);
         self.env.failed(claim.index, failure);
