@@ -27,8 +27,8 @@ class Run:
 def run(command, environment, cpu_file, count):
     """Runs the command to its end. `count` gets its output and tells the number of samples."""
     with tempfile.TemporaryFile() as said:
-        pid = subprocess.Popen(command, env=environment, stdout=said, stderr=said).pid
-        _, status, usage = os.wait4(pid, 0)
+        child = subprocess.Popen(command, env=environment, stdout=said, stderr=said)  # kept: its end would wait for it
+        _, status, usage = os.wait4(child.pid, 0)
         said.seek(0)
         text = said.read().decode(errors="replace")
     if status != 0:

@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
-use uunwind_core::plugin::{Description, View, NO_REGISTERS, OVERLAY_DESYNC, OVERLAY_INTERPRETER};
+use uunwind_core::plugin::{
+    Description, View, Visit, NO_REGISTERS, OVERLAY_DESYNC, OVERLAY_INTERPRETER, STEP_DONE, STEP_LOST, STEP_NATIVE,
+};
 use uunwind_core::regs::{Regs, RBP, RSP};
 use uunwind_core::reuse::Trail;
 use uunwind_core::rule::{Packed, Rule, RuleKind, SAME, UNKNOWN};
@@ -107,7 +109,9 @@ impl Env for Process<'_> {
         matches!(self.code(self.current), Some((_, Owner::Claimed)))
     }
     fn claim(&self) -> Option<Claim> {
-        Some(Claim { overlay: Some(overlay), index: 3, flags: self.claim_flags, scratch_bytes: 24, ..Claim::NOTHING })
+        let step = (self.claim_flags == 0).then_some(step as Visit);
+        let claim = Claim { overlay: Some(overlay), index: 3, flags: self.claim_flags, ..Claim::NOTHING };
+        Some(Claim { step, scratch_bytes: 24, ..claim })
     }
     fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
         (0, 0)
@@ -147,6 +151,7 @@ impl Env for Process<'_> {
 unsafe extern "C" fn overlay(view: *mut View) -> u32 {
     // SAFETY: the walk's view, host and scratch memory.
     unsafe {
+        (*view).used = looked_at(&*view).fold(0, |used, register| used | 1 << register);
         let view = &*view;
         let scratch = view.scratch.cast::<u64>();
         let read = |address: u64| {
@@ -175,10 +180,62 @@ unsafe extern "C" fn overlay(view: *mut View) -> u32 {
                 break;
             }
         }
-        if view.known & (1 << 12) != 0 && view.bias == 1 {
-            ((*view.host).emit)(view.walk, 1, view.registers[12]);
+        for register in looked_at(view) {
+            let value = if view.known >> register & 1 != 0 { view.registers[register] } else { 4711 };
+            ((*view.host).emit)(view.walk, 1, value);
         }
         answer
+    }
+}
+
+/// The registers that the overlay looks at: rbp, rbx, r12, some of them or none, as the function has it. A plugin with a stepper only.
+fn looked_at(view: &View) -> impl Iterator<Item = usize> {
+    let function = view.pc >> 12;
+    // The step has asked for leave: it is not there in a plugin that looks at no registers.
+    // SAFETY: the walk's scratch memory.
+    let may = unsafe { view.scratch.cast::<u64>().add(2).read() } == 1;
+    [(6, 1), (3, 2), (12, 4)]
+        .into_iter()
+        .filter(move |(_, bit)| may && function & bit != 0)
+        .map(|(register, _)| register)
+}
+
+/// Steps from some functions: the return address and rbp from the stack, rbx made of r12, all else passed on.
+unsafe extern "C" fn step(view: *mut View) -> u32 {
+    // SAFETY: the walk's view, host, caller and scratch memory.
+    unsafe {
+        (*view).used = 0;
+        (*view).scratch.cast::<u64>().add(2).write(1);
+        let (function, sp, caller) = ((*view).pc >> 12, (*view).sp, &mut *(*view).caller);
+        if function % 3 != 0 {
+            return STEP_NATIVE;
+        }
+        let size = 16 + 8 * (function % 4);
+        let (host, walk) = (&*(*view).host, (*view).walk);
+        let read = |address: u64| {
+            let mut word = 0;
+            (host.read_word)(walk, address, &raw mut word).then_some(word)
+        };
+        let Some(pc) = read(sp + size - 8).filter(|pc| *pc != 0) else { return STEP_LOST };
+        (caller.pc, caller.exact, caller.registers[usize::from(RSP)]) = (pc, 0, sp + size);
+        (*view).restored = 1 << RBP;
+        caller.known &= uunwind_core::regs::CALLEE_SAVED_MASK & !(1 << RBP);
+        if let Some(rbp) = read(sp) {
+            caller.registers[usize::from(RBP)] = rbp;
+            caller.known |= 1 << RBP;
+        }
+        if function % 2 == 0 {
+            (*view).used = 1 << 12;
+            (*view).restored |= 1 << 3;
+            caller.known &= !(1 << 3);
+            if (*view).known & (1 << 12) != 0 {
+                caller.registers[3] = (*view).registers[12] ^ 5;
+                caller.known |= 1 << 3;
+                (host.emit)(walk, 3, caller.registers[3]);
+            }
+        }
+        (host.emit)(walk, 2, size);
+        STEP_DONE
     }
 }
 
@@ -353,7 +410,7 @@ fn changes() -> u64 {
 #[test]
 fn a_walk_with_reuse_tells_what_a_walk_without_tells() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let (mut walks, mut reused, mut frames, mut told) = (0u64, 0u64, 0u64, 0u64);
+    let (mut walks, mut reused, mut frames, mut told, mut with_registers) = (0u64, 0u64, 0u64, 0u64, 0u64);
     while walks < changes() {
         let mut world = World::new(&mut random);
         world.build(&mut random);
@@ -369,12 +426,14 @@ fn a_walk_with_reuse_tells_what_a_walk_without_tells() {
             assert_eq!((plain.stop, plain.desync, plain.frames), (with.stop, with.desync, with.frames), "{}", text());
             assert_eq!(words, same, "{}", text());
             reused += u64::from(with.reused > 0);
+            with_registers += u64::from(with.reused > 0 && flags == 0);
             frames += u64::from(with.reused);
             told += u64::from(with.frames);
             world.change(&mut random);
         }
     }
-    println!("{walks} walks of {told} frames; {reused} reused {frames} frames");
+    println!("{walks} walks of {told} frames; {reused} reused {frames} frames, {with_registers} with a plugin that looks at registers");
     assert!(reused > walks / 4, "reuse is seldom: {reused} of {walks}");
+    assert!(with_registers > walks / 20, "seldom where a plugin looks at registers: {with_registers} of {walks}");
     assert!(frames > told / 4, "little is reused: {frames} of {told}");
 }

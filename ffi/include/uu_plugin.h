@@ -25,7 +25,7 @@
  * program, malloc and the dynamic linker included. They must
  *   - allocate nothing, take no lock, touch no thread-local variable, and call no function of another object (that
  *     means libc, too: memcpy and its kin alone are safe; link with -z now);
- *   - read foreign memory only by host->read and host->read_word, which fail where a load would crash; and believe
+ *   - read foreign memory only by host->read, read_word and read_words, which fail where a load would crash; and believe
  *     nothing that they read: it may be wrong, and change between two reads;
  *   - end every loop by a bound that stands in the code;
  *   - use at most 1 KiB of stack, and not recurse;
@@ -94,7 +94,7 @@ struct uu_caller;
 
 /* ---- What signal code sees ---------------------------------------------------------------------------------------- */
 
-/* The frame in hand. Valid during the call only; the plugin changes nothing in it but *caller. The host may be newer and
+/* The frame in hand. Valid during the call only; the plugin changes nothing in it but *caller, used and restored. The host may be newer and
  * its view longer: see `size`. */
 struct uu_view {
     uint32_t size;          /* sizeof(struct uu_view), as the host was built: at least this header's */
@@ -124,6 +124,11 @@ struct uu_view {
     uint64_t generation;    /* tells this object or window from every other that was or will be in the same place */
     void *user;             /* the user pointer of the window; null for objects */
     struct uu_caller *caller; /* step only: to be filled; null otherwise */
+    uint32_t used;          /* to be set: bit n: the plugin looked at registers[n], so its answer may depend on it. The host sets
+                               all bits, and a plugin may leave it so. The fewer, the more often a walk's rest is taken over
+                               from the thread's last walk. The stack pointer's bit has no meaning. overlay and step only */
+    uint32_t restored;      /* to be set, step only: bit n: caller->registers[n] depends on no register of this frame but those
+                               in `used`: it was read from memory, or is not known. The host sets no bit */
 };
 
 /* A frame, as step leaves it, and as host->native_step takes and gives it. */
@@ -173,7 +178,7 @@ struct uu_owner {
 #define UU_OWNER_WINDOW 2u
 
 /* What signal code may call, with view->walk as first argument, during the call only. All are async-signal-safe and
- * bounded. In rule, only read_word and read do anything; the others answer 0, false or "nobody". */
+ * bounded. In rule, only the reads do anything; the others answer 0, false or "nobody". */
 struct uu_host {
     uint32_t size; /* sizeof(struct uu_host), as the host was built: at least this header's */
     uint32_t abi;  /* the newest version that the host speaks */
@@ -196,6 +201,9 @@ struct uu_host {
     /* Steps *frame to its caller by the core's own sources. 0: done; 1: done by a frame pointer that nothing vouches for;
        negative: not done, minus a number of enum uu_stop (uu.h), and *frame is as it was. */
     int32_t (*native_step)(void *walk, struct uu_caller *frame);
+    /* Reads `count` 64-bit words of one structure: out[i] is the word at address + offsets[i] (bytes). False: one of them cannot
+       be read; `out` may be partly written. Cheaper than as many calls of read_word. */
+    bool (*read_words)(void *walk, uint64_t address, const uint32_t *offsets, size_t count, uint64_t *out);
 };
 
 /* ---- What signal code answers -------------------------------------------------------------------------------------- */

@@ -44,7 +44,7 @@ pub fn ask(
     }
 }
 
-/// What a rule may call, with the reader as its walk: everything but the two reads answers that there is nothing.
+/// What a rule may call, with the reader as its walk: everything but the reads answers that there is nothing.
 static HOST: Host = Host {
     size: size_of::<Host>() as u32,
     abi: ABI,
@@ -56,6 +56,7 @@ static HOST: Host = Host {
     learned,
     lookup,
     native_step,
+    read_words,
 };
 
 unsafe extern "C" fn read_word(reader: *mut c_void, address: u64, out: *mut u64) -> bool {
@@ -69,6 +70,17 @@ unsafe extern "C" fn read_word(reader: *mut c_void, address: u64, out: *mut u64)
 unsafe extern "C" fn read(reader: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
     // SAFETY: as above; the plugin passes a place for `len` bytes.
     unsafe { (*reader.cast::<Reader<'_>>()).read_raw(address, out, len) }
+}
+
+unsafe extern "C" fn read_words(
+    reader: *mut c_void,
+    address: u64,
+    offsets: *const u32,
+    count: usize,
+    out: *mut u64,
+) -> bool {
+    // SAFETY: as above; the plugin passes `count` offsets and a place for as many words.
+    unsafe { (*reader.cast::<Reader<'_>>()).words_raw(address, offsets, count, out) }
 }
 
 unsafe extern "C" fn find_name(_: *mut c_void, _: u64, _: u64) -> u32 {

@@ -21,13 +21,18 @@ mod overlay;
 pub mod puc;
 mod walk;
 
-use uunwind_core::plugin::{Plugin, ABI, PLUGIN_STRAYS};
+use uunwind_core::plugin::{Plugin, ABI, PLUGIN_STRAYS, SCRATCH_BYTES};
 
 /// The name under which this plugin labels facts and frames, NUL-padded.
 pub const NAME: [u8; 16] = *b"lua\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
-static PLUGIN: Plugin =
-    Plugin { flags: PLUGIN_STRAYS, overlay: Some(overlay::overlay), step: Some(overlay::step), ..Plugin::new(NAME) };
+static PLUGIN: Plugin = Plugin {
+    flags: PLUGIN_STRAYS,
+    scratch_bytes: (SCRATCH_BYTES - luajit::STATELESS_BYTES) as u32,
+    overlay: Some(overlay::overlay),
+    step: Some(overlay::step),
+    ..Plugin::new(NAME)
+};
 
 /// The plugin's entry ([`uunwind_core::plugin::Entry`]): its table, or null for a host of another ABI. Exported by the shipped
 /// object only: the recorder links several plugins, for their layouts.

@@ -1,12 +1,20 @@
 //! The host's functions and the frame in hand, in safe form.
 
+use core::cell::Cell;
 use core::mem::size_of;
 use uunwind_core::plugin::{Caller, Description, Host, Owner, View, ABI, SCRATCH_BYTES};
+
+/// Most words that are read in one [`Walk::run`].
+pub const RUN: usize = 8;
 
 /// The native frame in hand, and the walk it belongs to.
 pub struct Walk<'v> {
     view: &'v View,
     host: &'v Host,
+    /// Registers that were looked at, a bit each.
+    used: Cell<u32>,
+    /// Registers of the caller that were loaded.
+    restored: Cell<u32>,
 }
 
 impl<'v> Walk<'v> {
@@ -22,12 +30,21 @@ impl<'v> Walk<'v> {
         let host = unsafe { view.host.as_ref() }?;
         let fits =
             view.size as usize >= size_of::<View>() && host.size as usize >= size_of::<Host>() && host.abi == ABI;
-        fits.then_some(Walk { view, host })
+        fits.then_some(Walk { view, host, used: Cell::new(0), restored: Cell::new(0) })
     }
 
     /// The frame in hand.
     pub fn view(&self) -> &'v View {
         self.view
+    }
+
+    /// What the analyse half found in the object in hand; nothing where no object covers the pc.
+    pub fn facts(&self) -> &'v [u8] {
+        if self.view.facts.is_null() {
+            return &[];
+        }
+        // SAFETY: the host's facts are `facts_len` readable bytes that don't change during the call.
+        unsafe { core::slice::from_raw_parts(self.view.facts, self.view.facts_len) }
     }
 
     /// Is `address` inside the native frame in hand?
@@ -42,8 +59,20 @@ impl<'v> Walk<'v> {
 
     /// A general register by DWARF number, where it is known.
     pub fn register(&self, number: u8) -> Option<u64> {
-        let known = self.view.known & 1u32.checked_shl(u32::from(number))? != 0;
+        let bit = 1u32.checked_shl(u32::from(number))?;
+        self.used.set(self.used.get() | bit);
+        let known = self.view.known & bit != 0;
         self.view.registers.get(usize::from(number)).copied().filter(|_| known)
+    }
+
+    /// In a step: the caller's register with this DWARF number was loaded from memory, or given up.
+    pub fn restored(&self, number: u8) {
+        self.restored.set(self.restored.get() | 1u32.checked_shl(u32::from(number)).unwrap_or(0));
+    }
+
+    /// What the call looked at and loaded: [`View::used`] and [`View::restored`].
+    pub fn registers(&self) -> (u32, u32) {
+        (self.used.get(), self.restored.get())
     }
 
     /// The word at `below` bytes below the frame's CFA, if that is inside the frame.
@@ -69,6 +98,24 @@ impl<'v> Walk<'v> {
         let mut word = 0;
         // SAFETY: a host function of this ABI, with its own walk; `word` outlives the call.
         unsafe { (self.host.read_word)(self.view.walk, address, &mut word) }.then_some(word)
+    }
+
+    /// Words of one structure: those at these distances from its address. `None`: one of them is unreadable, and `out` of no use.
+    /// Into a place of the caller's: an array that is returned is copied in pieces larger than it was written in, which stalls.
+    #[inline(always)]
+    pub fn words<const N: usize>(&self, address: u64, offsets: [u32; N], out: &mut [u64; N]) -> Option<()> {
+        // SAFETY: a host function of this ABI, with its own walk; N offsets, and room for as many words, outlive the call.
+        let read = unsafe { (self.host.read_words)(self.view.walk, address, offsets.as_ptr(), N, out.as_mut_ptr()) };
+        read.then_some(())
+    }
+
+    /// Words one after the other, at most [`RUN`] of them. False: one of them is unreadable, or there are too many.
+    #[inline(always)]
+    pub fn run(&self, address: u64, out: &mut [u64]) -> bool {
+        const OFFSETS: [u32; RUN] = [0, 8, 16, 24, 32, 40, 48, 56];
+        // SAFETY: as above; there are as many offsets as words.
+        out.len() <= RUN
+            && unsafe { (self.host.read_words)(self.view.walk, address, OFFSETS.as_ptr(), out.len(), out.as_mut_ptr()) }
     }
 
     /// Fills `out` from foreign memory. False: unreadable, `out` is then of no use.

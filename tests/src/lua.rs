@@ -107,32 +107,37 @@ impl Lua {
 
     #[track_caller]
     fn stripped(&self, scratch: &Path) -> PathBuf {
-        let version = match self.minor {
-            1 => lua_src::Lua51,
-            2 => lua_src::Lua52,
-            3 => lua_src::Lua53,
-            4 => lua_src::Lua54,
-            _ => lua_src::Lua55,
-        };
-        // Compiled once for all runs of the tests: the sources change with the package's version only.
-        let built = paths::target().join(format!("uu-tests/lua-src-551/5.{}", self.minor));
-        if !built.is_dir() {
-            let making = scratch.join("lua");
-            let mut build = lua_src::Build::new();
-            build.out_dir(&making).target("x86_64-unknown-linux-gnu").host("x86_64-unknown-linux-gnu");
-            let made = build.opt_level("2").debug(false).build(version);
-            let library = making.join(format!("lib{}.a", made.libs()[0]));
-            std::fs::rename(making.join("lib").join(library.file_name().expect("a name")), making.join("lib/liblua.a"))
-                .expect("the library was made");
-            let _ = std::fs::create_dir_all(built.parent().expect("a folder"));
-            // Another run may have been quicker.
-            let _ = std::fs::rename(&making, &built);
-        }
-        let include = format!("-I{}", built.join("include").display());
-        let folder = format!("-L{}", built.join("lib").display());
+        let [include, folder] = library(self.minor, scratch);
         let options = ["-s", &*include, &*folder, "-llua", "-lm", "-ldl"];
         compile::gcc(scratch, "embed", &["lua/embed.c", CAP[0], CAP[1], CAP[2]], &options)
     }
+}
+
+/// The static library `lua` of a version, compiled once for all runs of the tests: the sources change with the package's version only.
+/// Gives the compiler's options for its headers and for its folder.
+#[track_caller]
+pub fn library(minor: u32, scratch: &Path) -> [String; 2] {
+    let version = match minor {
+        1 => lua_src::Lua51,
+        2 => lua_src::Lua52,
+        3 => lua_src::Lua53,
+        4 => lua_src::Lua54,
+        _ => lua_src::Lua55,
+    };
+    let built = paths::target().join(format!("uu-tests/lua-src-551/5.{minor}"));
+    if !built.is_dir() {
+        let making = scratch.join("lua");
+        let mut build = lua_src::Build::new();
+        build.out_dir(&making).target("x86_64-unknown-linux-gnu").host("x86_64-unknown-linux-gnu");
+        let made = build.opt_level("2").debug(false).build(version);
+        let library = making.join(format!("lib{}.a", made.libs()[0]));
+        std::fs::rename(making.join("lib").join(library.file_name().expect("a name")), making.join("lib/liblua.a"))
+            .expect("the library was made");
+        let _ = std::fs::create_dir_all(built.parent().expect("a folder"));
+        // Another run may have been quicker.
+        let _ = std::fs::rename(&making, &built);
+    }
+    [format!("-I{}", built.join("include").display()), format!("-L{}", built.join("lib").display())]
 }
 
 /// One line of an oracle file.

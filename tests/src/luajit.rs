@@ -74,8 +74,9 @@ impl LuaJit {
         self.ready().modules.join("libcap.so")
     }
 
+    /// Compiles a program that has this LuaJIT in it, or is linked with it.
     #[track_caller]
-    fn compile(&self, folder: &Path, name: &str, sources: &[&str]) -> PathBuf {
+    pub fn compile(&self, folder: &Path, name: &str, sources: &[&str]) -> PathBuf {
         if self.kind == Kind::Library {
             return compile::gcc(folder, name, sources, &["-I/usr/include/luajit-2.1", "-lluajit-5.1"]);
         }

@@ -64,14 +64,14 @@ fn layouts() -> Vec<Layout> {
     vec![
         layout!(View as uu_view {
             size, exact, pc, sp, cfa, function_start, function_end, registers, known, plugin, facts, facts_len, bias,
-            scratch, thread_pointer, tsd_offset, host, walk, range_start, range_end, generation, user, caller,
+            scratch, thread_pointer, tsd_offset, host, walk, range_start, range_end, generation, user, caller, used, restored,
         }),
         layout!(Caller as uu_caller { pc, registers, known, exact }),
         layout!(Text as uu_text { address, len, width, utf8 }),
         layout!(Description as uu_description { code, fingerprint, name, file, table, first_line, table_kind }),
         layout!(Owner as uu_owner { start, end, bias, generation, kind, plugin, facts, facts_len }),
         layout!(Host as uu_host {
-            size, abi, read_word, read, find_name, describe, emit, learned, lookup, native_step,
+            size, abi, read_word, read, find_name, describe, emit, learned, lookup, native_step, read_words,
         }),
         layout!(CRule as uu_rule { size, kind, register as reg, reserved, offset, addend, slots, reserved2 }),
         layout!(ObjectFile as uu_object_file {

@@ -46,6 +46,30 @@ impl Read {
     }
 }
 
+/// Some reads of whole words, one after the other.
+pub(super) struct Batch {
+    /// Where the next goes; null: they are not written down.
+    next: *mut Read,
+}
+
+impl Batch {
+    /// Of reads that are not written down here.
+    pub(super) const fn none() -> Batch {
+        Batch { next: core::ptr::null_mut() }
+    }
+
+    /// A read that succeeded. At most as many as [`Log::batch`] was asked for.
+    #[inline(always)]
+    pub(super) fn add(&mut self, address: u64, value: u64) {
+        if self.next.is_null() {
+            return;
+        }
+        // SAFETY: `Log::batch` found room for as many as are added.
+        unsafe { self.next.write(Read { place: address & ADDRESS, value }) };
+        self.next = self.next.wrapping_add(1);
+    }
+}
+
 /// Where reads are written down. Nowhere, unless [`super::Reader::write_down`] was called.
 #[derive(Debug)]
 pub(super) struct Log {
@@ -80,6 +104,25 @@ impl Log {
         // SAFETY: below the end of what `over`'s caller gave.
         unsafe { self.next.write(Read::new(address, size, value)) };
         self.next = self.next.wrapping_add(1);
+    }
+
+    /// Room for `count` reads of whole words, to be filled and then told to [`Log::end_batch`].
+    #[inline(always)]
+    pub(super) fn batch(&mut self, count: usize) -> Batch {
+        let room = (self.end as usize).wrapping_sub(self.next as usize) / core::mem::size_of::<Read>();
+        if self.paused || room < count {
+            self.overflow |= !self.paused;
+            return Batch::none();
+        }
+        Batch { next: self.next }
+    }
+
+    /// Takes over what a batch has.
+    #[inline(always)]
+    pub(super) fn end_batch(&mut self, batch: Batch) {
+        if !batch.next.is_null() {
+            self.next = batch.next;
+        }
     }
 
     /// A read of any length.

@@ -136,6 +136,37 @@ impl<'a> Reader<'a> {
         self.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
     }
 
+    /// The words at these distances from `address`: fields of one structure, for less than as many calls of [`Reader::word`]. False
+    /// when any of them cannot be read; `out` may then be partly written.
+    ///
+    /// # Safety
+    /// `offsets` must be valid for reads of `count` numbers, and `out` for writes of as many words.
+    pub unsafe fn words_raw(&mut self, address: u64, offsets: *const u32, count: usize, out: *mut u64) -> bool {
+        let guarded = self.is_guarded();
+        let mut batch = if guarded { self.log.batch(count) } else { log::Batch::none() };
+        for index in 0..count {
+            // SAFETY: below `count`.
+            let (at, place) = unsafe { (address.wrapping_add(u64::from(*offsets.add(index))), out.add(index)) };
+            let word = match guarded {
+                true if at <= USER_END - 8 => guarded::load(at),
+                true => None,
+                false => self.word(at),
+            };
+            let Some(word) = word else {
+                self.log.end_batch(batch);
+                if guarded && at <= USER_END - 8 {
+                    self.log.add(at, 8, None);
+                }
+                return false;
+            };
+            // SAFETY: below `count`.
+            unsafe { place.write(word) };
+            batch.add(at, word);
+        }
+        self.log.end_batch(batch);
+        true
+    }
+
     /// Fills `out` from `address`. False when any byte cannot be read; `out` may then be partly written.
     pub fn read(&mut self, address: u64, out: &mut [u8]) -> bool {
         // SAFETY: `out` is writable for its length.
@@ -147,6 +178,10 @@ impl<'a> Reader<'a> {
     /// # Safety
     /// `out` must be valid for writes of `len` bytes.
     pub unsafe fn read_raw(&mut self, address: u64, out: *mut u8, len: usize) -> bool {
+        if self.is_guarded() && (1..=8).contains(&len) && (address & 7) as usize + len <= 8 {
+            // SAFETY: passed on.
+            return unsafe { self.read_in_word(address, out, len) };
+        }
         // SAFETY: passed on.
         let done = unsafe { self.read_plain(address, out, len) };
         if self.log.is_open() {
@@ -154,6 +189,28 @@ impl<'a> Reader<'a> {
             unsafe { self.log.add_many(address, out, len, done) };
         }
         done
+    }
+
+    /// One to eight bytes that lie in one aligned word, guarded: by that word, which lies in the same page.
+    ///
+    /// # Safety
+    /// As [`Reader::read_raw`].
+    #[inline]
+    unsafe fn read_in_word(&mut self, address: u64, out: *mut u8, len: usize) -> bool {
+        if address > USER_END - 8 {
+            return false;
+        }
+        let unwanted = 64 - 8 * len as u32;
+        let value = guarded::load(address & !7).map(|word| (word >> ((address & 7) * 8)) << unwanted >> unwanted);
+        self.log.add(address, len as u64, value);
+        let Some(value) = value else { return false };
+        let mut left = value;
+        for at in 0..len {
+            // SAFETY: `out` is writable for `len` bytes.
+            unsafe { out.add(at).write(left as u8) };
+            left >>= 8;
+        }
+        true
     }
 
     /// # Safety

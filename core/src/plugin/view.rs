@@ -59,6 +59,13 @@ pub struct View {
     /// The caller's frame, for `step` to fill; null in other calls. It holds this frame's registers, so that what a step
     /// leaves alone stays as it was.
     pub caller: *mut Caller,
+    /// Set by the plugin: bit n: it looked at `registers[n]`, so that its answer may depend on it. The host sets all bits, so that a
+    /// plugin may say nothing. The fewer there are, the more often a walk's rest is that of the thread's last walk. The stack
+    /// pointer's bit has no meaning.
+    pub used: u32,
+    /// Set by the plugin, in `step`: bit n: `caller.registers[n]` does not depend on this frame's registers but for those in `used`:
+    /// it was read from memory, or is not known. The host sets no bit.
+    pub restored: u32,
 }
 
 impl View {
@@ -88,6 +95,8 @@ impl View {
             generation: 0,
             user: core::ptr::null_mut(),
             caller: core::ptr::null_mut(),
+            used: u32::MAX,
+            restored: 0,
         }
     }
 }
@@ -184,6 +193,10 @@ pub struct Host {
     /// Steps `*frame` to its caller by the core's own sources. 0: done; 1: done, by a frame pointer that nothing vouches for;
     /// otherwise the negative number of the reason why not (`StopReason`), and `*frame` is as it was.
     pub native_step: unsafe extern "C" fn(walk: *mut c_void, frame: *mut Caller) -> i32,
+    /// Reads `count` 64-bit words of one structure: `out[i]` is the word at `address + offsets[i]`. Returns false when any of
+    /// them cannot be read (`out` may then be partly written). Cheaper than as many calls of `read_word`.
+    pub read_words:
+        unsafe extern "C" fn(walk: *mut c_void, address: u64, offsets: *const u32, count: usize, out: *mut u64) -> bool,
 }
 
 impl Host {

@@ -21,6 +21,7 @@ mod scratch;
 mod trail;
 
 use crate::memory::Reader;
+use crate::rule::bits;
 use crate::short_rule::Short;
 use crate::stop_reason::StopReason;
 pub use end::End;
@@ -219,13 +220,12 @@ impl<'t> Recording<'t> {
         }
     }
 
-    /// A plugin was called on the frame just visited: its scratch memory may have changed.
+    /// A plugin was called on the frame just visited: its scratch memory may have changed. `used`: the registers that it looked at, a
+    /// bit each, by DWARF number.
     #[inline(never)]
-    pub fn note_plugin(&mut self, scratch: &Scratch, looks_at_registers: bool) {
-        if looks_at_registers {
-            if let Some(mark) = self.last() {
-                mark.uses = EVERY_REGISTER;
-            }
+    pub fn note_plugin(&mut self, scratch: &Scratch, used: u32) {
+        if let Some(mark) = self.last() {
+            mark.uses |= bits(used);
         }
         // A plugin is shown many frames that are not its own, and remembers nothing of them.
         if self.last_state != STATES && self.is_state(self.last_state, scratch) {
@@ -240,6 +240,14 @@ impl<'t> Recording<'t> {
         }
         if let Some(mark) = self.last() {
             mark.flags |= if written.is_some() { HAS_STATE } else { LOST_STATE };
+        }
+    }
+
+    /// A plugin has stepped from the frame just visited, instead of its rule. `restored`: the caller's registers that depend on none of
+    /// this frame's, but for those that it looked at.
+    pub fn note_step(&mut self, restored: u32) {
+        if let Some(mark) = self.last() {
+            mark.restores = bits(restored) & !OTHER;
         }
     }
 

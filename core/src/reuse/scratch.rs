@@ -1,6 +1,6 @@
 //! The plugins' scratch memory as part of a walk's state: written down where it changed, and compared.
 
-use super::trail::{LOST_STATE, MARKS};
+use super::trail::{LOST_STATE, MARKS, STATES};
 use super::Recording;
 
 /// Plugins, 0 included.
@@ -26,8 +26,9 @@ impl Scratch {
         (0..).zip(&self.used).fold(0, |shape, (plugin, used)| shape | u64::from(used.div_ceil(8) as u8) << (8 * plugin))
     }
 
+    /// How many words a plugin uses: at most 64, as `SCRATCH_BYTES` has.
     fn words(&self, plugin: usize) -> usize {
-        self.used.get(plugin).map_or(0, |used| usize::from(*used).div_ceil(8).min(self.stride / 8))
+        self.used.get(plugin).map_or(0, |used| usize::from(*used).div_ceil(8).min(self.stride / 8).min(64))
     }
 
     fn word(&self, plugin: usize, index: usize) -> Option<u64> {
@@ -38,24 +39,37 @@ impl Scratch {
 }
 
 impl Recording<'_> {
-    /// The state of the plugins: for each that was called, its index and length, and its bytes.
+    /// The state of the plugins: their [`Scratch::shape`]; for each that was called, which of its words are not 0, a bit each, and
+    /// these words. Most are 0.
     pub(super) fn write_state(&mut self, at: usize, scratch: &Scratch) -> Option<usize> {
         let mut next = at;
         let limit = usize::from(self.trail.first_state);
-        let mut put = |word: u64, next: &mut usize| -> Option<()> {
-            let room = self.trail.states.get_mut(*next).filter(|_| *next < limit)?;
+        let states = &mut self.trail.states;
+        let put = |states: &mut [u64; STATES], word: u64, next: &mut usize| -> Option<()> {
+            let room = states.get_mut(*next).filter(|_| *next < limit)?;
             *room = word;
             *next += 1;
             Some(())
         };
         let header = next;
-        put(0, &mut next)?;
+        put(states, 0, &mut next)?;
         for plugin in 0..PLUGINS {
-            for index in 0..scratch.words(plugin) {
-                put(scratch.word(plugin, index)?, &mut next)?;
+            let words = scratch.words(plugin);
+            if words == 0 {
+                continue;
             }
+            let (place, mut present) = (next, 0u64);
+            put(states, 0, &mut next)?;
+            for index in 0..words {
+                let word = scratch.word(plugin, index)?;
+                if word != 0 {
+                    present |= 1 << index;
+                    put(states, word, &mut next)?;
+                }
+            }
+            *states.get_mut(place)? = present;
         }
-        *self.trail.states.get_mut(header)? = scratch.shape();
+        *states.get_mut(header)? = scratch.shape();
         Some(next - header)
     }
 
@@ -77,7 +91,17 @@ impl Recording<'_> {
         if old.next() != Some(&scratch.shape()) {
             return false;
         }
-        (0..PLUGINS)
-            .all(|plugin| (0..scratch.words(plugin)).all(|index| scratch.word(plugin, index).as_ref() == old.next()))
+        (0..PLUGINS).all(|plugin| {
+            let words = scratch.words(plugin);
+            if words == 0 {
+                return true;
+            }
+            let Some(present) = old.next() else { return false };
+            (0..words).all(|index| match scratch.word(plugin, index) {
+                None => false,
+                Some(0) => present & (1 << index) == 0,
+                Some(word) => present & (1 << index) != 0 && old.next() == Some(&word),
+            })
+        })
     }
 }

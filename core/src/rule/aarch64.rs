@@ -232,14 +232,9 @@ impl Packed {
             // Whether the frame pointer could serve was asked; and whether sp is known.
             return (FP_BIT | OTHER, 0);
         }
-        let class = |register: u8| match register {
-            SP => 0,
-            FP => FP_BIT,
-            _ => OTHER,
-        };
-        let mut uses = class(self.cfa_parts().0);
+        let mut uses = bit(self.cfa_parts().0);
         if self.flags() & RA_IN_REGISTER != 0 {
-            uses |= class(self.slot(RA_SLOT) as u8);
+            uses |= bit(self.slot(RA_SLOT) as u8);
         }
         if self.kind() == RuleKind::Signal {
             return (uses, EVERY_REGISTER);
@@ -336,6 +331,21 @@ impl Packed {
         cursor.exact = false;
         Ok(())
     }
+}
+
+/// The bit of a register, by its DWARF number, as [`crate::reuse`] counts them: x29, and all others together.
+fn bit(register: u8) -> u8 {
+    use crate::reuse::{FP_BIT, OTHER};
+    match register {
+        SP => 0,
+        FP => FP_BIT,
+        _ => OTHER,
+    }
+}
+
+/// The bits of the registers in a mask by DWARF number.
+pub fn bits(registers: u32) -> u8 {
+    (0..32).filter(|register| registers >> register & 1 != 0).fold(0, |bits, register| bits | bit(register))
 }
 
 #[inline(always)]

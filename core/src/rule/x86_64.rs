@@ -299,6 +299,13 @@ fn bit(register: u8) -> u8 {
     }
 }
 
+/// The bits of the registers in a mask by DWARF number, as [`crate::reuse`] counts them.
+pub fn bits(registers: u32) -> u8 {
+    (0..regs::COUNT as u8)
+        .filter(|register| registers >> register & 1 != 0)
+        .fold(0, |bits, register| bits | bit(register))
+}
+
 #[inline(always)]
 fn word_at(base: u64, slot: i16) -> u64 {
     base.wrapping_add_signed(i64::from(slot) * 8)

@@ -122,6 +122,9 @@ impl<E: Env> Walk<'_, '_, E> {
                     self.env.failed(claim.index, StopReason::PluginNonsense);
                     return None;
                 }
+                if let Some(recording) = &mut self.recording {
+                    recording.note_step(view.restored);
+                }
                 *cursor = from_caller(&caller);
                 Next::Caller
             }
@@ -154,13 +157,21 @@ impl<E: Env> Walk<'_, '_, E> {
         // through the host functions, while no other reference to the walk is used. It may be left at any instruction: what
         // it can have changed is put right below.
         let done = unsafe { protector.call(&call) };
-        if let Some(recording) = &mut self.recording {
-            recording.note_plugin(&self.scratch, claim.flags & NO_REGISTERS == 0);
-        }
         let failure = match done {
-            Err(reason) => reason,
-            Ok(answer) if has_meaning(answer as u32) => return Some(answer as u32),
-            Ok(_) => StopReason::PluginNonsense,
+            Err(reason) => Some(reason),
+            Ok(answer) => (!has_meaning(answer as u32)).then_some(StopReason::PluginNonsense),
+        };
+        if let Some(recording) = &mut self.recording {
+            let used = match failure {
+                None if claim.flags & NO_REGISTERS != 0 => 0,
+                None => view.used,
+                Some(_) => u32::MAX,
+            };
+            recording.note_plugin(&self.scratch, used);
+        }
+        let failure = match (failure, done) {
+            (None, Ok(answer)) => return Some(answer as u32),
+            (Some(failure), _) | (None, Err(failure)) => failure,
         };
         self.take_back(words, count);
         self.env.failed(claim.index, failure);
@@ -228,6 +239,7 @@ impl<E: Env> Walk<'_, '_, E> {
         learned: Self::host_learned,
         lookup: Self::host_lookup,
         native_step: Self::host_native_step,
+        read_words: Self::host_read_words,
     };
 
     unsafe extern "C" fn host_read_word(walk: *mut c_void, address: u64, out: *mut u64) -> bool {
@@ -246,6 +258,17 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe extern "C" fn host_read(walk: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
         // SAFETY: as above; the plugin passes a place for `len` bytes.
         unsafe { (*walk.cast::<Self>()).reader.read_raw(address, out, len) }
+    }
+
+    unsafe extern "C" fn host_read_words(
+        walk: *mut c_void,
+        address: u64,
+        offsets: *const u32,
+        count: usize,
+        out: *mut u64,
+    ) -> bool {
+        // SAFETY: as above; the plugin passes `count` offsets and a place for as many words.
+        unsafe { (*walk.cast::<Self>()).reader.words_raw(address, offsets, count, out) }
     }
 
     unsafe extern "C" fn host_find_name(walk: *mut c_void, code: u64, fingerprint: u64) -> u32 {

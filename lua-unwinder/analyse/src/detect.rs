@@ -92,7 +92,6 @@ impl Seen {
         if before == 0 {
             self.luajit |= text.starts_with(b"LuaJIT 2.");
             self.luau |= whole(b"Luau");
-            self.luau_loader |= text.starts_with(b"bytecode version mismatch (");
             self.ravi |= text.starts_with(b"Ravi 5.");
             for minor in 0..=9 {
                 if whole(&[b'L', b'u', b'a', b' ', b'5', b'.', b'0' + minor]) {
@@ -100,6 +99,8 @@ impl Seen {
                 }
             }
         }
+        // In newer releases behind "%s: ".
+        self.luau_loader |= matches!(before, 0 | b' ') && text.starts_with(b"bytecode version mismatch (");
         // `$LuaVersion: Lua 5.4.6  Copyright` and, in 5.1, `$Lua: Lua 5.1.5 Copyright`.
         for ident in [&b"LuaVersion: Lua 5."[..], b"Lua: Lua 5."] {
             if let (b'$', Some([minor @ b'0'..=b'9', b'.', release @ b'0'..=b'9', b' ', ..])) =
@@ -118,9 +119,11 @@ impl Seen {
             return Some(Lua::Fork("Ravi"));
         }
         match (self.version, self.release) {
+            // It keeps the identification of the release that it comes from, but not its `_VERSION`.
+            (None, _) if self.luau && self.luau_loader => Some(Lua::Fork("Luau")),
             (_, Some((minor, release))) => Some(Lua::Puc(Version { minor, release: Some(release) })),
             (Some(minor), None) => Some(Lua::Puc(Version { minor, release: None })),
-            (None, None) => (self.luau && self.luau_loader).then_some(Lua::Fork("Luau")),
+            (None, None) => None,
         }
     }
 }

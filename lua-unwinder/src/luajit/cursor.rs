@@ -7,7 +7,7 @@ use core::mem::{align_of, size_of};
 const THREADS: usize = 8;
 
 /// Frames, emitted or skipped, that one walk looks at in all; a thread's stack holds fewer.
-const STEPS: u32 = 1 << 17;
+const STEPS: u64 = 1 << 17;
 
 /// Where a walk stands in one thread's chain.
 #[repr(C)]
@@ -27,13 +27,16 @@ pub struct Cursor {
     chains: [Chain; THREADS],
     /// What the interpreter's base register held in a leaf function that it called: the base, in the frame that follows.
     pub hint: u64,
-    /// A native frame of LuaJIT was seen.
-    pub steps: u32,
-    next: u32,
+    /// Which chain is given up next.
+    next: u64,
+    /// Steps taken so far: a bound of the work, on which no answer depends.
+    steps: u64,
 }
 
 /// Bytes of the walk's scratch memory that LuaJIT uses; the other family has the rest.
 pub const BYTES: usize = size_of::<Cursor>();
+/// Bytes at their end that are no part of the state of a walk.
+pub const STATELESS_BYTES: usize = size_of::<u64>();
 
 impl Cursor {
     /// The cursor in the last bytes of the plugin's scratch memory. `None`: there is none.
@@ -60,7 +63,7 @@ impl Cursor {
     pub fn begin(&mut self, chain: Chain) {
         let free = self.chains.iter().position(|chain| chain.thread == 0);
         let index = free.unwrap_or((self.next as usize) % THREADS);
-        self.next = self.next.wrapping_add(u32::from(free.is_none()));
+        self.next = self.next.wrapping_add(u64::from(free.is_none()));
         if let Some(place) = self.chains.get_mut(index) {
             *place = chain;
         }

@@ -55,6 +55,7 @@ pub struct Frame {
 }
 
 /// What a frame runs.
+#[derive(Clone, Copy)]
 enum Runs {
     /// A Lua function.
     Lua(Proto),
@@ -65,6 +66,14 @@ enum Runs {
 }
 
 impl Runs {
+    /// Is it a Lua function in which `place` lies?
+    fn is_lua_at(&self, place: Place) -> bool {
+        match self {
+            Runs::Lua(proto) => proto.instruction(place).is_some(),
+            _ => false,
+        }
+    }
+
     /// Can it stand at this place?
     fn fits(&self, place: Place) -> bool {
         match self {
@@ -72,6 +81,14 @@ impl Runs {
             _ => true,
         }
     }
+}
+
+/// A frame that was looked at.
+#[derive(Clone, Copy)]
+struct Known {
+    runs: Runs,
+    /// Its link, if that was read with it.
+    link: Option<u64>,
 }
 
 /// Walks through the frames of one thread.
@@ -111,37 +128,42 @@ impl Frames<'_, '_> {
     }
 
     fn runs(&self, frame: &Frame) -> Option<Runs> {
-        let object = match self.above(frame.base) {
+        self.look(frame).map(|known| known.runs)
+    }
+
+    #[inline(always)]
+    fn look(&self, frame: &Frame) -> Option<Known> {
+        let (object, link) = match self.above(frame.base) {
             Some((above, snapshot)) => match snapshot.function(self.vm, above) {
-                Some(object) => object,
+                Some(object) => (object, None),
                 // A closure that was made or loaded by the trace itself.
                 None => {
                     let (Place::At(pc) | Place::Behind(pc)) = frame.place else { return None };
-                    return snapshot.proto_of(self.vm, pc).map(Runs::Lua);
+                    return snapshot.proto_of(self.vm, pc).map(|proto| Known { runs: Runs::Lua(proto), link: None });
                 }
             },
             None => {
-                let value = self.vm.word(frame.base.wrapping_sub(16))?;
+                let mut words = [0; 2];
+                self.vm.words(frame.base.wrapping_sub(16), [0, 8], &mut words)?;
+                let [value, link] = words;
                 match function(value) {
-                    Some(object) => object,
+                    Some(object) => (object, Some(link)),
                     // What calls something that is no function stands here for a moment.
-                    None => return Some(Runs::Other),
+                    None => return Some(Known { runs: Runs::Other, link: Some(link) }),
                 }
             }
         };
-        Some(match kind(self.vm, self.thread.global, object)? {
+        let runs = match kind(self.vm, self.thread.global, object)? {
             Kind::Lua(proto) => Runs::Lua(Proto::read(self.vm, proto)?),
             Kind::C => Runs::Other,
             Kind::Builtin(number) => Runs::Builtin(object, number),
-        })
+        };
+        Some(Known { runs, link })
     }
 
     /// Is there a frame of a Lua function at `base`, in which `place` lies?
     pub fn is_lua_at(&self, base: u64, place: Place) -> bool {
-        match self.runs(&Frame { base, place }) {
-            Some(Runs::Lua(proto)) => proto.instruction(place).is_some(),
-            _ => false,
-        }
+        self.runs(&Frame { base, place }).is_some_and(|runs| runs.is_lua_at(place))
     }
 
     /// Is there a frame of a Lua function at `base`?
@@ -170,40 +192,60 @@ impl Frames<'_, '_> {
 
     /// The frame below that with this base.
     fn below(&self, base: u64) -> Below {
-        let Some(link) = self.link(base) else { return Below::Torn };
+        match self.link(base) {
+            Some(link) => self.below_by(base, link, &mut None),
+            None => Below::Torn,
+        }
+    }
+
+    /// As [`Frames::below`], with the frame's link. `caller`: what is learned of the frame below.
+    fn below_by(&self, base: u64, link: u64, caller: &mut Option<Known>) -> Below {
+        *caller = None;
         let delta = link & !LINK_KIND;
         let kind = link & LINK_KIND;
         if kind & 3 == LUA {
             // The calling instruction tells where the called function's base lies in the caller's frame.
             let Some(call) = self.vm.half(link.wrapping_sub(4)) else { return Below::Torn };
-            let caller = base.wrapping_sub(16).wrapping_sub(u64::from(call >> 8 & 0xff).wrapping_mul(8));
-            return self.checked(base, Frame { base: caller, place: Place::Behind(link) }, true);
+            let below = base.wrapping_sub(16).wrapping_sub(u64::from(call >> 8 & 0xff).wrapping_mul(8));
+            return self.calling(base, Frame { base: below, place: Place::Behind(link) }, caller);
         }
-        let caller = base.wrapping_sub(delta);
+        let below = base.wrapping_sub(delta);
         match kind {
-            C | PROTECTED_C => Below::Group(Frame { base: caller, place: self.outer }),
+            C | PROTECTED_C => Below::Group(Frame { base: below, place: self.outer }),
             CONTINUATION if self.slot(base, 32) == Some(CALLBACK) => {
-                Below::Group(Frame { base: caller, place: Place::Unknown })
+                Below::Group(Frame { base: below, place: Place::Unknown })
             }
             CONTINUATION => {
                 let Some(pc) = self.slot(base, 24) else { return Below::Torn };
-                self.checked(base, Frame { base: caller, place: Place::Behind(pc) }, false)
+                self.checked(base, Frame { base: below, place: Place::Behind(pc) })
             }
-            VARARGS => match self.checked(base, Frame { base: caller, place: Place::Unknown }, false) {
+            VARARGS => match self.checked(base, Frame { base: below, place: Place::Unknown }) {
                 Below::Frame(frame) => Below::Copy(frame),
                 other => other,
             },
             // A protected call: the frame below is that of the VM's own `pcall` or `xpcall`.
-            _ => self.checked(base, Frame { base: caller, place: Place::Unknown }, false),
+            _ => self.checked(base, Frame { base: below, place: Place::Unknown }),
         }
     }
 
-    fn checked(&self, base: u64, frame: Frame, is_lua: bool) -> Below {
-        let holds = frame.base < base && self.thread.holds(frame.base);
-        if holds && (!is_lua || self.is_lua_at(frame.base, frame.place)) {
+    fn checked(&self, base: u64, frame: Frame) -> Below {
+        if frame.base < base && self.thread.holds(frame.base) {
             Below::Frame(frame)
         } else {
             Below::Torn
+        }
+    }
+
+    /// As [`Frames::checked`], of a Lua function that stands at a call.
+    fn calling(&self, base: u64, frame: Frame, caller: &mut Option<Known>) -> Below {
+        let below = self.checked(base, frame);
+        if matches!(below, Below::Torn) {
+            return below;
+        }
+        *caller = self.look(&frame);
+        match caller {
+            Some(known) if known.runs.is_lua_at(frame.place) => below,
+            _ => Below::Torn,
         }
     }
 
@@ -211,18 +253,27 @@ impl Frames<'_, '_> {
     pub fn group(&self, frame: Frame, emit: bool, step: &mut dyn FnMut() -> bool) -> End {
         let mut frame = frame;
         let mut copy = false;
+        // What is known of it since it was looked at as a caller.
+        let (mut known, mut caller): (Option<Known>, Option<Known>) = (None, None);
         while step() {
             // The lowest frame holds the thread itself, not a function.
             if frame.base <= self.thread.stack.wrapping_add(16) {
                 return End::Bottom;
             }
-            let below = self.below(frame.base);
+            let link = known.as_ref().and_then(|known| known.link).or_else(|| self.link(frame.base));
+            let below = link.map_or(Below::Torn, |link| self.below_by(frame.base, link, &mut caller));
             if emit && !copy {
-                let Some(runs) = self.runs(&frame).filter(|runs| runs.fits(frame.place)) else { return End::Torn };
-                if !self.emit(&frame, &runs, &below) {
+                if known.is_none() {
+                    known = self.look(&frame);
+                }
+                let Some(runs) = known.as_ref().map(|known| &known.runs).filter(|runs| runs.fits(frame.place)) else {
+                    return End::Torn;
+                };
+                if !self.emit(&frame, runs, &below, caller.as_ref()) {
                     return End::Full;
                 }
             }
+            known = caller;
             (frame, copy) = match below {
                 Below::Frame(next) => (next, false),
                 // The same function's frame once more, as it was called: the upper one was shown.
@@ -235,23 +286,29 @@ impl Frames<'_, '_> {
     }
 
     /// False: the stack is full.
-    fn emit(&self, frame: &Frame, runs: &Runs, below: &Below) -> bool {
+    fn emit(&self, frame: &Frame, runs: &Runs, below: &Below, known: Option<&Known>) -> bool {
         // What calls it: through a copy, if its arguments were moved.
         let caller = match below {
             Below::Copy(copy) => self.below(copy.base),
             other => *other,
         };
-        let caller = match &caller {
+        let looked;
+        let caller = match (&caller, known) {
+            (Below::Frame(caller), Some(known)) => Some((&known.runs, caller.place)),
             // C that a Lua function's instruction called, and that called Lua: a metamethod, or a handler of an error in it.
-            Below::Frame(caller) | Below::Group(caller) => match self.runs(caller) {
-                Some(Runs::Lua(proto)) => Some((proto, caller.place)),
-                _ => None,
-            },
+            (Below::Frame(caller) | Below::Group(caller), _) => {
+                looked = self.runs(caller);
+                looked.as_ref().map(|runs| (runs, caller.place))
+            }
+            _ => None,
+        };
+        let caller = match caller {
+            Some((Runs::Lua(proto), place)) => Some((proto, place)),
             _ => None,
         };
         match runs {
-            Runs::Lua(proto) => name::emit_lua(self.vm, proto, frame.place, caller.as_ref()),
-            Runs::Builtin(object, number) => name::emit_builtin(self.vm, *object, *number, caller.as_ref()),
+            Runs::Lua(proto) => name::emit_lua(self.vm, proto, frame.place, caller),
+            Runs::Builtin(object, number) => name::emit_builtin(self.vm, *object, *number, caller),
             Runs::Other => true,
         }
     }

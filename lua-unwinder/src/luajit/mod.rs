@@ -37,7 +37,7 @@ mod visit;
 use crate::facts::Plain;
 use crate::walk::Walk;
 use cursor::Cursor;
-pub use cursor::BYTES as SCRATCH_BYTES;
+pub use cursor::{BYTES as SCRATCH_BYTES, STATELESS_BYTES};
 use facts::Facts;
 use uunwind_core::plugin::{Caller, OWNER_OBJECT, STEP_NATIVE};
 
@@ -52,6 +52,12 @@ pub struct Vm<'v> {
 impl Vm<'_> {
     fn word(&self, address: u64) -> Option<u64> {
         self.walk.word(address)
+    }
+
+    /// Words of one structure, by their distances from its address.
+    #[inline(always)]
+    fn words<const N: usize>(&self, address: u64, offsets: [u32; N], out: &mut [u64; N]) -> Option<()> {
+        self.walk.words(address, offsets, out)
     }
 
     fn half(&self, address: u64) -> Option<u32> {
@@ -78,7 +84,7 @@ impl Vm<'_> {
 
     /// The value of a register of the frame in hand, by DWARF number, if it is known.
     fn register(&self, number: u8) -> Option<u64> {
-        register(self.walk, number)
+        self.walk.register(number)
     }
 
     /// The global state, by the register that the VM and its traces keep for it.
@@ -86,12 +92,6 @@ impl Vm<'_> {
         let global = self.register(R14)?.wrapping_sub(u64::from(self.facts.dispatch));
         state::is_global(self, global).then_some(global)
     }
-}
-
-fn register(walk: &Walk<'_>, number: u8) -> Option<u64> {
-    let view = walk.view();
-    let known = view.known & 1u32.checked_shl(u32::from(number)).unwrap_or(0) != 0;
-    view.registers.get(usize::from(number)).copied().filter(|_| known)
 }
 
 /// DWARF number of the register that holds the table of the VM's instructions, in the VM and in traces.
@@ -105,7 +105,7 @@ pub fn in_object(walk: &Walk<'_>, facts: &[u8], caller: &mut Caller) -> u32 {
 
 /// A frame in code that nobody owns: a trace, if the register of traces leads to the code of a VM.
 pub fn in_no_object(walk: &Walk<'_>, caller: &mut Caller) -> u32 {
-    let instruction = register(walk, R14).filter(|table| state::plausible(*table)).and_then(|table| walk.word(table));
+    let instruction = walk.register(R14).filter(|table| state::plausible(*table)).and_then(|table| walk.word(table));
     let Some(owner) = instruction.map(|code| walk.lookup(code)) else { return STEP_NATIVE };
     if owner.kind != OWNER_OBJECT || owner.plugin != walk.view().plugin || owner.facts.is_null() {
         return STEP_NATIVE;

@@ -19,10 +19,10 @@ const UNNAMED: [&[u8]; 6] =
     [b"(for index)", b"(for limit)", b"(for step)", b"(for generator)", b"(for state)", b"(for control)"];
 
 /// A function that calls, and where it stands.
-pub type Caller = (Proto, Place);
+pub type Caller<'c> = (&'c Proto, Place);
 
 /// Emits a frame of a Lua function. False: the stack is full.
-pub fn emit_lua(vm: &Vm<'_>, proto: &Proto, place: Place, caller: Option<&Caller>) -> bool {
+pub fn emit_lua(vm: &Vm<'_>, proto: &Proto, place: Place, caller: Option<Caller<'_>>) -> bool {
     let fingerprint = mixed(proto.fingerprint(), caller);
     let mut id = vm.walk.find_name(proto.address, fingerprint);
     if id == 0 {
@@ -40,7 +40,7 @@ pub fn emit_lua(vm: &Vm<'_>, proto: &Proto, place: Place, caller: Option<&Caller
 }
 
 /// Emits a frame of one of the VM's own functions, which have no native frame. False: the stack is full.
-pub fn emit_builtin(vm: &Vm<'_>, object: u64, number: u8, caller: Option<&Caller>) -> bool {
+pub fn emit_builtin(vm: &Vm<'_>, object: u64, number: u8, caller: Option<Caller<'_>>) -> bool {
     let fingerprint = mixed(u64::from(number).wrapping_add(1), caller);
     let mut id = vm.walk.find_name(object, fingerprint);
     if id == 0 {
@@ -58,9 +58,9 @@ pub fn emit_builtin(vm: &Vm<'_>, object: u64, number: u8, caller: Option<&Caller
 }
 
 /// A function is known by the place that calls it, which gives it its name.
-fn mixed(fingerprint: u64, caller: Option<&Caller>) -> u64 {
+fn mixed(fingerprint: u64, caller: Option<Caller<'_>>) -> u64 {
     let Some((proto, place)) = caller else { return fingerprint };
-    let place = proto.code().wrapping_add(proto.instruction(*place).unwrap_or(0).wrapping_mul(4));
+    let place = proto.code().wrapping_add(proto.instruction(place).unwrap_or(0).wrapping_mul(4));
     let mixed = (fingerprint ^ place).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ (mixed >> 29)
 }
@@ -71,9 +71,9 @@ fn own(bytes: &'static [u8]) -> Text {
 }
 
 /// What the calling instruction calls the function.
-fn called_as(vm: &Vm<'_>, caller: Option<&Caller>) -> Option<Text> {
+fn called_as(vm: &Vm<'_>, caller: Option<Caller<'_>>) -> Option<Text> {
     let (proto, place) = caller?;
-    let index = proto.instruction(*place)?;
+    let index = proto.instruction(place)?;
     let instruction = Instruction::read(vm, proto, index)?;
     match instruction.opcode {
         bc::ITERC | bc::ITERN => slot_name(vm, proto, index, u64::from(instruction.a).checked_sub(3)?),

@@ -115,9 +115,9 @@ pub fn leave_frame(vm: &Vm<'_>, caller: &mut Caller, frame: u64) -> Option<()> {
     let saved = [(RBP, slot(16)), (RBX, slot(24)), (R15, slot(32)), (R14, slot(40))];
     forget_scratch(caller);
     for (register, value) in saved {
-        set(caller, register, value);
+        set(vm, caller, register, value);
     }
-    set(caller, RSP, Some(cfa));
+    set(vm, caller, RSP, Some(cfa));
     caller.exact = 0;
     Some(())
 }
@@ -126,8 +126,8 @@ pub fn leave_frame(vm: &Vm<'_>, caller: &mut Caller, frame: u64) -> Option<()> {
 pub fn leave_trace(vm: &Vm<'_>, caller: &mut Caller, frame: u64) -> Option<()> {
     let (r12, r13) = (vm.word(frame), vm.word(frame.wrapping_sub(8)));
     leave_frame(vm, caller, frame)?;
-    set(caller, R12, r12);
-    set(caller, R13, r13);
+    set(vm, caller, R12, r12);
+    set(vm, caller, R13, r13);
     Some(())
 }
 
@@ -146,10 +146,10 @@ pub fn leave_partial(vm: &Vm<'_>, caller: &mut Caller, depth: u64, saved: Saved)
     for (register, below) in slots {
         // What was popped is in its register.
         if *below <= depth {
-            set(caller, *register, vm.word(cfa.wrapping_sub(*below)));
+            set(vm, caller, *register, vm.word(cfa.wrapping_sub(*below)));
         }
     }
-    set(caller, RSP, Some(cfa));
+    set(vm, caller, RSP, Some(cfa));
     caller.exact = 0;
     Some(())
 }
@@ -171,7 +171,8 @@ pub fn register(caller: &Caller, number: u8) -> Option<u64> {
     caller.registers.get(usize::from(number)).copied().filter(|_| known)
 }
 
-fn set(caller: &mut Caller, number: u8, value: Option<u64>) {
+fn set(vm: &Vm<'_>, caller: &mut Caller, number: u8, value: Option<u64>) {
+    vm.walk.restored(number);
     let bit = 1u32.checked_shl(u32::from(number)).unwrap_or(0);
     match (value, caller.registers.get_mut(usize::from(number))) {
         (Some(value), Some(register)) => {

@@ -1,19 +1,19 @@
 //! Prototypes: what names a Lua function, and the line of a place in it.
 
-use super::state::{is_proto, is_string};
+use super::state::{is_proto, is_string, plausible, TYPE};
 use super::Vm;
 use uunwind_core::plugin::Text;
 
 /// Bytes of a `GCproto`; its bytecode follows.
 pub const CODE: u64 = 104;
-const CODE_COUNT: u64 = 12;
+/// `sizebc` is the upper half of the word in which the type stands.
 const CONSTANTS: u64 = 32;
 const FLAGS: u64 = 61;
 /// LuaJIT compiles no longer function.
 const COUNT_LIMIT: u64 = 1 << 26;
-const CHUNK_NAME: u64 = 64;
-const FIRST_LINE: u64 = 72;
-const LINE_INFO: u64 = 80;
+const CHUNK_NAME: u32 = 64;
+const FIRST_LINE: u32 = 72;
+const LINE_INFO: u32 = 80;
 const UPVALUES: u64 = 88;
 const VARIABLES: u64 = 96;
 /// `GCstr.len`, and its bytes.
@@ -50,20 +50,20 @@ pub enum Place {
 
 impl Proto {
     /// Reads the prototype at `address`. `None`: it is none.
+    #[inline(always)]
     pub fn read(vm: &Vm<'_>, address: u64) -> Option<Proto> {
-        if !is_proto(vm, address) {
+        if !plausible(address) {
             return None;
         }
-        let field = |offset: u64| vm.word(address.wrapping_add(offset));
-        let lines = field(FIRST_LINE)?;
-        let proto = Proto {
-            address,
-            count: u64::from(vm.half(address.wrapping_add(CODE_COUNT))?),
-            chunk: field(CHUNK_NAME)?,
-            first_line: lines as u32,
-            lines: (lines >> 32) as u32,
-            line_info: field(LINE_INFO)?,
-        };
+        let mut words = [0; 4];
+        vm.words(address, [TYPE, CHUNK_NAME, FIRST_LINE, LINE_INFO], &mut words)?;
+        let [head, chunk, lines, line_info] = words;
+        if !is_proto(head) {
+            return None;
+        }
+        // The upper half of the head's word.
+        let count = head >> 32;
+        let proto = Proto { address, count, chunk, first_line: lines as u32, lines: (lines >> 32) as u32, line_info };
         (proto.count < COUNT_LIMIT && is_string(vm, proto.chunk)).then_some(proto)
     }
 

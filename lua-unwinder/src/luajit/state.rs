@@ -12,13 +12,13 @@ const TYPE_THREAD: u64 = 6;
 const TYPE_PROTO: u64 = 7;
 const TYPE_FUNCTION: u64 = 8;
 const TYPE_TRACE: u64 = 9;
-const TYPE: u64 = 8;
+pub const TYPE: u32 = 8;
 
 /// `lua_State`.
 const L_GLOBAL: u64 = 16;
-const L_BASE: u64 = 32;
-const L_MAXSTACK: u64 = 48;
-const L_STACK: u64 = 56;
+const L_BASE: u32 = 32;
+const L_MAXSTACK: u32 = 48;
+const L_STACK: u32 = 56;
 const L_CFRAME: u64 = 80;
 /// The VM's C frame.
 pub const FRAME_NRES: u64 = 8;
@@ -54,7 +54,7 @@ pub fn plausible(address: u64) -> bool {
 
 /// Is this the object's type?
 fn has_type(vm: &Vm<'_>, object: u64, kind: u64) -> bool {
-    plausible(object) && vm.word(object.wrapping_add(TYPE)).is_some_and(|word| (word >> 8) & 0xff == kind)
+    plausible(object) && vm.word(object.wrapping_add(u64::from(TYPE))).is_some_and(|word| (word >> 8) & 0xff == kind)
 }
 
 impl Thread {
@@ -63,15 +63,10 @@ impl Thread {
         if !has_type(vm, address, TYPE_THREAD) {
             return None;
         }
-        let field = |offset: u64| vm.word(address.wrapping_add(offset));
-        let thread = Thread {
-            address,
-            global: field(L_GLOBAL)?,
-            base: field(L_BASE)?,
-            stack: field(L_STACK)?,
-            maxstack: field(L_MAXSTACK)?,
-            cframe: field(L_CFRAME)? & !FRAME_FLAGS,
-        };
+        let mut words = [0; 5];
+        vm.words(address, [L_GLOBAL as u32, L_BASE, L_MAXSTACK, L_STACK, L_CFRAME as u32], &mut words)?;
+        let [global, base, maxstack, stack, cframe] = words;
+        let thread = Thread { address, global, base, stack, maxstack, cframe: cframe & !FRAME_FLAGS };
         let sane = plausible(thread.stack) && thread.stack < thread.maxstack && is_global(vm, thread.global);
         sane.then_some(thread)
     }
@@ -146,15 +141,19 @@ pub enum Kind {
 }
 
 /// `GCfunc.ffid` (the third byte of the type's word) and `.pc`.
-const FUNCTION_PC: u64 = 32;
+const FUNCTION_PC: u32 = 32;
 /// `global_State.bc_cfunc_int` and `.bc_cfunc_ext` stand before `.cur_L`: the code of all C functions.
 const C_CODE: u64 = 8;
 
 /// Tells what the function object at `address` is.
 pub fn kind(vm: &Vm<'_>, global: u64, address: u64) -> Option<Kind> {
-    let head = vm.word(address.wrapping_add(TYPE)).filter(|head| (head >> 8) & 0xff == TYPE_FUNCTION)?;
+    let mut words = [0; 2];
+    vm.words(address, [TYPE, FUNCTION_PC], &mut words)?;
+    let [head, pc] = words;
+    if (head >> 8) & 0xff != TYPE_FUNCTION {
+        return None;
+    }
     let id = (head >> 16) as u8;
-    let pc = vm.word(address.wrapping_add(FUNCTION_PC))?;
     match id {
         0 => Some(Kind::Lua(pc.checked_sub(super::proto::CODE)?)),
         1 => Some(Kind::C),
@@ -165,9 +164,9 @@ pub fn kind(vm: &Vm<'_>, global: u64, address: u64) -> Option<Kind> {
     }
 }
 
-/// Is it a prototype?
-pub fn is_proto(vm: &Vm<'_>, address: u64) -> bool {
-    has_type(vm, address, TYPE_PROTO)
+/// Is it a prototype, by the word of its type?
+pub fn is_proto(head: u64) -> bool {
+    (head >> 8) & 0xff == TYPE_PROTO
 }
 
 /// Is it a string?

@@ -207,7 +207,8 @@ impl Frame<'_> {
             return None;
         }
         let caller = Info::read(walk, facts, state, gone.previous);
-        let ended = Called::new(facts, &gone, caller.as_ref()).by_call_instruction(walk, facts, state) == Some(false);
+        let ended =
+            Called::new(walk, facts, state, &gone, caller.as_ref()).by_call_instruction(walk, facts) == Some(false);
         Some(if ended { Start::Nothing } else { Start::At(cursor) })
     }
 
@@ -218,6 +219,8 @@ impl Frame<'_> {
         let mut at = first;
         let mut told = false;
         let mut in_hand = None;
+        // How the function told before was called: by the one in hand, which stands where it saved its pc.
+        let mut inner: Option<Called> = None;
         let mut c_functions = 0;
         for _ in 0..CHAIN_LIMIT {
             if at == 0 || c_functions > C_LIMIT {
@@ -240,11 +243,11 @@ impl Frame<'_> {
             };
             c_functions = 0;
             let caller = Info::read(walk, facts, state, info.previous);
-            let called = Called::new(facts, &info, caller.as_ref());
+            let called = Called::new(walk, facts, state, &info, caller.as_ref());
             let unmarked = part == Part::Unmarked && !told;
             let pc = if told || saved { info.pc(walk, facts, state) } else { self.live_pc(state, &info, closure) };
             let function = Function { walk, facts, closure, pc };
-            match function.emit(state, &called) {
+            match function.emit(inner.as_ref().filter(|_| told).and_then(Called::caller), &called) {
                 Emitted::Done => {}
                 Emitted::Invalid => return (at, DOUBT),
                 Emitted::Full => return (0, OVERLAY_INTERPRETER),
@@ -254,7 +257,7 @@ impl Frame<'_> {
             let ends = match part {
                 Part::One => true,
                 Part::Rest => false,
-                _ if facts.info.fresh_mask == u32::MAX => match called.by_call_instruction(walk, facts, state) {
+                _ if facts.info.fresh_mask == u32::MAX => match called.by_call_instruction(walk, facts) {
                     Some(by_call) => !by_call,
                     // Its caller's frame is just being given to another function (a tail call, an error's message).
                     None => return (at, DOUBT),
@@ -264,7 +267,7 @@ impl Frame<'_> {
             if ends {
                 break;
             }
-            in_hand = caller;
+            (in_hand, inner) = (caller, Some(called));
         }
         match (told, part) {
             (true, _) => (at, OVERLAY_INTERPRETER),

@@ -25,10 +25,10 @@ pub enum Emitted {
 
 /// Who called a function, as far as that gives it a name.
 pub struct Called {
-    /// The caller, if it is a Lua function.
-    caller: Option<(Info, u64)>,
-    /// There is a CallInfo of the caller that could be read.
-    caller_is_whole: bool,
+    /// The caller's Proto, and where it stands in it, if it is a Lua function.
+    caller: Option<Proto>,
+    /// The caller is known, and is a C function or nobody.
+    caller_is_c: bool,
     /// The function was tail called, so its caller is gone.
     tail: bool,
     hooked: bool,
@@ -37,17 +37,17 @@ pub struct Called {
 
 impl Called {
     /// From the CallInfos of a function and of its caller.
-    pub fn new(facts: &Facts, info: &Info, caller: Option<&Info>) -> Called {
+    pub fn new(walk: &Walk<'_>, facts: &Facts, state: &State, info: &Info, caller: Option<&Info>) -> Called {
         let flag = |mask: u32| caller.is_some_and(|c| c.status & mask != 0);
         let lua = caller.and_then(|c| match c.running {
-            Running::Lua(closure) => Some((*c, closure)),
+            Running::Lua(closure) => Function { walk, facts, closure, pc: c.pc(walk, facts, state) }.proto(),
             Running::C => None,
         });
         let tail = if facts.minor == 1 { info.status != 0 } else { info.status & facts.info.tail != 0 };
         // From 5.4 on the marks stand in the caller's CallInfo; in 5.3 and before too (`ci->previous`).
         Called {
             caller: lua,
-            caller_is_whole: caller.is_some(),
+            caller_is_c: caller.is_some_and(|c| c.running == Running::C),
             tail,
             hooked: flag(facts.info.hooked),
             finalizer: flag(facts.info.finalizer),
@@ -56,10 +56,16 @@ impl Called {
 
     /// Is the caller a Lua function that stands at a call instruction? Then both run in one activation (5.1). `None`: what the
     /// caller is cannot be told now.
-    pub fn by_call_instruction(&self, walk: &Walk<'_>, facts: &Facts, state: &State) -> Option<bool> {
-        let Some((info, closure)) = &self.caller else { return self.caller_is_whole.then_some(false) };
-        let function = Function { walk, facts, closure: *closure, pc: info.pc(walk, facts, state) };
-        Some(facts.role(function.proto()?.current(walk)?) == role::CALL)
+    pub fn by_call_instruction(&self, walk: &Walk<'_>, facts: &Facts) -> Option<bool> {
+        match &self.caller {
+            Some(proto) => Some(facts.role(proto.current(walk)?) == role::CALL),
+            None => self.caller_is_c.then_some(false),
+        }
+    }
+
+    /// The caller's Proto, if it is a Lua function, and where that stands.
+    pub fn caller(&self) -> Option<&Proto> {
+        self.caller.as_ref()
     }
 }
 
@@ -86,6 +92,18 @@ pub struct Proto {
     pub code_len: u32,
     /// Index of the instruction in hand.
     pub index: u32,
+    /// `source`.
+    pub source: u64,
+    /// `linedefined`.
+    pub first_line: u32,
+    /// `lineinfo` and its length.
+    pub lines: u64,
+    /// See `lines`.
+    pub lines_len: u32,
+    /// `abslineinfo` and its length, 0 before 5.4.
+    pub bases: u64,
+    /// See `bases`.
+    pub bases_len: u32,
 }
 
 impl Proto {
@@ -115,14 +133,43 @@ impl Proto {
 
 impl Function<'_> {
     /// Its Proto. `None`: there is none, or the pc is not in it.
+    #[inline(always)]
     pub fn proto(&self) -> Option<Proto> {
-        let layout = &self.facts.proto;
-        let address = self.walk.word(self.closure.wrapping_add(u64::from(layout.closure)))?;
+        let (walk, layout) = (self.walk, &self.facts.proto);
+        let address = walk.word(self.closure.wrapping_add(u64::from(layout.closure)))?;
         if address == 0 || !address.is_multiple_of(8) {
             return None;
         }
-        let mut proto = Proto { address, code: 0, code_len: 0, index: 0 };
-        (proto.code, proto.code_len) = (proto.word(self.walk, layout.code)?, proto.half(self.walk, layout.code_len)?);
+        // The numbers of 32 bits, in the words that hold them. Two of them share one in all versions.
+        let (lengths, line) = (layout.code_len & !7, layout.first_line & !7);
+        let has_bases = layout.bases != 0;
+        let bases = if has_bases { layout.bases } else { layout.lines };
+        let mut words = [0; 6];
+        walk.words(address, [layout.code, layout.source, layout.lines, lengths, line, bases], &mut words)?;
+        let [code, source, lines, lengths_word, line_word, bases] = words;
+        let of = |word: u64, offset: u32| (word >> ((offset & 7) * 8)) as u32;
+        let mut proto = Proto {
+            address,
+            code,
+            code_len: of(lengths_word, layout.code_len),
+            index: 0,
+            source,
+            first_line: of(line_word, layout.first_line),
+            lines,
+            lines_len: 0,
+            bases,
+            bases_len: 0,
+        };
+        proto.lines_len = match layout.lines_len {
+            offset if offset & !7 == lengths => of(lengths_word, offset),
+            offset => proto.half(walk, offset)?,
+        };
+        if has_bases {
+            proto.bases_len = match layout.bases_len {
+                offset if offset & !7 == line => of(line_word, offset),
+                offset => proto.half(walk, offset)?,
+            };
+        }
         let ahead = self.pc.wrapping_sub(proto.code);
         let length = u64::from(proto.code_len).wrapping_mul(INSTRUCTION);
         if !ahead.is_multiple_of(INSTRUCTION) || ahead > length || u64::from(proto.code_len) > CODE_LIMIT || length == 0
@@ -140,14 +187,17 @@ impl Function<'_> {
     }
 
     /// Emits the frame; describes the function first if it was never seen to be called like this.
-    pub fn emit(&self, state: &State, called: &Called) -> Emitted {
-        let Some(proto) = self.proto() else { return Emitted::Invalid };
-        let (walk, layout) = (self.walk, &self.facts.proto);
-        let (Some(source), Some(first_line)) = (proto.word(walk, layout.source), proto.half(walk, layout.first_line))
-        else {
-            return Emitted::Invalid;
-        };
-        let origin = self.origin(state, called);
+    /// `known`: its Proto, if that was looked at before.
+    pub fn emit(&self, known: Option<&Proto>, called: &Called) -> Emitted {
+        match known {
+            Some(proto) => self.emit_at(proto, called),
+            None => self.proto().map_or(Emitted::Invalid, |proto| self.emit_at(&proto, called)),
+        }
+    }
+
+    fn emit_at(&self, proto: &Proto, called: &Called) -> Emitted {
+        let (walk, source, first_line) = (self.walk, proto.source, proto.first_line);
+        let origin = self.origin(called);
         let fingerprint = fingerprint([source, u64::from(first_line), proto.code, origin.identity()]);
         let mut id = walk.find_name(proto.address, fingerprint);
         if id == 0 {
@@ -167,7 +217,7 @@ impl Function<'_> {
                 table_kind: TABLE_NONE,
             });
         }
-        let line = lines::line(walk, self.facts, &proto, first_line).unwrap_or(0);
+        let line = lines::line(walk, self.facts, proto).unwrap_or(0);
         if walk.emit(id, u64::from(line)) {
             Emitted::Done
         } else {
@@ -176,17 +226,14 @@ impl Function<'_> {
     }
 
     /// What names the function.
-    fn origin(&self, state: &State, called: &Called) -> Origin {
+    fn origin<'c>(&self, called: &'c Called) -> Origin<'c> {
         if called.finalizer {
             return Origin::Event(text::FINALIZER);
         }
         if called.hooked {
             return Origin::Event(text::HOOK);
         }
-        let Some((info, closure)) = called.caller.as_ref().filter(|_| !called.tail) else { return Origin::Unknown };
-        let pc = info.pc(self.walk, self.facts, state);
-        let caller = Function { walk: self.walk, facts: self.facts, closure: *closure, pc };
-        let Some(proto) = caller.proto() else { return Origin::Unknown };
+        let Some(proto) = called.caller.as_ref().filter(|_| !called.tail) else { return Origin::Unknown };
         match proto.current(self.walk) {
             Some(instruction) => Origin::Caller(proto, instruction),
             None => Origin::Unknown,
@@ -195,7 +242,7 @@ impl Function<'_> {
 }
 
 /// What names a function.
-enum Origin {
+enum Origin<'c> {
     /// It is a chunk.
     #[allow(dead_code, reason = "told by its first line")]
     Main,
@@ -204,10 +251,10 @@ enum Origin {
     /// The runtime calls it, for a reason that has a name.
     Event(&'static [u8]),
     /// The instruction that calls it.
-    Caller(Proto, u32),
+    Caller(&'c Proto, u32),
 }
 
-impl Origin {
+impl Origin<'_> {
     /// A number that differs where the name may.
     fn identity(&self) -> u64 {
         match self {

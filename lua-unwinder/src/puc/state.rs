@@ -35,13 +35,14 @@ impl State {
         if address == 0 || !address.is_multiple_of(8) {
             return None;
         }
-        let field = |offset: u32| walk.word(address.wrapping_add(u64::from(offset)));
-        let kind = walk.word(address.wrapping_add(TYPE))? as u8;
-        let info = field(facts.state.ci)?;
+        let layout = &facts.state;
+        let kind = walk.byte(address.wrapping_add(TYPE))?;
+        let mut words = [0; 3];
+        walk.words(address, [layout.ci, layout.stack, layout.stack_last], &mut words)?;
+        let [info, stack, last] = words;
         if kind != THREAD || info == 0 || !info.is_multiple_of(8) {
             return None;
         }
-        let (stack, last) = (field(facts.state.stack)?, field(facts.state.stack_last)?);
         let long = last.checked_sub(stack)?;
         if stack == 0 || !stack.is_multiple_of(8) || long == 0 || long > STACK_LIMIT {
             return None;
@@ -145,20 +146,23 @@ impl Info {
             return None;
         }
         let layout = &facts.info;
-        let field = |offset: u32| walk.word(address.wrapping_add(u64::from(offset)));
-        let previous = previous(walk, facts, state, address)?;
-        let (func, saved_pc, status) = (field(layout.func)?, field(layout.saved_pc)?, status(walk, layout, address)?);
-        let func = state.slot(walk, facts, func)?;
-        let tag = walk.word(func.wrapping_add(8))? as u8;
+        let mut words = [0; 4];
+        walk.words(address, [layout.func, layout.saved_pc, layout.status & !7, layout.previous], &mut words)?;
+        let [func, saved_pc, status, linked] = words;
+        let status = status_in(layout, status);
+        let previous = if layout.bytes == 0 { linked } else { previous(walk, facts, state, address)? };
+        let mut words = [0; 2];
+        walk.words(state.slot(walk, facts, func)?, [0, 8], &mut words)?;
+        let (value, tag) = (words[0], words[1] as u8);
         let running = if facts.minor == 1 {
-            let running = running_5_1(walk, func, tag, previous)?;
+            let running = running_5_1(walk, value, tag, previous)?;
             if address == state.info && state.is_unfilled(walk, facts, previous, running)? {
                 return None;
             }
             running
         } else if status & layout.kind_mask == layout.kind_lua {
             (tag & 0x3f == LUA_CLOSURE).then_some(())?;
-            Running::Lua(walk.word(func)?)
+            Running::Lua(value)
         } else {
             (previous == 0 || matches!(tag & 0x3f, LIGHT_C | C_CLOSURE)).then_some(())?;
             Running::C
@@ -195,22 +199,20 @@ pub fn previous(walk: &Walk<'_>, facts: &Facts, state: &State, address: u64) -> 
     Some(if from_base == 0 { 0 } else { address.wrapping_sub(bytes) })
 }
 
-fn status(walk: &Walk<'_>, layout: &InfoLayout, address: u64) -> Option<u32> {
-    let at = address.wrapping_add(u64::from(layout.status));
-    // In the word that holds it.
-    let word = walk.word(at & !7)? >> ((at & 7) * 8);
-    Some(match layout.status_bytes {
+/// The status, in the aligned word that holds it.
+fn status_in(layout: &InfoLayout, word: u64) -> u32 {
+    let word = word >> ((layout.status & 7) * 8);
+    match layout.status_bytes {
         1 => u32::from(word as u8),
         2 => u32::from(word as u16),
         _ => word as u32,
-    })
+    }
 }
 
-fn running_5_1(walk: &Walk<'_>, func: u64, tag: u8, previous: u64) -> Option<Running> {
+fn running_5_1(walk: &Walk<'_>, closure: u64, tag: u8, previous: u64) -> Option<Running> {
     if tag != FUNCTION_5_1 {
         return (previous == 0).then_some(Running::C);
     }
-    let closure = walk.word(func)?;
     Some(match walk.byte(closure.wrapping_add(IS_C_5_1))? {
         0 => Running::Lua(closure),
         _ => Running::C,

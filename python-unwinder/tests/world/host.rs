@@ -125,6 +125,7 @@ static HOST: Host = Host {
     learned,
     lookup,
     native_step,
+    read_words,
 };
 
 fn walk<'a>(walk: *mut c_void) -> &'a mut Walk<'a> {
@@ -147,6 +148,10 @@ unsafe extern "C" fn read(ctx: *mut c_void, address: u64, out: *mut u8, len: usi
     walk(ctx).reads += 1;
     // SAFETY: the plugin passes `len` writable bytes.
     walk(ctx).memory.get(address, unsafe { std::slice::from_raw_parts_mut(out, len) })
+}
+
+unsafe extern "C" fn read_words(_: *mut c_void, _: u64, _: *const u32, _: usize, _: *mut u64) -> bool {
+    panic!("the Python plugin reads word by word");
 }
 
 unsafe extern "C" fn find_name(ctx: *mut c_void, code: u64, fingerprint: u64) -> u32 {

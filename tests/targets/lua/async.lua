@@ -2,7 +2,7 @@
 -- through C functions, metamethods and coroutines. (5.1 removes the caller of a tail call when the callee is there already.) A function ends at the `end` of its own indentation.
 local seconds = tonumber((...) or os.getenv("UU_TEST_SECONDS")) or 1
 local unpack, wrap, yield = unpack or table.unpack, coroutine.wrap, coroutine.yield
-local version = tonumber(_VERSION:match("5%.(%d)"))
+local version = tonumber(_VERSION:match("5%.(%d)")); if os.getenv("UU_TEST_JIT") == "off" then jit.off() end
 
 local function lines(n)
   local a, b, c, d, e = 1.5, 2.5, 3.5, 4.5, 5.5
@@ -180,22 +180,49 @@ local function deep(n)
   return r
 end
 
+-- UU_TEST_PART: one of these alone.
+local only = os.getenv("UU_TEST_PART")
+
+local function part(name)
+  return only == nil or only == name
+end
+
 local function round()
-  lines(20000) --> lines
-  fib(10) --> fib
-  metamethods(20) --> metamethods
-  callbacks(10) --> callbacks
-  errors(20) --> errors
-  coroutines(4) --> coroutines
-  if version > 1 then
+  if part("lines") then --> part
+    lines(20000) --> lines
+  end
+  if part("calls") then --> part
+    fib(10) --> fib
+  end
+  if part("metamethods") then --> part
+    metamethods(20) --> metamethods
+  end
+  if part("callbacks") then --> part
+    callbacks(10) --> callbacks
+  end
+  if part("errors") then --> part
+    errors(20) --> errors
+  end
+  if part("coroutines") then --> part
+    coroutines(4) --> coroutines
+  end
+  if part("yields_across") and (version > 1 or jit) then --> part
     yields_across(4) --> yields_across
   end
   for i = 1, 30 do
-    varargs(1, 2, unpack({ 3, 4, 5 })) --> varargs
-    tail(20) --> tail
+    if part("varargs") then --> part
+      varargs(1, 2, unpack({ 3, 4, 5 })) --> varargs
+    end
+    if part("tails") then --> part
+      tail(20) --> tail
+    end
   end
-  garbage(200) --> garbage
-  deep(150) --> deep
+  if part("garbage") then --> part
+    garbage(200) --> garbage
+  end
+  if part("deep") then --> part
+    deep(only and 3000 or 150) --> deep
+  end
 end
 
 local clock = os.clock
