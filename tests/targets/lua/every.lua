@@ -183,6 +183,7 @@ local function compare(x, y)
 end
 
 local function replace(c)
+  local s = c .. "x"
   pcall(leaf, 4) --> leaf
   varargs(c, 1) --> varargs
   return c
