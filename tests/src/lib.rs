@@ -6,6 +6,7 @@
 
 pub mod call_graph;
 pub mod cfi_oracle;
+pub mod chance;
 pub mod compile;
 pub mod faces;
 pub mod interpreters;

@@ -2,7 +2,7 @@
 //! `targets/lua/cap.c` writes it down.
 
 use crate::samples::{Frame, Sample};
-use crate::{compile, paths};
+use crate::{compile, lua_steps, paths};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -68,6 +68,7 @@ impl Ready {
     pub fn configure(&self, command: &mut Command, oracle: &Path) {
         let folder = self.modules.display();
         command.env("UU_TEST_ORACLE", oracle).env("LUA_CPATH", format!("{folder}/?.so")).env("LUA_INIT", "");
+        command.env("UU_TEST_RING", lua_steps::ring());
         for minor in 2..=5 {
             command.env(format!("LUA_CPATH_5_{minor}"), format!("{folder}/?.so"));
         }

@@ -30,6 +30,13 @@ pub struct Walked {
     pub stacks: Vec<Stack>,
 }
 
+/// Where a thread finds the ring that its samples go to, for `step.c`: `UU_TEST_RING`.
+pub fn ring() -> String {
+    let (tid, head, tail) =
+        (offset_of!(ThreadBlock, tid), offset_of!(ThreadBlock, head), offset_of!(ThreadBlock, tail));
+    format!("{STATES_OFFSET} {DATA_OFFSET} {BLOCKS} {BLOCK_BYTES} {LIVE_THREAD} {tid} {head} {tail}")
+}
+
 /// Runs the script and looks at each of its samples. `configure` sets what the interpreter needs.
 pub fn walk(
     scratch: &Path,
@@ -37,13 +44,10 @@ pub fn walk(
     grammar: &Program,
     configure: impl FnOnce(&mut Command),
 ) -> Result<Walked, String> {
-    let (tid, head, tail) =
-        (offset_of!(ThreadBlock, tid), offset_of!(ThreadBlock, head), offset_of!(ThreadBlock, tail));
-    let ring = format!("{STATES_OFFSET} {DATA_OFFSET} {BLOCKS} {BLOCK_BYTES} {LIVE_THREAD} {tid} {head} {tail}");
     let prepare = |command: &mut Command| {
         configure(command);
         // Without the dynamic linker's own work.
-        command.env("UU_TEST_RING", ring).env("LD_BIND_NOW", "1");
+        command.env("LD_BIND_NOW", "1");
     };
     let recording = uu::record(scratch, EXPLICIT, prepare, &program).expect_code(0);
     let sent = recording.outcome.stdout.lines().find_map(|line| line.split_once(" samples in ")?.0.parse().ok());

@@ -4,40 +4,82 @@
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::Command;
 use std::sync::Arc;
-use uunwind_tests::lua::{self, Kind, Lua};
+use uunwind_tests::lua::{self, Kind, Lua, Ready};
 use uunwind_tests::lua_grammar::Program;
 use uunwind_tests::lua_steps::{compare, read_trace, walk, Stack};
-use uunwind_tests::{paths, process, uu};
+use uunwind_tests::luajit::{self, LuaJit};
+use uunwind_tests::{paths, process, skips, uu};
 
 fn main() {
+    luajit::build_if_asked();
     let arguments = Arguments::from_args();
+    let found: Vec<Arc<Lua>> = lua::all().into_iter().map(Arc::new).collect();
+    let jits: Vec<LuaJit> = luajit::all();
+    let plain: Vec<u32> = found.iter().filter(|lua| lua.kind == Kind::Interpreter).map(|lua| lua.minor).collect();
+    for minor in lua::SUPPORTED.filter(|minor| *minor < 5 && !plain.contains(minor)) {
+        skips::skipped(&format!("every instruction of lua5.{minor}"), "this machine has no such interpreter");
+    }
+    if jits.iter().all(|jit| jit.kind == luajit::Kind::Stripped) {
+        skips::skipped("every instruction of Debian's LuaJIT", "this machine has no luajit");
+    }
+    let mut trials = Vec::new();
     // The library's loop is the interpreter's.
-    let found = lua::all().into_iter().filter(|lua| lua.kind != Kind::Library);
-    let trials = found.map(Arc::new).map(|lua| {
-        let label = lua.label();
-        Trial::test(label, move || every_instruction(&lua).map_err(Failed::from))
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit();
+    for lua in found.iter().filter(|lua| lua.kind != Kind::Library) {
+        let mine = Arc::clone(lua);
+        trials.push(Trial::test(lua.label(), move || every_instruction_of_puc(&mine).map_err(Failed::from)));
+    }
+    // LuaJIT has no hooks where functions of its own call and return: it goes through the same stacks as Lua 5.4.
+    let model = found.iter().find(|lua| lua.minor == 4 && lua.kind == Kind::Stripped).expect("it is always built");
+    for jit in jits.into_iter().filter(|jit| jit.kind != luajit::Kind::Library) {
+        let model = Arc::clone(model);
+        trials.push(Trial::test(jit.label(), move || every_instruction_of_luajit(&jit, &model).map_err(Failed::from)));
+    }
+    libtest_mimic::run(&arguments, trials).exit();
 }
 
 /// Stacks in doubt, at most one in so many: those within the few instructions in which a CallInfo is made or a stack is moved.
 const DOUBTFUL: usize = 40;
 
-fn every_instruction(lua: &Lua) -> Result<(), String> {
-    let scratch = paths::scratch(&format!("every-{}", lua.label()));
-    let (ready, source) = (lua.ready(), lua::script("every"));
-    let program = [ready.program.as_os_str(), source.as_os_str()];
-    let grammar = Program::read(&std::fs::read_to_string(&source).map_err(|e| e.to_string())?);
+fn every_instruction_of_puc(lua: &Lua) -> Result<(), String> {
+    let grammar = grammar();
+    let expected = recoveries(&grammar, trace(lua));
+    let stacks = stacks(&lua.label(), lua.ready(), &grammar)?;
+    if lua.minor == 1 {
+        compare(&grammar, &without_repetition(expected), &without_repetition(stacks))
+    } else {
+        compare(&grammar, &expected, &stacks)
+    }
+}
 
-    let trace = scratch.join("trace");
-    let mut hooked = Command::new(program[0]);
-    hooked.arg(program[1]).env("UU_TEST_TRACE", &trace);
+fn every_instruction_of_luajit(jit: &LuaJit, model: &Lua) -> Result<(), String> {
+    let grammar = grammar();
+    let stacks = stacks(&jit.label(), jit.ready(), &grammar)?;
+    compare(&grammar, &trace(model), &without_tail_calls(&grammar, stacks))
+}
+
+fn grammar() -> Program {
+    Program::read(&std::fs::read_to_string(lua::script("every")).expect("the script is there"))
+}
+
+/// What the script's stacks are, as hooks see them.
+fn trace(lua: &Lua) -> Vec<Stack> {
+    let ready = lua.ready();
+    let scratch = paths::scratch(&format!("every-trace-{}", lua.label()));
+    let file = scratch.join("trace");
+    let mut hooked = Command::new(&ready.program);
+    hooked.arg(lua::script("every")).env("UU_TEST_TRACE", &file);
     ready.configure(&mut hooked, &scratch.join("oracle"));
     process::run(&mut hooked, &scratch, uu::LIMIT).expect_code(0);
-    let trace = read_trace(&std::fs::read_to_string(&trace).map_err(|e| e.to_string())?);
+    read_trace(&std::fs::read_to_string(&file).expect("the trace was written"))
+}
 
-    let walked = walk(&scratch, program, &grammar, |command| ready.configure(command, &scratch.join("oracle")))?;
-    eprintln!("{}: {} samples, {} in doubt", lua.label(), walked.samples, walked.doubtful);
+/// What they are at each instruction; fails where one is wrong, or too many are in doubt.
+fn stacks(label: &str, ready: &Ready, grammar: &Program) -> Result<Vec<Stack>, String> {
+    let scratch = paths::scratch(&format!("every-{label}"));
+    let source = lua::script("every");
+    let program = [ready.program.as_os_str(), source.as_os_str()];
+    let walked = walk(&scratch, program, grammar, |command| ready.configure(command, &scratch.join("oracle")))?;
+    eprintln!("{label}: {} samples, {} in doubt", walked.samples, walked.doubtful);
     let wrong: usize = walked.wrong.values().map(|(count, _)| count).sum();
     if let Some((why, (_, first))) = walked.wrong.first_key_value() {
         let all: Vec<String> = walked.wrong.iter().map(|(why, (count, _))| format!("{count} {why}")).collect();
@@ -46,8 +88,7 @@ fn every_instruction(lua: &Lua) -> Result<(), String> {
     if walked.doubtful * DOUBTFUL > walked.samples {
         return Err(format!("{} of {} stacks in doubt", walked.doubtful, walked.samples));
     }
-    let plain = |stacks: Vec<Stack>| if lua.minor == 1 { without_repetition(stacks) } else { stacks };
-    compare(&grammar, &plain(recoveries(&grammar, trace)), &plain(walked.stacks))
+    Ok(walked.stacks)
 }
 
 /// With the stacks that hooks don't see: a coroutine that has caught an error runs none of its functions until it is resumed at the
@@ -69,6 +110,21 @@ fn recoveries(grammar: &Program, trace: Vec<Stack>) -> Vec<Stack> {
 /// that calls itself counts once.
 fn without_repetition(mut stacks: Vec<Stack>) -> Vec<Stack> {
     stacks.iter_mut().for_each(|stack| stack.dedup());
+    stacks.dedup();
+    stacks
+}
+
+/// LuaJIT takes the caller of a tail call away some instructions before the callee begins: without what is seen in between.
+fn without_tail_calls(grammar: &Program, mut stacks: Vec<Stack>) -> Vec<Stack> {
+    let is_above = |stack: Option<&Stack>, outer: &[u32]| stack.is_some_and(|s| s.get(1..) == Some(outer));
+    let gap = |at: usize| {
+        let before = at.checked_sub(1).and_then(|at| stacks.get(at));
+        let tail = before.and_then(|stack| stack.first()).is_some_and(|first| grammar.name(*first) == "tail");
+        tail && is_above(before, &stacks[at]) && is_above(stacks.get(at + 1), &stacks[at])
+    };
+    let gaps: Vec<bool> = (0..stacks.len()).map(gap).collect();
+    let mut gaps = gaps.into_iter();
+    stacks.retain(|_| gaps.next() == Some(false));
     stacks.dedup();
     stacks
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use uunwind_tests::lua::{self, Expected, Kind, Lua};
 use uunwind_tests::lua_grammar::Program;
 use uunwind_tests::samples::{Frame, Sample};
-use uunwind_tests::{oracle, paths, skips, uu};
+use uunwind_tests::{chance, oracle, paths, skips, uu};
 
 /// The scripts in `targets/lua`, each with the first minor version that can run it.
 const SCRIPTS: &[(&str, u32)] = &[
@@ -31,18 +31,15 @@ fn main() {
         skips::skipped(&format!("Lua stacks of lua5.{minor}"), "this machine has no such interpreter");
     }
     let mut trials = Vec::new();
-    let campaign = skips::campaign("Lua interrupted anywhere, against the calls that the program can make");
     for lua in found.into_iter().map(Arc::new) {
         for (script, _) in SCRIPTS.iter().filter(|(_, first)| lua.minor >= *first) {
             let mine = Arc::clone(&lua);
             let run = move || agrees(&mine, script).map_err(Failed::from);
             trials.push(Trial::test(format!("{}::{script}", lua.label()), run));
         }
-        if campaign {
-            let mine = Arc::clone(&lua);
-            let run = move || anywhere(&mine).map_err(Failed::from);
-            trials.push(Trial::test(format!("{}::anywhere", lua.label()), run));
-        }
+        let mine = Arc::clone(&lua);
+        let run = move || anywhere(&mine).map_err(Failed::from);
+        trials.push(Trial::test(format!("{}::anywhere", lua.label()), run));
         let mine = Arc::clone(&lua);
         trials.push(Trial::test(format!("{}::too_deep", lua.label()), move || too_deep(&mine).map_err(Failed::from)));
     }
@@ -96,10 +93,11 @@ fn too_deep(lua: &Lua) -> Result<(), String> {
     Ok(())
 }
 
-/// Seconds of CPU time in which a program is interrupted anywhere.
-const SECONDS: &str = "2";
-/// Stacks in doubt, at most one in so many.
-const DOUBTFUL: usize = 100;
+/// Share of stacks in doubt, at most.
+const DOUBTFUL: f64 = 0.01;
+/// Share of a loop's samples that each of its five lines has. They cost the same in instructions, and within a factor of two in
+/// time.
+const LINE: std::ops::RangeInclusive<f64> = 0.1..=0.4;
 
 /// Interrupted anywhere: every stack is one that the program can have, and a loop's lines have their shares.
 fn anywhere(lua: &Lua) -> Result<(), String> {
@@ -109,7 +107,7 @@ fn anywhere(lua: &Lua) -> Result<(), String> {
     let program = Program::read(&std::fs::read_to_string(&source).map_err(|e| e.to_string())?);
     let configure = |command: &mut Command| {
         ready.configure(command, &scratch.join("oracle"));
-        command.env("UU_TEST_SECONDS", SECONDS);
+        command.env("UU_TEST_SECONDS", chance::seconds(2.0).to_string());
     };
     let command = [ready.program.as_os_str(), source.as_os_str()];
     let samples = uu::record(&scratch, &["-r", "999"], configure, &command).expect_code(0).samples();
@@ -127,18 +125,19 @@ fn anywhere(lua: &Lua) -> Result<(), String> {
         }
     }
     eprintln!("{}: {} samples, {told} with Lua frames, {} in doubt", lua.label(), samples.len(), doubtful.len());
-    if let (true, Some(first)) = (doubtful.len() * DOUBTFUL > samples.len(), doubtful.first()) {
+    let doubt = chance::too_many(doubtful.len(), samples.len(), DOUBTFUL);
+    if let (true, Some(first)) = (doubt, doubtful.first()) {
         return Err(format!("{} of {} stacks in doubt, such as\n{}", doubtful.len(), samples.len(), first.text()));
     }
     if told < 100 || told * 10 < samples.len() * 9 {
         return Err(format!("Lua frames in {told} of {} samples", samples.len()));
     }
     let shares = program.leaf_lines(&samples, "lines");
-    let total: u64 = LOOP.map(|line| shares.get(&line).copied().unwrap_or(0)).iter().sum();
+    let of = |line| shares.get(&line).copied().unwrap_or(0) as usize;
+    let total = LOOP.map(of).iter().sum();
     for line in LOOP {
-        let share = shares.get(&line).copied().unwrap_or(0) as f64 / total.max(1) as f64;
-        if total < 80 || !(0.04..=0.40).contains(&share) {
-            return Err(format!("line {line} has {share:.2} of {total} samples of its loop: {shares:?}"));
+        if chance::too_few(of(line), total, *LINE.start()) || chance::too_many(of(line), total, *LINE.end()) {
+            return Err(format!("line {line} has {} of {total} samples of its loop: {shares:?}", of(line)));
         }
     }
     Ok(())

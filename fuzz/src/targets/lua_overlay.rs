@@ -122,9 +122,14 @@ impl World {
         world.word(state(facts.state.stack), STACK);
         world.word(state(facts.state.stack_last), STACK + 16 * 16);
         world.word(state(facts.state.ci), info(2));
+        // One protected call, nearer the leaf than all frames.
+        world.word(state(facts.state.error_jump), NATIVE - 64);
+        // `top`, in all versions.
+        world.word(STATE + 16, STACK + 16 * 4);
         if facts.minor == 1 {
             world.word(state(facts.state.base_ci), info(0));
             world.word(state(facts.state.saved_pc), CODE + 8);
+            world.word(state(facts.state.base), STACK + 16 * 3);
         }
         for n in 0..3 {
             let field = |offset: u32| info(n) + u64::from(offset);
@@ -133,6 +138,10 @@ impl World {
             let mark = if n == 2 { !facts.info.fresh & facts.info.fresh_mask } else { facts.info.fresh };
             let mark = if facts.minor == 1 { 0 } else { mark };
             world.put(field(facts.info.status), &(status | mark).to_le_bytes()[..facts.info.status_bytes as usize]);
+            if facts.minor == 1 {
+                // `base`, its first field.
+                world.word(info(n), STACK + 16 * (n + 1));
+            }
             if facts.info.bytes == 0 {
                 world.word(field(facts.info.previous), if n == 0 { 0 } else { info(n - 1) });
             }
@@ -155,7 +164,9 @@ impl World {
         world.put(SOURCE + 16, &[3]);
         world.put(SOURCE + 24, b"@ab");
         for frame in 1..16u64 {
-            world.word(NATIVE + frame * FRAME as u64 - 8, TEXT + 0x100);
+            // Every fourth one is of `lua_resume`.
+            let function = if frame % 4 == 3 { 0x1000 } else { 0 };
+            world.word(NATIVE + frame * FRAME as u64 - 8, TEXT + function + 0x100);
         }
         world
     }

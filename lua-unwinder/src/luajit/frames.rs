@@ -14,11 +14,11 @@ use super::{name, Vm};
 use uunwind_core::plugin::OVERLAY_DESYNC;
 
 /// Kinds of links, in their low bits.
-const LINK_KIND: u64 = 7;
+pub const LINK_KIND: u64 = 7;
 const LUA: u64 = 0;
-const C: u64 = 1;
+pub const C: u64 = 1;
 const CONTINUATION: u64 = 2;
-const VARARGS: u64 = 3;
+pub const VARARGS: u64 = 3;
 const PROTECTED_C: u64 = 5;
 /// The marker of a continuation that returns from an FFI callback.
 const CALLBACK: u64 = 1;
@@ -169,6 +169,11 @@ impl Frames<'_, '_> {
     /// Is there a frame of a Lua function at `base`?
     pub fn is_lua(&self, base: u64) -> bool {
         matches!(self.runs(&Frame { base, place: Place::Unknown }), Some(Runs::Lua(_)))
+    }
+
+    /// Is there a frame of a function of the VM's own at `base`?
+    pub fn is_builtin(&self, base: u64) -> bool {
+        matches!(self.runs(&Frame { base, place: Place::Unknown }), Some(Runs::Builtin(..))) && self.is_frame(base)
     }
 
     /// Is there a frame of a function at `base`, with a link that leads on?

@@ -1,7 +1,7 @@
 //! Where a thread's Lua frames begin: its innermost frame, and the place in it. In the interpreter that is in registers only, in a
 //! trace in its snapshots.
 
-use super::frames::{Frame, Frames, Inlined};
+use super::frames::{Frame, Frames, Inlined, C, LINK_KIND, VARARGS};
 use super::proto::Place;
 use super::state::FRAME_PC;
 use super::trace::{Snapshot, Trace};
@@ -46,15 +46,19 @@ pub fn interpreted(frames: &Frames<'_, '_>, cframe: u64, hint: Option<u64>) -> T
     let (vm, thread) = (frames.vm, frames.thread);
     let pc = vm.register(RBX).unwrap_or(0);
     if let Some(base) = hint.filter(|base| thread.holds(*base)) {
-        if let Some(top) = by_registers(frames, base, pc) {
+        if let Some(top) = by_registers(frames, cframe, base, pc) {
             return top;
         }
     }
     // Functions of C that never look at the Lua stack are called without the base being stored: it waits in rbp.
     let stored = vm.register(RBP).filter(|base| thread.holds(*base) && frames.is_frame(*base)).unwrap_or(thread.base);
     if !thread.holds(stored) || !frames.is_frame(stored) {
-        // Entered from C, by a frame that is not there yet.
-        return Top::between(stored);
+        // A function of the VM's own has written its results over its frame; or there was none yet.
+        return match calling(frames, stored, pc) {
+            Some(top) => top,
+            None if is_entered(frames, cframe) => Top::between(stored),
+            None => Top { doubt: OVERLAY_DESYNC, ..Top::between(stored) },
+        };
     }
     let place = interpreter_place(frames, stored, cframe);
     let sure = hint.is_none() || frames.is_lua_at(stored, place) || vm.word(stored.wrapping_sub(8)) == Some(pc);
@@ -62,7 +66,7 @@ pub fn interpreted(frames: &Frames<'_, '_>, cframe: u64, hint: Option<u64>) -> T
 }
 
 /// The base and the PC are in their registers, at some moment between two instructions of the VM.
-fn by_registers(frames: &Frames<'_, '_>, base: u64, pc: u64) -> Option<Top> {
+fn by_registers(frames: &Frames<'_, '_>, cframe: u64, base: u64, pc: u64) -> Option<Top> {
     let (vm, thread) = (frames.vm, frames.thread);
     let place = place(vm, pc);
     if frames.is_lua_at(base, place) {
@@ -72,25 +76,62 @@ fn by_registers(frames: &Frames<'_, '_>, base: u64, pc: u64) -> Option<Top> {
     if thread.holds(pc) && pc < base {
         return Some(Top::between(pc));
     }
-    // Returning by a link that is no bytecode's, or entered from C: the PC's register holds the link, or what is left of it.
+    // Calling or returning by a link that is no bytecode's: the PC's register holds the link, or what is left of it.
     if pc < thread.maxstack.wrapping_sub(thread.stack) {
-        let linked = frames.link(base).is_some_and(|link| link & 3 != 0 && link & !7 == pc & !7);
-        return Some(if linked { frames.returning(base) } else { Top::between(thread.base) });
+        return Some(linking(frames, cframe, base, pc));
     }
-    // Calling, or returning from a call: the PC is the caller's.
-    if let Some(call) = vm.half(pc.wrapping_sub(4)).filter(|_| pc.is_multiple_of(4)) {
-        let caller = base.wrapping_sub(16).wrapping_sub(u64::from(call >> 8 & 0xff).wrapping_mul(8));
-        let place = Place::Behind(pc);
-        if thread.holds(caller) && frames.is_lua_at(caller, place) {
-            let builtin = frames.is_frame(base) && !frames.is_lua(base) && frames.link(base) == Some(pc);
-            return Some(Top::at(if builtin {
-                Frame { base, place: Place::Unknown }
-            } else {
-                Frame { base: caller, place }
-            }));
-        }
+    calling(frames, base, pc).or_else(|| {
+        (frames.is_frame(base) && !frames.is_lua(base)).then(|| Top::at(Frame { base, place: Place::Unknown }))
+    })
+}
+
+/// Calling, or returning from a call, with the called function's base: the PC is the caller's.
+fn calling(frames: &Frames<'_, '_>, base: u64, pc: u64) -> Option<Top> {
+    let call = frames.vm.half(pc.wrapping_sub(4)).filter(|_| pc.is_multiple_of(4))?;
+    let caller = base.wrapping_sub(16).wrapping_sub(u64::from(call >> 8 & 0xff).wrapping_mul(8));
+    let place = Place::Behind(pc);
+    if !frames.thread.holds(caller) || !frames.is_lua_at(caller, place) {
+        return None;
     }
-    (frames.is_frame(base) && !frames.is_lua(base)).then(|| Top::at(Frame { base, place: Place::Unknown }))
+    let builtin = frames.is_frame(base) && !frames.is_lua(base) && frames.link(base) == Some(pc);
+    Some(Top::at(if builtin { Frame { base, place: Place::Unknown } } else { Frame { base: caller, place } }))
+}
+
+/// A frame is being made or left whose link is no bytecode's: `link`, whose upper bits are the distance between its base and
+/// that of the frame below. The base is the one or the other; or `link` is the number of a coroutine's results, and the base that of
+/// the function that has resumed it.
+fn linking(frames: &Frames<'_, '_>, cframe: u64, base: u64, link: u64) -> Top {
+    let (vm, thread) = (frames.vm, frames.thread);
+    let distance = link & !LINK_KIND;
+    if frames.link(base).is_some_and(|own| own & 3 != 0 && own & !LINK_KIND == distance) {
+        return frames.returning(base);
+    }
+    if link & 3 == C && is_entered(frames, cframe) {
+        return Top::between(thread.base);
+    }
+    // What a continuation's caller goes on with stands below the base of what it called.
+    let at = |base: u64, called: u64| {
+        let place = vm.word(called.wrapping_sub(24)).map_or(Place::Unknown, Place::Behind);
+        let holds = thread.holds(base) && called.wrapping_sub(base) == distance;
+        (holds && frames.is_lua_at(base, place)).then(|| Top::at(Frame { base, place }))
+    };
+    let builtin = |base: u64| {
+        (thread.holds(base) && frames.is_builtin(base)).then(|| Top::at(Frame { base, place: Place::Unknown }))
+    };
+    let below = base.wrapping_sub(distance);
+    let found = builtin(base).or_else(|| {
+        // Its copy above, with the variable arguments, is gone already.
+        let left = link & LINK_KIND == VARARGS && frames.is_lua(base);
+        left.then(|| frames.returning(base)).or_else(|| at(base, base.wrapping_add(distance)))
+    });
+    let found = found.or_else(|| builtin(below)).or_else(|| at(below, base));
+    found.unwrap_or(Top { doubt: OVERLAY_DESYNC, ..Top::between(thread.base) })
+}
+
+/// Has the C frame not run any bytecode yet? Whoever makes one puts the thread, or nothing, where the PC is saved.
+fn is_entered(frames: &Frames<'_, '_>, cframe: u64) -> bool {
+    let saved = frames.vm.word(cframe.wrapping_add(FRAME_PC));
+    saved.is_some_and(|saved| saved == 0 || saved == frames.thread.address)
 }
 
 /// A trace that runs with `base`.

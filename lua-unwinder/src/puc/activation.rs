@@ -229,7 +229,7 @@ impl Frame<'_> {
             let Some(info) = in_hand.take().or_else(|| Info::read(walk, facts, state, at)) else {
                 // The innermost one may just be made; then its activation's next one is whole.
                 match state::previous(walk, facts, state, at) {
-                    Some(previous) if at == state.info && previous != 0 => {
+                    Some(previous) if at == state.info && previous != 0 && !state.is_moving(walk) => {
                         at = previous;
                         continue;
                     }

@@ -10,6 +10,8 @@ const THREAD: u8 = 8;
 const YIELD: u8 = 1;
 /// Protected calls, one in the other (`LUAI_MAXCCALLS` is 200).
 const PROTECTED_LIMIT: u32 = 512;
+/// `top`, in all versions.
+const TOP: u64 = 16;
 /// Bytes of a TValue.
 pub const VALUE: u64 = 16;
 /// Slots above `stack_last` that may be used (`EXTRA_STACK`).
@@ -48,6 +50,12 @@ impl State {
             return None;
         }
         Some(State { address, info, stack, stack_end: last.wrapping_add(EXTRA * VALUE) })
+    }
+
+    /// Is the stack just being moved? `top` is corrected before the CallInfos are, and `stack` before or after all of that.
+    pub fn is_moving(&self, walk: &Walk<'_>) -> bool {
+        let top = walk.word(self.address.wrapping_add(TOP));
+        !top.is_some_and(|top| self.stack <= top && top <= self.stack_end)
     }
 
     /// Could a CallInfo of this state stand here?

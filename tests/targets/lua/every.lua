@@ -183,7 +183,9 @@ local function compare(x, y)
 end
 
 local function replace(c)
-  local f = leaf(4) --> leaf
+  local s = c .. "x"
+  pcall(leaf, 4) --> leaf
+  varargs(c, 1) --> varargs
   return c
 end
 

@@ -2,7 +2,7 @@
 
    The trap flag makes the processor stop after each instruction. The handler of that trap sends the sampling signal, which is
    blocked while the handler runs: it is delivered when the handler returns, at the very instruction that was stopped at. Inside
-   libc, which knows nothing of Lua, only the first instruction after each entry is sampled, and all of its longjmp.
+   libraries that know nothing of Lua, only the first instruction after each entry is sampled, and the end of longjmp.
 
    With $UU_TEST_TRACE, step(on) writes there instead what a hook sees at each call and return: the first lines of the Lua
    functions that run, innermost first, of the running coroutine and of those that resumed it. The same script run twice, once
@@ -27,34 +27,39 @@
 /* Bytes that may wait in the ring, which has room for twice as many. */
 #define ROOM 65536
 
-static uintptr_t libc_start, libc_end;
+/* Code of libc and of libgcc_s, by which LuaJIT unwinds. */
+static struct { uintptr_t start, end; } strange[4];
+static unsigned strangers;
 static long steps, samples;
-static int in_libc;
+static int is_strange;
 
 
-static int find_libc(struct dl_phdr_info *info, size_t size, void *data) {
+static int find_strangers(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size;
     (void)data;
-    if (!strstr(info->dlpi_name, "/libc.so"))
+    if (!strstr(info->dlpi_name, "/libc.so") && !strstr(info->dlpi_name, "/libgcc_s.so"))
         return 0;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
+    for (int i = 0; i < info->dlpi_phnum && strangers < sizeof strange / sizeof strange[0]; i++) {
         const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
         if (segment->p_type == PT_LOAD && (segment->p_flags & PF_X)) {
-            libc_start = info->dlpi_addr + segment->p_vaddr;
-            libc_end = libc_start + segment->p_memsz;
+            strange[strangers].start = info->dlpi_addr + segment->p_vaddr;
+            strange[strangers].end = strange[strangers].start + segment->p_memsz;
+            strangers++;
         }
     }
-    return 1;
+    return 0;
 }
 
-/* In libc only what was entered from elsewhere, or is the end of a longjmp: the stack pointer is the target's already. */
+/* Outside of Lua only what was entered from it, or is the end of a longjmp: the stack pointer is the target's already. */
 static int worth_a_look(const greg_t *regs) {
     static uintptr_t last_sp;
     uintptr_t pc = (uintptr_t)regs[REG_RIP], sp = (uintptr_t)regs[REG_RSP];
-    int was = in_libc, jumped = sp > last_sp + 256;
-    in_libc = pc >= libc_start && pc < libc_end;
+    int was = is_strange, jumped = sp > last_sp + 256;
+    is_strange = 0;
+    for (unsigned i = 0; i < strangers; i++)
+        is_strange |= pc >= strange[i].start && pc < strange[i].end;
     last_sp = sp;
-    return !in_libc || !was || jumped;
+    return !is_strange || !was || jumped;
 }
 
 /* The ring that this thread's samples go to. Nothing is lost if its reader, who looks at it now and then, is waited for. */
@@ -82,10 +87,15 @@ static void find_ring(void) {
         }
     }
     fclose(maps);
-    if (!written) {
-        fprintf(stderr, "step: no ring of this thread\n");
-        _exit(3);
-    }
+}
+
+/* Returns when all samples were read: the next one has the whole ring. Uses no CPU time meanwhile, so there is no tick. */
+void wait_until_read(void) {
+    struct timespec pause = {.tv_nsec = 500000};
+    if (!written)
+        find_ring();
+    for (int i = 0; written && *written != *consumed && i < 20000; i++)
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, 0);
 }
 
 static void wait_for_room(void) {
@@ -169,8 +179,12 @@ static int lua_step(lua_State *L) {
         sigemptyset(&action.sa_mask);
         sigaddset(&action.sa_mask, SIGPROF);
         sigaction(SIGTRAP, &action, 0);
-        dl_iterate_phdr(find_libc, 0);
+        dl_iterate_phdr(find_strangers, 0);
         find_ring();
+        if (!written) {
+            fprintf(stderr, "step: this thread is not recorded, or nobody said where ($UU_TEST_RING)\n");
+            _exit(3);
+        }
     }
     __asm__ volatile("int3" ::: "memory");
     if (!on)
