@@ -48,35 +48,41 @@ impl<'r, 'm> Input<'r, 'm> {
     /// The next byte and some behind it, the first one lowest, and how many: at least one. Those of one word cost one read.
     #[inline(always)]
     fn ahead(&mut self) -> Result<(u64, u64), StopReason> {
-        let mut within = self.at.wrapping_sub(self.window.0);
-        if within >= self.window.1 {
-            self.refill()?;
-            within = self.at.wrapping_sub(self.window.0);
+        let within = self.at.wrapping_sub(self.window.0);
+        if within < self.window.1 {
+            return Ok((self.word >> ((within & 7) * 8), self.window.1 - within));
         }
-        Ok((self.word >> ((within & 7) * 8), self.window.1.wrapping_sub(within)))
+        self.refill()?;
+        Ok((self.word, self.window.1))
     }
 
-    #[inline(never)]
+    /// Reads from the next byte on.
+    #[inline]
     fn refill(&mut self) -> Result<(), StopReason> {
-        self.inside(self.at, 1)?;
-        let (bounds, at) = (self.bounds, self.at);
-        if let Some(rest) = self.here.get(at.wrapping_sub(bounds.0) as usize..).filter(|rest| !rest.is_empty()) {
-            let mut word = [0; 8];
-            match rest.first_chunk() {
-                Some(whole) => word = *whole,
-                None => word.iter_mut().zip(rest).for_each(|(to, from)| *to = *from),
-            }
-            self.word = u64::from_le_bytes(word);
-            self.window = (at, rest.len().min(8) as u64);
+        let at = self.at;
+        self.inside(at, 1)?;
+        if !self.here.is_empty() {
+            self.take();
             return Ok(());
         }
-        let word_at = at & !7;
         // An aligned word never crosses into another page, so what surrounds the byte can be read if the byte can.
-        let word = self.reader.word(word_at).ok_or(UNREADABLE)?;
-        let (from, to) = (word_at.max(bounds.0), word_at.saturating_add(8).min(bounds.1));
-        self.window = (from, to.wrapping_sub(from));
-        self.word = word >> ((from & 7) * 8);
+        let word = self.reader.word(at & !7).ok_or(UNREADABLE)?;
+        self.word = word >> ((at & 7) * 8);
+        self.window = (at, (8 - (at & 7)).min(self.bounds.1.wrapping_sub(at)));
         Ok(())
+    }
+
+    /// The same of bytes that are at hand.
+    #[inline(never)]
+    fn take(&mut self) {
+        let rest = self.here.get(self.at.wrapping_sub(self.bounds.0) as usize..).unwrap_or(&[]);
+        let mut word = [0; 8];
+        match rest.first_chunk() {
+            Some(whole) => word = *whole,
+            None => word.iter_mut().zip(rest).for_each(|(to, from)| *to = *from),
+        }
+        self.word = u64::from_le_bytes(word);
+        self.window = (self.at, rest.len().min(8) as u64);
     }
 
     /// The next byte.
@@ -97,10 +103,17 @@ impl<'r, 'm> Input<'r, 'm> {
     pub fn u32(&mut self) -> Result<u32, StopReason> {
         let (bytes, count) = self.ahead()?;
         if count < 4 {
-            return Ok(u32::from(self.u16()?) | u32::from(self.u16()?) << 16);
+            return self.split();
         }
         self.at = self.at.wrapping_add(4);
         Ok(bytes as u32)
+    }
+
+    /// The same across the end of what was read.
+    #[cold]
+    #[inline(never)]
+    fn split(&mut self) -> Result<u32, StopReason> {
+        Ok(u32::from(self.u16()?) | u32::from(self.u16()?) << 16)
     }
 
     /// Eight bytes.
@@ -191,12 +204,20 @@ mod tests {
     use super::*;
     use uunwind_core::memory::Region;
 
-    fn with<T>(bytes: &[u8], f: impl FnOnce(&mut Input<'_, '_>) -> T) -> T {
-        let mut padded = bytes.to_vec();
-        padded.resize(bytes.len() + 16, 0);
-        let regions = [Region { address: 0x1000, bytes: &padded }];
-        let mut reader = Reader::recorded(&regions);
-        f(&mut Input::new(&mut reader, (0x1000, 0x1000 + bytes.len() as u64)))
+    /// Read through a reader, and as a section's bytes at hand, at each alignment: the same.
+    #[track_caller]
+    fn with<T: PartialEq + std::fmt::Debug>(bytes: &[u8], f: impl Fn(&mut Input<'_, '_>) -> T) -> T {
+        let mut first = None;
+        for front in 0..8 {
+            let padded = [&[0x55; 8][..front], bytes, &[0x55; 16]].concat();
+            let (at, len) = (0x1000 + front as u64, bytes.len() as u64);
+            let regions = [Region { address: 0x1000, bytes: &padded }];
+            let mut reader = Reader::recorded(&regions);
+            let read = f(&mut Input::new(&mut reader, (at, at + len)));
+            assert_eq!(read, f(&mut Input::of_section(bytes, at, &mut reader)), "{front} bytes into a word");
+            first.get_or_insert(read);
+        }
+        first.expect("at least one alignment")
     }
 
     #[test]
