@@ -121,7 +121,7 @@ fn wanted() -> Option<usize> {
 
 #[test]
 fn every_row_of_real_objects() {
-    let (mut objects, mut incomplete, mut rows, mut bytes) = (0, 0, 0, (0, 0));
+    let (mut objects, mut incomplete, mut larger, mut rows, mut bytes) = (0, 0, 0, 0, (0, 0));
     for path in wanted().map_or_else(usual, all) {
         if wanted().is_some_and(|wanted| objects >= wanted) {
             break;
@@ -133,12 +133,11 @@ fn every_row_of_real_objects() {
         println!("{}: {count:?}", path.display());
         // What no rule can say is rare: a handful of hand-written sequences.
         assert!(count.beyond * 1000 <= count.rows + 20_000, "{}: {count:?}", path.display());
-        // Small objects may have more rules than rows that use them.
-        assert!(
-            count.bytes.1 <= count.bytes.0 + 1024,
-            "{}: the table is larger than .eh_frame: {count:?}",
-            path.display()
-        );
+        // A row takes 4 bytes and its part of the index; in `.eh_frame` 3 at least (an advance, and def_cfa_offset). Small
+        // objects may have more rules than rows that use them.
+        let (theirs, ours) = count.bytes;
+        assert!(ours <= theirs + theirs / 2 + 1024, "{}: the table is far too large: {count:?}", path.display());
+        larger += usize::from(ours > theirs);
         // Nearly every object's index is complete.
         incomplete += usize::from(count.unlisted > 0);
         objects += 1;
@@ -146,6 +145,7 @@ fn every_row_of_real_objects() {
         bytes = (bytes.0 + count.bytes.0, bytes.1 + count.bytes.1);
     }
     println!("{objects} objects, {rows} places compared; {} bytes of .eh_frame, {} of tables", bytes.0, bytes.1);
+    println!("{larger} tables are larger than the .eh_frame that they are built of");
     assert!(
         incomplete * 20 <= objects,
         "{incomplete} of {objects} objects have functions that their index does not know"

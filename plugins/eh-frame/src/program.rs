@@ -182,7 +182,6 @@ pub fn rows<C: Cpu>(
     Ok(())
 }
 
-
 impl<C: Cpu> Machine<C> {
     #[inline(always)]
     fn new(row: Row<C>, location: u64) -> Machine<C> {
