@@ -13,6 +13,8 @@ const NAMES: [&str; 17] = [
 
 /// One row of an FDE.
 pub struct Row {
+    /// The FDE's range.
+    pub function: (u64, u64),
     /// From where on it holds.
     pub start: u64,
     /// The CFA: `rsp+16`, or `exp`.
@@ -27,29 +29,36 @@ pub fn read(path: &Path) -> Option<Vec<Row>> {
     let flags = ["--wide", "--debug-dump=frames-interp", "--debug-dump=no-follow-links"];
     let out = Command::new("readelf").args(flags).arg(path).output().ok()?;
     let text = String::from_utf8_lossy(&out.stdout);
-    let (mut rows, mut columns, mut in_fde) = (Vec::<Row>::new(), Vec::new(), false);
+    let (mut rows, mut columns, mut fde) = (Vec::<Row>::new(), Vec::new(), None);
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
-            [] => in_fde = false,
+            [] => fde = None,
             ["LOC", "CFA", ref names @ ..] => {
                 let number = |name: &&str| NAMES.iter().position(|known| known == name).map(|n| n as u8);
                 columns = names.iter().map(number).collect();
             }
-            [start, cfa, ref said @ ..] if in_fde && said.len() == columns.len() => {
-                let Ok(start) = u64::from_str_radix(start, 16) else { continue };
+            [start, cfa, ref said @ ..] if fde.is_some() && said.len() == columns.len() => {
+                let (Ok(start), Some(function)) = (u64::from_str_radix(start, 16), fde) else { continue };
                 let places = columns.iter().zip(said).filter_map(|(n, said)| Some(((*n)?, (*said).to_owned())));
-                let row = Row { start, cfa: cfa.to_owned(), places: places.collect() };
+                let row = Row { function, start, cfa: cfa.to_owned(), places: places.collect() };
                 // An advance by nothing: the row is another one after all.
-                match rows.last_mut().filter(|last| last.start == start) {
+                match rows.last_mut().filter(|last| last.start == start && last.function == function) {
                     Some(last) => *last = row,
                     None => rows.push(row),
                 }
             }
-            _ => in_fde |= line.contains(" FDE "),
+            _ => fde = range(line).or(fde),
         }
     }
     Some(rows)
+}
+
+/// The range of the FDE that a line begins.
+fn range(line: &str) -> Option<(u64, u64)> {
+    let (start, end) = line.split_once(" FDE ")?.1.split_once("pc=")?.1.split_once("..")?;
+    let number = |text: &str| u64::from_str_radix(text.trim(), 16).ok();
+    Some((number(start)?, number(end)?))
 }
 
 /// What differs between a rule and a row; `None`: nothing. Expressions are printed as such only, and agree with all that an
@@ -108,7 +117,12 @@ mod tests {
     use super::*;
 
     fn row(cfa: &str, places: &[(u8, &str)]) -> Row {
-        Row { start: 0, cfa: cfa.into(), places: places.iter().map(|(n, said)| (*n, (*said).to_owned())).collect() }
+        Row {
+            function: (0, 1),
+            start: 0,
+            cfa: cfa.into(),
+            places: places.iter().map(|(n, said)| (*n, (*said).to_owned())).collect(),
+        }
     }
 
     #[test]
