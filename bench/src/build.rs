@@ -19,28 +19,31 @@ pub fn run(files: Vec<String>) {
     println!("\n### Rule tables: built once per build-id\n");
     println!("| object | FDEs | rows | .eh_frame, bytes | table, bytes (ratio) | gimli, ms | built, ms (ratio) |");
     println!("|---|---|---|---|---|---|---|");
+    let (mut theirs, mut ours) = (0.0, 0.0);
     for file in files {
-        if let Err(why) = one(&file) {
-            println!("| {} | {why} |", file.display());
+        match one(&file) {
+            Ok((parsed, built)) => (theirs, ours) = (theirs + parsed, ours + built),
+            Err(why) => println!("| {} | {why} |", file.display()),
         }
     }
+    println!("| all | | | | | {theirs:.2} | {ours:.2} ({:.2}) |", ours / theirs);
 }
 
 fn usual() -> Vec<PathBuf> {
     let lib = "/usr/lib/x86_64-linux-gnu";
     let mut all: Vec<PathBuf> =
         ["libc.so.6", "libstdc++.so.6", "libcrypto.so.3"].iter().map(|name| Path::new(lib).join(name)).collect();
-    all.extend([
-        PathBuf::from("/usr/bin/python3"),
-        "/usr/bin/git".into(),
-        "/usr/bin/node".into(),
-        "/usr/bin/true".into(),
-    ]);
-    all.retain(|path| path.exists());
+    all.extend(["python3", "git", "node", "true"].map(|name| Path::new("/usr/bin").join(name)));
+    // Where python3 is a small program, most of it is here.
+    let script = "from sysconfig import get_config_var as v; print(v('LIBDIR'), v('INSTSONAME'), sep='/')";
+    let said = std::process::Command::new("python3").args(["-c", script]).output();
+    all.extend(said.ok().map(|out| PathBuf::from(String::from_utf8_lossy(&out.stdout).trim())));
+    all.retain(|path| path.is_file());
     all
 }
 
-fn one(path: &Path) -> Result<(), String> {
+/// Medians, in milliseconds: gimli's, and ours.
+fn one(path: &Path) -> Result<(f64, f64), String> {
     let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
     let elf = object::File::parse(&*bytes).map_err(|e| e.to_string())?;
     let section = elf.section_by_name(".eh_frame").ok_or("no .eh_frame")?;
@@ -68,11 +71,11 @@ fn one(path: &Path) -> Result<(), String> {
         counts.1,
         section.size(),
         size as f64 / section.size() as f64,
-        crate::table::median(theirs),
-        crate::table::median(ours),
+        crate::table::median(theirs.clone()),
+        crate::table::median(ours.clone()),
         crate::table::median(ratios),
     );
-    Ok(())
+    Ok((crate::table::median(theirs), crate::table::median(ours)))
 }
 
 /// FDEs and rows, by gimli.

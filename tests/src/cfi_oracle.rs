@@ -140,3 +140,20 @@ pub fn has_expression(row: &gimli::UnwindTableRow<usize>) -> bool {
     matches!(row.cfa(), CfaRule::Expression(_))
         || row.registers().any(|(_, rule)| matches!(rule, RegisterRule::Expression(_) | RegisterRule::ValExpression(_)))
 }
+
+/// Whether both say the same. A register that is saved where an expression of its own says may be given up by ours, where no rule
+/// can say such a thing; so many were. `None`: they differ.
+pub fn same(ours: Option<&Outcome>, theirs: Option<&Outcome>, row: &gimli::UnwindTableRow<usize>) -> Option<usize> {
+    let (Some(ours), Some(theirs)) = (ours, theirs) else { return (ours == theirs).then_some(0) };
+    let mut given_up = 0;
+    let registers = ours.callee_saved.iter().zip(theirs.callee_saved).zip(CALLEE_SAVED);
+    for ((ours, theirs), number) in registers {
+        let by_expression = matches!(row.register(Register(u16::from(number))), RegisterRule::Expression(_));
+        match ours {
+            From::Lost if by_expression => given_up += 1,
+            ours if *ours != theirs => return None,
+            _ => {}
+        }
+    }
+    ((ours.cfa, ours.ra) == (theirs.cfa, theirs.ra)).then_some(given_up)
+}

@@ -2,6 +2,16 @@
 
 use std::io::Write;
 
+/// Whether campaigns are to be run (`UU_CAMPAIGNS`, set by `ci/nightly`): searches for rare wrong stacks under a timer, whose finds
+/// depend on chance. Where they are not, `what` is named as skipped.
+pub fn campaign(what: &str) -> bool {
+    let wanted = std::env::var_os("UU_CAMPAIGNS").is_some();
+    if !wanted {
+        skipped(what, "a campaign, for ci/nightly (UU_CAMPAIGNS=1)");
+    }
+    wanted
+}
+
 /// Notes that `what` was skipped, and why: on standard error, and in the file `$UU_TEST_SKIPS`, from which `ci/test`
 /// makes its summary.
 pub fn skipped(what: &str, why: &str) {

@@ -6,14 +6,21 @@ use uunwind_core::stop_reason::StopReason;
 /// Reads within the bounds of one object.
 pub struct Input<'r, 'm> {
     reader: &'r mut Reader<'m>,
+    /// All bytes within the bounds, where they are at hand; else empty.
+    here: &'r [u8],
     bounds: (u64, u64),
     /// Address of the next byte.
     pub at: u64,
-    /// The word that the last byte came from.
+    /// What was read last, at most a word: from this address on, so many bytes inside the bounds.
     window: (u64, u64),
+    /// Those bytes, the first one lowest.
+    word: u64,
     /// Set when an expression asked for the pc: what was made of it holds for that pc only.
     pub depends_on_pc: bool,
 }
+
+/// The encoding that every linker writes for code.
+const PCREL_SDATA4: u8 = 0x1b;
 
 /// Unwind data that cannot be read, or lies outside its object.
 const UNREADABLE: StopReason = StopReason::UnreadableUnwindInfo;
@@ -21,7 +28,12 @@ const UNREADABLE: StopReason = StopReason::UnreadableUnwindInfo;
 impl<'r, 'm> Input<'r, 'm> {
     /// Reads limited to `bounds`.
     pub fn new(reader: &'r mut Reader<'m>, bounds: (u64, u64)) -> Input<'r, 'm> {
-        Input { reader, bounds, at: bounds.0, window: (u64::MAX, 0), depends_on_pc: false }
+        Input { reader, here: &[], bounds, at: bounds.0, window: (0, 0), word: 0, depends_on_pc: false }
+    }
+
+    /// The bytes of a whole section, which counts as lying at `address`. The reader serves what points out of it.
+    pub fn of_section(bytes: &'r [u8], address: u64, reader: &'r mut Reader<'m>) -> Input<'r, 'm> {
+        Input { here: bytes, ..Input::new(reader, (address, address.saturating_add(bytes.len() as u64))) }
     }
 
     fn inside(&self, at: u64, len: u64) -> Result<(), StopReason> {
@@ -33,24 +45,52 @@ impl<'r, 'm> Input<'r, 'm> {
         }
     }
 
-    /// The aligned word around the next byte. Bytes of one word cost one read.
+    /// The next byte and some behind it, the first one lowest, and how many: at least one. Those of one word cost one read.
     #[inline(always)]
-    fn around(&mut self) -> Result<u64, StopReason> {
-        let word_at = self.at & !7;
-        if self.window.0 != word_at {
-            // An aligned word never crosses into another page, so what surrounds the byte can be read if the byte can.
-            self.window = (word_at, self.reader.word(word_at).ok_or(UNREADABLE)?);
+    fn ahead(&mut self) -> Result<(u64, u64), StopReason> {
+        let within = self.at.wrapping_sub(self.window.0);
+        if within < self.window.1 {
+            return Ok((self.word >> ((within & 7) * 8), self.window.1 - within));
         }
-        Ok(self.window.1 >> ((self.at & 7) * 8))
+        self.refill()?;
+        Ok((self.word, self.window.1))
+    }
+
+    /// Reads from the next byte on.
+    #[inline]
+    fn refill(&mut self) -> Result<(), StopReason> {
+        let at = self.at;
+        self.inside(at, 1)?;
+        if !self.here.is_empty() {
+            self.take();
+            return Ok(());
+        }
+        // An aligned word never crosses into another page, so what surrounds the byte can be read if the byte can.
+        let word = self.reader.word(at & !7).ok_or(UNREADABLE)?;
+        self.word = word >> ((at & 7) * 8);
+        self.window = (at, (8 - (at & 7)).min(self.bounds.1.wrapping_sub(at)));
+        Ok(())
+    }
+
+    /// The same of bytes that are at hand.
+    #[inline(never)]
+    fn take(&mut self) {
+        let rest = self.here.get(self.at.wrapping_sub(self.bounds.0) as usize..).unwrap_or(&[]);
+        let mut word = [0; 8];
+        match rest.first_chunk() {
+            Some(whole) => word = *whole,
+            None => word.iter_mut().zip(rest).for_each(|(to, from)| *to = *from),
+        }
+        self.word = u64::from_le_bytes(word);
+        self.window = (self.at, rest.len().min(8) as u64);
     }
 
     /// The next byte.
     #[inline(always)]
     pub fn u8(&mut self) -> Result<u8, StopReason> {
-        self.inside(self.at, 1)?;
-        let byte = self.around()? as u8;
+        let (bytes, _) = self.ahead()?;
         self.at = self.at.wrapping_add(1);
-        Ok(byte)
+        Ok(bytes as u8)
     }
 
     /// Two bytes.
@@ -61,19 +101,24 @@ impl<'r, 'm> Input<'r, 'm> {
     /// Four bytes.
     #[inline]
     pub fn u32(&mut self) -> Result<u32, StopReason> {
-        self.inside(self.at, 4)?;
-        let value =
-            if self.at & 7 <= 4 { self.around()? as u32 } else { self.reader.u32(self.at).ok_or(UNREADABLE)? };
+        let (bytes, count) = self.ahead()?;
+        if count < 4 {
+            return self.split();
+        }
         self.at = self.at.wrapping_add(4);
-        Ok(value)
+        Ok(bytes as u32)
+    }
+
+    /// The same across the end of what was read.
+    #[cold]
+    #[inline(never)]
+    fn split(&mut self) -> Result<u32, StopReason> {
+        Ok(u32::from(self.u16()?) | u32::from(self.u16()?) << 16)
     }
 
     /// Eight bytes.
     pub fn u64(&mut self) -> Result<u64, StopReason> {
-        self.inside(self.at, 8)?;
-        let value = self.reader.word(self.at).ok_or(UNREADABLE)?;
-        self.at = self.at.wrapping_add(8);
-        Ok(value)
+        Ok(u64::from(self.u32()?) | u64::from(self.u32()?) << 32)
     }
 
     /// Unsigned LEB128 (DWARF 5, 7.6) of at most 10 bytes; bits beyond 64 must be zero.
@@ -120,8 +165,16 @@ impl<'r, 'm> Input<'r, 'm> {
     }
 
     /// A pointer in one of the `DW_EH_PE_*` encodings (LSB 5.0, 10.5). `data_base` serves `DW_EH_PE_datarel`.
+    #[inline]
     pub fn pointer(&mut self, encoding: u8, data_base: u64) -> Result<u64, StopReason> {
         let here = self.at;
+        if encoding == PCREL_SDATA4 {
+            return Ok(here.wrapping_add_signed(i64::from(self.u32()? as i32)));
+        }
+        self.any_pointer(encoding, data_base, here)
+    }
+
+    fn any_pointer(&mut self, encoding: u8, data_base: u64, here: u64) -> Result<u64, StopReason> {
         let value = match encoding & 0x0f {
             0x00 | 0x04 | 0x0c => self.u64()?,
             0x01 => self.uleb()?,
@@ -151,12 +204,20 @@ mod tests {
     use super::*;
     use uunwind_core::memory::Region;
 
-    fn with<T>(bytes: &[u8], f: impl FnOnce(&mut Input<'_, '_>) -> T) -> T {
-        let mut padded = bytes.to_vec();
-        padded.resize(bytes.len() + 16, 0);
-        let regions = [Region { address: 0x1000, bytes: &padded }];
-        let mut reader = Reader::recorded(&regions);
-        f(&mut Input::new(&mut reader, (0x1000, 0x1000 + bytes.len() as u64)))
+    /// Read through a reader, and as a section's bytes at hand, at each alignment: the same.
+    #[track_caller]
+    fn with<T: PartialEq + std::fmt::Debug>(bytes: &[u8], f: impl Fn(&mut Input<'_, '_>) -> T) -> T {
+        let mut first = None;
+        for front in 0..8 {
+            let padded = [&[0x55; 8][..front], bytes, &[0x55; 16]].concat();
+            let (at, len) = (0x1000 + front as u64, bytes.len() as u64);
+            let regions = [Region { address: 0x1000, bytes: &padded }];
+            let mut reader = Reader::recorded(&regions);
+            let read = f(&mut Input::new(&mut reader, (at, at + len)));
+            assert_eq!(read, f(&mut Input::of_section(bytes, at, &mut reader)), "{front} bytes into a word");
+            first.get_or_insert(read);
+        }
+        first.expect("at least one alignment")
     }
 
     #[test]

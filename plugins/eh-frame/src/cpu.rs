@@ -39,7 +39,7 @@ pub trait Cpu: Copy + Eq + Debug {
     fn column(register: u64) -> Option<usize>;
 
     /// DW_CFA_AARCH64_negate_ra_state, which other CPUs do not have.
-    fn negate_ra_state(_places: &mut Self::Places) -> Result<(), StopReason> {
+    fn negate_ra_state(_row: &mut Row<Self>) -> Result<(), StopReason> {
         Err(StopReason::UnsupportedRule)
     }
 

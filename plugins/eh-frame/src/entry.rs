@@ -44,6 +44,17 @@ struct Length {
     wide: bool,
 }
 
+/// What an entry begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Head {
+    /// Of an FDE: the address of its CIE. `None`: it is a CIE.
+    pub cie: Option<u64>,
+    /// Where it goes on.
+    body: u64,
+    /// Address behind it.
+    end: u64,
+}
+
 fn length(input: &mut Input<'_, '_>) -> Result<Length, StopReason> {
     let (length, wide) = match input.u32()? {
         0 => return Err(StopReason::BadUnwindInfo),
@@ -71,19 +82,22 @@ impl Section {
         }
     }
 
-    /// The CIE of the FDE at `at`.
-    fn cie_of(self, at: u64, input: &mut Input<'_, '_>) -> Result<u64, StopReason> {
+    /// Reads what an entry begins with: length, and the word that tells an FDE from a CIE.
+    fn head(self, at: u64, input: &mut Input<'_, '_>) -> Result<Head, StopReason> {
         input.at = at;
-        let fde = length(input)?;
-        self.cie(&fde, input)?.ok_or(StopReason::BadUnwindInfo)
+        let length = length(input)?;
+        Ok(Head { cie: self.cie(&length, input)?, body: input.at, end: length.end })
     }
 
-    /// Goes to the entry behind the one at `at`: `None` at the end of the section. With it, the address of its CIE if the
-    /// entry at `at` is an FDE.
-    pub fn next(self, at: u64, input: &mut Input<'_, '_>) -> Option<(u64, Option<u64>)> {
+    /// Goes to the entry behind the one at `at`: `None` at the end of the section. With it, what the entry at `at` begins with, if it
+    /// can be read.
+    pub fn next(self, at: u64, input: &mut Input<'_, '_>) -> Option<(u64, Option<Head>)> {
         input.at = at;
         match length(input) {
-            Ok(length) => Some((length.end, self.cie(&length, input).ok().flatten())),
+            Ok(length) => {
+                let cie = self.cie(&length, input).ok();
+                Some((length.end, cie.map(|cie| Head { cie, body: input.at, end: length.end })))
+            }
             // A length of 0 ends a list; several lists may stand one behind the other.
             Err(_) if input.at == at.wrapping_add(4) => Some((input.at, None)),
             Err(_) => None,
@@ -94,16 +108,14 @@ impl Section {
 impl Entry {
     /// Reads the FDE at `at` of a section, and the CIE it names.
     pub fn read<C: Cpu>(at: u64, section: Section, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
-        let cie = section.cie_of(at, input)?;
-        let cie = Entry::read_cie::<C>(cie, section, input)?;
-        Entry::read_fde(at, section, &cie, input)
+        let head = section.head(at, input)?;
+        let cie = Entry::read_cie::<C>(head.cie.ok_or(StopReason::BadUnwindInfo)?, section, input)?;
+        Entry::read_fde(&head, &cie, input)
     }
 
-    /// Reads the FDE at `at`, given its CIE as [`Entry::read_cie`] has it.
-    pub fn read_fde(at: u64, section: Section, cie: &Entry, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
-        input.at = at;
-        let fde = length(input)?;
-        section.cie(&fde, input)?.ok_or(StopReason::BadUnwindInfo)?;
+    /// Reads the FDE that begins so, given its CIE as [`Entry::read_cie`] has it.
+    pub fn read_fde(fde: &Head, cie: &Entry, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
+        input.at = fde.body;
         let mut entry = *cie;
         let augmented = cie.end != 0;
         entry.start = input.pointer(entry.pointer_encoding, 0)?;
@@ -122,12 +134,7 @@ impl Entry {
 
     /// Reads a CIE. In the result, `end` is non-zero if FDEs have augmentation data.
     pub fn read_cie<C: Cpu>(at: u64, section: Section, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
-        input.at = at;
-        let cie = length(input)?;
-        let end = cie.end;
-        if section.cie(&cie, input)?.is_some() {
-            return Err(StopReason::BadUnwindInfo);
-        }
+        let Head { cie: None, end, .. } = section.head(at, input)? else { return Err(StopReason::BadUnwindInfo) };
         let version = input.u8()?;
         if !matches!(version, 1 | 3 | 4) {
             return Err(StopReason::BadUnwindInfo);

@@ -12,40 +12,65 @@ const STATES: usize = 6;
 
 /// How a register is found in the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum Kind {
     /// No rule: callee-saved registers keep their value (System V ABI).
-    Unspecified,
+    Unspecified = 0,
     /// Lost.
-    Undefined,
+    Undefined = 1,
     /// Unchanged.
-    Same,
+    Same = 2,
     /// Saved at CFA + n.
-    Offset,
+    Offset = 3,
     /// Is CFA + n.
-    ValOffset,
+    ValOffset = 4,
     /// In register n.
-    Register,
+    Register = 5,
     /// Saved at the address that the expression gives which stands n bytes behind the start of the entry's instructions.
-    Expression,
+    Expression = 6,
     /// Is the value that the expression gives.
-    ValExpression,
+    ValExpression = 7,
 }
 
-/// The same with its number. Two plain words, since tables are built by comparing them.
+/// The same with its number, in one word, since tables are built by comparing them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
-    /// The kind.
-    pub kind: Kind,
-    /// Its n; 0 where it has none.
-    pub n: i32,
-}
+pub struct Place(u64);
 
 impl Place {
     /// No rule.
-    pub const UNSPECIFIED: Place = Place::new(Kind::Unspecified);
+    pub const UNSPECIFIED: Place = Place::new(Kind::Unspecified, 0);
 
-    const fn new(kind: Kind) -> Place {
-        Place { kind, n: 0 }
+    /// Of a kind, with its n; 0 where it has none.
+    #[inline(always)]
+    pub const fn new(kind: Kind, n: i32) -> Place {
+        Place((kind as u64) << 32 | n as u32 as u64)
+    }
+
+    /// The kind.
+    #[inline(always)]
+    pub const fn kind(self) -> Kind {
+        match self.0 >> 32 {
+            0 => Kind::Unspecified,
+            1 => Kind::Undefined,
+            2 => Kind::Same,
+            3 => Kind::Offset,
+            4 => Kind::ValOffset,
+            5 => Kind::Register,
+            6 => Kind::Expression,
+            _ => Kind::ValExpression,
+        }
+    }
+
+    /// Its n.
+    #[inline(always)]
+    pub const fn n(self) -> i32 {
+        self.0 as u32 as i32
+    }
+
+    /// Kind and n.
+    #[inline(always)]
+    pub const fn word(self) -> u64 {
+        self.0
     }
 }
 
@@ -66,7 +91,51 @@ pub struct Row<C: Cpu = Native> {
     /// The CFA.
     pub cfa: Cfa,
     /// The places of the registers that rows keep, by [`Cpu::column`].
-    pub places: C::Places,
+    places: C::Places,
+    /// A number made of the places, kept up to date as they change: whoever remembers rows finds them by it.
+    key: u64,
+}
+
+/// Odd numbers without a pattern, one for each place of a row.
+const FACTORS: [u64; 14] = [
+    0xff51_afd7_ed55_8ccd,
+    0xc4ce_b9fe_1a85_ec53,
+    0x94d0_49bb_1331_11eb,
+    0xbf58_476d_1ce4_e5b9,
+    0xd6e8_feb8_6659_fd93,
+    0xa076_1d64_78bd_642f,
+    0xe703_7ed1_a0b4_28db,
+    0x8ebc_6af0_9c88_c6e3,
+    0x5899_65cc_7537_4cc3,
+    0x1d8e_4e27_c47d_124f,
+    0x9e6c_63d0_876a_46d5,
+    0x2127_599b_f432_5c37,
+    0x8801_55c1_7a4b_9e63,
+    0xeb44_acca_b455_d165,
+];
+
+impl<C: Cpu> Row<C> {
+    const EMPTY: Row<C> = Row { cfa: Cfa::Undefined, places: C::UNSPECIFIED, key: 0 };
+
+    /// The places of the registers that rows keep, by [`Cpu::column`].
+    #[inline(always)]
+    pub fn places(&self) -> &C::Places {
+        &self.places
+    }
+
+    /// The same number for the same places; seldom the same for others.
+    #[inline(always)]
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
+    #[inline(always)]
+    pub(crate) fn put(&mut self, index: usize, place: Place) {
+        if let (Some(known), Some(factor)) = (self.places.as_mut().get_mut(index), FACTORS.get(index)) {
+            self.key = self.key.wrapping_add(place.0.wrapping_sub(known.0).wrapping_mul(*factor));
+            *known = place;
+        }
+    }
 }
 
 struct Machine<C: Cpu> {
@@ -75,7 +144,8 @@ struct Machine<C: Cpu> {
     saved: [Row<C>; STATES],
     depth: usize,
     location: u64,
-    steps: u32,
+    /// Instructions that may still be run.
+    left: u32,
 }
 
 /// Runs the CIE's and the FDE's instructions up to `lookup`.
@@ -112,14 +182,10 @@ pub fn rows<C: Cpu>(
     Ok(())
 }
 
-impl<C: Cpu> Row<C> {
-    const EMPTY: Row<C> = Row { cfa: Cfa::Undefined, places: C::UNSPECIFIED };
-}
-
 impl<C: Cpu> Machine<C> {
     #[inline(always)]
     fn new(row: Row<C>, location: u64) -> Machine<C> {
-        Machine { row, initial: row, saved: [Row::EMPTY; STATES], depth: 0, location, steps: 0 }
+        Machine { row, initial: row, saved: [Row::EMPTY; STATES], depth: 0, location, left: MAX_INSTRUCTIONS }
     }
 
     /// Behind the CIE's instructions.
@@ -129,16 +195,15 @@ impl<C: Cpu> Machine<C> {
     }
 
     fn set(&mut self, register: u64, place: Place) {
-        if let Some(p) = C::column(register).and_then(|i| self.row.places.as_mut().get_mut(i)) {
-            *p = place;
+        if let Some(index) = C::column(register) {
+            self.row.put(index, place);
         }
     }
 
     fn restore(&mut self, register: u64) {
-        if let Some(i) = C::column(register) {
-            if let (Some(p), Some(initial)) = (self.row.places.as_mut().get_mut(i), self.initial.places.as_ref().get(i))
-            {
-                *p = *initial;
+        if let Some(index) = C::column(register) {
+            if let Some(initial) = self.initial.places.as_ref().get(index) {
+                self.row.put(index, *initial);
             }
         }
     }
@@ -153,19 +218,17 @@ impl<C: Cpu> Machine<C> {
         each: &mut impl FnMut(u64, u64, &Row<C>, &mut Input<'_, '_>),
     ) -> Result<(), StopReason> {
         input.at = span.0;
+        let mut left = self.left;
         while input.at < span.1 {
             let before = self.location;
-            self.steps += 1;
-            if self.steps > MAX_INSTRUCTIONS {
-                return Err(StopReason::BadUnwindInfo);
-            }
+            left = left.checked_sub(1).ok_or(StopReason::BadUnwindInfo)?;
             let op = input.u8()?;
             let low = u64::from(op & 0x3f);
             let advance = match op >> 6 {
                 1 => Some(low),
                 2 => {
                     let n = offset(input.uleb()? as i64, entry.data_align)?;
-                    self.set(low, Place { kind: Kind::Offset, n });
+                    self.set(low, Place::new(Kind::Offset, n));
                     None
                 }
                 3 => {
@@ -178,6 +241,7 @@ impl<C: Cpu> Machine<C> {
                     self.row.cfa = Cfa::Offset(register, small(input.uleb()? as i64)?);
                     None
                 }
+                _ if op == 0x00 => None, // nop: entries are filled up with it
                 _ if op == 0x01 => {
                     // set_loc must go forwards (DWARF 5, 6.4.2.1).
                     let to = input.pointer(entry.pointer_encoding, 0)?;
@@ -200,6 +264,7 @@ impl<C: Cpu> Machine<C> {
                 }
             }
         }
+        self.left = left;
         Ok(())
     }
 
@@ -213,7 +278,6 @@ impl<C: Cpu> Machine<C> {
     ) -> Result<Option<u64>, StopReason> {
         let bad = StopReason::BadUnwindInfo;
         match op {
-            0x00 => {}                                        // nop
             0x02 => return Ok(Some(u64::from(input.u8()?))),  // advance_loc1
             0x03 => return Ok(Some(u64::from(input.u16()?))), // advance_loc2
             0x04 => return Ok(Some(u64::from(input.u32()?))), // advance_loc4
@@ -221,7 +285,7 @@ impl<C: Cpu> Machine<C> {
                 // offset_extended
                 let register = input.uleb()?;
                 let n = offset(input.uleb()? as i64, entry.data_align)?;
-                self.set(register, Place { kind: Kind::Offset, n });
+                self.set(register, Place::new(Kind::Offset, n));
             }
             0x06 => {
                 let register = input.uleb()?; // restore_extended
@@ -229,15 +293,15 @@ impl<C: Cpu> Machine<C> {
             }
             0x07 => {
                 let register = input.uleb()?; // undefined
-                self.set(register, Place::new(Kind::Undefined));
+                self.set(register, Place::new(Kind::Undefined, 0));
             }
             0x08 => {
                 let register = input.uleb()?; // same_value
-                self.set(register, Place::new(Kind::Same));
+                self.set(register, Place::new(Kind::Same, 0));
             }
             0x09 => {
                 let (register, other) = (input.uleb()?, input.uleb()?); // register
-                self.set(register, Place { kind: Kind::Register, n: other.min(255) as i32 });
+                self.set(register, Place::new(Kind::Register, other.min(255) as i32));
             }
             0x0a => {
                 *self.saved.get_mut(self.depth).ok_or(StopReason::UnsupportedRule)? = self.row; // remember_state
@@ -268,32 +332,32 @@ impl<C: Cpu> Machine<C> {
                 let register = input.uleb()?; // expression
                 let at = skip_block(input)?;
                 let distance = at.wrapping_sub(entry.instructions.0) as i64;
-                self.set(register, Place { kind: Kind::Expression, n: small(distance)? });
+                self.set(register, Place::new(Kind::Expression, small(distance)?));
             }
             0x16 => {
                 let register = input.uleb()?; // val_expression
                 skip_block(input)?;
-                self.set(register, Place::new(Kind::ValExpression));
+                self.set(register, Place::new(Kind::ValExpression, 0));
             }
             0x11 => {
                 let register = input.uleb()?; // offset_extended_sf
                 let n = offset(input.sleb()?, entry.data_align)?;
-                self.set(register, Place { kind: Kind::Offset, n });
+                self.set(register, Place::new(Kind::Offset, n));
             }
             0x14 | 0x15 => {
                 let register = input.uleb()?; // val_offset, val_offset_sf
                 let n = if op == 0x14 { input.uleb()? as i64 } else { input.sleb()? };
-                self.set(register, Place { kind: Kind::ValOffset, n: offset(n, entry.data_align)? });
+                self.set(register, Place::new(Kind::ValOffset, offset(n, entry.data_align)?));
             }
             // AARCH64_negate_ra_state_with_pc, AARCH64_negate_ra_state
-            0x2c | 0x2d => C::negate_ra_state(&mut self.row.places)?,
+            0x2c | 0x2d => C::negate_ra_state(&mut self.row)?,
             0x2e => {
                 input.uleb()?; // GNU_args_size
             }
             0x2f => {
                 let register = input.uleb()?; // GNU_negative_offset_extended
                 let n = offset((input.uleb()? as i64).wrapping_neg(), entry.data_align)?;
-                self.set(register, Place { kind: Kind::Offset, n });
+                self.set(register, Place::new(Kind::Offset, n));
             }
             _ => return Err(StopReason::UnsupportedRule),
         }

@@ -6,6 +6,8 @@ use object::elf;
 
 /// Notes are a few hundred bytes; a larger segment is cut.
 const NOTES_LIMIT: u64 = 64 * 1024;
+/// So are names of sections.
+const NAMES_LIMIT: u64 = 1 << 20;
 /// Build-ids are 8, 16 or 20 bytes; the loader's side reads at most this many.
 const BUILD_ID_LIMIT: usize = 64;
 /// `sizeof(Elf64_Shdr)`.
@@ -60,11 +62,11 @@ impl Image {
         }
         let table = self.read_file(start, u64::from(count) * u64::from(SECTION))?;
         let header = |index: u16| table.chunks_exact(usize::from(SECTION)).nth(usize::from(index));
-        let strings = u64_at(header(names)?, 24);
+        let strings = header(names)?;
+        let strings = self.read_file(u64_at(strings, 24), u64_at(strings, 32).min(NAMES_LIMIT))?;
         (0..count).find_map(|index| {
             let header = header(index)?;
-            let at = strings.checked_add(u64::from(u32_at(header, 0)))?;
-            let found = self.read_file(at, name.len() as u64 + 1)?;
+            let found = strings.get(u32_at(header, 0) as usize..)?.get(..name.len().checked_add(1)?)?;
             (found.split_last() == Some((&0, name))).then(|| Section {
                 kind: u32_at(header, 4),
                 flags: u64_at(header, 8),

@@ -2,7 +2,7 @@
 
 use super::rule_set::{Number, RuleSet};
 use std::fmt;
-use uunwind_core::memory::{Reader, Region};
+use uunwind_core::memory::Reader;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::bytes::Input;
 use uunwind_eh_frame::cpu::{Cpu, Native};
@@ -50,9 +50,15 @@ type Start = (u32, Number);
 /// One FDE's part of the table.
 struct Function {
     start: u64,
-    end: u64,
+    len: u32,
     /// Its rows, in `Builder::rows`.
-    rows: std::ops::Range<usize>,
+    rows: (u32, u32),
+}
+
+impl Function {
+    fn end(&self) -> u64 {
+        self.start + u64::from(self.len)
+    }
 }
 
 #[derive(Default)]
@@ -67,21 +73,22 @@ struct Builder {
 const MEMO: usize = 1024;
 
 /// Where a row is remembered.
+#[inline(always)]
 fn place(row: &Row) -> usize {
     let cfa = match row.cfa {
         Cfa::Undefined => 0,
         Cfa::Offset(register, n) => u64::from(n as u32) << 8 | u64::from(register),
         Cfa::Expression(at) => !at,
     };
-    // Independent products, so that they need not wait for one another.
-    let mut sum = cfa.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut factor = 0xff51_afd7_ed55_8ccdu64;
-    for place in &row.places {
-        let word = (place.kind as u64) << 32 | u64::from(place.n as u32);
-        sum = sum.wrapping_add(word.wrapping_mul(factor));
-        factor = factor.rotate_left(7);
-    }
+    let sum = row.key().wrapping_add(cfa.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     (sum >> 40) as usize % MEMO
+}
+
+/// Whether two rows are the same. Without a branch for each place: most are.
+#[inline(always)]
+fn same(one: &Row, other: &Row) -> bool {
+    let places = one.places().iter().zip(other.places());
+    one.cfa == other.cfa && places.fold(0, |different, (a, b)| different | (a.word() ^ b.word())) == 0
 }
 
 /// A CIE is read, and its instructions are run, when an FDE has another one than the FDE before it. Real sections, of many
@@ -91,7 +98,7 @@ const BYTES_PER_CHANGE: usize = 64;
 
 /// Whether a row's meaning lies in bytes elsewhere.
 fn has_expression(row: &Row) -> bool {
-    matches!(row.cfa, Cfa::Expression(_)) || row.places.iter().any(|place| place.kind == Kind::Expression)
+    matches!(row.cfa, Cfa::Expression(_)) || row.places().iter().any(|place| place.kind() == Kind::Expression)
 }
 
 /// Builds the table of an object with these sections and executable segments (`[start, end)`, without load bias), which is
@@ -111,7 +118,7 @@ pub fn build(sources: &[Source<'_>], text: &[(u64, u64)], key: u64) -> Result<Ve
             size += source.bytes.len() as u64;
         }
         if sources.len() > 1 {
-            known = builder.functions.iter().map(|f| (f.start, f.end)).collect();
+            known = builder.functions.iter().map(|f| (f.start, f.end())).collect();
             known.sort_unstable();
         }
     }
@@ -121,24 +128,19 @@ pub fn build(sources: &[Source<'_>], text: &[(u64, u64)], key: u64) -> Result<Ve
 impl Builder {
     /// Adds the functions of a section that do not overlap a known one.
     fn add(&mut self, source: &Source<'_>, text: &[(u64, u64)], known: &[(u64, u64)]) -> Result<(), NoTable> {
-        // Read by aligned words: some more bytes on either side.
-        let front = (source.address & 7) as usize;
-        let mut bytes = vec![0; front];
-        bytes.extend_from_slice(source.bytes);
-        bytes.extend([0; 16]);
-        let regions = [Region { address: source.address & !7, bytes: &bytes }];
-        let mut reader = Reader::recorded(&regions);
-        let bounds = (source.address, source.address.saturating_add(source.bytes.len() as u64));
+        // No pointer that leads out of the section is followed.
+        let mut nothing = Reader::recorded(&[]);
         let section = if source.debug { Section::DebugFrame(source.address) } else { Section::EhFrame };
-        let mut input = Input::new(&mut reader, bounds);
+        let mut input = Input::of_section(source.bytes, source.address, &mut nothing);
+        let end = source.address.saturating_add(source.bytes.len() as u64);
         // The CIE last met, with the row that its functions begin with: most have the same one.
         let mut last: Option<(u64, Entry, Result<Row, StopReason>)> = None;
         let mut changes = 0;
         let mut at = source.address;
-        while at < bounds.1 {
-            let Some((next, cie_at)) = section.next(at, &mut input) else { break };
-            let fde_at = std::mem::replace(&mut at, next);
-            let Some(cie_at) = cie_at else { continue };
+        while at < end {
+            let Some((next, head)) = section.next(at, &mut input) else { break };
+            at = next;
+            let Some((head, cie_at)) = head.and_then(|head| Some((head, head.cie?))) else { continue };
             if last.is_none_or(|(known, ..)| known != cie_at) {
                 changes += 1;
                 if changes > CIE_CHANGES && changes > source.bytes.len() / BYTES_PER_CHANGE {
@@ -148,7 +150,7 @@ impl Builder {
                 last = Some((cie_at, cie, initial(&cie, &mut input)));
             }
             let Some((_, cie, start)) = &last else { continue };
-            let Ok(entry) = Entry::read_fde(fde_at, section, cie, &mut input) else { continue };
+            let Ok(entry) = Entry::read_fde(&head, cie, &mut input) else { continue };
             let inside = text.iter().any(|(from, to)| *from <= entry.start && entry.end <= *to);
             let later = known.partition_point(|(_, end)| *end <= entry.start);
             let overlaps = known.get(later).is_some_and(|(start, _)| *start < entry.end);
@@ -162,9 +164,7 @@ impl Builder {
     /// Adds a function, given the row that it begins with.
     fn function(&mut self, entry: &Entry, start: Result<Row, StopReason>, input: &mut Input<'_, '_>) {
         let first = self.rows.len();
-        if u32::try_from(entry.end - entry.start).is_err() {
-            return;
-        }
+        let Ok(len) = u32::try_from(entry.end - entry.start) else { return };
         let (rules, out, memo) = (&mut self.rules, &mut self.rows, &mut self.memo);
         let mut push = |from: u64, number: Number| {
             if out.len() == first || out.last().is_some_and(|(_, last)| *last != number) {
@@ -179,7 +179,7 @@ impl Builder {
                 let Some(known) = memo.get_mut(place(row)) else { return };
                 let number = match known {
                     // A signal frame's rows mean something else.
-                    Some((before, number)) if before == row && !entry.signal => *number,
+                    Some((before, number)) if same(before, row) && !entry.signal => *number,
                     _ => {
                         input.depends_on_pc = false;
                         let rule = Native::rule(row, entry, from, input);
@@ -202,13 +202,14 @@ impl Builder {
                 push(from, rules.failed(reason));
             }
         }
-        self.functions.push(Function { start: entry.start, end: entry.end, rows: first..self.rows.len() });
+        // Rows are fewer than the bytes of sections, which are below 4 GiB.
+        self.functions.push(Function { start: entry.start, len, rows: (first as u32, self.rows.len() as u32) });
     }
 
     /// The table's bytes.
     fn finish(mut self, key: u64, sources: u32, size: u32) -> Result<Vec<u8>, NoTable> {
         self.functions.sort_by_key(|f| f.start);
-        let (Some(first), Some(end)) = (self.functions.first(), self.functions.iter().map(|f| f.end).max()) else {
+        let (Some(first), Some(end)) = (self.functions.first(), self.functions.iter().map(Function::end).max()) else {
             return Err(NoTable::Nothing);
         };
         let base = first.start;
@@ -222,15 +223,37 @@ impl Builder {
         if blocks > 4 * most_rows as u64 + 1024 {
             return Err(NoTable::Sparse(base, end));
         }
-        let mut rows = Rows { base, shift, shorts: shorts.len() as u32, index: Vec::new(), rows: Vec::new() };
-        rows.index.reserve(blocks as usize + 1);
-        rows.rows.reserve(most_rows);
+        let mut head = Head {
+            magic: MAGIC,
+            key,
+            checksum: 0,
+            base,
+            blocks: blocks as u32,
+            rows: 0,
+            shorts: shorts.len() as u32,
+            longs: longs.len() as u32,
+            shift,
+            sources,
+            size,
+            zero: 0,
+        };
+        let index_at = HEAD_BYTES + shorts.len() * 8 + longs.len() * 24;
+        let rows_at = index_at + (blocks as usize + 1) * 4;
+        let mut bytes = vec![0; rows_at + most_rows * 4];
+        let (front, behind) = bytes.split_at_mut(rows_at);
+        let (places, _) = front.get_mut(HEAD_BYTES..index_at).unwrap_or_default().as_chunks_mut::<8>();
+        let words = shorts.iter().chain(longs.as_flattened());
+        places.iter_mut().zip(words).for_each(|(place, word)| *place = word.to_le_bytes());
+        let index = Vec::with_capacity(blocks as usize + 1);
+        let places = behind.as_chunks_mut::<4>().0.iter_mut();
+        let mut rows = Rows { base, shift, shorts: head.shorts, index, count: 0, places };
         let mut functions = self.functions.iter().peekable();
         while let Some(function) = functions.next() {
             // Where functions overlap, the one that begins last counts, as in a search by start.
             let next = functions.peek().map(|next| next.start);
-            let limit = next.map_or(function.end, |next| next.min(function.end));
-            for (from, number) in self.rows.get(function.rows.clone()).unwrap_or(&[]) {
+            let limit = next.map_or(function.end(), |next| next.min(function.end()));
+            let own = function.rows.0 as usize..function.rows.1 as usize;
+            for (from, number) in self.rows.get(own).unwrap_or(&[]) {
                 let at = function.start + u64::from(*from);
                 if at < limit {
                     rows.push(at, *number, *from == 0);
@@ -240,57 +263,50 @@ impl Builder {
                 rows.push(limit, Number::NOTHING, false);
             }
         }
-        while rows.index.len() as u64 <= blocks {
-            rows.index.push(rows.rows.len() as u32);
-        }
-        let mut head = Head {
-            magic: MAGIC,
-            key,
-            checksum: 0,
-            base,
-            blocks: blocks as u32,
-            rows: rows.rows.len() as u32,
-            shorts: shorts.len() as u32,
-            longs: longs.len() as u32,
-            shift,
-            sources,
-            size,
-            zero: 0,
-        };
-        let words = rows.index.iter().chain(&rows.rows);
-        let len = HEAD_BYTES + shorts.len() * 8 + longs.len() * 24 + words.clone().count() * 4;
-        let mut bytes = Vec::with_capacity(len);
-        bytes.extend(head.to_bytes());
-        shorts.iter().chain(longs.as_flattened()).for_each(|word| bytes.extend(word.to_le_bytes()));
-        words.for_each(|word| bytes.extend(word.to_le_bytes()));
+        rows.index.resize(blocks as usize + 1, rows.count);
+        let (places, _) = front.get_mut(index_at..).unwrap_or_default().as_chunks_mut::<4>();
+        places.iter_mut().zip(&rows.index).for_each(|(place, word)| *place = word.to_le_bytes());
+        head.rows = rows.count;
+        bytes.truncate(rows_at + head.rows as usize * 4);
+        put_head(&mut bytes, head);
         head.checksum = checksum(&bytes);
-        if let Some(place) = bytes.get_mut(..HEAD_BYTES) {
-            place.copy_from_slice(&head.to_bytes());
-        }
+        put_head(&mut bytes, head);
         Ok(bytes)
     }
 }
 
+fn put_head(bytes: &mut [u8], head: Head) {
+    if let Some(place) = bytes.get_mut(..HEAD_BYTES) {
+        place.copy_from_slice(&head.to_bytes());
+    }
+}
+
 /// The index and the rows, as they are written.
-struct Rows {
+struct Rows<'t> {
     base: u64,
     shift: u32,
     shorts: u32,
     index: Vec<u32>,
-    rows: Vec<u32>,
+    count: u32,
+    /// Where the next ones go.
+    places: std::slice::IterMut<'t, [u8; 4]>,
 }
 
-impl Rows {
+impl Rows<'_> {
     /// The next row, by address.
+    #[inline(always)]
     fn push(&mut self, at: u64, number: Number, begins: bool) {
+        let Some(place) = self.places.next() else { return };
         let offset = at - self.base;
         while self.index.len() as u64 <= offset >> self.shift {
-            self.index.push(self.rows.len() as u32);
+            self.index.push(self.count);
         }
         let within = offset as u32 & ((1 << self.shift) - 1);
         // A rule that cannot be numbered is left to the interpreter.
         let most = u32::MAX >> self.shift >> 1;
         let number = Some(number.settled(self.shorts)).filter(|number| *number <= most).unwrap_or(1);
-        self.rows.push(within << (32 - self.shift) | u32::from(begins) << (31 - self.shift) | number);
+        let row = within << (32 - self.shift) | u32::from(begins) << (31 - self.shift) | number;
+        *place = row.to_le_bytes();
+        self.count += 1;
     }
 }

@@ -17,7 +17,7 @@ pub struct AArch64;
 const SP: usize = RA_SLOT + 1;
 const RA_STATE: usize = RA_SLOT + 2;
 /// In the place of RA_SIGN_STATE: the return address is signed. It is the same register, with its one bit turned over.
-const SIGNED: Place = Place { kind: Kind::Same, n: 1 };
+const SIGNED: Place = Place::new(Kind::Same, 1);
 
 impl Cpu for AArch64 {
     type Places = [Place; 14];
@@ -34,20 +34,20 @@ impl Cpu for AArch64 {
         }
     }
 
-    fn negate_ra_state(places: &mut Self::Places) -> Result<(), StopReason> {
-        let place = &mut places[RA_STATE];
-        *place = match *place {
+    fn negate_ra_state(row: &mut Row<AArch64>) -> Result<(), StopReason> {
+        let place = match row.places()[RA_STATE] {
             SIGNED => Place::UNSPECIFIED,
             Place::UNSPECIFIED => SIGNED,
             _ => return Err(StopReason::UnsupportedRule),
         };
+        row.put(RA_STATE, place);
         Ok(())
     }
 
     fn rule(row: &Row<AArch64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Result<Rule, StopReason> {
         let unsupported = StopReason::UnsupportedRule;
-        let ra = row.places[RA_SLOT];
-        if ra.kind == Kind::Undefined {
+        let ra = row.places()[RA_SLOT];
+        if ra.kind() == Kind::Undefined {
             return Ok(Rule::end());
         }
         if entry.signal {
@@ -62,26 +62,26 @@ impl Cpu for AArch64 {
             },
         };
         // The caller's sp is the CFA, or there is no rule.
-        let sp = row.places[SP];
-        if !matches!((sp.kind, sp.n), (Kind::Unspecified, _) | (Kind::ValOffset, 0)) {
+        let sp = row.places()[SP];
+        if !matches!((sp.kind(), sp.n()), (Kind::Unspecified, _) | (Kind::ValOffset, 0)) {
             return Err(unsupported);
         }
         let mut rule = Rule::simple(register, n);
-        for (slot, place) in rule.slots.iter_mut().zip(&row.places).take(RA_SLOT) {
-            *slot = match place.kind {
+        for (slot, place) in rule.slots.iter_mut().zip(row.places()).take(RA_SLOT) {
+            *slot = match place.kind() {
                 Kind::Unspecified | Kind::Same => SAME,
                 _ => saved(*place, entry, pc, input).unwrap_or(UNKNOWN),
             };
         }
-        match ra.kind {
+        match ra.kind() {
             Kind::Unspecified | Kind::Same => {}
-            Kind::Register => rule.slots[RA_SLOT] = ra.n as i16,
+            Kind::Register => rule.slots[RA_SLOT] = ra.n() as i16,
             _ => {
                 rule.flags &= !RA_IN_REGISTER;
                 rule.slots[RA_SLOT] = saved(ra, entry, pc, input).ok_or(unsupported)?;
             }
         }
-        match row.places[RA_STATE] {
+        match row.places()[RA_STATE] {
             Place::UNSPECIFIED => {}
             SIGNED => rule.flags |= RA_SIGNED,
             _ => return Err(unsupported),
@@ -92,10 +92,10 @@ impl Cpu for AArch64 {
 
 /// The slot of a register that is saved near the CFA.
 fn saved(place: Place, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Option<i16> {
-    match place.kind {
-        Kind::Offset => words(i64::from(place.n)),
+    match place.kind() {
+        Kind::Offset => words(i64::from(place.n())),
         Kind::Expression => {
-            let at = entry.instructions.0.wrapping_add_signed(i64::from(place.n));
+            let at = entry.instructions.0.wrapping_add_signed(i64::from(place.n()));
             match evaluate::<AArch64>(at, pc, Some(Value::Cfa(0)), input) {
                 Ok(Value::Cfa(n)) => words(n),
                 _ => None,

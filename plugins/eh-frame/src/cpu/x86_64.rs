@@ -38,8 +38,8 @@ impl Cpu for X86_64 {
 
 /// The rule that does what `row` says, or why there is none.
 fn to_rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Result<Rule, StopReason> {
-    let [.., ra, _] = row.places;
-    if ra.kind == Kind::Undefined {
+    let [.., ra, _] = *row.places();
+    if ra.kind() == Kind::Undefined {
         return Ok(Rule::end());
     }
     let cfa = match row.cfa {
@@ -60,17 +60,17 @@ fn to_rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>)
     let mut rule = Rule::simple(register, i32::try_from(n).map_err(|_| StopReason::UnsupportedRule)?);
     rule.kind = kind;
     rule.cfa_addend = i16::try_from(addend).map_err(|_| StopReason::UnsupportedRule)?;
-    for (index, place) in row.places.iter().take(RA_SLOT + 1).enumerate() {
+    for (index, place) in row.places().iter().take(RA_SLOT + 1).enumerate() {
         let (slot, from_fp) = slot(*place, index, entry, pc, input)?;
         if let Some(s) = rule.slots.get_mut(index) {
             *s = slot;
         }
         rule.from_fp |= u8::from(from_fp) << index;
     }
-    if ra.kind == Kind::Register {
+    if ra.kind() == Kind::Register {
         rule.flags |= RA_IN_REGISTER;
         rule.from_fp &= !(1 << RA_SLOT);
-        rule.slots[RA_SLOT] = ra.n as i16;
+        rule.slots[RA_SLOT] = ra.n() as i16;
     }
     Ok(rule)
 }
@@ -85,15 +85,15 @@ fn slot(
 ) -> Result<(i16, bool), StopReason> {
     let is_ra = index == RA_SLOT;
     let lost = if is_ra { Err(StopReason::UnsupportedRule) } else { Ok((UNKNOWN, false)) };
-    match place.kind {
+    match place.kind() {
         Kind::Unspecified | Kind::Same if is_ra => Err(StopReason::UnsupportedRule),
         Kind::Unspecified | Kind::Same => Ok((SAME, false)),
         Kind::Undefined | Kind::ValOffset | Kind::ValExpression => lost,
         Kind::Register if is_ra => Ok((0, false)),
         Kind::Register => lost,
-        Kind::Offset => words(i64::from(place.n)).map_or(lost, |s| Ok((s, false))),
+        Kind::Offset => words(i64::from(place.n())).map_or(lost, |s| Ok((s, false))),
         Kind::Expression => {
-            let at = entry.instructions.0.wrapping_add_signed(i64::from(place.n));
+            let at = entry.instructions.0.wrapping_add_signed(i64::from(place.n()));
             match expression::evaluate::<X86_64>(at, pc, Some(Value::Cfa(0)), input) {
                 Ok(Value::Cfa(n)) => words(n).map_or(lost, |s| Ok((s, false))),
                 Ok(Value::Register(RBP, n)) => words(n).map_or(lost, |s| Ok((s, true))),
@@ -112,8 +112,8 @@ fn signal_frame(
     pc: u64,
     input: &mut Input<'_, '_>,
 ) -> Result<Option<Rule>, StopReason> {
-    let (Value::Word(RSP, cfa_at, 0), Kind::Expression) = (cfa, ra.kind) else { return Ok(None) };
-    let at = entry.instructions.0.wrapping_add_signed(i64::from(ra.n));
+    let (Value::Word(RSP, cfa_at, 0), Kind::Expression) = (cfa, ra.kind()) else { return Ok(None) };
+    let at = entry.instructions.0.wrapping_add_signed(i64::from(ra.n()));
     let Value::Register(RSP, ra_at) = expression::evaluate::<X86_64>(at, pc, Some(Value::Cfa(0)), input)? else {
         return Ok(None);
     };
