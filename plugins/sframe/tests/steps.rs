@@ -1,5 +1,6 @@
 //! The checks that no table can fail, but a frame can (18 and 20 to 24): made by the walk, here with rules from a table that
 //! passes every other check.
+#![cfg(target_arch = "x86_64")]
 
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::frames;
