@@ -7,28 +7,40 @@
 
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
-use uunwind_core::regs::RSP;
+use uunwind_core::regs::SP;
 use uunwind_core::rule::Rule;
-
-const RET: u8 = 0xc3;
-/// A prefix that some compilers set before it.
-const REP: u8 = 0xf3;
 
 /// The rule, if the instruction at the pc is a plain `ret`. Async-signal-safe.
 pub fn rule(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Rule> {
     if !cursor.exact {
         return None;
     }
-    let pc = cursor.regs.pc;
+    let (returns, size) = is_return(cursor.regs.pc, reader)?;
+    returns.then(|| Rule::simple(SP, size))
+}
+
+/// Whether it is one, and how much of the stack it takes.
+#[cfg(target_arch = "x86_64")]
+fn is_return(pc: u64, reader: &mut Reader<'_>) -> Option<(bool, i32)> {
+    const RET: u8 = 0xc3;
+    /// A prefix that some compilers set before it.
+    const REP: u8 = 0xf3;
     let returns = match reader.u8(pc)? {
         RET => true,
         REP => reader.u8(pc.wrapping_add(1))? == RET,
         _ => false,
     };
-    returns.then(|| Rule::simple(RSP, 8))
+    Some((returns, 8))
 }
 
-#[cfg(test)]
+/// The same: the return address is in x30, and has lost its code by then.
+#[cfg(target_arch = "aarch64")]
+fn is_return(pc: u64, reader: &mut Reader<'_>) -> Option<(bool, i32)> {
+    const RET: u32 = 0xd65f_03c0;
+    Some((reader.u32(pc)? == RET, 0))
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
     use uunwind_core::memory::Region;

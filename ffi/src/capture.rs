@@ -11,10 +11,18 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
 use uunwind_core::walk::{walk_along, Setting};
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "aarch64")]
+pub use aarch64::uu_capture;
+#[cfg(target_arch = "aarch64")]
+use aarch64::Caller;
+
 /// The C entry: stores the caller's registers and calls [`capture`]. `uu.h` documents it.
 ///
 /// # Safety
 /// `frames` must have room for `capacity` words; `ucontext` must be null or a signal handler's; `stop` null or writable.
+#[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext: *const u8, stop: *mut u16) -> usize {
@@ -59,6 +67,7 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
 }
 
 /// The callee-saved registers at the call, as the assembly pushed them.
+#[cfg(target_arch = "x86_64")]
 #[repr(C)]
 struct Caller {
     pc: u64,
@@ -69,6 +78,17 @@ struct Caller {
     r14: u64,
     r15: u64,
     rbp: u64,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Caller {
+    fn regs(&self) -> Regs {
+        let mut regs = Regs::new(self.pc, self.sp, self.rbp);
+        for (register, value) in [(3, self.rbx), (12, self.r12), (13, self.r13), (14, self.r14), (15, self.r15)] {
+            regs.set(register, value);
+        }
+        regs
+    }
 }
 
 unsafe extern "C" fn capture(
@@ -115,13 +135,7 @@ unsafe extern "C" fn capture(
         return 0;
     };
     let cursor = if ucontext.is_null() {
-        let mut regs = Regs::new(caller.pc, caller.sp, caller.rbp);
-        for (register, value) in
-            [(3, caller.rbx), (12, caller.r12), (13, caller.r13), (14, caller.r14), (15, caller.r15)]
-        {
-            regs.set(register, value);
-        }
-        Cursor { regs, exact: false }
+        Cursor { regs: caller.regs(), exact: false }
     } else {
         // SAFETY: the C caller passes the ucontext that its signal handler got.
         Cursor { regs: unsafe { Regs::from_ucontext(ucontext) }, exact: true }

@@ -9,7 +9,7 @@ use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// `struct sigaction` (glibc, x86-64).
+/// `struct sigaction` (glibc, x86-64 and AArch64).
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct SigAction {

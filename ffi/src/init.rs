@@ -216,7 +216,8 @@ fn locate_tsd() -> u64 {
         }
     }
     let mut found = 0;
-    if keys.iter().all(|k| *k < 32) {
+    // On AArch64 it lies below the thread pointer, and where it begins is not told.
+    if keys.iter().all(|k| *k < 32) && !cfg!(target_arch = "aarch64") {
         let tp = syscall::thread_pointer();
         // SAFETY: glibc's struct pthread, which begins at the thread pointer, is larger than LIMIT.
         let word = |offset: u64| unsafe { ((tp + offset) as *const u64).read_volatile() };

@@ -145,7 +145,7 @@ fn hash(function: &[u8], file: &[u8], line: u32) -> u64 {
 
 /// Memory of its own.
 fn map(bytes: usize) -> Option<u64> {
-    const MMAP: usize = 9;
+    use syscall::nr::MMAP;
     const READ_WRITE: usize = 3;
     const PRIVATE_ANONYMOUS: usize = 0x22;
     // SAFETY: a new mapping at an address of the kernel's choice.

@@ -178,13 +178,16 @@ impl<'c> Live<'c> {
     }
 }
 
-impl Env for Live<'_> {
+impl Live<'_> {
     #[inline(always)]
-    fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+    fn any_rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         self.stray = 0;
         let lookup = cursor.lookup_pc();
         self.asked = lookup;
         if lookup.wrapping_sub(self.current.start) >= self.current.len && !self.switch(lookup, reader) {
+            if let Some(rule) = uunwind_native::before_all(cursor.regs.pc, reader) {
+                return rule.pack();
+            }
             let rule = self.window_rule(cursor, reader);
             self.ask_strays(rule);
             return rule;
@@ -197,7 +200,18 @@ impl Env for Live<'_> {
             _ => self.by_plugin(cursor, reader).unwrap_or_else(|| self.slow(cursor, reader)),
         }
     }
+}
 
+impl Env for Live<'_> {
+    #[inline(always)]
+    fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        let rule = self.any_rule(cursor, reader);
+        // On AArch64 sp is not known behind a frame pointer; the frame pointer still is.
+        if cfg!(target_arch = "aarch64") && rule.is_plain() && cursor.regs.get(rule.cfa_parts().0).is_none() {
+            return by_frame_pointer(cursor, StopReason::UnknownRegister);
+        }
+        rule
+    }
     #[inline(always)]
     fn peek(&self, lookup: u64) -> Option<Short> {
         // The salt tells objects apart, so whether the address lies in this one need not be asked.

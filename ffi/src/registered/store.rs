@@ -3,12 +3,11 @@
 
 use core::ptr::null_mut;
 use uunwind_core::syscall::call;
+use uunwind_core::syscall::nr::{MMAP, MUNMAP};
 
 const SMALLEST: usize = 7;
 const LARGEST: usize = 16;
 const CHUNK: usize = 1 << 18;
-const MMAP: usize = 9;
-const MUNMAP: usize = 11;
 
 /// A store.
 pub struct Store {

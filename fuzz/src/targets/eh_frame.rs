@@ -6,12 +6,16 @@
 //! | 4 x 3 | pcs to look up, relative to the image (signed) |
 //! | rest | the image |
 //!
-//! More pcs are taken from the index itself, since few numbers are covered by any entry.
+//! More pcs are taken from the index itself, since few numbers are covered by any entry. Each is looked up for this machine, and for
+//! AArch64.
 
 use super::lookup::{by_eh_frame, check, START};
 use crate::input::Input;
+use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
-use uunwind_eh_frame::find;
+use uunwind_core::regs::aarch64;
+use uunwind_eh_frame::cpu::AArch64;
+use uunwind_eh_frame::{find, find_for};
 
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
@@ -32,7 +36,8 @@ pub fn run(data: &[u8]) -> bool {
     let mut taken = false;
     while let Some(pc) = pcs.pop() {
         let answer = by_eh_frame(find(hdr, bounds, pc, pc, &mut reader));
-        if let Some((_, end)) = check(pc, answer, &mut reader) {
+        let end = check(pc, answer, &mut reader).map(|(_, end)| end);
+        if let Some(end) = end.or_else(|| on_aarch64(hdr, bounds, pc, &mut reader)) {
             if !taken {
                 // The whole program of one entry is run at its end.
                 pcs.push(end - 1);
@@ -41,4 +46,18 @@ pub fn run(data: &[u8]) -> bool {
         }
     }
     taken
+}
+
+/// Looks a pc up and executes the rule, as on AArch64. Where the function ends, if there is a rule.
+fn on_aarch64(hdr: u64, bounds: (u64, u64), pc: u64, reader: &mut Reader<'_>) -> Option<u64> {
+    let answer = find_for::<AArch64>(hdr, bounds, pc, pc, reader).ok()?;
+    let (start, end) = answer.function;
+    assert!(start <= pc && pc < end, "a rule for {start:#x}..{end:#x}, not for {pc:#x}");
+    let rule = answer.rule.ok()?.pack();
+    let regs = aarch64::Regs::full(pc, std::array::from_fn(|r| START + 8 * r as u64)).with_pac_mask(0x7f << 48);
+    let mut cursor = Cursor { regs, exact: true };
+    if let Ok(cfa) = rule.cfa(&cursor, reader) {
+        let _ = rule.advance(&mut cursor, cfa, reader);
+    }
+    Some(end)
 }

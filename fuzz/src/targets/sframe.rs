@@ -10,11 +10,14 @@
 
 use super::lookup::{by_sframe, check, START};
 use crate::input::Input;
+use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
+use uunwind_core::regs::aarch64;
 use uunwind_sframe::function::Function;
 use uunwind_sframe::row::Row;
+use uunwind_sframe::rule::AArch64;
 use uunwind_sframe::table::Table;
-use uunwind_sframe::{find, visit, Fault, Section, Visitor};
+use uunwind_sframe::{find, find_for, visit, Fault, Section, Visitor};
 
 /// Functions that are looked up.
 const FUNCTIONS: usize = 16;
@@ -58,6 +61,12 @@ pub fn run(data: &[u8]) -> bool {
     let mut taken = seen.rows > 0 && seen.faults == 0;
     for pc in seen.pcs {
         taken |= check(pc, by_sframe(find(&section, pc, &mut reader)), &mut reader).is_some();
+        if let Ok(Ok(rule)) = find_for::<AArch64>(&section, pc, &mut reader).map(|answer| answer.rule) {
+            let mut cursor = Cursor { regs: aarch64::Regs::new(pc, START, START + 64), exact: true };
+            if let Ok(cfa) = rule.pack().cfa(&cursor, &mut reader) {
+                let _ = rule.pack().advance(&mut cursor, cfa, &mut reader);
+            }
+        }
     }
     taken
 }

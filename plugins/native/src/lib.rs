@@ -9,7 +9,11 @@
 //! Walks and `uu doctor` ask through this very code, so that what is shown is what is done.
 #![cfg_attr(not(test), no_std)]
 
-mod start_files;
+#[cfg_attr(target_arch = "x86_64", path = "start_files.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "stubs.rs")]
+mod known_code;
+
+pub use known_code::before_all;
 
 use uunwind_core::memory::Reader;
 use uunwind_core::stop_reason::StopReason;
@@ -36,7 +40,8 @@ pub enum By {
     EhFrame,
     /// SFrame.
     Sframe,
-    /// Nothing tells of the code, but it is that of `_init` or `_fini`, byte for byte.
+    /// Nothing tells of the code, but it is that of `_init` or `_fini`, byte for byte; on AArch64, of a stub, or where signal
+    /// handlers return to.
     StartFiles,
 }
 
@@ -45,6 +50,9 @@ pub enum By {
 ///
 /// Errors: those of `.eh_frame`, if no other has an answer.
 pub fn find(sources: &Sources, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> (Result<Answer, StopReason>, By) {
+    if let Some(rule) = known_code::before_all(pc, reader) {
+        return (Ok(Answer { rule: Ok(rule), function: (0, 0) }), By::StartFiles);
+    }
     let first = uunwind_eh_frame::find(sources.eh_frame_hdr, sources.image, lookup, pc, reader);
     if let Ok(Answer { rule: Ok(_), .. }) = first {
         return (first, By::EhFrame);
@@ -53,7 +61,7 @@ pub fn find(sources: &Sources, lookup: u64, pc: u64, reader: &mut Reader<'_>) ->
         return (Ok(answer), By::Sframe);
     }
     if first == Err(StopReason::NoRule) {
-        if let Some((rule, function)) = start_files::rule(pc, reader) {
+        if let Some((rule, function)) = known_code::behind_all(lookup, pc, reader) {
             return (Ok(Answer { rule: Ok(rule), function }), By::StartFiles);
         }
     }

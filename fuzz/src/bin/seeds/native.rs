@@ -141,6 +141,31 @@ fn tables(path: &Path) -> Vec<u8> {
     seed
 }
 
+/// The same, of what the tests of AArch64 keep: `memory ADDRESS BYTES`, of `.eh_frame_hdr` and of `.eh_frame`.
+fn recorded_tables(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/aarch64/tables/{name}.txt"));
+    let file = fs::read_to_string(path).expect("tables");
+    let hex = |text: &str| u64::from_str_radix(text, 16).expect("hex");
+    let sections: Vec<(u64, Vec<u8>)> = file
+        .lines()
+        .filter_map(|line| line.strip_prefix("memory ")?.split_once(' '))
+        .map(|(at, bytes)| (hex(at), (0..bytes.len()).step_by(2).map(|at| hex(&bytes[at..at + 2]) as u8).collect()))
+        .collect();
+    let [(hdr, _), (frame, bytes)] = &sections[..] else { panic!("{name}: not two sections") };
+    let start = hdr & !7;
+    let mut seed = ((hdr - start) as u32).to_le_bytes().to_vec();
+    // Its code lies before its tables.
+    seed.extend(
+        [600u64, 900, 1200].iter().flat_map(|back| (hdr.wrapping_sub(*back).wrapping_sub(start) as u32).to_le_bytes()),
+    );
+    let mut image = vec![0; (frame - start) as usize + bytes.len()];
+    for (address, bytes) in &sections {
+        image[(address - start) as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+    seed.extend(image);
+    seed
+}
+
 pub fn unwind_tables() {
     seed("eh_frame", "shapes", &tables(&compile("shapes", SHAPES, LIBRARY)));
     seed(
@@ -148,6 +173,9 @@ pub fn unwind_tables() {
         "frame-pointers",
         &tables(&compile("fp", SHAPES, &[LIBRARY, &["-fno-omit-frame-pointer"]].concat())),
     );
+    for name in ["plain", "signed"] {
+        seed("eh_frame", &format!("aarch64-{name}"), &recorded_tables(name));
+    }
     // A real program of the system, with a PLT.
     seed("eh_frame", "true", &tables(Path::new("/usr/bin/true")));
 }
