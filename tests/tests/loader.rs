@@ -82,7 +82,7 @@ fn five_hundred_libraries_come_and_go_under_a_storm() {
     (0..COUNT).for_each(|i| number(&template, i, &scratch.join(format!("lib{i:04}.so"))));
     let program = compile::gcc(&scratch, "storm", &["native/loader_storm.c"], &["-pthread", "-ldl"]);
     let count = COUNT.to_string();
-    let words = [program.as_os_str(), scratch.as_os_str(), OsStr::new(&count), OsStr::new("6")];
+    let words = [program.as_os_str(), scratch.as_os_str(), OsStr::new(&count), OsStr::new("3")];
     let recording = uu::record(&scratch, &["--explicit", "-r", "999"], |_| {}, &words).expect_code(0);
     let samples = recording.samples();
     let reasons = completeness(&samples).1;

@@ -1,5 +1,5 @@
 /* Two threads that open, call and close many libraries, one after the other, while a third sends each of them the sampling
-   signal as fast as it can. Usage: loader_storm FOLDER COUNT SECONDS */
+   signal as fast as it can. Usage: loader_storm FOLDER COUNT CPU_SECONDS */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -16,9 +16,9 @@ static double seconds;
 static volatile int running = 2;
 static unsigned long visits;
 
-static double now(void) {
+static double used(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
@@ -41,8 +41,8 @@ __attribute__((noinline)) static unsigned visit(int number) {
 /* One goes up, the other down: each meets libraries that the other has open. */
 static void *visitor(void *way) {
     unsigned sum = 0;
-    double end = now() + seconds;
-    for (int i = 0; now() < end; i = (i + 1) % count)
+    double end = used() + seconds;
+    for (int i = 0; used() < end; i = (i + 1) % count)
         sum += digit(way ? i : count - 1 - i, 0);
     __atomic_fetch_sub(&running, 1, __ATOMIC_RELAXED);
     return (void *)(unsigned long)(sum == 7);
