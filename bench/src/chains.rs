@@ -175,19 +175,21 @@ impl Paths {
     /// what the peer gives. As many frames as it needs to reach the chain's end.
     pub fn time_in_handler(&self, flavour: Flavour, peer: &mut dyn Peer, truth: &[Vec<u64>]) -> Option<f64> {
         handler::install();
-        let mut each = Vec::new();
+        // First all chains for how many frames are wanted, then all for the time: no stack is the same as the last one.
+        let mut wanted = Vec::new();
         for (steps, truth) in self.steps.iter().zip(truth) {
             let mut leaf = self.leaf(peer);
             // The floor goes as far as it is told to.
             let inner = if flavour == Flavour::Framed { 0 } else { 30 };
             leaf.frames = vec![0; truth.len() + inner];
             self.run(flavour, steps, &mut leaf, handler::interrupt);
-            let found = leaf
-                .frames
-                .windows(truth.len())
-                .position(|w| w.iter().map(|w| w & ADDRESS).eq(truth.iter().copied()))?;
-            leaf.frames.truncate(found + truth.len());
-            (leaf.ticks, leaf.captures) = (0, 0);
+            let is_chain = |words: &[u64]| words.iter().map(|word| word & ADDRESS).eq(truth.iter().copied());
+            wanted.push(leaf.frames.windows(truth.len()).position(is_chain)? + truth.len());
+        }
+        let mut each = Vec::new();
+        for (steps, frames) in self.steps.iter().zip(wanted) {
+            let mut leaf = self.leaf(peer);
+            leaf.frames = vec![0; frames];
             self.run(flavour, steps, &mut leaf, handler::interrupt);
             each.push(nanoseconds(leaf.ticks));
         }
