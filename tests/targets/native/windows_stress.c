@@ -232,7 +232,7 @@ static void *walk_and_jump(void *argument) {
         if (sigsetjmp(place, 1))
             atomic_fetch_add(&jumps, 1);
         may_jump = 1;
-        for (int i = 0; i < 300 && !atomic_load(&stop_all); i++) {
+        for (int i = 0; i < 3000 && !atomic_load(&stop_all); i++) {
             unsigned own = seed;
             walk(&own);
             seed = own;
@@ -312,8 +312,9 @@ int main(int argc, char **argv) {
         for (int i = 0; i < 50; i++) {
             pthread_kill(walkers[i & 1], SIGUSR1);
             pthread_kill(churners[i & 1], SIGUSR1);
+            if (i % 8 == 0)
+                pthread_kill(jumper, SIGUSR2);
         }
-        pthread_kill(jumper, SIGUSR2);
         if (round % 64 == 0)
             fork_once();
     }
