@@ -124,6 +124,28 @@ fn code_with_debug_frame_only_is_walked_by_its_table() {
 }
 
 #[test]
+fn a_debug_frame_that_cannot_be_read_is_no_silence() {
+    let scratch = paths::scratch("doctor-unread");
+    let options = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-gz=zlib"];
+    let program =
+        compile::gcc(&scratch, "plain", &["native/chain_library.c"], &[&options[..], &["-shared", "-fPIC"]].concat());
+    let text = program.to_str().expect("UTF-8");
+    assert!(!doctor(&scratch, text).contains("cannot be read"));
+    // Elf64_Chdr begins with the kind: 1 is zlib, 2 zstd.
+    let said = Command::new("readelf").args(["-SW", text]).output().expect("readelf (binutils)");
+    let said = String::from_utf8_lossy(&said.stdout);
+    let line = said.lines().find(|line| line.contains(" .debug_frame ")).expect("the section");
+    let words: Vec<&str> = line.split_once(".debug_frame").expect("its name").1.split_whitespace().collect();
+    // Type, address, offset.
+    let offset = usize::from_str_radix(words[2], 16).expect("its place");
+    let mut bytes = std::fs::read(&program).expect("the file");
+    assert_eq!(bytes[offset], 1, "{line}");
+    bytes[offset] = 2;
+    std::fs::write(&program, bytes).expect("the file");
+    assert!(doctor(&scratch, text).contains(".debug_frame   cannot be read"));
+}
+
+#[test]
 fn code_of_a_process_is_told_whole() {
     let scratch = paths::scratch("doctor-process");
     let source = scratch.join("jit.c");

@@ -37,7 +37,11 @@ pub fn tell(name: &impl Display, d: &Diagnosis, most: usize) -> String {
     if let Some(why) = d.unsearchable {
         lines.add(format_args!("               not searched in place: {why}"));
     }
-    dwarf(&mut lines, ".debug_frame", d.debug_frame.as_ref(), d.text);
+    if d.debug_frame_unread {
+        lines.add(".debug_frame   cannot be read: damaged, or compressed otherwise than by zlib (objcopy --decompress-debug-sections)");
+    } else {
+        dwarf(&mut lines, ".debug_frame", d.debug_frame.as_ref(), d.text);
+    }
     if d.debug_frame.is_some() {
         lines.add("               not searched in place: it is not loaded; the rule table has it");
     }

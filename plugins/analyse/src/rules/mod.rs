@@ -14,4 +14,4 @@ mod sections;
 
 pub use builder::{build, NoTable, Source};
 pub use cache::{Cache, Cached};
-pub use sections::{debug_frame, of_image};
+pub use sections::{debug_frame, has_unread_debug_frame, of_image};

@@ -32,6 +32,12 @@ pub fn debug_frame(image: &Image) -> Option<(u64, Vec<u8>)> {
     section(image, b".debug_frame")
 }
 
+/// Whether there is a `.debug_frame` that [`debug_frame`] cannot read: compressed otherwise than by zlib, or damaged.
+pub fn has_unread_debug_frame(image: &Image) -> bool {
+    let there = image.section(b".debug_frame").is_some_and(|section| section.kind != SHT_NOBITS && section.size > 0);
+    there && debug_frame(image).is_none()
+}
+
 /// Address and bytes of a section.
 fn section(image: &Image, name: &[u8]) -> Option<(u64, Vec<u8>)> {
     let section = image.section(name)?;
