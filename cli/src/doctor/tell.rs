@@ -111,13 +111,13 @@ fn chosen(lines: &mut Lines, d: &Diagnosis, most: usize) {
     let bytes = |ranges: &mut dyn Iterator<Item = &Range>, kind| {
         ranges.filter(|range| range.choice == kind).map(|range| range.end - range.start).sum::<u64>()
     };
-    let (first, second) = if d.table.is_ok() { ("with table", "before it") } else { ("share", "") };
-    lines.add(format_args!("chosen         {first:>10} {second:>10}"));
+    let columns = if d.table.is_ok() { "with table  before it" } else { "     share" };
+    lines.add(format_args!("chosen          {columns}"));
     for kind in kinds {
         let (with, without) = (bytes(&mut with(), kind), bytes(&mut d.without_table.iter(), kind));
-        let without = if d.table.is_ok() { share(without, d.text) } else { String::new() };
+        let without = if d.table.is_ok() { format!("{:>11}", share(without, d.text)) } else { String::new() };
         let (name, why) = (name(kind), reason(kind));
-        lines.add(format_args!("  {name:<14}{:>10} {without:>10}   {why}", share(with, d.text)));
+        lines.add(format_args!("  {name:<14}{:>10}{without}   {why}", share(with, d.text)));
     }
     let mut other: Vec<_> = d.chosen.iter().filter(|(range, _)| range.choice != Choice::Table).collect();
     if other.len() > most {

@@ -8,7 +8,7 @@ use uunwind_native::{By, Sources};
 use uunwind_tables::{Found, Table};
 
 /// Addresses that are looked up in place, in one file. Of hostile files each may take long.
-const MOST_LOOKUPS: u32 = 1 << 19;
+pub const MOST_LOOKUPS: u32 = 1 << 19;
 
 /// Who tells how to get to the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

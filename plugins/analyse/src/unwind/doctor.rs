@@ -1,7 +1,7 @@
 //! The sources of one file, side by side: what each tells, where they disagree, which one a walk takes and why.
 
 use super::binary::{Binary, View};
-use super::chosen::{functions, rows, Memory, Range};
+use super::chosen::{functions, rows, Memory, Range, MOST_LOOKUPS};
 use super::compare::{compare, coverage, Disagreement};
 use super::piece::Piece;
 use super::{eh_frame, sframe, Refusal};
@@ -31,7 +31,8 @@ pub struct Diagnosis {
     pub sframe: Option<Sframe>,
     /// Where two sources both have a rule, and not the same.
     pub disagreements: Vec<Told>,
-    /// What walks choose, once the table is there: all of the text, by address, with the name of the code section.
+    /// What walks choose, once the table is there: all of the text, by address, with the name of the code section. Of large
+    /// objects without a table, looked up at each function's start.
     pub chosen: Vec<(Range, String)>,
     /// What they choose without it, looked up at each function's start.
     pub without_table: Vec<Range>,
@@ -109,8 +110,11 @@ pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
     let (eh, debug, quick) = (&by_eh.pieces, &by_debug.pieces, &by_sframe.pieces);
     let mut starts: Vec<u64> = rows(eh).chain(rows(debug)).chain(rows(quick)).collect();
     starts.extend(table.iter().flat_map(|table| table.rows().map(|(at, ..)| at)));
-    let chosen = memory.choose(&view, table.as_ref(), &starts);
-    let without_table = memory.choose(&view, None, &[functions(eh), functions(quick)].concat());
+    let at_functions = [functions(eh), functions(quick)].concat();
+    // Without a table each address is interpreted: of large objects, those at which functions begin.
+    let too_many = table.is_none() && starts.len() > MOST_LOOKUPS as usize;
+    let chosen = memory.choose(&view, table.as_ref(), if too_many { &at_functions } else { &starts });
+    let without_table = memory.choose(&view, None, &at_functions);
 
     let named = [(".eh_frame", eh), (".debug_frame", debug), ("SFrame", quick)];
     let mut disagreements = Vec::new();
