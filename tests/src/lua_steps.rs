@@ -28,6 +28,8 @@ pub struct Walked {
     pub wrong: BTreeMap<String, (usize, String)>,
     /// The stacks in their order, each once as long as it stands.
     pub stacks: Vec<Stack>,
+    /// First line of the innermost function and the line that it executes, in the same way.
+    pub lines: Vec<(u32, u32)>,
 }
 
 /// Where a thread finds the ring that its samples go to, for `step.c`: `UU_TEST_RING`.
@@ -68,7 +70,7 @@ enum Verdict {
     Other,
     Doubtful,
     Wrong(String),
-    Right(Rc<Stack>),
+    Right(Rc<Stack>, (u32, u32)),
 }
 
 impl Walked {
@@ -84,7 +86,10 @@ impl Walked {
             Verdict::Other => {}
             Verdict::Doubtful => self.doubtful += 1,
             Verdict::Wrong(why) => self.wrong.entry(why).or_insert_with(|| (0, text.to_owned())).0 += 1,
-            Verdict::Right(stack) => {
+            Verdict::Right(stack, line) => {
+                if self.lines.last() != Some(&line) {
+                    self.lines.push(line);
+                }
                 if self.stacks.last() != Some(&*stack) {
                     self.stacks.push(Stack::clone(&stack));
                 }
@@ -103,7 +108,7 @@ fn judge(grammar: &Program, text: &str) -> Verdict {
     }
     let checked = if sample.complete() { grammar.check(sample) } else { Err("it is not whole".into()) };
     match checked {
-        Ok(1..) => Verdict::Right(Rc::new(stack(sample))),
+        Ok(1..) => Verdict::Right(Rc::new(stack(sample)), line(sample)),
         Ok(0) => Verdict::Wrong("there is no Lua frame".into()),
         Err(e) => Verdict::Wrong(e),
     }
@@ -115,6 +120,14 @@ fn stack(sample: &Sample) -> Stack {
         _ => None,
     };
     sample.frames.iter().filter_map(first).collect()
+}
+
+fn line(sample: &Sample) -> (u32, u32) {
+    let place = |frame: &Frame| match frame {
+        Frame::Lua { first, line, file, .. } if file != "builtin" => Some((*first, *line)),
+        _ => None,
+    };
+    sample.frames.iter().find_map(place).unwrap_or_default()
 }
 
 /// Reads what a hook has seen, each stack once as long as it stands.

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use uunwind_tests::lua::{self, Kind, Lua, Ready};
 use uunwind_tests::lua_grammar::Program;
-use uunwind_tests::lua_steps::{compare, read_trace, walk, Stack};
+use uunwind_tests::lua_steps::{compare, read_trace, walk, Stack, Walked};
 use uunwind_tests::luajit::{self, LuaJit};
 use uunwind_tests::{paths, process, skips, uu};
 
@@ -26,12 +26,18 @@ fn main() {
     // The library's loop is the interpreter's.
     for lua in found.iter().filter(|lua| lua.kind != Kind::Library) {
         let mine = Arc::clone(lua);
+        let run = move || lines(&mine.label(), mine.ready()).map_err(Failed::from);
+        trials.push(Trial::test(format!("{}::lines", lua.label()), run));
+        let mine = Arc::clone(lua);
         trials.push(Trial::test(lua.label(), move || every_instruction_of_puc(&mine).map_err(Failed::from)));
     }
     // LuaJIT has no hooks where functions of its own call and return: it goes through the same stacks as Lua 5.4.
     let model = found.iter().find(|lua| lua.minor == 4 && lua.kind == Kind::Stripped).expect("it is always built");
     for jit in jits.into_iter().filter(|jit| jit.kind != luajit::Kind::Library) {
-        let model = Arc::clone(model);
+        let (model, jit) = (Arc::clone(model), Arc::new(jit));
+        let mine = Arc::clone(&jit);
+        let run = move || lines(&mine.label(), mine.ready()).map_err(Failed::from);
+        trials.push(Trial::test(format!("{}::lines", jit.label()), run));
         trials.push(Trial::test(jit.label(), move || every_instruction_of_luajit(&jit, &model).map_err(Failed::from)));
     }
     libtest_mimic::run(&arguments, trials).exit();
@@ -41,9 +47,9 @@ fn main() {
 const DOUBTFUL: usize = 40;
 
 fn every_instruction_of_puc(lua: &Lua) -> Result<(), String> {
-    let grammar = grammar();
+    let grammar = grammar("every");
     let expected = recoveries(&grammar, trace(lua));
-    let stacks = stacks(&lua.label(), lua.ready(), &grammar)?;
+    let stacks = walk_all("every", &lua.label(), lua.ready(), &grammar)?.stacks;
     if lua.minor == 1 {
         compare(&grammar, &without_repetition(expected), &without_repetition(stacks))
     } else {
@@ -52,13 +58,36 @@ fn every_instruction_of_puc(lua: &Lua) -> Result<(), String> {
 }
 
 fn every_instruction_of_luajit(jit: &LuaJit, model: &Lua) -> Result<(), String> {
-    let grammar = grammar();
-    let stacks = stacks(&jit.label(), jit.ready(), &grammar)?;
+    let grammar = grammar("every");
+    let stacks = walk_all("every", &jit.label(), jit.ready(), &grammar)?.stacks;
     compare(&grammar, &trace(model), &without_tail_calls(&grammar, stacks))
 }
 
-fn grammar() -> Program {
-    Program::read(&std::fs::read_to_string(lua::script("every")).expect("the script is there"))
+/// The line that is told goes through the function as the program does, and never back: the pc that is saved in memory is an old one
+/// in most versions.
+fn lines(label: &str, ready: &Ready) -> Result<(), String> {
+    /// Of `lines.lua`: first line of the function, its locals, the loop, what is in it, and its end.
+    const FIRST: u32 = 5;
+    const LOCALS: u32 = 6;
+    const LOOP: [u32; 6] = [7, 8, 9, 10, 11, 12];
+    const END: u32 = 14;
+    let walked = walk_all("lines", label, ready, &grammar("lines"))?;
+    let mut got: Vec<u32> = walked.lines.iter().filter(|(first, _)| *first == FIRST).map(|(_, line)| *line).collect();
+    // Before its first instruction, LuaJIT is at a header of the function.
+    if got.first() == Some(&FIRST) {
+        got.remove(0);
+    }
+    let expected: Vec<u32> =
+        [LOCALS].into_iter().chain(LOOP.into_iter().cycle().take(3 * LOOP.len())).chain([LOOP[0], END]).collect();
+    if got == expected {
+        Ok(())
+    } else {
+        Err(format!("lines {got:?}, expected {expected:?}"))
+    }
+}
+
+fn grammar(script: &str) -> Program {
+    Program::read(&std::fs::read_to_string(lua::script(script)).expect("the script is there"))
 }
 
 /// What the script's stacks are, as hooks see them.
@@ -73,10 +102,10 @@ fn trace(lua: &Lua) -> Vec<Stack> {
     read_trace(&std::fs::read_to_string(&file).expect("the trace was written"))
 }
 
-/// What they are at each instruction; fails where one is wrong, or too many are in doubt.
-fn stacks(label: &str, ready: &Ready, grammar: &Program) -> Result<Vec<Stack>, String> {
-    let scratch = paths::scratch(&format!("every-{label}"));
-    let source = lua::script("every");
+/// What is told at each instruction of a script; fails where a stack is wrong, or too many are in doubt.
+fn walk_all(script: &str, label: &str, ready: &Ready, grammar: &Program) -> Result<Walked, String> {
+    let scratch = paths::scratch(&format!("{script}-{label}"));
+    let source = lua::script(script);
     let program = [ready.program.as_os_str(), source.as_os_str()];
     let walked = walk(&scratch, program, grammar, |command| ready.configure(command, &scratch.join("oracle")))?;
     eprintln!("{label}: {} samples, {} in doubt", walked.samples, walked.doubtful);
@@ -88,7 +117,7 @@ fn stacks(label: &str, ready: &Ready, grammar: &Program) -> Result<Vec<Stack>, S
     if walked.doubtful * DOUBTFUL > walked.samples {
         return Err(format!("{} of {} stacks in doubt", walked.doubtful, walked.samples));
     }
-    Ok(walked.stacks)
+    Ok(walked)
 }
 
 /// With the stacks that hooks don't see: a coroutine that has caught an error runs none of its functions until it is resumed at the

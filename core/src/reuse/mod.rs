@@ -239,6 +239,8 @@ impl<'t> Recording<'t> {
             self.last_state = STATES;
         }
         if let Some(mark) = self.last() {
+            // Asked twice at one frame (to step it, and for frames): what it left behind in the end counts.
+            mark.state = at as u16;
             mark.flags |= if written.is_some() { HAS_STATE } else { LOST_STATE };
         }
     }
