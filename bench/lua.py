@@ -48,7 +48,7 @@ def quartiles(values):
 
 # ---- One frame ----------------------------------------------------------------------------------------------------------
 
-NEAR, FAR = 20, 120  # depths, as in frames.lua
+NEAR, FAR = 120, 320  # depths, as in frames.lua; both too deep for a walk's words to be kept whole, so that none is reused
 
 
 def frames(uu, rounds):

@@ -4,7 +4,7 @@
 -- One that takes several in a row shows what the reuse of the last walk leaves ("same"). The functions are many, called as locals,
 -- globals, fields and methods, and are long enough to have lines worth counting.
 local frames = require "frames"
-local ROUNDS, DEPTHS, SAMPLES = tonumber(arg[1]) or 15, { 20, 120 }, 40
+local ROUNDS, DEPTHS, SAMPLES = tonumber(arg[1]) or 15, { 120, 320 }, 40
 local load, wrap, yield = loadstring or load, coroutine.wrap, coroutine.yield
 
 local FUNCTIONS = 40

@@ -46,6 +46,43 @@ fn a_sample_under_python_takes_little_stack() {
     }
 }
 
+/// Lua functions of many kinds lie below the painted stack: called by Lua, by C, in a coroutine, as a metamethod.
+const PAINT: &str = "local paint = assert(package.loadlib(arg[1], 'paint_lua'))
+local function f(n)
+  if n > 0 then
+    local r = f(n - 1)
+    return r
+  end
+  local t = setmetatable({}, { __index = function() paint() return 1 end })
+  local co = coroutine.wrap(function() local r = t.x return r end)
+  local s = ('x'):gsub('x', function() co() end)
+end
+f(30)
+";
+
+#[test]
+fn a_sample_under_lua_takes_little_stack() {
+    let scratch = paths::scratch("paint-lua");
+    let object = compile::shared(&scratch, "libpaint.so", &["native/paint.c"]);
+    let source = scratch.join("paint.lua");
+    std::fs::write(&source, PAINT).expect("scratch");
+    for lua in ["lua5.1", "lua5.2", "lua5.3", "lua5.4", "luajit"] {
+        if !std::path::Path::new("/usr/bin").join(lua).is_file() {
+            uunwind_tests::skips::skipped(
+                &format!("Stack of a sample under {lua}"),
+                "this machine has no such interpreter",
+            );
+            continue;
+        }
+        let program = [lua.as_ref(), source.as_os_str(), object.as_os_str()];
+        let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &program).expect_code(0);
+        within_bounds(lua, &recording);
+        let seen =
+            recording.samples().iter().filter(|s| s.frames.iter().filter(|f| f.name() == "f").count() > 29).count();
+        assert!(seen > 20, "the plugin emitted Lua frames in {seen} samples only");
+    }
+}
+
 /// Each lie ends the walk in the lying function, with a reason that is not "complete".
 #[test]
 fn lying_unwind_information_costs_the_stack_and_nothing_else() {

@@ -131,7 +131,7 @@ impl Frames<'_, '_> {
         self.look(frame).map(|known| known.runs)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn look(&self, frame: &Frame) -> Option<Known> {
         let (object, link) = match self.above(frame.base) {
             Some((above, snapshot)) => match snapshot.function(self.vm, above) {
@@ -291,6 +291,7 @@ impl Frames<'_, '_> {
     }
 
     /// False: the stack is full.
+    #[inline(never)]
     fn emit(&self, frame: &Frame, runs: &Runs, below: &Below, known: Option<&Known>) -> bool {
         // What calls it: through a copy, if its arguments were moved.
         let caller = match below {

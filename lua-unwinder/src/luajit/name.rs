@@ -26,17 +26,24 @@ pub fn emit_lua(vm: &Vm<'_>, proto: &Proto, place: Place, caller: Option<Caller<
     let fingerprint = mixed(proto.fingerprint(), caller);
     let mut id = vm.walk.find_name(proto.address, fingerprint);
     if id == 0 {
-        id = vm.walk.describe(&Description {
-            code: proto.address,
-            fingerprint,
-            name: called_as(vm, caller).unwrap_or(if proto.is_chunk(vm) { own(b"main chunk") } else { EMPTY }),
-            file: proto.file(vm),
-            table: EMPTY,
-            first_line: proto.first_line,
-            table_kind: TABLE_NONE,
-        });
+        id = describe_lua(vm, proto, caller, fingerprint);
     }
     vm.walk.emit(id, u64::from(proto.line(vm, place)))
+}
+
+/// Apart, since it needs much stack and is seldom called.
+#[cold]
+#[inline(never)]
+fn describe_lua(vm: &Vm<'_>, proto: &Proto, caller: Option<Caller<'_>>, fingerprint: u64) -> u32 {
+    vm.walk.describe(&Description {
+        code: proto.address,
+        fingerprint,
+        name: called_as(vm, caller).unwrap_or(if proto.is_chunk(vm) { own(b"main chunk") } else { EMPTY }),
+        file: proto.file(vm),
+        table: EMPTY,
+        first_line: proto.first_line,
+        table_kind: TABLE_NONE,
+    })
 }
 
 /// Emits a frame of one of the VM's own functions, which have no native frame. False: the stack is full.
@@ -44,17 +51,24 @@ pub fn emit_builtin(vm: &Vm<'_>, object: u64, number: u8, caller: Option<Caller<
     let fingerprint = mixed(u64::from(number).wrapping_add(1), caller);
     let mut id = vm.walk.find_name(object, fingerprint);
     if id == 0 {
-        id = vm.walk.describe(&Description {
-            code: object,
-            fingerprint,
-            name: called_as(vm, caller).unwrap_or(own(b"builtin function")),
-            file: own(BUILTIN),
-            table: EMPTY,
-            first_line: 0,
-            table_kind: TABLE_NONE,
-        });
+        id = describe_builtin(vm, object, caller, fingerprint);
     }
     vm.walk.emit(id, 0)
+}
+
+/// As [`describe_lua`].
+#[cold]
+#[inline(never)]
+fn describe_builtin(vm: &Vm<'_>, object: u64, caller: Option<Caller<'_>>, fingerprint: u64) -> u32 {
+    vm.walk.describe(&Description {
+        code: object,
+        fingerprint,
+        name: called_as(vm, caller).unwrap_or(own(b"builtin function")),
+        file: own(BUILTIN),
+        table: EMPTY,
+        first_line: 0,
+        table_kind: TABLE_NONE,
+    })
 }
 
 /// A function is known by the place that calls it, which gives it its name.

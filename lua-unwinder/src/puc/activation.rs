@@ -7,7 +7,7 @@
 
 use super::cursor::Cursors;
 use super::facts::Facts;
-use super::function::{Called, Emitted, Function};
+use super::function::{Called, Function, Proto};
 use super::places;
 use super::state::{self, Info, Running, State};
 use crate::walk::Walk;
@@ -207,8 +207,9 @@ impl Frame<'_> {
             return None;
         }
         let caller = Info::read(walk, facts, state, gone.previous);
-        let ended =
-            Called::new(walk, facts, state, &gone, caller.as_ref()).by_call_instruction(walk, facts) == Some(false);
+        let mut proto = Proto::default();
+        let called = Called::new((walk, facts, state), &gone, caller.as_ref(), &mut proto);
+        let ended = called.by_call_instruction(walk, facts, &proto) == Some(false);
         Some(if ended { Start::Nothing } else { Start::At(cursor) })
     }
 
@@ -219,8 +220,10 @@ impl Frame<'_> {
         let mut at = first;
         let mut told = false;
         let mut in_hand = None;
-        // How the function told before was called: by the one in hand, which stands where it saved its pc.
-        let mut inner: Option<Called> = None;
+        // Of the function in hand, which is known where it called the one that was told before; and of its caller. They take turns.
+        let (mut here, mut above) = (Proto::default(), Proto::default());
+        let (mut proto, mut callers) = (&mut here, &mut above);
+        let mut known = false;
         let mut c_functions = 0;
         for _ in 0..CHAIN_LIMIT {
             if at == 0 || c_functions > C_LIMIT {
@@ -243,21 +246,22 @@ impl Frame<'_> {
             };
             c_functions = 0;
             let caller = Info::read(walk, facts, state, info.previous);
-            let called = Called::new(walk, facts, state, &info, caller.as_ref());
+            let called = Called::new((walk, facts, state), &info, caller.as_ref(), callers);
             let unmarked = part == Part::Unmarked && !told;
             let pc = if told || saved { info.pc(walk, facts, state) } else { self.live_pc(state, &info, closure) };
             let function = Function { walk, facts, closure, pc };
-            match function.emit(inner.as_ref().filter(|_| told).and_then(Called::caller), &called) {
-                Emitted::Done => {}
-                Emitted::Invalid => return (at, DOUBT),
-                Emitted::Full => return (0, OVERLAY_INTERPRETER),
+            if !known && !function.find(proto) {
+                return (at, DOUBT);
+            }
+            if !function.emit(proto, &called, callers) {
+                return (0, OVERLAY_INTERPRETER);
             }
             told = true;
             at = info.previous;
             let ends = match part {
                 Part::One => true,
                 Part::Rest => false,
-                _ if facts.info.fresh_mask == u32::MAX => match called.by_call_instruction(walk, facts) {
+                _ if facts.info.fresh_mask == u32::MAX => match called.by_call_instruction(walk, facts, callers) {
                     Some(by_call) => !by_call,
                     // Its caller's frame is just being given to another function (a tail call, an error's message).
                     None => return (at, DOUBT),
@@ -267,7 +271,8 @@ impl Frame<'_> {
             if ends {
                 break;
             }
-            (in_hand, inner) = (caller, Some(called));
+            (in_hand, known) = (caller, called.has_proto());
+            core::mem::swap(&mut proto, &mut callers);
         }
         match (told, part) {
             (true, _) => (at, OVERLAY_INTERPRETER),

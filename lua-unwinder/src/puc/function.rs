@@ -13,20 +13,10 @@ const INSTRUCTION: u64 = 4;
 /// More instructions than any Proto has.
 const CODE_LIMIT: u64 = 1 << 27;
 
-/// What became of a frame.
-pub enum Emitted {
-    /// It was emitted.
-    Done,
-    /// It is no function: the chain is torn.
-    Invalid,
-    /// The stack is full.
-    Full,
-}
-
 /// Who called a function, as far as that gives it a name.
 pub struct Called {
-    /// The caller's Proto, and where it stands in it, if it is a Lua function.
-    caller: Option<Proto>,
+    /// The caller is a Lua function, whose Proto was found.
+    has_proto: bool,
     /// The caller is known, and is a C function or nobody.
     caller_is_c: bool,
     /// The function was tail called, so its caller is gone.
@@ -36,17 +26,23 @@ pub struct Called {
 }
 
 impl Called {
-    /// From the CallInfos of a function and of its caller.
-    pub fn new(walk: &Walk<'_>, facts: &Facts, state: &State, info: &Info, caller: Option<&Info>) -> Called {
+    /// From the CallInfos of a function and of its caller. `proto`: gets the caller's Proto, and where that stands, if it is a Lua
+    /// function.
+    pub fn new(
+        (walk, facts, state): (&Walk<'_>, &Facts, &State),
+        info: &Info,
+        caller: Option<&Info>,
+        proto: &mut Proto,
+    ) -> Called {
         let flag = |mask: u32| caller.is_some_and(|c| c.status & mask != 0);
-        let lua = caller.and_then(|c| match c.running {
-            Running::Lua(closure) => Function { walk, facts, closure, pc: c.pc(walk, facts, state) }.proto(),
-            Running::C => None,
+        let has_proto = caller.is_some_and(|c| match c.running {
+            Running::Lua(closure) => Function { walk, facts, closure, pc: c.pc(walk, facts, state) }.find(proto),
+            Running::C => false,
         });
         let tail = if facts.minor == 1 { info.status != 0 } else { info.status & facts.info.tail != 0 };
         // From 5.4 on the marks stand in the caller's CallInfo; in 5.3 and before too (`ci->previous`).
         Called {
-            caller: lua,
+            has_proto,
             caller_is_c: caller.is_some_and(|c| c.running == Running::C),
             tail,
             hooked: flag(facts.info.hooked),
@@ -56,16 +52,17 @@ impl Called {
 
     /// Is the caller a Lua function that stands at a call instruction? Then both run in one activation (5.1). `None`: what the
     /// caller is cannot be told now.
-    pub fn by_call_instruction(&self, walk: &Walk<'_>, facts: &Facts) -> Option<bool> {
-        match &self.caller {
-            Some(proto) => Some(facts.role(proto.current(walk)?) == role::CALL),
-            None => self.caller_is_c.then_some(false),
+    /// `caller`: what [`Called::new`] gave.
+    pub fn by_call_instruction(&self, walk: &Walk<'_>, facts: &Facts, caller: &Proto) -> Option<bool> {
+        match self.has_proto {
+            true => Some(facts.role(caller.current(walk)?) == role::CALL),
+            false => self.caller_is_c.then_some(false),
         }
     }
 
-    /// The caller's Proto, if it is a Lua function, and where that stands.
-    pub fn caller(&self) -> Option<&Proto> {
-        self.caller.as_ref()
+    /// Did [`Called::new`] give the caller's Proto?
+    pub fn has_proto(&self) -> bool {
+        self.has_proto
     }
 }
 
@@ -82,7 +79,7 @@ pub struct Function<'v> {
 }
 
 /// A Proto, as far as it is needed, and a place in its code.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Proto {
     /// Its address.
     pub address: u64,
@@ -132,9 +129,13 @@ impl Proto {
 }
 
 impl Function<'_> {
-    /// Its Proto. `None`: there is none, or the pc is not in it.
-    #[inline(always)]
-    pub fn proto(&self) -> Option<Proto> {
+    /// Finds its Proto. False: there is none, or the pc is not in it. Into a place of the caller's: a Proto is too large to be copied
+    /// about.
+    pub fn find(&self, proto: &mut Proto) -> bool {
+        self.find_in(proto).is_some()
+    }
+
+    fn find_in(&self, proto: &mut Proto) -> Option<()> {
         let (walk, layout) = (self.walk, &self.facts.proto);
         let address = walk.word(self.closure.wrapping_add(u64::from(layout.closure)))?;
         if address == 0 || !address.is_multiple_of(8) {
@@ -148,7 +149,7 @@ impl Function<'_> {
         walk.words(address, [layout.code, layout.source, layout.lines, lengths, line, bases], &mut words)?;
         let [code, source, lines, lengths_word, line_word, bases] = words;
         let of = |word: u64, offset: u32| (word >> ((offset & 7) * 8)) as u32;
-        let mut proto = Proto {
+        *proto = Proto {
             address,
             code,
             code_len: of(lengths_word, layout.code_len),
@@ -178,64 +179,64 @@ impl Function<'_> {
         }
         // The pc is already past the instruction; at the very first it is not.
         proto.index = u32::try_from((ahead / INSTRUCTION).saturating_sub(1)).ok()?;
-        Some(proto)
+        Some(())
     }
 
     /// Does the pc lie in the function's code?
     pub fn holds_pc(&self) -> bool {
-        self.proto().is_some()
+        self.find(&mut Proto::default())
     }
 
     /// Emits the frame; describes the function first if it was never seen to be called like this.
-    /// `known`: its Proto, if that was looked at before.
-    pub fn emit(&self, known: Option<&Proto>, called: &Called) -> Emitted {
-        match known {
-            Some(proto) => self.emit_at(proto, called),
-            None => self.proto().map_or(Emitted::Invalid, |proto| self.emit_at(&proto, called)),
-        }
-    }
-
-    fn emit_at(&self, proto: &Proto, called: &Called) -> Emitted {
+    /// `caller`: what [`Called::new`] gave.
+    /// False: the stack is full.
+    #[inline(never)]
+    pub fn emit(&self, proto: &Proto, called: &Called, caller: &Proto) -> bool {
         let (walk, source, first_line) = (self.walk, proto.source, proto.first_line);
-        let origin = self.origin(called);
+        let origin = self.origin(called, caller);
         let fingerprint = fingerprint([source, u64::from(first_line), proto.code, origin.identity()]);
         let mut id = walk.find_name(proto.address, fingerprint);
         if id == 0 {
-            let name = match &origin {
-                Origin::Main | Origin::Unknown => text::EMPTY,
-                Origin::Event(event) => text::of_event(event),
-                Origin::Caller(caller, instruction) => name::of_callee(walk, self.facts, caller, *instruction),
-            };
-            let name = if first_line == 0 && name.len == 0 { text::own(text::MAIN) } else { name };
-            id = walk.describe(&Description {
-                code: proto.address,
-                fingerprint,
-                name,
-                file: text::of_source(walk, self.facts, source),
-                table: text::EMPTY,
-                first_line,
-                table_kind: TABLE_NONE,
-            });
+            id = self.describe(proto, &origin, fingerprint);
         }
         let line = lines::line(walk, self.facts, proto).unwrap_or(0);
-        if walk.emit(id, u64::from(line)) {
-            Emitted::Done
-        } else {
-            Emitted::Full
-        }
+        walk.emit(id, u64::from(line))
+    }
+
+    /// Apart, since it needs much stack and is seldom called.
+    #[cold]
+    #[inline(never)]
+    fn describe(&self, proto: &Proto, origin: &Origin<'_>, fingerprint: u64) -> u32 {
+        let name = match origin {
+            Origin::Main | Origin::Unknown => text::EMPTY,
+            Origin::Event(event) => text::of_event(event),
+            Origin::Caller(caller, instruction) => name::of_callee(self.walk, self.facts, caller, *instruction),
+        };
+        let name = if proto.first_line == 0 && name.len == 0 { text::own(text::MAIN) } else { name };
+        self.walk.describe(&Description {
+            code: proto.address,
+            fingerprint,
+            name,
+            file: text::of_source(self.walk, self.facts, proto.source),
+            table: text::EMPTY,
+            first_line: proto.first_line,
+            table_kind: TABLE_NONE,
+        })
     }
 
     /// What names the function.
-    fn origin<'c>(&self, called: &'c Called) -> Origin<'c> {
+    fn origin<'c>(&self, called: &Called, caller: &'c Proto) -> Origin<'c> {
         if called.finalizer {
             return Origin::Event(text::FINALIZER);
         }
         if called.hooked {
             return Origin::Event(text::HOOK);
         }
-        let Some(proto) = called.caller.as_ref().filter(|_| !called.tail) else { return Origin::Unknown };
-        match proto.current(self.walk) {
-            Some(instruction) => Origin::Caller(proto, instruction),
+        if called.tail || !called.has_proto {
+            return Origin::Unknown;
+        }
+        match caller.current(self.walk) {
+            Some(instruction) => Origin::Caller(caller, instruction),
             None => Origin::Unknown,
         }
     }

@@ -17,6 +17,7 @@ const GUESSES: u32 = 64;
 const STRETCH: u32 = DISTANCE * 2;
 
 /// The line of the instruction in hand. `None`: the compiler's tables were stripped, or make no sense.
+#[inline(never)]
 pub fn line(walk: &Walk<'_>, facts: &Facts, proto: &Proto) -> Option<u32> {
     if proto.lines == 0 || proto.index >= proto.lines_len {
         return None;

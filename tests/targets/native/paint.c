@@ -2,7 +2,7 @@
    anything, then looks how far down the pattern was disturbed. Done twice: with the sampling signal blocked and an empty
    handler of the program's own instead, which shows what the kernel's frame takes; then with the sampling signal.
    Prints "handler used <bytes>", the difference.
-   A program, and a shared object whose paint() Python calls, so that the plugin's part is seen too. */
+   A program, and a shared object whose paint() Python calls, and whose paint_lua() Lua does, so that the plugin's part is seen too. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>
@@ -63,6 +63,13 @@ __attribute__((noinline)) long paint(double seconds) {
     printf("kernel's frame and what is left free %ld%s\nhandler used %ld\n", frame, empty_calls ? "" : " (no signal came)", used);
     fflush(stdout);
     return used;
+}
+
+/* A C function of any Lua: no arguments, no results. */
+int paint_lua(void *state) {
+    (void)state;
+    paint(1.0);
+    return 0;
 }
 
 int main(void) {
