@@ -42,6 +42,12 @@ impl Short {
     /// The outermost frame has no caller. It counts from rbp, and from nowhere.
     pub const END: Short = Short(VALID | FROM_RBP | (FROM_RBP - 1));
 
+    /// [`Short::END`], on CPUs that have it.
+    #[inline(always)]
+    pub const fn of_end() -> Option<Short> {
+        Some(Short::END)
+    }
+
     /// The rule in one word, if it fits.
     pub fn new(rule: &Rule) -> Option<Short> {
         let words = u64::try_from(rule.cfa_offset / 8).ok().filter(|words| *words > 0 && *words < FROM_RBP - 1)?;

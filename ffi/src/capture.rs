@@ -82,6 +82,10 @@ struct Caller {
 
 #[cfg(target_arch = "x86_64")]
 impl Caller {
+    fn fp(&self) -> u64 {
+        self.rbp
+    }
+
     fn regs(&self) -> Regs {
         let mut regs = Regs::new(self.pc, self.sp, self.rbp);
         for (register, value) in [(3, self.rbx), (12, self.r12), (13, self.r13), (14, self.r14), (15, self.r15)] {
@@ -125,7 +129,7 @@ unsafe extern "C" fn capture(
         // Nothing is looked at but the stack itself, so this is no walk that a writer would have to wait for.
         let stamp = || Salts::new(true).stamp().unwrap_or(0);
         // SAFETY: this thread's.
-        if let Some((words, stop)) = unsafe { chain.same(stamp, (caller.pc, caller.sp, caller.rbp), bare, frames) } {
+        if let Some((words, stop)) = unsafe { chain.same(stamp, (caller.pc, caller.sp, caller.fp()), bare, frames) } {
             reason(stop);
             return words;
         }

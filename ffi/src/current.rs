@@ -66,7 +66,7 @@ impl Current {
     pub(crate) fn remember(&self, lookup: u64, salt: Salt) -> Option<Short> {
         let rule = match self.table.as_ref()?.find(lookup.wrapping_sub(self.bias())) {
             Found::Short(rule) => rule,
-            Found::Long(rule) if rule == Rule::end().pack() => Short::END,
+            Found::Long(rule) if rule == Rule::end().pack() => Short::of_end()?,
             _ => return None,
         };
         SHORT_RULES.put(lookup, salt, rule);

@@ -1,7 +1,42 @@
 //! AArch64 has no plain frames so far, so there is no chain of them.
 
+use crate::memory::Bare;
+use crate::stop_reason::StopReason;
 use core::convert::Infallible;
 use core::marker::PhantomData;
+
+/// A thread's last chain: there is none.
+pub struct Chain;
+
+impl Chain {
+    /// There is none.
+    #[allow(clippy::new_without_default, reason = "made once, as a static")]
+    pub const fn new() -> Chain {
+        Chain
+    }
+
+    /// There is none.
+    ///
+    /// # Safety
+    /// As on x86-64.
+    pub unsafe fn same(
+        &self,
+        _: impl FnOnce() -> u64,
+        _: (u64, u64, u64),
+        _: Bare,
+        _: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        None
+    }
+
+    /// There is none.
+    ///
+    /// # Safety
+    /// As on x86-64.
+    pub unsafe fn begin(&self, _: u64) -> Option<Steps<'_>> {
+        None
+    }
+}
 
 /// The chain of a walk under way: there is none.
 pub struct Steps<'c>(Infallible, PhantomData<&'c ()>);

@@ -8,13 +8,12 @@
 //! * **hosted**: by a function of whoever called us, for plugins that use this crate's walk-free parts;
 //! * **recorded**: bytes saved elsewhere, for tests and fuzzing.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg_attr(target_arch = "aarch64", path = "bare/none.rs")]
 mod bare;
 pub mod guarded;
 mod log;
 mod probed;
 
-#[cfg(target_arch = "x86_64")]
 pub use bare::Bare;
 use core::ffi::c_void;
 use log::Log;

@@ -7,40 +7,12 @@ use crate::rule::{Packed, Rule};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Short {}
 
-/// A generation.
-#[derive(Clone, Copy)]
-pub struct Salt;
-
-impl Salt {
-    /// Of this generation.
-    pub fn new(_: u64) -> Salt {
-        Salt
-    }
-}
-
-/// The table, always empty.
-pub struct ShortRules<const BUCKETS: usize>;
-
-impl<const BUCKETS: usize> ShortRules<BUCKETS> {
-    /// An empty table.
-    #[allow(clippy::new_without_default, reason = "made once, as a static")]
-    pub const fn new() -> ShortRules<BUCKETS> {
-        ShortRules
-    }
-
-    /// There is none.
-    #[inline(always)]
-    pub fn get(&self, _: u64, _: Salt) -> Option<Short> {
+impl Short {
+    /// The outermost frame's, on CPUs that have it.
+    pub const fn of_end() -> Option<Short> {
         None
     }
 
-    /// There is none to be stored.
-    pub fn put(&self, _: u64, _: Salt, rule: Short) {
-        match rule {}
-    }
-}
-
-impl Short {
     /// The rule in one word, if it fits: it does not.
     pub fn new(_: &Rule) -> Option<Short> {
         None
@@ -77,5 +49,44 @@ impl Short {
     /// The rule that this one stands for.
     pub fn pack(self) -> Packed {
         match self {}
+    }
+}
+
+/// A generation.
+#[derive(Clone, Copy)]
+pub struct Salt;
+
+impl Salt {
+    /// Of this generation.
+    pub fn new(_: u64) -> Salt {
+        Salt
+    }
+}
+
+/// The table, always empty.
+pub struct ShortRules<const BUCKETS: usize>;
+
+impl<const BUCKETS: usize> ShortRules<BUCKETS> {
+    /// An empty table.
+    #[allow(clippy::new_without_default, reason = "made once, as a static")]
+    pub const fn new() -> ShortRules<BUCKETS> {
+        ShortRules
+    }
+
+    /// There is none.
+    #[inline(always)]
+    pub fn get(&self, _: u64, _: Salt) -> Option<Short> {
+        None
+    }
+
+    /// There is none.
+    #[inline(always)]
+    pub fn search(&self, _: u64, _: Salt) -> Option<Short> {
+        None
+    }
+
+    /// There is none to be stored.
+    pub fn put(&self, _: u64, _: Salt, rule: Short) {
+        match rule {}
     }
 }

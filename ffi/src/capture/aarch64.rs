@@ -51,6 +51,11 @@ pub(super) struct Caller {
 }
 
 impl Caller {
+    pub(super) fn fp(&self) -> u64 {
+        let [.., fp] = self.saved;
+        fp
+    }
+
     pub(super) fn regs(&self) -> Regs {
         let mut regs = Regs::new(self.pc, self.sp, 0);
         for (register, value) in CALLEE_SAVED.into_iter().zip(self.saved) {

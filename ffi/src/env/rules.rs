@@ -44,7 +44,7 @@ impl Live<'_> {
                 }
             }
             if let (Ok(Answer { rule: Ok(rule), .. }), false, 0) = (&answer, cursor.exact, self.current.plugin) {
-                let end = (*rule == Rule::end()).then_some(Short::END);
+                let end = Short::of_end().filter(|_| *rule == Rule::end());
                 if let Some(short) = end.or_else(|| Short::new(rule)) {
                     SHORT_RULES.put(lookup, self.salts.salt(), short);
                 }
