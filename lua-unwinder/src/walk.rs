@@ -5,7 +5,7 @@ use core::mem::size_of;
 use uunwind_core::plugin::{Caller, Description, Host, Owner, View, ABI, SCRATCH_BYTES};
 
 /// Most words that are read in one [`Walk::run`].
-pub const RUN: usize = 8;
+pub const RUN: usize = 4;
 
 /// The native frame in hand, and the walk it belongs to.
 pub struct Walk<'v> {
@@ -112,7 +112,7 @@ impl<'v> Walk<'v> {
     /// Words one after the other, at most [`RUN`] of them. False: one of them is unreadable, or there are too many.
     #[inline(always)]
     pub fn run(&self, address: u64, out: &mut [u64]) -> bool {
-        const OFFSETS: [u32; RUN] = [0, 8, 16, 24, 32, 40, 48, 56];
+        const OFFSETS: [u32; RUN] = [0, 8, 16, 24];
         // SAFETY: as above; there are as many offsets as words.
         out.len() <= RUN
             && unsafe { (self.host.read_words)(self.view.walk, address, OFFSETS.as_ptr(), out.len(), out.as_mut_ptr()) }

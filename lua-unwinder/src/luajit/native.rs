@@ -35,6 +35,7 @@ const PUSHED: [(u64, u64); 5] = [(0, 8), (1, 16), (2, 24), (4, 32), (6, 40)];
 const POPPED: [(u64, u64); 6] = [(0, 80), (4, 40), (6, 32), (8, 24), (9, 16), (10, 8)];
 
 /// The zone of a pc inside the VM. `pc` is as in the file.
+#[inline(never)]
 pub fn zone(vm: &Vm<'_>, pc: u64) -> Zone {
     let facts = vm.facts;
     let lead = u64::from(facts.lead);
@@ -108,6 +109,7 @@ pub fn frame_above(vm: &Vm<'_>, sp: u64, base: Option<u64>) -> Option<(u64, Thre
 }
 
 /// Moves to the caller of the C frame at `frame`, by its slots.
+#[inline(never)]
 pub fn leave_frame(vm: &Vm<'_>, caller: &mut Caller, frame: u64) -> Option<()> {
     let cfa = frame.wrapping_add(FRAME_BYTES);
     let slot = |below: u64| vm.word(cfa.wrapping_sub(below));
@@ -133,6 +135,7 @@ pub fn leave_trace(vm: &Vm<'_>, caller: &mut Caller, frame: u64) -> Option<()> {
 
 /// Moves to the caller of a frame of which so much is on the stack, return address included. `saved`: what it saved is no longer
 /// in the registers, or not all of it.
+#[inline(never)]
 pub fn leave_partial(vm: &Vm<'_>, caller: &mut Caller, depth: u64, saved: Saved) -> Option<()> {
     let sp = register(caller, RSP)?;
     let cfa = sp.wrapping_add(depth);

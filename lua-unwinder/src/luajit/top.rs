@@ -66,6 +66,7 @@ pub fn interpreted(frames: &Frames<'_, '_>, cframe: u64, hint: Option<u64>) -> T
 }
 
 /// The base and the PC are in their registers, at some moment between two instructions of the VM.
+#[inline(never)]
 fn by_registers(frames: &Frames<'_, '_>, cframe: u64, base: u64, pc: u64) -> Option<Top> {
     let (vm, thread) = (frames.vm, frames.thread);
     let place = place(vm, pc);
@@ -141,6 +142,7 @@ pub fn in_snapshot(base: u64, snapshot: Snapshot, place: Place) -> Top {
 }
 
 /// A side exit, until the Lua stack is as the interpreter wants it.
+#[inline(never)]
 pub fn exiting(frames: &Frames<'_, '_>, pc: u64) -> Top {
     let (vm, thread) = (frames.vm, frames.thread);
     let field = |offset: u32| vm.word(thread.global.wrapping_add(u64::from(offset)));
@@ -167,6 +169,7 @@ pub fn exiting(frames: &Frames<'_, '_>, pc: u64) -> Top {
 }
 
 /// The interpreter is about to go on where a trace was left.
+#[inline(never)]
 pub fn resuming(frames: &Frames<'_, '_>, cframe: u64) -> Top {
     let vm = frames.vm;
     let saved = vm.word(cframe.wrapping_add(FRAME_PC));

@@ -163,6 +163,7 @@ fn tell(
 }
 
 /// Moves along the thread's C frames to the one in hand, past those that the walk did not meet. False: it is none of them.
+#[inline(never)]
 fn seek(frames: &Frames<'_, '_>, cursor: &mut Cursor, chain: &mut Chain, frame: u64) -> bool {
     while chain.cframe != frame {
         // C frames of one thread lie one above the other.

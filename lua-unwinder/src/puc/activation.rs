@@ -143,6 +143,7 @@ impl Frame<'_> {
     }
 
     /// Where the activation's own `ci` says that it stands. `None`: it cannot be seen, or says nothing that makes sense.
+    #[inline(never)]
     fn anchor(&self, state: &State, cursor: u64) -> Option<Start> {
         places::first(self.walk, &self.facts.execute_info, |anchor| {
             if !state.is_info(self.walk, self.facts, anchor) {
@@ -170,6 +171,7 @@ impl Frame<'_> {
     }
 
     /// 5.1, which keeps no `ci`: where the bytecode pc says that the activation stands.
+    #[inline(never)]
     fn anchor_by_pc(&self, state: &State, cursor: u64) -> Option<Start> {
         let (walk, facts) = (self.walk, self.facts);
         let pc = places::value(walk, facts.execute_pc).filter(|pc| *pc != 0 && pc.is_multiple_of(4))?;
@@ -282,6 +284,7 @@ impl Frame<'_> {
     }
 
     /// The bytecode pc of the activation's innermost function: in a register, where that shows it, else as it was saved.
+    #[inline(never)]
     fn live_pc(&self, state: &State, info: &Info, closure: u64) -> u64 {
         let saved = info.pc(self.walk, self.facts, state);
         let live = places::value(self.walk, self.facts.execute_pc);

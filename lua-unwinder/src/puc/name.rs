@@ -35,6 +35,7 @@ fn field(instruction: u32, first: u32, bits: u32) -> u32 {
 }
 
 /// The name of what the instruction in hand of `caller` calls; empty when it has none.
+#[inline(never)]
 pub fn of_callee(walk: &Walk<'_>, facts: &Facts, caller: &Proto, instruction: u32) -> Text {
     let code = Code { walk, facts, proto: caller };
     let event = |index: u32| text::EVENTS.get(index as usize).map(|name| text::own(name));

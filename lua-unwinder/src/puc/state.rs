@@ -33,6 +33,7 @@ pub struct State {
 
 impl State {
     /// The state at `address`, if there is one: an object of the right type whose parts agree.
+    #[inline(never)]
     pub fn read(walk: &Walk<'_>, facts: &Facts, address: u64) -> Option<State> {
         if address == 0 || !address.is_multiple_of(8) {
             return None;

@@ -96,6 +96,7 @@ pub fn of_string(walk: &Walk<'_>, facts: &Facts, string: u64) -> Option<Text> {
 }
 
 /// What a Proto's `source` says: a file's name (`@name`), a name (`=name`), or the program's own text.
+#[inline(never)]
 pub fn of_source(walk: &Walk<'_>, facts: &Facts, source: u64) -> Text {
     let Some(text) = of_string(walk, facts, source) else { return EMPTY };
     match (text.len, walk.byte(text.address)) {
