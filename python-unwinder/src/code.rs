@@ -1,7 +1,7 @@
 //! Code objects: which one a frame runs, what names it, and where in it the frame stands.
 
-use crate::facts::{Facts, CODE_BYTES};
-use crate::frame::{half, word, PyFrame, OWNER_GENERATOR};
+use crate::facts::Facts;
+use crate::frame::{PyFrame, OWNER_GENERATOR};
 use crate::text;
 use crate::walk::Walk;
 use uunwind_core::plugin::{Description, TABLE_PYTHON_311};
@@ -55,29 +55,39 @@ pub fn emit(walk: &Walk<'_>, facts: &Facts, frame: &PyFrame) -> Emitted {
     }
 }
 
+// Not inlined: what it needs is off the stack before anything is told.
+#[inline(never)]
 fn read(walk: &Walk<'_>, facts: &Facts, frame: &PyFrame) -> Option<Activation> {
     let code = frame.code;
     if code == 0 || !code.is_multiple_of(8) {
         return None;
     }
-    let mut bytes = [0u8; CODE_BYTES];
-    let head = bytes.get_mut(..facts.code_instructions as usize)?;
-    if !walk.bytes(code, head) || word(head, TYPE)? != walk.view().bias.wrapping_add(facts.code_type) {
+    let offsets = [
+        TYPE,
+        SIZE,
+        facts.code_first_traceable,
+        facts.code_first_line,
+        facts.code_filename,
+        facts.code_qualname,
+        facts.code_line_table,
+    ];
+    let mut words = [0; 7];
+    walk.words(code, offsets, &mut words)?;
+    let [kind, size, traceable, first_line, filename, qualname, line_table] = words;
+    if kind != walk.view().bias.wrapping_add(facts.code_type) {
         return None;
     }
     let first = code.wrapping_add(u64::from(facts.code_instructions));
-    let length = word(head, SIZE)?.checked_mul(UNIT)?;
+    let length = size.checked_mul(UNIT)?;
     // 3.11 and 3.12 point at the unit before the next, thus one before the first in a frame that has not begun.
     let ahead = frame.instruction.wrapping_add(UNIT).wrapping_sub(first);
     if !ahead.is_multiple_of(UNIT) || ahead > length {
         return None;
     }
-    let begins = u64::from(half(head, facts.code_first_traceable)?).wrapping_mul(UNIT);
+    // Both fields are ints, half a word.
+    let begins = u64::from(traceable as u32).wrapping_mul(UNIT);
     let unbegun = frame.owner != OWNER_GENERATOR && ahead < begins.wrapping_add(UNIT);
-    let first_line = half(head, facts.code_first_line)?;
-    let filename = word(head, facts.code_filename)?;
-    let qualname = word(head, facts.code_qualname)?;
-    let line_table = word(head, facts.code_line_table)?;
+    let first_line = first_line as u32;
     Some(Activation {
         code,
         fingerprint: fingerprint([u64::from(first_line), filename, qualname, line_table]),

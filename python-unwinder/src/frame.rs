@@ -28,6 +28,8 @@ pub struct PyFrame {
 
 impl PyFrame {
     /// Copies the frame at `address`. `None`: not aligned, or unreadable.
+    // Not inlined: the copy is off the stack before anything is told.
+    #[inline(never)]
     pub fn read(walk: &Walk<'_>, facts: &Facts, address: u64) -> Option<PyFrame> {
         if address == 0 || !address.is_multiple_of(8) {
             return None;
@@ -53,11 +55,4 @@ pub fn word(bytes: &[u8], offset: u32) -> Option<u64> {
     let start = offset as usize;
     let eight = bytes.get(start..start.checked_add(8)?)?;
     Some(u64::from_le_bytes(eight.try_into().ok()?))
-}
-
-/// The 32-bit word at `offset`.
-pub fn half(bytes: &[u8], offset: u32) -> Option<u32> {
-    let start = offset as usize;
-    let four = bytes.get(start..start.checked_add(4)?)?;
-    Some(u32::from_le_bytes(four.try_into().ok()?))
 }

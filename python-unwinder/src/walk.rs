@@ -47,6 +47,13 @@ impl<'v> Walk<'v> {
         unsafe { (self.host.read_word)(self.view.walk, address, &mut word) }.then_some(word)
     }
 
+    /// Words of one structure: those at these distances from its address. `None`: one of them is unreadable, and `out` of no use.
+    pub fn words<const N: usize>(&self, address: u64, offsets: [u32; N], out: &mut [u64; N]) -> Option<()> {
+        // SAFETY: a host function of this ABI, with its own walk; N offsets, and room for as many words, outlive the call.
+        let read = unsafe { (self.host.read_words)(self.view.walk, address, offsets.as_ptr(), N, out.as_mut_ptr()) };
+        read.then_some(())
+    }
+
     /// Fills `out` from foreign memory. False: unreadable, `out` is then of no use.
     pub fn bytes(&self, address: u64, out: &mut [u8]) -> bool {
         // SAFETY: as above; `out` is writable for its length.

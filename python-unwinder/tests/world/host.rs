@@ -150,8 +150,15 @@ unsafe extern "C" fn read(ctx: *mut c_void, address: u64, out: *mut u8, len: usi
     walk(ctx).memory.get(address, unsafe { std::slice::from_raw_parts_mut(out, len) })
 }
 
-unsafe extern "C" fn read_words(_: *mut c_void, _: u64, _: *const u32, _: usize, _: *mut u64) -> bool {
-    panic!("the Python plugin reads word by word");
+unsafe extern "C" fn read_words(
+    ctx: *mut c_void,
+    address: u64,
+    offsets: *const u32,
+    count: usize,
+    out: *mut u64,
+) -> bool {
+    // SAFETY: the plugin passes `count` offsets and a place for as many words.
+    (0..count).all(|i| unsafe { read_word(ctx, address.wrapping_add(u64::from(*offsets.add(i))), out.add(i)) })
 }
 
 unsafe extern "C" fn find_name(ctx: *mut c_void, code: u64, fingerprint: u64) -> u32 {
