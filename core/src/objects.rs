@@ -330,6 +330,12 @@ impl Objects {
         self.cells.iter().filter_map(published)
     }
 
+    /// Whether both addresses lie in one loaded object, which the loader can tell. Async-signal-safe.
+    pub fn are_of_one(&self, a: u64, b: u64) -> bool {
+        let of = |address| self.ask_loader(address).map(|found| found.link_map);
+        of(a).is_some_and(|object| of(b) == Some(object))
+    }
+
     fn ask_loader(&self, pc: u64) -> Option<DlFindObject> {
         let find = self.find.load(Ordering::Acquire);
         if find.is_null() {

@@ -95,25 +95,28 @@ impl Recovery {
         self.text_len.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the interrupted code is foreign code that is being called: then its stack pointer may be anywhere.
+    /// Whether the interrupted code is foreign code that is being called, or what that calls: then its stack pointer may be
+    /// anywhere.
     ///
     /// # Safety
     /// As [`Recovery::redirect`].
-    unsafe fn is_in_foreign(&self, ucontext: *const u8) -> bool {
+    unsafe fn is_in_foreign(&self, ucontext: *const u8, is_host: impl FnOnce(u64) -> bool) -> bool {
         // SAFETY: the caller vouches for the context; the register lies in it.
         let pc = unsafe { ucontext.add(UCONTEXT_PC as usize).cast::<u64>().read() };
         let distance = pc.wrapping_sub(self.text.load(Ordering::Relaxed));
-        self.is_armed() && distance < self.text_len.load(Ordering::Relaxed)
+        let len = self.text_len.load(Ordering::Relaxed);
+        self.is_armed() && len != 0 && (distance < len || is_host(pc))
     }
 
     /// Rewrites an interrupted context so that the thread goes on behind its protected call, which returns
     /// `Err(reason)`. False, and the context as it was, when no call is under way. A call is under way only while the
     /// stack is deeper than its frame, and not by much: one that was left in another way (a handler of the program that
-    /// interrupted it by a sent signal may siglongjmp) is forgotten here.
+    /// interrupted it by a sent signal may siglongjmp) is forgotten here. `is_host`: whether a pc lies in the code that foreign
+    /// code calls for its purposes.
     ///
     /// # Safety
     /// `ucontext` must be the context of a signal that interrupted this very thread, inside the protected call.
-    pub unsafe fn redirect(&self, ucontext: *mut u8, reason: u64) -> bool {
+    pub unsafe fn redirect(&self, ucontext: *mut u8, reason: u64, is_host: impl FnOnce(u64) -> bool) -> bool {
         if !self.is_armed() || reason == 0 {
             return false;
         }
@@ -122,7 +125,7 @@ impl Recovery {
         let depth = self.sp.load(Ordering::Relaxed).wrapping_sub(sp);
         // Foreign code may have lost its stack pointer, or used the whole stack up. It runs in walks only.
         // SAFETY: passed on.
-        if depth > DEPTH && !unsafe { self.is_in_foreign(ucontext) } {
+        if depth > DEPTH && !unsafe { self.is_in_foreign(ucontext, is_host) } {
             self.disarm();
             return false;
         }
@@ -227,7 +230,7 @@ mod tests {
         assert_eq!((r, x, recovery.is_armed()), (Ok(7), 42, false));
         let mut context = [0u8; 1024];
         // SAFETY: not armed, so the context is not touched.
-        assert!(!unsafe { recovery.redirect(context.as_mut_ptr(), 1) });
+        assert!(!unsafe { recovery.redirect(context.as_mut_ptr(), 1, |_| true) });
         assert!(context.iter().all(|b| *b == 0));
     }
 

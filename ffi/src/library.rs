@@ -6,7 +6,7 @@ use crate::registered;
 use crate::state::{OBJECTS, PLUGINS, REGISTRY, SLOTS, TSD_OFFSET};
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::library::{
     Client, Library, Request, BUILD, NESTED, NO_SLOT, PROBED, RESULT_CONTAINED, RESULT_DESYNC, SAMPLED, WALK_ROOM,
@@ -24,6 +24,9 @@ use uunwind_core::walk::{walk, Setting, EMBEDDER};
 
 /// A walk that several ticks of the sampling timer have met is abandoned.
 const TICK_LIMIT: u32 = 8;
+
+/// An address in the sampler's object; 0 before its first sample.
+static SAMPLER: AtomicU64 = AtomicU64::new(0);
 
 /// The table.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
@@ -161,6 +164,9 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     };
     // SAFETY: the sampler passes its table, or null.
     let client = unsafe { request.client.as_ref() }.map(|client| (client, request.context));
+    if let Some((client, _)) = client {
+        SAMPLER.store(client.describe as *const () as u64, Ordering::Relaxed);
+    }
     const { assert!(size_of::<Live<'_>>() <= WALK_ROOM && align_of::<Live<'_>>() <= 64) };
     // SAFETY: the sampler passes WALK_ROOM bytes, 64-aligned, and nobody else's during the walk.
     let room = unsafe { &mut *request.room.cast::<MaybeUninit<Live<'_>>>() };
@@ -217,8 +223,13 @@ pub unsafe extern "C" fn on_tick(ucontext: *mut u8) {
 
 fn redirect(ucontext: *mut u8, reason: StopReason) -> bool {
     let Some(slot) = SLOTS.find(syscall::thread_pointer()) else { return false };
+    // What plugins call is here, and in the sampler's object.
+    let is_host = |pc| {
+        let sampler = SAMPLER.load(Ordering::Relaxed);
+        OBJECTS.are_of_one(pc, on_fault as *const () as u64) || (sampler != 0 && OBJECTS.are_of_one(pc, sampler))
+    };
     // SAFETY: called by handlers that interrupted this thread; the recovery point is armed only inside `sample`.
-    unsafe { slot.recovery.redirect(ucontext, u64::from(reason.number())) }
+    unsafe { slot.recovery.redirect(ucontext, u64::from(reason.number()), is_host) }
 }
 
 unsafe extern "C" fn forget() {
