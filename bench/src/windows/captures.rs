@@ -43,9 +43,15 @@ impl Uu {
 
     #[inline(never)]
     fn capture(&self) -> usize {
+        self.capture_from(std::ptr::null())
+    }
+
+    /// From a context it walks in full: only a caller's own last stack is kept.
+    #[inline(never)]
+    fn capture_from(&self, context: *const c_void) -> usize {
         let mut frames = [0u64; 128];
-        // SAFETY: there is room for as many words as it says.
-        black_box(unsafe { (self.capture)(frames.as_mut_ptr(), frames.len(), std::ptr::null(), std::ptr::null_mut()) })
+        // SAFETY: there is room for as many words as it says, and the context is null or one of a frame that still stands.
+        black_box(unsafe { (self.capture)(frames.as_mut_ptr(), frames.len(), context, std::ptr::null_mut()) })
     }
 
     /// One window comes and goes, among others.
@@ -92,26 +98,37 @@ fn deep(depth: usize, f: &mut dyn FnMut()) {
     black_box(depth);
 }
 
+/// What the two threads tell each other. In lines of its own: on the stack it would lie beside words that captures read.
+#[repr(align(128))]
+struct Told {
+    stop: AtomicBool,
+    begun: AtomicBool,
+    done: AtomicU64,
+}
+
 /// Runs `f` while another thread runs `other` as fast as it can. How often it did.
 fn beside(other: impl Fn(u64) + Sync, f: impl FnOnce()) -> u64 {
-    let (stop, begun, done) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+    let told = Box::new(Told { stop: AtomicBool::new(false), begun: AtomicBool::new(false), done: AtomicU64::new(0) });
     std::thread::scope(|scope| {
+        let told = &*told;
         scope.spawn(|| {
             let mut i = 0;
-            while !stop.load(Ordering::Relaxed) {
+            while !told.stop.load(Ordering::Relaxed) {
                 other(i);
-                begun.store(true, Ordering::Relaxed);
+                if i == 0 {
+                    told.begun.store(true, Ordering::Relaxed);
+                }
                 i += 1;
             }
-            done.store(i, Ordering::Relaxed);
+            told.done.store(i, Ordering::Relaxed);
         });
-        while !begun.load(Ordering::Relaxed) {
+        while !told.begun.load(Ordering::Relaxed) {
             std::hint::spin_loop();
         }
         f();
-        stop.store(true, Ordering::Relaxed);
+        told.stop.store(true, Ordering::Relaxed);
     });
-    done.load(Ordering::Relaxed)
+    told.done.load(Ordering::Relaxed)
 }
 
 const CAPTURES: usize = 20_000;
@@ -136,9 +153,14 @@ pub fn print_under_changes(uu: &Uu, rounds: usize) {
         }
     };
     let theirs = |i: u64| drop(Registered::new(BASE + i % 1024 * STRIDE, LEN));
-    let row = |name: &str, captures: usize, capture: &dyn Fn() -> usize, change: &(dyn Fn(u64) + Sync)| {
+    let row = |name: &str, captures: usize, capture: &dyn Fn(*const c_void) -> usize, change: &(dyn Fn(u64) + Sync)| {
         let (mut quiet, mut loud, mut ratios, mut rate) = (vec![], vec![], vec![], vec![]);
         deep(30, &mut || {
+            // SAFETY: all-zero is a context; this frame stands until all is measured.
+            let mut context: libc::ucontext_t = unsafe { std::mem::zeroed() };
+            // SAFETY: as above.
+            unsafe { libc::getcontext(&mut context) };
+            let capture = || capture((&raw const context).cast());
             assert!(capture() > 30, "{name}: the stack is cut");
             for _ in 0..rounds {
                 let (mut q, mut l) = (0.0, 0.0);
@@ -153,8 +175,9 @@ pub fn print_under_changes(uu: &Uu, rounds: usize) {
         let [quiet, loud, ratio, rate] = [quiet, loud, ratios, rate].map(median);
         println!("| {name} | {quiet:.0} | {loud:.0} | x{ratio:.2} | {rate:.0} |");
     };
-    row("uu_capture", CAPTURES, &|| uu.capture(), &|i| uu.change(i));
-    row("libgcc _Unwind_Backtrace", CAPTURES / 20, &backtrace, &theirs);
+    row("uu_capture, the same stack again", CAPTURES, &|_| uu.capture(), &|i| uu.change(i));
+    row("uu_capture, walked in full", CAPTURES, &|context| uu.capture_from(context), &|i| uu.change(i));
+    row("libgcc _Unwind_Backtrace", CAPTURES / 20, &|_| backtrace(), &theirs);
 }
 
 /// The time of one thread beside that of two at once.
