@@ -302,6 +302,17 @@ mod tests {
     }
 
     #[test]
+    fn an_epoch_is_told_for_a_few_walks() {
+        let slots = slots();
+        let slot = slots.own().expect("room");
+        let told: Vec<u64> = (1..=40).map(|now| slot.epoch(|| now)).collect();
+        assert_eq!(told[0], 1, "there was none before");
+        for (now, told) in (1u64..).zip(told) {
+            assert!(told <= now && now - told < 8, "{told} was told when it was {now}");
+        }
+    }
+
+    #[test]
     fn the_tid_word_is_found_on_this_thread_and_holds_on_another() {
         let slots = slots();
         slots.prepare();

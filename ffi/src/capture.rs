@@ -134,7 +134,7 @@ unsafe extern "C" fn capture(
             return words;
         }
     }
-    let Ok(walking) = slot.enter(caller.sp, REGISTRY.epoch()) else {
+    let Ok(walking) = slot.enter(caller.sp, slot.epoch(|| REGISTRY.epoch())) else {
         reason(StopReason::Fault);
         return 0;
     };

@@ -8,6 +8,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// A sampler's walk, its plugins and a handler on top of it stay within so many bytes of stack.
 const WALK_DEPTH: u64 = 64 * 1024;
 
+/// Walks of a caller that are entered with one epoch.
+const SAME_EPOCH: u32 = 8;
+
 /// The slot. Plain loads and stores but for the mark: a slot is its own thread's, and a handler in between leaves it as it
 /// found it.
 #[derive(Debug)]
@@ -24,6 +27,9 @@ pub struct Slot {
     pub(super) mark: Mark,
     /// Sampling signals that met this walk.
     ticks: AtomicU32,
+    /// Walks by [`Slot::epoch`], and the epoch that it told last.
+    walks: AtomicU32,
+    epoch: AtomicU64,
     /// Where the thread keeps the head of its list of interpreted frames, if it publishes one; 0: nowhere.
     pub(super) published: AtomicU64,
     /// Number of the owner's chain ([`crate::chain`]), for whoever keeps them; 0: none so far. It stays the slot's: what it says is
@@ -77,6 +83,8 @@ impl Slot {
             walk_sp: AtomicU64::new(0),
             mark: Mark::new(),
             ticks: AtomicU32::new(0),
+            walks: AtomicU32::new(0),
+            epoch: AtomicU64::new(0),
             published: AtomicU64::new(0),
             chain: AtomicU32::new(0),
             recovery: Recovery::new(),
@@ -113,6 +121,21 @@ impl Slot {
             Some((start, end)) => (start..end).contains(&walk_sp),
             None => true,
         }
+    }
+
+    /// An epoch to enter a walk with: that of one of the last few walks. To ask for the epoch `now` is to fetch a line that writers
+    /// change all the time; an older one makes them wait for this walk, too, and for no more than a few in a row.
+    #[inline]
+    pub fn epoch(&self, now: impl FnOnce() -> u64) -> u64 {
+        let walks = self.walks.load(Ordering::Relaxed).wrapping_add(1);
+        self.walks.store(walks, Ordering::Relaxed);
+        let last = self.epoch.load(Ordering::Relaxed);
+        if last != 0 && !walks.is_multiple_of(SAME_EPOCH) {
+            return last;
+        }
+        let epoch = now();
+        self.epoch.store(epoch, Ordering::Relaxed);
+        epoch
     }
 
     /// Marks a walk of the calling thread, whose slot this is, with the caller's stack pointer and the registry's epoch (not 0).
