@@ -360,7 +360,7 @@ impl Registry {
                 unsafe { self.nodes.append(first, last, ticket) };
             }
             if !gone.first.is_null() {
-                self.pin(pins, gone.first, count != 0);
+                self.pin(pins, &gone, count != 0);
                 // SAFETY: windows that were taken out, linked by `apply`.
                 unsafe { self.windows.append(gone.first, gone.last, ticket) };
             }
@@ -432,21 +432,18 @@ impl Registry {
 
     /// Notes the chain of windows as pinned: all but those in whose place their successors are already, which stand for
     /// them (only where some were `replaced`).
-    fn pin(&self, mut pins: Change<'_>, first: *mut Held, replaced: bool) {
-        let mut at = first;
-        // SAFETY: cells of the pool, chained by `apply`.
-        while let Some(held) = unsafe { at.as_ref() } {
-            // SAFETY: the lock's holder reads both trees.
+    fn pin(&self, mut pins: Change<'_>, gone: &Chain, replaced: bool) {
+        gone.each(|held| {
             let taken = [self.shown.root.load(), pins.root]
                 .iter()
                 .skip(usize::from(!replaced))
+                // SAFETY: the lock's holder reads both trees.
                 .any(|root| overlaps(unsafe { locate(*root, held.window.start) }, &held.window));
             // There is room: reserved before.
-            if !taken && pins.insert(held.window.start, at).is_some() {
+            if !taken && pins.insert(held.window.start, core::ptr::from_ref(held).cast_mut()).is_some() {
                 held.pinned.store(1, Ordering::Relaxed);
             }
-            at = held.link.load(Ordering::Relaxed) as *mut Held;
-        }
+        });
         self.pinned.store(pins.root, Ordering::Relaxed);
     }
 
