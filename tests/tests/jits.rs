@@ -23,7 +23,9 @@ fn names_of_their_epochs(way: &str) -> (uu::Recording, Vec<Sample>) {
     let in_scratch = |c: &mut Command| {
         c.current_dir(&scratch);
     };
-    let recording = uu::record(&scratch, &["--explicit"], in_scratch, &[program.as_ref(), way.as_ref()]).expect_code(0);
+    let file = scratch.join("recording.uu");
+    let words = [program.as_os_str(), way.as_ref(), file.as_os_str()];
+    let recording = uu::record(&scratch, &["--explicit"], in_scratch, &words).expect_code(0);
     let truth: Vec<(&str, u64)> = recording
         .outcome
         .stdout
@@ -32,7 +34,8 @@ fn names_of_their_epochs(way: &str) -> (uu::Recording, Vec<Sample>) {
         .filter_map(|(name, at)| Some((name, u64::from_str_radix(at.strip_prefix("0x")?, 16).ok()?)))
         .collect();
     assert_eq!(truth.len(), 3, "{}", recording.outcome.text());
-    let samples: Vec<Sample> = recording.samples().into_iter().filter(|s| s.kind == "explicit").collect();
+    let taken = |s: &Sample| s.kind == "explicit" && !s.native_names().contains(&"wait_to_be_seen");
+    let samples: Vec<Sample> = recording.samples().into_iter().filter(taken).collect();
     let found: Vec<_> = named(&samples, way)
         .into_iter()
         .map(|(_, name, at)| (name, at))
@@ -236,12 +239,14 @@ fn modules_of_llvm_come_and_go() {
     let scratch = paths::scratch("llvm-reload");
     let library = compile::shared(&scratch, "libcap.so", &["python/cap.c"]);
     let script = paths::source("python/llvm_reload.py");
-    let program = [python.as_os_str(), script.as_os_str(), library.as_os_str()];
+    let file = scratch.join("recording.uu");
+    let program = [python.as_os_str(), script.as_os_str(), library.as_os_str(), file.as_os_str()];
     let recording = uu::record(&scratch, &["--explicit"], |_| {}, &program).expect_code(0);
+    assert_eq!(recording.file, file);
     let samples: Vec<Sample> = recording.samples().into_iter().filter(|s| s.kind == "explicit").collect();
-    assert_eq!(samples.len(), 4, "{}", recording.outcome.text());
-    // The first one is only there to make the libraries known.
-    for (epoch, sample) in (1..).zip(samples.iter().skip(1)) {
+    assert_eq!(samples.len(), 10, "{}", recording.outcome.text());
+    // The others are only there to wait for the recorder.
+    for (epoch, sample) in (1..).zip(samples.iter().skip(2).step_by(3)) {
         let name = format!("epoch_{epoch}");
         let line = recording.outcome.stdout.lines().find_map(|l| l.strip_prefix(&format!("{name} 0x")));
         let start = u64::from_str_radix(line.expect("the program tells its addresses"), 16).expect("a number");

@@ -3,7 +3,7 @@
 //! Every byte of a file is taken as hostile: each range is checked, each loop is bounded, and only the needed parts are
 //! read. An object that cannot be used gives an error or a note that a person can act on.
 //!
-//! - [`analyse`]: one object to its key and the facts of the plugin that claims it;
+//! - [`analyse`], [`analyse_image`]: one object to its key and the facts of the plugin that claims it;
 //! - [`needed_closure`]: the objects that the loader will map for a program;
 //! - [`resolve_program`]: which ELF file a command will really run, and what may keep a preloaded object out of it.
 
@@ -50,11 +50,15 @@ pub struct Analysis {
 
 /// Analyses the object at `path`. Errors name the file and what was found in it.
 pub fn analyse(path: &Path) -> Result<Analysis, AnalyseError> {
-    let image = Image::open(path)?;
-    let (facts_key, build_id) = key_of(&image);
+    Image::open(path).map(|image| analyse_image(&image))
+}
+
+/// Analyses an object that is open.
+pub fn analyse_image(image: &Image) -> Analysis {
+    let (facts_key, build_id) = key_of(image);
     let mut notes = Vec::new();
-    let mut refused = |why: String| notes.push(format!("{}: {why}", path.display()));
-    let mut facts = match uunwind_python_analyse::analyse(&View(&image)) {
+    let mut refused = |why: String| notes.push(format!("{}: {why}", image.path().display()));
+    let mut facts = match uunwind_python_analyse::analyse(&View(image)) {
         Finding::NotPython => None,
         Finding::Facts(facts) => {
             Some(ObjectFacts { plugin: uunwind_python_analyse::NAME, bytes: facts.as_bytes().to_vec() })
@@ -65,9 +69,9 @@ pub fn analyse(path: &Path) -> Result<Analysis, AnalyseError> {
         }
     };
     if facts.is_none() {
-        facts = lua::facts(&image, &mut refused);
+        facts = lua::facts(image, &mut refused);
     }
-    Ok(Analysis { build_id, facts_key, facts, notes })
+    Analysis { build_id, facts_key, facts, notes }
 }
 
 /// The key of an object among facts and tables, and its GNU build-id, if it has one.

@@ -103,7 +103,7 @@ impl Drain {
                 }
             }
         }
-        self.objects.poll_plugins(&mut self.facts);
+        self.objects.poll(&mut self.facts);
         self.jit.look();
         for note in self.objects.take_notes().into_iter().chain(self.jit.take_notes()) {
             self.writer.note(&note);
@@ -119,7 +119,8 @@ impl Drain {
         for block in 0..BLOCKS {
             self.finish(block);
         }
-        for note in self.jit.take_notes() {
+        self.objects.finish(&mut self.facts);
+        for note in self.objects.take_notes().into_iter().chain(self.jit.take_notes()) {
             self.writer.note(&note);
         }
     }

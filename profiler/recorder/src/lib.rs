@@ -7,12 +7,13 @@
 //! * [`blocks`]: which block belongs to which process and thread, and when it may be used again;
 //! * [`drain`]: one pass over all blocks;
 //! * [`jit`]: names of code made at run time;
-//! * [`objects`], [`claims`]: files of the objects seen, their analysis; whose plugin's they are;
+//! * [`objects`], [`analyst`], [`claims`]: files of the objects seen; the thread that analyses them; whose plugin's they are;
 //! * [`spawn`], [`child`], [`safe_path`]: the program, its environment, its end;
 //! * [`recorder`]: the loop.
 //!
 //! A fuzzer begins at [`records::records`], which takes any bytes.
 
+mod analyst;
 pub mod blocks;
 pub mod child;
 mod claims;

@@ -1,9 +1,9 @@
 //! The objects that processes meet: where their files are, their analysis (once per key), and copies kept open so that
 //! they can still be named when the files are gone.
 
+use crate::analyst::{Analyst, Finding};
 use crate::claims::Claims;
 use crate::facts::FactsPublisher;
-use crate::host;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,10 +12,10 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uunwind_analyse::elf::Image;
-use uunwind_analyse::rules::{of_image, Cache, Cached};
+use uunwind_analyse::key_of;
+use uunwind_analyse::rules::Cache;
 use uunwind_loader::Analysers;
 use uunwind_report::recording::Object;
-use uunwind_report::symbolize::Elf;
 
 /// Most files kept open. Beyond it, objects are named from their paths only.
 const KEPT_OPEN: usize = 256;
@@ -35,18 +35,14 @@ pub struct Objects {
     notes: Vec<String>,
     facts_full: bool,
     tables_full: bool,
-    cache: Cache,
-    /// Rule tables that were read from the disk, and that were built.
-    pub tables: (u32, u32),
+    analyst: Analyst,
     claims: Claims,
-    /// Time spent in analysis, ns.
-    pub analysis_time: u64,
 }
 
 impl Objects {
     /// None so far; rule tables are kept in this cache, and `analysers` are the plugins' analyse halves.
     pub fn new(cache: Cache, analysers: Analysers) -> Objects {
-        Objects { cache, claims: Claims::new(analysers), ..Objects::default() }
+        Objects { analyst: Analyst::new(cache), claims: Claims::new(analysers), ..Objects::default() }
     }
 
     /// Lines for people that came up since the last call.
@@ -56,25 +52,46 @@ impl Objects {
         notes
     }
 
-    /// Takes the plugins' answers that have come, and publishes what follows from them.
-    pub fn poll_plugins(&mut self, facts: &mut FactsPublisher) {
+    /// Publishes what was found since the last call: by the analyst, and by the plugins that were asked then. Never waits.
+    pub fn poll(&mut self, facts: &mut FactsPublisher) {
+        for found in self.analyst.poll() {
+            self.publish(found, facts);
+        }
         let full = self.claims.poll(facts).is_err();
         self.note_full(full);
     }
 
-    /// Waits for the plugins' answers about all objects so far.
-    pub fn wait_for_plugins(&mut self, facts: &mut FactsPublisher) {
+    /// Waits until all objects so far are analysed, but for the plugins' answers, and publishes what was found.
+    pub fn finish(&mut self, facts: &mut FactsPublisher) {
+        self.poll(facts);
+        while let Some(found) = self.analyst.next() {
+            self.publish(found, facts);
+        }
+        if self.analyst.take_failed() {
+            self.notes.push(
+                "uu's analysis failed on an object, see above; interpreters in it, and in those that waited behind it, show native \
+                 frames only"
+                    .to_owned(),
+            );
+        }
+        self.poll(facts);
+    }
+
+    /// The same, with the plugins' answers.
+    pub fn finish_with_plugins(&mut self, facts: &mut FactsPublisher) {
+        self.finish(facts);
         let full = self.claims.wait(facts).is_err();
         self.note_full(full);
     }
 
-    /// Analyses an object by its path, before any process has it.
+    /// Has an object analysed by its path, before any process has it.
     pub fn analyse_path(&mut self, path: &Path, facts: &mut FactsPublisher) {
-        let Ok(analysis) = self.timed(path) else { return };
-        let key = analysis.facts_key;
-        self.publish(path, key, analysis, facts);
-        let path_bytes = path.as_os_str().as_bytes().to_vec();
-        self.remember(key, path_bytes, File::open(path).ok());
+        let Ok(image) = Image::open(path) else { return };
+        let key = key_of(&image).0;
+        if !self.known.contains_key(&key) {
+            self.remember(key, path.as_os_str().as_bytes().to_vec(), File::open(path).ok());
+            self.ask(image, facts);
+        }
     }
 
     /// Takes note of an object that a process met: fills in its path, analyses it if its key is new, publishes facts.
@@ -107,7 +124,7 @@ impl Objects {
         let own = path.strip_prefix("/proc/self").or(path.strip_prefix("/proc/thread-self"));
         let own = own.map(|rest| Path::new(&format!("/proc/{pid}")).join(rest)).unwrap_or_default();
         let mut candidates = vec![own, in_root, path.to_owned()];
-        if !self.is_known(object, facts) {
+        if !self.known.contains_key(&object.facts_key) {
             candidates.extend(mapped_file(pid, object.start, object.end));
         }
         if !self.analyse_candidates(object, &candidates, facts) {
@@ -116,23 +133,18 @@ impl Objects {
         }
     }
 
-    fn is_known(&self, object: &Object, facts: &FactsPublisher) -> bool {
-        let key = object.facts_key;
-        (facts.has(key) || self.claims.is_pending(key)) && self.known.contains_key(&object.facts_key)
-    }
-
-    /// Analyses the first candidate whose key is the object's, unless that key is known. False: none was the object.
+    /// Has the first candidate analysed whose key is the object's, unless that key is known. False: none was the object.
     fn analyse_candidates(&mut self, object: &Object, candidates: &[PathBuf], facts: &mut FactsPublisher) -> bool {
         let key = object.facts_key;
-        if self.is_known(object, facts) {
+        if self.known.contains_key(&key) {
             return true;
         }
         let mut why = "its path is not known".to_owned();
         for path in candidates.iter().filter(|p| !p.as_os_str().is_empty()) {
-            match self.timed(path) {
-                Ok(analysis) if analysis.facts_key == key => {
-                    self.publish(path, key, analysis, facts);
+            match Image::open(path) {
+                Ok(image) if key_of(&image).0 == key => {
                     self.remember(key, object.path.clone(), File::open(path).ok());
+                    self.ask(image, facts);
                     return true;
                 }
                 Ok(_) => why = "the file is not the one that was mapped".to_owned(),
@@ -147,37 +159,22 @@ impl Objects {
         false
     }
 
-    fn timed(&mut self, path: &Path) -> Result<uunwind_analyse::Analysis, uunwind_analyse::AnalyseError> {
-        let before = host::monotonic();
-        let analysis = uunwind_analyse::analyse(path);
-        self.analysis_time += host::monotonic().saturating_sub(before);
-        analysis
+    fn ask(&mut self, image: Image, facts: &mut FactsPublisher) {
+        for found in self.analyst.ask(image) {
+            self.publish(found, facts);
+        }
     }
 
-    fn publish(&mut self, path: &Path, key: u64, analysis: uunwind_analyse::Analysis, facts: &mut FactsPublisher) {
-        if facts.has(key) || self.claims.is_pending(key) {
-            return;
-        }
-        let build_id = analysis.build_id.clone().unwrap_or_default();
+    fn publish(&mut self, found: Finding, facts: &mut FactsPublisher) {
+        let (key, analysis) = (found.analysis.facts_key, found.analysis);
         self.notes.extend(analysis.notes);
-        let full = self.claims.settle(key, path, analysis.facts, facts).is_err();
+        let full = self.claims.settle(key, &found.path, analysis.facts, facts).is_err();
         self.note_full(full);
-        self.publish_table(path, key, &build_id, facts);
-    }
-
-    /// Publishes the object's rule table, if it has unwind information. Without one, targets interpret that in place.
-    fn publish_table(&mut self, path: &Path, key: u64, build_id: &[u8], facts: &mut FactsPublisher) {
-        let before = host::monotonic();
-        let build = || Image::open(path).ok().and_then(|image| of_image(&image, key).ok()).ok_or(());
-        if let Ok((table, from)) = self.cache.get(build_id, key, build) {
-            let count = if from == Cached::Hit { &mut self.tables.0 } else { &mut self.tables.1 };
-            *count += 1;
-            if facts.publish_table(key, &table).is_err() && !self.tables_full {
-                self.tables_full = true;
-                self.notes.push("no room for more rule tables: further objects are interpreted in place".to_owned());
-            }
+        let table = found.table.map_or(Ok(()), |table| facts.publish_table(key, &table));
+        if table.is_err() && !self.tables_full {
+            self.tables_full = true;
+            self.notes.push("no room for more rule tables: further objects are interpreted in place".to_owned());
         }
-        self.analysis_time += host::monotonic().saturating_sub(before);
     }
 
     fn note_full(&mut self, full: bool) {
@@ -201,15 +198,16 @@ impl Objects {
         files
     }
 
-    /// Publishes that nobody claims the kernel's own object, which every process has. It has no file; this process's
-    /// image of it is the same as the program's.
+    /// Has the kernel's own object analysed, which every process has. It has no file; this process's image of it is the same
+    /// as the program's.
     pub fn vdso(&mut self, facts: &mut FactsPublisher) {
         let Some(file) = own_vdso() else { return };
-        let Ok(elf) = Elf::read(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))) else { return };
-        let key = uunwind_ring::facts::key(if elf.build_id.is_empty() { &elf.headers } else { &elf.build_id });
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let Ok(image) = Image::open(&path) else { return };
+        let key = key_of(&image).0;
         self.note_full(facts.publish(key, [0; 16], b"").is_err());
-        self.publish_table(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())), key, &[], facts);
         self.remember(key, b"[vdso]".to_vec(), Some(file));
+        self.ask(image, facts);
     }
 }
 

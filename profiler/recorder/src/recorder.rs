@@ -68,7 +68,7 @@ pub fn record(config: &Config, analysers: Analysers, mut event: impl FnMut(Event
     for path in [&config.executable].into_iter().chain(&config.closure).chain(ours) {
         objects.analyse_path(path, &mut facts);
     }
-    objects.wait_for_plugins(&mut facts);
+    objects.finish_with_plugins(&mut facts);
     let started = start(config, &session, &facts);
     let (child, safe) = match started {
         Ok(started) => started,

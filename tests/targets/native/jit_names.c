@@ -1,6 +1,6 @@
 /* A JIT that keeps its functions in one place and replaces them there: `epoch_1` ... each calls back once, where an explicit
- * sample is taken. It tells their names by the way that argv[1] says: perf-map, jitdump or gdb-jit. What it prints is the
- * truth: "epoch_1 0x<address>". */
+ * sample is taken. It tells their names by the way that argv[1] says: perf-map, jitdump or gdb-jit. argv[2] is the recording
+ * that is being made of it. What it prints is the truth: "epoch_1 0x<address>". */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,10 +31,24 @@ static uint64_t now(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* What has no time of its own is dated by when it was looked at: the recorder looks every 10 ms when it gets to run. */
-static void wait_to_be_seen(void) {
-    struct timespec second = {1, 0};
+static const char *recording;
+
+static off_t written(void) {
+    struct stat now;
+    if (stat(recording, &now) != 0)
+        abort();
+    return now.st_size;
+}
+
+/* What has no time of its own is dated by when it was looked at. A sample that is in the recording came with a look at all that
+ * is new, if the last one was a second ago. */
+__attribute__((noinline)) static void wait_to_be_seen(void) {
+    struct timespec second = {1, 0}, moment = {0, 10000000};
     nanosleep(&second, NULL);
+    off_t before = written();
+    call_back();
+    while (written() == before)
+        nanosleep(&moment, NULL);
 }
 
 /* ---- jitdump ---- */
@@ -111,6 +126,7 @@ static void tell_gdb(const char *name, const void *code) {
 
 int main(int argc, char **argv) {
     const char *way = argc > 1 ? argv[1] : "";
+    recording = argc > 2 ? argv[2] : "";
     /* push rbp; mov rbp, rsp; call rdi; pop rbp; ret */
     static const unsigned char bytes[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
     unsigned char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

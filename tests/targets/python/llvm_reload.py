@@ -1,7 +1,9 @@
 """Modules that LLVM compiles, one after the other, and drops again: each is called once, and calls back where an explicit sample
-is taken. argv[1]: the shared object of cap.c. Prints "epoch_1 0x<address>" and so on.
+is taken. argv[1]: the shared object of cap.c. argv[2]: the recording that is being made of this program. Prints
+"epoch_1 0x<address>" and so on. Of its samples, the third and then each third one is taken in a module.
 """
 import ctypes
+import os
 import sys
 import time
 
@@ -13,9 +15,19 @@ cap = ctypes.CDLL(sys.argv[1]).cap
 here = ctypes.cast(cap, ctypes.c_void_p).value
 machine = llvm.Target.from_default_triple().create_target_machine()
 engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-# The recorder learns of the libraries by a first sample, and needs a moment to look at what they hold.
-cap(0)
-time.sleep(3)
+
+
+def until_seen():
+    """Takes a sample, and waits until the recorder has written it: in the same pass over what this process has told, it looked
+    at what LLVM tells."""
+    before = os.stat(sys.argv[2]).st_size
+    cap(0)
+    while os.stat(sys.argv[2]).st_size == before:
+        time.sleep(0.01)
+
+
+# The libraries are made known.
+until_seen()
 for epoch in (1, 2, 3):
     name = f"epoch_{epoch}"
     # A call that is no tail call, so that the function has a frame.
@@ -26,8 +38,9 @@ for epoch in (1, 2, 3):
     engine.finalize_object()
     address = engine.get_function_address(name)
     print(name, hex(address), flush=True)
-    # The recorder looks at what LLVM tells every 10 ms, when it gets to run.
-    time.sleep(1)
+    until_seen()
     ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(address)(here)
-    time.sleep(1)
+    # The whole list is looked at every 100 ms. Between two such looks, two modules at one place could not be told apart.
+    time.sleep(0.15)
+    until_seen()
     engine.remove_module(module)

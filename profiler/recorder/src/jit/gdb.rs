@@ -2,7 +2,7 @@
 //! function for a debugger's breakpoint (GDB manual, "JIT Compilation Interface"). No breakpoint here: the list's head is
 //! looked at from outside, while the program runs, and may change at any moment.
 
-use super::table::{name, Code, Table};
+use super::table::{name, Code, Table, When};
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use object::read::StringTable;
 use object::{elf, Endianness, ReadRef};
@@ -52,6 +52,13 @@ struct Known {
     seen: u64,
 }
 
+/// An entry of the list, and the image that it tells of.
+struct Place {
+    entry: u64,
+    address: u64,
+    size: u64,
+}
+
 /// One list head of a process.
 pub struct Descriptor {
     at: u64,
@@ -59,12 +66,14 @@ pub struct Descriptor {
     known: HashMap<u64, Known>,
     head: Option<Vec<u8>>,
     looks: u64,
+    /// When the last look began that saw the whole list.
+    seen_whole: u64,
 }
 
 impl Descriptor {
-    /// The list whose head lies at `at`.
-    pub fn new(at: u64) -> Descriptor {
-        Descriptor { at, known: HashMap::new(), head: None, looks: 0 }
+    /// The list whose head lies at `at`, of a process that began at `start`.
+    pub fn new(at: u64, start: u64) -> Descriptor {
+        Descriptor { at, known: HashMap::new(), head: None, looks: 0, seen_whole: start }
     }
 
     /// Whether this is the list whose head lies at `at`.
@@ -72,8 +81,9 @@ impl Descriptor {
         self.at == at
     }
 
-    /// Looks at the list. `time`: of the look before. A look at an unchanged head costs one system call, unless `whole`.
-    pub fn look(&mut self, memory: &impl Memory, table: &mut Table, time: u64, whole: bool) {
+    /// Looks at the list. `clock` gives CLOCK_MONOTONIC. A look at an unchanged head costs one system call, unless `whole`.
+    pub fn look(&mut self, memory: &impl Memory, table: &mut Table, clock: impl Fn() -> u64, whole: bool) {
+        let begun = clock();
         let Some(head) = memory.read(self.at, 24) else { return };
         if !whole && self.head.as_ref() == Some(&head) {
             return;
@@ -84,7 +94,8 @@ impl Descriptor {
             return;
         };
         self.looks += 1;
-        let (mut entry, mut count) = (first, 0);
+        let (mut entry, mut count, mut all) = (first, 0, true);
+        let after = self.seen_whole;
         // The list changes while it is read: what cannot be read ends this look, and the next one begins anew.
         while entry != 0 {
             let Some(node) = memory.read(entry, 32) else { return };
@@ -92,7 +103,8 @@ impl Descriptor {
             else {
                 return;
             };
-            self.entry(entry, address, size, entry == relevant, memory, table, time);
+            let place = Place { entry, address, size };
+            all &= self.entry(place, entry == relevant, memory, table, || When { after, by: clock() });
             count += 1;
             if count > MOST || next == first {
                 return;
@@ -102,35 +114,36 @@ impl Descriptor {
         let looks = self.looks;
         self.known.retain(|_, known| {
             if known.seen != looks {
-                known.codes.iter().for_each(|code| table.go(*code, time, false));
+                known.codes.iter().for_each(|code| table.go(*code, When { after, by: clock() }));
             }
             known.seen == looks
         });
+        if all {
+            self.seen_whole = begun;
+        }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one step of a look, with all that it works on")]
+    /// One object of the list. False: it could not be read now.
     fn entry(
         &mut self,
-        entry: u64,
-        address: u64,
-        size: u64,
+        Place { entry, address, size }: Place,
         relevant: bool,
         memory: &impl Memory,
         table: &mut Table,
-        time: u64,
-    ) {
+        when: impl Fn() -> When,
+    ) -> bool {
         let known = self.known.get_mut(&entry).filter(|k| (k.address, k.size) == (address, size));
         if let Some(known) = known {
             known.seen = self.looks;
             // One that went and came again at the same places is the last one that the JIT told of.
             if !relevant || size > SMALL {
-                return;
+                return true;
             }
         }
         let image = (size <= LARGEST).then(|| memory.read(address, size as usize)).flatten();
         let Some(image) = image else {
             table.left_out += u64::from(size > LARGEST && !self.known.contains_key(&entry));
-            return;
+            return size > LARGEST;
         };
         let mut hasher = DefaultHasher::new();
         hasher.write(&image);
@@ -138,12 +151,13 @@ impl Descriptor {
         if let Some(old) = self.known.remove(&entry) {
             if (old.address, old.size, old.hash) == (address, size, hash) {
                 self.known.insert(entry, old);
-                return;
+                return true;
             }
-            old.codes.iter().for_each(|code| table.go(*code, time, false));
+            old.codes.iter().for_each(|code| table.go(*code, when()));
         }
-        let codes = functions(&image).into_iter().filter_map(|code| table.come(code, time, false)).collect();
+        let codes = functions(&image).into_iter().filter_map(|code| table.come(code, when())).collect();
         self.known.insert(entry, Known { address, size, hash, codes, seen: self.looks });
+        true
     }
 }
 

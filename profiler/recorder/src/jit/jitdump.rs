@@ -2,7 +2,7 @@
 //! tools/perf/Documentation/jitdump-specification.txt). The JIT maps the file's first page executable, which is how it is
 //! found: in `/proc/<pid>/maps`.
 
-use super::table::{name, Code, Line, Table};
+use super::table::{name, Code, Line, Table, When};
 use std::collections::HashMap;
 use std::rc::Rc;
 use uunwind_report::recording::JitSource;
@@ -145,10 +145,10 @@ impl JitDump {
         }
         let body = bytes.get(PREFIX..size as usize)?;
         let timed = self.own_times && (clock.earliest..=clock.latest).contains(&time);
-        let time = if timed { time } else { clock.before };
+        let when = if timed { When::at(time) } else { When { after: clock.before, by: clock.latest } };
         let taken = match kind {
-            LOAD => self.load(Fields(body), table, time, timed),
-            MOVE => self.moved(Fields(body), table, time, timed),
+            LOAD => self.load(Fields(body), table, when),
+            MOVE => self.moved(Fields(body), table, when),
             DEBUG_INFO => self.debug_info(Fields(body)),
             CLOSE => {
                 self.ended = Some(String::new());
@@ -187,25 +187,25 @@ impl JitDump {
         Some(size as usize)
     }
 
-    fn load(&mut self, mut f: Fields<'_>, table: &mut Table, time: u64, timed: bool) -> Option<()> {
+    fn load(&mut self, mut f: Fields<'_>, table: &mut Table, when: When) -> Option<()> {
         let (_pid, _tid, _vma) = (f.u32()?, f.u32()?, f.u64()?);
         let (start, size, index) = (f.u64()?, f.u64()?, f.u64()?);
         let told = f.text()?;
         let end = start.checked_add(size).filter(|end| *end > start)?;
         let lines = self.lines.remove(&start).unwrap_or_else(|| Rc::from([]));
         let code = Code { source: JitSource::JitDump, start, end, name: name(told), lines };
-        self.codes.insert(index, table.come(code, time, timed)?);
+        self.codes.insert(index, table.come(code, when)?);
         Some(())
     }
 
-    fn moved(&mut self, mut f: Fields<'_>, table: &mut Table, time: u64, timed: bool) -> Option<()> {
+    fn moved(&mut self, mut f: Fields<'_>, table: &mut Table, when: When) -> Option<()> {
         let (_pid, _tid, _vma) = (f.u32()?, f.u32()?, f.u64()?);
         let (_old, start, size, index) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?);
         let old = *self.codes.get(&index)?;
         let code = table.codes.get(old as usize)?.clone();
         let end = start.checked_add(size).filter(|end| *end > start)?;
-        table.go(old, time, timed);
-        self.codes.insert(index, table.come(Code { start, end, ..code }, time, timed)?);
+        table.go(old, when);
+        self.codes.insert(index, table.come(Code { start, end, ..code }, when)?);
         Some(())
     }
 
@@ -311,7 +311,8 @@ mod tests {
             let expected =
                 [("first", 0x1000, 0x1040, 2), ("first", 0x2000, 0x2040, 2), ("without a time", 0x1000, 0x1040, 0)];
             assert_eq!(codes, expected);
-            let events: Vec<_> = table.events.iter().map(|e| (e.time, e.code, e.comes, e.timed)).collect();
+            let events: Vec<_> =
+                table.events.iter().map(|e| (e.when.after, e.code, e.comes, e.when.after == e.when.by)).collect();
             assert_eq!(
                 events,
                 [(110, 0, true, true), (120, 0, false, true), (120, 1, true, true), (50, 2, true, false)]
@@ -358,6 +359,6 @@ mod tests {
         let (mut dump, mut table) = (JitDump::default(), Table::default());
         dump.feed(&header(X86_64, ARCH_TIMESTAMP), &mut table, CLOCK);
         dump.feed(&record(LOAD, 110, &words(&[0x1000, 0x1000, 0x40, 1], b"f\0")), &mut table, CLOCK);
-        assert_eq!(table.events.first().map(|e| (e.time, e.timed)), Some((50, false)));
+        assert_eq!(table.events.first().map(|e| e.when), Some(When { after: 50, by: CLOCK.latest }));
     }
 }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use table::Table;
+use table::{Table, When};
 use uunwind_report::objects::ObjectMap;
 use uunwind_report::recording::{JitNames, Object, Recording};
 
@@ -104,7 +104,7 @@ impl Jit {
         if let (Some(head), Some(process)) = (head, self.processes.get_mut(&index)) {
             let at = object.bias.wrapping_add(head);
             if process.lists.len() < MOST_SOURCES && !process.lists.iter().any(|list| list.is_at(at)) {
-                process.lists.push(gdb::Descriptor::new(at));
+                process.lists.push(gdb::Descriptor::new(at, process.start));
             }
         }
     }
@@ -166,7 +166,7 @@ impl Jit {
         let mut told = Vec::new();
         for (process, until) in line.into_iter().rev() {
             let table = &process.table;
-            let events = table.events.iter().filter(|event| event.time <= until);
+            let events = table.events.iter().filter(|event| event.when.after <= until);
             told.extend(events.filter_map(|event| Some((*event, table.codes.get(event.code as usize)?))));
         }
         told
@@ -182,13 +182,13 @@ impl Process {
         }
         if let Some(map) = &mut self.map {
             if map.grew() {
-                map.look(&mut self.table, self.looked);
+                map.look(&mut self.table, When { after: self.looked, by: now });
             }
         }
         self.read_dumps(now, AT_ONCE);
         let whole = now >= self.whole_at;
         for list in &mut self.lists {
-            list.look(&gdb::Live(self.pid), &mut self.table, self.looked, whole);
+            list.look(&gdb::Live(self.pid), &mut self.table, host::monotonic, whole);
         }
         if whole {
             self.whole_at = now + WHOLE;
@@ -200,8 +200,9 @@ impl Process {
         if !Path::new(&format!("/proc/{}", self.pid)).exists() {
             self.search_map();
         }
+        let when = When { after: self.looked, by: now };
         for _ in 0..AT_END / AT_ONCE {
-            if !self.map.as_mut().is_some_and(|map| map.look(&mut self.table, self.looked)) {
+            if !self.map.as_mut().is_some_and(|map| map.look(&mut self.table, when)) {
                 break;
             }
         }

@@ -1,7 +1,7 @@
 //! perf maps: `/tmp/perf-<pid>.map`, one line a function: start and size in hexadecimal, name. Only ever appended to, never
 //! with a time or an end, so that a line holds until another one covers its range (Linux, tools/perf/Documentation/jit-interface.txt).
 
-use super::table::{name, Code, Table};
+use super::table::{name, Code, Table, When};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -75,7 +75,7 @@ pub fn places(pid: u32) -> Vec<PathBuf> {
 
 impl PerfMap {
     /// Takes what was appended since the last look, at most a part. False: there is nothing more now.
-    pub fn look(&mut self, table: &mut Table, time: u64) -> bool {
+    pub fn look(&mut self, table: &mut Table, when: When) -> bool {
         let mut buffer = vec![0; AT_ONCE];
         let read = loop {
             match self.file.read_at(&mut buffer, self.at) {
@@ -85,7 +85,7 @@ impl PerfMap {
             }
         };
         let taken = lines(buffer.get(..read).unwrap_or(&[]), |code| {
-            table.come(code, time, false);
+            table.come(code, when);
         });
         self.at += taken as u64;
         taken > 0 && read == AT_ONCE

@@ -32,6 +32,20 @@ impl Ranges {
         (address < *end).then_some(*code)
     }
 
+    /// What `from` has in `[start, end)` is called `to`.
+    pub fn rename(&mut self, start: u64, end: u64, from: u32, to: u32) {
+        for (_, (_, code)) in self.map.range_mut(start..end.max(start)).filter(|(_, (_, code))| *code == from) {
+            *code = to;
+        }
+    }
+
+    /// The functions that have a part of `[start, end)`.
+    pub fn overlapped(&self, start: u64, end: u64) -> impl Iterator<Item = u32> + '_ {
+        let before = self.map.range(..start).next_back().filter(move |(_, (of, _))| *of > start);
+        let inside = self.map.range(start..end.max(start));
+        before.into_iter().chain(inside).map(|(_, (_, code))| *code)
+    }
+
     /// Takes `[start, end)` out of the ranges of those functions.
     fn cut(&mut self, start: u64, end: u64, goes: impl Fn(u32) -> bool) {
         let before = self.map.range(..start).next_back().map(|(s, v)| (*s, *v));

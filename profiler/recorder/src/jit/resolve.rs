@@ -3,7 +3,7 @@
 
 use super::ranges::Ranges;
 use super::table::{Code, Event};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_report::objects::{lookup_address, ObjectMap};
@@ -12,6 +12,72 @@ use uunwind_report::symbolize::demangle;
 
 /// What was told to one process: its functions with their events.
 pub type Told<'a> = Vec<(Event, &'a Code)>;
+
+/// On a function's number: it, or the one that was told to be there before it. Far above any number.
+const DOUBT: u32 = 1 << 31;
+
+/// Which functions were where, from time to time. A function is numbered by the event with which it came.
+struct History<'a> {
+    told: &'a Told<'a>,
+    /// What is still to come, by time and by number: of events, and of functions that are in doubt until then.
+    changes: BTreeMap<(u64, u32, bool), Change>,
+    /// When each function that went was known to be gone.
+    gone: HashMap<u32, u64>,
+    now: Ranges,
+}
+
+#[derive(Clone, Copy)]
+enum Change {
+    Comes,
+    IsThere,
+    Goes,
+}
+
+impl<'a> History<'a> {
+    fn new(told: &'a Told<'a>) -> History<'a> {
+        let coming = told.iter().zip(0u32..).filter(|((event, _), _)| event.comes);
+        let numbers: HashMap<*const Code, u32> = coming.map(|((_, code), n)| (core::ptr::from_ref(*code), n)).collect();
+        let (mut changes, mut gone) = (BTreeMap::new(), HashMap::new());
+        for ((event, code), at) in told.iter().zip(0u32..) {
+            if event.comes {
+                changes.insert((event.when.after, at, false), Change::Comes);
+            } else if let Some(number) = numbers.get(&core::ptr::from_ref(*code)) {
+                changes.insert((event.when.by, *number, true), Change::Goes);
+                gone.insert(*number, event.when.by);
+            }
+        }
+        History { told, changes, gone, now: Ranges::default() }
+    }
+
+    /// The functions at a time, which is not before that of the last call.
+    fn at(&mut self, time: u64) -> &Ranges {
+        while let Some(next) = self.changes.first_entry().filter(|next| next.key().0 <= time) {
+            let ((at, number, _), change) = next.remove_entry();
+            let Some((event, code)) = self.told.get(number as usize) else { continue };
+            match change {
+                Change::Goes => self.now.remove(code.start, code.end, number),
+                Change::IsThere => self.now.rename(code.start, code.end, number | DOUBT, number),
+                // Until the one before is known to be gone, either of them may be there.
+                Change::Comes => {
+                    let before = self.now.overlapped(code.start, code.end);
+                    let until = before
+                        .filter_map(|n| self.gone.get(&(n & !DOUBT)))
+                        .max()
+                        .copied()
+                        .unwrap_or(at)
+                        .min(event.when.by);
+                    if until > at {
+                        self.now.insert(code.start, code.end, number | DOUBT);
+                        self.changes.insert((until, number, true), Change::IsThere);
+                    } else {
+                        self.now.insert(code.start, code.end, number);
+                    }
+                }
+            }
+        }
+        &self.now
+    }
+}
 
 /// Names for the addresses of a process that no object covers.
 pub struct Resolver<'a> {
@@ -36,22 +102,11 @@ impl<'a> Resolver<'a> {
     pub fn process(&mut self, process: u32, mut told: Told<'_>, map: &mut ObjectMap) {
         let queries = self.queries(process, map);
         // Stable: what has the same time stays in the order in which it was told.
-        told.sort_by_key(|(event, _)| event.time);
-        // A function's number is that of the event with which it came.
-        let coming = told.iter().zip(0u32..).filter(|((event, _), _)| event.comes);
-        let numbers: HashMap<*const Code, u32> = coming.map(|((_, code), n)| (core::ptr::from_ref(*code), n)).collect();
+        told.sort_by_key(|(event, _)| event.when.after);
         let mut answers = HashMap::new();
-        let (mut ranges, mut next) = (Ranges::default(), told.iter().peekable());
+        let mut history = History::new(&told);
         for query in &queries {
-            while let Some((event, code)) = next.next_if(|(event, _)| event.time <= query.0) {
-                let Some(number) = numbers.get(&core::ptr::from_ref(*code)) else { continue };
-                if event.comes {
-                    ranges.insert(code.start, code.end, *number);
-                } else {
-                    ranges.remove(code.start, code.end, *number);
-                }
-            }
-            if let Some(found) = ranges.find(query.1) {
+            if let Some(found) = history.at(query.0).find(query.1) {
                 answers.insert(*query, found);
             }
         }
@@ -66,7 +121,7 @@ impl<'a> Resolver<'a> {
         let mut later = told.iter().enumerate().rev().filter(late).peekable();
         let mut ranges = Ranges::default();
         for query in queries.iter().rev() {
-            while let Some((number, (_, code))) = later.next_if(|(_, (event, _))| event.time > query.0) {
+            while let Some((number, (_, code))) = later.next_if(|(_, (event, _))| event.when.after > query.0) {
                 ranges.insert(code.start, code.end, number as u32);
             }
             if let (None, Some(found)) = (answers.get(query), ranges.find(query.1)) {
@@ -155,4 +210,76 @@ fn readable(told: &Rc<str>) -> String {
         name.replace_range(start..=end, "");
     }
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jit::table::When;
+
+    fn code(name: &str, start: u64, end: u64) -> Code {
+        Code { source: JitSource::Gdb, start, end, name: name.into(), lines: Rc::from([]) }
+    }
+
+    fn event(after: u64, by: u64, code: u32, comes: bool) -> Event {
+        Event { when: When { after, by }, code, comes }
+    }
+
+    /// Names at an address, at times from 0 on; `!` where it is in doubt.
+    fn names(codes: &[Code], events: &[Event], address: u64, times: u64) -> String {
+        let mut told: Told<'_> = events.iter().map(|e| (*e, &codes[e.code as usize])).collect();
+        told.sort_by_key(|(event, _)| event.when.after);
+        let mut history = History::new(&told);
+        let name = |time| match history.at(time).find(address) {
+            Some(number) if number >= DOUBT => "!".to_owned(),
+            Some(number) => told[number as usize].1.name.to_string(),
+            None => ".".to_owned(),
+        };
+        (0..times).map(name).collect()
+    }
+
+    #[test]
+    fn what_went_between_two_looks_may_have_been_there_until_the_second() {
+        let codes = [code("a", 0x10, 0x20)];
+        assert_eq!(names(&codes, &[event(2, 4, 0, true), event(6, 8, 0, false)], 0x10, 10), "..aaaaaa..");
+    }
+
+    #[test]
+    fn two_functions_at_one_place_between_two_looks_are_told_apart_by_neither() {
+        let codes = [code("a", 0x10, 0x20), code("b", 0x18, 0x28)];
+        let events = [event(0, 1, 0, true), event(4, 7, 0, false), event(4, 7, 1, true), event(9, 10, 1, false)];
+        assert_eq!(names(&codes, &events, 0x18, 12), "aaaa!!!bbb..");
+        assert_eq!(names(&codes, &events, 0x10, 12), "aaaaaaa.....", "only the first was ever there");
+        assert_eq!(names(&codes, &events, 0x20, 12), "....!!!bbb..", "the second, which was there last");
+    }
+
+    #[test]
+    fn a_third_function_there_at_once_is_in_doubt_as_well() {
+        let codes = [code("a", 0x10, 0x20), code("b", 0x10, 0x20), code("c", 0x18, 0x20)];
+        // Looks begin at 1, 4 and 7, and see what they find a moment later.
+        let events = [
+            event(0, 2, 0, true),
+            event(1, 5, 0, false),
+            event(1, 5, 1, true),
+            event(4, 8, 1, false),
+            event(4, 8, 2, true),
+        ];
+        assert_eq!(names(&codes, &events, 0x18, 10), "a!!!!!!!cc");
+        assert_eq!(names(&codes, &events, 0x10, 10), "a!!!!bbb..");
+    }
+
+    #[test]
+    fn times_that_the_jit_told_leave_no_doubt() {
+        let codes = [code("a", 0x10, 0x20), code("b", 0x10, 0x20)];
+        let events = [event(1, 1, 0, true), event(4, 4, 0, false), event(4, 4, 1, true)];
+        assert_eq!(names(&codes, &events, 0x10, 7), ".aaabbb");
+    }
+
+    #[test]
+    fn a_function_in_a_region_told_before_takes_its_part() {
+        let codes = [code("region", 0, 0x100), code("f", 0x10, 0x20)];
+        let events = [event(0, 1, 0, true), event(3, 5, 1, true)];
+        assert_eq!(names(&codes, &events, 0x10, 5), "regionregionregionff");
+        assert_eq!(names(&codes, &events, 0x30, 1), "region");
+    }
 }

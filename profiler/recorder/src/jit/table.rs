@@ -34,17 +34,31 @@ pub struct Line {
     pub line: u32,
 }
 
+/// When something happened, CLOCK_MONOTONIC, ns: behind `after`, and not behind `by`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct When {
+    /// The last time at which it is known not to have happened.
+    pub after: u64,
+    /// The first time at which it is known to have happened.
+    pub by: u64,
+}
+
+impl When {
+    /// At this very time: the JIT told it.
+    pub fn at(time: u64) -> When {
+        When { after: time, by: time }
+    }
+}
+
 /// A function comes or goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// CLOCK_MONOTONIC, ns.
-    pub time: u64,
+    /// When.
+    pub when: When,
     /// Index of the function.
     pub code: u32,
     /// It comes; else it goes.
     pub comes: bool,
-    /// The time is the JIT's own; else that of the look before the one that found it: it came after that.
-    pub timed: bool,
 }
 
 /// All of it.
@@ -60,21 +74,21 @@ pub struct Table {
 
 impl Table {
     /// A function comes. Its index, if there is room for it.
-    pub fn come(&mut self, code: Code, time: u64, timed: bool) -> Option<u32> {
+    pub fn come(&mut self, code: Code, when: When) -> Option<u32> {
         if self.codes.len() >= MOST_CODES {
             self.left_out += 1;
             return None;
         }
         let index = self.codes.len() as u32;
         self.codes.push(code);
-        self.events.push(Event { time, code: index, comes: true, timed });
+        self.events.push(Event { when, code: index, comes: true });
         Some(index)
     }
 
     /// A function goes.
-    pub fn go(&mut self, code: u32, time: u64, timed: bool) {
+    pub fn go(&mut self, code: u32, when: When) {
         if self.events.len() < 2 * MOST_CODES {
-            self.events.push(Event { time, code, comes: false, timed });
+            self.events.push(Event { when, code, comes: false });
         }
     }
 }

@@ -60,51 +60,51 @@ fn live(table: &Table) -> Vec<(String, u64)> {
 
 #[test]
 fn objects_come_go_and_are_replaced_at_the_same_place() {
-    let (world, mut table, mut list) = (World::default(), Table::default(), Descriptor::new(0x100));
+    let (world, mut table, mut list) = (World::default(), Table::default(), Descriptor::new(0x100, 0));
     let (one, two, three) = (object("one", 0x7000), object("two", 0x8000), object("six", 0x7000));
     assert_eq!(one.len(), three.len(), "the same size, so that only the content tells them apart");
     world.words(0x100, &[1, 0, 0]);
-    list.look(&world, &mut table, 1, false);
+    list.look(&world, &mut table, || 1, false);
     assert!(table.codes.is_empty());
 
     world.put(0x10000, &one);
     world.words(0x200, &[0, 0, 0x10000, one.len() as u64]);
     world.words(0x100, &[1 | 1 << 32, 0x200, 0x200]);
-    list.look(&world, &mut table, 2, false);
+    list.look(&world, &mut table, || 2, false);
     assert_eq!(live(&table), [("one".to_owned(), 0x7000)]);
 
     world.put(0x20000, &two);
     world.words(0x300, &[0x200, 0, 0x20000, two.len() as u64]);
     world.words(0x100, &[1 | 1 << 32, 0x300, 0x300]);
-    list.look(&world, &mut table, 3, false);
+    list.look(&world, &mut table, || 3, false);
     assert_eq!(live(&table), [("one".to_owned(), 0x7000), ("two".to_owned(), 0x8000)]);
 
     world.words(0x300, &[0, 0, 0x20000, two.len() as u64]);
     world.words(0x100, &[1 | 2 << 32, 0x200, 0x300]);
-    list.look(&world, &mut table, 4, false);
+    list.look(&world, &mut table, || 4, false);
     assert_eq!(live(&table), [("two".to_owned(), 0x8000)]);
-    assert_eq!(table.events.last().map(|e| (e.time, e.comes)), Some((4, false)));
+    assert_eq!(table.events.last().map(|e| (e.when, e.comes)), Some((When { after: 3, by: 4 }, false)));
 
     // The entry, the image and its size are as before; the function is another.
     world.words(0x100, &[1 | 1 << 32, 0x300, 0x300]);
-    list.look(&world, &mut table, 5, true);
+    list.look(&world, &mut table, || 5, true);
     world.put(0x20000, &three);
-    list.look(&world, &mut table, 6, false);
+    list.look(&world, &mut table, || 6, false);
     assert_eq!(live(&table), [("two".to_owned(), 0x8000)], "nothing was told");
-    list.look(&world, &mut table, 7, true);
+    list.look(&world, &mut table, || 7, true);
     assert_eq!(live(&table), [("six".to_owned(), 0x7000)]);
 }
 
 #[test]
 fn lists_that_lead_nowhere_or_in_circles_end() {
-    let (world, mut table, mut list) = (World::default(), Table::default(), Descriptor::new(0x100));
+    let (world, mut table, mut list) = (World::default(), Table::default(), Descriptor::new(0x100, 0));
     world.words(0x200, &[0x300, 0, 0x666, 8]);
     world.words(0x300, &[0x300, 0, 0x666, u64::MAX]);
     world.words(0x100, &[1, 0x200, 0x200]);
-    list.look(&world, &mut table, 1, false);
+    list.look(&world, &mut table, || 1, false);
     world.words(0x300, &[0xdead_0000, 0, 0x666, 8]);
-    list.look(&world, &mut table, 1, true);
-    Descriptor::new(0xdead_0000).look(&world, &mut table, 1, true);
+    list.look(&world, &mut table, || 1, true);
+    Descriptor::new(0xdead_0000, 0).look(&world, &mut table, || 1, true);
     assert!(table.codes.is_empty());
 }
 
