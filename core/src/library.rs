@@ -39,6 +39,8 @@ pub struct Client {
         read: unsafe extern "C" fn(reader: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool,
         reader: *mut c_void,
     ) -> u32,
+    /// Code that is not uu's is about to be called, the first time in this walk: from here on ticks must come.
+    pub foreign_code: unsafe extern "C" fn(context: *mut c_void),
     /// A call of this plugin failed, for this reason (a `StopReason` number), and was left behind. `off`: it is not called again.
     pub plugin_failed: unsafe extern "C" fn(context: *mut c_void, plugin: u32, reason: u32, off: bool),
 }

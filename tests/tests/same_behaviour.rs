@@ -102,6 +102,17 @@ fn the_programs_own_profiling_timer_works() {
     signals("itimer");
 }
 
+/// On little stack: a signal that is sent again must not come before the handler that sends it has returned.
+#[test]
+fn signals_that_the_program_blocks_wait_as_they_were() {
+    signals("held");
+}
+
+#[test]
+fn the_programs_own_signals_come_behind_a_walk_as_they_were() {
+    signals("flood");
+}
+
 #[test]
 fn write_barriers_by_page_faults_work() {
     signals("barrier");

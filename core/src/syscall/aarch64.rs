@@ -18,6 +18,7 @@ pub mod nr {
     pub const MUNMAP: usize = 215;
     pub const MMAP: usize = 222;
     pub const MADVISE: usize = 233;
+    pub const RT_TGSIGQUEUEINFO: usize = 240;
 }
 
 /// One system call with up to six arguments; the result is the kernel's (a negative errno on failure).

@@ -18,6 +18,7 @@ pub mod nr {
     pub const TIMER_DELETE: usize = 226;
     pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
+    pub const RT_TGSIGQUEUEINFO: usize = 297;
 }
 
 /// One system call with up to six arguments; the result is the kernel's (a negative errno on failure).

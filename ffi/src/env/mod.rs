@@ -11,6 +11,7 @@ use crate::salts::Salts;
 use crate::state::{CHANGES, FUNCTIONS, OBJECTS, PLUGINS, RULES, SHORT_RULES};
 use crate::strays;
 use crate::tables;
+use core::cell::Cell;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
@@ -52,6 +53,8 @@ pub struct Live<'c> {
     stray: u8,
     /// Where the rule of the frame last asked for was looked up.
     asked: u64,
+    /// Foreign code was called in this walk.
+    foreign: Cell<bool>,
     /// Whether plugins may be called: their faults come back to `recovery`, and may happen.
     plugins: bool,
     /// `RESULT_*` gathered so far.
@@ -84,6 +87,7 @@ impl<'c> Live<'c> {
             plugins: plugins && recovery.is_some(),
             met: Met::new(),
             stray: 0,
+            foreign: Cell::new(false),
             result: 0,
             interpreted: 0,
         }
@@ -371,6 +375,10 @@ impl Env for Live<'_> {
     }
 
     fn protector(&self, plugin: u8) -> Protector {
+        if let Some((client, context)) = self.client.filter(|_| !self.foreign.replace(true)) {
+            // SAFETY: the sampler's function and context.
+            unsafe { (client.foreign_code)(context) };
+        }
         match self.recovery {
             // SAFETY: whoever made this walk leads faults and ticks to this recovery point.
             Some(recovery) => unsafe { Protector::new(recovery, PLUGINS.text(plugin)) },

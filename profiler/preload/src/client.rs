@@ -1,6 +1,7 @@
 //! What the walk asks of the sampler: objects seen, facts, names. Called inside the handler.
 
 use crate::process::{self, Process};
+use crate::signals;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uunwind_core::library::Client;
@@ -11,7 +12,8 @@ use uunwind_ring::record::{padded, NameRecord, ObjectRecord, RecordHeader, Recor
 use uunwind_ring::writer::RingWriter;
 
 /// The table handed to each walk.
-pub static CLIENT: Client = Client { object_seen, facts_count, facts, table, find_name, describe, plugin_failed };
+pub static CLIENT: Client =
+    Client { object_seen, facts_count, facts, table, find_name, describe, foreign_code, plugin_failed };
 
 /// What the functions of the table get as context.
 pub struct Context {
@@ -34,6 +36,11 @@ pub const HEADER: RecordHeader = RecordHeader { size: 0, kind: 0, reserved: 0 };
 pub unsafe fn ring(block: *mut ThreadBlock) -> RingWriter<'static> {
     // SAFETY: blocks stay mapped for ever; the ring lies at RING_OFFSET.
     unsafe { RingWriter::new(&*block, block.cast::<u8>().add(RING_OFFSET)) }
+}
+
+/// Our own part of a walk ends by itself. Another's may loop, so the timer, which has been masked so far, ticks from here on.
+unsafe extern "C" fn foreign_code(_context: *mut c_void) {
+    signals::unblock(signals::bit(signals::SAMPLING));
 }
 
 unsafe extern "C" fn plugin_failed(_context: *mut c_void, plugin: u32, reason: u32, off: bool) {

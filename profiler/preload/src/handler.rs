@@ -1,12 +1,12 @@
 //! The sampling handler: one signal, one record.
 //!
 //! It saves nothing in errno (raw system calls only), allocates nothing, takes no lock and finds its thread by the thread
-//! pointer. While it runs, every signal but faults and the sampling signal itself is masked; a sampling signal that meets
-//! a walk on its own thread is a watchdog's tick.
+//! pointer. While it runs, every signal but faults is masked; the sampling signal itself until the walk calls code that is not
+//! ours. One that meets a walk on its own thread is a watchdog's tick.
 
 use crate::client::{ring, Context, CLIENT, HEADER};
 use crate::process::{self, Process};
-use crate::signals::{bit, chain, faults, host, interrupted_handler, SAMPLING};
+use crate::signals::{bit, chain, faults, host, interrupted_handler, unblock, SAMPLING, VIRTUAL};
 use crate::threads;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -16,7 +16,8 @@ use uunwind_core::library::{
 use uunwind_core::regs::{UCONTEXT_SIGMASK, UCONTEXT_STACK};
 use uunwind_core::syscall::{self, nr};
 use uunwind_ring::layout::{
-    ThreadBlock, FRAMES_OFFSET, FRAME_WORDS, SCRATCH_OFFSET, TRAIL_OFFSET, TRAIL_ROOM, WALK_OFFSET, WALK_ROOM,
+    ThreadBlock, FRAMES_OFFSET, FRAME_WORDS, PUT_OFF_SIGNALS, SCRATCH_OFFSET, SIGINFO_WORDS, TRAIL_OFFSET, TRAIL_ROOM,
+    WALK_OFFSET, WALK_ROOM,
 };
 use uunwind_ring::record::{
     RecordType, SampleKind, SampleRecord, ThreadRecord, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING,
@@ -43,10 +44,12 @@ pub fn install() -> bool {
     let has_handler = host.handler != libc::SIG_DFL && host.handler != libc::SIG_IGN;
     // A program that handles this signal itself decides whether it interrupts its system calls.
     let restart = if has_handler { host.flags & libc::SA_RESTART } else { libc::SA_RESTART };
-    // Not SA_ONSTACK: on a small alternate stack the frame of a contained fault would not fit. SA_NODEFER: see above.
-    chain::install(SAMPLING, uu_sample_entry, restart | libc::SA_NODEFER, crate::signals::handler_mask())
+    // Not SA_ONSTACK: on a small alternate stack the frame of a contained fault would not fit. Not SA_NODEFER: a program that
+    // sends itself this signal fast would pile up handlers.
+    chain::install(SAMPLING, uu_sample_entry, restart, crate::signals::handler_mask())
 }
 
+const _: () = assert!(VIRTUAL.len() == PUT_OFF_SIGNALS && core::mem::size_of::<libc::siginfo_t>() == SIGINFO_WORDS * 8);
 const _: () = assert!(uunwind_core::reuse::TRAIL_BYTES <= TRAIL_ROOM - WALK_ROOM);
 const _: () = assert!(uunwind_core::library::WALK_ROOM == WALK_ROOM && WALK_OFFSET.is_multiple_of(64));
 
@@ -148,31 +151,56 @@ pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
     }
 }
 
-/// A fault signal that somebody sent (not a fault): if a walk is under way on this thread, it is remembered, to be sent
-/// again behind the walk, and this answers true. The program's handler might never come back to it, and the signal cannot
-/// be blocked meanwhile, since the walk itself may fault.
+/// A signal that somebody sent (not a fault, and none of ours): if a walk is under way on this thread, it is remembered, to be
+/// sent again behind the walk, and this answers true. The program's handler might never come back to it, and the signal
+/// cannot be blocked meanwhile, since the walk itself may fault, and its watchdog ticks by the sampling signal.
 ///
 /// # Safety
-/// The ucontext of the running handler.
-pub unsafe fn put_off(signal: c_int, ucontext: *const u8) -> bool {
+/// The arguments of the running handler.
+pub unsafe fn put_off(signal: c_int, info: *const libc::siginfo_t, ucontext: *const u8) -> bool {
     let Some(block) = threads::own_block().filter(|_| process::is_own()) else { return false };
     // SAFETY: blocks stay mapped; the fields are atomic.
     let block = unsafe { &*block };
     // SAFETY: passed on.
     let walking = unsafe { is_walking(block, ucontext) };
-    if walking {
-        block.put_off.fetch_or(bit(signal), Ordering::Relaxed);
+    // As the kernel has it: of signals with one number, the first waits, and the others are dropped.
+    if walking && block.put_off.fetch_or(bit(signal), Ordering::Relaxed) & bit(signal) == 0 {
+        let place = VIRTUAL.iter().position(|of| *of == signal).and_then(|at| block.put_off_info.get(at));
+        for (at, word) in place.into_iter().flatten().enumerate() {
+            // SAFETY: the kernel's siginfo has so many words.
+            word.store(unsafe { field(info.cast(), at * 8) }, Ordering::Relaxed);
+        }
     }
     walking
 }
 
-/// Sends again what was put off. The siginfo is lost.
+/// Sends again what was put off.
 fn send_put_off(block: &ThreadBlock) {
     let signals = block.put_off.swap(0, Ordering::Relaxed);
-    for signal in crate::signals::faults::SIGNALS.into_iter().filter(|signal| signals & bit(*signal) != 0) {
-        let to = [process::pid() as usize, syscall::gettid() as usize, signal as usize, 0, 0, 0];
-        // SAFETY: to this very thread.
-        unsafe { syscall::call(nr::TGKILL, to) };
+    for (signal, words) in VIRTUAL.into_iter().zip(&block.put_off_info).filter(|of| signals & bit(of.0) != 0) {
+        let mut info = [0u64; SIGINFO_WORDS];
+        for (to, from) in info.iter_mut().zip(words) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        // SAFETY: what `put_off` was given.
+        unsafe { send_again(signal, info.as_ptr().cast()) };
+    }
+}
+
+/// Sends a signal again, to come when the running handler has returned: at once, it would come on top of this handler, and what
+/// must wait would be sent again and again, until the stack is used up.
+///
+/// # Safety
+/// A siginfo of this signal.
+unsafe fn send_again(signal: c_int, info: *const libc::siginfo_t) {
+    const SIG_BLOCK: usize = 0;
+    let mask = bit(signal);
+    let to = [process::pid() as usize, syscall::gettid() as usize, signal as usize, info as usize, 0, 0];
+    // SAFETY: blocks it for the rest of this handler; sigreturn sets the mask that the interrupted code shall have. To this very
+    // thread, for which the kernel takes any siginfo.
+    unsafe {
+        syscall::call(nr::RT_SIGPROCMASK, [SIG_BLOCK, (&raw const mask) as usize, 0, 8, 0, 0]);
+        syscall::call(nr::RT_TGSIGQUEUEINFO, to);
     }
 }
 
@@ -191,21 +219,22 @@ unsafe fn is_walking(block: &ThreadBlock, ucontext: *const u8) -> bool {
 /// The arguments of the running handler.
 unsafe fn foreign(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void) -> usize {
     // Not in a child that shares our blocks, or has a copy of our memory, without being a fork that we know of.
-    let must_wait = threads::own_block().filter(|_| process::is_own()).is_some_and(|block| {
-        // SAFETY: blocks stay mapped; both fields are atomic.
-        let block = unsafe { &*block };
-        // SAFETY: the kernel's ucontext.
-        block.masked.load(Ordering::Relaxed) != 0 || unsafe { is_walking(block, ucontext.cast()) }
+    // SAFETY: the kernel's ucontext.
+    if unsafe { put_off(signal, info, ucontext.cast()) } {
+        return 0;
+    }
+    let masked = threads::own_block().filter(|_| process::is_own()).is_some_and(|block| {
+        // SAFETY: blocks stay mapped; the field is atomic.
+        unsafe { &*block }.masked.load(Ordering::Relaxed) != 0
     });
-    if must_wait {
-        // A walk is under way, or the program believes that it has blocked this signal. So it is blocked for as long as the
-        // interrupted code runs, or until the program unblocks it, and put back in the queue.
-        // SAFETY: the mask lies in the kernel's ucontext; the signal goes to this very thread.
+    if masked {
+        // The program believes that it has blocked this signal. So it is blocked for as long as the interrupted code runs, or
+        // until the program unblocks it, and put back in the queue.
+        // SAFETY: the mask lies in the kernel's ucontext; the signal's own siginfo.
         unsafe {
             let mask = ucontext.cast::<u8>().add(UCONTEXT_SIGMASK as usize).cast::<u64>();
             mask.write(mask.read() | bit(SAMPLING));
-            let to = [process::pid() as usize, syscall::gettid() as usize, signal as usize, 0, 0, 0];
-            syscall::call(nr::TGKILL, to);
+            send_again(signal, info);
         }
         return 0;
     }
@@ -380,12 +409,8 @@ unsafe fn must_probe(process: &Process, room: u64, ucontext: *const u8) -> bool 
     // Those of reads, and those that a plugin may raise: the kernel ends a process that raises a blocked one.
     let needed_signals = faults::SIGNALS.iter().fold(0, |mask, signal| mask | bit(*signal));
     if mask & needed_signals != 0 {
-        const SIG_UNBLOCK: usize = 1;
-        // SAFETY: unblocks them for the rest of this handler; sigreturn restores the mask.
-        let done = unsafe {
-            syscall::call(nr::RT_SIGPROCMASK, [SIG_UNBLOCK, (&raw const needed_signals) as usize, 0, 8, 0, 0])
-        };
-        return done != 0;
+        // For the rest of this handler; sigreturn restores the mask.
+        return !unblock(needed_signals);
     }
     false
 }

@@ -166,9 +166,16 @@ pub struct ThreadBlock {
     pub alternate_size: AtomicU64,
     /// Signals of the program's own that came during a walk, to be sent again behind it.
     pub put_off: AtomicU64,
+    /// The siginfo of each of them, in the order in which the sampler lists those signals.
+    pub put_off_info: [[AtomicU64; SIGINFO_WORDS]; PUT_OFF_SIGNALS],
     /// Non-zero: the program believes that the sampling signal is blocked on this thread.
     pub masked: AtomicU32,
 }
+
+/// Words of the kernel's siginfo.
+pub const SIGINFO_WORDS: usize = 16;
+/// Signals that may be put off: the sampling signal, and those of faults.
+pub const PUT_OFF_SIGNALS: usize = 5;
 
 impl ThreadBlock {
     /// Number of the next sample, from 1. Called by the thread's own handler only.

@@ -1,5 +1,5 @@
 /* A program that uses signals itself. Prints the same with and without the profiler.
-   Usage: signals wait|interrupts|itimer|barrier|dispositions|ignored|cancel */
+   Usage: signals wait|interrupts|itimer|held|flood|barrier|dispositions|ignored|cancel */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -95,6 +95,83 @@ static int own_itimer(void) {
     return 0;
 }
 
+/* A thread with little stack. */
+static void on_small_stack(void *(*function)(void *)) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 64 * 1024);
+    pthread_t thread;
+    pthread_create(&thread, &attributes, function, 0);
+    pthread_join(thread, 0);
+}
+
+static void on_queued(int number, siginfo_t *info, void *context) {
+    ticks++;
+    wrong += number != SIGPROF || info->si_code != SI_QUEUE || info->si_value.sival_int != 77 || !context;
+}
+
+/* A signal that the thread blocks waits, and comes as it was sent. */
+static void *hold(void *argument) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGPROF);
+    pthread_sigmask(SIG_BLOCK, &set, 0);
+    union sigval value = {.sival_int = 77};
+    pthread_sigqueue(pthread_self(), SIGPROF, value);
+    burn(0.1);
+    struct sigaction action = {.sa_sigaction = on_queued, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigaction(SIGPROF, &action, 0);
+    printf("came already: %d\n", (int)ticks);
+    pthread_sigmask(SIG_UNBLOCK, &set, 0);
+    printf("came: %d, wrong: %d\n", (int)ticks, (int)wrong);
+    return argument;
+}
+
+static int held(void) {
+    burn(0.1);
+    on_small_stack(hold);
+    return 0;
+}
+
+/* Signals of the program's own, as fast as they can be sent, some of them while the profiler walks. */
+static pthread_t flooded;
+static volatile int over;
+
+static void *flood_from_outside(void *argument) {
+    union sigval value = {.sival_int = 77};
+    while (!over)
+        pthread_sigqueue(flooded, SIGPROF, value);
+    return argument;
+}
+
+__attribute__((noinline)) static int deep(int levels) {
+    int below = 0;
+    if (levels > 0)
+        below = deep(levels - 1);
+    else
+        burn(1.0);
+    __asm__ volatile("");
+    return below + 1;
+}
+
+static void *be_flooded(void *argument) {
+    flooded = pthread_self();
+    pthread_t other;
+    pthread_create(&other, 0, flood_from_outside, 0);
+    int depth = deep(300);
+    over = 1;
+    pthread_join(other, 0);
+    printf("depth %d, signals: %d, wrong: %d\n", depth, ticks > 0, (int)wrong);
+    return argument;
+}
+
+static int flood(void) {
+    struct sigaction action = {.sa_sigaction = on_queued, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigaction(SIGPROF, &action, 0);
+    on_small_stack(be_flooded);
+    return 0;
+}
+
 static char *memory;
 static volatile int faults;
 
@@ -152,6 +229,9 @@ static int dispositions(void) {
 /* SIGPROF ignored by the program, then sent to itself: nothing happens. With the default action it would die. */
 static int ignored(void) {
     signal(SIGPROF, SIG_IGN);
+    raise(SIGPROF);
+    struct itimerval timer = {.it_interval = {.tv_usec = 5000}, .it_value = {.tv_usec = 5000}};
+    setitimer(ITIMER_PROF, &timer, 0);
     burn(0.1);
     printf("alive\n");
     return 0;
@@ -182,7 +262,7 @@ static int cancelled(void) {
 
 int main(int argc, char **argv) {
     static const struct { const char *name; int (*run)(void); } all[] = {
-        {"wait", wait_for_all}, {"interrupts", interrupts}, {"itimer", own_itimer}, {"barrier", barrier},
+        {"wait", wait_for_all}, {"interrupts", interrupts}, {"itimer", own_itimer}, {"held", held}, {"flood", flood}, {"barrier", barrier},
         {"dispositions", dispositions}, {"ignored", ignored}, {"cancel", cancelled},
     };
     for (unsigned i = 0; argc > 1 && i < sizeof all / sizeof *all; i++)

@@ -58,8 +58,8 @@ pub(crate) use entry;
 /// The arguments must be those of a signal handler that is now running, and no walk may be under way on this thread.
 pub unsafe fn deliver(signal: c_int, info: *const libc::siginfo_t, ucontext: *const c_void) -> usize {
     let disposition = host::get(signal);
-    // SAFETY: the kernel passes a siginfo.
-    let from_fault = unsafe { (*info).si_code } > 0;
+    // SAFETY: the kernel passes a siginfo. What it sends when a timer of the program's is due is no fault.
+    let from_fault = signal != super::SAMPLING && unsafe { (*info).si_code } > 0;
     match disposition.handler {
         libc::SIG_IGN if !from_fault => return 0,
         // The kernel does not let a fault be ignored (force_sig): it kills.

@@ -43,7 +43,7 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, ucontex
     }
     // What was sent while a walk is under way waits for its end: the program's handler may never come back to it.
     // SAFETY: the kernel's ucontext.
-    if !from_fault && unsafe { crate::handler::put_off(signal, ucontext.cast()) } {
+    if !from_fault && unsafe { crate::handler::put_off(signal, info, ucontext.cast()) } {
         return 0;
     }
     // SAFETY: the handler's own arguments; a walk's fault was taken above.

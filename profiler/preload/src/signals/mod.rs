@@ -29,7 +29,7 @@ pub const fn bit(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
 
-/// All 64 signals but the faults and the sampling signal. Set by hand: sigfillset leaves out the two that glibc keeps for
+/// All 64 signals but the faults and the sampling signal, which is masked by its own delivery until a walk calls foreign code. Set by hand: sigfillset leaves out the two that glibc keeps for
 /// pthread_cancel and setuid, and a walk must not be left through either.
 pub fn handler_mask() -> u64 {
     FAULTS.iter().fold(!bit(SAMPLING), |mask, signal| mask & !bit(*signal))
@@ -62,6 +62,14 @@ pub fn set_of(mask: u64) -> libc::sigset_t {
 pub fn mask_of(set: &libc::sigset_t) -> u64 {
     // SAFETY: as above.
     unsafe { core::ptr::from_ref(set).cast::<u64>().read() }
+}
+
+/// Unblocks signals on the calling thread; what sigreturn restores stays as it is. False: the kernel refused.
+pub fn unblock(signals: u64) -> bool {
+    use uunwind_core::syscall::{call, nr};
+    const SIG_UNBLOCK: usize = 1;
+    // SAFETY: rt_sigprocmask reads one 8-byte set.
+    unsafe { call(nr::RT_SIGPROCMASK, [SIG_UNBLOCK, (&raw const signals) as usize, 0, 8, 0, 0]) == 0 }
 }
 
 /// Sets the calling thread's signal mask, by a raw call: glibc's wrapper would leave two signals out.
