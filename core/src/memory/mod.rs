@@ -290,7 +290,9 @@ unsafe fn guarded_words(address: u64, offsets: *const u32, count: usize, out: *m
     if log.is_null() {
         for index in 0..count {
             // SAFETY: below `count`.
-            unsafe { out.add(index).write(guarded::load_noting(address + u64::from(*offsets.add(index)), &mut failed)) };
+            unsafe {
+                out.add(index).write(guarded::load_noting(address + u64::from(*offsets.add(index)), &mut failed))
+            };
         }
     } else {
         for index in 0..count {
