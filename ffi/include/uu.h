@@ -317,14 +317,25 @@ static inline void uu_pop_frame(struct uu_frame_record **head, const struct uu_f
  * async-signal-safe, unless the plugin's header says so. */
 int uu_plugin_call(const char *plugin, uint32_t what, void *argument, size_t size);
 
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UU_H */
+
 /* ---- For programs that must also run without the library -------------------------------------------------------------
  *
  * With UU_OPTIONAL defined before this header is included, uu_optional_NAME() calls uu_NAME() of the library if it is in the
  * process, linked, preloaded or opened by anybody; else it returns -ENOSYS (uu_optional_ticket(): 0). Nothing is linked.
- * A function that was found is remembered. Thread-safe; none is async-signal-safe. */
-#ifdef UU_OPTIONAL
+ * A function that was found is remembered. Thread-safe; none is async-signal-safe. Where the header was included without
+ * UU_OPTIONAL before, it may be included once more with it. */
+#if defined(UU_OPTIONAL) && !defined(UU_OPTIONAL_FUNCTION)
 #include <dlfcn.h>
 #include <errno.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 static inline void *uu_optional_find(const char *name) {
     void *found = dlsym((void *)0, name); /* RTLD_DEFAULT */
@@ -372,10 +383,8 @@ UU_OPTIONAL_FUNCTION(int, -ENOSYS, mark_interpreter, (const void *text, size_t l
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, unmark_interpreter, (const void *text), (text))
 UU_OPTIONAL_FUNCTION(int, -ENOENT, plugin_call, (const char *plugin, uint32_t what, void *argument, size_t size),
                      (plugin, what, argument, size))
-#endif
 
 #ifdef __cplusplus
 }
 #endif
-
 #endif

@@ -29,8 +29,13 @@ pub unsafe extern "C" fn uu_plugin_call(plugin: *const c_char, what: u32, argume
     match found.map(|table| table.call) {
         None => -ENOENT,
         Some(None) => -ENOSYS,
-        // SAFETY: the plugin's function; the caller vouches for the argument.
-        Some(Some(call)) => unsafe { call(what, argument, size) },
+        Some(Some(call)) => {
+            // SAFETY: the plugin's function; the caller vouches for the argument.
+            let answer = unsafe { call(what, argument, size) };
+            // What it was told may make it answer walks otherwise.
+            crate::met::changed();
+            answer
+        }
     }
 }
 

@@ -61,6 +61,6 @@ macro_rules! replays {
 
 replays! {
     eh_frame sframe rule_table unwind_elf walk python_overlay python_lines ring_records recording elf_analyse program
-    lua_overlay luajit_step symbolize_elf facts perf_map jitdump gdb_jit registered_frames plugin_messages eh_frame_list
+    lua_overlay lua_state luajit_step symbolize_elf facts perf_map jitdump gdb_jit registered_frames plugin_messages eh_frame_list
     window_tables
 }

@@ -4,11 +4,12 @@
 //! walk's reader. One plugin for two families of interpreters, told apart by the facts of the object in hand:
 //!
 //! ```text
-//! facts     how the bytes of the analyse half begin: which family they speak of
-//! walk      the host's functions, in safe form
-//! overlay   the entry: hands the frame to its family
-//! puc       PUC Lua 5.1 to 5.5
-//! luajit    LuaJIT 2.1
+//! facts       how the bytes of the analyse half begin: which family they speak of
+//! walk        the host's functions, in safe form
+//! overlay     the entry: hands the frame to its family
+//! puc         PUC Lua 5.1 to 5.5
+//! luajit      LuaJIT 2.1
+//! registered  states that the program has told of
 //! ```
 #![cfg_attr(not(test), no_std)]
 
@@ -19,6 +20,7 @@ pub mod facts;
 pub mod luajit;
 mod overlay;
 pub mod puc;
+pub mod registered;
 mod walk;
 
 use uunwind_core::plugin::{Plugin, ABI, PLUGIN_STRAYS, SCRATCH_BYTES};
@@ -31,6 +33,7 @@ static PLUGIN: Plugin = Plugin {
     scratch_bytes: (SCRATCH_BYTES - luajit::STATELESS_BYTES) as u32,
     overlay: Some(overlay::overlay),
     step: Some(overlay::step),
+    call: Some(registered::call),
     ..Plugin::new(NAME)
 };
 

@@ -5,7 +5,7 @@ use core::mem::size_of;
 use uunwind_core::plugin::{Caller, Description, Host, Owner, View, ABI, SCRATCH_BYTES};
 
 /// Most words that are read in one [`Walk::run`].
-pub const RUN: usize = 4;
+pub const RUN: usize = 8;
 
 /// The native frame in hand, and the walk it belongs to.
 pub struct Walk<'v> {
@@ -83,8 +83,18 @@ impl<'v> Walk<'v> {
 
     /// 32 bits of foreign memory.
     pub fn half(&self, address: u64) -> Option<u32> {
+        if address.is_multiple_of(4) {
+            return Some(self.in_word(address)? as u32);
+        }
         let mut bytes = [0; 4];
         self.bytes(address, &mut bytes).then(|| u32::from_le_bytes(bytes))
+    }
+
+    /// The rest of the aligned word that an address lies in, from that address on: its lowest bytes. For data that stay as they are,
+    /// together with those beside them; what the walk depends on is the word.
+    #[inline(always)]
+    pub fn in_word(&self, address: u64) -> Option<u64> {
+        Some(self.word(address & !7)? >> ((address & 7) * 8))
     }
 
     /// A byte of foreign memory.
@@ -112,7 +122,7 @@ impl<'v> Walk<'v> {
     /// Words one after the other, at most [`RUN`] of them. False: one of them is unreadable, or there are too many.
     #[inline(always)]
     pub fn run(&self, address: u64, out: &mut [u64]) -> bool {
-        const OFFSETS: [u32; RUN] = [0, 8, 16, 24];
+        const OFFSETS: [u32; RUN] = [0, 8, 16, 24, 32, 40, 48, 56];
         // SAFETY: as above; there are as many offsets as words.
         out.len() <= RUN
             && unsafe { (self.host.read_words)(self.view.walk, address, OFFSETS.as_ptr(), out.len(), out.as_mut_ptr()) }

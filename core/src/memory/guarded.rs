@@ -16,7 +16,7 @@ use crate::regs::UCONTEXT_PC;
 mod cpu;
 
 pub use cpu::may_read_tsc;
-pub(super) use cpu::{copy, load};
+pub(super) use cpu::{copy, load, load_noting};
 #[cfg(target_arch = "x86_64")]
 pub(super) use cpu::{load_below, load_just_below};
 

@@ -24,6 +24,12 @@ impl Read {
         Read { place: (address & ADDRESS) | (size & 7) << SIZE | failed, value: value.unwrap_or(0) }
     }
 
+    /// A read of a whole word at a user's address that succeeded.
+    #[inline(always)]
+    pub(super) fn of_word(address: u64, value: u64) -> Read {
+        Read { place: address, value }
+    }
+
     /// Whether the same read gives the same now. Its own reads are not written down.
     #[inline(always)]
     pub(crate) fn holds(&self, reader: &mut super::Reader<'_>) -> bool {
@@ -43,30 +49,6 @@ impl Read {
             0 => read && u64::from_le_bytes(bytes) == self.value,
             _ => !read,
         }
-    }
-}
-
-/// Some reads of whole words, one after the other.
-pub(super) struct Batch {
-    /// Where the next goes; null: they are not written down.
-    next: *mut Read,
-}
-
-impl Batch {
-    /// Of reads that are not written down here.
-    pub(super) const fn none() -> Batch {
-        Batch { next: core::ptr::null_mut() }
-    }
-
-    /// A read that succeeded. At most as many as [`Log::batch`] was asked for.
-    #[inline(always)]
-    pub(super) fn add(&mut self, address: u64, value: u64) {
-        if self.next.is_null() {
-            return;
-        }
-        // SAFETY: `Log::batch` found room for as many as are added.
-        unsafe { self.next.write(Read { place: address & ADDRESS, value }) };
-        self.next = self.next.wrapping_add(1);
     }
 }
 
@@ -106,22 +88,22 @@ impl Log {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Room for `count` reads of whole words, to be filled and then told to [`Log::end_batch`].
+    /// Where to write `count` reads of whole words, which [`Log::take`] then takes over; null: nowhere.
     #[inline(always)]
-    pub(super) fn batch(&mut self, count: usize) -> Batch {
+    pub(super) fn room(&mut self, count: usize) -> *mut Read {
         let room = (self.end as usize).wrapping_sub(self.next as usize) / core::mem::size_of::<Read>();
         if self.paused || room < count {
             self.overflow |= !self.paused;
-            return Batch::none();
+            return core::ptr::null_mut();
         }
-        Batch { next: self.next }
+        self.next
     }
 
-    /// Takes over what a batch has.
+    /// Takes over what was written to a [`Log::room`].
     #[inline(always)]
-    pub(super) fn end_batch(&mut self, batch: Batch) {
-        if !batch.next.is_null() {
-            self.next = batch.next;
+    pub(super) fn take(&mut self, room: *mut Read, count: usize) {
+        if !room.is_null() {
+            self.next = room.wrapping_add(count);
         }
     }
 

@@ -140,29 +140,36 @@ impl<'a> Reader<'a> {
     ///
     /// # Safety
     /// `offsets` must be valid for reads of `count` numbers, and `out` for writes of as many words.
+    #[inline(always)]
     pub unsafe fn words_raw(&mut self, address: u64, offsets: *const u32, count: usize, out: *mut u64) -> bool {
-        let guarded = self.is_guarded();
-        let mut batch = if guarded { self.log.batch(count) } else { log::Batch::none() };
+        /// No distance leads from here to where no user address is.
+        const SURE: u64 = USER_END - 8 - u32::MAX as u64;
+        if let Mode::Guarded = self.mode {
+            if address <= SURE {
+                let room = self.log.room(count);
+                // SAFETY: passed on; the room is for `count` reads, if it is any.
+                if unsafe { guarded_words(address, offsets, count, out, room) } {
+                    self.log.take(room, count);
+                    return true;
+                }
+            }
+        }
+        // SAFETY: passed on.
+        unsafe { self.words_one_by_one(address, offsets, count, out) }
+    }
+
+    /// # Safety
+    /// As [`Reader::words_raw`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn words_one_by_one(&mut self, address: u64, offsets: *const u32, count: usize, out: *mut u64) -> bool {
         for index in 0..count {
             // SAFETY: below `count`.
             let (at, place) = unsafe { (address.wrapping_add(u64::from(*offsets.add(index))), out.add(index)) };
-            let word = match guarded {
-                true if at <= USER_END - 8 => guarded::load(at),
-                true => None,
-                false => self.word(at),
-            };
-            let Some(word) = word else {
-                self.log.end_batch(batch);
-                if guarded && at <= USER_END - 8 {
-                    self.log.add(at, 8, None);
-                }
-                return false;
-            };
+            let Some(word) = self.word(at) else { return false };
             // SAFETY: below `count`.
             unsafe { place.write(word) };
-            batch.add(at, word);
         }
-        self.log.end_batch(batch);
         true
     }
 
@@ -269,6 +276,36 @@ impl<'a> Reader<'a> {
         }
         self.read(address, out)
     }
+}
+
+/// Guarded loads of `count` words, each written to `out` and, unless `log` is null, written down there. Whether one failed is asked
+/// once, behind the last: then all that was written is of no use.
+///
+/// # Safety
+/// As [`Reader::words_raw`]; all addresses must be at most `USER_END - 8`, and `log` null or valid for writes of `count` reads.
+#[inline(always)]
+unsafe fn guarded_words(address: u64, offsets: *const u32, count: usize, out: *mut u64, log: *mut Read) -> bool {
+    let mut failed = 0;
+    // Two loops, so that none asks at each word.
+    if log.is_null() {
+        for index in 0..count {
+            // SAFETY: below `count`.
+            unsafe {
+                out.add(index).write(guarded::load_noting(address + u64::from(*offsets.add(index)), &mut failed))
+            };
+        }
+    } else {
+        for index in 0..count {
+            // SAFETY: below `count`.
+            unsafe {
+                let at = address + u64::from(*offsets.add(index));
+                let word = guarded::load_noting(at, &mut failed);
+                out.add(index).write(word);
+                log.add(index).write(Read::of_word(at, word));
+            }
+        }
+    }
+    failed == 0
 }
 
 fn recorded(regions: &[Region<'_>], address: u64, out: *mut u8, len: usize) -> bool {

@@ -9,6 +9,7 @@ mod facts;
 mod jit_names;
 mod lookup;
 mod lua_overlay;
+mod lua_state;
 mod luajit_step;
 mod plugin_messages;
 mod program;
@@ -61,6 +62,7 @@ pub const ALL: &[Target] = &[
         lua_overlay::run,
         30_000,
     ),
+    target("lua_state", "what a program registers as a Lua state", lua_state::run, 150_000),
     target(
         "luajit_step",
         "the Lua plugin on LuaJIT, called by the walk, over memory that is damaged",

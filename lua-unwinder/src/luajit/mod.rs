@@ -61,8 +61,7 @@ impl Vm<'_> {
     }
 
     fn half(&self, address: u64) -> Option<u32> {
-        let mut bytes = [0; 4];
-        self.walk.bytes(address, &mut bytes).then(|| u32::from_le_bytes(bytes))
+        self.walk.half(address)
     }
 
     fn bytes(&self, address: u64, out: &mut [u8]) -> bool {

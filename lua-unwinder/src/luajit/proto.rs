@@ -95,15 +95,15 @@ impl Proto {
             if self.line_info == 0 {
                 return None;
             }
-            let width = match self.lines {
-                0..=0xff => 1,
-                0x100..=0xffff => 2,
-                _ => 4,
+            // Entries of one, two or four bytes, each within an aligned word.
+            let scale = match self.lines {
+                0..=0xff => 0,
+                0x100..=0xffff => 1,
+                _ => 2,
             };
-            let mut bytes = [0; 4];
-            let read =
-                vm.bytes(self.line_info.wrapping_add(number.wrapping_mul(width)), bytes.get_mut(..width as usize)?);
-            read.then(|| self.first_line.wrapping_add(u32::from_le_bytes(bytes)))
+            let entry = vm.walk.in_word(self.line_info.wrapping_add(number << scale))?;
+            let mask = u32::MAX >> (32 - (8 << scale));
+            Some(self.first_line.wrapping_add(entry as u32 & mask))
         };
         told().unwrap_or(self.first_line)
     }

@@ -81,7 +81,7 @@ impl Frame<'_> {
         let argument = || self.walk.register(RDI).filter(|_| self.walk.exact()).and_then(read);
         let kept = || places::first(self.walk, &self.facts.execute_state, read);
         let found = if stage == Stage::Entry { argument().or_else(kept) } else { kept().or_else(argument) };
-        let Some(state) = found else { return DOUBT };
+        let Some(state) = found.or_else(|| places::of_registered(self.walk, self.facts)) else { return DOUBT };
         let Some(cursor) = cursors.at(state.address, state.info) else { return DOUBT };
         let start = match stage {
             Stage::Entry => None,

@@ -9,7 +9,7 @@ use super::function::Proto;
 use crate::walk::{Walk, RUN};
 
 /// The byte that says that the line stands in the list of whole lines (`ABSLINEINFO`), as bits.
-const WHOLE: u64 = 0x80;
+const WHOLE: u8 = 0x80;
 /// At most so many instructions lie between two whole lines (`MAXIWTHABS`).
 const DISTANCE: u32 = 128;
 /// Whole lines looked at from the first guess on, and longest stretch that is added up.
@@ -45,56 +45,36 @@ fn sum(walk: &Walk<'_>, start: u64, count: u64) -> Option<i64> {
     // What the first and the last word hold of others.
     let before = u64::MAX << ((start & 7) * 8);
     let behind = u64::MAX >> ((end.wrapping_neg() & 7) * 8);
-    let mut sum = Sum::default();
+    let mut sum = 0;
     let mut at = 0;
     while at < words {
         let mut some = [0; RUN];
-        let some = some.get_mut(..(words - at).min(RUN as u64) as usize)?;
-        if !walk.run(first.wrapping_add(at * 8), some) {
+        let part = some.get_mut(..(words - at).min(RUN as u64) as usize)?;
+        if !walk.run(first.wrapping_add(at * 8), part) {
             return None;
         }
-        for word in some {
-            let mask = if at == 0 { before } else { u64::MAX } & if at == words - 1 { behind } else { u64::MAX };
-            sum.add(*word & mask);
-            at += 1;
+        if let Some(word) = part.first_mut().filter(|_| at == 0) {
+            *word &= before;
         }
+        at += part.len() as u64;
+        if let Some(word) = part.last_mut().filter(|_| at == words) {
+            *word &= behind;
+        }
+        sum += sum_of(&some)?;
     }
-    sum.total()
+    Some(sum)
 }
 
-/// Sums of the signed bytes of words. Each byte counts 128 more than it is, so that none is negative, and [`WHOLE`] is 0.
-#[derive(Default)]
-struct Sum {
-    /// In four lanes of 16 bits.
-    lanes: u64,
-    words: u64,
-    /// Not 0: there was a [`WHOLE`].
-    whole: u64,
-}
-
-impl Sum {
-    /// Words before a lane may overflow.
-    const LIMIT: u64 = 128;
-
-    #[inline(always)]
-    fn add(&mut self, word: u64) {
-        const ONES: u64 = 0x0101_0101_0101_0101;
-        const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
-        let more = word ^ (ONES * WHOLE);
-        self.whole |= more.wrapping_sub(ONES) & !more & (ONES << 7);
-        self.lanes = self.lanes.wrapping_add((more & EVEN).wrapping_add(more >> 8 & EVEN));
-        self.words = self.words.wrapping_add(1);
+/// The sum of the signed bytes of words: of all that there is room for, which takes fewer instructions than to ask how many there
+/// are. Each counts 128 more than it is, so that none is negative, and [`WHOLE`] is 0.
+fn sum_of(words: &[u64; RUN]) -> Option<i64> {
+    let words = words.map(u64::to_le_bytes);
+    let bytes = words.as_flattened();
+    if bytes.iter().fold(false, |found, byte| found | (*byte == WHOLE)) {
+        return None;
     }
-
-    fn total(&self) -> Option<i64> {
-        const LANE: u64 = 0xffff;
-        if self.whole != 0 || self.words > Sum::LIMIT {
-            return None;
-        }
-        let lanes = [0, 16, 32, 48].map(|shift| (self.lanes >> shift & LANE) as i64);
-        let [a, b, c, d] = lanes;
-        Some(a + b + c + d - (self.words * 8 * WHOLE) as i64)
-    }
+    let sum: u32 = bytes.iter().map(|byte| u32::from(byte ^ WHOLE)).sum();
+    Some(i64::from(sum) - (RUN * 8 * usize::from(WHOLE)) as i64)
 }
 
 /// The last whole line at or before the instruction in hand: its instruction, and the line.
@@ -132,24 +112,21 @@ mod tests {
     fn bytes_are_summed_as_one_by_one() {
         let mut seed = 88172645463325252u64;
         for round in 0..20_000u64 {
-            let mut sum = Sum::default();
-            let mut expected = Some(0);
-            for _ in 0..round % 40 {
+            let words = [(); RUN].map(|()| {
                 seed ^= seed << 13;
                 seed ^= seed >> 7;
                 seed ^= seed << 17;
                 // Sometimes extremes only; and seldom the byte that ends the sum.
-                let word = match round % 3 {
+                match round % 3 {
                     0 => seed,
                     1 => (seed & 0x0101_0101_0101_0101) * 0x7e + 0x8181_8181_8181_8181,
                     _ => 0x7f7f_7f7f_7f7f_7f7f,
-                };
-                sum.add(word);
-                for byte in word.to_le_bytes().map(|byte| byte as i8) {
-                    expected = expected.filter(|_| byte != -128).map(|sum| sum + i64::from(byte));
                 }
-            }
-            assert_eq!(sum.total(), expected, "round {round}");
+            });
+            let bytes = || words.iter().flat_map(|word| word.to_le_bytes());
+            let whole = bytes().any(|byte| byte == WHOLE);
+            let expected = (!whole).then(|| bytes().map(|byte| i64::from(byte as i8)).sum());
+            assert_eq!(sum_of(&words), expected, "round {round}");
         }
     }
 }

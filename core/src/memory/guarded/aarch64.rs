@@ -9,8 +9,15 @@ pub fn may_read_tsc() -> bool {
 /// Loads a word; `None` when it faults.
 #[inline(always)]
 pub(in crate::memory) fn load(address: u64) -> Option<u64> {
+    let mut failed = 0;
+    let value = load_noting(address, &mut failed);
+    (failed == 0).then_some(value)
+}
+
+/// Loads a word; 0 when it faults, and `failed` is then 1.
+#[inline(always)]
+pub(in crate::memory) fn load_noting(address: u64, failed: &mut u32) -> u64 {
     let value: u64;
-    let mut failed = 0u32;
     // SAFETY: a load that faults is moved to its fix-up by the handler that Reader::new's caller vouched for. It writes
     // nothing but its outputs.
     unsafe {
@@ -29,11 +36,11 @@ pub(in crate::memory) fn load(address: u64) -> Option<u64> {
             ".popsection",
             address = in(reg) address,
             value = out(reg) value,
-            failed = inout(reg) failed,
+            failed = inout(reg) *failed,
             options(nostack, readonly, preserves_flags)
         );
     }
-    (failed == 0).then_some(value)
+    value
 }
 
 /// Copies `len` bytes; false when a byte could not be read.

@@ -58,9 +58,6 @@ pub fn analyse(elf: &dyn Elf, version: Version) -> Result<Option<Vec<u8>>, Strin
     if let Some(first) = resume.first() {
         facts.resume_state = places::of(elf, first, &facts).state;
     }
-    if facts.execute_state == [Place::NONE; 4] {
-        return Err(format!("Lua {version} whose luaV_execute does not keep its lua_State in a register or slot"));
-    }
     Ok(Some(facts.as_bytes().to_vec()))
 }
 

@@ -1,0 +1,26 @@
+//! What a program registers as a `lua_State`, and is looked at before it is believed.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 2 | place of the state in memory, in words, counted round |
+//! | rest | memory: words; `0x10_0000` is its first byte |
+
+use crate::input::Input;
+use uunwind_core::memory::{Reader, Region};
+use uunwind_lua::registered::global_of;
+
+const BASE: u64 = 0x10_0000;
+const BYTES: usize = 4096;
+
+pub fn run(data: &[u8]) -> bool {
+    let mut input = Input::new(data);
+    let state = BASE + u64::from(input.u16()) * 8 % BYTES as u64;
+    let mut memory = [0; BYTES];
+    let given = input.bytes(BYTES);
+    memory[..given.len()].copy_from_slice(given);
+    let regions = [Region { address: BASE, bytes: &memory }];
+    let mut reader = Reader::recorded(&regions);
+    let Some(global) = global_of(&mut reader, state) else { return false };
+    assert!(reader.word(global).is_some(), "a global state that cannot be read");
+    true
+}
