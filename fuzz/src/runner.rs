@@ -124,8 +124,10 @@ pub fn keep(target: &Target, input: &[u8]) -> String {
 }
 
 fn note_panic(info: &std::panic::PanicHookInfo<'_>) {
-    if CURRENT.get().is_null() {
-        // Not in a target: this is for whoever runs it.
+    // SAFETY: a runner, which clears it when it is dropped, keeps what it points to.
+    let in_target = unsafe { CURRENT.get().as_ref() }.is_some_and(|current| current.number.load(SeqCst) != 0);
+    if !in_target {
+        // This is for whoever runs it.
         eprintln!("{info}");
     } else {
         PANIC.set(info.to_string());

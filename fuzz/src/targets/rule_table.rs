@@ -45,7 +45,7 @@ pub fn run(data: &[u8]) -> bool {
 fn look(bytes: &[u8], places: [u8; 3], built: bool) -> bool {
     let Ok(table) = Table::new(bytes) else { return false };
     let Some(head) = Head::read(bytes) else { return false };
-    let extent = (u64::from(head.blocks) << head.shift.min(63)).max(256);
+    let extent = (u64::from(head.blocks) << head.shift).max(256);
     let stack: Vec<u8> = (0..64u64).flat_map(|n| (STACK + n * 24).to_le_bytes()).collect();
     let regions = [Region { address: STACK, bytes: &stack }];
     let mut reader = Reader::recorded(&regions);
@@ -72,7 +72,7 @@ fn look(bytes: &[u8], places: [u8; 3], built: bool) -> bool {
     if built {
         let starts: Vec<u64> = table.rows().map(|(start, ..)| start).collect();
         assert!(starts.windows(2).all(|pair| pair[0] < pair[1]), "rows do not ascend");
-        assert_eq!(starts.len(), table.counts().0);
+        assert_eq!(starts.len(), table.row_count());
     }
     true
 }

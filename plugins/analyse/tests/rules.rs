@@ -53,7 +53,7 @@ fn rules(path: &Path, bytes: &[u8]) -> Vec<(String, Vec<Option<Packed>>)> {
     FUNCTIONS.iter().map(|name| of(name)).collect()
 }
 
-fn sources(bytes: &[u8]) -> u32 {
+fn sources(bytes: &[u8]) -> u8 {
     Head::read(bytes).expect("a head").sources
 }
 
@@ -111,7 +111,7 @@ fn the_cache_is_used_checked_and_done_without() {
     // Another object's.
     assert_eq!(get(6).1, Cached::Built);
     // Damage of every kind is found: any byte that counts, a cut, another version.
-    for at in (0..built.len()).step_by(7).filter(|at| !(8..16).contains(at)) {
+    for at in (0..built.len()).step_by(7) {
         let (whole, _) = get(5);
         let mut bytes = whole.clone();
         bytes[at] ^= 0x10;
@@ -125,7 +125,7 @@ fn the_cache_is_used_checked_and_done_without() {
     assert_eq!(blocked.get(&id, 5, || of_image(&image, 5)).expect("a table"), (built.clone(), Cached::Built));
     assert_eq!(Cache::none().get(&id, 5, || of_image(&image, 5)).expect("a table").1, Cached::Built);
     let mut other = built.clone();
-    other[7] += 1;
+    other[3] += 1;
     assert!(matches!(Table::new(&other), Err(Refused::Magic(_))));
     std::fs::remove_dir_all(&folder).expect("removable");
 }

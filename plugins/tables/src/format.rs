@@ -1,63 +1,61 @@
-//! The bytes of a table, version 1. Little-endian, without pointers; addresses are the object's own, without load bias.
+//! The bytes of a table, version 2. Little-endian, without pointers; addresses are the object's own, without load bias.
 //!
 //! ```text
-//! 0    magic     u64  "uu-rule" and the version, 1
-//! 8    key       u64  the object's key among the facts, from its build-id
-//! 16   checksum  u64  over all that follows
-//! 24   base      u64  first address covered
-//! 32   blocks    u32  number of blocks of 2^shift bytes, from `base` on
-//! 36   rows      u32
-//! 40   shorts    u32
-//! 44   longs     u32
-//! 48   shift     u32  8 to 16
-//! 52   sources   u32  bit 0: .eh_frame, bit 1: .debug_frame
-//! 56   size      u32  bytes of unwind information that it was built from (for people)
-//! 60   -         u32  zero
-//! 64   the short rules   u64 each         (`uunwind_core::short_rule::Short`)
-//!      the long rules    3 x u64 each     (`uunwind_core::rule::Packed`; also reasons why there is no rule)
-//!      the index         u32 x (blocks + 1): number of the first row in each block; then the number of rows
-//!      the rows          u32 each, ascending
+//! 0    magic       u32  "uur" and the version, 2
+//! 4    checksum    u32  over all that follows
+//! 8    key         u64  the object's key among the facts, from its build-id
+//! 16   base        u64  first address covered
+//! 24   rules       u32  number of words of rules
+//! 28   blocks      u32  number of blocks of 2^shift bytes, from `base` on
+//! 32   rows        u32  2 at least: a function begins, and it ends
+//! 36   shift       u8   5 to 24
+//! 37   row_bytes   u8   2, 3 or 4
+//! 38   index_bytes u8   2 or 4
+//! 39   sources     u8   bit 0: .eh_frame, bit 1: .debug_frame
+//! 40   the rules        u32 each
+//!      the index        index_bytes x (blocks + 1): number of the first row in each block; then the number of rows
+//!      the rows         row_bytes each, ascending
 //! ```
 //! A row, from its highest bit: the distance from its block's start (`shift` bits); whether a function begins there (1
-//! bit); the number of its rule: 0 no function, 1 ask the interpreter, from 2 on the short rules, then the long ones. A row
-//! holds until the next one begins. The last row says nothing: it is where the last function ends.
+//! bit); the number of its rule: 0 no function, 1 ask the interpreter, 2 + n the rule that begins at word n. A row holds until the
+//! next one begins. The last row says nothing: it is where the last function ends.
+//!
+//! What few rules and few rows can say takes few bits, so that no table is larger than the `.eh_frame` that it is made of, small
+//! ones included. [`crate::rules`] tells the words of a rule.
 
 use core::ops::RangeInclusive;
 
 /// The first word.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"uu-rule\x01");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"uur\x02");
 /// Bytes before the rules.
-pub const HEAD_BYTES: usize = 64;
-/// Bytes of a short rule.
-pub const SHORT_BYTES: usize = 8;
-/// Bytes of a long rule.
-pub const LONG_BYTES: usize = 24;
+pub const HEAD_BYTES: usize = 40;
 /// Number of the first rule.
 pub const FIRST_RULE: u32 = 2;
 /// Sizes of a block, as powers of two.
-pub const SHIFTS: RangeInclusive<u32> = 8..=16;
+pub const SHIFTS: RangeInclusive<u32> = 5..=24;
+/// Sizes of a row.
+pub const ROW_BYTES: RangeInclusive<u32> = 2..=4;
 /// [`Head::sources`]: `.eh_frame`.
-pub const FROM_EH_FRAME: u32 = 1;
+pub const FROM_EH_FRAME: u8 = 1;
 /// [`Head::sources`]: `.debug_frame`.
-pub const FROM_DEBUG_FRAME: u32 = 2;
+pub const FROM_DEBUG_FRAME: u8 = 2;
 
-/// The first 64 bytes.
+/// The first 40 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 #[allow(missing_docs, reason = "the table above tells of each")]
 pub struct Head {
-    pub magic: u64,
+    pub magic: u32,
+    pub checksum: u32,
     pub key: u64,
-    pub checksum: u64,
     pub base: u64,
+    pub rules: u32,
     pub blocks: u32,
     pub rows: u32,
-    pub shorts: u32,
-    pub longs: u32,
-    pub shift: u32,
-    pub sources: u32,
-    pub size: u32,
-    pub zero: u32,
+    pub shift: u8,
+    pub row_bytes: u8,
+    pub index_bytes: u8,
+    pub sources: u8,
 }
 
 const _: () = assert!(core::mem::size_of::<Head>() == HEAD_BYTES && core::mem::align_of::<Head>() == 8);
@@ -68,43 +66,51 @@ impl Head {
         let head: &[u8; HEAD_BYTES] = bytes.first_chunk()?;
         let long = |at: usize| head.get(at..)?.first_chunk().map(|b| u64::from_le_bytes(*b));
         let short = |at: usize| head.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b));
+        let [.., shift, row_bytes, index_bytes, sources] = *head;
         Some(Head {
-            magic: long(0)?,
+            magic: short(0)?,
+            checksum: short(4)?,
             key: long(8)?,
-            checksum: long(16)?,
-            base: long(24)?,
-            blocks: short(32)?,
-            rows: short(36)?,
-            shorts: short(40)?,
-            longs: short(44)?,
-            shift: short(48)?,
-            sources: short(52)?,
-            size: short(56)?,
-            zero: short(60)?,
+            base: long(16)?,
+            rules: short(24)?,
+            blocks: short(28)?,
+            rows: short(32)?,
+            shift,
+            row_bytes,
+            index_bytes,
+            sources,
         })
     }
 
     /// The bytes of this head.
     pub fn to_bytes(self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
-        let longs = [self.magic, self.key, self.checksum, self.base];
-        let shorts = [self.blocks, self.rows, self.shorts, self.longs, self.shift, self.sources, self.size, self.zero]
-            .map(u32::to_le_bytes);
-        let all = longs.map(u64::to_le_bytes);
-        for (to, from) in bytes.iter_mut().zip(all.as_flattened().iter().chain(shorts.as_flattened())) {
+        let first = [self.magic, self.checksum].map(u32::to_le_bytes);
+        let longs = [self.key, self.base].map(u64::to_le_bytes);
+        let shorts = [self.rules, self.blocks, self.rows].map(u32::to_le_bytes);
+        let small = [self.shift, self.row_bytes, self.index_bytes, self.sources];
+        let all = first.as_flattened().iter().chain(longs.as_flattened()).chain(shorts.as_flattened()).chain(&small);
+        for (to, from) in bytes.iter_mut().zip(all) {
             *to = *from;
         }
         bytes
     }
+
+    /// Bits of a row that number its rule: 1 at least in a table's head that was checked.
+    #[inline(always)]
+    pub fn number_bits(&self) -> u32 {
+        (u32::from(self.row_bytes) * 8).saturating_sub(u32::from(self.shift) + 1)
+    }
 }
 
-/// The checksum of a table: over all bytes from the field `base` on. It tells damage, not malice.
-pub fn checksum(bytes: &[u8]) -> u64 {
+/// The checksum of a table: over all bytes from the field `key` on. It tells damage, not malice.
+pub fn checksum(bytes: &[u8]) -> u32 {
     let mut sum: u64 = 0xcbf2_9ce4_8422_2325 ^ bytes.len() as u64;
     let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    let (words, rest) = bytes.get(24..).unwrap_or(&[]).as_chunks::<8>();
+    let (words, rest) = bytes.get(8..).unwrap_or(&[]).as_chunks::<8>();
     for word in words {
         sum = mix(sum, u64::from_le_bytes(*word));
     }
-    rest.iter().fold(sum, |sum, byte| mix(sum, u64::from(*byte)))
+    sum = rest.iter().fold(sum, |sum, byte| mix(sum, u64::from(*byte)));
+    (sum ^ sum >> 32) as u32
 }

@@ -1,6 +1,7 @@
 //! From sections of call frame information to a table.
 
-use super::rule_set::{Number, RuleSet};
+use super::layout::Layout;
+use super::rule_set::{RuleSet, ASK, NOTHING};
 use std::fmt;
 use uunwind_core::memory::Reader;
 use uunwind_core::stop_reason::StopReason;
@@ -8,7 +9,7 @@ use uunwind_eh_frame::bytes::Input;
 use uunwind_eh_frame::cpu::{Cpu, Native};
 use uunwind_eh_frame::entry::{Entry, Section};
 use uunwind_eh_frame::program::{initial, rows, Cfa, Kind, Row};
-use uunwind_tables::format::{checksum, Head, FROM_DEBUG_FRAME, FROM_EH_FRAME, HEAD_BYTES, MAGIC, SHIFTS};
+use uunwind_tables::format::{FROM_DEBUG_FRAME, FROM_EH_FRAME};
 
 /// A section of call frame information. Where two cover an address, the first that is given counts.
 #[derive(Clone, Copy, Debug)]
@@ -44,8 +45,8 @@ impl fmt::Display for NoTable {
     }
 }
 
-/// A row: where it begins, in bytes from its function, and its rule.
-type Start = (u32, Number);
+/// A row: where it begins, in bytes from its function, and its rule's number.
+type Start = (u32, u32);
 
 /// One FDE's part of the table.
 struct Function {
@@ -66,7 +67,7 @@ struct Builder {
     rules: RuleSet,
     rows: Vec<Start>,
     functions: Vec<Function>,
-    memo: Vec<Option<(Row, Number)>>,
+    memo: Vec<Option<(Row, u32)>>,
 }
 
 /// Rows are remembered with their rules' numbers: most are like others.
@@ -105,7 +106,7 @@ fn has_expression(row: &Row) -> bool {
 /// to be found under `key`.
 pub fn build(sources: &[Source<'_>], text: &[(u64, u64)], key: u64) -> Result<Vec<u8>, NoTable> {
     let mut builder = Builder { memo: vec![None; MEMO], ..Builder::default() };
-    let (mut used, mut size) = (0, 0);
+    let mut used = 0;
     let mut known = Vec::new();
     for source in sources {
         let before = builder.functions.len();
@@ -115,14 +116,13 @@ pub fn build(sources: &[Source<'_>], text: &[(u64, u64)], key: u64) -> Result<Ve
         builder.add(source, text, &known)?;
         if builder.functions.len() > before {
             used |= if source.debug { FROM_DEBUG_FRAME } else { FROM_EH_FRAME };
-            size += source.bytes.len() as u64;
         }
         if sources.len() > 1 {
             known = builder.functions.iter().map(|f| (f.start, f.end())).collect();
             known.sort_unstable();
         }
     }
-    builder.finish(key, used, u32::try_from(size).unwrap_or(u32::MAX))
+    builder.finish(key, used)
 }
 
 impl Builder {
@@ -166,7 +166,7 @@ impl Builder {
         let first = self.rows.len();
         let Ok(len) = u32::try_from(entry.end - entry.start) else { return };
         let (rules, out, memo) = (&mut self.rules, &mut self.rows, &mut self.memo);
-        let mut push = |from: u64, number: Number| {
+        let mut push = |from: u64, number: u32| {
             if out.len() == first || out.last().is_some_and(|(_, last)| *last != number) {
                 out.push(((from - entry.start) as u32, number));
             }
@@ -184,7 +184,7 @@ impl Builder {
                         input.depends_on_pc = false;
                         let rule = Native::rule(row, entry, from, input);
                         let number = match rule {
-                            _ if input.depends_on_pc => Number::ASK,
+                            _ if input.depends_on_pc => ASK,
                             Ok(rule) => rules.number(&rule),
                             Err(reason) => rules.failed(reason),
                         };
@@ -207,46 +207,16 @@ impl Builder {
     }
 
     /// The table's bytes.
-    fn finish(mut self, key: u64, sources: u32, size: u32) -> Result<Vec<u8>, NoTable> {
+    fn finish(mut self, key: u64, sources: u8) -> Result<Vec<u8>, NoTable> {
         self.functions.sort_by_key(|f| f.start);
         let (Some(first), Some(end)) = (self.functions.first(), self.functions.iter().map(Function::end).max()) else {
             return Err(NoTable::Nothing);
         };
         let base = first.start;
-        let (shorts, longs) = self.rules.into_rules();
-        // About eight rows a block: one cache line holds the rows of most.
+        let words = self.rules.into_words();
         let most_rows = self.rows.len() + self.functions.len();
-        let blocks_at = |shift: u32| ((end - base) >> shift) + 1;
-        let shift = SHIFTS.into_iter().find(|shift| blocks_at(*shift) <= most_rows as u64 / 8);
-        let shift = shift.unwrap_or(*SHIFTS.end());
-        let blocks = blocks_at(shift);
-        if blocks > 4 * most_rows as u64 + 1024 {
-            return Err(NoTable::Sparse(base, end));
-        }
-        let mut head = Head {
-            magic: MAGIC,
-            key,
-            checksum: 0,
-            base,
-            blocks: blocks as u32,
-            rows: 0,
-            shorts: shorts.len() as u32,
-            longs: longs.len() as u32,
-            shift,
-            sources,
-            size,
-            zero: 0,
-        };
-        let index_at = HEAD_BYTES + shorts.len() * 8 + longs.len() * 24;
-        let rows_at = index_at + (blocks as usize + 1) * 4;
-        let mut bytes = vec![0; rows_at + most_rows * 4];
-        let (front, behind) = bytes.split_at_mut(rows_at);
-        let (places, _) = front.get_mut(HEAD_BYTES..index_at).unwrap_or_default().as_chunks_mut::<8>();
-        let words = shorts.iter().chain(longs.as_flattened());
-        places.iter_mut().zip(words).for_each(|(place, word)| *place = word.to_le_bytes());
-        let index = Vec::with_capacity(blocks as usize + 1);
-        let places = behind.as_chunks_mut::<4>().0.iter_mut();
-        let mut rows = Rows { base, shift, shorts: head.shorts, index, count: 0, places };
+        let layout = Layout::choose(base, end, words.len(), most_rows).ok_or(NoTable::Sparse(base, end))?;
+        let mut table = layout.begin(&words);
         let mut functions = self.functions.iter().peekable();
         while let Some(function) = functions.next() {
             // Where functions overlap, the one that begins last counts, as in a search by start.
@@ -256,57 +226,13 @@ impl Builder {
             for (from, number) in self.rows.get(own).unwrap_or(&[]) {
                 let at = function.start + u64::from(*from);
                 if at < limit {
-                    rows.push(at, *number, *from == 0);
+                    table.push(at, *number, *from == 0);
                 }
             }
             if next.is_none_or(|next| limit < next) {
-                rows.push(limit, Number::NOTHING, false);
+                table.push(limit, NOTHING, false);
             }
         }
-        rows.index.resize(blocks as usize + 1, rows.count);
-        let (places, _) = front.get_mut(index_at..).unwrap_or_default().as_chunks_mut::<4>();
-        places.iter_mut().zip(&rows.index).for_each(|(place, word)| *place = word.to_le_bytes());
-        head.rows = rows.count;
-        bytes.truncate(rows_at + head.rows as usize * 4);
-        put_head(&mut bytes, head);
-        head.checksum = checksum(&bytes);
-        put_head(&mut bytes, head);
-        Ok(bytes)
-    }
-}
-
-fn put_head(bytes: &mut [u8], head: Head) {
-    if let Some(place) = bytes.get_mut(..HEAD_BYTES) {
-        place.copy_from_slice(&head.to_bytes());
-    }
-}
-
-/// The index and the rows, as they are written.
-struct Rows<'t> {
-    base: u64,
-    shift: u32,
-    shorts: u32,
-    index: Vec<u32>,
-    count: u32,
-    /// Where the next ones go.
-    places: std::slice::IterMut<'t, [u8; 4]>,
-}
-
-impl Rows<'_> {
-    /// The next row, by address.
-    #[inline(always)]
-    fn push(&mut self, at: u64, number: Number, begins: bool) {
-        let Some(place) = self.places.next() else { return };
-        let offset = at - self.base;
-        while self.index.len() as u64 <= offset >> self.shift {
-            self.index.push(self.count);
-        }
-        let within = offset as u32 & ((1 << self.shift) - 1);
-        // A rule that cannot be numbered is left to the interpreter.
-        let most = u32::MAX >> self.shift >> 1;
-        let number = Some(number.settled(self.shorts)).filter(|number| *number <= most).unwrap_or(1);
-        let row = within << (32 - self.shift) | u32::from(begins) << (31 - self.shift) | number;
-        *place = row.to_le_bytes();
-        self.count += 1;
+        Ok(table.finish(key, sources))
     }
 }

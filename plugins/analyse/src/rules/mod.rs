@@ -9,6 +9,7 @@
 
 mod builder;
 mod cache;
+mod layout;
 mod rule_set;
 mod sections;
 

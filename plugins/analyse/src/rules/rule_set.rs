@@ -1,4 +1,4 @@
-//! The distinct rules of a table, numbered as they come.
+//! The distinct rules of a table, in the words that the table has of them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -6,72 +6,51 @@ use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::short_rule::Short;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_tables::format::FIRST_RULE;
+use uunwind_tables::rules::{of_long, of_short};
 
-/// A rule's provisional number: short and long rules are counted apart.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Number(u32);
+/// No function.
+pub const NOTHING: u32 = 0;
+/// The interpreter is asked.
+pub const ASK: u32 = 1;
 
-const LONG: u32 = 1 << 31;
-
-impl Number {
-    /// No function.
-    pub const NOTHING: Number = Number(0);
-    /// The interpreter is asked.
-    pub const ASK: Number = Number(1);
-
-    /// The number in a table with so many short rules.
-    pub fn settled(self, shorts: u32) -> u32 {
-        if self.0 & LONG == 0 {
-            self.0
-        } else {
-            shorts + (self.0 & !LONG)
-        }
-    }
-}
-
-/// The rules met so far.
+/// The rules met so far. A rule's number tells where its words begin.
 #[derive(Default)]
 pub struct RuleSet {
     shorts: HashMap<u64, u32, Quick>,
     longs: HashMap<[u64; 3], u32, Quick>,
+    words: Vec<u32>,
 }
 
 impl RuleSet {
     /// The number of a rule.
-    pub fn number(&mut self, rule: &Rule) -> Number {
-        match Short::new(rule) {
-            Some(short) => {
-                let next = self.shorts.len() as u32;
-                Number(FIRST_RULE + *self.shorts.entry(short.word()).or_insert(next))
-            }
+    pub fn number(&mut self, rule: &Rule) -> u32 {
+        let short = Short::new(rule);
+        match short.or_else(|| Short::of_end().filter(|end| end.pack() == rule.pack())) {
+            Some(short) => *self.shorts.entry(short.word()).or_insert_with(|| add(&mut self.words, of_short(short))),
             None => self.long(rule.pack()),
         }
     }
 
     /// The number of a rule that says why there is none.
-    pub fn failed(&mut self, reason: StopReason) -> Number {
+    pub fn failed(&mut self, reason: StopReason) -> u32 {
         self.long(Packed::failed(reason))
     }
 
-    fn long(&mut self, rule: Packed) -> Number {
-        let next = self.longs.len() as u32;
-        Number(LONG + FIRST_RULE + *self.longs.entry(rule.words()).or_insert(next))
+    fn long(&mut self, rule: Packed) -> u32 {
+        *self.longs.entry(rule.words()).or_insert_with(|| add(&mut self.words, of_long(rule)))
     }
 
-    /// The short and the long rules, in order of their numbers.
-    pub fn into_rules(self) -> (Vec<u64>, Vec<[u64; 3]>) {
-        fn sorted<T: Copy + Default>(all: impl Iterator<Item = (T, u32)>, len: usize) -> Vec<T> {
-            let mut out = vec![T::default(); len];
-            for (rule, number) in all {
-                if let Some(place) = out.get_mut(number as usize) {
-                    *place = rule;
-                }
-            }
-            out
-        }
-        let (shorts, longs) = (self.shorts.len(), self.longs.len());
-        (sorted(self.shorts.into_iter(), shorts), sorted(self.longs.into_iter(), longs))
+    /// The words of all of them.
+    pub fn into_words(self) -> Vec<u32> {
+        self.words
     }
+}
+
+/// Adds a rule's words; its number.
+fn add(words: &mut Vec<u32>, rule: impl Iterator<Item = u32>) -> u32 {
+    let number = FIRST_RULE + words.len() as u32;
+    words.extend(rule);
+    number
 }
 
 type Quick = BuildHasherDefault<QuickHasher>;
