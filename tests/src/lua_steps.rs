@@ -52,7 +52,9 @@ pub fn walk(
         command.env("LD_BIND_NOW", "1");
     };
     let recording = uu::record(scratch, EXPLICIT, prepare, &program).expect_code(0);
-    let sent = recording.outcome.stdout.lines().find_map(|line| line.split_once(" samples in ")?.0.parse().ok());
+    // Each part of the script tells how many there were so far.
+    let mut told = recording.outcome.stdout.lines().rev();
+    let sent = told.find_map(|line| line.split_once(" samples in ")?.0.parse().ok());
     let sent: usize = sent.ok_or_else(|| format!("no number of samples in {:?}", recording.outcome.stdout))?;
     let mut walked = Walked::default();
     let mut known = HashMap::new();

@@ -48,7 +48,7 @@ const DOUBTFUL: usize = 40;
 
 fn every_instruction_of_puc(lua: &Lua) -> Result<(), String> {
     let grammar = grammar("every");
-    let expected = recoveries(&grammar, trace(lua));
+    let expected = recoveries(&grammar, trace(lua, false));
     let stacks = walk_all("every", &lua.label(), lua.ready(), &grammar)?.stacks;
     if lua.minor == 1 {
         compare(&grammar, &without_repetition(expected), &without_repetition(stacks))
@@ -60,7 +60,7 @@ fn every_instruction_of_puc(lua: &Lua) -> Result<(), String> {
 fn every_instruction_of_luajit(jit: &LuaJit, model: &Lua) -> Result<(), String> {
     let grammar = grammar("every");
     let stacks = walk_all("every", &jit.label(), jit.ready(), &grammar)?.stacks;
-    compare(&grammar, &trace(model), &without_tail_calls(&grammar, stacks))
+    compare(&grammar, &trace(model, true), &without_tail_calls(&grammar, stacks))
 }
 
 /// The line that is told goes through the function as the program does, and never back: the pc that is saved in memory is an old one
@@ -90,13 +90,16 @@ fn grammar(script: &str) -> Program {
     Program::read(&std::fs::read_to_string(lua::script(script)).expect("the script is there"))
 }
 
-/// What the script's stacks are, as hooks see them.
-fn trace(lua: &Lua) -> Vec<Stack> {
+/// What the script's stacks are, as hooks see them. `as_jit`: without what LuaJIT does not have.
+fn trace(lua: &Lua, as_jit: bool) -> Vec<Stack> {
     let ready = lua.ready();
     let scratch = paths::scratch(&format!("every-trace-{}", lua.label()));
     let file = scratch.join("trace");
     let mut hooked = Command::new(&ready.program);
     hooked.arg(lua::script("every")).env("UU_TEST_TRACE", &file);
+    if as_jit {
+        hooked.env("UU_TEST_AS_JIT", "1");
+    }
     ready.configure(&mut hooked, &scratch.join("oracle"));
     process::run(&mut hooked, &scratch, uu::LIMIT).expect_code(0);
     read_trace(&std::fs::read_to_string(&file).expect("the trace was written"))
@@ -120,13 +123,18 @@ fn walk_all(script: &str, label: &str, ready: &Ready, grammar: &Program) -> Resu
     Ok(walked)
 }
 
-/// With the stacks that hooks don't see: a coroutine that has caught an error runs none of its functions until it is resumed at the
-/// `pcall`.
+/// With the stacks that hooks don't see: where an error was caught, until something is called. A coroutine runs none of its functions
+/// until it is resumed at the `pcall`; and the variables of what has thrown are closed when it is gone.
 fn recoveries(grammar: &Program, trace: Vec<Stack>) -> Vec<Stack> {
     let mut stacks: Vec<Stack> = Vec::new();
     for stack in trace {
-        if let (Some([thrower, rest @ ..]), [_, outer @ ..]) = (stacks.last().map(|s| &s[..]), &stack[..]) {
-            if grammar.name(*thrower) == "protected" && *rest == stack[..] {
+        if let (Some([thrower, rest @ ..]), [first, outer @ ..]) = (stacks.last().map(|s| &s[..]), &stack[..]) {
+            let caught = match grammar.name(*thrower) {
+                "protected" => *rest == stack[..],
+                "throws" => grammar.name(*first) == "closing" && rest == outer,
+                _ => false,
+            };
+            if caught {
                 stacks.push(outer.to_vec());
             }
         }

@@ -3,6 +3,7 @@
 //! does no harm; for `UU_STRESS_SECONDS` as a campaign (ci/nightly), that no stack is wrong.
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -74,29 +75,49 @@ struct Found {
     samples: usize,
     /// With Lua frames.
     told: usize,
+    /// With functions for whose names the recording had no room any more.
+    unnamed: usize,
     /// Not whole, or marked: these may miss frames.
     doubtful: Vec<Sample>,
+    /// Not marked, and yet none that the program can have: how often each, and the first one.
+    wrong: BTreeMap<String, (usize, String)>,
 }
 
-/// Every stack that nothing is said against is one that the program can have.
-fn check(program: &Program, samples: Vec<Sample>) -> Result<Found, String> {
+impl Found {
+    /// No stack is wrong.
+    fn none_wrong(&self) -> Result<(), String> {
+        if self.wrong.is_empty() {
+            return Ok(());
+        }
+        let kinds =
+            self.wrong.iter().map(|(why, (count, first))| format!("{count} of {}: {why}\n{first}", self.samples));
+        Err(kinds.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+/// Every stack that nothing is said against should be one that the program can have.
+fn check(program: &Program, samples: Vec<Sample>) -> Found {
     let mut found = Found { samples: samples.len(), ..Found::default() };
     for mut sample in samples {
         let interpreter = |frame: &Frame| matches!(frame, Frame::Native { interpreter: true, .. });
         // Functions of LuaJIT's own, and code that the program makes: neither has a place in the source.
         let known = |frame: &Frame| !matches!(frame, Frame::Lua { file, .. } if file == "builtin" || file == "made");
         sample.frames.retain(known);
+        if sample.frames.iter().any(|frame| matches!(frame, Frame::Lua { file, .. } if file == "?")) {
+            found.unnamed += 1;
+            continue;
+        }
         if sample.flags.contains("desync") || !sample.complete() {
             found.doubtful.push(sample);
             continue;
         }
         match program.check(&sample) {
-            Err(e) => return Err(format!("{e}\n{}", sample.text())),
+            Err(why) => found.wrong.entry(why).or_insert_with(|| (0, sample.text())).0 += 1,
             Ok(0) if sample.frames.iter().any(interpreter) => found.doubtful.push(sample),
             Ok(frames) => found.told += usize::from(frames > 0),
         }
     }
-    Ok(found)
+    found
 }
 
 fn source(name: &str) -> Result<Program, String> {
@@ -116,7 +137,8 @@ fn under_timer(label: &str, ready: &Ready, part: &str, state: &str) -> Result<()
     };
     let program = [ready.program.as_os_str(), script.as_os_str()];
     let samples = uu::record(&scratch, &["-r", "999"], configure, &program).expect_code(0).samples();
-    let found = check(&source("async")?, samples)?;
+    let found = check(&source("async")?, samples);
+    found.none_wrong()?;
     let doubtful = found.doubtful.len();
     eprintln!("{label} {part} {state}: {} samples, {} with Lua frames, {doubtful} in doubt", found.samples, found.told);
     if let (true, Some(first)) = (doubtful * 100 >= found.samples, found.doubtful.first()) {
@@ -145,8 +167,9 @@ fn jit_host(luajit: &LuaJit, folder: &Path) -> PathBuf {
 
 /// Signals that each thread gets in a second.
 const SIGNALS: &str = "2000";
-/// Seconds of one recording, whose samples are all looked at.
-const SLICE: u64 = 8;
+/// Seconds of one recording, whose samples are all looked at. Each run makes all its functions anew, and a recording has room for so
+/// many names.
+const SLICE: u64 = 2;
 
 /// Nothing crashes or hangs, in the children either. `campaign`: and no stack is wrong.
 fn stressed(label: &str, build: &dyn Fn(&Path) -> PathBuf, campaign: bool) -> Result<(), String> {
@@ -192,8 +215,9 @@ fn stress(
         return Err(format!("Lua frames in {told} of {count} samples"));
     }
     if campaign {
-        let found = check(&source("stress")?, samples)?;
-        eprintln!("{label}, {threads} threads: {} in doubt", found.doubtful.len());
+        let found = check(&source("stress")?, samples);
+        eprintln!("{label}, {threads} threads: {} in doubt, {} without names", found.doubtful.len(), found.unnamed);
+        found.none_wrong()?;
     }
     Ok(())
 }

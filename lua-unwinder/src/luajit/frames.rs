@@ -171,6 +171,15 @@ impl Frames<'_, '_> {
         matches!(self.runs(&Frame { base, place: Place::Unknown }), Some(Runs::Lua(_)))
     }
 
+    /// Is there a frame at `base`, with its caller's link, of a Lua function with variable arguments? It runs above them, in a copy
+    /// of its frame: this one is not begun, or left.
+    pub fn is_below_copy(&self, base: u64) -> bool {
+        match self.runs(&Frame { base, place: Place::Unknown }) {
+            Some(Runs::Lua(proto)) => proto.takes_varargs(self.vm),
+            _ => false,
+        }
+    }
+
     /// Is there a frame of a function of the VM's own at `base`?
     pub fn is_builtin(&self, base: u64) -> bool {
         matches!(self.runs(&Frame { base, place: Place::Unknown }), Some(Runs::Builtin(..))) && self.is_frame(base)

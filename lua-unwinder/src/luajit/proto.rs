@@ -128,8 +128,13 @@ impl Proto {
 
     /// Is it the main function of a chunk? Those are defined at no line, and take variable arguments.
     pub fn is_chunk(&self, vm: &Vm<'_>) -> bool {
+        self.first_line == 0 && self.takes_varargs(vm)
+    }
+
+    /// Does it take variable arguments?
+    pub fn takes_varargs(&self, vm: &Vm<'_>) -> bool {
         const VARIABLE_ARGUMENTS: u32 = 2;
-        self.first_line == 0 && vm.half(self.address.wrapping_add(FLAGS)).is_some_and(|f| f & VARIABLE_ARGUMENTS != 0)
+        vm.half(self.address.wrapping_add(FLAGS)).is_some_and(|flags| flags & VARIABLE_ARGUMENTS != 0)
     }
 
     /// The constants: objects lie below, from this address downwards.

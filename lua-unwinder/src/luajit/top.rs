@@ -71,7 +71,9 @@ fn by_registers(frames: &Frames<'_, '_>, cframe: u64, base: u64, pc: u64) -> Opt
     let (vm, thread) = (frames.vm, frames.thread);
     let place = place(vm, pc);
     if frames.is_lua_at(base, place) {
-        return Some(Top::at(Frame { base, place }));
+        let left = frames.link(base) == Some(pc) && frames.is_below_copy(base);
+        let caller = if left { calling(frames, base, pc) } else { None };
+        return caller.or(Some(Top::at(Frame { base, place })));
     }
     // Returning to C: the PC's register holds the base of the frame below.
     if thread.holds(pc) && pc < base {

@@ -19,6 +19,8 @@ const RDI: u8 = 5;
 const ANCHOR_LIMIT: u32 = 1 << 12;
 /// Lua functions among which the one that holds the bytecode pc is looked for.
 const PC_LIMIT: u32 = 256;
+/// Functions that are called and not taken up: one, the hook of its call, and the hook's own.
+const ENTERED_LIMIT: u32 = 4;
 /// CallInfos of C functions, one after the other (`LUAI_MAXCCALLS` is 200).
 const C_LIMIT: u32 = 512;
 /// CallInfos that one native frame may take; no stack has room for more.
@@ -88,9 +90,11 @@ impl Frame<'_> {
             _ if self.facts.minor == 1 => self.anchor_by_pc(&state, cursor.info),
             _ => self.anchor(&state, cursor.info),
         };
-        let first = match start {
-            None => cursor.info,
-            Some(Start::At(first)) => first,
+        let (first, anchor) = match start {
+            None => (cursor.info, 0),
+            // What was told of this state before is called from where the cursor stands.
+            Some(Start::At(anchor)) if cursor.info != state.info => (cursor.info, anchor),
+            Some(Start::At(anchor)) => self.entered(&state, anchor).map_or((anchor, 0), |first| (first, anchor)),
             Some(Start::Nothing) => return OVERLAY_INTERPRETER,
         };
         let entry = stage == Stage::Entry;
@@ -99,7 +103,7 @@ impl Frame<'_> {
             _ if self.walk.exact() && self.facts.marking.contains(self.lookup) => Part::Unmarked,
             _ => Part::Activation,
         };
-        let (next, told) = self.tell(&state, first, part, entry);
+        let (next, told) = self.tell(&state, (first, anchor), part, entry || anchor != 0);
         cursor.info = next;
         told
     }
@@ -119,7 +123,7 @@ impl Frame<'_> {
             None => return OVERLAY_NONE,
         };
         cursors.forget(state.address);
-        let (_, told) = self.tell(&state, left, Part::Rest, true);
+        let (_, told) = self.tell(&state, (left, 0), Part::Rest, true);
         told
     }
 
@@ -170,6 +174,41 @@ impl Frame<'_> {
         })
     }
 
+    /// A function that is called is in the chain before the loop takes it up: when its stack is made, and while the hook of its call runs.
+    /// The innermost of those above the anchor, which stand at their first instructions. What an error has left does not: there,
+    /// a protected call's C function is among them.
+    #[inline(never)]
+    fn entered(&self, state: &State, anchor: u64) -> Option<u64> {
+        let (walk, facts) = (self.walk, self.facts);
+        if state.info == anchor {
+            return None;
+        }
+        let begins = |info: Info| match info.running {
+            Running::Lua(closure) => {
+                let mut proto = Proto::default();
+                Function { walk, facts, closure, pc: info.pc(walk, facts, state) }.find(&mut proto) && proto.index == 0
+            }
+            Running::C => false,
+        };
+        let mut first = None;
+        let mut at = state.info;
+        for _ in 0..ENTERED_LIMIT {
+            let begins = Info::read(walk, facts, state, at).is_some_and(begins);
+            if at == anchor {
+                // One that begins has just been given the frame of what it was tail called by.
+                return first.filter(|_| !begins);
+            }
+            match begins {
+                true => first = first.or(Some(at)),
+                // It is just made.
+                false if at == state.info => {}
+                false => return None,
+            }
+            at = state::previous(walk, facts, state, at)?;
+        }
+        None
+    }
+
     /// 5.1, which keeps no `ci`: where the bytecode pc says that the activation stands.
     #[inline(never)]
     fn anchor_by_pc(&self, state: &State, cursor: u64) -> Option<Start> {
@@ -216,8 +255,8 @@ impl Frame<'_> {
     }
 
     /// Tells the Lua functions from `first` on, the first one at its saved pc if it has not begun to use a register. Gives the
-    /// CallInfo behind them.
-    fn tell(&self, state: &State, first: u64, part: Part, saved: bool) -> (u64, u32) {
+    /// CallInfo behind them. No mark counts before `anchor`, unless that is 0.
+    fn tell(&self, state: &State, (first, anchor): (u64, u64), part: Part, saved: bool) -> (u64, u32) {
         let (walk, facts) = (self.walk, self.facts);
         let mut at = first;
         let mut told = false;
@@ -227,6 +266,7 @@ impl Frame<'_> {
         let (mut proto, mut callers) = (&mut here, &mut above);
         let mut known = false;
         let mut c_functions = 0;
+        let mut anchored = anchor == 0;
         for _ in 0..CHAIN_LIMIT {
             if at == 0 || c_functions > C_LIMIT {
                 break;
@@ -247,6 +287,7 @@ impl Frame<'_> {
                 continue;
             };
             c_functions = 0;
+            anchored |= at == anchor;
             let caller = Info::read(walk, facts, state, info.previous);
             let called = Called::new((walk, facts, state), &info, caller.as_ref(), callers);
             let unmarked = part == Part::Unmarked && !told;
@@ -263,6 +304,7 @@ impl Frame<'_> {
             let ends = match part {
                 Part::One => true,
                 Part::Rest => false,
+                _ if !anchored => false,
                 _ if facts.info.fresh_mask == u32::MAX => match called.by_call_instruction(walk, facts, callers) {
                     Some(by_call) => !by_call,
                     // Its caller's frame is just being given to another function (a tail call, an error's message).

@@ -4,6 +4,8 @@ if not step then require "cap" end
 local wrap, yield, create, resume = coroutine.wrap, coroutine.yield, coroutine.create, coroutine.resume
 local version = jit and 0 or tonumber(_VERSION:match("5%.(%d)"))
 if jit then jit.off() end
+-- What the runtime has no hooks for (what runs in a hook, or in a finalizer) tells itself that it begins, `note(true)`, and ends.
+local note, hook = note, hook
 
 local function leaf(n)
   local x = n + 1
@@ -212,6 +214,141 @@ local function deep(n)
   return r
 end
 
+-- Variable arguments, that move up a stack that has to grow.
+local function grow(n, ...)
+  if n == 0 then
+    local count = select("#", ...)
+    return count
+  end
+  local r = grow(n - 1, n, ...) --> grow
+  return r
+end
+
+-- A coroutine that is new to all that it does.
+local function fresh()
+  local co = create(deep)
+  resume(co, 3) --> deep
+  co = create(dying)
+  resume(co, 9) --> dying
+  co = wrap(grow)
+  co(8) --> grow
+end
+
+-- Hooks: of calls, returns and lines.
+local function hooked()
+  note(true)
+  note(false)
+end
+
+local function watched(n) --> hooked
+  local x = n + 1 --> hooked
+  return x --> hooked
+end --> hooked
+
+local function hooks()
+  hook(hooked, watched)
+  watched(1) --> watched
+  hook()
+end
+
+-- Finalizers: of three, from the end of the first to the beginning of the last.
+local finalized = 0
+
+local function noted(n)
+  note(true)
+  local x = n + 1
+  note(false)
+  return x
+end
+
+local function finalizer()
+  finalized = finalized + 1
+  if finalized == 1 then
+    step(true)
+    note(false)
+  elseif finalized == 2 then
+    note(true)
+    noted(1) --> noted
+    note(false)
+  elseif finalized == 3 then
+    note(true)
+    step(false)
+  end
+end
+
+local function finalizers()
+  -- One may still stand in a slot that is not used any more.
+  for i = 1, 4 do
+    if newproxy then
+      getmetatable(newproxy(true)).__gc = finalizer
+    else
+      setmetatable({}, { __gc = finalizer })
+    end
+  end
+  collectgarbage("restart")
+  while finalized < 3 do
+    local t = {} --> finalizer
+  end
+end
+
+-- To-be-closed variables: in all versions such a loop can be written, from 5.4 on its last value is one.
+local function closing()
+  local x = leaf(1) --> leaf
+  return x
+end
+
+local closer = setmetatable({}, { __close = closing })
+
+local function ends()
+  for i in step_of, 2, 0, closer do --> step_of
+    leaf(i) --> leaf
+  end --> closing
+end
+
+local function breaks()
+  for i in step_of, 2, 0, closer do --> step_of
+    leaf(i) --> leaf
+    if i == 1 then
+      break --> closing
+    end
+  end --> closing
+end
+
+local function returns(n)
+  for i in step_of, 2, 0, closer do --> step_of
+    return n --> closing
+  end
+end
+
+local function throws()
+  for i in step_of, 2, 0, closer do --> step_of
+    error("x")
+  end
+end
+
+local function waits()
+  for i in step_of, 2, 0, closer do --> step_of
+    yield(i)
+  end --> closing
+end
+
+local function closes()
+  ends() --> ends
+  breaks() --> breaks
+  returns(1) --> returns
+  pcall(throws) --> throws closing
+  local co = wrap(waits)
+  for j = 1, 3 do
+    co() --> waits
+  end
+  co = create(throws)
+  resume(co) --> throws closing
+  coroutine.close(co) --> closing
+  co = create(waits)
+  resume(co) --> waits
+  coroutine.close(co) --> closing
+end
+
 local function round()
   calls(1) --> calls
   tail(2) --> tail leaf
@@ -227,6 +364,9 @@ local function round()
   metamethods() --> metamethods
   callbacks() --> callbacks
   deep(8) --> deep
+  grow(8) --> grow
+  fresh() --> fresh
+  hooks() --> hooks
 end
 
 -- Its steps would be most of the instructions.
@@ -234,3 +374,9 @@ collectgarbage("stop")
 step(true)
 round() --> round
 step(false)
+if version >= 4 and not os.getenv("UU_TEST_AS_JIT") then
+  step(true)
+  closes() --> closes
+  step(false)
+end
+finalizers() --> finalizers

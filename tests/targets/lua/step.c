@@ -129,17 +129,39 @@ static lua_State *states[STATES];
 static int state_count;
 static FILE *trace;
 
-static void put_chain(int skip) {
+/* The innermost state's chain from level `skip` on, but for level `without`, and those of the others. */
+static void put(int skip, int without) {
     for (int i = state_count - 1; i >= 0; i--) {
         lua_Debug ar;
         for (int level = skip; lua_getstack(states[i], level, &ar); level++) {
             lua_getinfo(states[i], "S", &ar);
-            if (strcmp(ar.what, "C") != 0 && strcmp(ar.what, "tail") != 0)
+            if (strcmp(ar.what, "C") != 0 && strcmp(ar.what, "tail") != 0 && level != without)
                 fprintf(trace, "%d ", ar.linedefined);
         }
         skip = 0;
+        without = -1;
     }
     fprintf(trace, "\n");
+}
+
+static void put_chain(int skip) {
+    put(skip, -1);
+}
+
+/* ---- Hooks of the script's own ------------------------------------------------------------------------------------ */
+
+static const char *const hook_name = "step.hook", *const hooked_name = "step.hooked";
+
+static void run_hook(lua_State *L, lua_Debug *ar) {
+    int top = lua_gettop(L);
+    lua_getfield(L, LUA_REGISTRYINDEX, hook_name);
+    lua_getfield(L, LUA_REGISTRYINDEX, hooked_name);
+    lua_getinfo(L, "f", ar);
+    int wanted = lua_rawequal(L, -1, -2) && !lua_isnil(L, -3);
+    lua_pop(L, 2);
+    if (wanted)
+        lua_call(L, 0, 0);
+    lua_settop(L, top);
 }
 
 static void on_event(lua_State *L, lua_Debug *ar) {
@@ -150,11 +172,36 @@ static void on_event(lua_State *L, lua_Debug *ar) {
         abort();
     states[known] = L;
     state_count = known + 1;
-    if (ar->event == 4) /* 5.1: a function whose caller is gone has returned */
+    if (LUA_VERSION_NUM == 501 && ar->event == 4) /* a function whose caller is gone has returned */
         return;
-    put_chain(0);
+    if (ar->event != LUA_HOOKLINE)
+        put_chain(0);
+    run_hook(L, ar);
     if (ar->event == LUA_HOOKRET)
         put_chain(1);
+    /* The caller of a tail call is gone now; up to 5.3 it was still there. */
+    if (ar->event == 4)
+        put(0, LUA_VERSION_NUM <= 503 ? 1 : -1);
+}
+
+/* note(begins): the function that calls it has just begun, or is about to end. */
+static int lua_note(lua_State *L) {
+    if (!trace)
+        return 0;
+    int begins = lua_toboolean(L, 1);
+    put_chain(begins ? 2 : 1);
+    put_chain(begins ? 1 : 2);
+    return 0;
+}
+
+/* hook(f, g): f is called at each call, return and line of g, until hook(). */
+static int lua_hook(lua_State *L) {
+    int on = lua_isfunction(L, 1), traced = trace ? LUA_MASKCALL | LUA_MASKRET : 0;
+    lua_settop(L, 2);
+    lua_setfield(L, LUA_REGISTRYINDEX, hooked_name);
+    lua_setfield(L, LUA_REGISTRYINDEX, hook_name);
+    lua_sethook(L, trace ? on_event : run_hook, on ? LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE : traced, 0);
+    return 0;
 }
 
 /* ---- The function ------------------------------------------------------------------------------------------------- */
@@ -163,7 +210,9 @@ static int lua_step(lua_State *L) {
     int on = lua_toboolean(L, 1);
     const char *path = getenv("UU_TEST_TRACE");
     if (path && on) {
-        trace = fopen(path, "w");
+        static const char *mode = "w";
+        trace = fopen(path, mode);
+        mode = "a";
         states[0] = L;
         state_count = 1;
         lua_sethook(L, on_event, LUA_MASKCALL | LUA_MASKRET, 0);
@@ -172,6 +221,7 @@ static int lua_step(lua_State *L) {
     if (path) {
         lua_sethook(L, 0, 0, 0);
         fclose(trace);
+        trace = 0;
         return 0;
     }
     if (on) {
@@ -195,4 +245,8 @@ static int lua_step(lua_State *L) {
 void open_step(lua_State *L) {
     lua_pushcfunction(L, lua_step);
     lua_setglobal(L, "step");
+    lua_pushcfunction(L, lua_note);
+    lua_setglobal(L, "note");
+    lua_pushcfunction(L, lua_hook);
+    lua_setglobal(L, "hook");
 }
