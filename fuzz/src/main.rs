@@ -15,6 +15,7 @@ const FAILURES: u32 = 5;
 const USAGE: &str = "\
 usage: uunwind-fuzz TARGET|all [--seconds N] [--seed N]   damaged seeds for N seconds each (60)
        uunwind-fuzz TARGET FILE...                        the target on these inputs
+       uunwind-fuzz names                                 the targets' names, a line each
 targets:";
 
 fn main() -> ExitCode {
@@ -35,6 +36,10 @@ fn main() -> ExitCode {
 
 fn run(arguments: &[String]) -> Result<bool, String> {
     let (name, rest) = arguments.split_first().ok_or("no target given")?;
+    if name == "names" {
+        targets::ALL.iter().for_each(|target| println!("{}", target.name));
+        return Ok(true);
+    }
     let (mut seconds, mut number, mut files) = (60, 1, Vec::new());
     let mut rest = rest.iter();
     while let Some(argument) = rest.next() {
