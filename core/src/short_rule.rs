@@ -85,6 +85,12 @@ impl Short {
         }
     }
 
+    /// Whether the CFA of one of them counts from rbp.
+    #[inline(always)]
+    pub(crate) fn any_from_rbp<const N: usize>(rules: [Short; N]) -> bool {
+        rules.iter().fold(0, |words, rule| words | rule.0) & FROM_RBP != 0
+    }
+
     /// Whether the CFA counts from rbp.
     #[inline(always)]
     pub fn from_rbp(self) -> bool {
@@ -183,11 +189,11 @@ impl<const WORDS: usize> ShortRules<WORDS> {
         ShortRules { words: [const { AtomicU64::new(0) }; WORDS] }
     }
 
-    /// Where the key's own entry begins. The low bits of the address behind it, as they are: those of return addresses are spread
-    /// well, and whatever more was done to them would be waited for at every frame.
+    /// Where the key's own entry begins: 16 bytes of code have one of 16 bytes, so that the address behind the key needs nothing but a
+    /// mask, which is waited for at every frame; and return addresses stand further apart than that, mostly.
     #[inline(always)]
     fn own(key: u64) -> usize {
-        key.wrapping_add(1) as usize & (WORDS - 2)
+        (key.wrapping_add(1) >> 3) as usize & (WORDS - 2)
     }
 
     #[inline(always)]
@@ -318,14 +324,14 @@ mod tests {
             word.store(old, Relaxed);
         }
         // Keys that meet in one entry stand beside each other.
-        for key in [0x1233, 0x1234 + 64, 0x1234 + 128] {
+        for key in [0x1233, 0x1234 + 512, 0x1234 + 1024] {
             table.put(key, Salt::new(1), rule);
         }
-        for key in [0x1234, 0x1233, 0x1234 + 64, 0x1234 + 128] {
+        for key in [0x1234, 0x1233, 0x1234 + 512, 0x1234 + 1024] {
             assert_eq!(table.search(key, Salt::new(1)), Some(rule), "{key:#x}");
         }
         // Those of a generation that is over never keep one that counts from its own entry.
-        for key in (0x1230..0x1240).step_by(2) {
+        for key in (0x1204..0x1244).step_by(16) {
             table.put(key, Salt::new(2), rule);
             assert_eq!(table.get(key, Salt::new(2)), Some(rule), "{key:#x}");
         }

@@ -1,0 +1,354 @@
+//! The whole stack of a caller at once: from its frame to the stack's end by short rules alone, and along the last chain where that
+//! still holds.
+//!
+//! Nothing is looked at but the stack and two tables, of rules and of the thread's last steps; so it is no walk that a writer of the
+//! registry would have to wait for, and it needs next to nothing of what a walk needs. What short rules do not tell is left to the
+//! walk, which then begins at the caller again.
+
+use super::{holding, holds, Chain, Inner, Step, FRONT, PATIENCE, STEPS};
+use crate::frame::{native_word, FLAG_EXACT};
+use crate::memory::{Bare, USER_END};
+use crate::regs::{UCONTEXT_FP, UCONTEXT_PC, UCONTEXT_SP};
+use crate::short_rule::{Salt, Short, ShortRules, LOST, RBP_FIELD, SLOT_BITS};
+use crate::stop_reason::StopReason;
+use crate::walk::MAX_FRAMES;
+use core::sync::atomic::{compiler_fence, Ordering};
+
+/// Behind so many frames it is asked for the last chain once more, and behind twice as many, until it is each [`BATCH`].
+const FIRST_BATCH: usize = 2;
+/// See [`FIRST_BATCH`].
+const BATCH: usize = 32;
+/// Marks a key of the table of short rules as an exact pc's: a rule may depend on the pc itself, not only on where it was looked up.
+pub const EXACT_KEY: u64 = 1 << 63;
+
+/// The frame that a stack begins with.
+#[derive(Clone, Copy, Debug)]
+pub struct Top {
+    /// Its pc.
+    pub pc: u64,
+    /// Whether that was interrupted; else it is a return address.
+    pub exact: bool,
+    /// Its stack pointer.
+    pub sp: u64,
+    /// Its rbp.
+    pub fp: u64,
+}
+
+impl Top {
+    /// What a signal has interrupted.
+    ///
+    /// # Safety
+    /// `ucontext` must point to a ucontext_t as the kernel hands it to a signal handler.
+    #[inline(always)]
+    pub unsafe fn interrupted(ucontext: *const u8) -> Top {
+        // SAFETY: the caller vouches for the whole structure; the offsets lie in gregs.
+        let read = |offset: u64| unsafe { ucontext.add(offset as usize).cast::<u64>().read_unaligned() };
+        Top { pc: read(UCONTEXT_PC), exact: true, sp: read(UCONTEXT_SP), fp: read(UCONTEXT_FP) }
+    }
+}
+
+/// Short rules, and under what they are stored. `stamp`, never 0, stands for all that they depend on.
+#[derive(Clone, Copy)]
+pub struct Rules<'t, const WORDS: usize> {
+    /// The table.
+    pub table: &'t ShortRules<WORDS>,
+    /// Theirs.
+    pub salt: Salt,
+    /// See above.
+    pub stamp: u64,
+}
+
+/// Where rbp of a frame is to be found.
+#[derive(Clone, Copy)]
+struct At(u64);
+
+impl At {
+    /// In the register that the stack begins with.
+    const REGISTER: At = At(0);
+
+    /// Behind a frame with this rule and CFA. An address has 47 bits.
+    #[inline(always)]
+    fn behind(self, rule: Short, cfa: u64) -> At {
+        match rule.field(RBP_FIELD) {
+            0 => self,
+            field => At(cfa << SLOT_BITS | field),
+        }
+    }
+
+    #[inline(always)]
+    fn get(self, register: Option<u64>, bare: Bare) -> Option<u64> {
+        match (self.0, self.0 & LOST) {
+            (0, _) => register,
+            (_, LOST) => None,
+            (place, field) => Some(bare.word_below((place >> SLOT_BITS).wrapping_sub(8 * field), 0)),
+        }
+    }
+}
+
+/// The frame in hand.
+struct Frame {
+    pc: u64,
+    sp: u64,
+    /// rbp of the run's first frame.
+    fp: Option<u64>,
+    fp_at: At,
+}
+
+impl Frame {
+    /// The step to its caller, [`Step::end`] if it has none; `None`: it is no plain frame.
+    #[inline(always)]
+    fn step<const WORDS: usize>(&self, key: u64, rules: &Rules<'_, WORDS>, bare: Bare) -> Option<Step> {
+        let rule = match rules.table.get(key, rules.salt) {
+            Some(rule) => rule,
+            None => rules.table.search(key, rules.salt)?,
+        };
+        let mut base = self.sp;
+        if rule.from_rbp() {
+            if rule == Short::END {
+                return Some(Step::end(self.sp));
+            }
+            // Below the stack pointer it is stale, or none.
+            base = self.fp_at.get(self.fp, bare).filter(|fp| (self.sp..USER_END).contains(fp) && fp & 7 == 0)?;
+        }
+        let caller = bare.word_below(base, rule.words());
+        // 0 is no caller, and what is no address of a user's is for the walk to tell.
+        (caller.wrapping_sub(1) < USER_END - 1).then_some(Step { rule, cfa: rule.cfa(base), caller })
+    }
+
+    #[inline(always)]
+    fn go(&mut self, step: &Step) {
+        self.fp_at = self.fp_at.behind(step.rule, step.cfa);
+        (self.pc, self.sp) = (step.caller, step.cfa);
+    }
+}
+
+/// Where the steps of the stack in hand are written: `len` at no place, and they are not.
+struct Notes {
+    half: usize,
+    first: usize,
+    len: usize,
+}
+
+impl Inner {
+    /// The chain that stands.
+    #[inline(always)]
+    fn live(&self) -> &[Step] {
+        let half = self.halves.get(self.half as usize & 1);
+        half.and_then(|half| half.get(..self.end as usize)).unwrap_or_default()
+    }
+
+    /// Makes the live chain's steps from `from` on, of the run of steps that begins at `run`, with `fp`: how many hold, and, if they are
+    /// all up to the stack's end or to that of `words`, which of the two it is.
+    #[inline(never)]
+    fn along(
+        &self,
+        run: usize,
+        from: usize,
+        fp: Option<u64>,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> (usize, Option<StopReason>) {
+        let steps = self.live();
+        let held = holding(steps, run, from, fp, bare, words);
+        let stop = match steps.get(from + held) {
+            Some(step) if step.rule == Short::END => Some(StopReason::Complete),
+            // There is at least one more frame.
+            Some(_) if held == words.len() && holds(steps, run, from + held, fp, bare) => Some(StopReason::BufferFull),
+            _ => None,
+        };
+        (held, stop)
+    }
+
+    /// The first of the live chain's frames from `next` on that is no further in than `sp`; where it stands, and whether it is that
+    /// with `pc`.
+    #[inline(always)]
+    fn meet(&self, mut next: usize, pc: u64, sp: u64) -> (usize, bool) {
+        let steps = self.live();
+        while steps.get(next).is_some_and(|step| step.cfa < sp) {
+            next += 1;
+        }
+        (next, steps.get(next).is_some_and(|step| step.cfa == sp && step.caller == pc))
+    }
+
+    /// Puts the noted steps in front of the live chain's step at `met`, at which they have come. Where they begin there; `None`: there
+    /// is no room.
+    #[inline(always)]
+    fn splice(&mut self, notes: &Notes, met: usize) -> Option<usize> {
+        let to = (met + 1).checked_sub(notes.len - notes.first)?;
+        let [here, there] = &mut self.halves;
+        let (from, into) = if notes.half == 0 { (here, there) } else { (there, here) };
+        let (from, into) = (from.get(notes.first..notes.len)?, into.get_mut(to..=met)?);
+        for (into, from) in into.iter_mut().zip(from) {
+            *into = *from;
+        }
+        Some(to)
+    }
+}
+
+impl Notes {
+    #[inline(always)]
+    fn add(&mut self, inner: &mut Inner, step: Step) {
+        if let Some(place) = inner.halves.get_mut(self.half & 1).and_then(|half| half.get_mut(self.len)) {
+            *place = step;
+            self.len += 1;
+        }
+    }
+}
+
+impl Chain {
+    /// The whole stack from the frame `top` on, if all of its frames are plain, up to its end or to that of `words`: how many words there
+    /// are, and why it ends. `None`: that is for a walk to tell; what is left in `words` then says nothing. Async-signal-safe.
+    ///
+    /// # Safety
+    /// Only the chain's own thread may ask, while no other call of its is under way with this chain.
+    #[inline(always)]
+    pub unsafe fn whole<const WORDS: usize>(
+        &self,
+        rules: &Rules<'_, WORDS>,
+        top: Top,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        // A stack pointer that can be one leads outwards. What was left in the middle, `begin` clears up.
+        if self.turn.load(Ordering::Relaxed) & 1 != 0 || top.sp & 7 != 0 || top.sp >= USER_END {
+            return None;
+        }
+        // SAFETY: the caller vouches for the thread.
+        let inner = unsafe { &*self.inner.get() };
+        if (inner.pc, inner.sp) == (top.pc, top.sp) && inner.stamp == rules.stamp && !top.exact {
+            let (first, others) = words.split_first_mut()?;
+            *first = native_word(top.pc, 0);
+            let from = inner.first as usize + 1;
+            if let (held, Some(stop)) = inner.along(from, from, Some(top.fp), bare, others) {
+                return Some((held + 1, stop));
+            }
+        }
+        // SAFETY: passed on.
+        unsafe { self.anew(rules, &top, bare, words) }
+    }
+
+    /// The same, if it is not the last chain's from the very frame on.
+    ///
+    /// # Safety
+    /// As [`Chain::whole`].
+    #[inline(never)]
+    unsafe fn anew<const WORDS: usize>(
+        &self,
+        rules: &Rules<'_, WORDS>,
+        top: &Top,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        let Top { pc, sp, fp, exact } = *top;
+        let mut frame = Frame { pc, sp, fp: Some(fp), fp_at: At::REGISTER };
+        if !exact {
+            // SAFETY: passed on.
+            return unsafe { self.tell(rules, frame, bare, words) };
+        }
+        let (first, others) = words.split_first_mut()?;
+        *first = native_word(pc, FLAG_EXACT);
+        let step = frame.step(pc | EXACT_KEY, rules, bare)?;
+        if step.rule == Short::END {
+            return Some((1, StopReason::Complete));
+        }
+        frame.go(&step);
+        frame = Frame { fp: frame.fp_at.get(frame.fp, bare), fp_at: At::REGISTER, ..frame };
+        // SAFETY: passed on.
+        let (told, stop) = unsafe { self.tell(rules, frame, bare, others) }?;
+        Some((told + 1, stop))
+    }
+
+    /// The same from a return address on. `words` may be empty.
+    ///
+    /// # Safety
+    /// As [`Chain::whole`].
+    #[inline(always)]
+    unsafe fn tell<const WORDS: usize>(
+        &self,
+        rules: &Rules<'_, WORDS>,
+        mut frame: Frame,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        // SAFETY: the caller vouches for the thread.
+        let inner = unsafe { &mut *self.inner.get() };
+        // One less than a walk tells: there may be an exact frame before.
+        let limit = words.len().min(MAX_FRAMES as usize - 1);
+        let noting = !inner.rests();
+        let mut old = (noting && inner.stamp == rules.stamp).then_some(inner.first as usize);
+        let len = if noting { FRONT } else { STEPS };
+        let mut notes = Notes { half: inner.half as usize & 1 ^ 1, first: FRONT, len };
+        let mark = Step { rule: Short::NONE, cfa: frame.sp, caller: frame.pc };
+        notes.add(inner, mark);
+        let (mut told, mut until, mut batch, mut spliced) = (0, 0, FIRST_BATCH, false);
+        let stop = loop {
+            if told == until {
+                if told == limit {
+                    // There is at least one more frame.
+                    break (limit == words.len()).then_some(StopReason::BufferFull);
+                }
+                until = limit;
+                let Some(from) = old else { continue };
+                let (at, met) = inner.meet(from, frame.pc, frame.sp);
+                if !met {
+                    old = Some(at);
+                    until = limit.min(told + batch);
+                    batch = BATCH.min(batch * 2);
+                    continue;
+                }
+                old = None;
+                self.turn(true);
+                spliced = true;
+                let (Some(to), Some((first, others))) =
+                    (inner.splice(&notes, at), words.get_mut(told..).and_then(|words| words.split_first_mut()))
+                else {
+                    break None;
+                };
+                inner.apart = 0;
+                *first = native_word(frame.pc, 0);
+                notes = Notes { half: inner.half as usize & 1, first: to, len: inner.end as usize };
+                let (held, stop) = inner.along(to + 1, at + 1, frame.fp, bare, others);
+                told += held;
+                if stop.is_some() {
+                    told += 1;
+                    break stop;
+                }
+                notes.len = at + 1 + held;
+                let steps = inner.live().get(at + 1..notes.len).unwrap_or_default();
+                steps.iter().for_each(|step| frame.go(step));
+            }
+            let Some(step) = frame.step(frame.pc.wrapping_sub(1), rules, bare) else { break None };
+            if let Some(word) = words.get_mut(told) {
+                *word = native_word(frame.pc, 0);
+            }
+            told += 1;
+            notes.add(inner, step);
+            if step.rule == Short::END {
+                break Some(StopReason::Complete);
+            }
+            frame.go(&step);
+        };
+        if stop.is_some() && noting {
+            if !spliced {
+                self.turn(true);
+            }
+            (inner.pc, inner.sp) = (mark.caller, mark.cfa);
+            (inner.half, inner.first, inner.end) = (notes.half as u32, notes.first as u32, notes.len as u32);
+            inner.stamp = rules.stamp;
+            inner.apart += u32::from(old.is_some() && inner.apart < PATIENCE);
+            self.turn(false);
+        } else if spliced {
+            inner.stamp = 0;
+            self.turn(false);
+        }
+        Some((told, stop?))
+    }
+
+    /// The chain is being changed from now on, or is as it should be.
+    #[inline(always)]
+    fn turn(&self, _changes: bool) {
+        compiler_fence(Ordering::SeqCst);
+        self.turn.store(self.turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+    }
+}
