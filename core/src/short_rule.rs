@@ -192,8 +192,12 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     /// Where the key's own entry begins: 16 bytes of code have one of 16 bytes, so that the address behind the key needs nothing but a
     /// mask, which is waited for at every frame; and return addresses stand further apart than that, mostly.
     #[inline(always)]
+    fn own_byte(key: u64) -> usize {
+        key.wrapping_add(1) as usize & ((WORDS - 2) * 8)
+    }
+
     fn own(key: u64) -> usize {
-        (key.wrapping_add(1) >> 3) as usize & (WORDS - 2)
+        Self::own_byte(key) / 8
     }
 
     #[inline(always)]
@@ -210,13 +214,16 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     /// The rule stored for `key` under this generation, if it stands in the key's own entry. Async-signal-safe.
     #[inline(always)]
     pub fn get(&self, key: u64, salt: Salt) -> Option<Short> {
-        let [rule, sealed] = self.entry(Self::own(key))?;
+        // SAFETY: an even number of words, below WORDS.
+        let [rule, sealed] = unsafe { &*self.words.as_ptr().byte_add(Self::own_byte(key)).cast::<[AtomicU64; 2]>() };
         let rule = Short(rule.load(Relaxed));
         // An empty entry's rule has no words.
         (sealed.load(Relaxed) == seal(key, salt, rule.0) && rule.words() != 0).then_some(rule)
     }
 
     /// The same, in any entry of the key's line. Async-signal-safe.
+    #[cold]
+    #[inline(never)]
     pub fn search(&self, key: u64, salt: Salt) -> Option<Short> {
         // All four are looked at: which one it is cannot be predicted, so a branch for each would cost more.
         let found = self.line(key).fold(0, |found, [rule, sealed]| {

@@ -6,7 +6,7 @@
 //! walk, which then begins at the caller again.
 
 use super::{holding, holds, Chain, Inner, Step, FRONT, PATIENCE, STEPS};
-use crate::frame::{native_word, FLAG_EXACT};
+use crate::frame::{native_word, user_word, FLAG_EXACT};
 use crate::memory::{Bare, USER_END};
 use crate::regs::{UCONTEXT_FP, UCONTEXT_PC, UCONTEXT_SP};
 use crate::short_rule::{Salt, Short, ShortRules, LOST, RBP_FIELD, SLOT_BITS};
@@ -86,6 +86,7 @@ impl At {
 }
 
 /// The frame in hand.
+#[derive(Clone, Copy)]
 struct Frame {
     pc: u64,
     sp: u64,
@@ -94,31 +95,81 @@ struct Frame {
     fp_at: At,
 }
 
+/// Where a stretch of frames ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stretch {
+    /// There was no more room.
+    Full,
+    /// At the outermost frame.
+    End,
+    /// At one that is not plain.
+    Other,
+}
+
 impl Frame {
-    /// The step to its caller, [`Step::end`] if it has none; `None`: it is no plain frame.
-    #[inline(always)]
-    fn step<const WORDS: usize>(&self, key: u64, rules: &Rules<'_, WORDS>, bare: Bare) -> Option<Step> {
-        let rule = match rules.table.get(key, rules.salt) {
-            Some(rule) => rule,
-            None => rules.table.search(key, rules.salt)?,
-        };
-        let mut base = self.sp;
-        if rule.from_rbp() {
-            if rule == Short::END {
-                return Some(Step::end(self.sp));
-            }
-            // Below the stack pointer it is stale, or none.
-            base = self.fp_at.get(self.fp, bare).filter(|fp| (self.sp..USER_END).contains(fp) && fp & 7 == 0)?;
-        }
-        let caller = bare.word_below(base, rule.words());
-        // 0 is no caller, and what is no address of a user's is for the walk to tell.
-        (caller.wrapping_sub(1) < USER_END - 1).then_some(Step { rule, cfa: rule.cfa(base), caller })
+    /// The CFA's base of a frame whose rule counts it from rbp; 0 if rbp is not known, stale (below the stack pointer), or none.
+    #[cold]
+    #[inline(never)]
+    fn base(&self, bare: Bare) -> u64 {
+        let fp = self.fp_at.get(self.fp, bare);
+        fp.filter(|fp| (self.sp..USER_END).contains(fp) && fp & 7 == 0).unwrap_or(0)
     }
 
     #[inline(always)]
     fn go(&mut self, step: &Step) {
         self.fp_at = self.fp_at.behind(step.rule, step.cfa);
         (self.pc, self.sp) = (step.caller, step.cfa);
+    }
+
+    /// Goes on while frames are plain, and there is room for their words, and for their steps if they are `NOTED`: how many they were.
+    /// `key`: the first one's. By itself, so that all of it stays in registers: what leads from one frame to the next is waited for.
+    #[inline(never)]
+    fn stretch<const NOTED: bool, const WORDS: usize>(
+        &mut self,
+        key: u64,
+        rules: &Rules<'_, WORDS>,
+        bare: Bare,
+        words: &mut [u64],
+        steps: &mut [Step],
+    ) -> (usize, Stretch) {
+        let (table, salt) = (rules.table, rules.salt);
+        let (mut frame, mut key, mut count) = (*self, key, 0);
+        let most = if NOTED { words.len().min(steps.len()) } else { words.len() };
+        let why = loop {
+            let (true, Some(word)) = (count < most, words.get_mut(count)) else { break Stretch::Full };
+            let rule = match table.get(key, salt) {
+                Some(rule) => rule,
+                None => match table.search(key, salt) {
+                    Some(rule) => rule,
+                    None => break Stretch::Other,
+                },
+            };
+            let mut base = frame.sp;
+            if rule.from_rbp() {
+                if rule == Short::END {
+                    break Stretch::End;
+                }
+                base = frame.base(bare);
+                if base == 0 {
+                    break Stretch::Other;
+                }
+            }
+            let caller = bare.word_below(base, rule.words());
+            // 0 is no caller, and what is no address of a user's is for the walk to tell.
+            if caller.wrapping_sub(1) >= USER_END - 1 {
+                break Stretch::Other;
+            }
+            let step = Step { rule, cfa: rule.cfa(base), caller };
+            *word = user_word(frame.pc);
+            if let Some(place) = steps.get_mut(count).filter(|_| NOTED) {
+                *place = step;
+            }
+            frame.go(&step);
+            key = frame.pc.wrapping_sub(1);
+            count += 1;
+        };
+        *self = frame;
+        (count, why)
     }
 }
 
@@ -186,9 +237,15 @@ impl Inner {
 }
 
 impl Notes {
+    /// Room for further steps in its half.
+    #[inline(always)]
+    fn room<'i>(&self, inner: &'i mut Inner) -> &'i mut [Step] {
+        inner.halves.get_mut(self.half & 1).and_then(|half| half.get_mut(self.len..)).unwrap_or_default()
+    }
+
     #[inline(always)]
     fn add(&mut self, inner: &mut Inner, step: Step) {
-        if let Some(place) = inner.halves.get_mut(self.half & 1).and_then(|half| half.get_mut(self.len)) {
+        if let Some(place) = self.room(inner).first_mut() {
             *place = step;
             self.len += 1;
         }
@@ -210,14 +267,14 @@ impl Chain {
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
         // A stack pointer that can be one leads outwards. What was left in the middle, `begin` clears up.
-        if self.turn.load(Ordering::Relaxed) & 1 != 0 || top.sp & 7 != 0 || top.sp >= USER_END {
+        if self.turn.load(Ordering::Relaxed) & 1 != 0 || top.sp & 7 != 0 || top.sp >= USER_END || top.pc >= USER_END {
             return None;
         }
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &*self.inner.get() };
         if (inner.pc, inner.sp) == (top.pc, top.sp) && inner.stamp == rules.stamp && !top.exact {
             let (first, others) = words.split_first_mut()?;
-            *first = native_word(top.pc, 0);
+            *first = user_word(top.pc);
             let from = inner.first as usize + 1;
             if let (held, Some(stop)) = inner.along(from, from, Some(top.fp), bare, others) {
                 return Some((held + 1, stop));
@@ -246,12 +303,14 @@ impl Chain {
             return unsafe { self.tell(rules, frame, bare, words) };
         }
         let (first, others) = words.split_first_mut()?;
-        *first = native_word(pc, FLAG_EXACT);
-        let step = frame.step(pc | EXACT_KEY, rules, bare)?;
-        if step.rule == Short::END {
-            return Some((1, StopReason::Complete));
+        match frame.stretch::<false, WORDS>(pc | EXACT_KEY, rules, bare, core::slice::from_mut(first), &mut []).1 {
+            Stretch::Full => *first = native_word(pc, FLAG_EXACT),
+            Stretch::End => {
+                *first = native_word(pc, FLAG_EXACT);
+                return Some((1, StopReason::Complete));
+            }
+            Stretch::Other => return None,
         }
-        frame.go(&step);
         frame = Frame { fp: frame.fp_at.get(frame.fp, bare), fp_at: At::REGISTER, ..frame };
         // SAFETY: passed on.
         let (told, stop) = unsafe { self.tell(rules, frame, bare, others) }?;
@@ -272,8 +331,8 @@ impl Chain {
     ) -> Option<(usize, StopReason)> {
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &mut *self.inner.get() };
-        // One less than a walk tells: there may be an exact frame before.
-        let limit = words.len().min(MAX_FRAMES as usize - 1);
+        // Less than a walk tells, also behind an exact frame: that there are too many is for the walk to say.
+        let limit = words.len().min(MAX_FRAMES as usize - 2);
         let noting = !inner.rests();
         let mut old = (noting && inner.stamp == rules.stamp).then_some(inner.first as usize);
         let len = if noting { FRONT } else { STEPS };
@@ -305,7 +364,7 @@ impl Chain {
                     break None;
                 };
                 inner.apart = 0;
-                *first = native_word(frame.pc, 0);
+                *first = user_word(frame.pc);
                 notes = Notes { half: inner.half as usize & 1, first: to, len: inner.end as usize };
                 let (held, stop) = inner.along(to + 1, at + 1, frame.fp, bare, others);
                 told += held;
@@ -317,16 +376,26 @@ impl Chain {
                 let steps = inner.live().get(at + 1..notes.len).unwrap_or_default();
                 steps.iter().for_each(|step| frame.go(step));
             }
-            let Some(step) = frame.step(frame.pc.wrapping_sub(1), rules, bare) else { break None };
-            if let Some(word) = words.get_mut(told) {
-                *word = native_word(frame.pc, 0);
+            let (key, room) = (frame.pc.wrapping_sub(1), words.get_mut(told..until).unwrap_or_default());
+            let steps = notes.room(inner);
+            let (passed, why) = if steps.is_empty() {
+                frame.stretch::<false, WORDS>(key, rules, bare, room, steps)
+            } else {
+                let (passed, why) = frame.stretch::<true, WORDS>(key, rules, bare, room, steps);
+                notes.len += passed;
+                (passed, why)
+            };
+            told += passed;
+            match why {
+                Stretch::Full => {}
+                Stretch::Other => break None,
+                Stretch::End => {
+                    *words.get_mut(told)? = user_word(frame.pc);
+                    told += 1;
+                    notes.add(inner, Step::end(frame.sp));
+                    break Some(StopReason::Complete);
+                }
             }
-            told += 1;
-            notes.add(inner, step);
-            if step.rule == Short::END {
-                break Some(StopReason::Complete);
-            }
-            frame.go(&step);
         };
         if stop.is_some() && noting {
             if !spliced {
