@@ -192,12 +192,12 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     /// Where the key's own entry begins: 16 bytes of code have one of 16 bytes, so that the address behind the key needs nothing but a
     /// mask, which is waited for at every frame; and return addresses stand further apart than that, mostly.
     #[inline(always)]
-    fn own_byte(key: u64) -> usize {
-        key.wrapping_add(1) as usize & ((WORDS - 2) * 8)
+    fn own_byte(behind: u64) -> usize {
+        behind as usize & ((WORDS - 2) * 8)
     }
 
     fn own(key: u64) -> usize {
-        Self::own_byte(key) / 8
+        Self::own_byte(key.wrapping_add(1)) / 8
     }
 
     #[inline(always)]
@@ -214,11 +214,18 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     /// The rule stored for `key` under this generation, if it stands in the key's own entry. Async-signal-safe.
     #[inline(always)]
     pub fn get(&self, key: u64, salt: Salt) -> Option<Short> {
+        self.get_behind(key.wrapping_add(1), salt)
+    }
+
+    /// The same for the key just below this address: a return address is looked up so.
+    #[inline(always)]
+    pub(crate) fn get_behind(&self, behind: u64, salt: Salt) -> Option<Short> {
         // SAFETY: an even number of words, below WORDS.
-        let [rule, sealed] = unsafe { &*self.words.as_ptr().byte_add(Self::own_byte(key)).cast::<[AtomicU64; 2]>() };
+        let [rule, sealed] = unsafe { &*self.words.as_ptr().byte_add(Self::own_byte(behind)).cast::<[AtomicU64; 2]>() };
         let rule = Short(rule.load(Relaxed));
         // An empty entry's rule has no words.
-        (sealed.load(Relaxed) == seal(key, salt, rule.0) && rule.words() != 0).then_some(rule)
+        (sealed.load(Relaxed) == seal(behind, Salt(salt.0.wrapping_sub(1)), rule.0) && rule.words() != 0)
+            .then_some(rule)
     }
 
     /// The same, in any entry of the key's line. Async-signal-safe.

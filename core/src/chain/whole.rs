@@ -12,6 +12,7 @@ use crate::regs::{UCONTEXT_FP, UCONTEXT_PC, UCONTEXT_SP};
 use crate::short_rule::{Salt, Short, ShortRules, LOST, RBP_FIELD, SLOT_BITS};
 use crate::stop_reason::StopReason;
 use crate::walk::MAX_FRAMES;
+use core::hint::select_unpredictable;
 use core::sync::atomic::{compiler_fence, Ordering};
 
 /// Behind so many frames it is asked for the last chain once more, and behind twice as many, until it is each [`BATCH`].
@@ -69,10 +70,16 @@ impl At {
     /// Behind a frame with this rule and CFA. An address has 47 bits.
     #[inline(always)]
     fn behind(self, rule: Short, cfa: u64) -> At {
-        match rule.field(RBP_FIELD) {
-            0 => self,
-            field => At(cfa << SLOT_BITS | field),
-        }
+        let field = rule.field(RBP_FIELD);
+        // Nobody can foresee which it is.
+        At(select_unpredictable(field == 0, self.0, cfa << SLOT_BITS | field))
+    }
+
+    /// The CFA's base of a frame at `sp` whose rule counts it from rbp; 0 if rbp is not known, stale (below the stack pointer), or none.
+    #[cold]
+    #[inline(never)]
+    fn base(self, register: Option<u64>, sp: u64, bare: Bare) -> u64 {
+        self.get(register, bare).filter(|fp| (sp..USER_END).contains(fp) && fp & 7 == 0).unwrap_or(0)
     }
 
     #[inline(always)]
@@ -107,14 +114,6 @@ enum Stretch {
 }
 
 impl Frame {
-    /// The CFA's base of a frame whose rule counts it from rbp; 0 if rbp is not known, stale (below the stack pointer), or none.
-    #[cold]
-    #[inline(never)]
-    fn base(&self, bare: Bare) -> u64 {
-        let fp = self.fp_at.get(self.fp, bare);
-        fp.filter(|fp| (self.sp..USER_END).contains(fp) && fp & 7 == 0).unwrap_or(0)
-    }
-
     #[inline(always)]
     fn go(&mut self, step: &Step) {
         self.fp_at = self.fp_at.behind(step.rule, step.cfa);
@@ -122,34 +121,35 @@ impl Frame {
     }
 
     /// Goes on while frames are plain, and there is room for their words, and for their steps if they are `NOTED`: how many they were.
-    /// `key`: the first one's. By itself, so that all of it stays in registers: what leads from one frame to the next is waited for.
+    /// `behind`: what the first one's key is just below. By itself, so that all of it stays in registers: what leads from one frame to the next is waited for.
     #[inline(never)]
     fn stretch<const NOTED: bool, const WORDS: usize>(
         &mut self,
-        key: u64,
+        behind: u64,
         rules: &Rules<'_, WORDS>,
         bare: Bare,
         words: &mut [u64],
         steps: &mut [Step],
     ) -> (usize, Stretch) {
         let (table, salt) = (rules.table, rules.salt);
-        let (mut frame, mut key, mut count) = (*self, key, 0);
+        let Frame { mut pc, mut sp, mut fp_at, fp } = *self;
+        let (mut behind, mut count) = (behind, 0);
         let most = if NOTED { words.len().min(steps.len()) } else { words.len() };
         let why = loop {
             let (true, Some(word)) = (count < most, words.get_mut(count)) else { break Stretch::Full };
-            let rule = match table.get(key, salt) {
+            let rule = match table.get_behind(behind, salt) {
                 Some(rule) => rule,
-                None => match table.search(key, salt) {
+                None => match table.search(behind.wrapping_sub(1), salt) {
                     Some(rule) => rule,
                     None => break Stretch::Other,
                 },
             };
-            let mut base = frame.sp;
+            let mut base = sp;
             if rule.from_rbp() {
                 if rule == Short::END {
                     break Stretch::End;
                 }
-                base = frame.base(bare);
+                base = fp_at.base(fp, sp, bare);
                 if base == 0 {
                     break Stretch::Other;
                 }
@@ -159,16 +159,16 @@ impl Frame {
             if caller.wrapping_sub(1) >= USER_END - 1 {
                 break Stretch::Other;
             }
-            let step = Step { rule, cfa: rule.cfa(base), caller };
-            *word = user_word(frame.pc);
+            let cfa = rule.cfa(base);
+            *word = user_word(pc);
             if let Some(place) = steps.get_mut(count).filter(|_| NOTED) {
-                *place = step;
+                *place = Step { rule, cfa, caller };
             }
-            frame.go(&step);
-            key = frame.pc.wrapping_sub(1);
+            (pc, sp, fp_at) = (caller, cfa, fp_at.behind(rule, cfa));
+            behind = caller;
             count += 1;
         };
-        *self = frame;
+        *self = Frame { pc, sp, fp_at, fp };
         (count, why)
     }
 }
@@ -303,7 +303,16 @@ impl Chain {
             return unsafe { self.tell(rules, frame, bare, words) };
         }
         let (first, others) = words.split_first_mut()?;
-        match frame.stretch::<false, WORDS>(pc | EXACT_KEY, rules, bare, core::slice::from_mut(first), &mut []).1 {
+        match frame
+            .stretch::<false, WORDS>(
+                (pc | EXACT_KEY).wrapping_add(1),
+                rules,
+                bare,
+                core::slice::from_mut(first),
+                &mut [],
+            )
+            .1
+        {
             Stretch::Full => *first = native_word(pc, FLAG_EXACT),
             Stretch::End => {
                 *first = native_word(pc, FLAG_EXACT);
@@ -376,12 +385,12 @@ impl Chain {
                 let steps = inner.live().get(at + 1..notes.len).unwrap_or_default();
                 steps.iter().for_each(|step| frame.go(step));
             }
-            let (key, room) = (frame.pc.wrapping_sub(1), words.get_mut(told..until).unwrap_or_default());
+            let (pc, room) = (frame.pc, words.get_mut(told..until).unwrap_or_default());
             let steps = notes.room(inner);
             let (passed, why) = if steps.is_empty() {
-                frame.stretch::<false, WORDS>(key, rules, bare, room, steps)
+                frame.stretch::<false, WORDS>(pc, rules, bare, room, steps)
             } else {
-                let (passed, why) = frame.stretch::<true, WORDS>(key, rules, bare, room, steps);
+                let (passed, why) = frame.stretch::<true, WORDS>(pc, rules, bare, room, steps);
                 notes.len += passed;
                 (passed, why)
             };
