@@ -166,7 +166,7 @@ impl Chain {
     /// No chain.
     #[allow(clippy::new_without_default, reason = "made once, as a static")]
     pub const fn new() -> Chain {
-        let none = Step { rule: Short::NONE, cfa: 0, caller: 0 };
+        let none = Step { rule: Short::EMPTY, cfa: 0, caller: 0 };
         let inner = Inner { stamp: 0, pc: 0, sp: 0, half: 0, first: 0, end: 0, apart: 0, halves: [[none; STEPS]; 2] };
         Chain { turn: AtomicU64::new(0), inner: UnsafeCell::new(inner) }
     }

@@ -36,6 +36,9 @@ const LOWEST: u64 = 0x210_8421;
 const VALID: u64 = 1 << 63;
 
 impl Short {
+    /// Where no rule was written so far: zero, so that a table of them takes no room in a file.
+    pub(crate) const EMPTY: Short = Short(0);
+
     /// No rule. It counts from rbp, as [`Short::END`] does, so that who looks for neither need not look twice.
     pub(crate) const NONE: Short = Short(FROM_RBP);
 
