@@ -11,12 +11,14 @@
 //! A walk writes its steps into the half that the last one's chain is not in. When it comes to a frame of that one's, its own few
 //! steps are put in front of the rest of the old chain, which stays where it is.
 
-use crate::frame::native_word;
+mod whole;
+
+use crate::frame::user_word;
 use crate::memory::Bare;
 use crate::short_rule::{Short, LOST, RBP_FIELD};
-use crate::stop_reason::StopReason;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
+pub use whole::{Rules, Top, EXACT_KEY};
 
 /// Steps of a half.
 const STEPS: usize = 512;
@@ -41,7 +43,15 @@ pub struct Step {
     pub caller: u64,
 }
 
-/// The chain. All-zero is none. Its own thread's alone, one walk at a time; a handler on top of it may ask [`Chain::same`].
+impl Step {
+    /// From the outermost frame, whose stack pointer is `sp`: the word below it is one that can be read, as every step's.
+    #[inline(always)]
+    fn end(sp: u64) -> Step {
+        Step { rule: Short::END, cfa: sp, caller: 0 }
+    }
+}
+
+/// The chain. All-zero is none. Its own thread's alone, one walk at a time.
 #[repr(C, align(64))]
 pub struct Chain {
     /// Even: a chain stands, or none. Odd: a walk is at work on it.
@@ -64,7 +74,7 @@ struct Inner {
     halves: [[Step; STEPS]; 2],
 }
 
-// SAFETY: only `begin` and `same` look inside, and their callers vouch for being the only thread to do so.
+// SAFETY: only `begin` and `whole` look inside, and their callers vouch for being the only thread to do so.
 unsafe impl Sync for Chain {}
 
 /// Whether a step whose CFA counts from rbp leads from the frame behind `before`, steps of a run that began with `fp`.
@@ -82,70 +92,83 @@ fn counts_from_here(step: &Step, before: &[Step], fp: Option<u64>, bare: Bare) -
     base.map(|base| step.rule.cfa(base)) == Some(step.cfa)
 }
 
+/// How many of these steps, up to one that counts from rbp, are still those to be made; leaves their callers' words in `words`. By
+/// itself, so that all of it stays in registers.
+#[inline(never)]
+fn equal(steps: &[Step], bare: Bare, words: &mut [u64]) -> usize {
+    const BLOCK: usize = 4;
+    let mut equal = 0;
+    for (block, room) in steps.chunks_exact(BLOCK).zip(words.chunks_exact_mut(BLOCK)) {
+        let ([a, b, c, d], [to_a, to_b, to_c, to_d]) = (block, room) else { break };
+        let (at_a, at_b) = (bare.word_just_below(a.cfa), bare.word_just_below(b.cfa));
+        let (at_c, at_d) = (bare.word_just_below(c.cfa), bare.word_just_below(d.cfa));
+        if at_a != a.caller || at_b != b.caller || at_c != c.caller || at_d != d.caller {
+            break;
+        }
+        if Short::any_from_rbp([a.rule, b.rule, c.rule, d.rule]) {
+            break;
+        }
+        (*to_a, *to_b, *to_c, *to_d) = (user_word(at_a), user_word(at_b), user_word(at_c), user_word(at_d));
+        equal += BLOCK;
+    }
+    // What is left, or up to what differs.
+    let (steps, words) = (steps.get(equal..).unwrap_or_default(), words.get_mut(equal..).unwrap_or_default());
+    for (step, word) in steps.iter().zip(words) {
+        if step.rule.from_rbp() || bare.word_just_below(step.cfa) != step.caller {
+            break;
+        }
+        *word = user_word(step.caller);
+        equal += 1;
+    }
+    equal
+}
+
+/// Whether the step at `at`, in a run whose steps begin at `run` and were made up to there, is still the one to be made.
+#[inline(always)]
+fn holds(steps: &[Step], run: usize, at: usize, fp: Option<u64>, bare: Bare) -> bool {
+    let before = steps.get(run..at).unwrap_or_default();
+    steps.get(at).is_some_and(|step| {
+        (!step.rule.from_rbp() || counts_from_here(step, before, fp, bare))
+            && bare.word_just_below(step.cfa) == step.caller
+    })
+}
+
 /// How many of the steps from `from` on, in a run whose steps begin at `run`, are still those to be made, and leave their callers'
 /// words in `words`.
 #[inline(always)]
 fn holding(steps: &[Step], run: usize, from: usize, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> usize {
     let mut held = 0;
-    for (step, word) in steps.get(from..).unwrap_or_default().iter().zip(words) {
-        if step.rule.from_rbp() {
-            let before = steps.get(run..from + held).unwrap_or_default();
-            if !counts_from_here(step, before, fp, bare) {
-                break;
-            }
+    loop {
+        let (ahead, room) = (steps.get(from + held..).unwrap_or_default(), words.get_mut(held..).unwrap_or_default());
+        held += equal(ahead, bare, room);
+        let (Some(step), Some(word)) = (steps.get(from + held), words.get_mut(held)) else { return held };
+        if !step.rule.from_rbp() || !holds(steps, run, from + held, fp, bare) {
+            return held;
         }
-        if bare.word_just_below(step.cfa) != step.caller {
-            break;
-        }
-        *word = native_word(step.caller, 0);
+        *word = user_word(step.caller);
         held += 1;
     }
-    held
+}
+
+impl Inner {
+    /// Whether the walk that begins is one of those that are not noted, since stacks differ all the time.
+    #[inline(always)]
+    fn rests(&mut self) -> bool {
+        if self.apart < PATIENCE {
+            return false;
+        }
+        self.apart = PATIENCE + (self.apart - PATIENCE + 1) % REST;
+        self.apart > PATIENCE + 1
+    }
 }
 
 impl Chain {
     /// No chain.
     #[allow(clippy::new_without_default, reason = "made once, as a static")]
     pub const fn new() -> Chain {
-        let none = Step { rule: Short::NONE, cfa: 0, caller: 0 };
+        let none = Step { rule: Short::EMPTY, cfa: 0, caller: 0 };
         let inner = Inner { stamp: 0, pc: 0, sp: 0, half: 0, first: 0, end: 0, apart: 0, halves: [[none; STEPS]; 2] };
         Chain { turn: AtomicU64::new(0), inner: UnsafeCell::new(inner) }
-    }
-
-    /// The whole stack of the caller's frame `pc`, `sp`, `fp`, if it is the last chain's from there to the stack's end, or to that
-    /// of `words`: how many words there are, and why it ends. `stamp`: what it would begin with now, never 0. Async-signal-safe.
-    ///
-    /// # Safety
-    /// Only the chain's own thread may ask.
-    #[inline(always)]
-    pub unsafe fn same(
-        &self,
-        stamp: impl FnOnce() -> u64,
-        (pc, sp, fp): (u64, u64, u64),
-        bare: Bare,
-        words: &mut [u64],
-    ) -> Option<(usize, StopReason)> {
-        let turn = self.turn.load(Ordering::Relaxed);
-        compiler_fence(Ordering::Acquire);
-        // SAFETY: the caller vouches for the thread. What a handler in between changes shows in the turn.
-        let inner = unsafe { &*self.inner.get() };
-        if (inner.pc, inner.sp) != (pc, sp) || turn & 1 != 0 || inner.stamp != stamp() {
-            return None;
-        }
-        let rest = inner.halves.get(inner.half as usize)?.get(inner.first as usize + 1..inner.end as usize)?;
-        let (first, others) = words.split_first_mut()?;
-        *first = native_word(pc, 0);
-        let held = holding(rest, 0, 0, Some(fp), bare, others);
-        let stop = if rest.get(held)?.rule == Short::END {
-            StopReason::Complete
-        } else if held == others.len() && holding(rest, 0, held, Some(fp), bare, &mut [0]) == 1 {
-            // There is at least one more frame.
-            StopReason::BufferFull
-        } else {
-            return None;
-        };
-        compiler_fence(Ordering::Acquire);
-        (self.turn.load(Ordering::Relaxed) == turn).then_some((held + 1, stop))
     }
 
     /// Begins a walk, whose steps are to be noted; `None`: it is hardly worth it, since stacks differ all the time.
@@ -156,11 +179,8 @@ impl Chain {
         let turn = self.turn.load(Ordering::Relaxed);
         // SAFETY: the caller vouches for it; a handler in between sees an odd turn.
         let inner = unsafe { &mut *self.inner.get() };
-        if inner.apart >= PATIENCE {
-            inner.apart = PATIENCE + (inner.apart - PATIENCE + 1) % REST;
-            if inner.apart > PATIENCE + 1 {
-                return None;
-            }
+        if inner.rests() {
+            return None;
         }
         // Odd: that walk was left in the middle, and is over.
         let stands = turn & 1 == 0;
@@ -225,10 +245,10 @@ impl Steps<'_> {
         true
     }
 
-    /// The stack ends with the frame in hand.
-    pub(crate) fn end(&mut self) {
+    /// The stack ends with the frame in hand, whose stack pointer is `sp`.
+    pub(crate) fn end(&mut self, sp: u64) {
         if let Some(room) = self.room().first_mut() {
-            *room = Step { rule: Short::END, cfa: 0, caller: 0 };
+            *room = Step::end(sp);
             self.len += 1;
         }
     }

@@ -74,6 +74,13 @@ pub const fn native_word(address: u64, flags: u64) -> u64 {
     (address & PAYLOAD) | ((KIND_NATIVE as u64) << KIND_SHIFT) | flags
 }
 
+#[cfg(target_arch = "x86_64")]
+/// The word of a native frame at a return address below [`crate::memory::USER_END`].
+#[inline(always)]
+pub(crate) const fn user_word(address: u64) -> u64 {
+    address | ((KIND_NATIVE as u64) << KIND_SHIFT)
+}
+
 /// The first word of a frame in a window.
 pub const fn window_word(address: u64, flags: u64) -> u64 {
     (address & PAYLOAD) | ((KIND_WINDOW as u64) << KIND_SHIFT) | flags

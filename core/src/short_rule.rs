@@ -36,6 +36,9 @@ const LOWEST: u64 = 0x210_8421;
 const VALID: u64 = 1 << 63;
 
 impl Short {
+    /// Where no rule was written so far: zero, so that a table of them takes no room in a file.
+    pub(crate) const EMPTY: Short = Short(0);
+
     /// No rule. It counts from rbp, as [`Short::END`] does, so that who looks for neither need not look twice.
     pub(crate) const NONE: Short = Short(FROM_RBP);
 
@@ -83,6 +86,12 @@ impl Short {
         } else {
             None
         }
+    }
+
+    /// Whether the CFA of one of them counts from rbp.
+    #[inline(always)]
+    pub(crate) fn any_from_rbp<const N: usize>(rules: [Short; N]) -> bool {
+        rules.iter().fold(0, |words, rule| words | rule.0) & FROM_RBP != 0
     }
 
     /// Whether the CFA counts from rbp.
@@ -183,11 +192,15 @@ impl<const WORDS: usize> ShortRules<WORDS> {
         ShortRules { words: [const { AtomicU64::new(0) }; WORDS] }
     }
 
-    /// Where the key's own entry begins. The low bits of the address behind it, as they are: those of return addresses are spread
-    /// well, and whatever more was done to them would be waited for at every frame.
+    /// Where the key's own entry begins: 16 bytes of code have one of 16 bytes, so that the address behind the key needs nothing but a
+    /// mask, which is waited for at every frame; and return addresses stand further apart than that, mostly.
     #[inline(always)]
+    fn own_byte(behind: u64) -> usize {
+        behind as usize & ((WORDS - 2) * 8)
+    }
+
     fn own(key: u64) -> usize {
-        key.wrapping_add(1) as usize & (WORDS - 2)
+        Self::own_byte(key.wrapping_add(1)) / 8
     }
 
     #[inline(always)]
@@ -204,13 +217,23 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     /// The rule stored for `key` under this generation, if it stands in the key's own entry. Async-signal-safe.
     #[inline(always)]
     pub fn get(&self, key: u64, salt: Salt) -> Option<Short> {
-        let [rule, sealed] = self.entry(Self::own(key))?;
+        self.get_behind(key.wrapping_add(1), salt)
+    }
+
+    /// The same for the key just below this address: a return address is looked up so.
+    #[inline(always)]
+    pub(crate) fn get_behind(&self, behind: u64, salt: Salt) -> Option<Short> {
+        // SAFETY: an even number of words, below WORDS.
+        let [rule, sealed] = unsafe { &*self.words.as_ptr().byte_add(Self::own_byte(behind)).cast::<[AtomicU64; 2]>() };
         let rule = Short(rule.load(Relaxed));
         // An empty entry's rule has no words.
-        (sealed.load(Relaxed) == seal(key, salt, rule.0) && rule.words() != 0).then_some(rule)
+        (sealed.load(Relaxed) == seal(behind, Salt(salt.0.wrapping_sub(1)), rule.0) && rule.words() != 0)
+            .then_some(rule)
     }
 
     /// The same, in any entry of the key's line. Async-signal-safe.
+    #[cold]
+    #[inline(never)]
     pub fn search(&self, key: u64, salt: Salt) -> Option<Short> {
         // All four are looked at: which one it is cannot be predicted, so a branch for each would cost more.
         let found = self.line(key).fold(0, |found, [rule, sealed]| {
@@ -318,14 +341,14 @@ mod tests {
             word.store(old, Relaxed);
         }
         // Keys that meet in one entry stand beside each other.
-        for key in [0x1233, 0x1234 + 64, 0x1234 + 128] {
+        for key in [0x1233, 0x1234 + 512, 0x1234 + 1024] {
             table.put(key, Salt::new(1), rule);
         }
-        for key in [0x1234, 0x1233, 0x1234 + 64, 0x1234 + 128] {
+        for key in [0x1234, 0x1233, 0x1234 + 512, 0x1234 + 1024] {
             assert_eq!(table.search(key, Salt::new(1)), Some(rule), "{key:#x}");
         }
         // Those of a generation that is over never keep one that counts from its own entry.
-        for key in (0x1230..0x1240).step_by(2) {
+        for key in (0x1204..0x1244).step_by(16) {
             table.put(key, Salt::new(2), rule);
             assert_eq!(table.get(key, Salt::new(2)), Some(rule), "{key:#x}");
         }

@@ -7,7 +7,7 @@
 
 mod slot;
 
-pub use slot::{stack_pointer, Refused, Slot, Walking};
+pub use slot::{stack_pointer, Alone, Refused, Slot, Walking};
 
 use crate::syscall;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -109,6 +109,7 @@ impl Slots {
     }
 
     /// Thread id of the caller: from its TCB where the place is known, else from the kernel.
+    #[inline]
     pub fn tid(&self, thread_pointer: u64) -> u32 {
         match self.tid_offset.load(Ordering::Acquire) {
             0 => syscall::gettid(),

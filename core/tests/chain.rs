@@ -2,13 +2,13 @@
 //! chain tells what a walk without one tells.
 #![cfg(target_arch = "x86_64")]
 
-use uunwind_core::chain::Chain;
+use uunwind_core::chain::{Chain, Rules, Top, EXACT_KEY};
 use uunwind_core::cursor::Cursor;
-use uunwind_core::memory::{guarded, Mode, Reader};
+use uunwind_core::memory::{guarded, Bare, Mode, Reader};
 use uunwind_core::plugin::Description;
 use uunwind_core::regs::{Regs, RBP, RSP};
 use uunwind_core::rule::{Packed, Rule, RuleKind, SAME, UNKNOWN};
-use uunwind_core::short_rule::Short;
+use uunwind_core::short_rule::{Salt, Short, ShortRules};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, walk_along, Claim, Env, Outcome, Setting};
 
@@ -304,31 +304,55 @@ impl World {
         (outcome, words)
     }
 
-    /// The whole stack by [`Chain::same`], which is for return addresses.
-    fn same(&self, capacity: usize, chain: &Chain) -> Option<(StopReason, Vec<u64>)> {
+    /// What walks remember of the rules, as they are now.
+    fn remember(&self, table: &Table) {
+        for function in 1..=FUNCTIONS {
+            let rule = self.rules[function as usize];
+            let Some(short) = Short::new(&rule).or_else(|| (rule == Rule::end()).then_some(Short::END)) else {
+                continue;
+            };
+            let code = function << 12;
+            for pc in [0x10, 0x11, 0x12, 0x20] {
+                table.put(code + pc - 1, Salt::new(self.stamp), short);
+            }
+            table.put((code + 0x20) | EXACT_KEY, Salt::new(self.stamp), short);
+        }
+    }
+
+    /// The whole stack by [`Chain::whole`].
+    fn whole(&self, capacity: usize, table: &Table, chain: &Chain) -> Option<(StopReason, Vec<u64>)> {
         let mut words = vec![0; capacity];
+        let rules = Rules { table, salt: Salt::new(self.stamp), stamp: self.stamp };
+        let [sp, fp] = [RSP, RBP].map(|register| self.registers[usize::from(register)]);
+        let top = Top { pc: self.pc, exact: self.exact, sp, fp };
         // SAFETY: as above; the chain is this test's alone.
-        let (count, stop) = unsafe {
-            let bare = Reader::new(Mode::Guarded).bare()?;
-            let at = (self.pc, self.registers[usize::from(RSP)], self.registers[usize::from(RBP)]);
-            chain.same(|| self.stamp, at, bare, &mut words)?
-        };
+        let (count, stop) = unsafe { chain.whole(&rules, top, Bare::new(true)?, &mut words)? };
         words.truncate(count);
         Some((stop, words))
     }
 }
 
+type Table = ShortRules<65536>;
+
 #[test]
 fn a_walk_along_a_chain_tells_what_a_walk_without_tells() {
     handle_faults();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let (mut walks, mut same, mut followed, mut frames, mut told) = (0u64, 0u64, 0u64, 0u64, 0u64);
+    let (mut walks, mut whole, mut whole_asked, mut along_asked) = (0u64, 0u64, 0u64, 0u64);
+    let (mut followed, mut frames, mut told) = (0u64, 0u64, 0u64);
     let mut stops = std::collections::HashMap::<StopReason, u64>::new();
     let most = std::env::var("UU_REUSE_CHANGES").ok().and_then(|n| n.parse().ok()).unwrap_or(300_000) / 4;
     while walks < most {
         let mut world = World::new(&mut random);
         let chain = Box::new(Chain::new());
+        // SAFETY: all-zero is the empty table.
+        let table: Box<Table> = unsafe { Box::new_zeroed().assume_init() };
+        let mut known = 0;
         for _ in 0..400 {
+            if known != world.stamp {
+                world.remember(&table);
+                known = world.stamp;
+            }
             walks += 1;
             let capacity = match random.below(8) {
                 0 => random.below(40) as usize,
@@ -337,12 +361,19 @@ fn a_walk_along_a_chain_tells_what_a_walk_without_tells() {
             };
             let (plain, words) = world.tell(capacity, None);
             *stops.entry(plain.stop).or_default() += 1;
-            if !world.exact && capacity > 0 {
-                if let Some((stop, all)) = world.same(capacity, &chain) {
+            // Both use the chain that either has left.
+            if !random.one_in(3) {
+                whole_asked += 1;
+                if let Some((stop, all)) = world.whole(capacity, &table, &chain) {
                     assert_eq!((stop, &all), (plain.stop, &words), "walk {walks}: the whole of {plain:?}");
-                    same += 1;
+                    whole += 1;
                 }
             }
+            if random.one_in(2) {
+                world.change(&mut random);
+                continue;
+            }
+            along_asked += 1;
             let (with, along) = world.tell(capacity, Some(&chain));
             assert_eq!((plain.stop, plain.frames), (with.stop, with.frames), "walk {walks}: {plain:?} {with:?}");
             assert_eq!(words, along, "walk {walks}: {plain:?} {with:?}");
@@ -352,9 +383,12 @@ fn a_walk_along_a_chain_tells_what_a_walk_without_tells() {
             world.change(&mut random);
         }
     }
-    println!("{walks} walks of {told} frames: {same} the same, {followed} along {frames} steps; {stops:?}");
-    assert!(same > walks / 50, "whole stacks are seldom the same: {same} of {walks}");
-    assert!(followed > walks / 8 && frames > told / 8, "little is followed: {followed} of {walks}, {frames} of {told}");
+    println!("{walks} walks: {whole} of {whole_asked} as a whole, {along_asked} of {told} frames, {followed} along {frames} steps; {stops:?}");
+    assert!(whole > whole_asked / 8, "few stacks are told as a whole: {whole} of {whole_asked}");
+    assert!(
+        followed > along_asked / 8 && frames > told / 8,
+        "little is followed: {followed} of {along_asked}, {frames} of {told}"
+    );
     for stop in [StopReason::Complete, StopReason::BufferFull, StopReason::BadCfa] {
         assert!(stops.get(&stop).is_some_and(|n| *n > 100), "seldom {stop:?}: {stops:?}");
     }

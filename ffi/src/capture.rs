@@ -3,9 +3,10 @@
 use crate::chains;
 use crate::env::Live;
 use crate::salts::Salts;
-use crate::state::{REGISTRY, SLOTS};
+use crate::state::{REGISTRY, SHORT_RULES, SLOTS};
+use uunwind_core::chain::{Rules, Top};
 use uunwind_core::cursor::Cursor;
-use uunwind_core::memory::{Mode, Reader};
+use uunwind_core::memory::{Bare, Mode, Reader};
 use uunwind_core::regs::Regs;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
@@ -102,18 +103,61 @@ unsafe extern "C" fn capture(
     stop: *mut u16,
     caller: *const Caller,
 ) -> usize {
-    let reason = |reason: StopReason| {
-        if !stop.is_null() {
-            // SAFETY: the C caller passes null or room for one number.
-            unsafe { stop.write(reason.number()) };
-        }
-    };
-    if frames.is_null() || capacity == 0 {
-        reason(StopReason::BufferFull);
-        return 0;
+    // SAFETY: passed on; the assembly passes its own stack.
+    let (words, reason) = unsafe { at_once(frames, capacity, ucontext, &*caller) }
+        .unwrap_or_else(|| unsafe { walked(frames, capacity, ucontext, &*caller) });
+    if !stop.is_null() {
+        // SAFETY: the C caller passes null or room for one number.
+        unsafe { stop.write(reason.number()) };
     }
-    // SAFETY: the assembly passes its own stack.
-    let caller = unsafe { &*caller };
+    words
+}
+
+/// The whole stack without a walk ([`uunwind_core::chain::Chain::whole`]), if that can be: it has plain frames only, faults are handled,
+/// the loader's counters are known, and this call interrupted no other of its thread's.
+///
+/// # Safety
+/// As [`uu_capture`].
+#[inline(always)]
+unsafe fn at_once(
+    frames: *mut u64,
+    capacity: usize,
+    ucontext: *const u8,
+    caller: &Caller,
+) -> Option<(usize, StopReason)> {
+    if frames.is_null() {
+        return None;
+    }
+    // SAFETY: faults are handled where the program asked for it by uu_handle_faults, whose documentation asks for the signals to be
+    // unblocked here.
+    let bare = unsafe { Bare::new(crate::faults::handled()) }?;
+    let top = if ucontext.is_null() {
+        Top { pc: caller.pc, exact: false, sp: caller.sp, fp: caller.fp() }
+    } else {
+        // SAFETY: the C caller passes the ucontext that its signal handler got.
+        unsafe { Top::interrupted(ucontext) }
+    };
+    let slot = SLOTS.own()?;
+    let chain = chains::known(slot)?;
+    let salts = Salts::new(true);
+    let rules = Rules { table: &SHORT_RULES, salt: salts.salt(), stamp: salts.stamp()? };
+    let alone = slot.occupy(caller.sp)?;
+    // SAFETY: the C caller passes `capacity` words; the chain is this thread's, which is at work with no other.
+    let told = unsafe { chain.whole(&rules, top, bare, core::slice::from_raw_parts_mut(frames, capacity)) };
+    alone.leave();
+    told
+}
+
+/// The stack by a walk.
+///
+/// # Safety
+/// As [`uu_capture`].
+#[cold]
+#[inline(never)]
+unsafe fn walked(frames: *mut u64, capacity: usize, ucontext: *const u8, caller: &Caller) -> (usize, StopReason) {
+    if frames.is_null() || capacity == 0 {
+        return (0, StopReason::BufferFull);
+    }
     // SAFETY: the C caller passes `capacity` words.
     let frames = unsafe { core::slice::from_raw_parts_mut(frames, capacity) };
     let mode = if crate::faults::handled() { Mode::Guarded } else { Mode::Probed };
@@ -121,22 +165,9 @@ unsafe extern "C" fn capture(
     // documentation asks for the signals to be unblocked here.
     let mut reader = unsafe { Reader::new(mode) };
     let bare = reader.bare();
-    let Some(slot) = SLOTS.own() else {
-        reason(StopReason::Fault);
-        return 0;
-    };
-    if let (Some(bare), Some(chain), true) = (bare, chains::known(slot), ucontext.is_null()) {
-        // Nothing is looked at but the stack itself, so this is no walk that a writer would have to wait for.
-        let stamp = || Salts::new(true).stamp().unwrap_or(0);
-        // SAFETY: this thread's.
-        if let Some((words, stop)) = unsafe { chain.same(stamp, (caller.pc, caller.sp, caller.fp()), bare, frames) } {
-            reason(stop);
-            return words;
-        }
-    }
+    let Some(slot) = SLOTS.own() else { return (0, StopReason::Fault) };
     let Ok(walking) = slot.enter(caller.sp, slot.epoch(|| REGISTRY.epoch())) else {
-        reason(StopReason::Fault);
-        return 0;
+        return (0, StopReason::Fault);
     };
     let cursor = if ucontext.is_null() {
         Cursor { regs: caller.regs(), exact: false }
@@ -165,8 +196,7 @@ unsafe extern "C" fn capture(
         steps.finish();
     }
     walking.leave();
-    reason(outcome.stop);
-    outcome.words
+    (outcome.words, outcome.stop)
 }
 
 /// See `uu.h`.

@@ -60,16 +60,16 @@ impl Current {
         self.object().map_or(0, |object| object.bias)
     }
 
-    /// The short rule that the table has for a return address, remembered: the next time it is one load away.
+    /// The short rule that the table has for an address, remembered under `key`: the next time it is one load away.
     #[cold]
     #[inline(never)]
-    pub(crate) fn remember(&self, lookup: u64, salt: Salt) -> Option<Short> {
+    pub(crate) fn remember(&self, lookup: u64, key: u64, salt: Salt) -> Option<Short> {
         let rule = match self.table.as_ref()?.find(lookup.wrapping_sub(self.bias())) {
             Found::Short(rule) => rule,
             Found::Long(rule) if rule == Rule::end().pack() => Short::of_end()?,
             _ => return None,
         };
-        SHORT_RULES.put(lookup, salt, rule);
+        SHORT_RULES.put(key, salt, rule);
         Some(rule)
     }
 

@@ -13,8 +13,8 @@ use uunwind_core::walk::MAX_PLUGINS;
 pub static OBJECTS: Objects = Objects::new();
 /// Rules, by pc: 65,536 of them at most (2 MiB of address space, touched as it fills).
 pub static RULES: PcCache<32768> = PcCache::new();
-/// Short rules, by pc: 32,768 of them (512 KiB, of which only the lines in use take room in the caches).
-pub static SHORT_RULES: ShortRules<65536> = ShortRules::new();
+/// Short rules, by pc: 65,536 of them (1 MiB of address space, of which only the lines in use take room in the caches).
+pub static SHORT_RULES: ShortRules<131072> = ShortRules::new();
 /// Unwind ranges of functions in objects that a plugin claims, by pc.
 pub static FUNCTIONS: PcCache<2048> = PcCache::new();
 /// Windows of code that a JIT registered.

@@ -25,7 +25,8 @@ fn toy(scratch: &Path) -> PathBuf {
 fn dso(package: &str, file: &str) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["build", "--locked", "--profile", "dso", "-p", package, "--target-dir"]).arg(paths::target());
+    build.args(["rustc", "--locked", "--profile", "dso", "-p", package, "--lib", "--crate-type", "cdylib"]);
+    build.arg("--target-dir").arg(paths::target());
     let done = build.current_dir(paths::root()).output().expect("cargo runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     paths::target().join("dso").join(file)

@@ -113,7 +113,18 @@ fn the_handler_path_needs_nothing() {
     let folder = paths::target().join("handler-check");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["build", "--locked", "--profile", "dso", "-p", "uunwind-handler-check", "--target-dir"]).arg(&folder);
+    build.args([
+        "rustc",
+        "--locked",
+        "--profile",
+        "dso",
+        "-p",
+        "uunwind-handler-check",
+        "--lib",
+        "--crate-type",
+        "cdylib",
+    ]);
+    build.arg("--target-dir").arg(&folder);
     let done = build.current_dir(paths::root()).output().expect("cargo runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let facts = read(&folder.join("dso/libuunwind_handler_check.so")).expect("an ELF object");

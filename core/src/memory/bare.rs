@@ -7,6 +7,15 @@ use super::{guarded, Reader, USER_END};
 pub struct Bare(());
 
 impl Bare {
+    /// Leave to read so, if faults of this thread's are handled.
+    ///
+    /// # Safety
+    /// If they are, as [`Reader::new`] in guarded mode, for as long as this or a copy is used.
+    #[inline(always)]
+    pub unsafe fn new(handled: bool) -> Option<Bare> {
+        handled.then_some(Bare(()))
+    }
+
     /// The word below `base` + 8 * `words`, not written down; 0 if it cannot be read.
     #[inline(always)]
     pub fn word_below(self, base: u64, words: u64) -> u64 {

@@ -31,6 +31,8 @@ pub const UCONTEXT_SIGMASK: u64 = 296;
 pub const UCONTEXT_PC: u64 = UCONTEXT_GREGS + 8 * 16;
 /// Offset of the stack pointer in a ucontext.
 pub const UCONTEXT_SP: u64 = UCONTEXT_GREGS + 8 * 15;
+/// Offset of rbp in a ucontext.
+pub const UCONTEXT_FP: u64 = UCONTEXT_GREGS + 8 * 10;
 
 /// Offset in a ucontext of the register with this DWARF number.
 pub fn ucontext_offset(register: u8) -> u64 {

@@ -3,7 +3,7 @@
 use crate::recovery::Recovery;
 use crate::registry::grace::Mark;
 use crate::syscall;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{compiler_fence, AtomicU32, AtomicU64, Ordering};
 
 /// A sampler's walk, its plugins and a handler on top of it stay within so many bytes of stack.
 const WALK_DEPTH: u64 = 64 * 1024;
@@ -46,6 +46,19 @@ pub struct Walking<'a> {
     pub slot: &'a Slot,
     /// The walk that this one interrupted: its stack pointer and mark.
     outer: Option<(u64, u64)>,
+}
+
+/// [`Slot::occupy`]; leaving it is [`Alone::leave`].
+#[derive(Debug)]
+pub struct Alone<'a>(&'a Slot);
+
+impl Alone<'_> {
+    /// Leaves it.
+    #[inline(always)]
+    pub fn leave(self) {
+        compiler_fence(Ordering::SeqCst);
+        self.0.busy.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Why no walk can begin now.
@@ -142,9 +155,7 @@ impl Slot {
     /// Async-signal-safe.
     pub fn enter(&self, sp: u64, epoch: u64) -> Result<Walking<'_>, Refused> {
         let mut outer = None;
-        let busy = self.busy.load(Ordering::Relaxed) != 0;
-        self.busy.store(1, Ordering::Relaxed);
-        if busy {
+        if self.busy.load(Ordering::Relaxed) != 0 {
             if self.is_stale(sp) {
                 self.recovery.disarm();
             } else if self.recovery.is_armed() {
@@ -155,11 +166,34 @@ impl Slot {
                 outer = Some((self.walk_sp.load(Ordering::Relaxed), self.mark.own()));
             }
         }
-        self.walk_sp.store(sp, Ordering::Relaxed);
+        self.take(sp);
         self.ticks.store(0, Ordering::Relaxed);
         // An interrupted walk's own mark is older, and stands for both.
         self.mark.set(outer.map_or(epoch, |(_, mark)| if mark == 0 { epoch } else { mark }));
         Ok(Walking { slot: self, outer })
+    }
+
+    /// Says that the thread is at work from `sp` on. A handler that comes in between finds either nothing or that very place.
+    #[inline(always)]
+    fn take(&self, sp: u64) {
+        self.walk_sp.store(sp, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        self.busy.store(1, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        // One that came before `busy` was there has left its own.
+        self.walk_sp.store(sp, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Work of the calling thread, whose slot this is, with the caller's stack pointer: to what interrupts it, it is a walk; to writers
+    /// of the registry it is none. `None`: this has interrupted another, or a walk was left in the middle. Async-signal-safe.
+    #[inline(always)]
+    pub fn occupy(&self, sp: u64) -> Option<Alone<'_>> {
+        if self.busy.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        self.take(sp);
+        Some(Alone(self))
     }
 
     /// Whether the calling thread, whose slot this is, is inside a walk. A mark that nobody owns any more is cleared.

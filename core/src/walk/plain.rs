@@ -158,7 +158,7 @@ impl<E: Env> Walk<'_, '_, E> {
                     break;
                 }
                 let caller = load.below(base, rule.words(), self.reader);
-                if caller == 0 {
+                if caller.wrapping_sub(1) >= USER_END - 1 {
                     break;
                 }
                 // SAFETY: `limit` is no more than there is room for either.
@@ -173,7 +173,7 @@ impl<E: Env> Walk<'_, '_, E> {
             notes.add(passed, any);
             self.went(passed);
             if ends {
-                notes.end();
+                notes.end(sp);
                 break Some(self.push([native_word(pc, 0)]).err().unwrap_or(StopReason::Complete));
             }
             if passed < limit {

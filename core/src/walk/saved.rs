@@ -38,10 +38,10 @@ impl<'n, 'c, const BATCH: usize> Notes<'n, 'c, BATCH> {
         self.chain.as_ref().is_some_and(|chain| chain.may_follow())
     }
 
-    /// The stack ends with the frame in hand.
-    pub(super) fn end(&mut self) {
+    /// The stack ends with the frame in hand, whose stack pointer is `sp`.
+    pub(super) fn end(&mut self, sp: u64) {
         if let Some(chain) = &mut self.chain {
-            chain.end();
+            chain.end(sp);
         }
     }
 

@@ -15,6 +15,7 @@ use core::cell::Cell;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
+use uunwind_core::chain::EXACT_KEY;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::library::{Client, RESULT_OBJECTS_FULL};
 use uunwind_core::memory::Reader;
@@ -29,7 +30,7 @@ use uunwind_core::walk::{Claim, Env, EMBEDDER};
 use uunwind_native::Sources;
 
 /// Marks a key of the rule cache as an exact pc's: a rule may depend on the pc itself, not only on where it was looked up.
-const EXACT: u64 = 1 << 63;
+const EXACT: u64 = EXACT_KEY;
 
 /// A live process, seen through its loader; with the sampler's functions, when there is one.
 pub struct Live<'c> {
@@ -197,6 +198,7 @@ impl Live<'_> {
             return rule;
         }
         if let Some(rule) = self.by_table(cursor) {
+            self.remember_exact(cursor);
             return rule;
         }
         match RULES.get(key(cursor), self.current.rules).and_then(Packed::from_words) {
@@ -234,7 +236,7 @@ impl Env for Live<'_> {
             return None;
         }
         let known = if is_elsewhere { SHORT_RULES.search(lookup, self.salts.salt()) } else { None };
-        known.or_else(|| self.current.remember(lookup, self.salts.salt()))
+        known.or_else(|| self.current.remember(lookup, lookup, self.salts.salt()))
     }
 
     #[inline(always)]

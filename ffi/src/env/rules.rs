@@ -25,6 +25,15 @@ impl Live<'_> {
         self.current.rule_at(cursor.lookup_pc())
     }
 
+    /// An interrupted pc of a caller's walk, for whose next capture its rule is remembered among the short ones
+    /// ([`uunwind_core::chain::Chain::whole`]), where nobody else asks for exact ones.
+    #[inline(always)]
+    pub(super) fn remember_exact(&self, cursor: &Cursor) {
+        if cursor.exact && self.current.plugin == 0 && self.salts.stamp().is_some() {
+            self.current.remember(cursor.lookup_pc(), key(cursor), self.salts.salt());
+        }
+    }
+
     /// A pc met for the first time, that no table tells of: its object's unwind data is interpreted in place, and the rule
     /// remembered. Or one that has no rule.
     #[cold]
@@ -43,10 +52,11 @@ impl Live<'_> {
                     answer = Err(StopReason::StartSymbol);
                 }
             }
-            if let (Ok(Answer { rule: Ok(rule), .. }), false, 0) = (&answer, cursor.exact, self.current.plugin) {
+            if let (Ok(Answer { rule: Ok(rule), .. }), 0) = (&answer, self.current.plugin) {
                 let end = Short::of_end().filter(|_| *rule == Rule::end());
-                if let Some(short) = end.or_else(|| Short::new(rule)) {
-                    SHORT_RULES.put(lookup, self.salts.salt(), short);
+                let asked = !cursor.exact || self.salts.stamp().is_some();
+                if let Some(short) = end.or_else(|| Short::new(rule)).filter(|_| asked) {
+                    SHORT_RULES.put(key, self.salts.salt(), short);
                 }
             }
             let rule = match answer {

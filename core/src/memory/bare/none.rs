@@ -6,6 +6,16 @@ use super::Reader;
 #[derive(Clone, Copy, Debug)]
 pub enum Bare {}
 
+impl Bare {
+    /// Leave to read so: never given.
+    ///
+    /// # Safety
+    /// None is needed.
+    pub unsafe fn new(_: bool) -> Option<Bare> {
+        None
+    }
+}
+
 impl Reader<'_> {
     /// Leave to read without this reader: never given.
     #[inline(always)]

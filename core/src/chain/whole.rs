@@ -1,0 +1,432 @@
+//! The whole stack of a caller at once: from its frame to the stack's end by short rules alone, and along the last chain where that
+//! still holds.
+//!
+//! Nothing is looked at but the stack and two tables, of rules and of the thread's last steps; so it is no walk that a writer of the
+//! registry would have to wait for, and it needs next to nothing of what a walk needs. What short rules do not tell is left to the
+//! walk, which then begins at the caller again.
+
+use super::{holding, holds, Chain, Inner, Step, FRONT, PATIENCE, STEPS};
+use crate::frame::{native_word, user_word, FLAG_EXACT};
+use crate::memory::{Bare, USER_END};
+use crate::regs::{UCONTEXT_FP, UCONTEXT_PC, UCONTEXT_SP};
+use crate::short_rule::{Salt, Short, ShortRules, LOST, RBP_FIELD, SLOT_BITS};
+use crate::stop_reason::StopReason;
+use crate::walk::MAX_FRAMES;
+use core::hint::select_unpredictable;
+use core::sync::atomic::{compiler_fence, Ordering};
+
+/// Behind so many frames it is asked for the last chain once more, and behind twice as many, until it is each [`BATCH`].
+const FIRST_BATCH: usize = 2;
+/// See [`FIRST_BATCH`].
+const BATCH: usize = 32;
+/// Marks a key of the table of short rules as an exact pc's: a rule may depend on the pc itself, not only on where it was looked up.
+pub const EXACT_KEY: u64 = 1 << 63;
+
+/// The frame that a stack begins with.
+#[derive(Clone, Copy, Debug)]
+pub struct Top {
+    /// Its pc.
+    pub pc: u64,
+    /// Whether that was interrupted; else it is a return address.
+    pub exact: bool,
+    /// Its stack pointer.
+    pub sp: u64,
+    /// Its rbp.
+    pub fp: u64,
+}
+
+impl Top {
+    /// What a signal has interrupted.
+    ///
+    /// # Safety
+    /// `ucontext` must point to a ucontext_t as the kernel hands it to a signal handler.
+    #[inline(always)]
+    pub unsafe fn interrupted(ucontext: *const u8) -> Top {
+        // SAFETY: the caller vouches for the whole structure; the offsets lie in gregs.
+        let read = |offset: u64| unsafe { ucontext.add(offset as usize).cast::<u64>().read_unaligned() };
+        Top { pc: read(UCONTEXT_PC), exact: true, sp: read(UCONTEXT_SP), fp: read(UCONTEXT_FP) }
+    }
+}
+
+/// Short rules, and under what they are stored. `stamp`, never 0, stands for all that they depend on.
+#[derive(Clone, Copy)]
+pub struct Rules<'t, const WORDS: usize> {
+    /// The table.
+    pub table: &'t ShortRules<WORDS>,
+    /// Theirs.
+    pub salt: Salt,
+    /// See above.
+    pub stamp: u64,
+}
+
+/// Where rbp of a frame is to be found.
+#[derive(Clone, Copy)]
+struct At(u64);
+
+impl At {
+    /// In the register that the stack begins with.
+    const REGISTER: At = At(0);
+
+    /// Behind a frame with this rule and CFA. An address has 47 bits.
+    #[inline(always)]
+    fn behind(self, rule: Short, cfa: u64) -> At {
+        let field = rule.field(RBP_FIELD);
+        // Nobody can foresee which it is.
+        At(select_unpredictable(field == 0, self.0, cfa << SLOT_BITS | field))
+    }
+
+    /// The CFA's base of a frame at `sp` whose rule counts it from rbp; 0 if rbp is not known, stale (below the stack pointer), or none.
+    #[cold]
+    #[inline(never)]
+    fn base(self, register: Option<u64>, sp: u64, bare: Bare) -> u64 {
+        self.get(register, bare).filter(|fp| (sp..USER_END).contains(fp) && fp & 7 == 0).unwrap_or(0)
+    }
+
+    #[inline(always)]
+    fn get(self, register: Option<u64>, bare: Bare) -> Option<u64> {
+        match (self.0, self.0 & LOST) {
+            (0, _) => register,
+            (_, LOST) => None,
+            (place, field) => Some(bare.word_below((place >> SLOT_BITS).wrapping_sub(8 * field), 0)),
+        }
+    }
+}
+
+/// The frame in hand.
+#[derive(Clone, Copy)]
+struct Frame {
+    pc: u64,
+    sp: u64,
+    /// rbp of the run's first frame.
+    fp: Option<u64>,
+    fp_at: At,
+}
+
+/// Where a stretch of frames ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stretch {
+    /// There was no more room.
+    Full,
+    /// At the outermost frame.
+    End,
+    /// At one that is not plain.
+    Other,
+}
+
+impl Frame {
+    #[inline(always)]
+    fn go(&mut self, step: &Step) {
+        self.fp_at = self.fp_at.behind(step.rule, step.cfa);
+        (self.pc, self.sp) = (step.caller, step.cfa);
+    }
+
+    /// Goes on while frames are plain, and there is room for their words, and for their steps if they are `NOTED`: how many they were.
+    /// `behind`: what the first one's key is just below. By itself, so that all of it stays in registers: what leads from one frame to the next is waited for.
+    #[inline(never)]
+    fn stretch<const NOTED: bool, const WORDS: usize>(
+        &mut self,
+        behind: u64,
+        rules: &Rules<'_, WORDS>,
+        bare: Bare,
+        words: &mut [u64],
+        steps: &mut [Step],
+    ) -> (usize, Stretch) {
+        let (table, salt) = (rules.table, rules.salt);
+        let Frame { mut pc, mut sp, mut fp_at, fp } = *self;
+        let (mut behind, mut count) = (behind, 0);
+        let most = if NOTED { words.len().min(steps.len()) } else { words.len() };
+        let why = loop {
+            let (true, Some(word)) = (count < most, words.get_mut(count)) else { break Stretch::Full };
+            let rule = match table.get_behind(behind, salt) {
+                Some(rule) => rule,
+                None => match table.search(behind.wrapping_sub(1), salt) {
+                    Some(rule) => rule,
+                    None => break Stretch::Other,
+                },
+            };
+            let mut base = sp;
+            if rule.from_rbp() {
+                if rule == Short::END {
+                    break Stretch::End;
+                }
+                base = fp_at.base(fp, sp, bare);
+                if base == 0 {
+                    break Stretch::Other;
+                }
+            }
+            let caller = bare.word_below(base, rule.words());
+            // 0 is no caller, and what is no address of a user's is for the walk to tell.
+            if caller.wrapping_sub(1) >= USER_END - 1 {
+                break Stretch::Other;
+            }
+            let cfa = rule.cfa(base);
+            *word = user_word(pc);
+            if let Some(place) = steps.get_mut(count).filter(|_| NOTED) {
+                *place = Step { rule, cfa, caller };
+            }
+            (pc, sp, fp_at) = (caller, cfa, fp_at.behind(rule, cfa));
+            behind = caller;
+            count += 1;
+        };
+        *self = Frame { pc, sp, fp_at, fp };
+        (count, why)
+    }
+}
+
+/// Where the steps of the stack in hand are written: `len` at no place, and they are not.
+struct Notes {
+    half: usize,
+    first: usize,
+    len: usize,
+}
+
+impl Inner {
+    /// The chain that stands.
+    #[inline(always)]
+    fn live(&self) -> &[Step] {
+        let half = self.halves.get(self.half as usize & 1);
+        half.and_then(|half| half.get(..self.end as usize)).unwrap_or_default()
+    }
+
+    /// Makes the live chain's steps from `from` on, of the run of steps that begins at `run`, with `fp`: how many hold, and, if they are
+    /// all up to the stack's end or to that of `words`, which of the two it is.
+    #[inline(never)]
+    fn along(
+        &self,
+        run: usize,
+        from: usize,
+        fp: Option<u64>,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> (usize, Option<StopReason>) {
+        let steps = self.live();
+        let held = holding(steps, run, from, fp, bare, words);
+        let stop = match steps.get(from + held) {
+            Some(step) if step.rule == Short::END => Some(StopReason::Complete),
+            // There is at least one more frame.
+            Some(_) if held == words.len() && holds(steps, run, from + held, fp, bare) => Some(StopReason::BufferFull),
+            _ => None,
+        };
+        (held, stop)
+    }
+
+    /// The first of the live chain's frames from `next` on that is no further in than `sp`; where it stands, and whether it is that
+    /// with `pc`.
+    #[inline(always)]
+    fn meet(&self, mut next: usize, pc: u64, sp: u64) -> (usize, bool) {
+        let steps = self.live();
+        while steps.get(next).is_some_and(|step| step.cfa < sp) {
+            next += 1;
+        }
+        (next, steps.get(next).is_some_and(|step| step.cfa == sp && step.caller == pc))
+    }
+
+    /// Puts the noted steps in front of the live chain's step at `met`, at which they have come. Where they begin there; `None`: there
+    /// is no room.
+    #[inline(always)]
+    fn splice(&mut self, notes: &Notes, met: usize) -> Option<usize> {
+        let to = (met + 1).checked_sub(notes.len - notes.first)?;
+        let [here, there] = &mut self.halves;
+        let (from, into) = if notes.half == 0 { (here, there) } else { (there, here) };
+        let (from, into) = (from.get(notes.first..notes.len)?, into.get_mut(to..=met)?);
+        for (into, from) in into.iter_mut().zip(from) {
+            *into = *from;
+        }
+        Some(to)
+    }
+}
+
+impl Notes {
+    /// Room for further steps in its half.
+    #[inline(always)]
+    fn room<'i>(&self, inner: &'i mut Inner) -> &'i mut [Step] {
+        inner.halves.get_mut(self.half & 1).and_then(|half| half.get_mut(self.len..)).unwrap_or_default()
+    }
+
+    #[inline(always)]
+    fn add(&mut self, inner: &mut Inner, step: Step) {
+        if let Some(place) = self.room(inner).first_mut() {
+            *place = step;
+            self.len += 1;
+        }
+    }
+}
+
+impl Chain {
+    /// The whole stack from the frame `top` on, if all of its frames are plain, up to its end or to that of `words`: how many words there
+    /// are, and why it ends. `None`: that is for a walk to tell; what is left in `words` then says nothing. Async-signal-safe.
+    ///
+    /// # Safety
+    /// Only the chain's own thread may ask, while no other call of its is under way with this chain.
+    #[inline(always)]
+    pub unsafe fn whole<const WORDS: usize>(
+        &self,
+        rules: &Rules<'_, WORDS>,
+        top: Top,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        // A stack pointer that can be one leads outwards. What was left in the middle, `begin` clears up.
+        if self.turn.load(Ordering::Relaxed) & 1 != 0 || top.sp & 7 != 0 || top.sp >= USER_END || top.pc >= USER_END {
+            return None;
+        }
+        // SAFETY: the caller vouches for the thread.
+        let inner = unsafe { &*self.inner.get() };
+        if (inner.pc, inner.sp) == (top.pc, top.sp) && inner.stamp == rules.stamp && !top.exact {
+            let (first, others) = words.split_first_mut()?;
+            *first = user_word(top.pc);
+            let from = inner.first as usize + 1;
+            if let (held, Some(stop)) = inner.along(from, from, Some(top.fp), bare, others) {
+                return Some((held + 1, stop));
+            }
+        }
+        // SAFETY: passed on.
+        unsafe { self.anew(rules, &top, bare, words) }
+    }
+
+    /// The same, if it is not the last chain's from the very frame on.
+    ///
+    /// # Safety
+    /// As [`Chain::whole`].
+    #[inline(never)]
+    unsafe fn anew<const WORDS: usize>(
+        &self,
+        rules: &Rules<'_, WORDS>,
+        top: &Top,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        let Top { pc, sp, fp, exact } = *top;
+        let mut frame = Frame { pc, sp, fp: Some(fp), fp_at: At::REGISTER };
+        if !exact {
+            // SAFETY: passed on.
+            return unsafe { self.tell(rules, frame, bare, words) };
+        }
+        let (first, others) = words.split_first_mut()?;
+        match frame
+            .stretch::<false, WORDS>(
+                (pc | EXACT_KEY).wrapping_add(1),
+                rules,
+                bare,
+                core::slice::from_mut(first),
+                &mut [],
+            )
+            .1
+        {
+            Stretch::Full => *first = native_word(pc, FLAG_EXACT),
+            Stretch::End => {
+                *first = native_word(pc, FLAG_EXACT);
+                return Some((1, StopReason::Complete));
+            }
+            Stretch::Other => return None,
+        }
+        frame = Frame { fp: frame.fp_at.get(frame.fp, bare), fp_at: At::REGISTER, ..frame };
+        // SAFETY: passed on.
+        let (told, stop) = unsafe { self.tell(rules, frame, bare, others) }?;
+        Some((told + 1, stop))
+    }
+
+    /// The same from a return address on. `words` may be empty.
+    ///
+    /// # Safety
+    /// As [`Chain::whole`].
+    #[inline(always)]
+    unsafe fn tell<const WORDS: usize>(
+        &self,
+        rules: &Rules<'_, WORDS>,
+        mut frame: Frame,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        // SAFETY: the caller vouches for the thread.
+        let inner = unsafe { &mut *self.inner.get() };
+        // Less than a walk tells, also behind an exact frame: that there are too many is for the walk to say.
+        let limit = words.len().min(MAX_FRAMES as usize - 2);
+        let noting = !inner.rests();
+        let mut old = (noting && inner.stamp == rules.stamp).then_some(inner.first as usize);
+        let len = if noting { FRONT } else { STEPS };
+        let mut notes = Notes { half: inner.half as usize & 1 ^ 1, first: FRONT, len };
+        let mark = Step { rule: Short::NONE, cfa: frame.sp, caller: frame.pc };
+        notes.add(inner, mark);
+        let (mut told, mut until, mut batch, mut spliced) = (0, 0, FIRST_BATCH, false);
+        let stop = loop {
+            if told == until {
+                if told == limit {
+                    // There is at least one more frame.
+                    break (limit == words.len()).then_some(StopReason::BufferFull);
+                }
+                until = limit;
+                let Some(from) = old else { continue };
+                let (at, met) = inner.meet(from, frame.pc, frame.sp);
+                if !met {
+                    old = Some(at);
+                    until = limit.min(told + batch);
+                    batch = BATCH.min(batch * 2);
+                    continue;
+                }
+                old = None;
+                self.turn(true);
+                spliced = true;
+                let (Some(to), Some((first, others))) =
+                    (inner.splice(&notes, at), words.get_mut(told..).and_then(|words| words.split_first_mut()))
+                else {
+                    break None;
+                };
+                inner.apart = 0;
+                *first = user_word(frame.pc);
+                notes = Notes { half: inner.half as usize & 1, first: to, len: inner.end as usize };
+                let (held, stop) = inner.along(to + 1, at + 1, frame.fp, bare, others);
+                told += held;
+                if stop.is_some() {
+                    told += 1;
+                    break stop;
+                }
+                notes.len = at + 1 + held;
+                let steps = inner.live().get(at + 1..notes.len).unwrap_or_default();
+                steps.iter().for_each(|step| frame.go(step));
+            }
+            let (pc, room) = (frame.pc, words.get_mut(told..until).unwrap_or_default());
+            let steps = notes.room(inner);
+            let (passed, why) = if steps.is_empty() {
+                frame.stretch::<false, WORDS>(pc, rules, bare, room, steps)
+            } else {
+                let (passed, why) = frame.stretch::<true, WORDS>(pc, rules, bare, room, steps);
+                notes.len += passed;
+                (passed, why)
+            };
+            told += passed;
+            match why {
+                Stretch::Full => {}
+                Stretch::Other => break None,
+                Stretch::End => {
+                    *words.get_mut(told)? = user_word(frame.pc);
+                    told += 1;
+                    notes.add(inner, Step::end(frame.sp));
+                    break Some(StopReason::Complete);
+                }
+            }
+        };
+        if stop.is_some() && noting {
+            if !spliced {
+                self.turn(true);
+            }
+            (inner.pc, inner.sp) = (mark.caller, mark.cfa);
+            (inner.half, inner.first, inner.end) = (notes.half as u32, notes.first as u32, notes.len as u32);
+            inner.stamp = rules.stamp;
+            inner.apart += u32::from(old.is_some() && inner.apart < PATIENCE);
+            self.turn(false);
+        } else if spliced {
+            inner.stamp = 0;
+            self.turn(false);
+        }
+        Some((told, stop?))
+    }
+
+    /// The chain is being changed from now on, or is as it should be.
+    #[inline(always)]
+    fn turn(&self, _changes: bool) {
+        compiler_fence(Ordering::SeqCst);
+        self.turn.store(self.turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+    }
+}
