@@ -365,7 +365,7 @@ impl Chain {
                     continue;
                 }
                 old = None;
-                self.turn(true);
+                self.turn();
                 spliced = true;
                 let (Some(to), Some((first, others))) =
                     (inner.splice(&notes, at), words.get_mut(told..).and_then(|words| words.split_first_mut()))
@@ -408,23 +408,23 @@ impl Chain {
         };
         if stop.is_some() && noting {
             if !spliced {
-                self.turn(true);
+                self.turn();
             }
             (inner.pc, inner.sp) = (mark.caller, mark.cfa);
             (inner.half, inner.first, inner.end) = (notes.half as u32, notes.first as u32, notes.len as u32);
             inner.stamp = rules.stamp;
             inner.apart += u32::from(old.is_some() && inner.apart < PATIENCE);
-            self.turn(false);
+            self.turn();
         } else if spliced {
             inner.stamp = 0;
-            self.turn(false);
+            self.turn();
         }
         Some((told, stop?))
     }
 
     /// The chain is being changed from now on, or is as it should be.
     #[inline(always)]
-    fn turn(&self, _changes: bool) {
+    fn turn(&self) {
         compiler_fence(Ordering::SeqCst);
         self.turn.store(self.turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
