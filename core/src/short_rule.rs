@@ -73,6 +73,15 @@ impl Short {
         plain.then_some(Short(word))
     }
 
+    /// The same of a rule in its larger form.
+    pub fn of(packed: Packed) -> Option<Short> {
+        let rule = packed.unpack().ok()?;
+        if rule == Rule::end() {
+            return Some(Short::END);
+        }
+        Short::new(&rule)
+    }
+
     /// The word, as tables keep it.
     pub const fn word(self) -> u64 {
         self.0
@@ -303,6 +312,8 @@ mod tests {
                 rule.from_fp = (next() % 2) as u8;
                 rule.slots[RA_SLOT] = -1 - (next() % 2) as i16;
             }
+            assert_eq!(rule.pack().unpack(), Ok(rule));
+            assert_eq!(Short::of(rule.pack()), Short::new(&rule));
             match Short::new(&rule) {
                 Some(packed) => {
                     assert_eq!(packed.pack(), rule.pack(), "{rule:?}");
@@ -320,6 +331,9 @@ mod tests {
         assert_eq!(Short::from_word(Short::END.word()), Some(Short::END));
         assert_eq!(Short::new(&Rule::simple(RBP, (FROM_RBP as i32 - 1) * 8)), None, "no rule is taken for it");
         assert_eq!(Short::new(&Rule::end()), None);
+        assert_eq!(Short::of(Rule::end().pack()), Some(Short::END));
+        let failed = crate::stop_reason::StopReason::NoRule;
+        assert_eq!((Short::of(Packed::failed(failed)), Packed::failed(failed).unpack()), (None, Err(failed)));
     }
 
     #[test]

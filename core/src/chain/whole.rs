@@ -5,7 +5,7 @@
 //! registry would have to wait for, and it needs next to nothing of what a walk needs. What short rules do not tell is left to the
 //! walk, which then begins at the caller again.
 
-use super::{holding, holds, Chain, Inner, Step, FRONT, PATIENCE, STEPS};
+use super::{holding, holds, Chain, Inner, Step, FRONT, PATIENCE};
 use crate::frame::{native_word, user_word, FLAG_EXACT};
 use crate::memory::{Bare, USER_END};
 use crate::regs::{UCONTEXT_FP, UCONTEXT_PC, UCONTEXT_SP};
@@ -19,6 +19,8 @@ use core::sync::atomic::{compiler_fence, Ordering};
 const FIRST_BATCH: usize = 2;
 /// See [`FIRST_BATCH`].
 const BATCH: usize = 32;
+/// Less frames than a walk tells, even with an exact one before them: that there are too many is for the walk to say.
+const MOST: usize = MAX_FRAMES as usize - 2;
 /// Marks a key of the table of short rules as an exact pc's: a rule may depend on the pc itself, not only on where it was looked up.
 pub const EXACT_KEY: u64 = 1 << 63;
 
@@ -120,6 +122,27 @@ impl Frame {
         (self.pc, self.sp) = (step.caller, step.cfa);
     }
 
+    /// All of them from a return address on, not noted. `words` may be empty.
+    #[inline(always)]
+    fn rest<const WORDS: usize>(
+        &mut self,
+        rules: &Rules<'_, WORDS>,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        let limit = words.len().min(MOST);
+        let (told, why) = self.stretch::<false, WORDS>(self.pc, rules, bare, words.get_mut(..limit)?, &mut []);
+        match why {
+            // There is at least one more frame.
+            Stretch::Full => (limit == words.len()).then_some((told, StopReason::BufferFull)),
+            Stretch::End => {
+                *words.get_mut(told)? = user_word(self.pc);
+                Some((told + 1, StopReason::Complete))
+            }
+            Stretch::Other => None,
+        }
+    }
+
     /// Goes on while frames are plain, and there is room for their words, and for their steps if they are `NOTED`: how many they were.
     /// `behind`: what the first one's key is just below. By itself, so that all of it stays in registers: what leads from one frame to the next is waited for.
     #[inline(never)]
@@ -173,7 +196,7 @@ impl Frame {
     }
 }
 
-/// Where the steps of the stack in hand are written: `len` at no place, and they are not.
+/// Where the steps of the stack in hand are written.
 struct Notes {
     half: usize,
     first: usize,
@@ -298,54 +321,45 @@ impl Chain {
     ) -> Option<(usize, StopReason)> {
         let Top { pc, sp, fp, exact } = *top;
         let mut frame = Frame { pc, sp, fp: Some(fp), fp_at: At::REGISTER };
-        if !exact {
-            // SAFETY: passed on.
-            return unsafe { self.tell(rules, frame, bare, words) };
-        }
-        let (first, others) = words.split_first_mut()?;
-        match frame
-            .stretch::<false, WORDS>(
-                (pc | EXACT_KEY).wrapping_add(1),
-                rules,
-                bare,
-                core::slice::from_mut(first),
-                &mut [],
-            )
-            .1
-        {
-            Stretch::Full => *first = native_word(pc, FLAG_EXACT),
-            Stretch::End => {
-                *first = native_word(pc, FLAG_EXACT);
-                return Some((1, StopReason::Complete));
+        let (before, words) = words.split_at_mut_checked(usize::from(exact))?;
+        if exact {
+            let key = pc | EXACT_KEY;
+            let why = frame.stretch::<false, WORDS>(key.wrapping_add(1), rules, bare, before, &mut []).1;
+            *before.first_mut()? = native_word(pc, FLAG_EXACT);
+            match why {
+                Stretch::Full => (frame.fp, frame.fp_at) = (frame.fp_at.get(frame.fp, bare), At::REGISTER),
+                Stretch::End => return Some((1, StopReason::Complete)),
+                Stretch::Other => return None,
             }
-            Stretch::Other => return None,
         }
-        frame = Frame { fp: frame.fp_at.get(frame.fp, bare), fp_at: At::REGISTER, ..frame };
-        // SAFETY: passed on.
-        let (told, stop) = unsafe { self.tell(rules, frame, bare, others) }?;
-        Some((told + 1, stop))
+        // SAFETY: the caller vouches for the thread.
+        let inner = unsafe { &mut *self.inner.get() };
+        let (told, stop) = if inner.rests() {
+            frame.rest(rules, bare, words)
+        } else {
+            // SAFETY: passed on.
+            unsafe { self.noted(rules, &mut frame, bare, words) }
+        }?;
+        Some((told + before.len(), stop))
     }
 
-    /// The same from a return address on. `words` may be empty.
+    /// The same from a return address on, along the last chain if it is met, and noted. `words` may be empty.
     ///
     /// # Safety
     /// As [`Chain::whole`].
-    #[inline(always)]
-    unsafe fn tell<const WORDS: usize>(
+    #[inline(never)]
+    unsafe fn noted<const WORDS: usize>(
         &self,
         rules: &Rules<'_, WORDS>,
-        mut frame: Frame,
+        frame: &mut Frame,
         bare: Bare,
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &mut *self.inner.get() };
-        // Less than a walk tells, also behind an exact frame: that there are too many is for the walk to say.
-        let limit = words.len().min(MAX_FRAMES as usize - 2);
-        let noting = !inner.rests();
-        let mut old = (noting && inner.stamp == rules.stamp).then_some(inner.first as usize);
-        let len = if noting { FRONT } else { STEPS };
-        let mut notes = Notes { half: inner.half as usize & 1 ^ 1, first: FRONT, len };
+        let limit = words.len().min(MOST);
+        let mut old = (inner.stamp == rules.stamp).then_some(inner.first as usize);
+        let mut notes = Notes { half: inner.half as usize & 1 ^ 1, first: FRONT, len: FRONT };
         let mark = Step { rule: Short::NONE, cfa: frame.sp, caller: frame.pc };
         notes.add(inner, mark);
         let (mut told, mut until, mut batch, mut spliced) = (0, 0, FIRST_BATCH, false);
@@ -406,7 +420,7 @@ impl Chain {
                 }
             }
         };
-        if stop.is_some() && noting {
+        if stop.is_some() {
             if !spliced {
                 self.turn();
             }
@@ -422,7 +436,7 @@ impl Chain {
         Some((told, stop?))
     }
 
-    /// The chain is being changed from now on, or is as it should be.
+    /// From now on the chain is being changed; or, the next time, is as it should be.
     #[inline(always)]
     fn turn(&self) {
         compiler_fence(Ordering::SeqCst);

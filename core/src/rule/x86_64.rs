@@ -155,6 +155,21 @@ impl Packed {
         (head >> 45 & 7 == 0).then_some(Packed { head, low, high })
     }
 
+    /// The rule that was packed, or why there is none.
+    pub fn unpack(self) -> Result<Rule, StopReason> {
+        if self.is_failed() {
+            return Err(StopReason::from_number(self.low as u16).unwrap_or(StopReason::NoRule));
+        }
+        let (cfa_register, cfa_offset) = self.cfa_parts();
+        let mut rule = Rule::simple(cfa_register, cfa_offset);
+        (rule.kind, rule.flags, rule.from_fp) = (self.kind(), self.flags(), (self.head >> 48) as u8 & 0x7f);
+        for (index, slot) in rule.slots.iter_mut().enumerate() {
+            *slot = self.slot(index);
+        }
+        rule.cfa_addend = self.slot(RA_SLOT + 1);
+        Ok(rule)
+    }
+
     /// The register that the CFA is computed from, and what is added to it.
     #[inline(always)]
     pub fn cfa_parts(self) -> (u8, i32) {

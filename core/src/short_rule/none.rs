@@ -18,6 +18,11 @@ impl Short {
         None
     }
 
+    /// The same of a rule in its larger form.
+    pub fn of(_: Packed) -> Option<Short> {
+        None
+    }
+
     /// The word, as tables keep it.
     pub const fn word(self) -> u64 {
         match self {}

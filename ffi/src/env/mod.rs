@@ -202,7 +202,10 @@ impl Live<'_> {
             return rule;
         }
         match RULES.get(key(cursor), self.current.rules).and_then(Packed::from_words) {
-            Some(rule) if !rule.failed_for(StopReason::NoRule) => rule,
+            Some(rule) if !rule.failed_for(StopReason::NoRule) => {
+                self.remember_exact(cursor);
+                rule
+            }
             _ => self.by_plugin(cursor, reader).unwrap_or_else(|| self.slow(cursor, reader)),
         }
     }
@@ -236,7 +239,8 @@ impl Env for Live<'_> {
             return None;
         }
         let known = if is_elsewhere { SHORT_RULES.search(lookup, self.salts.salt()) } else { None };
-        known.or_else(|| self.current.remember(lookup, lookup, self.salts.salt()))
+        let known = known.or_else(|| self.current.remember(lookup, lookup, self.salts.salt()));
+        known.or_else(|| self.remember_known(lookup))
     }
 
     #[inline(always)]

@@ -30,8 +30,18 @@ impl Live<'_> {
     #[inline(always)]
     pub(super) fn remember_exact(&self, cursor: &Cursor) {
         if cursor.exact && self.current.plugin == 0 && self.salts.stamp().is_some() {
-            self.current.remember(cursor.lookup_pc(), key(cursor), self.salts.salt());
+            let known = self.current.remember(cursor.lookup_pc(), key(cursor), self.salts.salt());
+            known.or_else(|| self.remember_known(key(cursor)));
         }
+    }
+
+    /// The short rule for a key, if its rule is known in the larger form from when the salt was another one; remembered.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn remember_known(&self, key: u64) -> Option<Short> {
+        let rule = RULES.get(key, self.current.rules).and_then(Packed::from_words).and_then(Short::of)?;
+        SHORT_RULES.put(key, self.salts.salt(), rule);
+        Some(rule)
     }
 
     /// A pc met for the first time, that no table tells of: its object's unwind data is interpreted in place, and the rule
