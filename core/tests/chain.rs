@@ -248,7 +248,11 @@ impl World {
                 };
                 self.stack[at] = self.word(random);
             }
-            12 => self.registers[usize::from(RBP)] = self.address(random.below(WORDS as u64)),
+            // Some that no frame pointer can be.
+            12 => {
+                let odd = if random.one_in(4) { 1 + random.below(7) } else { 0 };
+                self.registers[usize::from(RBP)] = self.address(random.below(WORDS as u64)) + odd;
+            }
             13 => self.registers[12] = self.address(random.below(WORDS as u64)),
             14 if random.one_in(4) => {
                 let at = 2 + place(random, FUNCTIONS - 1);
