@@ -279,6 +279,9 @@ struct uu_plugin {
 /* In `flags`: step is also asked about frames whose pc no object and no window covers, with null facts: a JIT's code that
  * was registered nowhere. Plugins are asked by index until one steps. */
 #define UU_PLUGIN_STRAYS 2u
+/* In `flags`: no function of the plugin looks at view->function_start and function_end. They are 0, which spares a search in
+ * the object's tables for each frame. */
+#define UU_PLUGIN_NO_FUNCTION 4u
 
 /* The one function that a plugin exports: its table, or null when it cannot serve a host that speaks `host_abi`, the
  * newest version that the host knows. Called more than once, outside signal handlers. */

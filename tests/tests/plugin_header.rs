@@ -86,6 +86,7 @@ fn numbers() -> Vec<(&'static str, i64)> {
         ("UU_PLUGIN_ABI", plugin::ABI.into()),
         ("UU_PLUGIN_NO_REGISTERS", plugin::NO_REGISTERS.into()),
         ("UU_PLUGIN_STRAYS", plugin::PLUGIN_STRAYS.into()),
+        ("UU_PLUGIN_NO_FUNCTION", plugin::NO_FUNCTION.into()),
         ("UU_SCRATCH_BYTES", plugin::SCRATCH_BYTES as i64),
         ("UU_FACTS_LIMIT", plugin::FACTS_LIMIT as i64),
         ("UU_TABLE_NONE", plugin::TABLE_NONE.into()),

@@ -68,7 +68,7 @@ pub struct Plugin {
     pub abi: u32,
     /// Short name, NUL-padded: it labels frames ("python"), faults and facts.
     pub name: [u8; 16],
-    /// A sum of [`NO_REGISTERS`] and [`PLUGIN_STRAYS`].
+    /// A sum of [`NO_REGISTERS`], [`PLUGIN_STRAYS`] and [`NO_FUNCTION`].
     pub flags: u32,
     /// How many bytes of its scratch memory the plugin uses, from the first on, at most [`SCRATCH_BYTES`]; 0: all. The fewer,
     /// the cheaper is reuse of the last walk.
@@ -134,6 +134,10 @@ impl Plugin {
 /// [`Plugin::flags`]: `step` is also asked about frames whose pc no object and no window covers, with null facts: a JIT's code
 /// that was registered nowhere. Plugins are asked by index until one steps.
 pub const PLUGIN_STRAYS: u32 = 2;
+
+/// [`Plugin::flags`]: no function of the plugin looks at `View::function_start` and `View::function_end`: they are 0, which spares
+/// a search in the object's tables.
+pub const NO_FUNCTION: u32 = 4;
 
 /// Answer of [`Plugin::overlay`]: the frame is not an activation of this interpreter.
 pub const OVERLAY_NONE: u32 = 0;
