@@ -220,6 +220,9 @@ struct uu_host {
 #define UU_STEP_LOST 0x300u        /* mine, but the caller cannot be told: the walk ends, with that reason */
 #define UU_STEP_OTHER_STACK 0x400u /* with UU_STEP_DONE: the caller is on another stack, at any address */
 
+/* Both may add: */
+#define UU_UNTOUCHED 0x1000u /* this call has left view->scratch as it was, which then need not be looked through */
+
 /* rule fills a struct uu_rule (uu.h) and answers 1, or answers 0: none here. */
 
 /* ---- What analyse sees ---------------------------------------------------------------------------------------------- */

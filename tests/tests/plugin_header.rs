@@ -102,6 +102,7 @@ fn numbers() -> Vec<(&'static str, i64)> {
         ("UU_STEP_END", plugin::STEP_END.into()),
         ("UU_STEP_LOST", plugin::STEP_LOST.into()),
         ("UU_STEP_OTHER_STACK", plugin::STEP_OTHER_STACK.into()),
+        ("UU_UNTOUCHED", plugin::UNTOUCHED.into()),
         ("UU_RULE_OFFSET", RuleKind::Offset as i64),
         ("UU_RULE_DEREF", RuleKind::Deref as i64),
         ("UU_RULE_SIGNAL", RuleKind::Signal as i64),

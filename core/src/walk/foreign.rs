@@ -8,7 +8,7 @@ use crate::cursor::Cursor;
 use crate::frame::semantic_word;
 use crate::plugin::{
     is_overlay_answer, is_step_answer, Caller, Description, Host, Owner, View, Visit, ABI, NO_FUNCTION, NO_REGISTERS,
-    OVERLAY_DESYNC, SCRATCH_BYTES, STEP_DONE, STEP_END, STEP_LOST, STEP_MASK, STEP_OTHER_STACK,
+    OVERLAY_DESYNC, SCRATCH_BYTES, STEP_DONE, STEP_END, STEP_LOST, STEP_MASK, STEP_OTHER_STACK, UNTOUCHED,
 };
 use crate::recovery::Call;
 use crate::regs::{Regs, SP};
@@ -167,10 +167,12 @@ impl<E: Env> Walk<'_, '_, E> {
                 None => view.used,
                 Some(_) => u32::MAX,
             };
-            recording.note_plugin(&self.scratch, used);
+            let untouched = failure.is_none() && done.is_ok_and(|answer| answer as u32 & UNTOUCHED != 0);
+            recording.note_plugin(&self.scratch, used, untouched && self.scratch_noted == self.scratch_used);
+            self.scratch_noted = self.scratch_used;
         }
         let failure = match (failure, done) {
-            (None, Ok(answer)) => return Some(answer as u32),
+            (None, Ok(answer)) => return Some(answer as u32 & !UNTOUCHED),
             (Some(failure), _) | (None, Err(failure)) => failure,
         };
         self.take_back(words, count);
