@@ -243,7 +243,7 @@ unsafe extern "C" fn step(view: *mut View) -> u32 {
 
 /// In most functions, a plugin says so when it has left its scratch memory alone.
 fn untouched(pc: u64, it_has: bool) -> u32 {
-    if it_has && (pc >> 12) % 5 != 0 {
+    if it_has && !(pc >> 12).is_multiple_of(5) {
         UNTOUCHED
     } else {
         0
