@@ -145,7 +145,7 @@ fn a_frame_that_is_not_the_steppers_is_stepped_natively() {
 #[test]
 fn nonsense_is_counted_taken_back_and_stepped_around() {
     let nonsense: [(u32, Change); 7] = [
-        (0x1000, |_, _| {}),
+        (0x2000, |_, _| {}),
         (STEP_END | STEP_OTHER_STACK, |_, _| {}),
         (STEP_DONE, |caller, view| (caller.pc, caller.registers[7]) = (0x9010, view.sp)),
         (STEP_DONE, |caller, view| (caller.pc, caller.registers[7]) = (0x9010, view.sp - 64)),

@@ -6,6 +6,7 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::plugin::{
     Description, View, Visit, NO_REGISTERS, OVERLAY_DESYNC, OVERLAY_INTERPRETER, STEP_DONE, STEP_LOST, STEP_NATIVE,
+    UNTOUCHED,
 };
 use uunwind_core::regs::{Regs, RBP, RSP};
 use uunwind_core::reuse::Trail;
@@ -154,6 +155,7 @@ unsafe extern "C" fn overlay(view: *mut View) -> u32 {
         (*view).used = looked_at(&*view).fold(0, |used, register| used | 1 << register);
         let view = &*view;
         let scratch = view.scratch.cast::<u64>();
+        let before = [*scratch, *scratch.add(1)];
         let read = |address: u64| {
             let mut word = 0;
             ((*view.host).read_word)(view.walk, address, &raw mut word).then_some(word)
@@ -184,7 +186,7 @@ unsafe extern "C" fn overlay(view: *mut View) -> u32 {
             let value = if view.known >> register & 1 != 0 { view.registers[register] } else { 4711 };
             ((*view.host).emit)(view.walk, 1, value);
         }
-        answer
+        answer | untouched(view.pc, before == [*scratch, *scratch.add(1)])
     }
 }
 
@@ -205,10 +207,10 @@ unsafe extern "C" fn step(view: *mut View) -> u32 {
     // SAFETY: the walk's view, host, caller and scratch memory.
     unsafe {
         (*view).used = 0;
-        (*view).scratch.cast::<u64>().add(2).write(1);
+        let untouched = untouched((*view).pc, (*view).scratch.cast::<u64>().add(2).replace(1) == 1);
         let (function, sp, caller) = ((*view).pc >> 12, (*view).sp, &mut *(*view).caller);
         if function % 3 != 0 {
-            return STEP_NATIVE;
+            return STEP_NATIVE | untouched;
         }
         let size = 16 + 8 * (function % 4);
         let (host, walk) = (&*(*view).host, (*view).walk);
@@ -235,7 +237,16 @@ unsafe extern "C" fn step(view: *mut View) -> u32 {
             }
         }
         (host.emit)(walk, 2, size);
-        STEP_DONE
+        STEP_DONE | untouched
+    }
+}
+
+/// In most functions, a plugin says so when it has left its scratch memory alone.
+fn untouched(pc: u64, it_has: bool) -> u32 {
+    if it_has && !(pc >> 12).is_multiple_of(5) {
+        UNTOUCHED
+    } else {
+        0
     }
 }
 

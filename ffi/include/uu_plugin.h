@@ -220,6 +220,9 @@ struct uu_host {
 #define UU_STEP_LOST 0x300u        /* mine, but the caller cannot be told: the walk ends, with that reason */
 #define UU_STEP_OTHER_STACK 0x400u /* with UU_STEP_DONE: the caller is on another stack, at any address */
 
+/* Both may add: */
+#define UU_UNTOUCHED 0x1000u /* this call has left view->scratch as it was, which then need not be looked through */
+
 /* rule fills a struct uu_rule (uu.h) and answers 1, or answers 0: none here. */
 
 /* ---- What analyse sees ---------------------------------------------------------------------------------------------- */
@@ -279,6 +282,9 @@ struct uu_plugin {
 /* In `flags`: step is also asked about frames whose pc no object and no window covers, with null facts: a JIT's code that
  * was registered nowhere. Plugins are asked by index until one steps. */
 #define UU_PLUGIN_STRAYS 2u
+/* In `flags`: no function of the plugin looks at view->function_start and function_end. They are 0, which spares a search in
+ * the object's tables for each frame. */
+#define UU_PLUGIN_NO_FUNCTION 4u
 
 /* The one function that a plugin exports: its table, or null when it cannot serve a host that speaks `host_abi`, the
  * newest version that the host knows. Called more than once, outside signal handlers. */

@@ -23,13 +23,13 @@ pub mod puc;
 pub mod registered;
 mod walk;
 
-use uunwind_core::plugin::{Plugin, ABI, PLUGIN_STRAYS, SCRATCH_BYTES};
+use uunwind_core::plugin::{Plugin, ABI, NO_FUNCTION, PLUGIN_STRAYS, SCRATCH_BYTES};
 
 /// The name under which this plugin labels facts and frames, NUL-padded.
 pub const NAME: [u8; 16] = *b"lua\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 static PLUGIN: Plugin = Plugin {
-    flags: PLUGIN_STRAYS,
+    flags: PLUGIN_STRAYS | NO_FUNCTION,
     scratch_bytes: (SCRATCH_BYTES - luajit::STATELESS_BYTES) as u32,
     overlay: Some(overlay::overlay),
     step: Some(overlay::step),

@@ -3,7 +3,12 @@
 use crate::facts::{Head, FAMILY_LUAJIT, FAMILY_PUC};
 use crate::walk::Walk;
 use crate::{luajit, puc};
-use uunwind_core::plugin::{View, OVERLAY_NONE, STEP_NATIVE};
+use uunwind_core::plugin::{View, OVERLAY_NONE, STEP_NATIVE, UNTOUCHED};
+
+/// Answers about a frame that is no interpreter's: they leave the walk's memory alone.
+pub const NO_OVERLAY: u32 = OVERLAY_NONE | UNTOUCHED;
+/// See [`NO_OVERLAY`].
+pub const NO_STEP: u32 = STEP_NATIVE | UNTOUCHED;
 
 /// [`uunwind_core::plugin::Plugin::overlay`] of this plugin.
 ///
@@ -11,7 +16,7 @@ use uunwind_core::plugin::{View, OVERLAY_NONE, STEP_NATIVE};
 /// `view` must be null or a view filled by a host of this ABI: its facts, scratch memory and host functions are used.
 pub unsafe extern "C" fn overlay(view: *mut View) -> u32 {
     // SAFETY: passed on.
-    unsafe { visit(view, OVERLAY_NONE, add_frames) }
+    unsafe { visit(view, NO_OVERLAY, add_frames) }
 }
 
 /// [`uunwind_core::plugin::Plugin::step`] of this plugin.
@@ -20,7 +25,7 @@ pub unsafe extern "C" fn overlay(view: *mut View) -> u32 {
 /// As [`overlay`], and the view's caller is filled.
 pub unsafe extern "C" fn step(view: *mut View) -> u32 {
     // SAFETY: passed on.
-    unsafe { visit(view, STEP_NATIVE, to_caller) }
+    unsafe { visit(view, NO_STEP, to_caller) }
 }
 
 /// # Safety
@@ -41,23 +46,23 @@ unsafe fn visit(view: *mut View, nothing: u32, answer: fn(&Walk<'_>) -> u32) -> 
 fn add_frames(walk: &Walk<'_>) -> u32 {
     let view = walk.view();
     if view.facts.is_null() || view.cfa <= view.sp {
-        return OVERLAY_NONE;
+        return NO_OVERLAY;
     }
     let bytes = walk.facts();
     match Head::read(bytes).map(|head| head.family) {
         Some(FAMILY_PUC) => puc::overlay(walk, bytes),
-        _ => OVERLAY_NONE,
+        _ => NO_OVERLAY,
     }
 }
 
 fn to_caller(walk: &Walk<'_>) -> u32 {
-    let Some(caller) = walk.caller() else { return STEP_NATIVE };
+    let Some(caller) = walk.caller() else { return NO_STEP };
     let bytes = walk.facts();
     if bytes.is_empty() {
         return luajit::in_no_object(walk, caller);
     }
     match Head::read(bytes).map(|head| head.family) {
         Some(FAMILY_LUAJIT) => luajit::in_object(walk, bytes, caller),
-        _ => STEP_NATIVE,
+        _ => NO_STEP,
     }
 }

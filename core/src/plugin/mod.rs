@@ -68,7 +68,7 @@ pub struct Plugin {
     pub abi: u32,
     /// Short name, NUL-padded: it labels frames ("python"), faults and facts.
     pub name: [u8; 16],
-    /// A sum of [`NO_REGISTERS`] and [`PLUGIN_STRAYS`].
+    /// A sum of [`NO_REGISTERS`], [`PLUGIN_STRAYS`] and [`NO_FUNCTION`].
     pub flags: u32,
     /// How many bytes of its scratch memory the plugin uses, from the first on, at most [`SCRATCH_BYTES`]; 0: all. The fewer,
     /// the cheaper is reuse of the last walk.
@@ -135,6 +135,10 @@ impl Plugin {
 /// that was registered nowhere. Plugins are asked by index until one steps.
 pub const PLUGIN_STRAYS: u32 = 2;
 
+/// [`Plugin::flags`]: no function of the plugin looks at `View::function_start` and `View::function_end`: they are 0, which spares
+/// a search in the object's tables.
+pub const NO_FUNCTION: u32 = 4;
+
 /// Answer of [`Plugin::overlay`]: the frame is not an activation of this interpreter.
 pub const OVERLAY_NONE: u32 = 0;
 /// Answer, or part of one: the native frame belongs to the interpreter and may be hidden (its semantic frames, if any,
@@ -156,14 +160,17 @@ pub const STEP_MASK: u32 = 0x300;
 /// Flag with [`STEP_DONE`]: the caller is on another stack, so its sp may lie anywhere.
 pub const STEP_OTHER_STACK: u32 = 0x400;
 
+/// Flag that may be added to any answer of `overlay` and `step`: the call has left the scratch memory as it was.
+pub const UNTOUCHED: u32 = 0x1000;
+
 /// Whether an answer of `overlay` has a meaning.
 pub const fn is_overlay_answer(answer: u32) -> bool {
-    answer & !(OVERLAY_INTERPRETER | OVERLAY_DESYNC) == 0
+    answer & !(OVERLAY_INTERPRETER | OVERLAY_DESYNC | UNTOUCHED) == 0
 }
 
 /// Whether an answer of `step` has a meaning.
 pub const fn is_step_answer(answer: u32) -> bool {
-    let plain = answer & !(OVERLAY_INTERPRETER | OVERLAY_DESYNC | STEP_OTHER_STACK | STEP_MASK) == 0;
+    let plain = answer & !(OVERLAY_INTERPRETER | OVERLAY_DESYNC | STEP_OTHER_STACK | STEP_MASK | UNTOUCHED) == 0;
     plain && (answer & STEP_OTHER_STACK == 0 || answer & STEP_MASK == STEP_DONE)
 }
 
@@ -256,6 +263,7 @@ mod tests {
         for answer in [4, STEP_OTHER_STACK, STEP_END | STEP_OTHER_STACK, 0x800, u32::MAX] {
             assert!(!is_step_answer(answer), "{answer:#x}");
         }
+        assert!(is_step_answer(UNTOUCHED) && is_overlay_answer(UNTOUCHED));
         assert!(is_overlay_answer(3) && !is_overlay_answer(4) && !is_overlay_answer(STEP_DONE));
     }
 }

@@ -220,15 +220,15 @@ impl<'t> Recording<'t> {
         }
     }
 
-    /// A plugin was called on the frame just visited: its scratch memory may have changed. `used`: the registers that it looked at, a
-    /// bit each, by DWARF number.
+    /// A plugin was called on the frame just visited: its scratch memory may have changed, unless it says not (`untouched`). `used`: the
+    /// registers that it looked at, a bit each, by DWARF number.
     #[inline(never)]
-    pub fn note_plugin(&mut self, scratch: &Scratch, used: u32) {
+    pub fn note_plugin(&mut self, scratch: &Scratch, used: u32, untouched: bool) {
         if let Some(mark) = self.last() {
             mark.uses |= bits(used);
         }
         // A plugin is shown many frames that are not its own, and remembers nothing of them.
-        if self.last_state != STATES && self.is_state(self.last_state, scratch) {
+        if self.last_state != STATES && (untouched || self.is_state(self.last_state, scratch)) {
             return;
         }
         let at = self.states;

@@ -9,7 +9,7 @@ const PLUGINS: usize = 8;
 /// The scratch memory of a walk's plugins, as far as it is used.
 #[derive(Clone, Copy)]
 pub struct Scratch {
-    /// Start of the memory; may be null when nothing is used.
+    /// Start of the memory, aligned for words; may be null when nothing is used.
     pub memory: *const u8,
     /// Bytes of each plugin's part.
     pub stride: usize,
@@ -26,16 +26,39 @@ impl Scratch {
         (0..).zip(&self.used).fold(0, |shape, (plugin, used)| shape | u64::from(used.div_ceil(8) as u8) << (8 * plugin))
     }
 
-    /// How many words a plugin uses: at most 64, as `SCRATCH_BYTES` has.
-    fn words(&self, plugin: usize) -> usize {
-        self.used.get(plugin).map_or(0, |used| usize::from(*used).div_ceil(8).min(self.stride / 8).min(64))
+    /// The words that a plugin uses: at most 64, as `SCRATCH_BYTES` has.
+    fn words(&self, plugin: usize) -> &[u64] {
+        let count = self.used.get(plugin).map_or(0, |used| usize::from(*used).div_ceil(8).min(self.stride / 8).min(64));
+        if count == 0 {
+            return &[];
+        }
+        let start = self.memory.wrapping_add(plugin.wrapping_mul(self.stride)).cast::<u64>();
+        // SAFETY: the memory, aligned for words, has a part for each plugin that was called, and nobody writes to it while a
+        // walk looks at it.
+        unsafe { core::slice::from_raw_parts(start, count) }
     }
+}
 
-    fn word(&self, plugin: usize, index: usize) -> Option<u64> {
-        let offset = plugin.checked_mul(self.stride)?.checked_add(index * 8)?;
-        // SAFETY: `words` keeps the index within the plugin's part, and the memory has a part for each plugin that was called.
-        Some(unsafe { self.memory.add(offset).cast::<u64>().read_unaligned() })
+/// Which words are not 0, a bit each. Most are, and are passed over by the eight.
+fn present(words: &[u64]) -> u64 {
+    let mut present = 0;
+    for (at, some) in words.chunks(8).enumerate() {
+        if some.iter().fold(0, |all, word| all | word) != 0 {
+            let bits = (0..).zip(some).fold(0u64, |bits, (index, word)| bits | u64::from(*word != 0) << (index & 7));
+            present |= bits << ((at & 7) * 8);
+        }
     }
+    present
+}
+
+/// The words that are not 0.
+fn some_of(words: &[u64], present: u64) -> impl Iterator<Item = u64> + '_ {
+    let mut left = present;
+    core::iter::from_fn(move || {
+        let index = left.trailing_zeros() as usize;
+        left &= left.wrapping_sub(1);
+        words.get(index).copied()
+    })
 }
 
 impl Recording<'_> {
@@ -55,19 +78,14 @@ impl Recording<'_> {
         put(states, 0, &mut next)?;
         for plugin in 0..PLUGINS {
             let words = scratch.words(plugin);
-            if words == 0 {
+            if words.is_empty() {
                 continue;
             }
-            let (place, mut present) = (next, 0u64);
-            put(states, 0, &mut next)?;
-            for index in 0..words {
-                let word = scratch.word(plugin, index)?;
-                if word != 0 {
-                    present |= 1 << index;
-                    put(states, word, &mut next)?;
-                }
+            let present = present(words);
+            put(states, present, &mut next)?;
+            for word in some_of(words, present) {
+                put(states, word, &mut next)?;
             }
-            *states.get_mut(place)? = present;
         }
         *states.get_mut(header)? = scratch.shape();
         Some(next - header)
@@ -93,15 +111,11 @@ impl Recording<'_> {
         }
         (0..PLUGINS).all(|plugin| {
             let words = scratch.words(plugin);
-            if words == 0 {
+            if words.is_empty() {
                 return true;
             }
-            let Some(present) = old.next() else { return false };
-            (0..words).all(|index| match scratch.word(plugin, index) {
-                None => false,
-                Some(0) => present & (1 << index) == 0,
-                Some(word) => present & (1 << index) != 0 && old.next() == Some(&word),
-            })
+            let present = present(words);
+            old.next() == Some(&present) && some_of(words, present).all(|word| old.next() == Some(&word))
         })
     }
 }

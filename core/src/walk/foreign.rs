@@ -7,8 +7,8 @@ use super::{Claim, Env, Setting, Walk, MAX_PLUGINS};
 use crate::cursor::Cursor;
 use crate::frame::semantic_word;
 use crate::plugin::{
-    is_overlay_answer, is_step_answer, Caller, Description, Host, Owner, View, Visit, ABI, NO_REGISTERS,
-    OVERLAY_DESYNC, SCRATCH_BYTES, STEP_DONE, STEP_END, STEP_LOST, STEP_MASK, STEP_OTHER_STACK,
+    is_overlay_answer, is_step_answer, Caller, Description, Host, Owner, View, Visit, ABI, NO_FUNCTION, NO_REGISTERS,
+    OVERLAY_DESYNC, SCRATCH_BYTES, STEP_DONE, STEP_END, STEP_LOST, STEP_MASK, STEP_OTHER_STACK, UNTOUCHED,
 };
 use crate::recovery::Call;
 use crate::regs::{Regs, SP};
@@ -70,7 +70,7 @@ impl<E: Env> Walk<'_, '_, E> {
         }
         let (Some(overlay), Some(cfa)) = (claim.overlay, cfa) else { return (0, Next::Native) };
         // Before the view takes its room on the stack: finding the function may take a lot.
-        let function = self.env.function(cursor, self.reader);
+        let function = if claim.flags & NO_FUNCTION != 0 { (0, 0) } else { self.env.function(cursor, self.reader) };
         // SAFETY: passed on.
         (unsafe { self.overlay(overlay, &claim, cursor, (cfa, function), setting) }, Next::Native)
     }
@@ -167,10 +167,12 @@ impl<E: Env> Walk<'_, '_, E> {
                 None => view.used,
                 Some(_) => u32::MAX,
             };
-            recording.note_plugin(&self.scratch, used);
+            let untouched = failure.is_none() && done.is_ok_and(|answer| answer as u32 & UNTOUCHED != 0);
+            recording.note_plugin(&self.scratch, used, untouched && self.scratch_noted == self.scratch_used);
+            self.scratch_noted = self.scratch_used;
         }
         let failure = match (failure, done) {
-            (None, Ok(answer)) => return Some(answer as u32),
+            (None, Ok(answer)) => return Some(answer as u32 & !UNTOUCHED),
             (Some(failure), _) | (None, Err(failure)) => failure,
         };
         self.take_back(words, count);

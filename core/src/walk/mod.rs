@@ -82,6 +82,8 @@ struct Walk<'w, 'm, E: Env> {
     /// Index of the plugin that is being called.
     plugin: u8,
     scratch_used: u8,
+    /// The same when the recording was last told of it.
+    scratch_noted: u8,
     desync: u32,
     /// How the plugin is being called.
     protector: Protector,
@@ -141,6 +143,7 @@ pub unsafe fn walk_along<'m, E: Env>(
         count: 0,
         plugin: 0,
         scratch_used: 0,
+        scratch_noted: 0,
         desync: 0,
         protector: Protector::none(),
         refused: 0,

@@ -35,11 +35,12 @@ mod trace;
 mod visit;
 
 use crate::facts::Plain;
+use crate::overlay::NO_STEP;
 use crate::walk::Walk;
 use cursor::Cursor;
 pub use cursor::{BYTES as SCRATCH_BYTES, STATELESS_BYTES};
 use facts::Facts;
-use uunwind_core::plugin::{Caller, OWNER_OBJECT, STEP_NATIVE};
+use uunwind_core::plugin::{Caller, OWNER_OBJECT};
 
 /// One VM, seen from the frame in hand.
 pub struct Vm<'v> {
@@ -98,24 +99,24 @@ const R14: u8 = 14;
 
 /// A frame in an object that holds a LuaJIT.
 pub fn in_object(walk: &Walk<'_>, facts: &[u8], caller: &mut Caller) -> u32 {
-    let (Some(facts), Some(cursor)) = (Facts::view(facts), walk.scratch(Cursor::of)) else { return STEP_NATIVE };
+    let (Some(facts), Some(cursor)) = (Facts::view(facts), walk.scratch(Cursor::of)) else { return NO_STEP };
     visit::in_object(&Vm { walk, facts, bias: walk.view().bias }, cursor, caller)
 }
 
 /// A frame in code that nobody owns: a trace, if the register of traces leads to the code of a VM.
 pub fn in_no_object(walk: &Walk<'_>, caller: &mut Caller) -> u32 {
     let instruction = walk.register(R14).filter(|table| state::plausible(*table)).and_then(|table| walk.word(table));
-    let Some(owner) = instruction.map(|code| walk.lookup(code)) else { return STEP_NATIVE };
+    let Some(owner) = instruction.map(|code| walk.lookup(code)) else { return NO_STEP };
     if owner.kind != OWNER_OBJECT || owner.plugin != walk.view().plugin || owner.facts.is_null() {
-        return STEP_NATIVE;
+        return NO_STEP;
     }
     // SAFETY: the host's facts are `facts_len` readable bytes that don't change during the call.
     let bytes = unsafe { core::slice::from_raw_parts(owner.facts, owner.facts_len) };
-    let (Some(facts), Some(cursor)) = (Facts::view(bytes), walk.scratch(Cursor::of)) else { return STEP_NATIVE };
+    let (Some(facts), Some(cursor)) = (Facts::view(bytes), walk.scratch(Cursor::of)) else { return NO_STEP };
     let vm = Vm { walk, facts, bias: owner.bias };
     if facts.has_jit() {
         visit::in_area(&vm, cursor, caller)
     } else {
-        STEP_NATIVE
+        NO_STEP
     }
 }

@@ -8,7 +8,8 @@ use super::state::{Thread, FRAME_PC, FRAME_PREVIOUS};
 use super::top::{self, Top};
 use super::trace::Trace;
 use super::{area, Vm};
-use uunwind_core::plugin::{Caller, OVERLAY_DESYNC, OVERLAY_INTERPRETER, STEP_DONE, STEP_LOST, STEP_NATIVE};
+use crate::overlay::NO_STEP;
+use uunwind_core::plugin::{Caller, OVERLAY_DESYNC, OVERLAY_INTERPRETER, STEP_DONE, STEP_LOST};
 use uunwind_core::regs::RBX;
 
 /// DWARF number of rdx: the interpreter's base.
@@ -20,7 +21,7 @@ const FRAME_FLAGS: u64 = 3;
 pub fn in_object(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
     let pc = vm.pc_in_file();
     if pc < vm.facts.start || pc >= vm.facts.end {
-        return STEP_NATIVE;
+        return NO_STEP;
     }
     let zone = native::zone(vm, pc);
     let sp = vm.walk.view().sp;
@@ -58,10 +59,10 @@ pub fn in_object(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
 pub fn in_area(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
     let view = vm.walk.view();
     let lookup = view.pc.wrapping_sub(u64::from(!vm.walk.exact()));
-    let Some(global) = vm.global() else { return STEP_NATIVE };
+    let Some(global) = vm.global() else { return NO_STEP };
     let trace = Trace::around(vm, global, lookup, || area::holds(vm, lookup));
     if trace.is_none() && !area::holds(vm, lookup) {
-        return STEP_NATIVE;
+        return NO_STEP;
     }
     cursor.hint = 0;
     let base = vm.word(global.wrapping_add(u64::from(vm.facts.jit_base)));

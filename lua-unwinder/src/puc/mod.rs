@@ -27,23 +27,23 @@ mod state;
 mod text;
 
 use crate::facts::Plain;
+use crate::overlay::NO_OVERLAY;
 use crate::walk::Walk;
 use cursor::Cursors;
 use facts::{Extent, Facts};
-use uunwind_core::plugin::OVERLAY_NONE;
 
 /// One native frame of an object that holds a PUC Lua.
 pub fn overlay(walk: &Walk<'_>, facts: &[u8]) -> u32 {
-    let Some(facts) = Facts::view(facts) else { return OVERLAY_NONE };
+    let Some(facts) = Facts::view(facts) else { return NO_OVERLAY };
     let view = walk.view();
     let lookup = view.pc.wrapping_sub(u64::from(view.exact == 0)).wrapping_sub(view.bias);
     let within = |extents: &[Extent]| extents.iter().any(|e| e.contains(lookup));
     let (execute, resume) = (within(&facts.execute), within(&facts.resume));
     if !execute && !resume {
-        return OVERLAY_NONE;
+        return NO_OVERLAY;
     }
     // SAFETY: the host's scratch memory is this plugin's alone, and zeroed when the walk begins.
-    let Some(cursors) = (unsafe { Cursors::of(view.scratch) }) else { return OVERLAY_NONE };
+    let Some(cursors) = (unsafe { Cursors::of(view.scratch) }) else { return NO_OVERLAY };
     let frame = activation::Frame { walk, facts, lookup };
     if execute {
         frame.execute(cursors)
