@@ -80,7 +80,10 @@ pub fn frame_in_body(vm: &Vm<'_>, sp: u64, exact: bool) -> u64 {
             }
         }
     }
-    sp
+    // libgcc, about to leave its frames for one of the VM, has put that one's registers and return address into its own first.
+    let is_there = exact || Thread::on_frame(vm, sp).is_some();
+    let above = if is_there { None } else { frame_above(vm, sp, None) };
+    above.map_or(sp, |(frame, _)| frame)
 }
 
 /// The C frame above a stack pointer in a trace, in an exit of one, or in code that these call: the innermost one of the thread
