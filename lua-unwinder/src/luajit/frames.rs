@@ -136,9 +136,12 @@ impl Frames<'_, '_> {
         let (object, link) = match self.above(frame.base) {
             Some((above, snapshot)) => match snapshot.function(self.vm, above) {
                 Some(object) => (object, None),
-                // A closure that was made or loaded by the trace itself.
+                // A closure that was made or loaded by the trace itself; or a function of another kind, that the trace ends with a call of.
                 None => {
                     let (Place::At(pc) | Place::Behind(pc)) = frame.place else { return None };
+                    if self.is_no_bytecode(pc) {
+                        return Some(Known { runs: Runs::Other, link: None });
+                    }
                     return snapshot.proto_of(self.vm, pc).map(|proto| Known { runs: Runs::Lua(proto), link: None });
                 }
             },
@@ -159,6 +162,15 @@ impl Frames<'_, '_> {
             Kind::Builtin(number) => Runs::Builtin(object, number),
         };
         Some(Known { runs, link })
+    }
+
+    /// Does the PC of a function that is about to be called say that it is none of Lua's? Their one instruction stands behind the table
+    /// of the VM's instructions.
+    pub fn is_no_bytecode(&self, pc: u64) -> bool {
+        /// Bytes of the table and of what stands behind it.
+        const TABLE: u64 = 4096;
+        let table = self.thread.global.wrapping_add(u64::from(self.vm.facts.dispatch));
+        pc.wrapping_sub(table) < TABLE
     }
 
     /// Is there a frame of a Lua function at `base`, in which `place` lies?

@@ -1,6 +1,6 @@
 //! The native step out of the VM and out of traces, where unwind tables are wrong or say nothing.
 
-use super::state::{plausible, Thread, FRAME_BYTES};
+use super::state::{is_thread, plausible, Thread, FRAME_BYTES};
 use super::Vm;
 use crate::luajit::facts::{ENTER, LEAVE};
 use uunwind_core::plugin::Caller;
@@ -80,7 +80,10 @@ pub fn frame_in_body(vm: &Vm<'_>, sp: u64, exact: bool) -> u64 {
             }
         }
     }
-    sp
+    // libgcc, about to leave its frames for one of the VM, has put that one's registers and return address into its own first.
+    let is_there = exact || vm.word(sp.wrapping_add(super::state::FRAME_L)).is_some_and(|l| is_thread(vm, l));
+    let above = if is_there { None } else { frame_above(vm, sp, None) };
+    above.map_or(sp, |(frame, _)| frame)
 }
 
 /// The C frame above a stack pointer in a trace, in an exit of one, or in code that these call: the innermost one of the thread

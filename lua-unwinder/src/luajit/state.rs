@@ -174,6 +174,11 @@ pub fn is_string(vm: &Vm<'_>, address: u64) -> bool {
     has_type(vm, address, TYPE_STRING)
 }
 
+/// Is it a thread? Its stack may just be moved.
+pub fn is_thread(vm: &Vm<'_>, address: u64) -> bool {
+    has_type(vm, address, TYPE_THREAD)
+}
+
 /// Is it a trace?
 pub fn is_trace(vm: &Vm<'_>, address: u64) -> bool {
     has_type(vm, address, TYPE_TRACE)

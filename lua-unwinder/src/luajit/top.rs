@@ -177,8 +177,12 @@ pub fn resuming(frames: &Frames<'_, '_>, cframe: u64) -> Top {
     let saved = vm.word(cframe.wrapping_add(FRAME_PC));
     let candidates = [(vm.register(RDX), vm.register(RBX)), (Some(frames.thread.base), saved)];
     let found = candidates.into_iter().find_map(|(base, pc)| {
-        let frame = Frame { base: base.filter(|base| frames.thread.holds(*base))?, place: Place::At(pc?) };
-        frames.is_lua_at(frame.base, frame.place).then_some(frame)
+        let (base, pc) = (base.filter(|base| frames.thread.holds(*base))?, pc?);
+        // What the trace ends with a call of, and is none of Lua's.
+        if frames.is_no_bytecode(pc) && frames.is_frame(base) && !frames.is_lua(base) {
+            return Some(Frame { base, place: Place::Unknown });
+        }
+        frames.is_lua_at(base, Place::At(pc)).then_some(Frame { base, place: Place::At(pc) })
     });
     match found {
         Some(frame) => Top::at(frame),

@@ -134,8 +134,8 @@ fn tell(
         cframe: thread.cframe,
     });
     if !seek(&frames, cursor, &mut chain, frame) {
-        // Not linked yet, or no longer.
-        return if vm.walk.exact() { 0 } else { OVERLAY_DESYNC };
+        // Not linked yet, or no longer: an error has left it, on its way to the innermost that is linked.
+        return if vm.walk.exact() || thread.cframe > frame { 0 } else { OVERLAY_DESYNC };
     }
     let mut doubt = 0;
     let mut top = Some(Frame { base: chain.base, place: Place::Unknown });

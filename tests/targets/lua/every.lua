@@ -229,9 +229,9 @@ local function fresh()
   local co = create(deep)
   resume(co, 3) --> deep
   co = create(dying)
-  resume(co, 9) --> dying
+  resume(co, 5) --> dying
   co = wrap(grow)
-  co(8) --> grow
+  co(5) --> grow
 end
 
 -- Hooks: of calls, returns and lines.
@@ -364,7 +364,7 @@ local function round()
   metamethods() --> metamethods
   callbacks() --> callbacks
   deep(8) --> deep
-  grow(8) --> grow
+  grow(5) --> grow
   fresh() --> fresh
   hooks() --> hooks
 end
