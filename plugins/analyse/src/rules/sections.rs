@@ -37,7 +37,8 @@ pub fn debug_frame(image: &Image) -> Option<(u64, Vec<u8>)> {
 /// Why [`debug_frame`] cannot read a `.debug_frame` that is there.
 pub fn unread_debug_frame(image: &Image) -> Option<Unread> {
     let there = |name| image.section(name).filter(|section| section.kind != SHT_NOBITS && section.size > 0);
-    let (section, read): (_, fn(&[u8]) -> Result<Vec<u8>, Unread>) = match there(b".debug_frame") {
+    type Read = fn(&[u8]) -> Result<Vec<u8>, Unread>;
+    let (section, read): (_, Read) = match there(b".debug_frame") {
         Some(section) if section.flags & u64::from(SHF_COMPRESSED) == 0 => (section, |_| Ok(Vec::new())),
         Some(section) => (section, compressed::section),
         None => (there(b".zdebug_frame")?, compressed::old_section),
