@@ -150,6 +150,21 @@ fn a_debug_frame_that_cannot_be_read_is_no_silence() {
 }
 
 #[test]
+fn a_file_of_debugging_information_is_none_to_be_examined() {
+    let scratch = paths::scratch("doctor-debug-only");
+    let program = compile::gcc(&scratch, "plain", &["native/chain_library.c"], &["-shared", "-fPIC"]);
+    let debug = scratch.join("plain.debug");
+    let done = Command::new("objcopy").arg("--only-keep-debug").args([&program, &debug]).status().expect("objcopy");
+    assert!(done.success());
+    for (file, code) in [(&program, 0), (&debug, 125)] {
+        let done = uu::command(&scratch, &["doctor".as_ref(), file.as_os_str()]).output().expect("uu");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(code), "{}: {said}", file.display());
+        assert!(code == 0 || said.contains("debugging information of another file, without its code"), "{said}");
+    }
+}
+
+#[test]
 fn code_of_a_process_is_told_whole() {
     let scratch = paths::scratch("doctor-process");
     let source = scratch.join("jit.c");

@@ -9,6 +9,8 @@ use uunwind_tests::{compile, paths, process, skips, uu};
 
 /// A program that Debian has compiled with Go and cgo, so that it is dynamically linked.
 const GRON: &str = "/usr/bin/gron";
+/// One without cgo, statically linked.
+const JID: &str = "/usr/bin/jid";
 
 #[test]
 fn stacks_without_room_for_a_signal_frame_are_left_alone() {
@@ -104,4 +106,18 @@ fn a_program_with_cgo_is_as_ever_and_its_stacks_are_those_of_the_runtime() {
     }
     println!("{} samples, {of_main} of the main goroutine", samples.len());
     assert!(of_main >= 5, "{of_main} of {} samples are of the main goroutine", samples.len());
+}
+
+#[test]
+fn a_static_program_is_refused_with_advice() {
+    if !Path::new(JID).exists() {
+        let name = "go_programs::a_static_program_is_refused_with_advice";
+        return skips::skipped(name, "jid, a statically linked program made with Go, is not here (package jid)");
+    }
+    let scratch = paths::scratch("go-static");
+    let recording = uu::record(&scratch, &[], |_| {}, &[JID.as_ref(), "-version".as_ref()]).expect_code(125);
+    let said = &recording.outcome.stderr;
+    assert!(said.contains("statically linked") && said.contains("CGO_ENABLED=1"), "{said}");
+    assert_eq!(recording.outcome.stdout, "", "it did not run");
+    assert!(!recording.file.exists(), "an empty recording");
 }

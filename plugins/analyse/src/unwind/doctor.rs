@@ -97,6 +97,9 @@ pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
         let found = if view.relocatable { "a relocatable object" } else { "not for x86-64" };
         return Err(binary.refuse(format!("{found}: no process runs it here; `uu sframe dump` reads its tables")));
     }
+    if binary.is_debug_only(&view) {
+        return Err(binary.refuse("debugging information of another file, without its code. Give that file"));
+    }
     let image = Image::of_bytes(&binary.path, binary.bytes.clone()).map_err(|why| Refusal(why.to_string()))?;
     let debug_section = rules::debug_frame(&image);
     let by_eh = eh_frame::read(&view);
