@@ -100,6 +100,26 @@ fn a_chain_is_told_up_to_the_undefined_return_address() {
 }
 
 #[test]
+fn a_chain_of_frame_pointers_ends_at_a_zero() {
+    let guessed = Rule::frame_pointer();
+    // As a compiler's table has it.
+    let told = Rule { flags: 0, ..guessed };
+    for (rule, outermost, stop) in [
+        (guessed, 0, StopReason::FramePointerEnd),
+        (guessed, 0x1234, StopReason::NoRule),
+        (told, 0, StopReason::NoRule),
+    ] {
+        let stack = [STACK + 16, 0x2000, outermost, 0x3000, 9];
+        let rules = |pc: u64| if pc < 0x2fff { Ok(rule) } else { Err(StopReason::NoRule) };
+        let mut cursor = leaf(0x1000, STACK);
+        cursor.regs.set(RBP, STACK);
+        let (outcome, words) = run(rules, &stack, cursor, 100);
+        assert_eq!(outcome.stop, stop, "{rule:?}, {outermost:#x}");
+        assert_eq!(addresses(&words), [(0x1000, true), (0x2000, false), (0x3000, false)]);
+    }
+}
+
+#[test]
 fn callee_saved_registers_travel_and_lost_ones_end_the_walk() {
     // The leaf saves rbp at CFA-16; its caller's CFA is rbp + 16; that one's caller lost rbx, which the next rule needs.
     let frame = STACK + 32;

@@ -131,7 +131,7 @@ fn a_debug_frame_that_cannot_be_read_is_no_silence() {
         compile::gcc(&scratch, "plain", &["native/chain_library.c"], &[&options[..], &["-shared", "-fPIC"]].concat());
     let text = program.to_str().expect("UTF-8");
     assert!(!doctor(&scratch, text).contains("cannot be read"));
-    // Elf64_Chdr begins with the kind: 1 is zlib, 2 zstd.
+    // Elf64_Chdr begins with the kind: 1 is zlib, 2 zstd, and nobody knows a third.
     let said = Command::new("readelf").args(["-SW", text]).output().expect("readelf (binutils)");
     let said = String::from_utf8_lossy(&said.stdout);
     let line = said.lines().find(|line| line.contains(" .debug_frame ")).expect("the section");
@@ -140,9 +140,28 @@ fn a_debug_frame_that_cannot_be_read_is_no_silence() {
     let offset = usize::from_str_radix(words[2], 16).expect("its place");
     let mut bytes = std::fs::read(&program).expect("the file");
     assert_eq!(bytes[offset], 1, "{line}");
-    bytes[offset] = 2;
-    std::fs::write(&program, bytes).expect("the file");
-    assert!(doctor(&scratch, text).contains(".debug_frame   cannot be read"));
+    for (kind, why) in [(3, "compressed by method 3; 1, zlib, and 2, zstd, are known"), (2, "compressed, and damaged")]
+    {
+        bytes[offset] = kind;
+        std::fs::write(&program, &bytes).expect("the file");
+        let said = doctor(&scratch, text);
+        assert!(said.contains(&format!(".debug_frame   cannot be read: {why}")), "{said}");
+    }
+}
+
+#[test]
+fn a_file_of_debugging_information_is_none_to_be_examined() {
+    let scratch = paths::scratch("doctor-debug-only");
+    let program = compile::gcc(&scratch, "plain", &["native/chain_library.c"], &["-shared", "-fPIC"]);
+    let debug = scratch.join("plain.debug");
+    let done = Command::new("objcopy").arg("--only-keep-debug").args([&program, &debug]).status().expect("objcopy");
+    assert!(done.success());
+    for (file, code) in [(&program, 0), (&debug, 125)] {
+        let done = uu::command(&scratch, &["doctor".as_ref(), file.as_os_str()]).output().expect("uu");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(code), "{}: {said}", file.display());
+        assert!(code == 0 || said.contains("debugging information of another file, without its code"), "{said}");
+    }
 }
 
 #[test]

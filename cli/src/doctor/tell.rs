@@ -37,8 +37,8 @@ pub fn tell(name: &impl Display, d: &Diagnosis, most: usize) -> String {
     if let Some(why) = d.unsearchable {
         lines.add(format_args!("               not searched in place: {why}"));
     }
-    if d.debug_frame_unread {
-        lines.add(".debug_frame   cannot be read: damaged, or compressed otherwise than by zlib (objcopy --decompress-debug-sections)");
+    if let Some(why) = d.debug_frame_unread {
+        lines.add(format_args!(".debug_frame   cannot be read: {why}"));
     } else {
         dwarf(&mut lines, ".debug_frame", d.debug_frame.as_ref(), d.text);
     }

@@ -222,14 +222,16 @@ impl<E: Env> Walk<'_, '_, E> {
             if let Err(full) = self.push_machine(cursor.regs.pc, flags, window) {
                 return full;
             }
+            let found_by_it = by_frame_pointer;
             by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
             let stop = match cfa.and_then(|cfa| advance(rule, cursor, cfa, self.reader)) {
                 Ok(()) => continue,
                 Err(reason) => reason,
             };
-            // A chain of frame pointers ends where it runs out; that is an end of its own kind.
+            // A chain of frame pointers ends where it runs out; that is an end of its own kind. The outermost frame's is zero.
             return match stop {
                 StopReason::NullReturnAddress if by_frame_pointer => StopReason::FramePointerEnd,
+                StopReason::NoRule if found_by_it && cursor.regs.get(FP) == Some(0) => StopReason::FramePointerEnd,
                 stop => stop,
             };
         }

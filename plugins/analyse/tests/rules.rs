@@ -4,7 +4,7 @@ use object::{Object, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_analyse::elf::Image;
-use uunwind_analyse::rules::{of_image, Cache, Cached, NoTable};
+use uunwind_analyse::rules::{of_image, unread_debug_frame, Cache, Cached, NoTable};
 use uunwind_core::rule::Packed;
 use uunwind_tables::format::{Head, FROM_DEBUG_FRAME, FROM_EH_FRAME};
 use uunwind_tables::{Found, Refused, Table};
@@ -76,8 +76,24 @@ fn every_make_of_unwind_information_says_the_same() {
     assert_eq!(sources(&bytes), FROM_EH_FRAME | FROM_DEBUG_FRAME);
     assert_eq!(rules(&debug, &bytes), expected, "from .debug_frame");
 
-    let wide = compile("compressed", &["-g", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-gz"]);
-    assert_eq!(rules(&wide, &table_of(&wide)), expected, "from a compressed .debug_frame");
+    for kind in ["zlib", "zlib-gnu", "zstd"] {
+        let compressed = debug.with_file_name(kind);
+        let option = format!("--compress-debug-sections={kind}");
+        let done =
+            Command::new("objcopy").arg(&option).args([&debug, &compressed]).output().expect("objcopy (binutils)");
+        assert!(
+            done.status.success(),
+            "{option} (binutils 2.40 knows all three): {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        let image = Image::open(&compressed).expect("an ELF file");
+        let section = |name: &[u8]| image.section(name).map(|section| section.size);
+        let size = section(b".debug_frame").or_else(|| section(b".zdebug_frame"));
+        let whole = Image::open(&debug).expect("an ELF file").section(b".debug_frame").expect("the section").size;
+        assert!(size.is_some_and(|size| size < whole), "{kind}: {size:?} bytes of {whole}: is it compressed?");
+        assert_eq!(unread_debug_frame(&image), None);
+        assert_eq!(rules(&compressed, &table_of(&compressed)), expected, "from .debug_frame, compressed by {kind}");
+    }
 
     // Without section headers: .eh_frame is where .eh_frame_hdr says.
     let mut data = std::fs::read(&usual).expect("the file");

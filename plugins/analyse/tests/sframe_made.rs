@@ -219,7 +219,20 @@ fn what_cannot_be_made_is_refused_with_the_reason() {
         change(&mut bytes);
         refused(bytes)
     };
-    assert!(changed(|b| b.truncate(100)).contains("damaged"), "{}", changed(|b| b.truncate(100)));
+    for (len, why) in [
+        (0, "an empty file".to_owned()),
+        (40, "cut off: its ELF header ends at byte 64, the file at 40".to_owned()),
+        (100, "cut off: its program headers end at byte".to_owned()),
+        // The section headers are what ends a file.
+        (
+            good.len() - 1,
+            format!("cut off: its section headers end at byte {}, the file at {}", good.len(), good.len() - 1),
+        ),
+    ] {
+        let said = refused(good.get(..len).expect("shorter").to_vec());
+        assert!(said.contains(&why), "{len} bytes: {said}");
+    }
+    assert!(changed(|b| b[54] = 1).contains("damaged"), "{}", changed(|b| b[54] = 1));
     assert!(changed(|b| b[18] = 183).contains("machine 183"));
     assert!(changed(|b| b[16] = 1).contains("relocatable"));
     assert!(changed(|b| b.extend(b"PK archive")).contains("10 bytes follow"));

@@ -6,7 +6,7 @@
 
 use crate::client::{ring, Context, CLIENT, HEADER};
 use crate::process::{self, Process};
-use crate::signals::{bit, chain, faults, host, interrupted_handler, unblock, SAMPLING, VIRTUAL};
+use crate::signals::{altstack, bit, chain, faults, host, interrupted_handler, unblock, SAMPLING, VIRTUAL};
 use crate::threads;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -44,9 +44,12 @@ pub fn install() -> bool {
     let has_handler = host.handler != libc::SIG_DFL && host.handler != libc::SIG_IGN;
     // A program that handles this signal itself decides whether it interrupts its system calls.
     let restart = if has_handler { host.flags & libc::SA_RESTART } else { libc::SA_RESTART };
-    // Not SA_ONSTACK: on a small alternate stack the frame of a contained fault would not fit. Not SA_NODEFER: a program that
-    // sends itself this signal fast would pile up handlers.
-    chain::install(SAMPLING, uu_sample_entry, restart, crate::signals::handler_mask())
+    // Not SA_ONSTACK: on a small alternate stack the frame of a contained fault would not fit. But a program that has its own
+    // handler of this signal there may have no room for one elsewhere.
+    let asked = has_handler && host.flags & libc::SA_ONSTACK != 0;
+    let on_stack = if asked || altstack::is_needed() { libc::SA_ONSTACK } else { 0 };
+    // Not SA_NODEFER: a program that sends itself this signal fast would pile up handlers.
+    chain::install(SAMPLING, uu_sample_entry, restart | on_stack, crate::signals::handler_mask())
 }
 
 const _: () = assert!(VIRTUAL.len() == PUT_OFF_SIGNALS && core::mem::size_of::<libc::siginfo_t>() == SIGINFO_WORDS * 8);
@@ -353,7 +356,7 @@ pub fn name_thread(ring: &uunwind_ring::writer::RingWriter<'_>) {
     }
 }
 
-/// Bytes left on the alternate signal stack, if the handler runs on one: the program's, since ours asks for none.
+/// Bytes left on the alternate signal stack, if the handler runs on one.
 ///
 /// # Safety
 /// The kernel's ucontext.

@@ -9,10 +9,12 @@
 
 mod builder;
 mod cache;
+mod compressed;
 mod layout;
 mod rule_set;
 mod sections;
 
 pub use builder::{build, NoTable, Source};
 pub use cache::{Cache, Cached};
-pub use sections::{debug_frame, has_unread_debug_frame, of_image};
+pub use compressed::Unread;
+pub use sections::{debug_frame, of_image, unread_debug_frame};

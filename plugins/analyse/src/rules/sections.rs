@@ -1,10 +1,9 @@
 //! Where an ELF file keeps its call frame information.
 
 use super::builder::{build, NoTable, Source};
-use crate::elf::bytes::{u32_at, u64_at};
+use super::compressed::{self, Unread};
 use crate::elf::Image;
-use object::elf::{ELFCOMPRESS_ZLIB, PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHF_COMPRESSED, SHT_NOBITS};
-use std::io::Read;
+use object::elf::{PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHF_COMPRESSED, SHT_NOBITS};
 
 /// The table of an ELF file, under `key`.
 pub fn of_image(image: &Image, key: u64) -> Result<Vec<u8>, NoTable> {
@@ -27,15 +26,24 @@ pub fn of_image(image: &Image, key: u64) -> Result<Vec<u8>, NoTable> {
     build(&sources, &text, key)
 }
 
-/// Address and bytes of `.debug_frame`, decompressed.
+/// Address and bytes of `.debug_frame`, decompressed. `None`: there is none, or it cannot be read ([`unread_debug_frame`]).
 pub fn debug_frame(image: &Image) -> Option<(u64, Vec<u8>)> {
-    section(image, b".debug_frame")
+    section(image, b".debug_frame").or_else(|| {
+        let section = image.section(b".zdebug_frame")?;
+        Some((section.address, compressed::old_section(&image.read_file(section.offset, section.size)?).ok()?))
+    })
 }
 
-/// Whether there is a `.debug_frame` that [`debug_frame`] cannot read: compressed otherwise than by zlib, or damaged.
-pub fn has_unread_debug_frame(image: &Image) -> bool {
-    let there = image.section(b".debug_frame").is_some_and(|section| section.kind != SHT_NOBITS && section.size > 0);
-    there && debug_frame(image).is_none()
+/// Why [`debug_frame`] cannot read a `.debug_frame` that is there.
+pub fn unread_debug_frame(image: &Image) -> Option<Unread> {
+    let there = |name| image.section(name).filter(|section| section.kind != SHT_NOBITS && section.size > 0);
+    type Read = fn(&[u8]) -> Result<Vec<u8>, Unread>;
+    let (section, read): (_, Read) = match there(b".debug_frame") {
+        Some(section) if section.flags & u64::from(SHF_COMPRESSED) == 0 => (section, |_| Ok(Vec::new())),
+        Some(section) => (section, compressed::section),
+        None => (there(b".zdebug_frame")?, compressed::old_section),
+    };
+    image.read_file(section.offset, section.size).ok_or(Unread::Cut).and_then(|bytes| read(&bytes)).err()
 }
 
 /// Address and bytes of a section.
@@ -46,24 +54,9 @@ fn section(image: &Image, name: &[u8]) -> Option<(u64, Vec<u8>)> {
     }
     let bytes = image.read_file(section.offset, section.size)?;
     if section.flags & u64::from(SHF_COMPRESSED) != 0 {
-        return Some((section.address, inflate(&bytes)?));
+        return Some((section.address, compressed::section(&bytes).ok()?));
     }
     Some((section.address, bytes))
-}
-
-/// The content of a compressed section (gABI, "Section Compression"): `Elf64_Chdr`, then a zlib stream.
-fn inflate(bytes: &[u8]) -> Option<Vec<u8>> {
-    const HEADER: usize = 24;
-    /// The most that zlib can make of a byte.
-    const RATIO: u64 = 1032;
-    let (header, stream) = bytes.split_at_checked(HEADER)?;
-    let (kind, size) = (u32_at(header, 0), u64_at(header, 8));
-    if kind != ELFCOMPRESS_ZLIB || size > RATIO * stream.len() as u64 {
-        return None;
-    }
-    let mut content = Vec::new();
-    flate2::read::ZlibDecoder::new(stream).take(size).read_to_end(&mut content).ok()?;
-    (content.len() as u64 == size).then_some(content)
 }
 
 /// `.eh_frame` of a file without section headers: it begins where `.eh_frame_hdr` says, and ends with its segment at the

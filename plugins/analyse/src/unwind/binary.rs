@@ -84,14 +84,45 @@ impl Binary {
         Refusal(format!("{}: {why}", self.path.display()))
     }
 
+    /// What should end behind the end of the file, and where.
+    fn cut_off(&self) -> Option<(&'static str, u64)> {
+        let len = self.bytes.len() as u64;
+        let header_bytes = size_of::<elf::FileHeader64<Endianness>>() as u64;
+        if len < header_bytes {
+            return Some(("ELF header ends", header_bytes));
+        }
+        let header = elf::FileHeader64::<Endianness>::parse(&*self.bytes).ok()?;
+        let endian = header.endian().ok()?;
+        let end = |at: u64, count: u16, size: u16| at.saturating_add(u64::from(count) * u64::from(size));
+        let programs = end(header.e_phoff(endian), header.e_phnum(endian), header.e_phentsize(endian));
+        let sections = end(header.e_shoff(endian), header.e_shnum(endian), header.e_shentsize(endian));
+        let all = [("program headers end", programs), ("section headers end", sections)];
+        all.into_iter().find(|(_, end)| *end > len)
+    }
+
+    /// Whether it is what `objcopy --only-keep-debug` leaves: its code has addresses, and no bytes.
+    pub fn is_debug_only(&self, view: &View<'_>) -> bool {
+        let executable =
+            |flags| matches!(flags, SectionFlags::Elf { sh_flags } if sh_flags & u64::from(elf::SHF_EXECINSTR) != 0);
+        let mut code = view.elf.sections().filter(|section| executable(section.flags())).peekable();
+        code.peek().is_some() && code.all(|section| section.kind() == object::SectionKind::UninitializedData)
+    }
+
     /// Looks into it.
     pub fn view(&self) -> Result<View<'_>, Refusal> {
+        if self.bytes.is_empty() {
+            return Err(self.refuse("an empty file"));
+        }
         if !self.bytes.starts_with(&elf::ELFMAG) {
             let found = String::from_utf8_lossy(self.bytes.get(..4).unwrap_or(&self.bytes)).into_owned();
             return Err(self.refuse(format!("not an ELF file (it begins with {found:?})")));
         }
         if self.bytes.get(4) != Some(&elf::ELFCLASS64) {
             return Err(self.refuse("a 32-bit ELF file; only 64-bit ones can hold SFrame"));
+        }
+        if let Some((what, end)) = self.cut_off() {
+            let len = self.bytes.len();
+            return Err(self.refuse(format!("cut off: its {what} at byte {end}, the file at {len}. Get it whole")));
         }
         let parsed = ElfFile64::<Endianness>::parse(&*self.bytes);
         let file = parsed.map_err(|e| self.refuse(format!("damaged ELF file: {e}")))?;

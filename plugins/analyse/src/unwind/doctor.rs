@@ -26,7 +26,7 @@ pub struct Diagnosis {
     /// What `.debug_frame` tells.
     pub debug_frame: Option<Dwarf>,
     /// There is one that cannot be read.
-    pub debug_frame_unread: bool,
+    pub debug_frame_unread: Option<rules::Unread>,
     /// What SFrame tells.
     pub sframe: Option<Sframe>,
     /// Where two sources both have a rule, and not the same.
@@ -97,6 +97,9 @@ pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
         let found = if view.relocatable { "a relocatable object" } else { "not for x86-64" };
         return Err(binary.refuse(format!("{found}: no process runs it here; `uu sframe dump` reads its tables")));
     }
+    if binary.is_debug_only(&view) {
+        return Err(binary.refuse("debugging information of another file, without its code. Give that file"));
+    }
     let image = Image::of_bytes(&binary.path, binary.bytes.clone()).map_err(|why| Refusal(why.to_string()))?;
     let debug_section = rules::debug_frame(&image);
     let by_eh = eh_frame::read(&view);
@@ -131,7 +134,7 @@ pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
         text: coverage(&view.text, &[]).0,
         eh_frame: view.eh_frame.map(|_| dwarf(&by_eh, covered(eh))),
         unsearchable: unsearchable(&view),
-        debug_frame_unread: rules::has_unread_debug_frame(&image),
+        debug_frame_unread: rules::unread_debug_frame(&image),
         debug_frame: debug_section.map(|_| dwarf(&by_debug, covered(debug))),
         sframe: place.map(|(_, whence)| Sframe {
             covered: covered(quick),

@@ -4,10 +4,15 @@
 //! stack too small for both, its frame would overflow and kill. So once the program has set such a stack, the sampling
 //! signal is masked while the program's SA_ONSTACK handlers run: in the kernel for handlers of its own, by us for those
 //! that we chain to.
+//!
+//! A Go program's goroutines run on stacks with no room for a signal frame: what the kernel pushed there would destroy their
+//! neighbours. The Go runtime gives each thread an alternate stack, and asks for it in each handler that it installs: for the sampling
+//! signal, too, in a program; in a library only for a few others, of which no other program handles the one that preempts
+//! goroutines so. As soon as it does, the sampling handler runs there as well.
 
 use super::host::{self, Disposition};
 use super::{bit, SAMPLING};
-use crate::{process, real};
+use crate::{handler, process, real};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uunwind_core::regs::UCONTEXT_STACK;
@@ -19,6 +24,15 @@ static SMALL: AtomicBool = AtomicBool::new(false);
 /// Signals whose handler in the kernel is the program's, with SA_ONSTACK; and those whose mask we widened.
 static ON_STACK: AtomicU64 = AtomicU64::new(0);
 static WIDENED: AtomicU64 = AtomicU64::new(0);
+/// The Go runtime's signal to preempt goroutines.
+const PREEMPTS: c_int = libc::SIGURG;
+/// The stacks that the program's code runs on may have no room for a signal frame.
+static NEEDED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the sampling handler must run on alternate stacks, whatever the program says of its own handler of that signal.
+pub fn is_needed() -> bool {
+    NEEDED.load(Ordering::Relaxed)
+}
 
 /// The least size on which the program's handler and ours fit.
 fn enough() -> u64 {
@@ -54,6 +68,9 @@ pub fn adjust(signal: c_int, mut action: Disposition) -> Disposition {
     WIDENED.fetch_and(!this, Ordering::Relaxed);
     if handles && action.flags & libc::SA_ONSTACK != 0 {
         ON_STACK.fetch_or(this, Ordering::Relaxed);
+        if signal == PREEMPTS && !NEEDED.swap(true, Ordering::Relaxed) {
+            handler::install();
+        }
         if SMALL.load(Ordering::Relaxed) && action.mask & bit(SAMPLING) == 0 {
             action.mask |= bit(SAMPLING);
             WIDENED.fetch_or(this, Ordering::Relaxed);

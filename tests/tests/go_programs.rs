@@ -1,0 +1,123 @@
+//! Programs of Go: a recording leaves them as they are, and tells the stacks that the Go runtime itself tells.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use uunwind_tests::samples::{Frame, Sample};
+use uunwind_tests::{compile, paths, process, skips, uu};
+
+/// A program that Debian has compiled with Go and cgo, so that it is dynamically linked.
+const GRON: &str = "/usr/bin/gron";
+/// One without cgo, statically linked.
+const JID: &str = "/usr/bin/jid";
+
+#[test]
+fn stacks_without_room_for_a_signal_frame_are_left_alone() {
+    let scratch = paths::scratch("goroutines");
+    let program = compile::gcc(&scratch, "goroutines", &["native/goroutines.c"], &[]);
+    for how in ["profile", "preempt"] {
+        let words = [program.as_os_str(), how.as_ref(), "400".as_ref()];
+        let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &words).expect_code(0);
+        assert_eq!(recording.outcome.stdout, "0 bytes below the stack were changed\n", "{how}");
+        // The program uses 400 ms of CPU, nearly all of it there; kernels tick 100 times a second at least.
+        let samples = recording.samples();
+        let inside = samples.iter().filter(|s| s.frames.iter().any(|f| f.name() == "goroutine")).count();
+        println!("{how}: {} samples, {inside} inside", samples.len());
+        assert!(inside >= 10, "{how}: {inside} of {} samples are there", samples.len());
+    }
+}
+
+/// JSON that takes a while, and makes the collector run.
+fn input(folder: &Path) -> std::path::PathBuf {
+    let path = folder.join("in.json");
+    let one = |n: u32| format!("{{\"id\":{n},\"name\":\"n{n}\",\"values\":[{n},{},{}]}}", n / 2, n * 7);
+    let all: Vec<String> = (0..40_000).map(one).collect();
+    std::fs::write(&path, format!("[{}]", all.join(","))).expect("a file");
+    path
+}
+
+/// Return addresses of the main goroutine from `main.main` outwards, as the runtime tells them when it is asked to quit.
+fn told_by_the_runtime() -> Vec<u64> {
+    let mut gron = Command::new(GRON)
+        .env("GOTRACEBACK", "system")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("gron");
+    let pid = gron.id();
+    // It waits for its input, which is to be seen: SIGQUIT any earlier would find no goroutine.
+    let begun = Instant::now();
+    let waits = |task: &Path| {
+        let wchan = std::fs::read_to_string(task.join("syscall")).unwrap_or_default();
+        // read(0, ...)
+        wchan.starts_with("0 0x0 ")
+    };
+    while !std::fs::read_dir(format!("/proc/{pid}/task")).expect("tasks").flatten().any(|task| waits(&task.path())) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "gron does not read its input");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // SAFETY: a signal to our own child, which is not yet waited for.
+    assert_eq!(unsafe { libc::kill(pid as libc::pid_t, libc::SIGQUIT) }, 0);
+    let mut said = String::new();
+    gron.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    gron.wait().expect("it ends");
+    let (_, main) = said.split_once("\nmain.main()").unwrap_or_else(|| panic!("no main.main: {said}"));
+    let (main, _) = main.split_once("\n\n").unwrap_or((main, ""));
+    let pc = |line: &str| u64::from_str_radix(line.rsplit_once(" pc=0x")?.1.trim(), 16).ok();
+    main.lines().filter_map(pc).collect()
+}
+
+fn addresses(sample: &Sample) -> Vec<u64> {
+    let address = |frame: &Frame| match frame {
+        Frame::Native { address, .. } => Some(*address),
+        _ => None,
+    };
+    sample.frames.iter().filter_map(address).collect()
+}
+
+#[test]
+fn a_program_with_cgo_is_as_ever_and_its_stacks_are_those_of_the_runtime() {
+    const NAME: &str = "go_programs::a_program_with_cgo_is_as_ever_and_its_stacks_are_those_of_the_runtime";
+    if !Path::new(GRON).exists() {
+        return skips::skipped(NAME, "gron, a program made with Go, is not here (package gron)");
+    }
+    let scratch = paths::scratch("go-programs");
+    let input = input(&scratch);
+    let plain = process::run(Command::new(GRON).arg(&input), &scratch, uu::LIMIT).expect_code(0);
+    let words = [GRON.as_ref(), input.as_os_str()];
+    let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &words).expect_code(0);
+    assert!(recording.outcome.stdout == plain.stdout, "another output than without uu");
+    let truth = told_by_the_runtime();
+    let [main, outer @ ..] = &*truth else { panic!("the runtime tells nothing") };
+    assert_eq!(outer.len(), 2, "runtime.main and runtime.goexit: {truth:x?}");
+    let samples = recording.samples();
+    let mut of_main = 0;
+    for sample in &samples {
+        let addresses = addresses(sample);
+        // Where main.main itself calls the same function as in the trace.
+        if let Some(at) = addresses.iter().position(|address| address == main) {
+            of_main += 1;
+            assert_eq!(addresses[at + 1..], *outer, "{}", sample.text());
+            // Go's own code has frame pointers, and no unwind information.
+            assert_eq!(sample.stop_text, "end-of-frame-pointer-chain", "{}", sample.text());
+        }
+    }
+    println!("{} samples, {of_main} of the main goroutine", samples.len());
+    assert!(of_main >= 5, "{of_main} of {} samples are of the main goroutine", samples.len());
+}
+
+#[test]
+fn a_static_program_is_refused_with_advice() {
+    if !Path::new(JID).exists() {
+        let name = "go_programs::a_static_program_is_refused_with_advice";
+        return skips::skipped(name, "jid, a statically linked program made with Go, is not here (package jid)");
+    }
+    let scratch = paths::scratch("go-static");
+    let recording = uu::record(&scratch, &[], |_| {}, &[JID.as_ref(), "-version".as_ref()]).expect_code(125);
+    let said = &recording.outcome.stderr;
+    assert!(said.contains("statically linked") && said.contains("CGO_ENABLED=1"), "{said}");
+    assert_eq!(recording.outcome.stdout, "", "it did not run");
+    assert!(!recording.file.exists(), "an empty recording");
+}
