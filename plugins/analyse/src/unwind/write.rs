@@ -98,6 +98,12 @@ fn beyond(piece: &Piece, version: u8, address: u64) -> Option<&'static str> {
         Ok(rule) => rule,
         Err(why) => return Some(why),
     };
+    if version == 2 && piece.start.abs_diff(address) > REACH {
+        return Some("farther than 2 GiB from the section (version 3 reaches it)");
+    }
+    if version == 2 && piece.signal {
+        return Some("a signal frame (version 3 tells it)");
+    }
     let Unwind::Caller { cfa, ra, fp } = rule else { return None };
     let offsets = [Some(cfa), ra, fp];
     if offsets.into_iter().flatten().any(|l| i32::try_from(l.offset).is_err()) {
@@ -111,12 +117,6 @@ fn beyond(piece: &Piece, version: u8, address: u64) -> Option<&'static str> {
     }
     if version > 2 {
         return None;
-    }
-    if piece.start.abs_diff(address) > REACH {
-        return Some("farther than 2 GiB from the section (version 3 reaches it)");
-    }
-    if piece.signal {
-        return Some("a signal frame (version 3 tells it)");
     }
     (!is_default(&cfa, ra, fp)).then_some("another base register, or a word there (version 3 tells it)")
 }
