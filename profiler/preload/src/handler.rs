@@ -2,7 +2,7 @@
 //!
 //! It saves nothing in errno (raw system calls only), allocates nothing, takes no lock and finds its thread by the thread
 //! pointer. While it runs, every signal but faults is masked; the sampling signal itself until the walk calls code that is not
-//! ours. One that meets a walk on its own thread is a watchdog's tick.
+//! ours. One of the timer's that meets a walk on its own thread is a watchdog's tick.
 
 use crate::client::{ring, Context, CLIENT, HEADER};
 use crate::process::{self, Process};
@@ -136,8 +136,11 @@ pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
         if let Some(process) = process::block() {
             process.nested.fetch_add(1, Ordering::Relaxed);
         }
-        // SAFETY: libuu's function, the kernel's ucontext.
-        unsafe { (process.library.on_tick)(ucontext) };
+        // Requests tell nothing of the time that the walk has used: they come by the clock, or as fast as they are sent.
+        if matches!(origin.kind, SampleKind::Timer) {
+            // SAFETY: libuu's function, the kernel's ucontext.
+            unsafe { (process.library.on_tick)(ucontext) };
+        }
         return;
     }
     // A walk may have been left behind, its recovery point armed. While that is so, no tick may take this handler for it; and
