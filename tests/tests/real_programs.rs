@@ -13,8 +13,9 @@ const RATE: &str = "999";
 /// Whether the sample's flags say that Python frames are missing. "facts-pending" also comes from objects that were just
 /// opened and are no interpreter; the names of the files on the stack tell.
 fn lacks_python(sample: &samples::Sample) -> bool {
-    let in_python =
-        |f: &samples::Frame| matches!(f, samples::Frame::Native { object, .. } if object.contains("python3"));
+    // The interpreter itself: threads of a library below lib/python3 may have nothing to do with it.
+    let interpreter = |object: &str| object.rsplit('/').next().is_some_and(|name| name.contains("python3"));
+    let in_python = |f: &samples::Frame| matches!(f, samples::Frame::Native { object, .. } if interpreter(object));
     match &*sample.flags {
         "" | "-" => false,
         "facts-pending" => sample.frames.iter().any(in_python) && !sample.frames.iter().any(samples::Frame::is_python),
