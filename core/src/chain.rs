@@ -141,12 +141,21 @@ fn holding(steps: &[Step], run: usize, from: usize, fp: Option<u64>, bare: Bare,
     loop {
         let (ahead, room) = (steps.get(from + held..).unwrap_or_default(), words.get_mut(held..).unwrap_or_default());
         held += equal(ahead, bare, room);
-        let (Some(step), Some(word)) = (steps.get(from + held), words.get_mut(held)) else { return held };
-        if !step.rule.from_rbp() || !holds(steps, run, from + held, fp, bare) {
+        // Those that count from rbp mostly stand together: code is compiled with frame pointers, or without.
+        let before = held;
+        while let (Some(step), Some(word)) = (steps.get(from + held), words.get_mut(held)) {
+            if !step.rule.from_rbp() {
+                break;
+            }
+            if !holds(steps, run, from + held, fp, bare) {
+                return held;
+            }
+            *word = user_word(step.caller);
+            held += 1;
+        }
+        if held == before {
             return held;
         }
-        *word = user_word(step.caller);
-        held += 1;
     }
 }
 
