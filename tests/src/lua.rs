@@ -229,12 +229,12 @@ fn lua_frame(frame: &Frame) -> Option<ExpectedFrame> {
 }
 
 /// Pairs the oracle's lines with the explicit samples of one thread: they come in the same order.
-pub fn pair(oracle: Vec<Expected>, samples: &[Sample]) -> Result<Vec<(Expected, &Sample)>, String> {
+pub fn pair<'a>(oracle: &'a [Expected], samples: &'a [Sample]) -> Result<Vec<(&'a Expected, &'a Sample)>, String> {
     let explicit: Vec<&Sample> = samples.iter().filter(|s| s.kind == "explicit").collect();
     if explicit.len() != oracle.len() || oracle.is_empty() {
         return Err(format!("{} explicit samples, but {} were taken", explicit.len(), oracle.len()));
     }
-    Ok(oracle.into_iter().zip(explicit).collect())
+    Ok(oracle.iter().zip(explicit).collect())
 }
 
 /// A script under observation.

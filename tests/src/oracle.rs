@@ -58,7 +58,7 @@ fn expected(line: &Value) -> Expected {
 }
 
 /// Pairs the oracle's lines with the explicit samples: those of one thread come in the same order in both.
-pub fn pair(oracle: Vec<Expected>, samples: &[Sample]) -> Result<Vec<(Expected, &Sample)>, String> {
+pub fn pair<'a>(oracle: &'a [Expected], samples: &'a [Sample]) -> Result<Vec<(&'a Expected, &'a Sample)>, String> {
     let mut by_thread: BTreeMap<(u32, u32), Vec<&Sample>> = BTreeMap::new();
     for sample in samples.iter().filter(|s| s.kind == "explicit") {
         by_thread.entry((sample.pid, sample.tid)).or_default().push(sample);

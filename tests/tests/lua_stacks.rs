@@ -50,6 +50,14 @@ fn main() {
 struct Run {
     samples: Vec<Sample>,
     oracle: Vec<Expected>,
+    recording: uu::Recording,
+}
+
+impl Run {
+    /// The oracle's lines with their samples; where one is missing, the summary says what became of it.
+    fn pairs(&self) -> Result<Vec<(&Expected, &Sample)>, String> {
+        lua::pair(&self.oracle, &self.samples).map_err(|e| format!("{e}\n{}", self.recording.report("summary")))
+    }
 }
 
 fn record(lua: &Lua, script: &str) -> Run {
@@ -58,15 +66,16 @@ fn record(lua: &Lua, script: &str) -> Run {
     let oracle = scratch.join("oracle");
     let source = lua::script(script);
     let program = [ready.program.as_os_str(), source.as_os_str()];
-    let recording = uu::record(&scratch, EXPLICIT, |command| ready.configure(command, &oracle), &program);
-    Run { samples: recording.expect_code(0).samples(), oracle: lua::read(&oracle) }
+    let recording =
+        uu::record(&scratch, EXPLICIT, |command| ready.configure(command, &oracle), &program).expect_code(0);
+    Run { samples: recording.samples(), oracle: lua::read(&oracle), recording }
 }
 
 fn agrees(lua: &Lua, script: &str) -> Result<(), String> {
     let run = record(lua, script);
-    for (expected, sample) in lua::pair(run.oracle, &run.samples)? {
+    for (expected, sample) in run.pairs()? {
         let told = |e: String| format!("{e}\n{}", sample.text());
-        lua::compare(&expected, sample, true).map_err(told)?;
+        lua::compare(expected, sample, true).map_err(told)?;
         // "facts-pending" comes from the module with `cap`, which was just opened.
         if !sample.complete() || !matches!(&*sample.flags, "-" | "" | "facts-pending") {
             return Err(told("the stack is not whole, or is flagged".into()));
@@ -84,7 +93,7 @@ fn agrees(lua: &Lua, script: &str) -> Result<(), String> {
 fn too_deep(lua: &Lua) -> Result<(), String> {
     const KEPT: usize = 4096;
     let run = record(lua, "too_deep");
-    let pairs = lua::pair(run.oracle, &run.samples)?;
+    let pairs = run.pairs()?;
     let [(expected, sample)] = &pairs[..] else { return Err(format!("{} samples, expected 1", pairs.len())) };
     lua::compare(expected, sample, false)?;
     if sample.frames.len() != KEPT || sample.stop != 10 {

@@ -53,10 +53,12 @@ fn compare(name: &str, program: &[&OsStr], configure: impl FnOnce(&mut Command, 
     let scratch = paths::scratch(name);
     let oracle = scratch.join("oracle");
     let recording = uu::record(&scratch, EXPLICIT, |command| configure(command, &oracle), program);
-    let samples = recording.expect_code(0).samples();
-    for (expected, sample) in lua::pair(lua::read(&oracle), &samples)? {
+    let recording = recording.expect_code(0);
+    let (oracle, samples) = (lua::read(&oracle), recording.samples());
+    let pairs = lua::pair(&oracle, &samples).map_err(|e| format!("{e}\n{}", recording.report("summary")))?;
+    for (expected, sample) in pairs {
         let told = |e: String| format!("{e}\n{}", sample.text());
-        luajit::compare(&expected, sample, true).map_err(told)?;
+        luajit::compare(expected, sample, true).map_err(told)?;
         // "facts-pending" comes from the library with `cap`, which was just opened.
         if !sample.complete() || !matches!(&*sample.flags, "-" | "" | "facts-pending") {
             return Err(told("the stack is not whole, or is flagged".into()));

@@ -56,6 +56,13 @@ struct Run {
     recording: uu::Recording,
 }
 
+impl Run {
+    /// The oracle's lines with their samples; where one is missing, the summary says what became of it.
+    fn pairs(&self) -> Result<Vec<(&oracle::Expected, &Sample)>, String> {
+        oracle::pair(&self.oracle, &self.samples).map_err(|e| format!("{e}\n{}", self.recording.report("summary")))
+    }
+}
+
 fn record(name: &str, program: &[&OsStr]) -> Run {
     let scratch = paths::scratch(name);
     let cap = compile::shared(&scratch, "libcap.so", &["python/cap.c"]);
@@ -73,9 +80,9 @@ fn has_symbols(interpreter: &Path) -> bool {
 }
 
 fn compare(run: Run, symbols: bool) -> Result<(), String> {
-    for (expected, sample) in oracle::pair(run.oracle, &run.samples)? {
+    for (expected, sample) in run.pairs()? {
         let told = |e: String| format!("{e}\n{}", sample.text());
-        oracle::compare_python(&expected, sample, true).map_err(told)?;
+        oracle::compare_python(expected, sample, true).map_err(told)?;
         // "facts-pending" may come from an object that was just opened and turns out not to be an interpreter: all frames that
         // the runtime knows of were just compared.
         if !sample.complete() || !matches!(&*sample.flags, "-" | "" | "facts-pending") {
@@ -105,7 +112,7 @@ fn too_deep(python: &Interpreter) -> Result<(), String> {
     let source = paths::source("python/too_deep.py");
     let run = record(&format!("too_deep-{}", python.label), &[python.path.as_os_str(), source.as_os_str()]);
     let folded = run.recording.report("folded");
-    let pairs = oracle::pair(run.oracle, &run.samples)?;
+    let pairs = run.pairs()?;
     let [(expected, sample)] = &pairs[..] else { return Err(format!("{} samples, expected 1", pairs.len())) };
     oracle::compare_python(expected, sample, false)?;
     if sample.frames.len() != KEPT || sample.stop != 10 {

@@ -16,11 +16,11 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the session header.
 pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"uu-ring1");
 /// Version of this layout; a target that meets another one does not record.
-pub const SESSION_VERSION: u32 = 2;
+pub const SESSION_VERSION: u32 = 3;
 /// `ProcessBlock::plugin_reasons`: the plugin is off.
 pub const PLUGIN_OFF: u32 = 1 << 31;
 /// Bytes of a block.
-pub const BLOCK_BYTES: usize = 256 * 1024;
+pub const BLOCK_BYTES: usize = 384 * 1024;
 /// Number of blocks.
 pub const BLOCKS: usize = 2048;
 /// Bytes of the header of a block.
@@ -48,7 +48,8 @@ pub const WALK_OFFSET: usize = TRAIL_OFFSET + TRAIL_ROOM - WALK_ROOM;
 pub const WALK_ROOM: usize = 2048;
 /// Offset of the ring in a thread block.
 pub const RING_OFFSET: usize = TRAIL_OFFSET + TRAIL_ROOM;
-/// Bytes of a thread's ring.
+/// Bytes of a thread's ring. A record lies in one piece, so that up to one record's length is left unused where the ring
+/// begins again: room for three of the largest takes two of them at any time.
 pub const RING_BYTES: usize = BLOCK_BYTES - RING_OFFSET;
 
 /// Block state: may be claimed.
@@ -191,4 +192,5 @@ const _: () = {
     assert!(core::mem::size_of::<ProcessBlock>() <= BLOCK_HEADER);
     assert!(core::mem::size_of::<ThreadBlock>() <= BLOCK_HEADER);
     assert!(DATA_OFFSET.is_multiple_of(4096) && BLOCK_BYTES.is_multiple_of(4096) && RING_BYTES.is_multiple_of(8));
+    assert!(RING_BYTES >= 3 * (FRAME_WORDS * 8 + core::mem::size_of::<crate::record::SampleRecord>()));
 };

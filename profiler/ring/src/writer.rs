@@ -121,7 +121,8 @@ impl Reservation<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::LostRecord;
+    use crate::layout::FRAME_WORDS;
+    use crate::record::{LostRecord, SampleRecord};
 
     fn block() -> (Box<ThreadBlock>, Vec<u64>) {
         // SAFETY: all-zero is a valid ThreadBlock.
@@ -161,6 +162,25 @@ mod tests {
         };
         assert_eq!(header(&ring, at), (24, RecordType::Lost as u16));
         assert!(writer.reserve(RecordType::Name, 2024).is_none());
+    }
+
+    /// Wherever an empty ring goes on, it takes two of the largest samples before the reader comes.
+    #[test]
+    fn two_of_the_largest_samples_find_room() {
+        let (block, mut ring) = block();
+        // SAFETY: as above.
+        let writer = unsafe { RingWriter::new(&block, ring.as_mut_ptr().cast()) };
+        let largest = core::mem::size_of::<SampleRecord>() + FRAME_WORDS * 8;
+        for start in (0..2 * RING_BYTES as u64).step_by(8) {
+            block.head.store(start, Ordering::Relaxed);
+            block.tail.store(start, Ordering::Relaxed);
+            for nth in 1..=2 {
+                let room = writer.reserve(RecordType::Sample, largest);
+                room.unwrap_or_else(|| panic!("no room for sample {nth} from {start}")).commit();
+                // As if all of it had been used.
+                block.head.fetch_add(padded(largest) as u64 - 8, Ordering::Relaxed);
+            }
+        }
     }
 
     #[test]
