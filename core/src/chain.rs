@@ -11,14 +11,15 @@
 //! A walk writes its steps into the half that the last one's chain is not in. When it comes to a frame of that one's, its own few
 //! steps are put in front of the rest of the old chain, which stays where it is.
 
+mod asked;
 mod whole;
 
 use crate::frame::user_word;
 use crate::memory::Bare;
 use crate::short_rule::{Short, LOST, RBP_FIELD};
+pub use asked::{Rules, Top, EXACT_KEY};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
-pub use whole::{Rules, Top, EXACT_KEY};
 
 /// Steps of a half.
 const STEPS: usize = 512;

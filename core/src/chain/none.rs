@@ -1,45 +1,13 @@
 //! AArch64 has no plain frames so far, so there is no chain of them.
 
 use crate::memory::Bare;
-use crate::short_rule::{Salt, ShortRules};
 use crate::stop_reason::StopReason;
 use core::convert::Infallible;
 use core::marker::PhantomData;
 
-/// As on x86-64.
-pub const EXACT_KEY: u64 = 1 << 63;
+mod asked;
 
-/// As on x86-64.
-pub struct Top {
-    /// As on x86-64.
-    pub pc: u64,
-    /// As on x86-64.
-    pub exact: bool,
-    /// As on x86-64.
-    pub sp: u64,
-    /// As on x86-64.
-    pub fp: u64,
-}
-
-impl Top {
-    /// Of no use here.
-    ///
-    /// # Safety
-    /// None is needed.
-    pub unsafe fn interrupted(_: *const u8) -> Top {
-        Top { pc: 0, exact: true, sp: 0, fp: 0 }
-    }
-}
-
-/// As on x86-64.
-pub struct Rules<'t, const BUCKETS: usize> {
-    /// As on x86-64.
-    pub table: &'t ShortRules<BUCKETS>,
-    /// As on x86-64.
-    pub salt: Salt,
-    /// As on x86-64.
-    pub stamp: u64,
-}
+pub use asked::{Rules, Top, EXACT_KEY};
 
 /// A thread's last chain: there is none.
 pub struct Chain;
@@ -55,9 +23,9 @@ impl Chain {
     ///
     /// # Safety
     /// As on x86-64.
-    pub unsafe fn whole<const BUCKETS: usize>(
+    pub unsafe fn whole<const WORDS: usize>(
         &self,
-        _: &Rules<'_, BUCKETS>,
+        _: &Rules<'_, WORDS>,
         _: Top,
         _: Bare,
         _: &mut [u64],

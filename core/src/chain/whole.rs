@@ -5,11 +5,11 @@
 //! registry would have to wait for, and it needs next to nothing of what a walk needs. What short rules do not tell is left to the
 //! walk, which then begins at the caller again.
 
+use super::asked::{Rules, Top, EXACT_KEY};
 use super::{holding, holds, Chain, Inner, Step, FRONT, PATIENCE};
 use crate::frame::{native_word, user_word, FLAG_EXACT};
 use crate::memory::{Bare, USER_END};
-use crate::regs::{UCONTEXT_FP, UCONTEXT_PC, UCONTEXT_SP};
-use crate::short_rule::{Salt, Short, ShortRules, LOST, RBP_FIELD, SLOT_BITS};
+use crate::short_rule::{Short, LOST, RBP_FIELD, SLOT_BITS};
 use crate::stop_reason::StopReason;
 use crate::walk::MAX_FRAMES;
 use core::hint::select_unpredictable;
@@ -21,45 +21,6 @@ const FIRST_BATCH: usize = 2;
 const BATCH: usize = 32;
 /// Less frames than a walk tells, even with an exact one before them: that there are too many is for the walk to say.
 const MOST: usize = MAX_FRAMES as usize - 2;
-/// Marks a key of the table of short rules as an exact pc's: a rule may depend on the pc itself, not only on where it was looked up.
-pub const EXACT_KEY: u64 = 1 << 63;
-
-/// The frame that a stack begins with.
-#[derive(Clone, Copy, Debug)]
-pub struct Top {
-    /// Its pc.
-    pub pc: u64,
-    /// Whether that was interrupted; else it is a return address.
-    pub exact: bool,
-    /// Its stack pointer.
-    pub sp: u64,
-    /// Its rbp.
-    pub fp: u64,
-}
-
-impl Top {
-    /// What a signal has interrupted.
-    ///
-    /// # Safety
-    /// `ucontext` must point to a ucontext_t as the kernel hands it to a signal handler.
-    #[inline(always)]
-    pub unsafe fn interrupted(ucontext: *const u8) -> Top {
-        // SAFETY: the caller vouches for the whole structure; the offsets lie in gregs.
-        let read = |offset: u64| unsafe { ucontext.add(offset as usize).cast::<u64>().read_unaligned() };
-        Top { pc: read(UCONTEXT_PC), exact: true, sp: read(UCONTEXT_SP), fp: read(UCONTEXT_FP) }
-    }
-}
-
-/// Short rules, and under what they are stored. `stamp`, never 0, stands for all that they depend on.
-#[derive(Clone, Copy)]
-pub struct Rules<'t, const WORDS: usize> {
-    /// The table.
-    pub table: &'t ShortRules<WORDS>,
-    /// Theirs.
-    pub salt: Salt,
-    /// See above.
-    pub stamp: u64,
-}
 
 /// Where rbp of a frame is to be found.
 #[derive(Clone, Copy)]

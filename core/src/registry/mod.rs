@@ -15,6 +15,7 @@
 //! ([`functions`]).
 
 pub mod c_window;
+mod chain;
 pub mod functions;
 pub mod grace;
 mod life;
@@ -28,6 +29,7 @@ pub mod window;
 
 use crate::slots::Slots;
 use crate::syscall::monotonic_ns;
+use chain::Chain;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use grace::{holds, Epoch, Root};
 use limbo::Limbo;
@@ -90,42 +92,6 @@ pub struct Registry {
     look_at: AtomicUsize,
     /// The latest ticket whose walks were seen to have ended.
     passed: AtomicU64,
-}
-
-/// Windows, one behind the other by their links.
-struct Chain {
-    first: *mut Held,
-    last: *mut Held,
-}
-
-impl Default for Chain {
-    fn default() -> Chain {
-        Chain { first: core::ptr::null_mut(), last: core::ptr::null_mut() }
-    }
-}
-
-impl Chain {
-    fn push(&mut self, held: *mut Held) {
-        // SAFETY: cells of the pool; their links belong to the lock's holder.
-        unsafe {
-            (*held).link.store(0, Ordering::Relaxed);
-            match self.last.as_ref() {
-                Some(last) => last.link.store(held as u64, Ordering::Relaxed),
-                None => self.first = held,
-            }
-        }
-        self.last = held;
-    }
-
-    /// Calls `f` for each; it may give the window back.
-    fn each(&self, mut f: impl FnMut(&Held)) {
-        let mut at = self.first;
-        // SAFETY: cells of the pool.
-        while let Some(held) = unsafe { at.as_ref() } {
-            at = held.link.load(Ordering::Relaxed) as *mut Held;
-            f(held);
-        }
-    }
 }
 
 /// Whether a window overlaps its neighbours, as [`locate`] told them for its start.

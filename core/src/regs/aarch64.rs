@@ -23,6 +23,8 @@ const UCONTEXT_REGS: u64 = 184;
 pub const UCONTEXT_PC: u64 = UCONTEXT_REGS + 8 * 32;
 /// Offset of the stack pointer in a ucontext.
 pub const UCONTEXT_SP: u64 = ucontext_offset(SP);
+/// Offset of the frame pointer in a ucontext.
+pub const UCONTEXT_FP: u64 = ucontext_offset(FP);
 
 /// Offset of the ucontext from sp in a signal's frame: a siginfo comes first (arch/arm64/kernel/signal.c, struct rt_sigframe).
 pub const SIGFRAME_UCONTEXT: i32 = 128;

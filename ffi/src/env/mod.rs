@@ -29,9 +29,6 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Env, EMBEDDER};
 use uunwind_native::Sources;
 
-/// Marks a key of the rule cache as an exact pc's: a rule may depend on the pc itself, not only on where it was looked up.
-const EXACT: u64 = EXACT_KEY;
-
 /// A live process, seen through its loader; with the sampler's functions, when there is one.
 pub struct Live<'c> {
     /// The object of the frame last asked for: frames of one object tend to stand together.
@@ -425,7 +422,7 @@ pub(crate) fn sources(object: &Object) -> Sources {
 /// The key of a frame's rule.
 #[inline(always)]
 pub(crate) fn key(cursor: &Cursor) -> u64 {
-    cursor.lookup_pc() | if cursor.exact { EXACT } else { 0 }
+    cursor.lookup_pc() | if cursor.exact { EXACT_KEY } else { 0 }
 }
 
 /// No other source has a rule: the frame pointer, if it can be one.

@@ -4,7 +4,7 @@ use object::{Object, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_analyse::elf::Image;
-use uunwind_analyse::rules::{of_image, unread_debug_frame, Cache, Cached, NoTable};
+use uunwind_analyse::rules::{debug_frame, of_image, Cache, Cached, NoTable};
 use uunwind_core::rule::Packed;
 use uunwind_tables::format::{Head, FROM_DEBUG_FRAME, FROM_EH_FRAME};
 use uunwind_tables::{Found, Refused, Table};
@@ -91,7 +91,7 @@ fn every_make_of_unwind_information_says_the_same() {
         let size = section(b".debug_frame").or_else(|| section(b".zdebug_frame"));
         let whole = Image::open(&debug).expect("an ELF file").section(b".debug_frame").expect("the section").size;
         assert!(size.is_some_and(|size| size < whole), "{kind}: {size:?} bytes of {whole}: is it compressed?");
-        assert_eq!(unread_debug_frame(&image), None);
+        assert_eq!(debug_frame(&image).and_then(Result::err), None);
         assert_eq!(rules(&compressed, &table_of(&compressed)), expected, "from .debug_frame, compressed by {kind}");
     }
 

@@ -164,9 +164,19 @@ pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
 /// # Safety
 /// The arguments of the running handler.
 pub unsafe fn put_off(signal: c_int, info: *const libc::siginfo_t, ucontext: *const u8) -> bool {
-    let Some(block) = threads::own_block().filter(|_| process::is_own()) else { return false };
-    // SAFETY: blocks stay mapped; the fields are atomic.
-    let block = unsafe { &*block };
+    // SAFETY: passed on.
+    shared_block().is_some_and(|block| unsafe { put_off_on(block, signal, info, ucontext) })
+}
+
+/// The thread's block. Not in a child that shares our blocks, or has a copy of our memory, without being a fork that we know of.
+fn shared_block() -> Option<&'static ThreadBlock> {
+    // SAFETY: blocks stay mapped; what handlers touch in them is atomic.
+    threads::own_block().filter(|_| process::is_own()).map(|block| unsafe { &*block })
+}
+
+/// # Safety
+/// As [`put_off`], with the thread's block.
+unsafe fn put_off_on(block: &ThreadBlock, signal: c_int, info: *const libc::siginfo_t, ucontext: *const u8) -> bool {
     // SAFETY: passed on.
     let walking = unsafe { is_walking(block, ucontext) };
     // As the kernel has it: of signals with one number, the first waits, and the others are dropped.
@@ -224,16 +234,12 @@ unsafe fn is_walking(block: &ThreadBlock, ucontext: *const u8) -> bool {
 /// # Safety
 /// The arguments of the running handler.
 unsafe fn foreign(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void) -> usize {
-    // Not in a child that shares our blocks, or has a copy of our memory, without being a fork that we know of.
-    // SAFETY: the kernel's ucontext.
-    if unsafe { put_off(signal, info, ucontext.cast()) } {
+    let block = shared_block();
+    // SAFETY: passed on.
+    if block.is_some_and(|block| unsafe { put_off_on(block, signal, info, ucontext.cast()) }) {
         return 0;
     }
-    let masked = threads::own_block().filter(|_| process::is_own()).is_some_and(|block| {
-        // SAFETY: blocks stay mapped; the field is atomic.
-        unsafe { &*block }.masked.load(Ordering::Relaxed) != 0
-    });
-    if masked {
+    if block.is_some_and(|block| block.masked.load(Ordering::Relaxed) != 0) {
         // The program believes that it has blocked this signal. So it is blocked for as long as the interrupted code runs, or
         // until the program unblocks it, and put back in the queue.
         // SAFETY: the mask lies in the kernel's ucontext; the signal's own siginfo.

@@ -63,7 +63,6 @@ impl Objects {
 
     /// Waits until all objects so far are analysed, but for the plugins' answers, and publishes what was found.
     pub fn finish(&mut self, facts: &mut FactsPublisher) {
-        self.poll(facts);
         while let Some(found) = self.analyst.next() {
             self.publish(found, facts);
         }

@@ -17,4 +17,4 @@ mod sections;
 pub use builder::{build, NoTable, Source};
 pub use cache::{Cache, Cached};
 pub use compressed::Unread;
-pub use sections::{debug_frame, of_image, unread_debug_frame};
+pub use sections::{debug_frame, of_image};

@@ -2,7 +2,7 @@
 
 use super::builder::{build, NoTable, Source};
 use super::compressed::{self, Unread};
-use crate::elf::Image;
+use crate::elf::{Image, Section};
 use object::elf::{PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHF_COMPRESSED, SHT_NOBITS};
 
 /// The table of an ELF file, under `key`.
@@ -14,7 +14,7 @@ pub fn of_image(image: &Image, key: u64) -> Result<Vec<u8>, NoTable> {
         .map(|s| (s.address, s.address.saturating_add(s.memory_size)))
         .collect();
     let eh_frame = section(image, b".eh_frame").or_else(|| by_header(image));
-    let debug_frame = debug_frame(image);
+    let debug_frame = debug_frame(image).and_then(Result::ok);
     let all = [(false, &eh_frame), (true, &debug_frame)];
     let sources: Vec<Source<'_>> = all
         .iter()
@@ -26,37 +26,36 @@ pub fn of_image(image: &Image, key: u64) -> Result<Vec<u8>, NoTable> {
     build(&sources, &text, key)
 }
 
-/// Address and bytes of `.debug_frame`, decompressed. `None`: there is none, or it cannot be read ([`unread_debug_frame`]).
-pub fn debug_frame(image: &Image) -> Option<(u64, Vec<u8>)> {
-    section(image, b".debug_frame").or_else(|| {
-        let section = image.section(b".zdebug_frame")?;
-        Some((section.address, compressed::old_section(&image.read_file(section.offset, section.size)?).ok()?))
-    })
-}
-
-/// Why [`debug_frame`] cannot read a `.debug_frame` that is there.
-pub fn unread_debug_frame(image: &Image) -> Option<Unread> {
-    let there = |name| image.section(name).filter(|section| section.kind != SHT_NOBITS && section.size > 0);
-    type Read = fn(&[u8]) -> Result<Vec<u8>, Unread>;
-    let (section, read): (_, Read) = match there(b".debug_frame") {
-        Some(section) if section.flags & u64::from(SHF_COMPRESSED) == 0 => (section, |_| Ok(Vec::new())),
-        Some(section) => (section, compressed::section),
-        None => (there(b".zdebug_frame")?, compressed::old_section),
+/// Address and bytes of `.debug_frame`, decompressed, or why it cannot be read. `None`: there is none.
+pub fn debug_frame(image: &Image) -> Option<Result<(u64, Vec<u8>), Unread>> {
+    let (section, read) = match stored(image, b".debug_frame") {
+        Some(section) => (section, content(image, &section)),
+        None => {
+            let section = stored(image, b".zdebug_frame")?;
+            let bytes = image.read_file(section.offset, section.size).ok_or(Unread::Cut);
+            (section, bytes.and_then(|bytes| compressed::old_section(&bytes)))
+        }
     };
-    image.read_file(section.offset, section.size).ok_or(Unread::Cut).and_then(|bytes| read(&bytes)).err()
+    Some(read.map(|bytes| (section.address, bytes)))
 }
 
 /// Address and bytes of a section.
 fn section(image: &Image, name: &[u8]) -> Option<(u64, Vec<u8>)> {
-    let section = image.section(name)?;
-    if section.kind == SHT_NOBITS {
-        return None;
-    }
-    let bytes = image.read_file(section.offset, section.size)?;
+    let section = stored(image, name)?;
+    Some((section.address, content(image, &section).ok()?))
+}
+
+/// A section whose bytes are in the file.
+fn stored(image: &Image, name: &[u8]) -> Option<Section> {
+    image.section(name).filter(|section| section.kind != SHT_NOBITS)
+}
+
+fn content(image: &Image, section: &Section) -> Result<Vec<u8>, Unread> {
+    let bytes = image.read_file(section.offset, section.size).ok_or(Unread::Cut)?;
     if section.flags & u64::from(SHF_COMPRESSED) != 0 {
-        return Some((section.address, compressed::section(&bytes).ok()?));
+        return compressed::section(&bytes);
     }
-    Some((section.address, bytes))
+    Ok(bytes)
 }
 
 /// `.eh_frame` of a file without section headers: it begins where `.eh_frame_hdr` says, and ends with its segment at the

@@ -101,7 +101,10 @@ pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
         return Err(binary.refuse("debugging information of another file, without its code. Give that file"));
     }
     let image = Image::of_bytes(&binary.path, binary.bytes.clone()).map_err(|why| Refusal(why.to_string()))?;
-    let debug_section = rules::debug_frame(&image);
+    let (debug_section, debug_frame_unread) = match rules::debug_frame(&image).transpose() {
+        Ok(section) => (section, None),
+        Err(why) => (None, Some(why)),
+    };
     let by_eh = eh_frame::read(&view);
     let by_debug = debug_section.as_ref().map(|(_, bytes)| eh_frame::read_debug(bytes)).unwrap_or_default();
     let by_sframe = sframe::read(&view);
@@ -134,7 +137,7 @@ pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
         text: coverage(&view.text, &[]).0,
         eh_frame: view.eh_frame.map(|_| dwarf(&by_eh, covered(eh))),
         unsearchable: unsearchable(&view),
-        debug_frame_unread: rules::unread_debug_frame(&image),
+        debug_frame_unread,
         debug_frame: debug_section.map(|_| dwarf(&by_debug, covered(debug))),
         sframe: place.map(|(_, whence)| Sframe {
             covered: covered(quick),
