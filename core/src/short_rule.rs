@@ -290,13 +290,8 @@ mod tests {
 
     #[test]
     fn what_fits_comes_back_as_it_was() {
-        let mut seed = 0x5eed_0009u64;
-        let mut next = move || {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed
-        };
+        let mut random = uunwind_random::Random::new(0x5eed_0009);
+        let mut next = move || random.number();
         let (mut short, mut long) = (0, 0);
         for _ in 0..100_000 {
             let mut rule = Rule::simple(if next() % 2 == 0 { RSP } else { RBP }, (next() % 4096) as i32 * 4 - 64);

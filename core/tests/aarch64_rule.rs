@@ -9,20 +9,12 @@ use uunwind_core::regs::aarch64::{
 use uunwind_core::rule::aarch64::{Packed, Rule, FP_SLOT, RA_SIGNED, RA_SLOT};
 use uunwind_core::rule::{RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER, SAME, UNKNOWN};
 use uunwind_core::stop_reason::StopReason;
+use uunwind_random::Random;
 
 /// What Linux has with 48-bit addresses (arch/arm64/include/asm/pointer_auth.h: GENMASK(54, 48)).
 const MASK: u64 = 0x007f_0000_0000_0000;
 const STACK: u64 = 0x7fff_0000_0000;
 const WORDS: usize = 16 * 1024;
-
-fn random(mut seed: u64) -> impl FnMut() -> u64 {
-    move || {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed
-    }
-}
 
 fn bytes(words: impl IntoIterator<Item = u64>) -> Vec<u8> {
     words.into_iter().flat_map(u64::to_le_bytes).collect()
@@ -60,7 +52,8 @@ fn by_hand(rule: &Rule, regs: &Regs, stack: &[u64]) -> Result<(u64, [Option<u64>
 
 #[test]
 fn packed_rules_do_what_rules_say() {
-    let mut next = random(0xaa_5eed);
+    let mut random = Random::new(0xaa_5eed);
+    let mut next = move || random.number();
     let stack: Vec<u64> = (0..WORDS).map(|_| next()).collect();
     let image = bytes(stack.iter().copied());
     let regions = [Region { address: STACK, bytes: &image }];
@@ -122,7 +115,8 @@ fn what_cannot_be_packed_is_no_rule() {
         assert!(rule.pack().failed_for(StopReason::UnsupportedRule), "{rule:?}");
     }
     // Words of a damaged table: refused, or a rule that ends in an answer.
-    let mut next = random(7);
+    let mut random = Random::new(7);
+    let mut next = move || random.number();
     let refused = (0..10_000).filter(|_| Packed::from_words([next(), next() >> 2, next() >> 2]).is_none()).count();
     assert!(refused > 5_000 && refused < 10_000, "{refused}");
 }

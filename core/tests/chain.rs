@@ -5,33 +5,18 @@
 use uunwind_core::chain::{Chain, Rules, Top, EXACT_KEY};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{guarded, Bare, Mode, Reader};
-use uunwind_core::plugin::Description;
 use uunwind_core::regs::{Regs, RBP, RSP};
 use uunwind_core::rule::{Packed, Rule, RuleKind, SAME, UNKNOWN};
 use uunwind_core::short_rule::{Salt, Short, ShortRules};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{walk, walk_along, Claim, Env, Outcome, Setting};
+use uunwind_core::walk::{walk, walk_along, Env, Outcome, Setting};
+use uunwind_random::Random;
 
 /// Functions: code [n * 0x1000, (n + 1) * 0x1000), n from 1.
 const FUNCTIONS: u64 = 24;
 const WORDS: usize = 3000;
 /// Words behind the stack that a CFA may still lie in.
 const MARGIN: usize = 64;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// A program: real memory, since guarded reads read that.
 struct World {
@@ -62,22 +47,6 @@ impl Env for Code<'_> {
         let rule = self.rule_at(lookup).filter(|_| self.1)?;
         Short::new(rule).or_else(|| (*rule == Rule::end()).then_some(Short::END))
     }
-    fn is_claimed(&self) -> bool {
-        false
-    }
-    fn claim(&self) -> Option<Claim> {
-        None
-    }
-    fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
-        (0, 0)
-    }
-    fn find_name(&mut self, _: u8, _: u64, _: u64) -> u32 {
-        0
-    }
-    fn describe(&mut self, _: u8, _: &Description, _: &mut Reader<'_>) -> u32 {
-        0
-    }
-    fn learned(&mut self, _: u8) {}
 }
 
 /// `struct sigaction` of the C library (glibc, x86-64).
@@ -341,7 +310,7 @@ type Table = ShortRules<65536>;
 #[test]
 fn a_walk_along_a_chain_tells_what_a_walk_without_tells() {
     handle_faults();
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let (mut walks, mut whole, mut whole_asked, mut along_asked) = (0u64, 0u64, 0u64, 0u64);
     let (mut followed, mut frames, mut told) = (0u64, 0u64, 0u64);
     let mut stops = std::collections::HashMap::<StopReason, u64>::new();

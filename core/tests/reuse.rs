@@ -14,6 +14,7 @@ use uunwind_core::rule::{Packed, Rule, RuleKind, SAME, UNKNOWN};
 use uunwind_core::short_rule::Short;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, Claim, Env, Outcome, Setting, SCRATCH};
+use uunwind_random::Random;
 
 const STACK: u64 = 0x7000_0000;
 const HEAP: u64 = 0x1000_0000;
@@ -21,25 +22,6 @@ const STACK_WORDS: usize = 400;
 const HEAP_WORDS: usize = 64;
 /// Functions: code [n * 0x1000, (n + 1) * 0x1000), n from 1.
 const FUNCTIONS: u64 = 24;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 #[derive(Clone, Copy, PartialEq)]
 enum Owner {
@@ -281,7 +263,7 @@ impl World {
         let mut world = World {
             rules,
             stack: Vec::new(),
-            heap: (0..HEAP_WORDS).map(|_| random.next()).collect(),
+            heap: (0..HEAP_WORDS).map(|_| random.number()).collect(),
             generation: 1,
             windows: 1,
             loaded: true,
@@ -300,13 +282,13 @@ impl World {
         match random.below(8) {
             0..=4 => ((1 + random.below(FUNCTIONS)) << 12) + 0x10 + random.below(3),
             5 | 6 => STACK + 8 * random.below(STACK_WORDS as u64),
-            _ => random.next(),
+            _ => random.number(),
         }
     }
 
     fn jump(&mut self, random: &mut Random) {
         self.pc = ((1 + random.below(FUNCTIONS)) << 12) + 0x20;
-        self.registers = std::array::from_fn(|_| random.next());
+        self.registers = std::array::from_fn(|_| random.number());
         self.registers[usize::from(RSP)] = STACK + 8 * random.below(40);
         self.registers[usize::from(RBP)] = STACK + 8 * (40 + random.below(40));
         self.registers[12] = STACK + 8 * (40 + random.below(200));
@@ -351,12 +333,12 @@ impl World {
             }
             11 => self.registers[usize::from(RBP)] = STACK + 8 * random.below(STACK_WORDS as u64),
             12 => self.registers[12] = STACK + 8 * random.below(STACK_WORDS as u64),
-            13 => self.registers[3] = random.next(),
+            13 => self.registers[3] = random.number(),
             14 => {
                 let at = random.below(HEAP_WORDS as u64) as usize;
-                self.heap[at] = random.next();
+                self.heap[at] = random.number();
             }
-            15 => self.heap[0] = random.next(),
+            15 => self.heap[0] = random.number(),
             16 => self.readable = STACK_WORDS - random.below(200) as usize,
             17 => self.readable = STACK_WORDS,
             18 => self.loaded = !self.loaded,
@@ -420,7 +402,7 @@ fn changes() -> u64 {
 
 #[test]
 fn a_walk_with_reuse_tells_what_a_walk_without_tells() {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let (mut walks, mut reused, mut frames, mut told, mut with_registers) = (0u64, 0u64, 0u64, 0u64, 0u64);
     while walks < changes() {
         let mut world = World::new(&mut random);

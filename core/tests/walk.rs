@@ -4,12 +4,12 @@
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
-use uunwind_core::plugin::Description;
 use uunwind_core::regs::{ucontext_offset, Regs, RA, RBP, RSP};
 use uunwind_core::rule::{Packed, Rule, RuleKind, RA_IN_REGISTER, SAME, UNKNOWN};
 use uunwind_core::short_rule::Short;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{walk, Claim, Env, Outcome, Setting, MAX_FRAMES};
+use uunwind_core::walk::{walk, Env, Outcome, Setting, MAX_FRAMES};
+use uunwind_random::Random;
 
 /// Rules by a function of the pc; no plugins.
 struct Rules<F: Fn(u64) -> Result<Rule, StopReason>>(F, bool);
@@ -21,22 +21,6 @@ impl<F: Fn(u64) -> Result<Rule, StopReason>> Env for Rules<F> {
     fn peek(&self, lookup: u64) -> Option<Short> {
         (self.0)(lookup).ok().filter(|_| self.1).and_then(|rule| Short::new(&rule))
     }
-    fn is_claimed(&self) -> bool {
-        false
-    }
-    fn claim(&self) -> Option<Claim> {
-        None
-    }
-    fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
-        (0, 0)
-    }
-    fn find_name(&mut self, _: u8, _: u64, _: u64) -> u32 {
-        0
-    }
-    fn describe(&mut self, _: u8, _: &Description, _: &mut Reader<'_>) -> u32 {
-        0
-    }
-    fn learned(&mut self, _: u8) {}
 }
 
 const SETTING: Setting = Setting {
@@ -215,13 +199,8 @@ fn a_return_address_in_a_register_leaves_a_frame_of_no_size_at_the_leaf_only() {
 
 #[test]
 fn random_rules_registers_and_stacks_always_end() {
-    let mut seed = 0x5eed_0003u64;
-    let mut next = move || {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed
-    };
+    let mut random = Random::new(0x5eed_0003);
+    let mut next = move || random.number();
     let mut stops = std::collections::BTreeSet::new();
     for _ in 0..if cfg!(debug_assertions) { 20_000 } else { 200_000 } {
         let size = 1 + next() % 200;

@@ -3,22 +3,19 @@
 /// Inputs never grow beyond so many bytes.
 pub const LONGEST: usize = 1 << 17;
 
-/// A small reproducible generator (xorshift).
-pub struct Random(u64);
+/// The numbers that decide.
+pub struct Random(uunwind_random::Random);
 
 impl Random {
     /// A generator; any number serves.
     pub fn new(seed: u64) -> Random {
-        // A multiplication spreads small numbers; xorshift must not begin at zero.
-        Random(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).max(1))
+        // A multiplication spreads small numbers.
+        Random(uunwind_random::Random::new(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
     /// The next number.
     pub fn number(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+        self.0.number()
     }
 
     /// A number below `limit`; 0 if that is 0.

@@ -2,9 +2,10 @@
 
 mod world;
 
+use uunwind_random::Random;
 use world::host::{loop_frame, Native, Walk};
 use world::python::{Process, ALL, CHUNK, GENERATOR, STACK, THREAD, TSTATE};
-use world::{Memory, Random};
+use world::Memory;
 
 /// More reads than any walk may make: twice its limit of frames, each with its code object's texts.
 const READS_LIMIT: usize = 8192 * 12;
@@ -46,7 +47,7 @@ fn show(memory: &Memory, version: usize) -> (usize, usize) {
 fn word(random: &mut Random) -> u64 {
     let near = |base: u64, random: &mut Random| base + random.below(0x400) * 8;
     match random.below(8) {
-        0 => random.next(),
+        0 => random.number(),
         1 => near(CHUNK, random),
         2 => near(TSTATE, random),
         3 => near(TSTATE + 0x1000, random),
@@ -59,7 +60,7 @@ fn word(random: &mut Random) -> u64 {
 
 #[test]
 fn single_words_of_a_good_process_are_replaced() {
-    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut random = Random::new(0x2545_f491_4f6c_dd1d);
     let mut emitted = 0;
     for version in 0..ALL.len() {
         let good = process(version).memory;
@@ -99,7 +100,7 @@ fn single_words_of_a_good_process_are_replaced() {
 
 #[test]
 fn all_memory_is_noise() {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     for version in 0..ALL.len() {
         let mut memory = process(version).memory;
         for _ in 0..rounds() / 300 {

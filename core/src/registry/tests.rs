@@ -3,6 +3,7 @@
 use super::window::Kind;
 use super::*;
 use std::collections::BTreeMap;
+use uunwind_random::Random;
 
 fn slots() -> Box<Slots> {
     // SAFETY: all-zero is the free pool.
@@ -46,36 +47,28 @@ fn windows_are_found_and_overlaps_refused() {
     assert_eq!(registry.synchronize(registry.epoch() + 1, 0, &slots), Err(EINVAL));
 }
 
-/// A pseudo-random number (xorshift).
-fn next(seed: &mut u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
-}
-
 /// The registry beside a map from start to end, through many changes of all kinds.
 #[test]
 fn it_agrees_with_a_sorted_map() {
     for (seed, order) in [(1u64, 0), (2, 1), (3, 2), (4, 0)] {
         let (registry, slots, mut map) = (Registry::new(), slots(), BTreeMap::new());
-        let mut seed = seed * 0x9e37_79b9;
+        let mut random = Random::new(seed * 0x9e37_79b9);
         for step in 0..6000u64 {
             let growing = step < 4000;
             let start = match order {
                 1 if growing => 0x10_0000 + step * 64,
                 2 if growing => 0x10_0000 + (6000 - step) * 64,
-                _ => 0x10_0000 + next(&mut seed) % 6000 * 64,
+                _ => 0x10_0000 + random.number() % 6000 * 64,
             };
-            let end = start + 1 + next(&mut seed) % 200;
-            if next(&mut seed) % 16 < if growing { 12 } else { 3 } {
+            let end = start + 1 + random.number() % 200;
+            if random.number() % 16 < if growing { 12 } else { 3 } {
                 let overlaps = map.range(..end).next_back().is_some_and(|(_, e): (&u64, &u64)| *e > start);
                 let told = registry.register(window(start, end), &slots);
                 assert_eq!(told.is_err(), overlaps, "{start:#x}..{end:#x}: {told:?}");
                 if !overlaps {
                     map.insert(start, end);
                 }
-            } else if next(&mut seed).is_multiple_of(4) {
+            } else if random.number().is_multiple_of(4) {
                 // Two windows side by side for up to five at once.
                 let old: Vec<u64> = map.range(start..).take(5).map(|(s, _)| *s).collect();
                 let new = [window(start, start + 8), window(start + 8, start + 16)];
@@ -95,7 +88,7 @@ fn it_agrees_with_a_sorted_map() {
             if step % 97 == 0 {
                 assert_eq!(all(&registry), map.iter().map(|(s, e)| (*s, *e)).collect::<Vec<_>>());
             }
-            let pc = 0x10_0000 + next(&mut seed) % (6000 * 64);
+            let pc = 0x10_0000 + random.number() % (6000 * 64);
             let wanted = map.range(..=pc).next_back().filter(|(_, e)| pc < **e).map(|(s, _)| *s);
             assert_eq!(find(&registry, pc), wanted, "{pc:#x}");
         }

@@ -53,7 +53,7 @@ impl Claim {
     };
 }
 
-/// What a walk asks of its surroundings. Everything here is called inside handlers.
+/// What a walk asks of its surroundings. Everything here is called inside handlers. Without plugins, only [`Env::rule`] is needed.
 pub trait Env {
     /// How to get from the frame in hand to its caller, or why not.
     fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed;
@@ -69,21 +69,32 @@ pub trait Env {
         None
     }
     /// Whether a plugin overlays the object of the frame last asked for.
-    fn is_claimed(&self) -> bool;
+    #[inline(always)]
+    fn is_claimed(&self) -> bool {
+        false
+    }
     /// That plugin, and its claim.
-    fn claim(&self) -> Option<Claim>;
+    fn claim(&self) -> Option<Claim> {
+        None
+    }
     /// Goes on to another plugin that is to be asked about the frame in hand. False: there is none.
     fn next_claim(&mut self) -> bool {
         false
     }
     /// The unwind range of the frame's function; (0, 0) when unknown.
-    fn function(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> (u64, u64);
+    fn function(&mut self, _cursor: &Cursor, _reader: &mut Reader<'_>) -> (u64, u64) {
+        (0, 0)
+    }
     /// Name id of a code object seen before; 0 if it was not.
-    fn find_name(&mut self, plugin: u8, code: u64, fingerprint: u64) -> u32;
+    fn find_name(&mut self, _plugin: u8, _code: u64, _fingerprint: u64) -> u32 {
+        0
+    }
     /// Stores what names a code object; 0 if there is no room.
-    fn describe(&mut self, plugin: u8, description: &Description, reader: &mut Reader<'_>) -> u32;
+    fn describe(&mut self, _plugin: u8, _description: &Description, _reader: &mut Reader<'_>) -> u32 {
+        0
+    }
     /// A plugin learned something.
-    fn learned(&mut self, plugin: u8);
+    fn learned(&mut self, _plugin: u8) {}
     /// What covers an address. May change which object the frame in hand is taken to lie in.
     fn owner(&mut self, _address: u64, _reader: &mut Reader<'_>) -> Owner {
         Owner::NOBODY

@@ -11,12 +11,11 @@ use crate::input::Input;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::frames;
 use uunwind_core::memory::{Reader, Region};
-use uunwind_core::plugin::Description;
 use uunwind_core::regs::Regs;
 use uunwind_core::rule::{Packed, Rule, RuleKind};
 use uunwind_core::short_rule::Short;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{walk, Claim, Env, Setting, MAX_FRAMES};
+use uunwind_core::walk::{walk, Env, Setting, MAX_FRAMES};
 
 /// Address of the stack.
 const STACK: u64 = 0x7000_0000;
@@ -35,22 +34,6 @@ impl Env for Rules {
     fn peek(&self, lookup: u64) -> Option<Short> {
         self.rules[lookup as usize % 8].1.filter(|_| self.remembered)
     }
-    fn is_claimed(&self) -> bool {
-        false
-    }
-    fn claim(&self) -> Option<Claim> {
-        None
-    }
-    fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
-        (0, 0)
-    }
-    fn find_name(&mut self, _: u8, _: u64, _: u64) -> u32 {
-        0
-    }
-    fn describe(&mut self, _: u8, _: &Description, _: &mut Reader<'_>) -> u32 {
-        0
-    }
-    fn learned(&mut self, _: u8) {}
 }
 
 fn rule(input: &mut Input<'_>, raw: bool) -> (Packed, Option<Short>) {

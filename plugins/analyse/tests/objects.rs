@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use uunwind_analyse::{analyse, needed_closure, AnalyseError};
 use uunwind_python_analyse::Facts;
+use uunwind_random::Random;
 use workshop::{Workshop, FAKE_PYTHON};
 
 const SHARED: &[&str] = &["-shared", "-fPIC"];
@@ -146,13 +147,8 @@ fn a_file_with_wrong_bytes_never_stops_the_analysis() {
     let shop = Workshop::new("flip");
     let good = fs::read(shop.compile("libpython.so", FAKE_PYTHON, &["-shared", "-fPIC", "-s"])).unwrap();
     let path = shop.path("flip.so");
-    let mut seed: u64 = 0x1234_5678_9abc_def1;
-    let mut random = |below: usize| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        (seed % below as u64) as usize
-    };
+    let mut numbers = Random::new(0x1234_5678_9abc_def1);
+    let mut random = |below: usize| numbers.index(below);
     // Headers, notes, hash, symbols, strings and the dynamic section are what is read: the bytes that are not zero.
     let used: Vec<usize> = (0..good.len()).filter(|at| good[*at] != 0).collect();
     for round in 0..4000 {

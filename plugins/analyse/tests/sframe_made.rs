@@ -7,6 +7,7 @@ use uunwind_analyse::unwind::make::{make, Made};
 use uunwind_analyse::unwind::{sframe, Binary};
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::rule::{Rule, RuleKind, RA_SLOT};
+use uunwind_random::Random;
 use uunwind_sframe::function::{Extent, Function};
 use uunwind_sframe::row::{Base, Location, Row, Unwind};
 use uunwind_sframe::table::Table;
@@ -246,13 +247,8 @@ fn what_cannot_be_made_is_refused_with_the_reason() {
 #[test]
 fn damaged_files_are_refused_or_made_right() {
     let good = std::fs::read("/bin/ls").expect("/bin/ls");
-    let mut state = 0x5eed_0077u64;
-    let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut numbers = Random::new(0x5eed_0077);
+    let mut random = move || numbers.number();
     let view = Binary { path: "ls".into(), bytes: good.clone() };
     let frame = view.view().expect("an ELF file").eh_frame.expect("unwind data").bytes;
     let frame_at = frame.as_ptr() as usize - view.bytes.as_ptr() as usize;

@@ -7,21 +7,7 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::Regs;
 use uunwind_core::stop_reason::StopReason;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
+use uunwind_random::Random;
 
 /// `.eh_frame_hdr` and `.eh_frame` of this test, as one image; and the range of its text.
 fn image() -> (u64, u64, Vec<u8>, (u64, u64)) {
@@ -48,7 +34,7 @@ fn mutants_end_with_a_rule_or_a_reason() {
     let end = start + bytes.len() as u64;
     bytes.extend([0; 16]);
     let mutants = if cfg!(debug_assertions) { 20_000 } else { 300_000 };
-    let mut random = Random(0x5eed_0001);
+    let mut random = Random::new(0x5eed_0001);
     let (mut rules, mut reasons) = (0u32, 0u32);
     let begun = Instant::now();
     for _ in 0..mutants {
@@ -62,13 +48,13 @@ fn mutants_end_with_a_rule_or_a_reason() {
                 0 => 0,
                 1 => 0xff,
                 2 => bytes[at] ^ (1 << random.below(8)),
-                _ => random.next() as u8,
+                _ => random.number() as u8,
             };
         }
         let regions = [Region { address: start, bytes: &bytes }];
         let mut reader = Reader::recorded(&regions);
         // Somewhere in the text that the index speaks of, or anywhere.
-        let pc = if random.below(8) == 0 { random.next() } else { text.0 + random.below(text.1) };
+        let pc = if random.below(8) == 0 { random.number() } else { text.0 + random.below(text.1) };
         match uunwind_eh_frame::find(hdr, (start, end), pc, pc, &mut reader) {
             Ok(answer) => {
                 assert!(answer.function.0 <= pc && pc < answer.function.1, "a rule for another function");
@@ -106,18 +92,18 @@ fn mutants_end_with_a_rule_or_a_reason() {
 
 #[test]
 fn random_bytes_are_no_unwind_data() {
-    let mut random = Random(0x5eed_0002);
+    let mut random = Random::new(0x5eed_0002);
     let mut bytes = vec![0u8; 4096 + 16];
     for _ in 0..if cfg!(debug_assertions) { 5_000 } else { 50_000 } {
         for b in &mut bytes {
-            *b = random.next() as u8;
+            *b = random.number() as u8;
         }
         // A plausible header, so that the search begins.
         bytes[..4].copy_from_slice(&[1, 0x1b, 0x03, 0x3b]);
         bytes[8..12].copy_from_slice(&(random.below(600) as u32).to_le_bytes());
         let regions = [Region { address: 0x10_0000, bytes: &bytes }];
         let mut reader = Reader::recorded(&regions);
-        let pc = 0x10_0000u64.wrapping_add(random.next() as u32 as u64).wrapping_sub(1 << 31);
+        let pc = 0x10_0000u64.wrapping_add(random.number() as u32 as u64).wrapping_sub(1 << 31);
         let _ = uunwind_eh_frame::find(0x10_0000, (0x10_0000, 0x10_1000), pc, pc, &mut reader);
     }
 }

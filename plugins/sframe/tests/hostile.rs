@@ -4,11 +4,12 @@
 mod support;
 
 use std::io;
-use support::{cases, number, Random};
+use support::{cases, number};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Mode, Reader, Region};
 use uunwind_core::regs::Regs;
 use uunwind_core::stop_reason::StopReason;
+use uunwind_random::Random;
 use uunwind_sframe::{find, visit, Fault, Section, Visitor};
 
 const PAGE: usize = 4096;
@@ -73,7 +74,7 @@ fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
             0 => bytes[at] = 0,
             1 => bytes[at] = 0xff,
             2 | 3 => bytes[at] ^= 1 << random.below(8),
-            4 => bytes[at] = random.next() as u8,
+            4 => bytes[at] = random.number() as u8,
             5 => bytes[at] = bytes[at].wrapping_add(1),
             6 => bytes.truncate(at + 1),
             _ => {
@@ -97,7 +98,7 @@ fn mutants_end_with_a_rule_or_a_reason() {
     let cases: Vec<_> = cases().into_iter().filter(|case| case.bytes.len() >= 28 && case.bytes.len() < ROOM).collect();
     assert!(cases.len() > 190);
     let mut memory = Guarded::new();
-    let mut random = Random(0x5eed_5f4a);
+    let mut random = Random::new(0x5eed_5f4a);
     let (mut rules, mut reasons, mut faults) = (0u64, 0u64, 0u64);
     for n in 0..mutants {
         let case = &cases[random.below(cases.len() as u64) as usize];
@@ -116,7 +117,7 @@ fn mutants_end_with_a_rule_or_a_reason() {
         for _ in 0..4 {
             let function = &case.functions.get(random.below(case.functions.len().max(1) as u64) as usize);
             let pc = function.map_or(0, |f| number(&f["pc"]) + random.below(f["size"].as_u64().unwrap_or(0) + 2));
-            let pc = if random.below(16) == 0 { random.next() } else { pc };
+            let pc = if random.below(16) == 0 { random.number() } else { pc };
             match find(&section, pc, &mut reader) {
                 Ok(answer) => {
                     assert!(answer.function.0 <= pc && pc < answer.function.1, "a rule for another function");

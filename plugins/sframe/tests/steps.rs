@@ -5,11 +5,10 @@
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::frames;
 use uunwind_core::memory::{Reader, Region};
-use uunwind_core::plugin::Description;
 use uunwind_core::regs::{Regs, RBP, RSP};
 use uunwind_core::rule::Packed;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{walk, Claim, Env, Setting, MAX_FRAMES};
+use uunwind_core::walk::{walk, Env, Setting, MAX_FRAMES};
 use uunwind_sframe::{find, visit, Fault, Section, Visitor};
 
 /// An odd address: nothing in the table is aligned (check 24).
@@ -88,22 +87,6 @@ impl Env for Rules<'_> {
         let answer = find(&section(self.table), pc, &mut Reader::recorded(&regions));
         Packed::from_result(answer.and_then(|answer| answer.rule))
     }
-    fn is_claimed(&self) -> bool {
-        false
-    }
-    fn claim(&self) -> Option<Claim> {
-        None
-    }
-    fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
-        (0, 0)
-    }
-    fn find_name(&mut self, _: u8, _: u64, _: u64) -> u32 {
-        0
-    }
-    fn describe(&mut self, _: u8, _: &Description, _: &mut Reader<'_>) -> u32 {
-        0
-    }
-    fn learned(&mut self, _: u8) {}
 }
 
 /// Walks from `pc` with sp at the stack's first word and these other registers; why it ended, and how many frames it found.

@@ -3,7 +3,8 @@
 mod support;
 
 use std::path::Path;
-use support::{recording, Random};
+use support::recording;
+use uunwind_random::Random;
 use uunwind_report::error::ReadError;
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
@@ -66,11 +67,11 @@ fn cut_at_every_byte() {
 #[test]
 fn flipped_bytes_are_found_by_the_checksums() {
     let whole = recording();
-    let mut random = Random(0x1234_5678_9abc_def1);
+    let mut random = Random::new(0x1234_5678_9abc_def1);
     for _ in 0..3000 {
         let mut bytes = whole.clone();
-        let at = random.below(bytes.len());
-        let change = 1 + random.below(255) as u8;
+        let at = random.index(bytes.len());
+        let change = 1 + random.index(255) as u8;
         bytes[at] ^= change;
         match Recording::parse(&bytes, Path::new("x.uu")) {
             Err(_) => {}
@@ -84,13 +85,13 @@ fn flipped_bytes_are_found_by_the_checksums() {
 #[test]
 fn wrong_contents_under_right_checksums() {
     let whole = recording();
-    let mut random = Random(0xfeed_beef_cafe_0001);
+    let mut random = Random::new(0xfeed_beef_cafe_0001);
     let (mut refused, mut used) = (0, 0);
     for _ in 0..1500 {
         let mut bytes = whole.clone();
-        for _ in 0..1 + random.below(6) {
-            let at = 16 + random.below(bytes.len() - 16);
-            bytes[at] = random.next() as u8;
+        for _ in 0..1 + random.index(6) {
+            let at = 16 + random.index(bytes.len() - 16);
+            bytes[at] = random.number() as u8;
         }
         support::repair_checksums(&mut bytes);
         match use_all(&bytes) {
@@ -116,18 +117,18 @@ fn a_length_of_gigabytes_allocates_nothing() {
 fn damaged_elf_files_are_read_to_an_end() {
     let whole = std::fs::read("/bin/sh").expect("an ELF file");
     assert!(Elf::parse(&whole[..]).is_ok_and(|elf| !elf.code.is_empty()));
-    let mut random = Random(0x0bad_cafe_1234_5678);
+    let mut random = Random::new(0x0bad_cafe_1234_5678);
     let (mut good, mut bad) = (0, 0);
     for _ in 0..2000 {
         let mut bytes = whole.clone();
         // The headers decide most; the rest gets its share.
-        for _ in 0..1 + random.below(4) {
-            let limit = if random.below(2) == 0 { 1024 } else { bytes.len() };
-            let at = random.below(limit);
-            bytes[at] = random.next() as u8;
+        for _ in 0..1 + random.index(4) {
+            let limit = if random.index(2) == 0 { 1024 } else { bytes.len() };
+            let at = random.index(limit);
+            bytes[at] = random.number() as u8;
         }
-        bytes.truncate(bytes.len() - random.below(3) * random.below(1000));
-        let addresses: Vec<u64> = (0..20).map(|_| random.next() >> random.below(60)).collect();
+        bytes.truncate(bytes.len() - random.index(3) * random.index(1000));
+        let addresses: Vec<u64> = (0..20).map(|_| random.number() >> random.index(60)).collect();
         functions::in_image(&bytes[..], &addresses);
         match Elf::parse(&bytes[..]) {
             Ok(_) => good += 1,

@@ -60,19 +60,3 @@ impl Memory {
         self.pages.iter_mut().map(|(page, bytes)| (page * PAGE, bytes))
     }
 }
-
-/// A small reproducible generator (xorshift).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}

@@ -46,19 +46,3 @@ fn case(line: &str) -> Case {
 pub fn number(value: &Value) -> u64 {
     u64::from_str_radix(value.as_str().expect("text").trim_start_matches("0x"), 16).expect("hex")
 }
-
-/// A small reproducible generator (xorshift).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}

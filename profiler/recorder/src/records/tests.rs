@@ -1,19 +1,8 @@
 use super::*;
 use std::sync::atomic::Ordering;
+use uunwind_random::Random;
 use uunwind_ring::layout::{ThreadBlock, RING_BYTES};
 use uunwind_ring::writer::RingWriter;
-
-/// A small generator of random numbers (xorshift), so that failures come again.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
 
 /// A ring as a target writes it: one record of each kind.
 fn written() -> Vec<u8> {
@@ -120,14 +109,14 @@ fn a_wrong_size_ends_the_reading_and_a_wrong_type_does_not() {
 #[test]
 fn any_bytes_are_read_to_an_end() {
     let good = written();
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     for round in 0..20_000 {
         let mut bytes = good.clone();
         for _ in 0..1 + round % 8 {
-            let at = random.next() as usize % bytes.len();
-            bytes[at] = random.next() as u8;
+            let at = random.number() as usize % bytes.len();
+            bytes[at] = random.number() as u8;
         }
-        bytes.truncate(random.next() as usize % (bytes.len() + 1));
+        bytes.truncate(random.number() as usize % (bytes.len() + 1));
         // Every record takes at least eight bytes: more results than that would be a loop.
         assert!(records(&bytes).count() <= bytes.len() / 8 + 1);
     }

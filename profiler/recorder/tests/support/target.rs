@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use uunwind_core::frame::{native_word, semantic_word, FLAG_EXACT};
 use uunwind_core::plugin::TABLE_PYTHON_311;
 use uunwind_core::stop_reason::StopReason;
+use uunwind_random::Random;
 use uunwind_report::symbolize::Elf;
 use uunwind_ring::layout::*;
 use uunwind_ring::record::*;
@@ -118,11 +119,9 @@ impl Target {
 
     /// Writes random words all over the session: block states, headers, rings.
     pub fn storm(&self, rounds: u64) {
-        let mut random = 0x9e37_79b9_97f4_a7c5u64;
+        let mut numbers = Random::new(0x9e37_79b9_97f4_a7c5);
         for round in 0..rounds {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
+            let random = numbers.number();
             let block = (random >> 8) as usize % 64;
             let (limit, base) = match round % 4 {
                 // Now and then a plausible state, so that the rest is looked at.

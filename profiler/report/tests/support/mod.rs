@@ -9,24 +9,6 @@ use uunwind_report::recording::{
     Symbol, Symbols, Thread, Writer,
 };
 
-/// A small generator of random numbers (xorshift), so that failures come again.
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// A number below `limit`.
-    pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-}
-
 /// A file in memory that the writer can own.
 #[derive(Clone, Default)]
 pub struct Memory(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);

@@ -6,12 +6,11 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::objects::{DlFindObjectFn, Lookup, Memo, Objects};
-use uunwind_core::plugin::Description;
 use uunwind_core::regs::aarch64::Regs;
 use uunwind_core::reuse::Trail;
 use uunwind_core::rule::aarch64::{Packed, Rule};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{walk, Claim, Env, Setting};
+use uunwind_core::walk::{walk, Env, Setting};
 
 static OBJECTS: Objects = Objects::new();
 
@@ -64,28 +63,6 @@ impl Env for Process {
     fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         Packed::from_result(self.rule(cursor, reader))
     }
-
-    fn is_claimed(&self) -> bool {
-        false
-    }
-
-    fn claim(&self) -> Option<Claim> {
-        None
-    }
-
-    fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
-        (0, 0)
-    }
-
-    fn find_name(&mut self, _: u8, _: u64, _: u64) -> u32 {
-        0
-    }
-
-    fn describe(&mut self, _: u8, _: &Description, _: &mut Reader<'_>) -> u32 {
-        0
-    }
-
-    fn learned(&mut self, _: u8) {}
 }
 
 /// What covers an address.
