@@ -341,8 +341,9 @@ fn the_duration_ends_the_recording() {
     let recording = recording.expect_code(9);
     assert!(recording.outcome.stdout.contains("burnt 1"), "{}", recording.outcome.text());
     let ticks: u64 = recording.samples().iter().map(|s| s.weight).sum();
-    // 0.5 s of the clock: 250 ticks of CPU time, fewer on a busy machine. The whole run has 1,000.
-    assert!((1..=300).contains(&ticks), "{ticks} ticks");
+    // 0.5 s of the clock: 250 ticks of CPU time, fewer on a busy machine, more where the recorder waits for a CPU itself. The whole
+    // run has 1,000.
+    assert!((1..=600).contains(&ticks), "{ticks} ticks");
 }
 
 #[test]
