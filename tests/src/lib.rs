@@ -8,6 +8,7 @@ pub mod call_graph;
 pub mod cfi_oracle;
 pub mod chance;
 pub mod compile;
+pub mod evidence;
 pub mod faces;
 pub mod interpreters;
 pub mod java;

@@ -1,7 +1,7 @@
 //! The Lua interpreters of this machine, those that the tests build, and the runtime's own view of a Lua stack, as
 //! `targets/lua/cap.c` writes it down.
 
-use crate::samples::{Frame, Sample};
+use crate::samples::{beside, Frame, Sample};
 use crate::{compile, lua_steps, paths};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -232,7 +232,9 @@ fn lua_frame(frame: &Frame) -> Option<ExpectedFrame> {
 pub fn pair<'a>(oracle: &'a [Expected], samples: &'a [Sample]) -> Result<Vec<(&'a Expected, &'a Sample)>, String> {
     let explicit: Vec<&Sample> = samples.iter().filter(|s| s.kind == "explicit").collect();
     if explicit.len() != oracle.len() || oracle.is_empty() {
-        return Err(format!("{} explicit samples, but {} were taken", explicit.len(), oracle.len()));
+        let leaf = |line: &Expected| line.frames.first().map_or(String::new(), |f| format!("{}:{}", f.name, f.line));
+        let (leaves, what) = (oracle.iter().map(leaf).collect::<Vec<_>>(), "explicit samples came, of");
+        return Err(format!("{} {what} {}\n{}", explicit.len(), oracle.len(), beside(&leaves, samples)));
     }
     Ok(oracle.iter().zip(explicit).collect())
 }

@@ -32,7 +32,7 @@ pub struct Walked {
     pub lines: Vec<(u32, u32)>,
 }
 
-/// Where a thread finds the ring that its samples go to, for `step.c`: `UU_TEST_RING`.
+/// Where a thread finds the ring that its samples go to, for `targets/native/ring.h`: `UU_TEST_RING`.
 pub fn ring() -> String {
     let (tid, head, tail) =
         (offset_of!(ThreadBlock, tid), offset_of!(ThreadBlock, head), offset_of!(ThreadBlock, tail));

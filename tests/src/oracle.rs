@@ -1,6 +1,6 @@
 //! The runtime's own view of a Python stack, as `targets/python/snap.py` writes it down, and its comparison with a sample.
 
-use crate::samples::{Frame, Sample};
+use crate::samples::{beside, Frame, Sample};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -67,15 +67,25 @@ pub fn pair<'a>(oracle: &'a [Expected], samples: &'a [Sample]) -> Result<Vec<(&'
     let mut pairs = Vec::new();
     for line in oracle {
         let Some(list) = by_thread.get_mut(&(line.pid, line.tid)).filter(|list| !list.is_empty()) else {
-            return Err(format!("of {total} samples, those of pid {} tid {} are missing", line.pid, line.tid));
+            let what = format!("of {total} samples, one of pid {} tid {} is missing", line.pid, line.tid);
+            return Err(format!("{what}\n{}", beside(&leaves(oracle), samples)));
         };
         let sample = list.remove(0);
         pairs.push((line, sample));
     }
     match by_thread.values().map(Vec::len).sum() {
         0 => Ok(pairs),
-        more => Err(format!("{more} explicit samples more than the {total} that were taken")),
+        more => {
+            let what = format!("{more} explicit samples more than the {total} that were taken");
+            Err(format!("{what}\n{}", beside(&leaves(oracle), samples)))
+        }
     }
+}
+
+/// What is innermost in each stack.
+fn leaves(oracle: &[Expected]) -> Vec<String> {
+    let leaf = |line: &Expected| line.frames.first().map_or(String::new(), |f| format!("{}:{}", f.name, f.line));
+    oracle.iter().map(|line| format!("{}, tid {}", leaf(line), line.tid)).collect()
 }
 
 /// Compares the Python frames: count, order, code object, line, instruction, names. `whole`: all of them must be there;

@@ -27,7 +27,7 @@ impl Outcome {
 
     /// Everything, for the message of a failed test.
     pub fn text(&self) -> String {
-        format!("exit {}\n--- stdout\n{}\n--- stderr\n{}", self.code(), tail(&self.stdout), tail(&self.stderr))
+        format!("exit {}\n--- stdout\n{}\n--- stderr\n{}", self.code(), ends(&self.stdout), ends(&self.stderr))
     }
 
     /// Fails unless the program ended with this exit code.
@@ -38,12 +38,20 @@ impl Outcome {
     }
 }
 
-fn tail(text: &str) -> &str {
-    let mut from = text.len().saturating_sub(6000);
+/// A text's beginning, where `uu record` tells what was lost, and its end, where programs tell why they failed.
+fn ends(text: &str) -> String {
+    const EACH: usize = 4000;
+    let (mut to, mut from) = (EACH, text.len().saturating_sub(EACH));
+    if from <= to {
+        return text.to_owned();
+    }
+    while !text.is_char_boundary(to) {
+        to -= 1;
+    }
     while !text.is_char_boundary(from) {
         from += 1;
     }
-    &text[from..]
+    format!("{}\n[{} bytes left out]\n{}", &text[..to], from - to, &text[from..])
 }
 
 /// Runs `command` in a process group of its own, with standard input empty and its output kept in files in `scratch`.
@@ -112,6 +120,14 @@ mod tests {
             Duration::from_secs(10),
         );
         assert_eq!((got.code(), &*got.stdout, &*got.stderr), (139, "out\n", "err\n"));
+    }
+
+    #[test]
+    fn long_texts_keep_both_ends() {
+        let long = format!("first{}last", "\u{e4}".repeat(6000));
+        let kept = ends(&long);
+        assert!(kept.starts_with("first") && kept.ends_with("last") && kept.contains("bytes left out]"), "{kept}");
+        assert!(kept.len() < 8100 && ends("short") == "short");
     }
 
     #[test]

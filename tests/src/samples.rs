@@ -18,6 +18,8 @@ pub struct Sample {
     pub tid: u32,
     /// The thread's name.
     pub comm: String,
+    /// When it was taken: CLOCK_MONOTONIC, ns.
+    pub time: u64,
     /// Ticks that it stands for.
     pub weight: u64,
     /// `timer` or `explicit`.
@@ -188,6 +190,25 @@ pub fn completeness(samples: &[Sample]) -> (f64, BTreeMap<String, usize>) {
     ((samples.len() - failed) as f64 / samples.len().max(1) as f64, reasons)
 }
 
+/// What was to come beside what came, a line each: where they part, a sample is missing. `wanted`: the leaf's function and line.
+pub fn beside(wanted: &[String], samples: &[Sample]) -> String {
+    let begun = samples.iter().map(|s| s.time).min().unwrap_or(0);
+    let came = |s: &Sample| {
+        let semantic = s.frames.iter().find_map(|frame| match frame {
+            Frame::Python { name, line, .. } | Frame::Lua { name, line, .. } => Some(format!("{name}:{line}")),
+            _ => None,
+        });
+        let Sample { tid, kind, weight, stop, flags, .. } = s;
+        let (ms, frames, leaf) = ((s.time - begun) / 1_000_000, s.frames.len(), semantic.unwrap_or_default());
+        format!("{leaf}, {kind}, tid {tid}, at {ms} ms, weight {weight}, stop {stop}, flags {flags}, {frames} frames")
+    };
+    let line = |i: usize| {
+        let (want, got) = (wanted.get(i).map_or("nothing", |w| w), samples.get(i).map_or("nothing".to_owned(), came));
+        format!("{i}: {want} | {got}\n")
+    };
+    (0..wanted.len().max(samples.len())).map(line).collect()
+}
+
 /// Reads a `samples` report.
 pub fn parse(text: &str) -> Result<Vec<Sample>, String> {
     let mut samples: Vec<Sample> = Vec::new();
@@ -215,7 +236,7 @@ fn parse_sample(line: &str) -> Option<Sample> {
     let (pid, rest) = cut(rest, " tid ")?;
     let (tid, rest) = cut(rest, " comm ")?;
     let (comm, rest) = cut(rest, " time ")?;
-    let (_, rest) = cut(rest, " weight ")?;
+    let (time, rest) = cut(rest, " weight ")?;
     let (weight, rest) = cut(rest, " kind ")?;
     let (kind, rest) = cut(rest, " stop ")?;
     let (stop, flags) = cut(rest, " flags ").unwrap_or((rest, "-"));
@@ -224,6 +245,7 @@ fn parse_sample(line: &str) -> Option<Sample> {
         pid: pid.parse().ok()?,
         tid: tid.parse().ok()?,
         comm: comm.to_owned(),
+        time: time.parse().ok()?,
         weight: weight.parse().ok()?,
         kind: kind.to_owned(),
         stop: stop.parse().ok()?,
@@ -316,6 +338,7 @@ sample 1 pid 7 tid 8 comm a b time 99 weight 2 kind explicit stop 2 complete (st
         let samples = parse(TEXT).expect("well-formed");
         let [sample] = &samples[..] else { panic!("one sample expected") };
         assert_eq!((sample.pid, sample.tid, &*sample.comm, sample.weight, sample.stop), (7, 8, "a b", 2, 2));
+        assert_eq!(sample.time, 99);
         assert_eq!((&*sample.kind, &*sample.stop_text), ("explicit", "complete (start symbol)"));
         let [py, native, unknown] = &sample.frames[..] else { panic!("three frames expected") };
         assert_eq!(py.name(), "f.<locals>.<lambda>");
@@ -326,6 +349,14 @@ sample 1 pid 7 tid 8 comm a b time 99 weight 2 kind explicit stop 2 complete (st
             Frame::Native { exact: true, interpreter: true, by_frame_pointer: false, offset: 42, .. }
         ));
         assert!(matches!(unknown, Frame::Native { address: 16, .. }));
+    }
+
+    #[test]
+    fn what_came_stands_beside_what_was_to_come() {
+        let told = beside(&["f:12".to_owned(), "g:7".to_owned()], &parse(TEXT).expect("well-formed"));
+        let lines: Vec<&str> = told.lines().collect();
+        assert!(lines[0].starts_with("0: f:12 | f.<locals>.<lambda>:12, explicit, tid 8, at 0 ms, weight 2"), "{told}");
+        assert_eq!(lines[1..], ["1: g:7 | nothing"]);
     }
 
     #[test]

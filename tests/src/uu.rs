@@ -1,7 +1,7 @@
 //! Running `uu` and reading what it recorded.
 
 use crate::process::{run, Outcome};
-use crate::{paths, samples};
+use crate::{evidence, paths, samples};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -36,10 +36,17 @@ pub fn record(scratch: &Path, options: &[&str], configure: impl FnOnce(&mut Comm
     uu.args(options).arg("-o").arg(&file).arg("--").args(program);
     configure(&mut uu);
     let outcome = run(&mut uu, scratch, LIMIT);
-    Recording { file, outcome, scratch: scratch.to_path_buf() }
+    let recording = Recording::made(file, outcome, scratch.to_path_buf());
+    evidence::note(&recording, &format!("{uu:?}"));
+    recording
 }
 
 impl Recording {
+    /// That `uu record`, run in this scratch folder, has left.
+    pub fn made(file: PathBuf, outcome: Outcome, scratch: PathBuf) -> Recording {
+        Recording { file, outcome, scratch }
+    }
+
     /// Fails unless the program, and so `uu record`, ended with this exit code.
     #[track_caller]
     pub fn expect_code(self, code: i32) -> Recording {

@@ -1,14 +1,14 @@
 //! Lua stacks at every instruction of a script that does all that changes which functions run. Each is one that the script can
 //! have, and they follow each other as the runtime's own hooks tell.
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::Arguments;
 use std::process::Command;
 use std::sync::Arc;
 use uunwind_tests::lua::{self, Kind, Lua, Ready};
 use uunwind_tests::lua_grammar::Program;
 use uunwind_tests::lua_steps::{compare, read_trace, walk, Stack, Walked};
 use uunwind_tests::luajit::{self, LuaJit};
-use uunwind_tests::{paths, process, skips, uu};
+use uunwind_tests::{evidence, paths, process, skips, uu};
 
 fn main() {
     luajit::build_if_asked();
@@ -26,19 +26,19 @@ fn main() {
     // The library's loop is the interpreter's.
     for lua in found.iter().filter(|lua| lua.kind != Kind::Library) {
         let mine = Arc::clone(lua);
-        let run = move || lines(&mine.label(), mine.ready()).map_err(Failed::from);
-        trials.push(Trial::test(format!("{}::lines", lua.label()), run));
+        let run = move || lines(&mine.label(), mine.ready());
+        trials.push(evidence::trial(format!("{}::lines", lua.label()), run));
         let mine = Arc::clone(lua);
-        trials.push(Trial::test(lua.label(), move || every_instruction_of_puc(&mine).map_err(Failed::from)));
+        trials.push(evidence::trial(lua.label(), move || every_instruction_of_puc(&mine)));
     }
     // LuaJIT has no hooks where functions of its own call and return: it goes through the same stacks as Lua 5.4.
     let model = found.iter().find(|lua| lua.minor == 4 && lua.kind == Kind::Stripped).expect("it is always built");
     for jit in jits.into_iter().filter(|jit| jit.kind != luajit::Kind::Library) {
         let (model, jit) = (Arc::clone(model), Arc::new(jit));
         let mine = Arc::clone(&jit);
-        let run = move || lines(&mine.label(), mine.ready()).map_err(Failed::from);
-        trials.push(Trial::test(format!("{}::lines", jit.label()), run));
-        trials.push(Trial::test(jit.label(), move || every_instruction_of_luajit(&jit, &model).map_err(Failed::from)));
+        let run = move || lines(&mine.label(), mine.ready());
+        trials.push(evidence::trial(format!("{}::lines", jit.label()), run));
+        trials.push(evidence::trial(jit.label(), move || every_instruction_of_luajit(&jit, &model)));
     }
     libtest_mimic::run(&arguments, trials).exit();
 }

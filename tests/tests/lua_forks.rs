@@ -1,11 +1,11 @@
 //! Forks of Lua have structures of their own, which nobody here reads: they are recognised, the summary names them, and their
 //! stacks are native, and whole.
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::Arguments;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_tests::samples::Frame;
-use uunwind_tests::{compile, lua, paths, skips, uu};
+use uunwind_tests::{compile, evidence, lua, paths, skips, uu};
 
 /// First argument with which this program calls itself to compile Luau.
 const BUILD: &str = "--build-luau";
@@ -20,14 +20,12 @@ fn main() {
     }
     let arguments = Arguments::from_args();
     let mut trials = vec![
-        Trial::test("ravi_by_its_strings_around_a_lua_that_could_be_read", || {
-            check("Ravi", &ravi).map_err(Failed::from)
-        }),
-        Trial::test("that_lua_without_ravis_string", || not_ravi().map_err(Failed::from)),
-        Trial::test("luau_by_its_strings", || check("Luau", &made_up_luau).map_err(Failed::from)),
+        evidence::trial("ravi_by_its_strings_around_a_lua_that_could_be_read", || check("Ravi", &ravi)),
+        evidence::trial("that_lua_without_ravis_string", not_ravi),
+        evidence::trial("luau_by_its_strings", || check("Luau", &made_up_luau)),
     ];
     if skips::campaign("Luau itself, compiled from source, told by its stacks") {
-        trials.push(Trial::test("luau_itself", || check("Luau", &luau).map_err(Failed::from)));
+        trials.push(evidence::trial("luau_itself", || check("Luau", &luau)));
     }
     libtest_mimic::run(&arguments, trials).exit();
 }

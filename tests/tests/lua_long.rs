@@ -2,7 +2,7 @@
 //! by part. And what is hardest to look into, under a storm of signals on several threads: for seconds in each run of the tests, that it
 //! does no harm; for `UU_STRESS_SECONDS` as a campaign (ci/nightly), that no stack is wrong.
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::Arguments;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use uunwind_tests::lua::{self, Lua, Ready};
 use uunwind_tests::lua_grammar::Program;
 use uunwind_tests::luajit::{self, LuaJit};
 use uunwind_tests::samples::{Frame, Sample};
-use uunwind_tests::{compile, paths, skips, uu};
+use uunwind_tests::{compile, evidence, paths, skips, uu};
 
 /// The parts of `async.lua`.
 const PARTS: [&str; 11] = [
@@ -41,15 +41,15 @@ fn main() {
         let parts = PARTS.into_iter().filter(|part| one.minor > 1 || *part != "yields_across");
         for part in parts.filter(|_| campaign) {
             let mine = Arc::clone(&one);
-            let run = move || under_timer(&mine.label(), mine.ready(), part, "on").map_err(Failed::from);
-            trials.push(Trial::test(format!("{label}::{part}"), run));
+            let run = move || under_timer(&mine.label(), mine.ready(), part, "on");
+            trials.push(evidence::trial(format!("{label}::{part}"), run));
         }
         // Without a campaign, each version once.
         let wanted =
             one.kind == lua::Kind::Library || (one.kind == lua::Kind::Stripped && (campaign || one.minor == 5));
         if wanted {
-            let run = move || stressed(&one.label(), &|folder| host(&one, folder), campaign).map_err(Failed::from);
-            trials.push(Trial::test(format!("{label}::stress"), run));
+            let run = move || stressed(&one.label(), &|folder| host(&one, folder), campaign);
+            trials.push(evidence::trial(format!("{label}::stress"), run));
         }
     }
     for one in luajit::all().into_iter().map(Arc::new) {
@@ -58,12 +58,12 @@ fn main() {
             PARTS.iter().flat_map(|part| ["on", "off"].map(|state| (*part, state))).filter(|_| campaign)
         {
             let mine = Arc::clone(&one);
-            let run = move || under_timer(&mine.label(), mine.ready(), part, state).map_err(Failed::from);
-            trials.push(Trial::test(format!("{label}::{part}_{state}"), run));
+            let run = move || under_timer(&mine.label(), mine.ready(), part, state);
+            trials.push(evidence::trial(format!("{label}::{part}_{state}"), run));
         }
         if one.kind != luajit::Kind::Interpreter {
-            let run = move || stressed(&one.label(), &|folder| jit_host(&one, folder), campaign).map_err(Failed::from);
-            trials.push(Trial::test(format!("{label}::stress"), run));
+            let run = move || stressed(&one.label(), &|folder| jit_host(&one, folder), campaign);
+            trials.push(evidence::trial(format!("{label}::stress"), run));
         }
     }
     libtest_mimic::run(&arguments, trials).exit();

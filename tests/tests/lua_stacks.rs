@@ -1,13 +1,13 @@
 //! Lua stacks against the runtime's own view: every test program under every Lua of this machine and every one that is
 //! built.
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::Arguments;
 use std::process::Command;
 use std::sync::Arc;
 use uunwind_tests::lua::{self, Expected, Kind, Lua};
 use uunwind_tests::lua_grammar::Program;
 use uunwind_tests::samples::{Frame, Sample};
-use uunwind_tests::{chance, oracle, paths, skips, uu};
+use uunwind_tests::{chance, evidence, oracle, paths, skips, uu};
 
 /// The scripts in `targets/lua`, each with the first minor version that can run it.
 const SCRIPTS: &[(&str, u32)] = &[
@@ -34,14 +34,12 @@ fn main() {
     for lua in found.into_iter().map(Arc::new) {
         for (script, _) in SCRIPTS.iter().filter(|(_, first)| lua.minor >= *first) {
             let mine = Arc::clone(&lua);
-            let run = move || agrees(&mine, script).map_err(Failed::from);
-            trials.push(Trial::test(format!("{}::{script}", lua.label()), run));
+            trials.push(evidence::trial(format!("{}::{script}", lua.label()), move || agrees(&mine, script)));
         }
         let mine = Arc::clone(&lua);
-        let run = move || anywhere(&mine).map_err(Failed::from);
-        trials.push(Trial::test(format!("{}::anywhere", lua.label()), run));
+        trials.push(evidence::trial(format!("{}::anywhere", lua.label()), move || anywhere(&mine)));
         let mine = Arc::clone(&lua);
-        trials.push(Trial::test(format!("{}::too_deep", lua.label()), move || too_deep(&mine).map_err(Failed::from)));
+        trials.push(evidence::trial(format!("{}::too_deep", lua.label()), move || too_deep(&mine)));
     }
     libtest_mimic::run(&arguments, trials).exit();
 }
@@ -50,13 +48,12 @@ fn main() {
 struct Run {
     samples: Vec<Sample>,
     oracle: Vec<Expected>,
-    recording: uu::Recording,
 }
 
 impl Run {
-    /// The oracle's lines with their samples; where one is missing, the summary says what became of it.
+    /// The oracle's lines with their samples.
     fn pairs(&self) -> Result<Vec<(&Expected, &Sample)>, String> {
-        lua::pair(&self.oracle, &self.samples).map_err(|e| format!("{e}\n{}", self.recording.report("summary")))
+        lua::pair(&self.oracle, &self.samples)
     }
 }
 
@@ -68,7 +65,7 @@ fn record(lua: &Lua, script: &str) -> Run {
     let program = [ready.program.as_os_str(), source.as_os_str()];
     let recording =
         uu::record(&scratch, EXPLICIT, |command| ready.configure(command, &oracle), &program).expect_code(0);
-    Run { samples: recording.samples(), oracle: lua::read(&oracle), recording }
+    Run { samples: recording.samples(), oracle: lua::read(&oracle) }
 }
 
 fn agrees(lua: &Lua, script: &str) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! LuaJIT's stacks against the runtime's own view, in the interpreter and on traces, and against a known call graph.
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::Arguments;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use uunwind_tests::lua_graph::Program;
 use uunwind_tests::luajit::{self, Kind, LuaJit};
 use uunwind_tests::samples::{Frame, Sample};
-use uunwind_tests::{chance, lua, oracle, paths, skips, uu};
+use uunwind_tests::{chance, evidence, lua, oracle, paths, skips, uu};
 
 /// The scripts in `targets/lua` that take their oracle from `lua_getinfo`.
 const SCRIPTS: &[&str] = &["nested", "errors", "coroutines", "callbacks", "metamethods", "tails", "deep"];
@@ -30,8 +30,7 @@ fn main() {
     for luajit in found.into_iter().map(Arc::new) {
         let mut add = |name: String, check: Check, argument: &'static str| {
             let mine = Arc::clone(&luajit);
-            let run = move || check(&mine, argument).map_err(Failed::from);
-            trials.push(Trial::test(format!("{}::{name}", luajit.label()), run));
+            trials.push(evidence::trial(format!("{}::{name}", luajit.label()), move || check(&mine, argument)));
         };
         for script in SCRIPTS {
             add((*script).to_owned(), agrees, script);
@@ -55,8 +54,7 @@ fn compare(name: &str, program: &[&OsStr], configure: impl FnOnce(&mut Command, 
     let recording = uu::record(&scratch, EXPLICIT, |command| configure(command, &oracle), program);
     let recording = recording.expect_code(0);
     let (oracle, samples) = (lua::read(&oracle), recording.samples());
-    let pairs = lua::pair(&oracle, &samples).map_err(|e| format!("{e}\n{}", recording.report("summary")))?;
-    for (expected, sample) in pairs {
+    for (expected, sample) in lua::pair(&oracle, &samples)? {
         let told = |e: String| format!("{e}\n{}", sample.text());
         luajit::compare(expected, sample, true).map_err(told)?;
         // "facts-pending" comes from the library with `cap`, which was just opened.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use uunwind_tests::samples::{self, Frame, Sample};
-use uunwind_tests::{call_graph, compile, paths, uu};
+use uunwind_tests::{call_graph, compile, lua_steps, paths, uu};
 
 /// A tick of the timer at the moment of an explicit signal would swallow it: as few ticks as can be.
 const EXPLICIT: &[&str] = &["--explicit", "-r", "1"];
@@ -15,7 +15,7 @@ const EXPLICIT: &[&str] = &["--explicit", "-r", "1"];
 fn record(scratch: &Path, options: &[&str], program: &[&OsStr]) -> (String, Vec<Sample>) {
     let oracle = scratch.join("oracle");
     let environment = |command: &mut std::process::Command| {
-        command.env("UU_TEST_ORACLE", &oracle);
+        command.env("UU_TEST_ORACLE", &oracle).env("UU_TEST_RING", lua_steps::ring());
     };
     let samples = uu::record(scratch, options, environment, program).expect_code(0).samples();
     (std::fs::read_to_string(&oracle).expect("the program wrote its oracle"), samples)

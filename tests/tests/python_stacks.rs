@@ -1,12 +1,12 @@
 //! Python stacks against the runtime's own view: every test program under every interpreter of this machine.
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::Arguments;
 use object::Object;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use uunwind_tests::interpreters::{self, Interpreter};
 use uunwind_tests::samples::Sample;
-use uunwind_tests::{compile, oracle, paths, skips, uu};
+use uunwind_tests::{compile, evidence, oracle, paths, skips, uu};
 
 /// The programs in `targets/python`, one for each section of the test recipe.
 const PROGRAMS: &[&str] = &[
@@ -34,8 +34,7 @@ fn main() {
     for interpreter in found {
         let mut add = |name: &str, test: Check| {
             let mine = interpreter.clone();
-            let trial = Trial::test(format!("{}::{name}", mine.label), move || test(&mine).map_err(Failed::from));
-            trials.push(trial);
+            trials.push(evidence::trial(format!("{}::{name}", mine.label), move || test(&mine)));
         };
         for program in PROGRAMS {
             add(program, Box::new(|python| agrees(python, program)));
@@ -57,9 +56,9 @@ struct Run {
 }
 
 impl Run {
-    /// The oracle's lines with their samples; where one is missing, the summary says what became of it.
+    /// The oracle's lines with their samples.
     fn pairs(&self) -> Result<Vec<(&oracle::Expected, &Sample)>, String> {
-        oracle::pair(&self.oracle, &self.samples).map_err(|e| format!("{e}\n{}", self.recording.report("summary")))
+        oracle::pair(&self.oracle, &self.samples)
     }
 }
 

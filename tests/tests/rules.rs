@@ -2,9 +2,9 @@
 
 use std::path::Path;
 use std::process::Command;
-use uunwind_tests::paths;
 use uunwind_tests::rules::objects::{read, violations, Facts, Policy};
-use uunwind_tests::rules::{files, layers};
+use uunwind_tests::rules::{files, layers, unwind};
+use uunwind_tests::{compile, paths};
 
 /// What the compiler calls on its own account.
 const COMPILER_MADE: &[&str] = &["memcpy", "memmove", "memset", "memcmp", "bcmp"];
@@ -156,6 +156,24 @@ fn preload_interposes_only_what_is_listed() {
             excused: &[],
         },
     ));
+}
+
+#[test]
+fn entries_have_unwind_data() {
+    let lib = paths::tree().join("lib");
+    let plugins = std::fs::read_dir(lib.join("uu/plugins")).expect("ci/build lays out plugins").flatten();
+    for object in [lib.join("libuu.so.0"), lib.join("uu/libuu-preload.so")].into_iter().chain(plugins.map(|p| p.path()))
+    {
+        none(unwind::untold(&object).expect("an ELF object"));
+    }
+    // An entry by hand, without a word of its frame.
+    let scratch = paths::scratch("untold");
+    let source = scratch.join("bare.c");
+    let text = "__asm__(\".globl bare\\n.type bare, @function\\nbare: ret\\n.size bare, 1\");\nint told(int n) { return n + 1; }\n";
+    std::fs::write(&source, text).expect("scratch");
+    let object = compile::gcc_files(&scratch, "bare.so", &[source], &["-shared", "-fPIC"]);
+    let wrong = unwind::untold(&object).expect("an ELF object");
+    assert!(wrong.len() == 1 && wrong[0].ends_with("bare has no unwind data"), "{wrong:?}");
 }
 
 #[test]

@@ -46,7 +46,15 @@ macro_rules! entries {
         #[unsafe(naked)]
         #[no_mangle]
         pub unsafe extern "C" fn $name() {
-            core::arch::naked_asm!("mov r8d, {number}", "mov r9, rsp", "jmp {call}", number = const $number, call = sym call)
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "mov r8d, {number}",
+                "mov r9, rsp",
+                "jmp {call}",
+                ".cfi_endproc",
+                number = const $number,
+                call = sym call,
+            )
         }
     )* };
 }

@@ -47,8 +47,14 @@ fn program() {
         }
         "long" => {
             main.sample(&mixed_stack(1, 0), 1, StopReason::Complete, 0);
-            std::thread::sleep(Duration::from_secs(2));
-            std::process::exit(3);
+            let over = std::env::var("UU_FAKE_COUNTS").expect("which file to wait for");
+            // A minute, should the test have failed meanwhile.
+            for _ in 0..6000 {
+                if Path::new(&over).exists() {
+                    std::process::exit(3);
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
         other => panic!("no role {other}"),
     }
@@ -278,11 +284,13 @@ fn what_a_killed_program_had_committed_is_kept() {
 fn a_duration_ends_the_recording_and_not_the_program() {
     let dir = folder("duration");
     let mut config = config(&dir, "long");
-    config.duration = Some(Duration::from_millis(500));
+    // Long enough for the program to begin, on any machine.
+    config.duration = Some(Duration::from_secs(2));
     let mut running = record(&config, Analysers::default(), |_| {}).expect("recorded");
     let outcome = running.outcome();
     assert_eq!((outcome.wait_status, outcome.samples), (None, 1));
     assert_eq!(Recording::read(&outcome.output).expect("readable").end.expect("whole").cause, EndCause::Duration);
+    std::fs::write(dir.join("counts"), "").expect("what the program waits for");
     assert_eq!(libc::WEXITSTATUS(running.wait()), 3);
     std::fs::remove_dir_all(dir).expect("cleaned");
 }

@@ -4,3 +4,4 @@
 pub mod files;
 pub mod layers;
 pub mod objects;
+pub mod unwind;

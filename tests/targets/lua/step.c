@@ -8,6 +8,8 @@
    functions that run, innermost first, of the running coroutine and of those that resumed it. The same script run twice, once
    each way, must go through the same stacks. Prints how many samples were sent. */
 #define _GNU_SOURCE
+#include "../native/ring.h"
+
 #include <lauxlib.h>
 #include <link.h>
 #include <lua.h>
@@ -24,8 +26,6 @@
 #define TRAP_FLAG 0x100
 /* More instructions than a script may take. */
 #define MOST 4000000
-/* Bytes that may wait in the ring, which has room for twice as many. */
-#define ROOM 65536
 
 /* Code of libc and of libgcc_s, by which LuaJIT unwinds. */
 static struct { uintptr_t start, end; } strange[4];
@@ -62,45 +62,12 @@ static int worth_a_look(const greg_t *regs) {
     return !is_strange || !was || jumped;
 }
 
-/* The ring that this thread's samples go to. Nothing is lost if its reader, who looks at it now and then, is waited for. */
-static volatile uint64_t *written, *consumed;
-
-/* $UU_TEST_RING: where in the session's memory the blocks' states and the blocks begin, number and bytes of blocks, the state of a
-   thread's, and in that the offsets of tid, written and consumed. */
-static void find_ring(void) {
-    const char *layout = getenv("UU_TEST_RING");
-    unsigned long states, first, count, block, thread, tid, head, tail;
-    char line[512];
-    if (!layout)
-        return;
-    if (sscanf(layout, "%lu %lu %lu %lu %lu %lu %lu %lu", &states, &first, &count, &block, &thread, &tid, &head, &tail) != 8)
-        abort();
-    FILE *maps = fopen("/proc/self/maps", "r");
-    while (fgets(line, sizeof line, maps)) {
-        char *start = strstr(line, "memfd:uu-session") ? (char *)strtoul(line, 0, 16) : 0;
-        for (unsigned long i = 0; start && i < count && !written; i++) {
-            char *at = start + first + i * block;
-            if (((uint32_t *)(start + states))[i] == thread && *(uint32_t *)(at + tid) == (uint32_t)syscall(SYS_gettid)) {
-                written = (uint64_t *)(at + head);
-                consumed = (uint64_t *)(at + tail);
-            }
-        }
-    }
-    fclose(maps);
-}
-
 /* Returns when all samples were read: the next one has the whole ring. Uses no CPU time meanwhile, so there is no tick. */
 void wait_until_read(void) {
     struct timespec pause = {.tv_nsec = 500000};
-    if (!written)
+    if (!ring_written)
         find_ring();
-    for (int i = 0; written && *written != *consumed && i < 20000; i++)
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, 0);
-}
-
-static void wait_for_room(void) {
-    struct timespec pause = {.tv_nsec = 500000};
-    while (written && *written - *consumed > ROOM)
+    for (int i = 0; ring_written && *ring_written != *ring_consumed && i < 20000; i++)
         clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, 0);
 }
 

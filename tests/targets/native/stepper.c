@@ -8,6 +8,7 @@
    Usage: stepper STRIDE; one sample every STRIDE instructions. Writes one line a sample to $UU_TEST_ORACLE:
      step <pid> <tid> <pc> <return address>...          innermost first, up to the function that began */
 #define _GNU_SOURCE
+#include "ring.h"
 #include "routines.h"
 
 #include <signal.h>
@@ -51,10 +52,8 @@ static void take_sample(uint64_t pc) {
     out[used++] = (uint64_t)depth;
     for (int i = depth - 1; i >= 0; i--)
         out[used++] = shadow[i].address;
+    wait_for_room();
     syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGPROF);
-    /* The ring is read by polling: leave it time. */
-    struct timespec pause = {.tv_nsec = 100000};
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, 0);
 }
 
 static void on_trap(int number, siginfo_t *info, void *context) {
@@ -105,6 +104,7 @@ int main(int argc, char **argv) {
     sigemptyset(&action.sa_mask);
     sigaddset(&action.sa_mask, SIGPROF);
     sigaction(SIGTRAP, &action, 0);
+    find_ring();
     __asm__ volatile("int3" ::: "memory");
     int result = routines();
     __asm__ volatile("int3" ::: "memory");
