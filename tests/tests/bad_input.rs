@@ -138,7 +138,7 @@ fn a_part_of_the_install_is_missing() {
 #[test]
 fn address_sanitizer_program() {
     let (program, scratch) = burn(&["-fsanitize=address"]);
-    let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &[program.as_ref(), "0.5".as_ref()]).expect_code(0);
+    let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &[program.as_ref(), "1".as_ref()]).expect_code(0);
     assert!(recording.outcome.stdout.contains("burnt 1"), "{}", recording.outcome.text());
     let samples = recording.samples();
     let (whole, reasons) = samples::completeness(&samples);

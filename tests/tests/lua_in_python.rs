@@ -1,7 +1,9 @@
 //! Lua in Python in Lua: `lupa`'s modules for Lua 5.1 to 5.5, each a static copy of Lua inside an extension of Python.
 
+use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use uunwind_ring::facts::{FactsEntry, DATA_OFFSET, ENTRIES};
 use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{compile, interpreters, paths, skips, uu};
 
@@ -25,6 +27,12 @@ fn told(sample: &Sample) -> String {
     frames.collect::<Vec<_>>().join(" ")
 }
 
+/// Where in the recorder's facts the entries are, for the script.
+fn facts() -> String {
+    let (size, name) = (size_of::<FactsEntry>(), offset_of!(FactsEntry, plugin));
+    format!("{} {ENTRIES} {size} {name}", DATA_OFFSET - ENTRIES * size)
+}
+
 #[test]
 fn one_stack_with_every_boundary() {
     let subject = "Lua in Python (lupa)";
@@ -39,7 +47,7 @@ fn one_stack_with_every_boundary() {
     let source = paths::source("python/lupa_stacks.py");
     let program = [python.as_os_str(), source.as_os_str()];
     let configure = |command: &mut Command| {
-        command.env("UU_TEST_CAP", &cap);
+        command.env("UU_TEST_CAP", &cap).env("UU_TEST_FACTS", facts());
     };
     let recording = uu::record(&scratch, &["--explicit", "-r", "1"], configure, &program).expect_code(0);
     let expected: Vec<&str> = recording.outcome.stdout.lines().collect();

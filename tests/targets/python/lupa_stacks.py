@@ -5,9 +5,31 @@ Prints for each sample, in order, the semantic frames that it should have, outer
 import ctypes
 import importlib
 import os
+import struct
 import time
 
 cap = ctypes.PyDLL(os.environ["UU_TEST_CAP"]).cap
+
+
+def known():
+    """How many objects with a Lua in them the recorder has told of: entries of the Lua plugin in what it publishes, which is mapped
+    here. $UU_TEST_FACTS: where the entries begin, how many there are, the bytes of one, and where in one the plugin's name is."""
+    first, entries, size, name = map(int, os.environ["UU_TEST_FACTS"].split())
+    with open("/proc/self/maps") as maps:
+        start = next(int(line.split("-")[0], 16) for line in maps if "memfd:uu-facts" in line)
+    table = ctypes.string_at(start + first, entries * size)
+    return sum(struct.unpack_from("16s", table, at + name)[0].rstrip(b"\0") == b"lua" for at in range(0, len(table), size))
+
+
+def wait_until_known(objects):
+    end = time.monotonic() + 60
+    while known() < objects:
+        if time.monotonic() > end:
+            raise SystemExit(f"after a minute the recorder knows {known()} of {objects} objects with a Lua in them")
+        time.sleep(0.01)
+
+
+imported = set()
 
 
 def run(name, other):
@@ -20,10 +42,11 @@ def run(name, other):
     first = importlib.import_module("lupa." + name).LuaRuntime(unpack_returned_tuples=True)
     second = importlib.import_module("lupa." + other).LuaRuntime(unpack_returned_tuples=True)
     outer = first.execute("local function helper(f)\n  local r = f()\n  return r\nend\nreturn function(f)\n  local r = helper(f)\n  return r\nend")
-    # The recorder learns of the modules by this one, and needs a moment.
+    # The recorder learns of the modules by this one.
     outer(between)
     print("any", flush=True)
-    time.sleep(0.5)
+    imported.update((name, other))
+    wait_until_known(len(imported))
     outer(inner)
     print("py:<module> py:run lua:5 lua:1 py:run.<locals>.inner", flush=True)
     outer(between)
