@@ -198,7 +198,7 @@ static int lua_step(lua_State *L) {
         sigaction(SIGTRAP, &action, 0);
         dl_iterate_phdr(find_strangers, 0);
         find_ring();
-        if (!written) {
+        if (!ring_written) {
             fprintf(stderr, "step: this thread is not recorded, or nobody said where ($UU_TEST_RING)\n");
             _exit(3);
         }
