@@ -175,7 +175,10 @@ mod tests {
 
     /// A key, and the id that belongs to it alone.
     fn name(number: u32) -> ((u64, u64), u32) {
-        ((0x5555_0000_0000 + u64::from(number) * 112, u64::from(number).wrapping_mul(0x1234_5678_9abc_def1)), number + 1)
+        (
+            (0x5555_0000_0000 + u64::from(number) * 112, u64::from(number).wrapping_mul(0x1234_5678_9abc_def1)),
+            number + 1,
+        )
     }
 
     #[test]
