@@ -79,7 +79,7 @@ fn facts() -> Facts {
         code: CodeLayout::default(),
         roles: [0; 128],
         execute_marked: 0,
-        reserved: 0,
+        execute_loop: 0,
     }
 }
 

@@ -23,7 +23,7 @@ pub type Caller<'c> = (&'c Proto, Place);
 
 /// Emits a frame of a Lua function. False: the stack is full.
 pub fn emit_lua(vm: &Vm<'_>, proto: &Proto, place: Place, caller: Option<Caller<'_>>) -> bool {
-    let fingerprint = mixed(proto.fingerprint(), caller);
+    let fingerprint = mixed(proto.fingerprint(vm), caller);
     let mut id = vm.walk.find_name(proto.address, fingerprint);
     if id == 0 {
         id = describe_lua(vm, proto, caller, fingerprint);

@@ -16,6 +16,8 @@ const FIRST_LINE: u32 = 72;
 const LINE_INFO: u32 = 80;
 const UPVALUES: u64 = 88;
 const VARIABLES: u64 = 96;
+/// `GCstr.sid` and, behind it, `hash`.
+const TEXT_NUMBER: u64 = 12;
 /// `GCstr.len`, and its bytes.
 const TEXT_LEN: u64 = 20;
 const TEXT_BYTES: u64 = 24;
@@ -153,10 +155,12 @@ impl Proto {
     }
 
     /// The words that tell this prototype from another that may come to lie in the same place.
-    pub fn fingerprint(&self) -> u64 {
+    pub fn fingerprint(&self, vm: &Vm<'_>) -> u64 {
         let mut h: u64 = 0x2545_f491_4f6c_dd1d;
         let lines = u64::from(self.first_line) | u64::from(self.lines) << 32;
-        for word in [self.count, self.chunk, lines, self.line_info] {
+        // Each string gets a number of its own, also where another one lay before.
+        let number = vm.word(self.chunk.wrapping_add(TEXT_NUMBER)).unwrap_or(0);
+        for word in [self.count, number, lines, self.line_info] {
             h = (h ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             h ^= h >> 29;
         }

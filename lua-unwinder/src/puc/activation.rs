@@ -10,6 +10,7 @@ use super::facts::Facts;
 use super::function::{Called, Function, Proto};
 use super::places;
 use super::state::{self, Info, Running, State};
+use super::text::Sources;
 use crate::walk::Walk;
 use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, OVERLAY_NONE};
 
@@ -44,6 +45,9 @@ pub struct Frame<'v> {
 enum Stage {
     /// The frame is being set up: the activation's CallInfos are in the chain already.
     Entry,
+    /// The frame is whole, and a function is taken up, at its saved pc: the one that it was entered with, that it calls, or that it
+    /// returns to. Where the pc will be is something else yet.
+    TakingUp,
     /// The frame is whole.
     Body,
     /// The frame is being torn down: its CallInfos are gone.
@@ -86,7 +90,7 @@ impl Frame<'_> {
         let Some(state) = found.or_else(|| places::of_registered(self.walk, self.facts)) else { return DOUBT };
         let Some(cursor) = cursors.at(state.address, state.info) else { return DOUBT };
         let start = match stage {
-            Stage::Entry => None,
+            Stage::Entry | Stage::TakingUp => None,
             _ if self.facts.minor == 1 => self.anchor_by_pc(&state, cursor.info),
             _ => self.anchor(&state, cursor.info),
         };
@@ -97,7 +101,7 @@ impl Frame<'_> {
             Some(Start::At(anchor)) => self.entered(&state, anchor).map_or((anchor, 0), |first| (first, anchor)),
             Some(Start::Nothing) => return OVERLAY_INTERPRETER,
         };
-        let entry = stage == Stage::Entry;
+        let entry = matches!(stage, Stage::Entry | Stage::TakingUp);
         let part = match stage {
             Stage::Entry if self.facts.execute_marked != 0 => Part::One,
             _ if self.walk.exact() && self.facts.marking.contains(self.lookup) => Part::Unmarked,
@@ -136,6 +140,9 @@ impl Frame<'_> {
         }
         if done < u64::from(self.facts.execute_prologue.max(self.facts.execute_marked)) {
             return Stage::Entry;
+        }
+        if done < u64::from(self.facts.execute_loop) {
+            return Stage::TakingUp;
         }
         // With less of a frame than in its body, and not entering.
         let size = view.cfa.wrapping_sub(view.sp);
@@ -243,6 +250,10 @@ impl Frame<'_> {
         if cursor != state.info {
             return None;
         }
+        // What runs in the loop is a Lua function, and no C function's while that is called. So it has just ended, and C called it.
+        if Info::read(walk, facts, state, cursor).is_some_and(|info| info.running == Running::C) {
+            return Some(Start::Nothing);
+        }
         let gone = Info::read(walk, facts, state, cursor.wrapping_add(u64::from(facts.info.bytes)))?;
         if !holds(&gone) {
             return None;
@@ -267,6 +278,7 @@ impl Frame<'_> {
         let mut known = false;
         let mut c_functions = 0;
         let mut anchored = anchor == 0;
+        let mut sources = Sources::default();
         for _ in 0..CHAIN_LIMIT {
             if at == 0 || c_functions > C_LIMIT {
                 break;
@@ -296,7 +308,7 @@ impl Frame<'_> {
             if !known && !function.find(proto) {
                 return (at, DOUBT);
             }
-            if !function.emit(proto, &called, callers) {
+            if !function.emit(proto, &called, callers, &mut sources) {
                 return (0, OVERLAY_INTERPRETER);
             }
             told = true;

@@ -249,8 +249,8 @@ pub struct Facts {
     pub roles: [u8; 128],
     /// 5.3: bytes from the start of `luaV_execute` to where it has marked its CallInfo as fresh; else 0.
     pub execute_marked: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 5.1: bytes from the start of `luaV_execute` to where its loop begins: a function is taken up before, at its saved pc. 0: not known.
+    pub execute_loop: u32,
 }
 
 const _: () = assert!(size_of::<Facts>() == 16 + 7 * 16 + 16 * 4 + (8 + 14 + 16 + 6) * 4 + 128 + 8, "no padding");

@@ -4,7 +4,7 @@ use super::facts::{role, Facts};
 use super::lines;
 use super::name;
 use super::state::{Info, Running, State};
-use super::text;
+use super::text::{self, Sources};
 use crate::walk::Walk;
 use uunwind_core::plugin::{Description, TABLE_NONE};
 
@@ -189,12 +189,16 @@ impl Function<'_> {
 
     /// Emits the frame; describes the function first if it was never seen to be called like this.
     /// `caller`: what [`Called::new`] gave.
+    /// `sources`: those that were looked at in this call.
     /// False: the stack is full.
     #[inline(never)]
-    pub fn emit(&self, proto: &Proto, called: &Called, caller: &Proto) -> bool {
-        let (walk, source, first_line) = (self.walk, proto.source, proto.first_line);
+    pub fn emit(&self, proto: &Proto, called: &Called, caller: &Proto, sources: &mut Sources) -> bool {
+        let walk = self.walk;
         let origin = self.origin(called, caller);
-        let fingerprint = fingerprint([source, u64::from(first_line), proto.code, origin.identity()]);
+        let mut contents = |proto: &Proto| sources.contents(walk, self.facts, proto.source);
+        let origin_identity = origin.identity(&mut contents);
+        let words = [contents(proto), u64::from(proto.first_line), proto.code, origin_identity];
+        let fingerprint = fingerprint(words);
         let mut id = walk.find_name(proto.address, fingerprint);
         if id == 0 {
             id = self.describe(proto, &origin, fingerprint);
@@ -256,20 +260,21 @@ enum Origin<'c> {
 }
 
 impl Origin<'_> {
-    /// A number that differs where the name may.
-    fn identity(&self) -> u64 {
+    /// A number that differs where the name may. `contents`: gives those of a Proto's source.
+    fn identity(&self, mut contents: impl FnMut(&Proto) -> u64) -> u64 {
         match self {
             Origin::Main | Origin::Unknown => 0,
             Origin::Event(event) => event.as_ptr() as u64,
             Origin::Caller(proto, instruction) => {
-                fingerprint([proto.address, proto.code, u64::from(proto.index), u64::from(*instruction)])
+                let place = u64::from(proto.index) << 32 | u64::from(*instruction);
+                fingerprint([proto.address, proto.code, place, contents(proto)])
             }
         }
     }
 }
 
-/// Mixes the words that name a function. One that died and whose address was used again differs in them, but for the
-/// improbable case that all were the same again.
+/// Mixes the words that name a function. One that died and whose address was used again differs in them: in the contents of its
+/// source, if all that it consists of lies where the other one's lay.
 fn fingerprint(words: [u64; 4]) -> u64 {
     let mut h: u64 = 0x243f_6a88_85a3_08d3;
     for word in words {

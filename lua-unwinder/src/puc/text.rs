@@ -1,7 +1,7 @@
 //! Lua's strings as ranges of memory: the host copies, the report decodes. And the plugin's own names.
 
 use super::facts::Facts;
-use crate::walk::Walk;
+use crate::walk::{Walk, RUN};
 use uunwind_core::plugin::Text;
 
 /// Where the bytes of a string begin, in all versions but for 5.5's long ones.
@@ -78,12 +78,12 @@ pub fn of_string(walk: &Walk<'_>, facts: &Facts, string: u64) -> Option<Text> {
     if string == 0 || !string.is_multiple_of(8) {
         return None;
     }
-    let head = walk.word(string.wrapping_add(TYPE))?.to_le_bytes();
-    let kind = *head.first()?;
+    // Apart, since the collector's mark, which lies between them, comes and goes.
+    let kind = walk.byte(string.wrapping_add(TYPE))?;
     if kind & 0xf != STRING {
         return None;
     }
-    let short = *head.get((SHORT_LENGTH - TYPE) as usize)?;
+    let short = walk.byte(string.wrapping_add(SHORT_LENGTH))?;
     let is_long = if facts.minor == 5 { short >= 0x80 } else { facts.minor <= 2 || kind & LONG != 0 };
     let (mut data, mut len) = (string.wrapping_add(DATA), u64::from(short));
     if is_long {
@@ -93,6 +93,57 @@ pub fn of_string(walk: &Walk<'_>, facts: &Facts, string: u64) -> Option<Text> {
         }
     }
     (len < NAME_LIMIT).then_some(Text { address: data, len: len as u32, width: 1, utf8: 1 })
+}
+
+/// Bytes of a source that tell it from others: more than is shown of a program's text.
+const TOLD_APART: u32 = 256;
+
+/// Sources whose contents one call has looked at: a chunk's functions call each other.
+#[derive(Default)]
+pub struct Sources {
+    /// Address and [`contents`] of the last two.
+    known: [(u64, u64); 2],
+}
+
+impl Sources {
+    /// What tells a source from one that lay at the same address before, and was collected.
+    pub fn contents(&mut self, walk: &Walk<'_>, facts: &Facts, source: u64) -> u64 {
+        let [one, other] = self.known;
+        if one.0 == source {
+            return one.1;
+        }
+        let contents = if other.0 == source { other.1 } else { contents(walk, facts, source).unwrap_or(0) };
+        self.known = [(source, contents), one];
+        contents
+    }
+}
+
+/// A number that stands for the contents of a source: of its first bytes, and of how many there are.
+#[inline(never)]
+fn contents(walk: &Walk<'_>, facts: &Facts, source: u64) -> Option<u64> {
+    let text = of_string(walk, facts, source)?;
+    let len = text.len.min(TOLD_APART);
+    let mut sum = u64::from(text.len);
+    let mut at = 0;
+    while at < len {
+        let mut some = [0; RUN];
+        let left = len.wrapping_sub(at);
+        let words = left.div_ceil(8).min(RUN as u32);
+        let part = some.get_mut(..words as usize)?;
+        if !walk.run(text.address.wrapping_add(u64::from(at)), part) {
+            return None;
+        }
+        // What the last word holds behind the end.
+        if let Some(last) = part.last_mut().filter(|_| left < words.wrapping_mul(8)) {
+            *last &= u64::MAX >> ((left.wrapping_neg() & 7) * 8);
+        }
+        for word in part {
+            sum = (sum ^ *word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            sum ^= sum >> 29;
+        }
+        at = at.wrapping_add(words.wrapping_mul(8));
+    }
+    Some(sum)
 }
 
 /// What a Proto's `source` says: a file's name (`@name`), a name (`=name`), or the program's own text.

@@ -8,6 +8,7 @@ use uunwind_core::library::Client;
 use uunwind_core::objects::Object;
 use uunwind_core::plugin::{trimmed, Description, Text, TABLE_LIMIT, TEXT_LIMIT};
 use uunwind_ring::layout::{ThreadBlock, PLUGIN_OFF, RING_OFFSET};
+use uunwind_ring::names::Content;
 use uunwind_ring::record::{padded, NameRecord, ObjectRecord, RecordHeader, RecordType};
 use uunwind_ring::writer::RingWriter;
 
@@ -147,10 +148,6 @@ unsafe extern "C" fn describe(
     // SAFETY: the handler's context, the walk's description.
     let (context, description) = unsafe { (&*context.cast::<Context>(), &*description) };
     let (Some(names), Some(block)) = (process::names(), process::block()) else { return 0 };
-    let Some(entry) = names.claim(description.code, description.fingerprint) else {
-        block.names_full.fetch_add(1, Ordering::Relaxed);
-        return 0;
-    };
     let cut = |text: &Text, limit: u32| Text { len: text.len.min(limit), ..*text };
     let name = cut(&description.name, TEXT_LIMIT);
     let file = cut(&description.file, TEXT_LIMIT);
@@ -162,15 +159,14 @@ unsafe extern "C" fn describe(
         core::mem::size_of::<NameRecord>() + [name, file, table].iter().map(|t| padded(t.len as usize)).sum::<usize>();
     // SAFETY: inside the handler of this thread.
     let Some(mut record) = (unsafe { ring(context.block) }).reserve(RecordType::Name, size) else {
-        entry.give_back();
         // SAFETY: the block stays mapped.
         unsafe { (*context.block).lost_other.fetch_add(1, Ordering::Relaxed) };
+        block.names_lost.fetch_add(1, Ordering::Relaxed);
         return 0;
     };
-    let id = block.next_name.fetch_add(1, Ordering::Relaxed);
-    record.fixed(NameRecord {
+    let mut fixed = NameRecord {
         header: HEADER,
-        id,
+        id: 0,
         plugin,
         code: description.code,
         fingerprint: description.fingerprint,
@@ -183,16 +179,34 @@ unsafe extern "C" fn describe(
         name_utf8: name.utf8 as u8,
         file_width: file.width as u8,
         file_utf8: file.utf8 as u8,
-    });
+    };
+    record.fixed(fixed);
+    let mut content = Content::new();
+    for number in [plugin, fixed.first_line, fixed.table_kind] {
+        content.add(u64::from(number));
+    }
     for text in [&name, &file, &table] {
-        let room = record.room(text.len as usize);
+        let len = text.len as usize;
+        let room = record.room(len);
         // SAFETY: `room` has `len` bytes inside the record.
-        if room.is_null() || !unsafe { read(reader, text.address, room, text.len as usize) } {
-            entry.give_back();
+        if room.is_null() || !unsafe { read(reader, text.address, room, len) } {
+            block.names_lost.fetch_add(1, Ordering::Relaxed);
             return 0;
         }
+        content.add(u64::from(text.len) | u64::from(text.width as u8) << 32 | u64::from(text.utf8 as u8) << 40);
+        // SAFETY: as above; they were just filled.
+        content.add_bytes(unsafe { core::slice::from_raw_parts(room, len) });
     }
-    record.commit();
-    entry.publish(id);
+    // The same code may have been met elsewhere: loaded twice, or again and again.
+    let content = content.key();
+    let mut id = names.find(content.0, content.1);
+    if id == 0 {
+        id = block.next_name.fetch_add(1, Ordering::Relaxed);
+        fixed.id = id;
+        record.fixed(fixed);
+        record.commit();
+        names.put(content.0, content.1, id);
+    }
+    names.put(description.code, description.fingerprint, id);
     id
 }

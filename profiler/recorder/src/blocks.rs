@@ -97,7 +97,7 @@ impl ProcessUse {
             nested: get(&header.nested),
             small_stack: get(&header.small_stack),
             faults_contained: get(&header.faults_contained),
-            names_full: get(&header.names_full),
+            names_lost: get(&header.names_lost),
             desync: get(&header.desync),
             objects_full: get(&header.objects_full),
             disabled: get(&header.disabled),

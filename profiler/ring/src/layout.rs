@@ -107,8 +107,8 @@ pub struct ProcessBlock {
     pub small_stack: AtomicU32,
     /// Faults contained by the walk's recovery point.
     pub faults_contained: AtomicU32,
-    /// Frames emitted without a name because the name table was full.
-    pub names_full: AtomicU32,
+    /// Frames emitted without a name because the ring had no room for it, or its text could not be read.
+    pub names_lost: AtomicU32,
     /// Overlay calls that ended in desync.
     pub desync: AtomicU32,
     /// Object table of the process was full: objects without cached rules or records.

@@ -66,13 +66,14 @@ impl<'a> RingWriter<'a> {
 }
 
 impl Reservation<'_> {
-    /// Writes the fixed part `T`, whose first field is the record header (overwritten at commit).
+    /// Writes the fixed part `T`, whose first field is the record header (overwritten at commit); or writes it anew, when what follows
+    /// it is there already.
     pub fn fixed<T: Copy>(&mut self, value: T) {
         let len = core::mem::size_of::<T>();
         if len <= self.size && core::mem::align_of::<T>() <= 8 {
             // SAFETY: the record has room for T and begins 8-aligned.
             unsafe { self.at.cast::<T>().write(value) };
-            self.used = len;
+            self.used = self.used.max(len);
         }
     }
 

@@ -27,6 +27,8 @@
 /* More instructions than a script may take. */
 #define MOST 4000000
 
+void cap(void);
+
 /* Code of libc and of libgcc_s, by which LuaJIT unwinds. */
 static struct { uintptr_t start, end; } strange[4];
 static unsigned strangers;
@@ -209,7 +211,19 @@ static int lua_step(lua_State *L) {
     return 0;
 }
 
+/* sample(): takes a sample of this thread, when its ring has room. */
+static int lua_sample(lua_State *L) {
+    (void)L;
+    if (!written)
+        find_ring();
+    wait_for_room();
+    cap();
+    return 0;
+}
+
 void open_step(lua_State *L) {
+    lua_pushcfunction(L, lua_sample);
+    lua_setglobal(L, "sample");
     lua_pushcfunction(L, lua_step);
     lua_setglobal(L, "step");
     lua_pushcfunction(L, lua_note);

@@ -100,6 +100,30 @@ pub fn marked(elf: &dyn Elf, main: &Function, status: u32) -> u32 {
     end
 }
 
+/// Bytes from the function's start to the loop's: to the first instruction to which many lead back, if all before it run one after the
+/// other. 0: there is none near the start.
+pub fn to_loop(elf: &dyn Elf, main: &Function) -> u32 {
+    /// As many opcodes at least go on with the next instruction by a jump.
+    const MANY: usize = 8;
+    let (start, mut straight, mut left) = (main.range.start, main.range.start, FIRST);
+    instructions(elf, main.range, &mut |i| {
+        left -= 1;
+        straight = i.ip();
+        i.flow_control() == FlowControl::Next && left > 0
+    });
+    let mut targets = Vec::new();
+    instructions(elf, main.range, &mut |i| {
+        if matches!(i.flow_control(), FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch) {
+            targets.push(i.near_branch_target());
+        }
+        true
+    });
+    targets.retain(|target| (start..=straight).contains(target));
+    targets.sort_unstable();
+    let first = targets.chunk_by(|a, b| a == b).find(|same| same.len() >= MANY);
+    first.and_then(|same| u32::try_from(same.first()? - start).ok()).unwrap_or(0)
+}
+
 /// 5.2: from where a register holds the `ci` of a function that was just called to behind the instruction that marks it.
 pub fn marking(elf: &dyn Elf, parts: &[Range], facts: &Facts) -> Extent {
     let mut found = Extent::default();

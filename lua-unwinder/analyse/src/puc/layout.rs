@@ -51,7 +51,7 @@ pub fn of(version: Version) -> Option<Facts> {
         code: opcodes::code(version.minor),
         roles: opcodes::roles(version.minor),
         execute_marked: 0,
-        reserved: 0,
+        execute_loop: 0,
     })
 }
 

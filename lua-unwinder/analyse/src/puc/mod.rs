@@ -49,6 +49,9 @@ pub fn analyse(elf: &dyn Elf, version: Version) -> Result<Option<Vec<u8>>, Strin
     if facts.minor == 3 {
         facts.execute_marked = execute::marked(elf, &found.main, facts.info.status);
     }
+    if facts.minor == 1 {
+        facts.execute_loop = execute::to_loop(elf, &found.main);
+    }
     if facts.minor == 2 {
         facts.marking = execute::marking(elf, &found.parts, &facts);
     }

@@ -42,8 +42,8 @@ counters! {
     small_stack: "samples dropped on a small signal stack";
     /// Faults contained during walks.
     faults_contained: "faults contained during walks";
-    /// Names that found no room.
-    names_full: "frames left unnamed, the table of names was full";
+    /// Names that could not be sent.
+    names_lost: "frames left unnamed: no room for their names, or these could not be read";
     /// Overlay calls that lost the interpreter's frames.
     desync: "interpreter frames missing or doubtful";
     /// Objects that found no room.

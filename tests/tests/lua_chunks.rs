@@ -1,0 +1,100 @@
+//! Programs that load one chunk of Lua after the other: more than the table of names has room for. Each is told by its own name, also
+//! where another one lay in memory before; and the same chunk, loaded again, is told by the name that was sent before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use uunwind_ring::names::ENTRIES;
+use uunwind_tests::lua::{self, Kind, Ready};
+use uunwind_tests::samples::{Frame, Sample};
+use uunwind_tests::{luajit, paths, skips, uu};
+
+/// Chunks with names of their own: more than there is room for. In a campaign a hundred thousand.
+fn count() -> usize {
+    let more = ENTRIES + ENTRIES / 8;
+    match skips::campaign("Lua programs that load 100,000 chunks") {
+        true => 100_000,
+        false => more,
+    }
+}
+
+/// Lines of a chunk, of which the last one runs.
+const LINES: u32 = 97;
+
+#[test]
+fn every_chunk_has_its_own_name() {
+    let count = count();
+    let wrong: Vec<String> = lua::all()
+        .iter()
+        .filter(|lua| lua.kind == Kind::Interpreter || lua.kind == Kind::Stripped && lua.minor == 5)
+        .filter_map(|lua| told(&lua.label(), lua.ready(), count).err().map(|why| format!("{}: {why}", lua.label())))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn luajit_too() {
+    let all = luajit::all();
+    let Some(luajit) = all.iter().find(|luajit| luajit.kind == luajit::Kind::Interpreter) else {
+        return skips::skipped("LuaJIT programs that load many chunks", "this machine has no LuaJIT");
+    };
+    told(&luajit.label(), luajit.ready(), count()).unwrap_or_else(|why| panic!("{why}"));
+}
+
+fn told(label: &str, ready: &Ready, count: usize) -> Result<(), String> {
+    let scratch = paths::scratch(&format!("chunks-{label}"));
+    let script = lua::script("chunks");
+    let configure = |command: &mut std::process::Command| {
+        ready.configure(command, &scratch.join("oracle"));
+        command.env("UU_TEST_CHUNKS", count.to_string());
+    };
+    let program = [ready.program.as_os_str(), script.as_os_str()];
+    let recording = uu::record(&scratch, &["--explicit", "-r", "1"], configure, &program).expect_code(0);
+    let mut seen = BTreeSet::new();
+    let mut same = BTreeMap::<u32, usize>::new();
+    for sample in recording.samples().iter().filter(|sample| sample.kind == "explicit") {
+        let (file, line) = innermost(sample).ok_or_else(|| format!("no chunk in\n{}", sample.text()))?;
+        if file == "same" {
+            *same.entry(line).or_default() += 1;
+            continue;
+        }
+        let number = number(file).ok_or_else(|| format!("no chunk is called {file:?}:\n{}", sample.text()))?;
+        if line != number % LINES + 1 {
+            return Err(format!("chunk {number} runs in line {}, not {line}:\n{}", number % LINES + 1, sample.text()));
+        }
+        if !seen.insert(number) {
+            return Err(format!("chunk {number} ran once and was met twice"));
+        }
+    }
+    if seen.len() != count || same.values().sum::<usize>() != count / 4 || same.len() != LINES as usize {
+        return Err(format!("{} of {count} chunks were met; of those that are the same: {same:?}", seen.len()));
+    }
+    // What the name was sent with: where the chunk lay when it was met for the first time.
+    let ids = recording.report("samples");
+    let ids: BTreeSet<&str> =
+        ids.lines().filter(|line| line.contains("(same:")).filter_map(|line| line.split(" code ").nth(1)).collect();
+    if ids.len() != LINES as usize {
+        return Err(format!("{} names were sent for {LINES} chunks", ids.len()));
+    }
+    Ok(())
+}
+
+/// The innermost Lua function: its file, and the line that runs.
+fn innermost(sample: &Sample) -> Option<(&str, u32)> {
+    sample.frames.iter().find_map(|frame| match frame {
+        Frame::Lua { file, line, .. } => Some((&**file, *line)),
+        _ => None,
+    })
+}
+
+/// The number in a chunk's name: its first six digits in a row.
+fn number(file: &str) -> Option<u32> {
+    let digits = |six: &&[u8]| six.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(file.as_bytes().windows(6).find(digits)?).ok()?.parse().ok()
+}
+
+#[test]
+fn names_are_taken_apart() {
+    assert_eq!(number("000123"), Some(123));
+    assert_eq!(number("xx004567.lua"), Some(4567));
+    assert_eq!(number("local n = 000042 sample() return 1"), Some(42));
+    assert_eq!((number("same"), number("x12")), (None, None));
+}
