@@ -9,6 +9,7 @@ pub mod cfi_oracle;
 pub mod chance;
 pub mod compile;
 pub mod evidence;
+pub mod executable;
 pub mod faces;
 pub mod interpreters;
 pub mod java;

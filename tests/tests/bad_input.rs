@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use uunwind_tests::process::{run, Outcome};
-use uunwind_tests::{compile, interpreters, paths, samples, skips, uu};
+use uunwind_tests::{compile, executable, interpreters, paths, samples, skips, uu};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -57,8 +57,7 @@ fn not_executable() {
     refused(uu_says(&record_words(&scratch.join("x.uu"), &[scratch.as_ref()])), 126, &[]);
     // An executable file of no known format: the kernel refuses it.
     let garbage = scratch.join("garbage");
-    std::fs::write(&garbage, [0x7f, b'E', b'L', b'F', 9, 9, 9, 9]).expect("scratch");
-    std::fs::set_permissions(&garbage, PermissionsExt::from_mode(0o755)).expect("scratch");
+    executable::write(&garbage, &[0x7f, b'E', b'L', b'F', 9, 9, 9, 9]);
     refused(uu_says(&record_words(&scratch.join("x.uu"), &[garbage.as_ref()])), 126, &["garbage"]);
 }
 
@@ -95,24 +94,12 @@ fn set_user_id_program() {
     assert!(["set-user-id", "set-uid", "setuid"].iter().any(|w| said.contains(w)), "{}", outcome.text());
 }
 
-fn copy_tree(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).expect("scratch");
-    for entry in std::fs::read_dir(from).expect("the built tree").flatten() {
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy_tree(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), &target).expect("scratch");
-        }
-    }
-}
-
 #[test]
 fn install_path_with_space_and_colon() {
     let (program, scratch) = burn(&[]);
     for name in ["with space", "with:colon", "with both: here"] {
         let tree = scratch.join(name);
-        copy_tree(&paths::tree(), &tree);
+        executable::copy(&paths::tree(), &tree);
         let file = scratch.join("x.uu");
         let words = record_words(&file, &[program.as_ref(), "0.3".as_ref()]);
         let mut command = Command::new(tree.join("bin/uu"));
@@ -127,7 +114,7 @@ fn a_part_of_the_install_is_missing() {
     let (program, scratch) = burn(&[]);
     for part in ["lib/libuu.so.0", "lib/uu/libuu-preload.so"] {
         let tree = scratch.join(part.replace('/', "-"));
-        copy_tree(&paths::tree(), &tree);
+        executable::copy(&paths::tree(), &tree);
         std::fs::remove_file(tree.join(part)).expect("it was copied");
         let words = record_words(Path::new("x.uu"), &[program.as_ref()]);
         let outcome = run(Command::new(tree.join("bin/uu")).args(&words).current_dir(&scratch), &scratch, LIMIT);

@@ -1,7 +1,7 @@
 //! What the handler may cost a thread, and what wrong unwind information may cost a stack.
 
 use std::collections::BTreeMap;
-use uunwind_tests::{compile, interpreters, paths, uu};
+use uunwind_tests::{compile, executable, interpreters, paths, uu};
 
 /// Most stack that the handler, the walk and a plugin may use together, in bytes.
 const STACK: i64 = 4096;
@@ -94,7 +94,7 @@ fn lying_unwind_information_costs_the_stack_and_nothing_else() {
         bytes.windows(4).enumerate().filter(|(_, w)| *w == [0x0e, 0xd6, 0xe8, 0x48]).map(|(at, _)| at).collect();
     assert_eq!(places.len(), 1, "the instruction to replace");
     bytes[places[0]] = 0x3d;
-    std::fs::write(&program, bytes).expect("scratch");
+    executable::write(&program, &bytes);
     let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &[program.as_ref()]).expect_code(0);
     assert!(recording.outcome.stdout.contains("done"), "{}", recording.outcome.text());
     let mut found: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();

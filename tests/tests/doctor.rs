@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use uunwind_tests::samples::{Frame, Sample};
-use uunwind_tests::{compile, paths, uu};
+use uunwind_tests::{compile, executable, paths, uu};
 
 fn doctor(scratch: &Path, what: &str) -> String {
     let done = uu::command(scratch, &["doctor", "--list", what]).output().expect("uu");
@@ -174,7 +174,7 @@ fn code_of_a_process_is_told_whole() {
     std::fs::write(&source, code).expect("a source");
     let program = compile::gcc_files(&scratch, "jit", &[source], &[]);
     let gone = scratch.join("gone");
-    std::fs::copy(&program, &gone).expect("a copy");
+    executable::copy(&program, &gone);
     let start = |program: &Path| {
         let mut command = Command::new(program);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 use uunwind_tests::samples::{Frame, Sample};
-use uunwind_tests::{paths, uu};
+use uunwind_tests::{executable, paths, uu};
 
 /// The Lua functions, outermost first: file and executing line.
 fn told(sample: &Sample) -> String {
@@ -22,7 +22,7 @@ fn check(strip: bool) {
     let built = paths::target().join("debug/examples/lua_in_rust");
     let scratch = paths::scratch(&format!("lua-in-rust-{strip}"));
     let program = scratch.join("lua_in_rust");
-    std::fs::copy(&built, &program).unwrap_or_else(|e| panic!("{}: {e}", built.display()));
+    executable::copy(&built, &program);
     if strip {
         let done = Command::new("strip").arg("--strip-all").arg(&program).status().expect("strip runs");
         assert!(done.success());

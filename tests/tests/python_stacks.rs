@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use uunwind_tests::interpreters::{self, Interpreter};
 use uunwind_tests::samples::Sample;
-use uunwind_tests::{compile, evidence, oracle, paths, skips, uu};
+use uunwind_tests::{compile, evidence, executable, oracle, paths, skips, uu};
 
 /// The programs in `targets/python`, one for each section of the test recipe.
 const PROGRAMS: &[&str] = &[
@@ -123,7 +123,7 @@ fn too_deep(python: &Interpreter) -> Result<(), String> {
 
 /// The interpreter is found through the script's `#!` line and a symlink: its facts must be ready before it starts.
 fn script_by_its_first_line(python: &Interpreter) -> Result<(), String> {
-    use std::os::unix::fs::{symlink, PermissionsExt};
+    use std::os::unix::fs::symlink;
     let scratch = paths::scratch(&format!("script-{}", python.label));
     let link: PathBuf = scratch.join("interpreter");
     symlink(&python.path, &link).map_err(|e| e.to_string())?;
@@ -134,7 +134,6 @@ fn script_by_its_first_line(python: &Interpreter) -> Result<(), String> {
         link.display(),
         tools.parent().expect("a folder")
     );
-    std::fs::write(&script, text).map_err(|e| e.to_string())?;
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).map_err(|e| e.to_string())?;
+    executable::write(&script, text.as_bytes());
     compare(record(&format!("script-run-{}", python.label), &[script.as_os_str()]), has_symbols(&python.path))
 }

@@ -18,7 +18,10 @@ impl Installation {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(folder.join("bin")).expect("folder");
         std::fs::create_dir_all(folder.join("lib/uu/plugins")).expect("folder");
-        std::fs::copy(env!("CARGO_BIN_EXE_uu"), folder.join("bin/uu")).expect("copied");
+        // By another process: a child that another test starts meanwhile would have the file open for writing until its exec, and
+        // "Text file busy" is all that could be run.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_uu")).arg(folder.join("bin/uu")).status().expect("cp");
+        assert!(copied.success());
         let installation = Installation { folder };
         let library = installation.build("libuu.so.0", "int uu_nothing;", &["-shared", "-fPIC"]);
         std::fs::rename(&library, installation.folder.join("lib/libuu.so.0")).expect("moved");
