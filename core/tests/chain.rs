@@ -28,6 +28,7 @@ struct World {
     pc: u64,
     registers: [u64; 16],
     exact: bool,
+    framed: bool,
 }
 
 /// The program as walks ask it; with short rules or without.
@@ -79,7 +80,16 @@ fn handle_faults() {
     assert_eq!(unsafe { sigaction(SIGSEGV, &raw const action, std::ptr::null_mut()) }, 0);
 }
 
-fn a_rule(random: &mut Random) -> Rule {
+/// `framed`: most code keeps a frame pointer, as compilers make it.
+fn a_rule(random: &mut Random, framed: bool) -> Rule {
+    if framed && !random.one_in(8) {
+        let mut rule = Rule::simple(RBP, 16);
+        rule.slots[1] = -2;
+        if random.one_in(3) {
+            rule.slots[2] = -3;
+        }
+        return rule;
+    }
     if random.one_in(150) {
         return Rule::simple(12, 24);
     }
@@ -105,10 +115,12 @@ fn a_rule(random: &mut Random) -> Rule {
 impl World {
     fn new(random: &mut Random) -> World {
         // Function 1 is the one that stacks end with.
+        let framed = random.one_in(3);
         let mut rules = vec![Rule::end(), Rule::end()];
-        rules.extend((1..FUNCTIONS).map(|_| a_rule(random)));
+        rules.extend((1..FUNCTIONS).map(|_| a_rule(random, framed)));
         let stack = vec![0; WORDS + MARGIN];
-        let mut world = World { rules, stack, frames: Vec::new(), stamp: 1, pc: 0, registers: [0; 16], exact: false };
+        let (frames, registers) = (Vec::new(), [0; 16]);
+        let mut world = World { rules, stack, frames, stamp: 1, pc: 0, registers, exact: false, framed };
         for at in 0..WORDS {
             world.stack[at] = world.word(random);
         }
@@ -183,7 +195,8 @@ impl World {
             let callee = 2 + random.below(FUNCTIONS - 1);
             let rule = self.rules[callee as usize];
             let room = (sp - self.address(0)) as i64;
-            if rule.cfa_register != RSP || rule.kind != RuleKind::Offset || room < i64::from(rule.cfa_offset) + 64 {
+            let is_offset = rule.kind == RuleKind::Offset && matches!(rule.cfa_register, RSP | RBP);
+            if !is_offset || room < i64::from(rule.cfa_offset) + 64 {
                 continue;
             }
             let return_address = ((sp - 8 - self.address(0)) / 8) as usize;
@@ -193,6 +206,9 @@ impl World {
                     self.stack[return_address.wrapping_add_signed(isize::from(slot) + 1)] = fp;
                 }
                 fp = self.word(random);
+            }
+            if rule.cfa_register == RBP {
+                fp = sp - rule.cfa_offset as u64;
             }
             (pc, sp) = ((callee << 12) + 0x10, sp - rule.cfa_offset as u64);
         }
@@ -225,7 +241,7 @@ impl World {
             13 => self.registers[12] = self.address(random.below(WORDS as u64)),
             14 if random.one_in(4) => {
                 let at = 2 + place(random, FUNCTIONS - 1);
-                self.rules[at] = a_rule(random);
+                self.rules[at] = a_rule(random, self.framed);
                 self.stamp += 1;
             }
             15..=17 => {
