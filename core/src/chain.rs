@@ -79,8 +79,15 @@ struct Inner {
 unsafe impl Sync for Chain {}
 
 /// rbp behind `before`, steps of a run that began with `fp`: what the next step's CFA may count from.
-#[inline(always)]
-fn fp_behind(before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64> {
+#[inline(never)]
+fn fp_behind(mut before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64> {
+    // Mostly the last one has saved it, or nearly all leave it alone.
+    while let Some((further_in, last)) = before.split_last_chunk::<8>() {
+        if !Short::all_keep_rbp(last.iter().map(|step| step.rule)) {
+            break;
+        }
+        before = further_in;
+    }
     let saved = before.iter().rev().map(|step| (step.rule.field(RBP_FIELD), step.cfa)).find(|(field, _)| *field != 0);
     match saved {
         None => fp,
@@ -91,8 +98,8 @@ fn fp_behind(before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64> {
 
 /// Whether a step whose CFA counts from rbp leads from a frame whose rbp is `fp`.
 #[inline(always)]
-fn counts_from(step: &Step, fp: Option<u64>) -> bool {
-    step.rule != Short::END && step.rule != Short::NONE && fp.map(|fp| step.rule.cfa(fp)) == Some(step.cfa)
+fn counts_from(step: &Step, fp: u64) -> bool {
+    step.rule != Short::END && step.rule != Short::NONE && step.rule.cfa(fp) == step.cfa
 }
 
 /// How many of these steps, up to one that counts from rbp, are still those to be made; leaves their callers' words in `words`. By
@@ -126,15 +133,19 @@ fn equal(steps: &[Step], bare: Bare, words: &mut [u64]) -> usize {
     equal
 }
 
-/// The same of steps of frames that keep a frame pointer ([`Short::all_framed`]), up to one that is of none. `fp`: the first one's rbp.
+/// The same of steps that count from rbp: the first, whose rbp is `fp`, and those behind it up to one that is of no frame that keeps a
+/// frame pointer ([`Short::all_framed`]).
 #[inline(never)]
-fn equal_framed(steps: &[Step], mut fp: u64, bare: Bare, words: &mut [u64]) -> usize {
+fn equal_from_rbp(steps: &[Step], mut fp: u64, bare: Bare, words: &mut [u64]) -> usize {
     const BLOCK: usize = 4;
     let saved = |step: &Step| bare.word_just_below(step.cfa.wrapping_sub(8));
     let own = |step: &Step| step.cfa.wrapping_sub(16);
     let mut equal = 0;
     for (block, room) in steps.chunks_exact(BLOCK).zip(words.chunks_exact_mut(BLOCK)) {
         let ([a, b, c, d], [to_a, to_b, to_c, to_d]) = (block, room) else { break };
+        if !Short::all_framed([a.rule, b.rule, c.rule, d.rule]) {
+            break;
+        }
         let (at_a, at_b) = (bare.word_just_below(a.cfa), bare.word_just_below(b.cfa));
         let (at_c, at_d) = (bare.word_just_below(c.cfa), bare.word_just_below(d.cfa));
         if at_a != a.caller || at_b != b.caller || at_c != c.caller || at_d != d.caller {
@@ -143,22 +154,23 @@ fn equal_framed(steps: &[Step], mut fp: u64, bare: Bare, words: &mut [u64]) -> u
         if fp != own(a) || saved(a) != own(b) || saved(b) != own(c) || saved(c) != own(d) {
             break;
         }
-        if !Short::all_framed([a.rule, b.rule, c.rule, d.rule]) {
-            break;
-        }
         fp = saved(d);
         (*to_a, *to_b, *to_c, *to_d) = (user_word(at_a), user_word(at_b), user_word(at_c), user_word(at_d));
         equal += BLOCK;
     }
     let (steps, words) = (steps.get(equal..).unwrap_or_default(), words.get_mut(equal..).unwrap_or_default());
     for (step, word) in steps.iter().zip(words) {
-        let is_same = fp == own(step) && bare.word_just_below(step.cfa) == step.caller;
-        if !is_same || !Short::all_framed([step.rule]) {
+        let is_framed = Short::all_framed([step.rule]);
+        let is_first_of_others = equal == 0 && counts_from(step, fp);
+        if !(is_framed && fp == own(step) || is_first_of_others) || bare.word_just_below(step.cfa) != step.caller {
+            break;
+        }
+        *word = user_word(step.caller);
+        equal += 1;
+        if !is_framed {
             break;
         }
         fp = saved(step);
-        *word = user_word(step.caller);
-        equal += 1;
     }
     equal
 }
@@ -168,7 +180,7 @@ fn equal_framed(steps: &[Step], mut fp: u64, bare: Bare, words: &mut [u64]) -> u
 fn holds(steps: &[Step], run: usize, at: usize, fp: Option<u64>, bare: Bare) -> bool {
     let before = steps.get(run..at).unwrap_or_default();
     steps.get(at).is_some_and(|step| {
-        (!step.rule.from_rbp() || counts_from(step, fp_behind(before, fp, bare)))
+        (!step.rule.from_rbp() || fp_behind(before, fp, bare).is_some_and(|fp| counts_from(step, fp)))
             && bare.word_just_below(step.cfa) == step.caller
     })
 }
@@ -177,26 +189,26 @@ fn holds(steps: &[Step], run: usize, at: usize, fp: Option<u64>, bare: Bare) -> 
 /// words in `words`.
 #[inline(always)]
 fn holding(steps: &[Step], run: usize, from: usize, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> usize {
-    let mut held = 0;
-    loop {
-        // Those that count from rbp mostly stand together: code is compiled with frame pointers, or without.
-        let (ahead, room) = (steps.get(from + held..).unwrap_or_default(), words.get_mut(held..).unwrap_or_default());
-        held += equal(ahead, bare, room);
-        let (ahead, room) = (steps.get(from + held..).unwrap_or_default(), words.get_mut(held..).unwrap_or_default());
-        let Some(step) = ahead.first().filter(|step| step.rule.from_rbp()) else { return held };
-        let fp = fp_behind(steps.get(run..from + held).unwrap_or_default(), fp, bare);
-        let framed = fp.map_or(0, |fp| equal_framed(ahead, fp, bare, room));
-        held += framed;
-        if framed == 0 {
-            // Another kind of frame, that counts from rbp.
-            let Some(word) = room.first_mut() else { return held };
-            if !counts_from(step, fp) || bare.word_just_below(step.cfa) != step.caller {
-                return held;
+    let (mut ahead, mut room) = (steps.get(from..).unwrap_or_default(), words);
+    let all = ahead.len();
+    // Those that count from rbp mostly stand together: code is compiled with frame pointers, or without.
+    while let Some(step) = ahead.first() {
+        let held = if step.rule.from_rbp() {
+            let before = steps.get(run..steps.len() - ahead.len()).unwrap_or_default();
+            match fp_behind(before, fp, bare) {
+                Some(fp) => equal_from_rbp(ahead, fp, bare, room),
+                None => 0,
             }
-            *word = user_word(step.caller);
-            held += 1;
+        } else {
+            equal(ahead, bare, room)
+        };
+        if held == 0 {
+            break;
         }
+        ahead = ahead.get(held..).unwrap_or_default();
+        room = core::mem::take(&mut room).get_mut(held..).unwrap_or_default();
     }
+    all - ahead.len()
 }
 
 impl Inner {

@@ -106,6 +106,12 @@ impl Short {
         rules.iter().fold(0, |different, rule| different | (rule.0 ^ FRAMED)) & FIELDS == 0
     }
 
+    /// Whether each of them leaves rbp alone.
+    #[inline(always)]
+    pub(crate) fn all_keep_rbp(rules: impl Iterator<Item = Short>) -> bool {
+        rules.fold(0, |words, rule| words | rule.0) & LOST << (SLOTS + SLOT_BITS * RBP_FIELD) == 0
+    }
+
     /// Whether the CFA of one of them counts from rbp.
     #[inline(always)]
     pub(crate) fn any_from_rbp<const N: usize>(rules: [Short; N]) -> bool {

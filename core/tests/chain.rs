@@ -217,6 +217,25 @@ impl World {
         self.registers[usize::from(RBP)] = fp;
     }
 
+    /// The same stack, further in or out: all that points into it, too.
+    fn shift(&mut self, random: &mut Random) {
+        let by = 1 + random.below(40);
+        let further_out = random.one_in(2);
+        let stack = self.address(0)..self.address(WORDS as u64);
+        let moved = |word: u64| match further_out {
+            _ if !stack.contains(&word) => word,
+            true => (word + 8 * by).min(stack.end - 8),
+            false => (word - 8 * by).max(stack.start),
+        };
+        if further_out {
+            self.stack[..WORDS].rotate_right(by as usize);
+        } else {
+            self.stack[..WORDS].rotate_left(by as usize);
+        }
+        self.stack.iter_mut().chain(&mut self.registers).for_each(|word| *word = moved(*word));
+        self.frames.iter_mut().for_each(|(_, sp, fp)| (*sp, *fp) = (moved(*sp), moved(*fp)));
+    }
+
     fn change(&mut self, random: &mut Random) {
         let place = |random: &mut Random, n: u64| random.below(n) as usize;
         match random.below(24) {
@@ -249,6 +268,7 @@ impl World {
                 self.build(random);
             }
             18 => self.exact = !self.exact,
+            19 | 20 => self.shift(random),
             _ => {}
         }
     }
