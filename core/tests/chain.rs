@@ -238,7 +238,7 @@ impl World {
 
     fn change(&mut self, random: &mut Random) {
         let place = |random: &mut Random, n: u64| random.below(n) as usize;
-        match random.below(24) {
+        match random.below(28) {
             0..=8 => self.call(random),
             9 => self.jump(random),
             10 | 11 => {
@@ -268,7 +268,7 @@ impl World {
                 self.build(random);
             }
             18 => self.exact = !self.exact,
-            19 | 20 => self.shift(random),
+            19..=22 => self.shift(random),
             _ => {}
         }
     }
