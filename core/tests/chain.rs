@@ -217,23 +217,24 @@ impl World {
         self.registers[usize::from(RBP)] = fp;
     }
 
-    /// The same stack, further in or out: all that points into it, too.
+    /// The same stack, further in or out; or only up to one of its frames. What points to it points there.
     fn shift(&mut self, random: &mut Random) {
-        let by = 1 + random.below(40);
+        let most = if random.one_in(2) { 6 } else { 40 };
+        let by = 1 + random.below(most);
         let further_out = random.one_in(2);
-        let stack = self.address(0)..self.address(WORDS as u64);
+        let frame = self.frames.get(random.below(60) as usize).map(|(_, sp, _)| *sp);
+        let limit = frame.filter(|_| random.one_in(2)).unwrap_or(self.address(WORDS as u64 - by));
+        let part = self.address(by)..limit.max(self.address(by));
         let moved = |word: u64| match further_out {
-            _ if !stack.contains(&word) => word,
-            true => (word + 8 * by).min(stack.end - 8),
-            false => (word - 8 * by).max(stack.start),
+            _ if !part.contains(&word) => word,
+            true => word + 8 * by,
+            false => word - 8 * by,
         };
-        if further_out {
-            self.stack[..WORDS].rotate_right(by as usize);
-        } else {
-            self.stack[..WORDS].rotate_left(by as usize);
-        }
         self.stack.iter_mut().chain(&mut self.registers).for_each(|word| *word = moved(*word));
         self.frames.iter_mut().for_each(|(_, sp, fp)| (*sp, *fp) = (moved(*sp), moved(*fp)));
+        let [from, to] = [part.start, part.end].map(|address| ((address - self.address(0)) / 8) as usize);
+        let by = by as usize;
+        self.stack.copy_within(from..to, if further_out { from + by } else { from - by });
     }
 
     fn change(&mut self, random: &mut Random) {
@@ -401,4 +402,36 @@ fn a_walk_along_a_chain_tells_what_a_walk_without_tells() {
     for stop in [StopReason::Complete, StopReason::BufferFull, StopReason::BadCfa] {
         assert!(stops.get(&stop).is_some_and(|n| *n > 100), "seldom {stop:?}: {stops:?}");
     }
+}
+
+#[test]
+fn a_chain_that_is_taken_elsewhere_leads_to_no_stale_frame_pointer() {
+    const BASE: usize = 224;
+    handle_faults();
+    let mut world = World::new(&mut Random(1));
+    // Eleven plain functions, 2 to 12, call one another; the last is called by one whose CFA counts from rbp.
+    world.rules = vec![Rule::simple(RSP, 16); FUNCTIONS as usize + 1];
+    (world.rules[1], world.rules[13], world.exact) = (Rule::end(), Rule::simple(RBP, 56), false);
+    let chain = Box::new(Chain::new());
+    // SAFETY: all-zero is the empty table.
+    let table: Box<Table> = unsafe { Box::new_zeroed().assume_init() };
+    world.remember(&table);
+    world.stack[BASE + 6] = (1 << 12) + 0x10;
+    let told = |world: &mut World, place: usize| {
+        world.pc = (2 << 12) + 0x20;
+        world.registers[usize::from(RSP)] = world.address(place as u64);
+        world.registers[usize::from(RBP)] = world.address(BASE as u64);
+        for call in 0..11 {
+            world.stack[place + 2 * call + 1] = ((3 + call as u64) << 12) + 0x10;
+        }
+        let (plain, words) = world.tell(100, None);
+        (plain.stop, world.whole(100, &table, &chain), words)
+    };
+    // The caller's stack pointer is 22 words further out than the place: up to rbp, and beyond.
+    for place in [100, 200, 190, 202] {
+        let (stop, whole, words) = told(&mut world, place);
+        assert_eq!((stop, whole), (StopReason::Complete, Some((StopReason::Complete, words))), "at {place}");
+    }
+    let (stop, whole, _) = told(&mut world, 203);
+    assert_eq!((stop, whole), (StopReason::BadCfa, None));
 }

@@ -1,5 +1,5 @@
 //! The whole stack of a caller at once: from its frame to the stack's end by short rules alone, and along the last chain where that
-//! still holds.
+//! still holds, be it elsewhere on the stack.
 //!
 //! Nothing is looked at but the stack and two tables, of rules and of the thread's last steps; so it is no walk that a writer of the
 //! registry would have to wait for, and it needs next to nothing of what a walk needs. What short rules do not tell is left to the
@@ -284,7 +284,7 @@ impl Chain {
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &mut *self.inner.get() };
         let further = sp.wrapping_sub(inner.sp);
-        let (first, end) = (inner.first as usize, inner.end as usize);
+        let (first, mut end) = (inner.first as usize, inner.end as usize);
         let half = inner.halves.get_mut(inner.half as usize & 1);
         let Some((mark, steps)) = half.and_then(|half| half.get_mut(first..end)?.split_first_mut()) else {
             return false;
@@ -308,12 +308,16 @@ impl Chain {
                 None => fp_behind(before, Some(fp), bare),
             };
             if there.rule != Short::END && !fp.is_some_and(|fp| counts_from(&there, fp)) {
-                // From where a frame pointer leads to where the frames were, they are where they were.
+                // From where a frame pointer leads to where the frames were, they are where they were; if that is outwards.
+                let sp = before.last().map_or(sp, |last| last.cfa);
+                if step.cfa.wrapping_sub(step.rule.cfa(0)) < sp {
+                    end = first + 1 + at;
+                }
                 break;
             }
             (step.cfa, at) = (there.cfa, at + 1);
         }
-        inner.sp = sp;
+        (inner.sp, inner.end) = (sp, end as u32);
         self.turn();
         true
     }
