@@ -79,8 +79,17 @@ struct Inner {
 unsafe impl Sync for Chain {}
 
 /// rbp behind `before`, steps of a run that began with `fp`: what the next step's CFA may count from.
+#[inline(always)]
+fn fp_behind(before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64> {
+    if before.is_empty() {
+        return fp;
+    }
+    fp_further_in(before, fp, bare)
+}
+
+/// The same behind at least one.
 #[inline(never)]
-fn fp_behind(mut before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64> {
+fn fp_further_in(mut before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64> {
     // Mostly the last one has saved it, or nearly all leave it alone.
     while let Some((further_in, last)) = before.split_last_chunk::<8>() {
         if !Short::all_keep_rbp(last.iter().map(|step| step.rule)) {
