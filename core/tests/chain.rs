@@ -408,7 +408,7 @@ fn a_walk_along_a_chain_tells_what_a_walk_without_tells() {
 fn a_chain_that_is_taken_elsewhere_leads_to_no_stale_frame_pointer() {
     const BASE: usize = 224;
     handle_faults();
-    let mut world = World::new(&mut Random(1));
+    let mut world = World::new(&mut Random::new(1));
     // Eleven plain functions, 2 to 12, call one another; the last is called by one whose CFA counts from rbp.
     world.rules = vec![Rule::simple(RSP, 16); FUNCTIONS as usize + 1];
     (world.rules[1], world.rules[13], world.exact) = (Rule::end(), Rule::simple(RBP, 56), false);
