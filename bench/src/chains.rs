@@ -178,9 +178,8 @@ impl Paths {
         // First all chains for how many frames are wanted, then all for the time: no stack is the same as the last one.
         let mut wanted = Vec::new();
         for (steps, truth) in self.steps.iter().zip(truth) {
+            let inner = if peer.is_blind() { 0 } else { 30 };
             let mut leaf = self.leaf(peer);
-            // The floor goes as far as it is told to.
-            let inner = if flavour == Flavour::Framed { 0 } else { 30 };
             leaf.frames = vec![0; truth.len() + inner];
             self.run(flavour, steps, &mut leaf, handler::interrupt);
             let is_chain = |words: &[u64]| words.iter().map(|word| word & ADDRESS).eq(truth.iter().copied());

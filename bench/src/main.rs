@@ -4,7 +4,7 @@
 //! again, with its top changed, and the same chain elsewhere on the stack; two thousand distinct chains over 8,000 return addresses, as
 //! calls and in a signal handler; and the latter spread over 50 libraries, among 500. Every unwinder captures the same number of frames, those of the
 //! chain, and its result is compared with the chain that the frame-pointer walk or libgcc saw. The floor, a walk by frame
-//! pointers, runs on the same functions compiled with frame pointers. All take turns inside each round; a ratio is that of
+//! pointers, runs on the same functions compiled with frame pointers, and so does a line of its own of this project's. All take turns inside each round; a ratio is that of
 //! one round, and the median over the rounds is printed. With 0 rounds: addresses never seen before, and nothing else.
 
 mod build;

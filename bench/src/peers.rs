@@ -20,6 +20,11 @@ pub trait Peer {
     /// Fills `frames` with addresses, innermost first. Returns how many there are.
     fn capture(&mut self, frames: &mut [u64]) -> usize;
 
+    /// Whether it goes as far as it is told to, and no frame of its own stands in front of the chain's.
+    fn is_blind(&self) -> bool {
+        false
+    }
+
     /// The same in a signal handler: from what it interrupted, or else from itself.
     #[inline(never)]
     fn capture_interrupted(&mut self, frames: &mut [u64], _ucontext: *const u8) -> usize {
@@ -32,9 +37,12 @@ pub trait Peer {
 /// # Panics
 /// If one cannot be had: a table without it would say too little.
 pub fn all(libuu: &str) -> Vec<Box<dyn Peer>> {
+    let uu = Uu::open(libuu);
+    let framed = Uu { name: "uu_capture, of the floor's code", flavour: Flavour::Framed, ..uu };
     vec![
         Box::new(FramePointers),
-        Box::new(Uu::open(libuu)),
+        Box::new(uu),
+        Box::new(framed),
         Box::new(Libunwind::open()),
         Box::new(Libgcc),
         Box::new(Framehop::new()),
@@ -70,6 +78,10 @@ impl Peer for FramePointers {
         Flavour::Framed
     }
 
+    fn is_blind(&self) -> bool {
+        true
+    }
+
     #[inline(never)]
     fn capture(&mut self, frames: &mut [u64]) -> usize {
         // SAFETY: every function between here and the base of the chain keeps a frame pointer, and `frames` ends there.
@@ -90,7 +102,10 @@ type HandleFaults = unsafe extern "C" fn() -> c_int;
 type UuCapture = unsafe extern "C" fn(*mut u64, usize, *const u8, *mut u16) -> usize;
 
 /// This project, by its C interface.
+#[derive(Clone, Copy)]
 struct Uu {
+    name: &'static str,
+    flavour: Flavour,
     capture: UuCapture,
 }
 
@@ -109,13 +124,18 @@ impl Uu {
         };
         assert!(tables > 0, "uu_setup: {tables}");
         // SAFETY: the type is that of uu.h.
-        Uu { capture: unsafe { std::mem::transmute::<*mut c_void, UuCapture>(symbol(library, "uu_capture")) } }
+        let capture = unsafe { std::mem::transmute::<*mut c_void, UuCapture>(symbol(library, "uu_capture")) };
+        Uu { name: "uu_capture", flavour: Flavour::Plain, capture }
     }
 }
 
 impl Peer for Uu {
     fn name(&self) -> &'static str {
-        "uu_capture"
+        self.name
+    }
+
+    fn flavour(&self) -> Flavour {
+        self.flavour
     }
 
     #[inline(never)]

@@ -78,19 +78,37 @@ struct Inner {
 // SAFETY: only `begin` and `whole` look inside, and their callers vouch for being the only thread to do so.
 unsafe impl Sync for Chain {}
 
-/// Whether a step whose CFA counts from rbp leads from the frame behind `before`, steps of a run that began with `fp`.
+/// rbp behind `before`, steps of a run that began with `fp`: what the next step's CFA may count from.
+#[inline(always)]
+fn fp_behind(before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64> {
+    if before.is_empty() {
+        return fp;
+    }
+    fp_further_in(before, fp, bare)
+}
+
+/// The same behind at least one.
 #[inline(never)]
-fn counts_from_here(step: &Step, before: &[Step], fp: Option<u64>, bare: Bare) -> bool {
-    if step.rule == Short::END || step.rule == Short::NONE {
-        return false;
+fn fp_further_in(mut before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64> {
+    // Mostly the last one has saved it, or nearly all leave it alone.
+    while let Some((further_in, last)) = before.split_last_chunk::<8>() {
+        if !Short::all_keep_rbp(last.iter().map(|step| step.rule)) {
+            break;
+        }
+        before = further_in;
     }
     let saved = before.iter().rev().map(|step| (step.rule.field(RBP_FIELD), step.cfa)).find(|(field, _)| *field != 0);
-    let base = match saved {
+    match saved {
         None => fp,
         Some((LOST, _)) => None,
         Some((field, cfa)) => Some(bare.word_below(cfa.wrapping_sub(8 * field), 0)),
-    };
-    base.map(|base| step.rule.cfa(base)) == Some(step.cfa)
+    }
+}
+
+/// Whether a step whose CFA counts from rbp leads from a frame whose rbp is `fp`.
+#[inline(always)]
+fn counts_from(step: &Step, fp: u64) -> bool {
+    step.rule != Short::END && step.rule != Short::NONE && step.rule.cfa(fp) == step.cfa
 }
 
 /// How many of these steps, up to one that counts from rbp, are still those to be made; leaves their callers' words in `words`. By
@@ -124,12 +142,54 @@ fn equal(steps: &[Step], bare: Bare, words: &mut [u64]) -> usize {
     equal
 }
 
+/// The same of steps that count from rbp: the first, whose rbp is `fp`, and those behind it up to one that is of no frame that keeps a
+/// frame pointer ([`Short::all_framed`]).
+#[inline(never)]
+fn equal_from_rbp(steps: &[Step], mut fp: u64, bare: Bare, words: &mut [u64]) -> usize {
+    const BLOCK: usize = 4;
+    let saved = |step: &Step| bare.word_just_below(step.cfa.wrapping_sub(8));
+    let own = |step: &Step| step.cfa.wrapping_sub(16);
+    let mut equal = 0;
+    for (block, room) in steps.chunks_exact(BLOCK).zip(words.chunks_exact_mut(BLOCK)) {
+        let ([a, b, c, d], [to_a, to_b, to_c, to_d]) = (block, room) else { break };
+        if !Short::all_framed([a.rule, b.rule, c.rule, d.rule]) {
+            break;
+        }
+        let (at_a, at_b) = (bare.word_just_below(a.cfa), bare.word_just_below(b.cfa));
+        let (at_c, at_d) = (bare.word_just_below(c.cfa), bare.word_just_below(d.cfa));
+        if at_a != a.caller || at_b != b.caller || at_c != c.caller || at_d != d.caller {
+            break;
+        }
+        if fp != own(a) || saved(a) != own(b) || saved(b) != own(c) || saved(c) != own(d) {
+            break;
+        }
+        fp = saved(d);
+        (*to_a, *to_b, *to_c, *to_d) = (user_word(at_a), user_word(at_b), user_word(at_c), user_word(at_d));
+        equal += BLOCK;
+    }
+    let (steps, words) = (steps.get(equal..).unwrap_or_default(), words.get_mut(equal..).unwrap_or_default());
+    for (step, word) in steps.iter().zip(words) {
+        let is_framed = Short::all_framed([step.rule]);
+        let is_first_of_others = equal == 0 && counts_from(step, fp);
+        if !(is_framed && fp == own(step) || is_first_of_others) || bare.word_just_below(step.cfa) != step.caller {
+            break;
+        }
+        *word = user_word(step.caller);
+        equal += 1;
+        if !is_framed {
+            break;
+        }
+        fp = saved(step);
+    }
+    equal
+}
+
 /// Whether the step at `at`, in a run whose steps begin at `run` and were made up to there, is still the one to be made.
 #[inline(always)]
 fn holds(steps: &[Step], run: usize, at: usize, fp: Option<u64>, bare: Bare) -> bool {
     let before = steps.get(run..at).unwrap_or_default();
     steps.get(at).is_some_and(|step| {
-        (!step.rule.from_rbp() || counts_from_here(step, before, fp, bare))
+        (!step.rule.from_rbp() || fp_behind(before, fp, bare).is_some_and(|fp| counts_from(step, fp)))
             && bare.word_just_below(step.cfa) == step.caller
     })
 }
@@ -138,26 +198,26 @@ fn holds(steps: &[Step], run: usize, at: usize, fp: Option<u64>, bare: Bare) -> 
 /// words in `words`.
 #[inline(always)]
 fn holding(steps: &[Step], run: usize, from: usize, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> usize {
-    let mut held = 0;
-    loop {
-        let (ahead, room) = (steps.get(from + held..).unwrap_or_default(), words.get_mut(held..).unwrap_or_default());
-        held += equal(ahead, bare, room);
-        // Those that count from rbp mostly stand together: code is compiled with frame pointers, or without.
-        let before = held;
-        while let (Some(step), Some(word)) = (steps.get(from + held), words.get_mut(held)) {
-            if !step.rule.from_rbp() {
-                break;
+    let (mut ahead, mut room) = (steps.get(from..).unwrap_or_default(), words);
+    let all = ahead.len();
+    // Those that count from rbp mostly stand together: code is compiled with frame pointers, or without.
+    while let Some(step) = ahead.first() {
+        let held = if step.rule.from_rbp() {
+            let before = steps.get(run..steps.len() - ahead.len()).unwrap_or_default();
+            match fp_behind(before, fp, bare) {
+                Some(fp) => equal_from_rbp(ahead, fp, bare, room),
+                None => 0,
             }
-            if !holds(steps, run, from + held, fp, bare) {
-                return held;
-            }
-            *word = user_word(step.caller);
-            held += 1;
+        } else {
+            equal(ahead, bare, room)
+        };
+        if held == 0 {
+            break;
         }
-        if held == before {
-            return held;
-        }
+        ahead = ahead.get(held..).unwrap_or_default();
+        room = core::mem::take(&mut room).get_mut(held..).unwrap_or_default();
     }
+    all - ahead.len()
 }
 
 impl Inner {

@@ -97,6 +97,21 @@ impl Short {
         }
     }
 
+    /// Whether each of them is of a frame as compilers make it where they keep a frame pointer: the CFA is rbp + 16, and the caller's
+    /// rbp lies just below the return address.
+    #[inline(always)]
+    pub(crate) fn all_framed<const N: usize>(rules: [Short; N]) -> bool {
+        const FRAMED: u64 = FROM_RBP | 2 | 1 << (SLOTS + SLOT_BITS * RBP_FIELD);
+        const FIELDS: u64 = FROM_RBP | (FROM_RBP - 1) | LOST << (SLOTS + SLOT_BITS * RBP_FIELD);
+        rules.iter().fold(0, |different, rule| different | (rule.0 ^ FRAMED)) & FIELDS == 0
+    }
+
+    /// Whether each of them leaves rbp alone.
+    #[inline(always)]
+    pub(crate) fn all_keep_rbp(rules: impl Iterator<Item = Short>) -> bool {
+        rules.fold(0, |words, rule| words | rule.0) & LOST << (SLOTS + SLOT_BITS * RBP_FIELD) == 0
+    }
+
     /// Whether the CFA of one of them counts from rbp.
     #[inline(always)]
     pub(crate) fn any_from_rbp<const N: usize>(rules: [Short; N]) -> bool {

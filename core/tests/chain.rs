@@ -28,6 +28,7 @@ struct World {
     pc: u64,
     registers: [u64; 16],
     exact: bool,
+    framed: bool,
 }
 
 /// The program as walks ask it; with short rules or without.
@@ -79,7 +80,16 @@ fn handle_faults() {
     assert_eq!(unsafe { sigaction(SIGSEGV, &raw const action, std::ptr::null_mut()) }, 0);
 }
 
-fn a_rule(random: &mut Random) -> Rule {
+/// `framed`: most code keeps a frame pointer, as compilers make it.
+fn a_rule(random: &mut Random, framed: bool) -> Rule {
+    if framed && !random.one_in(8) {
+        let mut rule = Rule::simple(RBP, 16);
+        rule.slots[1] = -2;
+        if random.one_in(3) {
+            rule.slots[2] = -3;
+        }
+        return rule;
+    }
     if random.one_in(150) {
         return Rule::simple(12, 24);
     }
@@ -105,10 +115,12 @@ fn a_rule(random: &mut Random) -> Rule {
 impl World {
     fn new(random: &mut Random) -> World {
         // Function 1 is the one that stacks end with.
+        let framed = random.one_in(3);
         let mut rules = vec![Rule::end(), Rule::end()];
-        rules.extend((1..FUNCTIONS).map(|_| a_rule(random)));
+        rules.extend((1..FUNCTIONS).map(|_| a_rule(random, framed)));
         let stack = vec![0; WORDS + MARGIN];
-        let mut world = World { rules, stack, frames: Vec::new(), stamp: 1, pc: 0, registers: [0; 16], exact: false };
+        let (frames, registers) = (Vec::new(), [0; 16]);
+        let mut world = World { rules, stack, frames, stamp: 1, pc: 0, registers, exact: false, framed };
         for at in 0..WORDS {
             world.stack[at] = world.word(random);
         }
@@ -183,7 +195,8 @@ impl World {
             let callee = 2 + random.below(FUNCTIONS - 1);
             let rule = self.rules[callee as usize];
             let room = (sp - self.address(0)) as i64;
-            if rule.cfa_register != RSP || rule.kind != RuleKind::Offset || room < i64::from(rule.cfa_offset) + 64 {
+            let is_offset = rule.kind == RuleKind::Offset && matches!(rule.cfa_register, RSP | RBP);
+            if !is_offset || room < i64::from(rule.cfa_offset) + 64 {
                 continue;
             }
             let return_address = ((sp - 8 - self.address(0)) / 8) as usize;
@@ -194,6 +207,9 @@ impl World {
                 }
                 fp = self.word(random);
             }
+            if rule.cfa_register == RBP {
+                fp = sp - rule.cfa_offset as u64;
+            }
             (pc, sp) = ((callee << 12) + 0x10, sp - rule.cfa_offset as u64);
         }
         self.pc = pc;
@@ -201,9 +217,29 @@ impl World {
         self.registers[usize::from(RBP)] = fp;
     }
 
+    /// The same stack, further in or out; or only up to one of its frames. What points to it points there.
+    fn shift(&mut self, random: &mut Random) {
+        let most = if random.one_in(2) { 6 } else { 40 };
+        let by = 1 + random.below(most);
+        let further_out = random.one_in(2);
+        let frame = self.frames.get(random.below(60) as usize).map(|(_, sp, _)| *sp);
+        let limit = frame.filter(|_| random.one_in(2)).unwrap_or(self.address(WORDS as u64 - by));
+        let part = self.address(by)..limit.max(self.address(by));
+        let moved = |word: u64| match further_out {
+            _ if !part.contains(&word) => word,
+            true => word + 8 * by,
+            false => word - 8 * by,
+        };
+        self.stack.iter_mut().chain(&mut self.registers).for_each(|word| *word = moved(*word));
+        self.frames.iter_mut().for_each(|(_, sp, fp)| (*sp, *fp) = (moved(*sp), moved(*fp)));
+        let [from, to] = [part.start, part.end].map(|address| ((address - self.address(0)) / 8) as usize);
+        let by = by as usize;
+        self.stack.copy_within(from..to, if further_out { from + by } else { from - by });
+    }
+
     fn change(&mut self, random: &mut Random) {
         let place = |random: &mut Random, n: u64| random.below(n) as usize;
-        match random.below(24) {
+        match random.below(28) {
             0..=8 => self.call(random),
             9 => self.jump(random),
             10 | 11 => {
@@ -225,7 +261,7 @@ impl World {
             13 => self.registers[12] = self.address(random.below(WORDS as u64)),
             14 if random.one_in(4) => {
                 let at = 2 + place(random, FUNCTIONS - 1);
-                self.rules[at] = a_rule(random);
+                self.rules[at] = a_rule(random, self.framed);
                 self.stamp += 1;
             }
             15..=17 => {
@@ -233,6 +269,7 @@ impl World {
                 self.build(random);
             }
             18 => self.exact = !self.exact,
+            19..=22 => self.shift(random),
             _ => {}
         }
     }
@@ -365,4 +402,36 @@ fn a_walk_along_a_chain_tells_what_a_walk_without_tells() {
     for stop in [StopReason::Complete, StopReason::BufferFull, StopReason::BadCfa] {
         assert!(stops.get(&stop).is_some_and(|n| *n > 100), "seldom {stop:?}: {stops:?}");
     }
+}
+
+#[test]
+fn a_chain_that_is_taken_elsewhere_leads_to_no_stale_frame_pointer() {
+    const BASE: usize = 224;
+    handle_faults();
+    let mut world = World::new(&mut Random::new(1));
+    // Eleven plain functions, 2 to 12, call one another; the last is called by one whose CFA counts from rbp.
+    world.rules = vec![Rule::simple(RSP, 16); FUNCTIONS as usize + 1];
+    (world.rules[1], world.rules[13], world.exact) = (Rule::end(), Rule::simple(RBP, 56), false);
+    let chain = Box::new(Chain::new());
+    // SAFETY: all-zero is the empty table.
+    let table: Box<Table> = unsafe { Box::new_zeroed().assume_init() };
+    world.remember(&table);
+    world.stack[BASE + 6] = (1 << 12) + 0x10;
+    let told = |world: &mut World, place: usize| {
+        world.pc = (2 << 12) + 0x20;
+        world.registers[usize::from(RSP)] = world.address(place as u64);
+        world.registers[usize::from(RBP)] = world.address(BASE as u64);
+        for call in 0..11 {
+            world.stack[place + 2 * call + 1] = ((3 + call as u64) << 12) + 0x10;
+        }
+        let (plain, words) = world.tell(100, None);
+        (plain.stop, world.whole(100, &table, &chain), words)
+    };
+    // The caller's stack pointer is 22 words further out than the place: up to rbp, and beyond.
+    for place in [100, 200, 190, 202] {
+        let (stop, whole, words) = told(&mut world, place);
+        assert_eq!((stop, whole), (StopReason::Complete, Some((StopReason::Complete, words))), "at {place}");
+    }
+    let (stop, whole, _) = told(&mut world, 203);
+    assert_eq!((stop, whole), (StopReason::BadCfa, None));
 }

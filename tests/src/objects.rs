@@ -1,7 +1,8 @@
 //! Objects of this machine, to be compared with other tools' reading of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -30,9 +31,9 @@ pub fn all(wanted: usize) -> Vec<PathBuf> {
     let folders = ["/usr/lib", "/usr/bin", "/usr/sbin", "/usr/libexec", "/usr/local"].map(PathBuf::from);
     let sysroot = ask("rustc", &["--print", "sysroot"]);
     let python = ask("python3", &["-c", "import sys; print(sys.base_prefix)"]);
-    let mut found = BTreeSet::new();
+    let (mut seen, mut found) = (HashSet::new(), BTreeSet::new());
     for folder in folders.into_iter().chain(sysroot).chain(python) {
-        look_into(&folder, DEPTH, &mut found);
+        look_into(&folder, DEPTH, &mut seen, &mut found);
     }
     let found: Vec<PathBuf> = found.into_iter().rev().map(|(_, path)| path).collect();
     let step = (found.len() / wanted.max(1)).max(1);
@@ -40,15 +41,17 @@ pub fn all(wanted: usize) -> Vec<PathBuf> {
     first.into_iter().chain(then).map(|(_, path)| path).collect()
 }
 
-fn look_into(folder: &Path, depth: u32, found: &mut BTreeSet<(u64, PathBuf)>) {
+fn look_into(folder: &Path, depth: u32, seen: &mut HashSet<(u64, u64)>, found: &mut BTreeSet<(u64, PathBuf)>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if is_folder && depth > 0 {
-            look_into(&entry.path(), depth - 1, found);
+            look_into(&entry.path(), depth - 1, seen, found);
         }
         let Ok(path) = entry.path().canonicalize() else { continue };
         let Ok(meta) = std::fs::metadata(&path) else { continue };
-        if meta.is_file() && std::fs::File::open(&path).is_ok_and(|mut f| is_object(&mut f)) {
+        // One file under many names (git's commands) is one object.
+        let is_new = meta.is_file() && seen.insert((meta.dev(), meta.ino()));
+        if is_new && std::fs::File::open(&path).is_ok_and(|mut f| is_object(&mut f)) {
             found.insert((meta.len(), path));
         }
     }

@@ -43,15 +43,28 @@ impl Uu {
 
     #[inline(never)]
     fn capture(&self) -> usize {
-        self.capture_from(std::ptr::null())
+        let mut frames = [0u64; 128];
+        // SAFETY: there is room for as many words as it says.
+        black_box(unsafe { (self.capture)(frames.as_mut_ptr(), frames.len(), std::ptr::null(), std::ptr::null_mut()) })
     }
 
-    /// From a context it walks in full: only a caller's own last stack is kept.
-    #[inline(never)]
-    fn capture_from(&self, context: *const c_void) -> usize {
-        let mut frames = [0u64; 128];
-        // SAFETY: there is room for as many words as it says, and the context is null or one of a frame that still stands.
-        black_box(unsafe { (self.capture)(frames.as_mut_ptr(), frames.len(), context, std::ptr::null_mut()) })
+    /// Runs `f` on a thread whose last stack is not kept, since [`CHAINS`] others' are: it walks in full each time.
+    fn without_chain(&self, f: impl FnOnce() + Send) {
+        let done = std::sync::Barrier::new(CHAINS + 1);
+        std::thread::scope(|scope| {
+            for _ in 0..CHAINS {
+                let captured = std::sync::mpsc::channel();
+                let done = &done;
+                scope.spawn(move || {
+                    self.capture();
+                    captured.0.send(()).expect("waited for");
+                    done.wait();
+                });
+                captured.1.recv().expect("a thread captures");
+            }
+            scope.spawn(f).join().expect("measured");
+            done.wait();
+        });
     }
 
     /// One window comes and goes, among others.
@@ -70,6 +83,9 @@ impl Uu {
         }
     }
 }
+
+/// Threads whose last stack is kept (ffi/src/chains.rs): not more.
+const CHAINS: usize = 128;
 
 /// A frame-pointer walk of the calling thread: this crate is built with frame pointers (bench/.cargo/config.toml).
 #[inline(never)]
@@ -153,14 +169,9 @@ pub fn print_under_changes(uu: &Uu, rounds: usize) {
         }
     };
     let theirs = |i: u64| drop(Registered::new(BASE + i % 1024 * STRIDE, LEN));
-    let row = |name: &str, captures: usize, capture: &dyn Fn(*const c_void) -> usize, change: &(dyn Fn(u64) + Sync)| {
+    let row = |name: &str, captures: usize, capture: &(dyn Fn() -> usize + Sync), change: &(dyn Fn(u64) + Sync)| {
         let (mut quiet, mut loud, mut ratios, mut rate) = (vec![], vec![], vec![], vec![]);
         deep(30, &mut || {
-            // SAFETY: all-zero is a context; this frame stands until all is measured.
-            let mut context: libc::ucontext_t = unsafe { std::mem::zeroed() };
-            // SAFETY: as above.
-            unsafe { libc::getcontext(&mut context) };
-            let capture = || capture((&raw const context).cast());
             assert!(capture() > 30, "{name}: the stack is cut");
             for _ in 0..rounds {
                 let (mut q, mut l) = (0.0, 0.0);
@@ -175,9 +186,9 @@ pub fn print_under_changes(uu: &Uu, rounds: usize) {
         let [quiet, loud, ratio, rate] = [quiet, loud, ratios, rate].map(median);
         println!("| {name} | {quiet:.0} | {loud:.0} | x{ratio:.2} | {rate:.0} |");
     };
-    row("uu_capture, the same stack again", CAPTURES, &|_| uu.capture(), &|i| uu.change(i));
-    row("uu_capture, walked in full", CAPTURES, &|context| uu.capture_from(context), &|i| uu.change(i));
-    row("libgcc _Unwind_Backtrace", CAPTURES / 20, &|_| backtrace(), &theirs);
+    row("uu_capture, the same stack again", CAPTURES, &|| uu.capture(), &|i| uu.change(i));
+    uu.without_chain(|| row("uu_capture, walked in full", CAPTURES, &|| uu.capture(), &|i| uu.change(i)));
+    row("libgcc _Unwind_Backtrace", CAPTURES / 20, &backtrace, &theirs);
 }
 
 /// The time of one thread beside that of two at once.
