@@ -28,6 +28,9 @@ pub struct Top {
 const DISPATCH: [u8; 12] = [0x8b, 0x03, 0x0f, 0xb6, 0xcc, 0x0f, 0xb6, 0xe8, 0x48, 0x83, 0xc3, 0x04];
 const DISPATCH_STEPS: [usize; 4] = [0, 2, 5, 8];
 
+/// The end of a call's making: `mov [rdx-8], rbx`, the called function's link.
+const LINK: [u8; 4] = [0x48, 0x89, 0x5a, 0xf8];
+
 /// The interpreter's PC as a place, given what is about to be executed.
 fn place(vm: &Vm<'_>, pc: u64) -> Place {
     let mut ahead = [0u8; DISPATCH.len()];
@@ -50,6 +53,11 @@ pub fn interpreted(frames: &Frames<'_, '_>, cframe: u64, hint: Option<u64>) -> T
             return top;
         }
     }
+    // Entered, and the base is not in its register yet.
+    let is_link = pc < thread.maxstack.wrapping_sub(thread.stack) && pc & 3 == C;
+    if vm.walk.exact() && is_link && is_entered(frames, cframe) {
+        return Top::between(thread.base);
+    }
     // Functions of C that never look at the Lua stack are called without the base being stored: it waits in rbp.
     let stored = vm.register(RBP).filter(|base| thread.holds(*base) && frames.is_frame(*base)).unwrap_or(thread.base);
     if !thread.holds(stored) || !frames.is_frame(stored) {
@@ -71,6 +79,13 @@ fn by_registers(frames: &Frames<'_, '_>, cframe: u64, base: u64, pc: u64) -> Opt
     let (vm, thread) = (frames.vm, frames.thread);
     let place = place(vm, pc);
     if frames.is_lua_at(base, place) {
+        // Calling itself, it would seem to stand where its caller does, with a link that is not there yet.
+        let mut ahead = [0; LINK.len()];
+        if vm.walk.exact() && vm.bytes(vm.walk.view().pc, &mut ahead) && ahead == LINK {
+            if let Some(caller) = calling(frames, base, pc) {
+                return Some(caller);
+            }
+        }
         let left = frames.link(base) == Some(pc) && frames.is_below_copy(base);
         let caller = if left { calling(frames, base, pc) } else { None };
         return caller.or(Some(Top::at(Frame { base, place })));
