@@ -214,7 +214,7 @@ static int lua_step(lua_State *L) {
 /* sample(): takes a sample of this thread, when its ring has room. */
 static int lua_sample(lua_State *L) {
     (void)L;
-    if (!written)
+    if (!ring_written)
         find_ring();
     wait_for_room();
     cap();
