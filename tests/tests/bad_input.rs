@@ -143,13 +143,13 @@ fn unwritable_output_is_found_out_before_the_program_runs() {
     }
 }
 
-/// A file system of two pages, in a mount namespace of its own.
+/// A file system of one page, in a mount namespace of its own: that has room for some seventy samples, a fifth of what is to come.
 #[test]
 fn full_disk() {
     let (program, scratch) = burn(&[]);
     let disk = scratch.join("disk");
     std::fs::create_dir(&disk).expect("scratch");
-    let script = "mount -t tmpfs -o size=8k none \"$1\" && cd \"$1\" && shift && exec \"$@\"";
+    let script = "mount -t tmpfs -o size=4k none \"$1\" && cd \"$1\" && shift && exec \"$@\"";
     let mut shell = Command::new("unshare");
     shell.args(["-r", "-m", "sh", "-c", script, "sh"]).arg(&disk);
     let mut probe = Command::new("unshare");
