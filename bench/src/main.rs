@@ -77,12 +77,10 @@ fn never_seen(peers: &mut [Box<dyn Peer>], paths: &Paths) -> Vec<Measured> {
     peers.iter_mut().map(once).collect()
 }
 
-fn measure(
-    peers: &mut [Box<dyn Peer>],
-    paths: &Paths,
-    rounds: usize,
-    time: fn(&Paths, Flavour, &mut dyn Peer, &[Vec<u64>]) -> Option<f64>,
-) -> Vec<Measured> {
+/// One round of a peer over the chains: ns per capture; `None` if one was not the truth, which the last argument is.
+type Timing = fn(&Paths, Flavour, &mut dyn Peer, &[Vec<u64>]) -> Option<f64>;
+
+fn measure(peers: &mut [Box<dyn Peer>], paths: &Paths, rounds: usize, time: Timing) -> Vec<Measured> {
     // The truth for each flavour: what libgcc sees, taken once.
     let mut libgcc = peers::Libgcc;
     let truth = |flavour: Flavour, libgcc: &mut peers::Libgcc| paths.record(flavour, libgcc);
