@@ -1,6 +1,8 @@
--- Loads $UU_TEST_CHUNKS chunks, one after the other, and runs each: it takes a sample of itself. All but the first are garbage soon, and
--- what is loaded later lies where they lay. What names a chunk has its number in it, and the line that runs follows from the number.
+-- Loads the same chunk $UU_TEST_SAME times, then $UU_TEST_CHUNKS others, one after the other, and runs each: it takes a sample of itself.
+-- All but the first are garbage soon, and what is loaded later lies where they lay. What names a chunk has its number in it, and the line
+-- that runs follows from the number.
 local count = tonumber(os.getenv("UU_TEST_CHUNKS"))
+local same = tonumber(os.getenv("UU_TEST_SAME"))
 local load = loadstring or load
 if not cap then require "cap" end
 
@@ -10,8 +12,8 @@ local function chunk(text, name)
 end
 
 local padding = ("x"):rep(60)
--- The same few chunks again and again.
-for i = 1, count / 4 do
+-- The same one again and again, but for the empty lines before.
+for i = 1, same do
   chunk(("\n"):rep(i % 97) .. "sample() return 1", "=same")
 end
 for i = 1, count do
