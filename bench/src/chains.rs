@@ -5,6 +5,7 @@ mod handler;
 use crate::peers::Peer;
 use std::ffi::c_void;
 use std::sync::OnceLock;
+use uunwind_random::Random;
 
 /// Which build of the functions a chain runs in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,26 +79,17 @@ struct Leaf<'a> {
 impl Paths {
     /// `count` chains of `depth` functions, always the same ones.
     pub fn new(depth: usize, count: usize) -> Paths {
-        let mut seed = 88172645463325252u64;
-        let mut next = || {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed
-        };
+        let mut random = Random::new(88172645463325252);
         let step = |n: u64| ((n % FUNCTIONS) << 2 | (n >> 40 & 3)) as u16;
-        Paths { depth, steps: (0..count).map(|_| (0..depth).map(|_| step(next())).collect()).collect() }
+        Paths { depth, steps: (0..count).map(|_| (0..depth).map(|_| step(random.number())).collect()).collect() }
     }
 
     /// Chains that share no return address: every call site of every function stands in one of them.
     pub fn disjoint(depth: usize) -> Paths {
-        let mut seed = 0x2545_f491_4f6c_dd1du64;
+        let mut random = Random::new(0x2545_f491_4f6c_dd1d);
         let mut sites: Vec<u16> = (0..FUNCTIONS as u16 * 4).collect();
         for i in (1..sites.len()).rev() {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            sites.swap(i, (seed % (i as u64 + 1)) as usize);
+            sites.swap(i, random.index(i + 1));
         }
         Paths { depth, steps: sites.chunks_exact(depth).map(<[u16]>::to_vec).collect() }
     }

@@ -12,6 +12,7 @@
 //! steps are put in front of the rest of the old chain, which stays where it is.
 
 mod asked;
+mod moved;
 mod whole;
 
 use crate::frame::user_word;

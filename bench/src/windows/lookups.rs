@@ -1,20 +1,21 @@
 //! Who covers a pc: the registry beside libgcc.
 
 use crate::libgcc::{finds, Registered};
-use crate::{each, median, Random, BASE, LEN, STRIDE};
+use crate::{each, median, BASE, LEN, STRIDE};
 use std::hint::black_box;
 use uunwind_core::registry::window::{Kind, Window};
 use uunwind_core::registry::Registry;
 use uunwind_core::slots::Slots;
+use uunwind_random::Random;
 
 /// A registry with windows, in the order in which a JIT would register them, or in none.
 pub fn filled(count: u64, slots: &Slots, in_order: bool) -> Box<Registry> {
     let registry = Box::new(Registry::new());
     let mut order: Vec<u64> = (0..count).collect();
     if !in_order {
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         for i in (1..order.len()).rev() {
-            order.swap(i, (random.next() % (i as u64 + 1)) as usize);
+            order.swap(i, (random.number() % (i as u64 + 1)) as usize);
         }
     }
     for i in order {
@@ -39,8 +40,9 @@ pub fn print(rounds: usize) {
         let (ordered, mixed) = (filled(count, &slots, true), filled(count, &slots, false));
         // libgcc looks at objects in descending order; registering so, its list is made in linear time.
         let theirs: Vec<Registered> = (0..count).rev().map(|i| Registered::new(BASE + i * STRIDE, LEN)).collect();
-        let mut random = Random(99);
-        let pcs: Vec<u64> = (0..1 << 16).map(|_| BASE + random.next() % count * STRIDE + random.next() % LEN).collect();
+        let mut random = Random::new(99);
+        let pcs: Vec<u64> =
+            (0..1 << 16).map(|_| BASE + random.number() % count * STRIDE + random.number() % LEN).collect();
         let ask = |registry: &Registry, pcs: &[u64]| {
             each(pcs.len().max(1 << 16), |i| {
                 let pc = pcs[i % pcs.len()];

@@ -51,18 +51,6 @@ fn each(count: usize, mut f: impl FnMut(usize)) -> f64 {
     thread_cpu_ns().saturating_sub(begun) as f64 / count as f64
 }
 
-/// Pseudo-random numbers (xorshift), always the same ones.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
-
 /// Bytes between windows, and bytes of a window: as functions of a JIT that registers each one.
 const STRIDE: u64 = 512;
 const LEN: u64 = 480;

@@ -1,11 +1,12 @@
 //! The first lookup of a walk among many loaded objects, beside the loader's own `_dl_find_object`.
 
-use crate::{each, median, Random};
+use crate::{each, median};
 use std::ffi::{c_int, c_void, CString};
 use std::hint::black_box;
 use uunwind_core::loads::Loads;
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::objects::{DlFindObjectFn, Lookup, Memo, Objects};
+use uunwind_random::Random;
 
 /// Empty libraries, opened one after the other. Their pcs.
 fn open(count: usize, folder: &std::path::Path, pcs: &mut Vec<u64>) {
@@ -67,8 +68,8 @@ pub fn print(rounds: usize) {
         let tables: [Box<Objects>; 2] = [(); 2].map(|()| unsafe { Box::<Objects>::new_zeroed().assume_init() });
         tables.iter().for_each(|objects| objects.set_finder(find));
         watch(tables[0].loads());
-        let mut random = Random(3);
-        let order: Vec<u64> = (0..1 << 15).map(|_| pcs[random.next() as usize % pcs.len()]).collect();
+        let mut random = Random::new(3);
+        let order: Vec<u64> = (0..1 << 15).map(|_| pcs[random.number() as usize % pcs.len()]).collect();
         let ours = |objects: &Objects| {
             each(order.len(), |i| {
                 let mut memo = Memo::default();

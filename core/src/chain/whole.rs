@@ -6,7 +6,7 @@
 //! walk, which then begins at the caller again.
 
 use super::asked::{Rules, Top, EXACT_KEY};
-use super::{counts_from, fp_behind, holding, holds, Chain, Inner, Step, FRONT, PATIENCE};
+use super::{holding, holds, Chain, Inner, Step, FRONT, PATIENCE};
 use crate::frame::{native_word, user_word, FLAG_EXACT};
 use crate::memory::{Bare, USER_END};
 use crate::short_rule::{Short, LOST, RBP_FIELD, SLOT_BITS};
@@ -19,8 +19,6 @@ use core::sync::atomic::{compiler_fence, Ordering};
 const FIRST_BATCH: usize = 2;
 /// See [`FIRST_BATCH`].
 const BATCH: usize = 32;
-/// So many frames of a chain must look the same elsewhere on the stack, before it is taken there.
-const ALIKE: usize = 8;
 /// Less frames than a walk tells, even with an exact one before them: that there are too many is for the walk to say.
 const MOST: usize = MAX_FRAMES as usize - 2;
 
@@ -273,55 +271,6 @@ impl Chain {
         unsafe { self.anew(rules, &top, bare, words) }
     }
 
-    /// Takes the chain along to where the stack has the same frames further in or out, the first one at `sp` with `fp`: rules are functions
-    /// of the pc, so the steps are the same there, as far as words are. False: it does not look so, or the last stack was met where it was.
-    ///
-    /// # Safety
-    /// As [`Chain::whole`].
-    #[cold]
-    #[inline(never)]
-    unsafe fn moved(&self, sp: u64, fp: u64, bare: Bare) -> bool {
-        // SAFETY: the caller vouches for the thread.
-        let inner = unsafe { &mut *self.inner.get() };
-        let further = sp.wrapping_sub(inner.sp);
-        let (first, mut end) = (inner.first as usize, inner.end as usize);
-        let half = inner.halves.get_mut(inner.half as usize & 1);
-        let Some((mark, steps)) = half.and_then(|half| half.get_mut(first..end)?.split_first_mut()) else {
-            return false;
-        };
-        let is_same = |step: &Step| bare.word_just_below(step.cfa.wrapping_add(further)) == step.caller;
-        if inner.apart == 0 || !steps.iter().take_while(|step| step.rule != Short::END).take(ALIKE).all(is_same) {
-            return false;
-        }
-        self.turn();
-        mark.cfa = sp;
-        let mut at = 0;
-        loop {
-            for step in steps.get_mut(at..).unwrap_or_default().iter_mut().take_while(|step| !step.rule.from_rbp()) {
-                step.cfa = step.cfa.wrapping_add(further);
-                at += 1;
-            }
-            let Some((before, [step, ..])) = steps.split_at_mut_checked(at) else { break };
-            let there = Step { cfa: step.cfa.wrapping_add(further), ..*step };
-            let fp = match before.last().filter(|last| Short::all_framed([last.rule])) {
-                Some(last) => Some(bare.word_just_below(last.cfa.wrapping_sub(8))),
-                None => fp_behind(before, Some(fp), bare),
-            };
-            if there.rule != Short::END && !fp.is_some_and(|fp| counts_from(&there, fp)) {
-                // From where a frame pointer leads to where the frames were, they are where they were; if that is outwards.
-                let sp = before.last().map_or(sp, |last| last.cfa);
-                if step.cfa.wrapping_sub(step.rule.cfa(0)) < sp {
-                    end = first + 1 + at;
-                }
-                break;
-            }
-            (step.cfa, at) = (there.cfa, at + 1);
-        }
-        (inner.sp, inner.end) = (sp, end as u32);
-        self.turn();
-        true
-    }
-
     /// The same, if it is not the last chain's from the very frame on.
     ///
     /// # Safety
@@ -453,7 +402,7 @@ impl Chain {
 
     /// From now on the chain is being changed; or, the next time, is as it should be.
     #[inline(always)]
-    fn turn(&self) {
+    pub(super) fn turn(&self) {
         compiler_fence(Ordering::SeqCst);
         self.turn.store(self.turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
