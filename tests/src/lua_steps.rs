@@ -24,6 +24,8 @@ pub struct Walked {
     pub samples: usize,
     /// Samples whose stack is not whole or in doubt.
     pub doubtful: usize,
+    /// Samples taken in a trace of LuaJIT's, and how many of these are in doubt.
+    pub on_traces: (usize, usize),
     /// Wrong stacks, by what is wrong: how many, and the first one.
     pub wrong: BTreeMap<String, (usize, String)>,
     /// The stacks in their order, each once as long as it stands.
@@ -84,6 +86,10 @@ impl Walked {
         let kind: String = [header].into_iter().chain(leaf).chain(lua).collect();
         let verdict = known.entry(kind).or_insert_with(|| judge(grammar, text)).clone();
         self.samples += usize::from(!matches!(verdict, Verdict::Other));
+        if in_trace(text) {
+            self.on_traces.0 += usize::from(!matches!(verdict, Verdict::Other));
+            self.on_traces.1 += usize::from(matches!(verdict, Verdict::Doubtful));
+        }
         match verdict {
             Verdict::Other => {}
             Verdict::Doubtful => self.doubtful += 1,
@@ -98,6 +104,12 @@ impl Walked {
             }
         }
     }
+}
+
+/// Is the innermost native frame an interpreter's, in code that no object holds?
+fn in_trace(text: &str) -> bool {
+    let native = text.lines().find(|line| line.starts_with("  native "));
+    native.is_some_and(|line| line.contains(" (?) ") && line.ends_with(" exact interp"))
 }
 
 fn judge(grammar: &Program, text: &str) -> Verdict {

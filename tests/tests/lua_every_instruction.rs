@@ -38,6 +38,9 @@ fn main() {
         let mine = Arc::clone(&jit);
         let run = move || lines(&mine.label(), mine.ready());
         trials.push(evidence::trial(format!("{}::lines", jit.label()), run));
+        let mine = Arc::clone(&jit);
+        let run = move || bases(&mine);
+        trials.push(evidence::trial(format!("{}::bases", jit.label()), run));
         trials.push(evidence::trial(jit.label(), move || every_instruction_of_luajit(&jit, &model)));
     }
     libtest_mimic::run(&arguments, trials).exit();
@@ -61,6 +64,15 @@ fn every_instruction_of_luajit(jit: &LuaJit, model: &Lua) -> Result<(), String> 
     let grammar = grammar("every");
     let stacks = walk_all("every", &jit.label(), jit.ready(), &grammar)?.stacks;
     compare(&grammar, &trace(model, true), &without_tail_calls(&grammar, stacks))
+}
+
+/// Traces that move their base: no stack of theirs is wrong or in doubt.
+fn bases(jit: &LuaJit) -> Result<(), String> {
+    let walked = walk_all("luajit_bases", &jit.label(), jit.ready(), &grammar("luajit_bases"))?;
+    match walked.on_traces {
+        (1000.., 0) => Ok(()),
+        (samples, doubtful) => Err(format!("{doubtful} of {samples} stacks on traces are in doubt")),
+    }
 }
 
 /// The line that is told goes through the function as the program does, and never back: the pc that is saved in memory is an old one

@@ -13,6 +13,7 @@
 //! top      where a thread's frames begin
 //! trace    which trace a pc lies in, and the frames inlined into it
 //! branch   which comparison a snapshot belongs to
+//! base     by how much a trace has moved its base since a snapshot
 //! proto    lines
 //! name     what names a function, inferred from ...
 //! bytecode ... the instruction that calls it
@@ -21,6 +22,7 @@
 //! ```
 
 mod area;
+mod base;
 mod branch;
 mod bytecode;
 mod cursor;

@@ -1,11 +1,11 @@
 //! Traces: which one a pc lies in, and the Lua frames that its snapshot tells of. A trace keeps the frames of the functions that
 //! were inlined into it nowhere but in its snapshots, which are meant for its side exits: one for each stretch of machine code.
 
-use super::branch;
 use super::bytecode as bc;
 use super::proto::{containing, Place, Proto};
 use super::state::{function, is_trace};
 use super::Vm;
+use super::{base, branch};
 
 /// `GCtrace`.
 const COUNT: u64 = 8;
@@ -93,7 +93,7 @@ impl Trace {
     /// The state of the Lua stack at a place in the trace, and where the innermost function stands. Snapshots lie before the
     /// machine code of one or more bytecode instructions; which of these a pc belongs to is nowhere kept, so the first stands
     /// for all. But what a trace calls that may have an effect is followed by a snapshot of its own.
-    pub fn state_at(&self, vm: &Vm<'_>, pc: u64, calls: bool) -> Option<(Snapshot, Place)> {
+    pub fn state_at(&self, vm: &Vm<'_>, pc: u64, calls: bool) -> Option<State> {
         let number = self.number_at(vm, pc)?;
         let here = self.snapshot(vm, number)?;
         let next = || {
@@ -102,14 +102,15 @@ impl Trace {
             ((bc::CALLM..=bc::ITERN).contains(&opcode) && next.depth >= here.depth).then_some(next)
         };
         if let Some(next) = if calls { next() } else { None } {
-            return Some((next, Place::Behind(next.pc)));
+            return Some(State { snapshot: next, place: Place::Behind(next.pc), moved: 0 });
         }
         let comparison = || {
             let before = number.checked_sub(1).and_then(|number| self.snapshot(vm, number));
             branch::comparison(vm, here.pc, before.map_or(0, |before| before.pc))
         };
         let place = if here.compares { comparison() } else { None };
-        Some((here, place.unwrap_or(Place::At(here.pc))))
+        let moved = base::moved(vm, here.code.wrapping_add(self.code), pc)?;
+        Some(State { snapshot: here, place: place.unwrap_or(Place::At(here.pc)), moved })
     }
 
     /// The number of the snapshot that holds at `pc`.
@@ -138,7 +139,8 @@ impl Trace {
         let snapshots = vm.word(self.address.wrapping_add(SNAPSHOTS))?;
         let snapshot = snapshots.wrapping_add(u64::from(number).wrapping_mul(SNAPSHOT_BYTES));
         let map = u64::from(vm.half(snapshot)?);
-        let first = u64::from(vm.half(snapshot.wrapping_add(SNAPSHOT_CODE))? & 0xffff);
+        let head = vm.half(snapshot.wrapping_add(SNAPSHOT_CODE))?;
+        let first = u64::from(head & 0xffff);
         let representation = vm.word(self.address.wrapping_add(IR))?;
         let entries = u64::from(vm.half(snapshot.wrapping_add(SNAPSHOT_ENTRIES))? >> 16 & 0xff);
         let map = vm.word(self.address.wrapping_add(MAP))?.wrapping_add(map.wrapping_mul(4));
@@ -148,6 +150,7 @@ impl Trace {
             map,
             entries,
             constants: representation,
+            code: u64::from(head >> 16),
             compares: branch::is_comparison(vm, representation, first),
             pc: place >> 8,
             depth: (place & 0xff).wrapping_mul(8),
@@ -166,12 +169,24 @@ fn named_ahead(vm: &Vm<'_>, pc: u64) -> Option<u32> {
     Some(u32::from_le_bytes(store.get(7..)?.try_into().ok()?))
 }
 
+/// The state of the Lua stack at a place in a trace.
+pub struct State {
+    /// What tells of it.
+    pub snapshot: Snapshot,
+    /// Where the innermost function stands.
+    pub place: Place,
+    /// By how many bytes the trace has moved its base since, modulo 2^64.
+    pub moved: u64,
+}
+
 /// The state of the Lua stack at a side exit.
 #[derive(Clone, Copy)]
 pub struct Snapshot {
     map: u64,
     entries: u64,
     constants: u64,
+    /// Where its machine code begins, from the trace's on.
+    code: u64,
     /// Its machine code begins with a comparison: `pc` is on the way that the trace does not take.
     compares: bool,
     /// The bytecode instruction with which the interpreter would go on.

@@ -6,7 +6,7 @@ use super::native::{self, Saved, Zone};
 use super::proto::Place;
 use super::state::{Thread, FRAME_PC, FRAME_PREVIOUS};
 use super::top::{self, Top};
-use super::trace::Trace;
+use super::trace::{State, Trace};
 use super::{area, Vm};
 use crate::overlay::NO_STEP;
 use uunwind_core::plugin::{Caller, OVERLAY_DESYNC, OVERLAY_INTERPRETER, STEP_DONE, STEP_LOST};
@@ -75,10 +75,12 @@ pub fn in_area(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
         // An exit stub: it says which exit.
         None => Trace::running(vm, global)
             .and_then(|trace| trace.snapshot(vm, top::exit_of_stub(vm, view.pc, view.sp)?))
-            .map(|snapshot| (snapshot, Place::At(snapshot.pc))),
+            .map(|snapshot| State { snapshot, place: Place::At(snapshot.pc), moved: 0 }),
     };
     let top = match (base, state) {
-        (Some(base), Some((snapshot, place))) if thread.holds(base) => top::in_snapshot(base, snapshot, place),
+        (Some(base), Some(state)) if thread.holds(base.wrapping_sub(state.moved)) => {
+            top::in_snapshot(base.wrapping_sub(state.moved), state.snapshot, state.place)
+        }
         (Some(base), None) if thread.holds(base) => {
             Top { doubt: OVERLAY_DESYNC, ..Top::at(Frame { base, place: Place::Unknown }) }
         }
@@ -149,6 +151,8 @@ fn tell(
         top.place = interpreter_place(&frames, top.base, frame);
     }
     let end = match top {
+        // The stack is just being moved.
+        Some(top) if !thread.holds(top.base) => End::Torn,
         Some(top) if thread.has_group(vm, frame, top.base) => frames.group(top, true, &mut || cursor.step()),
         _ => End::Next(chain.base),
     };
