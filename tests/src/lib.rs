@@ -11,6 +11,7 @@ pub mod compile;
 pub mod evidence;
 pub mod executable;
 pub mod faces;
+pub mod go;
 pub mod interpreters;
 pub mod java;
 pub mod lua;

@@ -113,12 +113,18 @@ fn code_with_debug_frame_only_is_walked_by_its_table() {
             said.contains("not searched in place: it is not loaded") && said.contains("disagreements  0"),
             "{said}"
         );
-        let text = said.split_once("text ").and_then(|(_, rest)| rest.split_whitespace().next()?.parse::<u64>().ok());
+        let number = |before: &str| {
+            let (_, rest) = said.split_once(before)?;
+            rest.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        let code = number("text ").zip(number("bytes, ")).map(|(text, padding)| text - padding);
         let without = |choice: &str| {
             let of_choice = |(.., name): &&(u64, u64, String)| name == choice;
             ranges(&said).iter().filter(of_choice).map(|(start, end, _)| end - start).sum::<u64>()
         };
-        let told = text.expect("bytes of text") - without("frame pointer") - without("start files");
+        let told = code.unwrap_or_else(|| panic!("text, and padding: {said}"))
+            - without("frame pointer")
+            - without("start files");
         assert_eq!(told, covered_by_readelf(&run.0), "{name}: {said}");
     }
 }

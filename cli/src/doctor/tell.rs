@@ -19,33 +19,37 @@ impl Lines {
     }
 }
 
-fn share(part: u64, text: u64) -> String {
-    format!("{:6.2} %", part as f64 * 100.0 / text.max(1) as f64)
+fn share(part: u64, code: u64) -> String {
+    format!("{:6.2} %", part as f64 * 100.0 / code.max(1) as f64)
 }
 
 /// All of it; `most`: how many lines of a kind are listed.
 pub fn tell(name: &impl Display, d: &Diagnosis, most: usize) -> String {
     let mut lines = Lines(format!("{name}\n"));
-    lines.add(format_args!("text           {} bytes", d.text));
+    let filled =
+        if d.padding > 0 { format!(", {} of them padding between functions", d.padding) } else { String::new() };
+    lines.add(format_args!("text           {} bytes{filled}", d.text));
     match &d.table {
         Ok(table) => {
             lines.add(format_args!("rule table     from {}: {} rows, {} bytes", table.from, table.rows, table.bytes));
         }
         Err(why) => lines.add(format_args!("rule table     none: {why}")),
     }
-    dwarf(&mut lines, ".eh_frame", d.eh_frame.as_ref(), d.text);
+    let code = d.text - d.padding;
+    dwarf(&mut lines, ".eh_frame", d.eh_frame.as_ref(), code);
     if let Some(why) = d.unsearchable {
         lines.add(format_args!("               not searched in place: {why}"));
     }
     if let Some(why) = d.debug_frame_unread {
         lines.add(format_args!(".debug_frame   cannot be read: {why}"));
     } else {
-        dwarf(&mut lines, ".debug_frame", d.debug_frame.as_ref(), d.text);
+        dwarf(&mut lines, ".debug_frame", d.debug_frame.as_ref(), code);
     }
     if d.debug_frame.is_some() {
-        lines.add("               not searched in place: it is not loaded; the rule table has it");
+        let table = if d.table.is_ok() { "; the rule table has it" } else { ", and there is no rule table to hold it" };
+        lines.add(format_args!("               not searched in place: it is not loaded{table}"));
     }
-    sframe(&mut lines, d.sframe.as_ref(), d.text, most);
+    sframe(&mut lines, d.sframe.as_ref(), code, most);
     lines.add(format_args!("disagreements  {}", d.disagreements.len()));
     listed(&mut lines, &d.disagreements, most, disagreement);
     chosen(&mut lines, d, most);
@@ -59,9 +63,9 @@ fn listed<T>(lines: &mut Lines, all: &[T], most: usize, one: impl Fn(&mut Lines,
     }
 }
 
-fn dwarf(lines: &mut Lines, name: &str, told: Option<&Dwarf>, text: u64) {
+fn dwarf(lines: &mut Lines, name: &str, told: Option<&Dwarf>, code: u64) {
     let Some(told) = told else { return lines.add(format_args!("{name:<14} none")) };
-    lines.add(format_args!("{name:<14} {} of text, {} functions", share(told.covered, text), told.functions));
+    lines.add(format_args!("{name:<14} {} of code, {} functions", share(told.covered, code), told.functions));
     if told.damaged > 0 {
         lines.add(format_args!("               {} entries cannot be read", told.damaged));
     }
@@ -71,11 +75,11 @@ fn dwarf(lines: &mut Lines, name: &str, told: Option<&Dwarf>, text: u64) {
     }
 }
 
-fn sframe(lines: &mut Lines, told: Option<&Sframe>, text: u64, most: usize) {
+fn sframe(lines: &mut Lines, told: Option<&Sframe>, code: u64, most: usize) {
     let Some(s) = told else { return lines.add("SFrame         none") };
     let versions: Vec<_> = s.versions.iter().collect::<BTreeSet<_>>().iter().map(|v| v.to_string()).collect();
     let what = format!("{} functions, {} rows; version {}", s.functions, s.rows, versions.join(" and "));
-    lines.add(format_args!("SFrame         {} of text, {what}; {}", share(s.covered, text), s.whence));
+    lines.add(format_args!("SFrame         {} of code, {what}; {}", share(s.covered, code), s.whence));
     if !s.mapped {
         lines.add("               not searched in place: no segment tells of it, so a process does not find it");
     }
@@ -98,12 +102,13 @@ fn disagreement(lines: &mut Lines, told: &Told) {
     }
 }
 
-/// What walks take, by bytes of text, and why; and where it is not the rule table.
+/// What walks take, by bytes of code, and why; and where it is not the rule table.
 fn chosen(lines: &mut Lines, d: &Diagnosis, most: usize) {
+    let code = d.text - d.padding;
     let mut kinds: Vec<Choice> = Vec::new();
     let with = || d.chosen.iter().map(|(range, _)| range);
     for range in with().chain(&d.without_table) {
-        if !kinds.contains(&range.choice) {
+        if range.choice != Choice::Padding && !kinds.contains(&range.choice) {
             kinds.push(range.choice);
         }
     }
@@ -115,13 +120,14 @@ fn chosen(lines: &mut Lines, d: &Diagnosis, most: usize) {
     lines.add(format_args!("chosen          {columns}"));
     for kind in kinds {
         let (with, without) = (bytes(&mut with(), kind), bytes(&mut d.without_table.iter(), kind));
-        let without = if d.table.is_ok() { format!("{:>11}", share(without, d.text)) } else { String::new() };
+        let without = if d.table.is_ok() { format!("{:>11}", share(without, code)) } else { String::new() };
         let (name, why) = (name(kind), reason(kind));
-        lines.add(format_args!("  {name:<14}{:>10}{without}   {why}", share(with, d.text)));
+        lines.add(format_args!("  {name:<14}{:>10}{without}   {why}", share(with, code)));
     }
-    let mut other: Vec<_> = d.chosen.iter().filter(|(range, _)| range.choice != Choice::Table).collect();
+    let told = |choice| !matches!(choice, Choice::Table | Choice::Padding);
+    let mut other: Vec<_> = d.chosen.iter().filter(|(range, _)| told(range.choice)).collect();
     if other.len() > most {
-        // The longest: most of them are a few bytes between functions.
+        // The longest.
         other.sort_by_key(|(range, _)| std::cmp::Reverse(range.end - range.start));
     }
     listed(lines, &other, most, |lines, (range, section)| {
@@ -135,7 +141,8 @@ fn rank(choice: Choice) -> u16 {
         Choice::Table => 0,
         Choice::InPlace(by) => 1 + by as u16,
         Choice::FramePointer => 8,
-        Choice::Ends(reason) => 9 + reason.number(),
+        Choice::Padding => 9,
+        Choice::Ends(reason) => 10 + reason.number(),
         Choice::NotExamined => u16::MAX,
     }
 }
@@ -147,6 +154,7 @@ fn name(choice: Choice) -> &'static str {
         Choice::InPlace(By::Sframe) => "SFrame",
         Choice::InPlace(By::StartFiles) => "start files",
         Choice::FramePointer => "frame pointer",
+        Choice::Padding => "padding",
         Choice::Ends(_) => "none",
         Choice::NotExamined => "not examined",
     }
@@ -163,6 +171,7 @@ fn reason(choice: Choice) -> &'static str {
             "the C library's _init and _fini, known by their bytes: nothing else tells of them"
         }
         Choice::FramePointer => "nothing tells of this code: rbp is followed if it can be one, and the caller marked",
+        Choice::Padding => "no code: it fills the room between functions",
         Choice::Ends(StopReason::BadUnwindInfo) => "the walk ends: the unwind information is damaged",
         Choice::Ends(reason) => reason.text(),
         Choice::NotExamined => "too much for one look",

@@ -19,6 +19,8 @@ pub enum Choice {
     InPlace(By),
     /// Nothing does: the frame pointer, and the caller is marked.
     FramePointer,
+    /// No code: what fills the room between functions.
+    Padding,
     /// What is told cannot be used: the walk ends here, for this reason.
     Ends(StopReason),
     /// More addresses than are examined in one file.

@@ -1,10 +1,10 @@
 //! The sources of one file, side by side: what each tells, where they disagree, which one a walk takes and why.
 
 use super::binary::{Binary, View};
-use super::chosen::{functions, rows, Memory, Range, MOST_LOOKUPS};
+use super::chosen::{functions, rows, Choice, Memory, Range, MOST_LOOKUPS};
 use super::compare::{compare, coverage, Disagreement};
 use super::piece::Piece;
-use super::{eh_frame, sframe, Refusal};
+use super::{eh_frame, padding, sframe, Refusal};
 use crate::elf::Image;
 use crate::rules;
 use object::elf;
@@ -17,6 +17,8 @@ use uunwind_tables::Table;
 pub struct Diagnosis {
     /// Bytes of text.
     pub text: u64,
+    /// Bytes of it that fill the room between functions, and are no code.
+    pub padding: u64,
     /// Its rule table, or why it has none.
     pub table: Result<RuleTable, String>,
     /// What `.eh_frame` tells; `None` without `.eh_frame`.
@@ -119,8 +121,11 @@ pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
     let at_functions = [functions(eh), functions(quick)].concat();
     // Without a table each address is interpreted: of large objects, those at which functions begin.
     let too_many = table.is_none() && starts.len() > MOST_LOOKUPS as usize;
-    let chosen = memory.choose(&view, table.as_ref(), if too_many { &at_functions } else { &starts });
-    let without_table = memory.choose(&view, None, &at_functions);
+    let mut chosen = memory.choose(&view, table.as_ref(), if too_many { &at_functions } else { &starts });
+    let mut without_table = memory.choose(&view, None, &at_functions);
+    let filled = padding::of(&view, &[eh, debug, quick]);
+    padding::mark(&mut chosen, &filled);
+    padding::mark(&mut without_table, &filled);
 
     let named = [(".eh_frame", eh), (".debug_frame", debug), ("SFrame", quick)];
     let mut disagreements = Vec::new();
@@ -135,6 +140,7 @@ pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
     let place = view.sframe().filter(|(part, _)| !part.bytes.is_empty());
     Ok(Diagnosis {
         text: coverage(&view.text, &[]).0,
+        padding: bytes_of(&chosen, Choice::Padding),
         eh_frame: view.eh_frame.map(|_| dwarf(&by_eh, covered(eh))),
         unsearchable: unsearchable(&view),
         debug_frame_unread,
@@ -154,6 +160,10 @@ pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
         without_table,
         table: built.map(|table| table.told),
     })
+}
+
+fn bytes_of(ranges: &[Range], choice: Choice) -> u64 {
+    ranges.iter().filter(|range| range.choice == choice).map(|range| range.end - range.start).sum()
 }
 
 /// A table's bytes, at a multiple of 8 from some place on.

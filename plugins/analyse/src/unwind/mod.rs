@@ -3,6 +3,7 @@
 //! - [`Binary`]: the file, its text and where its unwind data lies;
 //! - [`eh_frame::read`], [`sframe::read`]: a source as [`Piece`]s: from where to where which row holds;
 //! - [`compare`]: where two sources disagree; [`coverage`]: how much of the text a source tells of;
+//! - [`padding`]: what of the text is no code;
 //! - [`chosen`]: which source a walk takes, range by range;
 //! - [`doctor::diagnose`]: all of that for one file;
 //! - [`write::section`]: pieces as an SFrame section; [`make`]: a copy of a file with such a section in it.
@@ -16,6 +17,7 @@ pub mod doctor;
 pub mod eh_frame;
 mod expression;
 pub mod make;
+pub mod padding;
 pub mod piece;
 pub mod sframe;
 pub mod write;

@@ -1,0 +1,4 @@
+// The least that Go makes of a program: its runtime.
+package main
+
+func main() { println("hello") }

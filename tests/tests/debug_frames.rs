@@ -1,0 +1,173 @@
+//! Rule tables made of `.debug_frame`, above all of Go's, which has nothing else: every row against gimli's and against
+//! readelf's own interpretation.
+
+use gimli::{BaseAddresses, DebugFrame, EhFrame, LittleEndian, UnwindContext, UnwindSection};
+use object::elf::{PF_X, PT_LOAD};
+use object::{Object, ObjectSection};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use uunwind_analyse::elf::Image;
+use uunwind_analyse::rules::{debug_frame, of_image};
+use uunwind_core::rule::Rule;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_tables::format::{Head, FROM_DEBUG_FRAME};
+use uunwind_tables::{Found, Table};
+use uunwind_tests::cfi_oracle::{has_expression, ours, same, theirs};
+use uunwind_tests::{compile, go, paths, readelf_rows};
+
+/// Without `.eh_frame` for the program's own functions.
+const DEBUG_ONLY: [&str; 2] = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+
+/// Functions of an object, by their first address, that only its `.debug_frame` tells of.
+type Functions = HashMap<u64, u64>;
+
+/// The table's rule, or why it has none.
+fn rule(table: &Table<'_>, pc: u64) -> Result<Rule, StopReason> {
+    match table.find(pc) {
+        Found::Short(rule) => rule.pack().unpack(),
+        Found::Long(rule) => rule.unpack(),
+        Found::Ask => panic!("{pc:#x}: nobody can be asked: .debug_frame is not loaded"),
+        Found::Nothing => panic!("{pc:#x}: not in the table"),
+    }
+}
+
+/// Ranges that `.eh_frame` tells of, which goes first.
+fn by_eh_frame(path: &Path) -> Vec<(u64, u64)> {
+    let data = std::fs::read(path).expect("the file");
+    let file = object::File::parse(&*data).expect("an ELF file");
+    let Some(section) = file.section_by_name(".eh_frame") else { return Vec::new() };
+    // A file of debugging information has the section without its bytes.
+    let frame = EhFrame::new(section.data().expect("its bytes"), LittleEndian);
+    let bases = BaseAddresses::default().set_eh_frame(section.address());
+    let (mut entries, mut ranges) = (frame.entries(&bases), Vec::new());
+    while let Some(entry) = entries.next().expect("a sound section") {
+        let gimli::CieOrFde::Fde(partial) = entry else { continue };
+        let fde = partial.parse(EhFrame::cie_from_offset).expect("a sound FDE");
+        ranges.push((fde.initial_address(), fde.initial_address() + fde.len()));
+    }
+    ranges
+}
+
+/// Compares every row with gimli's: how many, and the functions.
+fn with_gimli(path: &Path, image: &Image, table: &Table<'_>) -> (usize, Functions) {
+    let (_, bytes) = debug_frame(image).expect("a .debug_frame").expect("that can be read");
+    let frame = DebugFrame::new(&bytes, LittleEndian);
+    let known = by_eh_frame(path);
+    let code = |pc: u64| {
+        let inside = |s: &&uunwind_analyse::elf::Segment| {
+            s.kind == PT_LOAD && s.flags & PF_X != 0 && pc.wrapping_sub(s.address) < s.memory_size
+        };
+        image.segments().iter().any(|segment| inside(&segment))
+    };
+    let (bases, mut context) = (BaseAddresses::default(), UnwindContext::new());
+    let (mut compared, mut functions) = (0, Functions::new());
+    let mut entries = frame.entries(&bases);
+    while let Some(entry) = entries.next().expect("a sound section") {
+        let gimli::CieOrFde::Fde(partial) = entry else { continue };
+        let fde = partial.parse(DebugFrame::cie_from_offset).expect("a sound FDE");
+        let (start, end) = (fde.initial_address(), fde.initial_address() + fde.len());
+        let told_twice = known.iter().any(|(from, to)| start < *to && *from < end);
+        // What the linker left out is at address 0.
+        if start == end || told_twice || !code(start) {
+            continue;
+        }
+        functions.insert(start, end);
+        assert_eq!(table.function(start), Some((start, end)), "{}", path.display());
+        let mut rows = fde.rows(&frame, &bases, &mut context).expect("rows");
+        while let Some(row) = rows.next_row().expect("a sound program") {
+            let (first, last) = (row.start_address(), row.end_address().min(end).saturating_sub(1));
+            if first > last {
+                continue;
+            }
+            assert!(!has_expression(row), "{}: {first:#x}: {row:?}", path.display());
+            for pc in [first, last] {
+                let at = || format!("{}: pc {pc:#x}, FDE {start:#x}", path.display());
+                let rule = rule(table, pc).unwrap_or_else(|reason| panic!("{}: {reason:?}", at()));
+                let theirs = theirs(row, &frame, fde.cie().encoding(), pc).unwrap_or_else(|_| panic!("{}", at()));
+                let ours = ours(&rule);
+                let given_up = same(ours.as_ref(), theirs.as_ref(), row);
+                assert_eq!(given_up, Some(0), "{}: {ours:?}\n{theirs:?}", at());
+                compared += 1;
+            }
+        }
+    }
+    (compared, functions)
+}
+
+/// Compares the rows of these functions with readelf's; how many.
+fn with_readelf(path: &Path, table: &Table<'_>, functions: &Functions) -> usize {
+    let rows = readelf_rows::read(path).expect("readelf (binutils)");
+    let of_debug_frame = rows.iter().filter(|row| functions.get(&row.function.0) == Some(&row.function.1));
+    // A row of no length, at the end of its function, holds nowhere.
+    let rows = of_debug_frame.filter(|row| row.start < row.function.1);
+    rows.map(|row| {
+        let rule = rule(table, row.start).expect("a rule");
+        let different = readelf_rows::difference(&rule, row);
+        assert_eq!(different, None, "{}: pc {:#x}: {rule:?}", path.display(), row.start);
+    })
+    .count()
+}
+
+/// All of it, of an object that has at least so many functions with `.debug_frame` alone. Gives all rules, by address.
+#[track_caller]
+fn compare(path: &Path, least: usize) -> Vec<(u64, Rule)> {
+    let image = Image::open(path).expect("an ELF file");
+    let bytes = of_image(&image, 1).expect("a table");
+    assert_ne!(Head::read(&bytes).expect("a table").sources & FROM_DEBUG_FRAME, 0, "{}", path.display());
+    let table = Table::new(&bytes).expect("a table");
+    let (compared, functions) = with_gimli(path, &image, &table);
+    let rows = with_readelf(path, &table, &functions);
+    println!("{}: {} functions; {compared} places, {rows} rows of readelf", path.display(), functions.len());
+    assert!(functions.len() >= least, "{}: {} functions", path.display(), functions.len());
+    assert!(rows >= functions.len() && compared >= rows, "{}: {compared} places, {rows} rows", path.display());
+    let mut starts: Vec<u64> = functions.into_keys().collect();
+    starts.sort_unstable();
+    starts.into_iter().map(|pc| (pc, rule(&table, pc).expect("a rule"))).collect()
+}
+
+/// A copy whose debugging sections are compressed so, or not at all (`none`).
+fn compressed(dir: &Path, path: &Path, kind: &str) -> PathBuf {
+    let copy = dir.join(format!("{}-{kind}", path.file_name().expect("a name").to_string_lossy()));
+    let option = match kind {
+        "none" => "--decompress-debug-sections".to_owned(),
+        kind => format!("--compress-debug-sections={kind}"),
+    };
+    let done = Command::new("objcopy").arg(&option).args([path, &copy]).output().expect("objcopy (binutils)");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{option} (binutils 2.40 knows zlib, zlib-gnu and zstd): {said}");
+    copy
+}
+
+#[test]
+fn rows_of_a_program_of_c_are_those_of_gimli_and_readelf() {
+    let scratch = paths::scratch("debug-frames-c");
+    for (name, options) in [("plain", &[][..]), ("pushes", &["-O1", "-mno-red-zone", "-fno-omit-frame-pointer"])] {
+        let options = [&DEBUG_ONLY[..], &["-shared", "-fPIC", "-fno-inline"], options].concat();
+        let path = compile::gcc(&scratch, name, &["native/chain_library.c"], &options);
+        let plain = compare(&path, 3);
+        for kind in ["zlib", "zlib-gnu", "zstd"] {
+            assert_eq!(compare(&compressed(&scratch, &path, kind), 3), plain, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn rows_of_go_are_those_of_gimli_and_readelf() {
+    let scratch = paths::scratch("debug-frames-go");
+    // Go's runtime alone has more than a thousand functions.
+    let plain = compare(&go::kept_frames(), 1000);
+    for kind in ["none", "zlib", "zlib-gnu", "zstd"] {
+        assert_eq!(compare(&compressed(&scratch, &go::kept_frames(), kind), 1000), plain, "{kind}");
+    }
+    if !go::installed("debug_frames::rows_of_go_are_those_of_gimli_and_readelf, of programs made here") {
+        return;
+    }
+    for (name, source, cgo) in [("println", "go/println.go", false), ("calls", "go/calls.go", true)] {
+        let as_usual = compare(&go::build(&scratch, name, source, cgo, &[]), 1000);
+        let options = ["-ldflags=-compressdwarf=false"];
+        let plain = go::build(&scratch, &format!("{name}-plain"), source, cgo, &options);
+        // The addresses may be others, the functions not.
+        assert_eq!(compare(&plain, 1000).len(), as_usual.len(), "{name}");
+    }
+}
