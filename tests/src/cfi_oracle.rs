@@ -141,6 +141,14 @@ pub fn has_expression(row: &gimli::UnwindTableRow<usize>) -> bool {
         || row.registers().any(|(_, rule)| matches!(rule, RegisterRule::Expression(_) | RegisterRule::ValExpression(_)))
 }
 
+/// The same for a row of Go's, which tells nothing of registers: ours must know of none but the frame pointer, and of that only
+/// where the function has no frame.
+pub fn same_by_go(ours: Option<&Outcome>, theirs: Option<&Outcome>, cfa_offset: i64) -> bool {
+    let (Some(ours), Some(theirs)) = (ours, theirs) else { return ours == theirs };
+    let lost = |register| if register == 6 && cfa_offset == 8 { From::Same } else { From::Lost };
+    (ours.cfa, ours.ra) == (theirs.cfa, theirs.ra) && ours.callee_saved == CALLEE_SAVED.map(lost)
+}
+
 /// Whether both say the same. A register that is saved where an expression of its own says may be given up by ours, where no rule
 /// can say such a thing; so many were. `None`: they differ.
 pub fn same(ours: Option<&Outcome>, theirs: Option<&Outcome>, row: &gimli::UnwindTableRow<usize>) -> Option<usize> {

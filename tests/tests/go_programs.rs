@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use uunwind_tests::samples::{Frame, Sample};
-use uunwind_tests::{compile, paths, process, skips, uu};
+use uunwind_tests::{compile, go, paths, process, skips, uu};
 
 /// A program that Debian has compiled with Go and cgo, so that it is dynamically linked.
 const GRON: &str = "/usr/bin/gron";
@@ -106,6 +106,58 @@ fn a_program_with_cgo_is_as_ever_and_its_stacks_are_those_of_the_runtime() {
     }
     println!("{} samples, {of_main} of the main goroutine", samples.len());
     assert!(of_main >= 5, "{of_main} of {} samples are of the main goroutine", samples.len());
+}
+
+/// Who calls whom in `stacks.go`.
+const CALLERS: [(&str, &str); 8] = [
+    ("main.leaf", "main.inner"),
+    ("main.small", "main.inner"),
+    ("main.inner", "main.outer"),
+    ("main.outer", "main.main"),
+    ("main.main", "runtime.main"),
+    ("main.alloc", "main.main.func1"),
+    ("main.clock", "main.main"),
+    ("c_leaf", "c_work"),
+];
+
+/// Functions that run what they call on another stack: where that one's words end, nobody knows whose are next.
+const OTHER_STACK: [&str; 4] =
+    ["runtime.systemstack.abi0", "runtime.asmcgocall.abi0", "runtime.mcall", "runtime.morestack.abi0"];
+
+#[test]
+fn with_its_unwind_information_each_caller_is_the_true_one() {
+    const NAME: &str = "go_programs::with_its_unwind_information_each_caller_is_the_true_one";
+    if !go::installed(NAME) {
+        return;
+    }
+    let scratch = paths::scratch("go-callers");
+    let program = go::build(&scratch, "stacks", "go/stacks.go", true, &[]);
+    let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &[program.as_os_str()]).expect_code(0);
+    assert_eq!(recording.outcome.stdout, "done\n");
+    let mut seen = [0; CALLERS.len()];
+    let (mut whole, mut switched) = (0, 0);
+    for sample in recording.samples() {
+        let names: Vec<&str> = sample.frames.iter().map(Frame::name).collect();
+        for (count, (called, caller)) in seen.iter_mut().zip(CALLERS) {
+            let Some(at) = names.iter().position(|name| *name == called) else { continue };
+            assert_eq!(names.get(at + 1), Some(&caller), "{called}: {}", sample.text());
+            *count += 1;
+        }
+        if let Some(at) = names.iter().position(|name| OTHER_STACK.contains(name)) {
+            assert_eq!(at + 1, names.len(), "what lies behind is another stack's: {}", sample.text());
+            switched += 1;
+        }
+        if names.last() == Some(&"runtime.goexit.abi0") {
+            assert!(sample.complete(), "{}", sample.text());
+            whole += 1;
+        }
+    }
+    println!("{seen:?} calls, {whole} whole stacks, {switched} that end at a change of stacks");
+    assert!(whole >= 10 && switched >= 3, "{whole} whole stacks, {switched} that end at a change of stacks");
+    for (count, (called, _)) in seen.iter().zip(CALLERS) {
+        // A tick is seldom in the one that is over at once.
+        assert!(*count > 0 || called == "main.small", "{called} was never seen");
+    }
 }
 
 #[test]

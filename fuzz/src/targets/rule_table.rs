@@ -31,7 +31,7 @@ pub fn run(data: &[u8]) -> bool {
         return look(copy, places, false);
     }
     let source = Source { debug: kind & 1 != 0, address: SECTION, bytes };
-    match build(&[source], &[(0x1000, SECTION)], 7) {
+    match build(&[source], &[(0x1000, SECTION)], None, 7) {
         Ok(table) => {
             assert_eq!(Head::read(&table).map(|head| head.checksum), Some(checksum(&table)));
             assert!(look(&table, places, true), "what was built is no table");

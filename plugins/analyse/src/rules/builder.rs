@@ -1,9 +1,12 @@
 //! From sections of call frame information to a table.
 
+use super::go::{Depth, Go};
 use super::layout::Layout;
 use super::rule_set::{RuleSet, ASK, NOTHING};
+use crate::elf::Image;
 use std::fmt;
 use uunwind_core::memory::Reader;
+use uunwind_core::regs::RSP;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::bytes::Input;
 use uunwind_eh_frame::cpu::{Cpu, Native};
@@ -103,8 +106,8 @@ fn has_expression(row: &Row) -> bool {
 }
 
 /// Builds the table of an object with these sections and executable segments (`[start, end)`, without load bias), which is
-/// to be found under `key`.
-pub fn build(sources: &[Source<'_>], text: &[(u64, u64)], key: u64) -> Result<Vec<u8>, NoTable> {
+/// to be found under `key`. `image`: the object's code, against which Go's unwind information is held.
+pub fn build(sources: &[Source<'_>], text: &[(u64, u64)], image: Option<&Image>, key: u64) -> Result<Vec<u8>, NoTable> {
     let mut builder = Builder { memo: vec![None; MEMO], ..Builder::default() };
     let mut used = 0;
     let mut known = Vec::new();
@@ -113,7 +116,7 @@ pub fn build(sources: &[Source<'_>], text: &[(u64, u64)], key: u64) -> Result<Ve
         // An FDE takes some 40 bytes, a row 6.
         builder.functions.reserve(source.bytes.len() / 40);
         builder.rows.reserve(source.bytes.len() / 6);
-        builder.add(source, text, &known)?;
+        builder.add(source, text, image, &known)?;
         if builder.functions.len() > before {
             used |= if source.debug { FROM_DEBUG_FRAME } else { FROM_EH_FRAME };
         }
@@ -125,9 +128,33 @@ pub fn build(sources: &[Source<'_>], text: &[(u64, u64)], key: u64) -> Result<Ve
     builder.finish(key, used)
 }
 
+/// How far the CFA lies from the stack pointer, row by row. What follows a row that cannot be run is not told.
+fn depths(entry: &Entry, start: Result<Row, StopReason>, input: &mut Input<'_, '_>) -> Vec<Depth> {
+    let mut depths = Vec::new();
+    let Ok(start) = start else { return depths };
+    let run = rows(entry, start, input, |from, _, row, _| {
+        let depth = match row.cfa {
+            Cfa::Offset(RSP, n) => Some(i64::from(n)),
+            _ => None,
+        };
+        depths.push((from, depth));
+    });
+    if let Err((from, _)) = run {
+        depths.push((from, None));
+    }
+    depths
+}
+
 impl Builder {
     /// Adds the functions of a section that do not overlap a known one.
-    fn add(&mut self, source: &Source<'_>, text: &[(u64, u64)], known: &[(u64, u64)]) -> Result<(), NoTable> {
+    fn add(
+        &mut self,
+        source: &Source<'_>,
+        text: &[(u64, u64)],
+        image: Option<&Image>,
+        known: &[(u64, u64)],
+    ) -> Result<(), NoTable> {
+        let mut go: Option<Go<'_>> = None;
         // No pointer that leads out of the section is followed.
         let mut nothing = Reader::recorded(&[]);
         let section = if source.debug { Section::DebugFrame(source.address) } else { Section::EhFrame };
@@ -154,16 +181,28 @@ impl Builder {
             let inside = text.iter().any(|(from, to)| *from <= entry.start && entry.end <= *to);
             let later = known.partition_point(|(_, end)| *end <= entry.start);
             let overlaps = known.get(later).is_some_and(|(start, _)| *start < entry.end);
-            if inside && !overlaps && entry.start < entry.end {
-                self.function(&entry, *start, &mut input);
+            if !inside || overlaps || entry.start >= entry.end {
+                continue;
+            }
+            let by_go = source.debug && Go::wrote(cie);
+            let go = by_go.then_some(image).flatten().map(|image| &*go.get_or_insert_with(|| Go::new(image)));
+            if go.is_none_or(|go| go.agrees(&entry, &depths(&entry, *start, &mut input))) {
+                self.function(&entry, *start, go, &mut input);
             }
         }
         Ok(())
     }
 
-    /// Adds a function, given the row that it begins with.
-    fn function(&mut self, entry: &Entry, start: Result<Row, StopReason>, input: &mut Input<'_, '_>) {
+    /// Adds a function, given the row that it begins with. `go`: it is Go's.
+    fn function(
+        &mut self,
+        entry: &Entry,
+        start: Result<Row, StopReason>,
+        go: Option<&Go<'_>>,
+        input: &mut Input<'_, '_>,
+    ) {
         let first = self.rows.len();
+        let plain = !entry.signal && go.is_none();
         let Ok(len) = u32::try_from(entry.end - entry.start) else { return };
         let (rules, out, memo) = (&mut self.rules, &mut self.rows, &mut self.memo);
         let mut push = |from: u64, number: u32| {
@@ -178,17 +217,18 @@ impl Builder {
                 }
                 let Some(known) = memo.get_mut(place(row)) else { return };
                 let number = match known {
-                    // A signal frame's rows mean something else.
-                    Some((before, number)) if same(before, row) && !entry.signal => *number,
+                    // A signal frame's rows mean something else, and Go's.
+                    Some((before, number)) if same(before, row) && plain => *number,
                     _ => {
                         input.depends_on_pc = false;
                         let rule = Native::rule(row, entry, from, input);
+                        let rule = rule.map(|rule| go.map_or(rule, |go| go.rule(entry, rule)));
                         let number = match rule {
                             _ if input.depends_on_pc => ASK,
                             Ok(rule) => rules.number(&rule),
                             Err(reason) => rules.failed(reason),
                         };
-                        if !entry.signal && !has_expression(row) {
+                        if plain && !has_expression(row) {
                             *known = Some((*row, number));
                         }
                         number

@@ -1,4 +1,4 @@
-//! Tables on disk, by build-id: `$XDG_CACHE_HOME/uu/tables/<build-id>`, else `~/.cache/uu/tables/<build-id>`.
+//! Tables on disk, by build-id: `$XDG_CACHE_HOME/uu/tables/2/<build-id>`, else `~/.cache/uu/tables/2/<build-id>`.
 //!
 //! A cache saves time and nothing else: a file that is missing, damaged, of another version or another object's is built
 //! anew, and a folder that cannot be written is done without.
@@ -8,6 +8,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use uunwind_tables::format::{checksum, Head};
 use uunwind_tables::Table;
+
+/// What the builder makes of an object: raised whenever that changes, so that no older table is taken for it.
+const REVISION: &str = "2";
 
 /// The folder.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +42,7 @@ impl Cache {
     pub fn of_user() -> Cache {
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
         let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-        Cache { folder: base.map(|base| base.join("uu/tables")) }
+        Cache { folder: base.map(|base| base.join("uu/tables").join(REVISION)) }
     }
 
     fn file(&self, build_id: &[u8]) -> Option<PathBuf> {

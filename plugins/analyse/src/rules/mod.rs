@@ -5,11 +5,12 @@
 //! - [`Cache`]: tables on disk, by build-id.
 //!
 //! The rules come from the very code that interprets unwind information in a target (`uunwind-eh-frame`), so the two can
-//! only differ by where they look. What depends on more than that (PLT stubs) is left out of the table, for the interpreter.
+//! only differ by where they look. (Go's are checked against its code first, since they are not always true.) What depends on more than that (PLT stubs) is left out of the table, for the interpreter.
 
 mod builder;
 mod cache;
 mod compressed;
+mod go;
 mod layout;
 mod rule_set;
 mod sections;

@@ -23,7 +23,7 @@ pub fn of_image(image: &Image, key: u64) -> Result<Vec<u8>, NoTable> {
             Some(Source { debug: *debug, address: *address, bytes })
         })
         .collect();
-    build(&sources, &text, key)
+    build(&sources, &text, Some(image), key)
 }
 
 /// Address and bytes of `.debug_frame`, decompressed, or why it cannot be read. `None`: there is none.
