@@ -120,9 +120,21 @@ const CALLERS: [(&str, &str); 8] = [
     ("c_leaf", "c_work"),
 ];
 
-/// Functions that run what they call on another stack: where that one's words end, nobody knows whose are next.
-const OTHER_STACK: [&str; 4] =
-    ["runtime.systemstack.abi0", "runtime.asmcgocall.abi0", "runtime.mcall", "runtime.morestack.abi0"];
+/// Functions that call on another stack than their own.
+const OTHER_STACK: [&str; 3] = ["runtime.systemstack.abi0", "runtime.mcall", "runtime.morestack.abi0"];
+
+/// Where in a stack a call on another stack begins; what lies further out can only be guessed.
+fn change_of_stacks(names: &[&str]) -> Option<usize> {
+    let called = |at: &usize| at.checked_sub(1).and_then(|before| names.get(before)).copied();
+    let changes = |at: &usize| match (names.get(*at), called(at)) {
+        // Called before the change.
+        (_, None | Some("gosave_systemstack_switch")) => false,
+        (Some(&"runtime.asmcgocall.abi0"), Some(called)) => called.contains("_Cfunc_"),
+        (Some(name), Some(_)) => OTHER_STACK.contains(name),
+        (None, _) => false,
+    };
+    (0..names.len()).find(changes)
+}
 
 #[test]
 fn with_its_unwind_information_each_caller_is_the_true_one() {
@@ -138,12 +150,17 @@ fn with_its_unwind_information_each_caller_is_the_true_one() {
     let (mut whole, mut switched) = (0, 0);
     for sample in recording.samples() {
         let names: Vec<&str> = sample.frames.iter().map(Frame::name).collect();
+        // A call that Go's runtime has put between two instructions: its return address is no call's, and where the stack pointer
+        // has just been moved, the row before it is looked up.
+        if names.contains(&"runtime.asyncPreempt.abi0") {
+            continue;
+        }
         for (count, (called, caller)) in seen.iter_mut().zip(CALLERS) {
             let Some(at) = names.iter().position(|name| *name == called) else { continue };
             assert_eq!(names.get(at + 1), Some(&caller), "{called}: {}", sample.text());
             *count += 1;
         }
-        if let Some(at) = names.iter().position(|name| OTHER_STACK.contains(name)) {
+        if let Some(at) = change_of_stacks(&names) {
             assert_eq!(at + 1, names.len(), "what lies behind is another stack's: {}", sample.text());
             switched += 1;
         }
@@ -155,8 +172,8 @@ fn with_its_unwind_information_each_caller_is_the_true_one() {
     println!("{seen:?} calls, {whole} whole stacks, {switched} that end at a change of stacks");
     assert!(whole >= 10 && switched >= 3, "{whole} whole stacks, {switched} that end at a change of stacks");
     for (count, (called, _)) in seen.iter().zip(CALLERS) {
-        // A tick is seldom in the one that is over at once.
-        assert!(*count > 0 || called == "main.small", "{called} was never seen");
+        // A tick is seldom in what is over at once, and the clock's reader is on another stack.
+        assert!(*count > 0 || matches!(called, "main.small" | "main.clock"), "{called} was never seen");
     }
 }
 

@@ -2,7 +2,7 @@
 package main
 
 /*
-static double spin(double x) { for (int i = 0; i < 60000000; i++) x = x * 1.0000001 + 0.5; return x; }
+static double spin(double x) { for (int i = 0; i < 120000000; i++) x = x * 1.0000001 + 0.5; return x; }
 __attribute__((noinline)) double c_leaf(double x) { double y = spin(x); __asm__ volatile("" ::: "memory"); return y + 1; }
 __attribute__((noinline)) double c_work(double x) { double y = c_leaf(x); __asm__ volatile("" ::: "memory"); return y + 2; }
 */
@@ -28,7 +28,7 @@ func small(n int) int { return n + 1 }
 
 //go:noinline
 func inner(n int) int {
-	t := leaf(200)
+	t := leaf(400)
 	for i := 0; i < 200; i++ {
 		t = small(t)
 	}
@@ -65,10 +65,10 @@ func clock(n int) int {
 }
 
 func main() {
-	sum := outer(300000)
+	sum := outer(600000)
 	done := make(chan int)
 	for g := 0; g < 3; g++ {
-		go func() { done <- alloc(60000) }()
+		go func() { done <- alloc(150000) }()
 	}
 	for g := 0; g < 3; g++ {
 		sum += <-done

@@ -1,0 +1,129 @@
+//! Rows as Go writes them, of code as Go's assembler makes it: used where the code does what they say.
+
+use object::{Object, ObjectSymbol};
+use std::collections::HashMap;
+use std::process::Command;
+use uunwind_analyse::elf::Image;
+use uunwind_analyse::rules::of_image;
+use uunwind_core::rule::{Rule, SAME, UNKNOWN};
+use uunwind_tables::{Found, Table};
+
+/// A CIE that counts in words of 4 bytes, and an FDE for each function with a row at its start, and rows behind its first
+/// instruction and before its last. Go writes offsets as DW_CFA_def_cfa_offset_sf.
+const SOURCE: &str = "
+    .macro function name
+    .type \\name, @function
+    \\name:
+    .endm
+    .macro rows name, first, depth, last
+    .section .debug_frame, \"\", @progbits
+    .long 2f - 1f
+    1: .long 0
+    .quad \\name, \\name\\()_end - \\name
+    .byte 0x13, 0x7e
+    .byte 0x40 + \\first, 0x13
+    .sleb128 -\\depth / 4
+    .byte 0x40 + \\last, 0x13, 0x7e
+    .balign 8
+    2:
+    .text
+    .endm
+
+    .section .debug_frame, \"\", @progbits
+    .long 2f - 1f
+    1: .long 0xffffffff
+    .byte 3, 0, 1, 0x7c, 16, 0x0c, 7, 8, 5, 16, 2
+    .balign 8
+    2:
+    .text
+
+    function plain
+    sub $24, %rsp
+    call plain
+    add $24, %rsp
+    ret
+    plain_end:
+    rows plain, 4, 32, 9
+
+    function panics
+    push %rbp
+    call plain
+    nop
+    ret
+    panics_end:
+    rows panics, 1, 16, 6
+
+    # Takes another stack and comes back, as the rows do not know.
+    function switches
+    push %rbp
+    mov %rsp, %rbp
+    mov %rdi, %rsp
+    mov %rbp, %rsp
+    pop %rbp
+    ret
+    switches_end:
+    rows switches, 1, 16, 10
+
+    # Moves the stack pointer by hand, as the rows do not know.
+    function reserves
+    nop
+    sub $64, %rsp
+    add $64, %rsp
+    ret
+    reserves_end:
+    rows reserves, 1, 8, 8
+
+    function runtime.goexit.abi0
+    nop
+    call plain
+    nop
+    runtime.goexit.abi0_end:
+    rows runtime.goexit.abi0, 1, 8, 5
+";
+
+#[test]
+fn rows_that_the_code_does_not_follow_are_not_used() {
+    let folder = std::env::temp_dir().join(format!("uu-go-rules-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    let (source, program) = (folder.join("go.s"), folder.join("go"));
+    std::fs::write(&source, SOURCE).expect("a source");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-nostdlib", "-static", "-no-pie", "-Wl,-e,plain", "-o"]).arg(&program).arg(&source);
+    let done = gcc.output().expect("gcc runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+
+    let data = std::fs::read(&program).expect("the file");
+    let file = object::File::parse(&*data).expect("an ELF file");
+    let defined = file.symbols().filter(ObjectSymbol::is_definition);
+    let symbols: HashMap<&str, u64> = defined.filter_map(|s| Some((s.name().ok()?, s.address()))).collect();
+    let bytes = of_image(&Image::open(&program).expect("an ELF file"), 1).expect("a table");
+    let table = Table::new(&bytes).expect("a table");
+    let at = |name: &str, offset: u64| match table.find(symbols[name] + offset) {
+        Found::Short(rule) => rule.pack().unpack().ok(),
+        Found::Long(rule) => rule.unpack().ok(),
+        Found::Ask | Found::Nothing => None,
+    };
+    // Go keeps no register but the frame pointer, and tells nothing of that: without a frame it is the caller's.
+    let rule = |depth: i32| {
+        let mut rule = Rule::simple(7, depth);
+        rule.slots[..6].fill(UNKNOWN);
+        rule.slots[1] = if depth == 8 { SAME } else { UNKNOWN };
+        Some(rule)
+    };
+    for (name, offset, depth) in [
+        ("plain", 0, 8),
+        ("plain", 3, 8),
+        ("plain", 4, 32),
+        ("plain", 12, 32),
+        ("plain", 13, 8),
+        ("panics", 1, 16),
+        ("panics", 7, 8),
+    ] {
+        assert_eq!(at(name, offset), rule(depth), "{name}+{offset}");
+    }
+    for (name, offset) in [("switches", 0), ("switches", 7), ("reserves", 0), ("reserves", 5)] {
+        assert_eq!(at(name, offset), None, "{name}+{offset}");
+    }
+    assert_eq!(at("runtime.goexit.abi0", 1), Some(Rule::end()));
+    std::fs::remove_dir_all(&folder).expect("removable");
+}
