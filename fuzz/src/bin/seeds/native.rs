@@ -61,6 +61,17 @@ fn compile(name: &str, source: &str, options: &[&str]) -> PathBuf {
     out
 }
 
+/// Go's unwind information, some of it against the code. Nothing can be made of it, since there is no `.eh_frame`.
+fn go_rows() -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/targets/go/rows.s");
+    let out = scratch().join("go-rows");
+    let unstripped = SMALL.iter().filter(|option| **option != "-s");
+    let mut all: Vec<&str> = unstripped.copied().chain(["-static", "-no-pie", "-Wl,-e,plain"]).collect();
+    all.extend(["-o", text(&out), text(&source)]);
+    output("gcc", &all);
+    out
+}
+
 const LIBRARY: &[&str] = &["-shared", "-fPIC"];
 const PROGRAM: &str = "void _start(void) { for (;;) {} }";
 
@@ -91,6 +102,7 @@ pub fn objects() {
         seed("symbolize_elf", name, &addresses.chain(bytes.iter().copied()).collect::<Vec<_>>());
     }
     seed("elf_analyse", "refused-script", b"#!/bin/sh\n");
+    seed("unwind_elf", "refused-go-debug-frame", &[&[1], &*fs::read(go_rows()).expect("an object")].concat());
     let program = compile(
         "program",
         PROGRAM,

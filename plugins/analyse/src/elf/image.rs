@@ -171,6 +171,11 @@ impl Image {
         }
     }
 
+    /// Whether the file holds all bytes of `[address, address + len)`.
+    pub fn holds(&self, address: u64, len: u64) -> bool {
+        self.place(address, len).is_some()
+    }
+
     /// Where in the file the bytes of `[address, address + len)` stand.
     fn place(&self, address: u64, len: u64) -> Option<u64> {
         self.segments.iter().filter(|s| s.kind == elf::PT_LOAD).find_map(|s| {

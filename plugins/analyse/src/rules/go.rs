@@ -63,11 +63,15 @@ impl<'a> Go<'a> {
     /// Whether the rows of a function are what its instructions do.
     pub fn agrees(&self, function: &Entry, rows: &[Depth]) -> bool {
         let len = function.end - function.start;
+        // What holds debugging information alone has no code to be checked, and is not run either.
+        if !self.image.holds(function.start, len) {
+            return true;
+        }
         let Some(left) = self.left.get().checked_sub(len) else { return false };
         self.left.set(left);
+        // The file has so many bytes.
         let mut code = vec![0; len as usize];
-        // What holds debugging information alone has no code to be checked, and is not run either.
-        !self.image.read_address(function.start, &mut code) || agree(&code, function.start, rows)
+        self.image.read_address(function.start, &mut code) && agree(&code, function.start, rows)
     }
 }
 
