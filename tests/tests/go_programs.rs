@@ -37,8 +37,9 @@ fn input(folder: &Path) -> std::path::PathBuf {
     path
 }
 
-/// Return addresses of the main goroutine from `main.main` outwards, as the runtime tells them when it is asked to quit.
-fn told_by_the_runtime() -> Vec<u64> {
+/// Functions and return addresses of the main goroutine from `main.main` outwards, as the runtime tells them when it is asked
+/// to quit.
+fn told_by_the_runtime() -> Vec<(String, u64)> {
     let mut gron = Command::new(GRON)
         .env("GOTRACEBACK", "system")
         .stdin(Stdio::piped())
@@ -63,15 +64,21 @@ fn told_by_the_runtime() -> Vec<u64> {
     let mut said = String::new();
     gron.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
     gron.wait().expect("it ends");
-    let (_, main) = said.split_once("\nmain.main()").unwrap_or_else(|| panic!("no main.main: {said}"));
-    let (main, _) = main.split_once("\n\n").unwrap_or((main, ""));
-    let pc = |line: &str| u64::from_str_radix(line.rsplit_once(" pc=0x")?.1.trim(), 16).ok();
-    main.lines().filter_map(pc).collect()
+    let at = said.find("\nmain.main()").unwrap_or_else(|| panic!("no main.main: {said}"));
+    let (main, _) = said[at..].trim_start().split_once("\n\n").expect("an end");
+    // A function with its arguments; behind it its place.
+    let lines: Vec<&str> = main.lines().collect();
+    let frame = |pair: &[&str]| {
+        let [function, place] = pair else { return None };
+        let pc = u64::from_str_radix(place.rsplit_once(" pc=0x")?.1.trim(), 16).ok()?;
+        Some((function.rsplit_once('(')?.0.to_owned(), pc))
+    };
+    lines.chunks(2).filter_map(frame).collect()
 }
 
-fn addresses(sample: &Sample) -> Vec<u64> {
+fn named_addresses(sample: &Sample) -> Vec<(String, u64)> {
     let address = |frame: &Frame| match frame {
-        Frame::Native { address, .. } => Some(*address),
+        Frame::Native { address, .. } => Some((frame.name().to_owned(), *address)),
         _ => None,
     };
     sample.frames.iter().filter_map(address).collect()
@@ -95,11 +102,13 @@ fn a_program_with_cgo_is_as_ever_and_its_stacks_are_those_of_the_runtime() {
     let samples = recording.samples();
     let mut of_main = 0;
     for sample in &samples {
-        let addresses = addresses(sample);
+        let frames = named_addresses(sample);
         // Where main.main itself calls the same function as in the trace.
-        if let Some(at) = addresses.iter().position(|address| address == main) {
+        // Its symbols are stripped: names are those by which Go's runtime knows its functions.
+        if let Some(at) = frames.iter().position(|(_, address)| *address == main.1) {
             of_main += 1;
-            assert_eq!(addresses[at + 1..], *outer, "{}", sample.text());
+            assert_eq!(frames[at].0, main.0, "{}", sample.text());
+            assert_eq!(frames[at + 1..], *outer, "{}", sample.text());
             // Go's own code has frame pointers, and no unwind information.
             assert_eq!(sample.stop_text, "end-of-frame-pointer-chain", "{}", sample.text());
         }
@@ -174,6 +183,50 @@ fn with_its_unwind_information_each_caller_is_the_true_one() {
     for (count, (called, _)) in seen.iter().zip(CALLERS) {
         // A tick is seldom in what is over at once, and the clock's reader is on another stack.
         assert!(*count > 0 || matches!(called, "main.small" | "main.clock"), "{called} was never seen");
+    }
+}
+
+#[test]
+fn stripped_functions_are_called_as_symbols_call_them() {
+    const NAME: &str = "go_programs::stripped_functions_are_called_as_symbols_call_them";
+    if !go::installed(NAME) {
+        return;
+    }
+    let scratch = paths::scratch("go-names");
+    for (name, source, cgo, options) in [
+        ("static", "println", false, &[][..]),
+        ("dynamic", "calls", true, &[][..]),
+        ("pie", "calls", true, &["-buildmode=pie"][..]),
+    ] {
+        let program = go::build(&scratch, name, &format!("go/{source}.go"), cgo, options);
+        let stripped = scratch.join(format!("{name}-stripped"));
+        let done = Command::new("strip").arg("-o").args([&stripped, &program]).status().expect("strip (binutils)");
+        assert!(done.success());
+        let told = Command::new("nm").arg("--defined-only").arg(&program).output().expect("nm (binutils)");
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        let functions: Vec<(u64, &str)> = told
+            .lines()
+            .filter_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+                [address, "T" | "t", name] => Some((u64::from_str_radix(address, 16).ok()?, name)),
+                _ => None,
+            })
+            .filter(|(_, name)| ["runtime.", "fmt.", "main.", "os."].iter().any(|package| name.starts_with(package)))
+            // What the linker puts there, not functions.
+            .filter(|(_, name)| !matches!(*name, "runtime.text" | "runtime.etext"))
+            .collect();
+        let addresses: Vec<u64> = functions.iter().map(|(address, _)| *address).collect();
+        let ours = uunwind_report::symbolize::go::names(&stripped, &addresses).expect("a table of functions");
+        assert_eq!(ours.len(), functions.len(), "{name}");
+        let mut same = 0;
+        for ((address, symbol), ours) in functions.iter().zip(&ours) {
+            // The runtime leaves out by which convention an assembly function is called.
+            let symbol = symbol.trim_end_matches(".abi0");
+            let is_it = |(start, ours): &(u64, String)| start == address && ours.trim_end_matches(".abi0") == symbol;
+            assert!(ours.as_ref().is_some_and(is_it), "{name}: {symbol} at {address:#x}: {ours:?}");
+            same += 1;
+        }
+        println!("{name}: {same} functions have the same name");
+        assert!(same > 500, "{name}: {same}");
     }
 }
 

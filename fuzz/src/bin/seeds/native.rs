@@ -61,12 +61,13 @@ fn compile(name: &str, source: &str, options: &[&str]) -> PathBuf {
     out
 }
 
-/// Go's unwind information, some of it against the code. Nothing can be made of it, since there is no `.eh_frame`.
-fn go_rows() -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/targets/go/rows.s");
-    let out = scratch().join("go-rows");
+/// What Go makes, in small: its unwind information, some of it against the code (nothing can be made of it, since there is no
+/// `.eh_frame`), and its names.
+fn assembled(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/targets/go/{name}.s"));
+    let out = scratch().join(name);
     let unstripped = SMALL.iter().filter(|option| **option != "-s");
-    let mut all: Vec<&str> = unstripped.copied().chain(["-static", "-no-pie", "-Wl,-e,plain"]).collect();
+    let mut all: Vec<&str> = unstripped.copied().chain(["-static", "-no-pie", "-Wl,-e,0"]).collect();
     all.extend(["-o", text(&out), text(&source)]);
     output("gcc", &all);
     out
@@ -84,6 +85,10 @@ pub fn objects() {
         compile("python-3.13", PYTHON_3_13, LIBRARY),
         compile("python-3.11-sysv-hash", PYTHON_3_11, &[LIBRARY, &["-Wl,--hash-style=sysv"]].concat()),
     ];
+    let go = fs::read(assembled("names")).expect("an object");
+    let text = object::File::parse(&*go).expect("an ELF file").section_by_name(".text").expect("code").address();
+    let addresses = (0..8u32).flat_map(|n| (text as u32 + n * 7).to_le_bytes());
+    seed("symbolize_elf", "go-names", &addresses.chain(go.iter().copied()).collect::<Vec<_>>());
     for path in &made {
         let bytes = fs::read(path).expect("an object");
         let name = path.file_name().expect("a name").to_str().expect("text");
@@ -102,7 +107,7 @@ pub fn objects() {
         seed("symbolize_elf", name, &addresses.chain(bytes.iter().copied()).collect::<Vec<_>>());
     }
     seed("elf_analyse", "refused-script", b"#!/bin/sh\n");
-    seed("unwind_elf", "refused-go-debug-frame", &[&[1], &*fs::read(go_rows()).expect("an object")].concat());
+    seed("unwind_elf", "refused-go-debug-frame", &[&[1], &*fs::read(assembled("rows")).expect("an object")].concat());
     let program = compile(
         "program",
         PROGRAM,

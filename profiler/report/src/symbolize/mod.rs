@@ -4,6 +4,7 @@
 pub mod demangle;
 mod elf;
 pub mod functions;
+pub mod go;
 mod plt;
 
 pub use elf::Elf;
@@ -37,7 +38,8 @@ pub fn symbolize(recording: &Recording, map: &mut ObjectMap, files: &Files<'_>) 
         match find_file(object, &files(object)) {
             Ok((path, elf)) => match look_up(index, &path, &elf, &addresses) {
                 Ok(mut entries) => {
-                    find_starts(&path, &mut entries);
+                    let why = find_starts(&path, &mut entries);
+                    symbols.unusable.extend(why.map(|why| (index, why)));
                     symbols.entries.extend(entries);
                 }
                 Err(why) => symbols.unusable.push((index, why)),
@@ -135,8 +137,9 @@ fn look_up(object: u32, path: &Path, elf: &Elf, addresses: &[u64]) -> Result<Vec
     result.unwrap_or_else(|_| Err("its symbols could not be read".to_owned()))
 }
 
-/// Fills in the names of PLT stubs, and where functions without names begin.
-fn find_starts(path: &Path, entries: &mut [Symbol]) {
+/// Fills in the names of PLT stubs and of Go's functions, and where functions without names begin. What is wrong with Go's, if
+/// something is.
+fn find_starts(path: &Path, entries: &mut [Symbol]) -> Option<String> {
     let mut unnamed: Vec<&mut Symbol> = entries.iter_mut().filter(|s| s.name.is_empty()).collect();
     let addresses: Vec<u64> = unnamed.iter().map(|s| s.address).collect();
     // As above: a panic over a damaged file costs its names only.
@@ -148,10 +151,21 @@ fn find_starts(path: &Path, entries: &mut [Symbol]) {
     }
     let mut unnamed: Vec<&mut Symbol> = entries.iter_mut().filter(|s| s.name.is_empty()).collect();
     let addresses: Vec<u64> = unnamed.iter().map(|s| s.address).collect();
+    let go =
+        catch_unwind(|| go::names(path, &addresses)).unwrap_or_else(|_| Err("Go's names cannot be read".to_owned()));
+    let (go, why) = go.map_or_else(|why| (Vec::new(), Some(why)), |names| (names, None));
+    for (symbol, function) in unnamed.iter_mut().zip(go) {
+        if let Some((start, name)) = function {
+            (symbol.start, symbol.name) = (start, name);
+        }
+    }
+    let mut unnamed: Vec<&mut Symbol> = entries.iter_mut().filter(|s| s.name.is_empty()).collect();
+    let addresses: Vec<u64> = unnamed.iter().map(|s| s.address).collect();
     let ranges = if addresses.is_empty() { None } else { functions::covering(path, &addresses) };
     for (symbol, range) in unnamed.iter_mut().zip(ranges.unwrap_or_default()) {
         symbol.start = range.map_or(0, |r| r.start);
     }
+    why
 }
 
 /// Names from the symbol table go first: debug information leaves some out, such as that of a function in two parts.
