@@ -49,6 +49,10 @@ pub fn tell(name: &impl Display, d: &Diagnosis, most: usize) -> String {
         let table = if d.table.is_ok() { "; the rule table has it" } else { ", and there is no rule table to hold it" };
         lines.add(format_args!("               not searched in place: it is not loaded{table}"));
     }
+    if d.untrue > 0 {
+        let why = "it is not what their code does (Go's, where it takes another stack)";
+        lines.add(format_args!("               {} functions are left to the frame pointer: {why}", d.untrue));
+    }
     sframe(&mut lines, d.sframe.as_ref(), code, most);
     lines.add(format_args!("disagreements  {}", d.disagreements.len()));
     listed(&mut lines, &d.disagreements, most, disagreement);

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::process::Command;
 use uunwind_analyse::elf::Image;
 use uunwind_analyse::rules::of_image;
+use uunwind_analyse::unwind::doctor::diagnose;
+use uunwind_analyse::unwind::Binary;
 use uunwind_core::rule::{Rule, SAME, UNKNOWN};
 use uunwind_tables::{Found, Table};
 
@@ -17,7 +19,7 @@ fn rows_that_the_code_does_not_follow_are_not_used() {
     let (source, program) = (folder.join("go.s"), folder.join("go"));
     std::fs::write(&source, SOURCE).expect("a source");
     let mut gcc = Command::new("gcc");
-    gcc.args(["-nostdlib", "-static", "-no-pie", "-Wl,-e,plain", "-o"]).arg(&program).arg(&source);
+    gcc.args(["-nostdlib", "-static", "-no-pie", "-Wl,-e,0,--build-id=sha1", "-o"]).arg(&program).arg(&source);
     let done = gcc.output().expect("gcc runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 
@@ -54,5 +56,7 @@ fn rows_that_the_code_does_not_follow_are_not_used() {
         assert_eq!(at(name, offset), None, "{name}+{offset}");
     }
     assert_eq!(at("runtime.goexit.abi0", 1), Some(Rule::end()));
+    let told = diagnose(&Binary::open(&program).expect("a file")).expect("for x86-64");
+    assert_eq!((told.untrue, told.debug_frame.map(|told| told.functions)), (2, Some(5)), "switches, reserves");
     std::fs::remove_dir_all(&folder).expect("removable");
 }

@@ -27,6 +27,8 @@ pub struct Diagnosis {
     pub unsearchable: Option<&'static str>,
     /// What `.debug_frame` tells.
     pub debug_frame: Option<Dwarf>,
+    /// Functions that it tells of, and not what their code does (Go's): the table leaves them out.
+    pub untrue: usize,
     /// There is one that cannot be read.
     pub debug_frame_unread: Option<rules::Unread>,
     /// What SFrame tells.
@@ -137,12 +139,18 @@ pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
             }));
         }
     }
+    let known = |piece: &&Piece| view.text.iter().any(|text| text.start <= piece.start && piece.start < text.end);
+    let left_out = |start: u64| table.as_ref().is_some_and(|table| table.function(start).is_none());
+    let mut untrue: Vec<u64> = debug.iter().filter(known).map(|piece| piece.function).collect();
+    untrue.dedup();
+    untrue.retain(|start| left_out(*start));
     let place = view.sframe().filter(|(part, _)| !part.bytes.is_empty());
     Ok(Diagnosis {
         text: coverage(&view.text, &[]).0,
         padding: bytes_of(&chosen, Choice::Padding),
         eh_frame: view.eh_frame.map(|_| dwarf(&by_eh, covered(eh))),
         unsearchable: unsearchable(&view),
+        untrue: untrue.len(),
         debug_frame_unread,
         debug_frame: debug_section.map(|_| dwarf(&by_debug, covered(debug))),
         sframe: place.map(|(_, whence)| Sframe {
