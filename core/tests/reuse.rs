@@ -152,9 +152,19 @@ unsafe extern "C" fn overlay(view: *mut View) -> u32 {
                 answer |= OVERLAY_DESYNC;
                 break;
             };
-            let mut half = [0u8; 12];
-            let code = if ((*view.host).read)(view.walk, at + 3, half.as_mut_ptr(), 12) { half[9] } else { 99 };
-            let name = ((*view.host).find_name)(view.walk, record, u64::from(code));
+            // Some records' names are remembered: they follow from the record and from what is read for them.
+            let (key, mut known) = ([at, record, 0, 0, 0], [0; 2]);
+            let name = if record & 4 != 0 && ((*view.host).recall)(view.walk, &key, &raw mut known) {
+                known[1] as u32
+            } else {
+                let mut half = [0u8; 12];
+                let code = if ((*view.host).read)(view.walk, at + 3, half.as_mut_ptr(), 12) { half[9] } else { 99 };
+                let name = ((*view.host).find_name)(view.walk, record, u64::from(code));
+                if record & 4 != 0 {
+                    ((*view.host).remember)(view.walk, &key, &[0, u64::from(name)]);
+                }
+                name
+            };
             if !((*view.host).emit)(view.walk, name, record & 0xff) {
                 break;
             }

@@ -177,6 +177,9 @@ struct uu_owner {
 #define UU_OWNER_OBJECT 1u
 #define UU_OWNER_WINDOW 2u
 
+#define UU_KEY_WORDS 5    /* of a key of recall */
+#define UU_ANSWER_WORDS 2 /* of its answer */
+
 /* What signal code may call, with view->walk as first argument, during the call only. All are async-signal-safe and
  * bounded. In rule, only the reads do anything; the others answer 0, false or "nobody". */
 struct uu_host {
@@ -204,6 +207,13 @@ struct uu_host {
     /* Reads `count` 64-bit words of one structure: out[i] is the word at address + offsets[i] (bytes). False: one of them cannot
        be read; `out` may be partly written. Cheaper than as many calls of read_word. */
     bool (*read_words)(void *walk, uint64_t address, const uint32_t *offsets, size_t count, uint64_t *out);
+    /* What this plugin has worked out for this key before, on this thread, if every word that it read for it still reads the same: true, and
+       `answer` is filled. False: there is none, and `answer` is as it was; what is read from here on belongs to the answer. */
+    bool (*recall)(void *walk, const uint64_t key[UU_KEY_WORDS], uint64_t answer[UU_ANSWER_WORDS]);
+    /* Keeps the answer for a key for which recall, called just before, had none. It must follow from the key, from what was read since, and
+       from nothing else: neither from what was read before, nor from the frame or view->scratch. It may hold name ids. Where there
+       is no room for it, it is worked out again the next time. */
+    void (*remember)(void *walk, const uint64_t key[UU_KEY_WORDS], const uint64_t answer[UU_ANSWER_WORDS]);
 };
 
 /* ---- What signal code answers -------------------------------------------------------------------------------------- */

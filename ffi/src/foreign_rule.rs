@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 use core::mem::size_of;
 use uunwind_core::cursor::Cursor;
-use uunwind_core::memory::Reader;
+use uunwind_core::memory::{Reader, ANSWER, KEY};
 use uunwind_core::plugin::{CRule, Caller, Description, GiveRule, Host, Owner, View, ABI};
 use uunwind_core::recovery::{Call, Protector};
 use uunwind_core::rule::Rule;
@@ -57,6 +57,8 @@ static HOST: Host = Host {
     lookup,
     native_step,
     read_words,
+    recall,
+    remember,
 };
 
 unsafe extern "C" fn read_word(reader: *mut c_void, address: u64, out: *mut u64) -> bool {
@@ -82,6 +84,12 @@ unsafe extern "C" fn read_words(
     // SAFETY: as above; the plugin passes `count` offsets and a place for as many words.
     unsafe { (*reader.cast::<Reader<'_>>()).words_raw(address, offsets, count, out) }
 }
+
+unsafe extern "C" fn recall(_: *mut c_void, _: *const [u64; KEY], _: *mut [u64; ANSWER]) -> bool {
+    false
+}
+
+unsafe extern "C" fn remember(_: *mut c_void, _: *const [u64; KEY], _: *const [u64; ANSWER]) {}
 
 unsafe extern "C" fn find_name(_: *mut c_void, _: u64, _: u64) -> u32 {
     0

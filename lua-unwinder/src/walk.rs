@@ -2,6 +2,7 @@
 
 use core::cell::Cell;
 use core::mem::size_of;
+use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::{Caller, Description, Host, Owner, View, ABI, SCRATCH_BYTES};
 
 /// Most words that are read in one [`Walk::run`].
@@ -132,6 +133,20 @@ impl<'v> Walk<'v> {
     pub fn bytes(&self, address: u64, out: &mut [u8]) -> bool {
         // SAFETY: as above; `out` is writable for its length.
         unsafe { (self.host.read)(self.view.walk, address, out.as_mut_ptr(), out.len()) }
+    }
+
+    /// What was worked out for this key before, if it still holds. `None`: what is read from here on belongs to the answer.
+    #[inline(always)]
+    pub fn recall(&self, key: &[u64; KEY]) -> Option<[u64; ANSWER]> {
+        let mut answer = [0; ANSWER];
+        // SAFETY: a host function of this ABI, with its own walk; the answer outlives the call.
+        unsafe { (self.host.recall)(self.view.walk, key, &mut answer) }.then_some(answer)
+    }
+
+    /// Keeps an answer that follows from the key and from what was read since [`Walk::recall`].
+    pub fn remember(&self, key: &[u64; KEY], answer: &[u64; ANSWER]) {
+        // SAFETY: as above.
+        unsafe { (self.host.remember)(self.view.walk, key, answer) }
     }
 
     /// The id of a code object that was described before; 0 if it was not.

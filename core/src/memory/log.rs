@@ -1,15 +1,19 @@
 //! What a walk reads, written down word by word, so that the next one may ask whether it would read the same.
 
+use super::recalled::{Name, Recalled};
+
 /// One read: where, and what came of it.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Read {
-    /// Bits 0..47 the address; bits 48..51 the bytes beyond which the value is zero (0 = all 8); bit 63: it failed.
+    /// Bits 0..47 the address; bits 48..51 the bytes beyond which the value is zero (0 = all 8); bit 62: no address, but the number of
+    /// an entry of [`Recalled`], which stands for its reads, and the value tells which it was; bit 63: it failed.
     place: u64,
     value: u64,
 }
 
 const FAILED: u64 = 1 << 63;
+const RECALLED: u64 = 1 << 62;
 const SIZE: u32 = 48;
 const ADDRESS: u64 = (1 << 48) - 1;
 
@@ -30,6 +34,17 @@ impl Read {
         Read { place: address, value }
     }
 
+    /// All reads of an answer.
+    #[inline(always)]
+    fn of_recalled(name: Name) -> Read {
+        Read { place: name.index as u64 | RECALLED, value: name.at }
+    }
+
+    /// Does it stand for those of an answer?
+    pub(super) fn is_recalled(&self) -> bool {
+        self.place & RECALLED != 0
+    }
+
     /// Whether the same read gives the same now. Its own reads are not written down.
     #[inline(always)]
     pub(crate) fn holds(&self, reader: &mut super::Reader<'_>) -> bool {
@@ -41,6 +56,9 @@ impl Read {
 
     #[cold]
     fn holds_slow(&self, reader: &mut super::Reader<'_>) -> bool {
+        if self.is_recalled() {
+            return reader.recalled_holds((self.place & ADDRESS) as usize, self.value);
+        }
         let (address, size) = (self.place & ADDRESS, (self.place >> SIZE & 7) as usize);
         let mut bytes = [0; 8];
         let wanted = if size == 0 { 8 } else { size };
@@ -60,18 +78,30 @@ pub(super) struct Log {
     end: *mut Read,
     paused: bool,
     overflow: bool,
+    /// Where answers are kept; null: nowhere.
+    pub(super) recalled: *mut Recalled,
+    /// Reads before the answer that is being worked out; none is: `usize::MAX`.
+    pub(super) before: usize,
 }
 
 impl Log {
     pub(super) const fn none() -> Log {
         let null = core::ptr::null_mut();
-        Log { start: null, next: null, end: null, paused: true, overflow: false }
+        Log {
+            start: null,
+            next: null,
+            end: null,
+            paused: true,
+            overflow: false,
+            recalled: core::ptr::null_mut(),
+            before: usize::MAX,
+        }
     }
 
     /// # Safety
     /// `[start, start + room)` must stay valid for writes, and nobody else's, as long as the log is.
     pub(super) unsafe fn over(start: *mut Read, room: usize) -> Log {
-        Log { start, next: start, end: start.wrapping_add(room), paused: false, overflow: false }
+        Log { start, next: start, end: start.wrapping_add(room), paused: false, ..Log::none() }
     }
 
     #[inline(always)]
@@ -124,6 +154,34 @@ impl Log {
             // SAFETY: `size` bytes at `at` lie inside the `len` that were read.
             unsafe { core::ptr::copy_nonoverlapping(out.wrapping_add(at), bytes.as_mut_ptr(), size) };
             self.add(address.wrapping_add(at as u64), size as u64, Some(u64::from_le_bytes(bytes)));
+        }
+    }
+
+    /// All reads of an answer.
+    #[inline(always)]
+    pub(super) fn add_recalled(&mut self, name: Name) {
+        let room = self.room(1);
+        if !room.is_null() {
+            // SAFETY: room for one.
+            unsafe { room.write(Read::of_recalled(name)) };
+            self.take(room, 1);
+        }
+    }
+
+    /// The reads from this one on, if all were written down.
+    pub(super) fn since(&self, first: usize) -> &[Read] {
+        let count = self.len().saturating_sub(first);
+        if self.paused || self.overflow || count == 0 {
+            return &[];
+        }
+        // SAFETY: `first + count` reads were written.
+        unsafe { core::slice::from_raw_parts(self.start.wrapping_add(first), count) }
+    }
+
+    /// Takes the reads from this one on back.
+    pub(super) fn take_back(&mut self, first: usize) {
+        if first <= self.len() {
+            self.next = self.start.wrapping_add(first);
         }
     }
 

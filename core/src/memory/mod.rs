@@ -13,11 +13,13 @@ mod bare;
 pub mod guarded;
 mod log;
 mod probed;
+mod recalled;
 
 pub use bare::Bare;
 use core::ffi::c_void;
 use log::Log;
 pub use log::Read;
+pub use recalled::{Recalled, ANSWER, KEY};
 
 /// Bytes of another time or place.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +79,44 @@ impl<'a> Reader<'a> {
     pub unsafe fn write_down(&mut self, start: *mut Read, room: usize) {
         // SAFETY: passed on.
         self.log = unsafe { Log::over(start, room) };
+    }
+
+    /// From now on, answers are kept there.
+    ///
+    /// # Safety
+    /// `recalled` must be valid, and nobody else's, until [`Reader::forget_log`] or the reader's end.
+    pub unsafe fn keep_answers(&mut self, recalled: *mut Recalled) {
+        self.log.recalled = recalled;
+    }
+
+    /// What a plugin has worked out for this key before, if every word that it read for it still reads the same. `None`: what it reads
+    /// from here on belongs to the answer, see [`Reader::remember`].
+    #[inline]
+    pub fn recall(&mut self, plugin: u8, key: &[u64; KEY]) -> Option<[u64; ANSWER]> {
+        self.log.before = self.log.len();
+        // SAFETY: `keep_answers`'s caller; the reader itself has no reference to it.
+        let recalled = unsafe { self.log.recalled.as_mut() }.filter(|_| self.log.is_open())?;
+        let (answer, name) = recalled.find(plugin.into(), key, self)?;
+        self.log.add_recalled(name);
+        self.log.before = usize::MAX;
+        Some(answer)
+    }
+
+    /// Keeps the answer for a key that [`Reader::recall`], called just before, had none for: it follows from the key, and from what was
+    /// read since.
+    pub fn remember(&mut self, plugin: u8, key: &[u64; KEY], answer: [u64; ANSWER]) {
+        let before = core::mem::replace(&mut self.log.before, usize::MAX);
+        // SAFETY: as above.
+        let Some(recalled) = (unsafe { self.log.recalled.as_mut() }) else { return };
+        if let Some(name) = recalled.keep(plugin.into(), key, answer, self.log.since(before)) {
+            self.log.take_back(before);
+            self.log.add_recalled(name);
+        }
+    }
+
+    fn recalled_holds(&mut self, index: usize, at: u64) -> bool {
+        // SAFETY: as above.
+        unsafe { self.log.recalled.as_mut() }.is_some_and(|recalled| recalled.still_holds(index, at, self))
     }
 
     /// Ends [`Reader::write_down`].

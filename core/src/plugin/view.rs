@@ -1,6 +1,7 @@
 //! What a plugin sees of the frame in hand, and the functions that it may call.
 
 use super::{Description, ABI};
+use crate::memory::{ANSWER, KEY};
 use crate::regs::COUNT;
 use core::ffi::c_void;
 
@@ -197,6 +198,12 @@ pub struct Host {
     /// them cannot be read (`out` may then be partly written). Cheaper than as many calls of `read_word`.
     pub read_words:
         unsafe extern "C" fn(walk: *mut c_void, address: u64, offsets: *const u32, count: usize, out: *mut u64) -> bool,
+    /// What this plugin has worked out for this key before, on this thread, if every word that it read for it still reads the same:
+    /// true, and `*answer` is it. False: there is none; what is read from here on belongs to the answer, until `remember`.
+    pub recall: unsafe extern "C" fn(walk: *mut c_void, key: *const [u64; KEY], answer: *mut [u64; ANSWER]) -> bool,
+    /// Keeps the answer for a key, for which `recall`, called just before, had none. It must follow from the key, from what was read since, and
+    /// from nothing else: neither from what was read before, nor from the frame or the scratch memory. It may hold name ids.
+    pub remember: unsafe extern "C" fn(walk: *mut c_void, key: *const [u64; KEY], answer: *const [u64; ANSWER]),
 }
 
 impl Host {

@@ -78,9 +78,13 @@ impl<'t> Recording<'t> {
         if !same {
             trail.forget();
         }
+        trail.recalled.begin(stamp);
         let candidate = usize::from(trail.first);
         // SAFETY: the reads before `first_read` belong to the new walk.
-        unsafe { reader.write_down(trail.reads.as_mut_ptr(), usize::from(trail.first_read).min(READS)) };
+        unsafe {
+            reader.write_down(trail.reads.as_mut_ptr(), usize::from(trail.first_read).min(READS));
+            reader.keep_answers(&raw mut trail.recalled);
+        }
         Recording {
             trail,
             marks: 0,

@@ -1,11 +1,11 @@
 //! What a thread keeps of its last walk.
 
-use crate::memory::Read;
+use crate::memory::{Read, Recalled};
 
 /// Frames that a trail holds.
 pub(super) const MARKS: usize = 512;
 /// Reads that it holds.
-pub(super) const READS: usize = 1024;
+pub(super) const READS: usize = 2560;
 /// Frame words that it holds.
 pub(super) const WORDS: usize = 1024;
 /// Words for states of plugins' scratch memory.
@@ -75,6 +75,8 @@ pub struct Trail {
     pub(super) reads: [Read; READS],
     pub(super) words: [u64; WORDS],
     pub(super) states: [u64; STATES],
+    /// Answers of earlier walks; entries among `reads` name them.
+    pub(super) recalled: Recalled,
 }
 
 /// Bytes of a trail.
@@ -112,6 +114,7 @@ impl Trail {
             reads: [Read::NONE; READS],
             words: [0; WORDS],
             states: [0; STATES],
+            recalled: Recalled::new(),
         }
     }
 

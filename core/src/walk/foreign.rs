@@ -6,6 +6,7 @@
 use super::{Claim, Env, Setting, Walk, MAX_PLUGINS};
 use crate::cursor::Cursor;
 use crate::frame::semantic_word;
+use crate::memory::{ANSWER, KEY};
 use crate::plugin::{
     is_overlay_answer, is_step_answer, Caller, Description, Host, Owner, View, Visit, ABI, NO_FUNCTION, NO_REGISTERS,
     OVERLAY_DESYNC, SCRATCH_BYTES, STEP_DONE, STEP_END, STEP_LOST, STEP_MASK, STEP_OTHER_STACK, UNTOUCHED,
@@ -242,6 +243,8 @@ impl<E: Env> Walk<'_, '_, E> {
         lookup: Self::host_lookup,
         native_step: Self::host_native_step,
         read_words: Self::host_read_words,
+        recall: Self::host_recall,
+        remember: Self::host_remember,
     };
 
     unsafe extern "C" fn host_read_word(walk: *mut c_void, address: u64, out: *mut u64) -> bool {
@@ -271,6 +274,21 @@ impl<E: Env> Walk<'_, '_, E> {
     ) -> bool {
         // SAFETY: as above; the plugin passes `count` offsets and a place for as many words.
         unsafe { (*walk.cast::<Self>()).reader.words_raw(address, offsets, count, out) }
+    }
+
+    unsafe extern "C" fn host_recall(walk: *mut c_void, key: *const [u64; KEY], answer: *mut [u64; ANSWER]) -> bool {
+        // SAFETY: as above; the plugin passes a key and a place for an answer.
+        let (walk, key) = unsafe { (&mut *walk.cast::<Self>(), &*key) };
+        let Some(found) = walk.reader.recall(walk.plugin, key) else { return false };
+        // SAFETY: as above.
+        unsafe { answer.write(found) };
+        true
+    }
+
+    unsafe extern "C" fn host_remember(walk: *mut c_void, key: *const [u64; KEY], answer: *const [u64; ANSWER]) {
+        // SAFETY: as above.
+        let (walk, key, answer) = unsafe { (&mut *walk.cast::<Self>(), &*key, *answer) };
+        walk.reader.remember(walk.plugin, key, answer);
     }
 
     unsafe extern "C" fn host_find_name(walk: *mut c_void, code: u64, fingerprint: u64) -> u32 {

@@ -10,7 +10,6 @@ use super::facts::Facts;
 use super::function::{Called, Function, Proto};
 use super::places;
 use super::state::{self, Info, Running, State};
-use super::text::Sources;
 use crate::walk::Walk;
 use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, OVERLAY_NONE};
 
@@ -259,9 +258,8 @@ impl Frame<'_> {
             return None;
         }
         let caller = Info::read(walk, facts, state, gone.previous);
-        let mut proto = Proto::default();
-        let called = Called::new((walk, facts, state), &gone, caller.as_ref(), &mut proto);
-        let ended = called.by_call_instruction(walk, facts, &proto) == Some(false);
+        let called = Called::new(walk, facts, state, &gone, caller.as_ref());
+        let ended = called.by_call_instruction(walk, facts) == Some(false);
         Some(if ended { Start::Nothing } else { Start::At(cursor) })
     }
 
@@ -272,13 +270,8 @@ impl Frame<'_> {
         let mut at = first;
         let mut told = false;
         let mut in_hand = None;
-        // Of the function in hand, which is known where it called the one that was told before; and of its caller. They take turns.
-        let (mut here, mut above) = (Proto::default(), Proto::default());
-        let (mut proto, mut callers) = (&mut here, &mut above);
-        let mut known = false;
         let mut c_functions = 0;
         let mut anchored = anchor == 0;
-        let mut sources = Sources::default();
         for _ in 0..CHAIN_LIMIT {
             if at == 0 || c_functions > C_LIMIT {
                 break;
@@ -301,14 +294,11 @@ impl Frame<'_> {
             c_functions = 0;
             anchored |= at == anchor;
             let caller = Info::read(walk, facts, state, info.previous);
-            let called = Called::new((walk, facts, state), &info, caller.as_ref(), callers);
+            let called = Called::new(walk, facts, state, &info, caller.as_ref());
             let unmarked = part == Part::Unmarked && !told;
             let pc = if told || saved { info.pc(walk, facts, state) } else { self.live_pc(state, &info, closure) };
-            let function = Function { walk, facts, closure, pc };
-            if !known && !function.find(proto) {
-                return (at, DOUBT);
-            }
-            if !function.emit(proto, &called, callers, &mut sources) {
+            let Some(function) = Function { walk, facts, closure, pc }.told(&called) else { return (at, DOUBT) };
+            if !function.emit(walk) {
                 return (0, OVERLAY_INTERPRETER);
             }
             told = true;
@@ -317,7 +307,7 @@ impl Frame<'_> {
                 Part::One => true,
                 Part::Rest => false,
                 _ if !anchored => false,
-                _ if facts.info.fresh_mask == u32::MAX => match called.by_call_instruction(walk, facts, callers) {
+                _ if facts.info.fresh_mask == u32::MAX => match function.by_call {
                     Some(by_call) => !by_call,
                     // Its caller's frame is just being given to another function (a tail call, an error's message).
                     None => return (at, DOUBT),
@@ -327,8 +317,7 @@ impl Frame<'_> {
             if ends {
                 break;
             }
-            (in_hand, known) = (caller, called.has_proto());
-            core::mem::swap(&mut proto, &mut callers);
+            in_hand = caller;
         }
         match (told, part) {
             (true, _) => (at, OVERLAY_INTERPRETER),

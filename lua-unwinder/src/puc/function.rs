@@ -4,8 +4,9 @@ use super::facts::{role, Facts};
 use super::lines;
 use super::name;
 use super::state::{Info, Running, State};
-use super::text::{self, Sources};
+use super::text;
 use crate::walk::Walk;
+use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::{Description, TABLE_NONE};
 
 /// Bytes of an instruction.
@@ -13,12 +14,20 @@ const INSTRUCTION: u64 = 4;
 /// More instructions than any Proto has.
 const CODE_LIMIT: u64 = 1 << 27;
 
-/// Who called a function, as far as that gives it a name.
+/// Who called a function.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// A Lua function: its closure, and the address of its next instruction.
+    Lua(u64, u64),
+    /// A C function, or nobody.
+    C,
+    /// That cannot be told now.
+    Unknown,
+}
+
+/// How a function was called, as far as that gives it a name.
 pub struct Called {
-    /// The caller is a Lua function, whose Proto was found.
-    has_proto: bool,
-    /// The caller is known, and is a C function or nobody.
-    caller_is_c: bool,
+    by: By,
     /// The function was tail called, so its caller is gone.
     tail: bool,
     hooked: bool,
@@ -26,43 +35,89 @@ pub struct Called {
 }
 
 impl Called {
-    /// From the CallInfos of a function and of its caller. `proto`: gets the caller's Proto, and where that stands, if it is a Lua
-    /// function.
-    pub fn new(
-        (walk, facts, state): (&Walk<'_>, &Facts, &State),
-        info: &Info,
-        caller: Option<&Info>,
-        proto: &mut Proto,
-    ) -> Called {
+    /// From the CallInfos of a function and of its caller.
+    pub fn new(walk: &Walk<'_>, facts: &Facts, state: &State, info: &Info, caller: Option<&Info>) -> Called {
         let flag = |mask: u32| caller.is_some_and(|c| c.status & mask != 0);
-        let has_proto = caller.is_some_and(|c| match c.running {
-            Running::Lua(closure) => Function { walk, facts, closure, pc: c.pc(walk, facts, state) }.find(proto),
-            Running::C => false,
-        });
+        let by = match caller {
+            Some(c) => match c.running {
+                Running::Lua(closure) => By::Lua(closure, c.pc(walk, facts, state)),
+                Running::C => By::C,
+            },
+            None => By::Unknown,
+        };
         let tail = if facts.minor == 1 { info.status != 0 } else { info.status & facts.info.tail != 0 };
         // From 5.4 on the marks stand in the caller's CallInfo; in 5.3 and before too (`ci->previous`).
-        Called {
-            has_proto,
-            caller_is_c: caller.is_some_and(|c| c.running == Running::C),
-            tail,
-            hooked: flag(facts.info.hooked),
-            finalizer: flag(facts.info.finalizer),
-        }
+        Called { by, tail, hooked: flag(facts.info.hooked), finalizer: flag(facts.info.finalizer) }
     }
 
     /// Is the caller a Lua function that stands at a call instruction? Then both run in one activation (5.1). `None`: what the
     /// caller is cannot be told now.
-    /// `caller`: what [`Called::new`] gave.
-    pub fn by_call_instruction(&self, walk: &Walk<'_>, facts: &Facts, caller: &Proto) -> Option<bool> {
-        match self.has_proto {
-            true => Some(facts.role(caller.current(walk)?) == role::CALL),
-            false => self.caller_is_c.then_some(false),
+    pub fn by_call_instruction(&self, walk: &Walk<'_>, facts: &Facts) -> Option<bool> {
+        let mut caller = Proto::default();
+        let found = self.find(walk, facts, &mut caller);
+        self.is_at_call(walk, facts, found.then_some(&caller))
+    }
+
+    /// The same, with what [`Called::find`] has found.
+    fn is_at_call(&self, walk: &Walk<'_>, facts: &Facts, caller: Option<&Proto>) -> Option<bool> {
+        match caller {
+            Some(caller) => Some(facts.role(caller.current(walk)?) == role::CALL),
+            None => (self.by == By::C).then_some(false),
         }
     }
 
-    /// Did [`Called::new`] give the caller's Proto?
-    pub fn has_proto(&self) -> bool {
-        self.has_proto
+    /// The caller's Proto, and where in it execution stands, if it is a Lua function. Into a place of the caller's, as [`Function::find`].
+    fn find(&self, walk: &Walk<'_>, facts: &Facts, proto: &mut Proto) -> bool {
+        match self.by {
+            By::Lua(closure, pc) => Function { walk, facts, closure, pc }.find(proto),
+            _ => false,
+        }
+    }
+
+    /// All of it in two words. `None`: there is no such address.
+    fn key(&self) -> Option<[u64; 2]> {
+        const FLAGS: u32 = 48;
+        let (kind, closure, pc) = match self.by {
+            By::Lua(closure, pc) => (0, closure, pc),
+            By::C => (1, 0, 0),
+            By::Unknown => (2, 0, 0),
+        };
+        let flags = kind << 3 | u64::from(self.tail) << 2 | u64::from(self.hooked) << 1 | u64::from(self.finalizer);
+        (pc >> FLAGS == 0).then_some([closure, pc | flags << FLAGS])
+    }
+}
+
+/// What is told of a function.
+pub struct Told {
+    /// Its name's id; 0: none could be given now.
+    name: u32,
+    /// 0: not known.
+    line: u32,
+    /// See [`Called::by_call_instruction`]; in 5.1 only.
+    pub by_call: Option<bool>,
+}
+
+impl Told {
+    const NO_CALL: u32 = 1;
+    const CALL: u32 = 2;
+
+    fn of_answer([name, line]: [u64; ANSWER]) -> Told {
+        let by_call = match (name >> 32) as u32 {
+            Told::NO_CALL => Some(false),
+            Told::CALL => Some(true),
+            _ => None,
+        };
+        Told { name: name as u32, line: line as u32, by_call }
+    }
+
+    fn answer(&self) -> [u64; ANSWER] {
+        let by_call = self.by_call.map_or(0, |call| if call { Told::CALL } else { Told::NO_CALL });
+        [u64::from(self.name) | u64::from(by_call) << 32, self.line.into()]
+    }
+
+    /// Emits the frame. False: the stack is full.
+    pub fn emit(&self, walk: &Walk<'_>) -> bool {
+        walk.emit(self.name, self.line.into())
     }
 }
 
@@ -187,24 +242,45 @@ impl Function<'_> {
         self.find(&mut Proto::default())
     }
 
-    /// Emits the frame; describes the function first if it was never seen to be called like this.
-    /// `caller`: what [`Called::new`] gave.
-    /// `sources`: those that were looked at in this call.
-    /// False: the stack is full.
-    #[inline(never)]
-    pub fn emit(&self, proto: &Proto, called: &Called, caller: &Proto, sources: &mut Sources) -> bool {
-        let walk = self.walk;
-        let origin = self.origin(called, caller);
-        let mut contents = |proto: &Proto| sources.contents(walk, self.facts, proto.source);
-        let origin_identity = origin.identity(&mut contents);
-        let words = [contents(proto), u64::from(proto.first_line), proto.code, origin_identity];
-        let fingerprint = fingerprint(words);
-        let mut id = walk.find_name(proto.address, fingerprint);
-        if id == 0 {
-            id = self.describe(proto, &origin, fingerprint);
+    /// What is told of the function. `None`: no function is there, or the pc is not in it.
+    #[inline(always)]
+    pub fn told(&self, called: &Called) -> Option<Told> {
+        let facts = core::ptr::from_ref(self.facts) as u64;
+        let key = called.key().map(|[caller, place]| [self.closure, self.pc, caller, place, facts]);
+        match key.as_ref().and_then(|key| self.walk.recall(key)) {
+            Some(answer) => Some(Told::of_answer(answer)),
+            None => self.look_up(called, key.as_ref()),
         }
-        let line = lines::line(walk, self.facts, proto).unwrap_or(0);
-        walk.emit(id, u64::from(line))
+    }
+
+    /// The same, by what the process says; describes the function if it was never seen to be called like this.
+    #[cold]
+    #[inline(never)]
+    fn look_up(&self, called: &Called, key: Option<&[u64; KEY]>) -> Option<Told> {
+        let (walk, facts) = (self.walk, self.facts);
+        let (mut proto, mut caller) = (Proto::default(), Proto::default());
+        if !self.find(&mut proto) {
+            return None;
+        }
+        let caller = if called.find(walk, facts, &mut caller) { Some(&caller) } else { None };
+        let origin = self.origin(called, caller);
+        let contents = text::contents(walk, facts, proto.source);
+        let origin_identity = origin.identity(|caller| match caller.source == proto.source {
+            true => contents,
+            false => text::contents(walk, facts, caller.source),
+        });
+        let fingerprint = fingerprint([contents, u64::from(proto.first_line), proto.code, origin_identity]);
+        let mut name = walk.find_name(proto.address, fingerprint);
+        if name == 0 {
+            name = self.describe(&proto, &origin, fingerprint);
+        }
+        let line = lines::line(walk, facts, &proto).unwrap_or(0);
+        let by_call = if facts.minor == 1 { called.is_at_call(walk, facts, caller) } else { None };
+        let told = Told { name, line, by_call };
+        if let Some(key) = key.filter(|_| name != 0) {
+            walk.remember(key, &told.answer());
+        }
+        Some(told)
     }
 
     /// Apart, since it needs much stack and is seldom called.
@@ -229,16 +305,14 @@ impl Function<'_> {
     }
 
     /// What names the function.
-    fn origin<'c>(&self, called: &Called, caller: &'c Proto) -> Origin<'c> {
+    fn origin<'c>(&self, called: &Called, caller: Option<&'c Proto>) -> Origin<'c> {
         if called.finalizer {
             return Origin::Event(text::FINALIZER);
         }
         if called.hooked {
             return Origin::Event(text::HOOK);
         }
-        if called.tail || !called.has_proto {
-            return Origin::Unknown;
-        }
+        let Some(caller) = caller.filter(|_| !called.tail) else { return Origin::Unknown };
         match caller.current(self.walk) {
             Some(instruction) => Origin::Caller(caller, instruction),
             None => Origin::Unknown,
@@ -261,7 +335,7 @@ enum Origin<'c> {
 
 impl Origin<'_> {
     /// A number that differs where the name may. `contents`: gives those of a Proto's source.
-    fn identity(&self, mut contents: impl FnMut(&Proto) -> u64) -> u64 {
+    fn identity(&self, contents: impl FnOnce(&Proto) -> u64) -> u64 {
         match self {
             Origin::Main | Origin::Unknown => 0,
             Origin::Event(event) => event.as_ptr() as u64,

@@ -98,29 +98,15 @@ pub fn of_string(walk: &Walk<'_>, facts: &Facts, string: u64) -> Option<Text> {
 /// Bytes of a source that tell it from others: more than is shown of a program's text.
 const TOLD_APART: u32 = 256;
 
-/// Sources whose contents one call has looked at: a chunk's functions call each other.
-#[derive(Default)]
-pub struct Sources {
-    /// Address and [`contents`] of the last two.
-    known: [(u64, u64); 2],
-}
-
-impl Sources {
-    /// What tells a source from one that lay at the same address before, and was collected.
-    pub fn contents(&mut self, walk: &Walk<'_>, facts: &Facts, source: u64) -> u64 {
-        let [one, other] = self.known;
-        if one.0 == source {
-            return one.1;
-        }
-        let contents = if other.0 == source { other.1 } else { contents(walk, facts, source).unwrap_or(0) };
-        self.known = [(source, contents), one];
-        contents
-    }
-}
-
-/// A number that stands for the contents of a source: of its first bytes, and of how many there are.
+/// What tells a source from one that lay at the same address before, and was collected: a number that stands for its first bytes, and for
+/// how many there are. 0: they cannot be read.
 #[inline(never)]
-fn contents(walk: &Walk<'_>, facts: &Facts, source: u64) -> Option<u64> {
+pub fn contents(walk: &Walk<'_>, facts: &Facts, source: u64) -> u64 {
+    sum_of_contents(walk, facts, source).unwrap_or(0)
+}
+
+#[inline(always)]
+fn sum_of_contents(walk: &Walk<'_>, facts: &Facts, source: u64) -> Option<u64> {
     let text = of_string(walk, facts, source)?;
     let len = text.len.min(TOLD_APART);
     let mut sum = u64::from(text.len);

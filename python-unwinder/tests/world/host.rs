@@ -4,6 +4,7 @@ use super::python::{Version, BIAS, EVAL_END, THREAD_POINTER, TSD_OFFSET};
 use super::Memory;
 use std::ffi::c_void;
 use std::mem::size_of;
+use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::{Caller, Description, Host, Owner, Text, View, ABI, SCRATCH_BYTES, TEXT_LIMIT};
 
 /// One native frame to be shown.
@@ -126,6 +127,8 @@ static HOST: Host = Host {
     lookup,
     native_step,
     read_words,
+    recall,
+    remember,
 };
 
 fn walk<'a>(walk: *mut c_void) -> &'a mut Walk<'a> {
@@ -159,6 +162,14 @@ unsafe extern "C" fn read_words(
 ) -> bool {
     // SAFETY: the plugin passes `count` offsets and a place for as many words.
     (0..count).all(|i| unsafe { read_word(ctx, address.wrapping_add(u64::from(*offsets.add(i))), out.add(i)) })
+}
+
+unsafe extern "C" fn recall(_: *mut c_void, _: *const [u64; KEY], _: *mut [u64; ANSWER]) -> bool {
+    panic!("the Python plugin recalls nothing");
+}
+
+unsafe extern "C" fn remember(_: *mut c_void, _: *const [u64; KEY], _: *const [u64; ANSWER]) {
+    panic!("the Python plugin remembers nothing");
 }
 
 unsafe extern "C" fn find_name(ctx: *mut c_void, code: u64, fingerprint: u64) -> u32 {
