@@ -38,6 +38,8 @@ struct Entry {
     count: u64,
     /// The walk in which they were last found to hold.
     held: u64,
+    /// The entry that was asked for behind this one: stacks are alike, so it is most often the next one, too.
+    next: u64,
 }
 
 impl Entry {
@@ -58,6 +60,8 @@ pub struct Recalled {
     walk: u64,
     /// The surroundings that the answers belong to.
     stamp: u64,
+    /// The entry that was asked for last.
+    last: u64,
     entries: [Entry; ENTRIES],
     reads: [Read; READS],
 }
@@ -65,8 +69,8 @@ pub struct Recalled {
 impl Recalled {
     /// None.
     pub const fn new() -> Recalled {
-        const NONE: Entry = Entry { key: [0; KEY], plugin: 0, answer: [0; ANSWER], at: 0, count: 0, held: 0 };
-        Recalled { head: 0, walk: 0, stamp: 0, entries: [NONE; ENTRIES], reads: [Read::NONE; READS] }
+        const NONE: Entry = Entry { key: [0; KEY], plugin: 0, answer: [0; ANSWER], at: 0, count: 0, held: 0, next: 0 };
+        Recalled { head: 0, walk: 0, stamp: 0, last: 0, entries: [NONE; ENTRIES], reads: [Read::NONE; READS] }
     }
 
     /// A walk begins, in these surroundings. Answers of others are forgotten.
@@ -118,13 +122,24 @@ impl Recalled {
         key: &[u64; KEY],
         reader: &mut Reader<'_>,
     ) -> Option<([u64; ANSWER], Name)> {
-        let mut places = places(plugin, key);
-        let index = places.find(|index| self.entries.get(*index).is_some_and(|entry| entry.is_for(plugin, key)))?;
+        let is_it = |index: &usize| self.entries.get(*index).is_some_and(|entry| entry.is_for(plugin, key));
+        let guess = self.entries.get(self.last as usize).map_or(0, |last| last.next as usize);
+        let index = if is_it(&guess) { guess } else { places(plugin, key).find(is_it)? };
+        self.follows(index);
         if !self.holds(index, reader) {
             return None;
         }
         let entry = self.entries.get(index)?;
         Some((entry.answer, Name { index, at: entry.at }))
+    }
+
+    /// An entry was asked for.
+    #[inline(always)]
+    fn follows(&mut self, index: usize) {
+        if let Some(last) = self.entries.get_mut(self.last as usize) {
+            last.next = index as u64;
+        }
+        self.last = index as u64;
     }
 
     /// Keeps an answer. `None`: that is not possible.
@@ -158,9 +173,10 @@ impl Recalled {
         compiler_fence(Ordering::SeqCst);
         let room = self.reads.get_mut(start..)?.get_mut(..count)?;
         room.iter_mut().zip(reads).for_each(|(room, read)| *room = *read);
-        *entry = Entry { key: *key, plugin, answer, at, count: 0, held: walk };
+        *entry = Entry { key: *key, plugin, answer, at, count: 0, held: walk, next: entry.next };
         compiler_fence(Ordering::SeqCst);
         entry.count = count as u64;
+        self.follows(index);
         Some(Name { index, at })
     }
 }

@@ -31,7 +31,7 @@ pub fn comparison(vm: &Vm<'_>, pc: u64, after: u64) -> Option<Place> {
     let last = target.saturating_add(REACH).min(proto.count.saturating_sub(1));
     let leads = |index: &u64| leads_to(vm, &proto, *index, target);
     let found = (first.max(after)..last).find(leads).or_else(|| (first..last.min(after)).rev().find(leads))?;
-    Some(Place::At(proto.code().wrapping_add(found.wrapping_mul(4))))
+    Some(Place::At(proto.code().start().wrapping_add(found.wrapping_mul(4))))
 }
 
 /// Does a comparison stand at `index`, with a jump, one of whose ways leads to `target`?

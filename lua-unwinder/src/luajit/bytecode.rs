@@ -48,7 +48,7 @@ pub struct Instruction {
 impl Instruction {
     /// Reads an instruction of a prototype.
     pub fn read(vm: &Vm<'_>, proto: &Proto, index: u64) -> Option<Instruction> {
-        let [opcode, a, d @ ..] = vm.half(proto.code().wrapping_add(index.wrapping_mul(4)))?.to_le_bytes();
+        let [opcode, a, d @ ..] = vm.half(proto.code().start().wrapping_add(index.wrapping_mul(4)))?.to_le_bytes();
         Some(Instruction { opcode, a, d: u16::from_le_bytes(d) })
     }
 

@@ -6,11 +6,12 @@
 //!    [marker   pc    ] [function  link] | slots ...       (marker and pc in continuation frames only)
 //! ```
 
-use super::proto::{Place, Proto};
+use super::proto::{Code, Place, Proto};
 use super::state::{function, kind, Kind, Thread};
 use super::top::Top;
 use super::trace::Snapshot;
 use super::{name, Vm};
+use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::OVERLAY_DESYNC;
 
 /// Kinds of links, in their low bits.
@@ -58,7 +59,7 @@ pub struct Frame {
 #[derive(Clone, Copy)]
 enum Runs {
     /// A Lua function.
-    Lua(Proto),
+    Lua(Code),
     /// A function of the VM's own: the function object, and its number.
     Builtin(u64, u8),
     /// Something that has a native frame, or nothing.
@@ -69,15 +70,37 @@ impl Runs {
     /// Is it a Lua function in which `place` lies?
     fn is_lua_at(&self, place: Place) -> bool {
         match self {
-            Runs::Lua(proto) => proto.instruction(place).is_some(),
+            Runs::Lua(code) => code.instruction(place).is_some(),
             _ => false,
         }
+    }
+
+    const KIND: u32 = 56;
+    const LUA: u64 = 1;
+    const BUILTIN: u64 = 2;
+    const OTHER: u64 = 3;
+
+    fn of_answer(object: u64, [first, second]: [u64; ANSWER]) -> Runs {
+        match first >> Runs::KIND {
+            Runs::LUA => Runs::Lua(Code { proto: first & !(u64::MAX << Runs::KIND), count: second }),
+            Runs::BUILTIN => Runs::Builtin(object, second as u8),
+            _ => Runs::Other,
+        }
+    }
+
+    fn answer(&self) -> [u64; ANSWER] {
+        let (kind, first, second) = match self {
+            Runs::Lua(code) => (Runs::LUA, code.proto, code.count),
+            Runs::Builtin(_, number) => (Runs::BUILTIN, 0, u64::from(*number)),
+            Runs::Other => (Runs::OTHER, 0, 0),
+        };
+        [first | kind << Runs::KIND, second]
     }
 
     /// Can it stand at this place?
     fn fits(&self, place: Place) -> bool {
         match self {
-            Runs::Lua(proto) => place == Place::Unknown || proto.instruction(place).is_some(),
+            Runs::Lua(code) => place == Place::Unknown || code.instruction(place).is_some(),
             _ => true,
         }
     }
@@ -142,7 +165,9 @@ impl Frames<'_, '_> {
                     if self.is_no_bytecode(pc) {
                         return Some(Known { runs: Runs::Other, link: None });
                     }
-                    return snapshot.proto_of(self.vm, pc).map(|proto| Known { runs: Runs::Lua(proto), link: None });
+                    return snapshot
+                        .proto_of(self.vm, pc)
+                        .map(|proto| Known { runs: Runs::Lua(proto.code()), link: None });
                 }
             },
             None => {
@@ -156,12 +181,30 @@ impl Frames<'_, '_> {
                 }
             }
         };
+        Some(Known { runs: self.of_object(object)?, link })
+    }
+
+    /// What a function object is.
+    #[inline(always)]
+    fn of_object(&self, object: u64) -> Option<Runs> {
+        // No frame's name has such a key: it is asked for at a place.
+        let key = [object, self.thread.global, 0, u64::MAX, self.vm.identity()];
+        match self.vm.walk.recall(&key) {
+            Some(answer) => Some(Runs::of_answer(object, answer)),
+            None => self.look_at_object(object, &key),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_at_object(&self, object: u64, key: &[u64; KEY]) -> Option<Runs> {
         let runs = match kind(self.vm, self.thread.global, object)? {
-            Kind::Lua(proto) => Runs::Lua(Proto::read(self.vm, proto)?),
+            Kind::Lua(proto) => Runs::Lua(Proto::read(self.vm, proto)?.code()),
             Kind::C => Runs::Other,
             Kind::Builtin(number) => Runs::Builtin(object, number),
         };
-        Some(Known { runs, link })
+        self.vm.walk.remember(key, &runs.answer());
+        Some(runs)
     }
 
     /// Does the PC of a function that is about to be called say that it is none of Lua's? Their one instruction stands behind the table
@@ -187,7 +230,7 @@ impl Frames<'_, '_> {
     /// of its frame: this one is not begun, or left.
     pub fn is_below_copy(&self, base: u64) -> bool {
         match self.runs(&Frame { base, place: Place::Unknown }) {
-            Some(Runs::Lua(proto)) => proto.takes_varargs(self.vm),
+            Some(Runs::Lua(code)) => code.takes_varargs(self.vm),
             _ => false,
         }
     }
@@ -330,11 +373,11 @@ impl Frames<'_, '_> {
             _ => None,
         };
         let caller = match caller {
-            Some((Runs::Lua(proto), place)) => Some((proto, place)),
+            Some((Runs::Lua(code), place)) => Some((*code, place)),
             _ => None,
         };
         match runs {
-            Runs::Lua(proto) => name::emit_lua(self.vm, proto, frame.place, caller),
+            Runs::Lua(code) => name::emit_lua(self.vm, *code, frame.place, caller),
             Runs::Builtin(object, number) => name::emit_builtin(self.vm, *object, *number, caller),
             Runs::Other => true,
         }

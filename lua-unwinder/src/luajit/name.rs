@@ -2,8 +2,9 @@
 //! instruction when the function is first seen, as LuaJIT's debug library does it (`lj_debug_funcname`).
 
 use super::bytecode::{self as bc, Instruction};
-use super::proto::{string, utf8, Place, Proto, EMPTY};
+use super::proto::{string, utf8, Code, Place, Proto, EMPTY};
 use super::Vm;
+use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::{Description, Text, TABLE_NONE};
 
 /// What stands for the file of the VM's own functions.
@@ -19,22 +20,37 @@ const UNNAMED: [&[u8]; 6] =
     [b"(for index)", b"(for limit)", b"(for step)", b"(for generator)", b"(for state)", b"(for control)"];
 
 /// A function that calls, and where it stands.
-pub type Caller<'c> = (&'c Proto, Place);
+pub type Caller = (Code, Place);
 
 /// Emits a frame of a Lua function. False: the stack is full.
-pub fn emit_lua(vm: &Vm<'_>, proto: &Proto, place: Place, caller: Option<Caller<'_>>) -> bool {
+pub fn emit_lua(vm: &Vm<'_>, code: Code, place: Place, caller: Option<Caller>) -> bool {
+    let key = key(vm, code.proto, place, caller);
+    let known = key.as_ref().and_then(|key| vm.walk.recall(key));
+    let [name, line] = known.unwrap_or_else(|| look_up_lua(vm, (code, place), caller, key.as_ref()));
+    vm.walk.emit(name as u32, line)
+}
+
+/// Name and line of a Lua function; describes it if it was never seen to be called like this.
+#[cold]
+#[inline(never)]
+fn look_up_lua(vm: &Vm<'_>, (code, place): Caller, caller: Option<Caller>, key: Option<&[u64; KEY]>) -> [u64; ANSWER] {
+    let Some(proto) = Proto::read(vm, code.proto) else { return [0, 0] };
     let fingerprint = mixed(proto.fingerprint(vm), caller);
     let mut id = vm.walk.find_name(proto.address, fingerprint);
     if id == 0 {
-        id = describe_lua(vm, proto, caller, fingerprint);
+        id = describe_lua(vm, &proto, caller, fingerprint);
     }
-    vm.walk.emit(id, u64::from(proto.line(vm, place)))
+    let answer = [u64::from(id), u64::from(proto.line(vm, place))];
+    if let Some(key) = key.filter(|_| id != 0) {
+        vm.walk.remember(key, &answer);
+    }
+    answer
 }
 
 /// Apart, since it needs much stack and is seldom called.
 #[cold]
 #[inline(never)]
-fn describe_lua(vm: &Vm<'_>, proto: &Proto, caller: Option<Caller<'_>>, fingerprint: u64) -> u32 {
+fn describe_lua(vm: &Vm<'_>, proto: &Proto, caller: Option<Caller>, fingerprint: u64) -> u32 {
     vm.walk.describe(&Description {
         code: proto.address,
         fingerprint,
@@ -47,7 +63,7 @@ fn describe_lua(vm: &Vm<'_>, proto: &Proto, caller: Option<Caller<'_>>, fingerpr
 }
 
 /// Emits a frame of one of the VM's own functions, which have no native frame. False: the stack is full.
-pub fn emit_builtin(vm: &Vm<'_>, object: u64, number: u8, caller: Option<Caller<'_>>) -> bool {
+pub fn emit_builtin(vm: &Vm<'_>, object: u64, number: u8, caller: Option<Caller>) -> bool {
     let fingerprint = mixed(u64::from(number).wrapping_add(1), caller);
     let mut id = vm.walk.find_name(object, fingerprint);
     if id == 0 {
@@ -59,7 +75,7 @@ pub fn emit_builtin(vm: &Vm<'_>, object: u64, number: u8, caller: Option<Caller<
 /// As [`describe_lua`].
 #[cold]
 #[inline(never)]
-fn describe_builtin(vm: &Vm<'_>, object: u64, caller: Option<Caller<'_>>, fingerprint: u64) -> u32 {
+fn describe_builtin(vm: &Vm<'_>, object: u64, caller: Option<Caller>, fingerprint: u64) -> u32 {
     vm.walk.describe(&Description {
         code: object,
         fingerprint,
@@ -71,10 +87,18 @@ fn describe_builtin(vm: &Vm<'_>, object: u64, caller: Option<Caller<'_>>, finger
     })
 }
 
+/// All that a frame's name and line depend on, besides what is read. `None`: a place is none.
+#[inline(always)]
+fn key(vm: &Vm<'_>, proto: u64, place: Place, caller: Option<Caller>) -> Option<[u64; KEY]> {
+    let (from, at) =
+        caller.map_or((0, 0), |(code, place)| (code.proto, code.instruction(place).map_or(0, |number| number + 1)));
+    Some([proto, place.word()?, from, at, vm.identity()])
+}
+
 /// A function is known by the place that calls it, which gives it its name.
-fn mixed(fingerprint: u64, caller: Option<Caller<'_>>) -> u64 {
-    let Some((proto, place)) = caller else { return fingerprint };
-    let place = proto.code().wrapping_add(proto.instruction(place).unwrap_or(0).wrapping_mul(4));
+fn mixed(fingerprint: u64, caller: Option<Caller>) -> u64 {
+    let Some((code, place)) = caller else { return fingerprint };
+    let place = code.start().wrapping_add(code.instruction(place).unwrap_or(0).wrapping_mul(4));
     let mixed = (fingerprint ^ place).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ (mixed >> 29)
 }
@@ -85,9 +109,10 @@ fn own(bytes: &'static [u8]) -> Text {
 }
 
 /// What the calling instruction calls the function.
-fn called_as(vm: &Vm<'_>, caller: Option<Caller<'_>>) -> Option<Text> {
-    let (proto, place) = caller?;
-    let index = proto.instruction(place)?;
+fn called_as(vm: &Vm<'_>, caller: Option<Caller>) -> Option<Text> {
+    let (code, place) = caller?;
+    let proto = &Proto::read(vm, code.proto)?;
+    let index = code.instruction(place)?;
     let instruction = Instruction::read(vm, proto, index)?;
     match instruction.opcode {
         bc::ITERC | bc::ITERN => slot_name(vm, proto, index, u64::from(instruction.a).checked_sub(3)?),

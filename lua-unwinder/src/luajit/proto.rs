@@ -39,6 +39,45 @@ pub struct Proto {
     line_info: u64,
 }
 
+/// A prototype's bytecode, which is all that most frames need of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Code {
+    /// Address of the prototype.
+    pub proto: u64,
+    /// Number of bytecode instructions.
+    pub count: u64,
+}
+
+impl Code {
+    /// Address of the first instruction.
+    pub fn start(&self) -> u64 {
+        self.proto.wrapping_add(CODE)
+    }
+
+    /// Number of the instruction at a place, if it is one of this prototype's.
+    #[inline(always)]
+    pub fn instruction(&self, place: Place) -> Option<u64> {
+        let (address, back) = match place {
+            Place::Behind(pc) => (pc, 4),
+            Place::At(pc) => (pc, 0),
+            Place::Unknown => return None,
+        };
+        let bytes = address.checked_sub(self.start())?;
+        if !bytes.is_multiple_of(4) {
+            return None;
+        }
+        // Behind nothing: the function has just been entered.
+        let number = bytes.saturating_sub(back) / 4;
+        (number < self.count).then_some(number)
+    }
+
+    /// Does it take variable arguments?
+    pub fn takes_varargs(&self, vm: &Vm<'_>) -> bool {
+        const VARIABLE_ARGUMENTS: u32 = 2;
+        vm.half(self.proto.wrapping_add(FLAGS)).is_some_and(|flags| flags & VARIABLE_ARGUMENTS != 0)
+    }
+}
+
 /// A place in a prototype's bytecode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
@@ -48,6 +87,20 @@ pub enum Place {
     At(u64),
     /// Nothing is known.
     Unknown,
+}
+
+impl Place {
+    /// In one word; equal words are equal places. `None`: no address is like this.
+    #[inline(always)]
+    pub fn word(self) -> Option<u64> {
+        const KIND: u32 = 62;
+        let (kind, pc) = match self {
+            Place::Unknown => (0, 0),
+            Place::Behind(pc) => (1, pc),
+            Place::At(pc) => (2, pc),
+        };
+        (pc >> KIND == 0).then_some(pc | kind << KIND)
+    }
 }
 
 impl Proto {
@@ -69,25 +122,14 @@ impl Proto {
         (proto.count < COUNT_LIMIT && is_string(vm, proto.chunk)).then_some(proto)
     }
 
-    /// Address of the first instruction.
-    pub fn code(&self) -> u64 {
-        self.address.wrapping_add(CODE)
+    /// Its bytecode.
+    pub fn code(&self) -> Code {
+        Code { proto: self.address, count: self.count }
     }
 
-    /// Number of the instruction at a place, if it is one of this prototype's.
+    /// See [`Code::instruction`].
     pub fn instruction(&self, place: Place) -> Option<u64> {
-        let (address, back) = match place {
-            Place::Behind(pc) => (pc, 4),
-            Place::At(pc) => (pc, 0),
-            Place::Unknown => return None,
-        };
-        let bytes = address.checked_sub(self.code())?;
-        if !bytes.is_multiple_of(4) {
-            return None;
-        }
-        // Behind nothing: the function has just been entered.
-        let number = bytes.saturating_sub(back) / 4;
-        (number < self.count).then_some(number)
+        self.code().instruction(place)
     }
 
     /// The line of a place; that of the definition where the place is not known or the chunk was stripped.
@@ -130,13 +172,7 @@ impl Proto {
 
     /// Is it the main function of a chunk? Those are defined at no line, and take variable arguments.
     pub fn is_chunk(&self, vm: &Vm<'_>) -> bool {
-        self.first_line == 0 && self.takes_varargs(vm)
-    }
-
-    /// Does it take variable arguments?
-    pub fn takes_varargs(&self, vm: &Vm<'_>) -> bool {
-        const VARIABLE_ARGUMENTS: u32 = 2;
-        vm.half(self.address.wrapping_add(FLAGS)).is_some_and(|flags| flags & VARIABLE_ARGUMENTS != 0)
+        self.first_line == 0 && self.code().takes_varargs(vm)
     }
 
     /// The constants: objects lie below, from this address downwards.
