@@ -69,6 +69,9 @@ pub enum Frame {
     },
 }
 
+/// All flags of a frame's word.
+pub(crate) const FLAGS: u64 = FLAG_EXACT | FLAG_BY_FRAME_POINTER | FLAG_INTERPRETER;
+
 /// The word of a native frame.
 pub const fn native_word(address: u64, flags: u64) -> u64 {
     (address & PAYLOAD) | ((KIND_NATIVE as u64) << KIND_SHIFT) | flags

@@ -6,6 +6,7 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, ANSWER, KEY};
 use uunwind_core::plugin::{CRule, Caller, Description, GiveRule, Host, Owner, View, ABI};
 use uunwind_core::recovery::{Call, Protector};
+use uunwind_core::reuse::PointState;
 use uunwind_core::rule::Rule;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::Claim;
@@ -59,6 +60,7 @@ static HOST: Host = Host {
     read_words,
     recall,
     remember,
+    rest_is_known,
 };
 
 unsafe extern "C" fn read_word(reader: *mut c_void, address: u64, out: *mut u64) -> bool {
@@ -90,6 +92,10 @@ unsafe extern "C" fn recall(_: *mut c_void, _: *const [u64; KEY], _: *mut [u64; 
 }
 
 unsafe extern "C" fn remember(_: *mut c_void, _: *const [u64; KEY], _: *const [u64; ANSWER]) {}
+
+unsafe extern "C" fn rest_is_known(_: *mut c_void, _: u64, _: *const PointState) -> bool {
+    false
+}
 
 unsafe extern "C" fn find_name(_: *mut c_void, _: u64, _: u64) -> u32 {
     0

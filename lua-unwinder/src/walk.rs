@@ -4,6 +4,7 @@ use core::cell::Cell;
 use core::mem::size_of;
 use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::{Caller, Description, Host, Owner, View, ABI, SCRATCH_BYTES};
+use uunwind_core::reuse::PointState;
 
 /// Most words that are read in one [`Walk::run`].
 pub const RUN: usize = 8;
@@ -147,6 +148,12 @@ impl<'v> Walk<'v> {
     pub fn remember(&self, key: &[u64; KEY], answer: &[u64; ANSWER]) {
         // SAFETY: as above.
         unsafe { (self.host.remember)(self.view.walk, key, answer) }
+    }
+
+    /// Says what the rest of an overlay's call depends on; true: it is known already, return at once. See [`Host::rest_is_known`].
+    pub fn rest_is_known(&self, order: u64, state: &PointState) -> bool {
+        // SAFETY: as above.
+        unsafe { (self.host.rest_is_known)(self.view.walk, order, state) }
     }
 
     /// The id of a code object that was described before; 0 if it was not.

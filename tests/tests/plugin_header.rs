@@ -72,7 +72,7 @@ fn layouts() -> Vec<Layout> {
         layout!(Owner as uu_owner { start, end, bias, generation, kind, plugin, facts, facts_len }),
         layout!(Host as uu_host {
             size, abi, read_word, read, find_name, describe, emit, learned, lookup, native_step, read_words, recall,
-            remember,
+            remember, rest_is_known,
         }),
         layout!(CRule as uu_rule { size, kind, register as reg, reserved, offset, addend, slots, reserved2 }),
         layout!(ObjectFile as uu_object_file {
@@ -90,6 +90,7 @@ fn numbers() -> Vec<(&'static str, i64)> {
         ("UU_PLUGIN_NO_FUNCTION", plugin::NO_FUNCTION.into()),
         ("UU_KEY_WORDS", uunwind_core::memory::KEY as i64),
         ("UU_ANSWER_WORDS", uunwind_core::memory::ANSWER as i64),
+        ("UU_POINT_WORDS", uunwind_core::reuse::POINT_WORDS as i64),
         ("UU_SCRATCH_BYTES", plugin::SCRATCH_BYTES as i64),
         ("UU_FACTS_LIMIT", plugin::FACTS_LIMIT as i64),
         ("UU_TABLE_NONE", plugin::TABLE_NONE.into()),

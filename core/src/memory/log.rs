@@ -1,5 +1,6 @@
 //! What a walk reads, written down word by word, so that the next one may ask whether it would read the same.
 
+use super::guarded;
 use super::recalled::{Name, Recalled};
 
 /// One read: where, and what came of it.
@@ -45,19 +46,33 @@ impl Read {
         self.place & RECALLED != 0
     }
 
-    /// Whether the same read gives the same now. Its own reads are not written down.
-    #[inline(always)]
-    pub(crate) fn holds(&self, reader: &mut super::Reader<'_>) -> bool {
-        if self.place >> SIZE == 0 {
-            return reader.word(self.place) == Some(self.value);
-        }
-        self.holds_slow(reader)
+    /// The first of these reads that does not give the same now. They are not written down.
+    pub(crate) fn refuted(reads: &[Read], reader: &mut super::Reader<'_>) -> Option<usize> {
+        let was = reader.pause(true);
+        let refuted = if reader.is_guarded() {
+            // By far the most are of whole words.
+            reads.iter().position(|read| {
+                let mut failed = 0;
+                match read.place >> SIZE {
+                    0 => guarded::load_noting(read.place, &mut failed) != read.value || failed != 0,
+                    _ => !read.holds(reader),
+                }
+            })
+        } else {
+            reads.iter().position(|read| !read.holds(reader))
+        };
+        reader.pause(was);
+        refuted
     }
 
-    #[cold]
-    fn holds_slow(&self, reader: &mut super::Reader<'_>) -> bool {
+    /// Whether the same read gives the same now.
+    #[inline(never)]
+    fn holds(&self, reader: &mut super::Reader<'_>) -> bool {
         if self.is_recalled() {
             return reader.recalled_holds((self.place & ADDRESS) as usize, self.value);
+        }
+        if self.place >> SIZE == 0 {
+            return reader.word(self.place) == Some(self.value);
         }
         let (address, size) = (self.place & ADDRESS, (self.place >> SIZE & 7) as usize);
         let mut bytes = [0; 8];

@@ -99,9 +99,7 @@ impl Recalled {
         if entry.held == self.walk {
             return true;
         }
-        let was = reader.pause(true);
-        let holds = reads.iter().all(|read| read.holds(reader));
-        reader.pause(was);
+        let holds = Read::refuted(reads, reader).is_none();
         let walk = self.walk;
         if let Some(entry) = self.entries.get_mut(index).filter(|_| holds) {
             entry.held = walk;

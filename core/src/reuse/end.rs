@@ -1,6 +1,6 @@
 //! The end of a walk: what it wrote down becomes the thread's last walk, in front of what it shares with the one before.
 
-use super::trail::{Stamp, HAS_FP, MARKS, READS, STATES, WORDS};
+use super::trail::{Stamp, HAS_FP, MARKS, POINTS, READS, STATES, WORDS};
 use super::{Recording, Tail, FP_BIT};
 use crate::memory::Reader;
 use crate::stop_reason::StopReason;
@@ -37,8 +37,16 @@ impl Recording<'_> {
 
     fn keep(&mut self, written: usize, overflow: bool, end: &End<'_>) -> bool {
         let (mut marks, mut reads, mut words, mut states) = (self.marks, written, end.words.len(), self.states);
+        let mut points = self.points;
         let trail = &mut *self.trail;
-        let (to_mark, to_read, to_word, to_state) = match end.tail {
+        let (to_mark, to_read, to_word, to_state, to_point) = match end.tail {
+            // Within the frame just visited, from a point of it on, whose own reads and words were written down by the old walk.
+            Some(tail) if tail.point < POINTS => {
+                let (Some(point), Some(old)) = (trail.points.get(tail.point), trail.marks.get(tail.first)) else {
+                    return false;
+                };
+                (tail.first + 1, usize::from(point.read), usize::from(point.word), usize::from(old.state), tail.point)
+            }
             // The frame just visited is the tail's first: it stands there already.
             Some(tail) => {
                 let (Some(new), Some(old)) =
@@ -48,19 +56,22 @@ impl Recording<'_> {
                 };
                 marks -= 1;
                 (reads, words, states) = (usize::from(new.read), usize::from(new.word), usize::from(new.state));
-                (tail.first, usize::from(old.read), usize::from(old.word), usize::from(old.state))
+                points = usize::from(new.point);
+                let (read, word, state) = (usize::from(old.read), usize::from(old.word), usize::from(old.state));
+                (tail.first, read, word, state, usize::from(old.point))
             }
-            None => (MARKS, READS, WORDS, STATES),
+            None => (MARKS, READS, WORDS, STATES, POINTS),
         };
-        let fits = reads <= to_read && words <= to_word && states <= to_state && marks <= to_mark;
+        let fits = reads <= to_read && words <= to_word && states <= to_state && marks <= to_mark && points <= to_point;
         if self.broken || overflow || !fits || end.count > u32::from(u16::MAX) || end.desync > u32::from(u16::MAX) {
             return false;
         }
-        let (mark_at, read_at, word_at, state_at) =
-            (to_mark - marks, to_read - reads, to_word - words, to_state - states);
+        let (mark_at, read_at, word_at, state_at, point_at) =
+            (to_mark - marks, to_read - reads, to_word - words, to_state - states, to_point - points);
         let moved = move_front(&mut trail.marks, marks, mark_at)
             && move_front(&mut trail.reads, reads, read_at)
-            && move_front(&mut trail.states, states, state_at);
+            && move_front(&mut trail.states, states, state_at)
+            && move_front(&mut trail.points, points, point_at);
         if !moved {
             return false;
         }
@@ -93,11 +104,19 @@ impl Recording<'_> {
             mark.read = mark.read.wrapping_add(read_at as u16);
             mark.word = mark.word.wrapping_add(word_at as u16);
             mark.state = mark.state.wrapping_add(state_at as u16);
+            mark.point = mark.point.wrapping_add(point_at as u16);
+        }
+        for point in trail.points.get_mut(point_at..to_point).unwrap_or_default() {
+            point.count = (end.count as u16).wrapping_sub(point.count);
+            point.desync = (end.desync as u16).wrapping_sub(point.desync);
+            point.read = point.read.wrapping_add(read_at as u16);
+            point.word = point.word.wrapping_add(word_at as u16);
         }
         trail.first = mark_at as u16;
         trail.first_read = read_at as u16;
         trail.first_word = word_at as u16;
         trail.first_state = state_at as u16;
+        trail.first_point = point_at as u16;
         trail.stop = end.stop.number();
         trail.probed = u32::from(end.probed);
         trail.stamp = end.stamp;

@@ -17,17 +17,19 @@
 //! same stays where it is. Where both meet there is no room, and the old walk is given up.
 
 mod end;
+mod point;
 mod scratch;
 mod trail;
 
-use crate::memory::Reader;
+use crate::memory::{Read, Reader};
 use crate::rule::bits;
 use crate::short_rule::Short;
 use crate::stop_reason::StopReason;
 pub use end::End;
+pub use point::Place;
 pub use scratch::Scratch;
-use trail::{Mark, BY_FRAME_POINTER, EXACT, HAS_FP, HAS_STATE, LOST_STATE, MARKS, READS, STATES, WORDS};
-pub use trail::{Stamp, Trail, OBJECTS, TRAIL_BYTES};
+use trail::{Mark, BY_FRAME_POINTER, EXACT, HAS_FP, HAS_STATE, LOST_STATE, MARKS, POINTS, READS, STATES, WORDS};
+pub use trail::{PointState, Stamp, Trail, OBJECTS, POINT_WORDS, TRAIL_BYTES};
 
 /// Bit of the frame pointer among the callee-saved registers.
 pub const FP_BIT: u8 = 1 << 1;
@@ -39,6 +41,8 @@ pub const EVERY_REGISTER: u8 = 0xff;
 /// The rest of a walk, found to be the same.
 pub struct Tail {
     first: usize,
+    /// It begins within the call of a plugin on that frame, at this point; `POINTS`: with the frame.
+    point: usize,
     /// Frames in it.
     pub frames: u32,
     /// Frame words in it.
@@ -60,6 +64,9 @@ pub struct Recording<'t> {
     last_state: usize,
     /// Mark of the old walk behind which the state of the plugins before `candidate` stands; `MARKS`: no plugin was called so far.
     state_of: usize,
+    points: usize,
+    /// Of the plugin that is being called.
+    call: point::Call,
     /// Reads of the old walk from here on have been looked at and hold, up to one that does not.
     refuted: usize,
     /// Of the surroundings, when the walk began.
@@ -92,6 +99,8 @@ impl<'t> Recording<'t> {
             last_state: STATES,
             candidate,
             state_of: MARKS,
+            points: 0,
+            call: point::Call::NONE,
             refuted: READS,
             stamp,
             broken: false,
@@ -113,6 +122,7 @@ impl<'t> Recording<'t> {
             read: reader.written() as u16,
             word: at.words as u16,
             state: self.states as u16,
+            point: self.points as u16,
             count: at.count as u16,
             desync: at.desync as u16,
             uses: 0,
@@ -120,6 +130,7 @@ impl<'t> Recording<'t> {
             needs: 0,
             flags,
         };
+        self.call.touched = false;
         if let Some(room) = self.trail.marks.get_mut(place) {
             *room = mark;
             self.marks = place + 1;
@@ -165,22 +176,28 @@ impl<'t> Recording<'t> {
         if old.needs & FP_BIT != 0 && (old.flags & HAS_FP == 0 || fp(reader) != Some(old.fp)) {
             return None;
         }
-        let was = reader.pause(true);
-        let reads = self.trail.reads.get(usize::from(old.read)..).unwrap_or_default();
-        let refuted = reads.iter().position(|read| !read.holds(reader));
-        reader.pause(was);
-        if let Some(at) = refuted {
-            self.refuted = usize::from(old.read) + at;
+        if !self.hold(usize::from(old.read), reader) {
             return None;
         }
         let stop = StopReason::from_number(self.trail.stop)?;
         Some(Tail {
             first: candidate,
+            point: POINTS,
             frames: u32::from(old.count),
             words: WORDS.checked_sub(usize::from(old.word))?,
             desync: u32::from(old.desync),
             stop,
         })
+    }
+
+    /// Whether the old walk's reads from this one on hold.
+    fn hold(&mut self, first: usize, reader: &mut Reader<'_>) -> bool {
+        let reads = self.trail.reads.get(first..).unwrap_or_default();
+        let refuted = Read::refuted(reads, reader);
+        if let Some(at) = refuted {
+            self.refuted = first + at;
+        }
+        refuted.is_none()
     }
 
     /// Objects of the old walk that may have been unloaded.
@@ -231,6 +248,7 @@ impl<'t> Recording<'t> {
         if let Some(mark) = self.last() {
             mark.uses |= bits(used);
         }
+        self.call.touched |= !untouched;
         // A plugin is shown many frames that are not its own, and remembers nothing of them.
         if self.last_state != STATES && (untouched || self.is_state(self.last_state, scratch)) {
             return;
@@ -271,6 +289,8 @@ impl<'t> Recording<'t> {
             self.trail.first = MARKS as u16;
             self.trail.first_word = WORDS as u16;
             self.trail.first_state = STATES as u16;
+            self.trail.first_point = POINTS as u16;
+            self.call.candidates = (0, 0);
             self.candidate = MARKS;
             return self.marks < MARKS;
         }

@@ -26,6 +26,11 @@ impl Scratch {
         (0..).zip(&self.used).fold(0, |shape, (plugin, used)| shape | u64::from(used.div_ceil(8) as u8) << (8 * plugin))
     }
 
+    /// Nothing was left there so far.
+    pub(super) fn is_zero(&self) -> bool {
+        (0..PLUGINS).all(|plugin| self.words(plugin).iter().all(|word| *word == 0))
+    }
+
     /// The words that a plugin uses: at most 64, as `SCRATCH_BYTES` has.
     fn words(&self, plugin: usize) -> &[u64] {
         let count = self.used.get(plugin).map_or(0, |used| usize::from(*used).div_ceil(8).min(self.stride / 8).min(64));

@@ -8,6 +8,8 @@ pub(super) const MARKS: usize = 512;
 pub(super) const READS: usize = 2560;
 /// Frame words that it holds.
 pub(super) const WORDS: usize = 1024;
+/// Points within plugins' calls that it holds.
+pub(super) const POINTS: usize = 128;
 /// Words for states of plugins' scratch memory.
 pub(super) const STATES: usize = 512;
 /// Objects that may be unloaded.
@@ -31,10 +33,11 @@ pub(super) struct Mark {
     pub(super) pc: u64,
     pub(super) sp: u64,
     pub(super) fp: u64,
-    /// Reads, words and states before this frame; positions in the arrays.
+    /// Reads, words, states and points before this frame; positions in the arrays.
     pub(super) read: u16,
     pub(super) word: u16,
     pub(super) state: u16,
+    pub(super) point: u16,
     /// Frames and doubtful overlay calls before this frame while the walk is under way; from here on in one that is kept.
     pub(super) count: u16,
     pub(super) desync: u16,
@@ -45,6 +48,29 @@ pub(super) struct Mark {
     pub(super) needs: u8,
     pub(super) flags: u8,
 }
+
+/// A place within a plugin's call from which on what it tells depends on little; or, in front of those of a call, what it depends on
+/// besides.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Point {
+    /// Less from point to point; [`CALL`] in front of a call's points.
+    pub(super) order: u64,
+    /// What the rest depends on.
+    pub(super) state: PointState,
+    /// Reads, words, frames and doubtful overlay calls, as in [`Mark`].
+    pub(super) read: u16,
+    pub(super) word: u16,
+    pub(super) count: u16,
+    pub(super) desync: u16,
+}
+
+/// Words that a plugin says the rest of its call depends on.
+pub const POINT_WORDS: usize = 8;
+/// See [`POINT_WORDS`].
+pub type PointState = [u64; POINT_WORDS];
+/// [`Point::order`] in front of a call's points.
+pub(super) const CALL: u64 = u64::MAX;
 
 /// What the surroundings of a walk say of themselves. Equal stamps: the same pc has the same owner, rule and names, for all but
 /// objects that are confirmed apart.
@@ -66,6 +92,7 @@ pub struct Trail {
     pub(super) first_read: u16,
     pub(super) first_word: u16,
     pub(super) first_state: u16,
+    pub(super) first_point: u16,
     pub(super) objects: u16,
     pub(super) stop: u16,
     pub(super) probed: u32,
@@ -75,6 +102,7 @@ pub struct Trail {
     pub(super) reads: [Read; READS],
     pub(super) words: [u64; WORDS],
     pub(super) states: [u64; STATES],
+    pub(super) points: [Point; POINTS],
     /// Answers of earlier walks; entries among `reads` name them.
     pub(super) recalled: Recalled,
 }
@@ -92,6 +120,7 @@ impl Trail {
             read: 0,
             word: 0,
             state: 0,
+            point: 0,
             count: 0,
             desync: 0,
             uses: 0,
@@ -99,12 +128,14 @@ impl Trail {
             needs: 0,
             flags: 0,
         };
+        const POINT: Point = Point { order: 0, state: [0; POINT_WORDS], read: 0, word: 0, count: 0, desync: 0 };
         Trail {
             valid: 0,
             first: 0,
             first_read: 0,
             first_word: 0,
             first_state: 0,
+            first_point: 0,
             objects: 0,
             stop: 0,
             probed: 0,
@@ -114,6 +145,7 @@ impl Trail {
             reads: [Read::NONE; READS],
             words: [0; WORDS],
             states: [0; STATES],
+            points: [POINT; POINTS],
             recalled: Recalled::new(),
         }
     }
@@ -126,6 +158,7 @@ impl Trail {
         self.first_read = READS as u16;
         self.first_word = WORDS as u16;
         self.first_state = STATES as u16;
+        self.first_point = POINTS as u16;
     }
 }
 

@@ -12,8 +12,9 @@ use crate::plugin::{
     OVERLAY_DESYNC, SCRATCH_BYTES, STEP_DONE, STEP_END, STEP_LOST, STEP_MASK, STEP_OTHER_STACK, UNTOUCHED,
 };
 use crate::recovery::Call;
-use crate::regs::{Regs, SP};
-use crate::rule::BY_FRAME_POINTER;
+use crate::regs::{Regs, FP, SP};
+use crate::reuse::{Place, PointState};
+use crate::rule::{Packed, BY_FRAME_POINTER};
 use crate::stop_reason::StopReason;
 use core::ffi::c_void;
 use core::mem::size_of;
@@ -33,17 +34,22 @@ pub(super) enum Next {
 
 impl<E: Env> Walk<'_, '_, E> {
     /// Shows the frame in hand to whoever claims it: the stepper, then the overlay. The answer's `OVERLAY_*` flags, and how the
-    /// walk goes on.
+    /// walk goes on. `cfa`: it, and the rule that gave it.
     ///
     /// # Safety
     /// As [`super::walk`].
     #[inline(never)]
-    pub(super) unsafe fn claimed(&mut self, cursor: &mut Cursor, cfa: Option<u64>, setting: &Setting) -> (u32, Next) {
+    pub(super) unsafe fn claimed(
+        &mut self,
+        cursor: &mut Cursor,
+        cfa: Option<(u64, Packed)>,
+        setting: &Setting,
+    ) -> (u32, Next) {
         let mut answer = (0, Next::Native);
         for _ in 0..=MAX_PLUGINS {
             // SAFETY: passed on.
             answer = unsafe { self.ask(cursor, cfa, setting) };
-            if !matches!(answer, (0, Next::Native)) || !self.env.next_claim() {
+            if !matches!(answer, (0, Next::Native)) || self.tail.is_some() || !self.env.next_claim() {
                 break;
             }
         }
@@ -54,7 +60,7 @@ impl<E: Env> Walk<'_, '_, E> {
     ///
     /// # Safety
     /// As [`super::walk`].
-    unsafe fn ask(&mut self, cursor: &mut Cursor, cfa: Option<u64>, setting: &Setting) -> (u32, Next) {
+    unsafe fn ask(&mut self, cursor: &mut Cursor, cfa: Option<(u64, Packed)>, setting: &Setting) -> (u32, Next) {
         let Some(claim) = self.env.claim() else { return (0, Next::Native) };
         // Windows' functions need no scratch memory; plugins are promised some.
         if usize::from(claim.index) > MAX_PLUGINS || (setting.scratch.is_null() && claim.index != 0) {
@@ -76,7 +82,7 @@ impl<E: Env> Walk<'_, '_, E> {
         (unsafe { self.overlay(overlay, &claim, cursor, (cfa, function), setting) }, Next::Native)
     }
 
-    /// `known`: the CFA, and the function's range.
+    /// `known`: the CFA and the rule that gave it, and the function's range.
     ///
     /// # Safety
     /// As [`super::walk`].
@@ -86,12 +92,18 @@ impl<E: Env> Walk<'_, '_, E> {
         overlay: Visit,
         claim: &Claim,
         cursor: &Cursor,
-        known: (u64, (u64, u64)),
+        known: ((u64, Packed), (u64, u64)),
         setting: &Setting,
     ) -> u32 {
         let mut view = View::new();
         self.fill(&mut view, claim, cursor, setting);
-        (view.cfa, (view.function_start, view.function_end)) = known;
+        let (cfa, rule) = known.0;
+        (view.cfa, (view.function_start, view.function_end)) = (cfa, known.1);
+        if let Some(recording) = self.recording.as_mut().filter(|_| !self.in_window) {
+            let fp = cursor.regs.get(FP);
+            let place = Place { plugin: claim.index, facts: claim.facts, rule, cfa, fp, scratch: &self.scratch };
+            recording.call_begins(&place);
+        }
         // SAFETY: passed on; the view is filled. One that failed has left its frames out.
         unsafe { self.visit(overlay, claim, &mut view, is_overlay_answer) }.unwrap_or(OVERLAY_DESYNC)
     }
@@ -171,12 +183,14 @@ impl<E: Env> Walk<'_, '_, E> {
             let untouched = failure.is_none() && done.is_ok_and(|answer| answer as u32 & UNTOUCHED != 0);
             recording.note_plugin(&self.scratch, used, untouched && self.scratch_noted == self.scratch_used);
             self.scratch_noted = self.scratch_used;
+            recording.call_ends(failure.is_none() && done.is_ok_and(|answer| answer as u32 & !UNTOUCHED != 0));
         }
         let failure = match (failure, done) {
             (None, Ok(answer)) => return Some(answer as u32 & !UNTOUCHED),
             (Some(failure), _) | (None, Err(failure)) => failure,
         };
         self.take_back(words, count);
+        self.tail = None;
         self.env.failed(claim.index, failure);
         None
     }
@@ -245,6 +259,7 @@ impl<E: Env> Walk<'_, '_, E> {
         read_words: Self::host_read_words,
         recall: Self::host_recall,
         remember: Self::host_remember,
+        rest_is_known: Self::host_rest_is_known,
     };
 
     unsafe extern "C" fn host_read_word(walk: *mut c_void, address: u64, out: *mut u64) -> bool {
@@ -291,6 +306,12 @@ impl<E: Env> Walk<'_, '_, E> {
         walk.reader.remember(walk.plugin, key, answer);
     }
 
+    unsafe extern "C" fn host_rest_is_known(walk: *mut c_void, order: u64, state: *const PointState) -> bool {
+        // SAFETY: as above; the plugin passes so many words.
+        let (walk, state) = unsafe { (&mut *walk.cast::<Self>(), &*state) };
+        walk.rest_is_known(order, state)
+    }
+
     unsafe extern "C" fn host_find_name(walk: *mut c_void, code: u64, fingerprint: u64) -> u32 {
         // SAFETY: as above.
         let walk = unsafe { &mut *walk.cast::<Self>() };
@@ -306,6 +327,9 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe extern "C" fn host_emit(walk: *mut c_void, name: u32, position: u64) -> bool {
         // SAFETY: as above.
         let walk = unsafe { &mut *walk.cast::<Self>() };
+        if walk.tail.is_some() {
+            return false;
+        }
         let room = walk.push([semantic_word(walk.plugin, name), position]).is_ok();
         if !room {
             walk.refused += 1;

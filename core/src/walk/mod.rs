@@ -27,7 +27,7 @@ use crate::memory::Reader;
 use crate::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
 use crate::recovery::Protector;
 use crate::regs::FP;
-use crate::reuse::{At, End, Recording, Scratch, Stamp, Tail, Trail, Visit as Seen};
+use crate::reuse::{At, End, PointState, Recording, Scratch, Stamp, Tail, Trail, Visit as Seen};
 use crate::rule::{Packed, RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER};
 use crate::stop_reason::StopReason;
 pub use env::{Claim, Env};
@@ -102,6 +102,8 @@ struct Walk<'w, 'm, E: Env> {
     scratch: Scratch,
     /// The rest of the last walk, when it is this one's too.
     tail: Option<Tail>,
+    /// The frame in hand lies in a window.
+    in_window: bool,
 }
 
 /// [`Walk::run_plain`] and [`Walk::run`] end the walk so when the rest is known.
@@ -154,6 +156,7 @@ pub unsafe fn walk_along<'m, E: Env>(
         recording: None,
         scratch: Scratch { memory: setting.scratch, stride: SCRATCH_BYTES, used: [0; MAX_PLUGINS + 1] },
         tail: None,
+        in_window: false,
     };
     // SAFETY: passed on.
     if let Some(trail) = unsafe { setting.trail.as_mut() } {
@@ -196,8 +199,13 @@ impl<E: Env> Walk<'_, '_, E> {
             let cfa = rule.cfa(cursor, self.reader);
             if self.env.is_claimed() {
                 let pc = cursor.regs.pc;
+                self.in_window = window.is_some();
                 // SAFETY: passed on.
-                let (answer, next) = unsafe { self.claimed(cursor, cfa.ok(), setting) };
+                let (answer, next) = unsafe { self.claimed(cursor, cfa.ok().map(|cfa| (cfa, rule)), setting) };
+                if let (Some(tail), Some(recording)) = (&self.tail, &mut self.recording) {
+                    recording.end_in_call(tail, native_word(pc, flags));
+                    return SAME_AS_LAST;
+                }
                 if answer & OVERLAY_INTERPRETER != 0 {
                     flags |= FLAG_INTERPRETER;
                 }
@@ -250,12 +258,49 @@ impl<E: Env> Walk<'_, '_, E> {
     #[cold]
     #[inline(never)]
     fn same_from_here(&mut self, fp: impl FnOnce(&mut Reader<'_>) -> Option<u64>) -> bool {
-        let Some(recording) = &mut self.recording else { return false };
-        let stamp = recording.windows_stamp();
-        if stamp != 0 && !self.env.windows_hold(stamp) {
+        if !self.windows_hold() {
             return false;
         }
-        let Some(tail) = recording.tail(self.reader, &self.scratch, fp) else { return false };
+        let Some(recording) = &mut self.recording else { return false };
+        let tail = recording.tail(self.reader, &self.scratch, fp);
+        self.ends_with(tail)
+    }
+
+    /// A plugin says what the rest of its call depends on. True: it is known, together with the rest of the walk.
+    #[inline(always)]
+    fn rest_is_known(&mut self, order: u64, state: &PointState) -> bool {
+        let Some(recording) = &mut self.recording else { return false };
+        let known = recording.point(order, state);
+        if known.is_some_and(|point| self.same_from_point(point)) {
+            return true;
+        }
+        let left = (self.words, self.count, self.desync);
+        if let Some(recording) = &mut self.recording {
+            recording.note_point(order, state, left, self.reader);
+        }
+        false
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn same_from_point(&mut self, point: usize) -> bool {
+        if !self.windows_hold() {
+            return false;
+        }
+        let Some(recording) = &mut self.recording else { return false };
+        let tail = recording.tail_of_point(point, self.reader);
+        self.ends_with(tail)
+    }
+
+    /// Whether windows that the last walk met are as they were.
+    fn windows_hold(&self) -> bool {
+        let stamp = self.recording.as_ref().map_or(0, Recording::windows_stamp);
+        stamp == 0 || self.env.windows_hold(stamp)
+    }
+
+    /// Takes over the rest of the last walk, if there is room, and its objects are there.
+    fn ends_with(&mut self, tail: Option<Tail>) -> bool {
+        let (Some(tail), Some(recording)) = (tail, &mut self.recording) else { return false };
         let fits = self.count + tail.frames <= MAX_FRAMES && self.words + tail.words <= self.frames.len();
         if !fits {
             return false;

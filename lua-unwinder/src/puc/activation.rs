@@ -23,11 +23,15 @@ const PC_LIMIT: u32 = 256;
 const ENTERED_LIMIT: u32 = 4;
 /// CallInfos of C functions, one after the other (`LUAI_MAXCCALLS` is 200).
 const C_LIMIT: u32 = 512;
-/// CallInfos that one native frame may take; no stack has room for more.
-const CHAIN_LIMIT: u32 = 1 << 13;
 
 /// The answer where frames should be and are not found.
 const DOUBT: u32 = OVERLAY_INTERPRETER | OVERLAY_DESYNC;
+
+/// Is what the rest depends on told behind so many functions? Behind each of the first, which come and go; then behind some. A walk finds
+/// what the last one told, however far the top of the stack has moved.
+fn is_point(told: u32) -> bool {
+    told > 0 && (told < 8 || told.is_multiple_of(4))
+}
 
 /// The native frame in hand.
 pub struct Frame<'v> {
@@ -268,19 +272,19 @@ impl Frame<'_> {
     fn tell(&self, state: &State, (first, anchor): (u64, u64), part: Part, saved: bool) -> (u64, u32) {
         let (walk, facts) = (self.walk, self.facts);
         let mut at = first;
-        let mut told = false;
+        let mut state = *state;
+        let mut told = 0u32;
         let mut in_hand = None;
         let mut c_functions = 0;
         let mut anchored = anchor == 0;
-        for _ in 0..CHAIN_LIMIT {
-            if at == 0 || c_functions > C_LIMIT {
-                break;
-            }
-            let Some(info) = in_hand.take().or_else(|| Info::read(walk, facts, state, at)) else {
+        // Each turn tells a function, of which a walk has a limited number, or passes a C function.
+        while at != 0 && c_functions <= C_LIMIT {
+            let Some(info) = in_hand.take().or_else(|| Info::read(walk, facts, &state, at)) else {
                 // The innermost one may just be made; then its activation's next one is whole.
-                match state::previous(walk, facts, state, at) {
+                match state::previous(walk, facts, &state, at) {
                     Some(previous) if at == state.info && previous != 0 && !state.is_moving(walk) => {
                         at = previous;
+                        c_functions += 1;
                         continue;
                     }
                     _ => return (at, DOUBT),
@@ -292,16 +296,26 @@ impl Frame<'_> {
                 continue;
             };
             c_functions = 0;
+            if anchored && is_point(told) {
+                let [stack, end] = state.stack();
+                let kind = u64::from(info.status) | u64::from(part == Part::Rest) << 32;
+                let rest = [state.address, stack, end, at, info.previous, info.saved_pc, closure, kind];
+                if walk.rest_is_known(info.func, &rest) {
+                    return (0, OVERLAY_INTERPRETER);
+                }
+            }
             anchored |= at == anchor;
-            let caller = Info::read(walk, facts, state, info.previous);
-            let called = Called::new(walk, facts, state, &info, caller.as_ref());
-            let unmarked = part == Part::Unmarked && !told;
-            let pc = if told || saved { info.pc(walk, facts, state) } else { self.live_pc(state, &info, closure) };
+            let caller = Info::read(walk, facts, &state, info.previous);
+            let called = Called::new(walk, facts, &state, &info, caller.as_ref());
+            let unmarked = part == Part::Unmarked && told == 0;
+            let pc =
+                if told > 0 || saved { info.pc(walk, facts, &state) } else { self.live_pc(&state, &info, closure) };
             let Some(function) = Function { walk, facts, closure, pc }.told(&called) else { return (at, DOUBT) };
             if !function.emit(walk) {
                 return (0, OVERLAY_INTERPRETER);
             }
-            told = true;
+            told += 1;
+            state = state.of_callers();
             at = info.previous;
             let ends = match part {
                 Part::One => true,
@@ -320,9 +334,9 @@ impl Frame<'_> {
             in_hand = caller;
         }
         match (told, part) {
-            (true, _) => (at, OVERLAY_INTERPRETER),
-            (false, Part::Rest) => (at, OVERLAY_NONE),
-            (false, _) => (at, DOUBT),
+            (1.., _) => (at, OVERLAY_INTERPRETER),
+            (0, Part::Rest) => (at, OVERLAY_NONE),
+            (0, _) => (at, DOUBT),
         }
     }
 

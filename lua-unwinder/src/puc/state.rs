@@ -53,6 +53,16 @@ impl State {
         Some(State { address, info, stack, stack_end: last.wrapping_add(EXTRA * VALUE) })
     }
 
+    /// Where the stack is: what reading a CallInfo depends on, besides what is read, once the running function is past.
+    pub fn stack(&self) -> [u64; 2] {
+        [self.stack, self.stack_end]
+    }
+
+    /// The state as it is for functions that wait for others: the running one is none of them.
+    pub fn of_callers(&self) -> State {
+        State { info: 0, ..*self }
+    }
+
     /// Is the stack just being moved? `top` is corrected before the CallInfos are, and `stack` before or after all of that.
     pub fn is_moving(&self, walk: &Walk<'_>) -> bool {
         let top = walk.word(self.address.wrapping_add(TOP));
@@ -128,6 +138,8 @@ pub enum Running {
 pub struct Info {
     /// Its address.
     pub address: u64,
+    /// Its function's place on the stack, as it is stored.
+    pub func: u64,
     /// The function that called it; 0: none, this is the base.
     pub previous: u64,
     /// `savedpc`.
@@ -176,7 +188,7 @@ impl Info {
             (previous == 0 || matches!(tag & 0x3f, LIGHT_C | C_CLOSURE)).then_some(())?;
             Running::C
         };
-        Some(Info { address, previous, saved_pc, status, running })
+        Some(Info { address, func, previous, saved_pc, status, running })
     }
 
     /// The saved pc: for 5.1's running function it is in the state.

@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use std::mem::size_of;
 use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::{Caller, Description, Host, Owner, Text, View, ABI, SCRATCH_BYTES, TEXT_LIMIT};
+use uunwind_core::reuse::PointState;
 
 /// One native frame to be shown.
 #[derive(Clone, Copy)]
@@ -129,6 +130,7 @@ static HOST: Host = Host {
     read_words,
     recall,
     remember,
+    rest_is_known,
 };
 
 fn walk<'a>(walk: *mut c_void) -> &'a mut Walk<'a> {
@@ -170,6 +172,10 @@ unsafe extern "C" fn recall(_: *mut c_void, _: *const [u64; KEY], _: *mut [u64; 
 
 unsafe extern "C" fn remember(_: *mut c_void, _: *const [u64; KEY], _: *const [u64; ANSWER]) {
     panic!("the Python plugin remembers nothing");
+}
+
+unsafe extern "C" fn rest_is_known(_: *mut c_void, _: u64, _: *const PointState) -> bool {
+    panic!("the Python plugin says nothing of the rest");
 }
 
 unsafe extern "C" fn find_name(ctx: *mut c_void, code: u64, fingerprint: u64) -> u32 {
