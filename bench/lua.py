@@ -48,7 +48,7 @@ def quartiles(values):
 
 # ---- One frame ----------------------------------------------------------------------------------------------------------
 
-NEAR, FAR = 120, 320  # depths, as in frames.lua; both too deep for a walk's words to be kept whole, so that none is reused
+NEAR, FAR = 120, 320  # depths, as in frames.lua
 
 
 def frames(uu, rounds):
@@ -73,7 +73,7 @@ def frames(uu, rounds):
             "floor": "frame pointers (floor)",
             "native": "C frame, beneath Lua",
             "fresh": "Lua frame, another stack each time",
-            "same": "Lua frame, the same stack again",
+            "same": "Lua frame, the same stack, its innermost function elsewhere",
         }
         for what, name in names.items():
             slopes = [slope(number, what) for number in range(1, rounds + 1)]

@@ -1,7 +1,7 @@
 -- What a sample costs by the depth of the Lua stack. Prints lines `round what depth ticks`; bench/lua.py makes a table of them.
 --
 -- Two coroutines of the same depth take turns, so that no walk finds the stack of the one before: each is a whole walk ("fresh").
--- One that takes several in a row shows what the reuse of the last walk leaves ("same"). The functions are many, called as locals,
+-- One that takes several in a row shows what the reuse of the last walk leaves ("same"): its innermost function has moved on. The functions are many, called as locals,
 -- globals, fields and methods, and are long enough to have lines worth counting.
 local frames = require "frames"
 local ROUNDS, DEPTHS, SAMPLES = tonumber(arg[1]) or 15, { 120, 320 }, 40
