@@ -202,3 +202,85 @@ fn places(plugin: u64, key: &[u64; KEY]) -> impl Iterator<Item = usize> {
 }
 
 const _: () = assert!(ENTRIES == 1 << (64 - 57));
+
+#[cfg(test)]
+mod tests {
+    use super::super::Region;
+    use super::*;
+
+    const HEAP: u64 = 0x1000;
+
+    /// A thread: its answers, and room for the reads of a walk.
+    struct Thread {
+        recalled: Box<Recalled>,
+        reads: Vec<Read>,
+        heap: Vec<u64>,
+    }
+
+    impl Thread {
+        fn new() -> Thread {
+            Thread { recalled: Box::default(), reads: vec![Read::NONE; 512], heap: vec![0; 512] }
+        }
+
+        /// One walk.
+        fn walk<T>(&mut self, stamp: u64, body: impl FnOnce(&mut Reader<'_>) -> T) -> T {
+            let bytes: Vec<u8> = self.heap.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let regions = [Region { address: HEAP, bytes: &bytes }];
+            let mut reader = Reader::recorded(&regions);
+            self.recalled.begin(stamp);
+            // SAFETY: both outlive the reader, and are touched by nobody else meanwhile.
+            unsafe {
+                reader.write_down(self.reads.as_mut_ptr(), self.reads.len());
+                reader.keep_answers(&raw mut *self.recalled);
+            }
+            body(&mut reader)
+        }
+    }
+
+    /// An answer that follows from some words; whether it was known.
+    fn ask(reader: &mut Reader<'_>, key: u64, words: core::ops::Range<u64>) -> (u64, bool) {
+        let key = [key, 0, 0, 0, 0];
+        if let Some([sum, _]) = reader.recall(1, &key) {
+            return (sum, true);
+        }
+        let sum = words.fold(0, |sum, word| sum + reader.word(HEAP + 8 * word).unwrap_or(1000));
+        reader.remember(1, &key, [sum, 0]);
+        (sum, false)
+    }
+
+    #[test]
+    fn an_answer_holds_as_long_as_its_words_and_its_surroundings() {
+        let mut thread = Thread::new();
+        thread.heap[3] = 5;
+        assert_eq!(thread.walk(1, |reader| (ask(reader, 7, 2..4), ask(reader, 7, 2..4))), ((5, false), (5, true)));
+        assert_eq!(thread.walk(1, |reader| ask(reader, 7, 2..4)), (5, true), "in another walk");
+        assert_eq!(thread.walk(1, |reader| reader.recall(2, &[7, 0, 0, 0, 0])), None, "another plugin");
+        assert_eq!(thread.walk(2, |reader| ask(reader, 7, 2..4)), (5, false), "other surroundings");
+        thread.heap[3] = 6;
+        assert_eq!(thread.walk(2, |reader| ask(reader, 7, 2..4)), (6, false), "another word");
+        assert_eq!(thread.walk(2, |reader| ask(reader, 7, 2..4)), (6, true));
+        // A word that cannot be read is as good as another.
+        assert_eq!(thread.walk(2, |reader| ask(reader, 8, 510..514)), (2000, false));
+        assert_eq!(thread.walk(2, |reader| ask(reader, 8, 510..514)), (2000, true));
+    }
+
+    #[test]
+    fn answers_give_way_to_others_and_are_never_mixed_up() {
+        let mut thread = Thread::new();
+        (0..).zip(&mut thread.heap).for_each(|(at, word)| *word = at);
+        let mut random = uunwind_random::Random::new(4711);
+        let mut known = 0;
+        for _ in 0..20_000 {
+            // More answers, and more reads, than there is room for; and some words change.
+            let at = random.below(400);
+            thread.heap[random.below(512) as usize] = random.below(100);
+            let wanted: u64 = thread.heap[at as usize..at as usize + 1 + at as usize % 90].iter().sum();
+            let ((sum, was_known), written) =
+                thread.walk(1, |reader| (ask(reader, at, at..at + 1 + at % 90), reader.written()));
+            assert_eq!(sum, wanted, "answer {at}");
+            assert!(!was_known || written == 1, "what is known is one read: {written}");
+            known += u64::from(was_known);
+        }
+        assert!(known > 200, "few were known: {known}");
+    }
+}

@@ -16,7 +16,9 @@ use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::plugin::{Description, ABI, SCRATCH_BYTES, TEXT_LIMIT};
 use uunwind_core::regs::{Regs, RSP};
+use uunwind_core::reuse::Trail;
 use uunwind_core::rule::{Packed, Rule};
+use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, Claim, Env, Setting, SCRATCH};
 use uunwind_lua::facts::Plain;
 use uunwind_lua::puc::facts::{Extent, Facts, Place};
@@ -199,30 +201,50 @@ pub fn run(data: &[u8]) -> bool {
             }
         }
     }
-    let regions = [Region { address: BASE, bytes: &world.0 }];
-    let mut reader = Reader::recorded(&regions);
     // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
     let plugin = unsafe { uunwind_lua::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
     let (overlay, facts_len) = (plugin.overlay, place.0.len());
     let claim = Claim { overlay, index: INDEX, facts: place.0.as_ptr(), facts_len, ..Claim::NOTHING };
-    let mut process = Process { claim, frames: (kind >> 1 & 7) + 1, names: Vec::new() };
+    let whole = World::new(&facts);
+    let (mut names, mut trail, none) = (Vec::new(), Box::new(Trail::new()), std::ptr::null_mut());
+    let told = tell(&world, claim, (kind, 0x100), &mut names, none);
+    // A thread's walks, of which each may take what it knows from the one before, tell what each would tell by itself.
+    for (memory, kind, pc) in [(&whole, kind & !1, 0x200), (&world, kind, 0x100), (&whole, kind, 0x180)] {
+        let alone = tell(memory, claim, (kind, pc), &mut names.clone(), none);
+        let with_trail = tell(memory, claim, (kind, pc), &mut names, &raw mut *trail);
+        assert_eq!(alone, with_trail, "alone, and behind another walk");
+    }
+    // Both functions of the chain, whether doubtful or not.
+    frames(&told.1).filter(|frame| matches!(frame, Frame::Semantic { .. })).count() >= 2
+}
+
+/// One walk. How it ended, its frames and how many were doubtful; its words.
+fn tell(
+    world: &World,
+    claim: Claim,
+    (kind, pc): (u8, u64),
+    names: &mut Vec<(u64, u64)>,
+    trail: *mut Trail,
+) -> ((StopReason, u32, u32), Vec<u64>) {
+    let regions = [Region { address: BASE, bytes: &world.0 }];
+    let mut reader = Reader::recorded(&regions);
+    let mut process = Process { claim, frames: (kind >> 1 & 7) + 1, names: std::mem::take(names) };
     let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
     let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());
-    let trail = std::ptr::null_mut();
     let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch: scratch_at, progress, trail };
     let mut words = vec![0; 512];
     let mut registers = [0; 16];
     (registers[usize::from(RSP)], registers[usize::from(L)]) = (NATIVE, STATE);
     registers[usize::from(CI)] = INFOS + 2 * 80;
-    let cursor = Cursor { regs: Regs::full(TEXT + 0x100, registers), exact: kind & 1 != 0 };
-    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk.
+    let cursor = Cursor { regs: Regs::full(TEXT + pc, registers), exact: kind & 1 != 0 };
+    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk; the trail, if any, is the caller's alone.
     let outcome = unsafe { walk(cursor, &mut process, &mut reader, &mut words, &setting) };
     let mut parts = scratch.0.chunks(SCRATCH_BYTES).enumerate().filter(|(part, _)| *part != usize::from(INDEX));
     let untouched = parts.all(|(_, bytes)| bytes == [UNTOUCHED; SCRATCH_BYTES]);
     assert!(untouched, "scratch memory of another plugin was written");
-    let told = frames(&words[..outcome.words]);
-    // Both functions of the chain, whether doubtful or not.
-    told.filter(|frame| matches!(frame, Frame::Semantic { .. })).count() >= 2
+    *names = process.names;
+    words.truncate(outcome.words);
+    ((outcome.stop, outcome.frames, outcome.desync), words)
 }
 
 #[cfg(test)]
