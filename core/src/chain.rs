@@ -12,6 +12,8 @@
 //! steps are put in front of the rest of the old chain, which stays where it is.
 
 mod asked;
+mod frames;
+mod known;
 mod moved;
 mod whole;
 
@@ -21,6 +23,7 @@ use crate::short_rule::{Short, LOST, RBP_FIELD};
 pub use asked::{Rules, Top, EXACT_KEY};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
+use known::Known;
 
 /// Steps of a half.
 const STEPS: usize = 512;
@@ -73,6 +76,7 @@ struct Inner {
     end: u32,
     /// Walks in a row that met no frame of the one before; and beyond [`PATIENCE`], all walks.
     apart: u32,
+    known: Known,
     halves: [[Step; STEPS]; 2],
 }
 
@@ -238,7 +242,8 @@ impl Chain {
     #[allow(clippy::new_without_default, reason = "made once, as a static")]
     pub const fn new() -> Chain {
         let none = Step { rule: Short::EMPTY, cfa: 0, caller: 0 };
-        let inner = Inner { stamp: 0, pc: 0, sp: 0, half: 0, first: 0, end: 0, apart: 0, halves: [[none; STEPS]; 2] };
+        let (known, halves) = (Known::new(), [[none; STEPS]; 2]);
+        let inner = Inner { stamp: 0, pc: 0, sp: 0, half: 0, first: 0, end: 0, apart: 0, known, halves };
         Chain { turn: AtomicU64::new(0), inner: UnsafeCell::new(inner) }
     }
 
@@ -257,6 +262,7 @@ impl Chain {
         let stands = turn & 1 == 0;
         self.turn.store(turn.wrapping_add(if stands { 1 } else { 2 }), Ordering::Relaxed);
         compiler_fence(Ordering::Release);
+        inner.known.forget();
         let old = (stands && inner.stamp == stamp).then_some((inner.first as usize, inner.end as usize));
         let half = inner.half as usize;
         Some(Steps { chain: inner, turn: &self.turn, stamp, half: half ^ 1, first: FRONT, len: FRONT, run: FRONT, old })

@@ -30,6 +30,7 @@ impl Chain {
             return false;
         }
         self.turn();
+        inner.known.forget();
         mark.cfa = sp;
         let mut at = 0;
         loop {

@@ -6,156 +6,21 @@
 //! walk, which then begins at the caller again.
 
 use super::asked::{Rules, Top, EXACT_KEY};
-use super::{holding, holds, Chain, Inner, Step, FRONT, PATIENCE};
+use super::frames::{At, Frame, Stretch, MOST, OUTERMOST};
+use super::{fp_behind, holding, holds, Chain, Inner, Step, FRONT, PATIENCE};
 use crate::frame::{native_word, user_word, FLAG_EXACT};
 use crate::memory::{Bare, USER_END};
-use crate::short_rule::{Short, LOST, RBP_FIELD, SLOT_BITS};
+use crate::short_rule::Short;
 use crate::stop_reason::StopReason;
-use crate::walk::MAX_FRAMES;
-use core::hint::select_unpredictable;
 use core::sync::atomic::{compiler_fence, Ordering};
 
 /// Behind so many frames it is asked for the last chain once more, and behind twice as many, until it is each [`BATCH`].
 const FIRST_BATCH: usize = 2;
 /// See [`FIRST_BATCH`].
 const BATCH: usize = 32;
-/// Less frames than a walk tells, even with an exact one before them: that there are too many is for the walk to say.
-const MOST: usize = MAX_FRAMES as usize - 2;
 
-/// Where rbp of a frame is to be found.
-#[derive(Clone, Copy)]
-struct At(u64);
-
-impl At {
-    /// In the register that the stack begins with.
-    const REGISTER: At = At(0);
-
-    /// Behind a frame with this rule and CFA. An address has 47 bits.
-    #[inline(always)]
-    fn behind(self, rule: Short, cfa: u64) -> At {
-        let field = rule.field(RBP_FIELD);
-        // Nobody can foresee which it is.
-        At(select_unpredictable(field == 0, self.0, cfa << SLOT_BITS | field))
-    }
-
-    /// The CFA's base of a frame at `sp` whose rule counts it from rbp; 0 if rbp is not known, stale (below the stack pointer), or none.
-    #[inline(always)]
-    fn base(self, register: Option<u64>, sp: u64, bare: Bare) -> u64 {
-        self.get(register, bare).filter(|fp| (sp..USER_END).contains(fp) && fp & 7 == 0).unwrap_or(0)
-    }
-
-    #[inline(always)]
-    fn get(self, register: Option<u64>, bare: Bare) -> Option<u64> {
-        match (self.0, self.0 & LOST) {
-            (0, _) => register,
-            (_, LOST) => None,
-            (place, field) => Some(bare.word_below((place >> SLOT_BITS).wrapping_sub(8 * field), 0)),
-        }
-    }
-}
-
-/// The frame in hand.
-#[derive(Clone, Copy)]
-struct Frame {
-    pc: u64,
-    sp: u64,
-    /// rbp of the run's first frame.
-    fp: Option<u64>,
-    fp_at: At,
-}
-
-/// Where a stretch of frames ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stretch {
-    /// There was no more room.
-    Full,
-    /// At the outermost frame.
-    End,
-    /// At one that is not plain.
-    Other,
-}
-
-impl Frame {
-    #[inline(always)]
-    fn go(&mut self, step: &Step) {
-        self.fp_at = self.fp_at.behind(step.rule, step.cfa);
-        (self.pc, self.sp) = (step.caller, step.cfa);
-    }
-
-    /// All of them from a return address on, not noted. `words` may be empty.
-    #[inline(always)]
-    fn rest<const WORDS: usize>(
-        &mut self,
-        rules: &Rules<'_, WORDS>,
-        bare: Bare,
-        words: &mut [u64],
-    ) -> Option<(usize, StopReason)> {
-        let limit = words.len().min(MOST);
-        let (told, why) = self.stretch::<false, WORDS>(self.pc, rules, bare, words.get_mut(..limit)?, &mut []);
-        match why {
-            // There is at least one more frame.
-            Stretch::Full => (limit == words.len()).then_some((told, StopReason::BufferFull)),
-            Stretch::End => {
-                *words.get_mut(told)? = user_word(self.pc);
-                Some((told + 1, StopReason::Complete))
-            }
-            Stretch::Other => None,
-        }
-    }
-
-    /// Goes on while frames are plain, and there is room for their words, and for their steps if they are `NOTED`: how many they were.
-    /// `behind`: what the first one's key is just below. By itself, so that all of it stays in registers: what leads from one frame to the next is waited for.
-    #[inline(never)]
-    fn stretch<const NOTED: bool, const WORDS: usize>(
-        &mut self,
-        behind: u64,
-        rules: &Rules<'_, WORDS>,
-        bare: Bare,
-        words: &mut [u64],
-        steps: &mut [Step],
-    ) -> (usize, Stretch) {
-        let (table, salt) = (rules.table, rules.salt);
-        let Frame { mut pc, mut sp, mut fp_at, fp } = *self;
-        let (mut behind, mut count) = (behind, 0);
-        let most = if NOTED { words.len().min(steps.len()) } else { words.len() };
-        let why = loop {
-            let (true, Some(word)) = (count < most, words.get_mut(count)) else { break Stretch::Full };
-            let rule = match table.get_behind(behind, salt) {
-                Some(rule) => rule,
-                None => match table.search(behind.wrapping_sub(1), salt) {
-                    Some(rule) => rule,
-                    None => break Stretch::Other,
-                },
-            };
-            let mut base = sp;
-            if rule.from_rbp() {
-                if rule == Short::END {
-                    break Stretch::End;
-                }
-                base = fp_at.base(fp, sp, bare);
-                if base == 0 {
-                    break Stretch::Other;
-                }
-            }
-            let caller = bare.word_below(base, rule.words());
-            // 0 is no caller, and what is no address of a user's is for the walk to tell.
-            if caller.wrapping_sub(1) >= USER_END - 1 {
-                break Stretch::Other;
-            }
-            let cfa = rule.cfa(base);
-            *word = user_word(pc);
-            if let Some(place) = steps.get_mut(count).filter(|_| NOTED) {
-                *place = Step { rule, cfa, caller };
-            }
-            (pc, sp, fp_at) = (caller, cfa, fp_at.behind(rule, cfa));
-            behind = caller;
-            count += 1;
-        };
-        *self = Frame { pc, sp, fp_at, fp };
-        (count, why)
-    }
-}
-
+/// Before so many frames have passed, a stack is to come to where the known part of the last chain begins.
+const NEAR: usize = 8;
 /// Where the steps of the stack in hand are written.
 struct Notes {
     half: usize,
@@ -173,9 +38,26 @@ impl Inner {
 
     /// Makes the live chain's steps from `from` on, of the run of steps that begins at `run`, with `fp`: how many hold, and, if they are
     /// all up to the stack's end or to that of `words`, which of the two it is.
-    #[inline(never)]
+    #[inline(always)]
     fn along(
-        &self,
+        &mut self,
+        run: usize,
+        from: usize,
+        fp: Option<u64>,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> (usize, Option<StopReason>) {
+        let fp_there = || fp_behind(self.live().get(run..from).unwrap_or_default(), fp, bare);
+        match self.known.tell(from, fp_there, bare, words) {
+            Some((held, stop)) => (held, Some(stop)),
+            None => self.step_by_step(run, from, fp, bare, words),
+        }
+    }
+
+    /// The same of what is not known.
+    #[inline(never)]
+    fn step_by_step(
+        &mut self,
         run: usize,
         from: usize,
         fp: Option<u64>,
@@ -184,13 +66,70 @@ impl Inner {
     ) -> (usize, Option<StopReason>) {
         let steps = self.live();
         let held = holding(steps, run, from, fp, bare, words);
-        let stop = match steps.get(from + held) {
-            Some(step) if step.rule == Short::END => Some(StopReason::Complete),
+        let to = from + held;
+        let (stop, to) = match steps.get(to) {
+            Some(step) if step.rule == Short::END => (StopReason::Complete, to),
             // There is at least one more frame.
-            Some(_) if held == words.len() && holds(steps, run, from + held, fp, bare) => Some(StopReason::BufferFull),
+            Some(_) if held == words.len() && holds(steps, run, to, fp, bare) => (StopReason::BufferFull, to + 1),
+            _ => {
+                self.known.forget();
+                return (held, None);
+            }
+        };
+        let half = self.halves.get(self.half as usize & 1);
+        let steps = half.and_then(|half| half.get(..self.end as usize)).unwrap_or_default();
+        self.known.met(steps, (run, from, to), fp, stop == StopReason::Complete, bare);
+        (held, Some(stop))
+    }
+
+    /// The whole stack from `frame`, a return address, on, if a few frames lead to the known part of the live chain, and all of that holds.
+    #[inline(always)]
+    fn soon_known<const WORDS: usize>(
+        &mut self,
+        rules: &Rules<'_, WORDS>,
+        mut frame: Frame,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        let (from, pc, sp) = self.known.first().filter(|_| self.stamp == rules.stamp)?;
+        let near = words.len().min(NEAR);
+        let told = frame.stretch::<false, WORDS>(frame.pc, sp, rules, bare, words.get_mut(..near)?, &mut []).0;
+        let known = match words.get_mut(told..).and_then(|words| words.split_first_mut()) {
+            Some((first, further)) if frame.pc == pc && frame.sp == sp => {
+                *first = user_word(pc);
+                self.known.tell(from, || frame.fp_at.get(frame.fp, bare), bare, further)
+            }
             _ => None,
         };
-        (held, stop)
+        match known {
+            Some((further, stop)) => {
+                self.apart = 0;
+                Some((told + 1 + further, stop))
+            }
+            None => {
+                self.known.forget();
+                None
+            }
+        }
+    }
+
+    /// How many frames further in than that behind the step at `met`, to which the noted steps lead, too, are those of the live chain.
+    #[inline(always)]
+    fn shared(&self, notes: &Notes, met: usize) -> usize {
+        let noted = self.halves.get(notes.half & 1).and_then(|half| half.get(notes.first..notes.len));
+        let there = self.live().get(self.first as usize..=met);
+        let (noted, there) = (noted.unwrap_or_default().iter().rev(), there.unwrap_or_default().iter().rev());
+        let mut shared = 0;
+        for (behind, (step, old)) in noted.zip(there).enumerate() {
+            if step.cfa != old.cfa || step.caller != old.caller {
+                break;
+            }
+            shared = behind;
+            if step.rule != old.rule {
+                break;
+            }
+        }
+        shared
     }
 
     /// The first of the live chain's frames from `next` on that is no further in than `sp`; where it stands, and whether it is that
@@ -256,10 +195,12 @@ impl Chain {
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &*self.inner.get() };
         let (is_alike, is_here) = (inner.pc == top.pc && inner.stamp == rules.stamp && !top.exact, inner.sp == top.sp);
+        // Where another stack's top leads to what is known, it is left as it is.
+        let is_apart = inner.known.first().is_some_and(|(from, ..)| from != inner.first as usize + 1);
         // SAFETY: passed on.
-        if is_alike && (is_here || unsafe { self.moved(top.sp, top.fp, bare) }) {
+        if is_alike && !is_apart && (is_here || unsafe { self.moved(top.sp, top.fp, bare) }) {
             // SAFETY: as above.
-            let inner = unsafe { &*self.inner.get() };
+            let inner = unsafe { &mut *self.inner.get() };
             let (first, others) = words.split_first_mut()?;
             *first = user_word(top.pc);
             let from = inner.first as usize + 1;
@@ -288,7 +229,7 @@ impl Chain {
         let (before, words) = words.split_at_mut_checked(usize::from(exact))?;
         if exact {
             let key = pc | EXACT_KEY;
-            let why = frame.stretch::<false, WORDS>(key.wrapping_add(1), rules, bare, before, &mut []).1;
+            let why = frame.stretch::<false, WORDS>(key.wrapping_add(1), OUTERMOST, rules, bare, before, &mut []).1;
             *before.first_mut()? = native_word(pc, FLAG_EXACT);
             match why {
                 Stretch::Full => (frame.fp, frame.fp_at) = (frame.fp_at.get(frame.fp, bare), At::REGISTER),
@@ -298,6 +239,9 @@ impl Chain {
         }
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &mut *self.inner.get() };
+        if let Some((told, stop)) = inner.soon_known(rules, frame, bare, words) {
+            return Some((told + before.len(), stop));
+        }
         let (told, stop) = if inner.rests() {
             frame.rest(rules, bare, words)
         } else {
@@ -345,30 +289,39 @@ impl Chain {
                 old = None;
                 self.turn();
                 spliced = true;
-                let (Some(to), Some((first, others))) =
-                    (inner.splice(&notes, at), words.get_mut(told..).and_then(|words| words.split_first_mut()))
-                else {
+                // It may have been passed a little before.
+                let shared = inner.shared(&notes, at);
+                let from = at + 1 - shared;
+                inner.known.forget_up_to(at - shared);
+                let (Some(to), Some((first, others))) = (
+                    inner.splice(&notes, at),
+                    words.get_mut(told - shared..).and_then(|words| words.split_first_mut()),
+                ) else {
                     break None;
                 };
                 inner.apart = 0;
-                *first = user_word(frame.pc);
+                *first = user_word(inner.live().get(at - shared).map_or(0, |step| step.caller));
                 notes = Notes { half: inner.half as usize & 1, first: to, len: inner.end as usize };
-                let (held, stop) = inner.along(to + 1, at + 1, frame.fp, bare, others);
-                told += held;
+                let (held, stop) = inner.along(to + 1, from, frame.fp, bare, others);
                 if stop.is_some() {
-                    told += 1;
+                    told += held - shared + 1;
                     break stop;
                 }
-                notes.len = at + 1 + held;
+                // What has just been read still reads the same.
+                let Some(further) = held.checked_sub(shared) else { break None };
+                told += further;
+                notes.len = from + held;
                 let steps = inner.live().get(at + 1..notes.len).unwrap_or_default();
                 steps.iter().for_each(|step| frame.go(step));
             }
             let (pc, room) = (frame.pc, words.get_mut(told..until).unwrap_or_default());
             let steps = notes.room(inner);
             let (passed, why) = if steps.is_empty() {
-                frame.stretch::<false, WORDS>(pc, rules, bare, room, steps)
+                // What is not noted cannot be put in front of the last chain.
+                old = None;
+                frame.stretch::<false, WORDS>(pc, OUTERMOST, rules, bare, room, steps)
             } else {
-                let (passed, why) = frame.stretch::<true, WORDS>(pc, rules, bare, room, steps);
+                let (passed, why) = frame.stretch::<true, WORDS>(pc, OUTERMOST, rules, bare, room, steps);
                 notes.len += passed;
                 (passed, why)
             };
@@ -387,6 +340,7 @@ impl Chain {
         if stop.is_some() {
             if !spliced {
                 self.turn();
+                inner.known.forget();
             }
             (inner.pc, inner.sp) = (mark.caller, mark.cfa);
             (inner.half, inner.first, inner.end) = (notes.half as u32, notes.first as u32, notes.len as u32);
@@ -395,6 +349,7 @@ impl Chain {
             self.turn();
         } else if spliced {
             inner.stamp = 0;
+            inner.known.forget();
             self.turn();
         }
         Some((told, stop?))

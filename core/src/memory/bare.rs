@@ -30,6 +30,12 @@ impl Bare {
     pub(crate) fn word_just_below(self, address: u64) -> u64 {
         guarded::load_just_below(address)
     }
+
+    /// Whether one of these is not as expected any more, or cannot be read: an address as for [`Bare::word_just_below`], and the word.
+    #[inline(always)]
+    pub(crate) fn any_changed(self, expected: &[[u64; 2]; 8]) -> bool {
+        guarded::any_changed(expected)
+    }
 }
 
 impl Reader<'_> {

@@ -16,9 +16,9 @@ use crate::regs::UCONTEXT_PC;
 mod cpu;
 
 pub use cpu::may_read_tsc;
-pub(super) use cpu::{copy, load, load_noting};
 #[cfg(target_arch = "x86_64")]
-pub(super) use cpu::{load_below, load_just_below};
+pub(super) use cpu::{any_changed, load_below, load_just_below};
+pub(super) use cpu::{copy, load, load_noting};
 
 /// One entry: two distances, each from its own place.
 #[repr(C)]

@@ -104,6 +104,46 @@ pub(in crate::memory) fn load_just_below(address: u64) -> u64 {
     load_or_zero!("{base} - 8", base = address)
 }
 
+/// Whether the words just below so many addresses are not what stands behind each address, or cannot be read. One piece: compilers
+/// would look at each by itself.
+#[inline(always)]
+pub(in crate::memory) fn any_changed(expected: &[[u64; 2]; 8]) -> bool {
+    let mut changed = 0u64;
+    macro_rules! compare {
+        ($($at:literal)+) => {
+            // SAFETY: it reads the array; all else as for `load`.
+            unsafe {
+                core::arch::asm!(
+                    $(
+                        concat!("mov {word}, [{expected} + ", $at, "]"),
+                        concat!("4", $at, ": mov {word}, [{word} - 8]"),
+                        concat!("xor {word}, [{expected} + ", $at, " + 8]"),
+                        "or {changed}, {word}",
+                    )+
+                    "5:",
+                    ".pushsection .text.uu_failed,\"ax\",@progbits",
+                    "6: mov {changed:e}, 1",
+                    "jmp 5b",
+                    ".popsection",
+                    ".pushsection uu_fixups,\"aR\",@progbits",
+                    ".balign 4",
+                    $(
+                        concat!(".long 4", $at, "b - ."),
+                        ".long 6b - .",
+                    )+
+                    ".popsection",
+                    expected = in(reg) expected,
+                    word = out(reg) _,
+                    changed = inout(reg) changed,
+                    options(nostack, readonly)
+                );
+            }
+        };
+    }
+    compare!("0" "16" "32" "48" "64" "80" "96" "112");
+    changed != 0
+}
+
 /// Copies `len` bytes; false when a byte could not be read.
 ///
 /// # Safety
