@@ -262,7 +262,6 @@ impl Chain {
         let stands = turn & 1 == 0;
         self.turn.store(turn.wrapping_add(if stands { 1 } else { 2 }), Ordering::Relaxed);
         compiler_fence(Ordering::Release);
-        inner.known.forget();
         let old = (stands && inner.stamp == stamp).then_some((inner.first as usize, inner.end as usize));
         let half = inner.half as usize;
         Some(Steps { chain: inner, turn: &self.turn, stamp, half: half ^ 1, first: FRONT, len: FRONT, run: FRONT, old })

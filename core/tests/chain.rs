@@ -17,9 +17,11 @@ impl World {
     /// tells what a walk tells; where one word has changed, too. How often the whole was told.
     fn again(&mut self, random: &mut Random, table: &Table, chain: &Chain) -> u64 {
         let mut told = 0;
-        let mut check = |world: &World, capacity: usize| {
+        let mut check = |world: &World, capacity: usize, by_walk: bool| {
             let (plain, words) = world.tell(capacity, None);
-            if let Some((stop, all)) = world.whole(capacity, table, chain) {
+            if by_walk {
+                assert_eq!(world.tell(capacity, Some(chain)).1, words, "along, room for {capacity}: {plain:?}");
+            } else if let Some((stop, all)) = world.whole(capacity, table, chain) {
                 assert_eq!((stop, &all), (plain.stop, &words), "the whole of {plain:?}, room for {capacity}");
                 told += 1;
             }
@@ -27,12 +29,15 @@ impl World {
         let mut other = (self.pc, self.registers, self.frames.clone(), self.stack.clone());
         let turns = random.one_in(2);
         let all = if random.one_in(3) { 1 + random.below(60) as usize } else { 4000 };
-        for _ in 0..2 {
+        for _ in 0..3 {
             if turns {
                 self.call(random);
+            } else if random.one_in(2) {
+                self.go_out(random);
             }
             for _ in 0..2 + random.below(8) {
-                check(self, if random.one_in(8) { random.below(all as u64 + 2) as usize } else { all });
+                let room = if random.one_in(8) { random.below(all as u64 + 2) as usize } else { all };
+                check(self, room, random.one_in(20));
                 if turns {
                     (self.pc, other.0) = (other.0, self.pc);
                     std::mem::swap(&mut self.registers, &mut other.1);
@@ -50,7 +55,7 @@ impl World {
                     other.3[at] = self.stack[at];
                 }
             }
-            check(self, all);
+            check(self, all, false);
         }
         told
     }
@@ -75,7 +80,7 @@ fn a_walk_along_a_chain_tells_what_a_walk_without_tells() {
                 world.remember(&table);
                 known = world.stamp;
             }
-            if random.one_in(8) {
+            if random.one_in(16) {
                 again += world.again(&mut random, &table, &chain);
             }
             walks += 1;

@@ -3,7 +3,7 @@
 //! Whether all of them still are is asked in one pass, in which no load waits for another and next to nothing branches; and then the
 //! words to be told are copied. Rules, and where rbp comes from, were looked at when the list was made.
 
-use super::{fp_behind, Step, STEPS};
+use super::{Step, STEPS};
 use crate::frame::user_word;
 use crate::memory::Bare;
 use crate::short_rule::{Short, LOST, RBP_FIELD};
@@ -15,22 +15,21 @@ const BLOCK: usize = 8;
 /// Most checks: a step has one for its return address, and another one if it counts from a saved rbp.
 const CHECKS: usize = 2 * STEPS + BLOCK;
 
-/// See above. All-zero: nothing is known.
+/// See above: whatever the chain is now, a stack that comes to this frame goes on so, if all of these words are the same.
 #[repr(C)]
 pub(super) struct Known {
-    /// The first step in the chain that stands; 0: nothing is known.
-    from: u16,
+    /// The chain's; 0: nothing is known.
+    stamp: u64,
+    /// Pc and stack pointer of the first frame.
+    first: (u64, u64),
+    /// Its rbp; 0: nothing depends on it.
+    fp: u64,
+    /// From where the chain's steps held last.
+    met: (u64, u64),
     /// So many steps.
-    steps: u16,
-    /// Where the steps that held last began; 0: nowhere.
-    met: u16,
+    steps: usize,
     /// Behind the last step the stack ends.
     ends: bool,
-    /// rbp of the first step's frame; 0: no step depends on it.
-    fp: u64,
-    /// That frame's pc and stack pointer.
-    pc: u64,
-    sp: u64,
     /// The steps' callers, as they are told.
     words: [u64; STEPS],
     /// So many checks are those of the steps up to this one.
@@ -42,60 +41,50 @@ pub(super) struct Known {
 impl Known {
     pub(super) const fn new() -> Known {
         Known {
-            from: 0,
-            steps: 0,
-            met: 0,
-            ends: false,
+            stamp: 0,
+            first: (0, 0),
             fp: 0,
-            pc: 0,
-            sp: 0,
+            met: (0, 0),
+            steps: 0,
+            ends: false,
             words: [0; STEPS],
             upto: [0; STEPS],
             checks: [[0; 2]; CHECKS],
         }
     }
 
-    /// Where the first step is in the chain, and its frame's pc and stack pointer.
+    /// Pc and stack pointer of the first frame, if something is known.
     #[inline(always)]
-    pub(super) fn first(&self) -> Option<(usize, u64, u64)> {
-        (self.from != 0).then_some((usize::from(self.from), self.pc, self.sp))
+    pub(super) fn first(&self, stamp: u64) -> Option<(u64, u64)> {
+        (self.stamp == stamp).then_some(self.first)
     }
 
-    /// The chain's steps up to `last` are others.
-    #[inline(always)]
-    pub(super) fn forget_up_to(&mut self, last: usize) {
-        if usize::from(self.met) <= last {
-            self.forget();
-        }
-    }
-
-    /// The chain is another one.
-    #[inline(always)]
+    /// It does not hold any more.
     pub(super) fn forget(&mut self) {
-        (self.from, self.met) = (0, 0);
+        self.stamp = 0;
     }
 
-    /// The chain's steps from `from` on, whose first frame's rbp is `fp()`, if they are known and all hold up to the stack's end or that of
-    /// `words`: how many words there are, and why it ends.
+    /// The callers of the frame at `at` (pc and stack pointer) with rbp `fp()`, if they are known and all still are, up to the stack's end or
+    /// that of `words`: how many words there are, and why it ends.
     #[inline(always)]
     pub(super) fn tell(
         &self,
-        from: usize,
+        stamp: u64,
+        at: (u64, u64),
         fp: impl FnOnce() -> Option<u64>,
         bare: Bare,
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
-        let all = usize::from(self.steps);
-        if usize::from(self.from) != from || from == 0 {
+        if self.stamp != stamp || self.first != at {
             return None;
         }
         // Where there is no room for all, there must be one more frame.
-        let (told, last, stop) = if self.ends && words.len() >= all {
-            (all, all.checked_sub(1)?, StopReason::Complete)
+        let (told, last, stop) = if self.ends && words.len() >= self.steps {
+            (self.steps, self.steps.checked_sub(1)?, StopReason::Complete)
         } else {
             (words.len(), words.len(), StopReason::BufferFull)
         };
-        if last >= all || self.fp != 0 && fp() != Some(self.fp) {
+        if last >= self.steps || self.fp != 0 && fp() != Some(self.fp) {
             return None;
         }
         let checks = usize::from(*self.upto.get(last)?).div_ceil(BLOCK);
@@ -109,30 +98,28 @@ impl Known {
         Some((told, stop))
     }
 
-    /// The chain's steps `from..end` hold, in a run that begins at `run` with `fp`; the stack `ends` behind them, or there is no room. What holds twice
-    /// in a row is known from now on.
+    /// These steps hold from the frame at `at` on, whose rbp is `fp()`; the stack `ends` behind them, or there is no room. What holds twice in a
+    /// row is known from now on.
     #[inline(never)]
     pub(super) fn met(
         &mut self,
-        chain: &[Step],
-        (run, from, end): (usize, usize, usize),
-        fp: Option<u64>,
+        stamp: u64,
+        at: (u64, u64),
+        steps: &[Step],
+        fp: impl FnOnce() -> Option<u64>,
         ends: bool,
-        bare: Bare,
     ) {
-        let again = usize::from(self.met) == from;
-        self.forget();
-        self.met = from as u16;
-        let (true, Some(before), Some(steps @ [_, ..])) = (again, chain.get(run..from), chain.get(from..end)) else {
+        let again = self.met == at;
+        self.met = at;
+        if !again || steps.is_empty() {
             return;
-        };
-        let Some(further_in) = from.checked_sub(1).and_then(|at| chain.get(at)) else { return };
+        }
+        self.forget();
         compiler_fence(Ordering::SeqCst);
-        (self.pc, self.sp) = (further_in.caller, further_in.cfa);
-        if self.learn(steps, fp_behind(before, fp, bare)).is_some() {
-            (self.steps, self.ends) = (steps.len() as u16, ends);
+        if self.learn(steps, fp()).is_some() {
+            (self.first, self.steps, self.ends) = (at, steps.len(), ends);
             compiler_fence(Ordering::SeqCst);
-            self.from = from as u16;
+            self.stamp = stamp;
         }
     }
 

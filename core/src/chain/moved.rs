@@ -30,7 +30,6 @@ impl Chain {
             return false;
         }
         self.turn();
-        inner.known.forget();
         mark.cfa = sp;
         let mut at = 0;
         loop {

@@ -38,7 +38,7 @@ impl Inner {
 
     /// Makes the live chain's steps from `from` on, of the run of steps that begins at `run`, with `fp`: how many hold, and, if they are
     /// all up to the stack's end or to that of `words`, which of the two it is.
-    #[inline(always)]
+    #[inline(never)]
     fn along(
         &mut self,
         run: usize,
@@ -47,42 +47,25 @@ impl Inner {
         bare: Bare,
         words: &mut [u64],
     ) -> (usize, Option<StopReason>) {
-        let fp_there = || fp_behind(self.live().get(run..from).unwrap_or_default(), fp, bare);
-        match self.known.tell(from, fp_there, bare, words) {
-            Some((held, stop)) => (held, Some(stop)),
-            None => self.step_by_step(run, from, fp, bare, words),
-        }
-    }
-
-    /// The same of what is not known.
-    #[inline(never)]
-    fn step_by_step(
-        &mut self,
-        run: usize,
-        from: usize,
-        fp: Option<u64>,
-        bare: Bare,
-        words: &mut [u64],
-    ) -> (usize, Option<StopReason>) {
-        let steps = self.live();
+        let half = self.halves.get(self.half as usize & 1);
+        let steps = half.and_then(|half| half.get(..self.end as usize)).unwrap_or_default();
         let held = holding(steps, run, from, fp, bare, words);
         let to = from + held;
         let (stop, to) = match steps.get(to) {
             Some(step) if step.rule == Short::END => (StopReason::Complete, to),
             // There is at least one more frame.
             Some(_) if held == words.len() && holds(steps, run, to, fp, bare) => (StopReason::BufferFull, to + 1),
-            _ => {
-                self.known.forget();
-                return (held, None);
-            }
+            _ => return (held, None),
         };
-        let half = self.halves.get(self.half as usize & 1);
-        let steps = half.and_then(|half| half.get(..self.end as usize)).unwrap_or_default();
-        self.known.met(steps, (run, from, to), fp, stop == StopReason::Complete, bare);
+        if let (Some(before), Some(held)) = (steps.get(..from), steps.get(from..to)) {
+            let at = before.last().map_or((0, 0), |step| (step.caller, step.cfa));
+            let fp_there = || fp_behind(before.get(run..).unwrap_or_default(), fp, bare);
+            self.known.met(self.stamp, at, held, fp_there, stop == StopReason::Complete);
+        }
         (held, Some(stop))
     }
 
-    /// The whole stack from `frame`, a return address, on, if a few frames lead to the known part of the live chain, and all of that holds.
+    /// The whole stack from `frame`, a return address, on, if a few frames lead to what is known, and all of that holds.
     #[inline(always)]
     fn soon_known<const WORDS: usize>(
         &mut self,
@@ -91,16 +74,14 @@ impl Inner {
         bare: Bare,
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
-        let (from, pc, sp) = self.known.first().filter(|_| self.stamp == rules.stamp)?;
+        let at = self.known.first(rules.stamp)?;
         let near = words.len().min(NEAR);
-        let told = frame.stretch::<false, WORDS>(frame.pc, sp, rules, bare, words.get_mut(..near)?, &mut []).0;
-        let known = match words.get_mut(told..).and_then(|words| words.split_first_mut()) {
-            Some((first, further)) if frame.pc == pc && frame.sp == sp => {
-                *first = user_word(pc);
-                self.known.tell(from, || frame.fp_at.get(frame.fp, bare), bare, further)
-            }
-            _ => None,
-        };
+        let told = frame.stretch::<false, WORDS>(frame.pc, at.1, rules, bare, words.get_mut(..near)?, &mut []).0;
+        let known = words.get_mut(told..).and_then(|words| words.split_first_mut()).and_then(|(first, further)| {
+            *first = user_word(frame.pc);
+            let fp = || frame.fp_at.get(frame.fp, bare);
+            self.known.tell(rules.stamp, (frame.pc, frame.sp), fp, bare, further)
+        });
         match known {
             Some((further, stop)) => {
                 self.apart = 0;
@@ -193,20 +174,31 @@ impl Chain {
             return None;
         }
         // SAFETY: the caller vouches for the thread.
-        let inner = unsafe { &*self.inner.get() };
+        let inner = unsafe { &mut *self.inner.get() };
+        let at = (top.pc, top.sp);
         let (is_alike, is_here) = (inner.pc == top.pc && inner.stamp == rules.stamp && !top.exact, inner.sp == top.sp);
-        // Where another stack's top leads to what is known, it is left as it is.
-        let is_apart = inner.known.first().is_some_and(|(from, ..)| from != inner.first as usize + 1);
-        // SAFETY: passed on.
-        if is_alike && !is_apart && (is_here || unsafe { self.moved(top.sp, top.fp, bare) }) {
-            // SAFETY: as above.
-            let inner = unsafe { &mut *self.inner.get() };
-            let (first, others) = words.split_first_mut()?;
-            *first = user_word(top.pc);
-            let from = inner.first as usize + 1;
-            if let (held, Some(stop)) = inner.along(from, from, Some(top.fp), bare, others) {
-                return Some((held + 1, stop));
+        match inner.known.first(rules.stamp) {
+            Some(first) if first == at && !top.exact => {
+                let (word, others) = words.split_first_mut()?;
+                *word = user_word(top.pc);
+                if let Some((told, stop)) = inner.known.tell(rules.stamp, at, || Some(top.fp), bare, others) {
+                    return Some((told + 1, stop));
+                }
             }
+            // Another stack's top may lead to it.
+            Some(_) => {}
+            // SAFETY: passed on.
+            None if is_alike && (is_here || unsafe { self.moved(top.sp, top.fp, bare) }) => {
+                // SAFETY: as above.
+                let inner = unsafe { &mut *self.inner.get() };
+                let (word, others) = words.split_first_mut()?;
+                *word = user_word(top.pc);
+                let from = inner.first as usize + 1;
+                if let (held, Some(stop)) = inner.along(from, from, Some(top.fp), bare, others) {
+                    return Some((held + 1, stop));
+                }
+            }
+            None => {}
         }
         // SAFETY: passed on.
         unsafe { self.anew(rules, &top, bare, words) }
@@ -292,7 +284,6 @@ impl Chain {
                 // It may have been passed a little before.
                 let shared = inner.shared(&notes, at);
                 let from = at + 1 - shared;
-                inner.known.forget_up_to(at - shared);
                 let (Some(to), Some((first, others))) = (
                     inner.splice(&notes, at),
                     words.get_mut(told - shared..).and_then(|words| words.split_first_mut()),
@@ -340,7 +331,6 @@ impl Chain {
         if stop.is_some() {
             if !spliced {
                 self.turn();
-                inner.known.forget();
             }
             (inner.pc, inner.sp) = (mark.caller, mark.cfa);
             (inner.half, inner.first, inner.end) = (notes.half as u32, notes.first as u32, notes.len as u32);
@@ -349,7 +339,6 @@ impl Chain {
             self.turn();
         } else if spliced {
             inner.stamp = 0;
-            inner.known.forget();
             self.turn();
         }
         Some((told, stop?))

@@ -215,6 +215,14 @@ impl World {
         self.registers[usize::from(RBP)] = fp;
     }
 
+    /// Returns to one of the frames; what lies further in stays as it is.
+    pub fn go_out(&mut self, random: &mut Random) {
+        if let Some((pc, sp, fp)) = self.frames.get(random.index(40)).copied() {
+            (self.pc, self.registers[usize::from(RSP)], self.registers[usize::from(RBP)]) = (pc, sp, fp);
+            self.exact = false;
+        }
+    }
+
     /// The same stack, further in or out; or only up to one of its frames. What points to it points there.
     fn shift(&mut self, random: &mut Random) {
         let most = if random.one_in(2) { 6 } else { 40 };
