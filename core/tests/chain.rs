@@ -48,9 +48,13 @@ impl World {
             if random.one_in(3) {
                 self.registers[usize::from(RBP)] = self.word(random);
             } else {
-                let (_, sp, _) = self.frames.get(random.index(40)).copied().unwrap_or((0, self.address(100), 0));
-                let at = ((sp - self.address(0)) / 8).saturating_sub(1 + random.below(4)) as usize;
-                self.stack[at] = self.word(random);
+                // Sometimes the frame behind the last one for which there is room, and then often one that has no caller.
+                let is_last = all < 4000 && random.one_in(2);
+                let frame = if is_last { all - 1 } else { random.index(40) };
+                let (_, sp, _) = self.frames.get(frame).copied().unwrap_or((0, self.address(100), 0));
+                let place = 1 + if is_last { 0 } else { random.below(4) };
+                let at = ((sp - self.address(0)) / 8).saturating_sub(place) as usize;
+                self.stack[at] = if random.one_in(4) { 0 } else { self.word(random) };
                 if turns && random.one_in(2) {
                     other.3[at] = self.stack[at];
                 }
