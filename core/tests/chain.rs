@@ -183,3 +183,46 @@ fn frames_for_which_a_chain_has_no_room_are_told_again() {
         }
     }
 }
+
+extern "C" {
+    fn mprotect(start: u64, len: usize, protection: i32) -> i32;
+}
+
+#[test]
+fn what_cannot_be_read_any_more_is_not_known() {
+    const PAGE: u64 = 4096;
+    handle_faults();
+    let mut world = World::new(&mut Random::new(1));
+    world.rules = vec![Rule::simple(RSP, 16); FUNCTIONS as usize + 1];
+    (world.rules[1], world.exact) = (Rule::end(), false);
+    let chain = Box::new(Chain::new());
+    // SAFETY: all-zero is the empty table.
+    let table: Box<Table> = unsafe { Box::new_zeroed().assume_init() };
+    world.remember(&table);
+    world.stack.fill((4 << 12) + 0x10);
+    let page = world.address(0).next_multiple_of(PAGE) + PAGE;
+    let protect = |protection: i32| {
+        // SAFETY: a page of the stack, which nobody but walks looks at until it is given back.
+        assert_eq!(unsafe { mprotect(page, PAGE as usize, protection) }, 0);
+    };
+    let end = ((page - world.address(0)) / 8 + 101) as usize;
+    world.stack[end] = (1 << 12) + 0x10;
+    // So many frames of which all can be read.
+    for frames in 1..40 {
+        world.pc = (4 << 12) + 0x20;
+        world.registers[usize::from(RSP)] = page - 16 * frames;
+        let tell = |expected: StopReason| {
+            let (plain, words) = world.tell(1000, None);
+            assert_eq!(plain.stop, expected, "{frames} frames");
+            (world.whole(1000, &table, &chain), words)
+        };
+        for _ in 0..4 {
+            let (whole, words) = tell(StopReason::Complete);
+            assert_eq!(whole, Some((StopReason::Complete, words)), "{frames} frames");
+        }
+        protect(0);
+        let (whole, _) = tell(StopReason::UnreadableStack);
+        protect(3);
+        assert_eq!(whole, None, "{frames} frames, and then nothing");
+    }
+}

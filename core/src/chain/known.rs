@@ -5,15 +5,14 @@
 
 use super::{Step, STEPS};
 use crate::frame::user_word;
+use crate::memory::guarded::Words;
 use crate::memory::Bare;
 use crate::short_rule::{Short, LOST, RBP_FIELD};
 use crate::stop_reason::StopReason;
 use core::sync::atomic::{compiler_fence, Ordering};
 
-/// Checks that are made together.
-const BLOCK: usize = 8;
-/// Most checks: a step has one for its return address, and another one if it counts from a saved rbp.
-const CHECKS: usize = 2 * STEPS + BLOCK;
+/// Most blocks of words: a step depends on its return address, and on another word if it counts from a saved rbp.
+const BLOCKS: usize = 2 * STEPS / Words::COUNT;
 
 /// See above: whatever the chain is now, a stack that comes to this frame goes on so, if all of these words are the same.
 #[repr(C)]
@@ -32,10 +31,10 @@ pub(super) struct Known {
     ends: bool,
     /// The steps' callers, as they are told.
     words: [u64; STEPS],
-    /// So many checks are those of the steps up to this one.
+    /// So many blocks hold the words of the steps up to this one.
     upto: [u16; STEPS],
-    /// An address, and what the word just below it was.
-    checks: [[u64; 2]; CHECKS],
+    /// In the order of the steps.
+    blocks: [Words; BLOCKS],
 }
 
 impl Known {
@@ -49,7 +48,7 @@ impl Known {
             ends: false,
             words: [0; STEPS],
             upto: [0; STEPS],
-            checks: [[0; 2]; CHECKS],
+            blocks: [Words { behind: [0; Words::COUNT], was: [0; Words::COUNT] }; BLOCKS],
         }
     }
 
@@ -87,9 +86,9 @@ impl Known {
         if last >= self.steps || self.fp != 0 && fp() != Some(self.fp) {
             return None;
         }
-        let checks = usize::from(*self.upto.get(last)?).div_ceil(BLOCK);
+        let blocks = usize::from(*self.upto.get(last)?);
         let (room, known) = (words.get_mut(..told)?, self.words.get(..told)?);
-        for block in self.checks.as_chunks::<BLOCK>().0.get(..checks)? {
+        for block in self.blocks.get(..blocks)? {
             if bare.any_changed(block) {
                 return None;
             }
@@ -136,7 +135,10 @@ impl Known {
         let (mut rbp, mut count) = (Rbp::AtFirst, 0);
         for ((step, word), upto) in steps.iter().zip(&mut self.words).zip(&mut self.upto) {
             let mut add = |behind, word| {
-                *self.checks.get_mut(count)? = [behind, word];
+                let block = self.blocks.get_mut(count / Words::COUNT)?;
+                // What is left of the last block says the same again.
+                block.behind.get_mut(count % Words::COUNT..)?.fill(behind);
+                block.was.get_mut(count % Words::COUNT..)?.fill(word);
                 count += 1;
                 Some(())
             };
@@ -152,7 +154,7 @@ impl Known {
                 }
             }
             add(step.cfa, step.caller)?;
-            *upto = count as u16;
+            *upto = count.div_ceil(Words::COUNT) as u16;
             *word = user_word(step.caller);
             rbp = match step.rule.field(RBP_FIELD) {
                 0 => rbp,
@@ -160,9 +162,6 @@ impl Known {
                 field => Rbp::Below(step.cfa.wrapping_sub(8 * field)),
             };
         }
-        // The last block is a whole one.
-        let last = *self.checks.get(count.checked_sub(1)?)?;
-        self.checks.get_mut(count..count.next_multiple_of(BLOCK))?.fill(last);
         Some(())
     }
 }

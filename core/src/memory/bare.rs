@@ -1,6 +1,7 @@
 //! Guarded reads of single words, without a reader: for loops that cannot wait for one.
 
-use super::{guarded, Reader, USER_END};
+use super::guarded::{self, Words};
+use super::{Reader, USER_END};
 
 /// Shows that reads of a walk may be guarded, for those that cannot wait.
 #[derive(Clone, Copy, Debug)]
@@ -31,10 +32,10 @@ impl Bare {
         guarded::load_just_below(address)
     }
 
-    /// Whether one of these is not as expected any more, or cannot be read: an address as for [`Bare::word_just_below`], and the word.
+    /// Whether one of these is not what it was any more, or cannot be read now; addresses as for [`Bare::word_just_below`].
     #[inline(always)]
-    pub(crate) fn any_changed(self, expected: &[[u64; 2]; 8]) -> bool {
-        guarded::any_changed(expected)
+    pub(crate) fn any_changed(self, words: &Words) -> bool {
+        guarded::any_changed(words)
     }
 }
 

@@ -36,6 +36,21 @@ extern "C" {
     static __stop_uu_fixups: Fixup;
 }
 
+/// Words of the stack, as they were.
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+pub struct Words {
+    /// The addresses behind them.
+    pub behind: [u64; Words::COUNT],
+    /// What they were.
+    pub was: [u64; Words::COUNT],
+}
+
+impl Words {
+    /// So many are compared together.
+    pub const COUNT: usize = 8;
+}
+
 /// Where to go on after a fault at `pc`; `None` when the fault was not in a guarded load. Async-signal-safe.
 pub fn fixup(pc: u64) -> Option<u64> {
     let target = |place: *const i32| {

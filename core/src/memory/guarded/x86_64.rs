@@ -1,5 +1,7 @@
 //! x86-64.
 
+use super::Words;
+
 /// Whether the time stamp counter may be read: a process may forbid itself that (prctl(2), PR_SET_TSC; strict seccomp(2) does),
 /// and then the vDSO's clocks fault. Faults must be led to [`mend`].
 #[inline(always)]
@@ -104,43 +106,57 @@ pub(in crate::memory) fn load_just_below(address: u64) -> u64 {
     load_or_zero!("{base} - 8", base = address)
 }
 
-/// Whether the words just below so many addresses are not what stands behind each address, or cannot be read. One piece: compilers
-/// would look at each by itself.
+/// Whether one of these words is not what it was any more, or cannot be read. Two at a time, and one answer for all: compilers would look at
+/// each by itself.
 #[inline(always)]
-pub(in crate::memory) fn any_changed(expected: &[[u64; 2]; 8]) -> bool {
-    let mut changed = 0u64;
+pub(in crate::memory) fn any_changed(words: &Words) -> bool {
+    let changed: u64;
     macro_rules! compare {
-        ($($at:literal)+) => {
-            // SAFETY: it reads the array; all else as for `load`.
+        ($($further:literal $other:literal $at:literal $was:literal $pair:literal $and:literal)+) => {
+            // SAFETY: it reads the structure; all else as for `load`.
             unsafe {
                 core::arch::asm!(
                     $(
-                        concat!("mov {word}, [{expected} + ", $at, "]"),
-                        concat!("4", $at, ": mov {word}, [{word} - 8]"),
-                        concat!("xor {word}, [{expected} + ", $at, " + 8]"),
-                        "or {changed}, {word}",
+                        concat!("mov {one}, [{words} + ", $at, "]"),
+                        concat!("mov {other}, [{words} + ", $at, " + 8]"),
+                        concat!($further, ": movq ", $pair, ", qword ptr [{one} - 8]"),
+                        concat!($other, ": movhps ", $pair, ", qword ptr [{other} - 8]"),
+                        concat!("pxor ", $pair, ", xmmword ptr [{words} + ", $was, "]"),
+                        $and,
                     )+
+                    "movhlps {pair}, {all}",
+                    "por {all}, {pair}",
+                    "movq {one}, {all}",
                     "5:",
                     ".pushsection .text.uu_failed,\"ax\",@progbits",
-                    "6: mov {changed:e}, 1",
+                    "6: mov {one:e}, 1",
                     "jmp 5b",
                     ".popsection",
                     ".pushsection uu_fixups,\"aR\",@progbits",
                     ".balign 4",
                     $(
-                        concat!(".long 4", $at, "b - ."),
+                        concat!(".long ", $further, "b - ."),
+                        ".long 6b - .",
+                        concat!(".long ", $other, "b - ."),
                         ".long 6b - .",
                     )+
                     ".popsection",
-                    expected = in(reg) expected,
-                    word = out(reg) _,
-                    changed = inout(reg) changed,
-                    options(nostack, readonly)
+                    words = in(reg) words,
+                    one = out(reg) changed,
+                    other = out(reg) _,
+                    all = out(xmm_reg) _,
+                    pair = out(xmm_reg) _,
+                    options(nostack, readonly, preserves_flags)
                 );
             }
         };
     }
-    compare!("0" "16" "32" "48" "64" "80" "96" "112");
+    compare!(
+        "40" "41" "0" "64" "{all}" ""
+        "42" "43" "16" "80" "{pair}" "por {all}, {pair}"
+        "44" "45" "32" "96" "{pair}" "por {all}, {pair}"
+        "46" "47" "48" "112" "{pair}" "por {all}, {pair}"
+    );
     changed != 0
 }
 
