@@ -38,7 +38,7 @@ extern "C" {
 
 /// Words of the stack, as they were.
 #[derive(Clone, Copy)]
-#[repr(C, align(16))]
+#[repr(C)]
 pub struct Words {
     /// The addresses behind them.
     pub behind: [u64; Words::COUNT],

@@ -106,56 +106,44 @@ pub(in crate::memory) fn load_just_below(address: u64) -> u64 {
     load_or_zero!("{base} - 8", base = address)
 }
 
-/// Whether one of these words is not what it was any more, or cannot be read. Two at a time, and one answer for all: compilers would look at
-/// each by itself.
+/// Whether one of these words is not what it was any more, or cannot be read. One answer for all: compilers would look at each by itself.
 #[inline(always)]
 pub(in crate::memory) fn any_changed(words: &Words) -> bool {
-    let changed: u64;
+    let mut changed = 0u64;
     macro_rules! compare {
-        ($($further:literal $other:literal $at:literal $was:literal $pair:literal $and:literal)+) => {
+        ($($load:literal $at:literal $was:literal)+) => {
             // SAFETY: it reads the structure; all else as for `load`.
             unsafe {
                 core::arch::asm!(
                     $(
-                        concat!("mov {one}, [{words} + ", $at, "]"),
-                        concat!("mov {other}, [{words} + ", $at, " + 8]"),
-                        concat!($further, ": movq ", $pair, ", qword ptr [{one} - 8]"),
-                        concat!($other, ": movhps ", $pair, ", qword ptr [{other} - 8]"),
-                        concat!("pxor ", $pair, ", xmmword ptr [{words} + ", $was, "]"),
-                        $and,
+                        concat!("mov {word}, [{words} + ", $at, "]"),
+                        concat!($load, ": mov {word}, [{word} - 8]"),
+                        concat!("xor {word}, [{words} + ", $was, "]"),
+                        "or {changed}, {word}",
                     )+
-                    "movhlps {pair}, {all}",
-                    "por {all}, {pair}",
-                    "movq {one}, {all}",
                     "5:",
                     ".pushsection .text.uu_failed,\"ax\",@progbits",
-                    "6: mov {one:e}, 1",
+                    "6: mov {changed:e}, 1",
                     "jmp 5b",
                     ".popsection",
                     ".pushsection uu_fixups,\"aR\",@progbits",
                     ".balign 4",
                     $(
-                        concat!(".long ", $further, "b - ."),
-                        ".long 6b - .",
-                        concat!(".long ", $other, "b - ."),
+                        concat!(".long ", $load, "b - ."),
                         ".long 6b - .",
                     )+
                     ".popsection",
                     words = in(reg) words,
-                    one = out(reg) changed,
-                    other = out(reg) _,
-                    all = out(xmm_reg) _,
-                    pair = out(xmm_reg) _,
-                    options(nostack, readonly, preserves_flags)
+                    word = out(reg) _,
+                    changed = inout(reg) changed,
+                    options(nostack, readonly)
                 );
             }
         };
     }
     compare!(
-        "40" "41" "0" "64" "{all}" ""
-        "42" "43" "16" "80" "{pair}" "por {all}, {pair}"
-        "44" "45" "32" "96" "{pair}" "por {all}, {pair}"
-        "46" "47" "48" "112" "{pair}" "por {all}, {pair}"
+        "40" "0" "64" "41" "8" "72" "42" "16" "80" "43" "24" "88"
+        "44" "32" "96" "45" "40" "104" "46" "48" "112" "47" "56" "120"
     );
     changed != 0
 }
