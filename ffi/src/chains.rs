@@ -1,6 +1,6 @@
 //! Memory for threads' last chains of plain frames ([`uunwind_core::chain`]).
 //!
-//! A chain belongs to a slot, from the first capture of a thread that has it on. There are fewer than slots: each takes 24 KiB as soon as
+//! A chain belongs to a slot, from the first capture of a thread that has it on. There are fewer than slots: each takes 46 KiB as soon as
 //! it is used. A thread that gets none walks its whole stack each time.
 
 use core::sync::atomic::{AtomicU32, Ordering};
