@@ -109,7 +109,7 @@ impl Trace {
             branch::comparison(vm, here.pc, before.map_or(0, |before| before.pc))
         };
         let place = if here.compares { comparison() } else { None };
-        let moved = base::moved(vm, here.code.wrapping_add(self.code), pc)?;
+        let moved = base::moved(vm, self.begins(vm, number)?, pc)?;
         Some(State { snapshot: here, place: place.unwrap_or(Place::At(here.pc)), moved })
     }
 
@@ -131,6 +131,13 @@ impl Trace {
         Some(low.saturating_sub(1) as u32)
     }
 
+    /// Where the machine code of the snapshot with this number begins.
+    fn begins(&self, vm: &Vm<'_>, number: u32) -> Option<u64> {
+        let snapshots = vm.word(self.address.wrapping_add(SNAPSHOTS))?;
+        let snapshot = snapshots.wrapping_add(u64::from(number).wrapping_mul(SNAPSHOT_BYTES));
+        Some(self.code.wrapping_add(u64::from(vm.half(snapshot.wrapping_add(SNAPSHOT_CODE))? >> 16)))
+    }
+
     /// The snapshot with this number.
     pub fn snapshot(&self, vm: &Vm<'_>, number: u32) -> Option<Snapshot> {
         if u64::from(number) >= self.count {
@@ -139,8 +146,7 @@ impl Trace {
         let snapshots = vm.word(self.address.wrapping_add(SNAPSHOTS))?;
         let snapshot = snapshots.wrapping_add(u64::from(number).wrapping_mul(SNAPSHOT_BYTES));
         let map = u64::from(vm.half(snapshot)?);
-        let head = vm.half(snapshot.wrapping_add(SNAPSHOT_CODE))?;
-        let first = u64::from(head & 0xffff);
+        let first = u64::from(vm.half(snapshot.wrapping_add(SNAPSHOT_CODE))? & 0xffff);
         let representation = vm.word(self.address.wrapping_add(IR))?;
         let entries = u64::from(vm.half(snapshot.wrapping_add(SNAPSHOT_ENTRIES))? >> 16 & 0xff);
         let map = vm.word(self.address.wrapping_add(MAP))?.wrapping_add(map.wrapping_mul(4));
@@ -150,7 +156,6 @@ impl Trace {
             map,
             entries,
             constants: representation,
-            code: u64::from(head >> 16),
             compares: branch::is_comparison(vm, representation, first),
             pc: place >> 8,
             depth: (place & 0xff).wrapping_mul(8),
@@ -185,8 +190,6 @@ pub struct Snapshot {
     map: u64,
     entries: u64,
     constants: u64,
-    /// Where its machine code begins, from the trace's on.
-    code: u64,
     /// Its machine code begins with a comparison: `pc` is on the way that the trace does not take.
     compares: bool,
     /// The bytecode instruction with which the interpreter would go on.
