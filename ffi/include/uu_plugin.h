@@ -179,7 +179,7 @@ struct uu_owner {
 
 #define UU_KEY_WORDS 5    /* of a key of recall */
 #define UU_ANSWER_WORDS 2 /* of its answer */
-#define UU_POINT_WORDS 8  /* of what rest_is_known is told */
+#define UU_POINT_WORDS 10 /* of what rest_is_known is told */
 
 /* What signal code may call, with view->walk as first argument, during the call only. All are async-signal-safe and
  * bounded. In rule, only the reads do anything; the others answer 0, false or "nobody". */
@@ -215,11 +215,11 @@ struct uu_host {
        from nothing else: neither from what was read before, nor from the frame or view->scratch. It may hold name ids. Where there
        is no room for it, it is worked out again the next time. */
     void (*remember)(void *walk, const uint64_t key[UU_KEY_WORDS], const uint64_t answer[UU_ANSWER_WORDS]);
-    /* In overlay, between two frames: says what the rest of the call depends on: what it still emits, answers, and leaves in view->scratch
-       must follow from these words, from what it reads from here on, from view->scratch as it was before the call, and from the facts, sp and
-       CFA; neither from the pc and other registers nor from what was read before. `order` becomes less from call to call, in the same
-       way on each walk: a position on the language's stack. True: the thread's last walk was told the same, and its rest is this one's;
-       return at once, with any answer. */
+    /* In overlay and step, between two frames: says what the rest of the call depends on. What it still emits, answers, makes of the
+       caller's frame, and leaves in view->scratch must follow from these words, from what it reads from here on, from view->scratch as it was before the
+       call, and from the facts, sp and CFA; neither from the pc and other registers nor from what was read before. `order` becomes less from
+       call to call, in the same way on each walk: a position on the language's stack. True: the thread's last walk was told the same, and its
+       rest is this one's; return at once, with any answer. */
     bool (*rest_is_known)(void *walk, uint64_t order, const uint64_t state[UU_POINT_WORDS]);
 };
 

@@ -9,6 +9,12 @@ use uunwind_core::reuse::PointState;
 /// Most words that are read in one [`Walk::run`].
 pub const RUN: usize = 8;
 
+/// Is what the rest depends on told behind so many functions? Behind each of the first, which come and go; then behind some. A walk finds
+/// what the last one told, however far the top of the stack has moved.
+pub fn is_point(told: u32) -> bool {
+    told > 0 && (told < 8 || told.is_multiple_of(4))
+}
+
 /// The native frame in hand, and the walk it belongs to.
 pub struct Walk<'v> {
     view: &'v View,

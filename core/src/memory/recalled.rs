@@ -18,7 +18,7 @@ pub const KEY: usize = 5;
 /// Words of an answer.
 pub const ANSWER: usize = 2;
 /// Answers that are kept, and the places that one may have.
-const ENTRIES: usize = 128;
+const ENTRIES: usize = 256;
 const PLACES: usize = 8;
 /// Reads that are kept.
 const READS: usize = 2048;
@@ -197,11 +197,11 @@ pub(super) struct Name {
 fn places(plugin: u64, key: &[u64; KEY]) -> impl Iterator<Item = usize> {
     let [function, place, caller, from, rest] = *key;
     let word = function ^ place.rotate_left(13) ^ caller.rotate_left(27) ^ from.rotate_left(41) ^ rest ^ plugin;
-    let first = (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57) as usize;
+    let first = (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize;
     (0..PLACES).map(move |place| (first + place) % ENTRIES)
 }
 
-const _: () = assert!(ENTRIES == 1 << (64 - 57));
+const _: () = assert!(ENTRIES == 1 << (64 - 56));
 
 #[cfg(test)]
 mod tests {

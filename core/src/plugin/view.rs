@@ -205,10 +205,11 @@ pub struct Host {
     /// Keeps the answer for a key, for which `recall`, called just before, had none. It must follow from the key, from what was read since, and
     /// from nothing else: neither from what was read before, nor from the frame or the scratch memory. It may hold name ids.
     pub remember: unsafe extern "C" fn(walk: *mut c_void, key: *const [u64; KEY], answer: *const [u64; ANSWER]),
-    /// In `overlay`, between two frames: says what the rest of the call depends on: what it still emits, answers, and leaves in the scratch
-    /// memory must follow from these words, from what it reads from here on, from the scratch memory as it was before the call, and from facts, sp and
-    /// CFA; neither from the pc and other registers nor from what was read before. `order` becomes less from call to call, in the same way on
-    /// each walk. True: the thread's last walk was told the same, and its rest is this one's; return at once, with any answer.
+    /// In `overlay` and `step`, between two frames: says what the rest of the call depends on. What it still emits, answers, makes of the caller's
+    /// frame, and leaves in the scratch memory must follow from these words, from what it reads from here on, from the scratch memory as it was
+    /// before the call, and from facts, sp and CFA; neither from the pc and other registers nor from what was read before. `order` becomes
+    /// less from call to call, in the same way on each walk. True: the thread's last walk was told the same, and its rest is this one's; return at
+    /// once, with any answer.
     pub rest_is_known: unsafe extern "C" fn(walk: *mut c_void, order: u64, state: *const PointState) -> bool,
 }
 

@@ -23,14 +23,15 @@ pub(super) struct Call {
     pub(super) touched: bool,
     /// Points of the old walk's call on this frame that may come next, and their end.
     pub(super) candidates: (usize, usize),
-    /// Registers that the frame's rule restores, and rbp.
-    restores: u8,
+    /// The plugin steps itself.
+    steps: bool,
+    /// rbp, where it is known.
     fp: Option<u64>,
 }
 
 impl Call {
     pub(super) const NONE: Call =
-        Call { open: false, begun: false, touched: false, candidates: (0, 0), restores: 0, fp: None };
+        Call { open: false, begun: false, touched: false, candidates: (0, 0), steps: false, fp: None };
 }
 
 /// Where a plugin's call is made.
@@ -39,10 +40,8 @@ pub struct Place<'p> {
     pub plugin: u8,
     /// Its facts.
     pub facts: *const u8,
-    /// The frame's rule, and what it gives.
-    pub rule: Packed,
-    /// See `rule`.
-    pub cfa: u64,
+    /// The frame's rule, and the CFA that it gives; `None`: the plugin steps itself.
+    pub rule: Option<(Packed, u64)>,
     /// rbp, where it is known.
     pub fp: Option<u64>,
     /// The plugins' scratch memory before the call.
@@ -55,17 +54,20 @@ impl Recording<'_> {
         let touched = self.call.touched;
         self.call = Call { touched, ..Call::NONE };
         let Some(mark) = self.last().copied() else { return };
-        let simple = place.rule.kind() == RuleKind::Offset && place.rule.flags() == 0 && place.cfa > mark.sp;
+        let is_simple = |rule: Packed, cfa| rule.kind() == RuleKind::Offset && rule.flags() == 0 && cfa > mark.sp;
+        let simple = place.rule.is_none_or(|(rule, cfa)| is_simple(rule, cfa));
         let at = self.points;
         if touched || !simple || mark.flags & BY_FRAME_POINTER != 0 || at >= usize::from(self.trail.first_point) {
             return;
         }
-        let [head, low, high] = place.rule.words();
-        let state = [head, low, high, place.cfa, place.plugin.into(), place.facts as u64, 0, 0];
+        // No rule has such a word.
+        let (rule, cfa) = place.rule.map_or(([u64::MAX; 3], 0), |(rule, cfa)| (rule.words(), cfa));
+        let state = [rule[0], rule[1], rule[2], cfa, place.plugin.into(), place.facts as u64, 0, 0, 0, 0];
         let Some(room) = self.trail.points.get_mut(at) else { return };
         *room = Point { order: CALL, state, read: 0, word: 0, count: 0, desync: 0 };
         self.call.open = true;
-        (self.call.restores, self.call.fp) = (place.rule.uses_and_restores().1, place.fp);
+        self.call.steps = place.rule.is_none();
+        self.call.fp = place.fp;
         let old =
             self.trail.marks.get(self.candidate).filter(|old| old.sp == mark.sp && old.flags & BY_FRAME_POINTER == 0);
         let Some(first) = old.map(|old| usize::from(old.point)) else { return };
@@ -133,17 +135,18 @@ impl Recording<'_> {
     pub fn tail_of_point(&mut self, point: usize, reader: &mut Reader<'_>) -> Option<Tail> {
         let first = self.candidate;
         let old = *self.trail.points.get(point)?;
-        // What the callers look at comes from where the rule restores it from, or is rbp.
+        // What the callers look at comes from where the step restores it from, which is the same, or is rbp.
+        let frame = self.trail.marks.get(first)?;
         let next = self.trail.marks.get(first + 1);
-        let needs = next.map_or(0, |next| next.needs & !self.call.restores);
+        let needs = next.map_or(0, |next| next.needs & !frame.restores);
         let fp = next.filter(|next| next.flags & HAS_FP != 0).map(|next| next.fp);
         if needs & !FP_BIT != 0 || (needs & FP_BIT != 0 && (fp.is_none() || fp != self.call.fp)) {
             return None;
         }
-        // One native frame, in no window.
-        let pc = self.trail.marks.get(first)?.pc;
+        // One native frame, in no window; an interpreter's own frame never lies in one.
         let word = self.trail.words.get(self.native_word_of(first))?;
-        if word & !FLAGS != native_word(pc, 0) || !self.hold(usize::from(old.read), reader) {
+        let sure = word & !FLAGS == native_word(frame.pc, 0) && (!self.call.steps || word & FLAG_INTERPRETER != 0);
+        if !sure || !self.hold(usize::from(old.read), reader) {
             return None;
         }
         let stop = StopReason::from_number(self.trail.stop)?;
@@ -171,10 +174,12 @@ impl Recording<'_> {
         if let Some(old) = self.trail.words.get_mut(at) {
             *old = word | *old & FLAG_INTERPRETER;
         }
-        let (states, flags) = (self.states, self.trail.marks.get(tail.first).map_or(0, |old| old.flags));
+        let Some(old) = self.trail.marks.get(tail.first) else { return };
+        let (states, flags, restores) = (self.states, old.flags, old.restores);
         if let Some(mark) = self.last() {
             mark.state = states as u16;
             mark.flags = mark.flags & !(HAS_STATE | LOST_STATE) | flags & (HAS_STATE | LOST_STATE);
+            mark.restores = restores;
         }
     }
 

@@ -66,7 +66,7 @@ pub(super) struct Point {
 }
 
 /// Words that a plugin says the rest of its call depends on.
-pub const POINT_WORDS: usize = 8;
+pub const POINT_WORDS: usize = 10;
 /// See [`POINT_WORDS`].
 pub type PointState = [u64; POINT_WORDS];
 /// [`Point::order`] in front of a call's points.

@@ -69,7 +69,7 @@ impl<E: Env> Walk<'_, '_, E> {
         if let Some(step) = claim.step {
             // SAFETY: passed on.
             match unsafe { self.step(step, &claim, cursor, setting) } {
-                Some((_, Next::Native)) => {}
+                Some((_, Next::Native)) if self.tail.is_none() => {}
                 Some(stepped) => return stepped,
                 // Its frames are missing, and its overlay would do no better.
                 None => return (OVERLAY_DESYNC, Next::Native),
@@ -99,10 +99,8 @@ impl<E: Env> Walk<'_, '_, E> {
         self.fill(&mut view, claim, cursor, setting);
         let (cfa, rule) = known.0;
         (view.cfa, (view.function_start, view.function_end)) = (cfa, known.1);
-        if let Some(recording) = self.recording.as_mut().filter(|_| !self.in_window) {
-            let fp = cursor.regs.get(FP);
-            let place = Place { plugin: claim.index, facts: claim.facts, rule, cfa, fp, scratch: &self.scratch };
-            recording.call_begins(&place);
+        if !self.in_window {
+            self.call_begins(claim, cursor, Some((rule, cfa)));
         }
         // SAFETY: passed on; the view is filled. One that failed has left its frames out.
         unsafe { self.visit(overlay, claim, &mut view, is_overlay_answer) }.unwrap_or(OVERLAY_DESYNC)
@@ -124,14 +122,21 @@ impl<E: Env> Walk<'_, '_, E> {
         let mut caller = to_caller(cursor);
         caller.exact = 0;
         view.caller = &raw mut caller;
+        self.call_begins(claim, cursor, None);
         // SAFETY: passed on; the view is filled.
         let answer = unsafe { self.visit(step, claim, &mut view, is_step_answer) }?;
+        if self.tail.is_some() {
+            return Some((answer, Next::Native));
+        }
         let next = match answer & STEP_MASK {
             STEP_DONE => {
                 let sp = caller.registers[usize::from(SP)];
                 let outwards = sp > cursor.regs.sp() || answer & STEP_OTHER_STACK != 0;
                 if !outwards || sp & 7 != 0 || caller.pc == 0 || caller.known & (1 << SP) == 0 {
                     self.take_back(words, count);
+                    if let Some(recording) = &mut self.recording {
+                        recording.call_ends(false);
+                    }
                     self.env.failed(claim.index, StopReason::PluginNonsense);
                     return None;
                 }
@@ -146,6 +151,14 @@ impl<E: Env> Walk<'_, '_, E> {
             _ => Next::Native,
         };
         Some((answer, next))
+    }
+
+    /// Tells the recording of a call for frames. `rule`: it and the CFA; `None`: the call is a step.
+    #[inline(never)]
+    fn call_begins(&mut self, claim: &Claim, cursor: &Cursor, rule: Option<(Packed, u64)>) {
+        let Some(recording) = &mut self.recording else { return };
+        let (plugin, facts, fp) = (claim.index, claim.facts, cursor.regs.get(FP));
+        recording.call_begins(&Place { plugin, facts, rule, fp, scratch: &self.scratch });
     }
 
     /// Calls a plugin's or a window's function on a filled view. `None`: it failed, which is counted, and all that it

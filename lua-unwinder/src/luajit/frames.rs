@@ -7,10 +7,11 @@
 //! ```
 
 use super::proto::{Code, Place, Proto};
-use super::state::{function, kind, Kind, Thread};
+use super::state::{function, kind, Kind, Thread, FRAME_PC};
 use super::top::Top;
 use super::trace::Snapshot;
 use super::{name, Vm};
+use crate::walk::is_point;
 use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::OVERLAY_DESYNC;
 
@@ -35,6 +36,8 @@ pub enum End {
     Torn,
     /// The stack of the walk is full.
     Full,
+    /// All that is left is known.
+    Known,
 }
 
 /// Inlined frames of a trace, which lie above the base that it runs with.
@@ -122,11 +125,33 @@ pub struct Frames<'a, 'v> {
     pub thread: &'a Thread,
     /// Inlined frames, in a trace.
     pub inlined: Option<Inlined>,
-    /// Where the function stands that is on top of the next group.
-    pub outer: Place,
+    /// The C frame whose frames these are, and the thread's C frame before it; 0 = none.
+    pub cframe: u64,
+    /// See `cframe`.
+    pub previous: u64,
+    /// The native frame is a trace's, with more registers saved.
+    pub in_trace: bool,
 }
 
 impl Frames<'_, '_> {
+    /// Where the function stands that is on top of the next group.
+    fn outer(&self) -> Place {
+        let pc = if self.previous == 0 { None } else { self.vm.word(self.previous.wrapping_add(FRAME_PC)) };
+        pc.map_or(Place::Unknown, Place::Behind)
+    }
+
+    /// Says what the rest of the group depends on, from a frame on. True: it is known.
+    #[inline(never)]
+    fn rest_is_known(&self, frame: &Frame) -> bool {
+        // Inlined frames are those of a trace, which tells of them otherwise.
+        let inlined = self.inlined.as_ref().is_some_and(|inlined| frame.base > inlined.base);
+        let (Some(place), false) = (frame.place.word(), inlined) else { return false };
+        let Thread { address, global, stack, maxstack, .. } = *self.thread;
+        let (vm, native) = (self.vm.identity(), self.in_trace.into());
+        let rest = [vm, address, global, stack, maxstack, self.cframe, self.previous, native, frame.base, place];
+        self.vm.walk.rest_is_known(frame.base, &rest)
+    }
+
     fn above(&self, base: u64) -> Option<(u64, &Snapshot)> {
         let inlined = self.inlined.as_ref().filter(|inlined| base > inlined.base)?;
         Some((base.wrapping_sub(inlined.base), &inlined.snapshot))
@@ -280,7 +305,7 @@ impl Frames<'_, '_> {
         }
         let below = base.wrapping_sub(delta);
         match kind {
-            C | PROTECTED_C => Below::Group(Frame { base: below, place: self.outer }),
+            C | PROTECTED_C => Below::Group(Frame { base: below, place: self.outer() }),
             CONTINUATION if self.slot(base, 32) == Some(CALLBACK) => {
                 Below::Group(Frame { base: below, place: Place::Unknown })
             }
@@ -318,16 +343,25 @@ impl Frames<'_, '_> {
         }
     }
 
-    /// Emits the frames of one group, from `frame` on; or passes over them. `step` is asked before each frame.
-    pub fn group(&self, frame: Frame, emit: bool, step: &mut dyn FnMut() -> bool) -> End {
+    /// Emits the frames of one group, from `frame` on; or passes over them. `step` is asked before each frame. `sure`: nothing was doubtful so
+    /// far.
+    pub fn group(&self, frame: Frame, emit: bool, sure: bool, step: &mut dyn FnMut() -> bool) -> End {
         let mut frame = frame;
         let mut copy = false;
+        let mut told = 0u32;
         // What is known of it since it was looked at as a caller.
         let (mut known, mut caller): (Option<Known>, Option<Known>) = (None, None);
         while step() {
             // The lowest frame holds the thread itself, not a function.
             if frame.base <= self.thread.stack.wrapping_add(16) {
                 return End::Bottom;
+            }
+            if sure && !copy && is_point(told) {
+                // What was learned of it was read before.
+                known = None;
+                if self.rest_is_known(&frame) {
+                    return End::Known;
+                }
             }
             let link = known.as_ref().and_then(|known| known.link).or_else(|| self.link(frame.base));
             let below = link.map_or(Below::Torn, |link| self.below_by(frame.base, link, &mut caller));
@@ -341,6 +375,7 @@ impl Frames<'_, '_> {
                 if !self.emit(&frame, runs, &below, caller.as_ref()) {
                     return End::Full;
                 }
+                told += 1;
             }
             known = caller;
             (frame, copy) = match below {

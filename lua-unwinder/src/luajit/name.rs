@@ -24,16 +24,28 @@ pub type Caller = (Code, Place);
 
 /// Emits a frame of a Lua function. False: the stack is full.
 pub fn emit_lua(vm: &Vm<'_>, code: Code, place: Place, caller: Option<Caller>) -> bool {
-    let key = key(vm, code.proto, place, caller);
-    let known = key.as_ref().and_then(|key| vm.walk.recall(key));
-    let [name, line] = known.unwrap_or_else(|| look_up_lua(vm, (code, place), caller, key.as_ref()));
+    let known = recall(vm, code.proto, place, caller);
+    let [name, line] = known.unwrap_or_else(|| look_up_lua(vm, (code, place), caller));
     vm.walk.emit(name as u32, line)
+}
+
+// Not inlined: the key then takes no stack beneath what looks the function up.
+#[inline(never)]
+fn recall(vm: &Vm<'_>, proto: u64, place: Place, caller: Option<Caller>) -> Option<[u64; ANSWER]> {
+    vm.walk.recall(&key(vm, proto, place, caller)?)
+}
+
+#[inline(never)]
+fn remember(vm: &Vm<'_>, proto: u64, place: Place, caller: Option<Caller>, answer: &[u64; ANSWER]) {
+    if let Some(key) = key(vm, proto, place, caller) {
+        vm.walk.remember(&key, answer);
+    }
 }
 
 /// Name and line of a Lua function; describes it if it was never seen to be called like this.
 #[cold]
 #[inline(never)]
-fn look_up_lua(vm: &Vm<'_>, (code, place): Caller, caller: Option<Caller>, key: Option<&[u64; KEY]>) -> [u64; ANSWER] {
+fn look_up_lua(vm: &Vm<'_>, (code, place): Caller, caller: Option<Caller>) -> [u64; ANSWER] {
     let Some(proto) = Proto::read(vm, code.proto) else { return [0, 0] };
     let fingerprint = mixed(proto.fingerprint(vm), caller);
     let mut id = vm.walk.find_name(proto.address, fingerprint);
@@ -41,8 +53,8 @@ fn look_up_lua(vm: &Vm<'_>, (code, place): Caller, caller: Option<Caller>, key: 
         id = describe_lua(vm, &proto, caller, fingerprint);
     }
     let answer = [u64::from(id), u64::from(proto.line(vm, place))];
-    if let Some(key) = key.filter(|_| id != 0) {
-        vm.walk.remember(key, &answer);
+    if id != 0 {
+        remember(vm, code.proto, place, caller, &answer);
     }
     answer
 }

@@ -86,7 +86,7 @@ pub fn in_area(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
         }
         _ => Top::nothing(OVERLAY_DESYNC),
     };
-    let doubt = tell(vm, cursor, frame, &thread, |_| top);
+    let doubt = tell(vm, cursor, (frame, true), &thread, |_| top);
     match native::leave_trace(vm, caller, frame) {
         Some(()) => STEP_DONE | OVERLAY_INTERPRETER | doubt,
         None => STEP_LOST | OVERLAY_INTERPRETER | OVERLAY_DESYNC,
@@ -103,12 +103,12 @@ fn interpreting(vm: &Vm<'_>, cursor: &mut Cursor, frame: u64) -> u32 {
         0 => None,
         hint => Some(hint),
     };
-    tell(vm, cursor, frame, &thread, |frames| top::interpreted(frames, frame, hint))
+    tell(vm, cursor, (frame, false), &thread, |frames| top::interpreted(frames, frame, hint))
 }
 
 /// A side exit of a trace, at `pc`.
 fn exiting(vm: &Vm<'_>, cursor: &mut Cursor, frame: u64, thread: &Thread, pc: u64) -> u32 {
-    tell(vm, cursor, frame, thread, |frames| {
+    tell(vm, cursor, (frame, true), thread, |frames| {
         if vm.walk.exact() && pc >= vm.facts.exit_restored {
             top::resuming(frames, frame)
         } else {
@@ -117,19 +117,17 @@ fn exiting(vm: &Vm<'_>, cursor: &mut Cursor, frame: u64, thread: &Thread, pc: u6
     })
 }
 
-/// Emits the Lua frames that the C frame at `frame` hosts. `innermost` says where the thread's frames begin, if none was
+/// Emits the Lua frames that the C frame at `frame` hosts, whose registers a trace has saved, or the interpreter. `innermost` says where the thread's frames begin, if none was
 /// told so far. Returns flags of the answer.
 fn tell(
     vm: &Vm<'_>,
     cursor: &mut Cursor,
-    frame: u64,
+    (frame, in_trace): (u64, bool),
     thread: &Thread,
     innermost: impl FnOnce(&Frames<'_, '_>) -> Top,
 ) -> u32 {
     let previous = vm.word(frame.wrapping_add(FRAME_PREVIOUS)).unwrap_or(0) & !FRAME_FLAGS;
-    let outer = if previous == 0 { None } else { vm.word(previous.wrapping_add(FRAME_PC)) };
-    let outer = outer.map_or(Place::Unknown, Place::Behind);
-    let mut frames = Frames { vm, thread, inlined: None, outer };
+    let mut frames = Frames { vm, thread, inlined: None, cframe: frame, previous, in_trace };
     let mut chain = cursor.find(thread.address).copied().unwrap_or(Chain {
         thread: thread.address,
         base: thread.base,
@@ -153,7 +151,9 @@ fn tell(
     let end = match top {
         // The stack is just being moved.
         Some(top) if !thread.holds(top.base) => End::Torn,
-        Some(top) if thread.has_group(vm, frame, top.base) => frames.group(top, true, &mut || cursor.step()),
+        Some(top) if thread.has_group(vm, frame, top.base) => {
+            frames.group(top, true, doubt == 0, &mut || cursor.step())
+        }
         _ => End::Next(chain.base),
     };
     cursor.end(thread.address);
@@ -177,7 +177,7 @@ fn seek(frames: &Frames<'_, '_>, cursor: &mut Cursor, chain: &mut Chain, frame: 
         }
         if frames.thread.has_group(frames.vm, chain.cframe, chain.base) {
             let top = Frame { base: chain.base, place: Place::Unknown };
-            match frames.group(top, false, &mut || cursor.step()) {
+            match frames.group(top, false, false, &mut || cursor.step()) {
                 End::Next(base) => chain.base = base,
                 _ => return false,
             }

@@ -10,7 +10,7 @@ use super::facts::Facts;
 use super::function::{Called, Function, Proto};
 use super::places;
 use super::state::{self, Info, Running, State};
-use crate::walk::Walk;
+use crate::walk::{is_point, Walk};
 use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, OVERLAY_NONE};
 
 /// DWARF number of rdi: the first argument, before it is put where it stays.
@@ -26,12 +26,6 @@ const C_LIMIT: u32 = 512;
 
 /// The answer where frames should be and are not found.
 const DOUBT: u32 = OVERLAY_INTERPRETER | OVERLAY_DESYNC;
-
-/// Is what the rest depends on told behind so many functions? Behind each of the first, which come and go; then behind some. A walk finds
-/// what the last one told, however far the top of the stack has moved.
-fn is_point(told: u32) -> bool {
-    told > 0 && (told < 8 || told.is_multiple_of(4))
-}
 
 /// The native frame in hand.
 pub struct Frame<'v> {
@@ -296,13 +290,8 @@ impl Frame<'_> {
                 continue;
             };
             c_functions = 0;
-            if anchored && is_point(told) {
-                let [stack, end] = state.stack();
-                let kind = u64::from(info.status) | u64::from(part == Part::Rest) << 32;
-                let rest = [state.address, stack, end, at, info.previous, info.saved_pc, closure, kind];
-                if walk.rest_is_known(info.func, &rest) {
-                    return (0, OVERLAY_INTERPRETER);
-                }
+            if anchored && is_point(told) && self.rest_is_known(&state, &info, closure, part) {
+                return (0, OVERLAY_INTERPRETER);
             }
             anchored |= at == anchor;
             let caller = Info::read(walk, facts, &state, info.previous);
@@ -338,6 +327,15 @@ impl Frame<'_> {
             (0, Part::Rest) => (at, OVERLAY_NONE),
             (0, _) => (at, DOUBT),
         }
+    }
+
+    /// Says what the rest of an activation depends on, from a function on that waits for another. True: it is known.
+    #[inline(never)]
+    fn rest_is_known(&self, state: &State, info: &Info, closure: u64, part: Part) -> bool {
+        let [stack, end] = state.stack();
+        let kind = u64::from(info.status) | u64::from(part == Part::Rest) << 32;
+        let rest = [state.address, stack, end, info.address, info.previous, info.saved_pc, info.func, closure, kind, 0];
+        self.walk.rest_is_known(info.func, &rest)
     }
 
     /// The bytecode pc of the activation's innermost function: in a register, where that shows it, else as it was saved.

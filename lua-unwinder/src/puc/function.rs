@@ -245,18 +245,32 @@ impl Function<'_> {
     /// What is told of the function. `None`: no function is there, or the pc is not in it.
     #[inline(always)]
     pub fn told(&self, called: &Called) -> Option<Told> {
-        let facts = core::ptr::from_ref(self.facts) as u64;
-        let key = called.key().map(|[caller, place]| [self.closure, self.pc, caller, place, facts]);
-        match key.as_ref().and_then(|key| self.walk.recall(key)) {
-            Some(answer) => Some(Told::of_answer(answer)),
-            None => self.look_up(called, key.as_ref()),
+        self.recall(called).or_else(|| self.look_up(called))
+    }
+
+    // Not inlined: the key then takes no stack beneath what looks the function up.
+    #[inline(never)]
+    fn recall(&self, called: &Called) -> Option<Told> {
+        Some(Told::of_answer(self.walk.recall(&self.key(called)?)?))
+    }
+
+    #[inline(never)]
+    fn remember(&self, called: &Called, told: &Told) {
+        if let Some(key) = self.key(called).filter(|_| told.name != 0) {
+            self.walk.remember(&key, &told.answer());
         }
+    }
+
+    #[inline(always)]
+    fn key(&self, called: &Called) -> Option<[u64; KEY]> {
+        let [caller, place] = called.key()?;
+        Some([self.closure, self.pc, caller, place, core::ptr::from_ref(self.facts) as u64])
     }
 
     /// The same, by what the process says; describes the function if it was never seen to be called like this.
     #[cold]
     #[inline(never)]
-    fn look_up(&self, called: &Called, key: Option<&[u64; KEY]>) -> Option<Told> {
+    fn look_up(&self, called: &Called) -> Option<Told> {
         let (walk, facts) = (self.walk, self.facts);
         let (mut proto, mut caller) = (Proto::default(), Proto::default());
         if !self.find(&mut proto) {
@@ -277,9 +291,7 @@ impl Function<'_> {
         let line = lines::line(walk, facts, &proto).unwrap_or(0);
         let by_call = if facts.minor == 1 { called.is_at_call(walk, facts, caller) } else { None };
         let told = Told { name, line, by_call };
-        if let Some(key) = key.filter(|_| name != 0) {
-            walk.remember(key, &told.answer());
-        }
+        self.remember(called, &told);
         Some(told)
     }
 
