@@ -2,8 +2,8 @@
 //!
 //! | bytes | |
 //! |---|---|
-//! | 1 | where the walk begins: the VM's body, a leaf function of it, a side exit, its entry, a trace, an exit stub |
-//! | 1 | bits: the pc is a return address; registers follow |
+//! | 1 | where the walk begins: the VM's body, a leaf function of it, a side exit, its entry, a trace, an exit stub; body and trace again |
+//! | 1 | bits: the pc is a return address; registers follow; from bit 2 on where the thread's walk before began |
 //! | 8 x 16 | registers, if they do |
 //! | rest | patches of the memory: 2 bytes offset, 1 byte length, so many bytes |
 
@@ -14,7 +14,9 @@ use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::plugin::{Description, Owner, ABI, OWNER_OBJECT, SCRATCH_BYTES};
 use uunwind_core::regs::{Regs, RBX, RSP};
+use uunwind_core::reuse::Trail;
 use uunwind_core::rule::{Packed, Rule};
+use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, Claim, Env, Setting, SCRATCH};
 use uunwind_lua::facts::{Head, FAMILY_LUAJIT};
 use uunwind_lua::luajit::facts::Facts;
@@ -42,7 +44,7 @@ const VM_END: u64 = VM + 0x4000;
 const INDEX: u8 = 1;
 const UNTOUCHED: u8 = 0xa5;
 
-const FACTS: Facts = Facts {
+static FACTS: Facts = Facts {
     head: Head::of::<Facts>(FAMILY_LUAJIT),
     start: VM,
     end: VM_END,
@@ -70,13 +72,12 @@ struct Scratch([u8; SCRATCH]);
 
 struct Process {
     pc: u64,
-    facts: Facts,
-    names: u32,
+    names: Vec<(u64, u64)>,
 }
 
 impl Process {
-    fn facts(&self) -> (*const u8, usize) {
-        (from_ref(&self.facts).cast(), size_of::<Facts>())
+    fn facts() -> (*const u8, usize) {
+        (from_ref(&FACTS).cast(), size_of::<Facts>())
     }
 
     fn in_vm(&self) -> bool {
@@ -99,7 +100,7 @@ impl Env for Process {
         // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
         let plugin = unsafe { uunwind_lua::uu_plugin(ABI).as_ref() }?;
         let claim = Claim { step: plugin.step, index: INDEX, ..Claim::NOTHING };
-        let (facts, facts_len) = self.facts();
+        let (facts, facts_len) = Process::facts();
         Some(if self.in_vm() { Claim { facts, facts_len, ..claim } } else { claim })
     }
 
@@ -107,13 +108,13 @@ impl Env for Process {
         (0, 0)
     }
 
-    fn find_name(&mut self, _: u8, _: u64, _: u64) -> u32 {
-        0
+    fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
+        self.names.iter().position(|name| *name == (code, fingerprint)).map_or(0, |index| index as u32 + 1)
     }
 
-    fn describe(&mut self, _: u8, _: &Description, _: &mut Reader<'_>) -> u32 {
-        self.names += 1;
-        self.names
+    fn describe(&mut self, _: u8, description: &Description, _: &mut Reader<'_>) -> u32 {
+        self.names.push((description.code, description.fingerprint));
+        self.names.len() as u32
     }
 
     fn learned(&mut self, _: u8) {}
@@ -122,7 +123,7 @@ impl Env for Process {
         if !(VM..VM_END).contains(&address) {
             return Owner::NOBODY;
         }
-        let (facts, facts_len) = self.facts();
+        let (facts, facts_len) = Process::facts();
         Owner { start: VM, end: VM_END, kind: OWNER_OBJECT, plugin: INDEX.into(), facts, facts_len, ..Owner::NOBODY }
     }
 }
@@ -130,23 +131,16 @@ impl Env for Process {
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
     let (mode, bits) = (input.u8(), input.u8());
-    let mut memory = world();
-    let (pc, sp) = match mode % 6 {
-        0 => (VM + 0x1000, CFRAME),
-        1 => (VM + 0x3500, CFRAME - 8),
-        2 => (VM + 0x3060, CFRAME - 0x100),
-        3 => (VM + 0x102, CFRAME - 0x80),
-        4 => (AREA + 0x900, CFRAME - 32),
-        _ => (AREA + 0x60, CFRAME - 32),
-    };
+    let whole = world();
+    let mut memory = whole.clone();
     let mut registers = [0; 16];
     registers[1] = LUA_STACK + 0x80;
     registers[usize::from(RBX)] = PROTO + 104 + 12;
     registers[14] = DISPATCH_TABLE;
+    let usual = registers;
     if bits & 2 != 0 {
         registers = std::array::from_fn(|_| input.u64());
     }
-    registers[usize::from(RSP)] = sp;
     while !input.is_empty() {
         let (offset, len) = (usize::from(input.u16()), usize::from(input.u8()));
         let bytes = input.bytes(len);
@@ -154,21 +148,60 @@ pub fn run(data: &[u8]) -> bool {
             place.copy_from_slice(bytes);
         }
     }
-    let regions = [Region { address: BASE, bytes: &memory }];
+    let (mut names, mut trail, none) = (Vec::new(), Box::new(Trail::new()), std::ptr::null_mut());
+    let exact = bits & 1 == 0;
+    let (_, words) = tell(&memory, mode, registers, exact, &mut names, none);
+    // A thread's walks, of which each may take what it knows from the one before, tell what each would tell by itself.
+    let other = bits >> 2;
+    for (memory, mode, registers, exact) in [
+        (&whole, other, usual, true),
+        (&memory, mode, registers, exact),
+        (&whole, mode, usual, exact),
+        (&memory, other, registers, true),
+    ] {
+        let alone = tell(memory, mode, registers, exact, &mut names.clone(), none);
+        let with_trail = tell(memory, mode, registers, exact, &mut names, &raw mut *trail);
+        assert_eq!(alone, with_trail, "alone, and behind another walk");
+    }
+    let mut told = frames(&words);
+    told.any(|frame| matches!(frame, Frame::Semantic { .. }))
+}
+
+/// One walk. How it ended, its frames and how many were doubtful; its words.
+fn tell(
+    memory: &[u8],
+    mode: u8,
+    mut registers: [u64; 16],
+    exact: bool,
+    names: &mut Vec<(u64, u64)>,
+    trail: *mut Trail,
+) -> ((StopReason, u32, u32), Vec<u64>) {
+    let (pc, sp) = match mode % 8 {
+        0 => (VM + 0x1000, CFRAME),
+        1 => (VM + 0x3500, CFRAME - 8),
+        2 => (VM + 0x3060, CFRAME - 0x100),
+        3 => (VM + 0x102, CFRAME - 0x80),
+        4 => (AREA + 0x900, CFRAME - 32),
+        5 => (AREA + 0x60, CFRAME - 32),
+        6 => (VM + 0x1010, CFRAME),
+        _ => (AREA + 0x910, CFRAME - 32),
+    };
+    registers[usize::from(RSP)] = sp;
+    let regions = [Region { address: BASE, bytes: memory }];
     let mut reader = Reader::recorded(&regions);
-    let mut process = Process { pc: 0, facts: FACTS, names: 0 };
+    let mut process = Process { pc: 0, names: std::mem::take(names) };
     let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
     let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());
-    let setting =
-        Setting { thread_pointer: 0, tsd_offset: 0, scratch: scratch_at, progress, trail: std::ptr::null_mut() };
+    let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch: scratch_at, progress, trail };
     let mut words = vec![0; 4096];
-    let cursor = Cursor { regs: Regs::full(pc, registers), exact: bits & 1 == 0 };
-    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk.
+    let cursor = Cursor { regs: Regs::full(pc, registers), exact };
+    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk; the trail, if any, is the caller's alone.
     let outcome = unsafe { walk(cursor, &mut process, &mut reader, &mut words, &setting) };
     let mut parts = scratch.0.chunks(SCRATCH_BYTES).enumerate().filter(|(part, _)| *part != usize::from(INDEX));
     assert!(parts.all(|(_, bytes)| bytes == [UNTOUCHED; SCRATCH_BYTES]), "another plugin's scratch memory was written");
-    let mut told = frames(&words[..outcome.words.min(words.len())]);
-    told.any(|frame| matches!(frame, Frame::Semantic { .. }))
+    *names = process.names;
+    words.truncate(outcome.words);
+    ((outcome.stop, outcome.frames, outcome.desync), words)
 }
 
 /// A LuaJIT with one thread, on whose stack a function has called itself three times; and one trace of it.
