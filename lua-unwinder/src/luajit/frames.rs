@@ -392,29 +392,31 @@ impl Frames<'_, '_> {
     /// False: the stack is full.
     #[inline(never)]
     fn emit(&self, frame: &Frame, runs: &Runs, below: &Below, known: Option<&Known>) -> bool {
-        // What calls it: through a copy, if its arguments were moved.
-        let caller = match below {
-            Below::Copy(copy) => self.below(copy.base),
-            other => *other,
-        };
-        let looked;
-        let caller = match (&caller, known) {
-            (Below::Frame(caller), Some(known)) => Some((&known.runs, caller.place)),
-            // C that a Lua function's instruction called, and that called Lua: a metamethod, or a handler of an error in it.
-            (Below::Frame(caller) | Below::Group(caller), _) => {
-                looked = self.runs(caller);
-                looked.as_ref().map(|runs| (runs, caller.place))
-            }
-            _ => None,
-        };
-        let caller = match caller {
-            Some((Runs::Lua(code), place)) => Some((*code, place)),
-            _ => None,
-        };
+        let caller = self.caller(below, known);
         match runs {
             Runs::Lua(code) => name::emit_lua(self.vm, *code, frame.place, caller),
             Runs::Builtin(object, number) => name::emit_builtin(self.vm, *object, *number, caller),
             Runs::Other => true,
+        }
+    }
+
+    /// The Lua function that calls what lies above `below`: through a copy, if the arguments were moved. Not inlined, so that it takes no
+    /// stack beneath what names a function.
+    #[inline(never)]
+    fn caller(&self, below: &Below, known: Option<&Known>) -> Option<name::Caller> {
+        let below = match below {
+            Below::Copy(copy) => self.below(copy.base),
+            other => *other,
+        };
+        let (runs, place) = match (&below, known) {
+            (Below::Frame(caller), Some(known)) => (known.runs, caller.place),
+            // C that a Lua function's instruction called, and that called Lua: a metamethod, or a handler of an error in it.
+            (Below::Frame(caller) | Below::Group(caller), _) => (self.runs(caller)?, caller.place),
+            _ => return None,
+        };
+        match runs {
+            Runs::Lua(code) => Some((code, place)),
+            _ => None,
         }
     }
 }

@@ -22,11 +22,21 @@ const UNNAMED: [&[u8]; 6] =
 /// A function that calls, and where it stands.
 pub type Caller = (Code, Place);
 
-/// Emits a frame of a Lua function. False: the stack is full.
+/// Emits a frame of a Lua function; describes it if it was never seen to be called like this. False: the stack is full.
 pub fn emit_lua(vm: &Vm<'_>, code: Code, place: Place, caller: Option<Caller>) -> bool {
-    let known = recall(vm, code.proto, place, caller);
-    let [name, line] = known.unwrap_or_else(|| look_up_lua(vm, (code, place), caller));
-    vm.walk.emit(name as u32, line)
+    if let Some([name, line]) = recall(vm, code.proto, place, caller) {
+        return vm.walk.emit(name as u32, line);
+    }
+    // One behind the other, not one within the other: a handler's stack is short.
+    let (mut name, fingerprint, line) = look_up_lua(vm, code, place, caller);
+    if name == 0 {
+        let called = called_as(vm, caller);
+        name = describe_lua(vm, code, called, fingerprint);
+    }
+    if name != 0 {
+        remember(vm, code.proto, place, caller, &[u64::from(name), u64::from(line)]);
+    }
+    vm.walk.emit(name, u64::from(line))
 }
 
 // Not inlined: the key then takes no stack beneath what looks the function up.
@@ -42,31 +52,24 @@ fn remember(vm: &Vm<'_>, proto: u64, place: Place, caller: Option<Caller>, answe
     }
 }
 
-/// Name and line of a Lua function; describes it if it was never seen to be called like this.
+/// The name of a Lua function, or 0 if it was never seen to be called like this; the fingerprint, and the line.
 #[cold]
 #[inline(never)]
-fn look_up_lua(vm: &Vm<'_>, (code, place): Caller, caller: Option<Caller>) -> [u64; ANSWER] {
-    let Some(proto) = Proto::read(vm, code.proto) else { return [0, 0] };
+fn look_up_lua(vm: &Vm<'_>, code: Code, place: Place, caller: Option<Caller>) -> (u32, u64, u32) {
+    let Some(proto) = Proto::read(vm, code.proto) else { return (0, 0, 0) };
     let fingerprint = mixed(proto.fingerprint(vm), caller);
-    let mut id = vm.walk.find_name(proto.address, fingerprint);
-    if id == 0 {
-        id = describe_lua(vm, &proto, caller, fingerprint);
-    }
-    let answer = [u64::from(id), u64::from(proto.line(vm, place))];
-    if id != 0 {
-        remember(vm, code.proto, place, caller, &answer);
-    }
-    answer
+    (vm.walk.find_name(proto.address, fingerprint), fingerprint, proto.line(vm, place))
 }
 
 /// Apart, since it needs much stack and is seldom called.
 #[cold]
 #[inline(never)]
-fn describe_lua(vm: &Vm<'_>, proto: &Proto, caller: Option<Caller>, fingerprint: u64) -> u32 {
+fn describe_lua(vm: &Vm<'_>, code: Code, called: Option<Text>, fingerprint: u64) -> u32 {
+    let Some(proto) = Proto::read(vm, code.proto) else { return 0 };
     vm.walk.describe(&Description {
         code: proto.address,
         fingerprint,
-        name: called_as(vm, caller).unwrap_or(if proto.is_chunk(vm) { own(b"main chunk") } else { EMPTY }),
+        name: called.unwrap_or(if proto.is_chunk(vm) { own(b"main chunk") } else { EMPTY }),
         file: proto.file(vm),
         table: EMPTY,
         first_line: proto.first_line,
@@ -79,7 +82,8 @@ pub fn emit_builtin(vm: &Vm<'_>, object: u64, number: u8, caller: Option<Caller>
     let fingerprint = mixed(u64::from(number).wrapping_add(1), caller);
     let mut id = vm.walk.find_name(object, fingerprint);
     if id == 0 {
-        id = describe_builtin(vm, object, caller, fingerprint);
+        let called = called_as(vm, caller);
+        id = describe_builtin(vm, object, called, fingerprint);
     }
     vm.walk.emit(id, 0)
 }
@@ -87,11 +91,11 @@ pub fn emit_builtin(vm: &Vm<'_>, object: u64, number: u8, caller: Option<Caller>
 /// As [`describe_lua`].
 #[cold]
 #[inline(never)]
-fn describe_builtin(vm: &Vm<'_>, object: u64, caller: Option<Caller>, fingerprint: u64) -> u32 {
+fn describe_builtin(vm: &Vm<'_>, object: u64, called: Option<Text>, fingerprint: u64) -> u32 {
     vm.walk.describe(&Description {
         code: object,
         fingerprint,
-        name: called_as(vm, caller).unwrap_or(own(b"builtin function")),
+        name: called.unwrap_or(own(b"builtin function")),
         file: own(BUILTIN),
         table: EMPTY,
         first_line: 0,
@@ -121,6 +125,8 @@ fn own(bytes: &'static [u8]) -> Text {
 }
 
 /// What the calling instruction calls the function.
+#[cold]
+#[inline(never)]
 fn called_as(vm: &Vm<'_>, caller: Option<Caller>) -> Option<Text> {
     let (code, place) = caller?;
     let proto = &Proto::read(vm, code.proto)?;

@@ -10,6 +10,9 @@ use super::Vm;
 use uunwind_core::plugin::OVERLAY_DESYNC;
 use uunwind_core::regs::{RBP, RBX};
 
+/// The beginning of a thread's frames, and inlined ones, in a trace.
+pub type TopOfTrace = (Top, Option<Inlined>);
+
 /// The beginning of a thread's frames.
 #[derive(Clone, Copy)]
 pub struct Top {
@@ -17,8 +20,6 @@ pub struct Top {
     pub frame: Option<Frame>,
     /// Without a frame: where the next group begins.
     pub next: u64,
-    /// Inlined frames, in a trace.
-    pub inlined: Option<Inlined>,
     /// `OVERLAY_DESYNC`, if there is doubt.
     pub doubt: u32,
 }
@@ -153,18 +154,18 @@ fn is_entered(frames: &Frames<'_, '_>, cframe: u64) -> bool {
 }
 
 /// A trace that runs with `base`.
-pub fn in_snapshot(base: u64, snapshot: Snapshot, place: Place) -> Top {
+pub fn in_snapshot(base: u64, snapshot: Snapshot, place: Place) -> TopOfTrace {
     let frame = Frame { base: base.wrapping_add(snapshot.depth), place };
-    Top::at(frame).with(Some(Inlined { base, snapshot }))
+    (Top::at(frame), Some(Inlined { base, snapshot }))
 }
 
 /// A side exit, until the Lua stack is as the interpreter wants it.
 #[inline(never)]
-pub fn exiting(frames: &Frames<'_, '_>, pc: u64) -> Top {
+pub fn exiting(frames: &Frames<'_, '_>, pc: u64) -> TopOfTrace {
     let (vm, thread) = (frames.vm, frames.thread);
     let field = |offset: u32| vm.word(thread.global.wrapping_add(u64::from(offset)));
     let base = field(vm.facts.jit_base).filter(|base| *base != 0).unwrap_or(thread.base);
-    let unknown = Top { doubt: OVERLAY_DESYNC, ..Top::at(Frame { base, place: Place::Unknown }) };
+    let unknown = (Top { doubt: OVERLAY_DESYNC, ..Top::at(Frame { base, place: Place::Unknown }) }, None);
     if pc < vm.facts.exit_told {
         return unknown;
     }
@@ -179,7 +180,7 @@ pub fn exiting(frames: &Frames<'_, '_>, pc: u64) -> Top {
         || (snapshot.link(vm, snapshot.depth).is_some_and(|link| frames.link(top) == Some(link))
             && frames.is_lua_at(top, Place::At(snapshot.pc)));
     if restored && !vm.walk.exact() {
-        Top::at(Frame { base: top, place: Place::At(snapshot.pc) })
+        (Top::at(Frame { base: top, place: Place::At(snapshot.pc) }), None)
     } else {
         in_snapshot(base, snapshot, Place::At(snapshot.pc))
     }

@@ -1,11 +1,11 @@
 //! One native frame in the VM, or in a trace: what Lua frames it hosts, and where its caller is.
 
 use super::cursor::{Chain, Cursor};
-use super::frames::{End, Frame, Frames, Inlined};
+use super::frames::{End, Frame, Frames};
 use super::native::{self, Saved, Zone};
 use super::proto::Place;
 use super::state::{Thread, FRAME_PC, FRAME_PREVIOUS};
-use super::top::{self, Top};
+use super::top::{self, Top, TopOfTrace};
 use super::trace::{State, Trace};
 use super::{area, Vm};
 use crate::overlay::NO_STEP;
@@ -18,6 +18,8 @@ pub const RDX: u8 = 1;
 const FRAME_FLAGS: u64 = 3;
 
 /// A frame whose pc lies in the object of the VM.
+// Not inlined: what is called for other frames then takes no stack for it.
+#[inline(never)]
 pub fn in_object(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
     let pc = vm.pc_in_file();
     if pc < vm.facts.start || pc >= vm.facts.end {
@@ -56,6 +58,7 @@ pub fn in_object(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
 }
 
 /// A frame whose pc no object covers: is it in a trace of this VM?
+#[inline(never)]
 pub fn in_area(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
     let view = vm.walk.view();
     let lookup = view.pc.wrapping_sub(u64::from(!vm.walk.exact()));
@@ -82,9 +85,9 @@ pub fn in_area(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
             top::in_snapshot(base.wrapping_sub(state.moved), state.snapshot, state.place)
         }
         (Some(base), None) if thread.holds(base) => {
-            Top { doubt: OVERLAY_DESYNC, ..Top::at(Frame { base, place: Place::Unknown }) }
+            (Top { doubt: OVERLAY_DESYNC, ..Top::at(Frame { base, place: Place::Unknown }) }, None)
         }
-        _ => Top::nothing(OVERLAY_DESYNC),
+        _ => (Top::nothing(OVERLAY_DESYNC), None),
     };
     let doubt = tell(vm, cursor, (frame, true), &thread, |_| top);
     match native::leave_trace(vm, caller, frame) {
@@ -103,14 +106,14 @@ fn interpreting(vm: &Vm<'_>, cursor: &mut Cursor, frame: u64) -> u32 {
         0 => None,
         hint => Some(hint),
     };
-    tell(vm, cursor, (frame, false), &thread, |frames| top::interpreted(frames, frame, hint))
+    tell(vm, cursor, (frame, false), &thread, |frames| (top::interpreted(frames, frame, hint), None))
 }
 
 /// A side exit of a trace, at `pc`.
 fn exiting(vm: &Vm<'_>, cursor: &mut Cursor, frame: u64, thread: &Thread, pc: u64) -> u32 {
     tell(vm, cursor, (frame, true), thread, |frames| {
         if vm.walk.exact() && pc >= vm.facts.exit_restored {
-            top::resuming(frames, frame)
+            (top::resuming(frames, frame), None)
         } else {
             top::exiting(frames, pc)
         }
@@ -124,7 +127,7 @@ fn tell(
     cursor: &mut Cursor,
     (frame, in_trace): (u64, bool),
     thread: &Thread,
-    innermost: impl FnOnce(&Frames<'_, '_>) -> Top,
+    innermost: impl FnOnce(&Frames<'_, '_>) -> TopOfTrace,
 ) -> u32 {
     let previous = vm.word(frame.wrapping_add(FRAME_PREVIOUS)).unwrap_or(0) & !FRAME_FLAGS;
     let mut frames = Frames { vm, thread, inlined: None, cframe: frame, previous, in_trace };
@@ -141,8 +144,9 @@ fn tell(
     let mut top = Some(Frame { base: chain.base, place: Place::Unknown });
     if chain.base == thread.base {
         // Nothing of this thread was told so far.
-        let found = innermost(&frames);
-        (top, doubt, frames.inlined) = (found.frame, found.doubt, found.inlined);
+        let (found, inlined) = innermost(&frames);
+        frames.inlined = inlined;
+        (top, doubt) = (found.frame, found.doubt);
         chain.base = found.frame.map_or(found.next, |frame| frame.base);
     } else if let Some(top) = &mut top {
         // A Lua function that had C called for it, by an instruction.
@@ -200,21 +204,16 @@ pub fn interpreter_place(frames: &Frames<'_, '_>, base: u64, frame: u64) -> Plac
 impl Top {
     /// A frame to begin with.
     pub fn at(frame: Frame) -> Top {
-        Top { frame: Some(frame), next: frame.base, inlined: None, doubt: 0 }
+        Top { frame: Some(frame), next: frame.base, doubt: 0 }
     }
 
     /// No frame is there, or none is known.
     pub fn nothing(doubt: u32) -> Top {
-        Top { frame: None, next: 0, inlined: None, doubt }
+        Top { frame: None, next: 0, doubt }
     }
 
     /// No frame is there yet, or it is gone; the group below begins at `next`.
     pub fn between(next: u64) -> Top {
-        Top { frame: None, next, inlined: None, doubt: 0 }
-    }
-
-    /// With inlined frames.
-    pub fn with(self, inlined: Option<Inlined>) -> Top {
-        Top { inlined, ..self }
+        Top { frame: None, next, doubt: 0 }
     }
 }
