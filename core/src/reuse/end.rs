@@ -41,24 +41,26 @@ impl Recording<'_> {
         let trail = &mut *self.trail;
         let (to_mark, to_read, to_word, to_state, to_point) = match end.tail {
             // Within the frame just visited, from a point of it on, whose own reads and words were written down by the old walk.
-            Some(tail) if tail.point < POINTS => {
-                let (Some(point), Some(old)) = (trail.points.get(tail.point), trail.marks.get(tail.first)) else {
+            Some(tail) if usize::from(tail.point) < POINTS => {
+                let (first, at) = (usize::from(tail.first), usize::from(tail.point));
+                let (Some(point), Some(old)) = (trail.points.get(at), trail.marks.get(first)) else {
                     return false;
                 };
-                (tail.first + 1, usize::from(point.read), usize::from(point.word), usize::from(old.state), tail.point)
+                (first + 1, usize::from(point.read), usize::from(point.word), usize::from(old.state), at)
             }
             // The frame just visited is the tail's first: it stands there already.
             Some(tail) => {
-                let (Some(new), Some(old)) =
-                    (trail.marks.get(marks.wrapping_sub(1)).copied(), trail.marks.get(tail.first).copied())
-                else {
+                let (Some(new), Some(old)) = (
+                    trail.marks.get(marks.wrapping_sub(1)).copied(),
+                    trail.marks.get(usize::from(tail.first)).copied(),
+                ) else {
                     return false;
                 };
                 marks -= 1;
                 (reads, words, states) = (usize::from(new.read), usize::from(new.word), usize::from(new.state));
                 points = usize::from(new.point);
                 let (read, word, state) = (usize::from(old.read), usize::from(old.word), usize::from(old.state));
-                (tail.first, read, word, state, usize::from(old.point))
+                (usize::from(tail.first), read, word, state, usize::from(old.point))
             }
             None => (MARKS, READS, WORDS, STATES, POINTS),
         };

@@ -26,6 +26,7 @@ use crate::rule::bits;
 use crate::short_rule::Short;
 use crate::stop_reason::StopReason;
 pub use end::End;
+use point::Call;
 pub use point::Place;
 pub use scratch::Scratch;
 use trail::{Mark, BY_FRAME_POINTER, EXACT, HAS_FP, HAS_STATE, LOST_STATE, MARKS, POINTS, READS, STATES, WORDS};
@@ -40,9 +41,9 @@ pub const EVERY_REGISTER: u8 = 0xff;
 
 /// The rest of a walk, found to be the same.
 pub struct Tail {
-    first: usize,
+    first: u16,
     /// It begins within the call of a plugin on that frame, at this point; `POINTS`: with the frame.
-    point: usize,
+    point: u16,
     /// Frames in it.
     pub frames: u32,
     /// Frame words in it.
@@ -65,8 +66,6 @@ pub struct Recording<'t> {
     /// Mark of the old walk behind which the state of the plugins before `candidate` stands; `MARKS`: no plugin was called so far.
     state_of: usize,
     points: usize,
-    /// Of the plugin that is being called.
-    call: point::Call,
     /// Reads of the old walk from here on have been looked at and hold, up to one that does not.
     refuted: usize,
     /// Of the surroundings, when the walk began.
@@ -86,6 +85,7 @@ impl<'t> Recording<'t> {
             trail.forget();
         }
         trail.recalled.begin(stamp);
+        trail.call = Call::NONE;
         let candidate = usize::from(trail.first);
         // SAFETY: the reads before `first_read` belong to the new walk.
         unsafe {
@@ -100,7 +100,6 @@ impl<'t> Recording<'t> {
             candidate,
             state_of: MARKS,
             points: 0,
-            call: point::Call::NONE,
             refuted: READS,
             stamp,
             broken: false,
@@ -130,7 +129,7 @@ impl<'t> Recording<'t> {
             needs: 0,
             flags,
         };
-        self.call.touched = false;
+        self.trail.call.touched = false;
         if let Some(room) = self.trail.marks.get_mut(place) {
             *room = mark;
             self.marks = place + 1;
@@ -181,8 +180,8 @@ impl<'t> Recording<'t> {
         }
         let stop = StopReason::from_number(self.trail.stop)?;
         Some(Tail {
-            first: candidate,
-            point: POINTS,
+            first: candidate as u16,
+            point: POINTS as u16,
             frames: u32::from(old.count),
             words: WORDS.checked_sub(usize::from(old.word))?,
             desync: u32::from(old.desync),
@@ -248,7 +247,7 @@ impl<'t> Recording<'t> {
         if let Some(mark) = self.last() {
             mark.uses |= bits(used);
         }
-        self.call.touched |= !untouched;
+        self.trail.call.touched |= !untouched;
         // A plugin is shown many frames that are not its own, and remembers nothing of them.
         if self.last_state != STATES && (untouched || self.is_state(self.last_state, scratch)) {
             return;
@@ -290,7 +289,7 @@ impl<'t> Recording<'t> {
             self.trail.first_word = WORDS as u16;
             self.trail.first_state = STATES as u16;
             self.trail.first_point = POINTS as u16;
-            self.call.candidates = (0, 0);
+            self.trail.call.candidates = (0, 0);
             self.candidate = MARKS;
             return self.marks < MARKS;
         }

@@ -13,7 +13,7 @@ use crate::memory::Reader;
 use crate::rule::{Packed, RuleKind};
 use crate::stop_reason::StopReason;
 
-/// The call of a plugin that is under way, or the last one.
+/// The call of a plugin that is under way, or the last one. It lies in the trail, since a handler's stack is short.
 pub(super) struct Call {
     /// Points may be told.
     open: bool,
@@ -51,8 +51,8 @@ pub struct Place<'p> {
 impl Recording<'_> {
     /// A plugin is about to be called on the frame just visited, for frames.
     pub fn call_begins(&mut self, place: &Place<'_>) {
-        let touched = self.call.touched;
-        self.call = Call { touched, ..Call::NONE };
+        let touched = self.trail.call.touched;
+        self.trail.call = Call { touched, ..Call::NONE };
         let Some(mark) = self.last().copied() else { return };
         let is_simple = |rule: Packed, cfa| rule.kind() == RuleKind::Offset && rule.flags() == 0 && cfa > mark.sp;
         let simple = place.rule.is_none_or(|(rule, cfa)| is_simple(rule, cfa));
@@ -65,16 +65,16 @@ impl Recording<'_> {
         let state = [rule[0], rule[1], rule[2], cfa, place.plugin.into(), place.facts as u64, 0, 0, 0, 0];
         let Some(room) = self.trail.points.get_mut(at) else { return };
         *room = Point { order: CALL, state, read: 0, word: 0, count: 0, desync: 0 };
-        self.call.open = true;
-        self.call.steps = place.rule.is_none();
-        self.call.fp = place.fp;
+        self.trail.call.open = true;
+        self.trail.call.steps = place.rule.is_none();
+        self.trail.call.fp = place.fp;
         let old =
             self.trail.marks.get(self.candidate).filter(|old| old.sp == mark.sp && old.flags & BY_FRAME_POINTER == 0);
         let Some(first) = old.map(|old| usize::from(old.point)) else { return };
         let end = self.trail.marks.get(self.candidate + 1).map_or(POINTS, |next| usize::from(next.point));
         let same = self.trail.points.get(first).is_some_and(|old| old.order == CALL && old.state == state);
         if first < end && same && self.same_before(place.scratch) {
-            self.call.candidates = (first + 1, end);
+            self.trail.call.candidates = (first + 1, end);
         }
     }
 
@@ -86,7 +86,7 @@ impl Recording<'_> {
     /// The plugin says what the rest of its call depends on. The old walk's point at which it said the same.
     #[inline]
     pub fn point(&mut self, order: u64, state: &PointState) -> Option<usize> {
-        let (mut next, end) = self.call.candidates;
+        let (mut next, end) = self.trail.call.candidates;
         while next < end {
             let old = self.trail.points.get(next)?;
             if old.order <= order || old.order == CALL {
@@ -94,7 +94,7 @@ impl Recording<'_> {
             }
             next += 1;
         }
-        self.call.candidates.0 = next;
+        self.trail.call.candidates.0 = next;
         let old = self.trail.points.get(next).filter(|_| next < end)?;
         let same = old.order == order && old.state == *state && usize::from(old.read) >= self.refuted_before();
         same.then_some(next)
@@ -109,7 +109,7 @@ impl Recording<'_> {
         reader: &Reader<'_>,
     ) {
         let first = usize::from(self.trail.first_point);
-        if !self.call.open || order == CALL || self.points + 2 > first {
+        if !self.trail.call.open || order == CALL || self.points + 2 > first {
             return;
         }
         self.begin_points();
@@ -123,8 +123,8 @@ impl Recording<'_> {
 
     /// Takes what stands in front of the call's points.
     fn begin_points(&mut self) {
-        if !self.call.begun {
-            self.call.begun = true;
+        if !self.trail.call.begun {
+            self.trail.call.begun = true;
             self.points += 1;
         }
     }
@@ -140,20 +140,21 @@ impl Recording<'_> {
         let next = self.trail.marks.get(first + 1);
         let needs = next.map_or(0, |next| next.needs & !frame.restores);
         let fp = next.filter(|next| next.flags & HAS_FP != 0).map(|next| next.fp);
-        if needs & !FP_BIT != 0 || (needs & FP_BIT != 0 && (fp.is_none() || fp != self.call.fp)) {
+        if needs & !FP_BIT != 0 || (needs & FP_BIT != 0 && (fp.is_none() || fp != self.trail.call.fp)) {
             return None;
         }
         // One native frame, in no window; an interpreter's own frame never lies in one.
         let word = self.trail.words.get(self.native_word_of(first))?;
-        let sure = word & !FLAGS == native_word(frame.pc, 0) && (!self.call.steps || word & FLAG_INTERPRETER != 0);
+        let sure =
+            word & !FLAGS == native_word(frame.pc, 0) && (!self.trail.call.steps || word & FLAG_INTERPRETER != 0);
         if !sure || !self.hold(usize::from(old.read), reader) {
             return None;
         }
         let stop = StopReason::from_number(self.trail.stop)?;
         self.begin_points();
         Some(Tail {
-            first,
-            point,
+            first: first as u16,
+            point: point as u16,
             frames: u32::from(old.count),
             words: WORDS.checked_sub(usize::from(old.word))?,
             desync: u32::from(old.desync),
@@ -170,11 +171,11 @@ impl Recording<'_> {
     /// The walk ends within the call, with a tail: the frame's own word is this. What the call leaves in the scratch memory, if
     /// anything, is what the old one left.
     pub fn end_in_call(&mut self, tail: &Tail, word: u64) {
-        let at = self.native_word_of(tail.first);
+        let at = self.native_word_of(tail.first.into());
         if let Some(old) = self.trail.words.get_mut(at) {
             *old = word | *old & FLAG_INTERPRETER;
         }
-        let Some(old) = self.trail.marks.get(tail.first) else { return };
+        let Some(old) = self.trail.marks.get(usize::from(tail.first)) else { return };
         let (states, flags, restores) = (self.states, old.flags, old.restores);
         if let Some(mark) = self.last() {
             mark.state = states as u16;
@@ -188,7 +189,7 @@ impl Recording<'_> {
         if let Some(mark) = self.last().copied().filter(|_| !stands) {
             self.points = usize::from(mark.point);
         }
-        self.call.open = false;
-        self.call.candidates = (0, 0);
+        self.trail.call.open = false;
+        self.trail.call.candidates = (0, 0);
     }
 }

@@ -1,5 +1,6 @@
 //! What a thread keeps of its last walk.
 
+use super::point::Call;
 use crate::memory::{Read, Recalled};
 
 /// Frames that a trail holds.
@@ -103,6 +104,7 @@ pub struct Trail {
     pub(super) words: [u64; WORDS],
     pub(super) states: [u64; STATES],
     pub(super) points: [Point; POINTS],
+    pub(super) call: Call,
     /// Answers of earlier walks; entries among `reads` name them.
     pub(super) recalled: Recalled,
 }
@@ -146,6 +148,7 @@ impl Trail {
             words: [0; WORDS],
             states: [0; STATES],
             points: [POINT; POINTS],
+            call: Call::NONE,
             recalled: Recalled::new(),
         }
     }

@@ -61,14 +61,16 @@ impl<E: Env> Walk<'_, '_, E> {
     /// # Safety
     /// As [`super::walk`].
     unsafe fn ask(&mut self, cursor: &mut Cursor, cfa: Option<(u64, Packed)>, setting: &Setting) -> (u32, Next) {
-        let Some(claim) = self.env.claim() else { return (0, Next::Native) };
+        // By reference: it is large, and a handler's stack is short.
+        let claim = self.env.claim();
+        let Some(claim) = &claim else { return (0, Next::Native) };
         // Windows' functions need no scratch memory; plugins are promised some.
         if usize::from(claim.index) > MAX_PLUGINS || (setting.scratch.is_null() && claim.index != 0) {
             return (0, Next::Native);
         }
         if let Some(step) = claim.step {
             // SAFETY: passed on.
-            match unsafe { self.step(step, &claim, cursor, setting) } {
+            match unsafe { self.step(step, claim, cursor, setting) } {
                 Some((_, Next::Native)) if self.tail.is_none() => {}
                 Some(stepped) => return stepped,
                 // Its frames are missing, and its overlay would do no better.
@@ -79,7 +81,7 @@ impl<E: Env> Walk<'_, '_, E> {
         // Before the view takes its room on the stack: finding the function may take a lot.
         let function = if claim.flags & NO_FUNCTION != 0 { (0, 0) } else { self.env.function(cursor, self.reader) };
         // SAFETY: passed on.
-        (unsafe { self.overlay(overlay, &claim, cursor, (cfa, function), setting) }, Next::Native)
+        (unsafe { self.overlay(overlay, claim, cursor, (cfa, function), setting) }, Next::Native)
     }
 
     /// `known`: the CFA and the rule that gave it, and the function's range.

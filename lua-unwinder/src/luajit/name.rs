@@ -65,16 +65,23 @@ fn look_up_lua(vm: &Vm<'_>, code: Code, place: Place, caller: Option<Caller>) ->
 #[cold]
 #[inline(never)]
 fn describe_lua(vm: &Vm<'_>, code: Code, called: Option<Text>, fingerprint: u64) -> u32 {
-    let Some(proto) = Proto::read(vm, code.proto) else { return 0 };
+    let Some((file, first_line, is_chunk)) = defined_in(vm, code) else { return 0 };
     vm.walk.describe(&Description {
-        code: proto.address,
+        code: code.proto,
         fingerprint,
-        name: called.unwrap_or(if proto.is_chunk(vm) { own(b"main chunk") } else { EMPTY }),
-        file: proto.file(vm),
+        name: called.unwrap_or(if is_chunk { own(b"main chunk") } else { EMPTY }),
+        file,
         table: EMPTY,
-        first_line: proto.first_line,
+        first_line,
         table_kind: TABLE_NONE,
     })
+}
+
+/// The file and the line of a function's definition, and whether it is a chunk's main function.
+#[inline(never)]
+fn defined_in(vm: &Vm<'_>, code: Code) -> Option<(Text, u32, bool)> {
+    let proto = Proto::read(vm, code.proto)?;
+    Some((proto.file(vm), proto.first_line, proto.is_chunk(vm)))
 }
 
 /// Emits a frame of one of the VM's own functions, which have no native frame. False: the stack is full.

@@ -153,6 +153,7 @@ impl Proto {
     }
 
     /// The chunk's name without the sign before it, or the first line of its text.
+    #[inline(never)]
     pub fn file(&self, vm: &Vm<'_>) -> Text {
         let Some(len) = vm.half(self.chunk.wrapping_add(TEXT_LEN)) else { return EMPTY };
         let first = self.chunk.wrapping_add(TEXT_BYTES);

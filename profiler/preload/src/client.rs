@@ -164,9 +164,10 @@ unsafe extern "C" fn describe(
         block.names_lost.fetch_add(1, Ordering::Relaxed);
         return 0;
     };
-    let mut fixed = NameRecord {
+    // Made twice, which takes less stack than to keep it.
+    let fixed = |id| NameRecord {
         header: HEADER,
-        id: 0,
+        id,
         plugin,
         code: description.code,
         fingerprint: description.fingerprint,
@@ -180,9 +181,9 @@ unsafe extern "C" fn describe(
         file_width: file.width as u8,
         file_utf8: file.utf8 as u8,
     };
-    record.fixed(fixed);
+    record.fixed(fixed(0));
     let mut content = Content::new();
-    for number in [plugin, fixed.first_line, fixed.table_kind] {
+    for number in [plugin, description.first_line, description.table_kind] {
         content.add(u64::from(number));
     }
     for text in [&name, &file, &table] {
@@ -202,8 +203,7 @@ unsafe extern "C" fn describe(
     let mut id = names.find(content.0, content.1);
     if id == 0 {
         id = block.next_name.fetch_add(1, Ordering::Relaxed);
-        fixed.id = id;
-        record.fixed(fixed);
+        record.fixed(fixed(id));
         record.commit();
         names.put(content.0, content.1, id);
     }
