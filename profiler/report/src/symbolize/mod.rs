@@ -140,32 +140,40 @@ fn look_up(object: u32, path: &Path, elf: &Elf, addresses: &[u64]) -> Result<Vec
 /// Fills in the names of PLT stubs and of Go's functions, and where functions without names begin. What is wrong with Go's, if
 /// something is.
 fn find_starts(path: &Path, entries: &mut [Symbol]) -> Option<String> {
-    let mut unnamed: Vec<&mut Symbol> = entries.iter_mut().filter(|s| s.name.is_empty()).collect();
-    let addresses: Vec<u64> = unnamed.iter().map(|s| s.address).collect();
     // As above: a panic over a damaged file costs its names only.
-    let stubs = catch_unwind(|| plt::names(path, &addresses)).unwrap_or_default();
-    for (symbol, stub) in unnamed.iter_mut().zip(stubs) {
-        if let Some((start, name)) = stub {
-            (symbol.start, symbol.name) = (start, name);
-        }
-    }
-    let mut unnamed: Vec<&mut Symbol> = entries.iter_mut().filter(|s| s.name.is_empty()).collect();
-    let addresses: Vec<u64> = unnamed.iter().map(|s| s.address).collect();
-    let go =
-        catch_unwind(|| go::names(path, &addresses)).unwrap_or_else(|_| Err("Go's names cannot be read".to_owned()));
-    let (go, why) = go.map_or_else(|why| (Vec::new(), Some(why)), |names| (names, None));
-    for (symbol, function) in unnamed.iter_mut().zip(go) {
-        if let Some((start, name)) = function {
-            (symbol.start, symbol.name) = (start, name);
-        }
-    }
-    let mut unnamed: Vec<&mut Symbol> = entries.iter_mut().filter(|s| s.name.is_empty()).collect();
-    let addresses: Vec<u64> = unnamed.iter().map(|s| s.address).collect();
+    let stubs = |addresses: &[u64]| catch_unwind(|| plt::names(path, addresses)).unwrap_or_default();
+    name(entries, stubs);
+    let mut why = None;
+    name(entries, |addresses| {
+        let names = catch_unwind(|| go::names(path, addresses));
+        names.unwrap_or_else(|_| Err("Go's names cannot be read".to_owned())).unwrap_or_else(|wrong| {
+            why = Some(wrong);
+            Vec::new()
+        })
+    });
+    let (mut unnamed, addresses) = unnamed(entries);
     let ranges = if addresses.is_empty() { None } else { functions::covering(path, &addresses) };
     for (symbol, range) in unnamed.iter_mut().zip(ranges.unwrap_or_default()) {
         symbol.start = range.map_or(0, |r| r.start);
     }
     why
+}
+
+/// Beginnings and names of functions, for addresses that have none so far.
+fn name(entries: &mut [Symbol], find: impl FnOnce(&[u64]) -> Vec<Option<(u64, String)>>) {
+    let (mut unnamed, addresses) = unnamed(entries);
+    for (symbol, function) in unnamed.iter_mut().zip(find(&addresses)) {
+        if let Some((start, name)) = function {
+            (symbol.start, symbol.name) = (start, name);
+        }
+    }
+}
+
+/// Those without a name, and their addresses.
+fn unnamed(entries: &mut [Symbol]) -> (Vec<&mut Symbol>, Vec<u64>) {
+    let unnamed: Vec<&mut Symbol> = entries.iter_mut().filter(|symbol| symbol.name.is_empty()).collect();
+    let addresses = unnamed.iter().map(|symbol| symbol.address).collect();
+    (unnamed, addresses)
 }
 
 /// Names from the symbol table go first: debug information leaves some out, such as that of a function in two parts.
