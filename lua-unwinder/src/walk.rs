@@ -156,7 +156,7 @@ impl<'v> Walk<'v> {
         unsafe { (self.host.remember)(self.view.walk, key, answer) }
     }
 
-    /// Says what the rest of an overlay's call depends on; true: it is known already, return at once. See [`Host::rest_is_known`].
+    /// Says what the rest of the call depends on, between two frames; true: it is known already, return at once. See [`Host::rest_is_known`].
     pub fn rest_is_known(&self, order: u64, state: &PointState) -> bool {
         // SAFETY: as above.
         unsafe { (self.host.rest_is_known)(self.view.walk, order, state) }

@@ -131,10 +131,15 @@ impl Trace {
         Some(low.saturating_sub(1) as u32)
     }
 
+    /// Where the snapshot with this number stands.
+    fn place_of(&self, vm: &Vm<'_>, number: u32) -> Option<u64> {
+        let snapshots = vm.word(self.address.wrapping_add(SNAPSHOTS))?;
+        Some(snapshots.wrapping_add(u64::from(number).wrapping_mul(SNAPSHOT_BYTES)))
+    }
+
     /// Where the machine code of the snapshot with this number begins.
     fn begins(&self, vm: &Vm<'_>, number: u32) -> Option<u64> {
-        let snapshots = vm.word(self.address.wrapping_add(SNAPSHOTS))?;
-        let snapshot = snapshots.wrapping_add(u64::from(number).wrapping_mul(SNAPSHOT_BYTES));
+        let snapshot = self.place_of(vm, number)?;
         Some(self.code.wrapping_add(u64::from(vm.half(snapshot.wrapping_add(SNAPSHOT_CODE))? >> 16)))
     }
 
@@ -143,8 +148,7 @@ impl Trace {
         if u64::from(number) >= self.count {
             return None;
         }
-        let snapshots = vm.word(self.address.wrapping_add(SNAPSHOTS))?;
-        let snapshot = snapshots.wrapping_add(u64::from(number).wrapping_mul(SNAPSHOT_BYTES));
+        let snapshot = self.place_of(vm, number)?;
         let map = u64::from(vm.half(snapshot)?);
         let first = u64::from(vm.half(snapshot.wrapping_add(SNAPSHOT_CODE))? & 0xffff);
         let representation = vm.word(self.address.wrapping_add(IR))?;

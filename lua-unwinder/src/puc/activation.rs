@@ -310,7 +310,7 @@ impl Frame<'_> {
                 Part::One => true,
                 Part::Rest => false,
                 _ if !anchored => false,
-                _ if facts.info.fresh_mask == u32::MAX => match function.by_call {
+                _ if facts.has_no_mark() => match function.by_call {
                     Some(by_call) => !by_call,
                     // Its caller's frame is just being given to another function (a tail call, an error's message).
                     None => return (at, DOUBT),

@@ -256,6 +256,11 @@ pub struct Facts {
 const _: () = assert!(size_of::<Facts>() == 16 + 7 * 16 + 16 * 4 + (8 + 14 + 16 + 6) * 4 + 128 + 8, "no padding");
 
 impl Facts {
+    /// Does the caller's instruction alone tell where an activation begins? 5.1 marks none.
+    pub fn has_no_mark(&self) -> bool {
+        self.info.fresh_mask == u32::MAX
+    }
+
     /// Is the bytecode pc of a running function kept in a register, and the saved one stale? (5.2 and 5.3 save it at every
     /// instruction.)
     pub fn pc_is_local(&self) -> bool {

@@ -289,7 +289,7 @@ impl Function<'_> {
             name = self.describe(&proto, &origin, fingerprint);
         }
         let line = lines::line(walk, facts, &proto).unwrap_or(0);
-        let by_call = if facts.minor == 1 { called.is_at_call(walk, facts, caller) } else { None };
+        let by_call = if facts.has_no_mark() { called.is_at_call(walk, facts, caller) } else { None };
         let told = Told { name, line, by_call };
         self.remember(called, &told);
         Some(told)
