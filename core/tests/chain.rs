@@ -65,6 +65,26 @@ impl World {
     }
 }
 
+/// A table without rules.
+fn empty() -> Box<Table> {
+    let mut table = Box::<Table>::new_uninit();
+    // SAFETY: all-zero is the empty table.
+    unsafe {
+        table.as_mut_ptr().write_bytes(0, 1);
+        table.assume_init()
+    }
+}
+
+/// A world whose functions are all plain, but for the first, where stacks end, and `others`; a chain of nothing; and all rules in a table.
+fn plain(others: &[(usize, Rule)]) -> (World, Box<Chain>, Box<Table>) {
+    let (mut world, table) = (World::new(&mut Random::new(1)), empty());
+    world.rules = vec![Rule::simple(RSP, 16); FUNCTIONS as usize + 1];
+    (world.rules[1], world.exact) = (Rule::end(), false);
+    others.iter().for_each(|(function, rule)| world.rules[*function] = *rule);
+    world.remember(&table);
+    (world, Box::new(Chain::new()), table)
+}
+
 #[test]
 fn a_walk_along_a_chain_tells_what_a_walk_without_tells() {
     handle_faults();
@@ -76,8 +96,7 @@ fn a_walk_along_a_chain_tells_what_a_walk_without_tells() {
     while walks < most {
         let mut world = World::new(&mut random);
         let chain = Box::new(Chain::new());
-        // SAFETY: all-zero is the empty table.
-        let table: Box<Table> = unsafe { Box::new_zeroed().assume_init() };
+        let table = empty();
         let mut known = 0;
         for _ in 0..400 {
             if known != world.stamp {
@@ -132,14 +151,8 @@ fn a_walk_along_a_chain_tells_what_a_walk_without_tells() {
 fn a_chain_that_is_taken_elsewhere_leads_to_no_stale_frame_pointer() {
     const BASE: usize = 224;
     handle_faults();
-    let mut world = World::new(&mut Random::new(1));
     // Eleven plain functions, 2 to 12, call one another; the last is called by one whose CFA counts from rbp.
-    world.rules = vec![Rule::simple(RSP, 16); FUNCTIONS as usize + 1];
-    (world.rules[1], world.rules[13], world.exact) = (Rule::end(), Rule::simple(RBP, 56), false);
-    let chain = Box::new(Chain::new());
-    // SAFETY: all-zero is the empty table.
-    let table: Box<Table> = unsafe { Box::new_zeroed().assume_init() };
-    world.remember(&table);
+    let (mut world, chain, table) = plain(&[(13, Rule::simple(RBP, 56))]);
     world.stack[BASE + 6] = (1 << 12) + 0x10;
     let told = |world: &mut World, place: usize| {
         world.pc = (2 << 12) + 0x20;
@@ -163,13 +176,7 @@ fn a_chain_that_is_taken_elsewhere_leads_to_no_stale_frame_pointer() {
 #[test]
 fn frames_for_which_a_chain_has_no_room_are_told_again() {
     handle_faults();
-    let mut world = World::new(&mut Random::new(1));
-    world.rules = vec![Rule::simple(RSP, 16); FUNCTIONS as usize + 1];
-    (world.rules[1], world.exact) = (Rule::end(), false);
-    let chain = Box::new(Chain::new());
-    // SAFETY: all-zero is the empty table.
-    let table: Box<Table> = unsafe { Box::new_zeroed().assume_init() };
-    world.remember(&table);
+    let (mut world, chain, table) = plain(&[]);
     // 440 frames; then 470 others that are called from their 390th.
     for (function, begin, end) in [(4, 1000, 1878), (5, 840, 1778)] {
         world.stack[1879] = (1 << 12) + 0x10;
@@ -192,13 +199,7 @@ extern "C" {
 fn what_cannot_be_read_any_more_is_not_known() {
     const PAGE: u64 = 4096;
     handle_faults();
-    let mut world = World::new(&mut Random::new(1));
-    world.rules = vec![Rule::simple(RSP, 16); FUNCTIONS as usize + 1];
-    (world.rules[1], world.exact) = (Rule::end(), false);
-    let chain = Box::new(Chain::new());
-    // SAFETY: all-zero is the empty table.
-    let table: Box<Table> = unsafe { Box::new_zeroed().assume_init() };
-    world.remember(&table);
+    let (mut world, chain, table) = plain(&[]);
     world.stack.fill((4 << 12) + 0x10);
     let page = world.address(0).next_multiple_of(PAGE) + PAGE;
     let protect = |protection: i32| {
