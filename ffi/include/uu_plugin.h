@@ -221,6 +221,12 @@ struct uu_host {
        call to call, in the same way on each walk: a position on the language's stack. True: the thread's last walk was told the same, and its
        rest is this one's; return at once, with any answer. */
     bool (*rest_is_known)(void *walk, uint64_t order, const uint64_t state[UU_POINT_WORDS]);
+    /* Emits `count` frames, leaf first: as many calls of emit, with frames[i][0] as the name and frames[i][1] as the position. False: the
+       stack is full. */
+    bool (*emit_all)(void *walk, const uint64_t (*frames)[2], size_t count);
+    /* For plugins that are built from uu's own crates: the walk's reader, for a stretch in which no other function is called, if `layout` is that of
+       this build. Null for all others: what it points to is described nowhere, and changes. */
+    void *(*lend_reader)(void *walk, uint64_t layout);
 };
 
 /* ---- What signal code answers -------------------------------------------------------------------------------------- */
@@ -265,6 +271,19 @@ struct uu_object_file {
 
 /* ---- The table ------------------------------------------------------------------------------------------------------ */
 
+/* A load in a plugin's signal code that may fault, for plugins that write such loads in assembly. When it faults in a walk,
+ * execution goes on elsewhere, registers as they are; the code there says that the load failed. Only for addresses that can be
+ * anything: all others are read by host->read_word. */
+struct uu_fixup {
+    int32_t load;   /* bytes from this field to the load's instruction */
+    int32_t failed; /* bytes from this field to where execution goes on */
+};
+/* All of them: a constant table, from `start` to before `end`; two nulls: there are none. */
+struct uu_fixups {
+    const struct uu_fixup *start;
+    const struct uu_fixup *end;
+};
+
 /* A plugin's table. It lives as long as the process; plugins are never unloaded. Every function may be null, which means
  * that it does nothing; so does what lies behind `size`, in a plugin that is older than the host. */
 struct uu_plugin {
@@ -291,6 +310,7 @@ struct uu_plugin {
     /* Not signal code, unless the plugin says so of a `what`. A request of the program, by uu_plugin_call() of uu.h. 0 or a
        negative errno; -ENOSYS for a `what` that the plugin does not know. */
     int32_t (*call)(uint32_t what, void *argument, size_t size);
+    struct uu_fixups fixups; /* of its own signal code */
 };
 
 /* In `flags`: no function of the plugin looks at view->registers (pc, sp and CFA it may). Walks are then reused more

@@ -61,6 +61,8 @@ static HOST: Host = Host {
     recall,
     remember,
     rest_is_known,
+    emit_all,
+    lend_reader,
 };
 
 unsafe extern "C" fn read_word(reader: *mut c_void, address: u64, out: *mut u64) -> bool {
@@ -107,6 +109,14 @@ unsafe extern "C" fn describe(_: *mut c_void, _: *const Description) -> u32 {
 
 unsafe extern "C" fn emit(_: *mut c_void, _: u32, _: u64) -> bool {
     false
+}
+
+unsafe extern "C" fn emit_all(_: *mut c_void, _: *const [u64; 2], _: usize) -> bool {
+    false
+}
+
+unsafe extern "C" fn lend_reader(_: *mut c_void, _: u64) -> *mut c_void {
+    core::ptr::null_mut()
 }
 
 unsafe extern "C" fn learned(_: *mut c_void) {}

@@ -202,7 +202,7 @@ fn prepare<'w>(
 /// As there.
 pub unsafe extern "C" fn on_fault(ucontext: *mut u8, in_sample: bool) -> bool {
     // SAFETY: the handler passes the kernel's ucontext.
-    if unsafe { guarded::mend(ucontext) } {
+    if unsafe { guarded::mend(ucontext) || (in_sample && PLUGINS.mend(ucontext)) } {
         return true;
     }
     in_sample && redirect(ucontext, StopReason::Fault)

@@ -23,6 +23,7 @@ pub mod puc;
 pub mod registered;
 mod walk;
 
+use uunwind_core::own_fixups;
 use uunwind_core::plugin::{Plugin, ABI, NO_FUNCTION, PLUGIN_STRAYS, SCRATCH_BYTES};
 
 /// The name under which this plugin labels facts and frames, NUL-padded.
@@ -34,6 +35,7 @@ static PLUGIN: Plugin = Plugin {
     overlay: Some(overlay::overlay),
     step: Some(overlay::step),
     call: Some(registered::call),
+    fixups: own_fixups!(),
     ..Plugin::new(NAME)
 };
 

@@ -2,6 +2,7 @@
 
 use core::cell::Cell;
 use core::mem::size_of;
+use uunwind_core::memory::near::{Near, LAYOUT};
 use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::{Caller, Description, Host, Owner, View, ABI, SCRATCH_BYTES};
 use uunwind_core::reuse::PointState;
@@ -9,10 +10,21 @@ use uunwind_core::reuse::PointState;
 /// Most words that are read in one [`Walk::run`].
 pub const RUN: usize = 8;
 
+/// Functions from one point to the next, behind the first few.
+pub const STRIDE: u32 = 8;
+
 /// Is what the rest depends on told behind so many functions? Behind each of the first, which come and go; then behind some. A walk finds
 /// what the last one told, however far the top of the stack has moved.
 pub fn is_point(told: u32) -> bool {
-    told > 0 && (told < 8 || told.is_multiple_of(4))
+    told > 0 && (told < STRIDE || told.is_multiple_of(STRIDE))
+}
+
+/// How many functions may be told before what the rest depends on is to be told.
+pub fn up_to_point(told: u32) -> usize {
+    match told {
+        ..STRIDE => 1,
+        _ => (STRIDE - told % STRIDE) as usize,
+    }
 }
 
 /// The native frame in hand, and the walk it belongs to.
@@ -160,6 +172,20 @@ impl<'v> Walk<'v> {
     pub fn rest_is_known(&self, order: u64, state: &PointState) -> bool {
         // SAFETY: as above.
         unsafe { (self.host.rest_is_known)(self.view.walk, order, state) }
+    }
+
+    /// The walk's reader, for a stretch in which nothing else here is called. `None`: it cannot be had.
+    #[inline(always)]
+    pub fn near(&self) -> Option<Near<'_>> {
+        // SAFETY: a host function of this ABI, with its own walk. What it lends is of this layout; nobody else uses it meanwhile.
+        unsafe { Near::new((self.host.lend_reader)(self.view.walk, LAYOUT).cast(), self.view.plugin) }
+    }
+
+    /// Emits Lua frames: their names and positions. False: the stack is full.
+    #[inline(always)]
+    pub fn emit_all(&self, frames: &[[u64; 2]]) -> bool {
+        // SAFETY: as above; as many frames.
+        unsafe { (self.host.emit_all)(self.view.walk, frames.as_ptr(), frames.len()) }
     }
 
     /// The id of a code object that was described before; 0 if it was not.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::mem::{offset_of, size_of};
 use std::path::PathBuf;
 use std::process::Command;
+use uunwind_core::memory::guarded::{Fixup, Fixups};
 use uunwind_core::plugin::{self, CRule, Caller, Description, Host, ObjectFile, Owner, Plugin, Text, View};
 use uunwind_core::rule::{RuleKind, SAME, UNKNOWN};
 use uunwind_tests::{compile, paths, process, uu};
@@ -72,13 +73,15 @@ fn layouts() -> Vec<Layout> {
         layout!(Owner as uu_owner { start, end, bias, generation, kind, plugin, facts, facts_len }),
         layout!(Host as uu_host {
             size, abi, read_word, read, find_name, describe, emit, learned, lookup, native_step, read_words, recall,
-            remember, rest_is_known,
+            remember, rest_is_known, emit_all, lend_reader,
         }),
         layout!(CRule as uu_rule { size, kind, register as reg, reserved, offset, addend, slots, reserved2 }),
+        layout!(Fixup as uu_fixup { load, failed }),
+        layout!(Fixups as uu_fixups { start, end }),
         layout!(ObjectFile as uu_object_file {
             size, reserved, path, data, len, build_id, build_id_len, host, symbol, read, note,
         }),
-        layout!(Plugin as uu_plugin { size, abi, name, flags, scratch_bytes, overlay, step, rule, analyse, call }),
+        layout!(Plugin as uu_plugin { size, abi, name, flags, scratch_bytes, overlay, step, rule, analyse, call, fixups }),
     ]
 }
 

@@ -37,7 +37,7 @@ impl Read {
 
     /// All reads of an answer.
     #[inline(always)]
-    fn of_recalled(name: Name) -> Read {
+    pub(super) fn of_recalled(name: Name) -> Read {
         Read { place: name.index as u64 | RECALLED, value: name.at }
     }
 
@@ -87,12 +87,13 @@ impl Read {
 
 /// Where reads are written down. Nowhere, unless [`super::Reader::write_down`] was called.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Log {
     start: *mut Read,
-    next: *mut Read,
-    end: *mut Read,
+    pub(super) next: *mut Read,
+    pub(super) end: *mut Read,
     paused: bool,
-    overflow: bool,
+    pub(super) overflow: bool,
     /// Where answers are kept; null: nowhere.
     pub(super) recalled: *mut Recalled,
     /// Reads before the answer that is being worked out; none is: `usize::MAX`.
@@ -200,6 +201,7 @@ impl Log {
         }
     }
 
+    #[inline(always)]
     pub(super) fn is_open(&self) -> bool {
         !self.paused
     }

@@ -2,7 +2,7 @@
 //!
 //! Three modes, chosen once a walk:
 //! * **guarded**: a plain load at a known address; the fault handler moves a fault there to a fix-up ([`guarded`]). Needs
-//!   a SIGSEGV/SIGBUS handler that asks [`guarded::fixup`], the signals unblocked, and stack room for the fault frame;
+//!   a SIGSEGV/SIGBUS handler that calls [`guarded::mend`], the signals unblocked, and stack room for the fault frame;
 //! * **probed**: one cheap system call for each new page ([`probed`]), then a plain load. Another thread may unmap the
 //!   page in between, so it serves stacks and live objects only;
 //! * **hosted**: by a function of whoever called us, for plugins that use this crate's walk-free parts;
@@ -12,6 +12,7 @@
 mod bare;
 pub mod guarded;
 mod log;
+pub mod near;
 mod probed;
 mod recalled;
 
@@ -35,6 +36,7 @@ pub type HostRead = unsafe extern "C" fn(walk: *mut c_void, address: u64, out: *
 
 /// How bytes are read.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub enum Mode<'a> {
     /// Plain loads with fix-up.
     Guarded,
@@ -48,6 +50,7 @@ pub enum Mode<'a> {
 
 /// Reads foreign memory; every read can fail.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Reader<'a> {
     mode: Mode<'a>,
     pages: probed::Pages,
@@ -57,12 +60,15 @@ pub struct Reader<'a> {
 /// Highest user address (47-bit address space, on AArch64 48 unless a program asks for more; a read that could leave it fails).
 pub const USER_END: u64 = if cfg!(target_arch = "aarch64") { 1 << 48 } else { 1 << 47 };
 
+/// No distance leads from here to where no user address is.
+const SURE: u64 = USER_END - 8 - u32::MAX as u64;
+
 impl<'a> Reader<'a> {
     /// A reader for one walk.
     ///
     /// # Safety
     /// For [`Mode::Guarded`]: the thread's SIGSEGV and SIGBUS must be unblocked and reach a handler that applies
-    /// [`guarded::fixup`]. For [`Mode::Hosted`]: the function must take the argument, for as long as the reader is used.
+    /// [`guarded::mend`]. For [`Mode::Hosted`]: the function must take the argument, for as long as the reader is used.
     pub unsafe fn new(mode: Mode<'a>) -> Reader<'a> {
         Reader { mode, pages: probed::Pages::new(), log: Log::none() }
     }
@@ -182,8 +188,6 @@ impl<'a> Reader<'a> {
     /// `offsets` must be valid for reads of `count` numbers, and `out` for writes of as many words.
     #[inline(always)]
     pub unsafe fn words_raw(&mut self, address: u64, offsets: *const u32, count: usize, out: *mut u64) -> bool {
-        /// No distance leads from here to where no user address is.
-        const SURE: u64 = USER_END - 8 - u32::MAX as u64;
         if let Mode::Guarded = self.mode {
             if address <= SURE {
                 let room = self.log.room(count);

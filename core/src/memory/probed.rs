@@ -6,6 +6,7 @@ const PAGE: u64 = 4096;
 
 /// The pages that this walk found readable, the last few of them.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Pages {
     pages: [u64; 4],
     next: u8,

@@ -11,6 +11,7 @@
 
 use super::log::Read;
 use super::Reader;
+use core::mem::offset_of;
 use core::sync::atomic::{compiler_fence, Ordering};
 
 /// Words of a key.
@@ -27,7 +28,7 @@ const LONGEST: usize = 96;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Entry {
+pub(super) struct Entry {
     key: [u64; KEY],
     /// Who asked.
     plugin: u64,
@@ -67,6 +68,9 @@ pub struct Recalled {
 }
 
 impl Recalled {
+    /// For [`super::near::LAYOUT`].
+    pub(super) const LAYOUT: u64 = (ENTRIES * READS) as u64 | (offset_of!(Recalled, entries) as u64) << 32;
+
     /// None.
     pub const fn new() -> Recalled {
         const NONE: Entry = Entry { key: [0; KEY], plugin: 0, answer: [0; ANSWER], at: 0, count: 0, held: 0, next: 0 };
@@ -129,6 +133,15 @@ impl Recalled {
         }
         let entry = self.entries.get(index)?;
         Some((entry.answer, Name { index, at: entry.at }))
+    }
+
+    /// The answer for a key, if it is the one that came behind the last one before, and was found to hold in this walk.
+    #[inline(always)]
+    pub(super) fn expected(&mut self, plugin: u64, key: &[u64; KEY]) -> Option<([u64; ANSWER], Name)> {
+        let index = self.entries.get(self.last as usize)?.next;
+        let entry = self.entries.get(index as usize).filter(|entry| entry.held == self.walk && entry.is_for(plugin, key))?;
+        self.last = index;
+        Some((entry.answer, Name { index: index as usize, at: entry.at }))
     }
 
     /// An entry was asked for.

@@ -87,6 +87,16 @@ impl<const N: usize> Installed<N> {
         })
     }
 
+    /// Moves a context that faulted in a guarded load of a plugin to its fix-up. False: it did not. Async-signal-safe.
+    ///
+    /// # Safety
+    /// The ucontext of the running handler of a fault.
+    pub unsafe fn mend(&self, ucontext: *mut u8) -> bool {
+        let tables = (0..=u8::MAX).take(N).filter_map(|index| self.get_any(index));
+        // SAFETY: passed on.
+        tables.into_iter().any(|table| unsafe { table.fixups.mend(ucontext) })
+    }
+
     /// Counts a failure. True: with this one the plugin is off. Async-signal-safe.
     pub fn failed(&self, index: u8) -> bool {
         let before = self.place(index).map(|place| place.failures.fetch_add(1, Ordering::Relaxed));

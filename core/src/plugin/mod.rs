@@ -29,6 +29,7 @@ pub use frame_record::FrameRecord;
 pub use object_file::ObjectFile;
 pub use view::{Caller, Host, Owner, View, OWNER_NOBODY, OWNER_OBJECT, OWNER_WINDOW};
 
+use crate::memory::guarded::Fixups;
 use core::ffi::c_void;
 use core::mem::offset_of;
 
@@ -87,6 +88,8 @@ pub struct Plugin {
     /// Not signal code, unless the plugin says so of a `what`: requests of the program to the plugin (`uu_plugin_call`).
     /// 0 or a negative errno; -ENOSYS for a `what` that it does not know.
     pub call: Option<Call>,
+    /// Loads in the plugin's own signal code that may fault, and where execution then goes on: [`Fixups::NONE`] if it has none.
+    pub fixups: Fixups,
 }
 
 /// [`Plugin::flags`]: no function of the plugin looks at `View::registers` (pc, sp and CFA it may). Walks are then reused more
@@ -113,6 +116,7 @@ impl Plugin {
             rule: None,
             analyse: None,
             call: None,
+            fixups: Fixups::NONE,
         }
     }
 

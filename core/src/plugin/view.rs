@@ -211,6 +211,11 @@ pub struct Host {
     /// less from call to call, in the same way on each walk. True: the thread's last walk was told the same, and its rest is this one's; return at
     /// once, with any answer.
     pub rest_is_known: unsafe extern "C" fn(walk: *mut c_void, order: u64, state: *const PointState) -> bool,
+    /// Emits `count` frames, leaf first: as many calls of `emit` with their two words. Returns false when the stack is full.
+    pub emit_all: unsafe extern "C" fn(walk: *mut c_void, frames: *const [u64; 2], count: usize) -> bool,
+    /// For plugins that are built from this crate: the walk's reader, if `layout` is its [`crate::memory::near::LAYOUT`]; else null. While it is in use, no
+    /// other host function may be called.
+    pub lend_reader: unsafe extern "C" fn(walk: *mut c_void, layout: u64) -> *mut c_void,
 }
 
 impl Host {

@@ -6,7 +6,7 @@
 use super::{Claim, Env, Setting, Walk, MAX_PLUGINS};
 use crate::cursor::Cursor;
 use crate::frame::semantic_word;
-use crate::memory::{ANSWER, KEY};
+use crate::memory::{near, ANSWER, KEY};
 use crate::plugin::{
     is_overlay_answer, is_step_answer, Caller, Description, Host, Owner, View, Visit, ABI, NO_FUNCTION, NO_REGISTERS,
     OVERLAY_DESYNC, SCRATCH_BYTES, STEP_DONE, STEP_END, STEP_LOST, STEP_MASK, STEP_OTHER_STACK, UNTOUCHED,
@@ -260,6 +260,23 @@ impl<E: Env> Walk<'_, '_, E> {
         scratch
     }
 
+    /// A frame of the plugin that is being called. False: there is no room.
+    #[inline]
+    fn emit(&mut self, name: u32, position: u64) -> bool {
+        if self.tail.is_some() {
+            return false;
+        }
+        let room = self.push([semantic_word(self.plugin, name), position]).is_ok();
+        if !room {
+            self.refused += 1;
+            if self.refused > REFUSED_LIMIT {
+                // SAFETY: called by the plugin, inside its protected call; nothing here is half done.
+                unsafe { self.protector.abandon(StopReason::PluginNonsense) };
+            }
+        }
+        room
+    }
+
     const HOST: Host = Host {
         size: size_of::<Host>() as u32,
         abi: ABI,
@@ -275,6 +292,8 @@ impl<E: Env> Walk<'_, '_, E> {
         recall: Self::host_recall,
         remember: Self::host_remember,
         rest_is_known: Self::host_rest_is_known,
+        emit_all: Self::host_emit_all,
+        lend_reader: Self::host_lend_reader,
     };
 
     unsafe extern "C" fn host_read_word(walk: *mut c_void, address: u64, out: *mut u64) -> bool {
@@ -342,18 +361,21 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe extern "C" fn host_emit(walk: *mut c_void, name: u32, position: u64) -> bool {
         // SAFETY: as above.
         let walk = unsafe { &mut *walk.cast::<Self>() };
-        if walk.tail.is_some() {
-            return false;
+        walk.emit(name, position)
+    }
+
+    unsafe extern "C" fn host_emit_all(walk: *mut c_void, frames: *const [u64; 2], count: usize) -> bool {
+        // SAFETY: as above; the plugin passes `count` frames.
+        let (walk, frames) = unsafe { (&mut *walk.cast::<Self>(), core::slice::from_raw_parts(frames, count)) };
+        frames.iter().all(|[name, position]| walk.emit(*name as u32, *position))
+    }
+
+    unsafe extern "C" fn host_lend_reader(walk: *mut c_void, layout: u64) -> *mut c_void {
+        if layout != near::LAYOUT {
+            return core::ptr::null_mut();
         }
-        let room = walk.push([semantic_word(walk.plugin, name), position]).is_ok();
-        if !room {
-            walk.refused += 1;
-            if walk.refused > REFUSED_LIMIT {
-                // SAFETY: called by the plugin, inside its protected call; nothing here is half done.
-                unsafe { walk.protector.abandon(StopReason::PluginNonsense) };
-            }
-        }
-        room
+        // SAFETY: as above.
+        core::ptr::from_mut(unsafe { (*walk.cast::<Self>()).reader }).cast()
     }
 
     unsafe extern "C" fn host_learned(walk: *mut c_void) {

@@ -8,9 +8,9 @@
 use super::cursor::Cursors;
 use super::facts::Facts;
 use super::function::{Called, Function, Proto};
-use super::places;
+use super::{places, stretch};
 use super::state::{self, Info, Running, State};
-use crate::walk::{is_point, Walk};
+use crate::walk::{is_point, up_to_point, Walk};
 use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, OVERLAY_NONE};
 
 /// DWARF number of rdi: the first argument, before it is put where it stays.
@@ -292,6 +292,23 @@ impl Frame<'_> {
             c_functions = 0;
             if anchored && is_point(told) && self.rest_is_known(&state, &info, closure, part) {
                 return (0, OVERLAY_INTERPRETER);
+            }
+            if told > 0 && anchored && part != Part::One && !facts.has_no_mark() {
+                let mut info = info;
+                let passed =
+                    stretch::tell(walk, facts, &state, &mut info, part != Part::Rest, up_to_point(told));
+                if passed.full {
+                    return (0, OVERLAY_INTERPRETER);
+                }
+                if passed.told > 0 {
+                    told += passed.told;
+                    at = info.address;
+                    if passed.ended {
+                        break;
+                    }
+                    in_hand = Some(info);
+                    continue;
+                }
             }
             anchored |= at == anchor;
             let caller = Info::read(walk, facts, &state, info.previous);

@@ -36,6 +36,7 @@ pub struct Called {
 
 impl Called {
     /// From the CallInfos of a function and of its caller.
+    #[inline(always)]
     pub fn new(walk: &Walk<'_>, facts: &Facts, state: &State, info: &Info, caller: Option<&Info>) -> Called {
         let flag = |mask: u32| caller.is_some_and(|c| c.status & mask != 0);
         let by = match caller {
@@ -75,6 +76,7 @@ impl Called {
     }
 
     /// All of it in two words. `None`: there is no such address.
+    #[inline(always)]
     fn key(&self) -> Option<[u64; 2]> {
         const FLAGS: u32 = 48;
         let (kind, closure, pc) = match self.by {
@@ -101,7 +103,9 @@ impl Told {
     const NO_CALL: u32 = 1;
     const CALL: u32 = 2;
 
-    fn of_answer([name, line]: [u64; ANSWER]) -> Told {
+    /// What was remembered.
+    #[inline(always)]
+    pub fn of_answer([name, line]: [u64; ANSWER]) -> Told {
         let by_call = match (name >> 32) as u32 {
             Told::NO_CALL => Some(false),
             Told::CALL => Some(true),
@@ -113,6 +117,12 @@ impl Told {
     fn answer(&self) -> [u64; ANSWER] {
         let by_call = self.by_call.map_or(0, |call| if call { Told::CALL } else { Told::NO_CALL });
         [u64::from(self.name) | u64::from(by_call) << 32, self.line.into()]
+    }
+
+    /// The frame: its name and its position.
+    #[inline(always)]
+    pub fn frame(&self) -> [u64; 2] {
+        [self.name.into(), self.line.into()]
     }
 
     /// Emits the frame. False: the stack is full.
@@ -261,8 +271,9 @@ impl Function<'_> {
         }
     }
 
+    /// What its answer is remembered by.
     #[inline(always)]
-    fn key(&self, called: &Called) -> Option<[u64; KEY]> {
+    pub fn key(&self, called: &Called) -> Option<[u64; KEY]> {
         let [caller, place] = called.key()?;
         Some([self.closure, self.pc, caller, place, core::ptr::from_ref(self.facts) as u64])
     }

@@ -10,6 +10,7 @@
 //! cursor      where one walk stands in the chain of each state (in its scratch memory)
 //! places      where a native frame keeps its variables
 //! activation  which CallInfos belong to the native frame in hand
+//! stretch     CallInfos in which all is as usual
 //! function    a running function: its Proto and where in it execution stands
 //! lines       instructions to lines
 //! name        what the calling instruction calls a function
@@ -24,6 +25,7 @@ mod lines;
 mod name;
 mod places;
 mod state;
+mod stretch;
 mod text;
 
 use crate::facts::Plain;

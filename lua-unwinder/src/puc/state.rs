@@ -75,11 +75,16 @@ impl State {
         address != 0 && address.is_multiple_of(8) && func().and_then(|func| self.slot(walk, facts, func)).is_some()
     }
 
+    /// Could a slot of the stack be here?
+    #[inline(always)]
+    pub fn has_slot(&self, slot: u64) -> bool {
+        slot >= self.stack && slot < self.stack_end && slot.is_multiple_of(8)
+    }
+
     /// Where the stack slot at `func` is. While the stack is moved, from 5.4.5 on a CallInfo has the slot's offset, and before
     /// the address in the old stack, which the base CallInfo, corrected last, still shows.
     fn slot(&self, walk: &Walk<'_>, facts: &Facts, func: u64) -> Option<u64> {
-        let inside =
-            |slot: u64| (slot >= self.stack && slot < self.stack_end && slot.is_multiple_of(8)).then_some(slot);
+        let inside = |slot: u64| self.has_slot(slot).then_some(slot);
         let at = |offset: u64| inside(self.stack.checked_add(offset)?);
         inside(func).or_else(|| match facts.minor {
             1 => None,
@@ -152,7 +157,8 @@ pub struct Info {
 
 /// Tags of functions: in 5.1 one for both kinds, from 5.2 on in the low six bits.
 const FUNCTION_5_1: u8 = 6;
-const LUA_CLOSURE: u8 = 0x06;
+/// See [`FUNCTION_5_1`].
+pub const LUA_CLOSURE: u8 = 0x06;
 const LIGHT_C: u8 = 0x16;
 const C_CLOSURE: u8 = 0x26;
 /// 5.1: `CallInfo.base`.
@@ -221,7 +227,8 @@ pub fn previous(walk: &Walk<'_>, facts: &Facts, state: &State, address: u64) -> 
 }
 
 /// The status, in the aligned word that holds it.
-fn status_in(layout: &InfoLayout, word: u64) -> u32 {
+#[inline(always)]
+pub fn status_in(layout: &InfoLayout, word: u64) -> u32 {
     let word = word >> ((layout.status & 7) * 8);
     match layout.status_bytes {
         1 => u32::from(word as u8),

@@ -131,6 +131,8 @@ static HOST: Host = Host {
     recall,
     remember,
     rest_is_known,
+    emit_all,
+    lend_reader,
 };
 
 fn walk<'a>(walk: *mut c_void) -> &'a mut Walk<'a> {
@@ -202,6 +204,17 @@ unsafe extern "C" fn emit(ctx: *mut c_void, name: u32, position: u64) -> bool {
     }
     walk.emitted.push((name, position));
     true
+}
+
+unsafe extern "C" fn emit_all(ctx: *mut c_void, frames: *const [u64; 2], count: usize) -> bool {
+    // SAFETY: the plugin passes `count` frames.
+    let frames = unsafe { std::slice::from_raw_parts(frames, count) };
+    // SAFETY: as `emit`.
+    frames.iter().all(|[name, position]| unsafe { emit(ctx, *name as u32, *position) })
+}
+
+unsafe extern "C" fn lend_reader(_: *mut c_void, _: u64) -> *mut c_void {
+    std::ptr::null_mut()
 }
 
 unsafe extern "C" fn learned(ctx: *mut c_void) {

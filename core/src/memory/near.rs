@@ -1,0 +1,139 @@
+//! The walk's reader within a plugin's own code.
+//!
+//! A host function for each word costs more than the word. A plugin that is built from this crate, of the same layout, may be lent the
+//! reader for a stretch of its work: it then loads words in its own code, by [`guarded`] loads with fix-ups of its own, and
+//! writes them down itself. Nothing else of the walk may be called meanwhile.
+
+use super::log::Read;
+use super::recalled::{Entry, Recalled};
+use super::{guarded, Log, Reader, ANSWER, KEY, SURE};
+use core::mem::{offset_of, size_of};
+
+/// Most words that are read in one [`Near::stretch`].
+pub const STRETCH: usize = 8;
+/// Raised when the same bytes get another meaning.
+const REVISION: u64 = 1;
+
+/// Tells a reader of this build from one that is laid out otherwise.
+pub const LAYOUT: u64 = {
+    let parts = [
+        REVISION,
+        size_of::<Reader<'_>>() as u64,
+        offset_of!(Reader<'_>, log) as u64,
+        size_of::<Log>() as u64,
+        offset_of!(Log, next) as u64,
+        offset_of!(Log, recalled) as u64,
+        size_of::<Recalled>() as u64,
+        Recalled::LAYOUT,
+        size_of::<Entry>() as u64,
+        size_of::<Read>() as u64,
+    ];
+    let mut mixed = 0x243f_6a88_85a3_08d3u64;
+    let mut at = 0;
+    while at < parts.len() {
+        mixed = (mixed ^ parts[at]).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        at += 1;
+    }
+    mixed
+};
+
+/// A reader that is lent. What was written down is handed over when it is dropped.
+pub struct Near<'n> {
+    reader: &'n mut Reader<'n>,
+    plugin: u64,
+    guarded: bool,
+    /// Where the next read is written down, and up to where there is room. Local: the log itself would be stored to at each load.
+    next: *mut Read,
+    end: *mut Read,
+}
+
+impl<'n> Near<'n> {
+    /// Borrows a reader for this plugin. `None`: reads are not written down now, so no answer is known.
+    ///
+    /// # Safety
+    /// `reader` must be null or point to a reader of this [`LAYOUT`] that nobody else uses for `'n`.
+    #[inline(always)]
+    pub unsafe fn new(reader: *mut Reader<'n>, plugin: u32) -> Option<Near<'n>> {
+        // SAFETY: the caller's promise.
+        let reader = unsafe { reader.as_mut() }?;
+        if !reader.log.is_open() || reader.log.recalled.is_null() {
+            return None;
+        }
+        let (guarded, next, end) = (reader.is_guarded(), reader.log.next, reader.log.end);
+        Some(Near { reader, plugin: plugin.into(), guarded, next, end })
+    }
+
+    /// Asks for room for [`STRETCH`] reads. False: the walk reads more than can be written down, which is noted.
+    #[inline(always)]
+    fn has_room(&mut self) -> bool {
+        let has_room = (self.end as usize).wrapping_sub(self.next as usize) >= STRETCH * size_of::<Read>();
+        self.reader.log.overflow |= !has_room;
+        has_room
+    }
+
+    /// The words at these distances from an address, at most [`STRETCH`] of them. `None`: one of them is unreadable.
+    #[inline(always)]
+    pub fn words<const N: usize>(&mut self, address: u64, offsets: [u32; N]) -> Option<[u64; N]> {
+        const { assert!(N <= STRETCH) };
+        if !self.guarded || address > SURE {
+            return self.words_by_reader(address, offsets);
+        }
+        let mut failed = 0;
+        let words = offsets.map(|offset| guarded::load_noting(address + u64::from(offset), &mut failed));
+        if failed != 0 {
+            return None;
+        }
+        if self.has_room() {
+            let mut at = 0;
+            while at < N {
+                // SAFETY: room for STRETCH reads.
+                unsafe { self.next.add(at).write(Read::of_word(address + u64::from(offsets[at]), words[at])) };
+                at += 1;
+            }
+            self.next = self.next.wrapping_add(N);
+        }
+        Some(words)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn words_by_reader<const N: usize>(&mut self, address: u64, offsets: [u32; N]) -> Option<[u64; N]> {
+        let mut words = [0; N];
+        self.reader.log.next = self.next;
+        // SAFETY: as many offsets as words.
+        let read = unsafe { self.reader.words_raw(address, offsets.as_ptr(), N, words.as_mut_ptr()) };
+        self.next = self.reader.log.next;
+        read.then_some(words)
+    }
+
+    /// As [`Reader::recall`], but that nothing begins where there is no answer.
+    #[inline(always)]
+    pub fn recall(&mut self, key: &[u64; KEY]) -> Option<[u64; ANSWER]> {
+        // SAFETY: checked by `new`; the reader has no reference to it.
+        let recalled = unsafe { &mut *self.reader.log.recalled };
+        let (answer, name) = match recalled.expected(self.plugin, key) {
+            Some(found) => found,
+            None => self.search(key)?,
+        };
+        if self.has_room() {
+            // SAFETY: room for one.
+            unsafe { self.next.write(Read::of_recalled(name)) };
+            self.next = self.next.wrapping_add(1);
+        }
+        Some(answer)
+    }
+
+    #[inline(never)]
+    fn search(&mut self, key: &[u64; KEY]) -> Option<([u64; ANSWER], super::recalled::Name)> {
+        // SAFETY: as above.
+        let recalled = unsafe { &mut *self.reader.log.recalled };
+        recalled.find(self.plugin, key, self.reader)
+    }
+}
+
+impl Drop for Near<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.reader.log.next = self.next;
+    }
+}
