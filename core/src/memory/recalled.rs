@@ -22,7 +22,7 @@ pub const ANSWER: usize = 2;
 const ENTRIES: usize = 256;
 const PLACES: usize = 8;
 /// Reads that are kept.
-const READS: usize = 2048;
+const READS: usize = 8192;
 /// Reads that an answer may need.
 const LONGEST: usize = 96;
 

@@ -76,9 +76,9 @@ impl Cursor {
         }
     }
 
-    /// Takes one step of those that a walk may take. False: there are no more.
-    pub fn step(&mut self) -> bool {
-        self.steps = self.steps.saturating_add(1);
+    /// Takes so many steps of those that a walk may take. False: there are no more.
+    pub fn step(&mut self, steps: u64) -> bool {
+        self.steps = self.steps.saturating_add(steps);
         self.steps < STEPS
     }
 }

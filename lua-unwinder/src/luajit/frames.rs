@@ -10,14 +10,15 @@ use super::proto::{Code, Place, Proto};
 use super::state::{function, kind, Kind, Thread, FRAME_PC};
 use super::top::Top;
 use super::trace::Snapshot;
-use super::{name, Vm};
-use crate::walk::is_point;
+use super::name::Called;
+use super::{name, stretch, Vm};
+use crate::walk::{is_point, up_to_point};
 use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::OVERLAY_DESYNC;
 
 /// Kinds of links, in their low bits.
 pub const LINK_KIND: u64 = 7;
-const LUA: u64 = 0;
+pub const LUA: u64 = 0;
 pub const C: u64 = 1;
 const CONTINUATION: u64 = 2;
 pub const VARARGS: u64 = 3;
@@ -113,6 +114,8 @@ impl Runs {
 #[derive(Clone, Copy)]
 struct Known {
     runs: Runs,
+    /// The function object on the stack; 0: none was read there.
+    object: u64,
     /// Its link, if that was read with it.
     link: Option<u64>,
 }
@@ -188,11 +191,11 @@ impl Frames<'_, '_> {
                 None => {
                     let (Place::At(pc) | Place::Behind(pc)) = frame.place else { return None };
                     if self.is_no_bytecode(pc) {
-                        return Some(Known { runs: Runs::Other, link: None });
+                        return Some(Known { runs: Runs::Other, object: 0, link: None });
                     }
                     return snapshot
                         .proto_of(self.vm, pc)
-                        .map(|proto| Known { runs: Runs::Lua(proto.code()), link: None });
+                        .map(|proto| Known { runs: Runs::Lua(proto.code()), object: 0, link: None });
                 }
             },
             None => {
@@ -202,11 +205,11 @@ impl Frames<'_, '_> {
                 match function(value) {
                     Some(object) => (object, Some(link)),
                     // What calls something that is no function stands here for a moment.
-                    None => return Some(Known { runs: Runs::Other, link: Some(link) }),
+                    None => return Some(Known { runs: Runs::Other, object: 0, link: Some(link) }),
                 }
             }
         };
-        Some(Known { runs: self.of_object(object)?, link })
+        Some(Known { runs: self.of_object(object)?, object: if link.is_some() { object } else { 0 }, link })
     }
 
     /// What a function object is.
@@ -343,15 +346,15 @@ impl Frames<'_, '_> {
         }
     }
 
-    /// Emits the frames of one group, from `frame` on; or passes over them. `step` is asked before each frame. `sure`: nothing was doubtful so
+    /// Emits the frames of one group, from `frame` on; or passes over them. `step` is asked before some frames. `sure`: nothing was doubtful so
     /// far.
-    pub fn group(&self, frame: Frame, emit: bool, sure: bool, step: &mut dyn FnMut() -> bool) -> End {
+    pub fn group(&self, frame: Frame, emit: bool, sure: bool, step: &mut dyn FnMut(u64) -> bool) -> End {
         let mut frame = frame;
         let mut copy = false;
         let mut told = 0u32;
         // What is known of it since it was looked at as a caller.
         let (mut known, mut caller): (Option<Known>, Option<Known>) = (None, None);
-        while step() {
+        while step(1) {
             // The lowest frame holds the thread itself, not a function.
             if frame.base <= self.thread.stack.wrapping_add(16) {
                 return End::Bottom;
@@ -363,16 +366,30 @@ impl Frames<'_, '_> {
                     return End::Known;
                 }
             }
+            if emit && !copy && told > 0 && self.above(frame.base).is_none() {
+                let passed = stretch::tell(self.vm, self.thread, &mut frame, up_to_point(told));
+                if passed.full {
+                    return End::Full;
+                }
+                if passed.told > 0 {
+                    told += passed.told as u32;
+                    known = None;
+                    if step(passed.told) {
+                        continue;
+                    }
+                    break;
+                }
+            }
             let link = known.as_ref().and_then(|known| known.link).or_else(|| self.link(frame.base));
             let below = link.map_or(Below::Torn, |link| self.below_by(frame.base, link, &mut caller));
             if emit && !copy {
                 if known.is_none() {
                     known = self.look(&frame);
                 }
-                let Some(runs) = known.as_ref().map(|known| &known.runs).filter(|runs| runs.fits(frame.place)) else {
+                let Some(known) = known.as_ref().filter(|known| known.runs.fits(frame.place)) else {
                     return End::Torn;
                 };
-                if !self.emit(&frame, runs, &below, caller.as_ref()) {
+                if !self.emit(&frame, known, &below, caller.as_ref()) {
                     return End::Full;
                 }
                 told += 1;
@@ -391,11 +408,12 @@ impl Frames<'_, '_> {
 
     /// False: the stack is full.
     #[inline(never)]
-    fn emit(&self, frame: &Frame, runs: &Runs, below: &Below, known: Option<&Known>) -> bool {
-        let caller = self.caller(below, known);
-        match runs {
-            Runs::Lua(code) => name::emit_lua(self.vm, *code, frame.place, caller),
-            Runs::Builtin(object, number) => name::emit_builtin(self.vm, *object, *number, caller),
+    fn emit(&self, frame: &Frame, known: &Known, below: &Below, caller: Option<&Known>) -> bool {
+        let called = Called { object: known.object, caller: caller.map_or(0, |caller| caller.object) };
+        let caller = self.caller(below, caller);
+        match known.runs {
+            Runs::Lua(code) => name::emit_lua(self.vm, self.thread, called, (code, frame.place), caller),
+            Runs::Builtin(object, number) => name::emit_builtin(self.vm, object, number, caller),
             Runs::Other => true,
         }
     }

@@ -14,6 +14,7 @@
 //! trace    which trace a pc lies in, and the frames inlined into it
 //! branch   which comparison a snapshot belongs to
 //! base     by how much a trace has moved its base since a snapshot
+//! stretch  frames in which all is as usual
 //! proto    lines
 //! name     what names a function, inferred from ...
 //! bytecode ... the instruction that calls it
@@ -32,6 +33,7 @@ mod name;
 mod native;
 mod proto;
 mod state;
+mod stretch;
 mod top;
 mod trace;
 mod visit;

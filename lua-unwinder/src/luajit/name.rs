@@ -3,6 +3,7 @@
 
 use super::bytecode::{self as bc, Instruction};
 use super::proto::{string, utf8, Code, Place, Proto, EMPTY};
+use super::state::{kind, Kind, Thread};
 use super::Vm;
 use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::{Description, Text, TABLE_NONE};
@@ -19,43 +20,88 @@ const NAMES: u32 = 4096;
 const UNNAMED: [&[u8]; 6] =
     [b"(for index)", b"(for limit)", b"(for step)", b"(for generator)", b"(for state)", b"(for control)"];
 
-/// A function that calls, and where it stands.
+/// A function, and where it stands.
 pub type Caller = (Code, Place);
 
+/// The function objects of a frame and of its caller, whose call instruction has led from one to the other, as they stand on the stack.
+#[derive(Clone, Copy)]
+pub struct Called {
+    /// The function; 0: not on the stack.
+    pub object: u64,
+    /// Its caller; 0: not called by an instruction, or not on the stack.
+    pub caller: u64,
+}
+
+impl Called {
+    /// What the name and the line of a function at `place` are remembered by, called before `from`.
+    #[inline(always)]
+    pub fn key(self, vm: &Vm<'_>, place: Place, from: Place) -> Option<[u64; KEY]> {
+        Some([self.object, place.word()?, self.caller, from.word()?, vm.identity()])
+    }
+
+    fn has_objects(self) -> bool {
+        self.object != 0 && self.caller != 0
+    }
+
+    /// Do the objects still say that these functions run there? What they say is read anew.
+    #[inline(never)]
+    fn proves(self, vm: &Vm<'_>, thread: &Thread, function: Caller, caller: Caller) -> bool {
+        let is = |object, (code, place): Caller| {
+            let proto = match kind(vm, thread.global, object) {
+                Some(Kind::Lua(proto)) => Proto::read(vm, proto),
+                _ => None,
+            };
+            proto.is_some_and(|proto| proto.code() == code && proto.instruction(place).is_some())
+        };
+        is(self.object, function) && is(self.caller, caller)
+    }
+}
+
 /// Emits a frame of a Lua function; describes it if it was never seen to be called like this. False: the stack is full.
-pub fn emit_lua(vm: &Vm<'_>, code: Code, place: Place, caller: Option<Caller>) -> bool {
-    if let Some([name, line]) = recall(vm, code.proto, place, caller) {
+pub fn emit_lua(vm: &Vm<'_>, thread: &Thread, called: Called, function: Caller, caller: Option<Caller>) -> bool {
+    if let Some([name, line]) = recall(vm, called, function, caller) {
         return vm.walk.emit(name as u32, line);
     }
     // One behind the other, not one within the other: a handler's stack is short.
-    let (mut name, fingerprint, line) = look_up_lua(vm, code, place, caller);
+    let (mut name, fingerprint, line) = look_up_lua(vm, function, caller);
     if name == 0 {
-        let called = called_as(vm, caller);
-        name = describe_lua(vm, code, called, fingerprint);
+        let called_as = called_as(vm, caller);
+        name = describe_lua(vm, function.0, called_as, fingerprint);
     }
     if name != 0 {
-        remember(vm, code.proto, place, caller, &[u64::from(name), u64::from(line)]);
+        remember(vm, thread, called, function, caller, &[u64::from(name), u64::from(line)]);
     }
     vm.walk.emit(name, u64::from(line))
 }
 
 // Not inlined: the key then takes no stack beneath what looks the function up.
 #[inline(never)]
-fn recall(vm: &Vm<'_>, proto: u64, place: Place, caller: Option<Caller>) -> Option<[u64; ANSWER]> {
-    vm.walk.recall(&key(vm, proto, place, caller)?)
+fn recall(vm: &Vm<'_>, called: Called, function: Caller, caller: Option<Caller>) -> Option<[u64; ANSWER]> {
+    vm.walk.recall(&key(vm, called, function, caller)?)
 }
 
 #[inline(never)]
-fn remember(vm: &Vm<'_>, proto: u64, place: Place, caller: Option<Caller>, answer: &[u64; ANSWER]) {
-    if let Some(key) = key(vm, proto, place, caller) {
-        vm.walk.remember(&key, answer);
+fn remember(
+    vm: &Vm<'_>,
+    thread: &Thread,
+    called: Called,
+    function: Caller,
+    caller: Option<Caller>,
+    answer: &[u64; ANSWER],
+) {
+    // That these functions run there was read before, where the key is of the objects.
+    let proved = |caller| called.proves(vm, thread, function, caller);
+    if caller.filter(|_| called.has_objects()).is_none_or(proved) {
+        if let Some(key) = key(vm, called, function, caller) {
+            vm.walk.remember(&key, answer);
+        }
     }
 }
 
 /// The name of a Lua function, or 0 if it was never seen to be called like this; the fingerprint, and the line.
 #[cold]
 #[inline(never)]
-fn look_up_lua(vm: &Vm<'_>, code: Code, place: Place, caller: Option<Caller>) -> (u32, u64, u32) {
+fn look_up_lua(vm: &Vm<'_>, (code, place): Caller, caller: Option<Caller>) -> (u32, u64, u32) {
     let Some(proto) = Proto::read(vm, code.proto) else { return (0, 0, 0) };
     let fingerprint = mixed(proto.fingerprint(vm), caller);
     (vm.walk.find_name(proto.address, fingerprint), fingerprint, proto.line(vm, place))
@@ -112,10 +158,14 @@ fn describe_builtin(vm: &Vm<'_>, object: u64, called: Option<Text>, fingerprint:
 
 /// All that a frame's name and line depend on, besides what is read. `None`: a place is none.
 #[inline(always)]
-fn key(vm: &Vm<'_>, proto: u64, place: Place, caller: Option<Caller>) -> Option<[u64; KEY]> {
+fn key(vm: &Vm<'_>, called: Called, (code, place): Caller, caller: Option<Caller>) -> Option<[u64; KEY]> {
+    if let Some((_, from)) = caller.filter(|_| called.has_objects()) {
+        return called.key(vm, place, from);
+    }
+    // Numbers of instructions are less than any place.
     let (from, at) =
         caller.map_or((0, 0), |(code, place)| (code.proto, code.instruction(place).map_or(0, |number| number + 1)));
-    Some([proto, place.word()?, from, at, vm.identity()])
+    Some([code.proto, place.word()?, from, at, vm.identity()])
 }
 
 /// A function is known by the place that calls it, which gives it its name.

@@ -156,7 +156,7 @@ fn tell(
         // The stack is just being moved.
         Some(top) if !thread.holds(top.base) => End::Torn,
         Some(top) if thread.has_group(vm, frame, top.base) => {
-            frames.group(top, true, doubt == 0, &mut || cursor.step())
+            frames.group(top, true, doubt == 0, &mut |steps| cursor.step(steps))
         }
         _ => End::Next(chain.base),
     };
@@ -176,12 +176,12 @@ fn tell(
 fn seek(frames: &Frames<'_, '_>, cursor: &mut Cursor, chain: &mut Chain, frame: u64) -> bool {
     while chain.cframe != frame {
         // C frames of one thread lie one above the other.
-        if chain.cframe == 0 || chain.cframe > frame || !cursor.step() {
+        if chain.cframe == 0 || chain.cframe > frame || !cursor.step(1) {
             return false;
         }
         if frames.thread.has_group(frames.vm, chain.cframe, chain.base) {
             let top = Frame { base: chain.base, place: Place::Unknown };
-            match frames.group(top, false, false, &mut || cursor.step()) {
+            match frames.group(top, false, false, &mut |steps| cursor.step(steps)) {
                 End::Next(base) => chain.base = base,
                 _ => return false,
             }
