@@ -2,11 +2,12 @@
 //!
 //! | bytes | |
 //! |---|---|
-//! | 1 | the version: 5.1 to 5.5 |
+//! | 1 | the version: 5.1 to 5.5; and, behind it, how many functions more there are |
 //! | 1 | bit 0: the innermost frame was interrupted; others: native frames, less one |
 //! | rest | damage: 2 bytes place in memory or in the facts, counted round, 1 byte length, so many bytes |
 //!
-//! Memory is two pages: a state with a C function, a chunk and a function that it called, and the native stack.
+//! Memory is two pages: a state with a C function, a chunk and a function that it called, and the native stack. With more functions, a third
+//! holds their part of the state.
 
 use crate::input::Input;
 use std::mem::size_of;
@@ -27,16 +28,40 @@ use uunwind_lua_analyse::puc_layout;
 
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 2 * 4096;
+const DEEP_BYTES: usize = 3 * 4096;
 /// Places in memory.
 const STATE: u64 = BASE;
-const INFOS: u64 = BASE + 0x200;
-const STACK: u64 = BASE + 0x400;
-const CLOSURES: u64 = BASE + 0x600;
 const PROTO: u64 = BASE + 0x700;
 const CODE: u64 = BASE + 0x800;
 const LINES: u64 = BASE + 0x900;
 const SOURCE: u64 = BASE + 0xa00;
 const NATIVE: u64 = BASE + 0x1000;
+/// CallInfos, stack and closures of the functions.
+struct Functions {
+    count: u64,
+    infos: u64,
+    stack: u64,
+    closures: u64,
+}
+
+impl Functions {
+    fn new(more: u64) -> Functions {
+        let (infos, stack, closures) = match more {
+            0 => (BASE + 0x200, BASE + 0x400, BASE + 0x600),
+            _ => (BASE + 0x2000, BASE + 0x2900, BASE + 0x2b00),
+        };
+        Functions { count: 3 + more, infos, stack, closures }
+    }
+
+    fn bytes(&self) -> usize {
+        if self.count == 3 {
+            BYTES
+        } else {
+            DEEP_BYTES
+        }
+    }
+}
+
 /// Code of the interpreter, and bytes of its frames.
 const TEXT: u64 = 0x40_0000;
 const FRAME: i32 = 160;
@@ -114,43 +139,46 @@ impl World {
         self.put(address, &word.to_le_bytes());
     }
 
-    /// A state whose chain is: the base, a chunk, a function that the chunk called.
-    fn new(facts: &Facts) -> World {
-        let mut world = World(vec![0; BYTES]);
+    /// A state whose chain is: the base, a chunk, functions that each called the next one.
+    fn new(facts: &Facts, functions: &Functions) -> World {
+        let &Functions { count, infos, stack, closures } = functions;
+        let mut world = World(vec![0; functions.bytes()]);
         let bytes = if facts.info.bytes == 0 { 80 } else { u64::from(facts.info.bytes) };
-        let info = |n: u64| INFOS + n * bytes;
+        let info = |n: u64| infos + n * bytes;
         let state = |offset: u32| STATE + u64::from(offset);
         world.put(STATE + 8, &[8]);
-        world.word(state(facts.state.stack), STACK);
-        world.word(state(facts.state.stack_last), STACK + 16 * 16);
-        world.word(state(facts.state.ci), info(2));
+        world.word(state(facts.state.stack), stack);
+        world.word(state(facts.state.stack_last), stack + 16 * (count + 13));
+        world.word(state(facts.state.ci), info(count - 1));
         // One protected call, nearer the leaf than all frames.
         world.word(state(facts.state.error_jump), NATIVE - 64);
         // `top`, in all versions.
-        world.word(STATE + 16, STACK + 16 * 4);
+        world.word(STATE + 16, stack + 16 * (count + 1));
         if facts.minor == 1 {
             world.word(state(facts.state.base_ci), info(0));
             world.word(state(facts.state.saved_pc), CODE + 8);
-            world.word(state(facts.state.base), STACK + 16 * 3);
+            world.word(state(facts.state.base), stack + 16 * count);
         }
-        for n in 0..3 {
+        for n in 0..count {
             let field = |offset: u32| info(n) + u64::from(offset);
-            world.word(field(facts.info.func), STACK + 16 * n);
+            world.word(field(facts.info.func), stack + 16 * n);
             let status = if n == 0 { facts.info.kind_mask ^ facts.info.kind_lua } else { facts.info.kind_lua };
-            let mark = if n == 2 { !facts.info.fresh & facts.info.fresh_mask } else { facts.info.fresh };
+            let mark = if n >= 2 { !facts.info.fresh & facts.info.fresh_mask } else { facts.info.fresh };
             let mark = if facts.minor == 1 { 0 } else { mark };
             world.put(field(facts.info.status), &(status | mark).to_le_bytes()[..facts.info.status_bytes as usize]);
             if facts.minor == 1 {
                 // `base`, its first field.
-                world.word(info(n), STACK + 16 * (n + 1));
+                world.word(info(n), stack + 16 * (n + 1));
             }
             if facts.info.bytes == 0 {
                 world.word(field(facts.info.previous), if n == 0 { 0 } else { info(n - 1) });
             }
             world.word(field(facts.info.saved_pc), CODE + 8);
-            world.word(STACK + 16 * n, CLOSURES + 64 * n);
-            world.put(STACK + 16 * n + 8, &[6]);
-            world.word(CLOSURES + 64 * n + u64::from(facts.proto.closure), PROTO);
+            // Every third function has the same closure.
+            let closure = closures + if count == 3 { 64 * n } else { 40 * (n % 3) };
+            world.word(stack + 16 * n, closure);
+            world.put(stack + 16 * n + 8, &[6]);
+            world.word(closure + u64::from(facts.proto.closure), PROTO);
         }
         let proto = |offset: u32| PROTO + u64::from(offset);
         for (offset, value) in [(facts.proto.code, CODE), (facts.proto.lines, LINES), (facts.proto.source, SOURCE)] {
@@ -176,23 +204,25 @@ impl World {
 
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
-    let version = Version { minor: input.u8() % 5 + 1, release: None };
+    let first = input.u8();
+    let version = Version { minor: first % 5 + 1, release: None };
+    let functions = Functions::new(u64::from(first / 5 % 24));
     let Some(mut facts) = puc_layout(version) else { return false };
     let kind = input.u8();
     facts.execute[0] = Extent { start: TEXT, end: TEXT + 0x1000 };
     facts.resume[0] = Extent { start: TEXT + 0x1000, end: TEXT + 0x2000 };
     (facts.execute_state[0], facts.resume_state[0]) = (Place::register(L), Place::register(L));
     facts.execute_info[0] = Place::register(CI);
-    let mut world = World::new(&facts);
+    let mut world = World::new(&facts, &functions);
     // A panic of an earlier input leaves nothing but bytes behind.
     let mut place = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     place.0.copy_from_slice(facts.as_bytes());
     while !input.is_empty() {
         // Damage that hits nothing tests nothing.
-        let at = usize::from(input.u16()) % (BYTES + place.0.len());
+        let at = usize::from(input.u16()) % (functions.bytes() + place.0.len());
         let len = usize::from(input.u8());
         let bytes = input.bytes(len);
-        match at.checked_sub(BYTES) {
+        match at.checked_sub(functions.bytes()) {
             None => world.put(BASE + at as u64, bytes),
             Some(at) => {
                 let room = place.0.get_mut(at..).unwrap_or_default();
@@ -205,13 +235,13 @@ pub fn run(data: &[u8]) -> bool {
     let plugin = unsafe { uunwind_lua::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
     let (overlay, facts_len) = (plugin.overlay, place.0.len());
     let claim = Claim { overlay, index: INDEX, facts: place.0.as_ptr(), facts_len, ..Claim::NOTHING };
-    let whole = World::new(&facts);
+    let whole = World::new(&facts, &functions);
     let (mut names, mut trail, none) = (Vec::new(), Box::new(Trail::new()), std::ptr::null_mut());
-    let told = tell(&world, claim, (kind, 0x100), &mut names, none);
+    let told = tell(&world, claim, (kind, 0x100), &functions, &mut names, none);
     // A thread's walks, of which each may take what it knows from the one before, tell what each would tell by itself.
     for (memory, kind, pc) in [(&whole, kind & !1, 0x200), (&world, kind, 0x100), (&whole, kind, 0x180)] {
-        let alone = tell(memory, claim, (kind, pc), &mut names.clone(), none);
-        let with_trail = tell(memory, claim, (kind, pc), &mut names, &raw mut *trail);
+        let alone = tell(memory, claim, (kind, pc), &functions, &mut names.clone(), none);
+        let with_trail = tell(memory, claim, (kind, pc), &functions, &mut names, &raw mut *trail);
         assert_eq!(alone, with_trail, "alone, and behind another walk");
     }
     // Both functions of the chain, whether doubtful or not.
@@ -223,6 +253,7 @@ fn tell(
     world: &World,
     claim: Claim,
     (kind, pc): (u8, u64),
+    functions: &Functions,
     names: &mut Vec<(u64, u64)>,
     trail: *mut Trail,
 ) -> ((StopReason, u32, u32), Vec<u64>) {
@@ -235,7 +266,7 @@ fn tell(
     let mut words = vec![0; 512];
     let mut registers = [0; 16];
     (registers[usize::from(RSP)], registers[usize::from(L)]) = (NATIVE, STATE);
-    registers[usize::from(CI)] = INFOS + 2 * 80;
+    registers[usize::from(CI)] = functions.infos + (functions.count - 1) * 80;
     let cursor = Cursor { regs: Regs::full(TEXT + pc, registers), exact: kind & 1 != 0 };
     // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk; the trail, if any, is the caller's alone.
     let outcome = unsafe { walk(cursor, &mut process, &mut reader, &mut words, &setting) };
@@ -249,6 +280,15 @@ fn tell(
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn long_chains_are_told() {
+        for more in 0..24 {
+            for minor in 0..5 {
+                assert!(super::run(&[more * 5 + minor, 0]), "5.{} with {more} more", minor + 1);
+            }
+        }
+    }
+
     #[test]
     fn undamaged_every_version_is_told() {
         for minor in 0..5 {

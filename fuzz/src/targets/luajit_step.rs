@@ -2,7 +2,7 @@
 //!
 //! | bytes | |
 //! |---|---|
-//! | 1 | where the walk begins: the VM's body, a leaf function of it, a side exit, its entry, a trace, an exit stub; body and trace again |
+//! | 1 | where the walk begins: the VM's body, a leaf function of it, a side exit, its entry, a trace, an exit stub; body and trace again; from bit 3 on how many functions more there are |
 //! | 1 | bits: the pc is a return address; registers follow; from bit 2 on where the thread's walk before began |
 //! | 8 x 16 | registers, if they do |
 //! | rest | patches of the memory: 2 bytes offset, 1 byte length, so many bytes |
@@ -131,10 +131,11 @@ impl Env for Process {
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
     let (mode, bits) = (input.u8(), input.u8());
-    let whole = world();
+    let top = LUA_STACK + 0x80 + 0x20 * u64::from(mode >> 3);
+    let whole = world(top);
     let mut memory = whole.clone();
     let mut registers = [0; 16];
-    registers[1] = LUA_STACK + 0x80;
+    registers[1] = top;
     registers[usize::from(RBX)] = PROTO + 104 + 12;
     registers[14] = DISPATCH_TABLE;
     let usual = registers;
@@ -204,8 +205,8 @@ fn tell(
     ((outcome.stop, outcome.frames, outcome.desync), words)
 }
 
-/// A LuaJIT with one thread, on whose stack a function has called itself three times; and one trace of it.
-fn world() -> Vec<u8> {
+/// A LuaJIT with one thread, on whose stack a function has called itself three times or more, up to the one with this base; and one trace of it.
+fn world(top: u64) -> Vec<u8> {
     let mut memory = vec![0; SIZE];
     let mut put = |address: u64, value: u64, bytes: usize| {
         let at = (address - BASE) as usize;
@@ -216,14 +217,14 @@ fn world() -> Vec<u8> {
     for (object, kind) in [(THREAD, 6), (CHUNK, 4), (PROTO, 7), (FUNCTION, 8), (TRACE, 9)] {
         put(object + 9, kind, 1);
     }
-    for (at, value) in [(184, 1), (192, THREAD), (368, THREAD), (376, LUA_STACK + 0x80), (1112, TRACES)] {
+    for (at, value) in [(184, 1), (192, THREAD), (368, THREAD), (376, top), (1112, TRACES)] {
         put(GLOBAL + at, value, 8);
     }
     put(GLOBAL + 1112 + 12, 2, 4);
     put(GLOBAL + 3744, 1, 4);
     put(DISPATCH_TABLE, VM + 0x40, 8);
     let end = LUA_STACK + 0x800;
-    for (at, value) in [(16, GLOBAL), (32, LUA_STACK + 0x80), (48, end), (56, LUA_STACK), (80, CFRAME)] {
+    for (at, value) in [(16, GLOBAL), (32, top), (48, end), (56, LUA_STACK), (80, CFRAME)] {
         put(THREAD + at, value, 8);
     }
     put(CHUNK + 20, 6, 4);
@@ -239,10 +240,10 @@ fn world() -> Vec<u8> {
         put(PROTO + 104 + instruction * 4, 2 << 8 | 66, 4);
         put(PROTO + 0x180 + instruction, instruction, 1);
     }
-    for (index, base) in [0x20, 0x40, 0x60, 0x80].into_iter().enumerate() {
-        put(LUA_STACK + base - 16, function, 8);
-        let link = if index == 0 { 0x10 | 1 } else { PROTO + 104 + 8 };
-        put(LUA_STACK + base - 8, link, 8);
+    for base in (LUA_STACK + 0x20..=top).step_by(0x20) {
+        put(base - 16, function, 8);
+        let link = if base == LUA_STACK + 0x20 { 0x10 | 1 } else { PROTO + 104 + 8 };
+        put(base - 8, link, 8);
     }
     put(TRACES + 8, TRACE, 8);
     put(TRACE + 10, 2, 2);
@@ -282,7 +283,9 @@ mod tests {
     #[test]
     fn what_is_not_damaged_is_told() {
         for (mode, tells) in [(0, true), (1, true), (2, true), (3, false), (4, true), (5, true)] {
-            assert_eq!(super::run(&[mode, 0]), tells, "{mode}");
+            for more in 0..32 {
+                assert_eq!(super::run(&[mode | more << 3, 0]), tells, "{mode}, {more} more");
+            }
         }
     }
 }
