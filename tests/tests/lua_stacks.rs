@@ -38,6 +38,10 @@ fn main() {
         }
         let mine = Arc::clone(&lua);
         trials.push(evidence::trial(format!("{}::anywhere", lua.label()), move || anywhere(&mine)));
+        if lua.minor >= 2 {
+            let mine = Arc::clone(&lua);
+            trials.push(evidence::trial(format!("{}::torn", lua.label()), move || torn(&mine)));
+        }
         let mine = Arc::clone(&lua);
         trials.push(evidence::trial(format!("{}::too_deep", lua.label()), move || too_deep(&mine)));
     }
@@ -97,6 +101,27 @@ fn too_deep(lua: &Lua) -> Result<(), String> {
         return Err(format!("{} frames, stop {} {}", sample.frames.len(), sample.stop, sample.stop_text));
     }
     Ok(())
+}
+
+/// A link that leads nowhere, met in the middle of functions that are known: those before it are told, and the sample says that some are
+/// missing.
+fn torn(lua: &Lua) -> Result<(), String> {
+    /// Functions up to the one whose link is torn, which is told without its caller.
+    const BEFORE: usize = 19;
+    let run = record(lua, "torn");
+    let pairs = run.pairs()?;
+    let Some(((expected, sample), whole)) = pairs.split_last() else { return Err("no sample".into()) };
+    for (expected, sample) in whole {
+        lua::compare(expected, sample, true).map_err(|e| format!("{e}\n{}", sample.text()))?;
+    }
+    let is_lua = |frame: &Frame| matches!(frame, Frame::Lua { .. });
+    let told = sample.frames.iter().filter(|frame| is_lua(frame)).count();
+    if !(BEFORE..=BEFORE + 1).contains(&told) || !sample.flags.contains("desync") {
+        return Err(format!("{told} Lua frames, flags {}\n{}", sample.flags, sample.text()));
+    }
+    let mut before: Sample = (*sample).clone();
+    before.frames = sample.frames.iter().filter(|frame| is_lua(frame)).take(BEFORE).cloned().collect();
+    lua::compare(expected, &before, false)
 }
 
 /// Share of stacks in doubt, at most.

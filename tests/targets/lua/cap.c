@@ -4,7 +4,10 @@
      pid, tid   who takes the sample
      frames     [source, current line, first line, name, kind of name], innermost first: the Lua functions of the running
                 coroutine, then of those that were given, innermost first, then of the main one
-     shape      what the whole stack should look like (see tests/src/oracle.rs), or ""  */
+     shape      what the whole stack should look like (see tests/src/oracle.rs), or ""
+
+   cap_torn(level): the same, but that meanwhile the link from the CallInfo of the function at that level to its caller's leads nowhere (5.2 and
+   later). */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <lauxlib.h>
@@ -12,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -23,6 +27,8 @@ static char text[1 << 24];
 static size_t used;
 static int file = -1;
 static lua_State *first_state;
+/* The link to be torn; NULL: none. */
+static void *volatile *link_to_tear;
 
 static void put(const char *format, ...) {
     va_list list;
@@ -82,14 +88,39 @@ static int lua_cap(lua_State *L) {
         abort();
     /* A tick while the oracle was written may have left a stack of thousands of frames. */
     wait_until_read();
-    cap();
+    if (link_to_tear != NULL) {
+        void *was = *link_to_tear, *nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        *link_to_tear = nowhere;
+        cap();
+        *link_to_tear = was;
+        munmap(nowhere, 4096);
+    } else {
+        cap();
+    }
     return 0;
 }
+
+#if LUA_VERSION_NUM >= 502
+static int lua_cap_torn(lua_State *L) {
+    lua_Debug ar;
+    if (!lua_getstack(L, (int)luaL_checkinteger(L, 1), &ar))
+        abort();
+    /* `previous` stands behind `func` and `top`. */
+    link_to_tear = (void *volatile *)ar.i_ci + 2;
+    lua_cap(L);
+    link_to_tear = NULL;
+    return 0;
+}
+#endif
 
 int luaopen_cap(lua_State *L) {
     first_state = L;
     lua_pushcfunction(L, lua_cap);
     lua_setglobal(L, "cap");
+#if LUA_VERSION_NUM >= 502
+    lua_pushcfunction(L, lua_cap_torn);
+    lua_setglobal(L, "cap_torn");
+#endif
     open_step(L);
     return 0;
 }
