@@ -46,6 +46,11 @@ impl Read {
         self.place & RECALLED != 0
     }
 
+    #[cfg(test)]
+    pub(super) fn failed(&self) -> bool {
+        self.place & FAILED != 0
+    }
+
     /// The first of these reads that does not give the same now. They are not written down.
     pub(crate) fn refuted(reads: &[Read], reader: &mut super::Reader<'_>) -> Option<usize> {
         let was = reader.pause(true);

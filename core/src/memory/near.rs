@@ -137,3 +137,78 @@ impl Drop for Near<'_> {
         self.reader.log.next = self.next;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Reader, Region};
+    use super::*;
+
+    const HEAP: u64 = 0x1000;
+    const KEYS: u64 = 64;
+
+    /// Reads and asks by a lent reader, or by the reader itself: what came of it, and what was written down.
+    fn ask(lent: bool, recalled: &mut Recalled, words: &[u64], keys: &[u64]) -> (Vec<Option<u64>>, Vec<Read>) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let regions = [Region { address: HEAP, bytes: &bytes }];
+        let mut log = vec![Read::NONE; 256];
+        let mut reader = Reader::recorded(&regions);
+        recalled.begin(1);
+        // SAFETY: both outlive the reader, and are touched by nobody else meanwhile.
+        unsafe {
+            reader.write_down(log.as_mut_ptr(), log.len());
+            reader.keep_answers(recalled);
+        }
+        let mut told = Vec::new();
+        let mut missed = Vec::new();
+        {
+            // SAFETY: a reader of this build; nobody else uses it while it is lent.
+            let mut near = unsafe { Near::new(&raw mut reader, 1) }.filter(|_| lent);
+            for key in keys {
+                let at = HEAP + key % KEYS * 8;
+                let key = [*key, 0, 0, 0, 0];
+                let (words, answer) = match &mut near {
+                    Some(near) => (near.words(at, [0, 8]), near.recall(&key)),
+                    None => {
+                        let mut words = [0; 2];
+                        // SAFETY: two offsets, and room for two words.
+                        let read = unsafe { reader.words_raw(at, [0, 8].as_ptr(), 2, words.as_mut_ptr()) };
+                        (read.then_some(words), reader.recall(1, &key))
+                    }
+                };
+                told.extend([words.map(|words| words[0] ^ words[1]), answer.map(|answer| answer[0])]);
+                missed.extend(answer.is_none().then_some(key));
+            }
+        }
+        let written = reader.written();
+        // What was not known is worked out in the same way.
+        for key in missed {
+            if reader.recall(1, &key).is_none() {
+                let sum = reader.word(HEAP + key[0] % KEYS * 8).unwrap_or(0) + key[0];
+                reader.remember(1, &key, [sum, 0]);
+            }
+        }
+        drop(reader);
+        log.truncate(written);
+        (told, log)
+    }
+
+    #[test]
+    fn a_lent_reader_reads_recalls_and_writes_down_as_the_reader_does() {
+        let mut random = uunwind_random::Random::new(77);
+        let (mut by_lent, mut by_reader) = (Box::new(Recalled::new()), Box::new(Recalled::new()));
+        let mut words: Vec<u64> = (0..KEYS).collect();
+        let mut known = 0;
+        for _ in 0..2000 {
+            words[random.below(KEYS) as usize] = random.below(1 << 40);
+            // The last key's second word lies outside.
+            let keys: Vec<u64> = (0..random.below(30)).map(|_| random.below(100)).collect();
+            let (lent, reader) = (ask(true, &mut by_lent, &words, &keys), ask(false, &mut by_reader, &words, &keys));
+            assert_eq!(lent.0, reader.0);
+            // A read that failed is written down by whoever reads it again.
+            let done = |log: &[Read]| log.iter().filter(|read| !read.failed()).copied().collect::<Vec<_>>();
+            assert_eq!(done(&lent.1), done(&reader.1));
+            known += lent.0.iter().skip(1).step_by(2).flatten().count();
+        }
+        assert!(known > 1000, "few answers were known: {known}");
+    }
+}

@@ -139,7 +139,8 @@ impl Recalled {
     #[inline(always)]
     pub(super) fn expected(&mut self, plugin: u64, key: &[u64; KEY]) -> Option<([u64; ANSWER], Name)> {
         let index = self.entries.get(self.last as usize)?.next;
-        let entry = self.entries.get(index as usize).filter(|entry| entry.held == self.walk && entry.is_for(plugin, key))?;
+        let entry =
+            self.entries.get(index as usize).filter(|entry| entry.held == self.walk && entry.is_for(plugin, key))?;
         self.last = index;
         Some((entry.answer, Name { index: index as usize, at: entry.at }))
     }

@@ -6,11 +6,11 @@
 //!    [marker   pc    ] [function  link] | slots ...       (marker and pc in continuation frames only)
 //! ```
 
+use super::name::Called;
 use super::proto::{Code, Place, Proto};
 use super::state::{function, kind, Kind, Thread, FRAME_PC};
 use super::top::Top;
 use super::trace::Snapshot;
-use super::name::Called;
 use super::{name, stretch, Vm};
 use crate::walk::{is_point, up_to_point};
 use uunwind_core::memory::{ANSWER, KEY};
@@ -193,9 +193,11 @@ impl Frames<'_, '_> {
                     if self.is_no_bytecode(pc) {
                         return Some(Known { runs: Runs::Other, object: 0, link: None });
                     }
-                    return snapshot
-                        .proto_of(self.vm, pc)
-                        .map(|proto| Known { runs: Runs::Lua(proto.code()), object: 0, link: None });
+                    return snapshot.proto_of(self.vm, pc).map(|proto| Known {
+                        runs: Runs::Lua(proto.code()),
+                        object: 0,
+                        link: None,
+                    });
                 }
             },
             None => {

@@ -8,8 +8,8 @@
 use super::cursor::Cursors;
 use super::facts::Facts;
 use super::function::{Called, Function, Proto};
-use super::{places, stretch};
 use super::state::{self, Info, Running, State};
+use super::{places, stretch};
 use crate::walk::{is_point, up_to_point, Walk};
 use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, OVERLAY_NONE};
 
@@ -295,8 +295,7 @@ impl Frame<'_> {
             }
             if told > 0 && anchored && part != Part::One && facts.has_links() {
                 let mut info = info;
-                let passed =
-                    stretch::tell(walk, facts, &state, &mut info, part != Part::Rest, up_to_point(told));
+                let passed = stretch::tell(walk, facts, &state, &mut info, part != Part::Rest, up_to_point(told));
                 if passed.full {
                     return (0, OVERLAY_INTERPRETER);
                 }
