@@ -187,7 +187,6 @@ mod tests {
                 reader.remember(1, &key, [sum, 0]);
             }
         }
-        drop(reader);
         log.truncate(written);
         (told, log)
     }
