@@ -180,6 +180,7 @@ unsafe fn walked(frames: *mut u64, capacity: usize, ucontext: *const u8, caller:
         thread_pointer: syscall::thread_pointer(),
         tsd_offset: 0,
         scratch: core::ptr::null_mut(),
+        exchange: core::ptr::null_mut(),
         progress: core::ptr::null_mut(),
         trail: core::ptr::null_mut(),
     };

@@ -290,6 +290,7 @@ impl World {
             thread_pointer: 0,
             tsd_offset: 0,
             scratch: std::ptr::null_mut(),
+            exchange: std::ptr::null_mut(),
             progress: std::ptr::null_mut(),
             trail: std::ptr::null_mut(),
         };
