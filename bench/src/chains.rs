@@ -142,7 +142,7 @@ impl Paths {
         all
     }
 
-    /// Nanoseconds of one capture of the first chain, each at another place of the stack: the median.
+    /// Nanoseconds of one capture of the first chain, each at another place of the stack: the mean of the middle half.
     pub fn time_moved(&self, flavour: Flavour, peer: &mut dyn Peer) -> f64 {
         let mut leaf = self.leaf(peer);
         leaf.repeats = 1;
@@ -152,7 +152,7 @@ impl Paths {
             self.run(flavour, &self.steps[0], &mut leaf, capture_timed);
             each.push(nanoseconds(leaf.ticks));
         }
-        crate::table::median(each)
+        crate::table::middle(each)
     }
 
     /// Nanoseconds of one capture of the first chain, alternately from its leaf and from another function that it calls.
@@ -163,7 +163,7 @@ impl Paths {
         nanoseconds(leaf.ticks) / leaf.captures as f64
     }
 
-    /// Nanoseconds of one capture of each chain by a signal handler that interrupts its leaf: the median. `None`: the chain is not in
+    /// Nanoseconds of one capture of each chain by a signal handler that interrupts its leaf: the mean of the middle half. `None`: the chain is not in
     /// what the peer gives. As many frames as it needs to reach the chain's end.
     pub fn time_in_handler(&self, flavour: Flavour, peer: &mut dyn Peer, truth: &[Vec<u64>]) -> Option<f64> {
         handler::install();
@@ -184,12 +184,12 @@ impl Paths {
             self.run(flavour, steps, &mut leaf, handler::interrupt);
             each.push(nanoseconds(leaf.ticks));
         }
-        Some(crate::table::median(each))
+        Some(crate::table::middle(each))
     }
 
-    /// Nanoseconds of one capture: the median over the chains, so that other work on the machine hardly counts.
+    /// Nanoseconds of one capture: the mean of the middle half of the chains, so that other work on the machine hardly counts.
     pub fn time(&self, flavour: Flavour, peer: &mut dyn Peer) -> f64 {
-        crate::table::median(self.time_each(flavour, peer))
+        crate::table::middle(self.time_each(flavour, peer))
     }
 }
 
@@ -248,11 +248,11 @@ fn ticks() -> u64 {
 fn overhead() -> u64 {
     static TICKS: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     *TICKS.get_or_init(|| {
-        let once = || {
+        let once = |_| {
             let begin = ticks();
-            ticks() - begin
+            (ticks() - begin) as f64
         };
-        (0..1000).map(|_| once()).min().unwrap_or(0)
+        crate::table::middle((0..1000).map(once).collect()).round() as u64
     })
 }
 

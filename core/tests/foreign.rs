@@ -2,6 +2,7 @@
 #![cfg(target_arch = "x86_64")]
 
 use std::cell::RefCell;
+use std::mem::MaybeUninit;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
@@ -84,10 +85,12 @@ fn run(answer: u32, change: Change) -> (Outcome, Vec<Frame>, Vec<(u8, StopReason
     let regions = [Region { address: STACK, bytes: &stack }];
     let mut reader = Reader::recorded(&regions);
     let mut scratch = vec![0u128; SCRATCH / 16];
+    let mut exchange = MaybeUninit::uninit();
     let setting = Setting {
         thread_pointer: 0,
         tsd_offset: 0,
         scratch: scratch.as_mut_ptr().cast(),
+        exchange: exchange.as_mut_ptr(),
         progress: std::ptr::null_mut(),
         trail: std::ptr::null_mut(),
     };

@@ -288,6 +288,7 @@ fn tell(
         thread_pointer: 0,
         tsd_offset: 0,
         scratch: scratch.as_mut_ptr().cast(),
+        exchange: std::ptr::null_mut(),
         progress: std::ptr::null_mut(),
         trail,
     };

@@ -27,6 +27,7 @@ const SETTING: Setting = Setting {
     thread_pointer: 0,
     tsd_offset: 0,
     scratch: std::ptr::null_mut(),
+    exchange: std::ptr::null_mut(),
     progress: std::ptr::null_mut(),
     trail: std::ptr::null_mut(),
 };

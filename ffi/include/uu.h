@@ -66,8 +66,8 @@ enum uu_stop {
  * this thread, and the first frame is the interrupted one.
  *
  * Thread-safe. Async-signal-safe: no allocation, no lock. Memory is asked for with a system call a page before it is read
- * first, unless uu_handle_faults() was called. Called in a handler that interrupted a walk of the same thread, it returns 0 and UU_STOP_FAULT. About 1 KiB of
- * stack. */
+ * first, unless uu_handle_faults() was called. Called in a handler that interrupted a walk of the same thread, it returns 0 and UU_STOP_FAULT.
+ * Up to 4 KiB of stack. */
 size_t uu_capture(uint64_t *frames, size_t capacity, const void *ucontext, uint16_t *stop);
 
 /* Makes uu_capture() faster: takes SIGSEGV and SIGBUS over, so that a page need not be asked for before it is read. A fault

@@ -2,11 +2,9 @@
 
 use crate::chains;
 use crate::env::Live;
-use crate::salts::Salts;
-use crate::state::{REGISTRY, SHORT_RULES, SLOTS};
-use uunwind_core::chain::{Rules, Top};
+use crate::state::{REGISTRY, SLOTS};
 use uunwind_core::cursor::Cursor;
-use uunwind_core::memory::{Bare, Mode, Reader};
+use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::regs::Regs;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
@@ -14,12 +12,14 @@ use uunwind_core::walk::{walk_along, Setting};
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod at_once;
 #[cfg(target_arch = "aarch64")]
 pub use aarch64::uu_capture;
 #[cfg(target_arch = "aarch64")]
 use aarch64::Caller;
 
-/// The C entry: stores the caller's registers and calls [`capture`]. `uu.h` documents it.
+/// The C entry: calls [`at_once::at_once`], and if that does not tell, stores the caller's registers and calls [`by_walk`]. `uu.h` documents it.
 ///
 /// # Safety
 /// `frames` must have room for `capacity` words; `ucontext` must be null or a signal handler's; `stop` null or writable.
@@ -34,6 +34,36 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
         "mov rax, [rip + {elsewhere}]",
         "test rax, rax",
         "jnz 2f",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rdx",
+        ".cfi_adjust_cfa_offset 8",
+        "push rcx",
+        ".cfi_adjust_cfa_offset 8",
+        "lea r8, [rsp + 32]",
+        "mov r9, rbp",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {at_once}",
+        "cmp rax, {not_told}",
+        "je 3f",
+        "add rsp, 40",
+        ".cfi_adjust_cfa_offset -40",
+        "ret",
+        "3:",
+        ".cfi_adjust_cfa_offset 40",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdx",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
         "mov rax, [rsp]",
         "lea r8, [rsp + 8]",
         "push rbp",
@@ -55,14 +85,16 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
         "mov r8, rsp",
         "sub rsp, 8",
         ".cfi_adjust_cfa_offset 8",
-        "call {capture}",
+        "call {by_walk}",
         "add rsp, 72",
         ".cfi_adjust_cfa_offset -72",
         "ret",
         "2:",
         "jmp rax",
         ".cfi_endproc",
-        capture = sym capture,
+        at_once = sym at_once::at_once,
+        not_told = const at_once::NOT_TOLD as isize,
+        by_walk = sym by_walk,
         elsewhere = sym crate::home::CAPTURE,
     )
 }
@@ -83,10 +115,6 @@ struct Caller {
 
 #[cfg(target_arch = "x86_64")]
 impl Caller {
-    fn fp(&self) -> u64 {
-        self.rbp
-    }
-
     fn regs(&self) -> Regs {
         let mut regs = Regs::new(self.pc, self.sp, self.rbp);
         for (register, value) in [(3, self.rbx), (12, self.r12), (13, self.r13), (14, self.r14), (15, self.r15)] {
@@ -96,7 +124,12 @@ impl Caller {
     }
 }
 
-unsafe extern "C" fn capture(
+/// The stack by a walk.
+///
+/// # Safety
+/// As [`uu_capture`].
+#[cold]
+unsafe extern "C" fn by_walk(
     frames: *mut u64,
     capacity: usize,
     ucontext: *const u8,
@@ -104,8 +137,7 @@ unsafe extern "C" fn capture(
     caller: *const Caller,
 ) -> usize {
     // SAFETY: passed on; the assembly passes its own stack.
-    let (words, reason) = unsafe { at_once(frames, capacity, ucontext, &*caller) }
-        .unwrap_or_else(|| unsafe { walked(frames, capacity, ucontext, &*caller) });
+    let (words, reason) = unsafe { walked(frames, capacity, ucontext, &*caller) };
     if !stop.is_null() {
         // SAFETY: the C caller passes null or room for one number.
         unsafe { stop.write(reason.number()) };
@@ -113,47 +145,9 @@ unsafe extern "C" fn capture(
     words
 }
 
-/// The whole stack without a walk ([`uunwind_core::chain::Chain::whole`]), if that can be: it has plain frames only, faults are handled,
-/// the loader's counters are known, and this call interrupted no other of its thread's.
-///
 /// # Safety
 /// As [`uu_capture`].
 #[inline(always)]
-unsafe fn at_once(
-    frames: *mut u64,
-    capacity: usize,
-    ucontext: *const u8,
-    caller: &Caller,
-) -> Option<(usize, StopReason)> {
-    if frames.is_null() {
-        return None;
-    }
-    // SAFETY: faults are handled where the program asked for it by uu_handle_faults, whose documentation asks for the signals to be
-    // unblocked here.
-    let bare = unsafe { Bare::new(crate::faults::handled()) }?;
-    let top = if ucontext.is_null() {
-        Top { pc: caller.pc, exact: false, sp: caller.sp, fp: caller.fp() }
-    } else {
-        // SAFETY: the C caller passes the ucontext that its signal handler got.
-        unsafe { Top::interrupted(ucontext) }
-    };
-    let slot = SLOTS.own()?;
-    let chain = chains::known(slot)?;
-    let salts = Salts::new(true);
-    let rules = Rules { table: &SHORT_RULES, salt: salts.salt(), stamp: salts.stamp()? };
-    let alone = slot.occupy(caller.sp)?;
-    // SAFETY: the C caller passes `capacity` words; the chain is this thread's, which is at work with no other.
-    let told = unsafe { chain.whole(&rules, top, bare, core::slice::from_raw_parts_mut(frames, capacity)) };
-    alone.leave();
-    told
-}
-
-/// The stack by a walk.
-///
-/// # Safety
-/// As [`uu_capture`].
-#[cold]
-#[inline(never)]
 unsafe fn walked(frames: *mut u64, capacity: usize, ucontext: *const u8, caller: &Caller) -> (usize, StopReason) {
     if frames.is_null() || capacity == 0 {
         return (0, StopReason::BufferFull);
@@ -180,6 +174,7 @@ unsafe fn walked(frames: *mut u64, capacity: usize, ucontext: *const u8, caller:
         thread_pointer: syscall::thread_pointer(),
         tsd_offset: 0,
         scratch: core::ptr::null_mut(),
+        exchange: core::ptr::null_mut(),
         progress: core::ptr::null_mut(),
         trail: core::ptr::null_mut(),
     };

@@ -20,7 +20,7 @@ use uunwind_core::regs::Regs;
 use uunwind_core::slots::{Refused, Slot};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
-use uunwind_core::walk::{walk, Setting, EMBEDDER};
+use uunwind_core::walk::{walk, Exchange, Setting, EMBEDDER};
 
 /// A walk that several ticks of the sampling timer have met is abandoned.
 const TICK_LIMIT: u32 = 8;
@@ -141,6 +141,12 @@ struct Work<'s> {
     slot: &'s Slot,
 }
 
+/// What lies in the sampler's room for a walk, so that it does not lie on its stack.
+struct Room<'w> {
+    env: MaybeUninit<Live<'w>>,
+    exchange: MaybeUninit<Exchange>,
+}
+
 unsafe extern "C" fn walk_request(work: *mut c_void) {
     // SAFETY: `sample` passes its work, with its request.
     let (request, slot) = unsafe {
@@ -155,10 +161,14 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     if request.flags & WANT_CODE != 0 {
         request.code = reader.word(cursor.regs.pc.wrapping_sub(8)).unwrap_or(0);
     }
+    const { assert!(size_of::<Room<'_>>() <= WALK_ROOM && align_of::<Room<'_>>() <= 64) };
+    // SAFETY: the sampler passes WALK_ROOM bytes, 64-aligned, and nobody else's during the walk; what lies in it may be anything.
+    let room = unsafe { &mut *request.room.cast::<Room<'_>>() };
     let setting = Setting {
         thread_pointer: syscall::thread_pointer(),
         tsd_offset: TSD_OFFSET.load(Ordering::Relaxed),
         scratch: if probed { core::ptr::null_mut() } else { request.scratch },
+        exchange: room.exchange.as_mut_ptr(),
         progress: &raw mut request.words,
         trail: request.trail,
     };
@@ -167,12 +177,9 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     if let Some((client, _)) = client {
         SAMPLER.store(client.describe as *const () as u64, Ordering::Relaxed);
     }
-    const { assert!(size_of::<Live<'_>>() <= WALK_ROOM && align_of::<Live<'_>>() <= 64) };
-    // SAFETY: the sampler passes WALK_ROOM bytes, 64-aligned, and nobody else's during the walk.
-    let room = unsafe { &mut *request.room.cast::<MaybeUninit<Live<'_>>>() };
-    prepare(room, request, client, slot, !probed);
+    prepare(&mut room.env, request, client, slot, !probed);
     // SAFETY: just written.
-    let env = unsafe { room.assume_init_mut() };
+    let env = unsafe { room.env.assume_init_mut() };
     // SAFETY: the sampler passes a buffer of `capacity` words that nobody else uses now.
     let frames = unsafe { core::slice::from_raw_parts_mut(request.frames, request.capacity) };
     // SAFETY: scratch is null or SCRATCH bytes.

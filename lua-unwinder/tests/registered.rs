@@ -192,7 +192,8 @@ fn told(program: &Program, facts: &Aligned<Facts>, rbx: u64) -> (Vec<u64>, bool,
     let cursor = Cursor { regs: Regs::full(TEXT + 0x100, registers), exact: false };
     let mut scratch = Box::new(Aligned([0u8; SCRATCH]));
     let (scratch, progress, trail) = (scratch.0.as_mut_ptr(), std::ptr::null_mut(), std::ptr::null_mut());
-    let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch, progress, trail };
+    let exchange = std::ptr::null_mut();
+    let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch, exchange, progress, trail };
     let mut words = [0; 64];
     // SAFETY: probed reads need nothing.
     let mut reader = unsafe { Reader::new(Mode::Probed) };

@@ -63,20 +63,15 @@ impl Known {
         self.stamp = 0;
     }
 
-    /// The callers of the frame at `at` (pc and stack pointer) with rbp `fp()`, if they are known and all still are, up to the stack's end or
-    /// that of `words`: how many words there are, and why it ends.
+    /// The callers of its first frame, whose rbp is `fp()`, if all of them still are, up to the stack's end or that of `words`: how many words
+    /// there are, and why it ends.
     #[inline(always)]
     pub(super) fn tell(
         &self,
-        stamp: u64,
-        at: (u64, u64),
         fp: impl FnOnce() -> Option<u64>,
         bare: Bare,
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
-        if self.stamp != stamp || self.first != at {
-            return None;
-        }
         // Where there is no room for all, there must be one more frame.
         let (told, last, stop) = if self.ends && words.len() >= self.steps {
             (self.steps, self.steps.checked_sub(1)?, StopReason::Complete)

@@ -77,10 +77,11 @@ impl Inner {
         let at = self.known.first(rules.stamp)?;
         let near = words.len().min(NEAR);
         let told = frame.stretch::<false, WORDS>(frame.pc, at.1, rules, bare, words.get_mut(..near)?, &mut []).0;
-        let known = words.get_mut(told..).and_then(|words| words.split_first_mut()).and_then(|(first, further)| {
+        let is_there = (frame.pc, frame.sp) == at;
+        let known = words.get_mut(told..).filter(|_| is_there).and_then(|words| words.split_first_mut());
+        let known = known.and_then(|(first, further)| {
             *first = user_word(frame.pc);
-            let fp = || frame.fp_at.get(frame.fp, bare);
-            self.known.tell(rules.stamp, (frame.pc, frame.sp), fp, bare, further)
+            self.known.tell(|| frame.fp_at.get(frame.fp, bare), bare, further)
         });
         match known {
             Some((further, stop)) => {
@@ -156,12 +157,36 @@ impl Notes {
 }
 
 impl Chain {
+    /// The whole stack from a frame on, that of a return address, if all of it is known: as [`Chain::whole`] tells it, to which all others are left.
+    /// Async-signal-safe.
+    ///
+    /// # Safety
+    /// As [`Chain::whole`].
+    #[inline(always)]
+    pub unsafe fn known(
+        &self,
+        stamp: u64,
+        (pc, sp, fp): (u64, u64, u64),
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        // SAFETY: the caller vouches for the thread.
+        let inner = unsafe { &*self.inner.get() };
+        if inner.known.first(stamp) != Some((pc, sp)) {
+            return None;
+        }
+        let (word, others) = words.split_first_mut()?;
+        let (told, stop) = inner.known.tell(|| Some(fp), bare, others)?;
+        *word = user_word(pc);
+        Some((told + 1, stop))
+    }
+
     /// The whole stack from the frame `top` on, if all of its frames are plain, up to its end or to that of `words`: how many words there
     /// are, and why it ends. `None`: that is for a walk to tell; what is left in `words` then says nothing. Async-signal-safe.
     ///
     /// # Safety
     /// Only the chain's own thread may ask, while no other call of its is under way with this chain.
-    #[inline(always)]
+    #[inline(never)]
     pub unsafe fn whole<const WORDS: usize>(
         &self,
         rules: &Rules<'_, WORDS>,
@@ -169,54 +194,27 @@ impl Chain {
         bare: Bare,
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
+        let Top { pc, sp, fp, exact } = top;
         // A stack pointer that can be one leads outwards. What was left in the middle, `begin` clears up.
-        if self.turn.load(Ordering::Relaxed) & 1 != 0 || top.sp & 7 != 0 || top.sp >= USER_END || top.pc >= USER_END {
+        if self.turn.load(Ordering::Relaxed) & 1 != 0 || sp & 7 != 0 || sp >= USER_END || pc >= USER_END {
             return None;
         }
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &mut *self.inner.get() };
-        let at = (top.pc, top.sp);
-        let (is_alike, is_here) = (inner.pc == top.pc && inner.stamp == rules.stamp && !top.exact, inner.sp == top.sp);
-        match inner.known.first(rules.stamp) {
-            Some(first) if first == at && !top.exact => {
-                let (word, others) = words.split_first_mut()?;
-                *word = user_word(top.pc);
-                if let Some((told, stop)) = inner.known.tell(rules.stamp, at, || Some(top.fp), bare, others) {
-                    return Some((told + 1, stop));
-                }
-            }
-            // Another stack's top may lead to it.
-            Some(_) => {}
-            // SAFETY: passed on.
-            None if is_alike && (is_here || unsafe { self.moved(top.sp, top.fp, bare) }) => {
-                // SAFETY: as above.
-                let inner = unsafe { &mut *self.inner.get() };
-                let (word, others) = words.split_first_mut()?;
-                *word = user_word(top.pc);
-                let from = inner.first as usize + 1;
-                if let (held, Some(stop)) = inner.along(from, from, Some(top.fp), bare, others) {
-                    return Some((held + 1, stop));
-                }
-            }
-            None => {}
-        }
+        // Where something is known, another stack's top may lead to it.
+        let is_alike = || inner.pc == pc && inner.stamp == rules.stamp && !exact;
         // SAFETY: passed on.
-        unsafe { self.anew(rules, &top, bare, words) }
-    }
-
-    /// The same, if it is not the last chain's from the very frame on.
-    ///
-    /// # Safety
-    /// As [`Chain::whole`].
-    #[inline(never)]
-    unsafe fn anew<const WORDS: usize>(
-        &self,
-        rules: &Rules<'_, WORDS>,
-        top: &Top,
-        bare: Bare,
-        words: &mut [u64],
-    ) -> Option<(usize, StopReason)> {
-        let Top { pc, sp, fp, exact } = *top;
+        let is_here = || inner.sp == sp || unsafe { self.moved(sp, fp, bare) };
+        if inner.known.first(rules.stamp).is_none() && is_alike() && is_here() {
+            // SAFETY: as above.
+            let inner = unsafe { &mut *self.inner.get() };
+            let (word, others) = words.split_first_mut()?;
+            *word = user_word(pc);
+            let from = inner.first as usize + 1;
+            if let (held, Some(stop)) = inner.along(from, from, Some(fp), bare, others) {
+                return Some((held + 1, stop));
+            }
+        }
         let mut frame = Frame { pc, sp, fp: Some(fp), fp_at: At::REGISTER };
         let (before, words) = words.split_at_mut_checked(usize::from(exact))?;
         if exact {

@@ -12,15 +12,21 @@ use crate::plugin::{
     OVERLAY_DESYNC, SCRATCH_BYTES, STEP_DONE, STEP_END, STEP_LOST, STEP_MASK, STEP_OTHER_STACK, UNTOUCHED,
 };
 use crate::recovery::Call;
-use crate::regs::{Regs, FP, SP};
+use crate::regs::{Regs, COUNT, FP, SP};
 use crate::reuse::{Place, PointState};
 use crate::rule::{Packed, BY_FRAME_POINTER};
 use crate::stop_reason::StopReason;
 use core::ffi::c_void;
-use core::mem::size_of;
+use core::mem::{size_of, MaybeUninit};
 
 /// A plugin that has been told so many times that there is no room, and goes on emitting, never ends by itself.
 const REFUSED_LIMIT: u32 = 64;
+
+/// What foreign code is shown of the frame in hand, and the caller's frame as it leaves it. A walk makes one call at a time.
+pub struct Exchange {
+    view: View,
+    caller: Caller,
+}
 
 /// How the walk goes on.
 pub(super) enum Next {
@@ -45,6 +51,10 @@ impl<E: Env> Walk<'_, '_, E> {
         cfa: Option<(u64, Packed)>,
         setting: &Setting,
     ) -> (u32, Next) {
+        if setting.exchange.is_null() {
+            // SAFETY: passed on.
+            return unsafe { self.claimed_on_stack(cursor, cfa, setting) };
+        }
         let mut answer = (0, Next::Native);
         for _ in 0..=MAX_PLUGINS {
             // SAFETY: passed on.
@@ -54,6 +64,24 @@ impl<E: Env> Walk<'_, '_, E> {
             }
         }
         answer
+    }
+
+    /// As `claimed`, where there is no other room for the exchange.
+    ///
+    /// # Safety
+    /// As [`super::walk`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn claimed_on_stack(
+        &mut self,
+        cursor: &mut Cursor,
+        cfa: Option<(u64, Packed)>,
+        setting: &Setting,
+    ) -> (u32, Next) {
+        let mut exchange = MaybeUninit::uninit();
+        let setting = Setting { exchange: exchange.as_mut_ptr(), ..*setting };
+        // SAFETY: passed on.
+        unsafe { self.claimed(cursor, cfa, &setting) }
     }
 
     /// As `claimed`, of one that claims it.
@@ -78,7 +106,7 @@ impl<E: Env> Walk<'_, '_, E> {
             }
         }
         let (Some(overlay), Some(cfa)) = (claim.overlay, cfa) else { return (0, Next::Native) };
-        // Before the view takes its room on the stack: finding the function may take a lot.
+        // Before the call takes its room on the stack: finding the function may take a lot.
         let function = if claim.flags & NO_FUNCTION != 0 { (0, 0) } else { self.env.function(cursor, self.reader) };
         // SAFETY: passed on.
         (unsafe { self.overlay(overlay, claim, cursor, (cfa, function), setting) }, Next::Native)
@@ -97,15 +125,15 @@ impl<E: Env> Walk<'_, '_, E> {
         known: ((u64, Packed), (u64, u64)),
         setting: &Setting,
     ) -> u32 {
-        let mut view = View::new();
-        self.fill(&mut view, claim, cursor, setting);
+        // SAFETY: passed on; `claimed` has seen to the exchange.
+        let Exchange { view, .. } = unsafe { self.exchange(claim, cursor, setting) };
         let (cfa, rule) = known.0;
         (view.cfa, (view.function_start, view.function_end)) = (cfa, known.1);
         if !self.in_window {
             self.call_begins(claim, cursor, Some((rule, cfa)));
         }
         // SAFETY: passed on; the view is filled. One that failed has left its frames out.
-        unsafe { self.visit(overlay, claim, &mut view, is_overlay_answer) }.unwrap_or(OVERLAY_DESYNC)
+        unsafe { self.visit(overlay, claim, view, is_overlay_answer) }.unwrap_or(OVERLAY_DESYNC)
     }
 
     /// # Safety
@@ -119,14 +147,14 @@ impl<E: Env> Walk<'_, '_, E> {
         setting: &Setting,
     ) -> Option<(u32, Next)> {
         let (words, count) = (self.words, self.count);
-        let mut view = View::new();
-        self.fill(&mut view, claim, cursor, setting);
-        let mut caller = to_caller(cursor);
+        // SAFETY: passed on; `claimed` has seen to the exchange.
+        let Exchange { view, caller } = unsafe { self.exchange(claim, cursor, setting) };
+        *caller = to_caller(cursor);
         caller.exact = 0;
-        view.caller = &raw mut caller;
+        view.caller = caller;
         self.call_begins(claim, cursor, None);
         // SAFETY: passed on; the view is filled.
-        let answer = unsafe { self.visit(step, claim, &mut view, is_step_answer) }?;
+        let answer = unsafe { self.visit(step, claim, view, is_step_answer) }?;
         if self.tail.is_some() {
             return Some((answer, Next::Native));
         }
@@ -145,7 +173,7 @@ impl<E: Env> Walk<'_, '_, E> {
                 if let Some(recording) = &mut self.recording {
                     recording.note_step(view.restored);
                 }
-                *cursor = from_caller(&caller);
+                *cursor = from_caller(caller);
                 Next::Caller
             }
             STEP_END => Next::Ended(StopReason::Complete),
@@ -217,7 +245,19 @@ impl<E: Env> Walk<'_, '_, E> {
     }
 
     /// Tells a new view of the frame in hand all that does not depend on the kind of call.
-    fn fill(&mut self, view: &mut View, claim: &Claim, cursor: &Cursor, setting: &Setting) {
+    ///
+    /// # Safety
+    /// As [`super::walk`]; `setting.exchange` must not be null, and what this gave before not be in use.
+    unsafe fn exchange<'x>(&mut self, claim: &Claim, cursor: &Cursor, setting: &Setting) -> &'x mut Exchange {
+        // Not put together first and then moved: that would be on the stack.
+        let scratch = self.scratch(claim, setting);
+        let nobody = Caller { pc: 0, registers: [0; COUNT], known: 0, exact: 0 };
+        // SAFETY: the caller vouches for it.
+        let exchange = unsafe {
+            setting.exchange.write(Exchange { view: View::new(), caller: nobody });
+            &mut *setting.exchange
+        };
+        let view = &mut exchange.view;
         view.exact = u32::from(cursor.exact);
         view.pc = cursor.regs.pc;
         view.sp = cursor.regs.sp();
@@ -227,7 +267,7 @@ impl<E: Env> Walk<'_, '_, E> {
         view.facts = claim.facts;
         view.facts_len = claim.facts_len;
         view.bias = claim.bias;
-        view.scratch = self.scratch(claim, setting);
+        view.scratch = scratch;
         view.thread_pointer = setting.thread_pointer;
         view.tsd_offset = setting.tsd_offset;
         view.range_start = claim.range.0;
@@ -236,6 +276,7 @@ impl<E: Env> Walk<'_, '_, E> {
         view.user = claim.user;
         view.host = &Self::HOST;
         view.walk = core::ptr::from_mut(self).cast();
+        exchange
     }
 
     /// The plugin's part of the scratch memory, zeroed if this is its first call in the walk.

@@ -31,6 +31,7 @@ use crate::reuse::{At, End, PointState, Recording, Scratch, Stamp, Tail, Trail, 
 use crate::rule::{Packed, RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER};
 use crate::stop_reason::StopReason;
 pub use env::{Claim, Env};
+pub use foreign::Exchange;
 use foreign::Next;
 
 /// At most so many frames are kept, counted from the leaf.
@@ -51,6 +52,8 @@ pub struct Setting {
     pub tsd_offset: u64,
     /// [`SCRATCH`] bytes, 16-aligned, for the plugins; null: no plugin is called.
     pub scratch: *mut u8,
+    /// Room for what plugins and windows' functions are shown; null: it is made on the stack, which is short in a handler.
+    pub exchange: *mut Exchange,
     /// Where the walk tells how many words it has written, frame by frame, for the case that it is left in the middle; or
     /// null.
     pub progress: *mut usize,
@@ -112,7 +115,7 @@ const SAME_AS_LAST: StopReason = StopReason::Complete;
 /// Walks from `cursor`, leaving frame words (leaf first) in `frames`.
 ///
 /// # Safety
-/// `setting.scratch` must be null or valid for writes of [`SCRATCH`] bytes, `setting.progress` null or valid for writes,
+/// `setting.scratch` must be null or valid for writes of [`SCRATCH`] bytes, `setting.exchange` and `setting.progress` null or valid for writes,
 /// `setting.trail` null or a trail that nobody else uses during the walk.
 pub unsafe fn walk<E: Env>(
     cursor: Cursor,

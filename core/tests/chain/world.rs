@@ -290,6 +290,7 @@ impl World {
             thread_pointer: 0,
             tsd_offset: 0,
             scratch: std::ptr::null_mut(),
+            exchange: std::ptr::null_mut(),
             progress: std::ptr::null_mut(),
             trail: std::ptr::null_mut(),
         };
@@ -335,14 +336,21 @@ impl World {
         }
     }
 
-    /// The whole stack by [`Chain::whole`].
+    /// The whole stack by [`Chain::known`], or else by [`Chain::whole`].
     pub fn whole(&self, capacity: usize, table: &Table, chain: &Chain) -> Option<(StopReason, Vec<u64>)> {
         let mut words = vec![0; capacity];
         let rules = Rules { table, salt: Salt::new(self.stamp), stamp: self.stamp };
         let [sp, fp] = [RSP, RBP].map(|register| self.registers[usize::from(register)]);
         let top = Top { pc: self.pc, exact: self.exact, sp, fp };
         // SAFETY: as above; the chain is this test's alone.
-        let (count, stop) = unsafe { chain.whole(&rules, top, Bare::new(true)?, &mut words)? };
+        let bare = unsafe { Bare::new(true)? };
+        // SAFETY: as above.
+        let known = unsafe { chain.known(self.stamp, (self.pc, sp, fp), bare, &mut words) };
+        let (count, stop) = match known.filter(|_| !self.exact) {
+            Some(known) => known,
+            // SAFETY: as above.
+            None => unsafe { chain.whole(&rules, top, bare, &mut words)? },
+        };
         words.truncate(count);
         Some((stop, words))
     }

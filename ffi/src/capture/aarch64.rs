@@ -1,6 +1,6 @@
 //! AArch64: the C entry.
 
-use super::capture;
+use super::by_walk;
 use uunwind_core::regs::{Regs, CALLEE_SAVED};
 
 /// As on x86-64.
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
         "stp x29, x30, [sp, #96]",
         ".cfi_rel_offset x30, 104",
         "mov x4, sp",
-        "bl {capture}",
+        "bl {by_walk}",
         "ldr x30, [sp, #104]",
         "add sp, sp, #128",
         ".cfi_adjust_cfa_offset -128",
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
         "2:",
         "br x9",
         ".cfi_endproc",
-        capture = sym capture,
+        by_walk = sym by_walk,
         elsewhere = sym crate::home::CAPTURE,
     )
 }
@@ -51,11 +51,6 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn fp(&self) -> u64 {
-        let [.., fp] = self.saved;
-        fp
-    }
-
     pub(super) fn regs(&self) -> Regs {
         let mut regs = Regs::new(self.pc, self.sp, 0);
         for (register, value) in CALLEE_SAVED.into_iter().zip(self.saved) {

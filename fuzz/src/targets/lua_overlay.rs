@@ -262,7 +262,8 @@ fn tell(
     let mut process = Process { claim, frames: (kind >> 1 & 7) + 1, names: std::mem::take(names) };
     let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
     let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());
-    let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch: scratch_at, progress, trail };
+    let exchange = std::ptr::null_mut();
+    let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch: scratch_at, exchange, progress, trail };
     let mut words = vec![0; 512];
     let mut registers = [0; 16];
     (registers[usize::from(RSP)], registers[usize::from(L)]) = (NATIVE, STATE);

@@ -193,7 +193,8 @@ fn tell(
     let mut process = Process { pc: 0, names: std::mem::take(names) };
     let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
     let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());
-    let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch: scratch_at, progress, trail };
+    let exchange = std::ptr::null_mut();
+    let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch: scratch_at, exchange, progress, trail };
     let mut words = vec![0; 4096];
     let cursor = Cursor { regs: Regs::full(pc, registers), exact };
     // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk; the trail, if any, is the caller's alone.

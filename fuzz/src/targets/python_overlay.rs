@@ -118,8 +118,9 @@ pub fn run(data: &[u8]) -> bool {
     let claim = Claim { overlay, index: INDEX, facts: facts.as_ptr(), facts_len, bias, ..Claim::NOTHING };
     let mut process = Process { claim, natives, asked: 0, names: Vec::new() };
     let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
-    let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());
-    let setting = Setting { thread_pointer, tsd_offset, scratch: scratch_at, progress, trail: std::ptr::null_mut() };
+    let scratch_at = scratch.0.as_mut_ptr();
+    let (exchange, progress, trail) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+    let setting = Setting { thread_pointer, tsd_offset, scratch: scratch_at, exchange, progress, trail };
     let mut words = vec![0; capacity];
     let registers = std::array::from_fn(|r| if r == usize::from(RSP) { sp } else { 0 });
     let cursor = Cursor { regs: Regs::full(pc, registers), exact: true };

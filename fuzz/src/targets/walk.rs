@@ -68,7 +68,8 @@ pub fn run(data: &[u8]) -> bool {
         let (mut words, mut progress) = (vec![0; capacity], 0);
         let scratch = std::ptr::null_mut();
         let trail = std::ptr::null_mut();
-        let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch, progress: &raw mut progress, trail };
+        let (exchange, progress_at) = (std::ptr::null_mut(), &raw mut progress);
+        let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch, exchange, progress: progress_at, trail };
         let mut reader = Reader::recorded(&regions);
         let cursor = Cursor { regs, exact };
         // SAFETY: no scratch, so no plugin is called; the progress is a word of this frame.

@@ -102,6 +102,7 @@ fn run(pc: u64, stack: &[u64], others: &[(u8, u64)]) -> (StopReason, usize) {
         thread_pointer: 0,
         tsd_offset: 0,
         scratch: null,
+        exchange: std::ptr::null_mut(),
         progress: std::ptr::null_mut(),
         trail: std::ptr::null_mut(),
     };

@@ -101,6 +101,7 @@ pub fn walk_here(regs: Regs, with_trail: bool) -> Walked {
         thread_pointer: 0,
         tsd_offset: 0,
         scratch: std::ptr::null_mut(),
+        exchange: std::ptr::null_mut(),
         progress: std::ptr::null_mut(),
         trail: if with_trail { LAST.0.get() } else { std::ptr::null_mut() },
     };
