@@ -4,7 +4,7 @@
 use core::mem::{align_of, size_of};
 
 /// Version of all layouts of this plugin's facts.
-pub const FACTS_VERSION: u32 = 2;
+pub const FACTS_VERSION: u32 = 3;
 
 /// PUC Lua.
 pub const FAMILY_PUC: u32 = 1;

@@ -15,7 +15,7 @@ use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{compile, evidence, paths, skips, uu};
 
 /// The parts of `async.lua`.
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     "lines",
     "calls",
     "metamethods",
@@ -27,6 +27,7 @@ const PARTS: [&str; 11] = [
     "tails",
     "garbage",
     "deep",
+    "modulo",
 ];
 /// CPU seconds of each.
 const SECONDS: &str = "10";

@@ -41,6 +41,7 @@ fn main() {
         }
         if luajit.kind != Kind::Interpreter {
             add("vms".to_owned(), vms, "on");
+            add("ask".to_owned(), ask, "on");
         }
         add("modulo".to_owned(), modulo, "off");
     }
@@ -137,6 +138,28 @@ fn graph(luajit: &LuaJit, state: &str) -> Result<(), String> {
     let on_traces = samples.iter().filter(|sample| luajit::traces(sample) > 0).count();
     if deepest < 10 || (state == "on") != (on_traces > 0) {
         return Err(format!("deepest stack {deepest}, {on_traces} of {} samples on traces", samples.len()));
+    }
+    Ok(())
+}
+
+/// What the VM asks the processor, it asks by a function that pushes a register: its caller is known at every instruction.
+fn ask(luajit: &LuaJit, _state: &str) -> Result<(), String> {
+    /// Instructions of the function.
+    const LENGTH: usize = 10;
+    let scratch = paths::scratch(&format!("ask-{}", luajit.label()));
+    let program = luajit.compile(&scratch, "ask", &["lua/luajit_ask.c"]);
+    let recording = uu::record(&scratch, EXPLICIT, |_| {}, &[program.as_os_str()]).expect_code(0);
+    let address = |line: &str| u64::from_str_radix(line.strip_prefix("0x")?, 16).ok();
+    let expected: Option<Vec<u64>> = recording.outcome.stdout.lines().map(address).collect();
+    let expected = expected.ok_or_else(|| format!("not addresses: {}", recording.outcome.stdout))?;
+    let samples: Vec<Sample> = recording.samples().into_iter().filter(|sample| sample.kind == "explicit").collect();
+    if samples.len() != expected.len() || samples.len() < LENGTH {
+        return Err(format!("{} samples, {} were sent, {LENGTH} or more are wanted", samples.len(), expected.len()));
+    }
+    for (sample, caller) in samples.iter().zip(expected) {
+        if sample.addresses().get(1) != Some(&caller) || !sample.complete() || sample.flags.contains("desync") {
+            return Err(format!("called from {caller:#x}:\n{}", sample.text()));
+        }
     }
     Ok(())
 }

@@ -57,6 +57,7 @@ static FACTS: Facts = Facts {
     exit_end: VM + 0x3090,
     helpers_start: VM + 0x3400,
     helpers_end: VM + 0x3600,
+    ask: VM + 0x3500,
     dispatch: 0xf80,
     vmstate: 184,
     cur_l: 368,

@@ -9,6 +9,10 @@ use crate::facts::{Head, Plain, FAMILY_LUAJIT};
 pub const ENTER: [u8; 10] = [0x55, 0x53, 0x41, 0x57, 0x41, 0x56, 0x48, 0x83, 0xec, 0x28];
 /// Instructions that drop it: `add rsp, 40; pop r14; pop r15; pop rbx; pop rbp`.
 pub const LEAVE: [u8; 10] = [0x48, 0x83, 0xc4, 0x28, 0x41, 0x5e, 0x41, 0x5f, 0x5b, 0x5d];
+/// The helper that asks the processor what it can do, behind its first instruction: `push rbx; xor ecx, ecx; cpuid`, four stores,
+/// `pop rbx; ret`.
+pub const ASK: [u8; 18] =
+    [0x53, 0x31, 0xc9, 0x0f, 0xa2, 0x89, 6, 0x89, 0x5e, 4, 0x89, 0x4e, 8, 0x89, 0x56, 12, 0x5b, 0xc3];
 /// At most so many places of each kind.
 pub const PLACES: usize = 6;
 
@@ -40,6 +44,8 @@ pub struct Facts {
     pub helpers_start: u64,
     /// End of the last one.
     pub helpers_end: u64,
+    /// Where [`ASK`] stands, the one helper that pushes something; 0 = nowhere.
+    pub ask: u64,
     /// Distance from the global state to what the VM's r14 holds.
     pub dispatch: u32,
     /// Offset of `global_State.vmstate`; `.mainthref` follows.

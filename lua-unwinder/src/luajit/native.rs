@@ -2,7 +2,7 @@
 
 use super::state::{is_thread, plausible, Thread, FRAME_BYTES};
 use super::Vm;
-use crate::luajit::facts::{ENTER, LEAVE};
+use crate::luajit::facts::{ASK, ENTER, LEAVE};
 use uunwind_core::plugin::Caller;
 use uunwind_core::regs::{RBP, RBX, RSP};
 
@@ -23,6 +23,8 @@ pub enum Zone {
     Leave(u64),
     /// A leaf function: its return address is at the stack pointer.
     Helper,
+    /// A leaf function that has saved rbx: its return address is behind it.
+    HelperPushed,
     /// The stack pointer is somewhere below the C frame.
     Exit,
     /// The stack pointer stands at the C frame.
@@ -55,6 +57,10 @@ pub fn zone(vm: &Vm<'_>, pc: u64) -> Zone {
     let within = pc.wrapping_sub(facts.callback);
     if facts.callback != 0 && within < ENTER.len() as u64 - 1 {
         return Zone::EnterCallback(depth(&PUSHED, within.wrapping_add(1)));
+    }
+    // From behind its push up to its pop.
+    if facts.ask != 0 && (1..ASK.len() as u64 - 1).contains(&pc.wrapping_sub(facts.ask)) {
+        return Zone::HelperPushed;
     }
     if facts.helpers_start <= pc && pc < facts.helpers_end {
         return Zone::Helper;
@@ -147,6 +153,7 @@ pub fn leave_partial(vm: &Vm<'_>, caller: &mut Caller, depth: u64, saved: Saved)
     let slots: &[(u8, u64)] = match saved {
         Saved::InRegisters => &[],
         Saved::OnlyRbp => &[(RBP, 16)],
+        Saved::OnlyRbx => &[(RBX, 16)],
         Saved::InSlots => &[(RBP, 16), (RBX, 24), (R15, 32), (R14, 40)],
     };
     for (register, below) in slots {
@@ -167,6 +174,8 @@ pub enum Saved {
     InRegisters,
     /// All but rbp.
     OnlyRbp,
+    /// All but rbx.
+    OnlyRbx,
     /// In their slots, as far as those are still on the stack.
     InSlots,
 }

@@ -23,6 +23,8 @@ const FRAME_FLAGS: u64 = 3;
 pub fn in_object(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
     let pc = vm.pc_in_file();
     if pc < vm.facts.start || pc >= vm.facts.end {
+        // C has called a helper: what was in the register is nobody's base.
+        cursor.hint = 0;
         return NO_STEP;
     }
     let zone = native::zone(vm, pc);
@@ -36,6 +38,8 @@ pub fn in_object(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
             cursor.hint = vm.register(RDX).unwrap_or(0);
             (0, native::leave_partial(vm, caller, 8, Saved::InRegisters))
         }
+        // Nobody but C calls it.
+        Zone::HelperPushed => (0, native::leave_partial(vm, caller, 16, Saved::OnlyRbx)),
         Zone::Exit => match native::frame_above(vm, sp, None) {
             Some((frame, thread)) => {
                 let exit = pc.wrapping_add(u64::from(!vm.walk.exact()));

@@ -180,6 +180,33 @@ local function deep(n)
   return r
 end
 
+local function divisor(a, b)
+  while b ~= 0 do
+    a, b = b, a % b
+  end
+  return a
+end
+
+local function remainders(n)
+  local x, y = 0.5, 1
+  for i = 1, n do
+    x = (x * 3.5 + i) % 7.25
+    x = x + i % -2.5
+    y = (y * 31 + i) % 1009
+    y = y + (i % 7) % 3
+  end
+  return x + y
+end
+
+-- LuaJIT computes `%` by functions of its VM's own, in which its unwind tables are wrong.
+local function modulo(n)
+  local s = remainders(10 * n) --> remainders
+  for i = 1, n do
+    s = s + divisor(1071 + i, 462) --> divisor
+  end
+  return s
+end
+
 -- UU_TEST_PART: one of these alone.
 local only = os.getenv("UU_TEST_PART")
 
@@ -222,6 +249,9 @@ local function round()
   end
   if part("deep") then --> part
     deep(only and 3000 or 150) --> deep
+  end
+  if only == "modulo" then
+    modulo(100) --> modulo
   end
 end
 

@@ -9,7 +9,7 @@ mod tests;
 use crate::{Elf, Function};
 use code::Code;
 use uunwind_lua::facts::{Head, Plain, FAMILY_LUAJIT};
-use uunwind_lua::luajit::facts::{Facts, ENTER, LEAVE, PLACES};
+use uunwind_lua::luajit::facts::{Facts, ASK, ENTER, LEAVE, PLACES};
 
 /// CFA minus stack pointer inside the VM, as its unwind entry tells.
 const FRAME: u64 = 80;
@@ -64,6 +64,7 @@ fn facts(code: &Code, function: &Function) -> Result<Facts, String> {
         exit_end: 0,
         helpers_start: 0,
         helpers_end: 0,
+        ask: 0,
         dispatch,
         vmstate,
         cur_l: 0,
@@ -180,5 +181,6 @@ fn helpers(code: &Code, facts: &mut Facts, callback: Option<usize>) -> Result<()
     }
     facts.helpers_start = code.address(first - lead(code, first));
     facts.helpers_end = code.address(end);
+    facts.ask = code.find(&ASK, first).filter(|at| *at < end).map_or(0, |at| code.address(at));
     Ok(())
 }
