@@ -1,19 +1,79 @@
 //! Starts the program with what it needs to be recorded.
 
 use crate::config::{Config, RecordError};
-use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::{env, io};
 use uunwind_ring::{ENV_OBJECTS, ENV_SESSION};
 
 /// Starts the program; gives its pid. Nobody waits for it yet.
 pub fn spawn(config: &Config, session: &str, preload: &OsStr, objects: &OsStr) -> Result<u32, RecordError> {
-    let program = config.command.first().cloned().unwrap_or_default();
-    let mut command = Command::new(&program);
-    command.args(config.command.iter().skip(1));
-    command.env(ENV_SESSION, session).env(ENV_OBJECTS, objects).env("LD_PRELOAD", preload);
+    let named = |name, value| (OsStr::new(name), value);
+    let added = [named(ENV_SESSION, OsStr::new(session)), named(ENV_OBJECTS, objects), named("LD_PRELOAD", preload)];
+    run(&config.command, &added).map_err(|e| RecordError::Spawn(config.command.first().cloned().unwrap_or_default(), e))
+}
+
+fn run(command: &[OsString], added: &[(&OsStr, &OsStr)]) -> io::Result<u32> {
+    match spawn_in_place(command, added) {
+        Err(e) if e.raw_os_error() == Some(libc::ENOEXEC) => spawn_by_fork(command, added),
+        started => started,
+    }
+}
+
+/// By posix_spawnp(3), whose child runs in uu's memory until it execs. A forked child pays for its copy of that memory, and for
+/// throwing it away, before the program's first instruction; and it is the program's CPU time that counts it.
+fn spawn_in_place(command: &[OsString], added: &[(&OsStr, &OsStr)]) -> io::Result<u32> {
+    let arguments = strings(command.iter().map(|word| word.as_bytes().to_vec()))?;
+    let inherited = env::vars_os().filter(|(name, _)| added.iter().all(|(taken, _)| name != taken));
+    let pair = |name: &OsStr, value: &OsStr| [name.as_bytes(), b"=", value.as_bytes()].concat();
+    let environment = strings(
+        inherited.map(|(name, value)| pair(&name, &value)).chain(added.iter().map(|(name, value)| pair(name, value))),
+    )?;
+    let Some(program) = arguments.first() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let check = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) };
+    let mut pid = 0;
+    // SAFETY: the attributes are initialised before they are used and destroyed once; both lists end in a null pointer, and
+    // what they point to lives until the call returns.
+    unsafe {
+        let mut attributes: libc::posix_spawnattr_t = std::mem::zeroed();
+        check(libc::posix_spawnattr_init(&mut attributes))?;
+        // As the standard library starts children: it has SIGPIPE ignored in uu, which a program would inherit.
+        let mut pipe: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut pipe);
+        libc::sigaddset(&mut pipe, libc::SIGPIPE);
+        let done = check(libc::posix_spawnattr_setsigdefault(&mut attributes, &pipe))
+            .and_then(|()| check(libc::posix_spawnattr_setflags(&mut attributes, libc::POSIX_SPAWN_SETSIGDEF as _)))
+            .and_then(|()| {
+                check(libc::posix_spawnp(
+                    &mut pid,
+                    program.as_ptr(),
+                    std::ptr::null(),
+                    &attributes,
+                    pointers(&arguments).as_ptr(),
+                    pointers(&environment).as_ptr(),
+                ))
+            });
+        libc::posix_spawnattr_destroy(&mut attributes);
+        done?;
+    }
+    Ok(pid as u32)
+}
+
+fn strings(words: impl Iterator<Item = Vec<u8>>) -> io::Result<Vec<CString>> {
+    words.map(|word| CString::new(word).map_err(io::Error::from)).collect()
+}
+
+fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
+    strings.iter().map(|s| s.as_ptr().cast_mut()).chain([std::ptr::null_mut()]).collect()
+}
+
+/// By fork and execvp(3), which hands an executable file of no known format to the shell.
+fn spawn_by_fork(words: &[OsString], added: &[(&OsStr, &OsStr)]) -> io::Result<u32> {
+    let mut command = Command::new(words.first().ok_or(io::ErrorKind::InvalidInput)?);
+    command.args(words.iter().skip(1)).envs(added.iter().copied());
     let mask = current_mask();
     // SAFETY: the closure runs in the new process before exec, and makes async-signal-safe calls only.
     unsafe {
@@ -23,8 +83,7 @@ pub fn spawn(config: &Config, session: &str, preload: &OsStr, objects: &OsStr) -
             Ok(())
         });
     }
-    let child = command.spawn().map_err(|e| RecordError::Spawn(program, e))?;
-    Ok(child.id())
+    Ok(command.spawn()?.id())
 }
 
 fn current_mask() -> libc::sigset_t {
@@ -64,6 +123,78 @@ pub fn objects_value(objects: &[PathBuf]) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+
+    /// Runs a command to its end; its wait status.
+    fn ends(command: &[&str], added: &[(&OsStr, &OsStr)]) -> io::Result<i32> {
+        let pid = run(&command.iter().map(OsString::from).collect::<Vec<_>>(), added)?;
+        let mut status = 0;
+        // SAFETY: our own child, and a place for its status.
+        assert_eq!(unsafe { libc::waitpid(pid as i32, &mut status, 0) }, pid as i32);
+        Ok(status)
+    }
+
+    #[test]
+    fn a_program_gets_what_is_added_and_what_was_there() {
+        let added =
+            [(OsStr::new("UU_SPAWN_TEST"), OsStr::new("a b=c")), (OsStr::new("HOME"), OsStr::new("/of the test"))];
+        let check = r#"test "$UU_SPAWN_TEST" = "a b=c" && test "$HOME" = "/of the test" && test "$1" = "two words" &&
+            test "$PATH" = "$2" && test "$(env | grep -c ^HOME=)" = 1"#;
+        let path = env::var("PATH").expect("PATH");
+        assert_eq!(ends(&["sh", "-c", check, "sh", "two words", &path], &added).expect("sh"), 0);
+        assert_ne!(ends(&["sh", "-c", check, "sh", "others", &path], &added).expect("sh"), 0);
+    }
+
+    #[test]
+    fn sigpipe_ends_a_program_though_uu_ignores_it() {
+        // As the standard library leaves it in every program's main; a test's process, too.
+        // SAFETY: a plain change of this process's disposition, to what it is anyway.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+        let status = ends(&["sh", "-c", "kill -PIPE $$"], &[]).expect("sh");
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGPIPE, "{status:#x}");
+    }
+
+    /// SIGUSR2 is 12, so bit 11.
+    const SIGUSR2_IS_BLOCKED: &[&str] = &["grep", "-q", "^SigBlk:.*[89a-f]..$", "/proc/self/status"];
+
+    #[test]
+    fn blocked_signals_stay_blocked() {
+        // SAFETY: sets of this thread, whose mask is put back.
+        let status = unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&mut set, libc::SIGUSR2);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
+            let status = ends(SIGUSR2_IS_BLOCKED, &[]);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+            status
+        };
+        assert_eq!(status.expect("grep"), 0);
+        assert_ne!(ends(SIGUSR2_IS_BLOCKED, &[]).expect("grep"), 0);
+    }
+
+    #[test]
+    fn a_script_without_an_interpreter_goes_to_the_shell_as_with_env() {
+        let path = env::temp_dir().join(format!("uu-spawn-{}", std::process::id()));
+        let path = path.to_str().expect("UTF-8");
+        // Written by another process: a child of another test's must not hold it open when it is to be run.
+        let write = ["sh", "-c", "printf 'exit $1\\n' >\"$1\" && chmod 755 \"$1\"", "sh", path];
+        assert_eq!(ends(&write, &[]).expect("sh"), 0);
+        let status = ends(&[path, "7"], &[]);
+        fs::remove_file(path).expect("removed");
+        assert_eq!(libc::WEXITSTATUS(status.expect("the shell")), 7);
+    }
+
+    #[test]
+    fn what_cannot_be_started_says_why() {
+        for (program, error) in
+            [("/nonexistent/program", libc::ENOENT), ("/etc/passwd", libc::EACCES), ("/", libc::EACCES)]
+        {
+            let e = ends(&[program], &[]).expect_err(program);
+            assert_eq!(e.raw_os_error(), Some(error), "{program}");
+        }
+        assert_eq!(ends(&["a\0b"], &[]).expect_err("a NUL").kind(), io::ErrorKind::InvalidInput);
+    }
 
     #[test]
     fn order_in_ld_preload() {
