@@ -13,6 +13,7 @@
 //! entry while it changes hands notices. One whose claimer was killed in between stays busy and is passed over.
 
 use crate::layout::{BLOCK_BYTES, BLOCK_HEADER};
+use core::ops::Range;
 use core::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 
 /// One entry.
@@ -51,10 +52,20 @@ pub struct Names<'a> {
     entries: &'a [NameEntry],
 }
 
-/// Where a key leads: in the front, and in what is behind it.
-fn start(code: u64, fingerprint: u64) -> (usize, usize) {
-    let hash = (hash(code, fingerprint) >> 32) as usize;
-    (hash % FRONT, hash % (ENTRIES - FRONT))
+/// Where a key leads in the front, and behind it: to so many entries, by two parts of its hash.
+fn front(hash: u64) -> Range<usize> {
+    let first = part(hash, FRONT - FRONT_PROBES);
+    first..first + FRONT_PROBES
+}
+
+fn behind(hash: u64) -> Range<usize> {
+    let first = FRONT + part(hash.rotate_left(20), ENTRIES - FRONT - PROBES);
+    first..first + PROBES
+}
+
+/// The upper half of a hash, as a number below `limit`.
+fn part(hash: u64, limit: usize) -> usize {
+    (((hash >> 32) * limit as u64) >> 32) as usize
 }
 
 fn hash(code: u64, fingerprint: u64) -> u64 {
@@ -67,49 +78,51 @@ impl<'a> Names<'a> {
         Names { entries }
     }
 
-    /// Entries where a name may stand, in the order in which they are taken.
-    fn probes(&self, code: u64, fingerprint: u64) -> impl Iterator<Item = &'a NameEntry> {
-        let (entries, first) = (self.entries, start(code, fingerprint).0);
-        let front = (0..FRONT_PROBES).filter_map(move |i| entries.get((first + i) % FRONT));
-        front.chain(self.behind(code, fingerprint, 0))
-    }
-
-    /// Those of them that are behind the front, from the `skip`th on and around.
-    fn behind(&self, code: u64, fingerprint: u64, skip: usize) -> impl Iterator<Item = &'a NameEntry> {
-        let (entries, first) = (self.entries, start(code, fingerprint).1);
-        (0..PROBES).filter_map(move |i| entries.get(FRONT + (first + (skip + i) % PROBES) % (ENTRIES - FRONT)))
+    fn among(&self, range: Range<usize>) -> &'a [NameEntry] {
+        self.entries.get(range).unwrap_or(&[])
     }
 
     /// The id of a name that was sent; 0 if it was not, or is not known any more. Async-signal-safe.
     pub fn find(&self, code: u64, fingerprint: u64) -> u32 {
-        for entry in self.probes(code, fingerprint) {
-            let state = entry.state.load(Ordering::Acquire);
-            match state & PHASE {
-                FREE => return 0,
-                PUBLISHED
-                    if entry.code.load(Ordering::Relaxed) == code
-                        && entry.fingerprint.load(Ordering::Relaxed) == fingerprint =>
-                {
-                    let id = entry.id.load(Ordering::Relaxed);
-                    // Still the same name's, all of it?
-                    fence(Ordering::Acquire);
-                    if entry.state.load(Ordering::Relaxed) == state {
-                        return id;
+        let hash = hash(code, fingerprint);
+        let find = |range| {
+            for entry in self.among(range) {
+                let state = entry.state.load(Ordering::Acquire);
+                match state & PHASE {
+                    // A name is put into the first free one.
+                    FREE => return Some(0),
+                    PUBLISHED
+                        if entry.code.load(Ordering::Relaxed) == code
+                            && entry.fingerprint.load(Ordering::Relaxed) == fingerprint =>
+                    {
+                        let id = entry.id.load(Ordering::Relaxed);
+                        // Still the same name's, all of it?
+                        fence(Ordering::Acquire);
+                        if entry.state.load(Ordering::Relaxed) == state {
+                            return Some(id);
+                        }
                     }
+                    _ => {}
                 }
-                _ => {}
             }
-        }
-        0
+            None
+        };
+        find(front(hash)).or_else(|| find(behind(hash))).unwrap_or(0)
     }
 
     /// Puts a name in whose record was committed; where no entry is free, in the place of another name. Async-signal-safe.
     pub fn put(&self, code: u64, fingerprint: u64, id: u32) {
-        let skip = (hash(code, fingerprint) as usize >> 8) % PROBES;
+        let hash = hash(code, fingerprint);
+        let into = |phase: u32, range, skip: usize| {
+            let entries = self.among(range);
+            let (ahead, rest) = entries.split_at_checked(skip).unwrap_or((entries, &[]));
+            rest.iter().chain(ahead).any(|entry| entry.replace(phase, code, fingerprint, id))
+        };
         // Any of them gives way as likely as another, so that none is always the one. If all are being written, the name is
         // described again when it is next met.
-        let _ = self.probes(code, fingerprint).any(|entry| entry.replace(FREE, code, fingerprint, id))
-            || self.behind(code, fingerprint, skip).any(|entry| entry.replace(PUBLISHED, code, fingerprint, id));
+        let _ = into(FREE, front(hash), 0)
+            || into(FREE, behind(hash), 0)
+            || into(PUBLISHED, behind(hash), (hash as usize >> 8) % PROBES);
     }
 }
 
@@ -246,12 +259,13 @@ mod tests {
         let entries = table();
         let names = Names::new(&entries);
         let ((code, fingerprint), id) = name(3);
-        for entry in names.probes(code, fingerprint).skip(1) {
+        let hash = hash(code, fingerprint);
+        for entry in names.among(front(hash)).iter().skip(1).chain(names.among(behind(hash))) {
             entry.state.store(CLAIM | BUSY, Ordering::Relaxed);
         }
         names.put(code, fingerprint, id);
         assert_eq!(names.find(code, fingerprint), id);
-        entries[start(code, fingerprint).0].state.store(CLAIM | BUSY, Ordering::Relaxed);
+        entries[front(hash).start].state.store(CLAIM | BUSY, Ordering::Relaxed);
         names.put(code, fingerprint, id);
         assert_eq!(names.find(code, fingerprint), 0, "nowhere to go");
     }
@@ -263,9 +277,9 @@ mod tests {
         let names = Names::new(&entries);
         // The front is taken, and the keys all lead to the same eight entries behind it.
         entries.iter().take(FRONT).for_each(|entry| entry.state.store(CLAIM | PUBLISHED, Ordering::Relaxed));
-        let first = start(name(0).0 .0, name(0).0 .1).1;
+        let place = |(code, print): (u64, u64)| behind(hash(code, print));
         let near: Vec<_> =
-            (0..4_000_000).map(name).filter(|((code, print), _)| start(*code, *print).1 == first).take(64).collect();
+            (0..4_000_000).map(name).filter(|(key, _)| place(*key) == place(name(0).0)).take(64).collect();
         assert!(near.len() > 4 * PROBES, "{} keys", near.len());
         std::thread::scope(|scope| {
             for thread in 0..4 {
