@@ -43,11 +43,15 @@ fn run(arguments: &[OsString]) -> Result<u8, exit::Failure> {
             Ok(0)
         }
         "--help" | "-h" => terminal::print(help::UU),
-        "help" => match rest.first().and_then(|topic| help::of(&topic.to_string_lossy())) {
-            Some(text) => terminal::print(text),
+        "help" => match rest.first().map(|topic| topic.to_string_lossy()) {
+            Some(topic) => match help::of(&topic) {
+                Some(text) => terminal::print(text),
+                None => Err(exit::Failure::usage(&format!("there is no command {topic:?}"), "uu")),
+            },
             None => terminal::print(help::UU),
         },
         "--version" | "-V" => terminal::print(&format!("uu {}\n", env!("CARGO_PKG_VERSION"))),
+        option if option.starts_with('-') => Err(exit::Failure::usage(&format!("invalid option '{option}'"), "uu")),
         other => Err(exit::Failure::usage(&format!("there is no command {other:?}"), "uu")),
     }
 }

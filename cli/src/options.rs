@@ -55,7 +55,11 @@ pub fn choose_format(asked: Option<Format>, output: Option<&Path>, default: Form
         (Some(format), _) => Ok(format),
         (None, None) => Ok(default),
         (None, Some(path)) => Format::by_extension(path).ok_or_else(|| {
+            let directory = path.is_dir();
             let path = path.display();
+            if directory {
+                return Failure::new(format!("-o {path}: that is a directory; name a file in it"));
+            }
             Failure::new(format!(
                 "-o {path}: no format has this extension. Say which with -f, or use one of these:\n{}",
                 Format::list()

@@ -15,6 +15,6 @@ pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
         (Some("make"), rest) => make::run(rest),
         (Some("--help" | "-h"), _) => terminal::print(help::SFRAME),
         (Some(other), _) => Err(Failure::usage(&format!("there is no command \"sframe {other}\""), "uu sframe")),
-        (None, _) => Err(Failure::usage("dump or make?", "uu sframe")),
+        (None, _) => Err(Failure::usage("no command given: it takes dump or make", "uu sframe")),
     }
 }

@@ -98,6 +98,11 @@ fn wrong_options_are_explained() {
         (&["report"], "no recording"),
         (&["report", "a", "b"], "one file too many"),
         (&["wat"], "there is no command \"wat\""),
+        (&["help", "wat"], "there is no command \"wat\""),
+        (&["--wat", "record"], "invalid option '--wat'"),
+        (&["sframe"], "no command given: it takes dump or make"),
+        (&["record", "-o", "/", "true"], "-o /: that is a directory"),
+        (&["report", "-o", ".", "x.uu"], "-o .: that is a directory"),
         (&[], "no command"),
     ] {
         let (code, text) = told(&uu.run(arguments));

@@ -85,7 +85,6 @@ fn save_result(outcome: &Outcome, recording: &Recording, arguments: &Arguments, 
 /// The likely reason for an empty recording.
 fn why_nothing(outcome: &Outcome, recording: Option<&Recording>, rate: u32) -> String {
     let used = outcome.cpu_used as f64 / 1e6;
-    let period = 1e3 / f64::from(rate.max(1));
     let disabled = recording.and_then(|r| {
         let (process, counters) = r.counters.iter().find(|(_, c)| c.disabled != 0)?;
         Some((r.processes.get(*process as usize)?.pid, counters.disabled))
@@ -100,14 +99,42 @@ fn why_nothing(outcome: &Outcome, recording: Option<&Recording>, rate: u32) -> S
              containers and set-uid programs do (the program used {used:.1} ms of CPU)"
         );
     }
-    if used < period {
+    too_short(used, rate, recording.map_or(0, |r| r.settings.kernel_hz))
+}
+
+/// Of a program that used so many ms of CPU; `kernel_hz` is 0 where it is not known.
+fn too_short(used: f64, rate: u32, kernel_hz: u32) -> String {
+    let period = 1e3 / f64::from(rate.max(1));
+    if kernel_hz != 0 && kernel_hz < rate {
+        let tick = 1e3 / f64::from(kernel_hz);
         return format!(
-            "the program used {used:.1} ms of CPU, under one period of the sampling timer ({period:.1} ms at {rate} Hz). \
-             Give it more work, or a higher rate with -r"
+            "the program used {used:.1} ms of CPU, and the kernel looks at CPU timers only at its ticks, every {tick:.1} ms: \
+             a thread that lives shorter may meet none. Give it more work"
         );
     }
+    let why = if used < period { "under one period" } else { "but in no single recorded thread a whole period" };
     format!(
-        "the program used {used:.1} ms of CPU, but in no single recorded thread a whole period of the sampling timer \
-         ({period:.1} ms at {rate} Hz). Give it more work, or a higher rate with -r"
+        "the program used {used:.1} ms of CPU, {why} of the sampling timer ({period:.1} ms at {rate} Hz). Give it more work, or \
+         a higher rate with -r"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::too_short;
+
+    #[test]
+    fn a_higher_rate_is_advised_only_where_the_kernels_tick_lets_it_help() {
+        for (used, rate, kernel_hz, words, higher) in [
+            (1.7, 99, 250, "under one period of the sampling timer (10.1 ms at 99 Hz)", true),
+            (30.0, 99, 250, "in no single recorded thread a whole period of the sampling timer (10.1 ms", true),
+            (2.3, 1000, 250, "at its ticks, every 4.0 ms", false),
+            (16.1, 10_000, 100, "at its ticks, every 10.0 ms", false),
+            (0.5, 1000, 0, "under one period of the sampling timer (1.0 ms at 1000 Hz)", true),
+        ] {
+            let text = too_short(used, rate, kernel_hz);
+            assert!(text.contains(words) && text.contains(&format!("{used:.1} ms of CPU")), "{text}");
+            assert_eq!(text.contains("higher rate"), higher, "{text}");
+        }
+    }
 }

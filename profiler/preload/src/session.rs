@@ -71,8 +71,6 @@ fn map(pid: u32, fd: u32, bytes: usize, writable: bool) -> *mut u8 {
     append(b"/fd/");
     append(decimal(fd, &mut digits));
     append(b"\0");
-    let (mode, protection) =
-        if writable { (libc::O_RDWR, libc::PROT_READ | libc::PROT_WRITE) } else { (libc::O_RDONLY, libc::PROT_READ) };
     let open = |mode: i32| {
         // SAFETY: a NUL-terminated path.
         unsafe {
@@ -80,25 +78,18 @@ fn map(pid: u32, fd: u32, bytes: usize, writable: bool) -> *mut u8 {
         }
     };
     // Looked at before it is opened for writing: the recorder may be gone, and its number another process's.
-    let looked_at = open(libc::O_RDONLY);
-    let known = looked_at >= 0 && is_ours(looked_at, bytes);
-    if looked_at >= 0 {
+    let mut fd = checked(open(libc::O_RDONLY), bytes);
+    if fd >= 0 && writable {
         // SAFETY: our own descriptor.
-        unsafe { libc::close(looked_at) };
+        unsafe { libc::close(fd) };
+        fd = checked(open(libc::O_RDWR), bytes);
     }
-    if !known {
+    if fd < 0 {
         return core::ptr::null_mut();
     }
+    let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
     // SAFETY: the mapping is checked, and the fd closed again.
     unsafe {
-        let fd = open(mode);
-        if fd < 0 {
-            return core::ptr::null_mut();
-        }
-        if !is_ours(fd, bytes) {
-            libc::close(fd);
-            return core::ptr::null_mut();
-        }
         let at = libc::mmap(core::ptr::null_mut(), bytes, protection, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0);
         libc::close(fd);
         if at == libc::MAP_FAILED {
@@ -109,6 +100,16 @@ fn map(pid: u32, fd: u32, bytes: usize, writable: bool) -> *mut u8 {
     }
 }
 
+/// The descriptor, if it is the recorder's memory; else it is closed, and -1.
+fn checked(fd: i32, bytes: usize) -> i32 {
+    if fd >= 0 && !is_ours(fd, bytes) {
+        // SAFETY: our own descriptor.
+        unsafe { libc::close(fd) };
+        return -1;
+    }
+    fd
+}
+
 /// Whether this is a memfd of the recorder's: of the right size, and sealed against shrinking, so that no access to the
 /// mapping can fault.
 fn is_ours(fd: i32, bytes: usize) -> bool {
@@ -117,10 +118,11 @@ fn is_ours(fd: i32, bytes: usize) -> bool {
     // SAFETY: an open descriptor and a place for its status.
     unsafe {
         let mut status: libc::stat = core::mem::zeroed();
-        libc::fstat(fd, &raw mut status) == 0
+        let seals = libc::fcntl(fd, F_GET_SEALS);
+        seals >= 0
+            && seals & F_SEAL_SHRINK != 0
+            && libc::fstat(fd, &raw mut status) == 0
             && status.st_size as u64 == bytes as u64
-            && libc::fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK != 0
-            && libc::fcntl(fd, F_GET_SEALS) >= 0
     }
 }
 

@@ -5,11 +5,15 @@
 //! still. The table is a cache: where it is full, an older entry gives way, and what that named is described again when it is
 //! next met. An id stays what it is for as long as the process is recorded, whatever becomes of its entries.
 //!
+//! The first names stand close together in the table's front, so that a program of few names touches few pages of it; behind
+//! the front, anywhere.
+//!
 //! Open addressing, without a lock. A thread puts an id in when the name record stands in its ring; two that meet a name at once
 //! each describe it. An entry is claimed by compare-and-swap on its state, which counts its claims, so that whoever reads an
 //! entry while it changes hands notices. One whose claimer was killed in between stays busy and is passed over.
 
 use crate::layout::{BLOCK_BYTES, BLOCK_HEADER};
+use core::ops::Range;
 use core::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 
 /// One entry.
@@ -27,7 +31,11 @@ pub struct NameEntry {
 
 /// Entries of a process's table.
 pub const ENTRIES: usize = (BLOCK_BYTES - BLOCK_HEADER) / core::mem::size_of::<NameEntry>();
-/// A name stands at most so far from where its key leads.
+/// Entries of the front: four pages. Names there never give way.
+const FRONT: usize = 4 * 4096 / core::mem::size_of::<NameEntry>();
+/// A name stands at most so far from where its key leads, in the front ...
+const FRONT_PROBES: usize = 4;
+/// ... or behind it.
 const PROBES: usize = 8;
 
 const FREE: u32 = 0;
@@ -44,8 +52,20 @@ pub struct Names<'a> {
     entries: &'a [NameEntry],
 }
 
-fn start(code: u64, fingerprint: u64) -> usize {
-    (hash(code, fingerprint) >> 32) as usize % ENTRIES
+/// Where a key leads in the front, and behind it: to so many entries, by two parts of its hash.
+fn front(hash: u64) -> Range<usize> {
+    let first = part(hash, FRONT - FRONT_PROBES);
+    first..first + FRONT_PROBES
+}
+
+fn behind(hash: u64) -> Range<usize> {
+    let first = FRONT + part(hash.rotate_left(20), ENTRIES - FRONT - PROBES);
+    first..first + PROBES
+}
+
+/// The upper half of a hash, as a number below `limit`.
+fn part(hash: u64, limit: usize) -> usize {
+    (((hash >> 32) * limit as u64) >> 32) as usize
 }
 
 fn hash(code: u64, fingerprint: u64) -> u64 {
@@ -58,44 +78,51 @@ impl<'a> Names<'a> {
         Names { entries }
     }
 
-    /// Entries where a name may stand, from the `skip`th on and around.
-    fn probes(&self, code: u64, fingerprint: u64, skip: usize) -> impl Iterator<Item = &'a NameEntry> {
-        let entries = self.entries;
-        let first = start(code, fingerprint);
-        (0..PROBES).filter_map(move |i| entries.get((first + (skip + i) % PROBES) % ENTRIES))
+    fn among(&self, range: Range<usize>) -> &'a [NameEntry] {
+        self.entries.get(range).unwrap_or(&[])
     }
 
     /// The id of a name that was sent; 0 if it was not, or is not known any more. Async-signal-safe.
     pub fn find(&self, code: u64, fingerprint: u64) -> u32 {
-        for entry in self.probes(code, fingerprint, 0) {
-            let state = entry.state.load(Ordering::Acquire);
-            match state & PHASE {
-                FREE => return 0,
-                PUBLISHED
-                    if entry.code.load(Ordering::Relaxed) == code
-                        && entry.fingerprint.load(Ordering::Relaxed) == fingerprint =>
-                {
-                    let id = entry.id.load(Ordering::Relaxed);
-                    // Still the same name's, all of it?
-                    fence(Ordering::Acquire);
-                    if entry.state.load(Ordering::Relaxed) == state {
-                        return id;
+        let hash = hash(code, fingerprint);
+        let find = |range| {
+            for entry in self.among(range) {
+                let state = entry.state.load(Ordering::Acquire);
+                match state & PHASE {
+                    // A name is put into the first free one.
+                    FREE => return Some(0),
+                    PUBLISHED
+                        if entry.code.load(Ordering::Relaxed) == code
+                            && entry.fingerprint.load(Ordering::Relaxed) == fingerprint =>
+                    {
+                        let id = entry.id.load(Ordering::Relaxed);
+                        // Still the same name's, all of it?
+                        fence(Ordering::Acquire);
+                        if entry.state.load(Ordering::Relaxed) == state {
+                            return Some(id);
+                        }
                     }
+                    _ => {}
                 }
-                _ => {}
             }
-        }
-        0
+            None
+        };
+        find(front(hash)).or_else(|| find(behind(hash))).unwrap_or(0)
     }
 
     /// Puts a name in whose record was committed; where no entry is free, in the place of another name. Async-signal-safe.
     pub fn put(&self, code: u64, fingerprint: u64, id: u32) {
-        let into = |phase: u32, skip: usize| {
-            self.probes(code, fingerprint, skip).any(|entry| entry.replace(phase, code, fingerprint, id))
+        let hash = hash(code, fingerprint);
+        let into = |phase: u32, range, skip: usize| {
+            let entries = self.among(range);
+            let (ahead, rest) = entries.split_at_checked(skip).unwrap_or((entries, &[]));
+            rest.iter().chain(ahead).any(|entry| entry.replace(phase, code, fingerprint, id))
         };
         // Any of them gives way as likely as another, so that none is always the one. If all are being written, the name is
         // described again when it is next met.
-        let _ = into(FREE, 0) || into(PUBLISHED, (hash(code, fingerprint) as usize >> 8) % PROBES);
+        let _ = into(FREE, front(hash), 0)
+            || into(FREE, behind(hash), 0)
+            || into(PUBLISHED, behind(hash), (hash as usize >> 8) % PROBES);
     }
 }
 
@@ -211,18 +238,34 @@ mod tests {
         assert!(known * 10 > ENTRIES * 9, "{known} names in {ENTRIES} entries");
     }
 
+    /// As many names as a program tells of while it starts lie in four pages of the table.
+    #[test]
+    fn the_first_names_lie_close_together() {
+        let entries = table();
+        let names = Names::new(&entries);
+        for ((code, fingerprint), id) in (0..200).map(name) {
+            assert_eq!(names.find(code, fingerprint), 0);
+            names.put(code, fingerprint, id);
+        }
+        let taken = |entries: &[NameEntry]| entries.iter().filter(|e| e.state.load(Ordering::Relaxed) != FREE).count();
+        assert_eq!(taken(&entries[..FRONT]) + taken(&entries[FRONT..]), 200);
+        assert!(taken(&entries[FRONT..]) < 10, "{} of 200 lie elsewhere", taken(&entries[FRONT..]));
+        assert!((0..200).map(name).all(|((code, fingerprint), id)| names.find(code, fingerprint) == id));
+    }
+
     /// An entry whose writer was killed keeps its place for ever, and costs others nothing.
     #[test]
     fn entries_left_behind_are_passed_over() {
         let entries = table();
         let names = Names::new(&entries);
         let ((code, fingerprint), id) = name(3);
-        for entry in names.probes(code, fingerprint, 0).skip(1) {
+        let hash = hash(code, fingerprint);
+        for entry in names.among(front(hash)).iter().skip(1).chain(names.among(behind(hash))) {
             entry.state.store(CLAIM | BUSY, Ordering::Relaxed);
         }
         names.put(code, fingerprint, id);
         assert_eq!(names.find(code, fingerprint), id);
-        entries[start(code, fingerprint)].state.store(CLAIM | BUSY, Ordering::Relaxed);
+        entries[front(hash).start].state.store(CLAIM | BUSY, Ordering::Relaxed);
         names.put(code, fingerprint, id);
         assert_eq!(names.find(code, fingerprint), 0, "nowhere to go");
     }
@@ -232,10 +275,11 @@ mod tests {
     fn entries_that_change_hands_are_never_taken_for_another_name() {
         let entries = table();
         let names = Names::new(&entries);
-        // Keys that all lead to the same eight entries.
-        let first = start(name(0).0 .0, name(0).0 .1);
+        // The front is taken, and the keys all lead to the same eight entries behind it.
+        entries.iter().take(FRONT).for_each(|entry| entry.state.store(CLAIM | PUBLISHED, Ordering::Relaxed));
+        let place = |(code, print): (u64, u64)| behind(hash(code, print));
         let near: Vec<_> =
-            (0..4_000_000).map(name).filter(|((code, print), _)| start(*code, *print) == first).take(64).collect();
+            (0..4_000_000).map(name).filter(|(key, _)| place(*key) == place(name(0).0)).take(64).collect();
         assert!(near.len() > 4 * PROBES, "{} keys", near.len());
         std::thread::scope(|scope| {
             for thread in 0..4 {

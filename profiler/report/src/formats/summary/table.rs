@@ -47,7 +47,8 @@ pub fn render(profile: &Profile, style: Style) -> String {
     ] {
         rows.sort_by(|a, b| key(b.1).cmp(&key(a.1)).then(a.0.cmp(b.0)));
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "{}", style.heading(title));
+        let gap = if out.is_empty() { "" } else { "\n" };
+        let _ = writeln!(out, "{gap}{}", style.heading(title));
         let _ = writeln!(out, "    share  samples   weight  function");
         for (name, cost) in rows.iter().filter(|(_, c)| key(c) != (0, 0)).take(ROWS) {
             let (count, weight) = key(cost);

@@ -1,0 +1,33 @@
+//! What a recorded program pays before and for its first sample, in pages: counted, so that a bound holds on any machine. Each page
+//! costs the program a fault and the kernel a page to clear, which is most of what recording adds to a short program's start.
+
+use uunwind_tests::{compile, paths, uu};
+
+/// Minor page faults that recording may add to a program's whole life: those of three more objects (each some eight, as of any
+/// library), of a process's and a thread's block, and of libuu's tables.
+const START: i64 = 90;
+/// Those of the first sample: the walk's buffers, the rules of the functions that it meets, and the ring.
+const SAMPLE: i64 = 80;
+
+fn median(text: &str, what: &str) -> i64 {
+    let mut found: Vec<i64> =
+        text.lines().filter_map(|line| line.strip_prefix(what)?.trim().parse().ok()).collect::<Vec<_>>();
+    found.sort_unstable();
+    assert_eq!(found.len(), 9, "{what} in:\n{text}");
+    found[found.len() / 2]
+}
+
+#[test]
+fn a_short_program_touches_few_pages_for_being_recorded() {
+    let scratch = paths::scratch("starts");
+    let program = compile::gcc(&scratch, "starts", &["native/starts.c"], &[]);
+    let recording = uu::record(&scratch, &["--explicit", "-r", "1"], |_| {}, &[program.as_ref()]).expect_code(0);
+    let text = &recording.outcome.stdout;
+    let (alone, recorded, sample) = (median(text, "alone "), median(text, "recorded "), median(text, "first sample "));
+    println!("page faults: {alone} alone, {recorded} recorded, {sample} of the first sample");
+    assert!(recorded > alone, "nothing was recorded:\n{text}");
+    assert!(recorded - alone <= START, "a start touches {} pages more:\n{text}", recorded - alone);
+    assert!((1..=SAMPLE).contains(&sample), "the first sample touches {sample} pages:\n{text}");
+    // Each of the nine samples is there.
+    assert_eq!(recording.samples().len(), 9, "{text}");
+}
