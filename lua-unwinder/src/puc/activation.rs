@@ -293,7 +293,7 @@ impl Frame<'_> {
             if anchored && is_point(told) && self.rest_is_known(&state, &info, closure, part) {
                 return (0, OVERLAY_INTERPRETER);
             }
-            if told > 0 && anchored && part != Part::One && facts.has_links() {
+            if told > 0 && anchored && part != Part::One {
                 let mut info = info;
                 let passed = stretch::tell(walk, facts, &state, &mut info, part != Part::Rest, up_to_point(told));
                 if passed.full {

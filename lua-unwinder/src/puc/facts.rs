@@ -256,11 +256,6 @@ pub struct Facts {
 const _: () = assert!(size_of::<Facts>() == 16 + 7 * 16 + 16 * 4 + (8 + 14 + 16 + 6) * 4 + 128 + 8, "no padding");
 
 impl Facts {
-    /// Are CallInfos linked, each with a mark of its own? In 5.1 they are an array without.
-    pub fn has_links(&self) -> bool {
-        self.info.bytes == 0 && !self.has_no_mark()
-    }
-
     /// Does the caller's instruction alone tell where an activation begins? 5.1 marks none.
     pub fn has_no_mark(&self) -> bool {
         self.info.fresh_mask == u32::MAX

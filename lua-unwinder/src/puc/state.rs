@@ -156,7 +156,7 @@ pub struct Info {
 }
 
 /// Tags of functions: in 5.1 one for both kinds, from 5.2 on in the low six bits.
-const FUNCTION_5_1: u8 = 6;
+pub const FUNCTION_5_1: u8 = 6;
 /// See [`FUNCTION_5_1`].
 pub const LUA_CLOSURE: u8 = 0x06;
 const LIGHT_C: u8 = 0x16;
@@ -164,7 +164,7 @@ const C_CLOSURE: u8 = 0x26;
 /// 5.1: `CallInfo.base`.
 const BASE_5_1: u64 = 0;
 /// 5.1: `Closure.c.isC`.
-const IS_C_5_1: u64 = 10;
+pub const IS_C_5_1: u64 = 10;
 
 impl Info {
     /// The CallInfo at `address` of a state's chain. `None`: it is none, or not complete yet.

@@ -1,11 +1,11 @@
 //! A stretch of CallInfos in which all is as usual: Lua functions that were called by Lua functions, and whose names are known.
 //!
 //! Most of a deep stack is of this kind. Nothing but reads, checks and answers: what is not as usual is left, as it stands, to
-//! [`super::activation`], which looks closer. From 5.2 on; 5.1 keeps no mark and no pc in a CallInfo of its own.
+//! [`super::activation`], which looks closer.
 
 use super::facts::Facts;
 use super::function::{Called, Function, Told};
-use super::state::{status_in, Info, Running, State, LUA_CLOSURE};
+use super::state::{status_in, Info, Running, State, FUNCTION_5_1, IS_C_5_1, LUA_CLOSURE};
 use crate::walk::{Walk, STRIDE};
 use uunwind_core::memory::near::Near;
 
@@ -42,44 +42,75 @@ fn known(
     ends: bool,
     frames: &mut [[u64; 2]],
 ) -> (usize, bool) {
+    let Some(array) = Array::of(&mut near, facts, state, info.address) else { return (0, false) };
     let mut told = 0;
     for frame in frames {
         let Running::Lua(closure) = info.running else { break };
-        let Some(caller) = read(&mut near, facts, state, info.previous) else { break };
+        let Some(caller) = read(&mut near, facts, state, &array, info.previous) else { break };
         let called = Called::new(walk, facts, state, info, Some(&caller));
         let Some(key) = (Function { walk, facts, closure, pc: info.saved_pc }).key(&called) else { break };
         let Some(answer) = near.recall(&key) else { break };
-        *frame = Told::of_answer(answer).frame();
+        let function = Told::of_answer(answer);
+        let ended = match function.by_call {
+            _ if !facts.has_no_mark() => info.is_fresh(facts),
+            Some(by_call) => !by_call,
+            None => break,
+        };
+        *frame = function.frame();
         told += 1;
-        let ended = ends && info.is_fresh(facts);
         *info = caller;
-        if ended {
+        if ended && ends {
             return (told, true);
         }
     }
     (told, false)
 }
 
+/// 5.1: where the CallInfos, which are an array, begin; else there is none, and it is 0.
+struct Array {
+    base: u64,
+}
+
+impl Array {
+    /// `None`: this CallInfo is not in it.
+    #[inline(always)]
+    fn of(near: &mut Near<'_>, facts: &Facts, state: &State, address: u64) -> Option<Array> {
+        if facts.info.bytes == 0 {
+            return Some(Array { base: 0 });
+        }
+        let [base] = near.words(state.address, [facts.state.base_ci])?;
+        let fits = address.checked_sub(base)?.is_multiple_of(u64::from(facts.info.bytes));
+        fits.then_some(Array { base })
+    }
+
+    /// The CallInfo before one; 0 for the first. `None`: this one is not in it.
+    #[inline(always)]
+    fn previous(&self, facts: &Facts, address: u64) -> Option<u64> {
+        let from_base = address.checked_sub(self.base)?;
+        Some(if from_base == 0 { 0 } else { address.wrapping_sub(u64::from(facts.info.bytes)) })
+    }
+}
+
 /// As [`Info::read`], of a Lua function that waits for another, whose stack is where it belongs.
 #[inline(always)]
-fn read(near: &mut Near<'_>, facts: &Facts, state: &State, address: u64) -> Option<Info> {
+fn read(near: &mut Near<'_>, facts: &Facts, state: &State, array: &Array, address: u64) -> Option<Info> {
     if address == 0 || !address.is_multiple_of(8) {
         return None;
     }
     let layout = &facts.info;
-    let [func, saved_pc, status, previous] =
+    let [func, saved_pc, status, linked] =
         near.words(address, [layout.func, layout.saved_pc, layout.status & !7, layout.previous])?;
     let status = status_in(layout, status);
-    if !state.has_slot(func) || status & layout.kind_mask != layout.kind_lua {
+    let previous = if layout.bytes == 0 { linked } else { array.previous(facts, address)? };
+    if !state.has_slot(func) {
         return None;
     }
     let [closure, tag] = near.words(func, [0, 8])?;
-    (tag as u8 & 0x3f == LUA_CLOSURE).then_some(Info {
-        address,
-        func,
-        previous,
-        saved_pc,
-        status,
-        running: Running::Lua(closure),
-    })
+    let is_lua = if facts.minor == 1 {
+        let [head] = near.words(closure & !7, [IS_C_5_1 as u32 & !7])?;
+        closure.is_multiple_of(8) && tag as u8 == FUNCTION_5_1 && (head >> (8 * (IS_C_5_1 & 7))) as u8 == 0
+    } else {
+        status & layout.kind_mask == layout.kind_lua && tag as u8 & 0x3f == LUA_CLOSURE
+    };
+    is_lua.then_some(Info { address, func, previous, saved_pc, status, running: Running::Lua(closure) })
 }
