@@ -6,7 +6,7 @@ use crate::memory::{Read, Recalled};
 /// Frames that a trail holds.
 pub(super) const MARKS: usize = 512;
 /// Reads that it holds.
-pub(super) const READS: usize = 2560;
+pub(super) const READS: usize = 3072;
 /// Frame words that it holds.
 pub(super) const WORDS: usize = 1024;
 /// Points within plugins' calls that it holds.

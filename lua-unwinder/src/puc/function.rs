@@ -46,9 +46,21 @@ impl Called {
             },
             None => By::Unknown,
         };
-        let tail = if facts.minor == 1 { info.status != 0 } else { info.status & facts.info.tail != 0 };
+        let tail = Called::in_tail(facts, info);
         // From 5.4 on the marks stand in the caller's CallInfo; in 5.3 and before too (`ci->previous`).
         Called { by, tail, hooked: flag(facts.info.hooked), finalizer: flag(facts.info.finalizer) }
+    }
+
+    /// By a Lua function that is neither in a hook nor calls a finalizer: its closure, and its next instruction.
+    #[inline(always)]
+    pub fn by_lua(facts: &Facts, info: &Info, closure: u64, pc: u64) -> Called {
+        Called { by: By::Lua(closure, pc), tail: Called::in_tail(facts, info), hooked: false, finalizer: false }
+    }
+
+    #[inline(always)]
+    fn in_tail(facts: &Facts, info: &Info) -> bool {
+        let marks = if facts.minor == 1 { u32::MAX } else { facts.info.tail };
+        info.status & marks != 0
     }
 
     /// Is the caller a Lua function that stands at a call instruction? Then both run in one activation (5.1). `None`: what the

@@ -45,9 +45,13 @@ fn known(
     let Some(array) = Array::of(&mut near, facts, state, info.address) else { return (0, false) };
     let mut told = 0;
     for frame in frames {
-        let Running::Lua(closure) = info.running else { break };
-        let Some(caller) = read(&mut near, facts, state, &array, info.previous) else { break };
-        let called = Called::new(walk, facts, state, info, Some(&caller));
+        let (Running::Lua(closure), Some(caller)) =
+            (info.running, read(&mut near, facts, state, &array, info.previous))
+        else {
+            break;
+        };
+        let Running::Lua(by) = caller.running else { break };
+        let called = Called::by_lua(facts, info, by, caller.saved_pc);
         let Some(key) = (Function { walk, facts, closure, pc: info.saved_pc }).key(&called) else { break };
         let Some(answer) = near.recall(&key) else { break };
         let function = Told::of_answer(answer);
@@ -98,11 +102,16 @@ fn read(near: &mut Near<'_>, facts: &Facts, state: &State, array: &Array, addres
         return None;
     }
     let layout = &facts.info;
-    let [func, saved_pc, status, linked] =
-        near.words(address, [layout.func, layout.saved_pc, layout.status & !7, layout.previous])?;
+    let status_word = layout.status & !7;
+    let [func, saved_pc, status, previous] = if layout.bytes == 0 {
+        near.words(address, [layout.func, layout.saved_pc, status_word, layout.previous])?
+    } else {
+        let [func, saved_pc, status] = near.words(address, [layout.func, layout.saved_pc, status_word])?;
+        [func, saved_pc, status, array.previous(facts, address)?]
+    };
     let status = status_in(layout, status);
-    let previous = if layout.bytes == 0 { linked } else { array.previous(facts, address)? };
-    if !state.has_slot(func) {
+    // What is called by a hook, or as a finalizer, has its name from there.
+    if !state.has_slot(func) || status & (layout.hooked | layout.finalizer) != 0 {
         return None;
     }
     let [closure, tag] = near.words(func, [0, 8])?;

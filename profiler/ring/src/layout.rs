@@ -20,7 +20,7 @@ pub const SESSION_VERSION: u32 = 3;
 /// `ProcessBlock::plugin_reasons`: the plugin is off.
 pub const PLUGIN_OFF: u32 = 1 << 31;
 /// Bytes of a block.
-pub const BLOCK_BYTES: usize = 568 * 1024;
+pub const BLOCK_BYTES: usize = 576 * 1024;
 /// Number of blocks.
 pub const BLOCKS: usize = 2048;
 /// Bytes of the header of a block.
@@ -41,7 +41,7 @@ pub const SCRATCH_OFFSET: usize = FRAMES_OFFSET + FRAME_WORDS * 8;
 /// Offset, in a thread block, of what the last walk read (`uunwind_core::reuse::Trail`). Private to the target as well.
 pub const TRAIL_OFFSET: usize = SCRATCH_OFFSET + 4096;
 /// Room for it.
-pub const TRAIL_ROOM: usize = 240 * 1024;
+pub const TRAIL_ROOM: usize = 248 * 1024;
 /// Offset, in a thread block, of a walk's other room (`uunwind_core::library::Request::room`): the end of the trail's.
 pub const WALK_OFFSET: usize = TRAIL_OFFSET + TRAIL_ROOM - WALK_ROOM;
 /// Bytes of that room.
