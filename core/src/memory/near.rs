@@ -41,7 +41,8 @@ pub const LAYOUT: u64 = {
 pub struct Near<'n> {
     reader: &'n mut Reader<'n>,
     plugin: u64,
-    guarded: bool,
+    /// Up to this address words are loaded here; 0: everything is left to the reader.
+    sure: u64,
     /// Where the next read is written down, and up to where there is room. Local: the log itself would be stored to at each load.
     next: *mut Read,
     end: *mut Read,
@@ -59,8 +60,9 @@ impl<'n> Near<'n> {
         if !reader.log.is_open() || reader.log.recalled.is_null() {
             return None;
         }
-        let (guarded, next, end) = (reader.is_guarded(), reader.log.next, reader.log.end);
-        Some(Near { reader, plugin: plugin.into(), guarded, next, end })
+        let (next, end) = (reader.log.next, reader.log.end);
+        let sure = if reader.is_guarded() { SURE } else { 0 };
+        Some(Near { reader, plugin: plugin.into(), sure, next, end })
     }
 
     /// Asks for room for [`STRETCH`] reads. False: the walk reads more than can be written down, which is noted.
@@ -75,8 +77,9 @@ impl<'n> Near<'n> {
     #[inline(always)]
     pub fn words<const N: usize>(&mut self, address: u64, offsets: [u32; N]) -> Option<[u64; N]> {
         const { assert!(N <= STRETCH) };
-        if !self.guarded || address > SURE {
-            return self.words_by_reader(address, offsets);
+        if address > self.sure {
+            // A copy that is made here: else the offsets would lie in memory on the usual way, too.
+            return self.words_by_reader(address, &offsets.map(|offset| offset));
         }
         let mut failed = 0;
         let words = offsets.map(|offset| guarded::load_noting(address + u64::from(offset), &mut failed));
@@ -97,7 +100,7 @@ impl<'n> Near<'n> {
 
     #[cold]
     #[inline(never)]
-    fn words_by_reader<const N: usize>(&mut self, address: u64, offsets: [u32; N]) -> Option<[u64; N]> {
+    fn words_by_reader<const N: usize>(&mut self, address: u64, offsets: &[u32; N]) -> Option<[u64; N]> {
         let mut words = [0; N];
         self.reader.log.next = self.next;
         // SAFETY: as many offsets as words.
@@ -108,12 +111,12 @@ impl<'n> Near<'n> {
 
     /// As [`Reader::recall`], but that nothing begins where there is no answer.
     #[inline(always)]
-    pub fn recall(&mut self, key: &[u64; KEY]) -> Option<[u64; ANSWER]> {
+    pub fn recall(&mut self, key: [u64; KEY]) -> Option<[u64; ANSWER]> {
         // SAFETY: checked by `new`; the reader has no reference to it.
         let recalled = unsafe { &mut *self.reader.log.recalled };
-        let (answer, name) = match recalled.expected(self.plugin, key) {
+        let (answer, name) = match recalled.expected(self.plugin, &key) {
             Some(found) => found,
-            None => self.search(key)?,
+            None => self.search(&key.map(|word| word))?,
         };
         if self.has_room() {
             // SAFETY: room for one.
@@ -167,7 +170,7 @@ mod tests {
                 let at = HEAP + key % KEYS * 8;
                 let key = [*key, 0, 0, 0, 0];
                 let (words, answer) = match &mut near {
-                    Some(near) => (near.words(at, [0, 8]), near.recall(&key)),
+                    Some(near) => (near.words(at, [0, 8]), near.recall(key)),
                     None => {
                         let mut words = [0; 2];
                         // SAFETY: two offsets, and room for two words.

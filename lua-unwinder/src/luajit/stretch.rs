@@ -47,7 +47,7 @@ fn known(mut near: Near<'_>, vm: &Vm<'_>, thread: &Thread, frame: &mut Frame, fr
         let Some(below) = self::links(&mut near, thread, caller.base) else { break };
         let called = Called { object: links.object, caller: below.object };
         let Some(key) = called.key(vm, frame.place, caller.place) else { break };
-        let Some(answer) = near.recall(&key) else { break };
+        let Some(answer) = near.recall(key) else { break };
         *room = answer;
         told += 1;
         (*frame, links) = (caller, below);
