@@ -41,8 +41,8 @@ pub const LAYOUT: u64 = {
 pub struct Near<'n> {
     reader: &'n mut Reader<'n>,
     plugin: u64,
-    /// Up to this address words are loaded here; 0: everything is left to the reader.
-    sure: u64,
+    /// Below this address words are loaded here; 0: everything is left to the reader.
+    limit: u64,
     /// Where the next read is written down, and up to where there is room. Local: the log itself would be stored to at each load.
     next: *mut Read,
     end: *mut Read,
@@ -61,8 +61,8 @@ impl<'n> Near<'n> {
             return None;
         }
         let (next, end) = (reader.log.next, reader.log.end);
-        let sure = if reader.is_guarded() { SURE } else { 0 };
-        Some(Near { reader, plugin: plugin.into(), sure, next, end })
+        let limit = if reader.is_guarded() { SURE } else { 0 };
+        Some(Near { reader, plugin: plugin.into(), limit, next, end })
     }
 
     /// Asks for room for [`STRETCH`] reads. False: the walk reads more than can be written down, which is noted.
@@ -77,7 +77,7 @@ impl<'n> Near<'n> {
     #[inline(always)]
     pub fn words<const N: usize>(&mut self, address: u64, offsets: [u32; N]) -> Option<[u64; N]> {
         const { assert!(N <= STRETCH) };
-        if address > self.sure {
+        if address >= self.limit {
             // A copy that is made here: else the offsets would lie in memory on the usual way, too.
             return self.words_by_reader(address, &offsets.map(|offset| offset));
         }
@@ -148,6 +148,8 @@ mod tests {
 
     const HEAP: u64 = 0x1000;
     const KEYS: u64 = 64;
+    /// Asks at no address.
+    const NOWHERE: u64 = 1000;
 
     /// Reads and asks by a lent reader, or by the reader itself: what came of it, and what was written down.
     fn ask(lent: bool, recalled: &mut Recalled, words: &[u64], keys: &[u64]) -> (Vec<Option<u64>>, Vec<Read>) {
@@ -167,7 +169,7 @@ mod tests {
             // SAFETY: a reader of this build; nobody else uses it while it is lent.
             let mut near = unsafe { Near::new(&raw mut reader, 1) }.filter(|_| lent);
             for key in keys {
-                let at = HEAP + key % KEYS * 8;
+                let at = if *key == NOWHERE { 0 } else { HEAP + key % KEYS * 8 };
                 let key = [*key, 0, 0, 0, 0];
                 let (words, answer) = match &mut near {
                     Some(near) => (near.words(at, [0, 8]), near.recall(key)),
@@ -203,7 +205,8 @@ mod tests {
         for _ in 0..2000 {
             words[random.below(KEYS) as usize] = random.below(1 << 40);
             // The last key's second word lies outside.
-            let keys: Vec<u64> = (0..random.below(30)).map(|_| random.below(100)).collect();
+            let mut keys: Vec<u64> = (0..random.below(30)).map(|_| random.below(100)).collect();
+            keys.extend((random.below(4) == 0).then_some(NOWHERE));
             let (lent, reader) = (ask(true, &mut by_lent, &words, &keys), ask(false, &mut by_reader, &words, &keys));
             assert_eq!(lent.0, reader.0);
             // A read that failed is written down by whoever reads it again.
