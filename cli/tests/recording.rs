@@ -203,6 +203,14 @@ fn ctrl_c_ends_the_program_and_not_the_recording() {
     use std::os::unix::process::CommandExt;
     let uu = Installation::new("interrupt");
     let mut command = uu.uu(&record(&["-o", "x.uu"], "waits"));
+    // Whoever runs the tests in the background may have it ignored, and so would the program.
+    let default = || {
+        // SAFETY: a plain system call.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+        Ok(())
+    };
+    // SAFETY: the child does nothing else between fork and exec.
+    let command = unsafe { command.pre_exec(default) };
     let mut running = command.process_group(0).stderr(Stdio::piped()).spawn().expect("uu runs");
     while !exists(&uu.folder.join("ready")) {
         std::thread::sleep(Duration::from_millis(10));
