@@ -9,7 +9,7 @@ use super::top::{self, Top, TopOfTrace};
 use super::trace::{State, Trace};
 use super::{area, Vm};
 use crate::overlay::NO_STEP;
-use uunwind_core::plugin::{Caller, OVERLAY_DESYNC, OVERLAY_INTERPRETER, STEP_DONE, STEP_LOST};
+use uunwind_core::plugin::{Caller, OVERLAY_DESYNC, OVERLAY_INTERPRETER, STEP_DONE, STEP_LOST, STEP_NATIVE};
 use uunwind_core::regs::RBX;
 
 /// DWARF number of rdx: the interpreter's base.
@@ -23,9 +23,11 @@ const FRAME_FLAGS: u64 = 3;
 pub fn in_object(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
     let pc = vm.pc_in_file();
     if pc < vm.facts.start || pc >= vm.facts.end {
-        // C has called a helper: what was in the register is nobody's base.
-        cursor.hint = 0;
-        return NO_STEP;
+        // C has called a helper: what was in the register is nobody's base. That is a change of the walk's memory.
+        return match core::mem::replace(&mut cursor.hint, 0) {
+            0 => NO_STEP,
+            _ => STEP_NATIVE,
+        };
     }
     let zone = native::zone(vm, pc);
     let sp = vm.walk.view().sp;
