@@ -9,8 +9,8 @@ use super::recalled::{Entry, Recalled};
 use super::{guarded, Log, Reader, ANSWER, KEY, SURE};
 use core::mem::{offset_of, size_of};
 
-/// Most words that are read in one [`Near::stretch`].
-pub const STRETCH: usize = 8;
+/// Most words that one [`Near::words`] reads, and for how many reads room is asked at once.
+const STRETCH: usize = 8;
 /// Raised when the same bytes get another meaning.
 const REVISION: u64 = 1;
 
@@ -73,7 +73,8 @@ impl<'n> Near<'n> {
         has_room
     }
 
-    /// The words at these distances from an address, at most [`STRETCH`] of them. `None`: one of them is unreadable.
+    /// The words at these distances from an address, at most eight. `None`: one of them is unreadable, which may not be written down: whoever goes on
+    /// from there reads it once more, by a host function.
     #[inline(always)]
     pub fn words<const N: usize>(&mut self, address: u64, offsets: [u32; N]) -> Option<[u64; N]> {
         const { assert!(N <= STRETCH) };

@@ -92,9 +92,9 @@ impl<const N: usize> Installed<N> {
     /// # Safety
     /// The ucontext of the running handler of a fault.
     pub unsafe fn mend(&self, ucontext: *mut u8) -> bool {
-        let tables = (0..=u8::MAX).take(N).filter_map(|index| self.get_any(index));
+        let mut tables = (0..=u8::MAX).take(N).filter_map(|index| self.get_any(index));
         // SAFETY: passed on.
-        tables.into_iter().any(|table| unsafe { table.fixups.mend(ucontext) })
+        tables.any(|table| unsafe { table.fixups.mend(ucontext) })
     }
 
     /// Counts a failure. True: with this one the plugin is off. Async-signal-safe.

@@ -303,10 +303,8 @@ impl Frames<'_, '_> {
         let delta = link & !LINK_KIND;
         let kind = link & LINK_KIND;
         if kind & 3 == LUA {
-            // The calling instruction tells where the called function's base lies in the caller's frame.
             let Some(call) = self.vm.half(link.wrapping_sub(4)) else { return Below::Torn };
-            let below = base.wrapping_sub(16).wrapping_sub(u64::from(call >> 8 & 0xff).wrapping_mul(8));
-            return self.calling(base, Frame { base: below, place: Place::Behind(link) }, caller);
+            return self.calling(base, Frame { base: base_below(base, call), place: Place::Behind(link) }, caller);
         }
         let below = base.wrapping_sub(delta);
         match kind {
@@ -439,6 +437,12 @@ impl Frames<'_, '_> {
             _ => None,
         }
     }
+}
+
+/// The base of the caller of a function with this base, by the calling instruction: that tells where the one lies in the other's frame.
+#[inline(always)]
+pub fn base_below(base: u64, call: u32) -> u64 {
+    base.wrapping_sub(16).wrapping_sub(u64::from(call >> 8 & 0xff).wrapping_mul(8))
 }
 
 /// What lies below a frame.

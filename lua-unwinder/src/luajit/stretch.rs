@@ -4,7 +4,7 @@
 //! Most of a deep stack is of this kind. Nothing but reads, checks and answers: what is not as usual is left, as it stands, to
 //! [`super::frames`], which looks closer.
 
-use super::frames::{Frame, LUA};
+use super::frames::{base_below, Frame, LUA};
 use super::name::Called;
 use super::proto::Place;
 use super::state::{function, Thread};
@@ -61,11 +61,9 @@ fn caller(near: &mut Near<'_>, thread: &Thread, base: u64, link: u64) -> Option<
     if link & 3 != LUA {
         return None;
     }
-    // The calling instruction tells where the called function's base lies in the caller's frame.
     let call = link.wrapping_sub(4);
     let [word] = near.words(call & !7, [0])?;
-    let register = word >> ((call & 7) * 8 + 8) & 0xff;
-    let below = base.wrapping_sub(16).wrapping_sub(register * 8);
+    let below = base_below(base, (word >> ((call & 7) * 8)) as u32);
     let holds = below < base && thread.holds(below);
     holds.then_some(Frame { base: below, place: Place::Behind(link) })
 }
