@@ -8,10 +8,11 @@
 //! ```
 //! It ends with a numbered [`StopReason`], always; the frames found so far are always kept. Who owns a pc, where names
 //! go and what a process keeps are the [`Env`]'s business, so the same loop serves a handler, a test and a fuzzer. An owner
-//! may also step by itself (`foreign.rs` calls what is not ours).
+//! may also step by itself (`foreign.rs` calls what is not ours, which calls the functions of `host.rs`).
 
 mod env;
 mod foreign;
+mod host;
 #[cfg(target_arch = "x86_64")]
 mod plain;
 #[cfg(target_arch = "aarch64")]

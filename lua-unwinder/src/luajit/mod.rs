@@ -14,6 +14,7 @@
 //! trace    which trace a pc lies in, and the frames inlined into it
 //! branch   which comparison a snapshot belongs to
 //! base     by how much a trace has moved its base since a snapshot
+//! runs     what a frame runs
 //! stretch  frames in which all is as usual
 //! proto    lines
 //! name     what names a function, inferred from ...
@@ -32,6 +33,7 @@ mod frames;
 mod name;
 mod native;
 mod proto;
+mod runs;
 mod state;
 mod stretch;
 mod top;

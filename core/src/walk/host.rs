@@ -1,0 +1,180 @@
+//! The functions that plugins and windows' functions may call in the middle of a walk ([`Host`]): each finds the walk that called by its
+//! first argument.
+
+use super::{Env, Walk};
+use crate::cursor::Cursor;
+use crate::frame::semantic_word;
+use crate::memory::{near, ANSWER, KEY};
+use crate::plugin::{Caller, Description, Host, Owner, ABI};
+use crate::regs::Regs;
+use crate::reuse::PointState;
+use crate::rule::BY_FRAME_POINTER;
+use crate::stop_reason::StopReason;
+use core::ffi::c_void;
+use core::mem::size_of;
+
+/// A plugin that has been told so many times that there is no room, and goes on emitting, never ends by itself.
+const REFUSED_LIMIT: u32 = 64;
+
+impl<E: Env> Walk<'_, '_, E> {
+    /// A frame of the plugin that is being called. False: there is no room.
+    #[inline]
+    fn emit(&mut self, name: u32, position: u64) -> bool {
+        if self.tail.is_some() {
+            return false;
+        }
+        let room = self.push([semantic_word(self.plugin, name), position]).is_ok();
+        if !room {
+            self.refused += 1;
+            if self.refused > REFUSED_LIMIT {
+                // SAFETY: called by the plugin, inside its protected call; nothing here is half done.
+                unsafe { self.protector.abandon(StopReason::PluginNonsense) };
+            }
+        }
+        room
+    }
+
+    pub(super) const HOST: Host = Host {
+        size: size_of::<Host>() as u32,
+        abi: ABI,
+        read_word: Self::host_read_word,
+        read: Self::host_read,
+        find_name: Self::host_find_name,
+        describe: Self::host_describe,
+        emit: Self::host_emit,
+        learned: Self::host_learned,
+        lookup: Self::host_lookup,
+        native_step: Self::host_native_step,
+        read_words: Self::host_read_words,
+        recall: Self::host_recall,
+        remember: Self::host_remember,
+        rest_is_known: Self::host_rest_is_known,
+        emit_all: Self::host_emit_all,
+        lend_reader: Self::host_lend_reader,
+    };
+
+    unsafe extern "C" fn host_read_word(walk: *mut c_void, address: u64, out: *mut u64) -> bool {
+        // SAFETY: plugins pass back View::walk, which is this type, during the call only.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        match walk.reader.word(address) {
+            Some(word) => {
+                // SAFETY: the plugin passes a place for one word.
+                unsafe { out.write(word) };
+                true
+            }
+            None => false,
+        }
+    }
+
+    unsafe extern "C" fn host_read(walk: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
+        // SAFETY: as above; the plugin passes a place for `len` bytes.
+        unsafe { (*walk.cast::<Self>()).reader.read_raw(address, out, len) }
+    }
+
+    unsafe extern "C" fn host_read_words(
+        walk: *mut c_void,
+        address: u64,
+        offsets: *const u32,
+        count: usize,
+        out: *mut u64,
+    ) -> bool {
+        // SAFETY: as above; the plugin passes `count` offsets and a place for as many words.
+        unsafe { (*walk.cast::<Self>()).reader.words_raw(address, offsets, count, out) }
+    }
+
+    unsafe extern "C" fn host_recall(walk: *mut c_void, key: *const [u64; KEY], answer: *mut [u64; ANSWER]) -> bool {
+        // SAFETY: as above; the plugin passes a key and a place for an answer.
+        let (walk, key) = unsafe { (&mut *walk.cast::<Self>(), &*key) };
+        let Some(found) = walk.reader.recall(walk.plugin, key) else { return false };
+        // SAFETY: as above.
+        unsafe { answer.write(found) };
+        true
+    }
+
+    unsafe extern "C" fn host_remember(walk: *mut c_void, key: *const [u64; KEY], answer: *const [u64; ANSWER]) {
+        // SAFETY: as above.
+        let (walk, key, answer) = unsafe { (&mut *walk.cast::<Self>(), &*key, *answer) };
+        walk.reader.remember(walk.plugin, key, answer);
+    }
+
+    unsafe extern "C" fn host_rest_is_known(walk: *mut c_void, order: u64, state: *const PointState) -> bool {
+        // SAFETY: as above; the plugin passes so many words.
+        let (walk, state) = unsafe { (&mut *walk.cast::<Self>(), &*state) };
+        walk.rest_is_known(order, state)
+    }
+
+    unsafe extern "C" fn host_find_name(walk: *mut c_void, code: u64, fingerprint: u64) -> u32 {
+        // SAFETY: as above.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.env.find_name(walk.plugin, code, fingerprint)
+    }
+
+    unsafe extern "C" fn host_describe(walk: *mut c_void, description: *const Description) -> u32 {
+        // SAFETY: as above; the plugin passes a description.
+        let (walk, description) = unsafe { (&mut *walk.cast::<Self>(), &*description) };
+        walk.env.describe(walk.plugin, description, walk.reader)
+    }
+
+    unsafe extern "C" fn host_emit(walk: *mut c_void, name: u32, position: u64) -> bool {
+        // SAFETY: as above.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.emit(name, position)
+    }
+
+    unsafe extern "C" fn host_emit_all(walk: *mut c_void, frames: *const [u64; 2], count: usize) -> bool {
+        // SAFETY: as above; the plugin passes `count` frames.
+        let (walk, frames) = unsafe { (&mut *walk.cast::<Self>(), core::slice::from_raw_parts(frames, count)) };
+        frames.iter().all(|[name, position]| walk.emit(*name as u32, *position))
+    }
+
+    unsafe extern "C" fn host_lend_reader(walk: *mut c_void, layout: u64) -> *mut c_void {
+        if layout != near::LAYOUT {
+            return core::ptr::null_mut();
+        }
+        // SAFETY: as above.
+        core::ptr::from_mut(unsafe { (*walk.cast::<Self>()).reader }).cast()
+    }
+
+    unsafe extern "C" fn host_learned(walk: *mut c_void) {
+        // SAFETY: as above.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.env.learned(walk.plugin);
+    }
+
+    unsafe extern "C" fn host_lookup(walk: *mut c_void, address: u64, out: *mut Owner) {
+        // SAFETY: as above.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        let owner = walk.env.owner(address, walk.reader);
+        // SAFETY: the plugin passes a place for an owner.
+        unsafe { out.write(owner) };
+    }
+
+    unsafe extern "C" fn host_native_step(walk: *mut c_void, frame: *mut Caller) -> i32 {
+        // SAFETY: as above; the plugin passes a frame.
+        let (walk, frame) = unsafe { (&mut *walk.cast::<Self>(), &mut *frame) };
+        let mut cursor = from_caller(frame);
+        let rule = walk.env.rule(&cursor, walk.reader);
+        let stepped =
+            rule.cfa(&cursor, walk.reader).and_then(|cfa| super::advance(rule, &mut cursor, cfa, walk.reader));
+        match stepped {
+            Ok(()) => {
+                *frame = to_caller(&cursor);
+                i32::from(rule.flags() & BY_FRAME_POINTER != 0)
+            }
+            Err(reason) => -i32::from(reason.number()),
+        }
+    }
+}
+
+pub(super) fn to_caller(cursor: &Cursor) -> Caller {
+    Caller {
+        pc: cursor.regs.pc,
+        registers: *cursor.regs.values(),
+        known: cursor.regs.known(),
+        exact: u32::from(cursor.exact),
+    }
+}
+
+pub(super) fn from_caller(caller: &Caller) -> Cursor {
+    Cursor { regs: Regs::some(caller.pc, caller.registers, caller.known), exact: caller.exact != 0 }
+}
