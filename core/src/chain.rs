@@ -31,7 +31,7 @@ const STEPS: usize = 512;
 const FRONT: usize = 64;
 /// Old frames that are looked at in search of the one in hand.
 const SEARCH: usize = 16;
-/// After so many walks in a row that met no frame of the one before, few are noted: two of [`REST`].
+/// After so many walks in a row that met nothing of the one before, or but a few outermost frames, few are noted: two of [`REST`].
 const PATIENCE: u32 = 4;
 /// See [`PATIENCE`].
 const REST: u32 = 16;
@@ -74,7 +74,7 @@ struct Inner {
     half: u32,
     first: u32,
     end: u32,
-    /// Walks in a row that met no frame of the one before; and beyond [`PATIENCE`], all walks.
+    /// Walks in a row that shared little with the one before; and beyond [`PATIENCE`], all walks.
     apart: u32,
     known: Known,
     halves: [[Step; STEPS]; 2],
@@ -235,6 +235,16 @@ impl Inner {
         self.apart = PATIENCE + (self.apart - PATIENCE + 1) % REST;
         self.apart > PATIENCE + 1
     }
+
+    /// A walk that was noted shared little with the one before, so that its notes were hardly worth it; or did not.
+    #[inline(always)]
+    fn count_apart(&mut self, apart: bool) {
+        if !apart {
+            self.apart = 0;
+        } else if self.apart < PATIENCE {
+            self.apart += 1;
+        }
+    }
 }
 
 impl Chain {
@@ -359,7 +369,7 @@ impl Steps<'_> {
         (self.half, self.first, self.len, self.old) = (self.half ^ 1, to, next + 1, None);
         let steps = self.steps().get(..end).unwrap_or_default();
         let held = holding(steps, self.run, self.len, fp, bare, words);
-        self.chain.apart = 0;
+        self.chain.count_apart(end - next < count);
         self.len += held;
         held
     }
@@ -372,8 +382,8 @@ impl Steps<'_> {
 
     /// The walk is over, or what follows is not noted.
     pub fn finish(self) {
-        if self.old.is_some() && self.chain.apart < PATIENCE {
-            self.chain.apart += 1;
+        if self.old.is_some() {
+            self.chain.count_apart(true);
         }
         let first = self.steps().get(self.first).copied();
         let chain = self.chain;

@@ -7,7 +7,7 @@
 
 use super::asked::{Rules, Top, EXACT_KEY};
 use super::frames::{At, Frame, Stretch, MOST, OUTERMOST};
-use super::{fp_behind, holding, holds, Chain, Inner, Step, FRONT, PATIENCE};
+use super::{fp_behind, holding, holds, Chain, Inner, Step, FRONT};
 use crate::frame::{native_word, user_word, FLAG_EXACT};
 use crate::memory::{Bare, USER_END};
 use crate::short_rule::Short;
@@ -288,7 +288,7 @@ impl Chain {
                 ) else {
                     break None;
                 };
-                inner.apart = 0;
+                inner.count_apart(inner.live().len() - at < told);
                 *first = user_word(inner.live().get(at - shared).map_or(0, |step| step.caller));
                 notes = Notes { half: inner.half as usize & 1, first: to, len: inner.end as usize };
                 let (held, stop) = inner.along(to + 1, from, frame.fp, bare, others);
@@ -333,7 +333,9 @@ impl Chain {
             (inner.pc, inner.sp) = (mark.caller, mark.cfa);
             (inner.half, inner.first, inner.end) = (notes.half as u32, notes.first as u32, notes.len as u32);
             inner.stamp = rules.stamp;
-            inner.apart += u32::from(old.is_some() && inner.apart < PATIENCE);
+            if old.is_some() {
+                inner.count_apart(true);
+            }
             self.turn();
         } else if spliced {
             inner.stamp = 0;
