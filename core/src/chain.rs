@@ -12,7 +12,9 @@
 //! steps are put in front of the rest of the old chain, which stays where it is.
 
 mod asked;
+mod depends;
 mod frames;
+mod head;
 mod known;
 mod moved;
 mod whole;
@@ -20,7 +22,7 @@ mod whole;
 use crate::frame::user_word;
 use crate::memory::Bare;
 use crate::short_rule::{Short, LOST, RBP_FIELD};
-pub use asked::{Rules, Top, EXACT_KEY};
+pub use asked::{Rules, Surroundings, Top, EXACT_KEY};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
 use known::Known;

@@ -56,12 +56,20 @@ impl Loads {
     /// A value that is another one after every load and unload; `None` where that cannot be told. Async-signal-safe.
     #[inline]
     pub fn now(&self) -> Option<u64> {
+        self.told_by(|_, _| {})
+    }
+
+    /// The same, and the words that tell it: their addresses, and what they are.
+    #[inline(always)]
+    pub fn told_by(&self, mut each: impl FnMut(u64, u64)) -> Option<u64> {
         let mut sum = 0u64;
         for word in &self.words {
             // SAFETY: `locate`'s caller vouches for the range.
             let Some(word) = (unsafe { word.load(Ordering::Relaxed).as_ref() }) else { break };
+            let value = word.load(Ordering::Acquire);
+            each(core::ptr::from_ref(word) as u64, value);
             // Each word by itself is seen: a load and an unload between two looks do not cancel out.
-            sum = sum.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(word.load(Ordering::Acquire));
+            sum = sum.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(value);
         }
         (sum != 0).then_some(sum)
     }

@@ -99,9 +99,9 @@ fn a_walk_along_a_chain_tells_what_a_walk_without_tells() {
         let table = empty();
         let mut known = 0;
         for _ in 0..400 {
-            if known != world.stamp {
+            if known != *world.stamp {
                 world.remember(&table);
-                known = world.stamp;
+                known = *world.stamp;
             }
             if random.one_in(16) {
                 again += world.again(&mut random, &table, &chain);

@@ -19,7 +19,7 @@ pub use aarch64::uu_capture;
 #[cfg(target_arch = "aarch64")]
 use aarch64::Caller;
 
-/// The C entry: calls [`at_once::at_once`], and if that does not tell, stores the caller's registers and calls [`by_walk`]. `uu.h` documents it.
+/// The C entry: calls [`at_once::known`] and [`at_once::by_rules`], and if neither tells, stores the caller's registers and calls [`by_walk`]. `uu.h` documents it.
 ///
 /// # Safety
 /// `frames` must have room for `capacity` words; `ucontext` must be null or a signal handler's; `stop` null or writable.
@@ -46,14 +46,24 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
         "mov r9, rbp",
         "sub rsp, 8",
         ".cfi_adjust_cfa_offset 8",
-        "call {at_once}",
+        "call {known}",
         "cmp rax, {not_told}",
         "je 3f",
+        "4:",
         "add rsp, 40",
         ".cfi_adjust_cfa_offset -40",
         "ret",
         "3:",
         ".cfi_adjust_cfa_offset 40",
+        "mov rdi, [rsp + 32]",
+        "mov rsi, [rsp + 24]",
+        "mov rdx, [rsp + 16]",
+        "mov rcx, [rsp + 8]",
+        "lea r8, [rsp + 40]",
+        "mov r9, rbp",
+        "call {by_rules}",
+        "cmp rax, {not_told}",
+        "jne 4b",
         "add rsp, 8",
         ".cfi_adjust_cfa_offset -8",
         "pop rcx",
@@ -92,7 +102,8 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
         "2:",
         "jmp rax",
         ".cfi_endproc",
-        at_once = sym at_once::at_once,
+        known = sym at_once::known,
+        by_rules = sym at_once::by_rules,
         not_told = const at_once::NOT_TOLD as isize,
         by_walk = sym by_walk,
         elsewhere = sym crate::home::CAPTURE,

@@ -16,22 +16,22 @@ static GIVEN: AtomicU32 = AtomicU32::new(0);
 /// The slot's chain, if it has one. Async-signal-safe.
 #[inline]
 pub fn known(slot: &Slot) -> Option<&'static Chain> {
-    ALL.get((slot.chain.load(Ordering::Relaxed) as usize).checked_sub(1)?)
+    // SAFETY: null, or one of ours.
+    unsafe { slot.chain.load(Ordering::Relaxed).as_ref() }
 }
 
 /// The slot's chain; a new one if it had none. Async-signal-safe; on the slot's thread, inside a walk of its that has interrupted no other.
 pub fn of(slot: &Slot) -> Option<&'static Chain> {
-    if slot.chain.load(Ordering::Relaxed) == 0 {
-        claim(slot);
-    }
-    known(slot)
+    known(slot).or_else(|| claim(slot))
 }
 
 #[cold]
-fn claim(slot: &Slot) {
+fn claim(slot: &Slot) -> Option<&'static Chain> {
     // Not counted on when all are given away, lest the count run round.
     if GIVEN.load(Ordering::Relaxed) as usize >= CHAINS {
-        return;
+        return None;
     }
-    slot.chain.store(GIVEN.fetch_add(1, Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    let chain = ALL.get(GIVEN.fetch_add(1, Ordering::Relaxed) as usize)?;
+    slot.chain.store(core::ptr::from_ref(chain).cast_mut(), Ordering::Relaxed);
+    Some(chain)
 }

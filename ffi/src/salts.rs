@@ -7,7 +7,27 @@
 
 use crate::state::{CHANGES, OBJECTS};
 use core::sync::atomic::Ordering;
+use uunwind_core::chain::Surroundings;
 use uunwind_core::short_rule::Salt;
+
+/// The shared salt's origin as it is now, and the words that it follows from.
+#[inline(always)]
+fn shared(mut each: impl FnMut(u64, u64)) -> Option<u64> {
+    let loads = OBJECTS.loads().told_by(&mut each)?;
+    let changes = CHANGES.load(Ordering::Acquire);
+    each(CHANGES.as_ptr() as u64, changes);
+    Some(loads.wrapping_add(changes.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | SHARED)
+}
+
+/// What [`Salts::stamp`] follows from.
+pub struct Shared;
+
+impl Surroundings for Shared {
+    #[cold]
+    fn words(&self, each: &mut dyn FnMut(u64, u64)) -> Option<u64> {
+        shared(each)
+    }
+}
 
 /// The salts of one walk.
 #[derive(Clone, Copy)]
@@ -26,12 +46,8 @@ impl Salts {
     /// For one walk. `unseen`: nobody is told of the objects that it meets.
     pub fn new(unseen: bool) -> Salts {
         // Before any object is looked up: what changes meanwhile is stored under a salt that nobody will ask for.
-        match OBJECTS.loads().now().filter(|_| unseen) {
-            Some(loads) => {
-                let changes = CHANGES.load(Ordering::Acquire).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                let shared = loads.wrapping_add(changes) | SHARED;
-                Salts { now: Salt::new(shared), shared: Some(shared) }
-            }
+        match shared(|_, _| {}).filter(|_| unseen) {
+            Some(shared) => Salts { now: Salt::new(shared), shared: Some(shared) },
             None => Salts { now: Salt::new(NOTHING), shared: None },
         }
     }

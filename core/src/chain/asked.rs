@@ -20,6 +20,12 @@ pub struct Top {
 }
 
 impl Top {
+    /// Its pc, marked with [`EXACT_KEY`] if it is exact.
+    #[inline(always)]
+    pub fn key(&self) -> u64 {
+        self.pc | if self.exact { EXACT_KEY } else { 0 }
+    }
+
     /// What a signal has interrupted.
     ///
     /// # Safety
@@ -32,6 +38,12 @@ impl Top {
     }
 }
 
+/// What short rules depend on besides the pc.
+pub trait Surroundings {
+    /// Shows the words that the stamp follows from: their addresses, and what they are. The stamp that follows from just that; `None`: there is none.
+    fn words(&self, each: &mut dyn FnMut(u64, u64)) -> Option<u64>;
+}
+
 /// Short rules, and under what they are stored. `stamp`, never 0, stands for all that they depend on.
 #[derive(Clone, Copy)]
 pub struct Rules<'t, const WORDS: usize> {
@@ -41,4 +53,6 @@ pub struct Rules<'t, const WORDS: usize> {
     pub salt: Salt,
     /// See above.
     pub stamp: u64,
+    /// Where the stamp is from.
+    pub surroundings: &'t dyn Surroundings,
 }

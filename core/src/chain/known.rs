@@ -1,22 +1,33 @@
-//! The part of a chain that was met twice, as what it depends on: words of the stack and what they were.
+//! The part of a chain that was met twice, as what it depends on: words of memory and what they were.
 //!
 //! Whether all of them still are is asked in one pass, in which no load waits for another and next to nothing branches; and then the
-//! words to be told are copied. Rules, and where rbp comes from, were looked at when the list was made.
+//! words to be told are copied. Rules, and where rbp comes from, were looked at when the list was made. What stands for the rules are words,
+//! too, so that a stack whose innermost frames are known ([`Head`]) is told with nothing looked up at all.
 
+use super::asked::Surroundings;
+use super::depends::Depends;
+use super::head::{Head, NEAR};
 use super::{Step, STEPS};
 use crate::frame::user_word;
 use crate::memory::guarded::Words;
 use crate::memory::Bare;
-use crate::short_rule::{Short, LOST, RBP_FIELD};
 use crate::stop_reason::StopReason;
 use core::sync::atomic::{compiler_fence, Ordering};
 
-/// Most blocks of words: a step depends on its return address, and on another word if it counts from a saved rbp.
-const BLOCKS: usize = 2 * STEPS / Words::COUNT;
+/// Most blocks of words: a step depends on its return address, and on another word if it counts from a saved rbp; and all of them depend on the
+/// surroundings.
+const BLOCKS: usize = 2 * STEPS / Words::COUNT + 2;
+/// Ways to the known part that are kept.
+const HEADS: usize = 4;
 
 /// See above: whatever the chain is now, a stack that comes to this frame goes on so, if all of these words are the same.
 #[repr(C)]
 pub(super) struct Known {
+    heads: [Head; HEADS],
+    /// Pc, marked if it is exact, and stack pointer of tops that led to the known part, with no head; and how often they did.
+    tops: [((u64, u64), u32); HEADS],
+    /// Of these, the one to be replaced next.
+    next: usize,
     /// The chain's; 0: nothing is known.
     stamp: u64,
     /// Pc and stack pointer of the first frame.
@@ -29,8 +40,8 @@ pub(super) struct Known {
     steps: usize,
     /// Behind the last step the stack ends.
     ends: bool,
-    /// The steps' callers, as they are told.
-    words: [u64; STEPS],
+    /// The first frame and the steps' callers, as they are told.
+    words: [u64; STEPS + 1],
     /// So many blocks hold the words of the steps up to this one.
     upto: [u16; STEPS],
     /// In the order of the steps.
@@ -40,13 +51,16 @@ pub(super) struct Known {
 impl Known {
     pub(super) const fn new() -> Known {
         Known {
+            heads: [Head::NONE; HEADS],
+            tops: [((0, 0), 0); HEADS],
+            next: 0,
             stamp: 0,
             first: (0, 0),
             fp: 0,
             met: (0, 0),
             steps: 0,
             ends: false,
-            words: [0; STEPS],
+            words: [0; STEPS + 1],
             upto: [0; STEPS],
             blocks: [Words { behind: [0; Words::COUNT], was: [0; Words::COUNT] }; BLOCKS],
         }
@@ -61,6 +75,42 @@ impl Known {
     /// It does not hold any more.
     pub(super) fn forget(&mut self) {
         self.stamp = 0;
+        self.heads.iter_mut().for_each(|head| head.top = (0, 0));
+        self.tops = [((0, 0), 0); HEADS];
+    }
+
+    /// The whole stack from `top` on, a pc, marked if it is exact, and a stack pointer, whose rbp is `fp`, if all of it is known, and was told for as
+    /// much room before: how many words there are, and why it ends.
+    #[inline(always)]
+    pub(super) fn whole(
+        &self,
+        top: (u64, u64),
+        fp: u64,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        let head = self.heads.iter().find(|head| head.top == top)?;
+        if head.room != words.len() || !head.holds(fp, bare) || bare.any_changed(self.blocks.get(..head.blocks)?) {
+            return None;
+        }
+        let told = head.own + head.further;
+        // More than are there; what is known comes behind them.
+        words.first_chunk_mut::<NEAR>()?.copy_from_slice(&head.words);
+        words.get_mut(head.own..told)?.copy_from_slice(self.words.get(..head.further)?);
+        Some((told, if head.ends { StopReason::Complete } else { StopReason::BufferFull }))
+    }
+
+    /// Callers of the first frame for which there is room, the blocks that they depend on, and why it ends there.
+    #[inline(always)]
+    fn within(&self, room: usize) -> Option<(usize, usize, StopReason)> {
+        // Where there is no room for all, there must be one more frame.
+        let (told, last, stop) = if self.ends && room >= self.steps {
+            (self.steps, self.steps.checked_sub(1)?, StopReason::Complete)
+        } else {
+            (room, room, StopReason::BufferFull)
+        };
+        let upto = self.upto.get(..self.steps)?.get(last)?;
+        Some((told, usize::from(*upto), stop))
     }
 
     /// The callers of its first frame, whose rbp is `fp()`, if all of them still are, up to the stack's end or that of `words`: how many words
@@ -72,24 +122,56 @@ impl Known {
         bare: Bare,
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
-        // Where there is no room for all, there must be one more frame.
-        let (told, last, stop) = if self.ends && words.len() >= self.steps {
-            (self.steps, self.steps.checked_sub(1)?, StopReason::Complete)
-        } else {
-            (words.len(), words.len(), StopReason::BufferFull)
-        };
-        if last >= self.steps || self.fp != 0 && fp() != Some(self.fp) {
+        let (told, blocks, stop) = self.within(words.len())?;
+        if self.fp != 0 && fp() != Some(self.fp) {
             return None;
         }
-        let blocks = usize::from(*self.upto.get(last)?);
-        let (room, known) = (words.get_mut(..told)?, self.words.get(..told)?);
-        for block in self.blocks.get(..blocks)? {
-            if bare.any_changed(block) {
-                return None;
-            }
+        let (room, known) = (words.get_mut(..told)?, self.words.get(1..=told)?);
+        if bare.any_changed(self.blocks.get(..blocks)?) {
+            return None;
         }
         room.copy_from_slice(known);
         Some((told, stop))
+    }
+
+    /// The stack was known but for the frames from `top` on. Whether to learn these: the place for it. What leads here twice does so again.
+    #[inline(always)]
+    pub(super) fn led_from(&mut self, top: (u64, u64)) -> Option<usize> {
+        let Some(at) = self.tops.iter().position(|(seen, _)| *seen == top) else {
+            let at = self.next % HEADS;
+            self.next = at + 1;
+            *self.tops.get_mut(at)? = (top, 1);
+            return None;
+        };
+        let (_, times) = self.tops.get_mut(at)?;
+        *times = times.saturating_add(1);
+        // If it was too much to be learned, more and more seldom.
+        times.is_power_of_two().then_some(at)
+    }
+
+    /// From `top` on, these steps lead to the first frame; `words` are told of them.
+    pub(super) fn learn_head(&mut self, at: usize, top: (u64, u64), fp: u64, words: &[u64], steps: &[Step]) {
+        let Some(head) = self.heads.get_mut(at) else { return };
+        head.top = (0, 0);
+        compiler_fence(Ordering::SeqCst);
+        if head.learn(fp, words, steps, self.fp).is_some() {
+            compiler_fence(Ordering::SeqCst);
+            head.top = top;
+        }
+    }
+
+    /// Works out the answer from `top` on for so much room, if its head is known, and there is room enough.
+    #[inline(always)]
+    pub(super) fn make_room(&mut self, top: (u64, u64), room: usize) -> Option<()> {
+        let at = self.heads.iter().position(|head| head.top == top && head.room != room)?;
+        let own = self.heads.get(at)?.own;
+        let (told, blocks, stop) = self.within(room.checked_sub(own + 1)?)?;
+        let head = self.heads.get_mut(at)?;
+        if room >= NEAR && told + 1 >= NEAR {
+            (head.room, head.further, head.blocks) = (room, told + 1, blocks);
+            head.ends = stop == StopReason::Complete;
+        }
+        Some(())
     }
 
     /// These steps hold from the frame at `at` on, whose rbp is `fp()`; the stack `ends` behind them, or there is no room. What holds twice in a
@@ -97,7 +179,7 @@ impl Known {
     #[inline(never)]
     pub(super) fn met(
         &mut self,
-        stamp: u64,
+        (stamp, surroundings): (u64, &dyn Surroundings),
         at: (u64, u64),
         steps: &[Step],
         fp: impl FnOnce() -> Option<u64>,
@@ -110,53 +192,25 @@ impl Known {
         }
         self.forget();
         compiler_fence(Ordering::SeqCst);
-        if self.learn(steps, fp()).is_some() {
+        if self.learn(surroundings, steps, fp()) == Some(stamp) {
             (self.first, self.steps, self.ends) = (at, steps.len(), ends);
+            self.words[0] = user_word(at.0);
             compiler_fence(Ordering::SeqCst);
             self.stamp = stamp;
         }
     }
 
-    fn learn(&mut self, steps: &[Step], fp: Option<u64>) -> Option<()> {
-        /// Where rbp of the frame in hand is.
-        enum Rbp {
-            /// Where it was at the first one.
-            AtFirst,
-            /// Just below this address.
-            Below(u64),
-            Lost,
-        }
-        self.fp = 0;
-        let (mut rbp, mut count) = (Rbp::AtFirst, 0);
-        for ((step, word), upto) in steps.iter().zip(&mut self.words).zip(&mut self.upto) {
-            let mut add = |behind, word| {
-                let block = self.blocks.get_mut(count / Words::COUNT)?;
-                // What is left of the last block says the same again.
-                block.behind.get_mut(count % Words::COUNT..)?.fill(behind);
-                block.was.get_mut(count % Words::COUNT..)?.fill(word);
-                count += 1;
-                Some(())
-            };
-            if step.rule.from_rbp() {
-                if step.rule == Short::END || step.rule == Short::NONE {
-                    return None;
-                }
-                let base = step.cfa.wrapping_sub(step.rule.cfa(0));
-                match rbp {
-                    Rbp::AtFirst => self.fp = fp.filter(|fp| *fp == base && base != 0)?,
-                    Rbp::Below(address) => add(address, base)?,
-                    Rbp::Lost => return None,
-                }
-            }
-            add(step.cfa, step.caller)?;
-            *upto = count.div_ceil(Words::COUNT) as u16;
+    /// The stamp of the surroundings that were written down.
+    fn learn(&mut self, surroundings: &dyn Surroundings, steps: &[Step], fp: Option<u64>) -> Option<u64> {
+        let mut depends = Depends::new(&mut self.blocks, fp);
+        let mut fits = true;
+        let stamp = surroundings.words(&mut |address, is| fits &= depends.on(address.wrapping_add(8), is).is_some())?;
+        for ((step, word), upto) in steps.iter().zip(self.words.iter_mut().skip(1)).zip(&mut self.upto) {
+            depends.on_step(step)?;
+            *upto = depends.blocks() as u16;
             *word = user_word(step.caller);
-            rbp = match step.rule.field(RBP_FIELD) {
-                0 => rbp,
-                LOST => Rbp::Lost,
-                field => Rbp::Below(step.cfa.wrapping_sub(8 * field)),
-            };
         }
-        Some(())
+        self.fp = depends.fp();
+        fits.then_some(stamp)
     }
 }

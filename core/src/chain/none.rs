@@ -7,7 +7,7 @@ use core::marker::PhantomData;
 
 mod asked;
 
-pub use asked::{Rules, Top, EXACT_KEY};
+pub use asked::{Rules, Surroundings, Top, EXACT_KEY};
 
 /// A thread's last chain: there is none.
 pub struct Chain;

@@ -5,8 +5,9 @@
 //! registry would have to wait for, and it needs next to nothing of what a walk needs. What short rules do not tell is left to the
 //! walk, which then begins at the caller again.
 
-use super::asked::{Rules, Top, EXACT_KEY};
+use super::asked::{Rules, Surroundings, Top};
 use super::frames::{At, Frame, Stretch, MOST, OUTERMOST};
+use super::head::NEAR;
 use super::{fp_behind, holding, holds, Chain, Inner, Step, FRONT};
 use crate::frame::{native_word, user_word, FLAG_EXACT};
 use crate::memory::{Bare, USER_END};
@@ -19,8 +20,6 @@ const FIRST_BATCH: usize = 2;
 /// See [`FIRST_BATCH`].
 const BATCH: usize = 32;
 
-/// Before so many frames have passed, a stack is to come to where the known part of the last chain begins.
-const NEAR: usize = 8;
 /// Where the steps of the stack in hand are written.
 struct Notes {
     half: usize,
@@ -41,6 +40,7 @@ impl Inner {
     #[inline(never)]
     fn along(
         &mut self,
+        surroundings: &dyn Surroundings,
         run: usize,
         from: usize,
         fp: Option<u64>,
@@ -60,7 +60,7 @@ impl Inner {
         if let (Some(before), Some(held)) = (steps.get(..from), steps.get(from..to)) {
             let at = before.last().map_or((0, 0), |step| (step.caller, step.cfa));
             let fp_there = || fp_behind(before.get(run..).unwrap_or_default(), fp, bare);
-            self.known.met(self.stamp, at, held, fp_there, stop == StopReason::Complete);
+            self.known.met((self.stamp, surroundings), at, held, fp_there, stop == StopReason::Complete);
         }
         (held, Some(stop))
     }
@@ -92,6 +92,28 @@ impl Inner {
                 self.known.forget();
                 None
             }
+        }
+    }
+
+    /// The whole stack from `top` on was known but for a few frames: they are learned, too.
+    #[cold]
+    #[inline(never)]
+    fn learn_head<const WORDS: usize>(&mut self, at: usize, rules: &Rules<'_, WORDS>, top: Top, bare: Bare) {
+        let Some(known) = self.known.first(rules.stamp) else { return };
+        let (mut words, mut steps) = ([0; NEAR], [Step::end(0); NEAR]);
+        let mut frame = Frame { pc: top.pc, sp: top.sp, fp: Some(top.fp), fp_at: At::REGISTER };
+        let mut passed = 0;
+        if top.exact {
+            let (word, step) = (&mut words[..1], &mut steps[..1]);
+            let behind = top.key().wrapping_add(1);
+            passed = frame.stretch::<true, WORDS>(behind, OUTERMOST, rules, bare, word, step).0;
+            words[0] = native_word(top.pc, FLAG_EXACT);
+        }
+        if let (Some(words), Some(steps)) = (words.get_mut(passed..), steps.get_mut(passed..)) {
+            passed += frame.stretch::<true, WORDS>(frame.pc, known.1, rules, bare, words, steps).0;
+        }
+        if (frame.pc, frame.sp) == known {
+            self.known.learn_head(at, (top.key(), top.sp), top.fp, &words, steps.get(..passed).unwrap_or_default());
         }
     }
 
@@ -157,28 +179,19 @@ impl Notes {
 }
 
 impl Chain {
-    /// The whole stack from a frame on, that of a return address, if all of it is known: as [`Chain::whole`] tells it, to which all others are left.
+    /// The whole stack from the frame `top` on, if all of it is known: as [`Chain::whole`] tells it, to which all others are left.
     /// Async-signal-safe.
     ///
     /// # Safety
     /// As [`Chain::whole`].
     #[inline(always)]
-    pub unsafe fn known(
-        &self,
-        stamp: u64,
-        (pc, sp, fp): (u64, u64, u64),
-        bare: Bare,
-        words: &mut [u64],
-    ) -> Option<(usize, StopReason)> {
+    pub unsafe fn known(&self, top: Top, bare: Bare, words: &mut [u64]) -> Option<(usize, StopReason)> {
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &*self.inner.get() };
-        if inner.known.first(stamp) != Some((pc, sp)) {
+        if top.pc >= USER_END {
             return None;
         }
-        let (word, others) = words.split_first_mut()?;
-        let (told, stop) = inner.known.tell(|| Some(fp), bare, others)?;
-        *word = user_word(pc);
-        Some((told + 1, stop))
+        inner.known.whole((top.key(), top.sp), top.fp, bare, words)
     }
 
     /// The whole stack from the frame `top` on, if all of its frames are plain, up to its end or to that of `words`: how many words there
@@ -211,15 +224,14 @@ impl Chain {
             let (word, others) = words.split_first_mut()?;
             *word = user_word(pc);
             let from = inner.first as usize + 1;
-            if let (held, Some(stop)) = inner.along(from, from, Some(fp), bare, others) {
+            if let (held, Some(stop)) = inner.along(rules.surroundings, from, from, Some(fp), bare, others) {
                 return Some((held + 1, stop));
             }
         }
         let mut frame = Frame { pc, sp, fp: Some(fp), fp_at: At::REGISTER };
         let (before, words) = words.split_at_mut_checked(usize::from(exact))?;
         if exact {
-            let key = pc | EXACT_KEY;
-            let why = frame.stretch::<false, WORDS>(key.wrapping_add(1), OUTERMOST, rules, bare, before, &mut []).1;
+            let why = frame.stretch::<false, WORDS>(top.key().wrapping_add(1), OUTERMOST, rules, bare, before, &mut []).1;
             *before.first_mut()? = native_word(pc, FLAG_EXACT);
             match why {
                 Stretch::Full => (frame.fp, frame.fp_at) = (frame.fp_at.get(frame.fp, bare), At::REGISTER),
@@ -230,6 +242,10 @@ impl Chain {
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &mut *self.inner.get() };
         if let Some((told, stop)) = inner.soon_known(rules, frame, bare, words) {
+            if let Some(at) = inner.known.led_from((top.key(), sp)) {
+                inner.learn_head(at, rules, top, bare);
+            }
+            inner.known.make_room((top.key(), sp), before.len() + words.len());
             return Some((told + before.len(), stop));
         }
         let (told, stop) = if inner.rests() {
@@ -291,7 +307,7 @@ impl Chain {
                 inner.count_apart(inner.live().len() - at < told);
                 *first = user_word(inner.live().get(at - shared).map_or(0, |step| step.caller));
                 notes = Notes { half: inner.half as usize & 1, first: to, len: inner.end as usize };
-                let (held, stop) = inner.along(to + 1, from, frame.fp, bare, others);
+                let (held, stop) = inner.along(rules.surroundings, to + 1, from, frame.fp, bare, others);
                 if stop.is_some() {
                     told += held - shared + 1;
                     break stop;

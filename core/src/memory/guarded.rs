@@ -65,9 +65,9 @@ macro_rules! own_fixups {
 
 static OWN: Fixups = own_fixups!();
 
-/// Words of the stack, as they were.
+/// Words of memory, as they were.
 #[derive(Clone, Copy)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Words {
     /// The addresses behind them.
     pub behind: [u64; Words::COUNT],

@@ -1,9 +1,10 @@
 //! One thread's slot: who it is, whether it is inside a walk, and where a walk comes back to.
 
+use crate::chain::Chain;
 use crate::recovery::Recovery;
 use crate::registry::grace::Mark;
 use crate::syscall;
-use core::sync::atomic::{compiler_fence, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{compiler_fence, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// A sampler's walk, its plugins and a handler on top of it stay within so many bytes of stack.
 const WALK_DEPTH: u64 = 64 * 1024;
@@ -32,9 +33,9 @@ pub struct Slot {
     epoch: AtomicU64,
     /// Where the thread keeps the head of its list of interpreted frames, if it publishes one; 0: nowhere.
     pub(super) published: AtomicU64,
-    /// Number of the owner's chain ([`crate::chain`]), for whoever keeps them; 0: none so far. It stays the slot's: what it says is
-    /// held against the stack whenever it is used.
-    pub chain: AtomicU32,
+    /// The owner's chain, for whoever keeps them; null: none so far. It stays the slot's: what it says is held against the stack whenever it is
+    /// used.
+    pub chain: AtomicPtr<Chain>,
     /// Where a faulting or endless walk comes back to.
     pub recovery: Recovery,
 }
@@ -99,7 +100,7 @@ impl Slot {
             walks: AtomicU32::new(0),
             epoch: AtomicU64::new(0),
             published: AtomicU64::new(0),
-            chain: AtomicU32::new(0),
+            chain: AtomicPtr::new(core::ptr::null_mut()),
             recovery: Recovery::new(),
         }
     }

@@ -1,6 +1,6 @@
 //! A program whose stack, code and registers change at random.
 
-use uunwind_core::chain::{Chain, Rules, Top, EXACT_KEY};
+use uunwind_core::chain::{Chain, Rules, Surroundings, Top, EXACT_KEY};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{guarded, Bare, Mode, Reader};
 use uunwind_core::regs::{Regs, RBP, RSP};
@@ -22,7 +22,7 @@ pub struct World {
     pub stack: Vec<u64>,
     /// pc, sp and rbp of the frames that were built last.
     pub frames: Vec<(u64, u64, u64)>,
-    pub stamp: u64,
+    pub stamp: Box<u64>,
     pub pc: u64,
     pub registers: [u64; 16],
     pub exact: bool,
@@ -110,6 +110,13 @@ fn a_rule(random: &mut Random, framed: bool) -> Rule {
     rule
 }
 
+impl Surroundings for World {
+    fn words(&self, each: &mut dyn FnMut(u64, u64)) -> Option<u64> {
+        each(std::ptr::from_ref(&*self.stamp) as u64, *self.stamp);
+        Some(*self.stamp)
+    }
+}
+
 impl World {
     pub fn new(random: &mut Random) -> World {
         // Function 1 is the one that stacks end with.
@@ -118,7 +125,7 @@ impl World {
         rules.extend((1..FUNCTIONS).map(|_| a_rule(random, framed)));
         let stack = vec![0; WORDS + MARGIN];
         let (frames, registers) = (Vec::new(), [0; 16]);
-        let mut world = World { rules, stack, frames, stamp: 1, pc: 0, registers, exact: false, framed };
+        let mut world = World { rules, stack, frames, stamp: Box::new(1), pc: 0, registers, exact: false, framed };
         for at in 0..WORDS {
             world.stack[at] = world.word(random);
         }
@@ -268,7 +275,7 @@ impl World {
             14 if random.one_in(4) => {
                 let at = 2 + place(random, FUNCTIONS - 1);
                 self.rules[at] = a_rule(random, self.framed);
-                self.stamp += 1;
+                *self.stamp += 1;
             }
             15..=17 => {
                 self.jump(random);
@@ -301,7 +308,7 @@ impl World {
             match chain {
                 None => walk(self.cursor(), &mut Code(self, false), &mut reader, &mut words, &setting),
                 Some(chain) => {
-                    let mut steps = chain.begin(self.stamp);
+                    let mut steps = chain.begin(*self.stamp);
                     let outcome = walk_along(
                         steps.as_mut(),
                         self.cursor(),
@@ -330,23 +337,22 @@ impl World {
             };
             let code = function << 12;
             for pc in [0x10, 0x11, 0x12, 0x20] {
-                table.put(code + pc - 1, Salt::new(self.stamp), short);
+                table.put(code + pc - 1, Salt::new(*self.stamp), short);
             }
-            table.put((code + 0x20) | EXACT_KEY, Salt::new(self.stamp), short);
+            table.put((code + 0x20) | EXACT_KEY, Salt::new(*self.stamp), short);
         }
     }
 
     /// The whole stack by [`Chain::known`], or else by [`Chain::whole`].
     pub fn whole(&self, capacity: usize, table: &Table, chain: &Chain) -> Option<(StopReason, Vec<u64>)> {
         let mut words = vec![0; capacity];
-        let rules = Rules { table, salt: Salt::new(self.stamp), stamp: self.stamp };
+        let rules = Rules { table, salt: Salt::new(*self.stamp), stamp: *self.stamp, surroundings: self };
         let [sp, fp] = [RSP, RBP].map(|register| self.registers[usize::from(register)]);
         let top = Top { pc: self.pc, exact: self.exact, sp, fp };
         // SAFETY: as above; the chain is this test's alone.
         let bare = unsafe { Bare::new(true)? };
         // SAFETY: as above.
-        let known = unsafe { chain.known(self.stamp, (self.pc, sp, fp), bare, &mut words) };
-        let (count, stop) = match known.filter(|_| !self.exact) {
+        let (count, stop) = match unsafe { chain.known(top, bare, &mut words) } {
             Some(known) => known,
             // SAFETY: as above.
             None => unsafe { chain.whole(&rules, top, bare, &mut words)? },
