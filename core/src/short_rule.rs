@@ -7,7 +7,7 @@
 //! walk goes on with its rule before the comparison is done. What finds no place here is found in the object's rule table or
 //! in the larger table ([`crate::pc_cache`]).
 
-use crate::memory::USER_END;
+use crate::memory::{Bare, USER_END};
 use crate::regs::{RBP, RSP};
 use crate::rule::{Packed, Rule, RuleKind, RA_SLOT, SAME, UNKNOWN};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -220,8 +220,10 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     /// mask, which is waited for at every frame; and return addresses stand further apart than that, mostly.
     #[inline(always)]
     fn own_byte(behind: u64) -> usize {
-        behind as usize & ((WORDS - 2) * 8)
+        behind as usize & Self::OWN_BYTES as usize
     }
+
+    const OWN_BYTES: u32 = ((WORDS - 2) * 8) as u32;
 
     fn own(key: u64) -> usize {
         Self::own_byte(key.wrapping_add(1)) / 8
@@ -253,6 +255,13 @@ impl<const WORDS: usize> ShortRules<WORDS> {
         // An empty entry's rule has no words.
         (sealed.load(Relaxed) == seal(behind, Salt(salt.0.wrapping_sub(1)), rule.0) && rule.words() != 0)
             .then_some(rule)
+    }
+
+    /// For a frame at `sp` that is about to be told: one of the next few words of the stack is likely its return address, whose entry is wanted next.
+    /// While the frame's own rule is waited for, those of all of them are asked for; whatever else is fetched does no harm.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, sp: u64, bare: Bare) {
+        bare.prefetch_by_words(sp, Self::OWN_BYTES, self.words.as_ptr().cast());
     }
 
     /// The same, in any entry of the key's line. Async-signal-safe.

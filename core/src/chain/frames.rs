@@ -122,6 +122,7 @@ impl Frame {
                     None => break Stretch::Other,
                 },
             };
+            table.prefetch(sp, bare);
             let mut base = sp;
             if rule.from_rbp() {
                 if rule == Short::END {

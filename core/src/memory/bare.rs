@@ -32,6 +32,16 @@ impl Bare {
         guarded::load_just_below(address)
     }
 
+    /// Asks for what the eight words of the stack at `sp` lead to in a table at `base`, by their bits in `mask`, to be fetched into the processor's caches; not
+    /// where a page may end.
+    #[inline(always)]
+    pub(crate) fn prefetch_by_words(self, sp: u64, mask: u32, base: *const u8) {
+        const PAGE: u64 = 4096;
+        if sp % PAGE <= PAGE - 64 {
+            guarded::prefetch_by_words(sp, mask, base);
+        }
+    }
+
     /// Whether one of these is not what it was any more, or cannot be read now; addresses as for [`Bare::word_just_below`].
     #[inline(always)]
     pub(crate) fn any_changed(self, words: &[Words]) -> bool {

@@ -17,7 +17,7 @@ mod cpu;
 
 pub use cpu::may_read_tsc;
 #[cfg(target_arch = "x86_64")]
-pub(super) use cpu::{any_changed, load_below, load_just_below};
+pub(super) use cpu::{any_changed, load_below, load_just_below, prefetch_by_words};
 pub(super) use cpu::{copy, load, load_noting};
 
 /// One guarded load: two distances in bytes, each from its own place.

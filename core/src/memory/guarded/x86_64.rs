@@ -148,6 +148,40 @@ pub(in crate::memory) fn any_changed(words: &Words) -> bool {
     changed != 0
 }
 
+/// Asks for what each of eight words leads to, from `address` on and up to one that cannot be read, to be fetched into the processor's caches: what lies as
+/// many bytes behind `base` as its bits in `mask` say.
+#[inline(always)]
+pub(in crate::memory) fn prefetch_by_words(address: u64, mask: u32, base: *const u8) {
+    macro_rules! words {
+        ($($load:literal $at:literal)+) => {
+            // SAFETY: to prefetch is not to read; all else as for `load`.
+            unsafe {
+                core::arch::asm!(
+                    $(
+                        concat!($load, ": mov {word:e}, [{address} + ", $at, "]"),
+                        "and {word:e}, {mask:e}",
+                        "prefetcht0 [{base} + {word}]",
+                    )+
+                    "5:",
+                    ".pushsection uu_fixups,\"aR\",@progbits",
+                    ".balign 4",
+                    $(
+                        concat!(".long ", $load, "b - ."),
+                        ".long 5b - .",
+                    )+
+                    ".popsection",
+                    address = in(reg) address,
+                    base = in(reg) base,
+                    mask = in(reg) mask,
+                    word = out(reg) _,
+                    options(nostack, readonly)
+                );
+            }
+        };
+    }
+    words!("40" "0" "41" "8" "42" "16" "43" "24" "44" "32" "45" "40" "46" "48" "47" "56");
+}
+
 /// Copies `len` bytes; false when a byte could not be read.
 ///
 /// # Safety
