@@ -65,6 +65,9 @@ pub struct Paths {
     steps: Vec<Vec<u16>>,
 }
 
+/// A leaf, given its [`Leaf`].
+type AtLeaf = extern "C-unwind" fn(*mut c_void);
+
 /// What happens at a leaf.
 struct Leaf<'a> {
     peer: &'a mut dyn Peer,
@@ -82,6 +85,13 @@ impl Paths {
         let mut random = Random::new(88172645463325252);
         let step = |n: u64| ((n % FUNCTIONS) << 2 | (n >> 40 & 3)) as u16;
         Paths { depth, steps: (0..count).map(|_| (0..depth).map(|_| step(random.number())).collect()).collect() }
+    }
+
+    /// One chain of those, so many times in a row.
+    pub fn again(depth: usize, times: usize) -> Paths {
+        let mut paths = Paths::new(depth, 1);
+        paths.steps.resize(times, paths.steps[0].clone());
+        paths
     }
 
     /// Chains that share no return address: every call site of every function stands in one of them.
@@ -104,7 +114,7 @@ impl Paths {
         self.steps.iter().map(|steps| one(steps, peer)).collect()
     }
 
-    fn run(&self, flavour: Flavour, steps: &[u16], leaf: &mut Leaf<'_>, at_leaf: extern "C-unwind" fn(*mut c_void)) {
+    fn run(&self, flavour: Flavour, steps: &[u16], leaf: &mut Leaf<'_>, at_leaf: AtLeaf) {
         let further = leaf.further;
         let argument = std::ptr::from_mut(leaf).cast();
         // SAFETY: plain arrays.
@@ -163,25 +173,33 @@ impl Paths {
         nanoseconds(leaf.ticks) / leaf.captures as f64
     }
 
-    /// Nanoseconds of one capture of each chain by a signal handler that interrupts its leaf: the mean of the middle half. `None`: the chain is not in
-    /// what the peer gives. As many frames as it needs to reach the chain's end.
-    pub fn time_in_handler(&self, flavour: Flavour, peer: &mut dyn Peer, truth: &[Vec<u64>]) -> Option<f64> {
+    /// Nanoseconds of one capture of each chain by a signal handler that interrupts its leaf, or what each second leaf calls if they take `turns`: the
+    /// mean of the middle half. `None`: the chain is not in what the peer gives. As many frames as it needs to reach the chain's end.
+    pub fn time_in_handler(
+        &self,
+        flavour: Flavour,
+        peer: &mut dyn Peer,
+        truth: &[Vec<u64>],
+        turns: bool,
+    ) -> Option<f64> {
         handler::install();
-        // First all chains for how many frames are wanted, then all for the time: no stack is the same as the last one.
+        let other: AtLeaf = if turns { handler::interrupt_further_in } else { handler::interrupt };
+        let leaves = || [handler::interrupt, other].into_iter().cycle();
+        // First all chains for how many frames are wanted, then all for the time: no stack is the same as the last one, unless it is meant to be.
         let mut wanted = Vec::new();
-        for (steps, truth) in self.steps.iter().zip(truth) {
-            let inner = if peer.is_blind() { 0 } else { 30 };
+        for ((steps, truth), at_leaf) in self.steps.iter().zip(truth).zip(leaves()) {
+            let inner = if peer.is_blind() { usize::from(turns) } else { 30 };
             let mut leaf = self.leaf(peer);
             leaf.frames = vec![0; truth.len() + inner];
-            self.run(flavour, steps, &mut leaf, handler::interrupt);
+            self.run(flavour, steps, &mut leaf, at_leaf);
             let is_chain = |words: &[u64]| words.iter().map(|word| word & ADDRESS).eq(truth.iter().copied());
             wanted.push(leaf.frames.windows(truth.len()).position(is_chain)? + truth.len());
         }
         let mut each = Vec::new();
-        for (steps, frames) in self.steps.iter().zip(wanted) {
+        for ((steps, frames), at_leaf) in self.steps.iter().zip(wanted).zip(leaves()) {
             let mut leaf = self.leaf(peer);
             leaf.frames = vec![0; frames];
-            self.run(flavour, steps, &mut leaf, handler::interrupt);
+            self.run(flavour, steps, &mut leaf, at_leaf);
             each.push(nanoseconds(leaf.ticks));
         }
         Some(crate::table::middle(each))

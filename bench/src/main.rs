@@ -1,12 +1,13 @@
 //! Cost of one capture, beside other unwinders, in one process.
 //!
 //! `uunwind-bench LIBUU [ROUNDS]`: chains of generated functions, 10 to 300 deep; addresses never seen before; the same stack again and
-//! again, with its top changed, and the same chain elsewhere on the stack; two thousand distinct chains over 8,000 return addresses, as
-//! calls and in a signal handler; and the latter spread over 50 libraries, among 500. A signal takes microseconds, so that what a capture needs of
-//! an address may have left the caches before the address is met again; fifty distinct chains many times in a row, as calls and in a handler,
-//! tell that from what the handler itself costs. Every unwinder captures the same number of frames, those of the
-//! chain, and its result is compared with the chain that the frame-pointer walk or libgcc saw. The floor, a walk by frame
-//! pointers, runs on the same functions compiled with frame pointers, and so does a line of its own of this project's. All take turns inside each round; a ratio is that of
+//! again, and with its top changed, as calls, of which the processor works on several at once, and singly in a signal handler; the same
+//! chain elsewhere on the stack; two thousand distinct chains over 8,000 return addresses, as calls and in a signal handler; and the
+//! latter spread over 50 libraries, among 500. A signal takes microseconds, so that what a capture needs of an address may have left the
+//! caches before the address is met again; fifty distinct chains many times in a row, as calls and in a handler, tell that from what the
+//! handler itself costs. Every unwinder captures the same number of frames, those of the chain, and its result is compared with the chain
+//! that the frame-pointer walk or libgcc saw. The floor, a walk by frame pointers, runs on the same functions compiled with frame
+//! pointers, and so does a line of its own of this project's. All take turns inside each round; a ratio is that of
 //! one round, and the median over the rounds is printed. With 0 rounds: addresses never seen before, and nothing else.
 
 mod build;
@@ -40,25 +41,35 @@ fn main() {
     }
     type Time = fn(&Paths, Flavour, &mut dyn Peer, &[Vec<u64>]) -> Option<f64>;
     let known: Time = |paths, flavour, peer, _| Some(paths.time(flavour, peer));
-    let interrupted: Time = |paths, flavour, peer, truth| paths.time_in_handler(flavour, peer, truth);
-    let cases: [(&str, usize, Time); 7] = [
-        ("the same stack again", 1, |paths, flavour, peer, _| Some(paths.time(flavour, peer))),
-        ("its top changed", 1, |paths, flavour, peer, _| Some(paths.time_top_changed(flavour, peer))),
-        ("the same chain, elsewhere on the stack", 1, |paths, flavour, peer, _| Some(paths.time_moved(flavour, peer))),
-        ("2,000 distinct chains, their addresses known", 2000, known),
-        ("the same in a signal handler", 2000, interrupted),
-        ("50 distinct chains, many times in a row", 50, |paths, flavour, peer, _| {
+    let interrupted: Time = |paths, flavour, peer, truth| paths.time_in_handler(flavour, peer, truth, false);
+    type Chains = fn(usize) -> Paths;
+    let (one, many, few): (Chains, Chains, Chains) =
+        (|depth| Paths::new(depth, 1), |depth| Paths::new(depth, 2000), |depth| Paths::new(depth, 50));
+    let again: Chains = |depth| Paths::again(depth, 400);
+    let cases: [(&str, Chains, Time); 9] = [
+        ("the same stack again", one, |paths, flavour, peer, _| Some(paths.time(flavour, peer))),
+        ("the same in a signal handler", again, interrupted),
+        ("its top changed", one, |paths, flavour, peer, _| Some(paths.time_top_changed(flavour, peer))),
+        ("the same in a signal handler", again, |paths, flavour, peer, truth| {
+            paths.time_in_handler(flavour, peer, truth, true)
+        }),
+        ("the same chain, elsewhere on the stack", one, |paths, flavour, peer, _| {
+            Some(paths.time_moved(flavour, peer))
+        }),
+        ("2,000 distinct chains, their addresses known", many, known),
+        ("the same in a signal handler", many, interrupted),
+        ("50 distinct chains, many times in a row", few, |paths, flavour, peer, _| {
             Some(table::median((0..PASSES).map(|_| paths.time(flavour, peer)).collect()))
         }),
-        ("the same in a signal handler", 50, |paths, flavour, peer, truth| {
-            let each: Option<Vec<f64>> = (0..PASSES).map(|_| paths.time_in_handler(flavour, peer, truth)).collect();
-            each.map(table::median)
+        ("the same in a signal handler", few, |paths, flavour, peer, truth| {
+            let once = |_| paths.time_in_handler(flavour, peer, truth, false);
+            (0..PASSES).map(once).collect::<Option<Vec<f64>>>().map(table::median)
         }),
     ];
-    for (what, count, time) in cases {
+    for (what, chains, time) in cases {
         let mut table = table::Table::new(what, &DEPTHS);
         for depth in DEPTHS {
-            table.add(measure(&mut peers, &Paths::new(depth, count), rounds, time));
+            table.add(measure(&mut peers, &chains(depth), rounds, time));
         }
         table.print();
     }

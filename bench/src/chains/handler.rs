@@ -28,6 +28,13 @@ pub extern "C-unwind" fn interrupt(leaf: *mut c_void) {
     LEAF.store(std::ptr::null_mut(), Ordering::Relaxed);
 }
 
+/// Another leaf, which calls that one.
+pub extern "C-unwind" fn interrupt_further_in(leaf: *mut c_void) {
+    std::hint::black_box(interrupt as extern "C-unwind" fn(*mut c_void))(leaf);
+    // Lest the call be a jump.
+    std::hint::black_box(());
+}
+
 extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, ucontext: *mut c_void) {
     // SAFETY: `interrupt` has set it to its leaf, and waits.
     let Some(leaf) = (unsafe { LEAF.load(Ordering::Relaxed).cast::<Leaf<'_>>().as_mut() }) else { return };

@@ -11,9 +11,7 @@ pub(super) const NEAR: usize = 8;
 /// Some of them, and the answer that was given last.
 #[repr(C, align(64))]
 pub(super) struct Head {
-    /// The innermost frame: its pc, marked if it is exact; 0: there is none. And its stack pointer.
-    pub(super) top: (u64, u64),
-    /// Its rbp; 0: nothing depends on it.
+    /// rbp of the innermost frame; 0: nothing depends on it.
     pub(super) fp: u64,
     /// So many words the frames are.
     pub(super) own: usize,
@@ -33,7 +31,6 @@ pub(super) struct Head {
 
 impl Head {
     pub(super) const NONE: Head = Head {
-        top: (0, 0),
         fp: 0,
         own: 0,
         room: 0,

@@ -21,11 +21,13 @@ const BLOCKS: usize = 2 * STEPS / Words::COUNT + 2;
 const HEADS: usize = 4;
 
 /// See above: whatever the chain is now, a stack that comes to this frame goes on so, if all of these words are the same.
-#[repr(C)]
+#[repr(C, align(64))]
 pub(super) struct Known {
+    /// Pc, marked if it is exact, and stack pointer of the innermost frames of `heads`; (0, 0): there is none.
+    tops: [(u64, u64); HEADS],
     heads: [Head; HEADS],
-    /// Pc, marked if it is exact, and stack pointer of tops that led to the known part, with no head; and how often they did.
-    tops: [((u64, u64), u32); HEADS],
+    /// Tops that led to the known part without a head, and how often they did.
+    seen: [((u64, u64), u32); HEADS],
     /// Of these, the one to be replaced next.
     next: usize,
     /// The chain's; 0: nothing is known.
@@ -51,8 +53,9 @@ pub(super) struct Known {
 impl Known {
     pub(super) const fn new() -> Known {
         Known {
+            tops: [(0, 0); HEADS],
             heads: [Head::NONE; HEADS],
-            tops: [((0, 0), 0); HEADS],
+            seen: [((0, 0), 0); HEADS],
             next: 0,
             stamp: 0,
             first: (0, 0),
@@ -75,8 +78,8 @@ impl Known {
     /// It does not hold any more.
     pub(super) fn forget(&mut self) {
         self.stamp = 0;
-        self.heads.iter_mut().for_each(|head| head.top = (0, 0));
-        self.tops = [((0, 0), 0); HEADS];
+        self.tops = [(0, 0); HEADS];
+        self.seen = [((0, 0), 0); HEADS];
     }
 
     /// The whole stack from `top` on, a pc, marked if it is exact, and a stack pointer, whose rbp is `fp`, if all of it is known, and was told for as
@@ -89,7 +92,7 @@ impl Known {
         bare: Bare,
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
-        let head = self.heads.iter().find(|head| head.top == top)?;
+        let head = self.heads.get(self.tops.iter().position(|known| *known == top)?)?;
         if head.room != words.len() || !head.holds(fp, bare) || bare.any_changed(self.blocks.get(..head.blocks)?) {
             return None;
         }
@@ -137,13 +140,13 @@ impl Known {
     /// The stack was known but for the frames from `top` on. Whether to learn these: the place for it. What leads here twice does so again.
     #[inline(always)]
     pub(super) fn led_from(&mut self, top: (u64, u64)) -> Option<usize> {
-        let Some(at) = self.tops.iter().position(|(seen, _)| *seen == top) else {
+        let Some(at) = self.seen.iter().position(|(seen, _)| *seen == top) else {
             let at = self.next % HEADS;
             self.next = at + 1;
-            *self.tops.get_mut(at)? = (top, 1);
+            *self.seen.get_mut(at)? = (top, 1);
             return None;
         };
-        let (_, times) = self.tops.get_mut(at)?;
+        let (_, times) = self.seen.get_mut(at)?;
         *times = times.saturating_add(1);
         // If it was too much to be learned, more and more seldom.
         times.is_power_of_two().then_some(at)
@@ -151,20 +154,20 @@ impl Known {
 
     /// From `top` on, these steps lead to the first frame; `words` are told of them.
     pub(super) fn learn_head(&mut self, at: usize, top: (u64, u64), fp: u64, words: &[u64], steps: &[Step]) {
-        let Some(head) = self.heads.get_mut(at) else { return };
-        head.top = (0, 0);
+        let (Some(place), Some(head)) = (self.tops.get_mut(at), self.heads.get_mut(at)) else { return };
+        *place = (0, 0);
         compiler_fence(Ordering::SeqCst);
         if head.learn(fp, words, steps, self.fp).is_some() {
             compiler_fence(Ordering::SeqCst);
-            head.top = top;
+            *place = top;
         }
     }
 
     /// Works out the answer from `top` on for so much room, if its head is known, and there is room enough.
     #[inline(always)]
     pub(super) fn make_room(&mut self, top: (u64, u64), room: usize) -> Option<()> {
-        let at = self.heads.iter().position(|head| head.top == top && head.room != room)?;
-        let own = self.heads.get(at)?.own;
+        let at = self.tops.iter().position(|known| *known == top)?;
+        let own = self.heads.get(at).filter(|head| head.room != room)?.own;
         let (told, blocks, stop) = self.within(room.checked_sub(own + 1)?)?;
         let head = self.heads.get_mut(at)?;
         if room >= NEAR && told + 1 >= NEAR {
