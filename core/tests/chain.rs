@@ -10,7 +10,7 @@ use uunwind_core::regs::{RBP, RSP};
 use uunwind_core::rule::Rule;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_random::Random;
-use world::{handle_faults, Table, World, FUNCTIONS};
+use world::{handle_faults, Table, World, FUNCTIONS, WORDS};
 
 impl World {
     /// What a chain has come to know of this stack by meeting it again and again, or in turns with another one that shares its outer part,
@@ -35,7 +35,7 @@ impl World {
             } else if random.one_in(2) {
                 self.go_out(random);
             }
-            for _ in 0..2 + random.below(8) {
+            for _ in 0..2 + random.below(16) {
                 let room = if random.one_in(8) { random.below(all as u64 + 2) as usize } else { all };
                 check(self, room, random.one_in(20));
                 if turns {
@@ -45,7 +45,20 @@ impl World {
                     self.stack.swap_with_slice(&mut other.3);
                 }
             }
-            if random.one_in(3) {
+            if random.one_in(8) {
+                self.exact = !self.exact;
+                check(self, all, false);
+                self.exact = !self.exact;
+            }
+            if random.one_in(8) {
+                let rules = self.rules.clone();
+                self.recompile(random);
+                self.remember(table);
+                check(self, all, false);
+                self.rules = rules;
+                *self.stamp += 1;
+                self.remember(table);
+            } else if random.one_in(3) {
                 self.registers[usize::from(RBP)] = self.word(random);
             } else {
                 // Sometimes the frame behind the last one for which there is room, and then often one that has no caller.
@@ -53,7 +66,10 @@ impl World {
                 let frame = if is_last { all - 1 } else { random.index(40) };
                 let (_, sp, _) = self.frames.get(frame).copied().unwrap_or((0, self.address(100), 0));
                 let place = 1 + if is_last { 0 } else { random.below(4) };
-                let at = ((sp - self.address(0)) / 8).saturating_sub(place) as usize;
+                let at = ((sp - self.address(0)) / 8).saturating_sub(place);
+                // Or one of the innermost frames', which lead to what is known.
+                let inner = (self.registers[usize::from(RSP)] - self.address(0)) / 8 + random.below(20);
+                let at = if random.one_in(3) { inner.min(WORDS as u64 - 1) } else { at } as usize;
                 self.stack[at] = if random.one_in(4) { 0 } else { self.word(random) };
                 if turns && random.one_in(2) {
                     other.3[at] = self.stack[at];
@@ -91,6 +107,7 @@ fn a_walk_along_a_chain_tells_what_a_walk_without_tells() {
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let (mut walks, mut whole, mut whole_asked, mut along_asked) = (0u64, 0u64, 0u64, 0u64);
     let (mut followed, mut frames, mut told, mut again) = (0u64, 0u64, 0u64, 0u64);
+    let mut at_once = [0, 0];
     let mut stops = std::collections::HashMap::<StopReason, u64>::new();
     let most = std::env::var("UU_REUSE_CHANGES").ok().and_then(|n| n.parse().ok()).unwrap_or(300_000) / 4;
     while walks < most {
@@ -135,9 +152,11 @@ fn a_walk_along_a_chain_tells_what_a_walk_without_tells() {
             told += u64::from(with.frames);
             world.change(&mut random);
         }
+        at_once.iter_mut().zip(&world.known).for_each(|(sum, told)| *sum += told.get());
     }
-    println!("{walks} walks: {whole} of {whole_asked} as a whole, {again} again, {along_asked} of {told} frames, {followed} along {frames} steps; {stops:?}");
+    println!("{walks} walks: {whole} of {whole_asked} as a whole, {again} again, {at_once:?} at once, {along_asked} of {told} frames, {followed} along {frames} steps; {stops:?}");
     assert!(whole > whole_asked / 8, "few stacks are told as a whole: {whole} of {whole_asked}");
+    assert!(at_once.iter().all(|told| *told > walks / 400), "little is known at once: {at_once:?}");
     assert!(
         followed > along_asked / 8 && frames > told / 8,
         "little is followed: {followed} of {along_asked}, {frames} of {told}"
@@ -155,7 +174,7 @@ fn a_chain_that_is_taken_elsewhere_leads_to_no_stale_frame_pointer() {
     let (mut world, chain, table) = plain(&[(13, Rule::simple(RBP, 56))]);
     world.stack[BASE + 6] = (1 << 12) + 0x10;
     let told = |world: &mut World, place: usize| {
-        world.pc = (2 << 12) + 0x20;
+        world.pc = (2 << 12) + 0x120;
         world.registers[usize::from(RSP)] = world.address(place as u64);
         world.registers[usize::from(RBP)] = world.address(BASE as u64);
         for call in 0..11 {
@@ -181,7 +200,7 @@ fn frames_for_which_a_chain_has_no_room_are_told_again() {
     for (function, begin, end) in [(4, 1000, 1878), (5, 840, 1778)] {
         world.stack[1879] = (1 << 12) + 0x10;
         (begin..end).step_by(2).for_each(|at| world.stack[at + 1] = (function << 12) + 0x10);
-        world.pc = (function << 12) + 0x20;
+        world.pc = (function << 12) + 0x120;
         world.registers[usize::from(RSP)] = world.address(begin as u64);
         for _ in 0..5 {
             let (plain, words) = world.tell(1000, None);
@@ -210,7 +229,7 @@ fn what_cannot_be_read_any_more_is_not_known() {
     world.stack[end] = (1 << 12) + 0x10;
     // So many frames of which all can be read.
     for frames in 1..40 {
-        world.pc = (4 << 12) + 0x20;
+        world.pc = (4 << 12) + 0x120;
         world.registers[usize::from(RSP)] = page - 16 * frames;
         let tell = |expected: StopReason| {
             let (plain, words) = world.tell(1000, None);

@@ -45,12 +45,7 @@ impl Bare {
     /// Whether one of these is not what it was any more, or cannot be read now; addresses as for [`Bare::word_just_below`].
     #[inline(always)]
     pub(crate) fn any_changed(self, words: &[Words]) -> bool {
-        for words in words {
-            if guarded::any_changed(words) {
-                return true;
-            }
-        }
-        false
+        guarded::any_changed(words)
     }
 }
 

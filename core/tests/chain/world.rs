@@ -1,5 +1,6 @@
 //! A program whose stack, code and registers change at random.
 
+use std::cell::Cell;
 use uunwind_core::chain::{Chain, Rules, Surroundings, Top, EXACT_KEY};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{guarded, Bare, Mode, Reader};
@@ -27,6 +28,8 @@ pub struct World {
     pub registers: [u64; 16],
     pub exact: bool,
     pub framed: bool,
+    /// Stacks that were told by [`Chain::known`], from a return address on and from an exact pc.
+    pub known: [Cell<u64>; 2],
 }
 
 /// The program as walks ask it; with short rules or without.
@@ -125,7 +128,7 @@ impl World {
         rules.extend((1..FUNCTIONS).map(|_| a_rule(random, framed)));
         let stack = vec![0; WORDS + MARGIN];
         let (frames, registers) = (Vec::new(), [0; 16]);
-        let mut world = World { rules, stack, frames, stamp: Box::new(1), pc: 0, registers, exact: false, framed };
+        let mut world = World { rules, stack, frames, stamp: Box::new(1), pc: 0, registers, exact: false, framed, known: Default::default() };
         for at in 0..WORDS {
             world.stack[at] = world.word(random);
         }
@@ -148,7 +151,7 @@ impl World {
     }
 
     fn jump(&mut self, random: &mut Random) {
-        self.pc = ((1 + random.below(FUNCTIONS)) << 12) + 0x20;
+        self.pc = ((1 + random.below(FUNCTIONS)) << 12) + 0x120;
         self.exact = random.one_in(3);
         self.registers = [0; 16];
         for register in [3, 12, 13, 14, 15] {
@@ -250,6 +253,13 @@ impl World {
         self.stack.copy_within(from..to, if further_out { from + by } else { from - by });
     }
 
+    /// Other code, with another rule, takes the place of a function.
+    pub fn recompile(&mut self, random: &mut Random) {
+        let at = 2 + random.below(FUNCTIONS - 1) as usize;
+        self.rules[at] = a_rule(random, self.framed);
+        *self.stamp += 1;
+    }
+
     pub fn change(&mut self, random: &mut Random) {
         let place = |random: &mut Random, n: u64| random.below(n) as usize;
         match random.below(28) {
@@ -272,11 +282,7 @@ impl World {
                 self.registers[usize::from(RBP)] = self.address(random.below(WORDS as u64)) + odd;
             }
             13 => self.registers[12] = self.address(random.below(WORDS as u64)),
-            14 if random.one_in(4) => {
-                let at = 2 + place(random, FUNCTIONS - 1);
-                self.rules[at] = a_rule(random, self.framed);
-                *self.stamp += 1;
-            }
+            14 if random.one_in(4) => self.recompile(random),
             15..=17 => {
                 self.jump(random);
                 self.build(random);
@@ -336,10 +342,13 @@ impl World {
                 continue;
             };
             let code = function << 12;
-            for pc in [0x10, 0x11, 0x12, 0x20] {
+            for pc in [0x10, 0x11, 0x12, 0x120] {
                 table.put(code + pc - 1, Salt::new(*self.stamp), short);
             }
-            table.put((code + 0x20) | EXACT_KEY, Salt::new(*self.stamp), short);
+            // Those that a stack may begin with; no more than there is room for in a line of the table.
+            for pc in [0x10, 0x120] {
+                table.put((code + pc) | EXACT_KEY, Salt::new(*self.stamp), short);
+            }
         }
     }
 
@@ -353,7 +362,11 @@ impl World {
         let bare = unsafe { Bare::new(true)? };
         // SAFETY: as above.
         let (count, stop) = match unsafe { chain.known(top, bare, &mut words) } {
-            Some(known) => known,
+            Some(known) => {
+                let times = &self.known[usize::from(self.exact)];
+                times.set(times.get() + 1);
+                known
+            }
             // SAFETY: as above.
             None => unsafe { chain.whole(&rules, top, bare, &mut words)? },
         };

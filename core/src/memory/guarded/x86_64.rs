@@ -106,35 +106,43 @@ pub(in crate::memory) fn load_just_below(address: u64) -> u64 {
     load_or_zero!("{base} - 8", base = address)
 }
 
-/// Whether one of these words is not what it was any more, or cannot be read. One answer for all: compilers would look at each by itself.
+/// Whether one of these words is not what it was any more, or cannot be read. A comparison with memory and its branch are one step to the processor, and of
+/// three loads for each word no one waits for another.
 #[inline(always)]
-pub(in crate::memory) fn any_changed(words: &Words) -> bool {
-    let mut changed = 0u64;
+pub(in crate::memory) fn any_changed(words: &[Words]) -> bool {
+    if words.is_empty() {
+        return false;
+    }
+    let mut changed = 1u32;
+    let words = words.as_ptr_range();
     macro_rules! compare {
         ($($load:literal $at:literal $was:literal)+) => {
-            // SAFETY: it reads the structure; all else as for `load`.
+            // SAFETY: it reads the structures, of which there is one at least; all else as for `load`.
             unsafe {
                 core::arch::asm!(
+                    "2:",
                     $(
                         concat!("mov {word}, [{words} + ", $at, "]"),
-                        concat!($load, ": mov {word}, [{word} - 8]"),
-                        concat!("xor {word}, [{words} + ", $was, "]"),
-                        "or {changed}, {word}",
+                        concat!("mov {was}, [{words} + ", $was, "]"),
+                        concat!($load, ": cmp {was}, [{word} - 8]"),
+                        "jne 5f",
                     )+
+                    "sub {words}, -128",
+                    "cmp {words}, {end}",
+                    "jne 2b",
+                    "xor {changed:e}, {changed:e}",
                     "5:",
-                    ".pushsection .text.uu_failed,\"ax\",@progbits",
-                    "6: mov {changed:e}, 1",
-                    "jmp 5b",
-                    ".popsection",
                     ".pushsection uu_fixups,\"aR\",@progbits",
                     ".balign 4",
                     $(
                         concat!(".long ", $load, "b - ."),
-                        ".long 6b - .",
+                        ".long 5b - .",
                     )+
                     ".popsection",
-                    words = in(reg) words,
+                    words = inout(reg) words.start => _,
+                    end = in(reg) words.end,
                     word = out(reg) _,
+                    was = out(reg) _,
                     changed = inout(reg) changed,
                     options(nostack, readonly)
                 );
