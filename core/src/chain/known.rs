@@ -85,13 +85,7 @@ impl Known {
     /// The whole stack from `top` on, a pc, marked if it is exact, and a stack pointer, whose rbp is `fp`, if all of it is known, and was told for as
     /// much room before: how many words there are, and why it ends.
     #[inline(always)]
-    pub(super) fn whole(
-        &self,
-        top: (u64, u64),
-        fp: u64,
-        bare: Bare,
-        words: &mut [u64],
-    ) -> Option<(usize, StopReason)> {
+    pub(super) fn whole(&self, top: (u64, u64), fp: u64, bare: Bare, words: &mut [u64]) -> Option<(usize, StopReason)> {
         let head = self.heads.get(self.tops.iter().position(|known| *known == top)?)?;
         if head.room != words.len() || !head.holds(fp, bare) || bare.any_changed(self.blocks.get(..head.blocks)?) {
             return None;

@@ -231,7 +231,8 @@ impl Chain {
         let mut frame = Frame { pc, sp, fp: Some(fp), fp_at: At::REGISTER };
         let (before, words) = words.split_at_mut_checked(usize::from(exact))?;
         if exact {
-            let why = frame.stretch::<false, WORDS>(top.key().wrapping_add(1), OUTERMOST, rules, bare, before, &mut []).1;
+            let why =
+                frame.stretch::<false, WORDS>(top.key().wrapping_add(1), OUTERMOST, rules, bare, before, &mut []).1;
             *before.first_mut()? = native_word(pc, FLAG_EXACT);
             match why {
                 Stretch::Full => (frame.fp, frame.fp_at) = (frame.fp_at.get(frame.fp, bare), At::REGISTER),

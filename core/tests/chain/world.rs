@@ -128,7 +128,17 @@ impl World {
         rules.extend((1..FUNCTIONS).map(|_| a_rule(random, framed)));
         let stack = vec![0; WORDS + MARGIN];
         let (frames, registers) = (Vec::new(), [0; 16]);
-        let mut world = World { rules, stack, frames, stamp: Box::new(1), pc: 0, registers, exact: false, framed, known: Default::default() };
+        let mut world = World {
+            rules,
+            stack,
+            frames,
+            stamp: Box::new(1),
+            pc: 0,
+            registers,
+            exact: false,
+            framed,
+            known: Default::default(),
+        };
         for at in 0..WORDS {
             world.stack[at] = world.word(random);
         }
