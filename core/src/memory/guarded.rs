@@ -11,6 +11,26 @@
 
 use crate::regs::UCONTEXT_PC;
 
+/// Assembly: the instruction at the first label may fault, and execution goes on at the second one then.
+macro_rules! fixup {
+    ($load:expr, $failed:literal) => {
+        concat!(
+            ".pushsection uu_fixups,\"aR\",@progbits\n",
+            ".balign 4\n",
+            concat!(".long ", $load, " - .\n"),
+            concat!(".long ", $failed, " - .\n"),
+            ".popsection"
+        )
+    };
+}
+
+/// Assembly that runs only behind a fault.
+macro_rules! when_failed {
+    ($($line:literal),+) => {
+        concat!(".pushsection .text.uu_failed,\"ax\",@progbits\n", $($line, "\n",)+ ".popsection")
+    };
+}
+
 #[cfg_attr(target_arch = "x86_64", path = "guarded/x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "guarded/aarch64.rs")]
 mod cpu;

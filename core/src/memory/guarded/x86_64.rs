@@ -12,15 +12,8 @@ pub fn may_read_tsc() -> bool {
         core::arch::asm!(
             "4: rdtsc",
             "5:",
-            ".pushsection .text.uu_failed,\"ax\",@progbits",
-            "6: mov {failed:e}, 1",
-            "jmp 5b",
-            ".popsection",
-            ".pushsection uu_fixups,\"aR\",@progbits",
-            ".balign 4",
-            ".long 4b - .",
-            ".long 6b - .",
-            ".popsection",
+            when_failed!("6: mov {failed:e}, 1", "jmp 5b"),
+            fixup!("4b", "6b"),
             failed = inout(reg) failed,
             out("eax") _,
             out("edx") _,
@@ -48,16 +41,8 @@ pub(in crate::memory) fn load_noting(address: u64, failed: &mut u32) -> u64 {
         core::arch::asm!(
             "4: mov {value}, [{address}]",
             "5:",
-            ".pushsection .text.uu_failed,\"ax\",@progbits",
-            "6: xor {value:e}, {value:e}",
-            "mov {failed:e}, 1",
-            "jmp 5b",
-            ".popsection",
-            ".pushsection uu_fixups,\"aR\",@progbits",
-            ".balign 4",
-            ".long 4b - .",
-            ".long 6b - .",
-            ".popsection",
+            when_failed!("6: xor {value:e}, {value:e}", "mov {failed:e}, 1", "jmp 5b"),
+            fixup!("4b", "6b"),
             address = in(reg) address,
             value = out(reg) value,
             failed = inout(reg) *failed,
@@ -76,15 +61,8 @@ macro_rules! load_or_zero {
             core::arch::asm!(
                 concat!("4: mov {value}, [", $address, "]"),
                 "5:",
-                ".pushsection .text.uu_failed,\"ax\",@progbits",
-                "6: mov {value:e}, 0",
-                "jmp 5b",
-                ".popsection",
-                ".pushsection uu_fixups,\"aR\",@progbits",
-                ".balign 4",
-                ".long 4b - .",
-                ".long 6b - .",
-                ".popsection",
+                when_failed!("6: mov {value:e}, 0", "jmp 5b"),
+                fixup!("4b", "6b"),
                 $($name = in(reg) $value,)+
                 value = out(reg) value,
                 options(nostack, readonly, preserves_flags)
@@ -132,13 +110,7 @@ pub(in crate::memory) fn any_changed(words: &[Words]) -> bool {
                     "jne 2b",
                     "xor {changed:e}, {changed:e}",
                     "5:",
-                    ".pushsection uu_fixups,\"aR\",@progbits",
-                    ".balign 4",
-                    $(
-                        concat!(".long ", $load, "b - ."),
-                        ".long 5b - .",
-                    )+
-                    ".popsection",
+                    $(fixup!(concat!($load, "b"), "5b"),)+
                     words = inout(reg) words.start => _,
                     end = in(reg) words.end,
                     word = out(reg) _,
@@ -171,13 +143,7 @@ pub(in crate::memory) fn prefetch_by_words(address: u64, mask: u32, base: *const
                         "prefetcht0 [{base} + {word}]",
                     )+
                     "5:",
-                    ".pushsection uu_fixups,\"aR\",@progbits",
-                    ".balign 4",
-                    $(
-                        concat!(".long ", $load, "b - ."),
-                        ".long 5b - .",
-                    )+
-                    ".popsection",
+                    $(fixup!(concat!($load, "b"), "5b"),)+
                     address = in(reg) address,
                     base = in(reg) base,
                     mask = in(reg) mask,
@@ -202,11 +168,7 @@ pub(in crate::memory) unsafe fn copy(out: *mut u8, address: u64, len: usize) -> 
         core::arch::asm!(
             "4: rep movsb",
             "5:",
-            ".pushsection uu_fixups,\"aR\",@progbits",
-            ".balign 4",
-            ".long 4b - .",
-            ".long 5b - .",
-            ".popsection",
+            fixup!("4b", "5b"),
             inout("rcx") left,
             inout("rdi") out => _,
             inout("rsi") address => _,
