@@ -5,12 +5,13 @@
 #[path = "chain/world.rs"]
 mod world;
 
+use std::sync::atomic::Ordering;
 use uunwind_core::chain::Chain;
 use uunwind_core::regs::{RBP, RSP};
 use uunwind_core::rule::Rule;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_random::Random;
-use world::{handle_faults, Table, World, FUNCTIONS, WORDS};
+use world::{handle_faults, Table, World, FUNCTIONS, WATCHED, WORDS};
 
 impl World {
     /// What a chain has come to know of this stack by meeting it again and again, or in turns with another one that shares its outer part,
@@ -214,6 +215,13 @@ extern "C" {
     fn mprotect(start: u64, len: usize, protection: i32) -> i32;
 }
 
+/// Whether a page of a made-up stack can be read, which nobody but walks looks at meanwhile.
+fn protect(page: u64, protection: i32) {
+    const PAGE: usize = 4096;
+    // SAFETY: the caller vouches for the page.
+    assert_eq!(unsafe { mprotect(page, PAGE, protection) }, 0);
+}
+
 #[test]
 fn what_cannot_be_read_any_more_is_not_known() {
     const PAGE: u64 = 4096;
@@ -221,10 +229,6 @@ fn what_cannot_be_read_any_more_is_not_known() {
     let (mut world, chain, table) = plain(&[]);
     world.stack.fill((4 << 12) + 0x10);
     let page = world.address(0).next_multiple_of(PAGE) + PAGE;
-    let protect = |protection: i32| {
-        // SAFETY: a page of the stack, which nobody but walks looks at until it is given back.
-        assert_eq!(unsafe { mprotect(page, PAGE as usize, protection) }, 0);
-    };
     let end = ((page - world.address(0)) / 8 + 101) as usize;
     world.stack[end] = (1 << 12) + 0x10;
     // So many frames of which all can be read.
@@ -240,9 +244,34 @@ fn what_cannot_be_read_any_more_is_not_known() {
             let (whole, words) = tell(StopReason::Complete);
             assert_eq!(whole, Some((StopReason::Complete, words)), "{frames} frames");
         }
-        protect(0);
+        protect(page, 0);
         let (whole, _) = tell(StopReason::UnreadableStack);
-        protect(3);
+        protect(page, 3);
         assert_eq!(whole, None, "{frames} frames, and then nothing");
     }
+}
+
+#[test]
+fn nothing_behind_a_stack_is_read() {
+    const PAGE: u64 = 4096;
+    handle_faults();
+    let (mut world, _, table) = plain(&[]);
+    let page = world.address(0).next_multiple_of(PAGE) + PAGE;
+    let end = ((page - world.address(0)) / 8) as usize;
+    // The outermost frame's stack pointer is where the stack ends.
+    world.stack.fill((4 << 12) + 0x10);
+    world.stack[end - 1] = (1 << 12) + 0x10;
+    protect(page, 0);
+    WATCHED[0].store(page, Ordering::Relaxed);
+    let told: Vec<bool> = (1..40)
+        .map(|frames| {
+            world.pc = (4 << 12) + 0x120;
+            world.registers[usize::from(RSP)] = page - 16 * frames;
+            let told = world.whole(1000, &table, &Chain::new());
+            told.is_some_and(|(stop, words)| stop == StopReason::Complete && words.len() == frames as usize + 1)
+        })
+        .collect();
+    protect(page, 3);
+    assert!(told.iter().all(|told| *told), "{told:?}");
+    assert_eq!(WATCHED[1].load(Ordering::Relaxed), 0, "faults behind the stack");
 }

@@ -32,12 +32,12 @@ impl Bare {
         guarded::load_just_below(address)
     }
 
-    /// Asks for what the eight words of the stack at `sp` lead to in a table at `base`, by their bits in `mask`, to be fetched into the processor's caches; not
-    /// where a page may end.
+    /// Asks for what the eight words of the stack at `sp` lead to in a table at `base`, by their bits in `mask`, to be fetched into the processor's caches. Only
+    /// where they lie in one page with the word below them, which is the stack's: nothing may be mapped behind a stack, and faults are dear.
     #[inline(always)]
     pub(crate) fn prefetch_by_words(self, sp: u64, mask: u32, base: *const u8) {
         const PAGE: u64 = 4096;
-        if sp % PAGE <= PAGE - 64 {
+        if sp.wrapping_sub(8) % PAGE <= PAGE - 72 {
             guarded::prefetch_by_words(sp, mask, base);
         }
     }

@@ -1,6 +1,7 @@
 //! A program whose stack, code and registers change at random.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use uunwind_core::chain::{Chain, Rules, Surroundings, Top, EXACT_KEY};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{guarded, Bare, Mode, Reader};
@@ -64,7 +65,15 @@ extern "C" {
     fn sigaction(signal: i32, new: *const SigAction, old: *mut SigAction) -> i32;
 }
 
-unsafe extern "C" fn on_fault(_: i32, _: *mut u8, ucontext: *mut u8) {
+/// The page in which faults are counted, and how many there were.
+pub static WATCHED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+unsafe extern "C" fn on_fault(_: i32, info: *mut u8, ucontext: *mut u8) {
+    // SAFETY: the kernel's siginfo: si_addr.
+    let address = unsafe { info.cast::<u64>().add(2).read() };
+    if address & !4095 == WATCHED[0].load(Ordering::Relaxed) {
+        WATCHED[1].fetch_add(1, Ordering::Relaxed);
+    }
     // SAFETY: the kernel's ucontext.
     if !unsafe { guarded::mend(ucontext) } {
         std::process::abort();
