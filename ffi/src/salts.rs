@@ -16,7 +16,14 @@ fn shared(mut each: impl FnMut(u64, u64)) -> Option<u64> {
     let loads = OBJECTS.loads().told_by(&mut each)?;
     let changes = CHANGES.load(Ordering::Acquire);
     each(CHANGES.as_ptr() as u64, changes);
-    Some(loads.wrapping_add(changes.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | SHARED)
+    Some(stamp(loads, changes))
+}
+
+/// Another one whenever one of the two is. The factor is none of those that [`uunwind_core::loads`] multiplies its words by: else a change
+/// would undo what an unload has done.
+#[inline(always)]
+fn stamp(loads: u64, changes: u64) -> u64 {
+    loads.wrapping_add(changes.wrapping_mul(0xbf58_476d_1ce4_e5b9)) | SHARED
 }
 
 /// What [`Salts::stamp`] follows from.
@@ -73,5 +80,32 @@ impl Salts {
     /// It does not.
     pub fn nowhere(&mut self) {
         self.enter(NOTHING);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicU64;
+    use uunwind_core::loads::Loads;
+
+    #[test]
+    fn no_change_undoes_what_loads_and_unloads_have_done() {
+        // In the loader's order: objects that there are, and all that were ever loaded.
+        let words = [AtomicU64::new(40), AtomicU64::new(60)];
+        let loads = Loads::new();
+        // SAFETY: the words outlive `loads`.
+        assert!(unsafe { loads.locate(words.as_ptr().cast(), 16, (60, 20)) });
+        let mut seen = std::collections::HashSet::new();
+        for objects in 1..40 {
+            for all in 40..80 {
+                for changes in 0..40 {
+                    words[0].store(objects, Ordering::Relaxed);
+                    words[1].store(all, Ordering::Relaxed);
+                    let now = stamp(loads.now().expect("located"), changes);
+                    assert!(seen.insert(now), "{objects} objects of {all} loaded, {changes} changes: as once before");
+                }
+            }
+        }
     }
 }
