@@ -165,8 +165,12 @@ impl Known {
         let (told, blocks, stop) = self.within(room.checked_sub(own + 1)?)?;
         let head = self.heads.get_mut(at)?;
         if room >= NEAR && told + 1 >= NEAR {
-            (head.room, head.further, head.blocks) = (room, told + 1, blocks);
-            head.ends = stop == StopReason::Complete;
+            // For none, in case that this is left in the middle.
+            head.room = 0;
+            compiler_fence(Ordering::SeqCst);
+            (head.further, head.blocks, head.ends) = (told + 1, blocks, stop == StopReason::Complete);
+            compiler_fence(Ordering::SeqCst);
+            head.room = room;
         }
         Some(())
     }
