@@ -175,6 +175,13 @@ impl Slots {
         Some(slot)
     }
 
+    /// The calling thread's slot, if it has one: never one that a thread which is gone has left it together with its TCB. Async-signal-safe.
+    #[inline(always)]
+    pub fn owned(&self) -> Option<&Slot> {
+        let tp = syscall::thread_pointer();
+        self.find(tp).filter(|slot| slot.tid.load(Ordering::Relaxed) == self.tid(tp))
+    }
+
     /// Tells where the calling thread keeps the head of its list of interpreted frames; 0: nowhere any more. False: there
     /// is no free slot. Async-signal-safe.
     pub fn publish(&self, head: u64) -> bool {

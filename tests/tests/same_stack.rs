@@ -1,20 +1,26 @@
 //! Captures of the same stack again, of stacks that share their outer part, and through libraries that come and go at one place: what
 //! is kept of a thread's last capture never shows.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_tests::{compile, paths, process, uu};
 
-#[test]
-fn what_is_kept_of_the_last_capture_never_shows() {
-    let scratch = paths::scratch("same-stack");
+/// Builds a C program of the tests with the library of the laid-out tree.
+fn build(scratch: &Path, name: &str, more: &[&str]) -> PathBuf {
     let library = paths::tree().join("lib");
-    let options = [
+    let own = [
         format!("-I{}", paths::tree().join("include").display()),
         library.join("libuu.so.0").display().to_string(),
         format!("-Wl,-rpath,{}", library.display()),
     ];
-    let options: Vec<&str> = options.iter().map(|option| &**option).collect();
-    let program = compile::gcc(&scratch, "same_stack", &["native/same_stack.c"], &options);
+    let options: Vec<&str> = own.iter().map(|option| &**option).chain(more.iter().copied()).collect();
+    compile::gcc(scratch, name, &[&format!("native/{name}.c")], &options)
+}
+
+#[test]
+fn what_is_kept_of_the_last_capture_never_shows() {
+    let scratch = paths::scratch("same-stack");
+    let program = build(&scratch, "same_stack", &[]);
     let part = |name: &str, room: &str| {
         compile::gcc(&scratch, name, &["native/same_stack_lib.c"], &["-shared", "-fPIC", &format!("-DROOM={room}")])
     };
@@ -25,4 +31,18 @@ fn what_is_kept_of_the_last_capture_never_shows() {
     // 2,048 leaves with four captures each, and two of each library.
     assert_eq!(numbers[0], 2048 * 4 + 400, "{}", out.text());
     assert!(numbers[1] > 100, "the libraries are seldom at the same place: {}", out.text());
+}
+
+#[test]
+fn captures_that_are_interrupted_anywhere_leave_nothing_wrong() {
+    let scratch = paths::scratch("interrupted-captures");
+    let program = build(&scratch, "interrupted_captures", &["-pthread", "-mno-red-zone"]);
+    // So many threads; `UU_CAPTURES=N` for more.
+    let threads = std::env::var("UU_CAPTURES").unwrap_or("400".to_owned());
+    let out = process::run(Command::new(&program).arg(&threads), &scratch, uu::LIMIT).expect_code(0).stdout;
+    println!("{out}");
+    let numbers: Vec<u64> = out.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let threads: u64 = threads.parse().expect("UU_CAPTURES is a number");
+    // Each thread's first capture is interrupted, if it is long enough; and one at each of some hundred instructions.
+    assert!(numbers[1] > threads && numbers[2] > 200, "little was interrupted: {out}");
 }

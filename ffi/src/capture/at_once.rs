@@ -6,13 +6,13 @@ use crate::state::{SHORT_RULES, SLOTS};
 use uunwind_core::chain::{Rules, Top};
 use uunwind_core::memory::Bare;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::syscall;
 
 /// That is for another to tell.
 pub(super) const NOT_TOLD: usize = usize::MAX;
 
-/// The whole stack if all of it is known ([`uunwind_core::chain::Chain::known`]), and this call has interrupted no other of its thread's. Looks no further than at memory,
-/// so whose slot that was before does not matter. Needs nothing of the caller's registers but where its return address lies, and rbp.
+/// The whole stack if all of it is known ([`uunwind_core::chain::Chain::known`]), and this call has interrupted no other of its thread's. What is known may
+/// be from a thread that is gone: it is held against memory. The slot must be this one's, or what interrupts this call would take it for that thread's and clear its
+/// mark. Needs nothing of the caller's registers but where its return address lies, and rbp.
 ///
 /// # Safety
 /// As [`super::uu_capture`].
@@ -26,7 +26,7 @@ pub(super) unsafe extern "C" fn known(
 ) -> usize {
     // SAFETY: passed on.
     let told = unsafe { asked(frames, capacity, ucontext, returns, fp) }.and_then(|(words, top)| {
-        let slot = SLOTS.find(syscall::thread_pointer())?;
+        let slot = SLOTS.owned()?;
         let chain = chains::known(slot)?;
         let alone = slot.occupy(returns as u64 + 8)?;
         // SAFETY: the chain is this thread's, which is at work with no other. Where something is known, faults were handled, and that does not end.
