@@ -15,14 +15,14 @@ static GIVEN: AtomicU32 = AtomicU32::new(0);
 
 /// The slot's chain, if it has one. Async-signal-safe.
 #[inline]
-pub fn known(slot: &Slot) -> Option<&'static Chain> {
+pub fn given(slot: &Slot) -> Option<&'static Chain> {
     // SAFETY: null, or one of ours.
     unsafe { slot.chain.load(Ordering::Relaxed).as_ref() }
 }
 
 /// The slot's chain; a new one if it had none. Async-signal-safe; on the slot's thread, inside a walk of its that has interrupted no other.
 pub fn of(slot: &Slot) -> Option<&'static Chain> {
-    known(slot).or_else(|| claim(slot))
+    given(slot).or_else(|| claim(slot))
 }
 
 #[cold]

@@ -23,7 +23,8 @@ const HEADS: usize = 4;
 /// See above: whatever the chain is now, a stack that comes to this frame goes on so, if all of these words are the same.
 #[repr(C, align(64))]
 pub(super) struct Known {
-    /// Pc, marked if it is exact, and stack pointer of the innermost frames of `heads`; (0, 0): there is none.
+    /// Pc, marked if it is exact, and stack pointer of the innermost frames of `heads`, beside each other as they are all compared; (0, 0): there
+    /// is none. Whatever they lead to holds as it is written: nothing of it is changed while they stand.
     tops: [(u64, u64); HEADS],
     heads: [Head; HEADS],
     /// Tops that led to the known part without a head, and how often they did.

@@ -27,7 +27,7 @@ pub(super) unsafe extern "C" fn known(
     // SAFETY: passed on.
     let told = unsafe { asked(frames, capacity, ucontext, returns, fp) }.and_then(|(words, top)| {
         let slot = SLOTS.owned()?;
-        let chain = chains::known(slot)?;
+        let chain = chains::given(slot)?;
         let alone = slot.occupy(returns as u64 + 8)?;
         // SAFETY: the chain is this thread's, which is at work with no other. Where something is known, faults were handled, and that does not end.
         let told = unsafe { Bare::new(true).and_then(|bare| chain.known(top, bare, words)) };
@@ -57,7 +57,7 @@ pub(super) unsafe extern "C" fn by_rules(
         // unblocked here.
         let bare = unsafe { Bare::new(crate::faults::handled()) }?;
         let slot = SLOTS.own()?;
-        let chain = chains::known(slot)?;
+        let chain = chains::given(slot)?;
         let salts = Salts::new(true);
         let rules = Rules { table: &SHORT_RULES, salt: salts.salt(), stamp: salts.stamp()?, surroundings: &Shared };
         let alone = slot.occupy(returns as u64 + 8)?;
