@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use uunwind_tests::{compile, paths, process, uu};
 
 /// Builds a C program of the tests with the library of the laid-out tree.
@@ -21,11 +22,17 @@ fn build(scratch: &Path, name: &str, more: &[&str]) -> PathBuf {
 fn what_is_kept_of_the_last_capture_never_shows() {
     let scratch = paths::scratch("same-stack");
     let program = build(&scratch, "same_stack", &[]);
-    let part = |name: &str, room: &str| {
-        compile::gcc(&scratch, name, &["native/same_stack_lib.c"], &["-shared", "-fPIC", &format!("-DROOM={room}")])
+    let part = |name: &str, room: &str, kind: &str| {
+        let options = ["-shared", "-fPIC", &format!("-DROOM={room}"), kind];
+        compile::gcc(&scratch, name, &["native/same_stack_lib.c"], &options)
     };
-    let (small, large) = (part("libsmall.so", "200"), part("liblarge.so", "600"));
-    let out = process::run(Command::new(&program).arg(small).arg(large), &scratch, uu::LIMIT).expect_code(0);
+    let plain = "-fomit-frame-pointer";
+    let libraries = [
+        part("libsmall.so", "200", plain),
+        part("liblarge.so", "600", plain),
+        part("libframed.so", "900", "-fno-omit-frame-pointer"),
+    ];
+    let out = process::run(Command::new(&program).args(libraries), &scratch, uu::LIMIT).expect_code(0);
     println!("{}", out.stdout);
     let numbers: Vec<u64> = out.stdout.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     // 2,048 leaves with four captures each, and two of each library.
@@ -39,10 +46,11 @@ fn captures_that_are_interrupted_anywhere_leave_nothing_wrong() {
     let program = build(&scratch, "interrupted_captures", &["-pthread", "-mno-red-zone"]);
     // So many threads; `UU_CAPTURES=N` for more.
     let threads = std::env::var("UU_CAPTURES").unwrap_or("400".to_owned());
-    let out = process::run(Command::new(&program).arg(&threads), &scratch, uu::LIMIT).expect_code(0).stdout;
+    let threads: u64 = threads.parse().expect("UU_CAPTURES is a number");
+    let limit = uu::LIMIT + Duration::from_millis(40 * threads);
+    let out = process::run(Command::new(&program).arg(threads.to_string()), &scratch, limit).expect_code(0).stdout;
     println!("{out}");
     let numbers: Vec<u64> = out.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let threads: u64 = threads.parse().expect("UU_CAPTURES is a number");
     // Each thread's first capture is interrupted, if it is long enough; and one at each of some hundred instructions.
     assert!(numbers[1] > threads && numbers[2] > 200, "little was interrupted: {out}");
 }

@@ -1,6 +1,7 @@
 /* Captures of stacks that share their outer part with the last one's, and of the same stack twice, with guarded reads, so that the
    library may go along the thread's last chain; also through a library that makes room for another one at its place, which has other
-   frames. Each is compared with what libgcc's unwinder says. Arguments: the two libraries. Prints the number of captures. */
+   frames. Each is compared with what libgcc's unwinder says. Arguments: the two libraries, and a third one, whose frames
+   have frame pointers. Prints the number of captures. */
 #define _GNU_SOURCE
 #include "uu.h"
 
@@ -9,6 +10,8 @@
 #include <execinfo.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 
 #define MOST 128
 #define DEPTH 11
@@ -91,11 +94,57 @@ NOINLINE static unsigned go(unsigned depth, unsigned s) {
 
 static void from_library(void) { compare(MOST); }
 
+static void *returns;
+static uint64_t last[MOST];
+static size_t last_count;
+NOINLINE static void from_place(void) {
+    uint16_t stop;
+    returns = __builtin_return_address(0);
+    for (int again = 0; again < 5; again++)
+        last_count = uu_capture(last, MOST, NULL, &stop);
+}
+
+/* Whoever reads further in than where a frame will be finds this. */
+NOINLINE static void paint(uint64_t word) {
+    volatile uint64_t room[256];
+    for (size_t i = 0; i < sizeof room / sizeof room[0]; i++)
+        room[i] = word;
+}
+
+/* Code of a window calls from the very address that a library called from until it was unloaded, and has another frame: of the first
+   library nothing is left, though what else changes meanwhile is counted with the unloads. */
+static int in_the_place_of(const char *plain, const char *framed) {
+    void *library = dlopen(plain, RTLD_NOW), *other = dlopen(framed, RTLD_NOW);
+    void (*call)(void (*)(void)) = (void (*)(void (*)(void)))dlsym(library, "call");
+    char *code = dlsym(other, "call");
+    ((void (*)(void (*)(void)))(void *)code)(from_place);
+    const ptrdiff_t distance = (char *)returns - code;
+    call(from_place);
+    char *start = (char *)returns - distance, *page = (char *)((uintptr_t)start & ~(uintptr_t)4095);
+    dlclose(library);
+    uu_unmark_interpreter(page);
+    if (mmap(page, 8192, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != page)
+        return 5;
+    memcpy(start, code, 128);
+    const struct uu_window window = {.size = sizeof window, .kind = UU_WINDOW_FRAME_POINTER, .text = page, .text_len = 8192};
+    if (uu_register_window(&window))
+        return 6;
+    const size_t before = last_count;
+    paint(UU_FRAME_ADDRESS(last[2]));
+    ((void (*)(void (*)(void)))(void *)start)(from_place);
+    /* One more word, as a window's frame has two. */
+    if (last_count != before + 1 || UU_FRAME_KIND(last[1]) != UU_FRAME_WINDOW || UU_FRAME_ADDRESS(last[1]) != (uint64_t)(uintptr_t)returns) {
+        printf("%zu words behind %zu, the second is %#lx\n", last_count, before, (unsigned long)last[1]);
+        return 7;
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
     /* The first call loads libgcc. */
     void *here[2];
     backtrace(here, 2);
-    if (argc < 3 || uu_handle_faults())
+    if (argc < 4 || uu_handle_faults())
         return 2;
     if (go(0, 1) == 77)
         return 3;
@@ -111,6 +160,9 @@ int main(int argc, char **argv) {
         call(from_library);
         dlclose(library);
     }
+    const int failed = in_the_place_of(argv[1], argv[3]);
+    if (failed)
+        return failed;
     printf("%lu captures, %lu libraries at another's place\n", captures, same_place);
     return 0;
 }
