@@ -10,6 +10,14 @@
 //! ```
 //! A walk writes its steps into the half that the last one's chain is not in. When it comes to a frame of that one's, its own few
 //! steps are put in front of the rest of the old chain, which stays where it is.
+//!
+//! ```text
+//! tops   [ top, top, ... ]                                          pc and stack pointer of stacks that were told again and again
+//! heads  [ few words that lead from there to ... ]    known  [ words of memory, and what they were | frames to tell ]
+//! ```
+//! What of a chain holds twice is written down once more as what it depends on ([`known`]), and so are the ways that lead there ([`head`]).
+//! A stack is asked for in this order: from its top by what is known ([`Chain::known`]); by rules, along the chain ([`Chain::whole`]); by a walk
+//! along it ([`Steps`]).
 
 mod asked;
 mod depends;

@@ -66,7 +66,9 @@ enum uu_stop {
  * this thread, and the first frame is the interrupted one.
  *
  * Thread-safe. Async-signal-safe: no allocation, no lock. Memory is asked for with a system call a page before it is read
- * first, unless uu_handle_faults() was called. Called in a handler that interrupted a walk of the same thread, it returns 0 and UU_STOP_FAULT.
+ * first, unless uu_handle_faults() was called. In a handler that interrupted the recorder's walk of the same thread it returns 0 and UU_STOP_FAULT.
+ * A handler that may have interrupted another capture may call it, but for one: on an alternate stack with SS_AUTODISARM (sigaltstack(2)) that lies
+ * above the interrupted stack, the kernel does not tell that there is such a stack, and the interrupted capture is taken for one that was left.
  * Up to 4 KiB of stack. */
 size_t uu_capture(uint64_t *frames, size_t capacity, const void *ucontext, uint16_t *stop);
 

@@ -149,6 +149,8 @@ impl Known {
 
     /// From `top` on, these steps lead to the first frame; `words` are told of them.
     pub(super) fn learn_head(&mut self, at: usize, top: (u64, u64), fp: u64, words: &[u64], steps: &[Step]) {
+        // Nor elsewhere from the same top, which would be found first.
+        self.tops.iter_mut().filter(|known| **known == top).for_each(|known| *known = (0, 0));
         let (Some(place), Some(head)) = (self.tops.get_mut(at), self.heads.get_mut(at)) else { return };
         *place = (0, 0);
         compiler_fence(Ordering::SeqCst);

@@ -49,7 +49,7 @@ pub const SCRATCH: usize = (MAX_PLUGINS + 1) * SCRATCH_BYTES;
 pub struct Setting {
     /// Thread pointer of the walked thread.
     pub thread_pointer: u64,
-    /// See [`View::tsd_offset`].
+    /// See [`crate::plugin::View::tsd_offset`].
     pub tsd_offset: u64,
     /// [`SCRATCH`] bytes, 16-aligned, for the plugins; null: no plugin is called.
     pub scratch: *mut u8,
