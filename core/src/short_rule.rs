@@ -4,8 +4,8 @@
 //! A rule is *short* if the CFA is rsp or rbp plus a multiple of 8, the return address lies just below it, and every saved
 //! register within 30 words of it. An entry of the table is 16 bytes, four share a cache line; a key has one line, and in it one
 //! entry that is its own if it is free. That entry is looked at first, by a branch that is nearly always predicted, so that the
-//! walk goes on with its rule before the comparison is done. What finds no place here is found in the object's rule table or
-//! in the larger table ([`crate::pc_cache`]).
+//! walk goes on with its rule before the comparison is done. Where a line is full, another one takes the key in. What finds no
+//! place here is found in the object's rule table or in the larger table ([`crate::pc_cache`]).
 
 use crate::memory::{Bare, USER_END};
 use crate::regs::{RBP, RSP};
@@ -234,9 +234,20 @@ impl<const WORDS: usize> ShortRules<WORDS> {
         Some([self.words.get(at)?, self.words.get(at | 1)?])
     }
 
-    /// The entries of the key's line.
-    fn line(&self, key: u64) -> impl Iterator<Item = [&AtomicU64; 2]> {
-        let first = Self::own(key) & !(LINE - 1);
+    /// Where the key's line begins.
+    fn first(key: u64) -> usize {
+        Self::own(key) & !(LINE - 1)
+    }
+
+    /// Where the line begins that takes the key in when its own is full. Code that lies apart by as much as the table is large shares lines, and is dense; so what
+    /// tells is how far.
+    fn second(key: u64) -> usize {
+        let far = (key / (WORDS as u64 * 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        Self::first(key) ^ ((far as usize | 1) * LINE) & (WORDS - LINE)
+    }
+
+    /// The entries of the line that begins there.
+    fn line(&self, first: usize) -> impl Iterator<Item = [&AtomicU64; 2]> {
         (first..first + LINE).step_by(2).filter_map(|at| self.entry(at))
     }
 
@@ -264,12 +275,17 @@ impl<const WORDS: usize> ShortRules<WORDS> {
         bare.prefetch_by_words(sp, Self::OWN_BYTES, self.words.as_ptr().cast());
     }
 
-    /// The same, in any entry of the key's line. Async-signal-safe.
+    /// The same, in any entry of the key's lines. Async-signal-safe.
     #[cold]
     #[inline(never)]
     pub fn search(&self, key: u64, salt: Salt) -> Option<Short> {
+        self.search_line(Self::first(key), key, salt).or_else(|| self.search_line(Self::second(key), key, salt))
+    }
+
+    #[inline(always)]
+    fn search_line(&self, first: usize, key: u64, salt: Salt) -> Option<Short> {
         // All four are looked at: which one it is cannot be predicted, so a branch for each would cost more.
-        let found = self.line(key).fold(0, |found, [rule, sealed]| {
+        let found = self.line(first).fold(0, |found, [rule, sealed]| {
             let rule = rule.load(Relaxed);
             found | (rule & all_ones_if(sealed.load(Relaxed) == seal(key, salt, rule)))
         });
@@ -286,11 +302,14 @@ impl<const WORDS: usize> ShortRules<WORDS> {
         let free = |entry: &[&AtomicU64; 2]| entry[0].load(Relaxed) == 0;
         let mut to = own;
         if !free(&own) {
-            let is_live = |entry: &[&AtomicU64; 2]| Self::holds(entry, key, salt);
-            if is_live(&own) {
+            let lines = [Self::first(key), Self::second(key)];
+            if Self::holds(&own, lines[0], salt) {
                 // A neighbour whose own entry it is: this one is a guest. No room at all: then not even that.
-                to = self.line(key).find(free).or_else(|| self.line(key).find(|e| !is_live(e))).unwrap_or(own);
-            } else if let Some([word, sealed]) = self.line(key).find(free) {
+                let room = |first: usize| {
+                    self.line(first).find(free).or_else(|| self.line(first).find(|e| !Self::holds(e, first, salt)))
+                };
+                to = lines.into_iter().find_map(room).unwrap_or(own);
+            } else if let Some([word, sealed]) = self.line(lines[0]).find(free) {
                 // Another generation's, perhaps one of the past: it makes room.
                 word.store(own[0].load(Relaxed), Relaxed);
                 sealed.store(own[1].load(Relaxed), Relaxed);
@@ -301,10 +320,10 @@ impl<const WORDS: usize> ShortRules<WORDS> {
         sealed.store(seal(key, salt, rule.0), Relaxed);
     }
 
-    /// Whether an entry holds a rule of this generation, for some key of the line of `near`.
-    fn holds([rule, sealed]: &[&AtomicU64; 2], near: u64, salt: Salt) -> bool {
+    /// Whether an entry of the line that begins at `first` holds a rule of this generation, for some key of that line.
+    fn holds([rule, sealed]: &[&AtomicU64; 2], first: usize, salt: Salt) -> bool {
         let key = sealed.load(Relaxed).wrapping_sub(seal(0, salt, rule.load(Relaxed)));
-        key < USER_END && Self::own(key) & !(LINE - 1) == Self::own(near) & !(LINE - 1)
+        key < USER_END && (Self::first(key) == first || Self::second(key) == first)
     }
 }
 
@@ -380,6 +399,10 @@ mod tests {
         for key in [0x1234, 0x1233, 0x1234 + 512, 0x1234 + 1024] {
             assert_eq!(table.search(key, Salt::new(1)), Some(rule), "{key:#x}");
         }
+        // And more of them than there is room for in a line.
+        let more: Vec<u64> = (3..9).map(|far| 0x1234 + far * 512).collect();
+        more.iter().for_each(|key| table.put(*key, Salt::new(1), rule));
+        more.iter().for_each(|key| assert_eq!(table.search(*key, Salt::new(1)), Some(rule), "{key:#x}"));
         // Those of a generation that is over never keep one that counts from its own entry.
         for key in (0x1204..0x1244).step_by(16) {
             table.put(key, Salt::new(2), rule);
