@@ -40,14 +40,14 @@ fn main() {
         return;
     }
     type Time = fn(&Paths, Flavour, &mut dyn Peer, &[Vec<u64>]) -> Option<f64>;
-    let known: Time = |paths, flavour, peer, _| Some(paths.time(flavour, peer));
+    let called: Time = |paths, flavour, peer, _| Some(paths.time(flavour, peer));
     let interrupted: Time = |paths, flavour, peer, truth| paths.time_in_handler(flavour, peer, truth, false);
     type Chains = fn(usize) -> Paths;
     let (one, many, few): (Chains, Chains, Chains) =
         (|depth| Paths::new(depth, 1), |depth| Paths::new(depth, 2000), |depth| Paths::new(depth, 50));
     let again: Chains = |depth| Paths::again(depth, 400);
     let cases: [(&str, Chains, Time); 9] = [
-        ("the same stack again", one, |paths, flavour, peer, _| Some(paths.time(flavour, peer))),
+        ("the same stack again", one, called),
         ("the same in a signal handler", again, interrupted),
         ("its top changed", one, |paths, flavour, peer, _| Some(paths.time_top_changed(flavour, peer))),
         ("the same in a signal handler", again, |paths, flavour, peer, truth| {
@@ -56,7 +56,7 @@ fn main() {
         ("the same chain, elsewhere on the stack", one, |paths, flavour, peer, _| {
             Some(paths.time_moved(flavour, peer))
         }),
-        ("2,000 distinct chains, their addresses known", many, known),
+        ("2,000 distinct chains, their addresses known", many, called),
         ("the same in a signal handler", many, interrupted),
         ("50 distinct chains, many times in a row", few, |paths, flavour, peer, _| {
             Some(table::median((0..PASSES).map(|_| paths.time(flavour, peer)).collect()))

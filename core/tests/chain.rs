@@ -211,20 +211,20 @@ fn frames_for_which_a_chain_has_no_room_are_told_again() {
     }
 }
 
+const PAGE: u64 = 4096;
+
 extern "C" {
     fn mprotect(start: u64, len: usize, protection: i32) -> i32;
 }
 
 /// Whether a page of a made-up stack can be read, which nobody but walks looks at meanwhile.
 fn protect(page: u64, protection: i32) {
-    const PAGE: usize = 4096;
     // SAFETY: the caller vouches for the page.
-    assert_eq!(unsafe { mprotect(page, PAGE, protection) }, 0);
+    assert_eq!(unsafe { mprotect(page, PAGE as usize, protection) }, 0);
 }
 
 #[test]
 fn what_cannot_be_read_any_more_is_not_known() {
-    const PAGE: u64 = 4096;
     handle_faults();
     let (mut world, chain, table) = plain(&[]);
     world.stack.fill((4 << 12) + 0x10);
@@ -253,7 +253,6 @@ fn what_cannot_be_read_any_more_is_not_known() {
 
 #[test]
 fn nothing_behind_a_stack_is_read() {
-    const PAGE: u64 = 4096;
     handle_faults();
     let (mut world, _, table) = plain(&[]);
     let page = world.address(0).next_multiple_of(PAGE) + PAGE;

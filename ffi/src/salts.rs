@@ -53,7 +53,7 @@ impl Salts {
     /// For one walk. `unseen`: nobody is told of the objects that it meets.
     pub fn new(unseen: bool) -> Salts {
         // Before any object is looked up: what changes meanwhile is stored under a salt that nobody will ask for.
-        match shared(|_, _| {}).filter(|_| unseen) {
+        match unseen.then(|| shared(|_, _| {})).flatten() {
             Some(shared) => Salts { now: Salt::new(shared), shared: Some(shared) },
             None => Salts { now: Salt::new(NOTHING), shared: None },
         }

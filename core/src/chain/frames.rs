@@ -1,6 +1,6 @@
 //! From frame to frame by short rules alone.
 
-use super::asked::Rules;
+use super::asked::{Rules, Top};
 use super::Step;
 use crate::frame::user_word;
 use crate::memory::{Bare, USER_END};
@@ -69,6 +69,12 @@ pub(super) enum Stretch {
 }
 
 impl Frame {
+    /// The one that a stack begins with.
+    #[inline(always)]
+    pub(super) fn first(top: &Top) -> Frame {
+        Frame { pc: top.pc, sp: top.sp, fp: Some(top.fp), fp_at: At::REGISTER }
+    }
+
     #[inline(always)]
     pub(super) fn go(&mut self, step: &Step) {
         self.fp_at = self.fp_at.behind(step.rule, step.cfa);

@@ -101,7 +101,7 @@ impl Inner {
     fn learn_head<const WORDS: usize>(&mut self, at: usize, rules: &Rules<'_, WORDS>, top: Top, bare: Bare) {
         let Some(known) = self.known.first(rules.stamp) else { return };
         let (mut words, mut steps) = ([0; NEAR], [Step::end(0); NEAR]);
-        let mut frame = Frame { pc: top.pc, sp: top.sp, fp: Some(top.fp), fp_at: At::REGISTER };
+        let mut frame = Frame::first(&top);
         let mut passed = 0;
         if top.exact {
             let (word, step) = (&mut words[..1], &mut steps[..1]);
@@ -228,7 +228,7 @@ impl Chain {
                 return Some((held + 1, stop));
             }
         }
-        let mut frame = Frame { pc, sp, fp: Some(fp), fp_at: At::REGISTER };
+        let mut frame = Frame::first(&top);
         let (before, words) = words.split_at_mut_checked(usize::from(exact))?;
         if exact {
             let why =

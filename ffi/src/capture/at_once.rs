@@ -24,8 +24,7 @@ pub(super) unsafe extern "C" fn known(
     returns: *const u64,
     fp: u64,
 ) -> usize {
-    // SAFETY: passed on.
-    let told = unsafe { asked(frames, capacity, ucontext, returns, fp) }.and_then(|(words, top)| {
+    let told = |words: &mut [u64], top| {
         let slot = SLOTS.owned()?;
         let chain = chains::given(slot)?;
         let alone = slot.occupy(returns as u64 + 8)?;
@@ -33,9 +32,9 @@ pub(super) unsafe extern "C" fn known(
         let told = unsafe { Bare::new(true).and_then(|bare| chain.known(top, bare, words)) };
         alone.leave();
         told
-    });
-    // SAFETY: the C caller passes null or room for one number.
-    unsafe { tell(told, stop) }
+    };
+    // SAFETY: passed on.
+    unsafe { answer(frames, capacity, ucontext, stop, returns, fp, told) }
 }
 
 /// The whole stack without a walk ([`uunwind_core::chain::Chain::whole`]), if that can be: it has plain frames only, faults are handled, the loader's counters are known,
@@ -51,8 +50,7 @@ pub(super) unsafe extern "C" fn by_rules(
     returns: *const u64,
     fp: u64,
 ) -> usize {
-    // SAFETY: passed on.
-    let told = unsafe { asked(frames, capacity, ucontext, returns, fp) }.and_then(|(words, top)| {
+    let told = |words: &mut [u64], top| {
         // SAFETY: faults are handled where the program asked for it by uu_handle_faults, whose documentation asks for the signals to be
         // unblocked here.
         let bare = unsafe { Bare::new(crate::faults::handled()) }?;
@@ -65,45 +63,41 @@ pub(super) unsafe extern "C" fn by_rules(
         let told = unsafe { chain.whole(&rules, top, bare, words) };
         alone.leave();
         told
-    });
-    // SAFETY: the C caller passes null or room for one number.
-    unsafe { tell(told, stop) }
+    };
+    // SAFETY: passed on.
+    unsafe { answer(frames, capacity, ucontext, stop, returns, fp, told) }
 }
 
-/// What is asked for: room for the answer, and the frame to begin with.
+/// The C caller's answer: what is `told` of the frame to begin with, given the room for it.
 ///
 /// # Safety
 /// As [`super::uu_capture`].
 #[inline(always)]
-unsafe fn asked<'c>(
+unsafe fn answer(
     frames: *mut u64,
     capacity: usize,
     ucontext: *const u8,
+    stop: *mut u16,
     returns: *const u64,
     fp: u64,
-) -> Option<(&'c mut [u64], Top)> {
+    told: impl FnOnce(&mut [u64], Top) -> Option<(usize, StopReason)>,
+) -> usize {
     if frames.is_null() {
-        return None;
+        return NOT_TOLD;
     }
     // SAFETY: the C caller passes `capacity` words.
     let words = unsafe { core::slice::from_raw_parts_mut(frames, capacity) };
-    if ucontext.is_null() {
+    let top = if ucontext.is_null() {
         // SAFETY: the assembly passes its own stack.
-        let pc = unsafe { returns.read() };
-        return Some((words, Top { pc, exact: false, sp: returns as u64 + 8, fp }));
-    }
-    // SAFETY: the C caller passes null, or the ucontext that its signal handler got.
-    Some((words, unsafe { Top::interrupted(ucontext) }))
-}
-
-/// # Safety
-/// `stop` must be null or writable.
-#[inline(always)]
-unsafe fn tell(told: Option<(usize, StopReason)>, stop: *mut u16) -> usize {
-    let Some((words, reason)) = told else { return NOT_TOLD };
+        Top { pc: unsafe { returns.read() }, exact: false, sp: returns as u64 + 8, fp }
+    } else {
+        // SAFETY: the C caller passes null, or the ucontext that its signal handler got.
+        unsafe { Top::interrupted(ucontext) }
+    };
+    let Some((count, reason)) = told(words, top) else { return NOT_TOLD };
     if !stop.is_null() {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the C caller passes null or room for one number.
         unsafe { stop.write(reason.number()) };
     }
-    words
+    count
 }
