@@ -1,5 +1,6 @@
-//! Generates the functions under the captures, in C, and compiles them three times: as distributions do, without frame pointers;
-//! with frame pointers for the walk that is the floor; and, without, spread over [`LIBRARIES`] shared libraries.
+//! Generates the functions under the captures, in C, and compiles them three times: as distributions do, without frame
+//! pointers; with frame pointers for the walk that is the floor; and, without, spread over [`LIBRARIES`] shared
+//! libraries.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -57,7 +58,8 @@ fn gcc(options: &[&str], prefix: &str, from: &Path, to: &Path) {
     assert!(gcc.status().expect("gcc runs").success(), "gcc failed");
 }
 
-/// The walk by frame pointers. Only its caller's frame pointer must be right; every frame up to the chain's base has one.
+/// The walk by frame pointers. Only its caller's frame pointer must be right; every frame up to the chain's base has
+/// one.
 const FLOOR: &str = "size_t PREFIX_WALK_FROM(uint64_t *frames, size_t count, const uint64_t *frame) {\n\
     for (size_t i = 0; i < count; i++) { frames[i] = frame[1]; frame = (const uint64_t *)frame[0]; }\n\
     return count; }\n\

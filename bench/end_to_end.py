@@ -25,7 +25,7 @@ class Run:
 
 
 def run(command, environment, cpu_file, count):
-    """Runs the command to its end. `count` gets its output and tells the number of samples."""
+    """Runs the command to its end. `count` gets its output and returns the number of samples."""
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(command, env=environment, stdout=said, stderr=said)  # kept: its end would wait for it
         _, status, usage = os.wait4(child.pid, 0)

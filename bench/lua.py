@@ -21,7 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 LUAS = [("lua5.4", "lua5.4"), ("luajit", "luajit-2.1")]  # the command, and the folder of its headers
 PROGRAMS = ["fannkuch", "nbody", "spectral_norm", "strings", "coroutines", "json"]
 RATE = 1000
-SECONDS = 0.3  # of one run, about: many short pairs tell more than few long ones
+SECONDS = 0.3  # of one run, about: many short pairs say more than few long ones
 
 
 def environment(folder):
@@ -119,7 +119,7 @@ def pairs(uu, lua, program, rounds, folder):
     Run(record, env, result)  # fills uu's cache of facts
     alone, recorded = [], []
     for number in range(rounds):
-        # Each goes first in half of the pairs: whatever the first run leaves behind then falls on both.
+        # Each goes first in half of the pairs: what the first run leaves in caches then affects both.
         for first in (number % 2 == 0, number % 2 == 1):
             (alone if first else recorded).append(Run(plain(times) if first else record, env, result))
     for one in alone + recorded:
@@ -156,7 +156,7 @@ def main():
     what = sys.argv[2] if len(sys.argv) > 2 else "all"
     rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 25
     if what not in ("frames", "programs", "all"):
-        sys.exit(f"unknown benchmark '{what}'; known are frames and programs")
+        sys.exit(f"unknown benchmark '{what}'; there are frames and programs")
     if what != "programs":
         frames(uu, rounds)
     if what != "frames":

@@ -1,4 +1,4 @@
-# Shared by the scripts in this folder: where the project is, and how they speak. Sourced, not run.
+# Shared by the scripts in this folder: the project's folder, and functions for messages. Sourced, not run.
 
 set -euo pipefail
 
@@ -7,7 +7,7 @@ target=${CARGO_TARGET_DIR:-$root/target}
 case $target in /*) ;; *) target=$PWD/$target ;; esac
 export CARGO_TARGET_DIR=$target
 
-# A heading, so that a long log can be read.
+# Prints a heading, which structures a long log.
 say() { printf '\n== %s\n' "$*"; }
 
 # Prints a command, then runs it.
@@ -20,4 +20,23 @@ run() {
 die() {
     printf '%s: %s\n' "$(basename "$0")" "$*" >&2
     exit 1
+}
+
+# Builds a signal object: signal_object PACKAGE SONAME [CARGO-ARGUMENT...] [-- LINK-ARGUMENT...]
+#
+# Only as a cdylib: cargo does no link-time optimization for a crate that is also built as an rlib. The object needs
+# libc only, is bound at load, and has no undefined symbols. The linker's arguments are here and not in build scripts,
+# because cargo passes those of a dependency on to every cdylib that depends on it.
+signal_object() {
+    local package=$1 soname=$2 cargo=() link=() argument
+    shift 2
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        cargo+=("$1")
+        shift
+    done
+    [ $# -eq 0 ] || shift
+    for argument in -nostartfiles -Wl,-z,defs -Wl,-z,now "-Wl,-soname,$soname" "$@" -Wl,--as-needed -lc; do
+        link+=(-C "link-arg=$argument")
+    done
+    run cargo rustc --locked --profile dso -p "$package" --lib --crate-type cdylib "${cargo[@]}" -- "${link[@]}"
 }

@@ -1,4 +1,4 @@
--- run.lua PROGRAM TIMES FILE: runs a program of this folder so many times over, and writes to FILE: the CPU seconds of this process;
+-- run.lua PROGRAM TIMES FILE: runs a program of this folder that many times, and writes to FILE: the CPU seconds of this process;
 -- under LuaJIT also how many traces it completed, how many of them are still there, and how often all were thrown away.
 local program, times, file = arg[1], tonumber(arg[2]), arg[3]
 local folder = arg[0]:match("^(.*/)") or "./"

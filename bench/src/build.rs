@@ -1,15 +1,15 @@
 //! Building rule tables, beside gimli's parse of the same `.eh_frame`.
 //!
-//! `uunwind-bench build [FILE...]`. Both take turns in each round, on bytes that are in memory; gimli goes through every FDE
-//! and every row, and keeps nothing. The sizes are those of the table and of `.eh_frame` without its index.
+//! `uunwind-bench build [FILE...]`. Both take turns in each round, on bytes that are in memory; gimli goes through
+//! every FDE and every row, and keeps nothing. The sizes are those of the table and of `.eh_frame` without its index.
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindContext, UnwindSection};
 use object::{Object, ObjectSection};
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use uunwind_analyse::elf::Image;
-use uunwind_analyse::rules::of_image;
+use uunwind_elf::Image;
+use uunwind_tables_build::of_image;
 
 const ROUNDS: usize = 15;
 

@@ -7,14 +7,14 @@ use std::ffi::c_void;
 use std::sync::OnceLock;
 use uunwind_random::Random;
 
-/// Which build of the functions a chain runs in.
+/// The build of the functions that a chain runs in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
     /// Without frame pointers.
     Plain,
     /// With frame pointers.
     Framed,
-    /// As plain, spread over many libraries.
+    /// Without frame pointers, spread over many libraries.
     Spread,
 }
 
@@ -34,29 +34,30 @@ extern "C-unwind" {
     static framed_table: [*const c_void; FUNCTIONS as usize];
 }
 
-/// Number of generated functions, as in build.rs.
+/// Number of generated functions, the same as in build.rs.
 const FUNCTIONS: u64 = 2000;
-/// Captures of one chain in a round where there is only one.
+/// Number of captures of the chain in a round with a single chain.
 const REPEATS: usize = 2000;
 
-/// Frames of the measurement itself, inside the chain: the peer's method, and the leaf function that calls it.
+/// Number of frames of the measurement itself, inside the chain: the peer's method, and the leaf function that calls
+/// it.
 const INNER: usize = 2;
-/// The two high nibbles of a word of `uu_capture` say what kind of frame it is.
+/// The two highest nibbles of a word of `uu_capture`, which hold the kind of frame.
 const ADDRESS: u64 = (1 << 56) - 1;
 
-/// Frames that a capture takes: the inner ones, the chain, and its base.
+/// Number of frames that a capture takes: the inner ones, the chain, and its base.
 fn frames(depth: usize) -> usize {
     INNER + depth + 1
 }
 
-/// Functions from many libraries, in the order of the plain ones.
+/// The functions of the many libraries, in the order of the plain ones.
 pub static SPREAD: OnceLock<Spread> = OnceLock::new();
 
-/// See [`SPREAD`].
+/// The type of [`SPREAD`].
 pub struct Spread(pub Vec<*const c_void>);
-// SAFETY: addresses of functions of libraries that stay.
+// SAFETY: addresses of functions of libraries that are never closed.
 unsafe impl Send for Spread {}
-// SAFETY: as above.
+// SAFETY: addresses of functions of libraries that are never closed.
 unsafe impl Sync for Spread {}
 
 /// The chains of one measurement.
@@ -65,17 +66,17 @@ pub struct Paths {
     steps: Vec<Vec<u16>>,
 }
 
-/// A leaf, given its [`Leaf`].
+/// A leaf function; its argument is a [`Leaf`].
 type AtLeaf = extern "C-unwind" fn(*mut c_void);
 
-/// What happens at a leaf.
+/// What a leaf does.
 struct Leaf<'a> {
     peer: &'a mut dyn Peer,
     frames: Vec<u64>,
     repeats: usize,
     ticks: u64,
     captures: u64,
-    /// Bytes by which the stack lies further in.
+    /// Bytes by which the leaf's stack is moved towards lower addresses.
     further: usize,
 }
 
@@ -87,14 +88,14 @@ impl Paths {
         Paths { depth, steps: (0..count).map(|_| (0..depth).map(|_| step(random.number())).collect()).collect() }
     }
 
-    /// One chain of those, so many times in a row.
+    /// One such chain, `times` times in a row.
     pub fn again(depth: usize, times: usize) -> Paths {
         let mut paths = Paths::new(depth, 1);
         paths.steps.resize(times, paths.steps[0].clone());
         paths
     }
 
-    /// Chains that share no return address: every call site of every function stands in one of them.
+    /// Chains that share no return address: each call site of each function is part of one of them.
     pub fn disjoint(depth: usize) -> Paths {
         let mut random = Random::new(0x2545_f491_4f6c_dd1d);
         let mut sites: Vec<u16> = (0..FUNCTIONS as u16 * 4).collect();
@@ -140,7 +141,7 @@ impl Paths {
         Leaf { peer, frames, repeats, ticks: 0, captures: 0, further: 0 }
     }
 
-    /// One capture of each chain, as addresses; the inner frames are left out.
+    /// One capture of each chain, as addresses, without the inner frames.
     pub fn record(&self, flavour: Flavour, peer: &mut dyn Peer) -> Vec<Vec<u64>> {
         let mut leaf = self.leaf(peer);
         let mut all = Vec::new();
@@ -152,7 +153,7 @@ impl Paths {
         all
     }
 
-    /// Nanoseconds of one capture of the first chain, each at another place of the stack: the mean of the middle half.
+    /// Nanoseconds of one capture of the first chain, each at another stack address: the mean of the middle half.
     pub fn time_moved(&self, flavour: Flavour, peer: &mut dyn Peer) -> f64 {
         let mut leaf = self.leaf(peer);
         leaf.repeats = 1;
@@ -165,7 +166,8 @@ impl Paths {
         crate::table::middle(each)
     }
 
-    /// Nanoseconds of one capture of the first chain, alternately from its leaf and from another function that it calls.
+    /// Nanoseconds of one capture of the first chain, alternately from its leaf and from another function that it
+    /// calls.
     pub fn time_top_changed(&self, flavour: Flavour, peer: &mut dyn Peer) -> f64 {
         let mut leaf = self.leaf(peer);
         leaf.repeats = REPEATS;
@@ -173,8 +175,9 @@ impl Paths {
         nanoseconds(leaf.ticks) / leaf.captures as f64
     }
 
-    /// Nanoseconds of one capture of each chain by a signal handler that interrupts its leaf, or what each second leaf calls if they take `turns`: the
-    /// mean of the middle half. `None`: the chain is not in what the peer gives. As many frames as it needs to reach the chain's end.
+    /// Nanoseconds of one capture of each chain by a signal handler that interrupts its leaf, or with `turns` a callee
+    /// of every second leaf: the mean of the middle half. `None`: the peer's result does not contain the chain. Each
+    /// capture takes the frames that it needs to reach the chain's end.
     pub fn time_in_handler(
         &self,
         flavour: Flavour,
@@ -185,7 +188,8 @@ impl Paths {
         handler::install();
         let other: AtLeaf = if turns { handler::interrupt_further_in } else { handler::interrupt };
         let leaves = || [handler::interrupt, other].into_iter().cycle();
-        // First all chains for how many frames are wanted, then all for the time: no stack is the same as the last one, unless it is meant to be.
+        // First all chains to find the number of frames, then all for the time: no stack equals the previous one unless
+        // that is intended.
         let mut wanted = Vec::new();
         for ((steps, truth), at_leaf) in self.steps.iter().zip(truth).zip(leaves()) {
             let inner = if peer.is_blind() { usize::from(turns) } else { 30 };
@@ -205,7 +209,8 @@ impl Paths {
         Some(crate::table::middle(each))
     }
 
-    /// Nanoseconds of one capture: the mean of the middle half of the chains, so that other work on the machine hardly counts.
+    /// Nanoseconds of one capture: the mean of the middle half of the chains, so that other work on the machine has
+    /// little influence.
     pub fn time(&self, flavour: Flavour, peer: &mut dyn Peer) -> f64 {
         crate::table::middle(self.time_each(flavour, peer))
     }
@@ -218,7 +223,7 @@ extern "C-unwind" fn capture_once(leaf: *mut c_void) {
     leaf.frames[taken..].fill(0);
 }
 
-/// Places of the stack.
+/// Number of stack positions.
 const PLACES: usize = 257;
 
 #[inline(never)]
@@ -251,7 +256,7 @@ extern "C-unwind" fn capture_timed(leaf: *mut c_void) {
     leaf.captures += leaf.repeats as u64;
 }
 
-/// The time stamp counter, after all that stands before it.
+/// The time stamp counter, read after all preceding instructions.
 fn ticks() -> u64 {
     // SAFETY: the instructions exist on every x86-64 that this runs on, and touch no memory.
     unsafe {
@@ -284,7 +289,7 @@ fn nanoseconds(count: u64) -> f64 {
         })
 }
 
-/// Keeps to one CPU, asks for priority (refused without privileges, and then done without), and calibrates the clock.
+/// Binds the thread to one CPU, requests priority (continues without if it is refused), and calibrates the clock.
 pub fn settle() {
     // SAFETY: plain system calls; the set is a valid value.
     unsafe {

@@ -1,14 +1,16 @@
 //! Cost of one capture, beside other unwinders, in one process.
 //!
-//! `uunwind-bench LIBUU [ROUNDS]`: chains of generated functions, 10 to 300 deep; addresses never seen before; the same stack again and
-//! again, and with its top changed, as calls, of which the processor works on several at once, and singly in a signal handler; the same
-//! chain elsewhere on the stack; two thousand distinct chains over 8,000 return addresses, as calls and in a signal handler; and the
-//! latter spread over 50 libraries, among 500. A signal takes microseconds, so that what a capture needs of an address may have left the
-//! caches before the address is met again; fifty distinct chains many times in a row, as calls and in a handler, tell that from what the
-//! handler itself costs. Every unwinder captures the same number of frames, those of the chain, and its result is compared with the chain
-//! that the frame-pointer walk or libgcc saw. The floor, a walk by frame pointers, runs on the same functions compiled with frame
-//! pointers, and so does a line of its own of this project's. All take turns inside each round; a ratio is that of
-//! one round, and the median over the rounds is printed. With 0 rounds: addresses never seen before, and nothing else.
+//! `uunwind-bench LIBRARY [ROUNDS]`: chains of generated functions, 10 to 300 deep; addresses never seen before; the
+//! same stack again and again, and with its top changed, as calls, of which the processor works on several at once, and
+//! singly in a signal handler; the same chain elsewhere on the stack; two thousand distinct chains over 8,000 return
+//! addresses, as calls and in a signal handler; and the latter spread over 50 libraries, among 500. A signal takes
+//! microseconds, so that what a capture needs of an address may have left the caches before the address is met again;
+//! fifty distinct chains many times in a row, as calls and in a handler, separate that from the cost of the handler
+//! itself. Every unwinder captures the same number of frames, those of the chain, and its result is compared with the
+//! chain that the frame-pointer walk or libgcc saw. The floor, a walk by frame pointers, runs on the same functions
+//! compiled with frame pointers, and so does a line of its own of this project's. All take turns inside each round; a
+//! ratio is that of one round, and the median over the rounds is printed. With 0 rounds: addresses never seen before,
+//! and nothing else.
 
 mod build;
 mod chains;
@@ -25,13 +27,13 @@ const PASSES: usize = 10;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let libuu = arguments.next().expect("usage: uunwind-bench LIBUU [ROUNDS], or uunwind-bench build [FILE...]");
-    if libuu == "build" {
+    let libuunwind = arguments.next().expect("usage: uunwind-bench LIBRARY [ROUNDS], or uunwind-bench build [FILE...]");
+    if libuunwind == "build" {
         return build::run(arguments.collect());
     }
     let rounds = arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number"));
     chains::settle();
-    let mut peers = peers::all(&libuu);
+    let mut peers = peers::all(&libuunwind);
     // First of all: every address is met for the first time.
     let mut table = table::Table::new("addresses never seen before", &DEPTHS[1..2]);
     table.add(never_seen(&mut peers, &Paths::disjoint(DEPTHS[1])));
@@ -56,7 +58,7 @@ fn main() {
         ("the same chain, elsewhere on the stack", one, |paths, flavour, peer, _| {
             Some(paths.time_moved(flavour, peer))
         }),
-        ("2,000 distinct chains, their addresses known", many, called),
+        ("2,000 distinct chains, their addresses seen before", many, called),
         ("the same in a signal handler", many, interrupted),
         ("50 distinct chains, many times in a row", few, |paths, flavour, peer, _| {
             Some(table::median((0..PASSES).map(|_| paths.time(flavour, peer)).collect()))
@@ -78,7 +80,7 @@ fn main() {
         }
         table.print();
     }
-    spread::print(&mut peers[1], &libuu, rounds);
+    spread::print(&mut peers[1], &libuunwind, rounds);
 }
 
 /// What one peer did at one depth.

@@ -1,5 +1,6 @@
-//! The unwinders that are compared. Each captures the frames of its own `capture` method and of its caller, then those of
-//! the chain. `black_box` keeps the call of the unwinder from becoming a jump, which would take the method off the stack.
+//! The unwinders that are compared. Each captures the frames of its own `capture` method and of its caller, then those
+//! of the chain. `black_box` keeps the call of the unwinder from becoming a jump, which would take the method off the
+//! stack.
 
 use crate::chains::Flavour;
 use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
@@ -9,7 +10,7 @@ use std::hint::black_box;
 
 /// An unwinder.
 pub trait Peer {
-    /// For the table.
+    /// Its name in the table.
     fn name(&self) -> &'static str;
 
     /// The build of the functions that it walks.
@@ -20,24 +21,24 @@ pub trait Peer {
     /// Fills `frames` with addresses, innermost first. Returns how many there are.
     fn capture(&mut self, frames: &mut [u64]) -> usize;
 
-    /// Whether it goes as far as it is told to, and no frame of its own stands in front of the chain's.
+    /// Whether it captures as many frames as requested, and none of its own before the chain's.
     fn is_blind(&self) -> bool {
         false
     }
 
-    /// The same in a signal handler: from what it interrupted, or else from itself.
+    /// A capture in a signal handler: of the interrupted code, or else of the handler itself.
     #[inline(never)]
     fn capture_interrupted(&mut self, frames: &mut [u64], _ucontext: *const u8) -> usize {
         self.capture(frames)
     }
 }
 
-/// All of them; the floor comes first.
+/// All peers; the floor comes first.
 ///
 /// # Panics
-/// If one cannot be had: a table without it would say too little.
-pub fn all(libuu: &str) -> Vec<Box<dyn Peer>> {
-    let uu = Uu::open(libuu);
+/// If one of them is not available: a table without it would say too little.
+pub fn all(libuunwind: &str) -> Vec<Box<dyn Peer>> {
+    let uu = Uu::open(libuunwind);
     let framed = Uu { name: "uu_capture, of the floor's code", flavour: Flavour::Framed, ..uu };
     vec![
         Box::new(FramePointers),
@@ -101,7 +102,7 @@ impl Peer for FramePointers {
 type HandleFaults = unsafe extern "C" fn() -> c_int;
 type UuCapture = unsafe extern "C" fn(*mut u64, usize, *const u8, *mut u16) -> usize;
 
-/// This project, by its C interface.
+/// This project, through its C interface.
 #[derive(Clone, Copy)]
 struct Uu {
     name: &'static str,
@@ -111,7 +112,7 @@ struct Uu {
 
 impl Uu {
     fn open(library: &str) -> Uu {
-        // SAFETY: int uu_handle_faults(void). With it, a page need not be asked for before it is read: so does the sampler.
+        // SAFETY: int uu_handle_faults(void). With it, pages are not probed before they are read, as under the sampler.
         let refused = unsafe {
             let handle_faults = std::mem::transmute::<*mut c_void, HandleFaults>(symbol(library, "uu_handle_faults"));
             handle_faults()
@@ -140,7 +141,7 @@ impl Peer for Uu {
 
     #[inline(never)]
     fn capture(&mut self, frames: &mut [u64]) -> usize {
-        // SAFETY: there is room for as many words as it says.
+        // SAFETY: the buffer has the capacity that the call names.
         black_box(unsafe { (self.capture)(frames.as_mut_ptr(), frames.len(), std::ptr::null(), std::ptr::null_mut()) })
     }
 
@@ -175,7 +176,7 @@ impl Peer for Libunwind {
 
     #[inline(never)]
     fn capture(&mut self, frames: &mut [u64]) -> usize {
-        // SAFETY: there is room for as many words as it says.
+        // SAFETY: the buffer has the capacity that the call names.
         let count = unsafe { (self.backtrace)(frames.as_mut_ptr(), frames.len() as c_int) };
         count.max(0) as usize
     }
@@ -186,7 +187,7 @@ extern "C-unwind" {
     fn _Unwind_GetIP(context: *mut c_void) -> u64;
 }
 
-/// libgcc's, which also C++ exceptions use.
+/// libgcc's unwinder, which C++ exceptions use.
 pub struct Libgcc;
 
 struct Filling<'a> {
@@ -225,16 +226,17 @@ impl Peer for Libgcc {
     }
 }
 
-/// No unwinder: what any must do at least that remembers a stack, word by word. Knows neither where its frames begin nor whose it is.
+/// No unwinder: the least work of any that replays a cached stack, word by word. It does not check where its frames
+/// begin or whose they are.
 #[derive(Default)]
 pub struct Least {
-    /// Where return addresses lie, and what they were.
+    /// Addresses of the return addresses, and their values.
     words: Vec<(u64, u64)>,
     frames: Vec<u64>,
 }
 
 impl Least {
-    /// Finds the words of so many frames on the stack: that of `capture`, whose frame pointer this is, and its callers'.
+    /// Finds the stack words of `count` frames: that of `capture`, whose frame pointer this is, and its callers'.
     #[inline(never)]
     fn learn(&mut self, fp: *const u64, count: usize) {
         // SAFETY: the frame is there as long as this is called by it.
@@ -247,7 +249,7 @@ impl Least {
         self.frames = frames[caller - 1..taken].iter().take(count).copied().collect();
         self.words.clear();
         for word in &self.frames[1..] {
-            // SAFETY: each of them is on the stack, further out than the one before.
+            // SAFETY: each of them is on the stack, above the previous one.
             unsafe {
                 while sp.read_volatile() != *word {
                     sp = sp.add(1);
@@ -270,7 +272,7 @@ impl Peer for Least {
         let same = |(at, was): &(u64, u64)| unsafe { (*at as *const u64).read_volatile() == *was };
         if self.frames.len() != frames.len() || !self.words.iter().all(same) {
             let fp: *const u64;
-            // SAFETY: reads a register, which is the frame pointer: so is all of this compiled.
+            // SAFETY: reads the frame pointer, which all of this crate keeps.
             unsafe { std::arch::asm!("mov {}, rbp", out(reg) fp, options(nomem, nostack, preserves_flags)) };
             self.learn(fp, frames.len());
         }

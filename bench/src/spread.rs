@@ -6,26 +6,26 @@ use crate::table::median;
 use std::ffi::{c_int, c_void};
 use std::path::Path;
 
-/// Libraries that chains go through, each with so many functions, as in build.rs.
+/// Number of libraries that chains go through, as in build.rs, and of the functions in each.
 const LIBRARIES: usize = 50;
 const EACH: usize = 40;
-/// Of each, so many copies are loaded that nothing goes through.
+/// Number of further copies of each library that are loaded, and that no chain goes through.
 const COPIES: usize = 9;
 const DEPTH: usize = 30;
 
 /// Prints what spreading and loading cost, as ratios to the chains in one object.
-pub fn print(peer: &mut Box<dyn Peer>, libuu: &str, rounds: usize) {
+pub fn print(peer: &mut Box<dyn Peer>, libuunwind: &str, rounds: usize) {
     let built = Path::new(env!("OUT_DIR"));
     let file = |number: usize| built.join(format!("libpart{number}.so"));
     let mut functions = Vec::new();
     for number in 0..LIBRARIES {
         let table = symbol(&file(number).to_string_lossy(), "part_table").cast::<*const c_void>();
-        // SAFETY: an array of so many functions.
+        // SAFETY: an array with that number of functions.
         functions.extend((0..EACH).map(|index| unsafe { *table.add(index) }));
     }
     assert!(SPREAD.set(Spread(functions)).is_ok());
     // SAFETY: int uu_setup(void): rule tables for these libraries, too.
-    unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(symbol(libuu, "uu_setup"))() };
+    unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(symbol(libuunwind, "uu_setup"))() };
     println!("\n### {}: chains 30 deep over 8,000 addresses, beside those in one object\n", peer.name());
     println!("| libraries in the chain | loaded | ns (ratio) | ns in one object |\n|---|---|---|---|");
     line(peer, LIBRARIES, rounds);

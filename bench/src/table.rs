@@ -15,8 +15,9 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The mean of the middle half; NaN when there is nothing. For single captures: the time stamp counter of some processors advances in steps
-/// of 10 ns, so that a median would be one of few values, and an interruption is not to count either.
+/// The mean of the middle half; NaN if there are no values. For single captures: the time stamp counter of some
+/// processors advances in steps of 10 ns, so a median would be one of few values, and interruptions must not count
+/// either.
 pub fn middle(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let (from, to) = (values.len() / 4, values.len() - values.len() / 4);

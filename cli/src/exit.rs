@@ -2,36 +2,37 @@
 
 use std::fmt::Display;
 
-/// uu itself failed, or nothing was sampled.
+/// uu itself failed, or nothing was sampled and `--fail-empty` makes that a failure.
 pub const FAILED: u8 = 125;
 /// The program was found and cannot be executed.
 pub const NOT_EXECUTABLE: u8 = 126;
 /// The program was not found.
 pub const NOT_FOUND: u8 = 127;
 
-/// A failure that ends uu: what to say, and the exit code.
+/// A failure that ends uu: its message and its exit code.
 #[derive(Debug)]
 pub struct Failure {
-    /// What failed, what was found, what to do.
+    /// What failed, what was found, and what to do.
     pub text: String,
     /// Exit code.
     pub code: u8,
 }
 
 impl Failure {
-    /// uu failed.
+    /// A failure of uu itself, with code [`FAILED`].
     pub fn new(text: impl Display) -> Failure {
         Failure { text: text.to_string(), code: FAILED }
     }
 
-    /// With another code.
+    /// A failure with another exit code.
     pub fn with_code(code: u8, text: impl Display) -> Failure {
         Failure { text: text.to_string(), code }
     }
 
-    /// The command line made no sense.
+    /// A command line that cannot be understood.
     pub fn usage(text: &str, command: &str) -> Failure {
-        Failure::new(format!("{text}. See `{command} --help`"))
+        let stop = if text.ends_with('?') { "" } else { "." };
+        Failure::new(format!("{text}{stop} See `{command} --help`"))
     }
 }
 

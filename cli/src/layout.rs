@@ -1,4 +1,4 @@
-//! Where uu's own objects are: relative to the `uu` command itself.
+//! The places of uu's own objects, relative to the `uu` command itself.
 
 use crate::exit::Failure;
 use std::path::{Path, PathBuf};
@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 pub struct Layout {
     /// `bin/uu`, this command.
     pub command: PathBuf,
-    /// `lib/libuu.so.0`.
+    /// `lib/libuunwind.so.0`.
     pub library: PathBuf,
-    /// `lib/uu/libuu-preload.so`.
+    /// `lib/uu/libuunwind-preload.so`.
     pub preload: PathBuf,
     /// `lib/uu/plugins`.
     pub plugins: PathBuf,
 }
 
-/// Finds the objects beside this command: `bin/uu` and `lib/` have one parent.
+/// Finds the objects next to this command: `bin/uu` and `lib/` have the same parent.
 pub fn find() -> Result<Layout, Failure> {
     let exe = std::env::current_exe().map_err(|e| Failure::new(format!("cannot find where uu is installed: {e}")))?;
     let root = exe.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
     let layout = Layout {
         command: exe.clone(),
-        library: root.join("lib/libuu.so.0"),
-        preload: root.join("lib/uu/libuu-preload.so"),
+        library: root.join("lib/libuunwind.so.0"),
+        preload: root.join("lib/uu/libuunwind-preload.so"),
         plugins: root.join("lib/uu/plugins"),
     };
     for object in [&layout.library, &layout.preload] {

@@ -1,18 +1,39 @@
-//! Options that both subcommands have, and how their values are read.
+//! Options that several subcommands share, and the parsing of their values.
 
 use crate::exit::Failure;
-use std::ffi::OsString;
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::{Arg, Command};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
-use uunwind_report::formats::Format;
+use uunwind_report::formats::{Format, FORMATS};
 use uunwind_report::hide::NativeFrames;
 
-/// Highest rate, in Hz. CPU timers stop at the kernel's tick, which is lower; above it samples only weigh more.
+/// Highest rate, in Hz. CPU timers fire at the kernel's ticks, whose rate is lower: above it, samples only weigh more.
 const HIGHEST_RATE: u32 = 10_000;
 
-/// An error of the command-line parser.
-pub fn malformed(error: lexopt::Error, command: &str) -> Failure {
-    Failure::usage(&error.to_string(), command)
+/// Takes any word, and offers some to shells that complete it: words that are wrong are explained by the functions
+/// below.
+#[derive(Clone)]
+pub struct Offers(pub &'static [&'static str]);
+
+impl TypedValueParser for Offers {
+    type Value = OsString;
+
+    fn parse_ref(&self, _: &Command, _: Option<&Arg>, value: &OsStr) -> Result<OsString, clap::Error> {
+        Ok(value.to_owned())
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.0.iter().map(PossibleValue::new)))
+    }
+}
+
+/// The names of all formats.
+pub fn formats() -> Offers {
+    static NAMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| FORMATS.iter().map(|(name, ..)| *name).collect());
+    Offers(&NAMES)
 }
 
 /// A rate in Hz.
@@ -33,7 +54,7 @@ pub fn duration(value: &OsString) -> Result<Duration, Failure> {
     })
 }
 
-/// What to do with native frames.
+/// What to do with an interpreter's native frames.
 pub fn native_frames(value: &OsString) -> Result<NativeFrames, Failure> {
     match value.to_str() {
         Some("hide") => Ok(NativeFrames::Hide),
@@ -46,10 +67,10 @@ pub fn native_frames(value: &OsString) -> Result<NativeFrames, Failure> {
 pub fn format(value: &OsString) -> Result<Format, Failure> {
     let text = value.to_string_lossy();
     Format::by_name(&text)
-        .ok_or_else(|| Failure::new(format!("-f {text}: unknown format. The known ones are:\n{}", Format::list())))
+        .ok_or_else(|| Failure::new(format!("-f {text}: unknown format. The formats are:\n{}", Format::list())))
 }
 
-/// The format that was asked for, or that the output's extension means; `default` when there is neither.
+/// The format that was requested, or the one of the output's extension; `default` if there is neither.
 pub fn choose_format(asked: Option<Format>, output: Option<&Path>, default: Format) -> Result<Format, Failure> {
     match (asked, output) {
         (Some(format), _) => Ok(format),

@@ -1,26 +1,30 @@
-//! Whether the program can be recorded, asked before it runs.
+//! Checks before the program runs whether it can be recorded.
 
 use crate::exit::{Failure, FAILED, NOT_EXECUTABLE, NOT_FOUND};
+use rustix::process::{getgid, getuid};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use uunwind_analyse::{needed_closure, resolve_program, AnalyseError, Problem, Resolved, Traits};
+use uunwind_analyse::{needed_closure, resolve_program, Problem, Resolved, Traits};
+use uunwind_elf::{files, AnalyseError};
 
-/// First glibc with what the walk needs of the loader (`_dl_find_object`), as its library names the version.
+/// Size limit of a C library that is read, in bytes.
+const LIBC_LIMIT: u64 = 256 << 20;
+/// First glibc with the loader's function that the walk needs (`_dl_find_object`), as the library spells the version.
 const GLIBC_NEEDED: &[u8] = b"GLIBC_2.35\0";
 
 /// A program that can be recorded.
 pub struct Program {
     /// The ELF file that will run.
     pub executable: PathBuf,
-    /// What it loads at its start.
+    /// The objects that it loads at its start.
     pub closure: Vec<PathBuf>,
     /// AddressSanitizer's runtime, if it needs one.
     pub asan_runtime: Option<PathBuf>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Follows PATH, links and `#!` lines, and checks what would keep uu out.
+/// Follows PATH, links and `#!` lines, and checks for everything that prevents recording.
 pub fn check(program: &OsStr) -> Result<Program, Failure> {
     let resolved = resolve_program(program, std::env::var_os("PATH").as_deref());
     let name = program.to_string_lossy().into_owned();
@@ -39,10 +43,14 @@ pub fn check(program: &OsStr) -> Result<Program, Failure> {
     if resolved.traits.go {
         notes.push(format!("{shown} was made by the Go compiler: goroutines show their native frames only"));
     }
+    if executable.file_name().is_some_and(|name| name == "java") {
+        let advice = "use async-profiler for Java: uu shows the JVM's native frames, and Java code as [unknown code]";
+        notes.push(format!("{shown}: {advice}"));
+    }
     Ok(Program { executable, closure, asan_runtime: resolved.traits.address_sanitizer, notes })
 }
 
-/// The program's name, with the file that it leads to where that is another.
+/// The program's name, with the file that it leads to if that is another.
 fn shown(name: &str, resolved: &Resolved, executable: &Path) -> String {
     let file = executable.display().to_string();
     if resolved.scripts.is_empty() || file == name {
@@ -87,7 +95,7 @@ fn explain(name: &str, problem: &Problem) -> Failure {
 
 fn check_traits(shown: &str, executable: &Path, traits: &Traits) -> Result<(), Failure> {
     let file = executable.file_name().unwrap_or_default().to_string_lossy();
-    // The dynamic loader, run as a program, asks for no loader, and preloads.
+    // The dynamic loader has no interpreter itself, but it does preload when it is run as a program.
     if traits.interpreter.is_none() && !file.starts_with("ld-linux") && !file.starts_with("ld.so") {
         let advice = if traits.go {
             "Go programs become dynamic with cgo (CGO_ENABLED=1) and -linkmode=external"
@@ -104,8 +112,7 @@ fn check_traits(shown: &str, executable: &Path, traits: &Traits) -> Result<(), F
             "2.35 or later"
         )));
     }
-    // SAFETY: these calls have no preconditions and cannot fail.
-    let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
+    let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
     for (kind, owner, own) in [("set-uid", traits.set_uid, uid), ("set-gid", traits.set_gid, gid)] {
         if let Some(owner) = owner.filter(|owner| *owner != own) {
             return Err(Failure::new(format!(
@@ -117,11 +124,11 @@ fn check_traits(shown: &str, executable: &Path, traits: &Traits) -> Result<(), F
     Ok(())
 }
 
-/// Whether the program's C library is recent enough.
+/// Checks that the program's C library is recent enough.
 fn check_libc(shown: &str, closure: &[PathBuf]) -> Result<(), Failure> {
     let is_libc = |path: &&PathBuf| path.file_name().is_some_and(|f| f == "libc.so.6" || is_versioned_libc(f));
     let Some(libc) = closure.iter().find(is_libc) else { return Ok(()) };
-    let Ok(bytes) = std::fs::read(libc) else { return Ok(()) };
+    let Ok(bytes) = files::read(libc, LIBC_LIMIT) else { return Ok(()) };
     if bytes.windows(GLIBC_NEEDED.len()).any(|w| w == GLIBC_NEEDED) {
         return Ok(());
     }
@@ -131,7 +138,7 @@ fn check_libc(shown: &str, closure: &[PathBuf]) -> Result<(), Failure> {
     )))
 }
 
-/// `libc-2.31.so` and the like, to which older systems linked `libc.so.6`.
+/// A name like `libc-2.31.so`, to which older systems linked `libc.so.6`.
 fn is_versioned_libc(file: &OsStr) -> bool {
     file.to_str().is_some_and(|f| f.starts_with("libc-2.") && f.ends_with(".so"))
 }

@@ -1,31 +1,36 @@
 //! `uu record`: runs a program and records it.
 
 mod arguments;
+mod empty;
 mod finish;
 
 use crate::exit::{Failure, FAILED, NOT_EXECUTABLE, NOT_FOUND};
 use crate::{layout, program, save, terminal};
+pub use arguments::Options;
 use arguments::{Arguments, Places};
 use std::ffi::OsString;
+use std::time::{Duration, Instant};
 use uunwind_loader::ENV_PLUGINS;
+use uunwind_recorder::naming::Progress;
 use uunwind_recorder::{record, Config, Event, RecordError};
 
-/// The subcommand with which uu starts itself, for each plugin.
+/// The subcommand by which uu starts itself once for each plugin.
 pub const PLUGIN_SERVER: &str = "plugin-server";
+/// The subcommand by which uu starts itself to name functions.
+pub const NAMING_SERVER: &str = "naming-server";
 
-/// Runs the subcommand; gives the exit code.
-pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
-    let Some(arguments) = arguments::parse(arguments)? else {
-        return terminal::print(crate::help::RECORD);
-    };
+/// Runs the subcommand; returns the exit code.
+pub fn run(options: &Options) -> Result<u8, Failure> {
+    let arguments = Arguments::of(options)?;
     let places = Places::choose(&arguments)?;
-    // What can be known to fail is found before the program runs.
+    // Whatever can be found to fail is found before the program runs.
     let layout = layout::find()?;
     let program = program::check(arguments.command.first().map_or("".as_ref(), OsString::as_os_str))?;
     if let Some(result) = &places.result {
         save::check(result)?;
     }
     let mut objects = vec![layout.library];
+    let namer = vec![layout.command.clone().into_os_string(), NAMING_SERVER.into()];
     let launcher = vec![layout.command.into_os_string(), PLUGIN_SERVER.into()];
     let found = uunwind_loader::find(&layout.plugins, std::env::var_os(ENV_PLUGINS).as_deref(), launcher);
     for (path, trouble) in found.troubles {
@@ -44,8 +49,10 @@ pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
         objects,
         asan_runtime: program.asan_runtime,
         notes: program.notes,
+        namer,
     };
-    let running = match record(&config, found.analysers, |event| progress(&arguments, event)) {
+    let mut shown = Shown::default();
+    let running = match record(&config, found.analysers, |event| shown.progress(&arguments, event)) {
         Ok(running) => running,
         Err(error) => {
             places.clean_up();
@@ -55,26 +62,47 @@ pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
     finish::finish(running, &arguments, places)
 }
 
-/// The exit code for a program that did not start is the one `env` gives.
+/// The exit code for a program that did not start is `env`'s.
 fn refused(error: RecordError) -> Failure {
     let code = match &error {
         RecordError::Spawn(_, e) if e.kind() == std::io::ErrorKind::NotFound => NOT_FOUND,
         RecordError::Spawn(..) => NOT_EXECUTABLE,
+        RecordError::Interrupted(signal) => 128u8.wrapping_add(*signal as u8),
         _ => FAILED,
     };
     Failure::with_code(code, error)
 }
 
-fn progress(arguments: &Arguments, event: Event<'_>) {
-    if !terminal::stderr_is_terminal() {
-        return;
-    }
-    match event {
-        Event::Started { pid, .. } => {
-            let words: Vec<_> = arguments.command.iter().map(|w| w.to_string_lossy()).collect();
-            let command = uunwind_report::formats::printable(&words.join(" "));
-            terminal::say(&format!("recording {command} (pid {pid}) at {} Hz", arguments.rate));
+/// What the terminal shows during the recording.
+#[derive(Default)]
+struct Shown {
+    /// When the last line about the naming of functions was shown.
+    naming: Option<Instant>,
+}
+
+impl Shown {
+    /// Least time between two lines about naming.
+    const INTERVAL: Duration = Duration::from_millis(200);
+
+    fn progress(&mut self, arguments: &Arguments, event: Event<'_>) {
+        if !terminal::stderr_is_terminal() {
+            return;
         }
-        Event::Naming => terminal::say("naming functions"),
+        match event {
+            Event::Started { pid, .. } => {
+                let words: Vec<_> = arguments.command.iter().map(|w| w.to_string_lossy()).collect();
+                let command = uunwind_report::formats::printable(&words.join(" "));
+                terminal::say(&format!("recording {command} (pid {pid}) at {} Hz", arguments.rate));
+            }
+            Event::Naming(Progress { done, objects }) if done == objects => terminal::pass(""),
+            Event::Naming(Progress { done, objects }) => {
+                if self.naming.is_none_or(|shown| shown.elapsed() >= Self::INTERVAL) {
+                    self.naming = Some(Instant::now());
+                    terminal::pass(&format!(
+                        "naming functions: {done} of {objects} objects done; Ctrl-C leaves the rest unnamed"
+                    ));
+                }
+            }
+        }
     }
 }

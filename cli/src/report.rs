@@ -1,49 +1,63 @@
 //! `uu report`: shows a recording, or converts it.
 
 use crate::exit::Failure;
-use crate::{help, options, save, terminal};
-use lexopt::prelude::{Long, Short, Value};
+use crate::{options, save, terminal};
+use clap::{Args, ValueHint};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use uunwind_built_in::HALVES;
+use uunwind_elf::files;
+use uunwind_recording::languages::complete;
+use uunwind_recording::Recording;
 use uunwind_report::formats::{render, summary, Format};
-use uunwind_report::hide::NativeFrames;
 use uunwind_report::resolve::Resolver;
 use uunwind_report::stacks::Merger;
-use uunwind_report::Recording;
 
-const COMMAND: &str = "uu report";
+/// Shows a recording made by `uu record`, or converts it.
+#[derive(Debug, Args)]
+#[command(args_override_self = true, after_help = after_help())]
+pub struct Options {
+    /// Where the result goes [default: standard output]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<OsString>,
+    /// Format of the result [default: by the extension of the output, else summary]
+    #[arg(short, long, value_name = "FORMAT", value_parser = options::formats(), hide_possible_values = true)]
+    format: Option<OsString>,
+    /// hide: leave out an interpreter's own frames and importlib's; show: keep them
+    #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "show"]),
+          hide_possible_values = true)]
+    native_frames: OsString,
+    /// The recording
+    #[arg(value_hint = ValueHint::FilePath)]
+    file: OsString,
+}
 
-/// Runs the subcommand; gives the exit code.
-pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
-    let (mut file, mut output, mut format) = (None::<PathBuf>, None::<PathBuf>, None);
-    let mut native_frames = NativeFrames::default();
-    let mut parser = lexopt::Parser::from_args(arguments.iter().cloned());
-    let malformed = |e| options::malformed(e, COMMAND);
-    while let Some(argument) = parser.next().map_err(malformed)? {
-        match argument {
-            Short('o') | Long("output") => output = Some(options::path(parser.value().map_err(malformed)?, "-o")?),
-            Short('f') | Long("format") => format = Some(options::format(&parser.value().map_err(malformed)?)?),
-            Long("native-frames") => native_frames = options::native_frames(&parser.value().map_err(malformed)?)?,
-            Short('h') | Long("help") => return terminal::print(help::REPORT),
-            Value(value) if file.is_none() => file = Some(options::path(value, "FILE")?),
-            Value(value) => {
-                let text =
-                    format!("{:?} is one file too many: a report is made of one recording", value.to_string_lossy());
-                return Err(Failure::usage(&text, COMMAND));
-            }
-            other => return Err(malformed(other.unexpected())),
-        }
-    }
-    let file = file.ok_or_else(|| Failure::usage("no recording given", COMMAND))?;
+fn after_help() -> String {
+    format!(
+        "\
+Formats:
+{}
+Exit code: 0, or 125 if the recording cannot be read or the result cannot be written. A truncated recording is reported
+as far as it goes, with a warning.",
+        Format::list()
+    )
+}
+
+/// Runs the subcommand; returns the exit code.
+pub fn run(options: Options) -> Result<u8, Failure> {
+    let file = options::path(options.file, "FILE")?;
+    let output = options.output.map(|output| options::path(output, "-o")).transpose()?;
+    let format = options.format.as_ref().map(options::format).transpose()?;
+    let native_frames = options::native_frames(&options.native_frames)?;
     let output = output.filter(|path| path.as_os_str() != "-");
     let format = options::choose_format(format, output.as_deref(), Format::Summary)?;
-    let recording = Recording::read(&file).map_err(Failure::new)?;
+    let mut recording = Recording::read(&file).map_err(Failure::new)?;
+    complete(&mut recording, HALVES);
     for warning in &recording.warnings {
         terminal::warn(&uunwind_report::formats::printable(warning));
     }
     let bytes = match format {
         Format::Recording => {
-            std::fs::read(&file).map_err(|e| Failure::new(format!("cannot read {}: {e}", file.display())))?
+            files::read(&file, u64::MAX).map_err(|e| Failure::new(format!("cannot read {}: {e}", file.display())))?
         }
         Format::Summary if output.is_none() => {
             let mut resolver = Resolver::new(&recording);

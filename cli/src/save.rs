@@ -1,10 +1,11 @@
 //! Writing a result to a file.
 
 use crate::exit::Failure;
-use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::Path;
+use uunwind_elf::files;
 
-/// Finds out whether a file can be written, and leaves no trace of it.
+/// Checks that a file can be written, and leaves no trace.
 pub fn check(path: &Path) -> Result<(), Failure> {
     let fail = |e: std::io::Error| {
         Failure::new(format!(
@@ -16,14 +17,16 @@ pub fn check(path: &Path) -> Result<(), Failure> {
     if path.is_dir() {
         return Err(fail(std::io::ErrorKind::IsADirectory.into()));
     }
-    OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(fail)?;
+    files::open_result(path, false).map_err(fail)?;
     if !existed {
         std::fs::remove_file(path).map_err(fail)?;
     }
     Ok(())
 }
 
-/// Writes a result.
+/// Writes a result to a file.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    std::fs::write(path, bytes).map_err(|e| Failure::new(format!("cannot write {}: {e}", path.display())))
+    files::open_result(path, true)
+        .and_then(|mut file| file.write_all(bytes))
+        .map_err(|e| Failure::new(format!("cannot write {}: {e}", path.display())))
 }

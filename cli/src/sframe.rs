@@ -4,17 +4,26 @@ mod dump;
 mod make;
 
 use crate::exit::Failure;
-use crate::{help, terminal};
-use std::ffi::OsString;
+use clap::{Args, Subcommand};
 
-/// Runs the subcommand; gives the exit code.
-pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
-    let first = arguments.first().map(|a| a.to_string_lossy().into_owned());
-    match (first.as_deref(), arguments.get(1..).unwrap_or(&[])) {
-        (Some("dump"), rest) => dump::run(rest),
-        (Some("make"), rest) => make::run(rest),
-        (Some("--help" | "-h"), _) => terminal::print(help::SFRAME),
-        (Some(other), _) => Err(Failure::usage(&format!("there is no command \"sframe {other}\""), "uu sframe")),
-        (None, _) => Err(Failure::usage("no command given: it takes dump or make", "uu sframe")),
+/// SFrame: stack trace tables that are quicker to read than .eh_frame, and that hardly any distribution ships.
+#[derive(Debug, Args)]
+pub struct Options {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Dump(dump::Options),
+    Make(make::Options),
+}
+
+/// Runs the subcommand; returns the exit code.
+pub fn run(options: &Options) -> Result<u8, Failure> {
+    match &options.command {
+        Some(Command::Dump(options)) => dump::run(options),
+        Some(Command::Make(options)) => make::run(options),
+        None => Err(Failure::usage("no command given: it takes dump or make", "uu sframe")),
     }
 }

@@ -1,16 +1,23 @@
-//! Writing to people: standard error for messages, standard output for results that were asked for there.
+//! Output for people: standard error for messages, standard output for results that were requested there.
 
 use crate::exit::Failure;
-use crate::help;
+use rustix::termios::tcgetwinsize;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use uunwind_report::formats::summary::Style;
 
-/// Columns when there is no terminal to ask.
+/// Columns to assume without a terminal.
 const WIDTH: usize = 100;
 
-/// Writes a message to standard error. One that cannot be written is dropped: the program's run matters more.
+/// Writes a message to standard error. A message that cannot be written is dropped: the program's run matters more.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr(), "uu: {text}");
+}
+
+/// Shows a line on a terminal that the next one replaces; an empty one clears it.
+pub fn pass(text: &str) {
+    let own = if text.is_empty() { "" } else { "uu: " };
+    let _ = write!(io::stderr(), "\r\x1b[K{own}{text}");
 }
 
 /// Writes an error.
@@ -28,13 +35,13 @@ pub fn show(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Prints a help text and ends well.
+/// Prints a text and returns exit code 0.
 pub fn print(text: &str) -> Result<u8, Failure> {
-    output(help::filled(text).as_bytes())?;
+    output(text.as_bytes())?;
     Ok(0)
 }
 
-/// Writes a result to standard output. A reader that has seen enough is no failure.
+/// Writes a result to standard output. A reader that closes it early is no failure.
 pub fn output(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -51,23 +58,16 @@ pub fn stderr_is_terminal() -> bool {
 
 /// Style for a summary on standard error, or on standard output.
 pub fn style(on_stderr: bool) -> Style {
-    let (terminal, fd) = if on_stderr {
-        (io::stderr().is_terminal(), libc::STDERR_FILENO)
+    let (terminal, columns) = if on_stderr {
+        (io::stderr().is_terminal(), columns(io::stderr()))
     } else {
-        (io::stdout().is_terminal(), libc::STDOUT_FILENO)
+        (io::stdout().is_terminal(), columns(io::stdout()))
     };
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    Style { colour: terminal && !dumb && !set("NO_COLOR"), width: if terminal { columns(fd) } else { WIDTH } }
+    Style { colour: terminal && !dumb && !set("NO_COLOR"), width: if terminal { columns } else { WIDTH } }
 }
 
-fn columns(fd: i32) -> usize {
-    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the call fills the structure given.
-    let result = unsafe { libc::ioctl(fd, libc::TIOCGWINSZ, &mut size) };
-    if result == 0 && size.ws_col >= 40 {
-        usize::from(size.ws_col)
-    } else {
-        WIDTH
-    }
+fn columns(fd: impl AsFd) -> usize {
+    tcgetwinsize(fd).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns >= 40).unwrap_or(WIDTH)
 }

@@ -9,11 +9,11 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use support::{exists, told, Installation};
+use support::{exists, outcome, Installation};
 use target::{mixed_stack, Target, ENV_ROLE};
 use uunwind_core::stop_reason::StopReason;
 
-/// Not a test by itself: what the tests below run as their program.
+/// Not a test of its own: the program that the tests below run.
 #[test]
 fn program() {
     let Ok(role) = std::env::var(ENV_ROLE) else { return };
@@ -66,7 +66,7 @@ fn record(options: &[&str], role: &str) -> Vec<OsString> {
 fn a_recording_and_its_reports() {
     let uu = Installation::new("reports");
     let output = uu.run(&record(&[], "works"));
-    let (code, text) = told(&output);
+    let (code, text) = outcome(&output);
     assert_eq!(code, 0, "{text}");
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(stdout.contains("program output") && !stdout.contains("uu:"), "{stdout}");
@@ -77,7 +77,7 @@ fn a_recording_and_its_reports() {
 
     let report = |options: &[&str]| {
         let output = uu.run(&[&["report"], options, &[recording]].concat());
-        assert_eq!(told(&output), (0, String::new()), "{options:?}");
+        assert_eq!(outcome(&output), (0, String::new()), "{options:?}");
         output.stdout
     };
     let folded = String::from_utf8(report(&["-f", "folded"])).expect("text");
@@ -88,7 +88,7 @@ fn a_recording_and_its_reports() {
     let blocks: Vec<&str> = samples.split_terminator("\n\n").collect();
     assert_eq!(blocks.len(), 10);
     let lines: Vec<&str> = blocks[0].lines().collect();
-    // The recorder asks the kernel for a main thread's name: this very program's, cut to 15 bytes as in proc(5).
+    // The recorder reads a main thread's name from the kernel: this program's, cut to 15 bytes.
     let program = std::env::current_exe().expect("own path");
     let comm = program.file_name().and_then(|name| name.to_str()).and_then(|name| name.get(..15)).expect("a long name");
     assert!(lines[0].starts_with("sample 1 pid "), "{}", lines[0]);
@@ -119,15 +119,15 @@ fn a_recording_and_its_reports() {
 #[test]
 fn results_beside_the_recording_and_without_it() {
     let uu = Installation::new("results");
-    let (code, text) = told(&uu.run(&record(&["-o", "x.folded"], "works")));
+    let (code, text) = outcome(&uu.run(&record(&["-o", "x.folded"], "works")));
     assert!(code == 0 && exists(&uu.folder.join("x.uu")), "{text}");
     let kept = std::fs::read(uu.folder.join("x.folded")).expect("result");
     let again = uu.run(&["report", "-f", "folded", "x.uu"]);
     assert_eq!(again.stdout, kept);
-    let (code, text) = told(&uu.run(&record(&["-o", "y.svg", "--no-keep"], "works")));
+    let (code, text) = outcome(&uu.run(&record(&["-o", "y.svg", "--no-keep"], "works")));
     assert!(code == 0 && exists(&uu.folder.join("y.svg")), "{text}");
     assert_eq!(uu.files(".uu"), ["x.uu"]);
-    let (code, text) = told(&uu.run(&record(&["-f", "svg", "--no-keep"], "works")));
+    let (code, text) = outcome(&uu.run(&record(&["-f", "svg", "--no-keep"], "works")));
     assert_eq!(code, 0, "{text}");
     assert_eq!((uu.files(".svg").len(), uu.files(".uu").len()), (2, 1));
 }
@@ -135,14 +135,21 @@ fn results_beside_the_recording_and_without_it() {
 #[test]
 fn exit_codes() {
     let uu = Installation::new("exit");
-    assert_eq!(told(&uu.run(&record(&[], "fails"))).0, 9);
-    assert_eq!(told(&uu.run(&record(&[], "aborts"))).0, 128 + libc::SIGABRT);
-    let (code, text) = told(&uu.run(&["record", "--", "true"]));
-    assert_eq!(code, 125);
-    assert!(text.contains("nothing was sampled"), "{text}");
-    assert_eq!(told(&uu.run(&["record", "--", "sh", "-c", "exit 3"])).0, 3, "a failed program keeps its code");
-    assert_eq!(told(&uu.run(&["record", "--", "sh", "-c", "kill -9 $$"])).0, 137);
-    assert_eq!(uu.files(".uu").len(), 2, "empty recordings are not left behind");
+    assert_eq!(outcome(&uu.run(&record(&[], "fails"))).0, 9);
+    assert_eq!(outcome(&uu.run(&record(&[], "aborts"))).0, 128 + libc::SIGABRT);
+    let (code, text) = outcome(&uu.run(&["record", "--", "true"]));
+    assert!(code == 0 && text.contains("nothing was sampled: "), "{text}");
+    for (options, program, expected) in
+        [(&["--fail-empty"][..], "exit 0", 125), (&["--fail-empty"], "exit 3", 125), (&[], "exit 3", 3)]
+    {
+        let words = [&["record"], options, &["--", "sh", "-c", program]].concat();
+        let (code, text) = outcome(&uu.run(&words));
+        assert!(code == expected && text.contains("nothing was sampled"), "{words:?}: {code}, {text}");
+    }
+    let (code, text) = outcome(&uu.run(&record(&["--fail-empty"], "fails")));
+    assert!(code == 9 && !text.contains("nothing was sampled"), "{text}");
+    assert_eq!(outcome(&uu.run(&["record", "--", "sh", "-c", "kill -9 $$"])).0, 137);
+    assert_eq!(uu.files(".uu").len(), 3, "empty recordings are removed");
 }
 
 #[test]
@@ -164,18 +171,18 @@ fn sigterm_is_passed_on_and_the_recording_is_finished() {
 #[test]
 fn a_full_disk_leaves_the_program_alone() {
     let uu = Installation::new("full");
-    // bash counts blocks of 1,024 bytes: the first limit is met by the probe before the start, the second later.
+    // bash counts blocks of 1,024 bytes: the first limit stops the check before the start, the second the recording.
     for (blocks, runs) in [(1, false), (20, true)] {
         let script = format!("ulimit -S -f {blocks}; exec bin/uu \"$@\"");
         let mut command = Command::new("bash");
         command.args(["-c", &script, "uu"]).args(record(&["-o", "x.uu"], "fills")).current_dir(&uu.folder);
         let output = command.output().expect("uu runs");
-        let (code, text) = told(&output);
+        let (code, text) = outcome(&output);
         assert_eq!(String::from_utf8_lossy(&output.stdout).contains("program output"), runs, "{text}");
         if runs {
             assert!(text.contains("writing x.uu failed: File too large"), "{text}");
-            assert_eq!(code, 125, "the recording is not whole, although the program is: {text}");
-            let (code, text) = told(&uu.run(&["report", "x.uu"]));
+            assert_eq!(code, 0, "the program's own: {text}");
+            let (code, text) = outcome(&uu.run(&["report", "x.uu"]));
             assert!(code == 0 && text.contains("truncated"), "{text}");
         } else {
             assert!(code == 125 && text.contains("cannot write x.uu: File too large"), "{text}");
@@ -186,16 +193,16 @@ fn a_full_disk_leaves_the_program_alone() {
 #[test]
 fn a_truncated_recording_is_reported_with_a_warning() {
     let uu = Installation::new("cut");
-    assert_eq!(told(&uu.run(&record(&["-o", "x.uu"], "works"))).0, 0);
+    assert_eq!(outcome(&uu.run(&record(&["-o", "x.uu"], "works"))).0, 0);
     let bytes = std::fs::read(uu.folder.join("x.uu")).expect("recording");
-    // Within the symbols, which come last.
+    // The cut is within the symbols, which come last.
     std::fs::write(uu.folder.join("cut.uu"), &bytes[..bytes.len() - 10]).expect("file");
     let output = uu.run(&["report", "-f", "folded", "cut.uu"]);
-    let (code, text) = told(&output);
+    let (code, text) = outcome(&output);
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("cut.uu is truncated at offset"), "{text}");
     let whole = uu.run(&["report", "-f", "folded", "x.uu"]);
-    assert_eq!(output.stdout, whole.stdout, "the file is still there to take names from");
+    assert_eq!(output.stdout, whole.stdout, "the object's file still has the names");
 }
 
 #[test]
@@ -203,7 +210,7 @@ fn ctrl_c_ends_the_program_and_not_the_recording() {
     use std::os::unix::process::CommandExt;
     let uu = Installation::new("interrupt");
     let mut command = uu.uu(&record(&["-o", "x.uu"], "waits"));
-    // Whoever runs the tests in the background may have it ignored, and so would the program.
+    // Tests that run in the background may have SIGINT ignored, which the program would inherit.
     let default = || {
         // SAFETY: a plain system call.
         unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };

@@ -1,9 +1,9 @@
-//! What uu refuses, with which words and which exit code, and that the program then did not run.
+//! What uu refuses: the message, the exit code, and that the program did not run.
 
 mod support;
 
 use std::os::unix::fs::PermissionsExt;
-use support::{exists, told, Installation};
+use support::{exists, outcome, Installation};
 
 #[test]
 fn programs_that_cannot_run_get_the_codes_of_env() {
@@ -19,7 +19,7 @@ fn programs_that_cannot_run_get_the_codes_of_env() {
         ("./bin", "is a directory"),
         ("./script", "/no/such/interpreter"),
     ] {
-        let (code, text) = told(&uu.run(&["record", "--", program]));
+        let (code, text) = outcome(&uu.run(&["record", "--", program]));
         let env = std::process::Command::new("env").arg(program).current_dir(&uu.folder).output().expect("env");
         assert_eq!(Some(code), env.status.code(), "{program}: {text}");
         assert!(text.contains(words), "{program}: {text}");
@@ -28,16 +28,16 @@ fn programs_that_cannot_run_get_the_codes_of_env() {
 }
 
 #[test]
-fn programs_that_cannot_be_recorded_are_told_why() {
+fn programs_that_cannot_be_recorded_are_refused_with_the_reason() {
     let uu = Installation::new("static");
     let source = "#include <stdio.h>\nint main() { FILE *f = fopen(\"ran\", \"w\"); return f == 0; }";
     uu.build("static", source, &["-static"]);
-    let (code, text) = told(&uu.run(&["record", "./static"]));
+    let (code, text) = outcome(&uu.run(&["record", "./static"]));
     assert_eq!(code, 125);
     assert!(text.contains("statically linked") && text.contains("dynamically"), "{text}");
 
     uu.build("musl", source, &["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]);
-    let (code, text) = told(&uu.run(&["record", "./musl"]));
+    let (code, text) = outcome(&uu.run(&["record", "./musl"]));
     assert_eq!(code, 125);
     assert!(text.contains("musl") && text.contains("2.35"), "{text}");
 
@@ -45,7 +45,7 @@ fn programs_that_cannot_be_recorded_are_told_why() {
     let mut bytes = std::fs::read(&other).expect("file");
     bytes[18] = 183; // e_machine: AArch64
     std::fs::write(&other, bytes).expect("file");
-    let (code, text) = told(&uu.run(&["record", "./other"]));
+    let (code, text) = outcome(&uu.run(&["record", "./other"]));
     assert_eq!(code, 126);
     assert!(text.contains("only 64-bit x86-64 is served"), "{text}");
     assert!(!exists(&uu.folder.join("ran")));
@@ -62,7 +62,7 @@ fn a_set_uid_program_of_somebody_else_is_refused() {
     }
     std::os::unix::fs::chown(&program, Some(65534), Some(65534)).expect("chown");
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755)).expect("mode");
-    let (code, text) = told(&uu.run(&["record", "./program"]));
+    let (code, text) = outcome(&uu.run(&["record", "./program"]));
     assert_eq!(code, 125);
     assert!(text.contains("set-uid") && text.contains("65534"), "{text}");
 }
@@ -72,7 +72,7 @@ fn an_output_that_cannot_be_written_is_found_before_the_program_runs() {
     let uu = Installation::new("output");
     for output in ["no/folder/x.uu", "no/folder/x.svg", "/dev/full", "bin", "/proc/x.svg"] {
         let format = if matches!(output, "bin" | "/dev/full") { "-fuu" } else { "-r99" };
-        let (code, text) = told(&uu.run(&["record", format, "-o", output, "--", "touch", "ran"]));
+        let (code, text) = outcome(&uu.run(&["record", format, "-o", output, "--", "touch", "ran"]));
         assert_eq!(code, 125, "{output}: {text}");
         assert!(text.contains(output) && text.contains("not started"), "{output}: {text}");
     }
@@ -104,8 +104,22 @@ fn wrong_options_are_explained() {
         (&["record", "-o", "/", "true"], "-o /: that is a directory"),
         (&["report", "-o", ".", "x.uu"], "-o .: that is a directory"),
         (&[], "no command"),
+        (&["recrod", "true"], "there is no command \"recrod\"; did you mean 'record'? See `uu --help`"),
+        (
+            &["record", "--ouput", "x", "true"],
+            "invalid option '--ouput'; did you mean '--output'? See `uu record --help`",
+        ),
+        (&["record", "-r"], "missing argument for option '--rate'"),
+        (&["record", "--no-keep=3", "true"], "--no-keep"),
+        (&["sframe", "mkae"], "there is no command \"sframe mkae\"; did you mean 'make'?"),
+        (&["sframe", "make", "x"], "no output given (-o OUT). See `uu sframe make --help`"),
+        (&["sframe", "dump"], "no file given"),
+        (&["doctor", "a", "b"], "unexpected argument \"b\""),
+        (&["doctor"], "no file or process given"),
+        (&["completions", "fihs"], "<SHELL> \"fihs\": it takes one of bash, zsh, fish; did you mean 'fish'?"),
+        (&["man", "wat"], "there is no command \"wat\""),
     ] {
-        let (code, text) = told(&uu.run(arguments));
+        let (code, text) = outcome(&uu.run(arguments));
         assert_eq!(code, 125, "{arguments:?}: {text}");
         assert!(text.contains(words), "{arguments:?}: {text}");
     }
@@ -124,10 +138,10 @@ fn wrong_options_are_explained() {
 #[test]
 fn missing_parts_of_the_installation_are_named() {
     let uu = Installation::new("parts");
-    std::fs::remove_file(uu.folder.join("lib/uu/libuu-preload.so")).expect("removed");
-    let (code, text) = told(&uu.run(&["record", "true"]));
+    std::fs::remove_file(uu.folder.join("lib/uu/libuunwind-preload.so")).expect("removed");
+    let (code, text) = outcome(&uu.run(&["record", "true"]));
     assert_eq!(code, 125);
-    assert!(text.contains("libuu-preload.so is missing"), "{text}");
+    assert!(text.contains("libuunwind-preload.so is missing"), "{text}");
 }
 
 #[test]
@@ -135,13 +149,13 @@ fn broken_plugins_are_named_and_left_out() {
     let uu = Installation::new("plugins");
     let broken = uu.build("broken.so", "int nothing;", &["-shared", "-fPIC"]);
     let output = uu.uu(&["record", "true"]).env("UU_PLUGINS", format!("{}:/no/such.so", broken.display())).output();
-    let (_, text) = told(&output.expect("uu runs"));
+    let (_, text) = outcome(&output.expect("uu runs"));
     assert!(text.contains("broken.so is no plugin"), "{text}");
     assert!(text.contains("/no/such.so cannot be read"), "{text}");
 }
 
 #[test]
-fn recordings_that_are_none_are_told_apart() {
+fn files_that_are_no_recordings_are_distinguished() {
     let uu = Installation::new("foreign");
     let write = |name: &str, bytes: &[u8]| std::fs::write(uu.folder.join(name), bytes).expect("file");
     write("empty", b"");
@@ -157,7 +171,7 @@ fn recordings_that_are_none_are_told_apart() {
         ("bare", "damaged at offset 16"),
         ("gone", "No such file"),
     ] {
-        let (code, text) = told(&uu.run(&["report", file]));
+        let (code, text) = outcome(&uu.run(&["report", file]));
         assert_eq!(code, 125, "{file}: {text}");
         assert!(text.contains(words) && text.contains(file), "{file}: {text}");
     }

@@ -1,23 +1,24 @@
-//! The frame in hand.
+//! The current frame of a walk.
 
 use crate::regs::Regs;
 
-/// The frame in hand: its registers (this machine's, unless others are named), and whether its pc was interrupted or called
-/// from.
+/// The current frame: its registers (this machine's by default), and whether its pc is an interrupted instruction or a
+/// return address.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<R = Regs> {
-    /// pc, sp, fp and what else is known in this frame.
+    /// pc, sp, fp and the other registers whose values are known in this frame.
     pub regs: R,
-    /// True at the leaf and below each signal frame: `pc` is the very instruction. Otherwise it is a return address,
-    /// which may already lie behind the function (a call that does not return), so rules are looked up at `pc - 1`.
+    /// True for the leaf and for the caller of a signal frame: `pc` is the interrupted instruction. Otherwise it is a
+    /// return address, which may lie after the function's end (a call that does not return), so rules are looked up at
+    /// `pc - 1`.
     pub exact: bool,
 }
 
 /// Registers of any CPU.
 pub trait Registers {
-    /// Its rules.
+    /// The rules of this CPU.
     type Rule;
-    /// How a frame's caller is found by the frame pointer.
+    /// The rule that finds a frame's caller by the frame pointer.
     const BY_FRAME_POINTER: Self::Rule;
     /// The pc.
     fn pc(&self) -> u64;
@@ -28,7 +29,7 @@ pub trait Registers {
 }
 
 impl<R: Registers> Cursor<R> {
-    /// The address under which this frame's rule and owner are found.
+    /// The process address with which this frame's rule and owner are looked up.
     #[inline]
     pub fn lookup_pc(&self) -> u64 {
         if self.exact {

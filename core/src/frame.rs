@@ -8,6 +8,7 @@
 //!                    byte offset into the code object, whose meaning belongs to the plugin
 //! window   (kind 3): a native frame in a window: payload = address; the next word is the window's generation (its low
 //!                    32 bits, never 0) << 32 | name id of the function (0: none)
+//! omitted  (kind 4): payload = number of frames that were left out here (32 bits), at least 1
 //! ```
 //! Frames stand leaf first. The semantic frames of one interpreter activation come just before (nearer the leaf than)
 //! the native frame that hosts them.
@@ -21,10 +22,14 @@ pub const KIND_NATIVE: u8 = 1;
 pub const KIND_SEMANTIC: u8 = 2;
 /// Kind of the word of a frame in a window; the word with its generation and name follows.
 pub const KIND_WINDOW: u8 = 3;
+/// Kind of the word that stands for frames that were left out, between the innermost and the outermost part of a deep
+/// stack.
+pub const KIND_OMITTED: u8 = 4;
 
 /// Native: the address is the interrupted instruction itself, not a return address. Look up `pc`, not `pc - 1`.
 pub const FLAG_EXACT: u64 = 1 << 60;
-/// Native: this frame was reached by the frame-pointer chain, for want of unwind information in its callee.
+/// Native: this frame was reached by the frame-pointer chain, or by the word at the stack pointer of an interrupted
+/// address that is not code, for want of unwind information in its callee.
 pub const FLAG_BY_FRAME_POINTER: u64 = 1 << 61;
 /// Native: an interpreter's own frame that hosts semantic frames; viewers may hide it.
 pub const FLAG_INTERPRETER: u64 = 1 << 62;
@@ -49,7 +54,7 @@ pub enum Frame {
         plugin: u8,
         /// Process-wide id under which the name was described.
         name: u32,
-        /// Position in the code object, in the plugin's unit (bytes for Python).
+        /// Position in the code object, in the plugin's unit: a line, or an offset that its line table has the line of.
         position: u64,
     },
     /// A machine frame in a window.
@@ -67,6 +72,23 @@ pub enum Frame {
         /// Process-wide id under which the function's name was described; 0: it has none.
         name: u32,
     },
+    /// Frames that were left out: the stack has more than are kept.
+    Omitted {
+        /// How many, at least 1.
+        frames: u32,
+    },
+}
+
+impl Frame {
+    /// Its kind, as in its first word.
+    pub fn kind(&self) -> u8 {
+        match self {
+            Frame::Native { .. } => KIND_NATIVE,
+            Frame::Semantic { .. } => KIND_SEMANTIC,
+            Frame::Window { .. } => KIND_WINDOW,
+            Frame::Omitted { .. } => KIND_OMITTED,
+        }
+    }
 }
 
 /// All flags of a frame's word.
@@ -99,6 +121,19 @@ pub const fn semantic_word(plugin: u8, name: u32) -> u64 {
     name as u64 | ((plugin as u64) << 32) | ((KIND_SEMANTIC as u64) << KIND_SHIFT)
 }
 
+/// The word that stands for `frames` frames that were left out.
+pub const fn omitted_word(frames: u32) -> u64 {
+    frames as u64 | ((KIND_OMITTED as u64) << KIND_SHIFT)
+}
+
+/// How many words the frame has that begins with this one.
+pub const fn frame_words(first: u64) -> usize {
+    match ((first >> KIND_SHIFT) & 0xf) as u8 {
+        KIND_SEMANTIC | KIND_WINDOW => 2,
+        _ => 1,
+    }
+}
+
 /// Decodes the frames in `words`; stops (with `None`) at a word of unknown kind or a missing position word.
 pub fn frames(words: &[u64]) -> impl Iterator<Item = Frame> + '_ {
     let mut rest = words.iter();
@@ -126,6 +161,7 @@ pub fn frames(words: &[u64]) -> impl Iterator<Item = Frame> + '_ {
                 let position = *rest.next()?;
                 Some(Frame::Semantic { plugin: (word >> 32) as u8, name: word as u32, position })
             }
+            KIND_OMITTED => Some(Frame::Omitted { frames: word as u32 }),
             _ => None,
         }
     })
@@ -161,6 +197,7 @@ mod tests {
         };
         assert_eq!(frames(&words).next(), Some(window));
         assert_eq!(frames(&words).count(), 2);
+        assert_eq!(frames(&[omitted_word(u32::MAX)]).next(), Some(Frame::Omitted { frames: u32::MAX }));
         assert_eq!(frames(&words[..1]).next(), None, "identity missing");
         assert_eq!(frames(&[semantic_word(0, 1)]).next(), None, "position word missing");
         assert_eq!(frames(&[0]).next(), None, "unknown kind");

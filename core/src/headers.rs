@@ -1,7 +1,8 @@
 //! The program headers of a loaded object, read from memory: its build-id, its SFrame segment, and what identifies it.
 
 use crate::memory::Reader;
-use crate::objects::{fnv, BuildId, FNV_START};
+use crate::object_key::{fnv, FNV_START};
+use crate::objects::BuildId;
 
 /// Where the program headers of an object in memory are.
 pub(crate) struct Headers {
@@ -11,7 +12,9 @@ pub(crate) struct Headers {
 }
 
 const PT_LOAD: u32 = 1;
+const PF_X: u32 = 1;
 const PT_NOTE: u32 = 4;
+const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PT_GNU_SFRAME: u32 = 0x6474_e554;
 const NT_GNU_BUILD_ID: u32 = 3;
 const PHENT: u64 = 56;
@@ -32,8 +35,8 @@ impl Headers {
         (phoff <= 4096 || headers.are_mapped(bias, reader)).then_some(headers)
     }
 
-    /// Tools that add program headers put them behind everything else. Whether what lies there in memory is them: a segment
-    /// that they tell of must hold them, as far from the object's start as they are in the file.
+    /// Tools that add program headers append them to the file. Whether the memory at that distance from the object's
+    /// start holds them: one of the segments that they describe must contain them, at the same offset as in the file.
     fn are_mapped(&self, bias: u64, reader: &mut Reader<'_>) -> bool {
         let end = self.phoff + self.phnum * PHENT;
         (0..self.phnum).any(|i| {
@@ -59,6 +62,26 @@ impl Headers {
         h
     }
 
+    /// See [`unwind_key`]: of the object as it is mapped.
+    pub(crate) fn unwind_key(&self, bias: u64, reader: &mut Reader<'_>) -> u64 {
+        let mut index = (0, 0);
+        for i in 0..self.phnum {
+            let ph = self.start.wrapping_add(self.phoff + i * PHENT);
+            if reader.u32(ph) == Some(PT_GNU_EH_FRAME) {
+                let address = reader.word(ph.wrapping_add(16)).unwrap_or(0);
+                index = (address.wrapping_add(bias), reader.word(ph.wrapping_add(32)).unwrap_or(0));
+                break;
+            }
+        }
+        let parts = [(self.start, 64), (self.start.wrapping_add(self.phoff), self.phnum * PHENT), index];
+        parts.into_iter().fold(UNWIND_KEY_START, |key, (at, len)| {
+            unwind_key(
+                key,
+                (0..len.min(UNWIND_KEY_BYTES) / 8).map(|i| reader.word(at.wrapping_add(i * 8)).unwrap_or(0)),
+            )
+        })
+    }
+
     /// The SFrame segment, if it lies inside the image.
     pub(crate) fn sframe(&self, bias: u64, image: (u64, u64), reader: &mut Reader<'_>) -> Option<(u64, u64)> {
         for i in 0..self.phnum {
@@ -71,6 +94,36 @@ impl Headers {
             }
         }
         None
+    }
+
+    /// Hands out each executable segment: where it begins and ends in the process.
+    pub(crate) fn each_executable(&self, bias: u64, reader: &mut Reader<'_>, mut each: impl FnMut(u64, u64)) {
+        for i in 0..self.phnum {
+            let ph = self.start.wrapping_add(self.phoff + i * PHENT);
+            let (kind, flags) = (reader.u32(ph), reader.u32(ph.wrapping_add(4)));
+            if kind != Some(PT_LOAD) || flags.is_none_or(|flags| flags & PF_X == 0) {
+                continue;
+            }
+            let (address, size) = (reader.word(ph.wrapping_add(16)), reader.word(ph.wrapping_add(40)));
+            if let (Some(address), Some(size)) = (address, size) {
+                let start = address.wrapping_add(bias);
+                each(start, start.saturating_add(size));
+            }
+        }
+    }
+
+    /// The offset in the file of the byte that is mapped at the process address `address`; `None`: no loaded segment of
+    /// the file covers it.
+    pub(crate) fn file_offset(&self, address: u64, bias: u64, reader: &mut Reader<'_>) -> Option<u64> {
+        (0..self.phnum).find_map(|i| {
+            let ph = self.start.wrapping_add(self.phoff + i * PHENT);
+            if reader.u32(ph)? != PT_LOAD {
+                return None;
+            }
+            let (offset, start) = (reader.word(ph.wrapping_add(8))?, reader.word(ph.wrapping_add(16))?);
+            let distance = address.wrapping_sub(start.wrapping_add(bias));
+            (distance < reader.word(ph.wrapping_add(32))?).then(|| offset.wrapping_add(distance))
+        })
     }
 
     pub(crate) fn build_id(&self, bias: u64, reader: &mut Reader<'_>) -> Option<(BuildId, u64)> {
@@ -87,6 +140,19 @@ impl Headers {
         }
         None
     }
+}
+
+/// The key of no part at all.
+pub const UNWIND_KEY_START: u64 = FNV_START;
+/// At most this number of bytes of each part count for [`unwind_key`].
+pub const UNWIND_KEY_BYTES: u64 = 4096;
+
+/// Adds the words of one part to the key that binds a rule table to its object. The parts are the ELF header, the
+/// program headers and the segment `PT_GNU_EH_FRAME` (the index of the unwind information), of each at most
+/// [`UNWIND_KEY_BYTES`]; the first `key` is [`UNWIND_KEY_START`]. An object has the same bytes there in its file and in
+/// memory, since nothing in them is relocated; two objects that share a build-id, by mistake or on purpose, do not.
+pub fn unwind_key(key: u64, words: impl Iterator<Item = u64>) -> u64 {
+    words.fold(key.rotate_left(7), |key, word| (key ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(31))
 }
 
 /// Searches one note segment (gABI, "Note Section"): at most 32 notes.

@@ -1,37 +1,39 @@
-//! The private interface between `libuu.so` and the preloaded object of the same build: two tables of functions.
+//! The private interface between `libuunwind.so` and the preloaded object of the same build: two tables of functions.
 //!
-//! The registry has one home in a process, `libuu.so`; the sampler is another object, so that a program that merely links
-//! the library gets no interposers. The sampler finds [`Library`] by [`LIBRARY_SYMBOL`] and hands a [`Client`] to each
-//! walk. Both check `size` and `build`.
+//! The registry has one home in a process, `libuunwind.so`; the sampler is another object, so that a program that
+//! merely links the library gets no interposers. The sampler finds [`Library`] by [`LIBRARY_SYMBOL`] and hands a
+//! [`Client`] to each walk. Both check `size` and `build`.
 
+use crate::cache::last_walk::LastWalk;
 use crate::objects::Object;
 use crate::plugin::{Description, Entry};
-use crate::reuse::Trail;
 use core::ffi::c_void;
 
-/// Symbol under which `libuu.so` exports its [`Library`] table. Versioned by name: an object of another version does not
-/// find it.
+/// Symbol under which `libuunwind.so` exports its [`Library`] table. Versioned by name: an object of another version
+/// does not find it.
 pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
 /// Tells builds apart: raised with every change of this file, and different where the structures that cross it are.
 pub const BUILD: u32 =
-    (4 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
+    (5 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
 /// What the walk asks of the sampler. All are called inside handlers.
 #[repr(C)]
 pub struct Client {
-    /// An object was met: for the first time in this recording epoch, or since another one was in its place, or at an earlier
-    /// time than it was told of. False: it could not be told.
+    /// An object was met: for the first time in this recording epoch, or since another one was in its place, or at an
+    /// earlier time than it was reported with. False: it could not be reported.
     pub object_seen: unsafe extern "C" fn(context: *mut c_void, object: *const Object) -> bool,
     /// Number of facts published so far; what was not found is looked for again when it moves.
     pub facts_count: unsafe extern "C" fn(context: *mut c_void) -> u32,
-    /// Facts for a key: -1 not known yet, 0 no plugin claims the object, else the plugin's index, with `*bytes`, `*len`.
+    /// Facts for a key: -1 not known yet, 0 no plugin claims the object, else the plugin's index, with `*bytes`,
+    /// `*len`.
     pub facts: unsafe extern "C" fn(context: *mut c_void, key: u64, bytes: *mut *const u8, len: *mut usize) -> i32,
-    /// The rule table for a key: false if there is none (yet), else `*bytes`, 8-aligned, and `*len`, which never change.
+    /// The rule table for a key: false if there is none (yet), else `*bytes`, 8-aligned, and `*len`, which never
+    /// change.
     pub table: unsafe extern "C" fn(context: *mut c_void, key: u64, bytes: *mut *const u8, len: *mut usize) -> bool,
-    /// As [`crate::walk::Env::find_name`].
+    /// As [`crate::walk::Names::find_name`].
     pub find_name: unsafe extern "C" fn(context: *mut c_void, code: u64, fingerprint: u64) -> u32,
-    /// As [`crate::walk::Env::describe`]; bytes are read by `read(reader, address, out, len)`.
+    /// As [`crate::walk::Names::describe`]; bytes are read by `read(reader, address, out, len)`.
     pub describe: unsafe extern "C" fn(
         context: *mut c_void,
         plugin: u32,
@@ -41,7 +43,8 @@ pub struct Client {
     ) -> u32,
     /// Code that is not uu's is about to be called, the first time in this walk: from here on ticks must come.
     pub foreign_code: unsafe extern "C" fn(context: *mut c_void),
-    /// A call of this plugin failed, for this reason (a `StopReason` number), and was left behind. `off`: it is not called again.
+    /// A call of this plugin failed, for this reason (a `StopReason` number), and was abandoned. `off`: it is not
+    /// called again.
     pub plugin_failed: unsafe extern "C" fn(context: *mut c_void, plugin: u32, reason: u32, off: bool),
 }
 
@@ -55,15 +58,20 @@ pub const WANT_CODE: u32 = 2;
 pub const RESULT_DESYNC: u32 = 1;
 /// [`Request::result`]: facts for an object in the stack have not arrived yet.
 pub const RESULT_FACTS_PENDING: u32 = 2;
-/// [`Request::result`]: a fault or a loop outside any plugin was contained.
-pub const RESULT_CONTAINED: u32 = 4;
 /// [`Request::result`]: the table of objects is full; what it does not hold is looked up at each walk.
 pub const RESULT_OBJECTS_FULL: u32 = 8;
-/// [`Request::result`]: there was no room to tell of an object in the stack, so that the stack could be named wrongly.
-pub const RESULT_UNTOLD: u32 = 16;
+/// [`Request::result`]: there was no space to report an object in the stack, so the stack could be named wrongly.
+pub const RESULT_UNREPORTED: u32 = 16;
+
+/// [`Request::result`]: a plugin that claims code in the stack was not called, because its faults would not have been
+/// contained.
+pub const RESULT_PLUGIN_NOT_CALLED: u32 = 32;
 
 /// Bytes of [`Request::room`].
 pub const WALK_ROOM: usize = 2048;
+
+/// Instead of a recording epoch: the walk is not for a recording, so objects are not reported.
+pub const UNRECORDED: u32 = 0;
 
 /// One walk of the calling thread.
 #[repr(C)]
@@ -77,8 +85,8 @@ pub struct Request {
     /// [`crate::walk::SCRATCH`] bytes.
     pub scratch: *mut u8,
     /// The thread's last walk, to be reused and replaced; or null.
-    pub trail: *mut Trail,
-    /// [`WALK_ROOM`] bytes, 64-aligned, nobody else's during the walk: what would else lie on the stack.
+    pub last_walk: *mut LastWalk,
+    /// [`WALK_ROOM`] bytes, 64-aligned, used by nothing else during the walk: what would else lie on the stack.
     pub room: *mut u8,
     /// The sampler's functions.
     pub client: *const Client,
@@ -99,8 +107,8 @@ pub struct Request {
     /// Out: `RESULT_*`.
     pub result: u32,
     /// Out: frames in all, and those of them that were taken over from the last walk.
-    pub frames_told: u32,
-    /// See `frames_told`.
+    pub frames_emitted: u32,
+    /// See `frames_emitted`.
     pub reused: u32,
     /// Out: frames whose unwind information was interpreted in place, for want of their object's rule table.
     pub interpreted: u32,
@@ -115,50 +123,59 @@ pub const NESTED: u32 = 1;
 /// [`Library::sample`]: no slot is free.
 pub const NO_SLOT: u32 = 2;
 
-/// `libuu.so`'s functions.
+/// `libuunwind.so`'s functions.
 #[repr(C)]
 pub struct Library {
     /// `size_of::<Library>()`.
     pub size: u32,
     /// [`BUILD`].
     pub build: u32,
-    /// Installs a plugin under an index (1..=6). 0, or a negative errno. Not for handlers.
+    /// Installs a plugin under an index, from 1 on and below [`EMBEDDER`](crate::walk::EMBEDDER). 0, or a negative
+    /// errno. Not for handlers.
     pub add_plugin: unsafe extern "C" fn(index: u32, entry: Entry) -> i32,
-    /// Makes the initial objects permanent, and tells of each object that is loaded now. Not for handlers; faults must reach
-    /// `on_fault` already.
+    /// Makes the initial objects permanent, and reports each object that is loaded now. Not for handlers; faults must
+    /// reach `on_fault` already.
     pub add_initial_objects:
         unsafe extern "C" fn(context: *mut c_void, seen: unsafe extern "C" fn(*mut c_void, *const Object)),
     /// The table of the copy of the library that is this process's: this one, or that of a copy that was there first.
     pub home: unsafe extern "C" fn() -> *const Library,
     /// Whether loaded objects can be found (glibc 2.35 or later).
     pub ready: unsafe extern "C" fn() -> bool,
-    /// Walks the calling thread; never from inside another call of this function. Async-signal-safe; faults and loops in it are contained if `on_fault` and `on_tick` are
-    /// called by the signal handlers.
+    /// Walks the calling thread; never from inside another call of this function. Async-signal-safe; faults and loops
+    /// in it are contained if `on_fault` and `on_tick` are called by the signal handlers.
     pub sample: unsafe extern "C" fn(request: *mut Request) -> u32,
-    /// To be called first by the handler of SEGV, BUS, FPE and ILL. `in_sample`: the signal interrupted a call of `sample`.
-    /// True: the context was repaired; return from the handler.
+    /// To be called first by the handler of SEGV, BUS, FPE and ILL. `in_sample`: the signal interrupted a call of
+    /// `sample`. True: the context was repaired; return from the handler.
     pub on_fault: unsafe extern "C" fn(ucontext: *mut u8, in_sample: bool) -> bool,
     /// To be called by a sampling signal that met a walk on its own thread; ends the walk after several.
     pub on_tick: unsafe extern "C" fn(ucontext: *mut u8),
-    /// A call of `sample` was left without its exit (a handler of the program that ran on top of it called siglongjmp): its
-    /// marks go. To be called before the next one, while no sampling signal can take the thread for being inside one.
+    /// A call of `sample` was left without its exit (a handler of the program that ran on top of it called siglongjmp):
+    /// its marks go. To be called before the next one, while no sampling signal can take the thread for being inside
+    /// one.
     pub forget: unsafe extern "C" fn(),
     /// The calling thread ends: its slot is free. Not from inside a walk.
     pub thread_ended: unsafe extern "C" fn(),
     /// In the child of a fork.
     pub after_fork: unsafe extern "C" fn(),
-    /// Hands over a rule table for the objects with this key; its bytes are 8-aligned and stay for ever. 0, or a negative
-    /// errno. Not for handlers.
+    /// Hands over a rule table for the objects with this key; its bytes are 8-aligned and stay for ever. 0, or a
+    /// negative errno. Not for handlers.
     pub add_table: unsafe extern "C" fn(key: u64, bytes: *const u8, len: usize) -> i32,
-    /// The program registered unwind data at `begin` by the compilers' interface; `shape`: 0 a list of CIEs and FDEs that a length
-    /// of 0 ends, 1 one FDE, 2 an array of lists that a null ends. It becomes windows. Returns how many functions got none.
-    /// Not for handlers.
+    /// Says that the objects with this key belong to the plugin with this index, with these facts, whose bytes are
+    /// 8-aligned and stay for ever; an index of 0: to none. For walks of the program's own (`uu_walk`). 0, or a
+    /// negative errno. Not for handlers.
+    pub add_facts: unsafe extern "C" fn(key: u64, plugin: u32, bytes: *const u8, len: usize) -> i32,
+    /// The index of the plugin with this name, NUL-padded; 0: it is not installed. Not for handlers.
+    pub plugin_index: unsafe extern "C" fn(name: *const [u8; 16]) -> u32,
+    /// The program registered unwind data at `begin` by the compilers' interface; `shape`: 0 a list of CIEs and FDEs
+    /// that a length of 0 ends, 1 one FDE, 2 an array of lists that a null ends. It becomes windows. Returns how many
+    /// functions got none. Not for handlers.
     pub frames_registered: unsafe extern "C" fn(begin: u64, shape: u32) -> u32,
-    /// The latest registration at `begin` goes; returns when nobody reads it, or after a bounded time. Not for handlers.
+    /// The latest registration at `begin` goes; returns when no walk reads it, or after a bounded time. Not for
+    /// handlers.
     pub frames_deregistered: unsafe extern "C" fn(begin: u64),
 }
 
 // SAFETY: a table of function pointers.
 unsafe impl Sync for Library {}
-// SAFETY: as above.
+// SAFETY: a table of function pointers.
 unsafe impl Sync for Client {}

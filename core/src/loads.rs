@@ -1,104 +1,198 @@
-//! Whether the loader has loaded or unloaded anything since: a few words of its own, read as they stand.
+//! What the loader has loaded and unloaded so far, read from its own data without asking it.
 //!
-//! glibc counts what it loads (behind `dlpi_adds` of dl_iterate_phdr(3)) and how many objects there are (`dlpi_adds` minus
-//! `dlpi_subs`), in its private `_rtld_global`. Where in there is found by observation: every word that has one of the two
-//! values when we look is taken, the right ones among them; one that only happened to be equal may move, too, and costs
-//! time, never truth.
+//! glibc counts the objects that it has loaded in all link namespaces together (`_dl_load_adds` of its private
+//! `_rtld_global`, which dl_iterate_phdr(3) reports as `dlpi_adds`), keeps for each namespace how many objects it has
+//! (`_ns_nloaded`), and writes the number of its load into each object's `struct link_map` (`l_serial`,
+//! elf/dl-object.c). The first two give the loads and unloads so far; the third distinguishes an object from all others
+//! that were or will be at its place. Where these words lie is found by observation, when the library is loaded: a
+//! layout is accepted only if everything in it agrees with the lists of objects that hang on it.
 
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use crate::memory::Reader;
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// Words that are watched at most. Where more look alike, none is.
-const WORDS: usize = 8;
+/// Link namespaces of a process (`DL_NNS`, sysdeps/generic/ldsodefs.h).
+const NAMESPACES: usize = 16;
+/// Words of a `struct link_namespaces`: the sizes that are tried.
+const STRIDES: core::ops::RangeInclusive<usize> = 4..=64;
+/// Words after the namespaces in which the counter of loads is searched for.
+const NEAR: usize = 64;
+/// Objects of a namespace that are followed at most.
+const OBJECTS: u64 = 1 << 16;
+/// Objects that are compared to find `l_serial`, and the bytes of a `struct link_map` in which it is searched for.
+const COMPARED: usize = 32;
+const LINK_MAP: core::ops::Range<u64> = 40..2048;
+/// Offsets in `struct link_map` (link.h).
+const L_NEXT: u64 = 24;
+const L_PREV: u64 = 32;
 
-/// The words.
+/// Where the words are.
 pub struct Loads {
-    words: [AtomicPtr<AtomicU64>; WORDS],
+    /// The counter of loads; null: not found. Published after all others.
+    adds: AtomicPtr<AtomicU64>,
+    /// The first namespace: its list of objects, and how many they are.
+    namespaces: AtomicPtr<AtomicU64>,
+    /// Words from a namespace to the next.
+    stride: AtomicUsize,
+    /// Offset of `l_serial` in `struct link_map`; 0: not found.
+    serial_at: AtomicU64,
+}
+
+/// The loader's data while it is searched.
+struct Data<'r, 'p> {
+    start: *const u64,
+    words: usize,
+    reader: &'r mut Reader<'p>,
+}
+
+impl Data<'_, '_> {
+    fn word(&self, index: usize) -> Option<u64> {
+        // SAFETY: `locate`'s caller guarantees the range; the loader may change the word meanwhile.
+        (index < self.words).then(|| unsafe { (*self.start.add(index).cast::<AtomicU64>()).load(Ordering::Relaxed) })
+    }
+
+    /// How many objects are in the list that begins with this `struct link_map`; `None`: it is no such list.
+    fn length(&mut self, first: u64) -> Option<u64> {
+        let (mut map, mut before, mut count) = (first, 0, 0);
+        while map != 0 {
+            if map & 7 != 0 || count == OBJECTS || self.reader.word(map.wrapping_add(L_PREV))? != before {
+                return None;
+            }
+            (before, map, count) = (map, self.reader.word(map.wrapping_add(L_NEXT))?, count + 1);
+        }
+        Some(count)
+    }
+
+    /// Whether namespaces of this many words, with their number after them, agree with the lists of objects.
+    fn agree(&mut self, stride: usize) -> Option<bool> {
+        let used = self.word(NAMESPACES * stride)?;
+        if !(1..=NAMESPACES as u64).contains(&used) {
+            return Some(false);
+        }
+        let mut last = 0;
+        for namespace in 0..NAMESPACES {
+            let (first, count) = (self.word(namespace * stride)?, self.word(namespace * stride + 1)?);
+            if count >= OBJECTS || (first == 0) != (count == 0) || self.length(first)? != count {
+                return Some(false);
+            }
+            if count != 0 {
+                last = namespace as u64 + 1;
+            }
+        }
+        Some(last == used && self.word(0)? != 0)
+    }
+
+    /// The one offset at which each object of the first namespace has a number, larger than that of the object before
+    /// it and less than `adds`; the first object, the program, has 0. The loader's own `struct link_map` lies in its
+    /// data and has none.
+    fn serial_at(&mut self, adds: u64) -> Option<u64> {
+        let own = self.start as u64..self.start as u64 + self.words as u64 * 8;
+        let (mut maps, mut count, mut map) = ([0u64; COMPARED], 0, self.word(0)?);
+        while map != 0 && count < COMPARED {
+            if !own.contains(&map) {
+                *maps.get_mut(count)? = map;
+                count += 1;
+            }
+            map = self.reader.word(map.wrapping_add(L_NEXT))?;
+        }
+        let (program, others) = maps.get(..count)?.split_first()?;
+        let mut found = None;
+        for at in LINK_MAP.step_by(8) {
+            let mut before = self.reader.word(program.wrapping_add(at))?;
+            let ascends = before == 0
+                && others.len() > 1
+                && others.iter().all(|map| {
+                    let number = self.reader.word(map.wrapping_add(at)).unwrap_or(0);
+                    let is_next = before < number && number < adds;
+                    before = number;
+                    is_next
+                });
+            if ascends && found.replace(at).is_some() {
+                return None;
+            }
+        }
+        found
+    }
 }
 
 impl Loads {
-    /// Not known.
+    /// The state before the loader's counters are looked for.
     #[allow(clippy::new_without_default, reason = "made once, as a static")]
     pub const fn new() -> Loads {
-        Loads { words: [const { AtomicPtr::new(core::ptr::null_mut()) }; WORDS] }
+        Loads {
+            adds: AtomicPtr::new(core::ptr::null_mut()),
+            namespaces: AtomicPtr::new(core::ptr::null_mut()),
+            stride: AtomicUsize::new(0),
+            serial_at: AtomicU64::new(0),
+        }
     }
 
-    /// Finds the words in the loader's data, given `adds` and `subs` as it tells them now. False, and nothing is watched:
-    /// they are not there, or too many look like them. Once, when the library is loaded.
+    /// Finds the words in the loader's data, given how many objects it says it has loaded (`dlpi_adds`). False: they
+    /// are not there, or more than one place could be theirs; then nothing is read from it. Once, when the library is
+    /// loaded.
     ///
     /// # Safety
     /// `[start, start + len)` is readable for as long as the process lives, and aligned.
-    pub unsafe fn locate(&self, start: *const u64, len: usize, (adds, subs): (u64, u64)) -> bool {
-        let mut found = [core::ptr::null_mut(); WORDS];
-        let mut count = 0;
-        let mut has_adds = false;
-        for index in 0..len / 8 {
-            // SAFETY: inside the range.
-            let word = unsafe { start.add(index) };
-            // SAFETY: as above; the loader may change it meanwhile.
-            let value = unsafe { (*word.cast::<AtomicU64>()).load(Ordering::Relaxed) };
-            if value != adds && value != adds.wrapping_sub(subs) {
-                continue;
-            }
-            has_adds |= value == adds;
-            let Some(place) = found.get_mut(count) else { return false };
-            *place = word.cast_mut().cast::<AtomicU64>();
-            count += 1;
+    pub unsafe fn locate(&self, start: *const u64, len: usize, adds: u64, reader: &mut Reader<'_>) -> bool {
+        let mut data = Data { start, words: len / 8, reader };
+        let mut agreeing = STRIDES.filter(|stride| data.agree(*stride) == Some(true));
+        let (Some(stride), None) = (agreeing.next(), agreeing.next()) else { return false };
+        let after = NAMESPACES * stride + 1;
+        let Some(index) = (after..after + NEAR).find(|index| data.word(*index) == Some(adds)) else { return false };
+        self.namespaces.store(start.cast_mut().cast(), Ordering::Relaxed);
+        self.stride.store(stride, Ordering::Relaxed);
+        self.serial_at.store(data.serial_at(adds).unwrap_or(0), Ordering::Relaxed);
+        // SAFETY: inside the range.
+        self.adds.store(unsafe { start.add(index) }.cast_mut().cast(), Ordering::Release);
+        if self.now().is_none() {
+            self.adds.store(core::ptr::null_mut(), Ordering::Release);
         }
-        if !has_adds {
-            return false;
-        }
-        for (to, word) in self.words.iter().zip(found) {
-            to.store(word, Ordering::Release);
-        }
-        true
+        self.now().is_some()
     }
 
-    /// A value that is another one after every load and unload; `None` where that cannot be told. Async-signal-safe.
+    /// The loads so far in the upper half, the unloads so far in the lower one, and so another value after each of
+    /// them; `None` where that cannot be determined, as while the counters do not add up. Async-signal-safe.
     #[inline]
     pub fn now(&self) -> Option<u64> {
-        self.told_by(|_, _| {})
+        self.from_words(|_, _| {})
     }
 
-    /// The same, and the words that tell it: their addresses, and what they are.
+    /// The same, and the words that it follows from: their addresses and values.
+    ///
+    /// The loader changes the words of one load, and those of one unload, one after the other. In between they can be
+    /// as they were before an earlier unload; no code that has been loaded since runs by then, and whoever registers
+    /// other code there counts as a change ([`crate::objects::Objects::may_have_been_at`]).
     #[inline(always)]
-    pub fn told_by(&self, mut each: impl FnMut(u64, u64)) -> Option<u64> {
-        let mut sum = 0u64;
-        for word in &self.words {
-            // SAFETY: `locate`'s caller vouches for the range.
-            let Some(word) = (unsafe { word.load(Ordering::Relaxed).as_ref() }) else { break };
-            let value = word.load(Ordering::Acquire);
-            each(core::ptr::from_ref(word) as u64, value);
-            // Each word by itself is seen: a load and an unload between two looks do not cancel out.
-            sum = sum.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(value);
+    pub fn from_words(&self, mut each: impl FnMut(u64, u64)) -> Option<u64> {
+        // SAFETY: `locate`'s caller guarantees the range, in which all of these words lie.
+        let counter = unsafe { self.adds.load(Ordering::Acquire).as_ref() }?;
+        let (first, stride) = (self.namespaces.load(Ordering::Relaxed), self.stride.load(Ordering::Relaxed));
+        let adds = counter.load(Ordering::Acquire);
+        each(core::ptr::from_ref(counter) as u64, adds);
+        // SAFETY: in the range that `locate`'s caller guarantees. A namespace is added by a load and goes with an
+        // unload, which the other words show.
+        let used = unsafe { &*first.add(NAMESPACES * stride) }.load(Ordering::Relaxed);
+        let mut present = 0u64;
+        for namespace in 0..(used as usize).min(NAMESPACES) {
+            // SAFETY: in the range that `locate`'s caller guarantees.
+            let count = unsafe { &*first.add(namespace * stride + 1) };
+            let value = count.load(Ordering::Acquire);
+            each(core::ptr::from_ref(count) as u64, value);
+            present = present.wrapping_add(value);
         }
-        (sum != 0).then_some(sum)
+        let unloads = adds.checked_sub(present)?;
+        (used <= NAMESPACES as u64 && adds >> 31 == 0).then_some(adds << 32 | unloads)
+    }
+
+    /// Which load the object with this `struct link_map` is of: a number, not 0, that no other load of an object with
+    /// it has. `now` is [`Loads::now`] from before the loader was asked for the object. Without `l_serial` an object
+    /// counts as loaded anew after each unload of any other. `None`: that cannot be determined. Async-signal-safe.
+    pub fn load_of(&self, link_map: u64, now: Option<u64>, reader: &mut Reader<'_>) -> Option<u64> {
+        match self.serial_at.load(Ordering::Relaxed) {
+            0 => now.map(|now| (now & u64::from(u32::MAX)) + 1),
+            at => reader.word(link_map.wrapping_add(at)).filter(|serial| serial >> 31 == 0).map(|serial| serial + 1),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_words_are_found_and_every_change_seen() {
-        let words: Vec<AtomicU64> = [9u64, 40, 7, 12, 12, 40, 0].map(AtomicU64::new).into();
-        let (start, len) = (words.as_ptr().cast(), words.len() * 8);
-        let loads = Loads::new();
-        assert_eq!(loads.now(), None);
-        // SAFETY: the words outlive `loads`.
-        unsafe {
-            assert!(!loads.locate(start, len, (13, 0)), "not there");
-            assert!(loads.locate(start, len, (40, 28)));
-        }
-        let mut seen = std::collections::HashSet::from([loads.now().expect("located")]);
-        for (word, value) in [(1, 41), (4, 11), (1, 42), (3, 13), (5, 41)] {
-            words[word].store(value, Ordering::Relaxed);
-            assert!(seen.insert(loads.now().expect("located")), "word {word} is not watched");
-        }
-        words[0].store(1, Ordering::Relaxed);
-        assert!(!seen.insert(loads.now().expect("located")), "a word that was not equal is not watched");
-        let alike: Vec<AtomicU64> = (0..20).map(|_| AtomicU64::new(5)).collect();
-        // SAFETY: as above.
-        assert!(!unsafe { Loads::new().locate(alike.as_ptr().cast(), 160, (5, 0)) }, "too many look alike");
-    }
-}
+mod tests;

@@ -1,20 +1,25 @@
 //! The loaded objects of the process, asked from the loader and confirmed once a walk.
 //!
-//! glibc's `_dl_find_object` (2.35 and later, async-signal-safe, looked up with dlsym) tells the object under an
-//! address. What we keep of an object (its facts, whether the recorder knows it) hangs on its *identity*: range, link
-//! map, unwind header and a fingerprint of its headers, so that another library mapped where this one was is another
-//! object, with another generation, and no rule cached for the first is used for the second. Objects of the initial set
-//! never go away and are not read again.
+//! glibc's `_dl_find_object` (2.35 and later, async-signal-safe, looked up with dlsym) reports the object under an
+//! address. An entry of the table stands for a place and a key: range, link map, unwind header, and build-id or a
+//! fingerprint of the headers. What follows from the key (facts, rule table) hangs on it. The key does not identify the
+//! contents: two files may share a build-id or all that the fingerprint covers. So what follows from the contents
+//! (rules by pc, what the recorder has received) hangs on the *load*, too ([`Loaded`]), which the loader numbers.
+//! Objects of the initial set never go away and are not read again.
 
+mod code;
 mod object;
 mod recent;
 
 use crate::headers::Headers;
 use crate::loads::Loads;
 use crate::memory::Reader;
+use crate::object_key::{self, FNV_START};
+pub use code::Code;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-pub use object::{BuildId, Object, BUILD_ID_LIMIT, FACTS_SETTLED, FACTS_UNKNOWN, TELLING_BUILD_ID};
+use object::{sealed, MADE, NUMBER_BITS};
+pub use object::{BuildId, Loaded, Object, BUILD_ID_LIMIT, FACTS_SETTLED, FACTS_UNKNOWN, UNIQUE_BUILD_ID};
 use recent::Recent;
 
 /// `struct dl_find_object` (glibc, dlfcn.h), with its reserved words.
@@ -49,12 +54,12 @@ const PUBLISHED: u32 = 2;
 /// The table of objects seen by this process.
 pub struct Objects {
     find: AtomicPtr<c_void>,
-    next_generation: AtomicU64,
-    full: AtomicU32,
+    /// Numbers that were given to what has no other: see [`Objects::next`].
+    numbers: AtomicU64,
     program: (AtomicU64, AtomicU64),
     /// The cells of objects that may go away, in the order in which they came; 0 = not yet written.
-    passing: [AtomicU32; CELLS],
-    passing_count: AtomicUsize,
+    unloadable: [AtomicU32; CELLS],
+    unloadable_count: AtomicUsize,
     /// Tells whether objects that are not permanent need be confirmed.
     loads: Loads,
     /// Objects by a page that was looked up in them: found again without asking the loader.
@@ -69,7 +74,7 @@ unsafe impl Sync for Objects {}
 #[derive(Clone, Copy, Debug)]
 pub enum Lookup<'a> {
     /// This object.
-    Object(&'a Object),
+    Object(Loaded<'a>),
     /// No loaded object.
     Nothing,
     /// An object that the table has no room for: see [`Objects::make`].
@@ -79,7 +84,7 @@ pub enum Lookup<'a> {
 /// Objects that this walk has confirmed.
 #[derive(Default)]
 pub struct Memo<'a> {
-    objects: [Option<&'a Object>; 8],
+    objects: [Option<Loaded<'a>>; 8],
     next: u8,
     /// The loader's counters when this walk first asked; 0: not known, or not asked.
     loads: u64,
@@ -91,11 +96,10 @@ impl Objects {
     pub const fn new() -> Objects {
         Objects {
             find: AtomicPtr::new(core::ptr::null_mut()),
-            next_generation: AtomicU64::new(0),
-            full: AtomicU32::new(0),
+            numbers: AtomicU64::new(0),
             program: (AtomicU64::new(0), AtomicU64::new(0)),
-            passing: [const { AtomicU32::new(0) }; CELLS],
-            passing_count: AtomicUsize::new(0),
+            unloadable: [const { AtomicU32::new(0) }; CELLS],
+            unloadable_count: AtomicUsize::new(0),
             loads: Loads::new(),
             recent: [const { Recent::new() }; RECENT],
             cells: [const {
@@ -138,11 +142,6 @@ impl Objects {
         !self.find.load(Ordering::Acquire).is_null()
     }
 
-    /// Lookups that found no free cell.
-    pub fn full(&self) -> u32 {
-        self.full.load(Ordering::Relaxed)
-    }
-
     /// The object under `pc`, confirmed in this walk: looked for among those that the walk has met, else asked from the
     /// loader. Async-signal-safe.
     pub fn find<'a>(&'a self, pc: u64, memo: &mut Memo<'a>, reader: &mut Reader<'_>) -> Lookup<'a> {
@@ -152,43 +151,50 @@ impl Objects {
             memo.loads = self.loads.now().unwrap_or(0);
         }
         if let Some(object) = recent.and_then(|recent| recent.get(page)) {
-            let valid = object.permanent || memo.loads != 0 && object.confirmed.load(Ordering::Relaxed) == memo.loads;
-            if valid && object.start <= pc && pc < object.end {
-                return Lookup::Object(object);
+            if object.start <= pc && pc < object.end {
+                if let Some(load) = confirmed(object, memo.loads) {
+                    return Lookup::Object(Loaded { object, load });
+                }
             }
         }
-        if let Some(object) = memo.objects.iter().flatten().find(|o| o.start <= pc && pc < o.end) {
-            return Lookup::Object(object);
+        let covers = |loaded: &&Loaded<'_>| loaded.object.start <= pc && pc < loaded.object.end;
+        if let Some(loaded) = memo.objects.iter().flatten().find(covers) {
+            return Lookup::Object(*loaded);
         }
         let Some(found) = self.ask_loader(pc) else { return Lookup::Nothing };
-        let Some(object) = self.identify(&found, reader, false) else { return Lookup::Full };
-        // Confirmed while the counters stood still: valid as long as they do. The word changes for equal objects only.
-        if memo.loads != 0 && self.loads.now() == Some(memo.loads) {
-            object.confirmed.store(memo.loads, Ordering::Relaxed);
+        let now = Some(memo.loads).filter(|loads| *loads != 0);
+        let Some(loaded) = self.identify(&found, reader, false, now) else { return Lookup::Full };
+        // Confirmed while the counters stood still: valid as long as they do.
+        if now.is_some() && self.loads.now() == now {
+            loaded.object.confirmed.store(sealed(memo.loads, loaded.load), Ordering::Relaxed);
         }
         if let Some(recent) = recent {
-            recent.put(page, object);
+            recent.put(page, loaded.object);
         }
         if let Some(place) = memo.objects.get_mut(usize::from(memo.next & 7)) {
-            *place = Some(object);
+            *place = Some(loaded);
         }
         memo.next = memo.next.wrapping_add(1);
-        Lookup::Object(object)
+        Lookup::Object(loaded)
     }
 
-    /// Whether the object is still there. Async-signal-safe.
-    pub fn confirm(&self, object: &Object, reader: &mut Reader<'_>) -> bool {
-        let loads = self.loads.now();
-        if loads.is_some_and(|loads| object.confirmed.load(Ordering::Relaxed) == loads) {
+    /// Whether this load of the object is still there. Async-signal-safe.
+    pub fn confirm(&self, loaded: Loaded<'_>, reader: &mut Reader<'_>) -> bool {
+        let Loaded { object, load } = loaded;
+        let now = self.loads.now();
+        if now.is_some_and(|now| confirmed(object, now) == Some(load)) {
             return true;
         }
         self.ask_loader(object.start).is_some_and(|found| {
-            found.map_start == object.start
-                && found.map_end == object.end
-                && found.link_map == object.link_map
-                && found.eh_frame == object.eh_frame_hdr
-                && (object.permanent || object.is_still_there(&found, reader))
+            object.is_at(&found) && (object.permanent || self.loads.load_of(found.link_map, now, reader) == Some(load))
         })
+    }
+
+    /// The load of an object of the table that has this generation.
+    pub fn of_generation(&self, generation: u64) -> Option<Loaded<'_>> {
+        let index = (generation & ((1 << NUMBER_BITS) - 1)).checked_sub(1)?;
+        let object = self.cells.get(index as usize).and_then(published)?;
+        Some(Loaded { object, load: generation >> NUMBER_BITS })
     }
 
     /// Where the object under `pc` is mapped; (0, 0) when there is none. Async-signal-safe.
@@ -199,37 +205,49 @@ impl Objects {
     /// The object under `pc`, outside of the table: for a walk that met [`Lookup::Full`]. Its generation is its own, so
     /// nothing that was remembered of it is found again. Async-signal-safe.
     pub fn make(&self, pc: u64, reader: &mut Reader<'_>) -> Option<Object> {
-        self.read_object(&self.ask_loader(pc)?, reader, false)
+        let made = self.read_object(&self.ask_loader(pc)?, reader, false)?;
+        Some(Object { number: MADE | self.next(), ..made })
     }
 
     /// Enters the object under `pc`. `permanent`: it is one of the initial set, which the loader never unloads. Not for
     /// handlers.
     pub fn add(&self, pc: u64, permanent: bool, reader: &mut Reader<'_>) -> Option<&Object> {
+        let now = self.loads.now();
         let found = self.ask_loader(pc)?;
-        self.identify(&found, reader, permanent)
+        Some(self.identify(&found, reader, permanent, now)?.object)
     }
 
-    /// The recorder has been told that `object` is where it is, from `time` on. Whatever was there before is gone, and must
-    /// be told again when it comes back. Async-signal-safe.
-    pub fn was_reported(&self, object: &Object, epoch: u32, time: u64) {
-        let count = self.passing_count.load(Ordering::Acquire).min(CELLS);
-        for place in self.passing.iter().take(count) {
-            let cell = (place.load(Ordering::Acquire) as usize).checked_sub(1).and_then(|i| self.cells.get(i));
-            let Some(other) = cell.and_then(published) else { continue };
+    /// Whether an object that may be unloaded is or was somewhere in `[start, end)`: rules that are cached by pc may be
+    /// of its code. Not for handlers.
+    pub fn may_have_been_at(&self, start: u64, end: u64) -> bool {
+        self.unloadable().any(|object| object.start < end && start < object.end)
+    }
+
+    /// The objects that may be unloaded.
+    fn unloadable(&self) -> impl Iterator<Item = &Object> {
+        let count = self.unloadable_count.load(Ordering::Acquire).min(CELLS);
+        let index = |place: &AtomicU32| (place.load(Ordering::Acquire) as usize).checked_sub(1);
+        self.unloadable.iter().take(count).filter_map(move |place| self.cells.get(index(place)?).and_then(published))
+    }
+
+    /// Notes that this load of an object was reported to the recorder, from `time` on. Whatever was there before is
+    /// gone, and must be reported again when it comes back. Async-signal-safe.
+    pub fn was_reported(&self, loaded: Loaded<'_>, epoch: u32, time: u64) {
+        let Loaded { object, load } = loaded;
+        for other in self.unloadable() {
             if other.start < object.end && object.start < other.end && !core::ptr::eq(other, object) {
                 other.reported.store(0, Ordering::Relaxed);
             }
         }
         object.reported_at.store(time, Ordering::Relaxed);
         object.reported.store(epoch, Ordering::Release);
+        if !object.permanent && object.load.load(Ordering::Acquire) != load {
+            // Another load of it was found meanwhile.
+            object.reported.store(0, Ordering::Release);
+        }
     }
 
-    /// All objects seen so far.
-    pub fn iter(&self) -> impl Iterator<Item = &Object> {
-        self.cells.iter().filter_map(published)
-    }
-
-    /// Whether both addresses lie in one loaded object, which the loader can tell. Async-signal-safe.
+    /// Whether both addresses lie in one loaded object, by the loader's own lookup. Async-signal-safe.
     pub fn are_of_one(&self, a: u64, b: u64) -> bool {
         let of = |address| self.ask_loader(address).map(|found| found.link_map);
         of(a).is_some_and(|object| of(b) == Some(object))
@@ -249,7 +267,22 @@ impl Objects {
         (r == 0 && result.map_start <= pc && pc < result.map_end).then_some(result)
     }
 
-    fn identify(&self, found: &DlFindObject, reader: &mut Reader<'_>, permanent: bool) -> Option<&Object> {
+    /// A number that was not given before.
+    fn next(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & (MADE - 1)
+    }
+
+    /// `now`: [`Loads::now`] from before the loader was asked.
+    fn identify(
+        &self,
+        found: &DlFindObject,
+        reader: &mut Reader<'_>,
+        permanent: bool,
+        now: Option<u64>,
+    ) -> Option<Loaded<'_>> {
+        // If nothing distinguishes one load from another, this one counts as new.
+        let numbered = self.loads.load_of(found.link_map, now, reader);
+        let load = numbered.unwrap_or_else(|| 1 << 31 | self.next() & ((1 << 31) - 1));
         let start = (found.map_start >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 8;
         for probe in 0..PROBES {
             // The first few objects lie together, on one page: most programs have no more, and each page costs a fault.
@@ -259,36 +292,36 @@ impl Objects {
             };
             let cell = self.cells.get(place)?;
             if cell.state.load(Ordering::Acquire) == FREE {
-                let object = self.read_object(found, reader, permanent)?;
+                let number = place as u64 + 1;
+                let object =
+                    Object { number, load: AtomicU64::new(load), ..self.read_object(found, reader, permanent)? };
                 if cell.state.compare_exchange(FREE, BUSY, Ordering::Acquire, Ordering::Relaxed).is_err() {
                     continue;
                 }
-                // SAFETY: this call took the cell from FREE to BUSY, so nobody else touches it until PUBLISHED.
+                // SAFETY: this call took the cell from FREE to BUSY, so nothing else touches it until PUBLISHED.
                 unsafe { (*cell.object.get()).write(object) };
                 cell.state.store(PUBLISHED, Ordering::Release);
                 if !permanent {
-                    let next = self.passing_count.fetch_add(1, Ordering::AcqRel);
-                    if let Some(entry) = self.passing.get(next) {
+                    let next = self.unloadable_count.fetch_add(1, Ordering::AcqRel);
+                    if let Some(entry) = self.unloadable.get(next) {
                         entry.store(place as u32 + 1, Ordering::Release);
                     }
                 }
-                return published(cell);
+                return published(cell).map(|object| Loaded { object, load: if permanent { 0 } else { load } });
             }
-            let Some(object) = published(cell) else { continue };
-            if object.start == found.map_start
-                && object.end == found.map_end
-                && object.link_map == found.link_map
-                && object.eh_frame_hdr == found.eh_frame
-            {
-                if object.permanent {
-                    return Some(object);
-                }
-                if object.is_still_there(found, reader) {
-                    return Some(object);
-                }
+            let Some(object) = published(cell).filter(|object| object.is_at(found)) else { continue };
+            if object.permanent {
+                return Some(Loaded { object, load: 0 });
+            }
+            if object.load.load(Ordering::Acquire) == load {
+                return Some(Loaded { object, load });
+            }
+            if object.is_alike(found, reader) {
+                object.load.store(load, Ordering::Release);
+                object.reported.store(0, Ordering::Release);
+                return Some(Loaded { object, load });
             }
         }
-        self.full.fetch_add(1, Ordering::Relaxed);
         None
     }
 
@@ -299,12 +332,13 @@ impl Objects {
         let headers = Headers::read(image.0, bias, reader);
         let build_id = headers.as_ref().and_then(|h| h.build_id(bias, reader));
         let (build_id, build_id_at) = build_id.map_or((None, 0), |(id, at)| (Some(id), at));
+        let unwind_key = headers.as_ref().map_or(0, |headers| headers.unwind_key(bias, reader));
         let facts_key = match (&build_id, &headers) {
-            (Some(id), _) => fnv(FNV_START, id.as_bytes().iter().copied()),
+            (Some(id), _) => object_key::of_build_id(id.as_bytes(), unwind_key),
             (None, Some(headers)) => headers.hash(reader),
             (None, None) => 0,
         };
-        let telling = build_id.as_ref().is_some_and(|id| id.as_bytes().len() >= TELLING_BUILD_ID);
+        let telling = build_id.as_ref().is_some_and(|id| id.as_bytes().len() >= UNIQUE_BUILD_ID);
         Some(Object {
             start: found.map_start,
             end: found.map_end,
@@ -312,12 +346,15 @@ impl Objects {
             link_map: found.link_map,
             eh_frame_hdr: found.eh_frame,
             sframe: headers.as_ref().and_then(|h| h.sframe(bias, image, reader)).unwrap_or((0, 0)),
+            code: headers.as_ref().map(|h| Code::read(h, bias, reader)).unwrap_or_default(),
             bias,
             fingerprint: if telling { 0 } else { fingerprint_of(found, reader) },
             build_id_at,
-            generation: self.next_generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
+            number: 0,
+            load: AtomicU64::new(0),
             build_id: build_id.unwrap_or(BuildId::NONE),
             facts_key: facts_key.max(1),
+            unwind_key,
             permanent,
             facts: AtomicPtr::new(core::ptr::null_mut()),
             facts_len: AtomicUsize::new(0),
@@ -334,15 +371,19 @@ impl Objects {
     }
 }
 
+/// Which load of the object is there, as far as it was confirmed while the loader's counters were `loads`.
+#[inline(always)]
+fn confirmed(object: &Object, loads: u64) -> Option<u64> {
+    if object.permanent {
+        return Some(0);
+    }
+    let load = object.load.load(Ordering::Relaxed);
+    (loads != 0 && object.confirmed.load(Ordering::Relaxed) == sealed(loads, load)).then_some(load)
+}
+
 fn published(cell: &Cell) -> Option<&Object> {
     // SAFETY: a PUBLISHED cell holds an object that never changes again.
     (cell.state.load(Ordering::Acquire) == PUBLISHED).then(|| unsafe { (*cell.object.get()).assume_init_ref() })
-}
-
-pub(crate) const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
-
-pub(crate) fn fnv(start: u64, bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.fold(start, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 /// Over the first page of the mapping (ELF header, program headers, dynamic symbols) and the page that begins with the

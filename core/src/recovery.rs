@@ -1,28 +1,29 @@
-//! A way back: a call that a fault or a loop can be brought back from, without setjmp.
+//! Recovery points: a call that can be left after a fault or an endless loop in it, without setjmp.
 //!
-//! [`call`] stores the stack pointer in the slot, sets `armed` and calls. A fault handler, or a nested sampling signal,
+//! [`call`] stores the stack pointer in the slot, sets `armed` and calls. A fault handler or a nested sampling signal
 //! that finds the slot armed rewrites the interrupted context with [`Recovery::redirect`]; after its sigreturn the
-//! thread goes on behind the call, with a reason. Within such a call another one, of foreign code, has a point of its own
-//! ([`Protector::call`]): what goes wrong there costs that call only.
+//! thread continues after the call, with a reason. Within such a call, a call of foreign code has a recovery point of
+//! its own ([`Protector::call`]): a failure there costs that call only.
 
 use crate::regs::{UCONTEXT_PC, UCONTEXT_SP};
 use crate::stop_reason::StopReason;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Deepest that a protected call's stack may reach, in bytes, two signal frames included.
+/// Limit of the stack that a protected call may use, in bytes, two signal frames included.
 const DEPTH: u64 = 64 * 1024;
 
-/// State of one thread's recovery point. Only its own thread touches it.
+/// State of one thread's recovery point. Only its own thread uses it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Recovery {
     sp: AtomicU64,
     armed: AtomicU64,
     reason: AtomicU64,
-    /// Text of the foreign object that is being called: a fault there is the call's, wherever its stack pointer may be.
+    /// Text range of the foreign object that is being called: a fault there belongs to the call, whatever the stack
+    /// pointer is.
     text: AtomicU64,
     text_len: AtomicU64,
-    /// What the call returned. Stored by the assembly, because foreign code may come back with every register destroyed.
+    /// The call's return value. Stored by the assembly, because foreign code may return with every register destroyed.
     answer: AtomicU64,
 }
 
@@ -45,7 +46,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// Of the function at this address, whose first arguments are these. What it takes no part of is passed to no harm.
+    /// A call of the function at this address with these first arguments. Arguments that the function does not take are
+    /// ignored.
     pub fn new<const N: usize>(function: usize, arguments: [u64; N]) -> Call {
         let mut call = Call { function, arguments: [0; 5] };
         for (to, from) in call.arguments.iter_mut().zip(arguments) {
@@ -57,14 +59,15 @@ impl Call {
 
 const _: () = assert!(core::mem::size_of::<Call>() == 48 && core::mem::offset_of!(Recovery, answer) == 40);
 
-/// Calls. `Ok(answer)` when it returned, `answer` being what its result register held: only as much of it is of use as the
-/// function's type says. `Err(reason)` when [`Recovery::redirect`] brought the thread back.
+/// Calls. `Ok(answer)` if the function returned; `answer` is its result register, of which only the part that the
+/// function's type defines is valid. `Err(reason)` if [`Recovery::redirect`] left the call.
 ///
 /// # Safety
-/// A function of the C ABI that takes such arguments, in integer registers. It may be left at any instruction: it must hold
-/// no lock and leave nothing half done that anybody relies on. `recovery` must belong to the calling thread and not be armed.
+/// The function must have the C ABI and take such arguments in integer registers. It may be left at any instruction: it
+/// must hold no lock and leave nothing half done that other code relies on. `recovery` must belong to the calling
+/// thread and not be armed.
 pub unsafe fn call(recovery: &Recovery, call: &Call) -> Result<u64, u64> {
-    // SAFETY: as above; the assembly keeps the callee-saved registers of the System V ABI.
+    // SAFETY: the caller's contract; the assembly keeps the callee-saved registers of the System V ABI.
     match unsafe { uu_protected_call(recovery, call) } {
         0 => Ok(recovery.answer.load(Ordering::Relaxed)),
         reason => Err(reason),
@@ -72,7 +75,7 @@ pub unsafe fn call(recovery: &Recovery, call: &Call) -> Result<u64, u64> {
 }
 
 impl Recovery {
-    /// A point that is not armed.
+    /// A recovery point that is not armed.
     pub const fn new() -> Recovery {
         Recovery {
             sp: AtomicU64::new(0),
@@ -84,7 +87,7 @@ impl Recovery {
         }
     }
 
-    /// Whether a protected call is under way on this thread.
+    /// Whether a protected call is in progress on this thread.
     pub fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed) != 0
     }
@@ -95,44 +98,44 @@ impl Recovery {
         self.text_len.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the interrupted code is foreign code that is being called, or what that calls: then its stack pointer may be
-    /// anywhere.
+    /// Whether the interrupted code is the foreign code that is being called, or code that it calls: then its stack
+    /// pointer may have any value.
     ///
     /// # Safety
-    /// As [`Recovery::redirect`].
+    /// As for [`Recovery::redirect`].
     unsafe fn is_in_foreign(&self, ucontext: *const u8, is_host: impl FnOnce(u64) -> bool) -> bool {
-        // SAFETY: the caller vouches for the context; the register lies in it.
+        // SAFETY: the caller guarantees the context; the register lies in it.
         let pc = unsafe { ucontext.add(UCONTEXT_PC as usize).cast::<u64>().read() };
         let distance = pc.wrapping_sub(self.text.load(Ordering::Relaxed));
         let len = self.text_len.load(Ordering::Relaxed);
         self.is_armed() && len != 0 && (distance < len || is_host(pc))
     }
 
-    /// Rewrites an interrupted context so that the thread goes on behind its protected call, which returns
-    /// `Err(reason)`. False, and the context as it was, when no call is under way. A call is under way only while the
-    /// stack is deeper than its frame, and not by much: one that was left in another way (a handler of the program that
-    /// interrupted it by a sent signal may siglongjmp) is forgotten here. `is_host`: whether a pc lies in the code that foreign
-    /// code calls for its purposes.
+    /// Rewrites an interrupted context so that the thread continues after its protected call, which returns
+    /// `Err(reason)`. False, with the context unchanged, if no call is in progress. A call is in progress only while
+    /// the stack pointer is below its frame, and not far below: a call that was left in another way (a handler of the
+    /// program that interrupted it by a sent signal may call siglongjmp) is forgotten here. `is_host`: whether a pc
+    /// lies in the code that foreign code calls for its purposes.
     ///
     /// # Safety
-    /// `ucontext` must be the context of a signal that interrupted this very thread, inside the protected call.
+    /// `ucontext` must be the context of a signal that interrupted the calling thread, inside the protected call.
     pub unsafe fn redirect(&self, ucontext: *mut u8, reason: u64, is_host: impl FnOnce(u64) -> bool) -> bool {
         if !self.is_armed() || reason == 0 {
             return false;
         }
-        // SAFETY: the caller vouches for the context; the register lies in it.
+        // SAFETY: the caller guarantees the context; the register lies in it.
         let sp = unsafe { ucontext.add(UCONTEXT_SP as usize).cast::<u64>().read() };
         let depth = self.sp.load(Ordering::Relaxed).wrapping_sub(sp);
-        // Foreign code may have lost its stack pointer, or used the whole stack up. It runs in walks only.
+        // Foreign code may have lost its stack pointer, or used up the whole stack. It runs in walks only.
         // SAFETY: passed on.
         if depth > DEPTH && !unsafe { self.is_in_foreign(ucontext, is_host) } {
             self.disarm();
             return false;
         }
         self.reason.store(reason, Ordering::Relaxed);
-        // What goes wrong on the way back is not brought back again, for ever.
+        // A failure on the way back must not be redirected again and again.
         self.armed.store(0, Ordering::Relaxed);
-        // SAFETY: the caller vouches for the context; both registers lie in it.
+        // SAFETY: the caller guarantees the context; both registers lie in it.
         unsafe {
             ucontext.add(UCONTEXT_PC as usize).cast::<u64>().write(&raw const uu_protected_recover as u64);
             ucontext.add(UCONTEXT_SP as usize).cast::<u64>().write(self.sp.load(Ordering::Relaxed));
@@ -141,7 +144,7 @@ impl Recovery {
     }
 }
 
-/// How foreign code is called in the middle of a walk.
+/// Calls foreign code in the middle of a walk.
 #[derive(Clone, Copy, Debug)]
 pub struct Protector {
     recovery: *const Recovery,
@@ -149,30 +152,30 @@ pub struct Protector {
 }
 
 impl Protector {
-    /// Plain calls: nothing brings the thread back.
+    /// Plain calls, without a recovery point.
     pub const fn none() -> Protector {
         Protector { recovery: core::ptr::null(), text: (0, 0) }
     }
 
-    /// Calls that come back to the calling thread's own `recovery`. `text`: the range of the foreign object's code; empty when
-    /// it is not known.
+    /// Calls with the recovery point of the calling thread. `text`: the range of the foreign object's code; empty if
+    /// it is not available.
     ///
     /// # Safety
-    /// Faults and ticks on this thread must reach [`Recovery::redirect`] of this very `recovery`, which must outlive the
+    /// Faults and ticks on this thread must reach [`Recovery::redirect`] of this `recovery`, which must outlive the
     /// protector.
     pub unsafe fn new(recovery: &Recovery, text: (u64, u64)) -> Protector {
         Protector { recovery, text }
     }
 
-    /// As [`call`], also from inside a protected call, which goes on behind it as it was.
+    /// As [`call`], also from inside a protected call, which continues unchanged afterwards.
     ///
     /// # Safety
-    /// As [`call`].
+    /// As for [`call`].
     pub unsafe fn call(self, foreign: &Call) -> Result<u64, StopReason> {
-        // SAFETY: null, or alive by `new`'s contract.
+        // SAFETY: null, or valid by `new`'s contract.
         let Some(recovery) = (unsafe { self.recovery.as_ref() }) else {
             let [a, b, c, d, e] = foreign.arguments;
-            // SAFETY: passed on: a function of the C ABI, which ignores what it does not take.
+            // SAFETY: passed on: a function of the C ABI, which ignores arguments that it does not take.
             return Ok(unsafe {
                 core::mem::transmute::<usize, unsafe extern "C" fn(u64, u64, u64, u64, u64) -> u64>(foreign.function)(
                     a, b, c, d, e,
@@ -182,7 +185,7 @@ impl Protector {
         let outer = (recovery.sp.load(Ordering::Relaxed), recovery.armed.load(Ordering::Relaxed));
         recovery.text.store(self.text.0, Ordering::Relaxed);
         recovery.text_len.store(self.text.1.saturating_sub(self.text.0), Ordering::Relaxed);
-        // SAFETY: passed on; the outer call's point is kept, and put back below.
+        // SAFETY: passed on; the outer call's recovery point is saved, and restored below.
         let result = unsafe { call(recovery, foreign) };
         recovery.text_len.store(0, Ordering::Relaxed);
         recovery.sp.store(outer.0, Ordering::Relaxed);
@@ -190,15 +193,15 @@ impl Protector {
         result.map_err(|reason| StopReason::from_number(reason as u16).unwrap_or(StopReason::Fault))
     }
 
-    /// Leaves the innermost protected call at once, as a fault would. Returns only if there is none.
+    /// Leaves the innermost protected call immediately, as a fault would. Returns only if there is none.
     ///
     /// # Safety
-    /// The frames between here and the call are dropped as they are: none may hold anything that must be given back.
+    /// The frames between here and the call are dropped without running anything: none may hold a resource.
     pub unsafe fn abandon(self, reason: StopReason) {
-        // SAFETY: null, or alive by `new`'s contract.
+        // SAFETY: null, or valid by `new`'s contract.
         let Some(recovery) = (unsafe { self.recovery.as_ref() }).filter(|recovery| recovery.is_armed()) else { return };
         recovery.reason.store(u64::from(reason.number()), Ordering::Relaxed);
-        // SAFETY: the stack of the call under way, which is further out than ours.
+        // SAFETY: the stack of the call in progress, which is above this frame.
         unsafe { uu_protected_abandon(recovery.sp.load(Ordering::Relaxed)) }
     }
 }
@@ -241,7 +244,7 @@ mod tests {
     }
 
     unsafe extern "C" fn abandons(argument: *mut c_void) {
-        // SAFETY: `nests` passes its structure; nothing here is to be given back.
+        // SAFETY: `nests` passes its structure; nothing here has to be released.
         unsafe { Protector::new((*argument.cast::<Nest<'_>>()).recovery, (0, 0)).abandon(StopReason::PluginNonsense) };
     }
 
@@ -255,7 +258,7 @@ mod tests {
         nest.went_on = nest.recovery.is_armed();
     }
 
-    /// Comes back with every callee-saved register destroyed, and the direction flag set.
+    /// Returns with every callee-saved register destroyed, and the direction flag set.
     #[cfg(target_arch = "x86_64")]
     #[unsafe(naked)]
     unsafe extern "C" fn destroys() -> u64 {
@@ -272,7 +275,7 @@ mod tests {
         )
     }
 
-    /// Comes back with every callee-saved register destroyed, but for where it comes back to.
+    /// Returns with every callee-saved register destroyed, except the return address.
     #[cfg(target_arch = "aarch64")]
     #[unsafe(naked)]
     unsafe extern "C" fn destroys() -> u64 {
@@ -296,13 +299,13 @@ mod tests {
     }
 
     #[test]
-    fn registers_are_as_they_were_behind_a_call() {
+    fn registers_are_restored_after_a_call() {
         let recovery = Recovery::new();
         let words: Vec<u64> = (0..100).collect();
-        // SAFETY: it does nothing but to registers.
+        // SAFETY: it changes only registers.
         let result = unsafe { call(&recovery, &Call::new(destroys as *const () as usize, [])) };
         assert_eq!(result, Ok(77));
-        // With the direction flag set, a copy would run the other way.
+        // With the direction flag set, a copy would run backwards.
         assert_eq!(words.clone(), words);
     }
 
@@ -314,7 +317,7 @@ mod tests {
         // SAFETY: both functions touch only the structure.
         let outer = unsafe { call(&recovery, &nesting) };
         assert_eq!((outer.is_ok(), nest.inner), (true, Err(StopReason::PluginNonsense)));
-        assert!(nest.went_on, "the outer call goes on, protected");
+        assert!(nest.went_on, "the outer call continues, protected");
         assert!(!recovery.is_armed());
     }
 }

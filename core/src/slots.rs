@@ -2,53 +2,62 @@
 //!
 //! A slot is found by the thread pointer, and claimed by compare-and-swap at the thread's first walk: no registration
 //! call, no thread-local. The TCB of a dead thread is reused by the next one, so the slot also holds the thread id.
-//! Marks that nobody owns can be left behind (a walk left by pthread_cancel or siglongjmp): a later entry of the same
-//! thread clears them, and a writer does not count those of threads that are gone.
+//! A walk that is left by pthread_cancel or siglongjmp leaves its mark set: a later entry of the same
+//! thread clears it, and a writer does not count the marks of threads that have ended.
+//!
+//! The end of a thread is not reported. A thread that finds no free slot takes one over whose owner has ended, which
+//! the kernel is asked; only if there is none, more slots are mapped (`levels`).
 
+mod holder;
+mod levels;
 mod slot;
+#[cfg(test)]
+mod tests;
 
-pub use slot::{stack_pointer, Alone, Refused, Slot, Walking};
+pub use holder::{Held, Holder, Stake};
+pub use levels::SLOTS;
+pub use slot::{stack_pointer, Refused, Slot, Walking};
 
+use crate::errno::ESRCH;
 use crate::syscall;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use levels::{Level, Levels};
 
-/// Number of slots.
-pub const SLOTS: usize = 2048;
-const PROBES: usize = 64;
-/// In the place of an owner: there was none so far.
+/// Instead of an owner: there has been none.
 const NEVER: u64 = 0;
-/// In the place of an owner: there is none now.
+/// Instead of an owner: the last one gave the slot back.
 const GIVEN_BACK: u64 = 1;
+/// Instead of an owner's thread id: a thread is taking the slot. No thread has this id; the id 0 means none.
+const TAKING: u32 = u32::MAX;
 
-/// The pool.
+/// The slots of the process.
 pub struct Slots {
-    slots: [Slot; SLOTS],
-    /// A bit for each slot that was ever claimed, so that a writer looks at few.
-    used: [AtomicU64; SLOTS / 64],
+    levels: Levels,
     tid_offset: AtomicU64,
-    /// Process id of the threads that share this memory, on a page that the kernel wipes in the child of a fork, and not in
-    /// that of a vfork, which shares it; null: there is no such page.
+    /// Process id of the threads that share this memory, on a page that the kernel wipes in the child of a fork
+    /// (MADV_WIPEONFORK), but not in that of a vfork, which shares it; null: there is no such page.
     process: AtomicPtr<AtomicU32>,
-    /// The same, for kernels that know no such pages.
+    /// The same process id, for kernels without such pages.
     pid: AtomicU32,
 }
 
 impl Slots {
-    /// All free.
+    /// All slots free.
     #[allow(clippy::new_without_default, reason = "made once, as a static")]
     pub const fn new() -> Slots {
         Slots {
-            slots: [const { Slot::new() }; SLOTS],
-            used: [const { AtomicU64::new(0) }; SLOTS / 64],
+            levels: Levels::new(),
             tid_offset: AtomicU64::new(0),
             process: AtomicPtr::new(core::ptr::null_mut()),
             pid: AtomicU32::new(0),
         }
     }
 
-    /// Finds where the TCB keeps the thread id, by searching for it: the one place in the first 2 KiB (glibc 2.36:
-    /// +0x2d0). Without it, gettid(2) is asked. Also remembers which process this is. Once, when the library is loaded; not
-    /// for handlers. On AArch64, where the TCB ends at the thread pointer and where it begins is not told, gettid(2) it is.
+    /// Finds the offset of the thread id in the TCB, by searching for it: it must occur once in the first 2 KiB (glibc
+    /// 2.36: +0x2d0, `struct pthread.tid` in
+    /// <https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/descr.h;hb=refs/tags/glibc-2.36>). Otherwise gettid(2) is
+    /// called. Also stores the process id. Called once, when the library is loaded; not for handlers. On AArch64 the
+    /// TCB ends at the thread pointer and its beginning is not available, so gettid(2) is used.
     pub fn prepare(&self) {
         self.remember_process();
         if cfg!(target_arch = "aarch64") {
@@ -73,7 +82,7 @@ impl Slots {
         use syscall::nr::{MADVISE, MMAP, MUNMAP};
         const MADV_WIPEONFORK: usize = 18;
         self.pid.store(syscall::getpid(), Ordering::Relaxed);
-        // SAFETY: a fresh private mapping of one page, given back if it cannot be wiped on fork (before Linux 4.14).
+        // SAFETY: a fresh private mapping of one page, unmapped if it cannot be wiped on fork (before Linux 4.14).
         unsafe {
             let page = syscall::call(MMAP, [0, 4096, 3, 0x22, usize::MAX, 0]);
             if page <= 0 {
@@ -89,13 +98,13 @@ impl Slots {
         }
     }
 
-    /// Process id of the threads that share this memory. In the child of a vfork that is its parent's, not its own.
+    /// Process id of the threads that share this memory. In the child of a vfork it is the parent's.
     fn pid(&self) -> u32 {
         // SAFETY: the page stays mapped.
         match unsafe { self.process.load(Ordering::Acquire).as_ref() } {
             Some(word) => match word.load(Ordering::Relaxed) {
                 0 => {
-                    // The child of a fork that ran no handlers: the marks here are of threads that are elsewhere.
+                    // The child of a fork that ran no fork handlers: the marks here belong to threads of the parent.
                     self.after_fork();
                     word.load(Ordering::Relaxed)
                 }
@@ -108,7 +117,7 @@ impl Slots {
         }
     }
 
-    /// Thread id of the caller: from its TCB where the place is known, else from the kernel.
+    /// Thread id of the caller: from its TCB if its offset was found, else from the kernel.
     #[inline]
     pub fn tid(&self, thread_pointer: u64) -> u32 {
         match self.tid_offset.load(Ordering::Acquire) {
@@ -121,91 +130,158 @@ impl Slots {
     /// The slot of the thread with this thread pointer, if it has one. Async-signal-safe.
     #[inline]
     pub fn find(&self, thread_pointer: u64) -> Option<&Slot> {
-        for (_, slot) in self.probes(thread_pointer) {
-            let owner = slot.thread_pointer.load(Ordering::Relaxed);
-            if owner == thread_pointer {
-                return Some(slot);
-            }
-            // Whoever went further had found somebody here.
-            if owner == NEVER {
-                break;
+        self.search(thread_pointer, |slot| slot.tid.load(Ordering::Relaxed) != TAKING)
+    }
+
+    /// The first slot with this thread pointer for which `is_it` is true.
+    #[inline(always)]
+    fn search(&self, thread_pointer: u64, is_it: impl Fn(&Slot) -> bool) -> Option<&Slot> {
+        match search(self.levels.first(), thread_pointer, &is_it) {
+            Search::Found(slot) => Some(slot),
+            Search::Nowhere => None,
+            Search::Further => self.search_further(thread_pointer, &is_it),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn search_further(&self, thread_pointer: u64, is_it: &dyn Fn(&Slot) -> bool) -> Option<&Slot> {
+        for level in self.levels.further() {
+            match search(level, thread_pointer, is_it) {
+                Search::Found(slot) => return Some(slot),
+                Search::Nowhere => return None,
+                Search::Further => {}
             }
         }
         None
     }
 
-    fn probes(&self, thread_pointer: u64) -> impl Iterator<Item = (usize, &Slot)> {
-        let first = ((thread_pointer >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize;
-        (0..PROBES).filter_map(move |i| {
-            let index = first.wrapping_add(i) % SLOTS;
-            Some((index, self.slots.get(index)?))
+    /// A slot for the calling thread, which has none: one that its TCB's last thread had, a free one, one of a thread
+    /// that has ended, or one of a level that is mapped for it.
+    #[cold]
+    #[inline(never)]
+    fn claim(&self, thread_pointer: u64, tid: u32) -> Option<&Slot> {
+        let inherited = self.search(thread_pointer, |slot| self.inherit(slot, tid));
+        if inherited.is_some() {
+            return inherited;
+        }
+        // Each round adds one level, mapped by this thread or by another.
+        for _ in 0..levels::LEVELS {
+            let further = self.levels.further().count();
+            let claimed = self.claim_free(thread_pointer, tid).or_else(|| self.take_over(thread_pointer, tid));
+            if claimed.is_some() || !self.levels.grow(further) {
+                return claimed;
+            }
+        }
+        None
+    }
+
+    /// Takes the slot that another thread with the same thread pointer had. If the TCB holds the id, tasks that share
+    /// the TCB (clone(2) with CLONE_VM) have the same id, and another id belongs to a thread that has ended.
+    fn inherit(&self, slot: &Slot, tid: u32) -> bool {
+        let had = slot.tid.load(Ordering::Relaxed);
+        let may = had != TAKING && (had == 0 || self.tid_offset.load(Ordering::Relaxed) != 0 || self.is_gone(had));
+        may && settle(slot, had, tid)
+    }
+
+    fn claim_free(&self, thread_pointer: u64, tid: u32) -> Option<&Slot> {
+        self.levels.all().find_map(|level| {
+            level.probes(thread_pointer).find(|slot| {
+                let free = slot.thread_pointer.load(Ordering::Relaxed);
+                let mine = free <= GIVEN_BACK
+                    && slot
+                        .thread_pointer
+                        .compare_exchange(free, thread_pointer, Ordering::AcqRel, Ordering::Relaxed)
+                        .is_ok();
+                if mine {
+                    level.note(slot);
+                }
+                mine && settle(slot, 0, tid)
+            })
         })
     }
 
-    #[cold]
-    fn claim(&self, thread_pointer: u64) -> Option<&Slot> {
-        let (index, slot) = self.probes(thread_pointer).find(|(_, s)| {
-            let free = s.thread_pointer.load(Ordering::Relaxed);
-            free <= GIVEN_BACK
-                && s.thread_pointer.compare_exchange(free, thread_pointer, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        })?;
-        // Before the first mark, whose barrier orders the two for a writer.
-        self.used.get(index / 64)?.fetch_or(1 << (index % 64), Ordering::Relaxed);
-        Some(slot)
+    fn take_over(&self, thread_pointer: u64, tid: u32) -> Option<&Slot> {
+        self.levels.all().find_map(|level| {
+            level.probes(thread_pointer).find(|slot| {
+                let (owner, had) = (slot.thread_pointer.load(Ordering::Relaxed), slot.tid.load(Ordering::Acquire));
+                let mine = owner > GIVEN_BACK
+                    && self.is_gone(had)
+                    && slot.tid.compare_exchange(had, TAKING, Ordering::Acquire, Ordering::Relaxed).is_ok();
+                if !mine {
+                    return false;
+                }
+                // From now on no thread finds it. One that found it before is a new thread with both the old one's TCB
+                // and its id.
+                if !self.is_gone(had) {
+                    slot.tid.store(had, Ordering::Release);
+                    return false;
+                }
+                slot.change_owner();
+                slot.thread_pointer.store(thread_pointer, Ordering::Relaxed);
+                slot.tid.store(tid, Ordering::Release);
+                true
+            })
+        })
     }
 
-    /// Enters a walk on the calling thread. `sp` is the stack pointer of the caller, `epoch` the registry's (not 0).
+    /// Enters a walk of the sampler on the calling thread. `sp` is the stack pointer of the caller, `epoch` the
+    /// registry's epoch (not 0).
     /// Async-signal-safe.
     #[inline]
     pub fn enter(&self, sp: u64, epoch: u64) -> Result<Walking<'_>, Refused> {
-        self.own().ok_or(Refused::Full)?.enter(sp, epoch)
+        self.current_or_claim().ok_or(Refused::Full)?.enter(sp, epoch, None)
     }
 
-    /// The calling thread's slot, claimed if it had none; `None`: there is no free one. Async-signal-safe.
+    /// The calling thread's slot, which is claimed if it has none; `None` if no slot is free and there is no memory for
+    /// more. Async-signal-safe.
     #[inline]
-    pub fn own(&self) -> Option<&Slot> {
-        let tp = syscall::thread_pointer();
-        let slot = self.find(tp).or_else(|| self.claim(tp))?;
-        let tid = self.tid(tp);
-        if slot.tid.load(Ordering::Relaxed) != tid {
-            slot.tid.store(tid, Ordering::Relaxed);
-            // A new thread with a dead one's TCB, or the first walk: whatever marks there are belong to nobody.
-            slot.change_owner();
-        }
-        Some(slot)
+    pub fn current_or_claim(&self) -> Option<&Slot> {
+        self.current().or_else(|| {
+            let tp = syscall::thread_pointer();
+            self.claim(tp, self.tid(tp))
+        })
     }
 
-    /// The calling thread's slot, if it has one: never one that a thread which is gone has left it together with its TCB. Async-signal-safe.
+    /// The calling thread's slot, if it has claimed one. A slot left by a dead thread whose TCB this thread reuses does
+    /// not count. Async-signal-safe.
     #[inline(always)]
-    pub fn owned(&self) -> Option<&Slot> {
+    pub fn current(&self) -> Option<&Slot> {
         let tp = syscall::thread_pointer();
-        self.find(tp).filter(|slot| slot.tid.load(Ordering::Relaxed) == self.tid(tp))
+        let tid = self.tid(tp);
+        self.search(tp, |slot| slot.tid.load(Ordering::Relaxed) == tid)
     }
 
-    /// Tells where the calling thread keeps the head of its list of interpreted frames; 0: nowhere any more. False: there
-    /// is no free slot. Async-signal-safe.
+    /// Publishes where the calling thread keeps the head of its list of interpreted frames; 0 withdraws it. False if no
+    /// slot is free. Async-signal-safe.
     pub fn publish(&self, head: u64) -> bool {
-        let slot = self.own();
+        let slot = self.current_or_claim();
         if let Some(slot) = slot {
             slot.published.store(head, Ordering::Release);
         }
         slot.is_some()
     }
 
-    /// Whether the calling thread is inside a walk. Async-signal-safe.
-    pub fn is_walking(&self) -> bool {
-        let tp = syscall::thread_pointer();
-        self.find(tp)
-            .is_some_and(|slot| slot.tid.load(Ordering::Relaxed) == self.tid(tp) && slot.is_walking(stack_pointer()))
+    /// To be called when the calling thread has left captures, as by siglongjmp(3), and none of them will continue.
+    /// Async-signal-safe.
+    pub fn abandon(&self) {
+        if let Some(slot) = self.current() {
+            slot.abandon();
+        }
     }
 
-    /// The epoch of the oldest walk under way; 0 when there is none. With `living`, marks of threads that are gone do not
-    /// count (a system call for each mark). Not for handlers.
+    /// Whether the calling thread is inside a walk. Async-signal-safe.
+    pub fn is_walking(&self) -> bool {
+        self.current().is_some_and(|slot| slot.is_walking(stack_pointer()))
+    }
+
+    /// The epoch of the oldest walk in progress; 0 if there is none. With `living`, marks of threads that have ended do
+    /// not count (one system call for each mark). Not for handlers.
     pub fn oldest_mark(&self, living: bool) -> u64 {
         let mut oldest = 0;
         for slot in self.used() {
             let mark = slot.mark.seen();
-            if mark == 0 || (living && self.is_gone(slot)) {
+            if mark == 0 || (living && self.is_gone(slot.tid.load(Ordering::Relaxed))) {
                 continue;
             }
             if oldest == 0 || mark < oldest {
@@ -217,25 +293,16 @@ impl Slots {
 
     /// The slots that were ever claimed.
     fn used(&self) -> impl Iterator<Item = &Slot> {
-        self.used.iter().zip(self.slots.chunks(64)).flat_map(|(bits, slots)| {
-            let mut bits = bits.load(Ordering::Acquire);
-            core::iter::from_fn(move || {
-                let index = bits.trailing_zeros() as usize;
-                bits &= bits.wrapping_sub(1);
-                slots.get(index)
-            })
-        })
+        self.levels.all().flat_map(Level::used)
     }
 
-    /// Whether the thread that owns this slot has ended. To be asked behind a look at its mark: a new owner stores its id
-    /// before its first mark, so an old mark is never taken for a new owner's, nor the other way round. The mark stays: to
-    /// clear it could hit a new owner's that is the same number.
-    fn is_gone(&self, slot: &Slot) -> bool {
-        const ESRCH: isize = -3;
-        let tid = slot.tid.load(Ordering::Relaxed);
-        // SAFETY: signal 0 only asks whether the thread exists.
+    /// Whether no thread of this process has this id. Call it after reading the slot's mark: a new owner stores its id
+    /// before its first mark, so an old mark is not attributed to a new owner, nor a new one to the old owner. The mark
+    /// is not cleared: that could hit a new owner's mark with the same value.
+    fn is_gone(&self, tid: u32) -> bool {
+        // SAFETY: signal 0 only checks whether the thread exists. For an invalid id the kernel returns another error.
         let sent = unsafe { syscall::call(syscall::nr::TGKILL, [self.pid() as usize, tid as usize, 0, 0, 0, 0]) };
-        sent == ESRCH
+        sent == -ESRCH as isize
     }
 
     /// Gives the calling thread's slot back when the thread ends. Not from inside a walk.
@@ -247,7 +314,7 @@ impl Slots {
         }
     }
 
-    /// In the child of a fork: only the calling thread is left.
+    /// To be called in the child of a fork: only the calling thread exists there.
     pub fn after_fork(&self) {
         let pid = syscall::getpid();
         self.pid.store(pid, Ordering::Relaxed);
@@ -258,75 +325,50 @@ impl Slots {
         let own = syscall::thread_pointer();
         for slot in self.used() {
             if slot.thread_pointer.load(Ordering::Relaxed) == own {
-                // A walk that this thread's fork interrupted, in a handler, goes on in the child.
-                if slot.tid.load(Ordering::Relaxed) != 0 {
+                // A walk that this thread's fork interrupted, in a handler, continues in the child.
+                if !matches!(slot.tid.load(Ordering::Relaxed), 0 | TAKING) {
                     slot.tid.store(self.tid(own), Ordering::Relaxed);
                 }
             } else {
                 slot.change_owner();
+                slot.tid.store(0, Ordering::Relaxed);
                 slot.thread_pointer.store(GIVEN_BACK, Ordering::Relaxed);
             }
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Result of a search in one level.
+enum Search<'s> {
+    Found(&'s Slot),
+    /// The slot is in no further level.
+    Nowhere,
+    Further,
+}
 
-    fn slots() -> Box<Slots> {
-        // SAFETY: all-zero is the free pool.
-        unsafe { Box::<Slots>::new_zeroed().assume_init() }
-    }
-
-    #[test]
-    fn walks_nest_and_stale_marks_are_cleared() {
-        let slots = slots();
-        let sp = stack_pointer() - 0x4000;
-        let walking = slots.enter(sp, 2).expect("first walk");
-        let inner = slots.enter(sp - 900, 4).expect("a sample interrupts a caller's walk");
-        assert_eq!(slots.oldest_mark(true), 2, "the older mark stands for both");
-        inner.leave();
-        let far = slots.enter(sp - (1 << 20), 4).expect("a handler may go deep before it walks");
-        assert_eq!(slots.oldest_mark(true), 2, "the outer walk goes on");
-        far.leave();
-        assert_eq!(slots.oldest_mark(true), 2);
-        walking.leave();
-        assert!(!slots.is_walking());
-        for out in [0, 100] {
-            let _left_without_its_exit = slots.enter(sp, 2).expect("not busy");
-            let walking = slots.enter(sp + out, 5).expect("an entry in the same place or further out clears the mark");
-            assert_eq!(slots.oldest_mark(true), 5);
-            walking.leave();
+#[inline(always)]
+fn search<'s>(level: Level<'s>, thread_pointer: u64, is_it: impl Fn(&Slot) -> bool) -> Search<'s> {
+    for slot in level.probes(thread_pointer) {
+        let owner = slot.thread_pointer.load(Ordering::Relaxed);
+        if owner == thread_pointer && is_it(slot) {
+            return Search::Found(slot);
         }
-        assert_eq!(slots.oldest_mark(true), 0);
-        let _left_without_its_exit = slots.enter(sp, 2).expect("not busy");
-        assert!(!slots.is_walking(), "seen from further out, that walk is over");
-        assert_eq!(slots.oldest_mark(true), 0);
-        let tp = syscall::thread_pointer();
-        assert!(slots.find(tp).is_some());
-        slots.release(tp);
-        assert!(slots.find(tp).is_none());
-    }
-
-    #[test]
-    fn an_epoch_is_told_for_a_few_walks() {
-        let slots = slots();
-        let slot = slots.own().expect("room");
-        let told: Vec<u64> = (1..=40).map(|now| slot.epoch(|| now)).collect();
-        assert_eq!(told[0], 1, "there was none before");
-        for (now, told) in (1u64..).zip(told) {
-            assert!(told <= now && now - told < 8, "{told} was told when it was {now}");
+        if owner == NEVER {
+            return Search::Nowhere;
         }
     }
+    Search::Further
+}
 
-    #[test]
-    fn the_tid_word_is_found_on_this_thread_and_holds_on_another() {
-        let slots = slots();
-        slots.prepare();
-        let slots = &*slots;
-        std::thread::scope(|s| {
-            s.spawn(|| assert_eq!(slots.tid(syscall::thread_pointer()), syscall::gettid()));
-        });
+/// Claims a slot that has the calling thread's thread pointer and the id `had`. False if another thread is taking it. A
+/// handler that interrupts this and needs a slot may have claimed this one, or finds it being taken and takes another.
+fn settle(slot: &Slot, had: u32, tid: u32) -> bool {
+    if slot.tid.compare_exchange(had, TAKING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        return slot.tid.load(Ordering::Relaxed) == tid;
     }
+    // The last owner's walks are over. Its cached steps are dropped as well: it may have ended in the middle of a
+    // change.
+    slot.change_owner();
+    slot.tid.store(tid, Ordering::Release);
+    true
 }

@@ -4,85 +4,77 @@
 //! through the ring, the recording and `uu.h`, so a number keeps its meaning for ever; ranges: 1-9 complete, 10-19
 //! limits, 20-49 native unwinding, 50-59 memory, 60-79 containment.
 
-macro_rules! stop_reasons {
-    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
-        /// Why a walk ended.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-        #[repr(u16)]
-        pub enum StopReason { $($(#[$doc])* $name = $number,)* }
+crate::numbered! {
+    /// Why a walk ended.
+    #[derive(Hash)]
+    pub enum StopReason: u16 {
+        /// The last frame's row says that its return address is undefined: the outermost frame (DWARF 5, 6.4.4).
+        Complete = 1, "complete";
+        /// The return address is the first byte of a function, so no call instruction precedes it: a function that
+        /// begins stacks, as makecontext(3) sets them up.
+        StartSymbol = 2, "complete (start of a stack)";
+        /// The frame-pointer chain ended in a null frame pointer. Plausible, but counted separately: nothing guarantees
+        /// it.
+        FramePointerEnd = 3, "end of frame-pointer chain";
+        /// The base of a stack that user code switches to (a fiber, coroutine or greenlet): the frame's return address
+        /// is zero or in code where no call precedes it, put there to begin the stack with; or what lies beyond belongs
+        /// to another stack.
+        SwitchedStack = 4, "complete (base of a switched stack)";
 
-        impl StopReason {
-            /// Every reason, in order of its number.
-            pub const ALL: &'static [StopReason] = &[$(StopReason::$name,)*];
+        /// More frames than the limit; those nearest the leaf were kept.
+        TooManyFrames = 10, "truncated: too many frames";
+        /// The buffer for the frames was full.
+        BufferFull = 11, "truncated: buffer full";
+        /// The caller's callback ended the walk.
+        EndedByCallback = 12, "ended by the callback";
 
-            /// The reason with this number, or `None` for a number that this version does not know.
-            pub const fn from_number(number: u16) -> Option<StopReason> {
-                match number { $($number => Some(StopReason::$name),)* _ => None }
-            }
+        /// No loaded object and no window covers this pc, and there is no usable frame pointer.
+        NoOwner = 20, "no unwinder for this address";
+        /// The object has no unwind information for this pc, and there is no usable frame pointer.
+        NoRule = 21, "no unwind information";
+        /// The object's `.eh_frame` is damaged.
+        BadUnwindInfo = 22, "damaged unwind information";
+        /// A DWARF expression or rule that no real code was known to use.
+        UnsupportedRule = 23, "unsupported unwind rule";
+        /// The rule needs a register that is not known in this frame.
+        UnknownRegister = 24, "needed register is unknown";
+        /// The CFA did not move towards the base of the stack, or was misaligned.
+        BadCfa = 25, "stack does not grow towards the root";
+        /// The return address was zero where the rule expected one, and nothing shows that a stack begins there.
+        NullReturnAddress = 26, "null return address";
+        /// A window declared opaque: its owner asked the walk to stop here.
+        OpaqueWindow = 27, "opaque window";
+        /// The plugin or window that steps this code reports that it cannot determine the caller.
+        PluginLost = 28, "caller unknown to its unwinder";
+        /// What the rule gave as a return address lies outside of executable memory, or in unowned memory where no call
+        /// instruction precedes it. It is not kept as a frame.
+        NotCode = 29, "return address is not code";
+        /// The interrupted instruction replaces the stack or the saved registers of its own callers (the last steps of
+        /// an exception's delivery, of a stack switch): until it is done, no caller can be determined.
+        StackInTransit = 30, "stack is being switched";
 
-            /// A short name for people, as printed in reports.
-            pub const fn text(self) -> &'static str {
-                match self { $(StopReason::$name => $text,)* }
-            }
-        }
-    };
-}
+        /// A stack word that the rule needs cannot be read.
+        UnreadableStack = 50, "unreadable stack";
+        /// Unwind information cannot be read.
+        UnreadableUnwindInfo = 51, "unreadable unwind information";
 
-stop_reasons! {
-    /// The last frame's row says that its return address is undefined: the outermost frame (DWARF 5, 6.4.4).
-    Complete = 1, "complete";
-    /// The return address is the first byte of a function, so nobody called from there: a function that begins stacks, as
-    /// makecontext(3) sets them up.
-    StartSymbol = 2, "complete (start of a stack)";
-    /// The frame-pointer chain ended in a null frame pointer. Plausible, but counted apart: nothing vouches for it.
-    FramePointerEnd = 3, "end of frame-pointer chain";
-
-    /// More frames than the limit; those nearest the leaf were kept.
-    TooManyFrames = 10, "truncated: too many frames";
-    /// The buffer for the frames was full.
-    BufferFull = 11, "truncated: buffer full";
-
-    /// No loaded object and no window covers this pc, and there is no usable frame pointer.
-    NoOwner = 20, "no unwinder for this address";
-    /// The object has no unwind information for this pc, and there is no usable frame pointer.
-    NoRule = 21, "no unwind information";
-    /// The object's `.eh_frame` is damaged.
-    BadUnwindInfo = 22, "damaged unwind information";
-    /// A DWARF expression or rule that no real code was known to use.
-    UnsupportedRule = 23, "unsupported unwind rule";
-    /// The rule needs a register that is not known in this frame.
-    UnknownRegister = 24, "needed register is unknown";
-    /// The CFA did not move towards the base of the stack, or was misaligned.
-    BadCfa = 25, "stack does not grow outwards";
-    /// The return address was zero where the rule expected one.
-    NullReturnAddress = 26, "null return address";
-    /// A window declared opaque: its owner asked the walk to stop here.
-    OpaqueWindow = 27, "opaque window";
-    /// The plugin or window that steps this code says that it cannot tell the caller.
-    PluginLost = 28, "caller unknown to its unwinder";
-
-    /// A stack word that the rule needs cannot be read.
-    UnreadableStack = 50, "unreadable stack";
-    /// Unwind information cannot be read.
-    UnreadableUnwindInfo = 51, "unreadable unwind information";
-
-    /// A fault during the walk; it was abandoned, with the frames found so far.
-    Fault = 60, "fault during the walk";
-    /// The walk took several ticks of the sampling timer; it was abandoned.
-    Watchdog = 61, "walk took too long";
-    /// A plugin's answer had no meaning, or would have led the walk astray. Counted under the plugin's name; it ends no walk.
-    PluginNonsense = 62, "nonsense from a plugin";
+        /// A fault during the walk; it was abandoned, with the frames found so far.
+        Fault = 60, "fault during the walk";
+        /// The walk took several ticks of the sampling timer; it was abandoned.
+        Watchdog = 61, "walk took too long";
+        /// A plugin's answer had no meaning, or would have led the walk astray. Counted under the plugin's name; it
+        /// ends no walk.
+        PluginNonsense = 62, "nonsense from a plugin";
+        /// More threads walk, or have walked and are still there, than the library can have slots for (`slots::SLOTS`),
+        /// or there is no memory for more.
+        TooManyThreads = 63, "no slot for this thread";
+    }
 }
 
 impl StopReason {
-    /// Whether the stack is whole: it ends where the program or the thread began.
+    /// Whether the stack is whole: it ends where the program, the thread or the switched stack began.
     pub const fn is_complete(self) -> bool {
-        matches!(self, StopReason::Complete | StopReason::StartSymbol)
-    }
-
-    /// The number that travels in records and over the C interface.
-    pub const fn number(self) -> u16 {
-        self as u16
+        matches!(self, StopReason::Complete | StopReason::StartSymbol | StopReason::SwitchedStack)
     }
 }
 
@@ -97,5 +89,19 @@ mod tests {
             assert!(StopReason::ALL[..i].iter().all(|b| b.number() < a.number() && b.text() != a.text()));
         }
         assert_eq!(StopReason::from_number(0), None);
+    }
+
+    #[test]
+    fn the_page_of_stop_reasons_has_each_in_its_section() {
+        let page = include_str!("../../docs/stop-reasons.md");
+        for reason in StopReason::ALL {
+            let row = format!("\n| {} | `{reason:?}` | {} |", reason.number(), reason.text());
+            assert!(page.contains(&row), "no row begins with{row}");
+        }
+        let (complete, others) = page.split_once("## Limits").expect("sections");
+        for reason in StopReason::ALL {
+            let section = if reason.number() < 10 { complete } else { others };
+            assert!(section.contains(&format!("`{reason:?}`")), "{reason:?} is in another section");
+        }
     }
 }

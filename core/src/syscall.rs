@@ -1,4 +1,4 @@
-//! Raw system calls: they leave errno alone, and no interposer sees them. Async-signal-safe.
+//! Raw system calls: they do not change errno, and no interposer sees them. Async-signal-safe.
 
 #[cfg_attr(target_arch = "x86_64", path = "syscall/x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "syscall/aarch64.rs")]
@@ -9,12 +9,13 @@ pub use cpu::{call, nr, thread_pointer};
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("only Linux on x86-64 and AArch64 is supported so far");
 
-/// CLOCK_MONOTONIC in ns (clock_gettime(2)); 0 if the kernel refuses.
+/// CLOCK_MONOTONIC in ns ([clock_gettime(2)](https://man7.org/linux/man-pages/man2/clock_gettime.2.html)); 0 if the
+/// kernel refuses.
 pub fn monotonic_ns() -> u64 {
     clock_ns(1)
 }
 
-/// CPU time of the calling thread in ns (CLOCK_THREAD_CPUTIME_ID).
+/// CPU time of the calling thread in ns (CLOCK_THREAD_CPUTIME_ID); 0 if the kernel refuses.
 pub fn thread_cpu_ns() -> u64 {
     clock_ns(3)
 }
@@ -31,13 +32,13 @@ fn clock_ns(clock: usize) -> u64 {
     }
 }
 
-/// Thread id of the caller (gettid(2)).
+/// Thread id of the caller ([gettid(2)](https://man7.org/linux/man-pages/man2/gettid.2.html)).
 pub fn gettid() -> u32 {
     // SAFETY: takes nothing, always succeeds.
     unsafe { call(nr::GETTID, [0; 6]) as u32 }
 }
 
-/// Process id of the caller (getpid(2)).
+/// Process id of the caller ([getpid(2)](https://man7.org/linux/man-pages/man2/getpid.2.html)).
 pub fn getpid() -> u32 {
     // SAFETY: takes nothing, always succeeds.
     unsafe { call(nr::GETPID, [0; 6]) as u32 }

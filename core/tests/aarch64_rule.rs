@@ -1,5 +1,5 @@
-//! AArch64's rules, on any machine: what is packed does what the rule says, addresses lose their authentication code and
-//! nothing else, and a signal frame gives every register.
+//! AArch64's rules, on any machine: what is packed does what the rule says, addresses lose their authentication code
+//! and nothing else, and a signal frame gives every register.
 
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
@@ -148,7 +148,7 @@ fn return_addresses_are_stripped_where_the_rule_says_so_and_nowhere_else() {
         rule.pack().advance(cursor, cfa, reader).expect("a caller");
         cursor.regs.pc
     };
-    assert_eq!(step(leaf, &mut { start }, &mut reader), signed(0x40_1000), "nobody said that it is signed");
+    assert_eq!(step(leaf, &mut { start }, &mut reader), signed(0x40_1000), "no rule says that it is signed");
     leaf.flags |= RA_SIGNED;
     let mut cursor = start;
     assert_eq!(step(leaf, &mut cursor, &mut reader), 0x40_1000);
@@ -167,8 +167,8 @@ fn return_addresses_are_stripped_where_the_rule_says_so_and_nowhere_else() {
     assert_eq!(by_sp.cfa(&cursor, &mut reader), Err(StopReason::UnknownRegister));
 }
 
-/// Offsets by the kernel's structures, member by member: siginfo 128; uc_flags 8, uc_link 8, uc_stack 24, uc_sigmask 8, unused
-/// 120, padding to 16; then fault_address 8, regs[31], sp, pc, pstate.
+/// Offsets by the kernel's structures, member by member: siginfo 128; uc_flags 8, uc_link 8, uc_stack 24, uc_sigmask 8,
+/// unused 120, padding to 16; then fault_address 8, regs[31], sp, pc, pstate.
 #[test]
 fn a_signal_frame_gives_every_register() {
     let mcontext = (128 + 8 + 8 + 24 + 8 + 120u64).next_multiple_of(16);

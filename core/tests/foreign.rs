@@ -7,13 +7,14 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::plugin::{
-    Caller, Description, View, Visit, OVERLAY_INTERPRETER, STEP_DONE, STEP_END, STEP_LOST, STEP_NATIVE,
-    STEP_OTHER_STACK,
+    Caller, View, Visit, OVERLAY_INTERPRETER, STEP_DONE, STEP_END, STEP_LOST, STEP_NATIVE, STEP_OTHER_STACK,
 };
 use uunwind_core::regs::{Regs, RSP};
 use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{walk, Claim, Env, Outcome, Setting, SCRATCH};
+use uunwind_core::walk::{
+    walk, Claim, Claimed, Env, Look, Names, Outcome, Replay, Setting, DEEP_WORDS, MAX_FRAMES, OUTERMOST, SCRATCH,
+};
 
 const STACK: u64 = 0x7000_0000;
 /// Code in [FOREIGN, FOREIGN + 0x1000) belongs to the stepper; all other code has frames of two words.
@@ -21,38 +22,46 @@ const FOREIGN: u64 = 0x50_0000;
 
 struct Process {
     step: Visit,
-    current: u64,
+    keeps: bool,
+    off: bool,
     failed: Vec<(u8, StopReason)>,
 }
 
 impl Env for Process {
     fn rule(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Packed {
-        self.current = cursor.lookup_pc();
-        match self.current {
+        match cursor.lookup_pc() {
             0x9000..=0x9fff => Rule::end().pack(),
             _ => Rule::simple(RSP, 16).pack(),
         }
     }
-    fn is_claimed(&self) -> bool {
-        (FOREIGN..FOREIGN + 0x1000).contains(&self.current)
+    fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
+        let claim = match (FOREIGN..FOREIGN + 0x1000).contains(&cursor.lookup_pc()) {
+            true if self.off => Claimed::Off,
+            true => Claimed::By(Claim {
+                step: Some(self.step),
+                index: 2,
+                range: (FOREIGN, FOREIGN + 0x1000),
+                ..Claim::NOTHING
+            }),
+            false => Claimed::No,
+        };
+        Look { claim, ..Look::at(self.rule(cursor, reader)) }
     }
-    fn claim(&self) -> Option<Claim> {
-        Some(Claim { step: Some(self.step), index: 2, range: (FOREIGN, FOREIGN + 0x1000), ..Claim::NOTHING })
+    fn failed(&mut self, claim: &Claim, reason: StopReason) {
+        self.failed.push((claim.index, reason));
     }
-    fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
-        (0, 0)
+}
+
+impl Names for Process {
+    fn keeps_semantic_frames(&self) -> bool {
+        self.keeps
     }
     fn find_name(&mut self, _: u8, _: u64, _: u64) -> u32 {
         7
     }
-    fn describe(&mut self, _: u8, _: &Description, _: &mut Reader<'_>) -> u32 {
-        0
-    }
-    fn learned(&mut self, _: u8) {}
-    fn failed(&mut self, plugin: u8, reason: StopReason) {
-        self.failed.push((plugin, reason));
-    }
 }
+
+impl Replay for Process {}
 
 type Change = fn(&mut Caller, &View);
 
@@ -79,9 +88,25 @@ unsafe extern "C" fn step(view: *mut View) -> u32 {
 
 /// leaf (native, 0x1000) -> FOREIGN + 0x10 -> whatever the stepper says; 0x9010 lies in the outermost function.
 fn run(answer: u32, change: Change) -> (Outcome, Vec<Frame>, Vec<(u8, StopReason)>) {
+    run_from(0, answer, change)
+}
+
+/// The same, with `depth` native frames more between the leaf and the stepper's.
+fn run_from(depth: usize, answer: u32, change: Change) -> (Outcome, Vec<Frame>, Vec<(u8, StopReason)>) {
+    run_in((true, false), depth, answer, change)
+}
+
+/// The same; `state`: whether semantic frames are kept, and whether the plugin is off.
+fn run_in(
+    state: (bool, bool),
+    depth: usize,
+    answer: u32,
+    change: Change,
+) -> (Outcome, Vec<Frame>, Vec<(u8, StopReason)>) {
+    let (keeps, off) = state;
     SCRIPT.set((answer, change));
-    let stack: Vec<u8> =
-        [0, FOREIGN + 0x10, 0, 0x9010, 0, 0, 0, 0].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+    let returns = std::iter::repeat_n(0x2000, depth).chain([FOREIGN + 0x10, 0x9010, 0, 0]);
+    let stack: Vec<u8> = returns.flat_map(|address: u64| [0, address]).flat_map(u64::to_le_bytes).collect();
     let regions = [Region { address: STACK, bytes: &stack }];
     let mut reader = Reader::recorded(&regions);
     let mut scratch = vec![0u128; SCRATCH / 16];
@@ -92,10 +117,11 @@ fn run(answer: u32, change: Change) -> (Outcome, Vec<Frame>, Vec<(u8, StopReason
         scratch: scratch.as_mut_ptr().cast(),
         exchange: exchange.as_mut_ptr(),
         progress: std::ptr::null_mut(),
-        trail: std::ptr::null_mut(),
+        last_walk: std::ptr::null_mut(),
+        keep_outermost: true,
     };
-    let mut process = Process { step, current: 0, failed: Vec::new() };
-    let mut words = vec![0; 100];
+    let mut process = Process { step, keeps, off, failed: Vec::new() };
+    let mut words = vec![0; DEEP_WORDS];
     let registers = std::array::from_fn(|r| if r == usize::from(RSP) { STACK } else { r as u64 });
     let leaf = Cursor { regs: Regs::full(0x1000, registers), exact: true };
     // SAFETY: SCRATCH bytes, 16-aligned.
@@ -162,6 +188,91 @@ fn nonsense_is_counted_taken_back_and_stepped_around() {
         assert_eq!((outcome.stop, outcome.desync), (StopReason::Complete, 1), "case {i}");
         assert_eq!(addresses(&frames), [0x1000, FOREIGN + 0x10, 0x9010], "case {i}: its frames are taken back");
     }
+}
+
+/// Emits frames until some may be left out, and leaves these out: 10,000 in all.
+fn emit_many(view: &View) {
+    let mut left = 10_000u32;
+    while left > 0 {
+        // SAFETY: the host's functions on this very walk.
+        let omitted = unsafe {
+            assert!(((*view.host).emit)(view.walk, 7, u64::from(left)));
+            ((*view.host).omit)(view.walk, left - 1)
+        };
+        left -= 1 + omitted;
+    }
+}
+
+/// Frames nearer the leaf than those left out, how many were left out, and those nearer the root.
+fn parts(frames: &[Frame]) -> (&[Frame], usize, &[Frame]) {
+    let at = frames.iter().position(|f| matches!(f, Frame::Omitted { .. })).expect("frames were left out");
+    let Frame::Omitted { frames: omitted } = frames[at] else { unreachable!("just found") };
+    (&frames[..at], omitted as usize, &frames[at + 1..])
+}
+
+fn is_semantic(frame: &Frame) -> bool {
+    matches!(frame, Frame::Semantic { .. })
+}
+
+#[test]
+fn a_plugin_leaves_out_the_middle_of_a_deep_stack() {
+    for depth in [0, 4000, 4094, 4095, 5000] {
+        let (outcome, frames, failed) = run_from(depth, STEP_DONE, |caller, view| {
+            emit_many(view);
+            (caller.pc, caller.registers[7]) = (0x9010, view.sp + 16);
+        });
+        assert_eq!((outcome.stop, failed), (StopReason::Complete, vec![]));
+        // The leaf, the stepper's frame with what it emitted (`step` emits one itself), and the outermost.
+        let total = 1 + depth + 1 + 10_001 + 1;
+        let (inner, omitted, outer) = parts(&frames);
+        assert_eq!((inner.len(), outer.len()), (MAX_FRAMES as usize, OUTERMOST));
+        assert_eq!((outcome.frames as usize, inner.len() + omitted + outer.len()), (total, total), "{depth}");
+        assert_eq!(addresses(&outer[OUTERMOST - 2..]), [FOREIGN + 0x10, 0x9010]);
+        let positions: Vec<Frame> =
+            (1..=62).rev().map(|position| Frame::Semantic { plugin: 2, name: 7, position }).collect();
+        assert_eq!(outer[..62], positions, "{depth}");
+    }
+}
+
+#[test]
+fn what_a_failed_call_left_out_is_taken_back() {
+    let fails: [Change; 2] = [|_, view| emit_many(view), |_, _| {}];
+    for fail in fails {
+        for depth in [0, 4000, 4092, 4093, 4094, 4095, 5000, 6000] {
+            let (outcome, frames, failed) = run_from(depth, 0x2000, fail);
+            assert_eq!(failed, [(2, StopReason::PluginNonsense)]);
+            assert_eq!((outcome.stop, outcome.frames as usize), (StopReason::Complete, depth + 3), "{depth}");
+            assert!(!frames.iter().any(is_semantic), "{depth}");
+            assert_eq!(addresses(&frames[frames.len() - 2..]), [FOREIGN + 0x10, 0x9010], "{depth}");
+            if depth + 3 <= MAX_FRAMES as usize {
+                assert_eq!(frames.len(), depth + 3);
+            } else if frames.iter().any(|f| matches!(f, Frame::Omitted { .. })) {
+                let (inner, omitted, outer) = parts(&frames);
+                assert_eq!(inner.len() + omitted + outer.len(), depth + 3, "{depth}");
+            } else {
+                assert_eq!(frames.len(), depth + 3, "{depth}");
+            }
+        }
+    }
+}
+
+/// As in `uu_capture`, whose frames are all native.
+#[test]
+fn where_semantic_frames_are_not_kept_a_stepper_works_without() {
+    let (outcome, frames, failed) = run_in((false, false), 0, STEP_DONE | OVERLAY_INTERPRETER, |caller, view| {
+        caller.pc = 0x9010;
+        caller.registers[7] = view.sp + 8;
+    });
+    assert_eq!((outcome.stop, failed), (StopReason::Complete, vec![]));
+    assert_eq!(addresses(&frames), [0x1000, FOREIGN + 0x10, 0x9010]);
+}
+
+/// The stack is whole, and what the plugin would have said of it is missing.
+#[test]
+fn frames_of_a_plugin_that_is_off_are_missing() {
+    let (outcome, frames, failed) = run_in((true, true), 0, STEP_END, |_, _| {});
+    assert_eq!((outcome.stop, outcome.desync, failed), (StopReason::Complete, 1, vec![]));
+    assert_eq!(addresses(&frames), [0x1000, FOREIGN + 0x10, 0x9010]);
 }
 
 #[test]

@@ -1,24 +1,31 @@
-//! The walk over made-up stacks: known chains are told whole, hostile ones end with a reason and within their bounds.
+//! The walk over made-up stacks: valid ones are emitted as a whole, hostile ones end with a reason and within their
+//! bounds.
 #![cfg(target_arch = "x86_64")]
 
+use uunwind_core::cache::short::Short;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::{ucontext_offset, Regs, RA, RBP, RSP};
 use uunwind_core::rule::{Packed, Rule, RuleKind, RA_IN_REGISTER, SAME, UNKNOWN};
-use uunwind_core::short_rule::Short;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{walk, Env, Outcome, Setting, MAX_FRAMES};
+use uunwind_core::walk::{
+    walk, Env, Names, Outcome, Replay, Setting, DEEPEST, DEEP_WORDS, MAX_FRAMES, MAX_WORDS, OUTERMOST,
+};
 use uunwind_random::Random;
 
 /// Rules by a function of the pc; no plugins.
 struct Rules<F: Fn(u64) -> Result<Rule, StopReason>>(F, bool);
 
+impl<F: Fn(u64) -> Result<Rule, StopReason>> Names for Rules<F> {}
+
+impl<F: Fn(u64) -> Result<Rule, StopReason>> Replay for Rules<F> {}
+
 impl<F: Fn(u64) -> Result<Rule, StopReason>> Env for Rules<F> {
     fn rule(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Packed {
         Packed::from_result((self.0)(cursor.lookup_pc()))
     }
-    fn peek(&self, lookup: u64) -> Option<Short> {
+    fn short_rule_cached(&self, lookup: u64) -> Option<Short> {
         (self.0)(lookup).ok().filter(|_| self.1).and_then(|rule| Short::new(&rule))
     }
 }
@@ -29,11 +36,22 @@ const SETTING: Setting = Setting {
     scratch: std::ptr::null_mut(),
     exchange: std::ptr::null_mut(),
     progress: std::ptr::null_mut(),
-    trail: std::ptr::null_mut(),
+    last_walk: std::ptr::null_mut(),
+    keep_outermost: false,
 };
 const STACK: u64 = 0x7000_0000;
 
 fn run(
+    rules: impl Fn(u64) -> Result<Rule, StopReason>,
+    stack: &[u64],
+    cursor: Cursor,
+    capacity: usize,
+) -> (Outcome, Vec<u64>) {
+    run_with(&SETTING, rules, stack, cursor, capacity)
+}
+
+fn run_with(
+    setting: &Setting,
     rules: impl Fn(u64) -> Result<Rule, StopReason>,
     stack: &[u64],
     cursor: Cursor,
@@ -46,7 +64,7 @@ fn run(
         let mut reader = Reader::recorded(&regions);
         let mut words = vec![0; capacity];
         // SAFETY: no scratch, so no plugin is called.
-        let outcome = unsafe { walk(cursor, &mut Rules(&rules, peek), &mut reader, &mut words, &SETTING) };
+        let outcome = unsafe { walk(cursor, &mut Rules(&rules, peek), &mut reader, &mut words, setting) };
         words.truncate(outcome.words);
         (outcome, words)
     });
@@ -69,7 +87,7 @@ fn addresses(words: &[u64]) -> Vec<(u64, bool)> {
 }
 
 #[test]
-fn a_chain_is_told_up_to_the_undefined_return_address() {
+fn a_stack_is_emitted_up_to_the_undefined_return_address() {
     // Frame sizes 16, 32, 8; the last function's return address is undefined.
     let stack = [1, 0x2000, 2, 3, 4, 0x3000, 0x4000, 9];
     let rules = |pc: u64| match pc {
@@ -88,11 +106,11 @@ fn a_chain_is_told_up_to_the_undefined_return_address() {
 fn a_chain_of_frame_pointers_ends_at_a_zero() {
     let guessed = Rule::frame_pointer();
     // As a compiler's table has it.
-    let told = Rule { flags: 0, ..guessed };
+    let by_data = Rule { flags: 0, ..guessed };
     for (rule, outermost, stop) in [
         (guessed, 0, StopReason::FramePointerEnd),
         (guessed, 0x1234, StopReason::NoRule),
-        (told, 0, StopReason::NoRule),
+        (by_data, 0, StopReason::NoRule),
     ] {
         let stack = [STACK + 16, 0x2000, outermost, 0x3000, 9];
         let rules = |pc: u64| if pc < 0x2fff { Ok(rule) } else { Err(StopReason::NoRule) };
@@ -106,7 +124,8 @@ fn a_chain_of_frame_pointers_ends_at_a_zero() {
 
 #[test]
 fn callee_saved_registers_travel_and_lost_ones_end_the_walk() {
-    // The leaf saves rbp at CFA-16; its caller's CFA is rbp + 16; that one's caller lost rbx, which the next rule needs.
+    // The leaf saves rbp at CFA-16; its caller's CFA is rbp + 16; that one's caller lost rbx, which the next rule
+    // needs.
     let frame = STACK + 32;
     let stack = [0, frame, 0x2000, 0, 7, 0x3000, 8, 8];
     let mut saves_fp = Rule::simple(RSP, 24);
@@ -127,7 +146,7 @@ fn callee_saved_registers_travel_and_lost_ones_end_the_walk() {
 fn a_signal_frame_leads_to_exact_registers_on_another_stack() {
     let mut stack = vec![0u64; 64];
     stack[0] = 0x2000; // return address of the handler: the trampoline
-    let context = 8u64; // the ucontext begins behind it
+    let context = 8u64; // the ucontext begins after it
     let word = |register: u8| ((context + ucontext_offset(register)) / 8) as usize;
     stack[word(RA)] = 0x3000;
     stack[word(RSP)] = STACK + 8 * 60;
@@ -167,6 +186,47 @@ fn losses_have_their_reason_and_keep_what_was_found() {
     assert_eq!(run(misaligned, &endless, leaf(0x1000, STACK), 100).0.stop, StopReason::BadCfa);
 }
 
+/// The stack of `depth` frames whose addresses count down to the root's, which has none before it.
+fn countdown(depth: u64) -> Vec<u64> {
+    (1..depth).rev().map(|n| 0x10_0000 + n * 16).chain([0x1000]).collect()
+}
+
+#[test]
+fn a_deep_stack_keeps_its_innermost_and_outermost_frames_and_counts_the_others() {
+    let deep = Setting { keep_outermost: true, ..SETTING };
+    let rules = |pc: u64| Ok(if pc == 0xfff { Rule::end() } else { Rule::simple(RSP, 8) });
+    let most = u64::from(MAX_FRAMES);
+    for depth in [most - 1, most, most + 1, most + 64, most + 65, most + 66, most + 1024, most + 1200, 100_000] {
+        let stack = countdown(depth);
+        let (outcome, words) = run_with(&deep, rules, &stack, leaf(0x50_0000, STACK), DEEP_WORDS);
+        assert_eq!((outcome.stop, u64::from(outcome.frames)), (StopReason::Complete, depth + 1), "{depth}");
+        assert!(words.len() <= MAX_WORDS);
+        let all: Vec<u64> = std::iter::once(0x50_0000).chain(stack).collect();
+        let omitted = all.len().saturating_sub(MAX_FRAMES as usize + OUTERMOST);
+        let expected = all.iter().enumerate().filter_map(|(at, address)| {
+            let native =
+                Frame::Native { address: *address, exact: at == 0, by_frame_pointer: false, interpreter: false };
+            match at.checked_sub(MAX_FRAMES as usize) {
+                Some(0) if omitted > 0 => Some(Frame::Omitted { frames: omitted as u32 }),
+                Some(after) if after < omitted => None,
+                _ => Some(native),
+            }
+        });
+        assert!(frames(&words).eq(expected), "{depth}");
+    }
+    // Without an end, the walk has one, and what was found is kept with the reason.
+    let endless = vec![0x2000; DEEPEST as usize + 2];
+    let (outcome, words) = run_with(&deep, |_| Ok(Rule::simple(RSP, 8)), &endless, leaf(0x1000, STACK), DEEP_WORDS);
+    assert_eq!((outcome.stop, outcome.frames), (StopReason::TooManyFrames, DEEPEST));
+    assert_eq!(words.len(), MAX_FRAMES as usize + 1 + OUTERMOST);
+    // A buffer that cannot take the outermost part has the innermost one.
+    let most = MAX_FRAMES as usize;
+    for capacity in [most, most + 2 * OUTERMOST + 1] {
+        let (outcome, words) = run_with(&deep, rules, &countdown(5000), leaf(0x50_0000, STACK), capacity);
+        assert_eq!((outcome.stop, words.len()), (StopReason::TooManyFrames, most));
+    }
+}
+
 #[test]
 fn a_frame_pointer_below_the_stack_pointer_is_stale() {
     // The leaf's caller counts from rbp, which the leaf saved: at, above and below that frame's stack pointer.
@@ -196,6 +256,43 @@ fn a_return_address_in_a_register_leaves_a_frame_of_no_size_at_the_leaf_only() {
     assert_eq!(run(rules, &[0; 4], cursor, 10).0.stop, StopReason::Complete);
     cursor.exact = false;
     assert_eq!(run(rules, &[0; 4], cursor, 10).0.stop, StopReason::BadCfa);
+}
+
+#[test]
+fn a_return_address_popped_into_memory_is_read_below_the_stack_at_the_leaf_only() {
+    // As in OCaml's caml_c_call: the CFA is rsp, and the return address still lies below it.
+    let popped = Rule::simple(RSP, 0);
+    let rules = move |pc: u64| Ok(if pc == 0x2fff { Rule::end() } else { popped });
+    let mut cursor = leaf(0x1000, STACK + 8);
+    let (outcome, words) = run(rules, &[0x3000, 0, 0, 0], cursor, 10);
+    assert_eq!((outcome.stop, words.len()), (StopReason::Complete, 2));
+    cursor.exact = false;
+    assert_eq!(run(rules, &[0x3000, 0, 0, 0], cursor, 10).0.stop, StopReason::BadCfa);
+}
+
+#[test]
+fn a_call_on_another_stack_returns_to_a_lower_one_from_any_frame() {
+    // The frame pointer, and a goroutine's depth, lead to a stack below: both return addresses lie in the first half of
+    // the words.
+    let by_fp = Rule::on_other_stack(RBP, 16);
+    let by_depth = Rule::on_goroutine(0, 16);
+    // rbp and return address; then depth, and the address of the goroutine, whose stack ends after the first four
+    // words.
+    let stack = [0, 0x3000, 0, 0, 32, STACK + 48, STACK, STACK + 32];
+    for (rule, fp) in [(by_fp, STACK), (by_depth, 0)] {
+        let rules = move |pc: u64| Ok(if pc == 0x2fff { Rule::end() } else { rule });
+        for exact in [true, false] {
+            let mut cursor = leaf(0x1000, STACK + 32);
+            (cursor.exact, cursor.regs) = (exact, Regs::new(0x1000, STACK + 32, fp));
+            let (outcome, words) = run(rules, &stack, cursor, 10);
+            assert_eq!((outcome.stop, words.len()), (StopReason::Complete, 2), "{rule:?}");
+        }
+    }
+    // A stack that leads into itself ends at the limit.
+    let stack = [STACK, 0x3000];
+    let (outcome, words) =
+        run(|_| Ok(by_fp), &stack, Cursor { regs: Regs::new(0x1000, STACK, STACK), exact: true }, 100);
+    assert_eq!((outcome.stop, words.len()), (StopReason::BufferFull, 100));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 /* A program that prints its own stack from inside a signal handler, as a crash reporter would.
  *
- *   gcc -O2 -I target/uu/include examples/capture/capture.c -o capture -L DIR -luu -Wl,-rpath,target/uu/lib
+ *     cc -O2 -Itarget/uu/include -o capture examples/capture/capture.c -Ltarget/uu/lib -luunwind -Wl,-rpath,target/uu/lib
+ *     ./capture
  *
- * where DIR holds a link libuu.so -> libuu.so.0. Names come from dladdr here, which may lock: a real reporter writes the
- * addresses, and names them later.
+ * Names come from dladdr here, which may lock: a real reporter writes the addresses, and names them later.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -37,7 +37,7 @@ int main(void) {
     printf("sum %d\n", sum(3));
     for (size_t i = 0; i < count; i++) {
         uint64_t address = UU_FRAME_ADDRESS(frames[i]);
-        /* A return address lies behind its call. */
+        /* A return address follows its call. */
         uint64_t looked_up = frames[i] & UU_FRAME_EXACT ? address : address - 1;
         Dl_info where;
         const char *object = dladdr((void *)(uintptr_t)looked_up, &where) && where.dli_fname ? where.dli_fname : "?";

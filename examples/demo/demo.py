@@ -1,5 +1,10 @@
 """The demo: Python calls C (heat_run), which calls Python back (watch), which calls C again (heat_roughness) and does
-some work of its own, in four threads. Usage: demo.py libheat.so"""
+some work of its own, in four threads.
+
+    cc -O2 -g -shared -fPIC -o libheat.so examples/demo/heat.c -lm
+    target/uu/bin/uu record -o demo.svg -- python3 examples/demo/demo.py ./libheat.so
+
+ci/demo does the same after a build."""
 
 import ctypes
 import sys

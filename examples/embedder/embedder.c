@@ -1,14 +1,15 @@
 /* embedder - a program with an interpreter of its own that `uu record` shows, without a plugin.
  *
- *     cc -O2 -o embedder embedder.c
- *     uu record -- ./embedder
+ *     cc -O2 -pthread -Itarget/uu/include -o embedder examples/embedder/embedder.c -ldl
+ *     target/uu/bin/uu record --explicit -- ./embedder
  *
- * It is not linked with the library: UU_OPTIONAL finds it where it is, which is in a program that is being recorded, and
- * does nothing elsewhere.
+ * It is not linked with the library: UU_OPTIONAL finds it where it is, which is in a program that is being recorded,
+ * and does nothing elsewhere.
  *
- * The interpreter evaluates expressions of a tiny language, each call of a function in a C call of its own; or, for tail
- * calls, in the C call that is there, with another record. Where the language says "snap", the interpreter prints its stack
- * and sends itself SIGPROF, for which `uu record --explicit` takes a sample at once: so both can be compared. */
+ * The interpreter evaluates expressions of a tiny language, each call of a function in a C call of its own; or, for
+ * tail calls, in the C call that is there, with another record. Where the language says "snap", the interpreter prints
+ * its stack and sends itself SIGPROF, for which `uu record --explicit` takes a sample at once: so both can be
+ * compared. */
 #define UU_OPTIONAL
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -41,7 +42,7 @@ static void run(struct vm *vm, struct function *function);
 
 __attribute__((noinline)) static void through_c(struct vm *vm, struct function *function) {
     run(vm, function);
-    __asm__ volatile(""); /* a frame of its own, behind the call */
+    __asm__ volatile(""); /* a frame of its own, after the call */
 }
 
 __attribute__((noinline)) static void snap(struct vm *vm) {
@@ -64,8 +65,8 @@ __attribute__((noinline)) static void spin(void) {
         ;
 }
 
-/* The loop, in a section of its own so that its range is known: the linker gives a section whose name is an identifier two
- * symbols. (The size in a map file, or a symbol behind the function, serves as well.) */
+/* The loop, in a section of its own so that its range is available: the linker gives a section whose name is an
+ * identifier two symbols. (The size in a map file, or a symbol after the function, serves as well.) */
 extern char __start_embedder_loop[], __stop_embedder_loop[];
 __attribute__((noinline, section("embedder_loop"))) static void run(struct vm *vm, struct function *function) {
     struct uu_frame_record record[8]; /* tail calls show, up to a depth, as their callers' callees */
@@ -106,12 +107,12 @@ static void *thread(void *unused) {
 
 int main(int argc, char **argv) {
     rounds = argc > 1 ? atoi(argv[1]) : 10;
-    signal(SIGPROF, SIG_IGN); /* when nobody records */
+    signal(SIGPROF, SIG_IGN); /* when no recorder runs */
     int marked = uu_optional_mark_interpreter(__start_embedder_loop, (size_t)(__stop_embedder_loop - __start_embedder_loop));
     for (size_t f = 0; f < sizeof program / sizeof *program; f++) {
         program[f].id = uu_optional_intern(program[f].name, "prog.lang", program[f].first_line);
         if (program[f].id == 0)
-            program[f].id = (uint32_t)f + 1; /* nobody looks */
+            program[f].id = (uint32_t)f + 1; /* no library is there */
     }
     thread(0);
     pthread_t other;

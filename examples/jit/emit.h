@@ -1,7 +1,8 @@
 /* What the example's JIT emits: two shapes of functions, and unwind data of each kind for them.
  *
- * A function gets a list of functions in rdi, takes the first off and calls it. The plain shape keeps no frame pointer, and
- * even destroys rbp after saving it, so that nobody finds its caller without unwind data. Its frame has 16 * `pad` bytes.
+ * A function gets a list of functions in rdi, takes the first off and calls it. The plain shape keeps no frame pointer,
+ * and even destroys rbp after saving it, so that its caller cannot be found without unwind data. Its frame has
+ * `pad` times 16 bytes.
  */
 #ifndef EMIT_H
 #define EMIT_H
@@ -31,7 +32,8 @@ static size_t emit_plain(unsigned char *to, unsigned pad) {
     return sizeof code;
 }
 
-/* The plain shape: where rows of its unwind table begin, and the distance of the CFA from rsp. rbp is saved from row 1 to 3. */
+/* The plain shape: where rows of its unwind table begin, and the distance of the CFA from rsp. rbp is saved from row 1
+ * to 3. */
 enum { ROWS = 5 };
 static const unsigned row_starts[ROWS] = {0, 1, 7, 18, 19};
 static unsigned row_cfa(unsigned row, unsigned pad) {
@@ -44,7 +46,7 @@ static unsigned char *put(unsigned char *to, const void *bytes, size_t count) {
     return to + count;
 }
 
-/* ---- .eh_frame (LSB 5.0, 10.6; DWARF 5, 6.4) -------------------------------------------------------------------------- */
+/* ---- .eh_frame (LSB 5.0, 10.6; DWARF 5, 6.4) --------------------------------------------------------------------- */
 
 /* A CIE: version 1, "zR" with absolute pointers, CFA = rsp + 8, return address at CFA - 8. 24 bytes. */
 static unsigned char *emit_cie(unsigned char *to) {
@@ -79,7 +81,7 @@ static unsigned char *emit_fde(unsigned char *to, const unsigned char *cie, cons
     return to;
 }
 
-/* ---- SFrame, version 2 ------------------------------------------------------------------------------------------------- */
+/* ---- SFrame, version 2 ------------------------------------------------------------------------------------------- */
 
 /* A section with the functions at `starts`, which ascend. Returns its length. */
 static size_t emit_sframe(unsigned char *to, unsigned char *const *starts, const unsigned *pads, unsigned count) {
@@ -108,7 +110,7 @@ static size_t emit_sframe(unsigned char *to, unsigned char *const *starts, const
     return (size_t)(to - begin);
 }
 
-/* ---- A rule by callback ------------------------------------------------------------------------------------------------ */
+/* ---- A rule by callback ------------------------------------------------------------------------------------------ */
 
 /* The rule at `offset` in a plain function. */
 static void give_rule(unsigned offset, unsigned pad, struct uu_rule *rule) {

@@ -1,10 +1,14 @@
-/* A JIT that emits real machine code into several windows, one for each kind of unwind data, and lives through what JITs live
- * through: it fills windows function by function, copies live code into new windows in one epoch swap, waits until nobody reads
- * the old ones, and wipes them. After every step it captures a stack that runs through all windows, and compares it with what it
- * knows; a timer captures all the while, wherever it happens to hit.
+/* A JIT that emits real machine code into several windows, one for each kind of unwind data, and lives through what
+ * JITs live through: it fills windows function by function, copies live code into new windows in one epoch swap, waits
+ * until no walk reads the old ones, and wipes them. After every step it captures a stack that runs through all windows,
+ * and compares it with what it expects; a timer captures all the while, wherever it happens to hit.
  *
- *   jit            captures by uu_capture()
- *   jit signal     sends itself SIGPROF instead, for a recorder (`uu record --explicit`), and prints what it knows
+ *     cc -O2 -Itarget/uu/include -o jit examples/jit/jit.c -Ltarget/uu/lib -luunwind -Wl,-rpath,target/uu/lib
+ *     ./jit
+ *     target/uu/bin/uu record --explicit -- ./jit signal
+ *
+ * Without an argument it captures by uu_capture(). With "signal" it sends itself SIGPROF instead, for a recorder, and
+ * prints the stacks that it expects.
  */
 #define _GNU_SOURCE
 #include "emit.h"
@@ -134,7 +138,8 @@ static struct area *make(uint32_t kind, unsigned epoch, unsigned count) {
     return area;
 }
 
-/* As uu is told of it. Odd epochs grow (an SFrame section is whole at once); rule windows are named by callback. */
+/* The window as uu is given it. Odd epochs grow (an SFrame section is whole at once); rule windows are named by
+ * callback. */
 static struct uu_window describe(struct area *area) {
     struct uu_window window;
     memset(&window, 0, sizeof window);
@@ -169,7 +174,7 @@ static void wipe(struct area *area) {
     munmap(area, sizeof *area);
 }
 
-/* ---- The path through all windows, and what a capture must say --------------------------------------------------------- */
+/* ---- The path through all windows, and what a capture must say --------------------------------------------------- */
 
 enum { MOST = 64 };
 static void *path[MOST + 2];
@@ -237,7 +242,7 @@ static void run(struct area **areas, unsigned count) {
     first(path + 2);
 }
 
-/* Behind a frame of an opaque window nothing is told. */
+/* After a frame of an opaque window there are no further frames. */
 static void stop_here(void) {
     struct area *area = make(UU_WINDOW_OPAQUE, 0, 4);
     struct uu_window window = describe(area);
@@ -251,7 +256,7 @@ static void stop_here(void) {
     wipe(area);
 }
 
-/* ---- A timer that captures wherever it hits ----------------------------------------------------------------------------- */
+/* ---- A timer that captures wherever it hits ---------------------------------------------------------------------- */
 
 static volatile sig_atomic_t ticks, whole;
 
@@ -309,7 +314,7 @@ int main(int argc, char **argv) {
         if (replaced)
             fail("replace", (uint64_t)replaced, 0);
         run(next, AREAS);
-        /* Nothing runs in the old windows (this program knows); wait until nobody reads them, either, and wipe. */
+        /* Nothing runs in the old windows (this program knows); wait until no walk reads them, either, and wipe. */
         const int waited = uu_synchronize(ticket, 1000000000);
         if (waited)
             fail("synchronize", (uint64_t)waited, 0);

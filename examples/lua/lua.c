@@ -1,9 +1,9 @@
-/* lua - a program with Lua in it that tells `uu record` of its states.
+/* lua - a program with Lua in it that registers its states with `uu record`.
  *
- *     cc -O2 -o lua lua.c -llua -lm
- *     uu record -- ./lua
+ *     cc -O2 -Itarget/uu/include -I/usr/include/lua5.4 -o lua examples/lua/lua.c -llua5.4 -lm -ldl
+ *     target/uu/bin/uu record --explicit -- ./lua
  *
- * It is not linked with uu's library. Where nobody records, what it tells goes nowhere, and it says so.
+ * It is not linked with uu's library. Where no recorder runs, the registration has no effect, and it says so.
  *
  * The chunk sends the program SIGPROF in the middle, for which `uu record --explicit` takes a sample at once. */
 #include <lauxlib.h>
@@ -30,7 +30,7 @@ static int snap(lua_State *L) {
 }
 
 int main(void) {
-    signal(SIGPROF, SIG_IGN); /* when nobody records */
+    signal(SIGPROF, SIG_IGN); /* when no recorder runs */
     lua_State *L = luaL_newstate();
     if (!L)
         return 1;

@@ -1,12 +1,12 @@
 /* toy - an interpreter whose frames its plugins show (toy_plugin.c here, and the one in ../plugin-rust).
  *
- *     cc -O2 -o toy toy.c
- *     cc -O2 -shared -fPIC -nostartfiles -Wl,-z,now -I INCLUDE -o toy_plugin.so toy_plugin.c
- *     UU_PLUGINS=./toy_plugin.so uu record -- ./toy
+ *     cc -O2 -o toy examples/plugin-c/toy.c
+ *     cc -O2 -shared -fPIC -nostartfiles -Wl,-z,now -Itarget/uu/include -o toy_plugin.so examples/plugin-c/toy_plugin.c
+ *     UU_PLUGINS=./toy_plugin.so target/uu/bin/uu record --explicit -- ./toy
  *
  * It runs a small program that calls itself, and C, and through C the language again. Where the program says SNAP, the
- * interpreter prints its own stack and sends itself SIGPROF, for which `uu record --explicit` takes a sample at once: so
- * both can be compared.
+ * interpreter prints its own stack and sends itself SIGPROF, for which `uu record --explicit` takes a sample at once:
+ * so both can be compared.
  *
  * Nothing here knows of uu. That is the point of a plugin. */
 #include "toy.h"
@@ -85,7 +85,7 @@ __attribute__((noinline)) int64_t toy_run(const struct toy_function *function, i
             if (depth-- == 0)
                 return stack[top - 1];
             f = done->outer;
-            next = 2; /* behind the CALL */
+            next = 2; /* after the CALL */
             break;
         }
         }
@@ -93,8 +93,13 @@ __attribute__((noinline)) int64_t toy_run(const struct toy_function *function, i
     }
 }
 
-static int64_t toy_call(const struct toy_function *function, int64_t argument) {
-    return toy_run(function, argument);
+/* How C calls the language. In a stack it says nothing that the frames of the language do not say: it is glue. */
+__attribute__((noinline)) static int64_t toy_call(const struct toy_function *function, int64_t argument) {
+    struct toy_frame *outer = toy_vm.frame;
+    int64_t result = toy_run(function, argument);
+    if (toy_vm.frame != outer)
+        abort();
+    return result;
 }
 
 /*  1  function main(n)          8  function down(n)        15  function leaf(n)
@@ -112,15 +117,15 @@ static const uint8_t down_lines[] = {1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3
 static const int32_t leaf_code[] = {SPIN, 200000, SNAP, ARG, RETURN};
 static const uint8_t leaf_lines[] = {1, 1, 2, 3, 3};
 static const struct toy_function functions[3] = {
-    {"main", "prog.toy", 4, 8, 1, 1, main_code, main_lines},
-    {"down", "prog.toy", 4, 8, 8, 2, down_code, down_lines},
-    {"leaf", "prog.toy", 4, 8, 15, 3, leaf_code, leaf_lines},
+    {"main", "prog.toy", 4, 8, 1, 1, main_code, main_lines, sizeof main_lines},
+    {"down", "prog.toy", 4, 8, 8, 2, down_code, down_lines, sizeof down_lines},
+    {"leaf", "prog.toy", 4, 8, 15, 3, leaf_code, leaf_lines, sizeof leaf_lines},
 };
 
 int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 20;
     int64_t sum = 0;
-    signal(SIGPROF, SIG_IGN); /* when nobody records */
+    signal(SIGPROF, SIG_IGN); /* when no recorder runs */
     for (int i = 0; i < rounds; i++)
         sum += toy_call(&functions[0], i % 8);
     printf("sum %lld\n", (long long)sum);

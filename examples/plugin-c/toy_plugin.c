@@ -1,19 +1,21 @@
 /* A plugin in one C file: shows the frames of the toy interpreter (toy.c) in its host's stacks.
  *
  * The idea, which most interpreters allow: many frames of the language run in one C call of the interpreter's loop. The
- * interpreter's own chain of frames tells which functions run; what it does not tell is which of them belong to which C
- * call. But each frame knows an address inside the C frame of its loop. So frames are not counted or matched by name: where
- * that address lies in [sp, cfa) of the native frame in hand, the frame belongs to it.
+ * interpreter's own chain of frames has the functions that run, but not which of them belong to which C call. Each
+ * frame, however, has an address inside the C frame of its loop. So frames need not be counted or matched by name: if
+ * that address lies in [sp, cfa) of the current native frame, the frame belongs to it.
  *
- * Two halves. analyse() finds in the ELF file what the signal half must know, once for each file. overlay() is called for
- * each native frame of such an object, in a signal handler: see uu_plugin.h for what it may not do. */
+ * Two halves. analyse() finds in the ELF file what the signal half must know, once for each file; line() decodes line
+ * tables when the recording ends; `language` is what reports must know. overlay() is called for each native frame of such an
+ * object, in a signal handler: see uu_plugin.h for what it may not do. */
 #include "toy.h"
 #include <string.h>
 #include <uu_plugin.h>
 
-/* ---- analyse: outside of handlers ----------------------------------------------------------------------------------- */
+/* ---- analyse: outside of handlers -------------------------------------------------------------------------------- */
 
-/* What the two halves tell each other. Facts are written to no disk and read by the same build, but say so anyway. */
+/* The facts, which the analyse half passes to the signal half. They are kept in memory only, and read by the same
+ * build, but name their version anyway. */
 struct facts {
     uint32_t size;
     uint32_t version;
@@ -38,7 +40,21 @@ static ptrdiff_t analyse(const struct uu_object_file *object, uint8_t *out, size
     return sizeof facts;
 }
 
-/* ---- overlay: inside handlers ----------------------------------------------------------------------------------------- */
+/* ---- line and language: outside of handlers, too ----------------------------------------------------------------- */
+
+/* The one kind of line table: for each word of the code, lines after the first. */
+#define TABLE_WORDS 1u
+
+static uint32_t line(const struct uu_position *at) {
+    if (at->table_kind != TABLE_WORDS || at->position >= at->table_len)
+        return 0;
+    return at->first_line + at->table[at->position];
+}
+
+static const char *const glue[] = {"toy_call", 0};
+static const struct uu_language language = {.size = sizeof language, .label = "ty", .glue = glue};
+
+/* ---- overlay: inside handlers ------------------------------------------------------------------------------------ */
 
 /* What one walk remembers between native frames, in its scratch memory, which begins as zero. */
 struct walk {
@@ -59,7 +75,8 @@ static uint32_t name_of(struct uu_view *view, uint64_t function, const struct to
         .name = {(uint64_t)(uintptr_t)f->name, f->name_len, 1, 1},
         .file = {(uint64_t)(uintptr_t)f->file, f->file_len, 1, 1},
         .first_line = f->first_line,
-        .table_kind = UU_TABLE_NONE, /* what we emit as position is the line itself */
+        .table = {(uint64_t)(uintptr_t)f->lines, f->words, 1, 0},
+        .table_kind = TABLE_WORDS,
     };
     return view->host->describe(view->walk, &d);
 }
@@ -70,7 +87,7 @@ static uint32_t overlay(struct uu_view *view) {
     if (view->facts_len != sizeof facts)
         return UU_OVERLAY_NONE;
     memcpy(&facts, view->facts, sizeof facts);
-    /* A return address may be the first one behind the function: the call is before it. */
+    /* A return address may be the first address after the function: the call precedes it. */
     uint64_t pc = view->pc - !view->exact - view->bias;
     if (facts.version != VERSION || pc < facts.run || pc >= facts.run_end)
         return UU_OVERLAY_NONE;
@@ -86,14 +103,12 @@ static uint32_t overlay(struct uu_view *view) {
             return UU_OVERLAY_INTERPRETER | UU_OVERLAY_DESYNC;
         uint64_t activation = (uint64_t)(uintptr_t)frame.activation, code = (uint64_t)(uintptr_t)frame.function;
         if (activation < view->sp || activation >= view->cfa)
-            break; /* it belongs to a C call further out */
+            break; /* it belongs to an outer C call */
         if (!view->host->read(view->walk, code, (uint8_t *)&function, sizeof function))
             return UU_OVERLAY_INTERPRETER | UU_OVERLAY_DESYNC;
         /* As numbers: what was read may be anything. */
         uint64_t word = ((uint64_t)(uintptr_t)frame.ip - (uint64_t)(uintptr_t)function.code) / sizeof(int32_t);
-        uint8_t line = 0;
-        view->host->read(view->walk, (uint64_t)(uintptr_t)function.lines + word, &line, 1);
-        if (!view->host->emit(view->walk, name_of(view, code, &function), function.first_line + line))
+        if (!view->host->emit(view->walk, name_of(view, code, &function), word))
             break; /* the stack is full */
         walk->next = (uint64_t)(uintptr_t)frame.outer;
     }
@@ -108,6 +123,8 @@ static const struct uu_plugin table = {
     .scratch_bytes = sizeof(struct walk),
     .overlay = overlay,
     .analyse = analyse,
+    .language = &language,
+    .line = line,
 };
 
 const struct uu_plugin *uu_plugin(uint32_t host_abi) {

@@ -1,8 +1,11 @@
-/* A JIT in miniature: it writes machine code into memory of its own, tells uu about it, is called back from it, and takes
- * the window away before it wipes the code.
+/* A JIT in miniature: it writes machine code into memory of its own, registers it with uu, is called back from it,
+ * and unregisters the window before it wipes the code.
  *
- * The code keeps a frame pointer, so UU_WINDOW_FRAME_POINTER is the window's kind. Without the registration a walk would
- * follow the same chain, but nothing would vouch for it.
+ * The code keeps a frame pointer, so UU_WINDOW_FRAME_POINTER is the window's kind. Without the registration a walk
+ * would follow the same chain, but nothing would guarantee it.
+ *
+ *     cc -O2 -Itarget/uu/include -o window examples/window/window.c -Ltarget/uu/lib -luunwind -Wl,-rpath,target/uu/lib
+ *     ./window
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -47,7 +50,7 @@ int main(void) {
     }
     printf("frames in the window %d, stop %d\n", seen, stop);
 
-    /* 0: nobody can still read the window, so its text may be wiped. After -ETIMEDOUT it must not be. */
+    /* 0: no walk can still read the window, so its text may be wiped. After -ETIMEDOUT it must not be. */
     int gone = uu_unregister_window(text);
     printf("unregister %d\n", gone);
     printf("unknown %d\n", uu_unregister_window(text)); /* -ENOENT */

@@ -1,9 +1,10 @@
 /* uu.h - the universal unwinder, for C.
  *
- * Link with -luu, or find the functions in libuu.so.0 with dlsym. Every function tells whether it may be called in a
- * signal handler. Unless said otherwise, functions that can fail return 0 or a negative errno, and set errno never.
+ * Link with -luunwind, or find the functions in libuunwind.so.0 with dlsym. Each function says whether it may be called
+ * in a signal handler. Unless said otherwise, functions that can fail return 0 or a negative errno, and set errno
+ * never.
  *
- * This interface is young: before version 1.0 it may still change. uu_abi() tells which one a library has.
+ * This interface is young: before version 1.0 it may still change. uu_abi() returns the version that a library has.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -28,54 +29,178 @@ uint32_t uu_abi(void);
 /* A frame word, as uu_capture() writes it: flags in bits 63..60, kind in bits 59..56, address in bits 55..0. */
 #define UU_FRAME_ADDRESS(word) ((word) & 0x00ffffffffffffffu)
 #define UU_FRAME_KIND(word) (((word) >> 56) & 0xfu)
-#define UU_FRAME_NATIVE 1u                         /* a machine frame in a loaded object, or in code that nobody registered */
+#define UU_FRAME_NATIVE 1u                         /* a machine frame in a loaded object, or in code that was not registered */
+#define UU_FRAME_SEMANTIC 2u                       /* a frame of an interpreted language: a second word follows, its position.
+                                                      uu_walk() writes it */
 #define UU_FRAME_WINDOW 3u                         /* a machine frame in a window: a second word follows, with the window's
                                                       generation in its upper half. uu_capture() writes no other kinds */
+#define UU_FRAME_OMITTED 4u                        /* frames were left out here: the low 32 bits say how many */
 #define UU_FRAME_GENERATION(second_word) ((uint32_t)((second_word) >> 32))
+#define UU_FRAME_INTERPRETER (UINT64_C(1) << 62)   /* a native frame of an interpreter, whose semantic frames, if any, stand
+                                                      just before it */
 #define UU_FRAME_EXACT (UINT64_C(1) << 60)         /* an interrupted instruction; otherwise a return address: the call
                                                       is before it, so look up address - 1 */
-#define UU_FRAME_BY_FRAME_POINTER (UINT64_C(1) << 61) /* found by following a frame pointer; nothing vouches for it */
+#define UU_FRAME_BY_FRAME_POINTER (UINT64_C(1) << 61) /* found by following a frame pointer, or (called from a null or
+                                                      wild address) in the word at the stack pointer; no unwind information
+                                                      vouches for it */
 
 /* Why a walk ended. Numbers never change their meaning. */
 enum uu_stop {
     UU_STOP_COMPLETE = 1,          /* the outermost frame was reached */
     UU_STOP_START_SYMBOL = 2,      /* a function that begins stacks was reached (makecontext) */
     UU_STOP_FRAME_POINTER_END = 3, /* a chain of frame pointers ended */
+    UU_STOP_SWITCHED_STACK = 4,    /* the base of a stack that user code switches to (fiber, coroutine, greenlet) was reached */
     UU_STOP_TOO_MANY_FRAMES = 10,  /* more than 4096; those nearest the leaf were kept */
     UU_STOP_BUFFER_FULL = 11,      /* more than `capacity`; those nearest the leaf were kept */
+    UU_STOP_ENDED_BY_CALLBACK = 12, /* `frame` of a uu_request returned another number than 0 */
     UU_STOP_NO_OWNER = 20,         /* no object and no window covers an address */
     UU_STOP_NO_RULE = 21,          /* an object has no unwind information for an address */
     UU_STOP_BAD_UNWIND_INFO = 22,  /* damaged unwind information */
     UU_STOP_UNSUPPORTED_RULE = 23, /* a rule that this version does not know */
     UU_STOP_UNKNOWN_REGISTER = 24, /* a rule needs a register that is lost */
-    UU_STOP_BAD_CFA = 25,          /* the stack does not grow outwards */
+    UU_STOP_BAD_CFA = 25,          /* the stack does not grow towards the root */
     UU_STOP_NULL_RETURN_ADDRESS = 26,
     UU_STOP_OPAQUE_WINDOW = 27,    /* a window says: stop here */
-    UU_STOP_PLUGIN_LOST = 28,      /* the unwinder that steps this code cannot tell the caller */
+    UU_STOP_PLUGIN_LOST = 28,      /* the unwinder that steps this code does not know the caller */
+    UU_STOP_NOT_CODE = 29,         /* what should be a return address lies outside of code, or after no call; it is not reported */
+    UU_STOP_STACK_IN_TRANSIT = 30, /* the interrupted instructions replace the stack: an exception's delivery, a stack switch */
     UU_STOP_UNREADABLE_STACK = 50,
     UU_STOP_UNREADABLE_UNWIND_INFO = 51,
     UU_STOP_FAULT = 60,            /* also: this thread is inside a walk already */
     UU_STOP_WATCHDOG = 61,
-    UU_STOP_PLUGIN_NONSENSE = 62   /* ends no walk; counted under the plugin's name */
+    UU_STOP_PLUGIN_NONSENSE = 62,  /* ends no walk; counted under the plugin's name */
+    UU_STOP_TOO_MANY_THREADS = 63  /* more than 65,536 threads at once have called uu_capture(), or there is no memory for one more */
 };
 
 /* Captures the native stack of the calling thread into `frames`, leaf first, at most `capacity` words. Returns the
- * number of words written: one for each frame, two for a frame in a window. `*stop`, unless `stop` is null, tells why the walk ended (enum uu_stop).
+ * number of words written: one for each frame, two for a frame in a window. `*stop`, unless `stop` is null, is set to
+ * the reason why the walk ended (enum uu_stop).
  *
- * `ucontext`: null, and the first frame is the caller; or the third argument of a signal handler that is now running on
- * this thread, and the first frame is the interrupted one.
+ * `ucontext`: null, and the first frame is the caller; or the third argument of a signal handler that the kernel has
+ * entered on this thread and that is still running, and the first frame is the interrupted one. Where something else
+ * calls the handler, later and from elsewhere (ThreadSanitizer's runtime does), the interrupted stack is another one by
+ * then: null is right, or no capture.
  *
- * Thread-safe. Async-signal-safe: no allocation, no lock. Memory is asked for with a system call a page before it is read
- * first, unless uu_handle_faults() was called. In a handler that interrupted the recorder's walk of the same thread it returns 0 and UU_STOP_FAULT.
- * A handler that may have interrupted another capture may call it, but for one: on an alternate stack with SS_AUTODISARM (sigaltstack(2)) that lies
- * above the interrupted stack, the kernel does not tell that there is such a stack, and the interrupted capture is taken for one that was left.
- * Up to 4 KiB of stack. */
+ * Thread-safe. Async-signal-safe: no allocation, no lock. Memory is asked for with a system call a page before it is
+ * read first, unless uu_handle_faults() was called. In a handler that interrupted the recorder's walk of the same
+ * thread it returns 0 and UU_STOP_FAULT. A thread's first call takes a place in a table; the place of a thread that has
+ * ended is used again. Where more than 2,048 threads are alive that have called it, the table grows by mmap(2), so that
+ * 65,536 have places; in others, and where mmap fails, it returns 0 and UU_STOP_TOO_MANY_THREADS. A handler that may
+ * have interrupted another capture may call it, also where it swaps contexts (swapcontext(3), preemptive coroutines)
+ * and the interrupted capture goes on later; so may the child of clone(2) with CLONE_VM, beside its parent, as long as
+ * that lives: both share a place. A handler that may leave an interrupted capture for good, as by siglongjmp(3), is to
+ * be followed by uu_capture_abandoned(). Up to 4 KiB of stack. */
 size_t uu_capture(uint64_t *frames, size_t capacity, const void *ucontext, uint16_t *stop);
 
-/* Makes uu_capture() faster: takes SIGSEGV and SIGBUS over, so that a page need not be asked for before it is read. A fault
- * of the library's own loads is mended; every other one goes to the handler that was installed before, or has its default
- * action. From then on uu_capture() must be called with both signals unblocked (a handler that calls it must not have
- * them in its mask), and a handler that the program installs later for one of them must chain to the one it replaced.
+/* Says that captures of the calling thread that a handler interrupted were left, by siglongjmp(3) or in any other
+ * way, and do not go on. A capture that was looking at windows when it was left may else count as one under way
+ * until its place on the stack is used for something else: other threads' grace periods do not end then
+ * (uu_synchronize() returns -ETIMEDOUT), and this one's calls may return -EDEADLK. To be called where siglongjmp()
+ * comes back to; not where a capture of this thread still goes on: in a handler that has interrupted one, or while a
+ * context that a handler swapped out of one is suspended. Does nothing if no capture was left, and inside the
+ * recorder's walk. Thread-safe, async-signal-safe. */
+void uu_capture_abandoned(void);
+
+/* A request for the whole stack of the calling thread: native frames, those in windows, and those of interpreted
+ * languages, as `uu record` shows them. Zero the structure, set `size` to sizeof(struct uu_request), and what is wanted. */
+struct uu_request {
+    uint32_t size;           /* sizeof(struct uu_request) */
+    uint32_t flags;          /* UU_WALK_* */
+    const void *ucontext;    /* as that of uu_capture() */
+    uint64_t *frames;        /* where frames are written, leaf first; or null */
+    size_t capacity;         /* words that `frames` has room for */
+    uint32_t skip;           /* frames nearest the leaf that are left out, of those that are wanted */
+    uint32_t reserved;       /* zero */
+    /* Or null. Called with each frame that is wanted, leaf first, and its words, 1 or 2; `frames` has it then, too.
+       Another result than 0 ends the request. Runs inside this call: it must not walk, and must be async-signal-safe
+       where uu_walk() is called in a handler. It may call uu_describe() and uu_stack_id(). */
+    int (*frame)(void *user, const uint64_t *words, size_t count);
+    void *user;              /* its first argument */
+    size_t words;            /* out: words written to `frames` */
+    uint32_t count;          /* out: frames */
+    uint16_t stop;           /* out: why the walk, or the request, ended: enum uu_stop */
+    uint16_t doubt;          /* out: UU_DOUBT_*; 0: nothing is missing or uncertain below `stop` */
+};
+/* flags: the kinds that are wanted; without one of them, all. UU_FRAME_OMITTED always comes. */
+#define UU_WALK_NATIVE 1u
+#define UU_WALK_WINDOW 2u
+#define UU_WALK_SEMANTIC 4u
+#define UU_WALK_NO_INTERPRETER 8u  /* frames with UU_FRAME_INTERPRETER, the interpreter's own, are left out */
+#define UU_WALK_PROBED 16u         /* memory is probed before it is read, as without uu_handle_faults(): where SIGSEGV or
+                                      SIGBUS is blocked */
+#define UU_WALK_TRUST_PLUGINS 32u  /* where memory is probed, plugins without UU_PLUGIN_CHECKED_READS are called, too: a
+                                      fault of theirs is the program's */
+/* doubt */
+#define UU_DOUBT_FRAMES 1u            /* a plugin reported missing or uncertain frames, failed, or is off */
+#define UU_DOUBT_SETUP_DUE 2u         /* an object in the stack was not seen by uu_setup(): it may be an interpreter */
+#define UU_DOUBT_PLUGIN_NOT_CALLED 4u /* a plugin was not called, because nothing would contain its faults */
+
+/* Walks the whole stack of the calling thread, as the request says. Frames of languages need uu_setup().
+ *
+ * Plugins run inside this call. After uu_handle_faults(), their faults (SIGSEGV and SIGBUS) are contained as under
+ * `uu record`; loops end only where they call the host, since there is no timer. Without it, memory is probed, and only those plugins are called that
+ * raise no faults.
+ *
+ * 0: see `stop`; -EINVAL: null, another size, flags or fields that this library does not know, or an unaligned
+ * `ucontext` or `frames`. Thread-safe, async-signal-safe, with uu_capture()'s conditions; uu_capture_abandoned() serves both.
+ * In a handler that interrupted another uu_walk() of the same thread, nothing is walked: UU_STOP_FAULT. A thread's first
+ * call maps about 350 KiB, of which what is used becomes resident. Up to 8 KiB of stack. */
+int uu_walk(struct uu_request *request);
+
+/* What a frame is, in words. Set `size` to sizeof(struct uu_frame_info). Texts are UTF-8, end with a NUL, and are empty
+ * where nothing is available. */
+struct uu_frame_info {
+    uint32_t size;           /* sizeof(struct uu_frame_info) */
+    uint32_t kind;           /* UU_FRAME_KIND() of the frame */
+    uint32_t flags;          /* UU_INFO_* */
+    uint32_t line;           /* semantic frames: the line that executes; 0: not available */
+    uint32_t first_line;     /* semantic frames: the line on which the function begins; 0: not available */
+    uint32_t omitted;        /* UU_FRAME_OMITTED: how many frames were left out here; else 0 */
+    uint64_t address;        /* process address of the instruction (UU_INFO_EXACT), or return address; 0: semantic frame */
+    uint64_t file_address;   /* the same as an address of the object's file, as in its symbol table; 0: no object */
+    uint64_t file_offset;    /* the same as an offset in that file, in bytes */
+    uint64_t position;       /* semantic frames: the position, in the unit of the plugin that emitted the frame */
+    uint32_t build_id_len;   /* bytes in build_id; 0: the object has none, or there is no object */
+    uint32_t reserved;       /* zero */
+    uint8_t build_id[32];    /* the object's GNU build-id, at most 32 bytes of it */
+    char language[16];       /* semantic frames: name of the plugin that emitted the frame; ends with a NUL if shorter */
+    char function[512];      /* semantic frames and frames in windows: the function */
+    char file[1024];         /* semantic frames: the source file; native ones: the path by which the object was loaded */
+};
+#define UU_INFO_EXACT 1u            /* `address` is the interrupted instruction itself; otherwise look up address - 1 */
+#define UU_INFO_BY_FRAME_POINTER 2u /* as UU_FRAME_BY_FRAME_POINTER */
+#define UU_INFO_INTERPRETER 4u      /* an interpreter's own native frame */
+#define UU_INFO_CUT 8u              /* a text had no room, and was cut */
+
+/* Describes the frame whose first word `*frame` is; a frame's second word, if it has one, follows. The object of a native
+ * frame is the one that is loaded at its address now: describe a frame while its code is there, or compare build-ids.
+ * Names of native functions are not looked up: `file` and `file_address`, or `build_id`, are what addr2line and symbol
+ * servers need.
+ *
+ * Returns how many words the frame has, 1 or 2; -EINVAL: null, another size, or no frame's word. Thread-safe,
+ * async-signal-safe. Memory is read as by uu_capture(), with the same conditions. */
+int uu_describe(const uint64_t *frame, struct uu_frame_info *info);
+
+/* A number for a stack, from 1: equal stacks (the same words) have the same one, as long as the process lives. For
+ * profilers of allocations, locks and the like, which keep a stack with each of many things. Native frames are
+ * addresses: code that is unloaded, and other code at its place, have the same words.
+ *
+ * 0: `words` is 0 or above 16,384, or there is no room: 512 MiB of stacks, 16,777,216 of them, or what the kernel gives.
+ * uu_stack_ids_lost() counts those. Nothing is freed. Lock-free, thread-safe, async-signal-safe. */
+uint32_t uu_stack_id(const uint64_t *frames, size_t words);
+
+/* Copies the words of the stack `id`, at most `capacity` of them, to `frames`, which may be null. Returns how many it has;
+ * 0: no stack has this id. Thread-safe, async-signal-safe. */
+size_t uu_stack_frames(uint32_t id, uint64_t *frames, size_t capacity);
+
+/* Number of calls of uu_stack_id() that found no room. Thread-safe, async-signal-safe. */
+uint64_t uu_stack_ids_lost(void);
+
+/* Makes uu_capture() faster: takes SIGSEGV and SIGBUS over, so that a page need not be asked for before it is read.
+ * A fault of the library's own loads is mended; every other one goes to the handler that was installed before, or
+ * has its default action. From then on uu_capture() must be called with both signals unblocked (a handler that calls
+ * it must not have them in its mask), and a handler that the program installs later for one of them must chain to
+ * the one it replaced.
  *
  * Under `uu record` there is no need: the sampler does this for itself, and the program's own handlers stay its own.
  *
@@ -83,31 +208,37 @@ size_t uu_capture(uint64_t *frames, size_t capacity, const void *ucontext, uint1
  * installed. Thread-safe. Not async-signal-safe. */
 int uu_handle_faults(void);
 
-/* Makes walks through code met for the first time faster, about ten times, and possible where an object has unwind
- * information that cannot be read in place (.debug_frame, or .eh_frame without its index): reads the files of all objects
- * that are loaded now, and builds tables of their unwind rules, or takes them from the user's cache
- * ($XDG_CACHE_HOME/uu/tables, else ~/.cache/uu/tables), where they are kept by build-id. Takes milliseconds for each large
- * object that is new, microseconds for the others. Call it again after dlopen(); what is known is not read again. The tables
- * stay in memory, a little less than the objects' .eh_frame sections.
+/* Prepares the process for walks:
+ *   - Walks through code that is met for the first time become about ten times faster, and possible where an object has
+ *     unwind information that cannot be read in place (.debug_frame, or .eh_frame without its index): the files of all
+ *     objects that are loaded now are read, and tables of their unwind rules built.
+ *   - uu_walk() shows frames of interpreted languages: plugins are opened (uu/plugins in the folder of this library, and
+ *     the files and folders that UU_PLUGINS names, except in a set-user-ID program), and every loaded object is analysed
+ *     for them. uu's own analysis runs in this process; a foreign plugin's in a process of its own, which bin/uu
+ *     provides, and which ends before this call returns (its SIGCHLD goes to this process).
  *
- * Under `uu record` there is no need: the recorder does this.
+ * Results are kept in the user's cache ($XDG_CACHE_HOME/uu, else ~/.cache/uu); a set-user-ID program has none. Takes
+ * milliseconds for each large object that is new. Call it again after dlopen(): what is there is not done again. The
+ * tables stay in memory, a little less than the objects' .eh_frame sections.
  *
- * Returns how many objects have a table now; -ENOENT: uu/libuu-setup.so is not in the folder of this library, or cannot be
- * opened (dlerror() tells why); -ENOEXEC: it is of another build; -ENOMEM: there are more than 2,048 tables.
- * Thread-safe. Not async-signal-safe: it opens files and allocates. */
+ * Under `uu record` there is no need for uu_capture(): the recorder builds the tables.
+ *
+ * Returns how many objects have a table now; -ENOENT: uu/libuunwind-setup.so is not in the folder of this library, or
+ * cannot be opened (dlerror() says why); -ENOEXEC: it is of another build; -ENOMEM: there are more than 2,048 tables, or
+ * 4,096 objects. Thread-safe, usable in the child of a fork. Not async-signal-safe: it opens files and allocates. */
 int uu_setup(void);
 
-/* ---- Windows: code that no loaded object covers -------------------------------------------------------------------- */
+/* ---- Windows: code that no loaded object covers ------------------------------------------------------------------ */
 
 /* How the frames of a window's code are stepped. */
 enum uu_window_kind {
     UU_WINDOW_FRAME_POINTER = 1, /* every function keeps rbp as frame pointer, prologues excepted */
-    UU_WINDOW_OPAQUE = 2,        /* nobody can tell: a walk stops here, with a reason */
+    UU_WINDOW_OPAQUE = 2,        /* no unwind data: a walk stops here, with a reason */
     UU_WINDOW_EH_FRAME = 3,      /* `unwind` is a list of CIEs and FDEs, as in .eh_frame, without a header. With `functions`, each
                                     one's FDE is found by its table; without, the list is searched from its start (8,192 entries
                                     at most), once for each address */
     UU_WINDOW_SFRAME = 4,        /* `unwind` is an SFrame section (versions 1 to 3, AMD64) that lies where it was made for, and
-                                    tells of the caller and its rbp only */
+                                    describes the caller and its rbp only */
     UU_WINDOW_RULE = 5,          /* `rule` gives the rule of an address */
     UU_WINDOW_STEPPER = 6        /* `step` moves the cursor by itself */
 };
@@ -145,17 +276,18 @@ struct uu_rule {
 #define UU_RULE_SIGNAL 2u    /* a signal frame: a ucontext lies at register + offset */
 #define UU_RULE_END 3u       /* the outermost frame */
 #define UU_SAME 32767        /* the register is the caller's still */
-#define UU_UNKNOWN (-32768)  /* nobody can tell the caller's value */
+#define UU_UNKNOWN (-32768)  /* the caller's value is lost */
 
 struct uu_view; /* uu_plugin.h */
 
-/* A window. Zero the structure, and set `size` to sizeof(struct uu_window). What it points to stays readable and as it is
- * until the window is gone (uu_unregister_window() or uu_synchronize() returned 0); growing tables excepted, as told.
+/* A window. Zero the structure, and set `size` to sizeof(struct uu_window). What it points to stays readable and as
+ * it is until the window is gone (uu_unregister_window() or uu_synchronize() returned 0); except that tables may
+ * grow, as described there.
  *
- * `rule`, `step` and `name` run inside signal handlers: no allocation, no lock, nothing that is not async-signal-safe, little
- * stack, and foreign memory only where it can be read for sure. While a program is recorded, a call that faults or does not
- * come back is left behind and counted, and after three such failures the window's functions are not called any more. In
- * uu_capture() nothing contains them. */
+ * `rule`, `step` and `name` run inside signal handlers: no allocation, no lock, nothing that is not
+ * async-signal-safe, little stack, and foreign memory only where it can be read for sure. While a program is
+ * recorded, a call that faults or does not come back is abandoned and counted, and after three such failures the
+ * window's functions are not called any more. In uu_capture() nothing contains them. */
 struct uu_window {
     uint32_t size;        /* sizeof(struct uu_window) */
     uint32_t kind;        /* enum uu_window_kind */
@@ -169,66 +301,70 @@ struct uu_window {
     const struct uu_function *functions; /* functions, sorted; or null */
     size_t functions_room;               /* how many there are; of a growing table, how many it can hold. Below 2^32 */
     const uint64_t *published;           /* UU_WINDOW_GROWING: how many entries are valid; see uu_publish(). Else null */
-    /* UU_WINDOW_RULE: fills `*rule` for `pc` and returns 1, or returns 0: none here. For a return address, `pc` is the address
-     * before it, inside the call. A pure function of `pc` as long as the window is registered: answers are remembered (in a
-     * growing window those of 0 are not). `*rule` comes as the one of a frame without saved registers. */
+    /* UU_WINDOW_RULE: fills `*rule` for `pc` and returns 1, or returns 0: none here. For a return address, `pc` is the
+       address before it, inside the call. A pure function of `pc` as long as the window is registered: answers are
+       cached (in a growing window, those of 0 are not). `*rule` comes as the one of a frame without saved registers. */
     uint32_t (*rule)(void *user, uint64_t pc, struct uu_rule *rule);
     /* UU_WINDOW_STEPPER: as `step` of a plugin; see uu_plugin.h. */
     uint32_t (*step)(struct uu_view *view);
-    /* Or null. Writes the name of the function at `pc` to `buffer`, UTF-8, at most `room` (256) bytes, and its first address to
-     * `*start`. Returns the bytes written; 0: it has no name. Asked once for an address while a program is recorded. */
+    /* Or null. Writes the name of the function at `pc` to `buffer`, UTF-8, at most `room` (256) bytes, and its first
+       address to `*start`. Returns the number of bytes written; 0: it has no name. Called once for an address while a
+       program is recorded. */
     size_t (*name)(void *user, uint64_t pc, char *buffer, size_t room, uint64_t *start);
     uint64_t reserved[3]; /* zero */
 };
 
-/* Registers a window; walks that begin afterwards see it. The structure is copied. Logarithmic in the number of windows.
+/* Registers a window; walks that begin afterwards see it. The structure is copied. Logarithmic in the number of
+ * windows.
  *
- * -EINVAL     null, another size, an empty range or one that reaches beyond 2^63, a field that the kind needs not set or one that
- *             it does not know set, reserved fields not zero
- * -ENOTSUP    a kind that this library does not know
- * -EEXIST     the range overlaps a registered window
- * -EBUSY      the range overlaps a window that is unlinked and that a walk may still read: uu_synchronize() first
- * -ENOMEM     no memory for the table
- * -EDEADLK    called inside a walk (by a plugin, or in a handler that interrupted one), or in a handler that interrupted one of
- *             these functions on the same thread
+ * -EINVAL   null, another size, an empty range or one that reaches beyond 2^63, a field that the kind needs is not set,
+ *           one that it does not use is set, or a reserved field is not zero
+ * -ENOTSUP  a kind that this library does not support
+ * -EEXIST   the range overlaps a registered window
+ * -EBUSY    the range overlaps a window that is unlinked and that a walk may still read: uu_synchronize() first
+ * -ENOMEM   no memory for the table
+ * -EDEADLK  called inside a walk (by a plugin, or in a handler that interrupted one), or in a handler that interrupted
+ *           one of these functions on the same thread
  *
  * Thread-safe. Not async-signal-safe: it takes a lock. Usable in the child of a fork, at once. */
 int uu_register_window(const struct uu_window *window);
 
-/* Takes the window with key `text` out of the table. Walks that begin afterwards do not see it; walks under way may still
- * read it until uu_synchronize(*ticket) returned 0. Any number of windows may wait for that. Logarithmic; waits for no walk.
+/* Takes the window with key `text` out of the table. Walks that begin afterwards do not see it; walks under way may
+ * still read it until uu_synchronize(*ticket) returned 0. Any number of windows may wait for that. Logarithmic;
+ * waits for no walk.
  *
  * -ENOENT no such window, -EINVAL `ticket` is null, -ENOMEM no memory, -EDEADLK as uu_register_window().
  * Thread-safe, not async-signal-safe. */
 int uu_unlink_window(const void *text, uint64_t *ticket);
 
-/* Takes `old_count` windows (by their keys) out and puts `new_count` others in, at once: a walk sees all of the old ones and
- * none of the new, or the other way round. New windows may lie where old ones did, also at the same address: a new
- * generation of the window. `*ticket` is for uu_synchronize(), and concerns the old ones. After an error nothing has changed.
+/* Takes `old_count` windows (by their keys) out and puts `new_count` others in, at once: a walk sees all of the old
+ * ones and none of the new, or the other way round. New windows may lie where old ones did, also at the same
+ * address: a new generation of the window. `*ticket` is for uu_synchronize(), and concerns the old ones. After an
+ * error nothing has changed.
  *
  * Errors: as uu_register_window() and uu_unlink_window(). Thread-safe, not async-signal-safe. */
 int uu_replace_windows(const void *const *old_texts, size_t old_count, const struct uu_window *windows,
                        size_t new_count, uint64_t *ticket);
 
-/* No more functions are added to the growing window with key `text`: what walks did not find there, they need not look for
- * again. -ENOENT no such window, -EDEADLK as uu_register_window(). Thread-safe, not async-signal-safe. */
+/* No more functions are added to the growing window with key `text`: what walks did not find there, they need not
+ * look for again. -ENOENT no such window, -EDEADLK as uu_register_window(). Thread-safe, not async-signal-safe. */
 int uu_seal_window(const void *text);
 
-/* A ticket for all walks that are under way now. Whoever waits for it knows that they have ended: after a tombstone, its
- * unwind data and name may then be freed. Thread-safe, async-signal-safe. */
+/* A ticket for all walks that are under way now. Whoever waits for it knows that they have ended: after a tombstone,
+ * its unwind data and name may then be freed. Thread-safe, async-signal-safe. */
 uint64_t uu_ticket(void);
 
-/* Waits until no walk is under way that began before `ticket` was given, at most `timeout_ns` nanoseconds (0: only asks).
- * One call serves all tickets up to this one. 0: the window's text may be wiped. -ETIMEDOUT: it may not, and asking again
- * is allowed. -EINVAL: no such ticket was given. -EDEADLK: called inside a walk.
+/* Waits until no walk is under way that began before `ticket` was given, at most `timeout_ns` nanoseconds (0: only
+ * asks). One call serves all tickets up to this one. 0: the window's text may be wiped. -ETIMEDOUT: it may not, and
+ * asking again is allowed. -EINVAL: no such ticket was given. -EDEADLK: called inside a walk.
  *
- * This tells that nobody *reads* what was registered. That nobody *executes* or returns into the text is for the runtime
- * to know. Thread-safe, not async-signal-safe. */
+ * It means that no walk *reads* what was registered any more. Only the runtime can know whether a thread still
+ * *executes* the text or returns into it. Thread-safe, not async-signal-safe. */
 int uu_synchronize(uint64_t ticket, uint64_t timeout_ns);
 
-/* Unlinks the window and waits for at most one second. 0: nobody can still read it; the text may be wiped. -ETIMEDOUT: it
- * is unlinked but pinned, and the text must not be wiped. Other errors as uu_unlink_window(). Thread-safe, not
- * async-signal-safe. */
+/* Unlinks the window and waits for at most one second. 0: no walk can still read it; the text may be wiped.
+ * -ETIMEDOUT: it is unlinked but pinned, and the text must not be wiped. Other errors as uu_unlink_window().
+ * Thread-safe, not async-signal-safe. */
 int uu_unregister_window(const void *text);
 
 /* Makes the first `count` entries of a growing window's table valid. They have been written before; `published` is the
@@ -240,10 +376,10 @@ static inline void uu_publish(uint64_t *published, uint64_t count) {
 /* Makes an entry of a window's table a tombstone. Async-signal-safe. */
 static inline void uu_retire(struct uu_function *function) { __atomic_store_n(&function->len, 0, __ATOMIC_RELEASE); }
 
-/* ---- Interpreters that show their frames themselves ------------------------------------------------------------------
+/* ---- Interpreters that show their frames themselves -----------------------------------------------------------------
  *
- * An embedder's interpreter needs no plugin to be seen under `uu record`. It marks the code of its loop, gives each of its
- * functions an id, and keeps, for each thread that runs it, a list of the frames that run, innermost first:
+ * An embedder's interpreter needs no plugin to be seen under `uu record`. It marks the code of its loop, gives each of
+ * its functions an id, and keeps, for each thread that runs it, a list of the frames that run, innermost first:
  *
  *     uu_mark_interpreter(loop, loop_len);                     once
  *     function->id = uu_intern("f", "prog.lang", 12);          once for each function
@@ -255,8 +391,8 @@ static inline void uu_retire(struct uu_function *function) { __atomic_store_n(&f
  *         ... record.line = 13; ...
  *         uu_pop_frame(&vm->frames, &record);
  *
- * In a stack, the frames of the list stand before (nearer the leaf than) the native frame of marked code that hosts them: the
- * one inside which their `activation` lies. Nothing is done while nobody records but these stores. */
+ * In a stack, the frames of the list stand before (nearer the leaf than) the native frame of marked code that hosts
+ * them: the one inside which their `activation` lies. While no recorder runs, nothing but these stores is done. */
 
 /* A frame that runs. It may lie anywhere, and is read while its thread is interrupted at any instruction. */
 struct uu_frame_record {
@@ -267,26 +403,32 @@ struct uu_frame_record {
     uint32_t line;                 /* that executes; may be stored at any time */
 };
 
-/* An id for a function of the language, for ever. Texts are UTF-8, copied, and cut after 1,024 bytes; the same three arguments
- * give the same id. 0: no room (1,048,576 functions), no memory, or called in a handler that interrupted this very function.
- * `function` and `file` may be null: empty. Thread-safe. Not async-signal-safe. */
+/* An id for a function of the language, for ever. Texts are UTF-8, copied, and cut after 1,024 bytes; the same three
+ * arguments give the same id. 0: no room (1,048,576 functions), no memory, or called in a handler that interrupted
+ * this very function. `function` and `file` may be null: empty. Thread-safe. Not async-signal-safe. */
 uint32_t uu_intern(const char *function, const char *file, uint32_t first_line);
 
-/* Tells where the calling thread keeps the innermost frame record; `*head` is null while none runs. Null withdraws it, which
- * must be done before that memory is used for something else, unless the thread ends. In the child of a fork it stays for the
- * thread that forked. 0, or -ENOMEM: 2,048 threads walk or publish already. Thread-safe, async-signal-safe. */
+/* Tells where the calling thread keeps the innermost frame record; `*head` is null while none runs. Null withdraws
+ * it, which must be done before that memory is used for something else, unless the thread ends. In the child of a
+ * fork it stays for the thread that forked. 0, or -ENOMEM: no place for this thread, as in uu_capture().
+ * Thread-safe, async-signal-safe. */
 int uu_publish_frames(struct uu_frame_record *const *head);
 
-/* Marks the code at [text, text + len) as that of an interpreter whose frames are published: its native frames are shown to
- * be the interpreter's, and host what lies inside them. The range must lie inside one loaded object (for code made at run
- * time, register a window). Code that the compiler moved elsewhere, such as a cold part, is another range.
+/* Marks the code at [text, text + len) as that of an interpreter whose frames are published: its native frames are
+ * shown to be the interpreter's, and host what lies inside them. The range must lie inside one loaded object (for
+ * code made at run time, register a window). Code that the compiler moved elsewhere, such as a cold part, is another
+ * range.
  *
- * -EINVAL an empty or wrapping range, -ENOENT no object covers it, -EEXIST it overlaps a marked one, -ENOMEM 64 are marked.
+ * -EINVAL  the range is empty or wraps around
+ * -ENOENT  no object covers it
+ * -EEXIST  it overlaps a marked range
+ * -ENOMEM  64 ranges are marked
+ *
  * Thread-safe, not async-signal-safe. */
 int uu_mark_interpreter(const void *text, size_t len);
 
-/* The range that begins at `text` is no interpreter's any more: to be called before its object is unloaded. -ENOENT: none
- * does. Thread-safe, not async-signal-safe. */
+/* The range that begins at `text` is no interpreter's any more: to be called before its object is unloaded. -ENOENT:
+ * none does. Thread-safe, not async-signal-safe. */
 int uu_unmark_interpreter(const void *text);
 
 /* Adds a frame that begins to run, and takes the innermost one away. The record stands whole before it can be seen. */
@@ -304,18 +446,18 @@ static inline void uu_pop_frame(struct uu_frame_record **head, const struct uu_f
     __atomic_signal_fence(__ATOMIC_RELEASE);
 }
 
-/* ---- Plugins ------------------------------------------------------------------------------------------------------- */
+/* ---- Plugins ----------------------------------------------------------------------------------------------------- */
 
-/* Unwinders for interpreters and the like are shared objects of their own; uu_plugin.h tells how one is written, and what
- * can go wrong in it without harm to the program. Under `uu record`, plugins are opened when the program starts.
+/* Unwinders for interpreters and the like are shared objects of their own; uu_plugin.h describes how one is written,
+ * and which of its faults do no harm to the program. Under `uu record`, plugins are opened when the program starts.
  *
- * What cannot be contained: writes to where a plugin should not write; a stack pointer that it destroys, or a stack that
- * it overflows, on a thread without an alternate signal stack; loops where no sampling timer runs. */
+ * What cannot be contained: writes to where a plugin should not write; a stack pointer that it destroys, or a stack
+ * that it overflows, on a thread without an alternate signal stack; loops where no sampling timer runs. */
 
 /* A request to the plugin called `plugin`: `what`, `argument` and `size` are as that plugin's own header says.
  *
- * What the plugin answers, 0 or a negative errno; -ENOENT: no such plugin is here, as in every program that is not being
- * recorded; -ENOSYS: the plugin takes no requests, or not this one; -EINVAL: `plugin` is null. Thread-safe. Not
+ * What the plugin answers, 0 or a negative errno; -ENOENT: no such plugin is here, as in every program that is not
+ * being recorded; -ENOSYS: the plugin takes no requests, or not this one; -EINVAL: `plugin` is null. Thread-safe. Not
  * async-signal-safe, unless the plugin's header says so. */
 int uu_plugin_call(const char *plugin, uint32_t what, void *argument, size_t size);
 
@@ -325,43 +467,66 @@ int uu_plugin_call(const char *plugin, uint32_t what, void *argument, size_t siz
 
 #endif /* UU_H */
 
-/* ---- For programs that must also run without the library -------------------------------------------------------------
+/* ---- For programs that must also run without the library ------------------------------------------------------------
  *
- * With UU_OPTIONAL defined before this header is included, uu_optional_NAME() calls uu_NAME() of the library if it is in the
- * process, linked, preloaded or opened by anybody; else it returns -ENOSYS (uu_optional_ticket(): 0). Nothing is linked.
- * A function that was found is remembered. Thread-safe; none is async-signal-safe. Where the header was included without
- * UU_OPTIONAL before, it may be included once more with it. */
+ * With UU_OPTIONAL defined before this header is included, uu_optional_NAME() calls uu_NAME() of the library if it is
+ * in the process, linked, preloaded or opened by anybody; else it returns -ENOSYS (uu_optional_ticket(): 0). Nothing is
+ * linked. A function that was found is cached. While the library is absent, it is searched for again only after the
+ * loader has loaded an object, so that a call costs a fraction of a microsecond. A search leaves errno as it was; it
+ * takes away a message that is waiting for dlerror(3). Thread-safe; none is async-signal-safe. Where the header was
+ * included without UU_OPTIONAL before, it may be included once more with it. */
 #if defined(UU_OPTIONAL) && !defined(UU_OPTIONAL_FUNCTION)
 #include <dlfcn.h>
 #include <errno.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-static inline void *uu_optional_find(const char *name) {
+/* <link.h> declares it for _GNU_SOURCE only (dl_iterate_phdr(3)). */
+struct dl_phdr_info;
+extern int dl_iterate_phdr(int (*callback)(struct dl_phdr_info *, size_t, void *), void *data);
+static inline int uu_optional_loads(struct dl_phdr_info *info, size_t size, void *loads) {
+    enum { ADDS = 4 * sizeof(void *) }; /* dlpi_adds, after dlpi_addr, dlpi_name, dlpi_phdr and dlpi_phnum */
+    if (size >= ADDS + sizeof(unsigned long long))
+        memcpy(loads, (const char *)(const void *)info + ADDS, sizeof(unsigned long long));
+    return 1;
+}
+
+/* `*missed`: 0, or how many objects had been loaded when the function was not there. */
+static inline void *uu_optional_find(const char *name, unsigned long long *missed) {
+    unsigned long long loads = 0;
+    dl_iterate_phdr(uu_optional_loads, &loads);
+    if (loads && loads == __atomic_load_n(missed, __ATOMIC_RELAXED))
+        return (void *)0;
+    const int error = errno;
     void *found = dlsym((void *)0, name); /* RTLD_DEFAULT */
     if (!found) {
-        /* Opened by somebody with RTLD_LOCAL, perhaps: libuu.so.0 stays once it is loaded. */
-        void *library = dlopen("libuu.so.0", RTLD_LAZY | RTLD_NOLOAD);
+        /* Opened by somebody with RTLD_LOCAL, perhaps: libuunwind.so.0 stays once it is loaded. */
+        void *library = dlopen("libuunwind.so.0", RTLD_LAZY | RTLD_NOLOAD);
         if (library) {
             found = dlsym(library, name);
             dlclose(library);
         }
     }
+    if (!found)
+        __atomic_store_n(missed, loads, __ATOMIC_RELAXED);
+    errno = error;
     return found;
 }
 
 #define UU_OPTIONAL_FUNCTION(type, absent, name, parameters, arguments)                                               \
     static inline type uu_optional_##name parameters {                                                               \
         static void *cached;                                                                                          \
+        static unsigned long long missed;                                                                             \
         union {                                                                                                       \
             void *object;                                                                                             \
             type(*function) parameters;                                                                               \
         } found;                                                                                                      \
         found.object = __atomic_load_n(&cached, __ATOMIC_ACQUIRE);                                                    \
         if (!found.object) {                                                                                          \
-            found.object = uu_optional_find("uu_" #name);                                                             \
+            found.object = uu_optional_find("uu_" #name, &missed);                                                    \
             __atomic_store_n(&cached, found.object, __ATOMIC_RELEASE);                                                \
         }                                                                                                             \
         return found.object ? found.function arguments : (absent);                                                    \

@@ -17,14 +17,14 @@
  *
  * TWO HALVES
  *
- * analyse and call run outside signal handlers and may do what ordinary code may. analyse looks at an ELF file, once for
- * each file, and turns it into facts: plain bytes, whose layout only the plugin knows. Where it finds facts, the object
- * is the plugin's: its frames are shown to the signal half.
+ * analyse, line and call run outside signal handlers and may do what ordinary code may. analyse looks at an ELF file, once
+ * for each file, and turns it into facts: plain bytes, whose layout only the plugin knows. Where it finds facts, the
+ * object is the plugin's: its frames are shown to the signal half.
  *
  * overlay, step and rule are signal code. They run inside a signal handler that interrupted any instruction of any
  * program, malloc and the dynamic linker included. They must
  *   - allocate nothing, take no lock, touch no thread-local variable, and call no function of another object (that
- *     means libc, too: memcpy and its kin alone are safe; link with -z now);
+ *     means libc, too: only memcpy, memmove, memset and memcmp are safe; link with -z now);
  *   - read foreign memory only by host->read, read_word and read_words, which fail where a load would crash; and believe
  *     nothing that they read: it may be wrong, and change between two reads;
  *   - end every loop by a bound that stands in the code;
@@ -34,11 +34,11 @@
  * CONTAINMENT, AND ITS LIMITS
  *
  * Every call of signal code has a recovery point. One that faults (SIGSEGV, SIGBUS, SIGFPE, SIGILL), jumps to nowhere,
- * destroys registers, answers nonsense, moves the cursor backwards, goes on emitting after it was told that there is no
- * room, or is still running after 8 ticks of the sampling timer is left behind: what it emitted is taken back, the
- * frame is stepped natively, the failure is counted under the plugin's name and shown in the report. After 3 failures
- * in a process the plugin is off there. An analyse that crashes, hangs or writes too much costs the plugin that object;
- * after 3 its analyse half is off.
+ * destroys registers, answers nonsense, moves the cursor backwards, goes on emitting after emit has returned false, or
+ * is still running after 8 ticks of the sampling timer is abandoned: what it emitted is discarded, the frame is stepped
+ * natively, the failure is counted under the plugin's name and shown in the report. After 3 failures in a process the
+ * plugin is off there. An analyse that crashes, hangs or writes too much costs the plugin that object; after 3 its
+ * analyse half is off.
  *
  * What cannot be contained:
  *   - writes: a plugin that writes where it should not destroys the program;
@@ -94,8 +94,8 @@ struct uu_caller;
 
 /* ---- What signal code sees ---------------------------------------------------------------------------------------- */
 
-/* The frame in hand. Valid during the call only; the plugin changes nothing in it but *caller, used and restored. The host may be newer and
- * its view longer: see `size`. */
+/* The current frame. Valid during the call only; the plugin changes nothing in it but *caller, used and restored. The host
+ * may be newer and its view longer: see `size`. */
 struct uu_view {
     uint32_t size;          /* sizeof(struct uu_view), as the host was built: at least this header's */
     uint32_t exact;         /* 1: pc is the interrupted instruction (leaf, or below a signal frame); 0: a return address,
@@ -107,7 +107,7 @@ struct uu_view {
     uint64_t function_start;/* first address of the function, by its unwind table; 0 when unknown. overlay only */
     uint64_t function_end;  /* its end, exclusive */
     uint64_t registers[16]; /* in DWARF order (UU_RAX ...), where known; in rule, none but the stack pointer */
-    uint32_t known;         /* bit n: registers[n] is known here. At a leaf all are, further out callee-saved ones */
+    uint32_t known;         /* bit n: registers[n] is known here. At a leaf all are, in its callers callee-saved ones */
     uint32_t plugin;        /* the index of this plugin in this process, 1 to 7; 0 for a window's function */
     const uint8_t *facts;   /* what analyse found in this object, 16-aligned; read-only. Null for a window's function */
     size_t facts_len;       /* bytes */
@@ -121,7 +121,7 @@ struct uu_view {
     void *walk;             /* their first argument */
     uint64_t range_start;   /* text range of the object or window that covers pc */
     uint64_t range_end;     /* its end, exclusive */
-    uint64_t generation;    /* tells this object or window from every other that was or will be in the same place */
+    uint64_t generation;    /* a number that no other object or window in the same place ever had or will have */
     void *user;             /* the user pointer of the window; null for objects */
     struct uu_caller *caller; /* step only: to be filled; null otherwise */
     uint32_t used;          /* to be set: bit n: the plugin looked at registers[n], so its answer may depend on it. The host sets
@@ -135,7 +135,7 @@ struct uu_view {
 struct uu_caller {
     uint64_t pc;            /* instruction pointer, not 0 */
     uint64_t registers[16]; /* in DWARF order; the stack pointer is registers[UU_RSP], a multiple of 8 */
-    uint32_t known;         /* bit n: registers[n] is known. Be honest: clear the bit of what you cannot tell. The stack
+    uint32_t known;         /* bit n: registers[n] is known. Be honest: clear the bit of what is not certain. The stack
                                pointer's bit must be set */
     uint32_t exact;         /* 1: pc is an interrupted instruction; 0: a return address */
 };
@@ -157,10 +157,9 @@ struct uu_description {
     struct uu_text file;  /* source file */
     struct uu_text table; /* line table; len 0: none */
     uint32_t first_line;  /* from 1; 0 when unknown */
-    uint32_t table_kind;  /* UU_TABLE_* */
+    uint32_t table_kind;  /* UU_TABLE_NONE, or a number of the plugin's own: its `line` gets it, with a copy of the table */
 };
-#define UU_TABLE_NONE 0u       /* no table: the position of a frame is its line */
-#define UU_TABLE_PYTHON_311 1u /* CPython 3.11 and later */
+#define UU_TABLE_NONE 0u /* no table: the position of a frame is its line */
 
 /* What covers an address. */
 struct uu_owner {
@@ -173,16 +172,17 @@ struct uu_owner {
     const uint8_t *facts; /* what that plugin's analyse half found in it; null: nothing */
     size_t facts_len;    /* bytes */
 };
-#define UU_OWNER_NOBODY 0u
+#define UU_OWNER_NONE 0u
 #define UU_OWNER_OBJECT 1u
 #define UU_OWNER_WINDOW 2u
 
 #define UU_KEY_WORDS 5    /* of a key of recall */
 #define UU_ANSWER_WORDS 2 /* of its answer */
-#define UU_POINT_WORDS 10 /* of what rest_is_known is told */
+#define UU_POINT_WORDS 10 /* of the state that rest_is_known compares */
 
 /* What signal code may call, with view->walk as first argument, during the call only. All are async-signal-safe and
- * bounded. In rule, only the reads do anything; the others answer 0, false or "nobody". */
+ * bounded. In rule, only the reads do anything; the others answer 0, false or
+ * UU_OWNER_NONE. */
 struct uu_host {
     uint32_t size; /* sizeof(struct uu_host), as the host was built: at least this header's */
     uint32_t abi;  /* the newest version that the host speaks */
@@ -192,41 +192,55 @@ struct uu_host {
     bool (*read)(void *walk, uint64_t address, uint8_t *out, size_t len);
     /* The name id of a code object that was described before; 0: it was not, call describe. */
     uint32_t (*find_name)(void *walk, uint64_t code, uint64_t fingerprint);
-    /* Copies what names a code object out of the process, once. Its name id; 0: no room now, or its texts cannot be read.
-       A frame may be emitted with id 0, and shows as unnamed. */
+    /* Copies what names a code object out of the process, once. Its name id; 0: no room now, or its texts cannot be
+       read. A frame may be emitted with id 0, and shows as unnamed. In uu_capture(), which has native frames only, what
+       is emitted is dropped. */
     uint32_t (*describe)(void *walk, const struct uu_description *description);
-    /* Emits one frame of the language, leaf first. `position`: the line, or what the line table is asked for. False: the
-       stack is full; return at once. One that goes on emitting is left behind. */
+    /* Emits one frame of the language, leaf first. `position`: the line, or what the line table is asked for. False:
+       the stack is full; return at once. A call that goes on emitting is abandoned. */
     bool (*emit)(void *walk, uint32_t name, uint64_t position);
-    /* Tells that the plugin has learned something for which it will answer otherwise to the same inputs. */
+    /* Says that the plugin has learned something that makes it answer the same inputs in another way. */
     void (*learned)(void *walk);
     /* What covers an address. Always fills *out. */
     void (*lookup)(void *walk, uint64_t address, struct uu_owner *out);
-    /* Steps *frame to its caller by the core's own sources. 0: done; 1: done by a frame pointer that nothing vouches for;
-       negative: not done, minus a number of enum uu_stop (uu.h), and *frame is as it was. */
+    /* Steps *frame to its caller by the core's own sources. 0: done; 1: done by a frame pointer that nothing vouches
+       for; negative: not done, minus a number of enum uu_stop (uu.h), and *frame is as it was. */
     int32_t (*native_step)(void *walk, struct uu_caller *frame);
-    /* Reads `count` 64-bit words of one structure: out[i] is the word at address + offsets[i] (bytes). False: one of them cannot
-       be read; `out` may be partly written. Cheaper than as many calls of read_word. */
+    /* Reads `count` 64-bit words of one structure: out[i] is the word at address + offsets[i] (bytes). False: one of
+       them cannot be read; `out` may be partly written. Cheaper than as many calls of read_word. */
     bool (*read_words)(void *walk, uint64_t address, const uint32_t *offsets, size_t count, uint64_t *out);
-    /* What this plugin has worked out for this key before, on this thread, if every word that it read for it still reads the same: true, and
-       `answer` is filled. False: there is none, and `answer` is as it was; what is read from here on belongs to the answer. */
+    /* What this plugin has worked out for this key before, on this thread, if every word that it read for it still
+       reads the same: true, and `answer` is filled. False: there is none, and `answer` is as it was; what is read from
+       here on belongs to the answer. */
     bool (*recall)(void *walk, const uint64_t key[UU_KEY_WORDS], uint64_t answer[UU_ANSWER_WORDS]);
-    /* Keeps the answer for a key for which recall, called just before, had none. It must follow from the key, from what was read since, and
-       from nothing else: neither from what was read before, nor from the frame or view->scratch. It may hold name ids. Where there
-       is no room for it, it is worked out again the next time. */
+    /* Keeps the answer for a key for which recall, called just before, had none. It must follow from the key, from
+       what was read since, and from nothing else: neither from what was read before, nor from the frame or
+       view->scratch. It may hold name ids. Where there is no room for it, it is worked out again the next time. */
     void (*remember)(void *walk, const uint64_t key[UU_KEY_WORDS], const uint64_t answer[UU_ANSWER_WORDS]);
-    /* In overlay and step, between two frames: says what the rest of the call depends on. What it still emits, answers, makes of the
-       caller's frame, and leaves in view->scratch must follow from these words, from what it reads from here on, from view->scratch as it was before the
-       call, and from the facts, sp and CFA; neither from the pc and other registers nor from what was read before. `order` becomes less from
-       call to call, in the same way on each walk: a position on the language's stack. True: the thread's last walk was told the same, and its
+    /* In overlay and step, between two frames: says what the rest of the call depends on. What it still emits,
+       answers, makes of the caller's frame, and leaves in view->scratch must follow from these words, from what it
+       reads from here on, from view->scratch as it was before the call, and from the facts, sp and CFA; neither from
+       the pc and other registers nor from what was read before. `order` becomes less from call to call, in the same way
+       on each walk: a position on the language's stack. True: the thread's last walk was at the same point, and its
        rest is this one's; return at once, with any answer. */
     bool (*rest_is_known)(void *walk, uint64_t order, const uint64_t state[UU_POINT_WORDS]);
-    /* Emits `count` frames, leaf first: as many calls of emit, with frames[i][0] as the name and frames[i][1] as the position. False: the
-       stack is full. */
+    /* Emits `count` frames, leaf first: as many calls of emit, with frames[i][0] as the name and frames[i][1] as the
+       position. False: the stack is full. */
     bool (*emit_all)(void *walk, const uint64_t (*frames)[2], size_t count);
-    /* For plugins that are built from uu's own crates: the walk's reader, for a stretch in which no other function is called, if `layout` is that of
-       this build. Null for all others: what it points to is described nowhere, and changes. */
+    /* For plugins that are built from uu's own crates: the walk's reader, for a stretch in which no other function
+       is called, if `layout` is that of this build. Null for all others: what it points to is described nowhere, and
+       changes. */
     void *(*lend_reader)(void *walk, uint64_t layout);
+    /* In overlay and step, of a plugin that has `left` more frames to emit in this call: how many of them, next in
+       turn, it shall leave out. They count as frames, and the stack says how many were left out. 0 unless the stack has
+       more frames than are kept (4,096 from the leaf and 64 from the root). Asking at every 256th frame is often
+       enough. */
+    uint32_t (*omit)(void *walk, uint32_t left);
+    /* Hashes `len` bytes, and their number: the same bytes have the same hash, anywhere in this process, and it is
+       64 bits wide, so that equal hashes may be taken for equal bytes. False: some of them cannot be read, and *out is
+       as it was. What names a code object belongs into its fingerprint, byte by byte: where one died, another may have
+       all its parts at the same addresses. */
+    bool (*hash)(void *walk, uint64_t address, size_t len, uint64_t *out);
 };
 
 /* ---- What signal code answers -------------------------------------------------------------------------------------- */
@@ -240,7 +254,7 @@ struct uu_host {
 #define UU_STEP_NATIVE 0u          /* not mine: the core steps, and overlay is asked */
 #define UU_STEP_DONE 0x100u        /* *view->caller is the caller. Its stack pointer lies above this frame's */
 #define UU_STEP_END 0x200u         /* this is the outermost frame */
-#define UU_STEP_LOST 0x300u        /* mine, but the caller cannot be told: the walk ends, with that reason */
+#define UU_STEP_LOST 0x300u        /* mine, but the caller is not known: the walk ends, with that reason */
 #define UU_STEP_OTHER_STACK 0x400u /* with UU_STEP_DONE: the caller is on another stack, at any address */
 
 /* Both may add: */
@@ -264,16 +278,45 @@ struct uu_object_file {
     bool (*symbol)(void *host, const char *name, uint64_t *address, uint64_t *size);
     /* Fills `out` with what the file holds at an address of its segments. False: it does not hold all `len` bytes. */
     bool (*read)(void *host, uint64_t address, uint8_t *out, size_t len);
-    /* Tells a person, in one line of UTF-8 without the file's name, why an object that is the plugin's is not served. Up to
-       1,024 bytes are kept. */
+    /* Tells a person, in one line of UTF-8 without the file's name, why an object that is the plugin's is not
+       served. Up to 1,024 bytes are kept. */
     void (*note)(void *host, const char *text);
+};
+
+/* ---- What line and reports see ------------------------------------------------------------------------------------- */
+
+/* What reports must know of the language: constant data. It is copied where analyse runs, and travels in the recording:
+ * a report, on any machine, needs no plugin. Null pointers: nothing. Texts are NUL-terminated UTF-8 of at most 255 bytes;
+ * a list ends with a null pointer, and at most 1,024 of its texts are read. */
+struct uu_language {
+    uint32_t size;               /* sizeof(struct uu_language) */
+    uint32_t reserved;           /* zero */
+    const char *label;           /* begins the language's lines in the format "samples": a word of up to 16 bytes. Null: the
+                                    plugin's name */
+    const char *const *glue;     /* native functions that only pass a call on from one frame of the language to another: their
+                                    names, or beginnings of names with a * after them. Reports hide them by default, in
+                                    objects that host frames of the plugin */
+    const char *const *loaders;  /* source files of the language whose functions find and load other code */
+    const char *const *starters; /* functions in these that run what was loaded. Reports hide by default the frames of
+                                    loaders by which code runs; those that search or load are shown */
+};
+
+/* A position in a code object, whose line is wanted. */
+struct uu_position {
+    uint32_t size;        /* sizeof(struct uu_position), as the host was built: at least this header's */
+    uint32_t table_kind;  /* as described; never UU_TABLE_NONE */
+    uint32_t first_line;  /* as described */
+    uint32_t reserved;    /* zero */
+    const uint8_t *table; /* a copy of the line table. Its bytes are hostile */
+    size_t table_len;     /* bytes; 0: it could not be copied */
+    uint64_t position;    /* as emitted */
 };
 
 /* ---- The table ------------------------------------------------------------------------------------------------------ */
 
 /* A load in a plugin's signal code that may fault, for plugins that write such loads in assembly. When it faults in a walk,
- * execution goes on elsewhere, registers as they are; the code there says that the load failed. Only for addresses that can be
- * anything: all others are read by host->read_word. */
+ * execution goes on elsewhere, registers as they are; the code there says that the load failed. Only for addresses that
+ * can be anything: all others are read by host->read_word. */
 struct uu_fixup {
     int32_t load;   /* bytes from this field to the load's instruction */
     int32_t failed; /* bytes from this field to where execution goes on */
@@ -285,7 +328,7 @@ struct uu_fixups {
 };
 
 /* A plugin's table. It lives as long as the process; plugins are never unloaded. Every function may be null, which means
- * that it does nothing; so does what lies behind `size`, in a plugin that is older than the host. */
+ * that it does nothing; so does what lies after `size` bytes, in a plugin that is older than the host. */
 struct uu_plugin {
     uint32_t size;     /* sizeof(struct uu_plugin) */
     uint32_t abi;      /* the version that the plugin speaks: UU_PLUGIN_ABI */
@@ -293,24 +336,30 @@ struct uu_plugin {
     uint32_t flags;    /* UU_PLUGIN_* flags, or 0 */
     uint32_t scratch_bytes; /* how many bytes of its scratch memory it uses, from the first on, at most UU_SCRATCH_BYTES;
                                0: all. The fewer, the cheaper is it to reuse the last walk */
-    /* Signal code. For each native frame in an object of the plugin's, leaf first, once its CFA is known: emits the frames
-       of the language that this native frame hosts, if any. A sum of UU_OVERLAY_*. */
+    /* Signal code. For each native frame in an object of the plugin's, leaf first, once its CFA is known: emits the
+       frames of the language that this native frame hosts, if any. A sum of UU_OVERLAY_*. */
     uint32_t (*overlay)(struct uu_view *view);
     /* Signal code. For each frame in an object of the plugin's, before any rule is looked for. May emit, too. */
     uint32_t (*step)(struct uu_view *view);
-    /* Signal code. The rule for view->pc: a pure function of the pc (and of `exact`), the facts, and memory that does not
-       change while the object is loaded; registers are not shown. Asked once for a pc, and remembered. `*rule` holds a rule
-       of the right size, to be changed. 1: filled; 0: none here, the object's own tables are asked; anything else is
-       nonsense. */
+    /* Signal code. The rule for view->pc: a pure function of the pc (and of `exact`), the facts, and memory that
+       does not change while the object is loaded; registers are not shown. Asked once for a pc, and remembered. `*rule`
+       holds a rule of the right size, to be changed. 1: filled; 0: none here, the object's own tables are asked;
+       anything else is nonsense. */
     uint32_t (*rule)(struct uu_view *view, struct uu_rule *rule);
-    /* Not signal code; in a process of uu's own, with 10 seconds and 1 GiB of memory. Bytes of facts written to `facts`, at
-       most `capacity`; 0: not mine; negative: mine, but not served (object->note told why). An object belongs to the first
-       plugin that claims it. */
+    /* Not signal code; in a process of uu's own, with 5 seconds and 1 GiB of memory. Bytes of facts written to
+       `facts`, at most `capacity`; 0: not mine; negative: mine, but not served (give the reason by object->note). An
+       object belongs to the first plugin that claims it. */
     ptrdiff_t (*analyse)(const struct uu_object_file *object, uint8_t *facts, size_t capacity);
-    /* Not signal code, unless the plugin says so of a `what`. A request of the program, by uu_plugin_call() of uu.h. 0 or a
-       negative errno; -ENOSYS for a `what` that the plugin does not know. */
+    /* Not signal code, unless the plugin says so of a `what`. A request of the program, by uu_plugin_call() of uu.h.
+       0 or a negative errno; -ENOSYS for a `what` that the plugin does not know. */
     int32_t (*call)(uint32_t what, void *argument, size_t size);
     struct uu_fixups fixups; /* of its own signal code */
+    /* What reports must know of the language; null: nothing. */
+    const struct uu_language *language;
+    /* Not signal code; runs where analyse runs, when the recording ends, once for each position that samples met in code
+       objects whose table_kind is not UU_TABLE_NONE: its line, or 0 where the table does not say (the first line is
+       shown). */
+    uint32_t (*line)(const struct uu_position *position);
 };
 
 /* In `flags`: no function of the plugin looks at view->registers (pc, sp and CFA it may). Walks are then reused more
@@ -318,10 +367,17 @@ struct uu_plugin {
 #define UU_PLUGIN_NO_REGISTERS 1u
 /* In `flags`: step is also asked about frames whose pc no object and no window covers, with null facts: a JIT's code that
  * was registered nowhere. Plugins are asked by index until one steps. */
-#define UU_PLUGIN_STRAYS 2u
+#define UU_PLUGIN_UNOWNED 2u
 /* In `flags`: no function of the plugin looks at view->function_start and function_end. They are 0, which spares a search in
  * the object's tables for each frame. */
 #define UU_PLUGIN_NO_FUNCTION 4u
+/* flags, with UU_PLUGIN_UNOWNED: `step` is asked about such frames only, not about frames in claimed objects. */
+#define UU_PLUGIN_STEP_UNOWNED_ONLY 8u
+/* flags: overlay, step and rule read foreign memory by the host's functions only, so that they raise no fault whatever
+ * they are shown. They are then also called by uu_walk() where nothing contains faults. */
+#define UU_PLUGIN_CHECKED_READS 16u
+/* flags: `line` is signal code, too, a bounded, pure function of what it is passed: uu_describe() calls it. */
+#define UU_PLUGIN_LINE_IN_HANDLERS 32u
 
 /* The one function that a plugin exports: its table, or null when it cannot serve a host that speaks `host_abi`, the
  * newest version that the host knows. Called more than once, outside signal handlers. */

@@ -1,33 +1,41 @@
 //! `uu_capture`: the stack of the calling thread, for C.
 
-use crate::chains;
-use crate::env::Live;
-use crate::state::{REGISTRY, SLOTS};
+use uunwind_core::cache::steps::Part;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::regs::Regs;
+use uunwind_core::slots::{Held, Slot, Stake};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
-use uunwind_core::walk::{walk_along, Setting};
+use uunwind_core::walk::{walk_along, walk_on, Setting};
+use uunwind_live::env::Live;
+use uunwind_live::salts::Salts;
+use uunwind_live::state::SLOTS;
+use uunwind_live::step_caches;
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 #[cfg(target_arch = "x86_64")]
-mod at_once;
+mod fast;
+#[cfg(target_arch = "aarch64")]
+#[path = "capture/none.rs"]
+mod fast;
 #[cfg(target_arch = "aarch64")]
 pub use aarch64::uu_capture;
 #[cfg(target_arch = "aarch64")]
-use aarch64::Caller;
+pub(crate) use aarch64::Caller;
 
-/// The C entry: calls [`at_once::known`] and [`at_once::by_rules`], and if neither tells, stores the caller's registers and calls [`by_walk`]. `uu.h` documents it.
+/// The C entry: calls [`fast::replay`]; if that does not capture the stack, stores the caller's registers and calls
+/// [`unwind`]. `uu.h` documents it.
 ///
 /// # Safety
-/// `frames` must have room for `capacity` words; `ucontext` must be null or a signal handler's; `stop` null or writable.
+/// `frames` must have room for `capacity` words; `ucontext` must be null or a signal handler's; `stop` null or
+/// writable.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext: *const u8, stop: *mut u16) -> usize {
-    // Without a ucontext, the frame in hand is the caller's, as it is when this call returns.
+    // Without a ucontext, the current frame is the caller's, as it is when this call returns.
     core::arch::naked_asm!(
         ".cfi_startproc",
         // Another copy of the library, if that is the process's one.
@@ -46,26 +54,16 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
         "mov r9, rbp",
         "sub rsp, 8",
         ".cfi_adjust_cfa_offset 8",
-        "call {known}",
-        "cmp rax, {not_told}",
-        "je 3f",
-        "4:",
-        "add rsp, 40",
-        ".cfi_adjust_cfa_offset -40",
-        "ret",
-        "3:",
-        ".cfi_adjust_cfa_offset 40",
-        "mov rdi, [rsp + 32]",
-        "mov rsi, [rsp + 24]",
-        "mov rdx, [rsp + 16]",
-        "mov rcx, [rsp + 8]",
-        "lea r8, [rsp + 40]",
-        "mov r9, rbp",
-        "call {by_rules}",
-        "cmp rax, {not_told}",
-        "jne 4b",
+        "call {replay}",
         "add rsp, 8",
         ".cfi_adjust_cfa_offset -8",
+        "cmp rax, {not_captured}",
+        "je 3f",
+        "add rsp, 32",
+        ".cfi_adjust_cfa_offset -32",
+        "ret",
+        "3:",
+        ".cfi_adjust_cfa_offset 32",
         "pop rcx",
         ".cfi_adjust_cfa_offset -8",
         "pop rdx",
@@ -95,27 +93,38 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
         "mov r8, rsp",
         "sub rsp, 8",
         ".cfi_adjust_cfa_offset 8",
-        "call {by_walk}",
+        "call {unwind}",
         "add rsp, 72",
         ".cfi_adjust_cfa_offset -72",
         "ret",
         "2:",
         "jmp rax",
         ".cfi_endproc",
-        known = sym at_once::known,
-        by_rules = sym at_once::by_rules,
-        not_told = const at_once::NOT_TOLD as isize,
-        by_walk = sym by_walk,
+        replay = sym fast::replay,
+        not_captured = const fast::NOT_CAPTURED as isize,
+        unwind = sym unwind,
         elsewhere = sym crate::home::CAPTURE,
     )
+}
+
+/// What [`fast::unwind_short`] has captured.
+#[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "there are no short rules so far"))]
+#[allow(clippy::large_enum_variant, reason = "there is one of them, on the stack")]
+enum Short<'s> {
+    /// The whole stack: the number of words, and the reason why they end.
+    Whole(usize, StopReason),
+    /// The inner frames; the step cache is held, with their steps.
+    Part(Held<'s>, Part<'static>),
+    /// No frame. The step cache may be held.
+    Nothing(Option<Held<'s>>),
 }
 
 /// The callee-saved registers at the call, as the assembly pushed them.
 #[cfg(target_arch = "x86_64")]
 #[repr(C)]
-struct Caller {
+pub(crate) struct Caller {
     pc: u64,
-    sp: u64,
+    pub(crate) sp: u64,
     rbx: u64,
     r12: u64,
     r13: u64,
@@ -126,7 +135,7 @@ struct Caller {
 
 #[cfg(target_arch = "x86_64")]
 impl Caller {
-    fn regs(&self) -> Regs {
+    pub(crate) fn regs(&self) -> Regs {
         let mut regs = Regs::new(self.pc, self.sp, self.rbp);
         for (register, value) in [(3, self.rbx), (12, self.r12), (13, self.r13), (14, self.r14), (15, self.r15)] {
             regs.set(register, value);
@@ -135,20 +144,20 @@ impl Caller {
     }
 }
 
-/// The stack by a walk.
+/// The stack by short rules, as far as these lead, and by a walk from there.
 ///
 /// # Safety
 /// As [`uu_capture`].
-#[cold]
-unsafe extern "C" fn by_walk(
+unsafe extern "C" fn unwind(
     frames: *mut u64,
     capacity: usize,
     ucontext: *const u8,
     stop: *mut u16,
     caller: *const Caller,
 ) -> usize {
+    let stake = Stake::new();
     // SAFETY: passed on; the assembly passes its own stack.
-    let (words, reason) = unsafe { walked(frames, capacity, ucontext, &*caller) };
+    let (words, reason) = unsafe { unwound(frames, capacity, ucontext, &*caller, &stake) };
     if !stop.is_null() {
         // SAFETY: the C caller passes null or room for one number.
         unsafe { stop.write(reason.number()) };
@@ -159,50 +168,106 @@ unsafe extern "C" fn by_walk(
 /// # Safety
 /// As [`uu_capture`].
 #[inline(always)]
-unsafe fn walked(frames: *mut u64, capacity: usize, ucontext: *const u8, caller: &Caller) -> (usize, StopReason) {
+unsafe fn unwound(
+    frames: *mut u64,
+    capacity: usize,
+    ucontext: *const u8,
+    caller: &Caller,
+    stake: &Stake,
+) -> (usize, StopReason) {
     if frames.is_null() || capacity == 0 {
         return (0, StopReason::BufferFull);
     }
     // SAFETY: the C caller passes `capacity` words.
     let frames = unsafe { core::slice::from_raw_parts_mut(frames, capacity) };
+    let Some(slot) = SLOTS.current_or_claim() else { return (0, StopReason::TooManyThreads) };
+    let salts = Salts::new(true);
+    // SAFETY: passed on.
+    let captured = unsafe { fast::unwind_short(frames, ucontext, caller, (slot, stake), &salts) };
+    let (held, part) = match captured {
+        Short::Whole(count, reason) => return (count, reason),
+        Short::Part(held, part) => (Some(held), Some(part)),
+        Short::Nothing(held) => (held, None),
+    };
+    // SAFETY: passed on.
+    unsafe { walked(frames, ucontext, caller, (slot, stake), salts, held, part) }
+}
+
+/// The stack by a walk, or what the `part` that was unwound lacks. `held`: the step cache, if it is held.
+///
+/// # Safety
+/// As [`uu_capture`].
+#[cold]
+#[inline(never)]
+unsafe fn walked<'s>(
+    frames: &mut [u64],
+    ucontext: *const u8,
+    caller: &Caller,
+    (slot, stake): (&'s Slot, &'s Stake),
+    salts: Salts,
+    held: Option<Held<'s>>,
+    part: Option<Part<'static>>,
+) -> (usize, StopReason) {
     let mode = if crate::faults::handled() { Mode::Guarded } else { Mode::Probed };
     // SAFETY: probed mode has no precondition; for the other one the program called uu_handle_faults, whose
     // documentation asks for the signals to be unblocked here.
     let mut reader = unsafe { Reader::new(mode) };
     let bare = reader.bare();
-    let Some(slot) = SLOTS.own() else { return (0, StopReason::Fault) };
-    let Ok(walking) = slot.enter(caller.sp, slot.epoch(|| REGISTRY.epoch())) else {
+    // Who holds the step cache has found the slot idle.
+    if held.is_none() && !slot.admits(caller.sp) {
         return (0, StopReason::Fault);
-    };
+    }
     let cursor = if ucontext.is_null() {
         Cursor { regs: caller.regs(), exact: false }
     } else {
         // SAFETY: the C caller passes the ucontext that its signal handler got.
         Cursor { regs: unsafe { Regs::from_ucontext(ucontext) }, exact: true }
     };
-    let mut env = Live::new(None, (1, 0), None, false);
+    let mut env = Live::capture(salts);
+    env.marks_itself(slot, caller.sp);
     let setting = Setting {
         thread_pointer: syscall::thread_pointer(),
         tsd_offset: 0,
         scratch: core::ptr::null_mut(),
         exchange: core::ptr::null_mut(),
         progress: core::ptr::null_mut(),
-        trail: core::ptr::null_mut(),
+        last_walk: core::ptr::null_mut(),
+        keep_outermost: false,
     };
-    let mut steps = match (env.salts().stamp(), bare) {
-        (Some(stamp), Some(_)) if !walking.is_inner() => {
-            // SAFETY: this thread's, whose one walk with it this is.
-            chains::of(walking.slot).and_then(|chain| unsafe { chain.begin(stamp) })
+    let stamp = salts.stamp().filter(|_| bare.is_some());
+    let held = held.or_else(|| stamp.and_then(|_| slot.steps.hold(stake)));
+    let outcome = if let Some(mut part) = part {
+        // SAFETY: no scratch, so no plugin is called.
+        let outcome = unsafe { walk_on(&mut part, cursor, &mut env, &mut reader, frames, &setting) };
+        part.steps.finish();
+        outcome
+    } else {
+        let mut steps = match (stamp, &held) {
+            // SAFETY: the slot is held, and with it its step cache.
+            (Some(stamp), Some(_)) => step_caches::get_or_claim(slot).and_then(|cache| unsafe { cache.begin(stamp) }),
+            _ => None,
+        };
+        // SAFETY: no scratch, so no plugin is called.
+        let outcome = unsafe { walk_along(steps.as_mut(), cursor, &mut env, &mut reader, frames, &setting) };
+        if let Some(steps) = steps {
+            steps.finish();
         }
-        _ => None,
+        outcome
     };
-    // SAFETY: no scratch, so no plugin is called.
-    let outcome = unsafe { walk_along(steps.as_mut(), cursor, &mut env, &mut reader, frames, &setting) };
-    if let Some(steps) = steps {
-        steps.finish();
+    if let Some(held) = held {
+        held.leave();
     }
-    walking.leave();
+    env.leave();
     (outcome.words, outcome.stop)
+}
+
+/// See `uu.h`.
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
+pub extern "C" fn uu_capture_abandoned() {
+    match crate::home::elsewhere() {
+        Some(home) => (home.capture_abandoned)(),
+        None => SLOTS.abandon(),
+    }
 }
 
 /// See `uu.h`.

@@ -1,13 +1,14 @@
 //! `uu_handle_faults`: guarded reads for programs that have no sampler.
 //!
-//! Without it every page is asked for with a system call before it is read. With it, SIGSEGV and SIGBUS come to us first;
-//! a fault of one of our loads is mended, everything else goes to whoever handled it before.
+//! Without it every page is asked for with a system call before it is read. With it, SIGSEGV and SIGBUS come to us
+//! first; a fault of one of our loads is mended, everything else goes to whoever handled it before.
 
 use crate::library::on_fault;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
+use uunwind_core::errno::{EBUSY, EIO};
 
 /// `struct sigaction` (glibc, x86-64 and AArch64).
 #[repr(C)]
@@ -48,14 +49,13 @@ pub fn handled() -> bool {
 /// See `uu.h`.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub extern "C" fn uu_handle_faults() -> c_int {
-    const EIO: c_int = 5;
     if let Some(home) = crate::home::elsewhere() {
         return (home.handle_faults)();
     }
     match STATE.compare_exchange(OFF, INSTALLING, Ordering::Acquire, Ordering::Acquire) {
         Ok(_) => {}
         Err(ON) => return 0,
-        Err(_) => return -16, // EBUSY: another thread is at it
+        Err(_) => return -EBUSY,
     }
     // SAFETY: this call alone holds INSTALLING.
     let before = unsafe { &mut *BEFORE.0.get() };

@@ -1,10 +1,11 @@
 //! What is found out once, when the object is loaded: in normal context, by the loader.
 
-use crate::state::{OBJECTS, REGISTRY, SLOTS, TSD_OFFSET};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
+use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::objects::DlFindObjectFn;
 use uunwind_core::syscall;
+use uunwind_live::state::{OBJECTS, REGISTRY, SLOTS, TSD_OFFSET};
 
 /// `struct dl_phdr_info` (link.h), its first fields.
 #[repr(C)]
@@ -65,7 +66,8 @@ struct Header {
 unsafe fn headers(info: &DlPhdrInfo) -> impl Iterator<Item = Header> + '_ {
     const PHENT: usize = 56;
     (0..usize::from(info.phnum)).map(|i| {
-        // SAFETY: `phdr` points to `phnum` program headers of 56 bytes: type, flags, offset, vaddr, paddr, filesz, memsz.
+        // SAFETY: `phdr` points to `phnum` program headers of 56 bytes: type, flags, offset, vaddr, paddr, filesz,
+        // memsz.
         unsafe {
             let ph = info.phdr.add(i * PHENT);
             let word = |offset: usize| ph.add(offset).cast::<u64>().read_unaligned();
@@ -79,7 +81,7 @@ unsafe fn headers(info: &DlPhdrInfo) -> impl Iterator<Item = Header> + '_ {
     })
 }
 
-/// Finds the loader's counters in its `_rtld_global`, whose size the symbol table tells.
+/// Finds the loader's counters in its `_rtld_global`, whose size is in the symbol table.
 fn watch_loads() {
     const RTLD_DL_SYMENT: c_int = 1;
     // SAFETY: a NUL-terminated name; dladdr1 fills four words and the address of an Elf64_Sym, whose size lies at 16.
@@ -94,25 +96,25 @@ fn watch_loads() {
             return;
         }
         let size = symbol.cast::<u64>().add(2).read_unaligned() as usize;
-        let mut counts = (0, 0);
-        dl_iterate_phdr(counters, (&raw mut counts).cast());
-        if counts.0 != 0 && size <= 64 * 1024 {
-            OBJECTS.loads().locate(data.cast(), size, counts);
+        let mut adds = 0u64;
+        dl_iterate_phdr(count_of_loads, (&raw mut adds).cast());
+        if adds != 0 && size <= 64 * 1024 {
+            OBJECTS.loads().locate(data.cast(), size, adds, &mut Reader::new(Mode::Probed));
         }
     }
 }
 
-/// `dlpi_adds` and `dlpi_subs`, behind the fields of [`DlPhdrInfo`].
-unsafe extern "C" fn counters(info: *mut DlPhdrInfo, size: usize, counts: *mut c_void) -> c_int {
+/// `dlpi_adds`, after the fields of [`DlPhdrInfo`]. (`dlpi_subs` is wrong where there are several link namespaces.)
+unsafe extern "C" fn count_of_loads(info: *mut DlPhdrInfo, size: usize, adds: *mut c_void) -> c_int {
     const AT: usize = 32;
-    if size >= AT + 16 {
-        // SAFETY: the structure has `size` bytes; `watch_loads` passes two words.
-        unsafe { counts.cast::<[u64; 2]>().write(info.cast::<u8>().add(AT).cast::<[u64; 2]>().read_unaligned()) };
+    if size >= AT + 8 {
+        // SAFETY: the structure has `size` bytes; `watch_loads` passes a word.
+        unsafe { adds.cast::<u64>().write(info.cast::<u8>().add(AT).cast::<u64>().read_unaligned()) };
     }
     1
 }
 
-/// The first object that the loader tells of is the program.
+/// The first object in the loader's list is the program.
 unsafe extern "C" fn program_image(info: *mut DlPhdrInfo, _size: usize, _data: *mut c_void) -> c_int {
     // SAFETY: the loader passes its structure.
     let (mut start, mut end) = (u64::MAX, 0);
@@ -151,13 +153,13 @@ extern "C" {
 static INIT: extern "C" fn() = init;
 
 extern "C" fn init() {
-    crate::home::find();
+    crate::exports::find();
     // SAFETY: functions of this object, which is never unloaded.
     unsafe {
         __register_atfork(Some(before_fork), Some(in_parent), Some(in_child), core::ptr::null_mut());
     }
-    // SAFETY: RTLD_DEFAULT and a NUL-terminated name. `_dl_find_object` exists from glibc 2.35 on, so it is asked for by
-    // name and never linked.
+    // SAFETY: RTLD_DEFAULT and a NUL-terminated name. `_dl_find_object` exists from glibc 2.35 on, so it is asked for
+    // by name and never linked.
     let find = unsafe { dlsym(core::ptr::null_mut(), c"_dl_find_object".as_ptr()) };
     if !find.is_null() {
         // SAFETY: that is the function's type (dlfcn.h).
@@ -166,7 +168,8 @@ extern "C" fn init() {
     // SAFETY: normal context; the callback keeps nothing.
     unsafe { dl_iterate_phdr(program_image, core::ptr::null_mut()) };
     watch_loads();
-    // SAFETY: a NUL-terminated name. Under the sampler, which sets this variable, it tells of the initial objects itself.
+    // SAFETY: a NUL-terminated name. Under the sampler, which sets this variable, it lists the initial objects
+    // itself.
     if unsafe { getenv(c"UU_SESSION".as_ptr()) }.is_null() {
         crate::initial::add();
     }
@@ -177,8 +180,8 @@ extern "C" fn init() {
 /// Whether [`before_fork`] took the registry's lock: the forking thread's own word, since it holds that lock.
 static FORKING: AtomicBool = AtomicBool::new(false);
 
-/// A fork copies pages one after the other: a registry that another thread changes meanwhile would be copied half before and
-/// half after the change. So no change is under way.
+/// A fork copies pages one after the other: a registry that another thread changes meanwhile would be copied half
+/// before and half after the change. So no change is under way.
 extern "C" fn before_fork() {
     if REGISTRY.fork_begins() {
         FORKING.store(true, Ordering::Relaxed);
@@ -194,7 +197,7 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     SLOTS.after_fork();
-    crate::embedder::after_fork();
+    uunwind_live::embedder::after_fork();
     in_parent();
 }
 
@@ -206,7 +209,7 @@ fn locate_tsd() -> u64 {
     let values = [0x7575_0001_dead_0001u64, 0x7575_0002_beef_0002];
     let mut keys = [u32::MAX; 2];
     for (key, value) in keys.iter_mut().zip(values) {
-        // SAFETY: a key of our own, with a value that nobody dereferences and no destructor.
+        // SAFETY: a key of our own, with a value that is never dereferenced and no destructor.
         let failed = unsafe {
             pthread_key_create(key, core::ptr::null_mut()) != 0
                 || pthread_setspecific(*key, value as *const c_void) != 0
@@ -216,7 +219,7 @@ fn locate_tsd() -> u64 {
         }
     }
     let mut found = 0;
-    // On AArch64 it lies below the thread pointer, and where it begins is not told.
+    // On AArch64 it lies below the thread pointer, and its start is not published.
     if keys.iter().all(|k| *k < 32) && !cfg!(target_arch = "aarch64") {
         let tp = syscall::thread_pointer();
         // SAFETY: glibc's struct pthread, which begins at the thread pointer, is larger than LIMIT.
@@ -256,10 +259,34 @@ mod tests {
     extern "C" {
         fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
         fn dlclose(handle: *mut c_void) -> c_int;
+        fn dlmopen(namespace: isize, name: *const c_char, flags: c_int) -> *mut c_void;
     }
 
     #[test]
+    fn what_another_namespace_unloads_is_seen() {
+        let _alone = ONE_AT_A_TIME.lock();
+        watch_loads();
+        let now = || OBJECTS.loads().now().expect("found in this libc");
+        let first = now();
+        // SAFETY: a new namespace with a library that nothing here uses; RTLD_NOW.
+        let handle = unsafe { dlmopen(-1, c"libm.so.6".as_ptr(), 2) };
+        assert!(!handle.is_null());
+        let second = now();
+        // SAFETY: opened above.
+        unsafe { dlclose(handle) };
+        let third = now();
+        let (loads, unloads) = (|now: u64| now >> 32, |now: u64| now & 0xffff_ffff);
+        assert_eq!((unloads(second), loads(third)), (unloads(first), loads(second)));
+        assert_eq!(unloads(third) - unloads(second), loads(second) - loads(first), "all that was loaded there");
+        assert_ne!(unloads(third), unloads(second));
+    }
+
+    /// The tests load and unload what the other's counters count.
+    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+    #[test]
     fn the_loaders_counters_are_found_and_tell_of_each_load_and_unload() {
+        let _alone = ONE_AT_A_TIME.lock();
         watch_loads();
         let first = OBJECTS.loads().now().expect("found in this libc");
         assert_eq!(OBJECTS.loads().now(), Some(first), "they stand still");

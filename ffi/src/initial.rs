@@ -1,12 +1,12 @@
-//! The objects that the program began with: itself and what it needs, directly or through others. The loader never unloads
-//! them, so they need not be confirmed at each walk. What was dlopen'ed before this library is not among them.
+//! The objects that the program began with: itself and what it needs, directly or through others. The loader never
+//! unloads them, so they need not be confirmed at each walk. What was dlopen'ed before this library is not among them.
 //!
 //! Runs once, when the library is loaded, in normal context.
 
 use crate::init::{dl_iterate_phdr, dynamic_section, segments, DlPhdrInfo};
-use crate::state::OBJECTS;
 use core::ffi::{c_char, c_int, c_void, CStr};
-use uunwind_core::memory::{Mode, Reader};
+use uunwind_core::memory::Reader;
+use uunwind_live::state::OBJECTS;
 
 const DT_NULL: u64 = 0;
 const DT_NEEDED: u64 = 1;
@@ -32,8 +32,8 @@ struct List {
     len: usize,
 }
 
-/// How many of the loaded objects are initial: so many come first in the loader's order. Of more than 128 the rest is left
-/// out, which costs time only.
+/// How many of the loaded objects are initial: they come first in the loader's order. Of more than 128 the rest is
+/// left out, which costs time only.
 pub fn count() -> usize {
     let mut count = 0;
     each_needed(|index, _| count = index + 1);
@@ -44,8 +44,7 @@ pub fn count() -> usize {
 pub fn add() {
     each_needed(|_, object| {
         if object.text != 0 {
-            // SAFETY: probed mode has no precondition.
-            let mut reader = unsafe { Reader::new(Mode::Probed) };
+            let mut reader = Reader::probed();
             OBJECTS.add(object.text, true, &mut reader);
         }
     });

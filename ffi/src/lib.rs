@@ -1,40 +1,50 @@
-//! `libuu.so.0`: the home of a process's one registry, for C and for the sampler.
+//! `libuunwind.so.0`: the home of a process's one registry, for C and for the sampler.
 //!
-//! A signal room, but for [`init`], which runs when the object is loaded. Exports are `uu_*` only.
+//! The C door only: what a call does lies in `uunwind-live`, which answers for the process as it is now, and in
+//! `uunwind-core`.
+//!
+//! ```text
+//! capture          uu_capture: native stacks
+//! walk             uu_walk: whole stacks
+//! describe         uu_describe
+//! stack_id         uu_stack_id, uu_stack_frames, uu_stack_ids_lost
+//! windows          uu_register_window and the other calls for windows
+//! registered       the unwind data that JITs give to __register_frame, as windows
+//! embedder         uu_intern, uu_publish_frames, uu_mark_interpreter
+//! plugin_call      uu_plugin_call
+//! faults           uu_handle_faults
+//! setup            uu_setup
+//! library          the sampler's table of functions
+//! home, exports    whether another copy of this library serves the process; the table that copies find each other by
+//! init, initial    what runs when the library is loaded; the objects that are there from the start
+//! ```
+//!
+//! A signal room, but for `init`, which runs when the object is loaded. Exports are `uu_*` only.
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
     feature = "no-entry-points",
     allow(dead_code, reason = "what only the constructor and the interposers reach is not in the handler path")
 )]
 
-mod at_return;
 mod capture;
-mod chains;
 /// The handler path, for the check object.
 #[cfg(feature = "no-entry-points")]
 pub mod check {
     pub use crate::library::{on_fault, on_tick, sample};
 }
-mod current;
+mod describe;
 mod embedder;
-mod env;
+mod exports;
 mod faults;
-mod foreign_rule;
 mod home;
-mod in_window;
 mod init;
 mod initial;
 mod library;
-mod met;
 mod plugin_call;
 mod registered;
-mod salts;
 mod setup;
-mod state;
-mod strays;
-mod tables;
-mod window_functions;
-mod window_rule;
+mod stack_id;
+mod walk;
 mod windows;
 
 #[cfg(all(panic = "unwind", not(test)))]

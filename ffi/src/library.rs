@@ -1,16 +1,14 @@
 //! The private table for the sampler of the same build (`uunwind_core::library`).
 
-use crate::env::Live;
 use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
 use crate::registered;
-use crate::state::{OBJECTS, PLUGINS, REGISTRY, SLOTS, TSD_OFFSET};
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
 use uunwind_core::cursor::Cursor;
+use uunwind_core::errno::{EINVAL, ENOEXEC};
 use uunwind_core::library::{
-    Client, Library, Request, BUILD, NESTED, NO_SLOT, PROBED, RESULT_CONTAINED, RESULT_DESYNC, SAMPLED, WALK_ROOM,
-    WANT_CODE,
+    Client, Library, Request, BUILD, NESTED, NO_SLOT, PROBED, RESULT_DESYNC, SAMPLED, WALK_ROOM, WANT_CODE,
 };
 use uunwind_core::memory::{guarded, Mode, Reader};
 use uunwind_core::objects::Object;
@@ -21,14 +19,16 @@ use uunwind_core::slots::{Refused, Slot};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
 use uunwind_core::walk::{walk, Exchange, Setting, EMBEDDER};
+use uunwind_live::env::{Calls, Live};
+use uunwind_live::state::{OBJECTS, PLUGINS, REGISTRY, SLOTS, TSD_OFFSET};
 
-/// A walk that several ticks of the sampling timer have met is abandoned.
+/// Number of ticks of the sampling timer after which a walk is abandoned.
 const TICK_LIMIT: u32 = 8;
 
 /// An address in the sampler's object; 0 before its first sample.
 static SAMPLER: AtomicU64 = AtomicU64::new(0);
 
-/// The table.
+/// The functions that the sampler's object gets from this library.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 #[allow(non_upper_case_globals, reason = "a C symbol")]
 pub static uu_private_library_0: Library = Library {
@@ -44,14 +44,14 @@ pub static uu_private_library_0: Library = Library {
     forget,
     thread_ended,
     after_fork,
-    add_table: crate::tables::add,
+    add_table: uunwind_live::tables::add,
+    add_facts: uunwind_stacks::facts::add,
+    plugin_index,
     frames_registered: registered::add,
     frames_deregistered: registered::remove,
 };
 
 unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
-    const EINVAL: i32 = 22;
-    const ENOEXEC: i32 = 8;
     if index == 0 || index >= u32::from(EMBEDDER) {
         return -EINVAL;
     }
@@ -60,12 +60,18 @@ unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
     // SAFETY: the caller found the entry in an object that it never closes.
     match unsafe { PLUGINS.add(index as usize, entry, text) } {
         Ok(true) => {
-            crate::met::changed();
+            uunwind_live::met::changed();
             0
         }
         Ok(false) => -EINVAL,
         Err(_) => -ENOEXEC,
     }
+}
+
+unsafe extern "C" fn plugin_index(name: *const [u8; 16]) -> u32 {
+    // SAFETY: the caller passes a name.
+    let name = unsafe { &*name };
+    (1..EMBEDDER).find(|index| PLUGINS.get_any(*index).is_some_and(|plugin| plugin.name == *name)).map_or(0, u32::from)
 }
 
 unsafe extern "C" fn home() -> *const Library {
@@ -119,8 +125,8 @@ pub unsafe extern "C" fn sample(request: *mut Request) -> u32 {
         Err(Refused::Nested) => return NESTED,
         Err(Refused::Full) => return NO_SLOT,
     };
-    // SAFETY: `walk_request` allocates nothing and locks nothing, so it may be left at any instruction; the slot is this
-    // thread's, and `enter` made sure that it is not armed.
+    // SAFETY: `walk_request` allocates nothing and locks nothing, so it may be left at any instruction; the slot is
+    // this thread's, and `enter` made sure that it is not armed.
     let mut work = Work { request, slot: walking.slot };
     let call = Call::new(walk_request as *const () as usize, [(&raw mut work) as u64]);
     // SAFETY: as said.
@@ -129,7 +135,6 @@ pub unsafe extern "C" fn sample(request: *mut Request) -> u32 {
         // SAFETY: the sampler passed a valid request.
         let request = unsafe { &mut *request };
         request.stop = reason as u32;
-        request.result |= RESULT_CONTAINED;
     }
     walking.leave();
     SAMPLED
@@ -144,6 +149,8 @@ struct Work<'s> {
 /// What lies in the sampler's room for a walk, so that it does not lie on its stack.
 struct Room<'w> {
     env: MaybeUninit<Live<'w>>,
+    reader: MaybeUninit<Reader<'w>>,
+    setting: MaybeUninit<Setting>,
     exchange: MaybeUninit<Exchange>,
 }
 
@@ -153,54 +160,62 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
         let work = work.cast::<Work<'_>>();
         (&mut *(*work).request, (*work).slot)
     };
-    let probed = request.flags & PROBED != 0;
-    // SAFETY: the sampler says PROBED unless faults reach `on_fault`.
-    let mut reader = unsafe { Reader::new(if probed { Mode::Probed } else { Mode::Guarded }) };
-    // SAFETY: the sampler passes the kernel's ucontext.
-    let cursor = Cursor { regs: unsafe { Regs::from_ucontext(request.ucontext) }, exact: true };
-    if request.flags & WANT_CODE != 0 {
-        request.code = reader.word(cursor.regs.pc.wrapping_sub(8)).unwrap_or(0);
-    }
     const { assert!(size_of::<Room<'_>>() <= WALK_ROOM && align_of::<Room<'_>>() <= 64) };
-    // SAFETY: the sampler passes WALK_ROOM bytes, 64-aligned, and nobody else's during the walk; what lies in it may be anything.
+    // SAFETY: the sampler passes WALK_ROOM bytes, 64-aligned, used by nothing else during the walk; what lies in it may
+    // be anything.
     let room = unsafe { &mut *request.room.cast::<Room<'_>>() };
-    let setting = Setting {
-        thread_pointer: syscall::thread_pointer(),
-        tsd_offset: TSD_OFFSET.load(Ordering::Relaxed),
-        scratch: if probed { core::ptr::null_mut() } else { request.scratch },
-        exchange: room.exchange.as_mut_ptr(),
-        progress: &raw mut request.words,
-        trail: request.trail,
-    };
     // SAFETY: the sampler passes its table, or null.
     let client = unsafe { request.client.as_ref() }.map(|client| (client, request.context));
     if let Some((client, _)) = client {
         SAMPLER.store(client.describe as *const () as u64, Ordering::Relaxed);
     }
-    prepare(&mut room.env, request, client, slot, !probed);
+    // SAFETY: as `walk_request`.
+    unsafe { prepare(room, request, client, slot) };
     // SAFETY: just written.
-    let env = unsafe { room.env.assume_init_mut() };
-    // SAFETY: the sampler passes a buffer of `capacity` words that nobody else uses now.
+    let (env, reader, setting) =
+        unsafe { (room.env.assume_init_mut(), room.reader.assume_init_mut(), room.setting.assume_init_ref()) };
+    // SAFETY: the sampler passes the kernel's ucontext.
+    let cursor = Cursor { regs: unsafe { Regs::from_ucontext(request.ucontext) }, exact: true };
+    if request.flags & WANT_CODE != 0 {
+        request.code = reader.word(cursor.regs.pc.wrapping_sub(8)).unwrap_or(0);
+    }
+    // SAFETY: the sampler passes a buffer of `capacity` words that nothing else uses now.
     let frames = unsafe { core::slice::from_raw_parts_mut(request.frames, request.capacity) };
     // SAFETY: scratch is null or SCRATCH bytes.
-    let outcome = unsafe { walk(cursor, env, &mut reader, frames, &setting) };
+    let outcome = unsafe { walk(cursor, env, reader, frames, setting) };
     request.words = outcome.words;
-    (request.frames_told, request.reused) = (outcome.frames, outcome.reused);
+    (request.frames_emitted, request.reused) = (outcome.frames, outcome.reused);
     request.interpreted = env.interpreted;
     request.stop = u32::from(outcome.stop.number());
     request.result = env.result | if outcome.desync > 0 { RESULT_DESYNC } else { 0 };
 }
 
-/// Writes the walk's surroundings into the sampler's room. A function of its own, so that nothing of it lies on the walk's stack.
+/// Writes what the walk needs into the sampler's room. A function of its own, so that nothing of it lies on the walk's
+/// stack.
+///
+/// # Safety
+/// The request must be the sampler's.
 #[inline(never)]
-fn prepare<'w>(
-    room: &mut MaybeUninit<Live<'w>>,
-    request: &Request,
+unsafe fn prepare<'w>(
+    room: &mut Room<'w>,
+    request: &mut Request,
     client: Option<(&'w Client, *mut c_void)>,
     slot: &'w Slot,
-    plugins: bool,
 ) {
-    room.write(Live::new(client, (request.epoch, request.time), Some(&slot.recovery), plugins));
+    let probed = request.flags & PROBED != 0;
+    let calls = if probed { Calls::None } else { Calls::All };
+    room.env.write(Live::new(client, (request.epoch, request.time), Some(&slot.recovery), calls));
+    // SAFETY: the sampler says PROBED unless faults reach `on_fault`.
+    room.reader.write(unsafe { Reader::new(if probed { Mode::Probed } else { Mode::Guarded }) });
+    room.setting.write(Setting {
+        thread_pointer: syscall::thread_pointer(),
+        tsd_offset: TSD_OFFSET.load(Ordering::Relaxed),
+        scratch: if probed { core::ptr::null_mut() } else { request.scratch },
+        exchange: room.exchange.as_mut_ptr(),
+        progress: &raw mut request.words,
+        last_walk: request.last_walk,
+        keep_outermost: true,
+    });
 }
 
 /// See [`Library::on_fault`].
@@ -209,10 +224,18 @@ fn prepare<'w>(
 /// As there.
 pub unsafe extern "C" fn on_fault(ucontext: *mut u8, in_sample: bool) -> bool {
     // SAFETY: the handler passes the kernel's ucontext.
-    if unsafe { guarded::mend(ucontext) || (in_sample && PLUGINS.mend(ucontext)) } {
+    if unsafe { guarded::mend(ucontext) } {
         return true;
     }
-    in_sample && redirect(ucontext, StopReason::Fault)
+    let in_own = !in_sample
+        && SLOTS
+            .find(syscall::thread_pointer())
+            .is_some_and(|slot| slot.own_recovery.is_armed() && slot.whole_walk.is_held());
+    // SAFETY: as above.
+    if (in_sample || in_own) && unsafe { PLUGINS.mend(ucontext) } {
+        return true;
+    }
+    (in_sample || in_own) && redirect(ucontext, StopReason::Fault, in_own)
 }
 
 /// See [`Library::on_tick`].
@@ -221,22 +244,24 @@ pub unsafe extern "C" fn on_fault(ucontext: *mut u8, in_sample: bool) -> bool {
 /// As there.
 pub unsafe extern "C" fn on_tick(ucontext: *mut u8) {
     if let Some(slot) = SLOTS.find(syscall::thread_pointer()) {
-        if slot.recovery.is_armed() && slot.tick() >= TICK_LIMIT && redirect(ucontext, StopReason::Watchdog) {
-            // What goes on behind a plugin's call has ticks of its own.
+        if slot.recovery.is_armed() && slot.tick() >= TICK_LIMIT && redirect(ucontext, StopReason::Watchdog, false) {
+            // What follows a plugin's call has ticks of its own.
             slot.clear_ticks();
         }
     }
 }
 
-fn redirect(ucontext: *mut u8, reason: StopReason) -> bool {
+/// `in_own`: out of a walk of the program's own (`uu_walk`), instead of the sampler's.
+fn redirect(ucontext: *mut u8, reason: StopReason, in_own: bool) -> bool {
     let Some(slot) = SLOTS.find(syscall::thread_pointer()) else { return false };
     // What plugins call is here, and in the sampler's object.
     let is_host = |pc| {
         let sampler = SAMPLER.load(Ordering::Relaxed);
         OBJECTS.are_of_one(pc, on_fault as *const () as u64) || (sampler != 0 && OBJECTS.are_of_one(pc, sampler))
     };
-    // SAFETY: called by handlers that interrupted this thread; the recovery point is armed only inside `sample`.
-    unsafe { slot.recovery.redirect(ucontext, u64::from(reason.number()), is_host) }
+    let recovery = if in_own { &slot.own_recovery } else { &slot.recovery };
+    // SAFETY: called by handlers that interrupted this thread; the recovery point is armed only inside such a walk.
+    unsafe { recovery.redirect(ucontext, u64::from(reason.number()), is_host) }
 }
 
 unsafe extern "C" fn forget() {

@@ -1,13 +1,10 @@
 //! `uu_plugin_call`: a request of the program to one of the plugins, for C. `uu.h` documents it.
 
-use crate::state::PLUGINS;
 use core::ffi::{c_char, c_int, c_void};
+use uunwind_core::errno::{EINVAL, ENOENT, ENOSYS};
 use uunwind_core::plugin::trimmed;
 use uunwind_core::walk::MAX_PLUGINS;
-
-const ENOENT: c_int = 2;
-const EINVAL: c_int = 22;
-const ENOSYS: c_int = 38;
+use uunwind_live::state::PLUGINS;
 
 /// See `uu.h`.
 ///
@@ -32,8 +29,8 @@ pub unsafe extern "C" fn uu_plugin_call(plugin: *const c_char, what: u32, argume
         Some(Some(call)) => {
             // SAFETY: the plugin's function; the caller vouches for the argument.
             let answer = unsafe { call(what, argument, size) };
-            // What it was told may make it answer walks otherwise.
-            crate::met::changed();
+            // The call may make the plugin answer walks in another way.
+            uunwind_live::met::changed();
             answer
         }
     }

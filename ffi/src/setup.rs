@@ -1,12 +1,10 @@
-//! `uu_setup`: rule tables for a program that has no recorder. They are built by another object, which is linked with std and
-//! reads files; it is opened here, on demand, from the folder `uu` beside this one.
+//! `uu_setup`: rule tables, plugins and facts for a program that has no recorder. They come from another object, which
+//! is linked with std and reads files; it is opened here, on demand, from the folder `uu` beside this one.
 
 use crate::library::uu_private_library_0;
 use core::ffi::{c_char, c_int, c_void, CStr};
+use uunwind_core::errno::{Errno, ENAMETOOLONG, ENOENT};
 use uunwind_core::library::Library;
-
-const ENOENT: c_int = 2;
-const ENAMETOOLONG: c_int = 36;
 
 /// `Dl_info` (dlfcn.h).
 #[repr(C)]
@@ -23,9 +21,9 @@ extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-const FILE: &CStr = c"uu/libuu-setup.so";
-const SYMBOL: &CStr = c"uu_setup_tables";
-type SetupTables = unsafe extern "C" fn(*const Library) -> c_int;
+const FILE: &CStr = c"uu/libuunwind-setup.so";
+const SYMBOL: &CStr = c"uu_setup_process";
+type SetupProcess = unsafe extern "C" fn(*const Library) -> c_int;
 
 /// See `uu.h`.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
@@ -51,18 +49,18 @@ pub extern "C" fn uu_setup() -> c_int {
         return -ENOENT;
     }
     // SAFETY: the symbol is a function of this type, which checks the table's build.
-    unsafe { core::mem::transmute::<*mut c_void, SetupTables>(found)(&raw const uu_private_library_0) }
+    unsafe { core::mem::transmute::<*mut c_void, SetupProcess>(found)(&raw const uu_private_library_0) }
 }
 
 /// The path of [`FILE`], from the folder of this object.
-fn beside(path: &mut [u8; 4096]) -> Result<(), c_int> {
+fn beside(path: &mut [u8; 4096]) -> Result<(), Errno> {
     let mut info = DlInfo {
         name: core::ptr::null(),
         base: core::ptr::null_mut(),
         symbol: core::ptr::null(),
         address: core::ptr::null_mut(),
     };
-    // SAFETY: an address of this object, and a place for what is told of it.
+    // SAFETY: an address of this object, and a place for the answer.
     if unsafe { dladdr((&raw const uu_private_library_0).cast(), &raw mut info) } == 0 || info.name.is_null() {
         return Err(ENOENT);
     }

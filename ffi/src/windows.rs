@@ -1,11 +1,12 @@
-//! `uu_register_window` and its kin: the registry, for C. `uu.h` documents them.
+//! `uu_register_window` and the related calls: the registry, for C. `uu.h` documents them.
 
 use crate::home;
-use crate::state::{REGISTRY, SLOTS};
 use core::ffi::{c_int, c_void};
+use uunwind_core::errno::{Errno, EINVAL};
 use uunwind_core::registry::c_window::CWindow;
 use uunwind_core::registry::window::Window;
-use uunwind_core::registry::{Errno, EINVAL};
+use uunwind_live::met::changed;
+use uunwind_live::state::{OBJECTS, REGISTRY, SLOTS};
 
 fn result(result: Result<(), Errno>) -> c_int {
     match result {
@@ -29,6 +30,14 @@ unsafe fn window(window: *const CWindow) -> Result<Window, Errno> {
     unsafe { (*window).to_window() }
 }
 
+/// To be called before a window is registered. Where an object was that could be unloaded, rules cached by pc may still
+/// be of its code: the loader's counters show the unload a little later than the place is free.
+pub(crate) fn takes_a_place(window: &Window) {
+    if OBJECTS.may_have_been_at(window.start, window.end) {
+        changed();
+    }
+}
+
 /// See `uu.h`.
 ///
 /// # Safety
@@ -40,7 +49,10 @@ pub unsafe extern "C" fn uu_register_window(described: *const CWindow) -> c_int 
         return unsafe { (home.register_window)(described) };
     }
     // SAFETY: passed on.
-    result(unsafe { window(described) }.and_then(|window| REGISTRY.register(window, &SLOTS).map(|_| ())))
+    result(unsafe { window(described) }.and_then(|window| {
+        takes_a_place(&window);
+        REGISTRY.register(window, &SLOTS).map(|_| ())
+    }))
 }
 
 /// See `uu.h`.
@@ -87,14 +99,15 @@ pub unsafe extern "C" fn uu_replace_windows(
     }
     let old: &[u64] = match old_count {
         0 => &[],
-        // SAFETY: the caller passes so many addresses, which are words.
+        // SAFETY: the caller passes that number of addresses, which are words.
         _ => unsafe { core::slice::from_raw_parts(old.cast(), old_count) },
     };
-    // SAFETY: the caller passes so many windows.
+    // SAFETY: the caller passes that number of windows.
     let described = (0..new_count).map(|i| unsafe { window(new.add(i)) });
     if let Some(Err(error)) = described.clone().find(Result::is_err) {
         return result(Err(error));
     }
+    described.clone().filter_map(Result::ok).for_each(|window| takes_a_place(&window));
     result(REGISTRY.replace(old, described.filter_map(Result::ok), &SLOTS).map(|given| {
         // SAFETY: the caller passes a writable place.
         unsafe { ticket.write(given) };

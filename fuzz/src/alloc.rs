@@ -3,11 +3,11 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Bytes that a target may hold at a time. Inputs are smaller than a hundredth of it.
+/// Limit of the bytes that a target may hold at a time. Inputs are smaller than a hundredth of it.
 pub const LIMIT: usize = 256 << 20;
 
 thread_local! {
-    /// Bytes held since [`bounded`] began; `None`: not counted now.
+    /// Bytes allocated since [`bounded`] began; `None`: not counting.
     static HELD: Cell<Option<usize>> = const { Cell::new(None) };
     static MOST: Cell<usize> = const { Cell::new(0) };
 }
@@ -15,7 +15,7 @@ thread_local! {
 /// The system's allocator, with the bound.
 pub struct Bounded;
 
-/// Runs `f` under the bound. An allocation beyond it fails, which ends the process as being out of memory does.
+/// Runs `f` under the limit. An allocation beyond it fails, which ends the process as running out of memory does.
 pub fn bounded<T>(f: impl FnOnce() -> T) -> T {
     HELD.set(Some(0));
     let made = f();
@@ -23,7 +23,15 @@ pub fn bounded<T>(f: impl FnOnce() -> T) -> T {
     made
 }
 
-/// The most bytes that this thread held in any [`bounded`] call since this was last asked.
+/// Bytes that are held now, within a [`bounded`] call. What a stream's reader keeps must be in proportion to its input.
+pub fn held() -> usize {
+    HELD.get().unwrap_or(0)
+}
+
+/// Bytes that a reader may keep for any input.
+pub const FREE: usize = 1 << 20;
+
+/// The largest number of bytes that this thread held in any [`bounded`] call since the last call of this function.
 pub fn most() -> usize {
     MOST.take()
 }
@@ -39,7 +47,7 @@ fn take(bytes: usize) -> bool {
     true
 }
 
-/// What was taken before the call began may be given back in it: the count stops at zero.
+/// Memory from before the call may be freed within it: the count stops at zero.
 fn give(bytes: usize) {
     if let Ok(Some(held)) = HELD.try_with(Cell::get) {
         HELD.set(Some(held.saturating_sub(bytes)));

@@ -1,8 +1,8 @@
-//! The order in which inputs are made: each is a damaged seed, or a damaged input that a parser took before.
+//! The order in which inputs are made: each is a damaged seed, or a damaged input that a parser accepted earlier.
 
 use crate::mutate::{mutate, Random};
 
-/// Kept inputs besides the seeds.
+/// Number of inputs that are kept besides the seeds.
 const KEPT: usize = 64;
 
 /// Makes inputs.
@@ -30,8 +30,8 @@ impl Campaign {
         mutate(one, other, &mut self.random)
     }
 
-    /// Tells what became of an input. Some that a parser took are kept, so that damage adds up.
-    pub fn told(&mut self, input: Vec<u8>, taken: bool) {
+    /// Records the outcome of an input. Some that a parser accepted are kept, so that damage adds up.
+    pub fn record(&mut self, input: Vec<u8>, taken: bool) {
         if !taken || self.random.below(16) != 0 {
             return;
         }

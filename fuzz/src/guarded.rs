@@ -1,17 +1,17 @@
-//! Memory that ends at a page which cannot be touched: a read behind the end faults instead of finding other bytes.
+//! Memory that ends at an inaccessible page: a read beyond the end faults instead of finding other bytes.
 
 use std::io;
 
 const PAGE: usize = 4096;
 
-/// Bytes in front of a forbidden page.
+/// A mapping whose bytes are followed by an inaccessible page.
 pub struct Guarded {
     base: *mut u8,
     bytes: usize,
 }
 
 impl Guarded {
-    /// Maps `bytes` (rounded up to whole pages), zeroed, and the forbidden page behind them.
+    /// Maps `bytes` (rounded up to whole pages), zeroed, and the inaccessible page after them.
     pub fn new(bytes: usize) -> Guarded {
         let bytes = bytes.next_multiple_of(PAGE);
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -25,14 +25,14 @@ impl Guarded {
         Guarded { base, bytes }
     }
 
-    /// All of it.
+    /// All bytes before the inaccessible page.
     pub fn all(&mut self) -> &mut [u8] {
         // SAFETY: `bytes` mapped, writable bytes that only this value owns.
         unsafe { std::slice::from_raw_parts_mut(self.base, self.bytes) }
     }
 
-    /// Copies `data` to the end, 8-aligned as files and rings are; up to seven bytes stay between it and the forbidden
-    /// page. Longer data is cut.
+    /// Copies `data` to the end, 8-aligned as files and rings are; up to seven bytes remain between it and the
+    /// inaccessible page. Longer data is cut.
     pub fn place(&mut self, data: &[u8]) -> &[u8] {
         let len = data.len().min(self.bytes);
         let start = (self.bytes - len) & !7;
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_byte_behind_the_end_cannot_be_read() {
+    fn the_byte_after_the_end_cannot_be_read() {
         let mut memory = Guarded::new(PAGE);
         let placed = memory.place(&[7; 16]);
         assert_eq!(placed, [7; 16]);

@@ -1,4 +1,4 @@
-//! Takes an input apart: numbers off the front, zeroes where it ends, so that every input means something.
+//! Reads numbers from the front of an input, and zeroes after its end, so that every input has a meaning.
 
 /// An input.
 pub struct Input<'a> {
@@ -11,7 +11,7 @@ impl<'a> Input<'a> {
         Input { rest: data }
     }
 
-    /// Up to `len` bytes.
+    /// The next `len` bytes, or as many as there are.
     pub fn bytes(&mut self, len: usize) -> &'a [u8] {
         let (bytes, rest) = self.rest.split_at(len.min(self.rest.len()));
         self.rest = rest;
@@ -25,7 +25,7 @@ impl<'a> Input<'a> {
         out
     }
 
-    /// A byte.
+    /// The next byte.
     pub fn u8(&mut self) -> u8 {
         self.array::<1>()[0]
     }
@@ -35,22 +35,22 @@ impl<'a> Input<'a> {
         u16::from_le_bytes(self.array())
     }
 
-    /// Four bytes.
+    /// The next four bytes, as a number.
     pub fn u32(&mut self) -> u32 {
         u32::from_le_bytes(self.array())
     }
 
-    /// Eight bytes.
+    /// The next eight bytes, as a number.
     pub fn u64(&mut self) -> u64 {
         u64::from_le_bytes(self.array())
     }
 
-    /// Whether all was taken.
+    /// Whether all bytes were read.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub fn rest(self) -> &'a [u8] {
         self.rest
     }

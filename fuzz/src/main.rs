@@ -1,4 +1,4 @@
-//! Longer campaigns, and single inputs once more. See README.md.
+//! Longer campaigns, and replays of single inputs. See README.md.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -7,9 +7,9 @@ use uunwind_fuzz::runner::{keep, Runner};
 use uunwind_fuzz::targets::{self, Target};
 use uunwind_fuzz::{alloc, corpus};
 
-/// No input may take longer.
+/// Time limit of one input.
 const LIMIT: Duration = Duration::from_secs(5);
-/// A campaign ends after so many failures: more of them are mostly the same.
+/// Number of failures that end a campaign: further ones are mostly the same.
 const FAILURES: u32 = 5;
 
 const USAGE: &str = "\
@@ -96,7 +96,7 @@ fn campaign(target: &'static Target, seconds: u64, number: u64) -> bool {
             Ok(took) => {
                 taken += u64::from(took);
                 slowest = slowest.max(before.elapsed());
-                campaign.told(input, took);
+                campaign.record(input, took);
             }
             Err(panic) => {
                 failed += 1;

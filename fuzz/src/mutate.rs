@@ -1,13 +1,13 @@
 //! Damage to inputs, the same for the same seed number.
 
-/// Inputs never grow beyond so many bytes.
+/// Limit of an input's length, in bytes.
 pub const LONGEST: usize = 1 << 17;
 
-/// The numbers that decide.
+/// The random numbers that determine the damage.
 pub struct Random(uunwind_random::Random);
 
 impl Random {
-    /// A generator; any number serves.
+    /// A generator; any seed is valid.
     pub fn new(seed: u64) -> Random {
         // A multiplication spreads small numbers.
         Random(uunwind_random::Random::new(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
@@ -23,7 +23,7 @@ impl Random {
         (self.number() >> 8) as usize % limit.max(1)
     }
 
-    /// A place and a length: at most `longest` bytes inside `len`.
+    /// A random range of at most `longest` bytes within `len`.
     fn range(&mut self, len: usize, longest: usize) -> std::ops::Range<usize> {
         let start = self.below(len);
         let bytes = 1 + self.below((len - start).min(longest).max(1));
@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// One to eight changes of `seed`; `other` gives parts.
+/// Changes `seed` in one to eight ways; parts of `other` may be inserted.
 pub fn mutate(seed: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = seed.to_vec();
     let changes = 1 << random.below(4);
@@ -73,7 +73,7 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
             let end = (at + part.len()).min(len);
             bytes[at..end].copy_from_slice(&part[..end - at]);
         }
-        // The front of this, the back of another.
+        // The front of this input, the back of the other.
         15 if !other.is_empty() => {
             bytes.splice(at.., other[random.below(other.len())..].iter().copied()).for_each(drop)
         }
@@ -81,7 +81,8 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     }
 }
 
-/// Overwrites a number of 1, 2, 4 or 8 bytes, mostly at a multiple of its size, by an edge or a neighbour.
+/// Overwrites a number of 1, 2, 4 or 8 bytes, mostly at a multiple of its size, by an edge case or a neighbouring
+/// value.
 fn overwrite(bytes: &mut [u8], at: usize, random: &mut Random) {
     let width = 1usize << random.below(4);
     let at = if random.below(4) == 0 { at } else { at / width * width };

@@ -2,10 +2,10 @@
 //!
 //! | failure | found by | then |
 //! |---|---|---|
-//! | panic | `catch_unwind` | told to the caller |
+//! | panic | `catch_unwind` | returned to the caller |
 //! | more than [`alloc::LIMIT`] bytes | the allocator refuses, Rust aborts | the input is written, the process dies |
 //! | read or write outside, stack overflow, abort | the signal's handler | the same |
-//! | longer than the limit | a thread that watches the clock | the same |
+//! | longer than the limit | a watchdog thread | the same |
 
 use crate::alloc;
 use crate::corpus;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Once, Weak};
 use std::time::{Duration, Instant};
 
-/// What is known of the input in hand to those who must write it when its thread cannot.
+/// The current input, for the threads and handlers that must write it when its own thread cannot.
 struct Current {
     at: AtomicPtr<u8>,
     len: AtomicUsize,
@@ -37,7 +37,7 @@ thread_local! {
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs inputs of one target, on the thread that made it.
+/// Runs inputs of one target, on the thread that created the runner.
 pub struct Runner {
     target: &'static Target,
     memory: Guarded,
@@ -46,7 +46,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// A runner that lets no input take longer than `limit`. Installs a panic hook and handlers for fatal signals.
+    /// A runner with this time limit for each input. Installs a panic hook and handlers for fatal signals.
     pub fn new(target: &'static Target, limit: Duration) -> Runner {
         static HANDLERS: Once = Once::new();
         HANDLERS.call_once(|| {
@@ -68,7 +68,7 @@ impl Runner {
         Runner { target, memory: Guarded::new(LONGEST), current, runs: 0 }
     }
 
-    /// Whether the parser took the input; or the panic's message and place.
+    /// Runs one input. Whether the parser accepted it; or the panic's message and place.
     pub fn run(&mut self, data: &[u8]) -> Result<bool, String> {
         let target = self.target;
         let placed = self.memory.place(data);
@@ -81,7 +81,7 @@ impl Runner {
         done.map_err(|_| PANIC.take())
     }
 
-    /// Cuts parts off a failing input for as long as it still fails.
+    /// Cuts parts off a failing input as long as it still fails.
     pub fn shrink(&mut self, input: &[u8]) -> Vec<u8> {
         let mut small = input.to_vec();
         let mut part = small.len() / 2;
@@ -108,16 +108,16 @@ impl Drop for Runner {
     }
 }
 
-/// Folder of inputs that failed; made when missing.
+/// The folder for inputs that failed; created if it is missing.
 pub fn failures() -> PathBuf {
     let folder = corpus::home().join("failures");
     fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     folder
 }
 
-/// Writes a failing input, and says how to run it again.
+/// Writes a failing input to a file. Returns a text that says how to run it again.
 pub fn keep(target: &Target, input: &[u8]) -> String {
-    let name = format!("{}-{:016x}", target.name, uunwind_ring::facts::key(input));
+    let name = format!("{}-{:016x}", target.name, uunwind_core::object_key::key(input));
     let path = failures().join(name);
     fs::write(&path, input).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     format!("input: {}\nagain: cargo run -p uunwind-fuzz -- {} {}", path.display(), target.name, path.display())
@@ -127,7 +127,7 @@ fn note_panic(info: &std::panic::PanicHookInfo<'_>) {
     // SAFETY: a runner, which clears it when it is dropped, keeps what it points to.
     let in_target = unsafe { CURRENT.get().as_ref() }.is_some_and(|current| current.number.load(SeqCst) != 0);
     if !in_target {
-        // This is for whoever runs it.
+        // The panic is not the target's: it is for the person who runs this.
         eprintln!("{info}");
     } else {
         PANIC.set(info.to_string());
@@ -153,7 +153,7 @@ fn watch(current: &Weak<Current>, limit: Duration) {
 /// Async-signal-safe.
 fn write_input(current: &Current) {
     let (at, len) = (current.at.load(SeqCst), current.len.load(SeqCst));
-    let tell = |bytes: &[u8]| {
+    let print = |bytes: &[u8]| {
         // SAFETY: the bytes are readable; a failed write changes nothing.
         unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
     };
@@ -166,9 +166,9 @@ fn write_input(current: &Current) {
         libc::close(fd);
         written
     };
-    tell(if written == len as isize { b"input: " } else { b"the input could not be written to " });
-    tell(current.path.as_bytes());
-    tell(b"\nagain: cargo run -p uunwind-fuzz -- TARGET <that file>\n");
+    print(if written == len as isize { b"input: " } else { b"the input could not be written to " });
+    print(current.path.as_bytes());
+    print(b"\nagain: cargo run -p uunwind-fuzz -- TARGET <that file>\n");
 }
 
 fn handle(signal: i32) {
@@ -183,13 +183,13 @@ fn handle(signal: i32) {
 }
 
 extern "C" fn on_fatal(signal: i32) {
-    // SAFETY: set by the runner of this thread, which outlives the input in hand.
+    // SAFETY: set by the runner of this thread, which outlives the current input.
     if let Some(current) = unsafe { CURRENT.get().as_ref() } {
         if current.number.load(SeqCst) != 0 {
             write_input(current);
         }
     }
-    // The handler was reset: the process ends by this signal.
+    // The default handler was restored: the process ends by this signal.
     // SAFETY: raise is async-signal-safe.
     unsafe { libc::raise(signal) };
 }

@@ -1,4 +1,4 @@
-//! Every seed of every target, and a bounded number of damaged ones: the same on every run.
+//! Replays every seed of every target, and a bounded number of damaged ones: the same on every run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use uunwind_fuzz::corpus;
 use uunwind_fuzz::runner::{keep, Runner};
 use uunwind_fuzz::targets::{self, Target};
 
-/// No input may take longer. Far above the slowest, since test machines are busy.
+/// Time limit of one input. Far above the slowest, since test machines are busy.
 const LIMIT: Duration = Duration::from_secs(30);
-/// The corpus stays small.
+/// Limit of the corpus's size, in bytes.
 const CORPUS_BYTES: usize = 300 << 10;
 
 fn replay(name: &str) {
@@ -21,7 +21,7 @@ fn replay(name: &str) {
         Err(panic) => panic!("{what}: {panic}\n{}", keep(target, input)),
     };
     for (seed, bytes) in &seeds {
-        // What begins so is there to be refused.
+        // Seeds with this prefix are inputs that must be refused.
         assert_eq!(run(seed, bytes), !seed.starts_with("refused"), "seed {name}/{seed}: taken by the parser?");
     }
     run("nothing", &[]);
@@ -31,9 +31,9 @@ fn replay(name: &str) {
         let input = campaign.next_input();
         let took = run(&format!("round {round}"), &input);
         taken += u32::from(took);
-        campaign.told(input, took);
+        campaign.record(input, took);
     }
-    // Damage that is never taken, or never refused, tests little.
+    // Damage that is never accepted, or never refused, tests little.
     let (low, high) = (target.rounds / 100, target.rounds - target.rounds / 100);
     assert!((low..=high).contains(&taken), "{taken} of {} mutants were taken", target.rounds);
 }
@@ -62,5 +62,5 @@ macro_rules! replays {
 replays! {
     eh_frame sframe rule_table unwind_elf walk python_overlay python_lines ring_records recording elf_analyse program
     lua_overlay lua_state luajit_step symbolize_elf facts perf_map jitdump gdb_jit registered_frames plugin_messages eh_frame_list
-    window_tables
+    window_tables session gdb_list maps table_cache naming
 }

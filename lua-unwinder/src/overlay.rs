@@ -1,68 +1,37 @@
-//! The entry: hands one native frame to the family of interpreters that its object holds.
+//! The plugin's entries: each passes the current native frame to the family of interpreters that its object holds.
 
-use crate::facts::{Head, FAMILY_LUAJIT, FAMILY_PUC};
-use crate::walk::Walk;
+use crate::facts::{FactsHead, FAMILY_LUAJIT, FAMILY_PUC};
 use crate::{luajit, puc};
-use uunwind_core::plugin::{View, OVERLAY_NONE, STEP_NATIVE, UNTOUCHED};
+use uunwind_core::plugin::guest::Guest;
+use uunwind_core::plugin::{OVERLAY_NONE, STEP_NATIVE, UNTOUCHED};
 
-/// Answers about a frame that is no interpreter's: they leave the walk's memory alone.
+/// The overlay's answer about a frame that is no interpreter's: no frames, and the scratch memory is unchanged.
 pub const NO_OVERLAY: u32 = OVERLAY_NONE | UNTOUCHED;
-/// See [`NO_OVERLAY`].
+/// The step's answer about a frame that is no interpreter's: the core steps, and the scratch memory is unchanged.
 pub const NO_STEP: u32 = STEP_NATIVE | UNTOUCHED;
 
 /// [`uunwind_core::plugin::Plugin::overlay`] of this plugin.
-///
-/// # Safety
-/// `view` must be null or a view filled by a host of this ABI: its facts, scratch memory and host functions are used.
-pub unsafe extern "C" fn overlay(view: *mut View) -> u32 {
-    // SAFETY: passed on.
-    unsafe { visit(view, NO_OVERLAY, add_frames) }
-}
-
-/// [`uunwind_core::plugin::Plugin::step`] of this plugin.
-///
-/// # Safety
-/// As [`overlay`], and the view's caller is filled.
-pub unsafe extern "C" fn step(view: *mut View) -> u32 {
-    // SAFETY: passed on.
-    unsafe { visit(view, NO_STEP, to_caller) }
-}
-
-/// # Safety
-/// As [`overlay`].
-unsafe fn visit(view: *mut View, nothing: u32, answer: fn(&Walk<'_>) -> u32) -> u32 {
-    // SAFETY: the caller's promise.
-    let Some(walk) = (unsafe { Walk::new(view) }) else { return nothing };
-    let answer = answer(&walk);
-    let (used, restored) = walk.registers();
-    // SAFETY: a view, by `Walk::new`, which nobody borrows any more; these are the plugin's to set.
-    unsafe {
-        (*view).used = used;
-        (*view).restored = restored;
-    }
-    answer
-}
-
-fn add_frames(walk: &Walk<'_>) -> u32 {
-    let view = walk.view();
+pub fn overlay(guest: &Guest<'_>) -> u32 {
+    let view = guest.view();
     if view.facts.is_null() || view.cfa <= view.sp {
         return NO_OVERLAY;
     }
-    let bytes = walk.facts();
-    match Head::read(bytes).map(|head| head.family) {
-        Some(FAMILY_PUC) => puc::overlay(walk, bytes),
+    let bytes = guest.facts();
+    match FactsHead::read(bytes).map(|head| head.family) {
+        Some(FAMILY_PUC) => puc::overlay(guest, bytes),
         _ => NO_OVERLAY,
     }
 }
 
-fn to_caller(walk: &Walk<'_>) -> u32 {
-    let Some(caller) = walk.caller() else { return NO_STEP };
-    let bytes = walk.facts();
+/// [`uunwind_core::plugin::Plugin::step`] of this plugin.
+pub fn step(guest: &Guest<'_>) -> u32 {
+    let Some(caller) = guest.caller() else { return NO_STEP };
+    let bytes = guest.facts();
     if bytes.is_empty() {
-        return luajit::in_no_object(walk, caller);
+        return luajit::in_no_object(guest, caller);
     }
-    match Head::read(bytes).map(|head| head.family) {
-        Some(FAMILY_LUAJIT) => luajit::in_object(walk, bytes, caller),
+    match FactsHead::read(bytes).map(|head| head.family) {
+        Some(FAMILY_LUAJIT) => luajit::in_object(guest, bytes, caller),
         _ => NO_STEP,
     }
 }

@@ -1,33 +1,31 @@
-//! States that the program has told of (`uu_lua.h`), and where one was found that the analyse half did not see.
+//! States that the program has registered (`uu_lua.h`), and the place at which a walk found one where the analyse
+//! half had found none.
 //!
-//! A state is registered outside handlers, by the plugin's `call`; walks only look at the table. What was learned of a build is the
-//! place, a register or a slot of `luaV_execute`'s frame, at which a state of a registered program was found.
+//! States are registered outside handlers, by the plugin's `call`; walks only read the table. What is learned about a
+//! build is the place, a register or a slot of `luaV_execute`'s frame, that held a state with a registered
+//! `global_State`.
 
-use crate::puc::facts::Place;
+use crate::puc::facts::Location;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use uunwind_core::memory::{Mode, Reader};
+use uunwind_core::errno::{EINVAL, ENOENT, ENOMEM, ENOSYS};
+use uunwind_core::memory::Reader;
 
-/// Requests, as `what` of `uu_plugin_call`; `uu_lua.h` says the same in C.
+/// `what` of `uu_plugin_call`: registers a state. The same number as in `uu_lua.h`.
 pub const REGISTER: u32 = 1;
-/// See [`REGISTER`].
+/// `what` of `uu_plugin_call`: unregisters a state.
 pub const UNREGISTER: u32 = 2;
 
-/// States registered at the same time.
+/// Limit of states that are registered at the same time.
 const STATES: usize = 64;
-/// Builds of Lua in one process for which places are learned.
+/// Limit of Lua builds in one process for which a place is learned.
 const BUILDS: usize = 4;
-
-const ENOENT: i32 = 2;
-const ENOMEM: i32 = 12;
-const EINVAL: i32 = 22;
-const ENOSYS: i32 = 38;
 
 /// A registered state.
 struct Entry {
-    /// Its address; [`FREE`], [`BUSY`].
+    /// Process address of the `lua_State`; [`FREE`], or [`BUSY`] while the entry is written.
     state: AtomicU64,
-    /// Its `global_State`.
+    /// Process address of its `global_State`; 0 in an entry that is not used.
     global: AtomicU64,
 }
 
@@ -37,17 +35,14 @@ const BUSY: u64 = 1;
 static REGISTERED: [Entry; STATES] =
     [const { Entry { state: AtomicU64::new(FREE), global: AtomicU64::new(0) } }; STATES];
 
-/// `call` of the plugin. `argument` is a `lua_State`, `size` is 0. Thread-safe. Not for handlers.
-///
-/// # Safety
-/// None: what the argument points to is read only where it can be.
-pub unsafe extern "C" fn call(what: u32, argument: *mut c_void, size: usize) -> i32 {
+/// `call` of the plugin. `argument` is a `lua_State`, `size` is 0. Thread-safe. Not async-signal-safe.
+/// The memory at `argument` is read by probed reads.
+pub extern "C" fn call(what: u32, argument: *mut c_void, size: usize) -> i32 {
     let state = argument as u64;
     match what {
         REGISTER | UNREGISTER if size != 0 || state == 0 => -EINVAL,
         REGISTER => {
-            // SAFETY: probed reads need nothing.
-            let mut reader = unsafe { Reader::new(Mode::Probed) };
+            let mut reader = Reader::probed();
             match global_of(&mut reader, state) {
                 Some(global) => add(state, global),
                 None => -EINVAL,
@@ -59,7 +54,8 @@ pub unsafe extern "C" fn call(what: u32, argument: *mut c_void, size: usize) -> 
 }
 
 fn add(state: u64, global: u64) -> i32 {
-    // Closed without a word, and another one made in its place: that one counts.
+    // It may have been closed without being unregistered, and another state made at the same address: the new one
+    // counts.
     remove(state);
     for entry in &REGISTERED {
         if entry.state.compare_exchange(FREE, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
@@ -84,7 +80,7 @@ fn remove(state: u64) -> i32 {
 }
 
 /// Is it the `global_State` of a registered state? Async-signal-safe.
-pub fn is_known(global: u64) -> bool {
+pub fn is_global_of_registered(global: u64) -> bool {
     global != 0 && REGISTERED.iter().any(|entry| entry.global.load(Ordering::Relaxed) == global)
 }
 
@@ -93,17 +89,20 @@ pub fn any() -> bool {
     REGISTERED.iter().any(|entry| entry.global.load(Ordering::Relaxed) != 0)
 }
 
-// ---- What a state looks like, without the facts of its build --------------------------------------------------------------
+// ---- How a state is recognised without the facts of its build
+// ------------------------------------------------------------- https://github.com/lua/lua/blob/v5.4.0/lstate.h,
+// https://github.com/lua/lua/blob/v5.1.1/lstate.h, https://github.com/LuaJIT/LuaJIT/blob/v2.1/src/lj_obj.h
 
-/// The type of a thread: in PUC Lua at the eighth byte of every object, in LuaJIT another one at the ninth.
+/// Offset of an object's type: in PUC Lua the byte here (`tt`, `LUA_TTHREAD`), in LuaJIT the byte after (`gct`,
+/// `~LJ_TTHREAD`).
 const TYPE: u64 = 8;
 const THREAD: u64 = 8;
 const LUAJIT_THREAD: u64 = 6;
-/// CallInfos in the chain of a state (`LUAI_MAXCSTACK` and what a stack of a million slots has room for).
+/// Limit of CallInfos in a state's chain: more than a stack of `LUAI_MAXSTACK` slots has room for.
 const CHAIN: u32 = 1 << 19;
 
-/// The `global_State` of the `lua_State` at an address, if there is one: an object of the right type whose parts agree, in the
-/// layout of one of the versions that are served. `None`: there is none.
+/// Process address of the `global_State` of the `lua_State` at `state`. `None`: `state` is no `lua_State`, that is,
+/// no object of this type whose fields agree in the layout of one of the supported versions.
 pub fn global_of(reader: &mut Reader<'_>, state: u64) -> Option<u64> {
     if !is_pointer(state) {
         return None;
@@ -116,7 +115,7 @@ pub fn global_of(reader: &mut Reader<'_>, state: u64) -> Option<u64> {
     } else {
         None
     };
-    // It has a first word, at least.
+    // At least its first word must be readable.
     found.filter(|global| is_pointer(*global) && reader.word(*global).is_some())
 }
 
@@ -124,7 +123,7 @@ fn is_pointer(address: u64) -> bool {
     address >= 0x1000 && address.is_multiple_of(8)
 }
 
-/// 5.2 and later: the chain of CallInfos ends in the one that lies in the state.
+/// 5.2 and later: the chain of CallInfos ends in `base_ci`, which lies in the state.
 fn of_chain(reader: &mut Reader<'_>, state: u64) -> Option<u64> {
     const CI: u64 = 32;
     const PREVIOUS: u64 = 16;
@@ -145,7 +144,7 @@ fn of_chain(reader: &mut Reader<'_>, state: u64) -> Option<u64> {
     None
 }
 
-/// 5.1: CallInfos stand in an array.
+/// 5.1: the CallInfos are an array, from `base_ci` to `end_ci`.
 fn of_array(reader: &mut Reader<'_>, state: u64) -> Option<u64> {
     const BYTES: u64 = 40;
     let mut field = |offset: u64| reader.word(state.wrapping_add(offset));
@@ -157,7 +156,7 @@ fn of_array(reader: &mut Reader<'_>, state: u64) -> Option<u64> {
     field(GLOBAL_5_1)
 }
 
-/// LuaJIT: the global state speaks of its main thread, which speaks of it.
+/// LuaJIT: `global_State.mainthref` refers to the main thread, whose `glref` refers back.
 fn of_luajit(reader: &mut Reader<'_>, state: u64) -> Option<u64> {
     const GLOBAL: u64 = 16;
     const MAIN: u64 = 192;
@@ -167,11 +166,11 @@ fn of_luajit(reader: &mut Reader<'_>, state: u64) -> Option<u64> {
     (is_thread && reader.word(main.wrapping_add(GLOBAL))? == global).then_some(global)
 }
 
-/// `lua_State.l_G`.
+/// Offset of `lua_State.l_G`: from 5.2 on, and in 5.1.
 const GLOBAL: u64 = 24;
 const GLOBAL_5_1: u64 = 32;
 
-/// Where `l_G` stands in a state of PUC Lua 5.`minor`.
+/// Offset of `lua_State.l_G` in PUC Lua 5.`minor`.
 pub fn global_offset(minor: u32) -> u64 {
     if minor == 1 {
         GLOBAL_5_1
@@ -180,13 +179,14 @@ pub fn global_offset(minor: u32) -> u64 {
     }
 }
 
-// ---- What was learned -----------------------------------------------------------------------------------------------------
+// ---- Learned places
+// -------------------------------------------------------------------------------------------------------
 
-/// What is known of one build of Lua.
+/// What walks have learned about one build of Lua.
 pub struct Learned {
-    /// Address of its facts; 0: free.
+    /// Address of the build's facts in this process; 0: the entry is free.
     facts: AtomicUsize,
-    /// The place, a [`Place`].
+    /// The [`Location`] of the state.
     place: AtomicU32,
 }
 
@@ -194,7 +194,8 @@ static LEARNED: [Learned; BUILDS] =
     [const { Learned { facts: AtomicUsize::new(0), place: AtomicU32::new(0) } }; BUILDS];
 
 impl Learned {
-    /// What is known of the build with these facts. `None`: no room, or no facts. Async-signal-safe.
+    /// The entry of the build with these facts, made if there is none. `None`: `BUILDS` others have one, or `facts`
+    /// is null. Async-signal-safe.
     pub fn of(facts: *const u8) -> Option<&'static Learned> {
         let key = facts as usize;
         let owns = |build: &&Learned| match build.facts.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed) {
@@ -207,13 +208,13 @@ impl Learned {
         LEARNED.iter().find(owns)
     }
 
-    /// Where `luaV_execute` keeps its state.
-    pub fn place(&self) -> Place {
-        Place(self.place.load(Ordering::Relaxed))
+    /// The place where a state was found in a frame of `luaV_execute`; [`Location::NONE`] if none was.
+    pub fn place(&self) -> Location {
+        Location(self.place.load(Ordering::Relaxed))
     }
 
-    /// It was found there.
-    pub fn learn(&self, place: Place) {
+    /// Stores the place where a state was found.
+    pub fn learn(&self, place: Location) {
         self.place.store(place.0, Ordering::Relaxed);
     }
 }

@@ -1,23 +1,25 @@
-//! States that a program registers: what is refused, and frames of a `luaV_execute` whose state the analyse half did not find, told
-//! once the program has registered it. The structures lie in this process, as 5.4 has them.
+//! States that a program registers: what is refused; and frames of a `luaV_execute` whose state the analyse half did
+//! not find, which are emitted once the program has registered the state. The structures are in this process, with the
+//! layout of 5.4.
 
 use core::ffi::c_void;
 use std::sync::Mutex;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
-use uunwind_core::memory::{Mode, Reader};
-use uunwind_core::plugin::{Description, ABI};
+use uunwind_core::memory::Reader;
+use uunwind_core::plugin::ABI;
 use uunwind_core::regs::{Regs, RBX, RSP};
 use uunwind_core::rule::{Packed, Rule};
-use uunwind_core::walk::{walk, Claim, Env, Outcome, Setting, SCRATCH};
-use uunwind_lua::facts::{Head, Plain, FAMILY_PUC};
-use uunwind_lua::puc::facts::{CodeLayout, Extent, Facts, InfoLayout, Place, ProtoLayout, StateLayout};
+use uunwind_core::walk::{walk, Claim, Claimed, Env, Look, Names, Outcome, Replay, Setting, SCRATCH};
+use uunwind_lua::facts::Plain;
+use uunwind_lua::facts::{FactsHead, FAMILY_PUC};
+use uunwind_lua::puc::facts::{CodeLayout, Extent, Facts, InfoLayout, Location, ProtoLayout, StateLayout};
 use uunwind_lua::registered::{REGISTER, UNREGISTER};
 
-/// The plugin's table is one for the process.
+/// Serializes the tests: the plugin has one table for the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Code of the loop, and bytes of its frame.
+/// Address of the loop's code, and size of its frame in bytes.
 const TEXT: u64 = 0x40_0000;
 const FRAME: i32 = 160;
 
@@ -26,15 +28,15 @@ struct Aligned<T>(T);
 
 fn facts() -> Facts {
     Facts {
-        head: Head::of::<Facts>(FAMILY_PUC),
+        head: FactsHead::of::<Facts>(FAMILY_PUC),
         execute: [Extent { start: TEXT, end: TEXT + 0x1000 }, Extent::default(), Extent::default(), Extent::default()],
         resume: [Extent::default(); 2],
         marking: Extent::default(),
-        // Nowhere: this is what the tests are about.
-        execute_state: [Place::NONE; 4],
-        execute_info: [Place::NONE; 4],
-        resume_state: [Place::NONE; 4],
-        execute_pc: Place::NONE,
+        // Not found: this is what the tests are about.
+        execute_state: [Location::NONE; 4],
+        execute_info: [Location::NONE; 4],
+        resume_state: [Location::NONE; 4],
+        execute_pc: Location::NONE,
         execute_frame: 0,
         execute_prologue: 0,
         minor: 4,
@@ -83,7 +85,7 @@ fn facts() -> Facts {
     }
 }
 
-/// A program with one state, in which a function runs: its memory in words, by name.
+/// A program with one state, in which a function runs: its structures, in words.
 struct Program {
     global: Box<[u64; 4]>,
     state: Box<[u64; 24]>,
@@ -119,7 +121,7 @@ impl Program {
         (p.state[5], p.state[6]) = (at(&p.values[20]), at(&*p.values));
         // The base CallInfo, of C.
         (p.state[12], p.state[14], p.state[19]) = (at(&*p.values), 0, 2 << 48);
-        // The function, the outermost of its activation, behind its third instruction.
+        // The function, the outermost of its activation, after its third instruction.
         (p.info[0], p.info[2], p.info[4], p.info[7]) = (at(&p.values[2]), base, at(&p.code[3]), 4 << 48);
         (p.values[2], p.values[3]) = (at(&*p.closure), 6);
         p.closure[3] = at(&*p.proto);
@@ -138,8 +140,7 @@ impl Program {
 }
 
 fn call(what: u32, argument: u64, size: usize) -> i32 {
-    // SAFETY: the plugin's function reads nothing but through a fallible reader.
-    unsafe { uunwind_lua::registered::call(what, argument as *mut c_void, size) }
+    uunwind_lua::registered::call(what, argument as *mut c_void, size)
 }
 
 struct Process {
@@ -154,33 +155,31 @@ impl Env for Process {
         if self.frames == 1 { Rule::simple(RSP, FRAME) } else { Rule::end() }.pack()
     }
 
-    fn is_claimed(&self) -> bool {
-        self.frames == 1
+    fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
+        let rule = self.rule(cursor, reader);
+        let claim = if self.frames == 1 { Claimed::By(self.claim) } else { Claimed::No };
+        Look { claim, ..Look::at(rule) }
     }
 
-    fn claim(&self) -> Option<Claim> {
-        Some(self.claim)
-    }
-
-    fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
+    fn function(&mut self, _: &Claim, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
         (TEXT, TEXT + 0x1000)
     }
 
-    fn find_name(&mut self, _: u8, _: u64, _: u64) -> u32 {
-        1
-    }
-
-    fn describe(&mut self, _: u8, _: &Description, _: &mut Reader<'_>) -> u32 {
-        0
-    }
-
-    fn learned(&mut self, _: u8) {
+    fn learned(&mut self) {
         self.learned += 1;
     }
 }
 
-/// Lines of the Lua frames that a walk tells, whether it is in doubt, and how often the plugin has learned something.
-fn told(program: &Program, facts: &Aligned<Facts>, rbx: u64) -> (Vec<u64>, bool, u32) {
+impl Names for Process {
+    fn find_name(&mut self, _: u8, _: u64, _: u64) -> u32 {
+        1
+    }
+}
+
+impl Replay for Process {}
+
+/// Lines of the Lua frames that a walk emits, whether it is in doubt, and how often the plugin has learned a place.
+fn emitted(program: &Program, facts: &Aligned<Facts>, rbx: u64) -> (Vec<u64>, bool, u32) {
     let bytes = facts.0.as_bytes();
     // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
     let plugin = unsafe { uunwind_lua::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
@@ -191,12 +190,12 @@ fn told(program: &Program, facts: &Aligned<Facts>, rbx: u64) -> (Vec<u64>, bool,
     (registers[usize::from(RSP)], registers[usize::from(RBX)]) = (at(&*program.frame), rbx);
     let cursor = Cursor { regs: Regs::full(TEXT + 0x100, registers), exact: false };
     let mut scratch = Box::new(Aligned([0u8; SCRATCH]));
-    let (scratch, progress, trail) = (scratch.0.as_mut_ptr(), std::ptr::null_mut(), std::ptr::null_mut());
+    let (scratch, progress, last_walk) = (scratch.0.as_mut_ptr(), std::ptr::null_mut(), std::ptr::null_mut());
     let exchange = std::ptr::null_mut();
-    let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch, exchange, progress, trail };
+    let setting =
+        Setting { thread_pointer: 0, tsd_offset: 0, scratch, exchange, progress, last_walk, keep_outermost: false };
     let mut words = [0; 64];
-    // SAFETY: probed reads need nothing.
-    let mut reader = unsafe { Reader::new(Mode::Probed) };
+    let mut reader = Reader::probed();
     // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk.
     let outcome: Outcome = unsafe { walk(cursor, &mut process, &mut reader, &mut words, &setting) };
     let lines = frames(&words[..outcome.words]).filter_map(|frame| match frame {
@@ -207,24 +206,24 @@ fn told(program: &Program, facts: &Aligned<Facts>, rbx: u64) -> (Vec<u64>, bool,
 }
 
 #[test]
-fn a_registered_state_is_found_where_nobody_knew_it_to_be() {
+fn a_registered_state_is_found_at_a_place_that_the_analysis_missed() {
     let _alone = ALONE.lock();
     let facts = Aligned(facts());
     let mut program = Program::new();
     program.frame[5] = program.at_state();
-    assert_eq!(told(&program, &facts, 0), (vec![], true, 0), "not registered");
+    assert_eq!(emitted(&program, &facts, 0), (vec![], true, 0), "not registered");
     assert_eq!(program.register(), 0);
     // Line 10 and three instructions with one line more each.
-    assert_eq!(told(&program, &facts, 0), (vec![13], false, 1));
-    assert_eq!(told(&program, &facts, 0), (vec![13], false, 0), "it knows the place");
+    assert_eq!(emitted(&program, &facts, 0), (vec![13], false, 1));
+    assert_eq!(emitted(&program, &facts, 0), (vec![13], false, 0), "from the learned place");
     let other = Program::new();
-    // In the place that is known, a state that nobody registered.
+    // At the learned place, a state that was not registered.
     program.frame[5] = other.at_state();
-    assert_eq!(told(&program, &facts, 0), (vec![], true, 0));
-    assert_eq!(told(&program, &facts, program.at_state()), (vec![13], false, 1), "in a register");
-    assert_eq!(told(&program, &facts, program.at_state()), (vec![13], false, 0));
+    assert_eq!(emitted(&program, &facts, 0), (vec![], true, 0));
+    assert_eq!(emitted(&program, &facts, program.at_state()), (vec![13], false, 1), "in a register");
+    assert_eq!(emitted(&program, &facts, program.at_state()), (vec![13], false, 0));
     assert_eq!(call(UNREGISTER, program.at_state(), 0), 0);
-    assert_eq!(told(&program, &facts, program.at_state()), (vec![], true, 0), "unregistered");
+    assert_eq!(emitted(&program, &facts, program.at_state()), (vec![], true, 0), "unregistered");
 }
 
 #[test]
@@ -257,23 +256,27 @@ fn what_is_no_state_is_refused() {
 }
 
 #[test]
-fn states_are_counted() {
+fn at_most_64_states_are_registered() {
     let _alone = ALONE.lock();
     let programs: Vec<Program> = (0..65).map(|_| Program::new()).collect();
     for program in &programs[..64] {
         assert_eq!((program.register(), program.register()), (0, 0), "twice is once");
     }
-    assert_eq!(programs[64].register(), -12, "no room");
+    assert_eq!(programs[64].register(), -12, "the table is full");
     assert_eq!(call(UNREGISTER, programs[64].at_state(), 0), -2, "never registered");
     for program in &programs[..64] {
         assert_eq!(call(UNREGISTER, program.at_state(), 0), 0);
         assert_eq!(call(UNREGISTER, program.at_state(), 0), -2, "gone");
     }
-    assert_eq!((programs[64].register(), call(UNREGISTER, programs[64].at_state(), 0)), (0, 0), "room again");
+    assert_eq!(
+        (programs[64].register(), call(UNREGISTER, programs[64].at_state(), 0)),
+        (0, 0),
+        "an entry is free again"
+    );
 }
 
 #[test]
-fn states_of_lua_5_1_and_of_luajit_are_known() {
+fn states_of_lua_5_1_and_of_luajit_are_accepted() {
     let _alone = ALONE.lock();
     let global = [7u64; 32];
     let infos = [0u64; 20];

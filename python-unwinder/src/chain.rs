@@ -1,84 +1,85 @@
-//! The chain of Python frames: measured first, emitted when its boundary is known to lie in the native frame in hand.
+//! The chain of Python frames: it is measured first, and emitted once its boundary is found in the current native
+//! frame.
 
 use crate::code::{self, Emitted};
 use crate::cursor::Cursor;
 use crate::facts::Facts;
 use crate::frame::{PyFrame, OWNER_CSTACK, OWNER_GENERATOR, OWNER_THREAD};
-use crate::walk::Walk;
+use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::OVERLAY_DESYNC;
 
-/// How a stretch of the chain ends.
+/// What a stretch of the chain ends with.
 pub enum End {
-    /// At the frame that was asked for (or at the chain's end, for 0). `entry`: the last frame before it says that it
-    /// is the first of its activation; true for an empty stretch.
+    /// The frame that the caller named (or the end of the chain, if it named 0). `entry`: the last frame before it is
+    /// marked as the first of its activation; true for an empty stretch.
     Stop { entry: bool },
-    /// At a shim.
+    /// A shim.
     Shim { address: u64, previous: u64 },
-    /// Nowhere within the walk's limit.
+    /// Nothing within the walk's limit of steps.
     TooLong,
-    /// At something that is no live frame.
+    /// Something that is no live frame.
     Torn,
 }
 
-/// A measured stretch.
+/// A measured stretch of the chain.
 pub struct Stretch {
-    /// Its innermost frame.
+    /// Address of its innermost frame.
     pub first: u64,
     /// Number of frames.
     pub frames: u32,
-    /// How it ends.
+    /// What follows its outermost frame.
     pub end: End,
 }
 
-/// What tells live frames from dead ones whose memory still looks like frames.
+/// Distinguishes live frames from dead ones whose memory still looks like frames.
 pub struct Live {
-    /// The data stack's current chunk up to its limit; what lies in it above `top` was popped.
+    /// The data stack's current chunk extends from `chunk` to `limit`; frames in it at or above `top` were popped.
     chunk: u64,
     top: u64,
     limit: u64,
-    /// The link to the innermost frame is known to be fresh. That frame may then be on its way out: a function that
-    /// makes a generator pops its frame, and a generator that yields is suspended, some instructions before it is
-    /// unlinked.
+    /// The link to the innermost frame is current. That frame may be about to be unlinked: a function that makes a
+    /// generator pops its frame, and a generator that yields is marked as suspended, some instructions before the frame
+    /// is unlinked.
     fresh: bool,
 }
 
 impl Live {
-    /// Reads `datastack_chunk`, `datastack_top` and `datastack_limit`, which stand side by side.
-    pub fn read(walk: &Walk<'_>, facts: &Facts, tstate: u64, fresh: bool) -> Option<Live> {
+    /// Reads `PyThreadState.datastack_chunk`, `.datastack_top` and `.datastack_limit`, which are adjacent.
+    pub fn read(guest: &Guest<'_>, facts: &Facts, tstate: u64, fresh: bool) -> Option<Live> {
         let at = tstate.wrapping_add(u64::from(facts.tstate_datastack));
         Some(Live {
-            chunk: walk.word(at)?,
-            top: walk.word(at.wrapping_add(8))?,
-            limit: walk.word(at.wrapping_add(16))?,
+            chunk: guest.word(at)?,
+            top: guest.word(at.wrapping_add(8))?,
+            limit: guest.word(at.wrapping_add(16))?,
             fresh,
         })
     }
 
-    fn is_live(&self, walk: &Walk<'_>, facts: &Facts, frame: &PyFrame, innermost: bool) -> bool {
+    fn is_live(&self, guest: &Guest<'_>, facts: &Facts, frame: &PyFrame, innermost: bool) -> bool {
         let leaving = innermost && self.fresh;
         if frame.owner == OWNER_GENERATOR {
-            return leaving || is_executing(walk, facts, frame.address);
+            return leaving || is_executing(guest, facts, frame.address);
         }
         let in_chunk = self.chunk <= frame.address && frame.address < self.limit;
         !in_chunk || frame.address < self.top || (leaving && frame.address == self.top)
     }
 }
 
-/// Is the generator that holds the frame at `address` running? A suspended one is in no chain, but old links lead to
-/// it.
-fn is_executing(walk: &Walk<'_>, facts: &Facts, address: u64) -> bool {
+/// Is the generator that holds the frame at `address` running? A suspended one is in no chain, but old links may lead
+/// to it. Reads `gi_frame_state` (<https://github.com/python/cpython/blob/v3.12.1/Include/cpython/genobject.h>).
+fn is_executing(guest: &Guest<'_>, facts: &Facts, address: u64) -> bool {
     const FRAME_EXECUTING: u8 = 0;
     let before = facts.frame_generator_state as usize;
     if before == 0 {
         return true;
     }
-    let state = walk.word(address.wrapping_sub(8)).map(u64::to_le_bytes);
+    let state = guest.word(address.wrapping_sub(8)).map(u64::to_le_bytes);
     state.is_some_and(|bytes| bytes.iter().rev().nth(before - 1) == Some(&FRAME_EXECUTING))
 }
 
-/// Follows the chain from `first` up to the frame `stop` or a shim. Takes at most the cursor's remaining steps.
+/// Follows the chain from `first` up to the frame `stop` or a shim, for at most the cursor's remaining steps.
 pub fn measure(
-    walk: &Walk<'_>,
+    guest: &Guest<'_>,
     facts: &Facts,
     cursor: &mut Cursor,
     first: u64,
@@ -86,8 +87,8 @@ pub fn measure(
     live: Option<&Live>,
 ) -> Stretch {
     let (mut at, mut frames, mut entry) = (first, 0u32, true);
-    // A frame on the data stack that is an entry ends its activation. (A generator's stays marked from an earlier
-    // time.)
+    // A frame on the data stack that is an entry ends its activation. (A generator's frame keeps its mark from an
+    // earlier activation.)
     let mut must_end = false;
     let mut left = cursor.steps_left();
     let end = loop {
@@ -101,7 +102,7 @@ pub fn measure(
             break End::TooLong;
         }
         left -= 1;
-        let Some(frame) = PyFrame::read(walk, facts, at) else {
+        let Some(frame) = PyFrame::read(guest, facts, at) else {
             break End::Torn;
         };
         match frame.owner {
@@ -109,7 +110,7 @@ pub fn measure(
             OWNER_CSTACK => break End::Shim { address: at, previous: frame.previous },
             _ => break End::Torn,
         }
-        if live.is_some_and(|live| !live.is_live(walk, facts, &frame, frames == 0)) {
+        if live.is_some_and(|live| !live.is_live(guest, facts, &frame, frames == 0)) {
             break End::Torn;
         }
         entry = frame.is_entry;
@@ -121,19 +122,19 @@ pub fn measure(
     Stretch { first, frames, end }
 }
 
-/// What became of a stretch that was to be emitted.
+/// What came of emitting a stretch.
 #[derive(PartialEq, Eq)]
 pub enum Emission {
-    /// All of it was told.
+    /// All its frames were emitted.
     Whole,
-    /// Some frames could not be told.
+    /// Some frames could not be emitted.
     Doubtful,
     /// The stack is full.
     Full,
 }
 
 impl Emission {
-    /// The flag for the answer.
+    /// The `OVERLAY_*` flag for the answer.
     pub fn doubt(self) -> u32 {
         if self == Emission::Doubtful {
             OVERLAY_DESYNC
@@ -143,14 +144,26 @@ impl Emission {
     }
 }
 
-/// Emits `frames` frames from `first` on.
-pub fn emit(walk: &Walk<'_>, facts: &Facts, first: u64, frames: u32) -> Emission {
+/// Number of frames after which the host is asked again whether to leave some out.
+const ASK: u32 = 256;
+
+/// Emits `frames` frames, beginning with the one at `first`.
+pub fn emit(guest: &Guest<'_>, facts: &Facts, first: u64, frames: u32) -> Emission {
     let (mut at, mut emission) = (first, Emission::Whole);
-    for _ in 0..frames {
-        let Some(frame) = PyFrame::read(walk, facts, at) else {
+    let mut omitted = 0;
+    for nth in 0..frames {
+        let Some(frame) = PyFrame::read(guest, facts, at) else {
             return Emission::Doubtful;
         };
-        match code::emit(walk, facts, &frame) {
+        if omitted == 0 && nth % ASK == ASK - 1 {
+            omitted = guest.omit(frames - nth);
+        }
+        if omitted > 0 {
+            omitted -= 1;
+            at = frame.previous;
+            continue;
+        }
+        match code::emit(guest, facts, &frame) {
             Emitted::Done => {}
             Emitted::Invalid => emission = Emission::Doubtful,
             Emitted::Full => return Emission::Full,

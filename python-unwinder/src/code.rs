@@ -1,20 +1,29 @@
 //! Code objects: which one a frame runs, what names it, and where in it the frame stands.
+//!
+//! Code objects die, and CPython's allocator reuses their memory, last freed first: a new code object often lies at the
+//! address of a dead one, and its names and line table at the addresses of the dead one's. An address alone therefore
+//! identifies nothing. A code object is identified by its address together with a fingerprint of every byte that its
+//! description copies.
+//!
+//! The structure is `PyCodeObject` (<https://github.com/python/cpython/blob/v3.13.0/Include/cpython/code.h>).
 
-use crate::facts::Facts;
+use crate::facts::{Facts, TABLE_PYTHON_311};
 use crate::frame::{PyFrame, OWNER_GENERATOR};
 use crate::text;
-use crate::walk::Walk;
-use uunwind_core::plugin::{Description, TABLE_PYTHON_311};
+use uunwind_core::memory::{ANSWER, KEY};
+use uunwind_core::plugin::guest::Guest;
+use uunwind_core::plugin::{Description, Text, TABLE_LIMIT, TEXT_LIMIT};
 
-/// `PyObject.ob_type` and `PyVarObject.ob_size` (in code units, for a code object).
+/// Byte offsets of `PyObject.ob_type` and `PyVarObject.ob_size` (which counts code units in a code object):
+/// <https://github.com/python/cpython/blob/v3.13.0/Include/object.h>.
 const TYPE: u32 = 8;
 const SIZE: u32 = 16;
-/// Bytes of one code unit.
+/// Bytes of one code unit (`_Py_CODEUNIT`).
 const UNIT: u64 = 2;
 
-/// What became of a frame.
+/// What came of emitting a frame.
 pub enum Emitted {
-    /// It was emitted, or is one of those that CPython hides itself.
+    /// It was emitted, or it is a frame that CPython itself hides from tracebacks.
     Done,
     /// It is not a frame that runs a code object: the chain is torn.
     Invalid,
@@ -22,46 +31,84 @@ pub enum Emitted {
     Full,
 }
 
-/// A frame's code object and its place in it.
-struct Activation {
-    code: u64,
-    fingerprint: u64,
-    filename: u64,
-    qualname: u64,
-    line_table: u64,
-    first_line: u32,
-    /// Byte offset from the first code unit, equal to `frame.f_lasti`.
-    position: u64,
-    /// The frame has not begun, or is the interpreter's own helper (3.13's `__init__` cleanup): CPython hides it.
-    incomplete: bool,
+/// What is needed of a code object to emit its frames.
+struct Code {
+    /// The id of its description; 0 if the host had no room for one.
+    name: u32,
+    /// `_co_firsttraceable`: number of the code unit at which a frame begins to run the function's own code.
+    first_traceable: u32,
+    /// `ob_size`: number of its code units.
+    units: u64,
 }
 
-/// Emits one frame, describing its code object first if it was never seen.
-pub fn emit(walk: &Walk<'_>, facts: &Facts, frame: &PyFrame) -> Emitted {
-    let Some(activation) = read(walk, facts, frame) else {
+/// Emits one frame. Describes its code object to the host first if the host has no description of it.
+pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame) -> Emitted {
+    if frame.code == 0 || !frame.code.is_multiple_of(8) {
+        return Emitted::Invalid;
+    }
+    let key = [frame.code, guest.view().facts as u64, guest.view().bias, 0, 0];
+    let Some(code) = recall(guest, &key).or_else(|| look_up(guest, facts, &key)) else {
         return Emitted::Invalid;
     };
-    if activation.incomplete {
+    // 3.11 and 3.12 point at the unit before the next one, so in a frame that has not begun they point before the first
+    // unit.
+    let first = frame.code.wrapping_add(u64::from(facts.code_instructions));
+    let ahead = frame.instruction.wrapping_add(UNIT).wrapping_sub(first);
+    if !ahead.is_multiple_of(UNIT) || ahead / UNIT > code.units {
+        return Emitted::Invalid;
+    }
+    let begins = u64::from(code.first_traceable).wrapping_mul(UNIT);
+    let unbegun = frame.owner != OWNER_GENERATOR && ahead < begins.wrapping_add(UNIT);
+    // The frame has not begun, or it is the interpreter's own helper (the `__init__` cleanup of 3.13): CPython hides
+    // both.
+    if unbegun || ahead == 0 {
         return Emitted::Done;
     }
-    let mut name = walk.find_name(activation.code, activation.fingerprint);
-    if name == 0 {
-        name = walk.describe(&activation.description(walk, facts));
-    }
-    if walk.emit(name, activation.position) {
+    // The byte offset from the first code unit, equal to `frame.f_lasti`.
+    if guest.emit(code.name, ahead.wrapping_sub(UNIT)) {
         Emitted::Done
     } else {
         Emitted::Full
     }
 }
 
-// Not inlined: what it needs is off the stack before anything is told.
+/// The code object as found earlier, if every word that was read to find it is unchanged.
 #[inline(never)]
-fn read(walk: &Walk<'_>, facts: &Facts, frame: &PyFrame) -> Option<Activation> {
-    let code = frame.code;
-    if code == 0 || !code.is_multiple_of(8) {
-        return None;
+fn recall(guest: &Guest<'_>, key: &[u64; KEY]) -> Option<Code> {
+    let [halves, units] = guest.recall(key)?;
+    Some(Code { name: halves as u32, first_traceable: (halves >> 32) as u32, units })
+}
+
+/// Reads the code object from the process's memory. `None`: `address` holds no code object.
+#[cold]
+#[inline(never)]
+fn look_up(guest: &Guest<'_>, facts: &Facts, key: &[u64; KEY]) -> Option<Code> {
+    let [address, ..] = *key;
+    let Parts { units, first_traceable, description } = &read(guest, facts, address)?;
+    let mut name = guest.find_name(address, description.fingerprint);
+    if name == 0 {
+        name = guest.describe(description);
     }
+    if name != 0 {
+        let answer: [u64; ANSWER] = [u64::from(name) | u64::from(*first_traceable) << 32, *units];
+        guest.remember(key, &answer);
+    }
+    Some(Code { name, first_traceable: *first_traceable, units: *units })
+}
+
+/// The parts of a code object.
+struct Parts {
+    /// Number of code units, as in [`Code`].
+    units: u64,
+    /// First traceable code unit, as in [`Code`].
+    first_traceable: u32,
+    /// What the host copies.
+    description: Description,
+}
+
+// Not inlined, so that its stack frame is gone before the host is called to describe anything.
+#[inline(never)]
+fn read(guest: &Guest<'_>, facts: &Facts, address: u64) -> Option<Parts> {
     let offsets = [
         TYPE,
         SIZE,
@@ -72,55 +119,47 @@ fn read(walk: &Walk<'_>, facts: &Facts, frame: &PyFrame) -> Option<Activation> {
         facts.code_line_table,
     ];
     let mut words = [0; 7];
-    walk.words(code, offsets, &mut words)?;
-    let [kind, size, traceable, first_line, filename, qualname, line_table] = words;
-    if kind != walk.view().bias.wrapping_add(facts.code_type) {
-        return None;
-    }
-    let first = code.wrapping_add(u64::from(facts.code_instructions));
-    let length = size.checked_mul(UNIT)?;
-    // 3.11 and 3.12 point at the unit before the next, thus one before the first in a frame that has not begun.
-    let ahead = frame.instruction.wrapping_add(UNIT).wrapping_sub(first);
-    if !ahead.is_multiple_of(UNIT) || ahead > length {
+    guest.words(address, offsets, &mut words)?;
+    let [kind, units, first_traceable, first_line, filename, qualname, line_table] = words;
+    if kind != guest.view().bias.wrapping_add(facts.code_type) {
         return None;
     }
     // Both fields are ints, half a word.
-    let begins = u64::from(traceable as u32).wrapping_mul(UNIT);
-    let unbegun = frame.owner != OWNER_GENERATOR && ahead < begins.wrapping_add(UNIT);
-    let first_line = first_line as u32;
-    Some(Activation {
-        code,
-        fingerprint: fingerprint([u64::from(first_line), filename, qualname, line_table]),
-        filename,
-        qualname,
-        line_table,
+    let (first_traceable, first_line) = (first_traceable as u32, first_line as u32);
+    let mut fingerprint = Fingerprint(u64::from(first_line));
+    let description = Description {
+        code: address,
+        name: fingerprint.with(guest, text::of_str(guest, facts, qualname), TEXT_LIMIT),
+        file: fingerprint.with(guest, text::of_str(guest, facts, filename), TEXT_LIMIT),
+        table: fingerprint.with_table(guest, text::of_bytes(guest, line_table)),
         first_line,
-        position: ahead.wrapping_sub(UNIT),
-        incomplete: unbegun || ahead == 0,
-    })
+        table_kind: TABLE_PYTHON_311,
+        fingerprint: fingerprint.0,
+    };
+    Some(Parts { units, first_traceable, description })
 }
 
-impl Activation {
-    fn description(&self, walk: &Walk<'_>, facts: &Facts) -> Description {
-        Description {
-            code: self.code,
-            fingerprint: self.fingerprint,
-            name: text::of_str(walk, facts, self.qualname),
-            file: text::of_str(walk, facts, self.filename),
-            table: text::of_bytes(walk, self.line_table),
-            first_line: self.first_line,
-            table_kind: TABLE_PYTHON_311,
-        }
-    }
-}
+/// Hash of everything that a description copies.
+struct Fingerprint(u64);
 
-/// Mixes the words that name a code object. A code object that died and whose address was used again differs in them,
-/// but for the improbable case that all four were allocated at the same addresses again.
-fn fingerprint(words: [u64; 4]) -> u64 {
-    let mut h: u64 = 0x243f_6a88_85a3_08d3;
-    for word in words {
-        h = (h ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        h ^= h >> 29;
+impl Fingerprint {
+    /// Adds a text, of which the host copies at most `limit` bytes. A text that cannot be read is replaced by
+    /// [`text::EMPTY`].
+    fn with(&mut self, guest: &Guest<'_>, text: Text, limit: u32) -> Text {
+        let Some(hash) = guest.hash(text.address, text.len.min(limit) as usize) else { return text::EMPTY };
+        self.add(u64::from(text.len) | u64::from(text.width) << 32);
+        self.add(hash);
+        text
     }
-    h
+
+    /// Adds a line table, which is copied whole or not at all.
+    fn with_table(&mut self, guest: &Guest<'_>, table: Text) -> Text {
+        let limit = if table.len > TABLE_LIMIT { 0 } else { table.len };
+        self.with(guest, table, limit)
+    }
+
+    fn add(&mut self, word: u64) {
+        let product = (self.0 ^ word ^ 0x243f_6a88_85a3_08d3).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = product ^ product >> 29;
+    }
 }

@@ -1,49 +1,53 @@
-//! What one walk remembers between the native frames it shows to the plugin: one cursor for each interpreter (each
-//! libpython) in the process, in the walk's scratch memory.
+//! What one walk keeps between the native frames that it shows to the plugin: one cursor for each interpreter (each
+//! libpython) of the process, in the walk's scratch memory.
 
-use core::mem::{align_of, size_of};
+use core::mem::size_of;
+use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::SCRATCH_BYTES;
 
-/// How many frames, shims included, one walk looks at before it gives up: an activation of some ten thousand Python frames
-/// must still be seen to end before its innermost frames can be told.
-pub const STEPS: u32 = 1 << 16;
+/// Number of frames, shims included, at which one walk gives up. An activation's end must be found before its innermost
+/// frames can be emitted, so activations with very many Python frames need a high limit. It equals the limit of frames
+/// of a walk (`uunwind_core::walk::DEEPEST`).
+pub const STEPS: u32 = uunwind_core::walk::DEEPEST;
 
-/// Nothing is known yet: the walk just began.
+/// Nothing has been read yet: the walk just began.
 pub const FRESH: u32 = 0;
-/// The thread has no thread state, or the chain is at its end: no activation has frames any more.
+/// The thread has no thread state, or the end of the chain was reached: no further activation has frames.
 pub const ENDED: u32 = 1;
-/// The boundary is known.
+/// [`Cursor::boundary`] is the next boundary.
 pub const TRACKING: u32 = 2;
-/// The boundary is a hint that may be wrong: it was read from an activation that was just being set up.
+/// [`Cursor::boundary`] may be wrong: it was read from an activation that was still being set up.
 pub const TENTATIVE: u32 = 3;
-/// The chain is longer than [`STEPS`], its boundary is out of reach.
+/// The chain is longer than [`STEPS`], so its next boundary cannot be found.
 pub const FAR: u32 = 4;
-/// The chain is torn.
+/// The chain is torn: it leads to memory that holds no live frame.
 pub const LOST: u32 = 5;
 
-/// Where a walk stands in one interpreter's chain. All-zero is a fresh cursor.
-#[repr(C)]
-pub struct Cursor {
-    /// Address of the facts that the cursor belongs to; 0: free.
-    facts: u64,
-    /// The thread state.
-    pub tstate: u64,
-    /// 3.13: innermost frame not yet emitted.
-    pub frame: u64,
-    /// Address of the next boundary on the C stack.
-    pub boundary: u64,
-    /// 3.13: the frame that follows the boundary.
-    pub next: u64,
-    /// 3.13: number of frames before the boundary.
-    pub frames: u32,
-    /// One of the states above.
-    pub state: u32,
-    /// Frames looked at so far.
-    pub steps: u32,
-    reserved: u32,
+uunwind_core::plain! {
+    /// The position of a walk in one interpreter's chain. All-zero is a fresh cursor.
+    pub struct Cursor {
+        /// Process address of the facts that the cursor belongs to, its key; 0: the cursor is free.
+        facts: u64,
+        /// Address of the `PyThreadState`.
+        pub tstate: u64,
+        /// 3.13: innermost frame not yet emitted.
+        pub frame: u64,
+        /// Address of the next boundary, on the C stack.
+        pub boundary: u64,
+        /// 3.13: the frame that follows the boundary.
+        pub next: u64,
+        /// 3.13: number of frames before the boundary.
+        pub frames: u32,
+        /// One of the states above, such as [`TRACKING`].
+        pub state: u32,
+        /// Frames read so far, counted against [`STEPS`].
+        pub steps: u32,
+        /// Interpreter and thread states read so far in the search for the thread's other states.
+        pub looked: u32,
+    }
 }
 
-/// Cursors of a walk; one through more interpreters than that shows the others' frames as native only.
+/// Cursors of a walk. Frames of any further interpreter are shown as native frames only.
 const CURSORS: usize = 2;
 /// Bytes of scratch memory that are used.
 pub const USED: usize = CURSORS * size_of::<Cursor>();
@@ -51,21 +55,22 @@ const _: () = assert!(USED <= SCRATCH_BYTES);
 
 impl Cursor {
     /// The cursor for the interpreter with these facts. `None`: the scratch memory is missing or full.
-    ///
-    /// # Safety
-    /// `scratch` must be null or point to [`SCRATCH_BYTES`] bytes that only this plugin uses during the call, zeroed
-    /// when the walk began.
-    pub unsafe fn of<'s>(scratch: *mut u8, facts: *const u8) -> Option<&'s mut Cursor> {
-        if scratch.is_null() || !(scratch as usize).is_multiple_of(align_of::<Cursor>()) {
-            return None;
-        }
+    pub fn of<'v>(guest: &Guest<'v>, facts: *const u8) -> Option<&'v mut Cursor> {
         let key = facts as u64;
-        // SAFETY: CURSORS cursors fit into the scratch memory, which is aligned (just checked), ours alone, and holds
-        // zeroes or cursors, both valid integers.
-        let cursors = unsafe { core::slice::from_raw_parts_mut(scratch.cast::<Cursor>(), CURSORS) };
+        let cursors: &mut [Cursor; CURSORS] = guest.scratch(0)?;
         let cursor = cursors.iter_mut().find(|c| c.facts == key || c.facts == 0)?;
         cursor.facts = key;
         Some(cursor)
+    }
+
+    /// A cursor of the same interpreter and walk for another thread state, whose chain has not been read.
+    pub fn for_state(&self, tstate: u64) -> Cursor {
+        Cursor { tstate, frame: 0, boundary: 0, next: 0, frames: 0, state: ENDED, ..*self }
+    }
+
+    /// Does [`Cursor::boundary`] hold an address?
+    pub fn has_boundary(&self) -> bool {
+        matches!(self.state, TRACKING | TENTATIVE)
     }
 
     /// How many more frames this walk may look at.

@@ -1,12 +1,15 @@
-//! The facts: what the analyse half tells the signal half about one libpython or python executable.
+//! The facts: what the analyse half found out for the signal half about one libpython or python executable.
 //!
-//! Plain bytes in the recorder's facts memfd. Addresses are file addresses (add the load bias); offsets are in bytes
-//! from the start of the structure that the field's prefix names. CPython's names of the fields stand in the comments.
+//! Plain bytes in the recorder's facts memfd. Addresses are file addresses (the load bias is to be added). Offsets are
+//! in bytes from the start of the structure that the field's prefix names. Each comment gives CPython's name of the
+//! field; ASSUMPTIONS.md beside this crate lists the source files that define the structures, and what happens where
+//! they differ.
 
 use core::mem::size_of;
+pub use uunwind_core::plugin::guest::Plain;
 
 /// Version of this layout.
-pub const FACTS_VERSION: u32 = 1;
+pub const FACTS_VERSION: u32 = 2;
 
 /// 3.11: `_PyCFrame` on the C stack; an activation ends before the frame that its outer `_PyCFrame` shows.
 pub const CHAIN_CFRAME: u32 = 1;
@@ -15,100 +18,103 @@ pub const CHAIN_CFRAME_SHIM: u32 = 2;
 /// 3.13: a shim frame on the C stack ends the activation; there is no `_PyCFrame`.
 pub const CHAIN_SHIM: u32 = 3;
 
-/// Largest `_PyInterpreterFrame` head that the signal half reads.
+/// `table_kind` of code objects: the location table of CPython 3.11 and later
+/// (<https://github.com/python/cpython/blob/v3.13.0/Objects/locations.md>). `lines.rs` decodes it.
+pub const TABLE_PYTHON_311: u32 = 1;
+
+/// Largest `_PyInterpreterFrame`, in bytes, that the signal half reads fields of.
 pub const FRAME_BYTES: usize = 96;
-/// Largest `PyCodeObject` head that the signal half reads.
+/// Largest head of a `PyCodeObject`, in bytes up to `co_code_adaptive`, that the signal half reads fields of.
 pub const CODE_BYTES: usize = 224;
 
-/// Facts of one object.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Facts {
-    /// `size_of::<Facts>()` as the analyser was built.
-    pub size: u32,
-    /// [`FACTS_VERSION`].
-    pub version: u32,
-    /// `PY_VERSION_HEX`.
-    pub python: u32,
-    /// How activations are marked: one of the `CHAIN_*` numbers.
-    pub chain: u32,
+uunwind_core::plain! {
+    /// Facts of one object.
+    #[derive(PartialEq, Eq, Debug)]
+    pub struct Facts {
+        /// `size_of::<Facts>()` at the time the analyser was built.
+        pub size: u32,
+        /// Layout version, [`FACTS_VERSION`].
+        pub version: u32,
+        /// The interpreter's `PY_VERSION_HEX`.
+        pub python: u32,
+        /// How activations are marked: one of the `CHAIN_*` numbers.
+        pub chain: u32,
 
-    /// File address of `_PyRuntime`.
-    pub runtime: u64,
-    /// File address of `_PyEval_EvalFrameDefault`.
-    pub eval: u64,
-    /// File address of `PyCode_Type`.
-    pub code_type: u64,
+        /// File address of `_PyRuntime`.
+        pub runtime: u64,
+        /// File address of `_PyEval_EvalFrameDefault`.
+        pub eval: u64,
+        /// File address of `PyCode_Type`.
+        pub code_type: u64,
 
-    /// `_PyRuntimeState._finalizing`.
-    pub runtime_finalizing: u32,
-    /// `_PyRuntimeState.gilstate.tstate_current` (3.11); 0: not used.
-    pub runtime_current: u32,
-    /// `_PyRuntimeState.autoTSSkey`: a word "is initialised", then the key, 32 bits each.
-    pub runtime_tss: u32,
-    /// `PyThreadState.thread_id`.
-    pub tstate_thread_id: u32,
-    /// `PyThreadState.cframe` (3.11, 3.12) or `.current_frame` (3.13).
-    pub tstate_entry: u32,
-    /// `PyThreadState.datastack_chunk`, followed by `datastack_top` and `datastack_limit`.
-    pub tstate_datastack: u32,
-    /// `PyThreadState.root_cframe` (3.11, 3.12).
-    pub tstate_root_cframe: u32,
-    /// `_PyCFrame.current_frame`.
-    pub cframe_current: u32,
-    /// `_PyCFrame.previous`.
-    pub cframe_previous: u32,
+        /// `_PyRuntimeState._finalizing`.
+        pub runtime_finalizing: u32,
+        /// `_PyRuntimeState.gilstate.tstate_current` (3.11); 0: not used.
+        pub runtime_current: u32,
+        /// `_PyRuntimeState.autoTSSkey` (a `Py_tss_t`): 32 bits `_is_initialized`, then 32 bits `_key`.
+        pub runtime_tss: u32,
+        /// `_PyRuntimeState.interpreters.head`.
+        pub runtime_interpreters: u32,
+        /// `PyInterpreterState.next`.
+        pub interpreter_next: u32,
+        /// `PyInterpreterState.threads.head`.
+        pub interpreter_threads: u32,
+        /// `PyThreadState.next`.
+        pub tstate_next: u32,
+        /// `PyThreadState.thread_id`.
+        pub tstate_thread_id: u32,
+        /// `PyThreadState.cframe` (3.11, 3.12) or `.current_frame` (3.13).
+        pub tstate_entry: u32,
+        /// `PyThreadState.datastack_chunk`, followed by `datastack_top` and `datastack_limit`.
+        pub tstate_datastack: u32,
+        /// `PyThreadState.root_cframe` (3.11, 3.12).
+        pub tstate_root_cframe: u32,
+        /// `_PyCFrame.current_frame`.
+        pub cframe_current: u32,
+        /// `_PyCFrame.previous`.
+        pub cframe_previous: u32,
 
-    /// Bytes of a frame to read, at most [`FRAME_BYTES`].
-    pub frame_bytes: u32,
-    /// `_PyInterpreterFrame.f_code` or `.f_executable`.
-    pub frame_code: u32,
-    /// `_PyInterpreterFrame.previous`.
-    pub frame_previous: u32,
-    /// `_PyInterpreterFrame.prev_instr` or `.instr_ptr`.
-    pub frame_instruction: u32,
-    /// `_PyInterpreterFrame.owner` (a byte).
-    pub frame_owner: u32,
-    /// `_PyInterpreterFrame.is_entry` (a byte, 3.11); 0: not used.
-    pub frame_is_entry: u32,
-    /// How many bytes before a generator's frame its `gi_frame_state` stands (a byte), at most 8; 0: not used.
-    pub frame_generator_state: u32,
+        /// Size of a frame in bytes: the fields below lie within it; at most [`FRAME_BYTES`].
+        pub frame_bytes: u32,
+        /// `_PyInterpreterFrame.f_code` or `.f_executable`.
+        pub frame_code: u32,
+        /// `_PyInterpreterFrame.previous`, the caller's frame.
+        pub frame_previous: u32,
+        /// `_PyInterpreterFrame.prev_instr` or `.instr_ptr`.
+        pub frame_instruction: u32,
+        /// `_PyInterpreterFrame.owner` (a byte).
+        pub frame_owner: u32,
+        /// `_PyInterpreterFrame.is_entry` (a byte, 3.11); 0: not used.
+        pub frame_is_entry: u32,
+        /// Distance in bytes from a generator's `gi_frame_state` (a byte) up to the frame that follows it, at most 8;
+        /// 0: not used.
+        pub frame_generator_state: u32,
 
-    /// `PyCodeObject.co_filename`.
-    pub code_filename: u32,
-    /// `PyCodeObject.co_qualname`.
-    pub code_qualname: u32,
-    /// `PyCodeObject.co_firstlineno` (32 bits).
-    pub code_first_line: u32,
-    /// `PyCodeObject.co_linetable`.
-    pub code_line_table: u32,
-    /// `PyCodeObject._co_firsttraceable` (32 bits).
-    pub code_first_traceable: u32,
-    /// `PyCodeObject.co_code_adaptive`: the first code unit. All fields above lie before it.
-    pub code_instructions: u32,
+        /// `PyCodeObject.co_filename`.
+        pub code_filename: u32,
+        /// `PyCodeObject.co_qualname`.
+        pub code_qualname: u32,
+        /// `PyCodeObject.co_firstlineno` (32 bits).
+        pub code_first_line: u32,
+        /// `PyCodeObject.co_linetable`.
+        pub code_line_table: u32,
+        /// `PyCodeObject._co_firsttraceable` (32 bits).
+        pub code_first_traceable: u32,
+        /// `PyCodeObject.co_code_adaptive`: the first code unit. All fields above lie before it.
+        pub code_instructions: u32,
 
-    /// `sizeof(PyASCIIObject)`: where the characters of an ASCII `str` begin.
-    pub text_ascii: u32,
-    /// `sizeof(PyCompactUnicodeObject)`: where the characters of any other compact `str` begin.
-    pub text_compact: u32,
+        /// `sizeof(PyASCIIObject)`: where the characters of an ASCII `str` begin.
+        pub text_ascii: u32,
+        /// `sizeof(PyCompactUnicodeObject)`: where the characters of any other compact `str` begin.
+        pub text_compact: u32,
+    }
 }
 
-const _: () = assert!(size_of::<Facts>() == 4 * 4 + 3 * 8 + 24 * 4, "no padding: the bytes are all fields");
-
 impl Facts {
-    /// The facts as bytes, as [`Facts::from_bytes`] reads them.
-    pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: the struct is plain integers without padding (asserted above), borrowed for the slice's life.
-        unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast::<u8>(), size_of::<Facts>()) }
-    }
-
-    /// Reads facts, or `None` when they are cut, of another version, or point outside what the signal half reads.
-    /// Async-signal-safe.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Facts> {
-        let bytes = bytes.get(..size_of::<Facts>())?;
-        // SAFETY: there are size_of::<Facts>() bytes, any bytes are valid integers, and the read is unaligned.
-        let facts = unsafe { bytes.as_ptr().cast::<Facts>().read_unaligned() };
-        facts.plausible().then_some(facts)
+    /// Reads facts. `None` if they are cut short, of another version, or hold offsets outside what the signal half
+    /// reads. Async-signal-safe.
+    pub fn read(bytes: &[u8]) -> Option<Facts> {
+        Facts::from_bytes(bytes).filter(Facts::plausible)
     }
 
     fn plausible(&self) -> bool {
@@ -133,8 +139,7 @@ mod tests {
     use super::*;
 
     fn sample() -> Facts {
-        // SAFETY: all-zero bytes are valid integers.
-        let mut facts: Facts = unsafe { core::mem::zeroed() };
+        let mut facts = Facts::from_bytes(&[0; size_of::<Facts>()]).expect("as many bytes");
         facts.size = size_of::<Facts>() as u32;
         facts.version = FACTS_VERSION;
         facts.chain = CHAIN_SHIM;
@@ -146,8 +151,8 @@ mod tests {
     #[test]
     fn bytes_round_trip_and_bad_ones_are_refused() {
         let facts = sample();
-        assert_eq!(Facts::from_bytes(facts.as_bytes()), Some(facts));
-        assert_eq!(Facts::from_bytes(facts.as_bytes().get(1..).unwrap_or(&[])), None, "cut");
+        assert_eq!(Facts::read(facts.as_bytes()), Some(facts));
+        assert_eq!(Facts::read(facts.as_bytes().get(1..).unwrap_or(&[])), None, "cut");
         for spoil in [
             |f: &mut Facts| f.version += 1,
             |f: &mut Facts| f.size -= 4,
@@ -161,7 +166,7 @@ mod tests {
         ] {
             let mut bad = facts;
             spoil(&mut bad);
-            assert_eq!(Facts::from_bytes(bad.as_bytes()), None, "{bad:?}");
+            assert_eq!(Facts::read(bad.as_bytes()), None, "{bad:?}");
         }
     }
 }

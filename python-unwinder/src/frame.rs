@@ -1,58 +1,56 @@
-//! `_PyInterpreterFrame`: one Python frame as the interpreter keeps it.
+//! `_PyInterpreterFrame`: one Python frame as the interpreter keeps it, as defined in `pycore_frame.h`
+//! ([3.11](https://github.com/python/cpython/blob/v3.11.7/Include/internal/pycore_frame.h),
+//! [3.12](https://github.com/python/cpython/blob/v3.12.1/Include/internal/pycore_frame.h),
+//! [3.13](https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_frame.h)).
 
-use crate::facts::{Facts, FRAME_BYTES};
-use crate::walk::Walk;
+use crate::facts::Facts;
+use uunwind_core::plugin::guest::Guest;
 
-/// `owner`: the frame lies on the thread's data stack.
+/// `FRAME_OWNED_BY_THREAD`: the frame lies on the thread's data stack.
 pub const OWNER_THREAD: u8 = 0;
-/// `owner`: the frame is part of a generator or coroutine object.
+/// `FRAME_OWNED_BY_GENERATOR`: the frame is part of a generator or coroutine object.
 pub const OWNER_GENERATOR: u8 = 1;
-/// `owner`: a shim on the C stack, the boundary of an activation (3.12 and 3.13).
+/// `FRAME_OWNED_BY_CSTACK`: a shim on the C stack, the boundary of an activation (3.12 and 3.13).
 pub const OWNER_CSTACK: u8 = 3;
 
-/// A frame, copied.
+/// A copy of the fields that the plugin uses.
 pub struct PyFrame {
-    /// Its address.
+    /// Address of the frame.
     pub address: u64,
-    /// The frame that called it, or the boundary.
+    /// Address of the caller's frame, or of the shim that ends the activation; 0 at the end of the chain.
     pub previous: u64,
-    /// The code object (3.13: may be another object).
+    /// Address of the code object (in 3.13 it may be an object of another type).
     pub code: u64,
-    /// Address of a code unit: the one before the next (3.11, 3.12), or the one in hand (3.13).
+    /// Address of a code unit: the one before the next (3.11, 3.12), or the current one (3.13).
     pub instruction: u64,
-    /// Who owns the frame's memory.
+    /// Who owns the frame's memory: one of the `OWNER_*` numbers, or one that this plugin does not handle.
     pub owner: u8,
-    /// 3.11: the first frame of its activation.
+    /// 3.11: this is the first frame of its activation.
     pub is_entry: bool,
 }
 
 impl PyFrame {
-    /// Copies the frame at `address`. `None`: not aligned, or unreadable.
-    // Not inlined: the copy is off the stack before anything is told.
+    /// Copies the frame at `address`. `None` if the address is not aligned, or the frame unreadable.
+    // Not inlined, so that the copy's words are off the stack before anything is emitted.
     #[inline(never)]
-    pub fn read(walk: &Walk<'_>, facts: &Facts, address: u64) -> Option<PyFrame> {
+    pub fn read(guest: &Guest<'_>, facts: &Facts, address: u64) -> Option<PyFrame> {
         if address == 0 || !address.is_multiple_of(8) {
             return None;
         }
-        let mut bytes = [0u8; FRAME_BYTES];
-        let head = bytes.get_mut(..facts.frame_bytes as usize)?;
-        if !walk.bytes(address, head) {
-            return None;
-        }
+        // The two bytes, in the words that hold them.
+        let (owner_word, entry_word) = (facts.frame_owner & !7, facts.frame_is_entry & !7);
+        let offsets = [facts.frame_previous, facts.frame_code, facts.frame_instruction, owner_word, entry_word];
+        let mut words = [0; 5];
+        guest.words(address, offsets, &mut words)?;
+        let [previous, code, instruction, owner, entry] = words;
+        let byte = |word: u64, offset: u32| (word >> ((offset & 7) * 8)) as u8;
         Some(PyFrame {
             address,
-            previous: word(head, facts.frame_previous)?,
-            code: word(head, facts.frame_code)?,
-            instruction: word(head, facts.frame_instruction)?,
-            owner: *head.get(facts.frame_owner as usize)?,
-            is_entry: facts.frame_is_entry != 0 && *head.get(facts.frame_is_entry as usize)? != 0,
+            previous,
+            code,
+            instruction,
+            owner: byte(owner, facts.frame_owner),
+            is_entry: facts.frame_is_entry != 0 && byte(entry, facts.frame_is_entry) != 0,
         })
     }
-}
-
-/// The 64-bit word at `offset`.
-pub fn word(bytes: &[u8], offset: u32) -> Option<u64> {
-    let start = offset as usize;
-    let eight = bytes.get(start..start.checked_add(8)?)?;
-    Some(u64::from_le_bytes(eight.try_into().ok()?))
 }

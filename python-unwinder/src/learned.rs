@@ -1,41 +1,41 @@
 //! What the plugin learns about an interpreter while it runs: the distance from an activation's boundary to its CFA,
-//! and the unwind ranges of the interpreter loop besides the one with the exported symbol (compilers split it).
+//! and the unwind ranges of the interpreter loop besides the one with the exported symbol (compilers split functions).
 //!
-//! The distance is one number for a build, because the boundary is a local variable of one function. So a distance
-//! that differs means that the native walk and the chain disagree: such an activation is not told. Should the number
-//! have been learned from a bad walk, a run of [`VOTES`] equal other distances replaces it.
+//! The distance is the same throughout a build, because the boundary is a local variable of one function. A distance
+//! that differs therefore means that the native walk and the chain disagree, and the activation's frames are not
+//! emitted. If the first distance came from a wrong walk, [`VOTES`] equal other distances in a row replace it.
 //!
 //! Shared by all threads, without locks; a lost update costs one more observation.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Interpreters (libpythons) in one process for which things are remembered.
+/// Number of interpreters (libpythons) in one process for which there is room.
 const SLOTS: usize = 4;
-/// Ranges remembered for each.
+/// Number of ranges kept for each interpreter.
 const RANGES: usize = 8;
-/// So many equal other distances in a row replace the learned one.
+/// Number of equal other distances in a row that replace the learned one.
 const VOTES: u64 = 16;
-/// Distances at or above are nonsense.
+/// Distances of this many bytes or more are taken for errors.
 const DISTANCE_LIMIT: u64 = 1 << 16;
 
-/// What is known of one interpreter.
+/// What was learned about one interpreter.
 pub struct Learned {
-    /// Address of its facts; 0: free.
+    /// Address of its facts, the key; 0: the slot is free.
     facts: AtomicUsize,
     /// The distance (16 bits), another one seen lately (16 bits), and how often in a row (32 bits).
     distance: AtomicU64,
-    /// First addresses of learned ranges.
+    /// Addresses at which the learned ranges begin; 0: free.
     ranges: [AtomicU64; RANGES],
 }
 
-/// How an observed distance compares.
+/// Result of comparing an observed distance with the learned one.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Distance {
-    /// As learned.
+    /// It equals the learned one.
     Same,
-    /// Nothing was known, or the known one was outvoted: this one holds from now on.
+    /// It is the learned one from now on: there was none, or the old one was outvoted.
     New,
-    /// Another: boundary and native frame don't belong together.
+    /// It differs: boundary and native frame do not belong together.
     Other,
 }
 
@@ -50,7 +50,8 @@ impl Learned {
         }
     }
 
-    /// What is known of the interpreter with these facts. `None`: more than [`SLOTS`] interpreters, or no facts.
+    /// What was learned about the interpreter with these facts. `None`: there are no facts, or [`SLOTS`] other
+    /// interpreters came first.
     pub fn of(facts: *const u8) -> Option<&'static Learned> {
         let key = facts as usize;
         if key == 0 {
@@ -73,34 +74,34 @@ impl Learned {
         }
     }
 
-    /// Compares an observed distance, and learns.
+    /// Compares an observed distance (in bytes) with the learned one, and learns from it.
     pub fn observe(&self, distance: u64) -> Distance {
         if distance == 0 || distance >= DISTANCE_LIMIT {
             return Distance::Other;
         }
         let word = self.distance.load(Relaxed);
-        let (known, other, votes) = (word % DISTANCE_LIMIT, (word >> 16) % DISTANCE_LIMIT, word >> 32);
-        if known == distance {
+        let (learned, other, votes) = (word % DISTANCE_LIMIT, (word >> 16) % DISTANCE_LIMIT, word >> 32);
+        if learned == distance {
             if votes != 0 {
-                self.distance.store(known, Relaxed);
+                self.distance.store(learned, Relaxed);
             }
             return Distance::Same;
         }
         let votes = if other == distance { votes + 1 } else { 1 };
-        if known == 0 || votes >= VOTES {
+        if learned == 0 || votes >= VOTES {
             self.distance.store(distance, Relaxed);
             return Distance::New;
         }
-        self.distance.store(known | distance << 16 | votes << 32, Relaxed);
+        self.distance.store(learned | distance << 16 | votes << 32, Relaxed);
         Distance::Other
     }
 
-    /// Is the function that begins at `start` a learned part of the interpreter loop?
+    /// Is the function that begins at `start` (a process address) a learned part of the interpreter loop?
     pub fn has_range(&self, start: u64) -> bool {
         self.ranges.iter().any(|range| range.load(Relaxed) == start)
     }
 
-    /// Remembers a part of the interpreter loop. True: it was new.
+    /// Adds a part of the interpreter loop. True if it is new and there was room.
     pub fn add_range(&self, start: u64) -> bool {
         if self.has_range(start) {
             return false;

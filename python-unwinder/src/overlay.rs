@@ -1,48 +1,48 @@
-//! The entry: shows one native frame to the interpreter it may belong to.
+//! The plugin's `overlay` function: the host shows it each native frame of an interpreter's object.
 
 use crate::cursor::{Cursor, ENDED, FRESH};
 use crate::facts::{Facts, CHAIN_SHIM};
 use crate::learned::{Distance, Learned};
 use crate::thread_state;
-use crate::walk::Walk;
 use crate::{cframe, shim};
+use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{View, OVERLAY_DESYNC, OVERLAY_INTERPRETER, OVERLAY_NONE};
 
-/// The native frame in hand, with all that bears on it.
+/// The current native frame, with all that is needed to judge it.
 pub struct Here<'v> {
-    /// The frame and the host.
-    pub walk: Walk<'v>,
-    /// The interpreter's facts.
+    /// Frame and host.
+    pub guest: &'v Guest<'v>,
+    /// Facts about the interpreter.
     pub facts: Facts,
-    /// What was learned about it.
+    /// What was learned about it; `None` if there is no room for it.
     learned: Option<&'static Learned>,
-    /// The frame's function is known to be part of the interpreter loop.
+    /// The frame's function is part of the interpreter loop, by its symbol or as learned.
     pub is_loop: bool,
 }
 
 impl Here<'_> {
-    /// The answer for a frame in which no boundary lies. An interrupted loop function may be in its prologue or exit;
-    /// one that has called something has frames, so they are missing.
+    /// The answer for a frame in which no boundary lies. An interrupted loop function may be in its prologue or
+    /// epilogue; one that has called something must have frames, so they are missing.
     pub fn without_frames(&self) -> u32 {
-        match (self.is_loop, self.walk.exact()) {
+        match (self.is_loop, self.guest.exact()) {
             (false, _) => OVERLAY_NONE,
             (true, true) => OVERLAY_INTERPRETER,
             (true, false) => OVERLAY_INTERPRETER | OVERLAY_DESYNC,
         }
     }
 
-    /// Where the activation of this frame has its boundary, by what was learned.
+    /// The address at which this frame's activation must have its boundary, by the learned distance.
     pub fn usual_boundary(&self) -> Option<u64> {
-        let boundary = self.walk.view().cfa.checked_sub(self.learned?.distance()?)?;
-        self.walk.inside(boundary).then_some(boundary)
+        let boundary = self.guest.view().cfa.checked_sub(self.learned?.distance()?)?;
+        self.guest.inside(boundary).then_some(boundary)
     }
 
-    /// The boundary was found in this frame: is it where it always is? Learns its place and the frame's function.
+    /// A boundary was found in this frame: does it lie at the usual place? Learns its place and the frame's function.
     pub fn confirm(&self, boundary: u64) -> bool {
         let Some(learned) = self.learned else {
             return true;
         };
-        let view = self.walk.view();
+        let view = self.guest.view();
         let news = match learned.observe(view.cfa.wrapping_sub(boundary)) {
             Distance::Other => return false,
             Distance::New => true,
@@ -50,36 +50,26 @@ impl Here<'_> {
         };
         let new_range = !self.is_loop && view.function_start != 0 && learned.add_range(view.function_start);
         if news || new_range {
-            self.walk.learned();
+            self.guest.learned();
         }
         true
     }
 }
 
 /// [`uunwind_core::plugin::Plugin::overlay`] of this plugin.
-///
-/// # Safety
-/// `view` must be null or a view filled by a host of this ABI: its facts, scratch memory and host functions are used.
-pub unsafe extern "C" fn overlay(view: *mut View) -> u32 {
-    // SAFETY: the caller's promise.
-    let Some(walk) = (unsafe { Walk::new(view) }) else {
-        return OVERLAY_NONE;
-    };
-    let view = walk.view();
+pub fn overlay(guest: &Guest<'_>) -> u32 {
+    let view = guest.view();
     if view.facts.is_null() || view.cfa <= view.sp {
         return OVERLAY_NONE;
     }
-    // SAFETY: the host's facts are `facts_len` readable bytes that don't change during the call.
-    let bytes = unsafe { core::slice::from_raw_parts(view.facts, view.facts_len) };
-    let Some(facts) = Facts::from_bytes(bytes) else {
+    let Some(facts) = Facts::read(guest.facts()) else {
         return OVERLAY_NONE;
     };
-    // SAFETY: the host's scratch memory is this plugin's alone, and zeroed when the walk begins.
-    let Some(cursor) = (unsafe { Cursor::of(view.scratch, view.facts) }) else {
+    let Some(cursor) = Cursor::of(guest, view.facts) else {
         return OVERLAY_NONE;
     };
     let learned = Learned::of(view.facts);
-    let here = Here { is_loop: is_loop(view, &facts, learned), walk, facts, learned };
+    let here = Here { is_loop: is_loop(view, &facts, learned), guest, facts, learned };
     if cursor.state == FRESH {
         begin(&here, cursor);
     }
@@ -97,11 +87,11 @@ fn is_loop(view: &View, facts: &Facts, learned: Option<&Learned>) -> bool {
 
 fn begin(here: &Here<'_>, cursor: &mut Cursor) {
     cursor.state = ENDED;
-    let Some(tstate) = thread_state::current(&here.walk, &here.facts) else {
+    let Some(tstate) = thread_state::current(here.guest, &here.facts) else {
         return;
     };
     cursor.tstate = tstate;
-    let Some(entry) = here.walk.word(tstate.wrapping_add(u64::from(here.facts.tstate_entry))) else {
+    let Some(entry) = here.guest.word(tstate.wrapping_add(u64::from(here.facts.tstate_entry))) else {
         return;
     };
     match here.facts.chain {

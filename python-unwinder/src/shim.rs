@@ -1,37 +1,54 @@
-//! Activations of CPython 3.13: the chain of frames runs through all activations of the thread, and each activation
-//! ends with a shim frame in its own C stack frame.
+//! Activations of CPython 3.13: one chain of frames runs through all activations of the thread, and each activation
+//! ends with a shim frame in its own C stack frame (`entry_frame` in
+//! <https://github.com/python/cpython/blob/v3.13.0/Python/ceval.c>).
 
 use crate::chain::{self, Emission, End};
 use crate::cursor::{Cursor, ENDED, FAR, LOST, TRACKING};
 use crate::frame::{PyFrame, OWNER_CSTACK};
+use crate::other_states;
 use crate::overlay::Here;
 use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER};
 
-/// Starts at the thread state's `current_frame`.
+/// Starts at the frame that the thread state's `current_frame` points to.
 pub fn begin(here: &Here<'_>, cursor: &mut Cursor, current_frame: u64) {
     cursor.next = current_frame;
     advance(here, cursor);
 }
 
-/// One native frame.
+/// Follows the chain of another thread state to its first boundary that is not on the leaf's side of this native frame.
+fn lead(here: &Here<'_>, cursor: &mut Cursor) {
+    let entry = cursor.tstate.wrapping_add(u64::from(here.facts.tstate_entry));
+    let Some(current_frame) = here.guest.word(entry) else { return };
+    begin(here, cursor, current_frame);
+    // Each round takes at least one step, so the loop ends.
+    while cursor.state == TRACKING && cursor.boundary < here.guest.view().sp {
+        advance(here, cursor);
+    }
+}
+
+/// Handles one native frame: emits the Python frames that run in it. Returns `OVERLAY_*` flags.
 pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     let mut answer = OVERLAY_INTERPRETER;
-    if here.is_loop && !here.walk.exact() {
-        // Activations that lie nearer the leaf than this frame and were never shown: the native walk went around them.
+    if here.is_loop && !here.guest.exact() {
+        // Boundaries below this frame's stack pointer belong to activations that were never shown: the native walk
+        // missed them.
         // Each round takes at least one step, so the loop ends.
-        while cursor.state == TRACKING && cursor.boundary < here.walk.view().sp {
+        while cursor.state == TRACKING && cursor.boundary < here.guest.view().sp {
             answer |= OVERLAY_DESYNC;
             advance(here, cursor);
+        }
+        if cursor.state != FAR && !(cursor.state == TRACKING && here.guest.inside(cursor.boundary)) {
+            other_states::follow(here, cursor, lead);
         }
     }
     if cursor.state == FAR && here.is_loop {
         return far(here, cursor);
     }
-    if cursor.state != TRACKING || !here.walk.inside(cursor.boundary) {
+    if cursor.state != TRACKING || !here.guest.inside(cursor.boundary) {
         return here.without_frames();
     }
     if here.confirm(cursor.boundary) {
-        answer |= chain::emit(&here.walk, &here.facts, cursor.frame, cursor.frames).doubt();
+        answer |= chain::emit(here.guest, &here.facts, cursor.frame, cursor.frames).doubt();
     } else {
         answer |= OVERLAY_DESYNC;
     }
@@ -39,10 +56,10 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     answer
 }
 
-/// Measures the chain from behind the boundary up to the next one.
+/// Measures the chain from the frame after the boundary to the next boundary.
 fn advance(here: &Here<'_>, cursor: &mut Cursor) {
     let first = cursor.next;
-    let stretch = chain::measure(&here.walk, &here.facts, cursor, first, 0, None);
+    let stretch = chain::measure(here.guest, &here.facts, cursor, first, 0, None);
     cursor.frame = stretch.first;
     cursor.frames = stretch.frames;
     match stretch.end {
@@ -57,13 +74,13 @@ fn advance(here: &Here<'_>, cursor: &mut Cursor) {
     }
 }
 
-/// A chain too long to be measured fills the stack anyway. It belongs to this frame if a shim stands where this
-/// interpreter has it.
+/// A chain too long to be measured fills the stack in any case. It belongs to this frame if a shim lies at the place
+/// that was learned for this interpreter.
 fn far(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     cursor.state = LOST;
-    let shim = here.usual_boundary().and_then(|at| PyFrame::read(&here.walk, &here.facts, at));
+    let shim = here.usual_boundary().and_then(|at| PyFrame::read(here.guest, &here.facts, at));
     let ours = shim.is_some_and(|shim| shim.owner == OWNER_CSTACK);
-    if ours && chain::emit(&here.walk, &here.facts, cursor.frame, cursor.frames) == Emission::Full {
+    if ours && chain::emit(here.guest, &here.facts, cursor.frame, cursor.frames) == Emission::Full {
         return OVERLAY_INTERPRETER;
     }
     OVERLAY_INTERPRETER | OVERLAY_DESYNC

@@ -1,34 +1,37 @@
-//! `str` and `bytes` objects as ranges of memory: the host copies, the report decodes.
+//! `str` and `bytes` objects as ranges of memory: the host copies the bytes, the report decodes them.
+//!
+//! Layouts: <https://github.com/python/cpython/blob/v3.13.0/Include/cpython/unicodeobject.h>,
+//! <https://github.com/python/cpython/blob/v3.13.0/Include/cpython/bytesobject.h>.
 
 use crate::facts::Facts;
-use crate::walk::Walk;
+use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::Text;
 
-/// `PyASCIIObject.length` and `.state`, the same in 3.11 to 3.13.
+/// Byte offsets of `PyASCIIObject.length` and `.state`, the same in 3.11 to 3.13.
 const LENGTH: u64 = 16;
 const STATE: u64 = 32;
-/// Bits of `state`.
+/// Bit fields of `PyASCIIObject.state`.
 const KIND_SHIFT: u64 = 2;
 const COMPACT: u64 = 1 << 5;
 const ASCII: u64 = 1 << 6;
-/// `PyBytesObject.ob_size` and `.ob_sval`.
+/// Byte offsets of `PyBytesObject.ob_size` and `.ob_sval`.
 const BYTES_SIZE: u64 = 16;
 const BYTES_DATA: u64 = 32;
 
-/// A text of nothing, where there is none or it cannot be read.
+/// The empty text: there is none, or it cannot be read.
 pub const EMPTY: Text = Text { address: 0, len: 0, width: 1, utf8: 0 };
 
-/// The characters of a compact `str`. Names in code objects are always compact; anything else gives [`EMPTY`].
-pub fn of_str(walk: &Walk<'_>, facts: &Facts, object: u64) -> Text {
-    read_str(walk, facts, object).unwrap_or(EMPTY)
+/// The characters of a compact `str`. Names in code objects are always compact; any other object gives [`EMPTY`].
+pub fn of_str(guest: &Guest<'_>, facts: &Facts, object: u64) -> Text {
+    read_str(guest, facts, object).unwrap_or(EMPTY)
 }
 
-fn read_str(walk: &Walk<'_>, facts: &Facts, object: u64) -> Option<Text> {
+fn read_str(guest: &Guest<'_>, facts: &Facts, object: u64) -> Option<Text> {
     if object == 0 || !object.is_multiple_of(8) {
         return None;
     }
-    let length = walk.word(object.wrapping_add(LENGTH))?;
-    let state = walk.word(object.wrapping_add(STATE))?;
+    let length = guest.word(object.wrapping_add(LENGTH))?;
+    let state = guest.word(object.wrapping_add(STATE))?;
     let width = (state >> KIND_SHIFT) & 7;
     if state & COMPACT == 0 || !matches!(width, 1 | 2 | 4) {
         return None;
@@ -39,11 +42,11 @@ fn read_str(walk: &Walk<'_>, facts: &Facts, object: u64) -> Option<Text> {
 }
 
 /// The bytes of a `bytes` object, or [`EMPTY`].
-pub fn of_bytes(walk: &Walk<'_>, object: u64) -> Text {
+pub fn of_bytes(guest: &Guest<'_>, object: u64) -> Text {
     if object == 0 || !object.is_multiple_of(8) {
         return EMPTY;
     }
-    match walk.word(object.wrapping_add(BYTES_SIZE)).map(u32::try_from) {
+    match guest.word(object.wrapping_add(BYTES_SIZE)).map(u32::try_from) {
         Some(Ok(len)) => Text { address: object.wrapping_add(BYTES_DATA), len, width: 1, utf8: 0 },
         _ => EMPTY,
     }

@@ -2,13 +2,15 @@
 
 mod world;
 
+use uunwind_core::walk::DEEPEST;
 use uunwind_random::Random;
 use world::host::{loop_frame, Native, Walk};
 use world::python::{Process, ALL, CHUNK, GENERATOR, STACK, THREAD, TSTATE};
 use world::Memory;
 
-/// More reads than any walk may make: twice its limit of frames, each with its code object's texts.
-const READS_LIMIT: usize = 8192 * 12;
+/// More words and texts than any walk may read: five words for each frame that is measured and for each that is
+/// emitted, and the names of the code objects of those that are kept.
+const READS_LIMIT: usize = DEEPEST as usize * 2 * 5 + 8192 * 20;
 
 fn rounds() -> u64 {
     if cfg!(debug_assertions) {
@@ -43,7 +45,7 @@ fn show(memory: &Memory, version: usize) -> (usize, usize) {
     (walk.emitted.len(), walk.reads)
 }
 
-/// Addresses that lead somewhere, besides plain noise.
+/// Plain noise, or addresses that lead somewhere.
 fn word(random: &mut Random) -> u64 {
     let near = |base: u64, random: &mut Random| base + random.below(0x400) * 8;
     match random.below(8) {
@@ -65,7 +67,7 @@ fn single_words_of_a_good_process_are_replaced() {
     for version in 0..ALL.len() {
         let good = process(version).memory;
         assert_eq!(show(&good, version).0, 18, "all frames of the undamaged process");
-        // Where damage can matter: the words in use.
+        // Only the words in use are damaged.
         let used: Vec<u64> = good
             .clone()
             .pages()
@@ -105,7 +107,7 @@ fn all_memory_is_noise() {
         let mut memory = process(version).memory;
         for _ in 0..rounds() / 300 {
             for (_, bytes) in memory.pages().take(300) {
-                // A third of each page a round.
+                // A third of each page in each round.
                 let start = random.below(bytes.len() as u64 / 8) as usize * 8;
                 for chunk in bytes[start..].chunks_exact_mut(8).take(170) {
                     chunk.copy_from_slice(&word(&mut random).to_le_bytes());

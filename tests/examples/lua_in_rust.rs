@@ -1,5 +1,5 @@
-//! A Rust program that contains Lua 5.4: Lua functions and Rust closures that call each other. For each sample that it takes of
-//! itself it prints the Lua functions that the stack should have, outermost first.
+//! A Rust program that contains Lua 5.4: Lua functions and Rust closures that call each other. For each sample that it
+//! takes of itself it prints the Lua functions that the stack should have, outermost first.
 
 use mlua::{Function, Lua, Result};
 

@@ -1,10 +1,10 @@
-//! A generated C program whose calls are known: functions `f0`, `f1`, ... of every frame size, each with four call sites,
-//! so that any stack can be checked against the graph, wherever the program was interrupted.
+//! A generated C program whose calls are known: functions `f0`, `f1`, ... of every frame size, each with four call
+//! sites, so that any stack can be checked against the graph, wherever the program was interrupted.
 
 use crate::samples::{Frame, Sample};
 use std::fmt::Write;
 
-/// Number of functions.
+/// Number of functions of the program.
 pub const FUNCTIONS: usize = 150;
 /// Deepest chain of them.
 pub const DEPTH: u32 = 40;
@@ -51,7 +51,7 @@ pub fn source(seconds: f64) -> String {
     out
 }
 
-/// Checks a stack of the program: from where it was interrupted, through functions that call each other, to `main`.
+/// Checks a stack of the program: from the interrupted instruction, through functions that call each other, to `main`.
 /// Stacks outside the chain (start-up, `clock_gettime`) must end in `main` or before it. Returns the chain's length.
 pub fn check(sample: &Sample) -> Result<usize, String> {
     let names: Vec<&str> = sample.frames.iter().map(Frame::name).collect();

@@ -1,9 +1,12 @@
-//! Our rule against gimli's row: both are executed on the same made-up registers and memory (a word's value is a hash of
-//! its address), and must agree on the CFA and on where the return address and each callee-saved register come from.
+//! Our rules against gimli's rows: both are executed with the same synthetic registers and memory (a word's value is a
+//! hash of its address), and must agree on the CFA and on the sources of the return address and of each callee-saved
+//! register.
 
 use gimli::{CfaRule, LittleEndian, Register, RegisterRule, UnwindSection};
 use uunwind_core::regs::{ucontext_offset, CALLEE_SAVED, RA};
-use uunwind_core::rule::{Rule, RuleKind, RA_IN_REGISTER, RA_SLOT, SAME, UNKNOWN};
+use uunwind_core::rule::{
+    is_register, Rule, RuleKind, RA_IN_REGISTER, RA_SLOT, SAME, SP_IN_REGISTER, SP_SAVED, UNKNOWN,
+};
 
 fn word_at(address: u64) -> u64 {
     (address ^ 0x1234_5678_9abc_def0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -13,12 +16,12 @@ fn register(n: u16) -> u64 {
     0x7fff_0000_0000 + u64::from(n) * 0x10_0000
 }
 
-/// Where a register's value comes from.
+/// The source of a register's value.
 #[derive(Debug, PartialEq, Clone, Copy)]
 pub enum From {
-    /// It is as it was.
+    /// The register is unchanged.
     Same,
-    /// It cannot be told.
+    /// The value is lost.
     Lost,
     /// The word at this address.
     Word(u64),
@@ -26,15 +29,17 @@ pub enum From {
     Register(u16),
 }
 
-/// What a rule, or a row, says.
+/// The result of a rule, or of a row.
 #[derive(Debug, PartialEq)]
 pub struct Outcome {
     cfa: u64,
+    /// The caller's stack pointer; [`From::Same`]: the CFA.
+    sp: From,
     callee_saved: [From; 6],
     ra: From,
 }
 
-/// What our rule says; `None` for the outermost frame.
+/// The result of our rule; `None` for the outermost frame.
 pub fn ours(rule: &Rule) -> Option<Outcome> {
     let sum = register(u16::from(rule.cfa_register)).wrapping_add_signed(i64::from(rule.cfa_offset));
     let word = |r: u8| From::Word(sum + ucontext_offset(r));
@@ -42,7 +47,7 @@ pub fn ours(rule: &Rule) -> Option<Outcome> {
         RuleKind::End => return None,
         RuleKind::Signal => {
             let cfa = word_at(sum + ucontext_offset(7));
-            return Some(Outcome { cfa, callee_saved: CALLEE_SAVED.map(word), ra: word(RA) });
+            return Some(Outcome { cfa, sp: word(7), callee_saved: CALLEE_SAVED.map(word), ra: word(RA) });
         }
         RuleKind::Offset | RuleKind::Deref => {}
     }
@@ -53,17 +58,23 @@ pub fn ours(rule: &Rule) -> Option<Outcome> {
         match rule.slots[index] {
             SAME => From::Same,
             UNKNOWN => From::Lost,
+            slot if is_register(slot) => From::Register((slot & 0xff) as u16),
             slot => From::Word(base.wrapping_add_signed(i64::from(slot) * 8)),
         }
     };
     let ra = if rule.flags & RA_IN_REGISTER != 0 { From::Register(rule.slots[RA_SLOT] as u16) } else { place(RA_SLOT) };
-    Some(Outcome { cfa, callee_saved: [0, 1, 2, 3, 4, 5].map(place), ra })
+    let sp = match rule.flags & (SP_SAVED | SP_IN_REGISTER) {
+        0 => From::Same,
+        SP_SAVED => From::Word(cfa.wrapping_add_signed(i64::from(rule.cfa_addend) * 8)),
+        _ => From::Register(rule.cfa_addend as u16),
+    };
+    Some(Outcome { cfa, sp, callee_saved: [0, 1, 2, 3, 4, 5].map(place), ra })
 }
 
 /// A section's bytes, for gimli.
 pub type Slice<'a> = gimli::EndianSlice<'a, LittleEndian>;
 
-/// Evaluates an expression on the made-up state.
+/// Evaluates an expression with the synthetic state.
 fn evaluate(
     expression: gimli::Expression<Slice<'_>>,
     encoding: gimli::Encoding,
@@ -94,11 +105,11 @@ fn evaluate(
     }
 }
 
-/// A row has something that no rule of ours can say.
+/// A row has something that our rules cannot express.
 #[derive(Debug, PartialEq)]
 pub struct Beyond;
 
-/// What gimli's row says.
+/// The result of gimli's row.
 pub fn theirs<'a, S: UnwindSection<Slice<'a>>>(
     row: &gimli::UnwindTableRow<usize>,
     frame: &S,
@@ -127,12 +138,9 @@ pub fn theirs<'a, S: UnwindSection<Slice<'a>>>(
     };
     let mut callee_saved = [From::Same; 6];
     for (to, n) in callee_saved.iter_mut().zip(CALLEE_SAVED) {
-        *to = match place(u16::from(n))? {
-            From::Register(_) => From::Lost,
-            other => other,
-        };
+        *to = place(u16::from(n))?;
     }
-    Ok(Some(Outcome { cfa, callee_saved, ra: place(16)? }))
+    Ok(Some(Outcome { cfa, sp: place(7)?, callee_saved, ra: place(16)? }))
 }
 
 /// Whether a row's meaning may depend on the pc.
@@ -141,16 +149,20 @@ pub fn has_expression(row: &gimli::UnwindTableRow<usize>) -> bool {
         || row.registers().any(|(_, rule)| matches!(rule, RegisterRule::Expression(_) | RegisterRule::ValExpression(_)))
 }
 
-/// The same for a row of Go's, which tells nothing of registers: ours must know of none but the frame pointer, and of that only
-/// where the function has no frame.
-pub fn same_by_go(ours: Option<&Outcome>, theirs: Option<&Outcome>, cfa_offset: i64) -> bool {
+/// As [`same`], for a row of Go's, which describes no registers: our rule may describe only the frame pointer. `saved`:
+/// whether the function has a frame here, and has saved it below the return address; `None`: that is not known.
+pub fn same_by_go(ours: Option<&Outcome>, theirs: Option<&Outcome>, saved: Option<bool>) -> bool {
     let (Some(ours), Some(theirs)) = (ours, theirs) else { return ours == theirs };
-    let lost = |register| if register == 6 && cfa_offset == 8 { From::Same } else { From::Lost };
-    (ours.cfa, ours.ra) == (theirs.cfa, theirs.ra) && ours.callee_saved == CALLEE_SAVED.map(lost)
+    let of = |register| match saved {
+        Some(false) if register == 6 => From::Same,
+        Some(true) if register == 6 => From::Word(ours.cfa - 16),
+        _ => From::Lost,
+    };
+    (ours.cfa, ours.ra) == (theirs.cfa, theirs.ra) && ours.callee_saved == CALLEE_SAVED.map(of)
 }
 
-/// Whether both say the same. A register that is saved where an expression of its own says may be given up by ours, where no rule
-/// can say such a thing; so many were. `None`: they differ.
+/// Whether both are the same. A register that is saved where an expression of its own says may be lost by our rule,
+/// since no rule can express that; returns the number of such registers. `None`: they differ.
 pub fn same(ours: Option<&Outcome>, theirs: Option<&Outcome>, row: &gimli::UnwindTableRow<usize>) -> Option<usize> {
     let (Some(ours), Some(theirs)) = (ours, theirs) else { return (ours == theirs).then_some(0) };
     let mut given_up = 0;
@@ -159,9 +171,11 @@ pub fn same(ours: Option<&Outcome>, theirs: Option<&Outcome>, row: &gimli::Unwin
         let by_expression = matches!(row.register(Register(u16::from(number))), RegisterRule::Expression(_));
         match ours {
             From::Lost if by_expression => given_up += 1,
+            // Described by few rules: those of an interrupted pc.
+            From::Lost if matches!(theirs, From::Register(_)) => {}
             ours if *ours != theirs => return None,
             _ => {}
         }
     }
-    ((ours.cfa, ours.ra) == (theirs.cfa, theirs.ra)).then_some(given_up)
+    ((ours.cfa, ours.sp, ours.ra) == (theirs.cfa, theirs.sp, theirs.ra)).then_some(given_up)
 }

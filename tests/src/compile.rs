@@ -1,4 +1,4 @@
-//! Compiling the programs under observation, from source, with the options that a test is about.
+//! Compiles the programs under observation from source, with the options that a test is about.
 
 use crate::paths;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,19 @@ pub fn gcc_files(dir: &Path, name: &str, sources: &[PathBuf], options: &[&str]) 
     let mut command = Command::new("gcc");
     command.args(RELEASE).arg("-o").arg(&out).args(sources).args(options);
     finish(&mut command, out)
+}
+
+/// A C program of `tests/targets/native`, linked with the library of the laid-out tree.
+#[track_caller]
+pub fn with_library(dir: &Path, name: &str, more: &[&str]) -> PathBuf {
+    let library = paths::tree().join("lib");
+    let own = [
+        format!("-I{}", paths::tree().join("include").display()),
+        library.join("libuunwind.so.0").display().to_string(),
+        format!("-Wl,-rpath,{}", library.display()),
+    ];
+    let options: Vec<&str> = own.iter().map(|option| &**option).chain(more.iter().copied()).collect();
+    gcc(dir, name, &[&format!("native/{name}.c")], &options)
 }
 
 /// A shared object of C sources.

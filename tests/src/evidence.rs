@@ -1,5 +1,5 @@
-//! What a failed test tells besides its own message: the recordings that it made, each with all that `uu` said of it (what was lost,
-//! what failed, where the samples are), so that nothing must be run again to find the cause.
+//! What a failed test reports besides its own message: the recordings that it made, each with all that `uu` said about
+//! it (what was lost, what failed, where the samples are), so that nothing must be run again to find the cause.
 
 use crate::uu::Recording;
 use libtest_mimic::{Failed, Trial};
@@ -7,29 +7,29 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Once;
 
-/// Recordings told of at most: the last ones.
+/// Limit of recordings that are reported: the last ones.
 const MOST: usize = 3;
 
 thread_local! {
-    /// Of the test that runs in this thread.
+    /// Reports of the recordings that the test of this thread made.
     static MADE: RefCell<VecDeque<String>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Notes a recording. A panic in this thread tells of it.
+/// Notes a recording. A panic in this thread reports it.
 pub fn note(recording: &Recording, command: &str) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             before(info);
-            // Where the harness keeps what tests print, this is kept, too.
+            // Printed where the harness keeps what tests print, so that it is kept with that.
             eprint!("{}", text());
         }));
     });
-    let told = format!("--- recording {}\n{command}: {}\n", recording.file.display(), recording.outcome.text());
+    let report = format!("--- recording {}\n{command}: {}\n", recording.file.display(), recording.outcome.text());
     MADE.with_borrow_mut(|made| {
         made.truncate(MOST - 1);
-        made.push_front(told);
+        made.push_front(report);
     });
 }
 
@@ -38,7 +38,7 @@ fn text() -> String {
     MADE.with_borrow(|made| made.iter().map(String::as_str).collect())
 }
 
-/// A test that is made when the program starts; its error tells of its recordings, too.
+/// A test that is made when the program starts; its error reports its recordings as well.
 pub fn trial(name: impl Into<String>, run: impl FnOnce() -> Result<(), String> + Send + 'static) -> Trial {
     Trial::test(name, move || {
         // The thread may have run another test before.
@@ -61,10 +61,10 @@ mod tests {
     }
 
     #[test]
-    fn the_last_recordings_are_told() {
+    fn the_last_recordings_are_reported() {
         (0..5).for_each(|number| note(&recording(number), "uu record"));
-        let told = text();
-        assert_eq!(told.matches("--- recording x.uu\nuu record: exit 0").count(), MOST, "{told}");
-        assert!(told.contains("lost 4 samples") && !told.contains("lost 1 samples"), "{told}");
+        let report = text();
+        assert_eq!(report.matches("--- recording x.uu\nuu record: exit 0").count(), MOST, "{report}");
+        assert!(report.contains("lost 4 samples") && !report.contains("lost 1 samples"), "{report}");
     }
 }

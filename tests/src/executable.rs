@@ -1,11 +1,11 @@
-//! Programs that a test makes of bytes or by copying. Had this process the file open for writing while another test's thread starts a
-//! program, the child would have it open, too, until its exec; and who runs the file meanwhile is told "Text file busy". So another
-//! process writes it.
+//! Writes or copies programs that a test then runs. If this process had the file open for writing while another test's
+//! thread starts a program, that child would have it open as well until its exec, and running the file meanwhile would
+//! fail with "Text file busy". So another process writes it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A copy of a file with its mode, or of a whole folder. What is there under the new name is replaced.
+/// Copies a file with its mode, or a whole folder. A file with the new name is replaced.
 #[track_caller]
 pub fn copy(from: &Path, to: &Path) {
     let done =
@@ -28,7 +28,7 @@ pub fn write(path: &Path, bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    /// With threads beside it that start programs all the while.
+    /// Other threads start programs all the while.
     #[test]
     fn what_was_made_can_be_run_at_once() {
         let scratch = crate::paths::scratch("executable");

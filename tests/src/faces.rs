@@ -9,20 +9,20 @@ fn plugin(dir: &Path, name: &str, more: &[&str]) -> PathBuf {
     compile::gcc(dir, name, &["native/faces.c"], &options)
 }
 
-/// The one that misbehaves.
+/// The plugin that misbehaves.
 pub fn bad(dir: &Path) -> PathBuf {
     plugin(dir, "bad.so", &[])
 }
 
-/// The one that behaves.
+/// The plugin that behaves.
 pub fn good(dir: &Path) -> PathBuf {
     plugin(dir, "good.so", &["-DGOOD"])
 }
 
-/// The library that the bad one claims.
+/// The library that the misbehaving plugin claims.
 pub fn library(dir: &Path) -> PathBuf {
     compile::gcc(dir, "libfaces.so", &["native/faces_host.c"], &["-shared", "-fPIC", "-DLIBRARY"])
 }
 
-/// Linker's option that makes a program one that the bad plugin claims.
+/// The linker's option that makes a program claimed by the misbehaving plugin.
 pub const CLAIMED: &str = "-Wl,--defsym=faces_bad_mark=main";

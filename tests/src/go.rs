@@ -1,4 +1,4 @@
-//! Programs of Go, made on machines that have it; and what is kept of one for the others.
+//! Programs of Go, built on machines that have it; and files kept from one for other machines.
 
 use crate::{paths, skips};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ pub fn kept_frames() -> PathBuf {
     paths::source("go/frames-1.19.debug")
 }
 
-/// Whether Go is here; if not, `what` is named as skipped.
+/// Whether Go is installed; if not, `what` is reported as skipped.
 pub fn installed(what: &str) -> bool {
     let there = Command::new("go").arg("version").output().is_ok_and(|done| done.status.success());
     if !there {
@@ -27,7 +27,7 @@ pub fn build(dir: &Path, name: &str, source: &str, cgo: bool, options: &[&str]) 
     let out = dir.join(name);
     let mut go = Command::new("go");
     go.arg("build").args(options).arg("-o").arg(&out).arg(paths::source(source));
-    // Nothing of it lies in the home folder, and one run's compiled packages serve the next.
+    // The home folder is left alone, and one run's compiled packages are used by the next.
     go.current_dir(dir).env("GOCACHE", paths::target().join("go-cache")).env("GOPATH", dir.join("go"));
     go.env("GO111MODULE", "off").env("GOFLAGS", "").env("CGO_ENABLED", if cgo { "1" } else { "0" });
     let done = go.output().expect("go is there");

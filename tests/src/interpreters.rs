@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Minor versions that the Python plugin supports, hence those that should be tested.
+/// Minor versions that the Python plugin supports, which should be tested.
 pub const SUPPORTED: std::ops::RangeInclusive<u32> = 11..=13;
 
-/// One interpreter.
+/// An interpreter of this machine.
 #[derive(Clone, Debug)]
 pub struct Interpreter {
-    /// The real file.
+    /// Path of the executable, without symbolic links.
     pub path: PathBuf,
     /// Version, such as `(11, 2)` for 3.11.2.
     pub version: (u32, u32),

@@ -1,4 +1,4 @@
-//! A Java program that finds null by SIGSEGV, compiled ahead: no test needs a Java compiler.
+//! A Java program that detects null by SIGSEGV, compiled in advance: no test needs a Java compiler.
 
 use crate::{paths, skips};
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::path::Path;
 /// What the program prints.
 pub const NULL_CHECKS_SAY: &str = "200000\n";
 
-/// The words that run it; `None`, and a named skip, without a JVM.
+/// The command that runs it; without a JVM `None`, reported as skipped.
 pub fn null_checks(folder: &Path) -> Option<Vec<OsString>> {
     if std::process::Command::new("java").arg("-version").output().is_err() {
         skips::skipped("a JVM, which handles SIGSEGV itself", "there is no java on this machine");
@@ -17,7 +17,7 @@ pub fn null_checks(folder: &Path) -> Option<Vec<OsString>> {
     let digits: Vec<u8> = text.lines().filter(|l| !l.starts_with('#')).flat_map(str::bytes).collect();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("ASCII"), 16).expect("base 16");
     std::fs::write(folder.join("NullChecks.class"), digits.chunks(2).map(byte).collect::<Vec<u8>>()).expect("scratch");
-    // The simple compiler keeps every check as it is.
+    // The simple compiler keeps every check.
     let options = ["java", "-XX:TieredStopAtLevel=1", "-Xmx64m", "-cp"].map(OsString::from);
     Some([&options[..], &[folder.into(), "NullChecks".into()]].concat())
 }

@@ -1,5 +1,5 @@
 //! What the end-to-end tests share. The tests themselves are in `tests/`, one file a subject; the small programs under
-//! observation in `targets/`; the house rules, as functions that can also be given a bad example, in [`rules`].
+//! observation in `targets/`; the house rules, as functions that can also be applied to a bad example, in [`rules`].
 //!
 //! The tests run the tree that `ci/build` lays out, never the objects that `cargo test` builds: those are linked with
 //! std and are not what is shipped.
@@ -21,6 +21,7 @@ pub mod lua_steps;
 pub mod luajit;
 pub mod objects;
 pub mod oracle;
+pub mod packages;
 pub mod pair;
 pub mod paths;
 pub mod process;

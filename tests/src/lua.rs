@@ -11,14 +11,14 @@ use std::sync::OnceLock;
 /// Minor versions of Lua 5 that the plugin supports.
 pub const SUPPORTED: std::ops::RangeInclusive<u32> = 1..=5;
 
-/// How a program comes to its Lua.
+/// The way in which a program contains Lua.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Debian's interpreter, which contains it, stripped; `cap` is a module.
     Interpreter,
-    /// A program of ours, linked with Debian's library.
+    /// A program of this project, linked with Debian's library.
     Library,
-    /// A program of ours that contains it, stripped of all symbols.
+    /// A program of this project that contains it, stripped of all symbols.
     Stripped,
 }
 
@@ -27,14 +27,14 @@ pub enum Kind {
 pub struct Lua {
     /// Minor version.
     pub minor: u32,
-    /// How it has its Lua.
+    /// The way in which it contains Lua.
     pub kind: Kind,
-    /// Of the interpreter; else it is built.
+    /// Path of the interpreter; for other kinds, which are built, `None`.
     path: Option<PathBuf>,
     ready: OnceLock<Ready>,
 }
 
-/// All that can be tested here.
+/// All that can be tested on this machine.
 pub fn all() -> Vec<Lua> {
     let mut found = Vec::new();
     let mut add = |minor, kind, path| found.push(Lua { minor, kind, path, ready: OnceLock::new() });
@@ -64,7 +64,7 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Sets what the scripts need.
+    /// Sets the variables that the scripts need.
     pub fn configure(&self, command: &mut Command, oracle: &Path) {
         let folder = self.modules.display();
         command.env("UU_TEST_ORACLE", oracle).env("LUA_CPATH", format!("{folder}/?.so")).env("LUA_INIT", "");
@@ -83,7 +83,7 @@ impl Lua {
         format!("5.{}-{}", self.minor, format!("{:?}", self.kind).to_lowercase())
     }
 
-    /// Builds what has to be built, once.
+    /// Builds the program and its module, once.
     pub fn ready(&self) -> &Ready {
         self.ready.get_or_init(|| self.build())
     }
@@ -114,8 +114,8 @@ impl Lua {
     }
 }
 
-/// The static library `lua` of a version, compiled once for all runs of the tests: the sources change with the package's version only.
-/// Gives the compiler's options for its headers and for its folder.
+/// The static library `lua` of a version, compiled once for all runs of the tests: the sources change with the
+/// package's version only. Returns the compiler's options for its headers and for its folder.
 #[track_caller]
 pub fn library(minor: u32, scratch: &Path) -> [String; 2] {
     let version = match minor {
@@ -135,7 +135,7 @@ pub fn library(minor: u32, scratch: &Path) -> [String; 2] {
         std::fs::rename(making.join("lib").join(library.file_name().expect("a name")), making.join("lib/liblua.a"))
             .expect("the library was made");
         let _ = std::fs::create_dir_all(built.parent().expect("a folder"));
-        // Another run may have been quicker.
+        // Another run may have been faster.
         let _ = std::fs::rename(&making, &built);
     }
     [format!("-I{}", built.join("include").display()), format!("-L{}", built.join("lib").display())]
@@ -144,20 +144,20 @@ pub fn library(minor: u32, scratch: &Path) -> [String; 2] {
 /// One line of an oracle file.
 #[derive(Debug)]
 pub struct Expected {
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Thread.
+    /// Thread id.
     pub tid: u32,
     /// Lua frames, innermost first.
     pub frames: Vec<ExpectedFrame>,
-    /// Shape of the whole stack (see [`crate::oracle::compare_shape`]); empty when only the Lua frames are told.
+    /// Shape of the whole stack (see [`crate::oracle::compare_shape`]); empty if only the Lua frames are compared.
     pub shape: String,
 }
 
-/// One Lua frame, as `lua_getinfo` shows it.
+/// One Lua frame, by `lua_getinfo`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ExpectedFrame {
-    /// Name, as it should be told.
+    /// Name that the report should have.
     pub name: String,
     /// Source.
     pub file: String,
@@ -169,8 +169,12 @@ pub struct ExpectedFrame {
 
 /// Reads an oracle file.
 pub fn read(path: &Path) -> Vec<Expected> {
-    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    text.lines().map(|line| expected(&serde_json::from_str(line).expect("the oracle is JSON"))).collect()
+    let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    // The runtimes cut texts at any byte, also within a character.
+    String::from_utf8_lossy(&bytes)
+        .lines()
+        .map(|line| expected(&serde_json::from_str(line).expect("the oracle is JSON")))
+        .collect()
 }
 
 fn expected(line: &Value) -> Expected {
@@ -188,32 +192,45 @@ fn expected_frame(f: &Value) -> ExpectedFrame {
     let source = text(&f[0]);
     let file = match source.strip_prefix(['@', '=']) {
         Some(name) => name.to_owned(),
-        // The program itself: its first line, cut.
-        None => source.chars().take(60).collect::<String>().lines().next().unwrap_or_default().to_owned(),
+        // The program itself: what the runtime prints for it. Reports show control characters by their escapes.
+        None => text(&f[5]).chars().map(shown).collect(),
     };
     let number = |v: &Value| v.as_i64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
     let (line, first) = (number(&f[1]), number(&f[2]));
     let (name, kind) = (text(&f[3]), text(&f[4]));
     let name = match &*kind {
-        // Some versions leave out the underscores.
+        // Some versions omit the underscores.
         "metamethod" => format!("__{}", name.trim_start_matches("__")),
         "hook" => "hook".to_owned(),
         _ if !name.is_empty() && !kind.is_empty() && name != "?" => name,
-        _ if first == 0 => "main chunk".to_owned(),
+        _ if f[2] == 0 => "main chunk".to_owned(),
+        _ if file.starts_with('[') => format!("function <{file}:{first}>"),
         _ => format!("function <{}:{first}>", file.rsplit('/').next().unwrap_or(&file)),
     };
     ExpectedFrame { name, file, line, first }
 }
 
-/// Compares the Lua frames: count, order, names, lines. `whole`: all of them must be there; otherwise those nearest the leaf.
-pub fn compare(expected: &Expected, sample: &Sample, whole: bool) -> Result<(), String> {
-    let got: Vec<ExpectedFrame> = sample.frames.iter().filter_map(lua_frame).collect();
-    if whole && got.len() != expected.frames.len() || got.len() > expected.frames.len() {
-        let want: Vec<String> = expected.frames.iter().map(|f| format!("{}:{}", f.name, f.line)).collect();
-        return Err(format!("{} Lua frames, expected {}: {want:?}", got.len(), expected.frames.len()));
+fn shown(character: char) -> String {
+    if character.is_control() {
+        character.escape_default().to_string()
+    } else {
+        character.to_string()
     }
-    for (index, (got, want)) in got.iter().zip(&expected.frames).enumerate() {
-        // What 5.2 and 5.3 don't tell, but is true.
+}
+
+/// Compares the Lua frames: count, order, names, lines. `whole`: all of them must be there; otherwise those nearest the
+/// leaf.
+pub fn compare(expected: &Expected, sample: &Sample, whole: bool) -> Result<(), String> {
+    let placed = sample.placed(|frame| matches!(frame, Frame::Lua { .. }));
+    let got: Vec<(usize, ExpectedFrame)> = placed.filter_map(|(at, frame)| Some((at, lua_frame(frame)?))).collect();
+    let count = got.last().map_or(0, |(last, _)| last + 1);
+    if whole && count != expected.frames.len() || count > expected.frames.len() {
+        let want: Vec<String> = expected.frames.iter().map(|f| format!("{}:{}", f.name, f.line)).collect();
+        return Err(format!("{count} Lua frames, expected {}: {want:?}", expected.frames.len()));
+    }
+    for (index, got) in got {
+        let want = &expected.frames[index];
+        // Right, although 5.2 and 5.3 do not report it.
         let more = matches!(&*got.name, "hook" | "__gc") && want.name.starts_with("function <");
         let name = if more { &got.name } else { &want.name };
         if (&got.name, &got.file, got.line, got.first) != (name, &want.file, want.line, want.first) {
@@ -272,6 +289,10 @@ mod tests {
         assert_eq!(name(json!(["@/x/p.lua", 3, 0, "", ""])), "main chunk");
         assert_eq!(name(json!(["@/x/p.lua", 3, 2, "", ""])), "function <p.lua:2>");
         assert_eq!(name(json!(["=x", 3, 2, "?", "field"])), "function <x:2>");
+        assert_eq!(
+            name(json!(["x = 1/2\n", 3, 2, "", "", "[string \"x = 1/2...\"]"])),
+            "function <[string \"x = 1/2...\"]:2>"
+        );
         assert_eq!(name(json!(["=x", 3, 2, "__gc", "metamethod"])), "__gc");
     }
 }

@@ -1,4 +1,4 @@
-//! The calls that a Lua program can make, as its source tells (`targets/lua/async.lua`), and stacks checked against them.
+//! The calls that a Lua program can make, by its source (`targets/lua/async.lua`), and stacks checked against them.
 
 use crate::samples::{Frame, Sample};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ struct Function {
 /// The program.
 #[derive(Debug, Default)]
 pub struct Program {
-    /// By first line. The chunk has 0.
+    /// Functions by first line. The chunk has 0.
     functions: BTreeMap<u32, Function>,
     /// Functions that a line may call.
     calls: BTreeMap<u32, Vec<String>>,
@@ -23,8 +23,8 @@ pub struct Program {
 const CHUNK: &str = "main chunk";
 
 impl Program {
-    /// Reads a program: functions begin with `function NAME(`, end at an `end` of the same indentation; `--> NAME...` tells what
-    /// a line may call. Functions without a name belong to their line.
+    /// Reads a program: functions begin with `function NAME(` and end at an `end` of the same indentation; `-->
+    /// NAME...` lists the functions that a line may call. Functions without a name belong to their line.
     pub fn read(source: &str) -> Program {
         let mut program = Program::default();
         let lines: Vec<&str> = source.lines().collect();
@@ -49,8 +49,8 @@ impl Program {
         self.functions.get(&first).map_or("?", |function| &function.name)
     }
 
-    /// Checks a stack's Lua frames: each function at a line of its own, called by a line that calls it; the chunk outermost.
-    /// Gives their number.
+    /// Checks a stack's Lua frames: each function is at a line of its own, called by a line that calls it; the chunk is
+    /// outermost. Returns their number.
     pub fn check(&self, sample: &Sample) -> Result<usize, String> {
         let frames: Vec<(u32, u32, &str)> = sample
             .frames
@@ -81,7 +81,7 @@ impl Program {
         }
     }
 
-    /// How often the innermost frame stood at each line of a function.
+    /// How often the innermost frame was at each line of a function.
     pub fn leaf_lines(&self, samples: &[Sample], function: &str) -> BTreeMap<u32, u64> {
         let mut counts = BTreeMap::new();
         for sample in samples {

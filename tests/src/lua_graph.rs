@@ -1,5 +1,5 @@
-//! A generated Lua program whose calls are known, so that any stack can be checked against the graph, wherever the program was
-//! interrupted: plain calls, protected calls, coroutines, metamethods, and callbacks from C.
+//! A generated Lua program whose calls are known, so that any stack can be checked against the graph, wherever the
+//! program was interrupted: plain calls, protected calls, coroutines, metamethods, and callbacks from C.
 
 use crate::lua::ExpectedFrame;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +16,9 @@ pub struct Program {
     pub text: String,
     /// Functions by first line: last line. The chunk's first line is 0.
     bodies: BTreeMap<u32, u32>,
-    /// Which functions may be called from a line of a function.
+    /// The functions that a line of a function may call.
     calls: BTreeMap<(u32, u32), BTreeSet<u32>>,
-    /// Line of the chunk that begins it all.
+    /// The line of the chunk that starts the run.
     root: u32,
 }
 
@@ -37,7 +37,7 @@ impl Writer {
 }
 
 impl Program {
-    /// The program. It runs for `seconds` of CPU time. `prelude` is put in front, on one line.
+    /// The program. It runs for `seconds` of CPU time. `prelude` is its first line.
     pub fn new(seconds: f64, prelude: &str) -> Program {
         let mut w = Writer { text: String::new(), line: 0 };
         let (mut bodies, mut calls) = (BTreeMap::new(), BTreeMap::<(u32, u32), BTreeSet<u32>>::new());
@@ -69,7 +69,7 @@ impl Program {
                 w.put(&format!("  {} k == {k} then", if k == 0 { "if" } else { "elseif" }));
                 let argument = format!("(s * {} + {}) % 65521, d - 1", 2 * k + 3, k + 1);
                 let direct = format!("    r = f{callee}({argument}) + {k}");
-                // Coroutines are few: while the stack of a new one grows, its frames are nowhere whole.
+                // Coroutines are few: while the stack of a new one grows, its frames are nowhere complete.
                 match if i % 2 == 0 { (i + k) % 9 } else { 1 + (i + k) % 4 } {
                     3 => {
                         let line = w.put(&format!("    local _, v = pcall(f{callee}, {argument})"));
@@ -93,7 +93,7 @@ impl Program {
                         let end = w.put("    end)");
                         bodies.insert(closure, end);
                         sites.push((closure, line, callee));
-                        // A call of several lines is on its first, or on its last, as the version has it.
+                        // A call of several lines is reported at its first or its last line, depending on the version.
                         for line in closure..=end {
                             calls.entry((first, line)).or_default().insert(closure);
                         }
@@ -131,7 +131,7 @@ impl Program {
         if root.first != 0 {
             return Err(format!("the outermost frame is {root:?}, not the chunk"));
         }
-        // Before and behind the run there is only the chunk.
+        // Before and after the run there is only the chunk.
         if frames.len() > 1 && root.line != self.root {
             return Err(format!("the chunk is at line {}, and calls something", root.line));
         }

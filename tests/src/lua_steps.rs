@@ -9,39 +9,40 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
+use uunwind_core::stop_reason::StopReason;
 use uunwind_ring::layout::{ThreadBlock, BLOCKS, BLOCK_BYTES, DATA_OFFSET, LIVE_THREAD, STATES_OFFSET};
 
-/// A tick of the timer at the moment of an explicit signal would swallow it: as few ticks as can be.
+/// A tick of the timer at the moment of an explicit signal would swallow it, so the rate is the lowest.
 const EXPLICIT: &[&str] = &["--explicit", "-r", "1"];
 
 /// A stack as the first lines of its functions, innermost first.
 pub type Stack = Vec<u32>;
 
-/// What the samples of one run say.
+/// The samples of one run.
 #[derive(Default)]
 pub struct Walked {
-    /// Samples.
+    /// Number of samples.
     pub samples: usize,
-    /// Samples whose stack is not whole or in doubt.
+    /// Number of samples whose stack is incomplete or doubtful.
     pub doubtful: usize,
-    /// Samples taken in a trace of LuaJIT's, and how many of these are in doubt.
+    /// Number of samples taken in a trace of LuaJIT, and how many of these are doubtful.
     pub on_traces: (usize, usize),
-    /// Wrong stacks, by what is wrong: how many, and the first one.
+    /// Wrong stacks by what is wrong: their number, and the first one.
     pub wrong: BTreeMap<String, (usize, String)>,
-    /// The stacks in their order, each once as long as it stands.
+    /// The stacks in order; equal ones in a row count once.
     pub stacks: Vec<Stack>,
-    /// First line of the innermost function and the line that it executes, in the same way.
+    /// First line of the innermost function and the executing line, in the same way.
     pub lines: Vec<(u32, u32)>,
 }
 
-/// Where a thread finds the ring that its samples go to, for `targets/native/ring.h`: `UU_TEST_RING`.
+/// How a thread finds the ring that receives its samples, for `targets/native/ring.h`: `UU_TEST_RING`.
 pub fn ring() -> String {
     let (tid, head, tail) =
         (offset_of!(ThreadBlock, tid), offset_of!(ThreadBlock, head), offset_of!(ThreadBlock, tail));
     format!("{STATES_OFFSET} {DATA_OFFSET} {BLOCKS} {BLOCK_BYTES} {LIVE_THREAD} {tid} {head} {tail}")
 }
 
-/// Runs the script and looks at each of its samples. `configure` sets what the interpreter needs.
+/// Runs the script and judges each of its samples. `configure` sets what the interpreter needs.
 pub fn walk(
     scratch: &Path,
     program: [&OsStr; 2],
@@ -50,13 +51,13 @@ pub fn walk(
 ) -> Result<Walked, String> {
     let prepare = |command: &mut Command| {
         configure(command);
-        // Without the dynamic linker's own work.
+        // Keeps the dynamic linker's own work out.
         command.env("LD_BIND_NOW", "1");
     };
     let recording = uu::record(scratch, EXPLICIT, prepare, &program).expect_code(0);
-    // Each part of the script tells how many there were so far.
-    let mut told = recording.outcome.stdout.lines().rev();
-    let sent = told.find_map(|line| line.split_once(" samples in ")?.0.parse().ok());
+    // Each part of the script prints the number of samples so far.
+    let mut lines = recording.outcome.stdout.lines().rev();
+    let sent = lines.find_map(|line| line.split_once(" samples in ")?.0.parse().ok());
     let sent: usize = sent.ok_or_else(|| format!("no number of samples in {:?}", recording.outcome.stdout))?;
     let mut walked = Walked::default();
     let mut known = HashMap::new();
@@ -67,10 +68,10 @@ pub fn walk(
     Ok(walked)
 }
 
-/// What a sample comes to.
+/// The judgement of a sample.
 #[derive(Clone)]
 enum Verdict {
-    /// It is none of those that were asked for.
+    /// It is none of the requested ones.
     Other,
     Doubtful,
     Wrong(String),
@@ -78,7 +79,7 @@ enum Verdict {
 }
 
 impl Walked {
-    /// Most samples differ from others in the machine's instruction only: each kind is judged once.
+    /// Most samples differ from others in the machine's instruction only, so each kind is judged once.
     fn look(&mut self, grammar: &Program, text: &str, known: &mut HashMap<String, Verdict>) {
         let header = text.split_once(" kind ").map_or("", |(_, kind)| kind.lines().next().unwrap_or_default());
         let leaf = text.lines().nth(1).filter(|line| line.contains("longjmp"));
@@ -106,7 +107,7 @@ impl Walked {
     }
 }
 
-/// Is the innermost native frame an interpreter's, in code that no object holds?
+/// Whether the innermost native frame is an interpreter's, in code that lies in no object.
 fn in_trace(text: &str) -> bool {
     let native = text.lines().find(|line| line.starts_with("  native "));
     native.is_some_and(|line| line.contains(" (?) ") && line.ends_with(" exact interp"))
@@ -115,9 +116,11 @@ fn in_trace(text: &str) -> bool {
 fn judge(grammar: &Program, text: &str) -> Verdict {
     let samples = samples::parse(text).unwrap_or_else(|e| panic!("{e}"));
     let Some(sample) = samples.first().filter(|sample| sample.kind == "explicit") else { return Verdict::Other };
-    // glibc describes the last instructions of longjmp as if the jump were done.
+    // glibc describes the last instructions of longjmp as if the jump were complete; while libgcc leaves for a handler,
+    // the stack is being switched.
     let in_jump = matches!(sample.frames.first(), Some(Frame::Native { symbol, .. }) if symbol.contains("longjmp"));
-    if sample.flags.contains("desync") || (!sample.complete() && in_jump) {
+    let in_transit = StopReason::from_number(sample.stop) == Some(StopReason::StackInTransit);
+    if sample.flags.contains("desync") || (!sample.complete() && in_jump) || in_transit {
         return Verdict::Doubtful;
     }
     let checked = if sample.complete() { grammar.check(sample) } else { Err("it is not whole".into()) };
@@ -144,7 +147,7 @@ fn line(sample: &Sample) -> (u32, u32) {
     sample.frames.iter().find_map(place).unwrap_or_default()
 }
 
-/// Reads what a hook has seen, each stack once as long as it stands.
+/// Reads what a hook saw; equal stacks in a row count once.
 pub fn read_trace(text: &str) -> Vec<Stack> {
     let mut stacks: Vec<Stack> = text
         .lines()
@@ -163,14 +166,14 @@ pub fn compare(grammar: &Program, expected: &[Stack], got: &[Stack]) -> Result<(
             continue;
         }
         let names = |stack: &[u32]| stack.iter().map(|first| grammar.name(*first)).collect::<Vec<_>>().join(" < ");
-        let tell = |stack: Option<&Stack>| stack.map_or("nothing more".to_owned(), |stack| names(stack));
+        let show = |stack: Option<&Stack>| stack.map_or("nothing more".to_owned(), |stack| names(stack));
         return Err(format!(
-            "stack {at} is {}, expected {}; before it {}, behind it {} (expected {})",
+            "stack {at} is {}, expected {}; before it {}, after it {} (expected {})",
             names(stack),
-            tell(next),
-            tell(at.checked_sub(1).and_then(|before| got.get(before))),
-            tell(have.peek().map(|(_, stack)| *stack)),
-            tell(want.peek().copied()),
+            show(next),
+            show(at.checked_sub(1).and_then(|before| got.get(before))),
+            show(have.peek().map(|(_, stack)| *stack)),
+            show(want.peek().copied()),
         ));
     }
     match want.next() {
@@ -184,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_too_many_or_too_few_is_told() {
+    fn a_stack_too_many_or_too_few_is_reported() {
         let grammar = Program::read("local function f()\nend\nf() --> f\n");
         let trace = read_trace("0\n1 0\n1 0\n0\n");
         assert_eq!(trace, [vec![0], vec![1, 0], vec![0]]);

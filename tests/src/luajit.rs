@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// How a program comes to its LuaJIT.
+/// The way in which a program contains LuaJIT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Debian's interpreter, which contains it, stripped; `cap` is a module.
     Interpreter,
-    /// A program of ours, linked with Debian's library.
+    /// A program of this project, linked with Debian's library.
     Library,
-    /// A program of ours that contains the newest release of all, stripped of all symbols.
+    /// A program of this project that contains the newest release, stripped of all symbols.
     Stripped,
 }
 
@@ -25,13 +25,13 @@ const CAP: [&str; 3] = ["lua/cap.c", "python/cap.c", "lua/step.c"];
 /// A program that runs scripts.
 #[derive(Debug)]
 pub struct LuaJit {
-    /// How it has its LuaJIT.
+    /// The way in which it contains LuaJIT.
     pub kind: Kind,
     ready: OnceLock<Ready>,
     pair: OnceLock<PathBuf>,
 }
 
-/// All that can be tested here.
+/// All that can be tested on this machine.
 pub fn all() -> Vec<LuaJit> {
     let debian = Path::new(INTERPRETER).is_file();
     let kinds = [Kind::Interpreter, Kind::Library, Kind::Stripped];
@@ -60,7 +60,7 @@ impl LuaJit {
         })
     }
 
-    /// A program with two VMs. `None`: this is somebody else's program.
+    /// A program with two VMs. `None` for a program that the tests do not build.
     pub fn pair(&self) -> Option<&Path> {
         if self.kind == Kind::Interpreter {
             return None;
@@ -74,7 +74,7 @@ impl LuaJit {
         self.ready().modules.join("libcap.so")
     }
 
-    /// Compiles a program that has this LuaJIT in it, or is linked with it.
+    /// Compiles a program that contains this LuaJIT, or is linked with it.
     #[track_caller]
     pub fn compile(&self, folder: &Path, name: &str, sources: &[&str]) -> PathBuf {
         if self.kind == Kind::Library {
@@ -87,8 +87,8 @@ impl LuaJit {
     }
 }
 
-/// The newest release, as the package `luajit-src` has it, compiled as that package does for mlua and others. Compiled once for all
-/// runs of the tests: the sources change with the package's version only.
+/// The newest release, as the package `luajit-src` has it, compiled as that package does for mlua and others. Compiled
+/// once for all runs of the tests: the sources change with the package's version only.
 fn newest() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let make = || {
@@ -103,7 +103,7 @@ fn newest() -> PathBuf {
             let done = build.output().expect("this program can be started");
             assert!(done.status.success(), "LuaJIT: {}", String::from_utf8_lossy(&done.stderr));
             let _ = std::fs::create_dir_all(built.parent().expect("a folder"));
-            // Another run may have been quicker.
+            // Another run may have been faster.
             let _ = std::fs::rename(&making, &built);
         }
         built
@@ -125,7 +125,7 @@ pub fn build_if_asked() {
     }
 }
 
-/// Compares the Lua frames, but for functions that are LuaJIT's own: the debug library calls those C.
+/// Compares the Lua frames, except for functions that are LuaJIT's own: the debug library calls those C.
 pub fn compare(expected: &Expected, sample: &Sample, whole: bool) -> Result<(), String> {
     let is_own = |frame: &Frame| matches!(frame, Frame::Lua { file, .. } if file == "builtin");
     let frames = sample.frames.iter().filter(|frame| !is_own(frame)).cloned().collect();
@@ -143,7 +143,7 @@ pub fn frames(sample: &Sample) -> Vec<ExpectedFrame> {
     lua.collect()
 }
 
-/// How many frames lie in code made at run time: traces.
+/// Number of frames that lie in code made at run time: traces.
 pub fn traces(sample: &Sample) -> usize {
     let in_none = |frame: &&Frame| match frame {
         Frame::Native { object, interpreter: true, .. } => object == "?",

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders below folders are looked into so deep.
+/// Depth to which folders are searched.
 const DEPTH: u32 = 6;
 
 /// Objects that most machines have, and this test itself.
@@ -21,7 +21,7 @@ pub fn usual() -> Vec<PathBuf> {
     paths
 }
 
-/// All objects that are found in the usual places: libraries and programs of the system, of Rust, Python, Java, node and Go.
+/// All objects in the usual places: libraries and programs of the system, of Rust, Python, Java, node and Go.
 /// The first `wanted` are spread evenly over all, by size; the others follow.
 pub fn all(wanted: usize) -> Vec<PathBuf> {
     let ask = |program: &str, arguments: &[&str]| {
@@ -49,7 +49,7 @@ fn look_into(folder: &Path, depth: u32, seen: &mut HashSet<(u64, u64)>, found: &
         }
         let Ok(path) = entry.path().canonicalize() else { continue };
         let Ok(meta) = std::fs::metadata(&path) else { continue };
-        // One file under many names (git's commands) is one object.
+        // A file with many names (git's commands) is one object.
         let is_new = meta.is_file() && seen.insert((meta.dev(), meta.ino()));
         if is_new && std::fs::File::open(&path).is_ok_and(|mut f| is_object(&mut f)) {
             found.insert((meta.len(), path));
@@ -57,7 +57,7 @@ fn look_into(folder: &Path, depth: u32, seen: &mut HashSet<(u64, u64)>, found: &
     }
 }
 
-/// A program or library for x86-64.
+/// Whether a file is a program or library for x86-64.
 fn is_object(file: &mut std::fs::File) -> bool {
     let mut head = [0; 20];
     // Magic, class 64, little-endian; e_type EXEC or DYN; e_machine.

@@ -1,4 +1,4 @@
-//! The runtime's own view of a Python stack, as `targets/python/snap.py` writes it down, and its comparison with a sample.
+//! The runtime's own view of a Python stack, as `targets/python/snap.py` writes it, and its comparison with a sample.
 
 use crate::samples::{beside, Frame, Sample};
 use serde_json::Value;
@@ -8,23 +8,25 @@ use std::path::Path;
 /// One line of an oracle file.
 #[derive(Debug)]
 pub struct Expected {
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Thread.
+    /// Thread id.
     pub tid: u32,
     /// Python frames, innermost first.
     pub frames: Vec<ExpectedFrame>,
     /// Index of the first frame whose instruction did not move between the oracle and the sample.
     pub lasti_from: usize,
-    /// Alternatives for the shape of the whole stack; empty when only the Python frames are told.
+    /// Alternatives for the shape of the whole stack; empty if only the Python frames are compared.
     pub shapes: Vec<String>,
 }
 
 /// One Python frame, as `sys._getframe` shows it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ExpectedFrame {
-    code: u64,
-    lasti: u64,
+    /// `None`: not compared.
+    code: Option<u64>,
+    /// `None`: not available.
+    lasti: Option<u64>,
     line: u32,
     first: u32,
     name: String,
@@ -41,8 +43,8 @@ fn expected(line: &Value) -> Expected {
     let number = |v: &Value| v.as_u64().expect("a number");
     let text = |v: &Value| v.as_str().expect("a text").to_owned();
     let frame = |f: &Value| ExpectedFrame {
-        code: number(&f[0]),
-        lasti: number(&f[1]),
+        code: f[0].as_u64(),
+        lasti: f[1].as_u64(),
         line: number(&f[2]) as u32,
         first: number(&f[3]) as u32,
         name: text(&f[4]),
@@ -82,7 +84,7 @@ pub fn pair<'a>(oracle: &'a [Expected], samples: &'a [Sample]) -> Result<Vec<(&'
     }
 }
 
-/// What is innermost in each stack.
+/// The innermost function of each stack.
 fn leaves(oracle: &[Expected]) -> Vec<String> {
     let leaf = |line: &Expected| line.frames.first().map_or(String::new(), |f| format!("{}:{}", f.name, f.line));
     oracle.iter().map(|line| format!("{}, tid {}", leaf(line), line.tid)).collect()
@@ -91,14 +93,17 @@ fn leaves(oracle: &[Expected]) -> Vec<String> {
 /// Compares the Python frames: count, order, code object, line, instruction, names. `whole`: all of them must be there;
 /// otherwise those nearest the leaf.
 pub fn compare_python(expected: &Expected, sample: &Sample, whole: bool) -> Result<(), String> {
-    let got: Vec<&Frame> = sample.frames.iter().filter(|f| f.is_python()).collect();
-    if whole && got.len() != expected.frames.len() || got.len() > expected.frames.len() {
-        return Err(format!("{} Python frames, expected {}", got.len(), expected.frames.len()));
+    let got: Vec<(usize, &Frame)> = sample.placed(Frame::is_python).collect();
+    let count = got.last().map_or(0, |(last, _)| last + 1);
+    if whole && count != expected.frames.len() || count > expected.frames.len() {
+        return Err(format!("{count} Python frames, expected {}", expected.frames.len()));
     }
-    for (index, (frame, want)) in got.iter().zip(&expected.frames).enumerate() {
+    for (index, frame) in got {
+        let want = &expected.frames[index];
         let Frame::Python { name, file, line, code, position, first } = frame else { unreachable!("filtered above") };
-        let lasti = if index < expected.lasti_from { *position } else { want.lasti };
-        let same = (code, line, first, name, file) == (&want.code, &want.line, &want.first, &want.name, &want.file);
+        let lasti = if index < expected.lasti_from { *position } else { want.lasti.unwrap_or(*position) };
+        let same = (code, line, first, name, file)
+            == (&want.code.unwrap_or(*code), &want.line, &want.first, &want.name, &want.file);
         if !same || *position != lasti {
             return Err(format!("Python frame {index} from the leaf: got {frame:?}, expected {want:?}"));
         }
@@ -128,7 +133,7 @@ fn parts(sample: &Sample) -> Result<Vec<Part<'_>>, String> {
                 names.reverse();
                 found.push(Part::Activation(std::mem::take(&mut names)));
             }
-            Frame::Jit { .. } | Frame::Other { .. } => {}
+            Frame::Jit { .. } | Frame::Other { .. } | Frame::Omitted { .. } => {}
             Frame::Native { symbol, object, interpreter, .. } => {
                 if !names.is_empty() {
                     if !interpreter {
@@ -249,8 +254,8 @@ mod tests {
     #[test]
     fn python_frames_are_compared_one_by_one() {
         let want = |name: &str, line| ExpectedFrame {
-            code: 9,
-            lasti: 4,
+            code: Some(9),
+            lasti: Some(4),
             line,
             first: 1,
             name: name.into(),
@@ -262,7 +267,7 @@ mod tests {
         let wrong_line = vec![want("f", 3), want("main", 5), want("<module>", 3)];
         let swapped = vec![want("main", 3), want("f", 3), want("<module>", 3)];
         let mut moved = three();
-        moved[2].lasti = 6;
+        moved[2].lasti = Some(6);
         let mut longer = three();
         longer.push(want("x", 3));
         assert_eq!(compare_python(&expected(longer), &sample(), false), Ok(()), "the leaf's side may be all there is");

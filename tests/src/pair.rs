@@ -1,4 +1,4 @@
-//! A program run twice, with and without `uu`: what it left behind must be the same.
+//! Runs a program twice, with and without `uu`: its output and exit code must be the same.
 
 use crate::process::{run, Outcome};
 use crate::{paths, uu};
@@ -17,17 +17,17 @@ pub struct Left {
     pub stderr: String,
 }
 
-/// Both runs.
+/// The results of both runs.
 pub struct Pair {
-    /// Without `uu`.
+    /// The run without `uu`.
     pub plain: Left,
-    /// With it.
+    /// The run with `uu`.
     pub recorded: Left,
-    /// What `uu` itself said, and its recording.
+    /// What `uu` itself printed, and its recording.
     pub recording: uu::Recording,
 }
 
-/// A shell that gives the program files for its output, then becomes the program.
+/// A shell command that redirects the program's output to files, then executes the program.
 fn redirected(dir: &Path, program: &[&OsStr]) -> Vec<OsString> {
     let script = "exec >\"$1\" 2>\"$2\"; shift 2; exec \"$@\"";
     let mut words: Vec<OsString> = ["/bin/sh", "-c", script, "sh"].map(OsString::from).to_vec();
@@ -58,7 +58,7 @@ pub fn both(name: &str, options: &[&str], configure: impl Fn(&mut Command), prog
 }
 
 impl Pair {
-    /// Fails unless both runs left the same, after `clean` has taken out what may differ.
+    /// Fails unless both runs gave the same, after `clean` has removed what may differ.
     #[track_caller]
     pub fn same_after(self, clean: impl Fn(&str) -> String) -> Pair {
         let cleaned = |l: &Left| Left { code: l.code, stdout: clean(&l.stdout), stderr: clean(&l.stderr) };
@@ -68,7 +68,7 @@ impl Pair {
         self
     }
 
-    /// Fails unless both runs left the same.
+    /// Fails unless both runs gave the same.
     #[track_caller]
     pub fn same(self) -> Pair {
         self.same_after(str::to_owned)

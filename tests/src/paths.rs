@@ -1,4 +1,4 @@
-//! Where things are: the project, the built tree, and folders for what the tests write.
+//! Paths: the project, the built tree, and folders for what the tests write.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,7 +36,7 @@ pub fn source(relative: &str) -> PathBuf {
     path
 }
 
-/// A fresh, empty folder for one test. It stays, so that a failed test can be looked into; `cargo clean` removes it.
+/// A fresh, empty folder for one test. It is kept, so that a failed test can be examined; `cargo clean` removes it.
 pub fn scratch(name: &str) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let unique = format!("{name}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));

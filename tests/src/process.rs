@@ -1,11 +1,11 @@
-//! Running a program with a time limit, and keeping all that it said.
+//! Runs a program with a time limit, and keeps its output.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a program left behind.
+/// The output of a program, and how it ended.
 pub struct Outcome {
     /// How it ended.
     pub status: ExitStatus,
@@ -25,7 +25,7 @@ impl Outcome {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
 
-    /// Everything, for the message of a failed test.
+    /// All of it, for the message of a failed test.
     pub fn text(&self) -> String {
         format!("exit {}\n--- stdout\n{}\n--- stderr\n{}", self.code(), ends(&self.stdout), ends(&self.stderr))
     }
@@ -38,7 +38,7 @@ impl Outcome {
     }
 }
 
-/// A text's beginning, where `uu record` tells what was lost, and its end, where programs tell why they failed.
+/// A text's beginning, where `uu record` reports what was lost, and its end, where programs say why they failed.
 fn ends(text: &str) -> String {
     const EACH: usize = 4000;
     let (mut to, mut from) = (EACH, text.len().saturating_sub(EACH));
@@ -96,7 +96,7 @@ fn reap_blocking(pid: libc::pid_t) {
     wait(pid, 0);
 }
 
-/// `wait4`, because it alone tells the CPU time of this one child.
+/// Calls `wait4`, which alone returns the CPU time of this one child.
 fn wait(pid: libc::pid_t, options: libc::c_int) -> Option<(ExitStatus, f64)> {
     let mut status = 0;
     // SAFETY: all-zero is a valid rusage.

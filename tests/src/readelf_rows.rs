@@ -1,5 +1,5 @@
-//! What readelf makes of an object's call frame information, row by row (`--debug-dump=frames-interp`), and whether a rule of
-//! ours says the same.
+//! An object's call frame information as readelf prints it, row by row (`--debug-dump=frames-interp`), and whether one
+//! of our rules is the same.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,16 +15,16 @@ const NAMES: [&str; 17] = [
 pub struct Row {
     /// The FDE's range.
     pub function: (u64, u64),
-    /// From where on it holds.
+    /// Address from which it holds.
     pub start: u64,
     /// The CFA: `rsp+16`, or `exp`.
     pub cfa: String,
-    /// Of each register that the FDE speaks of, by DWARF number, what is said: `c-16`, `u`, `s`, `exp`, `vexp`, `v+8`, or another
-    /// register's name.
+    /// The places of the registers that the FDE describes, by DWARF number: `c-16`, `u`, `s`, `exp`, `vexp`, `v+8`, or
+    /// another register's name.
     pub places: Vec<(u8, String)>,
 }
 
-/// All rows of all FDEs, in the order of the section. `None`: there is no readelf.
+/// All rows of all FDEs, in the order of the section. `None`: readelf is not installed.
 pub fn read(path: &Path) -> Option<Vec<Row>> {
     let flags = ["--wide", "--debug-dump=frames-interp", "--debug-dump=no-follow-links"];
     let out = Command::new("readelf").args(flags).arg(path).output().ok()?;
@@ -42,7 +42,7 @@ pub fn read(path: &Path) -> Option<Vec<Row>> {
                 let (Ok(start), Some(function)) = (u64::from_str_radix(start, 16), fde) else { continue };
                 let places = columns.iter().zip(said).filter_map(|(n, said)| Some(((*n)?, (*said).to_owned())));
                 let row = Row { function, start, cfa: cfa.to_owned(), places: places.collect() };
-                // An advance by nothing: the row is another one after all.
+                // An advance by 0: the row replaces the previous one.
                 match rows.last_mut().filter(|last| last.start == start && last.function == function) {
                     Some(last) => *last = row,
                     None => rows.push(row),
@@ -61,8 +61,8 @@ fn range(line: &str) -> Option<(u64, u64)> {
     Some((number(start)?, number(end)?))
 }
 
-/// What differs between a rule and a row; `None`: nothing. Expressions are printed as such only, and agree with all that an
-/// expression can be.
+/// The difference between a rule and a row; `None` if there is none. readelf does not print expressions in detail, so
+/// they agree with everything that an expression can be.
 pub fn difference(rule: &Rule, row: &Row) -> Option<String> {
     let said = |n: u8| row.places.iter().find(|(register, _)| *register == n).map(|(_, said)| said.as_str());
     if rule.kind == RuleKind::End {
@@ -84,7 +84,7 @@ pub fn difference(rule: &Rule, row: &Row) -> Option<String> {
         let in_register = index == RA_SLOT && rule.flags & RA_IN_REGISTER != 0;
         let said = said(register).unwrap_or("u");
         let agrees = match said {
-            // readelf prints `u` for what is not told, too; the ABI lets such a register keep its value.
+            // readelf also prints `u` for registers that are not described; by the ABI these keep their value.
             "u" => (slot == SAME || slot == UNKNOWN) && index != RA_SLOT,
             "s" => slot == SAME,
             "exp" => slot != SAME,

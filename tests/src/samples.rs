@@ -1,26 +1,29 @@
-//! The `samples` report: every sample as text, with what a test needs to compare it with an oracle.
+//! The `samples` report: every sample as text, with everything that a test needs to compare it with an oracle.
 //!
 //! ```text
 //! sample 12 pid 77 tid 77 comm python3 time 123456 weight 1 kind explicit stop 1 complete flags -
 //!   py rec (prog.py:7) code 0x7f12 pos 24 first 5
 //!   native cap+0x2a (/tmp/libcap.so) 0x7f55 exact
 //! ```
-//! Frames stand leaf first.
+//! Frames are listed leaf first.
 
 use std::collections::BTreeMap;
+
+/// Number of frames of a deep stack that are kept, from its leaf and from its root, as README.md promises.
+pub const KEPT: (usize, usize) = (4096, 64);
 
 /// One sample.
 #[derive(Debug, Default, Clone)]
 pub struct Sample {
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Thread.
+    /// Thread id.
     pub tid: u32,
     /// The thread's name.
     pub comm: String,
-    /// When it was taken: CLOCK_MONOTONIC, ns.
+    /// Time of the sample, in ns of CLOCK_MONOTONIC.
     pub time: u64,
-    /// Ticks that it stands for.
+    /// Number of periods that it stands for.
     pub weight: u64,
     /// `timer` or `explicit`.
     pub kind: String,
@@ -28,7 +31,7 @@ pub struct Sample {
     pub stop: u16,
     /// Text of the stop reason.
     pub stop_text: String,
-    /// Words such as `pending`, `desync`; `-` when there are none.
+    /// Words such as `pending`, `desync`; `-` if there are none.
     pub flags: String,
     /// Frames, leaf first.
     pub frames: Vec<Frame>,
@@ -74,49 +77,55 @@ pub enum Frame {
         /// Line that executes.
         line: u32,
     },
-    /// A machine frame.
+    /// A native frame.
     Native {
         /// Symbol, or `??`.
         symbol: String,
-        /// Bytes from the symbol's start.
+        /// Distance in bytes from the symbol's start.
         offset: u64,
-        /// File that it lies in; of code made at run time, who named it (`perf-map`, `jitdump`, `gdb-jit`).
+        /// File that it lies in; for code made at run time, the source of its name (`perf-map`, `jitdump`, `gdb-jit`).
         object: String,
         /// Address in the process.
         address: u64,
-        /// The address is the interrupted instruction.
+        /// Whether the address is the interrupted instruction.
         exact: bool,
-        /// Reached by the frame-pointer chain.
+        /// Whether it was reached by the frame-pointer chain.
         by_frame_pointer: bool,
-        /// The interpreter's own frame.
+        /// Whether it is marked as the interpreter's own frame.
         interpreter: bool,
     },
-    /// A machine frame in a window.
+    /// A native frame in a window.
     Jit {
         /// The registrar's name, or `?`.
         name: String,
-        /// Bytes from the function's start.
+        /// Distance in bytes from the function's start.
         offset: u64,
         /// The window's generation.
         generation: u32,
         /// Address in the process.
         address: u64,
-        /// The address is the interrupted instruction.
+        /// Whether the address is the interrupted instruction.
         exact: bool,
-        /// Reached by the frame-pointer chain.
+        /// Whether it was reached by the frame-pointer chain.
         by_frame_pointer: bool,
-        /// Hosts semantic frames.
+        /// Whether it hosts semantic frames.
         interpreter: bool,
+    },
+    /// Stands for the frames between the innermost and the outermost ones of a deep stack.
+    Omitted {
+        /// Number of frames that were left out.
+        frames: usize,
     },
 }
 
 impl Frame {
-    /// Name of the function, of either kind.
+    /// Name of the function, for every kind of frame.
     pub fn name(&self) -> &str {
         match self {
             Frame::Python { name, .. } | Frame::Lua { name, .. } | Frame::Other { name, .. } => name,
             Frame::Native { symbol, .. } => symbol,
             Frame::Jit { name, .. } => name,
+            Frame::Omitted { .. } => "[omitted]",
         }
     }
 
@@ -132,9 +141,33 @@ impl Frame {
 }
 
 impl Sample {
-    /// Whether the stack is whole.
+    /// The frames for which `take` is true, each with its index among them from the leaf. Frames that were left out
+    /// count as such frames.
+    pub fn placed<'s>(&'s self, take: impl Fn(&Frame) -> bool + 's) -> impl Iterator<Item = (usize, &'s Frame)> + 's {
+        let mut next = 0;
+        self.frames.iter().filter_map(move |frame| {
+            let place = next;
+            match frame {
+                Frame::Omitted { frames } => next += frames,
+                frame if take(frame) => {
+                    next += 1;
+                    return Some((place, frame));
+                }
+                _ => {}
+            }
+            None
+        })
+    }
+
+    /// Numbers of frames on the leaf's side and on the root's side of those that were left out; `None` if none were.
+    pub fn omitted(&self) -> Option<(usize, usize)> {
+        let at = self.frames.iter().position(|frame| matches!(frame, Frame::Omitted { .. }))?;
+        Some((at, self.frames.len() - at - 1))
+    }
+
+    /// Whether the stack is complete.
     pub fn complete(&self) -> bool {
-        matches!(self.stop, 1 | 2)
+        matches!(self.stop, 1 | 2 | 4)
     }
 
     /// The native frames' symbols, leaf first.
@@ -146,7 +179,7 @@ impl Sample {
     pub fn addresses(&self) -> Vec<u64> {
         let address = |frame: &Frame| match frame {
             Frame::Native { address, .. } | Frame::Jit { address, .. } => Some(*address),
-            Frame::Python { .. } | Frame::Lua { .. } | Frame::Other { .. } => None,
+            Frame::Python { .. } | Frame::Lua { .. } | Frame::Other { .. } | Frame::Omitted { .. } => None,
         };
         self.frames.iter().filter_map(address).collect()
     }
@@ -161,6 +194,7 @@ impl Sample {
                     format!("  py {name} ({file}:{line}) code {code:#x} pos {position} first {first}\n")
                 }
                 Frame::Other { plugin, name, file, line } => format!("  {plugin} {name} ({file}:{line})\n"),
+                Frame::Omitted { frames } => format!("  omitted {frames} frames\n"),
                 Frame::Jit { name, offset, generation, address, exact, by_frame_pointer, interpreter } => format!(
                     "  jit {name}+{offset:#x} (window gen {generation}) {address:#x}{}{}{}\n",
                     if *exact { " exact" } else { "" },
@@ -180,7 +214,7 @@ impl Sample {
     }
 }
 
-/// Share of the samples with a whole stack, and how often each other reason ended one.
+/// Share of the samples with a complete stack, and how often each other reason ended one.
 pub fn completeness(samples: &[Sample]) -> (f64, BTreeMap<String, usize>) {
     let mut reasons = BTreeMap::new();
     for sample in samples.iter().filter(|s| !s.complete()) {
@@ -190,7 +224,8 @@ pub fn completeness(samples: &[Sample]) -> (f64, BTreeMap<String, usize>) {
     ((samples.len() - failed) as f64 / samples.len().max(1) as f64, reasons)
 }
 
-/// What was to come beside what came, a line each: where they part, a sample is missing. `wanted`: the leaf's function and line.
+/// Expected and actual samples side by side, a line each: where they part, a sample is missing. `wanted`: the leaf's
+/// function and line.
 pub fn beside(wanted: &[String], samples: &[Sample]) -> String {
     let begun = samples.iter().map(|s| s.time).min().unwrap_or(0);
     let came = |s: &Sample| {
@@ -216,6 +251,8 @@ pub fn parse(text: &str) -> Result<Vec<Sample>, String> {
         let bad = || format!("samples report, line {}: not understood: {line}", number + 1);
         if line.starts_with("sample ") {
             samples.push(parse_sample(line).ok_or_else(bad)?);
+        } else if line.starts_with("  inlined ") || line.starts_with("  (tail call: ") {
+            // Notes on the physical frames around them.
         } else if let Some(rest) = line.strip_prefix("  ") {
             let frame = parse_frame(rest).ok_or_else(bad)?;
             samples.last_mut().ok_or_else(bad)?.frames.push(frame);
@@ -226,7 +263,7 @@ pub fn parse(text: &str) -> Result<Vec<Sample>, String> {
     Ok(samples)
 }
 
-/// Cuts `text` at `key`: what is before it, and what follows it.
+/// Splits `text` at `key`.
 fn cut<'a>(text: &'a str, key: &str) -> Option<(&'a str, &'a str)> {
     text.split_once(key)
 }
@@ -261,8 +298,11 @@ fn hex(text: &str) -> Option<u64> {
 
 fn parse_frame(text: &str) -> Option<Frame> {
     let (plugin, rest) = text.split_once(' ')?;
+    if plugin == "omitted" {
+        return Some(Frame::Omitted { frames: rest.strip_suffix(" frames")?.parse().ok()? });
+    }
     if !matches!(plugin, "native" | "jit") {
-        // Names and files may hold any character: cut from the right.
+        // Names and files may contain any character, so the line is split from its end.
         let (rest, first) = rest.rsplit_once(" first ")?;
         let (rest, position) = rest.rsplit_once(" pos ")?;
         let (rest, code) = rest.rsplit_once(" code ")?;
@@ -302,7 +342,7 @@ fn parse_frame(text: &str) -> Option<Frame> {
             interpreter: flags.contains(&"interp"),
         });
     }
-    // Code made at run time; who named it stands in the object's place.
+    // Code made at run time: the source of its name takes the place of the object.
     let rest = text.strip_prefix("native ").or_else(|| text.strip_prefix("jit "))?;
     let (place, tail) = rest.rsplit_once(") 0x")?;
     let (symbol, object) = place.rsplit_once(" (")?;
@@ -352,15 +392,18 @@ sample 1 pid 7 tid 8 comm a b time 99 weight 2 kind explicit stop 2 complete (st
     }
 
     #[test]
-    fn what_came_stands_beside_what_was_to_come() {
-        let told = beside(&["f:12".to_owned(), "g:7".to_owned()], &parse(TEXT).expect("well-formed"));
-        let lines: Vec<&str> = told.lines().collect();
-        assert!(lines[0].starts_with("0: f:12 | f.<locals>.<lambda>:12, explicit, tid 8, at 0 ms, weight 2"), "{told}");
+    fn expected_and_actual_samples_are_shown_side_by_side() {
+        let shown = beside(&["f:12".to_owned(), "g:7".to_owned()], &parse(TEXT).expect("well-formed"));
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(
+            lines[0].starts_with("0: f:12 | f.<locals>.<lambda>:12, explicit, tid 8, at 0 ms, weight 2"),
+            "{shown}"
+        );
         assert_eq!(lines[1..], ["1: g:7 | nothing"]);
     }
 
     #[test]
-    fn what_is_not_understood_is_an_error() {
+    fn malformed_lines_are_errors() {
         assert!(parse("sample 1 pid x").is_err());
         assert!(parse(&format!("{TEXT}  jot foo+0x1 (x) 0x1\n")).is_err());
         assert!(parse("  native a+0x1 (b) 0x2").is_err(), "a frame before any sample");

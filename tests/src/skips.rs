@@ -1,9 +1,9 @@
-//! What could not be tested on this machine is named, never passed over in silence.
+//! What could not be tested on this machine is reported, never omitted silently.
 
 use std::io::Write;
 
-/// Whether campaigns are to be run (`UU_CAMPAIGNS`, set by `ci/nightly`): searches for rare wrong stacks under a timer, whose finds
-/// depend on chance. Where they are not, `what` is named as skipped.
+/// Whether campaigns are run (`UU_CAMPAIGNS`, set by `ci/nightly`): searches for rare wrong stacks under a timer, whose
+/// results depend on chance. Otherwise `what` is reported as skipped.
 pub fn campaign(what: &str) -> bool {
     let wanted = std::env::var_os("UU_CAMPAIGNS").is_some();
     if !wanted {
@@ -16,7 +16,7 @@ pub fn campaign(what: &str) -> bool {
 /// makes its summary.
 pub fn skipped(what: &str, why: &str) {
     let line = format!("{what}: {why}\n");
-    // Not eprint!: the test harness would swallow it when the test passes.
+    // Not eprint!, whose output the test harness keeps to itself when the test passes.
     let _ = write!(std::io::stderr(), "skipped: {line}");
     if let Some(path) = std::env::var_os("UU_TEST_SKIPS") {
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);

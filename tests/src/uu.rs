@@ -1,4 +1,4 @@
-//! Running `uu` and reading what it recorded.
+//! Runs `uu` and reads its recordings.
 
 use crate::process::{run, Outcome};
 use crate::{evidence, paths, samples};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Longest that any one recording of a test program may take.
+/// Time limit of any recording of a test program.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// The `uu` command with these arguments, its caches kept inside the scratch folder.
@@ -42,7 +42,7 @@ pub fn record(scratch: &Path, options: &[&str], configure: impl FnOnce(&mut Comm
 }
 
 impl Recording {
-    /// That `uu record`, run in this scratch folder, has left.
+    /// The recording that `uu record` made in this scratch folder.
     pub fn made(file: PathBuf, outcome: Outcome, scratch: PathBuf) -> Recording {
         Recording { file, outcome, scratch }
     }
@@ -63,7 +63,8 @@ impl Recording {
         String::from_utf8_lossy(&std::fs::read(&out).expect("the report was written")).into_owned()
     }
 
-    /// Shows the text of each sample, in the order in which each thread took them, without keeping them.
+    /// Passes the text of each sample to `look`, in the order in which each thread took them, without keeping all of
+    /// them.
     #[track_caller]
     pub fn each_sample(&self, look: &mut dyn FnMut(&str)) {
         let out = self.scratch.join("report.samples");

@@ -1,5 +1,5 @@
-//! AArch64's rules against gimli's rows, for every row of unwind tables: of our own chains of calls, with and without signed return
-//! addresses, and of Debian's libraries where its cross compiler is installed. On any machine.
+//! AArch64's rules against gimli's rows, for every row of unwind tables: of our own chains of calls, with and without
+//! signed return addresses, and of Debian's libraries where its cross compiler is installed. On any machine.
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, LittleEndian, Register, RegisterRule, UnwindContext, UnwindSection, Vendor,
@@ -68,7 +68,7 @@ fn compare(name: &str, tables: &Tables) -> Count {
     let mut frame = EhFrame::new(&tables.frame.1, LittleEndian);
     frame.set_vendor(Vendor::AArch64);
     let bases = BaseAddresses::default().set_eh_frame(tables.frame.0).set_eh_frame_hdr(tables.hdr.0);
-    // As they lie in memory, with something before and behind: they are read by aligned words.
+    // As in memory, with bytes before and after them, because they are read by aligned words.
     let start = tables.hdr.0 & !7;
     let mut image = vec![0; (tables.frame.0 - start) as usize + tables.frame.1.len() + 16];
     for (address, bytes) in [&tables.hdr, &tables.frame] {
@@ -100,7 +100,7 @@ fn compare(name: &str, tables: &Tables) -> Count {
                 assert_eq!(answer.function, (fde.initial_address(), fde.initial_address() + fde.len()), "{at}");
                 let theirs = theirs(row);
                 match answer.rule {
-                    // gimli forgets DW_CFA_undefined; all that it must not tell is where the return address would be.
+                    // gimli drops DW_CFA_undefined; then it must not have a rule for the return address.
                     Ok(rule) if rule.kind == RuleKind::End => {
                         assert_eq!(row.register(Register(30)), RegisterRule::Undefined, "{at}");
                         count.ends += 1;

@@ -1,6 +1,6 @@
-//! Captures anywhere: a timer of 5 kHz in a deep, random chain of calls, prologues and epilogues included. All are complete,
-//! and all are the chain, whether its rules are interpreted in place or come from tables. `UU_CAPTURES=N` takes
-//! N of each.
+//! Captures anywhere: a timer of 5 kHz in a deep, random chain of calls, prologues and epilogues included. All are
+//! complete, and all are the chain, whether its rules are interpreted in place or come from tables. `UU_CAPTURES=N`
+//! takes N of each.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,15 +9,7 @@ use uunwind_tests::{compile, paths, process, uu};
 #[test]
 fn every_capture_is_the_chain() {
     let scratch = paths::scratch("async");
-    let library = paths::tree().join("lib");
-    let options = [
-        format!("-I{}", paths::tree().join("include").display()),
-        library.join("libuu.so.0").display().to_string(),
-        format!("-Wl,-rpath,{}", library.display()),
-        "-Wno-clobbered".to_owned(),
-    ];
-    let options: Vec<&str> = options.iter().map(|o| &**o).collect();
-    let program = compile::gcc(&scratch, "async", &["native/async.c"], &options);
+    let program = compile::with_library(&scratch, "async", &["-Wno-clobbered"]);
     let captures = std::env::var("UU_CAPTURES").map_or(5000, |n| n.parse().expect("UU_CAPTURES is a number"));
     let mut command = Command::new(&program);
     command.arg(captures.to_string());
@@ -27,7 +19,7 @@ fn every_capture_is_the_chain() {
     let out = process::run(&mut command, &scratch, limit).expect_code(0).stdout;
     println!("{out}");
     let number = |line: &str, what: &str| -> u64 {
-        let rest = line.split_once(what).expect("told").1;
+        let rest = line.split_once(what).expect("a number after it").1;
         rest.trim_start().split([',', ' ']).next().and_then(|n| n.parse().ok()).expect("a number")
     };
     for kind in ["in place: ", "tables: "] {

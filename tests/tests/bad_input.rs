@@ -1,5 +1,5 @@
-//! Whatever is wrong with what `uu` is given: one clear message that names it, and an exit code other than 0; never a
-//! crash or a hang. What can be saved of a run is saved.
+//! For every kind of invalid input `uu` prints one clear message that names it, and exits with a code other than 0; it
+//! never crashes or hangs. What can be saved of a run is saved.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -45,7 +45,7 @@ fn unknown_program() {
     let file = paths::scratch("unknown").join("x.uu");
     refused(uu_says(&record_words(&file, &["no-such-program-anywhere".as_ref()])), 127, &["no-such-program-anywhere"]);
     refused(uu_says(&record_words(&file, &["/no/such/program".as_ref()])), 127, &["/no/such/program"]);
-    assert!(!file.exists(), "an output was left behind");
+    assert!(!file.exists(), "an output was left");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn static_program() {
     assert!(outcome.stderr.contains("static"), "{}", outcome.text());
 }
 
-/// The program asks for musl's dynamic linker, which this machine need not have: `uu` must say so, whoever would fail next.
+/// The program needs musl's dynamic linker, which this machine may lack: `uu` must say so before anything else fails.
 #[test]
 fn musl_program() {
     let (program, scratch) = burn(&["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]);
@@ -112,7 +112,7 @@ fn install_path_with_space_and_colon() {
 #[test]
 fn a_part_of_the_install_is_missing() {
     let (program, scratch) = burn(&[]);
-    for part in ["lib/libuu.so.0", "lib/uu/libuu-preload.so"] {
+    for part in ["lib/libuunwind.so.0", "lib/uu/libuunwind-preload.so"] {
         let tree = scratch.join(part.replace('/', "-"));
         executable::copy(&paths::tree(), &tree);
         std::fs::remove_file(tree.join(part)).expect("it was copied");
@@ -143,7 +143,8 @@ fn unwritable_output_is_found_out_before_the_program_runs() {
     }
 }
 
-/// A file system of one page, in a mount namespace of its own: that has room for some seventy samples, a fifth of what is to come.
+/// A file system of one page, in a separate mount namespace: it has room for some seventy samples, a fifth of what is
+/// recorded. The exit code is the program's.
 #[test]
 fn full_disk() {
     let (program, scratch) = burn(&[]);
@@ -161,7 +162,7 @@ fn full_disk() {
     let words = record_words(Path::new("x.uu"), &[program.as_ref(), "1.5".as_ref()]);
     shell.arg(paths::uu()).args(["record", "-r", "999"]).args(&words[1..]);
     let outcome = run(shell.env("XDG_CACHE_HOME", scratch.join("cache")), &scratch, LIMIT);
-    assert_ne!(outcome.code(), 0, "{}", outcome.text());
+    assert_eq!(outcome.code(), 0, "{}", outcome.text());
     assert!(outcome.stdout.contains("burnt 1"), "the program's run was lost: {}", outcome.text());
     assert!(outcome.stderr.contains("No space left") && !outcome.stderr.contains("panicked"), "{}", outcome.text());
 }
@@ -203,7 +204,8 @@ fn wrong_arguments() {
 #[test]
 fn nothing_sampled() {
     let scratch = paths::scratch("nothing");
-    refused(uu_says(&record_words(&scratch.join("x.uu"), &["true".as_ref()])), 125, &["CPU"]);
+    let outcome = uu_says(&record_words(&scratch.join("x.uu"), &["true".as_ref()]));
+    assert!(outcome.code() == 0 && outcome.stderr.contains("nothing was sampled"), "{}", outcome.text());
 }
 
 #[test]
@@ -260,7 +262,8 @@ fn damaged_recordings() {
     }
 }
 
-/// A CPython that the plugin does not know: native frames still come, and one line says why there are no Python frames.
+/// A CPython version that the plugin does not support: native frames are recorded, and one line says why there are no
+/// Python frames.
 #[test]
 fn unsupported_python() {
     let all = interpreters::all();
@@ -281,7 +284,8 @@ fn unsupported_python() {
     assert_eq!(said, 1, "{}", recording.outcome.text());
 }
 
-/// For a shell: waits until the program has begun, which then makes the file `ran` in this folder, and has used some CPU time.
+/// For a shell: waits until the program has begun, which then makes the file `ran` in this folder, and has used some
+/// CPU time.
 const BEGUN: &str = "until [ -e ran ]; do sleep 0.1; done; sleep 1.5";
 
 /// SIGTERM to `uu` reaches the program, the file is written, and the exit code is the program's.
@@ -299,7 +303,8 @@ fn sigterm_writes_the_file() {
     assert!(recording.stdout.contains("burn"), "{}", recording.text());
 }
 
-/// Ctrl-C on a terminal reaches the whole group: the program ends by it, the file is written, and the exit code says so.
+/// Ctrl-C on a terminal reaches the whole group: the program ends by it, the file is written, and the exit code says
+/// so.
 #[test]
 fn ctrl_c_writes_the_file() {
     let (program, scratch) = burn(&[]);
@@ -328,8 +333,8 @@ fn the_duration_ends_the_recording() {
     let recording = recording.expect_code(9);
     assert!(recording.outcome.stdout.contains("burnt 1"), "{}", recording.outcome.text());
     let ticks: u64 = recording.samples().iter().map(|s| s.weight).sum();
-    // 0.5 s of the clock: 250 ticks of CPU time, fewer on a busy machine, more where the recorder waits for a CPU itself. The whole
-    // run has 1,000.
+    // 0.5 s of the clock: 250 ticks of CPU time, fewer on a busy machine, more where the recorder waits for a CPU
+    // itself. The whole run has 1,000.
     assert!((1..=600).contains(&ticks), "{ticks} ticks");
 }
 

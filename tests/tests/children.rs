@@ -46,7 +46,7 @@ fn no_children_leaves_them_out() {
     assert_eq!(found.keys().collect::<Vec<_>>(), ["parent_work"]);
 }
 
-/// make, gcc, cc1, as: some hundred processes. The result is what make makes without us.
+/// make, gcc, cc1, as: some hundred processes. The result is the same as without `uu`.
 #[test]
 fn a_make_of_small_files_is_followed() {
     const FILES: usize = 200;
@@ -77,11 +77,11 @@ fn a_make_of_small_files_is_followed() {
         samples.len(),
         whole * 100.0
     );
-    // Ticks fall where the kernel's fall: a cc1 that is shorter than one of those may end before its first.
+    // CPU timers expire at the kernel's ticks only: a cc1 that is shorter than a tick may end before its first sample.
     assert!(compilers >= FILES / 2, "cc1 was sampled in {compilers} processes: {by_name:?}");
-    // Seen they are all: make; gcc, cc1 and as for each file.
+    // All of them are seen: make; gcc, cc1 and as for each file.
     let summary = recording.report("summary");
-    let seen = summary.split(" seen, in ").nth(1).and_then(|told| told.split(' ').next()?.parse::<usize>().ok());
+    let seen = summary.split(" seen, in ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<usize>().ok());
     assert!(seen.is_some_and(|seen| seen > 3 * FILES), "{seen:?} processes were seen: {summary}");
     assert!(whole >= 0.99, "{reasons:?}");
 }

@@ -1,4 +1,4 @@
-//! What the handler may cost a thread, and what wrong unwind information may cost a stack.
+//! The handler's use of stack is bounded, and wrong unwind information ends a walk without other harm.
 
 use std::collections::BTreeMap;
 use uunwind_tests::{compile, executable, interpreters, paths, uu};
@@ -6,10 +6,11 @@ use uunwind_tests::{compile, executable, interpreters, paths, uu};
 /// Most stack that the handler, the walk and a plugin may use together, in bytes.
 const STACK: i64 = 4096;
 
-/// What a tick of the timer inside a walk adds to its kernel's frame: the handler sees whose it is, and returns.
+/// Stack that a tick inside a walk uses besides the kernel's frame: the handler only counts it, and returns.
 const NESTED: i64 = 512;
 
-/// The bytes that a sample took, and whether that is within bounds. A tick may come inside a walk when the machine stood still.
+/// The bytes that a sample took, and whether that is within bounds. A tick may come inside a walk when the machine
+/// stood still.
 #[track_caller]
 fn within_bounds(what: &str, recording: &uu::Recording) {
     let number = |label: &str| -> i64 {
@@ -46,14 +47,16 @@ fn a_sample_under_python_takes_little_stack() {
     }
 }
 
-/// Lua functions of many kinds lie below the painted stack: called by Lua, by C, in a coroutine, as a metamethod.
+/// Lua functions of many kinds lie below the painted stack: called by Lua, by C, in a coroutine, as a metamethod,
+/// in a chunk without a name.
 const PAINT: &str = "local paint = assert(package.loadlib(arg[1], 'paint_lua'))
 local function f(n)
   if n > 0 then
     local r = f(n - 1)
     return r
   end
-  local t = setmetatable({}, { __index = function() paint() return 1 end })
+  local text = 'local paint = ... return function() paint() return 1 end -- and enough more that it is truncated'
+  local t = setmetatable({}, { __index = (loadstring or load)(text)(paint) })
   local co = coroutine.wrap(function() local r = t.x return r end)
   local s = ('x'):gsub('x', function() co() end)
 end
@@ -83,7 +86,7 @@ fn a_sample_under_lua_takes_little_stack() {
     }
 }
 
-/// Each lie ends the walk in the lying function, with a reason that is not "complete".
+/// Wrong unwind information ends the walk in the function that has it, with a reason other than "complete".
 #[test]
 fn lying_unwind_information_costs_the_stack_and_nothing_else() {
     let scratch = paths::scratch("hostile");

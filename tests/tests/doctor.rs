@@ -1,4 +1,5 @@
-//! `uu doctor`: what it says that walks choose is what they do, and what it says of unwind data is what readelf says.
+//! `uu doctor`: the sources of rules that it reports are those that walks choose, and its report on unwind data agrees
+//! with readelf's.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -35,10 +36,10 @@ fn recorded(scratch: &Path, options: &[&str]) -> (String, Vec<Sample>) {
     (program.to_str().expect("UTF-8").to_owned(), samples)
 }
 
-/// Each frame of the program: whether its caller was found by the frame pointer is what the doctor says of its address.
-/// Returns how many were found so, and how many not.
+/// Checks for each frame of the program that its caller was found by the frame pointer exactly if the doctor says so
+/// for its address. Returns the number of those that were, and of those that were not.
 #[track_caller]
-fn as_told(scratch: &Path, (program, samples): &(String, Vec<Sample>)) -> (usize, usize) {
+fn agrees(scratch: &Path, (program, samples): &(String, Vec<Sample>)) -> (usize, usize) {
     assert_eq!(samples.len(), 40, "two samples a round");
     let ranges = ranges(&doctor(scratch, program));
     let mut counts = (0, 0);
@@ -51,9 +52,9 @@ fn as_told(scratch: &Path, (program, samples): &(String, Vec<Sample>)) -> (usize
                 continue;
             }
             let lookup = address - u64::from(!exact);
-            let told = ranges.iter().find(|(start, end, _)| (*start..*end).contains(&lookup));
-            let guessed = told.is_some_and(|(.., choice)| choice == "frame pointer");
-            assert_eq!(guessed, *by_frame_pointer, "{lookup:#x}, told {told:?}: {}", sample.text());
+            let range = ranges.iter().find(|(start, end, _)| (*start..*end).contains(&lookup));
+            let guessed = range.is_some_and(|(.., choice)| choice == "frame pointer");
+            assert_eq!(guessed, *by_frame_pointer, "{lookup:#x}, range {range:?}: {}", sample.text());
             *(if guessed { &mut counts.0 } else { &mut counts.1 }) += 1;
         }
     }
@@ -65,10 +66,10 @@ const CHAIN: [&str; 5] = ["back", "chain_inner", "chain_varied", "chain_outer", 
 #[test]
 fn what_is_chosen_is_what_walks_do() {
     let scratch = paths::scratch("doctor-chosen");
-    let (by_frame_pointer, _) = as_told(&scratch, &recorded(&scratch, &["-g0"]));
+    let (by_frame_pointer, _) = agrees(&scratch, &recorded(&scratch, &["-g0"]));
     assert_eq!(by_frame_pointer, 0, "a program with .eh_frame");
     let options = ["-g0", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fno-omit-frame-pointer"];
-    let (by_frame_pointer, _) = as_told(&scratch, &recorded(&scratch, &options));
+    let (by_frame_pointer, _) = agrees(&scratch, &recorded(&scratch, &options));
     assert!(by_frame_pointer >= 40 * CHAIN.len(), "{by_frame_pointer} callers by frame pointer");
 }
 
@@ -99,7 +100,7 @@ fn code_with_debug_frame_only_is_walked_by_its_table() {
         let scratch = paths::scratch(&format!("doctor-debug-frame-{name}"));
         let options: Vec<&str> = plain.into_iter().chain(more).collect();
         let run = recorded(&scratch, &options);
-        as_told(&scratch, &run);
+        agrees(&scratch, &run);
         for sample in &run.1 {
             let names: Vec<&str> = sample.frames.iter().map(Frame::name).collect();
             let guessed = sample.frames.iter().any(|f| matches!(f, Frame::Native { by_frame_pointer: true, .. }));
@@ -122,10 +123,10 @@ fn code_with_debug_frame_only_is_walked_by_its_table() {
             let of_choice = |(.., name): &&(u64, u64, String)| name == choice;
             ranges(&said).iter().filter(of_choice).map(|(start, end, _)| end - start).sum::<u64>()
         };
-        let told = code.unwrap_or_else(|| panic!("text, and padding: {said}"))
+        let range = code.unwrap_or_else(|| panic!("text, and padding: {said}"))
             - without("frame pointer")
-            - without("start files");
-        assert_eq!(told, covered_by_readelf(&run.0), "{name}: {said}");
+            - without("known code");
+        assert_eq!(range, covered_by_readelf(&run.0), "{name}: {said}");
     }
 }
 
@@ -137,7 +138,7 @@ fn a_debug_frame_that_cannot_be_read_is_no_silence() {
         compile::gcc(&scratch, "plain", &["native/chain_library.c"], &[&options[..], &["-shared", "-fPIC"]].concat());
     let text = program.to_str().expect("UTF-8");
     assert!(!doctor(&scratch, text).contains("cannot be read"));
-    // Elf64_Chdr begins with the kind: 1 is zlib, 2 zstd, and nobody knows a third.
+    // Elf64_Chdr begins with the kind: 1 is zlib, 2 zstd; 3 is not assigned.
     let said = Command::new("readelf").args(["-SW", text]).output().expect("readelf (binutils)");
     let said = String::from_utf8_lossy(&said.stdout);
     let line = said.lines().find(|line| line.contains(" .debug_frame ")).expect("the section");
@@ -171,7 +172,7 @@ fn a_file_of_debugging_information_is_none_to_be_examined() {
 }
 
 #[test]
-fn code_of_a_process_is_told_whole() {
+fn all_code_of_a_process_is_reported() {
     let scratch = paths::scratch("doctor-process");
     let source = scratch.join("jit.c");
     let code = "#define _GNU_SOURCE\n#include <stdio.h>\n#include <sys/mman.h>\nint main(void) {\n\

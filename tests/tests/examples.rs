@@ -1,4 +1,4 @@
-//! Every example in C compiles without a warning, runs, and does what it is an example of.
+//! Every example in C compiles without a warning, runs, and does what it demonstrates.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,19 +14,39 @@ fn run(name: &str) -> String {
 }
 
 fn build(name: &str, scratch: &Path) -> PathBuf {
+    build_from(name, &[paths::root().join(format!("examples/{name}/{name}.c"))], scratch)
+}
+
+fn build_from(name: &str, sources: &[PathBuf], scratch: &Path) -> PathBuf {
     let library = paths::tree().join("lib");
-    std::os::unix::fs::symlink(library.join("libuu.so.0"), scratch.join("libuu.so")).expect("scratch");
+    std::os::unix::fs::symlink(library.join("libuunwind.so.0"), scratch.join("libuunwind.so")).expect("scratch");
     let options = [
         format!("-I{}", paths::tree().join("include").display()),
         format!("-L{}", scratch.display()),
-        "-luu".to_owned(),
+        "-luunwind".to_owned(),
         format!("-Wl,-rpath,{}", library.display()),
         "-Werror".to_owned(),
         "-pedantic".to_owned(),
     ];
     let options: Vec<&str> = options.iter().map(|o| &**o).collect();
-    let source = paths::root().join(format!("examples/{name}/{name}.c"));
-    compile::gcc_files(scratch, name, &[source], &options)
+    compile::gcc_files(scratch, name, sources, &options)
+}
+
+/// The lines of `uu.h` that README.md shows.
+#[test]
+fn readme() {
+    let scratch = paths::scratch("example-readme");
+    let page = std::fs::read_to_string(paths::root().join("README.md")).expect("README.md");
+    let shown = page.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of C");
+    let source = scratch.join("readme.c");
+    let main = "\nint main(void) {\n    print_stack();\n    return 0;\n}\n";
+    std::fs::write(&source, [shown, main].concat()).expect("scratch");
+    let program = build_from("readme", &[source], &scratch);
+    let out = process::run(&mut Command::new(&program), &scratch, uu::LIMIT).expect_code(0).stdout;
+    let (frames, stop) = out.trim_end().rsplit_once('\n').expect("frames and the reason");
+    // main, what calls it in the C library, and _start.
+    assert!(frames.lines().count() >= 3 && frames.lines().all(|line| line.starts_with("0x")), "{out}");
+    assert_eq!(stop, "stop reason 1");
 }
 
 #[test]
@@ -56,15 +76,15 @@ fn jit() {
     assert_eq!(out, format!("{kinds} kinds, 601 stacks, 0 wrong\n"));
 }
 
-/// The same, recorded: each frame has the name that its function had in its epoch.
+/// The same program, recorded: each frame has the name that its function had in its epoch.
 #[test]
 fn jit_recorded() {
     let scratch = paths::scratch("example-jit-recorded");
     let program = build("jit", &scratch);
     let arguments = [program.as_os_str(), OsStr::new("signal")];
     let recording = uu::record(&scratch, &["--explicit", "-r", "1"], |_| {}, &arguments).expect_code(0);
-    let told = recording.outcome.stdout.lines().filter_map(|line| line.strip_prefix("stack "));
-    let wanted: Vec<Vec<&str>> = told.map(|stack| stack.split(' ').collect()).collect();
+    let printed = recording.outcome.stdout.lines().filter_map(|line| line.strip_prefix("stack "));
+    let wanted: Vec<Vec<&str>> = printed.map(|stack| stack.split(' ').collect()).collect();
     let samples = recording.samples();
     let of_jit = |sample: &Sample| {
         let jit = sample.frames.iter().filter(|f| matches!(f, Frame::Jit { by_frame_pointer: false, .. }));
@@ -73,7 +93,7 @@ fn jit_recorded() {
     let explicit: Vec<&Sample> = samples.iter().filter(|s| s.kind == "explicit").collect();
     assert!(wanted.len() == 9 && explicit.iter().all(|s| s.complete()), "{}", recording.outcome.text());
     assert_eq!(explicit.into_iter().map(of_jit).collect::<Vec<_>>(), wanted);
-    // The same addresses may be of another function later: the pictures tell epochs apart, too.
+    // The same addresses may belong to another function later: reports must also distinguish the epochs.
     let folded = recording.report("folded");
     assert!((0..4).all(|epoch| folded.contains(&format!("jit_1_0_epoch_{epoch};"))), "{folded}");
 }

@@ -1,4 +1,5 @@
-//! Programs that handle faults of their own, with a plugin that faults in every walk until it is off: neither sees the other's.
+//! Programs that handle their own faults, with a plugin that faults in every walk until it is switched off: neither
+//! sees the other's faults.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -6,7 +7,8 @@ use std::process::Command;
 use uunwind_tests::pair::{both, without_addresses, Pair};
 use uunwind_tests::{compile, faces, interpreters, java, paths, skips};
 
-/// Runs the program with and without us, with the bad plugin; it must leave the same, and the plugin must have failed.
+/// Runs the program without `uu`, and with `uu` and the bad plugin: output and exit code must be the same, and the
+/// plugin must have failed.
 #[track_caller]
 fn same(name: &str, face: &str, clean: impl Fn(&str) -> String, words: &[&OsStr]) -> Pair {
     let bad = faces::bad(&paths::scratch(&format!("{name}-plugin")));
@@ -15,8 +17,8 @@ fn same(name: &str, face: &str, clean: impl Fn(&str) -> String, words: &[&OsStr]
     };
     let pair = both(name, &["-r", "999"], environment, words).same_after(clean);
     let said = &pair.recording.outcome.stderr;
-    let told = said.lines().find(|l| l.contains("plugin \"bad\" failed"));
-    println!("{name}, {face}: {}", told.unwrap_or_else(|| panic!("the plugin was never called: {said}")));
+    let line = said.lines().find(|l| l.contains("plugin \"bad\" failed"));
+    println!("{name}, {face}: {}", line.unwrap_or_else(|| panic!("the plugin was never called: {said}")));
     pair
 }
 
@@ -74,9 +76,9 @@ fn children_of_all_kinds() {
 
 #[test]
 fn compiled_java_code() {
-    let Some(words) = java::null_checks(&paths::scratch("jvm-strays")) else { return };
+    let Some(words) = java::null_checks(&paths::scratch("jvm-unrelated")) else { return };
     let words: Vec<&OsStr> = words.iter().map(|w| &**w).collect();
-    let pair = same("jvm-strays", "strays-fault", str::to_owned, &words);
+    let pair = same("jvm-unrelated", "unrelated-fault", str::to_owned, &words);
     assert_eq!((pair.plain.code, &*pair.plain.stdout), (0, java::NULL_CHECKS_SAY));
 }
 
@@ -87,7 +89,7 @@ fn webassembly_in_node() {
         return;
     }
     let script = paths::source("native/wasm_traps.js");
-    let pair = same("node-strays", "strays-fault", str::to_owned, &[OsStr::new("node"), script.as_os_str()]);
+    let pair = same("node-unrelated", "unrelated-fault", str::to_owned, &[OsStr::new("node"), script.as_os_str()]);
     assert!(pair.plain.stdout.contains("traps 100000"));
 }
 
@@ -120,7 +122,7 @@ fn faulthandler_of_python() {
     }
 }
 
-/// The list of all of them, so that one that is added is not forgotten.
+/// All modes of the program must be in this file, so that a new one is not forgotten.
 #[test]
 fn the_list_is_that_of_the_program() {
     let source = std::fs::read_to_string(paths::source("native/faults.c")).expect("the program's source");

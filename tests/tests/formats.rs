@@ -1,4 +1,4 @@
-//! The formats of a report tell the same story: each is read by a reader that is not ours, and the weights agree.
+//! The formats of a report agree: each is read by an independent reader, and the weights are the same.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -114,7 +114,7 @@ fn pprof_is_gzipped_profile_proto_with_the_same_weight() {
         for (field, value) in fields(sample) {
             let numbers = value.map_or_else(packed_numbers, |n| vec![n]);
             if field == 1 {
-                assert!(numbers.iter().all(|id| locations.contains(id)), "a location that is not told");
+                assert!(numbers.iter().all(|id| locations.contains(id)), "a location that is not defined");
             } else if field == 2 {
                 sums.resize(sums.len().max(numbers.len()), 0);
                 sums.iter_mut().zip(&numbers).for_each(|(s, n)| *s += n);

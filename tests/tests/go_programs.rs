@@ -1,4 +1,4 @@
-//! Programs of Go: a recording leaves them as they are, and tells the stacks that the Go runtime itself tells.
+//! Go programs: a recording does not disturb them, and its stacks are those that the Go runtime itself reports.
 
 use std::io::Read;
 use std::path::Path;
@@ -37,9 +37,9 @@ fn input(folder: &Path) -> std::path::PathBuf {
     path
 }
 
-/// Functions and return addresses of the main goroutine from `main.main` outwards, as the runtime tells them when it is asked
-/// to quit.
-fn told_by_the_runtime() -> Vec<(String, u64)> {
+/// Functions and return addresses of the main goroutine from `main.main` towards the root, as the runtime prints them
+/// on SIGQUIT.
+fn reported_by_the_runtime() -> Vec<(String, u64)> {
     let mut gron = Command::new(GRON)
         .env("GOTRACEBACK", "system")
         .stdin(Stdio::piped())
@@ -66,7 +66,7 @@ fn told_by_the_runtime() -> Vec<(String, u64)> {
     gron.wait().expect("it ends");
     let at = said.find("\nmain.main()").unwrap_or_else(|| panic!("no main.main: {said}"));
     let (main, _) = said[at..].trim_start().split_once("\n\n").expect("an end");
-    // A function with its arguments; behind it its place.
+    // A function with its arguments; its file and line follow.
     let lines: Vec<&str> = main.lines().collect();
     let frame = |pair: &[&str]| {
         let [function, place] = pair else { return None };
@@ -96,8 +96,8 @@ fn a_program_with_cgo_is_as_ever_and_its_stacks_are_those_of_the_runtime() {
     let words = [GRON.as_ref(), input.as_os_str()];
     let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &words).expect_code(0);
     assert!(recording.outcome.stdout == plain.stdout, "another output than without uu");
-    let truth = told_by_the_runtime();
-    let [main, outer @ ..] = &*truth else { panic!("the runtime tells nothing") };
+    let truth = reported_by_the_runtime();
+    let [main, outer @ ..] = &*truth else { panic!("the runtime reports nothing") };
     assert_eq!(outer.len(), 2, "runtime.main and runtime.goexit: {truth:x?}");
     let samples = recording.samples();
     let mut of_main = 0;
@@ -129,21 +129,9 @@ const CALLERS: [(&str, &str); 8] = [
     ("c_leaf", "c_work"),
 ];
 
-/// Functions that call on another stack than their own.
-const OTHER_STACK: [&str; 3] = ["runtime.systemstack.abi0", "runtime.mcall", "runtime.morestack.abi0"];
-
-/// Where in a stack a call on another stack begins; what lies further out can only be guessed.
-fn change_of_stacks(names: &[&str]) -> Option<usize> {
-    let called = |at: &usize| at.checked_sub(1).and_then(|before| names.get(before)).copied();
-    let changes = |at: &usize| match (names.get(*at), called(at)) {
-        // Called before the change.
-        (_, None | Some("gosave_systemstack_switch")) => false,
-        (Some(&"runtime.asmcgocall.abi0"), Some(called)) => called.contains("_Cfunc_"),
-        (Some(name), Some(_)) => OTHER_STACK.contains(name),
-        (None, _) => false,
-    };
-    (0..names.len()).find(changes)
-}
+/// Functions that the system stack begins with: whoever called them is on a goroutine's, and is not returned to, or
+/// only the runtime has its stack pointer.
+const BASES: [&str; 3] = ["runtime.systemstack.abi0", "runtime.mcall", "runtime.morestack.abi0"];
 
 #[test]
 fn with_its_unwind_information_each_caller_is_the_true_one() {
@@ -156,11 +144,11 @@ fn with_its_unwind_information_each_caller_is_the_true_one() {
     let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &[program.as_os_str()]).expect_code(0);
     assert_eq!(recording.outcome.stdout, "done\n");
     let mut seen = [0; CALLERS.len()];
-    let (mut whole, mut switched) = (0, 0);
+    let (mut whole, mut switched, mut in_c) = (0, 0, 0);
     for sample in recording.samples() {
         let names: Vec<&str> = sample.frames.iter().map(Frame::name).collect();
-        // A call that Go's runtime has put between two instructions: its return address is no call's, and where the stack pointer
-        // has just been moved, the row before it is looked up.
+        // A call that Go's runtime has put between two instructions: its return address is no call's, and where the
+        // stack pointer has just been moved, the row before it is looked up.
         if names.contains(&"runtime.asyncPreempt.abi0") {
             continue;
         }
@@ -169,20 +157,87 @@ fn with_its_unwind_information_each_caller_is_the_true_one() {
             assert_eq!(names.get(at + 1), Some(&caller), "{called}: {}", sample.text());
             *count += 1;
         }
-        if let Some(at) = change_of_stacks(&names) {
-            assert_eq!(at + 1, names.len(), "what lies behind is another stack's: {}", sample.text());
-            switched += 1;
+        assert!(sample.complete(), "{}", sample.text());
+        // The clock is read, and C is called, on another stack, from where the walk comes back.
+        if names.contains(&"c_work") {
+            assert!(names.ends_with(&["main.main", "runtime.main", "runtime.goexit.abi0"]), "{}", sample.text());
+            in_c += 1;
         }
-        if names.last() == Some(&"runtime.goexit.abi0") {
-            assert!(sample.complete(), "{}", sample.text());
-            whole += 1;
+        match names.last() {
+            Some(&"runtime.goexit.abi0") => whole += 1,
+            Some(last) if BASES.contains(last) => switched += 1,
+            _ => {}
         }
     }
-    println!("{seen:?} calls, {whole} whole stacks, {switched} that end at a change of stacks");
-    assert!(whole >= 10 && switched >= 3, "{whole} whole stacks, {switched} that end at a change of stacks");
+    println!("{seen:?} calls, {whole} goroutines, {in_c} of them in C, {switched} that end at a change of stacks");
+    assert!(whole >= 10 && in_c >= 3, "{whole} goroutines, {in_c} of them in C");
     for (count, (called, _)) in seen.iter().zip(CALLERS) {
-        // A tick is seldom in what is over at once, and the clock's reader is on another stack.
-        assert!(*count > 0 || matches!(called, "main.small" | "main.clock"), "{called} was never seen");
+        // A tick is seldom in what is over at once.
+        assert!(*count > 0 || called == "main.small", "{called} was never seen");
+    }
+}
+
+/// A line of `callbacks.go`: return addresses of the goroutine's functions, as the runtime reports them.
+fn reported(line: &str) -> Vec<u64> {
+    let addresses = line.strip_prefix("callers ").into_iter().flat_map(str::split_whitespace);
+    addresses.map(|address| u64::from_str_radix(address, 16).expect("an address")).collect()
+}
+
+#[test]
+fn c_and_go_that_call_each_other_have_the_runtimes_goroutine_and_all_of_c_between() {
+    const NAME: &str = "go_programs::c_and_go_that_call_each_other_have_the_runtimes_goroutine_and_all_of_c_between";
+    if !go::installed(NAME) {
+        return;
+    }
+    let scratch = paths::scratch("go-callbacks");
+    // A program with tables; and one whose Go has frame pointers alone, without unwind information and without a
+    // build-id.
+    let pointers = ["-ldflags=-w -extldflags=-Wl,--build-id=none"];
+    for (name, options) in [("tables", &[][..]), ("pointers", &pointers[..])] {
+        let program = go::build(&scratch, name, "go/callbacks.go", true, options);
+        let words = [program.as_os_str()];
+        let recording = uu::record(&scratch, &["--explicit", "-r", "1"], |_| {}, &words).expect_code(0);
+        let expected: Vec<Vec<u64>> = recording.outcome.stdout.lines().map(reported).collect();
+        let samples = recording.samples();
+        let mut inside: Vec<&Sample> =
+            samples.iter().filter(|sample| sample.frames.iter().any(|frame| frame.name() == "c_sample")).collect();
+        // Goroutines run in several threads, one after the other.
+        inside.sort_by_key(|sample| sample.time);
+        assert_eq!((inside.len(), expected.len()), (60, 60), "{name}");
+        for (number, (sample, expected)) in inside.iter().zip(&expected).enumerate() {
+            let frames = named_addresses(sample);
+            let at = |name: &str| frames.iter().filter(|(found, _)| found == name).count();
+            let counts = ["c_sample", "c_back", "goCall", "crosscall2"].map(at);
+            // One level of calls more each time, from Go to C and back.
+            let depth = number % 4;
+            // Frame pointers that C has kept meanwhile lead to where the stack was before it was moved.
+            let ends_early = name == "pointers" && number >= 30;
+            assert!(ends_early || counts == [1, depth + 1, depth + 1, depth + 1], "{name}: {}", sample.text());
+            // From where both go on. The runtime sees no C, and leaves out what it has between two calling conventions.
+            let first = frames.iter().position(|(name, _)| name == "main.goCall").expect("what calls C");
+            let is_go = |name: &str| {
+                let is_ours = name.starts_with("main.") || name.starts_with("_cgoexp_");
+                let is_glue = matches!(name, "runtime.asmcgocall.abi0" | "runtime.cgocallbackg.abi0");
+                is_ours || name.starts_with("runtime.") && !is_glue
+            };
+            let of_go: Vec<u64> =
+                frames[first + 1..].iter().filter(|(name, _)| is_go(name)).map(|(_, address)| *address).collect();
+            // Where it called C, it has an address in what stands for the change of stacks, which follows
+            // `cgocallback`'s.
+            let calls_back = frames.iter().find(|(name, _)| name == "runtime.cgocallback.abi0").expect("a call back").1;
+            let mut before = 0;
+            let is_frame = |address: &u64| std::mem::replace(&mut before, *address) != calls_back;
+            let expected: Vec<u64> = expected.iter().copied().filter(is_frame).collect();
+            let (stop, last) = (&*sample.stop_text, &*frames.last().expect("frames").0);
+            if ends_early {
+                assert!(expected.starts_with(&of_go), "{name}: {}", sample.text());
+                assert_eq!((stop, last), ("no-unwind-information", "runtime.cgocall"), "{name}: {}", sample.text());
+                continue;
+            }
+            assert_eq!(of_go, expected, "{name}: {}", sample.text());
+            let stops = if name == "tables" { "complete" } else { "end-of-frame-pointer-chain" };
+            assert_eq!(stop, stops, "{name}: {}", sample.text());
+        }
     }
 }
 
@@ -202,9 +257,9 @@ fn stripped_functions_are_called_as_symbols_call_them() {
         let stripped = scratch.join(format!("{name}-stripped"));
         let done = Command::new("strip").arg("-o").args([&stripped, &program]).status().expect("strip (binutils)");
         assert!(done.success());
-        let told = Command::new("nm").arg("--defined-only").arg(&program).output().expect("nm (binutils)");
-        let told = String::from_utf8_lossy(&told.stdout).into_owned();
-        let functions: Vec<(u64, &str)> = told
+        let listed = Command::new("nm").arg("--defined-only").arg(&program).output().expect("nm (binutils)");
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        let functions: Vec<(u64, &str)> = listed
             .lines()
             .filter_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
                 [address, "T" | "t", name] => Some((u64::from_str_radix(address, 16).ok()?, name)),
@@ -215,7 +270,7 @@ fn stripped_functions_are_called_as_symbols_call_them() {
             .filter(|(_, name)| !matches!(*name, "runtime.text" | "runtime.etext"))
             .collect();
         let addresses: Vec<u64> = functions.iter().map(|(address, _)| *address).collect();
-        let ours = uunwind_report::symbolize::go::names(&stripped, &addresses).expect("a table of functions");
+        let ours = uunwind_symbolize::go::names(&stripped, &addresses).expect("a table of functions");
         assert_eq!(ours.len(), functions.len(), "{name}");
         let mut same = 0;
         for ((address, symbol), ours) in functions.iter().zip(&ours) {

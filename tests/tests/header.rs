@@ -1,5 +1,5 @@
-//! `uu.h` is written by hand: it must compile as C and as C++, declare what the library exports and nothing else, and work
-//! when it is used.
+//! `uu.h` is written by hand: it must compile as C and as C++, declare exactly the functions that the library exports,
+//! and work in a program.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -50,15 +50,15 @@ fn it_compiles_as_c_and_as_cpp_without_a_warning() {
 fn it_declares_what_the_library_exports() {
     let text = std::fs::read_to_string(header()).expect("the header");
     let mut declared = BTreeSet::new();
-    let told = text.lines().filter(|l| !l.starts_with([' ', '*', '/', '#']) && !l.starts_with("static inline"));
-    for line in told {
+    let listed = text.lines().filter(|l| !l.starts_with([' ', '*', '/', '#']) && !l.starts_with("static inline"));
+    for line in listed {
         let before = line.split('(').next().unwrap_or_default();
         let name = before.rsplit([' ', '*']).next().unwrap_or_default();
         if line.contains('(') && name.starts_with("uu_") {
             declared.insert(name.to_owned());
         }
     }
-    let facts = objects::read(&paths::tree().join("lib/libuu.so.0")).expect("an ELF object");
+    let facts = objects::read(&paths::tree().join("lib/libuunwind.so.0")).expect("an ELF object");
     let exported: BTreeSet<String> = facts.exports.into_iter().filter(|e| !private(e)).collect();
     assert_eq!(declared, exported);
 }
@@ -71,9 +71,9 @@ fn its_stop_numbers_are_the_cores() {
         let digits: String = value.chars().take_while(char::is_ascii_digit).collect();
         Some((name.replace('_', "").to_lowercase(), digits.parse::<u16>().ok()?))
     };
-    let told: BTreeSet<(String, u16)> = text.lines().filter_map(number).collect();
+    let listed: BTreeSet<(String, u16)> = text.lines().filter_map(number).collect();
     let core = StopReason::ALL.iter().map(|r| (format!("{r:?}").to_lowercase(), r.number())).collect();
-    assert_eq!(told, core);
+    assert_eq!(listed, core);
 }
 
 /// A C program that links the library, and one that finds it with dlsym: both capture their own stack.
@@ -81,12 +81,12 @@ fn its_stop_numbers_are_the_cores() {
 fn a_c_program_captures_its_stack() {
     let scratch = paths::scratch("capture");
     let library = paths::tree().join("lib");
-    std::os::unix::fs::symlink(library.join("libuu.so.0"), scratch.join("libuu.so")).expect("scratch");
+    std::os::unix::fs::symlink(library.join("libuunwind.so.0"), scratch.join("libuunwind.so")).expect("scratch");
     let folder = header().parent().map(Path::to_path_buf).expect("a folder");
     let options = [
         "-I".to_owned() + folder.to_str().expect("UTF-8"),
         format!("-L{}", scratch.display()),
-        "-luu".to_owned(),
+        "-luunwind".to_owned(),
         format!("-Wl,-rpath,{}", library.display()),
         "-lunwind".to_owned(),
     ];
@@ -101,15 +101,17 @@ fn a_c_program_captures_its_stack() {
 fn its_structures_are_the_librarys() {
     use uunwind_core::plugin::{CRule, FrameRecord};
     use uunwind_core::registry::{c_window::CWindow, window::Function};
+    use uunwind_stacks::describe::FrameInfo;
+    use uunwind_stacks::request::Request;
 
     macro_rules! layout {
-        ($told:ident, $c:literal = $rust:ty { $($field:ident $(= $c_field:literal)?),* }) => {{
-            $told.insert(format!("{} {}", $c, size_of::<$rust>()));
+        ($listed:ident, $c:literal = $rust:ty { $($field:ident $(= $c_field:literal)?),* }) => {{
+            $listed.insert(format!("{} {}", $c, size_of::<$rust>()));
             // SAFETY: only measured, never read.
             $({
                 let name = [$($c_field,)? stringify!($field)][0];
                 let size = { fn of<T, F>(_: fn(&T) -> &F) -> usize { size_of::<F>() } of(|s: &$rust| &s.$field) };
-                $told.insert(format!("{}.{name} {} {size}", $c, std::mem::offset_of!($rust, $field)));
+                $listed.insert(format!("{}.{name} {} {size}", $c, std::mem::offset_of!($rust, $field)));
             })*
         }};
     }
@@ -117,6 +119,32 @@ fn its_structures_are_the_librarys() {
     layout!(wanted, "uu_function" = Function { start, len, unwind, name_len, name });
     layout!(wanted, "uu_rule" = CRule { size, kind, register = "reg", reserved, offset, addend, slots, reserved2 });
     layout!(wanted, "uu_frame_record" = FrameRecord { outer, activation, name, line });
+    layout!(
+        wanted,
+        "uu_request" =
+            Request { size, flags, ucontext, frames, capacity, skip, reserved, frame, user, words, count, stop, doubt }
+    );
+    layout!(
+        wanted,
+        "uu_frame_info" = FrameInfo {
+            size,
+            kind,
+            flags,
+            line,
+            first_line,
+            omitted,
+            address,
+            file_address,
+            file_offset,
+            position,
+            build_id_len,
+            reserved,
+            build_id,
+            language,
+            function,
+            file
+        }
+    );
     layout!(
         wanted,
         "uu_window" = CWindow {

@@ -1,10 +1,10 @@
-//! Code made at run time: its names, by each way in which JITs tell them, and its stacks.
+//! Code generated at run time: its names, by each interface through which JITs report them, and its stacks.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use uunwind_tests::samples::{Frame, Sample};
-use uunwind_tests::{compile, interpreters, paths, skips, uu};
+use uunwind_tests::{compile, interpreters, packages, paths, skips, uu};
 
 /// The frames that are named by this way, with the samples that they are in.
 fn named<'s>(samples: &'s [Sample], way: &str) -> Vec<(&'s Sample, &'s str, u64)> {
@@ -15,7 +15,7 @@ fn named<'s>(samples: &'s [Sample], way: &str) -> Vec<(&'s Sample, &'s str, u64)
     samples.iter().flat_map(|s| s.frames.iter().filter_map(jit).map(move |(name, at)| (s, name, at))).collect()
 }
 
-/// Three functions, one after the other at the same place: each sample has the name that was right when it was taken.
+/// Three functions, one after the other at the same address: each sample has the name that was valid when it was taken.
 #[track_caller]
 fn names_of_their_epochs(way: &str) -> (uu::Recording, Vec<Sample>) {
     let scratch = paths::scratch(way);
@@ -62,14 +62,14 @@ fn jitdump_names_hold_from_their_own_times() {
 }
 
 #[test]
-fn a_perf_map_names_until_something_else_is_told() {
+fn a_perf_maps_name_holds_until_another_one_is_reported() {
     let (_, samples) = names_of_their_epochs("perf-map");
     let regions = named(&samples, "perf-map").into_iter().filter(|(_, name, _)| *name == "a region").count();
     assert_eq!((samples.len(), regions), (6, 3), "what is left of a region keeps its name");
 }
 
 #[test]
-fn objects_of_gdbs_interface_are_told_apart_at_the_same_place() {
+fn objects_of_gdbs_interface_are_distinguished_at_the_same_place() {
     let (_, samples) = names_of_their_epochs("gdb-jit");
     assert_eq!(samples.len(), 3);
 }
@@ -77,19 +77,20 @@ fn objects_of_gdbs_interface_are_told_apart_at_the_same_place() {
 /// What `jit_frames` prints of its code: from and to.
 #[track_caller]
 fn range_of_code(stdout: &str) -> std::ops::Range<u64> {
-    let line = stdout.lines().find_map(|l| l.strip_prefix("jit ")).expect("the program tells its range");
+    let line = stdout.lines().find_map(|l| l.strip_prefix("jit ")).expect("the program prints its range");
     let mut ends = line.split(' ').filter_map(|n| u64::from_str_radix(n.strip_prefix("0x")?, 16).ok());
     let (start, end) = (ends.next(), ends.next());
     start.zip(end).map(|(start, end)| start..end).expect("two numbers")
 }
 
-/// The sample in the code has a whole stack, through a frame without frame pointer; the one behind the deregistration ends there.
+/// The sample in the code has a complete stack, through a frame without frame pointer; the one after the deregistration
+/// ends there.
 #[track_caller]
 fn registered(program: &Path, scratch: &Path, way: &str) {
     let recording = uu::record(scratch, &["--explicit"], |_| {}, &[program.as_ref(), way.as_ref()]).expect_code(0);
     let stdout = &recording.outcome.stdout;
     let range = range_of_code(stdout);
-    assert!(!stdout.contains("same object: 0"), "{way}: the real function's result is handed on: {stdout}");
+    assert!(!stdout.contains("same object: 0"), "{way}: the real function's result is returned: {stdout}");
     let samples: Vec<Sample> = recording.samples().into_iter().filter(|s| s.kind == "explicit").collect();
     let [inside, gone @ ..] = &samples[..] else { panic!("{way}: no samples") };
     let names: Vec<&str> = inside.frames.iter().map(Frame::name).take(4).collect();
@@ -123,7 +124,7 @@ fn one_fde_where_the_functions_are_llvms() {
     registered(&program, &scratch, "one");
 }
 
-/// Deregistering what was never registered is an error that libgcc answers with abort(3): with us as without.
+/// On deregistration of data that was never registered libgcc calls abort(3), with `uu` as without.
 #[test]
 fn the_real_functions_abort_as_ever() {
     let scratch = paths::scratch("jit-abort");
@@ -135,8 +136,8 @@ fn the_real_functions_abort_as_ever() {
     assert_eq!(recorded.outcome.code(), plain.code(), "{}", recorded.outcome.text());
 }
 
-/// The thread that registers is the one that is sampled: in libgcc, under its lock, in our interposer, in our registry. Where a
-/// walk asked libgcc for unwind data, it would wait here for a lock that its own thread holds.
+/// The thread that registers is the one that is sampled: in libgcc, under its lock, in our interposer, in our registry.
+/// Where a walk asked libgcc for unwind data, it would wait here for a lock that its own thread holds.
 #[test]
 fn registration_flat_out_on_the_sampled_thread() {
     let scratch = paths::scratch("jit-flat-out");
@@ -157,43 +158,20 @@ fn registration_flat_out_on_the_sampled_thread() {
 
 /// Of the interposers, or of what they call.
 fn is_registration(frame: &Frame) -> bool {
-    let inside = |object: &str| object.ends_with("/libuu-preload.so");
+    let inside = |object: &str| object.ends_with("/libuunwind-preload.so");
     matches!(frame, Frame::Native { symbol, object, .. } if inside(object) || symbol.contains("register_frame"))
 }
 
 /// A virtual environment with numba, made once. `None`, and named as skipped: it cannot be had here.
 fn numba() -> Option<&'static Path> {
     static MADE: OnceLock<Option<PathBuf>> = OnceLock::new();
-    MADE.get_or_init(make_numba).as_deref()
+    MADE.get_or_init(|| packages::environment("numba", &NUMBA)).as_deref()
 }
 
 /// Those of its versions that the tests were written for.
 const NUMBA: [&str; 3] = ["numba==0.68.1", "llvmlite==0.50.0", "numpy==2.4.6"];
 
-fn make_numba() -> Option<PathBuf> {
-    let Some(python) = interpreters::supported().into_iter().max_by_key(|i| i.version) else {
-        skips::skipped("numba", "no supported Python is installed");
-        return None;
-    };
-    let folder = paths::target().join("uu-tests").join(format!("numba-{}", python.label));
-    let inside = folder.join("bin/python3");
-    if !folder.join("ready").is_file() {
-        let made = Command::new(&python.path).args(["-m", "venv"]).arg(&folder).output().expect("the interpreter runs");
-        assert!(made.status.success(), "venv: {}", String::from_utf8_lossy(&made.stderr));
-        let mut pip = Command::new(&inside);
-        let done = pip.args(["-m", "pip", "install", "-q", "--disable-pip-version-check"]).args(NUMBA).output();
-        let done = done.expect("the interpreter runs");
-        if !done.status.success() {
-            let why = format!("pip could not install {NUMBA:?}: {}", String::from_utf8_lossy(&done.stderr).trim());
-            skips::skipped("numba and llvmlite", why.lines().next_back().unwrap_or(&why));
-            return None;
-        }
-        std::fs::write(folder.join("ready"), "").expect("the environment's folder");
-    }
-    Some(inside)
-}
-
-/// Places of these functions in a stack, leaf first, each behind the one before.
+/// Whether these functions are in a stack in this order, leaf first.
 fn in_order(sample: &Sample, functions: &[&str]) -> bool {
     let mut rest = sample.frames.iter();
     functions.iter().all(|function| rest.any(|frame| frame.name().contains(function)))
@@ -232,7 +210,8 @@ fn python_to_numba_to_c_to_python() {
     assert!(whole * 1000 >= inside.len() * 995, "{whole} of {}; one of the others:\n{wrong}", inside.len());
 }
 
-/// Modules come and go; each sample has the name, and the unwind data, of the module that was there then.
+/// Modules are loaded and unloaded; each sample has the name and the unwind data of the module that was there at its
+/// time.
 #[test]
 fn modules_of_llvm_come_and_go() {
     let Some(python) = numba() else { return };
@@ -249,9 +228,9 @@ fn modules_of_llvm_come_and_go() {
     for (epoch, sample) in (1..).zip(samples.iter().skip(2).step_by(3)) {
         let name = format!("epoch_{epoch}");
         let line = recording.outcome.stdout.lines().find_map(|l| l.strip_prefix(&format!("{name} 0x")));
-        let start = u64::from_str_radix(line.expect("the program tells its addresses"), 16).expect("a number");
+        let start = u64::from_str_radix(line.expect("the program prints its addresses"), 16).expect("a number");
         let right = |frame: &Frame| match frame {
-            Frame::Jit { name: told, address, offset, .. } => *told == name && address - offset == start,
+            Frame::Jit { name: shown, address, offset, .. } => *shown == name && address - offset == start,
             _ => false,
         };
         assert!(sample.complete() && sample.frames.get(1).is_some_and(right), "{name}: {}", sample.text());
@@ -259,7 +238,7 @@ fn modules_of_llvm_come_and_go() {
     }
 }
 
-/// CPython's own JIT tells of its code by the same interfaces, from 3.15 on.
+/// CPython's own JIT reports its code by the same interfaces, from 3.15 on.
 #[test]
 fn cpython_with_its_own_jit() {
     let has_jit = |python: &interpreters::Interpreter| {
@@ -286,7 +265,7 @@ fn cpython_with_its_own_jit() {
     );
 }
 
-/// LuaJIT registers its code areas, with FDEs that tell nothing: its plugin is asked.
+/// LuaJIT registers its code areas, with FDEs that describe no frames: its plugin steps over them.
 #[test]
 fn code_areas_of_luajit() {
     if Command::new("luajit").arg("-v").output().is_err() {
@@ -307,14 +286,15 @@ fn code_areas_of_luajit() {
     assert!(whole * 100 >= samples.len() * 99, "{whole} of {} are whole", samples.len());
 }
 
-/// A runtime that meets its traps by signal goes on being sampled: its handler never returns, so the mask that it ran with stays.
+/// A runtime that handles traps by signals is still sampled afterwards, although its handler never returns, so that the
+/// mask that it ran with stays.
 #[test]
 fn traps_that_are_left_by_longjmp() {
     let scratch = paths::scratch("left-by-longjmp");
     let program = compile::gcc(&scratch, "left_by_longjmp", &["native/left_by_longjmp.c"], &["-pthread"]);
     let recording = uu::record(&scratch, &["-r", "499"], |_| {}, &[program.as_ref()]).expect_code(0);
-    let told = recording.outcome.stdout.lines().find_map(|l| l.strip_prefix("cpu ")?.strip_suffix(" traps 100"));
-    let used: f64 = told.and_then(|ms| ms.parse().ok()).expect("the program tells its CPU time");
+    let line = recording.outcome.stdout.lines().find_map(|l| l.strip_prefix("cpu ")?.strip_suffix(" traps 100"));
+    let used: f64 = line.and_then(|ms| ms.parse().ok()).expect("the program prints its CPU time");
     let sampled = recording.samples().iter().map(|s| s.weight).sum::<u64>() as f64 * 1000.0 / 499.0;
     println!("{sampled:.0} ms sampled of {used:.0} ms");
     assert!(sampled > used * 0.9, "{sampled:.0} ms sampled of {used:.0} ms");
@@ -397,9 +377,9 @@ fn node_with_a_perf_map() {
 fn is_function(frame: &Frame, function: &str, script: &Path) -> bool {
     // JS:*leaf /path/hot.js:1:14
     let Frame::Native { symbol, object, .. } = frame else { return false };
-    let told = symbol.trim_start_matches("JS:").trim_start_matches(['*', '~', '^', '+', '\'']);
+    let shown = symbol.trim_start_matches("JS:").trim_start_matches(['*', '~', '^', '+', '\'']);
     object == "perf-map"
-        && told
+        && shown
             .split_once(' ')
             .is_some_and(|(name, place)| name == function && place.starts_with(&*script.to_string_lossy()))
 }

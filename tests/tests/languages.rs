@@ -1,10 +1,10 @@
-//! Languages that are not uu's own: the examples of plugins in C and Rust and of an embedder, held to what their interpreters
-//! know of themselves; and the native unwinder as a plugin, held to the built-in one.
+//! Languages without a plugin of uu: the example plugins in C and Rust, and an embedder, compared with the stacks that
+//! their interpreters print; and the native unwinder as a plugin, compared with the built-in one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_tests::samples::{completeness, Frame, Sample};
-use uunwind_tests::{compile, paths, skips, uu};
+use uunwind_tests::{compile, paths, process, skips, uu};
 
 /// How the examples say that they are to be compiled, and more strictly.
 const STRICT: &[&str] = &["-Werror", "-pedantic"];
@@ -40,8 +40,9 @@ fn record(scratch: &Path, plugins: &str, program: &[&str]) -> (Vec<Sample>, Vec<
     };
     let words: Vec<_> = program.iter().map(std::ffi::OsStr::new).collect();
     let recording = uu::record(scratch, &["--explicit", "-r", "999"], environment, &words).expect_code(0);
-    let told = recording.outcome.stdout.lines().filter_map(|l| l.strip_prefix("stack ")).map(str::to_owned).collect();
-    (recording.samples(), told, recording.outcome.stderr)
+    let printed =
+        recording.outcome.stdout.lines().filter_map(|l| l.strip_prefix("stack ")).map(str::to_owned).collect();
+    (recording.samples(), printed, recording.outcome.stderr)
 }
 
 /// The frames of a language in a sample, as the interpreter prints them.
@@ -53,14 +54,14 @@ fn language(sample: &Sample, plugin: &str) -> String {
     frames.collect::<Vec<_>>().join(" ")
 }
 
-/// Each stack that the interpreter printed is the one in the sample that it asked for then, and in every sample each group of
-/// its frames is followed by the native frame that hosts it.
+/// Each stack that the interpreter printed is the one in the sample that it asked for then, and in every sample each
+/// group of its frames is followed by the native frame that hosts it.
 #[track_caller]
-fn agrees(samples: &[Sample], told: &[String], plugin: &str, host: &str) {
+fn agrees(samples: &[Sample], printed: &[String], plugin: &str, host: &str) {
     let asked: Vec<&Sample> = samples.iter().filter(|s| s.kind == "explicit").collect();
-    assert!(told.len() >= 40 && asked.len() == told.len(), "{} told, {} samples", told.len(), asked.len());
-    for (sample, told) in asked.iter().zip(told) {
-        assert_eq!(language(sample, plugin), *told, "{}", sample.text());
+    assert!(printed.len() >= 40 && asked.len() == printed.len(), "{} printed, {} samples", printed.len(), asked.len());
+    for (sample, printed) in asked.iter().zip(printed) {
+        assert_eq!(language(sample, plugin), *printed, "{}", sample.text());
     }
     let (share, reasons) = completeness(samples);
     assert!(share >= 0.99, "{reasons:?}");
@@ -71,11 +72,11 @@ fn agrees(samples: &[Sample], told: &[String], plugin: &str, host: &str) {
             }
         }
         let last = sample.frames.last();
-        assert!(!matches!(last, Some(Frame::Other { .. })), "nobody hosts the outermost: {}", sample.text());
+        assert!(!matches!(last, Some(Frame::Other { .. })), "no frame hosts the outermost: {}", sample.text());
     }
     // Samples that the timer took, anywhere in the program.
     let timed = samples.iter().filter(|s| s.kind == "timer" && !language(s, plugin).is_empty()).count();
-    println!("{plugin}: {} stacks agree; {timed} of the timer's samples are inside the language", told.len());
+    println!("{plugin}: {} stacks agree; {timed} of the timer's samples are inside the language", printed.len());
 }
 
 #[test]
@@ -85,9 +86,33 @@ fn a_plugin_in_c() {
     let options = [STRICT, &["-shared", "-fPIC", "-nostartfiles", "-Wl,-z,now", &include]].concat();
     let plugin = compile::gcc_files(&scratch, "toy_plugin.so", &[example("plugin-c/toy_plugin.c")], &options);
     let program = toy(&scratch).display().to_string();
-    let (samples, told, said) = record(&scratch, &plugin.display().to_string(), &[&program, "400"]);
+    let (samples, printed, said) = record(&scratch, &plugin.display().to_string(), &[&program, "400"]);
     assert!(said.contains("toy") && !said.contains("failed "), "{said}");
-    agrees(&samples, &told, "toy", "toy_run");
+    // The label and the lines come from the plugin: the positions that its signal half emits are words of bytecode.
+    agrees(&samples, &printed, "ty", "toy_run");
+    assert!(samples.iter().all(|sample| language(sample, "toy").is_empty()));
+    hides_its_glue(&scratch);
+}
+
+/// The recording is all that a report needs: the plugin is gone. Its interpreter's glue is hidden unless it is asked
+/// for, and C code between two frames of the language is not.
+#[track_caller]
+fn hides_its_glue(scratch: &Path) {
+    std::fs::remove_file(scratch.join("toy_plugin.so")).expect("the plugin");
+    let folded = |mode: &str| {
+        let file = scratch.join("recording.uu");
+        let mut report = Command::new(paths::tree().join("bin/uu"));
+        report.args(["report", "-f", "folded", "--native-frames", mode]).arg(file);
+        process::run(&mut report, scratch, uu::LIMIT).expect_code(0).stdout
+    };
+    let (hidden, all) = (folded("hide"), folded("show"));
+    for glue in [";toy_call;", ";toy_run;"] {
+        assert!(all.contains(glue) && !hidden.contains(glue), "{glue} in:\n{hidden}");
+    }
+    let inner = "down (prog.toy:12);through_c;down (prog.toy:10);leaf (prog.toy:17);";
+    let stack = format!("main;main (prog.toy:2);down (prog.toy:13);down (prog.toy:12);through_c;{inner}");
+    assert!(hidden.contains(&stack), "no {stack} in:\n{hidden}");
+    assert!(all.contains("down (prog.toy:12);through_c;toy_call;toy_run;down (prog.toy:12)"), "{all}");
 }
 
 #[test]
@@ -95,8 +120,8 @@ fn a_plugin_in_rust() {
     let scratch = paths::scratch("plugin-rust");
     let plugin = dso("uunwind-example-plugin", "libuunwind_example_plugin.so");
     let program = toy(&scratch).display().to_string();
-    let (samples, told, _) = record(&scratch, &plugin.display().to_string(), &[&program, "400"]);
-    agrees(&samples, &told, "toy-rust", "toy_run");
+    let (samples, printed, _) = record(&scratch, &plugin.display().to_string(), &[&program, "400"]);
+    agrees(&samples, &printed, "toy-rust", "toy_run");
 }
 
 #[test]
@@ -106,11 +131,11 @@ fn an_embedder_without_a_plugin() {
     let options = [STRICT, &["-pthread", "-ldl", &include]].concat();
     let program = compile::gcc_files(&scratch, "embedder", &[example("embedder/embedder.c")], &options);
     let program = program.display().to_string();
-    // Where nobody records, nothing is there, and nothing happens.
+    // Without a recording, the calls have no effect.
     let alone = Command::new(&program).arg("1").output().expect("it runs");
     assert!(alone.status.success() && String::from_utf8_lossy(&alone.stdout).contains("marked -38"));
-    let (samples, told, _) = record(&scratch, "", &[&program, "40"]);
-    agrees(&samples, &told, "embedder", "run");
+    let (samples, printed, _) = record(&scratch, "", &[&program, "40"]);
+    agrees(&samples, &printed, "embedder", "run");
     let threads: std::collections::BTreeSet<u32> =
         samples.iter().filter(|s| !language(s, "embedder").is_empty()).map(|s| s.tid).collect();
     assert_eq!(threads.len(), 2, "each thread has a list of its own");
@@ -126,7 +151,7 @@ fn native(samples: &[Sample]) -> Vec<Vec<String>> {
     asked.map(|s| s.frames.iter().filter_map(frame).collect()).collect()
 }
 
-/// The native unwinder, opened as a plugin, gives the stacks that the built-in one gives; and it is asked indeed.
+/// The native unwinder, opened as a plugin, produces the stacks of the built-in one, and it is really called.
 #[test]
 fn the_native_unwinder_as_a_plugin() {
     let scratch = paths::scratch("native-dso");
@@ -145,7 +170,7 @@ fn the_native_unwinder_as_a_plugin() {
     let claimed = "toy:libc.so.6";
     assert!(built_in.len() >= 40 && built_in.iter().all(|s| s.len() >= 6), "{built_in:?}");
     assert_eq!(native(&through(claimed)), built_in);
-    // All of libc's frames are outermost ones, it says: so its rules are what is used.
+    // This plugin says that all of libc's frames are outermost ones, which shows that its rules are used.
     assert!(native(&through(&format!("{claimed}:end"))).iter().all(|stack| stack.len() == 1));
 }
 

@@ -1,5 +1,5 @@
-//! Libraries that come and go while a program is sampled: every frame bears the name that the program itself knows, and
-//! the program's own dlopen keeps its meaning.
+//! Libraries that are loaded and unloaded while a program is sampled: every frame has the name that the program itself
+//! determines, and the program's own dlopen keeps its meaning.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -9,8 +9,8 @@ use uunwind_tests::{compile, paths, skips, uu};
 
 const BUILD_ID: &str = "-Wl,--build-id=0x4e4e4e4e4e4e4e4e4e4e4e4e4e4e4e4e4e4e4e4e";
 
-/// Functions that the compiler's start files bring into every object, without unwind information: a stack ends there, and
-/// says so.
+/// Functions that the compiler's start files bring into every object, without unwind information: a stack ends there,
+/// and says so.
 const START_FILES: &[&str] =
     &["_init", "_fini", "frame_dummy", "register_tm_clones", "deregister_tm_clones", "__do_global_dtors_aux"];
 
@@ -46,8 +46,8 @@ fn on_stack(sample: &Sample) -> Option<usize> {
     Some(digits.take(4).zip([1, 10, 100, 1000]).map(|(digit, power)| digit * power).sum())
 }
 
-/// Checks what is said of the numbered libraries: function, file and the program's own number agree. Returns the weight of the
-/// samples in a library's work, in constructors and in destructors: milliseconds, at 999 Hz.
+/// Checks the frames of the numbered libraries: function, file and the program's own number must agree. Returns the
+/// weight of the samples in libraries' functions, constructors and destructors: milliseconds, at 999 Hz.
 #[track_caller]
 fn check(samples: &[Sample]) -> [u64; 3] {
     let mut seen = [0; 3];
@@ -157,15 +157,15 @@ fn a_library_where_another_was_a_moment_ago_is_the_new_one() {
     same_place(&ways.named("swap"), 30);
 }
 
-/// Same layout, no build-id; but other frame sizes at the same addresses.
+/// Libraries with the same layout and without build-ids, but with different frame sizes at the same addresses.
 #[test]
-fn libraries_without_a_build_id_are_told_apart() {
+fn libraries_without_a_build_id_are_distinguished() {
     let plain: &[&str] = &["-Wl,--build-id=none", "-DFRAME=300"];
     let ways = Ways::new("loader-no-id", [plain, &["-Wl,--build-id=none", "-DFRAME=600"]]);
     same_place(&ways.named("swap"), 30);
 }
 
-/// What a constructor opened before the sampler began is not of the initial set.
+/// Libraries that a constructor opened before the sampler began can be unloaded, unlike those loaded at start.
 #[test]
 fn what_was_opened_before_us_may_go_away() {
     let mut ways = Ways::new("loader-early", [&[BUILD_ID, "-DFRAME=300"], &[BUILD_ID, "-DFRAME=600"]]);
@@ -217,7 +217,7 @@ fn a_library_in_a_memory_file_is_named() {
     }
 }
 
-/// Code that nobody owns: it is passed by its frame pointer, marked as such, or the stack ends there with the reason.
+/// Unowned code: its caller is found by the frame pointer, and marked as such, or the stack ends there with the reason.
 #[test]
 fn raw_code_in_a_memory_file_is_never_guessed_through() {
     let ways = Ways::new("loader-code", [&[BUILD_ID], &[BUILD_ID]]);
@@ -226,17 +226,17 @@ fn raw_code_in_a_memory_file_is_never_guessed_through() {
     for sample in &samples {
         let frames = &sample.frames;
         let Some(at) = frames.iter().position(|f| f.name() == "called_back") else { continue };
-        let behind: Vec<&str> = frames[at + 1..].iter().map(Frame::name).collect();
+        let outer: Vec<&str> = frames[at + 1..].iter().map(Frame::name).collect();
         match on_stack(sample) {
             Some(1) => {
-                assert_eq!(behind[..2], ["?", "visit"], "{}", sample.text());
+                assert_eq!(outer[..2], ["?", "visit"], "{}", sample.text());
                 let guessed = frames.iter().any(|f| matches!(f, Frame::Native { by_frame_pointer: true, .. }));
                 assert!(guessed, "not marked: {}", sample.text());
                 seen[0] += sample.weight;
             }
             Some(_) => panic!("a frame was guessed: {}", sample.text()),
             None => {
-                assert_eq!((behind, sample.stop), (vec!["?"], 20), "{}", sample.text());
+                assert_eq!((outer, sample.stop), (vec!["?"], 20), "{}", sample.text());
                 seen[1] += sample.weight;
             }
         }
@@ -244,14 +244,15 @@ fn raw_code_in_a_memory_file_is_never_guessed_through() {
     assert!(seen.iter().all(|n| *n >= 100), "with a frame pointer, without: {seen:?} ms, {} samples", samples.len());
 }
 
-/// iconv's modules are loaded and unloaded inside libc: no dlclose shows that.
+/// iconv's modules are loaded and unloaded inside libc, without a call of dlclose.
 #[test]
 fn modules_that_libc_loads_and_unloads_by_itself_are_named() {
     let ways = Ways::new("loader-libc", [&[BUILD_ID], &[BUILD_ID]]);
     let (_, samples) = ways.record("iconv");
     whole(&samples);
     let mut seen = [0; 2];
-    // A stack that is cut in a start file's code, which has no unwind data, does not tell who loads: `whole` has seen to those.
+    // A stack that ends in a start file's code, which has no unwind data, does not show the caller of the loader;
+    // `whole` has checked those.
     for sample in samples.iter().filter(|s| s.complete()) {
         for frame in &sample.frames {
             let Frame::Native { object, .. } = frame else { continue };
@@ -271,7 +272,7 @@ fn modules_that_libc_loads_and_unloads_by_itself_are_named() {
     assert!(inside >= 200, "{inside} ms, {} samples lie below libnss_compat's function", samples.len());
 }
 
-/// RUNPATH of the caller, errors, scopes, namespaces: as without us, with callers that no compiler has optimised.
+/// RUNPATH of the caller, errors, scopes and namespaces are as without `uu`, with callers that are not optimised.
 #[test]
 fn dlopen_keeps_its_meaning() {
     let scratch = paths::scratch("dl-caller");

@@ -1,5 +1,6 @@
-//! Programs that load one chunk of Lua after the other: more than the table of names has room for. Each is told by its own name, also
-//! where another one lay in memory before; and the same chunk, loaded again, is told by the name that was sent before.
+//! Programs that load one chunk of Lua after the other: more than the table of names can hold. Each is emitted under
+//! its own name, also if its memory belonged to another one before; and the same chunk, loaded again, under the name
+//! that was sent before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -8,11 +9,11 @@ use uunwind_tests::lua::{self, Kind, Ready};
 use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{luajit, paths, skips, uu};
 
-/// Every version, and a hundred thousand chunks.
+/// As a campaign: every version, and a hundred thousand chunks.
 static CAMPAIGN: LazyLock<bool> =
     LazyLock::new(|| skips::campaign("Lua programs that load 100,000 chunks, every version"));
 
-/// Chunks with names of their own: more than there is room for.
+/// Number of chunks with names of their own: more than the table of names can hold.
 fn count() -> usize {
     if *CAMPAIGN {
         100_000
@@ -21,11 +22,11 @@ fn count() -> usize {
     }
 }
 
-/// Times that the same chunk is loaded. Each time it lies elsewhere, and takes a place in the table; so few do not fill it, or the name
-/// might have given way and be sent again, as it should.
+/// How often the same chunk is loaded. Each time it has another address, and takes an entry of the table. They must not
+/// fill it: the name would be replaced, and rightly sent again.
 const SAME: usize = ENTRIES / 8;
 
-/// Lines of a chunk, of which the last one runs.
+/// Limit of lines of a chunk, of which the last one runs.
 const LINES: u32 = 97;
 
 #[test]
@@ -38,21 +39,21 @@ fn every_chunk_has_its_own_name() {
             Kind::Library => false,
             Kind::Stripped => lua.minor == 5,
         })
-        .filter_map(|lua| told(&lua.label(), lua.ready(), count).err().map(|why| format!("{}: {why}", lua.label())))
+        .filter_map(|lua| check(&lua.label(), lua.ready(), count).err().map(|why| format!("{}: {why}", lua.label())))
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
-fn luajit_too() {
+fn every_chunk_of_luajit_has_its_own_name() {
     let all = luajit::all();
     let Some(luajit) = all.iter().find(|luajit| luajit.kind == luajit::Kind::Interpreter) else {
         return skips::skipped("LuaJIT programs that load many chunks", "this machine has no LuaJIT");
     };
-    told(&luajit.label(), luajit.ready(), count()).unwrap_or_else(|why| panic!("{why}"));
+    check(&luajit.label(), luajit.ready(), count()).unwrap_or_else(|why| panic!("{why}"));
 }
 
-fn told(label: &str, ready: &Ready, count: usize) -> Result<(), String> {
+fn check(label: &str, ready: &Ready, count: usize) -> Result<(), String> {
     let scratch = paths::scratch(&format!("chunks-{label}"));
     let script = lua::script("chunks");
     let configure = |command: &mut std::process::Command| {
@@ -80,7 +81,7 @@ fn told(label: &str, ready: &Ready, count: usize) -> Result<(), String> {
     if seen.len() != count || same.values().sum::<usize>() != SAME || same.len() != LINES as usize {
         return Err(format!("{} of {count} chunks were met; of those that are the same: {same:?}", seen.len()));
     }
-    // What the name was sent with: where the chunk lay when it was met for the first time.
+    // The name's id has the address of the chunk when it was first sampled.
     let ids = recording.report("samples");
     let of_same = ids.lines().filter(|line| line.contains("(same:"));
     let ids: BTreeSet<&str> = of_same.filter_map(|line| line.split(" code ").nth(1)?.split(' ').next()).collect();
@@ -105,7 +106,7 @@ fn number(file: &str) -> Option<u32> {
 }
 
 #[test]
-fn names_are_taken_apart() {
+fn numbers_are_read_from_names() {
     assert_eq!(number("000123"), Some(123));
     assert_eq!(number("xx004567.lua"), Some(4567));
     assert_eq!(number("local n = 000042 sample() return 1"), Some(42));

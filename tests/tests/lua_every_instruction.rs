@@ -1,5 +1,5 @@
-//! Lua stacks at every instruction of a script that does all that changes which functions run. Each is one that the script can
-//! have, and they follow each other as the runtime's own hooks tell.
+//! Lua stacks at every instruction of a script that does everything that changes which functions run. Each is one that
+//! the script can have, and their order is that in which the runtime's own hooks report them.
 
 use libtest_mimic::Arguments;
 use std::process::Command;
@@ -23,21 +23,27 @@ fn main() {
         skips::skipped("every instruction of Debian's LuaJIT", "this machine has no luajit");
     }
     let mut trials = Vec::new();
-    // The library's loop is the interpreter's.
+    // Debian's library has the same loop as its interpreter.
     for lua in found.iter().filter(|lua| lua.kind != Kind::Library) {
         let mine = Arc::clone(lua);
         let run = move || lines(&mine.label(), mine.ready());
         trials.push(evidence::trial(format!("{}::lines", lua.label()), run));
         let mine = Arc::clone(lua);
+        let run = move || moved(&mine.label(), mine.ready());
+        trials.push(evidence::trial(format!("{}::moved", lua.label()), run));
+        let mine = Arc::clone(lua);
         trials.push(evidence::trial(lua.label(), move || every_instruction_of_puc(&mine)));
     }
-    // LuaJIT has no hooks where functions of its own call and return: it goes through the same stacks as Lua 5.4.
+    // LuaJIT has no hooks where functions of its own call and return. The expected stacks are those of Lua 5.4.
     let model = found.iter().find(|lua| lua.minor == 4 && lua.kind == Kind::Stripped).expect("it is always built");
     for jit in jits.into_iter().filter(|jit| jit.kind != luajit::Kind::Library) {
         let (model, jit) = (Arc::clone(model), Arc::new(jit));
         let mine = Arc::clone(&jit);
         let run = move || lines(&mine.label(), mine.ready());
         trials.push(evidence::trial(format!("{}::lines", jit.label()), run));
+        let mine = Arc::clone(&jit);
+        let run = move || callbacks(&mine);
+        trials.push(evidence::trial(format!("{}::callbacks", jit.label()), run));
         let mine = Arc::clone(&jit);
         let run = move || bases(&mine);
         trials.push(evidence::trial(format!("{}::bases", jit.label()), run));
@@ -46,7 +52,8 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// Stacks in doubt, at most one in so many: those within the few instructions in which a CallInfo is made or a stack is moved.
+/// At most one stack in this number is in doubt: those within the few instructions in which a CallInfo is made or a
+/// stack is moved.
 const DOUBTFUL: usize = 40;
 
 fn every_instruction_of_puc(lua: &Lua) -> Result<(), String> {
@@ -66,7 +73,32 @@ fn every_instruction_of_luajit(jit: &LuaJit, model: &Lua) -> Result<(), String> 
     compare(&grammar, &trace(model, true), &without_tail_calls(&grammar, stacks))
 }
 
-/// Traces that move their base: no stack of theirs is wrong or in doubt.
+/// Stacks that are moved while they hold many functions, and tail called functions that are moved into their callers'
+/// frames: few stacks are in doubt, although most of them are being moved.
+fn moved(label: &str, ready: &Ready) -> Result<(), String> {
+    /// At most one stack in this number is in doubt.
+    const DOUBTFUL: usize = 150;
+    let walked = walk_all("moved", label, ready, &grammar("moved"))?;
+    match walked.doubtful * DOUBTFUL > walked.samples {
+        true => Err(format!("{} of {} stacks in doubt", walked.doubtful, walked.samples)),
+        false => Ok(()),
+    }
+}
+
+/// A Lua function calls C by the FFI, which calls a Lua function: no stack ends between the two.
+fn callbacks(jit: &LuaJit) -> Result<(), String> {
+    /// Least number of calls of the comparing function.
+    const CALLS: usize = 3;
+    let grammar = grammar("luajit_callback");
+    let walked = walk_all("luajit_callback", &jit.label(), jit.ready(), &grammar)?;
+    let calls = |stack: &&Stack| stack.first().is_some_and(|first| grammar.name(*first) == "compare");
+    match walked.stacks.iter().filter(calls).count() {
+        CALLS.. => Ok(()),
+        calls => Err(format!("{calls} calls were seen, {CALLS} or more are wanted")),
+    }
+}
+
+/// Traces that move their base: none of their stacks is wrong or in doubt.
 fn bases(jit: &LuaJit) -> Result<(), String> {
     let walked = walk_all("luajit_bases", &jit.label(), jit.ready(), &grammar("luajit_bases"))?;
     match walked.on_traces {
@@ -75,10 +107,10 @@ fn bases(jit: &LuaJit) -> Result<(), String> {
     }
 }
 
-/// The line that is told goes through the function as the program does, and never back: the pc that is saved in memory is an old one
-/// in most versions.
+/// The emitted line follows the program's order, and never goes back: in most versions the saved pc is that of an
+/// earlier instruction.
 fn lines(label: &str, ready: &Ready) -> Result<(), String> {
-    /// Of `lines.lua`: first line of the function, its locals, the loop, what is in it, and its end.
+    /// Lines of `lines.lua`: the function's first line, its locals, the loop, the loop's body, and the end.
     const FIRST: u32 = 5;
     const LOCALS: u32 = 6;
     const LOOP: [u32; 6] = [7, 8, 9, 10, 11, 12];
@@ -102,7 +134,7 @@ fn grammar(script: &str) -> Program {
     Program::read(&std::fs::read_to_string(lua::script(script)).expect("the script is there"))
 }
 
-/// What the script's stacks are, as hooks see them. `as_jit`: without what LuaJIT does not have.
+/// The script's stacks, as hooks report them. `as_jit`: without the parts that LuaJIT cannot run.
 fn trace(lua: &Lua, as_jit: bool) -> Vec<Stack> {
     let ready = lua.ready();
     let scratch = paths::scratch(&format!("every-trace-{}", lua.label()));
@@ -117,7 +149,7 @@ fn trace(lua: &Lua, as_jit: bool) -> Vec<Stack> {
     read_trace(&std::fs::read_to_string(&file).expect("the trace was written"))
 }
 
-/// What is told at each instruction of a script; fails where a stack is wrong, or too many are in doubt.
+/// The stacks that are emitted at each instruction of a script. Fails if one is wrong, or too many are in doubt.
 fn walk_all(script: &str, label: &str, ready: &Ready, grammar: &Program) -> Result<Walked, String> {
     let scratch = paths::scratch(&format!("{script}-{label}"));
     let source = lua::script(script);
@@ -135,8 +167,9 @@ fn walk_all(script: &str, label: &str, ready: &Ready, grammar: &Program) -> Resu
     Ok(walked)
 }
 
-/// With the stacks that hooks don't see: where an error was caught, until something is called. A coroutine runs none of its functions
-/// until it is resumed at the `pcall`; and the variables of what has thrown are closed when it is gone.
+/// The stacks, with those that hooks do not report: after an error was caught, until something is called. A coroutine
+/// runs none of its functions until it is resumed at the `pcall`; and the variables of the function that threw are
+/// closed when it has left the stack.
 fn recoveries(grammar: &Program, trace: Vec<Stack>) -> Vec<Stack> {
     let mut stacks: Vec<Stack> = Vec::new();
     for stack in trace {
@@ -155,15 +188,16 @@ fn recoveries(grammar: &Program, trace: Vec<Stack>) -> Vec<Stack> {
     stacks
 }
 
-/// 5.1 has no hook where a tail call has taken its caller away, and gives a recursive function its pc a little late: a function
-/// that calls itself counts once.
+/// The stacks with each function that calls itself once: 5.1 has no hook when a tail call has replaced its caller, and
+/// stores a recursive function's pc some instructions after the call.
 fn without_repetition(mut stacks: Vec<Stack>) -> Vec<Stack> {
     stacks.iter_mut().for_each(|stack| stack.dedup());
     stacks.dedup();
     stacks
 }
 
-/// LuaJIT takes the caller of a tail call away some instructions before the callee begins: without what is seen in between.
+/// The stacks without those between a tail call's caller and callee: LuaJIT removes the caller some instructions before
+/// the callee begins.
 fn without_tail_calls(grammar: &Program, mut stacks: Vec<Stack>) -> Vec<Stack> {
     let is_above = |stack: Option<&Stack>, outer: &[u32]| stack.is_some_and(|s| s.get(1..) == Some(outer));
     let gap = |at: usize| {

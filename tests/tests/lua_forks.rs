@@ -1,5 +1,5 @@
-//! Forks of Lua have structures of their own, which nobody here reads: they are recognised, the summary names them, and their
-//! stacks are native, and whole.
+//! Forks of Lua have structures of their own, which the plugin does not read: they are recognised, the summary names
+//! them, and their stacks are native and complete.
 
 use libtest_mimic::Arguments;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,17 @@ fn main() {
     }
     let arguments = Arguments::from_args();
     let mut trials = vec![
-        evidence::trial("ravi_by_its_strings_around_a_lua_that_could_be_read", || check("Ravi", &ravi)),
-        evidence::trial("that_lua_without_ravis_string", not_ravi),
-        evidence::trial("luau_by_its_strings", || check("Luau", &made_up_luau)),
+        evidence::trial("ravi_is_recognised_by_its_string_in_a_program_with_a_readable_lua", || check("Ravi", &ravi)),
+        evidence::trial("the_same_program_without_ravis_string_has_lua_frames", not_ravi),
+        evidence::trial("luau_is_recognised_by_its_strings", || check("Luau", &made_up_luau)),
     ];
-    if skips::campaign("Luau itself, compiled from source, told by its stacks") {
+    if skips::campaign("Luau itself, compiled from source, is recognised") {
         trials.push(evidence::trial("luau_itself", || check("Luau", &luau)));
     }
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// A PUC Lua 5.4 in a program that says that it is Ravi: without that, its Lua frames would be shown.
+/// A PUC Lua 5.4 in a program with Ravi's string, without which its Lua frames would be shown.
 fn ravi(scratch: &Path) -> PathBuf {
     with_lua(scratch, "-DRAVI")
 }
@@ -83,9 +83,9 @@ fn luau_sources() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["metadata", "--locked", "--format-version", "1"]).current_dir(paths::root());
-    let told = command.output().expect("cargo runs").stdout;
-    let told: serde_json::Value = serde_json::from_slice(&told).expect("cargo's metadata are JSON");
-    let packages = told["packages"].as_array().expect("packages");
+    let metadata = command.output().expect("cargo runs").stdout;
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata).expect("cargo's metadata are JSON");
+    let packages = metadata["packages"].as_array().expect("packages");
     let found = packages.iter().find(|package| package["name"] == "luau0-src").expect("luau0-src is a package of ours");
     Path::new(found["manifest_path"].as_str().expect("a path")).with_file_name("luau")
 }

@@ -1,4 +1,4 @@
-//! Lua in Python in Lua: `lupa`'s modules for Lua 5.1 to 5.5, each a static copy of Lua inside an extension of Python.
+//! Lua in Python in Lua: `lupa`'s modules for Lua 5.1 to 5.5, each with a static copy of Lua in an extension of Python.
 
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn python(interpreter: &Path) -> Option<PathBuf> {
 }
 
 /// The semantic frames, outermost first: Python functions by name, Lua functions by their first line.
-fn told(sample: &Sample) -> String {
+fn semantic_frames(sample: &Sample) -> String {
     let frames = sample.frames.iter().rev().filter_map(|frame| match frame {
         Frame::Python { name, .. } => Some(format!("py:{name}")),
         Frame::Lua { first, .. } => Some(format!("lua:{first}")),
@@ -27,7 +27,7 @@ fn told(sample: &Sample) -> String {
     frames.collect::<Vec<_>>().join(" ")
 }
 
-/// Where in the recorder's facts the entries are, for the script.
+/// The place of the entries in the recorder's facts, for the script.
 fn facts() -> String {
     let (size, name) = (size_of::<FactsEntry>(), offset_of!(FactsEntry, plugin));
     format!("{} {ENTRIES} {size} {name}", DATA_OFFSET - ENTRIES * size)
@@ -55,7 +55,7 @@ fn one_stack_with_every_boundary() {
     let explicit: Vec<&Sample> = samples.iter().filter(|s| s.kind == "explicit").collect();
     assert!(expected.len() >= 30 && explicit.len() == expected.len(), "{} of {}", explicit.len(), expected.len());
     for (sample, expected) in explicit.iter().zip(expected).filter(|(_, expected)| *expected != "any") {
-        assert_eq!(told(sample), expected, "\n{}", sample.text());
+        assert_eq!(semantic_frames(sample), expected, "\n{}", sample.text());
         assert!(sample.complete() && !sample.flags.contains("desync"), "\n{}", sample.text());
     }
 }

@@ -5,7 +5,7 @@ use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{executable, paths, uu};
 
 /// The Lua functions, outermost first: file and executing line.
-fn told(sample: &Sample) -> String {
+fn lua_functions(sample: &Sample) -> String {
     let frames = sample.frames.iter().rev().filter_map(|frame| match frame {
         Frame::Lua { file, line, .. } => Some(format!("{file}:{line}")),
         _ => None,
@@ -33,7 +33,7 @@ fn check(strip: bool) {
     let expected: Vec<&str> = recording.outcome.stdout.lines().collect();
     assert!(expected.len() == 5 && explicit.len() == expected.len(), "{} of {}", explicit.len(), expected.len());
     for (sample, expected) in explicit.iter().zip(expected) {
-        assert_eq!(told(sample), expected, "\n{}", sample.text());
+        assert_eq!(lua_functions(sample), expected, "\n{}", sample.text());
         assert!(sample.complete() && sample.flags == "-", "\n{}", sample.text());
     }
 }

@@ -1,6 +1,7 @@
-//! Lua programs interrupted by the timer for a while, each against the calls that its source tells: under every version and kind, part
-//! by part. And what is hardest to look into, under a storm of signals on several threads: for seconds in each run of the tests, that it
-//! does no harm; for `UU_STRESS_SECONDS` as a campaign (ci/nightly), that no stack is wrong.
+//! Lua programs under the timer, whose stacks are compared with the calls in their source: each version and kind, part
+//! by part. And the programs that change their stacks most, under a storm of signals on several threads: for seconds in
+//! each run of the tests, which must not crash or hang; and for `UU_STRESS_SECONDS` as a campaign (ci/nightly), in
+//! which no stack may be wrong.
 
 use libtest_mimic::Arguments;
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ const PARTS: [&str; 12] = [
     "deep",
     "modulo",
 ];
-/// CPU seconds of each.
+/// CPU seconds of each part.
 const SECONDS: &str = "10";
 
 fn main() {
@@ -45,7 +46,7 @@ fn main() {
             let run = move || under_timer(&mine.label(), mine.ready(), part, "on");
             trials.push(evidence::trial(format!("{label}::{part}"), run));
         }
-        // Without a campaign, each version once.
+        // Without a campaign, each version is stressed once.
         let wanted =
             one.kind == lua::Kind::Library || (one.kind == lua::Kind::Stripped && (campaign || one.minor == 5));
         if wanted {
@@ -70,22 +71,24 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// What came of a recording.
+/// The samples of a recording, judged.
 #[derive(Default)]
 struct Found {
+    /// Number of samples.
     samples: usize,
-    /// With Lua frames.
-    told: usize,
-    /// With functions for whose names the recording had no room any more.
+    /// Number of samples with Lua frames.
+    with_lua: usize,
+    /// Number of samples with functions whose names the recording could not hold any more.
     unnamed: usize,
-    /// Not whole, or marked: these may miss frames.
+    /// Samples that are incomplete, or marked as doubtful: these may miss frames.
     doubtful: Vec<Sample>,
-    /// Not marked, and yet none that the program can have: how often each, and the first one.
+    /// Samples that are not marked, with a stack that the program cannot have: what is wrong, how often, and the first
+    /// one.
     wrong: BTreeMap<String, (usize, String)>,
 }
 
 impl Found {
-    /// No stack is wrong.
+    /// An error if a stack is wrong.
     fn none_wrong(&self) -> Result<(), String> {
         if self.wrong.is_empty() {
             return Ok(());
@@ -96,14 +99,15 @@ impl Found {
     }
 }
 
-/// Every stack that nothing is said against should be one that the program can have.
+/// Judges samples: each that is complete and not marked must be a stack that the program can have.
 fn check(program: &Program, samples: Vec<Sample>) -> Found {
     let mut found = Found { samples: samples.len(), ..Found::default() };
     for mut sample in samples {
         let interpreter = |frame: &Frame| matches!(frame, Frame::Native { interpreter: true, .. });
-        // Functions of LuaJIT's own, and code that the program makes: neither has a place in the source.
-        let known = |frame: &Frame| !matches!(frame, Frame::Lua { file, .. } if file == "builtin" || file == "made");
-        sample.frames.retain(known);
+        // Functions of LuaJIT's own, and code that the program makes, are not in the source.
+        let in_source =
+            |frame: &Frame| !matches!(frame, Frame::Lua { file, .. } if file == "builtin" || file == "made");
+        sample.frames.retain(in_source);
         if sample.frames.iter().any(|frame| matches!(frame, Frame::Lua { file, .. } if file == "?")) {
             found.unnamed += 1;
             continue;
@@ -115,7 +119,7 @@ fn check(program: &Program, samples: Vec<Sample>) -> Found {
         match program.check(&sample) {
             Err(why) => found.wrong.entry(why).or_insert_with(|| (0, sample.text())).0 += 1,
             Ok(0) if sample.frames.iter().any(interpreter) => found.doubtful.push(sample),
-            Ok(frames) => found.told += usize::from(frames > 0),
+            Ok(frames) => found.with_lua += usize::from(frames > 0),
         }
     }
     found
@@ -125,7 +129,7 @@ fn source(name: &str) -> Result<Program, String> {
     Ok(Program::read(&std::fs::read_to_string(lua::script(name)).map_err(|e| e.to_string())?))
 }
 
-/// One part of `async.lua`: no stack is wrong, fewer than one in a hundred is in doubt.
+/// One part of `async.lua`: no stack is wrong, and fewer than one in a hundred is in doubt.
 fn under_timer(label: &str, ready: &Ready, part: &str, state: &str) -> Result<(), String> {
     let scratch = paths::scratch(&format!("long-{part}-{state}-{label}"));
     let script = lua::script("async");
@@ -141,12 +145,15 @@ fn under_timer(label: &str, ready: &Ready, part: &str, state: &str) -> Result<()
     let found = check(&source("async")?, samples);
     found.none_wrong()?;
     let doubtful = found.doubtful.len();
-    eprintln!("{label} {part} {state}: {} samples, {} with Lua frames, {doubtful} in doubt", found.samples, found.told);
+    eprintln!(
+        "{label} {part} {state}: {} samples, {} with Lua frames, {doubtful} in doubt",
+        found.samples, found.with_lua
+    );
     if let (true, Some(first)) = (doubtful * 100 >= found.samples, found.doubtful.first()) {
         return Err(format!("{doubtful} of {} stacks in doubt, such as\n{}", found.samples, first.text()));
     }
-    if found.told < 1000 || found.told * 100 < found.samples * 95 {
-        return Err(format!("Lua frames in {} of {} samples", found.told, found.samples));
+    if found.with_lua < 1000 || found.with_lua * 100 < found.samples * 95 {
+        return Err(format!("Lua frames in {} of {} samples", found.with_lua, found.samples));
     }
     Ok(())
 }
@@ -166,13 +173,13 @@ fn jit_host(luajit: &LuaJit, folder: &Path) -> PathBuf {
     luajit.compile(folder, "stress", &["lua/stress.c"])
 }
 
-/// Signals that each thread gets in a second.
+/// Number of signals that each thread gets in a second.
 const SIGNALS: &str = "2000";
-/// Seconds of one recording, whose samples are all looked at. Each run makes all its functions anew, and a recording has room for so
-/// many names.
+/// Seconds of one recording. Each run of the script makes its functions anew, and a recording can hold a limited number
+/// of names.
 const SLICE: u64 = 2;
 
-/// Nothing crashes or hangs, in the children either. `campaign`: and no stack is wrong.
+/// The program does not crash or hang, nor do its children. `campaign`: and no stack is wrong.
 fn stressed(label: &str, build: &dyn Fn(&Path) -> PathBuf, campaign: bool) -> Result<(), String> {
     let seconds = std::env::var("UU_STRESS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1u64);
     let scratch = paths::scratch(&format!("stress-{label}"));
@@ -180,7 +187,7 @@ fn stressed(label: &str, build: &dyn Fn(&Path) -> PathBuf, campaign: bool) -> Re
     let mut left = seconds;
     while left > 0 {
         let some = left.min(SLICE);
-        // Threads beside each other; and one that forks.
+        // Several threads; and a single one, which forks.
         for threads in ["3", "1"] {
             stress(label, &scratch, &program, some, threads, campaign)?;
         }
@@ -207,13 +214,13 @@ fn stress(
     }
     let samples = recording.samples();
     let has_lua = |sample: &&Sample| sample.frames.iter().any(|frame| matches!(frame, Frame::Lua { .. }));
-    let (count, told) = (samples.len(), samples.iter().filter(has_lua).count());
+    let (count, with_lua) = (samples.len(), samples.iter().filter(has_lua).count());
     eprintln!(
-        "{label}, {threads} threads: {count} samples, {told} with Lua frames, {}",
+        "{label}, {threads} threads: {count} samples, {with_lua} with Lua frames, {}",
         recording.outcome.stdout.trim()
     );
-    if told * 2 < count || told == 0 {
-        return Err(format!("Lua frames in {told} of {count} samples"));
+    if with_lua * 2 < count || with_lua == 0 {
+        return Err(format!("Lua frames in {with_lua} of {count} samples"));
     }
     if campaign {
         let found = check(&source("stress")?, samples);

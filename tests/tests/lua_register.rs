@@ -1,4 +1,4 @@
-//! What programs with Lua in them tell of their states: `uu_lua.h`, and the example of it.
+//! States that programs with Lua in them register: `uu_lua.h`, and the example of it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use uunwind_tests::{compile, lua, paths, process, skips, uu};
 fn the_header_compiles_as_c_and_as_cpp_without_a_warning() {
     let scratch = paths::scratch("lua-header");
     let include = format!("-I{}", paths::tree().join("include").display());
-    // Also behind uu.h without its optional functions, and twice.
+    // Also after uu.h without its optional functions, and twice.
     for (number, first) in ["", "#include \"uu.h\"\n", "#define UU_OPTIONAL\n#include \"uu.h\"\n"].iter().enumerate() {
         let source = scratch.join(format!("use{number}.x"));
         let text = format!(
@@ -46,20 +46,20 @@ fn a_program_that_registers_its_state_runs_with_and_without_a_recorder() {
         let scratch = paths::scratch(&format!("lua-register-5.{minor}"));
         let program = example(minor, &scratch);
         let alone = process::run(&mut Command::new(&program), &scratch, uu::LIMIT).expect_code(0).stdout;
-        assert_eq!(alone, "registered -2\nunregistered -2\n", "5.{minor}: nobody is there to be told");
+        assert_eq!(alone, "registered -2\nunregistered -2\n", "5.{minor}: without a recorder");
         let recording = uu::record(&scratch, &["--explicit", "-r", "1"], |_| {}, &[program.as_os_str()]).expect_code(0);
         let said = recording.outcome.text();
         assert!(recording.outcome.stdout.contains("registered 0\nunregistered 0\n"), "5.{minor}: {said}");
         let samples = recording.samples();
-        let told: Vec<Vec<String>> = samples
+        let stacks: Vec<Vec<String>> = samples
             .iter()
             .filter(|sample| sample.kind == "explicit")
             .map(|sample| sample.frames.iter().filter_map(lua_frame).collect())
             .collect();
-        // Functions, leaf first, each with the line that executes.
+        // The Lua functions of each sample, leaf first, with the line that executes.
         let main = |line: u32| format!("main chunk:{line}");
         let middle = ["leaf:1", "middle:3"].map(str::to_owned);
-        let [first, second] = &told[..] else { panic!("5.{minor}: {told:?}: {said}") };
+        let [first, second] = &stacks[..] else { panic!("5.{minor}: {stacks:?}: {said}") };
         assert_eq!(first[..], [&middle[..], &[main(5)]].concat(), "5.{minor}: {said}");
         assert!(second.starts_with(&middle) && second.last() == Some(&main(9)), "5.{minor}: {second:?}: {said}");
         assert_eq!(second.len(), 4, "5.{minor}: and the coroutine's function: {second:?}");
@@ -73,10 +73,10 @@ fn lua_frame(frame: &Frame) -> Option<String> {
     }
 }
 
-/// Real states of LuaJIT, and what is none, by the call that the header makes.
+/// Registers a state of LuaJIT, and memory that is none, by the call that the header makes.
 const LUAJIT: &str = "local ffi = require 'ffi'
 ffi.cdef 'int uu_plugin_call(const char *, uint32_t, void *, size_t);'
-local uu = ffi.load 'libuu.so.0'
+local uu = ffi.load 'libuunwind.so.0'
 local thread = coroutine.create(function() end)
 local state = ffi.cast('char *', tonumber(tostring(thread):match '0x%x+'))
 local function call(what, pointer) return uu.uu_plugin_call('lua', what, pointer, 0) end
@@ -84,7 +84,7 @@ print(call(1, state), call(2, state), call(2, state), call(1, state + 8), call(1
 ";
 
 #[test]
-fn states_of_luajit_are_known_as_such() {
+fn states_of_luajit_are_accepted_and_other_memory_is_refused() {
     let luajit = Path::new("/usr/bin/luajit");
     if !luajit.is_file() {
         return skips::skipped("States of LuaJIT that are registered", "this machine has no luajit");

@@ -1,4 +1,5 @@
-//! LuaJIT's stacks against the runtime's own view, in the interpreter and on traces, and against a known call graph.
+//! LuaJIT's stacks compared with the runtime's own view, in the interpreter and on traces, and with the call graph of a
+//! generated program.
 
 use libtest_mimic::Arguments;
 use std::ffi::OsStr;
@@ -11,10 +12,11 @@ use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{chance, evidence, lua, oracle, paths, skips, uu};
 
 /// The scripts in `targets/lua` that take their oracle from `lua_getinfo`.
-const SCRIPTS: &[&str] = &["nested", "errors", "coroutines", "callbacks", "metamethods", "tails", "deep"];
-/// A tick of the timer at the moment of an explicit signal would swallow it: as few ticks as can be.
+const SCRIPTS: &[&str] =
+    &["nested", "errors", "coroutines", "callbacks", "metamethods", "tails", "deep", "renamed", "sources"];
+/// A tick of the timer at the moment of an explicit signal would swallow it, so the rate is the lowest.
 const EXPLICIT: &[&str] = &["--explicit", "-r", "1"];
-/// The compiler's states, as `UU_TEST_JIT` says them.
+/// The compiler's states, as values of `UU_TEST_JIT`.
 const STATES: [&str; 2] = ["on", "off"];
 
 type Check = fn(&LuaJit, &str) -> Result<(), String>;
@@ -56,13 +58,13 @@ fn compare(name: &str, program: &[&OsStr], configure: impl FnOnce(&mut Command, 
     let recording = recording.expect_code(0);
     let (oracle, samples) = (lua::read(&oracle), recording.samples());
     for (expected, sample) in lua::pair(&oracle, &samples)? {
-        let told = |e: String| format!("{e}\n{}", sample.text());
-        luajit::compare(expected, sample, true).map_err(told)?;
+        let with_stack = |e: String| format!("{e}\n{}", sample.text());
+        luajit::compare(expected, sample, true).map_err(with_stack)?;
         // "facts-pending" comes from the library with `cap`, which was just opened.
         if !sample.complete() || !matches!(&*sample.flags, "-" | "" | "facts-pending") {
-            return Err(told("the stack is not whole, or is flagged".into()));
+            return Err(with_stack("the stack is not complete, or is flagged".into()));
         }
-        oracle::check_hosts(sample).map_err(told)?;
+        oracle::check_hosts(sample).map_err(with_stack)?;
     }
     Ok(samples)
 }
@@ -74,7 +76,8 @@ fn agrees(luajit: &LuaJit, script: &str) -> Result<(), String> {
     compare(&name, &program, |command, oracle| ready.configure(command, oracle)).map(drop)
 }
 
-/// Calls of C from traces: inlined functions, side exits, recursion, coroutines, callbacks. The compiler makes no difference.
+/// Calls of C from traces: inlined functions, side exits, recursion, coroutines, callbacks. The stacks are the same
+/// without the compiler.
 fn traces(luajit: &LuaJit, state: &str) -> Result<(), String> {
     let (ready, source) = (luajit.ready(), lua::script("luajit_trace"));
     let program = [ready.program.as_os_str(), source.as_os_str()];
@@ -99,7 +102,7 @@ fn vms(luajit: &LuaJit, state: &str) -> Result<(), String> {
     .map(drop)
 }
 
-/// Timer samples, anywhere.
+/// Timer samples of a program, taken at any place.
 fn timed(name: &str, luajit: &LuaJit, text: &str) -> Result<Vec<Sample>, String> {
     let scratch = paths::scratch(&format!("{name}-{}", luajit.label()));
     let script = scratch.join("program.lua");
@@ -108,7 +111,7 @@ fn timed(name: &str, luajit: &LuaJit, text: &str) -> Result<Vec<Sample>, String>
     let program = [ready.program.as_os_str(), script.as_os_str()];
     let configure = |command: &mut Command| ready.configure(command, &scratch.join("oracle"));
     let samples = uu::record(&scratch, &["-r", "999"], configure, &program).expect_code(0).samples();
-    // The program's start and end are not in Lua; all else is.
+    // Samples of the program's start and end are not in Lua.
     let in_vm = |frame: &Frame| matches!(frame, Frame::Native { interpreter: true, .. } | Frame::Lua { .. });
     let lua: Vec<Sample> = samples.into_iter().filter(|sample| sample.frames.iter().any(in_vm)).collect();
     if lua.len() < 100 {
@@ -142,9 +145,10 @@ fn graph(luajit: &LuaJit, state: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What the VM asks the processor, it asks by a function that pushes a register: its caller is known at every instruction.
+/// The VM queries the processor (`cpuid`) in a function that pushes a register: its caller is found at every
+/// instruction.
 fn ask(luajit: &LuaJit, _state: &str) -> Result<(), String> {
-    /// Instructions of the function.
+    /// Least number of the function's instructions.
     const LENGTH: usize = 10;
     let scratch = paths::scratch(&format!("ask-{}", luajit.label()));
     let program = luajit.compile(&scratch, "ask", &["lua/luajit_ask.c"]);

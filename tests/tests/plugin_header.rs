@@ -1,12 +1,14 @@
-//! `uu_plugin.h` is written by hand: it must compile as C and as C++, and every structure, number and limit in it must be the
-//! core's.
+//! `uu_plugin.h` is written by hand: it must compile as C and as C++, and every structure, number and limit in it must
+//! be the core's.
 
 use std::fmt::Write;
 use std::mem::{offset_of, size_of};
 use std::path::PathBuf;
 use std::process::Command;
 use uunwind_core::memory::guarded::{Fixup, Fixups};
-use uunwind_core::plugin::{self, CRule, Caller, Description, Host, ObjectFile, Owner, Plugin, Text, View};
+use uunwind_core::plugin::{
+    self, CRule, Caller, Description, Host, Language, ObjectFile, Owner, Plugin, Position, Text, View,
+};
 use uunwind_core::rule::{RuleKind, SAME, UNKNOWN};
 use uunwind_tests::{compile, paths, process, uu};
 
@@ -73,7 +75,7 @@ fn layouts() -> Vec<Layout> {
         layout!(Owner as uu_owner { start, end, bias, generation, kind, plugin, facts, facts_len }),
         layout!(Host as uu_host {
             size, abi, read_word, read, find_name, describe, emit, learned, lookup, native_step, read_words, recall,
-            remember, rest_is_known, emit_all, lend_reader,
+            remember, rest_is_known, emit_all, lend_reader, omit, hash,
         }),
         layout!(CRule as uu_rule { size, kind, register as reg, reserved, offset, addend, slots, reserved2 }),
         layout!(Fixup as uu_fixup { load, failed }),
@@ -81,7 +83,11 @@ fn layouts() -> Vec<Layout> {
         layout!(ObjectFile as uu_object_file {
             size, reserved, path, data, len, build_id, build_id_len, host, symbol, read, note,
         }),
-        layout!(Plugin as uu_plugin { size, abi, name, flags, scratch_bytes, overlay, step, rule, analyse, call, fixups }),
+        layout!(Language as uu_language { size, reserved, label, glue, loaders, starters }),
+        layout!(Position as uu_position { size, table_kind, first_line, reserved, table, table_len, position }),
+        layout!(Plugin as uu_plugin {
+            size, abi, name, flags, scratch_bytes, overlay, step, rule, analyse, call, fixups, language, line,
+        }),
     ]
 }
 
@@ -89,16 +95,18 @@ fn numbers() -> Vec<(&'static str, i64)> {
     vec![
         ("UU_PLUGIN_ABI", plugin::ABI.into()),
         ("UU_PLUGIN_NO_REGISTERS", plugin::NO_REGISTERS.into()),
-        ("UU_PLUGIN_STRAYS", plugin::PLUGIN_STRAYS.into()),
+        ("UU_PLUGIN_UNOWNED", plugin::PLUGIN_UNOWNED.into()),
         ("UU_PLUGIN_NO_FUNCTION", plugin::NO_FUNCTION.into()),
+        ("UU_PLUGIN_STEP_UNOWNED_ONLY", plugin::STEP_UNOWNED_ONLY.into()),
+        ("UU_PLUGIN_CHECKED_READS", plugin::CHECKED_READS.into()),
+        ("UU_PLUGIN_LINE_IN_HANDLERS", plugin::LINE_IN_HANDLERS.into()),
         ("UU_KEY_WORDS", uunwind_core::memory::KEY as i64),
         ("UU_ANSWER_WORDS", uunwind_core::memory::ANSWER as i64),
-        ("UU_POINT_WORDS", uunwind_core::reuse::POINT_WORDS as i64),
+        ("UU_POINT_WORDS", uunwind_core::cache::last_walk::POINT_WORDS as i64),
         ("UU_SCRATCH_BYTES", plugin::SCRATCH_BYTES as i64),
         ("UU_FACTS_LIMIT", plugin::FACTS_LIMIT as i64),
         ("UU_TABLE_NONE", plugin::TABLE_NONE.into()),
-        ("UU_TABLE_PYTHON_311", plugin::TABLE_PYTHON_311.into()),
-        ("UU_OWNER_NOBODY", plugin::OWNER_NOBODY.into()),
+        ("UU_OWNER_NONE", plugin::OWNER_NONE.into()),
         ("UU_OWNER_OBJECT", plugin::OWNER_OBJECT.into()),
         ("UU_OWNER_WINDOW", plugin::OWNER_WINDOW.into()),
         ("UU_OVERLAY_NONE", plugin::OVERLAY_NONE.into()),

@@ -1,5 +1,6 @@
-//! Plugins that misbehave, in every way that can be contained: the program's results are unchanged, native stacks stay whole,
-//! the plugin is named in the report and off after three failures, and another plugin goes on working beside it.
+//! Plugins that misbehave, in every way that can be contained: the program's results are unchanged, native stacks stay
+//! complete, the plugin is named in the report and switched off after three failures, and another plugin continues to
+//! work.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,15 +15,16 @@ const WHOLE: f64 = 0.99;
 const RATE: &str = "999";
 /// How much each of the host's two threads has to compute: about half a second.
 const SECONDS: &str = "2";
-/// Samples without which the test says nothing: a second of CPU time has 250 at kernels' usual tick, and machines differ.
+/// Samples without which the test says nothing: a second of CPU time has 250 at kernels' usual tick, and machines
+/// differ.
 const LEAST: usize = 50;
 
-/// What is compiled once.
+/// The programs and libraries, compiled once.
 struct Built {
     host: PathBuf,
     bad: PathBuf,
     good: PathBuf,
-    /// What the host prints when nobody looks.
+    /// The host's output without a recording.
     output: String,
 }
 
@@ -43,7 +45,7 @@ fn built() -> &'static Built {
 
 struct Recorded {
     samples: Vec<Sample>,
-    /// What `uu record` said.
+    /// The messages of `uu record`.
     said: String,
 }
 
@@ -73,7 +75,7 @@ fn record(face: &str) -> Recorded {
     Recorded { samples, said }
 }
 
-/// The host's functions, from the leaf outwards.
+/// The host's functions, leaf first.
 const CALLS: [&str; 4] = ["work", "through_bad", "outer", "run"];
 
 fn emitted(sample: &Sample, name: &str) -> usize {
@@ -87,20 +89,20 @@ fn good_share(samples: &[Sample]) -> f64 {
     with as f64 / inside.len().max(1) as f64
 }
 
-/// A face whose calls fail: for this reason, and no more often than that.
+/// A face whose calls fail: for this reason, and at most three times.
 #[track_caller]
 fn fails(face: &str, reason: StopReason) {
     let Recorded { samples, said } = record(face);
-    let told = said.lines().find(|l| l.contains("plugin \"bad\" failed")).unwrap_or_else(|| panic!("{face}: {said}"));
-    println!("{face}: {} samples; {told}", samples.len());
-    let word = told.split("failed ").nth(1).and_then(|t| t.split(' ').next()).unwrap_or_default();
+    let line = said.lines().find(|l| l.contains("plugin \"bad\" failed")).unwrap_or_else(|| panic!("{face}: {said}"));
+    println!("{face}: {} samples; {line}", samples.len());
+    let word = line.split("failed ").nth(1).and_then(|t| t.split(' ').next()).unwrap_or_default();
     let times = if word == "once" { 1 } else { word.parse().unwrap_or(0) };
     // A rule is asked for once for each address, so one that fails may never reach the limit.
     let least = if face.starts_with("rule") { 1 } else { FAILURE_LIMIT };
     // Two threads may both be inside a call when the last allowed failure is counted.
-    assert!((least..=FAILURE_LIMIT + 1).contains(&times), "{face}: {told}");
-    assert_eq!(told.contains("switched off"), times >= FAILURE_LIMIT, "{face}: {told}");
-    assert!(told.contains(&format!("last: {}", reason.text())), "{face}: {told}");
+    assert!((least..=FAILURE_LIMIT + 1).contains(&times), "{face}: {line}");
+    assert_eq!(line.contains("switched off"), times >= FAILURE_LIMIT, "{face}: {line}");
+    assert!(line.contains(&format!("last: {}", reason.text())), "{face}: {line}");
     let taken_back = samples.iter().all(|s| emitted(s, "bad frame") == 0);
     assert!(taken_back || face.starts_with("rule"), "{face}: what it emitted is taken back");
     assert!(good_share(&samples) >= WHOLE, "{face}: good frames in {:.3}", good_share(&samples));
@@ -139,7 +141,7 @@ faces! {
     an_answer_for_a_rule_that_is_none "rule-nonsense" PluginNonsense;
 }
 
-/// What destroys registers and comes back as if nothing were, is not even noticed; nor does it matter.
+/// A call that destroys registers and returns normally is not detected, and does no harm.
 #[test]
 fn calls_that_come_back_with_destroyed_registers_do_no_harm() {
     for face in ["registers", "direction", "reads"] {
@@ -187,7 +189,7 @@ fn a_hang_in_analyse_or_on_opening_costs_its_time_and_nothing_else() {
     }
 }
 
-/// A file that both claim is the first one's, and that is said.
+/// A file that both plugins claim belongs to the first one, and a message says so.
 #[test]
 fn the_first_claim_holds() {
     let built = built();

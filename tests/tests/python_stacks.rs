@@ -5,7 +5,7 @@ use object::Object;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use uunwind_tests::interpreters::{self, Interpreter};
-use uunwind_tests::samples::Sample;
+use uunwind_tests::samples::{self, Frame, Sample};
 use uunwind_tests::{compile, evidence, executable, oracle, paths, skips, uu};
 
 /// The programs in `targets/python`, one for each section of the test recipe.
@@ -20,7 +20,11 @@ const PROGRAMS: &[&str] = &[
     "without_gil",
     "exec_lambda",
     "hot_class",
+    "sub_interpreters",
 ];
+
+/// Of these, those that are also run with a trampoline for each function, through which its activations are called.
+const WITH_TRAMPOLINES: &[&str] = &["recursion", "c_callback", "generators", "threads", "exceptions", "exec_lambda"];
 
 type Check = Box<dyn Fn(&Interpreter) -> Result<(), String> + Send>;
 
@@ -39,16 +43,25 @@ fn main() {
         for program in PROGRAMS {
             add(program, Box::new(|python| agrees(python, program)));
         }
+        let options = match interpreter.version.0 {
+            ..12 => &[][..],
+            12 => &["perf"],
+            13.. => &["perf", "perf_jit"],
+        };
+        for (option, program) in options.iter().flat_map(|option| WITH_TRAMPOLINES.iter().map(move |p| (*option, *p))) {
+            let name = format!("{program}_{option}");
+            add(&name, Box::new(move |python| agrees_with_trampolines(python, option, program)));
+        }
         add("too_deep", Box::new(too_deep));
         add("script_by_its_first_line", Box::new(script_by_its_first_line));
     }
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// A tick of the timer at the moment of an explicit signal would swallow it: as few ticks as can be.
+/// An explicit signal is lost if a tick is pending at that moment, so the rate is as low as possible.
 const EXPLICIT: &[&str] = &["--explicit", "-r", "1"];
 
-/// What one run of a test program left behind.
+/// The results of one run of a test program.
 struct Run {
     samples: Vec<Sample>,
     oracle: Vec<oracle::Expected>,
@@ -80,12 +93,12 @@ fn has_symbols(interpreter: &Path) -> bool {
 
 fn compare(run: Run, symbols: bool) -> Result<(), String> {
     for (expected, sample) in run.pairs()? {
-        let told = |e: String| format!("{e}\n{}", sample.text());
-        oracle::compare_python(expected, sample, true).map_err(told)?;
-        // "facts-pending" may come from an object that was just opened and turns out not to be an interpreter: all frames that
-        // the runtime knows of were just compared.
+        let context = |e: String| format!("{e}\n{}", sample.text());
+        oracle::compare_python(expected, sample, true).map_err(context)?;
+        // "facts-pending" may come from an object that was just opened and turns out not to be an interpreter: all
+        // frames that the runtime knows of were just compared.
         if !sample.complete() || !matches!(&*sample.flags, "-" | "" | "facts-pending") {
-            return Err(told("the stack is not whole, or is flagged".into()));
+            return Err(context("the stack is not whole, or is flagged".into()));
         }
         let errors: Vec<String> = expected
             .shapes
@@ -93,7 +106,7 @@ fn compare(run: Run, symbols: bool) -> Result<(), String> {
             .map_while(|shape| oracle::compare_shape(shape, sample, symbols).err().map(|e| format!("{shape}\n  {e}")))
             .collect();
         if !expected.shapes.is_empty() && errors.len() == expected.shapes.len() {
-            return Err(told(format!("no shape fits:\n{}", errors.join("\n"))));
+            return Err(context(format!("no shape fits:\n{}", errors.join("\n"))));
         }
     }
     Ok(())
@@ -105,20 +118,57 @@ fn agrees(python: &Interpreter, program: &str) -> Result<(), String> {
     compare(run, has_symbols(&python.path))
 }
 
-/// More frames than are kept: those nearest the leaf are right, the sample says that it is cut, and so do the reports.
+/// With `-X perf` or `-X perf_jit`: the same frames. The trampolines stand among them, marked as the interpreter's.
+fn agrees_with_trampolines(python: &Interpreter, option: &str, program: &str) -> Result<(), String> {
+    let source = paths::source(&format!("python/{program}.py"));
+    let name = format!("{program}-{option}-{}", python.label);
+    let mut run = record(&name, &[python.path.as_os_str(), "-X".as_ref(), option.as_ref(), source.as_os_str()]);
+    // Python frames do not share activations then.
+    run.oracle.iter_mut().for_each(|expected| expected.shapes.clear());
+    for sample in &run.samples {
+        for file in [format!("/tmp/perf-{}.map", sample.pid), format!("/tmp/jit-{}.dump", sample.pid)] {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+    // Only the samples that the program asked for: the timer may sample the interpreter before it has made its
+    // trampolines.
+    for (_, sample) in run.pairs()? {
+        // In no object: without a name, or with the one that CPython writes down for it.
+        let (mut trampolines, mut activations) = (0, 0);
+        for frame in &sample.frames {
+            match frame {
+                Frame::Native { object, interpreter, .. } if matches!(&**object, "?" | "perf-map" | "jitdump") => {
+                    trampolines += 1;
+                    if !interpreter {
+                        return Err(format!("{frame:?} is not marked as the interpreter's\n{}", sample.text()));
+                    }
+                }
+                Frame::Native { interpreter: true, .. } => activations += 1,
+                _ => {}
+            }
+        }
+        if trampolines != activations {
+            return Err(format!("{trampolines} trampolines, {activations} activations\n{}", sample.text()));
+        }
+    }
+    compare(run, false)
+}
+
+/// More frames than are kept: the innermost and the outermost ones are right, and a frame between them has the number
+/// that was left out.
 fn too_deep(python: &Interpreter) -> Result<(), String> {
-    const KEPT: usize = 4096;
     let source = paths::source("python/too_deep.py");
     let run = record(&format!("too_deep-{}", python.label), &[python.path.as_os_str(), source.as_os_str()]);
     let folded = run.recording.report("folded");
     let pairs = run.pairs()?;
     let [(expected, sample)] = &pairs[..] else { return Err(format!("{} samples, expected 1", pairs.len())) };
-    oracle::compare_python(expected, sample, false)?;
-    if sample.frames.len() != KEPT || sample.stop != 10 {
-        return Err(format!("{} frames, stop {} {}", sample.frames.len(), sample.stop, sample.stop_text));
+    oracle::compare_python(expected, sample, true)?;
+    let omitted = sample.omitted();
+    if !sample.complete() || omitted != Some(samples::KEPT) {
+        return Err(format!("{omitted:?} frames around the omitted ones, stop {} {}", sample.stop, sample.stop_text));
     }
-    let marked = folded.lines().any(|l| l.split(';').take(4).any(|f| f.contains("truncated")) && l.contains("rec ("));
-    marked.then_some(()).ok_or_else(|| format!("no mark of the cut near the root: {:.300}", folded))
+    let marked = folded.lines().any(|l| l.contains("<module> (") && l.contains(";[frames left out];rec ("));
+    marked.then_some(()).ok_or_else(|| format!("no mark of the frames left out: {:.300}", folded))
 }
 
 /// The interpreter is found through the script's `#!` line and a symlink: its facts must be ready before it starts.

@@ -1,4 +1,5 @@
-//! Real programs, as they are installed: at least 99 of 100 samples have a whole stack; why the others have not is said.
+//! Real programs, as they are installed: at least 99 of 100 samples have a complete stack; the reasons of the others
+//! are printed.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,12 +10,12 @@ use uunwind_tests::{interpreters, paths, samples, skips, uu};
 /// Least share of whole stacks.
 const WHOLE: f64 = 0.99;
 const RATE: &str = "999";
-/// Samples without which a test says nothing. The programs have two or three hundred where the kernel ticks 250 times a second; on a
-/// machine twice as fast, half of that.
+/// Samples without which a test says nothing. The programs have two or three hundred where the kernel ticks 250 times a
+/// second; on a machine twice as fast, half of that.
 const LEAST: usize = 50;
 
-/// Whether the sample's flags say that Python frames are missing. "facts-pending" also comes from objects that were just
-/// opened and are no interpreter; the names of the files on the stack tell.
+/// Whether the sample's flags say that Python frames are missing. "facts-pending" is also caused by objects that were
+/// just opened and are no interpreter; the files on the stack distinguish the cases.
 fn lacks_python(sample: &samples::Sample) -> bool {
     // The interpreter itself: threads of a library below lib/python3 may have nothing to do with it.
     let interpreter = |object: &str| object.rsplit('/').next().is_some_and(|name| name.contains("python3"));
@@ -155,7 +156,7 @@ fn black_over_the_standard_library() {
     let Some((plain, inside)) = environment() else { return };
     let folder = paths::scratch("black");
     let copy = library(plain, &folder, "[a-c]*.py");
-    // Makes the folder a project of its own: black leaves out what a project around it tells git to ignore.
+    // Makes the folder a separate project: black skips files that a surrounding project's .gitignore lists.
     std::fs::write(folder.join("pyproject.toml"), "[tool.black]\n").expect("the scratch folder");
     // One worker process for each CPU: black forks them itself.
     let program = [&[inside.as_os_str()], &words(&["-m", "black", "-q", "--fast"])[..], &[copy.as_os_str()]].concat();

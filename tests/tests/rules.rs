@@ -1,12 +1,12 @@
-//! The house rules, applied to the project and to the objects that `ci/build` laid out.
+//! The rules of the source tree and of shipped objects, applied to the project and to what `ci/build` laid out.
 
 use std::path::Path;
 use std::process::Command;
 use uunwind_tests::rules::objects::{read, violations, Facts, Policy};
-use uunwind_tests::rules::{files, layers, unwind};
+use uunwind_tests::rules::{files, languages, layers, unwind};
 use uunwind_tests::{compile, paths};
 
-/// What the compiler calls on its own account.
+/// Functions that the compiler may call by itself.
 const COMPILER_MADE: &[&str] = &["memcpy", "memmove", "memset", "memcmp", "bcmp"];
 
 #[track_caller]
@@ -67,12 +67,27 @@ fn files_are_small_and_name_no_private_place() {
     none(wrong);
 }
 
+#[test]
+fn only_its_own_rooms_name_a_language() {
+    let root = paths::root();
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for path in files::project(&root) {
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let name = path.strip_prefix(&root).expect("inside the root").to_string_lossy().into_owned();
+        seen += usize::from(languages::NEUTRAL.iter().any(|room| name.starts_with(room)));
+        wrong.extend(languages::violations(&name, &text));
+    }
+    assert!(seen > 100, "only {seen} files in these rooms");
+    none(wrong);
+}
+
 /// What an object that this test is linked with has: the oracle for what our objects may import and interpose.
 fn loaded(name: &str) -> Facts {
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("the maps of this process");
-    let path = maps.lines().filter_map(|l| l.split_whitespace().nth(5)).find(|p| p.contains(name));
+    let mut mappings = uunwind_elf::maps::of("self").expect("the mappings of this process");
+    let path = mappings.find_map(|m| String::from_utf8(m.name).ok().filter(|path| path.contains(name)));
     let path = path.unwrap_or_else(|| panic!("this test is linked with {name}"));
-    read(Path::new(path)).expect("it is an ELF object")
+    read(Path::new(&path)).expect("it is an ELF object")
 }
 
 /// The functions that an ordinary program gets from libc.
@@ -90,12 +105,12 @@ fn built(relative: &str) -> Facts {
 }
 
 #[test]
-fn libuu_keeps_to_its_symbols() {
+fn the_library_keeps_to_its_symbols() {
     let libc = libc_exports();
     none(violations(
-        &built("lib/libuu.so.0"),
+        &built("lib/libuunwind.so.0"),
         &Policy {
-            soname: Some("libuu.so.0"),
+            soname: Some("libuunwind.so.0"),
             needed: &["libc.so.6"],
             may_export: &|s| s.starts_with("uu_"),
             must_export: &["uu_capture"],
@@ -109,7 +124,8 @@ fn libuu_keeps_to_its_symbols() {
 /// All that one sample can need, linked alone: nothing of it may come from libc but what the compiler itself calls.
 #[test]
 fn the_handler_path_needs_nothing() {
-    // In a target folder of its own: with the entry points left out, its objects have the names of those that are shipped.
+    // In a target folder of its own: with the entry points left out, its objects have the names of those that are
+    // shipped.
     let folder = paths::target().join("handler-check");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
@@ -146,7 +162,7 @@ fn preload_interposes_only_what_is_listed() {
     }
     let listed = [of_libc, of_libgcc].concat();
     none(violations(
-        &built("lib/uu/libuu-preload.so"),
+        &built("lib/uu/libuunwind-preload.so"),
         &Policy {
             soname: None,
             needed: &["libc.so.6"],
@@ -162,17 +178,18 @@ fn preload_interposes_only_what_is_listed() {
 fn entries_have_unwind_data() {
     let lib = paths::tree().join("lib");
     let plugins = std::fs::read_dir(lib.join("uu/plugins")).expect("ci/build lays out plugins").flatten();
-    for object in [lib.join("libuu.so.0"), lib.join("uu/libuu-preload.so")].into_iter().chain(plugins.map(|p| p.path()))
+    for object in
+        [lib.join("libuunwind.so.0"), lib.join("uu/libuunwind-preload.so")].into_iter().chain(plugins.map(|p| p.path()))
     {
-        none(unwind::untold(&object).expect("an ELF object"));
+        none(unwind::uncovered(&object).expect("an ELF object"));
     }
     // An entry by hand, without a word of its frame.
-    let scratch = paths::scratch("untold");
+    let scratch = paths::scratch("uncovered");
     let source = scratch.join("bare.c");
-    let text = "__asm__(\".globl bare\\n.type bare, @function\\nbare: ret\\n.size bare, 1\");\nint told(int n) { return n + 1; }\n";
+    let text = "__asm__(\".globl bare\\n.type bare, @function\\nbare: ret\\n.size bare, 1\");\nint covered(int n) { return n + 1; }\n";
     std::fs::write(&source, text).expect("scratch");
     let object = compile::gcc_files(&scratch, "bare.so", &[source], &["-shared", "-fPIC"]);
-    let wrong = unwind::untold(&object).expect("an ELF object");
+    let wrong = unwind::uncovered(&object).expect("an ELF object");
     assert!(wrong.len() == 1 && wrong[0].ends_with("bare has no unwind data"), "{wrong:?}");
 }
 
@@ -194,9 +211,29 @@ fn plugins_need_nothing() {
     }
 }
 
+/// The loader knows an object by its soname: another one's would make it pass for that object, or that object for it.
+#[test]
+fn every_object_has_its_own_soname() {
+    let lib = paths::tree().join("lib");
+    let mut seen = 0;
+    for folder in [lib.clone(), lib.join("uu"), lib.join("uu/plugins")] {
+        for entry in std::fs::read_dir(&folder).expect("ci/build lays out this folder").flatten() {
+            let name = entry.file_name().into_string().expect("a name in ASCII");
+            if entry.file_type().expect("readable").is_file() {
+                assert_eq!(read(&entry.path()).expect("an ELF object").soname.as_deref(), Some(&*name));
+                // Debian's uudeview ships a libuu.so.0.
+                assert!(name.starts_with("libuunwind"), "{name}");
+                seen += 1;
+            }
+        }
+    }
+    assert_eq!(seen, 5, "the library, the sampler, the set-up object and two plugins");
+}
+
 #[test]
 fn uu_does_not_link_what_targets_get() {
-    // The recorder is an ordinary program. Were it linked with libuu, its own threads could claim the registry's slots.
+    // The recorder is an ordinary program. Were it linked with libuunwind, its own threads could claim the registry's
+    // slots.
     let facts = built("bin/uu");
     let wrong = facts.needed.iter().filter(|n| n.contains("uu")).cloned().collect::<Vec<_>>();
     none(wrong);

@@ -1,27 +1,32 @@
-//! Captures of the same stack again, of stacks that share their outer part, and through libraries that come and go at one place: what
-//! is kept of a thread's last capture never shows.
+//! Captures of the same stack again, of stacks that share their outer part, and through libraries that are loaded and
+//! unloaded at one address: the cache of a thread's last capture never changes a result.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use uunwind_tests::{compile, paths, process, uu};
 
-/// Builds a C program of the tests with the library of the laid-out tree.
-fn build(scratch: &Path, name: &str, more: &[&str]) -> PathBuf {
-    let library = paths::tree().join("lib");
-    let own = [
-        format!("-I{}", paths::tree().join("include").display()),
-        library.join("libuu.so.0").display().to_string(),
-        format!("-Wl,-rpath,{}", library.display()),
-    ];
-    let options: Vec<&str> = own.iter().map(|option| &**option).chain(more.iter().copied()).collect();
-    compile::gcc(scratch, name, &[&format!("native/{name}.c")], &options)
+/// The library's slots grow with the threads that are alive, and with no others: a slot whose thread is gone is taken
+/// over.
+#[test]
+fn any_number_of_threads_have_their_stacks() {
+    let scratch = paths::scratch("many-captures");
+    let program = compile::with_library(&scratch, "many_captures", &["-lpthread", "-fno-omit-frame-pointer"]);
+    let run = |live: &str, gone: &str| {
+        let out = process::run(Command::new(&program).args([live, gone]), &scratch, uu::LIMIT).expect_code(0).stdout;
+        println!("{out}");
+        let numbers: Vec<u64> = out.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        assert!(out.starts_with(&format!("live {live} gone {gone} wrong 0 ")), "{out}");
+        numbers[3]
+    };
+    run("5000", "0");
+    // More than three levels would hold.
+    assert_eq!(run("0", "40000"), 0, "KiB were mapped for threads of which one was alive at a time");
 }
 
 #[test]
 fn what_is_kept_of_the_last_capture_never_shows() {
     let scratch = paths::scratch("same-stack");
-    let program = build(&scratch, "same_stack", &[]);
+    let program = compile::with_library(&scratch, "same_stack", &[]);
     let part = |name: &str, room: &str, kind: &str| {
         let options = ["-shared", "-fPIC", &format!("-DROOM={room}"), kind];
         compile::gcc(&scratch, name, &["native/same_stack_lib.c"], &options)
@@ -43,8 +48,8 @@ fn what_is_kept_of_the_last_capture_never_shows() {
 #[test]
 fn captures_that_are_interrupted_anywhere_leave_nothing_wrong() {
     let scratch = paths::scratch("interrupted-captures");
-    let program = build(&scratch, "interrupted_captures", &["-pthread", "-mno-red-zone"]);
-    // So many threads; `UU_CAPTURES=N` for more.
+    let program = compile::with_library(&scratch, "interrupted_captures", &["-pthread", "-mno-red-zone"]);
+    // Number of threads; `UU_CAPTURES=N` for more.
     let threads = std::env::var("UU_CAPTURES").unwrap_or("400".to_owned());
     let threads: u64 = threads.parse().expect("UU_CAPTURES is a number");
     let limit = uu::LIMIT + Duration::from_millis(40 * threads);

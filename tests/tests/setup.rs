@@ -1,4 +1,4 @@
-//! `uu_setup()`: a program that has no recorder gets its rule tables.
+//! `uu_setup()`: a program without a recorder gets rule tables.
 
 use std::process::Command;
 use uunwind_tests::{compile, paths, process, uu};
@@ -6,11 +6,11 @@ use uunwind_tests::{compile, paths, process, uu};
 fn run(name: &str, options: &[&str]) -> String {
     let scratch = paths::scratch(&format!("setup-{name}"));
     let library = paths::tree().join("lib");
-    std::os::unix::fs::symlink(library.join("libuu.so.0"), scratch.join("libuu.so")).expect("scratch");
+    std::os::unix::fs::symlink(library.join("libuunwind.so.0"), scratch.join("libuunwind.so")).expect("scratch");
     let own = [
         format!("-I{}", paths::tree().join("include").display()),
         format!("-L{}", scratch.display()),
-        "-luu".to_owned(),
+        "-luunwind".to_owned(),
         format!("-Wl,-rpath,{}", library.display()),
     ];
     let all: Vec<&str> = own.iter().map(|o| &**o).chain(options.iter().copied()).collect();
@@ -23,7 +23,7 @@ fn run(name: &str, options: &[&str]) -> String {
         command.env("XDG_CACHE_HOME", &cache);
         out = process::run(&mut command, &scratch, uu::LIMIT).expect_code(0).stdout;
     }
-    let kept = std::fs::read_dir(cache.join("uu/tables/2")).expect("the cache").count();
+    let kept = std::fs::read_dir(cache.join("uu/tables/5")).expect("the cache").count();
     assert!(kept >= 2, "{kept} tables in the cache");
     out
 }

@@ -1,10 +1,11 @@
-//! What a recorded program pays before and for its first sample, in pages: counted, so that a bound holds on any machine. Each page
-//! costs the program a fault and the kernel a page to clear, which is most of what recording adds to a short program's start.
+//! The cost of recording before and for a program's first sample, in pages, which are counted, so that a bound holds on
+//! any machine. Each page costs the program a fault and the kernel a page to clear, which is most of what recording
+//! adds to a short program's start.
 
 use uunwind_tests::{compile, paths, uu};
 
-/// Minor page faults that recording may add to a program's whole life: those of three more objects (each some eight, as of any
-/// library), of a process's and a thread's block, and of libuu's tables.
+/// Minor page faults that recording may add to a program's whole life: those of three more objects (each some eight, as
+/// of any library), of a process's and a thread's block, and of libuunwind's tables.
 const START: i64 = 90;
 /// Those of the first sample: the walk's buffers, the rules of the functions that it meets, and the ring.
 const SAMPLE: i64 = 80;

@@ -46,6 +46,6 @@ fn a_storm_of_signals_meets_no_lock_and_no_allocation() {
         |l: &str| l.rsplit_once(' ').and_then(|(_, n)| n.parse::<u64>().ok()).expect("a folded line has a count");
     let delivered: u64 = folded.lines().map(count).sum();
     println!("storm: {sent} signals sent, {delivered} samples recorded");
-    // A signal that is still pending swallows the next one: how often depends on how many CPUs the five threads have.
+    // A signal is lost while another one is pending, which depends on the number of CPUs for the five threads.
     assert!(delivered >= 10_000, "{delivered} of {sent}: not a storm: {}", outcome.text());
 }

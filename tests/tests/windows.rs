@@ -12,7 +12,7 @@ fn build(scratch: &Path, name: &str, linked: bool, more: &[&str]) -> PathBuf {
     let mut options = vec![&*include, "-pthread"];
     options.extend(more);
     if linked {
-        options.extend([&*search, "-luu", &*run]);
+        options.extend([&*search, "-luunwind", &*run]);
     }
     compile::gcc(scratch, name, &[&format!("native/{name}.c")], &options)
 }
@@ -28,7 +28,7 @@ fn nothing_is_read_after_the_registry_has_given_it_back() {
     println!("{out}");
     let words: Vec<&str> = out.split_whitespace().collect();
     for what in ["changes", "swaps", "hits", "misses", "rules", "handlers", "cancels", "jumps", "forks", "crowd"] {
-        let at = words.iter().position(|w| *w == what).unwrap_or_else(|| panic!("{what} is not told: {out}"));
+        let at = words.iter().position(|w| *w == what).unwrap_or_else(|| panic!("{what} is not reported: {out}"));
         assert!(words[at + 1].parse::<u64>().expect("a number") > 0, "no {what}: nothing was tried: {out}");
     }
 }
@@ -41,7 +41,7 @@ fn a_walk_at_every_instruction_of_a_change_sees_the_old_or_the_new() {
     let out = process::run(Command::new(&program).arg(object), &scratch, uu::LIMIT).expect_code(0).stdout;
     println!("{out}");
     assert!(out.ends_with("all well\n"), "{out}");
-    let told: Vec<Vec<&str>> = out.lines().map(|line| line.split(" result ").collect()).collect();
+    let changes: Vec<Vec<&str>> = out.lines().map(|line| line.split(" result ").collect()).collect();
     for (change, result) in [
         ("register", 0),
         ("overlap", -17),
@@ -62,18 +62,29 @@ fn a_walk_at_every_instruction_of_a_change_sees_the_old_or_the_new() {
         ("child's register", 0),
         ("child's unregister", 0),
     ] {
-        let line = told.iter().find(|line| line[0] == change).unwrap_or_else(|| panic!("{change} is not told: {out}"));
+        let line =
+            changes.iter().find(|line| line[0] == change).unwrap_or_else(|| panic!("{change} is not reported: {out}"));
         let words: Vec<&str> = line[1].split(' ').collect();
         assert_eq!(words[0], result.to_string(), "{change}");
         assert!(words[2].parse::<u32>().expect("a number") > 50, "{change} was not stepped: {out}");
     }
 }
 
-/// Without the library in the process the wrappers say so; with it, preloaded or opened by somebody, they reach it.
+/// After three failures it is called no more, although at each one the walk last looked at another address.
+#[test]
+fn a_stepper_that_looks_elsewhere_and_fails_is_turned_off() {
+    let scratch = paths::scratch("windows-failing-stepper");
+    let program = build(&scratch, "failing_stepper", true, &[]);
+    let out = process::run(&mut Command::new(&program), &scratch, uu::LIMIT).expect_code(0).stdout;
+    assert_eq!(out, "calls 3, lookups 3\n");
+}
+
+/// Without the library in the process the wrappers return an error; if it was preloaded, or opened by the program, they
+/// call it.
 #[test]
 fn wrappers_work_with_and_without_the_library() {
     let scratch = paths::scratch("windows-optional");
-    let library = paths::tree().join("lib/libuu.so.0");
+    let library = paths::tree().join("lib/libuunwind.so.0");
     let program = build(&scratch, "windows_optional", false, &["-ldl"]);
     let out = |command: &mut Command| process::run(command, &scratch, uu::LIMIT).expect_code(0).stdout;
     assert_eq!(out(&mut Command::new(&program)), "register -38, unregister -38, ticket 0\n");
@@ -87,11 +98,11 @@ fn wrappers_work_with_and_without_the_library() {
 #[test]
 fn two_copies_share_one_registry() {
     let scratch = paths::scratch("windows-copies");
-    let library = paths::tree().join("lib/libuu.so.0");
+    let library = paths::tree().join("lib/libuunwind.so.0");
     let copy = |folder: &str| {
         let folder = scratch.join(folder);
         std::fs::create_dir_all(&folder).expect("scratch");
-        let file = folder.join("libuu.so.0");
+        let file = folder.join("libuunwind.so.0");
         std::fs::copy(&library, &file).expect("scratch");
         file
     };
@@ -100,6 +111,11 @@ fn two_copies_share_one_registry() {
     let run = |command: &mut Command| process::run(command, &scratch, uu::LIMIT).expect_code(0).stdout;
     let wanted = "two copies\nfirst sees 1, second sees 1\nexists -17\ngone 0\nfirst sees 0, second sees 0\n";
     assert_eq!(run(Command::new(&program).args([&first, &second])), wanted);
+    assert_eq!(
+        run(Command::new(&program).args([&first, &second]).arg("global")),
+        wanted,
+        "the first one in the global scope"
+    );
     // The program's own copy, and the recorder's: windows of the one are seen in samples by the other.
     let arguments = [program.as_os_str(), first.as_os_str(), second.as_os_str(), "signal".as_ref()];
     let recording = uu::record(&scratch, &["--explicit", "-r", "1"], |_| {}, &arguments).expect_code(0);
@@ -107,9 +123,9 @@ fn two_copies_share_one_registry() {
 }
 
 #[test]
-fn pkg_config_tells_how_to_link() {
+fn pkg_config_gives_the_options_to_link() {
     let scratch = paths::scratch("pkg-config");
-    let text = std::fs::read_to_string(paths::tree().join("lib/pkgconfig/uu.pc")).expect("uu.pc is laid out");
+    let text = std::fs::read_to_string(paths::tree().join("lib/pkgconfig/uunwind.pc")).expect("uunwind.pc is laid out");
     assert!(text.contains(concat!("Version: ", env!("CARGO_PKG_VERSION"))), "{text}");
     let source = scratch.join("use.c");
     std::fs::write(&source, "#include <uu.h>\nint main(void) { return uu_abi() != UU_ABI; }\n").expect("scratch");

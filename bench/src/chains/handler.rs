@@ -1,4 +1,5 @@
-//! A capture in a signal handler that interrupts the leaf of a chain. The signal is sent by the leaf itself; only the capture is timed.
+//! A capture in a signal handler that interrupts the leaf of a chain. The signal is sent by the leaf itself; only the
+//! capture is timed.
 
 use super::{overhead, ticks, Leaf};
 use std::ffi::c_void;

@@ -44,11 +44,12 @@ impl Uu {
     #[inline(never)]
     fn capture(&self) -> usize {
         let mut frames = [0u64; 128];
-        // SAFETY: there is room for as many words as it says.
+        // SAFETY: the buffer has the capacity that the call names.
         black_box(unsafe { (self.capture)(frames.as_mut_ptr(), frames.len(), std::ptr::null(), std::ptr::null_mut()) })
     }
 
-    /// Runs `f` on a thread whose last stack is not kept, since [`CHAINS`] others' are: it walks in full each time.
+    /// Runs `f` on a thread whose last stack is not cached, since those of [`CHAINS`] other threads are: each capture
+    /// walks in full.
     fn without_chain(&self, f: impl FnOnce() + Send) {
         let done = std::sync::Barrier::new(CHAINS + 1);
         std::thread::scope(|scope| {
@@ -67,7 +68,7 @@ impl Uu {
         });
     }
 
-    /// One window comes and goes, among others.
+    /// Registers and unregisters one window among others.
     fn change(&self, i: u64) {
         let start = BASE + i % 1024 * STRIDE;
         // SAFETY: all-zero is a window without anything; nothing of the window is ever read.
@@ -76,7 +77,7 @@ impl Uu {
             (window.size, window.kind) = (size_of::<CWindow>() as u32, 2);
             (window.text, window.text_len) = (start as *const c_void, LEN as usize);
             let mut ticket = 0;
-            // -EBUSY is no error here: a walk on the other thread pins the place.
+            // -EBUSY is no error here: a walk on the other thread pins the slot.
             if (self.register)(&window) == 0 {
                 assert_eq!((self.unlink)(window.text, &mut ticket), 0);
             }
@@ -84,7 +85,7 @@ impl Uu {
     }
 }
 
-/// Threads whose last stack is kept (ffi/src/chains.rs): not more.
+/// Number of threads whose last stack is cached (live/src/step_caches.rs).
 const CHAINS: usize = 128;
 
 /// A frame-pointer walk of the calling thread: this crate is built with frame pointers (bench/.cargo/config.toml).
@@ -104,7 +105,7 @@ fn framed() -> usize {
     count
 }
 
-/// Calls `f` below so many frames.
+/// Calls `f` below `depth` frames.
 #[inline(never)]
 fn deep(depth: usize, f: &mut dyn FnMut()) {
     match depth {
@@ -114,42 +115,44 @@ fn deep(depth: usize, f: &mut dyn FnMut()) {
     black_box(depth);
 }
 
-/// What the two threads tell each other. In lines of its own: on the stack it would lie beside words that captures read.
+/// Signals between the two threads. In cache lines of its own: on the stack it would share them with words that
+/// captures read.
 #[repr(align(128))]
-struct Told {
+struct Signals {
     stop: AtomicBool,
     begun: AtomicBool,
     done: AtomicU64,
 }
 
-/// Runs `f` while another thread runs `other` as fast as it can. How often it did.
+/// Runs `f` while another thread runs `other` as fast as it can. Returns how often it ran.
 fn beside(other: impl Fn(u64) + Sync, f: impl FnOnce()) -> u64 {
-    let told = Box::new(Told { stop: AtomicBool::new(false), begun: AtomicBool::new(false), done: AtomicU64::new(0) });
+    let signals =
+        Box::new(Signals { stop: AtomicBool::new(false), begun: AtomicBool::new(false), done: AtomicU64::new(0) });
     std::thread::scope(|scope| {
-        let told = &*told;
+        let signals = &*signals;
         scope.spawn(|| {
             let mut i = 0;
-            while !told.stop.load(Ordering::Relaxed) {
+            while !signals.stop.load(Ordering::Relaxed) {
                 other(i);
                 if i == 0 {
-                    told.begun.store(true, Ordering::Relaxed);
+                    signals.begun.store(true, Ordering::Relaxed);
                 }
                 i += 1;
             }
-            told.done.store(i, Ordering::Relaxed);
+            signals.done.store(i, Ordering::Relaxed);
         });
-        while !told.begun.load(Ordering::Relaxed) {
+        while !signals.begun.load(Ordering::Relaxed) {
             std::hint::spin_loop();
         }
         f();
-        told.stop.store(true, Ordering::Relaxed);
+        signals.stop.store(true, Ordering::Relaxed);
     });
-    told.done.load(Ordering::Relaxed)
+    signals.done.load(Ordering::Relaxed)
 }
 
 const CAPTURES: usize = 20_000;
 
-/// Nanoseconds by the clock that one of `count` calls takes: waiting for the other thread counts.
+/// Wall-clock nanoseconds of one of `count` calls: waiting for the other thread counts.
 fn by_the_clock(count: usize, mut f: impl FnMut()) -> f64 {
     let begun = std::time::Instant::now();
     for _ in 0..count {
@@ -158,7 +161,7 @@ fn by_the_clock(count: usize, mut f: impl FnMut()) -> f64 {
     begun.elapsed().as_nanos() as f64 / count as f64
 }
 
-/// Captures while another thread does nothing that matters, and while it changes windows.
+/// Captures next to a thread that only computes, and next to one that changes windows.
 pub fn print_under_changes(uu: &Uu, rounds: usize) {
     println!("\n### Captures, 30 frames, beside another thread (median of {rounds} rounds)\n");
     println!("| | ns beside a thread that computes | beside one that changes windows flat out | ratio | its changes per ms |");
@@ -191,7 +194,7 @@ pub fn print_under_changes(uu: &Uu, rounds: usize) {
     row("libgcc _Unwind_Backtrace", CAPTURES / 20, &backtrace, &theirs);
 }
 
-/// The time of one thread beside that of two at once.
+/// The time of one thread, compared with two at once.
 pub fn print_two_threads(uu: &Uu, rounds: usize) {
     println!("\n### Two threads at once, 30 frames each (median of {rounds} rounds)\n");
     println!("| | captures per second of two threads, over twice those of one | relative to the frame-pointer walk |");

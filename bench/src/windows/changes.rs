@@ -28,11 +28,11 @@ pub fn print(rounds: usize) {
         }));
         let mut tickets = Vec::with_capacity(CHANGES);
         unlink.push(each(CHANGES, |i| tickets.push(registry.unlink(place(i), &slots).expect("registered"))));
-        wait.push(each(CHANGES, |i| registry.synchronize(tickets[i], 0, &slots).expect("nobody walks")));
+        wait.push(each(CHANGES, |i| registry.synchronize(tickets[i], 0, &slots).expect("no walk runs")));
         // One wait serves all tickets before it.
         batch.push(
             each(CHANGES / BATCH, |i| {
-                registry.synchronize(tickets[(i + 1) * BATCH - 1], 0, &slots).expect("nobody walks");
+                registry.synchronize(tickets[(i + 1) * BATCH - 1], 0, &slots).expect("no walk runs");
             }) / BATCH as f64,
         );
         let mut more = Vec::new();
@@ -44,9 +44,9 @@ pub fn print(rounds: usize) {
     println!("\n### One change among {COUNT} windows, ns (median of {rounds} rounds)\n");
     println!("| | ns |\n|---|---|");
     println!("| register | {:.0} |\n| unlink | {:.0} |", median(register), median(unlink));
-    println!("| synchronize, nobody walks | {:.0} |", median(wait));
+    println!("| synchronize, no walk running | {:.0} |", median(wait));
     println!("| synchronize, its share where one call serves {BATCH} tickets | {:.1} |", median(batch));
     println!("| libgcc (this system's): register | {:.0} |", median(their_register));
-    println!("| libgcc: the lookup behind 16 registrations, which sorts them in | {:.0} |", median(their_lookup));
+    println!("| libgcc: the lookup after 16 registrations, which sorts them in | {:.0} |", median(their_lookup));
     std::mem::forget(theirs);
 }

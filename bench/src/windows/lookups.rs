@@ -46,7 +46,7 @@ pub fn print(rounds: usize) {
         let ask = |registry: &Registry, pcs: &[u64]| {
             each(pcs.len().max(1 << 16), |i| {
                 let pc = pcs[i % pcs.len()];
-                // SAFETY: nobody changes this registry meanwhile.
+                // SAFETY: no thread changes this registry meanwhile.
                 let held = unsafe { registry.windows() }.find(black_box(pc)).expect("covered");
                 black_box(held.window().generation);
             })

@@ -1,9 +1,10 @@
 //! The registry of windows beside libgcc's frame registration, in one process.
 //!
-//! `uunwind-bench-windows LIBUU [ROUNDS [PART]]`: lookups among loaded objects, and among 10 to 100,000 windows; registering and unlinking one among 100,000;
-//! the wait for walks, apart and shared by a ticket; captures on one thread while another changes windows as fast as it can; two
-//! threads that capture at once. All take turns inside each round; a ratio is that of one round, and the median over the rounds is
-//! printed. PART is one of `objects`, `lookups`, `changes`, `captures`; all, when none is named. Gates nothing.
+//! `uunwind-bench-windows LIBRARY [ROUNDS [PART]]`: lookups among loaded objects, and among 10 to 100,000 windows;
+//! registering and unlinking one among 100,000; the wait for walks, apart and shared by a ticket; captures on one
+//! thread while another changes windows as fast as it can; two threads that capture at once. All take turns inside each
+//! round; a ratio is that of one round, and the median over the rounds is printed. PART is one of `objects`, `lookups`,
+//! `changes`, `captures`; all, when none is named. Gates nothing.
 
 mod captures;
 mod changes;
@@ -15,7 +16,7 @@ use uunwind_core::syscall::thread_cpu_ns;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let libuu = arguments.next().expect("usage: uunwind-bench-windows LIBUU [ROUNDS]");
+    let libuunwind = arguments.next().expect("usage: uunwind-bench-windows LIBRARY [ROUNDS]");
     let rounds = arguments.next().map_or(11, |n| n.parse().expect("ROUNDS is a number"));
     let part = arguments.next();
     let wanted = |name: &str| part.as_deref().is_none_or(|part| part == name);
@@ -29,7 +30,7 @@ fn main() {
         changes::print(rounds);
     }
     if wanted("captures") {
-        let uu = captures::Uu::open(&libuu);
+        let uu = captures::Uu::open(&libuunwind);
         captures::print_under_changes(&uu, rounds);
         captures::print_two_threads(&uu, rounds);
     }
@@ -41,8 +42,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Nanoseconds of CPU time that one of `count` calls of `f` takes on this thread: what else runs on the machine counts only
-/// where it shares caches.
+/// Nanoseconds of CPU time that one of `count` calls of `f` takes on this thread: what else runs on the machine counts
+/// only where it shares caches.
 fn each(count: usize, mut f: impl FnMut(usize)) -> f64 {
     let begun = thread_cpu_ns();
     for i in 0..count {

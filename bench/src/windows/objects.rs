@@ -32,20 +32,22 @@ fn open(count: usize, folder: &std::path::Path, pcs: &mut Vec<u64>) {
     }
 }
 
-unsafe extern "C" fn counts(info: *mut libc::dl_phdr_info, _: usize, counts: *mut c_void) -> c_int {
-    // SAFETY: libc passes a valid info, `watch` its counts.
-    unsafe { *counts.cast::<(u64, u64)>() = ((*info).dlpi_adds, (*info).dlpi_subs) };
+unsafe extern "C" fn count(info: *mut libc::dl_phdr_info, _: usize, adds: *mut c_void) -> c_int {
+    // SAFETY: libc passes a valid info, `watch` its word.
+    unsafe { *adds.cast::<u64>() = (*info).dlpi_adds };
     1
 }
 
 /// As the library does when it is loaded.
 fn watch(loads: &Loads) {
-    let mut found = (0u64, 0u64);
+    let mut adds = 0u64;
     // SAFETY: glibc's symbol, at least so large.
     unsafe {
-        libc::dl_iterate_phdr(Some(counts), (&raw mut found).cast());
+        libc::dl_iterate_phdr(Some(count), (&raw mut adds).cast());
         let data = libc::dlsym(std::ptr::null_mut(), c"_rtld_global".as_ptr());
-        assert!(!data.is_null() && loads.locate(data.cast(), 4096, found), "the loader's counters are not found");
+        let mut reader = Reader::new(Mode::Probed);
+        let found = !data.is_null() && loads.locate(data.cast(), 4096, adds, &mut reader);
+        assert!(found, "the loader's counters are not found");
     }
 }
 

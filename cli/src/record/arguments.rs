@@ -2,99 +2,151 @@
 
 use crate::exit::Failure;
 use crate::options;
-use lexopt::prelude::{Long, Short, Value};
+use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use uunwind_report::formats::{Format, KNOWN};
+use tempfile::TempDir;
+use uunwind_report::formats::{Format, FORMATS};
 use uunwind_report::hide::NativeFrames;
-use uunwind_ring::{FLAG_EXPLICIT, FLAG_NO_CHILDREN};
+use uunwind_ring::{FLAG_EXPLICIT, FLAG_NO_CHILDREN, FLAG_NO_REPLAY};
 
-const COMMAND: &str = "uu record";
-/// An odd rate does not fall into step with the program's own clocks.
-const DEFAULT_RATE: u32 = 99;
+/// An odd rate, so that samples do not run in step with the program's own clocks.
+const DEFAULT_RATE: &str = "99";
 
-/// What was asked for.
+/// Runs a program and records where it and its children spend their CPU time.
+#[derive(Debug, Args)]
+#[command(
+    args_override_self = true,
+    override_usage = "uu record [OPTIONS] [--] PROGRAM [ARGUMENTS]",
+    after_help = after_help()
+)]
+pub struct Options {
+    /// Samples per second of CPU time, per thread (1 to 10000)
+    #[arg(short, long, value_name = "HZ", default_value = DEFAULT_RATE, allow_negative_numbers = true)]
+    rate: OsString,
+    /// End the recording after this time; the program runs on, and uu waits for it
+    #[arg(short, long, value_name = "SECONDS", allow_negative_numbers = true)]
+    duration: Option<OsString>,
+    /// Where the result goes [default: uu-PROGRAM-PID.uu]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<OsString>,
+    /// Format of the result [default: by the extension of FILE]
+    #[arg(short, long, value_name = "FORMAT", value_parser = options::formats(), hide_possible_values = true)]
+    format: Option<OsString>,
+    /// hide: leave out an interpreter's own frames and importlib's; show: keep them
+    #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "show"]),
+          hide_possible_values = true)]
+    native_frames: OsString,
+    /// Do not keep the recording (.uu) beside a result in another format
+    #[arg(long)]
+    no_keep: bool,
+    /// Do not record child processes
+    #[arg(long)]
+    no_children: bool,
+    /// Exit with code 125 if nothing was sampled
+    #[arg(long)]
+    fail_empty: bool,
+    /// A SIGPROF that a thread sends itself takes a sample
+    #[arg(long)]
+    explicit: bool,
+    #[arg(long, help = NO_REPLAY)]
+    no_replay: bool,
+    /// The program, and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true,
+          value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
+
+const NO_REPLAY: &str = "\
+Walk every frame of every stack anew (slower), to find out whether a wrong stack
+comes from replaying the thread's last one";
+
+fn after_help() -> String {
+    format!(
+        "\
+Formats:
+{}
+A recording (.uu) is kept beside any other result, so that more can be made from it without running PROGRAM again.
+A summary goes to standard error; the program's own output is left alone.
+
+Ctrl-C ends the program as usual, and the recording with it. SIGTERM to uu is passed on to the program. Once the program
+has ended, either leaves the functions that are not named yet without names.
+
+Exit code: the program's; 128 + n if signal n ended it; 126 if it cannot be executed, 127 if it was not found;
+125 if uu failed before the program ran, or if nothing was sampled and --fail-empty was given. A result that could not be
+written is reported on standard error and leaves the program's exit code alone.
+
+Environment: UU_PLUGINS (plugin files or folders, separated by colons), NO_COLOR.",
+        Format::list()
+    )
+}
+
+/// The command line, with its values checked.
 #[derive(Debug)]
 pub struct Arguments {
-    /// Rate in Hz.
+    /// Rate in Hz of CPU time.
     pub rate: u32,
-    /// End of the recording.
+    /// Time after which the recording ends.
     pub duration: Option<Duration>,
-    /// `-o`.
+    /// File for the result.
     pub output: Option<PathBuf>,
     /// Format of the result.
     pub format: Format,
-    /// Hide rule.
+    /// Whether an interpreter's native frames are hidden.
     pub native_frames: NativeFrames,
     /// Keep the recording beside a result in another format.
     pub keep: bool,
+    /// Exit with code 125 if nothing was sampled.
+    pub fail_empty: bool,
     /// `uunwind_ring::FLAG_*`.
     pub flags: u32,
-    /// Program and arguments.
+    /// The program and its arguments.
     pub command: Vec<OsString>,
 }
 
-/// Reads the command line; `None`: help was asked for.
-pub fn parse(arguments: &[OsString]) -> Result<Option<Arguments>, Failure> {
-    let mut parser = lexopt::Parser::from_args(arguments.iter().cloned());
-    let malformed = |e| options::malformed(e, COMMAND);
-    let mut format = None;
-    let mut out = Arguments {
-        rate: DEFAULT_RATE,
-        duration: None,
-        output: None,
-        format: Format::Recording,
-        native_frames: NativeFrames::default(),
-        keep: true,
-        flags: 0,
-        command: Vec::new(),
-    };
-    while let Some(argument) = parser.next().map_err(malformed)? {
-        match argument {
-            Short('r') | Long("rate") => out.rate = options::rate(&parser.value().map_err(malformed)?)?,
-            Short('d') | Long("duration") => {
-                out.duration = Some(options::duration(&parser.value().map_err(malformed)?)?);
-            }
-            Short('o') | Long("output") => out.output = Some(options::path(parser.value().map_err(malformed)?, "-o")?),
-            Short('f') | Long("format") => format = Some(options::format(&parser.value().map_err(malformed)?)?),
-            Long("native-frames") => out.native_frames = options::native_frames(&parser.value().map_err(malformed)?)?,
-            Long("no-keep") => out.keep = false,
-            Long("no-children") => out.flags |= FLAG_NO_CHILDREN,
-            Long("explicit") => out.flags |= FLAG_EXPLICIT,
-            Short('h') | Long("help") => return Ok(None),
-            // The program: everything after it is its own.
-            Value(program) => {
-                out.command.push(program);
-                out.command.extend(parser.raw_args().map_err(malformed)?);
-            }
-            other => return Err(malformed(other.unexpected())),
+impl Arguments {
+    /// Checks the values of the options.
+    pub fn of(options: &Options) -> Result<Arguments, Failure> {
+        let path = |output: &OsString| options::path(output.clone(), "-o");
+        let output = options.output.as_ref().map(path).transpose()?;
+        if output.as_deref() == Some(Path::new("-")) {
+            let text = "-o -: standard output belongs to the program. Give a file, or use `uu report` afterwards";
+            return Err(Failure::new(text));
         }
+        let format = options.format.as_ref().map(options::format).transpose()?;
+        let flags = [
+            (options.no_children, FLAG_NO_CHILDREN),
+            (options.explicit, FLAG_EXPLICIT),
+            (options.no_replay, FLAG_NO_REPLAY),
+        ];
+        Ok(Arguments {
+            rate: options::rate(&options.rate)?,
+            duration: options.duration.as_ref().map(options::duration).transpose()?,
+            format: options::choose_format(format, output.as_deref(), Format::Recording)?,
+            output,
+            native_frames: options::native_frames(&options.native_frames)?,
+            keep: !options.no_keep,
+            fail_empty: options.fail_empty,
+            flags: flags.iter().filter(|(given, _)| *given).fold(0, |all, (_, flag)| all | flag),
+            command: options.command.clone(),
+        })
     }
-    if out.command.is_empty() {
-        return Err(Failure::usage("no program given", COMMAND));
-    }
-    if out.output.as_deref() == Some(Path::new("-")) {
-        let text = "-o -: standard output belongs to the program. Give a file, or use `uu report` afterwards";
-        return Err(Failure::new(text));
-    }
-    out.format = options::choose_format(format, out.output.as_deref(), Format::Recording)?;
-    Ok(Some(out))
 }
 
 /// The files of a recording.
 #[derive(Debug)]
 pub struct Places {
-    /// The recording, where its name is known beforehand.
+    /// The recording, if its name is given from the start.
     pub recording: Option<PathBuf>,
-    /// The result in another format, where its name is known beforehand.
+    /// The result in another format, if its name is given from the start.
     pub result: Option<PathBuf>,
-    /// A folder to be removed at the end, with the recording in it.
-    temporary: Option<PathBuf>,
+    /// A temporary folder that holds the recording and is removed at the end.
+    temporary: Option<TempDir>,
 }
 
 impl Places {
-    /// Where things go.
+    /// Chooses the files.
     pub fn choose(arguments: &Arguments) -> Result<Places, Failure> {
         let output = arguments.output.clone();
         let mut places = match arguments.format {
@@ -106,21 +158,23 @@ impl Places {
                 let text = "--no-keep with a recording (.uu) as the result would leave nothing. Leave one of them out";
                 return Err(Failure::new(text));
             }
-            let folder = std::env::temp_dir().join(format!("uu-{}", std::process::id()));
-            std::fs::create_dir(&folder)
-                .map_err(|e| Failure::new(format!("cannot make the folder {}: {e}. Set TMPDIR", folder.display())))?;
-            places.recording = Some(folder.join("recording.uu"));
+            let folder = tempfile::Builder::new().prefix("uu-").tempdir().map_err(|e| {
+                let place = std::env::temp_dir();
+                Failure::new(format!("cannot make a folder in {}: {e}. Set TMPDIR", place.display()))
+            })?;
+            places.recording = Some(folder.path().join("recording.uu"));
             places.temporary = Some(folder);
         }
         Ok(places)
     }
 
-    /// Where the result goes, now that the recording has a name.
+    /// The file of the result, now that the recording has a name.
     pub fn result(&self, format: Format, recording: &Path, default_stem: &str) -> Option<PathBuf> {
         if format == Format::Recording || format == Format::Summary && self.result.is_none() {
             return None;
         }
-        let extension = KNOWN.iter().find(|(_, _, f, _)| *f == format).and_then(|(_, e, ..)| e.first()).unwrap_or(&"");
+        let extension =
+            FORMATS.iter().find(|(_, _, f, _)| *f == format).and_then(|(_, e, ..)| e.first()).unwrap_or(&"");
         let named = || {
             let stem = recording.file_stem().filter(|_| self.temporary.is_none());
             let stem = stem.map_or(default_stem.into(), |s| s.to_string_lossy());
@@ -131,16 +185,16 @@ impl Places {
         Some(self.result.clone().unwrap_or(default))
     }
 
-    /// Removes what was only temporary.
-    pub fn clean_up(&self) {
-        if let Some(folder) = &self.temporary {
-            // Best effort: it lies in a folder for temporary files.
-            let _ = std::fs::remove_dir_all(folder);
+    /// Removes temporary files.
+    pub fn clean_up(self) {
+        if let Some(folder) = self.temporary {
+            // Best effort: the folder lies among temporary files.
+            let _ = folder.close();
         }
     }
 }
 
-/// `x.svg` to `x.uu`; a name without a known extension gets one more.
+/// `x.svg` becomes `x.uu`; `.uu` is appended to a name without an extension of a format.
 fn beside(result: &Path) -> PathBuf {
     let stem = Format::strip_extension(result)
         .or_else(|| result.file_name().map(|f| f.to_string_lossy().into_owned()))
@@ -152,20 +206,28 @@ fn beside(result: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    fn parsed(words: &[&str]) -> Result<Option<Arguments>, Failure> {
-        parse(&words.iter().map(OsString::from).collect::<Vec<_>>())
+    fn parsed(words: &[&str]) -> Result<Arguments, String> {
+        #[derive(clap::Parser)]
+        #[command(no_binary_name = true)]
+        struct Line {
+            #[command(flatten)]
+            options: Options,
+        }
+        let line = <Line as clap::Parser>::try_parse_from(words).map_err(|e| e.to_string())?;
+        Arguments::of(&line.options).map_err(|failure| failure.text)
     }
 
     #[test]
     fn options_end_where_the_program_begins() {
         for words in [&["-r", "50", "--", "prog", "-r", "9", "--help"][..], &["-r50", "prog", "-r", "9", "--help"]] {
-            let a = parsed(words).expect("valid").expect("no help");
+            let a = parsed(words).expect("valid");
             assert_eq!(a.rate, 50);
             assert_eq!(a.command, ["prog", "-r", "9", "--help"]);
         }
-        let a = parsed(&["--", "prog", "--", "x"]).expect("valid").expect("no help");
+        let a = parsed(&["--", "prog", "--", "x"]).expect("valid");
         assert_eq!(a.command, ["prog", "--", "x"]);
-        assert!(parsed(&["--help"]).expect("valid").is_none());
+        let a = parsed(&["-r9", "-r", "7", "prog", "--", "x"]).expect("valid");
+        assert_eq!((a.rate, a.command), (7, ["prog", "--", "x"].map(OsString::from).to_vec()));
         for bad in
             [&[][..], &["-r", "0", "p"], &["-r", "10001", "p"], &["-r", "x", "p"], &["-d", "-1", "p"], &["--what"]]
         {
@@ -178,7 +240,7 @@ mod tests {
         assert_eq!(beside(Path::new("d/x.svg")), Path::new("d/x.uu"));
         assert_eq!(beside(Path::new("x.pb.gz")), Path::new("x.uu"));
         assert_eq!(beside(Path::new("x.odd")), Path::new("x.odd.uu"));
-        let a = parsed(&["-f", "svg", "p"]).expect("valid").expect("no help");
+        let a = parsed(&["-f", "svg", "p"]).expect("valid");
         let places = Places::choose(&a).expect("places");
         let result = places.result(a.format, Path::new("d/uu-p-7.uu"), "uu-p-7");
         assert_eq!(result.as_deref(), Some(Path::new("d/uu-p-7.svg")));

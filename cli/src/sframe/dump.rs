@@ -1,40 +1,44 @@
 //! `uu sframe dump`: prints a file's tables, and every check that they fail.
 
 use crate::exit::Failure;
-use crate::{help, options, terminal};
-use lexopt::prelude::{Long, Short, Value};
+use crate::{options, terminal};
+use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::path::PathBuf;
-use uunwind_analyse::unwind::binary::Part;
-use uunwind_analyse::unwind::{piece, sframe, Binary};
+use uunwind_doctor::binary::Part;
+use uunwind_doctor::{piece, sframe, Binary};
 use uunwind_sframe::function::{Extent, Function};
 use uunwind_sframe::row::Row;
 use uunwind_sframe::table::{Machine, Table, FRAME_POINTER, SORTED, START_FROM_FIELD};
 use uunwind_sframe::{Fault, Visitor};
 
-const COMMAND: &str = "uu sframe dump";
 /// Exit code: the file was read, and a check failed.
 const CHECK_FAILED: u8 = 1;
 
-/// Runs the subcommand; gives the exit code.
-pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
-    let mut file = None::<PathBuf>;
-    let mut only_check = false;
-    let mut parser = lexopt::Parser::from_args(arguments.iter().cloned());
-    let malformed = |e| options::malformed(e, COMMAND);
-    while let Some(argument) = parser.next().map_err(malformed)? {
-        match argument {
-            Long("check") => only_check = true,
-            Short('h') | Long("help") => return terminal::print(help::SFRAME),
-            Value(value) if file.is_none() => file = Some(options::path(value, "FILE")?),
-            other => return Err(malformed(other.unexpected())),
-        }
-    }
-    let file = file.ok_or_else(|| Failure::usage("no file given", COMMAND))?;
+/// Prints the SFrame tables of a file, and every check that they fail.
+#[derive(Debug, Args)]
+#[command(
+    args_override_self = true,
+    after_help = "\
+FILE is an ELF file, or holds just a section's bytes. A failed check has its offset; damage does not stop the rest.
+Exit code: 0; 1 if a check failed; 125 if the file cannot be read or has no SFrame."
+)]
+pub struct Options {
+    /// No functions and rows, only tables and failed checks
+    #[arg(long)]
+    check: bool,
+    /// The file
+    #[arg(value_hint = ValueHint::FilePath)]
+    file: OsString,
+}
+
+/// Runs the subcommand; returns the exit code.
+pub fn run(options: &Options) -> Result<u8, Failure> {
+    let (file, only_check) = (options::path(options.file.clone(), "FILE")?, options.check);
     let binary = Binary::open(&file).map_err(Failure::new)?;
     let mut printer = Printer { out: format!("{}: ", file.display()), only_check, ..Printer::default() };
-    // A section's bytes, as `objcopy -O binary -j .sframe` gives them, count from address 0, with code anywhere.
+    // The bytes of a section alone (`objcopy -O binary -j .sframe`) are taken to lie at address 0; the code may be
+    // anywhere.
     if binary.bytes.starts_with(&[0xe2, 0xde]) || binary.bytes.starts_with(&[0xde, 0xe2]) {
         let _ = writeln!(printer.out, "the bytes of a section, {} of them", binary.bytes.len());
         sframe::show(Part { address: 0, bytes: &binary.bytes }, (0, u64::MAX), &mut printer);
@@ -45,7 +49,7 @@ pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
         };
         let _ = writeln!(printer.out, "{whence}, at {:#x}, {} bytes", part.address, part.bytes.len());
         if view.relocatable {
-            printer.out.push_str("A relocatable object: its start addresses are not yet what they will be.\n");
+            printer.out.push_str("A relocatable object: its start addresses are not final.\n");
         }
         let text = if view.relocatable { (0, u64::MAX) } else { view.text_span() };
         sframe::show(part, text, &mut printer);
@@ -114,7 +118,7 @@ impl Visitor for Printer {
         match function.extent {
             Extent::Whole => {}
             Extent::Blocks(size) => drop(write!(self.out, ", for each block of {size} bytes")),
-            Extent::UnknownBlocks => self.out.push_str(", for each block, of a size that version 1 does not tell"),
+            Extent::UnknownBlocks => self.out.push_str(", for each block, of a size that version 1 does not record"),
         }
         for (is, text) in [
             (function.flexible, ", flexible"),

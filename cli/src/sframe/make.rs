@@ -1,44 +1,57 @@
 //! `uu sframe make`: a copy of a file with SFrame made from its `.eh_frame`.
 
 use crate::exit::Failure;
-use crate::{help, options, terminal};
-use lexopt::prelude::{Long, Short, Value};
+use crate::{options, terminal};
+use clap::{Args, ValueHint};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{Seek, SeekFrom, Write as _};
-use std::path::{Path, PathBuf};
-use uunwind_analyse::unwind::make::{make, Made};
-use uunwind_analyse::unwind::write::{Beyond, VERSIONS};
-use uunwind_analyse::unwind::Binary;
+use std::path::Path;
+use uunwind_doctor::make::{make, Made};
+use uunwind_doctor::write::{Beyond, VERSIONS};
+use uunwind_doctor::Binary;
 
-const COMMAND: &str = "uu sframe make";
-/// Addresses that are listed for one reason, unless all are asked for.
+/// Addresses that are listed for one reason, unless `--list` is given.
 const LISTED: usize = 8;
-/// A file is written in parts of so many bytes.
+/// Bytes of a part; a file is written part by part.
 const CHUNK: usize = 1 << 16;
 
-/// Runs the subcommand; gives the exit code.
-pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
-    let (mut file, mut output, mut version, mut all) = (None::<PathBuf>, None::<PathBuf>, *VERSIONS.end(), false);
-    let mut parser = lexopt::Parser::from_args(arguments.iter().cloned());
-    let malformed = |e| options::malformed(e, COMMAND);
-    while let Some(argument) = parser.next().map_err(malformed)? {
-        match argument {
-            Short('o') | Long("output") => output = Some(options::path(parser.value().map_err(malformed)?, "-o")?),
-            Long("version") => version = version_of(&parser.value().map_err(malformed)?)?,
-            Long("list") => all = true,
-            Short('h') | Long("help") => return terminal::print(help::SFRAME),
-            Value(value) if file.is_none() => file = Some(options::path(value, "FILE")?),
-            other => return Err(malformed(other.unexpected())),
-        }
-    }
-    let file = file.ok_or_else(|| Failure::usage("no file given", COMMAND))?;
-    let output = output.ok_or_else(|| Failure::usage("no output given (-o OUT)", COMMAND))?;
+/// Writes a copy of an x86-64 program or library with SFrame made from its .eh_frame.
+#[derive(Debug, Args)]
+#[command(
+    args_override_self = true,
+    after_help = "\
+SFrame is in a section, and in a segment PT_GNU_SFRAME that is mapped with the rest. Each rule is read back and compared
+with .eh_frame. What SFrame cannot express is listed.
+
+Strip FILE before, not OUT after it: GNU strip and objcopy break files whose program headers are not at the start.
+Exit code: 0; 125 if it cannot be made, with the reason."
+)]
+pub struct Options {
+    /// Version of the format, 2 or 3
+    #[arg(long, value_name = "N", default_value = "3", allow_negative_numbers = true)]
+    version: OsString,
+    /// List every address that was left out
+    #[arg(long)]
+    list: bool,
+    /// The copy
+    #[arg(short, long, value_name = "OUT", required = true, value_hint = ValueHint::FilePath)]
+    output: OsString,
+    /// The program or library
+    #[arg(value_hint = ValueHint::FilePath)]
+    file: OsString,
+}
+
+/// Runs the subcommand; returns the exit code.
+pub fn run(options: &Options) -> Result<u8, Failure> {
+    let version = version_of(&options.version)?;
+    let (file, output) = (options::path(options.file.clone(), "FILE")?, options::path(options.output.clone(), "-o")?);
     let binary = Binary::open(&file).map_err(Failure::new)?;
     let made = make(&binary, version).map_err(Failure::new)?;
     save(&file, &output, &made.bytes)?;
-    terminal::output(report(&output, version, &made, if all { usize::MAX } else { LISTED }).as_bytes())?;
+    terminal::output(report(&output, version, &made, if options.list { usize::MAX } else { LISTED }).as_bytes())?;
     Ok(0)
 }
 
@@ -49,24 +62,19 @@ fn version_of(value: &OsString) -> Result<u8, Failure> {
     })
 }
 
-/// Writes beside the place and moves it there: what runs or is mapped from the old file stays as it is.
+/// Writes a new file and moves it into place: processes that run or map the old file keep it.
 fn save(from: &Path, to: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let fail = |e: std::io::Error| Failure::new(format!("cannot write {}: {e}", to.display()));
-    let mut name = to.file_name().map(OsString::from).unwrap_or_default();
-    name.push(format!(".{}.new", std::process::id()));
-    let beside = to.with_file_name(name);
-    let written = write_sparse(&beside, bytes)
-        .and_then(|()| std::fs::set_permissions(&beside, std::fs::metadata(from)?.permissions()))
-        .and_then(|()| std::fs::rename(&beside, to));
-    written.map_err(|e| {
-        let _ = std::fs::remove_file(&beside);
-        fail(e)
-    })
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut beside = tempfile::Builder::new().prefix(".uu-sframe-").tempfile_in(folder).map_err(fail)?;
+    write_sparse(beside.as_file_mut(), bytes)
+        .and_then(|()| beside.as_file().set_permissions(std::fs::metadata(from)?.permissions()))
+        .map_err(fail)?;
+    beside.persist(to).map(drop).map_err(|e| fail(e.error))
 }
 
-/// Leaves holes where there are zeroes: a program's `.bss` needs no room on the disk.
-fn write_sparse(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = std::fs::File::create(path)?;
+/// Writes holes for zeroes: a program's `.bss` then takes no space on the disk.
+fn write_sparse(file: &mut File, bytes: &[u8]) -> std::io::Result<()> {
     for (n, chunk) in (0u64..).zip(bytes.chunks(CHUNK)) {
         if chunk.iter().any(|byte| *byte != 0) {
             file.seek(SeekFrom::Start(n * CHUNK as u64))?;
@@ -90,18 +98,18 @@ fn report(output: &Path, version: u8, made: &Made, most: usize) -> String {
     );
     let _ = writeln!(
         out,
-        "Text told of: {:.2} % of {} bytes; by .eh_frame: {:.2} %. Every row equals .eh_frame's for CFA, return address and rbp.",
+        "Text covered: {:.2} % of {} bytes; by .eh_frame: {:.2} %. Every row equals .eh_frame's for CFA, return address and rbp.",
         share(made.by_sframe),
         made.text,
         share(made.by_eh_frame)
     );
     if !made.has_section_header {
-        out.push_str("The file has no section headers, so only the segment PT_GNU_SFRAME tells of it.\n");
+        out.push_str("The file has no section headers, so only the segment PT_GNU_SFRAME points to it.\n");
     }
     if made.damaged > 0 {
         let _ = writeln!(out, "Entries of .eh_frame that cannot be read: {}.", made.damaged);
     }
-    out.push_str("SFrame has no words for rbx and r12 to r15: a walk that passes such a frame does not know them.\n");
+    out.push_str("SFrame cannot describe rbx and r12 to r15: a walk that passes such a frame loses them.\n");
     let mut reasons: BTreeMap<&str, Vec<&Beyond>> = BTreeMap::new();
     written.beyond.iter().for_each(|b| reasons.entry(b.why).or_default().push(b));
     if reasons.is_empty() {

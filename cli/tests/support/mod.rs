@@ -1,4 +1,4 @@
-//! An installation of uu with objects that do nothing, and ways to run it.
+//! An installation of uu with objects that do nothing, and functions to run it.
 #![allow(dead_code, reason = "each test program that shares this module uses a part of it")]
 
 use std::ffi::OsStr;
@@ -18,15 +18,15 @@ impl Installation {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(folder.join("bin")).expect("folder");
         std::fs::create_dir_all(folder.join("lib/uu/plugins")).expect("folder");
-        // By another process: a child that another test starts meanwhile would have the file open for writing until its exec, and
-        // "Text file busy" is all that could be run.
+        // Copied by another process: otherwise a child of another test could hold the file open for writing until its
+        // exec, and running it would fail with "Text file busy".
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_uu")).arg(folder.join("bin/uu")).status().expect("cp");
         assert!(copied.success());
         let installation = Installation { folder };
-        let library = installation.build("libuu.so.0", "int uu_nothing;", &["-shared", "-fPIC"]);
-        std::fs::rename(&library, installation.folder.join("lib/libuu.so.0")).expect("moved");
-        let preload = installation.build("libuu-preload.so", "int uu_nothing;", &["-shared", "-fPIC"]);
-        std::fs::rename(&preload, installation.folder.join("lib/uu/libuu-preload.so")).expect("moved");
+        let library = installation.build("libuunwind.so.0", "int uu_nothing;", &["-shared", "-fPIC"]);
+        std::fs::rename(&library, installation.folder.join("lib/libuunwind.so.0")).expect("moved");
+        let preload = installation.build("libuunwind-preload.so", "int uu_nothing;", &["-shared", "-fPIC"]);
+        std::fs::rename(&preload, installation.folder.join("lib/uu/libuunwind-preload.so")).expect("moved");
         installation
     }
 
@@ -40,19 +40,19 @@ impl Installation {
         object
     }
 
-    /// `uu` with arguments, in the folder.
+    /// A command that runs `uu` with these arguments in the folder.
     pub fn uu<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
         let mut command = Command::new(self.folder.join("bin/uu"));
         command.args(arguments).current_dir(&self.folder).env_remove("UU_PLUGINS");
         command
     }
 
-    /// Runs `uu`.
+    /// Runs `uu` with these arguments in the folder.
     pub fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Output {
         self.uu(arguments).output().expect("uu runs")
     }
 
-    /// Files in the folder whose names end so.
+    /// Names of files in the folder that end with `end`.
     pub fn files(&self, end: &str) -> Vec<String> {
         let names = std::fs::read_dir(&self.folder).expect("folder").map(|e| e.expect("entry").file_name());
         names.map(|n| n.to_string_lossy().into_owned()).filter(|n| n.ends_with(end)).collect()
@@ -66,7 +66,7 @@ impl Drop for Installation {
 }
 
 /// Exit code and standard error.
-pub fn told(output: &Output) -> (i32, String) {
+pub fn outcome(output: &Output) -> (i32, String) {
     (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 

@@ -10,8 +10,8 @@ pub mod life;
 pub mod sync {
     pub use loom::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-    /// Stores, with a full barrier behind. The checker takes sequentially consistent accesses for weaker ones, and knows
-    /// fences.
+    /// Stores, with a full barrier after it. The checker takes sequentially consistent accesses for weaker ones, and
+    /// knows fences.
     pub fn store_then_barrier(place: &AtomicU64, value: u64) {
         place.store(value, Ordering::SeqCst);
         barrier();
@@ -22,12 +22,12 @@ pub mod sync {
         loom::sync::atomic::fence(Ordering::SeqCst);
     }
 
-    /// Loads before it are not put off behind it.
+    /// Loads before it are not moved after it.
     pub fn acquire_fence() {
         loom::sync::atomic::fence(Ordering::Acquire);
     }
 
-    /// Stores behind it are not moved before it.
+    /// Stores after it are not moved before it.
     pub fn release_fence() {
         loom::sync::atomic::fence(Ordering::Release);
     }

@@ -1,5 +1,5 @@
-//! Walks against a writer, in every interleaving: nothing is read after it was given back. And the same with one step wrong,
-//! which the checker must notice: else it checks nothing.
+//! Walks against a writer, in every interleaving: nothing is read after it was given back. And the same with one step
+//! wrong, which the checker must notice: else it checks nothing.
 //!
 //! `ci/model` looks deeper than an ordinary test run does (LOOM_MAX_PREEMPTIONS).
 
@@ -9,7 +9,7 @@ use loom::thread;
 use uunwind_model::grace::{holds, Epoch, Mark, Root};
 use uunwind_model::sync::{AtomicU64, Ordering};
 
-/// What walks read. Given back means overwritten: the checker tells when that meets a read.
+/// What walks read. Given back means overwritten: the checker fails when that meets a read.
 struct Node(UnsafeCell<u64>);
 
 const GOOD: u64 = 7;
@@ -64,22 +64,22 @@ impl World {
         self.marks[walker].restore(0);
     }
 
-    fn nobody_holds(&self, ticket: u64) -> bool {
+    fn is_released(&self, ticket: u64) -> bool {
         !self.marks.iter().any(|mark| holds(mark.seen(), ticket))
     }
 
-    /// Publishes tree `next` and gives the one before back, if nobody can read it. Looking once is enough: a writer that
-    /// looks again is another interleaving.
+    /// Publishes tree `next` and gives the one before back, if no reader can hold it. Looking once is enough: a writer
+    /// that looks again is another interleaving.
     fn change(&self, next: usize) {
         self.root.publish(self.node(next));
         let ticket = self.epoch.advance();
-        if self.nobody_holds(ticket) {
+        if self.is_released(ticket) {
             self.give_back(next - 1);
         }
     }
 }
 
-/// Every interleaving with so many preemptions as `LOOM_MAX_PREEMPTIONS` says, else with three.
+/// Every interleaving with at most `LOOM_MAX_PREEMPTIONS` preemptions, or three where that is not set.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
@@ -131,7 +131,7 @@ fn one_ticket_serves_the_changes_before_it() {
             world.epoch.advance();
             world.root.publish(world.node(2));
             let ticket = world.epoch.advance();
-            if world.nobody_holds(ticket) {
+            if world.is_released(ticket) {
                 world.give_back(0);
                 world.give_back(1);
             }
@@ -253,7 +253,7 @@ fn a_mark_without_a_barrier_is_noticed() {
         world.read(world.root.load());
         world.marks[0].restore(0);
     };
-    must_fail("no barrier behind the mark", two(walk, |world| world.change(1)));
+    must_fail("no barrier after the mark", two(walk, |world| world.change(1)));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn a_writer_that_does_not_look_is_noticed() {
         world.epoch.advance();
         world.give_back(0);
     };
-    must_fail("nobody was asked", two(|world| world.walk(0), write));
+    must_fail("no mark was read", two(|world| world.walk(0), write));
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_ticket_from_before_the_change_is_noticed() {
     let write = |world: &World| {
         let ticket = world.epoch.advance();
         world.root.publish(world.node(1));
-        if world.nobody_holds(ticket) {
+        if world.is_released(ticket) {
             world.give_back(0);
         }
     };
@@ -281,10 +281,10 @@ fn a_ticket_from_before_the_change_is_noticed() {
 #[test]
 fn marks_that_are_looked_at_too_early_are_noticed() {
     let write = |world: &World| {
-        let nobody = world.marks[0].seen() == 0;
+        let unheld = world.marks[0].seen() == 0;
         world.root.publish(world.node(1));
         world.epoch.advance();
-        if nobody {
+        if unheld {
             world.give_back(0);
         }
     };

@@ -1,5 +1,6 @@
-//! A walk that follows a hint to a cell, while a writer takes the window there out, gives the cell back, and uses it for another:
-//! what the walk accepts is in its tree, and is not overwritten under it. And the same with one step wrong.
+//! A walk that follows a hint to a cell, while a writer takes the window there out, gives the cell back, and uses it
+//! for another: what the walk accepts is in its tree, and is not overwritten under it. And the same with one step
+//! wrong.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -20,7 +21,7 @@ const USED_AGAIN: u64 = 3;
 struct World {
     epoch: Epoch,
     mark: Mark,
-    /// The change that made the published tree: what a root tells.
+    /// The change that made the published tree: what a root says.
     tree: AtomicU64,
     life: Life,
     /// Whether the second window comes into a tree at all.

@@ -1,23 +1,24 @@
-//! Guarded reads of single words, without a reader: for loops that cannot wait for one.
+//! Guarded reads of single words without a reader, for loops that a reader would slow down.
 
 use super::guarded::{self, Words};
 use super::{Reader, USER_END};
 
-/// Shows that reads of a walk may be guarded, for those that cannot wait.
+/// Proof that the reads of a walk may be guarded.
 #[derive(Clone, Copy, Debug)]
 pub struct Bare(());
 
 impl Bare {
-    /// Leave to read so, if faults of this thread's are handled.
+    /// The proof, if faults of this thread are handled.
     ///
     /// # Safety
-    /// If they are, as [`Reader::new`] in guarded mode, for as long as this or a copy is used.
+    /// `handled` may be true only if they are handled as [`Reader::new`] demands in guarded mode, for as long as this
+    /// value or a copy is used.
     #[inline(always)]
     pub unsafe fn new(handled: bool) -> Option<Bare> {
         handled.then_some(Bare(()))
     }
 
-    /// The word below `base` + 8 * `words`, not written down; 0 if it cannot be read.
+    /// The word that ends at `base` + 8 * `words`, not logged; 0 if it is unreadable.
     #[inline(always)]
     pub fn word_below(self, base: u64, words: u64) -> u64 {
         if base.wrapping_add(words.wrapping_mul(8)) > USER_END {
@@ -26,14 +27,15 @@ impl Bare {
         guarded::load_below(base, words)
     }
 
-    /// The word just below an address that a word was read below before; 0 if it cannot be read now.
+    /// The word that ends at an address, where a word was read before; 0 if it is unreadable now.
     #[inline(always)]
     pub(crate) fn word_just_below(self, address: u64) -> u64 {
         guarded::load_just_below(address)
     }
 
-    /// Asks for what the eight words of the stack at `sp` lead to in a table at `base`, by their bits in `mask`, to be fetched into the processor's caches. Only
-    /// where they lie in one page with the word below them, which is the stack's: nothing may be mapped behind a stack, and faults are dear.
+    /// Prefetches the table entries at `base` that the eight words of the stack at `sp` select, by their bits in
+    /// `mask`. Only if these words lie in one page with the word below them, which is the stack's: beyond a stack
+    /// nothing may be mapped, and faults are expensive.
     #[inline(always)]
     pub(crate) fn prefetch_by_words(self, sp: u64, mask: u32, base: *const u8) {
         const PAGE: u64 = 4096;
@@ -42,7 +44,7 @@ impl Bare {
         }
     }
 
-    /// Whether one of these is not what it was any more, or cannot be read now; addresses as for [`Bare::word_just_below`].
+    /// Whether one of these words changed, or is unreadable now; addresses as for [`Bare::word_just_below`].
     #[inline(always)]
     pub(crate) fn any_changed(self, words: &[Words]) -> bool {
         guarded::any_changed(words)
@@ -50,7 +52,7 @@ impl Bare {
 }
 
 impl Reader<'_> {
-    /// Leave to read without this reader, if its reads are guarded. It lasts as long as the reader does.
+    /// The proof, if this reader's reads are guarded. It is valid as long as the reader.
     #[inline(always)]
     pub fn bare(&self) -> Option<Bare> {
         self.is_guarded().then_some(Bare(()))

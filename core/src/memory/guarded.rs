@@ -1,8 +1,8 @@
-//! Guarded loads: ordinary loads at known instructions, which a fault handler may skip.
+//! Guarded loads: ordinary loads at listed instructions, which a fault handler may skip.
 //!
-//! Each load is one instruction in place, and leaves an entry in the section `uu_fixups`: where it is, and where to go on
-//! when it faults. The fault handler asks [`Fixups::find`] with the faulting pc; the code there reports the failure and goes back.
-//! No state, so it works on any thread and nests freely.
+//! Each load is one inlined instruction, and has an entry in the section `uu_fixups`: its address, and the address at
+//! which execution continues when it faults. The fault handler calls [`Fixups::find`] with the faulting pc; the code
+//! there reports the failure and jumps back. There is no state, so this works on any thread and nests freely.
 //!
 //! ```text
 //!   4:  mov value, [address]        uu_fixups: { 4, 6 }
@@ -11,7 +11,7 @@
 
 use crate::regs::UCONTEXT_PC;
 
-/// Assembly: the instruction at the first label may fault, and execution goes on at the second one then.
+/// Assembly: the instruction at the first label may fault; execution then continues at the second label.
 macro_rules! fixup {
     ($load:expr, $failed:literal) => {
         concat!(
@@ -24,7 +24,7 @@ macro_rules! fixup {
     };
 }
 
-/// Assembly that runs only behind a fault.
+/// Assembly that is executed only after a fault.
 macro_rules! when_failed {
     ($($line:literal),+) => {
         concat!(".pushsection .text.uu_failed,\"ax\",@progbits\n", $($line, "\n",)+ ".popsection")
@@ -40,39 +40,39 @@ pub use cpu::may_read_tsc;
 pub(super) use cpu::{any_changed, load_below, load_just_below, prefetch_by_words};
 pub(super) use cpu::{copy, load, load_noting};
 
-/// One guarded load: two distances in bytes, each from its own place.
+/// One guarded load: two distances in bytes, each from its own field.
 #[repr(C)]
 pub struct Fixup {
-    /// To the load.
+    /// Distance to the load.
     pub load: i32,
-    /// To where execution goes on when it faults.
+    /// Distance to the instruction at which execution continues when the load faults.
     pub failed: i32,
 }
 
-/// The guarded loads of one object: all entries from `start` to before `end`. `repr(C)`: part of `struct uu_plugin`.
+/// The guarded loads of one object: the entries from `start` up to `end`. `repr(C)`: part of `struct uu_plugin`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Fixups {
     /// First entry.
     pub start: *const Fixup,
-    /// Behind the last.
+    /// End of the entries, exclusive.
     pub end: *const Fixup,
 }
 
-// SAFETY: the entries are constants of an object that stays.
+// SAFETY: the entries are constants of an object that is never unloaded.
 unsafe impl Sync for Fixups {}
 
-// Each object has entries of its own, and must never meet another object's by the dynamic linker's symbol search.
+// Each object has its own entries; the dynamic linker's symbol search must not find another object's.
 core::arch::global_asm!(".hidden __start_uu_fixups", ".hidden __stop_uu_fixups");
 
 extern "C" {
-    /// The first entry of this object, by the linker.
+    /// First entry of this object, defined by the linker.
     pub static __start_uu_fixups: Fixup;
-    /// Behind its last.
+    /// End of this object's entries, defined by the linker.
     pub static __stop_uu_fixups: Fixup;
 }
 
-/// Those of this object. A macro, so that a static can hold them.
+/// The guarded loads of this object. A macro, so that a static can hold the value.
 #[macro_export]
 macro_rules! own_fixups {
     () => {
@@ -83,39 +83,39 @@ macro_rules! own_fixups {
     };
 }
 
+/// Limit of a fix-up's length, in bytes.
+const STUB: u64 = 24;
+
 static OWN: Fixups = own_fixups!();
 
-/// Words of memory, as they were.
+/// Words of memory with their previous values.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Words {
-    /// The addresses behind them.
-    pub behind: [u64; Words::COUNT],
-    /// What they were.
+    /// The addresses at which they end (process addresses): each word lies just below its own.
+    pub above: [u64; Words::COUNT],
+    /// Their previous values.
     pub was: [u64; Words::COUNT],
 }
 
 impl Words {
-    /// So many are compared together.
+    /// Number of words that are compared together.
     pub const COUNT: usize = 8;
 }
 
 impl Fixups {
-    /// Of an object that has none.
+    /// The value of an object without guarded loads.
     pub const NONE: Fixups = Fixups { start: core::ptr::null(), end: core::ptr::null() };
 
-    /// Where to go on after a fault at `pc`; `None` when the fault was not in one of these loads. Async-signal-safe.
+    /// The address at which execution continues after a fault at `pc`; `None` if `pc` is none of these loads.
+    /// Async-signal-safe.
     pub fn find(&self, pc: u64) -> Option<u64> {
-        let target = |place: *const i32| {
-            // SAFETY: the place lies inside the table.
-            (place as u64).wrapping_add_signed(i64::from(unsafe { place.read() }))
-        };
         let mut entry = self.start;
         while entry < self.end {
             // SAFETY: entry lies inside the table, which holds entries only.
-            let (load, failed) = unsafe { (&raw const (*entry).load, &raw const (*entry).failed) };
-            if target(load) == pc {
-                return Some(target(failed));
+            let (load, failed) = unsafe { (target(&raw const (*entry).load), target(&raw const (*entry).failed)) };
+            if load == pc {
+                return Some(failed);
             }
             // SAFETY: at most one past the end.
             entry = unsafe { entry.add(1) };
@@ -123,11 +123,31 @@ impl Fixups {
         None
     }
 
-    /// Moves a context that faulted in one of these loads to its fix-up. False: it did not; the context is as it was.
+    /// The guarded load whose fix-up contains the instruction at `pc`. Fix-ups are a few instructions that no unwind
+    /// information describes. They push nothing and change no callee-saved register that the function around the load
+    /// has not saved, so the frame is as it was at the load. `None`: `pc` lies in no fix-up. Async-signal-safe.
+    pub fn load_of(&self, pc: u64) -> Option<u64> {
+        let mut nearest: Option<(u64, u64)> = None;
+        let mut entry = self.start;
+        while entry < self.end {
+            // SAFETY: entry lies inside the table, which holds entries only.
+            let (load, failed) = unsafe { (target(&raw const (*entry).load), target(&raw const (*entry).failed)) };
+            let distance = pc.wrapping_sub(failed);
+            if distance < STUB && nearest.is_none_or(|(least, _)| distance < least) {
+                nearest = Some((distance, load));
+            }
+            // SAFETY: at most one past the end.
+            entry = unsafe { entry.add(1) };
+        }
+        nearest.map(|(_, load)| load)
+    }
+
+    /// Moves a context that faulted in one of these loads to its fix-up. False if it faulted elsewhere; the context is
+    /// then unchanged.
     /// Async-signal-safe.
     ///
     /// # Safety
-    /// The ucontext of the running handler of a fault.
+    /// `ucontext` must be the context of the fault that the calling handler handles.
     pub unsafe fn mend(&self, ucontext: *mut u8) -> bool {
         // SAFETY: the pc lies inside the context.
         let pc = unsafe { ucontext.add(UCONTEXT_PC as usize).cast::<u64>() };
@@ -141,10 +161,24 @@ impl Fixups {
     }
 }
 
-/// [`Fixups::mend`] by the guarded loads of this object.
+/// The address that an entry's field points to.
 ///
 /// # Safety
-/// As there.
+/// `place` must be valid for reads.
+unsafe fn target(place: *const i32) -> u64 {
+    // SAFETY: passed on.
+    (place as u64).wrapping_add_signed(i64::from(unsafe { place.read() }))
+}
+
+/// [`Fixups::load_of`] for the guarded loads of this object.
+pub fn load_of(pc: u64) -> Option<u64> {
+    OWN.load_of(pc)
+}
+
+/// [`Fixups::mend`] for the guarded loads of this object.
+///
+/// # Safety
+/// As for [`Fixups::mend`].
 pub unsafe fn mend(ucontext: *mut u8) -> bool {
     // SAFETY: passed on.
     unsafe { OWN.mend(ucontext) }

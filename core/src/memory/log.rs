@@ -1,14 +1,17 @@
-//! What a walk reads, written down word by word, so that the next one may ask whether it would read the same.
+//! The log of a walk's reads, word by word, by which the next walk can check whether it would read the same.
 
 use super::guarded;
-use super::recalled::{Name, Recalled};
+use super::hashed::LONGEST;
+use crate::cache::answers::{Name, Recalled};
 
-/// One read: where, and what came of it.
+/// One read: its address and its result.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Read {
-    /// Bits 0..47 the address; bits 48..51 the bytes beyond which the value is zero (0 = all 8); bit 62: no address, but the number of
-    /// an entry of [`Recalled`], which stands for its reads, and the value tells which it was; bit 63: it failed.
+    /// Bits 0..47: the address. Bits 48..51: number of bytes after which the value is zero (0 = all 8). Bits 52..61:
+    /// number of bytes from the address on of which the value is the hash (0: it is no hash). Bit 62: instead of an
+    /// address, the index of an entry of [`Recalled`], which stands for its reads and which the value identifies. Bit
+    /// 63: the read failed.
     place: u64,
     value: u64,
 }
@@ -16,6 +19,7 @@ pub struct Read {
 const FAILED: u64 = 1 << 63;
 const RECALLED: u64 = 1 << 62;
 const SIZE: u32 = 48;
+const RANGE: u32 = 52;
 const ADDRESS: u64 = (1 << 48) - 1;
 
 impl Read {
@@ -24,38 +28,49 @@ impl Read {
 
     /// A read of 1 to 8 bytes.
     #[inline(always)]
-    pub(super) fn new(address: u64, size: u64, value: Option<u64>) -> Read {
+    pub(crate) fn new(address: u64, size: u64, value: Option<u64>) -> Read {
         let failed = if value.is_none() { FAILED } else { 0 };
         Read { place: (address & ADDRESS) | (size & 7) << SIZE | failed, value: value.unwrap_or(0) }
     }
 
-    /// A read of a whole word at a user's address that succeeded.
+    /// A successful read of a whole word at a user address.
     #[inline(always)]
-    pub(super) fn of_word(address: u64, value: u64) -> Read {
+    pub(crate) fn of_word(address: u64, value: u64) -> Read {
         Read { place: address, value }
     }
 
-    /// All reads of an answer.
+    /// A range of bytes with this hash.
     #[inline(always)]
-    pub(super) fn of_recalled(name: Name) -> Read {
+    fn of_range(address: u64, len: usize, hash: u64) -> Read {
+        Read { place: (address & ADDRESS) | ((len & LONGEST) as u64) << RANGE, value: hash }
+    }
+
+    /// Number of bytes of a range; 0: this is no range.
+    fn range(&self) -> usize {
+        (self.place >> RANGE) as usize & LONGEST
+    }
+
+    /// Stands for all reads of a cached answer.
+    #[inline(always)]
+    pub(crate) fn of_recalled(name: Name) -> Read {
         Read { place: name.index as u64 | RECALLED, value: name.at }
     }
 
-    /// Does it stand for those of an answer?
-    pub(super) fn is_recalled(&self) -> bool {
+    /// Whether it stands for those of a cached answer.
+    pub(crate) fn is_recalled(&self) -> bool {
         self.place & RECALLED != 0
     }
 
     #[cfg(test)]
-    pub(super) fn failed(&self) -> bool {
+    pub(crate) fn failed(&self) -> bool {
         self.place & FAILED != 0
     }
 
-    /// The first of these reads that does not give the same now. They are not written down.
+    /// The first of these reads whose result is different now. Repeating the reads is not logged.
     pub(crate) fn refuted(reads: &[Read], reader: &mut super::Reader<'_>) -> Option<usize> {
         let was = reader.pause(true);
         let refuted = if reader.is_guarded() {
-            // By far the most are of whole words.
+            // Nearly all reads are of whole words.
             reads.iter().position(|read| {
                 let mut failed = 0;
                 match read.place >> SIZE {
@@ -70,11 +85,14 @@ impl Read {
         refuted
     }
 
-    /// Whether the same read gives the same now.
+    /// Whether repeating the read gives the same result.
     #[inline(never)]
     fn holds(&self, reader: &mut super::Reader<'_>) -> bool {
         if self.is_recalled() {
             return reader.recalled_holds((self.place & ADDRESS) as usize, self.value);
+        }
+        if self.range() != 0 {
+            return reader.rehash(self.place & ADDRESS, self.range()) == Some(self.value);
         }
         if self.place >> SIZE == 0 {
             return reader.word(self.place) == Some(self.value);
@@ -90,23 +108,23 @@ impl Read {
     }
 }
 
-/// Where reads are written down. Nowhere, unless [`super::Reader::write_down`] was called.
+/// The log of a reader. It records nothing until [`super::Reader::write_down`] is called.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Log {
+pub(crate) struct Log {
     start: *mut Read,
-    pub(super) next: *mut Read,
-    pub(super) end: *mut Read,
+    pub(crate) next: *mut Read,
+    pub(crate) end: *mut Read,
     paused: bool,
-    pub(super) overflow: bool,
-    /// Where answers are kept; null: nowhere.
-    pub(super) recalled: *mut Recalled,
-    /// Reads before the answer that is being worked out; none is: `usize::MAX`.
-    pub(super) before: usize,
+    pub(crate) overflow: bool,
+    /// Where answers are cached; null: nowhere.
+    pub(crate) recalled: *mut Recalled,
+    /// Number of reads before the answer that is being computed; `usize::MAX` if none is.
+    pub(crate) before: usize,
 }
 
 impl Log {
-    pub(super) const fn none() -> Log {
+    pub(crate) const fn none() -> Log {
         let null = core::ptr::null_mut();
         Log {
             start: null,
@@ -120,13 +138,23 @@ impl Log {
     }
 
     /// # Safety
-    /// `[start, start + room)` must stay valid for writes, and nobody else's, as long as the log is.
-    pub(super) unsafe fn over(start: *mut Read, room: usize) -> Log {
+    /// `[start, start + room)` must stay valid for writes and have no other user as long as the log exists.
+    pub(crate) unsafe fn over(start: *mut Read, room: usize) -> Log {
         Log { start, next: start, end: start.wrapping_add(room), paused: false, ..Log::none() }
     }
 
     #[inline(always)]
-    pub(super) fn add(&mut self, address: u64, size: u64, value: Option<u64>) {
+    pub(crate) fn add(&mut self, address: u64, size: u64, value: Option<u64>) {
+        self.add_read(address, Read::new(address, size, value));
+    }
+
+    /// Logs a range of bytes with this hash.
+    pub(crate) fn add_range(&mut self, address: u64, len: usize, hash: u64) {
+        self.add_read(address, Read::of_range(address, len, hash));
+    }
+
+    #[inline(always)]
+    fn add_read(&mut self, address: u64, read: Read) {
         if self.paused {
             return;
         }
@@ -134,14 +162,14 @@ impl Log {
             self.overflow = true;
             return;
         }
-        // SAFETY: below the end of what `over`'s caller gave.
-        unsafe { self.next.write(Read::new(address, size, value)) };
+        // SAFETY: below the end that `over`'s caller gave.
+        unsafe { self.next.write(read) };
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Where to write `count` reads of whole words, which [`Log::take`] then takes over; null: nowhere.
+    /// Space for `count` reads of whole words, to be added by [`Log::take`]; null if there is none.
     #[inline(always)]
-    pub(super) fn room(&mut self, count: usize) -> *mut Read {
+    pub(crate) fn room(&mut self, count: usize) -> *mut Read {
         let room = (self.end as usize).wrapping_sub(self.next as usize) / core::mem::size_of::<Read>();
         if self.paused || room < count {
             self.overflow |= !self.paused;
@@ -150,22 +178,22 @@ impl Log {
         self.next
     }
 
-    /// Takes over what was written to a [`Log::room`].
+    /// Adds what was written to the space of [`Log::room`].
     #[inline(always)]
-    pub(super) fn take(&mut self, room: *mut Read, count: usize) {
+    pub(crate) fn take(&mut self, room: *mut Read, count: usize) {
         if !room.is_null() {
             self.next = room.wrapping_add(count);
         }
     }
 
-    /// A read of any length.
+    /// Logs a read of any length.
     ///
     /// # Safety
     /// If `done`, `out` must hold the `len` bytes that were read.
     #[cold]
-    pub(super) unsafe fn add_many(&mut self, address: u64, out: *const u8, len: usize, done: bool) {
+    pub(crate) unsafe fn add_many(&mut self, address: u64, out: *const u8, len: usize, done: bool) {
         if !done {
-            // Which of several words could not be read is not known.
+            // It is not known which of several words was unreadable.
             self.overflow |= len > 8;
             return self.add(address, len.min(8) as u64, None);
         }
@@ -178,19 +206,19 @@ impl Log {
         }
     }
 
-    /// All reads of an answer.
+    /// Logs all reads of a cached answer as one entry.
     #[inline(always)]
-    pub(super) fn add_recalled(&mut self, name: Name) {
+    pub(crate) fn add_recalled(&mut self, name: Name) {
         let room = self.room(1);
         if !room.is_null() {
-            // SAFETY: room for one.
+            // SAFETY: space for one read.
             unsafe { room.write(Read::of_recalled(name)) };
             self.take(room, 1);
         }
     }
 
-    /// The reads from this one on, if all were written down.
-    pub(super) fn since(&self, first: usize) -> &[Read] {
+    /// The reads from index `first` on, if all were logged.
+    pub(crate) fn since(&self, first: usize) -> &[Read] {
         let count = self.len().saturating_sub(first);
         if self.paused || self.overflow || count == 0 {
             return &[];
@@ -199,27 +227,27 @@ impl Log {
         unsafe { core::slice::from_raw_parts(self.start.wrapping_add(first), count) }
     }
 
-    /// Takes the reads from this one on back.
-    pub(super) fn take_back(&mut self, first: usize) {
+    /// Removes the reads from index `first` on.
+    pub(crate) fn take_back(&mut self, first: usize) {
         if first <= self.len() {
             self.next = self.start.wrapping_add(first);
         }
     }
 
     #[inline(always)]
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         !self.paused
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         (self.next as usize).wrapping_sub(self.start as usize) / core::mem::size_of::<Read>()
     }
 
-    pub(super) fn overflow(&self) -> bool {
+    pub(crate) fn overflow(&self) -> bool {
         self.overflow
     }
 
-    pub(super) fn pause(&mut self, pause: bool) -> bool {
+    pub(crate) fn pause(&mut self, pause: bool) -> bool {
         core::mem::replace(&mut self.paused, pause)
     }
 }

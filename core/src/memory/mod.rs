@@ -1,46 +1,47 @@
 //! Fallible memory: the only way to read bytes of a stack, an object or a runtime.
 //!
-//! Three modes, chosen once a walk:
-//! * **guarded**: a plain load at a known address; the fault handler moves a fault there to a fix-up ([`guarded`]). Needs
-//!   a SIGSEGV/SIGBUS handler that calls [`guarded::mend`], the signals unblocked, and stack room for the fault frame;
-//! * **probed**: one cheap system call for each new page ([`probed`]), then a plain load. Another thread may unmap the
-//!   page in between, so it serves stacks and live objects only;
-//! * **hosted**: by a function of whoever called us, for plugins that use this crate's walk-free parts;
+//! There are four modes, one of which is chosen for each walk:
+//! * **guarded**: plain loads at listed instructions; the fault handler moves a fault there to a fix-up ([`guarded`]).
+//!   Needs a SIGSEGV/SIGBUS handler that calls [`guarded::mend`], the signals unblocked, and stack space for the
+//!   fault's frame;
+//! * **probed**: one cheap system call for each new page (`probed`), then plain loads. Another thread may unmap the
+//!   page in between, so this mode is for stacks and live objects only;
+//! * **hosted**: by a function of the caller, for plugins that use the parts of this crate that need no walk;
 //! * **recorded**: bytes saved elsewhere, for tests and fuzzing.
 
 #[cfg_attr(target_arch = "aarch64", path = "bare/none.rs")]
 mod bare;
 pub mod guarded;
-mod log;
+mod hashed;
+pub(crate) mod log;
 pub mod near;
 mod probed;
-mod recalled;
 
+pub use crate::cache::answers::{Recalled, ANSWER, KEY};
 pub use bare::Bare;
 use core::ffi::c_void;
 use log::Log;
 pub use log::Read;
-pub use recalled::{Recalled, ANSWER, KEY};
 
-/// Bytes of another time or place.
+/// Saved bytes of memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Region<'a> {
-    /// Address of the first byte.
+    /// Process address of the first byte.
     pub address: u64,
     /// The bytes.
     pub bytes: &'a [u8],
 }
 
-/// A function that fills `out` with `len` bytes from `address`, or answers false; `Host::read` of a plugin.
+/// A function that fills `out` with `len` bytes from `address`, or returns false; `Host::read` of a plugin.
 pub type HostRead = unsafe extern "C" fn(walk: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool;
 
 /// How bytes are read.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub enum Mode<'a> {
-    /// Plain loads with fix-up.
+    /// Plain loads with fix-ups.
     Guarded,
-    /// Pages asked for before the first load.
+    /// Pages are probed before the first load.
     Probed,
     /// By this function, with this first argument.
     Hosted(HostRead, *mut c_void),
@@ -57,10 +58,10 @@ pub struct Reader<'a> {
     log: Log,
 }
 
-/// Highest user address (47-bit address space, on AArch64 48 unless a program asks for more; a read that could leave it fails).
+/// End of the user addresses: 47 bits, on AArch64 48 unless a program asks for more. Reads that could pass it fail.
 pub const USER_END: u64 = if cfg!(target_arch = "aarch64") { 1 << 48 } else { 1 << 47 };
 
-/// No distance leads from here to where no user address is.
+/// From addresses up to here, no 32-bit offset leads beyond [`USER_END`].
 const SURE: u64 = USER_END - 8 - u32::MAX as u64;
 
 impl<'a> Reader<'a> {
@@ -73,34 +74,40 @@ impl<'a> Reader<'a> {
         Reader { mode, pages: probed::Pages::new(), log: Log::none() }
     }
 
+    /// A reader by [`Mode::Probed`] reads, which have no precondition.
+    pub fn probed() -> Reader<'a> {
+        Reader { mode: Mode::Probed, pages: probed::Pages::new(), log: Log::none() }
+    }
+
     /// A reader of saved bytes.
     pub fn recorded(regions: &'a [Region<'a>]) -> Reader<'a> {
         Reader { mode: Mode::Recorded(regions), pages: probed::Pages::new(), log: Log::none() }
     }
 
-    /// From now on, reads are written down there, as long as there is room.
+    /// From now on reads are logged at `start`, as long as there is space.
     ///
     /// # Safety
-    /// `[start, start + room)` must be valid for writes, and nobody else's, until [`Reader::forget_log`] or the reader's end.
+    /// `[start, start + room)` must be valid for writes and have no other user until [`Reader::forget_log`] or the
+    /// reader's end.
     pub unsafe fn write_down(&mut self, start: *mut Read, room: usize) {
         // SAFETY: passed on.
         self.log = unsafe { Log::over(start, room) };
     }
 
-    /// From now on, answers are kept there.
+    /// From now on answers are cached in `recalled`.
     ///
     /// # Safety
-    /// `recalled` must be valid, and nobody else's, until [`Reader::forget_log`] or the reader's end.
+    /// `recalled` must be valid and have no other user until [`Reader::forget_log`] or the reader's end.
     pub unsafe fn keep_answers(&mut self, recalled: *mut Recalled) {
         self.log.recalled = recalled;
     }
 
-    /// What a plugin has worked out for this key before, if every word that it read for it still reads the same. `None`: what it reads
-    /// from here on belongs to the answer, see [`Reader::remember`].
+    /// The cached answer of a plugin for this key, if every word that was read for it is unchanged. After `None`, reads
+    /// are attributed to the answer that [`Reader::remember`] will cache.
     #[inline]
     pub fn recall(&mut self, plugin: u8, key: &[u64; KEY]) -> Option<[u64; ANSWER]> {
         self.log.before = self.log.len();
-        // SAFETY: `keep_answers`'s caller; the reader itself has no reference to it.
+        // SAFETY: valid by `keep_answers`'s contract; the reader itself has no reference to it.
         let recalled = unsafe { self.log.recalled.as_mut() }.filter(|_| self.log.is_open())?;
         let (answer, name) = recalled.find(plugin.into(), key, self)?;
         self.log.add_recalled(name);
@@ -108,11 +115,11 @@ impl<'a> Reader<'a> {
         Some(answer)
     }
 
-    /// Keeps the answer for a key that [`Reader::recall`], called just before, had none for: it follows from the key, and from what was
-    /// read since.
+    /// Caches the answer for the key of the preceding [`Reader::recall`], which returned `None`: it must follow from
+    /// the key and from what was read since.
     pub fn remember(&mut self, plugin: u8, key: &[u64; KEY], answer: [u64; ANSWER]) {
         let before = core::mem::replace(&mut self.log.before, usize::MAX);
-        // SAFETY: as above.
+        // SAFETY: valid by `keep_answers`'s contract.
         let Some(recalled) = (unsafe { self.log.recalled.as_mut() }) else { return };
         if let Some(name) = recalled.keep(plugin.into(), key, answer, self.log.since(before)) {
             self.log.take_back(before);
@@ -121,7 +128,7 @@ impl<'a> Reader<'a> {
     }
 
     fn recalled_holds(&mut self, index: usize, at: u64) -> bool {
-        // SAFETY: as above.
+        // SAFETY: valid by `keep_answers`'s contract.
         unsafe { self.log.recalled.as_mut() }.is_some_and(|recalled| recalled.still_holds(index, at, self))
     }
 
@@ -130,19 +137,19 @@ impl<'a> Reader<'a> {
         self.log = Log::none();
     }
 
-    /// Reads written down so far.
+    /// Number of reads logged so far.
     #[inline(always)]
     pub fn written(&self) -> usize {
         self.log.len()
     }
 
-    /// Whether some reads found no room to be written down.
+    /// Whether some reads found no space in the log.
     pub fn overflow(&self) -> bool {
         self.log.overflow()
     }
 
-    /// Whether reads are not written down for now: those of data that belong to the program's text, such as its unwind tables.
-    /// Gives what held before.
+    /// Switches logging off or on, off for data that belongs to the program's text, such as its unwind tables.
+    /// Returns the previous state.
     #[inline(always)]
     pub fn pause(&mut self, pause: bool) -> bool {
         self.log.pause(pause)
@@ -153,7 +160,7 @@ impl<'a> Reader<'a> {
         matches!(self.mode, Mode::Probed)
     }
 
-    /// Whether faults of the reads, and so those of other code in this walk, are led somewhere.
+    /// Whether a fault handler handles faults of the reads, and so those of other code in this walk.
     pub fn is_guarded(&self) -> bool {
         matches!(self.mode, Mode::Guarded)
     }
@@ -181,8 +188,8 @@ impl<'a> Reader<'a> {
         self.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
     }
 
-    /// The words at these distances from `address`: fields of one structure, for less than as many calls of [`Reader::word`]. False
-    /// when any of them cannot be read; `out` may then be partly written.
+    /// Reads the words at these byte offsets from `address`, fields of one structure, at less cost than `count` calls
+    /// of [`Reader::word`]. False if any of them is unreadable; `out` may then be partly written.
     ///
     /// # Safety
     /// `offsets` must be valid for reads of `count` numbers, and `out` for writes of as many words.
@@ -191,7 +198,7 @@ impl<'a> Reader<'a> {
         if let Mode::Guarded = self.mode {
             if address <= SURE {
                 let room = self.log.room(count);
-                // SAFETY: passed on; the room is for `count` reads, if it is any.
+                // SAFETY: passed on; the log's space is for `count` reads, if there is any.
                 if unsafe { guarded_words(address, offsets, count, out, room) } {
                     self.log.take(room, count);
                     return true;
@@ -208,16 +215,16 @@ impl<'a> Reader<'a> {
     #[inline(never)]
     unsafe fn words_one_by_one(&mut self, address: u64, offsets: *const u32, count: usize, out: *mut u64) -> bool {
         for index in 0..count {
-            // SAFETY: below `count`.
+            // SAFETY: index < count.
             let (at, place) = unsafe { (address.wrapping_add(u64::from(*offsets.add(index))), out.add(index)) };
             let Some(word) = self.word(at) else { return false };
-            // SAFETY: below `count`.
+            // SAFETY: index < count.
             unsafe { place.write(word) };
         }
         true
     }
 
-    /// Fills `out` from `address`. False when any byte cannot be read; `out` may then be partly written.
+    /// Fills `out` from `address`. False if any byte is unreadable; `out` may then be partly written.
     pub fn read(&mut self, address: u64, out: &mut [u8]) -> bool {
         // SAFETY: `out` is writable for its length.
         unsafe { self.read_raw(address, out.as_mut_ptr(), out.len()) }
@@ -241,7 +248,8 @@ impl<'a> Reader<'a> {
         done
     }
 
-    /// One to eight bytes that lie in one aligned word, guarded: by that word, which lies in the same page.
+    /// Reads one to eight bytes of one aligned word, guarded: the word lies in a single page, so it is loaded as a
+    /// whole.
     ///
     /// # Safety
     /// As [`Reader::read_raw`].
@@ -270,17 +278,17 @@ impl<'a> Reader<'a> {
         match self.mode {
             _ if len == 0 => true,
             Mode::Recorded(regions) => recorded(regions, address, out, len),
-            // SAFETY: the caller vouches for `out`; `new`'s caller for the function.
+            // SAFETY: the caller guarantees `out`, `new`'s caller the function.
             Mode::Hosted(read, walk) => unsafe { read(walk, address, out, len) },
             _ if end > USER_END => false,
-            // SAFETY: the caller vouches for `out`; `new`'s caller for the fault handler.
+            // SAFETY: the caller guarantees `out`, `new`'s caller the fault handler.
             Mode::Guarded => unsafe { guarded::copy(out, address, len) },
             Mode::Probed => {
                 if !self.pages.readable(address, end) {
                     return false;
                 }
-                // SAFETY: the pages were readable a moment ago; the mode's documented limit is that another thread could
-                // unmap them in between.
+                // SAFETY: the pages were readable when they were probed; the mode's documented limit is that another
+                // thread may have unmapped them since.
                 unsafe { core::ptr::copy_nonoverlapping(address as *const u8, out, len) };
                 true
             }
@@ -308,7 +316,7 @@ impl<'a> Reader<'a> {
         self.read_small(address, &mut b).then(|| u32::from_le_bytes(b))
     }
 
-    /// Up to 8 bytes, through one word load where the word does not cross into the next page.
+    /// Reads up to 8 bytes, by one word load if the word does not cross into the next page.
     #[inline]
     fn read_small(&mut self, address: u64, out: &mut [u8]) -> bool {
         if matches!(self.mode, Mode::Guarded) && address & 0xfff <= 0xff8 {
@@ -322,25 +330,26 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Guarded loads of `count` words, each written to `out` and, unless `log` is null, written down there. Whether one failed is asked
-/// once, behind the last: then all that was written is of no use.
+/// Guarded loads of `count` words, each written to `out` and, unless `log` is null, logged there. Failure is checked
+/// once, after the last load: then nothing that was written is of use.
 ///
 /// # Safety
-/// As [`Reader::words_raw`]; all addresses must be at most `USER_END - 8`, and `log` null or valid for writes of `count` reads.
+/// As [`Reader::words_raw`]; all addresses must be at most `USER_END - 8`, and `log` null or valid for writes of
+/// `count` reads.
 #[inline(always)]
 unsafe fn guarded_words(address: u64, offsets: *const u32, count: usize, out: *mut u64, log: *mut Read) -> bool {
     let mut failed = 0;
-    // Two loops, so that none asks at each word.
+    // Two loops, so that neither checks for the log at each word.
     if log.is_null() {
         for index in 0..count {
-            // SAFETY: below `count`.
+            // SAFETY: index < count.
             unsafe {
                 out.add(index).write(guarded::load_noting(address + u64::from(*offsets.add(index)), &mut failed))
             };
         }
     } else {
         for index in 0..count {
-            // SAFETY: below `count`.
+            // SAFETY: index < count.
             unsafe {
                 let at = address + u64::from(*offsets.add(index));
                 let word = guarded::load_noting(at, &mut failed);
@@ -381,9 +390,8 @@ mod tests {
     }
 
     #[test]
-    fn probed_reads_tell_readable_from_unmapped() {
-        // SAFETY: probed mode has no precondition.
-        let mut r = unsafe { Reader::new(Mode::Probed) };
+    fn probed_reads_distinguish_readable_from_unmapped() {
+        let mut r = Reader::probed();
         let x = 0x1122_3344_5566_7788u64;
         assert_eq!(r.word(core::ptr::from_ref(&x) as u64), Some(x));
         assert_eq!(r.word(0), None);

@@ -1,20 +1,20 @@
 //! The walk's reader within a plugin's own code.
 //!
-//! A host function for each word costs more than the word. A plugin that is built from this crate, of the same layout, may be lent the
-//! reader for a stretch of its work: it then loads words in its own code, by [`guarded`] loads with fix-ups of its own, and
-//! writes them down itself. Nothing else of the walk may be called meanwhile.
+//! A call of a host function for each word costs more than reading the word. A plugin that is built from this crate,
+//! with the same layout, may borrow the reader for a part of its work: it then loads words in its own code, by
+//! [`guarded`] loads with its own fix-ups, and logs them itself. Nothing else of the walk may be called meanwhile.
 
 use super::log::Read;
-use super::recalled::{Entry, Recalled};
 use super::{guarded, Log, Reader, ANSWER, KEY, SURE};
+use crate::cache::answers::{Entry, Recalled};
 use core::mem::{offset_of, size_of};
 
-/// Most words that one [`Near::words`] reads, and for how many reads room is asked at once.
+/// Largest number of words of one [`Near::words`], and number of reads for which space is reserved at once.
 const STRETCH: usize = 8;
-/// Raised when the same bytes get another meaning.
+/// Incremented when the same bytes get another meaning.
 const REVISION: u64 = 1;
 
-/// Tells a reader of this build from one that is laid out otherwise.
+/// Distinguishes a reader of this build from one with another layout.
 pub const LAYOUT: u64 = {
     let parts = [
         REVISION,
@@ -37,22 +37,23 @@ pub const LAYOUT: u64 = {
     mixed
 };
 
-/// A reader that is lent. What was written down is handed over when it is dropped.
+/// A borrowed reader. The log is handed back when it is dropped.
 pub struct Near<'n> {
     reader: &'n mut Reader<'n>,
     plugin: u64,
-    /// Below this address words are loaded here; 0: everything is left to the reader.
+    /// Words below this address are loaded here; 0: all reads are left to the reader.
     limit: u64,
-    /// Where the next read is written down, and up to where there is room. Local: the log itself would be stored to at each load.
+    /// Where the next read is logged, and the end of the reserved space. Local: stores to the log itself would be
+    /// needed at each load.
     next: *mut Read,
     end: *mut Read,
 }
 
 impl<'n> Near<'n> {
-    /// Borrows a reader for this plugin. `None`: reads are not written down now, so no answer is known.
+    /// Borrows a reader for this plugin. `None`: reads are not logged now, so no answer can be cached.
     ///
     /// # Safety
-    /// `reader` must be null or point to a reader of this [`LAYOUT`] that nobody else uses for `'n`.
+    /// `reader` must be null or point to a reader of this [`LAYOUT`] without another user for `'n`.
     #[inline(always)]
     pub unsafe fn new(reader: *mut Reader<'n>, plugin: u32) -> Option<Near<'n>> {
         // SAFETY: the caller's promise.
@@ -65,7 +66,7 @@ impl<'n> Near<'n> {
         Some(Near { reader, plugin: plugin.into(), limit, next, end })
     }
 
-    /// Asks for room for [`STRETCH`] reads. False: the walk reads more than can be written down, which is noted.
+    /// Reserves space for [`STRETCH`] reads. False: the log is full, which is noted.
     #[inline(always)]
     fn has_room(&mut self) -> bool {
         let has_room = (self.end as usize).wrapping_sub(self.next as usize) >= STRETCH * size_of::<Read>();
@@ -73,13 +74,13 @@ impl<'n> Near<'n> {
         has_room
     }
 
-    /// The words at these distances from an address, at most eight. `None`: one of them is unreadable, which may not be written down: whoever goes on
-    /// from there reads it once more, by a host function.
+    /// The words at these byte offsets from an address, at most eight. `None`: one of them is unreadable. The failed
+    /// read may be missing in the log: a plugin that continues from there must repeat it by a host function.
     #[inline(always)]
     pub fn words<const N: usize>(&mut self, address: u64, offsets: [u32; N]) -> Option<[u64; N]> {
         const { assert!(N <= STRETCH) };
         if address >= self.limit {
-            // A copy that is made here: else the offsets would lie in memory on the usual way, too.
+            // A copy that is made here: otherwise the offsets would be in memory on the fast path as well.
             return self.words_by_reader(address, &offsets.map(|offset| offset));
         }
         let mut failed = 0;
@@ -90,7 +91,7 @@ impl<'n> Near<'n> {
         if self.has_room() {
             let mut at = 0;
             while at < N {
-                // SAFETY: room for STRETCH reads.
+                // SAFETY: space for STRETCH reads.
                 unsafe { self.next.add(at).write(Read::of_word(address + u64::from(offsets[at]), words[at])) };
                 at += 1;
             }
@@ -110,7 +111,7 @@ impl<'n> Near<'n> {
         read.then_some(words)
     }
 
-    /// As [`Reader::recall`], but that nothing begins where there is no answer.
+    /// As [`Reader::recall`], but without an answer no attribution of reads begins.
     #[inline(always)]
     pub fn recall(&mut self, key: [u64; KEY]) -> Option<[u64; ANSWER]> {
         // SAFETY: checked by `new`; the reader has no reference to it.
@@ -120,7 +121,7 @@ impl<'n> Near<'n> {
             None => self.search(&key.map(|word| word))?,
         };
         if self.has_room() {
-            // SAFETY: room for one.
+            // SAFETY: space for one read.
             unsafe { self.next.write(Read::of_recalled(name)) };
             self.next = self.next.wrapping_add(1);
         }
@@ -128,8 +129,8 @@ impl<'n> Near<'n> {
     }
 
     #[inline(never)]
-    fn search(&mut self, key: &[u64; KEY]) -> Option<([u64; ANSWER], super::recalled::Name)> {
-        // SAFETY: as above.
+    fn search(&mut self, key: &[u64; KEY]) -> Option<([u64; ANSWER], crate::cache::answers::Name)> {
+        // SAFETY: checked by `new`; the reader has no reference to it.
         let recalled = unsafe { &mut *self.reader.log.recalled };
         recalled.find(self.plugin, key, self.reader)
     }
@@ -149,25 +150,25 @@ mod tests {
 
     const HEAP: u64 = 0x1000;
     const KEYS: u64 = 64;
-    /// Asks at no address.
+    /// No key is read at this address.
     const NOWHERE: u64 = 1000;
 
-    /// Reads and asks by a lent reader, or by the reader itself: what came of it, and what was written down.
+    /// Reads and recalls by a borrowed reader, or by the reader itself: the results, and the log.
     fn ask(lent: bool, recalled: &mut Recalled, words: &[u64], keys: &[u64]) -> (Vec<Option<u64>>, Vec<Read>) {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let regions = [Region { address: HEAP, bytes: &bytes }];
         let mut log = vec![Read::NONE; 256];
         let mut reader = Reader::recorded(&regions);
         recalled.begin(1);
-        // SAFETY: both outlive the reader, and are touched by nobody else meanwhile.
+        // SAFETY: both outlive the reader, and have no other user meanwhile.
         unsafe {
             reader.write_down(log.as_mut_ptr(), log.len());
             reader.keep_answers(recalled);
         }
-        let mut told = Vec::new();
+        let mut results = Vec::new();
         let mut missed = Vec::new();
         {
-            // SAFETY: a reader of this build; nobody else uses it while it is lent.
+            // SAFETY: a reader of this build, without another user while it is borrowed.
             let mut near = unsafe { Near::new(&raw mut reader, 1) }.filter(|_| lent);
             for key in keys {
                 let at = if *key == NOWHERE { 0 } else { HEAP + key % KEYS * 8 };
@@ -181,12 +182,12 @@ mod tests {
                         (read.then_some(words), reader.recall(1, &key))
                     }
                 };
-                told.extend([words.map(|words| words[0] ^ words[1]), answer.map(|answer| answer[0])]);
+                results.extend([words.map(|words| words[0] ^ words[1]), answer.map(|answer| answer[0])]);
                 missed.extend(answer.is_none().then_some(key));
             }
         }
         let written = reader.written();
-        // What was not known is worked out in the same way.
+        // Missing answers are computed in the same way.
         for key in missed {
             if reader.recall(1, &key).is_none() {
                 let sum = reader.word(HEAP + key[0] % KEYS * 8).unwrap_or(0) + key[0];
@@ -194,15 +195,15 @@ mod tests {
             }
         }
         log.truncate(written);
-        (told, log)
+        (results, log)
     }
 
     #[test]
-    fn a_lent_reader_reads_recalls_and_writes_down_as_the_reader_does() {
+    fn a_borrowed_reader_reads_recalls_and_logs_as_the_reader_does() {
         let mut random = uunwind_random::Random::new(77);
         let (mut by_lent, mut by_reader) = (Box::new(Recalled::new()), Box::new(Recalled::new()));
         let mut words: Vec<u64> = (0..KEYS).collect();
-        let mut known = 0;
+        let mut cached = 0;
         for _ in 0..2000 {
             words[random.below(KEYS) as usize] = random.below(1 << 40);
             // The last key's second word lies outside.
@@ -210,11 +211,11 @@ mod tests {
             keys.extend((random.below(4) == 0).then_some(NOWHERE));
             let (lent, reader) = (ask(true, &mut by_lent, &words, &keys), ask(false, &mut by_reader, &words, &keys));
             assert_eq!(lent.0, reader.0);
-            // A read that failed is written down by whoever reads it again.
+            // A failed read is logged when it is repeated.
             let done = |log: &[Read]| log.iter().filter(|read| !read.failed()).copied().collect::<Vec<_>>();
             assert_eq!(done(&lent.1), done(&reader.1));
-            known += lent.0.iter().skip(1).step_by(2).flatten().count();
+            cached += lent.0.iter().skip(1).step_by(2).flatten().count();
         }
-        assert!(known > 1000, "few answers were known: {known}");
+        assert!(cached > 1000, "few answers were cached: {cached}");
     }
 }

@@ -1,10 +1,11 @@
-//! Probed pages: ask the kernel whether a page can be read, once a walk and page.
+//! Probed pages: the kernel is asked whether a page is readable, once for each walk and page.
 
+use crate::errno::EINVAL;
 use crate::syscall::{call, nr};
 
 const PAGE: u64 = 4096;
 
-/// The pages that this walk found readable, the last few of them.
+/// The last few pages that this walk found readable.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Pages {
@@ -17,7 +18,7 @@ impl Pages {
         Pages { pages: [u64::MAX; 4], next: 0 }
     }
 
-    /// Whether `[start, end)` can be read. Bounded: a range over more than 64 pages is refused.
+    /// Whether `[start, end)` is readable. Bounded: a range over more than 64 pages is refused.
     pub(super) fn readable(&mut self, start: u64, end: u64) -> bool {
         let (first, last) = (start / PAGE, end.saturating_sub(1) / PAGE);
         if last.wrapping_sub(first) > 64 {
@@ -39,10 +40,10 @@ impl Pages {
     }
 }
 
-/// rt_sigprocmask with an invalid `how` copies the set in first: -EFAULT tells an unreadable page, -EINVAL a readable one
-/// (kernel/signal.c, SYSCALL rt_sigprocmask). It changes nothing.
+/// rt_sigprocmask with an invalid `how` first copies the set in: -EFAULT means an unreadable page, -EINVAL a readable
+/// one (<https://github.com/torvalds/linux/blob/v6.1/kernel/signal.c>, `SYSCALL_DEFINE4(rt_sigprocmask`). It changes
+/// nothing.
 fn probe(page: u64) -> bool {
-    const EINVAL: isize = -22;
     // SAFETY: `how` is invalid, so the call only reads 8 bytes at `page`, and fails.
-    unsafe { call(nr::RT_SIGPROCMASK, [usize::MAX, page as usize, 0, 8, 0, 0]) == EINVAL }
+    unsafe { call(nr::RT_SIGPROCMASK, [usize::MAX, page as usize, 0, 8, 0, 0]) == -EINVAL as isize }
 }

@@ -1,13 +1,15 @@
-//! One loaded object, and what tells it from another at the same place.
+//! One loaded object, and what distinguishes it from another at the same place.
 
+use super::code::Code;
 use super::{fingerprint_of, DlFindObject};
+use crate::headers::Headers;
 use crate::memory::Reader;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 /// Most bytes of a build-id that are kept.
 pub const BUILD_ID_LIMIT: usize = 32;
-/// A build-id of so many bytes tells objects apart by itself.
-pub const TELLING_BUILD_ID: usize = 16;
+/// Number of bytes from which on a build-id identifies an object by itself.
+pub const UNIQUE_BUILD_ID: usize = 16;
 
 /// One loaded object. Immutable once published, but for the atomics.
 #[derive(Debug)]
@@ -17,7 +19,7 @@ pub struct Object {
     /// End of the mapping, exclusive.
     pub end: u64,
     /// The whole image, in which headers and unwind data lie. Differs from `[start, end)` for a program whose segments
-    /// leave gaps: the loader then tells of each executable segment apart.
+    /// leave gaps: the loader then reports each executable segment separately.
     pub image: (u64, u64),
     /// The loader's `struct link_map`.
     pub link_map: u64,
@@ -25,18 +27,23 @@ pub struct Object {
     pub eh_frame_hdr: u64,
     /// Its SFrame segment (`PT_GNU_SFRAME`): address and length; (0, 0) when there is none.
     pub sframe: (u64, u64),
+    /// Its executable segments.
+    pub code: Code,
     /// Load bias (`l_addr`).
     pub bias: u64,
-    /// Of an object without a build-id that tells it apart: see [`fingerprint_of`]. Else 0.
+    /// Fingerprint of an object whose build-id does not identify it: see [`fingerprint_of`]. Otherwise 0.
     pub(super) fingerprint: u64,
     /// Where its build-id lies in memory; 0 when it has none.
     pub(super) build_id_at: u64,
-    /// Distinguishes this object from every other one that was or will be in the same place.
-    pub generation: u64,
+    /// Its number among all objects of the table; with [`MADE`], one of its own.
+    pub(super) number: u64,
     /// The build-id, or nothing.
     pub build_id: BuildId,
     /// FNV-1a over the build-id, or over the ELF and program headers: the key of its facts.
     pub facts_key: u64,
+    /// [`unwind_key`](crate::headers::unwind_key) of what is mapped: a rule table with another key is not this
+    /// object's. 0: its headers cannot be read, so it has none.
+    pub unwind_key: u64,
     /// Never goes away, need not be confirmed.
     pub permanent: bool,
     /// Facts, once known; null before, and for objects that no plugin claims.
@@ -59,8 +66,40 @@ pub struct Object {
     pub table_asked: AtomicU32,
     /// Time from which on the recorder knows that this object is here (CLOCK_MONOTONIC, ns), if `reported`.
     pub reported_at: AtomicU64,
-    /// The loader's counters when this object was last found to be there; 0 = not known.
+    /// Which load of it was found last ([`crate::loads::Loads::load_of`]): the same file may come again to the same
+    /// place, or another one that cannot be distinguished from it.
+    pub(super) load: AtomicU64,
+    /// [`sealed`] of the loader's counters and of that load, when it was last found to be there; 0: never.
     pub(super) confirmed: AtomicU64,
+}
+
+/// [`Object::number`] of objects that the table has no room for.
+pub(super) const MADE: u64 = 1 << 54;
+/// Bits of a number of the table in [`Loaded::generation`].
+pub(super) const NUMBER_BITS: u32 = 12;
+
+/// An object, and which load of it: what is cached of its code is valid for this load only.
+#[derive(Clone, Copy, Debug)]
+pub struct Loaded<'a> {
+    /// The object.
+    pub object: &'a Object,
+    /// [`crate::loads::Loads::load_of`]; 0 for an object that is never unloaded.
+    pub(super) load: u64,
+}
+
+impl Loaded<'_> {
+    /// Distinguishes this load from every other one of any object, in 55 bits.
+    pub fn generation(&self) -> u64 {
+        if self.object.number & MADE != 0 {
+            return self.object.number;
+        }
+        self.load << NUMBER_BITS | self.object.number
+    }
+}
+
+/// A word that shows whether two others, stored apart, belong together.
+pub(super) fn sealed(loads: u64, load: u64) -> u64 {
+    loads.wrapping_add(load.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// `Object::facts_state`: not found so far.
@@ -76,15 +115,35 @@ pub struct BuildId {
 }
 
 impl Object {
-    /// Whether its build-id tells it from every other file.
-    pub fn has_telling_build_id(&self) -> bool {
-        self.build_id.as_bytes().len() >= TELLING_BUILD_ID
+    /// As what it was found: one that the table has no room for.
+    pub fn made(&self) -> Loaded<'_> {
+        Loaded { object: self, load: 0 }
     }
 
-    /// Whether what is mapped now is this object: by its build-id where it has one, else by its headers.
-    pub(super) fn is_still_there(&self, found: &DlFindObject, reader: &mut Reader<'_>) -> bool {
+    /// Whether its build-id distinguishes it from every other file.
+    pub fn has_unique_build_id(&self) -> bool {
+        self.build_id.as_bytes().len() >= UNIQUE_BUILD_ID
+    }
+
+    /// The offset in the object's file of the byte at the process address `address`, by its program headers in memory.
+    /// Async-signal-safe.
+    pub fn file_offset(&self, address: u64, reader: &mut Reader<'_>) -> Option<u64> {
+        Headers::read(self.image.0, self.bias, reader)?.file_offset(address, self.bias, reader)
+    }
+
+    /// Whether this is its place.
+    pub(super) fn is_at(&self, found: &DlFindObject) -> bool {
+        self.start == found.map_start
+            && self.end == found.map_end
+            && self.link_map == found.link_map
+            && self.eh_frame_hdr == found.eh_frame
+    }
+
+    /// Whether what is mapped now has this object's key: by its build-id where it has one, else by its headers. It may
+    /// be another load, and even another file.
+    pub(super) fn is_alike(&self, found: &DlFindObject, reader: &mut Reader<'_>) -> bool {
         let id = self.build_id.as_bytes();
-        if !self.has_telling_build_id() {
+        if !self.has_unique_build_id() {
             return self.fingerprint == fingerprint_of(found, reader);
         }
         id.chunks_exact(8).zip(0..).all(|(chunk, i)| {

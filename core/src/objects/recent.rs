@@ -3,8 +3,8 @@
 use super::Object;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Four entries of a page's number and the object there, an address. Nothing that is read here is believed: the object's own
-/// range is.
+/// Four entries of a page's number and the object there, an address. Nothing that is read here is believed: the
+/// object's own range is.
 #[repr(C, align(64))]
 pub(super) struct Recent([[AtomicU64; 2]; 4]);
 

@@ -1,4 +1,4 @@
-//! A rule as C gives it.
+//! A rule as C code gives it.
 
 use crate::regs::COUNT;
 use crate::rule::{Rule, RuleKind, RA_SLOT, SAME, UNKNOWN};
@@ -7,23 +7,24 @@ use crate::rule::{Rule, RuleKind, RA_SLOT, SAME, UNKNOWN};
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CRule {
-    /// `size_of::<CRule>()`.
+    /// `size_of::<CRule>()` at the time the plugin was built.
     pub size: u32,
-    /// [`RuleKind`]: 0 CFA = register + offset; 1 CFA = word at register + offset, plus addend; 2 a ucontext lies at register +
-    /// offset; 3 outermost frame.
+    /// Number of the [`RuleKind`]: 0 CFA = register + offset; 1 CFA = word at register + offset, plus addend; 2 a
+    /// ucontext lies at register + offset; 3 outermost frame.
     pub kind: u8,
     /// DWARF number of the register.
     pub register: u8,
-    /// Zero.
+    /// Must be zero.
     pub reserved: [u8; 2],
     /// Bytes added to the register.
     pub offset: i32,
     /// Bytes added to the word, with kind 1.
     pub addend: i32,
-    /// Where the callee-saved registers (x86-64: rbx, rbp, r12-r15) and the return address were saved: words (8 bytes) from
-    /// the CFA, negative as a rule; or [`SAME`], [`UNKNOWN`] (`UU_SAME`, `UU_UNKNOWN`). The return address must be saved.
+    /// Where the callee-saved registers (x86-64: rbx, rbp, r12-r15) and the return address were saved: words (8 bytes)
+    /// from the CFA, mostly negative; or [`SAME`], [`UNKNOWN`] (`UU_SAME`, `UU_UNKNOWN`). The return address must be
+    /// saved.
     pub slots: [i16; RA_SLOT + 1],
-    /// Zero.
+    /// Must be zero.
     pub reserved2: i16,
 }
 
@@ -44,22 +45,16 @@ impl CRule {
         }
     }
 
-    /// The form for C; `None` for what it cannot express: slots counted from rbp, a return address in a register, and a mark
-    /// that nothing vouches for the rule.
+    /// The form for C; `None` for what it cannot express: slots counted from rbp, a return address in a register, and
+    /// the mark of a rule by frame pointer, which nothing guarantees.
     pub fn from_rule(rule: &Rule) -> Option<CRule> {
         let simple = CRule::simple(rule.cfa_register, rule.cfa_offset);
-        rule.plain_addend().map(|addend| CRule { kind: rule.kind as u8, addend, slots: rule.slots, ..simple })
+        rule.plain_addend().map(|addend| CRule { kind: rule.kind.number(), addend, slots: rule.slots, ..simple })
     }
 
-    /// The core's form; `None` for what makes no sense.
+    /// The core's form; `None` if the parts are no valid rule.
     pub fn to_rule(&self) -> Option<Rule> {
-        let kind = match self.kind {
-            0 => RuleKind::Offset,
-            1 => RuleKind::Deref,
-            2 => RuleKind::Signal,
-            3 => RuleKind::End,
-            _ => return None,
-        };
+        let kind = RuleKind::from_number(self.kind)?;
         let ra = *self.slots.get(RA_SLOT)?;
         let plain = self.size as usize == core::mem::size_of::<CRule>()
             && self.reserved == [0; 2]
@@ -70,7 +65,7 @@ impl CRule {
             return None;
         }
         let slots = if matches!(kind, RuleKind::End) { Rule::end().slots } else { self.slots };
-        Rule::told(kind, self.register, self.offset, self.addend, slots)
+        Rule::from_parts(kind, self.register, self.offset, self.addend, slots)
     }
 }
 
@@ -80,13 +75,13 @@ mod tests {
     use crate::regs::{RBP, RSP};
 
     #[test]
-    fn good_rules_pass_and_nonsense_does_not() {
+    fn valid_rules_pass_and_others_do_not() {
         assert_eq!(CRule::simple(RSP, 24).to_rule(), Some(Rule::simple(RSP, 24)));
         let deref = Rule { kind: RuleKind::Deref, cfa_addend: -8, ..Rule::simple(RBP, 16) };
         for rule in [Rule::simple(RSP, 24), deref, Rule::end(), Rule::signal(0)] {
             assert_eq!(CRule::from_rule(&rule).and_then(|c| c.to_rule()), Some(rule));
         }
-        assert_eq!(CRule::from_rule(&Rule::frame_pointer()), None, "nothing vouches for it, which C cannot say");
+        assert_eq!(CRule::from_rule(&Rule::frame_pointer()), None, "nothing guarantees it, which C cannot express");
         let nonsense = [
             CRule { kind: 4, ..CRule::simple(RBP, 16) },
             CRule { register: 16, ..CRule::simple(RBP, 16) },

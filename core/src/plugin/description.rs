@@ -1,10 +1,10 @@
-//! What names a code object: read in the foreign process, copied by the host, decoded by the report.
+//! The names of a code object: read in the foreign process, copied by the host, decoded by the report.
 
 /// A text in the foreign process: the host copies it, the report decodes it. `repr(C)`: the same as `struct uu_text`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Text {
-    /// Address of the first byte.
+    /// Process address of the first byte.
     pub address: u64,
     /// Length in bytes; the host copies at most [`TEXT_LIMIT`].
     pub len: u32,
@@ -14,17 +14,17 @@ pub struct Text {
     pub utf8: u16,
 }
 
-/// At most so many bytes of a name or file name are copied; the rest is cut.
+/// Limit of the bytes of a name or file name that are copied; the rest is cut.
 pub const TEXT_LIMIT: u32 = 1024;
-/// At most so many bytes of a line table are copied; a longer one is left out, and lines show as the first line.
+/// Limit of the bytes of a line table that are copied; a longer table is left out, and lines show as the first line.
 pub const TABLE_LIMIT: u32 = 48 * 1024;
 
-/// What names a code object. `repr(C)`: the same as `struct uu_description`.
+/// The names and lines of a code object. `repr(C)`: the same as `struct uu_description`.
 #[repr(C)]
 pub struct Description {
-    /// Address of the code object.
+    /// Process address of the code object.
     pub code: u64,
-    /// Fingerprint of the words that name it, as given to `find_name`.
+    /// Fingerprint of everything that names it, as given to `find_name`.
     pub fingerprint: u64,
     /// Function name, qualified if the runtime has it.
     pub name: Text,
@@ -34,11 +34,10 @@ pub struct Description {
     pub table: Text,
     /// First line of the code object.
     pub first_line: u32,
-    /// How the report decodes `table`; one of the `TABLE_*` numbers.
+    /// Format of `table`: [`TABLE_NONE`], or a number of the plugin's.
     pub table_kind: u32,
 }
 
-/// There is no line table; the position is the line.
+/// Value of `table_kind`: there is no line table; the position is the line. All other values belong to the plugin,
+/// whose half outside of handlers decodes its tables when the recording ends.
 pub const TABLE_NONE: u32 = 0;
-/// CPython 3.11 and later: location table (Objects/locations.md in CPython's source).
-pub const TABLE_PYTHON_311: u32 = 1;

@@ -1,10 +1,10 @@
-//! The plugins of a process, by index, each with what is held against it.
+//! The plugins of a process by index, with the failures of each.
 
 use super::{negotiate, Entry, Plugin, Refusal};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// After so many failures a plugin is off for good.
+/// Number of failures after which a plugin is switched off for good.
 pub const FAILURE_LIMIT: u32 = 3;
 
 const EMPTY: u32 = 0;
@@ -18,16 +18,17 @@ struct Place {
     text: [AtomicU64; 2],
 }
 
-/// Up to `N` plugins. A place is filled once and stays.
+/// Up to `N` plugins. An index is filled once and never changes.
 pub struct Installed<const N: usize> {
     places: [Place; N],
 }
 
-// SAFETY: a table is written once, by whoever moved its place from EMPTY to FILLING, and read only when it is READY.
+// SAFETY: a table is written once, by the thread that moved its place from EMPTY to FILLING, and read only when it is
+// READY.
 unsafe impl<const N: usize> Sync for Installed<N> {}
 
 impl<const N: usize> Installed<N> {
-    /// None.
+    /// A list without plugins.
     #[allow(clippy::new_without_default, reason = "made once, as a static")]
     pub const fn new() -> Installed<N> {
         Installed {
@@ -42,11 +43,11 @@ impl<const N: usize> Installed<N> {
         }
     }
 
-    /// Installs the plugin of this entry under an index; `text` is the range of its code, (0, 0) when unknown. False: the
-    /// index is none, or taken. Not for handlers.
+    /// Installs the plugin of this entry under an index; `text` is the range of its code, (0, 0) if not available.
+    /// False: the index is invalid or taken. Not for handlers.
     ///
     /// # Safety
-    /// As [`negotiate`].
+    /// As for [`negotiate`].
     pub unsafe fn add(&self, index: usize, entry: Entry, text: (u64, u64)) -> Result<bool, Refusal> {
         // SAFETY: passed on.
         let table = unsafe { negotiate(entry) }?;
@@ -79,7 +80,7 @@ impl<const N: usize> Installed<N> {
         self.place(index).map(|place| unsafe { &*place.table.get() })
     }
 
-    /// Range of the plugin's code; (0, 0) when unknown. Async-signal-safe.
+    /// Process address range of the plugin's code; (0, 0) if not available. Async-signal-safe.
     pub fn text(&self, index: u8) -> (u64, u64) {
         self.place(index).map_or((0, 0), |place| {
             let [start, end] = &place.text;
@@ -87,17 +88,18 @@ impl<const N: usize> Installed<N> {
         })
     }
 
-    /// Moves a context that faulted in a guarded load of a plugin to its fix-up. False: it did not. Async-signal-safe.
+    /// Moves a context that faulted in a guarded load of a plugin to its fix-up. False if it faulted elsewhere.
+    /// Async-signal-safe.
     ///
     /// # Safety
-    /// The ucontext of the running handler of a fault.
+    /// `ucontext` must be the context of the fault that the calling handler handles.
     pub unsafe fn mend(&self, ucontext: *mut u8) -> bool {
         let mut tables = (0..=u8::MAX).take(N).filter_map(|index| self.get_any(index));
         // SAFETY: passed on.
         tables.any(|table| unsafe { table.fixups.mend(ucontext) })
     }
 
-    /// Counts a failure. True: with this one the plugin is off. Async-signal-safe.
+    /// Counts a failure. True: after this one the plugin is off. Async-signal-safe.
     pub fn failed(&self, index: u8) -> bool {
         let before = self.place(index).map(|place| place.failures.fetch_add(1, Ordering::Relaxed));
         before == Some(FAILURE_LIMIT - 1)

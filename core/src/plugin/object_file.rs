@@ -5,9 +5,9 @@ use core::ffi::{c_char, c_void};
 /// An ELF file, as the host shows it to an analyse half. `repr(C)`: the same as `struct uu_object_file`.
 #[repr(C)]
 pub struct ObjectFile {
-    /// `size_of::<ObjectFile>()` as the host was built.
+    /// `size_of::<ObjectFile>()` at the time the host was built.
     pub size: u32,
-    /// Zero.
+    /// Always zero.
     pub reserved: u32,
     /// Path of the file, NUL-terminated.
     pub path: *const c_char,
@@ -15,18 +15,18 @@ pub struct ObjectFile {
     pub data: *const u8,
     /// Bytes of the file.
     pub len: usize,
-    /// Its build-id; null when it has none.
+    /// Its build-id; null if it has none.
     pub build_id: *const u8,
     /// Bytes of the build-id.
     pub build_id_len: usize,
     /// First argument of the functions.
     pub host: *mut c_void,
-    /// Finds a symbol by name, in the dynamic symbol table or else the full one. True: `*address` and `*size` are as in the
-    /// file.
+    /// Finds a symbol by name, in the dynamic symbol table or else the full one. True: `*address` (a file address) and
+    /// `*size` (in bytes) were set.
     pub symbol: unsafe extern "C" fn(host: *mut c_void, name: *const c_char, address: *mut u64, size: *mut u64) -> bool,
-    /// Fills `out` with the `len` bytes that the file holds at an address (as in its segments). False: it does not hold all of
-    /// them.
+    /// Fills `out` with the `len` bytes that the file's segments have at a file address. False if the file does not
+    /// contain all of them.
     pub read: unsafe extern "C" fn(host: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool,
-    /// Tells a person, in one line of UTF-8 without the file's name, why an object that is the plugin's is not served.
+    /// Reports to people, in one line of UTF-8 without the file's name, why an object of the plugin's cannot be served.
     pub note: unsafe extern "C" fn(host: *mut c_void, text: *const c_char),
 }

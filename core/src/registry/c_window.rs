@@ -1,14 +1,14 @@
-//! A window as C describes it.
+//! A window as C code describes it.
 
 use super::window::{Function, Kind, Window, DESCENDING, GROWING};
-use super::{Errno, EINVAL};
+use crate::errno::{Errno, EINVAL, ENOTSUP};
 use crate::plugin::{CRule, Visit};
 use core::ffi::c_void;
 
-/// Type of [`CWindow::rule`]. 1: `*rule` was filled; 0: none here. Anything else is nonsense.
+/// Type of [`CWindow::rule`]. 1: `*rule` was filled; 0: there is none. Any other value is invalid.
 pub type GiveRule = unsafe extern "C" fn(user: *mut c_void, pc: u64, rule: *mut CRule) -> u32;
-/// Type of [`CWindow::name`]: bytes of the name of the function at `pc`, written to `buffer`; 0: none. `*start` is its first
-/// address.
+/// Type of [`CWindow::name`]: writes the name of the function at `pc` to `buffer` and returns its length in bytes; 0:
+/// there is none. `*start` becomes its first address.
 pub type GiveName =
     unsafe extern "C" fn(user: *mut c_void, pc: u64, buffer: *mut u8, room: usize, start: *mut u64) -> usize;
 
@@ -34,18 +34,15 @@ pub struct CWindow {
     pub reserved: [u64; 3],
 }
 
-/// The library knows no such kind.
-const ENOTSUP: Errno = Errno(95);
-
 impl CWindow {
-    /// What it says, if it makes sense.
+    /// The window, if its description is valid.
     pub fn to_window(&self) -> Result<Window, Errno> {
         let kind = Kind::from_number(self.kind).ok_or(ENOTSUP)?;
         let start = self.text as u64;
         let end = start.checked_add(self.text_len as u64).ok_or(EINVAL)?;
         let unwind = matches!(kind, Kind::EhFrame | Kind::SFrame);
         let (functions, growing) = (!self.functions.is_null(), self.flags & GROWING != 0);
-        // Each kind has what it needs, and nothing that it does not know.
+        // Each kind has the fields that it needs, and no others.
         let sound = self.reserved0 == 0
             && self.reserved == [0; 3]
             && self.flags & !(GROWING | DESCENDING) == 0
@@ -89,13 +86,13 @@ mod tests {
     }
 
     fn plain() -> CWindow {
-        // SAFETY: all-zero is a structure without anything.
+        // SAFETY: all-zero is a description without any of its parts.
         let zero: CWindow = unsafe { core::mem::zeroed() };
         CWindow { size: 128, kind: 1, text: 0x1000 as *const c_void, text_len: 0x100, ..zero }
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_descriptions_are_refused() {
         let some = 0x2000 as *const c_void;
         assert!(plain().to_window().is_ok());
         assert!(CWindow { kind: 3, unwind: some, unwind_len: 8, ..plain() }.to_window().is_ok());

@@ -1,4 +1,4 @@
-//! The functions of a window: a table that the registrar fills, perhaps while we read.
+//! The functions of a window: a table that the registrar fills, possibly while it is read.
 
 use super::window::{Function, Window, DESCENDING};
 use crate::memory::Reader;
@@ -16,20 +16,20 @@ fn entry(window: &Window, index: u64, reader: &mut Reader<'_>) -> Option<Functio
     })
 }
 
-/// The function that covers `lookup`, by the window's table. The counter is loaded once; what stands behind it is not looked
-/// at. Tombstones cover nothing. At most 33 probes. Async-signal-safe.
+/// The function that covers `lookup`, by the window's table. The counter is loaded once, and entries beyond it are not
+/// read. Tombstones cover nothing. At most 33 probes. Async-signal-safe.
 pub fn find(window: &Window, lookup: u64, reader: &mut Reader<'_>) -> Option<Function> {
     if window.functions == 0 {
         return None;
     }
     let count = match window.published {
         0 => window.capacity,
-        // The counter is released after the entries; loads on x86-64 are not reordered.
+        // The counter is stored with release order after the entries; loads on x86-64 are not reordered.
         published => reader.word(published)?.min(window.capacity),
     };
     let offset = lookup.wrapping_sub(window.start);
     let descending = window.flags & DESCENDING != 0;
-    // Ascending: behind the last start at or below; descending: the first such.
+    // Ascending: the index after the last start at or below; descending: the first such start.
     let (mut low, mut high) = (0, count);
     for _ in 0..33 {
         if low >= high {

@@ -1,5 +1,5 @@
-//! What was taken out and may still be read: two queues, in order of the epochs. Linked through the cells themselves, so
-//! there is no limit. Touched with the writers' lock held.
+//! Removed cells that may still be read: two queues in order of the epochs, linked through the cells themselves, so
+//! there is no limit. Used only with the writers' lock held.
 
 use super::pool::{Kept, Pool};
 use super::tree::Node;
@@ -7,11 +7,11 @@ use super::window::Held;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// A cell that can wait.
+/// A cell that can be in limbo.
 pub trait Waits: Kept {
-    /// Epoch in which it was taken out.
+    /// Epoch in which it was removed.
     fn retired(&self) -> &AtomicU64;
-    /// Address of the next one; 0: none.
+    /// Address of the next cell; 0: there is none.
     fn link(&self) -> &AtomicU64;
 }
 
@@ -33,7 +33,7 @@ impl Waits for Held {
     }
 }
 
-/// A queue.
+/// A queue of removed cells.
 pub struct Limbo<T: Waits> {
     first: AtomicU64,
     last: AtomicU64,
@@ -42,23 +42,23 @@ pub struct Limbo<T: Waits> {
 }
 
 impl<T: Waits> Limbo<T> {
-    /// Empty.
+    /// An empty queue.
     pub const fn new() -> Limbo<T> {
         Limbo { first: AtomicU64::new(0), last: AtomicU64::new(0), len: AtomicUsize::new(0), of: PhantomData }
     }
 
-    /// How many wait.
+    /// Number of cells in it.
     pub fn len(&self) -> usize {
         self.len.load(Relaxed)
     }
 
-    /// Appends the chain from `first` to `last`, which was taken out before `epoch` began.
+    /// Appends the list from `first` to `last`, which was removed before `epoch` began.
     ///
     /// # Safety
-    /// The cells are the pool's, linked, and on no other queue.
+    /// The cells must be the pool's, linked, and in no other queue.
     pub unsafe fn append(&self, first: *mut T, last: *mut T, epoch: u64) {
         let (mut at, mut count) = (first, 0);
-        // SAFETY: the caller vouches for the chain; it has an end.
+        // SAFETY: the caller guarantees the list; it has an end.
         while let Some(cell) = unsafe { at.as_ref() } {
             cell.retired().store(epoch, Relaxed);
             count += 1;
@@ -73,11 +73,11 @@ impl<T: Waits> Limbo<T> {
         self.len.store(self.len().wrapping_add(count), Relaxed);
     }
 
-    /// Gives back cells that no walk with a mark of `oldest` or later can read, at most `most` of them. `before` sees each.
-    /// Whether there may be more.
+    /// Frees at most `most` cells that no walk with a mark of `oldest` or later can read. `before` is called with each.
+    /// Returns whether there may be more.
     ///
     /// # Safety
-    /// No walk with an older mark is under way.
+    /// No walk with an older mark may be in progress.
     pub unsafe fn free(&self, oldest: u64, most: usize, pool: &Pool, mut before: impl FnMut(&T)) -> bool {
         for _ in 0..most {
             // SAFETY: cells of the pool.
@@ -92,13 +92,13 @@ impl<T: Waits> Limbo<T> {
                 self.last.store(0, Relaxed);
             }
             self.len.store(self.len().wrapping_sub(1), Relaxed);
-            // SAFETY: taken off the queue, and read by nobody.
+            // SAFETY: removed from the queue, and read by no walk.
             unsafe { pool.give(done) };
         }
         true
     }
 
-    /// Forgets all.
+    /// Empties the queue without freeing anything.
     pub fn abandon(&self) {
         self.first.store(0, Relaxed);
         self.last.store(0, Relaxed);

@@ -1,26 +1,26 @@
-//! The writers' lock: one word that tells who holds it and whether somebody waits, with a futex in its lower half. Taken and
-//! named in one step, so that a handler that interrupted the holder at any instruction is refused instead of waiting for
-//! itself. It has no memory beyond its word, so the child of a fork can reset it.
+//! The writers' lock: one word that holds its owner and whether a thread waits, with a futex in its lower half. It is
+//! taken and marked with its owner in one step, so a handler that interrupted the owner at any instruction is refused
+//! instead of waiting for its own thread. It has no state beyond its word, so the child of a fork can reset it.
 
 use crate::syscall::{call, nr, thread_pointer};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 const FREE: u64 = 0;
-/// Somebody waits. The rest of the word is the holder's thread pointer, which is a multiple of 64.
+/// A thread waits. The rest of the word is the owner's thread pointer, which is a multiple of 64.
 const CONTENDED: u64 = 1;
 const FUTEX_WAIT_PRIVATE: usize = 128;
 const FUTEX_WAKE_PRIVATE: usize = 129;
 
-/// The lock. Not for handlers, which may wait for the thread that they interrupted only if that is not a holder.
+/// The lock. Not for handlers: one may wait for the thread that it interrupted, unless that thread owns the lock.
 pub struct Lock(AtomicU64);
 
 impl Lock {
-    /// Free.
+    /// A lock without an owner.
     pub const fn new() -> Lock {
         Lock(AtomicU64::new(FREE))
     }
 
-    /// Runs `f` with the lock held. `None`: the calling thread holds it already.
+    /// Runs `f` with the lock held. `None` if the calling thread holds it already.
     pub fn with<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
         if !self.acquire() {
             return None;
@@ -30,14 +30,14 @@ impl Lock {
         Some(result)
     }
 
-    /// Whether the calling thread holds it. The holder's thread pointer stays the same over a fork.
+    /// Whether the calling thread holds it. The owner's thread pointer is the same after a fork.
     pub fn is_mine(&self) -> bool {
         self.0.load(Ordering::Relaxed) & !CONTENDED == thread_pointer()
     }
 
-    /// Takes the lock. False: the calling thread holds it already.
+    /// Takes the lock. False if the calling thread holds it already.
     pub fn acquire(&self) -> bool {
-        // Only this thread ever writes its own thread pointer there.
+        // Only this thread ever stores its own thread pointer there.
         if self.is_mine() {
             return false;
         }
@@ -47,15 +47,15 @@ impl Lock {
                 Ok(_) => return true,
                 Err(holder) => {
                     let contended = holder | CONTENDED;
-                    let told = holder == contended
+                    let marked = holder == contended
                         || self.0.compare_exchange(holder, contended, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-                    if told {
-                        // SAFETY: waits while the word's lower half (little-endian) is as it was seen.
+                    if marked {
+                        // SAFETY: waits while the word's lower half (little-endian) has the value that was read.
                         unsafe {
                             call(nr::FUTEX, [self.futex(), FUTEX_WAIT_PRIVATE, contended as u32 as usize, 0, 0, 0])
                         };
                     }
-                    // Others may be waiting, too: whoever holds it next must wake one.
+                    // Other threads may be waiting: the next owner must wake one.
                     own |= CONTENDED;
                 }
             }
@@ -74,8 +74,8 @@ impl Lock {
         core::ptr::from_ref(&self.0) as usize
     }
 
-    /// In the child of a fork: whether a thread that is not here held it. Then it is free now, and what it guards may be
-    /// half done.
+    /// To be called in the child of a fork: whether a thread that does not exist here held the lock. Then it is free
+    /// now, and what it protects may be unfinished.
     pub fn was_lost(&self) -> bool {
         let lost = self.0.load(Ordering::Relaxed) != FREE && !self.is_mine();
         if lost {
@@ -91,7 +91,7 @@ impl Default for Lock {
     }
 }
 
-/// Waits a little, the longer the more often: walks take microseconds. `round` counts from 0.
+/// Sleeps briefly, longer with each round: walks take microseconds. `round` counts from 0.
 pub(super) fn pause(round: u32) {
     if round < 64 {
         core::hint::spin_loop();
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_holds_it_and_is_refused_a_second_time() {
+    fn one_thread_holds_it_and_is_refused_a_second_time() {
         let (lock, mut count) = (Lock::new(), 0u64);
         let at = core::ptr::from_mut(&mut count) as usize;
         std::thread::scope(|scope| {

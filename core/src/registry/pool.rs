@@ -1,14 +1,14 @@
-//! Memory of the registry: cells of two sizes, out of chunks of its own from mmap(2), so that writers need no allocator
-//! and a free cell is never unmapped. Touched with the writers' lock held, and by nobody else.
+//! Memory of the registry: cells of two sizes in chunks of its own from mmap(2), so that writers need no allocator
+//! and a free cell is never unmapped. Used only with the writers' lock held.
 
 use super::tree::Node;
 use super::window::Held;
 use crate::syscall::call;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
-/// What lies in a cell.
+/// A type of cell.
 pub trait Kept: Sized {
-    /// Which list it belongs to: 0 or 1.
+    /// The free list it belongs to: 0 or 1.
     const CLASS: usize;
 }
 
@@ -26,17 +26,17 @@ struct Free(AtomicPtr<Free>);
 const FIRST_CHUNK: usize = 64 * 1024;
 const LAST_CHUNK: usize = 4 * 1024 * 1024;
 
-/// The cells.
+/// The memory of all nodes and windows, in cells of two sizes.
 pub struct Pool {
     free: [AtomicPtr<Free>; 2],
     counts: [AtomicUsize; 2],
-    /// The rest of the newest chunk, never used so far.
+    /// The unused rest of the newest chunk: its first and last address.
     fresh: (AtomicUsize, AtomicUsize),
     chunk: AtomicUsize,
 }
 
 impl Pool {
-    /// Without memory.
+    /// A pool without memory.
     pub const fn new() -> Pool {
         Pool {
             free: [const { AtomicPtr::new(core::ptr::null_mut()) }; 2],
@@ -46,7 +46,7 @@ impl Pool {
         }
     }
 
-    /// Makes sure that so many cells can be taken. False: the kernel gives no memory.
+    /// Ensures that this many cells can be taken. False: the kernel gives no memory.
     pub fn reserve(&self, nodes: usize, windows: usize) -> bool {
         let missing =
             |class: usize, wanted: usize| wanted.saturating_sub(self.counts.get(class).map_or(0, |c| c.load(Relaxed)));
@@ -64,12 +64,12 @@ impl Pool {
         true
     }
 
-    /// A cell, with whatever was in it. `None` only without [`Pool::reserve`].
+    /// A cell with arbitrary contents. `None` only without [`Pool::reserve`].
     pub fn take<T: Kept>(&self) -> Option<*mut T> {
         let (list, count) = (self.free.get(T::CLASS)?, self.counts.get(T::CLASS)?);
         let first = list.load(Relaxed);
         if !first.is_null() {
-            // SAFETY: a free cell holds its successor.
+            // SAFETY: a free cell holds the address of the next one.
             list.store(unsafe { (*first).0.load(Relaxed) }, Relaxed);
             count.store(count.load(Relaxed).wrapping_sub(1), Relaxed);
             return Some(first.cast());
@@ -80,20 +80,21 @@ impl Pool {
         Some(at as *mut T)
     }
 
-    /// Gives a cell back.
+    /// Frees a cell.
     ///
     /// # Safety
-    /// It came from [`Pool::take`], and nobody reads it any more.
+    /// It must come from [`Pool::take`], and be read by no walk any more.
     pub unsafe fn give<T: Kept>(&self, cell: *mut T) {
         let (Some(list), Some(count)) = (self.free.get(T::CLASS), self.counts.get(T::CLASS)) else { return };
         let cell = cell.cast::<Free>();
-        // SAFETY: the caller gives the cell up; both kinds are larger than a pointer. Hints may still lead walks here.
+        // SAFETY: the caller gives up the cell; both kinds are larger than a pointer. Walks may still follow hints to
+        // it.
         unsafe { (*cell).0.store(list.load(Relaxed), Relaxed) };
         list.store(cell, Relaxed);
         count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Forgets all free memory: it may be half way between two lists. What is lost is a leak.
+    /// Drops all free memory: the child of a fork may have copied it in the middle of a change. What is lost is a leak.
     pub fn abandon(&self) {
         for (list, count) in self.free.iter().zip(&self.counts) {
             list.store(core::ptr::null_mut(), Relaxed);
@@ -104,8 +105,8 @@ impl Pool {
     }
 }
 
-/// Fresh memory. Large chunks begin at a multiple of a huge page and ask for such: lookups among very many windows would
-/// otherwise wait for address translations more than for the memory itself.
+/// Maps fresh memory. Large chunks begin at a multiple of a huge page and request huge pages: lookups among very many
+/// windows would otherwise spend more time on address translation than on the memory itself.
 pub fn map(size: usize) -> Option<usize> {
     use crate::syscall::nr::{MADVISE, MMAP};
     const PROT_READ_WRITE: usize = 3;
@@ -113,7 +114,7 @@ pub fn map(size: usize) -> Option<usize> {
     const MADV_HUGEPAGE: usize = 14;
     const HUGE: usize = 2 * 1024 * 1024;
     let room = if size >= HUGE { size.checked_add(HUGE)? } else { size };
-    // SAFETY: a fresh private mapping; what lies before and behind the aligned part is never touched.
+    // SAFETY: a fresh private mapping; the parts before and after the aligned part are never used.
     unsafe {
         let at = call(MMAP, [0, room, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, usize::MAX, 0]);
         if at <= 0 {
@@ -123,7 +124,7 @@ pub fn map(size: usize) -> Option<usize> {
             return Some(at as usize);
         }
         let aligned = (at as usize).wrapping_add(HUGE - 1) & !(HUGE - 1);
-        // Refused by kernels without huge pages: then small ones serve.
+        // Refused by kernels without huge pages; then small ones are used.
         call(MADVISE, [aligned, size, MADV_HUGEPAGE, 0, 0, 0]);
         Some(aligned)
     }

@@ -47,7 +47,7 @@ fn windows_are_found_and_overlaps_refused() {
     assert_eq!(registry.synchronize(registry.epoch() + 1, 0, &slots), Err(EINVAL));
 }
 
-/// The registry beside a map from start to end, through many changes of all kinds.
+/// The registry compared with a map from start to end, through many changes of all kinds.
 #[test]
 fn it_agrees_with_a_sorted_map() {
     for (seed, order) in [(1u64, 0), (2, 1), (3, 2), (4, 0)] {
@@ -63,27 +63,27 @@ fn it_agrees_with_a_sorted_map() {
             let end = start + 1 + random.number() % 200;
             if random.number() % 16 < if growing { 12 } else { 3 } {
                 let overlaps = map.range(..end).next_back().is_some_and(|(_, e): (&u64, &u64)| *e > start);
-                let told = registry.register(window(start, end), &slots);
-                assert_eq!(told.is_err(), overlaps, "{start:#x}..{end:#x}: {told:?}");
+                let result = registry.register(window(start, end), &slots);
+                assert_eq!(result.is_err(), overlaps, "{start:#x}..{end:#x}: {result:?}");
                 if !overlaps {
                     map.insert(start, end);
                 }
             } else if random.number().is_multiple_of(4) {
-                // Two windows side by side for up to five at once.
+                // Two adjacent windows replace up to five at once.
                 let old: Vec<u64> = map.range(start..).take(5).map(|(s, _)| *s).collect();
                 let new = [window(start, start + 8), window(start + 8, start + 16)];
                 let kept = map.iter().filter(|(s, _)| !old.contains(s));
                 let overlaps = kept.clone().any(|(s, e)| *s < start + 16 && *e > start);
-                let told = registry.replace(&old, new.into_iter(), &slots);
-                assert_eq!(told, if overlaps { Err(EEXIST) } else { told }, "{told:?}");
-                assert_eq!(told.is_err(), overlaps);
+                let result = registry.replace(&old, new.into_iter(), &slots);
+                assert_eq!(result, if overlaps { Err(EEXIST) } else { result }, "{result:?}");
+                assert_eq!(result.is_err(), overlaps);
                 if !overlaps {
                     map = kept.map(|(s, e)| (*s, *e)).chain([(start, start + 8), (start + 8, start + 16)]).collect();
                 }
             } else {
                 let start = map.range(start..).next().map_or(start, |(s, _)| *s);
-                let told = registry.unlink(start, &slots);
-                assert_eq!(told.is_ok(), map.remove(&start).is_some(), "{start:#x}: {told:?}");
+                let result = registry.unlink(start, &slots);
+                assert_eq!(result.is_ok(), map.remove(&start).is_some(), "{start:#x}: {result:?}");
             }
             if step % 97 == 0 {
                 assert_eq!(all(&registry), map.iter().map(|(s, e)| (*s, *e)).collect::<Vec<_>>());
@@ -130,8 +130,8 @@ fn an_unlinked_window_is_pinned_until_the_walks_before_it_end() {
         let epoch = registry.epoch();
         scope.spawn(move || {
             let walking = slots.enter(1000, epoch).expect("a walk");
-            entered.send(()).expect("told");
-            wait.recv().expect("told to leave");
+            entered.send(()).expect("sent");
+            wait.recv().expect("received");
             walking.leave();
         });
         wait_entered.recv().expect("entered");
@@ -142,16 +142,16 @@ fn an_unlinked_window_is_pinned_until_the_walks_before_it_end() {
         assert_eq!(registry.register(window(0x1000, 0x2000), slots), Err(EBUSY));
         assert_eq!(registry.register(window(0x1800, 0x1801), slots), Err(EBUSY), "the text may still be read");
         assert_eq!(registry.waiting().0, 1);
-        // Without a limit on unlinked windows.
+        // There is no limit on unlinked windows.
         for i in 0..1000u64 {
             registry.register(window(0x10_0000 + i * 16, 0x10_0010 + i * 16), slots).expect("room");
             registry.unlink(0x10_0000 + i * 16, slots).expect("room");
         }
         assert_eq!(registry.waiting().0, 1001);
         assert_eq!(registry.register(window(0x10_0000 + 900 * 16, 0x10_0004 + 900 * 16), slots), Err(EBUSY));
-        go_on.send(()).expect("told");
+        go_on.send(()).expect("sent");
         assert_eq!(registry.synchronize(ticket, 5_000_000_000, slots), Ok(()));
-        let second = registry.register(window(0x1000, 0x2000), slots).expect("nobody reads it");
+        let second = registry.register(window(0x1000, 0x2000), slots).expect("no walk reads it");
         assert!(second > first, "another generation");
         assert!(registry.register(window(0x10_0000 + 900 * 16, 0x10_0004 + 900 * 16), slots).is_ok());
     });
@@ -161,9 +161,10 @@ fn an_unlinked_window_is_pinned_until_the_walks_before_it_end() {
     walking.leave();
 }
 
-/// Among so many windows that hints are kept: a walk that began before a change sees what was, one behind it what is.
+/// With enough windows for hints: a walk that began before a change sees the old windows, one after it the
+/// new ones.
 #[test]
-fn each_tree_answers_for_itself() {
+fn each_walk_sees_its_own_tree() {
     const COUNT: u64 = 3000;
     let place = |i: u64| 0x10_0000 + i * 0x100;
     let (registry, slots) = (Registry::new(), slots());
@@ -176,21 +177,21 @@ fn each_tree_answers_for_itself() {
         (0..COUNT).map(|i| windows.find(place(i) + 0x7f).map_or(0, |held| held.window().generation)).collect()
     };
     std::thread::scope(|scope| {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (begin, begun) = std::sync::mpsc::channel();
         let (go_on, wait) = std::sync::mpsc::channel::<()>();
         scope.spawn(move || {
             let walking = slots.enter(crate::slots::stack_pointer(), registry.epoch()).expect("a walk");
             // SAFETY: inside a walk.
             let windows = unsafe { registry.windows() };
             let first = generations(windows);
-            tell.send(()).expect("told");
-            wait.recv().expect("told to look again");
-            // The hints are those of the walk beside this one now.
+            begin.send(()).expect("sent");
+            wait.recv().expect("received");
+            // The hints are those of the other walk now.
             assert!(first.iter().all(|generation| *generation != 0) && generations(windows) == first);
             assert_eq!(generations(windows), first);
             walking.leave();
         });
-        told.recv().expect("the walk has begun");
+        begun.recv().expect("the walk has begun");
         for i in (0..COUNT).step_by(3) {
             registry.replace(&[place(i)], [window(place(i), place(i) + 0x80)].into_iter(), slots).expect("room");
             registry.unlink(place(i + 1), slots).expect("it is there");
@@ -205,11 +206,11 @@ fn each_tree_answers_for_itself() {
             }
         }
         walking.leave();
-        go_on.send(()).expect("told");
+        go_on.send(()).expect("sent");
     });
 }
 
-/// A walk may take its mark from an epoch and set it much later. What was free by then stays free.
+/// A walk may take its mark from an epoch and set it much later. What was free by then is not pinned.
 #[test]
 fn a_late_mark_of_an_old_epoch_pins_nothing() {
     let (registry, slots) = (Registry::new(), slots());
@@ -219,19 +220,19 @@ fn a_late_mark_of_an_old_epoch_pins_nothing() {
     assert_eq!(registry.synchronize(ticket, 0, &slots), Ok(()));
     let slots = &*slots;
     std::thread::scope(|scope| {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (begin, begun) = std::sync::mpsc::channel();
         let (go_on, wait) = std::sync::mpsc::channel::<()>();
         scope.spawn(move || {
             let walking = slots.enter(1000, old).expect("a walk");
-            tell.send(()).expect("told");
-            wait.recv().expect("told to leave");
+            begin.send(()).expect("sent");
+            wait.recv().expect("received");
             walking.leave();
         });
-        told.recv().expect("the walk has begun");
-        assert!(registry.register(window(0x1000, 0x2000), slots).is_ok(), "synchronize said that nobody reads it");
+        begun.recv().expect("the walk has begun");
+        assert!(registry.register(window(0x1000, 0x2000), slots).is_ok(), "synchronize found that no walk reads it");
         assert_eq!(registry.unlink(0x1000, slots).and_then(|t| registry.synchronize(t, 0, slots)), Err(ETIMEDOUT));
         assert_eq!(registry.register(window(0x1000, 0x2000), slots), Err(EBUSY));
-        go_on.send(()).expect("told");
+        go_on.send(()).expect("sent");
     });
 }
 
@@ -257,7 +258,7 @@ fn a_writer_lost_in_a_fork_leaves_a_usable_registry() {
         registry.register(window(i * 0x1000, i * 0x1000 + 0x800), &slots).expect("no overlap");
     }
     std::thread::scope(|scope| {
-        scope.spawn(|| assert!(registry.fork_begins(), "as a writer holds it"));
+        scope.spawn(|| assert!(registry.fork_begins(), "a writer holds the lock like this"));
     });
     registry.after_fork();
     assert_eq!(find(&registry, 0x1000), Some(0x1000));

@@ -1,9 +1,10 @@
-//! Windows by address: a B+ tree whose published nodes never change. A writer copies the nodes from the root to the place
-//! of its change, changes the copies, and publishes the new root; walks that hold the old one go on reading it.
+//! Windows by address: a B+ tree whose published nodes never change. A writer copies the nodes from the root to the
+//! place of its change, changes the copies, and publishes the new root; walks that hold the old one continue to read
+//! it.
 //!
-//! A node has at most [`CAPACITY`] entries and fills eight cache lines, which a lookup asks for all at once. The key of an
-//! entry is the lowest start below it, exactly: a lookup never has to go back to a neighbour. Behind the last key stand keys
-//! that no address reaches, so that a search needs neither the number of entries nor a branch.
+//! A node has at most [`CAPACITY`] entries and fills eight cache lines, which a lookup prefetches all at once. The key
+//! of an entry is exactly the lowest start below it, so a lookup never has to go to a neighbouring node. The last key
+//! is followed by keys above all addresses, so that a search needs neither the number of entries nor a branch.
 
 #[cfg_attr(target_arch = "x86_64", path = "tree/x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "tree/aarch64.rs")]
@@ -14,29 +15,30 @@ use super::window::Held;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use cpu::{ask_for, first_above};
 
-/// Entries of a node.
+/// Number of entries of a node.
 pub const CAPACITY: usize = 28;
-/// Room for keys: four groups of eight, a cache line each.
+/// Number of keys that a node can hold: four groups of eight, a cache line each.
 const KEYS: usize = 32;
-/// The key where there is no entry. Keys are below 2^63, so that the sign of a difference compares them.
+/// The key of a missing entry. Keys are below 2^63, so that the sign of a difference compares them.
 const NO_KEY: u64 = super::LIMIT;
-/// A node with fewer is joined with a neighbour when both fit into one.
+/// A node with fewer entries is joined with a neighbour if both fit into one.
 const FEW: usize = 10;
-/// More levels than any tree has that fits into memory: two nodes side by side hold more than [`CAPACITY`] entries.
+/// Limit of levels, more than any tree that fits into memory has: two adjacent nodes hold more than [`CAPACITY`]
+/// entries.
 const MAX_HEIGHT: usize = 16;
 
-/// A node.
+/// A node of the tree.
 #[repr(C, align(64))]
 pub struct Node {
     keys: [u64; KEYS],
     below: [u64; CAPACITY],
-    /// The change that made it. A node is changed in place by that change only.
+    /// The change that made it. Only that change modifies it in place.
     birth: u64,
-    /// Entries in use.
+    /// Number of entries.
     len: u32,
-    /// 0: entries are windows; else nodes.
+    /// 0: entries are windows; otherwise nodes.
     height: u32,
-    /// Epoch in which it was replaced, and the next node replaced: writers' business, not looked at by walks.
+    /// Epoch in which it was replaced, and the next replaced node: used by writers, not by walks.
     pub(super) retired: AtomicU64,
     pub(super) link: AtomicU64,
 }
@@ -44,7 +46,7 @@ pub struct Node {
 const _: () = assert!(size_of::<Node>() == 512 && size_of::<Held>() == 192);
 
 impl Node {
-    /// The change that made the tree of which this is the root.
+    /// The change that made the tree with this root.
     #[inline(always)]
     pub fn change(&self) -> u64 {
         self.birth
@@ -54,19 +56,19 @@ impl Node {
         self.keys.get(..self.len as usize).unwrap_or(&self.keys)
     }
 
-    /// Index behind the last entry with a key at or below `key`.
+    /// Index after the last entry with a key at or below `key`.
     #[inline(always)]
-    fn behind(&self, key: u64) -> usize {
+    fn after(&self, key: u64) -> usize {
         let key = key.min(NO_KEY - 1);
         let (groups, _) = self.keys.as_chunks::<8>();
         let group = groups.iter().take(3).map(|group| usize::from(group[7] <= key)).sum::<usize>();
         groups.get(group).map_or(0, |keys| group * 8 + first_above(keys, key))
     }
 
-    /// The entry at or below `key`.
+    /// The last entry at or below `key`.
     #[inline(always)]
     fn before(&self, key: u64) -> Option<u64> {
-        self.below.get(self.behind(key).checked_sub(1)?).copied()
+        self.below.get(self.after(key).checked_sub(1)?).copied()
     }
 
     fn entry(&self, index: usize) -> Option<(u64, u64)> {
@@ -79,7 +81,7 @@ impl Node {
         }
     }
 
-    /// With room for it: puts an entry before the one at `index`.
+    /// Inserts an entry before the one at `index`; there must be space.
     fn put(&mut self, index: usize, entry: (u64, u64)) {
         let len = self.len as usize;
         if index > len || len >= CAPACITY {
@@ -105,7 +107,7 @@ impl Node {
         self.cut(len - 1);
     }
 
-    /// Drops the entries from `len` on.
+    /// Removes the entries from `len` on.
     fn cut(&mut self, len: usize) {
         for key in self.keys.iter_mut().skip(len) {
             *key = NO_KEY;
@@ -113,7 +115,7 @@ impl Node {
         self.len = len as u32;
     }
 
-    /// Appends the entries from `from` on to `to`, which has room for them.
+    /// Appends the entries from `from` on to `to`, which must have space for them.
     fn copy_to(&self, from: usize, to: &mut Node) {
         let (len, into) = (self.len as usize, to.len as usize);
         if from > len || len > CAPACITY || into > CAPACITY || len - from > CAPACITY - into {
@@ -132,7 +134,7 @@ impl Node {
 /// The window at or before `pc`: the last one in order of their starts. Async-signal-safe; logarithmic.
 ///
 /// # Safety
-/// `root` is null or a tree that nobody frees or changes during `'a`.
+/// `root` must be null or a tree that is neither freed nor changed during `'a`.
 #[inline]
 pub unsafe fn before<'a>(root: *const Node, pc: u64) -> Option<&'a Held> {
     // SAFETY: the root.
@@ -147,38 +149,38 @@ pub unsafe fn before<'a>(root: *const Node, pc: u64) -> Option<&'a Held> {
     Some(unsafe { &*(node.before(pc)? as *const Held) })
 }
 
-/// The window at or before `key`, and the start of the one behind it ([`super::LIMIT`]: none). Logarithmic.
+/// The window at or before `key`, and the start of the next window ([`super::LIMIT`] if there is none). Logarithmic.
 ///
 /// # Safety
-/// As [`before`].
+/// As for [`before`].
 pub unsafe fn locate<'a>(root: *const Node, key: u64) -> (Option<&'a Held>, u64) {
-    let (mut node, mut behind) = (root, NO_KEY);
+    let (mut node, mut after) = (root, NO_KEY);
     for _ in 0..MAX_HEIGHT {
         // SAFETY: the root, or an entry of an inner node.
         let Some(n) = (unsafe { node.as_ref() }) else { break };
-        let index = n.behind(key);
+        let index = n.after(key);
         if let Some(next) = n.keys.get(index).filter(|next| **next != NO_KEY) {
-            behind = *next;
+            after = *next;
         }
         let Some(below) = index.checked_sub(1).and_then(|index| n.below.get(index)).copied() else { break };
         if n.height == 0 {
             // SAFETY: an entry of a leaf.
-            return (unsafe { (below as *const Held).as_ref() }, behind);
+            return (unsafe { (below as *const Held).as_ref() }, after);
         }
         node = below as *const Node;
     }
-    (None, behind)
+    (None, after)
 }
 
-/// Calls `each` for every window in order of their addresses.
+/// Calls `f` for every window in order of their addresses.
 ///
 /// # Safety
-/// As [`locate`].
+/// As for [`locate`].
 pub unsafe fn each(root: *const Node, f: &mut dyn FnMut(&Held)) {
     // SAFETY: passed on.
     let Some(node) = (unsafe { root.as_ref() }) else { return };
     for below in node.below.iter().take(node.len as usize) {
-        // SAFETY: as above: entries of leaves are windows, those of other nodes are nodes.
+        // SAFETY: passed on: entries of leaves are windows, those of other nodes are nodes.
         unsafe {
             match node.height {
                 0 => f(&*(*below as *const Held)),
@@ -188,31 +190,31 @@ pub unsafe fn each(root: *const Node, f: &mut dyn FnMut(&Held)) {
     }
 }
 
-/// Levels of a tree.
+/// Number of levels of a tree.
 ///
 /// # Safety
-/// As [`locate`].
+/// As for [`locate`].
 unsafe fn levels(root: *const Node) -> usize {
     // SAFETY: passed on.
     unsafe { root.as_ref() }.map_or(0, |root| root.height as usize + 1)
 }
 
-/// A change under way, with the lock held. The tree it makes is its own until it is published.
+/// A change in progress, with the lock held. No walk sees the tree that it makes until it is published.
 pub struct Change<'p> {
     pool: &'p Pool,
-    /// Nodes with this birth are this change's own.
+    /// Nodes with this birth were made by this change.
     birth: u64,
     /// The new root.
     pub root: *mut Node,
-    /// Nodes that the new tree does not hold any more, chained by their links.
+    /// First and last of the nodes that are no longer in the new tree, linked in a list.
     replaced: (*mut Node, *mut Node),
-    /// How many.
+    /// Number of these nodes.
     pub replaced_count: usize,
 }
 
 impl<'p> Change<'p> {
-    /// A change of the tree under `root`. `birth` is no other change's; or, for a tree that nobody else reads, always the
-    /// same, and then nothing is copied.
+    /// A change of the tree under `root`. `birth` must be unique to the change; or, for a tree that only writers read,
+    /// always the same, and then nothing is copied.
     pub fn new(pool: &'p Pool, root: *mut Node, birth: u64) -> Change<'p> {
         Change { pool, birth, root, replaced: (core::ptr::null_mut(), core::ptr::null_mut()), replaced_count: 0 }
     }
@@ -222,26 +224,26 @@ impl<'p> Change<'p> {
         self.birth
     }
 
-    /// Whether there are so many windows that a way past the tree is worth its memory.
+    /// Whether the tree is so high that hints past it are worth their memory.
     pub fn is_high(&self) -> bool {
         // SAFETY: the lock's holder reads the tree.
         unsafe { levels(self.root) > 2 }
     }
 
-    /// Makes sure that there is memory for so many insertions and removals, and for so many windows.
+    /// Ensures that there is memory for this many insertions and removals, and for this many windows.
     pub fn reserve(&self, operations: usize, windows: usize) -> bool {
-        // SAFETY: the lock's holder reads the tree. A level costs a copy and a new node at most, and the tree may grow.
+        // SAFETY: the lock's holder reads the tree. A level costs at most a copy and a new node, and the tree may grow.
         let each = 2 * (unsafe { levels(self.root) } + 4);
         self.pool.reserve(operations.saturating_mul(each), windows)
     }
 
-    /// Drops the change: frees what it made. The published tree is as it was.
+    /// Drops the change and frees what it made. The published tree is unchanged.
     pub fn abandon(self) {
         self.free_own(self.root);
     }
 
     fn free_own(&self, node: *mut Node) {
-        // SAFETY: a node of this change's tree; own nodes are reached through own nodes only.
+        // SAFETY: a node of this change's tree; its own nodes are reached through its own nodes only.
         let Some(n) = (unsafe { node.as_ref() }).filter(|n| n.birth == self.birth) else { return };
         if n.height > 0 {
             for below in n.below.iter().take(n.len as usize) {
@@ -252,14 +254,14 @@ impl<'p> Change<'p> {
         unsafe { self.pool.give(node) };
     }
 
-    /// The nodes that were replaced: first, last. For the limbo, once the root is published.
+    /// First and last of the nodes that were replaced. They go to limbo once the root is published.
     pub fn replaced(&self) -> Option<(*mut Node, *mut Node)> {
         (!self.replaced.0.is_null()).then_some(self.replaced)
     }
 
     fn node(&self, height: u32) -> Option<*mut Node> {
         let node = self.pool.take::<Node>()?;
-        // SAFETY: a cell of this size, ours alone. Entries behind `len` are not looked at.
+        // SAFETY: a cell of this size without another user. Entries from `len` on are not read.
         unsafe {
             (&raw mut (*node).birth).write(self.birth);
             (&raw mut (*node).len).write(0);
@@ -270,14 +272,14 @@ impl<'p> Change<'p> {
         Some(node)
     }
 
-    /// The node itself if it is this change's own, else a copy that is.
+    /// The node itself if this change made it, else a copy.
     fn own(&mut self, node: *mut Node) -> Option<*mut Node> {
         // SAFETY: a node of the tree.
         if unsafe { (*node).birth } == self.birth {
             return Some(node);
         }
         let copy = self.pool.take::<Node>()?;
-        // SAFETY: the source stays as it is; the cell is ours alone.
+        // SAFETY: the source is not changed; the cell has no other user.
         unsafe {
             core::ptr::copy_nonoverlapping(node, copy, 1);
             (*copy).birth = self.birth;
@@ -286,9 +288,9 @@ impl<'p> Change<'p> {
         Some(copy)
     }
 
-    /// Notes a node that the new tree does not hold.
+    /// Adds a node to those that are no longer in the new tree.
     fn replace(&mut self, node: *mut Node) {
-        // SAFETY: a node of the tree; its link is the writers'.
+        // SAFETY: a node of the tree; only writers use its link.
         unsafe {
             if (*node).birth == self.birth {
                 self.pool.give(node);
@@ -304,7 +306,7 @@ impl<'p> Change<'p> {
         self.replaced_count += 1;
     }
 
-    /// Puts a window in. The caller has seen that its key is free. `None`: no memory, and the change must be abandoned.
+    /// Inserts a window. The caller has checked that its key is free. `None`: no memory; the change must be abandoned.
     pub fn insert(&mut self, key: u64, window: *mut Held) -> Option<()> {
         if self.root.is_null() {
             self.root = self.node(0)?;
@@ -312,7 +314,7 @@ impl<'p> Change<'p> {
         let root = self.own(self.root)?;
         self.root = root;
         let Some(right) = self.insert_below(root, (key, window as u64))? else { return Some(()) };
-        // SAFETY: both are this change's own.
+        // SAFETY: this change made both.
         unsafe {
             let top = self.node((*root).height + 1)?;
             (*top).put(0, ((*root).keys().first().copied()?, root as u64));
@@ -322,11 +324,11 @@ impl<'p> Change<'p> {
         Some(())
     }
 
-    /// Inserts below a node of our own. The new node to its right, if it had to be split.
+    /// Inserts below a node of this change. Returns the new node to its right if it had to be split.
     fn insert_below(&mut self, node: *mut Node, entry: (u64, u64)) -> Option<Option<*mut Node>> {
-        // SAFETY: this change's own node, and no other reference to it is used meanwhile.
+        // SAFETY: this change made the node, and no other reference to it is used meanwhile.
         let n = unsafe { &mut *node };
-        let index = n.behind(entry.0);
+        let index = n.after(entry.0);
         if n.height == 0 {
             return self.put(n, index, entry);
         }
@@ -334,16 +336,16 @@ impl<'p> Change<'p> {
         let (_, child) = n.entry(index)?;
         let child = self.own(child as *mut Node)?;
         let right = self.insert_below(child, entry)?;
-        // SAFETY: own nodes.
+        // SAFETY: this change made both nodes.
         n.set(index, (unsafe { (*child).keys().first().copied()? }, child as u64));
         match right {
-            // SAFETY: as above.
+            // SAFETY: this change made both nodes.
             Some(right) => self.put(n, index + 1, (unsafe { (*right).keys().first().copied()? }, right as u64)),
             None => Some(None),
         }
     }
 
-    /// Puts an entry into a node of our own; splits it if it is full.
+    /// Inserts an entry into a node of this change; splits it if it is full.
     fn put(&mut self, node: &mut Node, index: usize, entry: (u64, u64)) -> Option<Option<*mut Node>> {
         if (node.len as usize) < CAPACITY {
             node.put(index, entry);
@@ -352,7 +354,7 @@ impl<'p> Change<'p> {
         let right = self.node(node.height)?;
         // SAFETY: just made.
         let r = unsafe { &mut *right };
-        // Windows come in order more often than not: a split at either end leaves full nodes behind.
+        // Windows are mostly registered in order of their addresses: a split at either end leaves full nodes.
         let at = match index {
             0 => 0,
             CAPACITY => CAPACITY,
@@ -368,14 +370,14 @@ impl<'p> Change<'p> {
         Some(Some(right))
     }
 
-    /// Takes out the window with this key, which the caller has seen there. `None`: no memory, and the change must be
+    /// Removes the window with this key, which the caller has found. `None`: no memory; the change must be
     /// abandoned.
     pub fn remove(&mut self, key: u64) -> Option<()> {
         let root = self.own(self.root)?;
         self.root = root;
         self.remove_below(root, key)?;
         for _ in 0..MAX_HEIGHT {
-            // SAFETY: this change's own, or below such a one.
+            // SAFETY: this change made it, or it is below such a node.
             let n = unsafe { &*self.root };
             let below = match n.len {
                 0 => core::ptr::null_mut(),
@@ -388,22 +390,22 @@ impl<'p> Change<'p> {
                 return Some(());
             }
         }
-        // A root tells which change made its tree: one that was further down is another node now.
+        // A root holds the change that made its tree: an inner node that becomes the root is copied.
         self.root = self.own(self.root)?;
         Some(())
     }
 
     fn remove_below(&mut self, node: *mut Node, key: u64) -> Option<()> {
-        // SAFETY: this change's own node, and no other reference to it is used meanwhile.
+        // SAFETY: this change made the node, and no other reference to it is used meanwhile.
         let n = unsafe { &mut *node };
-        let index = n.behind(key).checked_sub(1)?;
+        let index = n.after(key).checked_sub(1)?;
         if n.height == 0 {
             n.remove(index);
             return Some(());
         }
         let child = self.own(n.entry(index)?.1 as *mut Node)?;
         self.remove_below(child, key)?;
-        // SAFETY: own node.
+        // SAFETY: this change made the node.
         let c = unsafe { &*child };
         let Some(first) = c.keys().first() else {
             self.replace(child);
@@ -417,7 +419,7 @@ impl<'p> Change<'p> {
         Some(())
     }
 
-    /// Joins the child at `index` with a neighbour, if both fit into one node.
+    /// Joins the child at `index` with a neighbour if both fit into one node.
     fn join(&mut self, node: &mut Node, index: usize) -> Option<()> {
         let left = index.saturating_sub(1);
         let (Some((_, a)), Some((_, b))) = (node.entry(left), node.entry(left + 1)) else { return Some(()) };
@@ -427,7 +429,7 @@ impl<'p> Change<'p> {
             return Some(());
         }
         let a = self.own(a)?;
-        // SAFETY: two nodes, of which `a` is our own.
+        // SAFETY: two nodes, of which this change made `a`.
         node.set(left, unsafe {
             (*b).copy_to(0, &mut *a);
             ((*a).keys().first().copied()?, a as u64)

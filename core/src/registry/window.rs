@@ -1,78 +1,64 @@
-//! A window: code that no loaded object covers, and how its frames are stepped.
+//! A window: code that no loaded object covers, with the way in which its frames are stepped.
 
 use super::life::Life;
 use crate::plugin::installed::FAILURE_LIMIT;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How a window's frames are stepped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Kind {
-    /// Every function in it keeps a frame pointer.
-    FramePointer = 1,
-    /// Nobody can tell: the walk stops here, with a reason.
-    Opaque = 2,
-    /// `unwind` is a list of CIEs and FDEs, as in `.eh_frame`.
-    EhFrame = 3,
-    /// `unwind` is an SFrame section.
-    SFrame = 4,
-    /// `callback` gives the rule of a pc, a pure function of it.
-    Rule = 5,
-    /// `callback` moves the cursor by itself.
-    Stepper = 6,
-}
-
-impl Kind {
-    /// The kind with this number.
-    pub const fn from_number(number: u32) -> Option<Kind> {
-        Some(match number {
-            1 => Kind::FramePointer,
-            2 => Kind::Opaque,
-            3 => Kind::EhFrame,
-            4 => Kind::SFrame,
-            5 => Kind::Rule,
-            6 => Kind::Stepper,
-            _ => return None,
-        })
+crate::numbered! {
+    /// The way in which a window's frames are stepped.
+    pub enum Kind: u32 {
+        /// Every function in it keeps a frame pointer.
+        FramePointer = 1;
+        /// Its frames cannot be stepped: the walk ends here, with a stop reason.
+        Opaque = 2;
+        /// `unwind` is a list of CIEs and FDEs, as in `.eh_frame`.
+        EhFrame = 3;
+        /// `unwind` is an SFrame section.
+        SFrame = 4;
+        /// `callback` returns the rule of a pc; it must be a pure function.
+        Rule = 5;
+        /// `callback` moves the cursor itself.
+        Stepper = 6;
     }
 }
 
-/// [`Window::flags`]: functions are still added: what is not found now may be found later.
+/// [`Window::flags`]: functions are still being added, so what is not found now may be found later.
 pub const GROWING: u32 = 1;
-/// [`Window::flags`]: the table of functions descends: each new function lies below those before.
+/// [`Window::flags`]: the table of functions descends: each new function lies below the earlier ones.
 pub const DESCENDING: u32 = 2;
-/// [`Window::flags`]: its registrar told no unwind data, which says nothing of what others know. Not for callers from outside.
-pub const UNTOLD: u32 = 1 << 31;
+/// [`Window::flags`]: its registrar gave no unwind data, but other sources may have some. Set by the library only.
+pub const NO_DATA: u32 = 1 << 31;
 
-/// One window. What it points to belongs to the registrar, and stays as it is until the window is gone.
+/// One window. What it points to belongs to the registrar, who must not change it until the window is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Window {
-    /// First text address: the key.
+    /// First text address (process address): the key.
     pub start: u64,
     /// End of the text, exclusive.
     pub end: u64,
-    /// Tells it from every other window that was or will be at the same place. Given by the registry; never 0.
+    /// Distinguishes it from every other window that was or will be at the same place. Assigned by the registry; never
+    /// 0.
     pub generation: u64,
-    /// How its frames are stepped.
+    /// The way in which its frames are stepped.
     pub kind: Kind,
-    /// [`GROWING`], [`DESCENDING`].
+    /// A sum of [`GROWING`], [`DESCENDING`] and [`NO_DATA`].
     pub flags: u32,
-    /// Unwind data; 0 when the kind needs none.
+    /// Address of its unwind data; 0 if the kind needs none.
     pub unwind: u64,
-    /// Its length in bytes.
+    /// Length of the unwind data in bytes.
     pub unwind_len: u64,
-    /// The registrar's own pointer: first argument of the callbacks.
+    /// The registrar's own pointer, the first argument of the callbacks.
     pub user: u64,
-    /// Address of the rule or step function; 0 when the kind needs none.
+    /// Address of the rule or step function; 0 if the kind needs none.
     pub callback: u64,
-    /// Table of functions ([`Function`]), sorted; 0: none.
+    /// Address of the sorted table of functions ([`Function`]); 0: there is none.
     pub functions: u64,
-    /// Room in the table, in functions.
+    /// Capacity of the table, in functions.
     pub capacity: u64,
-    /// Address of the counter of functions that are valid; 0: all are.
+    /// Address of the counter of valid functions; 0: all are valid.
     pub published: u64,
-    /// Address of the function that names a pc; 0: none.
+    /// Address of the function that returns the name for a pc; 0: there is none.
     pub name: u64,
 }
 
@@ -101,15 +87,16 @@ impl Window {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Function {
-    /// Distance of its first byte from the window's start.
+    /// Distance of its first byte from the window's start, in bytes.
     pub start: u32,
-    /// Bytes of code; 0: a tombstone, the function is gone.
+    /// Size of its code in bytes; 0: a tombstone, the function was removed.
     pub len: u32,
-    /// Distance of its FDE from the start of the window's unwind data; `u32::MAX`: none of its own.
+    /// Distance in bytes of its FDE from the start of the window's unwind data; [`NO_UNWIND`]: it has no FDE of its
+    /// own.
     pub unwind: u32,
-    /// Bytes of its name.
+    /// Length of its name in bytes.
     pub name_len: u32,
-    /// Address of its name, UTF-8; 0: none.
+    /// Address of its name, in UTF-8; 0: it has none.
     pub name: u64,
 }
 
@@ -119,27 +106,28 @@ pub const NO_UNWIND: u32 = u32::MAX;
 /// A registered window.
 #[repr(C, align(64))]
 pub struct Held {
-    /// In one line with the first fields of the window.
+    /// In one cache line with the first fields of the window.
     pub(super) life: Life,
     pub(super) window: Window,
-    /// 1: no more functions are added.
+    /// 1: no more functions are added to it.
     pub(super) sealed: AtomicU32,
-    /// 1: in the tree of pinned windows.
+    /// 1: it is in the tree of pinned windows.
     pub(super) pinned: AtomicU32,
-    /// Calls of its functions that failed.
+    /// Number of failed calls of its functions.
     pub(super) failures: AtomicU32,
-    /// Epoch in which it was unlinked, and the next window unlinked: writers' business.
+    /// Epoch in which it was unlinked, and the next unlinked window: used by writers only.
     pub(super) retired: AtomicU64,
     pub(super) link: AtomicU64,
 }
 
 impl Held {
-    /// The window.
+    /// The registered window.
     pub fn window(&self) -> &Window {
         &self.window
     }
 
-    /// Counts a call of one of its functions that failed. True: with this one they are off. Async-signal-safe.
+    /// Counts a failed call of one of its functions. True: after this one they are not called any more.
+    /// Async-signal-safe.
     pub fn failed(&self) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed) == FAILURE_LIMIT - 1
     }
@@ -149,7 +137,7 @@ impl Held {
         self.failures.load(Ordering::Relaxed) < FAILURE_LIMIT
     }
 
-    /// Whether what is not found now may be found later.
+    /// Whether what is not found in it now may be found later.
     pub fn may_grow(&self) -> bool {
         self.window.flags & GROWING != 0 && self.sealed.load(Ordering::Acquire) == 0
     }

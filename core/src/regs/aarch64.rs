@@ -1,4 +1,6 @@
-//! AArch64 (ELF for the Arm 64-bit Architecture, table 3: DWARF register names; AAPCS64, 6.1).
+//! AArch64 ([DWARF for the Arm 64-bit
+//! Architecture](https://github.com/ARM-software/abi-aa/blob/main/aadwarf64/aadwarf64.rst), DWARF register names;
+//! AAPCS64, 6.1).
 
 /// DWARF number of the frame pointer, x29.
 pub const FP: u8 = 29;
@@ -10,14 +12,15 @@ pub const RA: u8 = 30;
 pub const COUNT: usize = 32;
 /// Callee-saved registers, in the order of a rule's slots.
 pub const CALLEE_SAVED: [u8; 11] = [19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29];
-/// Bits of the callee-saved registers and of sp. Not of x30: a call destroys it.
+/// Mask of the callee-saved registers and of sp. Not of x30, which a call destroys.
 pub const CALLEE_SAVED_MASK: u32 = (0x7ff << 19) | (1 << SP);
 
 /// Offset of `uc_stack` (ss_sp, ss_flags, ss_size) in a ucontext.
 pub const UCONTEXT_STACK: u64 = 16;
 /// Offset of the first 64 bits of `uc_sigmask`.
 pub const UCONTEXT_SIGMASK: u64 = 40;
-/// Offset of `uc_mcontext.regs[0]`; behind them come sp and pc (asm/sigcontext.h).
+/// Offset of `uc_mcontext.regs[0]`; sp and pc follow
+/// (<https://github.com/torvalds/linux/blob/v6.1/arch/arm64/include/uapi/asm/sigcontext.h>).
 const UCONTEXT_REGS: u64 = 184;
 /// Offset of the pc in a ucontext.
 pub const UCONTEXT_PC: u64 = UCONTEXT_REGS + 8 * 32;
@@ -26,22 +29,23 @@ pub const UCONTEXT_SP: u64 = ucontext_offset(SP);
 /// Offset of the frame pointer in a ucontext.
 pub const UCONTEXT_FP: u64 = ucontext_offset(FP);
 
-/// Offset of the ucontext from sp in a signal's frame: a siginfo comes first (arch/arm64/kernel/signal.c, struct rt_sigframe).
+/// Offset of the ucontext from sp in a signal's frame, after a siginfo (`struct rt_sigframe` in
+/// <https://github.com/torvalds/linux/blob/v6.1/arch/arm64/kernel/signal.c>).
 pub const SIGFRAME_UCONTEXT: i32 = 128;
 /// The two instructions that a signal handler returns to: `mov x8, #139` (rt_sigreturn), `svc #0`.
 pub const SIGRETURN: u64 = 0xd400_0001_d280_1168;
 
-/// Offset in a ucontext of the register with this DWARF number (0 to 31).
+/// Offset in a ucontext, in bytes, of the register with this DWARF number (0 to 31).
 pub const fn ucontext_offset(register: u8) -> u64 {
     UCONTEXT_REGS + 8 * register as u64
 }
 
-/// The bits of a code address that an authentication code takes (pointer authentication, FEAT_PAuth), on this CPU and for
-/// this kernel's address space: what ptrace(2) tells as NT_ARM_PAC_MASK. 0 where addresses are not signed, and on other
-/// architectures. Async-signal-safe.
+/// The bits of a code address that hold an authentication code (pointer authentication, FEAT_PAuth), on this CPU and
+/// for this kernel's address space: what [ptrace(2)](https://man7.org/linux/man-pages/man2/ptrace.2.html) calls
+/// NT_ARM_PAC_MASK. 0 if addresses are not signed, and on other architectures. Async-signal-safe.
 #[inline(always)]
 pub fn pac_mask() -> u64 {
-    /// Every bit but 55, which tells the kernel's half of the address space from the user's.
+    /// Every bit but 55, which distinguishes the kernel's half of the address space from the user's.
     #[cfg(target_arch = "aarch64")]
     const ALL: u64 = !(1 << 55);
     #[cfg(target_arch = "aarch64")]
@@ -57,19 +61,19 @@ pub fn pac_mask() -> u64 {
     0
 }
 
-/// The general registers and the pc, each with a bit that tells whether it is known.
+/// The general registers and the pc, each with a bit that says whether its value is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Regs {
     /// Instruction pointer, without authentication code.
     pub pc: u64,
-    /// Which bits of a signed return address are its code: [`pac_mask`] of the machine that the stack is from.
+    /// The bits of a signed return address that hold its code: [`pac_mask`] of the machine that the stack is from.
     pub pac_mask: u64,
     values: [u64; COUNT],
     known: u32,
 }
 
 impl Regs {
-    /// Registers of which only pc, sp and fp are known.
+    /// Registers with values for pc, sp and fp only.
     pub fn new(pc: u64, sp: u64, fp: u64) -> Regs {
         let mut regs = Regs { pc, pac_mask: pac_mask(), values: [0; COUNT], known: 0 };
         regs.set(SP, sp);
@@ -82,12 +86,12 @@ impl Regs {
         Regs { pc, pac_mask: pac_mask(), values, known: u32::MAX }
     }
 
-    /// Those registers, in DWARF order, whose bits are set in `known`.
+    /// Registers with values where a bit is set in `known`, in DWARF order.
     pub fn some(pc: u64, values: [u64; COUNT], known: u32) -> Regs {
         Regs { pc, pac_mask: pac_mask(), values, known }
     }
 
-    /// The same, from a machine whose signed addresses have their code in these bits.
+    /// These registers for a machine whose signed addresses have their code in these bits.
     pub fn with_pac_mask(self, pac_mask: u64) -> Regs {
         Regs { pac_mask, ..self }
     }
@@ -97,7 +101,7 @@ impl Regs {
     /// # Safety
     /// `ucontext` must point to an AArch64 ucontext_t as the kernel hands it to a signal handler.
     pub unsafe fn from_ucontext(ucontext: *const u8) -> Regs {
-        // SAFETY: the caller vouches for the whole structure; offsets lie in its general registers.
+        // SAFETY: the caller guarantees the whole structure; offsets lie in its general registers.
         let read = |offset: u64| unsafe { ucontext.add(offset as usize).cast::<u64>().read_unaligned() };
         let mut values = [0; COUNT];
         for (register, value) in (0..).zip(values.iter_mut()) {
@@ -106,7 +110,7 @@ impl Regs {
         Regs::full(read(UCONTEXT_PC), values)
     }
 
-    /// Value of a register, if it is known here.
+    /// Value of a register, if it is known in this frame.
     #[inline]
     pub fn get(&self, register: u8) -> Option<u64> {
         if self.known & (1u32.checked_shl(u32::from(register)).unwrap_or(0)) == 0 {
@@ -115,7 +119,7 @@ impl Regs {
         self.values.get(register as usize).copied()
     }
 
-    /// Sets a register and marks it known.
+    /// Sets a register's value.
     #[inline]
     pub fn set(&mut self, register: u8, value: u64) {
         if let Some(v) = self.values.get_mut(register as usize) {
@@ -130,14 +134,14 @@ impl Regs {
         self.known &= !(1u32.checked_shl(u32::from(register)).unwrap_or(0));
     }
 
-    /// Forgets all registers that a call may destroy.
+    /// Marks all registers unknown that a call may destroy.
     #[inline]
     pub fn keep_callee_saved(&mut self) {
         self.known &= CALLEE_SAVED_MASK;
     }
 
-    /// Stack pointer. Behind a frame pointer it is the least that it can be, and not known: a frame record may lie anywhere
-    /// in its frame.
+    /// Stack pointer. After a step by frame pointer it is the least that it can be, and not known: a frame record may
+    /// lie anywhere in its frame.
     #[inline]
     pub fn sp(&self) -> u64 {
         self.values[SP as usize]
@@ -149,12 +153,12 @@ impl Regs {
         address & !self.pac_mask
     }
 
-    /// All values; unknown ones are meaningless.
+    /// All values; those of unknown registers have no meaning.
     pub fn values(&self) -> &[u64; COUNT] {
         &self.values
     }
 
-    /// Bit n set: register n is known.
+    /// Bit n set: the value of register n is known.
     pub fn known(&self) -> u32 {
         self.known
     }

@@ -1,6 +1,7 @@
-//! The registers of one CPU at one moment, numbered as DWARF numbers them.
+//! The registers of one CPU at one moment, numbered as in DWARF.
 //!
-//! What stands here by its bare name is this machine's. AArch64's is there on other machines too, for stacks recorded elsewhere.
+//! Items without a CPU in their path are this machine's. AArch64's are available on other machines too, for stacks
+//! recorded elsewhere.
 
 pub mod aarch64;
 #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,5 @@
-//! AArch64: the return address comes in x30, where a function that calls no other leaves it, may be signed, and is stored
-//! wherever the function likes.
+//! AArch64 (<https://github.com/ARM-software/abi-aa/blob/main/aapcs64/aapcs64.rst>): the return address is passed in
+//! x30, where leaf functions leave it, may be signed, and is stored wherever the function chooses.
 
 use super::{RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER, SAME, UNKNOWN};
 use crate::cursor::Cursor;
@@ -9,7 +9,7 @@ use crate::regs::aarch64::{
 };
 use crate::stop_reason::StopReason;
 
-/// Slots of a rule: the callee-saved registers, then the return address.
+/// Number of slots of a rule: the callee-saved registers, then the return address.
 const SLOTS: usize = 12;
 /// Index of x29 among the slots.
 pub const FP_SLOT: usize = 10;
@@ -21,11 +21,11 @@ pub const RA_SIGNED: u8 = 4;
 /// How to get from a frame to its caller: the form in which sources build a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// Added to `cfa_register`: a multiple of 8, less than 8 MiB. What packing finds otherwise is no rule.
+    /// Added to `cfa_register`, in bytes: a multiple of 8, less than 8 MiB. Packing refuses any other value.
     pub cfa_offset: i32,
     /// DWARF number of the register that the CFA is computed from, 0 to 31.
     pub cfa_register: u8,
-    /// What the sum is; never [`RuleKind::Deref`].
+    /// The meaning of the sum; never [`RuleKind::Deref`].
     pub kind: RuleKind,
     /// [`RA_IN_REGISTER`], [`BY_FRAME_POINTER`], [`RA_SIGNED`].
     pub flags: u8,
@@ -34,22 +34,22 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// CFA = `register` + `offset`, return address still in x30, callee-saved registers unchanged: what holds where a
-    /// function begins.
+    /// CFA = `register` + `offset`, return address in x30, callee-saved registers unchanged: the rule at a function's
+    /// first instruction.
     pub const fn simple(register: u8, offset: i32) -> Rule {
         let mut slots = [SAME; SLOTS];
         slots[RA_SLOT] = RA as i16;
         Rule { cfa_offset: offset, cfa_register: register, kind: RuleKind::Offset, flags: RA_IN_REGISTER, slots }
     }
 
-    /// By the frame record that x29 points to: the caller's x29 and the return address, one behind the other. Where in its
-    /// frame the record lies is not told, so the caller's sp is not known: it is no less than the record's end.
+    /// The rule by the frame record that x29 points to: the caller's x29, followed by the return address. The record's
+    /// position in its frame is not determined, so the caller's sp is unknown: it is at least the record's end.
     pub const fn frame_pointer() -> Rule {
         let mut rule = Rule::simple(FP, 16);
         rule.slots = [UNKNOWN; SLOTS];
         rule.slots[FP_SLOT] = -2;
         rule.slots[RA_SLOT] = -1;
-        // Nobody tells whether this code signs its return addresses.
+        // Nothing says whether this code signs its return addresses.
         rule.flags = BY_FRAME_POINTER | RA_SIGNED;
         rule
     }
@@ -64,15 +64,15 @@ impl Rule {
         Rule { kind: RuleKind::Signal, flags: 0, ..Rule::simple(SP, offset) }
     }
 
-    /// The signal frame's rule, if `pc` is where signal handlers return to. To be asked before any unwind table: the vDSO's
-    /// tables say that the caller is where the interrupted code would return to, and leave that out.
+    /// The signal frame's rule, if `pc` is where signal handlers return to. It takes precedence over unwind tables: by
+    /// the vDSO's tables the interrupted code's own caller would follow, and the interrupted code would be missing.
     pub fn at_sigreturn(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
         (pc & 3 == 0 && reader.word(pc) == Some(SIGRETURN)).then_some(Rule::signal(SIGFRAME_UCONTEXT))
     }
 
-    /// The rule inside a stub of the procedure linkage table, which no table tells of; `pc`: an interrupted instruction there. All that
-    /// is ahead until the jump leaves sp and x30 alone, so the return address is in x30; but the first stub, for what is
-    /// not yet bound, has pushed 16 bytes first. Reads at most 10 instructions.
+    /// The rule inside a stub of the procedure linkage table, which no table describes; `pc`: an interrupted
+    /// instruction there. The instructions up to the jump leave sp and x30 alone, so the return address is in x30; but
+    /// the first stub, for functions that are not bound yet, has pushed 16 bytes before. Reads at most 10 instructions.
     pub fn at_plt_stub(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
         const PUSH: u32 = 0xa9bf_7bf0; // stp x16, x30, [sp, #-16]!
         const JUMP: u32 = 0xd61f_0220; // br x17
@@ -99,19 +99,20 @@ impl Rule {
         Some(Rule::simple(SP, if pushed == Some(true) && here != PUSH { 16 } else { 0 }))
     }
 
-    /// A rule told from outside, by its parts; `None` for what makes no sense. The return address lies in memory, unsigned.
-    pub fn told(kind: RuleKind, register: u8, offset: i32, addend: i32, slots: [i16; SLOTS]) -> Option<Rule> {
+    /// A rule from parts that foreign code gave; `None` if they are no valid rule. The return address is in memory,
+    /// unsigned.
+    pub fn from_parts(kind: RuleKind, register: u8, offset: i32, addend: i32, slots: [i16; SLOTS]) -> Option<Rule> {
         let rule = Rule { kind, slots, flags: 0, ..Rule::simple(register, offset) };
         (addend == 0 && kind != RuleKind::Deref).then_some(rule)
     }
 
-    /// The addend, 0, if kind, register, offset and slots say all.
+    /// The addend, 0, if kind, register, offset and slots describe the rule completely.
     pub fn plain_addend(&self) -> Option<i32> {
         (self.flags == 0).then_some(0)
     }
 
-    /// The same rule in the form that is cached and executed. A register that was saved farther than 16 KiB from the CFA is told
-    /// as unknown.
+    /// The rule in the form that is cached and executed. A register that was saved farther than 16 KiB from the CFA
+    /// becomes unknown.
     pub const fn pack(self) -> Packed {
         let words = self.cfa_offset / 8;
         if self.cfa_offset % 8 != 0
@@ -165,11 +166,11 @@ const fn near(slot: i16) -> u64 {
     }
 }
 
-/// A [`Rule`] in three words: what caches hold and walks execute.
+/// A [`Rule`] in three words, which caches hold and walks execute.
 ///
-/// `head`: CFA offset in words (21 bits), CFA register (5), kind (2), flags (3), failed (1), the slots of the return address
-/// and of x29 (16 each); `low`, `high`: the slots of x19 to x23 and of x24 to x28, 12 bits each. A failed rule, the answer of a
-/// source that has none, ends the walk; its reason stands in `low`.
+/// `head`: CFA offset in words (21 bits), CFA register (5), kind (2), flags (3), failed (1), the slots of the return
+/// address and of x29 (16 each); `low`, `high`: the slots of x19 to x23 and of x24 to x28, 12 bits each. A failed rule,
+/// the answer of a source that has none, ends the walk; its reason is in `low`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packed {
     head: u64,
@@ -178,19 +179,19 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// There is no rule, for this reason.
+    /// The answer that there is no rule, for this reason.
     pub const fn failed(reason: StopReason) -> Packed {
         let end = Rule::end();
         let head = FAILED | (end.cfa_register as u64) << REGISTER | (end.kind as u64) << KIND;
         Packed { head, low: reason as u64, high: 0 }
     }
 
-    /// A rule, or why there is none.
+    /// A rule, or the reason why there is none.
     pub fn from_result(rule: Result<Rule, StopReason>) -> Packed {
         rule.map_or_else(Packed::failed, Rule::pack)
     }
 
-    /// Whether there is no rule for this very reason.
+    /// Whether there is no rule, for exactly this reason.
     #[inline(always)]
     pub fn failed_for(self, reason: StopReason) -> bool {
         self.is_failed() && self.low == reason as u64
@@ -202,19 +203,19 @@ impl Packed {
         self.head & FAILED != 0
     }
 
-    /// The three words.
+    /// The three words of the packed rule.
     pub fn words(self) -> [u64; 3] {
         [self.head, self.low, self.high]
     }
 
-    /// The rule that [`Packed::words`] gave; `None` for words that are none.
+    /// The rule with these words from [`Packed::words`]; `None` for other words.
     #[inline(always)]
     pub fn from_words([head, low, high]: [u64; 3]) -> Option<Packed> {
         let packed = Packed { head, low, high };
         ((low | high) >> (NEAR * NEAR_BITS) == 0 && packed.kind() != RuleKind::Deref).then_some(packed)
     }
 
-    /// The register that the CFA is computed from, and what is added to it.
+    /// The register that the CFA is computed from, and what is added to it, in bytes.
     pub fn cfa_parts(self) -> (u8, i32) {
         let words = ((self.head as u32) << (32 - OFFSET_BITS)) as i32 >> (32 - OFFSET_BITS);
         ((self.head >> REGISTER) as u8 & 31, words * 8)
@@ -225,11 +226,12 @@ impl Packed {
         self.kind() == RuleKind::Offset && !self.is_failed()
     }
 
-    /// Registers that executing it looks at and restores, as [`crate::reuse`] counts them: x29, and all others together.
+    /// The registers that executing it reads and restores, in the bits of [`crate::cache::last_walk`]: one for x29, one
+    /// for all others together.
     pub fn uses_and_restores(self) -> (u8, u8) {
-        use crate::reuse::{EVERY_REGISTER, FP_BIT, OTHER};
+        use crate::cache::last_walk::{EVERY_REGISTER, FP_BIT, OTHER};
         if self.is_failed() || self.flags() & BY_FRAME_POINTER != 0 {
-            // Whether the frame pointer could serve was asked; and whether sp is known.
+            // It was checked whether the frame pointer is plausible, and whether sp is known.
             return (FP_BIT | OTHER, 0);
         }
         let mut uses = bit(self.cfa_parts().0);
@@ -242,7 +244,19 @@ impl Packed {
         (uses, if self.slot(FP_SLOT) == SAME { 0 } else { FP_BIT })
     }
 
-    /// What the sum of register and offset is.
+    /// Whether the caller's stack pointer is not the CFA: no rule of this CPU has that.
+    #[inline(always)]
+    pub fn leads_to_another_stack(self) -> bool {
+        false
+    }
+
+    /// Whether the CFA lies on another stack: no rule of this CPU has that.
+    #[inline(always)]
+    pub fn is_on_other_stack(self) -> bool {
+        false
+    }
+
+    /// The meaning of the sum of register and offset.
     #[inline(always)]
     pub fn kind(self) -> RuleKind {
         match (self.head >> KIND) & 3 {
@@ -281,7 +295,7 @@ impl Packed {
         Ok(base.wrapping_add_signed(i64::from(offset)))
     }
 
-    /// The frame's CFA. Reads at most one word. `Err` is also how an outermost frame answers.
+    /// The frame's CFA. Reads at most one word. `Err` is also the result for an outermost frame.
     #[inline]
     pub fn cfa(self, cursor: &Cursor<Regs>, reader: &mut Reader<'_>) -> Result<u64, StopReason> {
         match self.kind() {
@@ -298,8 +312,8 @@ impl Packed {
         }
     }
 
-    /// Moves the cursor to the caller, given the frame's CFA. Reads at most 33 words. After an error the cursor is in
-    /// between and must not be used.
+    /// Moves the cursor to the caller, given the frame's CFA. Reads at most 33 words. After an error the cursor is
+    /// inconsistent and must not be used.
     #[inline]
     pub fn advance(self, cursor: &mut Cursor<Regs>, cfa: u64, reader: &mut Reader<'_>) -> Result<(), StopReason> {
         if self.kind() == RuleKind::Signal {
@@ -333,9 +347,10 @@ impl Packed {
     }
 }
 
-/// The bit of a register, by its DWARF number, as [`crate::reuse`] counts them: x29, and all others together.
+/// The bit of a register, by its DWARF number, in the sense of [`crate::cache::last_walk`]: one for x29, one for all
+/// others together.
 fn bit(register: u8) -> u8 {
-    use crate::reuse::{FP_BIT, OTHER};
+    use crate::cache::last_walk::{FP_BIT, OTHER};
     match register {
         SP => 0,
         FP => FP_BIT,
@@ -353,7 +368,7 @@ fn word_at(base: u64, slot: i16) -> u64 {
     base.wrapping_add_signed(i64::from(slot) * 8)
 }
 
-/// The kernel saved every register in a ucontext; the caller is the interrupted code.
+/// The caller of a signal frame is the interrupted code, whose registers the kernel saved in a ucontext.
 #[cold]
 fn signal_caller(rule: Packed, cursor: &mut Cursor<Regs>, reader: &mut Reader<'_>) -> Result<(), StopReason> {
     let ucontext = rule.base(cursor)?;

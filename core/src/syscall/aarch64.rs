@@ -1,17 +1,22 @@
 //! AArch64.
 
-/// System call numbers used in signal rooms (asm-generic/unistd.h).
+/// System call numbers used in signal rooms
+/// (<https://github.com/torvalds/linux/blob/v6.1/include/uapi/asm-generic/unistd.h>).
 #[allow(missing_docs, reason = "names and numbers are the kernel's")]
 pub mod nr {
+    pub const READLINKAT: usize = 78;
     pub const FUTEX: usize = 98;
     pub const NANOSLEEP: usize = 101;
     pub const TIMER_CREATE: usize = 107;
     pub const TIMER_SETTIME: usize = 110;
     pub const TIMER_DELETE: usize = 111;
     pub const CLOCK_GETTIME: usize = 113;
+    pub const KILL: usize = 129;
     pub const TGKILL: usize = 131;
     pub const SIGALTSTACK: usize = 132;
+    pub const RT_SIGACTION: usize = 134;
     pub const RT_SIGPROCMASK: usize = 135;
+    pub const RT_SIGQUEUEINFO: usize = 138;
     pub const PRCTL: usize = 167;
     pub const GETPID: usize = 172;
     pub const GETTID: usize = 178;
@@ -29,7 +34,8 @@ pub mod nr {
 pub unsafe fn call(nr: usize, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;
     let result: isize;
-    // SAFETY: the system call convention of AArch64 Linux: all registers but x0 are kept; the caller vouches for the rest.
+    // SAFETY: the system call convention of AArch64 Linux: all registers but x0 are kept; the caller vouches for the
+    // rest.
     unsafe {
         core::arch::asm!(
             "svc #0",
@@ -41,7 +47,7 @@ pub unsafe fn call(nr: usize, args: [usize; 6]) -> isize {
     result
 }
 
-/// The thread pointer, TPIDR_EL0: glibc's thread control block lies just below it (TLS variant I).
+/// The thread pointer, TPIDR_EL0. glibc's thread control block ends at it (TLS variant I).
 #[inline]
 pub fn thread_pointer() -> u64 {
     let tp: u64;

@@ -1,14 +1,18 @@
 //! x86-64.
 
-/// System call numbers used in signal rooms (asm/unistd_64.h).
+/// System call numbers used in signal rooms
+/// (<https://github.com/torvalds/linux/blob/v6.1/arch/x86/entry/syscalls/syscall_64.tbl>).
 #[allow(missing_docs, reason = "names and numbers are the kernel's")]
 pub mod nr {
     pub const MMAP: usize = 9;
     pub const MUNMAP: usize = 11;
+    pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const MADVISE: usize = 28;
     pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
+    pub const RT_SIGQUEUEINFO: usize = 129;
+    pub const KILL: usize = 62;
     pub const SIGALTSTACK: usize = 131;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
@@ -18,6 +22,7 @@ pub mod nr {
     pub const TIMER_DELETE: usize = 226;
     pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
+    pub const READLINKAT: usize = 267;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
 }
 

@@ -1,15 +1,20 @@
-//! What a walk asks of its surroundings: a live process, a test, a fuzzer.
+//! The environment of a walk: a live process, a test, or a fuzzer.
+//!
+//! A walk makes one call a frame, [`Env::look`]. Its result is a value, and whatever else the walk needs of the frame
+//! is asked with that value; so the environment keeps no state that means "the frame last asked for", and a plugin that
+//! looks up other addresses in the middle of a frame does not change which frame a later question is about.
 
+use crate::cache::short::Short;
 use crate::cursor::Cursor;
 use crate::memory::Reader;
 use crate::plugin::{Description, Owner, Visit};
 use crate::recovery::Protector;
 use crate::rule::Packed;
-use crate::short_rule::Short;
 use crate::stop_reason::StopReason;
 use core::ffi::c_void;
 
-/// A claim on the code under a pc: a plugin's on an object, or a window's own functions.
+/// A claim on the code under a pc: a plugin's on an object, a plugin's that steps frames in unowned code, or a window's
+/// own functions.
 #[derive(Clone, Copy)]
 pub struct Claim {
     /// Steps by itself.
@@ -28,9 +33,9 @@ pub struct Claim {
     pub flags: u32,
     /// [`crate::plugin::Plugin::scratch_bytes`].
     pub scratch_bytes: u32,
-    /// The object's or window's text range.
+    /// The object's or window's text range (process addresses); (0, 0) for unowned code.
     pub range: (u64, u64),
-    /// Its generation.
+    /// Generation of the object's load, or of the window; 0 for unowned code.
     pub generation: u64,
     /// The window's user pointer.
     pub user: *mut c_void,
@@ -53,37 +58,125 @@ impl Claim {
     };
 }
 
-/// What a walk asks of its surroundings. Everything here is called inside handlers. Without plugins, only [`Env::rule`] is needed.
-pub trait Env {
-    /// How to get from the frame in hand to its caller, or why not.
+/// Whose functions are called for a frame.
+#[derive(Clone, Copy)]
+pub enum Claimed {
+    /// There is no claim.
+    No,
+    /// Those of a plugin that is off, after failures: the frames that it would emit are missing.
+    Off,
+    /// Those of this claim.
+    By(Claim),
+}
+
+/// What an environment says of a frame.
+pub struct Look {
+    /// The rule that leads to the caller, or the reason why there is none.
+    pub rule: Packed,
+    /// The second word of the frame ([`crate::frame::window_identity`]), if it lies in a window.
+    pub window: Option<u64>,
+    /// Whose functions are called for it.
+    pub claim: Claimed,
+}
+
+impl Look {
+    /// At a frame that has a rule only: it lies in no window, and there is no claim.
+    #[inline(always)]
+    pub fn at(rule: Packed) -> Look {
+        Look { rule, window: None, claim: Claimed::No }
+    }
+}
+
+/// The environment of a walk. All functions are called inside signal handlers. Without plugins, only [`Env::rule`]
+/// is needed.
+///
+/// ```
+/// # #[cfg(target_arch = "x86_64")] {
+/// use std::ptr::null_mut;
+/// use uunwind_core::cursor::Cursor;
+/// use uunwind_core::frame::{frames, Frame};
+/// use uunwind_core::memory::{Reader, Region};
+/// use uunwind_core::regs::{Regs, RSP};
+/// use uunwind_core::rule::{Packed, Rule};
+/// use uunwind_core::stop_reason::StopReason;
+/// use uunwind_core::walk::{walk, Env, Names, Replay, Setting};
+///
+/// /// Below 0x1000 lie functions without frames, and above it the outermost one.
+/// struct Rules;
+/// impl Names for Rules {}
+/// impl Replay for Rules {}
+/// impl Env for Rules {
+///     fn rule(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Packed {
+///         if cursor.lookup_pc() < 0x1000 { Rule::simple(RSP, 8).pack() } else { Rule::end().pack() }
+///     }
+/// }
+///
+/// let stack: Vec<u8> = [0x200u64, 0x2000].iter().flat_map(|word| word.to_le_bytes()).collect();
+/// let regions = [Region { address: 0x7000_0000, bytes: &stack }];
+/// let leaf = Cursor { regs: Regs::new(0x100, 0x7000_0000, 0), exact: true };
+/// let setting = Setting {
+///     thread_pointer: 0, tsd_offset: 0, scratch: null_mut(), exchange: null_mut(),
+///     progress: null_mut(), last_walk: null_mut(), keep_outermost: false,
+/// };
+/// let mut words = [0; 16];
+/// // SAFETY: without scratch memory, no plugin is called; the other pointers are null.
+/// let outcome = unsafe { walk(leaf, &mut Rules, &mut Reader::recorded(&regions), &mut words, &setting) };
+///
+/// assert_eq!(outcome.stop, StopReason::Complete);
+/// let pcs: Vec<u64> = frames(&words[..outcome.words])
+///     .map(|frame| if let Frame::Native { address, .. } = frame { address } else { 0 })
+///     .collect();
+/// assert_eq!(pcs, [0x100, 0x200, 0x2000]);
+/// # }
+/// ```
+pub trait Env: Names + Replay {
+    /// The rule that leads from the frame to its caller, or the reason why there is none.
     fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed;
-    /// The rule for a return address, looked up at `lookup`, if it is short, remembered, and no plugin overlays its object: what
-    /// costs least. `None` is always a right answer.
+    /// All that is known of the frame, its rule included.
     #[inline(always)]
-    fn peek(&self, _lookup: u64) -> Option<Short> {
+    fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
+        Look::at(self.rule(cursor, reader))
+    }
+    /// The rule for a return address, looked up at `lookup` (the return address - 1), if it is short and cached, and no
+    /// plugin overlays its object. This is the fastest way. `None` is always a valid result.
+    #[inline(always)]
+    fn short_rule_cached(&self, _lookup: u64) -> Option<Short> {
         None
     }
-    /// The same where `peek` had no answer: goes to the object under `lookup`, if need be, and remembers what it finds. `None` is
-    /// always a right answer.
-    fn peek_further(&mut self, _lookup: u64, _reader: &mut Reader<'_>) -> Option<Short> {
+    /// As [`Env::short_rule_cached`], where that had no rule: looks up the object at `lookup` if necessary, and caches
+    /// the rule. `None` is always a valid result.
+    fn short_rule(&mut self, _lookup: u64, _reader: &mut Reader<'_>) -> Option<Short> {
         None
     }
-    /// Whether a plugin overlays the object of the frame last asked for.
-    #[inline(always)]
-    fn is_claimed(&self) -> bool {
+    /// Replaces the claim of a plugin that left its frame to others by that of the next one that may step it. False:
+    /// there is none. In place, since a handler's stack is short.
+    fn next_claim(&mut self, _left: &mut Claim) -> bool {
         false
     }
-    /// That plugin, and its claim.
-    fn claim(&self) -> Option<Claim> {
-        None
-    }
-    /// Goes on to another plugin that is to be asked about the frame in hand. False: there is none.
-    fn next_claim(&mut self) -> bool {
-        false
-    }
-    /// The unwind range of the frame's function; (0, 0) when unknown.
-    fn function(&mut self, _cursor: &Cursor, _reader: &mut Reader<'_>) -> (u64, u64) {
+    /// The unwind range of the function of a claimed frame (process addresses); (0, 0) when unknown.
+    fn function(&mut self, _claim: &Claim, _cursor: &Cursor, _reader: &mut Reader<'_>) -> (u64, u64) {
         (0, 0)
+    }
+    /// The object or window that covers a process address.
+    fn owner(&mut self, _address: u64, _reader: &mut Reader<'_>) -> Owner {
+        Owner::NONE
+    }
+    /// How the functions of the plugin with this index (0: of a window) are called, so that the walk survives their
+    /// failures.
+    fn protector(&self, _plugin: u8) -> Protector {
+        Protector::none()
+    }
+    /// A call of the claim's functions failed and was abandoned.
+    fn failed(&mut self, _claim: &Claim, _reason: StopReason) {}
+    /// A plugin learned something, so that its answers may differ from now on.
+    fn learned(&mut self) {}
+}
+
+/// The names of code objects, which frames of languages refer to by their ids.
+pub trait Names {
+    /// Whether frames of languages are kept. Where they are not, what plugins and windows' functions emit is dropped.
+    fn keeps_semantic_frames(&self) -> bool {
+        true
     }
     /// Name id of a code object seen before; 0 if it was not.
     fn find_name(&mut self, _plugin: u8, _code: u64, _fingerprint: u64) -> u32 {
@@ -93,49 +186,36 @@ pub trait Env {
     fn describe(&mut self, _plugin: u8, _description: &Description, _reader: &mut Reader<'_>) -> u32 {
         0
     }
-    /// A plugin learned something.
-    fn learned(&mut self, _plugin: u8) {}
-    /// What covers an address. May change which object the frame in hand is taken to lie in.
-    fn owner(&mut self, _address: u64, _reader: &mut Reader<'_>) -> Owner {
-        Owner::NOBODY
-    }
-    /// How the functions of the plugin with this index (0: of the window of the frame in hand) are called, so that the walk
-    /// survives them.
-    fn protector(&self, _plugin: u8) -> Protector {
-        Protector::none()
-    }
-    /// Everything that the answers of this environment depend on besides the pc and what is read through the reader, but for
-    /// windows and for the objects of [`Env::objects`]: while it stays the same, so do they.
+}
+
+/// What a walk's result depends on besides words of memory: what a later walk compares before it takes over a part of
+/// this one.
+pub trait Replay {
+    /// Everything that the answers of this environment depend on besides the pc and what is read through the reader,
+    /// but for what [`Replay::depends_on`] lists: while it stays the same, so do they.
     fn stamp(&self) -> u64 {
         0
     }
-    /// The same of the windows as this walk sees them, as far as it depends on them; 0 if it does not. `None`: it met an address
-    /// without an owner, and nobody will tell when it gets one.
-    fn windows_stamp(&self) -> Option<u64> {
-        Some(0)
+    /// The windows and objects that this walk depends on. `None`: a repetition may have another result, for no reason
+    /// that could be compared. The walk met an unowned address, or more objects than fit, or something is still to
+    /// come, such as an object's facts.
+    fn depends_on(&self) -> Option<DependsOn<'_>> {
+        Some(DependsOn { windows: 0, objects: &[] })
     }
-    /// Whether windows are still as a stamp says.
+    /// Whether windows are still as [`DependsOn::windows`] says.
     fn windows_hold(&self, _stamp: u64) -> bool {
         true
-    }
-    /// Objects that this walk met and that may go away, by a number that is not 0. `None`: too many.
-    fn objects(&self) -> Option<&[u64]> {
-        Some(&[])
     }
     /// Whether such an object is still there.
     fn confirm(&mut self, _object: u64, _reader: &mut Reader<'_>) -> bool {
         true
     }
-    /// Whether the same walk would be told the same again. False: something is still to come, such as an object's facts.
-    fn is_repeatable(&self) -> bool {
-        true
-    }
-    /// The second word of the frame in hand ([`crate::frame::window_identity`]), if it lies in a window. Asked right behind
-    /// [`Env::rule`].
-    #[inline(always)]
-    fn window(&mut self, _cursor: &Cursor, _reader: &mut Reader<'_>) -> Option<u64> {
-        None
-    }
-    /// A call of a plugin (0: of a function of the window of the frame in hand) went wrong and was left behind.
-    fn failed(&mut self, _plugin: u8, _reason: StopReason) {}
+}
+
+/// See [`Replay::depends_on`].
+pub struct DependsOn<'e> {
+    /// The validity epoch of the windows, as far as the walk depends on them; 0 if it does not.
+    pub windows: u64,
+    /// Objects that the walk met and that may go away, by a number that is not 0.
+    pub objects: &'e [u64],
 }

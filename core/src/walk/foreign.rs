@@ -1,10 +1,11 @@
-//! Calls of code that is not ours, in the middle of a walk: plugins' overlays and steppers, and windows' steppers.
+//! Calls of foreign code in the middle of a walk: plugins' overlays and steppers, and windows' steppers.
 //!
-//! Each call has a recovery point of its own. One that faults, that the watchdog ends, or that answers nonsense is left
-//! behind: what it emitted is taken back, the failure is counted, and the frame is stepped natively.
+//! Each call has a recovery point of its own. A call that faults, that the watchdog ends, or whose result is invalid is
+//! abandoned: the frames that it emitted are removed, the failure is counted, and the frame is stepped natively.
 
 use super::host::{from_caller, to_caller};
-use super::{Claim, Env, Setting, Walk, MAX_PLUGINS};
+use super::{Claim, Claimed, Env, Setting, Walk, MAX_PLUGINS};
+use crate::cache::last_walk::Place;
 use crate::cursor::Cursor;
 use crate::plugin::{
     is_overlay_answer, is_step_answer, Caller, View, Visit, NO_FUNCTION, NO_REGISTERS, OVERLAY_DESYNC, SCRATCH_BYTES,
@@ -12,12 +13,12 @@ use crate::plugin::{
 };
 use crate::recovery::Call;
 use crate::regs::{COUNT, FP, SP};
-use crate::reuse::Place;
 use crate::rule::Packed;
 use crate::stop_reason::StopReason;
 use core::mem::MaybeUninit;
 
-/// What foreign code is shown of the frame in hand, and the caller's frame as it leaves it. A walk makes one call at a time.
+/// The view of the current frame that foreign code receives, and the caller's frame that it may fill in. A walk makes
+/// one call at a time.
 pub struct Exchange {
     view: View,
     caller: Caller,
@@ -29,39 +30,50 @@ pub(super) enum Next {
     Native,
     /// A stepper has moved the cursor to the caller.
     Caller,
-    /// A stepper says that there is none.
+    /// A stepper returned that the walk ends, for this reason.
     Ended(StopReason),
 }
 
 impl<E: Env> Walk<'_, '_, E> {
-    /// Shows the frame in hand to whoever claims it: the stepper, then the overlay. The answer's `OVERLAY_*` flags, and how the
-    /// walk goes on. `cfa`: it, and the rule that gave it.
+    /// Calls the functions that claim the current frame: the stepper, then the overlay. Returns the result's
+    /// `OVERLAY_*` flags, and how the walk goes on. `cfa`: the frame's CFA, and the rule that it follows from;
+    /// `None` if there is none.
     ///
     /// # Safety
     /// As [`super::walk`].
     #[inline(never)]
     pub(super) unsafe fn claimed(
         &mut self,
+        claimed: &mut Claimed,
         cursor: &mut Cursor,
         cfa: Option<(u64, Packed)>,
         setting: &Setting,
     ) -> (u32, Next) {
+        // By reference: it is large, and a handler's stack is short.
+        let claim = match claimed {
+            Claimed::No => return (0, Next::Native),
+            Claimed::Off => return (OVERLAY_DESYNC, Next::Native),
+            Claimed::By(claim) => claim,
+        };
         if setting.exchange.is_null() {
             // SAFETY: passed on.
-            return unsafe { self.claimed_on_stack(cursor, cfa, setting) };
+            return unsafe { self.claimed_on_stack(claimed, cursor, cfa, setting) };
         }
         let mut answer = (0, Next::Native);
         for _ in 0..=MAX_PLUGINS {
             // SAFETY: passed on.
-            answer = unsafe { self.ask(cursor, cfa, setting) };
-            if !matches!(answer, (0, Next::Native)) || self.tail.is_some() || !self.env.next_claim() {
+            answer = unsafe { self.ask(claim, cursor, cfa, setting) };
+            if !matches!(answer, (0, Next::Native)) || self.tail.is_some() {
+                break;
+            }
+            if !self.env.next_claim(claim) {
                 break;
             }
         }
         answer
     }
 
-    /// As `claimed`, where there is no other room for the exchange.
+    /// As `claimed`, with the exchange on the stack, because the setting has no place for it.
     ///
     /// # Safety
     /// As [`super::walk`].
@@ -69,6 +81,7 @@ impl<E: Env> Walk<'_, '_, E> {
     #[inline(never)]
     unsafe fn claimed_on_stack(
         &mut self,
+        claimed: &mut Claimed,
         cursor: &mut Cursor,
         cfa: Option<(u64, Packed)>,
         setting: &Setting,
@@ -76,17 +89,20 @@ impl<E: Env> Walk<'_, '_, E> {
         let mut exchange = MaybeUninit::uninit();
         let setting = Setting { exchange: exchange.as_mut_ptr(), ..*setting };
         // SAFETY: passed on.
-        unsafe { self.claimed(cursor, cfa, &setting) }
+        unsafe { self.claimed(claimed, cursor, cfa, &setting) }
     }
 
-    /// As `claimed`, of one that claims it.
+    /// As `claimed`, for one claim.
     ///
     /// # Safety
     /// As [`super::walk`].
-    unsafe fn ask(&mut self, cursor: &mut Cursor, cfa: Option<(u64, Packed)>, setting: &Setting) -> (u32, Next) {
-        // By reference: it is large, and a handler's stack is short.
-        let claim = self.env.claim();
-        let Some(claim) = &claim else { return (0, Next::Native) };
+    unsafe fn ask(
+        &mut self,
+        claim: &Claim,
+        cursor: &mut Cursor,
+        cfa: Option<(u64, Packed)>,
+        setting: &Setting,
+    ) -> (u32, Next) {
         // Windows' functions need no scratch memory; plugins are promised some.
         if usize::from(claim.index) > MAX_PLUGINS || (setting.scratch.is_null() && claim.index != 0) {
             return (0, Next::Native);
@@ -96,18 +112,19 @@ impl<E: Env> Walk<'_, '_, E> {
             match unsafe { self.step(step, claim, cursor, setting) } {
                 Some((_, Next::Native)) if self.tail.is_none() => {}
                 Some(stepped) => return stepped,
-                // Its frames are missing, and its overlay would do no better.
+                // The call failed, so its frames are missing; the same plugin's overlay is not tried.
                 None => return (OVERLAY_DESYNC, Next::Native),
             }
         }
         let (Some(overlay), Some(cfa)) = (claim.overlay, cfa) else { return (0, Next::Native) };
-        // Before the call takes its room on the stack: finding the function may take a lot.
-        let function = if claim.flags & NO_FUNCTION != 0 { (0, 0) } else { self.env.function(cursor, self.reader) };
+        // Here, and not inside `overlay`: the lookup may need much stack, and `overlay` has a large frame.
+        let function =
+            if claim.flags & NO_FUNCTION != 0 { (0, 0) } else { self.env.function(claim, cursor, self.reader) };
         // SAFETY: passed on.
         (unsafe { self.overlay(overlay, claim, cursor, (cfa, function), setting) }, Next::Native)
     }
 
-    /// `known`: the CFA and the rule that gave it, and the function's range.
+    /// Calls an overlay. `frame`: the CFA and the rule that it follows from, and the function's range.
     ///
     /// # Safety
     /// As [`super::walk`].
@@ -117,17 +134,17 @@ impl<E: Env> Walk<'_, '_, E> {
         overlay: Visit,
         claim: &Claim,
         cursor: &Cursor,
-        known: ((u64, Packed), (u64, u64)),
+        frame: ((u64, Packed), (u64, u64)),
         setting: &Setting,
     ) -> u32 {
-        // SAFETY: passed on; `claimed` has seen to the exchange.
+        // SAFETY: passed on; `claimed` checked that the exchange is not null.
         let Exchange { view, .. } = unsafe { self.exchange(claim, cursor, setting) };
-        let (cfa, rule) = known.0;
-        (view.cfa, (view.function_start, view.function_end)) = (cfa, known.1);
+        let (cfa, rule) = frame.0;
+        (view.cfa, (view.function_start, view.function_end)) = (cfa, frame.1);
         if !self.in_window {
             self.call_begins(claim, cursor, Some((rule, cfa)));
         }
-        // SAFETY: passed on; the view is filled. One that failed has left its frames out.
+        // SAFETY: passed on; the view is filled. If the call failed, its frames are missing.
         unsafe { self.visit(overlay, claim, view, is_overlay_answer) }.unwrap_or(OVERLAY_DESYNC)
     }
 
@@ -141,8 +158,8 @@ impl<E: Env> Walk<'_, '_, E> {
         cursor: &mut Cursor,
         setting: &Setting,
     ) -> Option<(u32, Next)> {
-        let (words, count) = (self.words, self.count);
-        // SAFETY: passed on; `claimed` has seen to the exchange.
+        let written = self.written();
+        // SAFETY: passed on; `claimed` checked that the exchange is not null.
         let Exchange { view, caller } = unsafe { self.exchange(claim, cursor, setting) };
         *caller = to_caller(cursor);
         caller.exact = 0;
@@ -156,13 +173,13 @@ impl<E: Env> Walk<'_, '_, E> {
         let next = match answer & STEP_MASK {
             STEP_DONE => {
                 let sp = caller.registers[usize::from(SP)];
-                let outwards = sp > cursor.regs.sp() || answer & STEP_OTHER_STACK != 0;
-                if !outwards || sp & 7 != 0 || caller.pc == 0 || caller.known & (1 << SP) == 0 {
-                    self.take_back(words, count);
+                let leads_to_root = sp > cursor.regs.sp() || answer & STEP_OTHER_STACK != 0;
+                if !leads_to_root || sp & 7 != 0 || caller.pc == 0 || caller.known & (1 << SP) == 0 {
+                    self.take_back(written);
                     if let Some(recording) = &mut self.recording {
                         recording.call_ends(false);
                     }
-                    self.env.failed(claim.index, StopReason::PluginNonsense);
+                    self.env.failed(claim, StopReason::PluginNonsense);
                     return None;
                 }
                 if let Some(recording) = &mut self.recording {
@@ -178,7 +195,7 @@ impl<E: Env> Walk<'_, '_, E> {
         Some((answer, next))
     }
 
-    /// Tells the recording of a call for frames. `rule`: it and the CFA; `None`: the call is a step.
+    /// Logs the beginning of a call that may emit frames. `rule`: the frame's rule and CFA; `None`: the call is a step.
     #[inline(never)]
     fn call_begins(&mut self, claim: &Claim, cursor: &Cursor, rule: Option<(Packed, u64)>) {
         let Some(recording) = &mut self.recording else { return };
@@ -198,15 +215,15 @@ impl<E: Env> Walk<'_, '_, E> {
         view: &mut View,
         has_meaning: fn(u32) -> bool,
     ) -> Option<u32> {
-        let (words, count) = (self.words, self.count);
+        let written = self.written();
         self.plugin = claim.index;
         self.refused = 0;
         self.protector = self.env.protector(claim.index);
         let protector = self.protector;
         let call = Call::new(function as *const () as usize, [core::ptr::from_mut(view) as u64]);
-        // SAFETY: the function was negotiated or registered; the view is valid for the call, and it reaches this walk only
-        // through the host functions, while no other reference to the walk is used. It may be left at any instruction: what
-        // it can have changed is put right below.
+        // SAFETY: the function was negotiated or registered; the view is valid for the call, and it reaches this walk
+        // only through the host functions, while no other reference to the walk is used. It may be left at any
+        // instruction: whatever it may have changed is restored below.
         let done = unsafe { protector.call(&call) };
         let failure = match done {
             Err(reason) => Some(reason),
@@ -227,29 +244,23 @@ impl<E: Env> Walk<'_, '_, E> {
             (None, Ok(answer)) => return Some(answer as u32 & !UNTOUCHED),
             (Some(failure), _) | (None, Err(failure)) => failure,
         };
-        self.take_back(words, count);
+        self.take_back(written);
         self.tail = None;
-        self.env.failed(claim.index, failure);
+        self.env.failed(claim, failure);
         None
     }
 
-    /// Forgets the frames that were emitted since.
-    fn take_back(&mut self, words: usize, count: u32) {
-        (self.words, self.count) = (words, count);
-        self.tell_progress();
-    }
-
-    /// Tells a new view of the frame in hand all that does not depend on the kind of call.
+    /// Fills in the parts of a view of the current frame that do not depend on the kind of call.
     ///
     /// # Safety
-    /// As [`super::walk`]; `setting.exchange` must not be null, and what this gave before not be in use.
+    /// As [`super::walk`]; `setting.exchange` must not be null, and no earlier result may be in use.
     unsafe fn exchange<'x>(&mut self, claim: &Claim, cursor: &Cursor, setting: &Setting) -> &'x mut Exchange {
-        // Not put together first and then moved: that would be on the stack.
+        // Written in place: a value that is made first and moved afterwards would lie on the stack.
         let scratch = self.scratch(claim, setting);
-        let nobody = Caller { pc: 0, registers: [0; COUNT], known: 0, exact: 0 };
-        // SAFETY: the caller vouches for it.
+        let none = Caller { pc: 0, registers: [0; COUNT], known: 0, exact: 0 };
+        // SAFETY: not null, and nothing else uses it, by this function's contract.
         let exchange = unsafe {
-            setting.exchange.write(Exchange { view: View::new(), caller: nobody });
+            setting.exchange.write(Exchange { view: View::new(), caller: none });
             &mut *setting.exchange
         };
         let view = &mut exchange.view;

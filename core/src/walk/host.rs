@@ -1,37 +1,54 @@
-//! The functions that plugins and windows' functions may call in the middle of a walk ([`Host`]): each finds the walk that called by its
-//! first argument.
+//! The functions that plugins and windows' functions may call in the middle of a walk ([`Host`]): each finds the walk
+//! that called by its first argument.
 
 use super::{Env, Walk};
+use crate::cache::last_walk::PointState;
 use crate::cursor::Cursor;
 use crate::frame::semantic_word;
 use crate::memory::{near, ANSWER, KEY};
 use crate::plugin::{Caller, Description, Host, Owner, ABI};
 use crate::regs::Regs;
-use crate::reuse::PointState;
 use crate::rule::BY_FRAME_POINTER;
 use crate::stop_reason::StopReason;
 use core::ffi::c_void;
 use core::mem::size_of;
 
-/// A plugin that has been told so many times that there is no room, and goes on emitting, never ends by itself.
+/// Limit of a plugin's attempts to emit frames after a call that returned that there is no room. One that goes on
+/// beyond it would not end by itself.
 const REFUSED_LIMIT: u32 = 64;
+/// Limit of the host's functions that the calls of one walk make. Beyond it a plugin counts as endless, also where no
+/// timer runs. A stack of 4,096 interpreted frames takes about a tenth of it.
+const CALLS_LIMIT: u32 = 4 << 20;
 
 impl<E: Env> Walk<'_, '_, E> {
-    /// A frame of the plugin that is being called. False: there is no room.
+    /// Emits a frame of the plugin that is being called. False: there is no room.
     #[inline]
     fn emit(&mut self, name: u32, position: u64) -> bool {
         if self.tail.is_some() {
             return false;
         }
+        if !self.env.keeps_semantic_frames() {
+            return true;
+        }
         let room = self.push([semantic_word(self.plugin, name), position]).is_ok();
         if !room {
             self.refused += 1;
             if self.refused > REFUSED_LIMIT {
-                // SAFETY: called by the plugin, inside its protected call; nothing here is half done.
+                // SAFETY: called by the plugin, inside its protected call; no state is left inconsistent here.
                 unsafe { self.protector.abandon(StopReason::PluginNonsense) };
             }
         }
         room
+    }
+
+    /// Counts a call of one of the host's functions.
+    #[inline(always)]
+    fn count_call(&mut self) {
+        self.host_calls += 1;
+        if self.host_calls > CALLS_LIMIT {
+            // SAFETY: called by the plugin, inside its protected call; nothing here is half done.
+            unsafe { self.protector.abandon(StopReason::Watchdog) };
+        }
     }
 
     pub(super) const HOST: Host = Host {
@@ -51,11 +68,14 @@ impl<E: Env> Walk<'_, '_, E> {
         rest_is_known: Self::host_rest_is_known,
         emit_all: Self::host_emit_all,
         lend_reader: Self::host_lend_reader,
+        omit: Self::host_omit,
+        hash: Self::host_hash,
     };
 
     unsafe extern "C" fn host_read_word(walk: *mut c_void, address: u64, out: *mut u64) -> bool {
         // SAFETY: plugins pass back View::walk, which is this type, during the call only.
         let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.count_call();
         match walk.reader.word(address) {
             Some(word) => {
                 // SAFETY: the plugin passes a place for one word.
@@ -67,8 +87,11 @@ impl<E: Env> Walk<'_, '_, E> {
     }
 
     unsafe extern "C" fn host_read(walk: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
-        // SAFETY: as above; the plugin passes a place for `len` bytes.
-        unsafe { (*walk.cast::<Self>()).reader.read_raw(address, out, len) }
+        // SAFETY: as above.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.count_call();
+        // SAFETY: the plugin passes a place for `len` bytes.
+        unsafe { walk.reader.read_raw(address, out, len) }
     }
 
     unsafe extern "C" fn host_read_words(
@@ -78,8 +101,11 @@ impl<E: Env> Walk<'_, '_, E> {
         count: usize,
         out: *mut u64,
     ) -> bool {
-        // SAFETY: as above; the plugin passes `count` offsets and a place for as many words.
-        unsafe { (*walk.cast::<Self>()).reader.words_raw(address, offsets, count, out) }
+        // SAFETY: as above.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.count_call();
+        // SAFETY: the plugin passes `count` offsets and a place for as many words.
+        unsafe { walk.reader.words_raw(address, offsets, count, out) }
     }
 
     unsafe extern "C" fn host_recall(walk: *mut c_void, key: *const [u64; KEY], answer: *mut [u64; ANSWER]) -> bool {
@@ -98,7 +124,7 @@ impl<E: Env> Walk<'_, '_, E> {
     }
 
     unsafe extern "C" fn host_rest_is_known(walk: *mut c_void, order: u64, state: *const PointState) -> bool {
-        // SAFETY: as above; the plugin passes so many words.
+        // SAFETY: as above; the plugin passes that number of words.
         let (walk, state) = unsafe { (&mut *walk.cast::<Self>(), &*state) };
         walk.rest_is_known(order, state)
     }
@@ -106,6 +132,7 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe extern "C" fn host_find_name(walk: *mut c_void, code: u64, fingerprint: u64) -> u32 {
         // SAFETY: as above.
         let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.count_call();
         walk.env.find_name(walk.plugin, code, fingerprint)
     }
 
@@ -135,15 +162,28 @@ impl<E: Env> Walk<'_, '_, E> {
         core::ptr::from_mut(unsafe { (*walk.cast::<Self>()).reader }).cast()
     }
 
+    unsafe extern "C" fn host_omit(walk: *mut c_void, left: u32) -> u32 {
+        // SAFETY: as above.
+        unsafe { &mut *walk.cast::<Self>() }.omit(left)
+    }
+
+    unsafe extern "C" fn host_hash(walk: *mut c_void, address: u64, len: usize, out: *mut u64) -> bool {
+        // SAFETY: as above.
+        let hash = unsafe { (*walk.cast::<Self>()).reader.hash(address, len) };
+        // SAFETY: the plugin passes a place for one word.
+        hash.map(|hash| unsafe { out.write(hash) }).is_some()
+    }
+
     unsafe extern "C" fn host_learned(walk: *mut c_void) {
         // SAFETY: as above.
         let walk = unsafe { &mut *walk.cast::<Self>() };
-        walk.env.learned(walk.plugin);
+        walk.env.learned();
     }
 
     unsafe extern "C" fn host_lookup(walk: *mut c_void, address: u64, out: *mut Owner) {
         // SAFETY: as above.
         let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.count_call();
         let owner = walk.env.owner(address, walk.reader);
         // SAFETY: the plugin passes a place for an owner.
         unsafe { out.write(owner) };
@@ -152,6 +192,7 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe extern "C" fn host_native_step(walk: *mut c_void, frame: *mut Caller) -> i32 {
         // SAFETY: as above; the plugin passes a frame.
         let (walk, frame) = unsafe { (&mut *walk.cast::<Self>(), &mut *frame) };
+        walk.count_call();
         let mut cursor = from_caller(frame);
         let rule = walk.env.rule(&cursor, walk.reader);
         let stepped =

@@ -1,4 +1,4 @@
-//! The walk: one loop, from the frame in hand to its caller, until the whole stack is told.
+//! The walk: one loop, from the current frame to its caller, until the whole stack is emitted.
 //!
 //! ```text
 //!   find owner and rule of pc --> rule gives the CFA --> overlay, if the object is claimed, with [sp, CFA) known
@@ -7,9 +7,11 @@
 //!        +------- caller's cursor <--- checks <--- the native frame's word
 //! ```
 //! It ends with a numbered [`StopReason`], always; the frames found so far are always kept. Who owns a pc, where names
-//! go and what a process keeps are the [`Env`]'s business, so the same loop serves a handler, a test and a fuzzer. An owner
-//! may also step by itself (`foreign.rs` calls what is not ours, which calls the functions of `host.rs`).
+//! go and what a process keeps are the [`Env`]'s business, so the same loop serves a handler, a test and a fuzzer. An
+//! owner may also step by itself (`foreign.rs` calls what is not ours, which calls the functions of `host.rs`).
 
+mod advance;
+mod deep;
 mod env;
 mod foreign;
 mod host;
@@ -21,28 +23,37 @@ mod plain;
 #[cfg(target_arch = "x86_64")]
 mod saved;
 
-use crate::chain::Steps;
+use crate::cache::last_walk::{At, End, LastWalk, PointState, Scratch, Stamp, Tail, Visit as Seen, WalkLog};
+use crate::cache::steps::{Part, Steps};
+use crate::call_site;
 use crate::cursor::Cursor;
 use crate::frame::{native_word, window_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
 use crate::memory::Reader;
 use crate::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
 use crate::recovery::Protector;
 use crate::regs::FP;
-use crate::reuse::{At, End, PointState, Recording, Scratch, Stamp, Tail, Trail, Visit as Seen};
-use crate::rule::{Packed, RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER};
+use crate::rule::BY_FRAME_POINTER;
 use crate::stop_reason::StopReason;
-pub use env::{Claim, Env};
+use advance::advance;
+use deep::Deep;
+pub use deep::{DEEPEST, DEEP_WORDS, MAX_WORDS, OUTERMOST};
+pub use env::{Claim, Claimed, DependsOn, Env, Look, Names, Replay};
 pub use foreign::Exchange;
 use foreign::Next;
+#[cfg(target_arch = "x86_64")]
+pub use saved::Saved;
 
-/// At most so many frames are kept, counted from the leaf.
+/// The limit of frames that are kept, counted from the leaf. With [`Setting::keep_outermost`], [`OUTERMOST`] more from
+/// the root.
 pub const MAX_FRAMES: u32 = 4096;
 /// Plugins that may keep scratch memory in one walk; their indices are 1..=MAX_PLUGINS.
 pub const MAX_PLUGINS: usize = 7;
+/// Indices of plugins, with 0, which stands for functions of windows.
+pub const PLUGIN_INDICES: usize = MAX_PLUGINS + 1;
 /// The last index is no plugin's: frames that an embedder publishes itself.
 pub const EMBEDDER: u8 = MAX_PLUGINS as u8;
 /// Bytes of scratch memory that a walk needs.
-pub const SCRATCH: usize = (MAX_PLUGINS + 1) * SCRATCH_BYTES;
+pub const SCRATCH: usize = PLUGIN_INDICES * SCRATCH_BYTES;
 
 /// Constants of a walk.
 #[derive(Clone, Copy)]
@@ -53,16 +64,20 @@ pub struct Setting {
     pub tsd_offset: u64,
     /// [`SCRATCH`] bytes, 16-aligned, for the plugins; null: no plugin is called.
     pub scratch: *mut u8,
-    /// Room for what plugins and windows' functions are shown; null: it is made on the stack, which is short in a handler.
+    /// Room for what plugins and windows' functions are shown; null: it is made on the stack, which is short in a
+    /// handler.
     pub exchange: *mut Exchange,
-    /// Where the walk tells how many words it has written, frame by frame, for the case that it is left in the middle; or
-    /// null.
+    /// Where the walk reports the number of words that it has written, frame by frame, in case that it is abandoned;
+    /// or null.
     pub progress: *mut usize,
     /// The thread's last walk, to be reused and replaced; or null.
-    pub trail: *mut Trail,
+    pub last_walk: *mut LastWalk,
+    /// A stack of more than [`MAX_FRAMES`] frames is walked to its end, and its outermost frames are kept, too. The
+    /// buffer must then have [`DEEP_WORDS`] words; of a smaller one, the innermost part is what fits into it.
+    pub keep_outermost: bool,
 }
 
-/// What a walk leaves behind, besides the frame words.
+/// The result of a walk, besides the frame words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// Why it ended.
@@ -86,38 +101,44 @@ struct Walk<'w, 'm, E: Env> {
     /// Index of the plugin that is being called.
     plugin: u8,
     scratch_used: u8,
-    /// The same when the recording was last told of it.
+    /// Its value when the walk log last received it.
     scratch_noted: u8,
     desync: u32,
     /// How the plugin is being called.
     protector: Protector,
     /// Frames that it emitted although there was no room.
     refused: u32,
-    /// Some frame found no room.
+    /// Calls of the host's functions.
+    host_calls: u32,
+    /// Some frame found no room, or was left out.
     cut: bool,
+    /// Frames that may be pushed before `make_room` is asked.
+    limit: u32,
+    keep_outermost: bool,
+    deep: Deep,
     progress: *mut usize,
-    /// The thread's last chain of plain frames, to be gone along and replaced; instead of `recording`.
+    /// The thread's step cache, to be used and replaced; instead of `recording`.
     #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "no frames are plain there so far"))]
-    chain: Option<&'w mut Steps<'m>>,
+    steps: Option<&'w mut Steps<'m>>,
     /// Steps of the last walk that were made again.
     followed: u32,
     /// Writes this walk down and compares it with the last one.
-    recording: Option<Recording<'m>>,
+    recording: Option<WalkLog<'m>>,
     scratch: Scratch,
     /// The rest of the last walk, when it is this one's too.
     tail: Option<Tail>,
-    /// The frame in hand lies in a window.
+    /// The current frame lies in a window.
     in_window: bool,
 }
 
-/// [`Walk::run_plain`] and [`Walk::run`] end the walk so when the rest is known.
+/// [`Walk::run_plain`] and [`Walk::run`] end the walk with this when the rest was replayed.
 const SAME_AS_LAST: StopReason = StopReason::Complete;
 
 /// Walks from `cursor`, leaving frame words (leaf first) in `frames`.
 ///
 /// # Safety
-/// `setting.scratch` must be null or valid for writes of [`SCRATCH`] bytes, `setting.exchange` and `setting.progress` null or valid for writes,
-/// `setting.trail` null or a trail that nobody else uses during the walk.
+/// `setting.scratch` must be null or valid for writes of [`SCRATCH`] bytes, `setting.exchange` and `setting.progress`
+/// null or valid for writes, `setting.last_walk` null or a last walk that nothing else uses during this walk.
 pub unsafe fn walk<E: Env>(
     cursor: Cursor,
     env: &mut E,
@@ -129,12 +150,49 @@ pub unsafe fn walk<E: Env>(
     unsafe { walk_along(None, cursor, env, reader, frames, setting) }
 }
 
-/// The same, along a chain, whose steps the caller finishes.
+/// A walk along a thread's step cache. The caller finishes its log of steps.
 ///
 /// # Safety
 /// As [`walk`].
 pub unsafe fn walk_along<'m, E: Env>(
-    chain: Option<&mut Steps<'m>>,
+    steps: Option<&mut Steps<'m>>,
+    cursor: Cursor,
+    env: &mut E,
+    reader: &mut Reader<'m>,
+    frames: &mut [u64],
+    setting: &Setting,
+) -> Outcome {
+    // SAFETY: passed on.
+    unsafe { walk_after(0, steps, cursor, env, reader, frames, setting) }
+}
+
+/// The walk of the rest of a stack whose inner frames were unwound by short rules. `cursor`: its first frame. The
+/// caller finishes the log of steps.
+///
+/// # Safety
+/// As [`walk`].
+pub unsafe fn walk_on<'m, E: Env>(
+    part: &mut Part<'m>,
+    mut cursor: Cursor,
+    env: &mut E,
+    reader: &mut Reader<'m>,
+    frames: &mut [u64],
+    setting: &Setting,
+) -> Outcome {
+    part.go(&mut cursor, reader);
+    let (count, logged) = (part.count, part.is_logged());
+    let steps = Some(&mut part.steps).filter(|_| logged);
+    // SAFETY: passed on.
+    unsafe { walk_after(count, steps, cursor, env, reader, frames, setting) }
+}
+
+/// Walks after `count` frames, whose words are written.
+///
+/// # Safety
+/// As [`walk`].
+unsafe fn walk_after<'m, E: Env>(
+    count: usize,
+    steps: Option<&mut Steps<'m>>,
     mut cursor: Cursor,
     env: &mut E,
     reader: &mut Reader<'m>,
@@ -145,28 +203,32 @@ pub unsafe fn walk_along<'m, E: Env>(
         env,
         reader,
         frames,
-        words: 0,
-        count: 0,
+        words: count,
+        count: count as u32,
         plugin: 0,
         scratch_used: 0,
         scratch_noted: 0,
         desync: 0,
         protector: Protector::none(),
         refused: 0,
+        host_calls: 0,
         cut: false,
+        limit: MAX_FRAMES,
+        keep_outermost: setting.keep_outermost,
+        deep: Deep::default(),
         progress: setting.progress,
-        chain,
+        steps,
         followed: 0,
         recording: None,
-        scratch: Scratch { memory: setting.scratch, stride: SCRATCH_BYTES, used: [0; MAX_PLUGINS + 1] },
+        scratch: Scratch { memory: setting.scratch, stride: SCRATCH_BYTES, used: [0; PLUGIN_INDICES] },
         tail: None,
         in_window: false,
     };
     // SAFETY: passed on.
-    if let Some(trail) = unsafe { setting.trail.as_mut() } {
+    if let Some(last_walk) = unsafe { setting.last_walk.as_mut() } {
         let stamp = walk.env.stamp();
-        // SAFETY: the trail lives as long as the walk, and `finish` makes the reader forget it.
-        walk.recording = Some(unsafe { Recording::begin(trail, walk.reader, stamp) });
+        // SAFETY: the last_walk lives as long as the walk, and `finish` makes the reader forget it.
+        walk.recording = Some(unsafe { WalkLog::begin(last_walk, walk.reader, stamp) });
     }
     // SAFETY: passed on.
     let stop = unsafe { walk.run(&mut cursor, setting) };
@@ -193,19 +255,24 @@ impl<E: Env> Walk<'_, '_, E> {
             if by_frame_pointer {
                 flags |= FLAG_BY_FRAME_POINTER;
             }
-            let rule = self.env.rule(cursor, self.reader);
             if let Some(recording) = &mut self.recording {
+                // Before the frame is looked at: what is read for it belongs to this frame and not to its callees.
                 recording.note_fp(cursor.regs.get(FP), self.reader);
+            }
+            // Not taken apart: it is large, and a handler's stack is short.
+            let mut look = self.env.look(cursor, self.reader);
+            let (rule, window) = (look.rule, look.window);
+            if let Some(recording) = &mut self.recording {
                 let (uses, restores) = rule.uses_and_restores();
                 recording.note_rule(uses, restores);
             }
-            let window = self.env.window(cursor, self.reader);
             let cfa = rule.cfa(cursor, self.reader);
-            if self.env.is_claimed() {
+            if !matches!(look.claim, Claimed::No) {
                 let pc = cursor.regs.pc;
                 self.in_window = window.is_some();
+                let cfa = cfa.ok().map(|cfa| (cfa, rule));
                 // SAFETY: passed on.
-                let (answer, next) = unsafe { self.claimed(cursor, cfa.ok().map(|cfa| (cfa, rule)), setting) };
+                let (answer, next) = unsafe { self.claimed(&mut look.claim, cursor, cfa, setting) };
                 if let (Some(tail), Some(recording)) = (&self.tail, &mut self.recording) {
                     recording.end_in_call(tail, native_word(pc, flags));
                     return SAME_AS_LAST;
@@ -215,7 +282,8 @@ impl<E: Env> Walk<'_, '_, E> {
                 }
                 self.desync += u32::from(answer & OVERLAY_DESYNC != 0);
                 if !matches!(next, Next::Native) {
-                    // An interpreter's own frame is told by what it hosts, not by the window that its code may lie in.
+                    // An interpreter's own frame is described by the frames that it hosts, not by the window that its
+                    // code may lie in.
                     let window = window.filter(|_| flags & FLAG_INTERPRETER == 0);
                     if let Err(full) = self.push_machine(pc, flags, window) {
                         return full;
@@ -228,37 +296,48 @@ impl<E: Env> Walk<'_, '_, E> {
                 }
             }
             if by_frame_pointer && rule.failed_for(StopReason::NoOwner) {
-                // Nothing vouches for this address, nor for the chain that led to it.
+                // Neither this address nor the frame pointers that led to it are confirmed by any data.
                 return StopReason::NoOwner;
+            }
+            if !cursor.exact && rule.failed_for(StopReason::NotCode) {
+                // A word that is no return address is no frame.
+                return StopReason::NotCode;
             }
             if let Err(full) = self.push_machine(cursor.regs.pc, flags, window) {
                 return full;
             }
             let found_by_it = by_frame_pointer;
+            let (pc, exact) = (cursor.regs.pc, cursor.exact);
             by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
             let stop = match cfa.and_then(|cfa| advance(rule, cursor, cfa, self.reader)) {
                 Ok(()) => continue,
                 Err(reason) => reason,
             };
-            // A chain of frame pointers ends where it runs out; that is an end of its own kind. The outermost frame's is zero.
+            // A chain of frame pointers ends where it runs out; that is an end of its own kind. The outermost frame's
+            // is zero.
             return match stop {
                 StopReason::NullReturnAddress if by_frame_pointer => StopReason::FramePointerEnd,
                 StopReason::NoRule if found_by_it && cursor.regs.get(FP) == Some(0) => StopReason::FramePointerEnd,
+                StopReason::StartSymbol | StopReason::SwitchedStack if found_by_it => StopReason::FramePointerEnd,
+                // The outermost frame of a stack that user code made: it was not called, but it has called.
+                StopReason::NullReturnAddress if !exact && !found_by_it && call_site::precedes(pc, self.reader) => {
+                    StopReason::SwitchedStack
+                }
                 stop => stop,
             };
         }
     }
 
-    /// Tells the recording of a frame. True: the last walk may have met it.
+    /// Logs a frame. True: the last walk may have the same frame.
     #[inline(always)]
     fn is_known(&mut self, pc: u64, sp: u64, exact: bool, by_frame_pointer: bool) -> bool {
         let Some(recording) = &mut self.recording else { return false };
         let (words, count, desync) = (self.words, self.count, self.desync);
         let at = At { pc, sp, exact, by_frame_pointer, words, count, desync };
-        recording.visit(at, self.reader) == Seen::Known
+        recording.visit(at, self.reader) == Seen::Cached
     }
 
-    /// Whether the last walk's rest is this one's, from the frame that was just told.
+    /// Whether the last walk's rest is this one's, from the frame that was just logged.
     #[cold]
     #[inline(never)]
     fn same_from_here(&mut self, fp: impl FnOnce(&mut Reader<'_>) -> Option<u64>) -> bool {
@@ -270,12 +349,13 @@ impl<E: Env> Walk<'_, '_, E> {
         self.ends_with(tail)
     }
 
-    /// A plugin says what the rest of its call depends on. True: it is known, together with the rest of the walk.
+    /// A plugin reports what the rest of its call depends on. True: the rest of the call is cached, together with the
+    /// rest of the walk.
     #[inline(always)]
     fn rest_is_known(&mut self, order: u64, state: &PointState) -> bool {
         let Some(recording) = &mut self.recording else { return false };
-        let known = recording.point(order, state);
-        if known.is_some_and(|point| self.same_from_point(point)) {
+        let cached = recording.point(order, state);
+        if cached.is_some_and(|point| self.same_from_point(point)) {
             return true;
         }
         let left = (self.words, self.count, self.desync);
@@ -296,9 +376,9 @@ impl<E: Env> Walk<'_, '_, E> {
         self.ends_with(tail)
     }
 
-    /// Whether windows that the last walk met are as they were.
+    /// Whether the windows that the last walk met are unchanged.
     fn windows_hold(&self) -> bool {
-        let stamp = self.recording.as_ref().map_or(0, Recording::windows_stamp);
+        let stamp = self.recording.as_ref().map_or(0, WalkLog::windows_stamp);
         stamp == 0 || self.env.windows_hold(stamp)
     }
 
@@ -319,11 +399,17 @@ impl<E: Env> Walk<'_, '_, E> {
         true
     }
 
-    /// What the walk leaves behind; and what it leaves for the next.
+    /// The result of the walk; also ends the log, for the next walk.
     #[inline(never)]
     fn finish(&mut self, stop: StopReason) -> Outcome {
         let (words, frames, reused) = (self.words, self.count, self.followed);
         let mut outcome = Outcome { stop, words, desync: self.desync, frames, reused };
+        if self.deep.is_deep() {
+            self.finish_deep();
+            outcome.words = self.words;
+            self.deep = Deep::default();
+            self.report_progress();
+        }
         let Some(recording) = self.recording.take() else { return outcome };
         if let Some(tail) = &self.tail {
             let words = recording.words(tail);
@@ -336,14 +422,15 @@ impl<E: Env> Walk<'_, '_, E> {
             outcome.frames += tail.frames;
             outcome.reused = tail.frames;
         }
-        // Each as old as the oldest part of the walk: what has changed since must not be taken for known.
-        let windows = self.env.windows_stamp();
-        let mut stamp = Stamp { general: recording.stamp(), windows: windows.unwrap_or(0) };
+        // Each stamp is as old as the oldest part of the walk: later changes must invalidate it.
+        // A walk that was cut would be cut elsewhere if its top were another.
+        let on = self.env.depends_on().filter(|_| !self.cut);
+        let kept = on.is_some();
+        let DependsOn { windows, objects } = on.unwrap_or(DependsOn { windows: 0, objects: &[] });
+        let mut stamp = Stamp { general: recording.stamp(), windows };
         if self.tail.is_some() && recording.windows_stamp() != 0 {
             stamp.windows = recording.windows_stamp();
         }
-        // A walk that was cut would be cut elsewhere if its top were another.
-        let objects = self.env.objects().filter(|_| !self.cut && windows.is_some() && self.env.is_repeatable());
         let end = End {
             words: self.frames.get(..self.words).unwrap_or_default(),
             tail: self.tail.as_ref(),
@@ -352,28 +439,26 @@ impl<E: Env> Walk<'_, '_, E> {
             desync: outcome.desync,
             probed: self.reader.is_probed(),
             stamp,
-            objects: objects.unwrap_or_default(),
+            objects,
         };
-        recording.end(self.reader, end, objects.is_some());
+        recording.end(self.reader, end, kept);
         self.words = outcome.words;
-        self.tell_progress();
+        self.report_progress();
         outcome
     }
 
     #[inline(always)]
     fn push<const N: usize>(&mut self, words: [u64; N]) -> Result<(), StopReason> {
-        if self.count >= MAX_FRAMES {
-            self.cut = true;
-            return Err(StopReason::TooManyFrames);
+        if self.count >= self.limit || self.words + N > self.frames.len() {
+            self.make_room(N)?;
         }
         let Some(room) = self.frames.get_mut(self.words..).and_then(|rest| rest.first_chunk_mut::<N>()) else {
-            self.cut = true;
             return Err(StopReason::BufferFull);
         };
         *room = words;
         self.words += N;
         self.count += 1;
-        self.tell_progress();
+        self.report_progress();
         Ok(())
     }
 
@@ -387,30 +472,10 @@ impl<E: Env> Walk<'_, '_, E> {
     }
 
     #[inline(always)]
-    fn tell_progress(&self) {
-        if !self.progress.is_null() {
+    fn report_progress(&self) {
+        if !self.progress.is_null() && !self.deep.is_deep() {
             // SAFETY: valid by `walk`'s contract. Volatile: whoever leaves this walk by a fault reads it.
             unsafe { self.progress.write_volatile(self.words) };
         }
     }
-}
-
-/// Moves to the caller, with the checks on every step. A signal frame may lead to another stack; everything else must
-/// move outwards, and what counts from the frame pointer needs one that is not stale: at or above the stack pointer.
-#[inline(always)]
-fn advance(rule: Packed, cursor: &mut Cursor, cfa: u64, reader: &mut Reader<'_>) -> Result<(), StopReason> {
-    let sp = cursor.regs.sp();
-    if rule.kind() != RuleKind::Signal {
-        // A return address that was popped into a register (vfork) leaves a frame of no size.
-        let no_size = rule.flags() & RA_IN_REGISTER != 0 && cursor.exact;
-        let stale = rule.cfa_parts().0 == FP && cursor.regs.get(FP) < Some(sp);
-        if stale || cfa < sp || (cfa == sp && !no_size) || cfa & 7 != 0 {
-            return Err(StopReason::BadCfa);
-        }
-    }
-    rule.advance(cursor, cfa, reader)?;
-    if cursor.regs.pc == 0 && rule.kind() != RuleKind::Signal {
-        return Err(StopReason::NullReturnAddress);
-    }
-    Ok(())
 }

@@ -1,33 +1,34 @@
 //! Plain frames: ordinary callers with remembered short rules, which most frames of most stacks are.
 //!
-//! The same steps and checks as those of the general loop, with pc and sp kept in registers; any frame that needs more is left
-//! to it. From one frame to the next leads one chain of dependences, and nothing else shall lie on it: return address, place
-//! in the table of short rules, rule, place of the next return address. What else there is to do is done for many frames at
-//! once. A caller's walk goes along its thread's last chain ([`crate::chain`]) where it can.
+//! The same steps and checks as those of the general loop, with pc and sp kept in registers; any frame that needs more
+//! is left to it. The loop's latency is one dependence chain from frame to frame, which must stay free of anything
+//! else: return address, place in the table of short rules, rule, place of the next return address. What else there is
+//! to do is done for many frames at once. A capture uses its thread's step cache ([`crate::cache::steps`]) where it
+//! can.
 
 use super::saved::{Notes, Saved};
-use super::{Env, Walk, MAX_FRAMES, SAME_AS_LAST};
-use crate::chain::Step;
+use super::{Env, Walk, SAME_AS_LAST};
+use crate::cache::last_walk;
+use crate::cache::short::Short;
+use crate::cache::steps::Step;
 use crate::cursor::Cursor;
 use crate::frame::native_word;
 use crate::memory::{Bare, Reader, USER_END};
 use crate::regs::{RBP, RSP};
-use crate::reuse;
-use crate::short_rule::Short;
 use crate::stop_reason::StopReason;
 
-/// Frames that are passed before it is asked for the first time whether the stack is the last walk's from here on.
+/// Number of frames before the step cache is first consulted.
 const FIRST_BATCH: usize = 4;
-/// And between two later times.
+/// Number of frames between two later consultations.
 const LATER_BATCH: usize = 32;
 
 /// How return addresses are loaded.
 trait Load: Copy {
-    /// Nothing is written down, reads are guarded, and the walk begins with a stack pointer that can be one.
+    /// Nothing is logged, reads are guarded, and the first stack pointer is aligned and in user space.
     const BARE: bool;
     /// The word below `base` + 8 * `words`; 0 if it cannot be read.
     fn below(self, base: u64, words: u64, reader: &mut Reader<'_>) -> u64;
-    /// [`Notes::follow`].
+    /// As [`Notes::follow`] with [`Load::BARE`]; `None` otherwise.
     fn follow<const BATCH: usize>(
         self,
         _: &mut Notes<'_, '_, BATCH>,
@@ -89,7 +90,7 @@ impl<E: Env> Walk<'_, '_, E> {
         let (mut pc, mut sp) = (cursor.regs.pc, cursor.regs.sp());
         let begun = sp;
         let mut saved = Saved::new();
-        let mut notes = Notes::<'_, '_, BATCH>::new(self.chain.take().filter(|_| L::BARE), pc, sp);
+        let mut notes = Notes::<'_, '_, BATCH>::new(self.steps.take().filter(|_| L::BARE), pc, sp);
         let mut batch = if notes.may_follow() { FIRST_BATCH } else { LATER_BATCH };
         let end = loop {
             if !L::BARE
@@ -99,22 +100,25 @@ impl<E: Env> Walk<'_, '_, E> {
                 break Some(SAME_AS_LAST);
             }
             let room = self.frames.get_mut(self.words..).unwrap_or_default();
-            let left = room.len().min(MAX_FRAMES.saturating_sub(self.count) as usize);
+            let left = room.len().min(self.limit.saturating_sub(self.count) as usize);
             let room = room.get_mut(..left).unwrap_or_default();
             if let (true, Some((word, further))) = (notes.may_follow(), room.split_first_mut()) {
                 let held = load.follow(&mut notes, (pc, sp), cursor.regs.get(RBP), further);
-                if let Some((held, pc_behind, sp_behind)) = held {
+                if let Some((held, next_pc, next_sp)) = held {
                     *word = native_word(pc, 0);
-                    (pc, sp) = (pc_behind, sp_behind);
+                    (pc, sp) = (next_pc, next_sp);
                     self.went(held);
                     self.followed += held as u32;
                     continue;
                 }
             }
             if left == 0 {
+                if self.make_room(1).is_ok() {
+                    continue;
+                }
                 // The general loop would find the same, for more.
                 let lookup = pc.wrapping_sub(1);
-                let is_plain = self.env.peek_further(lookup, self.reader).is_some();
+                let is_plain = self.env.short_rule(lookup, self.reader).is_some();
                 break if is_plain { self.push([native_word(pc, 0)]).err() } else { None };
             }
             let (steps, most) = notes.room(&mut saved);
@@ -124,9 +128,9 @@ impl<E: Env> Walk<'_, '_, E> {
             let (mut passed, mut any, mut ends) = (0, 0, false);
             while passed < limit {
                 let lookup = pc.wrapping_sub(1);
-                let rule = match self.env.peek(lookup) {
+                let rule = match self.env.short_rule_cached(lookup) {
                     Some(rule) => rule,
-                    None => match self.env.peek_further(lookup, self.reader) {
+                    None => match self.env.short_rule(lookup, self.reader) {
                         Some(rule) => rule,
                         None => break,
                     },
@@ -137,7 +141,7 @@ impl<E: Env> Walk<'_, '_, E> {
                         ends = L::BARE;
                         break;
                     }
-                    // SAFETY: so many were written there.
+                    // SAFETY: `passed` steps were written there.
                     let pending = unsafe { core::slice::from_raw_parts(steps, passed) };
                     let fp = saved.rbp(notes.steps(), pending, &cursor.regs, self.reader);
                     if let Some(recording) = self.recording.as_mut().filter(|_| !L::BARE) {
@@ -148,11 +152,11 @@ impl<E: Env> Walk<'_, '_, E> {
                     base = fp;
                 }
                 if let Some(recording) = self.recording.as_mut().filter(|_| !L::BARE) {
-                    let (uses, restores) = reuse::of_short(rule);
+                    let (uses, restores) = last_walk::of_short(rule);
                     recording.note_rule(uses, restores);
                 }
                 let cfa = rule.cfa(base);
-                // An offset from a stack pointer that is one leads outwards.
+                // An offset from a valid stack pointer leads towards the root.
                 let is_sure = L::BARE && !rule.from_rbp();
                 if !is_sure && (cfa <= sp || cfa & 7 != 0) {
                     break;
@@ -186,15 +190,15 @@ impl<E: Env> Walk<'_, '_, E> {
             cursor.regs.pc = pc;
             cursor.regs.set(RSP, sp);
         }
-        self.chain = notes.into_chain();
+        self.steps = notes.into_steps();
         end.map_or(Ok(()), Err)
     }
 
-    /// So many frames' words were written.
+    /// Counts frames whose words were written.
     #[inline(always)]
     fn went(&mut self, passed: usize) {
         self.words += passed;
         self.count += passed as u32;
-        self.tell_progress();
+        self.report_progress();
     }
 }

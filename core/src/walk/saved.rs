@@ -1,18 +1,19 @@
-//! Where the callee-saved registers of the frame in hand are to be found, while a walk passes plain frames.
+//! The places of the current frame's callee-saved registers while a walk steps through plain frames.
 //!
-//! Most are never looked at. So what a frame did to them is only noted ([`Notes`]); where they lie is worked out for many frames at
-//! once, backwards, and loads are put off until [`Saved::load`], or, for rbp, until a CFA counts from it.
+//! Most are never read. So the effect of a frame on them is only logged ([`Notes`]); their places are determined for
+//! many frames at once, backwards, and loads are deferred until [`Saved::load`] or, for rbp, until a CFA counts from
+//! it.
 
-use crate::chain::{Step, Steps};
+use crate::cache::short::{Short, LOST, RBP_FIELD, SLOT_BITS};
+use crate::cache::steps::{Step, Steps};
 use crate::memory::{Bare, Reader};
 use crate::regs::{Regs, CALLEE_SAVED, RBP};
-use crate::short_rule::{Short, LOST, RBP_FIELD, SLOT_BITS};
 use core::mem::MaybeUninit;
 
-/// Steps past plain frames whose effect on registers was not worked out so far: those of the run in the thread's chain, or a
-/// batch of them.
+/// Steps through plain frames whose effect on registers was not evaluated so far: those of the run in the thread's step
+/// cache, or a batch of them.
 pub(super) struct Notes<'n, 'c, const BATCH: usize> {
-    chain: Option<&'n mut Steps<'c>>,
+    cache: Option<&'n mut Steps<'c>>,
     batch: [MaybeUninit<Step>; BATCH],
     count: usize,
     /// The words of their rules, or-ed.
@@ -20,67 +21,71 @@ pub(super) struct Notes<'n, 'c, const BATCH: usize> {
 }
 
 impl<'n, 'c, const BATCH: usize> Notes<'n, 'c, BATCH> {
-    /// Of a run that begins at `pc`, `sp`.
+    /// Of a run that begins at `pc`, `sp`, or that the step cache's log has led there.
     #[inline(always)]
-    pub(super) fn new(mut chain: Option<&'n mut Steps<'c>>, pc: u64, sp: u64) -> Self {
-        let chain = chain.take_if(|chain| chain.mark(pc, sp));
-        Notes { chain, batch: [const { MaybeUninit::uninit() }; BATCH], count: 0, any: 0 }
+    pub(super) fn new(mut cache: Option<&'n mut Steps<'c>>, pc: u64, sp: u64) -> Self {
+        let cache = cache.take_if(|cache| cache.mark(pc, sp));
+        // Which registers the steps of a log that is continued have saved was not looked at.
+        let any = if cache.as_ref().is_some_and(|cache| !cache.run().is_empty()) { u64::MAX } else { 0 };
+        Notes { cache, batch: [const { MaybeUninit::uninit() }; BATCH], count: 0, any }
     }
 
-    /// The chain, for the next run.
-    pub(super) fn into_chain(self) -> Option<&'n mut Steps<'c>> {
-        self.chain
+    /// The step cache, for the next run.
+    pub(super) fn into_steps(self) -> Option<&'n mut Steps<'c>> {
+        self.cache
     }
 
     /// Whether [`Notes::follow`] may lead anywhere.
     #[inline(always)]
     pub(super) fn may_follow(&self) -> bool {
-        self.chain.as_ref().is_some_and(|chain| chain.may_follow())
+        self.cache.as_ref().is_some_and(|cache| cache.may_follow())
     }
 
-    /// The stack ends with the frame in hand, whose stack pointer is `sp`.
+    /// Logs that the stack ends with the current frame, whose stack pointer is `sp`.
     pub(super) fn end(&mut self, sp: u64) {
-        if let Some(chain) = &mut self.chain {
-            chain.end(sp);
+        if let Some(cache) = &mut self.cache {
+            cache.end(sp);
         }
     }
 
-    /// The steps.
+    /// The run's steps so far, in the step cache if there is one.
     #[inline(always)]
     pub(super) fn steps(&self) -> &[Step] {
-        match &self.chain {
-            Some(chain) => chain.run(),
+        match &self.cache {
+            Some(cache) => cache.run(),
             // SAFETY: `count` of them were written; never more than there are.
             None => unsafe { core::slice::from_raw_parts(self.batch.as_ptr().cast(), self.count.min(BATCH)) },
         }
     }
 
-    /// Room for further ones, where there is some; else what the steps so far did is told to `saved`, and then there is.
+    /// Space for further steps, and its size in steps. If there is none, `saved` takes over the effect of the steps so
+    /// far, which frees the space.
     #[inline(always)]
     pub(super) fn room(&mut self, saved: &mut Saved) -> (*mut Step, usize) {
-        if let Some(chain) = &mut self.chain {
-            let room = chain.room();
+        if let Some(cache) = &mut self.cache {
+            let room = cache.room();
             if !room.is_empty() {
                 return (room.as_mut_ptr(), room.len());
             }
         }
         saved.pass(self.steps(), self.any);
         (self.count, self.any) = (0, 0);
-        self.chain = None;
+        self.cache = None;
         (self.batch.as_mut_ptr().cast(), BATCH)
     }
 
-    /// So many were written there; `any`: the words of their rules, or-ed.
+    /// Reports that `count` steps were written there; `any`: the words of their rules, or-ed.
     #[inline(always)]
     pub(super) fn add(&mut self, count: usize, any: u64) {
-        match &mut self.chain {
-            Some(chain) => chain.add(count),
+        match &mut self.cache {
+            Some(cache) => cache.add(count),
             None => self.count = count,
         }
         self.any |= any;
     }
 
-    /// Makes the last walk's steps as far as they still hold ([`Steps::follow`]). Gives their number, and the pc and sp behind them.
+    /// Replays the cached steps as far as they are valid ([`Steps::follow`]). Returns their number, and the pc and sp
+    /// after them.
     #[inline(never)]
     pub(super) fn follow(
         &mut self,
@@ -89,9 +94,9 @@ impl<'n, 'c, const BATCH: usize> Notes<'n, 'c, BATCH> {
         bare: Bare,
         words: &mut [u64],
     ) -> Option<(usize, u64, u64)> {
-        let chain = self.chain.as_mut()?;
-        let held = chain.follow(at.0, at.1, fp, bare, words);
-        let (pc, sp) = chain.here().filter(|_| held > 0)?;
+        let cache = self.cache.as_mut()?;
+        let held = cache.follow(at.0, at.1, fp, bare, words);
+        let (pc, sp) = cache.here().filter(|_| held > 0)?;
         // Which registers they saved was not looked at.
         self.any = u64::MAX;
         Some((held, pc, sp))
@@ -99,7 +104,7 @@ impl<'n, 'c, const BATCH: usize> Notes<'n, 'c, BATCH> {
 }
 
 /// Where the registers are.
-pub(super) struct Saved {
+pub struct Saved {
     /// 0: as in the registers that the walk began with; else the CFA, and below it the rule's field.
     places: [u64; 6],
 }
@@ -130,13 +135,21 @@ fn place(passed: &Step, index: u32) -> u64 {
 
 impl Saved {
     /// Nothing was saved so far.
-    pub(super) const fn new() -> Saved {
+    pub(crate) const fn new() -> Saved {
         Saved { places: [AS_BEFORE; 6] }
     }
 
-    /// The walk goes on behind these frames. `any`: all words of their rules, or-ed.
+    /// After these frames.
+    #[cold]
+    pub(crate) fn after(frames: &[Step]) -> Saved {
+        let mut saved = Saved::new();
+        saved.pass(frames, u64::MAX);
+        saved
+    }
+
+    /// Takes over the effect of these frames. `any`: all words of their rules, or-ed.
     #[inline(never)]
-    pub(super) fn pass(&mut self, batch: &[Step], any: u64) {
+    pub(crate) fn pass(&mut self, batch: &[Step], any: u64) {
         // From the last one backwards: the first that is found is the one that counts.
         let mut missing = Short::touched_by(any);
         for passed in batch.iter().rev() {
@@ -155,7 +168,7 @@ impl Saved {
         }
     }
 
-    /// rbp of the frame in hand, which stands behind the steps `before` and then `pending`.
+    /// rbp of the current frame, after the steps `before` and then `pending`.
     #[inline(never)]
     pub(super) fn rbp(&self, before: &[Step], pending: &[Step], regs: &Regs, reader: &mut Reader<'_>) -> Option<u64> {
         let saves = |step: &&Step| step.rule.field(RBP_FIELD) != 0;
@@ -168,8 +181,8 @@ impl Saved {
         }
     }
 
-    /// Loads what was put off. A register whose slot cannot be read is unknown.
-    pub(super) fn load(&self, regs: &mut Regs, reader: &mut Reader<'_>) {
+    /// Performs the deferred loads. A register whose slot cannot be read becomes unavailable.
+    pub(crate) fn load(&self, regs: &mut Regs, reader: &mut Reader<'_>) {
         for (register, place) in CALLEE_SAVED.into_iter().zip(self.places) {
             let value = match slot(place) {
                 Slot::AsBefore => continue,

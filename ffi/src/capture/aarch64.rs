@@ -1,6 +1,6 @@
 //! AArch64: the C entry.
 
-use super::by_walk;
+use super::unwind;
 use uunwind_core::regs::{Regs, CALLEE_SAVED};
 
 /// As on x86-64.
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
         "stp x29, x30, [sp, #96]",
         ".cfi_rel_offset x30, 104",
         "mov x4, sp",
-        "bl {by_walk}",
+        "bl {unwind}",
         "ldr x30, [sp, #104]",
         "add sp, sp, #128",
         ".cfi_adjust_cfa_offset -128",
@@ -37,21 +37,21 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
         "2:",
         "br x9",
         ".cfi_endproc",
-        by_walk = sym by_walk,
+        unwind = sym unwind,
         elsewhere = sym crate::home::CAPTURE,
     )
 }
 
 /// The callee-saved registers at the call, as the assembly stored them.
 #[repr(C)]
-pub(super) struct Caller {
+pub(crate) struct Caller {
     pub(super) pc: u64,
-    pub(super) sp: u64,
+    pub(crate) sp: u64,
     saved: [u64; CALLEE_SAVED.len()],
 }
 
 impl Caller {
-    pub(super) fn regs(&self) -> Regs {
+    pub(crate) fn regs(&self) -> Regs {
         let mut regs = Regs::new(self.pc, self.sp, 0);
         for (register, value) in CALLEE_SAVED.into_iter().zip(self.saved) {
             regs.set(register, value);

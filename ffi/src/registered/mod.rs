@@ -1,4 +1,4 @@
-//! Unwind data that JITs register by the compilers' own interface (`__register_frame` and its kin), as windows.
+//! Unwind data that JITs register by the compilers' own interface (`__register_frame` and related calls), as windows.
 //!
 //! The sampler's interposers hand over what was registered; here its FDEs become windows of kind EH_FRAME: one for each
 //! run of functions that lie side by side, with a table from function to FDE. FDEs that do not say how to find the CFA
@@ -7,16 +7,16 @@
 mod sort;
 mod store;
 
-use crate::state::{REGISTRY, SLOTS};
 use core::cell::UnsafeCell;
 use core::mem::size_of;
 use core::ptr::null_mut;
 use store::Store;
-use uunwind_core::memory::{Mode, Reader};
+use uunwind_core::errno::{Errno, EBUSY};
+use uunwind_core::memory::Reader;
 use uunwind_core::registry::lock::Lock;
-use uunwind_core::registry::window::{Function, Kind, Window, NO_UNWIND, UNTOLD};
-use uunwind_core::registry::{Errno, EBUSY};
-use uunwind_eh_frame::scan::{Found, Scan, Shape};
+use uunwind_core::registry::window::{Function, Kind, Window, NO_DATA, NO_UNWIND};
+use uunwind_eh_frame::scan::{Fde, Scan, Shape};
+use uunwind_live::state::{REGISTRY, SLOTS};
 
 /// Functions with less than this between them, which is padding, share a window. In bytes.
 const PADDING: u64 = 64;
@@ -40,19 +40,19 @@ struct Record {
 struct Piece {
     start: u64,
     len: u32,
-    /// Distance of its FDE from the first byte of unwind data; [`NO_UNWIND`]: it tells nothing.
+    /// Distance of its FDE from the first byte of unwind data; [`NO_UNWIND`]: it describes nothing.
     unwind: u32,
 }
 
 impl Record {
     fn functions(this: *mut Record) -> *mut Function {
-        // SAFETY: behind the record, in the same piece of memory.
+        // SAFETY: after the record, in the same piece of memory.
         unsafe { this.add(1).cast() }
     }
 
     fn pieces<'r>(this: *mut Record) -> &'r mut [Piece] {
-        // SAFETY: behind `room` functions, in the same piece of memory; zeroes are pieces, and only the maker and the remover
-        // of a record look.
+        // SAFETY: after `room` functions, in the same piece of memory; zeroes are pieces, and only the maker and the
+        // remover of a record look.
         unsafe { core::slice::from_raw_parts_mut(Record::functions(this).add((*this).room).cast(), (*this).room) }
     }
 }
@@ -92,8 +92,7 @@ fn with_book<T>(f: impl FnOnce(&mut Book) -> T) -> Option<T> {
 /// Not from a handler. What is registered must stay as it is until [`remove`].
 pub unsafe extern "C" fn add(begin: u64, shape: u32) -> u32 {
     let Some(shape) = Shape::from_number(shape) else { return 1 };
-    // SAFETY: probed reads have no precondition.
-    let mut reader = unsafe { Reader::new(Mode::Probed) };
+    let mut reader = Reader::probed();
     let mut scan = Scan::new(begin, shape);
     let (mut count, mut lost) = (0usize, 0u32);
     let span = loop {
@@ -115,7 +114,7 @@ pub unsafe extern "C" fn add(begin: u64, shape: u32) -> u32 {
     if record.is_null() {
         return u32::try_from(count).unwrap_or(u32::MAX);
     }
-    // SAFETY: room for `bytes`, which nobody else knows yet.
+    // SAFETY: room for `bytes`, which no other thread has yet.
     unsafe {
         core::ptr::write_bytes(record.cast::<u8>(), 0, bytes);
         record.write(Record { begin, next: null_mut(), bytes, room: count, windows: 0 });
@@ -136,8 +135,8 @@ pub unsafe extern "C" fn add(begin: u64, shape: u32) -> u32 {
 fn fill(pieces: &mut [Piece], mut scan: Scan, low: u64, reader: &mut Reader<'_>) -> usize {
     let mut filled = 0;
     for piece in pieces.iter_mut() {
-        let Ok(Some(Found { fde, start, end, tells })) = scan.step(reader) else { break };
-        let unwind = fde.checked_sub(low).and_then(|n| u32::try_from(n).ok()).filter(|_| tells);
+        let Ok(Some(Fde { fde, start, end, defines_cfa })) = scan.step(reader) else { break };
+        let unwind = fde.checked_sub(low).and_then(|n| u32::try_from(n).ok()).filter(|_| defines_cfa);
         let len = u32::try_from(end.wrapping_sub(start)).unwrap_or(u32::MAX);
         *piece = Piece { start, len, unwind: unwind.unwrap_or(NO_UNWIND) };
         filled += 1;
@@ -180,7 +179,7 @@ fn make_windows(record: *mut Record, filled: usize, span: (u64, u64)) -> u32 {
         let kind = if first.unwind == NO_UNWIND { Kind::Opaque } else { Kind::EhFrame };
         let mut window = Window::new(first.start, end, kind);
         if kind == Kind::Opaque {
-            window.flags = UNTOLD;
+            window.flags = NO_DATA;
         } else {
             window.unwind = span.0;
             window.unwind_len = span.1.wrapping_sub(span.0);
@@ -205,6 +204,7 @@ fn make_windows(record: *mut Record, filled: usize, span: (u64, u64)) -> u32 {
 
 /// Registers a window; where one that has just gone is still being read, waits for that.
 fn register(window: Window) -> Result<(), Errno> {
+    crate::windows::takes_a_place(&window);
     match REGISTRY.register(window, &SLOTS) {
         Err(EBUSY) => {
             REGISTRY.synchronize(REGISTRY.ticket(), GRACE, &SLOTS)?;

@@ -1,5 +1,5 @@
-//! Memory for what is remembered of registrations: powers of two from chunks of their own, large pieces by themselves. Used
-//! with the lock of registrations held; never from a handler.
+//! Memory for what is remembered of registrations: powers of two from chunks of their own, large pieces by themselves.
+//! Used with the lock of registrations held; never from a handler.
 
 use core::ptr::null_mut;
 use uunwind_core::syscall::call;
@@ -35,7 +35,7 @@ fn class(bytes: usize) -> usize {
 }
 
 impl Store {
-    /// Empty.
+    /// A store without any chunk.
     pub const fn new() -> Store {
         Store { free: [null_mut(); LARGEST - SMALLEST + 1], chunk: null_mut(), left: 0 }
     }
@@ -69,7 +69,7 @@ impl Store {
     /// Takes back what [`Store::take`] gave for `bytes`.
     ///
     /// # Safety
-    /// Nobody may use it any more.
+    /// No longer in use, and never again.
     pub unsafe fn give(&mut self, piece: *mut u8, bytes: usize) {
         match class(bytes).checked_sub(SMALLEST).and_then(|i| self.free.get_mut(i)) {
             Some(free) => {
@@ -101,7 +101,7 @@ mod tests {
             unsafe { core::ptr::write_bytes(*a as *mut u8, 0xaa, *n) };
         }
         for (a, n) in &pieces {
-            // SAFETY: used by nobody.
+            // SAFETY: nothing uses it.
             unsafe { store.give(*a as *mut u8, *n) };
         }
         let again = store.take(5000) as usize;

@@ -52,8 +52,7 @@ fn at(pc: u64) -> Option<(Kind, u64, u64, Option<Function>)> {
     let Ok(walking) = SLOTS.enter(core::ptr::from_ref(&pc) as u64, REGISTRY.epoch()) else { panic!("no slot") };
     // SAFETY: inside a walk.
     let window = unsafe { REGISTRY.windows() }.find(pc).map(|held| *held.window());
-    // SAFETY: probed reads have no precondition.
-    let mut reader = unsafe { Reader::new(Mode::Probed) };
+    let mut reader = Reader::probed();
     let function = window.and_then(|window| uunwind_core::registry::functions::find(&window, pc, &mut reader));
     walking.leave();
     window.map(|window| (window.kind, window.start, window.end, function))
@@ -89,7 +88,7 @@ fn a_list_in_any_order_becomes_runs_of_functions() {
     let (kind, _, _, function) = at(0x1_0000_1028).expect("padding lies in the window");
     assert_eq!((kind, function), (Kind::EhFrame, None));
     let (kind, from, to, _) = at(0x1_0000_1060).expect("a window");
-    assert_eq!((kind, from, to), (Kind::Opaque, 0x1_0000_1060, 0x1_0000_1080), "its FDE tells no CFA");
+    assert_eq!((kind, from, to), (Kind::Opaque, 0x1_0000_1060, 0x1_0000_1080), "its FDE has no CFA");
     // SAFETY: not a handler.
     unsafe { remove(begin) };
     assert!(cleared(&[0x1_0000_1000, 0x1_0000_1060, 0x1_0000_9000]));
@@ -134,7 +133,7 @@ fn tables_overlaps_and_damage() {
     unsafe {
         assert_eq!(add(begin, 2), 0);
         assert!(at(0x3_0000_0000).is_some() && at(0x3_0000_1000).is_some());
-        assert_eq!(add(again.bytes.as_ptr() as u64, 0), 2, "one overlaps; what is behind {broken} is damaged");
+        assert_eq!(add(again.bytes.as_ptr() as u64, 0), 2, "one overlaps; what follows {broken} is damaged");
         assert!(at(0x3_0000_2000).is_some(), "what stood before the damage is good");
         assert_eq!(at(0x3_0000_1009).map(|w| w.1), Some(0x3_0000_1000));
         remove(again.bytes.as_ptr() as u64);

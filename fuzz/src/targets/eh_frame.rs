@@ -6,8 +6,8 @@
 //! | 4 x 3 | pcs to look up, relative to the image (signed) |
 //! | rest | the image |
 //!
-//! More pcs are taken from the index itself, since few numbers are covered by any entry. Each is looked up for this machine, and for
-//! AArch64.
+//! More pcs are taken from the index itself, since entries cover few of all numbers. Each is looked up for this
+//! machine, and for AArch64.
 
 use super::lookup::{by_eh_frame, check, START};
 use crate::input::Input;
@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) -> bool {
     let bounds = (START, START + image.len() as u64);
     let mut reader = Reader::recorded(&regions);
     let mut pcs: Vec<u64> = given.iter().map(|pc| START.wrapping_add_signed(i64::from(*pc as i32))).collect();
-    // The usual form: a table of 32-bit offsets from the header, behind 12 bytes of it.
+    // The usual form: a table of 32-bit offsets from the header, after its first 12 bytes.
     let count = reader.u32(hdr + 8).unwrap_or(0).clamp(1, 1 << 16);
     for (n, offset) in (0u32..).zip(given) {
         let index = [0, count - 1, offset % count][n as usize];
@@ -39,7 +39,7 @@ pub fn run(data: &[u8]) -> bool {
         let end = check(pc, answer, &mut reader).map(|(_, end)| end);
         if let Some(end) = end.or_else(|| on_aarch64(hdr, bounds, pc, &mut reader)) {
             if !taken {
-                // The whole program of one entry is run at its end.
+                // At an entry's last address its whole program is run.
                 pcs.push(end - 1);
             }
             taken = true;
@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) -> bool {
     taken
 }
 
-/// Looks a pc up and executes the rule, as on AArch64. Where the function ends, if there is a rule.
+/// Looks a pc up and executes the rule, as on AArch64. Returns the function's end if there is a rule.
 fn on_aarch64(hdr: u64, bounds: (u64, u64), pc: u64, reader: &mut Reader<'_>) -> Option<u64> {
     let answer = find_for::<AArch64>(hdr, bounds, pc, pc, reader).ok()?;
     let (start, end) = answer.function;

@@ -1,12 +1,12 @@
-//! `.eh_frame` without its index, as objects linked with `--no-eh-frame-hdr` and windows have it: the bytes are a list of
-//! CIEs and FDEs, which is searched from its start.
+//! `.eh_frame` without its index, as objects linked with `--no-eh-frame-hdr` and windows have it: the bytes are a list
+//! of CIEs and FDEs, which is searched from its start.
 //!
 //! | bytes | |
 //! |---|---|
 //! | 4 x 3 | pcs to look up, relative to the list (signed) |
 //! | rest | the list |
 //!
-//! More pcs are taken from the entries themselves, and those entries are also asked by their place.
+//! More pcs are taken from the entries themselves, which are also looked up by their address.
 
 use super::lookup::{by_eh_frame, check, START};
 use crate::input::Input;
@@ -35,7 +35,7 @@ pub fn run(data: &[u8]) -> bool {
         for pc in [entry.start, entry.end - 1] {
             let by_search = find_in_list(bounds, pc, pc, &mut reader);
             let by_place = find_at(entry.fde, bounds, pc, pc, &mut reader);
-            // An entry covers it: the search finds that one, or one before it, or stumbles on its way.
+            // An entry covers the pc: the search finds that one or an earlier one, or fails at a damaged one before it.
             assert!(by_place.is_err() || by_search != Err(StopReason::NoRule), "{pc:#x} is not found");
             taken |= check(pc, by_eh_frame(by_search), &mut reader).is_some();
             check(pc, by_eh_frame(by_place), &mut reader);

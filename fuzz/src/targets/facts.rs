@@ -3,7 +3,7 @@
 //! | bytes | |
 //! |---|---|
 //! | 8 x [`KEYS`] | keys to look up |
-//! | rest | patches of an image of zeroes: 4 bytes offset, 1 byte length, so many bytes |
+//! | rest | patches of an image of zeroes: 4 bytes offset, 1 byte length, the bytes |
 
 use crate::guarded::Guarded;
 use crate::input::Input;
@@ -51,9 +51,9 @@ fn look_up(image: &[u8], keys: &[u64]) -> bool {
         let Some(found) = view.find(*key) else { continue };
         let bytes = found.bytes.as_ptr_range();
         assert!(range.start <= bytes.start && bytes.end <= range.end, "facts outside of the memfd");
-        // Touched at both ends; a page that is not there would fault.
+        // Both ends are read, so that a missing page would fault.
         std::hint::black_box((found.bytes.first(), found.bytes.last(), found.plugin));
-        Facts::from_bytes(found.bytes);
+        Facts::read(found.bytes);
         taken = true;
     }
     taken

@@ -1,6 +1,10 @@
-//! What JITs tell of their functions: lines of a perf map, records of a jitdump file, an ELF object in memory.
+//! The forms in which JITs describe their functions: lines of a perf map, records of a jitdump file, an ELF object in
+//! memory.
 
-use uunwind_recorder::jit::{gdb, jitdump, perf_map, table};
+use crate::alloc;
+use std::path::Path;
+use uunwind_elf::{maps, Image};
+use uunwind_recorder::jit::{self, gdb, jitdump, perf_map, table};
 
 /// A perf map: the bytes are its content.
 pub fn perf_map(data: &[u8]) -> bool {
@@ -10,16 +14,20 @@ pub fn perf_map(data: &[u8]) -> bool {
         taken = true;
     });
     assert!(used <= data.len());
+    assert!(alloc::held() <= alloc::FREE, "{} bytes are held for nothing", alloc::held());
     taken
 }
 
-/// A jitdump file: a byte that says in what parts it is read, then its content. However it is parted, the same comes out.
+/// A jitdump file: a byte that selects the parts in which it is read, then its content. The result must not depend on
+/// the parts.
 pub fn jitdump(data: &[u8]) -> bool {
     let (part, file) = data.split_first().map_or((1, data), |(n, rest)| (usize::from(*n).max(1) * 16, rest));
     let read = |part: usize| {
         let (mut dump, mut table) = (jitdump::JitDump::default(), table::Table::default());
         let clock = jitdump::Clock { before: 1, earliest: 2, latest: 1 << 40 };
         file.chunks(part).for_each(|bytes| dump.feed(bytes, &mut table, clock));
+        // Two tables at most, each of the file's names and lines.
+        assert!(alloc::held() <= 64 * file.len() + alloc::FREE, "{} bytes are held for {}", alloc::held(), file.len());
         (table, dump.ended().map(str::to_owned))
     };
     let ((whole, why), (parted, why_parted)) = (read(file.len().max(1)), read(part));
@@ -32,8 +40,24 @@ pub fn jitdump(data: &[u8]) -> bool {
 
 /// An object: the bytes are its image.
 pub fn gdb_jit(data: &[u8]) -> bool {
-    let head = gdb::find(data);
-    let codes = gdb::functions(data);
+    let image = Image::of_bytes(Path::new("object"), data.to_vec());
+    let head = image.ok().and_then(|image| gdb::find(&image));
+    let mut codes = Vec::new();
+    gdb::functions(data, |code| {
+        codes.push(code);
+        true
+    });
     assert!(codes.iter().all(|code| code.start <= code.end));
     head.is_some() || !codes.is_empty()
+}
+
+/// The content of `/proc/PID/maps`, in which paths may be anything.
+pub fn maps(data: &[u8]) -> bool {
+    let mut taken = false;
+    for mapped in maps::in_text(data).filter_map(jit::Mapped::of) {
+        let name = mapped.path.file_name().and_then(|name| name.to_str()).expect("a name");
+        assert!(name.starts_with("jit-") && name.contains(".dump"), "{name}");
+        taken = true;
+    }
+    taken
 }

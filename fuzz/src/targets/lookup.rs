@@ -1,4 +1,5 @@
-//! What all sources of rules have in common: an answer for a pc, whose range holds the pc, and a rule that can be executed.
+//! What all sources of rules have in common: an answer for a pc, whose range contains the pc, and a rule that can be
+//! executed.
 
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
@@ -6,14 +7,14 @@ use uunwind_core::regs::Regs;
 use uunwind_core::rule::Rule;
 use uunwind_core::stop_reason::StopReason;
 
-/// Where the bytes of an input lie.
+/// Address of an input's first byte.
 pub const START: u64 = 0x40_0000_0000;
 
-/// A rule, or why there is none; and the function that it is of.
-pub type Told = (Result<Rule, StopReason>, (u64, u64));
+/// A rule, or why there is none; and the range of its function.
+pub type Answer = (Result<Rule, StopReason>, (u64, u64));
 
-/// Checks an answer for `pc` and executes its rule. The function's range, if there is a rule.
-pub fn check(pc: u64, answer: Result<Told, StopReason>, reader: &mut Reader<'_>) -> Option<(u64, u64)> {
+/// Checks an answer for `pc` and executes its rule. Returns the function's range if there is a rule.
+pub fn check(pc: u64, answer: Result<Answer, StopReason>, reader: &mut Reader<'_>) -> Option<(u64, u64)> {
     match answer {
         Ok((rule, (start, end))) => {
             assert!(start <= pc && pc < end, "a rule for {start:#x}..{end:#x}, not for {pc:#x}");
@@ -36,11 +37,11 @@ pub fn check(pc: u64, answer: Result<Told, StopReason>, reader: &mut Reader<'_>)
 }
 
 /// An answer of `.eh_frame`.
-pub fn by_eh_frame(answer: Result<uunwind_eh_frame::Answer, StopReason>) -> Result<Told, StopReason> {
+pub fn by_eh_frame(answer: Result<uunwind_eh_frame::Answer, StopReason>) -> Result<Answer, StopReason> {
     answer.map(|answer| (answer.rule, answer.function))
 }
 
 /// An answer of SFrame.
-pub fn by_sframe(answer: Result<uunwind_sframe::Answer, StopReason>) -> Result<Told, StopReason> {
+pub fn by_sframe(answer: Result<uunwind_sframe::Answer, StopReason>) -> Result<Answer, StopReason> {
     answer.map(|answer| (answer.rule, answer.function))
 }

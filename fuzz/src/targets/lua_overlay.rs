@@ -1,35 +1,35 @@
-//! The Lua plugin, called by the walk, over the structures of a running PUC Lua, damaged in any way.
+//! The Lua plugin, called by the walk, over the structures of a running PUC Lua with any damage.
 //!
 //! | bytes | |
 //! |---|---|
-//! | 1 | the version: 5.1 to 5.5; and, behind it, how many functions more there are |
-//! | 1 | bit 0: the innermost frame was interrupted; others: native frames, less one |
-//! | rest | damage: 2 bytes place in memory or in the facts, counted round, 1 byte length, so many bytes |
+//! | 1 | modulo 5 the version, 5.1 to 5.5; divided by 5 the number of additional functions |
+//! | 1 | bit 0: the innermost frame was interrupted; other bits: number of native frames, less one |
+//! | rest | damage: 2 bytes offset in memory or in the facts (modulo their size), 1 byte length, the bytes |
 //!
-//! Memory is two pages: a state with a C function, a chunk and a function that it called, and the native stack. With more functions, a third
-//! holds their part of the state.
+//! Memory is two pages: a state with a C function, a chunk and a function that it called, and the native stack.
+//! Additional functions have their part of the state in a third page.
 
 use crate::input::Input;
 use std::mem::size_of;
 use std::sync::Mutex;
+use uunwind_core::cache::last_walk::LastWalk;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::plugin::{Description, ABI, SCRATCH_BYTES, TEXT_LIMIT};
 use uunwind_core::regs::{Regs, RSP};
-use uunwind_core::reuse::Trail;
 use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{walk, Claim, Env, Setting, SCRATCH};
+use uunwind_core::walk::{walk, Claim, Claimed, Env, Look, Names, Replay, Setting, SCRATCH};
 use uunwind_lua::facts::Plain;
-use uunwind_lua::puc::facts::{Extent, Facts, Place};
+use uunwind_lua::puc::facts::{Extent, Facts, Location};
 use uunwind_lua_analyse::detect::Version;
 use uunwind_lua_analyse::puc_layout;
 
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 2 * 4096;
 const DEEP_BYTES: usize = 3 * 4096;
-/// Places in memory.
+/// Addresses in memory.
 const STATE: u64 = BASE;
 const PROTO: u64 = BASE + 0x700;
 const CODE: u64 = BASE + 0x800;
@@ -62,16 +62,16 @@ impl Functions {
     }
 }
 
-/// Code of the interpreter, and bytes of its frames.
+/// Code of the interpreter, and the size of its frames in bytes.
 const TEXT: u64 = 0x40_0000;
 const FRAME: i32 = 160;
-/// Registers that hold L and ci.
+/// DWARF numbers of the registers that hold L and ci.
 const L: u8 = 3;
 const CI: u8 = 12;
 const INDEX: u8 = 1;
 const UNTOUCHED: u8 = 0xa5;
 
-/// Facts lie aligned, as in the memfd.
+/// The facts, aligned as in the memfd.
 #[repr(align(16))]
 struct Aligned([u8; size_of::<Facts>()]);
 #[repr(align(16))]
@@ -96,18 +96,16 @@ impl Env for Process {
         }
     }
 
-    fn is_claimed(&self) -> bool {
-        true
+    fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
+        Look { claim: Claimed::By(self.claim), ..Look::at(self.rule(cursor, reader)) }
     }
 
-    fn claim(&self) -> Option<Claim> {
-        Some(self.claim)
-    }
-
-    fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
+    fn function(&mut self, _: &Claim, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
         (TEXT, TEXT + 0x1000)
     }
+}
 
+impl Names for Process {
     fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
         self.names.iter().position(|name| *name == (code, fingerprint)).map_or(0, |index| index as u32 + 1)
     }
@@ -119,9 +117,9 @@ impl Env for Process {
         self.names.push((description.code, description.fingerprint));
         self.names.len() as u32
     }
-
-    fn learned(&mut self, _: u8) {}
 }
+
+impl Replay for Process {}
 
 /// Memory, written to by address.
 struct World(Vec<u8>);
@@ -139,7 +137,7 @@ impl World {
         self.put(address, &word.to_le_bytes());
     }
 
-    /// A state whose chain is: the base, a chunk, functions that each called the next one.
+    /// A state with this chain: the base, a chunk, functions that each called the next one.
     fn new(facts: &Facts, functions: &Functions) -> World {
         let &Functions { count, infos, stack, closures } = functions;
         let mut world = World(vec![0; functions.bytes()]);
@@ -150,7 +148,7 @@ impl World {
         world.word(state(facts.state.stack), stack);
         world.word(state(facts.state.stack_last), stack + 16 * (count + 13));
         world.word(state(facts.state.ci), info(count - 1));
-        // One protected call, nearer the leaf than all frames.
+        // One protected call, on the leaf's side of all frames.
         world.word(state(facts.state.error_jump), NATIVE - 64);
         // `top`, in all versions.
         world.word(STATE + 16, stack + 16 * (count + 1));
@@ -187,14 +185,14 @@ impl World {
         for offset in [facts.proto.code_len, facts.proto.lines_len, facts.proto.first_line] {
             world.put(proto(offset), &8u32.to_le_bytes());
         }
-        // The second instruction calls.
+        // The second instruction is a call.
         let call = facts.roles.iter().position(|role| *role & 0x7f == 3).unwrap_or(0) as u8;
         world.put(CODE + 4, &[call]);
         world.put(SOURCE + 8, &[4, 0, 0, 3]);
         world.put(SOURCE + 16, &[3]);
         world.put(SOURCE + 24, b"@ab");
         for frame in 1..16u64 {
-            // Every fourth one is of `lua_resume`.
+            // Every fourth frame is one of `lua_resume`.
             let function = if frame % 4 == 3 { 0x1000 } else { 0 };
             world.word(NATIVE + frame * FRAME as u64 - 8, TEXT + function + 0x100);
         }
@@ -211,14 +209,14 @@ pub fn run(data: &[u8]) -> bool {
     let kind = input.u8();
     facts.execute[0] = Extent { start: TEXT, end: TEXT + 0x1000 };
     facts.resume[0] = Extent { start: TEXT + 0x1000, end: TEXT + 0x2000 };
-    (facts.execute_state[0], facts.resume_state[0]) = (Place::register(L), Place::register(L));
-    facts.execute_info[0] = Place::register(CI);
+    (facts.execute_state[0], facts.resume_state[0]) = (Location::register(L), Location::register(L));
+    facts.execute_info[0] = Location::register(CI);
     let mut world = World::new(&facts, &functions);
-    // A panic of an earlier input leaves nothing but bytes behind.
+    // A panic of an earlier input leaves only bytes in it.
     let mut place = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     place.0.copy_from_slice(facts.as_bytes());
     while !input.is_empty() {
-        // Damage that hits nothing tests nothing.
+        // The offset is reduced, since damage that hits nothing tests nothing.
         let at = usize::from(input.u16()) % (functions.bytes() + place.0.len());
         let len = usize::from(input.u8());
         let bytes = input.bytes(len);
@@ -236,26 +234,26 @@ pub fn run(data: &[u8]) -> bool {
     let (overlay, facts_len) = (plugin.overlay, place.0.len());
     let claim = Claim { overlay, index: INDEX, facts: place.0.as_ptr(), facts_len, ..Claim::NOTHING };
     let whole = World::new(&facts, &functions);
-    let (mut names, mut trail, none) = (Vec::new(), Box::new(Trail::new()), std::ptr::null_mut());
-    let told = tell(&world, claim, (kind, 0x100), &functions, &mut names, none);
-    // A thread's walks, of which each may take what it knows from the one before, tell what each would tell by itself.
+    let (mut names, mut last_walk, none) = (Vec::new(), Box::new(LastWalk::new()), std::ptr::null_mut());
+    let emitted = emit(&world, claim, (kind, 0x100), &functions, &mut names, none);
+    // A thread's walks may each replay parts of the previous one; each must emit what it would emit alone.
     for (memory, kind, pc) in [(&whole, kind & !1, 0x200), (&world, kind, 0x100), (&whole, kind, 0x180)] {
-        let alone = tell(memory, claim, (kind, pc), &functions, &mut names.clone(), none);
-        let with_trail = tell(memory, claim, (kind, pc), &functions, &mut names, &raw mut *trail);
-        assert_eq!(alone, with_trail, "alone, and behind another walk");
+        let alone = emit(memory, claim, (kind, pc), &functions, &mut names.clone(), none);
+        let with_trail = emit(memory, claim, (kind, pc), &functions, &mut names, &raw mut *last_walk);
+        assert_eq!(alone, with_trail, "alone, and after another walk");
     }
-    // Both functions of the chain, whether doubtful or not.
-    frames(&told.1).filter(|frame| matches!(frame, Frame::Semantic { .. })).count() >= 2
+    // Both functions of the chain, doubtful or not.
+    frames(&emitted.1).filter(|frame| matches!(frame, Frame::Semantic { .. })).count() >= 2
 }
 
-/// One walk. How it ended, its frames and how many were doubtful; its words.
-fn tell(
+/// One walk. Returns how it ended, the numbers of its frames and of the doubtful ones; and its words.
+fn emit(
     world: &World,
     claim: Claim,
     (kind, pc): (u8, u64),
     functions: &Functions,
     names: &mut Vec<(u64, u64)>,
-    trail: *mut Trail,
+    last_walk: *mut LastWalk,
 ) -> ((StopReason, u32, u32), Vec<u64>) {
     let regions = [Region { address: BASE, bytes: &world.0 }];
     let mut reader = Reader::recorded(&regions);
@@ -263,13 +261,22 @@ fn tell(
     let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
     let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());
     let exchange = std::ptr::null_mut();
-    let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch: scratch_at, exchange, progress, trail };
+    let setting = Setting {
+        thread_pointer: 0,
+        tsd_offset: 0,
+        scratch: scratch_at,
+        exchange,
+        progress,
+        last_walk,
+        keep_outermost: false,
+    };
     let mut words = vec![0; 512];
     let mut registers = [0; 16];
     (registers[usize::from(RSP)], registers[usize::from(L)]) = (NATIVE, STATE);
     registers[usize::from(CI)] = functions.infos + (functions.count - 1) * 80;
     let cursor = Cursor { regs: Regs::full(TEXT + pc, registers), exact: kind & 1 != 0 };
-    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk; the trail, if any, is the caller's alone.
+    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk; the last_walk, if any, is the caller's
+    // own.
     let outcome = unsafe { walk(cursor, &mut process, &mut reader, &mut words, &setting) };
     let mut parts = scratch.0.chunks(SCRATCH_BYTES).enumerate().filter(|(part, _)| *part != usize::from(INDEX));
     let untouched = parts.all(|(_, bytes)| bytes == [UNTOUCHED; SCRATCH_BYTES]);
@@ -282,7 +289,7 @@ fn tell(
 #[cfg(test)]
 mod tests {
     #[test]
-    fn long_chains_are_told() {
+    fn long_chains_are_emitted() {
         for more in 0..24 {
             for minor in 0..5 {
                 assert!(super::run(&[more * 5 + minor, 0]), "5.{} with {more} more", minor + 1);
@@ -291,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn undamaged_every_version_is_told() {
+    fn undamaged_every_version_is_emitted() {
         for minor in 0..5 {
             for kind in [0, 1] {
                 assert!(super::run(&[minor, kind]), "5.{} exact {kind}", minor + 1);

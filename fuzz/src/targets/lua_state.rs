@@ -1,9 +1,9 @@
-//! What a program registers as a `lua_State`, and is looked at before it is believed.
+//! Pointers that a program registers as `lua_State`, which are checked before they are used.
 //!
 //! | bytes | |
 //! |---|---|
-//! | 2 | place of the state in memory, in words, counted round |
-//! | rest | memory: words; `0x10_0000` is its first byte |
+//! | 2 | offset of the state in memory, in words (modulo its size) |
+//! | rest | memory, as words; its first byte is at `0x10_0000` |
 
 use crate::input::Input;
 use uunwind_core::memory::{Reader, Region};

@@ -1,27 +1,30 @@
-//! The Lua plugin's stepper for LuaJIT, called by the walk, over a LuaJIT in small that the input damages.
+//! The Lua plugin's stepper for LuaJIT, called by the walk, over a small model of LuaJIT that the input damages.
 //!
 //! | bytes | |
 //! |---|---|
-//! | 1 | where the walk begins: the VM's body, a leaf function of it, a side exit, its entry, a trace, an exit stub; body and trace again; from bit 3 on how many functions more there are |
-//! | 1 | bits: the pc is a return address; registers follow; from bit 2 on where the thread's walk before began |
-//! | 8 x 16 | registers, if they do |
-//! | rest | patches of the memory: 2 bytes offset, 1 byte length, so many bytes |
+//! | 1 | bits 0-2: where the walk begins (see below); from bit 3 on: the number of additional functions |
+//! | 1 | bit 0: the pc is a return address; bit 1: registers follow; from bit 2 on: where the previous walk began |
+//! | 8 x 16 | registers, if they follow |
+//! | rest | patches of the memory: 2 bytes offset, 1 byte length, the bytes |
+//!
+//! The walk begins in the VM's body, a leaf function of it, a side exit, its entry, a trace, an exit stub; and again in
+//! the body and the trace.
 
 use crate::input::Input;
 use std::ptr::from_ref;
+use uunwind_core::cache::last_walk::LastWalk;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::plugin::{Description, Owner, ABI, OWNER_OBJECT, SCRATCH_BYTES};
 use uunwind_core::regs::{Regs, RBX, RSP};
-use uunwind_core::reuse::Trail;
 use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{walk, Claim, Env, Setting, SCRATCH};
-use uunwind_lua::facts::{Head, FAMILY_LUAJIT};
+use uunwind_core::walk::{walk, Claim, Claimed, Env, Look, Names, Replay, Setting, SCRATCH};
+use uunwind_lua::facts::{FactsHead, FAMILY_LUAJIT};
 use uunwind_lua::luajit::facts::Facts;
 
-/// The memory, and what lies where in it.
+/// The memory, and addresses in it.
 const BASE: u64 = 0x10_0000;
 const SIZE: usize = 0x8000;
 const GLOBAL: u64 = BASE;
@@ -38,21 +41,21 @@ const LUA_STACK: u64 = BASE + 0x2000;
 const AREA: u64 = BASE + 0x3000;
 const DISPATCH_TABLE: u64 = GLOBAL + 0xf80;
 const CFRAME: u64 = BASE + 0x6800;
-/// The VM's code, which is not read.
+/// Address of the VM's code, which is not read.
 const VM: u64 = 0x40_0000;
 const VM_END: u64 = VM + 0x4000;
 const INDEX: u8 = 1;
 const UNTOUCHED: u8 = 0xa5;
 
 static FACTS: Facts = Facts {
-    head: Head::of::<Facts>(FAMILY_LUAJIT),
+    head: FactsHead::of::<Facts>(FAMILY_LUAJIT),
     start: VM,
     end: VM_END,
     enter: [VM + 0x100, 0, 0, 0, 0, 0],
     leave: [VM + 0x200, 0, 0, 0, 0, 0],
     callback: VM + 0x3800,
     exit_start: VM + 0x3000,
-    exit_told: VM + 0x3040,
+    exit_stored: VM + 0x3040,
     exit_restored: VM + 0x3080,
     exit_end: VM + 0x3090,
     helpers_start: VM + 0x3400,
@@ -72,7 +75,6 @@ static FACTS: Facts = Facts {
 struct Scratch([u8; SCRATCH]);
 
 struct Process {
-    pc: u64,
     names: Vec<(u64, u64)>,
 }
 
@@ -80,35 +82,47 @@ impl Process {
     fn facts() -> (*const u8, usize) {
         (from_ref(&FACTS).cast(), size_of::<Facts>())
     }
+}
 
-    fn in_vm(&self) -> bool {
-        (VM..VM_END).contains(&self.pc)
+fn in_vm(pc: u64) -> bool {
+    (VM..VM_END).contains(&pc)
+}
+
+fn is_ours(pc: u64) -> bool {
+    in_vm(pc) || (AREA..AREA + 0x3000).contains(&pc)
+}
+
+fn claim(pc: u64) -> Claimed {
+    // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
+    match unsafe { uunwind_lua::uu_plugin(ABI).as_ref() } {
+        Some(plugin) if is_ours(pc) => {
+            let claim = Claim { step: plugin.step, index: INDEX, ..Claim::NOTHING };
+            let (facts, facts_len) = Process::facts();
+            Claimed::By(if in_vm(pc) { Claim { facts, facts_len, ..claim } } else { claim })
+        }
+        _ => Claimed::No,
     }
 }
 
 impl Env for Process {
     fn rule(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Packed {
-        self.pc = cursor.lookup_pc();
-        let ours = self.in_vm() || (AREA..AREA + 0x3000).contains(&self.pc);
-        if ours { Rule::simple(RSP, 16) } else { Rule::end() }.pack()
+        if is_ours(cursor.lookup_pc()) { Rule::simple(RSP, 16) } else { Rule::end() }.pack()
     }
 
-    fn is_claimed(&self) -> bool {
-        self.in_vm() || (AREA..AREA + 0x3000).contains(&self.pc)
+    fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
+        Look { claim: claim(cursor.lookup_pc()), ..Look::at(self.rule(cursor, reader)) }
     }
 
-    fn claim(&self) -> Option<Claim> {
-        // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
-        let plugin = unsafe { uunwind_lua::uu_plugin(ABI).as_ref() }?;
-        let claim = Claim { step: plugin.step, index: INDEX, ..Claim::NOTHING };
+    fn owner(&mut self, address: u64, _: &mut Reader<'_>) -> Owner {
+        if !in_vm(address) {
+            return Owner::NONE;
+        }
         let (facts, facts_len) = Process::facts();
-        Some(if self.in_vm() { Claim { facts, facts_len, ..claim } } else { claim })
+        Owner { start: VM, end: VM_END, kind: OWNER_OBJECT, plugin: INDEX.into(), facts, facts_len, ..Owner::NONE }
     }
+}
 
-    fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
-        (0, 0)
-    }
-
+impl Names for Process {
     fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
         self.names.iter().position(|name| *name == (code, fingerprint)).map_or(0, |index| index as u32 + 1)
     }
@@ -117,17 +131,9 @@ impl Env for Process {
         self.names.push((description.code, description.fingerprint));
         self.names.len() as u32
     }
-
-    fn learned(&mut self, _: u8) {}
-
-    fn owner(&mut self, address: u64, _: &mut Reader<'_>) -> Owner {
-        if !(VM..VM_END).contains(&address) {
-            return Owner::NOBODY;
-        }
-        let (facts, facts_len) = Process::facts();
-        Owner { start: VM, end: VM_END, kind: OWNER_OBJECT, plugin: INDEX.into(), facts, facts_len, ..Owner::NOBODY }
-    }
 }
+
+impl Replay for Process {}
 
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
@@ -150,10 +156,10 @@ pub fn run(data: &[u8]) -> bool {
             place.copy_from_slice(bytes);
         }
     }
-    let (mut names, mut trail, none) = (Vec::new(), Box::new(Trail::new()), std::ptr::null_mut());
+    let (mut names, mut last_walk, none) = (Vec::new(), Box::new(LastWalk::new()), std::ptr::null_mut());
     let exact = bits & 1 == 0;
-    let (_, words) = tell(&memory, mode, registers, exact, &mut names, none);
-    // A thread's walks, of which each may take what it knows from the one before, tell what each would tell by itself.
+    let (_, words) = emit(&memory, mode, registers, exact, &mut names, none);
+    // A thread's walks may each replay parts of the previous one; each must emit what it would emit alone.
     let other = bits >> 2;
     for (memory, mode, registers, exact) in [
         (&whole, other, usual, true),
@@ -161,22 +167,22 @@ pub fn run(data: &[u8]) -> bool {
         (&whole, mode, usual, exact),
         (&memory, other, registers, true),
     ] {
-        let alone = tell(memory, mode, registers, exact, &mut names.clone(), none);
-        let with_trail = tell(memory, mode, registers, exact, &mut names, &raw mut *trail);
-        assert_eq!(alone, with_trail, "alone, and behind another walk");
+        let alone = emit(memory, mode, registers, exact, &mut names.clone(), none);
+        let with_trail = emit(memory, mode, registers, exact, &mut names, &raw mut *last_walk);
+        assert_eq!(alone, with_trail, "alone, and after another walk");
     }
-    let mut told = frames(&words);
-    told.any(|frame| matches!(frame, Frame::Semantic { .. }))
+    let mut emitted = frames(&words);
+    emitted.any(|frame| matches!(frame, Frame::Semantic { .. }))
 }
 
-/// One walk. How it ended, its frames and how many were doubtful; its words.
-fn tell(
+/// One walk. Returns how it ended, the numbers of its frames and of the doubtful ones; and its words.
+fn emit(
     memory: &[u8],
     mode: u8,
     mut registers: [u64; 16],
     exact: bool,
     names: &mut Vec<(u64, u64)>,
-    trail: *mut Trail,
+    last_walk: *mut LastWalk,
 ) -> ((StopReason, u32, u32), Vec<u64>) {
     let (pc, sp) = match mode % 8 {
         0 => (VM + 0x1000, CFRAME),
@@ -191,14 +197,23 @@ fn tell(
     registers[usize::from(RSP)] = sp;
     let regions = [Region { address: BASE, bytes: memory }];
     let mut reader = Reader::recorded(&regions);
-    let mut process = Process { pc: 0, names: std::mem::take(names) };
+    let mut process = Process { names: std::mem::take(names) };
     let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
     let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());
     let exchange = std::ptr::null_mut();
-    let setting = Setting { thread_pointer: 0, tsd_offset: 0, scratch: scratch_at, exchange, progress, trail };
+    let setting = Setting {
+        thread_pointer: 0,
+        tsd_offset: 0,
+        scratch: scratch_at,
+        exchange,
+        progress,
+        last_walk,
+        keep_outermost: false,
+    };
     let mut words = vec![0; 4096];
     let cursor = Cursor { regs: Regs::full(pc, registers), exact };
-    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk; the trail, if any, is the caller's alone.
+    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk; the last_walk, if any, is the caller's
+    // alone.
     let outcome = unsafe { walk(cursor, &mut process, &mut reader, &mut words, &setting) };
     let mut parts = scratch.0.chunks(SCRATCH_BYTES).enumerate().filter(|(part, _)| *part != usize::from(INDEX));
     assert!(parts.all(|(_, bytes)| bytes == [UNTOUCHED; SCRATCH_BYTES]), "another plugin's scratch memory was written");
@@ -207,7 +222,8 @@ fn tell(
     ((outcome.stop, outcome.frames, outcome.desync), words)
 }
 
-/// A LuaJIT with one thread, on whose stack a function has called itself three times or more, up to the one with this base; and one trace of it.
+/// A LuaJIT with one thread, on whose stack a function has called itself at least three times, up to the activation
+/// with this base; and one trace of it.
 fn world(top: u64) -> Vec<u8> {
     let mut memory = vec![0; SIZE];
     let mut put = |address: u64, value: u64, bytes: usize| {
@@ -215,7 +231,7 @@ fn world(top: u64) -> Vec<u8> {
         memory[at..at + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
     };
     let function = 0x1_fff7 << 47 | FUNCTION;
-    // Types, then fields.
+    // Object types, then fields.
     for (object, kind) in [(THREAD, 6), (CHUNK, 4), (PROTO, 7), (FUNCTION, 8), (TRACE, 9)] {
         put(object + 9, kind, 1);
     }
@@ -236,7 +252,7 @@ fn world(top: u64) -> Vec<u8> {
     put(PROTO + 72, 20 << 32 | 1, 8);
     put(PROTO + 80, PROTO + 0x180, 8);
     put(FUNCTION + 32, PROTO + 104, 8);
-    // FUNCF, then calls that leave the called function's base two slots higher.
+    // FUNCF, then calls that place the called function's base two slots higher.
     put(PROTO + 104, 89, 4);
     for instruction in 1..16 {
         put(PROTO + 104 + instruction * 4, 2 << 8 | 66, 4);
@@ -264,13 +280,13 @@ fn world(top: u64) -> Vec<u8> {
     put(MAP + 16, (PROTO + 104 + 4) << 8 | 4, 8);
     put(IR + 0x11 * 8, FUNCTION, 8);
     put(IR + 0x21 * 8, PROTO + 104 + 8, 8);
-    // The code area, as LuaJIT begins it; and an exit stub.
+    // The code area with its first words, and an exit stub.
     put(AREA + 8, 0x3000, 8);
     put(AREA + 16, 0x1c, 8);
     put(AREA + 24, u64::from_le_bytes([1, b'z', b'P', b'R', 0, 1, 0x78, 16]), 8);
     put(AREA + 34, VM + 0x2000, 8);
     put(AREA + 0x60, u64::from_le_bytes([0x6a, 1, 0x6a, 0, 0xe9, 0, 0, 0]), 8);
-    // The C frame, what the leaf function returns to, and what the entry does.
+    // The C frame, the leaf function's return address, and the entry's.
     put(CFRAME - 0x80 + 16, 0x50_0000, 8);
     put(CFRAME - 8, VM + 0x1000, 8);
     put(CFRAME + 8, 1, 4);
@@ -283,10 +299,10 @@ fn world(top: u64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_not_damaged_is_told() {
-        for (mode, tells) in [(0, true), (1, true), (2, true), (3, false), (4, true), (5, true)] {
+    fn undamaged_places_emit_frames() {
+        for (mode, emits) in [(0, true), (1, true), (2, true), (3, false), (4, true), (5, true)] {
             for more in 0..32 {
-                assert_eq!(super::run(&[mode | more << 3, 0]), tells, "{mode}, {more} more");
+                assert_eq!(super::run(&[mode | more << 3, 0]), emits, "{mode}, {more} more");
             }
         }
     }

@@ -1,16 +1,18 @@
-//! The targets. Each is a function of any bytes that must return: no panic, no hang, no read outside of what it was
-//! given. It returns whether the parser made something of the bytes, so that a campaign can tell deep inputs from ones
-//! that were refused at the door.
+//! The targets. Each is a function that must return for any bytes: no panic, no hang, no read outside the bytes that it
+//! was given. It returns whether the parser accepted the bytes, so that a campaign can distinguish deep inputs from
+//! ones that were refused at once.
 
 mod eh_frame;
 mod eh_frame_list;
 mod elf_analyse;
 mod facts;
+mod gdb_list;
 mod jit_names;
 mod lookup;
 mod lua_overlay;
 mod lua_state;
 mod luajit_step;
+mod naming;
 mod plugin_messages;
 mod program;
 mod python_lines;
@@ -19,8 +21,10 @@ mod recording;
 mod registered_frames;
 mod ring_records;
 mod rule_table;
+mod session;
 mod sframe;
 mod symbolize_elf;
+mod table_cache;
 mod unwind_elf;
 mod walk;
 mod window_tables;
@@ -33,11 +37,11 @@ pub use recording::repair as repair_checksums;
 pub struct Target {
     /// Its name, which is also its folder in the corpus.
     pub name: &'static str,
-    /// What it feeds.
+    /// What it parses.
     pub about: &'static str,
-    /// Feeds it.
+    /// Runs one input; returns whether the parser accepted it.
     pub run: fn(&[u8]) -> bool,
-    /// Mutants that the replay test makes: about two seconds of a debug build.
+    /// Number of mutants that the replay test makes: about two seconds of a debug build.
     pub rounds: u32,
 }
 
@@ -77,9 +81,14 @@ pub const ALL: &[Target] = &[
     target("symbolize_elf", "ELF files and their unwind index, as reports read them", symbolize_elf::run, 60_000),
     target("perf_map", "perf maps, as JITs write them", jit_names::perf_map, 150_000),
     target("jitdump", "jitdump files, in parts of any size", jit_names::jitdump, 60_000),
-    target("gdb_jit", "objects in memory, told by GDB's JIT interface", jit_names::gdb_jit, 100_000),
+    target("gdb_jit", "objects in memory, announced through GDB's JIT interface", jit_names::gdb_jit, 100_000),
     target("registered_frames", "unwind data that JITs register", registered_frames::run, 100_000),
     target("plugin_messages", "what a plugin's process sends to uu", plugin_messages::run, 150_000),
+    target("session", "a session's blocks and rings, as the recorder adopts and drains them", session::run, 1_000),
+    target("gdb_list", "GDB's JIT list, in memory that changes between looks", gdb_list::run, 20_000),
+    target("maps", "/proc/PID/maps: files that JITs have mapped", jit_names::maps, 150_000),
+    target("table_cache", "the entry of an object in the cache of rule tables", table_cache::run, 4_000),
+    target("naming", "what uu and its naming process send to each other", naming::run, 60_000),
     target("facts", "the facts memfd, as targets read it", facts::run, 150_000),
 ];
 

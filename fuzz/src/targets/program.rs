@@ -1,5 +1,5 @@
-//! Programs as `uu record` looks at them before it starts them: `#!` lines, traits, what they need. Interpreters and
-//! libraries that the bytes name are looked up on this machine, so what is found depends on it.
+//! Programs as `uu record` examines them before it starts them: `#!` lines, traits, what they need. Interpreters and
+//! libraries that the bytes name are looked up on this machine, so the result depends on it.
 
 use super::elf_analyse::with_file;
 use uunwind_analyse::{needed_closure, resolve_program};

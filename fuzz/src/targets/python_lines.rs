@@ -1,7 +1,7 @@
-//! Location tables: four bytes of first line, the table.
+//! Location tables: four bytes with the first line, then the table.
 
 use crate::input::Input;
-use uunwind_report::python_lines::{entries, line};
+use uunwind_python::lines::{entries, line};
 
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);

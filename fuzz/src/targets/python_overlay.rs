@@ -7,9 +7,9 @@
 //! | 1, 1, 2 | native frames (at most 16), regions (at most 64), words of the frame buffer |
 //! | 24 each | native frame: 4 bytes size, 4 bytes flags (bit 0: claimed), start and end of its function |
 //! | 10 each | region of zeroes: address, 2 bytes number of pages |
-//! | rest | patches of the regions: 8 bytes address, 1 byte length, so many bytes |
+//! | rest | patches of the regions: 8 bytes address, 1 byte length, the bytes |
 //!
-//! The plugin learns distances for as long as the process lives, so an outcome may depend on inputs before it.
+//! The plugin learns distances for as long as the process lives, so an outcome may depend on earlier inputs.
 
 use crate::input::Input;
 use std::mem::size_of;
@@ -20,19 +20,19 @@ use uunwind_core::memory::{Reader, Region};
 use uunwind_core::plugin::{Description, Text, ABI, SCRATCH_BYTES, TABLE_LIMIT, TEXT_LIMIT};
 use uunwind_core::regs::{Regs, RSP};
 use uunwind_core::rule::{Packed, Rule};
-use uunwind_core::walk::{walk, Claim, Env, Setting, SCRATCH};
+use uunwind_core::walk::{walk, Claim, Claimed, Env, Look, Names, Replay, Setting, SCRATCH};
 use uunwind_python::facts::Facts;
 
 const PAGE: usize = 4096;
 const PAGES_LIMIT: usize = 64;
-/// Code objects that can be described; then there is no room, as happens in a real process.
+/// Limit of code objects that can be described; then the host has no room, as happens in a real process.
 const NAMES: usize = 8;
-/// What scratch memory holds before the walk.
+/// Contents of scratch memory before the walk.
 const UNTOUCHED: u8 = 0xa5;
 /// Index of the plugin.
 const INDEX: u8 = 1;
 
-/// The facts lie in one place for all inputs: the plugin remembers interpreters by it, and only four of them.
+/// The facts have one address for all inputs: it identifies the interpreter, and the plugin keeps four of them.
 static FACTS: Mutex<[u8; size_of::<Facts>()]> = Mutex::new([0; size_of::<Facts>()]);
 
 #[repr(align(16))]
@@ -47,13 +47,13 @@ struct Native {
 struct Process {
     claim: Claim,
     natives: Vec<Native>,
-    /// Frames asked for so far; the last of them is the one in hand.
+    /// Number of frames requested; the last one is the current frame.
     asked: usize,
     names: Vec<(u64, u64)>,
 }
 
 impl Process {
-    fn in_hand(&self) -> Option<&Native> {
+    fn current(&self) -> Option<&Native> {
         self.natives.get(self.asked.checked_sub(1)?)
     }
 }
@@ -61,21 +61,21 @@ impl Process {
 impl Env for Process {
     fn rule(&mut self, _: &Cursor, _: &mut Reader<'_>) -> Packed {
         self.asked += 1;
-        self.in_hand().map_or(Rule::end(), |native| Rule::simple(RSP, native.size)).pack()
+        self.current().map_or(Rule::end(), |native| Rule::simple(RSP, native.size)).pack()
     }
 
-    fn is_claimed(&self) -> bool {
-        self.in_hand().is_some_and(|native| native.claimed)
+    fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
+        let rule = self.rule(cursor, reader);
+        let claimed = self.current().is_some_and(|native| native.claimed);
+        Look { claim: if claimed { Claimed::By(self.claim) } else { Claimed::No }, ..Look::at(rule) }
     }
 
-    fn claim(&self) -> Option<Claim> {
-        self.is_claimed().then_some(self.claim)
+    fn function(&mut self, _: &Claim, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
+        self.current().map_or((0, 0), |native| native.function)
     }
+}
 
-    fn function(&mut self, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
-        self.in_hand().map_or((0, 0), |native| native.function)
-    }
-
+impl Names for Process {
     fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
         self.names.iter().position(|name| *name == (code, fingerprint)).map_or(0, |index| index as u32 + 1)
     }
@@ -90,15 +90,13 @@ impl Env for Process {
         self.names.push((description.code, description.fingerprint));
         self.names.len() as u32
     }
-
-    fn learned(&mut self, plugin: u8) {
-        assert_eq!(plugin, INDEX);
-    }
 }
+
+impl Replay for Process {}
 
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
-    // A panic of an earlier input leaves nothing but bytes behind.
+    // A panic of an earlier input leaves only bytes in it.
     let mut facts = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     facts.fill(0);
     let given = input.bytes(facts.len());
@@ -119,8 +117,16 @@ pub fn run(data: &[u8]) -> bool {
     let mut process = Process { claim, natives, asked: 0, names: Vec::new() };
     let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
     let scratch_at = scratch.0.as_mut_ptr();
-    let (exchange, progress, trail) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
-    let setting = Setting { thread_pointer, tsd_offset, scratch: scratch_at, exchange, progress, trail };
+    let (exchange, progress, last_walk) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+    let setting = Setting {
+        thread_pointer,
+        tsd_offset,
+        scratch: scratch_at,
+        exchange,
+        progress,
+        last_walk,
+        keep_outermost: false,
+    };
     let mut words = vec![0; capacity];
     let registers = std::array::from_fn(|r| if r == usize::from(RSP) { sp } else { 0 });
     let cursor = Cursor { regs: Regs::full(pc, registers), exact: true };
@@ -130,8 +136,8 @@ pub fn run(data: &[u8]) -> bool {
     let untouched = parts.all(|(_, bytes)| bytes == [UNTOUCHED; SCRATCH_BYTES]);
     assert!(untouched, "scratch memory of another plugin was written");
     assert!(outcome.words <= capacity);
-    let mut told = frames(&words[..outcome.words]);
-    told.any(|frame| matches!(frame, Frame::Semantic { .. }))
+    let mut emitted = frames(&words[..outcome.words]);
+    emitted.any(|frame| matches!(frame, Frame::Semantic { .. }))
 }
 
 /// The regions, with their patches.

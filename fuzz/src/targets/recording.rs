@@ -1,9 +1,11 @@
-//! Recordings: as they are, and once more with the checksums repaired, since damage would seldom get past them.
+//! Recordings: unchanged, and once more with repaired checksums, since checksums stop most damage.
 
 use std::path::Path;
+use uunwind_built_in::HALVES;
+use uunwind_recording::languages::complete;
+use uunwind_recording::Recording;
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
-use uunwind_report::Recording;
 
 const FORMATS: [Format; 5] = [Format::Summary, Format::Folded, Format::Pprof, Format::Samples, Format::Svg];
 
@@ -12,9 +14,10 @@ pub fn run(data: &[u8]) -> bool {
     let mut repaired = data.to_vec();
     repair(&mut repaired);
     let Ok(mut recording) = Recording::parse(&repaired, Path::new("x.uu")) else { return false };
-    // Without symbols in it, the reports would open files by the paths in the recording.
+    // Without symbols, the reports would open files by the paths in the recording.
     recording.symbols.get_or_insert_default();
-    // One format an input: reports are slow to make.
+    complete(&mut recording, HALVES);
+    // One format for each input: reports take long.
     let format = FORMATS[recording.samples.len().wrapping_add(data.len()) % FORMATS.len()];
     for native_frames in [NativeFrames::Hide, NativeFrames::Show] {
         let made = render(format, &recording, native_frames);
@@ -23,9 +26,9 @@ pub fn run(data: &[u8]) -> bool {
     !recording.samples.is_empty()
 }
 
-/// Writes the right checksum behind every section that can still be followed.
+/// Writes the right checksum after every section that can still be parsed.
 pub fn repair(bytes: &mut [u8]) {
-    let mut at = uunwind_report::recording::HEADER_BYTES;
+    let mut at = uunwind_recording::HEADER_BYTES;
     while let Some(len) = bytes.get(at + 4..at + 8).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize) {
         let end = at + 8 + len;
         let Some(framed) = bytes.get(at..end) else { return };

@@ -1,9 +1,9 @@
-//! What a JIT registers: a list of CIEs and FDEs, one FDE, or an array of lists.
+//! Unwind data that JITs register: a list of CIEs and FDEs, one FDE, or an array of lists.
 //!
 //! | bytes | |
 //! |---|---|
 //! | 1 | shape: 0 a list, 1 one FDE, 2 an array |
-//! | 4 | where in the image it begins |
+//! | 4 | offset in the image at which it begins |
 //! | rest | the image |
 
 use crate::input::Input;
@@ -11,7 +11,7 @@ use uunwind_core::memory::{Reader, Region};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::scan::{Scan, Shape};
 
-/// Where the image lies: low, so that damaged pointers of an array still lead into it.
+/// Address of the image: low, so that damaged pointers of an array still lead into it.
 const START: u64 = 0x1_0000;
 
 pub fn run(data: &[u8]) -> bool {

@@ -1,20 +1,20 @@
-//! Rule tables, as a target reads them; and the builder that makes them, of any `.eh_frame`.
+//! Rule tables, as a target reads them; and their builder, for any `.eh_frame`.
 //!
 //! | bytes | |
 //! |---|---|
 //! | 1 | 0: the rest is a table; else: an `.eh_frame` section to build one of |
-//! | 3 | addresses to look up: distances from the base, in units of 1/256 of what is covered |
+//! | 3 | addresses to look up: distances from the base, in 1/256 of the covered range |
 //! | rest | the table or the section |
 
 use crate::input::Input;
-use uunwind_analyse::rules::{build, Source};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::Regs;
-use uunwind_tables::format::{checksum, Head};
-use uunwind_tables::{Found, Table};
+use uunwind_tables::format::{checksum, TableHead};
+use uunwind_tables::{Table, TableAnswer};
+use uunwind_tables_build::{build, Source};
 
-/// Where the section lies, and code before it.
+/// Address of the section, and of code before it.
 const SECTION: u64 = 0x40_0000;
 const STACK: u64 = 0x7000_0000;
 
@@ -23,7 +23,7 @@ pub fn run(data: &[u8]) -> bool {
     let [kind, places @ ..] = input.u32().to_le_bytes();
     let bytes = input.rest();
     if kind == 0 {
-        // At a multiple of 8.
+        // Tables are 8-aligned.
         let mut words = vec![0u64; bytes.len().div_ceil(8)];
         // SAFETY: the words have room for the bytes; any bytes are words.
         let copy = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), bytes.len()) };
@@ -33,7 +33,7 @@ pub fn run(data: &[u8]) -> bool {
     let source = Source { debug: kind & 1 != 0, address: SECTION, bytes };
     match build(&[source], &[(0x1000, SECTION)], None, 7) {
         Ok(table) => {
-            assert_eq!(Head::read(&table).map(|head| head.checksum), Some(checksum(&table)));
+            assert_eq!(TableHead::read(&table).map(|head| head.checksum), Some(checksum(&table)));
             assert!(look(&table, places, true), "what was built is no table");
             true
         }
@@ -41,10 +41,10 @@ pub fn run(data: &[u8]) -> bool {
     }
 }
 
-/// Looks addresses up. `built`: by our builder, so that its promises hold.
+/// Looks addresses up. `built`: our builder made the table, so its promises hold.
 fn look(bytes: &[u8], places: [u8; 3], built: bool) -> bool {
     let Ok(table) = Table::new(bytes) else { return false };
-    let Some(head) = Head::read(bytes) else { return false };
+    let Some(head) = TableHead::read(bytes) else { return false };
     let extent = (u64::from(head.blocks) << head.shift).max(256);
     let stack: Vec<u8> = (0..64u64).flat_map(|n| (STACK + n * 24).to_le_bytes()).collect();
     let regions = [Region { address: STACK, bytes: &stack }];
@@ -52,10 +52,10 @@ fn look(bytes: &[u8], places: [u8; 3], built: bool) -> bool {
     let given = places.map(|place| head.base.wrapping_add(extent / 256 * u64::from(place)));
     for address in given.into_iter().chain([head.base, head.base.wrapping_sub(1), 0, u64::MAX]) {
         let rule = match table.find(address) {
-            Found::Short(rule) => rule.pack(),
-            Found::Long(rule) => rule,
-            Found::Ask => continue,
-            Found::Nothing => {
+            TableAnswer::Short(rule) => rule.pack(),
+            TableAnswer::Long(rule) => rule,
+            TableAnswer::Ask => continue,
+            TableAnswer::Nothing => {
                 assert!(!built || table.function(address).is_none(), "{address:#x}: a function without a row");
                 continue;
             }
@@ -63,7 +63,7 @@ fn look(bytes: &[u8], places: [u8; 3], built: bool) -> bool {
         if let Some((start, end)) = table.function(address) {
             assert!(!built || start <= address && address < end, "{start:#x}..{end:#x} around {address:#x}");
         }
-        // Any rule may be executed.
+        // Every rule can be executed.
         let mut cursor = Cursor { regs: Regs::full(address, [STACK; 16]), exact: true };
         if let Ok(cfa) = rule.cfa(&cursor, &mut reader) {
             let _ = rule.advance(&mut cursor, cfa, &mut reader);

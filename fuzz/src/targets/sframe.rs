@@ -2,11 +2,11 @@
 //!
 //! | bytes | |
 //! |---|---|
-//! | 8 | the address that the section counts as |
+//! | 8 | the address at which the section is taken to lie |
 //! | 4 x 3 | pcs to look up, relative to that address (signed) |
 //! | rest | the section |
 //!
-//! More pcs are taken from the functions that it tells of.
+//! More pcs are taken from the functions that the section describes.
 
 use super::lookup::{by_sframe, check, START};
 use crate::input::Input;
@@ -19,7 +19,7 @@ use uunwind_sframe::rule::AArch64;
 use uunwind_sframe::table::Table;
 use uunwind_sframe::{find, find_for, visit, Fault, Section, Visitor};
 
-/// Functions that are looked up.
+/// Limit of functions that are looked up.
 const FUNCTIONS: usize = 16;
 
 #[derive(Default)]

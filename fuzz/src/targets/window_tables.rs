@@ -6,9 +6,9 @@
 //! | 1 | flags: of the window (2 bits); 4: a counter although it does not grow; 8: no text |
 //! | 4 | distance of the text from the unwind data (signed) |
 //! | 4 | bytes of text |
-//! | 4 | room in the table |
+//! | 4 | capacity of the table |
 //! | 8 | the counter of published functions |
-//! | 2 | bytes of the table that are there |
+//! | 2 | bytes of the table that exist |
 //! | 4 x 3 | pcs to look up, relative to the text |
 //! | rest | the table, then the unwind data |
 
@@ -23,7 +23,7 @@ use uunwind_core::registry::window::{Kind, Window, NO_UNWIND};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_sframe::Section;
 
-/// Where the table lies; the counter lies in front of it, unwind data at `START`.
+/// Address of the table; the counter precedes it, unwind data is at `START`.
 const TABLE: u64 = 0x30_0000_0008;
 
 unsafe extern "C" fn rule(_: *mut c_void, _: u64, _: *mut CRule) -> u32 {
@@ -40,7 +40,7 @@ pub fn run(data: &[u8]) -> bool {
     let text = if flags & 8 != 0 { 0 } else { START.wrapping_add_signed(i64::from(distance)) };
     let counted = flags & 5 != 0;
     let place = |address: u64, is: bool| if is { address as *const c_void } else { std::ptr::null() };
-    // SAFETY: all-zero is a structure without anything.
+    // SAFETY: all-zero is a window without any of its parts.
     let zero: CWindow = unsafe { std::mem::zeroed() };
     let c = CWindow {
         size: size_of::<CWindow>() as u32,
@@ -85,7 +85,7 @@ fn in_function(
     unwind: u32,
     pc: u64,
     reader: &mut Reader<'_>,
-) -> Result<super::lookup::Told, StopReason> {
+) -> Result<super::lookup::Answer, StopReason> {
     if window.kind != Kind::EhFrame || unwind == NO_UNWIND {
         return without_table(window, pc, reader);
     }
@@ -93,7 +93,7 @@ fn in_function(
     by_eh_frame(uunwind_eh_frame::find_at(window.unwind + u64::from(unwind), bounds, pc, pc, reader))
 }
 
-fn without_table(window: &Window, pc: u64, reader: &mut Reader<'_>) -> Result<super::lookup::Told, StopReason> {
+fn without_table(window: &Window, pc: u64, reader: &mut Reader<'_>) -> Result<super::lookup::Answer, StopReason> {
     let bounds = (window.unwind, window.unwind + window.unwind_len);
     match window.kind {
         Kind::EhFrame => by_eh_frame(uunwind_eh_frame::find_in_list(bounds, pc, pc, reader)),

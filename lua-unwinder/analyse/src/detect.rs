@@ -1,15 +1,16 @@
-//! Which Lua a file holds, by the strings that every build of it keeps in its read-only data: `_VERSION`, and where the
-//! linker left it, the identification with the release.
+//! Which Lua a file holds, by the strings that all builds of it have in their read-only data: `_VERSION`
+//! (<https://github.com/lua/lua/blob/v5.4.0/lua.h>), and, if the linker kept it, `lua_ident` with the release
+//! (<https://github.com/lua/lua/blob/v5.4.0/lapi.c>).
 
 use crate::{Elf, Range};
 use memchr::memmem::Finder;
 
-/// A PUC Lua.
+/// The version of a PUC Lua.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Version {
-    /// 1 to 5, as in 5.1.
+    /// The version's second number: 4 in 5.4.6.
     pub minor: u8,
-    /// 6, as in 5.4.6; `None` where the file tells only the version.
+    /// The release: 6 in 5.4.6; `None` if the file has only `_VERSION`.
     pub release: Option<u8>,
 }
 
@@ -20,7 +21,7 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Which Lua.
+/// The Lua that a file holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Lua {
     /// PUC Lua.
@@ -31,14 +32,14 @@ pub enum Lua {
     Fork(&'static str),
 }
 
-/// Read at once.
+/// Number of bytes that are read at once.
 const CHUNK: u64 = 1 << 20;
-/// A string that matters lies within so many bytes of its first byte and the one before.
+/// Overlap of two chunks in bytes: more than the longest string that matters, with the byte before it.
 const AROUND: usize = 64;
-/// No more of a file is searched.
+/// Limit of bytes of a file that are searched.
 const LIMIT: u64 = 1 << 30;
 
-/// What was seen so far.
+/// The strings that were found so far.
 #[derive(Default)]
 struct Seen {
     luajit: bool,
@@ -49,7 +50,7 @@ struct Seen {
     release: Option<(u8, u8)>,
 }
 
-/// Looks through the read-only segments.
+/// Searches the read-only segments. `None`: they name no Lua.
 pub fn detect(elf: &dyn Elf) -> Option<Lua> {
     let mut seen = Seen::default();
     let finders = [Finder::new("Lua"), Finder::new("Ravi 5."), Finder::new("bytecode version mismatch (")];
@@ -65,7 +66,8 @@ pub fn detect(elf: &dyn Elf) -> Option<Lua> {
     seen.verdict()
 }
 
-/// Shows the bytes of a range piece by piece; pieces overlap, so that no string is cut. `first`: nothing stands before it.
+/// Calls `look` with the bytes of a range, in chunks that overlap, so that no string is split; and with whether the
+/// chunk is the first.
 fn chunks(elf: &dyn Elf, range: Range, left: &mut u64, look: &mut dyn FnMut(&[u8], bool)) {
     let mut at = range.start;
     let mut buffer = Vec::new();
@@ -85,7 +87,7 @@ fn chunks(elf: &dyn Elf, range: Range, left: &mut u64, look: &mut dyn FnMut(&[u8
 }
 
 impl Seen {
-    /// A string begins here; `before` is the byte before it.
+    /// Notes the string at the start of `text`, if it is one that matters. `before` is the byte before it.
     fn string(&mut self, before: u8, text: &[u8]) {
         let whole =
             |expected: &[u8]| before == 0 && text.strip_prefix(expected).is_some_and(|rest| rest.first() == Some(&0));
@@ -99,7 +101,7 @@ impl Seen {
                 }
             }
         }
-        // In newer releases behind "%s: ".
+        // In newer releases "%s: " precedes it.
         self.luau_loader |= matches!(before, 0 | b' ') && text.starts_with(b"bytecode version mismatch (");
         // `$LuaVersion: Lua 5.4.6  Copyright` and, in 5.1, `$Lua: Lua 5.1.5 Copyright`.
         for ident in [&b"LuaVersion: Lua 5."[..], b"Lua: Lua 5."] {
@@ -111,6 +113,7 @@ impl Seen {
         }
     }
 
+    /// The Lua that has these strings.
     fn verdict(&self) -> Option<Lua> {
         if self.luajit {
             return Some(Lua::LuaJit);
@@ -119,7 +122,7 @@ impl Seen {
             return Some(Lua::Fork("Ravi"));
         }
         match (self.version, self.release) {
-            // It keeps the identification of the release that it comes from, but not its `_VERSION`.
+            // Luau has the `lua_ident` of the release that it derives from, but not its `_VERSION`.
             (None, _) if self.luau && self.luau_loader => Some(Lua::Fork("Luau")),
             (_, Some((minor, release))) => Some(Lua::Puc(Version { minor, release: Some(release) })),
             (Some(minor), None) => Some(Lua::Puc(Version { minor, release: None })),

@@ -1,17 +1,19 @@
-//! Where a trace moves its base: when it returns to a frame below the one that it began in, and when it goes on as the trace of a
-//! function that it has called. At both places it adds to a register and stores that as the base of the thread that runs. What lies
-//! behind, up to the next snapshot, still has a snapshot that counts from the base as it was.
+//! By how much a trace has moved its base since a snapshot. A trace moves it when it returns to a frame below the one
+//! that it began in (`asm_retf` in <https://github.com/LuaJIT/LuaJIT/blob/v2.1/src/lj_asm_x86.h>), and when it continues
+//! as the trace of a function that it has called. At both places it adds to a register and stores that as `jit_base`.
+//! The machine code from there to the next snapshot still belongs to a snapshot that counts from the old base.
 
 use super::Vm;
 
-/// Most bytes of machine code that are looked through: more than a trace takes to store all slots of a frame.
+/// Limit of bytes of machine code that are searched: more than a trace needs to store all slots of a frame.
 const REACH: u64 = 8192;
-/// Bytes that are read at a time.
+/// Number of bytes that are read at once.
 const CHUNK: usize = 64;
-/// Bytes of `mov [r14+distance], register`: the store. The addition before it has no more.
+/// Size in bytes of the store, `mov [r14+distance], register`. The addition before it is not larger.
 const STORE: usize = 7;
 
-/// By how many bytes, modulo 2^64, the machine code in `from..to` has moved the base. `None`: that cannot be told.
+/// By how many bytes, modulo 2^64, the machine code in `from..to` (process addresses) has moved the base. `None`: the
+/// code is unreadable or not recognised.
 #[inline(never)]
 pub fn moved(vm: &Vm<'_>, from: u64, to: u64) -> Option<u64> {
     let distance = vm.facts.jit_base.wrapping_sub(vm.facts.dispatch).to_le_bytes();
@@ -38,7 +40,7 @@ pub fn moved(vm: &Vm<'_>, from: u64, to: u64) -> Option<u64> {
     Some(sum)
 }
 
-/// The number of the register that is stored as the base, if this is the store.
+/// The number of the register that is stored as `jit_base`, if `code` is that store.
 fn stored(code: &[u8], distance: [u8; 4]) -> Option<u8> {
     match code {
         [rex @ (0x49 | 0x4d), 0x89, mode, rest @ ..] if mode & 0xc7 == 0x86 && rest == distance => {
@@ -48,7 +50,7 @@ fn stored(code: &[u8], distance: [u8; 4]) -> Option<u8> {
     }
 }
 
-/// What the instruction that ends at `end` adds to the register: `add register, number`, of 8 or 32 bits.
+/// The operand of `add register, number`, of 8 or 32 bits, if that instruction ends at `end`.
 fn added(vm: &Vm<'_>, end: u64, register: u8) -> Option<u64> {
     let mut code = [0u8; STORE];
     if !vm.bytes(end.wrapping_sub(STORE as u64), &mut code) {

@@ -1,28 +1,32 @@
-//! Snapshots that belong to comparisons. Their bytecode pc is where the interpreter would go on if the trace were left there: in
-//! the branch that the trace does *not* take. The comparison itself is found by looking for one that leads there.
+//! Snapshots that belong to comparisons. Their bytecode pc is where the interpreter would continue after an exit there:
+//! in the branch that the trace does *not* take (`rec_comp_fixup` in
+//! <https://github.com/LuaJIT/LuaJIT/blob/v2.1/src/lj_record.c>). The comparison is found by a search for one with a jump
+//! to that pc.
 
 use super::bytecode::{self as bc, Instruction};
 use super::proto::{containing, Place, Proto};
 use super::Vm;
 
-/// `IRIns`: its type and opcode stand in its upper half.
+/// Size of an `IRIns` in bytes, and offset of its type and opcode:
+/// <https://github.com/LuaJIT/LuaJIT/blob/v2.1/src/lj_ir.h>.
 const IR_BYTES: u64 = 8;
 const IR_TYPE: u64 = 4;
 const GUARD: u32 = 0x80;
-/// Comparisons are the first opcodes of the intermediate representation.
+/// Number of comparisons, which are the first opcodes of the intermediate representation.
 const IR_COMPARISONS: u32 = 10;
-/// Instructions that are looked at, on either side.
+/// Limit of bytecode instructions that are searched, on either side.
 const REACH: u64 = 128;
 
-/// Is the instruction of the intermediate representation with this number a comparison that may leave the trace?
+/// Is the IR instruction with this number a guarded comparison, which may leave the trace? `representation`: address of
+/// `GCtrace.ir`.
 pub fn is_comparison(vm: &Vm<'_>, representation: u64, number: u64) -> bool {
     let instruction = representation.wrapping_add(number.wrapping_mul(IR_BYTES));
     let head = vm.half(instruction.wrapping_add(IR_TYPE));
     head.is_some_and(|head| head & GUARD != 0 && (head >> 8) & 0xff < IR_COMPARISONS)
 }
 
-/// The comparison whose other branch begins at `pc`. When there are several, the first behind `after`, where the trace was before,
-/// if that is in the same function. `None`: nothing leads there.
+/// The place of the comparison with a branch to `pc`. Of several, the first after `after`, where the trace was before,
+/// if that is in the same function. `None`: there is none.
 pub fn comparison(vm: &Vm<'_>, pc: u64, after: u64) -> Option<Place> {
     let proto = containing(vm, pc)?;
     let target = proto.instruction(Place::At(pc))?;
@@ -34,14 +38,14 @@ pub fn comparison(vm: &Vm<'_>, pc: u64, after: u64) -> Option<Place> {
     Some(Place::At(proto.code().start().wrapping_add(found.wrapping_mul(4))))
 }
 
-/// Does a comparison stand at `index`, with a jump, one of whose ways leads to `target`?
+/// Is the instruction at `index` a comparison, followed by a jump one of whose branches is the instruction `target`?
 fn leads_to(vm: &Vm<'_>, proto: &Proto, index: u64, target: u64) -> bool {
     let compares = |i: &Instruction| bc::COMPARISONS.contains(&i.opcode);
     let jumps = |i: &Instruction| i.opcode == bc::JMP;
     if Instruction::read(vm, proto, index).filter(compares).is_none() {
         return false;
     }
-    let behind = index.wrapping_add(2);
+    let next = index.wrapping_add(2);
     let Some(jump) = Instruction::read(vm, proto, index.wrapping_add(1)).filter(jumps) else { return false };
-    target == behind || target == behind.wrapping_add_signed(jump.distance())
+    target == next || target == next.wrapping_add_signed(jump.distance())
 }

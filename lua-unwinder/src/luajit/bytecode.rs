@@ -1,10 +1,11 @@
-//! LuaJIT's bytecode, as far as names are inferred from it. Its opcodes are the same in all builds of 2.1, up to the jumps; behind
-//! them come function heads, with seven bit operations before them in builds since 2026.
+//! The part of LuaJIT's bytecode from which names are inferred: <https://github.com/LuaJIT/LuaJIT/blob/v2.1/src/lj_bc.h>.
+//! The opcodes up to the jumps are the same in all builds of 2.1. Function heads follow, in builds since 2026 after
+//! seven bit operations.
 
 use super::proto::Proto;
 use super::Vm;
 
-/// Opcodes.
+/// Opcodes: `BC_ISLT` to `BC_ISNEP`. The names below are LuaJIT's, without `BC_`.
 pub const COMPARISONS: core::ops::RangeInclusive<u8> = 0..=11;
 pub const MOV: u8 = 18;
 const UNM: u8 = 20;
@@ -34,10 +35,10 @@ const JITERL: u8 = 84;
 pub const JMP: u8 = 88;
 const BIT_OPERATIONS: core::ops::RangeInclusive<u8> = 89..=95;
 
-/// One instruction.
+/// A bytecode instruction, decoded.
 #[derive(Clone, Copy)]
 pub struct Instruction {
-    /// Its opcode.
+    /// The opcode.
     pub opcode: u8,
     /// Operand A.
     pub a: u8,
@@ -46,29 +47,29 @@ pub struct Instruction {
 }
 
 impl Instruction {
-    /// Reads an instruction of a prototype.
+    /// The instruction of a prototype with this index. `None`: it is unreadable.
     pub fn read(vm: &Vm<'_>, proto: &Proto, index: u64) -> Option<Instruction> {
         let [opcode, a, d @ ..] = vm.half(proto.code().start().wrapping_add(index.wrapping_mul(4)))?.to_le_bytes();
         Some(Instruction { opcode, a, d: u16::from_le_bytes(d) })
     }
 
-    /// How many instructions a jump skips.
+    /// The number of instructions that a jump skips; negative backwards.
     pub fn distance(&self) -> i64 {
         i64::from(self.d) - 0x8000
     }
 }
 
-/// Does it set the slot A?
+/// Does an instruction with this opcode set slot A?
 pub fn changes(opcode: u8) -> bool {
     matches!(opcode, 12 | 13 | MOV..=KPRI | UGET | FNEW..=GGET | TGETV..=TGETR) || BIT_OPERATIONS.contains(&opcode)
 }
 
-/// Does it change the slots from A on?
+/// Does an instruction with this opcode change all slots from A on?
 pub fn changes_from(opcode: u8) -> bool {
     matches!(opcode, KNIL | TSETM | CALLM..=RETM | FORI..=JITERL)
 }
 
-/// The metamethod that it may call.
+/// The name of the metamethod that an instruction with this opcode may call.
 pub fn metamethod(opcode: u8) -> Option<&'static [u8]> {
     const ARITHMETIC: [&[u8]; 5] = [b"__add", b"__sub", b"__mul", b"__div", b"__mod"];
     match opcode {

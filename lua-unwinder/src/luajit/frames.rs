@@ -1,110 +1,114 @@
-//! Lua frames: from the base of one to that of the frame below it, up to the end of a group. A group is what one C frame of the
-//! VM hosts.
+//! Lua frames: from the base of one to that of the frame below it (its caller's), up to the end of a group. A group is
+//! the frames that one C frame of the VM hosts. The layout is that of
+//! <https://github.com/LuaJIT/LuaJIT/blob/v2.1/src/lj_frame.h>:
 //!
 //! ```text
 //!     base-32  base-24  base-16  base-8 | base
 //!    [marker   pc    ] [function  link] | slots ...       (marker and pc in continuation frames only)
 //! ```
 
-use super::name::Called;
+use super::name::{Call, Called, Function};
 use super::proto::{Place, Proto};
 use super::runs::Runs;
 use super::state::{function, kind, Kind, Thread, FRAME_PC};
 use super::top::Top;
 use super::trace::Snapshot;
 use super::{name, stretch, Vm};
-use crate::walk::{is_point, up_to_point};
+use crate::points::{is_point, up_to_point};
 use uunwind_core::memory::KEY;
 use uunwind_core::plugin::OVERLAY_DESYNC;
 
-/// Kinds of links, in their low bits.
+/// Bits of a link that hold its kind (`FRAME_TYPEP`). The kinds below are LuaJIT's `FRAME_LUA`, `FRAME_C`,
+/// `FRAME_CONT`, `FRAME_VARG` and `FRAME_CP`.
 pub const LINK_KIND: u64 = 7;
 pub const LUA: u64 = 0;
 pub const C: u64 = 1;
 const CONTINUATION: u64 = 2;
 pub const VARARGS: u64 = 3;
 const PROTECTED_C: u64 = 5;
-/// The marker of a continuation that returns from an FFI callback.
+/// The marker of a continuation that returns from an FFI callback (`LJ_CONT_FFI_CALLBACK`).
 const CALLBACK: u64 = 1;
 
-/// How a group's emission ended.
+/// How the emission of a group ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// At its end; the next group's innermost frame has this base.
     Next(u64),
     /// At the bottom of the Lua stack.
     Bottom,
-    /// The frames make no sense.
+    /// At a frame whose words do not agree.
     Torn,
-    /// The stack of the walk is full.
+    /// The walk's stack is full.
     Full,
-    /// All that is left is known.
-    Known,
+    /// The rest was taken from a cached walk.
+    Cached,
 }
 
-/// Inlined frames of a trace, which lie above the base that it runs with.
+/// The frames that were inlined into a trace: they are above the base that it runs with, and not on the Lua stack.
 #[derive(Clone, Copy)]
 pub struct Inlined {
     /// The trace's base.
     pub base: u64,
-    /// What tells of them.
+    /// The snapshot that describes them.
     pub snapshot: Snapshot,
 }
 
-/// The frame in hand.
+/// A Lua frame.
 #[derive(Clone, Copy)]
 pub struct Frame {
-    /// Its base.
+    /// Its base: the process address of its first slot.
     pub base: u64,
-    /// Where its function stands.
+    /// The current instruction of its function.
     pub place: Place,
 }
 
-/// A frame that was looked at.
+/// What was read of a frame.
 #[derive(Clone, Copy)]
-struct Known {
+struct Read {
     runs: Runs,
-    /// The function object on the stack; 0: none was read there.
+    /// Address of the function object on the Lua stack; 0: none was read there.
     object: u64,
-    /// Its link, if that was read with it.
+    /// The frame's link, if it was read with the object.
     link: Option<u64>,
 }
 
-/// Walks through the frames of one thread.
+/// The frames of one thread, as the current C frame shows them.
 pub struct Frames<'a, 'v> {
     /// The VM.
     pub vm: &'a Vm<'v>,
     /// The thread.
     pub thread: &'a Thread,
-    /// Inlined frames, in a trace.
+    /// The inlined frames, in a trace.
     pub inlined: Option<Inlined>,
-    /// The C frame whose frames these are, and the thread's C frame before it; 0 = none.
+    /// Address of the C frame.
     pub cframe: u64,
-    /// See `cframe`.
+    /// Address of the thread's next outer C frame; 0: there is none.
     pub previous: u64,
-    /// The native frame is a trace's, with more registers saved.
+    /// The native frame is a trace's, which saves more registers.
     pub in_trace: bool,
 }
 
 impl Frames<'_, '_> {
-    /// Where the function stands that is on top of the next group.
+    /// The place of the innermost function of the next group.
     fn outer(&self) -> Place {
         let pc = if self.previous == 0 { None } else { self.vm.word(self.previous.wrapping_add(FRAME_PC)) };
-        pc.map_or(Place::Unknown, Place::Behind)
+        pc.map_or(Place::Unknown, Place::After)
     }
 
-    /// Says what the rest of the group depends on, from a frame on. True: it is known.
+    /// A point ([`Guest::rest_is_known`]) before a frame: all that the rest of the group depends on. True:
+    /// the rest was taken from a cached walk.
     #[inline(never)]
     fn rest_is_known(&self, frame: &Frame) -> bool {
-        // Inlined frames are those of a trace, which tells of them otherwise.
+        // Inlined frames follow from a snapshot, and not from these words.
         let inlined = self.inlined.as_ref().is_some_and(|inlined| frame.base > inlined.base);
         let (Some(place), false) = (frame.place.word(), inlined) else { return false };
         let Thread { address, global, stack, maxstack, .. } = *self.thread;
         let (vm, native) = (self.vm.identity(), self.in_trace.into());
         let rest = [vm, address, global, stack, maxstack, self.cframe, self.previous, native, frame.base, place];
-        self.vm.walk.rest_is_known(frame.base, &rest)
+        self.vm.guest.rest_is_known(frame.base, &rest)
     }
 
+    /// For a base above the trace's: the distance between the two in bytes, and the snapshot.
     fn above(&self, base: u64) -> Option<(u64, &Snapshot)> {
         let inlined = self.inlined.as_ref().filter(|inlined| base > inlined.base)?;
         Some((base.wrapping_sub(inlined.base), &inlined.snapshot))
@@ -118,7 +122,7 @@ impl Frames<'_, '_> {
         }
     }
 
-    /// A word of a frame's links below its own two.
+    /// The word `below` bytes below a base: one of the two that a continuation frame has more.
     fn slot(&self, base: u64, below: u64) -> Option<u64> {
         let address = base.wrapping_sub(below);
         match self.above(address.wrapping_add(8)).filter(|(above, _)| *above >= 8) {
@@ -129,21 +133,22 @@ impl Frames<'_, '_> {
     }
 
     fn runs(&self, frame: &Frame) -> Option<Runs> {
-        self.look(frame).map(|known| known.runs)
+        self.look(frame).map(|read| read.runs)
     }
 
     #[inline(never)]
-    fn look(&self, frame: &Frame) -> Option<Known> {
+    fn look(&self, frame: &Frame) -> Option<Read> {
         let (object, link) = match self.above(frame.base) {
             Some((above, snapshot)) => match snapshot.function(self.vm, above) {
                 Some(object) => (object, None),
-                // A closure that was made or loaded by the trace itself; or a function of another kind, that the trace ends with a call of.
+                // The trace itself has made or loaded the closure; or the trace ends with a call of a function of
+                // another kind.
                 None => {
-                    let (Place::At(pc) | Place::Behind(pc)) = frame.place else { return None };
+                    let (Place::At(pc) | Place::After(pc)) = frame.place else { return None };
                     if self.is_no_bytecode(pc) {
-                        return Some(Known { runs: Runs::Other, object: 0, link: None });
+                        return Some(Read { runs: Runs::Other, object: 0, link: None });
                     }
-                    return snapshot.proto_of(self.vm, pc).map(|proto| Known {
+                    return snapshot.proto_of(self.vm, pc).map(|proto| Read {
                         runs: Runs::Lua(proto.code()),
                         object: 0,
                         link: None,
@@ -156,20 +161,20 @@ impl Frames<'_, '_> {
                 let [value, link] = words;
                 match function(value) {
                     Some(object) => (object, Some(link)),
-                    // What calls something that is no function stands here for a moment.
-                    None => return Some(Known { runs: Runs::Other, object: 0, link: Some(link) }),
+                    // The called value is no function; its `__call` metamethod will take its place.
+                    None => return Some(Read { runs: Runs::Other, object: 0, link: Some(link) }),
                 }
             }
         };
-        Some(Known { runs: self.of_object(object)?, object: if link.is_some() { object } else { 0 }, link })
+        Some(Read { runs: self.of_object(object)?, object: if link.is_some() { object } else { 0 }, link })
     }
 
-    /// What a function object is.
+    /// The kind of a function object.
     #[inline(always)]
     fn of_object(&self, object: u64) -> Option<Runs> {
-        // No frame's name has such a key: it is asked for at a place.
+        // Keys of names have a place in the fourth word, which is never `u64::MAX`.
         let key = [object, self.thread.global, 0, u64::MAX, self.vm.identity()];
-        match self.vm.walk.recall(&key) {
+        match self.vm.guest.recall(&key) {
             Some(answer) => Some(Runs::of_answer(object, answer)),
             None => self.look_at_object(object, &key),
         }
@@ -183,14 +188,14 @@ impl Frames<'_, '_> {
             Kind::C => Runs::Other,
             Kind::Builtin(number) => Runs::Builtin(object, number),
         };
-        self.vm.walk.remember(key, &runs.answer());
+        self.vm.guest.remember(key, &runs.answer());
         Some(runs)
     }
 
-    /// Does the PC of a function that is about to be called say that it is none of Lua's? Their one instruction stands behind the table
-    /// of the VM's instructions.
+    /// Is this the PC of a function that is no Lua function? The only instruction of such functions is in `GG_State`,
+    /// after the dispatch table (<https://github.com/LuaJIT/LuaJIT/blob/v2.1/src/lj_dispatch.h>).
     pub fn is_no_bytecode(&self, pc: u64) -> bool {
-        /// Bytes of the table and of what stands behind it.
+        /// Size in bytes of the dispatch table and of these instructions.
         const TABLE: u64 = 4096;
         let table = self.thread.global.wrapping_add(u64::from(self.vm.facts.dispatch));
         pc.wrapping_sub(table) < TABLE
@@ -206,8 +211,8 @@ impl Frames<'_, '_> {
         matches!(self.runs(&Frame { base, place: Place::Unknown }), Some(Runs::Lua(_)))
     }
 
-    /// Is there a frame at `base`, with its caller's link, of a Lua function with variable arguments? It runs above them, in a copy
-    /// of its frame: this one is not begun, or left.
+    /// Is there a frame of a Lua function with variable arguments at `base`, with its caller's link? Such a function
+    /// runs above its arguments, in a copy of its frame; so in this frame it has not begun yet, or has ended.
     pub fn is_below_copy(&self, base: u64) -> bool {
         match self.runs(&Frame { base, place: Place::Unknown }) {
             Some(Runs::Lua(code)) => code.takes_varargs(self.vm),
@@ -215,18 +220,18 @@ impl Frames<'_, '_> {
         }
     }
 
-    /// Is there a frame of a function of the VM's own at `base`?
+    /// Is there a frame of a function of the VM itself at `base`?
     pub fn is_builtin(&self, base: u64) -> bool {
         matches!(self.runs(&Frame { base, place: Place::Unknown }), Some(Runs::Builtin(..))) && self.is_frame(base)
     }
 
-    /// Is there a frame of a function at `base`, with a link that leads on?
+    /// Is there a frame of a function at `base`, with a valid link?
     pub fn is_frame(&self, base: u64) -> bool {
         let of_function = self.vm.word(base.wrapping_sub(16)).is_some_and(|value| function(value).is_some());
         of_function && !matches!(self.below(base), Below::Torn)
     }
 
-    /// The frame at `base` is about to be gone: what is then on top.
+    /// The thread's innermost frame once the frame at `base` has returned.
     pub fn returning(&self, base: u64) -> Top {
         let below = match self.below(base) {
             Below::Copy(copy) => self.below(copy.base),
@@ -239,7 +244,7 @@ impl Frames<'_, '_> {
         }
     }
 
-    /// The frame below that with this base.
+    /// The frame below the one with this base.
     fn below(&self, base: u64) -> Below {
         match self.link(base) {
             Some(link) => self.below_by(base, link, &mut None),
@@ -247,14 +252,14 @@ impl Frames<'_, '_> {
         }
     }
 
-    /// As [`Frames::below`], with the frame's link. `caller`: what is learned of the frame below.
-    fn below_by(&self, base: u64, link: u64, caller: &mut Option<Known>) -> Below {
+    /// As [`Frames::below`], by the frame's link. Sets `caller` to what was read of the frame below.
+    fn below_by(&self, base: u64, link: u64, caller: &mut Option<Read>) -> Below {
         *caller = None;
         let delta = link & !LINK_KIND;
         let kind = link & LINK_KIND;
         if kind & 3 == LUA {
             let Some(call) = self.vm.half(link.wrapping_sub(4)) else { return Below::Torn };
-            return self.calling(base, Frame { base: base_below(base, call), place: Place::Behind(link) }, caller);
+            return self.calling(base, Frame { base: base_below(base, call), place: Place::After(link) }, caller);
         }
         let below = base.wrapping_sub(delta);
         match kind {
@@ -264,13 +269,13 @@ impl Frames<'_, '_> {
             }
             CONTINUATION => {
                 let Some(pc) = self.slot(base, 24) else { return Below::Torn };
-                self.checked(base, Frame { base: below, place: Place::Behind(pc) })
+                self.checked(base, Frame { base: below, place: Place::After(pc) })
             }
             VARARGS => match self.checked(base, Frame { base: below, place: Place::Unknown }) {
                 Below::Frame(frame) => Below::Copy(frame),
                 other => other,
             },
-            // A protected call: the frame below is that of the VM's own `pcall` or `xpcall`.
+            // A protected call: the frame below is that of the VM's `pcall` or `xpcall`.
             _ => self.checked(base, Frame { base: below, place: Place::Unknown }),
         }
     }
@@ -283,71 +288,71 @@ impl Frames<'_, '_> {
         }
     }
 
-    /// As [`Frames::checked`], of a Lua function that stands at a call.
-    fn calling(&self, base: u64, frame: Frame, caller: &mut Option<Known>) -> Below {
+    /// As [`Frames::checked`], for a Lua function whose current instruction is a call.
+    fn calling(&self, base: u64, frame: Frame, caller: &mut Option<Read>) -> Below {
         let below = self.checked(base, frame);
         if matches!(below, Below::Torn) {
             return below;
         }
         *caller = self.look(&frame);
         match caller {
-            Some(known) if known.runs.is_lua_at(frame.place) => below,
+            Some(read) if read.runs.is_lua_at(frame.place) => below,
             _ => Below::Torn,
         }
     }
 
-    /// Emits the frames of one group, from `frame` on; or passes over them. `step` is asked before some frames. `sure`: nothing was doubtful so
-    /// far.
+    /// Emits the frames of one group, from `frame` on; or only passes over them, if not `emit`. `step` counts frames,
+    /// and says when the walk's limit is reached. `sure`: there was no doubt so far.
     pub fn group(&self, frame: Frame, emit: bool, sure: bool, step: &mut dyn FnMut(u64) -> bool) -> End {
         let mut frame = frame;
         let mut copy = false;
-        let mut told = 0u32;
-        // What is known of it since it was looked at as a caller.
-        let (mut known, mut caller): (Option<Known>, Option<Known>) = (None, None);
+        let mut emitted = 0u32;
+        // What was read of the frame when it was its callee's caller, and what was read of its own caller.
+        let (mut read, mut caller): (Option<Read>, Option<Read>) = (None, None);
         while step(1) {
             // The lowest frame holds the thread itself, not a function.
             if frame.base <= self.thread.stack.wrapping_add(16) {
                 return End::Bottom;
             }
-            if sure && !copy && is_point(told) {
-                // What was learned of it was read before.
-                known = None;
+            if sure && !copy && is_point(emitted) {
+                // It was read before this point, so the rest must read it again.
+                read = None;
                 if self.rest_is_known(&frame) {
-                    return End::Known;
+                    return End::Cached;
                 }
             }
-            if emit && !copy && told > 0 && self.above(frame.base).is_none() {
-                let passed = stretch::tell(self.vm, self.thread, &mut frame, up_to_point(told));
+            if emit && !copy && emitted > 0 && self.above(frame.base).is_none() {
+                let passed = stretch::emit(self.vm, self.thread, &mut frame, up_to_point(emitted));
                 if passed.full {
                     return End::Full;
                 }
-                if passed.told > 0 {
-                    told += passed.told as u32;
-                    known = None;
-                    if step(passed.told) {
+                if passed.emitted > 0 {
+                    emitted += passed.emitted as u32;
+                    read = None;
+                    if step(passed.emitted) {
                         continue;
                     }
                     break;
                 }
             }
-            let link = known.as_ref().and_then(|known| known.link).or_else(|| self.link(frame.base));
+            let link = read.as_ref().and_then(|read| read.link).or_else(|| self.link(frame.base));
             let below = link.map_or(Below::Torn, |link| self.below_by(frame.base, link, &mut caller));
             if emit && !copy {
-                if known.is_none() {
-                    known = self.look(&frame);
+                if read.is_none() {
+                    read = self.look(&frame);
                 }
-                let Some(known) = known.as_ref().filter(|known| known.runs.fits(frame.place)) else {
+                let Some(read) = read.as_ref().filter(|read| read.runs.fits(frame.place)) else {
                     return End::Torn;
                 };
-                if !self.emit(&frame, known, &below, caller.as_ref()) {
+                if !self.emit(&frame, read, &below, caller.as_ref()) {
                     return End::Full;
                 }
-                told += 1;
+                emitted += 1;
             }
-            known = caller;
+            read = caller;
             (frame, copy) = match below {
                 Below::Frame(next) => (next, false),
-                // The same function's frame once more, as it was called: the upper one was shown.
+                // A second frame of the same function, without its own place: the upper one was emitted.
                 Below::Copy(next) => (next, true),
                 Below::Group(next) => return End::Next(next.base),
                 Below::Torn => return End::Torn,
@@ -356,29 +361,30 @@ impl Frames<'_, '_> {
         End::Torn
     }
 
-    /// False: the stack is full.
+    /// Emits a frame, if its function has no native frame. False: the walk's stack is full.
     #[inline(never)]
-    fn emit(&self, frame: &Frame, known: &Known, below: &Below, caller: Option<&Known>) -> bool {
-        let called = Called { object: known.object, caller: caller.map_or(0, |caller| caller.object) };
-        let caller = self.caller(below, caller);
-        match known.runs {
-            Runs::Lua(code) => name::emit_lua(self.vm, self.thread, called, (code, frame.place), caller),
-            Runs::Builtin(object, number) => name::emit_builtin(self.vm, object, number, caller),
-            Runs::Other => true,
-        }
+    fn emit(&self, frame: &Frame, read: &Read, below: &Below, caller: Option<&Read>) -> bool {
+        let objects = Called { object: read.object, caller: caller.map_or(0, |caller| caller.object) };
+        let function = match read.runs {
+            Runs::Lua(code) => Function::Lua(code, frame.place),
+            Runs::Builtin(object, number) => Function::Builtin(object, number),
+            Runs::Other => return true,
+        };
+        name::emit(self.vm, self.thread, function, Call { objects, caller: self.caller(below, caller) })
     }
 
-    /// The Lua function that calls what lies above `below`: through a copy, if the arguments were moved. Not inlined, so that it takes no
-    /// stack beneath what names a function.
+    /// The Lua function that called the frame above `below`. Not inlined, so that it takes no stack while a name is
+    /// searched for.
     #[inline(never)]
-    fn caller(&self, below: &Below, known: Option<&Known>) -> Option<name::Caller> {
+    fn caller(&self, below: &Below, read: Option<&Read>) -> Option<name::Caller> {
         let below = match below {
             Below::Copy(copy) => self.below(copy.base),
             other => *other,
         };
-        let (runs, place) = match (&below, known) {
-            (Below::Frame(caller), Some(known)) => (known.runs, caller.place),
-            // C that a Lua function's instruction called, and that called Lua: a metamethod, or a handler of an error in it.
+        let (runs, place) = match (&below, read) {
+            (Below::Frame(caller), Some(read)) => (read.runs, caller.place),
+            // C code between the two, which a Lua function's instruction called: for a metamethod, or for an error's
+            // message handler.
             (Below::Frame(caller) | Below::Group(caller), _) => (self.runs(caller)?, caller.place),
             _ => return None,
         };
@@ -389,21 +395,22 @@ impl Frames<'_, '_> {
     }
 }
 
-/// The base of the caller of a function with this base, by the calling instruction: that tells where the one lies in the other's frame.
+/// The caller's base, by the function's own base and the calling instruction, whose operand A is the slot of the called
+/// function.
 #[inline(always)]
 pub fn base_below(base: u64, call: u32) -> u64 {
     base.wrapping_sub(16).wrapping_sub(u64::from(call >> 8 & 0xff).wrapping_mul(8))
 }
 
-/// What lies below a frame.
+/// The frame below another one.
 #[derive(Clone, Copy)]
 enum Below {
     /// The caller's frame.
     Frame(Frame),
     /// A frame of the same function, below its variable arguments.
     Copy(Frame),
-    /// The end of the group; the next one's innermost frame.
+    /// None in this group; the next group's innermost frame.
     Group(Frame),
-    /// Nothing that makes sense.
+    /// The link is not valid.
     Torn,
 }

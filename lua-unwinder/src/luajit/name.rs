@@ -1,39 +1,38 @@
-//! Emission of one frame: its line, and what names its function. Lua functions have no names; one is inferred from the calling
-//! instruction when the function is first seen, as LuaJIT's debug library does it (`lj_debug_funcname`).
+//! Emission of one frame: its line, and its function's name. Lua functions have no names; one is inferred from the
+//! calling instruction ([`super::origin`]) when the function is first emitted.
 
-use super::bytecode::{self as bc, Instruction};
-use super::proto::{string, utf8, Code, Place, Proto, EMPTY};
+use super::origin::Origin;
+use super::proto::{own, Code, Place, Proto, EMPTY};
 use super::state::{kind, Kind, Thread};
 use super::Vm;
+use crate::hash::mixed;
+use crate::source::{Source, Style, ID_SIZE};
 use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::{Description, Text, TABLE_NONE};
 
-/// What stands for the file of the VM's own functions.
+/// File name of the VM's own functions.
 const BUILTIN: &[u8] = b"builtin";
-/// Instructions of the caller that are looked through.
-const LOOKED_AT: u64 = 1024;
-/// Moves from slot to slot that are followed.
-const MOVES: u32 = 8;
-/// Bytes of a prototype's names that are looked through.
-const NAMES: u32 = 4096;
-/// Names of variables that have none in the source, by number from 1.
-const UNNAMED: [&[u8]; 6] =
-    [b"(for index)", b"(for limit)", b"(for step)", b"(for generator)", b"(for state)", b"(for control)"];
+/// Name of one of them that no instruction calls.
+const BUILTIN_FUNCTION: &[u8] = b"builtin function";
+/// Name of a chunk's main function that no instruction calls.
+const MAIN: &[u8] = b"main chunk";
 
-/// A function, and where it stands.
+/// A Lua function's bytecode, and the current place in it.
 pub type Caller = (Code, Place);
 
-/// The function objects of a frame and of its caller, whose call instruction has led from one to the other, as they stand on the stack.
+/// The function objects of a frame and of its caller, as they are on the Lua stack; an instruction of the caller made
+/// the call.
 #[derive(Clone, Copy)]
 pub struct Called {
-    /// The function; 0: not on the stack.
+    /// Address of the function's object; 0: it is not on the stack.
     pub object: u64,
-    /// Its caller; 0: not called by an instruction, or not on the stack.
+    /// Address of its caller's object; 0: not called by an instruction, or not on the stack.
     pub caller: u64,
 }
 
 impl Called {
-    /// What the name and the line of a function at `place` are remembered by, called before `from`.
+    /// The key that the name and the line of a function at `place` are cached under, which was called before the place
+    /// `from`.
     #[inline(always)]
     pub fn key(self, vm: &Vm<'_>, place: Place, from: Place) -> Option<[u64; KEY]> {
         Some([self.object, place.word()?, self.caller, from.word()?, vm.identity()])
@@ -43,7 +42,8 @@ impl Called {
         self.object != 0 && self.caller != 0
     }
 
-    /// Do the objects still say that these functions run there? What they say is read anew.
+    /// Are the objects still those of these functions? They are read again, so that a cached answer depends on these
+    /// reads.
     #[inline(never)]
     fn proves(self, vm: &Vm<'_>, thread: &Thread, function: Caller, caller: Caller) -> bool {
         let is = |object, (code, place): Caller| {
@@ -57,272 +57,165 @@ impl Called {
     }
 }
 
-/// Emits a frame of a Lua function; describes it if it was never seen to be called like this. False: the stack is full.
-pub fn emit_lua(vm: &Vm<'_>, thread: &Thread, called: Called, function: Caller, caller: Option<Caller>) -> bool {
-    if let Some([name, line]) = recall(vm, called, function, caller) {
-        return vm.walk.emit(name as u32, line);
-    }
-    // One behind the other, not one within the other: a handler's stack is short.
-    let (mut name, fingerprint, line) = look_up_lua(vm, function, caller);
-    if name == 0 {
-        let called_as = called_as(vm, caller);
-        name = describe_lua(vm, function.0, called_as, fingerprint);
-    }
-    if name != 0 {
-        remember(vm, thread, called, function, caller, &[u64::from(name), u64::from(line)]);
-    }
-    vm.walk.emit(name, u64::from(line))
+/// The function of a frame that is emitted.
+#[derive(Clone, Copy)]
+pub enum Function {
+    /// A Lua function, at a place.
+    Lua(Code, Place),
+    /// One of the VM's own, which have no native frame: the address of the function object, and its `ffid`.
+    Builtin(u64, u8),
 }
 
-// Not inlined: the key then takes no stack beneath what looks the function up.
+/// How a frame's function was called.
+#[derive(Clone, Copy)]
+pub struct Call {
+    /// The function objects.
+    pub objects: Called,
+    /// The Lua function that called it, if one did.
+    pub caller: Option<Caller>,
+}
+
+/// Emits a frame of a function, and describes the function if it was not called in this way before. False: the walk's
+/// stack is full.
+pub fn emit(vm: &Vm<'_>, thread: &Thread, function: Function, call: Call) -> bool {
+    let [name, line] = match recall(vm, function, call) {
+        Some(answer) => answer,
+        None => look_up(vm, thread, function, call),
+    };
+    vm.guest.emit(name as u32, line)
+}
+
+// Not inlined, so that the key takes no stack while `look_up` runs.
 #[inline(never)]
-fn recall(vm: &Vm<'_>, called: Called, function: Caller, caller: Option<Caller>) -> Option<[u64; ANSWER]> {
-    vm.walk.recall(&key(vm, called, function, caller)?)
+fn recall(vm: &Vm<'_>, function: Function, call: Call) -> Option<[u64; ANSWER]> {
+    vm.guest.recall(&key(vm, function, call)?)
 }
 
 #[inline(never)]
-fn remember(
-    vm: &Vm<'_>,
-    thread: &Thread,
-    called: Called,
-    function: Caller,
-    caller: Option<Caller>,
-    answer: &[u64; ANSWER],
-) {
-    // That these functions run there was read before, where the key is of the objects.
-    let proved = |caller| called.proves(vm, thread, function, caller);
-    if caller.filter(|_| called.has_objects()).is_none_or(proved) {
-        if let Some(key) = key(vm, called, function, caller) {
-            vm.walk.remember(&key, answer);
+fn remember(vm: &Vm<'_>, thread: &Thread, function: Function, call: Call, answer: &[u64; ANSWER]) {
+    // If the key has the objects, the answer must depend on what they refer to, which was read before the answer's
+    // reads began.
+    let proved = match (function, call.caller) {
+        (Function::Builtin(object, number), _) => {
+            matches!(kind(vm, thread.global, object), Some(Kind::Builtin(same)) if same == number)
         }
+        (Function::Lua(code, place), Some(caller)) if call.objects.has_objects() => {
+            call.objects.proves(vm, thread, (code, place), caller)
+        }
+        _ => true,
+    };
+    if let Some(key) = key(vm, function, call).filter(|_| proved) {
+        vm.guest.remember(&key, answer);
     }
 }
 
-/// The name of a Lua function, or 0 if it was never seen to be called like this; the fingerprint, and the line.
+/// The name id of a function, 0 if the name could not be stored, and its line, both from the process's memory.
 #[cold]
 #[inline(never)]
-fn look_up_lua(vm: &Vm<'_>, (code, place): Caller, caller: Option<Caller>) -> (u32, u64, u32) {
-    let Some(proto) = Proto::read(vm, code.proto) else { return (0, 0, 0) };
-    let fingerprint = mixed(proto.fingerprint(vm), caller);
-    (vm.walk.find_name(proto.address, fingerprint), fingerprint, proto.line(vm, place))
+fn look_up(vm: &Vm<'_>, thread: &Thread, function: Function, call: Call) -> [u64; ANSWER] {
+    let mut origin = Origin::new();
+    origin.find(vm, call.caller);
+    // The answer is cached with the words that are read from here on. The search for the name reads too many.
+    let is_missing = recall(vm, function, call).is_none();
+    let named = named(vm, function, call, &origin);
+    let line = line(vm, function);
+    let name = named.as_ref().map_or(0, |named| vm.guest.find_name(named.code, named.fingerprint));
+    let answer = [u64::from(name), u64::from(line)];
+    match named {
+        // It is cached when it is looked up again: to describe it reads the texts, which would be charged to the
+        // answer.
+        Some(named) if name == 0 => return [u64::from(describe(vm, &named)), answer[1]],
+        Some(_) if is_missing => remember(vm, thread, function, call, &answer),
+        _ => {}
+    }
+    answer
 }
 
-/// Apart, since it needs much stack and is seldom called.
+/// What is emitted of a function, except for the line that executes.
+struct Named {
+    /// Process address of its prototype; of one of the VM's own functions, of its object.
+    code: u64,
+    first_line: u32,
+    name: Text,
+    /// `None`: it is unreadable.
+    file: Option<Source>,
+    style: Style,
+    /// A hash of the name, the file and the first line, of their contents and not of their addresses.
+    fingerprint: u64,
+}
+
+/// What identifies the function: its contents, since its address may be reused for another one.
+#[inline(never)]
+fn named(vm: &Vm<'_>, function: Function, call: Call, origin: &Origin) -> Option<Named> {
+    let called_as = origin.verify(vm, call.caller)?;
+    let is_named = origin.name.len != 0;
+    let (mut named, kind) = match function {
+        Function::Lua(code, _) => {
+            let proto = Proto::read(vm, code.proto)?;
+            let name = if !is_named && proto.is_chunk(vm) { own(MAIN) } else { origin.name };
+            let style = if proto.is_builtin() { Style::LuaJitBuiltin } else { Style::LuaJit };
+            let file = proto.file(vm);
+            let first_line = proto.defined_at();
+            (Named { code: code.proto, first_line, name, file, style, fingerprint: 0 }, u64::MAX)
+        }
+        Function::Builtin(object, number) => {
+            let name = if is_named { origin.name } else { own(BUILTIN_FUNCTION) };
+            let file = Some(Source::named(own(BUILTIN)));
+            (Named { code: object, first_line: 0, name, file, style: Style::LuaJit, fingerprint: 0 }, number.into())
+        }
+    };
+    let contents = named.file.and_then(|file| file.sum(vm.guest)).unwrap_or(0);
+    let words = [contents, u64::from(named.first_line), called_as, kind];
+    named.fingerprint = words.into_iter().fold(SEED, mixed);
+    Some(named)
+}
+
+const SEED: u64 = 0x2545_f491_4f6c_dd1d;
+
+/// The line that executes; 0: not available.
+#[inline(never)]
+fn line(vm: &Vm<'_>, function: Function) -> u32 {
+    match function {
+        Function::Lua(code, place) => Proto::read(vm, code.proto).map_or(0, |proto| proto.line(vm, place)),
+        Function::Builtin(..) => 0,
+    }
+}
+
+/// Describes the function to the host. Not inlined, since it needs much stack and is seldom called.
 #[cold]
 #[inline(never)]
-fn describe_lua(vm: &Vm<'_>, code: Code, called: Option<Text>, fingerprint: u64) -> u32 {
-    let Some((file, first_line, is_chunk)) = defined_in(vm, code) else { return 0 };
-    vm.walk.describe(&Description {
-        code: code.proto,
-        fingerprint,
-        name: called.unwrap_or(if is_chunk { own(b"main chunk") } else { EMPTY }),
-        file,
+fn describe(vm: &Vm<'_>, named: &Named) -> u32 {
+    let mut room = [0; ID_SIZE];
+    let file = named.file.and_then(|file| file.shown(vm.guest, named.style, &mut room));
+    vm.guest.describe(&Description {
+        code: named.code,
+        fingerprint: named.fingerprint,
+        name: named.name,
+        file: file.unwrap_or(EMPTY),
         table: EMPTY,
-        first_line,
+        first_line: named.first_line,
         table_kind: TABLE_NONE,
     })
 }
 
-/// The file and the line of a function's definition, and whether it is a chunk's main function.
-#[inline(never)]
-fn defined_in(vm: &Vm<'_>, code: Code) -> Option<(Text, u32, bool)> {
-    let proto = Proto::read(vm, code.proto)?;
-    Some((proto.file(vm), proto.first_line, proto.is_chunk(vm)))
-}
-
-/// Emits a frame of one of the VM's own functions, which have no native frame. False: the stack is full.
-pub fn emit_builtin(vm: &Vm<'_>, object: u64, number: u8, caller: Option<Caller>) -> bool {
-    let fingerprint = mixed(u64::from(number).wrapping_add(1), caller);
-    let mut id = vm.walk.find_name(object, fingerprint);
-    if id == 0 {
-        let called = called_as(vm, caller);
-        id = describe_builtin(vm, object, called, fingerprint);
-    }
-    vm.walk.emit(id, 0)
-}
-
-/// As [`describe_lua`].
-#[cold]
-#[inline(never)]
-fn describe_builtin(vm: &Vm<'_>, object: u64, called: Option<Text>, fingerprint: u64) -> u32 {
-    vm.walk.describe(&Description {
-        code: object,
-        fingerprint,
-        name: called.unwrap_or(own(b"builtin function")),
-        file: own(BUILTIN),
-        table: EMPTY,
-        first_line: 0,
-        table_kind: TABLE_NONE,
-    })
-}
-
-/// All that a frame's name and line depend on, besides what is read. `None`: a place is none.
+/// The key that a frame's name and line are cached under. `None`: a place is no possible address.
 #[inline(always)]
-fn key(vm: &Vm<'_>, called: Called, (code, place): Caller, caller: Option<Caller>) -> Option<[u64; KEY]> {
-    if let Some((_, from)) = caller.filter(|_| called.has_objects()) {
-        return called.key(vm, place, from);
-    }
-    // Numbers of instructions are less than any place.
-    let (from, at) =
-        caller.map_or((0, 0), |(code, place)| (code.proto, code.instruction(place).map_or(0, |number| number + 1)));
-    Some([code.proto, place.word()?, from, at, vm.identity()])
-}
-
-/// A function is known by the place that calls it, which gives it its name.
-fn mixed(fingerprint: u64, caller: Option<Caller>) -> u64 {
-    let Some((code, place)) = caller else { return fingerprint };
-    let place = code.start().wrapping_add(code.instruction(place).unwrap_or(0).wrapping_mul(4));
-    let mixed = (fingerprint ^ place).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed ^ (mixed >> 29)
-}
-
-/// A text of the plugin's own.
-fn own(bytes: &'static [u8]) -> Text {
-    utf8(bytes.as_ptr() as u64, bytes.len() as u32)
-}
-
-/// What the calling instruction calls the function.
-#[cold]
-#[inline(never)]
-fn called_as(vm: &Vm<'_>, caller: Option<Caller>) -> Option<Text> {
-    let (code, place) = caller?;
-    let proto = &Proto::read(vm, code.proto)?;
-    let index = code.instruction(place)?;
-    let instruction = Instruction::read(vm, proto, index)?;
-    match instruction.opcode {
-        bc::ITERC | bc::ITERN => slot_name(vm, proto, index, u64::from(instruction.a).checked_sub(3)?),
-        bc::CALLM..=bc::CALLT => slot_name(vm, proto, index, u64::from(instruction.a)),
-        opcode => bc::metamethod(opcode).map(own),
-    }
-}
-
-/// The name of what a slot holds at an instruction: of the local variable, or of where the value was fetched from.
-fn slot_name(vm: &Vm<'_>, proto: &Proto, index: u64, slot: u64) -> Option<Text> {
-    let (mut index, mut slot, mut moves) = (index, slot, 0);
-    if let Some(name) = local_name(vm, proto, index, slot) {
-        return Some(name);
-    }
-    let last = index.saturating_sub(LOOKED_AT);
-    while index > last.saturating_add(1) {
-        index = index.wrapping_sub(1);
-        let i = Instruction::read(vm, proto, index)?;
-        let a = u64::from(i.a);
-        if bc::changes_from(i.opcode) && slot >= a && (i.opcode != bc::KNIL || slot <= u64::from(i.d)) {
-            return None;
+fn key(vm: &Vm<'_>, function: Function, call: Call) -> Option<[u64; KEY]> {
+    // Indices of instructions are lower than all words of places.
+    let by = || {
+        let number = |(code, place): Caller| (code.proto, code.instruction(place).map_or(0, |number| number + 1));
+        call.caller.map_or((0, 0), number)
+    };
+    match (function, call.caller) {
+        (Function::Lua(_, place), Some((_, from))) if call.objects.has_objects() => call.objects.key(vm, place, from),
+        (Function::Lua(code, place), _) => {
+            let (from, at) = by();
+            Some([code.proto, place.word()?, from, at, vm.identity()])
         }
-        if !bc::changes(i.opcode) || a != slot {
-            continue;
-        }
-        match i.opcode {
-            bc::MOV if moves < MOVES => {
-                (slot, moves) = (u64::from(i.d), moves + 1);
-                if let Some(name) = local_name(vm, proto, index, slot) {
-                    return Some(name);
-                }
-            }
-            bc::GGET => return constant(vm, proto, u64::from(i.d)),
-            bc::TGETS => return constant(vm, proto, u64::from(i.d & 0xff)),
-            bc::UGET => return upvalue_name(vm, proto, u64::from(i.d)),
-            _ => return None,
+        // No place has the word `u64::MAX`.
+        (Function::Builtin(object, _), _) => {
+            let (from, at) = by();
+            Some([object, u64::MAX, from, at, vm.identity()])
         }
     }
-    None
-}
-
-/// The string constant with this number.
-fn constant(vm: &Vm<'_>, proto: &Proto, number: u64) -> Option<Text> {
-    let place = proto.constants(vm)?.wrapping_sub(number.wrapping_add(1).wrapping_mul(8));
-    string(vm, vm.word(place)?)
-}
-
-/// Bytes of foreign memory, one after the other.
-struct Bytes<'a, 'v> {
-    vm: &'a Vm<'v>,
-    next: u64,
-    left: u32,
-    piece: [u8; 32],
-    /// Bytes of `piece` that are still to come; the last ones.
-    ready: usize,
-}
-
-impl<'a, 'v> Bytes<'a, 'v> {
-    fn at(vm: &'a Vm<'v>, address: u64) -> Option<Bytes<'a, 'v>> {
-        (address != 0).then_some(Bytes { vm, next: address, left: NAMES, piece: [0; 32], ready: 0 })
-    }
-
-    /// Address of the byte that comes next.
-    fn address(&self) -> u64 {
-        self.next.wrapping_sub(self.ready as u64)
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        self.left = self.left.checked_sub(1)?;
-        if self.ready == 0 {
-            // To the next multiple of the piece's size, so that no page is touched that the names do not lie in.
-            let want = self.piece.len().wrapping_sub((self.next % self.piece.len() as u64) as usize);
-            let start = self.piece.len().checked_sub(want)?;
-            if !self.vm.bytes(self.next, self.piece.get_mut(start..)?) {
-                return None;
-            }
-            (self.ready, self.next) = (want, self.next.wrapping_add(want as u64));
-        }
-        let byte = self.piece.get(self.piece.len().checked_sub(self.ready)?).copied();
-        self.ready = self.ready.wrapping_sub(1);
-        byte
-    }
-
-    /// A number in LEB128.
-    fn number(&mut self) -> Option<u64> {
-        let mut number = 0u64;
-        for shift in (0..35).step_by(7) {
-            let byte = self.byte()?;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    /// The rest of a text that ends in 0, from its first byte on.
-    fn text(&mut self, start: u64) -> Option<Text> {
-        while self.byte()? != 0 {}
-        Some(utf8(start, u32::try_from(self.address().wrapping_sub(start)).ok()?.wrapping_sub(1)))
-    }
-}
-
-/// The name of the local variable that lives in a slot at an instruction.
-fn local_name(vm: &Vm<'_>, proto: &Proto, index: u64, slot: u64) -> Option<Text> {
-    let mut bytes = Bytes::at(vm, proto.variables(vm)?)?;
-    let (mut begins, mut slot) = (0u64, slot);
-    loop {
-        let start = bytes.address();
-        let name = match bytes.byte()? {
-            0 => return None,
-            number @ 1..=6 => own(UNNAMED.get(usize::from(number).wrapping_sub(1)).copied()?),
-            _ => bytes.text(start)?,
-        };
-        begins = begins.wrapping_add(bytes.number()?);
-        if begins > index {
-            return None;
-        }
-        let ends = begins.wrapping_add(bytes.number()?);
-        if index < ends {
-            if slot == 0 {
-                return Some(name);
-            }
-            slot = slot.wrapping_sub(1);
-        }
-    }
-}
-
-/// The name of an upvalue.
-fn upvalue_name(vm: &Vm<'_>, proto: &Proto, number: u64) -> Option<Text> {
-    let mut bytes = Bytes::at(vm, proto.upvalues(vm)?)?;
-    for _ in 0..number {
-        let start = bytes.address();
-        bytes.text(start)?;
-    }
-    let start = bytes.address();
-    bytes.text(start)
 }

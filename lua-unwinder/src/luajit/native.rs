@@ -1,4 +1,4 @@
-//! The native step out of the VM and out of traces, where unwind tables are wrong or say nothing.
+//! The native step out of the VM and out of traces, where unwind tables are wrong or missing.
 
 use super::state::{is_thread, plausible, Thread, FRAME_BYTES};
 use super::Vm;
@@ -12,22 +12,23 @@ const R13: u8 = 13;
 const R14: u8 = 14;
 const R15: u8 = 15;
 
-/// What kind of code a pc of the VM lies in.
+/// The part of the VM that a pc lies in: it determines where the stack pointer is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Zone {
-    /// Pushes the C frame: what is above the stack pointer of it, in bytes, return address included.
+    /// The C frame is being pushed: the bytes of it that are on the stack, return address included.
     Enter(u64),
-    /// As `Enter`, for FFI callbacks: rbp was saved, and is another one, from the beginning.
+    /// As `Enter`, for FFI callbacks: rbp was saved by the thunk, and holds another value from the first instruction
+    /// on.
     EnterCallback(u64),
-    /// Drops the C frame: as above.
+    /// The C frame is being popped: the bytes of it that are on the stack, return address included.
     Leave(u64),
     /// A leaf function: its return address is at the stack pointer.
     Helper,
-    /// A leaf function that has saved rbx: its return address is behind it.
+    /// A leaf function that has pushed rbx: its return address is above that.
     HelperPushed,
-    /// The stack pointer is somewhere below the C frame.
+    /// A side exit: the stack pointer is somewhere below the C frame.
     Exit,
-    /// The stack pointer stands at the C frame.
+    /// The stack pointer is at the C frame.
     Body,
 }
 
@@ -36,7 +37,7 @@ const PUSHED: [(u64, u64); 5] = [(0, 8), (1, 16), (2, 24), (4, 32), (6, 40)];
 /// The steps of [`LEAVE`].
 const POPPED: [(u64, u64); 6] = [(0, 80), (4, 40), (6, 32), (8, 24), (9, 16), (10, 8)];
 
-/// The zone of a pc inside the VM. `pc` is as in the file.
+/// The zone of a pc inside the VM. `pc` is a file address.
 #[inline(never)]
 pub fn zone(vm: &Vm<'_>, pc: u64) -> Zone {
     let facts = vm.facts;
@@ -53,12 +54,12 @@ pub fn zone(vm: &Vm<'_>, pc: u64) -> Zone {
             return Zone::Leave(depth(&POPPED, within));
         }
     }
-    // The callback's stub has done the first push.
+    // The callback's thunk has executed the first push.
     let within = pc.wrapping_sub(facts.callback);
     if facts.callback != 0 && within < ENTER.len() as u64 - 1 {
         return Zone::EnterCallback(depth(&PUSHED, within.wrapping_add(1)));
     }
-    // From behind its push up to its pop.
+    // After its push, and before its pop has been executed.
     if facts.ask != 0 && (1..ASK.len() as u64 - 1).contains(&pc.wrapping_sub(facts.ask)) {
         return Zone::HelperPushed;
     }
@@ -75,8 +76,8 @@ fn depth(steps: &[(u64, u64)], within: u64) -> u64 {
     steps.iter().rev().find(|(at, _)| *at <= within).map_or(FRAME_BYTES, |(_, depth)| *depth)
 }
 
-/// Where the C frame stands under a frame in the body of the VM. Some instructions move the stack pointer for a moment: then, and
-/// only then, a frame that is linked stands a little higher.
+/// The address of the C frame of a frame in the body of the VM. A few instructions lower the stack pointer temporarily:
+/// then, and only then, there is a linked C frame 8 or 16 bytes above it.
 pub fn frame_in_body(vm: &Vm<'_>, sp: u64, exact: bool) -> u64 {
     if exact && Thread::of_frame(vm, sp).is_none() {
         for above in [8, 16] {
@@ -86,21 +87,23 @@ pub fn frame_in_body(vm: &Vm<'_>, sp: u64, exact: bool) -> u64 {
             }
         }
     }
-    // libgcc, about to leave its frames for one of the VM, has put that one's registers and return address into its own first.
+    // libgcc's `_Unwind_RaiseException` writes the VM's registers and return address into its own frame before it
+    // returns to the VM.
     let is_there = exact || vm.word(sp.wrapping_add(super::state::FRAME_L)).is_some_and(|l| is_thread(vm, l));
     let above = if is_there { None } else { frame_above(vm, sp, None) };
     above.map_or(sp, |(frame, _)| frame)
 }
 
-/// The C frame above a stack pointer in a trace, in an exit of one, or in code that these call: the innermost one of the thread
-/// that runs, which its `cframe` points back to. `base`: where that thread's Lua stack is known to be, if it is.
+/// The C frame above a stack pointer in a trace, in a side exit, or in code that these call: the innermost one of the
+/// running thread, whose `cframe` points back to it. `base`: an address that must lie on that thread's Lua stack, if it
+/// is available.
 pub fn frame_above(vm: &Vm<'_>, sp: u64, base: Option<u64>) -> Option<(u64, Thread)> {
-    /// Most that a trace reserves for spilled values, plus what its exit pushes.
+    /// Limit in bytes of what a trace reserves for spilled values, and its side exit pushes.
     const REACH: u64 = 256 * 8 + 512;
     let near = |frame: u64| frame.wrapping_sub(sp) < REACH && frame.is_multiple_of(8);
     let holds = |thread: &Thread| base.is_none_or(|base| thread.holds(base));
-    // The thread that runs is noted in the global state, but for callbacks in older releases. What was called from here may have
-    // C frames of its own.
+    // `cur_L` is the running thread, except in callbacks in older releases. Functions called from here may have C
+    // frames of their own.
     let noted = vm.global().and_then(|global| {
         let current = vm.word(global.wrapping_add(u64::from(vm.facts.cur_l)))?;
         let thread = Thread::read(vm, current).filter(holds)?;
@@ -117,7 +120,7 @@ pub fn frame_above(vm: &Vm<'_>, sp: u64, base: Option<u64>) -> Option<(u64, Thre
     })
 }
 
-/// Moves to the caller of the C frame at `frame`, by its slots.
+/// Steps to the caller of the C frame at `frame`, by its slots.
 #[inline(never)]
 pub fn leave_frame(vm: &Vm<'_>, caller: &mut Caller, frame: u64) -> Option<()> {
     let cfa = frame.wrapping_add(FRAME_BYTES);
@@ -133,7 +136,7 @@ pub fn leave_frame(vm: &Vm<'_>, caller: &mut Caller, frame: u64) -> Option<()> {
     Some(())
 }
 
-/// As [`leave_frame`], from a trace or an exit of one: traces have two more registers saved in and below the C frame.
+/// As [`leave_frame`], from a trace or a side exit: traces save r12 in the C frame, and r13 below it.
 pub fn leave_trace(vm: &Vm<'_>, caller: &mut Caller, frame: u64) -> Option<()> {
     let (r12, r13) = (vm.word(frame), vm.word(frame.wrapping_sub(8)));
     leave_frame(vm, caller, frame)?;
@@ -142,8 +145,8 @@ pub fn leave_trace(vm: &Vm<'_>, caller: &mut Caller, frame: u64) -> Option<()> {
     Some(())
 }
 
-/// Moves to the caller of a frame of which so much is on the stack, return address included. `saved`: what it saved is no longer
-/// in the registers, or not all of it.
+/// Steps to the caller of a frame of which `depth` bytes are on the stack, return address included. `saved`: where the
+/// caller's registers are.
 #[inline(never)]
 pub fn leave_partial(vm: &Vm<'_>, caller: &mut Caller, depth: u64, saved: Saved) -> Option<()> {
     let sp = register(caller, RSP)?;
@@ -157,7 +160,7 @@ pub fn leave_partial(vm: &Vm<'_>, caller: &mut Caller, depth: u64, saved: Saved)
         Saved::InSlots => &[(RBP, 16), (RBX, 24), (R15, 32), (R14, 40)],
     };
     for (register, below) in slots {
-        // What was popped is in its register.
+        // A slot that was popped is in its register again.
         if *below <= depth {
             set(vm, caller, *register, vm.word(cfa.wrapping_sub(*below)));
         }
@@ -170,24 +173,24 @@ pub fn leave_partial(vm: &Vm<'_>, caller: &mut Caller, depth: u64, saved: Saved)
 /// Where the caller's registers are, while a frame is being pushed or popped.
 #[derive(Clone, Copy)]
 pub enum Saved {
-    /// All are as they were.
+    /// All in their registers.
     InRegisters,
-    /// All but rbp.
+    /// In their registers, except rbp, which is in its slot.
     OnlyRbp,
-    /// All but rbx.
+    /// In their registers, except rbx, which is in its slot.
     OnlyRbx,
-    /// In their slots, as far as those are still on the stack.
+    /// In their slots, as far as these are still on the stack.
     InSlots,
 }
 
-/// A register's value, if it is known.
+/// A register's value, by DWARF number, if it is available.
 pub fn register(caller: &Caller, number: u8) -> Option<u64> {
     let known = caller.known & 1u32.checked_shl(u32::from(number)).unwrap_or(0) != 0;
     caller.registers.get(usize::from(number)).copied().filter(|_| known)
 }
 
 fn set(vm: &Vm<'_>, caller: &mut Caller, number: u8, value: Option<u64>) {
-    vm.walk.restored(number);
+    vm.guest.restored(number);
     let bit = 1u32.checked_shl(u32::from(number)).unwrap_or(0);
     match (value, caller.registers.get_mut(usize::from(number))) {
         (Some(value), Some(register)) => {
@@ -198,7 +201,7 @@ fn set(vm: &Vm<'_>, caller: &mut Caller, number: u8, value: Option<u64>) {
     }
 }
 
-/// Forgets what a called function may have destroyed.
+/// Marks the registers unavailable that a called function may have changed.
 fn forget_scratch(caller: &mut Caller) {
     caller.known &= uunwind_core::regs::CALLEE_SAVED_MASK;
 }

@@ -1,48 +1,52 @@
-//! Prototypes: what names a Lua function, and the line of a place in it.
+//! Prototypes: the source of a Lua function, and the line of a place in it. `GCproto` and `GCstr` are in
+//! <https://github.com/LuaJIT/LuaJIT/blob/v2.1/src/lj_obj.h>, the line table is read as in
+//! <https://github.com/LuaJIT/LuaJIT/blob/v2.1/src/lj_debug.c>.
 
 use super::state::{is_proto, is_string, plausible, TYPE};
 use super::Vm;
+use crate::source::Source;
 use uunwind_core::plugin::Text;
 
-/// Bytes of a `GCproto`; its bytecode follows.
+/// Size of a `GCproto` in bytes; its bytecode follows.
 pub const CODE: u64 = 104;
-/// `sizebc` is the upper half of the word in which the type stands.
+/// Offsets: `k`, `flags`. (`sizebc` is the upper half of the word that holds the type.)
 const CONSTANTS: u64 = 32;
 const FLAGS: u64 = 61;
-/// LuaJIT compiles no longer function.
+/// Limit of instructions in a function (`LJ_MAX_BCINS`).
 const COUNT_LIMIT: u64 = 1 << 26;
+/// Offsets: `chunkname`, `firstline` with `numline`, `lineinfo`, `uvinfo`, `varinfo`.
 const CHUNK_NAME: u32 = 64;
 const FIRST_LINE: u32 = 72;
 const LINE_INFO: u32 = 80;
 const UPVALUES: u64 = 88;
 const VARIABLES: u64 = 96;
-/// `GCstr.sid` and, behind it, `hash`.
-const TEXT_NUMBER: u64 = 12;
-/// `GCstr.len`, and its bytes.
+/// First line of LuaJIT's own functions that are written in Lua, which have no line table.
+const NO_LINE: u32 = u32::MAX;
+/// Offsets of `GCstr.len` and of the string's bytes.
 const TEXT_LEN: u64 = 20;
 const TEXT_BYTES: u64 = 24;
 
-/// A prototype, copied.
+/// The fields of a prototype.
 #[derive(Clone, Copy)]
 pub struct Proto {
-    /// Its address.
+    /// Its process address.
     pub address: u64,
     /// Number of bytecode instructions.
     pub count: u64,
-    /// The chunk's name: a `GCstr`.
+    /// The chunk's name: the address of a `GCstr`.
     pub chunk: u64,
-    /// Line of its definition.
-    pub first_line: u32,
-    /// Lines of its definition.
+    /// Line of its definition, or [`NO_LINE`].
+    first_line: u32,
+    /// Number of lines of its definition.
     lines: u32,
-    /// One, two or four bytes for each instruction but the first; 0 = stripped.
+    /// Address of one, two or four bytes for each instruction except the first; 0: the table was stripped.
     line_info: u64,
 }
 
 /// A prototype's bytecode, which is all that most frames need of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Code {
-    /// Address of the prototype.
+    /// Process address of the prototype.
     pub proto: u64,
     /// Number of bytecode instructions.
     pub count: u64,
@@ -54,11 +58,11 @@ impl Code {
         self.proto.wrapping_add(CODE)
     }
 
-    /// Number of the instruction at a place, if it is one of this prototype's.
+    /// Index of the instruction at a place, if it is in this prototype.
     #[inline(always)]
     pub fn instruction(&self, place: Place) -> Option<u64> {
         let (address, back) = match place {
-            Place::Behind(pc) => (pc, 4),
+            Place::After(pc) => (pc, 4),
             Place::At(pc) => (pc, 0),
             Place::Unknown => return None,
         };
@@ -66,12 +70,12 @@ impl Code {
         if !bytes.is_multiple_of(4) {
             return None;
         }
-        // Behind nothing: the function has just been entered.
+        // After no instruction: the function has just been entered.
         let number = bytes.saturating_sub(back) / 4;
         (number < self.count).then_some(number)
     }
 
-    /// Does it take variable arguments?
+    /// Does the function take variable arguments (`PROTO_VARARG`)?
     pub fn takes_varargs(&self, vm: &Vm<'_>) -> bool {
         const VARIABLE_ARGUMENTS: u32 = 2;
         vm.half(self.proto.wrapping_add(FLAGS)).is_some_and(|flags| flags & VARIABLE_ARGUMENTS != 0)
@@ -81,22 +85,22 @@ impl Code {
 /// A place in a prototype's bytecode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// The instruction before this address was the last to begin: how the interpreter keeps its PC.
-    Behind(u64),
-    /// The instruction at this address is in hand: how traces' snapshots say it.
+    /// The instruction before this address executes: the interpreter's PC is that of the next instruction.
+    After(u64),
+    /// The instruction at this address executes, as snapshots of traces have it.
     At(u64),
-    /// Nothing is known.
+    /// Not available.
     Unknown,
 }
 
 impl Place {
-    /// In one word; equal words are equal places. `None`: no address is like this.
+    /// The place in one word; equal words are equal places. `None`: it has no possible address.
     #[inline(always)]
     pub fn word(self) -> Option<u64> {
         const KIND: u32 = 62;
         let (kind, pc) = match self {
             Place::Unknown => (0, 0),
-            Place::Behind(pc) => (1, pc),
+            Place::After(pc) => (1, pc),
             Place::At(pc) => (2, pc),
         };
         (pc >> KIND == 0).then_some(pc | kind << KIND)
@@ -104,7 +108,7 @@ impl Place {
 }
 
 impl Proto {
-    /// Reads the prototype at `address`. `None`: it is none.
+    /// Reads the prototype at a process address. `None`: there is none.
     #[inline(always)]
     pub fn read(vm: &Vm<'_>, address: u64) -> Option<Proto> {
         if !plausible(address) {
@@ -132,9 +136,9 @@ impl Proto {
         self.code().instruction(place)
     }
 
-    /// The line of a place; that of the definition where the place is not known or the chunk was stripped.
+    /// The line of a place; that of the definition, if the place is not available or the line table was stripped.
     pub fn line(&self, vm: &Vm<'_>, place: Place) -> u32 {
-        let told = || {
+        let found = || {
             let number = self.instruction(place)?.checked_sub(1)?;
             if self.line_info == 0 {
                 return None;
@@ -145,92 +149,87 @@ impl Proto {
                 0x100..=0xffff => 1,
                 _ => 2,
             };
-            let entry = vm.walk.in_word(self.line_info.wrapping_add(number << scale))?;
+            let entry = vm.guest.in_word(self.line_info.wrapping_add(number << scale))?;
             let mask = u32::MAX >> (32 - (8 << scale));
             Some(self.first_line.wrapping_add(entry as u32 & mask))
         };
-        told().unwrap_or(self.first_line)
+        found().unwrap_or(self.defined_at())
     }
 
-    /// The chunk's name without the sign before it, or the first line of its text.
+    /// Line of its definition; 0: it has none.
+    pub fn defined_at(&self) -> u32 {
+        if self.is_builtin() {
+            0
+        } else {
+            self.first_line
+        }
+    }
+
+    /// Is it a function that LuaJIT itself brings?
+    pub fn is_builtin(&self) -> bool {
+        self.first_line == NO_LINE
+    }
+
+    /// The chunk's name, or its source. `None`: it is unreadable.
     #[inline(never)]
-    pub fn file(&self, vm: &Vm<'_>) -> Text {
-        let Some(len) = vm.half(self.chunk.wrapping_add(TEXT_LEN)) else { return EMPTY };
-        let first = self.chunk.wrapping_add(TEXT_BYTES);
-        let mut head = [0u8; 64];
-        let Some(head) = head.get_mut(..(len as usize).min(64)).filter(|head| !head.is_empty()) else { return EMPTY };
-        if !vm.bytes(first, head) {
-            return EMPTY;
-        }
-        match head.first() {
-            Some(b'@' | b'=') => utf8(first.wrapping_add(1), len.wrapping_sub(1)),
-            _ => {
-                let line = head.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(head.len());
-                utf8(first, line as u32)
-            }
-        }
+    pub fn file(&self, vm: &Vm<'_>) -> Option<Source> {
+        let len = vm.half(self.chunk.wrapping_add(TEXT_LEN))?;
+        Source::of(vm.guest, utf8(self.chunk.wrapping_add(TEXT_BYTES), len))
     }
 
-    /// Is it the main function of a chunk? Those are defined at no line, and take variable arguments.
+    /// Is it the main function of a chunk? These have the first line 0, and take variable arguments.
     pub fn is_chunk(&self, vm: &Vm<'_>) -> bool {
         self.first_line == 0 && self.code().takes_varargs(vm)
     }
 
-    /// The constants: objects lie below, from this address downwards.
+    /// The address below which the constants are that are objects.
     pub fn constants(&self, vm: &Vm<'_>) -> Option<u64> {
         vm.word(self.address.wrapping_add(CONSTANTS))
     }
 
-    /// Names of upvalues, one after the other; 0 = stripped.
+    /// Address of the names of upvalues; 0: stripped.
     pub fn upvalues(&self, vm: &Vm<'_>) -> Option<u64> {
         vm.word(self.address.wrapping_add(UPVALUES))
     }
 
-    /// Names and lives of local variables; 0 = stripped.
+    /// Address of the names and scopes of local variables; 0: stripped.
     pub fn variables(&self, vm: &Vm<'_>) -> Option<u64> {
         vm.word(self.address.wrapping_add(VARIABLES))
-    }
-
-    /// The words that tell this prototype from another that may come to lie in the same place.
-    pub fn fingerprint(&self, vm: &Vm<'_>) -> u64 {
-        let mut h: u64 = 0x2545_f491_4f6c_dd1d;
-        let lines = u64::from(self.first_line) | u64::from(self.lines) << 32;
-        // Each string gets a number of its own, also where another one lay before.
-        let number = vm.word(self.chunk.wrapping_add(TEXT_NUMBER)).unwrap_or(0);
-        for word in [self.count, number, lines, self.line_info] {
-            h = (h ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            h ^= h >> 29;
-        }
-        h
     }
 }
 
 /// The bytes of a string object.
 pub fn string(vm: &Vm<'_>, object: u64) -> Option<Text> {
-    /// No longer one is a name.
+    /// Limit in bytes: a longer string is taken for no name.
     const LIMIT: u32 = 1 << 16;
     let len = vm.half(object.wrapping_add(TEXT_LEN)).filter(|len| is_string(vm, object) && *len < LIMIT)?;
     Some(utf8(object.wrapping_add(TEXT_BYTES), len))
 }
 
-/// A text of nothing.
+/// The empty text.
 pub const EMPTY: Text = Text { address: 0, len: 0, width: 1, utf8: 1 };
 
-/// Bytes of the foreign process, as UTF-8.
+/// A text of `len` bytes in the process, as UTF-8.
 pub fn utf8(address: u64, len: u32) -> Text {
     Text { address, len, width: 1, utf8: 1 }
 }
 
-/// The prototype whose bytecode `pc` lies in, by looking backwards for its head. For frames of which only the place is known.
+/// A static text of the plugin.
+pub fn own(bytes: &'static [u8]) -> Text {
+    utf8(bytes.as_ptr() as u64, bytes.len() as u32)
+}
+
+/// The prototype whose bytecode `pc` lies in, by a backward search for its head. For frames whose function object is
+/// not available.
 pub fn containing(vm: &Vm<'_>, pc: u64) -> Option<Proto> {
-    /// At most so many instructions are looked at.
+    /// Limit of instructions that are searched.
     const LIMIT: u64 = 4096;
-    /// Opcodes of function heads lie here in all builds.
+    /// The range that holds the opcodes of function heads in all builds.
     const HEADS: core::ops::RangeInclusive<u8> = 85..=110;
     let mut chunk = [0u8; 64];
     let mut at = pc;
-    let mut looked = 0;
-    while looked < LIMIT {
+    let mut searched = 0;
+    while searched < LIMIT {
         at = at.wrapping_sub(chunk.len() as u64);
         if !vm.bytes(at.wrapping_add(4), &mut chunk) {
             return None;
@@ -244,7 +243,7 @@ pub fn containing(vm: &Vm<'_>, pc: u64) -> Option<Proto> {
                 }
             }
         }
-        looked += chunk.len() as u64 / 4;
+        searched += chunk.len() as u64 / 4;
     }
     None
 }

@@ -1,21 +1,21 @@
-//! What a frame on a Lua stack runs, as far as that decides what is told of it.
+//! The kind of function that a frame on a Lua stack runs: it decides what is emitted of it.
 
 use super::proto::{Code, Place};
 use uunwind_core::memory::ANSWER;
 
-/// What a frame runs.
+/// The kind of function that a frame runs.
 #[derive(Clone, Copy)]
 pub enum Runs {
     /// A Lua function.
     Lua(Code),
-    /// A function of the VM's own: the function object, and its number.
+    /// A function of the VM itself, which has no native frame: the address of the function object, and its `ffid`.
     Builtin(u64, u8),
-    /// Something that has a native frame, or nothing.
+    /// A function with a native frame, or none.
     Other,
 }
 
 impl Runs {
-    /// Is it a Lua function in which `place` lies?
+    /// Is it a Lua function whose bytecode holds `place`?
     pub fn is_lua_at(&self, place: Place) -> bool {
         match self {
             Runs::Lua(code) => code.instruction(place).is_some(),
@@ -28,7 +28,7 @@ impl Runs {
     const BUILTIN: u64 = 2;
     const OTHER: u64 = 3;
 
-    /// What was remembered of a function object.
+    /// The kind of a function object, from a cached answer.
     pub fn of_answer(object: u64, [first, second]: [u64; ANSWER]) -> Runs {
         match first >> Runs::KIND {
             Runs::LUA => Runs::Lua(Code { proto: first & !(u64::MAX << Runs::KIND), count: second }),
@@ -37,7 +37,7 @@ impl Runs {
         }
     }
 
-    /// What is remembered of it.
+    /// The answer that is cached.
     pub fn answer(&self) -> [u64; ANSWER] {
         let (kind, first, second) = match self {
             Runs::Lua(code) => (Runs::LUA, code.proto, code.count),
@@ -47,7 +47,7 @@ impl Runs {
         [first | kind << Runs::KIND, second]
     }
 
-    /// Can it stand at this place?
+    /// Can a frame of this kind be at this place?
     pub fn fits(&self, place: Place) -> bool {
         match self {
             Runs::Lua(code) => place == Place::Unknown || code.instruction(place).is_some(),

@@ -1,12 +1,13 @@
-//! LuaJIT's structures, as far as they are read: the same offsets in all builds of 2.1 with 64-bit references.
+//! The fields of LuaJIT's structures that are read here: at the same offsets in all builds of 2.1 with 64-bit
+//! references (<https://github.com/LuaJIT/LuaJIT/blob/v2.1/src/lj_obj.h>).
 
 use super::Vm;
 
-/// Bits of a tagged value that are its pointer.
+/// Bits of a tagged value that hold its pointer.
 const POINTER: u64 = (1 << 47) - 1;
-/// The tag of a function, above the pointer's bits.
+/// The tag of a function (`LJ_TFUNC`), in the bits above the pointer.
 const TAG_FUNCTION: u64 = 0x1_fff7;
-/// `GCobj.gct` of a thread, a prototype and a trace; the word they stand in begins at the object's eighth byte.
+/// Values of `GCHeader.gct`, and the offset of the word that holds it.
 const TYPE_STRING: u64 = 4;
 const TYPE_THREAD: u64 = 6;
 const TYPE_PROTO: u64 = 7;
@@ -14,51 +15,52 @@ const TYPE_FUNCTION: u64 = 8;
 const TYPE_TRACE: u64 = 9;
 pub const TYPE: u32 = 8;
 
-/// `lua_State`.
+/// Offsets in `lua_State`: `glref`, `base`, `maxstack`, `stack`, `cframe`.
 const L_GLOBAL: u64 = 16;
 const L_BASE: u32 = 32;
 const L_MAXSTACK: u32 = 48;
 const L_STACK: u32 = 56;
 const L_CFRAME: u64 = 80;
-/// The VM's C frame.
+/// Offsets in the VM's C frame (`CFRAME_OFS_*` in <https://github.com/LuaJIT/LuaJIT/blob/v2.1/src/lj_frame.h>): number of
+/// results, `L`, saved PC, previous C frame.
 pub const FRAME_NRES: u64 = 8;
 pub const FRAME_L: u64 = 16;
 pub const FRAME_PC: u64 = 24;
 pub const FRAME_PREVIOUS: u64 = 32;
-/// Bytes of the VM's C frame, return address included.
+/// Size of the VM's C frame in bytes, return address included (`CFRAME_SIZE`).
 pub const FRAME_BYTES: u64 = 80;
 /// Flags in the low bits of `lua_State.cframe`.
 const FRAME_FLAGS: u64 = 3;
 
-/// A Lua thread.
+/// A Lua thread that was read and checked.
 #[derive(Clone, Copy)]
 pub struct Thread {
-    /// Its `lua_State`.
+    /// Process address of its `lua_State`.
     pub address: u64,
-    /// The global state.
+    /// Process address of the global state.
     pub global: u64,
-    /// `base`: in the interpreter, as of the last call of C.
+    /// `base`: while the interpreter executes, as of the last call of C.
     pub base: u64,
-    /// The stack: first slot, and the last that may be a frame's base.
+    /// `stack`: the first slot.
     pub stack: u64,
-    /// See `stack`.
+    /// `maxstack`: the last slot that may be a frame's base.
     pub maxstack: u64,
-    /// The innermost C frame of the VM on this thread; 0 = none.
+    /// `cframe`: the thread's innermost C frame of the VM; 0: there is none.
     pub cframe: u64,
 }
 
-/// Could it be the address of an object?
+/// Is it a possible address of an object: aligned, and within 47 bits?
 pub fn plausible(address: u64) -> bool {
     address.is_multiple_of(8) && (0x1000..=POINTER).contains(&address)
 }
 
-/// Is this the object's type?
+/// Is there an object with this `gct` at the address?
 fn has_type(vm: &Vm<'_>, object: u64, kind: u64) -> bool {
     plausible(object) && vm.word(object.wrapping_add(u64::from(TYPE))).is_some_and(|word| (word >> 8) & 0xff == kind)
 }
 
 impl Thread {
-    /// Reads a thread. `None`: it is none, or not one of a VM that these facts fit.
+    /// Reads the thread at a process address. `None`: there is none of a VM with these facts.
     pub fn read(vm: &Vm<'_>, address: u64) -> Option<Thread> {
         if !has_type(vm, address, TYPE_THREAD) {
             return None;
@@ -71,7 +73,7 @@ impl Thread {
         sane.then_some(thread)
     }
 
-    /// The thread whose innermost C frame stands at `frame`.
+    /// The thread whose innermost C frame is at `frame`.
     pub fn of_frame(vm: &Vm<'_>, frame: u64) -> Option<Thread> {
         let address = vm.word(frame.wrapping_add(FRAME_L)).filter(|address| plausible(*address))?;
         let cframe = vm.word(address.wrapping_add(L_CFRAME))? & !FRAME_FLAGS;
@@ -81,14 +83,14 @@ impl Thread {
         Thread::read(vm, address)
     }
 
-    /// The thread that the C frame at `frame` says it belongs to.
+    /// The thread that the C frame at `frame` refers to.
     pub fn on_frame(vm: &Vm<'_>, frame: u64) -> Option<Thread> {
         Thread::read(vm, vm.word(frame.wrapping_add(FRAME_L))?)
     }
 
-    /// The innermost of this thread's C frames that lies above a stack pointer.
+    /// The innermost of this thread's C frames that is above a stack pointer.
     pub fn frame_above(&self, vm: &Vm<'_>, sp: u64) -> Option<u64> {
-        /// Calls of C inside each other, while one side exit is handled.
+        /// Limit of nested C frames while a side exit is handled.
         const NESTED: u32 = 64;
         let mut frame = self.cframe;
         for _ in 0..NESTED {
@@ -100,13 +102,14 @@ impl Thread {
         None
     }
 
-    /// May `base` be the base of a frame on this thread's stack?
+    /// Is `base` a possible base of a frame on this thread's stack?
     pub fn holds(&self, base: u64) -> bool {
         base.is_multiple_of(8) && self.stack.wrapping_add(16) <= base && base <= self.maxstack
     }
 
-    /// Does the C frame have a group of Lua frames, whose innermost one that is left has its base at `base`? A protected call
-    /// of a C function has none until the function gives one.
+    /// Does the C frame host a group of Lua frames whose innermost one, of those not emitted yet, has this base? A
+    /// protected call of a C function hosts none until that function calls Lua. (`cframe_nres`: negative for such a
+    /// call.)
     pub fn has_group(&self, vm: &Vm<'_>, cframe: u64, base: u64) -> bool {
         let Some(word) = vm.word(cframe.wrapping_add(FRAME_NRES)) else { return false };
         let results = word as i32;
@@ -114,7 +117,7 @@ impl Thread {
     }
 }
 
-/// Is this a global state? Its main thread speaks of it.
+/// Is this a global state? Its main thread must refer back to it.
 pub fn is_global(vm: &Vm<'_>, global: u64) -> bool {
     const MAIN_THREAD: u64 = 8;
     let main = || {
@@ -124,28 +127,29 @@ pub fn is_global(vm: &Vm<'_>, global: u64) -> bool {
     plausible(global) && main().is_some()
 }
 
-/// The pointer of a value, if it is a function.
+/// The address of the function object in a tagged value, if it is a function.
 pub fn function(value: u64) -> Option<u64> {
     let pointer = value & POINTER;
     (value >> 47 == TAG_FUNCTION && plausible(pointer)).then_some(pointer)
 }
 
-/// What a function is.
+/// The kind of a function.
 pub enum Kind {
-    /// A Lua function, with its prototype.
+    /// A Lua function: the address of its prototype.
     Lua(u64),
     /// A C function: it has a native frame of its own.
     C,
-    /// A function of the VM's own, with no frame but the Lua one; and its number.
+    /// A function of the VM's own, which has no native frame: its `ffid`.
     Builtin(u8),
 }
 
-/// `GCfunc.ffid` (the third byte of the type's word) and `.pc`.
+/// Offset of `GCfunc.pc`. (`.ffid` is the third byte of the type's word.)
 const FUNCTION_PC: u32 = 32;
-/// `global_State.bc_cfunc_int` and `.bc_cfunc_ext` stand before `.cur_L`: the code of all C functions.
+/// Distance from `global_State.bc_cfunc_int` to `.cur_L`. The `pc` of all C functions refers to it or to
+/// `.bc_cfunc_ext`.
 const C_CODE: u64 = 8;
 
-/// Tells what the function object at `address` is.
+/// The kind of the function object at `address`. `None`: there is no function.
 pub fn kind(vm: &Vm<'_>, global: u64, address: u64) -> Option<Kind> {
     let mut words = [0; 2];
     vm.words(address, [TYPE, FUNCTION_PC], &mut words)?;
@@ -164,22 +168,22 @@ pub fn kind(vm: &Vm<'_>, global: u64, address: u64) -> Option<Kind> {
     }
 }
 
-/// Is it a prototype, by the word of its type?
+/// Does the word that holds the type say that an object is a prototype?
 pub fn is_proto(head: u64) -> bool {
     (head >> 8) & 0xff == TYPE_PROTO
 }
 
-/// Is it a string?
+/// Is there a string at this address?
 pub fn is_string(vm: &Vm<'_>, address: u64) -> bool {
     has_type(vm, address, TYPE_STRING)
 }
 
-/// Is it a thread? Its stack may just be moved.
+/// Is there a thread at this address? Unlike [`Thread::read`], also while its stack is moved.
 pub fn is_thread(vm: &Vm<'_>, address: u64) -> bool {
     has_type(vm, address, TYPE_THREAD)
 }
 
-/// Is it a trace?
+/// Is there a trace at this address?
 pub fn is_trace(vm: &Vm<'_>, address: u64) -> bool {
     has_type(vm, address, TYPE_TRACE)
 }

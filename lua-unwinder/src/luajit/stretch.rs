@@ -1,47 +1,51 @@
-//! A stretch of frames in which all is as usual: Lua functions that were called by instructions of Lua functions, and whose names are
-//! known.
+//! A stretch of frames of the usual kind: Lua functions that were called by instructions of Lua functions, and whose
+//! answers are cached.
 //!
-//! Most of a deep stack is of this kind. Nothing but reads, checks and answers: what is not as usual is left, as it stands, to
-//! [`super::frames`], which looks closer.
+//! Most of a deep stack is of this kind. This loop only reads words, checks them and looks answers up. It ends before a
+//! frame of another kind, which [`super::frames`] handles.
 
 use super::frames::{base_below, Frame, LUA};
 use super::name::Called;
 use super::proto::Place;
 use super::state::{function, Thread};
 use super::Vm;
-use crate::walk::STRIDE;
+use crate::points::STRIDE;
 use uunwind_core::memory::near::Near;
 
-/// What a stretch has told.
+/// What a stretch has emitted.
 pub struct Passed {
-    /// How many functions.
-    pub told: u64,
-    /// The stack of the walk is full.
+    /// Number of functions.
+    pub emitted: u64,
+    /// The walk's stack is full.
     pub full: bool,
 }
 
-/// What stands below a frame's base.
+/// The two words below a frame's base.
 struct Links {
+    /// Address of the function object.
     object: u64,
     link: u64,
 }
 
-/// Tells functions from `frame` on, at most so many. `frame` is then the first that was not told.
+/// Emits functions from `frame` on, at most `most`. `frame` is then the first that was not emitted.
 #[inline(never)]
-pub fn tell(vm: &Vm<'_>, thread: &Thread, frame: &mut Frame, most: usize) -> Passed {
+pub fn emit(vm: &Vm<'_>, thread: &Thread, frame: &mut Frame, most: usize) -> Passed {
     let mut frames = [[0; 2]; STRIDE as usize];
-    let told = match vm.walk.near() {
-        Some(near) => known(near, vm, thread, frame, frames.get_mut(..most).unwrap_or_default()),
+    // SAFETY: only the stretch uses the guest until it has dropped the reader.
+    let emitted = match unsafe { vm.guest.near() } {
+        Some(near) => cached(near, vm, thread, frame, frames.get_mut(..most).unwrap_or_default()),
         None => 0,
     };
-    let full = told > 0 && !vm.walk.emit_all(frames.get(..told).unwrap_or_default());
-    Passed { told: told as u64, full }
+    let full = emitted > 0 && !vm.guest.emit_all(frames.get(..emitted).unwrap_or_default());
+    Passed { emitted: emitted as u64, full }
 }
 
+/// Fills `frames` with the cached answers of functions from `frame` on, and returns their number. `frame` is then the
+/// first function that follows.
 #[inline(always)]
-fn known(mut near: Near<'_>, vm: &Vm<'_>, thread: &Thread, frame: &mut Frame, frames: &mut [[u64; 2]]) -> usize {
-    let mut told = 0;
-    let Some(mut links) = links(&mut near, thread, frame.base) else { return told };
+fn cached(mut near: Near<'_>, vm: &Vm<'_>, thread: &Thread, frame: &mut Frame, frames: &mut [[u64; 2]]) -> usize {
+    let mut emitted = 0;
+    let Some(mut links) = links(&mut near, thread, frame.base) else { return emitted };
     for room in frames {
         let Some(caller) = caller(&mut near, thread, frame.base, links.link) else { break };
         let Some(below) = self::links(&mut near, thread, caller.base) else { break };
@@ -49,13 +53,13 @@ fn known(mut near: Near<'_>, vm: &Vm<'_>, thread: &Thread, frame: &mut Frame, fr
         let Some(key) = called.key(vm, frame.place, caller.place) else { break };
         let Some(answer) = near.recall(key) else { break };
         *room = answer;
-        told += 1;
+        emitted += 1;
         (*frame, links) = (caller, below);
     }
-    told
+    emitted
 }
 
-/// The frame whose instruction called the function with this base, by its link.
+/// The caller's frame of the function with this base and link, if an instruction called it.
 #[inline(always)]
 fn caller(near: &mut Near<'_>, thread: &Thread, base: u64, link: u64) -> Option<Frame> {
     if link & 3 != LUA {
@@ -65,10 +69,10 @@ fn caller(near: &mut Near<'_>, thread: &Thread, base: u64, link: u64) -> Option<
     let [word] = near.words(call & !7, [0])?;
     let below = base_below(base, (word >> ((call & 7) * 8)) as u32);
     let holds = below < base && thread.holds(below);
-    holds.then_some(Frame { base: below, place: Place::Behind(link) })
+    holds.then_some(Frame { base: below, place: Place::After(link) })
 }
 
-/// The function of a frame on the stack, and its link.
+/// The function and the link of the frame with this base. `None`: there is no function.
 #[inline(always)]
 fn links(near: &mut Near<'_>, thread: &Thread, base: u64) -> Option<Links> {
     // The lowest frame holds the thread itself, not a function.

@@ -1,5 +1,6 @@
-//! Traces: which one a pc lies in, and the Lua frames that its snapshot tells of. A trace keeps the frames of the functions that
-//! were inlined into it nowhere but in its snapshots, which are meant for its side exits: one for each stretch of machine code.
+//! Traces: which one a pc lies in, and the Lua frames that its snapshot describes. The frames of functions that were
+//! inlined into a trace are only in its snapshots, which exist for its side exits: there is one for each range of
+//! machine code. `GCtrace` and `SnapShot` are in <https://github.com/LuaJIT/LuaJIT/blob/v2.1/src/lj_jit.h>.
 
 use super::bytecode as bc;
 use super::proto::{containing, Place, Proto};
@@ -7,7 +8,7 @@ use super::state::{function, is_trace};
 use super::Vm;
 use super::{base, branch};
 
-/// `GCtrace`.
+/// Offsets in `GCtrace`: the word that holds `nsnap`, `ir`, `snap`, `snapmap`, `szmcode`, `mcode`, `traceno`.
 const COUNT: u64 = 8;
 const IR: u64 = 32;
 const SNAPSHOTS: u64 = 48;
@@ -15,21 +16,21 @@ const MAP: u64 = 56;
 const CODE_BYTES: u64 = 84;
 const CODE: u64 = 88;
 const NUMBER: u64 = 104;
-/// `SnapShot`.
+/// `SnapShot`: its size in bytes, and offsets of the words that hold `ref` with `mcofs`, and `nent`.
 const SNAPSHOT_BYTES: u64 = 12;
 const SNAPSHOT_CODE: u64 = 4;
 const SNAPSHOT_ENTRIES: u64 = 8;
-/// In the VM's state, behind the array of traces: how many it has.
+/// Distance from `jit_State.trace` to `.sizetrace`.
 const ARRAY_LEN: u64 = 12;
-/// Of a snapshot's entry: the slot, and the reference to a value.
+/// A `SnapEntry`: the first bit of the slot, and the bits of the reference to a value.
 const SLOT: u32 = 24;
 const REFERENCE: u32 = 0xffff;
-/// References below are constants.
+/// References below this one are constants (`REF_BIAS`).
 const CONSTANTS: u32 = 0x8000;
-/// Most traces that are looked through for a pc.
+/// Limit of traces that are searched for a pc.
 const LIMIT: u64 = 1 << 14;
 
-/// A trace, as far as it is needed.
+/// The fields of a trace that are used here.
 #[derive(Clone, Copy)]
 pub struct Trace {
     address: u64,
@@ -39,7 +40,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads the trace at `address`.
+    /// Reads the trace at a process address.
     fn read(vm: &Vm<'_>, address: u64) -> Option<Trace> {
         if !is_trace(vm, address) {
             return None;
@@ -52,7 +53,7 @@ impl Trace {
         })
     }
 
-    /// The trace with this number.
+    /// The trace with this number, if it has that number itself.
     pub fn numbered(vm: &Vm<'_>, global: u64, number: u32) -> Option<Trace> {
         let array = vm.word(global.wrapping_add(u64::from(vm.facts.trace)))?;
         let address = vm.word(array.wrapping_add(u64::from(number).wrapping_mul(8)))?;
@@ -66,15 +67,15 @@ impl Trace {
         pc.wrapping_sub(self.code) < self.code_bytes
     }
 
-    /// The trace that the state names.
+    /// The trace whose number is in `vmstate`, if one executes.
     pub fn running(vm: &Vm<'_>, global: u64) -> Option<Trace> {
         let state = vm.half(global.wrapping_add(u64::from(vm.facts.vmstate)))?;
         i32::try_from(state).ok().and_then(|_| Trace::numbered(vm, global, state))
     }
 
-    /// The trace that `pc` lies in: the one that the state names, or the one whose head is about to name itself, or, while a
-    /// function that a trace called has the state changed (the garbage collector), any; if `in_area` finds that it is worth the
-    /// search.
+    /// The trace that `pc` lies in: the one whose number is in `vmstate`; or the one that is about to store its number
+    /// there; or any, since `vmstate` is another one while a trace calls the garbage collector. All traces are searched
+    /// only if `in_area`.
     pub fn around(vm: &Vm<'_>, global: u64, pc: u64, in_area: impl FnOnce() -> bool) -> Option<Trace> {
         let found = |number: u32| Trace::numbered(vm, global, number).filter(|trace| trace.holds(pc));
         if let Some(trace) = Trace::running(vm, global).filter(|trace| trace.holds(pc)) {
@@ -90,9 +91,10 @@ impl Trace {
         (1..u64::from(len).min(LIMIT)).find_map(|number| found(number as u32))
     }
 
-    /// The state of the Lua stack at a place in the trace, and where the innermost function stands. Snapshots lie before the
-    /// machine code of one or more bytecode instructions; which of these a pc belongs to is nowhere kept, so the first stands
-    /// for all. But what a trace calls that may have an effect is followed by a snapshot of its own.
+    /// The Lua stack and the innermost function's place at `pc`. `calls`: `pc` is a return address. A snapshot holds
+    /// for the machine code of one or more bytecode instructions; which of these a pc belongs to is not stored, so the
+    /// place is that of the first. But a call that may have side effects is followed by a snapshot of its own, which
+    /// gives its place.
     pub fn state_at(&self, vm: &Vm<'_>, pc: u64, calls: bool) -> Option<State> {
         let number = self.number_at(vm, pc)?;
         let here = self.snapshot(vm, number)?;
@@ -102,7 +104,7 @@ impl Trace {
             ((bc::CALLM..=bc::ITERN).contains(&opcode) && next.depth >= here.depth).then_some(next)
         };
         if let Some(next) = if calls { next() } else { None } {
-            return Some(State { snapshot: next, place: Place::Behind(next.pc), moved: 0 });
+            return Some(State { snapshot: next, place: Place::After(next.pc), moved: 0 });
         }
         let comparison = || {
             let before = number.checked_sub(1).and_then(|number| self.snapshot(vm, number));
@@ -131,13 +133,13 @@ impl Trace {
         Some(low.saturating_sub(1) as u32)
     }
 
-    /// Where the snapshot with this number stands.
+    /// The process address of the `SnapShot` with this number.
     fn place_of(&self, vm: &Vm<'_>, number: u32) -> Option<u64> {
         let snapshots = vm.word(self.address.wrapping_add(SNAPSHOTS))?;
         Some(snapshots.wrapping_add(u64::from(number).wrapping_mul(SNAPSHOT_BYTES)))
     }
 
-    /// Where the machine code of the snapshot with this number begins.
+    /// The process address at which the machine code of the snapshot with this number begins.
     fn begins(&self, vm: &Vm<'_>, number: u32) -> Option<u64> {
         let snapshot = self.place_of(vm, number)?;
         Some(self.code.wrapping_add(u64::from(vm.half(snapshot.wrapping_add(SNAPSHOT_CODE))? >> 16)))
@@ -154,7 +156,8 @@ impl Trace {
         let representation = vm.word(self.address.wrapping_add(IR))?;
         let entries = u64::from(vm.half(snapshot.wrapping_add(SNAPSHOT_ENTRIES))? >> 16 & 0xff);
         let map = vm.word(self.address.wrapping_add(MAP))?.wrapping_add(map.wrapping_mul(4));
-        // Behind the entries: the bytecode's pc, and by how many slots the innermost base lies above the trace's.
+        // After the entries: the bytecode's pc, and the number of slots from the trace's base up to the innermost one
+        // (`snap_pc`).
         let place = vm.word(map.wrapping_add(entries.wrapping_mul(4)))?;
         Some(Snapshot {
             map,
@@ -167,7 +170,8 @@ impl Trace {
     }
 }
 
-/// The number in `mov dword [r14+vmstate], number`, with which every trace begins, if a few instructions ahead of `pc`.
+/// The number in `mov dword [r14+vmstate], number`, with which every trace begins, if that is among the next few
+/// instructions from `pc` on.
 fn named_ahead(vm: &Vm<'_>, pc: u64) -> Option<u32> {
     let mut bytes = [0u8; 48];
     if !vm.bytes(pc, &mut bytes) {
@@ -180,30 +184,30 @@ fn named_ahead(vm: &Vm<'_>, pc: u64) -> Option<u32> {
 
 /// The state of the Lua stack at a place in a trace.
 pub struct State {
-    /// What tells of it.
+    /// The snapshot that describes it.
     pub snapshot: Snapshot,
-    /// Where the innermost function stands.
+    /// The innermost function's place.
     pub place: Place,
-    /// By how many bytes the trace has moved its base since, modulo 2^64.
+    /// By how many bytes the trace has moved its base since that snapshot, modulo 2^64.
     pub moved: u64,
 }
 
-/// The state of the Lua stack at a side exit.
+/// A snapshot: the Lua stack at a side exit.
 #[derive(Clone, Copy)]
 pub struct Snapshot {
     map: u64,
     entries: u64,
     constants: u64,
-    /// Its machine code begins with a comparison: `pc` is on the way that the trace does not take.
+    /// Its machine code begins with a comparison: `pc` is in the branch that the trace does not take.
     compares: bool,
-    /// The bytecode instruction with which the interpreter would go on.
+    /// Process address of the bytecode instruction at which the interpreter would continue.
     pub pc: u64,
     /// The innermost base, in bytes above the base that the trace runs with.
     pub depth: u64,
 }
 
 impl Snapshot {
-    /// The constant that a slot holds, if it does; slots are counted from two below the trace's base.
+    /// The constant in a slot, if there is one; slots are counted from two below the trace's base.
     fn constant(&self, vm: &Vm<'_>, slot: u64) -> Option<u64> {
         let entry = |index: u64| vm.half(self.map.wrapping_add(index.wrapping_mul(4)));
         let (mut low, mut high) = (0, self.entries);
@@ -219,7 +223,7 @@ impl Snapshot {
                     if reference >= CONSTANTS {
                         return None;
                     }
-                    // The value of a 64-bit constant stands behind its instruction.
+                    // The value of a 64-bit constant follows its instruction.
                     return vm.word(self.constants.wrapping_add(u64::from(reference).wrapping_add(1).wrapping_mul(8)));
                 }
             }
@@ -232,13 +236,13 @@ impl Snapshot {
         self.constant(vm, (above / 8).wrapping_add(1))
     }
 
-    /// The function of such a frame, as a pointer.
+    /// The address of such a frame's function object.
     pub fn function(&self, vm: &Vm<'_>, above: u64) -> Option<u64> {
         let constant = self.constant(vm, above / 8)?;
         function(constant).or(Some(constant).filter(|pointer| super::state::plausible(*pointer)))
     }
 
-    /// The prototype of such a frame where its function is a value that only the machine's registers hold: by the place in it.
+    /// The prototype of such a frame whose function is only in the machine's registers: by the place in its bytecode.
     pub fn proto_of(&self, vm: &Vm<'_>, pc: u64) -> Option<Proto> {
         containing(vm, pc)
     }

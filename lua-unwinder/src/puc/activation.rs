@@ -1,122 +1,150 @@
-//! Which CallInfos belong to the native frame in hand.
+//! Which CallInfos belong to the current native frame.
 //!
-//! Native frames are met innermost first, and so are the CallInfos of each state. An activation of `luaV_execute` takes
-//! those from the cursor up to the one that its mark names as its outermost. Its local variable `ci`, where it can be seen,
-//! is the *anchor*: it shows whether the chain and the native stack stand at the same place, which they do not while the
-//! interpreter is just entering or leaving a function, or after an error was thrown.
+//! The walk meets native frames from the leaf to the root, and each state's chain lists CallInfos in the same order. An
+//! activation of `luaV_execute` hosts those from the cursor up to the first whose mark says that it is an activation's
+//! outermost. The activation's local variable `ci`, where it is available, is the *anchor*: it shows whether the chain
+//! and the native stack agree. They disagree while the interpreter enters or leaves a function, and after an error was
+//! thrown.
 
 use super::cursor::Cursors;
 use super::facts::Facts;
 use super::function::{Called, Function, Proto};
+use super::omit::{self, Omitted};
 use super::state::{self, Info, Running, State};
 use super::{places, stretch};
-use crate::walk::{is_point, up_to_point, Walk};
+use crate::points::{is_point, up_to_point};
+use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, OVERLAY_NONE};
 
-/// DWARF number of rdi: the first argument, before it is put where it stays.
+/// DWARF number of rdi: the first argument, until the function has moved it.
 const RDI: u8 = 5;
-/// CallInfos between the cursor and the anchor: C functions that call each other, and all that an error has just left.
+/// Limit of CallInfos between the cursor and the anchor: C functions that call each other, and all that an error has
+/// just left.
 const ANCHOR_LIMIT: u32 = 1 << 12;
-/// Lua functions among which the one that holds the bytecode pc is looked for.
+/// Limit of Lua functions that are searched for the one whose code holds the bytecode pc.
 const PC_LIMIT: u32 = 256;
-/// Functions that are called and not taken up: one, the hook of its call, and the hook's own.
+/// Limit of CallInfos that the loop has not begun to execute: a called function, the hook of its call, and a function
+/// that the hook calls.
 const ENTERED_LIMIT: u32 = 4;
-/// CallInfos of C functions, one after the other (`LUAI_MAXCCALLS` is 200).
+/// Limit of adjacent CallInfos of C functions (`LUAI_MAXCCALLS` is 200).
 const C_LIMIT: u32 = 512;
 
-/// The answer where frames should be and are not found.
+/// The answer where Lua frames must be, but were not found.
 const DOUBT: u32 = OVERLAY_INTERPRETER | OVERLAY_DESYNC;
 
-/// The native frame in hand.
+/// The current native frame.
 pub struct Frame<'v> {
-    /// The frame and the host.
-    pub walk: &'v Walk<'v>,
+    /// The host, and the host's view of the frame.
+    pub guest: &'v Guest<'v>,
     /// The interpreter's facts.
     pub facts: &'v Facts,
-    /// File address of the instruction in hand.
+    /// File address of the current instruction: of the interrupted one, or within the call.
     pub lookup: u64,
 }
 
-/// Where execution stands within the function's frame.
+/// Which part of `luaV_execute` executes.
 #[derive(PartialEq, Eq)]
 enum Stage {
-    /// The frame is being set up: the activation's CallInfos are in the chain already.
+    /// The native frame is being made; the activation's CallInfos are in the chain already.
     Entry,
-    /// The frame is whole, and a function is taken up, at its saved pc: the one that it was entered with, that it calls, or that it
-    /// returns to. Where the pc will be is something else yet.
-    TakingUp,
-    /// The frame is whole.
+    /// The native frame is complete, and the local variables are being loaded from a function's CallInfo: of the
+    /// function that it was entered with, that it calls, or that it returns to. The saved pc is right, and the place of
+    /// the bytecode pc holds another value.
+    Loading,
+    /// The native frame is complete, and the loop executes.
     Body,
-    /// The frame is being torn down: its CallInfos are gone.
+    /// The native frame is being removed; its CallInfos are gone.
     Exit,
 }
 
-/// Which of a state's Lua functions are told.
+/// Which of a state's Lua functions are emitted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// Those of one activation.
     Activation,
-    /// The innermost only: it is its activation's outermost, but not marked as such yet.
+    /// The innermost only: it is its activation's outermost, but not marked yet.
     One,
-    /// Those of one activation, whose innermost, called by the one before it, is not marked as such yet.
+    /// Those of one activation. The mark of the innermost is not valid yet: it was called by the next one.
     Unmarked,
-    /// All that are left.
+    /// All that remain.
     Rest,
 }
 
-/// What the cursor shows.
+/// Where an activation's CallInfos begin.
 enum Start {
-    /// The activation's innermost CallInfo.
+    /// At this one, its innermost.
     At(u64),
-    /// The activation has none any more, or none yet.
+    /// Nowhere: it has none any more, or none yet.
     Nothing,
 }
 
 impl Frame<'_> {
-    /// A frame of `luaV_execute`.
+    /// The overlay of a frame of `luaV_execute`.
     pub fn execute(&self, mut cursors: Cursors<'_>) -> u32 {
         let stage = self.stage();
         if stage == Stage::Exit {
             return OVERLAY_INTERPRETER;
         }
-        let read = |at| State::read(self.walk, self.facts, at);
-        // In the body, a loop that is short of registers may have put it back into the one of the first argument.
-        let argument = || self.walk.register(RDI).filter(|_| self.walk.exact()).and_then(read);
-        let kept = || places::first(self.walk, &self.facts.execute_state, read);
+        let read = |at| State::read(self.guest, self.facts, at);
+        // In the body, a compiler that is short of registers may keep `L` in the register of the first argument again.
+        let argument = || self.guest.register(RDI).filter(|_| self.guest.exact()).and_then(read);
+        let kept = || places::first(self.guest, &self.facts.execute_state, read);
         let found = if stage == Stage::Entry { argument().or_else(kept) } else { kept().or_else(argument) };
-        let Some(state) = found.or_else(|| places::of_registered(self.walk, self.facts)) else { return DOUBT };
+        let Some(state) = found.or_else(|| places::of_registered(self.guest, self.facts)) else { return DOUBT };
         let Some(cursor) = cursors.at(state.address, state.info) else { return DOUBT };
+        let takes_place =
+            self.guest.exact() && cursor.info == state.info && state.is_taking_place(self.guest, self.facts);
         let start = match stage {
-            Stage::Entry | Stage::TakingUp => None,
+            Stage::Entry | Stage::Loading => None,
+            _ if takes_place => None,
             _ if self.facts.minor == 1 => self.anchor_by_pc(&state, cursor.info),
             _ => self.anchor(&state, cursor.info),
         };
         let (first, anchor) = match start {
             None => (cursor.info, 0),
-            // What was told of this state before is called from where the cursor stands.
+            // Functions of this state were emitted before; the cursor is at their caller.
             Some(Start::At(anchor)) if cursor.info != state.info => (cursor.info, anchor),
             Some(Start::At(anchor)) => self.entered(&state, anchor).map_or((anchor, 0), |first| (first, anchor)),
             Some(Start::Nothing) => return OVERLAY_INTERPRETER,
         };
-        let entry = matches!(stage, Stage::Entry | Stage::TakingUp);
+        let saved = takes_place || anchor != 0 || matches!(stage, Stage::Entry | Stage::Loading);
         let part = match stage {
             Stage::Entry if self.facts.execute_marked != 0 => Part::One,
-            _ if self.walk.exact() && self.facts.marking.contains(self.lookup) => Part::Unmarked,
+            _ if self.guest.exact() && self.facts.marking.contains(self.lookup) => Part::Unmarked,
             _ => Part::Activation,
         };
-        let (next, told) = self.tell(&state, (first, anchor), part, entry || anchor != 0);
+        let (next, answer) = self.emit(&state, (first, anchor), part, saved);
         cursor.info = next;
-        told
+        answer
     }
 
-    /// A frame of `lua_resume`: what is left of its coroutine has no native frames of its own, because the functions yielded
-    /// across calls of C functions and were resumed one after the other.
+    /// The overlay of a frame of `lua_resume`. The coroutine's functions that are not emitted yet have no native frames
+    /// of their own: they yielded across calls of C functions, and `unroll` resumes them one after the other
+    /// (<https://github.com/lua/lua/blob/v5.4.0/ldo.c>).
     pub fn resume(&self, mut cursors: Cursors<'_>) -> u32 {
-        let read = |at| State::read(self.walk, self.facts, at);
-        let Some(state) = places::first(self.walk, &self.facts.resume_state, read) else { return OVERLAY_NONE };
-        // Not while it is looked whether it may be resumed at all, nor when it has yielded or ended. A status would not do: while
-        // `lua_yield` is on its way out, the functions that yielded still stand on this stack.
-        if self.walk.exact() || !state.runs_inside(self.walk, self.facts) {
+        // A state whose functions were all emitted is not read again: its fields change with each step of the running
+        // function, and what was read here would keep the next walk from reusing this one.
+        let is_at_end = |at| {
+            let ended = |info| info == 0 || State::base_info(self.guest, self.facts, at) == Some(info);
+            cursors.position(at).is_some_and(ended)
+        };
+        let read = |at| match is_at_end(at) {
+            true => Some(Err(at)),
+            false => State::read(self.guest, self.facts, at).map(Ok),
+        };
+        let Some(found) = places::first(self.guest, &self.facts.resume_state, read) else { return OVERLAY_NONE };
+        let state = match found {
+            Ok(state) => state,
+            Err(ended) => {
+                if !self.guest.exact() && State::resumed_inside(self.guest, self.facts, ended) {
+                    cursors.forget(ended);
+                }
+                return OVERLAY_NONE;
+            }
+        };
+        // Not before `lua_resume` has started the coroutine, and not after it has yielded or ended. `status` is not
+        // enough: it is set while `lua_yield` runs, when the functions that yield are still on this native stack.
+        if self.guest.exact() || !State::resumed_inside(self.guest, self.facts, state.address) {
             return OVERLAY_NONE;
         }
         let left = match cursors.at(state.address, state.info) {
@@ -124,12 +152,12 @@ impl Frame<'_> {
             None => return OVERLAY_NONE,
         };
         cursors.forget(state.address);
-        let (_, told) = self.tell(&state, (left, 0), Part::Rest, true);
-        told
+        let (_, answer) = self.emit(&state, (left, 0), Part::Rest, true);
+        answer
     }
 
     fn stage(&self) -> Stage {
-        let view = self.walk.view();
+        let view = self.guest.view();
         let start = self.facts.execute.first().map_or(0, |main| main.start);
         let done = self.lookup.wrapping_sub(start);
         if view.exact == 0 {
@@ -139,9 +167,9 @@ impl Frame<'_> {
             return Stage::Entry;
         }
         if done < u64::from(self.facts.execute_loop) {
-            return Stage::TakingUp;
+            return Stage::Loading;
         }
-        // With less of a frame than in its body, and not entering.
+        // The native frame is smaller than in the body, and this is not the entry.
         let size = view.cfa.wrapping_sub(view.sp);
         if size < u64::from(self.facts.execute_frame) {
             Stage::Exit
@@ -150,11 +178,11 @@ impl Frame<'_> {
         }
     }
 
-    /// Where the activation's own `ci` says that it stands. `None`: it cannot be seen, or says nothing that makes sense.
+    /// Where the activation begins according to its own `ci`. `None`: that is not available, or no CallInfo that fits.
     #[inline(never)]
     fn anchor(&self, state: &State, cursor: u64) -> Option<Start> {
-        places::first(self.walk, &self.facts.execute_info, |anchor| {
-            if !state.is_info(self.walk, self.facts, anchor) {
+        places::first(self.guest, &self.facts.execute_info, |anchor| {
+            if !state.is_info(self.guest, self.facts, anchor) {
                 return None;
             }
             let mut at = cursor;
@@ -165,79 +193,86 @@ impl Frame<'_> {
                 if at == 0 {
                     break;
                 }
-                at = state::previous(self.walk, self.facts, state, at)?;
+                at = state::previous(self.guest, self.facts, state, at)?;
             }
-            // Unlinked, but its frame is still there. What it holds is as it was.
-            let next = self.walk.word(cursor.wrapping_add(u64::from(self.facts.info.next)));
+            // `ci` was taken out of the chain, but the activation still executes. Its CallInfo is unchanged.
+            let next = self.guest.word(cursor.wrapping_add(u64::from(self.facts.info.next)));
             if cursor == 0 || next != Some(anchor) {
                 return None;
             }
-            let gone = Info::read(self.walk, self.facts, state, anchor);
-            let ended = gone.is_some_and(|gone| gone.is_fresh(self.facts));
+            let unlinked = Info::read(self.guest, self.facts, state, anchor);
+            let ended = unlinked.is_some_and(|info| info.is_fresh(self.facts));
             Some(if ended { Start::Nothing } else { Start::At(cursor) })
         })
     }
 
-    /// A function that is called is in the chain before the loop takes it up: when its stack is made, and while the hook of its call runs.
-    /// The innermost of those above the anchor, which stand at their first instructions. What an error has left does not: there,
-    /// a protected call's C function is among them.
+    /// A called function is in the chain before the loop executes it: while its stack is made, and while the hook of
+    /// its call runs. This is the innermost CallInfo of those above the anchor, if all of them are at their first
+    /// instructions. Functions that an error has left are not: among them is a protected call's C function. A CallInfo
+    /// that is being made may still have contents of an earlier use.
     #[inline(never)]
     fn entered(&self, state: &State, anchor: u64) -> Option<u64> {
-        let (walk, facts) = (self.walk, self.facts);
+        let (guest, facts) = (self.guest, self.facts);
         if state.info == anchor {
             return None;
         }
-        let begins = |info: Info| match info.running {
-            Running::Lua(closure) => {
-                let mut proto = Proto::default();
-                Function { walk, facts, closure, pc: info.pc(walk, facts, state) }.find(&mut proto) && proto.index == 0
-            }
-            Running::C => false,
-        };
         let mut first = None;
+        let mut outermost = None;
         let mut at = state.info;
         for _ in 0..ENTERED_LIMIT {
-            let begins = Info::read(walk, facts, state, at).is_some_and(begins);
+            let info = Info::read(guest, facts, state, at);
+            let mut proto = Proto::default();
+            let begins =
+                info.as_ref().is_some_and(|info| info.find(guest, facts, state, &mut proto) && proto.index == 0);
             if at == anchor {
-                // One that begins has just been given the frame of what it was tail called by.
-                return first.filter(|_| !begins);
+                // If the anchor's function is at its first instruction, it was tail called and has just been moved
+                // here: it calls nothing.
+                let calls = || {
+                    info.as_ref()
+                        .zip(outermost.as_ref())
+                        .is_some_and(|(info, called)| info.calls(guest, facts, state, &proto, called))
+                };
+                return first.filter(|_| !begins && calls());
             }
             match begins {
-                true => first = first.or(Some(at)),
-                // It is just made.
+                true => {
+                    first = first.or(Some(at));
+                    outermost = info;
+                }
+                // It is being made.
                 false if at == state.info => {}
                 false => return None,
             }
-            at = state::previous(walk, facts, state, at)?;
+            at = state::previous(guest, facts, state, at)?;
         }
         None
     }
 
-    /// 5.1, which keeps no `ci`: where the bytecode pc says that the activation stands.
+    /// 5.1, whose `luaV_execute` has no variable `ci`: where the activation begins according to its bytecode pc.
     #[inline(never)]
     fn anchor_by_pc(&self, state: &State, cursor: u64) -> Option<Start> {
-        let (walk, facts) = (self.walk, self.facts);
-        let pc = places::value(walk, facts.execute_pc).filter(|pc| *pc != 0 && pc.is_multiple_of(4))?;
+        let (guest, facts) = (self.guest, self.facts);
+        let pc = places::value(guest, facts.execute_pc).filter(|pc| *pc != 0 && pc.is_multiple_of(4))?;
         let holds = |info: &Info| match info.running {
-            Running::Lua(closure) => Function { walk, facts, closure, pc }.holds_pc(),
+            Running::Lua(closure) => Function { guest, facts, closure, pc }.holds_pc(),
             Running::C => false,
         };
         let mut at = cursor;
         let mut holder = None;
-        let mut looked_at = 0;
+        let mut searched = 0;
         for _ in 0..ANCHOR_LIMIT {
-            let info = Info::read(walk, facts, state, at);
+            let info = Info::read(guest, facts, state, at);
             if let Some(info) = info.as_ref().filter(|info| holds(info)) {
-                // While a function of the same code is just called, only its caller has saved this pc.
-                if walk.exact() || info.pc(walk, facts, state) == pc {
+                // When a function has just called itself, both hold the pc, and only the caller has saved it.
+                if guest.exact() || info.pc(guest, facts, state) == pc {
                     return Some(Start::At(at));
                 }
                 holder = holder.or(Some(at));
             }
-            looked_at += u32::from(!info.is_some_and(|info| info.running == Running::C));
-            // One that an error has left may be overwritten; those before it are whole.
-            at = state::previous(walk, facts, state, at)?;
-            if at == 0 || looked_at >= PC_LIMIT {
+            searched += u32::from(!info.is_some_and(|info| info.running == Running::C));
+            // A CallInfo that an error has left may be overwritten; those before it are complete.
+            at = state::previous(guest, facts, state, at)?;
+            if at == 0 || searched >= PC_LIMIT {
                 break;
             }
         }
@@ -247,36 +282,39 @@ impl Frame<'_> {
         if cursor != state.info {
             return None;
         }
-        // What runs in the loop is a Lua function, and no C function's while that is called. So it has just ended, and C called it.
-        if Info::read(walk, facts, state, cursor).is_some_and(|info| info.running == Running::C) {
+        // The loop does not execute while the Lua function calls a C function. So the Lua function has just ended, and
+        // this C function called it.
+        if Info::read(guest, facts, state, cursor).is_some_and(|info| info.running == Running::C) {
             return Some(Start::Nothing);
         }
-        let gone = Info::read(walk, facts, state, cursor.wrapping_add(u64::from(facts.info.bytes)))?;
-        if !holds(&gone) {
+        let unlinked = Info::read(guest, facts, state, cursor.wrapping_add(u64::from(facts.info.bytes)))?;
+        if !holds(&unlinked) {
             return None;
         }
-        let caller = Info::read(walk, facts, state, gone.previous);
-        let called = Called::new(walk, facts, state, &gone, caller.as_ref());
-        let ended = called.by_call_instruction(walk, facts) == Some(false);
+        let caller = Info::read(guest, facts, state, unlinked.previous);
+        let called = Called::new(guest, facts, state, &unlinked, caller.as_ref());
+        let ended = called.by_call_instruction(guest, facts) == Some(false);
         Some(if ended { Start::Nothing } else { Start::At(cursor) })
     }
 
-    /// Tells the Lua functions from `first` on, the first one at its saved pc if it has not begun to use a register. Gives the
-    /// CallInfo behind them. No mark counts before `anchor`, unless that is 0.
-    fn tell(&self, state: &State, (first, anchor): (u64, u64), part: Part, saved: bool) -> (u64, u32) {
-        let (walk, facts) = (self.walk, self.facts);
+    /// Emits the Lua functions from the CallInfo `first` on. `saved`: the first one's saved pc is right, else the
+    /// bytecode pc is in its place. Marks before `anchor` do not count, unless it is 0. Returns the CallInfo after the
+    /// last one, and the answer.
+    fn emit(&self, state: &State, (first, anchor): (u64, u64), part: Part, saved: bool) -> (u64, u32) {
+        let (guest, facts) = (self.guest, self.facts);
         let mut at = first;
         let mut state = *state;
-        let mut told = 0u32;
-        let mut in_hand = None;
+        let mut emitted = 0u32;
+        let mut asked = false;
+        let mut read = None;
         let mut c_functions = 0;
         let mut anchored = anchor == 0;
-        // Each turn tells a function, of which a walk has a limited number, or passes a C function.
+        // Each turn emits a function, of which a walk has a limited number, or passes a C function.
         while at != 0 && c_functions <= C_LIMIT {
-            let Some(info) = in_hand.take().or_else(|| Info::read(walk, facts, &state, at)) else {
-                // The innermost one may just be made; then its activation's next one is whole.
-                match state::previous(walk, facts, &state, at) {
-                    Some(previous) if at == state.info && previous != 0 && !state.is_moving(walk) => {
+            let Some(info) = read.take().or_else(|| Info::read(guest, facts, &state, at)) else {
+                // The innermost CallInfo may be in the making; then the next one is complete.
+                match state::previous(guest, facts, &state, at) {
+                    Some(previous) if at == state.info && previous != 0 && !state.is_moving() => {
                         at = previous;
                         c_functions += 1;
                         continue;
@@ -290,36 +328,47 @@ impl Frame<'_> {
                 continue;
             };
             c_functions = 0;
-            if anchored && is_point(told) && self.rest_is_known(&state, &info, closure, part) {
+            if anchored && !state.is_moving() && is_point(emitted) && self.rest_is_known(&state, &info, closure, part) {
                 return (0, OVERLAY_INTERPRETER);
             }
-            if told > 0 && anchored && part != Part::One {
+            if emitted >= omit::ENOUGH && !asked && anchored && part == Part::Activation && !state.is_moving() {
+                asked = true;
+                match omit::omit(guest, facts, &info) {
+                    Omitted::Nothing => {}
+                    Omitted::Next(next) => {
+                        at = next;
+                        continue;
+                    }
+                    Omitted::Torn => return (at, DOUBT),
+                }
+            }
+            if emitted > 0 && anchored && !state.is_moving() && part != Part::One {
                 let mut info = info;
-                let passed = stretch::tell(walk, facts, &state, &mut info, part != Part::Rest, up_to_point(told));
+                let passed = stretch::emit(guest, facts, &state, &mut info, part != Part::Rest, up_to_point(emitted));
                 if passed.full {
                     return (0, OVERLAY_INTERPRETER);
                 }
-                if passed.told > 0 {
-                    told += passed.told;
+                if passed.emitted > 0 {
+                    emitted += passed.emitted;
                     at = info.address;
                     if passed.ended {
                         break;
                     }
-                    in_hand = Some(info);
+                    read = Some(info);
                     continue;
                 }
             }
             anchored |= at == anchor;
-            let caller = Info::read(walk, facts, &state, info.previous);
-            let called = Called::new(walk, facts, &state, &info, caller.as_ref());
-            let unmarked = part == Part::Unmarked && told == 0;
+            let caller = Info::read(guest, facts, &state, info.previous);
+            let called = Called::new(guest, facts, &state, &info, caller.as_ref());
+            let unmarked = part == Part::Unmarked && emitted == 0;
             let pc =
-                if told > 0 || saved { info.pc(walk, facts, &state) } else { self.live_pc(&state, &info, closure) };
-            let Some(function) = Function { walk, facts, closure, pc }.told(&called) else { return (at, DOUBT) };
-            if !function.emit(walk) {
+                if emitted > 0 || saved { info.pc(guest, facts, &state) } else { self.live_pc(&state, &info, closure) };
+            let Some(function) = Function { guest, facts, closure, pc }.semantic(&called) else { return (at, DOUBT) };
+            if !function.emit(guest) {
                 return (0, OVERLAY_INTERPRETER);
             }
-            told += 1;
+            emitted += 1;
             state = state.of_callers();
             at = info.previous;
             let ends = match part {
@@ -328,7 +377,8 @@ impl Frame<'_> {
                 _ if !anchored => false,
                 _ if facts.has_no_mark() => match function.by_call {
                     Some(by_call) => !by_call,
-                    // Its caller's frame is just being given to another function (a tail call, an error's message).
+                    // Its caller's CallInfo is being reused for another function (a tail call, or an error's message
+                    // handler).
                     None => return (at, DOUBT),
                 },
                 _ => info.is_fresh(facts) && !unmarked,
@@ -336,31 +386,33 @@ impl Frame<'_> {
             if ends {
                 break;
             }
-            in_hand = caller;
+            read = caller;
         }
-        match (told, part) {
+        match (emitted, part) {
             (1.., _) => (at, OVERLAY_INTERPRETER),
             (0, Part::Rest) => (at, OVERLAY_NONE),
             (0, _) => (at, DOUBT),
         }
     }
 
-    /// Says what the rest of an activation depends on, from a function on that waits for another. True: it is known.
+    /// A point ([`Guest::rest_is_known`]) before the function of `info`, which waits for its callee: all that the rest
+    /// of the activation depends on. True: the rest was taken from a cached walk.
     #[inline(never)]
     fn rest_is_known(&self, state: &State, info: &Info, closure: u64, part: Part) -> bool {
         let [stack, end] = state.stack();
         let kind = u64::from(info.status) | u64::from(part == Part::Rest) << 32;
         let rest = [state.address, stack, end, info.address, info.previous, info.saved_pc, info.func, closure, kind, 0];
-        self.walk.rest_is_known(info.func, &rest)
+        self.guest.rest_is_known(info.func, &rest)
     }
 
-    /// The bytecode pc of the activation's innermost function: in a register, where that shows it, else as it was saved.
+    /// The bytecode pc of the activation's innermost function: the value at its place, if that lies in the function's
+    /// code, else the saved one.
     #[inline(never)]
     fn live_pc(&self, state: &State, info: &Info, closure: u64) -> u64 {
-        let saved = info.pc(self.walk, self.facts, state);
-        let live = places::value(self.walk, self.facts.execute_pc);
+        let saved = info.pc(self.guest, self.facts, state);
+        let live = places::value(self.guest, self.facts.execute_pc);
         let Some(live) = live.filter(|live| live.is_multiple_of(4)) else { return saved };
-        let function = Function { walk: self.walk, facts: self.facts, closure, pc: live };
+        let function = Function { guest: self.guest, facts: self.facts, closure, pc: live };
         if function.holds_pc() {
             live
         } else {

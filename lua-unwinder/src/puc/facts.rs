@@ -1,274 +1,286 @@
-//! What the analyse half tells about one object that holds a PUC Lua. Addresses are file addresses (add the load bias);
-//! offsets are in bytes from the start of the structure. Lua's names of the fields stand in the comments.
+//! The analyse half's facts about an object that holds a PUC Lua. Addresses are file addresses (add the load bias);
+//! offsets are in bytes from the start of the structure. The comments give Lua's names of the fields;
+//! `analyse/src/puc/layout.rs` has the numbers of each version, and `ASSUMPTIONS.md` the source files.
 
-use crate::facts::{Head, Plain, FAMILY_PUC};
+use crate::facts::{FactsHead, Family, FAMILY_PUC};
 use core::mem::size_of;
 
-/// Addresses `[start, end)`; both 0: unused.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Extent {
-    /// First address.
-    pub start: u64,
-    /// End, exclusive.
-    pub end: u64,
+uunwind_core::plain! {
+    /// File addresses `[start, end)`; both 0: unused.
+    #[derive(PartialEq, Eq, Debug, Default)]
+    pub struct Extent {
+        /// First file address.
+        pub start: u64,
+        /// File address after the last byte.
+        pub end: u64,
+    }
 }
 
 impl Extent {
-    /// Is an address inside?
+    /// Does a file address lie inside?
     pub fn contains(&self, address: u64) -> bool {
         self.start <= address && address < self.end
     }
 }
 
-/// Where a function keeps one of its variables.
-#[repr(transparent)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Place(pub u32);
+uunwind_core::plain! {
+    /// The place of a function's variable: a register or a stack slot.
+    #[derive(PartialEq, Eq, Debug, Default)]
+    pub struct Location(pub u32);
+}
 
-impl Place {
+impl Location {
     const REGISTER: u32 = 0x100;
     const SLOT: u32 = 0x1_0000;
-    /// Unused.
-    pub const NONE: Place = Place(0);
+    /// No place: the entry is unused.
+    pub const NONE: Location = Location(0);
 
-    /// A register, by DWARF number.
-    pub const fn register(number: u8) -> Place {
-        Place(Self::REGISTER + number as u32)
+    /// The place of a variable in a register, by DWARF number.
+    pub const fn register(number: u8) -> Location {
+        Location(Self::REGISTER + number as u32)
     }
 
-    /// The stack slot at CFA - `below`, which is at most 64 KiB.
-    pub const fn slot(below: u16) -> Place {
-        Place(Self::SLOT + below as u32)
+    /// The place of a variable in the stack slot at CFA - `below` bytes.
+    pub const fn slot(below: u16) -> Location {
+        Location(Self::SLOT + below as u32)
     }
 
-    /// The register.
+    /// The DWARF number of the register, if the place is one.
     pub fn as_register(self) -> Option<u8> {
         u8::try_from(self.0.wrapping_sub(Self::REGISTER)).ok().filter(|number| *number < 16)
     }
 
-    /// How far below the CFA the slot lies.
+    /// The distance in bytes from the slot up to the CFA, if the place is a slot.
     pub fn as_slot(self) -> Option<u64> {
         u16::try_from(self.0.wrapping_sub(Self::SLOT)).ok().map(u64::from)
     }
 }
 
-/// Places tried in order.
-pub type Places = [Place; 4];
+/// Places of one variable, tried in order.
+pub type Places = [Location; 4];
 
-/// `lua_State`.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct StateLayout {
-    /// `status`, a byte.
-    pub status: u32,
-    /// `errorJmp`.
-    pub error_jump: u32,
-    /// `ci`.
-    pub ci: u32,
-    /// `stack`.
-    pub stack: u32,
-    /// `stack_last`.
-    pub stack_last: u32,
-    /// `base_ci`: the embedded CallInfo; 5.1: a pointer to the first one.
-    pub base_ci: u32,
-    /// 5.1: `savedpc`, that of the running function; else 0.
-    pub saved_pc: u32,
-    /// 5.1: `base`, of the running function; else 0.
-    pub base: u32,
+uunwind_core::plain! {
+    /// Offsets in `lua_State`.
+    #[derive(PartialEq, Eq, Debug, Default)]
+    pub struct StateLayout {
+        /// `status`, one byte.
+        pub status: u32,
+        /// `errorJmp`, the innermost protected call's `lua_longjmp`.
+        pub error_jump: u32,
+        /// `ci`, the running function's CallInfo.
+        pub ci: u32,
+        /// `stack`, the first slot.
+        pub stack: u32,
+        /// `stack_last`, the end of the usable slots.
+        pub stack_last: u32,
+        /// `base_ci`: the embedded CallInfo; 5.1: a pointer to the first one.
+        pub base_ci: u32,
+        /// 5.1: `savedpc` of the running function; else 0.
+        pub saved_pc: u32,
+        /// 5.1: `base` of the running function; else 0.
+        pub base: u32,
+    }
 }
 
-/// `CallInfo`.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct InfoLayout {
-    /// `func`.
-    pub func: u32,
-    /// `previous`; 5.1: 0, the structures stand in an array.
-    pub previous: u32,
-    /// `next`.
-    pub next: u32,
-    /// `u.l.savedpc`.
-    pub saved_pc: u32,
-    /// `callstatus`; 5.1: `tailcalls`.
-    pub status: u32,
-    /// Bytes of `callstatus`.
-    pub status_bytes: u32,
-    /// 5.1: bytes of the structure; else 0.
-    pub bytes: u32,
-    /// `callstatus & kind_mask == kind_lua`: a Lua function.
-    pub kind_mask: u32,
-    /// See `kind_mask`.
-    pub kind_lua: u32,
-    /// `callstatus & fresh_mask == fresh`: the outermost function of its activation. 5.1: `fresh_mask` is `u32::MAX`, and the
-    /// caller's instruction tells.
-    pub fresh_mask: u32,
-    /// See `fresh_mask`.
-    pub fresh: u32,
-    /// In `callstatus`: the function was tail called, so its caller is not what called it.
-    pub tail: u32,
-    /// In `callstatus`: a debug hook runs, called from here.
-    pub hooked: u32,
-    /// In `callstatus`: a finalizer runs, called from here.
-    pub finalizer: u32,
+uunwind_core::plain! {
+    /// Offsets in `CallInfo`, and what its status bits mean.
+    #[derive(PartialEq, Eq, Debug, Default)]
+    pub struct InfoLayout {
+        /// `func`, the function's slot on the Lua stack.
+        pub func: u32,
+        /// `previous`, the caller's CallInfo; 5.1: 0, since the structures are an array.
+        pub previous: u32,
+        /// `next`, the callee's CallInfo, or the one to be used for the next call.
+        pub next: u32,
+        /// `u.l.savedpc`.
+        pub saved_pc: u32,
+        /// `callstatus`; 5.1: `tailcalls`.
+        pub status: u32,
+        /// Size of `callstatus` in bytes.
+        pub status_bytes: u32,
+        /// 5.1: size of the structure in bytes; else 0.
+        pub bytes: u32,
+        /// `callstatus & kind_mask == kind_lua`: a Lua function.
+        pub kind_mask: u32,
+        /// The value under `kind_mask` of a Lua function.
+        pub kind_lua: u32,
+        /// `callstatus & fresh_mask == fresh`: the outermost function of its activation. 5.1 has no such mark:
+        /// `fresh_mask` is `u32::MAX`, and the caller's instruction decides.
+        pub fresh_mask: u32,
+        /// The value under `fresh_mask` of an outermost function.
+        pub fresh: u32,
+        /// Bit of `callstatus`: the function was tail called, so the previous CallInfo's function did not call it.
+        pub tail: u32,
+        /// Bit of `callstatus`: this function's callee is a debug hook.
+        pub hooked: u32,
+        /// Bit of `callstatus`: this function's callee is a finalizer.
+        pub finalizer: u32,
+    }
 }
 
-/// `Proto`, and the closure that holds it.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ProtoLayout {
-    /// `LClosure.p`.
-    pub closure: u32,
-    /// `k`.
-    pub constants: u32,
-    /// `sizek`.
-    pub constants_len: u32,
-    /// `code`.
-    pub code: u32,
-    /// `sizecode`.
-    pub code_len: u32,
-    /// `lineinfo`.
-    pub lines: u32,
-    /// `sizelineinfo`.
-    pub lines_len: u32,
-    /// `abslineinfo`; 0 before 5.4: `lineinfo` has whole lines.
-    pub bases: u32,
-    /// `sizeabslineinfo`.
-    pub bases_len: u32,
-    /// `linedefined`.
-    pub first_line: u32,
-    /// `source`.
-    pub source: u32,
-    /// `locvars`.
-    pub locals: u32,
-    /// `sizelocvars`.
-    pub locals_len: u32,
-    /// `upvalues`, `{ name, ... }`.
-    pub upvalues: u32,
-    /// `sizeupvalues`.
-    pub upvalues_len: u32,
-    /// Bytes of one upvalue description.
-    pub upvalue_bytes: u32,
+uunwind_core::plain! {
+    /// Offsets in `Proto`, and in the closure that refers to it.
+    #[derive(PartialEq, Eq, Debug, Default)]
+    pub struct ProtoLayout {
+        /// `LClosure.p`, the closure's `Proto`.
+        pub closure: u32,
+        /// `k`, the constants.
+        pub constants: u32,
+        /// `sizek`, the number of constants.
+        pub constants_len: u32,
+        /// `code`, the instructions.
+        pub code: u32,
+        /// `sizecode`, the number of instructions.
+        pub code_len: u32,
+        /// `lineinfo`, the line table.
+        pub lines: u32,
+        /// `sizelineinfo`, the number of its entries.
+        pub lines_len: u32,
+        /// `abslineinfo`; 0 before 5.4, whose `lineinfo` has whole lines.
+        pub bases: u32,
+        /// `sizeabslineinfo`, the number of its entries.
+        pub bases_len: u32,
+        /// `linedefined`, the line of the definition.
+        pub first_line: u32,
+        /// `source`, a string.
+        pub source: u32,
+        /// `locvars`, the local variables.
+        pub locals: u32,
+        /// `sizelocvars`, their number.
+        pub locals_len: u32,
+        /// `upvalues`, structures whose first field is the name; 5.1: the names.
+        pub upvalues: u32,
+        /// `sizeupvalues`, their number.
+        pub upvalues_len: u32,
+        /// Size in bytes of an element of `upvalues`.
+        pub upvalue_bytes: u32,
+    }
 }
 
-/// How an instruction is coded: opcode in the lowest bits.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct CodeLayout {
-    /// Bits of the opcode. `A`, of 8 bits, follows.
-    pub opcode_bits: u32,
-    /// First bit of `B`.
-    pub b: u32,
-    /// First bit of `C`.
-    pub c: u32,
-    /// Bits of `B` and of `C`; with 9, the highest says that it is a constant.
-    pub bc_bits: u32,
-    /// First bit of `Bx` and `sBx`, which end at bit 31.
-    pub bx: u32,
-    /// First bit of the jump distance `sJ` or `sBx`, which ends at bit 31.
-    pub jump: u32,
+uunwind_core::plain! {
+    /// How an instruction of 32 bits is encoded, the opcode in the lowest bits
+    /// (<https://github.com/lua/lua/blob/v5.4.0/lopcodes.h>).
+    #[derive(PartialEq, Eq, Debug, Default)]
+    pub struct CodeLayout {
+        /// Number of the opcode's bits. `A`, of 8 bits, follows.
+        pub opcode_bits: u32,
+        /// First bit of `B`.
+        pub b: u32,
+        /// First bit of `C`.
+        pub c: u32,
+        /// Number of bits of `B` and of `C`; if 9, the highest bit says that the operand is a constant.
+        pub bc_bits: u32,
+        /// First bit of `Bx` and `sBx`, which end at bit 31.
+        pub bx: u32,
+        /// First bit of the jump distance `sJ` or `sBx`, which ends at bit 31.
+        pub jump: u32,
+    }
 }
 
-/// What an opcode means for names: the low seven bits of a role.
+/// What an opcode means for the search for names, in the low seven bits of its role, as `getobjname`, `findsetreg`
+/// and `funcnamefromcode` in <https://github.com/lua/lua/blob/v5.4.0/ldebug.c> treat it.
 pub mod role {
-    /// Flag: it sets register A.
+    /// Flag: the instruction sets register A.
     pub const SETS_A: u8 = 0x80;
-    /// Nothing more.
+    /// No meaning but the flag's.
     pub const PLAIN: u8 = 0;
-    /// Sets A to A + B.
+    /// `OP_LOADNIL`: sets registers A to A + B (5.1: A to B).
     pub const LOAD_NIL: u8 = 1;
-    /// Sets all from A + 2 on, and calls A (5.2 and later).
+    /// `OP_TFORCALL` (5.2 and later): calls an iterator, and sets all registers from A + 2 on.
     pub const FOR_CALL: u8 = 2;
-    /// Calls A, sets all from A on.
+    /// `OP_CALL`, `OP_TAILCALL`: calls A, and sets all registers from A on.
     pub const CALL: u8 = 3;
-    /// Jumps.
+    /// `OP_JMP`: jumps.
     pub const JUMP: u8 = 4;
-    /// A = B.
+    /// `OP_MOVE`: A = B.
     pub const MOVE: u8 = 5;
-    /// A = an upvalue's field, named by constant C.
+    /// `OP_GETTABUP`: A = an upvalue's field, named by constant C.
     pub const GET_UPVALUE_FIELD: u8 = 6;
-    /// A = B's field, named by register C; a coded constant where `bc_bits` is 9.
+    /// `OP_GETTABLE`: A = B's field, named by register C; by a constant, where `bc_bits` is 9 and the highest bit set.
     pub const GET_FIELD_BY_REGISTER: u8 = 7;
-    /// A = B's field, named by constant C.
+    /// `OP_GETFIELD`: A = B's field, named by constant C.
     pub const GET_FIELD: u8 = 8;
-    /// A = upvalue B.
+    /// `OP_GETUPVAL`: A = upvalue B.
     pub const GET_UPVALUE: u8 = 9;
-    /// A = constant Bx.
+    /// `OP_LOADK`: A = constant Bx.
     pub const LOAD_CONSTANT: u8 = 10;
-    /// A = B's method, named by constant C, or register C where bit 15 is clear in 5.4.
+    /// `OP_SELF`: A = B's method, named by constant C.
     pub const METHOD: u8 = 11;
-    /// A = the global named by constant Bx (5.1).
+    /// `OP_GETGLOBAL` (5.1): A = the global named by constant Bx.
     pub const GET_GLOBAL: u8 = 12;
-    /// A = C-th integer element of B.
+    /// `OP_GETI`: A = the element of B with the integer key C.
     pub const GET_INTEGER: u8 = 13;
-    /// Calls a metamethod whose event is C (5.4 and later), for the operation before it.
+    /// `OP_MMBIN` and its family (5.4 and later): calls the metamethod of event C for the operation before it.
     pub const META_BY_C: u8 = 14;
-    /// As `METHOD`, in 5.4: bit 15 says that C is a constant.
+    /// `OP_SELF` of 5.4: bit 15 says that C is a constant, and not a register.
     pub const METHOD_54: u8 = 15;
-    /// Jumps, tested before a for loop (5.1's generic `for`): calls A.
+    /// `OP_TFORLOOP` of 5.1: calls the iterator A, and sets all registers from A + 2 on.
     pub const FOR_LOOP_51: u8 = 16;
-    /// From here on: may call a metamethod of the event `role - META`.
+    /// From this role on: the instruction may call the metamethod of event `role - META`.
     pub const META: u8 = 32;
 }
 
-/// Facts of one object.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Facts {
-    /// Size, version, family.
-    pub head: Head,
-    /// Code of `luaV_execute`, its first part first.
-    pub execute: [Extent; 4],
-    /// Code of `lua_resume` or what it calls to go on with a coroutine.
-    pub resume: [Extent; 2],
-    /// 5.2: where `luaV_execute` has a called function's CallInfo in hand, and has not marked it yet; else unused.
-    pub marking: Extent,
-    /// Where `luaV_execute` keeps `L`.
-    pub execute_state: Places,
-    /// Where it keeps `ci`.
-    pub execute_info: Places,
-    /// Where `lua_resume` keeps `L`.
-    pub resume_state: Places,
-    /// Where it keeps the bytecode pc; unused where the saved pc is always exact.
-    pub execute_pc: Place,
-    /// Bytes of its frame in its body, from stack pointer to CFA; 0: unknown.
-    pub execute_frame: u32,
-    /// Bytes from its start to where its frame is made, and the first places of `L` and `ci` hold them.
-    pub execute_prologue: u32,
-    /// 1 to 5, as in 5.1.
-    pub minor: u32,
-    /// `lua_State`.
-    pub state: StateLayout,
-    /// `CallInfo`.
-    pub info: InfoLayout,
-    /// `Proto`.
-    pub proto: ProtoLayout,
-    /// Instructions.
-    pub code: CodeLayout,
-    /// What each opcode means.
-    pub roles: [u8; 128],
-    /// 5.3: bytes from the start of `luaV_execute` to where it has marked its CallInfo as fresh; else 0.
-    pub execute_marked: u32,
-    /// 5.1: bytes from the start of `luaV_execute` to where its loop begins: a function is taken up before, at its saved pc. 0: not known.
-    pub execute_loop: u32,
+uunwind_core::plain! {
+    /// Facts of one object.
+    #[derive(PartialEq, Eq, Debug)]
+    pub struct Facts {
+        /// Size, version and family.
+        pub head: FactsHead,
+        /// Code of `luaV_execute`, the part with its entry first.
+        pub execute: [Extent; 4],
+        /// Code of `lua_resume`, or of the function that it calls to continue a coroutine.
+        pub resume: [Extent; 2],
+        /// 5.2: the code of `luaV_execute` between the call that made a callee's CallInfo and the store of its mark
+        /// (`CIST_REENTRY`); else unused.
+        pub marking: Extent,
+        /// Places of `L` in `luaV_execute`.
+        pub execute_state: Places,
+        /// Places of `ci` in `luaV_execute`.
+        pub execute_info: Places,
+        /// Places of `L` in `lua_resume`.
+        pub resume_state: Places,
+        /// Location of the bytecode pc in `luaV_execute`; unused where the saved pc is always exact.
+        pub execute_pc: Location,
+        /// Size in bytes of the frame of `luaV_execute` in its body, from stack pointer to CFA; 0: not found.
+        pub execute_frame: u32,
+        /// Bytes of `luaV_execute` from its start to where its frame is complete and the first places of `L` and `ci`
+        /// hold them.
+        pub execute_prologue: u32,
+        /// The version: 1 to 5 for 5.1 to 5.5.
+        pub minor: u32,
+        /// Layout of `lua_State`.
+        pub state: StateLayout,
+        /// Layout of `CallInfo`.
+        pub info: InfoLayout,
+        /// Layout of `Proto`.
+        pub proto: ProtoLayout,
+        /// Layout of instructions.
+        pub code: CodeLayout,
+        /// The role of each opcode.
+        pub roles: [u8; 128],
+        /// 5.3: bytes of `luaV_execute` from its start to where it has marked its CallInfo as fresh; else 0.
+        pub execute_marked: u32,
+        /// 5.1: bytes of `luaV_execute` from its start to its loop. Before that it loads a function's state from its
+        /// CallInfo, at its saved pc. 0: not found.
+        pub execute_loop: u32,
+    }
 }
 
 const _: () = assert!(size_of::<Facts>() == 16 + 7 * 16 + 16 * 4 + (8 + 14 + 16 + 6) * 4 + 128 + 8, "no padding");
 
 impl Facts {
-    /// Does the caller's instruction alone tell where an activation begins? 5.1 marks none.
+    /// Does only the caller's instruction show where an activation begins? 5.1 marks none.
     pub fn has_no_mark(&self) -> bool {
         self.info.fresh_mask == u32::MAX
     }
 
-    /// Is the bytecode pc of a running function kept in a register, and the saved one stale? (5.2 and 5.3 save it at every
-    /// instruction.)
+    /// Is the bytecode pc of a running function in a local variable, and the saved one out of date? (5.2 and 5.3 save
+    /// it at every instruction: `ci->u.l.savedpc++` in <https://github.com/lua/lua/blob/v5.2.0/lvm.c>.)
     pub fn pc_is_local(&self) -> bool {
         !matches!(self.minor, 2 | 3)
     }
 }
 
-// SAFETY: integers without padding (asserted above).
-unsafe impl Plain for Facts {
+impl Family for Facts {
     const FAMILY: u32 = FAMILY_PUC;
 }

@@ -1,31 +1,33 @@
-//! A running Lua function: its Proto, and where in it execution stands.
+//! A running Lua function: its Proto, the current instruction in it, and the frame that is emitted for it.
 
 use super::facts::{role, Facts};
 use super::lines;
-use super::name;
+use super::name::{self, Path};
 use super::state::{Info, Running, State};
 use super::text;
-use crate::walk::Walk;
+use crate::hash::mixed;
+use crate::source::{Source, Style, ID_SIZE};
 use uunwind_core::memory::{ANSWER, KEY};
-use uunwind_core::plugin::{Description, TABLE_NONE};
+use uunwind_core::plugin::guest::Guest;
+use uunwind_core::plugin::{Description, Text, TABLE_NONE};
 
-/// Bytes of an instruction.
+/// Size of an instruction in bytes.
 const INSTRUCTION: u64 = 4;
-/// More instructions than any Proto has.
+/// Limit of a Proto's instructions: more than the compiler makes.
 const CODE_LIMIT: u64 = 1 << 27;
 
-/// Who called a function.
+/// The caller of a function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
-    /// A Lua function: its closure, and the address of its next instruction.
+    /// A Lua function: the addresses of its closure and of its next instruction.
     Lua(u64, u64),
-    /// A C function, or nobody.
+    /// A C function, or none.
     C,
-    /// That cannot be told now.
+    /// The caller's CallInfo is not complete.
     Unknown,
 }
 
-/// How a function was called, as far as that gives it a name.
+/// How a function was called, as far as its name depends on it.
 pub struct Called {
     by: By,
     /// The function was tail called, so its caller is gone.
@@ -35,23 +37,24 @@ pub struct Called {
 }
 
 impl Called {
-    /// From the CallInfos of a function and of its caller.
+    /// How the function of `info` was called. `caller`: the CallInfo before it; `None`, if that is not complete.
     #[inline(always)]
-    pub fn new(walk: &Walk<'_>, facts: &Facts, state: &State, info: &Info, caller: Option<&Info>) -> Called {
+    pub fn new(guest: &Guest<'_>, facts: &Facts, state: &State, info: &Info, caller: Option<&Info>) -> Called {
         let flag = |mask: u32| caller.is_some_and(|c| c.status & mask != 0);
         let by = match caller {
             Some(c) => match c.running {
-                Running::Lua(closure) => By::Lua(closure, c.pc(walk, facts, state)),
+                Running::Lua(closure) => By::Lua(closure, c.pc(guest, facts, state)),
                 Running::C => By::C,
             },
             None => By::Unknown,
         };
         let tail = Called::in_tail(facts, info);
-        // From 5.4 on the marks stand in the caller's CallInfo; in 5.3 and before too (`ci->previous`).
+        // In all versions these bits are in the caller's CallInfo.
         Called { by, tail, hooked: flag(facts.info.hooked), finalizer: flag(facts.info.finalizer) }
     }
 
-    /// By a Lua function that is neither in a hook nor calls a finalizer: its closure, and its next instruction.
+    /// A call by a Lua function's instruction, not by a hook and not of a finalizer. `closure` and `pc` are the
+    /// caller's closure and next instruction.
     #[inline(always)]
     pub fn by_lua(facts: &Facts, info: &Info, closure: u64, pc: u64) -> Called {
         Called { by: By::Lua(closure, pc), tail: Called::in_tail(facts, info), hooked: false, finalizer: false }
@@ -63,31 +66,32 @@ impl Called {
         info.status & marks != 0
     }
 
-    /// Is the caller a Lua function that stands at a call instruction? Then both run in one activation (5.1). `None`: what the
-    /// caller is cannot be told now.
-    pub fn by_call_instruction(&self, walk: &Walk<'_>, facts: &Facts) -> Option<bool> {
+    /// Is the caller a Lua function whose current instruction is a call? Then both run in one activation (5.1). `None`:
+    /// the caller's CallInfo is not complete.
+    pub fn by_call_instruction(&self, guest: &Guest<'_>, facts: &Facts) -> Option<bool> {
         let mut caller = Proto::default();
-        let found = self.find(walk, facts, &mut caller);
-        self.is_at_call(walk, facts, found.then_some(&caller))
+        let found = self.find(guest, facts, &mut caller);
+        self.is_at_call(guest, facts, found.then_some(&caller))
     }
 
-    /// The same, with what [`Called::find`] has found.
-    fn is_at_call(&self, walk: &Walk<'_>, facts: &Facts, caller: Option<&Proto>) -> Option<bool> {
+    /// As [`Called::by_call_instruction`], with the Proto that [`Called::find`] has found.
+    fn is_at_call(&self, guest: &Guest<'_>, facts: &Facts, caller: Option<&Proto>) -> Option<bool> {
         match caller {
-            Some(caller) => Some(facts.role(caller.current(walk)?) == role::CALL),
+            Some(caller) => Some(facts.role(caller.current(guest)?) == role::CALL),
             None => (self.by == By::C).then_some(false),
         }
     }
 
-    /// The caller's Proto, and where in it execution stands, if it is a Lua function. Into a place of the caller's, as [`Function::find`].
-    fn find(&self, walk: &Walk<'_>, facts: &Facts, proto: &mut Proto) -> bool {
+    /// Finds the caller's Proto and current instruction, if it is a Lua function. Written to `proto`, as by
+    /// [`Function::find`].
+    fn find(&self, guest: &Guest<'_>, facts: &Facts, proto: &mut Proto) -> bool {
         match self.by {
-            By::Lua(closure, pc) => Function { walk, facts, closure, pc }.find(proto),
+            By::Lua(closure, pc) => Function { guest, facts, closure, pc }.find(proto),
             _ => false,
         }
     }
 
-    /// All of it in two words. `None`: there is no such address.
+    /// All fields in two words. `None`: the pc is no possible address.
     #[inline(always)]
     fn key(&self) -> Option<[u64; 2]> {
         const FLAGS: u32 = 48;
@@ -101,129 +105,129 @@ impl Called {
     }
 }
 
-/// What is told of a function.
-pub struct Told {
-    /// Its name's id; 0: none could be given now.
+/// The semantic frame of a function, ready to be emitted.
+pub struct Semantic {
+    /// Its name id; 0: the name could not be stored.
     name: u32,
-    /// 0: not known.
+    /// The line that executes; 0: not available.
     line: u32,
-    /// See [`Called::by_call_instruction`]; in 5.1 only.
+    /// 5.1: [`Called::by_call_instruction`]; `None` in later versions.
     pub by_call: Option<bool>,
 }
 
-impl Told {
+impl Semantic {
     const NO_CALL: u32 = 1;
     const CALL: u32 = 2;
 
-    /// What was remembered.
+    /// The frame in a cached answer.
     #[inline(always)]
-    pub fn of_answer([name, line]: [u64; ANSWER]) -> Told {
+    pub fn of_answer([name, line]: [u64; ANSWER]) -> Semantic {
         let by_call = match (name >> 32) as u32 {
-            Told::NO_CALL => Some(false),
-            Told::CALL => Some(true),
+            Semantic::NO_CALL => Some(false),
+            Semantic::CALL => Some(true),
             _ => None,
         };
-        Told { name: name as u32, line: line as u32, by_call }
+        Semantic { name: name as u32, line: line as u32, by_call }
     }
 
     fn answer(&self) -> [u64; ANSWER] {
-        let by_call = self.by_call.map_or(0, |call| if call { Told::CALL } else { Told::NO_CALL });
+        let by_call = self.by_call.map_or(0, |call| if call { Semantic::CALL } else { Semantic::NO_CALL });
         [u64::from(self.name) | u64::from(by_call) << 32, self.line.into()]
     }
 
-    /// The frame: its name and its position.
+    /// Name id and line, as [`Guest::emit_all`] takes them.
     #[inline(always)]
-    pub fn frame(&self) -> [u64; 2] {
+    pub fn words(&self) -> [u64; 2] {
         [self.name.into(), self.line.into()]
     }
 
-    /// Emits the frame. False: the stack is full.
-    pub fn emit(&self, walk: &Walk<'_>) -> bool {
-        walk.emit(self.name, self.line.into())
+    /// Emits the frame. False: the walk's stack is full.
+    pub fn emit(&self, guest: &Guest<'_>) -> bool {
+        guest.emit(self.name, self.line.into())
     }
 }
 
-/// The function that runs in a CallInfo.
+/// A Lua function that runs in a CallInfo, and its place in its code.
 pub struct Function<'v> {
     /// The host.
-    pub walk: &'v Walk<'v>,
+    pub guest: &'v Guest<'v>,
     /// The interpreter's facts.
     pub facts: &'v Facts,
-    /// `LClosure`.
+    /// Process address of its `LClosure`.
     pub closure: u64,
-    /// Address of the next bytecode instruction.
+    /// Process address of its next instruction.
     pub pc: u64,
 }
 
-/// A Proto, as far as it is needed, and a place in its code.
+/// The fields of a Proto that are used here, and the current instruction.
 #[derive(Clone, Copy, Default)]
 pub struct Proto {
-    /// Its address.
+    /// Its process address.
     pub address: u64,
-    /// First instruction.
+    /// `code`: the address of the first instruction.
     pub code: u64,
-    /// Number of instructions.
+    /// `sizecode`: the number of instructions.
     pub code_len: u32,
-    /// Index of the instruction in hand.
+    /// Index of the current instruction.
     pub index: u32,
-    /// `source`.
+    /// `source`: the address of a string.
     pub source: u64,
     /// `linedefined`.
     pub first_line: u32,
-    /// `lineinfo` and its length.
+    /// `lineinfo`: the address of the line table.
     pub lines: u64,
-    /// See `lines`.
+    /// `sizelineinfo`: the number of its entries.
     pub lines_len: u32,
-    /// `abslineinfo` and its length, 0 before 5.4.
+    /// `abslineinfo`: the address of its `{ pc, line }` pairs. Not used before 5.4.
     pub bases: u64,
-    /// See `bases`.
+    /// `sizeabslineinfo`: the number of these; 0 before 5.4.
     pub bases_len: u32,
 }
 
 impl Proto {
-    /// The instruction in hand.
-    pub fn current(&self, walk: &Walk<'_>) -> Option<u32> {
-        self.instruction(walk, self.index)
+    /// The current instruction.
+    pub fn current(&self, guest: &Guest<'_>) -> Option<u32> {
+        self.instruction(guest, self.index)
     }
 
-    /// An instruction.
-    pub fn instruction(&self, walk: &Walk<'_>, index: u32) -> Option<u32> {
+    /// The instruction with this index. `None`: there is none, or it is unreadable.
+    pub fn instruction(&self, guest: &Guest<'_>, index: u32) -> Option<u32> {
         if index >= self.code_len {
             return None;
         }
-        walk.half(self.code.wrapping_add(u64::from(index) * INSTRUCTION))
+        guest.half(self.code.wrapping_add(u64::from(index) * INSTRUCTION))
     }
 
-    /// A word of the Proto.
-    pub fn word(&self, walk: &Walk<'_>, offset: u32) -> Option<u64> {
-        walk.word(self.address.wrapping_add(u64::from(offset)))
+    /// The word at this offset in the Proto.
+    pub fn word(&self, guest: &Guest<'_>, offset: u32) -> Option<u64> {
+        guest.word(self.address.wrapping_add(u64::from(offset)))
     }
 
-    /// 32 bits of the Proto.
-    pub fn half(&self, walk: &Walk<'_>, offset: u32) -> Option<u32> {
-        walk.half(self.address.wrapping_add(u64::from(offset)))
+    /// The 32 bits at this offset in the Proto.
+    pub fn half(&self, guest: &Guest<'_>, offset: u32) -> Option<u32> {
+        guest.half(self.address.wrapping_add(u64::from(offset)))
     }
 }
 
 impl Function<'_> {
-    /// Finds its Proto. False: there is none, or the pc is not in it. Into a place of the caller's: a Proto is too large to be copied
-    /// about.
+    /// Finds its Proto and the current instruction. False: there is none, or the pc is not in its code. Written to
+    /// `proto`, since a Proto is too large to be returned and copied.
     pub fn find(&self, proto: &mut Proto) -> bool {
         self.find_in(proto).is_some()
     }
 
     fn find_in(&self, proto: &mut Proto) -> Option<()> {
-        let (walk, layout) = (self.walk, &self.facts.proto);
-        let address = walk.word(self.closure.wrapping_add(u64::from(layout.closure)))?;
+        let (guest, layout) = (self.guest, &self.facts.proto);
+        let address = guest.word(self.closure.wrapping_add(u64::from(layout.closure)))?;
         if address == 0 || !address.is_multiple_of(8) {
             return None;
         }
-        // The numbers of 32 bits, in the words that hold them. Two of them share one in all versions.
+        // Fields of 32 bits are taken from the aligned words that hold them. In all versions two of them share a word.
         let (lengths, line) = (layout.code_len & !7, layout.first_line & !7);
         let has_bases = layout.bases != 0;
         let bases = if has_bases { layout.bases } else { layout.lines };
         let mut words = [0; 6];
-        walk.words(address, [layout.code, layout.source, layout.lines, lengths, line, bases], &mut words)?;
+        guest.words(address, [layout.code, layout.source, layout.lines, lengths, line, bases], &mut words)?;
         let [code, source, lines, lengths_word, line_word, bases] = words;
         let of = |word: u64, offset: u32| (word >> ((offset & 7) * 8)) as u32;
         *proto = Proto {
@@ -240,106 +244,131 @@ impl Function<'_> {
         };
         proto.lines_len = match layout.lines_len {
             offset if offset & !7 == lengths => of(lengths_word, offset),
-            offset => proto.half(walk, offset)?,
+            offset => proto.half(guest, offset)?,
         };
         if has_bases {
             proto.bases_len = match layout.bases_len {
                 offset if offset & !7 == line => of(line_word, offset),
-                offset => proto.half(walk, offset)?,
+                offset => proto.half(guest, offset)?,
             };
         }
-        let ahead = self.pc.wrapping_sub(proto.code);
+        let done = self.pc.wrapping_sub(proto.code);
         let length = u64::from(proto.code_len).wrapping_mul(INSTRUCTION);
-        if !ahead.is_multiple_of(INSTRUCTION) || ahead > length || u64::from(proto.code_len) > CODE_LIMIT || length == 0
-        {
+        if !done.is_multiple_of(INSTRUCTION) || done > length || u64::from(proto.code_len) > CODE_LIMIT || length == 0 {
             return None;
         }
-        // The pc is already past the instruction; at the very first it is not.
-        proto.index = u32::try_from((ahead / INSTRUCTION).saturating_sub(1)).ok()?;
+        // The pc is that of the next instruction, except before the first one has begun.
+        proto.index = u32::try_from((done / INSTRUCTION).saturating_sub(1)).ok()?;
         Some(())
     }
 
-    /// Does the pc lie in the function's code?
+    /// Does the pc lie in the code of the closure's Proto?
     pub fn holds_pc(&self) -> bool {
         self.find(&mut Proto::default())
     }
 
-    /// What is told of the function. `None`: no function is there, or the pc is not in it.
+    /// The function's semantic frame. `None`: there is no function, or the pc is not in its code.
     #[inline(always)]
-    pub fn told(&self, called: &Called) -> Option<Told> {
+    pub fn semantic(&self, called: &Called) -> Option<Semantic> {
         self.recall(called).or_else(|| self.look_up(called))
     }
 
-    // Not inlined: the key then takes no stack beneath what looks the function up.
+    // Not inlined, so that the key takes no stack while `look_up` runs.
     #[inline(never)]
-    fn recall(&self, called: &Called) -> Option<Told> {
-        Some(Told::of_answer(self.walk.recall(&self.key(called)?)?))
+    fn recall(&self, called: &Called) -> Option<Semantic> {
+        Some(Semantic::of_answer(self.guest.recall(&self.key(called)?)?))
     }
 
     #[inline(never)]
-    fn remember(&self, called: &Called, told: &Told) {
-        if let Some(key) = self.key(called).filter(|_| told.name != 0) {
-            self.walk.remember(&key, &told.answer());
+    fn remember(&self, called: &Called, semantic: &Semantic) {
+        if let Some(key) = self.key(called).filter(|_| semantic.name != 0) {
+            self.guest.remember(&key, &semantic.answer());
         }
     }
 
-    /// What its answer is remembered by.
+    /// The key that its answer is cached under.
     #[inline(always)]
     pub fn key(&self, called: &Called) -> Option<[u64; KEY]> {
         let [caller, place] = called.key()?;
         Some([self.closure, self.pc, caller, place, core::ptr::from_ref(self.facts) as u64])
     }
 
-    /// The same, by what the process says; describes the function if it was never seen to be called like this.
+    /// The semantic frame, from the process's memory. Describes the function if it was not called in this way before.
     #[cold]
     #[inline(never)]
-    fn look_up(&self, called: &Called) -> Option<Told> {
-        let (walk, facts) = (self.walk, self.facts);
+    fn look_up(&self, called: &Called) -> Option<Semantic> {
+        let mut path = Path::new();
+        let named = self.named(called, &mut path)?;
+        // The answer is cached with the words that are read from here on. The search for the name reads too many, so it
+        // is replayed.
+        path.replay();
+        let is_missing = self.key(called).is_some_and(|key| self.guest.recall(&key).is_none());
+        let is_same = self.named(called, &mut path)?.fingerprint == named.fingerprint;
+        let line = self.line();
+        let by_call = if self.facts.has_no_mark() { called.by_call_instruction(self.guest, self.facts) } else { None };
+        let name = self.guest.find_name(named.code, named.fingerprint);
+        if name == 0 {
+            // It is cached when it is looked up again: to describe it reads the texts, which would be charged to the
+            // answer.
+            return Some(Semantic { name: self.describe(&named), line, by_call });
+        }
+        let semantic = Semantic { name, line, by_call };
+        if is_missing && is_same {
+            self.remember(called, &semantic);
+        }
+        Some(semantic)
+    }
+
+    /// What identifies the function: its contents, since its address may be reused for another one. `path`: the search
+    /// for the name in the caller's code.
+    #[inline(never)]
+    fn named(&self, called: &Called, path: &mut Path) -> Option<Named> {
+        let (guest, facts) = (self.guest, self.facts);
         let (mut proto, mut caller) = (Proto::default(), Proto::default());
         if !self.find(&mut proto) {
             return None;
         }
-        let caller = if called.find(walk, facts, &mut caller) { Some(&caller) } else { None };
-        let origin = self.origin(called, caller);
-        let contents = text::contents(walk, facts, proto.source);
-        let origin_identity = origin.identity(|caller| match caller.source == proto.source {
-            true => contents,
-            false => text::contents(walk, facts, caller.source),
-        });
-        let fingerprint = fingerprint([contents, u64::from(proto.first_line), proto.code, origin_identity]);
-        let mut name = walk.find_name(proto.address, fingerprint);
-        if name == 0 {
-            name = self.describe(&proto, &origin, fingerprint);
-        }
-        let line = lines::line(walk, facts, &proto).unwrap_or(0);
-        let by_call = if facts.has_no_mark() { called.is_at_call(walk, facts, caller) } else { None };
-        let told = Told { name, line, by_call };
-        self.remember(called, &told);
-        Some(told)
-    }
-
-    /// Apart, since it needs much stack and is seldom called.
-    #[cold]
-    #[inline(never)]
-    fn describe(&self, proto: &Proto, origin: &Origin<'_>, fingerprint: u64) -> u32 {
-        let name = match origin {
-            Origin::Main | Origin::Unknown => text::EMPTY,
-            Origin::Event(event) => text::of_event(event),
-            Origin::Caller(caller, instruction) => name::of_callee(self.walk, self.facts, caller, *instruction),
+        let caller = if called.find(guest, facts, &mut caller) { Some(&caller) } else { None };
+        let name = match self.origin(called, caller) {
+            Origin::Unknown => text::EMPTY,
+            Origin::Event(event) => text::own(event),
+            Origin::Caller(caller, instruction) => name::of_callee(guest, facts, caller, instruction, path),
         };
         let name = if proto.first_line == 0 && name.len == 0 { text::own(text::MAIN) } else { name };
-        self.walk.describe(&Description {
-            code: proto.address,
-            fingerprint,
-            name,
-            file: text::of_source(self.walk, self.facts, proto.source),
+        let file = text::of_string(guest, facts, proto.source).and_then(|string| Source::of(guest, string));
+        let contents = file.and_then(|file| file.sum(guest)).unwrap_or(0);
+        let called_as = guest.sum(&name).unwrap_or(0);
+        let fingerprint = [contents, u64::from(proto.first_line), called_as].into_iter().fold(SEED, mixed);
+        Some(Named { code: proto.address, first_line: proto.first_line, name, file, fingerprint })
+    }
+
+    /// The line that executes; 0: not available.
+    #[inline(never)]
+    fn line(&self) -> u32 {
+        let mut proto = Proto::default();
+        let line = if self.find(&mut proto) { lines::line(self.guest, self.facts, &proto) } else { None };
+        line.unwrap_or(0)
+    }
+
+    /// Describes the function to the host. Not inlined, since it needs much stack and is seldom called.
+    #[cold]
+    #[inline(never)]
+    fn describe(&self, named: &Named) -> u32 {
+        let mut room = [0; ID_SIZE];
+        let style = if self.facts.minor == 1 { Style::Lua51 } else { Style::Lua };
+        let file = named.file.and_then(|file| file.shown(self.guest, style, &mut room));
+        self.guest.describe(&Description {
+            code: named.code,
+            fingerprint: named.fingerprint,
+            name: named.name,
+            file: file.unwrap_or(text::EMPTY),
             table: text::EMPTY,
-            first_line: proto.first_line,
+            first_line: named.first_line,
             table_kind: TABLE_NONE,
         })
     }
 
-    /// What names the function.
+    /// Where the function's name comes from.
     fn origin<'c>(&self, called: &Called, caller: Option<&'c Proto>) -> Origin<'c> {
         if called.finalizer {
             return Origin::Event(text::FINALIZER);
@@ -348,47 +377,33 @@ impl Function<'_> {
             return Origin::Event(text::HOOK);
         }
         let Some(caller) = caller.filter(|_| !called.tail) else { return Origin::Unknown };
-        match caller.current(self.walk) {
+        match caller.current(self.guest) {
             Some(instruction) => Origin::Caller(caller, instruction),
             None => Origin::Unknown,
         }
     }
 }
 
-/// What names a function.
+/// What is emitted of a function, except for the line that executes.
+struct Named {
+    /// Process address of its Proto.
+    code: u64,
+    first_line: u32,
+    name: Text,
+    /// `None`: it is unreadable.
+    file: Option<Source>,
+    /// A hash of the name, the file and the first line, of their contents and not of their addresses.
+    fingerprint: u64,
+}
+
+/// Where a function's name comes from.
 enum Origin<'c> {
-    /// It is a chunk.
-    #[allow(dead_code, reason = "told by its first line")]
-    Main,
-    /// Nothing does.
+    /// It has none.
     Unknown,
-    /// The runtime calls it, for a reason that has a name.
+    /// The reason for which the runtime calls it.
     Event(&'static [u8]),
-    /// The instruction that calls it.
+    /// The caller's instruction that calls it.
     Caller(&'c Proto, u32),
 }
 
-impl Origin<'_> {
-    /// A number that differs where the name may. `contents`: gives those of a Proto's source.
-    fn identity(&self, contents: impl FnOnce(&Proto) -> u64) -> u64 {
-        match self {
-            Origin::Main | Origin::Unknown => 0,
-            Origin::Event(event) => event.as_ptr() as u64,
-            Origin::Caller(proto, instruction) => {
-                let place = u64::from(proto.index) << 32 | u64::from(*instruction);
-                fingerprint([proto.address, proto.code, place, contents(proto)])
-            }
-        }
-    }
-}
-
-/// Mixes the words that name a function. One that died and whose address was used again differs in them: in the contents of its
-/// source, if all that it consists of lies where the other one's lay.
-fn fingerprint(words: [u64; 4]) -> u64 {
-    let mut h: u64 = 0x243f_6a88_85a3_08d3;
-    for word in words {
-        h = (h ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        h ^= h >> 29;
-    }
-    h
-}
+const SEED: u64 = 0x243f_6a88_85a3_08d3;

@@ -1,54 +1,57 @@
-//! A stretch of CallInfos in which all is as usual: Lua functions that were called by Lua functions, and whose names are known.
+//! A stretch of CallInfos of the usual kind: Lua functions that were called by Lua functions, and whose answers are
+//! cached.
 //!
-//! Most of a deep stack is of this kind. Nothing but reads, checks and answers: what is not as usual is left, as it stands, to
-//! [`super::activation`], which looks closer.
+//! Most of a deep stack is of this kind. This loop only reads words, checks them and looks answers up. It ends before a
+//! CallInfo of another kind, which [`super::activation`] handles.
 
 use super::facts::Facts;
-use super::function::{Called, Function, Told};
+use super::function::{Called, Function, Semantic};
 use super::state::{status_in, Info, Running, State, FUNCTION_5_1, IS_C_5_1, LUA_CLOSURE};
-use crate::walk::{Walk, STRIDE};
+use crate::points::STRIDE;
 use uunwind_core::memory::near::Near;
+use uunwind_core::plugin::guest::Guest;
 
-/// What a stretch has told.
+/// What a stretch has emitted.
 pub struct Passed {
-    /// How many functions.
-    pub told: u32,
+    /// Number of functions.
+    pub emitted: u32,
     /// The last one is its activation's outermost.
     pub ended: bool,
-    /// The stack of the walk is full.
+    /// The walk's stack is full.
     pub full: bool,
 }
 
-/// Tells functions from `info` on, one that waits for another, at most so many. `info` is then the first that was not told. `ends`: an
-/// activation's outermost function ends the stretch.
+/// Emits functions from `info` on, at most `most`, none of which is the running one. `info` is then the first that
+/// was not emitted. `ends`: an activation's outermost function ends the stretch.
 #[inline(never)]
-pub fn tell(walk: &Walk<'_>, facts: &Facts, state: &State, info: &mut Info, ends: bool, most: usize) -> Passed {
+pub fn emit(guest: &Guest<'_>, facts: &Facts, state: &State, info: &mut Info, ends: bool, most: usize) -> Passed {
     let mut frames = [[0; 2]; STRIDE as usize];
     let room = frames.get_mut(..most).unwrap_or_default();
-    let (told, ended) = match walk.near() {
+    // SAFETY: only the stretch uses the guest until it has dropped the reader.
+    let (emitted, ended) = match unsafe { guest.near() } {
         Some(near) if facts.info.bytes == 0 => {
-            Stretch::<Linked> { near, walk, facts, state, ends, chain: Linked }.known(info, room)
+            Stretch::<Linked> { near, guest, facts, state, ends, chain: Linked }.cached(info, room)
         }
         Some(mut near) => match Array::of(&mut near, facts, state, info.address) {
-            Some(chain) => Stretch { near, walk, facts, state, ends, chain }.known(info, room),
+            Some(chain) => Stretch { near, guest, facts, state, ends, chain }.cached(info, room),
             None => (0, false),
         },
         None => (0, false),
     };
-    let full = told > 0 && !walk.emit_all(frames.get(..told).unwrap_or_default());
-    Passed { told: told as u32, ended, full }
+    let full = emitted > 0 && !guest.emit_all(frames.get(..emitted).unwrap_or_default());
+    Passed { emitted: emitted as u32, ended, full }
 }
 
-/// How CallInfos follow one another.
+/// How CallInfos are chained.
 trait Chain {
-    /// The words `func`, `savedpc`, that of the status, and the CallInfo before this one.
+    /// `func`, `savedpc`, the word that holds the status, and the caller's CallInfo, of the CallInfo at `address`.
     fn words(&self, near: &mut Near<'_>, facts: &Facts, address: u64) -> Option<[u64; 4]>;
 
-    /// Does the tag of a slot say that its value is a Lua function's?
+    /// Is the value in a slot (its two words) a Lua function?
     fn is_lua(&self, near: &mut Near<'_>, facts: &Facts, status: u32, slot: [u64; 2]) -> bool;
 }
 
-/// From 5.2 on: by links.
+/// From 5.2 on: a list, linked by `previous`.
 struct Linked;
 
 impl Chain for Linked {
@@ -65,13 +68,14 @@ impl Chain for Linked {
     }
 }
 
-/// 5.1: they are an array, which begins here.
+/// 5.1: an array.
 struct Array {
+    /// `lua_State.base_ci`: its process address.
     base: u64,
 }
 
 impl Array {
-    /// `None`: this CallInfo is not in it.
+    /// The array of `state`. `None`: the CallInfo at `address` is not in it.
     #[inline(always)]
     fn of(near: &mut Near<'_>, facts: &Facts, state: &State, address: u64) -> Option<Array> {
         let [base] = near.words(state.address, [facts.state.base_ci])?;
@@ -102,7 +106,7 @@ impl Chain for Array {
 
 struct Stretch<'a, 'n, C> {
     near: Near<'n>,
-    walk: &'a Walk<'a>,
+    guest: &'a Guest<'a>,
     facts: &'a Facts,
     state: &'a State,
     ends: bool,
@@ -110,36 +114,38 @@ struct Stretch<'a, 'n, C> {
 }
 
 impl<C: Chain> Stretch<'_, '_, C> {
+    /// Fills `frames` with the cached answers of functions from `first` on. Returns their number, and whether the last
+    /// one is its activation's outermost. `first` is then the first function that follows.
     #[inline(always)]
-    fn known(mut self, first: &mut Info, frames: &mut [[u64; 2]]) -> (usize, bool) {
-        let (walk, facts) = (self.walk, self.facts);
-        let mut told = 0;
+    fn cached(mut self, first: &mut Info, frames: &mut [[u64; 2]]) -> (usize, bool) {
+        let (guest, facts) = (self.guest, self.facts);
+        let mut emitted = 0;
         let mut ended = false;
         let mut info = *first;
         for frame in frames {
             let (Running::Lua(closure), Some(caller)) = (info.running, self.read(info.previous)) else { break };
             let Running::Lua(by) = caller.running else { break };
             let called = Called::by_lua(facts, &info, by, caller.saved_pc);
-            let Some(key) = (Function { walk, facts, closure, pc: info.saved_pc }).key(&called) else { break };
+            let Some(key) = (Function { guest, facts, closure, pc: info.saved_pc }).key(&called) else { break };
             let Some(answer) = self.near.recall(key) else { break };
-            let function = Told::of_answer(answer);
+            let function = Semantic::of_answer(answer);
             ended = match function.by_call {
                 _ if !facts.has_no_mark() => info.is_fresh(facts),
                 Some(by_call) => !by_call,
                 None => break,
             } && self.ends;
-            *frame = function.frame();
-            told += 1;
+            *frame = function.words();
+            emitted += 1;
             info = caller;
             if ended {
                 break;
             }
         }
         *first = info;
-        (told, ended)
+        (emitted, ended)
     }
 
-    /// As [`Info::read`], of a Lua function that waits for another, whose stack is where it belongs.
+    /// As [`Info::read`], for a Lua function that waits for its callee, while the stack is not moved.
     #[inline(always)]
     fn read(&mut self, address: u64) -> Option<Info> {
         let (facts, layout) = (self.facts, &self.facts.info);
@@ -148,12 +154,20 @@ impl<C: Chain> Stretch<'_, '_, C> {
         }
         let [func, saved_pc, status, previous] = self.chain.words(&mut self.near, facts, address)?;
         let status = status_in(layout, status);
-        // What is called by a hook, or as a finalizer, has its name from there.
+        // The callee is a hook or a finalizer, which is not named by this function's instruction.
         if !self.state.has_slot(func) || status & (layout.hooked | layout.finalizer) != 0 {
             return None;
         }
         let slot = self.near.words(func, [0, 8])?;
         let is_lua = self.chain.is_lua(&mut self.near, facts, status, slot);
-        is_lua.then_some(Info { address, func, previous, saved_pc, status, running: Running::Lua(slot[0]) })
+        is_lua.then_some(Info {
+            address,
+            func,
+            previous,
+            saved_pc,
+            status,
+            running: Running::Lua(slot[0]),
+            takes_place: false,
+        })
     }
 }

@@ -28,14 +28,14 @@ pub fn directories() -> Vec<PathBuf> {
 }
 
 fn configured(file: &Path, found: &mut Vec<PathBuf>, files: &mut usize) {
-    let small = fs::metadata(file).is_ok_and(|m| m.is_file() && m.len() <= BYTES_LIMIT);
-    if *files == 0 || !small {
+    if *files == 0 {
         return;
     }
-    *files -= 1;
-    let Ok(text) = fs::read_to_string(file) else {
+    let Some(text) = uunwind_elf::files::read(file, BYTES_LIMIT).ok().and_then(|bytes| String::from_utf8(bytes).ok())
+    else {
         return;
     };
+    *files -= 1;
     for line in text.lines().map(|line| line.split('#').next().unwrap_or("").trim()).filter(|line| !line.is_empty()) {
         let include = line.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t']));
         match include {

@@ -3,13 +3,13 @@
 //! An estimate ahead of time: what is missing here (a library opened later, or found in another place) is analysed when
 //! it is seen. Hence no errors, only what was found.
 
-use crate::elf::Image;
 use crate::library_path;
 use object::elf;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use uunwind_elf::Image;
 
 /// More objects than any program needs.
 const OBJECTS_LIMIT: usize = 1024;

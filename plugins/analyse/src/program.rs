@@ -1,16 +1,17 @@
 //! Which ELF file a command will really run, and what is in it that matters to someone who wants to preload an object.
 
-use crate::elf::Image;
-use crate::error::AnalyseError;
 use crate::script::{shebang, Shebang, LINE_LIMIT};
 use crate::{asan, needed};
 use object::elf;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use uunwind_elf::files;
+use uunwind_elf::AnalyseError;
+use uunwind_elf::Image;
 
 /// The kernel follows fewer scripts that are interpreters of scripts.
 const SCRIPTS_LIMIT: usize = 8;
@@ -150,14 +151,15 @@ fn look_up_file(file: &Path) -> Result<PathBuf, Problem> {
 fn interpreter_of(file: &Path) -> Result<Option<Shebang>, Problem> {
     let unreadable = |error| Problem::Unusable(AnalyseError::Unreadable { path: file.into(), error });
     let mut start = Vec::new();
-    File::open(file).and_then(|f| f.take(LINE_LIMIT as u64).read_to_end(&mut start)).map_err(unreadable)?;
+    files::open(file).and_then(|f| f.take(LINE_LIMIT as u64).read_to_end(&mut start)).map_err(unreadable)?;
     if start.starts_with(&elf::ELFMAG) {
         return Ok(None);
     }
     Ok(Some(shebang(&start).unwrap_or(Shebang::File("/bin/sh".into()))))
 }
 
-fn traits(file: &Path) -> Result<Traits, AnalyseError> {
+/// What an ELF file says of how it can be recorded.
+pub fn traits(file: &Path) -> Result<Traits, AnalyseError> {
     let image = Image::open(file)?;
     let metadata = fs::metadata(file).ok();
     let with_bit = |bit| metadata.as_ref().filter(|m: &&Metadata| m.permissions().mode() & bit != 0);

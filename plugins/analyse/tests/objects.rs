@@ -5,36 +5,85 @@ mod workshop;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use uunwind_analyse::{analyse, needed_closure, AnalyseError};
+use uunwind_analyse::needed_closure;
+use uunwind_built_in::HALVES;
+use uunwind_elf::{key_of, AnalyseError, Image};
+use uunwind_language::Finding;
 use uunwind_python_analyse::Facts;
 use uunwind_random::Random;
 use workshop::{Workshop, FAKE_PYTHON};
+
+/// What is found in an object.
+#[derive(Debug)]
+struct Analysis {
+    build_id: Option<Vec<u8>>,
+    facts_key: u64,
+    /// The name of the plugin that claims it, and its facts.
+    facts: Option<(String, Vec<u8>)>,
+    /// Why it is not served.
+    refusals: Vec<String>,
+}
+
+fn analyse(path: &Path) -> Result<Analysis, AnalyseError> {
+    let image = Image::open(path)?;
+    let (facts_key, build_id) = key_of(&image);
+    let (mut facts, mut refusals) = (None, Vec::new());
+    for half in HALVES {
+        match half.analyse(&image) {
+            Finding::Unclaimed => {}
+            Finding::Facts(found) => {
+                assert!(facts.is_none(), "two plugins claim {}", path.display());
+                facts = Some((half.language().plugin, found));
+            }
+            Finding::Refused(why) => refusals.push(why),
+        }
+    }
+    Ok(Analysis { build_id, facts_key, facts, refusals })
+}
 
 const SHARED: &[&str] = &["-shared", "-fPIC"];
 
 fn facts(path: &Path) -> Option<Facts> {
     let found = analyse(path).unwrap().facts?;
-    assert_eq!(&found.plugin, b"python\0\0\0\0\0\0\0\0\0\0");
-    Some(Facts::from_bytes(&found.bytes).expect("facts that the signal half takes"))
+    assert_eq!(found.0, "python");
+    Some(Facts::read(&found.1).expect("facts that the signal half takes"))
 }
 
 #[test]
-fn the_key_is_of_the_build_id_or_else_of_the_headers() {
+fn the_key_is_of_the_build_id_and_the_contents_or_else_of_the_headers() {
     let shop = Workshop::new("key");
     let id = [0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4];
     let with = shop.compile("with.so", "int a;", &["-shared", "-fPIC", "-Wl,--build-id=0xdeadbeef01020304"]);
     let analysis = analyse(&with).unwrap();
     assert_eq!(analysis.build_id.as_deref(), Some(id.as_slice()));
-    assert_eq!(analysis.facts_key, uunwind_ring::facts::key(&id));
-    assert_eq!((analysis.facts, analysis.notes.len()), (None, 0));
+    let contents = Image::open(&with).unwrap().unwind_key().to_le_bytes();
+    assert_eq!(analysis.facts_key, uunwind_core::object_key::key(&[&id[..], &contents].concat()));
+    assert_eq!((analysis.facts, analysis.refusals.len()), (None, 0));
 
     let without = shop.compile("without.so", "int a;", &["-shared", "-fPIC", "-Wl,--build-id=none"]);
     let analysis = analyse(&without).unwrap();
     let bytes = fs::read(&without).unwrap();
     let headers = 64 + 56 * usize::from(u16::from_le_bytes([bytes[56], bytes[57]]));
-    assert_eq!(bytes[32], 64, "the linker puts the program headers behind the ELF header");
+    assert_eq!(bytes[32], 64, "the linker puts the program headers after the ELF header");
     assert_eq!(analysis.build_id, None);
-    assert_eq!(analysis.facts_key, uunwind_ring::facts::key(&bytes[..headers]));
+    assert_eq!(analysis.facts_key, uunwind_core::object_key::key(&bytes[..headers]));
+}
+
+/// Interpreters with other structures, and one of them stripped, all under the build-id that the linker was given.
+#[test]
+fn an_interpreter_does_not_get_the_facts_of_another_one_with_its_build_id() {
+    let shop = Workshop::new("same-build-id");
+    let id = "-Wl,--build-id=0x00112233445566778899aabbccddeeff00112233";
+    let longer =
+        format!("int one_more_function(int n) {{ return n + 1; }}\nint more_data[64] = {{ 1 }};\n{FAKE_PYTHON}");
+    let one = shop.compile("one.so", FAKE_PYTHON, &[SHARED, &[id]].concat());
+    let other = shop.compile("other.so", &longer, &[SHARED, &[id]].concat());
+    let stripped = shop.compile("stripped.so", FAKE_PYTHON, &[SHARED, &[id, "-s"]].concat());
+    let all = [one, other, stripped].map(|path| analyse(&path).unwrap());
+    let [one, other, stripped] = &all;
+    assert!(one.build_id == other.build_id && one.build_id == stripped.build_id && one.build_id.is_some());
+    assert!(one.facts.is_some() && one.facts != other.facts, "they lie elsewhere");
+    assert!(one.facts_key != other.facts_key && one.facts_key != stripped.facts_key);
 }
 
 #[test]
@@ -60,13 +109,13 @@ fn symbols_are_found_by_either_hash_table_and_in_stripped_files() {
 }
 
 #[test]
-fn a_python_that_is_not_served_is_named_with_its_file() {
+fn a_python_that_is_not_served_is_named() {
     let shop = Workshop::new("refused");
     let path = shop.compile("libpython.so", &FAKE_PYTHON.replace("0x030b07f0", "0x030e01f0"), SHARED);
     let analysis = analyse(&path).unwrap();
     assert_eq!(analysis.facts, None);
-    let note = &analysis.notes[0];
-    assert!(note.starts_with(&format!("{}: no Python frames: this is CPython 3.14.1;", path.display())), "{note}");
+    let note = &analysis.refusals[0];
+    assert!(note.starts_with("no Python frames: this is CPython 3.14.1;"), "{note}");
 }
 
 /// The interpreter that `python3` starts, by its own word.
@@ -86,10 +135,10 @@ fn the_installed_python_is_what_it_says() {
     let found: Vec<_> = objects.iter().filter_map(|a| a.facts.as_ref()).collect();
     if served {
         assert_eq!(found.len(), 1, "one object holds the interpreter");
-        assert_eq!(Facts::from_bytes(&found[0].bytes).unwrap().python, version);
+        assert_eq!(Facts::read(&found[0].1).unwrap().python, version);
     } else {
         assert!(found.is_empty());
-        assert_eq!(objects.iter().map(|a| a.notes.len()).sum::<usize>(), 1, "{objects:?}");
+        assert_eq!(objects.iter().map(|a| a.refusals.len()).sum::<usize>(), 1, "{objects:?}");
     }
 }
 
@@ -104,8 +153,8 @@ fn errors_name_the_file_and_what_was_found() {
     };
     for (path, says) in [
         (shop.path("absent"), "cannot be read: No such file"),
-        (shop.folder.clone(), "not a regular file"),
-        ("/dev/null".into(), "not a regular file"),
+        (shop.folder.clone(), "cannot be read: it is a directory, not a regular file"),
+        ("/dev/null".into(), "cannot be read: it is a character device, not a regular file"),
         (shop.file("text", b"hello", 0o644), "not an ELF file (it begins with \"hell\")"),
         (shop.file("empty", b"", 0o644), "not an ELF file (it begins with \"\")"),
         (shop.file("short", b"\x7fELF\x02\x01", 0o644), "its ELF header would end at byte 64, the file ends at 6"),

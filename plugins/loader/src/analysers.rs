@@ -1,41 +1,44 @@
-//! The analyse halves of all plugins, each in its process: files go in, findings come out later. A plugin that fails is
-//! started again; after [`FAILURE_LIMIT`] failures its analyse half is off.
+//! The halves of all plugins that run outside of handlers, each in its own process: files go in, findings come out
+//! later; when the recording ends, line tables go in, lines come out. A plugin that
+//! fails is started again; after [`FAILURE_LIMIT`] failures its analyse half is switched off.
 
 use crate::server::{wait_readable, Launcher, Server};
+use crate::wire::Table;
 use crate::Plugin;
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use uunwind_language::Language;
 
-/// After so many failures an analyse half is off.
+/// Number of failures after which an analyse half is switched off.
 pub const FAILURE_LIMIT: u32 = 3;
 
-/// What one plugin makes of one file.
+/// A plugin's result for one file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Not its own.
+    /// The plugin does not claim the file.
     NotMine,
-    /// Its own, with these facts.
+    /// The plugin claims the file, with these facts.
     Facts(Vec<u8>),
-    /// Its own, but not served, for this reason.
+    /// The plugin claims the file but cannot serve it, for this reason.
     Refused(String),
-    /// It failed, in this way.
+    /// The plugin failed, in this way.
     Failed(String),
-    /// Its analyse half is off.
+    /// The plugin's analyse half is off.
     Off,
 }
 
-/// An answer that came.
+/// An answer that arrived.
 #[derive(Debug)]
 pub struct Finding {
-    /// The key that was asked for.
+    /// The key of the file.
     pub key: u64,
-    /// The plugin's place among [`Analysers::names`].
+    /// Index of the plugin in [`Analysers::names`].
     pub plugin: usize,
-    /// What it made of the file.
+    /// The plugin's result.
     pub outcome: Outcome,
 }
 
-/// The analyse halves.
+/// The analyse halves of a recording.
 #[derive(Debug, Default)]
 pub struct Analysers {
     launcher: Launcher,
@@ -47,20 +50,35 @@ struct Analyser {
     plugin: Plugin,
     server: Option<Server>,
     failures: u32,
-    /// Under way with `asked`, waiting otherwise.
-    queue: VecDeque<(u64, PathBuf)>,
+    /// Files to analyse: the first is being analysed if `asked` is set, the others wait.
+    queue: VecDeque<Request>,
     asked: bool,
 }
 
+/// A file to be analysed.
+#[derive(Clone, Debug)]
+struct Request {
+    key: u64,
+    /// Where it can be opened.
+    file: PathBuf,
+    /// Where the program has it.
+    path: PathBuf,
+}
+
 impl Analysers {
-    /// None yet.
+    /// No plugins yet.
     pub fn new(launcher: Launcher) -> Analysers {
         Analysers { launcher, list: Vec::new() }
     }
 
-    /// Adds a plugin that analyses, with its process.
-    pub fn add(&mut self, plugin: Plugin, server: Server) {
-        self.list.push(Analyser { plugin, server: Some(server), failures: 0, queue: VecDeque::new(), asked: false });
+    /// Adds a plugin, with its process if it has a half that runs there.
+    pub fn add(&mut self, plugin: Plugin, server: Option<Server>) {
+        self.list.push(Analyser { plugin, server, failures: 0, queue: VecDeque::new(), asked: false });
+    }
+
+    /// What reports must know of the plugins' languages.
+    pub fn languages(&self) -> Vec<Language> {
+        self.list.iter().map(|a| a.plugin.language.clone()).collect()
     }
 
     /// Names of the plugins.
@@ -68,25 +86,42 @@ impl Analysers {
         self.list.iter().map(|a| a.plugin.name.as_str()).collect()
     }
 
-    /// Asks every plugin for a file, whose key was found to be this one.
-    pub fn ask(&mut self, key: u64, path: &std::path::Path) {
+    /// Asks every plugin to analyse a file, identified by `key`, which can be opened at `file` and which the program
+    /// has at `path`.
+    pub fn ask(&mut self, key: u64, file: &Path, path: &Path) {
         for analyser in &mut self.list {
-            analyser.queue.push_back((key, path.to_owned()));
+            analyser.queue.push_back(Request { key, file: file.to_owned(), path: path.to_owned() });
         }
     }
 
-    /// Whether answers are due.
+    /// The lines of all positions in tables of a plugin, in order; 0: not available. Waits for them. `tables` must fit
+    /// into a message.
+    pub fn lines(&mut self, plugin: &str, tables: Vec<Table>) -> Result<Vec<u32>, String> {
+        let found = self.list.iter_mut().find(|a| a.plugin.name == plugin && a.plugin.decodes);
+        let analyser = found.ok_or("it does not decode its line tables")?;
+        if std::mem::take(&mut analyser.asked) {
+            // An answer about a file is outstanding, and nobody needs it any more.
+            (analyser.server, analyser.queue) = (None, VecDeque::new());
+        }
+        let done = analyser.running(&self.launcher).and_then(|server| server.lines(tables));
+        if done.is_err() {
+            analyser.server = None;
+            analyser.failures += 1;
+        }
+        done
+    }
+
+    /// Whether answers are outstanding.
     pub fn is_busy(&self) -> bool {
         self.list.iter().any(|a| !a.queue.is_empty())
     }
 
-    /// Waits a little for the next answer.
+    /// Waits a short time for the next answer.
     pub fn wait(&self) {
-        let fds: Vec<i32> = self.list.iter().filter_map(|a| Some(a.server.as_ref()?.poll_fd())).collect();
-        wait_readable(&fds, 50);
+        wait_readable(self.list.iter().filter_map(|a| Some(a.server.as_ref()?.poll_fd())), 50);
     }
 
-    /// The answers that have come; sends what waits. Never waits itself.
+    /// The answers that arrived; also sends waiting requests. Does not block.
     pub fn poll(&mut self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (plugin, analyser) in self.list.iter_mut().enumerate() {
@@ -99,31 +134,32 @@ impl Analysers {
 }
 
 impl Analyser {
-    /// The next answer, if it is there.
+    /// The next answer, if it has arrived.
     fn next(&mut self, launcher: &Launcher) -> Option<(u64, Outcome)> {
-        let (key, path) = self.queue.front().cloned()?;
+        let Request { key, file, path } = self.queue.front().cloned()?;
+        if !self.plugin.analyses {
+            return self.finish(key, Outcome::NotMine);
+        }
         if self.failures >= FAILURE_LIMIT {
             return self.finish(key, Outcome::Off);
         }
-        if self.server.is_none() {
-            match Server::start(launcher, &self.plugin.path).map(|mut server| server.hello().map(|_| server)) {
-                Ok(Ok(server)) => self.server = Some(server),
-                Ok(Err(trouble)) => return self.failed(key, trouble.to_string()),
-                Err(error) => return self.failed(key, format!("its process cannot be started: {error}")),
+        let asked = self.asked;
+        let server = match self.running(launcher) {
+            Ok(server) => server,
+            Err(why) => return self.failed(key, why),
+        };
+        if !asked {
+            if let Err(why) = server.ask(&file, &path) {
+                return self.failed(key, why);
             }
         }
-        let server = self.server.as_mut()?;
-        if !self.asked {
-            match server.ask(&path) {
-                Ok(()) => self.asked = true,
-                Err(why) => return self.failed(key, why),
-            }
-        }
-        let answer = match server.answer() {
+        let answer = server.answer();
+        self.asked = true;
+        let answer = match answer {
             Ok(answer) => answer?,
             Err(why) => return self.failed(key, why),
         };
-        // Another file may have come to lie under the path.
+        // Another file may have replaced the one under the path.
         let outcome = match answer.outcome {
             _ if answer.key != key => Outcome::NotMine,
             0 => Outcome::NotMine,
@@ -132,6 +168,20 @@ impl Analyser {
             _ => Outcome::Refused(answer.note),
         };
         self.finish(key, outcome)
+    }
+
+    /// Its process, started again if it has ended.
+    fn running(&mut self, launcher: &Launcher) -> Result<&mut Server, String> {
+        if self.server.is_none() {
+            if self.failures >= FAILURE_LIMIT {
+                return Err("it is off".to_owned());
+            }
+            let mut server = Server::start(launcher, &self.plugin.path)
+                .map_err(|error| format!("its process cannot be started: {error}"))?;
+            server.hello().map_err(|trouble| trouble.to_string())?;
+            self.server = Some(server);
+        }
+        self.server.as_mut().ok_or_else(|| "it has ended".to_owned())
     }
 
     fn failed(&mut self, key: u64, why: String) -> Option<(u64, Outcome)> {

@@ -1,20 +1,21 @@
-//! Finds unwinder plugins (setup room), shared objects that export `uu_plugin`, and runs their analyse halves.
+//! Finds unwinder plugins, shared objects that export `uu_plugin`, and runs their analyse halves (set-up room).
 //!
-//! Plugins come from the folder beside uu's own objects, then from the list in [`ENV_PLUGINS`]. What cannot be used is named,
-//! with the reason, and left out. Opening an object runs its initialisers, and an analyse half may do anything, so each
-//! plugin is opened in a process of its own:
+//! Plugins come from the folder next to uu's own objects, then from the list in [`ENV_PLUGINS`]. One that cannot be
+//! used is left out, and reported with the reason. Opening an object runs its initialisers, and an analyse half may do
+//! anything, so each plugin is opened in a process of its own:
 //!
-//! * [`serve`]: that process; [`server`], its near end; [`wire`], what they say;
+//! * [`serve`]: that process; [`server`]: uu's end of it; [`wire`]: the messages between them;
 //! * [`analysers`]: all analyse halves together, with queues, so that the recorder never waits for one.
 
 pub mod analysers;
+mod half;
 mod open;
 mod serve;
 pub mod server;
 pub mod wire;
 
 pub use analysers::Analysers;
-pub use open::{Plugin, Trouble};
+pub use open::{open, Opened, Plugin, Trouble};
 pub use serve::serve;
 pub use server::{Launcher, Server};
 
@@ -24,24 +25,24 @@ use std::path::{Path, PathBuf};
 /// Environment variable with plugin files and folders of them, separated by colons.
 pub const ENV_PLUGINS: &str = "UU_PLUGINS";
 
-/// Plugins that one recording can hold: they have the indices from 1 on, and the last is the embedders'.
+/// Limit of plugins in one recording: their indices begin at 1, and the last index is the embedders'.
 pub const MOST: usize = uunwind_core::walk::EMBEDDER as usize - 1;
 
-/// The plugins found, in order, and what could not be used.
+/// The plugins that were found, in order, and those that cannot be used.
 #[derive(Debug, Default)]
-pub struct Found {
-    /// Usable plugins; their places, from 1, are their indices.
+pub struct FoundPlugins {
+    /// Usable plugins; a plugin's index is its position, from 1.
     pub plugins: Vec<Plugin>,
-    /// The analyse halves of those that have one.
+    /// Their halves that run outside of handlers.
     pub analysers: Analysers,
-    /// What was left out, and why.
+    /// What was left out, and the reason.
     pub troubles: Vec<(PathBuf, Trouble)>,
 }
 
 /// Finds plugins in `folder` (which may be missing) and in `listed`, the value of [`ENV_PLUGINS`]. `launcher` starts a
 /// plugin's process.
-pub fn find(folder: &Path, listed: Option<&OsStr>, launcher: Launcher) -> Found {
-    let mut found = Found { analysers: Analysers::new(launcher.clone()), ..Found::default() };
+pub fn find(folder: &Path, listed: Option<&OsStr>, launcher: Launcher) -> FoundPlugins {
+    let mut found = FoundPlugins { analysers: Analysers::new(launcher.clone()), ..FoundPlugins::default() };
     let mut files = files_in(folder).unwrap_or_default();
     for path in std::env::split_paths(listed.unwrap_or_default()).filter(|p| !p.as_os_str().is_empty()) {
         if path.is_dir() {
@@ -54,14 +55,14 @@ pub fn find(folder: &Path, listed: Option<&OsStr>, launcher: Launcher) -> Found 
             files.push(path);
         }
     }
-    // All are started before the first is waited for.
-    let mut known: Vec<PathBuf> = Vec::new();
+    // All processes are started before the first answer is waited for.
+    let mut seen: Vec<PathBuf> = Vec::new();
     let mut started = Vec::new();
     for path in files {
         match path.canonicalize() {
-            Ok(path) if known.contains(&path) => {}
+            Ok(path) if seen.contains(&path) => {}
             Ok(path) => {
-                known.push(path.clone());
+                seen.push(path.clone());
                 started.push((Server::start(&launcher, &path), path));
             }
             Err(e) => found.troubles.push((path, Trouble::Unreadable(e))),
@@ -73,17 +74,15 @@ pub fn find(folder: &Path, listed: Option<&OsStr>, launcher: Launcher) -> Found 
     found
 }
 
-impl Found {
+impl FoundPlugins {
     fn add(&mut self, path: PathBuf, server: std::io::Result<Server>) {
         let opened = server.map_err(Trouble::Unreadable).and_then(|mut server| Ok((server.hello()?, server)));
         let trouble = match opened {
-            Ok((plugin, server)) => match self.plugins.iter().find(|known| known.name == plugin.name) {
-                Some(known) => Trouble::SameName(plugin.name, known.path.clone()),
+            Ok((plugin, server)) => match self.plugins.iter().find(|other| other.name == plugin.name) {
+                Some(other) => Trouble::SameName(plugin.name, other.path.clone()),
                 None if self.plugins.len() >= MOST => Trouble::TooMany,
                 None => {
-                    if plugin.analyses {
-                        self.analysers.add(plugin.clone(), server);
-                    }
+                    self.analysers.add(plugin.clone(), plugin.has_half().then_some(server));
                     return self.plugins.push(plugin);
                 }
             },
@@ -94,7 +93,7 @@ impl Found {
 }
 
 /// The `.so` files of a folder, in order of their names.
-fn files_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+pub fn files_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();

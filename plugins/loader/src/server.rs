@@ -1,21 +1,24 @@
-//! The near end of a plugin's process (`serve` is the far one): starts it, waits for its first words, and asks it to analyse
-//! files, one at a time, without ever waiting for longer than is said.
+//! uu's end of a plugin's process (`serve` is the other one): starts it, receives its description, and asks it to
+//! analyse files and decode lines, one request at a time, without waiting for longer than [`PATIENCE`].
 
-use crate::wire::{self, decode_answer, decode_hello, Answer};
+use crate::wire::{self, decode_answer, decode_hello, decode_lines, encode_request, Answer, Request, Table};
 use crate::{Plugin, Trouble};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::fs::{fcntl_getfl, fcntl_setfl, OFlags};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read};
-use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest time that a plugin may take to open, and for one file.
+/// Time limit for opening a plugin, and for one file.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+/// The same for files that a part of uu analyses: its work is bounded, but a disk may be slow.
+const OWN_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a plugin's process is started: a program and its arguments, to which the plugin's path is added.
+/// The command that starts a plugin's process: a program and its arguments; the plugin's path is appended.
 pub type Launcher = Vec<OsString>;
 
 /// A plugin's process.
@@ -27,39 +30,54 @@ pub struct Server {
     output: ChildStdout,
     arrived: Vec<u8>,
     since: Instant,
+    patience: Duration,
 }
 
 impl Server {
-    /// Starts the process; what it is comes later ([`Server::hello`]).
+    /// Starts the process. Its description arrives later ([`Server::hello`]).
     pub fn start(launcher: &Launcher, path: &Path) -> std::io::Result<Server> {
         let (program, arguments) = launcher.split_first().ok_or(ErrorKind::NotFound)?;
         let mut command = Command::new(program);
-        // In a process group of its own: Ctrl-C is for the program that is recorded.
+        // In a process group of its own, so that Ctrl-C goes to the recorded program only.
         command.args(arguments).arg(path).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take().ok_or(ErrorKind::BrokenPipe)?);
-        // SAFETY: plain system calls on a descriptor of ours.
-        unsafe {
-            let flags = libc::fcntl(output.as_raw_fd(), libc::F_GETFL);
-            libc::fcntl(output.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK);
-        }
-        Ok(Server { path: path.to_owned(), child, input, output, arrived: Vec::new(), since: Instant::now() })
+        fcntl_setfl(&output, fcntl_getfl(&output)? | OFlags::NONBLOCK)?;
+        let (arrived, since) = (Vec::new(), Instant::now());
+        Ok(Server { path: path.to_owned(), child, input, output, arrived, since, patience: PATIENCE })
     }
 
-    /// Waits for what the plugin says of itself.
+    /// Waits for the plugin's description.
     pub fn hello(&mut self) -> Result<Plugin, Trouble> {
         let body = self.wait().map_err(Trouble::Died)?;
-        decode_hello(&body, &self.path).unwrap_or_else(|| Err(Trouble::Died("it answered nonsense".to_owned())))
+        let plugin = decode_hello(&body, &self.path);
+        let plugin = plugin.unwrap_or_else(|| Err(Trouble::Died("it answered nonsense".to_owned())))?;
+        if plugin.built_in {
+            self.patience = OWN_PATIENCE;
+        }
+        Ok(plugin)
     }
 
-    /// Asks for the analysis of a file. The answer comes by [`Server::answer`].
-    pub fn ask(&mut self, file: &Path) -> Result<(), String> {
+    /// Requests the analysis of a file that can be opened at `file` and that the program has at `path`. The answer is
+    /// fetched with [`Server::answer`].
+    pub fn ask(&mut self, file: &Path, path: &Path) -> Result<(), String> {
+        self.send(&Request::Analyse { file: file.to_owned(), path: path.to_owned() })
+    }
+
+    /// The lines of all positions, in order; 0: not available. Waits for them.
+    pub fn lines(&mut self, tables: Vec<Table>) -> Result<Vec<u32>, String> {
+        let count = tables.iter().map(|table| table.positions.len()).sum();
+        self.send(&Request::Lines(tables))?;
+        decode_lines(&self.wait()?, count).ok_or_else(|| "it answered nonsense".to_owned())
+    }
+
+    fn send(&mut self, request: &Request) -> Result<(), String> {
         self.since = Instant::now();
         let input = self.input.as_mut().ok_or("it is closed")?;
-        wire::send(input, file.as_os_str().as_bytes()).map_err(|_| self.end())
+        wire::send(input, &encode_request(request)).map_err(|_| self.end())
     }
 
-    /// The answer, if it is there; `Err`: the process is gone, took too long, or answered nonsense.
+    /// The answer, if it has arrived. `Err`: the process ended, took too long, or sent a malformed answer.
     pub fn answer(&mut self) -> Result<Option<Answer>, String> {
         match self.look()? {
             Some(body) => decode_answer(&body).map(Some).ok_or_else(|| "its analyse half answered nonsense".to_owned()),
@@ -67,9 +85,9 @@ impl Server {
         }
     }
 
-    /// A descriptor that becomes readable when something arrives.
-    pub fn poll_fd(&self) -> i32 {
-        self.output.as_raw_fd()
+    /// A descriptor that becomes readable when a message arrives.
+    pub fn poll_fd(&self) -> BorrowedFd<'_> {
+        self.output.as_fd()
     }
 
     fn wait(&mut self) -> Result<Vec<u8>, String> {
@@ -77,7 +95,7 @@ impl Server {
             if let Some(body) = self.look()? {
                 return Ok(body);
             }
-            wait_readable(&[self.poll_fd()], 100);
+            wait_readable([self.poll_fd()], 100);
         }
     }
 
@@ -99,18 +117,20 @@ impl Server {
             }
         }
         match wire::take(&mut self.arrived) {
-            // What it said before it ended counts.
+            // Messages that it sent before it ended are still used.
             Ok(None) if ended => Err(self.end()),
-            Ok(None) if self.since.elapsed() > PATIENCE => Err(format!("it took more than {} s", PATIENCE.as_secs())),
+            Ok(None) if self.since.elapsed() > self.patience => {
+                Err(format!("it took more than {} s", self.patience.as_secs()))
+            }
             Ok(message) => Ok(message),
             Err(wire::TooLong) => Err("it answered nonsense".to_owned()),
         }
     }
 
-    /// How the process ended; ends it if it has not.
+    /// Describes how the process ended; ends it if it is running.
     fn end(&mut self) -> String {
         self.input = None;
-        // The stream has ended, so the process is about to.
+        // The stream has ended, so the process is about to end.
         for _ in 0..100 {
             match self.child.try_wait() {
                 Ok(None) => std::thread::sleep(Duration::from_millis(1)),
@@ -135,10 +155,10 @@ impl Drop for Server {
     }
 }
 
-/// Waits until one of these can be read, at most so many milliseconds.
-pub fn wait_readable(fds: &[i32], milliseconds: i32) {
-    let mut list: Vec<libc::pollfd> =
-        fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
-    // SAFETY: a list of that length.
-    unsafe { libc::poll(list.as_mut_ptr(), list.len() as libc::nfds_t, milliseconds) };
+/// Waits until one of these descriptors is readable, for at most `milliseconds` (fewer than 1000).
+pub fn wait_readable<'fd>(fds: impl IntoIterator<Item = BorrowedFd<'fd>>, milliseconds: u32) {
+    let mut list: Vec<_> = fds.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(milliseconds) * 1_000_000 };
+    // A signal ends the wait as well; the caller looks again.
+    let _ = poll(&mut list, Some(&timeout));
 }

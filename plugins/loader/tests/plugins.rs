@@ -1,11 +1,11 @@
-//! Plugins and near-plugins, built with the C compiler, as the loader meets them.
+//! Usable and unusable plugins, built with the C compiler, as the loader finds them.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use uunwind_loader::{Found, Trouble};
+use uunwind_loader::{FoundPlugins, Trouble};
 
-fn find(folder: &Path, listed: Option<&OsStr>) -> Found {
+fn find(folder: &Path, listed: Option<&OsStr>) -> FoundPlugins {
     uunwind_loader::find(folder, listed, vec![env!("CARGO_BIN_EXE_uunwind-plugin-server").into()])
 }
 
@@ -25,7 +25,7 @@ fn build(folder: &Path, file: &str, source: &str) -> PathBuf {
     object
 }
 
-/// The table of `uunwind_core::plugin::Plugin` in C, filled as asked.
+/// The table of `uunwind_core::plugin::Plugin` in C, with these fields.
 fn plugin(name: &str, abi: u32, size: &str) -> String {
     format!(
         "#include <stdint.h>
@@ -72,7 +72,7 @@ fn good_ones_are_opened_in_order_and_bad_ones_are_named() {
         listed.push(":");
         listed.push(path);
     }
-    // The same file twice is no trouble.
+    // The same file twice is no error.
     listed.push(":");
     listed.push(&third);
     let found = find(&own, Some(&listed));
@@ -88,7 +88,7 @@ fn good_ones_are_opened_in_order_and_bad_ones_are_named() {
 }
 
 #[test]
-fn folders_can_be_listed_and_missing_ones_are_said() {
+fn folders_can_be_listed_and_missing_ones_are_reported() {
     let dir = folder("folders");
     build(&dir, "p.so", &plugin("listed", 1, "sizeof table"));
     let empty = dir.join("empty");

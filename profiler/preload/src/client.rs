@@ -1,4 +1,4 @@
-//! What the walk asks of the sampler: objects seen, facts, names. Called inside the handler.
+//! The sampler's functions that a walk calls, inside the handler: they record objects, look up facts and record names.
 
 use crate::process::{self, Process};
 use crate::signals;
@@ -12,36 +12,37 @@ use uunwind_ring::names::Content;
 use uunwind_ring::record::{padded, NameRecord, ObjectRecord, RecordHeader, RecordType};
 use uunwind_ring::writer::RingWriter;
 
-/// The table handed to each walk.
+/// The function table that each walk gets.
 pub static CLIENT: Client =
     Client { object_seen, facts_count, facts, table, find_name, describe, foreign_code, plugin_failed };
 
-/// What the functions of the table get as context.
+/// The context argument of the table's functions.
 pub struct Context {
-    /// The process.
+    /// The state of the recorded process.
     pub process: &'static Process,
     /// The calling thread's block.
     pub block: *mut ThreadBlock,
-    /// Time of the sample (CLOCK_MONOTONIC, ns): an object that it met was there then.
+    /// Time of the sample (CLOCK_MONOTONIC, ns), at which the objects that it meets are loaded.
     pub time: u64,
 }
 
-/// No header: the writer fills it in at commit.
+/// A placeholder: the ring's writer fills in the header at commit.
 pub const HEADER: RecordHeader = RecordHeader { size: 0, kind: 0, reserved: 0 };
 
 /// The writing end of a thread's ring.
 ///
 /// # Safety
-/// `block` must be the calling thread's own, and the caller the only writer now (inside the handler, or before the timer
-/// is armed).
+/// `block` must be the calling thread's own, and the caller the only writer now (inside the handler, or before the
+/// timer is armed).
 pub unsafe fn ring(block: *mut ThreadBlock) -> RingWriter<'static> {
     // SAFETY: blocks stay mapped for ever; the ring lies at RING_OFFSET.
     unsafe { RingWriter::new(&*block, block.cast::<u8>().add(RING_OFFSET)) }
 }
 
-/// Our own part of a walk ends by itself. Another's may loop, so the timer, which has been masked so far, ticks from here on.
+/// Called before a walk runs code of a plugin or a window's stepper. Our own part of a walk is bounded, foreign code
+/// may loop forever, so from here on the timer's signal is unblocked and ticks as the watchdog.
 unsafe extern "C" fn foreign_code(_context: *mut c_void) {
-    signals::unblock(signals::bit(signals::SAMPLING));
+    signals::unblock(signals::bit(signals::sampling()));
 }
 
 unsafe extern "C" fn plugin_failed(_context: *mut c_void, plugin: u32, reason: u32, off: bool) {
@@ -59,14 +60,16 @@ unsafe extern "C" fn object_seen(context: *mut c_void, object: *const Object) ->
     let (context, object) = unsafe { (&*context.cast::<Context>(), &*object) };
     // SAFETY: inside the handler of this thread.
     let ring = unsafe { ring(context.block) };
-    // Read afresh: an object that was closed and opened again has the same identity, and another string.
-    // SAFETY: `l_name` is the second word of a link map, which lives as long as the object.
+    // Read each time: an object that was closed and opened again has the same link map, but another string. SAFETY:
+    // `l_name` is the second word of a link map (https://man7.org/linux/man-pages/man3/dlinfo.3.html), which lives as
+    // long as the object.
     let name = unsafe { (object.link_map as *const *const u8).add(1).read() };
-    // l_name is a string of the loader, which lives as long as the object: as long as code of it is on this stack.
+    // The string belongs to the loader and lives as long as the object. The object cannot be unloaded while this stack
+    // runs its code.
     let name_bytes = if name.is_null() {
         0
     } else {
-        // SAFETY: as said; at most PATH_LIMIT bytes are looked at.
+        // SAFETY: a NUL-terminated string; at most PATH_LIMIT bytes are read.
         (0..PATH_LIMIT).find(|i| unsafe { name.add(*i).read() } == 0).unwrap_or(PATH_LIMIT)
     };
     let path = if name_bytes == 0 {
@@ -77,7 +80,7 @@ unsafe extern "C" fn object_seen(context: *mut c_void, object: *const Object) ->
     };
     let build_id = object.build_id.as_bytes();
     let size = core::mem::size_of::<ObjectRecord>() + padded(build_id.len()) + padded(path.len());
-    // SAFETY: see the handler; both lie in the block's header.
+    // No place in the ring: the object is reported again with a later sample.
     let Some(mut record) = ring.reserve(RecordType::Object, size) else {
         // SAFETY: the block stays mapped.
         unsafe { (*context.block).lost_other.fetch_add(1, Ordering::Relaxed) };
@@ -100,32 +103,36 @@ unsafe extern "C" fn object_seen(context: *mut c_void, object: *const Object) ->
 }
 
 unsafe extern "C" fn facts_count(context: *mut c_void) -> u32 {
-    // SAFETY: the handler's context. One more than published, so that "never asked" differs from "none published".
-    unsafe { (*context.cast::<Context>()).process.facts.map_or(1, |facts| facts.count().wrapping_add(1)) }
+    // SAFETY: the handler's context. One more than the number published, so that 0 means "never looked up".
+    unsafe { (*context.cast::<Context>()).process.facts.count().wrapping_add(1) }
 }
 
 unsafe extern "C" fn facts(context: *mut c_void, key: u64, bytes: *mut *const u8, len: *mut usize) -> i32 {
     // SAFETY: the handler's context.
     let context = unsafe { &*context.cast::<Context>() };
-    let Some(found) = context.process.facts.and_then(|facts| facts.find(key)) else { return -1 };
-    let Some(block) = process::block() else { return -1 };
+    let Some(found) = context.process.facts.find(key) else { return -1 };
     if found.bytes.is_empty() {
         return 0;
     }
-    // SAFETY: places of the caller.
+    // SAFETY: the caller passes valid places for the results.
     unsafe {
         bytes.write(found.bytes.as_ptr());
         len.write(found.bytes.len());
     }
     let name = trimmed(&found.plugin);
-    block.plugins.iter().position(|plugin| trimmed(plugin) == name && !name.is_empty()).map_or(0, |i| i as i32)
+    context
+        .process
+        .plugins
+        .iter()
+        .position(|plugin| trimmed(plugin) == name && !name.is_empty())
+        .map_or(0, |i| i as i32)
 }
 
 unsafe extern "C" fn table(context: *mut c_void, key: u64, bytes: *mut *const u8, len: *mut usize) -> bool {
     // SAFETY: the handler's context.
     let context = unsafe { &*context.cast::<Context>() };
-    let Some(table) = context.process.tables.and_then(|tables| tables.find(key)) else { return false };
-    // SAFETY: places of the caller.
+    let Some(table) = context.process.tables.find(key) else { return false };
+    // SAFETY: the caller passes valid places for the results.
     unsafe {
         bytes.write(table.as_ptr());
         len.write(table.len());
@@ -137,7 +144,7 @@ unsafe extern "C" fn find_name(_context: *mut c_void, code: u64, fingerprint: u6
     process::names().map_or(0, |names| names.find(code, fingerprint))
 }
 
-/// Copies what names a code object into the ring, and publishes its id for all threads.
+/// Copies a code object's description into the ring, and publishes its name id for all threads.
 unsafe extern "C" fn describe(
     context: *mut c_void,
     plugin: u32,
@@ -164,7 +171,7 @@ unsafe extern "C" fn describe(
         block.names_lost.fetch_add(1, Ordering::Relaxed);
         return 0;
     };
-    // Made twice, which takes less stack than to keep it.
+    // Built twice, because keeping it would use more of the handler's stack.
     let fixed = |id| NameRecord {
         header: HEADER,
         id,
@@ -195,10 +202,10 @@ unsafe extern "C" fn describe(
             return 0;
         }
         content.add(u64::from(text.len) | u64::from(text.width as u8) << 32 | u64::from(text.utf8 as u8) << 40);
-        // SAFETY: as above; they were just filled.
+        // SAFETY: `read` has just filled these `len` bytes of the record.
         content.add_bytes(unsafe { core::slice::from_raw_parts(room, len) });
     }
-    // The same code may have been met elsewhere: loaded twice, or again and again.
+    // A code object with the same description may have an id already: the program loaded the same code more than once.
     let content = content.key();
     let mut id = names.find(content.0, content.1);
     if id == 0 {

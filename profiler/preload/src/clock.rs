@@ -1,5 +1,7 @@
-//! CLOCK_MONOTONIC without a system call: libc's clock_gettime, which asks the vDSO and is async-signal-safe (signal-safety(7)).
-//! Found by name when the recording begins, so that nothing is bound inside a handler.
+//! CLOCK_MONOTONIC without a system call: libc's clock_gettime, which calls the
+//! [vDSO](https://man7.org/linux/man-pages/man7/vdso.7.html) and is
+//! [async-signal-safe](https://man7.org/linux/man-pages/man7/signal-safety.7.html). It is looked up when the recording
+//! begins, because lazy binding inside a handler would enter the dynamic loader.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -20,7 +22,7 @@ pub fn locate() {
 /// CLOCK_MONOTONIC in ns.
 pub fn monotonic_ns() -> u64 {
     const CLOCK_MONOTONIC: c_int = 1;
-    /// As of the kernel's last tick, for which no counter is read.
+    /// The time of the kernel's last tick. The vDSO reads no time-stamp counter for it.
     const CLOCK_MONOTONIC_COARSE: c_int = 6;
     let clock = if guarded::may_read_tsc() { CLOCK_MONOTONIC } else { CLOCK_MONOTONIC_COARSE };
     let function = CLOCK_GETTIME.load(Ordering::Acquire);

@@ -1,20 +1,26 @@
-//! `libuu-preload.so`: the sampler in the target. Interposers, fault model, timers and the sampling handler.
+//! `libuunwind-preload.so`: the sampler in the target. Interposers, fault model, timers and the sampling handler.
 //!
-//! Without a session in the environment it does nothing: the constructor looks for one variable, and the interposers
-//! pass every call through. With one, it maps the session, opens `libuu.so.0` and the plugins, takes over the sampling
-//! signal and the fault signals, and arms a CPU timer for each thread. No thread of ours, no allocation, no fd kept.
+//! Without a session in the environment it does nothing: the constructor reads one variable, and the interposers pass
+//! every call through. With one, it maps the session, opens `libuunwind.so.0` and the plugins, takes over the sampling
+//! signal and the fault signals, and arms a CPU timer for each thread. It creates no thread, allocates nothing, and
+//! keeps no fd open.
 //!
 //! ```text
-//! start      the constructor: session, objects, signals, first thread
-//! session    the two mappings and the claiming of blocks
-//! process    what a process keeps while it records; the child of a fork
-//! threads    pthread_create, a timer for each thread, its end
-//! handler    one sampling signal, one record
-//! clock      the time, without a system call
-//! frames     __register_frame and its kin, for code made at run time
-//! client     what the walk asks of us: objects, facts, names
-//! signals/   virtual sigaction, faults, alternate stacks, signal sets
-//! real       the functions behind our interposers
+//! start           the constructor: session, objects, signals, first thread
+//! session         the two mappings and the claiming of blocks
+//! version         the message for a recorder of another version
+//! slots           the state of each thread, and the buffers of its walks
+//! ending          the end of the recording in a process that continues to run
+//! process         the state of a recorded process; the child of a fork
+//! threads         pthread_create, a timer for each thread, its end
+//! handler         one sampling signal, one record
+//! late            why a tick stands for many periods
+//! budget          the limit on what walks of deep stacks cost a thread
+//! clock           the time, without a system call
+//! register_frame  __register_frame and related functions, for code generated at run time
+//! client          the sampler's functions that a walk calls: objects, facts, names
+//! signals/        virtual sigaction, faults, alternate stacks, signal sets, signals deferred by a walk
+//! real            the real functions that the interposers call
 //! ```
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
@@ -28,17 +34,22 @@ pub mod check {
     pub use crate::handler::{on_own_sample, Origin};
 }
 
+mod budget;
 mod client;
 mod clock;
-#[cfg(not(feature = "no-entry-points"))]
-mod frames;
+mod ending;
 mod handler;
+mod late;
 mod process;
 mod real;
+#[cfg(not(feature = "no-entry-points"))]
+mod register_frame;
 mod session;
 mod signals;
+mod slots;
 mod start;
 mod threads;
+mod version;
 
 #[cfg(all(panic = "unwind", not(test)))]
 extern crate std;

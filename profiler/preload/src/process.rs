@@ -1,4 +1,4 @@
-//! What a process keeps while it records, and what the child of a fork does with it.
+//! The state of a recorded process, and how the child of a fork takes it over.
 
 use crate::session::{Session, Setting};
 use core::cell::UnsafeCell;
@@ -6,38 +6,44 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use uunwind_core::library::Library;
 use uunwind_core::syscall;
+use uunwind_core::walk::PLUGIN_INDICES;
 use uunwind_ring::facts::FactsView;
-use uunwind_ring::layout::{ProcessBlock, BLOCK_HEADER, LIVE_PROCESS};
+use uunwind_ring::layout::{ProcessBlock, LIVE_PROCESS};
 use uunwind_ring::names::{self, NameEntry, Names};
 use uunwind_ring::tables::TablesView;
 use uunwind_ring::FLAG_NO_CHILDREN;
 
-/// Written once by the constructor, before [`recording`] is true; read-only afterwards.
+/// The state of the process. The constructor writes it once, before `RECORDING` is set; it is read-only afterwards.
 pub struct Process {
-    /// The session.
+    /// The mapped session.
     pub session: Session,
-    /// The facts, if they could be mapped.
-    pub facts: Option<FactsView>,
-    /// The rule tables behind them.
-    pub tables: Option<TablesView>,
-    /// What the environment said.
+    /// Facts that the recorder has published, and its word that says whether the recording is over.
+    pub facts: FactsView,
+    /// The published rule tables, mapped after the facts.
+    pub tables: TablesView,
+    /// Memory for the table of name ids; all zero in a forked child.
+    pub names: *mut NameEntry,
+    /// Names of the plugins by index, NUL-padded.
+    pub plugins: [[u8; 16]; PLUGIN_INDICES],
+    /// The settings that the recorder passed in the environment.
     pub setting: Setting,
-    /// libuu's functions.
+    /// Function table of libuunwind.
     pub library: &'static Library,
-    /// AT_MINSIGSTKSZ: what the kernel needs for a signal frame.
+    /// Largest signal frame that the kernel pushes on this CPU, in bytes: AT_MINSIGSTKSZ of
+    /// [getauxval](https://man7.org/linux/man-pages/man3/getauxval.3.html).
     pub signal_frame: u64,
-    /// Path of the program, as `/proc/self/exe` had it; the loader does not keep it.
+    /// Path of the program, from `/proc/self/exe`: the loader's link map of the program has an empty name.
     pub exe: Path,
 }
 
-/// A path, cut to what fits.
+/// A path, truncated to the buffer.
 pub struct Path {
     bytes: [u8; 1024],
     len: usize,
 }
 
 impl Path {
-    /// Reads `/proc/self/exe` (proc(5)). Empty if that fails.
+    /// Reads [`/proc/self/exe`](https://man7.org/linux/man-pages/man5/proc_pid_exe.5.html). Empty if that fails.
     pub fn of_program() -> Path {
         let mut path = Path { bytes: [0; 1024], len: 0 };
         // SAFETY: a NUL-terminated path and a buffer of that length.
@@ -47,7 +53,7 @@ impl Path {
         path
     }
 
-    /// The bytes.
+    /// The path without a terminating NUL.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or(&[])
     }
@@ -60,20 +66,20 @@ unsafe impl Sync for Place {}
 static PROCESS: Place = Place(UnsafeCell::new(MaybeUninit::uninit()));
 static RECORDING: AtomicBool = AtomicBool::new(false);
 static PID: AtomicU32 = AtomicU32::new(0);
-/// Number of this process's recording: 1 after exec, one more in each forked child. What was told to the recorder in an
-/// earlier one must be told again.
+/// Number of this process's recording: 1 after exec, one more in each forked child. Objects and names that were
+/// recorded under an earlier number must be recorded again.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 static BLOCK: AtomicPtr<ProcessBlock> = AtomicPtr::new(core::ptr::null_mut());
 static BLOCK_INDEX: AtomicU32 = AtomicU32::new(0);
 
-/// The process, if it records (or did, until it stopped). Async-signal-safe.
+/// The state of the process, if it records or has recorded. Async-signal-safe.
 pub fn process() -> Option<&'static Process> {
     // SAFETY: RECORDING is set after PROCESS was written, once.
     RECORDING.load(Ordering::Acquire).then(|| unsafe { (*PROCESS.0.get()).assume_init_ref() })
 }
 
-/// Whether the caller runs in the very process that records: not in a vfork child, which shares our memory, nor in one
-/// made by a raw clone.
+/// Whether the caller runs in the process that records. False in a vfork child, which shares our memory, and in a child
+/// of a raw clone call.
 pub fn is_own() -> bool {
     PID.load(Ordering::Relaxed) == syscall::getpid()
 }
@@ -83,52 +89,46 @@ pub fn pid() -> u32 {
     PID.load(Ordering::Relaxed)
 }
 
-/// See [`EPOCH`].
+/// Number of this process's recording: 1 after exec, one more in each forked child.
 pub fn epoch() -> u32 {
     EPOCH.load(Ordering::Relaxed)
 }
 
-/// The block of this process.
+/// The block of this process in the session; `None` while nothing is recorded.
 pub fn block() -> Option<&'static ProcessBlock> {
     // SAFETY: null, or a block that stays mapped for ever.
     unsafe { BLOCK.load(Ordering::Acquire).as_ref() }
 }
 
-/// Index of that block.
+/// Index of the process's block in the session.
 pub fn block_index() -> u32 {
     BLOCK_INDEX.load(Ordering::Relaxed)
 }
 
-/// The table of names already sent.
+/// The table of name ids that are recorded already.
 pub fn names() -> Option<Names<'static>> {
-    let block = BLOCK.load(Ordering::Acquire);
-    if block.is_null() {
-        return None;
-    }
-    // SAFETY: the table fills the block behind its header; entries are atomics, all-zero is a free entry.
-    let entries = unsafe {
-        core::slice::from_raw_parts(block.cast::<u8>().add(BLOCK_HEADER).cast::<NameEntry>(), names::ENTRIES)
-    };
-    Some(Names::new(entries))
+    let process = process()?;
+    // SAFETY: private memory for this many entries, which stays mapped; entries are atomics, all-zero is a free entry.
+    Some(Names::new(unsafe { core::slice::from_raw_parts(process.names, names::ENTRIES) }))
 }
 
-/// Begins to record: stores what the process keeps and claims its block. False when no block is free.
-pub fn begin(process: Process, plugins: &[[u8; 16]; 8]) -> bool {
-    if !claim_block(&process.session, 0, plugins) {
+/// Begins to record: stores the state and claims a block. False when no block is free.
+pub fn begin(process: Process) -> bool {
+    if !claim_block(&process.session, 0, &process.plugins) {
         return false;
     }
-    // SAFETY: called once, by the constructor, before anybody can see RECORDING.
+    // SAFETY: called once, by the constructor, before RECORDING is set.
     unsafe { (*PROCESS.0.get()).write(process) };
     RECORDING.store(true, Ordering::Release);
     true
 }
 
-/// Ends the recording of this process for good; interposers go on passing calls through to where they belong.
+/// Marks this process as no longer recording. The recorder ignores what is still written to its blocks.
 pub fn stop() {
     BLOCK.store(core::ptr::null_mut(), Ordering::Release);
 }
 
-fn claim_block(session: &Session, origin: u32, plugins: &[[u8; 16]; 8]) -> bool {
+fn claim_block(session: &Session, origin: u32, plugins: &[[u8; 16]; PLUGIN_INDICES]) -> bool {
     let Some(index) = session.claim() else {
         session.header().processes_without_block.fetch_add(1, Ordering::Relaxed);
         return false;
@@ -154,8 +154,8 @@ fn claim_block(session: &Session, origin: u32, plugins: &[[u8; 16]; 8]) -> bool 
     true
 }
 
-/// Whether this process has another pid than `/proc` has for it: it lives in another pid namespace, and its pid means
-/// nothing to the recorder.
+/// Whether the process's pid differs from the one that `/proc/self` shows: then it lives in another [pid
+/// namespace](https://man7.org/linux/man-pages/man7/pid_namespaces.7.html), and the recorder cannot use its pid.
 pub fn in_other_pid_namespace() -> bool {
     let mut text = [0u8; 16];
     // SAFETY: a NUL-terminated path and a buffer of that length.
@@ -165,23 +165,27 @@ pub fn in_other_pid_namespace() -> bool {
     pid != syscall::getpid()
 }
 
-/// In the child of a fork: claims blocks of its own. Only async-signal-safe work: other threads of the parent may have held any
-/// lock.
+/// In the child of a fork: claims blocks for it. Does async-signal-safe work only, because other threads of the parent
+/// may have held any lock.
 pub extern "C" fn after_fork() {
     let Some(process) = process() else { return };
-    // First of all, recorded or not: the virtual signals are this process's own from now on.
+    // First, whether it is recorded or not: from now on `is_own` must hold here, so that the virtual dispositions are
+    // this process's.
     PID.store(syscall::getpid(), Ordering::Relaxed);
-    let Some(parent) = block() else { return };
+    if block().is_none() {
+        crate::ending::finish_in_child(process);
+        return;
+    }
     let masked = crate::threads::believes_masked();
     crate::threads::forget_all();
     // SAFETY: libuu's function.
     unsafe { (process.library.after_fork)() };
     if process.setting.flags & FLAG_NO_CHILDREN != 0
-        || process.session.header().stopped.load(Ordering::Relaxed) != 0
+        || process.facts.is_over()
         || in_other_pid_namespace()
-        || !claim_block(&process.session, 1, &parent.plugins)
+        || !claim_block(&process.session, 1, &process.plugins)
     {
-        stop();
+        crate::ending::end_at_once(process, masked);
         return;
     }
     crate::threads::begin(process, masked, |_| {});

@@ -1,5 +1,6 @@
-//! The functions behind our interposers, found by `dlsym(RTLD_NEXT)` on first use: an interposer may be called before
-//! our own constructor, from a library's constructor that starts a thread.
+//! The real functions that our interposers call, found by
+//! [`dlsym(RTLD_NEXT)`](https://man7.org/linux/man-pages/man3/dlsym.3.html) on first use: an interposer may be called
+//! before our own constructor, for example by a library's constructor that starts a thread.
 
 use core::ffi::{c_int, c_void, CStr};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -29,10 +30,10 @@ impl Real {
     }
 }
 
-/// Declares the real function behind an interposer, and a way to call it.
+/// Declares a function that calls the real function of an interposer, or returns `$missing` if libc lacks it.
 macro_rules! real {
     ($name:ident, $symbol:literal, fn($($arg:ident: $type:ty),*) -> $result:ty, $missing:expr) => {
-        /// The real function of this name.
+        /// Calls libc's function of this name.
         pub unsafe fn $name($($arg: $type),*) -> $result {
             static REAL: Real = Real::new($symbol);
             let real = REAL.get();
@@ -45,7 +46,7 @@ macro_rules! real {
     };
 }
 
-/// Start function of a thread.
+/// Start function of a thread, as pthread_create takes it.
 pub type Start = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 
 real!(sigaction, c"sigaction", fn(sig: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int, -1);

@@ -1,19 +1,20 @@
-//! The session and the facts, mapped; and the claiming of blocks. Claiming is usable in the child of a fork.
+//! Maps the session and the facts, and claims blocks. Claiming is async-signal-safe, for the child of a fork.
 
 use core::ffi::{c_char, CStr};
 use core::sync::atomic::Ordering;
+use uunwind_core::syscall::{self, nr};
 use uunwind_ring::facts::{FactsView, FACTS_BYTES, PUBLISHED_BYTES};
 use uunwind_ring::layout::*;
 use uunwind_ring::tables::TablesView;
 
-/// What [`uunwind_ring::ENV_SESSION`] says.
+/// The settings in the environment variable [`uunwind_ring::ENV_SESSION`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Pid of the recorder.
     pub recorder: u32,
-    /// Its fd of the session.
+    /// The recorder's fd of the session's memory.
     pub session_fd: u32,
-    /// Its fd of the facts.
+    /// The recorder's fd of the memory with facts and rule tables.
     pub facts_fd: u32,
     /// Samples a second of CPU time.
     pub rate: u32,
@@ -22,6 +23,11 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// CPU time from a tick of a thread's timer to the next, in ns.
+    pub fn period(&self) -> u64 {
+        1_000_000_000 / u64::from(self.rate.max(1))
+    }
+
     /// Parses five decimal numbers between colons.
     pub fn parse(text: &[u8]) -> Option<Setting> {
         let mut numbers = [0u32; 5];
@@ -47,13 +53,14 @@ impl Setting {
     }
 }
 
-/// The mapped session.
+/// The mapped session: shared memory in which this process writes its records.
 #[derive(Clone, Copy)]
 pub struct Session {
     base: *mut u8,
 }
 
-/// Maps `/proc/<pid>/fd/<fd>`; null when that fails (another user, another pid namespace, no memory).
+/// Maps the first `bytes` of [`/proc/<pid>/fd/<fd>`](https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html); null
+/// when that fails (another user, another pid namespace, no memory).
 fn map(pid: u32, fd: u32, bytes: usize, writable: bool) -> *mut u8 {
     let mut path = [0u8; 48];
     let mut len = 0;
@@ -77,7 +84,7 @@ fn map(pid: u32, fd: u32, bytes: usize, writable: bool) -> *mut u8 {
             libc::open(path.as_ptr().cast::<c_char>(), mode | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY)
         }
     };
-    // Looked at before it is opened for writing: the recorder may be gone, and its number another process's.
+    // Checked before it is opened for writing: the recorder may be gone, and its pid may belong to another process.
     let mut fd = checked(open(libc::O_RDONLY), bytes);
     if fd >= 0 && writable {
         // SAFETY: our own descriptor.
@@ -88,7 +95,7 @@ fn map(pid: u32, fd: u32, bytes: usize, writable: bool) -> *mut u8 {
         return core::ptr::null_mut();
     }
     let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-    // SAFETY: the mapping is checked, and the fd closed again.
+    // SAFETY: a new mapping, whose result is checked; the fd is ours and closed once.
     unsafe {
         let at = libc::mmap(core::ptr::null_mut(), bytes, protection, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0);
         libc::close(fd);
@@ -100,7 +107,7 @@ fn map(pid: u32, fd: u32, bytes: usize, writable: bool) -> *mut u8 {
     }
 }
 
-/// The descriptor, if it is the recorder's memory; else it is closed, and -1.
+/// Returns the descriptor if it is the recorder's memory; otherwise closes it and returns -1.
 fn checked(fd: i32, bytes: usize) -> i32 {
     if fd >= 0 && !is_ours(fd, bytes) {
         // SAFETY: our own descriptor.
@@ -110,23 +117,25 @@ fn checked(fd: i32, bytes: usize) -> i32 {
     fd
 }
 
-/// Whether this is a memfd of the recorder's: of the right size, and sealed against shrinking, so that no access to the
+/// Whether this is a memfd of the recorder: large enough, and
+/// [sealed](https://man7.org/linux/man-pages/man2/memfd_create.2.html) against shrinking, so that no access to the
 /// mapping can fault.
 fn is_ours(fd: i32, bytes: usize) -> bool {
     const F_GET_SEALS: i32 = 1034;
     const F_SEAL_SHRINK: i32 = 2;
-    // SAFETY: an open descriptor and a place for its status.
+    // SAFETY: an open descriptor, and a valid structure for its status.
     unsafe {
         let mut status: libc::stat = core::mem::zeroed();
         let seals = libc::fcntl(fd, F_GET_SEALS);
         seals >= 0
             && seals & F_SEAL_SHRINK != 0
             && libc::fstat(fd, &raw mut status) == 0
-            && status.st_size as u64 == bytes as u64
+            && status.st_size as u64 >= bytes as u64
     }
 }
 
-fn decimal(mut n: u32, digits: &mut [u8; 10]) -> &[u8] {
+/// Formats a number in decimal.
+pub fn decimal(mut n: u32, digits: &mut [u8; 10]) -> &[u8] {
     let mut first = digits.len();
     loop {
         first = first.saturating_sub(1);
@@ -141,43 +150,71 @@ fn decimal(mut n: u32, digits: &mut [u8; 10]) -> &[u8] {
     digits.get(first..).unwrap_or(&[])
 }
 
-/// Maps the facts, and the rule tables behind them.
+/// Maps the facts and the rule tables that follow them.
 pub fn map_facts(setting: &Setting) -> Option<(FactsView, TablesView)> {
     let base = map(setting.recorder, setting.facts_fd, PUBLISHED_BYTES, false);
     if base.is_null() {
         return None;
     }
-    // SAFETY: PUBLISHED_BYTES are mapped, for ever.
-    unsafe { Some((FactsView::new(base)?, TablesView::new(base.add(FACTS_BYTES)))) }
+    // SAFETY: PUBLISHED_BYTES are mapped, and stay mapped if they hold facts.
+    unsafe {
+        let facts = FactsView::new(base);
+        if facts.is_none() {
+            libc::munmap(base.cast(), PUBLISHED_BYTES);
+        }
+        Some((facts?, TablesView::new(base.add(FACTS_BYTES))))
+    }
 }
 
 impl Session {
-    /// Maps the session, if it is one of this version.
+    /// Maps the session. `None` if that fails, or if the session is of another version.
     pub fn map(setting: &Setting) -> Option<Session> {
         let base = map(setting.recorder, setting.session_fd, SESSION_BYTES, true);
         if base.is_null() {
+            // A session of another version may be smaller.
+            crate::version::look(map(setting.recorder, setting.session_fd, FIRST_PAGE, true));
             return None;
         }
         let session = Session { base };
         let header = session.header();
-        let known = header.magic == SESSION_MAGIC
+        let same = header.magic == SESSION_MAGIC
             && header.version == SESSION_VERSION
             && header.block_bytes as usize == BLOCK_BYTES
             && header.blocks as usize == BLOCKS;
-        if !known {
-            // SAFETY: mapped above, and nobody has seen it.
-            unsafe { libc::munmap(base.cast(), SESSION_BYTES) };
+        if !same {
+            crate::version::look(base);
+            session.unmap();
         }
-        known.then_some(session)
+        same.then_some(session)
     }
 
-    /// The first page.
+    /// Gives the shared memory back, and maps zeroed private memory in its place: a thread may still be about to write
+    /// there. Async-signal-safe.
+    pub fn release(&self) {
+        const MADV_DONTDUMP: usize = 16;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let (base, no_file) = (self.base as usize, usize::MAX);
+        // SAFETY: SESSION_BYTES at base are a mapping of our own, and stay one.
+        unsafe {
+            syscall::call(nr::MMAP, [base, SESSION_BYTES, protection as usize, flags as usize, no_file, 0]);
+            syscall::call(nr::MADVISE, [base, SESSION_BYTES, MADV_DONTDUMP, 0, 0, 0]);
+        }
+    }
+
+    /// Unmaps a session that no thread has used.
+    pub fn unmap(self) {
+        // SAFETY: a mapping of our own that no thread has seen.
+        unsafe { libc::munmap(self.base.cast(), SESSION_BYTES) };
+    }
+
+    /// The session's header, in its first page.
     pub fn header(&self) -> &'static SessionHeader {
-        // SAFETY: SESSION_BYTES are mapped for ever; all shared fields are atomic.
+        // SAFETY: SESSION_BYTES stay mapped; all shared fields are atomic.
         unsafe { &*self.base.cast() }
     }
 
-    /// State of a block.
+    /// State word of a block; `None` when there is no such block.
     pub fn state(&self, block: usize) -> Option<&'static core::sync::atomic::AtomicU32> {
         // SAFETY: the states are mapped for ever; the index is checked.
         (block < BLOCKS)
@@ -206,9 +243,9 @@ impl Session {
     }
 }
 
-/// The bytes of an environment variable.
+/// The value of an environment variable. For the constructor only.
 pub fn environment(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: constructor context: nobody changes the environment yet.
+    // SAFETY: called by the constructor, when no other thread changes the environment.
     let value = unsafe { libc::getenv(name.as_ptr()) };
     // SAFETY: a non-null value is NUL-terminated and, in the initial environment, lives as long as the process.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })

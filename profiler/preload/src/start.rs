@@ -1,16 +1,20 @@
-//! The constructor.
+//! The constructor of the preloaded object: decides whether this process is recorded, and begins the recording.
 
 use crate::client::{Context, CLIENT};
 use crate::process::{self, Path, Process};
 use crate::session::{environment, map_facts, Session, Setting};
-use crate::signals::{faults, host, VIRTUAL};
-use crate::{handler, real, threads};
+use crate::signals::{self, dispositions, faults};
+use crate::{handler, real, slots, threads};
 use core::ffi::{c_char, c_void, CStr};
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
 use uunwind_core::objects::Object;
 use uunwind_core::plugin::{negotiate, Entry, ENTRY_SYMBOL};
+use uunwind_core::walk::PLUGIN_INDICES;
+use uunwind_ring::facts::FactsView;
 use uunwind_ring::layout::ThreadBlock;
+use uunwind_ring::names::{self, NameEntry};
+use uunwind_ring::tables::TablesView;
 use uunwind_ring::FLAG_NO_CHILDREN;
 
 #[cfg(not(feature = "no-entry-points"))]
@@ -33,8 +37,8 @@ extern "C" fn start() {
         record(session);
     }
     #[cfg(not(feature = "no-entry-points"))]
-    crate::frames::started();
-    // SAFETY: the calling thread's errno; the program finds it as it was.
+    crate::register_frame::started();
+    // SAFETY: the calling thread's errno, which the program must find unchanged.
     unsafe { *libc::__errno_location() = errno };
 }
 
@@ -43,7 +47,7 @@ fn errno() -> i32 {
     unsafe { *libc::__errno_location() }
 }
 
-/// Begins to record, or leaves the process alone.
+/// Begins to record, or leaves the process unrecorded when something that it needs is missing.
 fn record(session: &CStr) {
     let Some(setting) = Setting::parse(session.to_bytes()) else { return };
     // SAFETY: getppid always succeeds.
@@ -51,36 +55,25 @@ fn record(session: &CStr) {
     if setting.flags & FLAG_NO_CHILDREN != 0 && parent != setting.recorder || process::in_other_pid_namespace() {
         return;
     }
-    let Some(mapped) = Session::map(&setting) else { return };
-    if mapped.header().stopped.load(Ordering::Relaxed) != 0 {
-        return;
-    }
-    let Some(objects) = environment(c"UU_SESSION_OBJECTS") else { return };
-    let mut plugins = [[0u8; 16]; 8];
-    let Some(library) = open_all(objects.to_bytes(), &mut plugins) else { return };
-    // SAFETY: libuu's function.
-    if !unsafe { (library.ready)() } {
-        return;
-    }
-    // SAFETY: getauxval always succeeds; 0 when the kernel does not tell.
+    let Some((session, (facts, tables))) = map_recording(&setting) else { return };
+    let Some(names) = slots::map_private(core::mem::size_of::<NameEntry>() * names::ENTRIES, 0) else { return };
+    let mut plugins = [[0u8; 16]; PLUGIN_INDICES];
+    let library = environment(c"UU_SESSION_OBJECTS").and_then(|objects| open_all(objects.to_bytes(), &mut plugins));
+    // SAFETY: a function of libuunwind's table.
+    let Some(library) = library.filter(|library| unsafe { (library.ready)() }) else { return session.unmap() };
+    // SAFETY: getauxval has no preconditions; it returns 0 when the kernel does not report this value (AT_MINSIGSTKSZ).
     let signal_frame = unsafe { libc::getauxval(51) }.max(2048);
-    let published = map_facts(&setting);
-    let process = Process {
-        session: mapped,
-        facts: published.map(|(facts, _)| facts),
-        tables: published.map(|(_, tables)| tables),
-        setting,
-        library,
-        signal_frame,
-        exe: Path::of_program(),
-    };
-    if !process::begin(process, &plugins) {
-        return;
+    let exe = Path::of_program();
+    let names = names.cast();
+    let process = Process { session, facts, tables, names, plugins, setting, library, signal_frame, exe };
+    if !process::begin(process) {
+        return session.unmap();
     }
     let Some(process) = process::process() else { return };
     crate::clock::locate();
+    signals::choose(setting.flags);
     if !take_signals() {
-        process::stop();
+        crate::ending::end_at_once(process, false);
         return;
     }
     threads::create_end_key();
@@ -89,30 +82,42 @@ fn record(session: &CStr) {
     threads::begin(process, false, |block| report_objects(process, block));
 }
 
-/// Remembers the program's dispositions (inherited ones so far), then takes the signals over.
+/// Maps the session and the facts. `None` if that fails, or if the recording is over.
+fn map_recording(setting: &Setting) -> Option<(Session, (FactsView, TablesView))> {
+    let session = Session::map(setting)?;
+    let published = map_facts(setting).filter(|(facts, _)| !facts.is_over());
+    if published.is_none() {
+        session.unmap();
+    }
+    Some((session, published?))
+}
+
+/// Stores the program's dispositions, which are the inherited ones at this time, then takes the signals over.
 fn take_signals() -> bool {
-    for signal in VIRTUAL {
+    for signal in signals::virtual_signals() {
         // SAFETY: valid structures.
         unsafe {
             let mut action: libc::sigaction = core::mem::zeroed();
             if real::sigaction(signal, core::ptr::null(), &raw mut action) != 0 {
                 return false;
             }
-            host::set(signal, host::Disposition::from_c(&action));
+            dispositions::set(signal, dispositions::Disposition::from_c(&action));
         }
     }
-    faults::SIGNALS.iter().all(|signal| faults::install(*signal)) && handler::install()
+    let taken = faults::SIGNALS.iter().all(|signal| faults::install(*signal)) && handler::install();
+    signals::returned::learn_restorer();
+    taken
 }
 
-/// Tells the recorder of all objects that are loaded now, so that their facts are asked for before the first sample.
+/// Records all objects that are loaded now, so that the recorder analyses them before the first sample.
 fn report_objects(process: &'static Process, block: *mut ThreadBlock) {
     let mut context = Context { process, block, time: crate::clock::monotonic_ns() };
-    // SAFETY: normal context, before the timer is armed; the callback gets `context`.
+    // SAFETY: not in a handler, and before the timer is armed; the callback gets `context`.
     unsafe { (process.library.add_initial_objects)((&raw mut context).cast(), object_loaded) };
 }
 
 unsafe extern "C" fn object_loaded(context: *mut c_void, object: *const Object) {
-    // SAFETY: `report_objects` passed its context; libuu its object.
+    // SAFETY: `report_objects` passed its context; libuunwind its object.
     unsafe {
         if (CLIENT.object_seen)(context, object) {
             (*object).reported_at.store((*context.cast::<Context>()).time, Ordering::Relaxed);
@@ -121,8 +126,9 @@ unsafe extern "C" fn object_loaded(context: *mut c_void, object: *const Object) 
     }
 }
 
-/// Opens libuu (first in the list) and the plugins. None when libuu cannot be used; a plugin that cannot be is left out.
-fn open_all(list: &[u8], plugins: &mut [[u8; 16]; 8]) -> Option<&'static Library> {
+/// Opens libuunwind (first in the list) and the plugins. `None` when libuunwind cannot be used; a plugin that cannot be
+/// used is left out.
+fn open_all(list: &[u8], plugins: &mut [[u8; 16]; PLUGIN_INDICES]) -> Option<&'static Library> {
     let mut paths = list.split(|b| *b == b':');
     let table = symbol(paths.next()?, LIBRARY_SYMBOL)?;
     // SAFETY: the symbol's name is versioned; size and build are checked before anything else is read.
@@ -131,8 +137,8 @@ fn open_all(list: &[u8], plugins: &mut [[u8; 16]; 8]) -> Option<&'static Library
     if !ours(library) {
         return None;
     }
-    // The program may have brought a copy of its own, which was there first: its windows are there.
-    // SAFETY: a table of ours; what it names is a table in an object that is never closed.
+    // The program may have loaded another copy of libuunwind before. Then that copy has the process's registry of
+    // windows. SAFETY: our own table; the function returns a table in an object that is never closed.
     let home = unsafe { &*(library.home)() };
     if ours(home) {
         library = home;
@@ -160,7 +166,7 @@ fn symbol(path: &[u8], name: &CStr) -> Option<*mut c_void> {
     if path.is_empty() || path.len() >= copy.len() {
         return None;
     }
-    // SAFETY: a NUL-terminated path; RTLD_NODELETE, so that what is found stays.
+    // SAFETY: a NUL-terminated path; RTLD_NODELETE, so that the symbol stays valid.
     unsafe {
         let handle =
             libc::dlopen(copy.as_ptr().cast::<c_char>(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE);

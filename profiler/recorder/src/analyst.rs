@@ -1,36 +1,36 @@
-//! The thread that analyses objects: a large library takes seconds on a slow disk, and meanwhile rings fill and JITs tell of
-//! code that is gone again soon.
+//! The thread that makes the rule tables of objects. A large library takes seconds on a slow disk. During that time
+//! rings fill up, and JITs report code that is removed again soon.
 
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{channel, Receiver, Sender};
+use crate::child::interrupted;
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::thread::{Builder, JoinHandle};
-use uunwind_analyse::elf::Image;
-use uunwind_analyse::rules::{of_image, Cache};
-use uunwind_analyse::{analyse_image, Analysis};
+use std::time::Duration;
+use uunwind_elf::{key_of, Image};
+use uunwind_tables_build::Cache;
 
-/// Most objects that wait: each has an open file.
+/// Longest time between two checks for a signal.
+const GLANCE: Duration = Duration::from_millis(50);
+/// At most this number of objects wait: each has an open file.
 const MOST_WAITING: usize = 64;
 
-/// What was found in an object.
+/// The result of an object's analysis.
 pub struct Finding {
-    /// Where it was read.
-    pub path: PathBuf,
-    /// Whose it is, and what a person should know.
-    pub analysis: Analysis,
-    /// Its rule table. Without one, targets interpret its unwind information in place.
+    /// The object's key among facts and tables.
+    pub key: u64,
+    /// The object's rule table. Without one, targets interpret its unwind information in place.
     pub table: Option<Vec<u8>>,
 }
 
-/// The thread, from here.
+/// The recorder's side of the thread.
 #[derive(Default)]
 pub struct Analyst {
     thread: Option<Thread>,
     cache: Cache,
-    /// Objects that were not analysed yet, or whose finding was not taken.
+    /// Number of objects that were not analysed yet, or whose finding was not taken.
     waiting: usize,
-    /// Findings made here, for want of a thread.
+    /// Findings of the calling thread, where no analysing thread runs.
     own: Vec<Finding>,
-    /// It ended in the middle of an object.
+    /// The thread ended in the middle of an object.
     failed: bool,
 }
 
@@ -41,17 +41,24 @@ struct Thread {
 }
 
 impl Analyst {
-    /// Starts the thread. Without one (RLIMIT_NPROC), objects are analysed by who asks. `cache`: where rule tables are kept.
+    /// Starts the thread. If that fails (RLIMIT_NPROC), objects are analysed by the calling thread. `cache`: where rule
+    /// tables are kept.
     pub fn new(cache: Cache) -> Analyst {
         let thread = without_signals(|| start(cache.clone()));
         Analyst { thread, cache, waiting: 0, own: Vec::new(), failed: false }
     }
 
-    /// Asks for an object's analysis. Waits only when too many are asked for already.
+    /// Requests an object's analysis. Waits only when [`MOST_WAITING`] objects wait already; returns the findings that
+    /// this brought.
     pub fn ask(&mut self, image: Image) -> Vec<Finding> {
         let mut taken = Vec::new();
         while self.waiting >= MOST_WAITING {
-            taken.extend(self.next());
+            match self.next() {
+                Some(found) => taken.push(found),
+                // The thread is gone, or uu must end.
+                None if interrupted().is_some() => return taken,
+                None => {}
+            }
         }
         self.waiting += 1;
         let refused = match &self.thread {
@@ -64,7 +71,7 @@ impl Analyst {
         taken
     }
 
-    /// What was found since the last call. Never waits.
+    /// The findings since the last call. Never waits.
     pub fn poll(&mut self) -> Vec<Finding> {
         let mut taken = std::mem::take(&mut self.own);
         taken.extend(self.thread.iter().flat_map(|thread| thread.findings.try_iter()));
@@ -72,45 +79,57 @@ impl Analyst {
         taken
     }
 
-    /// Waits until one more object is analysed; `None` when none is being analysed.
+    /// Waits until one more object is analysed; `None` when none is being analysed, or a signal asks uu to end.
     pub fn next(&mut self) -> Option<Finding> {
         if let Some(found) = self.own.pop() {
             self.waiting = self.waiting.saturating_sub(1);
             return Some(found);
         }
         let thread = self.thread.as_ref().filter(|_| self.waiting > 0)?;
-        let Ok(found) = thread.findings.recv() else {
-            // A panic has said why. What it had is lost; what comes is analysed here.
-            (self.thread, self.waiting, self.failed) = (None, 0, true);
-            return None;
-        };
-        self.waiting -= 1;
-        Some(found)
+        loop {
+            match thread.findings.recv_timeout(GLANCE) {
+                Ok(found) => {
+                    self.waiting -= 1;
+                    return Some(found);
+                }
+                Err(RecvTimeoutError::Timeout) if interrupted().is_some() => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    // The panic has written its reason. Its objects are lost; later ones are analysed by the calling
+                    // thread.
+                    (self.thread, self.waiting, self.failed) = (None, 0, true);
+                    return None;
+                }
+            }
+        }
     }
 
-    /// Whether the thread ended in the middle of an object; once.
+    /// Whether the thread ended in the middle of an object. True once.
     pub fn take_failed(&mut self) -> bool {
         std::mem::take(&mut self.failed)
     }
 }
 
 impl Drop for Analyst {
-    /// Lets it finish what it is at: it may be writing to the cache.
+    /// Lets the thread finish its current object, because it may be writing to the cache. Does not wait when uu must
+    /// end.
     fn drop(&mut self) {
         if let Some(Thread { images, findings, handle }) = self.thread.take() {
             drop((images, findings));
-            let _ = handle.join();
+            while !handle.is_finished() && interrupted().is_none() {
+                std::thread::park_timeout(GLANCE.min(Duration::from_millis(5)));
+            }
         }
     }
 }
 
 fn start(cache: Cache) -> Option<Thread> {
     let (images, asked) = channel::<Image>();
-    let (tell, findings) = channel();
+    let (report, findings) = channel();
     let work = move || {
         for image in asked {
-            // Nobody listens any more: what waits is not wanted either.
-            if tell.send(find(&image, &cache)).is_err() {
+            // The receiver is gone, so the objects that wait are not needed either.
+            if report.send(find(&image, &cache)).is_err() {
                 break;
             }
         }
@@ -119,7 +138,7 @@ fn start(cache: Cache) -> Option<Thread> {
     Some(Thread { images, findings, handle })
 }
 
-/// Signals are the recorder's own thread's.
+/// Starts a thread with all signals blocked, so that they go to the recorder's own thread.
 fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     // SAFETY: both sets are live locals; all-zero is a valid set.
     unsafe {
@@ -133,15 +152,13 @@ fn without_signals<T>(start: impl FnOnce() -> T) -> T {
 }
 
 fn find(image: &Image, cache: &Cache) -> Finding {
-    let analysis = analyse_image(image);
-    let build_id = analysis.build_id.as_deref().unwrap_or_default();
-    let table = cache.get(build_id, analysis.facts_key, || of_image(image, analysis.facts_key)).ok();
-    Finding { path: Path::to_owned(image.path()), table: table.map(|(table, _)| table), analysis }
+    Finding { key: key_of(image).0, table: cache.table(image).ok().map(|(table, _)| table) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     fn small() -> Image {
         Image::open(Path::new("/bin/sh")).expect("an object")
@@ -151,15 +168,13 @@ mod tests {
     fn each_object_is_answered_once() {
         let mut analyst = Analyst::new(Cache::none());
         let expected = find(&small(), &Cache::none());
-        // More than may wait: the first are answered by asking.
+        // More than may wait: the first findings are returned by `ask`.
         let mut found: Vec<Finding> = (0..MOST_WAITING + 3).flat_map(|_| analyst.ask(small())).collect();
         assert!(found.len() >= 3, "{}", found.len());
         found.extend(analyst.poll());
         found.extend(std::iter::from_fn(|| analyst.next()));
         assert_eq!((found.len(), analyst.waiting), (MOST_WAITING + 3, 0));
-        assert!(found
-            .iter()
-            .all(|f| f.analysis == expected.analysis && f.table == expected.table && f.table.is_some()));
+        assert!(found.iter().all(|f| f.key == expected.key && f.table == expected.table && f.table.is_some()));
         assert!(analyst.poll().is_empty());
     }
 
@@ -174,10 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_died_is_told_and_done_without() {
+    fn a_thread_that_died_is_reported_and_not_needed() {
         let mut analyst = Analyst::new(Cache::none());
-        let (tell, findings) = channel();
-        drop(tell);
+        let (report, findings) = channel();
+        drop(report);
         if let Some(thread) = &mut analyst.thread {
             thread.findings = findings;
         }

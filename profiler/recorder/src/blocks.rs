@@ -1,15 +1,18 @@
 //! Which block belongs to which process and thread, and when it may be used again.
 
-use crate::child::pidfd;
+use crate::child::{self, pidfd};
+use crate::machine;
 use crate::ring_reader::RingReader;
 use crate::session::Session;
-use crate::strays::Suspect;
-use std::os::fd::{AsRawFd, OwnedFd};
+use crate::survey::{maps, see, Id, Seen, SESSION_MAPPING};
+use rustix::io::Errno;
+use rustix::process::test_kill_process;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use uunwind_core::plugin::trimmed;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::EMBEDDER;
-use uunwind_report::recording::{Counters, Process};
+use uunwind_recording::{Counters, Process};
 use uunwind_ring::layout::{ProcessBlock, PLUGIN_OFF};
 
 /// A process whose block is in use.
@@ -18,13 +21,16 @@ pub struct ProcessUse {
     pub index: u32,
     /// Process id.
     pub pid: u32,
-    /// Time of the claim.
+    /// Time at which the block was claimed (CLOCK_MONOTONIC, ns).
     pub start: u64,
+    /// Start time in ticks since boot, which distinguishes it from other processes with this pid. `None` when it was
+    /// gone before its block was seen.
+    began: Option<u64>,
+    /// Another process had the same pid when the block was seen.
+    reused: bool,
     pidfd: Option<OwnedFd>,
-    /// Its executable, read while it lived; empty when it was gone before.
+    /// Path of its executable, read while the process lived; empty when it was gone before.
     pub exe: Vec<u8>,
-    /// Whether it is another program by now.
-    pub suspect: Suspect,
     /// Rings of its threads that were found damaged.
     pub damaged_rings: u64,
     /// Records of its threads that could not be understood.
@@ -45,47 +51,62 @@ pub struct ThreadUse {
     pub tid: u32,
     /// Reading end of its ring.
     pub reader: RingReader,
-    /// Losses already written: samples and weight.
+    /// Losses already written to the recording: samples and weight.
     pub lost: (u64, u64),
-    /// Its name was looked at again, behind its first sample.
+    /// Its name was read again after its first sample.
     pub renamed: bool,
 }
 
-/// What a block is used for.
+/// The use of a block.
 pub enum Use {
-    /// By a process.
+    /// The block belongs to a process.
     Process(ProcessUse),
-    /// By a thread.
+    /// The block belongs to a thread.
     Thread(ThreadUse),
 }
 
 impl ProcessUse {
     /// Takes over a process block that was just seen.
     pub fn new(index: u32, header: &ProcessBlock, exe: Vec<u8>) -> ProcessUse {
+        let pidfd = pidfd(header.pid).ok();
+        // Read after the descriptor was opened: a process that began before the claim has had the pid all the time.
+        let seen = see(header.pid);
+        let reused = seen.as_ref().is_some_and(|seen| is_later(seen, header.start_time));
+        let began = seen.filter(|_| !reused).map(|seen| seen.start);
         ProcessUse {
             index,
             pid: header.pid,
             start: header.start_time,
-            pidfd: pidfd(header.pid).ok(),
+            began,
+            reused,
+            pidfd: pidfd.filter(|_| !reused),
             exe,
-            suspect: Suspect::default(),
             damaged_rings: 0,
             damaged_records: 0,
             plugins: plugins(header),
         }
     }
 
-    /// A descriptor that becomes readable at its end.
-    pub fn poll_fd(&self) -> Option<i32> {
-        self.pidfd.as_ref().map(AsRawFd::as_raw_fd)
+    /// A descriptor that becomes readable when the process ends
+    /// ([pidfd_open(2)](https://man7.org/linux/man-pages/man2/pidfd_open.2.html)).
+    pub fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.pidfd.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether it has ended: asked of the kernel.
+    /// Identity of the process, also after its pid was reused. `None` when it was gone before its block was seen.
+    pub fn id(&self) -> Option<Id> {
+        Some((self.pid, self.began?))
+    }
+
+    /// Whether the process has ended, according to the kernel.
     pub fn is_gone(&self) -> bool {
+        let is_other = |seen: Seen| self.began.is_some_and(|began| began != seen.start);
+        // For a process of another user the call fails with EPERM, so it exists.
+        let is_free = || child::process(self.pid).is_ok_and(|pid| test_kill_process(pid) == Err(Errno::SRCH));
         match &self.pidfd {
-            Some(fd) => crate::child::wait(&[fd.as_raw_fd()], 0) == [true],
-            // SAFETY: signal 0 sends nothing.
-            None => unsafe { libc::kill(self.pid as libc::pid_t, 0) != 0 },
+            _ if self.reused => true,
+            Some(fd) => child::wait([fd.as_fd()], 0) == [true],
+            None => is_free() || see(self.pid).is_some_and(is_other),
         }
     }
 
@@ -98,13 +119,13 @@ impl ProcessUse {
             small_stack: get(&header.small_stack),
             faults_contained: get(&header.faults_contained),
             names_lost: get(&header.names_lost),
-            desync: get(&header.desync),
+            reserved: 0,
             objects_full: get(&header.objects_full),
             disabled: get(&header.disabled),
             cpu_ended: header.cpu_ended.load(Ordering::Relaxed),
             damaged_rings: self.damaged_rings,
             damaged_records: self.damaged_records,
-            frames_told: header.frames_told.load(Ordering::Relaxed),
+            frames_emitted: header.frames_emitted.load(Ordering::Relaxed),
             frames_reused: header.frames_reused.load(Ordering::Relaxed),
             interpreted: header.interpreted.load(Ordering::Relaxed),
             frames_lost: get(&header.frames_lost),
@@ -112,7 +133,15 @@ impl ProcessUse {
     }
 }
 
-/// The process as it stands in the recording.
+/// Whether a process is a later one than the process with the same pid that claimed a block at this time
+/// (CLOCK_MONOTONIC, ns). The times of a process in another [time
+/// namespace](https://man7.org/linux/man-pages/man7/time_namespaces.7.html) cannot be compared, but it still has the
+/// session mapped.
+fn is_later(seen: &Seen, claimed: u64) -> bool {
+    seen.start > machine::ticks_since_boot(claimed) && maps(seen.pid, SESSION_MAPPING) == Some(false) && seen.is_there()
+}
+
+/// The process as it is written to the recording.
 pub fn describe(header: &ProcessBlock) -> Process {
     let exe = std::fs::read_link(format!("/proc/{}/exe", header.pid)).ok();
     let exe = exe.map_or_else(Vec::new, |path| path.into_os_string().into_encoded_bytes());
@@ -131,7 +160,7 @@ pub fn plugins(header: &ProcessBlock) -> Vec<String> {
     header.plugins.iter().map(|name| String::from_utf8_lossy(trimmed(name)).into_owned()).collect()
 }
 
-/// What went wrong in a process's plugins, one line each.
+/// Failures of a process's plugins, one line for each plugin.
 pub fn plugin_failures(header: &ProcessBlock) -> Vec<String> {
     let counts = header.plugin_failures.iter().zip(&header.plugin_reasons).zip(&header.plugins);
     let line = |(index, ((failures, reason), name)): (usize, ((&AtomicU32, &AtomicU32), &[u8; 16]))| {
@@ -150,19 +179,45 @@ pub fn plugin_failures(header: &ProcessBlock) -> Vec<String> {
 }
 
 impl ThreadUse {
-    /// Whether the thread is gone without having said so: killed with its siblings by an exec, or left by a raw exit.
+    /// Whether the thread is gone without having marked its block as ended: killed by another thread's exec, or ended
+    /// by a raw exit call.
     pub fn is_gone(&self) -> bool {
         // SAFETY: signal 0 sends nothing.
         let result = unsafe { libc::syscall(libc::SYS_tgkill, self.pid, self.tid, 0) };
         result != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
     }
 
-    /// Losses not yet written, by the counters in its block.
+    /// Losses (samples, weight) in the counters of its block that are not written to the recording yet.
     pub fn new_losses(&mut self, session: &Session, block: usize) -> Option<(u64, u64)> {
         let header = session.thread(block)?;
         let now = (header.lost.load(Ordering::Relaxed), header.lost_weight.load(Ordering::Relaxed));
         let new = (now.0.saturating_sub(self.lost.0), now.1.saturating_sub(self.lost.1));
         self.lost = (now.0.max(self.lost.0), now.1.max(self.lost.1));
         (new != (0, 0)).then_some(new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_block_is_not_that_of_the_next_process_with_its_pid() {
+        let mut cat = Command::new("/bin/cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat");
+        let session = Session::create().expect("memfd");
+        let header = |start_time| ProcessBlock { pid: cat.id(), start_time, ..session.process(0).expect("a block") };
+        // It began after the time 0, and has no session mapped.
+        let before = ProcessUse::new(0, &header(0), Vec::new());
+        assert!(before.is_gone() && before.id().is_none() && before.poll_fd().is_none());
+        let claimed = ProcessUse::new(0, &header(machine::monotonic()), Vec::new());
+        assert!(!claimed.is_gone());
+        assert_eq!(claimed.id(), see(cat.id()).map(|seen| seen.id()));
+        // Where the kernel has no such descriptors.
+        let same = ProcessUse { pidfd: None, ..claimed };
+        assert!(!same.is_gone());
+        assert!(ProcessUse { began: same.began.map(|began| began - 1), ..same }.is_gone());
+        drop(cat.stdin.take());
+        let _ = cat.wait();
     }
 }

@@ -1,52 +1,54 @@
-//! The program's end, and signals that come to uu meanwhile.
+//! The program's end, and signals that uu receives before it.
 
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::process::{kill_process, pidfd_open, Pid, PidfdFlags, Signal};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-/// The program as a process that is waited for once.
+/// The program as a child process, which is waited for once.
 pub struct Child {
     pid: u32,
     pidfd: Option<OwnedFd>,
     ended: Option<Ended>,
 }
 
-/// How it ended.
+/// How the program ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// Raw wait status.
+    /// Raw status of [wait4(2)](https://man7.org/linux/man-pages/man2/wait4.2.html).
     pub status: i32,
-    /// CPU time of it and the children it waited for, in ns.
+    /// CPU time of the program and of the children that it waited for, in ns.
     pub cpu: u64,
 }
 
 /// A descriptor that becomes readable when a process ends; `Err(ESRCH)` when it is gone.
 pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: a plain system call; the descriptor it gives is close-on-exec and ours alone.
-    match unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) } {
-        fd if fd < 0 => Err(io::Error::last_os_error()),
-        // SAFETY: as above.
-        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }),
-    }
+    Ok(pidfd_open(process(pid)?, PidfdFlags::empty())?)
+}
+
+/// A process's number, as system calls take it. 0 is none: they would mean the caller by it.
+pub fn process(pid: u32) -> io::Result<Pid> {
+    Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput.into())
 }
 
 impl Child {
-    /// Takes over a child of this process that nobody else waits for.
+    /// Takes over a child of this process, for which no other code may wait.
     pub fn new(pid: u32) -> Child {
         Child { pid, pidfd: pidfd(pid).ok(), ended: None }
     }
 
-    /// Its pid.
+    /// The program's pid.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// A descriptor to poll for its end, where the kernel has such.
-    pub fn poll_fd(&self) -> Option<i32> {
-        self.pidfd.as_ref().map(AsRawFd::as_raw_fd)
+    /// A descriptor to poll for its end, where the kernel has pidfds (Linux 5.3).
+    pub fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.pidfd.as_ref().map(AsFd::as_fd)
     }
 
-    /// How it ended, if it did.
+    /// How the program ended; `None` while it runs.
     pub fn ended(&mut self) -> Option<Ended> {
         if self.ended.is_none() {
             let mut status = 0;
@@ -57,18 +59,19 @@ impl Child {
             if got == self.pid as libc::pid_t {
                 self.ended = Some(Ended { status, cpu: nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime) });
             } else if got < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD) {
-                // Someone made the kernel reap our children: its end is known, its status is not.
+                // SIGCHLD was ignored when uu began, so the kernel has reaped the child: it has ended, but its status
+                // is lost.
                 self.ended = Some(Ended { status: 0, cpu: 0 });
             }
         }
         self.ended
     }
 
-    /// Sends it a signal.
-    pub fn signal(&self, signal: i32) {
-        if self.ended.is_none() {
-            // SAFETY: a plain system call; the pid is ours until it was waited for.
-            unsafe { libc::kill(self.pid as libc::pid_t, signal) };
+    /// Sends the program SIGTERM, if it still runs: its pid is in use until it was waited for.
+    pub fn terminate(&self) {
+        if let (None, Ok(pid)) = (self.ended, process(self.pid)) {
+            // It may have ended in the meantime.
+            let _ = kill_process(pid, Signal::TERM);
         }
     }
 }
@@ -78,19 +81,26 @@ fn nanoseconds(time: libc::timeval) -> u64 {
 }
 
 static TERM: AtomicBool = AtomicBool::new(false);
+/// The last received signal of [`ENDING`]; 0: none.
+static INTERRUPT: AtomicI32 = AtomicI32::new(0);
+/// Signals by which people end a program.
+const ENDING: [i32; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP];
 
 extern "C" fn on_signal(signal: libc::c_int) {
+    if ENDING.contains(&signal) {
+        INTERRUPT.store(signal, Ordering::Relaxed);
+    }
     if signal == libc::SIGTERM {
         TERM.store(true, Ordering::Relaxed);
     }
 }
 
-/// Sets how uu takes signals while it records: SIGTERM is noted, to be forwarded; SIGINT, SIGQUIT and SIGHUP reach the
-/// program by themselves and only must not end uu before it; SIGXFSZ (a file as large as `ulimit -f` allows) becomes a
-/// failed write. Handlers, unlike ignored signals, do not pass to the program; what was ignored already stays so, for
-/// both.
+/// Installs uu's signal handlers for the time of a recording. SIGTERM is noted, to be forwarded. SIGINT, SIGQUIT and
+/// SIGHUP reach the program by themselves, and must not end uu before it. SIGXFSZ (a file reached the limit of `ulimit
+/// -f`) becomes a failed write. Unlike ignored signals, handlers are not inherited by the program; signals that were
+/// ignored already stay ignored in both.
 pub fn catch_signals() -> io::Result<()> {
-    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGXFSZ] {
+    for signal in ENDING.into_iter().chain([libc::SIGXFSZ]) {
         // SAFETY: all-zero is a valid sigaction, and the handler does nothing but store to an atomic.
         unsafe {
             let mut old: libc::sigaction = std::mem::zeroed();
@@ -111,16 +121,48 @@ pub fn catch_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether SIGTERM came since the last call.
+/// Whether SIGTERM was received since the last call.
 pub fn take_term() -> bool {
     TERM.swap(false, Ordering::Relaxed)
 }
 
-/// Waits until one of the descriptors is readable, a signal comes or the time is over. Says which are readable.
-pub fn wait(fds: &[i32], milliseconds: i32) -> Vec<bool> {
-    let mut polled: Vec<libc::pollfd> =
-        fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
-    // SAFETY: the array is as long as said.
-    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds) };
-    polled.iter().map(|p| p.revents != 0).collect()
+/// The signal that asks uu to end, if one was received since the last [`forget_interrupt`]. All code that waits for
+/// anything but the program checks this.
+pub fn interrupted() -> Option<i32> {
+    Some(INTERRUPT.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+}
+
+/// Forgets the signals received so far: they were meant for the program.
+pub fn forget_interrupt() {
+    INTERRUPT.store(0, Ordering::Relaxed);
+}
+
+/// Lets signals end uu again, as before [`catch_signals`]. Called when the program has ended.
+pub fn let_signals_end() {
+    for signal in ENDING {
+        // SAFETY: plain calls; all-zero is a valid sigaction. Signals that were ignored before stay ignored.
+        unsafe {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(signal, std::ptr::null(), &mut old) == 0 && old.sa_sigaction != libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
+    }
+}
+
+/// Waits until one of the descriptors is ready for its events
+/// ([poll(2)](https://man7.org/linux/man-pages/man2/poll.2.html)), a signal arrives or the time is over.
+pub fn wait_for(fds: &mut [PollFd<'_>], milliseconds: u32) {
+    let (seconds, rest) = (milliseconds / 1000, milliseconds % 1000);
+    let timeout = Timespec { tv_sec: seconds.into(), tv_nsec: (rest * 1_000_000).into() };
+    // After a failure no descriptor is ready, and the caller looks again.
+    let _ = poll(fds, Some(&timeout));
+}
+
+/// Waits until one of the descriptors is readable, a signal arrives or the time is over. Returns for each whether it is
+/// readable.
+pub fn wait<'fd>(fds: impl IntoIterator<Item = BorrowedFd<'fd>>, milliseconds: u32) -> Vec<bool> {
+    let mut polled: Vec<_> = fds.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    wait_for(&mut polled, milliseconds);
+    polled.iter().map(|polled| !polled.revents().is_empty()).collect()
 }

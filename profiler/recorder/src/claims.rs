@@ -1,22 +1,23 @@
-//! Whose an object is: what the plugins' analyse halves say of it, in the order of the plugins; the first claim holds.
+//! Determines which plugin an object belongs to: the plugins' analyse halves examine it, and the first plugin in their
+//! order that claims it gets it.
 
+use crate::child::interrupted;
 use crate::facts::{FactsPublisher, Full};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use uunwind_analyse::ObjectFacts;
-use uunwind_core::plugin::trimmed;
+use uunwind_core::plugin::padded;
 use uunwind_loader::analysers::{Analysers, Finding, Outcome, FAILURE_LIMIT};
 
-/// An object that not every plugin has answered for.
+/// An object for which answers of plugins are outstanding.
 struct Pending {
     path: PathBuf,
-    /// What the analysers say that are part of uu: they come first.
-    own: Option<ObjectFacts>,
     answers: Vec<Option<Outcome>>,
     published: bool,
+    /// Index of the plugin whose claim was published.
+    winner: Option<usize>,
 }
 
-/// The objects that plugins are being asked about.
+/// The objects that plugins are examining.
 #[derive(Default)]
 pub struct Claims {
     analysers: Analysers,
@@ -27,40 +28,40 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// With these plugins.
+    /// Creates it for these plugins.
     pub fn new(analysers: Analysers) -> Claims {
         let names: Vec<String> = analysers.names().into_iter().map(str::to_owned).collect();
         Claims { failures: vec![0; names.len()], names, analysers, ..Claims::default() }
     }
 
-    /// Lines for people that came up since the last call.
+    /// Notes for the user since the last call, a line each.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// Whether plugins are being asked about the object with this key.
+    /// The plugins' halves that run outside of handlers.
+    pub fn analysers(&mut self) -> &mut Analysers {
+        &mut self.analysers
+    }
+
+    /// Whether plugins are examining the object with this key.
     pub fn is_pending(&self, key: u64) -> bool {
         self.pending.contains_key(&key)
     }
 
-    /// Publishes whose the object is, now or when the plugins have answered.
-    pub fn settle(
-        &mut self,
-        key: u64,
-        path: &Path,
-        own: Option<ObjectFacts>,
-        facts: &mut FactsPublisher,
-    ) -> Result<(), Full> {
+    /// Publishes the object's owner and facts, now or when the plugins have answered. The object can be opened at
+    /// `file`; the program has it at `path`.
+    pub fn settle(&mut self, key: u64, file: &Path, path: &Path, facts: &mut FactsPublisher) -> Result<(), Full> {
         if facts.has(key) || self.is_pending(key) {
             return Ok(());
         }
         let answers = self.names.iter().map(|_| None).collect();
-        self.pending.insert(key, Pending { path: path.to_owned(), own, answers, published: false });
-        self.analysers.ask(key, path);
+        self.pending.insert(key, Pending { path: path.to_owned(), answers, published: false, winner: None });
+        self.analysers.ask(key, file, path);
         self.decide(key, facts)
     }
 
-    /// Takes the answers that have come. Never waits.
+    /// Processes the answers that have arrived. Never waits.
     pub fn poll(&mut self, facts: &mut FactsPublisher) -> Result<(), Full> {
         let mut result = Ok(());
         for finding in self.analysers.poll() {
@@ -71,10 +72,11 @@ impl Claims {
         result
     }
 
-    /// Waits for all answers: before the program starts, so that its own objects are known from its first sample on.
+    /// Waits for all answers, unless a signal asks uu to end. Called before the program starts, so that the facts of
+    /// its own objects are available from its first sample on.
     pub fn wait(&mut self, facts: &mut FactsPublisher) -> Result<(), Full> {
         let mut result = self.poll(facts);
-        while self.analysers.is_busy() {
+        while self.analysers.is_busy() && interrupted().is_none() {
             self.analysers.wait();
             result = result.and(self.poll(facts));
         }
@@ -103,29 +105,29 @@ impl Claims {
         }
     }
 
-    /// Publishes the first claim once nobody before it can still claim; forgets the object when all have answered.
+    /// Publishes the first claim once no plugin before it can still claim the object; forgets the object when all have
+    /// answered.
     fn decide(&mut self, key: u64, facts: &mut FactsPublisher) -> Result<(), Full> {
         let Some(pending) = self.pending.get_mut(&key) else { return Ok(()) };
         let mut result = Ok(());
         if !pending.published {
-            let known = pending.answers.iter().take_while(|answer| answer.is_some()).count();
-            let claim = pending.answers.iter().take(known).enumerate().find_map(|(index, answer)| match answer {
-                Some(Outcome::Facts(bytes)) => Some((padded(self.names.get(index)?), bytes.clone())),
+            let answered = pending.answers.iter().take_while(|answer| answer.is_some()).count();
+            let claim = pending.answers.iter().take(answered).enumerate().find_map(|(index, answer)| match answer {
+                Some(Outcome::Facts(bytes)) => Some((index, bytes)),
                 _ => None,
             });
-            let claim = pending.own.take().map(|own| (own.plugin, own.bytes)).or(claim);
-            let nobody = ([0; 16], Vec::new());
-            if let Some((plugin, bytes)) = claim.or((known == pending.answers.len()).then_some(nobody)) {
+            if let Some((index, bytes)) = claim {
+                (pending.published, pending.winner) = (true, Some(index));
+                result = facts.publish(key, padded(self.names.get(index).map_or("", String::as_str)), bytes);
+            } else if answered == pending.answers.len() {
                 pending.published = true;
-                result = facts.publish(key, plugin, &bytes);
-                let winner = String::from_utf8_lossy(trimmed(&plugin)).into_owned();
-                pending.own = (!winner.is_empty()).then_some(ObjectFacts { plugin, bytes: Vec::new() });
+                result = facts.publish(key, [0; 16], b"");
             }
         }
         if pending.published && pending.answers.iter().all(Option::is_some) {
-            let winner = pending.own.as_ref().map(|own| String::from_utf8_lossy(trimmed(&own.plugin)).into_owned());
+            let winner = pending.winner.and_then(|index| self.names.get(index));
             for (name, answer) in self.names.iter().zip(&pending.answers) {
-                if let (Some(Outcome::Facts(_)), Some(winner)) = (answer, winner.as_ref().filter(|w| *w != name)) {
+                if let (Some(Outcome::Facts(_)), Some(winner)) = (answer, winner.filter(|w| *w != name)) {
                     let path = pending.path.display();
                     self.notes.push(format!(
                         "{path} is claimed by the plugins \"{winner}\" and \"{name}\"; \"{winner}\", found first, has it"
@@ -136,12 +138,4 @@ impl Claims {
         }
         result
     }
-}
-
-fn padded(name: &str) -> [u8; 16] {
-    let mut padded = [0; 16];
-    for (to, from) in padded.iter_mut().zip(name.bytes()) {
-        *to = from;
-    }
-    padded
 }

@@ -1,19 +1,18 @@
-//! What to record, and how it ended.
+//! The configuration of a recording, and its outcome.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What to record.
+/// What to record, and how.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Program and arguments, as given.
     pub command: Vec<OsString>,
     /// The ELF file that will run: symlinks, PATH and `#!` lines followed. Its facts are published before it starts.
     pub executable: PathBuf,
-    /// What it loads, as far as that is known beforehand. Analysed as well.
+    /// Objects that the program needs (DT_NEEDED), as far as they can be determined before it runs. Analysed as well.
     pub closure: Vec<PathBuf>,
     /// Sampling rate in Hz of CPU time.
     pub rate: u32,
@@ -21,16 +20,18 @@ pub struct Config {
     pub flags: u32,
     /// Ends the recording (not the program) after this time.
     pub duration: Option<Duration>,
-    /// Where the recording goes; `None`: `uu-<program>-<pid>.uu` in the working directory.
+    /// Path of the recording; `None`: `uu-<program>-<pid>.uu` in the working directory.
     pub output: Option<PathBuf>,
-    /// `libuu-preload.so`.
+    /// Path of `libuunwind-preload.so`.
     pub preload: PathBuf,
-    /// `libuu.so.0`, then the plugins.
+    /// Paths of `libuunwind.so.0` and then of the plugins.
     pub objects: Vec<PathBuf>,
     /// The AddressSanitizer runtime that the program needs, which insists on being preloaded first.
     pub asan_runtime: Option<PathBuf>,
-    /// Notes for the summary.
+    /// Lines for the summary that were collected before the recording.
     pub notes: Vec<String>,
+    /// Program and arguments that start [`crate::naming::serve`]. Empty: functions are named in this process.
+    pub namer: Vec<OsString>,
 }
 
 /// How the recording ended.
@@ -40,59 +41,57 @@ pub struct Outcome {
     pub wait_status: Option<i32>,
     /// Pid of the program.
     pub pid: u32,
-    /// The recording.
+    /// Path of the recording.
     pub output: PathBuf,
-    /// Samples written.
+    /// Number of samples written.
     pub samples: u64,
-    /// CPU time of the program and the children it waited for, in ns.
+    /// CPU time of the program and of its processes that still run, and of the children that these have waited for, in
+    /// ns.
     pub cpu_used: u64,
-    /// Writing failed: what stands in the file is readable, the rest is lost.
+    /// Time from the start of the program to the end of the recording.
+    pub wall: Duration,
+    /// One line on each kind of process of the program that was not recorded, with the reason.
+    pub unrecorded: Vec<String>,
+    /// Why writing failed: what is in the file is readable, the rest is lost.
     pub write_error: Option<io::Error>,
 }
 
 /// Why nothing was recorded. The program did not run.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// Shared memory could not be made.
-    Session(io::Error),
+    /// Shared memory could not be created.
+    #[error("{}", session(.0))]
+    Session(#[source] io::Error),
     /// The output cannot be written.
-    Output(PathBuf, io::Error),
-    /// The directory for links to our objects could not be made.
-    SafePath(PathBuf, io::Error),
+    #[error("cannot write {0}: {1}. The program was not started; choose another place with -o FILE")]
+    Output(PathBuf, #[source] io::Error),
+    /// The directory for links to our objects could not be created.
+    #[error(
+        "uu is installed in {0}, a path that LD_PRELOAD cannot hold (it splits at spaces and colons), and no link to it \
+         could be made in $XDG_RUNTIME_DIR or /tmp: {1}"
+    )]
+    SafePath(PathBuf, #[source] io::Error),
     /// The program could not be started.
-    Spawn(OsString, io::Error),
+    #[error("cannot start {program}: {1}", program = .0.to_string_lossy())]
+    Spawn(OsString, #[source] io::Error),
+    /// This signal was received before the program was started.
+    #[error("signal {0} came before the program was started; nothing was recorded")]
+    Interrupted(i32),
     /// Signal handlers or the like could not be set up.
-    Setup(&'static str, io::Error),
+    #[error("cannot {0}: {1}")]
+    Setup(&'static str, #[source] io::Error),
 }
 
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RecordError::Session(e) if e.raw_os_error() == Some(libc::EFBIG) => write!(
-                f,
-                "the limit of file sizes (ulimit -f) is below the {} MB that recording reserves in shared memory, and may not \
-                 be raised. Raise the hard limit",
-                uunwind_ring::layout::SESSION_BYTES >> 20
-            ),
-            RecordError::Session(e) => write!(
-                f,
-                "cannot make the shared memory for recording (memfd_create): {e}. Check the memory limit and /proc/sys/vm"
-            ),
-            RecordError::Output(path, e) => write!(
-                f,
-                "cannot write {}: {e}. The program was not started; choose another place with -o FILE",
-                path.display()
-            ),
-            RecordError::SafePath(path, e) => write!(
-                f,
-                "uu is installed in {}, a path that LD_PRELOAD cannot hold (it splits at spaces and colons), and no link to \
-                 it could be made in $XDG_RUNTIME_DIR or /tmp: {e}",
-                path.display()
-            ),
-            RecordError::Spawn(program, e) => write!(f, "cannot start {}: {e}", program.to_string_lossy()),
-            RecordError::Setup(what, e) => write!(f, "cannot {what}: {e}"),
-        }
+/// The text of [`RecordError::Session`].
+fn session(error: &io::Error) -> String {
+    if error.raw_os_error() == Some(libc::EFBIG) {
+        return format!(
+            "the limit of file sizes (ulimit -f) is below the {} MB that recording reserves in shared memory, and may not be \
+             raised. Raise the hard limit",
+            uunwind_ring::layout::SESSION_BYTES >> 20
+        );
     }
+    format!(
+        "cannot make the shared memory for recording (memfd_create): {error}. Check the memory limit and /proc/sys/vm"
+    )
 }
-
-impl std::error::Error for RecordError {}

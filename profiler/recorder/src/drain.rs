@@ -8,37 +8,42 @@ use crate::records::Record;
 use crate::ring_reader::RingReader;
 use crate::session::Session;
 use crate::stacks::Stacks;
-use crate::strays::Strays;
+use crate::survey::{Id, Survey};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use uunwind_report::recording::{Name, Object, Sample, Thread, Writer};
+use std::os::fd::BorrowedFd;
+use uunwind_recording::{Name, Object, Sample, Thread, Writer};
 use uunwind_ring::layout::{BLOCKS, ENDED_THREAD, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
 
 /// Origin of a process that was forked (docs/recording-format.md).
 const FORKED: u32 = 1;
 
-/// Everything that a pass works on.
+/// The state of a recording in progress, on which each pass works.
 pub struct Drain {
-    /// The session.
+    /// The session's shared memory.
     pub session: Session,
-    /// The facts.
+    /// Publishes facts and rule tables to targets.
     pub facts: FactsPublisher,
-    /// The objects.
+    /// The objects that processes have loaded.
     pub objects: Objects,
-    /// Names of code made at run time.
+    /// Names of code generated at run time.
     pub jit: Jit,
-    /// The recording.
+    /// Writes the recording.
     pub writer: Writer<File>,
     uses: Vec<Option<Use>>,
     stacks: Stacks,
-    strays: Strays,
+    /// The program's processes, and those of them that are not recorded.
+    pub survey: Survey,
     buffer: Vec<u8>,
     processes: u32,
     threads: u32,
-    /// Samples written.
+    /// The recording ends: freed blocks are not given back to targets.
+    closing: bool,
+    /// Number of samples written.
     pub samples: u64,
 }
 
-/// What a pass found.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pass {
     /// The fullest ring, in percent.
@@ -46,8 +51,14 @@ pub struct Pass {
 }
 
 impl Drain {
-    /// Nothing in use yet.
-    pub fn new(session: Session, facts: FactsPublisher, objects: Objects, writer: Writer<File>) -> Drain {
+    /// Creates it with no block in use.
+    pub fn new(
+        session: Session,
+        facts: FactsPublisher,
+        objects: Objects,
+        writer: Writer<File>,
+        survey: Survey,
+    ) -> Drain {
         Drain {
             session,
             facts,
@@ -56,27 +67,28 @@ impl Drain {
             writer,
             uses: (0..BLOCKS).map(|_| None).collect(),
             stacks: Stacks::default(),
-            strays: Strays::default(),
+            survey,
             buffer: Vec::new(),
             processes: 0,
             threads: 0,
+            closing: false,
             samples: 0,
         }
     }
 
-    /// Descriptors that become readable when a recorded process ends, with the process's block.
-    pub fn poll_fds(&self) -> Vec<(usize, i32)> {
-        let fds = self.uses.iter().enumerate().filter_map(|(block, used)| match used {
-            Some(Use::Process(p)) => Some((block, p.poll_fd()?)),
+    /// Descriptors that become readable when a recorded process ends.
+    pub fn poll_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.uses.iter().filter_map(|used| match used {
+            Some(Use::Process(p)) => p.poll_fd(),
             _ => None,
-        });
-        fds.collect()
+        })
     }
 
-    /// Drains every ring. `look_for_dead`: also asks the kernel which processes and threads are gone.
+    /// Drains every ring. `look_for_dead`: also determines which processes and threads are gone, which costs system
+    /// calls.
     pub fn pass(&mut self, look_for_dead: bool) -> Pass {
         let mut pass = Pass::default();
-        // Who is gone is asked before its ring is drained, so that nothing can come after the last drain.
+        // Determined before the rings are drained, so that no record can follow the last drain of a ring.
         let gone = if look_for_dead { self.gone() } else { Vec::new() };
         for block in 0..BLOCKS {
             let state = self.session.state(block);
@@ -96,12 +108,8 @@ impl Drain {
         for block in gone.into_iter().chain(self.superseded()) {
             self.finish(block);
         }
-        if look_for_dead {
-            for used in self.uses.iter_mut().flatten() {
-                if let Use::Process(p) = used {
-                    self.strays.look(&mut p.suspect, p.pid, &p.exe);
-                }
-            }
+        if self.survey.is_due() {
+            self.survey.look(&recorded(&self.uses));
         }
         self.objects.poll(&mut self.facts);
         self.jit.look();
@@ -111,10 +119,12 @@ impl Drain {
         pass
     }
 
-    /// Ends everything that is still in use. Call after the last pass.
+    /// Ends everything that is still in use. Call after the last pass. Blocks of live processes are left to them: they
+    /// may be writing.
     pub fn finish_all(&mut self) {
-        for note in self.strays.notes() {
-            self.writer.note(&note);
+        self.closing = true;
+        for line in self.survey.lines(false) {
+            self.writer.note(&line);
         }
         for block in 0..BLOCKS {
             self.finish(block);
@@ -130,6 +140,11 @@ impl Drain {
         self.uses.iter().flatten().any(|used| matches!(used, Use::Process(p) if !p.is_gone()))
     }
 
+    /// Surveys the program's processes a last time.
+    pub fn last_look(&mut self) {
+        self.survey.look(&recorded(&self.uses));
+    }
+
     /// Blocks whose process or thread is gone.
     fn gone(&self) -> Vec<usize> {
         let gone = self.uses.iter().enumerate().filter(|(_, used)| match used {
@@ -140,9 +155,9 @@ impl Drain {
         gone.map(|(block, _)| block).collect()
     }
 
-    /// Process blocks whose pid has claimed another one since: the process has called exec.
+    /// Process blocks whose pid has claimed another block since then: the process has called exec.
     fn superseded(&self) -> Vec<usize> {
-        let mut latest = std::collections::HashMap::new();
+        let mut latest = HashMap::new();
         let processes = || {
             self.uses.iter().enumerate().filter_map(|(block, used)| match used {
                 Some(Use::Process(p)) => Some((block, p)),
@@ -160,7 +175,7 @@ impl Drain {
         match state {
             LIVE_PROCESS => self.adopt_process(block),
             LIVE_THREAD | ENDED_THREAD => self.adopt_thread(block),
-            // Claimed, its header not complete yet; or a number that nobody wrote.
+            // Claimed, but its header is not complete yet; or a number that no correct target writes.
             _ => {}
         }
     }
@@ -192,7 +207,7 @@ impl Drain {
             self.adopt_process(process_block);
         }
         let Some(process) = self.process(process_block).filter(|p| p.pid == header.pid) else {
-            // No process vouches for it, so its addresses could not be told. Looked at again in the next pass.
+            // Without a matching process its addresses could not be resolved. The next pass tries again.
             return;
         };
         let (process, index) = (process.index, self.threads);
@@ -232,7 +247,7 @@ impl Drain {
         }
     }
 
-    /// Writes a record to the recording. False: a part of it made no sense.
+    /// Writes a record to the recording. False: a part of it was invalid.
     fn record(&mut self, record: Record, block: usize, thread: u32, process_block: usize) -> bool {
         let Some(Some(Use::Process(of))) = self.uses.get(process_block) else { return false };
         let process = of.index;
@@ -260,7 +275,8 @@ impl Drain {
         true
     }
 
-    /// A program's main thread told its name when it began, and may have taken another one before its first sample.
+    /// Reads the name of a main thread again: it was recorded when the thread began, and may have changed before its
+    /// first sample.
     fn rename(&mut self, block: usize) {
         let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) else { return };
         if thread.tid != thread.pid || std::mem::replace(&mut thread.renamed, true) {
@@ -268,7 +284,8 @@ impl Drain {
         }
         let (index, pid, process_block) = (thread.index, thread.pid, thread.process_block);
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-        // Asked behind the name: exec changes it first, so that the name is not another program's.
+        // Read after the name: exec changes the executable first, so if it is still the same, the name is not another
+        // program's.
         let exe = std::fs::read_link(format!("/proc/{pid}/exe")).map(|path| path.into_os_string().into_encoded_bytes());
         if let (Ok(name), Ok(exe), Some(process)) = (name, exe, self.process(process_block)) {
             if process.exe == exe {
@@ -287,10 +304,12 @@ impl Drain {
     fn finish_thread(&mut self, block: usize) {
         self.losses(block);
         self.set(block, None);
-        self.session.free(block);
+        if !self.closing {
+            self.session.free(block);
+        }
     }
 
-    /// Takes the last out of a block that is not written to any more, and frees it.
+    /// Drains a block that is no longer written to, and frees it.
     fn finish(&mut self, block: usize) {
         let mut pass = Pass::default();
         match self.uses.get(block) {
@@ -327,6 +346,17 @@ impl Drain {
             self.jit.finish(p.index);
         }
         self.set(block, None);
-        self.session.free(block);
+        if !self.closing {
+            self.session.free(block);
+        }
     }
+}
+
+/// The processes that have a block.
+fn recorded(uses: &[Option<Use>]) -> HashSet<Id> {
+    let ids = uses.iter().flatten().filter_map(|used| match used {
+        Use::Process(p) => p.id(),
+        Use::Thread(_) => None,
+    });
+    ids.collect()
 }

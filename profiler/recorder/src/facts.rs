@@ -1,4 +1,4 @@
-//! The facts memfd, seen from the recorder: the one writer.
+//! The recorder's side of the facts memfd: its only writer.
 
 use crate::session::SharedMemory;
 use crate::tables::TablesPublisher;
@@ -8,10 +8,10 @@ use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 use uunwind_ring::facts::{FactsEntry, FactsHeader, DATA_OFFSET, ENTRIES, FACTS_BYTES, FACTS_MAGIC, PUBLISHED_BYTES};
 
-/// Offset of the entries.
+/// Offset of the table's entries in the memory, in bytes.
 const ENTRIES_OFFSET: usize = 64;
 
-/// Publishes facts and rule tables.
+/// Publishes facts and rule tables to all targets.
 pub struct FactsPublisher {
     memory: SharedMemory,
     tables: TablesPublisher,
@@ -19,14 +19,38 @@ pub struct FactsPublisher {
     next: usize,
 }
 
-/// There is no room for more facts.
+/// Locks the [robust mutex](https://man7.org/linux/man-pages/man3/pthread_mutexattr_setrobust.3.html) of the header for
+/// as long as this thread lives. When the recorder dies, even by SIGKILL, the kernel marks the mutex, which targets
+/// read.
+fn hold(memory: &SharedMemory) -> io::Result<()> {
+    const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= 48);
+    let check = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) };
+    // A separate mapping, which is never unmapped: the thread's list of robust mutexes points into it.
+    let page = memory.map_again(4096)?;
+    // SAFETY: the mutex lies inside the page, 16-aligned, and no other process has it mapped yet; the attributes are
+    // initialised before they are used, and destroyed once.
+    unsafe {
+        let mutex = page.add(offset_of!(FactsHeader, recorder)).cast::<libc::pthread_mutex_t>();
+        let mut attributes: libc::pthread_mutexattr_t = std::mem::zeroed();
+        check(libc::pthread_mutexattr_init(&mut attributes))?;
+        let made = check(libc::pthread_mutexattr_setrobust(&mut attributes, libc::PTHREAD_MUTEX_ROBUST))
+            .and_then(|()| check(libc::pthread_mutexattr_setpshared(&mut attributes, libc::PTHREAD_PROCESS_SHARED)))
+            .and_then(|()| check(libc::pthread_mutex_init(mutex, &attributes)));
+        libc::pthread_mutexattr_destroy(&mut attributes);
+        made?;
+        check(libc::pthread_mutex_lock(mutex))
+    }
+}
+
+/// The memory or its table has no space for more.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Full;
 
 impl FactsPublisher {
-    /// Makes the memfd and writes its header.
+    /// Creates the memfd and writes its header.
     pub fn create() -> io::Result<FactsPublisher> {
         let memory = SharedMemory::create(c"uu-facts", PUBLISHED_BYTES)?;
+        hold(&memory)?;
         memory.seal_against_writers();
         if let Some(magic) = memory.word(offset_of!(FactsHeader, magic)) {
             magic.store(FACTS_MAGIC, Ordering::Release);
@@ -34,7 +58,14 @@ impl FactsPublisher {
         Ok(FactsPublisher { memory, tables: TablesPublisher::default(), published: HashSet::new(), next: DATA_OFFSET })
     }
 
-    /// The descriptor's number.
+    /// Sets the word by which every target finds out that the recording is over.
+    pub fn stop(&self) {
+        if let Some(stopped) = self.memory.half(offset_of!(FactsHeader, stopped)) {
+            stopped.store(1, Ordering::Release);
+        }
+    }
+
+    /// The descriptor's number, for the environment of targets.
     pub fn fd(&self) -> i32 {
         self.memory.fd()
     }
@@ -44,7 +75,7 @@ impl FactsPublisher {
         self.published.contains(&key)
     }
 
-    /// Publishes facts for a key, once. No plugin and no bytes: analysed, nobody claims the object.
+    /// Publishes facts for a key, once. No plugin and no bytes: the object was analysed, and no plugin claims it.
     pub fn publish(&mut self, key: u64, plugin: [u8; 16], bytes: &[u8]) -> Result<(), Full> {
         if key == 0 || !self.published.insert(key) {
             return Ok(());
@@ -52,11 +83,11 @@ impl FactsPublisher {
         let offset = self.next;
         let len = bytes.len();
         let at = self.memory.at(offset, len).filter(|_| offset + len <= FACTS_BYTES).ok_or(Full)?;
-        // A probe that ends at a free entry must always be possible for the readers.
+        // One entry stays free, so that every reader's probe sequence ends.
         if self.published.len() >= ENTRIES {
             return Err(Full);
         }
-        // SAFETY: `at` has room for `len` bytes, in a part of the memory that no reader knows yet.
+        // SAFETY: `len` bytes inside the memory, in a part to which no entry points yet.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, len) };
         self.next = (offset + len).next_multiple_of(16);
         let entry = self.free_entry(key).ok_or(Full)?;
@@ -83,7 +114,7 @@ impl FactsPublisher {
         Ok(())
     }
 
-    /// Offset of the first free entry on the key's probe.
+    /// Offset of the first free entry in the key's probe sequence.
     fn free_entry(&self, key: u64) -> Option<usize> {
         let entries = (0..ENTRIES).map(|probe| {
             let index = (key as usize).wrapping_add(probe) % ENTRIES;
@@ -106,7 +137,7 @@ mod tests {
         let base = facts.memory.at(0, FACTS_BYTES).expect("whole memory");
         // SAFETY: FACTS_BYTES readable bytes, mapped until the end of the test.
         let view = unsafe { FactsView::new(base) }.expect("magic");
-        // Two keys on one probe, and one that nobody claims.
+        // Two keys with the same probe sequence, and an object that no plugin claims.
         let keys = [5, 5 + ENTRIES as u64, 77];
         assert_eq!(facts.publish(keys[0], *b"python\0\0\0\0\0\0\0\0\0\0", b"first"), Ok(()));
         assert_eq!(facts.publish(keys[1], *b"lua\0\0\0\0\0\0\0\0\0\0\0\0\0", b"second fact"), Ok(()));
@@ -121,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_lie_behind_the_facts() {
+    fn tables_follow_the_facts() {
         let mut facts = FactsPublisher::create().expect("memfd");
         let base = facts.memory.at(0, PUBLISHED_BYTES).expect("whole memory");
         // SAFETY: mapped until the end of the test.
@@ -136,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn full_is_said() {
+    fn a_full_table_is_reported() {
         let mut facts = FactsPublisher::create().expect("memfd");
         assert_eq!(facts.publish(1, [0; 16], &vec![0; FACTS_BYTES]), Err(Full));
         for key in 2..ENTRIES as u64 {

@@ -1,17 +1,21 @@
-//! The recorder: makes the session, starts the program, drains the rings of every recorded process, analyses the objects
-//! they meet and publishes facts for them, and writes the recording.
+//! The recorder: creates the session, starts the program, drains the rings of every recorded process, analyses the
+//! objects that they load and publishes facts for them, and writes the recording.
 //!
-//! * [`session`], [`facts`]: the two memfds, the recorder's side;
-//! * [`ring_reader`], [`records`]: bytes of a ring to records. Targets may write anything: every length is checked, and
-//!   bytes are copied before they are looked at;
+//! * [`session`], [`facts`]: the recorder's side of the two memfds;
+//! * [`ring_reader`], [`records`]: turn bytes of a ring into records. Targets may write anything: every length is
+//!   checked, and bytes are copied before they are examined;
 //! * [`blocks`]: which block belongs to which process and thread, and when it may be used again;
 //! * [`drain`]: one pass over all blocks;
-//! * [`jit`]: names of code made at run time;
-//! * [`objects`], [`analyst`], [`claims`]: files of the objects seen; the thread that analyses them; whose plugin's they are;
-//! * [`spawn`], [`child`], [`safe_path`]: the program, its environment, its end;
-//! * [`recorder`]: the loop.
+//! * [`jit`]: names of code generated at run time;
+//! * [`objects`], `analyst`, `claims`: the files of loaded objects; the thread that makes their rule tables; the
+//!   plugin to which each belongs;
+//! * [`survey`]: processes that are not recorded, and why;
+//! * [`spawn`], [`child`], [`safe_path`]: the program's environment, start and end;
+//! * [`naming`]: names of functions, found by a separate process; `lines`: lines of interpreted functions, decoded by
+//!   their plugins;
+//! * [`recorder`](mod@recorder): the recording from beginning to end.
 //!
-//! A fuzzer begins at [`records::records`], which takes any bytes.
+//! The entry point for fuzzing is [`records::records`], which accepts any bytes.
 
 mod analyst;
 pub mod blocks;
@@ -20,8 +24,11 @@ mod claims;
 pub mod config;
 pub mod drain;
 pub mod facts;
-pub mod host;
 pub mod jit;
+mod lines;
+pub mod machine;
+mod map_files;
+pub mod naming;
 pub mod objects;
 pub mod output;
 pub mod recorder;
@@ -31,7 +38,7 @@ pub mod safe_path;
 pub mod session;
 pub mod spawn;
 mod stacks;
-mod strays;
+pub mod survey;
 pub mod tables;
 
 pub use config::{Config, Outcome, RecordError};

@@ -1,32 +1,36 @@
-//! The objects that processes meet: where their files are, their analysis (once per key), and copies kept open so that
-//! they can still be named when the files are gone.
+//! The objects that processes load: their files, their analysis (once for each key), and descriptors kept open, so that
+//! functions can still be named when the files are gone.
 
 use crate::analyst::{Analyst, Finding};
 use crate::claims::Claims;
 use crate::facts::FactsPublisher;
+use crate::lines;
+use crate::map_files::MapFiles;
+use rustix::fs::{memfd_create, MemfdFlags};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Seek, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use uunwind_analyse::elf::Image;
-use uunwind_analyse::key_of;
-use uunwind_analyse::rules::Cache;
+use uunwind_elf::Image;
+use uunwind_elf::{files, key_of, maps};
 use uunwind_loader::Analysers;
-use uunwind_report::recording::Object;
+use uunwind_recording::{CodeLine, Object, Recording};
+use uunwind_tables_build::Cache;
 
-/// Most files kept open. Beyond it, objects are named from their paths only.
+/// At most this number of files are kept open. Further objects are named from their paths only.
 const KEPT_OPEN: usize = 256;
 
-/// What is known under a facts key.
+/// Path and open file of an object that was analysed.
 struct Known {
     path: Vec<u8>,
     file: Option<File>,
 }
 
-/// The objects seen so far.
+/// The objects of all processes so far.
 #[derive(Default)]
 pub struct Objects {
     known: HashMap<u64, Known>,
@@ -37,23 +41,25 @@ pub struct Objects {
     tables_full: bool,
     analyst: Analyst,
     claims: Claims,
+    map_files: MapFiles,
 }
 
 impl Objects {
-    /// None so far; rule tables are kept in this cache, and `analysers` are the plugins' analyse halves.
+    /// Creates it with no objects. `cache`: where rule tables are kept. `analysers`: the plugins' analyse halves.
     pub fn new(cache: Cache, analysers: Analysers) -> Objects {
         Objects { analyst: Analyst::new(cache), claims: Claims::new(analysers), ..Objects::default() }
     }
 
-    /// Lines for people that came up since the last call.
+    /// Notes for the user since the last call, a line each.
     pub fn take_notes(&mut self) -> Vec<String> {
         let mut notes = std::mem::take(&mut self.notes);
         notes.extend(self.claims.take_notes());
         notes
     }
 
-    /// Publishes what was found since the last call: by the analyst, and by the plugins that were asked then. Never waits.
+    /// Publishes the findings of the analyst and the plugins' answers since the last call. Never waits.
     pub fn poll(&mut self, facts: &mut FactsPublisher) {
+        self.map_files.turn();
         for found in self.analyst.poll() {
             self.publish(found, facts);
         }
@@ -61,40 +67,40 @@ impl Objects {
         self.note_full(full);
     }
 
-    /// Waits until all objects so far are analysed, but for the plugins' answers, and publishes what was found.
+    /// Waits until all objects so far are analysed, except for the plugins' answers, and publishes the findings.
     pub fn finish(&mut self, facts: &mut FactsPublisher) {
         while let Some(found) = self.analyst.next() {
             self.publish(found, facts);
         }
         if self.analyst.take_failed() {
             self.notes.push(
-                "uu's analysis failed on an object, see above; interpreters in it, and in those that waited behind it, show native \
-                 frames only"
+                "making a rule table failed, see above: that object, and those that waited after it, are interpreted in place"
                     .to_owned(),
             );
         }
         self.poll(facts);
     }
 
-    /// The same, with the plugins' answers.
+    /// As [`Objects::finish`], but also waits for the plugins' answers.
     pub fn finish_with_plugins(&mut self, facts: &mut FactsPublisher) {
         self.finish(facts);
         let full = self.claims.wait(facts).is_err();
         self.note_full(full);
     }
 
-    /// Has an object analysed by its path, before any process has it.
+    /// Requests the analysis of an object by its path, before any process has loaded it.
     pub fn analyse_path(&mut self, path: &Path, facts: &mut FactsPublisher) {
         let Ok(image) = Image::open(path) else { return };
         let key = key_of(&image).0;
         if !self.known.contains_key(&key) {
-            self.remember(key, path.as_os_str().as_bytes().to_vec(), File::open(path).ok());
-            self.ask(image, facts);
+            let path = path.as_os_str().as_bytes().to_vec();
+            let file = self.remember(key, path, &image);
+            self.ask(image, &file, facts);
         }
     }
 
-    /// Takes note of an object that a process met: fills in its path, analyses it if its key is new, publishes facts.
-    /// `exe` is the process's executable, as far as it is known.
+    /// Processes an object that a process has loaded: fills in its path, and requests its analysis if its key is new.
+    /// `exe`: path of the process's executable, or empty.
     pub fn seen(&mut self, pid: u32, exe: &[u8], object: &mut Object, facts: &mut FactsPublisher) {
         if is_vdso(&object.path) {
             object.path = b"[vdso]".to_vec();
@@ -102,12 +108,12 @@ impl Objects {
             return;
         }
         if object.path.is_empty() {
-            // The program itself. Its path is known while it runs; one that was gone too soon, or has called exec since,
-            // may have the key of one seen before.
+            // The program itself. Its path can be read while it runs. If it ended too soon, or has called exec since
+            // then, an object with the same key may have been seen before.
             let known = self.known.get(&object.facts_key).map(|known| known.path.clone());
             object.path = known.unwrap_or_else(|| without_deleted(exe.to_vec()));
             let candidates = [format!("/proc/{pid}/exe").into(), path_of(&object.path)];
-            if !self.analyse_candidates(object, &candidates, facts) {
+            if !self.analyse_candidates(object, pid, &candidates, facts) {
                 object.path.clear();
             }
             return;
@@ -119,31 +125,38 @@ impl Objects {
         }
         let path = Path::new(OsStr::from_bytes(&object.path));
         let in_root = Path::new(&format!("/proc/{pid}/root")).join(path.strip_prefix("/").unwrap_or(path));
-        // What the process calls itself, such as /proc/self/fd/3 of a memory file.
+        // A path through /proc/self, such as /proc/self/fd/3 of a memfd, is translated to the process's pid.
         let own = path.strip_prefix("/proc/self").or(path.strip_prefix("/proc/thread-self"));
         let own = own.map(|rest| Path::new(&format!("/proc/{pid}")).join(rest)).unwrap_or_default();
-        let mut candidates = vec![own, in_root, path.to_owned()];
-        if !self.known.contains_key(&object.facts_key) {
-            candidates.extend(mapped_file(pid, object.start, object.end));
-        }
-        if !self.analyse_candidates(object, &candidates, facts) {
-            // Say so to targets too, which otherwise wait for its facts.
+        if !self.analyse_candidates(object, pid, &[own, in_root, path.to_owned()], facts) {
+            // Empty facts are published, because targets would otherwise wait for them.
             self.note_full(facts.publish(object.facts_key, [0; 16], b"").is_err());
         }
     }
 
-    /// Has the first candidate analysed whose key is the object's, unless that key is known. False: none was the object.
-    fn analyse_candidates(&mut self, object: &Object, candidates: &[PathBuf], facts: &mut FactsPublisher) -> bool {
+    /// Requests the analysis of the first file that has the object's key: one of the candidates, or the file that the
+    /// process has mapped there. Does nothing if the key was seen before. False: no file has the key.
+    fn analyse_candidates(
+        &mut self,
+        object: &Object,
+        pid: u32,
+        candidates: &[PathBuf],
+        facts: &mut FactsPublisher,
+    ) -> bool {
         let key = object.facts_key;
         if self.known.contains_key(&key) {
             return true;
         }
         let mut why = "its path is not known".to_owned();
-        for path in candidates.iter().filter(|p| !p.as_os_str().is_empty()) {
+        let candidates = candidates.iter().cloned().map(Some).chain([None]);
+        for candidate in candidates {
+            // Tried last, because it reads all mappings of the process.
+            let path = candidate.or_else(|| self.map_files.find(pid, object.start, object.end));
+            let Some(path) = path.as_ref().filter(|path| !path.as_os_str().is_empty()) else { continue };
             match Image::open(path) {
                 Ok(image) if key_of(&image).0 == key => {
-                    self.remember(key, object.path.clone(), File::open(path).ok());
-                    self.ask(image, facts);
+                    let file = self.remember(key, object.path.clone(), &image);
+                    self.ask(image, &file, facts);
                     return true;
                 }
                 Ok(_) => why = "the file is not the one that was mapped".to_owned(),
@@ -158,18 +171,19 @@ impl Objects {
         false
     }
 
-    fn ask(&mut self, image: Image, facts: &mut FactsPublisher) {
+    /// Offers an object to the plugins, which open it at `file`, and requests its rule table.
+    fn ask(&mut self, image: Image, file: &Path, facts: &mut FactsPublisher) {
+        let key = key_of(&image).0;
+        let path = self.known.get(&key).map_or_else(|| image.path().to_owned(), |known| path_of(&known.path));
+        let full = self.claims.settle(key, file, &path, facts).is_err();
+        self.note_full(full);
         for found in self.analyst.ask(image) {
             self.publish(found, facts);
         }
     }
 
     fn publish(&mut self, found: Finding, facts: &mut FactsPublisher) {
-        let (key, analysis) = (found.analysis.facts_key, found.analysis);
-        self.notes.extend(analysis.notes);
-        let full = self.claims.settle(key, &found.path, analysis.facts, facts).is_err();
-        self.note_full(full);
-        let table = found.table.map_or(Ok(()), |table| facts.publish_table(key, &table));
+        let table = found.table.map_or(Ok(()), |table| facts.publish_table(found.key, &table));
         if table.is_err() && !self.tables_full {
             self.tables_full = true;
             self.notes.push("no room for more rule tables: further objects are interpreted in place".to_owned());
@@ -183,55 +197,56 @@ impl Objects {
         }
     }
 
-    fn remember(&mut self, key: u64, path: Vec<u8>, file: Option<File>) {
-        let file = file.filter(|_| self.open < KEPT_OPEN);
+    /// Keeps the path of an object, and its file open. Returns where the file can be opened, also by uu's other
+    /// processes and when the process that had it is gone: the descriptor, as long as there is room for more of them.
+    fn remember(&mut self, key: u64, path: Vec<u8>, image: &Image) -> PathBuf {
+        let file = files::open(image.path()).ok().filter(|_| self.open < KEPT_OPEN);
         self.open += usize::from(file.is_some());
-        self.known.entry(key).or_insert(Known { path, file });
+        let known = self.known.entry(key).or_insert(Known { path, file });
+        known.file.as_ref().map_or_else(|| image.path().to_owned(), descriptor)
     }
 
-    /// Where the file of an object may be found: its path, and the copy kept open.
+    /// The lines of the positions that samples met, decoded by the plugins; and notes for the user.
+    pub fn lines(&mut self, recording: &Recording) -> (Vec<CodeLine>, Vec<String>) {
+        lines::decode(recording, self.claims.analysers())
+    }
+
+    /// Paths where the file of an object may be found by this process and the naming process: its path, and the
+    /// descriptor kept open.
     pub fn files(&self, object: &Object) -> Vec<PathBuf> {
         let mut files = vec![path_of(&object.path)];
         let open = self.known.get(&object.facts_key).and_then(|known| known.file.as_ref());
-        files.extend(open.map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))));
+        files.extend(open.map(descriptor));
         files
     }
 
-    /// Has the kernel's own object analysed, which every process has. It has no file; this process's image of it is the same
-    /// as the program's.
+    /// Requests the analysis of the [vDSO](https://man7.org/linux/man-pages/man7/vdso.7.html), which every process has.
+    /// It has no file; this process's copy is identical to the program's.
     pub fn vdso(&mut self, facts: &mut FactsPublisher) {
         let Some(file) = own_vdso() else { return };
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let Ok(image) = Image::open(&path) else { return };
         let key = key_of(&image).0;
         self.note_full(facts.publish(key, [0; 16], b"").is_err());
-        self.remember(key, b"[vdso]".to_vec(), Some(file));
-        self.ask(image, facts);
+        let file = self.remember(key, b"[vdso]".to_vec(), &image);
+        self.ask(image, &file, facts);
     }
+}
+
+/// Where another process of uu can open a file that this one has open.
+fn descriptor(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()))
 }
 
 fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
 
-/// The file that a process has mapped inside a range, by the kernel's own link to it (proc(5), map_files), which leads to
-/// files without a name too. Opening it needs CAP_CHECKPOINT_RESTORE.
-fn mapped_file(pid: u32, start: u64, end: u64) -> Option<PathBuf> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-    let ranges = maps.lines().filter_map(|line| line.split(' ').next()?.split_once('-'));
-    let inside = |(from, to): &(&str, &str)| {
-        let number = |text| u64::from_str_radix(text, 16).ok();
-        number(from).is_some_and(|from| from >= start) && number(to).is_some_and(|to| to <= end)
-    };
-    let (from, to) = ranges.into_iter().find(inside)?;
-    Some(PathBuf::from(format!("/proc/{pid}/map_files/{from}-{to}")))
-}
-
 fn is_vdso(path: &[u8]) -> bool {
     path == b"linux-vdso.so.1" || path == b"[vdso]"
 }
 
-/// `/proc/<pid>/exe` of a file that is gone ends in a remark.
+/// Removes the suffix " (deleted)" that `/proc/<pid>/exe` has for a file that is gone.
 fn without_deleted(mut path: Vec<u8>) -> Vec<u8> {
     if path.ends_with(b" (deleted)") && !Path::new(OsStr::from_bytes(&path)).exists() {
         path.truncate(path.len() - b" (deleted)".len());
@@ -239,22 +254,12 @@ fn without_deleted(mut path: Vec<u8>) -> Vec<u8> {
     path
 }
 
-/// A file with the image of this process's vDSO.
+/// A memfd with a copy of this process's vDSO.
 fn own_vdso() -> Option<File> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
-    let (start, end) = line.split_whitespace().next()?.split_once('-')?;
-    let (start, end) = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
-    // SAFETY: the kernel maps the vDSO readable, and keeps it for the life of the process.
-    let image = unsafe { std::slice::from_raw_parts(start as *const u8, end.checked_sub(start)?) };
-    // SAFETY: the name is NUL-terminated; a descriptor it gives is ours alone.
-    let mut file = unsafe {
-        let fd = libc::memfd_create(c"uu-vdso".as_ptr(), libc::MFD_CLOEXEC);
-        if fd < 0 {
-            return None;
-        }
-        File::from_raw_fd(fd)
-    };
-    file.write_all(image).and_then(|()| file.rewind()).ok()?;
+    let vdso = maps::of("self").ok()?.find(|mapping| mapping.name == b"[vdso]")?;
+    let mut image = vec![0; usize::try_from(vdso.end.checked_sub(vdso.start)?).ok()?];
+    File::open("/proc/self/mem").and_then(|memory| memory.read_exact_at(&mut image, vdso.start)).ok()?;
+    let mut file = File::from(memfd_create(c"uu-vdso", MemfdFlags::CLOEXEC).ok()?);
+    file.write_all(&image).and_then(|()| file.rewind()).ok()?;
     Some(file)
 }

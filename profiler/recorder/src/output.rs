@@ -1,19 +1,22 @@
-//! The recording's file: made and write-tested before the program starts, under a passing name until its pid is known.
+//! The recording's file: created and tested for writing before the program starts, under a temporary name until the
+//! program's pid is known.
 
 use crate::config::RecordError;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use tempfile::{Builder, NamedTempFile};
+use uunwind_elf::files;
 
-/// The file, not yet under its final name.
-pub struct OutputFile {
-    file: File,
-    partial: PathBuf,
-}
+/// At most this number of names are tried for a recording whose file was replaced.
+const NAMES: u32 = 100;
+
+/// The file under its temporary name. It is removed when this value is dropped.
+pub struct OutputFile(NamedTempFile);
 
 impl OutputFile {
-    /// Makes the file beside `wanted` (which may not be known beyond its directory).
+    /// Creates the file in the directory of `wanted`, the path that the recording will have.
     pub fn create(wanted: &Path) -> Result<OutputFile, RecordError> {
         let error = |e| RecordError::Output(wanted.to_owned(), e);
         match std::fs::metadata(wanted) {
@@ -22,45 +25,114 @@ impl OutputFile {
                 return Err(error(io::Error::other("it is a device or pipe, and a recording must be read back")));
             }
             Ok(_) => {
-                // What is there must be ours to replace. It is only replaced once the program runs.
-                OpenOptions::new().write(true).open(wanted).map_err(error)?;
+                // An existing file must be writable. It is replaced only after the program has started.
+                files::open_result(wanted, false).map_err(error)?;
             }
             Err(_) => {}
         }
-        let directory = wanted.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let partial = directory.join(format!(".uu-partial-{}", std::process::id()));
-        let mut options = OpenOptions::new();
-        // A link that somebody else put there is not followed.
-        options.read(true).write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW);
-        let file = options.open(&partial).map_err(error)?;
-        Ok(OutputFile { file, partial })
+        let partial = partial(wanted).map_err(error)?;
+        Ok(OutputFile(partial))
     }
 
-    /// The file, to write to.
+    /// The file, to write to and to read back.
     pub fn file(&self) -> io::Result<File> {
-        self.file.try_clone()
+        self.0.as_file().try_clone()
     }
 
     /// Gives the file its final name.
     pub fn rename(self, name: PathBuf) -> Result<PathBuf, RecordError> {
-        match std::fs::rename(&self.partial, &name) {
-            Ok(()) => Ok(name),
-            Err(e) => {
-                self.discard();
-                Err(RecordError::Output(name, e))
-            }
+        match self.0.persist(&name) {
+            Ok(_) => Ok(name),
+            Err(e) => Err(RecordError::Output(name, e.error)),
         }
-    }
-
-    /// Removes the file.
-    pub fn discard(self) {
-        // Best effort: an empty hidden file is all that could stay.
-        let _ = std::fs::remove_file(&self.partial);
     }
 }
 
-/// `uu-<program>-<pid>.uu`.
+/// A new file in the directory of `wanted`, with an unpredictable name.
+fn partial(wanted: &Path) -> io::Result<NamedTempFile> {
+    let directory = wanted.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = Builder::new();
+    // The umask reduces these permissions, as for any file.
+    builder.prefix(".uu-partial-").rand_bytes(16).permissions(Permissions::from_mode(0o666)).tempfile_in(directory)
+}
+
+/// Ensures at the end that the recording has a name: another process may have removed the file or replaced it. Then its
+/// content is copied to the same path if that is free, otherwise to a new name in the same directory. Returns the path.
+pub fn settle(file: &File, path: &Path) -> io::Result<PathBuf> {
+    let own = file.metadata()?;
+    if path.symlink_metadata().is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())) {
+        return Ok(path.to_owned());
+    }
+    let mut copy = partial(path)?;
+    let mut from = file;
+    io::Seek::rewind(&mut from)?;
+    io::copy(&mut from, copy.as_file_mut())?;
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let others = (2..NAMES).map(|n| path.with_file_name(format!("{stem}.{n}.uu")));
+    for name in [path.to_owned()].into_iter().chain(others) {
+        match copy.persist_noclobber(&name) {
+            Ok(_) => return Ok(name),
+            Err(e) if e.error.kind() == io::ErrorKind::AlreadyExists => copy = e.file,
+            Err(e) => return Err(e.error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// The default name of a recording: `uu-<program>-<pid>.uu`.
 pub fn default_name(program: &Path, pid: u32) -> PathBuf {
     let program = program.file_name().map_or("program".into(), |name| name.to_string_lossy());
     PathBuf::from(format!("uu-{program}-{pid}.uu"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("uu-output-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        folder
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).expect("the folder");
+        let mut names: Vec<_> = entries.map(|e| e.expect("entry").file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_is_not_begun_leaves_nothing() {
+        let folder = folder("begun");
+        let output = OutputFile::create(&folder.join("x.uu")).expect("a file");
+        let [name] = &names(&folder)[..] else { panic!("one file") };
+        assert!(name.starts_with(".uu-partial-") && !name.contains(&std::process::id().to_string()), "{name}");
+        drop(output);
+        assert!(names(&folder).is_empty());
+        std::fs::remove_dir_all(folder).expect("removed");
+    }
+
+    #[test]
+    fn a_recording_that_lost_its_name_gets_one() {
+        let folder = folder("lost");
+        let path = folder.join("x.uu");
+        let output = OutputFile::create(&path).expect("a file");
+        let mut file = output.file().expect("the file");
+        file.write_all(b"recording").expect("room");
+        output.rename(path.clone()).expect("the name");
+        assert_eq!(settle(&file, &path).expect("its name"), path);
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(settle(&file, &path).expect("a name"), path, "removed");
+        assert_eq!(std::fs::read(&path).expect("the recording"), b"recording");
+        std::fs::write(&path, b"another").expect("a file in its place");
+        let second = folder.join("x.2.uu");
+        assert_eq!(settle(&file, &path).expect("a name"), second, "replaced");
+        assert_eq!(std::fs::read(&path).expect("the other"), b"another");
+        assert_eq!(std::fs::read(&second).expect("the recording"), b"recording");
+        assert_eq!(names(&folder), ["x.2.uu", "x.uu"]);
+        std::fs::remove_dir_all(folder).expect("removed");
+    }
 }

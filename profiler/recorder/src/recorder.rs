@@ -1,67 +1,72 @@
 //! A recording from beginning to end.
 
-use crate::child::{catch_signals, take_term, wait, Child, Ended};
+use crate::child::{catch_signals, forget_interrupt, interrupted, let_signals_end, take_term, wait, Child};
 use crate::config::{Config, Outcome, RecordError};
 use crate::drain::Drain;
 use crate::facts::FactsPublisher;
-use crate::host;
+use crate::machine;
+use crate::naming::{self, Progress};
 use crate::objects::Objects;
-use crate::output::{default_name, OutputFile};
+use crate::output::{default_name, settle, OutputFile};
 use crate::safe_path::SafePaths;
 use crate::session::Session;
 use crate::spawn::{objects_value, preload_value, spawn, users_preload};
+use crate::survey::Survey;
+use std::ffi::OsString;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use uunwind_analyse::rules::Cache;
 use uunwind_loader::Analysers;
-use uunwind_report::objects::ObjectMap;
-use uunwind_report::recording::{End, EndCause, Recording, Settings, Writer};
-use uunwind_report::symbolize::symbolize;
+use uunwind_recording::objects::ObjectMap;
+use uunwind_recording::{End, EndCause, Recording, Settings, Writer, NOT_RECORDED};
+use uunwind_ring::layout::SESSION_VERSION;
+use uunwind_ring::FLAG_NO_CHILDREN;
+use uunwind_symbolize::calls::keep_those_in_stacks;
+use uunwind_symbolize::questions;
+use uunwind_tables_build::Cache;
 
-/// Time between passes, in ms. Not longer than a process needs to be sampled at the default rate: its executable can only
-/// be read while it lives.
-const INTERVAL: i32 = 10;
-/// The same while rings fill quickly.
-const QUICK: i32 = 4;
-/// How full a ring may be, in percent, before passes come quickly.
+/// Time between passes, in ms. At most one sampling period at the default rate, because a process's executable can be
+/// read only while it lives.
+const INTERVAL: u32 = 10;
+/// Time between passes while rings fill quickly, in ms.
+const QUICK: u32 = 4;
+/// Fill level of a ring, in percent, above which passes follow each other quickly.
 const BUSY: u64 = 25;
-/// Time between questions to the kernel about who is gone.
+/// Time between checks for processes and threads that are gone.
 const DEAD_CHECK: Duration = Duration::from_secs(1);
-/// Longest time that samples wait in memory before they are in the file.
+/// At most this number of processes that the program has left running are named.
+const LEFT_NAMED: usize = 5;
+/// Longest time before samples are written from memory to the file.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// What happens meanwhile, for whoever shows it.
+/// An event during a recording, for the caller to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// The program runs.
+    /// The program was started.
     Started {
-        /// Its pid.
+        /// Pid of the program.
         pid: u32,
-        /// Where the recording goes.
+        /// Path of the recording.
         output: &'a Path,
     },
     /// The recording is over; functions are being named.
-    Naming,
+    Naming(Progress),
 }
 
 /// Runs the program and records it until it ends, or until the duration is over.
 ///
-/// `analysers` are the plugins' analyse halves. Whatever fails after the program was started leaves it undisturbed, and is
-/// told in the outcome.
+/// `analysers` are the plugins' analyse halves. Failures after the program was started do not disturb it; the outcome
+/// reports them.
 pub fn record(config: &Config, analysers: Analysers, mut event: impl FnMut(Event<'_>)) -> Result<Running, RecordError> {
     catch_signals().map_err(|e| RecordError::Setup("set signal handlers", e))?;
     let session = Session::create().map_err(RecordError::Session)?;
     let mut facts = FactsPublisher::create().map_err(RecordError::Session)?;
     let wanted = config.output.clone().unwrap_or_else(|| default_name(program(config), std::process::id()));
     let output = OutputFile::create(&wanted)?;
-    let file = match output.file().and_then(|mut file| probe(&mut file).map(|()| file)) {
-        Ok(file) => file,
-        Err(e) => {
-            output.discard();
-            return Err(RecordError::Output(wanted, e));
-        }
-    };
+    let files = output.file().and_then(|mut file| probe(&mut file).and_then(|()| Ok((file.try_clone()?, file))));
+    let (file, kept) = files.map_err(|e| RecordError::Output(wanted.clone(), e))?;
+    let languages = analysers.languages();
     let mut objects = Objects::new(Cache::of_user(), analysers);
     objects.vdso(&mut facts);
     let ours = config.objects.iter().chain([&config.preload]);
@@ -69,15 +74,11 @@ pub fn record(config: &Config, analysers: Analysers, mut event: impl FnMut(Event
         objects.analyse_path(path, &mut facts);
     }
     objects.finish_with_plugins(&mut facts);
-    let started = start(config, &session, &facts);
-    let (child, safe) = match started {
-        Ok(started) => started,
-        Err(e) => {
-            output.discard();
-            return Err(e);
-        }
-    };
-    // From here on the program runs: nothing may end uu before it.
+    if let Some(signal) = interrupted() {
+        return Err(RecordError::Interrupted(signal));
+    }
+    let (child, safe) = start(config, &session, &facts)?;
+    // From here on the program runs, and no failure may end uu before it.
     let pid = child.pid();
     let name = config.output.clone().unwrap_or_else(|| default_name(program(config), pid));
     let (path, rename_error) = match output.rename(name) {
@@ -85,17 +86,28 @@ pub fn record(config: &Config, analysers: Analysers, mut event: impl FnMut(Event
         Err(e) => (wanted, Some(std::io::Error::other(e.to_string()))),
     };
     let settings = settings(config, pid);
-    let writer = Writer::begin(file, &settings);
+    let mut writer = Writer::begin(file, &settings);
+    languages.iter().for_each(|language| writer.language(language));
     event(Event::Started { pid, output: &path });
-    let mut drain = Drain::new(session, facts, objects, writer);
+    let survey = Survey::new(pid, config.preload.clone(), config.flags & FLAG_NO_CHILDREN != 0);
+    let mut drain = Drain::new(session, facts, objects, writer, survey);
     for note in &config.notes {
         drain.writer.note(note);
     }
-    let mut running = Running { child, drain, safe, path, rename_error, naming: None };
+    let namer = config.namer.clone();
+    let (wall, cpu_used) = (Duration::ZERO, 0);
+    let mut running = Running { child, drain, safe, path, kept, namer, rename_error, naming: None, wall, cpu_used };
+    let begin = Instant::now();
     let cause = running.until_end(config.duration);
+    running.wall = begin.elapsed();
+    // A Ctrl-C so far was meant for the program; the next one ends the work that uu still does.
+    forget_interrupt();
     running.close(cause);
-    event(Event::Naming);
-    running.name();
+    running.name(|progress| event(Event::Naming(progress)));
+    running.settle();
+    if running.child.ended().is_some() {
+        let_signals_end();
+    }
     Ok(running)
 }
 
@@ -103,7 +115,7 @@ fn program(config: &Config) -> &Path {
     config.command.first().map_or(Path::new("program"), |p| Path::new(p))
 }
 
-/// Writes and takes back enough bytes to find a full disk before the program runs.
+/// Writes and removes some bytes, to detect a full disk before the program runs.
 fn probe(file: &mut std::fs::File) -> std::io::Result<()> {
     use std::io::{Seek, Write};
     file.write_all(&[0; 4096])?;
@@ -122,18 +134,18 @@ fn start(config: &Config, session: &Session, facts: &FactsPublisher) -> Result<(
 }
 
 fn settings(config: &Config, pid: u32) -> Settings {
-    let (host, kernel) = host::names();
+    let (host, kernel) = machine::names();
     Settings {
         uu_version: env!("CARGO_PKG_VERSION").to_owned(),
         command: config.command.iter().map(|w| w.as_bytes().to_vec()).collect(),
         pid,
         rate: config.rate,
-        kernel_hz: host::kernel_hz(),
+        kernel_hz: machine::kernel_hz(),
         flags: config.flags,
         host,
         kernel,
-        start_unix: host::wall(),
-        start_monotonic: host::monotonic(),
+        start_unix: machine::wall(),
+        start_monotonic: machine::monotonic(),
     }
 }
 
@@ -143,8 +155,16 @@ pub struct Running {
     drain: Drain,
     safe: SafePaths,
     path: PathBuf,
+    /// The recording's file, also if its path now leads to another one.
+    kept: File,
+    namer: Vec<OsString>,
     rename_error: Option<std::io::Error>,
     naming: Option<Recording>,
+    /// Time from the start of the program to the end of the recording.
+    wall: Duration,
+    /// CPU time of the program and of its processes that still ran at the end, and of the children that these had
+    /// waited for, in ns.
+    cpu_used: u64,
 }
 
 impl Running {
@@ -155,7 +175,7 @@ impl Running {
         let mut dead = false;
         loop {
             if take_term() {
-                self.child.signal(libc::SIGTERM);
+                self.child.terminate();
             }
             if self.child.ended().is_some() {
                 return EndCause::ProgramEnded;
@@ -173,32 +193,41 @@ impl Running {
                 self.drain.writer.flush();
             }
             let interval = if pass.fullest > BUSY { QUICK } else { INTERVAL };
-            let fds: Vec<i32> = self.drain.poll_fds().into_iter().map(|(_, fd)| fd).collect();
             let child = self.child.poll_fd();
-            let ready = wait(&child.into_iter().chain(fds).collect::<Vec<_>>(), interval);
+            let ready = wait(child.into_iter().chain(self.drain.poll_fds()), interval);
             dead = ready.iter().skip(usize::from(child.is_some())).any(|r| *r);
         }
     }
 
-    /// Tells survivors to stop, drains a last time, writes the totals.
+    /// Stops the recording in processes that still run, drains a last time, and writes the totals.
     fn close(&mut self, cause: EndCause) {
-        self.drain.session.stop();
+        // First the program's state: if it ends after this, the survey still sees it. The survey comes before processes
+        // stop recording, because it recognises recorded ones by their mapping of the session.
+        let ended = self.child.ended();
+        self.drain.last_look();
+        self.drain.facts.stop();
         self.drain.pass(false);
-        if self.drain.any_alive() || self.child.ended().is_none() {
+        if self.drain.any_alive() || ended.is_none() {
             self.safe.keep();
         }
         let header = self.drain.session.header();
         let without =
             |counter: &std::sync::atomic::AtomicU32| u64::from(counter.load(std::sync::atomic::Ordering::Relaxed));
         let (threads, processes) = (without(&header.threads_without_block), without(&header.processes_without_block));
+        self.cpu_used = ended.map_or(0, |ended| ended.cpu).saturating_add(self.drain.survey.cpu());
+        if ended.is_some() {
+            self.note_left_running();
+        }
+        if let Some(line) = self.other_version() {
+            self.drain.writer.note(&line);
+        }
         self.drain.finish_all();
-        let ended = self.child.ended();
         let end = End {
-            time: host::monotonic(),
+            time: machine::monotonic(),
             cause,
             wait_status: ended.map(|e| e.status as u32),
-            cpu_used: self.cpu_used(ended),
-            recorder_cpu: host::own_cpu(),
+            cpu_used: self.cpu_used,
+            recorder_cpu: machine::own_cpu(),
             samples: self.drain.samples,
             threads_without_block: threads,
             processes_without_block: processes,
@@ -207,28 +236,70 @@ impl Running {
         self.drain.writer.flush();
     }
 
-    fn cpu_used(&self, ended: Option<Ended>) -> u64 {
-        ended.map_or_else(|| host::cpu_of(self.child.pid()), |e| e.cpu)
+    /// A line for the user about processes that have loaded a preload object of another version.
+    fn other_version(&self) -> Option<String> {
+        let version = self.drain.session.other_version()?;
+        Some(format!(
+            "{NOT_RECORDED}processes that have loaded libuunwind-preload.so of session version {version}, while this uu is of version \
+             {SESSION_VERSION}. Both must come from one installation: install uu again, and start the recording anew"
+        ))
+    }
+
+    /// Adds a note that names the processes that the program has left running, which are no longer recorded.
+    fn note_left_running(&mut self) {
+        let left = self.drain.survey.running();
+        let list = left.iter().take(LEFT_NAMED).map(|(pid, name)| format!("{name} (pid {pid})"));
+        let mut list = list.collect::<Vec<_>>().join(", ");
+        if left.len() > LEFT_NAMED {
+            list += &format!(" and {} more", left.len() - LEFT_NAMED);
+        }
+        if !left.is_empty() {
+            self.drain.writer.note(&format!(
+                "the program ended and left processes running, which are no longer recorded: {list}. To record a daemon, have it \
+                 stay in the foreground"
+            ));
+        }
     }
 
     /// Names the functions, and appends the names to the recording.
-    fn name(&mut self) {
-        // Nothing to name when not even the header could be written; the outcome has the error.
-        let Ok(mut recording) = Recording::read(&self.path) else { return };
+    fn name(&mut self, progress: impl FnMut(Progress)) {
+        // If not even the header could be written, there is nothing to name; the outcome has the error.
+        let Ok(mut recording) = Recording::read_open(&self.kept, &self.path) else { return };
         let mut map = ObjectMap::new(&recording);
         let objects = &self.drain.objects;
-        let symbols = symbolize(&recording, &mut map, &|object| objects.files(object));
+        let questions = questions(&recording, &mut map, &|object| objects.files(object));
+        let (mut symbols, notes) = naming::name(&self.namer, &questions, progress);
+        keep_those_in_stacks(&recording, &mut map, &mut symbols);
+        for note in notes {
+            self.drain.writer.note(&note);
+            recording.notes.push(note);
+        }
         let jit = self.drain.jit.names(&recording, &mut map);
-        // Symbols last: a recording with them is whole.
+        let (lines, notes) = self.drain.objects.lines(&recording);
+        for note in notes {
+            self.drain.writer.note(&note);
+            recording.notes.push(note);
+        }
+        self.drain.writer.lines(&lines);
+        // Symbols last: a recording that has them is complete.
         self.drain.writer.jit(&jit);
         self.drain.writer.symbols(&symbols);
         self.drain.writer.flush();
         recording.symbols = Some(symbols);
         recording.jit = jit;
+        recording.lines = lines;
         self.naming = Some(recording);
     }
 
-    /// The recording as read back, with its symbols; once.
+    /// Gives the recording a name again if it has lost the one that it had.
+    fn settle(&mut self) {
+        match settle(&self.kept, &self.path) {
+            Ok(path) => self.path = path,
+            Err(e) => self.rename_error = Some(e),
+        }
+    }
+
+    /// The recording as read back, with its symbols. `None` when it was taken already, or could not be read.
     pub fn take_recording(&mut self) -> Option<Recording> {
         self.naming.take()
     }
@@ -242,21 +313,23 @@ impl Running {
             pid: self.child.pid(),
             output: self.path.clone(),
             samples: self.drain.samples,
-            cpu_used: self.cpu_used(ended),
+            cpu_used: self.cpu_used,
+            wall: self.wall,
+            unrecorded: self.other_version().into_iter().chain(self.drain.survey.lines(true)).collect(),
             write_error: self.rename_error.take().or(write_error),
         }
     }
 
-    /// Waits for the program, which was left running when the duration was over. Gives its raw wait status.
+    /// Waits for the program, which was left running when the duration was over. Returns its raw wait status.
     pub fn wait(&mut self) -> i32 {
         loop {
             if take_term() {
-                self.child.signal(libc::SIGTERM);
+                self.child.terminate();
             }
             if let Some(ended) = self.child.ended() {
                 return ended.status;
             }
-            wait(&self.child.poll_fd().into_iter().collect::<Vec<_>>(), 200);
+            wait(self.child.poll_fd(), 200);
         }
     }
 }

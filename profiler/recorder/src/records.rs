@@ -1,91 +1,91 @@
-//! Bytes copied out of a ring to records. Any bytes are safe to give.
+//! Parses records from bytes copied out of a ring, which may be any bytes.
 
 use uunwind_ring::record::{
     padded, LostRecord, NameRecord, ObjectRecord, RecordHeader, RecordType, SampleRecord, ThreadRecord,
 };
 
-/// A record, owned.
+/// A parsed record, which owns its data. `uunwind_ring::record` describes the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// One sample.
+    /// A sample.
     Sample {
-        /// CLOCK_MONOTONIC, ns.
+        /// Time of the sample (CLOCK_MONOTONIC, ns).
         time: u64,
-        /// Periods.
+        /// Number of timer periods that the sample stands for.
         weight: u32,
         /// Number of the stop reason.
         stop: u16,
-        /// `SampleKind`.
+        /// Number of the `SampleKind`: a timer's tick or a request.
         kind: u8,
-        /// `SAMPLE_*`.
+        /// Flags of the sample, `SAMPLE_*`.
         flags: u8,
         /// Frame words, leaf first.
         words: Vec<u64>,
     },
-    /// What names a code object.
+    /// The description of a code object.
     Name {
-        /// Name id.
+        /// Name id, by which semantic frames refer to the description.
         id: u32,
-        /// Plugin index.
+        /// Index of the plugin that described it.
         plugin: u32,
         /// Address of the code object.
         code: u64,
-        /// Its fingerprint.
+        /// Fingerprint, which distinguishes it from other code objects at the same address.
         fingerprint: u64,
-        /// First line.
+        /// Line of the definition.
         first_line: u32,
         /// Kind of the line table.
         table_kind: u32,
-        /// Name, decoded.
+        /// Qualified name, decoded.
         name: String,
         /// File name, decoded.
         file: String,
-        /// Line table, raw.
+        /// Line table, in the runtime's own format.
         table: Vec<u8>,
     },
-    /// An object was seen.
+    /// An object that is loaded.
     Object {
-        /// CLOCK_MONOTONIC, ns.
+        /// Time at which it was seen (CLOCK_MONOTONIC, ns).
         time: u64,
-        /// Load bias.
+        /// Load bias: process address minus file address.
         bias: u64,
         /// First mapped address.
         start: u64,
-        /// End, exclusive.
+        /// Address after the last mapped byte.
         end: u64,
-        /// Build-id.
+        /// Build-id; empty when it has none.
         build_id: Vec<u8>,
         /// Path; empty for the program itself.
         path: Vec<u8>,
-        /// Key of its facts.
+        /// The object key, under which its facts are published.
         facts_key: u64,
     },
-    /// Samples were lost.
+    /// A count of samples that were lost.
     Lost {
-        /// How many.
+        /// Number of lost samples.
         samples: u64,
-        /// Their weight.
+        /// Sum of their weights.
         weight: u64,
     },
-    /// The thread's name.
+    /// A new name of the thread.
     Thread(String),
 }
 
 /// What was wrong with a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// The size is no size: what follows cannot be told apart from it.
+    /// The size is invalid, so that the start of the next record cannot be determined.
     Size(u32),
     /// The type is unknown; the record is skipped.
     Type(u16),
-    /// The parts do not fit into the record; it is skipped.
+    /// The fields or texts do not fit into the record; it is skipped.
     Parts(RecordType),
 }
 
-/// Longest text or table that is taken over, in bytes.
+/// Longest text or table that is accepted, in bytes.
 const LONGEST: usize = 64 * 1024;
 
-/// The records in `bytes`, with padding left out. Ends after the first [`Damage::Size`].
+/// The records in `bytes`, without padding records. Ends after the first [`Damage::Size`].
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record, Damage>> + '_ {
     let mut rest = bytes;
     std::iter::from_fn(move || loop {
@@ -126,7 +126,7 @@ impl<'a> Fields<'a> {
         Some(bytes)
     }
 
-    /// `len` bytes that were padded to 8.
+    /// `len` bytes, which are padded to a multiple of 8.
     fn padded(&mut self, len: u32) -> Option<&'a [u8]> {
         let len = usize::try_from(len).ok().filter(|len| *len <= LONGEST)?;
         self.raw(padded(len))?.get(..len)
@@ -153,7 +153,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-// The parsers below read fields one by one; these say that the layouts have no padding that they would miss.
+// The parsers below read fields one by one. These sizes prove that the layouts have no padding between them.
 const _: () = assert!(
     size_of::<SampleRecord>() == 32
         && size_of::<NameRecord>() == 56
@@ -202,12 +202,12 @@ fn object(f: &mut Fields<'_>) -> Option<Record> {
     Some(Record::Object { time, bias, start, end, build_id, path, facts_key })
 }
 
-/// A text of one, two or four bytes per character. What is no character becomes the replacement character.
+/// Decodes a text of one, two or four bytes per character. Invalid characters become the replacement character.
 pub fn text(bytes: &[u8], width: u8, utf8: u8) -> String {
     match width {
         2 => {
             let units = bytes.chunks_exact(2).map(|c| Fields::new(c).u16().unwrap_or(0));
-            // UCS-2: a lone surrogate is possible in the foreign program.
+            // The program may have lone surrogates in its strings.
             char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
         }
         4 => {

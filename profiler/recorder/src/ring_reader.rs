@@ -1,25 +1,26 @@
-//! The reading end of a thread's ring.
+//! Drains a thread's ring.
 
 use crate::records::{records, Damage, Record};
 use crate::session::Session;
 use uunwind_ring::layout::RING_BYTES;
 
-/// The reading end. It keeps its own position: the one in shared memory is for the writer, and could be overwritten.
+/// The reader of a ring. It keeps its own position: the one in shared memory is for the writer, and a target could
+/// overwrite it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RingReader {
     tail: u64,
 }
 
-/// What a drain found.
+/// The result of draining a ring.
 #[derive(Debug, Default)]
 pub struct Drained {
-    /// Whole records.
+    /// The valid records, in the order in which they were written.
     pub records: Vec<Record>,
-    /// Records that could not be understood.
+    /// Number of invalid records.
     pub damaged_records: u64,
-    /// Whether the ring itself made no sense; what it held was dropped.
+    /// Whether the ring's positions or a record's size were invalid; the bytes from there on were dropped.
     pub damaged_ring: bool,
-    /// Bytes that were waiting.
+    /// Number of bytes that the ring held.
     pub bytes: u64,
 }
 
@@ -33,7 +34,7 @@ impl RingReader {
             return drained;
         }
         if bytes > RING_BYTES as u64 || !head.is_multiple_of(8) {
-            // No writer of ours makes this. Begin again where it says it stands.
+            // Our writer never does this. Continue at the position in shared memory.
             self.tail = head;
             session.set_tail(block, self.tail);
             return Drained { damaged_ring: true, bytes: 0, ..drained };

@@ -1,19 +1,19 @@
-//! Paths that LD_PRELOAD and our lists can hold: the dynamic loader splits LD_PRELOAD at spaces and colons and expands
-//! `$`, with no way to quote them. Objects in such places are linked from a fresh directory.
+//! Paths for LD_PRELOAD and our own lists: the dynamic loader splits
+//! [LD_PRELOAD](https://man7.org/linux/man-pages/man8/ld.so.8.html) at spaces and colons and expands `$`, without a way
+//! to quote them. Objects in directories with such characters are linked from a new directory.
 
 use crate::config::RecordError;
-use std::ffi::CString;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// Whether a path can stand in LD_PRELOAD as it is.
+/// Whether a path can be used in LD_PRELOAD unchanged.
 fn is_safe(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|b| matches!(b, b' ' | b'\t' | b'\n' | b':' | b'$' | b';'))
 }
 
-/// Paths made safe; the links go away with this value.
+/// The links to unsafe paths. They are removed when this value is dropped.
 #[derive(Debug)]
 pub struct SafePaths {
     directory: Option<PathBuf>,
@@ -46,7 +46,7 @@ impl SafePaths {
         Ok(link)
     }
 
-    /// Leaves the links in place: processes that may exec again still run.
+    /// Leaves the links in place, for processes that still run and may call exec.
     pub fn keep(&mut self) {
         self.keep = true;
     }
@@ -55,7 +55,7 @@ impl SafePaths {
 impl Drop for SafePaths {
     fn drop(&mut self) {
         if let Some(directory) = self.directory.take().filter(|_| !self.keep) {
-            // Best effort: what is left is a few links in a directory for temporary files.
+            // On failure, a few links stay in a directory for temporary files.
             let _ = std::fs::remove_dir_all(directory);
         }
     }
@@ -67,14 +67,10 @@ fn fresh_directory() -> io::Result<PathBuf> {
     places.push(PathBuf::from("/tmp"));
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for place in places.iter().filter(|p| p.is_absolute() && is_safe(p)) {
-        let mut template = CString::new(place.join("uu-XXXXXX").into_os_string().into_vec())?.into_bytes_with_nul();
-        // SAFETY: the template is NUL-terminated and writable.
-        if unsafe { libc::mkdtemp(template.as_mut_ptr().cast()) }.is_null() {
-            last = io::Error::last_os_error();
-            continue;
+        match tempfile::Builder::new().prefix("uu-").tempdir_in(place) {
+            Ok(folder) => return Ok(folder.keep()),
+            Err(error) => last = error,
         }
-        template.pop();
-        return Ok(PathBuf::from(std::ffi::OsString::from_vec(template)));
     }
     Err(last)
 }

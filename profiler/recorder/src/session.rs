@@ -1,13 +1,15 @@
-//! The session memfd, seen from the recorder.
+//! The recorder's side of the session memfd.
 
+use rustix::fs::{fallocate, fcntl_add_seals, ftruncate, memfd_create, FallocateFlags, MemfdFlags, SealFlags};
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use std::ffi::CStr;
 use std::io;
 use std::mem::{size_of, MaybeUninit};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use uunwind_ring::layout::{
-    ProcessBlock, SessionHeader, ThreadBlock, BLOCKS, BLOCK_BYTES, DATA_OFFSET, FREE, RING_BYTES, RING_OFFSET,
-    SESSION_BYTES, SESSION_MAGIC, SESSION_VERSION, STATES_OFFSET,
+    ProcessBlock, SessionHeader, ThreadBlock, BLOCKS, BLOCK_BYTES, DATA_OFFSET, FREE, OTHER_VERSION_OFFSET, RING_BYTES,
+    RING_OFFSET, SESSION_BYTES, SESSION_MAGIC, SESSION_VERSION, STATES_OFFSET,
 };
 
 /// A shared memory file, mapped for the life of this value.
@@ -18,19 +20,13 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// A memfd of `len` zero bytes, sparse, that can no longer change its size.
+    /// Creates a sparse memfd of `len` zero bytes, [sealed](https://man7.org/linux/man-pages/man2/memfd_create.2.html)
+    /// so that its size cannot change.
     pub fn create(name: &CStr, len: usize) -> io::Result<SharedMemory> {
-        let check = |result: libc::c_int| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
-        // SAFETY: `name` is NUL-terminated.
-        let fd = check(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) })?;
-        // SAFETY: the call above just gave this descriptor to us alone.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: plain system calls on a descriptor that we own.
-        unsafe {
-            check(above_file_limit(|| libc::ftruncate(fd.as_raw_fd(), len as libc::off_t)))?;
-            check(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW))?;
-        }
-        // SAFETY: a new mapping at an address of the kernel's choice, of a file that has this length for ever.
+        let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        above_file_limit(|| ftruncate(&fd, len as u64))?;
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
+        // SAFETY: a new mapping at an address that the kernel chooses, of a file whose length cannot change.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -47,11 +43,21 @@ impl SharedMemory {
         Ok(SharedMemory { fd, base: base.cast(), len })
     }
 
-    /// Lets nobody else map it for writing (Linux 5.1; before, targets are trusted not to).
+    /// Maps the first `len` bytes once more, for writing. This mapping stays when the value is dropped.
+    pub fn map_again(&self, len: usize) -> io::Result<*mut u8> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, self.fd.as_raw_fd(), 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(at.cast())
+    }
+
+    /// Prevents new writable mappings (F_SEAL_FUTURE_WRITE, Linux 5.1). On older kernels targets are trusted not to
+    /// write.
     pub fn seal_against_writers(&self) {
-        const F_SEAL_FUTURE_WRITE: libc::c_int = 0x10;
-        // SAFETY: a plain system call on a descriptor that we own.
-        unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_ADD_SEALS, F_SEAL_FUTURE_WRITE) };
+        let _ = fcntl_add_seals(&self.fd, SealFlags::FUTURE_WRITE);
     }
 
     /// The descriptor's number, for the environment of targets.
@@ -80,14 +86,10 @@ impl SharedMemory {
         Some(unsafe { &*at.cast::<AtomicU32>() })
     }
 
-    /// Makes `len` bytes at `offset` zero and gives their memory back.
+    /// Zeroes `len` bytes at `offset`, and gives their memory back to the kernel.
     pub fn punch(&self, offset: usize, len: usize) -> io::Result<()> {
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: a plain system call on a descriptor that we own.
-        match unsafe { libc::fallocate(self.fd(), mode, offset as libc::off_t, len as libc::off_t) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&self.fd, mode, offset as u64, len as u64)?)
     }
 }
 
@@ -98,36 +100,29 @@ impl Drop for SharedMemory {
     }
 }
 
-/// Runs a call with the limit of file sizes (`ulimit -f`) as high as it may go: it counts for sparse shared memory, too.
-fn above_file_limit(call: impl FnOnce() -> libc::c_int) -> libc::c_int {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the calls read and write the structure given.
-    unsafe {
-        libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit);
-        libc::setrlimit(libc::RLIMIT_FSIZE, &libc::rlimit { rlim_cur: limit.rlim_max, ..limit });
-    }
+/// Runs a call with the limit of file sizes (`ulimit -f`) raised to the hard limit: it applies to sparse shared memory,
+/// too.
+fn above_file_limit<T>(call: impl FnOnce() -> T) -> T {
+    let limit = getrlimit(Resource::Fsize);
+    // Where the limit cannot be raised, the call says what follows from that.
+    let _ = setrlimit(Resource::Fsize, Rlimit { current: limit.maximum, ..limit });
     let result = call();
-    let error = io::Error::last_os_error();
-    // SAFETY: as above; errno is set back for the caller, who reads it next.
-    unsafe {
-        libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
-        *libc::__errno_location() = error.raw_os_error().unwrap_or(0);
-    }
+    let _ = setrlimit(Resource::Fsize, limit);
     result
 }
 
-/// Structures of plain integers and atomics: any bytes are a valid value.
+/// Structures of plain integers and atomics, for which any bytes are a valid value.
 trait AnyBytes {}
 impl AnyBytes for ProcessBlock {}
 impl AnyBytes for ThreadBlock {}
 
-/// The session.
+/// The session's shared memory, in which targets write their records.
 pub struct Session {
     memory: SharedMemory,
 }
 
 impl Session {
-    /// Makes the session and writes its header.
+    /// Creates the session and writes its header.
     pub fn create() -> io::Result<Session> {
         let memory = SharedMemory::create(c"uu-session", SESSION_BYTES)?;
         let header = memory.at(0, size_of::<SessionHeader>()).ok_or(io::ErrorKind::InvalidInput)?;
@@ -137,19 +132,23 @@ impl Session {
             block_bytes: BLOCK_BYTES as u32,
             blocks: BLOCKS as u32,
             recorder: std::process::id(),
-            stopped: AtomicU32::new(0),
             threads_without_block: AtomicU32::new(0),
             processes_without_block: AtomicU32::new(0),
             claim_hint: AtomicU32::new(0),
         };
-        // SAFETY: the header lies inside the mapping, which is page-aligned, and nobody else knows of it yet.
+        // SAFETY: the header lies inside the mapping, which is page-aligned, and no other process has it mapped yet.
         unsafe { header.cast::<SessionHeader>().write(value) };
         Ok(Session { memory })
     }
 
-    /// The descriptor's number.
+    /// The descriptor's number, for the environment of targets.
     pub fn fd(&self) -> i32 {
         self.memory.fd()
+    }
+
+    /// The whole memory, as targets map it.
+    pub fn memory(&self) -> &SharedMemory {
+        &self.memory
     }
 
     /// The header. Only its atomics may be relied on; targets can write to all of it.
@@ -158,12 +157,13 @@ impl Session {
         unsafe { &*self.memory.base.cast::<SessionHeader>() }
     }
 
-    /// Tells every target that the recording is over.
-    pub fn stop(&self) {
-        self.header().stopped.store(1, Ordering::Release);
+    /// The session version of a target that could not record because its version differs from [`SESSION_VERSION`].
+    pub fn other_version(&self) -> Option<u32> {
+        let version = self.memory.half(OTHER_VERSION_OFFSET)?.load(Ordering::Relaxed);
+        Some(version).filter(|version| ![0, SESSION_VERSION].contains(version))
     }
 
-    /// State of a block.
+    /// State of a block; [`FREE`] when there is no such block.
     pub fn state(&self, block: usize) -> u32 {
         let at = if block < BLOCKS { self.memory.half(STATES_OFFSET + block * 4) } else { None };
         at.map_or(FREE, |state| state.load(Ordering::Acquire))
@@ -196,13 +196,13 @@ impl Session {
         self.snapshot(block)
     }
 
-    /// Bytes that the thread of a block has ever written.
+    /// Write position of a block's ring: the number of bytes that its thread has written so far.
     pub fn head(&self, block: usize) -> u64 {
         let offset = Session::offset(block).map(|b| b + std::mem::offset_of!(ThreadBlock, head));
         offset.and_then(|o| self.memory.word(o)).map_or(0, |head| head.load(Ordering::Acquire))
     }
 
-    /// Tells the thread of a block how far its ring was read.
+    /// Publishes the read position of a block's ring to its thread.
     pub fn set_tail(&self, block: usize, tail: u64) {
         let offset = Session::offset(block).map(|b| b + std::mem::offset_of!(ThreadBlock, tail));
         if let Some(word) = offset.and_then(|o| self.memory.word(o)) {
@@ -210,7 +210,7 @@ impl Session {
         }
     }
 
-    /// Copies the ring's bytes between `from` and `to` (positions ever written, multiples of 8, at most a ring apart).
+    /// Copies the ring's bytes between the positions `from` and `to` (multiples of 8, at most the ring's size apart).
     pub fn copy_ring(&self, block: usize, from: u64, to: u64, out: &mut Vec<u8>) {
         out.clear();
         let Some(ring) = Session::offset(block).map(|b| b + RING_OFFSET) else { return };
@@ -220,11 +220,11 @@ impl Session {
         }
     }
 
-    /// Makes a block zero, gives its memory back, and lets targets claim it again.
+    /// Zeroes a block, gives its memory back, and lets targets claim it again.
     pub fn free(&self, block: usize) {
         let Some(offset) = Session::offset(block) else { return };
         if self.memory.punch(offset, BLOCK_BYTES).is_err() {
-            // Slower, and keeps the memory, but as right.
+            // Slower, and the memory stays allocated, but with the same effect.
             for at in (0..BLOCK_BYTES).step_by(8) {
                 if let Some(word) = self.memory.word(offset + at) {
                     word.store(0, Ordering::Relaxed);

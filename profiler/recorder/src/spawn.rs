@@ -1,4 +1,4 @@
-//! Starts the program with what it needs to be recorded.
+//! Starts the program with the environment that it needs to be recorded.
 
 use crate::config::{Config, RecordError};
 use std::ffi::{CString, OsStr, OsString};
@@ -9,7 +9,7 @@ use std::process::Command;
 use std::{env, io};
 use uunwind_ring::{ENV_OBJECTS, ENV_SESSION};
 
-/// Starts the program; gives its pid. Nobody waits for it yet.
+/// Starts the program and returns its pid. The caller must wait for it.
 pub fn spawn(config: &Config, session: &str, preload: &OsStr, objects: &OsStr) -> Result<u32, RecordError> {
     let named = |name, value| (OsStr::new(name), value);
     let added = [named(ENV_SESSION, OsStr::new(session)), named(ENV_OBJECTS, objects), named("LD_PRELOAD", preload)];
@@ -23,8 +23,9 @@ fn run(command: &[OsString], added: &[(&OsStr, &OsStr)]) -> io::Result<u32> {
     }
 }
 
-/// By posix_spawnp(3), whose child runs in uu's memory until it execs. A forked child pays for its copy of that memory, and for
-/// throwing it away, before the program's first instruction; and it is the program's CPU time that counts it.
+/// Starts it by [posix_spawn(3)](https://man7.org/linux/man-pages/man3/posix_spawn.3.html), whose child shares uu's
+/// memory until exec. A forked child would first copy and discard uu's page tables, and this time would count as the
+/// program's CPU time.
 fn spawn_in_place(command: &[OsString], added: &[(&OsStr, &OsStr)]) -> io::Result<u32> {
     let arguments = strings(command.iter().map(|word| word.as_bytes().to_vec()))?;
     let inherited = env::vars_os().filter(|(name, _)| added.iter().all(|(taken, _)| name != taken));
@@ -35,12 +36,12 @@ fn spawn_in_place(command: &[OsString], added: &[(&OsStr, &OsStr)]) -> io::Resul
     let Some(program) = arguments.first() else { return Err(io::ErrorKind::InvalidInput.into()) };
     let check = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) };
     let mut pid = 0;
-    // SAFETY: the attributes are initialised before they are used and destroyed once; both lists end in a null pointer, and
-    // what they point to lives until the call returns.
+    // SAFETY: the attributes are initialised before they are used and destroyed once; both lists end in a null pointer,
+    // and their strings live until the call returns.
     unsafe {
         let mut attributes: libc::posix_spawnattr_t = std::mem::zeroed();
         check(libc::posix_spawnattr_init(&mut attributes))?;
-        // As the standard library starts children: it has SIGPIPE ignored in uu, which a program would inherit.
+        // As the standard library does for children: it ignores SIGPIPE in uu, which the program would inherit.
         let mut pipe: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut pipe);
         libc::sigaddset(&mut pipe, libc::SIGPIPE);
@@ -70,7 +71,8 @@ fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
     strings.iter().map(|s| s.as_ptr().cast_mut()).chain([std::ptr::null_mut()]).collect()
 }
 
-/// By fork and execvp(3), which hands an executable file of no known format to the shell.
+/// Starts it by fork and [execvp(3)](https://man7.org/linux/man-pages/man3/exec.3.html), which passes an executable
+/// file of unknown format to the shell.
 fn spawn_by_fork(words: &[OsString], added: &[(&OsStr, &OsStr)]) -> io::Result<u32> {
     let mut command = Command::new(words.first().ok_or(io::ErrorKind::InvalidInput)?);
     command.args(words.iter().skip(1)).envs(added.iter().copied());
@@ -78,7 +80,7 @@ fn spawn_by_fork(words: &[OsString], added: &[(&OsStr, &OsStr)]) -> io::Result<u
     // SAFETY: the closure runs in the new process before exec, and makes async-signal-safe calls only.
     unsafe {
         command.pre_exec(move || {
-            // The standard library starts children with no signal blocked; ours gets what uu itself was given.
+            // The standard library starts children with no signal blocked; the program must inherit uu's mask.
             libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut());
             Ok(())
         });
@@ -95,8 +97,8 @@ fn current_mask() -> libc::sigset_t {
     }
 }
 
-/// The value of LD_PRELOAD: an AddressSanitizer runtime, which refuses to run unless it is first, then ours, then what
-/// the user had.
+/// The value of LD_PRELOAD: an AddressSanitizer runtime, which refuses to run unless it is first, then our object, then
+/// the user's own value.
 pub fn preload_value(asan: Option<&PathBuf>, preload: &PathBuf, users: Option<OsString>) -> OsString {
     let mut value = OsString::new();
     let users = users.filter(|u| !u.is_empty());
@@ -129,7 +131,7 @@ mod tests {
     fn ends(command: &[&str], added: &[(&OsStr, &OsStr)]) -> io::Result<i32> {
         let pid = run(&command.iter().map(OsString::from).collect::<Vec<_>>(), added)?;
         let mut status = 0;
-        // SAFETY: our own child, and a place for its status.
+        // SAFETY: our own child, and a live local for its status.
         assert_eq!(unsafe { libc::waitpid(pid as i32, &mut status, 0) }, pid as i32);
         Ok(status)
     }
@@ -147,8 +149,8 @@ mod tests {
 
     #[test]
     fn sigpipe_ends_a_program_though_uu_ignores_it() {
-        // As the standard library leaves it in every program's main; a test's process, too.
-        // SAFETY: a plain change of this process's disposition, to what it is anyway.
+        // The standard library does this before main, also in a test's process. SAFETY: sets the disposition that this
+        // process has anyway.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
         let status = ends(&["sh", "-c", "kill -PIPE $$"], &[]).expect("sh");
         assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGPIPE, "{status:#x}");
@@ -177,7 +179,8 @@ mod tests {
     fn a_script_without_an_interpreter_goes_to_the_shell_as_with_env() {
         let path = env::temp_dir().join(format!("uu-spawn-{}", std::process::id()));
         let path = path.to_str().expect("UTF-8");
-        // Written by another process: a child of another test's must not hold it open when it is to be run.
+        // Written by another process: if this one wrote it, a child of another test might hold it open for writing when
+        // it is executed (ETXTBSY).
         let write = ["sh", "-c", "printf 'exit $1\\n' >\"$1\" && chmod 755 \"$1\"", "sh", path];
         assert_eq!(ends(&write, &[]).expect("sh"), 0);
         let status = ends(&[path, "7"], &[]);

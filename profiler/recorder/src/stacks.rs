@@ -1,19 +1,19 @@
 //! Interns stacks as a tree: a node is a frame and the node of its caller.
 
 use std::collections::HashMap;
-use uunwind_core::frame::{KIND_NATIVE, KIND_SEMANTIC, KIND_WINDOW};
-use uunwind_report::recording::Node;
+use uunwind_core::frame::{KIND_NATIVE, KIND_OMITTED, KIND_SEMANTIC, KIND_WINDOW};
+use uunwind_recording::Node;
 
-/// Stacks seen so far.
+/// The nodes of all stacks so far.
 #[derive(Default)]
 pub struct Stacks {
-    // Keyed with the standard library's hash: frame words come from foreign processes.
+    // With the standard library's keyed hash, because frame words come from foreign processes.
     nodes: HashMap<Node, u32>,
 }
 
 impl Stacks {
-    /// The node of a stack's leaf (0 for an empty one), and whether all words were frames. `new` is called for each node
-    /// that was not known, callers first.
+    /// The number of the node of a stack's leaf (0 for an empty stack), and whether all words were frames. `new` is
+    /// called for each new node, callers first.
     pub fn intern(&mut self, words: &[u64], mut new: impl FnMut(Node)) -> (u32, bool) {
         let mut parent = 0;
         let (frames, whole) = split(words);
@@ -29,14 +29,14 @@ impl Stacks {
     }
 }
 
-/// Frame words to (word, second word or 0) pairs, leaf first; stops at a word of unknown kind or without its second, and says
-/// whether there was none.
+/// Splits frame words into pairs of a word and its second word or 0, leaf first. Stops at a word of unknown kind, or
+/// one whose second word is missing, and then returns false.
 fn split(words: &[u64]) -> (Vec<(u64, u64)>, bool) {
     let mut rest = words.iter();
     let mut frames = Vec::with_capacity(words.len());
     while let Some(word) = rest.next() {
         match (word >> 56) as u8 & 15 {
-            KIND_NATIVE => frames.push((*word, 0)),
+            KIND_NATIVE | KIND_OMITTED => frames.push((*word, 0)),
             KIND_SEMANTIC | KIND_WINDOW => match rest.next() {
                 Some(second) => frames.push((*word, *second)),
                 None => return (frames, false),
@@ -50,17 +50,17 @@ fn split(words: &[u64]) -> (Vec<(u64, u64)>, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uunwind_core::frame::{frames, native_word, semantic_word, window_identity, window_word};
+    use uunwind_core::frame::{frames, native_word, omitted_word, semantic_word, window_identity, window_word};
 
     #[test]
     fn stacks_share_their_outer_part_and_come_back_whole() {
         let mut stacks = Stacks::default();
         let mut nodes = Vec::new();
-        let first = [semantic_word(1, 7), 40, native_word(2, 0), native_word(1, 0)];
+        let first = [semantic_word(1, 7), 40, omitted_word(9), native_word(1, 0)];
         let second = [native_word(3, 0), native_word(2, 0), native_word(1, 0)];
         let leaf = stacks.intern(&first, |n| nodes.push(n)).0;
         assert_eq!((leaf, nodes.len()), (3, 3));
-        assert_eq!(stacks.intern(&second, |n| nodes.push(n)), (4, true));
+        assert_eq!(stacks.intern(&second, |n| nodes.push(n)), (5, true));
         assert_eq!(stacks.intern(&first, |_| unreachable!("known")), (leaf, true));
         assert_eq!(stacks.intern(&[], |_| unreachable!("empty")), (0, true));
         let mut words = Vec::new();

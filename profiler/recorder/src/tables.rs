@@ -1,4 +1,4 @@
-//! Rule tables: from the disk, or built, and published behind the facts.
+//! Publishes rule tables to targets, in the memory after the facts.
 
 use crate::facts::Full;
 use crate::session::SharedMemory;
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use uunwind_ring::facts::FACTS_BYTES;
 use uunwind_ring::tables::{TablesEntry, DATA_OFFSET, ENTRIES};
 
-/// Publishes tables: the one writer.
+/// The only writer of the published rule tables.
 #[derive(Default)]
 pub struct TablesPublisher {
     published: HashSet<u64>,
@@ -21,13 +21,13 @@ impl TablesPublisher {
         if key == 0 || self.published.contains(&key) {
             return Ok(());
         }
-        // A probe that ends at a free entry must always be possible for the readers.
+        // One entry stays free, so that every reader's probe sequence ends.
         if self.published.len() + 1 >= ENTRIES {
             return Err(Full);
         }
         let offset = self.next.max(DATA_OFFSET);
         let at = memory.at(FACTS_BYTES + offset, table.len()).ok_or(Full)?;
-        // SAFETY: `at` has room for the table, in a part of the memory that no reader knows yet.
+        // SAFETY: the table's bytes inside the memory, in a part to which no entry points yet.
         unsafe { std::ptr::copy_nonoverlapping(table.as_ptr(), at, table.len()) };
         let entry = free_entry(memory, key).ok_or(Full)?;
         let half = |field| memory.half(entry + field).ok_or(Full);
@@ -45,7 +45,7 @@ impl TablesPublisher {
     }
 }
 
-/// Offset of the first free entry on the key's probe.
+/// Offset of the first free entry in the key's probe sequence.
 fn free_entry(memory: &SharedMemory, key: u64) -> Option<usize> {
     let entries =
         (0..ENTRIES).map(|probe| FACTS_BYTES + (key as usize).wrapping_add(probe) % ENTRIES * size_of::<TablesEntry>());

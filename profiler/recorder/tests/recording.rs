@@ -7,16 +7,19 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use target::{mixed_stack, Target, ENV_ROLE};
+use uunwind_built_in::HALVES;
 use uunwind_core::frame::native_word;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_loader::Analysers;
 use uunwind_recorder::{record, Config, Outcome, RecordError};
+use uunwind_recording::languages::complete;
+use uunwind_recording::{EndCause, Recording, NOT_RECORDED};
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
-use uunwind_report::recording::{EndCause, Recording};
+use uunwind_ring::layout::SESSION_VERSION;
 use uunwind_ring::record::SAMPLE_BLOCKED;
 
-/// Not a test by itself: what the tests below run as their program.
+/// Not a test by itself: the tests below run it as their program.
 #[test]
 fn program() {
     let Ok(role) = std::env::var(ENV_ROLE) else { return };
@@ -48,7 +51,7 @@ fn program() {
         "long" => {
             main.sample(&mixed_stack(1, 0), 1, StopReason::Complete, 0);
             let over = std::env::var("UU_FAKE_COUNTS").expect("which file to wait for");
-            // A minute, should the test have failed meanwhile.
+            // At most a minute, in case the test has failed.
             for _ in 0..6000 {
                 if Path::new(&over).exists() {
                     std::process::exit(3);
@@ -56,6 +59,7 @@ fn program() {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
+        "version" => target.is_of_version(SESSION_VERSION + 3),
         other => panic!("no role {other}"),
     }
 }
@@ -167,6 +171,7 @@ fn config(folder: &Path, role: &str) -> Config {
         preload: harmless,
         objects: vec![],
         asan_runtime: None,
+        namer: Vec::new(),
         notes: vec!["a note".into()],
     }
 }
@@ -183,17 +188,22 @@ fn run(config: &Config) -> (Recording, Outcome) {
 #[test]
 fn a_mixed_stack_arrives_with_its_names() {
     let dir = folder("mixed");
-    let (recording, outcome) = run(&config(&dir, "mixed"));
+    let (mut recording, outcome) = run(&config(&dir, "mixed"));
     assert_eq!((outcome.samples, outcome.wait_status), (6, Some(0)));
     assert!(recording.warnings.is_empty(), "{:?}", recording.warnings);
     assert_eq!(recording.threads[0].name, "main thread");
-    assert_eq!(recording.notes, ["a note"]);
+    let [note, undecoded] = &recording.notes[..] else { panic!("{:?}", recording.notes) };
+    assert!(note == "a note" && undecoded.starts_with("plugin \"python\" could not decode all lines: "), "{undecoded}");
     assert_eq!(recording.counters[0].1.nested, 5);
+    // No plugin ran here; `uu report` decodes them.
+    assert!(recording.lines.is_empty() && recording.languages.is_empty());
+    complete(&mut recording, HALVES);
     let folded =
         String::from_utf8(render(Format::Folded, &recording, NativeFrames::Hide).expect("folded")).expect("text");
     let (caller, leaf) = ("calling_function", "interrupted_function");
     let lines: Vec<&str> = folded.lines().collect();
-    // Weight 2 at each of two positions of line 10, and 1 of the blocked sample's 10; its other 9 belong to no line.
+    // Weight 2 at each of two positions of line 10, and 1 of the blocked sample's 10; the other 9 are attributed to no
+    // line.
     let of_line = |line: u32| {
         lines.iter().find(|l| l.contains(&format!("Work.run (/src/work.py:{line})"))).copied().unwrap_or_default()
     };
@@ -256,7 +266,19 @@ fn a_target_that_writes_anything_anywhere_is_survived() {
 }
 
 #[test]
-fn samples_lost_on_a_full_ring_are_told() {
+fn a_target_of_another_version_is_named() {
+    let dir = folder("version");
+    let (recording, outcome) = run(&config(&dir, "version"));
+    let versions = [SESSION_VERSION + 3, SESSION_VERSION].map(|version| format!("version {version}"));
+    for lines in [&recording.notes, &outcome.unrecorded] {
+        let line = lines.iter().find(|line| line.starts_with(NOT_RECORDED)).unwrap_or_else(|| panic!("{lines:?}"));
+        assert!(versions.iter().all(|version| line.contains(version)), "{line}");
+    }
+    std::fs::remove_dir_all(dir).expect("cleaned");
+}
+
+#[test]
+fn samples_lost_on_a_full_ring_are_counted() {
     let dir = folder("full");
     let (recording, _) = run(&config(&dir, "full"));
     let counts = std::fs::read_to_string(dir.join("counts")).expect("written by the target");

@@ -1,143 +1,156 @@
-//! Which native frames a reader need not see: the interpreter's own machinery between two of its semantic frames, and our
-//! own objects. C code that does the program's work (list.sort, libffi, C libraries) stays.
+//! Decides which frames a reader need not see: the interpreter's own machinery between two of its semantic frames, the
+//! frames of a language's own loader around code that it loads and runs, and the frames of uu's own objects. C code
+//! that does the program's work is kept. What is machinery and what a loader is, the recording says for each language.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use uunwind_language::Role;
 
 /// What to do with an interpreter's native frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NativeFrames {
-    /// Hide those that only serve the interpreter.
+    /// Hide the frames that only serve the interpreter.
     #[default]
     Hide,
-    /// Show all.
+    /// Show all of them.
     Show,
 }
 
-/// Functions of CPython that pass a call on, by the start of their names.
-const PYTHON_GLUE: &[&str] = &[
-    "_PyEval_",
-    "PyEval_",
-    "_PyFunction_",
-    "_PyObject_Call",
-    "_PyObject_FastCall",
-    "_PyObject_MakeTpCall",
-    "_PyObject_VectorcallTstate",
-    "_PyObject_VectorcallDictTstate",
-    "_PyVectorcall_",
-    "PyObject_Call",
-    "PyObject_Vectorcall",
-    "PyVectorcall_",
-    "_PyRun_",
-    "PyRun_",
-    "pyrun_",
-    "pymain_",
-    "cfunction_call",
-    "cfunction_vectorcall",
-    "gen_send_ex",
-    "method_vectorcall",
-    "slot_tp_",
-    "vectorcall_m",
-    "_call_with_exceptions_",
-];
-
-/// The same, by their whole names.
-const PYTHON_GLUE_WHOLE: &[&str] = &[
-    "Py_BytesMain",
-    "Py_Main",
-    "Py_RunMain",
-    "call_maybe",
-    "call_method",
-    "call_unbound",
-    "call_unbound_noarg",
-    "function_code_fastcall",
-    "gen_iternext",
-    "gen_send",
-    "method_call",
-    "object_vacall",
-    "pythread_wrapper",
-    "run_eval_code_obj",
-    "run_mod",
-    "thread_run",
-    "type_call",
-    "type_vectorcall",
-];
-
-/// Functions of PUC Lua that pass a call on, by their whole names. What does work for a program, such as `luaH_resize`, stays.
-const LUA_GLUE_WHOLE: &[&str] = &[
-    "luaD_call",
-    "luaD_callnoyield",
-    "luaD_pcall",
-    "luaD_precall",
-    "luaD_rawrunprotected",
-    "luaT_callTM",
-    "luaT_callTMres",
-    "luaV_execute",
-    "lua_call",
-    "lua_callk",
-    "lua_pcall",
-    "lua_pcallk",
-    "lua_resume",
-];
-
-/// Whether a function is machinery of an interpreter, by its name. Ask only for functions of an object that was seen to
-/// host an interpreter: other objects may use these names for anything.
-pub fn is_glue(symbol: &str) -> bool {
-    // Compilers append `.cold`, `.part.0`, `.constprop.0`, `.isra.0` and the like to parts and copies.
-    let base = symbol.split('.').next().unwrap_or(symbol);
-    PYTHON_GLUE_WHOLE.contains(&base)
-        || LUA_GLUE_WHOLE.contains(&base)
-        || PYTHON_GLUE.iter().any(|start| base.starts_with(start))
+/// The properties of a frame that the rules depend on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts {
+    /// It is machinery of an interpreter, by its name.
+    pub glue: bool,
+    /// The plugin marked it: it is the interpreter's function that runs semantic frames.
+    pub marked: bool,
+    /// Index of the native frame's object.
+    pub object: Option<u32>,
+    /// What it does, by the file and name of its function: frames of a language's own loader.
+    pub role: Role,
+    /// It lies in one of uu's own objects.
+    pub own: bool,
+    /// It lies in the preloaded object.
+    pub preload: bool,
 }
 
-/// Whether an object is ours.
+/// Which semantic frames a stack may lack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Missing {
+    /// It lacks none.
+    Nothing,
+    /// Those of interpreters that had not been analysed.
+    Unanalysed,
+    /// Those of any interpreter.
+    Semantic,
+}
+
+/// For each frame of a stack, given leaf first: is it shown?
+pub fn shown(frames: &[Facts], native_frames: NativeFrames, missing: Missing) -> Vec<bool> {
+    let leaf_own = frames.iter().take_while(|f| f.own).count();
+    let root_own = frames.len() - frames.iter().rev().take_while(|f| f.own).count();
+    // Where semantic frames are missing, the machinery is all there is to see. An interpreter with a marked frame in
+    // this stack had been analysed, so its semantic frames are there.
+    // Collected once: a stack may have thousands of frames.
+    let analysed: BTreeSet<u32> = frames.iter().filter(|f| f.marked).filter_map(|f| f.object).collect();
+    let may_hide = |f: &Facts| match (native_frames, missing) {
+        (NativeFrames::Show, _) | (NativeFrames::Hide, Missing::Semantic) => false,
+        (NativeFrames::Hide, Missing::Nothing) => true,
+        (NativeFrames::Hide, Missing::Unanalysed) => {
+            f.marked || f.object.is_some_and(|object| analysed.contains(&object))
+        }
+    };
+    let ours = |(i, f): (usize, &Facts)| f.preload || i < leaf_own || i >= root_own;
+    let mut shown: Vec<bool> = frames.iter().enumerate().map(|e| !(ours(e) || e.1.glue && may_hide(e.1))).collect();
+    if native_frames == NativeFrames::Hide {
+        hide_loaders(frames, &mut shown);
+    }
+    shown
+}
+
+/// Hides each run of a loader's frames whose innermost frame runs the code that was loaded. A run without such a frame
+/// is kept: time was spent in finding and loading.
+fn hide_loaders(frames: &[Facts], shown: &mut [bool]) {
+    let mut inner_is_shown = false;
+    let mut runs_code = false;
+    for (frame, shown) in frames.iter().zip(shown) {
+        match frame.role {
+            Role::Work if *shown => runs_code = false,
+            Role::Work => continue,
+            // The innermost frame of its run, unless it is hidden already.
+            Role::Starts => runs_code = inner_is_shown,
+            Role::Loads => {}
+        }
+        *shown = *shown && !(runs_code && frame.role != Role::Work);
+        inner_is_shown |= *shown;
+    }
+}
+
+/// Whether an object belongs to uu.
 pub fn is_own(path: &[u8]) -> bool {
     let text = String::from_utf8_lossy(path);
     let path = Path::new(text.as_ref());
     let Some(file) = path.file_name().and_then(|f| f.to_str()) else { return false };
     let in_plugins = path.parent().is_some_and(|dir| dir.ends_with("uu/plugins"));
-    file == "libuu-preload.so" || file.starts_with("libuu.so") || in_plugins
+    file == "libuunwind-preload.so" || file.starts_with("libuunwind.so") || in_plugins
 }
 
-/// Whether an object is the preloaded one, whose frames are wrappers wherever they stand.
+/// Whether an object is the preloaded one, whose frames are always wrappers.
 pub fn is_preload(path: &[u8]) -> bool {
-    path.ends_with(b"/libuu-preload.so")
+    path.ends_with(b"/libuunwind-preload.so")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const MODULE: Facts =
+        Facts { glue: false, marked: false, object: None, role: Role::Work, own: false, preload: false };
+    const GLUE: Facts = Facts { glue: true, ..MODULE };
+    const FINDS: Facts = Facts { role: Role::Loads, ..MODULE };
+    const RUNS: Facts = Facts { role: Role::Starts, ..MODULE };
+
+    fn rule(frames: &[Facts]) -> Vec<bool> {
+        shown(frames, NativeFrames::Hide, Missing::Nothing)
+    }
+
     #[test]
-    fn glue_goes_and_work_stays() {
-        for glue in [
-            "_PyEval_Vector",
-            "_PyEval_EvalFrameDefault.cold",
-            "PyEval_EvalCode",
-            "run_mod",
-            "pymain_run_file_obj",
-            "lua_pcallk",
-            "luaD_call.part.0",
-        ] {
-            assert!(is_glue(glue), "{glue}");
-        }
-        for work in [
-            "list_sort_impl",
-            "ffi_call",
-            "builtin_sorted",
-            "run_modest",
-            "_ctypes_callproc",
-            "main",
-            "luaH_resize",
-            "?",
-        ] {
-            assert!(!is_glue(work), "{work}");
-        }
+    fn an_import_is_one_step_from_module_to_module() {
+        // Leaf first: a module that was imported by another, through glue.
+        let stack = [MODULE, GLUE, RUNS, FINDS, GLUE, FINDS, GLUE, MODULE];
+        assert_eq!(rule(&stack), [true, false, false, false, false, false, false, true]);
+        assert!(shown(&stack, NativeFrames::Show, Missing::Nothing).iter().all(|s| *s));
+    }
+
+    #[test]
+    fn time_spent_in_finding_a_module_is_shown() {
+        assert_eq!(rule(&[FINDS, FINDS, GLUE, MODULE]), [true, true, false, true]);
+        // The outer import ran a module that imports another one.
+        let stack = [FINDS, GLUE, MODULE, RUNS, FINDS, MODULE];
+        assert_eq!(rule(&stack), [true, false, true, false, false, true]);
+        // The leaf is always shown.
+        assert_eq!(rule(&[RUNS, FINDS, MODULE]), [true, true, true]);
+        assert_eq!(rule(&[GLUE, RUNS, FINDS, MODULE]), [false, true, true, true]);
+    }
+
+    #[test]
+    fn glue_of_an_interpreter_that_was_analysed_is_hidden() {
+        let glue = |object| Facts { object: Some(object), ..GLUE };
+        let stack = [glue(2), Facts { marked: true, ..glue(1) }, glue(1), glue(2), MODULE];
+        assert_eq!(shown(&stack, NativeFrames::Hide, Missing::Unanalysed), [true, false, false, true, true]);
+        assert!(shown(&stack, NativeFrames::Hide, Missing::Semantic).iter().all(|s| *s));
+    }
+
+    #[test]
+    fn glue_of_an_unknown_object_is_shown_beside_a_marked_one() {
+        // Neither frame has an object: they need not belong to the same interpreter.
+        let stack = [GLUE, Facts { marked: true, ..GLUE }, MODULE];
+        assert_eq!(shown(&stack, NativeFrames::Hide, Missing::Unanalysed), [true, false, true]);
     }
 
     #[test]
     fn own_objects() {
-        assert!(is_own(b"/opt/lib/uu/libuu-preload.so") && is_preload(b"/opt/lib/uu/libuu-preload.so"));
-        assert!(is_own(b"/opt/lib/libuu.so.0") && is_own(b"/opt/lib/uu/plugins/libuu-python.so"));
+        assert!(is_own(b"/opt/lib/uu/libuunwind-preload.so") && is_preload(b"/opt/lib/uu/libuunwind-preload.so"));
+        assert!(is_own(b"/opt/lib/libuunwind.so.0") && is_own(b"/opt/lib/uu/plugins/libuunwind-language.so"));
         assert!(!is_own(b"/usr/lib/libuuid.so.1") && !is_own(b"") && !is_own(b"/usr/lib/libuud.so"));
     }
 }

@@ -1,40 +1,45 @@
-//! Names for the frames of samples, as recorded: nothing hidden, nothing merged.
+//! Names of the frames of samples, as recorded: nothing is hidden or merged.
 
-use crate::objects::{file_address, lookup_address, ObjectMap};
-use crate::python_lines;
-use crate::recording::{JitCode, JitPlace, Name, Recording, Sample, Symbol};
-use crate::symbolize::{own_path, symbolize};
 use std::collections::HashMap;
 use uunwind_core::frame::{frames, Frame};
-use uunwind_core::plugin::TABLE_PYTHON_311;
+use uunwind_core::plugin::TABLE_NONE;
 use uunwind_core::walk::EMBEDDER;
+use uunwind_language::Language;
+use uunwind_recording::objects::{file_address, lookup_address, ObjectMap};
+use uunwind_recording::{Call, JitCode, JitPlace, Name, Recording, Sample, Symbol};
+use uunwind_symbolize::calls::jumped;
+use uunwind_symbolize::{own_path, symbolize};
 
-/// A native frame resolved, for the formats that show raw samples.
+/// A resolved native frame, for the formats that show raw samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Native<'a> {
-    /// Object (index in the recording) that covered it; the one that stands for all with its identity.
+    /// Index in the recording of the object that covered it: the canonical one of all with its identity.
     pub object: Option<u32>,
     /// Its symbol, if it has one.
     pub symbol: Option<&'a Symbol>,
-    /// Where its function begins, as in the file, if that is known of one without a symbol.
+    /// File address of the beginning of its function, if that is available for a function without a symbol.
     pub start: Option<u64>,
-    /// Address as in the file; in the process, when there is no object.
+    /// File address; the process address if no object covered it.
     pub file_address: u64,
 }
 
-/// Names the frames of a recording.
+/// Resolves the frames of a recording.
 pub struct Resolver<'a> {
     recording: &'a Recording,
     map: ObjectMap,
     symbols: HashMap<(u32, u64), Symbol>,
+    /// By object and file address of the call's last byte.
+    calls: HashMap<(u32, u64), Call>,
     unusable: Vec<(u32, String)>,
     names: HashMap<(u32, u32), &'a Name>,
-    /// By process and address: what covered it, in order of time.
+    /// By process, name id and position: lines of code objects that have line tables.
+    lines: HashMap<(u32, u32, u64), u32>,
+    /// By process and address: the code made at run time that covered it, in order of time.
     jit: HashMap<(u32, u64), Vec<&'a JitPlace>>,
 }
 
 impl<'a> Resolver<'a> {
-    /// Takes the symbols of the recording; one that was cut before they were made is symbolized now.
+    /// Takes the symbols of the recording. If it was cut before they were written, symbolizes now.
     pub fn new(recording: &'a Recording) -> Resolver<'a> {
         let mut map = ObjectMap::new(recording);
         let symbols = match &recording.symbols {
@@ -48,8 +53,10 @@ impl<'a> Resolver<'a> {
         }
         jit.values_mut().for_each(|places| places.sort_by_key(|place| place.time));
         let unusable = symbols.unusable;
+        let calls = symbols.calls.into_iter().map(|call| ((call.object, call.address), call)).collect();
         let symbols = symbols.entries.into_iter().map(|s| ((s.object, s.address), s)).collect();
-        Resolver { recording, map, symbols, unusable, names, jit }
+        let lines = recording.lines.iter().map(|l| ((l.process, l.name, l.position), l.line)).collect();
+        Resolver { recording, map, symbols, calls, unusable, names, lines, jit }
     }
 
     /// The recording.
@@ -57,7 +64,7 @@ impl<'a> Resolver<'a> {
         self.recording
     }
 
-    /// Objects whose names could not be used, and why.
+    /// Objects whose names could not be used, and the reason.
     pub fn unusable(&self) -> &[(u32, String)] {
         &self.unusable
     }
@@ -66,7 +73,7 @@ impl<'a> Resolver<'a> {
     pub fn frames(&self, sample: &Sample) -> Vec<Frame> {
         let mut out = Vec::new();
         let mut node = sample.stack;
-        // A node's parent has a smaller number, which reading checked: this ends.
+        // A node's parent has a smaller number, which the reader checked, so this ends.
         while let Some(entry) = (node as usize).checked_sub(1).and_then(|i| self.recording.nodes.get(i)) {
             out.extend(frames(&[entry.word, entry.position]).next());
             node = entry.parent;
@@ -79,7 +86,7 @@ impl<'a> Resolver<'a> {
         self.recording.threads.get(sample.thread as usize).map_or(0, |t| t.process)
     }
 
-    /// What is known of a native frame.
+    /// Resolves a native frame.
     pub fn native(&mut self, process: u32, time: u64, address: u64, exact: bool) -> Native<'_> {
         let lookup = lookup_address(address, exact);
         let object = self.map.find(self.recording, process, lookup, time);
@@ -93,16 +100,45 @@ impl<'a> Resolver<'a> {
         Native { object: Some(canonical), symbol, start, file_address: file_address(o, address) }
     }
 
-    /// The function made at run time that had this address then, and its place. Ask where no object covers it.
+    /// The function that the caller called and that entered the callee's by a jump, if both are native frames, one the
+    /// direct caller of the other, and the code shows it.
+    pub fn tail_call(&mut self, process: u32, time: u64, callee: Frame, caller: Frame) -> Option<String> {
+        let Frame::Native { address, exact: false, .. } = caller else { return None };
+        let lookup = lookup_address(address, false);
+        let native = self.native(process, time, address, false);
+        let object = native.object?;
+        let place = (object, native.file_address.wrapping_sub(address.wrapping_sub(lookup)));
+        let call = self.calls.get(&place)?.clone();
+        let Frame::Native { address, exact, .. } = callee else { return None };
+        let callee = self.native(process, time, address, exact);
+        jumped(&call, (callee.object?, callee.symbol)).then_some(call.name)
+    }
+
+    /// The function made at run time that covered this address at this time, and its place. For addresses that no
+    /// object covers.
     pub fn jit(&self, process: u32, time: u64, address: u64, exact: bool) -> Option<(&'a JitCode, &'a JitPlace)> {
         let places = self.jit.get(&(process, lookup_address(address, exact)))?;
         let place = places.get(places.partition_point(|p| p.time <= time).checked_sub(1)?)?;
         Some((self.recording.jit.codes.get(place.code? as usize)?, place))
     }
 
-    /// What names a semantic frame, if its name record arrived.
+    /// The name record of a semantic frame, if it arrived.
     pub fn name(&self, process: u32, id: u32) -> Option<&'a Name> {
         self.names.get(&(process, id)).copied()
+    }
+
+    /// The line of a position in a code object; its first line if the recording has no better one.
+    pub fn line(&self, name: &Name, position: u64) -> u32 {
+        let line = match name.table_kind {
+            TABLE_NONE => u32::try_from(position).ok(),
+            _ => self.lines.get(&(name.process, name.id, position)).copied(),
+        };
+        line.unwrap_or(name.first_line)
+    }
+
+    /// What is known of the language of a plugin.
+    pub fn language(&self, plugin: &str) -> Option<&'a Language> {
+        self.recording.languages.iter().find(|language| language.plugin == plugin)
     }
 
     /// Name of a plugin of a process.
@@ -113,24 +149,20 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// What a code object is called. One whose runtime gives functions no name, as Lua may, by where it begins.
+/// The name of a function. A function that its runtime gives no name is named by where it begins.
 pub fn function_of(name: &Name) -> String {
     if !name.name.is_empty() {
         return name.name.clone();
     }
-    let file = name.file.rsplit('/').next().unwrap_or(&name.file);
+    // In brackets, runtimes name code that is in no file, some by its text, which may contain any characters.
+    let file = match name.file.starts_with(['[', '<']) {
+        true => &name.file,
+        false => name.file.rsplit('/').next().unwrap_or(&name.file),
+    };
     format!("function <{file}:{}>", name.first_line)
 }
 
-/// The executing line of a position in a code object.
-pub fn line_of(name: &Name, position: u64) -> u32 {
-    match name.table_kind {
-        TABLE_PYTHON_311 => python_lines::line(&name.table, name.first_line, position),
-        _ => u32::try_from(position).unwrap_or(name.first_line),
-    }
-}
-
-/// Text of a stop reason, also of one that this version does not know.
+/// Text of a stop reason, including one that this version does not define.
 pub fn stop_text(sample: &Sample) -> String {
     match sample.reason() {
         Some(reason) => reason.text().to_owned(),

@@ -1,47 +1,49 @@
 //! Samples to merged stacks of named frames, with the hide rules applied.
 
-use crate::hide::{is_glue, is_own, is_preload, NativeFrames};
-use crate::recording::{JitCode, JitPlace, Sample};
-use crate::resolve::{function_of, line_of, stop_text, Resolver};
-use std::collections::{HashMap, HashSet};
+use crate::hide::{is_own, is_preload, shown, Facts, Missing, NativeFrames};
+use crate::resolve::{function_of, stop_text, Resolver};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use uunwind_core::frame::Frame;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_NO_PLUGINS};
+use uunwind_language::Role;
+use uunwind_recording::{JitCode, JitPlace, Sample};
+use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS};
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// Machine code.
     Native,
-    /// Machine code of a function inlined into the frame below.
+    /// Machine code of a function that was inlined into the caller's frame.
     Inlined,
     /// Machine code made at run time, named by its JIT.
     Jit,
     /// A frame of an interpreted language.
     Semantic,
-    /// No code: a remark, in square brackets.
+    /// Not code: a remark, in square brackets.
     Marker,
 }
 
-/// A frame as people see it. Frames with equal content are one.
+/// A frame as people see it. Frames with equal content share one line.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Line {
-    /// What it is.
+    /// What kind of frame it is.
     pub kind: Kind,
-    /// Function, qualified and demangled. Without a name: `object+0xoffset` (of the function, if known), and `[unknown code]` where no object is known.
+    /// Function, qualified and demangled. Without a name: `object+0xoffset` (of the function if available, else of the
+    /// frame), or `[unknown code]` where no object covers it.
     pub function: String,
-    /// Source file; empty when unknown.
+    /// Source file; empty if not available.
     pub file: String,
-    /// Executing line; 0 when unknown.
+    /// Executing line; 0 if not available.
     pub line: u32,
-    /// First line of the function; 0 when unknown.
+    /// First line of the function; 0 if not available.
     pub first_line: u32,
-    /// Plugin of a semantic frame; else empty.
+    /// Plugin of a semantic frame; empty for other kinds.
     pub plugin: String,
-    /// Canonical object (index in the recording) of machine code.
+    /// Canonical object (index in the recording) of native code.
     pub object: Option<u32>,
-    /// Address of machine code, as in the object's file (in the process, when there is no object).
+    /// File address of native code; its process address if there is no object.
     pub address: u64,
     /// Whether the function's name was found.
     pub named: bool,
@@ -62,7 +64,7 @@ impl Line {
         }
     }
 
-    /// How the frame reads in a folded stack: semantic frames with file and executing line, others by name.
+    /// The frame's text in a folded stack: semantic frames with file and executing line, others by name.
     pub fn folded(&self) -> String {
         match self.kind {
             Kind::Semantic => format!("{} ({}:{})", self.function, self.file, self.line),
@@ -70,7 +72,7 @@ impl Line {
         }
     }
 
-    /// How the frame reads where stacks are merged by function: semantic frames with their file.
+    /// The frame's text where stacks are merged by function: semantic frames with their file.
     pub fn merged(&self) -> String {
         match self.kind {
             Kind::Semantic if !self.file.is_empty() => format!("{} ({})", self.function, self.file),
@@ -85,14 +87,14 @@ pub struct Stack {
     /// Index of the thread in the recording.
     pub thread: u32,
     /// Indices into [`Profile::lines`], leaf first.
-    pub lines: Vec<u32>,
-    /// Number of samples.
+    pub lines: Box<[u32]>,
+    /// Number of samples merged into it.
     pub samples: u64,
-    /// Their weight, in periods.
+    /// Weight of these samples, in periods.
     pub weight: u64,
 }
 
-/// A recording with names, merged.
+/// A recording with names resolved and stacks merged.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     /// Every distinct frame.
@@ -101,36 +103,34 @@ pub struct Profile {
     pub stacks: Vec<Stack>,
 }
 
-/// A native or semantic frame of one process, with the object that covered it: what its lines depend on.
+/// A native or semantic frame of one process and its owner: everything that its lines depend on.
 type Key = (u32, u64, u64, Owner);
 
-/// What covered the address of a native frame: it may be another thing at another time.
+/// What covered the address of a native frame; it may change with time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Owner {
-    Nobody,
+    None,
     /// An object, by its index.
     Object(u32),
     /// A function made at run time, by its index.
     Jit(u32),
 }
 
-/// The lines of one recorded frame, innermost first, and what the hide rules need to know of it.
+/// The lines of one recorded frame, innermost first, with the properties that the hide rules depend on.
 #[derive(Clone)]
 struct Shown {
     lines: Rc<[u32]>,
-    /// An interpreter's machinery.
-    glue: bool,
-    /// Of one of our objects.
-    own: bool,
-    /// Of the preloaded object.
-    preload: bool,
+    facts: Facts,
 }
+
+/// Samples are merged if these are equal: the thread and the lines.
+type Merged = (u32, Box<[u32]>);
 
 /// Merges samples into stacks.
 pub struct Merger<'m, 'a> {
     resolver: &'m mut Resolver<'a>,
     native_frames: NativeFrames,
-    hosts: HashSet<u32>,
+    hosts: Hosts,
     lines: HashMap<Line, u32>,
     list: Vec<Line>,
     shown: HashMap<Key, Shown>,
@@ -146,16 +146,22 @@ impl<'m, 'a> Merger<'m, 'a> {
     /// Merges every sample.
     pub fn profile(mut self) -> Profile {
         let recording = self.resolver.recording();
-        let mut merged: HashMap<(u32, Vec<u32>), (u64, u64)> = HashMap::new();
-        let blocked = self.intern(Line::marker("[signals blocked]".to_owned()));
+        let mut merged: HashMap<Merged, (u64, u64)> = HashMap::new();
+        let markers = ["[signals blocked]", "[late tick]"].map(|text| self.intern(Line::marker(text.to_owned())));
         for sample in &recording.samples {
             let stack = self.stack(sample);
             let weight = u64::from(sample.weight.max(1));
-            let own = if sample.flags & SAMPLE_BLOCKED != 0 { 1 } else { weight };
-            let entry = merged.entry((sample.thread, stack)).or_default();
+            let [blocked, late] = markers;
+            let outside = match sample.flags {
+                flags if flags & SAMPLE_BLOCKED != 0 => Some(blocked),
+                flags if flags & SAMPLE_LATE != 0 => Some(late),
+                _ => None,
+            };
+            let own = if outside.is_some() { 1 } else { weight };
+            let entry = merged.entry((sample.thread, stack.into())).or_default();
             *entry = (entry.0 + 1, entry.1 + own);
-            if weight > own {
-                merged.entry((sample.thread, vec![blocked])).or_default().1 += weight - own;
+            if let Some(marker) = outside.filter(|_| weight > own) {
+                merged.entry((sample.thread, Box::from([marker]))).or_default().1 += weight - own;
             }
         }
         let stacks =
@@ -170,21 +176,19 @@ impl<'m, 'a> Merger<'m, 'a> {
         let process = self.resolver.process(sample);
         let frames: Vec<Shown> =
             self.resolver.frames(sample).iter().map(|f| self.show(process, sample.time, f)).collect();
-        // Where semantic frames are known to be missing, the machinery is all there is to see.
-        let doubtful = sample.flags & (SAMPLE_FACTS_PENDING | SAMPLE_DESYNC | SAMPLE_NO_PLUGINS) != 0;
-        let hide_glue = self.native_frames == NativeFrames::Hide && !doubtful;
-        let leaf_own = frames.iter().take_while(|f| f.own).count();
-        let root_own = frames.len() - frames.iter().rev().take_while(|f| f.own).count();
-        let kept = frames.iter().enumerate().filter(|(i, f)| {
-            let ours = f.preload || *i < leaf_own || *i >= root_own;
-            !(ours || (hide_glue && f.glue))
-        });
-        let mut lines: Vec<u32> = kept.flat_map(|(_, f)| f.lines.iter().copied()).collect();
+        let missing = match sample.flags {
+            flags if flags & (SAMPLE_DESYNC | SAMPLE_NO_PLUGINS) != 0 => Missing::Semantic,
+            flags if flags & SAMPLE_FACTS_PENDING != 0 => Missing::Unanalysed,
+            _ => Missing::Nothing,
+        };
+        let facts: Vec<Facts> = frames.iter().map(|f| f.facts).collect();
+        let kept = frames.iter().zip(shown(&facts, self.native_frames, missing)).filter(|(_, shown)| *shown);
+        let mut lines: Vec<u32> = kept.flat_map(|(f, _)| f.lines.iter().copied()).collect();
         if lines.is_empty() {
             lines.extend(frames.first().iter().flat_map(|f| f.lines.iter().copied()));
         }
         let cut = match sample.reason() {
-            Some(StopReason::Complete | StopReason::StartSymbol | StopReason::FramePointerEnd) => None,
+            Some(reason) if reason.is_complete() || reason == StopReason::FramePointerEnd => None,
             _ => Some(stop_text(sample)),
         };
         if let Some(text) = cut {
@@ -197,18 +201,25 @@ impl<'m, 'a> Merger<'m, 'a> {
     fn show(&mut self, process: u32, time: u64, frame: &Frame) -> Shown {
         match *frame {
             Frame::Semantic { plugin, name, position } => {
-                let key = (process, u64::from(name) | 1 << 63, position, Owner::Nobody);
+                let key = (process, u64::from(name) | 1 << 63, position, Owner::None);
                 if let Some(shown) = self.shown.get(&key) {
                     return shown.clone();
                 }
                 let line = self.semantic(process, plugin, name, position);
+                let language = self.resolver.language(&line.plugin);
+                let role = language.map_or(Role::Work, |language| language.role(&line.file, &line.function));
                 let lines = Rc::from([self.intern(line)]);
-                self.remember(key, Shown { lines, glue: false, own: false, preload: false })
+                self.remember(key, Shown { lines, facts: Facts { role, ..Facts::default() } })
+            }
+            // Without the count, so that stacks of different depths are merged.
+            Frame::Omitted { .. } => {
+                let lines = Rc::from([self.intern(Line::marker("[frames left out]".to_owned()))]);
+                Shown { lines, facts: Facts::default() }
             }
             Frame::Window { address, exact, interpreter, generation, name, .. } => {
-                // Without a name of its own, by whoever else tells of code made at run time.
+                // A window without a name: other sources of names for code made at run time may have one.
                 let jit = self.resolver.jit(process, time, address, exact).filter(|_| name == 0);
-                let owner = jit.map_or(Owner::Nobody, |(_, place)| Owner::Jit(place.code.unwrap_or(0)));
+                let owner = jit.map_or(Owner::None, |(_, place)| Owner::Jit(place.code.unwrap_or(0)));
                 let at = address | u64::from(exact) << 62 | u64::from(interpreter) << 61;
                 let key = (process, at, 1 << 63 | u64::from(generation) << 32 | u64::from(name), owner);
                 if let Some(shown) = self.shown.get(&key) {
@@ -216,14 +227,15 @@ impl<'m, 'a> Merger<'m, 'a> {
                 }
                 let line = self.window(process, address, name, jit);
                 let lines = Rc::from([self.intern(line)]);
-                self.remember(key, Shown { lines, glue: interpreter, own: false, preload: false })
+                let facts = Facts { glue: interpreter, marked: interpreter, ..Facts::default() };
+                self.remember(key, Shown { lines, facts })
             }
             Frame::Native { address, exact, interpreter, .. } => {
                 let owner = match self.resolver.native(process, time, address, exact).object {
                     Some(object) => Owner::Object(object),
                     None => match self.resolver.jit(process, time, address, exact) {
                         Some((_, place)) => Owner::Jit(place.code.unwrap_or(0)),
-                        None => Owner::Nobody,
+                        None => Owner::None,
                     },
                 };
                 let key = (process, address | u64::from(exact) << 62 | u64::from(interpreter) << 61, 0, owner);
@@ -248,7 +260,7 @@ impl<'m, 'a> Merger<'m, 'a> {
             Some(name) => {
                 line.function = function_of(name);
                 line.file = name.file.clone();
-                line.line = line_of(name, position);
+                line.line = self.resolver.line(name, position);
                 line.first_line = name.first_line;
             }
             None => {
@@ -260,7 +272,7 @@ impl<'m, 'a> Merger<'m, 'a> {
         line
     }
 
-    /// A frame in a window: named by whoever registered it, or not at all.
+    /// A frame in a window: named by the registrant, or not at all.
     fn window(&self, process: u32, address: u64, id: u32, jit: Option<(&JitCode, &JitPlace)>) -> Line {
         let line = Line { kind: Kind::Jit, address, ..Line::marker(String::new()) };
         match (self.resolver.name(process, id).filter(|_| id != 0), jit) {
@@ -268,7 +280,7 @@ impl<'m, 'a> Merger<'m, 'a> {
                 function: name.name.clone(),
                 file: name.file.clone(),
                 first_line: name.first_line,
-                // One function is one line, wherever in it the frame stands.
+                // A function is one line, whatever the frame's position in it.
                 address: name.code,
                 ..line
             },
@@ -290,7 +302,7 @@ impl<'m, 'a> Merger<'m, 'a> {
         let mut glue = interpreter;
         match symbol {
             Some(s) => {
-                glue = glue || (object.is_some_and(|c| self.hosts.contains(&c)) && is_glue(&s.name));
+                glue = glue || object.is_some_and(|object| self.is_glue(object, &s.name));
                 for i in &s.inlined {
                     let (function, file, line) = (i.name.clone(), i.file.clone(), i.line);
                     lines.push(Line { kind: Kind::Inlined, function, file, line, ..base.clone() });
@@ -316,7 +328,16 @@ impl<'m, 'a> Merger<'m, 'a> {
             }
         }
         let lines = lines.into_iter().map(|l| self.intern(l)).collect();
-        Shown { lines, glue, own: is_own(path), preload: is_preload(path) }
+        let (own, preload) = (is_own(path), is_preload(path));
+        Shown { lines, facts: Facts { glue, marked: interpreter, object, role: Role::Work, own, preload } }
+    }
+
+    /// Whether a function of an object only passes a call on, for one of the languages that the object hosts.
+    fn is_glue(&self, object: u32, function: &str) -> bool {
+        let Some(plugins) = self.hosts.get(&object) else { return false };
+        let languages = &self.resolver.recording().languages;
+        let hosted = languages.iter().filter(|l| plugins.is_empty() || plugins.contains(&l.plugin));
+        hosted.into_iter().any(|language| language.is_glue(function))
     }
 
     fn intern(&mut self, line: Line) -> u32 {
@@ -328,29 +349,39 @@ impl<'m, 'a> Merger<'m, 'a> {
     }
 }
 
-/// Text for machine code without a name, by the address of its function or, if that is unknown, its own.
+/// Text for native code without a name: object and file address of its function, or of the frame itself.
 fn unnamed(path: &[u8], address: u64) -> String {
     if path.is_empty() {
-        // Code made at run time: addresses of a process, which mean nothing to anybody else.
+        // Code made at run time: process addresses mean nothing outside the process.
         return "[unknown code]".to_owned();
     }
     let path = String::from_utf8_lossy(path);
     format!("{}+{address:#x}", path.rsplit('/').next().unwrap_or(&path))
 }
 
-/// Canonical objects in which a frame was marked as an interpreter's.
-fn hosts(resolver: &mut Resolver<'_>) -> HashSet<u32> {
-    let mut hosts = HashSet::new();
+/// Canonical objects with a frame that was marked as an interpreter's, and the plugins whose frames it hosted; none: it
+/// was never seen with such frames.
+type Hosts = HashMap<u32, BTreeSet<String>>;
+
+fn hosts(resolver: &mut Resolver<'_>) -> Hosts {
+    let mut hosts = Hosts::new();
     let mut seen = HashSet::new();
     let recording = resolver.recording();
     for sample in &recording.samples {
         let process = resolver.process(sample);
+        // The semantic frames of an activation come just before the native frame that hosts them.
+        let mut hosted = None;
         for frame in resolver.frames(sample) {
-            let Frame::Native { address, exact, interpreter: true, .. } = frame else { continue };
-            if !seen.insert((process, address)) {
-                continue;
+            let before = hosted.take();
+            match frame {
+                Frame::Semantic { plugin, .. } => hosted = Some(plugin),
+                Frame::Native { address, exact, interpreter: true, .. } if seen.insert((process, address, before)) => {
+                    let Some(object) = resolver.native(process, sample.time, address, exact).object else { continue };
+                    let plugins = hosts.entry(object).or_default();
+                    plugins.extend(before.map(|plugin| resolver.plugin(process, plugin)));
+                }
+                _ => {}
             }
-            hosts.extend(resolver.native(process, sample.time, address, exact).object);
         }
     }
     hosts

@@ -5,11 +5,11 @@ mod support;
 use std::path::Path;
 use support::recording;
 use uunwind_random::Random;
-use uunwind_report::error::ReadError;
+use uunwind_recording::error::ReadError;
+use uunwind_recording::Recording;
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
-use uunwind_report::symbolize::{functions, Elf};
-use uunwind_report::Recording;
+use uunwind_symbolize::{functions, table, Elf};
 
 const FORMATS: [Format; 5] = [Format::Summary, Format::Folded, Format::Svg, Format::Pprof, Format::Samples];
 
@@ -26,7 +26,7 @@ fn use_all(bytes: &[u8]) -> Result<Recording, ReadError> {
 }
 
 #[test]
-fn the_whole_one_is_read_without_a_warning() {
+fn a_whole_recording_is_read_without_a_warning() {
     let read = use_all(&recording()).expect("whole");
     assert_eq!(read.warnings, Vec::<String>::new());
     assert_eq!(read.samples.len(), 60);
@@ -40,9 +40,9 @@ fn cut_at_every_byte() {
         match Recording::parse(&whole[..len], Path::new("x.uu")) {
             Ok(read) => {
                 // A cut just before the symbols section leaves a whole recording without names.
-                let cut_is_told = read.warnings.iter().any(|w| w.contains("truncated at offset"));
+                let cut_is_reported = read.warnings.iter().any(|w| w.contains("truncated at offset"));
                 assert!(
-                    cut_is_told || read.end.is_some() && read.symbols.is_none(),
+                    cut_is_reported || read.end.is_some() && read.symbols.is_none(),
                     "cut at {len}: {:?}",
                     read.warnings
                 );
@@ -58,7 +58,7 @@ fn cut_at_every_byte() {
         }
     }
     assert!(salvaged > whole.len() / 20, "what stood before the cut is used");
-    // Reports are slower to make: of every 37th cut.
+    // Reports take longer, so only every 37th cut is reported.
     for len in (0..whole.len()).step_by(37) {
         let _ = use_all(&whole[..len]);
     }
@@ -81,7 +81,7 @@ fn flipped_bytes_are_found_by_the_checksums() {
     }
 }
 
-/// Sections with right checksums and wrong contents: what a checksum does not hold back.
+/// Sections with right checksums and wrong contents, which checksums do not detect.
 #[test]
 fn wrong_contents_under_right_checksums() {
     let whole = recording();
@@ -114,14 +114,14 @@ fn a_length_of_gigabytes_allocates_nothing() {
 
 /// ELF files are as hostile as recordings.
 #[test]
-fn damaged_elf_files_are_read_to_an_end() {
+fn reading_damaged_elf_files_ends() {
     let whole = std::fs::read("/bin/sh").expect("an ELF file");
-    assert!(Elf::parse(&whole[..]).is_ok_and(|elf| !elf.code.is_empty()));
+    assert!(Elf::parse(&whole[..]).is_ok_and(|elf| !elf.build_id.is_empty()));
     let mut random = Random::new(0x0bad_cafe_1234_5678);
     let (mut good, mut bad) = (0, 0);
     for _ in 0..2000 {
         let mut bytes = whole.clone();
-        // The headers decide most; the rest gets its share.
+        // The headers decide most, so half of the damage goes there.
         for _ in 0..1 + random.index(4) {
             let limit = if random.index(2) == 0 { 1024 } else { bytes.len() };
             let at = random.index(limit);
@@ -130,6 +130,7 @@ fn damaged_elf_files_are_read_to_an_end() {
         bytes.truncate(bytes.len() - random.index(3) * random.index(1000));
         let addresses: Vec<u64> = (0..20).map(|_| random.number() >> random.index(60)).collect();
         functions::in_image(&bytes[..], &addresses);
+        let _ = table::in_image(&bytes[..], &addresses);
         match Elf::parse(&bytes[..]) {
             Ok(_) => good += 1,
             Err(_) => bad += 1,

@@ -4,22 +4,30 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use uunwind_built_in::HALVES;
 use uunwind_core::frame::{native_word, semantic_word, FLAG_EXACT, FLAG_INTERPRETER};
 use uunwind_core::stop_reason::StopReason;
+use uunwind_language::Language;
+use uunwind_recording::languages::complete;
+use uunwind_recording::{Name, Node, Object, Process, Recording, Sample, Symbol, Symbols, Thread};
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
-use uunwind_report::recording::{Name, Node, Object, Process, Recording, Sample, Symbol, Symbols, Thread};
-use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_FACTS_PENDING};
+use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_FACTS_PENDING, SAMPLE_LATE};
 
-/// Objects by their place in the address space: object n covers `n << 16 .. (n + 1) << 16`, and is loaded there.
-const OBJECTS: [&str; 5] =
-    ["/bin/prog", "/lib/libpython3.so", "/lib/libc.so.6", "/opt/lib/uu/libuu-preload.so", "/opt/lib/libuu.so.0"];
+/// Objects by their number: object n is loaded at `n << 16` and covers `n << 16 .. (n + 1) << 16`.
+const OBJECTS: [&str; 5] = [
+    "/bin/prog",
+    "/lib/libpython3.so",
+    "/lib/libc.so.6",
+    "/opt/lib/uu/libuunwind-preload.so",
+    "/opt/lib/libuunwind.so.0",
+];
 
-/// A frame as the tests write it.
+/// A frame in the tests' notation.
 enum F {
     /// Function of an object.
     Native(usize, &'static str),
-    /// The same, marked as the interpreter's.
+    /// Function of an object, marked as the interpreter's.
     Interpreter(usize, &'static str),
     /// A Python function.
     Python(&'static str),
@@ -39,6 +47,7 @@ impl Builder {
         r.settings.rate = 100;
         r.processes.push(Process { plugins: vec![String::new(), "python".into()], ..Process::default() });
         r.threads.push(Thread::default());
+        complete(r, HALVES);
         for (n, path) in OBJECTS.iter().enumerate() {
             let start = (n as u64 + 1) << 16;
             let (end, path, facts_key) = (start + 0x10000, path.as_bytes().to_vec(), start);
@@ -143,8 +152,21 @@ fn the_same_names_in_another_object_are_work() {
     assert_eq!(b.folded(NativeFrames::Hide), "main;thread_run;run_mod 1\n");
 }
 
+/// Glue is hidden in objects that host its own language, and nowhere else.
 #[test]
-fn nothing_is_hidden_where_python_frames_are_known_to_be_missing() {
+fn glue_of_another_language_is_work() {
+    let mut b = Builder::new();
+    let other = Language { glue: vec!["list_sort_*".to_owned()], ..Language::unknown("other") };
+    b.recording.languages.push(other.clone());
+    b.sample(&thread_of_python(), StopReason::Complete, 0, 1);
+    assert!(b.folded(NativeFrames::Hide).contains(";list_sort_impl;"), "{}", b.folded(NativeFrames::Hide));
+    b.recording.languages = vec![Language { plugin: "python".to_owned(), ..other }];
+    let folded = b.folded(NativeFrames::Hide);
+    assert!(!folded.contains("list_sort_impl") && folded.contains(";PyObject_Vectorcall;"), "{folded}");
+}
+
+#[test]
+fn nothing_is_hidden_where_python_frames_are_missing() {
     let mut b = Builder::new();
     b.sample(&thread_of_python(), StopReason::Complete, 0, 1);
     let stack = || vec![Native(1, "_PyEval_Vector"), Native(1, "run_mod"), Native(0, "main")];
@@ -175,19 +197,20 @@ fn our_own_frames_are_hidden_always() {
 }
 
 #[test]
-fn marks_for_cut_stacks_and_blocked_signals() {
+fn marks_for_cut_stacks_and_time_outside_of_functions() {
     let mut b = Builder::new();
     b.sample(&[Native(0, "work")], StopReason::UnreadableStack, 0, 2);
     b.sample(&[Native(0, "work")], StopReason::TooManyFrames, 0, 1);
     b.sample(&[Native(0, "work")], StopReason::FramePointerEnd, 0, 1);
     b.sample(&[Native(0, "work")], StopReason::Complete, SAMPLE_BLOCKED, 40);
+    b.sample(&[Native(0, "work")], StopReason::Complete, SAMPLE_LATE, 30);
     b.sample(&[], StopReason::Fault, 0, 1);
-    let expected = "[signals blocked] 39\n[truncated: fault during the walk] 1\n[truncated: too many frames];work 1\n\
-                    [truncated: unreadable stack];work 2\nwork 2\n";
+    let expected = "[late tick] 29\n[signals blocked] 39\n[truncated: fault during the walk] 1\n[truncated: too many frames];work 1\n\
+                    [truncated: unreadable stack];work 2\nwork 3\n";
     assert_eq!(b.folded(NativeFrames::Hide), expected);
     let summary =
         String::from_utf8(render(Format::Summary, &b.recording, NativeFrames::Hide).expect("text")).expect("text");
-    for line in ["5: 1 complete (20.0 %), 1 ended by frame pointers, 3 failed", "1 failed: unreadable stack"] {
+    for line in ["6: 2 complete (33.3 %), 1 ended by frame pointers, 3 failed", "1 failed: unreadable stack"] {
         assert!(summary.contains(line), "{summary}");
     }
 }
@@ -203,7 +226,7 @@ fn code_without_a_symbol_shows_its_object() {
     assert!(b.folded(NativeFrames::Hide).ends_with(";[unknown code] 1\n"), "{}", b.folded(NativeFrames::Hide));
 }
 
-/// A reader of the wire format, apart from the writer: field number to values.
+/// A reader of the wire format that shares nothing with the writer: field number, value and bytes of each field.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, Vec<u8>)> {
     fn varint(bytes: &mut &[u8]) -> u64 {
         let mut value = 0;
@@ -253,6 +276,7 @@ fn pprof_holds_together_and_adds_up() {
         }
     }
     for (.., function) in of(5) {
+        assert!(fields(function).iter().all(|(n, ..)| *n != 3), "a system_name makes pprof demangle the name");
         assert!(fields(function)
             .iter()
             .filter(|(n, ..)| (2..=4).contains(n))

@@ -1,9 +1,9 @@
-//! Layout of the facts memfd: what analysers found in ELF files, keyed by build-id, for targets to apply.
+//! Layout of the facts memfd: what analysers found in ELF files, keyed by build-id and contents, for targets to use.
 //!
 //! ```text
 //! 0      FactsHeader
 //! 64     FactsEntry[ENTRIES]   open addressing, linear probing from key % ENTRIES
-//! DATA   the facts' bytes, 16-aligned
+//! DATA   bytes of the facts, 16-aligned
 //! ```
 //! The recorder appends: it writes the bytes, then the entry's fields, then the entry's key (release), then the count.
 //! Entries never change and never go away. Targets map it read-only.
@@ -11,31 +11,39 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// First word of the header.
-pub const FACTS_MAGIC: u64 = u64::from_le_bytes(*b"uu-fact1");
+pub const FACTS_MAGIC: u64 = u64::from_le_bytes(*b"uu-fact2");
 /// Number of entries.
 pub const ENTRIES: usize = 4096;
-/// Offset of the bytes.
+/// Offset of the facts' bytes.
 pub const DATA_OFFSET: usize = 64 + ENTRIES * core::mem::size_of::<FactsEntry>();
-/// Bytes of the facts: the first part of the memfd.
+/// Size of the facts, the first part of the memfd, in bytes.
 pub const FACTS_BYTES: usize = 4 << 20;
-/// Bytes of the whole memfd: the facts, then the [`crate::tables`].
+/// Size of the whole memfd in bytes: the facts, followed by the [`crate::tables`].
 pub const PUBLISHED_BYTES: usize = FACTS_BYTES + crate::tables::TABLES_BYTES;
 
-/// First 64 bytes.
+/// The first 64 bytes.
 #[repr(C)]
 pub struct FactsHeader {
     /// [`FACTS_MAGIC`].
     pub magic: u64,
-    /// Facts and tables published; a target that found nothing looks again when this moves.
+    /// Number of facts and tables published; a target that found nothing searches again when it changes.
     pub count: AtomicU32,
-    /// Zero.
-    pub reserved: u32,
+    /// Non-zero: the recording is over.
+    pub stopped: AtomicU32,
+    /// A robust mutex
+    /// ([pthread_mutexattr_setrobust(3)](https://man7.org/linux/man-pages/man3/pthread_mutexattr_setrobust.3.html))
+    /// that the recorder holds for as long as it lives. When the recorder ends, however that happens, the kernel sets
+    /// [`OWNER_DIED`] in its first word.
+    pub recorder: [AtomicU32; 12],
 }
+
+/// `FUTEX_OWNER_DIED` (<https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/futex.h>).
+pub const OWNER_DIED: u32 = 0x4000_0000;
 
 /// One object's facts for one plugin (an object has at most one claiming plugin).
 #[repr(C)]
 pub struct FactsEntry {
-    /// [`key`] of the object; 0 = empty.
+    /// Key of the object (`uunwind_core::object_key::key`); 0: the entry is empty.
     pub key: AtomicU64,
     /// Offset of the bytes from the start of the memfd.
     pub offset: u32,
@@ -47,21 +55,7 @@ pub struct FactsEntry {
 
 const _: () = assert!(core::mem::size_of::<FactsEntry>() == 32 && core::mem::size_of::<FactsHeader>() <= 64);
 
-/// Key of an object: FNV-1a over its build-id, or, where it has none, over its ELF header and program headers as loaded
-/// (`identity`). Never 0.
-pub fn key(identity: &[u8]) -> u64 {
-    let mut h: u64 = 0xcbf2_9ce4_8422_2325;
-    for b in identity {
-        h = (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-    if h == 0 {
-        1
-    } else {
-        h
-    }
-}
-
-/// A target's read-only view.
+/// A target's read-only view of the memfd.
 #[derive(Clone, Copy)]
 pub struct FactsView {
     base: *const u8,
@@ -69,20 +63,20 @@ pub struct FactsView {
 
 // SAFETY: the mapping is shared, read-only here, and lives as long as the process.
 unsafe impl Send for FactsView {}
-// SAFETY: as above.
+// SAFETY: the mapping is shared, read-only here, and lives as long as the process.
 unsafe impl Sync for FactsView {}
 
-/// Facts found for an object.
+/// The facts found for an object.
 #[derive(Clone, Copy)]
-pub struct Found {
-    /// The bytes; empty when no plugin claims the object.
+pub struct PublishedFacts {
+    /// Bytes of the facts; empty if no plugin claims the object.
     pub bytes: &'static [u8],
-    /// NUL-padded name of the plugin they belong to.
+    /// NUL-padded name of the plugin that they belong to.
     pub plugin: [u8; 16],
 }
 
 impl FactsView {
-    /// A view of a mapped facts memfd, or `None` if it is not one.
+    /// A view of a mapped facts memfd; `None` if the mapping is something else.
     ///
     /// # Safety
     /// `base` must point to [`FACTS_BYTES`] readable bytes, 16-aligned, that stay mapped for ever.
@@ -96,13 +90,20 @@ impl FactsView {
         unsafe { &*self.base.cast::<FactsHeader>() }
     }
 
-    /// How many entries were published so far.
+    /// Whether the recording is over: it was stopped, or the recorder ended. Async-signal-safe, without a system call.
+    pub fn is_over(&self) -> bool {
+        let header = self.header();
+        let [recorder, ..] = &header.recorder;
+        header.stopped.load(Ordering::Acquire) != 0 || recorder.load(Ordering::Acquire) & OWNER_DIED != 0
+    }
+
+    /// Number of facts and tables published so far.
     pub fn count(&self) -> u32 {
         self.header().count.load(Ordering::Acquire)
     }
 
     /// Facts published for `key`. Bounded: at most [`ENTRIES`] probes. Async-signal-safe.
-    pub fn find(&self, key: u64) -> Option<Found> {
+    pub fn find(&self, key: u64) -> Option<PublishedFacts> {
         for probe in 0..ENTRIES {
             let index = (key as usize).wrapping_add(probe) % ENTRIES;
             // SAFETY: index < ENTRIES, so the entry lies inside the mapping.
@@ -117,7 +118,7 @@ impl FactsView {
                     // SAFETY: the range was just checked to lie inside the mapping, which lives for ever and whose
                     // published bytes never change.
                     let bytes = unsafe { core::slice::from_raw_parts(self.base.add(offset), len) };
-                    return Some(Found { bytes, plugin: entry.plugin });
+                    return Some(PublishedFacts { bytes, plugin: entry.plugin });
                 }
                 _ => {}
             }

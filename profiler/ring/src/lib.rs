@@ -1,16 +1,16 @@
 //! The shared memory between the targets' signal handlers and the recorder.
 //!
-//! Two memfds, both made by the recorder, found by targets through the environment ([`ENV_SESSION`]) as
-//! `/proc/<recorder>/fd/<n>`, mapped once and closed:
+//! There are two memfds. The recorder creates both; targets find them through the environment ([`ENV_SESSION`]) as
+//! `/proc/<recorder>/fd/<n>`, map them once and close the file:
 //!
 //! * the **session** ([`layout`]): written by targets, drained by the recorder. A header, a table of block states, and
 //!   equal blocks. A process claims a *process block* (identity, counters, the table of names already sent); each of
 //!   its threads claims a *thread block* (a ring with one writer and one reader);
-//! * the **facts** ([`facts`]): written by the recorder, read by targets. What the plugins' analyse halves found in ELF
-//!   files, keyed by build-id; and behind them the rule tables ([`tables`]), by the same keys.
+//! * the **facts** ([`facts`]): written by the recorder, read by targets. They hold what the plugins' analyse halves
+//!   found in ELF files, keyed by build-id, followed by the rule tables ([`tables`]) with the same keys.
 //!
-//! Everything in the session is hostile to the recorder, which bounds-checks and copies before it parses. Everything
-//! here is usable inside a signal handler: no allocation, no lock, no system call, no panic.
+//! The recorder treats everything in the session as hostile: it checks bounds and copies before it parses. Everything
+//! in this crate may be used inside a signal handler: no allocation, no lock, no system call, no panic.
 #![cfg_attr(not(test), no_std)]
 
 pub mod facts;
@@ -25,11 +25,13 @@ pub mod writer;
 pub const ENV_SESSION: &str = "UU_SESSION";
 
 /// Environment variable with the objects that a recorded target opens, as absolute paths separated by colons: first
-/// `libuu.so.0`, then the plugins; a plugin's place in the list (from 1) is its index in frames and names.
+/// `libuunwind.so.0`, then the plugins; a plugin's place in the list (from 1) is its index in frames and names.
 pub const ENV_OBJECTS: &str = "UU_SESSION_OBJECTS";
 
-/// Flag in [`ENV_SESSION`]: a sampling signal that a thread of the target sends itself with tgkill is taken as a request
-/// for one sample ([`record::SampleKind::Explicit`]), not as the target's own signal.
+/// Flag in [`ENV_SESSION`]: a sampling signal that a thread of the target sends itself with tgkill is taken as a
+/// request for one sample ([`record::SampleKind::Explicit`]), not as the target's own signal.
 pub const FLAG_EXPLICIT: u32 = 1;
 /// Flag in [`ENV_SESSION`]: children (forked or exec'ed) are not recorded.
 pub const FLAG_NO_CHILDREN: u32 = 2;
+/// Flag in [`ENV_SESSION`]: no walk replays a part of an earlier one, so that every walk steps each of its frames.
+pub const FLAG_NO_REPLAY: u32 = 4;

@@ -1,69 +1,70 @@
-//! The table of names already sent: in a process block, shared by all threads of the process.
+//! The table of names that were sent: private to a process, shared by all its threads.
 //!
-//! Two kinds of keys lead to a name's id: where a code object lies, with the words that name it (its fingerprint), and what the
-//! name record says ([`Content`]). Programs load the same code again and again: it then lies elsewhere, and its name is known
-//! still. The table is a cache: where it is full, an older entry gives way, and what that named is described again when it is
-//! next met. An id stays what it is for as long as the process is recorded, whatever becomes of its entries.
+//! Two kinds of keys lead to a name's id: the address of a code object together with the fingerprint of its names, and
+//! the contents of the name record ([`Content`]). Programs load the same code again and again, at other addresses: its
+//! name is then found by the second key. The table is a cache: when it is full, a new entry replaces an older one,
+//! whose name is described again when it is next needed. An id keeps its meaning for as long as the process is
+//! recorded, whatever becomes of its entries.
 //!
-//! The first names stand close together in the table's front, so that a program of few names touches few pages of it; behind
-//! the front, anywhere.
+//! The first names are placed in the table's front, so that a program with few names touches few pages of it; later
+//! ones anywhere in the back.
 //!
-//! Open addressing, without a lock. A thread puts an id in when the name record stands in its ring; two that meet a name at once
-//! each describe it. An entry is claimed by compare-and-swap on its state, which counts its claims, so that whoever reads an
-//! entry while it changes hands notices. One whose claimer was killed in between stays busy and is passed over.
+//! The table uses open addressing and no lock. A thread enters an id once the name record is in its ring; two threads
+//! that meet a name at the same time both describe it. An entry is claimed by compare-and-swap on its state, which
+//! counts the claims, so a reader notices when an entry changes while it is read. An entry whose writer was killed
+//! stays busy and is skipped.
 
-use crate::layout::{BLOCK_BYTES, BLOCK_HEADER};
 use core::ops::Range;
 use core::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 
 /// One entry.
 #[repr(C)]
 pub struct NameEntry {
-    /// First word of the key: the address of the code object.
+    /// First word of the key: the process address of the code object.
     code: AtomicU64,
-    /// Second word of the key: the fingerprint of the words that name it.
+    /// Second word of the key: the fingerprint of its names.
     fingerprint: AtomicU64,
-    /// Name id.
+    /// The name's id.
     id: AtomicU32,
-    /// `FREE`, `BUSY` or `PUBLISHED`; in the upper bits, how often it was claimed.
+    /// `FREE`, `BUSY` or `PUBLISHED`; in the upper bits, the number of claims.
     state: AtomicU32,
 }
 
-/// Entries of a process's table.
-pub const ENTRIES: usize = (BLOCK_BYTES - BLOCK_HEADER) / core::mem::size_of::<NameEntry>();
-/// Entries of the front: four pages. Names there never give way.
+/// Number of entries of a process's table.
+pub const ENTRIES: usize = 572 * 1024 / core::mem::size_of::<NameEntry>();
+/// Number of entries of the front: four pages. They are never replaced.
 const FRONT: usize = 4 * 4096 / core::mem::size_of::<NameEntry>();
-/// A name stands at most so far from where its key leads, in the front ...
+/// Entries that a search examines in the front, from the one that the key's hash selects ...
 const FRONT_PROBES: usize = 4;
-/// ... or behind it.
+/// ... and in the back.
 const PROBES: usize = 8;
 
 const FREE: u32 = 0;
 const BUSY: u32 = 1;
 const PUBLISHED: u32 = 2;
-/// Bits of the state that hold one of these.
+/// Bits of the state that hold the phase, one of these.
 const PHASE: u32 = 3;
-/// One claim more.
+/// Added to the state for each claim.
 const CLAIM: u32 = 4;
 
-/// The table of one process.
+/// The table of one process, or a part of it.
 #[derive(Clone, Copy)]
 pub struct Names<'a> {
     entries: &'a [NameEntry],
 }
 
-/// Where a key leads in the front, and behind it: to so many entries, by two parts of its hash.
+/// The entries that a hash selects in the front, and in the back, by two parts of the hash.
 fn front(hash: u64) -> Range<usize> {
     let first = part(hash, FRONT - FRONT_PROBES);
     first..first + FRONT_PROBES
 }
 
-fn behind(hash: u64) -> Range<usize> {
+fn back(hash: u64) -> Range<usize> {
     let first = FRONT + part(hash.rotate_left(20), ENTRIES - FRONT - PROBES);
     first..first + PROBES
 }
 
-/// The upper half of a hash, as a number below `limit`.
+/// The upper half of a hash, scaled to a number below `limit`.
 fn part(hash: u64, limit: usize) -> usize {
     (((hash >> 32) * limit as u64) >> 32) as usize
 }
@@ -73,7 +74,7 @@ fn hash(code: u64, fingerprint: u64) -> u64 {
 }
 
 impl<'a> Names<'a> {
-    /// The table over [`ENTRIES`] entries (fewer are accepted).
+    /// A table over these entries: [`ENTRIES`] of them, or fewer.
     pub fn new(entries: &'a [NameEntry]) -> Names<'a> {
         Names { entries }
     }
@@ -82,21 +83,21 @@ impl<'a> Names<'a> {
         self.entries.get(range).unwrap_or(&[])
     }
 
-    /// The id of a name that was sent; 0 if it was not, or is not known any more. Async-signal-safe.
+    /// The id of a name that was sent; 0 if it was not sent, or was replaced. Async-signal-safe.
     pub fn find(&self, code: u64, fingerprint: u64) -> u32 {
         let hash = hash(code, fingerprint);
         let find = |range| {
             for entry in self.among(range) {
                 let state = entry.state.load(Ordering::Acquire);
                 match state & PHASE {
-                    // A name is put into the first free one.
+                    // Names are entered into the first free entry.
                     FREE => return Some(0),
                     PUBLISHED
                         if entry.code.load(Ordering::Relaxed) == code
                             && entry.fingerprint.load(Ordering::Relaxed) == fingerprint =>
                     {
                         let id = entry.id.load(Ordering::Relaxed);
-                        // Still the same name's, all of it?
+                        // Did the entry keep this name while it was read?
                         fence(Ordering::Acquire);
                         if entry.state.load(Ordering::Relaxed) == state {
                             return Some(id);
@@ -107,10 +108,10 @@ impl<'a> Names<'a> {
             }
             None
         };
-        find(front(hash)).or_else(|| find(behind(hash))).unwrap_or(0)
+        find(front(hash)).or_else(|| find(back(hash))).unwrap_or(0)
     }
 
-    /// Puts a name in whose record was committed; where no entry is free, in the place of another name. Async-signal-safe.
+    /// Enters a name whose record was committed; if no entry is free, in place of another name. Async-signal-safe.
     pub fn put(&self, code: u64, fingerprint: u64, id: u32) {
         let hash = hash(code, fingerprint);
         let into = |phase: u32, range, skip: usize| {
@@ -118,23 +119,23 @@ impl<'a> Names<'a> {
             let (ahead, rest) = entries.split_at_checked(skip).unwrap_or((entries, &[]));
             rest.iter().chain(ahead).any(|entry| entry.replace(phase, code, fingerprint, id))
         };
-        // Any of them gives way as likely as another, so that none is always the one. If all are being written, the name is
-        // described again when it is next met.
+        // The replaced entry is chosen by the hash, so that all are replaced equally often. If it is being written, the
+        // name is not entered and is described again when it is next needed.
         let _ = into(FREE, front(hash), 0)
-            || into(FREE, behind(hash), 0)
-            || into(PUBLISHED, behind(hash), (hash as usize >> 8) % PROBES);
+            || into(FREE, back(hash), 0)
+            || into(PUBLISHED, back(hash), (hash as usize >> 8) % PROBES);
     }
 }
 
 impl NameEntry {
-    /// Writes an entry that is in this phase. False: it is not, or somebody else was quicker.
+    /// Writes an entry that is in this phase. False if it is not, or another thread was faster.
     fn replace(&self, phase: u32, code: u64, fingerprint: u64, id: u32) -> bool {
         let state = self.state.load(Ordering::Relaxed);
         let claims = (state & !PHASE).wrapping_add(CLAIM);
         let taken = state & PHASE == phase
             && self.state.compare_exchange(state, claims | BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if taken {
-            // Nobody sees a word of this name and the state of the one before.
+            // A reader that sees a word of this name also sees the new state.
             fence(Ordering::Release);
             self.code.store(code, Ordering::Relaxed);
             self.fingerprint.store(fingerprint, Ordering::Relaxed);
@@ -145,14 +146,14 @@ impl NameEntry {
     }
 }
 
-/// What a name record says, as a key of the table: two sums of 64 bits over all of it, so that two records with one key are
-/// not to be expected in any recording.
+/// The contents of a name record, as a key of the table: two 64-bit sums over all of it, so that two records with equal
+/// keys need not be expected in any recording.
 pub struct Content {
     sums: [u64; 2],
 }
 
 impl Content {
-    /// Of nothing yet.
+    /// The sums over nothing.
     pub fn new() -> Content {
         Content { sums: [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344] }
     }
@@ -178,7 +179,7 @@ impl Content {
         }
     }
 
-    /// The key: no code object's, whose addresses are even.
+    /// The key. Its first word is odd, and addresses of code objects are even.
     pub fn key(&self) -> (u64, u64) {
         let [one, other] = self.sums;
         (one | 1, other)
@@ -200,7 +201,7 @@ mod tests {
         (0..ENTRIES).map(|_| unsafe { core::mem::zeroed() }).collect()
     }
 
-    /// A key, and the id that belongs to it alone.
+    /// A key, and the id that only this key has.
     fn name(number: u32) -> ((u64, u64), u32) {
         (
             (0x5555_0000_0000 + u64::from(number) * 112, u64::from(number).wrapping_mul(0x1234_5678_9abc_def1)),
@@ -219,7 +220,8 @@ mod tests {
         assert_eq!((names.find(code, fingerprint + 1), names.find(code + 16, fingerprint)), (0, 0));
     }
 
-    /// Ten times more names than there is room for: each finds a place, the newest are known, and none is told as another.
+    /// Ten times as many names as there are entries: each is entered, the newest are found, and none is found under
+    /// another's key.
     #[test]
     fn a_full_table_forgets_and_is_never_wrong() {
         let entries = table();
@@ -229,16 +231,16 @@ mod tests {
             names.put(code, fingerprint, id);
             assert_eq!(names.find(code, fingerprint), id);
         }
-        let mut known = 0;
+        let mut found_names = 0;
         for ((code, fingerprint), id) in (0..all).map(name) {
             let found = names.find(code, fingerprint);
             assert!(found == 0 || found == id, "{found} for name {id}");
-            known += usize::from(found != 0);
+            found_names += usize::from(found != 0);
         }
-        assert!(known * 10 > ENTRIES * 9, "{known} names in {ENTRIES} entries");
+        assert!(found_names * 10 > ENTRIES * 9, "{found_names} names in {ENTRIES} entries");
     }
 
-    /// As many names as a program tells of while it starts lie in four pages of the table.
+    /// As many names as a program sends while it starts fit into four pages of the table.
     #[test]
     fn the_first_names_lie_close_together() {
         let entries = table();
@@ -253,14 +255,14 @@ mod tests {
         assert!((0..200).map(name).all(|((code, fingerprint), id)| names.find(code, fingerprint) == id));
     }
 
-    /// An entry whose writer was killed keeps its place for ever, and costs others nothing.
+    /// An entry whose writer was killed stays busy for ever, and affects no other entry.
     #[test]
-    fn entries_left_behind_are_passed_over() {
+    fn busy_entries_are_skipped() {
         let entries = table();
         let names = Names::new(&entries);
         let ((code, fingerprint), id) = name(3);
         let hash = hash(code, fingerprint);
-        for entry in names.among(front(hash)).iter().skip(1).chain(names.among(behind(hash))) {
+        for entry in names.among(front(hash)).iter().skip(1).chain(names.among(back(hash))) {
             entry.state.store(CLAIM | BUSY, Ordering::Relaxed);
         }
         names.put(code, fingerprint, id);
@@ -270,14 +272,14 @@ mod tests {
         assert_eq!(names.find(code, fingerprint), 0, "nowhere to go");
     }
 
-    /// Threads that put names into a few entries, and look for them, all at once.
+    /// Threads that enter names into a few entries and search for them, all at once.
     #[test]
-    fn entries_that_change_hands_are_never_taken_for_another_name() {
+    fn replaced_entries_are_never_taken_for_another_name() {
         let entries = table();
         let names = Names::new(&entries);
-        // The front is taken, and the keys all lead to the same eight entries behind it.
+        // The front is full, and all keys lead to the same eight entries of the back.
         entries.iter().take(FRONT).for_each(|entry| entry.state.store(CLAIM | PUBLISHED, Ordering::Relaxed));
-        let place = |(code, print): (u64, u64)| behind(hash(code, print));
+        let place = |(code, print): (u64, u64)| back(hash(code, print));
         let near: Vec<_> =
             (0..4_000_000).map(name).filter(|(key, _)| place(*key) == place(name(0).0)).take(64).collect();
         assert!(near.len() > 4 * PROBES, "{} keys", near.len());

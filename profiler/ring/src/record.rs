@@ -1,44 +1,30 @@
 //! The records in a thread's ring.
 //!
-//! A record is 8-aligned and never wraps: where it does not fit before the end of the ring, a [`RecordType::Pad`] fills
-//! the rest. It begins with a [`RecordHeader`]; `size` covers the header, the fixed part and the trailing bytes, rounded
-//! up to 8. The writer advances `head` (release) only after the whole record stands, so what lies between `tail` and
-//! `head` is complete.
+//! A record is 8-aligned and contiguous: if it does not fit before the end of the ring, a [`RecordType::Pad`] fills the
+//! rest. It begins with a [`RecordHeader`], whose `size` covers the header, the fixed part and the trailing bytes,
+//! rounded up to 8. The writer advances `head` (release) only once the record is complete, so everything between `tail`
+//! and `head` is complete.
 
-/// Type of a record.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u16)]
-pub enum RecordType {
-    /// Filler up to the end of the ring.
-    Pad = 1,
-    /// One sample: [`SampleRecord`], then `words` frame words (`uunwind_core::frame`).
-    Sample = 2,
-    /// What names a code object: [`NameRecord`], then name, file and table bytes, each padded to 8.
-    Name = 3,
-    /// A loaded object was seen for the first time: [`ObjectRecord`], then build-id and path bytes, each padded to 8.
-    Object = 4,
-    /// Samples were lost before this record: [`LostRecord`].
-    Lost = 5,
-    /// The thread's name: [`ThreadRecord`].
-    Thread = 6,
-}
-
-impl RecordType {
-    /// The type with this number.
-    pub const fn from_number(n: u16) -> Option<RecordType> {
-        Some(match n {
-            1 => RecordType::Pad,
-            2 => RecordType::Sample,
-            3 => RecordType::Name,
-            4 => RecordType::Object,
-            5 => RecordType::Lost,
-            6 => RecordType::Thread,
-            _ => return None,
-        })
+uunwind_core::numbered! {
+    /// Type of a record.
+    pub enum RecordType: u16 {
+        /// Filler up to the end of the ring.
+        Pad = 1;
+        /// One sample: [`SampleRecord`], then `words` frame words (`uunwind_core::frame`).
+        Sample = 2;
+        /// The names of a code object: [`NameRecord`], then name, file and table bytes, each padded to 8.
+        Name = 3;
+        /// A loaded object, when a sample first meets it: [`ObjectRecord`], then build-id and path bytes, each padded
+        /// to 8.
+        Object = 4;
+        /// Samples were lost before this record: [`LostRecord`].
+        Lost = 5;
+        /// The thread's name: [`ThreadRecord`].
+        Thread = 6;
     }
 }
 
-/// First 8 bytes of every record.
+/// The first 8 bytes of every record.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct RecordHeader {
@@ -46,40 +32,45 @@ pub struct RecordHeader {
     pub size: u32,
     /// [`RecordType`].
     pub kind: u16,
-    /// Zero.
+    /// Always zero.
     pub reserved: u16,
 }
 
-/// Why the sample was taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum SampleKind {
-    /// The thread's CPU timer expired.
-    Timer = 0,
-    /// The thread asked for it.
-    Explicit = 1,
+uunwind_core::numbered! {
+    /// Why the sample was taken.
+    pub enum SampleKind: u8 {
+        /// The thread's CPU timer expired.
+        Timer = 0;
+        /// The thread requested it.
+        Explicit = 1;
+    }
 }
 
-/// `SampleRecord::flags`: the weight above 1 was gathered while the thread had signals blocked; it belongs to no line.
+/// Flag of a sample: the weight above 1 accumulated while the sampling signal was blocked; it belongs to no function.
 pub const SAMPLE_BLOCKED: u8 = 1;
-/// `SampleRecord::flags`: an interpreter's facts had not arrived, so its frames are missing.
+/// Flag of a sample: the weight above 1 came due at once, although nothing blocked the signal. The thread's CPU clock
+/// advanced by several ticks between two instructions, as it does when a hypervisor takes the CPU away; it belongs to
+/// no function.
+pub const SAMPLE_LATE: u8 = 16;
+/// Flag of a sample: an interpreter's facts had not arrived, so its frames are missing.
 pub const SAMPLE_FACTS_PENDING: u8 = 2;
-/// `SampleRecord::flags`: a plugin reported that semantic frames are missing or doubtful.
+/// Flag of a sample: a plugin reported that semantic frames are missing or doubtful.
 pub const SAMPLE_DESYNC: u8 = 4;
-/// `SampleRecord::flags`: reads were probed instead of guarded, and plugins left out (SEGV blocked or small alternate stack).
+/// Flag of a sample: reads were probed instead of guarded, and plugins were left out (SEGV blocked, or a small
+/// alternate stack).
 pub const SAMPLE_NO_PLUGINS: u8 = 8;
 
 /// Fixed part of a sample.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct SampleRecord {
-    /// Header.
+    /// Size and type of the record.
     pub header: RecordHeader,
-    /// CLOCK_MONOTONIC, ns.
+    /// Time of the sample, in ns of CLOCK_MONOTONIC.
     pub time: u64,
-    /// 1 + timer overruns: how many periods of CPU time this sample stands for.
+    /// Number of periods of CPU time that the sample stands for: 1 + timer overruns.
     pub weight: u32,
-    /// `uunwind_core::stop_reason::StopReason` number.
+    /// Number of the `uunwind_core::stop_reason::StopReason`.
     pub stop: u16,
     /// [`SampleKind`].
     pub kind: u8,
@@ -95,25 +86,25 @@ pub struct SampleRecord {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NameRecord {
-    /// Header.
+    /// Size and type of the record.
     pub header: RecordHeader,
-    /// Process-wide id, from 1; used by samples of all threads of the process, also ones already in other rings.
+    /// Id, unique in the process, from 1; also samples in rings of other threads of the process may use it already.
     pub id: u32,
     /// Index of the plugin in `ProcessBlock::plugins`.
     pub plugin: u32,
-    /// Address of the code object.
+    /// Process address of the code object.
     pub code: u64,
-    /// Its fingerprint.
+    /// Fingerprint of the code object's names.
     pub fingerprint: u64,
-    /// First line.
+    /// First line of the function.
     pub first_line: u32,
-    /// `uunwind_core::plugin::TABLE_*`.
+    /// Format of the line table, `uunwind_core::plugin::TABLE_*`.
     pub table_kind: u32,
     /// Bytes of the name that follow, before padding.
     pub name_bytes: u32,
     /// Bytes of the file name.
     pub file_bytes: u32,
-    /// Bytes of the table; 0 when it was too long or unreadable.
+    /// Bytes of the line table; 0 if it was too long or unreadable.
     pub table_bytes: u32,
     /// Bytes per character of the name (1, 2, 4); 1 means Latin-1 unless `name_utf8`.
     pub name_width: u8,
@@ -129,43 +120,44 @@ pub struct NameRecord {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ObjectRecord {
-    /// Header.
+    /// Size and type of the record.
     pub header: RecordHeader,
-    /// CLOCK_MONOTONIC, ns: the time of the sample that met it first. It holds for samples from then on, until another covers the range.
+    /// Time of the sample that first met the object, in ns of CLOCK_MONOTONIC. The record holds from then on, until
+    /// another object covers the range.
     pub time: u64,
-    /// Load bias: address in the process minus address in the file (`l_addr`).
+    /// Load bias: process address minus file address (`l_addr`).
     pub bias: u64,
-    /// First mapped address.
+    /// First mapped process address.
     pub start: u64,
     /// End of the mapping, exclusive.
     pub end: u64,
-    /// Bytes of build-id that follow (0 when the object has none).
+    /// Bytes of build-id that follow; 0 if the object has none.
     pub build_id_bytes: u32,
-    /// Bytes of the path that follow; 0 when it is not known (for the program itself: see `/proc/<pid>/exe`).
+    /// Bytes of the path that follow; 0 if it is not available (for the program itself: see `/proc/<pid>/exe`).
     pub path_bytes: u32,
-    /// Key under which the target looks for facts ([`crate::facts::key`]).
+    /// Key under which the target looks for facts (`uunwind_core::object_key::key`).
     pub facts_key: u64,
 }
 
-/// Samples were lost.
+/// Samples that were lost.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct LostRecord {
-    /// Header.
+    /// Size and type of the record.
     pub header: RecordHeader,
-    /// How many, since the record before.
+    /// Number of samples lost since the record before.
     pub samples: u64,
-    /// Their weight.
+    /// Their weight, in periods.
     pub weight: u64,
 }
 
-/// The thread's name (`comm`), once, before its first sample.
+/// The thread's name (`comm`), sent once, before its first sample.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ThreadRecord {
-    /// Header.
+    /// Size and type of the record.
     pub header: RecordHeader,
-    /// NUL-padded.
+    /// The name, NUL-padded.
     pub name: [u8; 16],
 }
 

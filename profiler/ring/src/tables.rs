@@ -1,11 +1,11 @@
-//! Layout of the published rule tables, which follow the facts in the same memfd: by key, for targets to read in place.
+//! Layout of the published rule tables, which follow the facts in the same memfd. Targets read them in place.
 //!
 //! ```text
 //! 0      TablesEntry[ENTRIES]   open addressing, linear probing from key % ENTRIES
 //! DATA   the tables, 16-aligned
 //! ```
 //! As with facts, the recorder appends: the bytes, the entry's fields, then its key (release). Entries never change and
-//! never go away. Targets map it read-only.
+//! are never removed. Targets map the memfd read-only.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,24 +13,24 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub const ENTRIES: usize = 4096;
 /// Offset of the tables.
 pub const DATA_OFFSET: usize = ENTRIES * core::mem::size_of::<TablesEntry>();
-/// Bytes of this part of the memfd: address space, of which only what is published takes memory. The tables of a large
-/// program take two or three MiB.
+/// Size of this part of the memfd in bytes. It is address space, of which only published tables take memory. The tables
+/// of a large program take two or three MiB.
 pub const TABLES_BYTES: usize = 60 << 20;
 
-/// Where one object's table is.
+/// The place of one object's table.
 #[repr(C)]
 pub struct TablesEntry {
-    /// The object's key ([`crate::facts::key`]); 0 = empty.
+    /// The object's key (`uunwind_core::object_key::key`); 0: the entry is empty.
     pub key: AtomicU64,
     /// Offset of the table from the start of this part.
     pub offset: u32,
-    /// Its length in bytes.
+    /// Length of the table in bytes.
     pub len: u32,
 }
 
 const _: () = assert!(core::mem::size_of::<TablesEntry>() == 16);
 
-/// A target's read-only view.
+/// A target's read-only view of the tables.
 #[derive(Clone, Copy)]
 pub struct TablesView {
     base: *const u8,
@@ -38,7 +38,7 @@ pub struct TablesView {
 
 // SAFETY: the mapping is shared, read-only here, and lives as long as the process.
 unsafe impl Send for TablesView {}
-// SAFETY: as above.
+// SAFETY: the mapping is shared, read-only here, and lives as long as the process.
 unsafe impl Sync for TablesView {}
 
 impl TablesView {

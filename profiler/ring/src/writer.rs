@@ -1,20 +1,20 @@
 //! The writing end of a thread's ring: one writer (the thread itself, its handler included), one reader.
 //!
-//! A record is reserved, filled in place and committed; only the commit moves `head`. A reservation that is abandoned
-//! (the walk was left) leaves no trace. On a full ring nothing is overwritten: the caller counts the loss.
+//! A record is reserved, filled in place and committed; only the commit advances `head`. An abandoned reservation
+//! leaves no trace. When the ring is full nothing is overwritten: the caller counts the loss.
 
 use crate::layout::{ThreadBlock, RING_BYTES};
 use crate::record::{padded, RecordHeader, RecordType};
 use core::sync::atomic::Ordering;
 
-/// The writing end.
+/// The writing end of a ring.
 #[derive(Clone, Copy)]
 pub struct RingWriter<'a> {
     block: &'a ThreadBlock,
     ring: *mut u8,
 }
 
-/// A record under construction: `size` bytes, zero-filled up to the header.
+/// A record under construction: at most `size` bytes.
 pub struct Reservation<'a> {
     writer: RingWriter<'a>,
     at: *mut u8,
@@ -26,16 +26,17 @@ pub struct Reservation<'a> {
 
 impl<'a> RingWriter<'a> {
     /// # Safety
-    /// `ring` must point to [`RING_BYTES`] writable bytes, 8-aligned, that belong to `block` and outlive the writer, and
-    /// nobody else may write to them.
+    /// `ring` must point to [`RING_BYTES`] writable bytes, 8-aligned, that belong to `block` and outlive the writer,
+    /// and no other writer may exist.
     pub unsafe fn new(block: &'a ThreadBlock, ring: *mut u8) -> RingWriter<'a> {
         RingWriter { block, ring }
     }
 
-    /// Reserves a record of at most `bytes` (header included). `None` when the ring has no room for it now.
+    /// Reserves a record of at most `bytes` (header included). `None` if the ring has no space for it.
     pub fn reserve(&self, kind: RecordType, bytes: usize) -> Option<Reservation<'a>> {
         let size = padded(bytes.max(core::mem::size_of::<RecordHeader>()));
-        let mut head = self.block.head.load(Ordering::Relaxed);
+        // Any process of the session may have changed it; records begin at multiples of 8 only.
+        let mut head = self.block.head.load(Ordering::Relaxed) & !7;
         let tail = self.block.tail.load(Ordering::Acquire);
         let mut free = (RING_BYTES as u64).checked_sub(head.wrapping_sub(tail))? as usize;
         let mut offset = (head % RING_BYTES as u64) as usize;
@@ -48,7 +49,7 @@ impl<'a> RingWriter<'a> {
             unsafe {
                 self.ring.add(offset).cast::<RecordHeader>().write(RecordHeader {
                     size: to_end as u32,
-                    kind: RecordType::Pad as u16,
+                    kind: RecordType::Pad.number(),
                     reserved: 0,
                 });
             }
@@ -66,8 +67,8 @@ impl<'a> RingWriter<'a> {
 }
 
 impl Reservation<'_> {
-    /// Writes the fixed part `T`, whose first field is the record header (overwritten at commit); or writes it anew, when what follows
-    /// it is there already.
+    /// Writes the fixed part `T`, whose first field is the record header (overwritten at commit). May be called again
+    /// after the trailing bytes were written.
     pub fn fixed<T: Copy>(&mut self, value: T) {
         let len = core::mem::size_of::<T>();
         if len <= self.size && core::mem::align_of::<T>() <= 8 {
@@ -77,7 +78,7 @@ impl Reservation<'_> {
         }
     }
 
-    /// Room for `len` more bytes (then padded to 8), to be filled by the caller before commit; null when there is none.
+    /// Space for `len` more bytes (then padded to 8), which the caller fills before the commit; null if there is none.
     pub fn room(&mut self, len: usize) -> *mut u8 {
         let end = self.used + padded(len);
         if len > self.size || end > self.size {
@@ -93,7 +94,7 @@ impl Reservation<'_> {
         at
     }
 
-    /// Appends bytes, padded to 8. False when there is no room.
+    /// Appends bytes, padded to 8. False if there is no space.
     pub fn bytes(&mut self, bytes: &[u8]) -> bool {
         let at = self.room(bytes.len());
         if at.is_null() {
@@ -104,14 +105,14 @@ impl Reservation<'_> {
         true
     }
 
-    /// Makes the record visible to the reader, cut to what was used.
+    /// Makes the record visible to the reader, cut to the bytes that were used.
     pub fn commit(self) {
         let size = padded(self.used);
         // SAFETY: every record has room for its header.
         unsafe {
             self.at.cast::<RecordHeader>().write(RecordHeader {
                 size: size as u32,
-                kind: self.kind as u16,
+                kind: self.kind.number(),
                 reserved: 0,
             });
         }
@@ -122,7 +123,7 @@ impl Reservation<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::FRAME_WORDS;
+    use crate::layout::SAMPLE_WORDS;
     use crate::record::{LostRecord, SampleRecord};
 
     fn block() -> (Box<ThreadBlock>, Vec<u64>) {
@@ -156,29 +157,29 @@ mod tests {
         let mut r = writer.reserve(RecordType::Lost, core::mem::size_of::<LostRecord>()).expect("room at the end");
         r.fixed(LostRecord { header: RecordHeader { size: 0, kind: 0, reserved: 0 }, samples: 7, weight: 9 });
         r.commit();
-        let at = if header(&ring, before).1 == RecordType::Pad as u16 {
+        let at = if header(&ring, before).1 == RecordType::Pad.number() {
             before + u64::from(header(&ring, before).0)
         } else {
             before
         };
-        assert_eq!(header(&ring, at), (24, RecordType::Lost as u16));
+        assert_eq!(header(&ring, at), (24, RecordType::Lost.number()));
         assert!(writer.reserve(RecordType::Name, 2024).is_none());
     }
 
-    /// Wherever an empty ring goes on, it takes two of the largest samples before the reader comes.
+    /// From any position, an empty ring takes two of the largest samples before the reader has to drain it.
     #[test]
     fn two_of_the_largest_samples_find_room() {
         let (block, mut ring) = block();
         // SAFETY: as above.
         let writer = unsafe { RingWriter::new(&block, ring.as_mut_ptr().cast()) };
-        let largest = core::mem::size_of::<SampleRecord>() + FRAME_WORDS * 8;
+        let largest = core::mem::size_of::<SampleRecord>() + SAMPLE_WORDS * 8;
         for start in (0..2 * RING_BYTES as u64).step_by(8) {
             block.head.store(start, Ordering::Relaxed);
             block.tail.store(start, Ordering::Relaxed);
             for nth in 1..=2 {
                 let room = writer.reserve(RecordType::Sample, largest);
                 room.unwrap_or_else(|| panic!("no room for sample {nth} from {start}")).commit();
-                // As if all of it had been used.
+                // As if all of the reservation had been used.
                 block.head.fetch_add(padded(largest) as u64 - 8, Ordering::Relaxed);
             }
         }

@@ -1,23 +1,29 @@
-//! `_Py_DebugOffsets`: from 3.13 on, `_PyRuntime` begins with a table of offsets that stands initialised in the file.
+//! `_Py_DebugOffsets`: from 3.13 on, `_PyRuntime` begins with a table of offsets that is initialised in the file
+//! (<https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_runtime.h>).
 //!
-//! The table is made of 64-bit words in groups; each group begins with the size of its structure. What a structure's
-//! offsets say is believed only if it lies inside that size, and only where the signal half can follow: an object
+//! The table consists of 64-bit words in groups; each group begins with the size of its structure. An
+//! offset is accepted only if it lies inside that size, and only if the signal half can use it: an object
 //! header, frame or code object of another shape is refused.
 
 use crate::version::Version;
 use crate::{free_threaded, Elf};
 use uunwind_python::facts::Facts;
 
-/// Words of 3.13's table.
+/// Number of words in 3.13's table.
 const WORDS: usize = 73;
 const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
 
-/// Word numbers. A group's size comes first.
+/// Indices of words in the table. A group begins with the size of its structure.
 const VERSION: usize = 1;
 const FREE_THREADED: usize = 2;
 const RUNTIME: usize = 3;
 const FINALIZING: usize = 4;
+const INTERPRETERS_HEAD: usize = 5;
+const INTERPRETER: usize = 6;
+const NEXT_INTERPRETER: usize = 8;
+const THREADS_HEAD: usize = 9;
 const THREAD: usize = 19;
+const NEXT_THREAD: usize = 21;
 const CURRENT_FRAME: usize = 23;
 const THREAD_ID: usize = 24;
 const DATASTACK: usize = 26;
@@ -42,7 +48,7 @@ const STR_ASCII: usize = 70;
 /// Distance from `_co_firsttraceable`, which the table lacks, to `co_code_adaptive`.
 const FIRST_TRACEABLE_BEFORE: u32 = 16;
 
-/// Takes the offsets that the file tells, or says why they cannot be used.
+/// Takes the offsets from the file's table. The error says why they cannot be used.
 pub fn apply(elf: &dyn Elf, version: Version, facts: &mut Facts) -> Result<(), String> {
     let mut bytes = [0u8; WORDS * 8];
     if !elf.read(facts.runtime, &mut bytes) {
@@ -70,6 +76,10 @@ pub fn apply(elf: &dyn Elf, version: Version, facts: &mut Facts) -> Result<(), S
     let wrong = |field: &str| format!("CPython {version} whose table of offsets puts {field} outside its structure");
     let get = |field: &str, group, word| table.offset(group, word).ok_or_else(|| wrong(field));
     facts.runtime_finalizing = get("_PyRuntime.finalizing", RUNTIME, FINALIZING)?;
+    facts.runtime_interpreters = get("_PyRuntime.interpreters.head", RUNTIME, INTERPRETERS_HEAD)?;
+    facts.interpreter_next = get("PyInterpreterState.next", INTERPRETER, NEXT_INTERPRETER)?;
+    facts.interpreter_threads = get("PyInterpreterState.threads.head", INTERPRETER, THREADS_HEAD)?;
+    facts.tstate_next = get("PyThreadState.next", THREAD, NEXT_THREAD)?;
     facts.tstate_entry = get("PyThreadState.current_frame", THREAD, CURRENT_FRAME)?;
     facts.tstate_thread_id = get("PyThreadState.thread_id", THREAD, THREAD_ID)?;
     facts.tstate_datastack = get("PyThreadState.datastack_chunk", THREAD, DATASTACK)?;
@@ -82,7 +92,7 @@ pub fn apply(elf: &dyn Elf, version: Version, facts: &mut Facts) -> Result<(), S
     facts.code_qualname = get("code.co_qualname", CODE, QUALNAME)?;
     facts.code_line_table = get("code.co_linetable", CODE, LINE_TABLE)?;
     facts.code_first_line = get("code.co_firstlineno", CODE, FIRST_LINE)?;
-    // The first code unit is the structure's last, open member.
+    // `co_code_adaptive` is the structure's last, flexible member, so it may lie at its end.
     facts.code_instructions = u32::try_from(table.word(INSTRUCTIONS)).map_err(|_| wrong("code.co_code_adaptive"))?;
     facts.code_first_traceable =
         facts.code_instructions.checked_sub(FIRST_TRACEABLE_BEFORE).ok_or_else(|| wrong("code.co_code_adaptive"))?;
@@ -90,7 +100,7 @@ pub fn apply(elf: &dyn Elf, version: Version, facts: &mut Facts) -> Result<(), S
     Ok(())
 }
 
-/// What the signal half takes as given, besides `ob_size` at 16.
+/// Offsets that the signal half has as constants: name, word, expected value. (`ob_size` at 16 is not in the table.)
 const FIXED: &[(&str, usize, u64)] = &[
     ("ob_type", OB_TYPE, 8),
     ("bytes.ob_size", BYTES_SIZE, 16),

@@ -1,13 +1,14 @@
 //! Offsets of the structures, per minor version: x86-64, release build, with the GIL.
 //!
-//! Printed by `offsetof` against the headers of 3.11.2, 3.11.7, 3.12.1 and 3.13.0. CPython freezes the thread state,
-//! the frame and the code object within a minor series; `_PyRuntime` may grow, which `debug_offsets` and `tss` guard.
+//! Printed by `offsetof` against the headers of 3.11.2, 3.11.7, 3.12.1 and 3.13.0 (ASSUMPTIONS.md has links to them).
+//! CPython freezes the thread state, the frame and the code object within a minor series; `_PyRuntime` may grow, which
+//! `debug_offsets` and `tss` guard against.
 
 use crate::version::Version;
 use std::mem::size_of;
 use uunwind_python::facts::{Facts, CHAIN_CFRAME, CHAIN_CFRAME_SHIM, CHAIN_SHIM, FACTS_VERSION};
 
-/// The layout of a version; addresses are still 0. `None`: not served.
+/// The layout of a version, with all addresses 0. `None`: this version is not served.
 pub fn of(version: Version) -> Option<Facts> {
     let mut facts = match version.minor() {
         (3, 11) => PYTHON_3_11,
@@ -30,6 +31,10 @@ const PYTHON_3_11: Facts = Facts {
     runtime_finalizing: 24,
     runtime_current: 576,
     runtime_tss: 592,
+    runtime_interpreters: 40,
+    interpreter_next: 0,
+    interpreter_threads: 16,
+    tstate_next: 8,
     tstate_thread_id: 152,
     tstate_entry: 56,
     tstate_datastack: 296,
@@ -57,6 +62,7 @@ const PYTHON_3_12: Facts = Facts {
     chain: CHAIN_CFRAME_SHIM,
     runtime_current: 0,
     runtime_tss: 1544,
+    interpreter_threads: 72,
     tstate_thread_id: 136,
     tstate_datastack: 232,
     tstate_root_cframe: 272,
@@ -78,6 +84,9 @@ const PYTHON_3_13: Facts = Facts {
     chain: CHAIN_SHIM,
     runtime_finalizing: 608,
     runtime_tss: 2160,
+    runtime_interpreters: 632,
+    interpreter_next: 7264,
+    interpreter_threads: 7344,
     tstate_thread_id: 152,
     tstate_entry: 72,
     tstate_root_cframe: 0,

@@ -2,14 +2,19 @@
 //! and says where its structures lie.
 //!
 //! Serves release builds with the GIL of CPython 3.11, 3.12 and 3.13, as libpython or as an executable that contains
-//! it. Everything comes from exported symbols and initialised data, so stripped files do. A CPython that is not
-//! served is refused, with a line that tells a person what was found.
+//! it. All that is needed are exported symbols and initialised data, which stripped files have as well. A CPython that
+//! is not served is refused, with a line that says what was found.
 //!
 //! - `layout`: the structures' offsets, per minor version;
-//! - `debug_offsets`: 3.13 carries its offsets in the file, which win;
-//! - `tss`: proof from machine code of the one offset that no file tells.
+//! - `debug_offsets`: 3.13 carries its offsets in the file, and these take precedence;
+//! - `half`: what reports must know of Python;
+//! - `tss`: proof from machine code of the one offset that no table in the file holds.
+//!
+//! ASSUMPTIONS.md beside the signal half's crate lists what is assumed of each version, and where it is checked.
+#![forbid(unsafe_code)]
 
 mod debug_offsets;
+mod half;
 mod layout;
 mod tss;
 mod version;
@@ -17,8 +22,9 @@ mod version;
 #[cfg(test)]
 mod tests;
 
+pub use half::Python;
 pub use uunwind_python::facts::Facts;
-use uunwind_python::facts::CHAIN_SHIM;
+use uunwind_python::facts::{Plain, CHAIN_SHIM};
 pub use uunwind_python::NAME;
 pub use version::Version;
 
@@ -39,18 +45,18 @@ pub trait Elf {
     fn read(&self, address: u64, out: &mut [u8]) -> bool;
 }
 
-/// What an ELF file is to this plugin.
+/// What an ELF file holds, as far as this plugin is concerned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Finding {
     /// It holds no CPython.
     NotPython,
     /// It holds one that is served.
     Facts(Facts),
-    /// It holds one that is not. The text tells what was found and what is served, without the file's name.
+    /// It holds one that is not served. The text says what was found and what is served, without the file's name.
     Refused(String),
 }
 
-/// Which CPythons are served, in words.
+/// The CPythons that are served, for messages.
 pub const SERVED: &str = "CPython 3.11, 3.12 and 3.13 (release builds with the GIL)";
 
 /// Analyses one ELF file.
@@ -64,7 +70,7 @@ pub fn analyse(elf: &dyn Elf) -> Finding {
 
 fn facts(elf: &dyn Elf) -> Result<Option<Facts>, String> {
     let Some(eval) = elf.symbol("_PyEval_EvalFrameDefault") else {
-        // Python 2 and 3.5 had the loop in another function.
+        // In Python 2 and 3.5 the loop is another function.
         return match (elf.symbol("PyEval_EvalFrameEx"), elf.symbol("Py_GetVersion")) {
             (Some(_), Some(_)) => Err("this is CPython 3.5 or older (it has no _PyEval_EvalFrameDefault)".into()),
             _ => Ok(None),
@@ -95,8 +101,8 @@ fn facts(elf: &dyn Elf) -> Result<Option<Facts>, String> {
         debug_offsets::apply(elf, version, &mut facts)?;
     }
     tss::check(elf, version, &facts)?;
-    // What the signal half would refuse must not be called facts.
-    Facts::from_bytes(facts.as_bytes()).map(Some).ok_or_else(|| format!("CPython {version} with impossible offsets"))
+    // The signal half must accept what is called facts here.
+    Facts::read(facts.as_bytes()).map(Some).ok_or_else(|| format!("CPython {version} with impossible offsets"))
 }
 
 /// Exported by builds with reference debugging (`--with-pydebug`) and reference tracing (`--with-trace-refs`) only.

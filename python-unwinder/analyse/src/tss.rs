@@ -1,19 +1,18 @@
-//! Proof that `autoTSSkey` lies in `_PyRuntime` where the layout says.
+//! Proof that `autoTSSkey` lies at the offset in `_PyRuntime` that the layout has.
 //!
-//! The signal half reads the key of the pthread-specific value that holds the thread state. No file tells its offset,
-//! and
-//! `_PyRuntime` may grow within a minor series, so the machine code of `PyGILState_GetThisThreadState` is searched for
-//! it: as a plain number added to the address of `_PyRuntime`, or as the address itself, absolute or relative to the
-//! instruction.
+//! The signal half reads the key of the pthread-specific value that holds the thread state. No table in the file holds
+//! its offset, and `_PyRuntime` may grow within a minor series. So the machine code of `PyGILState_GetThisThreadState`
+//! (<https://github.com/python/cpython/blob/v3.13.0/Python/pystate.c>) is searched for it: as a plain number added to
+//! the address of `_PyRuntime`, or as the key's own address, absolute or relative to the instruction.
 
 use crate::version::Version;
 use crate::Elf;
 use uunwind_python::facts::Facts;
 
-/// The function is a few instructions long; with the operands of its start the offset is told.
+/// Bytes of the function that are searched. It is a few instructions long, and the first operands contain the offset.
 const CODE_BYTES: usize = 64;
 
-/// Says why the offset cannot be trusted.
+/// Checks the offset of `autoTSSkey` in `facts`. The error says why it cannot be trusted.
 pub fn check(elf: &dyn Elf, version: Version, facts: &Facts) -> Result<(), String> {
     let Some(function) = elf.symbol("PyGILState_GetThisThreadState") else {
         return Err(format!("CPython {version} without PyGILState_GetThisThreadState"));

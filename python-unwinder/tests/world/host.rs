@@ -1,12 +1,16 @@
-//! A host of the plugin over made-up memory.
+//! A host of the plugin over synthetic memory.
 
 use super::python::{Version, BIAS, EVAL_END, THREAD_POINTER, TSD_OFFSET};
 use super::Memory;
 use std::ffi::c_void;
+use std::hash::{Hash, Hasher};
 use std::mem::size_of;
+use uunwind_core::cache::last_walk::PointState;
 use uunwind_core::memory::{ANSWER, KEY};
-use uunwind_core::plugin::{Caller, Description, Host, Owner, Text, View, ABI, SCRATCH_BYTES, TEXT_LIMIT};
-use uunwind_core::reuse::PointState;
+use uunwind_core::plugin::guest::Plain;
+use uunwind_core::plugin::{
+    Caller, Description, Host, Owner, Text, View, ABI, OWNER_OBJECT, SCRATCH_BYTES, TEXT_LIMIT,
+};
 
 /// One native frame to be shown.
 #[derive(Clone, Copy)]
@@ -30,7 +34,7 @@ pub struct Name {
     pub table_kind: u32,
 }
 
-/// Everything one walk does to its host.
+/// A walk, and everything that the plugin did to it.
 pub struct Walk<'m> {
     memory: &'m Memory,
     pub names: Vec<Name>,
@@ -43,9 +47,9 @@ pub struct Walk<'m> {
 #[repr(align(16))]
 struct Scratch([u8; SCRATCH_BYTES]);
 
-/// What the plugin said to one native frame.
+/// The plugin's answer to one native frame, and the frames that it emitted.
 #[derive(PartialEq, Eq, Debug)]
-pub struct Told {
+pub struct Shown {
     pub answer: u32,
     /// Name and position, leaf first.
     pub frames: Vec<(String, u64)>,
@@ -57,12 +61,12 @@ impl<'m> Walk<'m> {
     }
 
     /// Shows the native frames of one walk, leaf first, each with the interpreter that claims it.
-    pub fn show(&mut self, natives: &[(Native, &'static Version)]) -> Vec<Told> {
+    pub fn show(&mut self, natives: &[(Native, &'static Version)]) -> Vec<Shown> {
         let mut scratch = Scratch([0; SCRATCH_BYTES]);
         let plugin = uunwind_python::uu_plugin(ABI);
         // SAFETY: the entry returns a static table for this ABI.
         let overlay = unsafe { (*plugin).overlay }.expect("an overlay");
-        let mut told = Vec::new();
+        let mut shown = Vec::new();
         for (native, version) in natives {
             let before = self.emitted.len();
             let facts = version.facts.as_bytes();
@@ -86,9 +90,9 @@ impl<'m> Walk<'m> {
             // SAFETY: the view is complete and its pointers outlive the call.
             let answer = unsafe { overlay(&mut view) };
             let frames = self.emitted[before..].iter().map(|(id, at)| (self.name(*id), *at)).collect();
-            told.push(Told { answer, frames });
+            shown.push(Shown { answer, frames });
         }
-        told
+        shown
     }
 
     fn name(&self, id: u32) -> String {
@@ -116,6 +120,16 @@ pub fn loop_frame(cfa: u64, size: u64, exact: bool) -> Native {
     Native { pc: function_start + 0x2000, sp: cfa - size, cfa, exact, function_start, function_end }
 }
 
+/// The plugin's index.
+pub const PLUGIN: u32 = 3;
+/// Where code of an object lies that it claims.
+pub const CLAIMED: u64 = 0x7200_0000_0000;
+
+/// The host's functions.
+pub fn table() -> *const Host {
+    &HOST
+}
+
 static HOST: Host = Host {
     size: size_of::<Host>() as u32,
     abi: ABI,
@@ -133,6 +147,8 @@ static HOST: Host = Host {
     rest_is_known,
     emit_all,
     lend_reader,
+    omit,
+    hash,
 };
 
 fn walk<'a>(walk: *mut c_void) -> &'a mut Walk<'a> {
@@ -169,12 +185,10 @@ unsafe extern "C" fn read_words(
 }
 
 unsafe extern "C" fn recall(_: *mut c_void, _: *const [u64; KEY], _: *mut [u64; ANSWER]) -> bool {
-    panic!("the Python plugin recalls nothing");
+    false
 }
 
-unsafe extern "C" fn remember(_: *mut c_void, _: *const [u64; KEY], _: *const [u64; ANSWER]) {
-    panic!("the Python plugin remembers nothing");
-}
+unsafe extern "C" fn remember(_: *mut c_void, _: *const [u64; KEY], _: *const [u64; ANSWER]) {}
 
 unsafe extern "C" fn rest_is_known(_: *mut c_void, _: u64, _: *const PointState) -> bool {
     panic!("the Python plugin says nothing of the rest");
@@ -213,16 +227,38 @@ unsafe extern "C" fn emit_all(ctx: *mut c_void, frames: *const [u64; 2], count: 
     frames.iter().all(|[name, position]| unsafe { emit(ctx, *name as u32, *position) })
 }
 
+unsafe extern "C" fn omit(_: *mut c_void, _: u32) -> u32 {
+    0
+}
+
 unsafe extern "C" fn lend_reader(_: *mut c_void, _: u64) -> *mut c_void {
     std::ptr::null_mut()
+}
+
+unsafe extern "C" fn hash(ctx: *mut c_void, address: u64, len: usize, out: *mut u64) -> bool {
+    let mut bytes = vec![0; len];
+    walk(ctx).reads += 1;
+    let ok = walk(ctx).memory.get(address, &mut bytes);
+    if ok {
+        let mut hasher = std::hash::DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        // SAFETY: the plugin passes a word of its own.
+        unsafe { out.write(hasher.finish()) };
+    }
+    ok
 }
 
 unsafe extern "C" fn learned(ctx: *mut c_void) {
     walk(ctx).learned += 1;
 }
 
-unsafe extern "C" fn lookup(_: *mut c_void, _: u64, _: *mut Owner) {
-    panic!("the Python plugin looks nothing up");
+unsafe extern "C" fn lookup(_: *mut c_void, address: u64, out: *mut Owner) {
+    let mut owner = Owner::NONE;
+    if address.wrapping_add(1).wrapping_sub(CLAIMED) < 0x1000 {
+        (owner.kind, owner.plugin) = (OWNER_OBJECT, PLUGIN);
+    }
+    // SAFETY: the plugin passes a place for an owner.
+    unsafe { out.write(owner) };
 }
 
 unsafe extern "C" fn native_step(_: *mut c_void, _: *mut Caller) -> i32 {

@@ -1,4 +1,4 @@
-//! A made-up process: memory, a host for the plugin, and builders for what CPython keeps in memory.
+//! A synthetic process: memory, a host for the plugin, and builders for the structures that CPython keeps in memory.
 //!
 //! The offsets are those that `offsetof` prints for each version's own headers, written down here once more so that the
 //! plugin is checked against them and not against its own tables.

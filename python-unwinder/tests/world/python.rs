@@ -1,4 +1,4 @@
-//! CPython's structures, written into made-up memory as each version has them.
+//! CPython's structures, written into synthetic memory in each version's layout.
 
 use super::Memory;
 use std::mem::size_of;
@@ -43,6 +43,10 @@ const V311: Facts = Facts {
     runtime_finalizing: 24,
     runtime_current: 576,
     runtime_tss: 592,
+    runtime_interpreters: 40,
+    interpreter_next: 0,
+    interpreter_threads: 16,
+    tstate_next: 8,
     tstate_thread_id: 152,
     tstate_entry: 56,
     tstate_datastack: 296,
@@ -72,6 +76,7 @@ pub static PYTHON_3_12: Version = Version {
         python: 0x030c_01f0,
         runtime_current: 0,
         runtime_tss: 1544,
+        interpreter_threads: 72,
         tstate_thread_id: 136,
         tstate_datastack: 232,
         tstate_root_cframe: 272,
@@ -95,6 +100,9 @@ pub static PYTHON_3_13: Version = Version {
         python: 0x030d_00f0,
         runtime_finalizing: 608,
         runtime_tss: 2160,
+        runtime_interpreters: 632,
+        interpreter_next: 7264,
+        interpreter_threads: 7344,
         tstate_thread_id: 152,
         tstate_entry: 72,
         code_first_traceable: 184,
@@ -104,7 +112,7 @@ pub static PYTHON_3_13: Version = Version {
 };
 pub static ALL: [&Version; 3] = [&PYTHON_3_11, &PYTHON_3_12, &PYTHON_3_13];
 
-/// A process with one thread that runs Python. Activations and frames are pushed from the outermost inwards.
+/// A process with one thread that runs Python. Activations and frames are pushed from the outermost to the innermost.
 pub struct Process {
     pub memory: Memory,
     pub version: &'static Version,

@@ -1,5 +1,5 @@
-//! A recorded stack: the registers, what a walk read, the chain that libgcc told in the same place, and the one that the program
-//! itself kept. Lines of text:
+//! A recorded stack: the registers, the memory that a walk read, the stack that libgcc reported at the same place, and
+//! the one that the program itself kept. As lines of text:
 //!
 //! ```text
 //! # what it is, and how it was made
@@ -20,7 +20,7 @@ use uunwind_core::regs::aarch64::{Regs, COUNT};
 use uunwind_core::rule::aarch64::Packed;
 use uunwind_core::stop_reason::StopReason;
 
-/// A recorded stack.
+/// A recorded stack: registers, memory and the expected chain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recording {
     /// What it is, and how it was made.
@@ -35,7 +35,7 @@ pub struct Recording {
     pub objects: Vec<Image>,
     /// Bytes of memory by address, ascending, apart from each other.
     pub memory: Vec<(u64, Vec<u8>)>,
-    /// The chain by libgcc, leaf first; empty where it cannot tell.
+    /// Return addresses reported by libgcc, leaf first; empty where it has no unwind tables.
     pub chain: Vec<u64>,
     /// Return addresses that the program itself kept, outermost first.
     pub shadow: Vec<u64>,
@@ -79,7 +79,7 @@ impl Recording {
         Some(())
     }
 
-    /// The text.
+    /// Formats the recording as text, which `parse` reads.
     pub fn print(&self) -> String {
         let list = |numbers: &[u64]| numbers.iter().map(|n| format!("{n:x}")).collect::<Vec<_>>().join(" ");
         let mut text = format!("# {}\nmask {:x}\npc {:x}\n", self.about, self.mask, self.pc);
@@ -106,7 +106,7 @@ impl Recording {
         self.walk_by(&mut Reader::recorded(&regions))
     }
 
-    /// The same, by any reader.
+    /// Walks it with any reader: the addresses, leaf first, and why the walk ended.
     pub fn walk_by(&self, reader: &mut Reader<'_>) -> (Vec<u64>, StopReason) {
         let mut cursor = Cursor { regs: Regs::full(self.pc, self.registers).with_pac_mask(self.mask), exact: true };
         let mut chain = Vec::new();

@@ -1,4 +1,5 @@
-//! The rule for a frame, from all sources in their order: as a walk's surroundings on AArch64 ask them.
+//! The rule for a frame, from all sources in their order of precedence, as a walk's environment on AArch64 consults
+//! them.
 
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
@@ -8,7 +9,7 @@ use uunwind_core::rule::RuleKind;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::cpu::AArch64;
 
-/// What a walk must know of a loaded object.
+/// The properties of a loaded object that a walk needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Image {
     /// Its mapping: `[start, end)`.
@@ -17,7 +18,7 @@ pub struct Image {
     pub eh_frame_hdr: u64,
 }
 
-/// How to get from the frame in hand to its caller; `image`: the object that its code lies in.
+/// The rule that leads from the current frame to its caller; `image`: the object that contains its code.
 pub fn rule(cursor: &Cursor<Regs>, image: Option<Image>, reader: &mut Reader<'_>) -> Result<Rule, StopReason> {
     let pc = cursor.regs.pc;
     if let Some(rule) = Rule::at_sigreturn(pc, reader) {
@@ -35,7 +36,7 @@ pub fn rule(cursor: &Cursor<Regs>, image: Option<Image>, reader: &mut Reader<'_>
     let known = |rule: &Rule| rule.cfa_register != SP || cursor.regs.get(SP).is_some() || rule.kind == RuleKind::End;
     match found {
         Ok(rule) if known(&rule) => Ok(rule),
-        // Behind a frame pointer sp is not known; the frame pointer still is.
+        // After a step by frame pointer sp is not available; the frame pointer still is.
         Ok(_) => uunwind_frame_pointer::rule(cursor, StopReason::UnknownRegister),
         Err(reason) => {
             let stub = if cursor.exact { Rule::at_plt_stub(pc, reader) } else { None };

@@ -1,4 +1,4 @@
-/* libuu on AArch64: captures in plain calls and in a signal handler, along chains of every kind of frame, against glibc's backtrace().
+/* libuunwind on AArch64: captures in plain calls and in a signal handler, along chains of every kind of frame, against glibc's backtrace().
  * Prints what differs, and ends with 1 then. */
 #define _GNU_SOURCE
 #include "chain.c"
@@ -12,7 +12,7 @@
 
 static int wrong, compared, deepest;
 
-/* `theirs` begins further in than `ours`, whose first frame it must have. */
+/* `theirs` begins with inner frames that `ours` lacks; the first frame of `ours` must be among its frames. */
 static void check(const char *what, const uint64_t *ours, size_t count, uint16_t stop, void *const *theirs, int many) {
     int from = 0;
     while (from < many && (uint64_t)theirs[from] != UU_FRAME_ADDRESS(ours[0]))

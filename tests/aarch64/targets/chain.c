@@ -1,5 +1,5 @@
-/* A chain of calls through frames of every kind that compilers make for AArch64, in an order that `seed` tells. Each function
- * notes its return address in `shadow`, outermost first: the known chain. Compiled with and without signed return addresses, and
+/* A chain of calls through frames of every kind that compilers make for AArch64, in an order that `seed` determines. Each function
+ * stores its return address in `shadow`, outermost first: the expected stack. Compiled with and without signed return addresses, and
  * with frame pointers alone (see ci/aarch64). */
 #include <alloca.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-//! Live stacks on AArch64, real or emulated: walks in signal handlers against libgcc's unwinder and the chain that the program itself
-//! keeps. `ci/aarch64` compiles the libraries and says in UU_AARCH64_CHAINS where they are.
+//! Live stacks on AArch64, real or emulated: walks in signal handlers against libgcc's unwinder and the chain that the
+//! program itself keeps. `ci/aarch64` compiles the libraries and says in UU_AARCH64_CHAINS where they are.
 #![cfg(target_arch = "aarch64")]
 
 mod support;
@@ -66,7 +66,7 @@ fn signed_return_addresses_are_signed() {
         eprintln!("skipped: this CPU signs no addresses");
         return;
     }
-    // What the walk read differs from what it told in the bits of the code.
+    // The words that the walk read differ from the addresses that it reports in the pointer authentication code.
     let words = sample.recording.memory.iter().flat_map(|(_, bytes)| bytes.chunks_exact(8));
     let words = words.map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")));
     let signed = words.filter(|word| word & pac_mask() != 0 && sample.ours.contains(&(word & !pac_mask()))).count();
@@ -103,7 +103,7 @@ fn anywhere(name: &str, by_libgcc: bool) {
     let (taken, stubs) = (seen.taken.load(Acquire), seen.stubs.load(Relaxed));
     println!("{name}: {taken} walks, {tail} frames reused, {stubs} in stubs of the procedure linkage table");
     if let Some(wrong) = seen.wrong.into_inner().expect("not poisoned") {
-        panic!("{name}, behind {taken} walks:\n{wrong}");
+        panic!("{name}, after {taken} walks:\n{wrong}");
     }
     assert!(taken >= captures() && tail > 0, "{taken} walks, {tail} frames reused");
 }

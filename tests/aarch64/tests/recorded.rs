@@ -1,5 +1,5 @@
-//! Stacks recorded on AArch64 (`ci/aarch64 --record`), walked on any machine: the chain is the one that libgcc told there, and the one that
-//! the program itself kept.
+//! Stacks recorded on AArch64 (`ci/aarch64 --record`), walked on any machine: the result must be the stack that libgcc
+//! reported there, and the one that the program itself kept.
 
 use std::path::Path;
 use uunwind_aarch64_tests::recording::{holds, Recording};
@@ -19,7 +19,7 @@ fn recordings() -> Vec<(String, Recording)> {
 }
 
 #[test]
-fn recorded_stacks_are_told_as_libgcc_told_them() {
+fn recorded_stacks_are_those_that_libgcc_reported() {
     let names: Vec<String> = recordings().into_iter().map(|(name, _)| name).collect();
     let expected = [
         "plain-entry",
@@ -44,8 +44,8 @@ fn recorded_stacks_are_told_as_libgcc_told_them() {
     }
 }
 
-/// The test above would notice: without the mask, signed addresses lead elsewhere. Without a line of memory, of the stack or of the
-/// tables, frames may be missing; none is made up.
+/// Shows that the test above can fail: without the mask, signed addresses lead elsewhere. Without some line of memory,
+/// frames may be missing, but none is invented.
 #[test]
 fn damaged_recordings_make_no_frame_up() {
     let mut signed = 0;
@@ -72,7 +72,7 @@ fn damaged_recordings_make_no_frame_up() {
 }
 
 #[test]
-fn what_is_no_recording_is_told_by_its_line() {
+fn an_error_in_a_recording_names_its_line() {
     for (text, line) in [("mask zz\n", 1), ("mask 0\npc\n", 2), ("mask 0\npc 1\nmemory 10 abc\n", 3), ("other 1\n", 1)]
     {
         let error = Recording::parse(text).expect_err("nonsense");

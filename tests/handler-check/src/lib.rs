@@ -24,10 +24,10 @@ pub unsafe extern "C" fn uu_check_handler(origin: uunwind_preload::check::Origin
 pub unsafe extern "C" fn uu_check_walk(request: *mut u8, ucontext: *mut u8) -> u32 {
     // SAFETY: passed on.
     unsafe {
-        if uu::check::on_fault(ucontext, true) {
+        if uunwind_ffi::check::on_fault(ucontext, true) {
             return 0;
         }
-        uu::check::on_tick(ucontext);
-        uu::check::sample(request.cast())
+        uunwind_ffi::check::on_tick(ucontext);
+        uunwind_ffi::check::sample(request.cast())
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same for the same seed, so that a failure comes again.
+//! Pseudo-random numbers, which are the same for the same seed, so that a failure can be repeated.
 
 /// Marsaglia's xorshift generator with 64 bits of state ("Xorshift RNGs", 2003; the shifts 13, 7, 17).
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ impl Random {
         (self.number() % len as u64) as usize
     }
 
-    /// True once in so many times.
+    /// True with a probability of one in `times`.
     pub const fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

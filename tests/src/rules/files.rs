@@ -1,13 +1,13 @@
-//! Source files stay small, and the project names nothing that only its makers' machines have.
+//! Source files are small, and the project names nothing that exists on its makers' machines only.
 
 use std::path::{Path, PathBuf};
 
-/// Above this many lines (tests not counted) a file is named as large.
+/// Number of lines (without tests) above which a file is reported as large.
 pub const LARGE: usize = 450;
-/// Above this many it breaks the rule.
+/// Number of lines above which it breaks the rule.
 pub const TOO_LARGE: usize = 900;
 
-/// All files of the project: what git would track, were it asked.
+/// All files of the project: those that git would track.
 pub fn project(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_path_buf()];
@@ -31,12 +31,12 @@ fn own_target(path: &Path) -> bool {
     path.join("CACHEDIR.TAG").is_file()
 }
 
-/// Lines of code before the tests that close the file.
+/// Number of lines of code before the tests at the end of the file.
 pub fn code_lines(text: &str) -> usize {
     text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or(text).lines().count()
 }
 
-/// Words that may not stand in a file of the project. Put together here, so that this file does not hold them.
+/// Words that no file of the project may contain. They are assembled here, so that this file does not contain them.
 pub fn forbidden_words() -> Vec<String> {
     let parts =
         [("/wo", "rk/"), ("/ro", "ot/"), ("../sha", "red"), ("crates", ".io"), ("py", "pi.org"), ("npm", "js.")];
@@ -48,7 +48,7 @@ pub fn is_code(path: &Path) -> bool {
     path.extension().is_some_and(|e| ["rs", "c", "h", "py"].iter().any(|x| e == *x))
 }
 
-/// What breaks a rule in one file.
+/// The breaches of the rules in one file.
 pub fn violations(path: &Path, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if is_code(path) && code_lines(text) > TOO_LARGE {

@@ -1,7 +1,8 @@
-//! The house rules, as functions from what is there to what is wrong with it. `tests/rules.rs` applies them to the
-//! project; the tests beside each rule show that it can fail.
+//! The house rules, as functions that return breaches. `tests/rules.rs` applies them to the
+//! project; the tests of each rule show that it can fail.
 
 pub mod files;
+pub mod languages;
 pub mod layers;
 pub mod objects;
 pub mod unwind;

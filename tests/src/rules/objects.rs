@@ -1,11 +1,11 @@
-//! What the shipped objects may need, export and hold. They run in other people's processes, inside signal handlers.
+//! What the shipped objects may need, export and use. They run in other people's processes, inside signal handlers.
 
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol};
 use std::path::Path;
 
-/// What an object says of itself.
+/// What an object contains.
 #[derive(Debug, Default)]
 pub struct Facts {
     /// Libraries that it needs.
@@ -16,11 +16,11 @@ pub struct Facts {
     pub exports: Vec<String>,
     /// Symbols that it takes from others.
     pub undefined: Vec<String>,
-    /// It has thread-local variables.
+    /// Whether it has thread-local variables.
     pub tls: bool,
-    /// All its symbols are bound when it is loaded, none on first use.
+    /// Whether all its symbols are bound when it is loaded, and none on first use.
     pub bound_now: bool,
-    /// It asks for an executable stack, or has a segment that is writable and executable.
+    /// Whether it requires an executable stack, or has a segment that is writable and executable.
     pub writable_code: bool,
 }
 
@@ -70,7 +70,7 @@ fn parse(data: &[u8]) -> object::Result<Facts> {
     Ok(facts)
 }
 
-/// Where `.dynstr` lies in the file. In an object that the linker made, section headers are there to ask.
+/// Offset and size of `.dynstr` in the file. Objects of the linker have section headers.
 fn dynamic_strings(file: &ElfFile64<'_, Endianness>, endian: Endianness) -> (usize, usize) {
     use object::read::elf::SectionHeader;
     let sections = file.elf_section_table();
@@ -78,7 +78,7 @@ fn dynamic_strings(file: &ElfFile64<'_, Endianness>, endian: Endianness) -> (usi
     found.map_or((0, 0), |s| (s.sh_offset(endian) as usize, s.sh_size(endian) as usize))
 }
 
-/// What an object is allowed.
+/// What an object may do.
 pub struct Policy<'a> {
     /// Its own name must be this, if given.
     pub soname: Option<&'a str>,
@@ -90,11 +90,11 @@ pub struct Policy<'a> {
     pub must_export: &'a [&'a str],
     /// Whether it may take this symbol from another object.
     pub may_use: &'a dyn Fn(&str) -> bool,
-    /// What is otherwise [`forbidden`], but used outside the handler only: the policy's author says where.
+    /// Symbols that are [`forbidden`] otherwise, but used outside the handler only; the policy's comment says where.
     pub excused: &'a [&'a str],
 }
 
-/// What no signal object may use, whoever offers it.
+/// Whether no signal object may use this symbol, whichever object defines it.
 pub fn forbidden(symbol: &str) -> bool {
     const NAMES: &[&str] = &[
         "malloc",
@@ -115,7 +115,7 @@ pub fn forbidden(symbol: &str) -> bool {
     NAMES.contains(&symbol) || PREFIXES.iter().any(|p| symbol.starts_with(p))
 }
 
-/// What breaks the policy.
+/// The breaches of the policy.
 pub fn violations(facts: &Facts, policy: &Policy<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     if policy.soname.is_some() && facts.soname.as_deref() != policy.soname {
@@ -174,12 +174,12 @@ mod tests {
     #[test]
     fn each_breach_is_named() {
         let source = "#include <stdlib.h>\n#include <math.h>\n__thread int state;\n\
-            void *stray(void *old) { free(old); state += rand() + (int)sin(state); return malloc(state); }";
+            void *extra(void *old) { free(old); state += rand() + (int)sin(state); return malloc(state); }";
         let wrong = check(source, &["-Wl,-z,lazy", "-Wl,-soname,libbad.so", "-Wl,-z,execstack", "-lm"]);
         for breach in [
             "soname",
             "needs libm.so.6",
-            "exports stray",
+            "exports extra",
             "does not export uu_entry",
             "uses malloc",
             "uses free",

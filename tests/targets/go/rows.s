@@ -1,5 +1,5 @@
-# Rows as Go writes them: a CIE that counts in words of 4 bytes, and for each function an FDE with a row at its start, behind
-# its first instruction and before its last. Go writes offsets as DW_CFA_def_cfa_offset_sf.
+# Rows as Go writes them: a CIE that counts in words of 4 bytes, and for each function an FDE with a row at its start,
+# after its first instruction and before its last. Go writes offsets as DW_CFA_def_cfa_offset_sf.
 
 .macro function name
 .type \name, @function
@@ -43,7 +43,7 @@ ret
 panics_end:
 rows panics, 1, 16, 6
 
-# Takes another stack and comes back, as the rows do not know.
+# Switches to another stack and back, which the rows do not describe.
 function switches
 push %rbp
 mov %rsp, %rbp
@@ -54,7 +54,7 @@ ret
 switches_end:
 rows switches, 1, 16, 10
 
-# Moves the stack pointer by hand, as the rows do not know.
+# Changes the stack pointer by an instruction that the rows do not describe.
 function reserves
 nop
 sub $64, %rsp

@@ -1,5 +1,5 @@
--- A program whose calls are known, to be interrupted anywhere. Behind `-->` stand the functions that a line may call, directly or
--- through C functions, metamethods and coroutines. (5.1 removes the caller of a tail call when the callee is there already.) A function ends at the `end` of its own indentation.
+-- A program that is sampled at any place. `--> NAME...` lists the functions that a line may call, also through C and
+-- coroutines. (5.1 removes a tail call's caller after the callee began.) A function ends at its indentation's `end`.
 local seconds = tonumber((...) or os.getenv("UU_TEST_SECONDS")) or 1
 local unpack, wrap, yield = unpack or table.unpack, coroutine.wrap, coroutine.yield
 local version = tonumber(_VERSION:match("5%.(%d)")); if os.getenv("UU_TEST_JIT") == "off" then jit.off() end
@@ -198,7 +198,7 @@ local function remainders(n)
   return x + y
 end
 
--- LuaJIT computes `%` by functions of its VM's own, in which its unwind tables are wrong.
+-- LuaJIT computes `%` in functions of its VM in which its unwind entry is wrong.
 local function modulo(n)
   local s = remainders(10 * n) --> remainders
   for i = 1, n do

@@ -1,17 +1,19 @@
-/* cap([shape, [coroutine...]]): writes down the runtime's own view of the stack, then takes a sample of the calling thread.
+/* cap([shape, [coroutine...]]): writes down the runtime's own view of the stack, then takes a sample of the calling
+   thread.
 
    The oracle is one line of JSON a sample, in the file $UU_TEST_ORACLE:
      pid, tid   who takes the sample
-     frames     [source, current line, first line, name, kind of name], innermost first: the Lua functions of the running
-                coroutine, then of those that were given, innermost first, then of the main one
+     frames     [source, current line, first line, name, kind of name, short source], innermost first: the Lua functions
+                of the running coroutine, then of those that were given, innermost first, then of the main one
      shape      what the whole stack should look like (see tests/src/oracle.rs), or ""
 
-   cap_torn(level): the same, but that meanwhile the link from the CallInfo of the function at that level to its caller's leads nowhere (5.2 and
-   later). */
+   cap_torn(level): the same, but during the sample the link from the CallInfo of the function at that level to its
+   caller's is invalid (5.2 and later). */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <lauxlib.h>
 #include <lua.h>
+#include <lualib.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +29,7 @@ static char text[1 << 24];
 static size_t used;
 static int file = -1;
 static lua_State *first_state;
-/* The link to be torn; NULL: none. */
+/* The link to be made invalid; NULL: none. */
 static void *volatile *link_to_tear;
 
 static void put(const char *format, ...) {
@@ -64,6 +66,8 @@ static void put_frames(lua_State *L, int *count) {
         put_string(ar.name);
         put(",");
         put_string(ar.namewhat);
+        put(",");
+        put_string(ar.short_src);
         put("]");
     }
 }
@@ -105,7 +109,7 @@ static int lua_cap_torn(lua_State *L) {
     lua_Debug ar;
     if (!lua_getstack(L, (int)luaL_checkinteger(L, 1), &ar))
         abort();
-    /* `previous` stands behind `func` and `top`. */
+    /* `previous` follows `func` and `top`. */
     link_to_tear = (void *volatile *)ar.i_ci + 2;
     lua_cap(L);
     link_to_tear = NULL;

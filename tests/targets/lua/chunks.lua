@@ -1,6 +1,6 @@
--- Loads the same chunk $UU_TEST_SAME times, then $UU_TEST_CHUNKS others, one after the other, and runs each: it takes a sample of itself.
--- All but the first are garbage soon, and what is loaded later lies where they lay. What names a chunk has its number in it, and the line
--- that runs follows from the number.
+-- Loads the same chunk $UU_TEST_SAME times, then $UU_TEST_CHUNKS others, and runs each, which takes a sample of itself.
+-- All but the first are soon garbage, and later ones reuse their memory. The name of a chunk has its number in it, and
+-- the line that runs follows from the number.
 local count = tonumber(os.getenv("UU_TEST_CHUNKS"))
 local same = tonumber(os.getenv("UU_TEST_SAME"))
 local load = loadstring or load
@@ -12,7 +12,7 @@ local function chunk(text, name)
 end
 
 local padding = ("x"):rep(60)
--- The same one again and again, but for the empty lines before.
+-- The same one again and again, with a number of empty lines before it.
 for i = 1, same do
   chunk(("\n"):rep(i % 97) .. "sample() return 1", "=same")
 end

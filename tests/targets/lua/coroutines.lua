@@ -11,8 +11,8 @@ wrap(function()
   end)()
 end)()
 
--- Resumed in the middle, more than once, called from functions of its own. In 5.3 each of its functions then gets an activation
--- of its own, the outer one after the inner one has returned.
+-- Resumed within nested calls, more than once. In 5.3 each of its functions then gets an activation of its own, the
+-- outer one after the inner one has returned.
 local both = _VERSION == "Lua 5.3" and "E{function_<coroutines.lua:17>} E{inner} ~cap" or "E{function_<coroutines.lua:17> inner} ~cap"
 local co = coroutine.create(function()
   local function inner()
@@ -33,7 +33,7 @@ for i in wrap(function() for i = 1, 3 do coroutine.yield(i) end cap() end) do
   if i == 2 then cap("E{main_chunk} ~cap") end
 end
 
--- Many, one in the other.
+-- Many nested coroutines.
 local function nest(n, ...)
   if n == 0 then return cap(nil, ...) end
   local outer = { ... }

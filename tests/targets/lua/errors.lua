@@ -1,4 +1,4 @@
--- Functions that fail: their frames stand while the handler runs, and are gone afterwards.
+-- Functions that fail: their frames exist while the handler runs, and not afterwards.
 if not cap then require "cap" end
 pcall(function() cap("E{main_chunk} E{function_<errors.lua:3>} ~cap") end)
 xpcall(function() error("x") end, function(m) cap("E{main_chunk} E{function_<errors.lua:4>} E{function_<errors.lua:4>} ~cap") return m end)

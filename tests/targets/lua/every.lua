@@ -1,10 +1,10 @@
--- Looked at after every instruction: all that changes which functions run. Behind `-->` stand the functions that a line may call,
--- as in async.lua.
+-- Sampled after every instruction: everything that changes which functions run. `--> NAME...` lists the functions that
+-- a line may call, as in async.lua.
 if not step then require "cap" end
 local wrap, yield, create, resume = coroutine.wrap, coroutine.yield, coroutine.create, coroutine.resume
 local version = jit and 0 or tonumber(_VERSION:match("5%.(%d)"))
 if jit then jit.off() end
--- What the runtime has no hooks for (what runs in a hook, or in a finalizer) tells itself that it begins, `note(true)`, and ends.
+-- The runtime has no hooks for functions that run in a hook or a finalizer: these call `note` as they begin and end.
 local note, hook = note, hook
 
 local function leaf(n)
@@ -31,7 +31,7 @@ local function varargs(...)
   return ...
 end
 
--- Coroutines: begun, resumed from elsewhere, ended.
+-- Coroutines: begun, resumed by another function, ended.
 local function inner(n)
   yield(leaf(n)) --> leaf
   local x = leaf(n) --> leaf
@@ -59,7 +59,7 @@ local function coroutines()
   co(4) --> body
 end
 
--- One in the other.
+-- Coroutines in a coroutine.
 local function outer(n)
   local co = wrap(body)
   yield(co(n)) --> body
@@ -72,7 +72,7 @@ local function nested()
   co(1) --> outer
 end
 
--- What cannot be resumed: itself, one that resumed another, a dead one.
+-- Coroutines that cannot be resumed: itself, one that resumed another, a dead one.
 local function itself(co)
   local _, me = resume(co)
   resume((coroutine.running()))
@@ -214,7 +214,7 @@ local function deep(n)
   return r
 end
 
--- Variable arguments, that move up a stack that has to grow.
+-- Variable arguments, which are moved up on a stack that has to grow.
 local function grow(n, ...)
   if n == 0 then
     local count = select("#", ...)
@@ -224,7 +224,7 @@ local function grow(n, ...)
   return r
 end
 
--- A coroutine that is new to all that it does.
+-- New coroutines, whose stacks and CallInfos are made as they run.
 local function fresh()
   local co = create(deep)
   resume(co, 3) --> deep

@@ -1,16 +1,16 @@
-/* A program that contains the strings by which a fork of Lua is known. It works for a second: with LUA, in Lua. */
+/* A program that contains the strings by which a fork of Lua is recognised. It works for a second: with LUA, in Lua. */
 #include <stdio.h>
 #include <time.h>
 
 #ifdef RAVI
-/* As Ravi has it for _VERSION. */
+/* Ravi's _VERSION. */
 __attribute__((used)) static const char marker[] = "Ravi 5.4";
 #endif
 #ifdef LUA
 #include <lauxlib.h>
 #include <lualib.h>
 #else
-/* As Luau has them for _VERSION, in its loader, and of the release that it comes from. */
+/* Luau's _VERSION, a message of its loader, and the identification of the Lua that it derives from. */
 __attribute__((used)) static const char marker[] = "Luau";
 __attribute__((used)) static const char loader[] = "%s: bytecode version mismatch (expected [%d..%d], got %d)";
 __attribute__((used)) static const char origin[] = "$Lua: Lua 5.1.4 Copyright (C) 1994-2008 Lua.org, PUC-Rio $";

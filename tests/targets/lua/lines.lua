@@ -1,4 +1,4 @@
--- Looked at after every instruction: which line is told. The for loop's own instruction is on its first line.
+-- Sampled after every instruction: the line that is emitted. The for loop's own instruction is on its first line.
 if not step then require "cap" end
 if jit then jit.off() end
 

@@ -1,6 +1,6 @@
-/* Opens LuaJIT's library `jit`, which asks the processor what it can do, by a helper of the VM's own that pushes a register. Takes a
-   sample after each instruction that stands near a `cpuid`, and prints where the function that it is in returns to: the trap flag
-   stops the processor after each instruction, so each call is seen. */
+/* Opens LuaJIT's library `jit`, which asks the processor what it can do, by a helper of the VM's own that pushes a
+   register. Takes a sample after each instruction that stands near a `cpuid`, and prints where the function that it is
+   in returns to: the trap flag stops the processor after each instruction, so each call is seen. */
 #define _GNU_SOURCE
 #include <lauxlib.h>
 #include <lua.h>
@@ -19,7 +19,7 @@
 static uintptr_t returns[MOST];
 static unsigned samples;
 
-/* Is there a cpuid, at most so many bytes away? */
+/* Is there a cpuid within a few bytes? */
 static int near_cpuid(const unsigned char *pc) {
     for (int at = -16; at < 8; at++)
         if (pc[at] == 0x0f && pc[at + 1] == 0xa2)
@@ -36,7 +36,7 @@ static void on_trap(int number, siginfo_t *info, void *context) {
         regs[REG_EFL] ^= TRAP_FLAG;
         return;
     }
-    /* A call pushes the address behind itself. */
+    /* A call pushes the address after itself. */
     if (sp == last_sp - 8 && *(uintptr_t *)sp - last_pc - 2 < 6)
         innermost = *(uintptr_t *)sp;
     last_pc = pc;
@@ -44,7 +44,7 @@ static void on_trap(int number, siginfo_t *info, void *context) {
     if (!near_cpuid((const unsigned char *)pc) || samples == MOST)
         return;
     returns[samples++] = innermost;
-    /* Blocked while this handler runs: it is delivered at the instruction that was stopped at. */
+    /* It is blocked while this handler runs, and delivered at the instruction that was stopped at. */
     syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGPROF);
 }
 

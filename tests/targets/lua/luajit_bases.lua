@@ -1,5 +1,5 @@
--- Looked at after every instruction: traces that move their base. They return to the caller of the function that they began in, or end
--- where the trace of a function that they call begins.
+-- Sampled after every instruction: traces that move their base. They return to the caller of the function that they
+-- began in, or end where the trace of a function that they call begins.
 if not step then require "cap" end
 jit.opt.start("hotloop=2", "hotexit=2")
 
@@ -37,7 +37,7 @@ end
 
 round(200) --> round
 assert(require("jit.util").traceinfo(1), "nothing was compiled")
--- What is compiled goes on being run; nothing more is compiled, which would be most of the instructions.
+-- Traces that exist are still executed. No more are compiled, which would be most of the instructions.
 jit.off()
 jit.opt.start("hotexit=1000")
 step(true)

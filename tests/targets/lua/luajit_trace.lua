@@ -1,6 +1,6 @@
--- Samples on traces, through the foreign function interface: what is expected is written down by the script itself, since the
--- runtime's own view of the stack is not kept on traces. The same lines with the compiler on and off. On a trace, a place is
--- known where the trace may be left, so each sample is taken on a line that compares something.
+-- Samples on traces, by C functions called through the FFI. The script itself writes down what is expected, since the
+-- runtime has no stack of its own on traces. The lines are the same with the compiler on and off. On a trace, a place
+-- is available only where the trace may be left, so each sample is taken on a line that compares something.
 local ffi = require "ffi"
 ffi.cdef "void cap(void); void qsort(void *, size_t, size_t, int (*)(const int *, const int *));"
 local C = ffi.load(os.getenv "UU_TEST_CAP")
@@ -9,7 +9,7 @@ local file = debug.getinfo(1, "S").source:sub(2)
 local off = os.getenv "UU_TEST_JIT" == "off"
 if off then jit.off() else jit.opt.start("hotloop=2", "hotexit=2") end
 
--- Lines are called by the marks that stand on them.
+-- Lines are identified by the marks in their comments.
 local line, number = {}, 0
 for text in io.lines(file) do
   number = number + 1
@@ -17,7 +17,7 @@ for text in io.lines(file) do
   if mark then line[mark] = number end
 end
 
--- Frames, innermost first: the mark of the line, that of the definition (none: the chunk), name.
+-- Expected frames, innermost first: the mark of the line, the mark of the definition (none: the chunk), the name.
 local function expect(frames)
   local out = {}
   for i, f in ipairs(frames) do
@@ -76,7 +76,7 @@ end
 oracle:flush()
 ways(60) --@all
 
--- Two levels of inlining, a closure that is made anew each time, and a method.
+-- Two levels of inlining, a closure that is made again each time, and a method.
 local Object = {}
 Object.__index = Object
 function Object:deep(x) --@deep
@@ -121,7 +121,7 @@ end
 oracle:flush()
 rounds(30) --@round
 
--- In a coroutine, and after all traces are thrown away.
+-- In a coroutine, and after all traces were flushed.
 local function body() --@body
   loop(10) --@before
   coroutine.yield()

@@ -1,4 +1,4 @@
--- Two VMs in one process, and coroutines of both: what is expected is written down here, since neither knows the other.
+-- Two VMs in one process, and coroutines of both. The script writes down what is expected: no VM sees the other's.
 local oracle = assert(io.open(os.getenv "UU_TEST_ORACLE", "a"))
 local file = debug.getinfo(1, "S").source
 if os.getenv "UU_TEST_JIT" == "off" then jit.off() end
@@ -37,7 +37,7 @@ local function outer()
   other(inner, called_back)
 end
 -- Lines of this file, and of the code above from 1 on.
--- The functions that the other VM calls have no name: C stands between.
+-- Functions that the other VM calls have no name, since C calls them.
 local this = { file, 37, 36, "outer" }
 local chunk = { file, 54, 0 }
 local f, co, main = { "=other", 2, 1, "f" }, { "=other", 6, 5 }, { "=other", 10, 0 }

@@ -1,4 +1,4 @@
--- Metamethods: activations without a C function between.
+-- Metamethods: activations without a C function between them.
 if not cap then require "cap" end
 local version = tonumber(_VERSION:match("5%.(%d)"))
 local function event() cap() return 1 end

@@ -1,12 +1,13 @@
-/* step(on): what follows is looked at after every instruction, until step(false).
+/* step(on): what follows is sampled after every instruction, until step(false).
 
-   The trap flag makes the processor stop after each instruction. The handler of that trap sends the sampling signal, which is
-   blocked while the handler runs: it is delivered when the handler returns, at the very instruction that was stopped at. Inside
-   libraries that know nothing of Lua, only the first instruction after each entry is sampled, and the end of longjmp.
+   The trap flag makes the processor stop after each instruction. The handler of that trap sends the sampling signal,
+   which is blocked while the handler runs: it is delivered when the handler returns, at the instruction that was
+   stopped at. In libraries other than Lua's, only the first instruction after each entry is sampled, and the end of
+   longjmp.
 
-   With $UU_TEST_TRACE, step(on) writes there instead what a hook sees at each call and return: the first lines of the Lua
-   functions that run, innermost first, of the running coroutine and of those that resumed it. The same script run twice, once
-   each way, must go through the same stacks. Prints how many samples were sent. */
+   With $UU_TEST_TRACE, step(on) writes there instead what a hook sees at each call and return: the first lines of the
+   Lua functions that run, innermost first, of the running coroutine and of those that resumed it. The same script run
+   twice, once each way, must have the same stacks. Prints the number of samples that were sent. */
 #define _GNU_SOURCE
 #include "../native/ring.h"
 
@@ -52,7 +53,8 @@ static int find_strangers(struct dl_phdr_info *info, size_t size, void *data) {
     return 0;
 }
 
-/* Outside of Lua only what was entered from it, or is the end of a longjmp: the stack pointer is the target's already. */
+/* Outside of Lua only what was entered from it, or is the end of a longjmp: the stack pointer is the target's already.
+ * */
 static int worth_a_look(const greg_t *regs) {
     static uintptr_t last_sp;
     uintptr_t pc = (uintptr_t)regs[REG_RIP], sp = (uintptr_t)regs[REG_RSP];
@@ -64,7 +66,8 @@ static int worth_a_look(const greg_t *regs) {
     return !is_strange || !was || jumped;
 }
 
-/* Returns when all samples were read: the next one has the whole ring. Uses no CPU time meanwhile, so there is no tick. */
+/* Returns when all samples were read: the next one has the whole ring. Uses no CPU time meanwhile, so there is no tick.
+ * */
 void wait_until_read(void) {
     struct timespec pause = {.tv_nsec = 500000};
     if (!ring_written)
@@ -91,7 +94,7 @@ static void on_trap(int number, siginfo_t *info, void *context) {
     syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGPROF);
 }
 
-/* ---- The runtime's own view --------------------------------------------------------------------------------------- */
+/* ---- The runtime's own view -------------------------------------------------------------------------------------- */
 
 #define STATES 64
 static lua_State *states[STATES];
@@ -117,7 +120,7 @@ static void put_chain(int skip) {
     put(skip, -1);
 }
 
-/* ---- Hooks of the script's own ------------------------------------------------------------------------------------ */
+/* ---- Hooks of the script's own ----------------------------------------------------------------------------------- */
 
 static const char *const hook_name = "step.hook", *const hooked_name = "step.hooked";
 
@@ -173,7 +176,7 @@ static int lua_hook(lua_State *L) {
     return 0;
 }
 
-/* ---- The function ------------------------------------------------------------------------------------------------- */
+/* ---- The function ------------------------------------------------------------------------------------------------ */
 
 static int lua_step(lua_State *L) {
     int on = lua_toboolean(L, 1);
@@ -201,7 +204,7 @@ static int lua_step(lua_State *L) {
         dl_iterate_phdr(find_strangers, 0);
         find_ring();
         if (!ring_written) {
-            fprintf(stderr, "step: this thread is not recorded, or nobody said where ($UU_TEST_RING)\n");
+            fprintf(stderr, "step: this thread is not recorded, or $UU_TEST_RING is not set\n");
             _exit(3);
         }
     }

@@ -1,8 +1,7 @@
-/* Threads that run a script again and again, each time in a state of their own, while another thread sends each of them the sampling
-   signal as often as it is asked to.
-   Usage: stress SCRIPT SECONDS SIGNALS_PER_SECOND THREADS
-   With one thread, the script may fork. With more it may not: a child would find the locks of libraries held by threads that it does
-   not have (libgcc's, of registered frames, which LuaJIT uses). */
+/* Threads that run a script again and again, each time in a state of their own, while another thread sends each of them
+   the sampling signal at a given rate. Usage: stress SCRIPT SECONDS SIGNALS_PER_SECOND THREADS With one thread, the
+   script may fork. With more it may not: a child would find locks of libraries held by threads that it does not have
+   (libgcc's, of registered frames, which LuaJIT uses). */
 #define _GNU_SOURCE
 #include <lauxlib.h>
 #include <lua.h>

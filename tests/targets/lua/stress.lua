@@ -1,6 +1,6 @@
--- What is hardest to look into while it happens: stacks that grow and move, coroutines that come and go, errors that are thrown, traces
--- that are thrown away, code that is made and collected. Behind `-->` stand the functions that a line may call, as in async.lua. `fork` is
--- the host's: true in the child, which goes on for a while with a copy of all this.
+-- Stacks that grow and move, coroutines that begin and end, errors, traces that are flushed, code that is made and
+-- collected. `--> NAME...` lists the functions that a line may call, as in async.lua. `fork` is a function of the host:
+-- true in the child, which continues for a while with a copy of all this.
 local unpack, load = unpack or table.unpack, loadstring or load
 local wrap, yield = coroutine.wrap, coroutine.yield
 local jit = jit

@@ -1,5 +1,5 @@
--- Coroutines that yield across pcall and metamethods (5.2 and later): when they are resumed, only the innermost functions have a
--- native frame of their own.
+-- Coroutines that yield across pcall and metamethods (5.2 and later): when they are resumed, only the innermost
+-- functions have a native frame of their own.
 if not cap then require "cap" end
 local yield, wrap = coroutine.yield, coroutine.wrap
 local co = wrap(function()

@@ -1,5 +1,5 @@
 /* Burns argv[1] seconds of CPU (1 when absent), then exits with argv[2] (0 when absent). Makes the file argv[3], if
-   given, at its start: whoever finds it knows that the program ran. */
+   given, at its start: its existence shows that the program ran. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Puts a number of four digits on the stack, as a chain of calls: 137 is d0, d1, d3, d7, then visit(137). So every sample
-   below visit() tells by itself what the program was about, whatever is said of the code that visit() calls. */
+   below visit() shows the number that the program was working on, independent of the names in the code that visit() calls. */
 static unsigned visit(int number);
 static unsigned digit(int number, int place);
 

@@ -1,4 +1,4 @@
-/* A plugin of many faces: UU_FACE says how it misbehaves. Built twice: with -DGOOD it behaves, and emits one frame for each
+/* A plugin that misbehaves in the way that UU_FACE selects (a "face"). Built twice: with -DGOOD it behaves, and emits one frame for each
    frame of the object that it claims. */
 #include "faces.h"
 #include <stdlib.h>
@@ -31,10 +31,10 @@ static uint32_t emit(struct uu_view *view) {
 
 /* The faces of overlay. Each emits a frame first, which must be taken back. */
 enum { NULL_READ, WILD_READ, WILD_WRITE, WILD_JUMP, FAR_JUMP, TRAP, DIVIDE, REGISTERS, REGISTERS_FAULT, STACK_POINTER, DIRECTION,
-       DIRECTION_FAULT, RECURSION, RECURSION_IN_HOST, LOOP, NONSENSE, ENDLESS, READS, FACES };
+       DIRECTION_FAULT, RECURSION, RECURSION_IN_HOST, LOOP, NONSENSE, ENDLESS, READS, ENDLESS_READS, FACES };
 #ifndef GOOD
 static const char *const names[FACES] = {"null-read", "wild-read", "wild-write", "wild-jump", "far-jump", "trap", "divide", "registers",
-    "registers-fault", "stack-pointer", "direction", "direction-fault", "recursion", "recursion-in-host", "loop", "nonsense", "endless", "reads"};
+    "registers-fault", "stack-pointer", "direction", "direction-fault", "recursion", "recursion-in-host", "loop", "nonsense", "endless", "reads", "endless-reads"};
 #endif
 static int number = -1;
 
@@ -66,7 +66,7 @@ static uint32_t overlay(struct uu_view *view) {
     case FAR_JUMP: ((void (*)(void))0xdeadbeefdeadbee0)(); return 0;
     case TRAP: __builtin_trap();
     case DIVIDE: return 100000u / (uint32_t)zero;
-    /* As a function that does not keep what it must: no clobbers are told to the compiler. */
+    /* Like a function that violates the calling convention: the compiler is given no clobbers. */
     case REGISTERS: __asm__ volatile("mov %0, %%rsp\n mov $1, %%eax\n" DESTROY "ret" : : "r"((uint64_t *)__builtin_frame_address(0) + 1) : "memory"); return 0;
     case REGISTERS_FAULT: __asm__ volatile(DESTROY "mov 0, %%rax" : : : "memory"); return 0;
     case STACK_POINTER: __asm__ volatile("mov $0x1230, %%rsp\n push %%rax" : : : "memory"); return 0;
@@ -77,7 +77,8 @@ static uint32_t overlay(struct uu_view *view) {
     case LOOP: for (;;) zero = 0;
     case NONSENSE: return 0xdeadbeef;
     case ENDLESS: for (;;) emit(view);
-    case READS: { /* what may go wrong by the rules: it is told, and nothing is counted */
+    case ENDLESS_READS: for (uint64_t word;;) view->host->read_word(view->walk, view->sp, &word);
+    case READS: { /* failures that the contract allows: the plugin gets an error, and no failure is counted */
         uint64_t word;
         uint8_t bytes[64];
         int wrong = view->host->read_word(view->walk, 0, &word) + view->host->read_word(view->walk, 0xdeadbeefdeadbee0, &word) +
@@ -89,7 +90,7 @@ static uint32_t overlay(struct uu_view *view) {
 
 #ifndef GOOD
 static uint32_t step(struct uu_view *view) {
-    if (is("strays-fault"))
+    if (is("unrelated-fault"))
         return *(volatile uint32_t *)(uintptr_t)(zero + 16);
     emit(view);
     view->caller->pc = view->pc;
@@ -158,9 +159,9 @@ const struct uu_plugin *uu_plugin(uint32_t host_abi) {
             pause();
     if (is("backwards") || is("stands-still"))
         table.step = step;
-    if (is("strays-fault")) {
+    if (is("unrelated-fault")) {
         table.step = step;
-        table.flags |= UU_PLUGIN_STRAYS;
+        table.flags |= UU_PLUGIN_UNOWNED;
     }
     if (strncmp(face, "rule", 4) == 0)
         table.rule = rule;

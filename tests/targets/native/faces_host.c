@@ -21,7 +21,7 @@ __attribute__((noinline)) double through_bad(double (*back)(unsigned), unsigned 
 int faces_good_mark = 1;
 double through_bad(double (*back)(unsigned), unsigned n);
 
-/* Something whose result depends on every register that an interruption could harm. */
+/* A computation whose result depends on every register that an interruption could change. */
 __attribute__((noinline)) static double work(unsigned n) {
     double sum = 0;
     unsigned long a = n, b = 3, c = 5, d = 7, e = 11;

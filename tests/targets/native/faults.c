@@ -35,7 +35,7 @@ NOINLINE static unsigned burn(double seconds) {
     return n;
 }
 
-/* Writes to an address that nobody has; the handlers below know it. */
+/* Writes to an address that is never mapped; the handlers below expect it. */
 static char *const nowhere = (char *)0x40;
 
 NOINLINE static void touch(void) {
@@ -53,18 +53,18 @@ NOINLINE static unsigned burn_quietly(void) {
     return n;
 }
 
-/* Faults, and goes on behind the instruction. */
+/* Faults, and continues after the instruction. */
 extern const char after_touch[];
 NOINLINE static void touch_and_go(void) {
     __asm__ volatile("movb $1, 0x40\n.globl after_touch\nafter_touch:" ::: "memory");
 }
 
 static sigjmp_buf back;
-static volatile sig_atomic_t told;
+static volatile sig_atomic_t reported;
 static double burn_inside;
 
-/* What a handler is told, and in which state it runs. */
-static void tell(int number, siginfo_t *info, void *context) {
+/* Prints a handler's arguments, and the state in which it runs. */
+static void report(int number, siginfo_t *info, void *context) {
     sigset_t blocked;
     stack_t stack;
     void *frames[100];
@@ -76,24 +76,24 @@ static void tell(int number, siginfo_t *info, void *context) {
     sigaltstack(0, &stack);
     printf("signal %d code %d address %d blocked%s, on the alternate stack %d, frames %d\n", number, info ? info->si_code : -1,
         info ? (char *)info->si_addr == nowhere : -1, names, (stack.ss_flags & SS_ONSTACK) != 0, backtrace(frames, 100));
-    told++;
+    reported++;
     if (context)
         burn(burn_inside);
 }
 
 static void jumps(int number, siginfo_t *info, void *context) {
-    tell(number, info, context);
+    report(number, info, context);
     siglongjmp(back, 1);
 }
 
 static void jumps_simple(int number) {
-    tell(number, 0, 0);
+    report(number, 0, 0);
     siglongjmp(back, 1);
 }
 
 /* Steps over the instruction: movb $1, 0x40 has eight bytes. */
 static void steps_over(int number, siginfo_t *info, void *context) {
-    tell(number, info, context);
+    report(number, info, context);
     greg_t *pc = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
     while (*(unsigned char *)*pc != 0x90)
         ++*pc;
@@ -141,10 +141,10 @@ static int after(void) {
     sigset_t blocked;
     pthread_sigmask(SIG_BLOCK, 0, &blocked);
     printf("still blocked %d\n", sigismember(&blocked, SIGSEGV));
-    return told == 6 ? 0 : 1;
+    return reported == 6 ? 0 : 1;
 }
 
-/* The handler comes from a constructor that ran before anybody preloaded (faults_early.c). */
+/* The handler was installed by a constructor that ran before any preloaded object's (faults_early.c). */
 void early_jump(void (*how)(int, siginfo_t *, void *));
 #pragma weak early_jump
 
@@ -152,7 +152,7 @@ static int before(void) {
     early_jump(jumps);
     faults_once("before");
     faults_once("again");
-    return told == 2 ? 0 : 1;
+    return reported == 2 ? 0 : 1;
 }
 
 static int inside(void) {
@@ -173,7 +173,7 @@ static void *burner(void *argument) {
     pthread_sigmask(SIG_SETMASK, &all, 0);
     burn(0.4);
     /* As libraries that make their own system calls have it: all but the one that the profiler needs. */
-    uint64_t most = ~(1ull << (SIGPROF - 1));
+    uint64_t most = ~(1ull << (SIGSTKFLT - 1));
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &most, 0, 8);
     burn(0.4);
     return argument;
@@ -192,7 +192,7 @@ static void *with_small_stack(void *size) {
     return 0;
 }
 
-/* Alternate stacks that are set, and that nobody uses. */
+/* Alternate stacks that are set, but that no handler uses. */
 static int small(void) {
     static const size_t sizes[] = {2048, 4096, 8192};
     pthread_t threads[3];

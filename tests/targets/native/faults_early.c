@@ -1,4 +1,4 @@
-/* A library whose constructor installs a handler before the program, or anybody preloaded, has begun. */
+/* A library whose constructor installs a handler before the program or any preloaded object has begun. */
 #define _GNU_SOURCE
 #include <signal.h>
 

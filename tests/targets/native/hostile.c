@@ -1,4 +1,4 @@
-/* Functions whose unwind information lies. Each spins long enough to be sampled. The walk must end with a reason, and the
+/* Functions whose unwind information is wrong. Each spins long enough to be sampled. The walk must end with a reason, and the
    program must not notice. */
 #include <stdio.h>
 
@@ -14,7 +14,7 @@ LIAR(liar_loops, ".cfi_escape 0x0f,0x03,0x2f,0xfd,0xff\n")
 LIAR(liar_unmapped, ".cfi_def_cfa 0, 0\n")
 /* The frame does not move: its caller would be itself. */
 LIAR(liar_stands_still, ".cfi_def_cfa 7, 0\n")
-/* The frame moves inwards. */
+/* The caller's frame is on the leaf's side. */
 LIAR(liar_inwards, ".cfi_def_cfa 7, -64\n")
 /* A stack machine that pops what is not there: DW_OP_plus on an empty stack. */
 LIAR(liar_pops, ".cfi_escape 0x0f,0x01,0x22\n")
@@ -24,7 +24,7 @@ LIAR(liar_derefs, ".cfi_escape 0x0f,0x02,0x38,0x06\n")
 LIAR(liar_grows, ".cfi_escape 0x0f,0x06,0x30,0x12,0x2f,0xfc,0xff,0x96\n")
 /* An instruction that does not exist: the test puts it in place of this one, since the linker would not take it. */
 LIAR(liar_unknown, ".cfi_def_cfa_offset 0x123456\n")
-/* The return address is in a register that nobody knows. */
+/* The return address is in a register that does not exist. */
 LIAR(liar_register, ".cfi_register 16, 14\n.cfi_undefined 14\n")
 
 int main(void) {

@@ -18,7 +18,7 @@
 #define TRAP_FLAG 0x100
 #define SITES 7
 #define MOST 80
-/* Instructions of a capture that is told from what is known, or a little more. */
+/* At least the number of instructions of a capture that is replayed from the cache. */
 #define SHORT 330
 #define STACK (1 << 20)
 #define NOINLINE __attribute__((noinline, noclone))
@@ -28,12 +28,12 @@ static enum { LEARN, NEST, LEAVE } part;
 static unsigned long captures, nested, jumps;
 static volatile int sink;
 
-/* What is to be done next. */
+/* The next action. */
 static size_t room;
 static volatile int interrupt, over, site; /* `over`: it was, before it could be interrupted */
 static volatile long left; /* instructions */
 static sigjmp_buf back;
-/* Behind it nothing can be written. */
+/* The page after it is not writable. */
 static uint64_t *end;
 
 static unsigned below(unsigned limit) {
@@ -153,7 +153,7 @@ static int nest(unsigned step) {
     return step > last ? -1 : (int)((first + below(some)) % SITES);
 }
 
-/* One for which there is less room than before is left, at each of its instructions in turn. */
+/* A capture into a smaller buffer than before is left, at each of its instructions in turn. */
 static int leave(unsigned step) {
     enum { BEFORE = 6, BEHIND = 3, EACH = BEFORE + 1 + BEHIND };
     static unsigned instruction;
@@ -198,7 +198,7 @@ int main(int count, char **arguments) {
     end = (uint64_t *)(pages + 4096);
     pthread_attr_init(&attributes);
     pthread_attr_setstack(&attributes, stack, STACK);
-    /* One learns, many nest, one leaves. */
+    /* One capture fills the cache, many nest, one is left. */
     for (long i = 0; i < threads + 2; i++) {
         pthread_t id;
         part = i == 0 ? LEARN : i <= threads ? NEST : LEAVE;

@@ -1,4 +1,4 @@
-/* Code made at run time whose only unwind data are FDEs told by the compilers' interface. Each function keeps no frame pointer
+/* Code generated at run time whose only unwind data are FDEs registered by the compiler runtimes' interface. Each function keeps no frame pointer
  * (rbp is used for something else), calls back once, where an explicit sample is taken, and returns. argv[1] says which
  * functions of the interface are used; what is printed is the truth: "jit 0x<address> 0x<end>". */
 #define _GNU_SOURCE
@@ -48,12 +48,12 @@ struct list {
 static void describe(struct list *list, const void *code) {
     static const unsigned char cie[16] = {1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1};
     static const unsigned char fde[24] = {
-        0x41, 0x0e, 16, 0x86, 2,        /* behind push rbp: CFA rsp+16, rbp at CFA-16 */
-        0x41, 0x0e, 24, 0x83, 3,        /* behind push rbx: CFA rsp+24, rbx at CFA-24 */
-        0x44, 0x0e, 96,                 /* behind sub */
-        0x4b, 0x0e, 24,                 /* behind add (11 bytes on) */
-        0x41, 0x0e, 16,                 /* behind pop rbx */
-        0x41, 0x0e, 8};                 /* behind pop rbp */
+        0x41, 0x0e, 16, 0x86, 2,        /* after push rbp: CFA rsp+16, rbp at CFA-16 */
+        0x41, 0x0e, 24, 0x83, 3,        /* after push rbx: CFA rsp+24, rbx at CFA-24 */
+        0x44, 0x0e, 96,                 /* after sub */
+        0x4b, 0x0e, 24,                 /* after add (11 bytes on) */
+        0x41, 0x0e, 16,                 /* after pop rbx */
+        0x41, 0x0e, 8};                 /* after pop rbp */
     memset(list, 0, sizeof *list);
     list->cie_length = 4 + sizeof cie;
     memcpy(list->cie, cie, sizeof cie);
@@ -133,7 +133,7 @@ int main(int argc, char **argv) {
     static void *table[2] = {&list, NULL};
     describe(&list, code);
     if (strcmp(way, "one") == 0) {
-        /* LLVM's meaning: one FDE; what lies behind it is nothing, and no list's end. */
+        /* LLVM's meaning: a single FDE; what follows it is neither an FDE nor the end of a list. */
         list.end = 0x7ffffff0;
         __register_frame(&list.fde_length);
         run(code);
@@ -163,7 +163,7 @@ int main(int argc, char **argv) {
         run(code);
         printf("same object: %d\n", __deregister_frame_info_bases(table) == (void *)&object);
     }
-    /* Gone: nobody knows its frames any more. */
+    /* Deregistered: nothing describes its frames any more. */
     puts("gone");
     ((function *)code)(call_back);
     return 0;

@@ -1,6 +1,6 @@
 /* A JIT that keeps its functions in one place and replaces them there: `epoch_1` ... each calls back once, where an explicit
- * sample is taken. It tells their names by the way that argv[1] says: perf-map, jitdump or gdb-jit. argv[2] is the recording
- * that is being made of it. What it prints is the truth: "epoch_1 0x<address>". */
+ * sample is taken. It reports their names by the interface that argv[1] names: perf-map, jitdump or gdb-jit. argv[2]
+ * is the recording that is being made of it. What it prints is the truth: "epoch_1 0x<address>". */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <fcntl.h>
@@ -40,8 +40,8 @@ static off_t written(void) {
     return now.st_size;
 }
 
-/* What has no time of its own is dated by when it was looked at. A sample that is in the recording came with a look at all that
- * is new, if the last one was a second ago. */
+/* Names without a time get the time at which the recorder read them. When a sample is in the recording file, the recorder has
+ * also read all new names, if its last read was a second ago. */
 __attribute__((noinline)) static void wait_to_be_seen(void) {
     struct timespec second = {1, 0}, moment = {0, 10000000};
     nanosleep(&second, NULL);
@@ -73,7 +73,7 @@ static void open_dump(void) {
     wait_to_be_seen();
 }
 
-static void tell_dump(const char *name, const void *code, int epoch) {
+static void report_dump(const char *name, const void *code, int epoch) {
     struct { struct record r; uint64_t at, entries, address; uint32_t line, discriminator; char file[8]; } lines = {
         {2, sizeof lines, now()}, (uint64_t)code, 1, (uint64_t)code, 100 + epoch, 0, "a.jit"};
     put(&lines, sizeof lines);
@@ -99,7 +99,7 @@ struct image {
 
 static struct entry the_entry;
 
-static void tell_gdb(const char *name, const void *code) {
+static void report_gdb(const char *name, const void *code) {
     struct image *image = calloc(1, sizeof *image);
     memcpy(image->header.e_ident, "\177ELF\2\1\1", 7);
     image->header.e_type = ET_REL;
@@ -115,7 +115,7 @@ static void tell_gdb(const char *name, const void *code) {
     image->sections[3] = (Elf64_Shdr){.sh_type = SHT_STRTAB, .sh_offset = offsetof(struct image, strings), .sh_size = sizeof image->strings};
     image->symbols[1] = (Elf64_Sym){.st_name = 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), .st_shndx = 1, .st_size = SIZE};
     strcpy(image->strings + 1, name);
-    /* The entry is always at the same place: nothing but the object's content tells a new one from the one before. */
+    /* The entry is always at the same address: only the object's content distinguishes a new one from the one before. */
     free((void *)the_entry.file);
     the_entry = (struct entry){NULL, NULL, image, sizeof *image};
     __jit_debug_descriptor.first = &the_entry;
@@ -135,7 +135,7 @@ int main(int argc, char **argv) {
     FILE *map = NULL;
     if (strcmp(way, "perf-map") == 0) {
         map = fopen(path, "w");
-        /* Named first, and later in part taken by what lies in it. */
+        /* Reported first, and later partly covered by the functions in it. */
         fprintf(map, "%lx %x a region\n", (unsigned long)code, 4096);
     }
     if (strcmp(way, "jitdump") == 0)
@@ -149,9 +149,9 @@ int main(int argc, char **argv) {
             fprintf(map, "%lx %x %s\n", (unsigned long)code, SIZE, name);
             fflush(map);
         } else if (dump >= 0) {
-            tell_dump(name, code, epoch);
+            report_dump(name, code, epoch);
         } else if (strcmp(way, "gdb-jit") == 0) {
-            tell_gdb(name, code);
+            report_gdb(name, code);
         }
         if (dump < 0)
             wait_to_be_seen();

@@ -24,7 +24,9 @@ static void set_stack(size_t size) {
 }
 
 static void *with_a_small_stack(void *argument) {
-    set_stack((size_t)sysconf(_SC_MINSIGSTKSZ) + 256);
+    /* As small as the kernel takes it: it refuses less than the MINSIGSTKSZ of its headers, 2,048. */
+    size_t smallest = (size_t)sysconf(_SC_MINSIGSTKSZ) + 256;
+    set_stack(smallest < 2048 ? 2048 : smallest);
     for (;;)
         pause();
     return argument;

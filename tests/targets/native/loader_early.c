@@ -1,4 +1,4 @@
-/* A library that opens another one in its constructor, before the program or anybody preloaded has begun. */
+/* A library that opens another one in its constructor, before the program or any preloaded object has begun. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -43,8 +43,8 @@ static void empty(int number) {
 }
 
 static long kernel_frame(void) {
-    /* By a raw call: the sampler keeps its signal unblocked behind pthread_sigmask. */
-    uint64_t sampling = UINT64_C(1) << (SIGPROF - 1);
+    /* By a raw system call: pthread_sigmask is interposed, and the sampler keeps its signal unblocked there. */
+    uint64_t sampling = UINT64_C(1) << (SIGSTKFLT - 1);
     syscall(SYS_rt_sigprocmask, SIG_BLOCK, &sampling, 0, 8);
     struct sigaction action = {.sa_handler = empty, .sa_flags = SA_RESTART};
     sigaction(SIGALRM, &action, 0);

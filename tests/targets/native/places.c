@@ -1,4 +1,4 @@
-/* Stacks of every kind that C can make, each with what the program itself knows of it. */
+/* Every kind of stack that C can make, each with the functions that the program expects on it. */
 #define _GNU_SOURCE
 #include "point.h"
 

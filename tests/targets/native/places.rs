@@ -1,4 +1,4 @@
-//! Stacks that Rust makes: generic recursion, closures behind `dyn`, iterators, drops while a panic unwinds, threads.
+//! Stacks that Rust makes: generic recursion, closures through `dyn`, iterators, drops while a panic unwinds, threads.
 //! Linked with point.c.
 
 use std::ffi::{c_char, CString};

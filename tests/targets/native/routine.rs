@@ -1,4 +1,4 @@
-//! Rust code for stepper.c to step through: generics, closures behind `dyn`, slices, strings, collections.
+//! Rust code for stepper.c to step through: generics, closures through `dyn`, slices, strings, collections.
 #![crate_type = "staticlib"]
 
 use std::collections::BTreeMap;

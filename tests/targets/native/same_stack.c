@@ -104,7 +104,7 @@ NOINLINE static void from_place(void) {
         last_count = uu_capture(last, MOST, NULL, &stop);
 }
 
-/* Whoever reads further in than where a frame will be finds this. */
+/* A read below the frames that will be pushed finds this. */
 NOINLINE static void paint(uint64_t word) {
     volatile uint64_t room[256];
     for (size_t i = 0; i < sizeof room / sizeof room[0]; i++)
@@ -134,7 +134,7 @@ static int in_the_place_of(const char *plain, const char *framed) {
     ((void (*)(void (*)(void)))(void *)start)(from_place);
     /* One more word, as a window's frame has two. */
     if (last_count != before + 1 || UU_FRAME_KIND(last[1]) != UU_FRAME_WINDOW || UU_FRAME_ADDRESS(last[1]) != (uint64_t)(uintptr_t)returns) {
-        printf("%zu words behind %zu, the second is %#lx\n", last_count, before, (unsigned long)last[1]);
+        printf("%zu words after %zu, the second is %#lx\n", last_count, before, (unsigned long)last[1]);
         return 7;
     }
     return 0;

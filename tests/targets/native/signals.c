@@ -1,9 +1,11 @@
 /* A program that uses signals itself. Prints the same with and without the profiler.
-   Usage: signals wait|interrupts|itimer|held|flood|barrier|dispositions|ignored|cancel */
+   Usage: signals wait|interrupts|itimer|held|flood|barrier|dispositions|ignored|cancel|waits_its_turn|merged [NUMBER]
+   NUMBER is the signal that the program uses for itself: SIGPROF, unless it is given. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,6 +16,9 @@
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
+
+/* The program's own signal. */
+static int own = SIGPROF;
 
 static double now(clockid_t clock) {
     struct timespec t;
@@ -31,7 +36,7 @@ static void *burner(void *argument) {
     return argument;
 }
 
-/* Whoever waits for all signals must not be woken by the profiler's. */
+/* A thread that waits for all signals must not be woken by the profiler's. */
 static int wait_for_all(void) {
     sigset_t all, pending;
     sigfillset(&all);
@@ -40,7 +45,7 @@ static int wait_for_all(void) {
     pthread_sigmask(SIG_BLOCK, &all, 0);
     burn(0.2);
     sigpending(&pending);
-    printf("pending SIGPROF: %d\n", sigismember(&pending, SIGPROF));
+    printf("pending SIGPROF: %d\n", sigismember(&pending, own));
     int fd = signalfd(-1, &all, SFD_NONBLOCK);
     struct signalfd_siginfo info;
     printf("signalfd: %zd\n", read(fd, &info, sizeof info));
@@ -107,20 +112,20 @@ static void on_small_stack(void *(*function)(void *)) {
 
 static void on_queued(int number, siginfo_t *info, void *context) {
     ticks++;
-    wrong += number != SIGPROF || info->si_code != SI_QUEUE || info->si_value.sival_int != 77 || !context;
+    wrong += number != own || info->si_code != SI_QUEUE || info->si_value.sival_int != 77 || !context;
 }
 
 /* A signal that the thread blocks waits, and comes as it was sent. */
 static void *hold(void *argument) {
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGPROF);
+    sigaddset(&set, own);
     pthread_sigmask(SIG_BLOCK, &set, 0);
     union sigval value = {.sival_int = 77};
-    pthread_sigqueue(pthread_self(), SIGPROF, value);
+    pthread_sigqueue(pthread_self(), own, value);
     burn(0.1);
     struct sigaction action = {.sa_sigaction = on_queued, .sa_flags = SA_SIGINFO | SA_RESTART};
-    sigaction(SIGPROF, &action, 0);
+    sigaction(own, &action, 0);
     printf("came already: %d\n", (int)ticks);
     pthread_sigmask(SIG_UNBLOCK, &set, 0);
     printf("came: %d, wrong: %d\n", (int)ticks, (int)wrong);
@@ -140,7 +145,7 @@ static volatile int over;
 static void *flood_from_outside(void *argument) {
     union sigval value = {.sival_int = 77};
     while (!over)
-        pthread_sigqueue(flooded, SIGPROF, value);
+        pthread_sigqueue(flooded, own, value);
     return argument;
 }
 
@@ -167,7 +172,7 @@ static void *be_flooded(void *argument) {
 
 static int flood(void) {
     struct sigaction action = {.sa_sigaction = on_queued, .sa_flags = SA_SIGINFO | SA_RESTART};
-    sigaction(SIGPROF, &action, 0);
+    sigaction(own, &action, 0);
     on_small_stack(be_flooded);
     return 0;
 }
@@ -205,9 +210,9 @@ static void nothing(int number) {
     (void)number;
 }
 
-/* What sigaction and signal say of the signals that the profiler uses. */
+/* What sigaction and signal report for the signals that the profiler uses. */
 static int dispositions(void) {
-    static const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGPROF, SIGTRAP, SIGUSR1};
+    static const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGPROF, SIGSTKFLT, SIGTRAP, SIGUSR1};
     for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         int number = numbers[i];
         struct sigaction action = {.sa_handler = nothing, .sa_flags = SA_RESTART | SA_NODEFER}, old, got;
@@ -226,12 +231,13 @@ static int dispositions(void) {
     return 0;
 }
 
-/* SIGPROF ignored by the program, then sent to itself: nothing happens. With the default action it would die. */
+/* Its signal ignored by the program, then sent to itself: nothing happens. With the default action it would die. */
 static int ignored(void) {
-    signal(SIGPROF, SIG_IGN);
-    raise(SIGPROF);
+    signal(own, SIG_IGN);
+    raise(own);
     struct itimerval timer = {.it_interval = {.tv_usec = 5000}, .it_value = {.tv_usec = 5000}};
-    setitimer(ITIMER_PROF, &timer, 0);
+    if (own == SIGPROF)
+        setitimer(ITIMER_PROF, &timer, 0);
     burn(0.1);
     printf("alive\n");
     return 0;
@@ -260,11 +266,106 @@ static int cancelled(void) {
     return 0;
 }
 
+static sem_t blocked_all;
+static int wakeup[2];
+static pthread_t first_thread;
+static volatile sig_atomic_t on_first, elsewhere;
+
+static void on_own(int number) {
+    (void)number;
+    if (pthread_equal(pthread_self(), first_thread))
+        on_first++;
+    else
+        elsewhere++;
+}
+
+/* Blocks all signals before there is a handler, and waits in a system call. */
+static void *blocks_all(void *argument) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, 0);
+    sem_post(&blocked_all);
+    char byte;
+    long got = read(wakeup[0], &byte, 1);
+    (void)argument;
+    return (void *)got;
+}
+
+/* A signal sent to the process while all threads block it waits for the first one that does not. */
+static int waits_its_turn(void) {
+    first_thread = pthread_self();
+    sem_init(&blocked_all, 0, 0);
+    pthread_t others[3];
+    if (pipe(wakeup) != 0)
+        return 1;
+    for (int i = 0; i < 3; i++) {
+        pthread_create(&others[i], 0, blocks_all, 0);
+        sem_wait(&blocked_all);
+    }
+    struct sigaction action = {.sa_handler = on_own, .sa_flags = own == SIGPROF ? 0 : SA_RESTART};
+    sigaction(own, &action, 0);
+    sigset_t set, before;
+    sigemptyset(&set);
+    sigaddset(&set, own);
+    int early = 0, late = 0;
+    for (int i = 1; i <= 100; i++) {
+        pthread_sigmask(SIG_BLOCK, &set, &before);
+        kill(getpid(), own);
+        burn(0.001);
+        early += on_first + elsewhere != i - 1;
+        pthread_sigmask(SIG_SETMASK, &before, 0);
+        /* The other threads may have it for a moment, where each of them must give it back first. */
+        for (double end = now(CLOCK_MONOTONIC) + 10; on_first + elsewhere < i && now(CLOCK_MONOTONIC) < end;)
+            ;
+        late += on_first != i;
+    }
+    printf("too early: %d, not on the thread that takes it: %d\n", early, late);
+    if (write(wakeup[1], "xxx", 3) != 3)
+        return 1;
+    for (int i = 0; i < 3; i++) {
+        void *got;
+        pthread_join(others[i], &got);
+        printf("read: %ld\n", (long)got);
+    }
+    return 0;
+}
+
+/* What the program sends itself while it blocks the signal, and uses much CPU time, comes when it unblocks it. */
+static int merged(void) {
+    first_thread = pthread_self();
+    struct sigaction action = {.sa_handler = on_own};
+    sigaction(own, &action, 0);
+    sigset_t set, before, pending;
+    sigemptyset(&set);
+    sigaddset(&set, own);
+    int lost = 0, falsely = 0;
+    for (int i = 1; i <= 60; i++) {
+        pthread_sigmask(SIG_BLOCK, &set, &before);
+        burn(0.012);
+        sigpending(&pending);
+        falsely += sigismember(&pending, own);
+        union sigval value = {.sival_int = 77};
+        if (i % 3 == 0)
+            raise(own);
+        else if (i % 3 == 1)
+            kill(getpid(), own);
+        else
+            pthread_sigqueue(pthread_self(), own, value);
+        pthread_sigmask(SIG_SETMASK, &before, 0);
+        lost += on_first != i;
+        on_first = i;
+    }
+    printf("lost: %d, falsely pending: %d\n", lost, falsely);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     static const struct { const char *name; int (*run)(void); } all[] = {
         {"wait", wait_for_all}, {"interrupts", interrupts}, {"itimer", own_itimer}, {"held", held}, {"flood", flood}, {"barrier", barrier},
-        {"dispositions", dispositions}, {"ignored", ignored}, {"cancel", cancelled},
+        {"dispositions", dispositions}, {"ignored", ignored}, {"cancel", cancelled}, {"waits_its_turn", waits_its_turn}, {"merged", merged},
     };
+    if (argc > 2)
+        own = atoi(argv[2]);
     for (unsigned i = 0; argc > 1 && i < sizeof all / sizeof *all; i++)
         if (strcmp(argv[1], all[i].name) == 0)
             return all[i].run();

@@ -1,4 +1,4 @@
-/* What being recorded makes a short program touch: minor page faults of a child that does nothing, recorded and not, in turn, and
+/* The pages that a short program touches because it is recorded: minor page faults of a child that does nothing, recorded and not, in turn, and
  * those of its first sample. Prints "alone N", "recorded N" and "first sample N", each ROUNDS times. */
 #define _GNU_SOURCE
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* A signal storm: four threads at work - malloc, locks, dl_iterate_phdr, dlopen and dlclose, iconv - while a fifth sends
    each of them the sampling signal, 10,000 a second in all. The threads check their own results.
    Usage: storm CPU_SECONDS SIGNALS_PER_SECOND OBJECT; 0 signals a second to see the result without a storm. It lasts until
-   the process has used so much CPU time: a signal arrives when its thread runs, so that on a busy machine a storm by the
+   the process has used CPU_SECONDS: a signal arrives when its thread runs, so that on a busy machine a storm by the
    clock would be a breeze. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 /* Preloaded beside the profiler: stands before malloc, locks and dl_iterate_phdr, and notices a call that comes from
-   inside the sampling handler. How it can tell: while that handler runs, all 64 signals are blocked but SEGV, BUS, FPE,
-   ILL, TRAP, SYS and the sampling signal (and KILL and STOP, which nobody can block): no other code blocks this set.
+   inside the sampling handler. How it detects that: while the handler runs, all 64 signals are blocked but SEGV, BUS, FPE,
+   ILL, TRAP, SYS and the sampling signal (and KILL and STOP, which cannot be blocked): no other code blocks this set.
    Such calls are counted and named on standard error; the program then ends with exit code 99. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

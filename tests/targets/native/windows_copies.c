@@ -1,5 +1,6 @@
-/* Two copies of the library in one process. Usage: windows_copies FIRST SECOND [signal]
-   With "signal": code in a window that was registered in the first copy is sampled by whoever records this program. */
+/* Two copies of the library in one process. Usage: windows_copies FIRST SECOND [signal|global]
+   With "global", the names of the first copy are there for everyone.
+   With "signal": code in a window that was registered in the first copy is sampled when this program is recorded. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>
@@ -17,8 +18,8 @@ struct copy {
 
 static void *find(void *library, const char *name) { return dlsym(library, name); }
 
-static struct copy open_copy(const char *path) {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+static struct copy open_copy(const char *path, int scope) {
+    void *library = dlopen(path, RTLD_NOW | scope);
     struct copy copy = {0};
     if (library) {
         copy.enter = (__typeof__(copy.enter))find(library, "uu_register_window");
@@ -47,7 +48,8 @@ static const unsigned char code[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0
 int main(int argc, char **argv) {
     if (argc < 3)
         return 2;
-    const struct copy first = open_copy(argv[1]), second = open_copy(argv[2]);
+    const int global = argc > 3 && !strcmp(argv[3], "global");
+    const struct copy first = open_copy(argv[1], global ? RTLD_GLOBAL : RTLD_LOCAL), second = open_copy(argv[2], RTLD_LOCAL);
     if (!first.enter || !second.enter || first.enter == second.enter)
         return 2;
     printf("two copies\n");
@@ -66,7 +68,7 @@ int main(int argc, char **argv) {
     window.functions_room = 1;
     if (second.enter(&window))
         return 3;
-    if (argc > 3) {
+    if (argc > 3 && !global) {
         void (*jitted)(void (*)(void));
         memcpy(&jitted, &text, sizeof jitted);
         jitted(here);

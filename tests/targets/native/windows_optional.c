@@ -17,8 +17,20 @@ static void use(void) {
     printf("register %d, unregister %d, ticket %d\n", registered, gone, uu_optional_ticket() != 0);
 }
 
+/* While the library is absent, a second call leaves alone what failed in the program. */
+static int disturbs(void) {
+    dlopen("no such object", RTLD_NOW);
+    errno = 4711;
+    const int absent = uu_optional_unregister_window("x");
+    const int error = errno;
+    const char *message = dlerror();
+    return absent != -ENOSYS || error != 4711 || !message || !strstr(message, "no such object");
+}
+
 int main(int argc, char **argv) {
     use();
+    if (argc > 1 && disturbs())
+        return 3;
     if (argc > 1) {
         if (!dlopen(argv[1], RTLD_NOW | RTLD_LOCAL))
             return 2;

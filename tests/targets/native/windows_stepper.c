@@ -64,13 +64,13 @@ static void on_trap(int number, siginfo_t *info, void *context) {
         die("old again", now);
     seen = now;
     if (look(0) == 0)
-        die("a window that nobody touches is gone", 0);
+        die("a window that was not changed is gone", 0);
     if (steps % 7 == 0) {
         uint64_t ticket;
-        const int told = uu_unlink_window(TEXT(9), &ticket);
-        if (told != -ENOENT && told != -EDEADLK)
-            die("a change in the handler", (uint64_t)told);
-        refused += told == -EDEADLK;
+        const int result = uu_unlink_window(TEXT(9), &ticket);
+        if (result != -ENOENT && result != -EDEADLK)
+            die("a change in the handler", (uint64_t)result);
+        refused += result == -EDEADLK;
     }
 }
 
@@ -127,7 +127,7 @@ int main(int argc, char **argv) {
     CHANGE("synchronize", 0, 0, uu_synchronize(ticket, 1000000000));
     CHANGE("ticket", 0, 0, uu_ticket() > ticket ? 0 : 1);
     CHANGE("again", 1, 0, uu_register_window(&w1));
-    /* Through splits and joins of nodes, and the freeing of old ones; and so many that walks remember where they found one. */
+    /* Through splits and joins of nodes, and the freeing of old ones; and enough windows that walks cache where they found one. */
     for (int i = 0; i < MANY; i++) {
         wide[i] = window(10 + i);
         if (i != 100 && uu_register_window(&wide[i]))

@@ -1,5 +1,5 @@
 /* Windows come and go as fast as they can, under walks as fast as signals can be delivered. As soon as the registry says that
-   nobody can still read a window, all that belongs to it is unmapped: a walk that reads it nevertheless kills the program.
+   no walk can still read a window, all that belongs to it is unmapped: a walk that reads it nevertheless kills the program.
 
    Usage: windows_stress SECONDS
    - two churners register windows, whose rules and names come from functions that read the window's own pages; take them away by
@@ -113,7 +113,7 @@ static void gone(struct page *page) {
     munmap(page, PAGE);
 }
 
-/* Waits as long as it takes: a walk may be left behind by a thread that is being cancelled, and repaired a little later. */
+/* Waits without a limit: a thread that is being cancelled may leave a walk unfinished, which is repaired a little later. */
 static void wait_for(uint64_t ticket) {
     for (int round = 0;; round++) {
         const int waited = uu_synchronize(ticket, 1000000000);
@@ -144,11 +144,11 @@ static void *churn(void *argument) {
         switch ((seed >> 8) % 3) {
         case 0:
             for (unsigned i = 0; i < TOGETHER; i++) {
-                int told = uu_unregister_window(texts[i]);
-                if (told == -ETIMEDOUT)
+                int result = uu_unregister_window(texts[i]);
+                if (result == -ETIMEDOUT)
                     wait_for(uu_ticket());
-                else if (told)
-                    die("unregister", told);
+                else if (result)
+                    die("unregister", result);
                 gone(pages[i]);
             }
             break;
@@ -252,11 +252,11 @@ static void fork_once(void) {
         unsigned seed = 5;
         alarm(20);
         fill(&window, PLACES + 1, &page);
-        int told = uu_register_window(&window);
+        int result = uu_register_window(&window);
         for (int i = 0; i < 100; i++)
             walk(&seed);
-        told |= uu_unregister_window(window.text);
-        _exit(told ? 4 : 0);
+        result |= uu_unregister_window(window.text);
+        _exit(result ? 4 : 0);
     }
     int status = 0;
     if (child < 0 || waitpid(child, &status, 0) != child || status)
@@ -264,7 +264,7 @@ static void fork_once(void) {
     atomic_fetch_add(&forks, 1);
 }
 
-/* So many windows that walks remember where they found one. They stay. */
+/* Enough windows that walks cache where they found one. They stay. */
 static long crowd(void) {
     enum { CROWD = 1500 };
     for (unsigned i = 0; i < CROWD; i++) {

@@ -1,6 +1,6 @@
 """Lua in Python in Lua: Python functions and Lua functions that call each other, in one process, with two Lua versions.
 
-Prints for each sample, in order, the semantic frames that it should have, outermost first; "any" if that is not told."""
+Prints for each sample, in order, the semantic frames that it should have, outermost first; "any" if that is not determined."""
 
 import ctypes
 import importlib
@@ -12,7 +12,7 @@ cap = ctypes.PyDLL(os.environ["UU_TEST_CAP"]).cap
 
 
 def known():
-    """How many objects with a Lua in them the recorder has told of: entries of the Lua plugin in what it publishes, which is mapped
+    """Number of objects with a Lua in them that the recorder has published: entries of the Lua plugin in the facts, which are mapped
     here. $UU_TEST_FACTS: where the entries begin, how many there are, the bytes of one, and where in one the plugin's name is."""
     first, entries, size, name = map(int, os.environ["UU_TEST_FACTS"].split())
     with open("/proc/self/maps") as maps:

@@ -3,6 +3,7 @@
 The oracle is one line of JSON a sample, in the file $UU_TEST_ORACLE:
   pid, tid   who takes the sample
   frames     [id(code), f_lasti, line, first line, qualname, file name], innermost first, from sys._getframe
+             id and f_lasti are null where they are not to be compared
   lasti_from index of the first frame whose f_lasti did not move between the oracle and the sample
   shape      what the whole stack should look like, outermost first, or null: alternatives of tokens
                E{a b c}   one activation of the interpreter with these Python frames
@@ -20,6 +21,7 @@ import threading
 
 _held = ctypes.PyDLL(os.environ["UU_TEST_CAP"])  # calls keep the GIL
 released = ctypes.CDLL(os.environ["UU_TEST_CAP"])  # calls release it
+outer = []  # frames of other interpreters, which have run this one on the same stack
 _file = os.open(os.environ["UU_TEST_ORACLE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
@@ -31,6 +33,13 @@ def frames_from(frame):
         found.append([id(code), frame.f_lasti, frame.f_lineno, code.co_firstlineno, name, code.co_filename])
         frame = frame.f_back
     return found
+
+
+def all_frames(frame):
+    """Those of this interpreter from a frame on, and those of the others."""
+    frames = frames_from(frame)
+    # Interpreters have code objects of the same contents, which are described once.
+    return [[None, *rest] for _, *rest in frames + outer] if outer else frames
 
 
 def write(frames, shapes, lasti_from, tid=None):
@@ -46,7 +55,7 @@ def last_line(code):
 
 def snap(shapes=None):
     """The sample is taken on this function's last line; the oracle's line for its own frame says so."""
-    frames = frames_from(sys._getframe(0))
+    frames = all_frames(sys._getframe(0))
     frames[0][2] = last_line(sys._getframe(0).f_code)
     write(frames, shapes, 1)
     _held.cap()
@@ -54,7 +63,7 @@ def snap(shapes=None):
 
 def snap_released(shapes=None):
     """As snap(), with the GIL released while the sample is taken."""
-    frames = frames_from(sys._getframe(0))
+    frames = all_frames(sys._getframe(0))
     frames[0][2] = last_line(sys._getframe(0).f_code)
     write(frames, shapes, 1)
     released.n1()

@@ -1,4 +1,4 @@
-"""12,000 frames deep: more than are kept. Those nearest the leaf must be right, and the stack must say that it is cut."""
+"""12,000 frames deep: more than are kept. The innermost and the outermost ones must be right."""
 
 import sys
 

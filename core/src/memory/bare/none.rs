@@ -1,23 +1,23 @@
-//! AArch64 has no loops so far that cannot wait for a reader.
+//! On AArch64 no loop reads without a reader.
 
 use super::Reader;
 
-/// Shows that reads of a walk may be guarded, for those that cannot wait: nobody has it.
+/// Proof that the reads of a walk may be guarded; it does not exist here.
 #[derive(Clone, Copy, Debug)]
 pub enum Bare {}
 
 impl Bare {
-    /// Leave to read so: never given.
+    /// Always `None`.
     ///
     /// # Safety
-    /// None is needed.
+    /// There is no requirement.
     pub unsafe fn new(_: bool) -> Option<Bare> {
         None
     }
 }
 
 impl Reader<'_> {
-    /// Leave to read without this reader: never given.
+    /// Always `None`.
     #[inline(always)]
     pub fn bare(&self) -> Option<Bare> {
         None

@@ -1,12 +1,12 @@
 //! AArch64.
 
-/// Whether the counter may be read: here always.
+/// Whether the counter is readable: on AArch64 always.
 #[inline(always)]
 pub fn may_read_tsc() -> bool {
     true
 }
 
-/// Loads a word; `None` when it faults.
+/// Loads a word; `None` if the load faults.
 #[inline(always)]
 pub(in crate::memory) fn load(address: u64) -> Option<u64> {
     let mut failed = 0;
@@ -14,12 +14,12 @@ pub(in crate::memory) fn load(address: u64) -> Option<u64> {
     (failed == 0).then_some(value)
 }
 
-/// Loads a word; 0 when it faults, and `failed` is then 1.
+/// Loads a word; if the load faults, 0, and `failed` becomes 1.
 #[inline(always)]
 pub(in crate::memory) fn load_noting(address: u64, failed: &mut u32) -> u64 {
     let value: u64;
-    // SAFETY: a load that faults is moved to its fix-up by the handler that Reader::new's caller vouched for. It writes
-    // nothing but its outputs.
+    // SAFETY: a load that faults is moved to its fix-up by the handler that Reader::new's caller guaranteed. It writes
+    // only its outputs.
     unsafe {
         core::arch::asm!(
             "4: ldr {value}, [{address}]",
@@ -35,13 +35,13 @@ pub(in crate::memory) fn load_noting(address: u64, failed: &mut u32) -> u64 {
     value
 }
 
-/// Copies `len` bytes; false when a byte could not be read.
+/// Copies `len` bytes; false if a byte is unreadable.
 ///
 /// # Safety
 /// `out` must be valid for writes of `len` bytes.
 pub(in crate::memory) unsafe fn copy(out: *mut u8, address: u64, len: usize) -> bool {
     let mut left = len;
-    // SAFETY: as for `load`; the caller vouches for `out`. A fault leaves in `left` what was not copied.
+    // SAFETY: as for `load`; the caller guarantees `out`. A fault leaves the number of missing bytes in `left`.
     unsafe {
         core::arch::asm!(
             "2: cbz {left}, 5f",

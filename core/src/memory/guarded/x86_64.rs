@@ -2,12 +2,13 @@
 
 use super::Words;
 
-/// Whether the time stamp counter may be read: a process may forbid itself that (prctl(2), PR_SET_TSC; strict seccomp(2) does),
-/// and then the vDSO's clocks fault. Faults must be led to [`mend`].
+/// Whether the time stamp counter is readable: a process may forbid it to itself
+/// ([PR_SET_TSC](https://man7.org/linux/man-pages/man2/PR_SET_TSC.2const.html); strict seccomp(2) does), and then the
+/// vDSO's clocks fault. Faults must reach [`super::mend`].
 #[inline(always)]
 pub fn may_read_tsc() -> bool {
     let mut failed = 0u32;
-    // SAFETY: it writes nothing but its outputs; a fault is moved to the fix-up.
+    // SAFETY: it writes only its outputs; a fault is moved to the fix-up.
     unsafe {
         core::arch::asm!(
             "4: rdtsc",
@@ -23,7 +24,7 @@ pub fn may_read_tsc() -> bool {
     failed == 0
 }
 
-/// Loads a word; `None` when it faults.
+/// Loads a word; `None` if the load faults.
 #[inline(always)]
 pub(in crate::memory) fn load(address: u64) -> Option<u64> {
     let mut failed = 0;
@@ -31,12 +32,12 @@ pub(in crate::memory) fn load(address: u64) -> Option<u64> {
     (failed == 0).then_some(value)
 }
 
-/// Loads a word; 0 when it faults, and `failed` is then 1.
+/// Loads a word; if the load faults, 0, and `failed` becomes 1.
 #[inline(always)]
 pub(in crate::memory) fn load_noting(address: u64, failed: &mut u32) -> u64 {
     let value: u64;
-    // SAFETY: a load that faults is moved to its fix-up by the handler that Reader::new's caller vouched for. It writes
-    // nothing but its outputs.
+    // SAFETY: a load that faults is moved to its fix-up by the handler that Reader::new's caller guaranteed. It writes
+    // only its outputs.
     unsafe {
         core::arch::asm!(
             "4: mov {value}, [{address}]",
@@ -52,7 +53,7 @@ pub(in crate::memory) fn load_noting(address: u64, failed: &mut u32) -> u64 {
     value
 }
 
-/// One load, without a flag: 0 when it faults.
+/// One load without a flag: 0 if it faults.
 macro_rules! load_or_zero {
     ($address:literal, $($name:ident = $value:expr),+) => {{
         let value: u64;
@@ -72,20 +73,21 @@ macro_rules! load_or_zero {
     }};
 }
 
-/// Loads the word below `base` + 8 * `words`; 0 when it faults. One instruction, with all of the address in it.
+/// Loads the word that ends at `base` + 8 * `words`; 0 if the load faults. One instruction, which contains the whole
+/// address computation.
 #[inline(always)]
 pub(in crate::memory) fn load_below(base: u64, words: u64) -> u64 {
     load_or_zero!("{base} + 8 * {words} - 8", base = base, words = words)
 }
 
-/// Loads the word just below `address`; 0 when it faults.
+/// Loads the word that ends at `address`; 0 if the load faults.
 #[inline(always)]
 pub(in crate::memory) fn load_just_below(address: u64) -> u64 {
     load_or_zero!("{base} - 8", base = address)
 }
 
-/// Whether one of these words is not what it was any more, or cannot be read. A comparison with memory and its branch are one step to the processor, and of
-/// three loads for each word no one waits for another.
+/// Whether one of these words changed, or is unreadable. The processor fuses a comparison with memory and its branch
+/// into one step, and the three loads for each word do not depend on those for other words.
 #[inline(always)]
 pub(in crate::memory) fn any_changed(words: &[Words]) -> bool {
     if words.is_empty() {
@@ -95,7 +97,7 @@ pub(in crate::memory) fn any_changed(words: &[Words]) -> bool {
     let words = words.as_ptr_range();
     macro_rules! compare {
         ($($load:literal $at:literal $was:literal)+) => {
-            // SAFETY: it reads the structures, of which there is one at least; all else as for `load`.
+            // SAFETY: it reads the structures, of which there is at least one; otherwise as for `load`.
             unsafe {
                 core::arch::asm!(
                     "2:",
@@ -128,13 +130,13 @@ pub(in crate::memory) fn any_changed(words: &[Words]) -> bool {
     changed != 0
 }
 
-/// Asks for what each of eight words leads to, from `address` on and up to one that cannot be read, to be fetched into the processor's caches: what lies as
-/// many bytes behind `base` as its bits in `mask` say.
+/// Prefetches what each of eight words from `address` on selects, up to one that is unreadable: the cache line
+/// as many bytes after `base` as the word's bits in `mask` say.
 #[inline(always)]
 pub(in crate::memory) fn prefetch_by_words(address: u64, mask: u32, base: *const u8) {
     macro_rules! words {
         ($($load:literal $at:literal)+) => {
-            // SAFETY: to prefetch is not to read; all else as for `load`.
+            // SAFETY: a prefetch reads nothing; otherwise as for `load`.
             unsafe {
                 core::arch::asm!(
                     $(
@@ -156,14 +158,14 @@ pub(in crate::memory) fn prefetch_by_words(address: u64, mask: u32, base: *const
     words!("40" "0" "41" "8" "42" "16" "43" "24" "44" "32" "45" "40" "46" "48" "47" "56");
 }
 
-/// Copies `len` bytes; false when a byte could not be read.
+/// Copies `len` bytes; false if a byte is unreadable.
 ///
 /// # Safety
 /// `out` must be valid for writes of `len` bytes.
 pub(in crate::memory) unsafe fn copy(out: *mut u8, address: u64, len: usize) -> bool {
     let mut left = len;
-    // SAFETY: as for `load`; the caller vouches for `out`. A fault leaves in rcx what was not copied, and the fix-up is the
-    // next instruction.
+    // SAFETY: as for `load`; the caller guarantees `out`. A fault leaves the number of missing bytes in rcx, and the
+    // fix-up is the next instruction.
     unsafe {
         core::arch::asm!(
             "4: rep movsb",

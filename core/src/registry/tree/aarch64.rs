@@ -2,7 +2,7 @@
 
 use super::{Node, KEYS};
 
-/// Asks for the lines of a node that its search comes to last: those of its entries.
+/// Prefetches the cache lines of a node that its search reads last: those of its entries.
 #[inline(always)]
 pub(super) fn ask_for(node: *const Node) {
     for line in KEYS / 8 - 1..size_of::<Node>() / 64 {
@@ -12,7 +12,7 @@ pub(super) fn ask_for(node: *const Node) {
     }
 }
 
-/// How many of these keys, which ascend, are at or below `key`; the last is above it.
+/// Number of these ascending keys that are at or below `key`; the last key must be above it.
 #[inline(always)]
 pub(super) fn first_above(keys: &[u64; 8], key: u64) -> usize {
     keys.iter().filter(|k| **k <= key).count()

@@ -2,7 +2,7 @@
 
 use super::{Node, KEYS};
 
-/// Asks for the lines of a node that its search comes to last: those of its entries.
+/// Prefetches the cache lines of a node that its search reads last: those of its entries.
 #[inline(always)]
 pub(super) fn ask_for(node: *const Node) {
     use core::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
@@ -13,7 +13,7 @@ pub(super) fn ask_for(node: *const Node) {
     }
 }
 
-/// How many of these keys, which ascend, are at or below `key`; the last is above it. All below 2^63.
+/// Number of these ascending keys that are at or below `key`; the last key must be above it. All must be below 2^63.
 #[inline(always)]
 pub(super) fn first_above(keys: &[u64; 8], key: u64) -> usize {
     use core::arch::x86_64::{
@@ -25,7 +25,7 @@ pub(super) fn first_above(keys: &[u64; 8], key: u64) -> usize {
     let mask = unsafe {
         let key = _mm_set1_epi64x(key as i64);
         let minus = |i: usize| lanes(_mm_sub_epi64(key, _mm_load_si128(at.add(i))));
-        // Of each difference its upper half, of that sixteen bits, of those the sign.
+        // The upper half of each difference, of that sixteen bits, and of those the sign.
         let low = bits(_mm_shuffle_ps::<0b11_01_11_01>(minus(0), minus(1)));
         let high = bits(_mm_shuffle_ps::<0b11_01_11_01>(minus(2), minus(3)));
         _mm_movemask_epi8(_mm_packs_epi32(low, high)) & 0xaaaa

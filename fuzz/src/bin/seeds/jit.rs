@@ -10,6 +10,28 @@ pub fn perf_maps() {
     seed("perf_map", "refused-no-line", b"7f6e20006b80 2a4");
 }
 
+/// A list of one object, which is then replaced by another.
+pub fn lists() {
+    let object = fs::read(scratch().join("jit.o")).expect("an object");
+    let memory = |part: usize, object: &[u8]| {
+        let entry = 0x1000 + 24;
+        let at = entry + 32 + part as u64;
+        let words = [1, entry, entry, 0, 0, at, object.len() as u64];
+        [&words.iter().flat_map(|w: &u64| w.to_le_bytes()).collect::<Vec<_>>(), &vec![0; part][..], object].concat()
+    };
+    let second = memory(8, &object);
+    seed("gdb_list", "two-objects", &[&(second.len() as u16).to_le_bytes(), &second[..], &memory(0, &object)].concat());
+    seed("gdb_list", "refused-version", &[&[0, 0, 2], &second[1..]].concat());
+}
+
+pub fn maps() {
+    let lines = "7f12a000-7f12b000 r-xp 00000000 08:01 1234                       /home/a b/jit-77.dump\n\
+                 7f12b000-7f12c000 r--p 00000000 08:01 1235 /tmp/jit-78.dump\n\
+                 7f12c000-7f12d000 r-xp 00000000 08:01 1236 /tmp/jit-79.dump (deleted)\n";
+    seed("maps", "three", lines.as_bytes());
+    seed("maps", "refused-not-executable", lines.lines().nth(1).expect("a line").as_bytes());
+}
+
 fn record(kind: u32, time: u64, body: &[u8]) -> Vec<u8> {
     let size = 16 + body.len() as u32;
     [&kind.to_le_bytes()[..], &size.to_le_bytes(), &time.to_le_bytes(), body].concat()
@@ -52,7 +74,7 @@ pub fn objects() {
     seed("gdb_jit", "refused-nothing", b"\x7fELF");
 }
 
-/// A list with two CIEs, one of which tells nothing; an array of it.
+/// A list with two CIEs, one of which has no instructions; and an array of it.
 pub fn registered() {
     let mut list: Vec<u8> = Vec::new();
     let entry = |list: &mut Vec<u8>, id: u32, body: &[u8]| {
@@ -64,9 +86,9 @@ pub fn registered() {
         list.resize(at + 4 + padded, 0);
         at as u32
     };
-    let told = entry(&mut list, 0, &[1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1c, 0x0c, 7, 8, 0x90, 1]);
+    let full = entry(&mut list, 0, &[1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1c, 0x0c, 7, 8, 0x90, 1]);
     for start in [0x7000u64, 0x7040] {
-        let distance = list.len() as u32 + 4 - told;
+        let distance = list.len() as u32 + 4 - full;
         let body = [&start.to_le_bytes()[..], &0x30u64.to_le_bytes(), &[0, 0x41, 0x0e, 16, 0x86, 2]].concat();
         entry(&mut list, distance, &body);
     }

@@ -1,5 +1,5 @@
 //! Makes the corpus: real inputs, cut small. Not needed to run anything; seeds stay as they were committed until
-//! someone wants other ones. Needs gcc, objcopy, python3 (3.11 or later) and, for recordings, `ci/build`.
+//! other ones are wanted. Needs gcc, objcopy, python3 (3.11 or later) and, for recordings, `ci/build`.
 //!
 //! ```text
 //! cargo run -p uunwind-fuzz --bin seeds
@@ -24,14 +24,14 @@ fn seed(target: &str, name: &str, bytes: &[u8]) {
     println!("{target}/{name}: {} bytes", bytes.len());
 }
 
-/// A folder for what is thrown away.
+/// A folder for temporary files.
 fn scratch() -> PathBuf {
     let folder = std::env::temp_dir().join("uu-fuzz-seeds");
     fs::create_dir_all(&folder).expect("a temporary folder");
     folder
 }
 
-/// Runs a command that must succeed; what it prints.
+/// Runs a command that must succeed; returns its output.
 fn output(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Vec<u8> {
     let program = program.as_ref();
     let done = Command::new(program).args(arguments).current_dir(scratch()).output();
@@ -49,6 +49,8 @@ fn main() {
     jit::perf_maps();
     jit::jitdumps();
     jit::objects();
+    jit::lists();
+    jit::maps();
     jit::registered();
     windows::lists();
     windows::windows();
@@ -62,5 +64,8 @@ fn main() {
     python::line_tables();
     shared::ring();
     shared::facts();
+    shared::tables();
+    shared::messages();
+    shared::plugin_messages();
     shared::recordings();
 }

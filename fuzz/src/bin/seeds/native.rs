@@ -4,6 +4,9 @@ use crate::{output, scratch, seed, text};
 use object::{Object, ObjectSection};
 use std::fs;
 use std::path::{Path, PathBuf};
+use uunwind_built_in::HALVES;
+use uunwind_elf::Image;
+use uunwind_language::Finding;
 
 /// Functions with frames of many shapes, of compilers and by hand.
 const SHAPES: &str = r#"
@@ -40,7 +43,7 @@ const PYTHON_3_11: &str = r#"
 const PYTHON_3_13: &str = r#"
     const unsigned long Py_Version = 0x030d00f0;
     unsigned long _PyRuntime[320] = {
-        0x7970677562656478, 0x030d00f0, 0, 283320, 608, [19] = 304, [23] = 72, [24] = 152, [26] = 232, [28] = 80, 8, 0,
+        0x7970677562656478, 0x030d00f0, 0, 283320, 608, 632, 210000, 0, 7264, 7280, [19] = 304, 0, 8, [23] = 72, [24] = 152, [26] = 232, [28] = 80, 8, 0,
         56, [33] = 70, 208, 112, [37] = 128, 136, 68, [43] = 200, 16, 8, [64] = 40, 16, 32, 40, 32, 16, 40 };
     char PyCode_Type[64] = {1};
     int _PyEval_EvalFrameDefault(void) { return 1; }
@@ -61,8 +64,8 @@ fn compile(name: &str, source: &str, options: &[&str]) -> PathBuf {
     out
 }
 
-/// What Go makes, in small: its unwind information, some of it against the code (nothing can be made of it, since there is no
-/// `.eh_frame`), and its names.
+/// A small copy of what Go makes: its unwind information, some of it contradicting the code (unusable, since there is
+/// no `.eh_frame`), and its names.
 fn assembled(name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/targets/go/{name}.s"));
     let out = scratch().join(name);
@@ -93,8 +96,9 @@ pub fn objects() {
         let bytes = fs::read(path).expect("an object");
         let name = path.file_name().expect("a name").to_str().expect("text");
         seed("elf_analyse", name, &bytes);
-        let facts = uunwind_analyse::analyse(path).expect("an object").facts;
-        assert_eq!(facts.is_some(), name.starts_with("python-"), "facts of {name}");
+        let image = Image::open(path).expect("an object");
+        let claimed = HALVES.iter().any(|half| matches!(half.analyse(&image), Finding::Facts(_)));
+        assert_eq!(claimed, name.starts_with("python-"), "facts of {name}");
         if matches!(name, "library" | "no-build-id") {
             seed("unwind_elf", name, &[&[1], &*bytes].concat());
         }
@@ -158,7 +162,8 @@ fn tables(path: &Path) -> Vec<u8> {
     seed
 }
 
-/// The same, of what the tests of AArch64 keep: `memory ADDRESS BYTES`, of `.eh_frame_hdr` and of `.eh_frame`.
+/// As above, from the files that the tests of AArch64 keep: `memory ADDRESS BYTES`, of `.eh_frame_hdr` and of
+/// `.eh_frame`.
 fn recorded_tables(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/aarch64/tables/{name}.txt"));
     let file = fs::read_to_string(path).expect("tables");
@@ -171,7 +176,7 @@ fn recorded_tables(name: &str) -> Vec<u8> {
     let [(hdr, _), (frame, bytes)] = &sections[..] else { panic!("{name}: not two sections") };
     let start = hdr & !7;
     let mut seed = ((hdr - start) as u32).to_le_bytes().to_vec();
-    // Its code lies before its tables.
+    // Its code precedes its tables.
     seed.extend(
         [600u64, 900, 1200].iter().flat_map(|back| (hdr.wrapping_sub(*back).wrapping_sub(start) as u32).to_le_bytes()),
     );
@@ -197,9 +202,9 @@ pub fn unwind_tables() {
     seed("eh_frame", "true", &tables(Path::new("/usr/bin/true")));
 }
 
-/// Some of the sections that the reader's own tests know, of all versions and machines.
+/// Some of the sections in the reader's own tests, of all versions and machines.
 pub fn sframe() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/sframe/tests/corpus");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/native/sframe/tests/corpus");
     let wanted = [
         "v1/amd64/plt.lazy.exe",
         "v2/aarch64/frame.exe",
@@ -244,8 +249,8 @@ pub fn sframe() {
 pub fn rule_tables() {
     let places = [1, 100, 250];
     let object = compile("shapes", SHAPES, LIBRARY);
-    let image = uunwind_analyse::elf::Image::open(&object).expect("an object");
-    let table = uunwind_analyse::rules::of_image(&image, 7).expect("a table");
+    let image = uunwind_elf::Image::open(&object).expect("an object");
+    let table = uunwind_tables_build::of_image(&image, 7).expect("a table");
     let of = |kind: u8, bytes: &[u8]| [&[kind], &places[..], bytes].concat();
     seed("rule_table", "shapes", &of(0, &table));
     // The builder takes code below 0x400000 only, where the section is read: shift functions there by linking so.
@@ -276,7 +281,7 @@ pub fn rule_tables() {
     seed("rule_table", "debug-frame", &of(1, section.data().expect("bytes")));
 }
 
-/// The made-up chains of the walk's own tests: plain frames, a frame-pointer chain, a signal frame.
+/// The synthetic chains of the walk's own tests: plain frames, a frame-pointer chain, a signal frame.
 pub fn walks() {
     const STACK: u64 = 0x7000_0000;
     type Rule = (i32, u8, u8, u8, u8, [i16; 7], i16);
@@ -286,7 +291,7 @@ pub fn walks() {
         let mut out = vec![1, 0, 64, 0];
         let registers = (0..16).map(|r| if r == 6 { STACK + 16 } else { STACK });
         std::iter::once(pc).chain(registers).for_each(|word| out.extend(word.to_le_bytes()));
-        // By the low three bits of the looked-up address, which is odd for return addresses.
+        // Rules are selected by the low three bits of the looked-up address, which is odd for return addresses.
         for (offset, register, kind, from_fp, flags, slots, addend) in rules.iter().chain(&rules) {
             out.extend(offset.to_le_bytes());
             out.extend([*register, *kind, *from_fp, *flags]);
@@ -304,7 +309,7 @@ pub fn walks() {
     let stack = [0, STACK + 32, 0x2002, 0, STACK + 48, 0x3002, 0, 0x4004, 0, 0];
     walk("frame-pointers", [saves, pointer, pointer, end], 0x1000, &stack);
     let mut stack = vec![0u64; 64];
-    // The ucontext stands behind the return address: pc and sp of the interrupted frame in it.
+    // The ucontext follows the return address and holds pc and sp of the interrupted frame.
     (stack[0], stack[60]) = (0x2002, 0x4004);
     let word = |register: u8| ((8 + uunwind_core::regs::ucontext_offset(register)) / 8) as usize;
     stack[word(16)] = 0x3000;

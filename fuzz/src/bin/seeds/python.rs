@@ -4,9 +4,10 @@
 mod world;
 
 use crate::{output, seed};
+use uunwind_core::plugin::guest::Plain;
 use world::python::{Process, ALL, BIAS, EVAL, EVAL_END, GENERATOR, STACK, THREAD, THREAD_POINTER, TSD_OFFSET};
 
-/// Native frames: of the loop, one after the other.
+/// Native frames of the loop, one after the other.
 const NATIVES: u64 = 4;
 const FRAME: u64 = 0x400;
 const LOWEST: u64 = STACK - 0x3000;

@@ -2,17 +2,26 @@
 
 use crate::{output, scratch, seed, text};
 use std::fs;
+use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use uunwind_built_in::HALVES;
+use uunwind_elf::Image;
 use uunwind_fuzz::corpus;
 use uunwind_fuzz::targets::{repair_checksums, FACTS_BYTES, FACTS_KEYS};
+use uunwind_language::{Finding, Language};
+use uunwind_loader::wire::{self, Answer, Request, Table};
+use uunwind_loader::Plugin;
 use uunwind_recorder::facts::FactsPublisher;
-use uunwind_ring::layout::{ThreadBlock, RING_BYTES};
+use uunwind_recording::{Inlined, Symbol, Symbols};
+use uunwind_ring::layout::{ThreadBlock, LIVE_PROCESS, LIVE_THREAD, RING_BYTES, RING_OFFSET};
 use uunwind_ring::record::{
     LostRecord, NameRecord, ObjectRecord, RecordHeader, RecordType, SampleRecord, ThreadRecord,
 };
 use uunwind_ring::writer::RingWriter;
+use uunwind_symbolize::question::{send, Question};
+use uunwind_tables_build::of_image;
 
 const HEADER: RecordHeader = RecordHeader { size: 0, kind: 0, reserved: 0 };
 
@@ -82,14 +91,105 @@ pub fn ring() {
     let bytes: Vec<u8> = ring.iter().flat_map(|word| word.to_le_bytes()).take(head).collect();
     seed("ring_records", "one-of-each", &bytes);
     seed("ring_records", "refused-size", &bytes[4..]);
+    session(&bytes);
+}
+
+/// A process in block 0, and its thread in block 1, with these bytes in its ring.
+fn session(ring: &[u8]) {
+    let mut out = Vec::new();
+    let mut patch = |block: u8, offset: usize, bytes: &[u8]| {
+        for (n, part) in bytes.chunks(255).enumerate() {
+            out.push(block);
+            out.extend((offset as u32 + n as u32 * 255).to_le_bytes());
+            out.push(part.len() as u8);
+            out.extend(part);
+        }
+    };
+    patch(0, usize::MAX, &LIVE_PROCESS.to_le_bytes());
+    patch(1, offset_of!(ThreadBlock, process), &0u32.to_le_bytes());
+    patch(1, RING_OFFSET, ring);
+    patch(1, offset_of!(ThreadBlock, head), &(ring.len() as u64).to_le_bytes());
+    patch(1, usize::MAX, &LIVE_THREAD.to_le_bytes());
+    seed("session", "one-thread", &out);
+    seed("session", "refused-free", &out[..40]);
+}
+
+/// The cache entry of another target's object.
+pub fn tables() {
+    let (_, object) = corpus::seeds("elf_analyse").into_iter().find(|(name, _)| name == "library").expect("the object");
+    let image = Image::of_bytes(Path::new("library"), object).expect("an ELF file");
+    let table = of_image(&image, image.unwind_key()).expect("a table");
+    seed("table_cache", "own", &[&[0], &table[..]].concat());
+    seed("table_cache", "own-repaired", &[&[1], &table[..]].concat());
+    seed("table_cache", "refused-key", &[&[0], &of_image(&image, 7).expect("a table")[..]].concat());
+}
+
+/// A question, and an answer.
+pub fn messages() {
+    let files = vec!["/usr/lib/libx.so".into(), "/proc/7/fd/9".into()];
+    let question =
+        Question { object: 3, build_id: vec![0xab; 20], facts_key: 5, files, addresses: vec![0x1000, 0x1234] };
+    let inlined = vec![Inlined { name: "inner".to_owned(), file: "x.c".to_owned(), line: 7 }];
+    let entry = Symbol { object: 3, address: 0x1000, name: "outer".to_owned(), inlined, ..Symbol::default() };
+    // An answer has the object where a question has the length of its build-id.
+    let answer = Symbols { entries: vec![entry], unusable: vec![(3, "damaged".to_owned())], calls: Vec::new() };
+    let mut out = Vec::new();
+    for body in [question.encode(), answer.to_bytes()] {
+        send(&mut out, &body).expect("memory");
+    }
+    seed("naming", "question-and-answer", &out);
+    seed("naming", "refused-length", &out[1..]);
+}
+
+/// What uu and a plugin's process send to each other.
+pub fn plugin_messages() {
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+    let language = Language {
+        label: "ty".to_owned(),
+        glue: texts(&["toy_call", "toy_eval_*"]),
+        loaders: texts(&["<loader>"]),
+        starters: texts(&["start"]),
+        ..Language::unknown("toy")
+    };
+    let (name, path) = ("toy".to_owned(), "/toy.so".into());
+    let plugin = Plugin { name, path, analyses: true, decodes: true, built_in: false, language };
+    let hello = wire::encode_hello(&Ok(plugin));
+    let table = |bytes: &[u8], positions: &[u64]| {
+        let (bytes, positions) = (bytes.to_vec(), positions.to_vec());
+        Table { kind: 1, first_line: 8, bytes, positions }
+    };
+    let requests = [
+        Request::Analyse { file: "/proc/7/fd/9".into(), path: "/usr/bin/toy".into() },
+        Request::Lines(vec![table(&[1, 1, 2, 3, 3], &[0, 2, 4]), table(&[], &[7])]),
+    ];
+    let answers = [
+        Answer { outcome: 5, key: 77, facts: b"facts".to_vec(), note: String::new() },
+        Answer { outcome: -1, key: 77, facts: Vec::new(), note: "a version that is not known".to_owned() },
+    ];
+    let stream = |bodies: &[Vec<u8>]| {
+        let mut out = Vec::new();
+        bodies.iter().for_each(|body| wire::send(&mut out, body).expect("memory"));
+        out
+    };
+    let requests: Vec<Vec<u8>> = requests.iter().map(wire::encode_request).collect();
+    let answers = answers.iter().map(wire::encode_answer).chain([wire::encode_lines(&[9, 10, 11, 0])]);
+    seed("plugin_messages", "hello", &stream(std::slice::from_ref(&hello)));
+    seed("plugin_messages", "requests", &stream(&requests));
+    seed("plugin_messages", "conversation", &stream(&[vec![hello.clone()], answers.collect()].concat()));
+    seed("plugin_messages", "refused-length", &[&[0xff; 4], &hello[..]].concat());
 }
 
 pub fn facts() {
     let mut facts = FactsPublisher::create().expect("a memfd");
-    let python = uunwind_analyse::analyse(&scratch().join("python-3.11")).expect("an object").facts.expect("facts");
-    // Two keys on one probe, one that nobody claims, one that was never published.
+    let made = scratch().join("python-3.11");
+    let image = Image::open(&made).expect("an object");
+    let found = HALVES.iter().find_map(|half| match half.analyse(&image) {
+        Finding::Facts(bytes) => Some(bytes),
+        _ => None,
+    });
+    // Two keys with the same first entry, one that no plugin claims, one that was never published.
     let keys: [u64; FACTS_KEYS] = [5, 5 + 4096, 77, 78];
-    facts.publish(keys[0], python.plugin, &python.bytes).expect("room");
+    facts.publish(keys[0], uunwind_python::NAME, &found.expect("facts")).expect("room");
     facts.publish(keys[1], *b"lua\0\0\0\0\0\0\0\0\0\0\0\0\0", b"other facts").expect("room");
     facts.publish(keys[2], [0; 16], b"").expect("room");
     let file = fs::File::open(format!("/proc/self/fd/{}", facts.fd())).expect("the memfd");

@@ -1,14 +1,14 @@
-//! Unwind data without an index, by itself and in windows: of a program of the system, and of SFrame's own tests.
+//! Unwind data without an index, by itself and in windows: from a program of the system, and from SFrame's own tests.
 
 use crate::seed;
 use object::{Object, ObjectSection};
 use std::fs;
 use std::path::Path;
 use uunwind_core::memory::{Reader, Region};
-use uunwind_eh_frame::scan::{Found, Scan, Shape};
+use uunwind_eh_frame::scan::{Fde, Scan, Shape};
 
 /// `.eh_frame` of a program, its address, and the FDEs in it, by address.
-fn section() -> (Vec<u8>, u64, Vec<Found>) {
+fn section() -> (Vec<u8>, u64, Vec<Fde>) {
     let bytes = fs::read("/usr/bin/true").expect("a program");
     let file = object::File::parse(&*bytes).expect("an ELF file");
     let section = file.section_by_name(".eh_frame").expect("unwind tables");
@@ -34,8 +34,8 @@ pub fn lists() {
     seed("eh_frame_list", "refused-empty", &out[..12]);
 }
 
-/// One window: kind and flags, text as (first address, length) with that of the unwind data, functions as (start, length,
-/// unwind), room, pcs, unwind data.
+/// One window: kind and flags, text as (first address, length) with that of the unwind data, functions as (start,
+/// length, unwind), capacity, pcs, unwind data.
 struct Seed<'a> {
     name: &'a str,
     kind: u8,
@@ -67,7 +67,7 @@ pub fn windows() {
     let (bytes, address, found) = section();
     let (start, end) = (found[0].start, found.iter().map(|entry| entry.end).max().expect("functions"));
     let row =
-        |entry: &Found| ((entry.start - start) as u32, (entry.end - entry.start) as u32, (entry.fde - address) as u32);
+        |entry: &Fde| ((entry.start - start) as u32, (entry.end - entry.start) as u32, (entry.fde - address) as u32);
     let rows: Vec<_> = found.iter().take(24).map(row).collect();
     let pcs = [rows[0].0, rows[rows.len() / 2].0, rows[rows.len() - 1].0];
     let eh_frame = Seed {
@@ -89,7 +89,7 @@ pub fn windows() {
     write(&frame_pointer);
     write(&Seed { name: "descending", flags: 3, functions: &descending, ..frame_pointer });
     write(&Seed { name: "refused-kind", kind: 9, ..frame_pointer });
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/sframe/tests/corpus");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/native/sframe/tests/corpus");
     let lines = fs::read_to_string(folder.join("v3.jsonl")).expect("a set of sections");
     let line = lines.lines().find(|line| line.contains("\"v3/amd64/drap.exe\"")).expect("a section");
     let field = |name: &str| line.split_once(&format!("\"{name}\":\"")).and_then(|(_, rest)| rest.split('"').next());

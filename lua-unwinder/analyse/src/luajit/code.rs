@@ -3,11 +3,12 @@
 use crate::{Elf, Range};
 use memchr::memmem;
 
-/// Machine code, and where it stands.
+/// Machine code of a range of a file.
 pub struct Code {
+    /// File address of the first byte.
     start: u64,
     bytes: Vec<u8>,
-    /// The executable segment around it: calls lead there.
+    /// The executable segment that holds it, and the targets of its calls.
     text: Range,
 }
 
@@ -20,17 +21,17 @@ impl Code {
         elf.read(range.start, &mut bytes).then_some(Code { start: range.start, bytes, text })
     }
 
-    /// Bytes of it.
+    /// Its size in bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The address of an offset.
+    /// The file address of an offset.
     pub fn address(&self, offset: usize) -> u64 {
         self.start + offset as u64
     }
 
-    /// Some bytes at an offset.
+    /// `len` bytes at an offset.
     pub fn bytes(&self, offset: usize, len: usize) -> Option<&[u8]> {
         self.bytes.get(offset..offset.checked_add(len)?)
     }
@@ -40,17 +41,17 @@ impl Code {
         Some(u32::from_le_bytes(self.bytes(offset, 4)?.try_into().ok()?))
     }
 
-    /// First offset, at `from` or behind it, where these bytes stand.
+    /// The first offset of these bytes, at `from` or after it.
     pub fn find(&self, bytes: &[u8], from: usize) -> Option<usize> {
         memmem::find(self.bytes.get(from..)?, bytes).map(|at| from + at)
     }
 
-    /// All offsets where these bytes stand.
+    /// All offsets of these bytes.
     pub fn find_all(&self, bytes: &[u8]) -> Vec<usize> {
         memmem::find_iter(&self.bytes, bytes).collect()
     }
 
-    /// The operand behind these bytes, if it is the same wherever they stand, and they stand more than once.
+    /// The operand after these bytes, if they occur more than once, always with the same operand.
     pub fn same_operand(&self, bytes: &[u8]) -> Option<u32> {
         let mut operands = self.find_all(bytes).into_iter().filter_map(|at| self.operand(at + bytes.len()));
         let first = operands.next()?;
@@ -62,7 +63,7 @@ impl Code {
         (count > 1).then_some(first)
     }
 
-    /// The place, relative to r14, where a number is stored most often: `mov dword [r14+place], number`.
+    /// The offset from r14 at which a number is stored most often: `mov dword [r14+offset], number`.
     pub fn store_of(&self, number: u32) -> Option<u32> {
         let mut places = std::collections::BTreeMap::<u32, u32>::new();
         for at in self.find_all(&[0x41, 0xc7, 0x86]) {
@@ -73,12 +74,12 @@ impl Code {
         places.into_iter().max_by_key(|(_, count)| *count).map(|(place, _)| place)
     }
 
-    /// First call, at `from` or behind it, of something outside.
+    /// The offset of the first call of a function outside this code, at `from` or after it.
     pub fn find_call_out(&self, from: usize) -> Option<usize> {
         self.find_call_out_in(from, self.len())
     }
 
-    /// As `find_call_out`, before `end`.
+    /// As [`Code::find_call_out`], before the offset `end`.
     pub fn find_call_out_in(&self, from: usize, end: usize) -> Option<usize> {
         (from..end).find(|at| {
             let relative = self.operand(at + 1).map(|operand| i64::from(operand as i32));

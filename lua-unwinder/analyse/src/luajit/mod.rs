@@ -1,5 +1,6 @@
-//! LuaJIT 2.1: where its VM lies, and where the words of its state are, read from the VM's own machine code. The VM is made by
-//! LuaJIT's assembler, not by a compiler, so its instructions are the same in every build but for the numbers sought here.
+//! LuaJIT 2.1: the addresses of its VM's parts, and the offsets in its state, read from the VM's machine code. LuaJIT's
+//! own assembler makes the VM, and no compiler, so its instructions are the same in every build, except for the numbers
+//! that are read here. Source: <https://github.com/LuaJIT/LuaJIT/blob/v2.1/src/vm_x64.dasc>.
 
 mod code;
 
@@ -8,18 +9,20 @@ mod tests;
 
 use crate::{Elf, Function};
 use code::Code;
-use uunwind_lua::facts::{Head, Plain, FAMILY_LUAJIT};
+use uunwind_lua::facts::Plain;
+use uunwind_lua::facts::{FactsHead, FAMILY_LUAJIT};
 use uunwind_lua::luajit::facts::{Facts, ASK, ENTER, LEAVE, PLACES};
 
-/// CFA minus stack pointer inside the VM, as its unwind entry tells.
+/// CFA minus stack pointer inside the VM, as its unwind entry has it (`CFRAME_SIZE`), in bytes.
 const FRAME: u64 = 80;
-/// How large a VM is, in bytes. All known ones have 16 to 17 KiB.
+/// Sizes of a VM in bytes. All that were examined have 16 to 17 KiB.
 const SIZES: std::ops::RangeInclusive<u64> = 8 << 10..=64 << 10;
-/// `vmstate` of the interpreter and of a side exit, as stored.
+/// `vmstate` while the interpreter or a side exit executes, as stored (`~LJ_VMST_INTERP`, `~LJ_VMST_EXIT`).
 const STATE_INTERPRETER: u32 = !0;
 const STATE_EXIT: u32 = !3;
 
-/// Facts of an object that holds a LuaJIT. `Ok(None)`: it only speaks of one.
+/// Facts of an object that holds a LuaJIT. `Ok(None)`: it only contains the name of one. Errors: the reason why it is
+/// not served.
 pub fn analyse(elf: &dyn Elf) -> Result<Option<Vec<u8>>, String> {
     let mut other_frame = None;
     for function in elf.functions().iter().filter(|f| SIZES.contains(&(f.range.end - f.range.start))) {
@@ -38,7 +41,7 @@ pub fn analyse(elf: &dyn Elf) -> Result<Option<Vec<u8>>, String> {
         None if elf.symbol("luaJIT_setmode").is_some() => {
             Err("this is LuaJIT without unwind information for its VM (64-bit references, 2.1, are needed)".into())
         }
-        // Another object may bring the VM: this one only names it.
+        // This object only contains its name; another one may hold the VM.
         None => Ok(None),
     }
 }
@@ -52,14 +55,14 @@ fn facts(code: &Code, function: &Function) -> Result<Facts, String> {
     let relative = |operand: u32| operand.wrapping_add(dispatch);
     let vmstate = code.store_of(STATE_INTERPRETER).map(relative).ok_or_else(|| missing("vmstate"))?;
     let mut facts = Facts {
-        head: Head::of::<Facts>(FAMILY_LUAJIT),
+        head: FactsHead::of::<Facts>(FAMILY_LUAJIT),
         start: function.range.start,
         end: function.range.end,
         enter: places(code, &ENTER)?,
         leave: places(code, &LEAVE)?,
         callback: 0,
         exit_start: 0,
-        exit_told: 0,
+        exit_stored: 0,
         exit_restored: 0,
         exit_end: 0,
         helpers_start: 0,
@@ -74,7 +77,7 @@ fn facts(code: &Code, function: &Function) -> Result<Facts, String> {
         exitno: 0,
         lead: 0,
     };
-    // mov [r14+cur_L], rbp; mov dword [r14+vmstate], interpreter: how each entry ends.
+    // mov [r14+cur_L], rbp; mov dword [r14+vmstate], interpreter: the end of each entry.
     let state = [&[0x41, 0xc7, 0x86][..], &vmstate.wrapping_sub(dispatch).to_le_bytes(), &[0xff; 4]].concat();
     let current = code.find_all(&state).into_iter().find_map(|at| {
         let at = at.checked_sub(7)?;
@@ -88,7 +91,7 @@ fn facts(code: &Code, function: &Function) -> Result<Facts, String> {
     facts.lead = code.find(&ENTER, 0).map_or(0, |at| lead(code, at) as u32);
     exits(code, &mut facts, relative)?;
     helpers(code, &mut facts, callback)?;
-    // Nonsense in one fact would make all answers wrong.
+    // One wrong offset would make all answers wrong.
     let sane = [facts.vmstate, facts.cur_l, facts.jit_base, facts.trace, facts.parent, facts.exitno]
         .iter()
         .all(|offset| *offset < dispatch);
@@ -98,7 +101,7 @@ fn facts(code: &Code, function: &Function) -> Result<Facts, String> {
     Ok(facts)
 }
 
-/// Bytes of the `endbr64` that stands before an offset, if one does.
+/// Size in bytes of the `endbr64` before an offset; 0: there is none.
 fn lead(code: &Code, offset: usize) -> usize {
     const ENDBR: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
     let before = offset.checked_sub(ENDBR.len()).and_then(|at| code.bytes(at, ENDBR.len()));
@@ -109,7 +112,7 @@ fn lead(code: &Code, offset: usize) -> usize {
     }
 }
 
-/// All places of some instructions.
+/// All addresses of some instructions.
 fn places(code: &Code, instructions: &[u8]) -> Result<[u64; PLACES], String> {
     let found = code.find_all(instructions);
     let mut places = [0; PLACES];
@@ -122,7 +125,7 @@ fn places(code: &Code, instructions: &[u8]) -> Result<[u64; PLACES], String> {
     Ok(places)
 }
 
-/// The handler of side exits, and what only a VM with a JIT compiler has.
+/// Fills in the facts that only a VM with a JIT compiler has: those of the handler of side exits.
 fn exits(code: &Code, facts: &mut Facts, relative: impl Fn(u32) -> u32) -> Result<(), String> {
     // push r13, r12, r11, r10, r9, r8, rdi, rsi, rbp; lea rbp, [rsp+88]; push rbp, rbx, rdx, rcx, rax
     const START: [u8; 25] = [
@@ -143,7 +146,7 @@ fn exits(code: &Code, facts: &mut Facts, relative: impl Fn(u32) -> u32) -> Resul
     };
     facts.exitno = stored(at + 11, 0x86).map(&relative).ok_or_else(|| missing("number"))?;
     facts.parent = stored(at + 18, 0x8e).map(&relative).ok_or_else(|| missing("trace"))?;
-    facts.exit_told = code.address(at + 25);
+    facts.exit_stored = code.address(at + 25);
     // mov qword [r14+jit_base], 0; call lj_trace_exit
     let cleared = code.find(&[0x49, 0xc7, 0x86], at).ok_or_else(|| missing("jit_base"))?;
     let call = code.find_call_out(cleared).filter(|call| *call < end).ok_or_else(|| missing("call"))?;
@@ -160,16 +163,17 @@ fn exits(code: &Code, facts: &mut Facts, relative: impl Fn(u32) -> u32) -> Resul
     Ok(())
 }
 
-/// The leaf functions lie between the last call of the exit code and the entry of FFI callbacks.
+/// Fills in the facts of the leaf functions, which lie between the last call of the exit code and the entry of FFI
+/// callbacks.
 fn helpers(code: &Code, facts: &mut Facts, callback: Option<usize>) -> Result<(), String> {
     // vm_mod: movaps xmm5, xmm0; divsd xmm0, xmm1
     const MODULO: [u8; 7] = [0x0f, 0x28, 0xe8, 0xf2, 0x0f, 0x5e, 0xc1];
-    // How vm_floor begins: mov64 rax, 0x7fffffffffffffff; movq xmm2, rax
+    // The first instructions of vm_floor: mov64 rax, 0x7fffffffffffffff; movq xmm2, rax
     const FLOOR: [u8; 12] = [0x48, 0xb8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0x66, 0x48];
     let refused = || "this is LuaJIT whose arithmetic functions could not be found".to_string();
     let modulo = code.find_all(&MODULO).into_iter().next_back().ok_or_else(refused)?;
     let end = callback.unwrap_or(code.len());
-    // The first of them stands behind the last instruction that goes elsewhere: a call out of the VM, or a jump.
+    // No call out of the VM follows the first of them.
     let first = code
         .find_all(&FLOOR)
         .into_iter()

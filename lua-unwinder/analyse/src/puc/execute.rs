@@ -1,36 +1,39 @@
-//! `luaV_execute` among all functions of a file. No symbol names it, so it is known by what it does: it takes bytecode
-//! instructions apart, with shifts and masks that no other function has in such number, and jumps through a table.
+//! Finds `luaV_execute` among all functions of a file. No symbol names it, so it is recognised by what it does: it
+//! decodes bytecode with shifts and masks, of which no other function has as many, and jumps through a table. Source:
+//! <https://github.com/lua/lua/blob/v5.4.0/lvm.c>, and the instructions' fields in
+//! <https://github.com/lua/lua/blob/v5.4.0/lopcodes.h>.
 
 use super::machine::{dwarf, instructions};
 use crate::detect::Version;
 use crate::{Elf, Function, Range};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
-use uunwind_lua::puc::facts::{Extent, Facts, Place};
+use uunwind_lua::puc::facts::{Extent, Facts, Location};
 
-/// The loop is never shorter, in bytes.
+/// Least size of the loop in bytes.
 const SHORTEST: u64 = 2500;
-/// Fewer decoding steps than that are not a loop.
+/// Least number of decoding steps in the loop.
 const LEAST: u32 = 40;
-/// Parts of the loop function that can be told, the main one included.
+/// Limit of parts of the loop's function, the main one included: the facts have no more places for them.
 const PARTS: usize = 4;
-/// Instructions in which the mark is looked for.
+/// Limit of instructions in which the mark and the loop's head are searched.
 const FIRST: u32 = 60;
 /// DWARF number of rsp.
 const RSP: u8 = 7;
 
-/// What was found.
+/// `luaV_execute`, as it was found.
 pub struct Execute {
-    /// The function itself.
+    /// The function with its entry.
     pub main: Function,
-    /// Its code: the function, and parts that the compiler has split off.
+    /// Its code: `main`, and parts that the compiler has split off.
     pub parts: Vec<Range>,
-    /// The register that it stores most often as the saved pc: the one that holds the bytecode pc.
-    pub pc: Place,
-    /// The register through which it reaches the saved pc most often: the one that holds `ci`, or 5.1's `L`.
-    pub info: Place,
+    /// The register that it stores most often as the saved pc: it holds the bytecode pc.
+    pub pc: Location,
+    /// The register by which it addresses the saved pc most often: it holds `ci`, or 5.1's `L`.
+    pub info: Location,
 }
 
-/// Finds it, or says why not.
+/// Finds `luaV_execute`. `saved_pc`: offset of the saved pc in `CallInfo` (5.1: in `lua_State`). Errors: the reason why
+/// it was not recognised.
 pub fn find(elf: &dyn Elf, functions: &[Function], version: Version, saved_pc: u32) -> Result<Execute, String> {
     let mut scores: Vec<(u32, Function)> = functions
         .iter()
@@ -53,7 +56,7 @@ pub fn find(elf: &dyn Elf, functions: &[Function], version: Version, saved_pc: u
     Ok(Execute { main, parts, pc: most(&uses.stored), info: most(&uses.bases) })
 }
 
-/// Counts the steps of bytecode decoding; 0 where there is no jump through a table, or a kind of step is missing.
+/// The number of steps that decode bytecode; 0 if there is no jump through a table, or a kind of step is missing.
 fn score(elf: &dyn Elf, range: Range, version: Version) -> u32 {
     let shifts: &[u64] = if version.minor <= 3 { &[6, 14, 23] } else { &[7, 16, 24] };
     let mask = if version.minor <= 3 { 0x3f } else { 0x7f };
@@ -82,7 +85,8 @@ fn is_immediate(i: &Instruction) -> bool {
     i.op_count() == 2 && i.op0_kind() == OpKind::Register && !matches!(i.op1_kind(), OpKind::Register | OpKind::Memory)
 }
 
-/// Bytes from the function's start to behind the first store to a field at `status`: the CallInfo's mark. 0: not found.
+/// Bytes from the function's start to the end of the first store to a field at the offset `status`: the CallInfo's
+/// mark. 0: not found.
 pub fn marked(elf: &dyn Elf, main: &Function, status: u32) -> u32 {
     let (mut end, mut left) = (0, FIRST);
     instructions(elf, main.range, &mut |i| {
@@ -100,10 +104,10 @@ pub fn marked(elf: &dyn Elf, main: &Function, status: u32) -> u32 {
     end
 }
 
-/// Bytes from the function's start to the loop's: to the first instruction to which many lead back, if all before it run one after the
-/// other. 0: there is none near the start.
+/// Bytes from the function's start to the loop's: to the first instruction to which many jump back, if there is no
+/// branch before it. 0: there is none near the start.
 pub fn to_loop(elf: &dyn Elf, main: &Function) -> u32 {
-    /// As many opcodes at least go on with the next instruction by a jump.
+    /// Least number of opcodes that end in a jump to the loop's head.
     const MANY: usize = 8;
     let (start, mut straight, mut left) = (main.range.start, main.range.start, FIRST);
     instructions(elf, main.range, &mut |i| {
@@ -124,7 +128,7 @@ pub fn to_loop(elf: &dyn Elf, main: &Function) -> u32 {
     first.and_then(|same| u32::try_from(same.first()? - start).ok()).unwrap_or(0)
 }
 
-/// 5.2: from where a register holds the `ci` of a function that was just called to behind the instruction that marks it.
+/// 5.2: from the instruction after the load of a called function's `ci` to the end of the one that marks it.
 pub fn marking(elf: &dyn Elf, parts: &[Range], facts: &Facts) -> Extent {
     let mut found = Extent::default();
     for part in parts {
@@ -148,7 +152,7 @@ fn is_immediate_mark(i: &Instruction, mark: u32) -> bool {
     i.op_count() == 2 && i.op1_kind() != OpKind::Register && i.immediate(1) == u64::from(mark)
 }
 
-/// The function and the parts that it jumps to outside of itself; shows all their instructions.
+/// The function, and the parts that it jumps to outside of itself. Calls `look` with all their instructions.
 fn follow(elf: &dyn Elf, functions: &[Function], main: &Function, look: &mut dyn FnMut(&Instruction)) -> Vec<Range> {
     let mut parts = vec![main.range];
     let mut at = 0;
@@ -165,7 +169,7 @@ fn follow(elf: &dyn Elf, functions: &[Function], main: &Function, look: &mut dyn
         for target in targets {
             let before = functions.partition_point(|f| f.range.start <= target);
             let Some(holder) = before.checked_sub(1).and_then(|at| functions.get(at)) else { continue };
-            // A jump to a function's first byte is a call in disguise, unless that code has a frame already.
+            // A jump to a function's first byte is a tail call, unless that code begins with a frame on the stack.
             let split = holder.range.start != target || holder.cfa_offset > 8;
             let new = !parts.contains(&holder.range) && parts.len() < PARTS;
             if holder.range.contains(target) && split && new {
@@ -176,10 +180,12 @@ fn follow(elf: &dyn Elf, functions: &[Function], main: &Function, look: &mut dyn
     parts
 }
 
-/// How often each register, by DWARF number, has to do with the saved pc.
+/// How often each register, by DWARF number, occurs in accesses to the saved pc.
 #[derive(Default)]
 struct Uses {
+    /// As the value that is stored.
     stored: [u32; 16],
+    /// As the base of the address.
     bases: [u32; 16],
 }
 
@@ -202,7 +208,7 @@ impl Uses {
     }
 }
 
-fn most(counts: &[u32; 16]) -> Place {
+fn most(counts: &[u32; 16]) -> Location {
     let most = counts.iter().enumerate().max_by_key(|(_, count)| **count);
-    most.filter(|(_, count)| **count > 0).map_or(Place::NONE, |(register, _)| Place::register(register as u8))
+    most.filter(|(_, count)| **count > 0).map_or(Location::NONE, |(register, _)| Location::register(register as u8))
 }

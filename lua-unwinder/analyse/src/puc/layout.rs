@@ -1,16 +1,18 @@
 //! Offsets of the structures, per release: x86-64, default configuration (`luaconf.h`).
 //!
-//! Printed by `offsetof` against the headers of 5.1.5, 5.2.4, 5.3.6, 5.4.9 and 5.5.1; what older releases of a version
-//! have elsewhere stands below. A build with another configuration fails the signal half's checks, and shows native frames.
+//! Printed by `offsetof` against the headers of 5.1.5, 5.2.4, 5.3.6, 5.4.9 and 5.5.1; the differences of earlier
+//! releases of a version are in [`of`]. A build with another configuration fails the signal half's checks, and shows
+//! native frames. The structures are in lstate.h and lobject.h: <https://github.com/lua/lua/tree/v5.1.1>, v5.2.3, v5.3.6,
+//! v5.4.8 and v5.5.0; `ASSUMPTIONS.md` links each of them.
 
 use super::opcodes;
 use crate::detect::Version;
-use uunwind_lua::facts::Head;
+use uunwind_lua::facts::FactsHead;
 use uunwind_lua::facts::FAMILY_PUC;
-use uunwind_lua::puc::facts::{Extent, Facts, InfoLayout, Place, ProtoLayout, StateLayout};
+use uunwind_lua::puc::facts::{Extent, Facts, InfoLayout, Location, ProtoLayout, StateLayout};
 
-/// Facts of a release with its layout; addresses and places are still unused. `None`: not served. A release that is not known
-/// is taken as the latest of its version.
+/// Facts with a release's layout, and no addresses and places. `None`: the version is not served. Without a release,
+/// the layout is that of the version's latest.
 pub fn of(version: Version) -> Option<Facts> {
     let release = version.release.unwrap_or(9);
     let (state, info, proto) = match (version.minor, release) {
@@ -19,7 +21,7 @@ pub fn of(version: Version) -> Option<Facts> {
         (2, _) => (STATE_5_2, INFO_5_2, PROTO_5_2),
         (3, 0..=1) => (
             StateLayout { status: 10, ..STATE_5_3 },
-            // REENTRY, the contrary of FRESH, in the same bit.
+            // `CIST_REENTRY`, the opposite of `CIST_FRESH`, in the same bit.
             InfoLayout { status_bytes: 1, fresh: 0, finalizer: 0, ..INFO_5_3 },
             PROTO_5_3,
         ),
@@ -34,14 +36,14 @@ pub fn of(version: Version) -> Option<Facts> {
         _ => return None,
     };
     Some(Facts {
-        head: Head::of::<Facts>(FAMILY_PUC),
+        head: FactsHead::of::<Facts>(FAMILY_PUC),
         execute: [Extent::default(); 4],
         resume: [Extent::default(); 2],
         marking: Extent::default(),
-        execute_state: [Place::NONE; 4],
-        execute_info: [Place::NONE; 4],
-        resume_state: [Place::NONE; 4],
-        execute_pc: Place::NONE,
+        execute_state: [Location::NONE; 4],
+        execute_info: [Location::NONE; 4],
+        resume_state: [Location::NONE; 4],
+        execute_pc: Location::NONE,
         execute_frame: 0,
         execute_prologue: 0,
         minor: u32::from(version.minor),
@@ -120,7 +122,7 @@ const INFO_5_4: InfoLayout = InfoLayout {
     finalizer: 0x80,
     ..INFO_5_3
 };
-/// 5.4.0 and 5.4.1 have an activation for each Lua function.
+/// 5.4.0 and 5.4.1 call `luaV_execute` for each Lua function, so each is its activation's outermost.
 const INFO_5_4_0: InfoLayout =
     InfoLayout { fresh_mask: 0, fresh: 0, tail: 0x10, hooked: 4, finalizer: 0x40, ..INFO_5_4 };
 const INFO_5_5: InfoLayout = InfoLayout {

@@ -3,10 +3,11 @@
 use crate::{Elf, Range};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Register};
 
-/// No longer function is decoded.
+/// Limit of bytes of a function that are decoded.
 const LIMIT: u64 = 256 << 10;
 
-/// Calls `look` with each instruction of a range, in order, until it says false. Bytes that are no instruction end it.
+/// Calls `look` with each instruction of a range, in order, until it returns false. Ends at bytes that are no
+/// instruction.
 pub fn instructions(elf: &dyn Elf, range: Range, look: &mut dyn FnMut(&Instruction) -> bool) {
     let mut bytes = vec![0; range.end.saturating_sub(range.start).min(LIMIT) as usize];
     if !elf.read(range.start, &mut bytes) {
@@ -45,7 +46,7 @@ pub fn dwarf(register: Register) -> Option<u8> {
     order.iter().position(|r| *r == register).map(|number| number as u8)
 }
 
-/// Is a register, by DWARF number, kept by functions that are called?
+/// Is a register, by DWARF number, callee-saved (System V psABI)?
 pub fn is_callee_saved(number: u8) -> bool {
     matches!(number, 3 | 6 | 12..=15)
 }

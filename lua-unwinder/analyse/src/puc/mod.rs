@@ -1,11 +1,11 @@
-//! PUC Lua 5.1 to 5.5: where the interpreter's loop is and where it keeps its state, told by machine code; the structures'
-//! layout, told by the version.
+//! PUC Lua 5.1 to 5.5: the interpreter's loop and the places of its variables are found in the machine code; the
+//! structures' layout follows from the version.
 //!
 //! - [`layout`], [`opcodes`]: the structures and the instruction set, per version;
 //! - [`machine`]: decoding of a function;
-//! - [`execute`]: `luaV_execute` among all functions of the file;
-//! - [`places`]: where a function keeps its arguments;
-//! - [`references`]: which functions speak of a string.
+//! - [`execute`]: finds `luaV_execute` among all functions of the file;
+//! - [`places`]: the places that hold a function's arguments;
+//! - [`references`]: the functions that refer to a string.
 
 mod execute;
 pub mod layout;
@@ -17,12 +17,14 @@ mod references;
 use crate::detect::Version;
 use crate::{Elf, Function, Range};
 use uunwind_lua::facts::Plain;
-use uunwind_lua::puc::facts::{Extent, Facts, Place, Places};
+use uunwind_lua::puc::facts::{Extent, Facts, Location, Places};
 
-/// What `lua_resume` says of a coroutine that cannot be resumed; in all versions.
+/// The error of `lua_resume` about a coroutine that cannot be resumed, in all versions
+/// (<https://github.com/lua/lua/blob/v5.4.0/ldo.c>).
 const RESUME_ERROR: &[u8] = b"cannot resume non-suspended coroutine\0";
 
-/// Facts of an object that holds a PUC Lua. `Ok(None)`: it only speaks of one.
+/// Facts of an object that holds a PUC Lua. `Ok(None)`: it only contains the name of one. Errors: the reason why it is
+/// not served.
 pub fn analyse(elf: &dyn Elf, version: Version) -> Result<Option<Vec<u8>>, String> {
     let functions = elf.functions();
     let resume = resume(elf, &functions);
@@ -38,11 +40,11 @@ pub fn analyse(elf: &dyn Elf, version: Version) -> Result<Option<Vec<u8>>, Strin
     }
     facts.execute_state = places.state;
     if facts.minor >= 2 {
-        // A register that calls destroy holds it for a moment only.
+        // A register that is not callee-saved holds it only between two calls.
         let stays = found.info.as_register().is_some_and(machine::is_callee_saved);
         facts.execute_info = if stays { first(found.info, places.info) } else { places.info };
     }
-    facts.execute_pc = if facts.pc_is_local() { found.pc } else { Place::NONE };
+    facts.execute_pc = if facts.pc_is_local() { found.pc } else { Location::NONE };
     facts.execute_frame = places.frame;
     facts.execute_prologue = places.entry(facts.execute_state[0], facts.execute_info[0]);
     copies(elf, &mut facts);
@@ -64,8 +66,8 @@ pub fn analyse(elf: &dyn Elf, version: Version) -> Result<Option<Vec<u8>>, Strin
     Ok(Some(facts.as_bytes().to_vec()))
 }
 
-/// `lua_resume`. In 5.2 and 5.3 it is another function that speaks of the error, one that `lua_resume` has called for it and that
-/// may leave by a jump.
+/// Finds `lua_resume`. In 5.2 and 5.3 the text of the error is in a function that `lua_resume` calls (`resume_error`),
+/// and that may leave by a jump.
 fn resume(elf: &dyn Elf, functions: &[Function]) -> Vec<Function> {
     let found = references::to_text(elf, functions, RESUME_ERROR);
     let starts: Vec<u64> = found.iter().map(|function| function.range.start).collect();
@@ -77,7 +79,7 @@ fn resume(elf: &dyn Elf, functions: &[Function]) -> Vec<Function> {
     }
 }
 
-/// Adds where the loop puts `L` while it needs the register for something else.
+/// Adds places to which the loop copies `L` while it uses the register for another value.
 fn copies(elf: &dyn Elf, facts: &mut Facts) {
     let Some(register) = facts.execute_state.iter().find_map(|place| place.as_register()) else { return };
     let mut copies = Vec::new();
@@ -88,14 +90,14 @@ fn copies(elf: &dyn Elf, facts: &mut Facts) {
     copies.retain(|place| !facts.execute_state.contains(place));
     copies.sort_by_key(|place| place.0);
     copies.dedup();
-    let free = facts.execute_state.iter_mut().filter(|place| **place == Place::NONE);
+    let free = facts.execute_state.iter_mut().filter(|place| **place == Location::NONE);
     for (place, copy) in free.zip(copies) {
         *place = copy;
     }
 }
 
-/// Places with `place` in front.
-fn first(place: Place, places: Places) -> Places {
+/// `places` with `place` as the first one.
+fn first(place: Location, places: Places) -> Places {
     let mut list = vec![place];
     list.extend(places.iter().filter(|other| **other != place));
     let mut filled = Places::default();

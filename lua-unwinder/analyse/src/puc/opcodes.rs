@@ -1,12 +1,16 @@
-//! What the opcodes of each version mean for names; `*` marks those that set register A (`luaP_opmodes`).
+//! The role of each version's opcodes in the search for names. [`A`] marks those that set register A (`luaP_opmodes` in
+//! <https://github.com/lua/lua/blob/v5.4.0/lopcodes.c>). The order is that of `OpCode` in lopcodes.h of each version:
+//! <https://github.com/lua/lua/blob/v5.1.1/lopcodes.h>, <https://github.com/lua/lua/blob/v5.2.3/lopcodes.h>,
+//! <https://github.com/lua/lua/blob/v5.3.6/lopcodes.h>, <https://github.com/lua/lua/blob/v5.4.0/lopcodes.h>,
+//! <https://github.com/lua/lua/blob/v5.5.0/lopcodes.h>.
 
 use uunwind_lua::puc::facts::role::*;
 use uunwind_lua::puc::facts::CodeLayout;
 
 const A: u8 = SETS_A;
 
-/// The metamethods' events in the order of the runtime's numbers, from 5.3 on (`TMS`). The signal half's list of names
-/// has the same order.
+/// The roles of metamethods' events, in the order of `TMS` (<https://github.com/lua/lua/blob/v5.4.0/ltm.h>), as the
+/// signal half's list of names.
 const INDEX: u8 = META;
 const NEWINDEX: u8 = META + 1;
 const LEN: u8 = META + 4;
@@ -30,9 +34,9 @@ const LE: u8 = META + 21;
 const CONCAT: u8 = META + 22;
 const CLOSE: u8 = META + 24;
 
-/// MOVE LOADK LOADBOOL LOADNIL GETUPVAL GETGLOBAL GETTABLE SETGLOBAL SETUPVAL SETTABLE NEWTABLE SELF ADD SUB MUL DIV MOD POW
-/// UNM NOT LEN CONCAT JMP EQ LT LE TEST TESTSET CALL TAILCALL RETURN FORLOOP FORPREP TFORLOOP SETLIST CLOSE CLOSURE VARARG.
-/// 5.1's debug library names no metamethods.
+/// MOVE LOADK LOADBOOL LOADNIL GETUPVAL GETGLOBAL GETTABLE SETGLOBAL SETUPVAL SETTABLE NEWTABLE SELF ADD SUB MUL DIV
+/// MOD POW UNM NOT LEN CONCAT JMP EQ LT LE TEST TESTSET CALL TAILCALL RETURN FORLOOP FORPREP TFORLOOP SETLIST CLOSE
+/// CLOSURE VARARG. 5.1's debug library names no metamethods.
 const LUA_5_1: &[u8] = &[
     A | MOVE,
     A | LOAD_CONSTANT,
@@ -74,9 +78,9 @@ const LUA_5_1: &[u8] = &[
     A,
 ];
 
-/// MOVE LOADK LOADKX LOADBOOL LOADNIL GETUPVAL GETTABUP GETTABLE SETTABUP SETUPVAL SETTABLE NEWTABLE SELF ADD SUB MUL DIV MOD
-/// POW UNM NOT LEN CONCAT JMP EQ LT LE TEST TESTSET CALL TAILCALL RETURN FORLOOP FORPREP TFORCALL TFORLOOP SETLIST CLOSURE
-/// VARARG EXTRAARG.
+/// MOVE LOADK LOADKX LOADBOOL LOADNIL GETUPVAL GETTABUP GETTABLE SETTABUP SETUPVAL SETTABLE NEWTABLE SELF ADD SUB MUL
+/// DIV MOD POW UNM NOT LEN CONCAT JMP EQ LT LE TEST TESTSET CALL TAILCALL RETURN FORLOOP FORPREP TFORCALL TFORLOOP
+/// SETLIST CLOSURE VARARG EXTRAARG.
 const LUA_5_2: &[u8] = &[
     A | MOVE,
     A | LOAD_CONSTANT,
@@ -120,9 +124,9 @@ const LUA_5_2: &[u8] = &[
     PLAIN,
 ];
 
-/// MOVE LOADK LOADKX LOADBOOL LOADNIL GETUPVAL GETTABUP GETTABLE SETTABUP SETUPVAL SETTABLE NEWTABLE SELF ADD SUB MUL MOD POW
-/// DIV IDIV BAND BOR BXOR SHL SHR UNM BNOT NOT LEN CONCAT JMP EQ LT LE TEST TESTSET CALL TAILCALL RETURN FORLOOP FORPREP
-/// TFORCALL TFORLOOP SETLIST CLOSURE VARARG EXTRAARG.
+/// MOVE LOADK LOADKX LOADBOOL LOADNIL GETUPVAL GETTABUP GETTABLE SETTABUP SETUPVAL SETTABLE NEWTABLE SELF ADD SUB MUL
+/// MOD POW DIV IDIV BAND BOR BXOR SHL SHR UNM BNOT NOT LEN CONCAT JMP EQ LT LE TEST TESTSET CALL TAILCALL RETURN
+/// FORLOOP FORPREP TFORCALL TFORLOOP SETLIST CLOSURE VARARG EXTRAARG.
 const LUA_5_3: &[u8] = &[
     A | MOVE,
     A | LOAD_CONSTANT,
@@ -173,10 +177,11 @@ const LUA_5_3: &[u8] = &[
     PLAIN,
 ];
 
-/// MOVE LOADI LOADF LOADK LOADKX LOADFALSE LFALSESKIP LOADTRUE LOADNIL GETUPVAL SETUPVAL GETTABUP GETTABLE GETI GETFIELD
-/// SETTABUP SETTABLE SETI SETFIELD NEWTABLE SELF, twenty-five arithmetic ones from ADDI to SHR, MMBIN MMBINI MMBINK UNM BNOT NOT
-/// LEN CONCAT CLOSE TBC JMP EQ LT LE EQK EQI LTI LEI GTI GEI TEST TESTSET CALL TAILCALL RETURN RETURN0 RETURN1 FORLOOP FORPREP
-/// TFORPREP TFORCALL TFORLOOP SETLIST CLOSURE VARARG, and VARARGPREP EXTRAARG (5.4) or GETVARG ERRNNIL VARARGPREP EXTRAARG.
+/// MOVE LOADI LOADF LOADK LOADKX LOADFALSE LFALSESKIP LOADTRUE LOADNIL GETUPVAL SETUPVAL GETTABUP GETTABLE GETI
+/// GETFIELD SETTABUP SETTABLE SETI SETFIELD NEWTABLE SELF, twenty-five arithmetic ones from ADDI to SHR, MMBIN MMBINI
+/// MMBINK UNM BNOT NOT LEN CONCAT CLOSE TBC JMP EQ LT LE EQK EQI LTI LEI GTI GEI TEST TESTSET CALL TAILCALL RETURN
+/// RETURN0 RETURN1 FORLOOP FORPREP TFORPREP TFORCALL TFORLOOP SETLIST CLOSURE VARARG, and VARARGPREP EXTRAARG (5.4) or
+/// GETVARG ERRNNIL VARARGPREP EXTRAARG.
 const LUA_5_4: &[u8] = &[
     A | MOVE,
     A,
@@ -276,7 +281,7 @@ pub fn roles(minor: u8) -> [u8; 128] {
         *to = *from;
     }
     if minor == 5 {
-        // A method's name is always a constant; GETVARG sets A, ERRNNIL and VARARGPREP don't.
+        // A method's name is always a constant; GETVARG sets A, ERRNNIL and VARARGPREP do not.
         roles[20] = A | METHOD;
         roles[82] = PLAIN;
         roles[83] = PLAIN;
@@ -284,7 +289,7 @@ pub fn roles(minor: u8) -> [u8; 128] {
     roles
 }
 
-/// How instructions are coded.
+/// How a version encodes instructions.
 pub fn code(minor: u8) -> CodeLayout {
     if minor <= 3 {
         CodeLayout { opcode_bits: 6, b: 23, c: 14, bc_bits: 9, bx: 14, jump: 14 }
@@ -293,6 +298,6 @@ pub fn code(minor: u8) -> CodeLayout {
     }
 }
 
-// The reads of tables are both setters of A, which matters for names of what they read, and callers of `__index`: the signal
-// half knows that.
+// Instructions that read tables both set A, which names what they read, and may call `__index`. Their role is that of
+// the setter; the signal half adds the event.
 const _: u8 = INDEX;

@@ -1,45 +1,49 @@
-//! Where a function keeps its first argument, `L`, and the CallInfo it works on: followed through its first instructions.
+//! The places that hold a function's first argument, `L`, and its CallInfo: both values are followed through its first
+//! instructions.
 
 use super::machine::{dwarf, instructions, is_callee_saved};
 use crate::{Elf, Function, Range};
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register,
 };
-use uunwind_lua::puc::facts::{Facts, Place, Places};
+use uunwind_lua::puc::facts::{Facts, Location, Places};
 
-/// Instructions looked at.
+/// Limit of instructions that are followed.
 const FIRST: usize = 200;
 /// DWARF numbers of rdi and rsi.
 const RDI: u8 = 5;
 const RSI: u8 = 4;
 
-/// What was found.
+/// The places in a function.
 #[derive(Default)]
 pub struct Found {
     /// Places of `L`.
     pub state: Places,
     /// Places of `ci`.
     pub info: Places,
-    /// Bytes of the frame in its body; 0: unknown.
+    /// Size in bytes of the frame in the function's body; 0: not found.
     pub frame: u32,
-    /// Bytes of the prologue.
+    /// Size of the prologue in bytes.
     pub prologue: u32,
-    /// Behind which bytes each place first held its value, as far as no jump is before it.
-    pub held: Vec<(Place, u32)>,
+    /// For each place that holds its value before the first branch: the bytes from the function's start to there.
+    pub held: Vec<(Location, u32)>,
 }
 
 impl Found {
-    /// Bytes from the function's start to where it has made its frame, and `state` and `info` hold what they will hold.
-    pub fn entry(&self, state: Place, info: Place) -> u32 {
-        let of = |place: Place| self.held.iter().find(|(held, _)| *held == place).map_or(0, |(_, end)| *end);
+    /// Bytes from the function's start to where its frame is complete, and the places `state` and `info` hold their
+    /// values.
+    pub fn entry(&self, state: Location, info: Location) -> u32 {
+        let of = |place: Location| self.held.iter().find(|(held, _)| *held == place).map_or(0, |(_, end)| *end);
         self.prologue.max(of(state)).max(of(info))
     }
 }
 
-/// A value that is followed: which registers hold it now, and where it was put to stay.
+/// A value that is followed.
 struct Value {
+    /// Registers that hold it at the current instruction: a bit each, by DWARF number.
     holders: u32,
-    places: Vec<Place>,
+    /// Callee-saved registers and slots that it was copied to.
+    places: Vec<Location>,
 }
 
 impl Value {
@@ -54,18 +58,18 @@ impl Value {
     fn moved_to(&mut self, register: u8) {
         self.holders |= 1 << register;
         if is_callee_saved(register) {
-            self.put(Place::register(register));
+            self.put(Location::register(register));
         }
     }
 
-    fn put(&mut self, place: Place) {
+    fn put(&mut self, place: Location) {
         if !self.places.contains(&place) {
             self.places.push(place);
         }
     }
 
     fn places(&self) -> Places {
-        let mut places = [Place::NONE; 4];
+        let mut places = [Location::NONE; 4];
         for (to, from) in places.iter_mut().zip(&self.places) {
             *to = *from;
         }
@@ -159,15 +163,16 @@ pub fn of(elf: &dyn Elf, function: &Function, facts: &Facts) -> Found {
     found
 }
 
-/// Where a function copies a register to: registers that calls keep, and slots of its frame, of `frame` bytes in its body.
-pub fn copies(elf: &dyn Elf, range: Range, register: u8, frame: u32) -> Vec<Place> {
+/// The places that a function copies a register to: callee-saved registers, and slots of its frame, which has `frame`
+/// bytes in its body.
+pub fn copies(elf: &dyn Elf, range: Range, register: u8, frame: u32) -> Vec<Location> {
     let mut found = Vec::new();
     instructions(elf, range, &mut |i| {
         if i.mnemonic() != Mnemonic::Mov || dwarf(i.op1_register()) != Some(register) {
             return true;
         }
         if i.op0_kind() == OpKind::Register {
-            found.extend(dwarf(i.op0_register()).filter(|to| is_callee_saved(*to)).map(Place::register));
+            found.extend(dwarf(i.op0_register()).filter(|to| is_callee_saved(*to)).map(Location::register));
         } else if i.memory_base() == Register::RSP {
             found.extend(slot(i, i64::from(frame), None));
         }
@@ -176,7 +181,7 @@ pub fn copies(elf: &dyn Elf, range: Range, register: u8, frame: u32) -> Vec<Plac
     found
 }
 
-/// By how many bytes an instruction makes the frame longer.
+/// By how many bytes an instruction enlarges the frame.
 fn growth(i: &Instruction) -> i64 {
     let on_stack_pointer = i.op_count() == 2
         && i.op0_register() == Register::RSP
@@ -190,8 +195,9 @@ fn growth(i: &Instruction) -> i64 {
     }
 }
 
-/// The stack slot that an instruction stores to.
-fn slot(i: &Instruction, depth: i64, frame_pointer: Option<i64>) -> Option<Place> {
+/// The stack slot that an instruction stores to. `depth`: CFA minus rsp; `frame_pointer`: CFA minus rbp, if rbp is a
+/// frame pointer.
+fn slot(i: &Instruction, depth: i64, frame_pointer: Option<i64>) -> Option<Location> {
     if i.op0_kind() != OpKind::Memory || i.memory_index() != Register::None {
         return None;
     }
@@ -201,5 +207,5 @@ fn slot(i: &Instruction, depth: i64, frame_pointer: Option<i64>) -> Option<Place
         Register::RBP => frame_pointer?.checked_sub(distance),
         _ => None,
     }?;
-    u16::try_from(below).ok().filter(|below| *below > 8).map(Place::slot)
+    u16::try_from(below).ok().filter(|below| *below > 8).map(Location::slot)
 }

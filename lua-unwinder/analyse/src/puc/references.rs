@@ -1,12 +1,12 @@
-//! Which functions speak of a string or of another function: by the address that their code computes.
+//! The functions that refer to a string or to another function: those whose code computes its address.
 
 use crate::{Elf, Function, Range};
 use memchr::memmem::{find, find_iter};
 
-/// No more of a segment is searched.
+/// Limit of bytes of a segment that are searched.
 const LIMIT: u64 = 1 << 30;
 
-/// The functions, at most a few, whose code refers to a text that ends in `text`.
+/// The functions whose code refers to a string that ends in `text`.
 pub fn to_text(elf: &dyn Elf, functions: &[Function], text: &[u8]) -> Vec<Function> {
     let mut targets = Vec::new();
     for segment in elf.segments().iter().filter(|s| !s.writable) {
@@ -37,8 +37,8 @@ pub fn to_addresses(elf: &dyn Elf, functions: &[Function], targets: &[u64]) -> V
     found
 }
 
-/// Addresses of instructions that compute `target`: `lea register, [rip + distance]`, or a move of the address itself in
-/// programs that cannot be moved.
+/// Addresses of instructions that compute `target`: `lea register, [rip + distance]`, or a move of the address itself
+/// in programs that are not position-independent.
 fn places(code: &[u8], start: u64, target: u64) -> Vec<u64> {
     let mut found = Vec::new();
     for at in find_iter(code, &[0x8d]) {

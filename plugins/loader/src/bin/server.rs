@@ -2,5 +2,5 @@
 
 fn main() {
     let plugin = std::env::args_os().nth(1).unwrap_or_default();
-    uunwind_loader::serve(plugin.as_ref());
+    uunwind_loader::serve(plugin.as_ref(), &[]);
 }

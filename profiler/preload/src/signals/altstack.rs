@@ -1,87 +1,153 @@
-//! Alternate stacks that are too small for two signal frames.
+//! [Alternate signal stacks](https://man7.org/linux/man-pages/man2/sigaltstack.2.html) that are too small for two
+//! signal frames.
 //!
 //! The sampling handler does not run on alternate stacks, but it can interrupt a handler of the program that does. On a
-//! stack too small for both, its frame would overflow and kill. So once the program has set such a stack, the sampling
-//! signal is masked while the program's SA_ONSTACK handlers run: in the kernel for handlers of its own, by us for those
-//! that we chain to.
+//! stack too small for both, its frame would overflow and kill the process. So once the program has set such a stack,
+//! the sampling signal is masked while the program's SA_ONSTACK handlers run: by the kernel for handlers that it enters
+//! itself, by us for those that we enter.
 //!
-//! A Go program's goroutines run on stacks with no room for a signal frame: what the kernel pushed there would destroy their
-//! neighbours. The Go runtime gives each thread an alternate stack, and asks for it in each handler that it installs: for the sampling
-//! signal, too, in a program; in a library only for a few others, of which no other program handles the one that preempts
-//! goroutines so. As soon as it does, the sampling handler runs there as well.
+//! Goroutines of a Go program run on stacks that are too small for a signal frame: a frame that the kernel pushes there
+//! would overwrite adjacent memory. The Go runtime gives each thread an alternate stack, and installs all its handlers
+//! with SA_ONSTACK ([runtime/signal_unix.go](https://github.com/golang/go/blob/go1.23.0/src/runtime/signal_unix.go)). A
+//! Go program handles the sampling signal so, too; a Go library handles only a few signals, among them SIGURG, which
+//! preempts goroutines and which other programs do not handle on an alternate stack. From such an installation on, the
+//! sampling handler runs on alternate stacks as well.
 
-use super::host::{self, Disposition};
-use super::{bit, SAMPLING};
-use crate::{handler, process, real};
+use super::dispositions::{self, Disposition};
+use super::{bit, field, noted, sampling};
+use crate::slots::{self, Slot};
+use crate::{ending, handler, process, real};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uunwind_core::regs::UCONTEXT_STACK;
 
-/// Bytes that our handler, the walk and a plugin need below the kernel's frame.
+/// Stack that our handler, the walk and a plugin need below the kernel's signal frame, in bytes.
 const HANDLER_BYTES: u64 = 6144;
-/// Some thread has an alternate stack that is too small.
+/// Set for good once some thread has an alternate stack that is too small.
 static SMALL: AtomicBool = AtomicBool::new(false);
-/// Signals whose handler in the kernel is the program's, with SA_ONSTACK; and those whose mask we widened.
+/// Signals (a bit each) whose handler in the kernel is the program's, with SA_ONSTACK; and those to whose mask we added
+/// the sampling signal.
 static ON_STACK: AtomicU64 = AtomicU64::new(0);
 static WIDENED: AtomicU64 = AtomicU64::new(0);
-/// The Go runtime's signal to preempt goroutines.
-const PREEMPTS: c_int = libc::SIGURG;
-/// The stacks that the program's code runs on may have no room for a signal frame.
+/// The signals by which the Go runtime preempts goroutines and profiles them. It handles them on alternate stacks.
+const OF_GOROUTINES: [c_int; 2] = [libc::SIGURG, libc::SIGPROF];
+/// Set for good once the program may run code on stacks that have no space for a signal frame.
 static NEEDED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the sampling handler must run on alternate stacks, whatever the program says of its own handler of that signal.
+/// Whether the sampling handler must run on alternate stacks, with or without SA_ONSTACK in the program's own
+/// disposition of that signal.
 pub fn is_needed() -> bool {
     NEEDED.load(Ordering::Relaxed)
 }
 
-/// The least size on which the program's handler and ours fit.
+/// Size in bytes of the signal frame that contains this ucontext, and so of the next one on this thread. `None`: the
+/// frame does not contain its size.
+///
+/// AT_MINSIGSTKSZ is the largest frame of this CPU. With AMX that is 8 KiB more than the frame of a thread that has not
+/// used AMX, and more than the alternate stacks of Rust's runtime have free. The kernel writes the size of the extended
+/// state into each frame (`struct _fpx_sw_bytes`,
+/// [asm/sigcontext.h](https://github.com/torvalds/linux/blob/v6.12/arch/x86/include/uapi/asm/sigcontext.h)).
+///
+/// # Safety
+/// `ucontext` must be the kernel's, of a handler that now runs.
+pub unsafe fn frame_of(ucontext: *const u8) -> Option<u64> {
+    const FPSTATE: usize = 224;
+    const SW_BYTES: usize = 464;
+    const MAGIC: u32 = 0x4650_5853;
+    // Return address, ucontext, siginfo, and the padding that aligns them and the state.
+    const REST: u64 = 768;
+    // SAFETY: the kernel's ucontext; its state has at least the 512 bytes of FXSAVE.
+    unsafe {
+        let state = ucontext.add(FPSTATE).cast::<*const u8>().read_unaligned();
+        if state.is_null() || state.add(SW_BYTES).cast::<u32>().read_unaligned() != MAGIC {
+            return None;
+        }
+        Some(u64::from(state.add(SW_BYTES + 4).cast::<u32>().read_unaligned()) + REST)
+    }
+}
+
+/// Bytes left on the alternate signal stack if the running handler is on one; otherwise u64::MAX.
+///
+/// # Safety
+/// The kernel's ucontext.
+pub unsafe fn room(slot: &Slot, ucontext: *const u8) -> u64 {
+    let (low, size) = of_thread(slot, ucontext);
+    // The ucontext lies on the stack that the handler runs on.
+    match (ucontext as u64).checked_sub(low) {
+        Some(above) if above < size => above,
+        _ => u64::MAX,
+    }
+}
+
+/// Lowest address and size of the thread's alternate signal stack: from the ucontext, or as the thread last set it,
+/// because the kernel does not report a stack with SS_AUTODISARM while a handler runs on it. Size 0 when there is none.
+fn of_thread(slot: &Slot, ucontext: *const u8) -> (u64, u64) {
+    const SS_DISABLE: i32 = 2;
+    let at = UCONTEXT_STACK as usize;
+    // SAFETY: stack_t (ss_sp, ss_flags, ss_size) lies in the ucontext of every handler.
+    let (low, flags, size) =
+        unsafe { (field::<u64>(ucontext, at), field::<i32>(ucontext, at + 8), field::<u64>(ucontext, at + 16)) };
+    if flags & SS_DISABLE == 0 && size != 0 {
+        (low, size)
+    } else {
+        (slot.alternate_low.load(Ordering::Relaxed), slot.alternate_size.load(Ordering::Relaxed))
+    }
+}
+
+/// The smallest alternate stack, in bytes, that holds the frames of the program's handler and of ours.
 fn enough() -> u64 {
     let frame = process::process().map_or(4096, |p| p.signal_frame);
     2 * frame + HANDLER_BYTES + 1024
 }
 
-/// What must be masked besides, while a handler with these flags runs in the place of the one that this ucontext belongs to:
-/// nothing, unless this thread's own alternate stack is too small. A handler may be left by longjmp, which keeps the mask as
-/// it is for good (wasmtime leaves its traps so).
+/// The signals that must be masked in addition while a handler of the program with these flags runs in place of ours,
+/// to which this ucontext belongs: the sampling signal if this thread's alternate stack is too small, otherwise none.
+/// It must not be masked without need: a handler may be left by longjmp, which keeps the mask for good, as
+/// [wasmtime](https://github.com/bytecodealliance/wasmtime) leaves its traps.
 ///
 /// # Safety
 /// `ucontext` must be the kernel's, of a handler that now runs.
 pub unsafe fn extra_mask(flags: c_int, ucontext: *const c_void) -> u64 {
     const SS_DISABLE: i32 = 2;
-    // SAFETY: the kernel has written uc_stack: ss_sp, ss_flags, ss_size, a word each.
-    // Of a thread without such a stack it tells size 0, and not always SS_DISABLE.
+    // SAFETY: the kernel has written uc_stack: ss_sp, ss_flags, ss_size, a word each. For a thread without such a stack
+    // it writes size 0, and not always SS_DISABLE.
     let (disabled, size) = unsafe {
         let stack = ucontext.cast::<u8>().add(UCONTEXT_STACK as usize);
         (stack.add(8).cast::<i32>().read() & SS_DISABLE != 0, stack.add(16).cast::<u64>().read())
     };
     if flags & libc::SA_ONSTACK != 0 && !disabled && size != 0 && size < enough() {
-        bit(SAMPLING)
+        bit(sampling())
     } else {
         0
     }
 }
 
-/// The program handles `signal` itself, by `action`: what the kernel is to be told.
+/// The disposition to install in the kernel when the program's own one of `signal` is `action`.
 pub fn adjust(signal: c_int, mut action: Disposition) -> Disposition {
     let this = bit(signal);
     let handles = action.handler != libc::SIG_DFL && action.handler != libc::SIG_IGN;
     WIDENED.fetch_and(!this, Ordering::Relaxed);
     if handles && action.flags & libc::SA_ONSTACK != 0 {
         ON_STACK.fetch_or(this, Ordering::Relaxed);
-        if signal == PREEMPTS && !NEEDED.swap(true, Ordering::Relaxed) {
+        if OF_GOROUTINES.contains(&signal) && !NEEDED.swap(true, Ordering::Relaxed) {
             handler::install();
         }
-        if SMALL.load(Ordering::Relaxed) && action.mask & bit(SAMPLING) == 0 {
-            action.mask |= bit(SAMPLING);
+        if SMALL.load(Ordering::Relaxed) && action.mask & bit(sampling()) == 0 && !ending::has_begun() {
+            action.mask |= bit(sampling());
             WIDENED.fetch_or(this, Ordering::Relaxed);
         }
     } else {
         ON_STACK.fetch_and(!this, Ordering::Relaxed);
     }
-    action
+    if handles && !ending::has_begun() {
+        noted::adjust(signal, action)
+    } else {
+        action
+    }
 }
 
-/// The program handles `signal` in another way now, by a call that knows no alternate stacks.
+/// Called when the program changes its disposition of `signal` by a call that has no flags (signal(2) and related
+/// functions).
 pub fn forget(signal: c_int) {
     if (1..=64).contains(&signal) && process::process().is_some() && process::is_own() {
         ON_STACK.fetch_and(!bit(signal), Ordering::Relaxed);
@@ -89,31 +155,35 @@ pub fn forget(signal: c_int) {
     }
 }
 
-/// What the program sees of a disposition that the kernel told: without what we added.
+/// The disposition that the program sees where the kernel reports `action`: without our additions.
 pub fn hide(signal: c_int, mut action: Disposition) -> Disposition {
     if WIDENED.load(Ordering::Relaxed) & bit(signal) != 0 {
-        action.mask &= !bit(SAMPLING);
+        action.mask &= !bit(sampling());
     }
-    action
+    noted::hide(signal, action)
 }
 
-/// Handlers that were installed before we record, or before the first small stack was set.
+/// Adjusts the handlers that were installed before the recording began, or before the first small stack was set.
 fn widen_all() {
     for signal in 1..=64 {
         let this = bit(signal);
-        if host::is_virtual(signal) || signal == libc::SIGKILL || signal == libc::SIGSTOP || (32..34).contains(&signal)
+        if dispositions::is_virtual(signal)
+            || signal == libc::SIGKILL
+            || signal == libc::SIGSTOP
+            || (32..34).contains(&signal)
         {
             continue;
         }
-        // SAFETY: valid structures; a signal that cannot be asked for leaves it zero (SIG_DFL).
+        // SAFETY: valid structures; all-zero is SIG_DFL.
         unsafe {
             let mut action: libc::sigaction = core::mem::zeroed();
             if real::sigaction(signal, core::ptr::null(), &raw mut action) != 0 {
                 continue;
             }
-            let told = Disposition::from_c(&action);
-            let wanted = if WIDENED.load(Ordering::Relaxed) & this != 0 { told } else { adjust(signal, told) };
-            if wanted != told {
+            let current = Disposition::from_c(&action);
+            let is_widened = WIDENED.load(Ordering::Relaxed) & this != 0;
+            let wanted = if is_widened { current } else { adjust(signal, hide(signal, current)) };
+            if wanted != current {
                 let wanted = wanted.to_c();
                 real::sigaction(signal, &raw const wanted, core::ptr::null_mut());
             }
@@ -121,7 +191,12 @@ fn widen_all() {
     }
 }
 
-/// Interposed sigaltstack(2).
+/// Whether we added the sampling signal to the mask of this signal's handler. Clears the mark.
+pub fn take_widened(signal: c_int) -> bool {
+    WIDENED.fetch_and(!bit(signal), Ordering::Relaxed) & bit(signal) != 0
+}
+
+/// Interposed [sigaltstack(2)](https://man7.org/linux/man-pages/man2/sigaltstack.2.html).
 ///
 /// # Safety
 /// As sigaltstack.
@@ -133,11 +208,9 @@ pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::
         // SAFETY: the kernel has just read the same structure.
         if let Some(new) = unsafe { new.as_ref() } {
             let set = new.ss_flags & libc::SS_DISABLE == 0;
-            if let Some(block) = crate::threads::own_block() {
-                // SAFETY: blocks stay mapped; the fields are atomic.
-                let block = unsafe { &*block };
-                block.alternate_low.store(new.ss_sp as u64, Ordering::Relaxed);
-                block.alternate_size.store(if set { new.ss_size as u64 } else { 0 }, Ordering::Relaxed);
+            if let Some(slot) = slots::own() {
+                slot.alternate_low.store(new.ss_sp as u64, Ordering::Relaxed);
+                slot.alternate_size.store(if set { new.ss_size as u64 } else { 0 }, Ordering::Relaxed);
             }
             let small = set && (new.ss_size as u64) < enough();
             if small && !SMALL.swap(true, Ordering::Relaxed) {

@@ -1,32 +1,34 @@
-//! SIGSEGV, SIGBUS, SIGFPE and SIGILL: a walk's own first, then the program's.
+//! SIGSEGV, SIGBUS, SIGFPE and SIGILL: faults of a walk are contained, all others are delivered to the program.
 
-use super::chain;
-use super::host;
+use super::{deferred, deliver, dispositions};
 use crate::process;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uunwind_core::memory::guarded;
 
-/// The signals of this file.
+/// The fault signals that are taken over from the program.
 pub const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
 
-/// Takes a fault signal over from the program, or renews our flags after the program changed its own.
+/// Installs our handler of a fault signal, or updates its flags after the program changed its own disposition. False:
+/// the kernel refused.
 ///
-/// On the alternate stack, where there is one, so that a walk that overflows its stack can be brought back; unless the
-/// program handles this signal and did not ask for that.
+/// It runs on the alternate stack, if the thread has one, so that a walk that overflows the stack can be recovered;
+/// unless the program handles this signal without SA_ONSTACK.
 pub fn install(signal: c_int) -> bool {
-    let host = host::get(signal);
-    let has_handler = host.handler != libc::SIG_DFL && host.handler != libc::SIG_IGN;
-    let on_stack = if has_handler { host.flags & libc::SA_ONSTACK } else { libc::SA_ONSTACK };
-    let restart = if has_handler { host.flags & libc::SA_RESTART } else { libc::SA_RESTART };
-    // Our own signal waits: its frame would come on top of this one, on a stack that may have no room for both.
-    let mask = super::handler_mask() | super::bit(super::SAMPLING);
-    chain::install(signal, uu_fault_entry, on_stack | restart | libc::SA_NODEFER, mask)
+    let programs = dispositions::get(signal);
+    let has_handler = programs.handler != libc::SIG_DFL && programs.handler != libc::SIG_IGN;
+    let on_stack = if has_handler { programs.flags & libc::SA_ONSTACK } else { libc::SA_ONSTACK };
+    let restart = if has_handler { programs.flags & libc::SA_RESTART } else { libc::SA_RESTART };
+    // The sampling signal is masked: its frame would follow this one on a stack that may not hold both.
+    let mask = super::handler_mask() | super::bit(super::sampling());
+    deliver::install(signal, uu_fault_entry, on_stack | restart | libc::SA_NODEFER, mask)
 }
 
-/// What a fault signal means: 0 when it is dealt with, else the program's handler, to be entered in place of ours.
+/// Handles a fault signal. Returns 0 when nothing is left to do, otherwise the program's handler, to be entered in
+/// place of ours.
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void) -> usize {
-    // SAFETY: the kernel passes a siginfo. A fault has a positive code; a sent signal is never a walk's.
+    // SAFETY: the kernel passes a siginfo. A fault has a positive code
+    // (https://man7.org/linux/man-pages/man2/sigaction.2.html); a signal that was sent is never a fault of a walk.
     let from_fault = unsafe { (*info).si_code } > 0;
     // SAFETY: the kernel passes a ucontext.
     if from_fault && unsafe { guarded::mend(ucontext.cast()) } {
@@ -41,13 +43,13 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, ucontex
             return 0;
         }
     }
-    // What was sent while a walk is under way waits for its end: the program's handler may never come back to it.
+    // A signal that was sent during a walk waits for its end: the program's handler may never return to the walk.
     // SAFETY: the kernel's ucontext.
-    if !from_fault && unsafe { crate::handler::put_off(signal, info, ucontext.cast()) } {
+    if !from_fault && unsafe { deferred::defer(signal, info, ucontext.cast()) } {
         return 0;
     }
-    // SAFETY: the handler's own arguments; a walk's fault was taken above.
-    unsafe { chain::deliver(signal, info, ucontext) }
+    // SAFETY: the handler's own arguments; faults of a walk were handled above.
+    unsafe { deliver::to_program(signal, info, ucontext) }
 }
 
-chain::entry!(uu_fault_entry, on_fault);
+deliver::entry!(uu_fault_entry, on_fault);

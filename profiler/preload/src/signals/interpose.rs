@@ -1,37 +1,40 @@
-//! sigaction and its elders, as the program sees them.
+//! sigaction and the older functions of its family, as the program sees them.
 
-use super::host::{self, Disposition};
-use super::{altstack, faults, masks};
+use super::dispositions::{self, Disposition};
+use super::{altstack, faults, masks, returned};
 use crate::{handler, process, real};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The kernel's flag that glibc sets on every action, and leaves in what sigaction(2) tells.
+/// The kernel's flag that glibc sets on every action, and does not remove from what sigaction(2) reports
+/// ([libc_sigaction.c](https://github.com/bminor/glibc/blob/glibc-2.40/sysdeps/unix/sysv/linux/libc_sigaction.c)).
 const SA_RESTORER: c_int = 0x0400_0000;
 
-/// Whether this call concerns a disposition that is ours in the kernel: only in the process that records; a vfork child
-/// shares our memory, but its dispositions are its own.
+/// Whether this call concerns a virtual disposition. Only in the process that records: a vfork child shares our memory,
+/// but has dispositions of its own.
 fn ours(signal: c_int) -> bool {
-    host::is_virtual(signal) && process::process().is_some() && process::is_own()
+    dispositions::is_virtual(signal) && process::process().is_some() && process::is_own()
 }
 
-/// The program's disposition of a virtual signal has changed: the kernel's flags follow it.
+/// Updates the flags of our handler in the kernel after the program changed its disposition of a virtual signal.
 fn renew(signal: c_int) {
     if faults::SIGNALS.contains(&signal) {
         faults::install(signal);
     } else {
         handler::install();
-        let handler = host::get(signal).handler;
+        let handler = dispositions::get(signal).handler;
         if handler != libc::SIG_DFL && handler != libc::SIG_IGN {
             masks::hand_over();
         }
     }
 }
 
-/// Virtual signals that siginterrupt(3) has told to interrupt system calls, for signal(2).
+/// Virtual signals (a bit each) for which the program called siginterrupt(3): handlers that signal(2) installs
+/// interrupt system calls.
 static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
 
-/// What signal(2) and its kin do, with these flags.
+/// Does the work of signal(2) and related functions: sets a disposition with these flags and this mask, and returns the
+/// previous handler.
 ///
 /// # Safety
 /// `handler` must be SIG_DFL, SIG_IGN or a handler.
@@ -46,7 +49,7 @@ unsafe fn simple(signal: c_int, handler: usize, flags: c_int, mask: u64) -> usiz
     old.sa_sigaction
 }
 
-/// Interposed sigaction(2).
+/// Interposed [sigaction(2)](https://man7.org/linux/man-pages/man2/sigaction.2.html).
 ///
 /// # Safety
 /// As sigaction.
@@ -60,14 +63,25 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, o
         // SAFETY: as above.
         return unsafe { pass(signal, new, old) };
     }
-    let before = host::get(signal);
+    let before = dispositions::get(signal);
     // SAFETY: the program passes null or a structure.
     if let Some(new) = unsafe { new.as_ref() } {
         let mut new = Disposition::from_c(new);
-        // As the kernel stores it, and glibc tells it back.
+        // Stored as the kernel and glibc would report it.
         new.flags |= SA_RESTORER;
         new.mask &= !(super::bit(libc::SIGKILL) | super::bit(libc::SIGSTOP));
-        host::set(signal, new);
+        dispositions::set(signal, new);
+    }
+    if returned::is_returned(signal) {
+        let changes = dispositions::changes(signal);
+        // SAFETY: the program's own arguments.
+        let result = unsafe { real::sigaction(signal, new, old) };
+        if dispositions::changes(signal) != changes {
+            returned::apply(signal);
+        }
+        return result;
+    }
+    if !new.is_null() {
         renew(signal);
     }
     if !old.is_null() {
@@ -77,7 +91,8 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, o
     0
 }
 
-/// A signal that is not ours: the kernel's disposition is the program's, but for what small stacks ask for.
+/// sigaction for a signal that is not virtual: the kernel has the program's disposition, except for our additions on
+/// behalf of small alternate stacks and noted handlers.
 ///
 /// # Safety
 /// As sigaction.
@@ -87,10 +102,10 @@ unsafe fn pass(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigac
         return unsafe { real::sigaction(signal, new, old) };
     }
     // SAFETY: all-zero is a valid sigaction.
-    let mut told: libc::sigaction = unsafe { core::mem::zeroed() };
-    // SAFETY: a place of our own; the program passes null or a structure.
-    let (asked, new) = unsafe { (real::sigaction(signal, core::ptr::null(), &raw mut told), new.as_ref()) };
-    let seen = altstack::hide(signal, Disposition::from_c(&told));
+    let mut current: libc::sigaction = unsafe { core::mem::zeroed() };
+    // SAFETY: a structure of our own; the program passes null or a structure.
+    let (asked, new) = unsafe { (real::sigaction(signal, core::ptr::null(), &raw mut current), new.as_ref()) };
+    let seen = altstack::hide(signal, Disposition::from_c(&current));
     let result = match new {
         Some(new) => {
             let adjusted = altstack::adjust(signal, Disposition::from_c(new)).to_c();
@@ -112,11 +127,11 @@ unsafe fn pass(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigac
 /// As sigaction.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn __sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller's own arguments.
     unsafe { sigaction(signal, new, old) }
 }
 
-/// Interposed signal(2): BSD semantics, as glibc has it.
+/// Interposed [signal(2)](https://man7.org/linux/man-pages/man2/signal.2.html), with BSD semantics, as in glibc.
 ///
 /// # Safety
 /// As signal.
@@ -128,21 +143,22 @@ pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
         return unsafe { real::signal(signal, handler) };
     }
     let interrupting = INTERRUPTING.load(Ordering::Relaxed) & super::bit(signal) != 0;
-    // SAFETY: passed on.
+    // SAFETY: the caller's own arguments.
     unsafe { simple(signal, handler, if interrupting { 0 } else { libc::SA_RESTART }, super::bit(signal)) }
 }
 
-/// Other names of signal(2).
+/// Interposed [ssignal(3)](https://man7.org/linux/man-pages/man3/gsignal.3.html), another name of signal in glibc.
 ///
 /// # Safety
 /// As signal.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn ssignal(number: c_int, handler: usize) -> usize {
-    // SAFETY: passed on.
+    // SAFETY: the caller's own arguments.
     unsafe { signal(number, handler) }
 }
 
-/// Interposed sysv_signal(3): the handler is reset, and its signal not blocked.
+/// Interposed [sysv_signal(3)](https://man7.org/linux/man-pages/man3/sysv_signal.3.html): the disposition is reset when
+/// the handler is entered, and its signal is not blocked.
 ///
 /// # Safety
 /// As signal.
@@ -153,21 +169,22 @@ pub unsafe extern "C" fn sysv_signal(number: c_int, handler: usize) -> usize {
         // SAFETY: the program's own arguments.
         return unsafe { real::sysv_signal(number, handler) };
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller's own arguments.
     unsafe { simple(number, handler, libc::SA_RESETHAND | libc::SA_NODEFER, 0) }
 }
 
-/// Interposed `__sysv_signal`, which programs built with _XOPEN_SOURCE alone call.
+/// Interposed `__sysv_signal`, which programs call that are built with only _XOPEN_SOURCE defined.
 ///
 /// # Safety
 /// As signal.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn __sysv_signal(number: c_int, handler: usize) -> usize {
-    // SAFETY: passed on.
+    // SAFETY: the caller's own arguments.
     unsafe { sysv_signal(number, handler) }
 }
 
-/// Interposed sigset(3), System V's: it also unblocks the signal, or only blocks it.
+/// Interposed [sigset(3)](https://man7.org/linux/man-pages/man3/sigset.3.html) of System V: it also unblocks the
+/// signal; with SIG_HOLD it only blocks it.
 ///
 /// # Safety
 /// As sigset.
@@ -183,9 +200,9 @@ pub unsafe extern "C" fn sigset(number: c_int, handler: usize) -> usize {
     let mut before = super::set_of(0);
     let how = if handler == SIG_HOLD { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
     let old = if handler == SIG_HOLD {
-        host::get(number).handler
+        dispositions::get(number).handler
     } else {
-        // SAFETY: passed on.
+        // SAFETY: the caller's own arguments.
         unsafe { simple(number, handler, 0, 0) }
     };
     // SAFETY: sets of our own.
@@ -197,7 +214,7 @@ pub unsafe extern "C" fn sigset(number: c_int, handler: usize) -> usize {
     }
 }
 
-/// Interposed sigignore(3).
+/// Interposed [sigignore(3)](https://man7.org/linux/man-pages/man3/sigset.3.html).
 ///
 /// # Safety
 /// As sigignore.
@@ -213,17 +230,17 @@ pub unsafe extern "C" fn sigignore(number: c_int) -> c_int {
     0
 }
 
-/// Interposed siginterrupt(3).
+/// Interposed [siginterrupt(3)](https://man7.org/linux/man-pages/man3/siginterrupt.3.html).
 ///
 /// # Safety
 /// As siginterrupt.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn siginterrupt(number: c_int, flag: c_int) -> c_int {
-    if !ours(number) {
+    if !ours(number) || returned::is_returned(number) {
         // SAFETY: the program's own arguments.
         return unsafe { real::siginterrupt(number, flag) };
     }
-    let mut disposition = host::get(number);
+    let mut disposition = dispositions::get(number);
     if flag == 0 {
         INTERRUPTING.fetch_and(!super::bit(number), Ordering::Relaxed);
         disposition.flags |= libc::SA_RESTART;
@@ -231,7 +248,7 @@ pub unsafe extern "C" fn siginterrupt(number: c_int, flag: c_int) -> c_int {
         INTERRUPTING.fetch_or(super::bit(number), Ordering::Relaxed);
         disposition.flags &= !libc::SA_RESTART;
     }
-    host::set(number, disposition);
+    dispositions::set(number, disposition);
     renew(number);
     0
 }

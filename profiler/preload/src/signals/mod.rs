@@ -1,27 +1,55 @@
-//! Signals that are ours in the kernel's eyes, and the program's in its own.
+//! Virtual signals: the kernel delivers them to us, and the program sees its own dispositions of them.
 //!
-//! While we record, the kernel delivers SIGSEGV, SIGBUS, SIGFPE, SIGILL and the sampling signal to us. The program's
-//! dispositions for them live in a table ([`host`]): sigaction and signal read and write that, faults that are not ours
-//! are chained to it with its own mask and flags ([`chain`]), and it never runs on a fault of a walk.
+//! During a recording, the kernel delivers SIGSEGV, SIGBUS, SIGFPE, SIGILL and the sampling signal to us. The program's
+//! dispositions of them are kept in a table ([`dispositions`]), which its calls of sigaction and signal read and write.
+//! Faults that are not ours are delivered to its handlers, with their own mask and flags ([`deliver`]); faults of a
+//! walk never are.
 
 pub mod altstack;
-pub mod chain;
+pub mod deferred;
+pub mod deliver;
+pub mod dispositions;
 pub mod faults;
-pub mod host;
 mod interpose;
-mod masks;
+pub mod masks;
+mod noted;
+pub mod returned;
 mod sets;
 
 use core::ffi::c_int;
+use core::sync::atomic::{AtomicI32, Ordering};
 use uunwind_core::regs::UCONTEXT_SIGMASK;
+use uunwind_ring::FLAG_EXPLICIT;
 
-/// The sampling signal. Not a real-time one: those queue without bound, and an overflow kills.
-pub const SAMPLING: c_int = libc::SIGPROF;
+/// The sampling signal: SIGSTKFLT, which the kernel does not send
+/// ([signal(7)](https://man7.org/linux/man-pages/man7/signal.7.html)) and programs do not use. With a signal that
+/// programs use, such as SIGPROF, one that the program sends itself would be lost while a tick is pending. A real-time
+/// signal is unsuitable, too: those are queued, and once the queue's limit is reached, the program's own are lost or
+/// kill it.
+static SAMPLING: AtomicI32 = AtomicI32::new(libc::SIGSTKFLT);
 
-/// Signals whose dispositions are virtual while recording.
-pub const VIRTUAL: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, SAMPLING];
+/// Chooses the sampling signal for a session with these flags. A program that requests samples sends SIGPROF. Called
+/// once, before any signal is taken over.
+pub fn choose(flags: u32) {
+    if flags & FLAG_EXPLICIT != 0 {
+        SAMPLING.store(libc::SIGPROF, Ordering::Relaxed);
+    }
+}
 
-/// Signals that a fault raises; never masked by us.
+/// The sampling signal of this process.
+pub fn sampling() -> c_int {
+    SAMPLING.load(Ordering::Relaxed)
+}
+
+/// Number of virtual signals.
+pub const VIRTUAL_SIGNALS: usize = 5;
+
+/// The signals whose dispositions are virtual during a recording.
+pub fn virtual_signals() -> [c_int; VIRTUAL_SIGNALS] {
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, sampling()]
+}
+
+/// Signals that a fault raises. Our handlers never mask them.
 const FAULTS: [c_int; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
 /// The bit of a signal in a kernel mask.
@@ -29,24 +57,37 @@ pub const fn bit(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
 
-/// All 64 signals but the faults and the sampling signal, which is masked by its own delivery until a walk calls foreign code. Set by hand: sigfillset leaves out the two that glibc keeps for
-/// pthread_cancel and setuid, and a walk must not be left through either.
+/// The mask of our handlers: all 64 signals but the faults and the sampling signal, which is masked by its own delivery
+/// until a walk calls foreign code. Not made by sigfillset, which leaves out the two signals that glibc reserves for
+/// pthread_cancel and setuid
+/// ([internal-signals.h](https://github.com/bminor/glibc/blob/glibc-2.40/sysdeps/unix/sysv/linux/internal-signals.h));
+/// neither may interrupt a walk.
 pub fn handler_mask() -> u64 {
-    FAULTS.iter().fold(!bit(SAMPLING), |mask, signal| mask & !bit(*signal))
+    FAULTS.iter().fold(!bit(sampling()), |mask, signal| mask & !bit(*signal))
 }
 
-/// Whether a signal interrupted the sampling handler, or what runs on top of it: all that the handler masks is masked. The
-/// program's own code never has it so: glibc lets nobody block the two signals that it keeps for itself, and where it blocks
-/// them, it blocks ours too. So a mark that says "inside a walk" can be told from one that a siglongjmp left behind.
+/// Whether a signal has interrupted the sampling handler, or code that it called: all signals of the handler's mask are
+/// blocked. The program's own code never runs with exactly these blocked: glibc does not let it block the two reserved
+/// signals, and where glibc itself blocks them, it blocks the sampling signal, too. This distinguishes a walk in
+/// progress from a mark in the slot that a siglongjmp out of a walk has left.
 ///
 /// # Safety
 /// The kernel's ucontext.
 pub unsafe fn interrupted_handler(ucontext: *const u8) -> bool {
-    // The kernel masks neither.
+    // These two cannot be masked.
     let masked = handler_mask() & !(bit(libc::SIGKILL) | bit(libc::SIGSTOP));
     // SAFETY: the mask lies in the ucontext of every handler.
     let mask = unsafe { ucontext.add(UCONTEXT_SIGMASK as usize).cast::<u64>().read() };
     mask & masked == masked
+}
+
+/// Reads a field of the kernel's siginfo or ucontext; `offset` in bytes.
+///
+/// # Safety
+/// `base` must be the kernel's structure, and the field must lie inside it.
+pub unsafe fn field<T: Copy>(base: *const u8, offset: usize) -> T {
+    // SAFETY: callers pass the kernel's siginfo or ucontext and an offset inside it.
+    unsafe { base.add(offset).cast::<T>().read_unaligned() }
 }
 
 /// A glibc signal set whose first 64 bits are `mask`.
@@ -60,11 +101,12 @@ pub fn set_of(mask: u64) -> libc::sigset_t {
 
 /// The first 64 bits of a glibc signal set.
 pub fn mask_of(set: &libc::sigset_t) -> u64 {
-    // SAFETY: as above.
+    // SAFETY: its first word holds signals 1 to 64.
     unsafe { core::ptr::from_ref(set).cast::<u64>().read() }
 }
 
-/// Unblocks signals on the calling thread; what sigreturn restores stays as it is. False: the kernel refused.
+/// Unblocks signals on the calling thread until the running handler returns and sigreturn restores its mask. False: the
+/// kernel refused.
 pub fn unblock(signals: u64) -> bool {
     use uunwind_core::syscall::{call, nr};
     const SIG_UNBLOCK: usize = 1;
@@ -72,7 +114,7 @@ pub fn unblock(signals: u64) -> bool {
     unsafe { call(nr::RT_SIGPROCMASK, [SIG_UNBLOCK, (&raw const signals) as usize, 0, 8, 0, 0]) == 0 }
 }
 
-/// Sets the calling thread's signal mask, by a raw call: glibc's wrapper would leave two signals out.
+/// Sets the calling thread's signal mask, by a raw system call: glibc's wrapper never blocks its two reserved signals.
 pub fn set_thread_mask(mask: u64) {
     use uunwind_core::syscall::{call, nr};
     const SIG_SETMASK: usize = 2;

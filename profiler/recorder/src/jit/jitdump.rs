@@ -1,25 +1,25 @@
-//! jitdump files: binary records of functions that come, move, have lines, each with its time (Linux,
-//! tools/perf/Documentation/jitdump-specification.txt). The JIT maps the file's first page executable, which is how it is
-//! found: in `/proc/<pid>/maps`.
+//! [jitdump files](https://github.com/torvalds/linux/blob/v6.12/tools/perf/Documentation/jitdump-specification.txt):
+//! binary records of functions that are loaded or moved, and of their lines, each with its time. The JIT maps the
+//! file's first page executable, so that the file is found in `/proc/<pid>/maps`.
 
 use super::table::{name, Code, Line, Table, When};
 use std::collections::HashMap;
 use std::rc::Rc;
-use uunwind_report::recording::JitSource;
+use uunwind_recording::JitSource;
 
 /// "JiTD", in the byte order of the machine that wrote it.
 const MAGIC: u32 = 0x4a69_5444;
 const VERSION: u32 = 1;
 const X86_64: u32 = 62;
-/// Flag of the header: times are of the processor's counter, not of CLOCK_MONOTONIC.
+/// Flag of the header: times are those of the CPU's time-stamp counter, not of CLOCK_MONOTONIC.
 const ARCH_TIMESTAMP: u64 = 1;
-/// Bytes of the header that every version 1 has.
+/// Size of the file header in version 1, in bytes.
 const HEADER: usize = 40;
-/// Bytes before the body of a record.
+/// Size of a record's prefix (kind, size, time), in bytes.
 const PREFIX: usize = 16;
-/// Largest record that is taken; a larger one is skipped.
-const LARGEST: u32 = 64 << 20;
-/// Most lines of a function.
+/// Largest record that is read, in bytes; a larger one is skipped.
+const LARGEST: u32 = 8 << 20;
+/// At most this number of lines of a function are read.
 const MOST_LINES: usize = 1 << 16;
 
 const LOAD: u32 = 0;
@@ -27,18 +27,20 @@ const MOVE: u32 = 1;
 const DEBUG_INFO: u32 = 2;
 const CLOSE: u32 = 3;
 
-/// A file that is read while it grows: bytes are fed in order, and kept until their record is whole.
+/// A parser for a file that is read while it grows: bytes are fed in order, and kept until their record is complete.
 pub struct JitDump {
     pending: Vec<u8>,
+    /// Bytes that `pending` has taken from the table's room.
+    held: usize,
     header: bool,
     own_times: bool,
-    /// Bytes of an over-large record still to come.
+    /// Bytes of an over-large record that are still to be skipped.
     skip: u64,
-    /// Why no more is taken.
+    /// Why the rest of the file is not read; empty after a CLOSE record.
     ended: Option<String>,
-    /// The function's own number -> index in the table.
+    /// The function's number in the file -> its index in the table.
     codes: HashMap<u64, u32>,
-    /// Lines, told before the function of that address.
+    /// Address of a function -> its lines, which the file has before the function.
     lines: HashMap<u64, Rc<[Line]>>,
     files: HashMap<Vec<u8>, Rc<str>>,
 }
@@ -61,7 +63,7 @@ impl<'a> Fields<'a> {
         Some(u64::from_ne_bytes(self.raw(8)?.try_into().ok()?))
     }
 
-    /// A text up to its NUL.
+    /// A NUL-terminated text, without the NUL.
     fn text(&mut self) -> Option<&'a [u8]> {
         let len = self.0.iter().position(|b| *b == 0)?;
         let text = self.raw(len)?;
@@ -70,14 +72,15 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What a look at the bytes was told.
+/// The times that a look at a file goes by (CLOCK_MONOTONIC, ns).
 #[derive(Clone, Copy)]
 pub struct Clock {
-    /// Time of the look before this one, for records without a time of their own, ns.
+    /// Time of the previous look, for records without a valid time.
     pub before: u64,
-    /// Times of records may lie between these two, else they are no times of CLOCK_MONOTONIC.
+    /// Earliest valid time of a record. A record with a time outside `earliest..=latest` is treated as one without a
+    /// time.
     pub earliest: u64,
-    /// See `earliest`.
+    /// Latest valid time of a record.
     pub latest: u64,
 }
 
@@ -85,6 +88,7 @@ impl Default for JitDump {
     fn default() -> JitDump {
         JitDump {
             pending: Vec::new(),
+            held: 0,
             header: false,
             own_times: true,
             skip: 0,
@@ -97,12 +101,12 @@ impl Default for JitDump {
 }
 
 impl JitDump {
-    /// Why no more is taken from the file, if so.
+    /// Why the rest of the file is not read; `None` while it is read, empty after its CLOSE record.
     pub fn ended(&self) -> Option<&str> {
         self.ended.as_deref()
     }
 
-    /// Takes the next bytes of the file. Any bytes are safe to give.
+    /// Parses the next bytes of the file, which may be any bytes.
     pub fn feed(&mut self, mut bytes: &[u8], table: &mut Table, clock: Clock) {
         let skipped = self.skip.min(bytes.len() as u64);
         self.skip -= skipped;
@@ -116,16 +120,32 @@ impl JitDump {
         while let Some(len) = self.one(pending.get(at..).unwrap_or(&[]), table, clock) {
             at += len;
         }
-        // Behind an over-large record.
+        // After an over-large record.
         if at > pending.len() {
             self.skip = (at - pending.len()) as u64;
             at = pending.len();
         }
         pending.drain(..at);
         self.pending = pending;
+        self.hold(table);
     }
 
-    /// Takes one record; its length. None: it is not whole yet, or nothing more is taken.
+    /// Accounts the bytes of an incomplete record to the table's room, instead of those that were pending before.
+    fn hold(&mut self, table: &mut Table) {
+        table.room.give(self.held);
+        self.held = self.pending.len();
+        if !table.room.take(self.held) {
+            (self.pending, self.held) = (Vec::new(), 0);
+            self.ended = Some("there is no room for more of what JITs report".to_owned());
+        }
+    }
+
+    /// Number of the following bytes that belong to an over-large record and must not be fed. Resets it.
+    pub fn skip(&mut self) -> u64 {
+        std::mem::take(&mut self.skip)
+    }
+
+    /// Parses one record and returns its length. `None`: it is not complete yet, or the rest of the file is not read.
     fn one(&mut self, bytes: &[u8], table: &mut Table, clock: Clock) -> Option<usize> {
         if self.ended.is_some() {
             return None;
@@ -149,12 +169,12 @@ impl JitDump {
         let taken = match kind {
             LOAD => self.load(Fields(body), table, when),
             MOVE => self.moved(Fields(body), table, when),
-            DEBUG_INFO => self.debug_info(Fields(body)),
+            DEBUG_INFO => self.debug_info(Fields(body), table),
             CLOSE => {
                 self.ended = Some(String::new());
                 Some(())
             }
-            // Unwind data, and what later versions add.
+            // Unwinding information, and kinds that later versions add.
             _ => Some(()),
         };
         if taken.is_none() {
@@ -190,10 +210,10 @@ impl JitDump {
     fn load(&mut self, mut f: Fields<'_>, table: &mut Table, when: When) -> Option<()> {
         let (_pid, _tid, _vma) = (f.u32()?, f.u32()?, f.u64()?);
         let (start, size, index) = (f.u64()?, f.u64()?, f.u64()?);
-        let told = f.text()?;
+        let bytes = f.text()?;
         let end = start.checked_add(size).filter(|end| *end > start)?;
         let lines = self.lines.remove(&start).unwrap_or_else(|| Rc::from([]));
-        let code = Code { source: JitSource::JitDump, start, end, name: name(told), lines };
+        let code = Code { source: JitSource::JitDump, start, end, name: name(bytes), lines };
         self.codes.insert(index, table.come(code, when)?);
         Some(())
     }
@@ -209,48 +229,63 @@ impl JitDump {
         Some(())
     }
 
-    fn debug_info(&mut self, mut f: Fields<'_>) -> Option<()> {
+    fn debug_info(&mut self, mut f: Fields<'_>, table: &mut Table) -> Option<()> {
         let (start, count) = (f.u64()?, f.u64()?);
         let mut lines = Vec::new();
         let mut file: Rc<str> = Rc::from("");
         for _ in 0..count.min(MOST_LINES as u64) {
             let (address, line, _discriminator) = (f.u64()?, f.u32()?, f.u32()?);
-            // One byte 0xff stands for the file of the entry before.
+            // The single byte 0xff stands for the file of the previous entry.
             match f.text()? {
                 [0xff] => {}
-                told => file = self.file(told),
+                bytes => file = self.file(bytes, table)?,
             }
             let Some(offset) = address.checked_sub(start) else { continue };
             lines.push(Line { offset, file: file.clone(), line });
         }
         lines.sort_by_key(|l| l.offset);
         if self.lines.len() >= MOST_LINES {
-            // Lines whose functions never came.
-            self.lines.clear();
+            // Lines of functions that were never loaded.
+            self.lines.drain().for_each(|(_, lines)| table.room.give(bytes_of(&lines)));
         }
-        self.lines.insert(start, lines.into());
+        if !table.room.take(bytes_of(&lines)) {
+            return None;
+        }
+        if let Some(before) = self.lines.insert(start, lines.into()) {
+            table.room.give(bytes_of(&before));
+        }
         Some(())
     }
 
-    fn file(&mut self, told: &[u8]) -> Rc<str> {
-        if let Some(known) = self.files.get(told) {
-            return known.clone();
+    /// A file's name, stored once for all its lines. `None`: there is no room for it.
+    fn file(&mut self, bytes: &[u8], table: &mut Table) -> Option<Rc<str>> {
+        if let Some(file) = self.files.get(bytes) {
+            return Some(file.clone());
         }
-        let file = name(told);
+        let file = name(bytes);
+        if !table.room.take(bytes.len() + file.len()) {
+            return None;
+        }
         if self.files.len() < MOST_LINES {
-            self.files.insert(told.to_vec(), file.clone());
+            self.files.insert(bytes.to_vec(), file.clone());
         }
-        file
+        Some(file)
     }
+}
+
+/// Size of lines in memory, in bytes.
+fn bytes_of(lines: &[Line]) -> usize {
+    std::mem::size_of_val(lines)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jit::table::Room;
 
     const CLOCK: Clock = Clock { before: 50, earliest: 100, latest: 1000 };
 
-    /// A writer after the specification.
+    /// A file header as the specification describes it.
     fn header(machine: u32, flags: u64) -> Vec<u8> {
         let mut out = Vec::new();
         for n in [MAGIC, 1, 40, machine, 0, 77] {
@@ -297,7 +332,7 @@ mod tests {
             record(MOVE, 120, &words(&[0x2000, 0x1000, 0x2000, 0x40, 1], b"")),
             record(LOAD, 7, &words(&[0x1000, 0x1000, 0x40, 2], b"without a time\0CODE")),
             record(CLOSE, 130, b""),
-            record(LOAD, 140, &words(&[0x9000, 0x9000, 0x40, 3], b"behind the end\0")),
+            record(LOAD, 140, &words(&[0x9000, 0x9000, 0x40, 3], b"after the end\0")),
         ]
         .concat()
     }
@@ -352,6 +387,24 @@ mod tests {
         dump.feed(&next, &mut table, CLOCK);
         assert_eq!(table.codes.len(), 1, "{:?}", dump.ended());
         assert_eq!(table.left_out, 1);
+    }
+
+    #[test]
+    fn lines_take_no_more_than_there_is_room_for() {
+        let room = 16 << 20;
+        let (mut dump, mut table) = (JitDump::default(), Table { room: Room::of(room), ..Table::default() });
+        dump.feed(&header(X86_64, 0), &mut table, CLOCK);
+        // All lines at one address, each in an unnamed file: 17 bytes in the record, and twice that in memory.
+        let line = [0x1000u64.to_ne_bytes().as_slice(), &[7, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
+        let lines = line.repeat(MOST_LINES);
+        let most = room / (MOST_LINES * std::mem::size_of::<Line>()) as u64;
+        for function in 0..most + 10 {
+            let head = [function.to_ne_bytes(), (MOST_LINES as u64).to_ne_bytes()].concat();
+            dump.feed(&record(DEBUG_INFO, 100, &[head, lines.clone()].concat()), &mut table, CLOCK);
+        }
+        let held = dump.lines.values().map(|lines| bytes_of(lines) as u64).sum::<u64>();
+        assert!((room / 2..=room).contains(&held), "{held} bytes");
+        assert!(table.left_out > 0 || dump.ended().is_some_and(|why| why.contains("no room")));
     }
 
     #[test]

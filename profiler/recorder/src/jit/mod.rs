@@ -1,8 +1,9 @@
-//! Names for code that is made at run time, from what JITs tell anybody: perf maps ([`perf_map`]), jitdump files ([`jitdump`])
-//! and the objects of GDB's JIT interface ([`gdb`]). All are read while the program runs, since they vanish with it, and kept in
-//! memory ([`table`]); what samples met is written to the recording at its end ([`resolve`]).
+//! Names for code that is generated at run time, from three public interfaces of JITs: perf maps ([`perf_map`]),
+//! jitdump files ([`jitdump`]) and the objects of GDB's JIT interface ([`gdb`]). All are read while the program runs,
+//! since they may vanish with it, and kept in memory ([`table`]). At the end, the names of the functions that occur in
+//! samples are written to the recording (`resolve`).
 //!
-//! Nothing of it is done in the target, and a program without a JIT costs a look at `/proc` now and then.
+//! All of it is done outside the target. For a program without a JIT it costs a look at `/proc` now and then.
 
 pub mod gdb;
 pub mod jitdump;
@@ -11,35 +12,44 @@ mod ranges;
 mod resolve;
 pub mod table;
 
-use crate::host;
-use object::ReadCache;
+use crate::child::interrupted;
+use crate::machine;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use table::{Table, When};
-use uunwind_report::objects::ObjectMap;
-use uunwind_report::recording::{JitNames, Object, Recording};
+use table::{Room, Table, When};
+use uunwind_elf::maps::{self, Mapping};
+use uunwind_elf::Image;
+use uunwind_recording::objects::ObjectMap;
+use uunwind_recording::{JitNames, Object, Recording};
 
-/// Bytes read of one file in one look.
+/// At most this number of bytes of one file are read in one look.
 const AT_ONCE: usize = 1 << 20;
-/// The same, at a process's end.
+/// At most this number of bytes of all jitdump files of a process are read in one look.
+const A_LOOK: usize = 4 << 20;
+/// At most this number of bytes of a process's files are read at its end, and at the ends of all processes together.
 const AT_END: usize = 256 << 20;
-/// Time between looks for new files, ns: at first, and at most.
+const AT_ALL_ENDS: usize = 1 << 30;
+/// Time between two searches for new files, ns: at first, and at most.
 const SOON: u64 = 20_000_000;
 const LATE: u64 = 1_000_000_000;
-/// Time between looks at whole lists of objects, ns.
+/// Time between two looks at whole lists of objects, ns.
 const WHOLE: u64 = 100_000_000;
-/// Most jitdump files and lists of one process.
+/// At most this number of jitdump files, and of lists, of one process are read.
 const MOST_SOURCES: usize = 64;
 
-/// What the JITs of all processes told.
+/// The functions that the JITs of all processes reported.
 #[derive(Default)]
 pub struct Jit {
     processes: BTreeMap<u32, Process>,
-    /// By facts key: where a file has the head of GDB's list.
+    /// Facts key -> file address of the head of GDB's list, if the object has one.
     heads: HashMap<u64, Option<u64>>,
     notes: Vec<String>,
+    /// Memory for all that is reported.
+    room: Room,
+    /// Bytes read at the ends of processes.
+    read_at_ends: usize,
 }
 
 /// A jitdump file that is being read.
@@ -50,19 +60,33 @@ struct Dump {
     parser: jitdump::JitDump,
 }
 
+impl Dump {
+    /// Number of bytes of the file that are not read yet.
+    fn unread(&self) -> u64 {
+        let len = self.file.metadata().map_or(0, |meta| meta.len());
+        if self.parser.ended().is_some() {
+            0
+        } else {
+            len.saturating_sub(self.at)
+        }
+    }
+}
+
 struct Process {
     pid: u32,
-    /// Time of its beginning: CLOCK_MONOTONIC in ns, and seconds since 1970.
+    /// Start time: CLOCK_MONOTONIC in ns, and seconds since 1970.
     start: u64,
     begun: i64,
     user: u32,
-    /// The process that it was forked from, whose code it has.
+    /// Index of the process that it was forked from, whose code it has.
     parent: Option<u32>,
     table: Table,
     map: Option<perf_map::PerfMap>,
     dumps: Vec<Dump>,
+    /// The file that the next look begins with.
+    next_dump: usize,
     lists: Vec<gdb::Descriptor>,
-    /// When it was looked at last, for new files, and at whole lists.
+    /// Time of the last look, and when new files and whole lists are due next (CLOCK_MONOTONIC, ns).
     looked: u64,
     search_at: u64,
     interval: u64,
@@ -71,10 +95,10 @@ struct Process {
 }
 
 impl Jit {
-    /// A process began. `parent`: index of the process that it was forked from.
+    /// Adds a process. `parent`: index of the process that it was forked from.
     pub fn process(&mut self, index: u32, pid: u32, start: u64, parent: Option<u32>) {
-        let age = host::monotonic().saturating_sub(start);
-        let begun = host::wall().saturating_sub(age).div_euclid(1_000_000_000) as i64;
+        let age = machine::monotonic().saturating_sub(start);
+        let begun = machine::wall().saturating_sub(age).div_euclid(1_000_000_000) as i64;
         let user = std::fs::metadata(format!("/proc/{pid}")).map_or(u32::MAX, |meta| meta.uid());
         let process = Process {
             pid,
@@ -82,9 +106,10 @@ impl Jit {
             begun,
             user,
             parent,
-            table: Table::default(),
+            table: Table { room: self.room.clone(), ..Table::default() },
             map: None,
             dumps: Vec::new(),
+            next_dump: 0,
             lists: Vec::new(),
             looked: start,
             search_at: start + SOON,
@@ -95,11 +120,15 @@ impl Jit {
         self.processes.insert(index, process);
     }
 
-    /// A process has an object, whose file is one of these. Finds the head of GDB's list in it.
-    pub fn object(&mut self, index: u32, object: &Object, files: impl FnOnce() -> Vec<PathBuf>) {
+    /// Looks for the head of GDB's list in an object that a process has loaded. `places`: paths where its file may be.
+    pub fn object(&mut self, index: u32, object: &Object, places: impl FnOnce() -> Vec<PathBuf>) {
         let head = *self.heads.entry(object.facts_key).or_insert_with(|| {
-            let open = |path: &PathBuf| File::open(path).ok().map(ReadCache::new);
-            files().iter().filter(|path| !path.as_os_str().is_empty()).find_map(open).and_then(|file| gdb::find(&file))
+            let open = |path: &PathBuf| Image::open(path).ok();
+            places()
+                .iter()
+                .filter(|path| !path.as_os_str().is_empty())
+                .find_map(open)
+                .and_then(|image| gdb::find(&image))
         });
         if let (Some(head), Some(process)) = (head, self.processes.get_mut(&index)) {
             let at = object.bias.wrapping_add(head);
@@ -109,22 +138,45 @@ impl Jit {
         }
     }
 
-    /// Looks at what is new.
+    /// Reads what the JITs of all live processes have reported since the last call.
     pub fn look(&mut self) {
-        let now = host::monotonic();
+        let now = machine::monotonic();
         for process in self.processes.values_mut().filter(|p| p.live) {
             process.look(now);
         }
     }
 
-    /// A process ended, or became another: takes the last that it told.
+    /// Reads the last reports of a process that has ended, or has called exec.
     pub fn finish(&mut self, index: u32) {
         let Some(process) = self.processes.get_mut(&index).filter(|p| p.live) else { return };
-        process.finish(host::monotonic());
+        let most = AT_END.min(AT_ALL_ENDS.saturating_sub(self.read_at_ends));
+        let (read, unread) = process.finish(machine::monotonic(), most);
+        self.read_at_ends += read;
+        let pid = process.pid;
+        let mut note = |text: String| self.notes.push(format!("process {pid}: {text}"));
+        if unread > 0 {
+            note(format!(
+                "{unread} bytes of its perf map and jitdump files were not read when it ended; at most {} MiB are: the functions \
+                 in them have no names",
+                most >> 20
+            ));
+        }
         if process.table.left_out > 0 {
-            self.notes.push(format!(
-                "process {}: {} functions that its JIT told of could not be understood, or found no room; they have no names",
-                process.pid, process.table.left_out
+            note(format!(
+                "{} functions that its JIT reported could not be understood, or found no room ({} MiB for all processes); they \
+                 have no names",
+                process.table.left_out,
+                table::ROOM >> 20
+            ));
+        }
+        let spent: u64 = process.lists.iter().map(gdb::Descriptor::spent).sum();
+        if spent > 0 {
+            note(format!(
+                "objects in its list for GDB were left out, {spent} at least: more than {} of them, or one of more than {} MiB, or \
+                 more than {} MiB in all; their functions have no names",
+                gdb::MOST,
+                gdb::LARGEST >> 20,
+                gdb::A_LIST >> 20
             ));
         }
         for dump in &process.dumps {
@@ -134,25 +186,25 @@ impl Jit {
         }
     }
 
-    /// Lines for people that came up since the last call.
+    /// Notes for the user since the last call, a line each.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// Names for what no object covers in the stacks of the recording.
+    /// Names for the unowned addresses in the stacks of the recording.
     pub fn names(&self, recording: &Recording, map: &mut ObjectMap) -> JitNames {
         let mut resolver = resolve::Resolver::new(recording);
         for index in self.processes.keys() {
-            let told = self.told(*index);
-            if !told.is_empty() {
-                resolver.process(*index, told, map);
+            let reports = self.reports(*index);
+            if !reports.is_empty() {
+                resolver.process(*index, reports, map);
             }
         }
         resolver.finish()
     }
 
-    /// What was told to a process: its ancestors' code up to each fork, and its own.
-    fn told(&self, index: u32) -> resolve::Told<'_> {
+    /// The functions reported for a process: those of its ancestors up to each fork, and its own.
+    fn reports(&self, index: u32) -> resolve::Reports<'_> {
         let (mut line, mut at, mut until) = (Vec::new(), index, u64::MAX);
         while let Some(process) = self.processes.get(&at) {
             line.push((process, until));
@@ -163,13 +215,13 @@ impl Jit {
                 None => break,
             }
         }
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         for (process, until) in line.into_iter().rev() {
             let table = &process.table;
             let events = table.events.iter().filter(|event| event.when.after <= until);
-            told.extend(events.filter_map(|event| Some((*event, table.codes.get(event.code as usize)?))));
+            reports.extend(events.filter_map(|event| Some((*event, table.codes.get(event.code as usize)?))));
         }
-        told
+        reports
     }
 }
 
@@ -185,10 +237,10 @@ impl Process {
                 map.look(&mut self.table, When { after: self.looked, by: now });
             }
         }
-        self.read_dumps(now, AT_ONCE);
+        self.read_dumps(now, A_LOOK, AT_ONCE);
         let whole = now >= self.whole_at;
         for list in &mut self.lists {
-            list.look(&gdb::Live(self.pid), &mut self.table, host::monotonic, whole);
+            list.look(&gdb::Live(self.pid), &mut self.table, machine::monotonic, whole);
         }
         if whole {
             self.whole_at = now + WHOLE;
@@ -196,21 +248,27 @@ impl Process {
         self.looked = now;
     }
 
-    fn finish(&mut self, now: u64) {
+    /// Reads the rest of the process's files, at most `most` bytes. Returns the number of bytes read, and the number
+    /// left.
+    fn finish(&mut self, now: u64, most: usize) -> (usize, u64) {
         if !Path::new(&format!("/proc/{}", self.pid)).exists() {
             self.search_map();
         }
         let when = When { after: self.looked, by: now };
-        for _ in 0..AT_END / AT_ONCE {
-            if !self.map.as_mut().is_some_and(|map| map.look(&mut self.table, when)) {
+        let mut left = most;
+        while let Some(map) = self.map.as_mut().filter(|_| left >= AT_ONCE && interrupted().is_none()) {
+            left -= AT_ONCE;
+            if !map.look(&mut self.table, when) {
                 break;
             }
         }
-        self.read_dumps(now, AT_END);
+        left = self.read_dumps(now, left, usize::MAX);
         self.live = false;
+        let unread = self.map.as_ref().map_or(0, perf_map::PerfMap::unread);
+        (most - left, self.dumps.iter().map(Dump::unread).sum::<u64>() + unread)
     }
 
-    /// Looks for files that were not there before.
+    /// Searches for files that were not found before.
     fn search(&mut self) {
         self.search_map();
         if self.dumps.len() < MOST_SOURCES {
@@ -225,11 +283,10 @@ impl Process {
         }
     }
 
-    /// A jitdump file is found by the page of it that its writer has mapped executable.
+    /// Finds jitdump files by the page that their writer has mapped executable.
     fn search_dumps(&mut self) {
-        let Ok(maps) = std::fs::read(format!("/proc/{}/maps", self.pid)) else { return };
-        for line in maps.split(|b| *b == b'\n') {
-            let Some(mapped) = std::str::from_utf8(line).ok().and_then(Mapped::parse) else { continue };
+        let Ok(mappings) = maps::of(self.pid) else { return };
+        for mapped in mappings.filter_map(Mapped::of) {
             if self.dumps.iter().any(|d| d.path == mapped.path) || self.dumps.len() >= MOST_SOURCES {
                 continue;
             }
@@ -239,47 +296,58 @@ impl Process {
         }
     }
 
-    fn read_dumps(&mut self, now: u64, most: usize) {
+    /// Reads more of the jitdump files: at most `most` bytes of all of them together, `each` of one. Returns how much
+    /// of `most` is left.
+    fn read_dumps(&mut self, now: u64, most: usize, each: usize) -> usize {
         let clock = jitdump::Clock { before: self.looked, earliest: self.start, latest: now };
-        for dump in &mut self.dumps {
-            let mut left = most;
-            let mut buffer = vec![0; AT_ONCE];
-            while left > 0 && dump.parser.ended().is_none() {
-                let read = dump.file.read_at(&mut buffer, dump.at).unwrap_or(0);
-                dump.parser.feed(buffer.get(..read).unwrap_or(&[]), &mut self.table, clock);
-                dump.at += read as u64;
-                left = left.saturating_sub(read);
-                if read < AT_ONCE {
+        let mut left = most;
+        if self.dumps.is_empty() {
+            return left;
+        }
+        let mut buffer = vec![0; AT_ONCE];
+        self.next_dump = (self.next_dump + 1) % self.dumps.len();
+        let (earlier, later) = self.dumps.split_at_mut(self.next_dump);
+        for dump in later.iter_mut().chain(earlier) {
+            let mut own = each.min(left);
+            while own > 0 && dump.parser.ended().is_none() && interrupted().is_none() {
+                let part = buffer.get_mut(..own.min(AT_ONCE)).unwrap_or_default();
+                let read = dump.file.read_at(part, dump.at).unwrap_or(0);
+                dump.parser.feed(part.get(..read).unwrap_or(&[]), &mut self.table, clock);
+                dump.at = dump.at.saturating_add(read as u64).saturating_add(dump.parser.skip());
+                (own, left) = (own - read, left - read);
+                if read < part.len() {
                     break;
                 }
             }
         }
+        left
     }
 }
 
-/// A line of `/proc/<pid>/maps` that may be a jitdump file's.
-struct Mapped {
-    range: String,
+/// A mapping that may be a jitdump file's.
+pub struct Mapped {
+    start: u64,
+    end: u64,
     inode: u64,
-    path: PathBuf,
+    /// Path of the file, in the process's own root.
+    pub path: PathBuf,
 }
 
 impl Mapped {
-    fn parse(line: &str) -> Option<Mapped> {
-        let mut words = line.splitn(6, ' ');
-        let (range, access) = (words.next()?, words.next()?);
-        let (_offset, _device, inode) = (words.next()?, words.next()?, words.next()?.parse().ok()?);
-        let path = words.next()?.trim_start();
+    /// The mapping, if it is executable and of a file that is named `jit-NUMBER.dump`.
+    pub fn of(mapping: Mapping) -> Option<Mapped> {
+        let path = std::str::from_utf8(&mapping.name).ok()?;
         let file = path.strip_suffix(" (deleted)").unwrap_or(path).rsplit('/').next()?;
         let number = file.strip_prefix("jit-")?.strip_suffix(".dump")?;
         let named = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'-');
-        (named && access.contains('x')).then(|| Mapped { range: range.to_owned(), inode, path: path.into() })
+        let Mapping { start, end, inode, .. } = mapping;
+        (named && mapping.is_executable()).then(|| Mapped { start, end, inode, path: path.into() })
     }
 
-    /// The very file that is mapped.
+    /// Opens the file that is mapped, identified by its inode.
     fn open(&self, pid: u32) -> Option<File> {
         let in_root = Path::new(&format!("/proc/{pid}/root")).join(self.path.strip_prefix("/").unwrap_or(&self.path));
-        let mapped = format!("/proc/{pid}/map_files/{}", self.range).into();
+        let mapped = format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end).into();
         [in_root, mapped].iter().find_map(|path: &PathBuf| {
             let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
             let meta = file.metadata().ok()?;
@@ -290,12 +358,71 @@ impl Mapped {
 
 #[cfg(test)]
 mod tests {
-    use super::Mapped;
+    use super::*;
+    use std::io::Write;
+
+    /// A jitdump file with a function in each of its records, most of which is a hole.
+    fn sparse(records: u64, bytes: u32) -> File {
+        let mut file = tempfile::tempfile().expect("a temporary file");
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        file.write_all(&words(&[0x4a69_5444, 1, 40, 62, 0, 77, 0, 0, 0, 0])).expect("room");
+        for n in 0..records {
+            // LOAD: pid, tid, then address, address of the code, size, number; the name.
+            let record = words(&[0, bytes, 1, 0, 77, 77, 0x1000, 0, 0x1000, 0, 16, 0, n as u32, 0, u32::from(b'f')]);
+            file.write_all_at(&record, 40 + n * u64::from(bytes)).expect("room");
+        }
+        file.set_len(40 + records * u64::from(bytes)).expect("a longer file");
+        file
+    }
+
+    fn process(jit: &mut Jit, files: Vec<File>) {
+        let pid = std::process::id();
+        jit.process(0, pid, machine::monotonic(), None);
+        let process = jit.processes.get_mut(&0).expect("the process");
+        let dump = |file| Dump { file, path: "jit-77.dump".into(), at: 0, parser: jitdump::JitDump::default() };
+        process.dumps = files.into_iter().map(dump).collect();
+        (process.search_at, process.whole_at) = (u64::MAX, u64::MAX);
+    }
+
+    #[test]
+    fn a_look_at_many_jitdump_files_reads_a_part_of_each() {
+        let mut jit = Jit::default();
+        process(&mut jit, (0..8).map(|_| sparse(4, 1 << 20)).collect());
+        let read = |jit: &Jit| jit.processes[&0].dumps.iter().map(|dump| dump.at).collect::<Vec<_>>();
+        jit.look();
+        assert_eq!(read(&jit).iter().sum::<u64>(), A_LOOK as u64);
+        (0..20).for_each(|_| jit.look());
+        assert!(read(&jit).iter().all(|at| *at == 40 + (4 << 20)), "{:?}", read(&jit));
+        assert_eq!(jit.processes[&0].table.codes.len(), 32);
+    }
+
+    #[test]
+    fn what_is_not_read_at_the_end_is_noted() {
+        let mut jit = Jit::default();
+        let (records, bytes) = (50, 8 << 20);
+        process(&mut jit, vec![sparse(records, bytes)]);
+        jit.finish(0);
+        let unread = 40 + records * u64::from(bytes) - AT_END as u64;
+        let notes = jit.take_notes();
+        assert!(matches!(&notes[..], [note] if note.contains(&format!("{unread} bytes"))), "{notes:?}");
+        assert_eq!(jit.processes[&0].table.codes.len(), AT_END / bytes as usize - 1, "those that are whole");
+    }
+
+    #[test]
+    fn an_over_large_record_is_passed_without_being_read() {
+        let mut jit = Jit::default();
+        // Four records of 2 GiB, more than are read at the end.
+        process(&mut jit, vec![sparse(4, 2 << 30)]);
+        jit.finish(0);
+        assert_eq!(jit.processes[&0].dumps[0].at, 40 + (8 << 30));
+        assert!(jit.read_at_ends <= 8 * AT_ONCE, "{}", jit.read_at_ends);
+    }
 
     #[test]
     fn lines_of_maps() {
+        let of_line = |line: &str| Mapping::parse(line.as_bytes()).and_then(Mapped::of);
         let line = "7f12-7f13 r-xp 00000000 08:01 1234                       /home/a b/jit-77.dump";
-        let mapped = Mapped::parse(line).expect("a jitdump file");
+        let mapped = of_line(line).expect("a jitdump file");
         assert_eq!((mapped.inode, mapped.path.to_str()), (1234, Some("/home/a b/jit-77.dump")));
         for other in [
             "7f12-7f13 r--p 00000000 08:01 1234 /tmp/jit-77.dump",
@@ -303,7 +430,7 @@ mod tests {
             "7f12-7f13 r-xp 00000000 00:00 0",
             "",
         ] {
-            assert!(Mapped::parse(other).is_none(), "{other}");
+            assert!(of_line(other).is_none(), "{other}");
         }
     }
 }

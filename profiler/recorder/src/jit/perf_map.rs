@@ -1,5 +1,6 @@
-//! perf maps: `/tmp/perf-<pid>.map`, one line a function: start and size in hexadecimal, name. Only ever appended to, never
-//! with a time or an end, so that a line holds until another one covers its range (Linux, tools/perf/Documentation/jit-interface.txt).
+//! [perf maps](https://github.com/torvalds/linux/blob/v6.12/tools/perf/Documentation/jit-interface.txt):
+//! `/tmp/perf-<pid>.map`, with a line for each function: start and size in hexadecimal, name. JITs only append to them,
+//! without times and without removals, so a line is valid until another one covers its range.
 
 use super::table::{name, Code, Table, When};
 use std::fs::File;
@@ -7,38 +8,39 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use uunwind_report::recording::JitSource;
+use uunwind_recording::JitSource;
 
-/// Bytes read in one look, so that a large map does not keep the rings waiting.
+/// At most this number of bytes are read in one look, so that a large map does not delay the draining of rings.
 const AT_ONCE: usize = 1 << 20;
-/// Longest line.
+/// Longest line that is read, in bytes.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// The function of a line without its newline. Any bytes are safe to give.
+/// Parses a line without its newline, which may be any bytes.
 pub fn line(line: &[u8]) -> Option<Code> {
     let mut words = line.trim_ascii().splitn(3, |b| *b == b' ');
     let (start, size) = (hexadecimal(words.next()?)?, hexadecimal(words.next()?)?);
-    let told = words.next()?.trim_ascii();
+    let bytes = words.next()?.trim_ascii();
     let end = start.checked_add(size).filter(|end| *end > start)?;
-    (!told.is_empty()).then(|| Code { source: JitSource::PerfMap, start, end, name: name(told), lines: Rc::from([]) })
+    (!bytes.is_empty()).then(|| Code { source: JitSource::PerfMap, start, end, name: name(bytes), lines: Rc::from([]) })
 }
 
 fn hexadecimal(word: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(word).ok()?;
-    // from_str_radix takes a sign.
+    // from_str_radix would accept a sign.
     let digits = text.strip_prefix("0x").unwrap_or(text);
     digits.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u64::from_str_radix(digits, 16).ok()).flatten()
 }
 
-/// The lines in `bytes`, which may end inside one; the number of bytes taken.
-pub fn lines(bytes: &[u8], mut told: impl FnMut(Code)) -> usize {
+/// Passes the functions of all complete lines in `bytes` to `report`. Returns the number of bytes that these lines
+/// have.
+pub fn lines(bytes: &[u8], mut report: impl FnMut(Code)) -> usize {
     let mut at = 0;
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let Some(len) = rest.iter().position(|b| *b == b'\n') else {
-            // A line without end is none.
+            // A line that is too long is skipped.
             return if rest.len() > LONGEST_LINE { bytes.len() } else { at };
         };
-        rest.get(..len).and_then(line).into_iter().for_each(&mut told);
+        rest.get(..len).and_then(line).into_iter().for_each(&mut report);
         at += len + 1;
     }
     at
@@ -50,19 +52,19 @@ pub struct PerfMap {
     at: u64,
 }
 
-/// Opens the map of a process, if it has one of its own: a regular file of its user's or ours, written since the process
-/// began (`begun`, seconds since 1970): pids come again, and maps stay.
+/// Opens the map of a process: a regular file that belongs to its user or ours, and was written since the process began
+/// (`begun`, seconds since 1970). An older file was left by another process with the same pid.
 pub fn open(path: &Path, user: u32, begun: i64) -> Option<PerfMap> {
     let mut options = File::options();
     let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
     let meta = file.metadata().ok()?;
-    // SAFETY: geteuid has no preconditions.
-    let ours = unsafe { libc::geteuid() };
+    let ours = rustix::process::geteuid().as_raw();
     (meta.is_file() && (meta.uid() == user || meta.uid() == ours) && meta.mtime() >= begun)
         .then_some(PerfMap { file, at: 0 })
 }
 
-/// Where the map of a process may be: by its own pid in its own root, and by the pid that we know.
+/// Paths where the map of a process may be: under the pid of its own pid namespace in its own root, and under the pid
+/// of ours.
 pub fn places(pid: u32) -> Vec<PathBuf> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
@@ -74,7 +76,7 @@ pub fn places(pid: u32) -> Vec<PathBuf> {
 }
 
 impl PerfMap {
-    /// Takes what was appended since the last look, at most a part. False: there is nothing more now.
+    /// Reads what was appended since the last look, at most 1 MiB. False: there is no more now.
     pub fn look(&mut self, table: &mut Table, when: When) -> bool {
         let mut buffer = vec![0; AT_ONCE];
         let read = loop {
@@ -91,7 +93,19 @@ impl PerfMap {
         taken > 0 && read == AT_ONCE
     }
 
-    /// Whether there may be something new; cheap. A map that became shorter was begun anew.
+    /// Number of bytes of the map that were not read.
+    pub fn unread(&self) -> u64 {
+        let len = self.file.metadata().map_or(0, |meta| meta.len()).saturating_sub(self.at);
+        // A last line without a newline does not count.
+        if len > LONGEST_LINE as u64 {
+            len
+        } else {
+            0
+        }
+    }
+
+    /// Whether the map's length has changed, by one system call. A map that became shorter was rewritten, and is read
+    /// from its start.
     pub fn grew(&mut self) -> bool {
         let len = self.file.metadata().map_or(self.at, |meta| meta.len());
         if len < self.at {
@@ -116,7 +130,7 @@ mod tests {
         let mut names = Vec::new();
         let text = b"10 1 a\nrubbish\n20 1 b\n30 1 c";
         assert_eq!(lines(text, |code| names.push(code.name.to_string())), text.len() - 6);
-        assert_eq!(names, ["a", "b"], "the last line is not whole yet");
+        assert_eq!(names, ["a", "b"], "the last line is not complete yet");
         assert_eq!(lines(&vec![b'x'; LONGEST_LINE + 1], |_| unreachable!("no line")), LONGEST_LINE + 1);
     }
 }

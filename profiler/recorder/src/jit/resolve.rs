@@ -1,27 +1,28 @@
-//! Which function a sample's address belonged to when the sample was taken: all that was told is gone through once more in
-//! the order of time, together with the samples.
+//! Determines which function a sample's address belonged to when the sample was taken: all reports of JITs are replayed
+//! in the order of time, together with the samples.
 
 use super::ranges::Ranges;
 use super::table::{Code, Event};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use uunwind_core::frame::{frames, Frame};
-use uunwind_report::objects::{lookup_address, ObjectMap};
-use uunwind_report::recording::{JitCode, JitNames, JitPlace, JitSource, Recording};
-use uunwind_report::symbolize::demangle;
+use uunwind_recording::objects::{lookup_address, ObjectMap};
+use uunwind_recording::{JitCode, JitNames, JitPlace, JitSource, Recording};
+use uunwind_symbolize::demangle;
 
-/// What was told to one process: its functions with their events.
-pub type Told<'a> = Vec<(Event, &'a Code)>;
+/// The reports for one process: events with their functions.
+pub type Reports<'a> = Vec<(Event, &'a Code)>;
 
-/// On a function's number: it, or the one that was told to be there before it. Far above any number.
+/// Flag on a function's number: at this time, either this function or its predecessor was there. Larger than any
+/// number.
 const DOUBT: u32 = 1 << 31;
 
-/// Which functions were where, from time to time. A function is numbered by the event with which it came.
+/// The functions at each time, by address. A function's number is the index of the event that added it.
 struct History<'a> {
-    told: &'a Told<'a>,
-    /// What is still to come, by time and by number: of events, and of functions that are in doubt until then.
+    reports: &'a Reports<'a>,
+    /// Changes that lie ahead, by time and number: those of events, and the ends of doubts.
     changes: BTreeMap<(u64, u32, bool), Change>,
-    /// When each function that went was known to be gone.
+    /// For each function that was removed, the time from which it was certainly gone.
     gone: HashMap<u32, u64>,
     now: Ranges,
 }
@@ -34,11 +35,11 @@ enum Change {
 }
 
 impl<'a> History<'a> {
-    fn new(told: &'a Told<'a>) -> History<'a> {
-        let coming = told.iter().zip(0u32..).filter(|((event, _), _)| event.comes);
+    fn new(reports: &'a Reports<'a>) -> History<'a> {
+        let coming = reports.iter().zip(0u32..).filter(|((event, _), _)| event.comes);
         let numbers: HashMap<*const Code, u32> = coming.map(|((_, code), n)| (core::ptr::from_ref(*code), n)).collect();
         let (mut changes, mut gone) = (BTreeMap::new(), HashMap::new());
-        for ((event, code), at) in told.iter().zip(0u32..) {
+        for ((event, code), at) in reports.iter().zip(0u32..) {
             if event.comes {
                 changes.insert((event.when.after, at, false), Change::Comes);
             } else if let Some(number) = numbers.get(&core::ptr::from_ref(*code)) {
@@ -46,18 +47,18 @@ impl<'a> History<'a> {
                 gone.insert(*number, event.when.by);
             }
         }
-        History { told, changes, gone, now: Ranges::default() }
+        History { reports, changes, gone, now: Ranges::default() }
     }
 
-    /// The functions at a time, which is not before that of the last call.
+    /// The functions at a time, which must not be earlier than that of the last call.
     fn at(&mut self, time: u64) -> &Ranges {
         while let Some(next) = self.changes.first_entry().filter(|next| next.key().0 <= time) {
             let ((at, number, _), change) = next.remove_entry();
-            let Some((event, code)) = self.told.get(number as usize) else { continue };
+            let Some((event, code)) = self.reports.get(number as usize) else { continue };
             match change {
                 Change::Goes => self.now.remove(code.start, code.end, number),
                 Change::IsThere => self.now.rename(code.start, code.end, number | DOUBT, number),
-                // Until the one before is known to be gone, either of them may be there.
+                // Until its predecessor is certainly gone, either of them may be there.
                 Change::Comes => {
                     let before = self.now.overlapped(code.start, code.end);
                     let until = before
@@ -83,42 +84,47 @@ impl<'a> History<'a> {
 pub struct Resolver<'a> {
     recording: &'a Recording,
     out: JitNames,
-    /// Functions written already.
+    /// Functions that are in `out` already, with their index.
     written: HashMap<*const Code, u32>,
 }
 
 impl<'a> Resolver<'a> {
-    /// Nothing named yet.
+    /// Creates it with no names.
     pub fn new(recording: &'a Recording) -> Resolver<'a> {
         Resolver { recording, out: JitNames::default(), written: HashMap::new() }
     }
 
-    /// The section.
+    /// The names, as they are written to the recording.
     pub fn finish(self) -> JitNames {
         self.out
     }
 
-    /// Names what `process` has, by what it was told.
-    pub fn process(&mut self, process: u32, mut told: Told<'_>, map: &mut ObjectMap) {
+    /// Names the unowned addresses in samples of `process`, by the reports for it.
+    pub fn process(&mut self, process: u32, mut reports: Reports<'_>, map: &mut ObjectMap) {
         let queries = self.queries(process, map);
-        // Stable: what has the same time stays in the order in which it was told.
-        told.sort_by_key(|(event, _)| event.when.after);
+        // A stable sort: events with the same time stay in the order in which they were reported.
+        reports.sort_by_key(|(event, _)| event.when.after);
         let mut answers = HashMap::new();
-        let mut history = History::new(&told);
+        let mut history = History::new(&reports);
         for query in &queries {
             if let Some(found) = history.at(query.0).find(query.1) {
                 answers.insert(*query, found);
             }
         }
-        self.told_late(&queries, &told, &mut answers);
-        self.write(process, &queries, &told, &answers);
+        self.reported_late(&queries, &reports, &mut answers);
+        self.write(process, &queries, &reports, &answers);
     }
 
-    /// Perf maps are written through buffers, so a function may run before its line is in the file: what has no name yet takes
-    /// the first that is told later.
-    fn told_late(&self, queries: &BTreeSet<(u64, u64)>, told: &Told<'_>, answers: &mut HashMap<(u64, u64), u32>) {
+    /// Perf maps are written through buffers, so a function may run before its line is in the file. An address without
+    /// a name takes the first function that is reported for it later.
+    fn reported_late(
+        &self,
+        queries: &BTreeSet<(u64, u64)>,
+        reports: &Reports<'_>,
+        answers: &mut HashMap<(u64, u64), u32>,
+    ) {
         let late = |(_, (event, code)): &(usize, &(Event, &Code))| event.comes && code.source == JitSource::PerfMap;
-        let mut later = told.iter().enumerate().rev().filter(late).peekable();
+        let mut later = reports.iter().enumerate().rev().filter(late).peekable();
         let mut ranges = Ranges::default();
         for query in queries.iter().rev() {
             while let Some((number, (_, code))) = later.next_if(|(_, (event, _))| event.when.after > query.0) {
@@ -133,7 +139,7 @@ impl<'a> Resolver<'a> {
     /// Time and address of each frame that no object covers.
     fn queries(&self, process: u32, map: &mut ObjectMap) -> BTreeSet<(u64, u64)> {
         let mut queries = BTreeSet::new();
-        // Node -> the nearest one at or below it, towards the root, that no object covers, and its address.
+        // Node -> the nearest node from it towards the root that no object covers, and its lookup address.
         let mut nearest: HashMap<u32, (u32, u64)> = HashMap::from([(0, (0, 0))]);
         let node = |n: u32| self.recording.nodes.get((n as usize).wrapping_sub(1));
         let of = |t: u32| self.recording.threads.get(t as usize).map(|t| t.process);
@@ -168,17 +174,17 @@ impl<'a> Resolver<'a> {
         queries
     }
 
-    /// Writes an answer where it is another one than the last for its address.
+    /// Writes each answer that differs from the previous one for its address.
     fn write(
         &mut self,
         process: u32,
         queries: &BTreeSet<(u64, u64)>,
-        told: &Told<'_>,
+        reports: &Reports<'_>,
         answers: &HashMap<(u64, u64), u32>,
     ) {
         let mut last: HashMap<u64, Option<u32>> = HashMap::new();
         for (time, address) in queries {
-            let answer = answers.get(&(*time, *address)).and_then(|n| told.get(*n as usize)).map(|(_, code)| *code);
+            let answer = answers.get(&(*time, *address)).and_then(|n| reports.get(*n as usize)).map(|(_, code)| *code);
             let code = answer.map(|code| self.code(code));
             if last.get(address).copied().unwrap_or(None) == code {
                 continue;
@@ -203,9 +209,9 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// A name as people wrote it: without what compilers hang on to tell versions of a function apart (`[abi:v1]`).
-fn readable(told: &Rc<str>) -> String {
-    let mut name = demangle(told);
+/// A demangled name without the ABI tags (`[abi:v1]`) that compilers append to distinguish versions of a function.
+fn readable(name: &Rc<str>) -> String {
+    let mut name = demangle(name);
     while let Some((start, end)) = name.find("[abi:").and_then(|s| Some((s, s + name.get(s..)?.find(']')?))) {
         name.replace_range(start..=end, "");
     }
@@ -227,25 +233,25 @@ mod tests {
 
     /// Names at an address, at times from 0 on; `!` where it is in doubt.
     fn names(codes: &[Code], events: &[Event], address: u64, times: u64) -> String {
-        let mut told: Told<'_> = events.iter().map(|e| (*e, &codes[e.code as usize])).collect();
-        told.sort_by_key(|(event, _)| event.when.after);
-        let mut history = History::new(&told);
+        let mut reports: Reports<'_> = events.iter().map(|e| (*e, &codes[e.code as usize])).collect();
+        reports.sort_by_key(|(event, _)| event.when.after);
+        let mut history = History::new(&reports);
         let name = |time| match history.at(time).find(address) {
             Some(number) if number >= DOUBT => "!".to_owned(),
-            Some(number) => told[number as usize].1.name.to_string(),
+            Some(number) => reports[number as usize].1.name.to_string(),
             None => ".".to_owned(),
         };
         (0..times).map(name).collect()
     }
 
     #[test]
-    fn what_went_between_two_looks_may_have_been_there_until_the_second() {
+    fn a_function_removed_between_two_looks_may_have_been_there_until_the_second() {
         let codes = [code("a", 0x10, 0x20)];
         assert_eq!(names(&codes, &[event(2, 4, 0, true), event(6, 8, 0, false)], 0x10, 10), "..aaaaaa..");
     }
 
     #[test]
-    fn two_functions_at_one_place_between_two_looks_are_told_apart_by_neither() {
+    fn two_functions_at_one_place_between_two_looks_are_in_doubt() {
         let codes = [code("a", 0x10, 0x20), code("b", 0x18, 0x28)];
         let events = [event(0, 1, 0, true), event(4, 7, 0, false), event(4, 7, 1, true), event(9, 10, 1, false)];
         assert_eq!(names(&codes, &events, 0x18, 12), "aaaa!!!bbb..");
@@ -269,14 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn times_that_the_jit_told_leave_no_doubt() {
+    fn times_that_the_jit_reported_leave_no_doubt() {
         let codes = [code("a", 0x10, 0x20), code("b", 0x10, 0x20)];
         let events = [event(1, 1, 0, true), event(4, 4, 0, false), event(4, 4, 1, true)];
         assert_eq!(names(&codes, &events, 0x10, 7), ".aaabbb");
     }
 
     #[test]
-    fn a_function_in_a_region_told_before_takes_its_part() {
+    fn a_function_in_a_region_reported_before_takes_its_part() {
         let codes = [code("region", 0, 0x100), code("f", 0x10, 0x20)];
         let events = [event(0, 1, 0, true), event(3, 5, 1, true)];
         assert_eq!(names(&codes, &events, 0x10, 5), "regionregionregionff");

@@ -1,19 +1,19 @@
-//! A program that takes part in a recording without any of uu's signal code: it finds the session through the
-//! environment, claims blocks and writes records, as the preloaded object does.
+//! A program that takes part in a recording without uu's signal code: it finds the session through the environment,
+//! claims blocks and writes records, as the preloaded object does.
 
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use uunwind_core::frame::{native_word, semantic_word, FLAG_EXACT};
-use uunwind_core::plugin::TABLE_PYTHON_311;
 use uunwind_core::stop_reason::StopReason;
+use uunwind_elf::Image;
 use uunwind_random::Random;
-use uunwind_report::symbolize::Elf;
 use uunwind_ring::layout::*;
 use uunwind_ring::record::*;
 use uunwind_ring::writer::RingWriter;
-use uunwind_ring::{facts, ENV_SESSION};
+use uunwind_ring::ENV_SESSION;
+use uunwind_symbolize::Elf;
 
-/// Environment variable that says what the target is to do.
+/// Environment variable that selects what the target does.
 pub const ENV_ROLE: &str = "UU_FAKE_TARGET";
 
 const HEADER: RecordHeader = RecordHeader { size: 0, kind: 0, reserved: 0 };
@@ -30,7 +30,7 @@ pub extern "C" fn calling_function(n: u64) -> u64 {
     interrupted_function(std::hint::black_box(n)).wrapping_add(1)
 }
 
-/// A mapped session.
+/// A mapped session, in which this process has claimed a block.
 pub struct Target {
     base: *mut u8,
     process_block: usize,
@@ -63,6 +63,12 @@ impl Target {
         let mut target = Target { base: base.cast(), process_block: 0 };
         target.claim_process(0);
         Some(target)
+    }
+
+    /// Marks that an object of another version has found the session.
+    pub fn is_of_version(&self, version: u32) {
+        // SAFETY: the word lies in the first page, which is mapped for ever.
+        unsafe { &*self.base.add(OTHER_VERSION_OFFSET).cast::<AtomicU32>() }.store(version, Ordering::Relaxed);
     }
 
     fn state(&self, block: usize) -> &'static AtomicU32 {
@@ -124,7 +130,7 @@ impl Target {
             let random = numbers.number();
             let block = (random >> 8) as usize % 64;
             let (limit, base) = match round % 4 {
-                // Now and then a plausible state, so that the rest is looked at.
+                // Sometimes a plausible state, so that the recorder examines the rest.
                 0 => {
                     self.state(block).store((random >> 40) as u32 % 6, Ordering::Release);
                     continue;
@@ -145,8 +151,8 @@ impl Target {
         self.state(thread.block).store(ENDED_THREAD, Ordering::Release);
     }
 
-    /// Waits until the recorder has dealt with all that was written so far: it goes through the blocks in order, and a new
-    /// thread that ends at once comes last.
+    /// Waits until the recorder has processed all that was written so far. It goes through the blocks in order, and a
+    /// new thread that ends at once comes last.
     pub fn settle(&self) {
         let last = self.thread(std::process::id() + 1, "last");
         self.end(&last);
@@ -170,22 +176,18 @@ impl TargetThread {
         r.commit();
     }
 
-    /// Sends this program as an object. The record is written in mid-walk, later than the time of its sample.
+    /// Sends this program as an object. The record is written during a walk, so later than the time of its sample.
     pub fn own_object(&mut self) {
         let exe = std::env::current_exe().expect("own path");
         let elf = Elf::read(&exe).expect("own ELF file");
-        let maps = std::fs::read_to_string("/proc/self/maps").expect("own mappings");
-        let lines: Vec<&str> = maps.lines().filter(|l| l.ends_with(&exe.display().to_string())).collect();
-        let address = |line: &str, part: usize| {
-            let range = line.split_whitespace().next().expect("a range");
-            u64::from_str_radix(range.split('-').nth(part).expect("two ends"), 16).expect("hexadecimal")
-        };
-        let (start, end) = (address(lines[0], 0), address(lines[lines.len() - 1], 1));
-        let key = facts::key(if elf.build_id.is_empty() { &elf.headers } else { &elf.build_id });
+        let mappings = uunwind_elf::maps::of("self").expect("own mappings");
+        let own: Vec<_> = mappings.filter(|mapping| mapping.name == exe.as_os_str().as_encoded_bytes()).collect();
+        let (start, end) = (own[0].start, own[own.len() - 1].end);
+        let key = uunwind_elf::key_of(&Image::open(&exe).expect("this program")).0;
         self.object(now(), start, start, end, &elf.build_id, b"", key);
     }
 
-    /// Sends an object.
+    /// Sends an object record with these fields.
     #[expect(clippy::too_many_arguments, reason = "the fields of the record, in its order")]
     pub fn object(&mut self, time: u64, bias: u64, start: u64, end: u64, build_id: &[u8], path: &[u8], facts_key: u64) {
         let size = size_of::<ObjectRecord>() + padded(build_id.len()) + padded(path.len());
@@ -208,7 +210,7 @@ impl TargetThread {
             code: 0xc0de_0000 + u64::from(id),
             fingerprint: 1,
             first_line: 10,
-            table_kind: TABLE_PYTHON_311,
+            table_kind: 1,
             name_bytes: name.len() as u32,
             file_bytes: file.len() as u32,
             table_bytes: table.len() as u32,
@@ -235,7 +237,7 @@ impl TargetThread {
             time: now(),
             weight,
             stop: stop.number(),
-            kind: SampleKind::Timer as u8,
+            kind: SampleKind::Timer.number(),
             flags,
             words: words.len() as u32,
             sequence: self.sequence,
@@ -246,13 +248,13 @@ impl TargetThread {
         true
     }
 
-    /// Makes the ring senseless.
+    /// Makes the ring's write position invalid.
     pub fn scribble(&self, head: u64) {
         self.header.head.store(head, Ordering::Release);
     }
 }
 
-/// A Python frame on top of two machine frames of this program.
+/// A Python frame between two native frames of this program.
 pub fn mixed_stack(name: u32, position: u64) -> [u64; 4] {
     let leaf = interrupted_function as *const () as u64;
     let caller = calling_function as *const () as u64;

@@ -1,7 +1,8 @@
 //! Folded stacks: one line per stack, outermost frame first, frames separated by `;`, then a space and the weight in
 //! sampling periods.
 //!
-//! `;` inside a frame is written `\x3b`, a newline `\n`, other control characters as Rust escapes them, a backslash `\\`.
+//! `;` inside a frame is written `\x3b`, a newline `\n`, other control characters as Rust escapes them, a backslash
+//! `\\`.
 
 use crate::stacks::{Line, Profile};
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ pub fn render(profile: &Profile) -> String {
     fold(profile, Line::folded)
 }
 
-/// Folded stacks, each frame named by `text`. Stacks that read the same are one line.
+/// Folded stacks, each frame named by `text`. Stacks with equal text are merged into one line.
 pub fn fold(profile: &Profile, text: impl Fn(&Line) -> String) -> String {
     let texts: Vec<String> = profile.lines.iter().map(|line| escape(&text(line))).collect();
     let mut merged: BTreeMap<String, u64> = BTreeMap::new();

@@ -8,32 +8,32 @@ pub mod summary;
 pub mod svg;
 
 use crate::hide::NativeFrames;
-use crate::recording::Recording;
 use crate::resolve::Resolver;
 use crate::stacks::Merger;
 use std::path::Path;
+use uunwind_recording::Recording;
 
 /// An output format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// The recording itself.
     Recording,
-    /// Text for a terminal.
+    /// Summary, as text for a terminal.
     Summary,
     /// Folded stacks.
     Folded,
     /// Flame graph.
     Svg,
-    /// pprof, compressed with gzip.
+    /// pprof profile, compressed with gzip.
     PprofGz,
-    /// pprof, plain.
+    /// pprof profile, uncompressed.
     Pprof,
     /// One block of text per sample.
     Samples,
 }
 
-/// Every format: its name for `-f`, the file extensions that mean it, and what it is.
-pub const KNOWN: &[(&str, &[&str], Format, &str)] = &[
+/// Every format: its name for `-f`, the file extensions that select it, and a description.
+pub const FORMATS: &[(&str, &[&str], Format, &str)] = &[
     ("uu", &[".uu"], Format::Recording, "the recording itself; any other format can be made from it later"),
     ("svg", &[".svg"], Format::Svg, "flame graph, for a browser"),
     ("folded", &[".folded", ".txt"], Format::Folded, "one line per stack with its weight, for flame graph tools"),
@@ -46,37 +46,58 @@ pub const KNOWN: &[(&str, &[&str], Format, &str)] = &[
 impl Format {
     /// The format with this name.
     pub fn by_name(name: &str) -> Option<Format> {
-        KNOWN.iter().find(|(known, ..)| *known == name).map(|(_, _, format, _)| *format)
+        FORMATS.iter().find(|(its_name, ..)| *its_name == name).map(|(_, _, format, _)| *format)
     }
 
     /// The format that a file's extension means.
     pub fn by_extension(path: &Path) -> Option<Format> {
         let file = path.file_name()?.to_string_lossy().into_owned();
         let means = |extensions: &&[&str]| extensions.iter().any(|e| file.len() > e.len() && file.ends_with(e));
-        KNOWN.iter().find(|(_, extensions, ..)| means(extensions)).map(|(_, _, format, _)| *format)
+        FORMATS.iter().find(|(_, extensions, ..)| means(extensions)).map(|(_, _, format, _)| *format)
     }
 
-    /// The extension that belongs to a path of this format, to be replaced by another.
+    /// The name of a file without its format's extension, for making another file's name. `None` if no format has the
+    /// extension.
     pub fn strip_extension(path: &Path) -> Option<String> {
         let file = path.file_name()?.to_str()?;
-        let known = KNOWN.iter().flat_map(|(_, extensions, ..)| extensions.iter());
-        known
+        let extensions = FORMATS.iter().flat_map(|(_, extensions, ..)| extensions.iter());
+        extensions
             .filter_map(|e| file.strip_suffix(e))
             .filter(|stem| !stem.is_empty())
             .min_by_key(|s| s.len())
             .map(str::to_owned)
     }
 
-    /// The known formats as a list for people.
+    /// The formats as a list for people.
     pub fn list() -> String {
         let line = |(name, extensions, _, what): &(&str, &[&str], Format, &str)| {
             format!("  {name:<8} {:<15} {what}\n", extensions.join(" "))
         };
-        KNOWN.iter().map(line).collect()
+        FORMATS.iter().map(line).collect()
     }
 }
 
 /// Makes the bytes of an output. [`Format::Recording`] has none: the recording is a file already.
+///
+/// ```
+/// use uunwind_core::frame::{native_word, FLAG_EXACT};
+/// use uunwind_recording::{Node, Process, Recording, Sample, Symbols, Thread};
+/// use uunwind_report::formats::{render, Format};
+/// use uunwind_report::hide::NativeFrames;
+///
+/// let recording = Recording {
+///     processes: vec![Process { pid: 7, ..Process::default() }],
+///     threads: vec![Thread { process: 0, tid: 7, name: "work".to_owned() }],
+///     nodes: vec![Node { parent: 0, word: native_word(0x1136, FLAG_EXACT), position: 0 }],
+///     samples: vec![Sample { thread: 0, stack: 1, time: 5, weight: 3, stop: 1, kind: 0, flags: 0 }],
+///     // Without any, the objects' files would be looked up.
+///     symbols: Some(Symbols::default()),
+///     ..Recording::default()
+/// };
+/// let text = render(Format::Samples, &recording, NativeFrames::Show).expect("a report");
+/// let text = String::from_utf8(text).expect("UTF-8");
+/// assert!(text.starts_with("sample 1 pid 7 tid 7 comm work ") && text.contains("native ?+0x1136 (?) 0x1136 exact"));
+/// ```
 pub fn render(format: Format, recording: &Recording, native_frames: NativeFrames) -> Result<Vec<u8>, String> {
     let mut resolver = Resolver::new(recording);
     match format {
@@ -103,7 +124,8 @@ pub fn command(recording: &Recording) -> String {
     printable(&words.collect::<Vec<_>>().join(" "))
 }
 
-/// Text with control characters made visible: recordings hold bytes of foreign processes, and a terminal obeys them.
+/// The text with control characters escaped: recordings hold bytes of foreign processes, and a terminal would obey
+/// them.
 pub fn printable(text: &str) -> String {
     text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }

@@ -1,15 +1,15 @@
-//! pprof: the profile.proto of google/pprof, with mappings and build-ids, functions and lines, and labels for process and
-//! thread. Sample types: samples/count and cpu/nanoseconds.
+//! pprof: the profile.proto of google/pprof, with mappings and build-ids, functions and lines, and labels for process
+//! and thread. Sample types: samples/count and cpu/nanoseconds.
 
 use super::proto::Message;
-use crate::recording::Recording;
 use crate::stacks::{Kind, Line, Profile};
-use crate::symbolize::hex;
 use flate2::{write::GzEncoder, Compression};
 use std::collections::HashMap;
 use std::io::Write;
+use uunwind_recording::Recording;
+use uunwind_symbolize::hex;
 
-/// Field numbers of `Profile`.
+/// Field numbers of `Profile` in profile.proto (<https://github.com/google/pprof/blob/main/proto/profile.proto>).
 mod field {
     pub const SAMPLE_TYPE: u64 = 1;
     pub const SAMPLE: u64 = 2;
@@ -24,7 +24,7 @@ mod field {
     pub const COMMENT: u64 = 13;
 }
 
-/// Texts, each once; number 0 is the empty one.
+/// The string table: each text once; index 0 is the empty text.
 struct Strings {
     index: HashMap<String, u64>,
     list: Vec<String>,
@@ -48,9 +48,9 @@ struct Builder<'a> {
     out: Message,
     strings: Strings,
     functions: HashMap<(String, String), u64>,
-    /// Locations by the lines they stand for, innermost first.
+    /// Location id by lines (indices into [`Profile::lines`], innermost first).
     locations: HashMap<Vec<u32>, u64>,
-    /// Mapping ids by object.
+    /// Mapping id by object.
     mappings: HashMap<u32, u64>,
 }
 
@@ -85,7 +85,7 @@ impl Builder<'_> {
             let value = self.value_type(kind, unit);
             self.out.message(field::SAMPLE_TYPE, value);
         }
-        // Readers take the first mapping for that of the program.
+        // Readers take the first mapping for the program's.
         if let Some(program) = program_object(self.recording, self.profile) {
             self.mapping(program);
         }
@@ -134,7 +134,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Location ids of a stack, leaf first. Inlined frames and the frame that holds them are one location.
+    /// Location ids of a stack, leaf first. Inlined frames and the frame that contains them form one location.
     fn stack(&mut self, lines: &[u32]) -> Vec<u64> {
         let profile = self.profile;
         let mut ids = Vec::new();
@@ -188,7 +188,8 @@ impl Builder<'_> {
         let mut function = Message::default();
         function.number(1, id);
         function.number(2, name);
-        function.number(3, name);
+        // system_name (3) stays empty. pprof takes a name that stands in both fields for a mangled one, and shows it
+        // without what is in angle brackets: of `<module>`, nothing would be left.
         function.number(4, file);
         function.number(5, u64::from(line.first_line));
         self.out.message(field::FUNCTION, function);
@@ -196,7 +197,8 @@ impl Builder<'_> {
         id
     }
 
-    /// A mapping in file addresses: processes map one file at different places, and addresses here are the file's.
+    /// A mapping in file addresses: processes map a file at different addresses, and all addresses in the profile are
+    /// the file's.
     fn mapping(&mut self, object: u32) -> u64 {
         if let Some(id) = self.mappings.get(&object) {
             return *id;
@@ -211,7 +213,8 @@ impl Builder<'_> {
             mapping.number(6, self.strings.id(&hex(&o.build_id)));
         }
         for has in 7..=10 {
-            // has_functions, has_filenames, has_line_numbers, has_inline_frames: what there is was resolved here.
+            // has_functions, has_filenames, has_line_numbers, has_inline_frames: everything that is available was
+            // resolved here.
             mapping.number(has, 1);
         }
         self.out.message(field::MAPPING, mapping);

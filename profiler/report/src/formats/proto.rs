@@ -1,6 +1,7 @@
-//! The few pieces of the protocol buffer wire format that a pprof profile needs.
+//! The part of the protocol buffer wire format (<https://protobuf.dev/programming-guides/encoding/>) that a pprof
+//! profile needs.
 
-/// A message under construction. Fields with the value zero are left out, as the format has it.
+/// A message under construction. Fields with the value zero are left out, which the format reads as zero.
 #[derive(Default)]
 pub struct Message {
     bytes: Vec<u8>,
@@ -23,7 +24,7 @@ impl Message {
         self.bytes.push(n as u8);
     }
 
-    /// A number. Signed fields of pprof are two's complement, so a cast is right.
+    /// Adds a number. Signed fields of pprof are two's complement, so a cast is right.
     pub fn number(&mut self, field: u64, n: u64) {
         if n != 0 {
             self.varint(field << 3 | VARINT);
@@ -31,19 +32,19 @@ impl Message {
         }
     }
 
-    /// Bytes or a text; also when empty, since a repeated field counts them.
+    /// Adds bytes or a text, also an empty one: in a repeated field every element counts.
     pub fn bytes(&mut self, field: u64, bytes: &[u8]) {
         self.varint(field << 3 | LENGTH_DELIMITED);
         self.varint(bytes.len() as u64);
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// A message.
+    /// Adds a message.
     pub fn message(&mut self, field: u64, message: Message) {
         self.bytes(field, &message.bytes);
     }
 
-    /// Numbers, packed.
+    /// Adds numbers as a packed field.
     pub fn packed(&mut self, field: u64, numbers: impl IntoIterator<Item = u64>) {
         let mut inner = Message::default();
         for n in numbers {
@@ -59,7 +60,8 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_format_s_description() {
-        // "Encoding" in the protocol buffers documentation: {1: 150}, {2: "testing"}, {3: {1: 150}}, {6: [3, 270, 86942]}.
+        // "Encoding" in the protocol buffers documentation: {1: 150}, {2: "testing"}, {3: {1: 150}}, {6: [3, 270,
+        // 86942]}.
         let mut m = Message::default();
         m.number(1, 150);
         assert_eq!(m.bytes, [0x08, 0x96, 0x01]);

@@ -1,14 +1,16 @@
-//! One block of text per sample, leaf first, nothing hidden or merged: for scripts and tests. docs/recording-format.md has
-//! the grammar.
+//! One block of text per sample, leaf first, nothing hidden or merged: for scripts and tests. Its grammar is in
+//! docs/recording-format.md.
 
-use crate::recording::{Recording, Sample};
-use crate::resolve::{function_of, line_of, stop_text, Resolver};
+use crate::resolve::{function_of, stop_text, Resolver};
 use std::fmt::Write;
 use uunwind_core::frame::Frame;
-use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_NO_PLUGINS};
+use uunwind_recording::{Recording, Sample};
+use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS};
+use uunwind_ring::FLAG_NO_REPLAY;
 
 const FLAGS: &[(u8, &str)] = &[
     (SAMPLE_BLOCKED, "blocked"),
+    (SAMPLE_LATE, "late"),
     (SAMPLE_FACTS_PENDING, "facts-pending"),
     (SAMPLE_DESYNC, "desync"),
     (SAMPLE_NO_PLUGINS, "no-plugins"),
@@ -20,20 +22,29 @@ pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
     for (index, sample) in recording.samples.iter().enumerate() {
         header(recording, index, sample, &mut out);
         let process = resolver.process(sample);
+        let mut callee = None;
         for frame in resolver.frames(sample) {
+            let called = callee.and_then(|callee| resolver.tail_call(process, sample.time, callee, frame));
+            if let Some(called) = called {
+                let _ = writeln!(out, "  (tail call: called {}, which jumped here)", one_line(&called));
+            }
+            callee = Some(frame);
             match frame {
                 Frame::Semantic { plugin, name, position } => {
                     semantic(resolver, process, plugin, name, position, &mut out);
                 }
                 Frame::Window { address, exact, by_frame_pointer, interpreter, generation, name } => {
                     let named = resolver.name(process, name).filter(|_| name != 0);
-                    // Without a name of its own, by whoever else tells of code made at run time.
+                    // A window without a name: other sources of names for code made at run time may have one.
                     let jit = resolver.jit(process, sample.time, address, exact);
-                    let told = named.map(|n| (&n.name, n.code)).or(jit.map(|(code, _)| (&code.name, code.start)));
-                    let (function, offset) = told
+                    let name = named.map(|n| (&n.name, n.code)).or(jit.map(|(code, _)| (&code.name, code.start)));
+                    let (function, offset) = name
                         .map_or_else(|| ("?".to_owned(), 0), |(name, at)| (one_line(name), address.wrapping_sub(at)));
                     let _ = write!(out, "  jit {function}+{offset:#x} (window gen {generation}) {address:#x}");
                     marks(&[(exact, " exact"), (by_frame_pointer, " fp"), (interpreter, " interp")], &mut out);
+                }
+                Frame::Omitted { frames } => {
+                    let _ = writeln!(out, "  omitted {frames} frames");
                 }
                 Frame::Native { .. } => native(recording, resolver, process, sample.time, frame, &mut out),
             }
@@ -54,7 +65,10 @@ fn header(recording: &Recording, index: usize, sample: &Sample, out: &mut String
         1 => "explicit",
         _ => "unknown",
     };
-    let set: Vec<&str> = FLAGS.iter().filter(|(bit, _)| sample.flags & bit != 0).map(|(_, text)| *text).collect();
+    let mut set: Vec<&str> = FLAGS.iter().filter(|(bit, _)| sample.flags & bit != 0).map(|(_, text)| *text).collect();
+    if recording.settings.flags & FLAG_NO_REPLAY != 0 {
+        set.push("no-replay");
+    }
     let _ = writeln!(
         out,
         "sample {} pid {pid} tid {} comm {} time {} weight {} kind {kind} stop {} {} flags {}",
@@ -71,18 +85,19 @@ fn header(recording: &Recording, index: usize, sample: &Sample, out: &mut String
 
 fn semantic(resolver: &Resolver<'_>, process: u32, plugin: u8, id: u32, position: u64, out: &mut String) {
     let plugin = resolver.plugin(process, plugin);
-    let language = if plugin == "python" { "py" } else { &plugin };
+    let label = resolver.language(&plugin).map_or(&plugin, |language| &language.label);
+    let label = word(label);
     let _ = match resolver.name(process, id) {
         Some(n) => writeln!(
             out,
-            "  {language} {} ({}:{}) code {:#x} pos {position} first {}",
+            "  {label} {} ({}:{}) code {:#x} pos {position} first {}",
             one_line(&function_of(n)),
             one_line(&n.file),
-            line_of(n, position),
+            resolver.line(n, position),
             n.code,
             n.first_line
         ),
-        None => writeln!(out, "  {language} ? (?:0) code 0x0 pos {position} first 0"),
+        None => writeln!(out, "  {label} ? (?:0) code 0x0 pos {position} first 0"),
     };
 }
 
@@ -102,11 +117,15 @@ fn native(recording: &Recording, resolver: &mut Resolver<'_>, process: u32, time
         Some(s) => (one_line(&s.name), native.file_address.wrapping_sub(s.start)),
         None => ("?".to_owned(), native.file_address),
     };
+    for inlined in native.symbol.iter().flat_map(|symbol| &symbol.inlined) {
+        let place = format!("{}:{}", if inlined.file.is_empty() { "?" } else { &inlined.file }, inlined.line);
+        let _ = writeln!(out, "  inlined {} ({})", one_line(&inlined.name), one_line(&place));
+    }
     let _ = write!(out, "  native {symbol}+{offset:#x} ({}) {address:#x}", one_line(&path));
     marks(&flags, out);
 }
 
-/// Ends a line with what is true of the frame.
+/// Ends a line with the names of the marks that are set.
 fn marks(marks: &[(bool, &str)], out: &mut String) {
     for (_, text) in marks.iter().filter(|(set, _)| *set) {
         out.push_str(text);

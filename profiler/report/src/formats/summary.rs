@@ -1,13 +1,13 @@
-//! The summary for a terminal: what was obtained, what was lost, where the time went.
+//! The summary for a terminal: what was recorded, what was lost, where the time went.
 
 mod facts;
 mod table;
 mod tree;
 
-use crate::recording::Recording;
 use crate::stacks::Profile;
+use uunwind_recording::Recording;
 
-/// How to print.
+/// How the summary is printed.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     /// Use colours.
@@ -17,7 +17,7 @@ pub struct Style {
 }
 
 impl Style {
-    /// A heading.
+    /// A heading, bold if colours are used.
     fn heading(self, text: &str) -> String {
         if self.colour {
             format!("\u{1b}[1m{text}\u{1b}[0m")
@@ -26,7 +26,7 @@ impl Style {
         }
     }
 
-    /// Something that the reader should not miss.
+    /// A text that the reader should not miss, in colour if colours are used.
     fn alert(self, text: &str) -> String {
         if self.colour {
             format!("\u{1b}[33m{text}\u{1b}[0m")
@@ -35,7 +35,8 @@ impl Style {
         }
     }
 
-    /// A name, made printable and cut to what is left beside `used` columns: first in its path, then at its end.
+    /// A name, made printable and cut to the columns that remain beside `used` columns: first the path is cut, then the
+    /// end.
     fn name(self, name: &str, used: usize) -> String {
         let name = super::printable(name);
         let room = self.width.saturating_sub(used).max(20);
@@ -54,7 +55,7 @@ impl Style {
     }
 }
 
-/// The whole summary. `unusable`: objects without names, and why.
+/// The whole summary. `unusable`: objects (indices in the recording) whose names cannot be used, and the reason.
 pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String)], style: Style) -> String {
     let mut out = facts::render(recording, profile, unusable, style);
     if !recording.samples.is_empty() {
@@ -75,7 +76,7 @@ fn percent(part: u64, whole: u64) -> f64 {
     }
 }
 
-/// A number with its noun.
+/// A number with its noun in singular or plural.
 fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
@@ -87,7 +88,7 @@ mod tests {
     #[test]
     fn long_names_keep_the_function_and_the_end_of_the_path() {
         let style = Style { colour: false, width: 50 };
-        let name = "work (/usr/lib/python3/dist-packages/package/module.py)";
+        let name = "work (/usr/lib/runtime/dist-packages/package/module.py)";
         assert_eq!(style.name(name, 10), "work (…/dist-packages/package/module.py)");
         assert_eq!(style.name("short (/a.py)", 10), "short (/a.py)");
         let long = "a_very_long_function_name_without_a_path_in_it";

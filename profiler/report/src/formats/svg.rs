@@ -1,37 +1,85 @@
-//! Flame graph: stacks merged by function, colours by language, made with inferno. It has a search field and zooms.
+//! Flame graph, root at the top: stacks merged by function, coloured by language, drawn by inferno. It can be searched
+//! and zoomed.
 
-use super::folded::{escape, fold};
-use crate::recording::Recording;
-use crate::stacks::{Kind, Line, Profile};
+mod places;
+
+use super::folded::escape;
+use crate::stacks::{Kind, Profile};
 use inferno::flamegraph::color::{Color, PaletteMap};
-use inferno::flamegraph::{from_lines, Options};
+use inferno::flamegraph::{from_lines, Direction, Options, TextTruncateDirection};
+use places::Frames;
+use std::fmt::Write;
+use uunwind_recording::Recording;
+
+/// Levels of frames that a browser window shows without scrolling, at 900 pixels and 16 pixels a level.
+const SCREEN: usize = 45;
+/// Candidates for the smallest width of a frame that is drawn, in percent of the picture. The first is less than a
+/// pixel; the others are tried in order while narrow frames alone would make the picture higher than a screen.
+const NARROWEST: [f64; 5] = [0.05, 0.1, 0.25, 0.5, 1.0];
+/// Longest title, in characters; a longer one would leave the picture on both sides.
+const TITLE: usize = 130;
 
 /// Draws the flame graph. An error when there is nothing to draw.
 pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, String> {
-    let folded = fold(profile, Line::merged);
-    if folded.is_empty() {
+    if profile.stacks.is_empty() {
         return Err("the recording has no samples, so there is nothing to draw".to_owned());
     }
+    let frames = Frames::new(profile);
     let mut palette = PaletteMap::default();
+    // The root, which has no name.
+    palette.insert(String::new(), Color { r: 200, g: 200, b: 200 });
     for line in &profile.lines {
         let name = escape(&line.merged());
         let colour = colour(line.kind, &name);
         palette.insert(name, colour);
     }
+    let narrowest = narrowest(&frames);
     let mut options = Options::default();
-    options.title = format!("CPU: {}", escape(&super::command(recording)));
-    options.subtitle =
-        Some("blue: interpreted code, green: made at run time, orange: machine code, grey: remarks".to_owned());
+    options.direction = Direction::Inverted;
+    // A function's name precedes its file.
+    options.text_truncate_direction = TextTruncateDirection::Right;
+    options.min_width = narrowest;
+    // The lines are sorted, and `frames` relies on this order.
+    options.no_sort = true;
+    options.title = format!("CPU: {}", cut(&escape(&super::command(recording))));
+    options.subtitle = Some(subtitle(&frames, narrowest));
     options.count_name = "periods".to_owned();
     options.palette_map = Some(&mut palette);
     let mut out = Vec::new();
-    from_lines(&mut options, folded.lines(), &mut out).map_err(|e| e.to_string())?;
-    Ok(out)
+    from_lines(&mut options, frames.folded().iter().map(String::as_str), &mut out).map_err(|e| e.to_string())?;
+    Ok(frames.add_lines(&String::from_utf8_lossy(&out)).into_bytes())
 }
 
-/// A colour of the language's family; the name picks the shade, so that a function looks the same in every graph.
+/// The smallest width of a frame that is drawn, in percent. A picture is higher than a screen only if wide frames are
+/// deep as well.
+fn narrowest(frames: &Frames) -> f64 {
+    let fits = NARROWEST.into_iter().find(|width| frames.depth(*width) <= SCREEN);
+    let deepest = frames.depth(1.0);
+    // A higher limit that does not make the picture fit would hide frames for nothing.
+    fits.or_else(|| NARROWEST.into_iter().find(|width| frames.depth(*width) == deepest)).unwrap_or(1.0)
+}
+
+fn subtitle(frames: &Frames, narrowest: f64) -> String {
+    let mut text = "blue: interpreted, green: made at run time, orange: machine code, grey: remarks".to_owned();
+    let hidden = frames.narrower(narrowest);
+    if hidden > 0 {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "; {hidden} frames narrower than {narrowest} % are not drawn");
+    }
+    text
+}
+
+fn cut(title: &str) -> String {
+    if title.chars().count() <= TITLE {
+        return title.to_owned();
+    }
+    let head: String = title.chars().take(TITLE - 1).collect();
+    format!("{head}\u{2026}")
+}
+
+/// A colour of the language's range. The name selects the shade, so a function has the same colour in every graph.
 fn colour(kind: Kind, name: &str) -> Color {
-    let shade = (uunwind_ring::facts::key(name.as_bytes()) >> 32) as u8 % 48;
+    let shade = (uunwind_core::object_key::key(name.as_bytes()) >> 32) as u8 % 48;
     let (r, g, b) = match kind {
         Kind::Semantic => (90 + shade, 150 + shade, 225),
         Kind::Jit => (90 + shade, 190 + shade / 2, 90),

@@ -1,12 +1,13 @@
-//! A recording made of everything that the format has.
+//! A recording that contains everything that the format has.
 #![allow(dead_code, reason = "each test program that shares this module uses a part of it")]
 
 use std::io::Write;
 use uunwind_core::frame::{native_word, semantic_word, FLAG_EXACT, FLAG_INTERPRETER};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_report::recording::{
-    Counters, End, Inlined, JitCode, JitNames, JitPlace, JitSource, Name, Node, Object, Process, Sample, Settings,
-    Symbol, Symbols, Thread, Writer,
+use uunwind_language::Language;
+use uunwind_recording::{
+    Call, CodeLine, Counters, End, Inlined, JitCode, JitNames, JitPlace, JitSource, Name, Node, Object, Process,
+    Sample, Settings, Symbol, Symbols, Thread, Writer,
 };
 
 /// A file in memory that the writer can own.
@@ -104,16 +105,31 @@ pub fn recording() -> Vec<u8> {
         codes: vec![code("old"), code("new")],
         places: vec![place(1, Some(0)), place(20, None), place(30, Some(1))],
     });
+    w.language(&Language {
+        plugin: "python".into(),
+        label: "py".into(),
+        glue: vec!["run_*".into(), "call".into()],
+        loaders: vec!["<loader>".into()],
+        starters: vec!["start".into()],
+    });
+    w.lines(&[CodeLine { process: 0, name: 1, position: 4, line: 13 }]);
     w.symbols(&Symbols {
         entries: vec![symbol(0x1000, "main"), symbol(0x3000, "leaf")],
         unusable: vec![(1, "gone".into())],
+        calls: vec![Call {
+            address: 0x1000,
+            start: 0x2000,
+            name: "by".into(),
+            reached: vec![0x3000],
+            ..Call::default()
+        }],
     });
     w.flush();
     let bytes = memory.0.borrow().clone();
     bytes
 }
 
-/// Writes the right checksum (CRC-32) behind every section that can still be followed.
+/// Writes the right checksum (CRC-32) after every section that can still be parsed.
 pub fn repair_checksums(bytes: &mut [u8]) {
     let mut at = 16;
     while let Some(len) = bytes.get(at + 4..at + 8).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize) {

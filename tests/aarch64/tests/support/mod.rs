@@ -27,7 +27,7 @@ pub struct Chains {
     depth: *const c_int,
 }
 
-/// A stack, told by all who can.
+/// A stack, from every source that reports it.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// By our walk, leaf first.
@@ -45,7 +45,7 @@ pub struct Sample {
 /// What an asynchronous test has seen.
 #[derive(Default)]
 pub struct Seen {
-    /// Walks.
+    /// Number of walks.
     pub taken: AtomicU32,
     /// Frames that were taken over from the walk before.
     pub reused: AtomicU32,
@@ -102,7 +102,7 @@ extern "C" fn fault(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     }
 }
 
-/// The library of this name; `None`, which is said, where nobody compiled it.
+/// The library of this name; `None`, with a message, where it was not compiled.
 pub fn chains(name: &str) -> Option<Chains> {
     let Some(folder) = std::env::var_os("UU_AARCH64_CHAINS") else {
         eprintln!("skipped: UU_AARCH64_CHAINS does not say where the compiled chains are (run ci/aarch64)");
@@ -126,7 +126,7 @@ pub fn chains(name: &str) -> Option<Chains> {
 
 impl Chains {
     fn shadow(&self) -> Vec<u64> {
-        // SAFETY: chain.c keeps so many entries; this thread is the one that fills them.
+        // SAFETY: chain.c has this number of entries, and only this thread fills them.
         unsafe { std::slice::from_raw_parts(self.shadow, self.depth.read_volatile() as usize).to_vec() }
     }
 }

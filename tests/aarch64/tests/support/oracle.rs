@@ -12,7 +12,7 @@ extern "C" {
 struct Found {
     addresses: [u64; 512],
     count: usize,
-    behind_signal: bool,
+    after_signal: bool,
 }
 
 unsafe extern "C" fn note(context: *mut c_void, found: *mut c_void) -> c_int {
@@ -21,8 +21,8 @@ unsafe extern "C" fn note(context: *mut c_void, found: *mut c_void) -> c_int {
     let mut before = 0;
     // SAFETY: the unwinder's own context.
     let address = unsafe { _Unwind_GetIPInfo(context, &mut before) } as u64;
-    found.behind_signal |= before != 0;
-    if found.behind_signal {
+    found.after_signal |= before != 0;
+    if found.after_signal {
         if let Some(place) = found.addresses.get_mut(found.count) {
             *place = address;
             found.count += 1;
@@ -34,11 +34,11 @@ unsafe extern "C" fn note(context: *mut c_void, found: *mut c_void) -> c_int {
 /// The chain from the interrupted code on, leaf first; called in a handler. Empty elsewhere.
 #[inline(never)]
 pub fn chain_from_signal() -> Vec<u64> {
-    let mut found = Found { addresses: [0; 512], count: 0, behind_signal: false };
+    let mut found = Found { addresses: [0; 512], count: 0, after_signal: false };
     // SAFETY: the callback takes the structure.
     unsafe { _Unwind_Backtrace(note, (&raw mut found).cast()) };
     let mut chain = found.addresses[..found.count].to_vec();
-    // Where a thread begins there is a frame without a caller, which it tells of as a null.
+    // At a thread's start there is a frame without a caller, for which libgcc reports null.
     while chain.last() == Some(&0) {
         chain.pop();
     }

@@ -2,22 +2,22 @@
 
 use std::cell::UnsafeCell;
 use uunwind_aarch64_tests::sources::{self, Image};
+use uunwind_core::cache::last_walk::LastWalk;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::objects::{DlFindObjectFn, Lookup, Memo, Objects};
 use uunwind_core::regs::aarch64::Regs;
-use uunwind_core::reuse::Trail;
 use uunwind_core::rule::aarch64::{Packed, Rule};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{walk, Env, Setting};
+use uunwind_core::walk::{walk, Env, Names, Replay, Setting};
 
 static OBJECTS: Objects = Objects::new();
 
-struct Last(UnsafeCell<Trail>);
+struct Last(UnsafeCell<LastWalk>);
 // SAFETY: handlers of one thread at a time use it.
 unsafe impl Sync for Last {}
-static LAST: Last = Last(UnsafeCell::new(Trail::new()));
+static LAST: Last = Last(UnsafeCell::new(LastWalk::new()));
 
 /// Finds the loader's function.
 pub fn prepare() {
@@ -44,7 +44,9 @@ impl Process {
         let found = OBJECTS.find(address, &mut self.memo, reader);
         reader.pause(was);
         match found {
-            Lookup::Object(object) => Some(Image { range: object.image, eh_frame_hdr: object.eh_frame_hdr }),
+            Lookup::Object(loaded) => {
+                Some(Image { range: loaded.object.image, eh_frame_hdr: loaded.object.eh_frame_hdr })
+            }
             _ => None,
         }
     }
@@ -58,6 +60,10 @@ impl Process {
         rule
     }
 }
+
+impl Names for Process {}
+
+impl Replay for Process {}
 
 impl Env for Process {
     fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
@@ -75,10 +81,10 @@ pub fn first_rule(regs: Regs) -> Result<Rule, StopReason> {
     Process { memo: Memo::default() }.rule(&Cursor { regs, exact: true }, &mut guarded())
 }
 
-/// A walk.
+/// The result of a walk.
 #[derive(Debug)]
 pub struct Walked {
-    /// Leaf first.
+    /// Addresses of the frames, leaf first.
     pub addresses: Vec<u64>,
     /// Why it ended.
     pub stop: StopReason,
@@ -87,7 +93,7 @@ pub struct Walked {
 }
 
 impl Walked {
-    /// Whether both tell the same.
+    /// Whether both walks have the same frames and the same end.
     pub fn same(&self, other: &Walked) -> bool {
         self.addresses == other.addresses && self.stop == other.stop
     }
@@ -103,9 +109,10 @@ pub fn walk_here(regs: Regs, with_trail: bool) -> Walked {
         scratch: std::ptr::null_mut(),
         exchange: std::ptr::null_mut(),
         progress: std::ptr::null_mut(),
-        trail: if with_trail { LAST.0.get() } else { std::ptr::null_mut() },
+        last_walk: if with_trail { LAST.0.get() } else { std::ptr::null_mut() },
+        keep_outermost: false,
     };
-    // SAFETY: no scratch, no progress; the trail is this thread's.
+    // SAFETY: no scratch, no progress; the last_walk is this thread's.
     let outcome = unsafe { walk(Cursor { regs, exact: true }, &mut process, &mut guarded(), &mut words, &setting) };
     let addresses = frames(&words[..outcome.words])
         .map(|frame| match frame {

@@ -1,15 +1,24 @@
 //! The head of the summary: rate, CPU time, stacks, losses, notes.
 
 use super::{counted, percent, Style};
-use crate::recording::{Counters, EndCause, Recording};
 use crate::resolve::stop_text;
 use crate::stacks::Profile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_ring::record::{SampleKind, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_NO_PLUGINS};
+use uunwind_recording::{Counters, EndCause, Recording, NOT_RECORDED};
+use uunwind_ring::layout::BLOCKS;
+use uunwind_ring::record::{
+    SampleKind, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
+};
+use uunwind_ring::FLAG_NO_REPLAY;
 
 // Writing to a String cannot fail, so the results of `writeln!` below are dropped.
+
+/// Share of the CPU time used above which the part that is in no sample is not explained.
+const COVERED: f64 = 0.8;
+/// Number of periods below which the part that is in no sample is not explained.
+const PERIODS_MISSED: f64 = 10.0;
 
 pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String)], style: Style) -> String {
     let mut out = String::new();
@@ -30,8 +39,8 @@ pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String
 
 fn rate_and_time(recording: &Recording, out: &mut String) {
     let settings = &recording.settings;
-    // What a thread asked for by itself stands for no CPU time.
-    let timed = recording.samples.iter().filter(|s| s.kind == SampleKind::Timer as u8);
+    // A sample that a thread requested stands for no CPU time.
+    let timed = recording.samples.iter().filter(|s| s.kind == SampleKind::Timer.number());
     let (samples, weight) = timed.fold((0u64, 0u64), |(n, w), s| (n + 1, w.saturating_add(u64::from(s.weight.max(1)))));
     let sampled = weight as f64 / f64::from(settings.rate.max(1));
     let used = recording.end.as_ref().map(|e| e.cpu_used as f64 / 1e9).filter(|used| *used > 0.0);
@@ -44,16 +53,21 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
         String::new()
     };
     let _ = writeln!(out, "  rate       {} Hz asked{obtained}{tick}", settings.rate);
+    let period = 1.0 / f64::from(settings.rate.max(1));
     let of_used = match used {
-        None => ", CPU time used is not known".to_owned(),
-        Some(used) => {
-            // The kernel adds up children when they are waited for.
-            let why =
-                if sampled > used * 1.1 { "; children that nobody waited for are not in what was used" } else { "" };
-            format!(" of {used:.2} s used ({:.0} %{why})", sampled * 100.0 / used)
-        }
+        None => ", CPU time used is not available".to_owned(),
+        // The kernel adds a child's time to its parent's when it is waited for. Without a wait the share would mean
+        // nothing.
+        Some(used) if sampled > used * 1.1 + period => format!(
+            "; {used:.2} s used, without processes that had ended and that none of the program's had waited for"
+        ),
+        // A sample stands for a whole period, part of which may have passed before the recording, or not at all.
+        Some(used) => format!(" of {used:.2} s used ({:.0} %)", (sampled * 100.0 / used).min(100.0)),
     };
     let _ = writeln!(out, "  CPU time   {sampled:.2} s sampled{of_used}");
+    if used.is_some_and(|used| sampled < used * COVERED && used - sampled > PERIODS_MISSED * period) {
+        let _ = writeln!(out, "             the rest: {}", missing(recording).join("; "));
+    }
     if let Some(end) = &recording.end {
         let wall = end.time.saturating_sub(settings.start_monotonic) as f64 / 1e9;
         let why = match end.cause {
@@ -62,6 +76,46 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
         };
         let _ = writeln!(out, "  duration   {wall:.2} s, {why}; uu used {:.2} s of CPU", end.recorder_cpu as f64 / 1e9);
     }
+}
+
+/// Explanations of the CPU time that is in no sample, as far as the recording has them.
+fn missing(recording: &Recording) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if recording.notes.iter().any(|note| note.starts_with(NOT_RECORDED)) {
+        reasons.push("processes that were not recorded, see the notes".to_owned());
+    }
+    let weight = recording.lost.iter().fold(0u64, |sum, lost| sum.saturating_add(lost.weight));
+    if weight > 0 {
+        reasons.push(format!(
+            "{:.2} s in samples that were lost",
+            weight as f64 / f64::from(recording.settings.rate.max(1))
+        ));
+    }
+    let refused: u64 = recording.counters.iter().map(|(_, counters)| counters.timers_failed).sum();
+    let roomless = recording.end.as_ref().map_or(0, |end| end.threads_without_block + end.processes_without_block);
+    if refused + roomless > 0 {
+        reasons.push(format!("{} that could not be sampled, see below", threads(refused + roomless)));
+    }
+    let sampled: BTreeSet<u32> = recording.samples.iter().map(|s| s.thread).collect();
+    let unmet = recording.threads.len().saturating_sub(sampled.len()) as u64;
+    if unmet > 0 {
+        reasons.push(format!(
+            "{} that met no tick of the kernel's timer, most of them because they lived shorter than one",
+            threads(unmet)
+        ));
+    }
+    if reasons.is_empty() {
+        reasons.push(
+            "time before the sampling of a process began, or of threads and processes that were started by raw system calls or \
+             that share their parent's memory (vfork)"
+                .to_owned(),
+        );
+    }
+    reasons
+}
+
+fn threads(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "thread" } else { "threads" })
 }
 
 fn stacks(recording: &Recording, out: &mut String) {
@@ -85,7 +139,11 @@ fn stacks(recording: &Recording, out: &mut String) {
         let _ = writeln!(out, "             {count:>8} failed: {reason}");
     }
     for (bit, text) in [
-        (SAMPLE_BLOCKED, "weighed while signals were blocked (their excess is in [signals blocked])"),
+        (SAMPLE_BLOCKED, "held back while the signal was blocked (what became due meanwhile is in [signals blocked])"),
+        (
+            SAMPLE_LATE,
+            "late, though nothing held them back: the machine ran something else (the excess is in [late tick])",
+        ),
         (
             SAMPLE_FACTS_PENDING,
             "taken before every object in them was analysed (frames of an interpreter may be missing)",
@@ -112,8 +170,10 @@ fn losses(recording: &Recording, style: Style, out: &mut String) {
     for (_, counters) in &recording.counters {
         sum.add(counters);
     }
-    if sum.frames_told > 0 {
-        let share = percent(sum.frames_reused, sum.frames_told);
+    if recording.settings.flags & FLAG_NO_REPLAY != 0 {
+        let _ = writeln!(out, "  reuse      none: every frame of every sample was walked anew (--no-replay)");
+    } else if sum.frames_emitted > 0 {
+        let share = percent(sum.frames_reused, sum.frames_emitted);
         let _ = writeln!(
             out,
             "  reuse      {share:.1} % of all frames were those of the thread's sample before, proved word by word"
@@ -125,7 +185,11 @@ fn losses(recording: &Recording, style: Style, out: &mut String) {
     if let Some(end) = &recording.end {
         for (count, what) in [(end.threads_without_block, "threads"), (end.processes_without_block, "processes")] {
             if count > 0 {
-                let _ = writeln!(out, "             {count:>8} {what} not sampled, the session had no room");
+                let _ = writeln!(
+                    out,
+                    "             {count:>8} {what} not sampled: at most {BLOCKS} processes and threads are sampled at the same time. Have the \
+                     program run fewer threads at once, or leave child processes out (--no-children)"
+                );
             }
         }
     }

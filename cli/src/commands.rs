@@ -1,0 +1,208 @@
+//! The command line: what is parsed, shown as help, completed in shells and described in manual pages.
+
+use crate::exit::Failure;
+use crate::{doctor, record, refusal, report, sframe, terminal};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+
+/// uu shows where a program spends its CPU time: one picture, every language in it.
+#[derive(Debug, Parser)]
+#[command(name = "uu", version, after_help = "Try: uu record -o flame.svg -- python3 app.py")]
+pub struct Uu {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Record(record::Options),
+    Report(report::Options),
+    Doctor(doctor::Options),
+    Sframe(sframe::Options),
+    Completions(Completions),
+    Man(Man),
+}
+
+/// Prints a script that completes uu's commands, options and formats in a shell.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+bash: uu completions bash >~/.local/share/bash-completion/completions/uu
+zsh:  uu completions zsh >DIRECTORY/_uu, where DIRECTORY is one of $fpath
+fish: uu completions fish >~/.config/fish/completions/uu.fish")]
+struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// Prints the manual page of uu, or of one of its commands, as troff source.
+#[derive(Debug, Args)]
+#[command(after_help = "To read it: uu man record | man -l -")]
+struct Man {
+    /// The command, such as record, or sframe make; none: uu itself
+    command: Vec<String>,
+}
+
+/// Runs what `arguments` (without the program's name) ask for; returns the exit code.
+pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
+    let words = std::iter::once(OsString::from("uu")).chain(arguments.iter().cloned());
+    match Uu::try_parse_from(words) {
+        Ok(Uu { command: Some(command) }) => command.run(),
+        Ok(Uu { command: None }) => Err(Failure::usage("no command given", "uu")),
+        Err(text) if !text.use_stderr() => terminal::print(&text.to_string()),
+        Err(error) => Err(refusal::of(&error, &path(arguments))),
+    }
+}
+
+impl Command {
+    fn run(self) -> Result<u8, Failure> {
+        match self {
+            Command::Record(options) => record::run(&options),
+            Command::Report(options) => report::run(options),
+            Command::Doctor(options) => doctor::run(&options),
+            Command::Sframe(options) => sframe::run(&options),
+            Command::Completions(Completions { shell }) => terminal::print(&completions(shell)),
+            Command::Man(Man { command }) => terminal::print(&manual(&command)?),
+        }
+    }
+}
+
+/// The command that the arguments begin with, for messages: `uu`, `uu record`, `uu sframe make`.
+fn path(arguments: &[OsString]) -> String {
+    let mut path = "uu".to_owned();
+    let mut command = &Uu::command();
+    for word in arguments {
+        match command.find_subcommand(word) {
+            Some(next) => command = next,
+            None => break,
+        }
+        path = format!("{path} {}", command.get_name());
+    }
+    path
+}
+
+fn completions(shell: Shell) -> String {
+    let shell = match shell {
+        Shell::Bash => clap_complete::Shell::Bash,
+        Shell::Zsh => clap_complete::Shell::Zsh,
+        Shell::Fish => clap_complete::Shell::Fish,
+    };
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut Uu::command(), "uu", &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn manual(words: &[String]) -> Result<String, Failure> {
+    // The full names of the commands, such as "uu-sframe-make", are set when it is built.
+    let mut uu = Uu::command();
+    uu.build();
+    let mut command = &uu;
+    for word in words {
+        let unknown = || Failure::usage(&format!("there is no command {:?}", words.join(" ")), "uu");
+        command = command.find_subcommand(word).ok_or_else(unknown)?;
+    }
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let mut out = Vec::new();
+    let source = concat!("uu ", env!("CARGO_PKG_VERSION"));
+    let page = clap_mangen::Man::new(command.clone()).title(name).source(source);
+    page.render(&mut out).map_err(|e| Failure::new(format!("cannot make the manual page: {e}")))?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Arg;
+
+    const README: &str = include_str!("../../README.md");
+
+    /// All commands with their names as a person writes them.
+    fn commands() -> Vec<(String, clap::Command)> {
+        fn add(prefix: &str, command: &clap::Command, all: &mut Vec<(String, clap::Command)>) {
+            for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+                let name = format!("{prefix} {}", sub.get_name());
+                add(&name, sub, all);
+                all.push((name, sub.clone()));
+            }
+        }
+        let mut all = Vec::new();
+        add("uu", &Uu::command(), &mut all);
+        all
+    }
+
+    /// Whether an option, as it is written (`-r`, `--rate`, `--rate=7`), is one of the command's.
+    fn takes(command: &clap::Command, option: &str) -> bool {
+        let name = option.split('=').next().unwrap_or(option);
+        let is = |arg: &Arg| {
+            let short = arg.get_short().is_some_and(|short| name == format!("-{short}"));
+            short || arg.get_long().is_some_and(|long| name == format!("--{long}"))
+        };
+        matches!(name, "-h" | "--help") || command.get_arguments().any(is)
+    }
+
+    /// The options in text about uu that no command there has: in each span of code or line of a code block that begins
+    /// with a command, those before `--`.
+    fn unknown_options(text: &str) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for span in text.split(['`', '\n']) {
+            let span = span.trim_start().trim_start_matches("target/uu/bin/").split(" #").next().unwrap_or_default();
+            let Some((_, command)) = commands().into_iter().find(|(name, _)| span.starts_with(name.as_str())) else {
+                continue;
+            };
+            let words = span.split([' ', '[', ']', '|']).take_while(|word| *word != "--");
+            wrong.extend(words.filter(|w| w.starts_with('-') && !takes(&command, w)).map(|w| format!("{w} in {span}")));
+        }
+        wrong
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Uu::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_option_has_help_and_the_readme_has_every_command() {
+        for (name, command) in commands() {
+            assert!(command.get_about().is_some(), "{name}");
+            let has_help = |arg: &&Arg| arg.get_help().is_none();
+            assert_eq!(command.get_arguments().find(has_help).map(Arg::get_id), None, "{name}");
+            let leaf = command.get_subcommands().next().is_none();
+            assert!(!leaf || README.contains(&name), "the README does not have {name}");
+        }
+    }
+
+    #[test]
+    fn options_in_the_readme_and_in_help_texts_exist() {
+        let bad = "a `uu record --what -r 7 -- x --that`\n    uu report -q";
+        assert_eq!(unknown_options(bad), ["--what in uu record --what -r 7 -- x --that", "-q in uu report -q"]);
+        assert_eq!(unknown_options(README), Vec::<String>::new());
+        for (name, mut command) in commands() {
+            assert_eq!(unknown_options(&command.render_long_help().to_string()), Vec::<String>::new(), "{name}");
+        }
+        // The line of usage has every option of `uu record` that is no fine point.
+        let usage = README.split('`').find(|span| span.starts_with("uu record [")).expect("a line of usage");
+        for option in ["-r", "-d", "-o", "-f", "--native-frames", "--no-children", "--fail-empty"] {
+            assert!(usage.contains(&format!("[{option}")), "{option}");
+        }
+    }
+
+    #[test]
+    fn scripts_and_pages_have_commands_options_and_formats() {
+        for shell in Shell::value_variants() {
+            let script = completions(*shell);
+            for word in ["record", "native-frames", "folded", "pprof", "sframe", "check"] {
+                assert!(script.contains(word), "{shell:?}: {word}");
+            }
+        }
+        let page = manual(&["sframe".into(), "make".into()]).expect("a page");
+        assert!(page.contains(".TH uu-sframe-make") && page.contains("Strip FILE"), "{page}");
+        assert!(manual(&[]).expect("a page").contains(".TH uu "));
+        assert!(manual(&["wat".into()]).expect_err("no such command").text.contains("\"wat\""));
+    }
+}

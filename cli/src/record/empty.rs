@@ -1,0 +1,95 @@
+//! Why a recording is empty.
+
+use std::time::Duration;
+use uunwind_recorder::Outcome;
+use uunwind_recording::Recording;
+use uunwind_recording::NOT_RECORDED;
+use uunwind_ring::FLAG_NO_CHILDREN;
+
+/// A program that ran at least this many times as long as it computed is reported as waiting.
+const WAITED: u32 = 20;
+
+/// The reason for an empty recording, as text for people.
+pub fn reason(outcome: &Outcome, recording: Option<&Recording>, rate: u32) -> String {
+    let cpu = Duration::from_nanos(outcome.cpu_used);
+    let disabled = recording.and_then(|r| {
+        let (process, counters) = r.counters.iter().find(|(_, c)| c.disabled != 0)?;
+        Some((r.processes.get(*process as usize)?.pid, counters.disabled))
+    });
+    if let Some((pid, errno)) = disabled {
+        let why = std::io::Error::from_raw_os_error(errno as i32);
+        return format!("process {pid} stopped recording: {why}");
+    }
+    let unrecorded = outcome.unrecorded.iter().map(|line| line.strip_prefix(NOT_RECORDED).unwrap_or(line));
+    if !outcome.unrecorded.is_empty() {
+        return unrecorded.collect::<Vec<_>>().join("\n  ");
+    }
+    if recording.is_some_and(|r| r.processes.is_empty()) {
+        return format!(
+            "no process took part, and the program ended before uu could see why. It used {} of CPU",
+            milliseconds(cpu)
+        );
+    }
+    let without_children = recording.is_some_and(|r| r.settings.flags & FLAG_NO_CHILDREN != 0);
+    let children = if without_children { ". Children are not recorded with --no-children" } else { "" };
+    let text = computed(cpu, outcome.wall, rate, recording.map_or(0, |r| r.settings.kernel_hz));
+    format!("{text}{children}")
+}
+
+/// The reason for a program that was recorded for `wall` and used `cpu`. `kernel_hz` is 0 if it is not available.
+fn computed(cpu: Duration, wall: Duration, rate: u32, kernel_hz: u32) -> String {
+    let used = format!("the program used {} of CPU", milliseconds(cpu));
+    let period = Duration::from_secs(1) / rate.max(1);
+    if cpu < period * 2 && wall > period * 2 && wall > cpu * WAITED {
+        let seconds = wall.as_secs_f64();
+        return format!("{used} in {seconds:.1} s: it waited nearly all the time, and uu samples CPU time only");
+    }
+    if kernel_hz != 0 && kernel_hz < rate {
+        let tick = milliseconds(Duration::from_secs(1) / kernel_hz);
+        return format!(
+            "{used}, and the kernel looks at CPU timers only at its ticks, every {tick}: a thread that lives shorter may meet \
+             none. Give it more work"
+        );
+    }
+    let period_text = milliseconds(period);
+    if cpu >= period {
+        return format!(
+            "{used}, but no single thread of it a whole period of the sampling timer ({period_text} at {rate} Hz) while it was \
+             recorded. Give it more work, or a higher rate with -r"
+        );
+    }
+    format!(
+        "{used}, under one period of the sampling timer ({period_text} at {rate} Hz). Give it more work, or a higher rate with -r"
+    )
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_higher_rate_is_advised_only_where_the_kernels_tick_lets_it_help() {
+        for (used, rate, kernel_hz, words, higher) in [
+            (1.7, 99, 250, "under one period of the sampling timer (10.1 ms at 99 Hz)", true),
+            (30.0, 99, 250, "no single thread of it a whole period of the sampling timer (10.1 ms", true),
+            (2.3, 1000, 250, "at its ticks, every 4.0 ms", false),
+            (16.1, 10_000, 100, "at its ticks, every 10.0 ms", false),
+            (0.5, 1000, 0, "under one period of the sampling timer (1.0 ms at 1000 Hz)", true),
+        ] {
+            let cpu = Duration::from_secs_f64(used / 1e3);
+            let text = computed(cpu, cpu * 2, rate, kernel_hz);
+            assert!(text.contains(words) && text.contains(&format!("{used:.1} ms of CPU")), "{text}");
+            assert_eq!(text.contains("higher rate"), higher, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_waited_is_not_advised_to_work_more() {
+        let text = computed(Duration::from_millis(3), Duration::from_millis(4900), 99, 250);
+        assert!(text.contains("3.0 ms of CPU in 4.9 s: it waited") && !text.contains("more work"), "{text}");
+    }
+}

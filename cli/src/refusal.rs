@@ -1,0 +1,66 @@
+//! What uu says of a command line that cannot be understood: what was found, and what is likely meant.
+
+use crate::exit::Failure;
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+
+/// The failure for an error of the parser in the command line of `command`.
+pub fn of(error: &Error, command: &str) -> Failure {
+    let argument = context(error, ContextKind::InvalidArg).unwrap_or_default();
+    let value = context(error, ContextKind::InvalidValue).unwrap_or_default();
+    let option = argument.split(' ').next().unwrap_or_default();
+    let text = match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let name = context(error, ContextKind::InvalidSubcommand).unwrap_or_default();
+            let group = command.strip_prefix("uu").unwrap_or_default().trim_start();
+            let name = if group.is_empty() { name } else { format!("{group} {name}") };
+            format!("there is no command {name:?}{}", meant(error, ContextKind::SuggestedSubcommand))
+        }
+        ErrorKind::UnknownArgument if option.starts_with('-') => {
+            format!("invalid option '{option}'{}", meant(error, ContextKind::SuggestedArg))
+        }
+        ErrorKind::UnknownArgument if command == "uu report" => {
+            format!("{argument:?} is one file too many: a report is made of one recording")
+        }
+        ErrorKind::UnknownArgument => format!("unexpected argument {argument:?}"),
+        ErrorKind::InvalidValue if value.is_empty() => format!("missing argument for option '{option}'"),
+        ErrorKind::InvalidValue => {
+            let valid = context(error, ContextKind::ValidValue).unwrap_or_default();
+            format!("{argument} {value:?}: it takes one of {valid}{}", meant(error, ContextKind::SuggestedValue))
+        }
+        ErrorKind::MissingRequiredArgument => missing(command, option).to_owned(),
+        _ => first_line(error),
+    };
+    Failure::usage(&text, command)
+}
+
+/// What is missing from a command line, by the command and the way that the parser names it.
+fn missing(command: &str, argument: &str) -> &'static str {
+    match (command, argument) {
+        (_, "--output") => "no output given (-o OUT)",
+        ("uu record", _) => "no program given",
+        ("uu report", _) => "no recording given",
+        ("uu doctor", _) => "no file or process given",
+        ("uu completions", _) => "no shell given: bash, zsh or fish",
+        _ => "no file given",
+    }
+}
+
+fn meant(error: &Error, kind: ContextKind) -> String {
+    context(error, kind).map_or(String::new(), |name| format!("; did you mean '{name}'?"))
+}
+
+fn context(error: &Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        ContextValue::Strings(texts) if texts.is_empty() => None,
+        ContextValue::Strings(texts) if kind == ContextKind::InvalidArg => texts.first().cloned(),
+        ContextValue::Strings(texts) => Some(texts.join(", ")),
+        _ => None,
+    }
+}
+
+fn first_line(error: &Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+}

@@ -1,0 +1,174 @@
+//! The record of a thread's last walk.
+
+use super::point::Call;
+use crate::memory::{Read, Recalled};
+
+/// Limit of frames.
+pub(super) const MARKS: usize = 512;
+/// Limit of reads.
+pub(super) const READS: usize = 3072;
+/// Limit of frame words.
+pub(super) const WORDS: usize = 1024;
+/// Limit of points inside plugins' calls.
+pub(super) const POINTS: usize = 128;
+/// Limit of words of states of the plugins' scratch memory.
+pub(super) const STATES: usize = 512;
+/// Limit of unloadable objects.
+pub const OBJECTS: usize = 24;
+
+/// [`Mark::flags`]: the pc is an interrupted instruction.
+pub(super) const EXACT: u8 = 1;
+/// [`Mark::flags`]: found by a frame pointer.
+pub(super) const BY_FRAME_POINTER: u8 = 2;
+/// [`Mark::flags`]: `fp` is rbp at this frame.
+pub(super) const HAS_FP: u8 = 4;
+/// [`Mark::flags`]: the state at index `state` is the plugins' scratch memory after this frame.
+pub(super) const HAS_STATE: u8 = 8;
+/// [`Mark::flags`]: there was no room for the state after this frame.
+pub(super) const LOST_STATE: u8 = 16;
+
+/// A frame of a walk, in the state in which the walk reached it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    pub(super) pc: u64,
+    pub(super) sp: u64,
+    pub(super) fp: u64,
+    /// Indices of the first read, word, state and point of this frame in their arrays.
+    pub(super) read: u16,
+    pub(super) word: u16,
+    pub(super) state: u16,
+    pub(super) point: u16,
+    /// Frames and doubtful overlay calls before this frame while the walk is under way; from here on in one that is
+    /// kept.
+    pub(super) count: u16,
+    pub(super) desync: u16,
+    /// Registers that the step uses and restores; bits in the order of the callee-saved registers, and [`OTHER`].
+    pub(super) uses: u8,
+    pub(super) restores: u8,
+    /// Registers that the rest of the walk, from this frame on, reads before it restores them.
+    pub(super) needs: u8,
+    pub(super) flags: u8,
+}
+
+/// A place inside a plugin's call from which on its result depends on a few words; or, in front of the points of a
+/// call, the further inputs of all of them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Point {
+    /// Decreases from point to point; [`CALL`]: the entry in front of a call's points.
+    pub(super) order: u64,
+    /// What the rest depends on.
+    pub(super) state: PointState,
+    /// Reads, words, frames and doubtful overlay calls, as in [`Mark`].
+    pub(super) read: u16,
+    pub(super) word: u16,
+    pub(super) count: u16,
+    pub(super) desync: u16,
+}
+
+/// Number of words of which a plugin says that the rest of its call depends on them.
+pub const POINT_WORDS: usize = 10;
+/// See [`POINT_WORDS`].
+pub type PointState = [u64; POINT_WORDS];
+/// [`Point::order`] in front of a call's points.
+pub(super) const CALL: u64 = u64::MAX;
+
+/// The validity epochs of a walk. While they are equal, the same pc has the same owner, rule and names, except for
+/// unloadable objects, which are checked separately.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct Stamp {
+    /// The epoch of everything but windows and unloadable objects ([`crate::walk::Replay::stamp`]).
+    pub general: u64,
+    /// The epoch of the windows ([`crate::walk::DependsOn::windows`]); 0: the walk met none.
+    pub windows: u64,
+}
+
+/// A thread's last sampled walk. All-zero is empty. Only its own thread uses it, one walk at a time.
+#[repr(C)]
+pub struct LastWalk {
+    /// 1: there is a walk. The fields `first*` are the indices at which it begins in the arrays; it reaches to their
+    /// ends.
+    pub(super) valid: u32,
+    pub(super) first: u16,
+    pub(super) first_read: u16,
+    pub(super) first_word: u16,
+    pub(super) first_state: u16,
+    pub(super) first_point: u16,
+    pub(super) objects: u16,
+    pub(super) stop: u16,
+    pub(super) probed: u32,
+    pub(super) stamp: Stamp,
+    pub(super) object: [u64; OBJECTS],
+    pub(super) marks: [Mark; MARKS],
+    pub(super) reads: [Read; READS],
+    pub(super) words: [u64; WORDS],
+    pub(super) states: [u64; STATES],
+    pub(super) points: [Point; POINTS],
+    pub(super) call: Call,
+    /// Answers of earlier walks; entries among `reads` name them.
+    pub(super) recalled: Recalled,
+}
+
+/// Size of a [`LastWalk`] in bytes.
+pub const LAST_WALK_BYTES: usize = core::mem::size_of::<LastWalk>();
+
+impl LastWalk {
+    /// The log before a thread's first walk: it matches nothing.
+    pub const fn new() -> LastWalk {
+        const MARK: Mark = Mark {
+            pc: 0,
+            sp: 0,
+            fp: 0,
+            read: 0,
+            word: 0,
+            state: 0,
+            point: 0,
+            count: 0,
+            desync: 0,
+            uses: 0,
+            restores: 0,
+            needs: 0,
+            flags: 0,
+        };
+        const POINT: Point = Point { order: 0, state: [0; POINT_WORDS], read: 0, word: 0, count: 0, desync: 0 };
+        LastWalk {
+            valid: 0,
+            first: 0,
+            first_read: 0,
+            first_word: 0,
+            first_state: 0,
+            first_point: 0,
+            objects: 0,
+            stop: 0,
+            probed: 0,
+            stamp: Stamp { general: 0, windows: 0 },
+            object: [0; OBJECTS],
+            marks: [MARK; MARKS],
+            reads: [Read::NONE; READS],
+            words: [0; WORDS],
+            states: [0; STATES],
+            points: [POINT; POINTS],
+            call: Call::NONE,
+            recalled: Recalled::new(),
+        }
+    }
+
+    /// Drops the walk.
+    pub fn forget(&mut self) {
+        self.valid = 0;
+        self.objects = 0;
+        self.first = MARKS as u16;
+        self.first_read = READS as u16;
+        self.first_word = WORDS as u16;
+        self.first_state = STATES as u16;
+        self.first_point = POINTS as u16;
+    }
+}
+
+impl Default for LastWalk {
+    fn default() -> Self {
+        LastWalk::new()
+    }
+}

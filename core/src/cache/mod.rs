@@ -1,0 +1,37 @@
+//! Everything in the core that remembers earlier work.
+//!
+//! A replay is exact by one argument: **a walk is a function of what it reads**. An entry is stored together with all
+//! of its inputs, or under a key that stands for them, and is used only where each of them still has the same value.
+//! Nothing is guessed: what cannot be compared is not cached. Two kinds of inputs exist:
+//!
+//! * *words of the process*: registers, stack, interpreter memory. They are compared with what they were, word by word;
+//! * *what is mapped and registered*: objects, windows, plugins, facts. A number stands for them that never comes back:
+//!   the generation of a load or of a window, or a *validity epoch*, which changes with any load, unload or call that
+//!   may change an answer, and with a window in the place of code that was cached. An address alone is never a key,
+//!   since something else may be put in its place.
+//!
+//! | cache | in | key | valid while | owner | size | hits counted |
+//! |---|---|---|---|---|---|---|
+//! | rules and functions by pc | [`rules`] | pc, generation | the generation is current | process | fixed table; a torn entry misses (Hyatt's hashing) | no |
+//! | rules in one word | [`short`] | pc, validity epoch (captures) or generation (samples) | either is current | process | fixed table, 16 bytes an entry | no |
+//! | last sampled walk | [`last_walk`] | registers and every word read | stamp, words, objects' generations | thread (private memory) | [`last_walk::LAST_WALK_BYTES`] | frames reused, in the summary |
+//! | plugins' answers | [`answers`] | plugin, five words, every word read | stamp and words | inside the last walk | fixed | with the last walk |
+//! | last captured steps | [`steps`] | pc, sp | epoch, and one word a step | thread (slot) | 2 halves of 512 steps | no |
+//! | verified tail | `steps::tail` | pc and sp of its first frame | its words, those of the epoch among them | inside the steps | one | no |
+//! | verified prefixes | `steps::prefix` | pc, sp, and rbp where it counts | its words; the reply's size, for one capacity | inside the tail | four | no |
+//!
+//! Others lie beside what they belong to: the objects by page ([`crate::objects`]), the windows by pc
+//! ([`crate::registry`]), the names that a recorder has received (`profiler/ring`), and what the library keeps for
+//! programs without a recorder (`ffi/stacks`). `docs/design/caches.md` has a
+//! row for every key of the project: what if its owner died and another took its place, and the test that shows it.
+//!
+//! `short` and `steps` serve plain frames and exist for x86-64; on other CPUs their lookups miss.
+
+pub mod answers;
+pub mod last_walk;
+#[cfg_attr(not(target_arch = "x86_64"), path = "none/mod.rs")]
+mod plain;
+pub mod query;
+pub mod rules;
+
+pub use plain::{short, steps};

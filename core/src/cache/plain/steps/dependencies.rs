@@ -1,0 +1,85 @@
+//! The inputs of a run of steps: words of memory, and rbp of the first frame.
+
+use super::Step;
+use crate::cache::short::{Short, LOST, RBP_FIELD};
+use crate::memory::guarded::Words;
+
+/// Where rbp of the current frame is.
+enum Rbp {
+    /// In the register: no frame so far has saved it.
+    AtFirst,
+    /// In the word just below this process address.
+    Below(u64),
+    Lost,
+}
+
+/// A list of inputs under construction.
+pub(super) struct Dependencies<'b> {
+    blocks: &'b mut [Words],
+    count: usize,
+    rbp: Rbp,
+    /// rbp of the first frame, if it is available.
+    fp: Option<u64>,
+    /// Some step depends on `fp`.
+    on_fp: bool,
+}
+
+impl Dependencies<'_> {
+    /// An empty list.
+    pub(super) fn new(blocks: &mut [Words], fp: Option<u64>) -> Dependencies<'_> {
+        Dependencies { blocks, count: 0, rbp: Rbp::AtFirst, fp, on_fp: false }
+    }
+
+    /// Adds the word just below the process address `above`, whose value is `was`. `None`: there is no room.
+    pub(super) fn on(&mut self, above: u64, was: u64) -> Option<()> {
+        let (block, place) = (self.blocks.get_mut(self.count / Words::COUNT)?, self.count % Words::COUNT);
+        // The rest of the block repeats this word, so that a whole block can be compared.
+        block.above.get_mut(place..)?.fill(above);
+        block.was.get_mut(place..)?.fill(was);
+        self.count += 1;
+        Some(())
+    }
+
+    /// Adds rbp of the current frame, whose value is `fp`. `None`: it is lost, so there is no input to compare.
+    pub(super) fn on_rbp(&mut self, fp: u64) -> Option<()> {
+        match self.rbp {
+            Rbp::AtFirst => self.on_fp = self.fp == Some(fp) && fp != 0,
+            Rbp::Below(address) => return self.on(address, fp),
+            Rbp::Lost => return None,
+        }
+        self.on_fp.then_some(())
+    }
+
+    /// Adds the inputs of this step and moves to the next frame. `None`: the step is an end or a mark, or there is no
+    /// room.
+    pub(super) fn on_step(&mut self, step: &Step) -> Option<()> {
+        if step.rule.from_rbp() {
+            if step.rule == Short::END || step.rule == Short::NONE {
+                return None;
+            }
+            self.on_rbp(step.cfa.wrapping_sub(step.rule.cfa(0)))?;
+        }
+        self.on(step.cfa, step.caller)?;
+        match step.rule.field(RBP_FIELD) {
+            0 => {}
+            LOST => self.rbp = Rbp::Lost,
+            field => self.rbp = Rbp::Below(step.cfa.wrapping_sub(8 * field)),
+        }
+        Some(())
+    }
+
+    /// Number of words.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Number of blocks that hold them.
+    pub(super) fn blocks(&self) -> usize {
+        self.count.div_ceil(Words::COUNT)
+    }
+
+    /// rbp of the first frame if a step depends on it, else 0.
+    pub(super) fn fp(&self) -> u64 {
+        self.fp.filter(|_| self.on_fp).unwrap_or(0)
+    }
+}

@@ -1,0 +1,166 @@
+//! Unwinding by short rules alone.
+
+use super::Step;
+use crate::cache::query::{Rules, Top};
+use crate::cache::short::{Short, LOST, RBP_FIELD, SLOT_BITS};
+use crate::frame::user_word;
+use crate::memory::{Bare, USER_END};
+use crate::walk::{Saved, MAX_FRAMES};
+use core::hint::select_unpredictable;
+
+/// Limit of frames: fewer than a walk emits, even with an exact frame before them. The walk goes on in
+/// deeper stacks.
+pub(super) const MOST: usize = MAX_FRAMES as usize - 2;
+
+/// Limit of a stretch that may go up to the outermost frame: above every stack pointer.
+pub(super) const OUTERMOST: u64 = u64::MAX;
+
+/// Number of steps beyond the log's room that are kept at a time.
+const AT_ONCE: usize = 32;
+
+/// Where rbp of a frame is: 0, or the CFA of the frame that saved it with the rule's field for rbp below.
+#[derive(Clone, Copy)]
+pub(super) struct At(u64);
+
+impl At {
+    /// In the register, as at the frame that the stack begins with.
+    pub(super) const REGISTER: At = At(0);
+
+    /// Where rbp of the caller is, after a frame with this rule and CFA. A user-space address has 47 bits.
+    #[inline(always)]
+    fn after(self, rule: Short, cfa: u64) -> At {
+        let field = rule.field(RBP_FIELD);
+        // A branch here would be unpredictable.
+        At(select_unpredictable(field == 0, self.0, cfa << SLOT_BITS | field))
+    }
+
+    /// rbp of a frame at `sp` whose CFA counts from it; 0 if rbp is not available, or no frame pointer: below the stack
+    /// pointer, misaligned, or outside user space.
+    #[inline(always)]
+    fn base(self, register: Option<u64>, sp: u64, bare: Bare) -> u64 {
+        self.get(register, bare).filter(|fp| (sp..USER_END).contains(fp) && fp & 7 == 0).unwrap_or(0)
+    }
+
+    #[inline(always)]
+    pub(super) fn get(self, register: Option<u64>, bare: Bare) -> Option<u64> {
+        match (self.0, self.0 & LOST) {
+            (0, _) => register,
+            (_, LOST) => None,
+            (place, field) => Some(bare.word_below((place >> SLOT_BITS).wrapping_sub(8 * field), 0)),
+        }
+    }
+}
+
+/// The current frame.
+#[derive(Clone, Copy)]
+pub(super) struct Frame {
+    pub(super) pc: u64,
+    pub(super) sp: u64,
+    /// rbp of the run's first frame.
+    pub(super) fp: Option<u64>,
+    pub(super) fp_at: At,
+}
+
+/// Where a stretch of frames ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stretch {
+    /// The buffer is full, or the frame's stack pointer has reached the given limit.
+    Full,
+    /// The current frame is the outermost one.
+    End,
+    /// The current frame is not plain, or its caller is no user-space address.
+    Other,
+}
+
+impl Frame {
+    /// The frame that a stack begins with.
+    #[inline(always)]
+    pub(super) fn first(top: &Top) -> Frame {
+        Frame { pc: top.pc, sp: top.sp, fp: Some(top.fp), fp_at: At::REGISTER }
+    }
+
+    #[inline(always)]
+    pub(super) fn go(&mut self, step: &Step) {
+        self.fp_at = self.fp_at.after(step.rule, step.cfa);
+        (self.pc, self.sp) = (step.caller, step.cfa);
+    }
+
+    /// As [`Frame::stretch`] from a return address, beyond the room of the log: steps are kept only until their effect
+    /// on the places of registers is known.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn stretch_beyond<const WORDS: usize>(
+        &mut self,
+        saved: &mut Saved,
+        rules: &Rules<'_, WORDS>,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> (usize, Stretch) {
+        let (mut count, mut steps) = (0, [Step::end(0); AT_ONCE]);
+        loop {
+            let room = words.get_mut(count..).unwrap_or_default();
+            let (passed, why) = self.stretch::<true, WORDS>(self.pc, OUTERMOST, rules, bare, room, &mut steps);
+            saved.pass(steps.get(..passed).unwrap_or_default(), u64::MAX);
+            count += passed;
+            if why != Stretch::Full || count == words.len() {
+                return (count, why);
+            }
+        }
+    }
+
+    /// Unwinds while frames are plain, their stack pointers lie below `until`, and there is room for their words and,
+    /// with `LOG`, for their steps. Returns the number of frames. `above`: the first frame's key plus 1 (its return
+    /// address). Not inlined, so that all state stays in registers: the latency from one frame to the next is the cost
+    /// of the loop.
+    #[inline(never)]
+    pub(super) fn stretch<const LOG: bool, const WORDS: usize>(
+        &mut self,
+        above: u64,
+        until: u64,
+        rules: &Rules<'_, WORDS>,
+        bare: Bare,
+        words: &mut [u64],
+        steps: &mut [Step],
+    ) -> (usize, Stretch) {
+        let (table, salt) = (rules.table, rules.salt);
+        let Frame { mut pc, mut sp, mut fp_at, fp } = *self;
+        let (mut above, mut count) = (above, 0);
+        let most = if LOG { words.len().min(steps.len()) } else { words.len() };
+        let why = loop {
+            let (true, Some(word)) = (count < most && sp < until, words.get_mut(count)) else { break Stretch::Full };
+            let rule = match table.get_first_before(above, salt) {
+                Some(rule) => rule,
+                None => match table.get(above.wrapping_sub(1), salt) {
+                    Some(rule) => rule,
+                    None => break Stretch::Other,
+                },
+            };
+            table.prefetch(sp, bare);
+            let mut base = sp;
+            if rule.from_rbp() {
+                if rule == Short::END {
+                    break Stretch::End;
+                }
+                base = fp_at.base(fp, sp, bare);
+                if base == 0 {
+                    break Stretch::Other;
+                }
+            }
+            let caller = bare.word_below(base, rule.words());
+            // A return address of 0, or outside user space: the walk determines what it means.
+            if caller.wrapping_sub(1) >= USER_END - 1 {
+                break Stretch::Other;
+            }
+            let cfa = rule.cfa(base);
+            *word = user_word(pc);
+            if let Some(place) = steps.get_mut(count).filter(|_| LOG) {
+                *place = Step { rule, cfa, caller };
+            }
+            (pc, sp, fp_at) = (caller, cfa, fp_at.after(rule, cfa));
+            above = caller;
+            count += 1;
+        };
+        *self = Frame { pc, sp, fp_at, fp };
+        (count, why)
+    }
+}

@@ -1,0 +1,313 @@
+//! A thread's step cache: the steps of its last capture through plain frames, to be reused where the stack is still the
+//! same.
+//!
+//! A [`Step`] from a plain frame to its caller depends on the frame's pc, which determines the rule, on its stack
+//! pointer or rbp, and on one word of the stack, the return address. So where a capture reaches a frame of the last
+//! one, the last one's next step is valid if that word has not changed; and so on. This check is faster than stepping:
+//! the addresses of the words are available in advance, so the loads are independent. Whatever else rules depend on is
+//! represented by a validity epoch, the stamp.
+//!
+//! ```text
+//! half   [ room in front | mark, step, step, ..., mark, step, ... | room ]      mark: begin of a run of plain frames
+//! ```
+//! A capture logs its steps in the half that does not hold the cached steps. When it reaches a frame of the cached
+//! steps, its own few steps are copied in front of the rest of them, which stays in place.
+//!
+//! ```text
+//! tops      [ top, top, ... ]                  pc and stack pointer of stacks that were captured repeatedly
+//! prefixes  [ inputs, frame words, ... ]       lead from a top to the tail
+//! tail      [ inputs | frame words ]           inputs: words of memory, with their values
+//! ```
+//! Steps that are valid at two captures in a row are stored once more as a list of their inputs (`tail`), and so are
+//! the frames that lead there (`prefix`). A capture tries, in this order: a replay of prefix and tail
+//! ([`StepCache::replay`]); unwinding by short rules along the cached steps ([`StepCache::unwind`]); a walk along them
+//! ([`Steps`]), which begins where unwinding came to a frame that has no short rule ([`Part`]).
+
+mod dependencies;
+mod frames;
+mod log;
+mod moved;
+mod part;
+mod prefix;
+mod tail;
+mod unwind;
+
+pub use crate::cache::query::{Rules, Top, Validity, EXACT_KEY};
+use crate::cache::short::{Short, LOST, RBP_FIELD};
+use crate::frame::user_word;
+use crate::memory::Bare;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
+pub use log::Steps;
+pub use part::{Part, Unwound};
+use tail::VerifiedTail;
+
+/// Number of steps in a half.
+const STEPS: usize = 512;
+/// Number of steps that are left free in front, for captures that begin further towards the leaf.
+const FRONT: usize = 64;
+/// Limit of the cached frames that are compared with the current frame.
+const SEARCH: usize = 16;
+/// After this number of captures in a row that shared no frame, or only few, with the one before, only two of [`REST`]
+/// captures are logged.
+const PATIENCE: u32 = 4;
+/// See [`PATIENCE`].
+const REST: u32 = 16;
+
+/// A step from a frame to its caller. With the rule `Short::NONE` it is a mark: `caller` and `cfa` are the pc and the
+/// stack pointer of the first frame of a run.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Step {
+    /// The frame's rule.
+    pub rule: Short,
+    /// Its CFA: the caller's stack pointer.
+    pub cfa: u64,
+    /// Its return address: the caller's pc.
+    pub caller: u64,
+}
+
+impl Step {
+    /// The end of the stack, at an outermost frame with stack pointer `sp`. The word below it is readable, as for every
+    /// step.
+    #[inline(always)]
+    fn end(sp: u64) -> Step {
+        Step { rule: Short::END, cfa: sp, caller: 0 }
+    }
+}
+
+/// The step cache of one thread, used by one capture at a time. All-zero is empty.
+#[repr(C, align(64))]
+pub struct StepCache {
+    /// Even: consistent. Odd: a capture is modifying it.
+    turn: AtomicU64,
+    inner: UnsafeCell<Inner>,
+}
+
+// The fields that distinguish another stack lie in one cache line.
+#[repr(C)]
+struct Inner {
+    stamp: u64,
+    /// Pc and stack pointer of the first frame (process addresses).
+    pc: u64,
+    sp: u64,
+    half: u32,
+    first: u32,
+    end: u32,
+    /// Number of captures in a row that shared little with the one before; beyond [`PATIENCE`], of all captures.
+    apart: u32,
+    tail: VerifiedTail,
+    halves: [[Step; STEPS]; 2],
+}
+
+// SAFETY: only unsafe functions access `inner`, and their callers guarantee that no other thread does.
+unsafe impl Sync for StepCache {}
+
+/// rbp in the frame after `before`, steps of a run whose first frame has rbp `fp`. `None`: a step lost it.
+#[inline(always)]
+fn fp_after(before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64> {
+    if before.is_empty() {
+        return fp;
+    }
+    fp_after_any(before, fp, bare)
+}
+
+/// [`fp_after`] for at least one step.
+#[inline(never)]
+fn fp_after_any(mut before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64> {
+    // Usually the last step has saved it, or nearly all leave it unchanged.
+    while let Some((inner, last)) = before.split_last_chunk::<8>() {
+        if !Short::all_keep_rbp(last.iter().map(|step| step.rule)) {
+            break;
+        }
+        before = inner;
+    }
+    let saved = before.iter().rev().map(|step| (step.rule.field(RBP_FIELD), step.cfa)).find(|(field, _)| *field != 0);
+    match saved {
+        None => fp,
+        Some((LOST, _)) => None,
+        Some((field, cfa)) => Some(bare.word_below(cfa.wrapping_sub(8 * field), 0)),
+    }
+}
+
+/// Whether a step whose CFA counts from rbp leads from a frame whose rbp is `fp`.
+#[inline(always)]
+fn counts_from(step: &Step, fp: u64) -> bool {
+    step.rule != Short::END && step.rule != Short::NONE && step.rule.cfa(fp) == step.cfa
+}
+
+/// Number of these steps that are still valid, up to the first whose CFA counts from rbp; their callers' frame words
+/// are written to `words`. Not inlined, so that all state stays in registers.
+#[inline(never)]
+fn equal(steps: &[Step], bare: Bare, words: &mut [u64]) -> usize {
+    const BLOCK: usize = 4;
+    let mut equal = 0;
+    for (block, room) in steps.chunks_exact(BLOCK).zip(words.chunks_exact_mut(BLOCK)) {
+        let ([a, b, c, d], [to_a, to_b, to_c, to_d]) = (block, room) else { break };
+        let (at_a, at_b) = (bare.word_just_below(a.cfa), bare.word_just_below(b.cfa));
+        let (at_c, at_d) = (bare.word_just_below(c.cfa), bare.word_just_below(d.cfa));
+        if at_a != a.caller || at_b != b.caller || at_c != c.caller || at_d != d.caller {
+            break;
+        }
+        if Short::any_from_rbp([a.rule, b.rule, c.rule, d.rule]) {
+            break;
+        }
+        (*to_a, *to_b, *to_c, *to_d) = (user_word(at_a), user_word(at_b), user_word(at_c), user_word(at_d));
+        equal += BLOCK;
+    }
+    // The rest, one by one, or up to the first difference.
+    let (steps, words) = (steps.get(equal..).unwrap_or_default(), words.get_mut(equal..).unwrap_or_default());
+    for (step, word) in steps.iter().zip(words) {
+        if step.rule.from_rbp() || bare.word_just_below(step.cfa) != step.caller {
+            break;
+        }
+        *word = user_word(step.caller);
+        equal += 1;
+    }
+    equal
+}
+
+/// As [`equal`], for steps whose CFA counts from rbp: the first, whose rbp is `fp`, and the following ones, as long as
+/// they are frames with a frame pointer ([`Short::all_framed`]).
+#[inline(never)]
+fn equal_from_rbp(steps: &[Step], mut fp: u64, bare: Bare, words: &mut [u64]) -> usize {
+    const BLOCK: usize = 4;
+    let saved = |step: &Step| bare.word_just_below(step.cfa.wrapping_sub(8));
+    let own = |step: &Step| step.cfa.wrapping_sub(16);
+    let mut equal = 0;
+    for (block, room) in steps.chunks_exact(BLOCK).zip(words.chunks_exact_mut(BLOCK)) {
+        let ([a, b, c, d], [to_a, to_b, to_c, to_d]) = (block, room) else { break };
+        if !Short::all_framed([a.rule, b.rule, c.rule, d.rule]) {
+            break;
+        }
+        let (at_a, at_b) = (bare.word_just_below(a.cfa), bare.word_just_below(b.cfa));
+        let (at_c, at_d) = (bare.word_just_below(c.cfa), bare.word_just_below(d.cfa));
+        if at_a != a.caller || at_b != b.caller || at_c != c.caller || at_d != d.caller {
+            break;
+        }
+        if fp != own(a) || saved(a) != own(b) || saved(b) != own(c) || saved(c) != own(d) {
+            break;
+        }
+        fp = saved(d);
+        (*to_a, *to_b, *to_c, *to_d) = (user_word(at_a), user_word(at_b), user_word(at_c), user_word(at_d));
+        equal += BLOCK;
+    }
+    let (steps, words) = (steps.get(equal..).unwrap_or_default(), words.get_mut(equal..).unwrap_or_default());
+    for (step, word) in steps.iter().zip(words) {
+        let is_framed = Short::all_framed([step.rule]);
+        let is_first_of_others = equal == 0 && counts_from(step, fp);
+        if !(is_framed && fp == own(step) || is_first_of_others) || bare.word_just_below(step.cfa) != step.caller {
+            break;
+        }
+        *word = user_word(step.caller);
+        equal += 1;
+        if !is_framed {
+            break;
+        }
+        fp = saved(step);
+    }
+    equal
+}
+
+/// Whether the step at index `at` is valid, given that those from `run`, the begin of its run, up to it are.
+#[inline(always)]
+fn holds(steps: &[Step], run: usize, at: usize, fp: Option<u64>, bare: Bare) -> bool {
+    let before = steps.get(run..at).unwrap_or_default();
+    steps.get(at).is_some_and(|step| {
+        (!step.rule.from_rbp() || fp_after(before, fp, bare).is_some_and(|fp| counts_from(step, fp)))
+            && bare.word_just_below(step.cfa) == step.caller
+    })
+}
+
+/// Number of valid steps from index `from` on, in a run that begins at index `run`; their callers' frame words are
+/// written to `words`.
+#[inline(always)]
+fn holding(steps: &[Step], run: usize, from: usize, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> usize {
+    let (mut ahead, mut room) = (steps.get(from..).unwrap_or_default(), words);
+    let all = ahead.len();
+    // Steps that count from rbp mostly follow each other: an object is compiled with frame pointers, or without.
+    while let Some(step) = ahead.first() {
+        let held = if step.rule.from_rbp() {
+            let before = steps.get(run..steps.len() - ahead.len()).unwrap_or_default();
+            match fp_after(before, fp, bare) {
+                Some(fp) => equal_from_rbp(ahead, fp, bare, room),
+                None => 0,
+            }
+        } else {
+            equal(ahead, bare, room)
+        };
+        if held == 0 {
+            break;
+        }
+        ahead = ahead.get(held..).unwrap_or_default();
+        room = core::mem::take(&mut room).get_mut(held..).unwrap_or_default();
+    }
+    all - ahead.len()
+}
+
+impl Inner {
+    /// Whether the capture that begins now is not to be logged, because stacks differ all the time.
+    #[inline(always)]
+    fn rests(&mut self) -> bool {
+        if self.apart < PATIENCE {
+            return false;
+        }
+        self.apart = PATIENCE + (self.apart - PATIENCE + 1) % REST;
+        self.apart > PATIENCE + 1
+    }
+
+    /// Counts a logged capture. `apart`: it shared so little with the one before that the log was of little use.
+    #[inline(always)]
+    fn count_apart(&mut self, apart: bool) {
+        if !apart {
+            self.apart = 0;
+        } else if self.apart < PATIENCE {
+            self.apart += 1;
+        }
+    }
+}
+
+impl StepCache {
+    /// An empty cache.
+    #[allow(clippy::new_without_default, reason = "made once, as a static")]
+    pub const fn new() -> StepCache {
+        let none = Step { rule: Short::EMPTY, cfa: 0, caller: 0 };
+        let (tail, halves) = (VerifiedTail::new(), [[none; STEPS]; 2]);
+        let inner = Inner { stamp: 0, pc: 0, sp: 0, half: 0, first: 0, end: 0, apart: 0, tail, halves };
+        StepCache { turn: AtomicU64::new(0), inner: UnsafeCell::new(inner) }
+    }
+
+    /// Drops all steps.
+    ///
+    /// # Safety
+    /// No other code may use the cache meanwhile.
+    pub unsafe fn clear(&self) {
+        // SAFETY: guaranteed by the caller.
+        let inner = unsafe { &mut *self.inner.get() };
+        inner.tail.forget();
+        (inner.stamp, inner.pc, inner.sp, inner.first, inner.end, inner.apart) = (0, 0, 0, 0, 0, 0);
+        self.turn.store(0, Ordering::Relaxed);
+    }
+
+    /// Begins a walk whose steps are logged. `None`: this one is not logged, because stacks differ all the time.
+    ///
+    /// # Safety
+    /// To be called on the cache's own thread only, while no other call on it uses this cache.
+    pub unsafe fn begin(&self, stamp: u64) -> Option<Steps<'_>> {
+        let turn = self.turn.load(Ordering::Relaxed);
+        // SAFETY: guaranteed by the caller; a handler that interrupts this sees an odd turn.
+        let inner = unsafe { &mut *self.inner.get() };
+        if inner.rests() {
+            return None;
+        }
+        // Odd: the last capture was abandoned, and its steps are not consistent.
+        let stands = turn & 1 == 0;
+        self.turn.store(turn.wrapping_add(if stands { 1 } else { 2 }), Ordering::Relaxed);
+        compiler_fence(Ordering::Release);
+        let old = (stands && inner.stamp == stamp).then_some((inner.first as usize, inner.end as usize));
+        let half = inner.half as usize;
+        let (half, first) = (half ^ 1, FRONT);
+        let turn = &self.turn;
+        Some(Steps { cache: inner, turn, stamp, half, first, len: first, run: first, old, in_place: 0, kept: true })
+    }
+}

@@ -1,0 +1,83 @@
+//! Verified prefixes: the innermost frames of a stack, which lead to the verified tail; stored when a stack with the
+//! same top has led there for the second time.
+//!
+//! Why a replay is exact: as in `tail.rs`, by induction from the top, whose pc and sp are the key, and whose rbp is
+//! compared where a step counts from it. The words of the validity epoch need not be among the inputs: a prefix is used
+//! only together with the tail, which compares them, and is forgotten with it. Where the tail's first frame depends on
+//! rbp, the prefix's steps must yield the same rbp there, which is one of its inputs (`fp_there`).
+
+use super::dependencies::Dependencies;
+use super::Step;
+use crate::memory::guarded::Words;
+use crate::memory::Bare;
+
+/// Limit of the number of frames of a prefix.
+pub(super) const PREFIX_FRAMES: usize = 8;
+
+/// A verified prefix: the frame words of up to [`PREFIX_FRAMES`] innermost frames that lead to the verified tail, the
+/// words that they depend on, and the precomputed size of the reply.
+#[repr(C, align(64))]
+pub(super) struct VerifiedPrefix {
+    /// rbp of the innermost frame; 0: no step depends on it.
+    pub(super) fp: u64,
+    /// Number of its frame words.
+    pub(super) count: usize,
+    /// The caller's capacity, in words, for which the next three fields were computed; 0: none.
+    pub(super) room: usize,
+    /// Number of the tail's words that follow.
+    pub(super) further: usize,
+    /// Number of the tail's blocks of inputs that these words depend on.
+    pub(super) blocks: usize,
+    /// Whether the reply then ends with the outermost frame.
+    pub(super) ends: bool,
+    /// Number of words in `block`.
+    pub(super) on: u8,
+    /// The frame words.
+    pub(super) words: [u64; PREFIX_FRAMES],
+    /// The words of memory that the frames depend on.
+    pub(super) block: Words,
+}
+
+impl VerifiedPrefix {
+    pub(super) const NONE: VerifiedPrefix = VerifiedPrefix {
+        fp: 0,
+        count: 0,
+        room: 0,
+        further: 0,
+        blocks: 0,
+        ends: false,
+        on: 0,
+        words: [0; PREFIX_FRAMES],
+        block: Words { above: [0; Words::COUNT], was: [0; Words::COUNT] },
+    };
+
+    /// Whether the inputs are unchanged, so that these frames lead to the tail again. `fp`: rbp of the innermost frame.
+    #[inline(always)]
+    pub(super) fn holds(&self, fp: u64, bare: Bare) -> bool {
+        if self.fp != 0 && self.fp != fp {
+            return false;
+        }
+        let words = self.block.above.iter().zip(&self.block.was).take(usize::from(self.on));
+        for (above, was) in words {
+            if bare.word_just_below(*above) != *was {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Stores the frames with these words and steps. `fp`: rbp of the innermost frame; `fp_there`: rbp of the tail's
+    /// first frame, or 0 if the tail does not depend on it. `None`: they have too many inputs.
+    pub(super) fn learn(&mut self, fp: u64, words: &[u64], steps: &[Step], fp_there: u64) -> Option<()> {
+        let mut depends = Dependencies::new(core::slice::from_mut(&mut self.block), Some(fp));
+        for step in steps {
+            depends.on_step(step)?;
+        }
+        if fp_there != 0 {
+            depends.on_rbp(fp_there)?;
+        }
+        (self.fp, self.on, self.count, self.room) = (depends.fp(), depends.count() as u8, steps.len(), 0);
+        self.words.get_mut(..steps.len())?.copy_from_slice(words.get(..steps.len())?);
+        Some(())
+    }
+}

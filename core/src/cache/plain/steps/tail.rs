@@ -1,0 +1,245 @@
+//! The verified tail: the outer part of a stack that was captured twice, as the words of memory that it depends on,
+//! with their values, and the frame words to copy.
+//!
+//! All inputs are compared in one pass of independent loads with few branches, then the frame words are copied. Rules,
+//! and the places of rbp, were evaluated when the list was made. The validity epoch follows from words too, which are
+//! among the inputs. So a stack whose innermost frames have a [`VerifiedPrefix`] is replayed without any lookup.
+//!
+//! Why a replay is exact: the rule of a frame is a function of its pc and the validity epoch; its CFA, and the place of
+//! its return address, of the rule, sp and rbp. The words of the epoch come first, so that any number of blocks
+//! compared from the start includes them. Then, step by step, come the return address, which is the next pc, and the
+//! saved rbp wherever a later CFA counts from it. If all are unchanged, so is each frame, by induction from the first.
+//! If only some blocks are compared, because the buffer is short, one step more than it can hold is among them: that
+//! there is a further frame is a part of the answer. A change writes `stamp` and the keys of `tops` last, after it has
+//! cleared them first: a capture that interrupts it, or that finds it abandoned, finds no tail.
+
+use super::dependencies::Dependencies;
+use super::prefix::{VerifiedPrefix, PREFIX_FRAMES};
+use super::{Step, STEPS};
+use crate::cache::query::Validity;
+use crate::frame::user_word;
+use crate::memory::guarded::Words;
+use crate::memory::Bare;
+use crate::stop_reason::StopReason;
+use core::sync::atomic::{compiler_fence, Ordering};
+
+/// Limit of blocks of inputs: each step depends on its return address, and on one more word if its CFA counts from a
+/// saved rbp; all depend on the words of the validity epoch.
+const BLOCKS: usize = 2 * STEPS / Words::COUNT + 2;
+/// Number of verified prefixes.
+const PREFIXES: usize = 4;
+
+/// The verified tail. It does not depend on the cached steps: a stack that reaches its first frame goes on as stored if
+/// all inputs are unchanged.
+#[repr(C, align(64))]
+pub(super) struct VerifiedTail {
+    /// Keys of `prefixes`: pc, with `EXACT_KEY` if it is exact, and stack pointer of the innermost frame; (0, 0): none.
+    /// Apart from the prefixes, so that they are compared together. What a key refers to is not modified before the key
+    /// is cleared.
+    tops: [(u64, u64); PREFIXES],
+    prefixes: [VerifiedPrefix; PREFIXES],
+    /// Tops that led to the tail without a prefix, and how often they did.
+    seen: [((u64, u64), u32); PREFIXES],
+    /// Index in `seen` of the entry to be replaced next.
+    next: usize,
+    /// The validity epoch; 0: there is no tail.
+    stamp: u64,
+    /// Pc and stack pointer of the first frame (process addresses).
+    first: (u64, u64),
+    /// rbp of the first frame; 0: no step depends on it.
+    fp: u64,
+    /// Pc and stack pointer of the frame from which on the cached steps were valid at the last capture.
+    met: (u64, u64),
+    /// Number of steps.
+    steps: usize,
+    /// The last step leads to the outermost frame.
+    ends: bool,
+    /// Frame words of the first frame and of the steps' callers.
+    words: [u64; STEPS + 1],
+    /// For each step, the number of blocks with the inputs of the steps up to it.
+    upto: [u16; STEPS],
+    /// The inputs, in the order of the steps.
+    blocks: [Words; BLOCKS],
+}
+
+impl VerifiedTail {
+    pub(super) const fn new() -> VerifiedTail {
+        VerifiedTail {
+            tops: [(0, 0); PREFIXES],
+            prefixes: [VerifiedPrefix::NONE; PREFIXES],
+            seen: [((0, 0), 0); PREFIXES],
+            next: 0,
+            stamp: 0,
+            first: (0, 0),
+            fp: 0,
+            met: (0, 0),
+            steps: 0,
+            ends: false,
+            words: [0; STEPS + 1],
+            upto: [0; STEPS],
+            blocks: [Words { above: [0; Words::COUNT], was: [0; Words::COUNT] }; BLOCKS],
+        }
+    }
+
+    /// Pc and stack pointer of the first frame, if there is a tail in this validity epoch.
+    #[inline(always)]
+    pub(super) fn first(&self, stamp: u64) -> Option<(u64, u64)> {
+        (self.stamp == stamp).then_some(self.first)
+    }
+
+    /// Drops the tail and its prefixes.
+    pub(super) fn forget(&mut self) {
+        self.stamp = 0;
+        self.tops = [(0, 0); PREFIXES];
+        self.seen = [((0, 0), 0); PREFIXES];
+    }
+
+    /// The whole stack from `top` (pc, with `EXACT_KEY` if exact, and stack pointer) with rbp `fp`: the number of words
+    /// and the reason why they end. `None`: there is no valid prefix for this top, or no precomputed reply for this
+    /// capacity.
+    #[inline(always)]
+    pub(super) fn replay_from_top(
+        &self,
+        top: (u64, u64),
+        fp: u64,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        let prefix = self.prefixes.get(self.tops.iter().position(|place| *place == top)?)?;
+        if prefix.room != words.len() || !prefix.holds(fp, bare) || bare.any_changed(self.blocks.get(..prefix.blocks)?)
+        {
+            return None;
+        }
+        let count = prefix.count + prefix.further;
+        // Copies a constant number of words, which may be more than the prefix has; the tail's words overwrite the
+        // rest.
+        words.first_chunk_mut::<PREFIX_FRAMES>()?.copy_from_slice(&prefix.words);
+        words.get_mut(prefix.count..count)?.copy_from_slice(self.words.get(..prefix.further)?);
+        Some((count, if prefix.ends { StopReason::Complete } else { StopReason::BufferFull }))
+    }
+
+    /// For `room` words: the number of callers of the first frame that fit, the number of blocks of their inputs, and
+    /// the reason why they end.
+    #[inline(always)]
+    fn within(&self, room: usize) -> Option<(usize, usize, StopReason)> {
+        // If not all fit, the step after the last one must hold too: it shows that there is one more frame.
+        let (count, last, stop) = if self.ends && room >= self.steps {
+            (self.steps, self.steps.checked_sub(1)?, StopReason::Complete)
+        } else {
+            (room, room, StopReason::BufferFull)
+        };
+        let upto = self.upto.get(..self.steps)?.get(last)?;
+        Some((count, usize::from(*upto), stop))
+    }
+
+    /// Replays the callers of the first frame, whose rbp is `fp()`, up to the end of the stack or of `words`: the
+    /// number of words and the reason why they end. `None`: an input has changed.
+    #[inline(always)]
+    pub(super) fn replay(
+        &self,
+        fp: impl FnOnce() -> Option<u64>,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        let (count, blocks, stop) = self.within(words.len())?;
+        if self.fp != 0 && fp() != Some(self.fp) {
+            return None;
+        }
+        let (room, cached) = (words.get_mut(..count)?, self.words.get(1..=count)?);
+        if bare.any_changed(self.blocks.get(..blocks)?) {
+            return None;
+        }
+        room.copy_from_slice(cached);
+        Some((count, stop))
+    }
+
+    /// Counts a capture that reached the tail from `top` without a prefix. Returns the index for a new prefix, if one
+    /// should be made: from the second time on.
+    #[inline(always)]
+    pub(super) fn count_approach(&mut self, top: (u64, u64)) -> Option<usize> {
+        let Some(at) = self.seen.iter().position(|(seen, _)| *seen == top) else {
+            let at = self.next % PREFIXES;
+            self.next = at + 1;
+            *self.seen.get_mut(at)? = (top, 1);
+            return None;
+        };
+        let (_, times) = self.seen.get_mut(at)?;
+        *times = times.saturating_add(1);
+        // If that failed, it is tried again at growing intervals.
+        times.is_power_of_two().then_some(at)
+    }
+
+    /// Stores a prefix at index `at`: from `top`, with rbp `fp`, these steps lead to the first frame. `words`: their
+    /// frame words.
+    pub(super) fn learn_prefix(&mut self, at: usize, top: (u64, u64), fp: u64, words: &[u64], steps: &[Step]) {
+        // Another prefix of the same top would be found first.
+        self.tops.iter_mut().filter(|place| **place == top).for_each(|place| *place = (0, 0));
+        let (Some(place), Some(prefix)) = (self.tops.get_mut(at), self.prefixes.get_mut(at)) else { return };
+        *place = (0, 0);
+        compiler_fence(Ordering::SeqCst);
+        if prefix.learn(fp, words, steps, self.fp).is_some() {
+            compiler_fence(Ordering::SeqCst);
+            *place = top;
+        }
+    }
+
+    /// Precomputes the reply for a buffer of `room` words and this top, if a verified prefix leads from it and the
+    /// buffer is large enough.
+    #[inline(always)]
+    pub(super) fn prepare_for_capacity(&mut self, top: (u64, u64), room: usize) -> Option<()> {
+        let at = self.tops.iter().position(|place| *place == top)?;
+        let own = self.prefixes.get(at).filter(|prefix| prefix.room != room)?.count;
+        let (count, blocks, stop) = self.within(room.checked_sub(own + 1)?)?;
+        let prefix = self.prefixes.get_mut(at)?;
+        if room >= PREFIX_FRAMES && count + 1 >= PREFIX_FRAMES {
+            // No capacity meanwhile: this call may be abandoned at any instruction.
+            prefix.room = 0;
+            compiler_fence(Ordering::SeqCst);
+            (prefix.further, prefix.blocks, prefix.ends) = (count + 1, blocks, stop == StopReason::Complete);
+            compiler_fence(Ordering::SeqCst);
+            prefix.room = room;
+        }
+        Some(())
+    }
+
+    /// Reports that these steps were valid from the frame at `at` (pc, sp), whose rbp is `fp()`. `ends`: the stack ends
+    /// after them. If two captures in a row report the same frame, the steps become the verified tail.
+    #[inline(never)]
+    pub(super) fn observe(
+        &mut self,
+        (stamp, validity): (u64, &dyn Validity),
+        at: (u64, u64),
+        steps: &[Step],
+        fp: impl FnOnce() -> Option<u64>,
+        ends: bool,
+    ) {
+        let again = self.met == at;
+        self.met = at;
+        if !again || steps.is_empty() {
+            return;
+        }
+        self.forget();
+        compiler_fence(Ordering::SeqCst);
+        if self.learn(validity, steps, fp()) == Some(stamp) {
+            (self.first, self.steps, self.ends) = (at, steps.len(), ends);
+            self.words[0] = user_word(at.0);
+            compiler_fence(Ordering::SeqCst);
+            self.stamp = stamp;
+        }
+    }
+
+    /// Stores the inputs and words of these steps. Returns the validity epoch that follows from the stored words.
+    /// `None`: they do not fit, or there is no epoch.
+    fn learn(&mut self, validity: &dyn Validity, steps: &[Step], fp: Option<u64>) -> Option<u64> {
+        let mut depends = Dependencies::new(&mut self.blocks, fp);
+        let mut fits = true;
+        let stamp = validity.words(&mut |address, is| fits &= depends.on(address.wrapping_add(8), is).is_some())?;
+        for ((step, word), upto) in steps.iter().zip(self.words.iter_mut().skip(1)).zip(&mut self.upto) {
+            depends.on_step(step)?;
+            *upto = depends.blocks() as u16;
+            *word = user_word(step.caller);
+        }
+        self.fp = depends.fp();
+        fits.then_some(stamp)
+    }
+}

@@ -1,0 +1,148 @@
+//! A table from pc to three words, shared by all threads of the process without locks: the cache of rules and of
+//! functions' ranges.
+//!
+//! Writers and readers may meet at any instruction, on any thread, inside handlers. An entry's first word is the key
+//! mixed with the other words and with the generation of the object that the pc belongs to; an entry that is torn,
+//! outdated or another key's gives back another key, and is a miss (after R. Hyatt's lockless hashing). Nothing is ever
+//! half owned.
+//!
+//! An entry is 32 bytes, a bucket one cache line of two entries, and a key has two buckets: with half as many entries
+//! as buckets, one in 500 finds no place and pushes another one out.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+#[repr(C, align(64))]
+struct Bucket([[AtomicU64; 4]; 2]);
+
+/// The table. All-zero is empty, so that a static takes memory only as it fills.
+pub struct PcCache<const BUCKETS: usize> {
+    buckets: [Bucket; BUCKETS],
+}
+
+/// The three words mixed with the generation.
+#[inline(always)]
+fn mix(words: [u64; 3], generation: u64) -> u64 {
+    let [a, b, c] = words;
+    let sum = a
+        .wrapping_mul(0xff51_afd7_ed55_8ccd)
+        .wrapping_add(b.wrapping_mul(0xc4ce_b9fe_1a85_ec53))
+        .wrapping_add(c.wrapping_mul(0xbf58_476d_1ce4_e5b9))
+        .wrapping_add(generation.wrapping_mul(0x94d0_49bb_1331_11eb));
+    sum ^ (sum >> 32)
+}
+
+#[inline(always)]
+fn read(entry: &[AtomicU64; 4]) -> (u64, [u64; 3]) {
+    (entry[0].load(Relaxed), [entry[1].load(Relaxed), entry[2].load(Relaxed), entry[3].load(Relaxed)])
+}
+
+impl<const BUCKETS: usize> PcCache<BUCKETS> {
+    /// An empty table.
+    #[allow(clippy::new_without_default, reason = "made once, as a static")]
+    pub const fn new() -> PcCache<BUCKETS> {
+        PcCache { buckets: [const { Bucket([const { [const { AtomicU64::new(0) }; 4] }; 2]) }; BUCKETS] }
+    }
+
+    /// The two buckets of a key. The second is wanted rarely, so it has a product of its own.
+    #[inline(always)]
+    fn places(key: u64) -> impl Iterator<Item = usize> {
+        (0..2).map(move |choice| {
+            let h = match choice {
+                0 => key.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                _ => (key ^ (key >> 15)).wrapping_mul(0xd6e8_feb8_6659_fd93),
+            };
+            (h >> 40) as usize % BUCKETS
+        })
+    }
+
+    /// The words stored for `key` under this generation. Async-signal-safe.
+    #[inline(always)]
+    pub fn get(&self, key: u64, generation: u64) -> Option<[u64; 3]> {
+        for place in Self::places(key) {
+            for entry in &self.buckets.get(place)?.0 {
+                let (first, words) = read(entry);
+                if first ^ mix(words, generation) == key {
+                    return Some(words);
+                }
+            }
+        }
+        None
+    }
+
+    /// Stores three words for `key`. Async-signal-safe.
+    pub fn put(&self, key: u64, generation: u64, words: [u64; 3]) {
+        let entries = || Self::places(key).filter_map(|p| self.buckets.get(p)).flat_map(|b| &b.0);
+        let free = entries().find(|entry| {
+            let (first, words) = read(entry);
+            first == 0 || first ^ mix(words, generation) == key
+        });
+        // No place: one of the four gives way, another one for another key.
+        let Some(entry) = free.or_else(|| entries().nth((key >> 4) as usize & 3)) else { return };
+        for (stored, word) in entry.iter().skip(1).zip(words) {
+            stored.store(word, Relaxed);
+        }
+        entry[0].store(key ^ mix(words, generation), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Cache = PcCache<32768>;
+
+    fn empty() -> Box<Cache> {
+        // SAFETY: all-zero is the empty cache.
+        unsafe { Box::<Cache>::new_zeroed().assume_init() }
+    }
+
+    #[test]
+    fn words_come_back_whole_and_only_in_their_generation() {
+        let cache = empty();
+        let words = |pc: u64| [pc * 3, !pc, pc << 20];
+        let pcs = || (0..16_000u64).map(|i| 0x7f12_3456_0000 + i * 37);
+        pcs().for_each(|pc| cache.put(pc, 7, words(pc)));
+        let kept = pcs().filter(|pc| cache.get(*pc, 7) == Some(words(*pc))).count();
+        assert!(kept >= 15_900, "{kept} of 16000 kept: buckets overflow too soon");
+        assert!(pcs().all(|pc| cache.get(pc, 7).is_none_or(|w| w == words(pc))), "a wrong answer");
+        assert!(pcs().all(|pc| cache.get(pc, 8).is_none()), "another generation");
+        assert_eq!(cache.get(1, 7), None);
+        cache.put(5, 1, [1, 2, 3]);
+        cache.put(5, 1, [4, 5, 6]);
+        assert_eq!(cache.get(5, 1), Some([4, 5, 6]));
+    }
+
+    #[test]
+    fn a_torn_entry_is_a_miss() {
+        let cache = empty();
+        cache.put(0x1234, 1, [11, 22, 33]);
+        let entry = &cache.buckets[Cache::places(0x1234).next().expect("two places")].0[0];
+        for word in entry {
+            let old = word.load(Relaxed);
+            for bit in 0..64 {
+                word.store(old ^ (1 << bit), Relaxed);
+                assert_eq!(cache.get(0x1234, 1), None, "bit {bit} damaged");
+            }
+            word.store(old, Relaxed);
+            assert_eq!(cache.get(0x1234, 1), Some([11, 22, 33]));
+        }
+    }
+
+    #[test]
+    fn threads_that_write_the_same_places_never_see_a_wrong_answer() {
+        let cache: &PcCache<4> = Box::leak(Box::new(PcCache::new()));
+        std::thread::scope(|scope| {
+            for thread in 0..3u64 {
+                scope.spawn(move || {
+                    for i in 0..200_000u64 {
+                        let key = 1 + (i * 7 + thread) % 40;
+                        match cache.get(key, 9) {
+                            Some(words) => assert_eq!(words, [key, key << 32, !key]),
+                            None => cache.put(key, 9, [key, key << 32, !key]),
+                        }
+                    }
+                });
+            }
+        });
+    }
+}

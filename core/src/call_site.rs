@@ -1,0 +1,32 @@
+//! Whether an address is a return address: the instruction before it must be a call.
+//!
+//! Executable memory that no object and no window covers cannot be recognised by its permissions inside a handler, so a
+//! word that is to become a frame there must stand after a call. Of a call, [`leads_to`] also determines the target,
+//! from its operand and the registers at that target's first instruction; for an interrupted pc that nothing describes,
+//! that proves who called it.
+//!
+//! Nothing here is written down as read: it is program text.
+
+#[cfg_attr(target_arch = "x86_64", path = "call_site/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "call_site/aarch64.rs")]
+mod cpu;
+
+use crate::memory::Reader;
+use crate::regs::Regs;
+
+/// Whether a call instruction ends at `return_address`. Async-signal-safe; at most 14 reads of 8 bytes at most.
+pub fn precedes(return_address: u64, reader: &mut Reader<'_>) -> bool {
+    let was = reader.pause(true);
+    let found = cpu::any_call(return_address, reader, |_, _| true);
+    reader.pause(was);
+    found
+}
+
+/// Whether a call that ends at `return_address` leads to `regs.pc`, given the registers at the first instruction there.
+/// Async-signal-safe; as many reads as [`precedes`], and one for each operand in memory.
+pub fn leads_to(return_address: u64, regs: &Regs, reader: &mut Reader<'_>) -> bool {
+    let was = reader.pause(true);
+    let found = cpu::any_call(return_address, reader, |call, reader| cpu::target(call, regs, reader) == Some(regs.pc));
+    reader.pause(was);
+    found
+}

@@ -1,0 +1,41 @@
+//! AArch64: `bl` and `blr`, with and without pointer authentication (Arm ARM, C6.2).
+
+use crate::memory::Reader;
+use crate::regs::Regs;
+
+/// Where a call's target comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Call {
+    /// This address.
+    Direct(u64),
+    /// The register with this number.
+    Register(u8),
+}
+
+/// Whether `accept` takes the call before `return_address`, if there is one.
+pub(super) fn any_call(
+    return_address: u64,
+    reader: &mut Reader<'_>,
+    mut accept: impl FnMut(Call, &mut Reader<'_>) -> bool,
+) -> bool {
+    let at = return_address.wrapping_sub(4);
+    let Some(instruction) = reader.u32(at).filter(|_| at & 3 == 0) else { return false };
+    let call = if instruction & 0xfc00_0000 == 0x9400_0000 {
+        let distance = i64::from((instruction << 6) as i32 >> 4);
+        Call::Direct(at.wrapping_add_signed(distance))
+    } else if instruction & 0xffff_fc1f == 0xd63f_0000 || instruction & 0xfeff_f800 == 0xd63f_0800 {
+        // blr; blraa, blrab and their forms without a modifier.
+        Call::Register((instruction >> 5) as u8 & 31)
+    } else {
+        return false;
+    };
+    accept(call, reader)
+}
+
+/// The call's target, given the registers at its first instruction.
+pub(super) fn target(call: Call, regs: &Regs, _reader: &mut Reader<'_>) -> Option<u64> {
+    match call {
+        Call::Direct(target) => Some(target),
+        Call::Register(register) => regs.get(register),
+    }
+}

@@ -1,0 +1,167 @@
+//! x86-64: `call rel32` (E8) and `call r/m64` (FF /2), Intel SDM volume 2, "CALL".
+
+use crate::memory::Reader;
+use crate::regs::{Regs, RSP};
+
+/// The longest form: a REX prefix, the opcode, ModRM, SIB, and a displacement of four bytes.
+const LONGEST: usize = 8;
+/// DWARF numbers by the numbers that instructions have for registers.
+const DWARF: [u8; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
+/// The REX prefix's bits that extend the base and the index.
+const REX_B: u8 = 1;
+const REX_X: u8 = 2;
+
+/// Where a call's target comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Call {
+    /// This address.
+    Direct(u64),
+    /// The register with this DWARF number.
+    Register(u8),
+    /// The word at base + index * scale + displacement; registers by DWARF number.
+    Memory { base: Option<u8>, index: Option<(u8, u8)>, displacement: u64 },
+}
+
+/// Whether `accept` takes one of the calls that the bytes before `return_address` can be.
+pub(super) fn any_call(
+    return_address: u64,
+    reader: &mut Reader<'_>,
+    mut accept: impl FnMut(Call, &mut Reader<'_>) -> bool,
+) -> bool {
+    // Longest first: without its prefix, a call has another register for its operand.
+    (2..=LONGEST).rev().any(|len| {
+        let mut bytes = [0; LONGEST];
+        let Some(room) = bytes.get_mut(..len) else { return false };
+        let start = return_address.wrapping_sub(len as u64);
+        let call = if reader.read(start, room) { decode(room, return_address) } else { None };
+        call.is_some_and(|call| accept(call, reader))
+    })
+}
+
+/// The call that fills these bytes, followed by `next`.
+fn decode(bytes: &[u8], next: u64) -> Option<Call> {
+    if let [0xe8, distance @ ..] = bytes {
+        let distance = i32::from_le_bytes(*distance.first_chunk()?);
+        return (bytes.len() == 5).then(|| Call::Direct(next.wrapping_add_signed(i64::from(distance))));
+    }
+    let (rex, bytes) = match bytes {
+        [rex @ 0x40..=0x4f, rest @ ..] => (*rex, rest),
+        _ => (0, bytes),
+    };
+    let [0xff, modrm, rest @ ..] = bytes else { return None };
+    let (mode, operation, rm) = (modrm >> 6, modrm >> 3 & 7, modrm & 7);
+    if operation != 2 {
+        return None;
+    }
+    let register = |number: u8, extended: bool| DWARF.get(usize::from(number | u8::from(extended) << 3)).copied();
+    if mode == 3 {
+        return rest.is_empty().then(|| register(rm, rex & REX_B != 0).map(Call::Register)).flatten();
+    }
+    let (sib, rest) = match (rm, rest) {
+        (4, [sib, rest @ ..]) => (Some(*sib), rest),
+        (4, []) => return None,
+        _ => (None, rest),
+    };
+    // A base of 5 without a displacement stands for a displacement alone; in ModRM, one from the next instruction on.
+    let number = sib.map_or(rm, |sib| sib & 7);
+    let alone = mode == 0 && number == 5;
+    let displacement = match (mode, alone, rest) {
+        (0, false, []) => 0,
+        (1, _, [byte]) => i64::from(*byte as i8),
+        (0, true, [a, b, c, d]) | (2, _, [a, b, c, d]) => i64::from(i32::from_le_bytes([*a, *b, *c, *d])),
+        _ => return None,
+    };
+    let index = sib.filter(|sib| sib >> 3 & 7 != 4 || rex & REX_X != 0);
+    let index = match index {
+        Some(sib) => Some((register(sib >> 3 & 7, rex & REX_X != 0)?, sib >> 6)),
+        None => None,
+    };
+    let from_next = alone && sib.is_none();
+    Some(Call::Memory {
+        base: if alone { None } else { Some(register(number, rex & REX_B != 0)?) },
+        index,
+        displacement: if from_next { next.wrapping_add_signed(displacement) } else { displacement as u64 },
+    })
+}
+
+/// The call's target, given the registers at its first instruction; `None` if they do not determine it.
+pub(super) fn target(call: Call, regs: &Regs, reader: &mut Reader<'_>) -> Option<u64> {
+    // The call has pushed a word since.
+    let before = |register: u8| regs.get(register).map(|value| value.wrapping_add(if register == RSP { 8 } else { 0 }));
+    match call {
+        Call::Direct(target) => Some(target),
+        Call::Register(register) => before(register),
+        Call::Memory { base, index, displacement } => {
+            let base = base.map_or(Some(0), before)?;
+            let index = index.map_or(Some(0), |(register, shift)| before(register).map(|value| value << shift))?;
+            reader.word(base.wrapping_add(index).wrapping_add(displacement))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{leads_to, precedes};
+    use super::*;
+    use crate::memory::Region;
+
+    const NEXT: u64 = 0x2000;
+    const TARGET: u64 = 0x9000;
+
+    /// Registers that differ from each other; each leads to a word that only it leads to.
+    fn regs() -> Regs {
+        Regs::full(TARGET, core::array::from_fn(|register| 0x5000 + 0x100 * register as u64))
+    }
+
+    /// As an assembler writes them (GNU as 2.40), and where their operand lies with the registers above.
+    const FORMS: [(&[u8], u64); 12] = [
+        (&[0xff, 0x13], 0x5300),                                                          // call *(%rbx)
+        (&[0xff, 0x55, 0x08], 0x5608),                                                    // call *8(%rbp)
+        (&[0x41, 0xff, 0x14, 0x24], 0x5c00),                                              // call *(%r12)
+        (&[0x41, 0xff, 0x55, 0xf8], 0x5cf8),                                              // call *-8(%r13)
+        (&[0xff, 0x14, 0xd8], 0x5000 + 8 * 0x5300),                                       // call *(%rax,%rbx,8)
+        (&[0x42, 0xff, 0x54, 0xe3, 0x10], 0x5310 + 8 * 0x5c00),                           // call *16(%rbx,%r12,8)
+        (&[0xff, 0x15, 0x00, 0x01, 0x00, 0x00], NEXT + 0x100),                            // call *256(%rip)
+        (&[0xff, 0x14, 0x25, 0x00, 0x70, 0x00, 0x00], 0x7000),                            // call *0x7000
+        (&[0xff, 0x14, 0xdd, 0x00, 0x10, 0x00, 0x00], 0x1000 + 8 * 0x5300),               // call *4096(,%rbx,8)
+        (&[0xff, 0x54, 0x24, 0x08], 0x5708 + 8),                                          // call *8(%rsp)
+        (&[0x41, 0xff, 0x97, 0x00, 0x02, 0x00, 0x00], 0x6100),                            // call *512(%r15)
+        (&[0x43, 0xff, 0x94, 0xf7, 0x00, 0x01, 0x00, 0x00], 0x5f00 + 8 * 0x5e00 + 0x100), // call *256(%r15,%r14,8)
+    ];
+
+    /// What is found with `code` before NEXT and the target in the word at `slot`.
+    fn found(code: &[u8], slot: u64, regs: &Regs) -> (bool, bool) {
+        let target = TARGET.to_le_bytes();
+        let code = Region { address: NEXT - code.len() as u64, bytes: code };
+        let regions = [code, Region { address: slot, bytes: &target }];
+        let mut reader = Reader::recorded(&regions);
+        (precedes(NEXT, &mut reader), leads_to(NEXT, regs, &mut reader))
+    }
+
+    #[test]
+    fn calls_lead_where_their_operands_say() {
+        for (code, slot) in FORMS {
+            assert_eq!(found(code, slot, &regs()), (true, true), "{code:x?}");
+            assert_eq!(found(code, slot + 0x10_0000, &regs()), (true, false), "{code:x?}, another word");
+        }
+        for (code, register) in [(&[0xff, 0xd3][..], 3), (&[0x41, 0xff, 0xd4], 12), (&[0xff, 0xd1], 2)] {
+            let mut regs = regs();
+            assert_eq!(found(code, 0, &regs), (true, false), "{code:x?}");
+            regs.set(register, TARGET);
+            assert_eq!(found(code, 0, &regs), (true, true), "{code:x?}");
+        }
+        let [a, b, c, d] = ((TARGET - NEXT) as u32).to_le_bytes();
+        assert_eq!(found(&[0xe8, a, b, c, d], 0, &regs()), (true, true));
+        assert_eq!(found(&[0xe8, a, b, c, d ^ 1], 0, &regs()), (true, false));
+    }
+
+    #[test]
+    fn what_is_no_call_precedes_nothing() {
+        // ret; jmp *%rax; push (%rax); nop; a call cut short; nothing readable.
+        let others: [&[u8]; 6] =
+            [&[0xc3; 8], &[0x90, 0x90, 0xff, 0xe0], &[0x90, 0xff, 0x30], &[0x90; 8], &[0xe8, 0, 0, 0], &[]];
+        for code in others {
+            assert_eq!(found(code, 0x6000, &regs()), (false, false), "{code:x?}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+use super::*;
+use crate::memory::{Reader, Region};
+
+/// Words of a namespace, and where the counter of loads lies after the namespaces.
+const STRIDE: usize = 20;
+const ADDS: usize = NAMESPACES * STRIDE + 16;
+/// Where the objects' structures are said to lie, and how far they lie apart.
+const MAPS: u64 = 0x10_0000;
+const MAP: u64 = 4096;
+const SERIAL: u64 = 1184;
+
+/// A loader's data: namespaces, each with a list of objects, and the counter of loads.
+struct Loader {
+    data: Vec<AtomicU64>,
+    maps: Vec<u8>,
+    serial: u64,
+}
+
+impl Loader {
+    fn new() -> Loader {
+        let data: Vec<AtomicU64> = (0..500).map(|_| AtomicU64::new(0)).collect();
+        // A kind of lock, as between the counters, and other small numbers.
+        for place in [NAMESPACES * STRIDE + 3, NAMESPACES * STRIDE + 8, 7] {
+            data[place].store(1, Ordering::Relaxed);
+        }
+        Loader { data, maps: Vec::new(), serial: 0 }
+    }
+
+    fn set(&mut self, map: usize, at: u64, value: u64) {
+        let at = map * MAP as usize + at as usize;
+        self.maps[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    }
+
+    /// Loads objects into a namespace. Those of one call stand in its list together.
+    fn load(&mut self, namespace: usize, objects: usize) {
+        let first = self.maps.len() / MAP as usize;
+        for map in first..first + objects {
+            self.maps.resize(self.maps.len() + MAP as usize, 0);
+            let at = |map: usize| MAPS + map as u64 * MAP;
+            self.set(map, L_PREV, if map == first { 0 } else { at(map - 1) });
+            self.set(map, L_NEXT, if map + 1 == first + objects { 0 } else { at(map + 1) });
+            self.set(map, SERIAL, self.serial);
+            // Other numbers that some objects have.
+            self.set(map, 832, 1);
+            self.set(map, 736, if map % 2 == 1 { self.serial } else { 0 });
+            self.serial += 1;
+        }
+        let list = &self.data[namespace * STRIDE..];
+        list[0].store(MAPS + first as u64 * MAP, Ordering::Relaxed);
+        list[1].store(objects as u64, Ordering::Relaxed);
+        let used = (0..NAMESPACES).rev().find(|n| self.data[n * STRIDE].load(Ordering::Relaxed) != 0);
+        self.data[NAMESPACES * STRIDE].store(used.map_or(0, |last| last as u64 + 1), Ordering::Relaxed);
+        self.data[ADDS].store(self.serial, Ordering::Relaxed);
+    }
+
+    fn count(&self, namespace: usize) -> &AtomicU64 {
+        &self.data[namespace * STRIDE + 1]
+    }
+
+    fn locate(&self, loads: &Loads) -> bool {
+        let regions = [Region { address: MAPS, bytes: &self.maps }];
+        let mut reader = Reader::recorded(&regions);
+        let len = self.data.len() * 8;
+        // SAFETY: the data outlives `loads` in each test.
+        unsafe { loads.locate(self.data.as_ptr().cast(), len, self.serial, &mut reader) }
+    }
+
+    fn load_of(&self, loads: &Loads, map: u64) -> Option<u64> {
+        let regions = [Region { address: MAPS, bytes: &self.maps }];
+        loads.load_of(MAPS + map * MAP, loads.now(), &mut Reader::recorded(&regions))
+    }
+}
+
+#[test]
+fn unloads_are_seen_in_every_namespace() {
+    for namespaces in [vec![4], vec![4, 3], vec![5, 2, 2]] {
+        let mut loader = Loader::new();
+        namespaces.iter().enumerate().for_each(|(n, objects)| loader.load(n, *objects));
+        let loads = Loads::new();
+        assert_eq!(loads.now(), None);
+        assert!(loader.locate(&loads), "{namespaces:?}");
+        let all = namespaces.iter().sum::<usize>() as u64;
+        assert_eq!(loads.now(), Some(all << 32), "{namespaces:?}");
+        let mut unloads = 0;
+        for n in 0..namespaces.len() {
+            loader.count(n).fetch_sub(1, Ordering::Relaxed);
+            unloads += 1;
+            assert_eq!(loads.now(), Some(all << 32 | unloads), "an unload in namespace {n} of {namespaces:?}");
+        }
+        // Another namespace is made.
+        loader.load(namespaces.len(), 2);
+        assert_eq!(loads.now(), Some(((all + 2) << 32) | unloads));
+        loader.count(namespaces.len()).fetch_sub(1, Ordering::Relaxed);
+        assert_eq!(loads.now(), Some(((all + 2) << 32) | (unloads + 1)));
+        let mut words = 0;
+        loads.from_words(|address, is| {
+            // SAFETY: a word of the data.
+            assert_eq!(unsafe { (*(address as *const AtomicU64)).load(Ordering::Relaxed) }, is);
+            words += 1;
+        });
+        assert_eq!(words, namespaces.len() + 2, "the counter of loads, and one for each namespace");
+    }
+}
+
+#[test]
+fn counters_that_do_not_add_up_are_not_believed() {
+    let mut loader = Loader::new();
+    loader.load(0, 6);
+    let loads = Loads::new();
+    assert!(loader.locate(&loads));
+    loader.count(0).store(7, Ordering::Relaxed);
+    assert_eq!(loads.now(), None, "more objects than were ever loaded");
+    loader.count(0).store(6, Ordering::Relaxed);
+    assert!(loads.now().is_some());
+    loader.data[NAMESPACES * STRIDE].store(17, Ordering::Relaxed);
+    assert_eq!(loads.now(), None, "more namespaces than there can be");
+}
+
+#[test]
+fn a_layout_that_disagrees_with_the_lists_is_refused() {
+    let made = |change: &dyn Fn(&mut Loader)| {
+        let mut loader = Loader::new();
+        loader.load(0, 4);
+        loader.load(1, 3);
+        change(&mut loader);
+        loader.locate(&Loads::new())
+    };
+    assert!(made(&|_| {}));
+    assert!(!made(&|loader| loader.count(1).store(4, Ordering::Relaxed)), "a count that is not the list's");
+    assert!(!made(&|loader| loader.set(5, L_PREV, 8)), "a list that does not lead back");
+    assert!(!made(&|loader| loader.data[STRIDE].store(3 << 40, Ordering::Relaxed)), "a list that cannot be read");
+    assert!(!made(&|loader| loader.data[NAMESPACES * STRIDE].store(3, Ordering::Relaxed)), "a namespace too many");
+    assert!(!made(&|loader| loader.data[ADDS].store(9, Ordering::Relaxed)), "no counter of loads");
+}
+
+#[test]
+fn each_load_of_an_object_has_its_own_number() {
+    let mut loader = Loader::new();
+    loader.load(0, 6);
+    let loads = Loads::new();
+    assert!(loader.locate(&loads));
+    assert_eq!((0..6).map(|map| loader.load_of(&loads, map)).collect::<Vec<_>>(), (1..7).map(Some).collect::<Vec<_>>());
+    loader.set(4, SERIAL, 9);
+    assert_eq!(loader.load_of(&loads, 4), Some(10), "loaded again at the same place");
+    assert_eq!(loader.load_of(&loads, 40), None, "unreadable");
+    // Two offsets that could be it: then unloads are counted.
+    let mut loader = Loader::new();
+    loader.load(0, 6);
+    (0..6).for_each(|map| loader.set(map, 64, map as u64));
+    let loads = Loads::new();
+    assert!(loader.locate(&loads));
+    assert_eq!(loader.load_of(&loads, 4), Some(1));
+    loader.count(0).store(5, Ordering::Relaxed);
+    assert_eq!(loader.load_of(&loads, 4), Some(2), "after an unload");
+}

@@ -1,0 +1,38 @@
+//! Where an object's code is: its executable segments.
+
+use super::super::headers::Headers;
+use crate::memory::Reader;
+
+/// Number of segments that are kept apart. Linkers make one; binary rewriters add a second.
+const SEGMENTS: usize = 3;
+
+/// The executable segments of an object, as process addresses. An object whose program headers cannot be read has none
+/// that are available, and then any of its addresses may be code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Code {
+    ranges: [(u64, u64); SEGMENTS],
+}
+
+impl Code {
+    /// By the program headers of an object with this load bias. If there are more segments than are kept apart, the
+    /// last range reaches from one to the other.
+    pub(crate) fn read(headers: &Headers, bias: u64, reader: &mut Reader<'_>) -> Code {
+        let mut code = Code::default();
+        let mut count = 0;
+        headers.each_executable(bias, reader, |start, end| {
+            let place = usize::min(count, SEGMENTS - 1);
+            if let Some(range) = code.ranges.get_mut(place) {
+                let (from, to) = if count < SEGMENTS { (start, end) } else { *range };
+                *range = (start.min(from), end.max(to));
+            }
+            count += 1;
+        });
+        code
+    }
+
+    /// Whether `address` lies in executable memory, as far as that can be determined.
+    pub fn may_hold(&self, address: u64) -> bool {
+        let mut ranges = self.ranges.iter();
+        self.ranges == [(0, 0); SEGMENTS] || ranges.any(|(start, end)| (*start..*end).contains(&address))
+    }
+}

@@ -1,0 +1,316 @@
+//! The step cache is exact: over random changes of a stack, its code and the registers, a walk with a step cache emits
+//! the same frames as a walk without one.
+#![cfg(target_arch = "x86_64")]
+
+#[path = "step_cache/world.rs"]
+mod world;
+
+use std::sync::atomic::Ordering;
+use uunwind_core::cache::steps::StepCache;
+use uunwind_core::regs::{RBP, RSP};
+use uunwind_core::rule::{Rule, RuleKind};
+use uunwind_core::stop_reason::StopReason;
+use uunwind_random::Random;
+use world::{handle_faults, Table, World, FUNCTIONS, WATCHED, WORDS};
+
+impl World {
+    /// A replay of this stack, after repeated captures of it, or of it and another one in turns that shares its outer
+    /// part, has the same frames as a walk; also after a word has changed. Returns the number of replays.
+    fn again(&mut self, random: &mut Random, table: &Table, cache: &StepCache) -> u64 {
+        let mut emitted = 0;
+        let mut check = |world: &World, capacity: usize, by_walk: bool| {
+            let (plain, words) = world.emit(capacity, None);
+            if by_walk {
+                assert_eq!(world.emit(capacity, Some(cache)).1, words, "along, room for {capacity}: {plain:?}");
+            } else if let Some((stop, all)) = world.whole(capacity, table, cache) {
+                assert_eq!((stop, &all), (plain.stop, &words), "the whole of {plain:?}, room for {capacity}");
+                emitted += 1;
+            }
+        };
+        let mut other = (self.pc, self.registers, self.frames.clone(), self.stack.clone());
+        let turns = random.one_in(2);
+        let all = if random.one_in(3) { 1 + random.below(60) as usize } else { 4000 };
+        for _ in 0..3 {
+            if turns {
+                self.call(random);
+            } else if random.one_in(2) {
+                self.go_out(random);
+            }
+            for _ in 0..2 + random.below(16) {
+                let room = if random.one_in(8) { random.below(all as u64 + 2) as usize } else { all };
+                check(self, room, random.one_in(20));
+                if turns {
+                    (self.pc, other.0) = (other.0, self.pc);
+                    std::mem::swap(&mut self.registers, &mut other.1);
+                    std::mem::swap(&mut self.frames, &mut other.2);
+                    self.stack.swap_with_slice(&mut other.3);
+                }
+            }
+            if random.one_in(8) {
+                self.exact = !self.exact;
+                check(self, all, false);
+                self.exact = !self.exact;
+            }
+            if random.one_in(8) {
+                let rules = self.rules.clone();
+                self.recompile(random);
+                self.remember(table);
+                check(self, all, false);
+                self.rules = rules;
+                *self.stamp += 1;
+                self.remember(table);
+            } else if random.one_in(3) {
+                self.registers[usize::from(RBP)] = self.word(random);
+            } else {
+                // Sometimes the frame after the last one for which there is room, and then often one that has no
+                // caller.
+                let is_last = all < 4000 && random.one_in(2);
+                let frame = if is_last { all - 1 } else { random.index(40) };
+                let (_, sp, _) = self.frames.get(frame).copied().unwrap_or((0, self.address(100), 0));
+                let place = 1 + if is_last { 0 } else { random.below(4) };
+                let at = ((sp - self.address(0)) / 8).saturating_sub(place);
+                // Or a word of the innermost frames, which lead to the verified tail.
+                let inner = (self.registers[usize::from(RSP)] - self.address(0)) / 8 + random.below(20);
+                let at = if random.one_in(3) { inner.min(WORDS as u64 - 1) } else { at } as usize;
+                self.stack[at] = if random.one_in(4) { 0 } else { self.word(random) };
+                if turns && random.one_in(2) {
+                    other.3[at] = self.stack[at];
+                }
+            }
+            check(self, all, false);
+        }
+        emitted
+    }
+}
+
+/// A table without rules.
+fn empty() -> Box<Table> {
+    let mut table = Box::<Table>::new_uninit();
+    // SAFETY: all-zero is the empty table.
+    unsafe {
+        table.as_mut_ptr().write_bytes(0, 1);
+        table.assume_init()
+    }
+}
+
+/// A world whose functions are all plain, but for the first, where stacks end, and `others`; an empty step cache; and
+/// all rules in a table.
+fn plain(others: &[(usize, Rule)]) -> (World, Box<StepCache>, Box<Table>) {
+    let (mut world, table) = (World::new(&mut Random::new(1)), empty());
+    world.rules = vec![Rule::simple(RSP, 16); FUNCTIONS as usize + 1];
+    (world.rules[1], world.exact) = (Rule::end(), false);
+    others.iter().for_each(|(function, rule)| world.rules[*function] = *rule);
+    world.remember(&table);
+    (world, Box::new(StepCache::new()), table)
+}
+
+#[test]
+fn a_walk_with_a_step_cache_emits_what_a_walk_without_emits() {
+    handle_faults();
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
+    let (mut walks, mut whole, mut whole_asked, mut along_asked) = (0u64, 0u64, 0u64, 0u64);
+    let (mut followed, mut frames, mut emitted, mut again) = (0u64, 0u64, 0u64, 0u64);
+    let (mut replayed, mut handed_on) = ([0, 0], [0, 0]);
+    let mut stops = std::collections::HashMap::<StopReason, u64>::new();
+    let most = std::env::var("UU_REUSE_CHANGES").ok().and_then(|n| n.parse().ok()).unwrap_or(300_000) / 4;
+    while walks < most {
+        let mut world = World::new(&mut random);
+        let cache = Box::new(StepCache::new());
+        let table = empty();
+        let mut stored_stamp = 0;
+        for _ in 0..400 {
+            if stored_stamp != *world.stamp {
+                world.remember(&table);
+                stored_stamp = *world.stamp;
+            }
+            if random.one_in(16) {
+                again += world.again(&mut random, &table, &cache);
+            }
+            walks += 1;
+            let capacity = match random.below(8) {
+                0 => random.below(40) as usize,
+                1 => 100,
+                _ => 4000,
+            };
+            let (plain, words) = world.emit(capacity, None);
+            *stops.entry(plain.stop).or_default() += 1;
+            // Both use the step cache, in the state in which either left it.
+            if !random.one_in(3) {
+                whole_asked += 1;
+                if let Some((stop, all)) = world.whole(capacity, &table, &cache) {
+                    assert_eq!((stop, &all), (plain.stop, &words), "walk {walks}: the whole of {plain:?}");
+                    whole += 1;
+                }
+            }
+            if random.one_in(2) {
+                world.change(&mut random);
+                continue;
+            }
+            along_asked += 1;
+            let (with, along) = world.emit(capacity, Some(&cache));
+            assert_eq!((plain.stop, plain.frames), (with.stop, with.frames), "walk {walks}: {plain:?} {with:?}");
+            assert_eq!(words, along, "walk {walks}: {plain:?} {with:?}");
+            followed += u64::from(with.reused > 0);
+            frames += u64::from(with.reused);
+            emitted += u64::from(with.frames);
+            world.change(&mut random);
+        }
+        handed_on.iter_mut().zip(&world.handed_on).for_each(|(sum, number)| *sum += number.get());
+        replayed.iter_mut().zip(&world.replayed).for_each(|(sum, emitted)| *sum += emitted.get());
+    }
+    println!("{walks} walks: {whole} of {whole_asked} as a whole, {again} again, {replayed:?} replayed, {along_asked} of {emitted} frames, {followed} along {frames} steps; {stops:?}");
+    println!("{handed_on:?} handed on");
+    assert!(handed_on[0] > walks / 20 && handed_on[1] > 4 * handed_on[0], "little is handed on: {handed_on:?}");
+    assert!(whole > whole_asked / 8, "few stacks are captured as a whole: {whole} of {whole_asked}");
+    assert!(replayed.iter().all(|emitted| *emitted > walks / 400), "few stacks are replayed: {replayed:?}");
+    assert!(
+        followed > along_asked / 8 && frames > emitted / 8,
+        "little is followed: {followed} of {along_asked}, {frames} of {emitted}"
+    );
+    for stop in [StopReason::Complete, StopReason::BufferFull, StopReason::BadCfa] {
+        assert!(stops.get(&stop).is_some_and(|n| *n > 100), "seldom {stop:?}: {stops:?}");
+    }
+}
+
+#[test]
+fn relocated_steps_lead_to_no_stale_frame_pointer() {
+    const BASE: usize = 224;
+    handle_faults();
+    // Eleven plain functions, 2 to 12, call one another; the last is called by one whose CFA counts from rbp.
+    let (mut world, cache, table) = plain(&[(13, Rule::simple(RBP, 56))]);
+    world.stack[BASE + 6] = (1 << 12) + 0x10;
+    let emitted = |world: &mut World, place: usize| {
+        world.pc = (2 << 12) + 0x120;
+        world.registers[usize::from(RSP)] = world.address(place as u64);
+        world.registers[usize::from(RBP)] = world.address(BASE as u64);
+        for call in 0..11 {
+            world.stack[place + 2 * call + 1] = ((3 + call as u64) << 12) + 0x10;
+        }
+        let (plain, words) = world.emit(100, None);
+        (plain.stop, world.whole(100, &table, &cache), words)
+    };
+    // The caller's stack pointer lies 22 words above the place: up to rbp, and beyond.
+    for place in [100, 200, 190, 202] {
+        let (stop, whole, words) = emitted(&mut world, place);
+        assert_eq!((stop, whole), (StopReason::Complete, Some((StopReason::Complete, words))), "at {place}");
+    }
+    let (stop, whole, words) = emitted(&mut world, 203);
+    assert_eq!((stop, whole), (StopReason::BadCfa, Some((StopReason::BadCfa, words))));
+}
+
+#[test]
+fn frames_for_which_the_step_cache_has_no_room_are_captured_again() {
+    handle_faults();
+    let (mut world, cache, table) = plain(&[]);
+    // 440 frames; then 470 others that are called from their 390th.
+    for (function, begin, end) in [(4, 1000, 1878), (5, 840, 1778)] {
+        world.stack[1879] = (1 << 12) + 0x10;
+        (begin..end).step_by(2).for_each(|at| world.stack[at + 1] = (function << 12) + 0x10);
+        world.pc = (function << 12) + 0x120;
+        world.registers[usize::from(RSP)] = world.address(begin as u64);
+        for _ in 0..5 {
+            let (plain, words) = world.emit(1000, None);
+            assert_eq!(plain.stop, StopReason::Complete);
+            assert_eq!(world.whole(1000, &table, &cache), Some((StopReason::Complete, words)), "{plain:?}");
+        }
+    }
+}
+
+/// One frame of a stack has a rule that is not short. The walk begins there, and the frames before it are not looked
+/// at again; also where there are more than the log has room for, and where the stack has changed.
+#[test]
+fn a_frame_without_a_short_rule_is_all_that_a_walk_looks_at() {
+    handle_faults();
+    let mut dereferenced = Rule::simple(RBP, 16);
+    dereferenced.kind = RuleKind::Deref;
+    for inner in [1, 2, 30, 440, 445, 446, 450, 500, 1000] {
+        let (mut world, cache, table) = plain(&[(9, dereferenced)]);
+        let begin = 100;
+        world.stack.fill(0);
+        let odd = begin + 2 * inner;
+        (begin..odd + 60).step_by(2).for_each(|at| world.stack[at + 1] = (4 << 12) + 0x10);
+        world.stack[odd - 1] = (9 << 12) + 0x10;
+        // The odd frame has four words; the third one is its CFA.
+        world.registers[usize::from(RBP)] = world.address(odd as u64);
+        world.stack[odd + 2] = world.address(odd as u64 + 4);
+        world.stack[odd + 61] = (1 << 12) + 0x10;
+        world.pc = (4 << 12) + 0x10;
+        world.registers[usize::from(RSP)] = world.address(begin as u64);
+        for turn in 0..6 {
+            // From the fourth one on, another function is in the middle of the outer frames.
+            if turn == 3 {
+                world.stack[odd + 31] = (5 << 12) + 0x10;
+            }
+            let (plain, words) = world.emit(2000, None);
+            assert_eq!((plain.stop, words.len()), (StopReason::Complete, inner + 31), "{inner} inner frames");
+            world.looked_at.take();
+            assert_eq!(world.whole(2000, &table, &cache), Some((StopReason::Complete, words)), "{inner} inner frames");
+            assert_eq!(world.looked_at.take(), [(9 << 12) + 0xf], "{inner} inner frames, turn {turn}");
+            assert_eq!(world.handed_on[1].take(), inner as u64, "turn {turn}");
+        }
+    }
+}
+
+const PAGE: u64 = 4096;
+
+extern "C" {
+    fn mprotect(start: u64, len: usize, protection: i32) -> i32;
+}
+
+/// Whether a page of a made-up stack can be read, which only walks read meanwhile.
+fn protect(page: u64, protection: i32) {
+    // SAFETY: the caller guarantees that the page is its own.
+    assert_eq!(unsafe { mprotect(page, PAGE as usize, protection) }, 0);
+}
+
+#[test]
+fn what_has_become_unreadable_is_not_replayed() {
+    handle_faults();
+    let (mut world, cache, table) = plain(&[]);
+    world.stack.fill((4 << 12) + 0x10);
+    let page = world.address(0).next_multiple_of(PAGE) + PAGE;
+    let end = ((page - world.address(0)) / 8 + 101) as usize;
+    world.stack[end] = (1 << 12) + 0x10;
+    // Stacks of this number of frames, all readable.
+    for frames in 1..40 {
+        world.pc = (4 << 12) + 0x120;
+        world.registers[usize::from(RSP)] = page - 16 * frames;
+        let both = |expected: StopReason| {
+            let (plain, words) = world.emit(1000, None);
+            assert_eq!(plain.stop, expected, "{frames} frames");
+            (world.whole(1000, &table, &cache), words)
+        };
+        for _ in 0..4 {
+            let (whole, words) = both(StopReason::Complete);
+            assert_eq!(whole, Some((StopReason::Complete, words)), "{frames} frames");
+        }
+        protect(page, 0);
+        let (whole, words) = both(StopReason::UnreadableStack);
+        protect(page, 3);
+        assert_eq!(whole, Some((StopReason::UnreadableStack, words)), "{frames} frames, and then nothing");
+    }
+}
+
+#[test]
+fn nothing_after_a_stack_is_read() {
+    handle_faults();
+    let (mut world, _, table) = plain(&[]);
+    let page = world.address(0).next_multiple_of(PAGE) + PAGE;
+    let end = ((page - world.address(0)) / 8) as usize;
+    // The outermost frame's stack pointer is where the stack ends.
+    world.stack.fill((4 << 12) + 0x10);
+    world.stack[end - 1] = (1 << 12) + 0x10;
+    protect(page, 0);
+    WATCHED[0].store(page, Ordering::Relaxed);
+    let emitted: Vec<bool> = (1..40)
+        .map(|frames| {
+            world.pc = (4 << 12) + 0x120;
+            world.registers[usize::from(RSP)] = page - 16 * frames;
+            let emitted = world.whole(1000, &table, &StepCache::new());
+            emitted.is_some_and(|(stop, words)| stop == StopReason::Complete && words.len() == frames as usize + 1)
+        })
+        .collect();
+    protect(page, 3);
+    assert!(emitted.iter().all(|emitted| *emitted), "{emitted:?}");
+    assert_eq!(WATCHED[1].load(Ordering::Relaxed), 0, "faults after the end of the stack");
+}

@@ -1,0 +1,427 @@
+//! A program whose stack, code and registers change at random.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+use uunwind_core::cache::short::{Salt, Short, ShortRules};
+use uunwind_core::cache::steps::{Rules, StepCache, Top, Unwound, Validity, EXACT_KEY};
+use uunwind_core::cursor::Cursor;
+use uunwind_core::memory::{guarded, Bare, Mode, Reader};
+use uunwind_core::regs::{Regs, RBP, RSP};
+use uunwind_core::rule::{Packed, Rule, RuleKind, SAME, UNKNOWN};
+use uunwind_core::stop_reason::StopReason;
+use uunwind_core::walk::{walk, walk_along, walk_on, Env, Names, Outcome, Replay, Setting};
+use uunwind_random::Random;
+
+/// Functions: code [n * 0x1000, (n + 1) * 0x1000), n from 1.
+pub const FUNCTIONS: u64 = 24;
+pub const WORDS: usize = 3000;
+/// Number of words after the stack in which a CFA may lie.
+pub const MARGIN: usize = 64;
+
+/// A program: real memory, since guarded reads read that.
+pub struct World {
+    pub rules: Vec<Rule>,
+    pub stack: Vec<u64>,
+    /// pc, sp and rbp of the frames that were built last.
+    pub frames: Vec<(u64, u64, u64)>,
+    pub stamp: Box<u64>,
+    pub pc: u64,
+    pub registers: [u64; 16],
+    pub exact: bool,
+    pub framed: bool,
+    /// Number of stacks that [`StepCache::replay`] captured, from a return address and from an exact pc.
+    pub replayed: [Cell<u64>; 2],
+    /// Number of stacks that a walk completed, and of frames that it was handed.
+    pub handed_on: [Cell<u64>; 2],
+    /// Where walks looked at a frame.
+    pub looked_at: RefCell<Vec<u64>>,
+}
+
+/// The program as walks ask it; with short rules or without.
+struct Code<'w>(&'w World, bool);
+
+const SETTING: Setting = Setting {
+    thread_pointer: 0,
+    tsd_offset: 0,
+    scratch: std::ptr::null_mut(),
+    exchange: std::ptr::null_mut(),
+    progress: std::ptr::null_mut(),
+    last_walk: std::ptr::null_mut(),
+    keep_outermost: false,
+};
+
+impl Code<'_> {
+    fn rule_at(&self, pc: u64) -> Option<&Rule> {
+        self.0.rules.get((pc >> 12) as usize)
+    }
+}
+
+impl Names for Code<'_> {}
+
+impl Replay for Code<'_> {}
+
+impl Env for Code<'_> {
+    fn rule(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Packed {
+        self.0.looked_at.borrow_mut().push(cursor.lookup_pc());
+        self.rule_at(cursor.lookup_pc()).map_or(Packed::failed(StopReason::NoOwner), |rule| rule.pack())
+    }
+    fn short_rule_cached(&self, lookup: u64) -> Option<Short> {
+        let rule = self.rule_at(lookup).filter(|_| self.1)?;
+        Short::new(rule).or_else(|| (*rule == Rule::end()).then_some(Short::END))
+    }
+}
+
+/// `struct sigaction` of the C library (glibc, x86-64).
+#[repr(C)]
+struct SigAction {
+    handler: unsafe extern "C" fn(i32, *mut u8, *mut u8),
+    mask: [u64; 16],
+    flags: i32,
+    restorer: usize,
+}
+
+extern "C" {
+    fn sigaction(signal: i32, new: *const SigAction, old: *mut SigAction) -> i32;
+}
+
+/// The page in which faults are counted, and how many there were.
+pub static WATCHED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+unsafe extern "C" fn on_fault(_: i32, info: *mut u8, ucontext: *mut u8) {
+    // SAFETY: the kernel's siginfo: si_addr.
+    let address = unsafe { info.cast::<u64>().add(2).read() };
+    if address & !4095 == WATCHED[0].load(Ordering::Relaxed) {
+        WATCHED[1].fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: the kernel's ucontext.
+    if !unsafe { guarded::mend(ucontext) } {
+        std::process::abort();
+    }
+}
+
+/// Guarded reads of what is no memory fail from now on.
+pub fn handle_faults() {
+    const SIGSEGV: i32 = 11;
+    const SA_SIGINFO: i32 = 4;
+    const SA_NODEFER: i32 = 0x4000_0000;
+    let action = SigAction { handler: on_fault, mask: [0; 16], flags: SA_SIGINFO | SA_NODEFER, restorer: 0 };
+    // SAFETY: a valid structure.
+    assert_eq!(unsafe { sigaction(SIGSEGV, &raw const action, std::ptr::null_mut()) }, 0);
+}
+
+/// `framed`: most code keeps a frame pointer, as compilers make it.
+fn a_rule(random: &mut Random, framed: bool) -> Rule {
+    if framed && !random.one_in(8) {
+        let mut rule = Rule::simple(RBP, 16);
+        rule.slots[1] = -2;
+        if random.one_in(3) {
+            rule.slots[2] = -3;
+        }
+        return rule;
+    }
+    if random.one_in(150) {
+        return Rule::simple(12, 24);
+    }
+    let size = 16 + 8 * random.below(6) as i32;
+    let mut rule = Rule::simple(if random.one_in(6) { RBP } else { RSP }, size);
+    for (index, slot) in rule.slots.iter_mut().take(6).enumerate() {
+        *slot = match random.below(6) {
+            0 if size >= 32 => -2 - (index as i16 % 2),
+            1 if random.one_in(40) => UNKNOWN,
+            _ => SAME,
+        };
+    }
+    if rule.cfa_register == RBP && !random.one_in(10) {
+        // Who counts from rbp has saved its caller's, as compilers do it.
+        rule.slots[1] = -2;
+    }
+    if random.one_in(200) {
+        rule.kind = RuleKind::Deref;
+    }
+    rule
+}
+
+impl Validity for World {
+    fn words(&self, each: &mut dyn FnMut(u64, u64)) -> Option<u64> {
+        each(std::ptr::from_ref(&*self.stamp) as u64, *self.stamp);
+        Some(*self.stamp)
+    }
+}
+
+impl World {
+    pub fn new(random: &mut Random) -> World {
+        // Function 1 is the one that stacks end with.
+        let framed = random.one_in(3);
+        let mut rules = vec![Rule::end(), Rule::end()];
+        rules.extend((1..FUNCTIONS).map(|_| a_rule(random, framed)));
+        let stack = vec![0; WORDS + MARGIN];
+        let (frames, registers) = (Vec::new(), [0; 16]);
+        let mut world = World {
+            rules,
+            stack,
+            frames,
+            stamp: Box::new(1),
+            pc: 0,
+            registers,
+            exact: false,
+            framed,
+            replayed: Default::default(),
+            handed_on: Default::default(),
+            looked_at: Default::default(),
+        };
+        for at in 0..WORDS {
+            world.stack[at] = world.word(random);
+        }
+        world.jump(random);
+        world.build(random);
+        world
+    }
+
+    pub fn address(&self, index: u64) -> u64 {
+        self.stack.as_ptr() as u64 + 8 * index
+    }
+
+    /// A return address, or a place in the stack.
+    pub fn word(&self, random: &mut Random) -> u64 {
+        if random.one_in(3) {
+            self.address(random.below(WORDS as u64))
+        } else {
+            ((1 + random.below(FUNCTIONS)) << 12) + 0x10 + random.below(3)
+        }
+    }
+
+    fn jump(&mut self, random: &mut Random) {
+        self.pc = ((1 + random.below(FUNCTIONS)) << 12) + 0x120;
+        self.exact = random.one_in(3);
+        self.registers = [0; 16];
+        for register in [3, 12, 13, 14, 15] {
+            self.registers[register] = self.address(random.below(WORDS as u64));
+        }
+        self.registers[usize::from(RSP)] = self.address(100 + random.below(40));
+        self.registers[usize::from(RBP)] = self.address(140 + random.below(40));
+    }
+
+    /// Return addresses where the rules look for them, so that the walk is long.
+    fn build(&mut self, random: &mut Random) {
+        let (mut pc, mut sp) = (self.pc, self.registers[usize::from(RSP)]);
+        // Where rbp lies: in the register, or where a frame saved it. What it is there is chosen when a frame counts
+        // from it.
+        let mut saved: Option<usize> = None;
+        let depth = 20 + random.below(700);
+        self.frames.clear();
+        for left in (0..depth).rev() {
+            let rule = self.rules[(pc >> 12) as usize];
+            if rule.kind != RuleKind::Offset || !matches!(rule.cfa_register, RSP | RBP) {
+                return;
+            }
+            let mut base = sp;
+            if rule.cfa_register == RBP {
+                base += 8 * random.below(12);
+                match saved {
+                    Some(at) => self.stack[at] = base,
+                    None => self.registers[usize::from(RBP)] = base,
+                }
+            }
+            let cfa = base + rule.cfa_offset as u64;
+            let index = (cfa - 8 - self.address(0)) / 8;
+            if index >= WORDS as u64 {
+                return;
+            }
+            let callee = if left == 0 { 1 } else { 2 + random.below(FUNCTIONS - 1) };
+            self.stack[index as usize] = (callee << 12) + 0x10;
+            if let slot @ ..0 = rule.slots[1] {
+                saved = (slot != UNKNOWN).then(|| (index as usize).wrapping_add_signed(isize::from(slot) + 1));
+            }
+            (pc, sp) = (self.stack[index as usize], cfa);
+            self.frames.push((pc, sp, saved.map_or(self.registers[usize::from(RBP)], |at| self.stack[at])));
+        }
+    }
+
+    /// Other callees on top of one of the frames, as calls and returns make them.
+    pub fn call(&mut self, random: &mut Random) {
+        let Some((mut pc, mut sp, mut fp)) = self.frames.get(random.below(12) as usize).copied() else { return };
+        for _ in 0..1 + random.below(8) {
+            let callee = 2 + random.below(FUNCTIONS - 1);
+            let rule = self.rules[callee as usize];
+            let room = (sp - self.address(0)) as i64;
+            let is_offset = rule.kind == RuleKind::Offset && matches!(rule.cfa_register, RSP | RBP);
+            if !is_offset || room < i64::from(rule.cfa_offset) + 64 {
+                continue;
+            }
+            let return_address = ((sp - 8 - self.address(0)) / 8) as usize;
+            self.stack[return_address] = pc;
+            if let slot @ ..0 = rule.slots[1] {
+                if slot != UNKNOWN {
+                    self.stack[return_address.wrapping_add_signed(isize::from(slot) + 1)] = fp;
+                }
+                fp = self.word(random);
+            }
+            if rule.cfa_register == RBP {
+                fp = sp - rule.cfa_offset as u64;
+            }
+            (pc, sp) = ((callee << 12) + 0x10, sp - rule.cfa_offset as u64);
+        }
+        self.pc = pc;
+        self.registers[usize::from(RSP)] = sp;
+        self.registers[usize::from(RBP)] = fp;
+    }
+
+    /// Returns to one of the frames; the inner frames' words stay as they are.
+    pub fn go_out(&mut self, random: &mut Random) {
+        if let Some((pc, sp, fp)) = self.frames.get(random.index(40)).copied() {
+            (self.pc, self.registers[usize::from(RSP)], self.registers[usize::from(RBP)]) = (pc, sp, fp);
+            self.exact = false;
+        }
+    }
+
+    /// Moves the stack towards the leaf or the root; or only the part up to one of its frames. Pointers into it follow.
+    fn shift(&mut self, random: &mut Random) {
+        let most = if random.one_in(2) { 6 } else { 40 };
+        let by = 1 + random.below(most);
+        let to_root = random.one_in(2);
+        let frame = self.frames.get(random.below(60) as usize).map(|(_, sp, _)| *sp);
+        let limit = frame.filter(|_| random.one_in(2)).unwrap_or(self.address(WORDS as u64 - by));
+        let part = self.address(by)..limit.max(self.address(by));
+        let moved = |word: u64| match to_root {
+            _ if !part.contains(&word) => word,
+            true => word + 8 * by,
+            false => word - 8 * by,
+        };
+        self.stack.iter_mut().chain(&mut self.registers).for_each(|word| *word = moved(*word));
+        self.frames.iter_mut().for_each(|(_, sp, fp)| (*sp, *fp) = (moved(*sp), moved(*fp)));
+        let [from, to] = [part.start, part.end].map(|address| ((address - self.address(0)) / 8) as usize);
+        let by = by as usize;
+        self.stack.copy_within(from..to, if to_root { from + by } else { from - by });
+    }
+
+    /// Other code, with another rule, takes the place of a function.
+    pub fn recompile(&mut self, random: &mut Random) {
+        let at = 2 + random.below(FUNCTIONS - 1) as usize;
+        self.rules[at] = a_rule(random, self.framed);
+        *self.stamp += 1;
+    }
+
+    pub fn change(&mut self, random: &mut Random) {
+        let place = |random: &mut Random, n: u64| random.below(n) as usize;
+        match random.below(28) {
+            0..=8 => self.call(random),
+            9 => self.jump(random),
+            10 | 11 => {
+                // One word, often one that the walk reads.
+                let near =
+                    self.frames.get(place(random, 40)).map_or(0, |(_, sp, _)| (sp - self.address(0)) as usize / 8);
+                let at = if random.one_in(3) {
+                    place(random, WORDS as u64)
+                } else {
+                    near.saturating_sub(1 + place(random, 4))
+                };
+                self.stack[at] = self.word(random);
+            }
+            // Some that no frame pointer can be.
+            12 => {
+                let odd = if random.one_in(4) { 1 + random.below(7) } else { 0 };
+                self.registers[usize::from(RBP)] = self.address(random.below(WORDS as u64)) + odd;
+            }
+            13 => self.registers[12] = self.address(random.below(WORDS as u64)),
+            14 if random.one_in(4) => self.recompile(random),
+            15..=17 => {
+                self.jump(random);
+                self.build(random);
+            }
+            18 => self.exact = !self.exact,
+            19..=22 => self.shift(random),
+            _ => {}
+        }
+    }
+
+    fn cursor(&self) -> Cursor {
+        Cursor { regs: Regs::full(self.pc, self.registers), exact: self.exact }
+    }
+
+    /// Walks the stack. `cache`: `None`: without short rules, too.
+    pub fn emit(&self, capacity: usize, cache: Option<&StepCache>) -> (Outcome, Vec<u64>) {
+        let mut words = vec![0; capacity];
+        // SAFETY: faults are handled. No scratch, so no plugin is called.
+        let outcome = unsafe {
+            let mut reader = Reader::new(Mode::Guarded);
+            match cache {
+                None => walk(self.cursor(), &mut Code(self, false), &mut reader, &mut words, &SETTING),
+                Some(cache) => {
+                    let mut steps = cache.begin(*self.stamp);
+                    let outcome = walk_along(
+                        steps.as_mut(),
+                        self.cursor(),
+                        &mut Code(self, true),
+                        &mut reader,
+                        &mut words,
+                        &SETTING,
+                    );
+                    if let Some(steps) = steps {
+                        steps.finish();
+                    }
+                    outcome
+                }
+            }
+        };
+        words.truncate(outcome.words);
+        (outcome, words)
+    }
+
+    /// Stores the current rules in the table of short rules.
+    pub fn remember(&self, table: &Table) {
+        for function in 1..=FUNCTIONS {
+            let rule = self.rules[function as usize];
+            let Some(short) = Short::new(&rule).or_else(|| (rule == Rule::end()).then_some(Short::END)) else {
+                continue;
+            };
+            let code = function << 12;
+            for pc in [0x10, 0x11, 0x12, 0x120] {
+                table.put(code + pc - 1, Salt::new(*self.stamp), short);
+            }
+            // Those that a stack may begin with; no more than there is room for in a line of the table.
+            for pc in [0x10, 0x120] {
+                table.put((code + pc) | EXACT_KEY, Salt::new(*self.stamp), short);
+            }
+        }
+    }
+
+    /// The stack by [`StepCache::replay`], or else by [`StepCache::unwind`] and a walk from where that ends.
+    pub fn whole(&self, capacity: usize, table: &Table, cache: &StepCache) -> Option<(StopReason, Vec<u64>)> {
+        let mut words = vec![0; capacity];
+        let rules = Rules { table, salt: Salt::new(*self.stamp), stamp: *self.stamp, validity: self };
+        let [sp, fp] = [RSP, RBP].map(|register| self.registers[usize::from(register)]);
+        let top = Top { pc: self.pc, exact: self.exact, sp, fp };
+        // SAFETY: as above; the step cache is used by this test only.
+        let bare = unsafe { Bare::new(true)? };
+        // SAFETY: as above.
+        if let Some((count, stop)) = unsafe { cache.replay(top, bare, &mut words) } {
+            let times = &self.replayed[usize::from(self.exact)];
+            times.set(times.get() + 1);
+            words.truncate(count);
+            return Some((stop, words));
+        }
+        // SAFETY: as above.
+        let (count, stop) = match unsafe { cache.unwind(&rules, top, bare, &mut words) } {
+            Unwound::Whole(count, stop) => (count, stop),
+            Unwound::Nothing => return None,
+            Unwound::Part(mut part) => {
+                let (handed, inner) = (part.count, words[..part.count].to_vec());
+                // SAFETY: as above. No scratch, so no plugin is called.
+                let outcome = unsafe {
+                    let mut reader = Reader::new(Mode::Guarded);
+                    walk_on(&mut part, self.cursor(), &mut Code(self, true), &mut reader, &mut words, &SETTING)
+                };
+                part.steps.finish();
+                assert_eq!(words[..handed], inner, "the frames that were handed on stay as they were");
+                for (number, more) in self.handed_on.iter().zip([1, handed as u64]) {
+                    number.set(number.get() + more);
+                }
+                (outcome.words, outcome.stop)
+            }
+        };
+        words.truncate(count);
+        Some((stop, words))
+    }
+}
+
+pub type Table = ShortRules<65536>;

@@ -1,0 +1,110 @@
+//! Which plugin an object belongs to, and its facts: kept from an earlier process, or found now. uu's own analyse
+//! halves run here; those of other plugins in processes of their own, as in the recorder.
+
+use crate::kept;
+use crate::plugins::folder;
+use crate::state::{Installed, State};
+use crate::{forever, EEXIST, ENOMEM};
+use std::time::{Duration, Instant};
+use uunwind_built_in::HALVES;
+use uunwind_core::library::Library;
+use uunwind_elf::Image;
+use uunwind_language::Finding;
+use uunwind_loader::analysers::{Analysers, Outcome};
+
+/// The hidden subcommand of `uu` that runs an analyse half.
+const SERVER: &str = "plugin-server";
+/// Longest wait for foreign analyse halves, for one object.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The plugin that an object belongs to, and its facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectFacts {
+    /// Name of the plugin.
+    pub plugin: String,
+    /// The facts; their layout belongs to the plugin.
+    pub bytes: Vec<u8>,
+}
+
+/// The processes of foreign analyse halves, started when the first object needs them.
+#[derive(Default)]
+pub struct Analysts(Option<Analysers>);
+
+/// No plugin's answer is known: the object stays without one, so that stacks with it say that something may be missing.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unanswered;
+
+/// Finds the object's facts and hands them to libuunwind. False: there is no answer; it is looked for again.
+pub fn add(library: &Library, state: &State, image: &Image, key: u64, analysts: &mut Analysts) -> Result<bool, i32> {
+    let Ok(facts) = kept::facts(image, state, || find(image, key, state, analysts)) else { return Ok(false) };
+    let claims = |plugin: &&Installed| facts.as_ref().is_some_and(|facts| facts.plugin == plugin.name);
+    let index = state.plugins.iter().find(claims).map_or(0, |plugin| plugin.index);
+    let bytes = facts.map(|facts| facts.bytes).unwrap_or_default();
+    let words = forever(&bytes);
+    // SAFETY: libuunwind's function; the facts stay.
+    match unsafe { (library.add_facts)(key, index, words.as_ptr().cast(), bytes.len()) } {
+        error if error == -ENOMEM => Err(ENOMEM),
+        0 => Ok(true),
+        error if error == -EEXIST => Ok(true),
+        _ => Ok(false),
+    }
+}
+
+/// The plugin that claims the object: the first in the order of the plugins. `Err`: one that could has not answered, or
+/// says that the object is its own but cannot be served.
+fn find(image: &Image, key: u64, state: &State, analysts: &mut Analysts) -> Result<Option<ObjectFacts>, Unanswered> {
+    let installed = |name: &str| state.plugins.iter().any(|plugin| plugin.name == name);
+    for half in HALVES.iter().filter(|half| installed(&half.language().plugin)) {
+        match half.analyse(image) {
+            Finding::Facts(bytes) => return Ok(Some(ObjectFacts { plugin: half.language().plugin, bytes })),
+            Finding::Refused(_) => return Err(Unanswered),
+            Finding::Unclaimed => {}
+        }
+    }
+    if state.foreign.is_empty() {
+        return Ok(None);
+    }
+    let analysers = analysts.0.get_or_insert_with(|| start(state));
+    let mut open = analysers.names().len();
+    if open == 0 {
+        return Err(Unanswered);
+    }
+    analysers.ask(key, image.path(), image.path());
+    let (since, mut first, mut failed) = (Instant::now(), None::<(usize, Vec<u8>)>, false);
+    while open > 0 && since.elapsed() < PATIENCE {
+        for finding in analysers.poll().into_iter().filter(|finding| finding.key == key) {
+            open = open.saturating_sub(1);
+            match finding.outcome {
+                Outcome::Facts(bytes) if first.as_ref().is_none_or(|(index, _)| finding.plugin < *index) => {
+                    first = Some((finding.plugin, bytes));
+                }
+                Outcome::Facts(_) | Outcome::NotMine => {}
+                Outcome::Refused(_) | Outcome::Failed(_) | Outcome::Off => failed = true,
+            }
+        }
+        if open > 0 {
+            analysers.wait();
+        }
+    }
+    let found = first
+        .and_then(|(index, bytes)| Some(ObjectFacts { plugin: (*analysers.names().get(index)?).to_owned(), bytes }));
+    if open > 0 {
+        // What is asked still would delay the next object.
+        analysts.0 = None;
+        return Err(Unanswered);
+    }
+    match found {
+        None if failed => Err(Unanswered),
+        found => Ok(found),
+    }
+}
+
+/// Without `bin/uu` there are none: a foreign analyse half is not run in this process, which it could end.
+fn start(state: &State) -> Analysers {
+    let Some(uu) = folder().map(|folder| folder.join("../../bin/uu")).filter(|uu| uu.is_file()) else {
+        return Analysers::default();
+    };
+    let launcher = vec![uu.into_os_string(), SERVER.into()];
+    let listed = std::env::join_paths(&state.foreign).unwrap_or_default();
+    uunwind_loader::find(std::path::Path::new("/nonexistent"), Some(&listed), launcher).analysers
+}

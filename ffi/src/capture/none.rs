@@ -1,0 +1,16 @@
+//! AArch64 has no short rules so far.
+
+use super::{Caller, Short};
+use uunwind_core::slots::{Slot, Stake};
+use uunwind_live::salts::Salts;
+
+/// Captures nothing.
+pub(super) unsafe fn unwind_short<'s>(
+    _: &mut [u64],
+    _: *const u8,
+    _: &Caller,
+    _: (&'s Slot, &'s Stake),
+    _: &Salts,
+) -> Short<'s> {
+    Short::Nothing(None)
+}

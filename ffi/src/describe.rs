@@ -1,0 +1,33 @@
+//! `uu_describe`: a frame in words, for C.
+
+use core::ffi::c_int;
+use uunwind_core::errno::EINVAL;
+use uunwind_core::memory::{Mode, Reader};
+use uunwind_stacks::describe::{describe, FrameInfo};
+
+/// See `uu.h`.
+///
+/// # Safety
+/// `frame` must be null or the first word of a frame, with its other words; `info` null or a valid `uu_frame_info`.
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
+pub unsafe extern "C" fn uu_describe(frame: *const u64, info: *mut FrameInfo) -> c_int {
+    if let Some(home) = crate::home::elsewhere() {
+        // SAFETY: passed on.
+        return unsafe { (home.describe)(frame, info) };
+    }
+    // SAFETY: null, or the caller's.
+    let (Some(first), Some(info)) = (unsafe { frame.as_ref() }, unsafe { info.as_mut() }) else { return -EINVAL };
+    if info.size as usize != size_of::<FrameInfo>() {
+        return -EINVAL;
+    }
+    // SAFETY: the caller passes all words of the frame, whose number its first word says.
+    let words = unsafe { core::slice::from_raw_parts(frame, uunwind_core::frame::frame_words(*first)) };
+    let mode = if crate::faults::handled() { Mode::Guarded } else { Mode::Probed };
+    // SAFETY: probed mode has no precondition; for the other one the program called uu_handle_faults, whose
+    // documentation asks for the signals to be unblocked here.
+    let mut reader = unsafe { Reader::new(mode) };
+    match describe(words, info, &mut reader) {
+        Some(words) => words as c_int,
+        None => -EINVAL,
+    }
+}

@@ -1,0 +1,122 @@
+//! The table of this copy's entries, and the search for a copy of the library that was there before, when this one is
+//! loaded.
+//!
+//! Which copy is the first: the loader's order of objects decides, so two copies that are loaded together agree.
+
+use crate::capture::{uu_capture, uu_capture_abandoned};
+use crate::describe::uu_describe;
+use crate::embedder::{uu_intern, uu_mark_interpreter, uu_publish_frames, uu_unmark_interpreter};
+use crate::faults::uu_handle_faults;
+use crate::home::{settle, Home};
+use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
+use crate::library::uu_private_library_0;
+use crate::plugin_call::uu_plugin_call;
+use crate::setup::uu_setup;
+use crate::stack_id::{uu_stack_frames, uu_stack_id, uu_stack_ids_lost};
+use crate::walk::uu_walk;
+use crate::windows::{
+    uu_register_window, uu_replace_windows, uu_seal_window, uu_synchronize, uu_ticket, uu_unlink_window,
+    uu_unregister_window,
+};
+use core::ffi::{c_char, c_int, c_void, CStr};
+
+const SYMBOL: &CStr = c"uu_private_home_1";
+
+/// This copy's functions.
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
+#[allow(non_upper_case_globals, reason = "a C symbol")]
+pub static uu_private_home_1: Home = Home {
+    size: size_of::<Home>() as u32,
+    version: 1,
+    register_window: uu_register_window,
+    unlink_window: uu_unlink_window,
+    replace_windows: uu_replace_windows,
+    seal_window: uu_seal_window,
+    ticket: uu_ticket,
+    synchronize: uu_synchronize,
+    unregister_window: uu_unregister_window,
+    capture: uu_capture,
+    handle_faults: uu_handle_faults,
+    plugin_call: uu_plugin_call,
+    intern: uu_intern,
+    publish_frames: uu_publish_frames,
+    mark_interpreter: uu_mark_interpreter,
+    unmark_interpreter: uu_unmark_interpreter,
+    library: &uu_private_library_0,
+    setup: uu_setup,
+    capture_abandoned: uu_capture_abandoned,
+    describe: uu_describe,
+    stack_id: uu_stack_id,
+    stack_frames: uu_stack_frames,
+    stack_ids_lost: uu_stack_ids_lost,
+    walk: uu_walk,
+};
+
+extern "C" {
+    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlclose(handle: *mut c_void) -> c_int;
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+const ROOM: usize = 16;
+
+/// Copies of the library, in the loader's order.
+struct Copies {
+    names: [*const c_char; ROOM],
+    len: usize,
+    own: Option<usize>,
+}
+
+/// Looks for a copy that was there first. In normal context, when this one is loaded.
+pub fn find() {
+    let mut copies = Copies { names: [core::ptr::null(); ROOM], len: 0, own: None };
+    // SAFETY: normal context; the callback gets `copies`.
+    unsafe { dl_iterate_phdr(note, (&raw mut copies).cast()) };
+    let before_us = copies.names.get(..copies.own.unwrap_or(0)).unwrap_or(&[]);
+    for name in before_us {
+        const RTLD_LAZY: c_int = 1;
+        const RTLD_NOLOAD: c_int = 4;
+        // SAFETY: a loaded object's name, which stays as long as it is loaded; both kinds of copies are never unloaded,
+        // so giving the handle back at once leaves the symbol where it is.
+        unsafe {
+            let handle = dlopen(*name, RTLD_LAZY | RTLD_NOLOAD);
+            if handle.is_null() {
+                continue;
+            }
+            let home = dlsym(handle, SYMBOL.as_ptr()).cast::<Home>();
+            dlclose(handle);
+            let Some(found) = home.as_ref().filter(|found| found.version == 1 && found.size >= uu_private_home_1.size)
+            else {
+                continue;
+            };
+            if !core::ptr::eq(found, &uu_private_home_1) {
+                settle(home);
+                return;
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn note(info: *mut DlPhdrInfo, _size: usize, copies: *mut c_void) -> c_int {
+    // SAFETY: the loader passes its structure, `find` its list.
+    let (info, copies) = unsafe { (&*info, &mut *copies.cast::<Copies>()) };
+    let own = &raw const uu_private_home_1 as u64;
+    // SAFETY: the loader's own structure.
+    if unsafe { segments(info) }.any(|segment| (segment.start..segment.end).contains(&own)) {
+        copies.own = Some(copies.len);
+        return 1;
+    }
+    if info.name.is_null() {
+        return 0;
+    }
+    // SAFETY: a NUL-terminated path.
+    let path = unsafe { CStr::from_ptr(info.name.cast()) }.to_bytes();
+    let base = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    if base.starts_with(b"libuunwind.so") {
+        if let Some(place) = copies.names.get_mut(copies.len) {
+            *place = info.name.cast();
+            copies.len += 1;
+        }
+    }
+    0
+}

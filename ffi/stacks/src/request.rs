@@ -1,0 +1,139 @@
+//! `struct uu_request` of `uu.h`: which of a whole walk's frames are wanted, and where they go.
+
+use crate::walk::Whole;
+use core::ffi::{c_int, c_void};
+use uunwind_core::frame::{frame_words, FLAG_INTERPRETER, KIND_NATIVE, KIND_OMITTED, KIND_SEMANTIC, KIND_WINDOW};
+use uunwind_core::library::{RESULT_FACTS_PENDING, RESULT_PLUGIN_NOT_CALLED};
+use uunwind_core::stop_reason::StopReason;
+
+/// `uu_request.flags`.
+const NATIVE: u32 = 1;
+const WINDOW: u32 = 2;
+const SEMANTIC: u32 = 4;
+const KINDS: u32 = NATIVE | WINDOW | SEMANTIC;
+const NO_INTERPRETER: u32 = 8;
+const PROBED: u32 = 16;
+const TRUST_PLUGINS: u32 = 32;
+const DEFINED: u32 = KINDS | NO_INTERPRETER | PROBED | TRUST_PLUGINS;
+
+/// `uu_request.doubt`.
+const DOUBT_FRAMES: u16 = 1;
+const DOUBT_SETUP_DUE: u16 = 2;
+const DOUBT_PLUGIN_NOT_CALLED: u16 = 4;
+
+/// The request.
+#[repr(C)]
+pub struct Request {
+    /// Size of the structure.
+    pub size: u32,
+    /// The flags above.
+    pub flags: u32,
+    /// A handler's context, or null.
+    pub ucontext: *const u8,
+    /// Room for words, or null.
+    pub frames: *mut u64,
+    /// How many.
+    pub capacity: usize,
+    /// Frames nearest the leaf that are left out.
+    pub skip: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Called with each frame, or null.
+    pub frame: Option<unsafe extern "C" fn(*mut c_void, *const u64, usize) -> c_int>,
+    /// Its first argument.
+    pub user: *mut c_void,
+    /// Out: words.
+    pub words: usize,
+    /// Out: frames.
+    pub count: u32,
+    /// Out: why the walk ended.
+    pub stop: u16,
+    /// Out: what is missing or uncertain.
+    pub doubt: u16,
+}
+
+impl Request {
+    /// Whether the library knows what is asked for, and could write it.
+    pub fn is_valid(&self) -> bool {
+        self.size as usize == size_of::<Request>()
+            && self.flags & !DEFINED == 0
+            && self.reserved == 0
+            && self.ucontext.addr().is_multiple_of(8)
+            && self.frames.addr().is_multiple_of(8)
+    }
+
+    /// Empties what the library writes.
+    pub fn begin(&mut self) {
+        (self.words, self.count, self.stop, self.doubt) = (0, 0, 0, 0);
+    }
+
+    /// Whether memory is to be probed although faults are handled.
+    pub fn is_probed(&self) -> bool {
+        self.flags & PROBED != 0
+    }
+
+    /// Whether plugins may be called whose faults would be the program's.
+    pub fn trusts_plugins(&self) -> bool {
+        self.flags & TRUST_PLUGINS != 0
+    }
+
+    /// Whether a frame with this first word is wanted.
+    fn wants(&self, word: u64) -> bool {
+        let kinds = if self.flags & KINDS == 0 { KINDS } else { self.flags & KINDS };
+        let kind = match (word >> 56 & 15) as u8 {
+            KIND_NATIVE => NATIVE,
+            KIND_WINDOW => WINDOW,
+            KIND_SEMANTIC => SEMANTIC,
+            KIND_OMITTED => KINDS,
+            _ => 0,
+        };
+        kinds & kind != 0 && (self.flags & NO_INTERPRETER == 0 || word & FLAG_INTERPRETER == 0)
+    }
+
+    /// Takes over the frames that are wanted.
+    ///
+    /// # Safety
+    /// `frames` must be null or have room for `capacity` words, `frame` null or callable with `user`.
+    pub unsafe fn take(&mut self, walked: Whole<'_>) {
+        let mut stop = walked.stop;
+        let (mut rest, mut skip) = (walked.frames, self.skip);
+        while let Some(first) = rest.first() {
+            let Some((frame, after)) = rest.split_at_checked(frame_words(*first)) else { break };
+            rest = after;
+            if !self.wants(*first) {
+                continue;
+            }
+            if skip > 0 {
+                skip -= 1;
+                continue;
+            }
+            if !self.frames.is_null() {
+                if self.capacity.saturating_sub(self.words) < frame.len() {
+                    stop = StopReason::BufferFull;
+                    break;
+                }
+                for word in frame {
+                    // SAFETY: below the capacity, which the caller has room for.
+                    unsafe { self.frames.add(self.words).write(*word) };
+                    self.words += 1;
+                }
+            }
+            self.count += 1;
+            if let Some(callback) = self.frame {
+                // SAFETY: the caller's function and argument.
+                if unsafe { callback(self.user, frame.as_ptr(), frame.len()) } != 0 {
+                    stop = StopReason::EndedByCallback;
+                    break;
+                }
+            }
+        }
+        self.stop = stop.number();
+        for (is_so, doubt) in [
+            (walked.desync, DOUBT_FRAMES),
+            (walked.result & RESULT_FACTS_PENDING != 0, DOUBT_SETUP_DUE),
+            (walked.result & RESULT_PLUGIN_NOT_CALLED != 0, DOUBT_PLUGIN_NOT_CALLED),
+        ] {
+            self.doubt |= if is_so { doubt } else { 0 };
+        }
+    }
+}

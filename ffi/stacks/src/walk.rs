@@ -1,0 +1,127 @@
+//! A whole walk of the calling thread, for the program itself.
+
+use crate::client::CLIENT;
+use crate::memory::{self, Memory};
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::library::UNRECORDED;
+use uunwind_core::memory::{Mode, Reader};
+use uunwind_core::recovery::{self, Call};
+use uunwind_core::slots::Stake;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_core::syscall;
+use uunwind_core::walk::{walk, Outcome, Setting};
+use uunwind_live::env::{Calls, Live};
+use uunwind_live::state::{SLOTS, TSD_OFFSET};
+
+/// How a walk reads, and whom it may call.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// SIGSEGV and SIGBUS are unblocked and reach a handler of the library's: reads may fault.
+    pub guarded: bool,
+    /// Plugins that do not promise to read through the walk only are called although reads are probed, so that a fault
+    /// of theirs is the program's.
+    pub trusting: bool,
+}
+
+/// The result of a walk.
+#[derive(Clone, Copy, Debug)]
+pub struct Whole<'m> {
+    /// The frames, leaf first.
+    pub frames: &'m [u64],
+    /// Why it ended.
+    pub stop: StopReason,
+    /// A plugin reported missing or doubtful frames.
+    pub desync: bool,
+    /// A sum of `RESULT_*`.
+    pub result: u32,
+}
+
+/// What the protected part gets, and leaves.
+struct Work<'w, 's> {
+    cursor: Cursor,
+    env: &'w mut Live<'s>,
+    reader: &'w mut Reader<'s>,
+    memory: *mut Memory,
+    words: usize,
+    outcome: Option<Outcome>,
+}
+
+/// Walks from `cursor`, and passes the result to `then`, which must not walk. `sp`: the caller's stack pointer.
+/// `Err(reason)`: no walk can begin. Async-signal-safe.
+///
+/// # Safety
+/// `cursor` must describe the calling thread, at a frame that is still active; `how` must be true.
+pub unsafe fn whole(cursor: Cursor, sp: u64, how: How, then: &mut dyn FnMut(Whole<'_>)) -> Result<(), StopReason> {
+    let slot = SLOTS.current_or_claim().ok_or(StopReason::TooManyThreads)?;
+    let stake = Stake::new();
+    let admitted = slot.admits(sp).then(|| slot.whole_walk.hold(&stake)).flatten();
+    // Another whole walk of this thread was interrupted or is suspended, or the sampler's is under way.
+    let held = admitted.ok_or(StopReason::Fault)?;
+    let Some(memory) = memory::of(slot) else {
+        held.leave();
+        stake.withdraw();
+        return Err(StopReason::TooManyThreads);
+    };
+    // An earlier walk may have been left in the middle.
+    slot.own_recovery.disarm();
+    let pid = syscall::getpid();
+    // SAFETY: the slot's memory, which is held.
+    unsafe {
+        if (*memory).process != pid {
+            (*memory).last_walk.forget();
+            (*memory).process = pid;
+        }
+    }
+    let calls = match how {
+        How { guarded: true, .. } | How { trusting: true, .. } => Calls::All,
+        _ => Calls::Checked,
+    };
+    let mut env = Live::new(Some((&CLIENT, core::ptr::null_mut())), (UNRECORDED, 0), Some(&slot.own_recovery), calls);
+    env.marks_itself(slot, sp);
+    // SAFETY: the caller says when reads may be guarded.
+    let mut reader = unsafe { Reader::new(if how.guarded { Mode::Guarded } else { Mode::Probed }) };
+    let mut work = Work { cursor, env: &mut env, reader: &mut reader, memory, words: 0, outcome: None };
+    let call = Call::new(protected as *const () as usize, [(&raw mut work) as u64]);
+    // SAFETY: `protected` allocates and locks nothing, so it may be left at any instruction; the recovery point is this
+    // thread's, and not armed.
+    let called = unsafe { recovery::call(&slot.own_recovery, &call) };
+    let (words, outcome) = (work.words, work.outcome);
+    let result = env.result;
+    env.leave();
+    let (words, stop, desync) = match (outcome, called) {
+        (Some(outcome), Ok(_)) => (outcome.words, outcome.stop, outcome.desync > 0),
+        (_, Err(reason)) => {
+            // SAFETY: as above.
+            unsafe { (*memory).last_walk.forget() };
+            (words, StopReason::from_number(reason as u16).unwrap_or(StopReason::Fault), false)
+        }
+        (None, Ok(_)) => (words, StopReason::Fault, false),
+    };
+    // SAFETY: as above; the walk has ended.
+    let frames: &[u64] = unsafe { &(*memory).frames };
+    let frames = frames.get(..words).unwrap_or(&[]);
+    then(Whole { frames, stop, desync, result });
+    held.leave();
+    stake.withdraw();
+    Ok(())
+}
+
+unsafe extern "C" fn protected(work: *mut c_void) {
+    // SAFETY: `whole` passes its work.
+    let work = unsafe { &mut *work.cast::<Work<'_, '_>>() };
+    // SAFETY: the slot's memory, which is held.
+    let memory = unsafe { &mut *work.memory };
+    let setting = Setting {
+        thread_pointer: syscall::thread_pointer(),
+        tsd_offset: TSD_OFFSET.load(Ordering::Relaxed),
+        scratch: memory.scratch.as_mut_ptr(),
+        exchange: memory.exchange.as_mut_ptr(),
+        progress: &raw mut work.words,
+        last_walk: &raw mut memory.last_walk,
+        keep_outermost: true,
+    };
+    // SAFETY: the memory is this walk's; `progress` lives in the work.
+    work.outcome = Some(unsafe { walk(work.cursor, work.env, work.reader, &mut memory.frames, &setting) });
+}

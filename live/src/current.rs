@@ -1,0 +1,104 @@
+//! What a walk needs of an object at each frame. Adjacent frames often lie in the same object, so it is looked up only
+//! where the object changes.
+
+use crate::env::sources;
+use crate::state::SHORT_RULES;
+use uunwind_core::cache::short::{Salt, Short};
+use uunwind_core::memory::Reader;
+use uunwind_core::objects::Object;
+use uunwind_core::rule::{is_final, Packed, Rule};
+use uunwind_tables::{Table, TableAnswer};
+
+/// The object that the current frame lies in.
+#[derive(Clone, Copy)]
+pub(crate) struct Current {
+    /// Its first address (process address).
+    pub(crate) start: u64,
+    /// Its length in bytes; 0: no object, so that every address lies outside.
+    pub(crate) len: u64,
+    /// The generation of its load.
+    pub(crate) generation: u64,
+    /// The generation that its rules are cached under. It differs with the object, with the plugin that gives rules for
+    /// it, and once there is a rule table.
+    pub(crate) rules: u64,
+    /// Index of the plugin that claims it, or [`uunwind_core::walk::EMBEDDER`] if only an embedder has marked code in
+    /// it; 0: there is no claim.
+    pub(crate) plugin: u32,
+    /// The plugin gives rules, which take precedence over the table.
+    pub(crate) plugin_first: bool,
+    /// The object's rule table, if it has one.
+    pub(crate) table: Option<Table<'static>>,
+    /// An embedder has marked code in it.
+    pub(crate) marked: bool,
+    /// An entry of the table of objects, or `Live::spare`; null: no object.
+    pub(crate) object: *const Object,
+}
+
+/// The state before the first frame, and where no object covers the frame.
+pub(crate) fn nowhere() -> Current {
+    Current {
+        start: 0,
+        len: 0,
+        generation: 0,
+        rules: 0,
+        plugin: 0,
+        plugin_first: false,
+        table: None,
+        marked: false,
+        object: core::ptr::null(),
+    }
+}
+
+impl Current {
+    /// The object, if there is one.
+    pub(crate) fn object(&self) -> Option<&Object> {
+        // SAFETY: entries of the table are never freed. `Live::spare` is overwritten only after `Live::go_to` has
+        // replaced the `Current` that points to it, and a `Live` does not move during its walk.
+        unsafe { self.object.as_ref() }
+    }
+
+    /// Whether the frame lies in an object that has no claim, as most do.
+    #[inline(always)]
+    pub(crate) fn is_unclaimed_object(&self) -> bool {
+        self.len != 0 && self.plugin == 0
+    }
+
+    /// The load bias: process address minus file address.
+    #[inline(always)]
+    fn bias(&self) -> u64 {
+        self.object().map_or(0, |object| object.bias)
+    }
+
+    /// The short rule that the object's table has for the process address `lookup`, which is then cached under `key`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn remember(&self, lookup: u64, key: u64, salt: Salt) -> Option<Short> {
+        let rule = match self.table.as_ref()?.find(lookup.wrapping_sub(self.bias())) {
+            TableAnswer::Short(rule) => rule,
+            TableAnswer::Long(rule) if rule == Rule::end().pack() => Short::of_end()?,
+            _ => return None,
+        };
+        SHORT_RULES.put(key, salt, rule);
+        Some(rule)
+    }
+
+    /// The rule that the object's table has for a process address.
+    #[inline(always)]
+    pub(crate) fn rule_at(&self, lookup: u64) -> Option<Packed> {
+        match self.table.as_ref()?.find(lookup.wrapping_sub(self.bias())) {
+            TableAnswer::Short(rule) => Some(rule.pack()),
+            // The table may say why there is no rule; another source may still have one.
+            TableAnswer::Long(rule) if !rule.is_failed() || is_final(rule) => Some(rule),
+            _ => None,
+        }
+    }
+
+    /// The range of the function that covers a process address, as process addresses: by the table, else by the
+    /// object's unwind data.
+    pub(crate) fn function_at(&self, address: u64, reader: &mut Reader<'_>) -> Option<(u64, u64)> {
+        if let Some((start, end)) = self.table.as_ref().and_then(|t| t.function(address.wrapping_sub(self.bias()))) {
+            return Some((start.wrapping_add(self.bias()), end.wrapping_add(self.bias())));
+        }
+        uunwind_native::function(&sources(self.object()?), address, reader)
+    }
+}

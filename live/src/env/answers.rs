@@ -1,0 +1,208 @@
+//! [`Env`] for a live process.
+
+use super::{by_frame_pointer, Live};
+use crate::in_window;
+use crate::met::changed;
+use crate::state::{CHANGES, FUNCTIONS, OBJECTS, PLUGINS, SHORT_RULES};
+use crate::unowned;
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+use uunwind_core::cache::short::Short;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::memory::Reader;
+use uunwind_core::plugin::{Description, Owner, OWNER_OBJECT};
+use uunwind_core::recovery::Protector;
+use uunwind_core::registry::window::Held;
+use uunwind_core::rule::Packed;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_core::walk::{Claim, DependsOn, Env, Look, Names, Replay};
+
+impl Env for Live<'_> {
+    #[inline(always)]
+    fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        let rule = self.any_rule(cursor, reader);
+        // AArch64: after a step by the frame pointer, sp is not available. The frame pointer still is.
+        if cfg!(target_arch = "aarch64") && rule.is_plain() && cursor.regs.get(rule.cfa_parts().0).is_none() {
+            return by_frame_pointer(cursor, StopReason::UnknownRegister);
+        }
+        rule
+    }
+    #[inline(always)]
+    fn short_rule_cached(&self, lookup: u64) -> Option<Short> {
+        // The salt distinguishes objects, so no check is needed whether the address lies in the current one.
+        SHORT_RULES.get_first(lookup, self.salts.salt())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn short_rule(&mut self, lookup: u64, reader: &mut Reader<'_>) -> Option<Short> {
+        let cached = SHORT_RULES.get(lookup, self.salts.salt());
+        if cached.is_some() {
+            return cached;
+        }
+        let is_elsewhere = lookup.wrapping_sub(self.current.start) >= self.current.len;
+        if is_elsewhere && !self.switch(lookup, reader) || self.current.plugin != 0 {
+            return None;
+        }
+        if self.begins_a_stack(lookup.wrapping_add(1), reader) {
+            return None;
+        }
+        let cached = if is_elsewhere { SHORT_RULES.get(lookup, self.salts.salt()) } else { None };
+        let cached = cached.or_else(|| self.current.remember(lookup, lookup, self.salts.salt()));
+        cached.or_else(|| self.remember_long(lookup))
+    }
+
+    #[inline(always)]
+    fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
+        let rule = self.rule(cursor, reader);
+        if self.current.is_unclaimed_object() {
+            return Look::at(rule);
+        }
+        self.look_further(rule, cursor, reader)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn next_claim(&mut self, left: &mut Claim) -> bool {
+        let next = unowned::of(left).and_then(|index| unowned::claim_after(index, self.calls));
+        if let Some(next) = next {
+            *left = next;
+        }
+        next.is_some()
+    }
+
+    #[inline(never)]
+    fn function(&mut self, claim: &Claim, cursor: &Cursor, reader: &mut Reader<'_>) -> (u64, u64) {
+        let (lookup, generation) = (cursor.lookup_pc(), claim.generation);
+        if let Some([start, end, _]) = FUNCTIONS.get(lookup, generation) {
+            return (start, end);
+        }
+        // The claim's stepper may have looked up other addresses.
+        if lookup.wrapping_sub(self.current.start) >= self.current.len && !self.switch(lookup, reader) {
+            return (0, 0);
+        }
+        let was = reader.pause(true);
+        let (start, end) = self.current.function_at(lookup, reader).unwrap_or((0, 0));
+        reader.pause(was);
+        FUNCTIONS.put(lookup, generation, [start, end, 0]);
+        (start, end)
+    }
+
+    fn learned(&mut self) {
+        changed();
+    }
+
+    fn owner(&mut self, address: u64, reader: &mut Reader<'_>) -> Owner {
+        if address.wrapping_sub(self.current.start) >= self.current.len && !self.switch(address, reader) {
+            return in_window::owner(self.windows.here());
+        }
+        let mut owner = Owner {
+            start: self.current.start,
+            end: self.current.start.wrapping_add(self.current.len),
+            generation: self.current.generation,
+            kind: OWNER_OBJECT,
+            plugin: self.current.plugin,
+            ..Owner::NONE
+        };
+        if let Some(object) = self.current.object() {
+            owner.bias = object.bias;
+            if self.current.plugin != 0 {
+                owner.facts = object.facts.load(Ordering::Relaxed);
+                owner.facts_len = object.facts_len.load(Ordering::Relaxed);
+            }
+        }
+        owner
+    }
+
+    fn protector(&self, plugin: u8) -> Protector {
+        if let Some((client, context)) = self.client.filter(|_| !self.foreign.replace(true)) {
+            // SAFETY: the sampler's function and context.
+            unsafe { (client.foreign_code)(context) };
+        }
+        match self.recovery {
+            // SAFETY: the fault handler and the watchdog of this walk use this recovery point (`Live::new`).
+            Some(recovery) => unsafe { Protector::new(recovery, PLUGINS.text(plugin)) },
+            None => Protector::none(),
+        }
+    }
+
+    fn failed(&mut self, claim: &Claim, reason: StopReason) {
+        match self.windows.of(claim) {
+            Some(held) => self.window_failed(held, reason),
+            None => self.call_failed(claim.index, reason, PLUGINS.failed(claim.index)),
+        }
+    }
+}
+
+impl Live<'_> {
+    /// As [`Env::failed`], for a window's function.
+    pub(crate) fn window_failed(&mut self, held: &Held, reason: StopReason) {
+        self.call_failed(0, reason, held.failed());
+    }
+
+    /// `off`: after this failure, the functions are called no more.
+    fn call_failed(&mut self, plugin: u8, reason: StopReason, off: bool) {
+        self.met.unsettled = true;
+        changed();
+        if let Some((client, context)) = self.client {
+            // SAFETY: the sampler's function and context.
+            unsafe { (client.plugin_failed)(context, u32::from(plugin), u32::from(reason.number()), off) };
+        }
+    }
+}
+
+impl Names for Live<'_> {
+    fn keeps_semantic_frames(&self) -> bool {
+        // Captures have native frames only (`uu.h`): without a recording, there are no name ids.
+        self.client.is_some()
+    }
+
+    fn find_name(&mut self, _plugin: u8, code: u64, fingerprint: u64) -> u32 {
+        let Some((client, context)) = self.client else { return 0 };
+        // SAFETY: the sampler's function and context.
+        unsafe { (client.find_name)(context, code, fingerprint) }
+    }
+
+    fn describe(&mut self, plugin: u8, description: &Description, reader: &mut Reader<'_>) -> u32 {
+        let Some((client, context)) = self.client else { return 0 };
+        let was = reader.pause(true);
+        let at = core::ptr::from_mut(reader).cast::<c_void>();
+        // SAFETY: as above; `read_for_client` gets this reader, during the call only.
+        let id = unsafe { (client.describe)(context, u32::from(plugin), description, read_for_client, at) };
+        reader.pause(was);
+        // There may be room for it next time.
+        self.met.unsettled |= id == 0;
+        id
+    }
+}
+
+impl Replay for Live<'_> {
+    fn stamp(&self) -> u64 {
+        CHANGES.load(Ordering::Acquire).wrapping_mul(1 << 32) ^ u64::from(self.epoch)
+    }
+
+    fn depends_on(&self) -> Option<DependsOn<'_>> {
+        let (windows, objects) = (self.met.windows_stamp()?, self.met.objects()?);
+        (!self.met.unsettled).then_some(DependsOn { windows, objects })
+    }
+
+    fn windows_hold(&self, stamp: u64) -> bool {
+        self.met.windows_hold(stamp)
+    }
+
+    fn confirm(&mut self, object: u64, reader: &mut Reader<'_>) -> bool {
+        // `object` is a generation: see `Met::object`.
+        let was = reader.pause(true);
+        let loaded = OBJECTS.of_generation(object).filter(|loaded| OBJECTS.confirm(*loaded, reader));
+        reader.pause(was);
+        let Some(loaded) = loaded else { return false };
+        // This object may not have been reported in this recording epoch.
+        self.report(loaded.object, object);
+        true
+    }
+}
+
+unsafe extern "C" fn read_for_client(reader: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
+    // SAFETY: `describe` passes its reader; the client passes room for `len` bytes.
+    unsafe { (*reader.cast::<Reader<'_>>()).read_raw(address, out, len) }
+}

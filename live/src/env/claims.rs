@@ -1,0 +1,89 @@
+//! Whose functions a walk calls for a frame: a plugin's, an embedder's, or a window's own.
+
+use super::{Calls, Live};
+use crate::embedder::{self, marks::MARKS};
+use crate::in_window;
+use crate::state::PLUGINS;
+use crate::unowned;
+use core::sync::atomic::Ordering;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::library::RESULT_PLUGIN_NOT_CALLED;
+use uunwind_core::memory::Reader;
+use uunwind_core::objects::Object;
+use uunwind_core::plugin::{Plugin, STEP_UNOWNED_ONLY};
+use uunwind_core::registry::window::{Kind, NO_DATA};
+use uunwind_core::rule::{Packed, RuleKind, BY_FRAME_POINTER};
+use uunwind_core::stop_reason::StopReason;
+use uunwind_core::walk::{Claim, Claimed, Look};
+
+impl Live<'_> {
+    /// What there is at a frame besides its rule, unless it lies in an object without a claim.
+    #[inline(never)]
+    pub(super) fn look_further(&mut self, rule: Packed, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
+        if let Some(object) = self.current.object() {
+            let claim = self.object_claim(object, cursor.lookup_pc());
+            if matches!(claim, Claimed::Off) && PLUGINS.get(self.current.plugin as u8).is_some() {
+                self.result |= RESULT_PLUGIN_NOT_CALLED;
+                // A later walk may call it, and must say so again if it may not.
+                self.met.unsettled = true;
+            }
+            return Look { claim, ..Look::at(rule) };
+        }
+        let Some(held) = self.windows.here() else {
+            return Look { claim: unowned_claim(rule, false, self.calls), ..Look::at(rule) };
+        };
+        let window = held.window();
+        let claim = if window.kind == Kind::Stepper && self.may_call(held) {
+            Claimed::By(in_window::claim(held))
+        } else {
+            unowned_claim(rule, window.flags & NO_DATA != 0, self.calls)
+        };
+        Look { rule, window: Some(self.window_identity(held, cursor, reader)), claim }
+    }
+
+    /// The claim on the current object at a process address.
+    fn object_claim(&self, object: &Object, lookup: u64) -> Claimed {
+        if self.current.marked && MARKS.covers(lookup) {
+            let range = (object.start, object.end);
+            return Claimed::By(embedder::overlay::claim(range, self.current.generation));
+        }
+        let index = self.current.plugin as u8;
+        match PLUGINS.get(index) {
+            Some(plugin) if self.calls == Calls::Checked && !self.calls.may(plugin) => Claimed::Off,
+            Some(plugin) => Claimed::By(self.plugin_claim(plugin, index, object)),
+            None if PLUGINS.get_any(index).is_some() => Claimed::Off,
+            None => Claimed::No,
+        }
+    }
+
+    /// A plugin's claim on the current object.
+    pub(super) fn plugin_claim(&self, plugin: &Plugin, index: u8, object: &Object) -> Claim {
+        Claim {
+            step: plugin.step.filter(|_| plugin.flags & STEP_UNOWNED_ONLY == 0),
+            overlay: plugin.overlay,
+            index,
+            facts: object.facts.load(Ordering::Relaxed),
+            facts_len: object.facts_len.load(Ordering::Relaxed),
+            bias: object.bias,
+            flags: plugin.flags,
+            scratch_bytes: plugin.scratch_bytes,
+            range: (object.start, object.end),
+            generation: self.current.generation,
+            user: core::ptr::null_mut(),
+        }
+    }
+}
+
+/// The claim on a frame in no object, whose `rule` is missing, or guessed from the frame pointer: plugins may step it.
+/// `without_data`: it lies in a window that has no unwind data.
+#[cold]
+fn unowned_claim(rule: Packed, without_data: bool, calls: Calls) -> Claimed {
+    let missing = [StopReason::NoOwner, StopReason::NotCode].into_iter().any(|reason| rule.failed_for(reason));
+    let guessed = rule.flags() & BY_FRAME_POINTER != 0 || missing;
+    // A signal's frame is recognised by its code, whatever window that lies in.
+    let without_data = without_data && rule.kind() != RuleKind::Signal;
+    match unowned::claim_after(0, calls).filter(|_| guessed || without_data) {
+        Some(claim) => Claimed::By(claim),
+        None => Claimed::No,
+    }
+}

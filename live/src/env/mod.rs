@@ -1,0 +1,273 @@
+//! The environment of a walk in a live process: which source has the rule of a pc.
+
+mod answers;
+mod claims;
+mod rules;
+mod sampler;
+
+use crate::current::{nowhere, Current};
+use crate::embedder::marks::MARKS;
+use crate::in_window::InWindow;
+use crate::met::Met;
+use crate::salts::Salts;
+use crate::state::{OBJECTS, PLUGINS, RULES};
+use crate::tables;
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering;
+use uunwind_core::cache::steps::EXACT_KEY;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::library::{Client, RESULT_OBJECTS_FULL};
+use uunwind_core::memory::Reader;
+use uunwind_core::objects::{Lookup, Memo, Object, FACTS_SETTLED};
+use uunwind_core::plugin::{Plugin, CHECKED_READS};
+use uunwind_core::recovery::Recovery;
+use uunwind_core::rule::Packed;
+use uunwind_core::slots::Slot;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_core::walk::EMBEDDER;
+use uunwind_native::Sources;
+
+/// A bit of [`Current::rules`]: the object has a rule table.
+const WITH_TABLE: u64 = 1 << 55;
+
+/// The environment of one walk of the calling thread.
+pub struct Live<'c> {
+    /// The object of the last frame whose rule was asked for.
+    current: Current,
+    /// The keys of short rules.
+    salts: Salts,
+    /// The window of that frame, if no object covers it.
+    pub(crate) windows: InWindow<'c>,
+    memo: Memo<'static>,
+    /// An object for which the table has no room.
+    spare: MaybeUninit<Object>,
+    /// The sampler's functions and their context; `None`: the walk is a capture.
+    client: Option<(&'c Client, *mut c_void)>,
+    /// The recording epoch.
+    epoch: u32,
+    /// Where the thread continues after a fault or a watchdog tick in foreign code, if handlers for these are
+    /// installed.
+    recovery: Option<&'c Recovery>,
+    /// What this walk depends on besides words of memory.
+    met: Met,
+    /// Time of the sample, in ns of CLOCK_MONOTONIC.
+    time: u64,
+    /// Foreign code was called in this walk.
+    foreign: Cell<bool>,
+    /// Whose functions may be called.
+    calls: Calls,
+    /// The sum of `RESULT_*` so far.
+    pub result: u32,
+    /// Number of frames whose unwind data was interpreted in place, because there is no rule table.
+    pub interpreted: u32,
+}
+
+/// Whose functions a walk may call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Calls {
+    /// Windows' functions, whose faults are the program's. A capture.
+    Windows,
+    /// None: the sampler's walk where faults are blocked.
+    None,
+    /// Windows' functions and those plugins that raise no faults ([`CHECKED_READS`]). A walk of the program's own where
+    /// no fault is contained.
+    Checked,
+    /// All, since their faults are contained, or may be the program's.
+    All,
+}
+
+impl Calls {
+    /// Whether this plugin's functions may be called.
+    pub(crate) fn may(self, plugin: &Plugin) -> bool {
+        self == Calls::All || self == Calls::Checked && plugin.flags & CHECKED_READS != 0
+    }
+}
+
+impl<'c> Live<'c> {
+    /// An environment for one walk. `client`: the sampler's functions; `None` for a capture. `epoch`, `time`: the
+    /// recording epoch, and ns of CLOCK_MONOTONIC. `recovery`: the slot's recovery point, if this thread's fault and
+    /// tick handlers use it. `calls`: whose functions may be called.
+    pub fn new(
+        client: Option<(&'c Client, *mut c_void)>,
+        (epoch, time): (u32, u64),
+        recovery: Option<&'c Recovery>,
+        calls: Calls,
+    ) -> Live<'c> {
+        Live {
+            current: nowhere(),
+            salts: Salts::new(client.is_none()),
+            windows: InWindow::new(),
+            memo: Memo::default(),
+            spare: MaybeUninit::uninit(),
+            client,
+            epoch,
+            time,
+            recovery,
+            calls,
+            met: Met::new(),
+            foreign: Cell::new(false),
+            result: 0,
+            interpreted: 0,
+        }
+    }
+
+    /// An environment for one capture, with the salts that were taken when it began.
+    pub fn capture(salts: Salts) -> Live<'c> {
+        Live { salts, ..Live::new(None, (1, 0), None, Calls::Windows) }
+    }
+
+    /// Says that this walk is a capture of the slot's thread, which has not entered the slot. It enters when it first
+    /// looks at windows. So a capture that looks at none never keeps a writer of the registry waiting. `sp`: the
+    /// capture's stack pointer.
+    pub fn marks_itself(&mut self, slot: &'c Slot, sp: u64) {
+        self.windows.marks_itself(slot, sp);
+    }
+
+    /// Ends a capture.
+    pub fn leave(&mut self) {
+        self.windows.end();
+    }
+
+    /// Makes the object that covers `pc` the current one. False: no object covers it; the window, if any, is current.
+    #[cold]
+    #[inline(never)]
+    fn switch(&mut self, pc: u64, reader: &mut Reader<'_>) -> bool {
+        if self.windows.still_covers(pc) {
+            return false;
+        }
+        let was = reader.pause(true);
+        let found = self.go_to(pc, reader);
+        reader.pause(was);
+        found
+    }
+
+    fn go_to(&mut self, pc: u64, reader: &mut Reader<'_>) -> bool {
+        self.current = nowhere();
+        self.salts.nowhere();
+        self.windows.leave();
+        let (object, generation): (*const Object, u64) = match OBJECTS.find(pc, &mut self.memo, reader) {
+            Lookup::Object(loaded) => (loaded.object, loaded.generation()),
+            Lookup::Nothing => {
+                self.windows.enter(pc);
+                match self.windows.here() {
+                    Some(_) => self.met.window = true,
+                    None => self.met.unowned = true,
+                }
+                return false;
+            }
+            Lookup::Full => {
+                self.met.unsettled = true;
+                self.result |= RESULT_OBJECTS_FULL;
+                match OBJECTS.make(pc, reader) {
+                    Some(made) => {
+                        let made = self.spare.write(made).made();
+                        (made.object, made.generation())
+                    }
+                    None => (core::ptr::null(), 0),
+                }
+            }
+        };
+        // SAFETY: see `Current::object`; `current` spoke of nothing when the spare one was replaced.
+        let Some(object) = (unsafe { object.as_ref() }) else { return false };
+        self.met.object(object, generation);
+        self.report(object, generation);
+        if object.facts_state.load(Ordering::Acquire) != FACTS_SETTLED {
+            self.settle_facts(object);
+        }
+        let plugin = object.plugin.load(Ordering::Acquire);
+        let marked = MARKS.overlaps(object.start, object.end);
+        let gives_rules =
+            PLUGINS.get(plugin as u8).is_some_and(|plugin| plugin.rule.is_some() && self.calls.may(plugin));
+        let plugin = if plugin == 0 && marked { u32::from(EMBEDDER) } else { plugin };
+        let table = tables::of(object, self.client);
+        // Rules that were interpreted before the table came may differ: the table corrects unwind data that is known to
+        // be wrong.
+        let rules = generation | if table.is_some() { WITH_TABLE } else { 0 };
+        self.current = Current {
+            start: object.start,
+            len: object.end.wrapping_sub(object.start),
+            generation,
+            rules: rules | if gives_rules { u64::from(plugin) << 56 } else { 0 },
+            plugin,
+            marked,
+            plugin_first: gives_rules,
+            table,
+            object,
+        };
+        if plugin == 0 {
+            self.salts.enter(rules);
+        }
+        true
+    }
+
+    /// Whether name ids exist: a sampler records this walk.
+    pub(crate) fn names_are_kept(&self) -> bool {
+        self.client.is_some()
+    }
+
+    /// The keys of short rules of this walk.
+    pub fn salts(&self) -> &Salts {
+        &self.salts
+    }
+
+    /// The recording epoch.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Whose functions may be called.
+    pub(crate) fn calls(&self) -> Calls {
+        self.calls
+    }
+}
+
+impl Live<'_> {
+    #[inline(always)]
+    fn any_rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        let lookup = cursor.lookup_pc();
+        if lookup.wrapping_sub(self.current.start) >= self.current.len && !self.switch(lookup, reader) {
+            if let Some(rule) = uunwind_native::before_all(cursor.regs.pc, reader) {
+                return rule.pack();
+            }
+            return self.window_rule(cursor, reader);
+        }
+        if !cursor.exact && self.begins_a_stack(cursor.regs.pc, reader) {
+            return Packed::failed(StopReason::StartSymbol);
+        }
+        if let Some(rule) = self.by_table(cursor) {
+            self.remember_exact(cursor);
+            return rule;
+        }
+        match RULES.get(key(cursor), self.current.rules).and_then(Packed::from_words) {
+            Some(rule) if !rule.failed_for(StopReason::NoRule) && !rule.failed_for(StopReason::NotCode) => {
+                self.remember_exact(cursor);
+                rule
+            }
+            _ => self.by_plugin(cursor, reader).unwrap_or_else(|| self.slow(cursor, reader)),
+        }
+    }
+}
+
+/// The places of an object's unwind data, as process addresses.
+pub(crate) fn sources(object: &Object) -> Sources {
+    Sources {
+        eh_frame_hdr: object.eh_frame_hdr,
+        image: object.image,
+        sframe: object.sframe,
+        text: (object.start, object.end),
+    }
+}
+
+/// The cache key of a frame's rule: its lookup address, with [`EXACT_KEY`] if the pc is exact.
+#[inline(always)]
+pub(crate) fn key(cursor: &Cursor) -> u64 {
+    cursor.lookup_pc() | if cursor.exact { EXACT_KEY } else { 0 }
+}
+
+/// The rule by the frame pointer, for a frame without any other. It fails with `reason` if the value cannot be a frame
+/// pointer.
+pub(crate) fn by_frame_pointer(cursor: &Cursor, reason: StopReason) -> Packed {
+    Packed::from_result(uunwind_frame_pointer::rule(cursor, reason))
+}

@@ -1,0 +1,37 @@
+//! The process as it is now: what covers a pc, which source has its rule, and for how long an answer holds.
+//!
+//! [`env::Live`] answers the questions of a walk ([`uunwind_core::walk::Env`]) for the process that it runs in:
+//!
+//! ```text
+//! state            what the process has once: objects, windows, thread slots, caches of rules, plugins
+//! env              the environment of one walk: current object, its rule, its claim
+//! current          the object that the current frame lies in
+//! tables           rule tables: from the recorder, or from uu_setup
+//! plugin_rule      rules that a plugin gives for its own code
+//! in_window        frames in code that was registered at run time; window_rule, window_functions: their rules and names
+//! unowned          which plugins are asked about code that no object covers; not_code: addresses that are no code at all
+//! at_return        functions that begin or end without unwind information
+//! embedder         frames that an interpreter publishes itself
+//! met, salts       validity: what a walk depended on, and the epoch that stands for all short rules
+//! step_caches      memory for the threads' last captured steps
+//! ```
+//!
+//! A signal room: no allocation, lock, thread-local, panic or unbounded loop; foreign bytes only through
+//! [`uunwind_core::memory::Reader`].
+#![cfg_attr(not(test), no_std)]
+
+pub mod at_return;
+pub mod current;
+pub mod embedder;
+pub mod env;
+pub mod in_window;
+pub mod met;
+pub mod not_code;
+pub mod plugin_rule;
+pub mod salts;
+pub mod state;
+pub mod step_caches;
+pub mod tables;
+pub mod unowned;
+pub mod window_functions;
+pub mod window_rule;

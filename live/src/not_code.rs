@@ -1,0 +1,77 @@
+//! The rule of a frame whose address no unwind data can describe: it lies in unowned memory, or in a part of an object
+//! that is not executable.
+
+use crate::env::by_frame_pointer;
+use uunwind_core::call_site;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::memory::Reader;
+use uunwind_core::regs::SP;
+use uunwind_core::rule::{Packed, Rule, BY_FRAME_POINTER};
+use uunwind_core::stop_reason::StopReason;
+
+/// The rule of a frame in unowned memory: unregistered code, data, or nothing mapped.
+///
+/// A return address there must follow a call. For an interrupted pc, the word at the stack pointer is the return
+/// address if it follows a call whose target is the pc. If the pc is unreadable, any call will do, since no instruction
+/// can have moved the stack pointer after the call. All others are stepped by the frame pointer.
+#[cold]
+#[inline(never)]
+pub fn unowned(cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+    if !cursor.exact {
+        if !call_site::precedes(cursor.regs.pc, reader) {
+            return Packed::failed(StopReason::NotCode);
+        }
+        return by_frame_pointer(cursor, StopReason::NoOwner);
+    }
+    let was = reader.pause(true);
+    let readable = reader.u8(cursor.regs.pc).is_some();
+    reader.pause(was);
+    let called =
+        if readable { called_from(cursor, reader, Proof::Target) } else { called_from(cursor, reader, Proof::Call) };
+    called.unwrap_or_else(|| by_frame_pointer(cursor, StopReason::NoOwner))
+}
+
+/// The rule of a frame whose pc lies in a part of an object that is not executable.
+#[cold]
+#[inline(never)]
+pub fn in_data(cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+    let called = if cursor.exact { called_from(cursor, reader, Proof::Call) } else { None };
+    called.unwrap_or(Packed::failed(StopReason::NotCode))
+}
+
+/// The condition under which a word counts as the return address of the call that led to the pc.
+enum Proof {
+    /// It follows a call.
+    Call,
+    /// It follows a call whose target is the pc.
+    Target,
+}
+
+/// The rule of an address that was called, and at which nothing was executed: the return address is the word at the
+/// stack pointer. The caller is marked as doubtful, like one that a frame pointer led to.
+#[cfg(target_arch = "x86_64")]
+fn called_from(cursor: &Cursor, reader: &mut Reader<'_>, proof: Proof) -> Option<Packed> {
+    let caller = reader.word(cursor.regs.sp())?;
+    let proved = match proof {
+        Proof::Call => call_site::precedes(caller, reader),
+        Proof::Target => call_site::leads_to(caller, &cursor.regs, reader),
+    };
+    let rule = Rule { flags: BY_FRAME_POINTER, ..Rule::simple(SP, 8) };
+    proved.then(|| rule.pack())
+}
+
+/// The rule of an address that was called, and at which nothing was executed: the return address is in x30. The caller
+/// is marked as doubtful, like one that a frame pointer led to.
+#[cfg(target_arch = "aarch64")]
+fn called_from(cursor: &Cursor, reader: &mut Reader<'_>, proof: Proof) -> Option<Packed> {
+    use uunwind_core::regs::RA;
+    use uunwind_core::rule::{RA_IN_REGISTER, RA_SLOT};
+    let caller = cursor.regs.get(RA)?;
+    let proved = match proof {
+        Proof::Call => call_site::precedes(caller, reader),
+        Proof::Target => call_site::leads_to(caller, &cursor.regs, reader),
+    };
+    let mut rule = Rule { flags: BY_FRAME_POINTER | RA_IN_REGISTER, ..Rule::simple(SP, 0) };
+    rule.slots[RA_SLOT] = i16::from(RA);
+    proved.then(|| rule.pack())
+}

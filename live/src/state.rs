@@ -1,0 +1,30 @@
+//! The library's state in a process: one of each.
+
+use core::sync::atomic::AtomicU64;
+use uunwind_core::cache::rules::PcCache;
+use uunwind_core::cache::short::ShortRules;
+use uunwind_core::objects::Objects;
+use uunwind_core::plugin::installed::Installed;
+use uunwind_core::registry::Registry;
+use uunwind_core::slots::Slots;
+use uunwind_core::walk::PLUGIN_INDICES;
+
+/// Loaded objects.
+pub static OBJECTS: Objects = Objects::new();
+/// Rules by pc: at most 65,536 (2 MiB of address space; pages become resident as it fills).
+pub static RULES: PcCache<32768> = PcCache::new();
+/// Short rules by pc: at most 65,536 (1 MiB of address space; only the lines in use occupy the processor's caches).
+pub static SHORT_RULES: ShortRules<131072> = ShortRules::new();
+/// Ranges of functions in objects that a plugin claims, and name ids of functions in windows, by pc.
+pub static FUNCTIONS: PcCache<2048> = PcCache::new();
+/// Windows of code that a JIT registered.
+pub static REGISTRY: Registry = Registry::new();
+/// One slot for each walking thread.
+pub static SLOTS: Slots = Slots::new();
+/// Plugins by index; 0 stays empty.
+pub static PLUGINS: Installed<PLUGIN_INDICES> = Installed::new();
+/// Number of changes that may change the result of a walk without changing a word that it reads
+/// ([`crate::met::changed`]).
+pub static CHANGES: AtomicU64 = AtomicU64::new(0);
+/// See `uunwind_core::plugin::View::tsd_offset`.
+pub static TSD_OFFSET: AtomicU64 = AtomicU64::new(0);

@@ -1,0 +1,116 @@
+//! Rule tables of objects. A walk looks for an object's table, by the object's key, among those of the sampler and
+//! those that were added with [`add`].
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use uunwind_core::errno::{EEXIST, EINVAL, ENOMEM};
+use uunwind_core::library::Client;
+use uunwind_core::objects::Object;
+use uunwind_tables::Table;
+
+/// Limit of the number of tables that the program itself has added (`uu_setup`).
+const ROOM: usize = 2048;
+
+/// A table that the program has added. A key of 0: the entry is free. Null bytes: the entry is not complete yet.
+struct Given {
+    key: AtomicU64,
+    len: AtomicUsize,
+    bytes: AtomicPtr<u8>,
+}
+
+static GIVEN: [Given; ROOM] = [const {
+    Given { key: AtomicU64::new(0), len: AtomicUsize::new(0), bytes: AtomicPtr::new(core::ptr::null_mut()) }
+}; ROOM];
+/// Number of tables in [`GIVEN`].
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// The entries that may have this key: open addressing with linear probing.
+fn probes(key: u64) -> impl Iterator<Item = &'static Given> {
+    (0..ROOM).filter_map(move |probe| GIVEN.get((key as usize).wrapping_add(probe) % ROOM))
+}
+
+/// Adds a table of `len` bytes for objects with this key. Returns 0, `-EINVAL` (no table, or no key), `-EEXIST` (there
+/// is one for this key), or `-ENOMEM` (the limit is reached). Lock-free; not for handlers.
+///
+/// # Safety
+/// As [`uunwind_core::library::Library::add_table`].
+pub unsafe extern "C" fn add(key: u64, bytes: *const u8, len: usize) -> i32 {
+    if key == 0 || bytes.is_null() {
+        return -EINVAL;
+    }
+    // SAFETY: the caller vouches for the bytes.
+    if Table::new(unsafe { core::slice::from_raw_parts(bytes, len) }).is_err() {
+        return -EINVAL;
+    }
+    for place in probes(key) {
+        match place.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                place.len.store(len, Ordering::Relaxed);
+                // Readers use the entry from here on.
+                place.bytes.store(bytes.cast_mut(), Ordering::Release);
+                COUNT.fetch_add(1, Ordering::Release);
+                return 0;
+            }
+            Err(other) if other == key => return -EEXIST,
+            Err(_) => {}
+        }
+    }
+    -ENOMEM
+}
+
+/// The bytes of the table that was added for this key, and their number.
+fn given(key: u64) -> Option<(*const u8, usize)> {
+    let place = probes(key)
+        .map_while(|place| Some((place, Some(place.key.load(Ordering::Acquire)).filter(|key| *key != 0)?)))
+        .find(|(_, stored)| *stored == key)?
+        .0;
+    let bytes = place.bytes.load(Ordering::Acquire);
+    (!bytes.is_null()).then(|| (bytes.cast_const(), place.len.load(Ordering::Relaxed)))
+}
+
+/// The object's table, if there is one. After a miss, the search is repeated only when tables or facts have been
+/// published. Async-signal-safe. Not inlined, so that its stack frame does not add to its caller's.
+#[inline(never)]
+pub fn of(object: &Object, client: Option<(&Client, *mut c_void)>) -> Option<Table<'static>> {
+    let cached = object.table.load(Ordering::Acquire);
+    let (bytes, len) = if cached.is_null() {
+        let found = search(object, client)?;
+        object.table_len.store(found.1, Ordering::Relaxed);
+        object.table.store(found.0.cast_mut(), Ordering::Release);
+        // Cached walks may have used worse rules, or none.
+        crate::met::changed();
+        found
+    } else {
+        (cached.cast_const(), object.table_len.load(Ordering::Relaxed))
+    };
+    // SAFETY: the sampler, and the caller of `add`, guarantee that the bytes never change and are never freed.
+    Table::new(unsafe { core::slice::from_raw_parts(bytes, len) }).ok()
+}
+
+fn search(object: &Object, client: Option<(&Client, *mut c_void)>) -> Option<(*const u8, usize)> {
+    // Without a unique build-id, another file may have the same key, and its rules would be wrong here.
+    if !object.has_unique_build_id() {
+        return None;
+    }
+    // SAFETY: the sampler's function and context.
+    let published = client.map_or(0, |(client, context)| unsafe { (client.facts_count)(context) });
+    // One more, so that the initial 0 ("never searched") differs from a search when none was published.
+    let count = published.wrapping_add(COUNT.load(Ordering::Acquire)).wrapping_add(1);
+    if object.table_asked.load(Ordering::Relaxed) == count {
+        return None;
+    }
+    object.table_asked.store(count, Ordering::Relaxed);
+    let (mut bytes, mut len) = (core::ptr::null(), 0);
+    // SAFETY: as above; both results are written to local variables.
+    let found = client.is_some_and(|(client, context)| unsafe {
+        (client.table)(context, object.facts_key, &raw mut bytes, &raw mut len)
+    });
+    let published = found.then_some((bytes, len));
+    // Two objects may have the same build-id, so a table is used only for an object with the unwind data that it was
+    // made from.
+    [published, given(object.facts_key)].into_iter().flatten().find(|(bytes, len)| {
+        // SAFETY: the sampler's bytes, and those of `add`, are never freed.
+        let table = Table::new(unsafe { core::slice::from_raw_parts(*bytes, *len) });
+        table.is_ok_and(|table| object.unwind_key != 0 && table.key() == object.unwind_key)
+    })
+}

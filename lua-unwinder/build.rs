@@ -1,8 +1,0 @@
-//! Links the plugin DSO: no start files, nothing undefined but what libc has.
-
-fn main() {
-    println!("cargo:rerun-if-changed=build.rs");
-    for arg in ["-nostartfiles", "-Wl,-z,defs", "-Wl,-z,now", "-Wl,-soname,libuu-lua.so", "-Wl,--as-needed", "-lc"] {
-        println!("cargo:rustc-cdylib-link-arg={arg}");
-    }
-}

@@ -1,0 +1,8 @@
+//! The list of uu's own languages: those halves of its plugins that run outside of signal handlers. This is the one
+//! place that names them all.
+#![forbid(unsafe_code)]
+
+use uunwind_language::Half;
+
+/// One for each of uu's plugins. An object that several of them claim belongs to the plugin that was found first.
+pub const HALVES: &[&dyn Half] = &[&uunwind_python_analyse::Python, &uunwind_lua_analyse::Lua];

@@ -1,0 +1,33 @@
+//! ELF files, read in parts: 64-bit little-endian x86-64.
+//!
+//! The layouts of headers, symbols and notes are the `object` crate's; this crate decides which bytes are read, since a
+//! hostile file may claim any size. Nothing is mapped: a file that shrinks while it is read gives an error, no signal.
+
+#![forbid(unsafe_code)]
+
+mod dynamic;
+mod error;
+pub mod files;
+mod frames;
+mod hash;
+mod image;
+pub mod maps;
+mod notes;
+mod symtab;
+
+pub use dynamic::Dynamic;
+pub use error::AnalyseError;
+pub use frames::Function;
+pub use image::{Image, Segment};
+pub use notes::Section;
+use uunwind_core::object_key;
+
+/// The key of an object among facts and tables, and its GNU build-id, if it has one.
+pub fn key_of(image: &Image) -> (u64, Option<Vec<u8>>) {
+    let build_id = image.build_id();
+    let key = match &build_id {
+        Some(id) => object_key::of_build_id(id, image.unwind_key()),
+        None => object_key::key(&image.identity()),
+    };
+    (key, build_id)
+}

@@ -1,0 +1,139 @@
+//! The half of a plugin that runs outside of signal handlers, as the rest of uu sees it: whose objects are its own,
+//! which line a position in a code object is, and what a report must know of the language.
+//!
+//! uu's own plugins implement [`Half`] in Rust; the list of them is the crate `uunwind-built-in`. Plugins of others do
+//! the same by functions in their tables (`ffi/include/uu_plugin.h`). Either runs in a process of its own
+//! (`plugins/loader`). No crate but a plugin's own knows a language by its name.
+#![forbid(unsafe_code)]
+
+use uunwind_elf::Image;
+
+/// What a report must know of a language. It travels in the recording, so that a report needs no plugin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Language {
+    /// Name of the plugin that emits the language's frames, as in its table.
+    pub plugin: String,
+    /// Short name, which begins the language's lines in the format `samples`.
+    pub label: String,
+    /// Native functions of the interpreter that only pass a call on: their names, or the beginnings of their names with
+    /// a `*` after them. They count in objects that host the language's frames.
+    pub glue: Vec<String>,
+    /// Source files of the language whose functions find and load other code.
+    pub loaders: Vec<String>,
+    /// Functions in these files that run the code that was loaded.
+    pub starters: Vec<String>,
+}
+
+/// What a function of the language does, as far as a reader of stacks is concerned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Role {
+    /// The program's work.
+    #[default]
+    Work,
+    /// It finds or loads code.
+    Loads,
+    /// It runs the code that was loaded.
+    Starts,
+}
+
+impl Language {
+    /// A language about which nothing is known but its plugin.
+    pub fn unknown(plugin: &str) -> Language {
+        Language { plugin: plugin.to_owned(), label: plugin.to_owned(), ..Language::default() }
+    }
+
+    /// Whether a native function only passes a call on, by its name. Valid only in an object that hosts the language's
+    /// frames: others may use these names for anything.
+    pub fn is_glue(&self, symbol: &str) -> bool {
+        // Compilers append `.cold`, `.part.0`, `.constprop.0`, `.isra.0` and the like to parts and copies.
+        let base = symbol.split('.').next().unwrap_or(symbol);
+        self.glue.iter().any(|glue| match glue.strip_suffix('*') {
+            Some(start) => base.starts_with(start),
+            None => base == glue,
+        })
+    }
+
+    /// What a function of the language does.
+    pub fn role(&self, file: &str, function: &str) -> Role {
+        if !self.loaders.iter().any(|loader| loader == file) {
+            return Role::Work;
+        }
+        match self.starters.iter().any(|starter| starter == function) {
+            true => Role::Starts,
+            false => Role::Loads,
+        }
+    }
+}
+
+/// What an analyse half found in an object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Finding {
+    /// The object is not the plugin's.
+    Unclaimed,
+    /// It is, with these facts for the signal half.
+    Facts(Vec<u8>),
+    /// It is, but it cannot be served. The text says what was found and what is served, without the file's name.
+    Refused(String),
+}
+
+/// What the signal half described of a code object, as far as its lines depend on it. The bytes were copied out of a
+/// foreign process and are hostile.
+#[derive(Clone, Copy, Debug)]
+pub struct LineTable<'a> {
+    /// Kind of the table, in the plugin's own numbers; never 0, which means that the position is the line.
+    pub kind: u32,
+    /// First line of the code object; 0 if unknown.
+    pub first_line: u32,
+    /// The table, in the runtime's format; empty if it could not be copied.
+    pub bytes: &'a [u8],
+}
+
+/// The half of a plugin that runs outside of signal handlers.
+pub trait Half: Sync {
+    /// The plugin's language.
+    fn language(&self) -> Language;
+
+    /// Analyses one ELF file, whose bytes are hostile.
+    fn analyse(&self, image: &Image) -> Finding;
+
+    /// The line of a position in a code object. `None`: the table does not say.
+    fn line(&self, table: &LineTable<'_>, position: u64) -> Option<u32>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn language() -> Language {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        Language {
+            glue: texts(&["run_mod", "eval_*"]),
+            loaders: texts(&["<loader>"]),
+            starters: texts(&["run_module"]),
+            ..Language::unknown("some")
+        }
+    }
+
+    #[test]
+    fn glue_is_a_whole_name_or_the_beginning_of_one() {
+        for glue in ["run_mod", "run_mod.cold", "eval_", "eval_frame.part.0"] {
+            assert!(language().is_glue(glue), "{glue}");
+        }
+        for work in ["run_modest", "eval", "an_eval_frame", "main", "?", ""] {
+            assert!(!language().is_glue(work), "{work}");
+            assert!(!Language::unknown("some").is_glue(work), "{work}");
+        }
+    }
+
+    #[test]
+    fn a_role_depends_on_the_file() {
+        for (file, function, role) in [
+            ("<loader>", "run_module", Role::Starts),
+            ("<loader>", "find", Role::Loads),
+            ("main", "run_module", Role::Work),
+            ("", "", Role::Work),
+        ] {
+            assert_eq!(language().role(file, function), role, "{file} {function}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The halves of plugins that run in processes of their own: files to facts, positions to lines, and what the plugin
+//! says of its language.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use uunwind_loader::analysers::{Finding, Outcome, FAILURE_LIMIT};
+use uunwind_loader::wire::Table;
+use uunwind_loader::{Analysers, FoundPlugins};
+
+/// A plugin whose positions are line numbers in steps of the table's first byte; position 13 crashes it.
+const SOURCE: &str = r#"
+    #include <string.h>
+    #include <uu_plugin.h>
+    static ptrdiff_t analyse(const struct uu_object_file *object, uint8_t *facts, size_t capacity) {
+        size_t len = strlen(object->path);
+        memcpy(facts, object->path, len < capacity ? len : capacity);
+        return len;
+    }
+    static uint32_t line(const struct uu_position *at) {
+        if (at->position == 13)
+            __builtin_trap();
+        return at->table_len ? at->first_line + at->table_kind + at->table[0] * (uint32_t)at->position : 0;
+    }
+    static const char *const glue[] = {"run", "call_*", 0};
+    static const char *const loaders[] = {"<loader>", 0};
+    static const char *const starters[] = {"start", 0};
+    static const struct uu_language language = {sizeof language, 0, "ln", glue, loaders, starters};
+    static const struct uu_plugin table = {
+        .size = SIZE, .abi = 1, .name = "lines", .analyse = analyse, .language = &language, .line = line };
+    const struct uu_plugin *uu_plugin(uint32_t host) { return host ? &table : 0; }
+"#;
+
+/// The plugin, with a table of this size.
+fn plugin(test: &str, size: &str) -> FoundPlugins {
+    let folder = std::env::temp_dir().join(format!("uu-halves-{test}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("temporary folder");
+    let (c, object) = (folder.join("lines.c"), folder.join("lines.so"));
+    std::fs::write(&c, SOURCE.replace("SIZE", size)).expect("source");
+    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../../ffi/include");
+    let cc = Command::new("cc").args(["-shared", "-fPIC", include, "-o"]).arg(&object).arg(&c).status().expect("cc");
+    assert!(cc.success());
+    let launcher = vec![env!("CARGO_BIN_EXE_uunwind-plugin-server").into()];
+    let found = uunwind_loader::find(Path::new("/nonexistent"), Some(object.as_os_str()), launcher);
+    assert!(found.troubles.is_empty() && found.plugins.len() == 1, "{:?}", found.troubles);
+    std::fs::remove_dir_all(folder).expect("cleaned");
+    found
+}
+
+fn table(positions: &[u64]) -> Table {
+    Table { kind: 100, first_line: 1000, bytes: vec![2, 9], positions: positions.to_vec() }
+}
+
+#[test]
+fn lines_are_decoded_and_a_crash_costs_its_request() {
+    let found = plugin("lines", "sizeof table");
+    // The file is gone by now: a process that runs is used again, and one that has crashed cannot be started.
+    let mut analysers = found.analysers;
+    let empty = Table { bytes: Vec::new(), ..table(&[7]) };
+    let lines = analysers.lines("lines", vec![table(&[0, 3]), empty, table(&[u64::from(u32::MAX) + 2])]);
+    assert_eq!(lines, Ok(vec![1100, 1106, 0, 1102]), "modulo 2^32, as the plugin computes it");
+    assert_eq!(analysers.lines("lines", Vec::new()), Ok(Vec::new()));
+    assert!(analysers.lines("other", vec![table(&[0])]).is_err_and(|why| why.contains("does not decode")));
+    let crashed = analysers.lines("lines", vec![table(&[0, 13])]);
+    assert_eq!(crashed, Err("it crashed (signal 4)".to_owned()));
+    for failure in 1..=FAILURE_LIMIT {
+        let why = analysers.lines("lines", vec![table(&[0])]).expect_err("its file is gone");
+        assert_eq!(why == "it is off", failure == FAILURE_LIMIT, "{failure}: {why}");
+    }
+}
+
+#[test]
+fn a_language_is_what_the_table_says() {
+    let found = plugin("language", "sizeof table");
+    let language = &found.plugins[0].language;
+    assert_eq!((&*language.plugin, &*language.label), ("lines", "ln"));
+    assert!(language.is_glue("run") && language.is_glue("call_it") && !language.is_glue("runs"));
+    assert_eq!((&language.loaders[..], &language.starters[..]), (&["<loader>".into()][..], &["start".into()][..]));
+    assert_eq!(found.analysers.languages(), std::slice::from_ref(language));
+    let plugin = &found.plugins[0];
+    assert!(plugin.analyses && plugin.decodes && !plugin.built_in);
+}
+
+/// A plugin that was built before there were languages and lines.
+#[test]
+fn what_lies_after_the_end_of_a_table_is_not_read() {
+    let found = plugin("older", "offsetof(struct uu_plugin, language)");
+    let plugin = &found.plugins[0];
+    assert!(plugin.analyses && !plugin.decodes);
+    assert_eq!((&*plugin.language.label, plugin.language.glue.len()), ("lines", 0));
+}
+
+fn answer(analysers: &mut Analysers) -> Finding {
+    loop {
+        if let Some(finding) = analysers.poll().pop() {
+            return finding;
+        }
+        analysers.wait();
+    }
+}
+
+/// The file of a process that has ended is opened by its path; while the process lives, by a path that leads to the
+/// very file. The plugin sees the program's path in either case.
+#[test]
+fn a_file_is_opened_by_the_first_path_that_leads_to_it() {
+    let mut analysers = plugin("paths", "sizeof table").analysers;
+    let key = |path: &str| uunwind_elf::key_of(&uunwind_elf::Image::open(Path::new(path)).expect("an object")).0;
+    for (file, path, opened) in [
+        ("/bin/sh", "/nonexistent/sh", Some("/bin/sh")),
+        ("/nonexistent/sh", "/bin/sh", Some("/bin/sh")),
+        ("/nonexistent/sh", "/nonexistent/sh", None),
+    ] {
+        analysers.ask(opened.map_or(1, key), &PathBuf::from(file), &PathBuf::from(path));
+        let found = answer(&mut analysers).outcome;
+        let expected = opened.map_or(Outcome::NotMine, |_| Outcome::Facts(path.as_bytes().to_vec()));
+        assert_eq!(found, expected, "{file} {path}");
+    }
+}

@@ -1,0 +1,156 @@
+//! x86-64 ([System V ABI](https://gitlab.com/x86-psABIs/x86-64-ABI), 3.6.2).
+
+use super::{words, Cpu};
+use crate::bytes::Input;
+use crate::delivery;
+use crate::entry::Entry;
+use crate::expression::{self, Value};
+use crate::program::{Cfa, Kind, Place, Row};
+use uunwind_core::regs::{self, ucontext_offset, RBP, RSP};
+use uunwind_core::rule::{
+    in_register, is_register, Rule, RuleKind, RA_IN_REGISTER, RA_SLOT, SAME, SP_IN_REGISTER, SP_SAVED, UNKNOWN,
+};
+use uunwind_core::stop_reason::StopReason;
+
+/// x86-64. A row keeps rbx, rbp, r12-r15, the return address, rsp, and rdx, by which functions that deliver exceptions
+/// are recognised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct X86_64;
+
+impl Cpu for X86_64 {
+    type Places = [Place; 9];
+    type Rule = Rule;
+    const UNSPECIFIED: Self::Places = [Place::UNSPECIFIED; 9];
+    const RA: u8 = regs::RA;
+    const PC: Option<u8> = Some(regs::RA);
+
+    fn column(register: u64) -> Option<usize> {
+        Some(match register {
+            3 => 0,
+            6 => 1,
+            12..=15 => register as usize - 10,
+            16 => 6,
+            7 => 7,
+            1 => 8,
+            _ => return None,
+        })
+    }
+
+    fn replaces_its_caller(row: &Row<X86_64>, entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> bool {
+        delivery::is_by(row) && delivery::has_begun(row, entry, lookup, input)
+    }
+
+    fn rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Result<Rule, StopReason> {
+        to_rule(row, entry, pc, input)
+    }
+}
+
+/// The rule of `row`, or the reason why there is none.
+fn to_rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Result<Rule, StopReason> {
+    let [.., ra, sp, _] = *row.places();
+    // Whether an exception is being delivered depends on the pc, not on the row alone.
+    input.depends_on_pc |= delivery::is_by(row);
+    if ra.kind() == Kind::Undefined {
+        return Ok(Rule::end());
+    }
+    let cfa = match row.cfa {
+        Cfa::Undefined => return Err(StopReason::BadUnwindInfo),
+        Cfa::Offset(register, n) => Value::Register(register, i64::from(n)),
+        Cfa::Expression(at) => expression::evaluate::<X86_64>(at, pc, None, input)?,
+    };
+    if entry.signal {
+        if let Some(rule) = signal_frame(cfa, ra, entry, pc, input)? {
+            return Ok(rule);
+        }
+    }
+    let (register, n, addend, kind) = match cfa {
+        Value::Register(register, n) => (register, n, 0, RuleKind::Offset),
+        Value::Word(register, n, addend) => (register, n, addend, RuleKind::Deref),
+        Value::Constant(_) | Value::Cfa(_) => return Err(StopReason::UnsupportedRule),
+    };
+    let mut rule = Rule::simple(register, i32::try_from(n).map_err(|_| StopReason::UnsupportedRule)?);
+    rule.kind = kind;
+    rule.cfa_addend = i16::try_from(addend).map_err(|_| StopReason::UnsupportedRule)?;
+    for (index, place) in row.places().iter().take(RA_SLOT + 1).enumerate() {
+        let (slot, from_fp) = slot(*place, index, entry, pc, input)?;
+        if let Some(s) = rule.slots.get_mut(index) {
+            *s = slot;
+        }
+        rule.from_fp |= u8::from(from_fp) << index;
+    }
+    if ra.kind() == Kind::Register {
+        rule.flags |= RA_IN_REGISTER;
+        rule.from_fp &= !(1 << RA_SLOT);
+        rule.slots[RA_SLOT] = ra.n() as i16;
+    }
+    with_stack_pointer(rule, sp)
+}
+
+/// The rule of a row that describes the stack pointer as well. In all other rows the caller's is the CFA.
+fn with_stack_pointer(mut rule: Rule, sp: Place) -> Result<Rule, StopReason> {
+    let addend = match sp.kind() {
+        Kind::ValOffset if sp.n() != 0 => None,
+        Kind::Unspecified | Kind::Same | Kind::ValOffset => {
+            // Other registers that are held in registers are lost: only hand-written code has such rows.
+            rule.slots.iter_mut().filter(|slot| is_register(**slot)).for_each(|slot| *slot = UNKNOWN);
+            return Ok(rule);
+        }
+        Kind::Offset => words(i64::from(sp.n())).map(|slot| (SP_SAVED, slot)),
+        Kind::Register => u8::try_from(sp.n()).ok().and_then(in_register).map(|_| (SP_IN_REGISTER, sp.n() as i16)),
+        _ => None,
+    };
+    let (flag, addend) = addend.filter(|_| rule.kind == RuleKind::Offset).ok_or(StopReason::UnsupportedRule)?;
+    rule.flags |= flag;
+    rule.cfa_addend = addend;
+    Ok(rule)
+}
+
+/// A register's slot in a rule, and whether it counts from rbp.
+fn slot(
+    place: Place,
+    index: usize,
+    entry: &Entry,
+    pc: u64,
+    input: &mut Input<'_, '_>,
+) -> Result<(i16, bool), StopReason> {
+    let is_ra = index == RA_SLOT;
+    let lost = if is_ra { Err(StopReason::UnsupportedRule) } else { Ok((UNKNOWN, false)) };
+    match place.kind() {
+        Kind::Unspecified | Kind::Same if is_ra => Err(StopReason::UnsupportedRule),
+        Kind::Unspecified | Kind::Same => Ok((SAME, false)),
+        Kind::Undefined | Kind::ValOffset | Kind::ValExpression => lost,
+        Kind::Register if is_ra => Ok((0, false)),
+        Kind::Register => Ok((u8::try_from(place.n()).ok().and_then(in_register).unwrap_or(UNKNOWN), false)),
+        Kind::Offset => words(i64::from(place.n())).map_or(lost, |s| Ok((s, false))),
+        Kind::Expression => {
+            let at = entry.instructions.0.wrapping_add_signed(i64::from(place.n()));
+            match expression::evaluate::<X86_64>(at, pc, Some(Value::Cfa(0)), input) {
+                Ok(Value::Cfa(n)) => words(n).map_or(lost, |s| Ok((s, false))),
+                Ok(Value::Register(RBP, n)) => words(n).map_or(lost, |s| Ok((s, true))),
+                _ => lost,
+            }
+        }
+    }
+}
+
+/// A signal trampoline restores everything from a ucontext near rsp, and its CFI describes each register. If the CFA
+/// and the return address are where a ucontext at rsp + n has rsp and rip, it is such a frame, and `Rule::signal(n)`
+/// loads all.
+fn signal_frame(
+    cfa: Value,
+    ra: Place,
+    entry: &Entry,
+    pc: u64,
+    input: &mut Input<'_, '_>,
+) -> Result<Option<Rule>, StopReason> {
+    let (Value::Word(RSP, cfa_at, 0), Kind::Expression) = (cfa, ra.kind()) else { return Ok(None) };
+    let at = entry.instructions.0.wrapping_add_signed(i64::from(ra.n()));
+    let Value::Register(RSP, ra_at) = expression::evaluate::<X86_64>(at, pc, Some(Value::Cfa(0)), input)? else {
+        return Ok(None);
+    };
+    let ucontext = cfa_at.wrapping_sub(ucontext_offset(RSP) as i64);
+    if ra_at.wrapping_sub(ucontext) != ucontext_offset(regs::RA) as i64 {
+        return Ok(None);
+    }
+    Ok(i32::try_from(ucontext).ok().map(Rule::signal))
+}

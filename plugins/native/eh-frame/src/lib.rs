@@ -1,0 +1,142 @@
+//! `.eh_frame`, interpreted in place: bounded, allocation-free, usable inside a signal handler.
+//!
+//! [`find`] goes from the address of an object's `.eh_frame_hdr` and a pc to a [`Rule`]: binary search in the
+//! header's table ([`index`]), the FDE and its CIE ([`entry`]), the CFA program run up to the pc ([`program`]), and the
+//! row turned into a rule ([`cpu`]); DWARF expressions are evaluated symbolically ([`expression`]), so that what
+//! depends on the pc alone (PLT stubs) becomes constant. Every byte comes through the walk's fallible reader, and every
+//! loop has a bound: 32 probes, [`program::MAX_INSTRUCTIONS`] instructions, [`expression::MAX_OPERATIONS`] operations.
+//!
+//! Sources: [LSB
+//! 5.0](https://refspecs.linuxfoundation.org/LSB_5.0.0/LSB-Core-generic/LSB-Core-generic/ehframechpt.html) core,
+//! chapter 10.6 (the header and the encodings); [DWARF 5](https://dwarfstd.org/doc/DWARF5.pdf), section 6.4.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), no_std)]
+
+pub mod bytes;
+pub mod cpu;
+#[cfg(target_arch = "x86_64")]
+mod delivery;
+pub mod entry;
+pub mod expression;
+pub mod index;
+pub mod list;
+pub mod program;
+pub mod scan;
+
+use cpu::{Cpu, Native};
+use uunwind_core::memory::Reader;
+use uunwind_core::rule::Rule;
+use uunwind_core::stop_reason::StopReason;
+
+/// What was found for a pc.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer<R = Rule> {
+    /// The rule that leads to the caller, or the reason why there is none.
+    pub rule: Result<R, StopReason>,
+    /// The FDE's range: the function, or one part of it.
+    pub function: (u64, u64),
+}
+
+/// The rule for `pc` in the object whose `.eh_frame_hdr` lies at `hdr`.
+///
+/// `lookup` is the address to search with: `pc` itself in an interrupted frame, `pc - 1` for a return address. All
+/// unwind data must lie within `bounds`, the object's mapping. Async-signal-safe; at most about 100,000 reads, in
+/// practice a few dozen.
+///
+/// Errors: [`StopReason::NoRule`] (nothing covers the pc), [`StopReason::UnreadableUnwindInfo`],
+/// [`StopReason::BadUnwindInfo`].
+pub fn find(hdr: u64, bounds: (u64, u64), lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
+    find_for::<Native>(hdr, bounds, lookup, pc, reader)
+}
+
+/// As [`find`], for a stack of any CPU.
+pub fn find_for<C: Cpu>(
+    hdr: u64,
+    bounds: (u64, u64),
+    lookup: u64,
+    pc: u64,
+    reader: &mut Reader<'_>,
+) -> Result<Answer<C::Rule>, StopReason> {
+    let mut input = bytes::Input::new(reader, bounds);
+    let fde_at = index::search(hdr, lookup, &mut input)?;
+    answer::<C>(fde_at, lookup, pc, &mut input)
+}
+
+/// The range of the FDE that covers `lookup`: the function, or one part of it. As [`find`], but no program is run, so
+/// it takes little time and stack.
+pub fn function(hdr: u64, bounds: (u64, u64), lookup: u64, reader: &mut Reader<'_>) -> Result<(u64, u64), StopReason> {
+    let mut input = bytes::Input::new(reader, bounds);
+    let fde_at = index::search(hdr, lookup, &mut input)?;
+    let entry = entry::Entry::read::<Native>(fde_at, entry::Section::EhFrame, &mut input)?;
+    if lookup < entry.start || lookup >= entry.end {
+        return Err(StopReason::NoRule);
+    }
+    Ok((entry.start, entry.end))
+}
+
+/// The rule for `pc` by the FDE at `fde`. As [`find`] but for the search.
+pub fn find_at(
+    fde: u64,
+    bounds: (u64, u64),
+    lookup: u64,
+    pc: u64,
+    reader: &mut Reader<'_>,
+) -> Result<Answer, StopReason> {
+    answer::<Native>(fde, lookup, pc, &mut bytes::Input::new(reader, bounds))
+}
+
+/// The rule for `pc` in a list of CIEs and FDEs that fills `bounds`, or ends in it with a length of 0: the contents of
+/// an `.eh_frame` section without its header. As [`find`], but the entries are searched one by one, at most
+/// [`list::MAX_ENTRIES`] of them.
+///
+/// ```
+/// # #[cfg(target_arch = "x86_64")] {
+/// use uunwind_core::memory::{Reader, Region};
+/// use uunwind_core::regs::RSP;
+/// use uunwind_core::rule::Rule;
+/// use uunwind_core::stop_reason::StopReason;
+///
+/// // A CIE: return address in column 16 at CFA - 8, and CFA = rsp + 8 where a function begins; an FDE of 8 bytes of
+/// // code at 0x1000: after one byte (`push %rbx`), CFA = rsp + 16, and rbx at CFA - 16.
+/// let mut bytes = vec![16, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1, 0, 0];
+/// bytes.extend([28, 0, 0, 0, 24, 0, 0, 0]);
+/// bytes.extend(0x1000u64.to_le_bytes());
+/// bytes.extend(8u64.to_le_bytes());
+/// bytes.extend([0x41, 0x0e, 16, 0x83, 2, 0, 0, 0]);
+/// // The end of the list.
+/// bytes.extend([0, 0, 0, 0]);
+///
+/// let bounds = (0x8000, 0x8000 + bytes.len() as u64);
+/// let regions = [Region { address: 0x8000, bytes: &bytes }];
+/// let mut rule_at = |pc| {
+///     uunwind_eh_frame::find_in_list(bounds, pc, pc, &mut Reader::recorded(&regions)).and_then(|answer| answer.rule)
+/// };
+/// assert_eq!(rule_at(0x1000), Ok(Rule::simple(RSP, 8)));
+/// let mut after_push = Rule::simple(RSP, 16);
+/// after_push.slots[0] = -2;
+/// assert_eq!(rule_at(0x1001), Ok(after_push));
+/// assert_eq!(rule_at(0x1008), Err(StopReason::NoRule));
+/// # }
+/// ```
+pub fn find_in_list(bounds: (u64, u64), lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
+    let mut input = bytes::Input::new(reader, bounds);
+    let fde_at = list::search(bounds, lookup, &mut input)?;
+    answer::<Native>(fde_at, lookup, pc, &mut input)
+}
+
+fn answer<C: Cpu>(
+    fde_at: u64,
+    lookup: u64,
+    pc: u64,
+    input: &mut bytes::Input<'_, '_>,
+) -> Result<Answer<C::Rule>, StopReason> {
+    let entry = entry::Entry::read::<C>(fde_at, entry::Section::EhFrame, input)?;
+    if lookup < entry.start || lookup >= entry.end {
+        return Err(StopReason::NoRule);
+    }
+    let row = program::run(&entry, lookup, input)?;
+    if C::replaces_its_caller(&row, &entry, lookup, input) {
+        return Ok(Answer { rule: Err(StopReason::StackInTransit), function: (entry.start, entry.end) });
+    }
+    Ok(Answer { rule: C::rule(&row, &entry, pc, input), function: (entry.start, entry.end) })
+}

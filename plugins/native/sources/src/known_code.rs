@@ -1,0 +1,98 @@
+//! x86-64 code that no unwind information describes, or that it describes wrongly. It is recognised by its bytes, so
+//! nothing is guessed.
+
+mod clone;
+mod go;
+mod pops;
+mod start_files;
+mod swapcontext;
+
+use uunwind_core::cursor::Cursor;
+use uunwind_core::memory::Reader;
+use uunwind_core::rule::Rule;
+use uunwind_core::stop_reason::StopReason;
+
+pub use start_files::after_all;
+
+/// A sequence of instructions: its bytes (`None`: any byte), and the offsets at which it can be interrupted.
+struct Instructions<const N: usize> {
+    code: &'static [Option<u8>],
+    starts: [u8; N],
+}
+
+const ANY: Option<u8> = None;
+const fn b(byte: u8) -> Option<u8> {
+    Some(byte)
+}
+
+/// Length of the longest sequence in bytes.
+const LONGEST: usize = 48;
+
+impl<const N: usize> Instructions<N> {
+    /// The offset of `pc` in the sequence, if `pc` is one of its instructions. At most N + 1 reads, mostly one.
+    fn find(&self, pc: u64, reader: &mut Reader<'_>) -> Option<u8> {
+        let first = reader.u8(pc)?;
+        let may_be =
+            |start: &u8| self.code.get(usize::from(*start)).is_some_and(|byte| byte.is_none_or(|b| b == first));
+        self.starts.into_iter().filter(may_be).find(|start| {
+            let mut bytes = [0; LONGEST];
+            let Some(room) = bytes.get_mut(..self.code.len()) else { return false };
+            reader.read(pc.wrapping_sub(u64::from(*start)), room)
+                && room.iter().zip(self.code).all(|(byte, wanted)| wanted.is_none_or(|wanted| wanted == *byte))
+        })
+    }
+}
+
+/// The rule at `pc` if it lies in code whose tables are wrong: the end of `swapcontext`. Async-signal-safe.
+#[inline]
+pub fn before_all(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
+    let was = reader.pause(true);
+    let rule = swapcontext::rule(pc, reader);
+    reader.pause(was);
+    rule
+}
+
+/// The rule of a frame that no unwind data describes, or the reason why its caller cannot be determined, if its code is
+/// recognised: the end of `clone`, where its registers decide the rule; where Go's runtime changes stacks; where
+/// registers are popped. Async-signal-safe.
+#[cold]
+#[inline(never)]
+pub fn without_data(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Result<Rule, StopReason>> {
+    let was = reader.pause(true);
+    let pc = cursor.regs.pc;
+    let rule = clone::rule(cursor, reader).map(Ok).or_else(|| go::rule(pc, cursor.exact, reader));
+    let rule = rule.or_else(|| pops::rule(pc, reader).map(Ok));
+    reader.pause(was);
+    rule
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uunwind_core::memory::Region;
+
+    impl<const N: usize> Instructions<N> {
+        /// The code, with an arbitrary byte where any byte matches.
+        pub fn bytes(&self) -> Vec<u8> {
+            self.code.iter().map(|byte| byte.unwrap_or(0x5a)).collect()
+        }
+
+        /// Calls `found` with each address of the code: it must accept exactly the offsets in `starts`, and none once
+        /// any byte is changed.
+        pub fn are_exactly<T>(&self, found: impl Fn(u64, &mut Reader<'_>) -> Option<T>) {
+            let bytes = self.bytes();
+            for at in 0..bytes.len() as u8 {
+                let regions = [Region { address: 0x1000, bytes: &bytes }];
+                let accepted = found(0x1000 + u64::from(at), &mut Reader::recorded(&regions)).is_some();
+                assert_eq!(accepted, self.starts.contains(&at), "+{at}");
+            }
+            for at in (0..bytes.len()).filter(|at| self.code[*at].is_some()) {
+                let mut other = bytes.clone();
+                other[at] ^= 1;
+                let regions = [Region { address: 0x1000, bytes: &other }];
+                let start = 0x1000 + u64::from(self.starts[0]);
+                assert!(found(start, &mut Reader::recorded(&regions)).is_none(), "byte {at} is another");
+            }
+        }
+    }
+}

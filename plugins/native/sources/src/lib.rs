@@ -1,0 +1,89 @@
+//! The unwind information of one object: its sources are tried in a fixed order for each frame, the most complete and
+//! trusted first.
+//!
+//! `.eh_frame` describes every callee-saved register and is complete where a compiler wrote it. SFrame describes the
+//! caller and its rbp only, often covers no more than a PLT, and linkers write wrong rows into it, so it is used only
+//! where `.eh_frame` has no rule: where it is missing, does not cover the address, is damaged, or has an expression
+//! that no rule can hold. Before both, a walk looks into the object's rule table, which is made of `.eh_frame` and
+//! `.debug_frame`; if all of them have nothing, it follows the frame pointer.
+//!
+//! Walks and `uu doctor` call this same code, so the doctor shows what walks do.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), no_std)]
+
+#[cfg_attr(target_arch = "aarch64", path = "stubs.rs")]
+mod known_code;
+
+pub use known_code::{before_all, without_data};
+
+use uunwind_core::memory::Reader;
+use uunwind_core::stop_reason::StopReason;
+pub use uunwind_eh_frame::Answer;
+use uunwind_sframe::Section;
+
+/// Process addresses of an object's unwind data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sources {
+    /// Address of `.eh_frame_hdr`; 0 if there is none.
+    pub eh_frame_hdr: u64,
+    /// The object's image, `[start, end)`, which contains all of its `.eh_frame`.
+    pub image: (u64, u64),
+    /// SFrame section: address and length in bytes; (0, 0) if there is none.
+    pub sframe: (u64, u64),
+    /// The code that SFrame may describe, `[start, end)`.
+    pub text: (u64, u64),
+}
+
+/// The source of a rule.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum By {
+    /// `.eh_frame`.
+    EhFrame,
+    /// SFrame.
+    Sframe,
+    /// The code itself, recognised by its bytes: `_init` or `_fini`, the end of `swapcontext`; on AArch64 a stub, or
+    /// the code that signal handlers return to.
+    StartFiles,
+}
+
+/// The rule for `pc` from the object's own unwind data, and its source; `lookup` is the address to search with.
+/// Async-signal-safe.
+///
+/// Errors: those of `.eh_frame`, if no other source has a rule.
+pub fn find(sources: &Sources, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> (Result<Answer, StopReason>, By) {
+    if let Some(rule) = known_code::before_all(pc, reader) {
+        return (Ok(Answer { rule: Ok(rule), function: (0, 0) }), By::StartFiles);
+    }
+    let first = uunwind_eh_frame::find(sources.eh_frame_hdr, sources.image, lookup, pc, reader);
+    if let Ok(Answer { rule: Ok(_), .. }) = first {
+        return (first, By::EhFrame);
+    }
+    if let Some(answer) = by_sframe(sources, lookup, reader).filter(|answer| answer.rule.is_ok()) {
+        return (Ok(answer), By::Sframe);
+    }
+    if first == Err(StopReason::NoRule) {
+        if let Some((rule, function)) = known_code::after_all(lookup, pc, reader) {
+            return (Ok(Answer { rule: Ok(rule), function }), By::StartFiles);
+        }
+    }
+    (first, By::EhFrame)
+}
+
+/// The function that contains an address, by the object's own unwind data. Async-signal-safe.
+pub fn function(sources: &Sources, address: u64, reader: &mut Reader<'_>) -> Option<(u64, u64)> {
+    if let Ok(function) = uunwind_eh_frame::function(sources.eh_frame_hdr, sources.image, address, reader) {
+        return Some(function);
+    }
+    by_sframe(sources, address, reader).filter(|answer| answer.rule.is_ok()).map(|answer| answer.function)
+}
+
+/// The answer of SFrame; `None` if it has none.
+#[cold]
+fn by_sframe(sources: &Sources, lookup: u64, reader: &mut Reader<'_>) -> Option<Answer> {
+    let (at, len) = sources.sframe;
+    if len == 0 {
+        return None;
+    }
+    let answer = uunwind_sframe::find(&Section::new(at, len, sources.text), lookup, reader).ok()?;
+    Some(Answer { rule: answer.rule, function: answer.function })
+}

@@ -1,0 +1,28 @@
+//! AArch64 code that no unwind information describes, or that it describes wrongly: the code that signal handlers
+//! return to, and stubs of the procedure linkage table. It is recognised by its instructions, so nothing is guessed.
+
+use uunwind_core::cursor::Cursor;
+use uunwind_core::memory::Reader;
+use uunwind_core::rule::Rule;
+use uunwind_core::stop_reason::StopReason;
+
+/// The rule at `pc` if it lies in code whose tables are wrong, and which may lie in no object: the code that signal
+/// handlers return to. Async-signal-safe.
+pub fn before_all(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
+    let was = reader.pause(true);
+    let rule = Rule::at_sigreturn(pc, reader);
+    reader.pause(was);
+    rule
+}
+
+/// No code depends on its registers here (on x86-64 some does).
+pub fn without_data(_cursor: &Cursor, _reader: &mut Reader<'_>) -> Option<Result<Rule, StopReason>> {
+    None
+}
+
+/// The rule of code without tables. Its range is not determined.
+#[cold]
+pub fn after_all(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<(Rule, (u64, u64))> {
+    // A stub can be interrupted, but no call returns to it.
+    (lookup == pc).then(|| Rule::at_plt_stub(pc, reader)).flatten().map(|rule| (rule, (0, 0)))
+}

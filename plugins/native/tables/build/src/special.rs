@@ -1,0 +1,141 @@
+//! Code whose unwind information is not true at all of its instructions, by what an object exports: what the table says
+//! there instead.
+//!
+//! - `swapcontext` of glibc goes on saying that the return address is at the stack pointer after it has taken another
+//!   stack (`uunwind_native::before_all` has the rule);
+//! - greenlet runs each greenlet in `inner_bootstrap`, on the stack of whoever started it: what lies beyond is not the
+//!   greenlet's, and other greenlets overwrite it. And while it switches, the stack pointer is the new one before the
+//!   stack's contents are.
+
+use super::rule_set::RuleSet;
+use object::elf::{PF_X, PT_LOAD};
+use uunwind_core::memory::{Reader, Region};
+use uunwind_core::stop_reason::StopReason;
+use uunwind_elf::Image;
+
+/// What the table says of `[from, to)`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Special {
+    /// First address, without load bias.
+    pub from: u64,
+    /// End, exclusive.
+    pub to: u64,
+    /// Number of its rule.
+    pub number: u32,
+}
+
+/// A longer `swapcontext` is another one; the longest that is looked at, in bytes.
+const MOST_SWAPCONTEXT: u64 = 4096;
+/// What a module of greenlet exports, and what its functions are called that run a greenlet (version 2 and later).
+const GREENLET: &str = "PyInit__greenlet";
+const RUNS_GREENLET: &str = "_ZN8greenlet12UserGreenlet15inner_bootstrap";
+/// The call that restores a stack's contents follows the switch after at most this number of bytes.
+const RESTORED_WITHIN: usize = 24;
+
+/// All of them in an object.
+pub fn of(image: &Image, rules: &mut RuleSet) -> Vec<Special> {
+    let mut all = swapcontext(image, rules);
+    if image.symbol(GREENLET).is_some() {
+        let number = rules.failed(StopReason::SwitchedStack);
+        let functions = image.symbols_with_prefix(RUNS_GREENLET).into_iter();
+        all.extend(functions.map(|(from, size)| Special { from, to: from.saturating_add(size), number }));
+        all.extend(greenlet_switches(image, rules));
+    }
+    all
+}
+
+fn swapcontext(image: &Image, rules: &mut RuleSet) -> Vec<Special> {
+    let Some((start, size)) = image.symbol("swapcontext").filter(|(_, size)| *size <= MOST_SWAPCONTEXT) else {
+        return Vec::new();
+    };
+    let mut code = vec![0; size as usize];
+    if !image.read_address(start, &mut code) {
+        return Vec::new();
+    }
+    let regions = [Region { address: start, bytes: &code }];
+    let mut reader = Reader::recorded(&regions);
+    let found = (start..start + size).filter_map(|pc| Some((pc, uunwind_native::before_all(pc, &mut reader)?)));
+    found.map(|(pc, rule)| Special { from: pc, to: pc + 1, number: rules.number(&rule) }).collect()
+}
+
+/// From where the stack pointer is moved by a register, and rbp with it (slp_switch in greenlet's
+/// platform/switch_amd64_unix.h), to the end of the call that then restores what was on the stack.
+fn greenlet_switches(image: &Image, rules: &mut RuleSet) -> Vec<Special> {
+    let number = rules.failed(StopReason::StackInTransit);
+    let mut all = Vec::new();
+    for segment in image.segments().iter().filter(|s| s.kind == PT_LOAD && s.flags & PF_X != 0) {
+        let Some(code) = image.read_file(segment.offset, segment.file_size) else { continue };
+        for at in 0..code.len() {
+            let rest = code.get(at..).unwrap_or_default();
+            let Some(moved) = moves_stack(rest) else { continue };
+            let calls = (moved..moved + RESTORED_WITHIN).find(|call| rest.get(*call) == Some(&CALL));
+            if let Some(call) = calls {
+                let start = segment.address + at as u64;
+                all.push(Special { from: start + ADD_BYTES, to: start + call as u64 + CALL_BYTES, number });
+            }
+        }
+    }
+    all
+}
+
+const CALL: u8 = 0xe8;
+const CALL_BYTES: u64 = 5;
+const ADD_BYTES: u64 = 3;
+
+/// Whether code begins with `add %r,%rsp; add %r,%rbp`: how many bytes they have.
+fn moves_stack(code: &[u8]) -> Option<usize> {
+    let [rex, 0x01, to_sp, other_rex, 0x01, to_fp, ..] = code else { return None };
+    let (sp, fp) = (to_sp & 0xc7 == 0xc4, to_fp & 0xc7 == 0xc5);
+    (matches!(rex, 0x48 | 0x4c) && rex == other_rex && sp && fp && to_sp & 0x38 == to_fp & 0x38).then_some(6)
+}
+
+/// The rows of a function at `start` of `len` bytes (offset and number, ascending, the first one at 0), with what is
+/// special put in.
+pub fn put_in(special: &[Special], start: u64, len: u32, rows: &mut Vec<(u32, u32)>) {
+    for one in special {
+        let end = start + u64::from(len);
+        if one.to <= start || end <= one.from {
+            continue;
+        }
+        let (from, to) = (one.from.saturating_sub(start) as u32, one.to.min(end).wrapping_sub(start) as u32);
+        let Some(after) = rows.iter().rev().find(|(at, _)| *at <= to).map(|(_, number)| *number) else { continue };
+        rows.retain(|(at, _)| *at < from || to < *at);
+        let place = rows.partition_point(|(at, _)| *at < from);
+        rows.insert(place, (from, one.number));
+        if to < len {
+            rows.insert(place + 1, (to, after));
+        }
+    }
+    rows.dedup_by_key(|(_, number)| *number);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_cut_where_something_special_lies() {
+        let rows = vec![(0, 10), (4, 11), (8, 12)];
+        let put = |from: u64, to: u64| {
+            let mut rows = rows.clone();
+            put_in(&[Special { from, to, number: 99 }], 100, 16, &mut rows);
+            rows
+        };
+        assert_eq!(put(90, 100), rows);
+        assert_eq!(put(116, 120), rows);
+        assert_eq!(put(90, 200), [(0, 99)]);
+        assert_eq!(put(100, 104), [(0, 99), (4, 11), (8, 12)]);
+        assert_eq!(put(102, 105), [(0, 10), (2, 99), (5, 11), (8, 12)]);
+        assert_eq!(put(105, 112), [(0, 10), (4, 11), (5, 99), (12, 12)]);
+        assert_eq!(put(110, 116), [(0, 10), (4, 11), (8, 12), (10, 99)]);
+    }
+
+    #[test]
+    fn a_switch_of_stacks_is_known_by_its_two_instructions() {
+        // add %rax,%rsp; add %rax,%rbp — add %r9,%rsp; add %r9,%rbp — different registers; one of them alone
+        assert_eq!(moves_stack(&[0x48, 0x01, 0xc4, 0x48, 0x01, 0xc5]), Some(6));
+        assert_eq!(moves_stack(&[0x4c, 0x01, 0xcc, 0x4c, 0x01, 0xcd]), Some(6));
+        assert_eq!(moves_stack(&[0x48, 0x01, 0xc4, 0x48, 0x01, 0xdd]), None);
+        assert_eq!(moves_stack(&[0x48, 0x01, 0xc4, 0x90, 0x90, 0x90]), None);
+    }
+}

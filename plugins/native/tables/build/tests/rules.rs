@@ -1,0 +1,119 @@
+//! Rule tables of objects of all makes: what they are built of may differ, what they say may not.
+
+use object::{Object, ObjectSymbol};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use uunwind_core::rule::Packed;
+use uunwind_elf::Image;
+use uunwind_tables::format::{TableHead, FROM_DEBUG_FRAME, FROM_EH_FRAME};
+use uunwind_tables::{Refused, Table, TableAnswer};
+use uunwind_tables_build::{debug_frame, of_image, NoTable};
+
+const SHAPES: &str = "
+    int sink(void *p) { return *(int *)p; }
+    int saves(int a, int b, int c) { int x[9]; x[0] = a; sink(x); sink(&b); sink(&c); return x[0] + a + b + c; }
+    int varied(int n) { char x[n]; sink(x); return n; }
+    int aligned(int n) { __attribute__((aligned(64))) int x[16]; x[n & 15] = n; sink(x); return x[0]; }
+    int main(int argc, char **argv) { return saves(argc, 2, 3) + varied(argc) + aligned(argc); }
+";
+const FUNCTIONS: [&str; 5] = ["sink", "saves", "varied", "aligned", "main"];
+
+fn compile(name: &str, options: &[&str]) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("uu-rules-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    let (source, out) = (folder.join(format!("{name}.c")), folder.join(name));
+    std::fs::write(&source, SHAPES).expect("a source file");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-fno-inline", "-fno-ipa-icf"]).args(options);
+    let done = gcc.arg("-o").arg(&out).arg(&source).output().expect("gcc runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    out
+}
+
+fn table_of(path: &Path) -> Vec<u8> {
+    of_image(&Image::open(path).expect("an ELF file"), 1).expect("a table")
+}
+
+/// What the table says of each byte of each function.
+fn rules(path: &Path, bytes: &[u8]) -> Vec<(String, Vec<Option<Packed>>)> {
+    let data = std::fs::read(path).expect("the file");
+    let file = object::File::parse(&*data).expect("an ELF file");
+    let table = Table::new(bytes).expect("a table");
+    let of = |name: &str| {
+        let symbol = file.symbols().find(|s| s.name() == Ok(name)).expect("not stripped");
+        let function = (symbol.address(), symbol.address() + symbol.size());
+        assert_eq!(table.function(function.0 + 1), Some(function), "{name}");
+        let rule = |pc| match table.find(pc) {
+            TableAnswer::Short(rule) => Some(rule.pack()),
+            TableAnswer::Long(rule) => Some(rule),
+            TableAnswer::Ask | TableAnswer::Nothing => None,
+        };
+        (name.to_owned(), (function.0..function.1).map(rule).collect())
+    };
+    FUNCTIONS.iter().map(|name| of(name)).collect()
+}
+
+fn sources(bytes: &[u8]) -> u8 {
+    TableHead::read(bytes).expect("a head").sources
+}
+
+#[test]
+fn every_make_of_unwind_information_says_the_same() {
+    let usual = compile("usual", &["-g"]);
+    let bytes = table_of(&usual);
+    assert_eq!(sources(&bytes), FROM_EH_FRAME);
+    let expected = rules(&usual, &bytes);
+    assert!(expected.iter().all(|(_, rules)| rules.iter().all(Option::is_some)), "{expected:?}");
+
+    let without_index = compile("no-hdr", &["-g", "-Wl,--no-eh-frame-hdr"]);
+    let image = Image::open(&without_index).expect("an ELF file");
+    assert!(image.segment(object::elf::PT_GNU_EH_FRAME).is_none());
+    assert_eq!(rules(&without_index, &table_of(&without_index)), expected, "without .eh_frame_hdr");
+
+    // The start files of libc have .eh_frame; the functions have .debug_frame only.
+    let debug = compile("debug", &["-g", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]);
+    let bytes = table_of(&debug);
+    assert_eq!(sources(&bytes), FROM_EH_FRAME | FROM_DEBUG_FRAME);
+    assert_eq!(rules(&debug, &bytes), expected, "from .debug_frame");
+
+    for kind in ["zlib", "zlib-gnu", "zstd"] {
+        let compressed = debug.with_file_name(kind);
+        let option = format!("--compress-debug-sections={kind}");
+        let done =
+            Command::new("objcopy").arg(&option).args([&debug, &compressed]).output().expect("objcopy (binutils)");
+        assert!(
+            done.status.success(),
+            "{option} (binutils 2.40 knows all three): {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        let image = Image::open(&compressed).expect("an ELF file");
+        let section = |name: &[u8]| image.section(name).map(|section| section.size);
+        let size = section(b".debug_frame").or_else(|| section(b".zdebug_frame"));
+        let whole = Image::open(&debug).expect("an ELF file").section(b".debug_frame").expect("the section").size;
+        assert!(size.is_some_and(|size| size < whole), "{kind}: {size:?} bytes of {whole}: is it compressed?");
+        assert_eq!(debug_frame(&image).and_then(Result::err), None);
+        assert_eq!(rules(&compressed, &table_of(&compressed)), expected, "from .debug_frame, compressed by {kind}");
+    }
+
+    // Without section headers: .eh_frame is where .eh_frame_hdr says.
+    let mut data = std::fs::read(&usual).expect("the file");
+    data[40..48].fill(0);
+    data[58..64].fill(0);
+    let bare = usual.with_file_name("bare");
+    std::fs::write(&bare, data).expect("a file");
+    assert_eq!(rules(&usual, &table_of(&bare)), expected, "without section headers");
+}
+
+#[test]
+fn a_file_without_unwind_information_has_no_table() {
+    let none = ["-static", "-nostdlib", "-Wl,-e,main", "-fno-asynchronous-unwind-tables"];
+    let path = compile("none", &none);
+    assert_eq!(of_image(&Image::open(&path).expect("an ELF file"), 1), Err(NoTable::Nothing));
+}
+
+#[test]
+fn a_table_of_another_version_is_refused() {
+    let mut table = table_of(&compile("version", &[]));
+    table[3] += 1;
+    assert!(matches!(Table::new(&table), Err(Refused::Magic(_))));
+}

@@ -1,0 +1,104 @@
+//! Properties of this machine, and its clocks.
+
+use rustix::param::clock_ticks_per_second;
+use rustix::time::{clock_getres, clock_gettime, ClockId, Timespec};
+
+/// Host name, and kernel release with machine.
+pub fn names() -> (String, String) {
+    let names = rustix::system::uname();
+    let [node, release, machine] = [names.nodename(), names.release(), names.machine()].map(|n| n.to_string_lossy());
+    (node.clone().into_owned(), format!("{release} {machine}"))
+}
+
+/// The frequency of the kernel's timer tick in Hz, which limits the rate of CPU timers; 0 when it cannot be determined.
+/// CLOCK_MONOTONIC_COARSE advances once a tick
+/// ([clock_getres(2)](https://man7.org/linux/man-pages/man2/clock_getres.2.html)).
+pub fn kernel_hz() -> u32 {
+    match clock_getres(ClockId::MonotonicCoarse) {
+        Timespec { tv_sec: 0, tv_nsec: ns } if ns > 0 => (1_000_000_000 + ns as u64 / 2).div_euclid(ns as u64) as u32,
+        _ => 0,
+    }
+}
+
+/// CLOCK_MONOTONIC, ns.
+pub fn monotonic() -> u64 {
+    clock(ClockId::Monotonic)
+}
+
+/// Wall-clock time, ns since 1970.
+pub fn wall() -> u64 {
+    clock(ClockId::Realtime)
+}
+
+/// CPU time of this process, ns.
+pub fn own_cpu() -> u64 {
+    clock(ClockId::ProcessCPUTime)
+}
+
+/// CPU time of this thread, ns.
+pub fn own_thread_cpu() -> u64 {
+    clock(ClockId::ThreadCPUTime)
+}
+
+fn clock(id: ClockId) -> u64 {
+    let now = clock_gettime(id);
+    nanoseconds(now.tv_sec, now.tv_nsec)
+}
+
+fn nanoseconds(seconds: i64, rest: i64) -> u64 {
+    (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(rest as u64)
+}
+
+/// Converts a time (CLOCK_MONOTONIC, ns) to clock ticks since boot, the unit of the start time in
+/// [`/proc/PID/stat`](https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html).
+pub fn ticks_since_boot(time: u64) -> u64 {
+    // Time since boot includes the time in which the machine was suspended.
+    let suspended = clock(ClockId::Boottime).saturating_sub(monotonic());
+    time.saturating_add(suspended) / tick()
+}
+
+/// Length of a clock tick, 1 / sysconf(_SC_CLK_TCK) s, in ns.
+fn tick() -> u64 {
+    1_000_000_000 / clock_ticks_per_second().max(1)
+}
+
+/// CPU time of a live process and of the children that it waited for, in ns; 0 when it cannot be determined. The
+/// children's part is a multiple of a clock tick.
+pub fn cpu_of(pid: u32) -> u64 {
+    let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { return 0 };
+    let stat = String::from_utf8_lossy(&stat);
+    // The name, in parentheses, may contain any character; after the last parenthesis follow numbers. utime is field
+    // 14.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(4);
+    let ticks: Vec<u64> = fields.filter_map(|f| f.parse::<u64>().ok()).collect();
+    let [user, system, children_user, children_system] = ticks[..] else { return 0 };
+    let tick = tick();
+    let time = |a: u64, b: u64| a.saturating_add(b).saturating_mul(tick);
+    exact_cpu_of(pid).unwrap_or(time(user, system)).saturating_add(time(children_user, children_system))
+}
+
+/// CPU time of a live process alone, in ns, from its CPU clock
+/// ([clock_getcpuclockid(3)](https://man7.org/linux/man-pages/man3/clock_getcpuclockid.3.html)).
+fn exact_cpu_of(pid: u32) -> Option<u64> {
+    let (mut id, mut now) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: the calls write to live locals.
+    let found = unsafe {
+        libc::clock_getcpuclockid(pid as libc::pid_t, &mut id) == 0 && libc::clock_gettime(id, &mut now) == 0
+    };
+    found.then(|| nanoseconds(now.tv_sec, now.tv_nsec)).filter(|time| *time != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_tick_is_one_that_kernels_have() {
+        assert!([0, 100, 250, 300, 1000].contains(&super::kernel_hz()), "{}", super::kernel_hz());
+    }
+
+    #[test]
+    fn own_cpu_time_is_seen_in_proc() {
+        let busy = std::time::Instant::now();
+        while busy.elapsed().as_millis() < 60 {}
+        assert!(super::cpu_of(std::process::id()) > 0);
+    }
+}

@@ -1,0 +1,35 @@
+//! The recording: a versioned file, described in docs/recording-format.md. The recorder appends sections. Reading
+//! trusts no byte of them, so any bytes may be passed to [`Recording::parse`].
+//!
+//! * `model`, `jit`, `symbols`, `totals`: what the sections hold; `wire`, `section`: how they are encoded;
+//! * `read` and `write`: whole files;
+//! * [`languages`]: what the recording has of interpreted languages, and what it lacks;
+//! * [`objects`]: which object covered an address at a time.
+#![forbid(unsafe_code)]
+
+pub mod error;
+mod jit;
+pub mod languages;
+mod model;
+pub mod objects;
+mod read;
+mod section;
+mod symbols;
+mod totals;
+pub mod wire;
+mod write;
+
+pub use error::ReadError;
+pub use jit::{JitCode, JitNames, JitPlace, JitSource};
+pub use languages::CodeLine;
+pub use model::{Name, Node, Object, Process, Sample, Settings, Thread};
+pub use read::{Lost, Recording};
+pub use symbols::{Call, Inlined, Symbol, Symbols};
+pub use totals::{Counters, End, EndCause};
+pub use write::Writer;
+
+/// The beginning of notes about processes of the program that were not recorded.
+pub const NOT_RECORDED: &str = "not recorded: ";
+
+/// Bytes of the file header, before the first section.
+pub const HEADER_BYTES: usize = section::HEADER_BYTES;

@@ -1,0 +1,295 @@
+//! What a recording holds, section by section. Each type writes and reads its own bytes (docs/recording-format.md).
+
+use crate::wire::{Malformed, Put, Reader};
+use uunwind_core::stop_reason::StopReason;
+
+/// How the recording was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Version of the uu that recorded.
+    pub uu_version: String,
+    /// Program and arguments, as given.
+    pub command: Vec<Vec<u8>>,
+    /// Pid of the program.
+    pub pid: u32,
+    /// Requested sampling rate, in Hz of CPU time.
+    pub rate: u32,
+    /// Timer tick of the kernel, in Hz; 0 if not available.
+    pub kernel_hz: u32,
+    /// `uunwind_ring::FLAG_*`.
+    pub flags: u32,
+    /// Host name.
+    pub host: String,
+    /// Kernel release and machine.
+    pub kernel: String,
+    /// Wall-clock time of the start, in ns since 1970.
+    pub start_unix: u64,
+    /// CLOCK_MONOTONIC at the start, in ns.
+    pub start_monotonic: u64,
+}
+
+impl Settings {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_bytes(self.uu_version.as_bytes());
+        out.put_u32(self.command.len() as u32);
+        for word in &self.command {
+            out.put_bytes(word);
+        }
+        for n in [self.pid, self.rate, self.kernel_hz, self.flags] {
+            out.put_u32(n);
+        }
+        out.put_bytes(self.host.as_bytes());
+        out.put_bytes(self.kernel.as_bytes());
+        out.put_u64(self.start_unix);
+        out.put_u64(self.start_monotonic);
+    }
+
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Settings, Malformed> {
+        let uu_version = r.text("version of uu")?;
+        let words = r.count(4, "number of command words")?;
+        let command = (0..words).map(|_| Ok(r.bytes("command word")?.to_vec())).collect::<Result<_, _>>()?;
+        Ok(Settings {
+            uu_version,
+            command,
+            pid: r.u32("pid")?,
+            rate: r.u32("rate")?,
+            kernel_hz: r.u32("kernel tick")?,
+            flags: r.u32("flags")?,
+            host: r.text("host name")?,
+            kernel: r.text("kernel release")?,
+            start_unix: r.u64("start time")?,
+            start_monotonic: r.u64("start time")?,
+        })
+    }
+}
+
+/// One process image: a pid from its fork or exec until its next exec or its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// Process id of the parent.
+    pub parent: u32,
+    /// How the image came to be: 0 exec, 1 fork.
+    pub origin: u32,
+    /// Beginning, in ns of CLOCK_MONOTONIC.
+    pub start: u64,
+    /// Path of its executable; empty if the process was gone before it could be read.
+    pub exe: Vec<u8>,
+    /// Names of its plugins by index; index 0 is unused.
+    pub plugins: Vec<String>,
+}
+
+impl Process {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        for n in [self.pid, self.parent, self.origin] {
+            out.put_u32(n);
+        }
+        out.put_u64(self.start);
+        out.put_bytes(&self.exe);
+        Process::encode_plugins(&self.plugins, out);
+    }
+
+    pub(super) fn encode_plugins(plugins: &[String], out: &mut Vec<u8>) {
+        out.put_u32(plugins.len() as u32);
+        for name in plugins {
+            out.put_bytes(name.as_bytes());
+        }
+    }
+
+    pub(super) fn decode_plugins(r: &mut Reader<'_>) -> Result<Vec<String>, Malformed> {
+        let count = r.count(4, "number of plugins")?;
+        (0..count).map(|_| r.text("plugin name")).collect()
+    }
+
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Process, Malformed> {
+        let (pid, parent, origin) = (r.u32("pid")?, r.u32("parent pid")?, r.u32("origin")?);
+        let (start, exe) = (r.u64("start time")?, r.bytes("executable")?.to_vec());
+        Ok(Process { pid, parent, origin, start, exe, plugins: Process::decode_plugins(r)? })
+    }
+}
+
+/// A thread of a process image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Thread {
+    /// Index of its process in the recording.
+    pub process: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// The thread's name (`comm`); empty if it was never sent.
+    pub name: String,
+}
+
+/// An object mapped by a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Object {
+    /// Index of the process.
+    pub process: u32,
+    /// Time from which the mapping holds, in ns of CLOCK_MONOTONIC.
+    pub time: u64,
+    /// Load bias: process address minus file address.
+    pub bias: u64,
+    /// First mapped process address.
+    pub start: u64,
+    /// End of the mapping, exclusive.
+    pub end: u64,
+    /// Key of the object's facts.
+    pub facts_key: u64,
+    /// Build-id; empty if it has none.
+    pub build_id: Vec<u8>,
+    /// Path as the process saw it.
+    pub path: Vec<u8>,
+}
+
+impl Object {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.process);
+        for n in [self.time, self.bias, self.start, self.end, self.facts_key] {
+            out.put_u64(n);
+        }
+        out.put_bytes(&self.build_id);
+        out.put_bytes(&self.path);
+    }
+
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Object, Malformed> {
+        Ok(Object {
+            process: r.u32("process")?,
+            time: r.u64("time")?,
+            bias: r.u64("load bias")?,
+            start: r.u64("start")?,
+            end: r.u64("end")?,
+            facts_key: r.u64("facts key")?,
+            build_id: r.bytes("build-id")?.to_vec(),
+            path: r.bytes("path")?.to_vec(),
+        })
+    }
+}
+
+/// The name record of a code object of an interpreter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Name {
+    /// Index of the process to which the name id belongs.
+    pub process: u32,
+    /// Name id within the process.
+    pub id: u32,
+    /// Plugin index within the process.
+    pub plugin: u32,
+    /// Process address of the code object.
+    pub code: u64,
+    /// Fingerprint of the code object's names and line table.
+    pub fingerprint: u64,
+    /// First line of the function.
+    pub first_line: u32,
+    /// Format of the line table, `uunwind_core::plugin::TABLE_*`.
+    pub table_kind: u32,
+    /// Qualified name.
+    pub name: String,
+    /// Source file.
+    pub file: String,
+    /// Line table, raw; empty if it could not be copied.
+    pub table: Vec<u8>,
+}
+
+impl Name {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        for n in [self.process, self.id, self.plugin] {
+            out.put_u32(n);
+        }
+        out.put_u64(self.code);
+        out.put_u64(self.fingerprint);
+        out.put_u32(self.first_line);
+        out.put_u32(self.table_kind);
+        out.put_bytes(self.name.as_bytes());
+        out.put_bytes(self.file.as_bytes());
+        out.put_bytes(&self.table);
+    }
+
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Name, Malformed> {
+        Ok(Name {
+            process: r.u32("process")?,
+            id: r.u32("name id")?,
+            plugin: r.u32("plugin")?,
+            code: r.u64("code address")?,
+            fingerprint: r.u64("fingerprint")?,
+            first_line: r.u32("first line")?,
+            table_kind: r.u32("kind of line table")?,
+            name: r.text("name")?,
+            file: r.text("file name")?,
+            table: r.bytes("line table")?.to_vec(),
+        })
+    }
+}
+
+/// A frame and its caller. Node 0 is the empty stack and is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    /// Node of the caller: smaller than this node's own number.
+    pub parent: u32,
+    /// Frame word (`uunwind_core::frame`).
+    pub word: u64,
+    /// Position word of a semantic frame, else 0.
+    pub position: u64,
+}
+
+impl Node {
+    pub(super) const BYTES: usize = 20;
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.parent);
+        out.put_u64(self.word);
+        out.put_u64(self.position);
+    }
+
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Node, Malformed> {
+        Ok(Node { parent: r.u32("parent")?, word: r.u64("frame word")?, position: r.u64("position")? })
+    }
+}
+
+/// One sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Index of the thread in the recording.
+    pub thread: u32,
+    /// Node of the leaf frame; 0 for no frames.
+    pub stack: u32,
+    /// Time in ns of CLOCK_MONOTONIC.
+    pub time: u64,
+    /// Number of periods of CPU time that it stands for.
+    pub weight: u32,
+    /// Number of its stop reason.
+    pub stop: u16,
+    /// `uunwind_ring::record::SampleKind`.
+    pub kind: u8,
+    /// `uunwind_ring::record::SAMPLE_*`.
+    pub flags: u8,
+}
+
+impl Sample {
+    pub(super) const BYTES: usize = 24;
+
+    /// The stop reason, if this version defines its number.
+    pub fn reason(&self) -> Option<StopReason> {
+        StopReason::from_number(self.stop)
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.thread);
+        out.put_u32(self.stack);
+        out.put_u64(self.time);
+        out.put_u32(self.weight);
+        out.put_u16(self.stop);
+        out.extend_from_slice(&[self.kind, self.flags]);
+    }
+
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Sample, Malformed> {
+        Ok(Sample {
+            thread: r.u32("thread")?,
+            stack: r.u32("stack")?,
+            time: r.u64("time")?,
+            weight: r.u32("weight")?,
+            stop: r.u16("stop reason")?,
+            kind: r.u8("kind")?,
+            flags: r.u8("flags")?,
+        })
+    }
+}

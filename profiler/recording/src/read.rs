@@ -1,0 +1,320 @@
+//! Reads a recording, trusting no byte of it.
+//!
+//! Sections are read in order. Reading stops at the first one that is cut or damaged: all before it is kept,
+//! with a warning, since later sections refer to earlier ones by index.
+
+use crate::error::ReadError;
+use crate::jit::JitNames;
+use crate::languages::{decode_language, decode_lines, CodeLine};
+use crate::model::{Name, Node, Object, Process, Sample, Settings, Thread};
+use crate::section::{unframe, wanted, BadFrame, Kind, FRAME_HEAD, HEADER_BYTES, MAGIC, VERSION};
+use crate::symbols::Symbols;
+use crate::totals::{Counters, End};
+use crate::wire::{Malformed, Reader};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek};
+use std::path::Path;
+use uunwind_core::walk::{MAX_FRAMES, OUTERMOST};
+use uunwind_elf::files;
+use uunwind_language::Language;
+
+/// Size of the read buffer, in bytes.
+const BUFFER: usize = 256 << 10;
+
+/// Samples lost by a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Index of the thread.
+    pub thread: u32,
+    /// Number of lost samples.
+    pub samples: u64,
+    /// Weight of the lost samples, in periods.
+    pub weight: u64,
+}
+
+/// A recording in memory. Every index in it has been checked.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// How the recording was made.
+    pub settings: Settings,
+    /// Process images.
+    pub processes: Vec<Process>,
+    /// Threads.
+    pub threads: Vec<Thread>,
+    /// Objects of all processes.
+    pub objects: Vec<Object>,
+    /// Names of all processes.
+    pub names: Vec<Name>,
+    /// Stack nodes; `nodes[n - 1]` is node n.
+    pub nodes: Vec<Node>,
+    /// Number of nodes of each stack; `depths[n - 1]` belongs to node n.
+    pub depths: Vec<u32>,
+    /// Samples, in the order in which they were drained.
+    pub samples: Vec<Sample>,
+    /// Samples lost, by thread.
+    pub lost: Vec<Lost>,
+    /// Counters by process index.
+    pub counters: Vec<(u32, Counters)>,
+    /// Notes from the recorder.
+    pub notes: Vec<String>,
+    /// Totals; `None` if the recording was cut.
+    pub end: Option<End>,
+    /// Symbols; `None` if the recording was cut before they were written.
+    pub symbols: Option<Symbols>,
+    /// Names of code made at run time.
+    pub jit: JitNames,
+    /// What is known of plugins' languages: at most one for each plugin.
+    pub languages: Vec<Language>,
+    /// Lines of positions in code objects that have line tables.
+    pub lines: Vec<CodeLine>,
+    /// What is wrong with the file, for people.
+    pub warnings: Vec<String>,
+}
+
+impl Recording {
+    /// Reads a recording from a file.
+    pub fn read(path: &Path) -> Result<Recording, ReadError> {
+        let file = files::open(path).map_err(|e| ReadError::Io(path.to_owned(), e))?;
+        Recording::read_open(&file, path)
+    }
+
+    /// Reads a recording from the beginning of an open file; `path` is for messages.
+    pub fn read_open(mut file: &File, path: &Path) -> Result<Recording, ReadError> {
+        let io = |e| ReadError::Io(path.to_owned(), e);
+        file.rewind().map_err(io)?;
+        let len = file.metadata().map_err(io)?.len();
+        Recording::from_stream(BufReader::with_capacity(BUFFER, file.take(len)), len, path)
+    }
+
+    /// Reads a recording from bytes; `path` is for messages. Any bytes may be passed.
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<Recording, ReadError> {
+        Recording::from_stream(bytes, bytes.len() as u64, path)
+    }
+
+    /// Reads section by section, so that memory is needed for what is kept only, not for the whole file.
+    fn from_stream(mut input: impl Read, len: u64, path: &Path) -> Result<Recording, ReadError> {
+        let io = |e| ReadError::Io(path.to_owned(), e);
+        let mut section = Vec::new();
+        fill(&mut input, HEADER_BYTES as u64, &mut section).map_err(io)?;
+        check_header(&section, path)?;
+        let mut recording = Recording::default();
+        let mut at = HEADER_BYTES as u64;
+        let mut damage = None;
+        let mut unknown = 0u64;
+        while at < len {
+            section.clear();
+            fill(&mut input, FRAME_HEAD as u64, &mut section).map_err(io)?;
+            // A section whose length exceeds the file is not read; it is reported as cut.
+            let whole = wanted(&section).filter(|whole| *whole <= len - at).unwrap_or(0);
+            fill(&mut input, whole.saturating_sub(section.len() as u64), &mut section).map_err(io)?;
+            let (number, payload) = match unframe(&section) {
+                Ok((number, payload, _)) => (number, payload),
+                Err(BadFrame::Cut { wanted, .. }) => {
+                    damage = Some((describe(&BadFrame::Cut { wanted, left: (len - at) as usize }), true));
+                    break;
+                }
+                Err(bad) => {
+                    damage = Some((describe(&bad), false));
+                    break;
+                }
+            };
+            match Kind::from_number(number) {
+                Some(kind) => {
+                    if let Err(m) = recording.section(kind, payload) {
+                        let found = format!("a {kind:?} section without a valid {} (byte {} in it)", m.wanted, m.at);
+                        damage = Some((found, false));
+                        break;
+                    }
+                }
+                None => unknown += 1,
+            }
+            at += section.len() as u64;
+        }
+        if unknown > 0 {
+            recording
+                .warnings
+                .push(format!("{unknown} sections of a kind that this version does not know were skipped"));
+        }
+        recording.judge(damage, at as usize, len as usize, path)?;
+        Ok(recording)
+    }
+
+    /// Turns damage into a warning if something can still be reported, else into an error.
+    fn judge(&mut self, damage: Option<(String, bool)>, at: usize, len: usize, path: &Path) -> Result<(), ReadError> {
+        let shown = path.display();
+        match damage {
+            Some((found, _)) if self.samples.is_empty() && self.end.is_none() => {
+                return Err(ReadError::Damaged { path: path.to_owned(), offset: at, found });
+            }
+            Some((found, cut)) => {
+                let what = if cut { "truncated" } else { "damaged" };
+                self.warnings.push(format!(
+                    "{shown} is {what} at offset {at}: {found}. The {} samples before it are reported; the remaining {} \
+                     bytes are left out",
+                    self.samples.len(),
+                    len - at
+                ));
+            }
+            None if self.settings == Settings::default() => {
+                let found = "no settings section".to_owned();
+                return Err(ReadError::Damaged { path: path.to_owned(), offset: at, found });
+            }
+            None if self.end.is_none() => self.warnings.push(format!(
+                "{shown} is truncated at offset {at}: it has no end section, so the recorder was killed, the disk was full \
+                 or the file was cut. The {} samples in it are reported",
+                self.samples.len()
+            )),
+            None => {}
+        }
+        if let Some(end) = &self.end {
+            if end.samples != self.samples.len() as u64 {
+                self.warnings.push(format!(
+                    "{shown} should have {} samples and has {}: some sections are missing",
+                    end.samples,
+                    self.samples.len()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn section(&mut self, kind: Kind, payload: &[u8]) -> Result<(), Malformed> {
+        let r = &mut Reader::new(payload);
+        match kind {
+            Kind::Settings => self.settings = Settings::decode(r)?,
+            Kind::Process => self.processes.push(Process::decode(r)?),
+            Kind::Thread => {
+                let process = self.process_index(r)?;
+                self.threads.push(Thread { process, tid: r.u32("tid")?, name: String::new() });
+            }
+            Kind::ThreadName => {
+                let thread = r.u32("thread")? as usize;
+                let name = r.text("thread name")?;
+                self.threads.get_mut(thread).ok_or_else(|| r.malformed("thread index"))?.name = name;
+            }
+            Kind::Object => {
+                let object = Object::decode(r)?;
+                self.check(object.process as usize, self.processes.len(), r, "process index")?;
+                self.objects.push(object);
+            }
+            Kind::Name => {
+                let name = Name::decode(r)?;
+                self.check(name.process as usize, self.processes.len(), r, "process index")?;
+                self.names.push(name);
+            }
+            Kind::Nodes => {
+                for _ in 0..r.count(Node::BYTES, "number of nodes")? {
+                    let node = Node::decode(r)?;
+                    self.check(node.parent as usize, self.nodes.len() + 1, r, "parent node")?;
+                    // A stack without a depth limit would cost time for every sample that names it.
+                    let below = (node.parent as usize).checked_sub(1).and_then(|parent| self.depths.get(parent));
+                    let depth = below.map_or(1, |below| below + 1);
+                    // The innermost and the outermost frames, and one that stands for those left out between them.
+                    let deepest = MAX_FRAMES as usize + 1 + OUTERMOST;
+                    self.check(depth as usize, deepest + 1, r, "stack of at most 4,161 frames")?;
+                    self.depths.push(depth);
+                    self.nodes.push(node);
+                }
+            }
+            Kind::Samples => {
+                for _ in 0..r.count(Sample::BYTES, "number of samples")? {
+                    let sample = Sample::decode(r)?;
+                    self.check(sample.thread as usize, self.threads.len(), r, "thread index")?;
+                    self.check(sample.stack as usize, self.nodes.len() + 1, r, "stack node")?;
+                    self.samples.push(sample);
+                }
+            }
+            Kind::Lost => {
+                let lost = Lost { thread: r.u32("thread")?, samples: r.u64("number")?, weight: r.u64("weight")? };
+                self.check(lost.thread as usize, self.threads.len(), r, "thread index")?;
+                self.lost.push(lost);
+            }
+            Kind::Counters => {
+                let process = self.process_index(r)?;
+                self.counters.push((process, Counters::decode(r)?));
+            }
+            Kind::Note => self.notes.push(r.text("note")?),
+            Kind::End => self.end = Some(End::decode(r)?),
+            Kind::Symbols => self.symbols = Some(Symbols::decode(r)?),
+            Kind::Jit => self.jit = JitNames::decode(r)?,
+            Kind::Language => {
+                let language = decode_language(r)?;
+                self.languages.retain(|other| other.plugin != language.plugin);
+                self.languages.push(language);
+            }
+            Kind::Lines => self.lines.append(&mut decode_lines(r)?),
+            Kind::Plugins => {
+                let process = self.process_index(r)? as usize;
+                let plugins = Process::decode_plugins(r)?;
+                self.processes.get_mut(process).ok_or_else(|| r.malformed("process index"))?.plugins = plugins;
+            }
+        }
+        if r.is_done() {
+            Ok(())
+        } else {
+            Err(r.malformed("end of the section"))
+        }
+    }
+
+    fn process_index(&self, r: &mut Reader<'_>) -> Result<u32, Malformed> {
+        let process = r.u32("process")?;
+        self.check(process as usize, self.processes.len(), r, "process index")?;
+        Ok(process)
+    }
+
+    fn check(&self, index: usize, limit: usize, r: &Reader<'_>, wanted: &'static str) -> Result<(), Malformed> {
+        if index < limit {
+            Ok(())
+        } else {
+            Err(r.malformed(wanted))
+        }
+    }
+}
+
+/// Adds up to `more` bytes of a stream, as many as it has. Too little memory is an error.
+fn fill(input: &mut impl Read, more: u64, out: &mut Vec<u8>) -> io::Result<()> {
+    let (mut at, more) = (out.len(), more as usize);
+    out.try_reserve(more).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    out.resize(at + more, 0);
+    while let Some(place) = out.get_mut(at..).filter(|place| !place.is_empty()) {
+        match input.read(place) {
+            Ok(0) => break,
+            Ok(read) => at += read,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    out.truncate(at);
+    Ok(())
+}
+
+fn check_header(bytes: &[u8], path: &Path) -> Result<(), ReadError> {
+    let path = || path.to_owned();
+    if bytes.is_empty() {
+        return Err(ReadError::Empty(path()));
+    }
+    let compared = bytes.len().min(MAGIC.len());
+    if bytes[..compared] != MAGIC[..compared] {
+        return Err(ReadError::Foreign(path(), bytes[..compared].to_vec()));
+    }
+    let Some(version) = bytes.get(8..12).filter(|_| bytes.len() >= HEADER_BYTES) else {
+        return Err(ReadError::CutHeader(path(), bytes.len()));
+    };
+    let found = u32::from_le_bytes([version[0], version[1], version[2], version[3]]);
+    match found {
+        VERSION => Ok(()),
+        0 => Err(ReadError::Damaged { path: path(), offset: 8, found: "format version 0".to_owned() }),
+        _ => Err(ReadError::Newer { path: path(), found, known: VERSION }),
+    }
+}
+
+fn describe(bad: &BadFrame) -> String {
+    match bad {
+        BadFrame::Cut { wanted, left } => {
+            format!("a section of {wanted} bytes begins there, and the file ends after {left}")
+        }
+        BadFrame::Checksum { found, computed } => {
+            format!("the checksum of a section is {found:#010x}, its bytes give {computed:#010x}")
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Appends sections to a recording.
+
+use crate::jit::JitNames;
+use crate::languages::{encode_language, encode_lines, CodeLine};
+use crate::model::{Name, Node, Object, Process, Sample, Settings, Thread};
+use crate::section::{frame, Kind, HEADER_BYTES, MAGIC, VERSION};
+use crate::symbols::Symbols;
+use crate::totals::{Counters, End};
+use crate::wire::Put;
+use std::io::{self, Write};
+use uunwind_language::Language;
+
+/// Number of gathered bytes at which they are written to the file.
+const BATCH: usize = 256 * 1024;
+
+/// The writing end of a recording. Sections are gathered in memory and written whole, so that a recording whose writer
+/// was killed ends between sections or inside the last one.
+///
+/// After a failed write nothing more is written: the contents of the file stay readable, and the error is kept.
+///
+/// ```
+/// use uunwind_core::frame::{native_word, FLAG_EXACT};
+/// use uunwind_recording::{Node, Process, Recording, Sample, Settings, Thread, Writer};
+///
+/// let mut file = Vec::new();
+/// let mut writer = Writer::begin(&mut file, &Settings { rate: 99, ..Settings::default() });
+/// writer.process(&Process { pid: 7, ..Process::default() });
+/// writer.thread(&Thread { process: 0, tid: 7, ..Thread::default() });
+/// writer.node(Node { parent: 0, word: native_word(0x40_1136, FLAG_EXACT), position: 0 });
+/// writer.sample(Sample { thread: 0, stack: 1, time: 5, weight: 1, stop: 1, kind: 0, flags: 0 });
+/// writer.flush();
+/// drop(writer);
+///
+/// let recording = Recording::parse(&file, "example.uu".as_ref()).expect("a recording");
+/// assert_eq!((recording.settings.rate, recording.samples.len()), (99, 1));
+/// // It has no end: its recorder was killed, or still runs.
+/// assert!(recording.end.is_none() && !recording.warnings.is_empty());
+/// ```
+pub struct Writer<W: Write> {
+    out: W,
+    pending: Vec<u8>,
+    nodes: Vec<u8>,
+    node_count: u32,
+    samples: Vec<u8>,
+    sample_count: u32,
+    written: u64,
+    failed: Option<io::Error>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes the file's header and the settings, at once.
+    pub fn begin(out: W, settings: &Settings) -> Writer<W> {
+        let mut bytes = Vec::with_capacity(4096);
+        bytes.extend_from_slice(MAGIC);
+        bytes.put_u32(VERSION);
+        bytes.put_u32(0);
+        debug_assert_eq!(bytes.len(), HEADER_BYTES);
+        let mut payload = Vec::new();
+        settings.encode(&mut payload);
+        frame(Kind::Settings, &payload, &mut bytes);
+        let mut writer = Writer {
+            out,
+            pending: bytes,
+            nodes: Vec::new(),
+            node_count: 0,
+            samples: Vec::new(),
+            sample_count: 0,
+            written: 0,
+            failed: None,
+        };
+        writer.flush();
+        writer
+    }
+
+    /// Number of bytes in the file.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// The error that stopped writing, if there was one.
+    pub fn failure(&self) -> Option<&io::Error> {
+        self.failed.as_ref()
+    }
+
+    fn section(&mut self, kind: Kind, fill: impl FnOnce(&mut Vec<u8>)) {
+        if self.failed.is_some() {
+            return;
+        }
+        let mut payload = Vec::new();
+        fill(&mut payload);
+        frame(kind, &payload, &mut self.pending);
+    }
+
+    /// A process; its index is the number of processes before it.
+    pub fn process(&mut self, process: &Process) {
+        self.section(Kind::Process, |out| process.encode(out));
+    }
+
+    /// The plugins of a process already written.
+    pub fn plugins(&mut self, process: u32, plugins: &[String]) {
+        self.section(Kind::Plugins, |out| {
+            out.put_u32(process);
+            Process::encode_plugins(plugins, out);
+        });
+    }
+
+    /// A thread, of a process already written; its index is the number of threads before it.
+    pub fn thread(&mut self, thread: &Thread) {
+        self.section(Kind::Thread, |out| {
+            out.put_u32(thread.process);
+            out.put_u32(thread.tid);
+        });
+    }
+
+    /// The name of a thread already written.
+    pub fn thread_name(&mut self, thread: u32, name: &str) {
+        self.section(Kind::ThreadName, |out| {
+            out.put_u32(thread);
+            out.put_bytes(name.as_bytes());
+        });
+    }
+
+    /// An object of a process already written.
+    pub fn object(&mut self, object: &Object) {
+        self.section(Kind::Object, |out| object.encode(out));
+    }
+
+    /// A name of a process already written.
+    pub fn name(&mut self, name: &Name) {
+        self.section(Kind::Name, |out| name.encode(out));
+    }
+
+    /// A node; its number is one more than the number of nodes before it.
+    pub fn node(&mut self, node: Node) {
+        node.encode(&mut self.nodes);
+        self.node_count += 1;
+    }
+
+    /// A sample of a thread and a node already written.
+    pub fn sample(&mut self, sample: Sample) {
+        sample.encode(&mut self.samples);
+        self.sample_count += 1;
+        if self.samples.len() + self.nodes.len() + self.pending.len() > BATCH {
+            self.flush();
+        }
+    }
+
+    /// Samples lost by a thread already written.
+    pub fn lost(&mut self, thread: u32, samples: u64, weight: u64) {
+        self.section(Kind::Lost, |out| {
+            out.put_u32(thread);
+            out.put_u64(samples);
+            out.put_u64(weight);
+        });
+    }
+
+    /// The counters of a process already written.
+    pub fn counters(&mut self, process: u32, counters: &Counters) {
+        self.section(Kind::Counters, |out| {
+            out.put_u32(process);
+            counters.encode(out);
+        });
+    }
+
+    /// A note for people.
+    pub fn note(&mut self, text: &str) {
+        self.section(Kind::Note, |out| out.put_bytes(text.as_bytes()));
+    }
+
+    /// The end of the recording.
+    pub fn end(&mut self, end: &End) {
+        self.gather();
+        self.section(Kind::End, |out| end.encode(out));
+    }
+
+    /// The symbols.
+    pub fn symbols(&mut self, symbols: &Symbols) {
+        self.gather();
+        self.section(Kind::Symbols, |out| symbols.encode(out));
+    }
+
+    /// Names of code made at run time; nothing if there are none.
+    pub fn jit(&mut self, names: &JitNames) {
+        if *names != JitNames::default() {
+            self.gather();
+            self.section(Kind::Jit, |out| names.encode(out));
+        }
+    }
+
+    /// What reports must know of a plugin's language.
+    pub fn language(&mut self, language: &Language) {
+        self.section(Kind::Language, |out| encode_language(language, out));
+    }
+
+    /// Lines of positions in code objects already written; nothing if there are none.
+    pub fn lines(&mut self, lines: &[CodeLine]) {
+        if !lines.is_empty() {
+            self.gather();
+            self.section(Kind::Lines, |out| encode_lines(lines, out));
+        }
+    }
+
+    /// Moves nodes and samples into sections: nodes first, since samples refer to them.
+    fn gather(&mut self) {
+        for (kind, count, bytes) in [
+            (Kind::Nodes, &mut self.node_count, &mut self.nodes),
+            (Kind::Samples, &mut self.sample_count, &mut self.samples),
+        ] {
+            if *count > 0 {
+                let mut payload = Vec::with_capacity(bytes.len() + 4);
+                payload.put_u32(*count);
+                payload.append(bytes);
+                *count = 0;
+                frame(kind, &payload, &mut self.pending);
+            }
+        }
+    }
+
+    /// Writes everything gathered so far to the file.
+    pub fn flush(&mut self) {
+        self.gather();
+        let bytes = std::mem::take(&mut self.pending);
+        if self.failed.is_some() || bytes.is_empty() {
+            return;
+        }
+        match self.out.write_all(&bytes).and_then(|()| self.out.flush()) {
+            Ok(()) => self.written += bytes.len() as u64,
+            Err(e) => self.failed = Some(e),
+        }
+    }
+}

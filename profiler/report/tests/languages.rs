@@ -1,0 +1,71 @@
+//! What reports show of languages: what the recording says of them, and what is added to recordings without it.
+
+mod support;
+
+use std::path::Path;
+use support::recording;
+use uunwind_built_in::HALVES;
+use uunwind_language::Language;
+use uunwind_recording::languages::{complete, undecoded};
+use uunwind_recording::{CodeLine, Recording};
+use uunwind_report::formats::{render, Format};
+use uunwind_report::hide::NativeFrames;
+
+fn read() -> Recording {
+    Recording::parse(&recording(), Path::new("x.uu")).expect("whole")
+}
+
+/// The semantic frame of the recording, as the format `samples` has it.
+fn frame(recording: &Recording) -> String {
+    let text = render(Format::Samples, recording, NativeFrames::Show).expect("text");
+    let text = String::from_utf8(text).expect("UTF-8");
+    text.lines().find(|line| line.contains("Class.method")).expect("the frame").to_owned()
+}
+
+#[test]
+fn the_sections_come_back_as_they_were_written() {
+    let read = read();
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+    let language = Language {
+        plugin: "python".to_owned(),
+        label: "py".to_owned(),
+        glue: texts(&["run_*", "call"]),
+        loaders: texts(&["<loader>"]),
+        starters: texts(&["start"]),
+    };
+    assert_eq!(read.languages, [language]);
+    assert_eq!(read.lines, [CodeLine { process: 0, name: 1, position: 4, line: 13 }]);
+    assert!(undecoded(&read).is_empty());
+    assert_eq!(frame(&read), "  py Class.method (/src/file.py:13) code 0xc0de pos 4 first 10");
+}
+
+/// A recording of a uu that left the decoding of lines to reports, or one that was cut.
+#[test]
+fn a_recording_without_the_sections_is_completed() {
+    let mut old = read();
+    old.languages.clear();
+    old.lines.clear();
+    let missing = undecoded(&old);
+    assert_eq!((missing.len(), missing[0].plugin, &missing[0].positions[..]), (1, "python", &[4][..]));
+    // Without anybody who knows the language: its plugin's name and the first line.
+    assert_eq!(frame(&old), "  python Class.method (/src/file.py:10) code 0xc0de pos 4 first 10");
+    complete(&mut old, HALVES);
+    // The second entry of the table: code 12, two lines after the first.
+    assert_eq!(frame(&old), "  py Class.method (/src/file.py:12) code 0xc0de pos 4 first 10");
+    let python = HALVES.iter().map(|half| half.language()).find(|l| l.plugin == "python").expect("it is built in");
+    assert!(old.languages.contains(&python) && undecoded(&old).is_empty());
+    let again = old.clone();
+    complete(&mut old, HALVES);
+    assert_eq!((old.languages, old.lines), (again.languages, again.lines));
+}
+
+/// What a recording says stays, whatever this uu knows.
+#[test]
+fn what_is_there_is_kept() {
+    let before = read();
+    let mut after = before.clone();
+    complete(&mut after, HALVES);
+    assert_eq!(after.lines, before.lines);
+    assert_eq!(after.languages.iter().filter(|language| language.plugin == "python").count(), 1);
+    assert!(after.languages.contains(&before.languages[0]));
+}

@@ -1,0 +1,73 @@
+//! What is verified of an ELF file before its symbols are used: that it is the file that was mapped.
+
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::{elf, Endianness, ReadCache, ReadRef};
+use std::path::Path;
+use uunwind_elf::files;
+
+/// Largest decompressed debug information that is used, in bytes.
+const DEBUG_LIMIT: u64 = 2 << 30;
+
+/// What identifies an ELF file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Elf {
+    /// Build-id; empty if the file has none.
+    pub build_id: Vec<u8>,
+    /// ELF header and program headers, byte for byte.
+    pub headers: Vec<u8>,
+}
+
+impl Elf {
+    /// Reads a 64-bit ELF file.
+    pub fn read(path: &Path) -> Result<Elf, String> {
+        let file = files::open(path).map_err(|e| e.to_string())?;
+        Elf::parse(&ReadCache::new(file)).map_err(|e| e.to_string())
+    }
+
+    /// Reads a 64-bit ELF image. Any bytes may be passed.
+    pub fn parse<'data, R: ReadRef<'data>>(data: R) -> object::Result<Elf> {
+        let header = elf::FileHeader64::<Endianness>::parse(data)?;
+        let endian = header.endian()?;
+        let mut out = Elf { headers: object::bytes_of(header).to_vec(), ..Elf::default() };
+        let segments = header.program_headers(endian, data)?;
+        for segment in segments {
+            out.headers.extend_from_slice(object::bytes_of(segment));
+        }
+        for segment in segments {
+            let Some(mut notes) = segment.notes(endian, data)? else { continue };
+            while let Some(note) = notes.next()? {
+                if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
+                    out.build_id = note.desc().to_vec();
+                }
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// Whether the debug information of a file may be used. The error says why not: by its own headers, it would take too
+/// much memory once it is decompressed.
+pub fn debug_information(path: &Path) -> Result<(), String> {
+    let Ok(file) = files::open(path) else { return Ok(()) };
+    let size = decompressed(&ReadCache::new(file)).unwrap_or(0);
+    if size > DEBUG_LIMIT {
+        return Err(format!(
+            "its debug information takes {size} bytes once it is decompressed, and at most {DEBUG_LIMIT} are used: its functions \
+             are named without lines"
+        ));
+    }
+    Ok(())
+}
+
+/// The sum of the decompressed sizes that all compressed sections declare. Any bytes may be passed.
+fn decompressed<'data, R: ReadRef<'data>>(data: R) -> object::Result<u64> {
+    let header = elf::FileHeader64::<Endianness>::parse(data)?;
+    let endian = header.endian()?;
+    let mut size = 0u64;
+    for section in header.sections(endian, data)?.iter() {
+        if let Some((header, ..)) = section.compression(endian, data)? {
+            size = size.saturating_add(header.ch_size.get(endian));
+        }
+    }
+    Ok(size)
+}

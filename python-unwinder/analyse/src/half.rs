@@ -1,0 +1,147 @@
+//! CPython's language, as reports see it, and its analyse half with the interface that all languages have.
+
+use crate::{analyse, Elf, Finding, Symbol};
+use uunwind_elf::Image;
+use uunwind_language::{Half, Language, LineTable};
+use uunwind_python::facts::{Plain, TABLE_PYTHON_311};
+use uunwind_python::lines;
+
+/// Functions of CPython that only pass a call on
+/// (<https://github.com/python/cpython/tree/v3.13.0/Python>, `Objects/call.c`). C code that does the program's work
+/// (list.sort, libffi, C libraries) is not listed.
+const GLUE: &[&str] = &[
+    "_PyEval_*",
+    "PyEval_*",
+    "_PyFunction_*",
+    "_PyObject_Call*",
+    "_PyObject_FastCall*",
+    "_PyObject_MakeTpCall*",
+    "_PyObject_VectorcallTstate*",
+    "_PyObject_VectorcallDictTstate*",
+    "_PyVectorcall_*",
+    "PyObject_Call*",
+    "PyObject_Vectorcall*",
+    "PyVectorcall_*",
+    "_PyRun_*",
+    "PyRun_*",
+    "pyrun_*",
+    "pymain_*",
+    "PyImport_Import*",
+    "builtin___import__*",
+    "builtin_exec*",
+    "cfunction_call*",
+    "cfunction_vectorcall*",
+    "gen_send_ex*",
+    "method_vectorcall*",
+    "slot_tp_*",
+    "vectorcall_m*",
+    "_call_with_exceptions_*",
+    "Py_BytesMain",
+    "Py_Main",
+    "Py_RunMain",
+    "call_maybe",
+    "call_method",
+    "call_unbound",
+    "call_unbound_noarg",
+    "function_code_fastcall",
+    "gen_iternext",
+    "gen_send",
+    "import_find_and_load",
+    "import_name",
+    "method_call",
+    "object_vacall",
+    "pythread_wrapper",
+    "run_eval_code_obj",
+    "run_mod",
+    "thread_run",
+    "type_call",
+    "type_vectorcall",
+];
+
+/// Files of Python's import system, and its function that runs a module's code: those whose frames CPython removes from
+/// tracebacks, too (`remove_importlib_frames` in
+/// <https://github.com/python/cpython/blob/v3.13.0/Python/import.c>).
+const LOADERS: &[&str] = &["<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"];
+const STARTERS: &[&str] = &["_call_with_frames_removed"];
+
+/// CPython.
+pub struct Python;
+
+impl Half for Python {
+    fn language(&self) -> Language {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        Language {
+            plugin: "python".to_owned(),
+            label: "py".to_owned(),
+            glue: texts(GLUE),
+            loaders: texts(LOADERS),
+            starters: texts(STARTERS),
+        }
+    }
+
+    fn analyse(&self, image: &Image) -> uunwind_language::Finding {
+        match analyse(&View(image)) {
+            Finding::NotPython => uunwind_language::Finding::Unclaimed,
+            Finding::Facts(facts) => uunwind_language::Finding::Facts(facts.as_bytes().to_vec()),
+            Finding::Refused(why) => uunwind_language::Finding::Refused(why),
+        }
+    }
+
+    fn line(&self, table: &LineTable<'_>, position: u64) -> Option<u32> {
+        (table.kind == TABLE_PYTHON_311).then(|| lines::line(table.bytes, table.first_line, position))
+    }
+}
+
+struct View<'a>(&'a Image);
+
+impl Elf for View<'_> {
+    fn symbol(&self, name: &str) -> Option<Symbol> {
+        self.0.symbol(name).map(|(address, size)| Symbol { address, size })
+    }
+
+    fn read(&self, address: u64, out: &mut [u8]) -> bool {
+        self.0.read_address(address, out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uunwind_language::Role;
+
+    #[test]
+    fn the_name_is_the_signal_halfs() {
+        assert_eq!(crate::NAME.split(|b| *b == 0).next(), Some(Python.language().plugin.as_bytes()));
+    }
+
+    #[test]
+    fn glue_goes_and_work_stays() {
+        let python = Python.language();
+        for glue in
+            ["_PyEval_Vector", "_PyEval_EvalFrameDefault.cold", "PyEval_EvalCode", "run_mod", "pymain_run_file_obj"]
+        {
+            assert!(python.is_glue(glue), "{glue}");
+        }
+        for work in ["list_sort_impl", "ffi_call", "builtin_sorted", "run_modest", "_ctypes_callproc", "main", "?"] {
+            assert!(!python.is_glue(work), "{work}");
+        }
+    }
+
+    #[test]
+    fn imports_are_recognised() {
+        let python = Python.language();
+        let (inner, outer) = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>");
+        assert_eq!(python.role(inner, "_call_with_frames_removed"), Role::Starts);
+        assert_eq!(python.role(inner, "_find_and_load"), Role::Loads);
+        assert_eq!(python.role(outer, "SourceLoader.exec_module"), Role::Loads);
+        assert_eq!(python.role("/usr/lib/m.py", "_call_with_frames_removed"), Role::Work);
+    }
+
+    #[test]
+    fn only_its_own_kind_of_table_is_read() {
+        // Two code units, one line further on.
+        let table = LineTable { kind: TABLE_PYTHON_311, first_line: 7, bytes: &[0x80 | 11 << 3 | 1, 0, 0] };
+        assert_eq!(Python.line(&table, 0), Some(8));
+        assert_eq!(Python.line(&LineTable { kind: 2, ..table }, 0), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! The decoder of location tables against `co_lines()` of real interpreters, for every code object of a part of their
+//! standard libraries. An interpreter that is not installed is skipped by name.
+
+use std::path::PathBuf;
+use std::process::Command;
+use uunwind_python::lines::{entries, line};
+
+/// Prints, for each code object: first line, table in hexadecimal, and the ranges of `co_lines()`.
+const PROGRAM: &str = r"
+import glob, os, sys, types
+def walk(code):
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from walk(constant)
+here = os.path.dirname(os.__file__)
+for file in sorted(glob.glob(here + '/[a-f]*.py') + glob.glob(here + '/asyncio/*.py')):
+    try:
+        top = compile(open(file, 'rb').read(), file, 'exec')
+    except SyntaxError:
+        continue
+    for code in walk(top):
+        lines = ' '.join(f'{a},{b},{-1 if l is None else l}' for a, b, l in code.co_lines())
+        print(code.co_firstlineno, len(code.co_code), code.co_linetable.hex() or '-', lines)
+";
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u32> = hex.chars().filter_map(|c| c.to_digit(16)).collect();
+    digits.chunks_exact(2).map(|d| (d[0] * 16 + d[1]) as u8).collect()
+}
+
+/// Interpreters of a version: on PATH, or among pyenv's. pyenv's shims on PATH fail for versions that are not active.
+fn candidates(version: &str) -> Vec<PathBuf> {
+    let mut found = vec![PathBuf::from(format!("python{version}"))];
+    let root = PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".pyenv/versions");
+    let installed = std::fs::read_dir(root).into_iter().flatten().flatten();
+    let fitting = installed.filter(|e| e.file_name().to_string_lossy().starts_with(&format!("{version}.")));
+    found.extend(fitting.map(|e| e.path().join(format!("bin/python{version}"))));
+    found
+}
+
+#[test]
+fn lines_as_the_interpreters_give_them() {
+    let mut checked = 0;
+    for version in ["3.11", "3.12", "3.13", "3.14"] {
+        let name = format!("python{version}");
+        let run = |path: PathBuf| Command::new(path).args(["-c", PROGRAM]).output().ok().filter(|o| o.status.success());
+        let Some(output) = candidates(version).into_iter().find_map(run) else {
+            eprintln!("skipped: {name} is not installed");
+            continue;
+        };
+        let mut objects = 0;
+        for row in String::from_utf8(output.stdout).expect("ASCII").lines() {
+            let mut words = row.split_whitespace();
+            let mut next = || words.next().expect("a word");
+            let first: u32 = next().parse().expect("first line");
+            let len: u64 = next().parse().expect("length");
+            let table = bytes(next());
+            let truth: Vec<(u64, u64, Option<u32>)> = words
+                .map(|range| {
+                    let n: Vec<i64> = range.split(',').map(|n| n.parse().expect("number")).collect();
+                    (n[0] as u64, n[1] as u64, u32::try_from(n[2]).ok())
+                })
+                .collect();
+            assert_eq!(entries(&table, first).last().map_or(0, |e| e.end), len, "{name}: the table covers the code");
+            let mut last = first;
+            for (start, end, expected) in truth {
+                // co_lines() gives no line for some ranges; a frame there shows the line before.
+                last = expected.unwrap_or(last);
+                for position in (start..end).step_by(2) {
+                    assert_eq!(
+                        line(&table, first, position),
+                        last,
+                        "{name}, code at line {first}, position {position}"
+                    );
+                }
+            }
+            objects += 1;
+        }
+        assert!(objects > 1000, "{name}: only {objects} code objects");
+        eprintln!("{name}: {objects} code objects");
+        checked += 1;
+    }
+    if checked == 0 {
+        eprintln!("skipped: no interpreter with this kind of table is installed");
+    }
+}

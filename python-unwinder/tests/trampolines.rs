@@ -1,0 +1,85 @@
+//! The trampolines of `-X perf`: every place that a pc may have in one, and code that is nearly one.
+
+mod world;
+
+use uunwind_core::plugin::{Caller, View, ABI, OVERLAY_INTERPRETER, STEP_DONE, STEP_MASK, STEP_NATIVE};
+use uunwind_core::regs::{COUNT, SP};
+use world::host::{self, Walk};
+use world::Memory;
+
+/// `Python/asm_trampoline.S`, assembled: sub $8, %rsp; call *%rcx; add $8, %rsp; ret.
+const TRAMPOLINE: [u8; 11] = [0x48, 0x83, 0xec, 0x08, 0xff, 0xd1, 0x48, 0x83, 0xc4, 0x08, 0xc3];
+/// Positions of the trampoline: in the middle of a page, and with its last byte at a page's end.
+const STARTS: [u64; 2] = [0x7000_0000_0040, 0x7000_0000_0ff5];
+const SP_AT: u64 = 0x7100_0000_0100;
+
+/// The answer, the caller's pc, and the caller's stack pointer.
+fn step(memory: &Memory, pc: u64, exact: bool) -> (u32, u64, u64) {
+    let mut walk = Walk::new(memory);
+    let mut caller = Caller { pc, registers: [7; COUNT], known: 0xffff, exact: 0 };
+    let mut view = View {
+        exact: u32::from(exact),
+        pc,
+        sp: SP_AT,
+        plugin: host::PLUGIN,
+        host: host::table(),
+        walk: std::ptr::from_mut(&mut walk).cast(),
+        caller: &mut caller,
+        ..View::new()
+    };
+    // SAFETY: the entry returns a static table for this ABI; the view is complete and its pointers outlive the call.
+    let answer = unsafe { (*uunwind_python::uu_plugin(ABI)).step.expect("a stepper")(&mut view) };
+    if answer & STEP_MASK == STEP_DONE {
+        assert_eq!(caller.known, 0xf0c8, "rbx, rbp, rsp and r12 to r15 are the caller's, and no other register");
+    }
+    (answer & (STEP_MASK | OVERLAY_INTERPRETER), caller.pc, caller.registers[usize::from(SP)])
+}
+
+fn process(start: u64, code: &[u8]) -> Memory {
+    let mut memory = Memory::default();
+    memory.map(start & !0xfff, 0x1000);
+    memory.map(SP_AT & !0xfff, 0x1000);
+    memory.put(start, code);
+    // Each word on the stack holds its own address.
+    (0..8).for_each(|at| memory.put64(SP_AT + 8 * at, host::CLAIMED + 8 * at));
+    memory
+}
+
+#[test]
+fn every_place_in_a_trampoline_is_stepped() {
+    for start in STARTS {
+        let memory = process(start, &TRAMPOLINE);
+        for (offset, exact, above) in [(0, true, 0), (4, true, 8), (6, true, 8), (10, true, 0), (6, false, 8)] {
+            let expected = (STEP_DONE | OVERLAY_INTERPRETER, host::CLAIMED + above, SP_AT + above + 8);
+            assert_eq!(step(&memory, start + offset, exact), expected, "at +{offset} of {start:#x}, exact: {exact}");
+        }
+        // A return address follows the call, and lies at no other instruction.
+        for (offset, exact) in [(0, false), (4, false), (10, false), (1, true), (5, true), (11, true)] {
+            assert_eq!(step(&memory, start + offset, exact).0, STEP_NATIVE, "at +{offset}, exact: {exact}");
+        }
+    }
+}
+
+#[test]
+fn code_that_differs_in_a_byte_is_none() {
+    for at in 0..TRAMPOLINE.len() {
+        let mut code = TRAMPOLINE;
+        code[at] ^= 1;
+        let memory = process(STARTS[0], &code);
+        for offset in [0, 4, 6, 10] {
+            assert_eq!(step(&memory, STARTS[0] + offset, true).0, STEP_NATIVE, "byte {at} differs, at +{offset}");
+        }
+    }
+}
+
+#[test]
+fn one_that_the_interpreter_does_not_call_is_stepped_and_not_hidden() {
+    let mut memory = process(STARTS[0], &TRAMPOLINE);
+    memory.put64(SP_AT + 8, 0x1234_5678);
+    assert_eq!(step(&memory, STARTS[0] + 6, false), (STEP_DONE, 0x1234_5678, SP_AT + 16));
+    // The stack is unreadable.
+    let mut memory = Memory::default();
+    memory.map(STARTS[0] & !0xfff, 0x1000);
+    memory.put(STARTS[0], &TRAMPOLINE);
+    assert_eq!(step(&memory, STARTS[0] + 6, false).0, STEP_NATIVE);
+}

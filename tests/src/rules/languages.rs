@@ -1,0 +1,59 @@
+//! A language is named in its own rooms only: what names its frames, decodes its lines and hides its glue belongs to
+//! its plugin. A language more touches none of the rooms here.
+
+/// Rooms, by the beginnings of their files' paths, that know no language by its name.
+pub const NEUTRAL: &[&str] = &[
+    "core/",
+    "live/",
+    "plugins/analyse/src/lib.rs",
+    "plugins/language/",
+    "profiler/recording/",
+    "profiler/report/src/",
+];
+
+/// Names of languages. The second kind is also a part of ordinary words (evaluated), so no letter may precede it.
+const ANYWHERE: &[&str] = &["python"];
+const AT_THE_START: &[&str] = &["lua"];
+
+/// The lines of a file that name a language, if it lies in a room that may not.
+pub fn violations(path: &str, text: &str) -> Vec<String> {
+    if !NEUTRAL.iter().any(|room| path.starts_with(room)) {
+        return Vec::new();
+    }
+    let lines = text.lines().enumerate();
+    let named = lines.filter_map(|(n, line)| Some((n, line, language_in(line)?)));
+    named.map(|(n, line, name)| format!("{path}:{}: names {name}: {}", n + 1, line.trim())).collect()
+}
+
+fn language_in(line: &str) -> Option<&'static str> {
+    let line = line.to_ascii_lowercase();
+    let begins = |name: &str| {
+        line.match_indices(name).any(|(at, _)| !line[..at].chars().next_back().is_some_and(char::is_alphabetic))
+    };
+    ANYWHERE.iter().find(|name| line.contains(**name)).or(AT_THE_START.iter().find(|name| begins(name))).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_spelling_is_found() {
+        for bad in
+            ["PYTHON_GLUE", "CPython 3.13", "libpython3", "// As in Lua.", "luaV_execute", "fn of_lua()", "LuaJIT"]
+        {
+            let wrong = violations("profiler/report/src/hide.rs", &format!("fine\n{bad}\n"));
+            assert!(
+                wrong.len() == 1 && wrong[0].starts_with("profiler/report/src/hide.rs:2: names "),
+                "{bad}: {wrong:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_words_and_other_rooms_pass() {
+        assert_eq!(violations("core/src/walk/saved.rs", "was not evaluated so far; re-evaluation, values\n"), [""; 0]);
+        assert_eq!(violations("profiler/report/tests/stacks.rs", "the Python frames\n"), [""; 0]);
+        assert_eq!(violations("python-unwinder/src/lib.rs", "CPython\n"), [""; 0]);
+    }
+}

@@ -1,0 +1,99 @@
+//! The commands in the comment at the top of each example, which a reader copies into a shell in the project's folder:
+//! they must run unchanged.
+
+use std::ffi::OsString;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use uunwind_tests::{paths, process, uu};
+
+/// The indented lines of the comment at the head of a source file.
+fn commands(source: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(source).expect("an example");
+    let head: Vec<&str> = match Path::new(source).extension().and_then(|e| e.to_str()) {
+        Some("rs") => {
+            let block = text.split("//! ```").nth(1).expect("a block of commands");
+            return block.lines().skip(1).map(|line| line.trim_start_matches("//!").trim().to_owned()).collect();
+        }
+        Some("py") => text.split("\"\"\"").nth(1).expect("a comment").lines().collect(),
+        _ => text.split("*/").next().expect("a comment").lines().collect(),
+    };
+    let indented = head.iter().filter_map(|line| line.trim_start_matches(" *").strip_prefix("    "));
+    indented.map(|line| line.trim().to_owned()).collect()
+}
+
+/// Runs the commands of an example in a folder that looks like the project's after `ci/build`. What they printed.
+#[track_caller]
+fn run(example: &str, count: usize) -> String {
+    let root = paths::root();
+    let commands = commands(root.join("examples").join(example).to_str().expect("text"));
+    assert_eq!(commands.len(), count, "{commands:?}");
+    let scratch = paths::scratch("commands");
+    std::fs::create_dir(scratch.join("target")).expect("scratch");
+    symlink(root.join("examples"), scratch.join("examples")).expect("scratch");
+    symlink(paths::tree(), scratch.join("target/uu")).expect("scratch");
+    symlink(paths::target().join("dso"), scratch.join("target/dso")).expect("scratch");
+    let mut said = String::new();
+    for line in commands {
+        // Cargo wants the project itself, and builds where these tests are built.
+        let folder = if line.starts_with("cargo ") { &root } else { &scratch };
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &line]).current_dir(folder).env("XDG_CACHE_HOME", scratch.join("cache"));
+        shell.env("CARGO_TARGET_DIR", OsString::from(paths::target()));
+        let outcome = process::run(&mut shell, &scratch, uu::LIMIT * 5);
+        let text = outcome.text();
+        assert!(outcome.code() == 0 && !text.contains("nothing was sampled"), "{line}: {text}");
+        said += &outcome.stdout;
+        said += &outcome.stderr;
+    }
+    said
+}
+
+#[test]
+fn capture() {
+    assert!(run("capture/capture.c", 2).contains("stop 1"));
+}
+
+#[test]
+fn window() {
+    assert!(run("window/window.c", 2).contains("unregister 0"));
+}
+
+#[test]
+fn jit() {
+    let said = run("jit/jit.c", 3);
+    assert!(said.contains(" 0 wrong") && said.contains("Hottest functions by themselves"), "{said}");
+}
+
+#[test]
+fn embedder() {
+    let said = run("embedder/embedder.c", 2);
+    assert!(said.contains("Hottest functions by themselves") && said.contains("plugins"), "{said}");
+}
+
+#[test]
+fn lua() {
+    if !Path::new("/usr/include/lua5.4/lua.h").exists() {
+        return uunwind_tests::skips::skipped("the commands of examples/lua", "Lua 5.4's headers are not here");
+    }
+    let said = run("lua/lua.c", 2);
+    assert!(said.contains("Hottest functions by themselves"), "{said}");
+}
+
+#[test]
+fn plugin_in_c() {
+    let said = run("plugin-c/toy.c", 3);
+    assert!(said.contains("toy") && said.contains("Hottest functions by themselves"), "{said}");
+}
+
+#[test]
+fn plugin_in_rust() {
+    let said = run("plugin-rust/src/lib.rs", 3);
+    assert!(said.contains("toy-rust"), "the plugin took part: {said}");
+}
+
+#[test]
+fn demo() {
+    let said = run("demo/demo.py", 2);
+    assert!(said.contains("demo.svg") && said.contains("heat_run"), "{said}");
+}

@@ -1,0 +1,207 @@
+//! Programs and processes in which nothing can be sampled: `uu` says why, and its exit code is the program's.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use uunwind_tests::process::Outcome;
+use uunwind_tests::{compile, executable, paths, skips, uu};
+
+/// Exit code of the programs below: none that `uu` gives by itself.
+const CODE: &str = "73";
+
+fn burn(name: &str, options: &[&str]) -> (String, PathBuf) {
+    let scratch = paths::scratch(name);
+    let program = compile::gcc(&scratch, "burn", &["native/burn.c"], options);
+    (program.to_str().expect("text").to_owned(), scratch)
+}
+
+fn record(scratch: &Path, options: &[&str], program: &[&str]) -> Outcome {
+    let words: Vec<&OsStr> = program.iter().map(OsStr::new).collect();
+    uu::record(scratch, options, |_| {}, &words).outcome
+}
+
+/// The recording is empty, for this reason and no other.
+#[track_caller]
+fn empty(scratch: &Path, options: &[&str], program: &[&str], reason: &str) {
+    let outcome = record(scratch, options, program);
+    let said = &outcome.stderr;
+    assert_eq!(outcome.code().to_string(), CODE, "{}", outcome.text());
+    assert!(outcome.stdout.contains("burnt 1"), "{}", outcome.text());
+    let from = said.find("nothing was sampled: ").unwrap_or_else(|| panic!("not empty: {}", outcome.text()));
+    assert!(said[from..].contains(reason) && !said[from..].contains("higher rate"), "{said}");
+}
+
+fn is_root(what: &str) -> bool {
+    // SAFETY: a call without preconditions.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        skips::skipped(what, "needs root");
+    }
+    root
+}
+
+#[test]
+fn a_cleared_environment() {
+    let (burn, scratch) = burn("cleared", &[]);
+    let reason = "its environment has no LD_PRELOAD and no UU_SESSION";
+    empty(&scratch, &[], &["env", "-i", &burn, "1", CODE], reason);
+    empty(&scratch, &[], &["env", "-u", "LD_PRELOAD", &burn, "1", CODE], "no longer names uu's object");
+    empty(&scratch, &[], &["env", "LD_PRELOAD=libm.so.6", &burn, "1", CODE], "no longer names uu's object");
+}
+
+#[test]
+fn another_pid_namespace() {
+    let (burn, scratch) = burn("namespace", &[]);
+    if !is_root("a program in another pid namespace") {
+        return;
+    }
+    let may = Command::new("unshare").args(["--pid", "--fork", "true"]).status();
+    if !may.is_ok_and(|status| status.success()) {
+        return skips::skipped("a program in another pid namespace", "unshare(1) may not make one here");
+    }
+    let reason = "it is in another pid namespace";
+    empty(&scratch, &[], &["unshare", "--pid", "--fork", &burn, "1", CODE], reason);
+    empty(&scratch, &[], &["unshare", "--pid", "--fork", "--mount-proc", &burn, "1", CODE], reason);
+}
+
+#[test]
+fn another_user() {
+    let (burn, _) = burn("user", &[]);
+    if !is_root("a program that becomes another user") {
+        return;
+    }
+    // Where that user can open the program and the preloaded object.
+    let scratch = std::env::temp_dir().join(format!("uu-test-user-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch).expect("a folder");
+    executable::copy(&paths::tree(), &scratch.join("uu"));
+    let program = scratch.join("burn");
+    executable::copy(Path::new(&burn), &program);
+    let open = Command::new("chmod").args(["-R", "a+rX"]).arg(&scratch).status();
+    assert!(open.is_ok_and(|status| status.success()));
+    let mut uu = Command::new(scratch.join("uu/bin/uu"));
+    uu.args(["record", "-o"]).arg(scratch.join("x.uu")).args(["--", "setpriv", "--reuid=65534", "--clear-groups"]);
+    uu.arg(&program).args(["1", CODE]).env("XDG_CACHE_HOME", scratch.join("cache"));
+    let outcome = uunwind_tests::process::run(&mut uu, &scratch, uu::LIMIT);
+    assert_eq!(outcome.code().to_string(), CODE, "{}", outcome.text());
+    let (said, from) = (&outcome.stderr, outcome.stderr.find("nothing was sampled: "));
+    assert!(
+        from.is_some_and(|from| said[from..].contains("it runs as user 65534 and group 0, and uu as 0 and 0")),
+        "{said}"
+    );
+    std::fs::remove_dir_all(scratch).expect("removed");
+}
+
+#[test]
+fn another_root_directory() {
+    let (burn, scratch) = burn("chroot", &[]);
+    if !is_root("a program in another root directory") {
+        return;
+    }
+    let root = scratch.join("root");
+    let needed = Command::new("ldd").arg(&burn).output().expect("ldd runs");
+    let needed = String::from_utf8_lossy(&needed.stdout).into_owned();
+    for file in needed.split_whitespace().filter(|word| word.starts_with('/')) {
+        let place = root.join(file.trim_start_matches('/'));
+        std::fs::create_dir_all(place.parent().expect("a folder")).expect("scratch");
+        std::fs::copy(file, place).expect("scratch");
+    }
+    executable::copy(Path::new(&burn), &root.join("burn"));
+    let program = ["chroot", root.to_str().expect("text"), "/burn", "1", CODE];
+    empty(&scratch, &[], &program, "does not exist in its root directory or mount namespace");
+}
+
+#[test]
+fn children_in_which_nothing_can_be_preloaded() {
+    let (burn, scratch) = burn("static", &["-static"]);
+    let script = format!("{burn} 1 {CODE}; exit $?");
+    empty(&scratch, &[], &["sh", "-c", &script], "it is statically linked");
+    let (burn, scratch) = self::burn("no-children", &[]);
+    let script = format!("{burn} 1 {CODE}; exit $?");
+    empty(&scratch, &["--no-children"], &["sh", "-c", &script], "children are not recorded with --no-children");
+}
+
+#[test]
+fn a_vfork_child_that_computes() {
+    let scratch = paths::scratch("vfork");
+    let program = compile::gcc(&scratch, "vfork", &["native/vfork_burn.c"], &[]);
+    empty(&scratch, &[], &[program.to_str().expect("text"), "1", CODE], "it shares its parent's memory (vfork");
+}
+
+#[test]
+fn a_program_that_waits() {
+    let scratch = paths::scratch("waits");
+    let outcome = record(&scratch, &[], &["sleep", "1"]).expect_code(0);
+    assert!(outcome.stderr.contains("it waited nearly all the time"), "{}", outcome.text());
+    assert!(!outcome.stderr.contains("more work"), "{}", outcome.text());
+}
+
+#[test]
+fn an_empty_recording_is_a_failure_where_that_was_asked_for() {
+    let (burn, scratch) = burn("fail-empty", &[]);
+    record(&scratch, &["--fail-empty"], &["true"]).expect_code(125);
+    record(&scratch, &["--fail-empty", "-r", "999"], &[&burn, "0.5", CODE])
+        .expect_code(CODE.parse().expect("a number"));
+}
+
+/// The line of the summary on CPU time; no share in it exceeds 100 %.
+#[track_caller]
+fn cpu_line(outcome: &Outcome) -> String {
+    let line = outcome.stderr.lines().find(|line| line.starts_with("  CPU time")).expect("a summary").to_owned();
+    let share =
+        line.split_once(" s used (").map(|(_, rest)| rest.split(' ').next().and_then(|n| n.parse::<u32>().ok()));
+    assert!(share.is_none_or(|share| share.is_some_and(|share| share <= 100)), "{line}");
+    line
+}
+
+fn fifo(path: &Path) -> String {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    path.to_str().expect("text").to_owned()
+}
+
+#[test]
+fn processes_that_are_left_running_are_named_and_their_time_is_counted() {
+    let (burn, scratch) = burn("daemon", &[]);
+    let (ready, end) = (fifo(&scratch.join("ready")), fifo(&scratch.join("end")));
+    // The one in the background computes, says so, and waits until the test opens its other FIFO.
+    let script = format!("({burn} 0.6; echo ready >{ready}; read word <{end}) & read word <{ready}; echo left $!");
+    let outcome = record(&scratch, &["-r", "199"], &["sh", "-c", &script]).expect_code(0);
+    drop(std::fs::OpenOptions::new().write(true).open(end).expect("its reader waits"));
+    let left = outcome.stdout.lines().find_map(|line| line.strip_prefix("left ")).expect("the script says so");
+    let said = &outcome.stderr;
+    assert!(said.contains("left processes running") && said.contains(&format!("(pid {left})")), "{said}");
+    let line = cpu_line(&outcome);
+    let share = line.split_once(" s used (").and_then(|(_, rest)| rest.split(' ').next()?.parse::<u32>().ok());
+    assert!(share.is_some_and(|share| share > 50), "what it waited for counts as used: {line}");
+}
+
+#[test]
+fn children_that_are_not_waited_for_make_no_share_above_all() {
+    let (burn, scratch) = burn("orphan", &[]);
+    let ready = fifo(&scratch.join("ready"));
+    let script = format!("( ({burn} 0.6; echo ready >{ready}) & ); read word <{ready}");
+    let outcome = record(&scratch, &["-r", "199"], &["sh", "-c", &script]).expect_code(0);
+    cpu_line(&outcome);
+}
+
+#[test]
+fn low_coverage_is_named_with_its_reason() {
+    let (burn, scratch) = burn("coverage", &[]);
+    let script = format!("{burn} 0.3; env -i {burn} 1.5; true");
+    let outcome = record(&scratch, &["-r", "199"], &["sh", "-c", &script]).expect_code(0);
+    let said = &outcome.stderr;
+    assert!(said.contains("the rest: processes that were not recorded, see the notes"), "{said}");
+    let note = said.lines().find(|line| line.contains("not recorded: ")).expect("a note");
+    assert!(note.contains("its environment has no LD_PRELOAD") && note.contains("/burn ("), "{note}");
+}
+
+#[test]
+fn java_is_named_with_what_to_use() {
+    let (burn, scratch) = burn("java", &[]);
+    let program = scratch.join("java");
+    executable::copy(Path::new(&burn), &program);
+    let words = [program.to_str().expect("text"), "0.3"];
+    let outcome = record(&scratch, &["-r", "199"], &words).expect_code(0);
+    let note = outcome.stderr.lines().find(|line| line.starts_with("  note")).expect("a note");
+    assert!(note.contains("use async-profiler for Java"), "{note}");
+}

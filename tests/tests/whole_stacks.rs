@@ -1,0 +1,56 @@
+//! `uu_walk()` in programs without a recorder: what it says of a stack, and what the runtime says.
+
+use std::process::Command;
+use uunwind_tests::{compile, faces, interpreters, paths, process, uu};
+
+/// An environment with a cache of its own.
+fn command(program: &std::path::Path, scratch: &std::path::Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("XDG_CACHE_HOME", scratch.join("cache"));
+    command
+}
+
+#[test]
+fn python_stacks_are_the_interpreters() {
+    let library = paths::tree().join("lib/libuunwind.so.0");
+    let scratch = paths::scratch("whole-python");
+    let include = format!("-I{}", paths::tree().join("include").display());
+    let storm = compile::gcc(&scratch, "storm.so", &["native/walk_storm.c"], &["-shared", "-fPIC", &include]);
+    let found = interpreters::supported();
+    assert!(!found.is_empty(), "no interpreter");
+    for python in found {
+        // The second run takes the facts from the cache.
+        for run in 0..2 {
+            let mut command = command(&python.path, &scratch);
+            command.arg(paths::source("python/whole_stack.py")).arg(&library).arg(&storm);
+            let out = process::run(&mut command, &scratch, uu::LIMIT);
+            assert!(out.stdout.ends_with("ok\n"), "{} run {run}: {}", python.label, out.text());
+            eprintln!("{} run {run}: {}", python.label, out.stdout.replace('\n', "; "));
+        }
+    }
+}
+
+#[test]
+fn requests_are_refused_ended_and_left_as_documented() {
+    let scratch = paths::scratch("walk-requests");
+    let program = compile::with_library(&scratch, "walk_requests", &["-pthread", "-Wno-clobbered"]);
+    let out = process::run(&mut command(&program, &scratch), &scratch, uu::LIMIT).expect_code(0);
+    assert_eq!(out.stdout, "ok\n");
+}
+
+/// A plugin that faults, jumps away or never ends costs its own frames only; where its faults would not be contained,
+/// it is not called.
+#[test]
+fn plugins_that_misbehave_are_contained() {
+    let scratch = paths::scratch("walk-faces");
+    let bad = faces::bad(&scratch);
+    let program = compile::with_library(&scratch, "walk_faces", &[faces::CLAIMED, "-Wno-clobbered"]);
+    for face in
+        ["null-read", "wild-read", "wild-jump", "far-jump", "registers-fault", "nonsense", "endless", "endless-reads"]
+    {
+        let mut command = command(&program, &scratch);
+        command.env("UU_PLUGINS", &bad).env("UU_FACE", face);
+        let out = process::run(&mut command, &scratch, uu::LIMIT);
+        assert_eq!((&*out.stdout, out.code()), ("ok\n", 0), "{face}: {}", out.text());
+    }
+}
