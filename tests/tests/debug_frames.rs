@@ -122,8 +122,8 @@ struct Seen {
     left_out: Vec<(u64, u64)>,
 }
 
-/// Compares every row with gimli's. `outermost`: a function that nothing calls.
-fn with_gimli(path: &Path, image: &Image, table: &Table<'_>, outermost: Option<u64>) -> Seen {
+/// Compares every row with gimli's. `outermost`: functions in which Go's stacks end.
+fn with_gimli(path: &Path, image: &Image, table: &Table<'_>, outermost: &[u64]) -> Seen {
     let (_, bytes) = debug_frame(image).expect("a .debug_frame").expect("that can be read");
     let frame = DebugFrame::new(&bytes, LittleEndian);
     let known = by_eh_frame(path);
@@ -155,7 +155,7 @@ fn with_gimli(path: &Path, image: &Image, table: &Table<'_>, outermost: Option<u
             }
             function => assert_eq!(function, Some((start, end)), "{}", path.display()),
         }
-        if outermost == Some(start) {
+        if outermost.contains(&start) {
             assert_eq!(rule(table, start + 1), Ok(Rule::end()), "{}", path.display());
             continue;
         }
@@ -223,9 +223,10 @@ fn compare(path: &Path, least: usize) -> Vec<(u64, Rule)> {
     assert_ne!(TableHead::read(&bytes).expect("a table").sources & FROM_DEBUG_FRAME, 0, "{}", path.display());
     let table = Table::new(&bytes).expect("a table");
     let names = names(path);
-    let goexit = names.iter().find(|(_, name)| matches!(&***name, "runtime.goexit" | "runtime.goexit.abi0"));
-    let Seen { compared, functions, left_out } = with_gimli(path, &image, &table, goexit.map(|(start, _)| *start));
-    let rows = with_readelf(path, &table, &functions, goexit.is_some());
+    let ends = |name: &str| matches!(name.trim_end_matches(".abi0"), "runtime.goexit" | "runtime.rt0_go");
+    let outermost: Vec<u64> = names.iter().filter(|(_, name)| ends(name)).map(|(start, _)| *start).collect();
+    let Seen { compared, functions, left_out } = with_gimli(path, &image, &table, &outermost);
+    let rows = with_readelf(path, &table, &functions, !outermost.is_empty());
     println!(
         "{}: {} functions; {compared} places, {rows} rows of readelf; {} left out",
         path.display(),

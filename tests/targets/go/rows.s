@@ -69,3 +69,12 @@ call plain
 nop
 runtime.goexit.abi0_end:
 rows runtime.goexit.abi0, 1, 8, 5
+
+# Aligns its stack, and never returns.
+function runtime.rt0_go.abi0
+sub $40, %rsp
+and $-16, %rsp
+call plain
+int3
+runtime.rt0_go.abi0_end:
+rows runtime.rt0_go.abi0, 4, 48, 13

@@ -16,8 +16,13 @@ use uunwind_elf::Image;
 
 /// Go counts offsets in words of 4 bytes; other compilers for x86-64 count in words of 8.
 const DATA_ALIGNMENT: i64 = -4;
-/// What every goroutine begins in: it has no caller.
-const OUTERMOST: [&str; 2] = ["runtime.goexit.abi0", "runtime.goexit"];
+/// Functions that Go itself calls outermost (TOPFRAME in runtime/asm_amd64.s): what every goroutine begins in, and the
+/// start of the program, which aligns its stack pointer and never returns. Each by the name that it has since Go 1.17,
+/// and before.
+const OUTERMOST: [[&str; 2]; 2] =
+    [["runtime.goexit.abi0", "runtime.goexit"], ["runtime.rt0_go.abi0", "runtime.rt0_go"]];
+/// Address and size of each of them that a program has.
+pub type Outermost = [Option<(u64, u64)>; OUTERMOST.len()];
 /// DWARF number of r12, and the index of rbp among the slots.
 const R12: u8 = 12;
 const RBP_SLOT: usize = 1;
@@ -32,7 +37,7 @@ const MOST_CODE: u64 = 256 << 20;
 /// A program with code of Go.
 pub struct Go<'a> {
     image: &'a Image,
-    outermost: Option<(u64, u64)>,
+    outermost: Outermost,
     left: Cell<u64>,
 }
 
@@ -45,6 +50,11 @@ impl<'a> Go<'a> {
         Go { image, outermost: outermost(image), left: Cell::new(MOST_CODE) }
     }
 
+    /// Whether a stack ends in this function, whatever its rows say.
+    fn is_outermost(&self, function: &Entry) -> bool {
+        self.outermost.iter().flatten().any(|(start, _)| *start == function.start)
+    }
+
     /// Whether a CIE of `.debug_frame` is Go's.
     pub fn wrote(cie: &Entry) -> bool {
         cie.data_align == DATA_ALIGNMENT
@@ -53,7 +63,7 @@ impl<'a> Go<'a> {
     /// The rule of a row, with what Go's rows lack: which registers are lost, and where the stack ends. `saves`: from
     /// before or after its function has saved rbp, if it is known to do so.
     pub fn rule(&self, function: &Entry, rule: Rule, saves: Option<Saves>) -> Rule {
-        if self.outermost.is_some_and(|(start, _)| start == function.start) {
+        if self.is_outermost(function) {
             return Rule::end();
         }
         let mut rule = rule;
@@ -72,6 +82,9 @@ impl<'a> Go<'a> {
     /// What a function's code says of its rows; `None`: they are not what its instructions do.
     pub fn agrees(&self, function: &Entry, rows: &[Depth]) -> Option<Checked> {
         let len = function.end - function.start;
+        if self.is_outermost(function) {
+            return Some(Checked { saved_from: None, kept: None });
+        }
         // What holds debugging information alone has no code to be checked, and is not run either.
         if !self.image.holds(function.start, len) {
             return Some(Checked { saved_from: None, kept: None });
@@ -195,9 +208,9 @@ fn saved_from(code: &[u8], start: u64, rows: &[Depth]) -> Option<u64> {
     None
 }
 
-/// Address and size of the function that every goroutine begins in.
-pub fn outermost(image: &Image) -> Option<(u64, u64)> {
-    OUTERMOST.iter().find_map(|name| image.any_symbol(name))
+/// Where the functions are in which Go's stacks end.
+pub fn outermost(image: &Image) -> Outermost {
+    OUTERMOST.map(|names| names.iter().find_map(|name| image.any_symbol(name)))
 }
 
 /// Whether each instruction moves the stack pointer as the rows say: to the next instruction, and to where it jumps.

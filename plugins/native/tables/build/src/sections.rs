@@ -68,11 +68,13 @@ impl<'a> Inputs<'a> {
         hash.finalize().into()
     }
 
-    /// What Go's rows in `.debug_frame` are held against: the code, and where goroutines begin.
+    /// What Go's rows in `.debug_frame` are held against: the code, and where stacks end.
     fn digest_code(&self, hash: &mut Sha256) {
-        let (start, size) = go::outermost(self.image).unwrap_or_default();
-        hash.update(start.to_le_bytes());
-        hash.update(size.to_le_bytes());
+        for outermost in go::outermost(self.image) {
+            let (start, size) = outermost.unwrap_or_default();
+            hash.update(start.to_le_bytes());
+            hash.update(size.to_le_bytes());
+        }
         for segment in self.image.segments().iter().filter(|s| s.kind == PT_LOAD) {
             hash.update(segment.address.to_le_bytes());
             for part in (0..segment.file_size).step_by(PART) {
