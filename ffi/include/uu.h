@@ -223,9 +223,14 @@ int uu_handle_faults(void);
  *
  * Under `uu record` there is no need for uu_capture(): the recorder builds the tables.
  *
+ * What has no answer yet stays so, and stacks in which it lies have UU_DOUBT_SETUP_DUE: an object that one of uu's own
+ * plugins claims while that one cannot be opened, one that a plugin refuses, one whose foreign analysis fails or takes
+ * longer than 10 s. The next call looks again.
+ *
  * Returns how many objects have a table now; -ENOENT: uu/libuunwind-setup.so is not in the folder of this library, or
  * cannot be opened (dlerror() says why); -ENOEXEC: it is of another build; -ENOMEM: there are more than 2,048 tables, or
- * 4,096 objects. Thread-safe, usable in the child of a fork. Not async-signal-safe: it opens files and allocates. */
+ * 4,096 objects. Thread-safe, usable in constructors and in the child of a fork. Not async-signal-safe: it opens files
+ * and allocates. */
 int uu_setup(void);
 
 /* ---- Windows: code that no loaded object covers ------------------------------------------------------------------ */

@@ -38,6 +38,42 @@ fn requests_are_refused_ended_and_left_as_documented() {
     assert_eq!(out.stdout, "ok\n");
 }
 
+/// Objects stay without an owner for good once they are known to have none; while a plugin is missing, they are not.
+#[test]
+fn plugins_that_are_missing_are_looked_for_again() {
+    let scratch = paths::scratch("late-plugins");
+    let (from, lib) = (paths::tree().join("lib"), scratch.join("lib"));
+    std::fs::create_dir_all(lib.join("uu")).expect("scratch");
+    for file in ["libuunwind.so.0", "uu/libuunwind-setup.so"] {
+        std::fs::copy(from.join(file), lib.join(file)).expect("a built tree");
+    }
+    for python in interpreters::supported() {
+        let later = scratch.join("later");
+        std::fs::create_dir_all(&later).expect("scratch");
+        for file in std::fs::read_dir(from.join("uu/plugins")).expect("plugins") {
+            let file = file.expect("plugins");
+            std::fs::copy(file.path(), later.join(file.file_name())).expect("copied");
+        }
+        let mut command = command(&python.path, &scratch);
+        command.arg(paths::source("python/late_plugins.py")).arg(lib.join("libuunwind.so.0")).arg(&later);
+        let out = process::run(&mut command, &scratch, uu::LIMIT);
+        assert_eq!(out.stdout, "ok\n", "{}: {}", python.label, out.text());
+        std::fs::remove_dir_all(lib.join("uu/plugins")).expect("renamed by the script");
+    }
+}
+
+/// uu_setup() takes no lock before the loader's: a constructor, which has that one, may call it, too.
+#[test]
+fn a_constructor_may_prepare_while_another_thread_does() {
+    let scratch = paths::scratch("setup-in-constructor");
+    let program = compile::with_library(&scratch, "setup_in_constructor", &["-pthread", "-rdynamic"]);
+    let include = format!("-I{}", paths::tree().join("include").display());
+    let options = ["-shared", "-fPIC", "-DCONSTRUCTOR", &include];
+    let object = compile::gcc(&scratch, "constructor.so", &["native/setup_in_constructor.c"], &options);
+    let out = process::run(command(&program, &scratch).arg(object), &scratch, uu::LIMIT).expect_code(0);
+    assert_eq!(out.stdout, "ok\n");
+}
+
 /// A plugin that faults, jumps away or never ends costs its own frames only; where its faults would not be contained,
 /// it is not called.
 #[test]

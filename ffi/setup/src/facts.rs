@@ -1,12 +1,13 @@
 //! Which plugin an object belongs to, and its facts: kept from an earlier process, or found now. uu's own analyse
 //! halves run here; those of other plugins in processes of their own, as in the recorder.
 
-use crate::kept;
+use crate::forever;
+use crate::kept::Store;
 use crate::plugins::folder;
 use crate::state::{Installed, State};
-use crate::{forever, EEXIST, ENOMEM};
 use std::time::{Duration, Instant};
 use uunwind_built_in::HALVES;
+use uunwind_core::errno::{Errno, EEXIST, ENOMEM};
 use uunwind_core::library::Library;
 use uunwind_elf::Image;
 use uunwind_language::Finding;
@@ -35,8 +36,15 @@ pub struct Analysts(Option<Analysers>);
 pub struct Unanswered;
 
 /// Finds the object's facts and hands them to libuunwind. False: there is no answer; it is looked for again.
-pub fn add(library: &Library, state: &State, image: &Image, key: u64, analysts: &mut Analysts) -> Result<bool, i32> {
-    let Ok(facts) = kept::facts(image, state, || find(image, key, state, analysts)) else { return Ok(false) };
+pub fn add(
+    library: &Library,
+    state: &State,
+    store: &Store,
+    image: &Image,
+    key: u64,
+    analysts: &mut Analysts,
+) -> Result<bool, Errno> {
+    let Ok(facts) = store.facts(image, || find(image, key, state, analysts)) else { return Ok(false) };
     let claims = |plugin: &&Installed| facts.as_ref().is_some_and(|facts| facts.plugin == plugin.name);
     let index = state.plugins.iter().find(claims).map_or(0, |plugin| plugin.index);
     let bytes = facts.map(|facts| facts.bytes).unwrap_or_default();
@@ -51,15 +59,20 @@ pub fn add(library: &Library, state: &State, image: &Image, key: u64, analysts: 
 }
 
 /// The plugin that claims the object: the first in the order of the plugins. `Err`: one that could has not answered, or
-/// says that the object is its own but cannot be served.
+/// says that the object is its own but cannot be served, or is not open here.
 fn find(image: &Image, key: u64, state: &State, analysts: &mut Analysts) -> Result<Option<ObjectFacts>, Unanswered> {
-    let installed = |name: &str| state.plugins.iter().any(|plugin| plugin.name == name);
-    for half in HALVES.iter().filter(|half| installed(&half.language().plugin)) {
-        match half.analyse(image) {
-            Finding::Facts(bytes) => return Ok(Some(ObjectFacts { plugin: half.language().plugin, bytes })),
+    let half = |name: &str| HALVES.iter().find(|half| half.language().plugin == name);
+    for plugin in state.plugins.iter().filter(|plugin| plugin.built_in) {
+        match half(&plugin.name).map_or(Finding::Unclaimed, |half| half.analyse(image)) {
+            Finding::Facts(bytes) => return Ok(Some(ObjectFacts { plugin: plugin.name.clone(), bytes })),
             Finding::Refused(_) => return Err(Unanswered),
             Finding::Unclaimed => {}
         }
+    }
+    let is_open = |name: &str| state.plugins.iter().any(|plugin| plugin.name == name);
+    let mut not_open = HALVES.iter().filter(|half| !is_open(&half.language().plugin));
+    if not_open.any(|half| half.analyse(image) != Finding::Unclaimed) {
+        return Err(Unanswered);
     }
     if state.foreign.is_empty() {
         return Ok(None);

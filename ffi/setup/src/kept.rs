@@ -1,62 +1,69 @@
-//! Facts on disk: `$XDG_CACHE_HOME/uu/facts/<revision>/<digest>`, else in `~/.cache`. The digest covers which file it
-//! is (device, inode, size, times of its last change of contents and of state), and which plugins were asked. A file
-//! that was changed in any way has another time.
+//! Facts on disk: `$XDG_CACHE_HOME/uu/facts/<digest>`, else in `~/.cache`. The digest covers which file it is and which
+//! contents it has ([`FileId`]), which build of uu analysed it, and which plugins were asked.
 //!
 //! As the cache of rule tables, it saves time and nothing else: an entry that is missing, damaged or that another user
 //! could have written is made anew.
 
 use crate::facts::{ObjectFacts, Unanswered};
-use crate::state::State;
+use crate::plugins::own_file;
+use crate::state::{FileId, State};
 use sha2::{Digest, Sha256};
-use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use uunwind_core::plugin::{padded, trimmed};
 use uunwind_elf::Image;
 use uunwind_tables_build::private_folder::PrivateFolder;
 use uunwind_tables_build::user_folder;
 
-/// Raised whenever the facts of one of uu's own plugins change, so that older ones are not taken for them.
-const REVISION: &str = concat!("1-", env!("CARGO_PKG_VERSION"));
 /// No entry is larger, in bytes.
 const LARGEST: u64 = 128 * 1024;
 
-/// The object's facts, from the disk or by `find`. Only answers are kept.
-pub fn facts(
-    image: &Image,
-    state: &State,
-    find: impl FnOnce() -> Result<Option<ObjectFacts>, Unanswered>,
-) -> Result<Option<ObjectFacts>, Unanswered> {
-    let (Some(folder), Some(name)) = (user_folder(), name(image, state)) else { return find() };
-    let folder = folder.join("facts").join(REVISION);
-    let kept = PrivateFolder::open(&folder).and_then(|folder| folder.read(&name, LARGEST));
-    if let Some(kept) = kept.ok().and_then(|bytes| decode(&bytes)) {
-        return Ok(kept);
+/// The user's facts on disk, as one set of plugins finds them.
+pub struct Store(Option<(PathBuf, Sha256)>);
+
+impl Store {
+    /// For the plugins of this process. Without a folder, or without the file of this object or of a plugin, nothing is
+    /// kept.
+    pub fn of_user(state: &State) -> Store {
+        Store(user_folder().and_then(|folder| Some((folder.join("facts"), of_plugins(state)?))))
     }
-    let found = find()?;
-    // Whatever goes wrong here costs time only.
-    let _ = PrivateFolder::make(&folder).and_then(|folder| folder.write(&name, &encode(found.as_ref())));
-    Ok(found)
+
+    /// The object's facts, from the disk or by `find`. Only answers are kept.
+    pub fn facts(
+        &self,
+        image: &Image,
+        find: impl FnOnce() -> Result<Option<ObjectFacts>, Unanswered>,
+    ) -> Result<Option<ObjectFacts>, Unanswered> {
+        let (Some((folder, plugins)), Some(file)) = (&self.0, image.metadata()) else { return find() };
+        let digest = plugins.clone().chain_update(FileId::of(&file).bytes().collect::<Vec<u8>>()).finalize();
+        let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let kept = PrivateFolder::open(folder).and_then(|folder| folder.read(&name, LARGEST));
+        if let Some(kept) = kept.ok().and_then(|bytes| decode(&bytes)) {
+            return Ok(kept);
+        }
+        let found = find()?;
+        // Whatever goes wrong here costs time only.
+        let _ = PrivateFolder::make(folder).and_then(|folder| folder.write(&name, &encode(found.as_ref())));
+        Ok(found)
+    }
 }
 
-/// The entry's name: SHA-256 over what identifies the file and the plugins. `None`: it is no file.
-fn name(image: &Image, state: &State) -> Option<String> {
-    let file = image.metadata()?;
+/// What identifies those who analyse: the builds of this object and of foreign plugins, and all plugins' names.
+fn of_plugins(state: &State) -> Option<Sha256> {
     let mut hash = Sha256::new();
-    let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()].map(|time| time as u64);
-    for number in [file.dev(), file.ino(), file.size()].into_iter().chain(times) {
-        hash.update(number.to_le_bytes());
+    let mut add_file = |file: &Path| {
+        let id = FileId::of(&std::fs::metadata(file).ok()?);
+        hash.update(id.bytes().collect::<Vec<u8>>());
+        Some(())
+    };
+    add_file(&own_file()?)?;
+    for foreign in &state.foreign {
+        add_file(foreign)?;
     }
     for plugin in &state.plugins {
-        hash.update(plugin.name.as_bytes());
-        hash.update([0]);
+        hash.update(padded(&plugin.name));
+        hash.update([u8::from(plugin.built_in)]);
     }
-    for foreign in &state.foreign {
-        // Another build of a plugin may find other facts.
-        let file = std::fs::metadata(foreign).ok()?;
-        for number in [file.dev(), file.ino(), file.size(), file.ctime() as u64, file.ctime_nsec() as u64] {
-            hash.update(number.to_le_bytes());
-        }
-    }
-    Some(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Some(hash)
 }
 
 /// `checksum | plugin's name in 16 bytes, zero where none claims the object | facts`.

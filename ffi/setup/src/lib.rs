@@ -17,17 +17,12 @@ mod plugins;
 mod state;
 
 use findshlibs::{SharedLibrary, TargetSharedLibrary};
+use state::{FileId, State};
 use std::path::PathBuf;
+use uunwind_core::errno::{Errno, EEXIST, ENOEXEC, ENOMEM};
 use uunwind_core::library::{Library, BUILD};
 use uunwind_elf::Image;
 use uunwind_tables_build::Cache;
-
-/// libuunwind is of another build.
-const ENOEXEC: i32 = 8;
-/// There is no room for all tables, or all facts.
-const ENOMEM: i32 = 12;
-/// libuunwind has a table, or facts, for this object.
-const EEXIST: i32 = 17;
 
 /// Gives libuunwind the plugins that are there, a table for every loaded object that has unwind information, and each
 /// object's owner and facts. Returns how many objects have a table now, or a negative errno.
@@ -41,35 +36,52 @@ pub unsafe extern "C" fn uu_setup_process(library: *const Library) -> i32 {
     if library.size as usize != size_of::<Library>() || library.build != BUILD {
         return -ENOEXEC;
     }
+    // All that calls the loader comes before the lock (`state::change`).
+    let state = state::current();
+    let plugins = plugins::open_new(&state);
+    let objects = loaded();
+    if plugins.is_empty() && objects.iter().all(|(_, id)| state.done.contains(id)) {
+        return count(&state);
+    }
     state::change(|state| {
-        if !state.plugins_are_open {
-            plugins::open_all(library, state);
+        for plugin in plugins {
+            plugins::install(library, state, plugin);
         }
-        let mut paths: Vec<PathBuf> = Vec::new();
-        TargetSharedLibrary::each(|object| paths.push(object.name().into()));
         let cache = Cache::of_user();
-        let mut analysts = facts::Analysts::default();
-        for path in paths {
-            let Ok(image) = Image::open(&path) else { continue };
-            let key = uunwind_elf::key_of(&image).0;
-            if state.done.contains(&key) {
+        let (store, mut analysts) = (kept::Store::of_user(state), facts::Analysts::default());
+        for (path, id) in objects {
+            if state.done.contains(&id) {
                 continue;
             }
-            let answered = facts::add(library, state, &image, key, &mut analysts)?;
+            let Ok(image) = Image::open(&path) else { continue };
+            let key = uunwind_elf::key_of(&image).0;
+            let answered = facts::add(library, state, &store, &image, key, &mut analysts)?;
             if !state.tables.contains(&key) && add_table(library, &cache, &image, key)? {
                 state.tables.insert(key);
             }
-            if answered {
-                state.done.insert(key);
-            }
+            // Of the file that was read, whatever is at its path now.
+            let id = image.metadata().filter(|_| answered).map(|file| FileId::of(&file));
+            state.done.extend(id);
         }
-        Ok(i32::try_from(state.tables.len()).unwrap_or(i32::MAX))
+        Ok(count(state))
     })
-    .unwrap_or_else(|error: i32| -error)
+    .unwrap_or_else(|error: Errno| -error)
+}
+
+fn count(state: &State) -> i32 {
+    i32::try_from(state.tables.len()).unwrap_or(i32::MAX)
+}
+
+/// The loaded objects that have a file.
+fn loaded() -> Vec<(PathBuf, FileId)> {
+    let mut objects = Vec::new();
+    TargetSharedLibrary::each(|object| objects.push(PathBuf::from(object.name())));
+    let with_id = |path: PathBuf| std::fs::metadata(&path).ok().map(|file| (path, FileId::of(&file)));
+    objects.into_iter().filter_map(with_id).collect()
 }
 
 /// False: the object has no unwind information.
-fn add_table(library: &Library, cache: &Cache, image: &Image, key: u64) -> Result<bool, i32> {
+fn add_table(library: &Library, cache: &Cache, image: &Image, key: u64) -> Result<bool, Errno> {
     let Ok((table, _)) = cache.table(image) else { return Ok(false) };
     let words = forever(&table);
     // SAFETY: libuunwind's function; the table stays.

@@ -6,37 +6,47 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uunwind_built_in::HALVES;
 use uunwind_core::library::Library;
-use uunwind_core::plugin::padded;
-use uunwind_loader::{files_in, open, ENV_PLUGINS, MOST};
+use uunwind_core::plugin::{padded, Entry};
+use uunwind_loader::{files_in, open, Plugin, ENV_PLUGINS, MOST};
 
-/// Opens and installs all plugins. One that cannot be used is left out.
-pub fn open_all(library: &Library, state: &mut State) {
-    state.plugins_are_open = true;
-    let own = folder().map(|folder| folder.join("plugins"));
-    let own: Vec<PathBuf> = own.and_then(|own| files_in(&own).ok()).unwrap_or_default();
-    for path in &own {
-        install(library, state, path);
-    }
-    // SAFETY: getauxval has no preconditions.
-    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-        return;
-    }
-    for listed in std::env::split_paths(&std::env::var_os(ENV_PLUGINS).unwrap_or_default()) {
-        let files = if listed.is_dir() { files_in(&listed).unwrap_or_default() } else { vec![listed] };
-        for path in files {
-            if install(library, state, &path) {
-                state.foreign.push(path);
-            }
-        }
-    }
+/// A plugin that is open in this process.
+pub struct Opened {
+    file: PathBuf,
+    plugin: Plugin,
+    entry: Entry,
 }
 
-/// False: it cannot be used, or was there before.
-fn install(library: &Library, state: &mut State, path: &Path) -> bool {
-    let Ok(opened) = open(path, HALVES) else { return false };
-    let name = opened.plugin.name;
+/// Opens the plugins that are not installed yet. One that cannot be used is left out, and looked for again by the next
+/// call.
+pub fn open_new(state: &State) -> Vec<Opened> {
+    let files = files().into_iter().filter(|file| !state.opened.contains(file));
+    files
+        .filter_map(|file| {
+            let opened = open(&file, HALVES).ok()?;
+            Some(Opened { file, plugin: opened.plugin, entry: opened.entry })
+        })
+        .collect()
+}
+
+/// uu's own, then those of the environment, in the order in which an object is offered to them.
+fn files() -> Vec<PathBuf> {
+    let own = folder().map(|folder| folder.join("plugins"));
+    let mut files: Vec<PathBuf> = own.and_then(|own| files_in(&own).ok()).unwrap_or_default();
+    // SAFETY: getauxval has no preconditions.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } == 0 {
+        for listed in std::env::split_paths(&std::env::var_os(ENV_PLUGINS).unwrap_or_default()) {
+            files.extend(if listed.is_dir() { files_in(&listed).unwrap_or_default() } else { vec![listed] });
+        }
+    }
+    files
+}
+
+/// Installs a plugin, unless one of this name is installed, or there is no room.
+pub fn install(library: &Library, state: &mut State, opened: Opened) {
+    let Plugin { name, built_in, .. } = opened.plugin;
     if state.plugins.iter().any(|other| other.name == name) {
-        return false;
+        state.opened.insert(opened.file);
+        return;
     }
     // SAFETY: libuunwind's function. A recorder may have installed it before.
     let mut index = unsafe { (library.plugin_index)(&padded(&name)) };
@@ -45,16 +55,18 @@ fn install(library: &Library, state: &mut State, path: &Path) -> bool {
             // SAFETY: libuunwind's function; the entry lies in an object that is never closed.
             unsafe { (library.add_plugin)(*index, opened.entry) == 0 }
         });
-        index = free.unwrap_or(0);
+        let Some(free) = free else { return };
+        index = free;
     }
-    if index != 0 {
-        state.plugins.push(Installed { name, index });
+    state.plugins.push(Installed { name, index, built_in });
+    if !built_in {
+        state.foreign.push(opened.file.clone());
     }
-    index != 0
+    state.opened.insert(opened.file);
 }
 
-/// The folder of this object.
-pub fn folder() -> Option<PathBuf> {
+/// This object's file.
+pub fn own_file() -> Option<PathBuf> {
     let mut info: libc::Dl_info = libc::Dl_info {
         dli_fname: std::ptr::null(),
         dli_fbase: std::ptr::null_mut(),
@@ -62,10 +74,15 @@ pub fn folder() -> Option<PathBuf> {
         dli_saddr: std::ptr::null_mut(),
     };
     // SAFETY: an address of this object, and a place for the answer.
-    if unsafe { libc::dladdr(folder as *const libc::c_void, &mut info) } == 0 || info.dli_fname.is_null() {
+    if unsafe { libc::dladdr(own_file as *const libc::c_void, &mut info) } == 0 || info.dli_fname.is_null() {
         return None;
     }
     // SAFETY: the loader's string, which lives as long as this object.
     let own = unsafe { std::ffi::CStr::from_ptr(info.dli_fname) };
-    Path::new(std::ffi::OsStr::from_bytes(own.to_bytes())).parent().map(Path::to_owned)
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(own.to_bytes())))
+}
+
+/// The folder of this object.
+pub fn folder() -> Option<PathBuf> {
+    own_file().as_deref().and_then(Path::parent).map(Path::to_owned)
 }

@@ -4,7 +4,10 @@
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::sync::{Arc, Once};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A plugin that is installed in libuunwind.
 #[derive(Clone, Debug)]
@@ -13,39 +16,72 @@ pub struct Installed {
     pub name: String,
     /// Its index in libuunwind.
     pub index: u32,
+    /// Whether its analyse half is a part of uu, and runs in this process.
+    pub built_in: bool,
+}
+
+/// A file, and what it holds: whatever changes a file's contents changes one of its times.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FileId([u64; 7]);
+
+impl FileId {
+    /// Device, inode, size, and the times of its last change of contents and of state.
+    pub fn of(file: &Metadata) -> FileId {
+        let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
+        let [mtime, mtime_ns, ctime, ctime_ns] = times.map(|time| time as u64);
+        FileId([file.dev(), file.ino(), file.size(), mtime, mtime_ns, ctime, ctime_ns])
+    }
+
+    /// The same as bytes.
+    pub fn bytes(&self) -> impl Iterator<Item = u8> + '_ {
+        self.0.iter().flat_map(|word| word.to_le_bytes())
+    }
 }
 
 /// What libuunwind has been given.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// Plugins were looked for.
-    pub plugins_are_open: bool,
     /// The plugins, in the order in which an object is offered to them.
     pub plugins: Vec<Installed>,
     /// Plugins whose analyse half is not one of uu's own: their files.
-    pub foreign: Vec<std::path::PathBuf>,
+    pub foreign: Vec<PathBuf>,
+    /// Files of plugins that need no further look: installed, or another one has the name.
+    pub opened: HashSet<PathBuf>,
     /// Keys of the objects that have a rule table.
     pub tables: HashSet<u64>,
-    /// Keys of the objects that have been looked at.
-    pub done: HashSet<u64>,
+    /// Files of the objects that libuunwind has all of: table and facts.
+    pub done: HashSet<FileId>,
 }
 
 static STATE: ArcSwapOption<State> = ArcSwapOption::const_empty();
-/// Held by whoever changes [`STATE`]. In the child of a fork it is a new one: another thread of the parent may have
-/// held it, and does not exist there.
+/// Held by whoever changes [`STATE`], and [`init`] makes it. In the child of a fork it is a new one: another thread of
+/// the parent may have held it, and does not exist there.
 static LOCK: ArcSwapOption<Mutex<()>> = ArcSwapOption::const_empty();
 
+/// Run by the loader, so that no fork comes between a first call and the handler for forks.
+#[used]
+#[link_section = ".init_array"]
+static INIT: extern "C" fn() = init;
+
+extern "C" fn init() {
+    LOCK.store(Some(Arc::default()));
+    // SAFETY: a function that lives as long as the process: this object is never unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+}
+
+/// What libuunwind has been given, as of now. Takes no lock.
+pub fn current() -> Arc<State> {
+    STATE.load_full().unwrap_or_default()
+}
+
 /// Changes the state; waits for another thread that does.
+///
+/// `change` must not call the dynamic loader: a constructor may wait here while its thread holds the loader's lock.
 pub fn change<T>(change: impl FnOnce(&mut State) -> T) -> T {
-    static FORKS: Once = Once::new();
-    FORKS.call_once(|| {
-        LOCK.store(Some(Arc::default()));
-        // SAFETY: a function that lives as long as the process: this object is never unloaded.
-        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-    });
+    // Outside of the lock for the same reason: the first use in a thread registers a destructor with the loader.
     let lock = LOCK.load_full().unwrap_or_default();
     let _changing = lock.lock();
-    let mut state = STATE.load_full().map(|state| State::clone(&state)).unwrap_or_default();
+    let mut state = State::clone(&current());
     let result = change(&mut state);
     STATE.store(Some(Arc::new(state)));
     result
@@ -63,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_fork_in_the_middle_of_a_change_leaves_no_lock() {
-        change(|state| state.done.insert(1));
+        change(|state| state.tables.insert(1));
         let (locked, wait) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
         let (has, done) = (locked.0, wait.1);
         let thread = std::thread::spawn(move || {
@@ -78,7 +114,7 @@ mod tests {
         if child == 0 {
             // SAFETY: ends the child, also if it waits for ever.
             unsafe { libc::alarm(20) };
-            let there = change(|state| state.done.contains(&1));
+            let there = change(|state| state.tables.contains(&1));
             // SAFETY: as above.
             unsafe { libc::_exit(if there { 7 } else { 8 }) };
         }

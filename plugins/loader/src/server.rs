@@ -5,12 +5,14 @@ use crate::wire::{self, decode_answer, decode_hello, decode_lines, encode_reques
 use crate::{Plugin, Trouble};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{fcntl_getfl, fcntl_setfl, OFlags};
+use rustix::net::{send, SendFlags};
 use std::ffi::OsString;
-use std::io::{ErrorKind, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time limit for opening a plugin, and for one file.
@@ -26,11 +28,26 @@ pub type Launcher = Vec<OsString>;
 pub struct Server {
     path: PathBuf,
     child: Child,
-    input: Option<ChildStdin>,
+    input: Option<Input>,
     output: ChildStdout,
     arrived: Vec<u8>,
     since: Instant,
     patience: Duration,
+}
+
+/// The process's standard input. A socket: when the process has ended, an error is all that a write leads to. With a
+/// pipe the program that uses the library, which may never have heard of SIGPIPE, would be killed by it.
+#[derive(Debug)]
+struct Input(UnixStream);
+
+impl Write for Input {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        Ok(send(&self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 impl Server {
@@ -39,9 +56,12 @@ impl Server {
         let (program, arguments) = launcher.split_first().ok_or(ErrorKind::NotFound)?;
         let mut command = Command::new(program);
         // In a process group of its own, so that Ctrl-C goes to the recorded program only.
-        command.args(arguments).arg(path).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let (input, theirs) = UnixStream::pair()?;
+        command.args(arguments).arg(path).process_group(0).stdin(OwnedFd::from(theirs)).stdout(Stdio::piped());
         let mut child = command.spawn()?;
-        let (input, output) = (child.stdin.take(), child.stdout.take().ok_or(ErrorKind::BrokenPipe)?);
+        // It holds the process's end of the socket, which counts as open while somebody has that.
+        drop(command);
+        let (input, output) = (Some(Input(input)), child.stdout.take().ok_or(ErrorKind::BrokenPipe)?);
         fcntl_setfl(&output, fcntl_getfl(&output)? | OFlags::NONBLOCK)?;
         let (arrived, since) = (Vec::new(), Instant::now());
         Ok(Server { path: path.to_owned(), child, input, output, arrived, since, patience: PATIENCE })

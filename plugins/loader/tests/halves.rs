@@ -13,6 +13,8 @@ const SOURCE: &str = r#"
     #include <uu_plugin.h>
     static ptrdiff_t analyse(const struct uu_object_file *object, uint8_t *facts, size_t capacity) {
         size_t len = strlen(object->path);
+        if (!strcmp(object->path, "/ends"))
+            __builtin_trap();
         memcpy(facts, object->path, len < capacity ? len : capacity);
         return len;
     }
@@ -30,15 +32,21 @@ const SOURCE: &str = r#"
     const struct uu_plugin *uu_plugin(uint32_t host) { return host ? &table : 0; }
 "#;
 
-/// The plugin, with a table of this size.
-fn plugin(test: &str, size: &str) -> FoundPlugins {
-    let folder = std::env::temp_dir().join(format!("uu-halves-{test}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("temporary folder");
+/// The plugin's file, in this folder.
+fn compiled(folder: &Path, size: &str) -> PathBuf {
+    std::fs::create_dir_all(folder).expect("temporary folder");
     let (c, object) = (folder.join("lines.c"), folder.join("lines.so"));
     std::fs::write(&c, SOURCE.replace("SIZE", size)).expect("source");
     let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../../ffi/include");
     let cc = Command::new("cc").args(["-shared", "-fPIC", include, "-o"]).arg(&object).arg(&c).status().expect("cc");
     assert!(cc.success());
+    object
+}
+
+/// The plugin, with a table of this size.
+fn plugin(test: &str, size: &str) -> FoundPlugins {
+    let folder = std::env::temp_dir().join(format!("uu-halves-{test}-{}", std::process::id()));
+    let object = compiled(&folder, size);
     let launcher = vec![env!("CARGO_BIN_EXE_uunwind-plugin-server").into()];
     let found = uunwind_loader::find(Path::new("/nonexistent"), Some(object.as_os_str()), launcher);
     assert!(found.troubles.is_empty() && found.plugins.len() == 1, "{:?}", found.troubles);
@@ -114,4 +122,24 @@ fn a_file_is_opened_by_the_first_path_that_leads_to_it() {
         let expected = opened.map_or(Outcome::NotMine, |_| Outcome::Facts(path.as_bytes().to_vec()));
         assert_eq!(found, expected, "{file} {path}");
     }
+}
+
+/// In a program that has never heard of SIGPIPE, the signal would be its end.
+#[test]
+fn a_process_that_has_ended_costs_an_error() {
+    let folder = std::env::temp_dir().join(format!("uu-halves-ended-{}", std::process::id()));
+    let object = compiled(&folder, "sizeof table");
+    let launcher = vec![env!("CARGO_BIN_EXE_uunwind-plugin-server").into()];
+    // SAFETY: sets back what Rust's start-up code changed, as a C program has it.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let mut server = uunwind_loader::Server::start(&launcher, &object).expect("a process");
+    server.hello().expect("a plugin");
+    server.ask(Path::new("/bin/sh"), Path::new("/ends")).expect("it runs");
+    // Readable: its end has closed its standard output, and the socket before that.
+    while rustix::event::poll(&mut [rustix::event::PollFd::new(&server.poll_fd(), rustix::event::PollFlags::IN)], None)
+        != Ok(1)
+    {}
+    let ended = server.ask(Path::new("/bin/sh"), Path::new("/bin/sh"));
+    assert_eq!(ended, Err("it crashed (signal 4)".to_owned()));
+    std::fs::remove_dir_all(folder).expect("cleaned");
 }
