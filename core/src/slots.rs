@@ -30,6 +30,15 @@ const GIVEN_BACK: u64 = 1;
 /// Instead of an owner's thread id: a thread is taking the slot. No thread has this id; the id 0 means none.
 const TAKING: u32 = u32::MAX;
 
+/// The threads whose marks count for [`Slots::oldest_mark`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MarksOf {
+    /// All: no system call, but a thread that ended inside a walk may have left its mark.
+    AllThreads,
+    /// Those that have not ended: one system call for each mark.
+    LivingThreads,
+}
+
 /// The slots of the process.
 pub struct Slots {
     levels: Levels,
@@ -275,13 +284,12 @@ impl Slots {
         self.current().is_some_and(|slot| slot.is_walking(stack_pointer()))
     }
 
-    /// The epoch of the oldest walk in progress; 0 if there is none. With `living`, marks of threads that have ended do
-    /// not count (one system call for each mark). Not for handlers.
-    pub fn oldest_mark(&self, living: bool) -> u64 {
+    /// The registry's epoch in which the oldest walk in progress began; 0 if there is none. Not for handlers.
+    pub fn oldest_mark(&self, of: MarksOf) -> u64 {
         let mut oldest = 0;
         for slot in self.used() {
             let mark = slot.mark.seen();
-            if mark == 0 || (living && self.is_gone(slot.tid.load(Ordering::Relaxed))) {
+            if mark == 0 || (of == MarksOf::LivingThreads && self.is_gone(slot.tid.load(Ordering::Relaxed))) {
                 continue;
             }
             if oldest == 0 || mark < oldest {

@@ -99,6 +99,6 @@ impl Current {
         if let Some((start, end)) = self.table.as_ref().and_then(|t| t.function(address.wrapping_sub(self.bias()))) {
             return Some((start.wrapping_add(self.bias()), end.wrapping_add(self.bias())));
         }
-        uunwind_native::function(&sources(self.object()?), address, reader)
+        uunwind_sources::function(&sources(self.object()?), address, reader)
     }
 }

@@ -133,7 +133,7 @@ impl Live<'_> {
     /// The rule of a frame that lies in no object: in a window, or in unowned code.
     #[cold]
     #[inline(never)]
-    pub fn window_rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+    pub fn rule_outside_objects(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         let Some(held) = self.windows.here() else { return not_code::unowned(cursor, reader) };
         let (key, generation) = (key(cursor), held.window().generation | WINDOW);
         let remembered = !matches!(held.window().kind, Kind::FramePointer | Kind::Opaque | Kind::Stepper);

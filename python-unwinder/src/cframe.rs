@@ -9,9 +9,9 @@
 //! with its outer `_PyCFrame` and none of its frames was popped. An activation that has called something has its
 //! `_PyCFrame` filled.
 
-use crate::chain::{self, Emission, End, Live, Stretch};
+use crate::chain::{self, Emission, Live, Stretch, StretchEnd};
 use crate::cursor::{Cursor, ENDED, TENTATIVE, TRACKING};
-use crate::facts::CHAIN_CFRAME_SHIM;
+use crate::facts::Boundary;
 use crate::other_states;
 use crate::overlay::Here;
 use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER};
@@ -95,7 +95,7 @@ fn activation(here: &Here<'_>, cursor: &mut Cursor, at: u64) -> u32 {
                 return OVERLAY_INTERPRETER | OVERLAY_DESYNC;
             }
             let emission = chain::emit(here.guest, &here.facts, stretch.first, stretch.frames);
-            if matches!(stretch.end, End::TooLong) && emission != Emission::Full {
+            if matches!(stretch.end, StretchEnd::TooLong) && emission != Emission::Full {
                 return OVERLAY_INTERPRETER | OVERLAY_DESYNC;
             }
             return OVERLAY_INTERPRETER | emission.doubt();
@@ -135,15 +135,15 @@ fn outer(here: &Here<'_>, cursor: &Cursor, own: &CFrame) -> Option<CFrame> {
 /// Measures the activation's chain and compares its end with the outer `_PyCFrame`. `None` if they disagree.
 fn checked(here: &Here<'_>, cursor: &mut Cursor, own: &CFrame, outer: &CFrame) -> Option<Stretch> {
     let live = Live::read(here.guest, &here.facts, cursor.tstate, !in_entry(here))?;
-    let with_shim = here.facts.chain == CHAIN_CFRAME_SHIM;
+    let with_shim = here.boundary == Boundary::CFrameShim;
     let stop = if with_shim { 0 } else { outer.current };
     let stretch = chain::measure(here.guest, &here.facts, cursor, own.current, stop, Some(&live));
     let agrees = match stretch.end {
-        End::Stop { entry } => !with_shim && entry,
-        End::Shim { address, previous } => with_shim && here.guest.inside(address) && previous == outer.current,
+        StretchEnd::Stop { entry } => !with_shim && entry,
+        StretchEnd::Shim { address, previous } => with_shim && here.guest.inside(address) && previous == outer.current,
         // Such a chain usually fills the stack.
-        End::TooLong => true,
-        End::Torn => false,
+        StretchEnd::TooLong => true,
+        StretchEnd::Torn => false,
     };
     agrees.then_some(stretch)
 }

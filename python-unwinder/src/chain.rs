@@ -9,7 +9,7 @@ use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::OVERLAY_DESYNC;
 
 /// What a stretch of the chain ends with.
-pub enum End {
+pub enum StretchEnd {
     /// The frame that the caller named (or the end of the chain, if it named 0). `entry`: the last frame before it is
     /// marked as the first of its activation; true for an empty stretch.
     Stop { entry: bool },
@@ -28,7 +28,7 @@ pub struct Stretch {
     /// Number of frames.
     pub frames: u32,
     /// What follows its outermost frame.
-    pub end: End,
+    pub end: StretchEnd,
 }
 
 /// Distinguishes live frames from dead ones whose memory still looks like frames.
@@ -93,25 +93,25 @@ pub fn measure(
     let mut left = cursor.steps_left();
     let end = loop {
         if at == stop {
-            break End::Stop { entry };
+            break StretchEnd::Stop { entry };
         }
         if must_end {
-            break End::Torn;
+            break StretchEnd::Torn;
         }
         if left == 0 {
-            break End::TooLong;
+            break StretchEnd::TooLong;
         }
         left -= 1;
         let Some(frame) = PyFrame::read(guest, facts, at) else {
-            break End::Torn;
+            break StretchEnd::Torn;
         };
         match frame.owner {
             OWNER_THREAD | OWNER_GENERATOR => {}
-            OWNER_CSTACK => break End::Shim { address: at, previous: frame.previous },
-            _ => break End::Torn,
+            OWNER_CSTACK => break StretchEnd::Shim { address: at, previous: frame.previous },
+            _ => break StretchEnd::Torn,
         }
         if live.is_some_and(|live| !live.is_live(guest, facts, &frame, frames == 0)) {
-            break End::Torn;
+            break StretchEnd::Torn;
         }
         entry = frame.is_entry;
         must_end = entry && frame.owner == OWNER_THREAD;

@@ -18,6 +18,17 @@ pub const CHAIN_CFRAME_SHIM: u32 = 2;
 /// 3.13: a shim frame on the C stack ends the activation; there is no `_PyCFrame`.
 pub const CHAIN_SHIM: u32 = 3;
 
+/// How activations of an interpreter are bounded: the `CHAIN_*` numbers as a type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Boundary {
+    /// [`CHAIN_CFRAME`].
+    CFrame,
+    /// [`CHAIN_CFRAME_SHIM`].
+    CFrameShim,
+    /// [`CHAIN_SHIM`].
+    Shim,
+}
+
 /// `table_kind` of code objects: the location table of CPython 3.11 and later
 /// (<https://github.com/python/cpython/blob/v3.13.0/Objects/locations.md>). `lines.rs` decodes it.
 pub const TABLE_PYTHON_311: u32 = 1;
@@ -117,13 +128,24 @@ impl Facts {
         Facts::from_bytes(bytes).filter(Facts::plausible)
     }
 
+    /// How activations are bounded. `None`: `chain` is none of the `CHAIN_*` numbers; [`Facts::read`] gives no such
+    /// facts.
+    pub fn boundary(&self) -> Option<Boundary> {
+        match self.chain {
+            CHAIN_CFRAME => Some(Boundary::CFrame),
+            CHAIN_CFRAME_SHIM => Some(Boundary::CFrameShim),
+            CHAIN_SHIM => Some(Boundary::Shim),
+            _ => None,
+        }
+    }
+
     fn plausible(&self) -> bool {
         let word = |offset: u32, limit: u32| offset.checked_add(8).is_some_and(|end| end <= limit);
         let byte = |offset: u32, limit: u32| offset < limit;
         let (frame, code) = (self.frame_bytes, self.code_instructions);
         self.size as usize == size_of::<Facts>()
             && self.version == FACTS_VERSION
-            && matches!(self.chain, CHAIN_CFRAME | CHAIN_CFRAME_SHIM | CHAIN_SHIM)
+            && self.boundary().is_some()
             && frame as usize <= FRAME_BYTES
             && self.frame_generator_state <= 8
             && code as usize <= CODE_BYTES

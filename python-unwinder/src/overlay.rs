@@ -1,7 +1,7 @@
 //! The plugin's `overlay` function: the host shows it each native frame of an interpreter's object.
 
 use crate::cursor::{Cursor, ENDED, FRESH};
-use crate::facts::{Facts, CHAIN_SHIM};
+use crate::facts::{Boundary, Facts};
 use crate::learned::{Distance, Learned};
 use crate::thread_state;
 use crate::{cframe, shim};
@@ -14,6 +14,8 @@ pub struct Here<'v> {
     pub guest: &'v Guest<'v>,
     /// Facts about the interpreter.
     pub facts: Facts,
+    /// How its activations are bounded.
+    pub boundary: Boundary,
     /// What was learned about it; `None` if there is no room for it.
     learned: Option<&'static Learned>,
     /// The frame's function is part of the interpreter loop, by its symbol or as learned.
@@ -65,17 +67,20 @@ pub fn overlay(guest: &Guest<'_>) -> u32 {
     let Some(facts) = Facts::read(guest.facts()) else {
         return OVERLAY_NONE;
     };
+    let Some(boundary) = facts.boundary() else {
+        return OVERLAY_NONE;
+    };
     let Some(cursor) = Cursor::of(guest, view.facts) else {
         return OVERLAY_NONE;
     };
     let learned = Learned::of(view.facts);
-    let here = Here { is_loop: is_loop(view, &facts, learned), guest, facts, learned };
+    let here = Here { is_loop: is_loop(view, &facts, learned), guest, facts, boundary, learned };
     if cursor.state == FRESH {
         begin(&here, cursor);
     }
-    match here.facts.chain {
-        CHAIN_SHIM => shim::step(&here, cursor),
-        _ => cframe::step(&here, cursor),
+    match here.boundary {
+        Boundary::CFrame | Boundary::CFrameShim => cframe::step(&here, cursor),
+        Boundary::Shim => shim::step(&here, cursor),
     }
 }
 
@@ -94,8 +99,8 @@ fn begin(here: &Here<'_>, cursor: &mut Cursor) {
     let Some(entry) = here.guest.word(tstate.wrapping_add(u64::from(here.facts.tstate_entry))) else {
         return;
     };
-    match here.facts.chain {
-        CHAIN_SHIM => shim::begin(here, cursor, entry),
-        _ => cframe::begin(cursor, entry),
+    match here.boundary {
+        Boundary::CFrame | Boundary::CFrameShim => cframe::begin(cursor, entry),
+        Boundary::Shim => shim::begin(here, cursor, entry),
     }
 }

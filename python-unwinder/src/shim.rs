@@ -2,7 +2,7 @@
 //! ends with a shim frame in its own C stack frame (`entry_frame` in
 //! <https://github.com/python/cpython/blob/v3.13.0/Python/ceval.c>).
 
-use crate::chain::{self, Emission, End};
+use crate::chain::{self, Emission, StretchEnd};
 use crate::cursor::{Cursor, ENDED, FAR, LOST, TRACKING};
 use crate::frame::{PyFrame, OWNER_CSTACK};
 use crate::other_states;
@@ -63,14 +63,14 @@ fn advance(here: &Here<'_>, cursor: &mut Cursor) {
     cursor.frame = stretch.first;
     cursor.frames = stretch.frames;
     match stretch.end {
-        End::Shim { address, previous } => {
+        StretchEnd::Shim { address, previous } => {
             cursor.state = TRACKING;
             cursor.boundary = address;
             cursor.next = previous;
         }
-        End::Stop { .. } if stretch.frames == 0 => cursor.state = ENDED,
-        End::Stop { .. } | End::Torn => cursor.state = LOST,
-        End::TooLong => cursor.state = FAR,
+        StretchEnd::Stop { .. } if stretch.frames == 0 => cursor.state = ENDED,
+        StretchEnd::Stop { .. } | StretchEnd::Torn => cursor.state = LOST,
+        StretchEnd::TooLong => cursor.state = FAR,
     }
 }
 

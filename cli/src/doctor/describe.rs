@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt::{Display, Write};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_doctor::chosen::{Choice, Range};
-use uunwind_doctor::doctor::{Diagnosis, Dwarf, Sframe, Told};
+use uunwind_doctor::doctor::{Conflict, Diagnosis, Dwarf, Sframe};
 use uunwind_doctor::piece::words;
-use uunwind_native::By;
 use uunwind_sframe::table::Machine;
+use uunwind_sources::By;
 
 /// A text of indented lines.
 struct Lines(String);
@@ -101,7 +101,7 @@ fn sframe(lines: &mut Lines, found: Option<&Sframe>, code: u64, most: usize) {
     }
 }
 
-fn disagreement(lines: &mut Lines, found: &Told) {
+fn disagreement(lines: &mut Lines, found: &Conflict) {
     lines.add(format_args!("{:#x}..{:#x} in {}", found.said.start, found.said.end, found.section));
     for (source, rule) in found.sources.iter().zip([&found.said.first, &found.said.second]) {
         lines.add(format_args!("  {source:<12} {}", words(rule, Machine::Amd64)));
@@ -158,7 +158,7 @@ fn name(choice: Choice) -> &'static str {
         Choice::Table => "rule table",
         Choice::InPlace(By::EhFrame) => ".eh_frame",
         Choice::InPlace(By::Sframe) => "SFrame",
-        Choice::InPlace(By::StartFiles) => "known code",
+        Choice::InPlace(By::KnownCode) => "known code",
         Choice::FramePointer => "frame pointer",
         Choice::Padding => "padding",
         Choice::Ends(_) => "none",
@@ -173,7 +173,7 @@ fn reason(choice: Choice) -> &'static str {
             "interpreted: where no table is there yet, or a rule depends on the very pc (PLT)"
         }
         Choice::InPlace(By::Sframe) => "where .eh_frame has nothing: of the saved registers it describes only rbp",
-        Choice::InPlace(By::StartFiles) => {
+        Choice::InPlace(By::KnownCode) => {
             "the C library's _init and _fini, or the end of its swapcontext, by their bytes: nothing else describes them"
         }
         Choice::FramePointer => "nothing describes this code: rbp is followed if it can be one, and the caller marked",

@@ -11,7 +11,7 @@ const EMPTY: u32 = 0;
 const FILLING: u32 = 1;
 const READY: u32 = 2;
 
-struct Place {
+struct Installation {
     state: AtomicU32,
     table: UnsafeCell<Plugin>,
     failures: AtomicU32,
@@ -20,7 +20,7 @@ struct Place {
 
 /// Up to `N` plugins. An index is filled once and never changes.
 pub struct Installed<const N: usize> {
-    places: [Place; N],
+    places: [Installation; N],
 }
 
 // SAFETY: a table is written once, by the thread that moved its place from EMPTY to FILLING, and read only when it is
@@ -33,7 +33,7 @@ impl<const N: usize> Installed<N> {
     pub const fn new() -> Installed<N> {
         Installed {
             places: [const {
-                Place {
+                Installation {
                     state: AtomicU32::new(EMPTY),
                     table: UnsafeCell::new(Plugin::new([0; 16])),
                     failures: AtomicU32::new(0),
@@ -63,7 +63,7 @@ impl<const N: usize> Installed<N> {
         Ok(true)
     }
 
-    fn place(&self, index: u8) -> Option<&Place> {
+    fn place(&self, index: u8) -> Option<&Installation> {
         self.places.get(usize::from(index)).filter(|place| place.state.load(Ordering::Acquire) == READY)
     }
 

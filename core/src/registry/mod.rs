@@ -28,7 +28,7 @@ pub mod tree;
 pub mod window;
 
 use crate::errno::{Errno, EBUSY, EDEADLK, EEXIST, EINVAL, ENOENT, ENOMEM, ETIMEDOUT};
-use crate::slots::Slots;
+use crate::slots::{MarksOf, Slots};
 use crate::syscall::monotonic_ns;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use grace::{holds, Epoch, Root};
@@ -226,11 +226,11 @@ impl Registry {
         if ticket == 0 || ticket > self.epoch() {
             return Err(EINVAL);
         }
-        if holds(slots.oldest_mark(false), ticket) {
+        if holds(slots.oldest_mark(MarksOf::AllThreads), ticket) {
             let begun = monotonic_ns();
             let mut round = 0u32;
-            // From now on unowned marks are searched for as well.
-            while holds(slots.oldest_mark(true), ticket) {
+            // The mark may have been left by a thread that has ended.
+            while holds(slots.oldest_mark(MarksOf::LivingThreads), ticket) {
                 if monotonic_ns().saturating_sub(begun) >= timeout_ns {
                     return Err(ETIMEDOUT);
                 }
@@ -426,12 +426,14 @@ impl Registry {
 
     /// Frees some of what no walk can read any more; the lock must be held. Returns whether there may be more.
     fn reclaim(&self, slots: &Slots) -> bool {
-        let mut oldest = slots.oldest_mark(false);
+        let mut oldest = slots.oldest_mark(MarksOf::AllThreads);
         if oldest != 0 {
-            // It may be an unowned mark.
-            oldest = slots.oldest_mark(true);
+            // The mark may have been left by a thread that has ended.
+            oldest = slots.oldest_mark(MarksOf::LivingThreads);
         }
-        // A walk that took its mark from an old epoch and set it late loaded its root after that.
+        // All walks that could read what was removed before the ticket `passed` have ended. A mark below it can still
+        // appear: that walk had read the epoch long before it set its mark. It loaded its root later, so it does not
+        // see what was removed before `passed`.
         let oldest = if oldest == 0 { u64::MAX } else { oldest.max(self.passed.load(Ordering::Acquire)) };
         let mut pins = Change::new(&self.pool, self.pinned.load(Ordering::Relaxed), PINNED);
         // SAFETY: `oldest` is the oldest mark of all, read after the epochs' barriers: see `grace`.

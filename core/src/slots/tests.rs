@@ -13,24 +13,24 @@ fn walks_nest_and_stale_marks_are_cleared() {
     let sp = stack_pointer() - 0x4000;
     let walking = slots.enter(sp, 2).expect("first walk");
     let inner = slots.enter(sp - 900, 4).expect("a sample interrupts a caller's walk");
-    assert_eq!(slots.oldest_mark(true), 2, "the older mark stands for both");
+    assert_eq!(slots.oldest_mark(MarksOf::LivingThreads), 2, "the older mark stands for both");
     inner.leave();
     let far = slots.enter(sp - (1 << 20), 4).expect("a handler may go deep before it walks");
-    assert_eq!(slots.oldest_mark(true), 2, "the outer walk goes on");
+    assert_eq!(slots.oldest_mark(MarksOf::LivingThreads), 2, "the outer walk goes on");
     far.leave();
-    assert_eq!(slots.oldest_mark(true), 2);
+    assert_eq!(slots.oldest_mark(MarksOf::LivingThreads), 2);
     walking.leave();
     assert!(!slots.is_walking());
     for out in [0, 100] {
         let _left_without_its_exit = slots.enter(sp, 2).expect("not busy");
         let walking = slots.enter(sp + out, 5).expect("an entry in the same place or nearer the root clears the mark");
-        assert_eq!(slots.oldest_mark(true), 5);
+        assert_eq!(slots.oldest_mark(MarksOf::LivingThreads), 5);
         walking.leave();
     }
-    assert_eq!(slots.oldest_mark(true), 0);
+    assert_eq!(slots.oldest_mark(MarksOf::LivingThreads), 0);
     let _left_without_its_exit = slots.enter(sp, 2).expect("not busy");
     assert!(!slots.is_walking(), "seen from an outer frame, that walk is over");
-    assert_eq!(slots.oldest_mark(true), 0);
+    assert_eq!(slots.oldest_mark(MarksOf::LivingThreads), 0);
     let tp = syscall::thread_pointer();
     assert!(slots.find(tp).is_some());
     slots.release(tp);

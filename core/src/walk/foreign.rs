@@ -5,7 +5,7 @@
 
 use super::host::{from_caller, to_caller};
 use super::{Claim, Claimed, Env, Setting, Walk, MAX_PLUGINS};
-use crate::cache::last_walk::Place;
+use crate::cache::last_walk::CallInputs;
 use crate::cursor::Cursor;
 use crate::plugin::{
     is_overlay_answer, is_step_answer, Caller, View, Visit, NO_FUNCTION, NO_REGISTERS, OVERLAY_DESYNC, SCRATCH_BYTES,
@@ -200,7 +200,7 @@ impl<E: Env> Walk<'_, '_, E> {
     fn call_begins(&mut self, claim: &Claim, cursor: &Cursor, rule: Option<(Packed, u64)>) {
         let Some(recording) = &mut self.recording else { return };
         let (plugin, facts, fp) = (claim.index, claim.facts, cursor.regs.get(FP));
-        recording.call_begins(&Place { plugin, facts, rule, fp, scratch: &self.scratch });
+        recording.call_begins(&CallInputs { plugin, facts, rule, fp, scratch: &self.scratch });
     }
 
     /// Calls a plugin's or a window's function on a filled view. `None`: it failed, which is counted, and all that it

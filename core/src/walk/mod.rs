@@ -23,7 +23,7 @@ mod plain;
 #[cfg(target_arch = "x86_64")]
 mod saved;
 
-use crate::cache::last_walk::{At, End, LastWalk, PointState, Scratch, Stamp, Tail, Visit as Seen, WalkLog};
+use crate::cache::last_walk::{At, LastWalk, PointState, Scratch, Stamp, Tail, Visit as Seen, WalkEnd, WalkLog};
 use crate::cache::steps::{Part, Steps};
 use crate::call_site;
 use crate::cursor::Cursor;
@@ -46,11 +46,13 @@ pub use saved::Saved;
 /// The limit of frames that are kept, counted from the leaf. With [`Setting::keep_outermost`], [`OUTERMOST`] more from
 /// the root.
 pub const MAX_FRAMES: u32 = 4096;
-/// Plugins that may keep scratch memory in one walk; their indices are 1..=MAX_PLUGINS.
+/// The largest index of a plugin. A process can have one plugin fewer: the last index is [`EMBEDDER`]. The number of
+/// indices is part of the session's layout (`PLUGINS` in `profiler/ring/src/layout.rs`).
 pub const MAX_PLUGINS: usize = 7;
-/// Indices of plugins, with 0, which stands for functions of windows.
+/// Number of indices: those of plugins, and 0, which stands for functions of windows. Each has scratch memory of its
+/// own in a walk.
 pub const PLUGIN_INDICES: usize = MAX_PLUGINS + 1;
-/// The last index is no plugin's: frames that an embedder publishes itself.
+/// The index of the built-in plugin for frames that an embedder publishes itself (`uu_mark_interpreter`).
 pub const EMBEDDER: u8 = MAX_PLUGINS as u8;
 /// Bytes of scratch memory that a walk needs.
 pub const SCRATCH: usize = PLUGIN_INDICES * SCRATCH_BYTES;
@@ -431,7 +433,7 @@ impl<E: Env> Walk<'_, '_, E> {
         if self.tail.is_some() && recording.windows_stamp() != 0 {
             stamp.windows = recording.windows_stamp();
         }
-        let end = End {
+        let end = WalkEnd {
             words: self.frames.get(..self.words).unwrap_or_default(),
             tail: self.tail.as_ref(),
             stop: outcome.stop,

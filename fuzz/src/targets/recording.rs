@@ -7,8 +7,6 @@ use uunwind_recording::Recording;
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
 
-const FORMATS: [Format; 5] = [Format::Summary, Format::Folded, Format::Pprof, Format::Samples, Format::Svg];
-
 pub fn run(data: &[u8]) -> bool {
     let _ = Recording::parse(data, Path::new("x.uu"));
     let mut repaired = data.to_vec();
@@ -18,7 +16,8 @@ pub fn run(data: &[u8]) -> bool {
     recording.symbols.get_or_insert_default();
     complete(&mut recording, HALVES);
     // One format for each input: reports take long.
-    let format = FORMATS[recording.samples.len().wrapping_add(data.len()) % FORMATS.len()];
+    let number = recording.samples.len().wrapping_add(data.len()) % Format::rendered().count();
+    let format = Format::rendered().nth(number).expect("there are formats");
     for native_frames in [NativeFrames::Hide, NativeFrames::Show] {
         let made = render(format, &recording, native_frames);
         assert!(made.is_ok() || format == Format::Svg && recording.samples.is_empty(), "{format:?}: {made:?}");

@@ -27,7 +27,7 @@ use uunwind_core::rule::Packed;
 use uunwind_core::slots::Slot;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::EMBEDDER;
-use uunwind_native::Sources;
+use uunwind_sources::Sources;
 
 /// A bit of [`Current::rules`]: the object has a rule table.
 const WITH_TABLE: u64 = 1 << 55;
@@ -228,10 +228,10 @@ impl Live<'_> {
     fn any_rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         let lookup = cursor.lookup_pc();
         if lookup.wrapping_sub(self.current.start) >= self.current.len && !self.switch(lookup, reader) {
-            if let Some(rule) = uunwind_native::before_all(cursor.regs.pc, reader) {
+            if let Some(rule) = uunwind_sources::before_all(cursor.regs.pc, reader) {
                 return rule.pack();
             }
-            return self.window_rule(cursor, reader);
+            return self.rule_outside_objects(cursor, reader);
         }
         if !cursor.exact && self.begins_a_stack(cursor.regs.pc, reader) {
             return Packed::failed(StopReason::StartSymbol);

@@ -13,7 +13,7 @@ use uunwind_core::memory::{guarded, Reader};
 use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::Env;
-use uunwind_native::Answer;
+use uunwind_sources::Answer;
 
 /// Compilers align functions to a multiple of this many bytes.
 const FUNCTION_ALIGNMENT: u64 = 16;
@@ -83,10 +83,10 @@ impl Live<'_> {
                 return rule;
             }
             let was = reader.pause(true);
-            let (mut answer, _) = uunwind_native::find(&sources(object), lookup, pc, reader);
+            let (mut answer, _) = uunwind_sources::find(&sources(object), lookup, pc, reader);
             if answer == Err(StopReason::NoRule) && cursor.exact {
                 if let Some(load) = guarded::load_of(pc) {
-                    (answer, _) = uunwind_native::find(&sources(object), load, load, reader);
+                    (answer, _) = uunwind_sources::find(&sources(object), load, load, reader);
                 }
             }
             if answer == Err(StopReason::NoRule) && !cursor.exact {
@@ -121,7 +121,7 @@ impl Live<'_> {
             return not_code::in_data(cursor, reader);
         }
         if rule.failed_for(StopReason::NoRule) {
-            let recognised = uunwind_native::without_data(cursor, reader);
+            let recognised = uunwind_sources::without_data(cursor, reader);
             return recognised.map_or_else(|| by_frame_pointer(cursor, StopReason::NoRule), Packed::from_result);
         }
         rule

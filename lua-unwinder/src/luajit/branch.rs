@@ -4,7 +4,7 @@
 //! to that pc.
 
 use super::bytecode::{self as bc, Instruction};
-use super::proto::{containing, Place, Proto};
+use super::proto::{containing, CodePosition, Proto};
 use super::Vm;
 
 /// Size of an `IRIns` in bytes, and offset of its type and opcode:
@@ -27,15 +27,15 @@ pub fn is_comparison(vm: &Vm<'_>, representation: u64, number: u64) -> bool {
 
 /// The place of the comparison with a branch to `pc`. Of several, the first after `after`, where the trace was before,
 /// if that is in the same function. `None`: there is none.
-pub fn comparison(vm: &Vm<'_>, pc: u64, after: u64) -> Option<Place> {
+pub fn comparison(vm: &Vm<'_>, pc: u64, after: u64) -> Option<CodePosition> {
     let proto = containing(vm, pc)?;
-    let target = proto.instruction(Place::At(pc))?;
-    let after = proto.instruction(Place::At(after)).unwrap_or(0);
+    let target = proto.instruction(CodePosition::At(pc))?;
+    let after = proto.instruction(CodePosition::At(after)).unwrap_or(0);
     let first = target.saturating_sub(REACH);
     let last = target.saturating_add(REACH).min(proto.count.saturating_sub(1));
     let leads = |index: &u64| leads_to(vm, &proto, *index, target);
     let found = (first.max(after)..last).find(leads).or_else(|| (first..last.min(after)).rev().find(leads))?;
-    Some(Place::At(proto.code().start().wrapping_add(found.wrapping_mul(4))))
+    Some(CodePosition::At(proto.code().start().wrapping_add(found.wrapping_mul(4))))
 }
 
 /// Is the instruction at `index` a comparison, followed by a jump one of whose branches is the instruction `target`?

@@ -8,7 +8,7 @@
 //! ```
 
 use super::name::{Call, Called, Function};
-use super::proto::{Place, Proto};
+use super::proto::{CodePosition, Proto};
 use super::runs::Runs;
 use super::state::{function, kind, Kind, Thread, FRAME_PC};
 use super::top::Top;
@@ -31,7 +31,7 @@ const CALLBACK: u64 = 1;
 
 /// How the emission of a group ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum GroupEnd {
     /// At its end; the next group's innermost frame has this base.
     Next(u64),
     /// At the bottom of the Lua stack.
@@ -59,7 +59,7 @@ pub struct Frame {
     /// Its base: the process address of its first slot.
     pub base: u64,
     /// The current instruction of its function.
-    pub place: Place,
+    pub place: CodePosition,
 }
 
 /// What was read of a frame.
@@ -90,9 +90,9 @@ pub struct Frames<'a, 'v> {
 
 impl Frames<'_, '_> {
     /// The place of the innermost function of the next group.
-    fn outer(&self) -> Place {
+    fn outer(&self) -> CodePosition {
         let pc = if self.previous == 0 { None } else { self.vm.word(self.previous.wrapping_add(FRAME_PC)) };
-        pc.map_or(Place::Unknown, Place::After)
+        pc.map_or(CodePosition::Unknown, CodePosition::After)
     }
 
     /// A point ([`Guest::rest_is_known`]) before a frame: all that the rest of the group depends on. True:
@@ -144,7 +144,7 @@ impl Frames<'_, '_> {
                 // The trace itself has made or loaded the closure; or the trace ends with a call of a function of
                 // another kind.
                 None => {
-                    let (Place::At(pc) | Place::After(pc)) = frame.place else { return None };
+                    let (CodePosition::At(pc) | CodePosition::After(pc)) = frame.place else { return None };
                     if self.is_no_bytecode(pc) {
                         return Some(Read { runs: Runs::Other, object: 0, link: None });
                     }
@@ -202,19 +202,19 @@ impl Frames<'_, '_> {
     }
 
     /// Is there a frame of a Lua function at `base`, in which `place` lies?
-    pub fn is_lua_at(&self, base: u64, place: Place) -> bool {
+    pub fn is_lua_at(&self, base: u64, place: CodePosition) -> bool {
         self.runs(&Frame { base, place }).is_some_and(|runs| runs.is_lua_at(place))
     }
 
     /// Is there a frame of a Lua function at `base`?
     pub fn is_lua(&self, base: u64) -> bool {
-        matches!(self.runs(&Frame { base, place: Place::Unknown }), Some(Runs::Lua(_)))
+        matches!(self.runs(&Frame { base, place: CodePosition::Unknown }), Some(Runs::Lua(_)))
     }
 
     /// Is there a frame of a Lua function with variable arguments at `base`, with its caller's link? Such a function
     /// runs above its arguments, in a copy of its frame; so in this frame it has not begun yet, or has ended.
     pub fn is_below_copy(&self, base: u64) -> bool {
-        match self.runs(&Frame { base, place: Place::Unknown }) {
+        match self.runs(&Frame { base, place: CodePosition::Unknown }) {
             Some(Runs::Lua(code)) => code.takes_varargs(self.vm),
             _ => false,
         }
@@ -222,7 +222,8 @@ impl Frames<'_, '_> {
 
     /// Is there a frame of a function of the VM itself at `base`?
     pub fn is_builtin(&self, base: u64) -> bool {
-        matches!(self.runs(&Frame { base, place: Place::Unknown }), Some(Runs::Builtin(..))) && self.is_frame(base)
+        matches!(self.runs(&Frame { base, place: CodePosition::Unknown }), Some(Runs::Builtin(..)))
+            && self.is_frame(base)
     }
 
     /// Is there a frame of a function at `base`, with a valid link?
@@ -259,24 +260,28 @@ impl Frames<'_, '_> {
         let kind = link & LINK_KIND;
         if kind & 3 == LUA {
             let Some(call) = self.vm.half(link.wrapping_sub(4)) else { return Below::Torn };
-            return self.calling(base, Frame { base: base_below(base, call), place: Place::After(link) }, caller);
+            return self.calling(
+                base,
+                Frame { base: base_below(base, call), place: CodePosition::After(link) },
+                caller,
+            );
         }
         let below = base.wrapping_sub(delta);
         match kind {
             C | PROTECTED_C => Below::Group(Frame { base: below, place: self.outer() }),
             CONTINUATION if self.slot(base, 32) == Some(CALLBACK) => {
-                Below::Group(Frame { base: below, place: Place::Unknown })
+                Below::Group(Frame { base: below, place: CodePosition::Unknown })
             }
             CONTINUATION => {
                 let Some(pc) = self.slot(base, 24) else { return Below::Torn };
-                self.checked(base, Frame { base: below, place: Place::After(pc) })
+                self.checked(base, Frame { base: below, place: CodePosition::After(pc) })
             }
-            VARARGS => match self.checked(base, Frame { base: below, place: Place::Unknown }) {
+            VARARGS => match self.checked(base, Frame { base: below, place: CodePosition::Unknown }) {
                 Below::Frame(frame) => Below::Copy(frame),
                 other => other,
             },
             // A protected call: the frame below is that of the VM's `pcall` or `xpcall`.
-            _ => self.checked(base, Frame { base: below, place: Place::Unknown }),
+            _ => self.checked(base, Frame { base: below, place: CodePosition::Unknown }),
         }
     }
 
@@ -303,7 +308,7 @@ impl Frames<'_, '_> {
 
     /// Emits the frames of one group, from `frame` on; or only passes over them, if not `emit`. `step` counts frames,
     /// and says when the walk's limit is reached. `sure`: there was no doubt so far.
-    pub fn group(&self, frame: Frame, emit: bool, sure: bool, step: &mut dyn FnMut(u64) -> bool) -> End {
+    pub fn group(&self, frame: Frame, emit: bool, sure: bool, step: &mut dyn FnMut(u64) -> bool) -> GroupEnd {
         let mut frame = frame;
         let mut copy = false;
         let mut emitted = 0u32;
@@ -312,19 +317,19 @@ impl Frames<'_, '_> {
         while step(1) {
             // The lowest frame holds the thread itself, not a function.
             if frame.base <= self.thread.stack.wrapping_add(16) {
-                return End::Bottom;
+                return GroupEnd::Bottom;
             }
             if sure && !copy && is_point(emitted) {
                 // It was read before this point, so the rest must read it again.
                 read = None;
                 if self.rest_is_known(&frame) {
-                    return End::Cached;
+                    return GroupEnd::Cached;
                 }
             }
             if emit && !copy && emitted > 0 && self.above(frame.base).is_none() {
                 let passed = stretch::emit(self.vm, self.thread, &mut frame, up_to_point(emitted));
                 if passed.full {
-                    return End::Full;
+                    return GroupEnd::Full;
                 }
                 if passed.emitted > 0 {
                     emitted += passed.emitted as u32;
@@ -342,10 +347,10 @@ impl Frames<'_, '_> {
                     read = self.look(&frame);
                 }
                 let Some(read) = read.as_ref().filter(|read| read.runs.fits(frame.place)) else {
-                    return End::Torn;
+                    return GroupEnd::Torn;
                 };
                 if !self.emit(&frame, read, &below, caller.as_ref()) {
-                    return End::Full;
+                    return GroupEnd::Full;
                 }
                 emitted += 1;
             }
@@ -354,11 +359,11 @@ impl Frames<'_, '_> {
                 Below::Frame(next) => (next, false),
                 // A second frame of the same function, without its own place: the upper one was emitted.
                 Below::Copy(next) => (next, true),
-                Below::Group(next) => return End::Next(next.base),
-                Below::Torn => return End::Torn,
+                Below::Group(next) => return GroupEnd::Next(next.base),
+                Below::Torn => return GroupEnd::Torn,
             };
         }
-        End::Torn
+        GroupEnd::Torn
     }
 
     /// Emits a frame, if its function has no native frame. False: the walk's stack is full.

@@ -2,7 +2,7 @@
 //! calling instruction ([`super::origin`]) when the function is first emitted.
 
 use super::origin::Origin;
-use super::proto::{own, Code, Place, Proto, EMPTY};
+use super::proto::{own, Code, CodePosition, Proto, EMPTY};
 use super::state::{kind, Kind, Thread};
 use super::Vm;
 use crate::hash::mixed;
@@ -18,7 +18,7 @@ const BUILTIN_FUNCTION: &[u8] = b"builtin function";
 const MAIN: &[u8] = b"main chunk";
 
 /// A Lua function's bytecode, and the current place in it.
-pub type Caller = (Code, Place);
+pub type Caller = (Code, CodePosition);
 
 /// The function objects of a frame and of its caller, as they are on the Lua stack; an instruction of the caller made
 /// the call.
@@ -34,7 +34,7 @@ impl Called {
     /// The key that the name and the line of a function at `place` are cached under, which was called before the place
     /// `from`.
     #[inline(always)]
-    pub fn key(self, vm: &Vm<'_>, place: Place, from: Place) -> Option<[u64; KEY]> {
+    pub fn key(self, vm: &Vm<'_>, place: CodePosition, from: CodePosition) -> Option<[u64; KEY]> {
         Some([self.object, place.word()?, self.caller, from.word()?, vm.identity()])
     }
 
@@ -61,7 +61,7 @@ impl Called {
 #[derive(Clone, Copy)]
 pub enum Function {
     /// A Lua function, at a place.
-    Lua(Code, Place),
+    Lua(Code, CodePosition),
     /// One of the VM's own, which have no native frame: the address of the function object, and its `ffid`.
     Builtin(u64, u8),
 }

@@ -60,11 +60,11 @@ impl Code {
 
     /// Index of the instruction at a place, if it is in this prototype.
     #[inline(always)]
-    pub fn instruction(&self, place: Place) -> Option<u64> {
+    pub fn instruction(&self, place: CodePosition) -> Option<u64> {
         let (address, back) = match place {
-            Place::After(pc) => (pc, 4),
-            Place::At(pc) => (pc, 0),
-            Place::Unknown => return None,
+            CodePosition::After(pc) => (pc, 4),
+            CodePosition::At(pc) => (pc, 0),
+            CodePosition::Unknown => return None,
         };
         let bytes = address.checked_sub(self.start())?;
         if !bytes.is_multiple_of(4) {
@@ -84,7 +84,7 @@ impl Code {
 
 /// A place in a prototype's bytecode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum CodePosition {
     /// The instruction before this address executes: the interpreter's PC is that of the next instruction.
     After(u64),
     /// The instruction at this address executes, as snapshots of traces have it.
@@ -93,15 +93,15 @@ pub enum Place {
     Unknown,
 }
 
-impl Place {
+impl CodePosition {
     /// The place in one word; equal words are equal places. `None`: it has no possible address.
     #[inline(always)]
     pub fn word(self) -> Option<u64> {
         const KIND: u32 = 62;
         let (kind, pc) = match self {
-            Place::Unknown => (0, 0),
-            Place::After(pc) => (1, pc),
-            Place::At(pc) => (2, pc),
+            CodePosition::Unknown => (0, 0),
+            CodePosition::After(pc) => (1, pc),
+            CodePosition::At(pc) => (2, pc),
         };
         (pc >> KIND == 0).then_some(pc | kind << KIND)
     }
@@ -132,12 +132,12 @@ impl Proto {
     }
 
     /// See [`Code::instruction`].
-    pub fn instruction(&self, place: Place) -> Option<u64> {
+    pub fn instruction(&self, place: CodePosition) -> Option<u64> {
         self.code().instruction(place)
     }
 
     /// The line of a place; that of the definition, if the place is not available or the line table was stripped.
-    pub fn line(&self, vm: &Vm<'_>, place: Place) -> u32 {
+    pub fn line(&self, vm: &Vm<'_>, place: CodePosition) -> u32 {
         let found = || {
             let number = self.instruction(place)?.checked_sub(1)?;
             if self.line_info == 0 {
@@ -238,7 +238,7 @@ pub fn containing(vm: &Vm<'_>, pc: u64) -> Option<Proto> {
             let address = at.wrapping_add(4).wrapping_add(index as u64 * 4);
             if instruction.first().is_some_and(|opcode| HEADS.contains(opcode)) {
                 let found = Proto::read(vm, address.wrapping_sub(CODE));
-                if let Some(proto) = found.filter(|proto| proto.instruction(Place::At(pc)).is_some()) {
+                if let Some(proto) = found.filter(|proto| proto.instruction(CodePosition::At(pc)).is_some()) {
                     return Some(proto);
                 }
             }

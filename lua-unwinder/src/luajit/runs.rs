@@ -1,6 +1,6 @@
 //! The kind of function that a frame on a Lua stack runs: it decides what is emitted of it.
 
-use super::proto::{Code, Place};
+use super::proto::{Code, CodePosition};
 use uunwind_core::memory::ANSWER;
 
 /// The kind of function that a frame runs.
@@ -16,7 +16,7 @@ pub enum Runs {
 
 impl Runs {
     /// Is it a Lua function whose bytecode holds `place`?
-    pub fn is_lua_at(&self, place: Place) -> bool {
+    pub fn is_lua_at(&self, place: CodePosition) -> bool {
         match self {
             Runs::Lua(code) => code.instruction(place).is_some(),
             _ => false,
@@ -48,9 +48,9 @@ impl Runs {
     }
 
     /// Can a frame of this kind be at this place?
-    pub fn fits(&self, place: Place) -> bool {
+    pub fn fits(&self, place: CodePosition) -> bool {
         match self {
-            Runs::Lua(code) => place == Place::Unknown || code.instruction(place).is_some(),
+            Runs::Lua(code) => place == CodePosition::Unknown || code.instruction(place).is_some(),
             _ => true,
         }
     }

@@ -6,7 +6,7 @@
 
 use super::frames::{base_below, Frame, LUA};
 use super::name::Called;
-use super::proto::Place;
+use super::proto::CodePosition;
 use super::state::{function, Thread};
 use super::Vm;
 use crate::points::STRIDE;
@@ -69,7 +69,7 @@ fn caller(near: &mut Near<'_>, thread: &Thread, base: u64, link: u64) -> Option<
     let [word] = near.words(call & !7, [0])?;
     let below = base_below(base, (word >> ((call & 7) * 8)) as u32);
     let holds = below < base && thread.holds(below);
-    holds.then_some(Frame { base: below, place: Place::After(link) })
+    holds.then_some(Frame { base: below, place: CodePosition::After(link) })
 }
 
 /// The function and the link of the frame with this base. `None`: there is no function.

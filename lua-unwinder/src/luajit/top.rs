@@ -3,7 +3,7 @@
 //! snapshots.
 
 use super::frames::{Frame, Frames, Inlined, C, LINK_KIND, VARARGS};
-use super::proto::Place;
+use super::proto::CodePosition;
 use super::state::FRAME_PC;
 use super::trace::{Snapshot, Trace};
 use super::visit::{interpreter_place, RDX};
@@ -34,15 +34,15 @@ const DISPATCH_STEPS: [usize; 4] = [0, 2, 5, 8];
 const LINK: [u8; 4] = [0x48, 0x89, 0x5a, 0xf8];
 
 /// The interpreter's PC as a place, depending on the machine code that is about to execute.
-fn place(vm: &Vm<'_>, pc: u64) -> Place {
+fn place(vm: &Vm<'_>, pc: u64) -> CodePosition {
     let mut ahead = [0u8; DISPATCH.len()];
     let dispatching = vm.guest.exact()
         && vm.bytes(vm.guest.view().pc, &mut ahead)
         && DISPATCH_STEPS.iter().any(|at| DISPATCH.get(*at..).is_some_and(|rest| ahead.starts_with(rest)));
     if dispatching {
-        Place::At(pc)
+        CodePosition::At(pc)
     } else {
-        Place::After(pc)
+        CodePosition::After(pc)
     }
 }
 
@@ -102,7 +102,7 @@ fn by_registers(frames: &Frames<'_, '_>, cframe: u64, base: u64, pc: u64) -> Opt
         return Some(linking(frames, cframe, base, pc));
     }
     calling(frames, base, pc).or_else(|| {
-        (frames.is_frame(base) && !frames.is_lua(base)).then(|| Top::at(Frame { base, place: Place::Unknown }))
+        (frames.is_frame(base) && !frames.is_lua(base)).then(|| Top::at(Frame { base, place: CodePosition::Unknown }))
     })
 }
 
@@ -110,12 +110,12 @@ fn by_registers(frames: &Frames<'_, '_>, cframe: u64, base: u64, pc: u64) -> Opt
 fn calling(frames: &Frames<'_, '_>, base: u64, pc: u64) -> Option<Top> {
     let call = frames.vm.half(pc.wrapping_sub(4)).filter(|_| pc.is_multiple_of(4))?;
     let caller = base.wrapping_sub(16).wrapping_sub(u64::from(call >> 8 & 0xff).wrapping_mul(8));
-    let place = Place::After(pc);
+    let place = CodePosition::After(pc);
     if !frames.thread.holds(caller) || !frames.is_lua_at(caller, place) {
         return None;
     }
     let builtin = frames.is_frame(base) && !frames.is_lua(base) && frames.link(base) == Some(pc);
-    Some(Top::at(if builtin { Frame { base, place: Place::Unknown } } else { Frame { base: caller, place } }))
+    Some(Top::at(if builtin { Frame { base, place: CodePosition::Unknown } } else { Frame { base: caller, place } }))
 }
 
 /// A frame with a link of another kind than `FRAME_LUA` is being made or left. The upper bits of `link` are the
@@ -132,12 +132,12 @@ fn linking(frames: &Frames<'_, '_>, cframe: u64, base: u64, link: u64) -> Top {
     }
     // The PC at which a continuation's caller resumes is stored below the base of the function that it called.
     let at = |base: u64, called: u64| {
-        let place = vm.word(called.wrapping_sub(24)).map_or(Place::Unknown, Place::After);
+        let place = vm.word(called.wrapping_sub(24)).map_or(CodePosition::Unknown, CodePosition::After);
         let holds = thread.holds(base) && called.wrapping_sub(base) == distance;
         (holds && frames.is_lua_at(base, place)).then(|| Top::at(Frame { base, place }))
     };
     let builtin = |base: u64| {
-        (thread.holds(base) && frames.is_builtin(base)).then(|| Top::at(Frame { base, place: Place::Unknown }))
+        (thread.holds(base) && frames.is_builtin(base)).then(|| Top::at(Frame { base, place: CodePosition::Unknown }))
     };
     let below = base.wrapping_sub(distance);
     let found = builtin(base).or_else(|| {
@@ -156,7 +156,7 @@ fn is_entered(frames: &Frames<'_, '_>, cframe: u64) -> bool {
 }
 
 /// The innermost frame of a trace that runs with `base`, by its snapshot.
-pub fn in_snapshot(base: u64, snapshot: Snapshot, place: Place) -> TopOfTrace {
+pub fn in_snapshot(base: u64, snapshot: Snapshot, place: CodePosition) -> TopOfTrace {
     let frame = Frame { base: base.wrapping_add(snapshot.depth), place };
     (Top::at(frame), Some(Inlined { base, snapshot }))
 }
@@ -167,7 +167,7 @@ pub fn exiting(frames: &Frames<'_, '_>, pc: u64) -> TopOfTrace {
     let (vm, thread) = (frames.vm, frames.thread);
     let field = |offset: u32| vm.word(thread.global.wrapping_add(u64::from(offset)));
     let base = field(vm.facts.jit_base).filter(|base| *base != 0).unwrap_or(thread.base);
-    let unknown = (Top { doubt: OVERLAY_DESYNC, ..Top::at(Frame { base, place: Place::Unknown }) }, None);
+    let unknown = (Top { doubt: OVERLAY_DESYNC, ..Top::at(Frame { base, place: CodePosition::Unknown }) }, None);
     if pc < vm.facts.exit_stored {
         return unknown;
     }
@@ -180,11 +180,11 @@ pub fn exiting(frames: &Frames<'_, '_>, pc: u64) -> TopOfTrace {
     let top = thread.base;
     let restored = snapshot.depth == 0
         || (snapshot.link(vm, snapshot.depth).is_some_and(|link| frames.link(top) == Some(link))
-            && frames.is_lua_at(top, Place::At(snapshot.pc)));
+            && frames.is_lua_at(top, CodePosition::At(snapshot.pc)));
     if restored && !vm.guest.exact() {
-        (Top::at(Frame { base: top, place: Place::At(snapshot.pc) }), None)
+        (Top::at(Frame { base: top, place: CodePosition::At(snapshot.pc) }), None)
     } else {
-        in_snapshot(base, snapshot, Place::At(snapshot.pc))
+        in_snapshot(base, snapshot, CodePosition::At(snapshot.pc))
     }
 }
 
@@ -198,13 +198,15 @@ pub fn resuming(frames: &Frames<'_, '_>, cframe: u64) -> Top {
         let (base, pc) = (base.filter(|base| frames.thread.holds(*base))?, pc?);
         // The trace ends with a call of a function that is no Lua function.
         if frames.is_no_bytecode(pc) && frames.is_frame(base) && !frames.is_lua(base) {
-            return Some(Frame { base, place: Place::Unknown });
+            return Some(Frame { base, place: CodePosition::Unknown });
         }
-        frames.is_lua_at(base, Place::At(pc)).then_some(Frame { base, place: Place::At(pc) })
+        frames.is_lua_at(base, CodePosition::At(pc)).then_some(Frame { base, place: CodePosition::At(pc) })
     });
     match found {
         Some(frame) => Top::at(frame),
-        None => Top { doubt: OVERLAY_DESYNC, ..Top::at(Frame { base: frames.thread.base, place: Place::Unknown }) },
+        None => {
+            Top { doubt: OVERLAY_DESYNC, ..Top::at(Frame { base: frames.thread.base, place: CodePosition::Unknown }) }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! machine code. `GCtrace` and `SnapShot` are in <https://github.com/LuaJIT/LuaJIT/blob/v2.1/src/lj_jit.h>.
 
 use super::bytecode as bc;
-use super::proto::{containing, Place, Proto};
+use super::proto::{containing, CodePosition, Proto};
 use super::state::{function, is_trace};
 use super::Vm;
 use super::{base, branch};
@@ -104,7 +104,7 @@ impl Trace {
             ((bc::CALLM..=bc::ITERN).contains(&opcode) && next.depth >= here.depth).then_some(next)
         };
         if let Some(next) = if calls { next() } else { None } {
-            return Some(State { snapshot: next, place: Place::After(next.pc), moved: 0 });
+            return Some(State { snapshot: next, place: CodePosition::After(next.pc), moved: 0 });
         }
         let comparison = || {
             let before = number.checked_sub(1).and_then(|number| self.snapshot(vm, number));
@@ -112,7 +112,7 @@ impl Trace {
         };
         let place = if here.compares { comparison() } else { None };
         let moved = base::moved(vm, self.begins(vm, number)?, pc)?;
-        Some(State { snapshot: here, place: place.unwrap_or(Place::At(here.pc)), moved })
+        Some(State { snapshot: here, place: place.unwrap_or(CodePosition::At(here.pc)), moved })
     }
 
     /// The number of the snapshot that holds at `pc`.
@@ -187,7 +187,7 @@ pub struct State {
     /// The snapshot that describes it.
     pub snapshot: Snapshot,
     /// The innermost function's place.
-    pub place: Place,
+    pub place: CodePosition,
     /// By how many bytes the trace has moved its base since that snapshot, modulo 2^64.
     pub moved: u64,
 }

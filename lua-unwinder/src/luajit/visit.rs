@@ -1,9 +1,9 @@
 //! One native frame in the VM, or in a trace: the Lua frames that it hosts, and its caller.
 
 use super::cursor::{Chain, Cursor};
-use super::frames::{End, Frame, Frames};
+use super::frames::{Frame, Frames, GroupEnd};
 use super::native::{self, Saved, Zone};
-use super::proto::Place;
+use super::proto::CodePosition;
 use super::state::{Thread, FRAME_PC, FRAME_PREVIOUS};
 use super::top::{self, Top, TopOfTrace};
 use super::trace::{State, Trace};
@@ -90,14 +90,14 @@ pub fn in_area(vm: &Vm<'_>, cursor: &mut Cursor, caller: &mut Caller) -> u32 {
         // An exit stub, which gives the number of the exit.
         None => Trace::running(vm, global)
             .and_then(|trace| trace.snapshot(vm, top::exit_of_stub(vm, view.pc, view.sp)?))
-            .map(|snapshot| State { snapshot, place: Place::At(snapshot.pc), moved: 0 }),
+            .map(|snapshot| State { snapshot, place: CodePosition::At(snapshot.pc), moved: 0 }),
     };
     let top = match (base, state) {
         (Some(base), Some(state)) if thread.holds(base.wrapping_sub(state.moved)) => {
             top::in_snapshot(base.wrapping_sub(state.moved), state.snapshot, state.place)
         }
         (Some(base), None) if thread.holds(base) => {
-            (Top { doubt: OVERLAY_DESYNC, ..Top::at(Frame { base, place: Place::Unknown }) }, None)
+            (Top { doubt: OVERLAY_DESYNC, ..Top::at(Frame { base, place: CodePosition::Unknown }) }, None)
         }
         _ => (Top::nothing(OVERLAY_DESYNC), None),
     };
@@ -154,7 +154,7 @@ fn emit(
         return if vm.guest.exact() || thread.cframe > frame { 0 } else { OVERLAY_DESYNC };
     }
     let mut doubt = 0;
-    let mut top = Some(Frame { base: chain.base, place: Place::Unknown });
+    let mut top = Some(Frame { base: chain.base, place: CodePosition::Unknown });
     if chain.base == thread.base {
         // No frame of this thread was emitted before.
         let (found, inlined) = innermost(&frames);
@@ -167,18 +167,18 @@ fn emit(
     }
     let end = match top {
         // The stack is being moved.
-        Some(top) if !thread.holds(top.base) => End::Torn,
+        Some(top) if !thread.holds(top.base) => GroupEnd::Torn,
         Some(top) if thread.has_group(vm, frame, top.base) => {
             frames.group(top, true, doubt == 0, &mut |steps| cursor.step(steps))
         }
-        _ => End::Next(chain.base),
+        _ => GroupEnd::Next(chain.base),
     };
     cursor.end(thread.address);
     match end {
-        End::Next(base) if previous != 0 => {
+        GroupEnd::Next(base) if previous != 0 => {
             cursor.begin(Chain { thread: thread.address, base, cframe: previous });
         }
-        End::Torn => doubt |= OVERLAY_DESYNC,
+        GroupEnd::Torn => doubt |= OVERLAY_DESYNC,
         _ => {}
     }
     doubt
@@ -194,9 +194,9 @@ fn seek(frames: &Frames<'_, '_>, cursor: &mut Cursor, chain: &mut Chain, frame: 
             return false;
         }
         if frames.thread.has_group(frames.vm, chain.cframe, chain.base) {
-            let top = Frame { base: chain.base, place: Place::Unknown };
+            let top = Frame { base: chain.base, place: CodePosition::Unknown };
             match frames.group(top, false, false, &mut |steps| cursor.step(steps)) {
-                End::Next(base) => chain.base = base,
+                GroupEnd::Next(base) => chain.base = base,
                 _ => return false,
             }
         }
@@ -207,12 +207,12 @@ fn seek(frames: &Frames<'_, '_>, cursor: &mut Cursor, chain: &mut Chain, frame: 
 }
 
 /// The place of a C frame's innermost Lua function: the interpreter's PC, in its register or saved.
-pub fn interpreter_place(frames: &Frames<'_, '_>, base: u64, frame: u64) -> Place {
+pub fn interpreter_place(frames: &Frames<'_, '_>, base: u64, frame: u64) -> CodePosition {
     let vm = frames.vm;
     let register = vm.register(RBX);
     let saved = vm.word(frame.wrapping_add(FRAME_PC));
-    let places = [register, saved].map(|pc| pc.map_or(Place::Unknown, Place::After));
-    places.into_iter().find(|place| frames.is_lua_at(base, *place)).unwrap_or(Place::Unknown)
+    let places = [register, saved].map(|pc| pc.map_or(CodePosition::Unknown, CodePosition::After));
+    places.into_iter().find(|place| frames.is_lua_at(base, *place)).unwrap_or(CodePosition::Unknown)
 }
 
 impl Top {

@@ -15,7 +15,7 @@ const STEP: u32 = 1024;
 /// A function of an activation: the number of functions before it (nearer to the leaf), and its CallInfo's process
 /// address.
 #[derive(Clone, Copy)]
-struct Place {
+struct FunctionAt {
     before: u32,
     address: u64,
 }
@@ -39,11 +39,11 @@ pub fn omit(guest: &Guest<'_>, facts: &Facts, first: &Info) -> Omitted {
     if facts.has_no_mark() || facts.info.bytes != 0 {
         return Omitted::Nothing;
     }
-    let mut marks = [Place { before: 0, address: first.address }; 2];
+    let mut marks = [FunctionAt { before: 0, address: first.address }; 2];
     let Some(count) = count(guest, facts, &mut marks) else { return Omitted::Nothing };
     let omitted = guest.omit(count);
     let from = marks.into_iter().rev().find(|mark| mark.before <= omitted);
-    let from = from.unwrap_or(Place { before: 0, address: first.address });
+    let from = from.unwrap_or(FunctionAt { before: 0, address: first.address });
     match omitted {
         0 => Omitted::Nothing,
         _ => outer(guest, facts, from, omitted).map_or(Omitted::Torn, Omitted::Next),
@@ -53,7 +53,7 @@ pub fn omit(guest: &Guest<'_>, facts: &Facts, first: &Info) -> Omitted {
 /// The number of the activation's functions, from the one in `marks` on. Sets `marks` to the last two places of
 /// those at every [`STEP`]th function. `None`: the chain does not lead to a marked Lua function over Lua functions
 /// only.
-fn count(guest: &Guest<'_>, facts: &Facts, marks: &mut [Place; 2]) -> Option<u32> {
+fn count(guest: &Guest<'_>, facts: &Facts, marks: &mut [FunctionAt; 2]) -> Option<u32> {
     let layout = &facts.info;
     // SAFETY: nothing below uses the guest until the reader is dropped.
     let mut near = unsafe { guest.near() }?;
@@ -70,7 +70,7 @@ fn count(guest: &Guest<'_>, facts: &Facts, marks: &mut [Place; 2]) -> Option<u32
         if previous == 0 || !previous.is_multiple_of(8) || last.before == DEEPEST {
             return None;
         }
-        last = Place { before: last.before + 1, address: previous };
+        last = FunctionAt { before: last.before + 1, address: previous };
         if last.before % STEP == 0 {
             *marks = [marks[1], last];
         }
@@ -78,7 +78,7 @@ fn count(guest: &Guest<'_>, facts: &Facts, marks: &mut [Place; 2]) -> Option<u32
 }
 
 /// The CallInfo of the function with `before` functions before it, found from a place nearer to the leaf.
-fn outer(guest: &Guest<'_>, facts: &Facts, from: Place, before: u32) -> Option<u64> {
+fn outer(guest: &Guest<'_>, facts: &Facts, from: FunctionAt, before: u32) -> Option<u64> {
     // SAFETY: nothing below uses the guest until the reader is dropped.
     let mut near = unsafe { guest.near() }?;
     let mut address = from.address;

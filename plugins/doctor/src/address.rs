@@ -16,8 +16,8 @@ use uunwind_core::regs::{Regs, COUNT};
 use uunwind_core::rule::{is_final, Rule};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_elf::Image;
-use uunwind_native::{By, Sources};
 use uunwind_sframe::Section;
+use uunwind_sources::{By, Sources};
 use uunwind_tables::{Table, TableAnswer};
 use uunwind_tables_build as rules;
 
@@ -108,7 +108,7 @@ pub fn consult(binary: &Binary, address: u64) -> Result<At, Refusal> {
     Ok(At {
         address,
         section: view.text_name(address).to_owned(),
-        function: in_table.or_else(|| uunwind_native::function(places.sources, address, &mut reader)),
+        function: in_table.or_else(|| uunwind_sources::function(places.sources, address, &mut reader)),
         padding: fills.iter().any(|(start, end)| (*start..*end).contains(&address)),
         taken: places.taken(address, address, &mut reader),
         returned: call.then(|| places.taken(before, address, &mut reader)),
@@ -151,11 +151,11 @@ impl Places<'_> {
             }
             _ => {}
         }
-        match uunwind_native::find(self.sources, lookup, pc, reader) {
+        match uunwind_sources::find(self.sources, lookup, pc, reader) {
             (Ok(answer), By::EhFrame) => taken(Source::EhFrame, answer.rule),
             (Ok(answer), By::Sframe) => taken(Source::Sframe, answer.rule),
-            (Ok(answer), By::StartFiles) => {
-                let first = uunwind_native::before_all(pc, reader).is_some();
+            (Ok(answer), By::KnownCode) => {
+                let first = uunwind_sources::before_all(pc, reader).is_some();
                 taken(if first { Source::SwitchingCode } else { Source::KnownCode }, answer.rule)
             }
             (Err(StopReason::NoRule), _) => match without_data(lookup, pc, reader) {
@@ -190,10 +190,10 @@ impl Places<'_> {
             Err(StopReason::NoRule) => uncovered(),
             Err(reason) => Answer::Fails(reason),
         };
-        let first = uunwind_native::before_all(address, reader);
+        let first = uunwind_sources::before_all(address, reader);
         let no_data = Sources { eh_frame_hdr: 0, sframe: (0, 0), ..*self.sources };
-        let start_files = match (first, uunwind_native::find(&no_data, address, address, reader)) {
-            (None, (Ok(found), By::StartFiles)) => Some(found.rule),
+        let known_code = match (first, uunwind_sources::find(&no_data, address, address, reader)) {
+            (None, (Ok(found), By::KnownCode)) => Some(found.rule),
             _ => without_data(address, address, reader),
         };
         vec![
@@ -202,7 +202,7 @@ impl Places<'_> {
             (Source::EhFrame, eh_frame),
             (Source::DebugFrame, self.debug_frame(address)),
             (Source::Sframe, sframe),
-            (Source::KnownCode, recognised(start_files)),
+            (Source::KnownCode, recognised(known_code)),
             (Source::FramePointer, Answer::Rule(Rule::frame_pointer())),
         ]
     }
@@ -227,7 +227,7 @@ impl Places<'_> {
 /// The rule of code without unwind data. Where the value of a register matters (the end of `clone`), as in a thread
 /// for which it is not 0: the one that called.
 fn without_data(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<Result<Rule, StopReason>> {
-    uunwind_native::without_data(&Cursor { regs: Regs::full(pc, [1; COUNT]), exact: lookup == pc }, reader)
+    uunwind_sources::without_data(&Cursor { regs: Regs::full(pc, [1; COUNT]), exact: lookup == pc }, reader)
 }
 
 fn answer(rule: Result<Rule, StopReason>) -> Answer {

@@ -5,7 +5,7 @@ use super::piece::Piece;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::rule::is_final;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_native::{By, Sources};
+use uunwind_sources::{By, Sources};
 use uunwind_tables::{Table, TableAnswer};
 
 /// Addresses that are looked up in place, in one file. Of hostile files each may take long.
@@ -110,9 +110,9 @@ impl Memory {
         }
         let Some(less) = left.checked_sub(1) else { return (Choice::NotExamined, u64::MAX) };
         *left = less;
-        match uunwind_native::find(&self.sources, pc, pc, reader) {
+        match uunwind_sources::find(&self.sources, pc, pc, reader) {
             (Ok(answer), by) => match answer.rule {
-                Ok(_) if by == By::StartFiles => (Choice::InPlace(by), answer.function.1.max(pc + 1)),
+                Ok(_) if by == By::KnownCode => (Choice::InPlace(by), answer.function.1.max(pc + 1)),
                 Ok(_) => (Choice::InPlace(by), u64::MAX),
                 Err(reason) => (Choice::Ends(reason), u64::MAX),
             },

@@ -34,7 +34,7 @@ pub struct Diagnosis {
     /// The content of the SFrame section.
     pub sframe: Option<Sframe>,
     /// Where two sources both have a rule, and not the same.
-    pub disagreements: Vec<Told>,
+    pub disagreements: Vec<Conflict>,
     /// What walks choose, once the table is there: all of the text, by address, with the name of the code section. Of
     /// large objects without a table, looked up at each function's start.
     pub chosen: Vec<(Range, String)>,
@@ -43,7 +43,7 @@ pub struct Diagnosis {
 }
 
 /// A disagreement, and who disagrees.
-pub struct Told {
+pub struct Conflict {
     /// The two sources, in the order of [`Disagreement::first`] and `second`.
     pub sources: [&'static str; 2],
     /// What they say.
@@ -141,7 +141,7 @@ pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
         for (second, other) in named.into_iter().skip(number + 1) {
             disagreements.extend(compare(one, other).into_iter().map(|said| {
                 let section = view.text_name(said.start).to_owned();
-                Told { sources: [first, second], said, section }
+                Conflict { sources: [first, second], said, section }
             }));
         }
     }

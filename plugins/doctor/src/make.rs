@@ -50,7 +50,7 @@ pub struct Made {
 /// Makes it, and holds it to `.eh_frame`, row for row. `version` is 2 or 3.
 pub fn make(binary: &Binary, version: u8) -> Result<Made, Refusal> {
     let view = binary.view()?;
-    let place = Place::of(binary, &view)?;
+    let place = NewSegment::of(binary, &view)?;
     let mut source = eh_frame::read(&view);
     let text = view.text_span();
     for piece in source.pieces.iter_mut().filter(|p| p.start < text.0 || p.end > text.1) {
@@ -103,7 +103,7 @@ fn check(made: &Binary, old: &View<'_>, wanted: &[Piece], written: &Written) -> 
 }
 
 /// Where things go.
-struct Place {
+struct NewSegment {
     /// The ELF header of the file.
     file: FileHeader,
     /// Place in the file of the new segment.
@@ -118,8 +118,8 @@ fn up(n: u64, to: u64) -> u64 {
     n.next_multiple_of(to)
 }
 
-impl Place {
-    fn of(binary: &Binary, view: &View<'_>) -> Result<Place, Refusal> {
+impl NewSegment {
+    fn of(binary: &Binary, view: &View<'_>) -> Result<NewSegment, Refusal> {
         let bytes = &binary.bytes;
         if view.machine != elf::EM_X86_64 {
             return Err(binary.refuse(format!("for machine {}; SFrame is made for x86-64 only", view.machine)));
@@ -164,7 +164,7 @@ impl Place {
         }
         let address = base + offset;
         let table = ((headers.len() + 2) * size_of::<SegmentHeader>()) as u64;
-        Ok(Place { file: *file, offset, address, section: up(address + table, 8) })
+        Ok(NewSegment { file: *file, offset, address, section: up(address + table, 8) })
     }
 
     fn assemble(&self, binary: &Binary, view: &View<'_>, section: &[u8]) -> Result<Vec<u8>, Refusal> {

@@ -59,11 +59,11 @@ impl Path {
     }
 }
 
-struct Place(UnsafeCell<MaybeUninit<Process>>);
+struct ProcessCell(UnsafeCell<MaybeUninit<Process>>);
 // SAFETY: written once before RECORDING is set (release), read after it was seen (acquire).
-unsafe impl Sync for Place {}
+unsafe impl Sync for ProcessCell {}
 
-static PROCESS: Place = Place(UnsafeCell::new(MaybeUninit::uninit()));
+static PROCESS: ProcessCell = ProcessCell(UnsafeCell::new(MaybeUninit::uninit()));
 static RECORDING: AtomicBool = AtomicBool::new(false);
 static PID: AtomicU32 = AtomicU32::new(0);
 /// Number of this process's recording: 1 after exec, one more in each forked child. Objects and names that were

@@ -32,12 +32,12 @@ const GROUPS: usize = THREADS / GROUP;
 const SLOT_BYTES: usize = 1024;
 
 const SCRATCH_OFFSET: usize = DEEP_WORDS * 8;
-const TRAIL_OFFSET: usize = SCRATCH_OFFSET + 4096;
+const LAST_WALK_OFFSET: usize = SCRATCH_OFFSET + 4096;
 /// Bytes for the last sampled walk (`uunwind_core::cache::last_walk::LastWalk`).
 const LAST_WALK_ROOM: usize = 248 * 1024;
 /// A walk's working memory (`uunwind_core::library::Request::room`) lies at the end of these bytes.
-const ROOM_OFFSET: usize = TRAIL_OFFSET + LAST_WALK_ROOM - uunwind_core::library::WALK_ROOM;
-const BUFFER_BYTES: usize = TRAIL_OFFSET + LAST_WALK_ROOM;
+const ROOM_OFFSET: usize = LAST_WALK_OFFSET + LAST_WALK_ROOM - uunwind_core::library::WALK_ROOM;
+const BUFFER_BYTES: usize = LAST_WALK_OFFSET + LAST_WALK_ROOM;
 const BUFFERS_OFFSET: usize = GROUP * SLOT_BYTES;
 const GROUP_BYTES: usize = BUFFERS_OFFSET + GROUP * BUFFER_BYTES;
 
@@ -205,7 +205,7 @@ impl Slot {
             Some(Buffers {
                 frames: first.cast(),
                 scratch: first.add(SCRATCH_OFFSET),
-                last_walk: first.add(TRAIL_OFFSET),
+                last_walk: first.add(LAST_WALK_OFFSET),
                 room: first.add(ROOM_OFFSET),
             })
         }

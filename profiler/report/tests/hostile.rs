@@ -11,12 +11,10 @@ use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
 use uunwind_symbolize::{functions, table, Elf};
 
-const FORMATS: [Format; 5] = [Format::Summary, Format::Folded, Format::Svg, Format::Pprof, Format::Samples];
-
 /// Reads bytes and makes every report of what could be read.
 fn use_all(bytes: &[u8]) -> Result<Recording, ReadError> {
     let recording = Recording::parse(bytes, Path::new("x.uu"))?;
-    for format in FORMATS {
+    for format in Format::rendered() {
         for native_frames in [NativeFrames::Hide, NativeFrames::Show] {
             let made = render(format, &recording, native_frames);
             assert!(made.is_ok() || format == Format::Svg && recording.samples.is_empty(), "{format:?}: {made:?}");

@@ -9,7 +9,7 @@ pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-frame-pointer",
     "uunwind-eh-frame",
     "uunwind-sframe",
-    "uunwind-native",
+    "uunwind-sources",
     "uunwind-tables",
     "uunwind-native-dso",
     "uunwind-python",

@@ -6,7 +6,7 @@ use crate::memory::Reader;
 use crate::stop_reason::StopReason;
 
 /// How a walk ended.
-pub struct End<'e> {
+pub struct WalkEnd<'e> {
     /// Its frame words; with a tail, those that precede it.
     pub words: &'e [u64],
     /// The replayed part of the old walk with which it ended.
@@ -28,7 +28,7 @@ pub struct End<'e> {
 impl WalkLog<'_> {
     /// Ends the log. It becomes the last walk if it is complete and `repeatable`: a repetition would have the same
     /// result.
-    pub fn end(mut self, reader: &mut Reader<'_>, end: End<'_>, repeatable: bool) {
+    pub fn end(mut self, reader: &mut Reader<'_>, end: WalkEnd<'_>, repeatable: bool) {
         let (written, overflow) = (reader.written(), reader.overflow());
         reader.forget_log();
         if !repeatable || !self.keep(written, overflow, &end) {
@@ -36,7 +36,7 @@ impl WalkLog<'_> {
         }
     }
 
-    fn keep(&mut self, written: usize, overflow: bool, end: &End<'_>) -> bool {
+    fn keep(&mut self, written: usize, overflow: bool, end: &WalkEnd<'_>) -> bool {
         let (mut marks, mut reads, mut words, mut states) = (self.marks, written, end.words.len(), self.states);
         let mut points = self.points;
         let last_walk = &mut *self.last_walk;

@@ -37,7 +37,7 @@ impl Call {
 }
 
 /// The inputs of a plugin's call.
-pub struct Place<'p> {
+pub struct CallInputs<'p> {
     /// Index of the plugin.
     pub plugin: u8,
     /// Its facts.
@@ -52,24 +52,24 @@ pub struct Place<'p> {
 
 impl WalkLog<'_> {
     /// Logs that a plugin is about to be called for the frames that the frame just visited hosts.
-    pub fn call_begins(&mut self, place: &Place<'_>) {
+    pub fn call_begins(&mut self, inputs: &CallInputs<'_>) {
         let touched = self.last_walk.call.touched;
         self.last_walk.call = Call { touched, ..Call::NONE };
         let Some(mark) = self.last().copied() else { return };
         let is_simple = |rule: Packed, cfa| rule.kind() == RuleKind::Offset && rule.flags() == 0 && cfa > mark.sp;
-        let simple = place.rule.is_none_or(|(rule, cfa)| is_simple(rule, cfa));
+        let simple = inputs.rule.is_none_or(|(rule, cfa)| is_simple(rule, cfa));
         let at = self.points;
         if touched || !simple || mark.flags & BY_FRAME_POINTER != 0 || at >= usize::from(self.last_walk.first_point) {
             return;
         }
         // No rule has such a word.
-        let (rule, cfa) = place.rule.map_or(([u64::MAX; 3], 0), |(rule, cfa)| (rule.words(), cfa));
-        let state = [rule[0], rule[1], rule[2], cfa, place.plugin.into(), place.facts as u64, 0, 0, 0, 0];
+        let (rule, cfa) = inputs.rule.map_or(([u64::MAX; 3], 0), |(rule, cfa)| (rule.words(), cfa));
+        let state = [rule[0], rule[1], rule[2], cfa, inputs.plugin.into(), inputs.facts as u64, 0, 0, 0, 0];
         let Some(room) = self.last_walk.points.get_mut(at) else { return };
         *room = Point { order: CALL, state, read: 0, word: 0, count: 0, desync: 0 };
         self.last_walk.call.open = true;
-        self.last_walk.call.steps = place.rule.is_none();
-        self.last_walk.call.fp = place.fp;
+        self.last_walk.call.steps = inputs.rule.is_none();
+        self.last_walk.call.fp = inputs.fp;
         let old = self
             .last_walk
             .marks
@@ -78,7 +78,7 @@ impl WalkLog<'_> {
         let Some(first) = old.map(|old| usize::from(old.point)) else { return };
         let end = self.last_walk.marks.get(self.candidate + 1).map_or(POINTS, |next| usize::from(next.point));
         let same = self.last_walk.points.get(first).is_some_and(|old| old.order == CALL && old.state == state);
-        if first < end && same && self.same_before(place.scratch) {
+        if first < end && same && self.same_before(inputs.scratch) {
             self.last_walk.call.candidates = (first + 1, end);
         }
     }

@@ -10,7 +10,7 @@ pub use x86_64::X86_64;
 
 use crate::bytes::Input;
 use crate::entry::Entry;
-use crate::program::{Place, Row};
+use crate::program::{Location, Row};
 use core::fmt::Debug;
 use uunwind_core::stop_reason::StopReason;
 
@@ -23,18 +23,18 @@ pub type Native = AArch64;
 
 /// A CPU, by its psABI's DWARF register numbers.
 pub trait Cpu: Copy + Eq + Debug {
-    /// The places of the registers that a row keeps: an array of [`Place`].
-    type Places: Copy + Eq + Debug + AsRef<[Place]> + AsMut<[Place]>;
+    /// The locations of the registers that a row keeps: an array of [`Location`].
+    type Locations: Copy + Eq + Debug + AsRef<[Location]> + AsMut<[Location]>;
     /// The rule of a frame.
     type Rule: Copy + Eq + Debug;
-    /// The places before any instruction.
-    const UNSPECIFIED: Self::Places;
+    /// The locations before any instruction.
+    const UNSPECIFIED: Self::Locations;
     /// DWARF number of the return address column, which every CIE must name.
     const RA: u8;
     /// DWARF number by which expressions name the pc, if they can.
     const PC: Option<u8>;
 
-    /// Index of a register among the places, if rows keep it.
+    /// Index of a register among the locations, if rows keep it.
     fn column(register: u64) -> Option<usize>;
 
     /// DW_CFA_AARCH64_negate_ra_state, which other CPUs do not have.

@@ -25,7 +25,7 @@ const NEAR: u64 = 1 << 20;
 
 /// Whether the function of this row delivers exceptions.
 pub(crate) fn is_by(row: &Row<X86_64>) -> bool {
-    let [.., rdx] = *row.places();
+    let [.., rdx] = *row.locations();
     rdx.kind() == Kind::Offset
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn is_by(row: &Row<X86_64>) -> bool {
 #[inline(never)]
 pub(crate) fn has_begun(row: &Row<X86_64>, entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> bool {
     let leaves = |row: &Row<X86_64>| {
-        let [.., ra, _, _] = *row.places();
+        let [.., ra, _, _] = *row.locations();
         ra.kind() == Kind::Register || !matches!(row.cfa, Cfa::Offset(RSP | RBP, _))
     };
     if leaves(row) {

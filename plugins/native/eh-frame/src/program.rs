@@ -11,7 +11,7 @@ pub const MAX_INSTRUCTIONS: u32 = 1 << 15;
 /// Depth of DW_CFA_remember_state that is supported (compilers use 1, hand-written code a few).
 const STATES: usize = 6;
 
-/// How a register of the caller is found. "n" is the number in its [`Place`].
+/// How a register of the caller is found. "n" is the number in its [`Location`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -34,18 +34,18 @@ pub enum Kind {
     ValExpression = 7,
 }
 
-/// A [`Kind`] with its number, in one word, since tables are built by comparing places.
+/// A [`Kind`] with its number, in one word, since tables are built by comparing them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place(u64);
+pub struct Location(u64);
 
-impl Place {
+impl Location {
     /// No rule for the register.
-    pub const UNSPECIFIED: Place = Place::new(Kind::Unspecified, 0);
+    pub const UNSPECIFIED: Location = Location::new(Kind::Unspecified, 0);
 
-    /// The place of this kind with number n; n is 0 for a kind without one.
+    /// The location of this kind with number n; n is 0 for a kind without one.
     #[inline(always)]
-    pub const fn new(kind: Kind, n: i32) -> Place {
-        Place((kind as u64) << 32 | n as u32 as u64)
+    pub const fn new(kind: Kind, n: i32) -> Location {
+        Location((kind as u64) << 32 | n as u32 as u64)
     }
 
     /// How the register is found.
@@ -92,13 +92,13 @@ pub enum Cfa {
 pub struct Row<C: Cpu = Native> {
     /// How the CFA is computed.
     pub cfa: Cfa,
-    /// The places of the registers that rows keep, by [`Cpu::column`].
-    places: C::Places,
-    /// A hash of the places, updated when they change: caches of rows use it as a key.
+    /// The locations of the registers that rows keep, by [`Cpu::column`].
+    locations: C::Locations,
+    /// A hash of the locations, updated when they change: caches of rows use it as a key.
     key: u64,
 }
 
-/// Odd numbers without a pattern, one for each place of a row.
+/// Odd numbers without a pattern, one for each location of a row.
 const FACTORS: [u64; 14] = [
     0xff51_afd7_ed55_8ccd,
     0xc4ce_b9fe_1a85_ec53,
@@ -117,25 +117,25 @@ const FACTORS: [u64; 14] = [
 ];
 
 impl<C: Cpu> Row<C> {
-    const EMPTY: Row<C> = Row { cfa: Cfa::Undefined, places: C::UNSPECIFIED, key: 0 };
+    const EMPTY: Row<C> = Row { cfa: Cfa::Undefined, locations: C::UNSPECIFIED, key: 0 };
 
-    /// The places of the registers that rows keep, by [`Cpu::column`].
+    /// The locations of the registers that rows keep, by [`Cpu::column`].
     #[inline(always)]
-    pub fn places(&self) -> &C::Places {
-        &self.places
+    pub fn locations(&self) -> &C::Locations {
+        &self.locations
     }
 
-    /// A hash of the places; rows with other places seldom have the same.
+    /// A hash of the locations; rows with other locations seldom have the same.
     #[inline(always)]
     pub fn key(&self) -> u64 {
         self.key
     }
 
     #[inline(always)]
-    pub(crate) fn put(&mut self, index: usize, place: Place) {
-        if let (Some(old), Some(factor)) = (self.places.as_mut().get_mut(index), FACTORS.get(index)) {
-            self.key = self.key.wrapping_add(place.0.wrapping_sub(old.0).wrapping_mul(*factor));
-            *old = place;
+    pub(crate) fn put(&mut self, index: usize, location: Location) {
+        if let (Some(old), Some(factor)) = (self.locations.as_mut().get_mut(index), FACTORS.get(index)) {
+            self.key = self.key.wrapping_add(location.0.wrapping_sub(old.0).wrapping_mul(*factor));
+            *old = location;
         }
     }
 }
@@ -217,15 +217,15 @@ impl<C: Cpu> Machine<C> {
         self.location = entry.start;
     }
 
-    fn set(&mut self, register: u64, place: Place) {
+    fn set(&mut self, register: u64, location: Location) {
         if let Some(index) = C::column(register) {
-            self.row.put(index, place);
+            self.row.put(index, location);
         }
     }
 
     fn restore(&mut self, register: u64) {
         if let Some(index) = C::column(register) {
-            if let Some(initial) = self.initial.places.as_ref().get(index) {
+            if let Some(initial) = self.initial.locations.as_ref().get(index) {
                 self.row.put(index, *initial);
             }
         }
@@ -251,7 +251,7 @@ impl<C: Cpu> Machine<C> {
                 1 => Some(low),
                 2 => {
                     let n = offset(input.uleb()? as i64, entry.data_align)?;
-                    self.set(low, Place::new(Kind::Offset, n));
+                    self.set(low, Location::new(Kind::Offset, n));
                     None
                 }
                 3 => {
@@ -308,7 +308,7 @@ impl<C: Cpu> Machine<C> {
                 // offset_extended
                 let register = input.uleb()?;
                 let n = offset(input.uleb()? as i64, entry.data_align)?;
-                self.set(register, Place::new(Kind::Offset, n));
+                self.set(register, Location::new(Kind::Offset, n));
             }
             0x06 => {
                 let register = input.uleb()?; // restore_extended
@@ -316,15 +316,15 @@ impl<C: Cpu> Machine<C> {
             }
             0x07 => {
                 let register = input.uleb()?; // undefined
-                self.set(register, Place::new(Kind::Undefined, 0));
+                self.set(register, Location::new(Kind::Undefined, 0));
             }
             0x08 => {
                 let register = input.uleb()?; // same_value
-                self.set(register, Place::new(Kind::Same, 0));
+                self.set(register, Location::new(Kind::Same, 0));
             }
             0x09 => {
                 let (register, other) = (input.uleb()?, input.uleb()?); // register
-                self.set(register, Place::new(Kind::Register, other.min(255) as i32));
+                self.set(register, Location::new(Kind::Register, other.min(255) as i32));
             }
             0x0a => {
                 *self.saved.get_mut(self.depth).ok_or(StopReason::UnsupportedRule)? = self.row; // remember_state
@@ -355,22 +355,22 @@ impl<C: Cpu> Machine<C> {
                 let register = input.uleb()?; // expression
                 let at = skip_block(input)?;
                 let distance = at.wrapping_sub(entry.instructions.0) as i64;
-                self.set(register, Place::new(Kind::Expression, small(distance)?));
+                self.set(register, Location::new(Kind::Expression, small(distance)?));
             }
             0x16 => {
                 let register = input.uleb()?; // val_expression
                 skip_block(input)?;
-                self.set(register, Place::new(Kind::ValExpression, 0));
+                self.set(register, Location::new(Kind::ValExpression, 0));
             }
             0x11 => {
                 let register = input.uleb()?; // offset_extended_sf
                 let n = offset(input.sleb()?, entry.data_align)?;
-                self.set(register, Place::new(Kind::Offset, n));
+                self.set(register, Location::new(Kind::Offset, n));
             }
             0x14 | 0x15 => {
                 let register = input.uleb()?; // val_offset, val_offset_sf
                 let n = if op == 0x14 { input.uleb()? as i64 } else { input.sleb()? };
-                self.set(register, Place::new(Kind::ValOffset, offset(n, entry.data_align)?));
+                self.set(register, Location::new(Kind::ValOffset, offset(n, entry.data_align)?));
             }
             // AARCH64_negate_ra_state_with_pc, AARCH64_negate_ra_state
             0x2c | 0x2d => C::negate_ra_state(&mut self.row)?,
@@ -380,7 +380,7 @@ impl<C: Cpu> Machine<C> {
             0x2f => {
                 let register = input.uleb()?; // GNU_negative_offset_extended
                 let n = offset((input.uleb()? as i64).wrapping_neg(), entry.data_align)?;
-                self.set(register, Place::new(Kind::Offset, n));
+                self.set(register, Location::new(Kind::Offset, n));
             }
             _ => return Err(StopReason::UnsupportedRule),
         }

@@ -43,7 +43,7 @@ pub enum By {
     Sframe,
     /// The code itself, recognised by its bytes: `_init` or `_fini`, the end of `swapcontext`; on AArch64 a stub, or
     /// the code that signal handlers return to.
-    StartFiles,
+    KnownCode,
 }
 
 /// The rule for `pc` from the object's own unwind data, and its source; `lookup` is the address to search with.
@@ -52,7 +52,7 @@ pub enum By {
 /// Errors: those of `.eh_frame`, if no other source has a rule.
 pub fn find(sources: &Sources, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> (Result<Answer, StopReason>, By) {
     if let Some(rule) = known_code::before_all(pc, reader) {
-        return (Ok(Answer { rule: Ok(rule), function: (0, 0) }), By::StartFiles);
+        return (Ok(Answer { rule: Ok(rule), function: (0, 0) }), By::KnownCode);
     }
     let first = uunwind_eh_frame::find(sources.eh_frame_hdr, sources.image, lookup, pc, reader);
     if let Ok(Answer { rule: Ok(_), .. }) = first {
@@ -63,7 +63,7 @@ pub fn find(sources: &Sources, lookup: u64, pc: u64, reader: &mut Reader<'_>) ->
     }
     if first == Err(StopReason::NoRule) {
         if let Some((rule, function)) = known_code::after_all(lookup, pc, reader) {
-            return (Ok(Answer { rule: Ok(rule), function }), By::StartFiles);
+            return (Ok(Answer { rule: Ok(rule), function }), By::KnownCode);
         }
     }
     (first, By::EhFrame)

@@ -62,7 +62,7 @@ struct Known {
 }
 
 /// Address of an entry of the list, and address and size of the ELF image that it points to.
-struct Place {
+struct ListEntry {
     entry: u64,
     address: u64,
     size: u64,
@@ -148,7 +148,7 @@ impl Descriptor {
             else {
                 return;
             };
-            let place = Place { entry, address, size };
+            let place = ListEntry { entry, address, size };
             all &= self.entry(place, entry == relevant, memory, table, || When { after, by: clock() });
             count += 1;
             if count > MOST {
@@ -178,7 +178,7 @@ impl Descriptor {
     /// Processes one entry of the list. False: its object could not be read in this look.
     fn entry(
         &mut self,
-        Place { entry, address, size }: Place,
+        ListEntry { entry, address, size }: ListEntry,
         relevant: bool,
         memory: &impl Memory,
         table: &mut Table,

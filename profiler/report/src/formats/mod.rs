@@ -32,7 +32,7 @@ pub enum Format {
     Samples,
 }
 
-/// Every format: its name for `-f`, the file extensions that select it, and a description.
+/// Every format: its name for `-f`, the file extensions that select it, itself, and a description of one line.
 pub const FORMATS: &[(&str, &[&str], Format, &str)] = &[
     ("uu", &[".uu"], Format::Recording, "the recording itself; any other format can be made from it later"),
     ("svg", &[".svg"], Format::Svg, "flame graph, for a browser"),
@@ -44,6 +44,11 @@ pub const FORMATS: &[(&str, &[&str], Format, &str)] = &[
 ];
 
 impl Format {
+    /// The formats that [`render`] makes from a recording: all but the recording itself.
+    pub fn rendered() -> impl Iterator<Item = Format> + Clone {
+        FORMATS.iter().map(|(_, _, format, _)| *format).filter(|format| *format != Format::Recording)
+    }
+
     /// The format with this name.
     pub fn by_name(name: &str) -> Option<Format> {
         FORMATS.iter().find(|(its_name, ..)| *its_name == name).map(|(_, _, format, _)| *format)

@@ -4,7 +4,7 @@ use super::{words, Cpu};
 use crate::bytes::Input;
 use crate::entry::Entry;
 use crate::expression::{evaluate, Value};
-use crate::program::{Cfa, Kind, Place, Row};
+use crate::program::{Cfa, Kind, Location, Row};
 use uunwind_core::regs::aarch64::{self as regs, SIGFRAME_UCONTEXT, SIGRETURN};
 use uunwind_core::rule::aarch64::{Rule, RA_SIGNED, RA_SLOT};
 use uunwind_core::rule::{RA_IN_REGISTER, SAME, UNKNOWN};
@@ -16,13 +16,13 @@ pub struct AArch64;
 
 const SP: usize = RA_SLOT + 1;
 const RA_STATE: usize = RA_SLOT + 2;
-/// In the place of RA_SIGN_STATE: the return address is signed. Each negate_ra_state toggles it.
-const SIGNED: Place = Place::new(Kind::Same, 1);
+/// In place of a location for RA_SIGN_STATE: the return address is signed. Each negate_ra_state toggles it.
+const SIGNED: Location = Location::new(Kind::Same, 1);
 
 impl Cpu for AArch64 {
-    type Places = [Place; 14];
+    type Locations = [Location; 14];
     type Rule = Rule;
-    const UNSPECIFIED: Self::Places = [Place::UNSPECIFIED; 14];
+    const UNSPECIFIED: Self::Locations = [Location::UNSPECIFIED; 14];
     const RA: u8 = regs::RA;
     const PC: Option<u8> = None;
 
@@ -35,18 +35,18 @@ impl Cpu for AArch64 {
     }
 
     fn negate_ra_state(row: &mut Row<AArch64>) -> Result<(), StopReason> {
-        let place = match row.places()[RA_STATE] {
-            SIGNED => Place::UNSPECIFIED,
-            Place::UNSPECIFIED => SIGNED,
+        let location = match row.locations()[RA_STATE] {
+            SIGNED => Location::UNSPECIFIED,
+            Location::UNSPECIFIED => SIGNED,
             _ => return Err(StopReason::UnsupportedRule),
         };
-        row.put(RA_STATE, place);
+        row.put(RA_STATE, location);
         Ok(())
     }
 
     fn rule(row: &Row<AArch64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Result<Rule, StopReason> {
         let unsupported = StopReason::UnsupportedRule;
-        let ra = row.places()[RA_SLOT];
+        let ra = row.locations()[RA_SLOT];
         if ra.kind() == Kind::Undefined {
             return Ok(Rule::end());
         }
@@ -62,15 +62,15 @@ impl Cpu for AArch64 {
             },
         };
         // Without a rule for sp, the caller's sp is the CFA; other rules are not supported.
-        let sp = row.places()[SP];
+        let sp = row.locations()[SP];
         if !matches!((sp.kind(), sp.n()), (Kind::Unspecified, _) | (Kind::ValOffset, 0)) {
             return Err(unsupported);
         }
         let mut rule = Rule::simple(register, n);
-        for (slot, place) in rule.slots.iter_mut().zip(row.places()).take(RA_SLOT) {
-            *slot = match place.kind() {
+        for (slot, location) in rule.slots.iter_mut().zip(row.locations()).take(RA_SLOT) {
+            *slot = match location.kind() {
                 Kind::Unspecified | Kind::Same => SAME,
-                _ => saved(*place, entry, pc, input).unwrap_or(UNKNOWN),
+                _ => saved(*location, entry, pc, input).unwrap_or(UNKNOWN),
             };
         }
         match ra.kind() {
@@ -81,8 +81,8 @@ impl Cpu for AArch64 {
                 rule.slots[RA_SLOT] = saved(ra, entry, pc, input).ok_or(unsupported)?;
             }
         }
-        match row.places()[RA_STATE] {
-            Place::UNSPECIFIED => {}
+        match row.locations()[RA_STATE] {
+            Location::UNSPECIFIED => {}
             SIGNED => rule.flags |= RA_SIGNED,
             _ => return Err(unsupported),
         }
@@ -91,11 +91,11 @@ impl Cpu for AArch64 {
 }
 
 /// The slot of a register that is saved near the CFA.
-fn saved(place: Place, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Option<i16> {
-    match place.kind() {
-        Kind::Offset => words(i64::from(place.n())),
+fn saved(location: Location, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Option<i16> {
+    match location.kind() {
+        Kind::Offset => words(i64::from(location.n())),
         Kind::Expression => {
-            let at = entry.instructions.0.wrapping_add_signed(i64::from(place.n()));
+            let at = entry.instructions.0.wrapping_add_signed(i64::from(location.n()));
             match evaluate::<AArch64>(at, pc, Some(Value::Cfa(0)), input) {
                 Ok(Value::Cfa(n)) => words(n),
                 _ => None,

@@ -5,7 +5,7 @@ use crate::bytes::Input;
 use crate::delivery;
 use crate::entry::Entry;
 use crate::expression::{self, Value};
-use crate::program::{Cfa, Kind, Place, Row};
+use crate::program::{Cfa, Kind, Location, Row};
 use uunwind_core::regs::{self, ucontext_offset, RBP, RSP};
 use uunwind_core::rule::{
     in_register, is_register, Rule, RuleKind, RA_IN_REGISTER, RA_SLOT, SAME, SP_IN_REGISTER, SP_SAVED, UNKNOWN,
@@ -18,9 +18,9 @@ use uunwind_core::stop_reason::StopReason;
 pub struct X86_64;
 
 impl Cpu for X86_64 {
-    type Places = [Place; 9];
+    type Locations = [Location; 9];
     type Rule = Rule;
-    const UNSPECIFIED: Self::Places = [Place::UNSPECIFIED; 9];
+    const UNSPECIFIED: Self::Locations = [Location::UNSPECIFIED; 9];
     const RA: u8 = regs::RA;
     const PC: Option<u8> = Some(regs::RA);
 
@@ -47,7 +47,7 @@ impl Cpu for X86_64 {
 
 /// The rule of `row`, or the reason why there is none.
 fn to_rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Result<Rule, StopReason> {
-    let [.., ra, sp, _] = *row.places();
+    let [.., ra, sp, _] = *row.locations();
     // Whether an exception is being delivered depends on the pc, not on the row alone.
     input.depends_on_pc |= delivery::is_by(row);
     if ra.kind() == Kind::Undefined {
@@ -71,8 +71,8 @@ fn to_rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>)
     let mut rule = Rule::simple(register, i32::try_from(n).map_err(|_| StopReason::UnsupportedRule)?);
     rule.kind = kind;
     rule.cfa_addend = i16::try_from(addend).map_err(|_| StopReason::UnsupportedRule)?;
-    for (index, place) in row.places().iter().take(RA_SLOT + 1).enumerate() {
-        let (slot, from_fp) = slot(*place, index, entry, pc, input)?;
+    for (index, location) in row.locations().iter().take(RA_SLOT + 1).enumerate() {
+        let (slot, from_fp) = slot(*location, index, entry, pc, input)?;
         if let Some(s) = rule.slots.get_mut(index) {
             *s = slot;
         }
@@ -87,7 +87,7 @@ fn to_rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>)
 }
 
 /// The rule of a row that describes the stack pointer as well. In all other rows the caller's is the CFA.
-fn with_stack_pointer(mut rule: Rule, sp: Place) -> Result<Rule, StopReason> {
+fn with_stack_pointer(mut rule: Rule, sp: Location) -> Result<Rule, StopReason> {
     let addend = match sp.kind() {
         Kind::ValOffset if sp.n() != 0 => None,
         Kind::Unspecified | Kind::Same | Kind::ValOffset => {
@@ -107,7 +107,7 @@ fn with_stack_pointer(mut rule: Rule, sp: Place) -> Result<Rule, StopReason> {
 
 /// A register's slot in a rule, and whether it counts from rbp.
 fn slot(
-    place: Place,
+    location: Location,
     index: usize,
     entry: &Entry,
     pc: u64,
@@ -115,15 +115,15 @@ fn slot(
 ) -> Result<(i16, bool), StopReason> {
     let is_ra = index == RA_SLOT;
     let lost = if is_ra { Err(StopReason::UnsupportedRule) } else { Ok((UNKNOWN, false)) };
-    match place.kind() {
+    match location.kind() {
         Kind::Unspecified | Kind::Same if is_ra => Err(StopReason::UnsupportedRule),
         Kind::Unspecified | Kind::Same => Ok((SAME, false)),
         Kind::Undefined | Kind::ValOffset | Kind::ValExpression => lost,
         Kind::Register if is_ra => Ok((0, false)),
-        Kind::Register => Ok((u8::try_from(place.n()).ok().and_then(in_register).unwrap_or(UNKNOWN), false)),
-        Kind::Offset => words(i64::from(place.n())).map_or(lost, |s| Ok((s, false))),
+        Kind::Register => Ok((u8::try_from(location.n()).ok().and_then(in_register).unwrap_or(UNKNOWN), false)),
+        Kind::Offset => words(i64::from(location.n())).map_or(lost, |s| Ok((s, false))),
         Kind::Expression => {
-            let at = entry.instructions.0.wrapping_add_signed(i64::from(place.n()));
+            let at = entry.instructions.0.wrapping_add_signed(i64::from(location.n()));
             match expression::evaluate::<X86_64>(at, pc, Some(Value::Cfa(0)), input) {
                 Ok(Value::Cfa(n)) => words(n).map_or(lost, |s| Ok((s, false))),
                 Ok(Value::Register(RBP, n)) => words(n).map_or(lost, |s| Ok((s, true))),
@@ -138,7 +138,7 @@ fn slot(
 /// loads all.
 fn signal_frame(
     cfa: Value,
-    ra: Place,
+    ra: Location,
     entry: &Entry,
     pc: u64,
     input: &mut Input<'_, '_>,

@@ -83,7 +83,7 @@ fn place(row: &Row) -> usize {
 /// Whether two rows are the same. Without a branch for each place: most are.
 #[inline(always)]
 fn same(one: &Row, other: &Row) -> bool {
-    let places = one.places().iter().zip(other.places());
+    let places = one.locations().iter().zip(other.locations());
     one.cfa == other.cfa && places.fold(0, |different, (a, b)| different | (a.word() ^ b.word())) == 0
 }
 
@@ -94,7 +94,7 @@ const BYTES_PER_CHANGE: usize = 64;
 
 /// Whether a row's meaning lies in bytes elsewhere.
 fn has_expression(row: &Row) -> bool {
-    matches!(row.cfa, Cfa::Expression(_)) || row.places().iter().any(|place| place.kind() == Kind::Expression)
+    matches!(row.cfa, Cfa::Expression(_)) || row.locations().iter().any(|place| place.kind() == Kind::Expression)
 }
 
 /// Builds the table of an object with these sections and executable segments (`[start, end)`, without load bias), which
