@@ -68,6 +68,12 @@ crate::numbered! {
         /// More threads walk, or have walked and are still there, than the library can have slots for (`slots::SLOTS`),
         /// or there is no memory for more.
         TooManyThreads = 63, "no slot for this thread";
+        /// The thread whose stack was asked for blocks the signal by which it is asked.
+        SignalBlocked = 64, "thread blocks the signal";
+        /// The thread whose stack was asked for is in an uninterruptible sleep, or stopped.
+        ThreadAsleep = 65, "thread cannot be interrupted";
+        /// The thread whose stack was asked for did not answer in time, for no reason that the kernel reports.
+        NoAnswer = 66, "thread did not answer in time";
     }
 }
 

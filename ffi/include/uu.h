@@ -69,7 +69,10 @@ enum uu_stop {
     UU_STOP_FAULT = 60,            /* also: this thread is inside a walk already */
     UU_STOP_WATCHDOG = 61,
     UU_STOP_PLUGIN_NONSENSE = 62,  /* ends no walk; counted under the plugin's name */
-    UU_STOP_TOO_MANY_THREADS = 63  /* more than 65,536 threads at once have called uu_capture(), or there is no memory for one more */
+    UU_STOP_TOO_MANY_THREADS = 63, /* more than 65,536 threads at once have called uu_capture(), or there is no memory for one more */
+    UU_STOP_SIGNAL_BLOCKED = 64,   /* uu_walk_thread(): the thread blocks the signal by which it is asked */
+    UU_STOP_THREAD_ASLEEP = 65,    /* uu_walk_thread(): the thread is in an uninterruptible sleep, or stopped */
+    UU_STOP_NO_ANSWER = 66         /* uu_walk_thread(): it did not answer in time, for no reason that the kernel reports */
 };
 
 /* Captures the native stack of the calling thread into `frames`, leaf first, at most `capacity` words. Returns the
@@ -146,6 +149,56 @@ struct uu_request {
  * In a handler that interrupted another uu_walk() of the same thread, nothing is walked: UU_STOP_FAULT. A thread's first
  * call maps about 350 KiB, of which what is used becomes resident. Up to 8 KiB of stack. */
 int uu_walk(struct uu_request *request);
+
+/* ---- Stacks of other threads -------------------------------------------------------------------------------------
+ *
+ * The thread is interrupted by a real-time signal, and its handler walks it. The signal is the one that
+ * uu_thread_signal() took; else the first call takes the highest one, below 64, that has its default action. The handler
+ * has SA_RESTART; calls that a handler always interrupts return EINTR in the thread that is asked (poll(2), nanosleep(2)
+ * and others: signal(7)). It runs on the stack that was interrupted, where it needs 8 KiB and the kernel's signal frame;
+ * on the thread's alternate one if the program handled the signal, or SIGURG (as Go does), with SA_ONSTACK. A signal
+ * of this number that the library did not send goes to the handler that was there before, or has its default action.
+ * A program that installs a handler for it later takes it away: calls return -EBUSY until another one is taken. */
+
+/* Takes the signal for uu_walk_thread(), uu_walk_all() and crash reports. 0: the one that is in use, or any.
+ *
+ * Returns its number; -EINVAL: neither 0 nor a real-time signal (SIGRTMIN to 64); -EBUSY: none has its default action,
+ * the program replaced the library's handler for this one, or another thread is in this call; -EIO: the kernel refuses.
+ * Thread-safe, async-signal-safe. */
+int uu_thread_signal(int signal);
+
+/* Walks the whole stack of another thread of this process, as uu_walk() walks the caller's; `request->frame` is called
+ * here. Waits at most `timeout_ns` nanoseconds for the thread; what it answers later is dropped. For the calling
+ * thread's own id it is uu_walk().
+ *
+ * 0: see `stop`. -EINVAL: as uu_walk(), or `ucontext` is not null. -ESRCH: this process has no such thread, or it ended.
+ * -ETIMEDOUT: it did not answer; `stop` is UU_STOP_SIGNAL_BLOCKED, UU_STOP_THREAD_ASLEEP or UU_STOP_NO_ANSWER. -EBUSY: as
+ * uu_thread_signal(), or 32 threads are being asked; -EAGAIN: no more signals can be queued (RLIMIT_SIGPENDING).
+ * Thread-safe, async-signal-safe, also in a handler of a fault. Up to 8 KiB of stack; the first calls map up to 2 MiB. */
+int uu_walk_thread(uint32_t tid, struct uu_request *request, uint64_t timeout_ns);
+
+/* A thread, of uu_walk_all(). */
+struct uu_thread {
+    uint32_t tid;            /* its thread id */
+    int32_t error;           /* 0, or what uu_walk_thread() returns */
+    char name[16];           /* its name (pthread_setname_np(3)), ends with a NUL */
+    size_t first;            /* index in the request's `frames` of its first word */
+    size_t words;            /* words of its stack */
+    uint32_t count;          /* frames */
+    uint16_t stop;           /* why the stack ended; with -ETIMEDOUT, why the thread did not answer */
+    uint16_t doubt;          /* UU_DOUBT_* */
+};
+
+/* Walks the whole stacks of all threads of this process, the calling one first. 16 at a time are asked at once, so stacks
+ * of one call are not of one moment. Fills at most `capacity` threads, and `request->frames` with their words, one
+ * stack after the other; a stack for which there is no room ends with UU_STOP_BUFFER_FULL. The other fields of the request
+ * count for each stack; `words`, `count` and `doubt` are sums. Waits at most `timeout_ns` nanoseconds for all threads
+ * together, of which each batch may use its share.
+ *
+ * Returns how many threads there are, which may be more than `capacity`. -EINVAL: as uu_walk_thread(), `frame` is not
+ * null, or `threads` is null or unaligned. -EIO: /proc/self/task cannot be read. Threads that begin or end meanwhile may be
+ * missing, or there with -ESRCH. Thread-safe, async-signal-safe. Up to 10 KiB of stack. */
+int uu_walk_all(struct uu_request *request, struct uu_thread *threads, size_t capacity, uint64_t timeout_ns);
 
 /* What a frame is, in words. Set `size` to sizeof(struct uu_frame_info). Texts are UTF-8, end with a NUL, and are empty
  * where nothing is available. */

@@ -13,6 +13,7 @@ use crate::library::uu_private_library_0;
 use crate::plugin_call::uu_plugin_call;
 use crate::setup::uu_setup;
 use crate::stack_id::{uu_stack_frames, uu_stack_id, uu_stack_ids_lost};
+use crate::threads::{uu_thread_signal, uu_walk_all, uu_walk_thread};
 use crate::walk::uu_walk;
 use crate::windows::{
     uu_register_window, uu_replace_windows, uu_seal_window, uu_synchronize, uu_ticket, uu_unlink_window,
@@ -50,6 +51,9 @@ pub static uu_private_home_1: Home = Home {
     stack_frames: uu_stack_frames,
     stack_ids_lost: uu_stack_ids_lost,
     walk: uu_walk,
+    thread_signal: uu_thread_signal,
+    walk_thread: uu_walk_thread,
+    walk_all: uu_walk_all,
 };
 
 extern "C" {

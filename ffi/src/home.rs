@@ -8,6 +8,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use uunwind_core::library::Library;
 use uunwind_core::registry::c_window::CWindow;
+use uunwind_crashes::threads::all::CThread;
 use uunwind_stacks::describe::FrameInfo;
 use uunwind_stacks::request::Request;
 
@@ -39,6 +40,9 @@ pub struct Home {
     pub stack_frames: unsafe extern "C" fn(u32, *mut u64, usize) -> usize,
     pub stack_ids_lost: extern "C" fn() -> u64,
     pub walk: unsafe extern "C" fn(*mut Request) -> c_int,
+    pub thread_signal: extern "C" fn(c_int) -> c_int,
+    pub walk_thread: unsafe extern "C" fn(u32, *mut Request, u64) -> c_int,
+    pub walk_all: unsafe extern "C" fn(*mut Request, *mut CThread, usize, u64) -> c_int,
 }
 
 static ELSEWHERE: AtomicPtr<Home> = AtomicPtr::new(core::ptr::null_mut());
@@ -46,6 +50,10 @@ static ELSEWHERE: AtomicPtr<Home> = AtomicPtr::new(core::ptr::null_mut());
 pub static CAPTURE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// As [`CAPTURE`], for `uu_walk`.
 pub static WALK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// As [`CAPTURE`], for `uu_walk_thread`.
+pub static WALK_THREAD: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// As [`CAPTURE`], for `uu_walk_all`.
+pub static WALK_ALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The copy that all calls go to; `None`: this one. Async-signal-safe.
 #[inline(always)]
@@ -63,5 +71,7 @@ pub unsafe fn settle(home: *const Home) {
     let found = unsafe { &*home };
     CAPTURE.store(found.capture as *mut c_void, Ordering::Release);
     WALK.store(found.walk as *mut c_void, Ordering::Release);
+    WALK_THREAD.store(found.walk_thread as *mut c_void, Ordering::Release);
+    WALK_ALL.store(found.walk_all as *mut c_void, Ordering::Release);
     ELSEWHERE.store(home.cast_mut(), Ordering::Release);
 }

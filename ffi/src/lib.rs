@@ -6,6 +6,8 @@
 //! ```text
 //! capture          uu_capture: native stacks
 //! walk             uu_walk: whole stacks
+//! threads          uu_walk_thread, uu_walk_all, uu_thread_signal: other threads' stacks
+//! caller           entries that need their caller's registers
 //! describe         uu_describe
 //! stack_id         uu_stack_id, uu_stack_frames, uu_stack_ids_lost
 //! windows          uu_register_window and the other calls for windows
@@ -26,6 +28,7 @@
     allow(dead_code, reason = "what only the constructor and the interposers reach is not in the handler path")
 )]
 
+mod caller;
 mod capture;
 /// The handler path, for the check object.
 #[cfg(feature = "no-entry-points")]
@@ -44,6 +47,7 @@ mod plugin_call;
 mod registered;
 mod setup;
 mod stack_id;
+mod threads;
 mod walk;
 mod windows;
 

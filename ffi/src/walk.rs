@@ -99,7 +99,7 @@ pub unsafe extern "C" fn uu_walk(request: *mut Request) -> c_int {
 ///
 /// # Safety
 /// `request` must be null or a valid `uu_request`, `caller` the entry's registers.
-unsafe extern "C" fn walked(request: *mut Request, caller: *const Caller) -> c_int {
+pub(crate) unsafe extern "C" fn walked(request: *mut Request, caller: *const Caller) -> c_int {
     // SAFETY: null, or the C caller's.
     let Some(request) = (unsafe { request.as_mut() }) else { return -EINVAL };
     if !request.is_valid() {

@@ -101,6 +101,7 @@ fn a_c_program_captures_its_stack() {
 fn its_structures_are_the_librarys() {
     use uunwind_core::plugin::{CRule, FrameRecord};
     use uunwind_core::registry::{c_window::CWindow, window::Function};
+    use uunwind_crashes::threads::all::CThread;
     use uunwind_stacks::describe::FrameInfo;
     use uunwind_stacks::request::Request;
 
@@ -124,6 +125,7 @@ fn its_structures_are_the_librarys() {
         "uu_request" =
             Request { size, flags, ucontext, frames, capacity, skip, reserved, frame, user, words, count, stop, doubt }
     );
+    layout!(wanted, "uu_thread" = CThread { tid, error, name, first, words, count, stop, doubt });
     layout!(
         wanted,
         "uu_frame_info" = FrameInfo {

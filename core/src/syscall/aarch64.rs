@@ -4,7 +4,14 @@
 /// (<https://github.com/torvalds/linux/blob/v6.1/include/uapi/asm-generic/unistd.h>).
 #[allow(missing_docs, reason = "names and numbers are the kernel's")]
 pub mod nr {
+    pub const OPENAT: usize = 56;
+    pub const CLOSE: usize = 57;
+    pub const GETDENTS64: usize = 61;
+    pub const READ: usize = 63;
+    pub const WRITE: usize = 64;
+    pub const PPOLL: usize = 73;
     pub const READLINKAT: usize = 78;
+    pub const FSTAT: usize = 80;
     pub const FUTEX: usize = 98;
     pub const NANOSLEEP: usize = 101;
     pub const TIMER_CREATE: usize = 107;
@@ -16,6 +23,8 @@ pub mod nr {
     pub const SIGALTSTACK: usize = 132;
     pub const RT_SIGACTION: usize = 134;
     pub const RT_SIGPROCMASK: usize = 135;
+    pub const RT_SIGPENDING: usize = 136;
+    pub const RT_SIGTIMEDWAIT: usize = 137;
     pub const RT_SIGQUEUEINFO: usize = 138;
     pub const PRCTL: usize = 167;
     pub const GETPID: usize = 172;

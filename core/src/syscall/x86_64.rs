@@ -4,6 +4,10 @@
 /// (<https://github.com/torvalds/linux/blob/v6.1/arch/x86/entry/syscalls/syscall_64.tbl>).
 #[allow(missing_docs, reason = "names and numbers are the kernel's")]
 pub mod nr {
+    pub const READ: usize = 0;
+    pub const WRITE: usize = 1;
+    pub const CLOSE: usize = 3;
+    pub const FSTAT: usize = 5;
     pub const MMAP: usize = 9;
     pub const MUNMAP: usize = 11;
     pub const RT_SIGACTION: usize = 13;
@@ -11,18 +15,23 @@ pub mod nr {
     pub const MADVISE: usize = 28;
     pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
+    pub const RT_SIGPENDING: usize = 127;
+    pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const RT_SIGQUEUEINFO: usize = 129;
     pub const KILL: usize = 62;
     pub const SIGALTSTACK: usize = 131;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
+    pub const GETDENTS64: usize = 217;
     pub const TIMER_CREATE: usize = 222;
     pub const TIMER_SETTIME: usize = 223;
     pub const TIMER_DELETE: usize = 226;
     pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
+    pub const OPENAT: usize = 257;
     pub const READLINKAT: usize = 267;
+    pub const PPOLL: usize = 271;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
 }
 

@@ -18,6 +18,7 @@ pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-ring",
     "uunwind-live",
     "uunwind-stacks",
+    "uunwind-crashes",
     "uunwind-ffi",
     "uunwind-preload",
 ];

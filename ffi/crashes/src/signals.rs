@@ -1,0 +1,148 @@
+//! Signals as the kernel and glibc hand them over, on x86-64 and AArch64.
+
+use core::ffi::{c_int, c_void};
+use uunwind_core::syscall::{self, nr};
+
+/// SIG_DFL.
+pub const DEFAULT: usize = 0;
+/// SIG_IGN.
+pub const IGNORE: usize = 1;
+/// SA_SIGINFO: the handler takes three arguments.
+pub const SA_SIGINFO: c_int = 4;
+/// SA_ONSTACK: on the alternate stack, if the thread has one.
+pub const SA_ONSTACK: c_int = 0x0800_0000;
+/// SA_RESTART: interrupted system calls continue, as far as signal(7) says.
+pub const SA_RESTART: c_int = 0x1000_0000;
+/// SA_NODEFER: the signal is not blocked while its handler runs.
+pub const SA_NODEFER: c_int = 0x4000_0000;
+
+/// The number of the last signal.
+pub const LAST: usize = 64;
+
+/// A handler with SA_SIGINFO.
+pub type Handler = unsafe extern "C" fn(c_int, *mut SigInfo, *mut c_void);
+
+/// `struct sigaction` of glibc.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Action {
+    /// Address of the handler, [`DEFAULT`] or [`IGNORE`].
+    pub handler: usize,
+    /// Signals that are blocked while it runs, in the first word.
+    pub mask: [u64; 16],
+    /// `SA_*`.
+    pub flags: c_int,
+    /// glibc's own.
+    pub restorer: usize,
+}
+
+impl Action {
+    /// The default action.
+    pub const DEFAULT: Action = Action { handler: DEFAULT, mask: [0; 16], flags: 0, restorer: 0 };
+
+    /// A handler with these signals blocked.
+    pub fn new(handler: Handler, mask: u64, flags: c_int) -> Action {
+        let mut action = Action { handler: handler as usize, flags: flags | SA_SIGINFO, ..Action::DEFAULT };
+        action.mask[0] = mask;
+        action
+    }
+
+    /// Calls the handler that this is.
+    ///
+    /// # Safety
+    /// It must be a handler of the program's, and the arguments the kernel's.
+    pub unsafe fn call(&self, signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
+        // SAFETY: the caller says so; without SA_SIGINFO it ignores two arguments.
+        unsafe { core::mem::transmute::<usize, Handler>(self.handler)(signal, info, ucontext) };
+    }
+}
+
+/// `siginfo_t`.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug)]
+pub struct SigInfo {
+    /// Number of the signal.
+    pub signo: c_int,
+    /// An errno, seldom set.
+    pub errno: c_int,
+    /// Why it was sent: `SI_*`, or a number of the signal's own.
+    pub code: c_int,
+    pad: c_int,
+    /// Address of a fault; or process id of the sender in the lower half, its user id in the upper one.
+    pub first: u64,
+    /// The value that came with it (`si_value`).
+    pub value: u64,
+    rest: [u64; 12],
+}
+
+const _: () = assert!(size_of::<SigInfo>() == 128);
+
+impl SigInfo {
+    /// A signal that this process sends to itself.
+    pub fn own(signal: c_int, code: c_int) -> SigInfo {
+        SigInfo { signo: signal, errno: 0, code, pad: 0, first: u64::from(syscall::getpid()), value: 0, rest: [0; 12] }
+    }
+}
+
+extern "C" {
+    fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int;
+}
+
+/// The disposition of a signal, as the program sees it (an interposed sigaction is asked); `None`: no such signal.
+/// Async-signal-safe ([signal-safety(7)](https://man7.org/linux/man-pages/man7/signal-safety.7.html)).
+pub fn action(signal: c_int) -> Option<Action> {
+    let mut old = Action::DEFAULT;
+    // SAFETY: a valid structure.
+    (unsafe { sigaction(signal, core::ptr::null(), &raw mut old) } == 0).then_some(old)
+}
+
+/// Sets it. False if the kernel refuses. Async-signal-safe.
+pub fn set_action(signal: c_int, new: &Action) -> bool {
+    // SAFETY: a valid structure; its handler is one of ours, or one that the program had installed.
+    unsafe { sigaction(signal, new, core::ptr::null_mut()) == 0 }
+}
+
+/// A set with this signal.
+pub const fn bit(signal: c_int) -> u64 {
+    1 << ((signal - 1) as u32 & 63)
+}
+
+/// Changes the calling thread's mask. Returns the mask before.
+fn change_mask(how: usize, set: u64) -> u64 {
+    let mut old = 0u64;
+    let arguments = [how, (&raw const set) as usize, (&raw mut old) as usize, 8, 0, 0];
+    // SAFETY: two valid sets of 8 bytes.
+    unsafe { syscall::call(nr::RT_SIGPROCMASK, arguments) };
+    old
+}
+
+/// Blocks signals in the calling thread. Returns the mask before.
+pub fn block(set: u64) -> u64 {
+    change_mask(0, set)
+}
+
+/// Unblocks signals in the calling thread. Returns the mask before.
+pub fn unblock(set: u64) -> u64 {
+    change_mask(1, set)
+}
+
+/// Sets the calling thread's mask. Returns the mask before.
+pub fn set_mask(set: u64) -> u64 {
+    change_mask(2, set)
+}
+
+/// Sends a signal with this siginfo to a thread of this process. Returns 0 or a negative errno
+/// ([rt_tgsigqueueinfo(2)](https://man7.org/linux/man-pages/man2/rt_sigqueueinfo.2.html): a process may send itself any
+/// siginfo).
+pub fn send(tid: u32, info: &SigInfo) -> isize {
+    let arguments =
+        [syscall::getpid() as usize, tid as usize, info.signo as usize, core::ptr::from_ref(info) as usize, 0, 0];
+    // SAFETY: a valid siginfo.
+    unsafe { syscall::call(nr::RT_TGSIGQUEUEINFO, arguments) }
+}
+
+/// Whether the process has a thread with this id that is not reaped.
+pub fn exists(tid: u32) -> bool {
+    // SAFETY: signal 0 only checks.
+    unsafe { syscall::call(nr::TGKILL, [syscall::getpid() as usize, tid as usize, 0, 0, 0, 0]) == 0 }
+}

@@ -1,0 +1,216 @@
+//! The signal by which a thread is asked for its stack.
+//!
+//! One real-time signal, which the program chooses, or which is the highest one without a handler. What arrives there
+//! and was not sent by this library goes to the handler that was there before, or has its default action.
+
+use super::asks;
+use super::Manner;
+use crate::signals::{self, Action, SigInfo, DEFAULT, IGNORE, LAST, SA_ONSTACK, SA_RESTART};
+use crate::Host;
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use uunwind_core::cursor::Cursor;
+use uunwind_core::errno::{Errno, EBUSY, EINVAL, EIO};
+use uunwind_core::regs::{Regs, UCONTEXT_SIGMASK};
+use uunwind_core::slots::stack_pointer;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_stacks::walk::{whole, How, Whole};
+
+/// The first real-time signal that glibc leaves to programs (`__SIGRTMIN` + 2).
+const FIRST: c_int = 34;
+/// `si_code` of our signal: a negative number that neither kernel nor glibc uses (`asm-generic/siginfo.h`).
+const CODE: c_int = -0x7575;
+/// SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS and SIGABRT.
+const FAULTS: u64 = signals::bit(11)
+    | signals::bit(7)
+    | signals::bit(8)
+    | signals::bit(4)
+    | signals::bit(5)
+    | signals::bit(31)
+    | signals::bit(6);
+
+/// The signal in use; 0: none yet.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+/// Thread id of whoever installs a handler; 0: none.
+static INSTALLING: AtomicU32 = AtomicU32::new(0);
+/// Signals that have our handler and an entry in `BEFORE`.
+static INSTALLED: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
+/// Number of signals that were sent and not handled.
+static UNHANDLED: AtomicI32 = AtomicI32::new(0);
+static HOST: AtomicPtr<Host> = AtomicPtr::new(core::ptr::null_mut());
+
+struct Before(UnsafeCell<[MaybeUninit<Action>; LAST]>);
+// SAFETY: an entry is written once, by the holder of INSTALLING, before its bit in INSTALLED is set; then only read.
+unsafe impl Sync for Before {}
+static BEFORE: Before = Before(UnsafeCell::new([MaybeUninit::uninit(); LAST]));
+
+/// What the library around this room can do. To be set before anything else is called.
+pub fn set_host(host: &'static Host) {
+    HOST.store(core::ptr::from_ref(host).cast_mut(), Ordering::Release);
+}
+
+/// The signal in use, which is chosen and taken if there is none. Async-signal-safe.
+pub fn prepare() -> Result<c_int, Errno> {
+    match SIGNAL.load(Ordering::Acquire) {
+        0 => choose(0),
+        signal => Ok(signal),
+    }
+}
+
+/// The signal in use, if one is.
+pub fn current() -> Option<c_int> {
+    Some(SIGNAL.load(Ordering::Acquire)).filter(|signal| *signal != 0)
+}
+
+/// Takes a signal; 0: the one in use, else the highest real-time signal that has its default action. Errors: `EINVAL`: no
+/// real-time signal; `EBUSY`: none is free, or another thread is in this call; `EIO`: the kernel refuses.
+/// Async-signal-safe.
+pub fn choose(signal: c_int) -> Result<c_int, Errno> {
+    if signal != 0 && !(FIRST..=LAST as c_int).contains(&signal) {
+        return Err(EINVAL);
+    }
+    let own = uunwind_core::syscall::gettid();
+    if let Err(other) = INSTALLING.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
+        // In the child of a fork its owner may not exist.
+        let is_left = other != own && !signals::exists(other);
+        if !is_left || INSTALLING.compare_exchange(other, own, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return Err(EBUSY);
+        }
+    }
+    let chosen = take(signal);
+    INSTALLING.store(0, Ordering::Release);
+    chosen
+}
+
+fn take(wanted: c_int) -> Result<c_int, Errno> {
+    let before = SIGNAL.load(Ordering::Acquire);
+    if wanted == 0 && before != 0 {
+        return Ok(before);
+    }
+    let is_free = |signal: &c_int| signals::action(*signal).is_some_and(|action| action.handler == DEFAULT);
+    // The last one is left to debuggers and valgrind, which use it.
+    let signal = if wanted != 0 { wanted } else { (FIRST..LAST as c_int).rev().find(is_free).ok_or(EBUSY)? };
+    install(signal)?;
+    SIGNAL.store(signal, Ordering::Release);
+    Ok(signal)
+}
+
+fn install(signal: c_int) -> Result<(), Errno> {
+    let was = signals::action(signal).ok_or(EIO)?;
+    if is_ours(&was) {
+        return Ok(());
+    }
+    if INSTALLED.load(Ordering::Acquire) & signals::bit(signal) != 0 {
+        // The program has replaced our handler. It may have chained to it, so it is not installed twice.
+        return Err(EBUSY);
+    }
+    // SAFETY: the holder of INSTALLING; the entry is not yet marked as written.
+    if let Some(entry) = unsafe { (*BEFORE.0.get()).get_mut(signal as usize - 1) } {
+        entry.write(was);
+    }
+    INSTALLED.fetch_or(signals::bit(signal), Ordering::Release);
+    // A program that handles the signal on alternate stacks, or whose other handlers must (Go), gets it there.
+    const SIGURG: c_int = 23;
+    let of_go = signals::action(SIGURG).is_some_and(|urgent| urgent.handler > IGNORE && urgent.flags & SA_ONSTACK != 0);
+    let on_stack = if of_go { SA_ONSTACK } else { was.flags & SA_ONSTACK };
+    let flags = SA_RESTART | if was.handler > IGNORE { was.flags } else { 0 } | on_stack;
+    if signals::set_action(signal, &Action::new(handler, !FAULTS, flags)) {
+        Ok(())
+    } else {
+        Err(EIO)
+    }
+}
+
+fn is_ours(action: &Action) -> bool {
+    action.handler == handler as *const () as usize
+}
+
+/// Whether our handler is the one that the kernel calls.
+pub fn is_installed(signal: c_int) -> bool {
+    signals::action(signal).is_some_and(|action| is_ours(&action))
+}
+
+/// Whether a signal of ours may be waiting for a thread that blocks it.
+pub fn may_be_pending() -> bool {
+    UNHANDLED.load(Ordering::Acquire) > 0
+}
+
+/// Sends our signal. 0, or a negative errno.
+pub fn send(signal: c_int, tid: u32) -> isize {
+    UNHANDLED.fetch_add(1, Ordering::AcqRel);
+    let sent = signals::send(tid, &SigInfo::own(signal, CODE));
+    if sent != 0 {
+        UNHANDLED.fetch_sub(1, Ordering::AcqRel);
+    }
+    sent
+}
+
+unsafe extern "C" fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
+    // SAFETY: the kernel's.
+    let (code, sender) = unsafe { ((*info).code, (*info).first as u32) };
+    if code != CODE || sender != uunwind_core::syscall::getpid() {
+        // SAFETY: passed on.
+        unsafe { pass_on(signal, info, ucontext) };
+        return;
+    }
+    UNHANDLED.fetch_sub(1, Ordering::AcqRel);
+    asks::answer_all(&mut |manner, then| {
+        // SAFETY: the kernel's context of the calling thread.
+        unsafe { answer(ucontext.cast(), manner, then) }
+    });
+}
+
+/// Walks the interrupted stack.
+///
+/// # Safety
+/// `ucontext` must be the one that the handler got.
+unsafe fn answer(ucontext: *const u8, manner: Manner, then: &mut dyn FnMut(Whole<'_>)) -> Result<(), StopReason> {
+    // SAFETY: set to a static.
+    let handled = unsafe { HOST.load(Ordering::Acquire).as_ref() }.is_some_and(|host| (host.handles_faults)());
+    // SAFETY: the kernel's context.
+    let mask = unsafe { ucontext.add(UCONTEXT_SIGMASK as usize).cast::<u64>().read() };
+    // A guarded read that faults while its signal is blocked ends the process.
+    let guarded = handled && !manner.probed && mask & (signals::bit(11) | signals::bit(7)) == 0;
+    // SAFETY: as above.
+    let cursor = Cursor { regs: unsafe { Regs::from_ucontext(ucontext) }, exact: true };
+    let how = How { guarded, trusting: manner.trusting };
+    // SAFETY: the interrupted frames exist until the handler returns; the caller of `walk` sees the stack only.
+    unsafe { whole(cursor, stack_pointer(), how, then) }
+}
+
+/// A signal that is not ours: to whom it would have gone.
+///
+/// # Safety
+/// The arguments must be the handler's.
+unsafe fn pass_on(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
+    if INSTALLED.load(Ordering::Acquire) & signals::bit(signal) == 0 {
+        return;
+    }
+    // SAFETY: written before its bit was set.
+    let Some(before) = (unsafe { (*BEFORE.0.get()).get((signal as usize).wrapping_sub(1)) }) else { return };
+    // SAFETY: as above.
+    let before = unsafe { before.assume_init_ref() };
+    match before.handler {
+        IGNORE => {}
+        DEFAULT => {
+            // It ends the process, when this handler returns.
+            signals::set_action(signal, &Action::DEFAULT);
+            // SAFETY: the kernel's siginfo.
+            signals::send(uunwind_core::syscall::gettid(), unsafe { &*info });
+        }
+        _ => {
+            let mask = signals::set_mask(interrupted_mask(ucontext) | before.mask[0] | signals::bit(signal));
+            // SAFETY: the program's handler, with the kernel's arguments.
+            unsafe { before.call(signal, info, ucontext) };
+            signals::set_mask(mask);
+        }
+    }
+}
+
+/// The mask that was interrupted.
+fn interrupted_mask(ucontext: *mut c_void) -> u64 {
+    // SAFETY: only the handler passes its ucontext here.
+    unsafe { ucontext.cast::<u8>().add(UCONTEXT_SIGMASK as usize).cast::<u64>().read() }
+}
