@@ -35,7 +35,7 @@ pub const FLAG_BY_FRAME_POINTER: u64 = 1 << 61;
 pub const FLAG_INTERPRETER: u64 = 1 << 62;
 
 /// A decoded frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Frame {
     /// A machine frame.
     Native {

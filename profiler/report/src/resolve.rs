@@ -10,6 +10,40 @@ use uunwind_recording::{Call, JitCode, JitPlace, Name, Recording, Sample, Symbol
 use uunwind_symbolize::calls::jumped;
 use uunwind_symbolize::{own_path, symbolize};
 
+/// The process and time of a sample, by which its addresses have a meaning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moment {
+    /// Index of the process in the recording.
+    pub process: u32,
+    /// Time of the sample: ns of CLOCK_MONOTONIC, as in the recording.
+    pub time: u64,
+}
+
+impl Moment {
+    /// A code address of this process at this time.
+    pub fn code(self, address: u64, exact: bool) -> CodeAt {
+        CodeAt { moment: self, address, exact }
+    }
+}
+
+/// A code address in a sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CodeAt {
+    /// Process and time.
+    pub moment: Moment,
+    /// The process address.
+    pub address: u64,
+    /// Whether it is that of an interrupted instruction; otherwise it is a return address.
+    pub exact: bool,
+}
+
+impl CodeAt {
+    /// The process address to look up: a return address may lie after the end of the function that called.
+    fn lookup(self) -> u64 {
+        lookup_address(self.address, self.exact)
+    }
+}
+
 /// A resolved native frame, for the formats that show raw samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Native<'a> {
@@ -81,44 +115,45 @@ impl<'a> Resolver<'a> {
         out
     }
 
-    /// Index of the process of a sample.
-    pub fn process(&self, sample: &Sample) -> u32 {
-        self.recording.threads.get(sample.thread as usize).map_or(0, |t| t.process)
+    /// Process and time of a sample.
+    pub fn moment(&self, sample: &Sample) -> Moment {
+        let process = self.recording.threads.get(sample.thread as usize).map_or(0, |t| t.process);
+        Moment { process, time: sample.time }
     }
 
     /// Resolves a native frame.
-    pub fn native(&mut self, process: u32, time: u64, address: u64, exact: bool) -> Native<'_> {
-        let lookup = lookup_address(address, exact);
-        let object = self.map.find(self.recording, process, lookup, time);
+    pub fn native(&mut self, code: CodeAt) -> Native<'_> {
+        let lookup = code.lookup();
+        let object = self.map.find(self.recording, code.moment.process, lookup, code.moment.time);
         let Some(o) = object.and_then(|i| self.recording.objects.get(i as usize)) else {
-            return Native { object: None, symbol: None, start: None, file_address: address };
+            return Native { object: None, symbol: None, start: None, file_address: code.address };
         };
         let canonical = self.map.canonical(object.unwrap_or(0));
         let found = self.symbols.get(&(canonical, file_address(o, lookup)));
         let symbol = found.filter(|s| !s.name.is_empty());
         let start = found.filter(|s| s.name.is_empty() && s.start != 0).map(|s| s.start);
-        Native { object: Some(canonical), symbol, start, file_address: file_address(o, address) }
+        Native { object: Some(canonical), symbol, start, file_address: file_address(o, code.address) }
     }
 
     /// The function that the caller called and that entered the callee's by a jump, if both are native frames, one the
     /// direct caller of the other, and the code shows it.
-    pub fn tail_call(&mut self, process: u32, time: u64, callee: Frame, caller: Frame) -> Option<String> {
+    pub fn tail_call(&mut self, moment: Moment, callee: Frame, caller: Frame) -> Option<String> {
         let Frame::Native { address, exact: false, .. } = caller else { return None };
-        let lookup = lookup_address(address, false);
-        let native = self.native(process, time, address, false);
+        let code = moment.code(address, false);
+        let native = self.native(code);
         let object = native.object?;
-        let place = (object, native.file_address.wrapping_sub(address.wrapping_sub(lookup)));
+        let place = (object, native.file_address.wrapping_sub(address.wrapping_sub(code.lookup())));
         let call = self.calls.get(&place)?.clone();
         let Frame::Native { address, exact, .. } = callee else { return None };
-        let callee = self.native(process, time, address, exact);
+        let callee = self.native(moment.code(address, exact));
         jumped(&call, (callee.object?, callee.symbol)).then_some(call.name)
     }
 
     /// The function made at run time that covered this address at this time, and its place. For addresses that no
     /// object covers.
-    pub fn jit(&self, process: u32, time: u64, address: u64, exact: bool) -> Option<(&'a JitCode, &'a JitPlace)> {
-        let places = self.jit.get(&(process, lookup_address(address, exact)))?;
-        let place = places.get(places.partition_point(|p| p.time <= time).checked_sub(1)?)?;
+    pub fn jit(&self, code: CodeAt) -> Option<(&'a JitCode, &'a JitPlace)> {
+        let places = self.jit.get(&(code.moment.process, code.lookup()))?;
+        let place = places.get(places.partition_point(|p| p.time <= code.moment.time).checked_sub(1)?)?;
         Some((self.recording.jit.codes.get(place.code? as usize)?, place))
     }
 

@@ -1,7 +1,7 @@
 //! Samples to merged stacks of named frames, with the hide rules applied.
 
 use crate::hide::{is_own, is_preload, shown, Facts, Missing, NativeFrames};
-use crate::resolve::{function_of, stop_text, Resolver};
+use crate::resolve::{function_of, stop_text, CodeAt, Moment, Resolver};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use uunwind_core::frame::Frame;
@@ -103,8 +103,8 @@ pub struct Profile {
     pub stacks: Vec<Stack>,
 }
 
-/// A native or semantic frame of one process and its owner: everything that its lines depend on.
-type Key = (u32, u64, u64, Owner);
+/// Everything that the lines of a frame depend on: its process, the frame as recorded, and its owner.
+type Key = (u32, Frame, Owner);
 
 /// What covered the address of a native frame; it may change with time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -173,9 +173,8 @@ impl<'m, 'a> Merger<'m, 'a> {
 
     /// The lines of a sample, leaf first, hide rules applied.
     fn stack(&mut self, sample: &Sample) -> Vec<u32> {
-        let process = self.resolver.process(sample);
-        let frames: Vec<Shown> =
-            self.resolver.frames(sample).iter().map(|f| self.show(process, sample.time, f)).collect();
+        let moment = self.resolver.moment(sample);
+        let frames: Vec<Shown> = self.resolver.frames(sample).into_iter().map(|f| self.show(moment, f)).collect();
         let missing = match sample.flags {
             flags if flags & (SAMPLE_DESYNC | SAMPLE_NO_PLUGINS) != 0 => Missing::Semantic,
             flags if flags & SAMPLE_FACTS_PENDING != 0 => Missing::Unanalysed,
@@ -198,10 +197,11 @@ impl<'m, 'a> Merger<'m, 'a> {
         lines
     }
 
-    fn show(&mut self, process: u32, time: u64, frame: &Frame) -> Shown {
-        match *frame {
+    fn show(&mut self, moment: Moment, frame: Frame) -> Shown {
+        let process = moment.process;
+        match frame {
             Frame::Semantic { plugin, name, position } => {
-                let key = (process, u64::from(name) | 1 << 63, position, Owner::None);
+                let key = (process, frame, Owner::None);
                 if let Some(shown) = self.shown.get(&key) {
                     return shown.clone();
                 }
@@ -216,12 +216,11 @@ impl<'m, 'a> Merger<'m, 'a> {
                 let lines = Rc::from([self.intern(Line::marker("[frames left out]".to_owned()))]);
                 Shown { lines, facts: Facts::default() }
             }
-            Frame::Window { address, exact, interpreter, generation, name, .. } => {
+            Frame::Window { address, exact, interpreter, name, .. } => {
                 // A window without a name: other sources of names for code made at run time may have one.
-                let jit = self.resolver.jit(process, time, address, exact).filter(|_| name == 0);
+                let jit = self.resolver.jit(moment.code(address, exact)).filter(|_| name == 0);
                 let owner = jit.map_or(Owner::None, |(_, place)| Owner::Jit(place.code.unwrap_or(0)));
-                let at = address | u64::from(exact) << 62 | u64::from(interpreter) << 61;
-                let key = (process, at, 1 << 63 | u64::from(generation) << 32 | u64::from(name), owner);
+                let key = (process, frame, owner);
                 if let Some(shown) = self.shown.get(&key) {
                     return shown.clone();
                 }
@@ -231,18 +230,19 @@ impl<'m, 'a> Merger<'m, 'a> {
                 self.remember(key, Shown { lines, facts })
             }
             Frame::Native { address, exact, interpreter, .. } => {
-                let owner = match self.resolver.native(process, time, address, exact).object {
+                let code = moment.code(address, exact);
+                let owner = match self.resolver.native(code).object {
                     Some(object) => Owner::Object(object),
-                    None => match self.resolver.jit(process, time, address, exact) {
+                    None => match self.resolver.jit(code) {
                         Some((_, place)) => Owner::Jit(place.code.unwrap_or(0)),
                         None => Owner::None,
                     },
                 };
-                let key = (process, address | u64::from(exact) << 62 | u64::from(interpreter) << 61, 0, owner);
+                let key = (process, frame, owner);
                 if let Some(shown) = self.shown.get(&key) {
                     return shown.clone();
                 }
-                let shown = self.native(process, time, address, exact, interpreter);
+                let shown = self.native(code, interpreter);
                 self.remember(key, shown)
             }
         }
@@ -291,9 +291,9 @@ impl<'m, 'a> Merger<'m, 'a> {
         }
     }
 
-    fn native(&mut self, process: u32, time: u64, address: u64, exact: bool, interpreter: bool) -> Shown {
+    fn native(&mut self, code: CodeAt, interpreter: bool) -> Shown {
         let recording = self.resolver.recording();
-        let native = self.resolver.native(process, time, address, exact);
+        let native = self.resolver.native(code);
         let (object, file_address, start) = (native.object, native.file_address, native.start);
         let symbol = native.symbol.cloned();
         let path = object.and_then(|i| recording.objects.get(i as usize)).map_or(&b""[..], |o| &o.path);
@@ -310,10 +310,10 @@ impl<'m, 'a> Merger<'m, 'a> {
                 lines.push(Line { function: s.name.clone(), file: s.file.clone(), line: s.line, ..base });
             }
             None if object.is_none() => {
-                let line = match self.resolver.jit(process, time, address, exact) {
-                    Some((code, place)) => Line {
+                let line = match self.resolver.jit(code) {
+                    Some((made, place)) => Line {
                         kind: Kind::Jit,
-                        function: code.name.clone(),
+                        function: made.name.clone(),
                         file: place.file.clone(),
                         line: place.line,
                         ..base
@@ -368,7 +368,8 @@ fn hosts(resolver: &mut Resolver<'_>) -> Hosts {
     let mut seen = HashSet::new();
     let recording = resolver.recording();
     for sample in &recording.samples {
-        let process = resolver.process(sample);
+        let moment = resolver.moment(sample);
+        let process = moment.process;
         // The semantic frames of an activation come just before the native frame that hosts them.
         let mut hosted = None;
         for frame in resolver.frames(sample) {
@@ -376,7 +377,7 @@ fn hosts(resolver: &mut Resolver<'_>) -> Hosts {
             match frame {
                 Frame::Semantic { plugin, .. } => hosted = Some(plugin),
                 Frame::Native { address, exact, interpreter: true, .. } if seen.insert((process, address, before)) => {
-                    let Some(object) = resolver.native(process, sample.time, address, exact).object else { continue };
+                    let Some(object) = resolver.native(moment.code(address, exact)).object else { continue };
                     let plugins = hosts.entry(object).or_default();
                     plugins.extend(before.map(|plugin| resolver.plugin(process, plugin)));
                 }

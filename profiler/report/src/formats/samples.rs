@@ -1,7 +1,7 @@
 //! One block of text per sample, leaf first, nothing hidden or merged: for scripts and tests. Its grammar is in
 //! docs/recording-format.md.
 
-use crate::resolve::{function_of, stop_text, Resolver};
+use crate::resolve::{function_of, stop_text, Moment, Resolver};
 use std::fmt::Write;
 use uunwind_core::frame::Frame;
 use uunwind_recording::{Recording, Sample};
@@ -21,10 +21,11 @@ pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
     let mut out = String::new();
     for (index, sample) in recording.samples.iter().enumerate() {
         header(recording, index, sample, &mut out);
-        let process = resolver.process(sample);
+        let moment = resolver.moment(sample);
+        let process = moment.process;
         let mut callee = None;
         for frame in resolver.frames(sample) {
-            let called = callee.and_then(|callee| resolver.tail_call(process, sample.time, callee, frame));
+            let called = callee.and_then(|callee| resolver.tail_call(moment, callee, frame));
             if let Some(called) = called {
                 let _ = writeln!(out, "  (tail call: called {}, which jumped here)", one_line(&called));
             }
@@ -36,7 +37,7 @@ pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
                 Frame::Window { address, exact, by_frame_pointer, interpreter, generation, name } => {
                     let named = resolver.name(process, name).filter(|_| name != 0);
                     // A window without a name: other sources of names for code made at run time may have one.
-                    let jit = resolver.jit(process, sample.time, address, exact);
+                    let jit = resolver.jit(moment.code(address, exact));
                     let name = named.map(|n| (&n.name, n.code)).or(jit.map(|(code, _)| (&code.name, code.start)));
                     let (function, offset) = name
                         .map_or_else(|| ("?".to_owned(), 0), |(name, at)| (one_line(name), address.wrapping_sub(at)));
@@ -46,7 +47,7 @@ pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
                 Frame::Omitted { frames } => {
                     let _ = writeln!(out, "  omitted {frames} frames");
                 }
-                Frame::Native { .. } => native(recording, resolver, process, sample.time, frame, &mut out),
+                Frame::Native { .. } => native(recording, resolver, moment, frame, &mut out),
             }
         }
         out.push('\n');
@@ -101,11 +102,12 @@ fn semantic(resolver: &Resolver<'_>, process: u32, plugin: u8, id: u32, position
     };
 }
 
-fn native(recording: &Recording, resolver: &mut Resolver<'_>, process: u32, time: u64, frame: Frame, out: &mut String) {
+fn native(recording: &Recording, resolver: &mut Resolver<'_>, moment: Moment, frame: Frame, out: &mut String) {
     let Frame::Native { address, exact, by_frame_pointer, interpreter } = frame else { return };
     let flags = [(exact, " exact"), (by_frame_pointer, " fp"), (interpreter, " interp")];
-    let jit = resolver.jit(process, time, address, exact);
-    let native = resolver.native(process, time, address, exact);
+    let code = moment.code(address, exact);
+    let jit = resolver.jit(code);
+    let native = resolver.native(code);
     if let (None, Some((code, _))) = (native.object, jit) {
         let (offset, source) = (address.wrapping_sub(code.start), code.source.text());
         let _ = write!(out, "  jit {}+{offset:#x} ({source}) {address:#x}", one_line(&code.name));
