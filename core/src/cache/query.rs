@@ -7,6 +7,20 @@ use crate::regs::{UCONTEXT_FP, UCONTEXT_PC, UCONTEXT_SP};
 /// address.
 pub const EXACT_KEY: u64 = 1 << 63;
 
+/// A frame of a stack, as caches look it up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct At {
+    /// Its pc (process address).
+    pub pc: u64,
+    /// Its stack pointer (process address).
+    pub sp: u64,
+}
+
+impl At {
+    /// No frame.
+    pub const NOWHERE: At = At { pc: 0, sp: 0 };
+}
+
 /// The frame that a stack begins with.
 #[derive(Clone, Copy, Debug)]
 pub struct Top {
@@ -25,6 +39,12 @@ impl Top {
     #[inline(always)]
     pub fn key(&self) -> u64 {
         self.pc | if self.exact { EXACT_KEY } else { 0 }
+    }
+
+    /// The frame, with [`Top::key`] in place of its pc.
+    #[inline(always)]
+    pub fn keyed(&self) -> At {
+        At { pc: self.key(), sp: self.sp }
     }
 
     /// The frame that a signal has interrupted.

@@ -2,6 +2,7 @@
 
 use super::window::Kind;
 use super::*;
+use crate::errno::{EBUSY, EEXIST};
 use std::collections::BTreeMap;
 use uunwind_random::Random;
 

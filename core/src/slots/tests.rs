@@ -1,6 +1,6 @@
 use super::holder::{Stake, CLAIMED};
 use super::*;
-use crate::cache::steps::StepCache;
+use crate::cache::steps::{At, StepCache};
 
 fn slots() -> Box<Slots> {
     // SAFETY: all-zero is the free state.
@@ -67,7 +67,7 @@ fn what_a_threads_captures_have_cached_goes_with_its_owner() {
         // SAFETY: it has no other user.
         let mut steps = unsafe { cache.begin(stamp) }.expect("the first walks are noted");
         let was_there = steps.may_follow();
-        assert!(steps.mark(0x1000, 0x2000));
+        assert!(steps.mark(At { pc: 0x1000, sp: 0x2000 }));
         steps.finish();
         was_there
     };

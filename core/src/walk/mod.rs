@@ -20,10 +20,11 @@ mod plain;
 #[cfg(target_arch = "aarch64")]
 #[path = "plain/none.rs"]
 mod plain;
+mod replay;
 #[cfg(target_arch = "x86_64")]
 mod saved;
 
-use crate::cache::last_walk::{At, LastWalk, PointState, Scratch, Stamp, Tail, Visit as Seen, WalkEnd, WalkLog};
+use crate::cache::last_walk::{LastWalk, Scratch, Tail, WalkLog};
 use crate::cache::steps::{Part, Steps};
 use crate::call_site;
 use crate::cursor::Cursor;
@@ -40,6 +41,7 @@ pub use deep::{DEEPEST, DEEP_WORDS, MAX_WORDS, OUTERMOST};
 pub use env::{Claim, Claimed, DependsOn, Env, Look, Names, Replay};
 pub use foreign::Exchange;
 use foreign::Next;
+use replay::SAME_AS_LAST;
 #[cfg(target_arch = "x86_64")]
 pub use saved::Saved;
 
@@ -132,9 +134,6 @@ struct Walk<'w, 'm, E: Env> {
     /// The current frame lies in a window.
     in_window: bool,
 }
-
-/// [`Walk::run_plain`] and [`Walk::run`] end the walk with this when the rest was replayed.
-const SAME_AS_LAST: StopReason = StopReason::Complete;
 
 /// Walks from `cursor`, leaving frame words (leaf first) in `frames`.
 ///
@@ -328,125 +327,6 @@ impl<E: Env> Walk<'_, '_, E> {
                 stop => stop,
             };
         }
-    }
-
-    /// Logs a frame. True: the last walk may have the same frame.
-    #[inline(always)]
-    fn is_known(&mut self, pc: u64, sp: u64, exact: bool, by_frame_pointer: bool) -> bool {
-        let Some(recording) = &mut self.recording else { return false };
-        let (words, count, desync) = (self.words, self.count, self.desync);
-        let at = At { pc, sp, exact, by_frame_pointer, words, count, desync };
-        recording.visit(at, self.reader) == Seen::Cached
-    }
-
-    /// Whether the last walk's rest is this one's, from the frame that was just logged.
-    #[cold]
-    #[inline(never)]
-    fn same_from_here(&mut self, fp: impl FnOnce(&mut Reader<'_>) -> Option<u64>) -> bool {
-        if !self.windows_hold() {
-            return false;
-        }
-        let Some(recording) = &mut self.recording else { return false };
-        let tail = recording.tail(self.reader, &self.scratch, fp);
-        self.ends_with(tail)
-    }
-
-    /// A plugin reports what the rest of its call depends on. True: the rest of the call is cached, together with the
-    /// rest of the walk.
-    #[inline(always)]
-    fn rest_is_known(&mut self, order: u64, state: &PointState) -> bool {
-        let Some(recording) = &mut self.recording else { return false };
-        let cached = recording.point(order, state);
-        if cached.is_some_and(|point| self.same_from_point(point)) {
-            return true;
-        }
-        let left = (self.words, self.count, self.desync);
-        if let Some(recording) = &mut self.recording {
-            recording.note_point(order, state, left, self.reader);
-        }
-        false
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn same_from_point(&mut self, point: usize) -> bool {
-        if !self.windows_hold() {
-            return false;
-        }
-        let Some(recording) = &mut self.recording else { return false };
-        let tail = recording.tail_of_point(point, self.reader);
-        self.ends_with(tail)
-    }
-
-    /// Whether the windows that the last walk met are unchanged.
-    fn windows_hold(&self) -> bool {
-        let stamp = self.recording.as_ref().map_or(0, WalkLog::windows_stamp);
-        stamp == 0 || self.env.windows_hold(stamp)
-    }
-
-    /// Takes over the rest of the last walk, if there is room, and its objects are there.
-    fn ends_with(&mut self, tail: Option<Tail>) -> bool {
-        let (Some(tail), Some(recording)) = (tail, &mut self.recording) else { return false };
-        let fits = self.count + tail.frames <= MAX_FRAMES && self.words + tail.words <= self.frames.len();
-        if !fits {
-            return false;
-        }
-        let was = self.reader.pause(true);
-        let there = recording.objects().iter().all(|object| self.env.confirm(*object, self.reader));
-        self.reader.pause(was);
-        if !there {
-            return false;
-        }
-        self.tail = Some(tail);
-        true
-    }
-
-    /// The result of the walk; also ends the log, for the next walk.
-    #[inline(never)]
-    fn finish(&mut self, stop: StopReason) -> Outcome {
-        let (words, frames, reused) = (self.words, self.count, self.followed);
-        let mut outcome = Outcome { stop, words, desync: self.desync, frames, reused };
-        if self.deep.is_deep() {
-            self.finish_deep();
-            outcome.words = self.words;
-            self.deep = Deep::default();
-            self.report_progress();
-        }
-        let Some(recording) = self.recording.take() else { return outcome };
-        if let Some(tail) = &self.tail {
-            let words = recording.words(tail);
-            if let Some(room) = self.frames.get_mut(self.words..).and_then(|rest| rest.get_mut(..words.len())) {
-                room.copy_from_slice(words);
-            }
-            outcome.stop = tail.stop;
-            outcome.words += words.len();
-            outcome.desync += tail.desync;
-            outcome.frames += tail.frames;
-            outcome.reused = tail.frames;
-        }
-        // Each stamp is as old as the oldest part of the walk: later changes must invalidate it.
-        // A walk that was cut would be cut elsewhere if its top were another.
-        let on = self.env.depends_on().filter(|_| !self.cut);
-        let kept = on.is_some();
-        let DependsOn { windows, objects } = on.unwrap_or(DependsOn { windows: 0, objects: &[] });
-        let mut stamp = Stamp { general: recording.stamp(), windows };
-        if self.tail.is_some() && recording.windows_stamp() != 0 {
-            stamp.windows = recording.windows_stamp();
-        }
-        let end = WalkEnd {
-            words: self.frames.get(..self.words).unwrap_or_default(),
-            tail: self.tail.as_ref(),
-            stop: outcome.stop,
-            count: outcome.frames,
-            desync: outcome.desync,
-            probed: self.reader.is_probed(),
-            stamp,
-            objects,
-        };
-        recording.end(self.reader, end, kept);
-        self.words = outcome.words;
-        self.report_progress();
-        outcome
     }
 
     #[inline(always)]

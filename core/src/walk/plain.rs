@@ -10,7 +10,7 @@ use super::saved::{Notes, Saved};
 use super::{Env, Walk, SAME_AS_LAST};
 use crate::cache::last_walk;
 use crate::cache::short::Short;
-use crate::cache::steps::Step;
+use crate::cache::steps::{At, Step};
 use crate::cursor::Cursor;
 use crate::frame::native_word;
 use crate::memory::{Bare, Reader, USER_END};
@@ -32,10 +32,10 @@ trait Load: Copy {
     fn follow<const BATCH: usize>(
         self,
         _: &mut Notes<'_, '_, BATCH>,
-        _: (u64, u64),
+        _: At,
         _: Option<u64>,
         _: &mut [u64],
-    ) -> Option<(usize, u64, u64)> {
+    ) -> Option<(usize, At)> {
         None
     }
 }
@@ -49,10 +49,10 @@ impl Load for Bare {
     fn follow<const BATCH: usize>(
         self,
         notes: &mut Notes<'_, '_, BATCH>,
-        at: (u64, u64),
+        at: At,
         fp: Option<u64>,
         words: &mut [u64],
-    ) -> Option<(usize, u64, u64)> {
+    ) -> Option<(usize, At)> {
         notes.follow(at, fp, self, words)
     }
 }
@@ -90,7 +90,7 @@ impl<E: Env> Walk<'_, '_, E> {
         let (mut pc, mut sp) = (cursor.regs.pc, cursor.regs.sp());
         let begun = sp;
         let mut saved = Saved::new();
-        let mut notes = Notes::<'_, '_, BATCH>::new(self.steps.take().filter(|_| L::BARE), pc, sp);
+        let mut notes = Notes::<'_, '_, BATCH>::new(self.steps.take().filter(|_| L::BARE), At { pc, sp });
         let mut batch = if notes.may_follow() { FIRST_BATCH } else { LATER_BATCH };
         let end = loop {
             if !L::BARE
@@ -103,10 +103,10 @@ impl<E: Env> Walk<'_, '_, E> {
             let left = room.len().min(self.limit.saturating_sub(self.count) as usize);
             let room = room.get_mut(..left).unwrap_or_default();
             if let (true, Some((word, further))) = (notes.may_follow(), room.split_first_mut()) {
-                let held = load.follow(&mut notes, (pc, sp), cursor.regs.get(RBP), further);
-                if let Some((held, next_pc, next_sp)) = held {
+                let held = load.follow(&mut notes, At { pc, sp }, cursor.regs.get(RBP), further);
+                if let Some((held, next)) = held {
                     *word = native_word(pc, 0);
-                    (pc, sp) = (next_pc, next_sp);
+                    (pc, sp) = (next.pc, next.sp);
                     self.went(held);
                     self.followed += held as u32;
                     continue;

@@ -5,7 +5,7 @@
 //! it.
 
 use crate::cache::short::{Short, LOST, RBP_FIELD, SLOT_BITS};
-use crate::cache::steps::{Step, Steps};
+use crate::cache::steps::{At, Step, Steps};
 use crate::memory::{Bare, Reader};
 use crate::regs::{Regs, CALLEE_SAVED, RBP};
 use core::mem::MaybeUninit;
@@ -21,10 +21,10 @@ pub(super) struct Notes<'n, 'c, const BATCH: usize> {
 }
 
 impl<'n, 'c, const BATCH: usize> Notes<'n, 'c, BATCH> {
-    /// Of a run that begins at `pc`, `sp`, or that the step cache's log has led there.
+    /// Of a run that begins at this frame, or of one that the step cache's log has led there.
     #[inline(always)]
-    pub(super) fn new(mut cache: Option<&'n mut Steps<'c>>, pc: u64, sp: u64) -> Self {
-        let cache = cache.take_if(|cache| cache.mark(pc, sp));
+    pub(super) fn new(mut cache: Option<&'n mut Steps<'c>>, at: At) -> Self {
+        let cache = cache.take_if(|cache| cache.mark(at));
         // Which registers the steps of a log that is continued have saved was not looked at.
         let any = if cache.as_ref().is_some_and(|cache| !cache.run().is_empty()) { u64::MAX } else { 0 };
         Notes { cache, batch: [const { MaybeUninit::uninit() }; BATCH], count: 0, any }
@@ -84,22 +84,16 @@ impl<'n, 'c, const BATCH: usize> Notes<'n, 'c, BATCH> {
         self.any |= any;
     }
 
-    /// Replays the cached steps as far as they are valid ([`Steps::follow`]). Returns their number, and the pc and sp
+    /// Replays the cached steps as far as they are valid ([`Steps::follow`]). Returns their number, and the frame
     /// after them.
     #[inline(never)]
-    pub(super) fn follow(
-        &mut self,
-        at: (u64, u64),
-        fp: Option<u64>,
-        bare: Bare,
-        words: &mut [u64],
-    ) -> Option<(usize, u64, u64)> {
+    pub(super) fn follow(&mut self, at: At, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> Option<(usize, At)> {
         let cache = self.cache.as_mut()?;
-        let held = cache.follow(at.0, at.1, fp, bare, words);
-        let (pc, sp) = cache.here().filter(|_| held > 0)?;
+        let held = cache.follow(at, fp, bare, words);
+        let at = cache.here().filter(|_| held > 0)?;
         // Which registers they saved was not looked at.
         self.any = u64::MAX;
-        Some((held, pc, sp))
+        Some((held, at))
     }
 }
 

@@ -113,7 +113,7 @@ impl<'t> WalkLog<'t> {
 
     /// Logs that the walk has reached a frame, and looks for it in the old walk.
     #[inline(always)]
-    pub fn visit(&mut self, at: At, reader: &Reader<'_>) -> Visit {
+    pub fn visit(&mut self, at: Visited, reader: &Reader<'_>) -> Visit {
         let place = self.marks;
         if place >= self.last_walk.first as usize && !self.give_way() {
             return Visit::New;
@@ -307,7 +307,7 @@ impl<'t> WalkLog<'t> {
 
 /// The frame that a walk has reached.
 #[derive(Clone, Copy)]
-pub struct At {
+pub struct Visited {
     /// Its pc.
     pub pc: u64,
     /// Its stack pointer.

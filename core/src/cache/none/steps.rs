@@ -5,7 +5,7 @@ use crate::memory::Reader;
 use core::convert::Infallible;
 use core::marker::PhantomData;
 
-pub use crate::cache::query::{Rules, Top, Validity, EXACT_KEY};
+pub use crate::cache::query::{At, Rules, Top, Validity, EXACT_KEY};
 
 /// A thread's step cache, always empty.
 pub struct StepCache;

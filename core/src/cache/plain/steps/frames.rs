@@ -1,6 +1,6 @@
 //! Unwinding by short rules alone.
 
-use super::Step;
+use super::{At, Step};
 use crate::cache::query::{Rules, Top};
 use crate::cache::short::{Short, LOST, RBP_FIELD, SLOT_BITS};
 use crate::frame::user_word;
@@ -20,18 +20,18 @@ const AT_ONCE: usize = 32;
 
 /// Where rbp of a frame is: 0, or the CFA of the frame that saved it with the rule's field for rbp below.
 #[derive(Clone, Copy)]
-pub(super) struct At(u64);
+pub(super) struct RbpAt(u64);
 
-impl At {
+impl RbpAt {
     /// In the register, as at the frame that the stack begins with.
-    pub(super) const REGISTER: At = At(0);
+    pub(super) const REGISTER: RbpAt = RbpAt(0);
 
     /// Where rbp of the caller is, after a frame with this rule and CFA. A user-space address has 47 bits.
     #[inline(always)]
-    fn after(self, rule: Short, cfa: u64) -> At {
+    fn after(self, rule: Short, cfa: u64) -> RbpAt {
         let field = rule.field(RBP_FIELD);
         // A branch here would be unpredictable.
-        At(select_unpredictable(field == 0, self.0, cfa << SLOT_BITS | field))
+        RbpAt(select_unpredictable(field == 0, self.0, cfa << SLOT_BITS | field))
     }
 
     /// rbp of a frame at `sp` whose CFA counts from it; 0 if rbp is not available, or no frame pointer: below the stack
@@ -58,7 +58,7 @@ pub(super) struct Frame {
     pub(super) sp: u64,
     /// rbp of the run's first frame.
     pub(super) fp: Option<u64>,
-    pub(super) fp_at: At,
+    pub(super) fp_at: RbpAt,
 }
 
 /// Where a stretch of frames ended.
@@ -76,7 +76,13 @@ impl Frame {
     /// The frame that a stack begins with.
     #[inline(always)]
     pub(super) fn first(top: &Top) -> Frame {
-        Frame { pc: top.pc, sp: top.sp, fp: Some(top.fp), fp_at: At::REGISTER }
+        Frame { pc: top.pc, sp: top.sp, fp: Some(top.fp), fp_at: RbpAt::REGISTER }
+    }
+
+    /// Its pc and stack pointer.
+    #[inline(always)]
+    pub(super) fn at(&self) -> At {
+        At { pc: self.pc, sp: self.sp }
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! The log of a walk's steps, and how it follows the cached ones.
 
-use super::{holding, Inner, Step, SEARCH, STEPS};
+use super::{holding, At, Inner, Step, SEARCH, STEPS};
 use crate::cache::short::Short;
 use crate::memory::Bare;
 use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
@@ -62,14 +62,14 @@ impl Steps<'_> {
         self.steps().get(self.run..self.len).unwrap_or_default()
     }
 
-    /// Begins a run of plain frames at `pc`, `sp`, or continues the run that has led there. False: there is no room.
-    pub(crate) fn mark(&mut self, pc: u64, sp: u64) -> bool {
-        if self.len > self.first && self.here() == Some((pc, sp)) {
+    /// Begins a run of plain frames at this frame, or continues the run that has led there. False: there is no room.
+    pub(crate) fn mark(&mut self, at: At) -> bool {
+        if self.len > self.first && self.here() == Some(at) {
             return true;
         }
         let Some(room) = self.room().first_mut() else { return false };
-        let was_there = room.rule == Short::NONE && (room.caller, room.cfa) == (pc, sp);
-        *room = Step { rule: Short::NONE, cfa: sp, caller: pc };
+        let was_there = room.rule == Short::NONE && (room.caller, room.cfa) == (at.pc, at.sp);
+        *room = Step { rule: Short::NONE, cfa: at.sp, caller: at.pc };
         self.len += 1;
         if !was_there {
             self.in_place = 0;
@@ -86,11 +86,11 @@ impl Steps<'_> {
         }
     }
 
-    /// Replays the cached steps as far as they are valid, if the walk, which is at `pc`, `sp` after the steps so far,
+    /// Replays the cached steps as far as they are valid, if the walk, which is at the frame `at` after the steps so far,
     /// has reached them. Returns their number; their callers' frame words are written to `words`. `fp`: rbp at the
     /// first frame of the run.
     #[inline(never)]
-    pub(crate) fn follow(&mut self, pc: u64, sp: u64, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> usize {
+    pub(crate) fn follow(&mut self, at: At, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> usize {
         if self.is_in_place() {
             let held =
                 holding(self.steps().get(..self.in_place).unwrap_or_default(), self.run, self.len, fp, bare, words);
@@ -102,8 +102,8 @@ impl Steps<'_> {
         let limit = next.saturating_add(SEARCH);
         let found = loop {
             match old.get(next) {
-                Some(step) if next < limit && step.cfa < sp => next += 1,
-                Some(step) if step.cfa == sp && step.caller == pc => break true,
+                Some(step) if next < limit && step.cfa < at.sp => next += 1,
+                Some(step) if step.cfa == at.sp && step.caller == at.pc => break true,
                 Some(_) => break false,
                 None => break false,
             }
@@ -128,10 +128,10 @@ impl Steps<'_> {
         held
     }
 
-    /// The pc and stack pointer of the frame after the steps so far.
-    pub(crate) fn here(&self) -> Option<(u64, u64)> {
+    /// The frame after the steps so far.
+    pub(crate) fn here(&self) -> Option<At> {
         let last = self.steps().get(self.len.checked_sub(1)?)?;
-        Some((last.caller, last.cfa))
+        Some(At { pc: last.caller, sp: last.cfa })
     }
 
     /// Ends the log: it becomes the cached steps.
@@ -142,7 +142,7 @@ impl Steps<'_> {
         let first = self.steps().get(self.first).copied().filter(|_| self.kept);
         let cache = self.cache;
         if let Some(mark) = first.filter(|mark| self.first < self.len && mark.rule == Short::NONE) {
-            (cache.pc, cache.sp) = (mark.caller, mark.cfa);
+            cache.at = At { pc: mark.caller, sp: mark.cfa };
         }
         if self.kept {
             cache.stamp = self.stamp;

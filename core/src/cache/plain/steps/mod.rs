@@ -29,10 +29,11 @@ mod log;
 mod moved;
 mod part;
 mod prefix;
+mod step_log;
 mod tail;
 mod unwind;
 
-pub use crate::cache::query::{Rules, Top, Validity, EXACT_KEY};
+pub use crate::cache::query::{At, Rules, Top, Validity, EXACT_KEY};
 use crate::cache::short::{Short, LOST, RBP_FIELD};
 use crate::frame::user_word;
 use crate::memory::Bare;
@@ -88,9 +89,8 @@ pub struct StepCache {
 #[repr(C)]
 struct Inner {
     stamp: u64,
-    /// Pc and stack pointer of the first frame (process addresses).
-    pc: u64,
-    sp: u64,
+    /// The first frame.
+    at: At,
     half: u32,
     first: u32,
     end: u32,
@@ -273,7 +273,7 @@ impl StepCache {
     pub const fn new() -> StepCache {
         let none = Step { rule: Short::EMPTY, cfa: 0, caller: 0 };
         let (tail, halves) = (VerifiedTail::new(), [[none; STEPS]; 2]);
-        let inner = Inner { stamp: 0, pc: 0, sp: 0, half: 0, first: 0, end: 0, apart: 0, tail, halves };
+        let inner = Inner { stamp: 0, at: At::NOWHERE, half: 0, first: 0, end: 0, apart: 0, tail, halves };
         StepCache { turn: AtomicU64::new(0), inner: UnsafeCell::new(inner) }
     }
 
@@ -285,7 +285,7 @@ impl StepCache {
         // SAFETY: guaranteed by the caller.
         let inner = unsafe { &mut *self.inner.get() };
         inner.tail.forget();
-        (inner.stamp, inner.pc, inner.sp, inner.first, inner.end, inner.apart) = (0, 0, 0, 0, 0, 0);
+        (inner.stamp, inner.at, inner.first, inner.end, inner.apart) = (0, At::NOWHERE, 0, 0, 0);
         self.turn.store(0, Ordering::Relaxed);
     }
 

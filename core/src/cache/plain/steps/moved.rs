@@ -20,7 +20,7 @@ impl StepCache {
     pub(super) unsafe fn moved(&self, sp: u64, fp: u64, bare: Bare) -> bool {
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &mut *self.inner.get() };
-        let further = sp.wrapping_sub(inner.sp);
+        let further = sp.wrapping_sub(inner.at.sp);
         let (first, mut end) = (inner.first as usize, inner.end as usize);
         let half = inner.halves.get_mut(inner.half as usize & 1);
         let Some((mark, steps)) = half.and_then(|half| half.get_mut(first..end)?.split_first_mut()) else {
@@ -55,7 +55,7 @@ impl StepCache {
             }
             (step.cfa, at) = (there.cfa, at + 1);
         }
-        (inner.sp, inner.end) = (sp, end as u32);
+        (inner.at.sp, inner.end) = (sp, end as u32);
         self.turn();
         true
     }

@@ -1,6 +1,6 @@
 //! What unwinding by short rules hands on to the walk, where it comes to a frame that it cannot step.
 
-use super::{Step, Steps};
+use super::{At, Step, Steps};
 use crate::cursor::Cursor;
 use crate::memory::Reader;
 use crate::regs::RSP;
@@ -26,8 +26,8 @@ pub struct Part<'c> {
     pub steps: Steps<'c>,
     /// The step from the frame with an exact pc, which precedes the log.
     pub(super) exact: Option<Step>,
-    /// Where registers are, and the pc and stack pointer of the current frame, if it lies beyond the log's room.
-    pub(super) beyond: Option<(Saved, u64, u64)>,
+    /// Where registers are, and the current frame, if it lies beyond the log's room.
+    pub(super) beyond: Option<(Saved, At)>,
 }
 
 impl Part<'_> {
@@ -46,9 +46,9 @@ impl Part<'_> {
         }
         cursor.exact = false;
         let at = match &self.beyond {
-            Some((beyond, pc, sp)) => {
+            Some((beyond, at)) => {
                 beyond.load(&mut cursor.regs, reader);
-                Some((*pc, *sp))
+                Some(*at)
             }
             None => {
                 saved.pass(self.steps.run(), u64::MAX);
@@ -56,7 +56,7 @@ impl Part<'_> {
                 self.steps.here()
             }
         };
-        if let Some((pc, sp)) = at {
+        if let Some(At { pc, sp }) = at {
             cursor.regs.pc = pc;
             cursor.regs.set(RSP, sp);
         }

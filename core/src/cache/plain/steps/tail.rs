@@ -16,7 +16,7 @@
 use super::dependencies::Dependencies;
 use super::prefix::{VerifiedPrefix, PREFIX_FRAMES};
 use super::{Step, STEPS};
-use crate::cache::query::Validity;
+use crate::cache::query::{At, Validity};
 use crate::frame::user_word;
 use crate::memory::guarded::Words;
 use crate::memory::Bare;
@@ -33,23 +33,23 @@ const PREFIXES: usize = 4;
 /// all inputs are unchanged.
 #[repr(C, align(64))]
 pub(super) struct VerifiedTail {
-    /// Keys of `prefixes`: pc, with `EXACT_KEY` if it is exact, and stack pointer of the innermost frame; (0, 0): none.
+    /// Keys of `prefixes`: the innermost frame, as [`Top::keyed`](crate::cache::query::Top::keyed); [`At::NOWHERE`]: none.
     /// Apart from the prefixes, so that they are compared together. What a key refers to is not modified before the key
     /// is cleared.
-    tops: [(u64, u64); PREFIXES],
+    tops: [At; PREFIXES],
     prefixes: [VerifiedPrefix; PREFIXES],
     /// Tops that led to the tail without a prefix, and how often they did.
-    seen: [((u64, u64), u32); PREFIXES],
+    seen: [(At, u32); PREFIXES],
     /// Index in `seen` of the entry to be replaced next.
     next: usize,
     /// The validity epoch; 0: there is no tail.
     stamp: u64,
-    /// Pc and stack pointer of the first frame (process addresses).
-    first: (u64, u64),
+    /// The first frame.
+    first: At,
     /// rbp of the first frame; 0: no step depends on it.
     fp: u64,
-    /// Pc and stack pointer of the frame from which on the cached steps were valid at the last capture.
-    met: (u64, u64),
+    /// The frame from which on the cached steps were valid at the last capture.
+    met: At,
     /// Number of steps.
     steps: usize,
     /// The last step leads to the outermost frame.
@@ -65,14 +65,14 @@ pub(super) struct VerifiedTail {
 impl VerifiedTail {
     pub(super) const fn new() -> VerifiedTail {
         VerifiedTail {
-            tops: [(0, 0); PREFIXES],
+            tops: [At::NOWHERE; PREFIXES],
             prefixes: [VerifiedPrefix::NONE; PREFIXES],
-            seen: [((0, 0), 0); PREFIXES],
+            seen: [(At::NOWHERE, 0); PREFIXES],
             next: 0,
             stamp: 0,
-            first: (0, 0),
+            first: At::NOWHERE,
             fp: 0,
-            met: (0, 0),
+            met: At::NOWHERE,
             steps: 0,
             ends: false,
             words: [0; STEPS + 1],
@@ -81,26 +81,25 @@ impl VerifiedTail {
         }
     }
 
-    /// Pc and stack pointer of the first frame, if there is a tail in this validity epoch.
+    /// The first frame, if there is a tail in this validity epoch.
     #[inline(always)]
-    pub(super) fn first(&self, stamp: u64) -> Option<(u64, u64)> {
+    pub(super) fn first(&self, stamp: u64) -> Option<At> {
         (self.stamp == stamp).then_some(self.first)
     }
 
     /// Drops the tail and its prefixes.
     pub(super) fn forget(&mut self) {
         self.stamp = 0;
-        self.tops = [(0, 0); PREFIXES];
-        self.seen = [((0, 0), 0); PREFIXES];
+        self.tops = [At::NOWHERE; PREFIXES];
+        self.seen = [(At::NOWHERE, 0); PREFIXES];
     }
 
-    /// The whole stack from `top` (pc, with `EXACT_KEY` if exact, and stack pointer) with rbp `fp`: the number of words
-    /// and the reason why they end. `None`: there is no valid prefix for this top, or no precomputed reply for this
+    /// The whole stack from `top` (keyed) with rbp `fp`: the number of words and the reason why they end. `None`: there is no valid prefix for this top, or no precomputed reply for this
     /// capacity.
     #[inline(always)]
     pub(super) fn replay_from_top(
         &self,
-        top: (u64, u64),
+        top: At,
         fp: u64,
         bare: Bare,
         words: &mut [u64],
@@ -156,7 +155,7 @@ impl VerifiedTail {
     /// Counts a capture that reached the tail from `top` without a prefix. Returns the index for a new prefix, if one
     /// should be made: from the second time on.
     #[inline(always)]
-    pub(super) fn count_approach(&mut self, top: (u64, u64)) -> Option<usize> {
+    pub(super) fn count_approach(&mut self, top: At) -> Option<usize> {
         let Some(at) = self.seen.iter().position(|(seen, _)| *seen == top) else {
             let at = self.next % PREFIXES;
             self.next = at + 1;
@@ -171,11 +170,11 @@ impl VerifiedTail {
 
     /// Stores a prefix at index `at`: from `top`, with rbp `fp`, these steps lead to the first frame. `words`: their
     /// frame words.
-    pub(super) fn learn_prefix(&mut self, at: usize, top: (u64, u64), fp: u64, words: &[u64], steps: &[Step]) {
+    pub(super) fn learn_prefix(&mut self, at: usize, top: At, fp: u64, words: &[u64], steps: &[Step]) {
         // Another prefix of the same top would be found first.
-        self.tops.iter_mut().filter(|place| **place == top).for_each(|place| *place = (0, 0));
+        self.tops.iter_mut().filter(|place| **place == top).for_each(|place| *place = At::NOWHERE);
         let (Some(place), Some(prefix)) = (self.tops.get_mut(at), self.prefixes.get_mut(at)) else { return };
-        *place = (0, 0);
+        *place = At::NOWHERE;
         compiler_fence(Ordering::SeqCst);
         if prefix.learn(fp, words, steps, self.fp).is_some() {
             compiler_fence(Ordering::SeqCst);
@@ -186,7 +185,7 @@ impl VerifiedTail {
     /// Precomputes the reply for a buffer of `room` words and this top, if a verified prefix leads from it and the
     /// buffer is large enough.
     #[inline(always)]
-    pub(super) fn prepare_for_capacity(&mut self, top: (u64, u64), room: usize) -> Option<()> {
+    pub(super) fn prepare_for_capacity(&mut self, top: At, room: usize) -> Option<()> {
         let at = self.tops.iter().position(|place| *place == top)?;
         let own = self.prefixes.get(at).filter(|prefix| prefix.room != room)?.count;
         let (count, blocks, stop) = self.within(room.checked_sub(own + 1)?)?;
@@ -202,13 +201,13 @@ impl VerifiedTail {
         Some(())
     }
 
-    /// Reports that these steps were valid from the frame at `at` (pc, sp), whose rbp is `fp()`. `ends`: the stack ends
+    /// Reports that these steps were valid from the frame `at`, whose rbp is `fp()`. `ends`: the stack ends
     /// after them. If two captures in a row report the same frame, the steps become the verified tail.
     #[inline(never)]
     pub(super) fn observe(
         &mut self,
         (stamp, validity): (u64, &dyn Validity),
-        at: (u64, u64),
+        at: At,
         steps: &[Step],
         fp: impl FnOnce() -> Option<u64>,
         ends: bool,
@@ -222,7 +221,7 @@ impl VerifiedTail {
         compiler_fence(Ordering::SeqCst);
         if self.learn(validity, steps, fp()) == Some(stamp) {
             (self.first, self.steps, self.ends) = (at, steps.len(), ends);
-            self.words[0] = user_word(at.0);
+            self.words[0] = user_word(at.pc);
             compiler_fence(Ordering::SeqCst);
             self.stamp = stamp;
         }

@@ -5,9 +5,10 @@
 //! wait for it, and it needs little of a walk's state. Where short rules do not suffice, a walk goes on at that frame
 //! ([`Part`]).
 
-use super::frames::{At, Frame, Stretch, MOST, OUTERMOST};
+use super::frames::{Frame, RbpAt, Stretch, MOST, OUTERMOST};
 use super::prefix::PREFIX_FRAMES;
-use super::{fp_after, holding, holds, Inner, Part, Step, StepCache, Steps, Unwound, FRONT};
+use super::step_log::StepLog;
+use super::{fp_after, holding, holds, At, Inner, Part, Step, StepCache, Steps, Unwound};
 use crate::cache::query::{Rules, Top, Validity};
 use crate::cache::short::Short;
 use crate::frame::{native_word, user_word, FLAG_EXACT};
@@ -21,30 +22,7 @@ const FIRST_BATCH: usize = 2;
 /// See [`FIRST_BATCH`].
 const BATCH: usize = 32;
 
-/// The current capture's steps, from a mark on.
-struct StepLog {
-    /// Where they are: the half, and the indices of the first step and of the end.
-    half: usize,
-    first: usize,
-    len: usize,
-    /// Index of the next cached step that may be reached, in the other half.
-    old: Option<usize>,
-    /// The log lies in the half of the cached steps, which are inconsistent until it is finished.
-    spliced: bool,
-    /// Whether the log becomes the cached steps.
-    kept: bool,
-    /// The step from the frame with an exact pc, which precedes the log.
-    exact: Option<Step>,
-}
-
 impl Inner {
-    /// The cached steps, up to their end.
-    #[inline(always)]
-    fn live(&self) -> &[Step] {
-        let half = self.halves.get(self.half as usize & 1);
-        half.and_then(|half| half.get(..self.end as usize)).unwrap_or_default()
-    }
-
     /// Replays the cached steps from index `from` on, in the run that begins at index `run` with rbp `fp`. Returns the
     /// number of valid steps and, if these reach the end of the stack or of `words`, which of the two it is.
     #[inline(never)]
@@ -68,7 +46,7 @@ impl Inner {
             _ => return (held, None),
         };
         if let (Some(before), Some(held)) = (steps.get(..from), steps.get(from..to)) {
-            let at = before.last().map_or((0, 0), |step| (step.caller, step.cfa));
+            let at = before.last().map_or(At::NOWHERE, |step| At { pc: step.caller, sp: step.cfa });
             let fp_there = || fp_after(before.get(run..).unwrap_or_default(), fp, bare);
             self.tail.observe((self.stamp, validity), at, held, fp_there, stop == StopReason::Complete);
         }
@@ -90,9 +68,9 @@ impl Inner {
         let at = self.tail.first(rules.stamp).ok_or(0_usize)?;
         let near = words.len().min(PREFIX_FRAMES);
         let (room, steps) = (words.get_mut(..near).unwrap_or_default(), log.room(self));
-        let count = frame.stretch::<true, WORDS>(frame.pc, at.1, rules, bare, room, steps).0;
+        let count = frame.stretch::<true, WORDS>(frame.pc, at.sp, rules, bare, room, steps).0;
         log.len += count;
-        let is_there = (frame.pc, frame.sp) == at;
+        let is_there = frame.at() == at;
         let room = words.get_mut(count..).filter(|_| is_there).and_then(|words| words.split_first_mut());
         let replayed = room.and_then(|(first, further)| {
             *first = user_word(frame.pc);
@@ -125,97 +103,10 @@ impl Inner {
             words[0] = native_word(top.pc, FLAG_EXACT);
         }
         if let (Some(words), Some(steps)) = (words.get_mut(passed..), steps.get_mut(passed..)) {
-            passed += frame.stretch::<true, WORDS>(frame.pc, first.1, rules, bare, words, steps).0;
+            passed += frame.stretch::<true, WORDS>(frame.pc, first.sp, rules, bare, words, steps).0;
         }
-        if (frame.pc, frame.sp) == first {
-            self.tail.learn_prefix(at, (top.key(), top.sp), top.fp, &words, steps.get(..passed).unwrap_or_default());
-        }
-    }
-
-    /// The steps of a log, with its mark.
-    #[inline(always)]
-    fn logged(&self, log: &StepLog) -> &[Step] {
-        self.halves.get(log.half & 1).and_then(|half| half.get(log.first..log.len)).unwrap_or_default()
-    }
-
-    /// Number of frames, inwards from the frame after the cached step at `met`, that the log and the cached steps have
-    /// in common.
-    #[inline(always)]
-    fn shared(&self, log: &StepLog, met: usize) -> usize {
-        let noted = self.logged(log);
-        let there = self.live().get(self.first as usize..=met);
-        let (noted, there) = (noted.iter().rev(), there.unwrap_or_default().iter().rev());
-        let mut shared = 0;
-        for (index, (step, old)) in noted.zip(there).enumerate() {
-            if step.cfa != old.cfa || step.caller != old.caller {
-                break;
-            }
-            shared = index;
-            if step.rule != old.rule {
-                break;
-            }
-        }
-        shared
-    }
-
-    /// Index of the first cached step from `next` on whose caller's stack pointer is not below `sp`, and whether that
-    /// caller is the frame at `pc`, `sp`.
-    #[inline(always)]
-    fn meet(&self, mut next: usize, pc: u64, sp: u64) -> (usize, bool) {
-        let steps = self.live();
-        while steps.get(next).is_some_and(|step| step.cfa < sp) {
-            next += 1;
-        }
-        (next, steps.get(next).is_some_and(|step| step.cfa == sp && step.caller == pc))
-    }
-
-    /// Copies the logged steps in front of what follows the cached step at `met`, to which they lead. Returns the index
-    /// of the first. `None`: there is no room.
-    #[inline(always)]
-    fn splice(&mut self, log: &StepLog, met: usize) -> Option<usize> {
-        let to = (met + 1).checked_sub(log.len - log.first)?;
-        let [here, there] = &mut self.halves;
-        let (from, into) = if log.half == 0 { (here, there) } else { (there, here) };
-        let (from, into) = (from.get(log.first..log.len)?, into.get_mut(to..=met)?);
-        for (into, from) in into.iter_mut().zip(from) {
-            *into = *from;
-        }
-        Some(to)
-    }
-}
-
-impl StepLog {
-    /// A log in the half that does not hold the cached steps, which it may reach.
-    #[inline(always)]
-    fn begin(inner: &mut Inner, stamp: u64, frame: &Frame) -> StepLog {
-        let old = (inner.stamp == stamp).then_some(inner.first as usize);
-        let half = inner.half as usize & 1 ^ 1;
-        let mut log = StepLog { half, first: FRONT, len: FRONT, old, spliced: false, kept: true, exact: None };
-        log.add(inner, Step { rule: Short::NONE, cfa: frame.sp, caller: frame.pc });
-        log
-    }
-
-    /// The cached steps from their mark, at index `first`, up to the index `len`, to be continued in their place.
-    fn in_place(inner: &Inner, first: usize, len: usize) -> StepLog {
-        StepLog { half: inner.half as usize & 1, first, len, old: None, spliced: true, kept: true, exact: None }
-    }
-
-    /// Whether it has room in front of what follows the cached step at `met`.
-    fn fits_before(&self, met: usize) -> bool {
-        met + 1 >= self.len - self.first
-    }
-
-    /// Space for further steps in its half.
-    #[inline(always)]
-    fn room<'i>(&self, inner: &'i mut Inner) -> &'i mut [Step] {
-        inner.halves.get_mut(self.half & 1).and_then(|half| half.get_mut(self.len..)).unwrap_or_default()
-    }
-
-    #[inline(always)]
-    fn add(&mut self, inner: &mut Inner, step: Step) {
-        if let Some(place) = self.room(inner).first_mut() {
-            *place = step;
-            self.len += 1;
+        if frame.at() == first {
+            self.tail.learn_prefix(at, top.keyed(), top.fp, &words, steps.get(..passed).unwrap_or_default());
         }
     }
 }
@@ -233,7 +124,7 @@ impl StepCache {
         if top.pc >= USER_END {
             return None;
         }
-        inner.tail.replay_from_top((top.key(), top.sp), top.fp, bare, words)
+        inner.tail.replay_from_top(top.keyed(), top.fp, bare, words)
     }
 
     /// The stack from the frame `top`, as far as its frames are plain, up to its end or that of `words`.
@@ -259,9 +150,9 @@ impl StepCache {
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &mut *self.inner.get() };
         // With a verified tail, another top may lead to it, so the cached steps are not tried first.
-        let is_alike = || inner.pc == pc && inner.stamp == rules.stamp && !exact;
+        let is_alike = || inner.at.pc == pc && inner.stamp == rules.stamp && !exact;
         // SAFETY: passed on.
-        let is_here = || inner.sp == sp || unsafe { self.moved(sp, fp, bare) };
+        let is_here = || inner.at.sp == sp || unsafe { self.moved(sp, fp, bare) };
         let mut frame = Frame::first(&top);
         let (mut passed, mut log) = (0, None);
         if inner.tail.first(rules.stamp).is_none() && is_alike() && is_here() {
@@ -288,7 +179,7 @@ impl StepCache {
             let why = frame.stretch::<true, WORDS>(above, OUTERMOST, rules, bare, &mut [0], &mut step).1;
             *word = native_word(pc, FLAG_EXACT);
             match why {
-                Stretch::Full => (frame.fp, frame.fp_at) = (frame.fp_at.get(frame.fp, bare), At::REGISTER),
+                Stretch::Full => (frame.fp, frame.fp_at) = (frame.fp_at.get(frame.fp, bare), RbpAt::REGISTER),
                 Stretch::End => return Unwound::Whole(1, StopReason::Complete),
                 Stretch::Other => return Unwound::Nothing,
             }
@@ -302,10 +193,10 @@ impl StepCache {
         if !log.spliced {
             match inner.unwind_to_tail(rules, &mut frame, &mut log, bare, words) {
                 Ok((count, stop)) => {
-                    if let Some(at) = inner.tail.count_approach((top.key(), sp)) {
+                    if let Some(at) = inner.tail.count_approach(top.keyed()) {
                         inner.learn_prefix(at, rules, top, bare);
                     }
-                    inner.tail.prepare_for_capacity((top.key(), sp), before.len() + words.len());
+                    inner.tail.prepare_for_capacity(top.keyed(), before.len() + words.len());
                     return Unwound::Whole(count + before.len(), stop);
                 }
                 Err(count) => passed = count,
@@ -355,7 +246,7 @@ impl StepCache {
                 }
                 until = limit;
                 let Some(from) = log.old else { continue };
-                let (at, met) = inner.meet(from, frame.pc, frame.sp);
+                let (at, met) = inner.meet(from, frame.at());
                 if !met {
                     log.old = Some(at);
                     until = limit.min(count + batch);
@@ -421,7 +312,7 @@ impl StepCache {
         let part = Part {
             count,
             exact: log.exact,
-            beyond: beyond.map(|saved| (saved, frame.pc, frame.sp)),
+            beyond: beyond.map(|saved| (saved, frame.at())),
             steps: Steps {
                 turn: &self.turn,
                 stamp: rules.stamp,
