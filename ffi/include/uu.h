@@ -227,12 +227,50 @@ struct uu_frame_info {
 
 /* Describes the frame whose first word `*frame` is; a frame's second word, if it has one, follows. The object of a native
  * frame is the one that is loaded at its address now: describe a frame while its code is there, or compare build-ids.
- * Names of native functions are not looked up: `file` and `file_address`, or `build_id`, are what addr2line and symbol
- * servers need.
+ * Names of native functions are not looked up: uu_symbolize() does that; `file` and `file_address`, or `build_id`, are
+ * what addr2line and symbol servers need.
  *
  * Returns how many words the frame has, 1 or 2; -EINVAL: null, another size, or no frame's word. Thread-safe,
  * async-signal-safe. Memory is read as by uu_capture(), with the same conditions. */
 int uu_describe(const uint64_t *frame, struct uu_frame_info *info);
+
+/* One function of a frame, of uu_symbolize(). Texts are UTF-8, never null, and empty where nothing is available. */
+struct uu_symbol {
+    const struct uu_symbol *next; /* null after the last */
+    const char *function;         /* demangled */
+    const char *file;             /* source file, as the debug information or the language's runtime has it */
+    const char *object;           /* native frames: the path by which the object was loaded */
+    const char *language;         /* semantic frames: as `language` of struct uu_frame_info */
+    const char *problem;          /* for people: why names or lines of this object are missing, such as a file that changed */
+    uint64_t address;             /* as that of struct uu_frame_info: 0 for semantic frames */
+    uint64_t start;               /* process address of the function's first instruction; 0: not available */
+    uint32_t line;                /* that executes; 0: not available */
+    uint32_t frame;               /* index in `frames` of the frame's first word */
+    uint32_t kind;                /* UU_FRAME_KIND() of the frame */
+    uint32_t flags;               /* UU_SYMBOL_INLINED */
+};
+#define UU_SYMBOL_INLINED 1u /* inlined into the function that the next symbol names, which is of the same frame */
+
+/* Looks up the functions of frames, as uu_capture() and uu_walk() write them: `words` words, of whole frames. `*symbols`
+ * is set to a list in the order of the frames, for uu_symbols_free(). Each frame has one symbol, and one more, before it,
+ * for each function that was inlined there, innermost first.
+ *
+ * Native frames: names come from symbol tables, Go's table of functions, and debug information, which gives files, lines
+ * and inlined functions (DWARF, also in separate files under /usr/lib/debug); without it `file` is empty and `line` 0.
+ * Return addresses are looked up one byte before. A file is used only if its build-id, or without one its headers, are
+ * those of the mapped object; else `function` is empty and `problem` says why: a name is never guessed. Other frames: as
+ * uu_describe().
+ *
+ * Every object's file is opened and read once a call (debug information of hundreds of megabytes takes seconds, and as
+ * much memory until the call returns), and nothing is kept: ask for many frames at once. uu_setup() is not needed.
+ *
+ * Returns the number of symbols; -EINVAL: `symbols` is null, `frames` null or unaligned, or a word is no frame's; -ENOENT,
+ * -ENOEXEC: as uu_setup(); -EIO: an error of the library's own. After an error `*symbols` is as it was. Thread-safe,
+ * usable in the child of a fork. Not async-signal-safe: it opens files and allocates. */
+int uu_symbolize(const uint64_t *frames, size_t words, const struct uu_symbol **symbols);
+
+/* Gives a list of uu_symbolize() back; null: nothing. Thread-safe. Not async-signal-safe. */
+void uu_symbols_free(const struct uu_symbol *symbols);
 
 /* A number for a stack, from 1: equal stacks (the same words) have the same one, as long as the process lives. For
  * profilers of allocations, locks and the like, which keep a stack with each of many things. Native frames are

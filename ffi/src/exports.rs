@@ -13,6 +13,7 @@ use crate::library::uu_private_library_0;
 use crate::plugin_call::uu_plugin_call;
 use crate::setup::uu_setup;
 use crate::stack_id::{uu_stack_frames, uu_stack_id, uu_stack_ids_lost};
+use crate::symbolize::{uu_symbolize, uu_symbols_free};
 use crate::threads::{uu_thread_signal, uu_walk_all, uu_walk_thread};
 use crate::walk::uu_walk;
 use crate::windows::{
@@ -54,6 +55,8 @@ pub static uu_private_home_1: Home = Home {
     thread_signal: uu_thread_signal,
     walk_thread: uu_walk_thread,
     walk_all: uu_walk_all,
+    symbolize: uu_symbolize,
+    symbols_free: uu_symbols_free,
 };
 
 extern "C" {

@@ -11,6 +11,7 @@ use uunwind_core::registry::c_window::CWindow;
 use uunwind_crashes::threads::all::CThread;
 use uunwind_stacks::describe::FrameInfo;
 use uunwind_stacks::request::Request;
+use uunwind_stacks::symbol::Symbol;
 
 /// What a copy offers to others. The symbol's name has this structure's version, which never changes.
 #[repr(C)]
@@ -43,6 +44,8 @@ pub struct Home {
     pub thread_signal: extern "C" fn(c_int) -> c_int,
     pub walk_thread: unsafe extern "C" fn(u32, *mut Request, u64) -> c_int,
     pub walk_all: unsafe extern "C" fn(*mut Request, *mut CThread, usize, u64) -> c_int,
+    pub symbolize: unsafe extern "C" fn(*const u64, usize, *mut *const Symbol) -> c_int,
+    pub symbols_free: unsafe extern "C" fn(*const Symbol),
 }
 
 static ELSEWHERE: AtomicPtr<Home> = AtomicPtr::new(core::ptr::null_mut());

@@ -16,6 +16,7 @@
 //! plugin_call      uu_plugin_call
 //! faults           uu_handle_faults
 //! setup            uu_setup
+//! symbolize        uu_symbolize, uu_symbols_free
 //! library          the sampler's table of functions
 //! home, exports    whether another copy of this library serves the process; the table that copies find each other by
 //! init, initial    what runs when the library is loaded; the objects that are there from the start
@@ -47,6 +48,7 @@ mod plugin_call;
 mod registered;
 mod setup;
 mod stack_id;
+mod symbolize;
 mod threads;
 mod walk;
 mod windows;

@@ -31,25 +31,33 @@ pub extern "C" fn uu_setup() -> c_int {
     if let Some(home) = crate::home::elsewhere() {
         return (home.setup)();
     }
-    let mut path = [0u8; 4096];
-    if let Err(error) = beside(&mut path) {
-        return -error;
+    match entry(SYMBOL) {
+        // SAFETY: the symbol is a function of this type, which checks the table's build.
+        Ok(found) => unsafe {
+            core::mem::transmute::<*mut c_void, SetupProcess>(found)(&raw const uu_private_library_0)
+        },
+        Err(error) => -error,
     }
+}
+
+/// A function of the set-up object, which is opened for it, and stays. Not async-signal-safe.
+pub fn entry(symbol: &CStr) -> Result<*mut c_void, Errno> {
+    let mut path = [0u8; 4096];
+    beside(&mut path)?;
     const RTLD_NOW: c_int = 2;
     const RTLD_NODELETE: c_int = 0x1000;
     // SAFETY: a NUL-terminated path; what is found stays.
     let found = unsafe {
         let handle = dlopen(path.as_ptr().cast(), RTLD_NOW | RTLD_NODELETE);
         if handle.is_null() {
-            return -ENOENT;
+            return Err(ENOENT);
         }
-        dlsym(handle, SYMBOL.as_ptr())
+        dlsym(handle, symbol.as_ptr())
     };
     if found.is_null() {
-        return -ENOENT;
+        return Err(ENOENT);
     }
-    // SAFETY: the symbol is a function of this type, which checks the table's build.
-    unsafe { core::mem::transmute::<*mut c_void, SetupProcess>(found)(&raw const uu_private_library_0) }
+    Ok(found)
 }
 
 /// The path of [`FILE`], from the folder of this object.

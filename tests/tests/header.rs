@@ -104,6 +104,7 @@ fn its_structures_are_the_librarys() {
     use uunwind_crashes::threads::all::CThread;
     use uunwind_stacks::describe::FrameInfo;
     use uunwind_stacks::request::Request;
+    use uunwind_stacks::symbol::Symbol;
 
     macro_rules! layout {
         ($listed:ident, $c:literal = $rust:ty { $($field:ident $(= $c_field:literal)?),* }) => {{
@@ -146,6 +147,11 @@ fn its_structures_are_the_librarys() {
             function,
             file
         }
+    );
+    layout!(
+        wanted,
+        "uu_symbol" =
+            Symbol { next, function, file, object, language, problem, address, start, line, frame, kind, flags }
     );
     layout!(
         wanted,

@@ -9,12 +9,19 @@
 //! plugins  finds plugins, opens them, and installs them in libuunwind
 //! facts    which plugin an object belongs to: from the cache on disk, or analysed
 //! kept     that cache
+//!
+//! symbolize  frames to functions, files and lines
+//! mapped     what identifies a loaded object that has no build-id
+//! list       the answer, as a C program gets it
 //! ```
 
 mod facts;
 mod kept;
+mod list;
+mod mapped;
 mod plugins;
 mod state;
+mod symbolize;
 
 use findshlibs::{SharedLibrary, TargetSharedLibrary};
 use state::{FileId, State};

@@ -6,6 +6,7 @@
 //! facts     which plugin each object belongs to, as set-up found it
 //! names     the names of semantic frames and of windows' functions
 //! describe  a frame in words
+//! symbol    a function of a frame, as the set-up object finds it
 //! ids       a number for a stack
 //! interned  the table of both: equal records have one id; arena: its memory
 //! ```
@@ -22,4 +23,5 @@ pub mod interned;
 mod memory;
 pub mod names;
 pub mod request;
+pub mod symbol;
 pub mod walk;

@@ -1,0 +1,50 @@
+//! What identifies a loaded object that has no build-id: its headers, as they are mapped.
+
+use libc::{c_int, c_void, dl_phdr_info};
+use uunwind_core::object_key;
+
+/// The program's own file, also after it was removed.
+pub const PROGRAM: &str = "/proc/self/exe";
+
+/// Bytes of an ELF header, and of a program header (<elf.h>).
+const ELF_HEADER: usize = 64;
+const PROGRAM_HEADER: usize = 56;
+
+struct Search {
+    address: u64,
+    key: u64,
+}
+
+/// `uunwind_core::object_key::key` of the ELF header and the program headers of the object that is loaded at an address;
+/// 0: none is, or its header is not mapped.
+pub fn headers_key(address: u64) -> u64 {
+    let mut search = Search { address, key: 0 };
+    // SAFETY: the callback gets `search`, and keeps nothing.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut search).cast()) };
+    search.key
+}
+
+unsafe extern "C" fn note(info: *mut dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
+    // SAFETY: the loader passes its structure, `headers_key` its search.
+    let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
+    if info.dlpi_phdr.is_null() {
+        return 0;
+    }
+    // SAFETY: the loader's own copy of the program headers, or their place in the mapped file.
+    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    let loaded = || headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+    let at = |header: &libc::Elf64_Phdr| info.dlpi_addr.wrapping_add(header.p_vaddr);
+    if !loaded().any(|header| search.address.wrapping_sub(at(header)) < header.p_memsz) {
+        return 0;
+    }
+    let first = loaded().find(|header| header.p_offset == 0 && header.p_filesz >= ELF_HEADER as u64);
+    if let Some(first) = first {
+        // SAFETY: the first bytes of a mapped segment that has them.
+        let header = unsafe { std::slice::from_raw_parts(at(first) as *const u8, ELF_HEADER) };
+        // SAFETY: the same bytes as `headers`.
+        let programs =
+            unsafe { std::slice::from_raw_parts(info.dlpi_phdr.cast::<u8>(), headers.len() * PROGRAM_HEADER) };
+        search.key = object_key::key(&[header, programs].concat());
+    }
+    1
+}

@@ -1,0 +1,218 @@
+//! Names, inlined functions and source lines for addresses of an ELF file. The file is checked to be the one that was
+//! mapped: by build-id, or, if it has none, by its headers. A file that is not the same gives no names.
+//!
+//! ```text
+//! table      symbol tables
+//! plt, go    stubs of the procedure linkage table; Go's own table of functions
+//! functions  where functions without a name begin: the index of .eh_frame
+//! elf        what identifies a file; whether its debug information may be used
+//! demangle   C++ and Rust names
+//! ```
+//!
+//! Lines and inlined functions come from DWARF, by blazesym.
+#![forbid(unsafe_code)]
+
+pub mod demangle;
+mod elf;
+pub mod functions;
+pub mod go;
+mod plt;
+pub mod table;
+
+pub use self::demangle::demangle;
+pub use elf::Elf;
+
+use blazesym::symbolize::source::{self, Source};
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+
+/// An object that was mapped, and where its file may be found.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapped<'a> {
+    /// Its build-id; empty if it has none.
+    pub build_id: &'a [u8],
+    /// `uunwind_core::object_key::key` of its ELF header and program headers; of use where it has no build-id.
+    pub headers_key: u64,
+    /// Where its file may be found, best first.
+    pub files: &'a [PathBuf],
+}
+
+/// What was found about an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Symbol {
+    /// File address that was looked up.
+    pub address: u64,
+    /// Demangled name of the function; empty when the file has none for this address.
+    pub name: String,
+    /// File address of the function, also for one without a name if its unwind table has it; 0 if not available.
+    pub start: u64,
+    /// Source file; empty if not available.
+    pub file: String,
+    /// Line; 0 if not available.
+    pub line: u32,
+    /// Functions inlined here, innermost first. `name` is the function that contains them all.
+    pub inlined: Vec<Inlined>,
+}
+
+/// A function that was inlined at an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inlined {
+    /// Demangled name.
+    pub name: String,
+    /// Source file; empty if not available.
+    pub file: String,
+    /// Line; 0 if not available.
+    pub line: u32,
+}
+
+/// The answer about one object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// One for each address, in their order.
+    pub symbols: Vec<Symbol>,
+    /// The file that they come from.
+    pub path: PathBuf,
+    /// For people: what of the file could not be used.
+    pub remark: Option<String>,
+}
+
+/// Looks up file addresses of an object. The error says, for people, why none of its files can be used.
+pub fn look_up(object: &Mapped<'_>, addresses: &[u64]) -> Result<Answer, String> {
+    let path = find_file(object)?;
+    let (mut symbols, remark) = read(&path, addresses)?;
+    let why = find_starts(&path, &mut symbols);
+    Ok(Answer { symbols, path, remark: why.or(remark) })
+}
+
+/// The first candidate that is the mapped file. The error says why none is.
+fn find_file(object: &Mapped<'_>) -> Result<PathBuf, String> {
+    let mut why = "its path is not known".to_owned();
+    for path in object.files.iter().filter(|p| !p.as_os_str().is_empty()) {
+        match Elf::read(path) {
+            Ok(elf) => match is_same(object, &elf) {
+                Ok(()) => return Ok(path.clone()),
+                Err(different) => why = different,
+            },
+            Err(e) => why = e,
+        }
+    }
+    Err(why)
+}
+
+/// Whether a file is the one that was mapped.
+fn is_same(object: &Mapped<'_>, elf: &Elf) -> Result<(), String> {
+    if !object.build_id.is_empty() {
+        return if elf.build_id == object.build_id {
+            Ok(())
+        } else {
+            Err(format!(
+                "the file changed: build-id {} was mapped, the file has {}",
+                hex(object.build_id),
+                if elf.build_id.is_empty() { "none".to_owned() } else { hex(&elf.build_id) }
+            ))
+        };
+    }
+    if elf.build_id.is_empty() && uunwind_core::object_key::key(&elf.headers) == object.headers_key {
+        Ok(())
+    } else {
+        Err("it has no build-id, and the file's headers are not those that were mapped".to_owned())
+    }
+}
+
+/// Bytes as hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Symbols of file addresses, and a remark for people on what could not be used.
+fn read(path: &Path, addresses: &[u64]) -> Result<(Vec<Symbol>, Option<String>), String> {
+    // Both readers take foreign files; a panic in one must cost no more than this object's names.
+    let named = catch_unwind(|| table::names(path, addresses));
+    let named = named.unwrap_or_else(|_| Err("its symbols could not be read".to_owned()))?;
+    let remark = elf::debug_information(path).err();
+    // Damaged debug information costs lines and inlined functions; the symbol table is still good.
+    let debug = catch_unwind(AssertUnwindSafe(|| {
+        if remark.is_some() {
+            return Vec::new();
+        }
+        let symbolizer = Symbolizer::builder().enable_auto_reload(false).enable_demangling(false).build();
+        let source = Source::from(source::Elf::new(path));
+        let symbols = symbolizer.symbolize(&source, Input::VirtOffset(addresses)).unwrap_or_default();
+        let lines = symbols.into_iter().map(|symbol| symbol.into_sym().map(described)).collect::<Vec<_>>();
+        lines
+    }));
+    let mut debug = debug.unwrap_or_default().into_iter();
+    let entries = addresses.iter().zip(named).map(|(address, named)| {
+        let empty = Symbol { address: *address, ..Symbol::default() };
+        entry(empty, named, debug.next().flatten())
+    });
+    Ok((entries.collect(), remark))
+}
+
+/// Fills in the names of PLT stubs and of Go's functions, and the beginnings of functions without names. Returns what
+/// is wrong with Go's table, if anything is.
+fn find_starts(path: &Path, entries: &mut [Symbol]) -> Option<String> {
+    // A panic over a damaged file costs only the names that it would have given.
+    let stubs = |addresses: &[u64]| catch_unwind(|| plt::names(path, addresses)).unwrap_or_default();
+    name(entries, stubs);
+    let mut why = None;
+    name(entries, |addresses| {
+        let names = catch_unwind(|| go::names(path, addresses));
+        names.unwrap_or_else(|_| Err("Go's names cannot be read".to_owned())).unwrap_or_else(|wrong| {
+            why = Some(wrong);
+            Vec::new()
+        })
+    });
+    let (mut unnamed, addresses) = unnamed(entries);
+    let ranges = if addresses.is_empty() { None } else { functions::covering(path, &addresses) };
+    for (symbol, range) in unnamed.iter_mut().zip(ranges.unwrap_or_default()) {
+        symbol.start = range.map_or(0, |r| r.start);
+    }
+    why
+}
+
+/// Fills in beginnings and names from `find`, for the entries that have no name.
+fn name(entries: &mut [Symbol], find: impl FnOnce(&[u64]) -> Vec<Option<(u64, String)>>) {
+    let (mut unnamed, addresses) = unnamed(entries);
+    for (symbol, function) in unnamed.iter_mut().zip(find(&addresses)) {
+        if let Some((start, name)) = function {
+            (symbol.start, symbol.name) = (start, name);
+        }
+    }
+}
+
+/// The entries without a name, and their file addresses.
+fn unnamed(entries: &mut [Symbol]) -> (Vec<&mut Symbol>, Vec<u64>) {
+    let unnamed: Vec<&mut Symbol> = entries.iter_mut().filter(|symbol| symbol.name.is_empty()).collect();
+    let addresses = unnamed.iter().map(|symbol| symbol.address).collect();
+    (unnamed, addresses)
+}
+
+/// What debug information says about an address, as a symbol without an address.
+fn described(symbol: Sym<'_>) -> Symbol {
+    let (file, line) = place(symbol.code_info.as_deref());
+    let inlined = symbol.inlined.iter().rev().map(|i| {
+        let (file, line) = place(i.code_info.as_ref());
+        Inlined { name: demangle(&i.name), file, line }
+    });
+    // Debug information gives functions a size; without one, the name is that of whichever symbol precedes the address.
+    let name = if symbol.size.is_some() { demangle(&symbol.name) } else { String::new() };
+    Symbol { address: 0, name, start: symbol.addr, file, line, inlined: inlined.collect() }
+}
+
+/// Merges both sources. The symbol table's name is preferred: debug information lacks some, such as that of a function
+/// in two parts.
+fn entry(symbol: Symbol, table: table::Named, debug: Option<Symbol>) -> Symbol {
+    let debug = debug.unwrap_or_default();
+    let (start, name) = match table {
+        Some((start, name)) => (start, demangle(&name)),
+        None if !debug.name.is_empty() => (debug.start, debug.name),
+        None => return symbol,
+    };
+    Symbol { start, name, file: debug.file, line: debug.line, inlined: debug.inlined, ..symbol }
+}
+
+fn place(info: Option<&CodeInfo<'_>>) -> (String, u32) {
+    info.map_or((String::new(), 0), |i| (i.to_path().to_string_lossy().into_owned(), i.line.unwrap_or(0)))
+}
