@@ -1,0 +1,99 @@
+//! Stacks of native, interpreted and JIT-compiled code, taken from inside the program: `libuunwind.so.0` for Rust.
+//!
+//! ```
+//! fn work() -> Result<uunwind::Stack, uunwind::Error> {
+//!     uunwind::Stack::capture()
+//! }
+//!
+//! uunwind::setup()?; // finds the interpreters of this process; without it their frames are native ones
+//! let stack = work()?;
+//! assert!(stack.is_complete());
+//! let frames = stack.symbolize()?;
+//! assert!(frames.iter().any(|frame| frame.function.ends_with("work")));
+//! println!("{stack}"); // the same, with a line for each file
+//! # Ok::<(), uunwind::Error>(())
+//! ```
+//!
+//! # The library
+//!
+//! A process has one registry of code: that of `libuunwind.so.0`. This crate is linked with none of it: it opens the
+//! library when it is first needed, and finds it, in this order,
+//!
+//! 1. in the process, if the program is linked with it, is recorded, or anything else has opened it;
+//! 2. at the path in `UUNWIND_LIBRARY`, unless the program is set-user-ID or the like;
+//! 3. where the dynamic loader looks for `libuunwind.so.0` (rpath, `LD_LIBRARY_PATH`, system folders).
+//!
+//! Where it is not there, every function returns [`Error::NoLibrary`] with the loader's reason, and does nothing; it is
+//! looked for again at the next call. [`load`] asks for it beforehand.
+//!
+//! # Signal handlers
+//!
+//! [`native`] is async-signal-safe once [`load`] has succeeded. Everything else allocates.
+//!
+//! ```text
+//! stack     Stack: a whole stack of this thread, or of another one
+//! frame     Frame: a frame in words
+//! id        StackId: a number for a stack
+//! window    Window: code of a JIT, registered as long as the value lives
+//! panic     a panic hook
+//! library   how the library is found; sys: what it exports
+//! ```
+
+mod error;
+mod frame;
+mod id;
+mod library;
+mod panic;
+mod stack;
+#[doc(hidden)]
+pub mod sys;
+mod window;
+
+pub use error::Error;
+pub use frame::{Frame, Kind};
+pub use id::{ids_lost, StackId};
+pub use panic::install_panic_hook;
+pub use stack::{native, Captured, Stack};
+pub use uunwind_core::stop_reason::StopReason;
+pub use window::{Unwind, Window, WindowBuilder};
+
+/// Opens the library, if that has not been done. Thread-safe; not async-signal-safe.
+///
+/// # Errors
+/// [`Error::NoLibrary`], [`Error::Version`], [`Error::Missing`].
+pub fn load() -> Result<(), Error> {
+    library::get().map(|_| ())
+}
+
+/// Prepares the process for walks: reads the files of all loaded objects, makes tables of their unwind rules, opens
+/// plugins and finds the interpreters that are loaded (`uu_setup()` of `uu.h`). Milliseconds for each large object that
+/// is new; what is there is not done again. Call it again after an interpreter was loaded. Returns how many objects have
+/// a table.
+///
+/// # Errors
+/// Those of [`load`]; [`Error::Os`] with `ENOENT` where `uu/libuunwind-setup.so` is not beside the library.
+///
+/// ```
+/// assert!(uunwind::setup()? > 0);
+/// # Ok::<(), uunwind::Error>(())
+/// ```
+pub fn setup() -> Result<usize, Error> {
+    // SAFETY: uu_setup has no preconditions.
+    let tables = unsafe { (library::get()?.setup)() };
+    usize::try_from(tables).map_err(|_| Error::os("uu_setup", tables))
+}
+
+/// Makes walks faster: the library takes SIGSEGV and SIGBUS over, so that memory need not be asked for before it is read
+/// (`uu_handle_faults()` of `uu.h`).
+///
+/// # Errors
+/// Those of [`load`]; [`Error::Os`]: `EBUSY`, `EIO`.
+///
+/// # Safety
+/// From then on every walk must be made with both signals unblocked, and a handler that is installed for one of them
+/// later must chain to the one that it replaced.
+pub unsafe fn handle_faults() -> Result<(), Error> {
+    // SAFETY: what is asked for is the caller's.
+    let result = unsafe { (library::get()?.handle_faults)() };
+    Error::check("uu_handle_faults", result)
+}

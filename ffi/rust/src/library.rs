@@ -1,0 +1,88 @@
+//! Finds the process's libuunwind, once.
+
+use crate::sys::{Api, ABI};
+use crate::Error;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+const NAME: &str = "libuunwind.so.0";
+const VARIABLE: &str = "UUNWIND_LIBRARY";
+
+/// The library's functions, for ever; null: not found so far. Two threads may look for it at the same time, and find the
+/// same: no lock, which the child of a fork could find held.
+static API: AtomicPtr<Api> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The functions, if the library has been found. Async-signal-safe.
+pub fn found() -> Option<&'static Api> {
+    // SAFETY: null, or what `get` leaked.
+    unsafe { API.load(Ordering::Acquire).as_ref() }
+}
+
+/// The functions; the library is looked for at the first call.
+pub fn get() -> Result<&'static Api, Error> {
+    if let Some(api) = found() {
+        return Ok(api);
+    }
+    let api: &'static Api = Box::leak(Box::new(functions(&open()?)?));
+    API.store(std::ptr::from_ref(api).cast_mut(), Ordering::Release);
+    Ok(api)
+}
+
+fn open() -> Result<Library, Error> {
+    const RTLD_NOLOAD: i32 = 4;
+    let no_library = |e: libloading::Error| {
+        let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
+        Error::NoLibrary(why)
+    };
+    // SAFETY: the library's constructor makes its tables, and needs nothing; libuunwind.so.0 is never unloaded.
+    unsafe {
+        if let Ok(there) = Library::open(Some(NAME), RTLD_NOW | RTLD_NOLOAD) {
+            return Ok(there);
+        }
+        let path = variable().unwrap_or_else(|| NAME.into());
+        Library::open(Some(path), RTLD_NOW | RTLD_LOCAL).map_err(no_library)
+    }
+}
+
+/// The variable's value, unless the program runs with more rights than its caller.
+fn variable() -> Option<OsString> {
+    // SAFETY: getauxval has no preconditions.
+    let trusted = unsafe { libc::getauxval(libc::AT_SECURE) } == 0;
+    std::env::var_os(VARIABLE).filter(|value| trusted && !value.is_empty())
+}
+
+fn functions(library: &Library) -> Result<Api, Error> {
+    macro_rules! find {
+        ($($field:ident = $name:literal),*) => {
+            Api { $($field: {
+                // SAFETY: `uu.h` declares the function of this name with this type.
+                let found = unsafe { library.get($name.as_bytes()) };
+                *found.map_err(|_| Error::Missing($name))?
+            }),* }
+        };
+    }
+    // SAFETY: as below.
+    let abi = unsafe { library.get::<unsafe extern "C" fn() -> u32>(b"uu_abi") };
+    // SAFETY: the function has no preconditions.
+    let abi = unsafe { abi.map_err(|_| Error::Missing("uu_abi"))?() };
+    if abi != ABI {
+        return Err(Error::Version(abi));
+    }
+    Ok(find!(
+        abi = "uu_abi",
+        capture = "uu_capture",
+        walk = "uu_walk",
+        walk_thread = "uu_walk_thread",
+        symbolize = "uu_symbolize",
+        symbols_free = "uu_symbols_free",
+        stack_id = "uu_stack_id",
+        stack_frames = "uu_stack_frames",
+        stack_ids_lost = "uu_stack_ids_lost",
+        handle_faults = "uu_handle_faults",
+        setup = "uu_setup",
+        register_window = "uu_register_window",
+        unlink_window = "uu_unlink_window",
+        synchronize = "uu_synchronize"
+    ))
+}

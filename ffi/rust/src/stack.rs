@@ -1,0 +1,210 @@
+//! Stacks: captured, kept as words, named when somebody wants to read them.
+
+use crate::frame::{self, Frame};
+use crate::sys::Request;
+use crate::{library, Error, StackId, StopReason};
+use std::fmt;
+use std::time::Duration;
+
+/// Words of the longest stack: 4,160 frames of two words, and the mark for those that were left out.
+const WORDS: usize = 2 * 4160 + 1;
+
+/// A whole stack: native frames, those of JITs' windows, and those of interpreted languages, from the leaf to the root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stack {
+    words: Vec<u64>,
+    frames: u32,
+    stop: u16,
+    doubt: u16,
+}
+
+/// What [`native`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Captured {
+    /// Words that were written.
+    pub words: usize,
+    /// Why the walk ended; `None`: for a reason that this crate does not know.
+    pub stop: Option<StopReason>,
+}
+
+/// Captures the native stack of the calling thread into `frames`, leaf first: one word for each frame, two for a frame
+/// in a window (`UU_FRAME_*` of `uu.h`). Allocates nothing and takes no lock: async-signal-safe once [`load`](crate::load)
+/// has succeeded. `None`: it has not. The first frame is the caller.
+///
+/// ```
+/// uunwind::load()?;
+/// let mut frames = [0; 128];
+/// let captured = uunwind::native(&mut frames).expect("it is loaded");
+/// assert!(captured.stop.is_some_and(uunwind::StopReason::is_complete));
+/// # Ok::<(), uunwind::Error>(())
+/// ```
+#[inline(always)]
+pub fn native(frames: &mut [u64]) -> Option<Captured> {
+    let api = library::found()?;
+    let mut stop = 0;
+    // SAFETY: a buffer of this length, and a place for the reason.
+    let words = unsafe { (api.capture)(frames.as_mut_ptr(), frames.len(), std::ptr::null(), &raw mut stop) };
+    Some(Captured { words, stop: StopReason::from_number(stop) })
+}
+
+impl Stack {
+    /// Captures the stack of the calling thread. The first frame is the caller of this function.
+    ///
+    /// Frames of interpreted languages need [`setup`](crate::setup).
+    ///
+    /// # Errors
+    /// Those of [`load`](crate::load).
+    #[inline(never)]
+    pub fn capture() -> Result<Stack, Error> {
+        let api = library::get()?;
+        let mut words = Vec::with_capacity(WORDS);
+        // This function's own frame is the one that is skipped: it makes the call itself.
+        let mut request = request(&mut words, 1);
+        // SAFETY: a whole request, with a buffer of that capacity.
+        let result = unsafe { (api.walk)(&raw mut request) };
+        Error::check("uu_walk", result)?;
+        Ok(filled(words, &request))
+    }
+
+    /// Captures the stack of another thread of this process (`tid`: gettid(2)), which is interrupted by a real-time
+    /// signal; waits at most `limit` for it. `uu_walk_thread()` of `uu.h` says which calls are interrupted.
+    ///
+    /// # Errors
+    /// Those of [`load`](crate::load); [`Error::Os`] with `ESRCH` (no such thread), `ETIMEDOUT` (it did not answer),
+    /// `EBUSY`, `EAGAIN`.
+    ///
+    /// ```
+    /// uunwind::setup()?;
+    /// let (send, receive) = std::sync::mpsc::channel();
+    /// let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    /// let thread = std::thread::spawn(move || {
+    ///     // SAFETY: gettid has no preconditions.
+    ///     send.send(unsafe { libc::gettid() }).unwrap();
+    ///     let _ = stopped.recv();
+    /// });
+    /// let stack = uunwind::Stack::of_thread(receive.recv().unwrap() as u32, std::time::Duration::from_secs(60))?;
+    /// assert!(stack.is_complete());
+    /// drop(stop);
+    /// # thread.join().unwrap();
+    /// # Ok::<(), uunwind::Error>(())
+    /// ```
+    pub fn of_thread(tid: u32, limit: Duration) -> Result<Stack, Error> {
+        let api = library::get()?;
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let mut words = Vec::with_capacity(WORDS);
+        let mut request = request(&mut words, 0);
+        // SAFETY: a whole request, with a buffer of that capacity.
+        let result = unsafe { (api.walk_thread)(tid, &raw mut request, limit) };
+        Error::check("uu_walk_thread", result)?;
+        Ok(filled(words, &request))
+    }
+
+    /// A stack of frame words that were kept, as from [`native`]. `None`: some are no frame's.
+    pub fn from_words(words: &[u64]) -> Option<Stack> {
+        let mut at = 0;
+        let mut frames = 0;
+        while at < words.len() {
+            let rest = words.get(at..)?;
+            uunwind_core::frame::frames(rest).next()?;
+            at += uunwind_core::frame::frame_words(*rest.first()?);
+            frames += 1;
+        }
+        (at == words.len()).then(|| Stack { words: words.to_vec(), frames, stop: 0, doubt: 0 })
+    }
+
+    /// The frame words, leaf first (`UU_FRAME_*` of `uu.h`).
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// How many frames it has.
+    pub fn len(&self) -> usize {
+        self.frames as usize
+    }
+
+    /// Whether it has no frame.
+    pub fn is_empty(&self) -> bool {
+        self.frames == 0
+    }
+
+    /// Why the walk ended. `None`: not available, or for a reason that this crate does not know.
+    pub fn stop(&self) -> Option<StopReason> {
+        StopReason::from_number(self.stop)
+    }
+
+    /// Whether it reaches the frame where the thread, the program or a switched stack begins, and no frame on the way is
+    /// missing or uncertain.
+    pub fn is_complete(&self) -> bool {
+        self.stop().is_some_and(StopReason::is_complete) && self.doubt == 0
+    }
+
+    /// `UU_DOUBT_*` of `uu.h`; 0: nothing is missing or uncertain before the end.
+    pub fn doubt(&self) -> u16 {
+        self.doubt
+    }
+
+    /// A number that equal stacks share, in the library's own table; `None`: that is full ([`ids_lost`](crate::ids_lost)
+    /// counts it), or the stack is empty.
+    ///
+    /// # Errors
+    /// Those of [`load`](crate::load).
+    pub fn id(&self) -> Result<Option<StackId>, Error> {
+        StackId::of(&self.words)
+    }
+
+    /// The functions of its frames, with files and lines: inlined functions before the one that contains them. Reads the
+    /// files of the loaded objects: for stacks that a person is to see.
+    ///
+    /// # Errors
+    /// Those of [`load`](crate::load); [`Error::Os`] with `ENOENT` where `uu/libuunwind-setup.so` is not beside the
+    /// library.
+    pub fn symbolize(&self) -> Result<Vec<Frame>, Error> {
+        frame::symbolize(&self.words)
+    }
+}
+
+/// A request for everything, into the unused capacity of an empty vector.
+fn request(words: &mut Vec<u64>, skip: u32) -> Request {
+    Request {
+        size: size_of::<Request>() as u32,
+        flags: 0,
+        ucontext: std::ptr::null(),
+        frames: words.as_mut_ptr(),
+        capacity: words.capacity(),
+        skip,
+        reserved: 0,
+        frame: None,
+        user: std::ptr::null_mut(),
+        words: 0,
+        count: 0,
+        stop: 0,
+        doubt: 0,
+    }
+}
+
+/// The stack that a request has written to this vector's capacity.
+fn filled(mut words: Vec<u64>, request: &Request) -> Stack {
+    // SAFETY: the library has written that number of words, which is not above the capacity.
+    unsafe { words.set_len(request.words.min(words.capacity())) };
+    words.shrink_to_fit();
+    Stack { words, frames: request.count, stop: request.stop, doubt: request.doubt }
+}
+
+/// The frames, numbered, each function on a line of its own, with file and line below it; and why the stack ended, unless
+/// it is complete.
+impl fmt::Display for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.symbolize() {
+            Ok(frames) => frame::write(&frames, f)?,
+            Err(error) => {
+                writeln!(f, "  ({error})")?;
+                frame::write(&frame::bare(&self.words), f)?;
+            }
+        }
+        match self.stop() {
+            Some(stop) if !stop.is_complete() => writeln!(f, "  ({})", stop.text()),
+            _ if self.doubt != 0 => writeln!(f, "  (frames may be missing)"),
+            _ => Ok(()),
+        }
+    }
+}

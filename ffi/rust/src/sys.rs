@@ -1,0 +1,106 @@
+//! What `libuunwind.so.0` exports, as `uu.h` declares and documents it.
+#![allow(missing_docs, reason = "uu.h documents the fields")]
+
+use std::ffi::{c_char, c_int, c_void};
+
+/// `UU_ABI`.
+pub const ABI: u32 = 1;
+
+/// `struct uu_request`.
+#[repr(C)]
+pub struct Request {
+    pub size: u32,
+    pub flags: u32,
+    pub ucontext: *const c_void,
+    pub frames: *mut u64,
+    pub capacity: usize,
+    pub skip: u32,
+    pub reserved: u32,
+    pub frame: Option<unsafe extern "C" fn(*mut c_void, *const u64, usize) -> c_int>,
+    pub user: *mut c_void,
+    pub words: usize,
+    pub count: u32,
+    pub stop: u16,
+    pub doubt: u16,
+}
+
+/// `struct uu_symbol`.
+#[repr(C)]
+pub struct Symbol {
+    pub next: *const Symbol,
+    pub function: *const c_char,
+    pub file: *const c_char,
+    pub object: *const c_char,
+    pub language: *const c_char,
+    pub problem: *const c_char,
+    pub address: u64,
+    pub start: u64,
+    pub line: u32,
+    pub frame: u32,
+    pub kind: u32,
+    pub flags: u32,
+}
+
+/// `UU_SYMBOL_INLINED`.
+pub const INLINED: u32 = 1;
+
+/// `struct uu_function`.
+#[repr(C)]
+pub struct Function {
+    pub start: u32,
+    pub len: u32,
+    pub unwind: u32,
+    pub name_len: u32,
+    pub name: *const c_char,
+}
+
+/// `UU_NO_UNWIND`.
+pub const NO_UNWIND: u32 = u32::MAX;
+
+/// `struct uu_window`.
+#[repr(C)]
+pub struct Window {
+    pub size: u32,
+    pub kind: u32,
+    pub text: *const c_void,
+    pub text_len: usize,
+    pub user: *mut c_void,
+    pub flags: u32,
+    pub reserved0: u32,
+    pub unwind: *const c_void,
+    pub unwind_len: usize,
+    pub functions: *const Function,
+    pub functions_room: usize,
+    pub published: *const u64,
+    pub rule: *const c_void,
+    pub step: *const c_void,
+    pub name: *const c_void,
+    pub reserved: [u64; 3],
+}
+
+/// `UU_WINDOW_*`, of `enum uu_window_kind`.
+pub const WINDOW_FRAME_POINTER: u32 = 1;
+/// See [`WINDOW_FRAME_POINTER`].
+pub const WINDOW_OPAQUE: u32 = 2;
+/// See [`WINDOW_FRAME_POINTER`].
+pub const WINDOW_EH_FRAME: u32 = 3;
+/// See [`WINDOW_FRAME_POINTER`].
+pub const WINDOW_SFRAME: u32 = 4;
+
+/// The functions of the library that this crate calls, without their `uu_`.
+pub struct Api {
+    pub abi: unsafe extern "C" fn() -> u32,
+    pub capture: unsafe extern "C" fn(*mut u64, usize, *const c_void, *mut u16) -> usize,
+    pub walk: unsafe extern "C" fn(*mut Request) -> c_int,
+    pub walk_thread: unsafe extern "C" fn(u32, *mut Request, u64) -> c_int,
+    pub symbolize: unsafe extern "C" fn(*const u64, usize, *mut *const Symbol) -> c_int,
+    pub symbols_free: unsafe extern "C" fn(*const Symbol),
+    pub stack_id: unsafe extern "C" fn(*const u64, usize) -> u32,
+    pub stack_frames: unsafe extern "C" fn(u32, *mut u64, usize) -> usize,
+    pub stack_ids_lost: unsafe extern "C" fn() -> u64,
+    pub handle_faults: unsafe extern "C" fn() -> c_int,
+    pub setup: unsafe extern "C" fn() -> c_int,
+    pub register_window: unsafe extern "C" fn(*const Window) -> c_int,
+    pub unlink_window: unsafe extern "C" fn(*const c_void, *mut u64) -> c_int,
+    pub synchronize: unsafe extern "C" fn(u64, u64) -> c_int,
+}

@@ -1,0 +1,210 @@
+//! Code of a JIT, registered as long as a value lives.
+
+use crate::{library, sys, Error};
+use std::ffi::{c_char, c_void};
+
+/// How the frames of a window's code are stepped (`enum uu_window_kind` of `uu.h`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unwind {
+    /// Every function keeps rbp as frame pointer, prologues excepted.
+    FramePointer,
+    /// There is no unwind data: a walk stops here, with a reason.
+    Opaque,
+    /// A list of CIEs and FDEs, as in `.eh_frame`, made for the place where the code lies.
+    EhFrame(Box<[u8]>),
+    /// An SFrame section, made for the place where the code and the section lie.
+    SFrame(Box<[u8]>),
+}
+
+/// Makes a [`Window`].
+#[derive(Debug)]
+pub struct WindowBuilder<C> {
+    code: Box<C>,
+    unwind: Unwind,
+    functions: Vec<(u32, u32, u32, String)>,
+}
+
+/// Code that walks can step, and whose functions have names, until the value is dropped.
+///
+/// It owns the code `C`, such as memory that was mapped, and what describes it. When it is dropped, the window is
+/// unregistered, and the library waits for walks that still read it. Where one does not end within a second, the code and
+/// its descriptions are leaked rather than freed while they are read.
+///
+/// ```
+/// // A function that does nothing. (The code of a JIT lies in memory that is executable.)
+/// let code = vec![0x55, 0x48, 0x89, 0xe5, 0x5d, 0xc3];
+/// let window = uunwind::Window::of(code, uunwind::Unwind::FramePointer).function(0, 6, "nothing").register()?;
+/// let code = window.unregister().map_err(|failed| failed.1)?; // no walk can read it any more: it may be wiped
+/// assert_eq!(code.len(), 6);
+/// # Ok::<(), uunwind::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Window<C: AsRef<[u8]>> {
+    /// Taken out when it is unregistered.
+    parts: Option<Parts<C>>,
+    place: Place,
+}
+
+/// The window in the library's table.
+#[derive(Debug)]
+struct Place {
+    /// Address of the code: the window's key.
+    text: u64,
+    /// Once it is out of the table: what is to be waited for.
+    ticket: Option<u64>,
+}
+
+/// What walks read.
+#[derive(Debug)]
+struct Parts<C> {
+    code: Box<C>,
+    _unwind: Unwind,
+    _table: Box<[Entry]>,
+    _names: Vec<String>,
+}
+
+/// An entry of the table of functions.
+#[repr(transparent)]
+struct Entry(sys::Function);
+
+// SAFETY: it points to names that the same window owns, and that nobody changes.
+unsafe impl Send for Entry {}
+// SAFETY: as above.
+unsafe impl Sync for Entry {}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}+{:#x}", self.0.start, self.0.len)
+    }
+}
+
+impl<C: AsRef<[u8]>> Window<C> {
+    /// Begins a window over this code, whose place must not change while it is shared (true of a `Vec`, a `Box`, mapped
+    /// memory).
+    #[must_use]
+    pub fn of(code: C, unwind: Unwind) -> WindowBuilder<C> {
+        WindowBuilder { code: Box::new(code), unwind, functions: Vec::new() }
+    }
+
+    /// Unregisters the window, and gives the code back: no walk can read it any more.
+    ///
+    /// # Errors
+    /// [`Error::Os`] with `ETIMEDOUT`: a walk is under way that may read it. The window comes back with the error: new walks
+    /// do not see it, and unregistering it may be tried again.
+    pub fn unregister(mut self) -> Result<C, Box<(Window<C>, Error)>> {
+        match self.place.leave() {
+            Ok(()) => match self.parts.take() {
+                Some(parts) => Ok(*parts.code),
+                None => Err(Box::new((self, Error::Os { call: "uu_unlink_window", errno: libc::ENOENT }))),
+            },
+            Err(error) => Err(Box::new((self, error))),
+        }
+    }
+
+    /// The code.
+    pub fn code(&self) -> &[u8] {
+        self.parts.as_ref().map_or(&[], |parts| (*parts.code).as_ref())
+    }
+}
+
+impl<C: AsRef<[u8]>> WindowBuilder<C> {
+    /// Names a function: `start` and `len` in bytes from the code's first byte.
+    #[must_use]
+    pub fn function(self, start: u32, len: u32, name: &str) -> Self {
+        self.function_at(start, len, name, sys::NO_UNWIND)
+    }
+
+    /// As [`function`](Self::function), with the distance in bytes of its FDE from the beginning of
+    /// [`Unwind::EhFrame`]'s list.
+    #[must_use]
+    pub fn function_with_fde(self, start: u32, len: u32, name: &str, fde: u32) -> Self {
+        self.function_at(start, len, name, fde)
+    }
+
+    fn function_at(mut self, start: u32, len: u32, name: &str, fde: u32) -> Self {
+        self.functions.push((start, len, fde, name.to_owned()));
+        self
+    }
+
+    /// Registers it; walks that begin afterwards see it.
+    ///
+    /// # Errors
+    /// Those of [`load`](crate::load); [`Error::Os`] with `EINVAL` (empty code), `EEXIST` (it overlaps a window),
+    /// `ENOMEM`, and the others of `uu_register_window()` of `uu.h`.
+    pub fn register(mut self) -> Result<Window<C>, Error> {
+        self.functions.sort_by_key(|function| function.0);
+        let mut names: Vec<String> = Vec::with_capacity(self.functions.len());
+        let mut table = Vec::with_capacity(self.functions.len());
+        for (start, len, unwind, name) in self.functions {
+            // A String's bytes stay where they are when it moves.
+            let (text, name_len) = (name.as_ptr().cast::<c_char>(), name.len() as u32);
+            table.push(Entry(sys::Function { start, len, unwind, name_len, name: text }));
+            names.push(name);
+        }
+        let table = table.into_boxed_slice();
+        let code = (*self.code).as_ref();
+        let text = code.as_ptr() as u64;
+        let (kind, unwind): (u32, &[u8]) = match &self.unwind {
+            Unwind::FramePointer => (sys::WINDOW_FRAME_POINTER, &[]),
+            Unwind::Opaque => (sys::WINDOW_OPAQUE, &[]),
+            Unwind::EhFrame(data) => (sys::WINDOW_EH_FRAME, data),
+            Unwind::SFrame(data) => (sys::WINDOW_SFRAME, data),
+        };
+        let pointer = |empty: bool, data: *const c_void| if empty { std::ptr::null() } else { data };
+        let window = sys::Window {
+            size: size_of::<sys::Window>() as u32,
+            kind,
+            text: text as *const c_void,
+            text_len: code.len(),
+            user: std::ptr::null_mut(),
+            flags: 0,
+            reserved0: 0,
+            unwind: pointer(unwind.is_empty(), unwind.as_ptr().cast()),
+            unwind_len: unwind.len(),
+            functions: pointer(table.is_empty(), table.as_ptr().cast()).cast(),
+            functions_room: table.len(),
+            published: std::ptr::null(),
+            rule: std::ptr::null(),
+            step: std::ptr::null(),
+            name: std::ptr::null(),
+            reserved: [0; 3],
+        };
+        // SAFETY: what it points to is owned by the window, which frees it only once no walk can read it.
+        let result = unsafe { (library::get()?.register_window)(&raw const window) };
+        Error::check("uu_register_window", result)?;
+        let parts = Parts { code: self.code, _unwind: self.unwind, _table: table, _names: names };
+        Ok(Window { parts: Some(parts), place: Place { text, ticket: None } })
+    }
+}
+
+impl Place {
+    /// Takes the window out of the table, and waits for the walks that read it, for at most a second.
+    fn leave(&mut self) -> Result<(), Error> {
+        const SECOND: u64 = 1_000_000_000;
+        let api = library::get()?;
+        let ticket = match self.ticket {
+            Some(ticket) => ticket,
+            None => {
+                let mut ticket = 0;
+                // SAFETY: a window's key, and a place for the ticket.
+                let result = unsafe { (api.unlink_window)(self.text as *const c_void, &raw mut ticket) };
+                Error::check("uu_unlink_window", result)?;
+                self.ticket = Some(ticket);
+                ticket
+            }
+        };
+        // SAFETY: the function has no preconditions.
+        Error::check("uu_synchronize", unsafe { (api.synchronize)(ticket, SECOND) })
+    }
+}
+
+impl<C: AsRef<[u8]>> Drop for Window<C> {
+    fn drop(&mut self) {
+        if let Some(parts) = self.parts.take() {
+            if self.place.leave().is_err() {
+                std::mem::forget(parts);
+            }
+        }
+    }
+}
