@@ -26,7 +26,8 @@ die() {
 #
 # Only as a cdylib: cargo does no link-time optimization for a crate that is also built as an rlib. The object needs
 # libc only, is bound at load, and has no undefined symbols. The linker's arguments are here and not in build scripts,
-# because cargo passes those of a dependency on to every cdylib that depends on it.
+# because cargo passes those of a dependency on to every cdylib that depends on it. With $UU_VERSION_SCRIPT, ci/link-versioned
+# links.
 signal_object() {
     local package=$1 soname=$2 cargo=() link=() argument
     shift 2
@@ -38,5 +39,6 @@ signal_object() {
     for argument in -nostartfiles -Wl,-z,defs -Wl,-z,now "-Wl,-soname,$soname" "$@" -Wl,--as-needed -lc; do
         link+=(-C "link-arg=$argument")
     done
+    [ -z "${UU_VERSION_SCRIPT-}" ] || link+=(-C "linker=$root/ci/link-versioned")
     run cargo rustc --locked --profile dso -p "$package" --lib --crate-type cdylib "${cargo[@]}" -- "${link[@]}"
 }

@@ -477,7 +477,7 @@ static inline void uu_retire(struct uu_function *function) { __atomic_store_n(&f
  * An embedder's interpreter needs no plugin to be seen under `uu record`. It marks the code of its loop, gives each of
  * its functions an id, and keeps, for each thread that runs it, a list of the frames that run, innermost first:
  *
- *     uu_mark_interpreter(loop, loop_len);                     once
+ *     uu_mark_interpreter(loop, 0);                            once
  *     function->id = uu_intern("f", "prog.lang", 12);          once for each function
  *     uu_publish_frames(&vm->frames);                          once for each thread
  *
@@ -511,12 +511,13 @@ uint32_t uu_intern(const char *function, const char *file, uint32_t first_line);
 int uu_publish_frames(struct uu_frame_record *const *head);
 
 /* Marks the code at [text, text + len) as that of an interpreter whose frames are published: its native frames are
- * shown to be the interpreter's, and host what lies inside them. The range must lie inside one loaded object (for
- * code made at run time, register a window). Code that the compiler moved elsewhere, such as a cold part, is another
- * range.
+ * shown to be the interpreter's, and host what lies inside them. A `len` of 0: the whole function that begins at `text`,
+ * by its unwind information. The range must lie inside one loaded object (for code made at run time, register a window).
+ * Code that the compiler moved elsewhere, such as a cold part, is another range.
  *
- * -EINVAL  the range is empty or wraps around
- * -ENOENT  no object covers it
+ * -EINVAL  `text` is null, or the range wraps around
+ * -ENOENT  no object covers it; or `len` is 0, and no function with unwind information begins at `text` (after
+ *          uu_setup(): .debug_frame, too)
  * -EEXIST  it overlaps a marked range
  * -ENOMEM  64 ranges are marked
  *
@@ -566,11 +567,13 @@ int uu_plugin_call(const char *plugin, uint32_t what, void *argument, size_t siz
 /* ---- For programs that must also run without the library ------------------------------------------------------------
  *
  * With UU_OPTIONAL defined before this header is included, uu_optional_NAME() calls uu_NAME() of the library if it is
- * in the process, linked, preloaded or opened by anybody; else it returns -ENOSYS (uu_optional_ticket(): 0). Nothing is
- * linked. A function that was found is cached. While the library is absent, it is searched for again only after the
- * loader has loaded an object, so that a call costs a fraction of a microsecond. A search leaves errno as it was; it
- * takes away a message that is waiting for dlerror(3). Thread-safe; none is async-signal-safe. Where the header was
- * included without UU_OPTIONAL before, it may be included once more with it. */
+ * in the process, linked, preloaded or opened by anybody; else it returns -ENOSYS, or 0 where the result is no int
+ * (uu_optional_capture() and others: nothing is written), or does nothing. Nothing is linked. A function that was found
+ * is cached. While the library is absent, it is searched for again only after the loader has loaded an object, so that a
+ * call costs a fraction of a microsecond. A search leaves errno as it was; it takes away a message that is waiting for
+ * dlerror(3). Thread-safe. Async-signal-safe, where uu_NAME() is, only once a call of this function in the same source
+ * file has found it. They are inlined, so that a stack begins with their caller. Where the header was included without
+ * UU_OPTIONAL before, it may be included once more with it. */
 #if defined(UU_OPTIONAL) && !defined(UU_OPTIONAL_FUNCTION)
 #include <dlfcn.h>
 #include <errno.h>
@@ -612,22 +615,51 @@ static inline void *uu_optional_find(const char *name, unsigned long long *misse
     return found;
 }
 
+#define UU_OPTIONAL_FOUND(name, parameters, type)                                                                     \
+    static void *cached;                                                                                              \
+    static unsigned long long missed;                                                                                 \
+    union {                                                                                                           \
+        void *object;                                                                                                 \
+        type(*function) parameters;                                                                                   \
+    } found;                                                                                                          \
+    found.object = __atomic_load_n(&cached, __ATOMIC_ACQUIRE);                                                        \
+    if (!found.object) {                                                                                              \
+        found.object = uu_optional_find("uu_" #name, &missed);                                                        \
+        __atomic_store_n(&cached, found.object, __ATOMIC_RELEASE);                                                    \
+    }
+
 #define UU_OPTIONAL_FUNCTION(type, absent, name, parameters, arguments)                                               \
-    static inline type uu_optional_##name parameters {                                                               \
-        static void *cached;                                                                                          \
-        static unsigned long long missed;                                                                             \
-        union {                                                                                                       \
-            void *object;                                                                                             \
-            type(*function) parameters;                                                                               \
-        } found;                                                                                                      \
-        found.object = __atomic_load_n(&cached, __ATOMIC_ACQUIRE);                                                    \
-        if (!found.object) {                                                                                          \
-            found.object = uu_optional_find("uu_" #name, &missed);                                                    \
-            __atomic_store_n(&cached, found.object, __ATOMIC_RELEASE);                                                \
-        }                                                                                                             \
+    __attribute__((always_inline)) static inline type uu_optional_##name parameters {                                \
+        UU_OPTIONAL_FOUND(name, parameters, type)                                                                     \
         return found.object ? found.function arguments : (absent);                                                    \
     }
 
+#define UU_OPTIONAL_ACTION(name, parameters, arguments)                                                               \
+    __attribute__((always_inline)) static inline void uu_optional_##name parameters {                                \
+        UU_OPTIONAL_FOUND(name, parameters, void)                                                                     \
+        if (found.object)                                                                                             \
+            found.function arguments;                                                                                 \
+    }
+
+UU_OPTIONAL_FUNCTION(uint32_t, 0, abi, (void), ())
+UU_OPTIONAL_FUNCTION(size_t, 0, capture, (uint64_t *frames, size_t capacity, const void *ucontext, uint16_t *stop),
+                     (frames, capacity, ucontext, stop))
+UU_OPTIONAL_ACTION(capture_abandoned, (void), ())
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, walk, (struct uu_request *request), (request))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, thread_signal, (int signal), (signal))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, walk_thread, (uint32_t tid, struct uu_request *request, uint64_t timeout_ns),
+                     (tid, request, timeout_ns))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, walk_all,
+                     (struct uu_request *request, struct uu_thread *threads, size_t capacity, uint64_t timeout_ns),
+                     (request, threads, capacity, timeout_ns))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, describe, (const uint64_t *frame, struct uu_frame_info *info), (frame, info))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, symbolize, (const uint64_t *frames, size_t words, const struct uu_symbol **symbols),
+                     (frames, words, symbols))
+UU_OPTIONAL_ACTION(symbols_free, (const struct uu_symbol *symbols), (symbols))
+UU_OPTIONAL_FUNCTION(uint32_t, 0, stack_id, (const uint64_t *frames, size_t words), (frames, words))
+UU_OPTIONAL_FUNCTION(size_t, 0, stack_frames, (uint32_t id, uint64_t *frames, size_t capacity), (id, frames, capacity))
+UU_OPTIONAL_FUNCTION(uint64_t, 0, stack_ids_lost, (void), ())
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, handle_faults, (void), ())
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, register_window, (const struct uu_window *window), (window))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, unlink_window, (const void *text, uint64_t *ticket), (text, ticket))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, replace_windows,

@@ -5,8 +5,9 @@
 
 use crate::home;
 use core::ffi::{c_char, c_int, c_void};
-use uunwind_core::errno::{EEXIST, EINVAL, ENOENT, ENOMEM};
-use uunwind_live::embedder::{marks, names};
+use uunwind_core::errno::{Errno, EEXIST, EINVAL, ENOENT, ENOMEM};
+use uunwind_core::memory::{Mode, Reader};
+use uunwind_live::embedder::{function, marks, names};
 use uunwind_live::met::changed;
 use uunwind_live::state::{OBJECTS, SLOTS};
 
@@ -48,7 +49,15 @@ pub extern "C" fn uu_mark_interpreter(text: *const c_void, len: usize) -> c_int 
         return (home.mark_interpreter)(text, len);
     }
     let start = text as u64;
-    let Some(end) = start.checked_add(len as u64).filter(|end| *end > start) else { return -EINVAL };
+    if start == 0 {
+        return -EINVAL;
+    }
+    let len = if len == 0 { function_len(start) } else { Ok(len as u64) };
+    let len = match len {
+        Ok(len) => len,
+        Err(error) => return -error,
+    };
+    let Some(end) = start.checked_add(len).filter(|end| *end > start) else { return -EINVAL };
     let (from, to) = OBJECTS.range(start);
     if start < from || end > to {
         return -ENOENT;
@@ -60,6 +69,15 @@ pub extern "C" fn uu_mark_interpreter(text: *const c_void, len: usize) -> c_int 
     };
     changed();
     result
+}
+
+/// Length in bytes of the function that begins at `start`, by its unwind row.
+fn function_len(start: u64) -> Result<u64, Errno> {
+    let mode = if crate::faults::handled() { Mode::Guarded } else { Mode::Probed };
+    // SAFETY: probed mode has no precondition; for the other one the program called uu_handle_faults, whose
+    // documentation asks for the signals to be unblocked.
+    let mut reader = unsafe { Reader::new(mode) };
+    function::end(start, &mut reader).map(|end| end.wrapping_sub(start)).ok_or(ENOENT)
 }
 
 /// See `uu.h`.

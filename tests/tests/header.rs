@@ -46,8 +46,8 @@ fn it_compiles_as_c_and_as_cpp_without_a_warning() {
     }
 }
 
-#[test]
-fn it_declares_what_the_library_exports() {
+/// The functions that the header declares.
+fn declared() -> BTreeSet<String> {
     let text = std::fs::read_to_string(header()).expect("the header");
     let mut declared = BTreeSet::new();
     let listed = text.lines().filter(|l| !l.starts_with([' ', '*', '/', '#']) && !l.starts_with("static inline"));
@@ -58,9 +58,39 @@ fn it_declares_what_the_library_exports() {
             declared.insert(name.to_owned());
         }
     }
+    declared
+}
+
+#[test]
+fn it_declares_what_the_library_exports() {
     let facts = objects::read(&paths::tree().join("lib/libuunwind.so.0")).expect("an ELF object");
     let exported: BTreeSet<String> = facts.exports.into_iter().filter(|e| !private(e)).collect();
-    assert_eq!(declared, exported);
+    assert_eq!(declared(), exported);
+}
+
+/// A program that is linked with a function asks for the library that has this version of it.
+#[test]
+fn each_exported_symbol_has_a_version() {
+    let library = paths::tree().join("lib/libuunwind.so.0");
+    let table = Command::new("readelf").args(["--dyn-syms", "-W"]).arg(&library).output().expect("binutils").stdout;
+    let table = String::from_utf8(table).expect("text");
+    let exported =
+        table.lines().filter(|line| !line.contains(" UND ")).filter_map(|line| line.split_whitespace().nth(7));
+    let names: Vec<&str> = exported.filter(|name| name.starts_with("uu_")).collect();
+    assert!(names.len() > declared().len(), "{table}");
+    let bare: Vec<&&str> = names.iter().filter(|name| !name.ends_with("@@UUNWIND_0.1")).collect();
+    assert!(bare.is_empty(), "{bare:?}");
+}
+
+/// With UU_OPTIONAL, each function can be called where the library may be absent.
+#[test]
+fn each_function_is_there_as_an_optional_one() {
+    let text = std::fs::read_to_string(header()).expect("the header").replace('\n', " ");
+    let functions = text.split("UU_OPTIONAL_FUNCTION(").skip(1).filter_map(|rest| rest.split(',').nth(2));
+    let actions = text.split("UU_OPTIONAL_ACTION(").skip(1).filter_map(|rest| rest.split(',').next());
+    let optional: BTreeSet<String> = functions.chain(actions).map(|name| format!("uu_{}", name.trim())).collect();
+    let missing: Vec<String> = declared().difference(&optional).cloned().collect();
+    assert_eq!(missing, [""; 0]);
 }
 
 #[test]

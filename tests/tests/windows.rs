@@ -85,12 +85,12 @@ fn a_stepper_that_looks_elsewhere_and_fails_is_turned_off() {
 fn wrappers_work_with_and_without_the_library() {
     let scratch = paths::scratch("windows-optional");
     let library = paths::tree().join("lib/libuunwind.so.0");
-    let program = build(&scratch, "windows_optional", false, &["-ldl"]);
+    let program = build(&scratch, "windows_optional", false, &["-ldl", "-rdynamic"]);
     let out = |command: &mut Command| process::run(command, &scratch, uu::LIMIT).expect_code(0).stdout;
-    assert_eq!(out(&mut Command::new(&program)), "register -38, unregister -38, ticket 0\n");
-    let with = "register 0, unregister 0, ticket 1\n";
+    let absent = "register -38, unregister -38, ticket 0\nwalk -38, capture 0, stop 99, begins nowhere\n";
+    assert_eq!(out(&mut Command::new(&program)), absent);
+    let with = "register 0, unregister 0, ticket 1\nwalk 0, capture 1, stop 1, begins use\n";
     assert_eq!(out(Command::new(&program).env("LD_PRELOAD", &library)), with);
-    let absent = "register -38, unregister -38, ticket 0\n";
     assert_eq!(out(Command::new(&program).arg(&library)), format!("{absent}{with}"), "opened by path, RTLD_LOCAL");
 }
 

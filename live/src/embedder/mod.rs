@@ -3,8 +3,10 @@
 //!
 //! * [`names`]: the names of such frames' functions, interned once;
 //! * [`marks`]: which code hosts such frames;
+//! * [`function`]: where a function ends, for marks;
 //! * [`overlay`]: reads the list during a walk, and emits the frames that the current native frame hosts.
 
+pub mod function;
 pub mod marks;
 pub mod names;
 pub mod overlay;
