@@ -42,3 +42,20 @@ signal_object() {
     [ -z "${UU_VERSION_SCRIPT-}" ] || link+=(-C "linker=$root/ci/link-versioned")
     run cargo rustc --locked --profile dso -p "$package" --lib --crate-type cdylib "${cargo[@]}" -- "${link[@]}"
 }
+
+# Builds a static library of a signal object: static_library PACKAGE FILE
+#
+# It has the one object that link-time optimization made of the package and of what it needs, with uu.h's symbols only. What
+# the compiler calls besides (__udivti3) is in libgcc, which every program is linked with.
+static_library() {
+    local package=$1 file=$2 crate member folder
+    crate=${package//-/_}
+    run cargo rustc --locked --profile dso -p "$package" --lib --crate-type staticlib
+    member=$(ar t "$target/dso/lib$crate.a" | grep -m 1 "^$crate-.*\.o$")
+    folder=$(mktemp -d)
+    ar p "$target/dso/lib$crate.a" "$member" >"$folder/whole.o"
+    objcopy -w --strip-debug --localize-symbol='uu_protected_*' "$folder/whole.o" "$folder/libuunwind.o"
+    rm -f "$file"
+    ar rcsD "$file" "$folder/libuunwind.o"
+    rm -r "$folder"
+}

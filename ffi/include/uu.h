@@ -4,6 +4,12 @@
  * in a signal handler. Unless said otherwise, functions that can fail return 0 or a negative errno, and set errno
  * never.
  *
+ * A process has one registry, that of libuunwind.so.0: what is registered in it is seen by everybody who walks, and `uu
+ * record` uses it, too. libuunwind.a is for programs whose own walks are the only ones: linked into the program (not into
+ * an object that is unloaded), it is a second registry beside that of a libuunwind.so.0 in the same process; each sees
+ * only the windows, marks and frame records that it was given. It looks for uu/libuunwind-setup.so in the program's
+ * folder.
+ *
  * This interface is young: before version 1.0 it may still change. uu_abi() returns the version that a library has.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0

@@ -219,7 +219,7 @@ fn every_object_has_its_own_soname() {
     for folder in [lib.clone(), lib.join("uu"), lib.join("uu/plugins")] {
         for entry in std::fs::read_dir(&folder).expect("ci/build lays out this folder").flatten() {
             let name = entry.file_name().into_string().expect("a name in ASCII");
-            if entry.file_type().expect("readable").is_file() {
+            if entry.file_type().expect("readable").is_file() && !name.ends_with(".a") {
                 assert_eq!(read(&entry.path()).expect("an ELF object").soname.as_deref(), Some(&*name));
                 // Debian's uudeview ships a libuu.so.0.
                 assert!(name.starts_with("libuunwind"), "{name}");
