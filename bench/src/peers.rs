@@ -288,6 +288,8 @@ type Cache = framehop::x86_64::CacheX86_64<MustNotAllocateDuringUnwind>;
 struct Framehop {
     unwinder: Native,
     cache: Cache,
+    /// Of the main thread, exclusive.
+    stack_end: u64,
 }
 
 impl Framehop {
@@ -296,7 +298,10 @@ impl Framehop {
         let add: *mut c_void = (&raw mut unwinder).cast();
         // SAFETY: `add_object` gets the unwinder as its argument.
         unsafe { libc::dl_iterate_phdr(Some(add_object), add) };
-        Framehop { unwinder, cache: Cache::new_in() }
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("the kernel's list of mappings");
+        let range = maps.lines().find(|line| line.ends_with("[stack]")).and_then(|line| line.split(['-', ' ']).nth(1));
+        let stack_end = range.and_then(|end| u64::from_str_radix(end, 16).ok()).expect("a main thread's stack");
+        Framehop { unwinder, cache: Cache::new_in(), stack_end }
     }
 }
 
@@ -341,8 +346,13 @@ impl Peer for Framehop {
             std::arch::asm!("lea {}, [rip]", "mov {}, rsp", "mov {}, rbp", out(reg) pc, out(reg) sp, out(reg) fp,
                 options(nomem, nostack, preserves_flags));
         }
-        // SAFETY: framehop reads stack words of this thread, whose unwind tables are right.
-        let mut read = |address: u64| Ok(unsafe { *(address as *const u64) });
+        // It loses registers in frames that align themselves, and then asks for words from anywhere.
+        let stack = sp..self.stack_end;
+        let mut read = |address: u64| match stack.contains(&address) && address % 8 == 0 {
+            // SAFETY: a word of this thread's stack.
+            true => Ok(unsafe { *(address as *const u64) }),
+            false => Err(()),
+        };
         let registers = framehop::x86_64::UnwindRegsX86_64::new(pc, sp, fp);
         let mut walk = self.unwinder.iter_frames(pc, registers, &mut self.cache, &mut read);
         let mut count = 0;
