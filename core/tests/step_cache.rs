@@ -251,6 +251,46 @@ fn a_frame_without_a_short_rule_is_all_that_a_walk_looks_at() {
     }
 }
 
+/// The CFA of a frame that aligned itself is a word of the frame: where it changes, and nothing else does, what was
+/// cached of the stack does not hold, wherever the frame is.
+#[test]
+fn a_frame_that_says_where_its_cfa_is_may_change_its_mind() {
+    handle_faults();
+    for inner in [1, 2, 5, 12, 40, 300] {
+        let (mut world, cache, table) = plain(&[(9, world::realigned(&mut Random::new(1)))]);
+        let begin = 100;
+        world.stack.fill(0);
+        let at = begin + 2 * inner;
+        (begin..at + 60).step_by(2).for_each(|at| world.stack[at + 1] = (4 << 12) + 0x10);
+        // Called by the realigned function, whose frame: two words, its CFA, rbp, two words, the return address.
+        world.stack[at - 1] = (9 << 12) + 0x10;
+        world.registers[usize::from(RBP)] = world.address(at as u64 + 3);
+        world.stack[at + 2] = world.address(at as u64 + 8);
+        world.stack[at + 3] = 0;
+        world.stack[at + 7] = (4 << 12) + 0x10;
+        world.stack[at + 61] = (1 << 12) + 0x10;
+        world.pc = (4 << 12) + 0x10;
+        world.registers[usize::from(RSP)] = world.address(begin as u64);
+        for turn in 0..24 {
+            // In the second half it says that a frame less lies outside of it.
+            if turn == 12 {
+                assert!(world.replayed[0].take() >= 4, "{inner} inner frames");
+                world.stack[at + 2] = world.address(at as u64 + 10);
+            }
+            let (plain, words) = world.emit(2000, None);
+            assert_eq!(
+                (plain.stop, words.len()),
+                (StopReason::Complete, inner + 29 - turn / 12),
+                "{inner} inner frames"
+            );
+            world.looked_at.take();
+            assert_eq!(world.whole(2000, &table, &cache), Some((StopReason::Complete, words)), "{inner}, turn {turn}");
+            assert_eq!(world.looked_at.take(), [], "a short rule is enough");
+        }
+        assert!(world.replayed[0].get() >= 4, "{inner} inner frames");
+    }
+}
+
 const PAGE: u64 = 4096;
 
 extern "C" {

@@ -128,7 +128,7 @@ impl<E: Env> Walk<'_, '_, E> {
             let (mut passed, mut any, mut ends) = (0, 0, false);
             while passed < limit {
                 let lookup = pc.wrapping_sub(1);
-                let rule = match self.env.short_rule_cached(lookup) {
+                let mut rule = match self.env.short_rule_cached(lookup) {
                     Some(rule) => rule,
                     None => match self.env.short_rule(lookup, self.reader) {
                         Some(rule) => rule,
@@ -149,6 +149,10 @@ impl<E: Env> Walk<'_, '_, E> {
                     }
                     // Below the stack pointer it is stale, or none.
                     let Some(fp) = fp.filter(|fp| *fp >= sp) else { break };
+                    if rule.is_realigned() {
+                        let Some(here) = rule.in_frame(fp, load.below(fp, 0, self.reader)) else { break };
+                        rule = here;
+                    }
                     base = fp;
                 }
                 if let Some(recording) = self.recording.as_mut().filter(|_| !L::BARE) {

@@ -122,6 +122,9 @@ fn a_rule(random: &mut Random, framed: bool) -> Rule {
     if random.one_in(150) {
         return Rule::simple(12, 24);
     }
+    if random.one_in(12) {
+        return realigned(random);
+    }
     let size = 16 + 8 * random.below(6) as i32;
     let mut rule = Rule::simple(if random.one_in(6) { RBP } else { RSP }, size);
     for (index, slot) in rule.slots.iter_mut().take(6).enumerate() {
@@ -139,6 +142,22 @@ fn a_rule(random: &mut Random, framed: bool) -> Rule {
         rule.kind = RuleKind::Deref;
     }
     rule
+}
+
+/// As gcc compiles a function that aligns its stack: the CFA lies just below the caller's rbp, to which rbp points.
+pub fn realigned(random: &mut Random) -> Rule {
+    let mut rule = Rule { kind: RuleKind::Deref, ..Rule::simple(RBP, -8) };
+    (rule.slots[1], rule.from_fp) = (0, 2);
+    if random.one_in(2) {
+        // r12, further in.
+        (rule.slots[2], rule.from_fp) = (-2 - random.below(3) as i16, 6);
+    }
+    rule
+}
+
+/// Whether it is one of [`realigned`].
+fn is_realigned(rule: &Rule) -> bool {
+    rule.kind == RuleKind::Deref && rule.cfa_offset == -8
 }
 
 impl Validity for World {
@@ -210,8 +229,12 @@ impl World {
         let depth = 20 + random.below(700);
         self.frames.clear();
         for left in (0..depth).rev() {
-            let rule = self.rules[(pc >> 12) as usize];
-            if rule.kind != RuleKind::Offset || !matches!(rule.cfa_register, RSP | RBP) {
+            let mut rule = self.rules[(pc >> 12) as usize];
+            let realigned = is_realigned(&rule);
+            if realigned {
+                rule.cfa_offset = 16 + 8 * random.below(9) as i32;
+                rule.slots[1] = -(rule.cfa_offset as i16) / 8;
+            } else if rule.kind != RuleKind::Offset || !matches!(rule.cfa_register, RSP | RBP) {
                 return;
             }
             let mut base = sp;
@@ -226,6 +249,10 @@ impl World {
             let index = (cfa - 8 - self.address(0)) / 8;
             if index >= WORDS as u64 {
                 return;
+            }
+            if realigned {
+                let below = (base - self.address(0)) / 8 - 1;
+                self.stack[below as usize] = cfa;
             }
             let callee = if left == 0 { 1 } else { 2 + random.below(FUNCTIONS - 1) };
             self.stack[index as usize] = (callee << 12) + 0x10;
@@ -242,7 +269,12 @@ impl World {
         let Some((mut pc, mut sp, mut fp)) = self.frames.get(random.below(12) as usize).copied() else { return };
         for _ in 0..1 + random.below(8) {
             let callee = 2 + random.below(FUNCTIONS - 1);
-            let rule = self.rules[callee as usize];
+            let mut rule = self.rules[callee as usize];
+            let realigned = is_realigned(&rule);
+            if realigned {
+                (rule.kind, rule.cfa_offset) = (RuleKind::Offset, 16 + 8 * random.below(9) as i32);
+                rule.slots[1] = -(rule.cfa_offset as i16) / 8;
+            }
             let room = (sp - self.address(0)) as i64;
             let is_offset = rule.kind == RuleKind::Offset && matches!(rule.cfa_register, RSP | RBP);
             if !is_offset || room < i64::from(rule.cfa_offset) + 64 {
@@ -259,7 +291,11 @@ impl World {
             if rule.cfa_register == RBP {
                 fp = sp - rule.cfa_offset as u64;
             }
-            (pc, sp) = ((callee << 12) + 0x10, sp - rule.cfa_offset as u64);
+            if realigned {
+                let below = (fp - self.address(0)) / 8 - 1;
+                self.stack[below as usize] = sp;
+            }
+            (pc, sp) = ((callee << 12) + 0x10, sp - rule.cfa_offset as u64 - if realigned { 8 } else { 0 });
         }
         self.pc = pc;
         self.registers[usize::from(RSP)] = sp;

@@ -2,7 +2,7 @@
 //! the processor's caches.
 //!
 //! A rule is *short* if the CFA is rsp or rbp plus a multiple of 8, the return address lies just below it, and every
-//! saved register within 30 words of it. An entry of the table is 16 bytes, four share a cache line; a key has one
+//! saved register within 30 words of it; or if the frame aligned itself, as gcc does it ([`Short::in_frame`]). An entry of the table is 16 bytes, four share a cache line; a key has one
 //! line, and in it one entry that is its own if it is free. That entry is looked at first, by a branch that is nearly
 //! always predicted, so that the walk goes on with its rule before the comparison is done. Where a line is full,
 //! another one takes the key in. What finds no place here is found in the object's rule table or in the larger table
@@ -18,6 +18,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// ```text
 /// bits 0..24   CFA offset in words        bit 24   the CFA counts from rbp (else rsp)
 /// bits 25..55  rbx, rbp, r12-r15, 5 bits each: 0 unchanged, n saved at CFA - 8 (n + 1), 31 lost
+/// bit 55       the word just below rbp is the CFA: bit 24 is set, and bits 0..24 hold 1 in a function's rule, whose
+///              registers are saved at rbp - 8 (n - 1); in that of a frame, the words from rbp to the CFA
 /// bit 63       set
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +36,12 @@ pub(crate) const LOST: u64 = 31;
 pub(crate) const RBP_FIELD: u32 = 1;
 /// The lowest bits of all fields.
 const LOWEST: u64 = 0x210_8421;
+/// The word just below rbp is the CFA.
+const REALIGNED: u64 = 1 << (SLOTS + 6 * SLOT_BITS);
+/// The CFA offset in the rule of a function that aligns its frame: less than any frame's.
+const ANY_WORDS: u64 = 1;
 const VALID: u64 = 1 << 63;
+const REALIGNED_VALID: u64 = VALID | REALIGNED;
 
 impl Short {
     /// Where no rule was written so far: zero, so that a table of them takes no room in a file.
@@ -54,6 +61,9 @@ impl Short {
 
     /// The rule in one word, if it fits.
     pub fn new(rule: &Rule) -> Option<Short> {
+        if rule.kind == RuleKind::Deref {
+            return Short::realigned(rule);
+        }
         let words = u64::try_from(rule.cfa_offset / 8).ok().filter(|words| *words > 0 && *words < FROM_RBP - 1)?;
         let plain = rule.kind == RuleKind::Offset
             && matches!(rule.cfa_register, RSP | RBP)
@@ -74,6 +84,51 @@ impl Short {
         plain.then_some(Short(word))
     }
 
+    /// The rule of a function that aligns its stack by more than the ABI demands, as gcc compiles it: the CFA is saved
+    /// just below the caller's rbp, to which rbp points, and other registers below that. (In gcc's sources:
+    /// `ix86_get_drap_rtx`, <https://github.com/gcc-mirror/gcc/blob/releases/gcc-14/gcc/config/i386/i386.cc>.)
+    fn realigned(rule: &Rule) -> Option<Short> {
+        let cfa = (rule.cfa_register, rule.cfa_offset, rule.cfa_addend, rule.flags) == (RBP, -8, 0, 0);
+        let mut word = REALIGNED_VALID | FROM_RBP | ANY_WORDS;
+        for (index, slot) in (0..).zip(rule.slots.iter().take(RA_SLOT)) {
+            let from_rbp = rule.from_fp >> index & 1 != 0;
+            let field = match *slot {
+                SAME if !from_rbp => 0,
+                slot @ -29..=0 if from_rbp => (1 - i64::from(slot)) as u64,
+                _ => return None,
+            };
+            word |= field << (SLOTS + SLOT_BITS * index);
+        }
+        let ra = rule.slots[RA_SLOT] == -1 && rule.from_fp >> RA_SLOT == 0;
+        (cfa && ra).then_some(Short(word))
+    }
+
+    /// Whether the CFA is read from the frame, so that [`Short::in_frame`] is to be asked.
+    #[inline(always)]
+    pub(crate) fn is_realigned(self) -> bool {
+        self.0 & REALIGNED != 0
+    }
+
+    /// The rule that this one is in a frame with this rbp, just below which lies `cfa`: one whose CFA is rbp plus an
+    /// offset. `None`: it does not fit, or `cfa` is none.
+    #[cold]
+    pub(crate) fn in_frame(self, rbp: u64, cfa: u64) -> Option<Short> {
+        // rbp points to the caller's; the return address and at least that lie between it and the CFA.
+        let words = cfa.checked_sub(rbp).filter(|bytes| bytes & 7 == 0).map(|bytes| bytes / 8)?;
+        if !(2..LOST).contains(&words) {
+            return None;
+        }
+        let mut word = REALIGNED_VALID | FROM_RBP | words;
+        for index in 0..6 {
+            let field = match self.field(index) {
+                0 => 0,
+                field => Some(field + words - 2).filter(|field| *field < LOST)?,
+            };
+            word |= field << (SLOTS + SLOT_BITS * index);
+        }
+        Some(Short(word))
+    }
+
     /// The rule in one word, from a packed rule, if it fits.
     pub fn of(packed: Packed) -> Option<Short> {
         let rule = packed.unpack().ok()?;
@@ -91,7 +146,13 @@ impl Short {
     /// The rule that [`Short::word`] gave; `None` for a word that is none.
     #[inline(always)]
     pub const fn from_word(word: u64) -> Option<Short> {
-        if word >> 55 == VALID >> 55 && word & (FROM_RBP - 1) != 0 {
+        let words = word & (FROM_RBP - 1);
+        let is_one = match word & !(REALIGNED - 1) {
+            VALID => words != 0,
+            REALIGNED_VALID => words == ANY_WORDS && word & FROM_RBP != 0,
+            _ => false,
+        };
+        if is_one {
             Some(Short(word))
         } else {
             None
@@ -103,7 +164,7 @@ impl Short {
     #[inline(always)]
     pub(crate) fn all_framed<const N: usize>(rules: [Short; N]) -> bool {
         const FRAMED: u64 = FROM_RBP | 2 | 1 << (SLOTS + SLOT_BITS * RBP_FIELD);
-        const FIELDS: u64 = FROM_RBP | (FROM_RBP - 1) | LOST << (SLOTS + SLOT_BITS * RBP_FIELD);
+        const FIELDS: u64 = REALIGNED | FROM_RBP | (FROM_RBP - 1) | LOST << (SLOTS + SLOT_BITS * RBP_FIELD);
         rules.iter().fold(0, |different, rule| different | (rule.0 ^ FRAMED)) & FIELDS == 0
     }
 
@@ -163,6 +224,9 @@ impl Short {
         if self == Short::END {
             return Rule::end().pack();
         }
+        if self.is_realigned() {
+            return self.pack_realigned();
+        }
         let mut rule = Rule::simple(if self.0 & FROM_RBP == 0 { RSP } else { RBP }, 0);
         rule.cfa_offset = ((self.0 & (FROM_RBP - 1)) * 8) as i32;
         for (index, slot) in (0..).zip(rule.slots.iter_mut().take(RA_SLOT)) {
@@ -171,6 +235,17 @@ impl Short {
                 LOST => UNKNOWN,
                 n => -1 - n as i16,
             };
+        }
+        rule.pack()
+    }
+
+    #[cold]
+    fn pack_realigned(self) -> Packed {
+        let mut rule = Rule { kind: RuleKind::Deref, ..Rule::simple(RBP, -8) };
+        for (index, slot) in (0..).zip(rule.slots.iter_mut().take(RA_SLOT)) {
+            if let Some(words) = self.field(index).checked_sub(1) {
+                (*slot, rule.from_fp) = (-(words as i16), rule.from_fp | 1 << index);
+            }
         }
         rule.pack()
     }
@@ -347,6 +422,16 @@ mod tests {
                     _ => -1 - (next() % 34) as i16,
                 };
             }
+            if next() % 4 == 0 {
+                (rule.kind, rule.cfa_register, rule.cfa_offset) = (RuleKind::Deref, RBP, -8);
+                for (index, slot) in rule.slots.iter_mut().take(RA_SLOT).enumerate() {
+                    (*slot, rule.from_fp) = match next() % 3 {
+                        0 => (SAME, rule.from_fp),
+                        1 => (-((next() % 32) as i16), rule.from_fp | 1 << index),
+                        _ => (*slot, rule.from_fp),
+                    };
+                }
+            }
             if next() % 16 == 0 {
                 rule.flags = (next() % 4) as u8;
                 rule.from_fp = (next() % 2) as u8;
@@ -363,6 +448,41 @@ mod tests {
             }
         }
         assert!(short > 1000 && long > 1000, "{short} short, {long} long");
+    }
+
+    #[test]
+    fn a_function_that_aligns_its_stack_has_a_rule_in_each_of_its_frames() {
+        let mut rule = Rule { kind: RuleKind::Deref, ..Rule::simple(RBP, -8) };
+        (rule.slots[0], rule.slots[1], rule.slots[5], rule.from_fp) = (-5, 0, -2, 0b10_0011);
+        let short = Short::new(&rule).expect("fits");
+        assert_eq!((short.pack(), Short::of(rule.pack())), (rule.pack(), Some(short)));
+        assert_eq!(Short::from_word(short.word()), Some(short));
+        let here = short.in_frame(0x7000, 0x7050).expect("ten words");
+        assert_eq!((here.words(), here.cfa(0x7000), here.from_rbp(), here.is_realigned()), (10, 0x7050, true, true));
+        // As places below the word just below the CFA: rbp at 0x7000, rbx at 0x7000 - 40, r15 at 0x7000 - 16.
+        let places = [0, 1, 2, 3, 4, 5].map(|index| here.field(index));
+        assert_eq!(places, [14, 9, 0, 0, 0, 11]);
+        assert_eq!(short.touched(), here.touched());
+        assert!(!Short::all_framed([short]) && !Short::all_framed([here]));
+        // No CFA: misaligned, too near, too far, below rbp. And a table has no frame's rule.
+        for cfa in [0x7051, 0x7008, 0x7000, 0x7000 + 8 * 31, 0x6fff, 0] {
+            assert_eq!(short.in_frame(0x7000, cfa), None, "{cfa:#x}");
+        }
+        assert_eq!(short.in_frame(0x7000, 0x7000 + 8 * 28), None, "rbx would be too far away");
+        assert_eq!(Short::from_word(here.word()), None);
+        for change in [
+            |rule: &mut Rule| rule.cfa_offset = -16,
+            |rule: &mut Rule| rule.cfa_register = RSP,
+            |rule: &mut Rule| rule.cfa_addend = 8,
+            |rule: &mut Rule| rule.from_fp = 0b10_0001,
+            |rule: &mut Rule| rule.slots[2] = UNKNOWN,
+            |rule: &mut Rule| rule.slots[RA_SLOT] = -2,
+            |rule: &mut Rule| rule.from_fp |= 1 << RA_SLOT,
+        ] {
+            let mut other = rule;
+            change(&mut other);
+            assert_eq!(Short::new(&other), None, "{other:?}");
+        }
     }
 
     #[test]

@@ -78,6 +78,9 @@ fn brief(rule: Short) -> Option<u32> {
         return Some(END);
     }
     let word = rule.word();
+    if word >> (SHORT_SLOTS + SLOT_BITS * 6) != SHORT_VALID >> (SHORT_SLOTS + SLOT_BITS * 6) {
+        return None;
+    }
     let words = (word & ((1 << SHORT_OFFSET) - 1)) as u32;
     let fields = (word >> SHORT_SLOTS) as u32 & ((1 << (SLOT_BITS * 6)) - 1);
     let saved = FIELDS.iter().position(|candidate| *candidate == fields)? as u32;

@@ -57,7 +57,11 @@ impl Dependencies<'_> {
             if step.rule == Short::END || step.rule == Short::NONE {
                 return None;
             }
-            self.on_rbp(step.cfa.wrapping_sub(step.rule.cfa(0)))?;
+            let fp = step.cfa.wrapping_sub(step.rule.cfa(0));
+            self.on_rbp(fp)?;
+            if step.rule.is_realigned() {
+                self.on(fp, step.cfa)?;
+            }
         }
         self.on(step.cfa, step.caller)?;
         match step.rule.field(RBP_FIELD) {

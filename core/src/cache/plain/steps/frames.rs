@@ -134,7 +134,7 @@ impl Frame {
         let most = if LOG { words.len().min(steps.len()) } else { words.len() };
         let why = loop {
             let (true, Some(word)) = (count < most && sp < until, words.get_mut(count)) else { break Stretch::Full };
-            let rule = match table.get_first_before(above, salt) {
+            let mut rule = match table.get_first_before(above, salt) {
                 Some(rule) => rule,
                 None => match table.get(above.wrapping_sub(1), salt) {
                     Some(rule) => rule,
@@ -150,6 +150,10 @@ impl Frame {
                 base = fp_at.base(fp, sp, bare);
                 if base == 0 {
                     break Stretch::Other;
+                }
+                if rule.is_realigned() {
+                    let Some(here) = rule.in_frame(base, bare.word_just_below(base)) else { break Stretch::Other };
+                    rule = here;
                 }
             }
             let caller = bare.word_below(base, rule.words());

@@ -132,8 +132,11 @@ fn fp_after_any(mut before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64>
 
 /// Whether a step whose CFA counts from rbp leads from a frame whose rbp is `fp`.
 #[inline(always)]
-fn counts_from(step: &Step, fp: u64) -> bool {
-    step.rule != Short::END && step.rule != Short::NONE && step.rule.cfa(fp) == step.cfa
+fn counts_from(step: &Step, fp: u64, bare: Bare) -> bool {
+    step.rule != Short::END
+        && step.rule != Short::NONE
+        && step.rule.cfa(fp) == step.cfa
+        && (!step.rule.is_realigned() || bare.word_just_below(fp) == step.cfa)
 }
 
 /// Number of these steps that are still valid, up to the first whose CFA counts from rbp; their callers' frame words
@@ -195,7 +198,7 @@ fn equal_from_rbp(steps: &[Step], mut fp: u64, bare: Bare, words: &mut [u64]) ->
     let (steps, words) = (steps.get(equal..).unwrap_or_default(), words.get_mut(equal..).unwrap_or_default());
     for (step, word) in steps.iter().zip(words) {
         let is_framed = Short::all_framed([step.rule]);
-        let is_first_of_others = equal == 0 && counts_from(step, fp);
+        let is_first_of_others = equal == 0 && counts_from(step, fp, bare);
         if !(is_framed && fp == own(step) || is_first_of_others) || bare.word_just_below(step.cfa) != step.caller {
             break;
         }
@@ -214,7 +217,7 @@ fn equal_from_rbp(steps: &[Step], mut fp: u64, bare: Bare, words: &mut [u64]) ->
 fn holds(steps: &[Step], run: usize, at: usize, fp: Option<u64>, bare: Bare) -> bool {
     let before = steps.get(run..at).unwrap_or_default();
     steps.get(at).is_some_and(|step| {
-        (!step.rule.from_rbp() || fp_after(before, fp, bare).is_some_and(|fp| counts_from(step, fp)))
+        (!step.rule.from_rbp() || fp_after(before, fp, bare).is_some_and(|fp| counts_from(step, fp, bare)))
             && bare.word_just_below(step.cfa) == step.caller
     })
 }

@@ -44,7 +44,7 @@ impl StepCache {
                 Some(last) => Some(bare.word_just_below(last.cfa.wrapping_sub(8))),
                 None => fp_after(before, Some(fp), bare),
             };
-            if there.rule != Short::END && !fp.is_some_and(|fp| counts_from(&there, fp)) {
+            if there.rule != Short::END && !fp.is_some_and(|fp| counts_from(&there, fp, bare)) {
                 // This frame pointer leads to the old place, so the outer frames have not moved. They are kept if that
                 // place lies towards the root.
                 let sp = before.last().map_or(sp, |last| last.cfa);
