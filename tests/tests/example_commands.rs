@@ -60,6 +60,16 @@ fn window() {
 }
 
 #[test]
+fn guards_in_cpp() {
+    let said = run("cpp/guards.cpp", 2);
+    let lines: Vec<&str> = said.lines().map(|line| line.split(' ').next().expect("a word")).collect();
+    // The window has ended with its guard; its frame was named while it was there.
+    assert!(said.starts_with("after the guard -2\ncomplete\n"), "{said}");
+    let place = lines.iter().position(|name| *name == "callback").expect("callback");
+    assert_eq!(lines[place + 2], "main", "{said}");
+}
+
+#[test]
 fn jit() {
     let said = run("jit/jit.c", 3);
     assert!(said.contains(" 0 wrong") && said.contains("Hottest functions by themselves"), "{said}");

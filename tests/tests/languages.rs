@@ -124,6 +124,28 @@ fn a_plugin_in_rust() {
     agrees(&samples, &printed, "toy-rust", "toy_run");
 }
 
+/// By the commands in the comment of `outside.toml`: what it makes is a plugin of its own, which works.
+#[test]
+fn a_plugin_in_rust_that_is_built_elsewhere() {
+    let scratch = paths::scratch("plugin-rust-elsewhere");
+    let manifest = std::fs::read_to_string(example("plugin-rust/outside.toml")).expect("the manifest");
+    let commands: Vec<&str> = manifest.lines().filter_map(|line| line.strip_prefix("#     ")).collect();
+    assert_eq!(commands.len(), 3, "{manifest}");
+    for command in commands {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).current_dir(&scratch).env("UU", paths::root());
+        // It needs uu's core and nothing else.
+        shell.env_remove("CARGO_TARGET_DIR").env("CARGO_NET_OFFLINE", "true");
+        process::run(&mut shell, &scratch, uu::LIMIT * 5).expect_code(0);
+    }
+    let plugin = scratch.join("my-plugin/target/dso/libmy_plugin.so");
+    let facts = uunwind_tests::rules::objects::read(&plugin).expect("an ELF object");
+    assert_eq!((facts.exports, facts.soname), (vec!["uu_plugin".to_owned()], None));
+    let program = toy(&scratch).display().to_string();
+    let (samples, printed, _) = record(&scratch, &plugin.display().to_string(), &[&program, "400"]);
+    agrees(&samples, &printed, "toy-rust", "toy_run");
+}
+
 #[test]
 fn an_embedder_without_a_plugin() {
     let scratch = paths::scratch("embedder");

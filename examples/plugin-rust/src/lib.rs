@@ -12,6 +12,8 @@
 //! cc -O2 -o toy examples/plugin-c/toy.c
 //! UU_PLUGINS=target/dso/libuunwind_example_plugin.so target/uu/bin/uu record --explicit -- ./toy
 //! ```
+//!
+//! `outside.toml` is its manifest for a folder outside of this tree.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
