@@ -3,6 +3,7 @@
 use crate::memory::Reader;
 use crate::object_key::{fnv, FNV_START};
 use crate::objects::BuildId;
+use crate::span::Span;
 
 /// Where the program headers of an object in memory are.
 pub(crate) struct Headers {
@@ -83,21 +84,21 @@ impl Headers {
     }
 
     /// The SFrame segment, if it lies inside the image.
-    pub(crate) fn sframe(&self, bias: u64, image: (u64, u64), reader: &mut Reader<'_>) -> Option<(u64, u64)> {
+    pub(crate) fn sframe(&self, bias: u64, image: Span, reader: &mut Reader<'_>) -> Option<Span> {
         for i in 0..self.phnum {
             let ph = self.start.wrapping_add(self.phoff + i * PHENT);
             if reader.u32(ph)? == PT_GNU_SFRAME {
                 let at = reader.word(ph.wrapping_add(16))?.wrapping_add(bias);
                 let len = reader.word(ph.wrapping_add(40))?;
-                let inside = image.0 <= at && at.checked_add(len)? <= image.1 && len != 0;
-                return inside.then_some((at, len));
+                let section = Span::new(at, at.checked_add(len)?);
+                return (image.covers(section) && len != 0).then_some(section);
             }
         }
         None
     }
 
     /// Hands out each executable segment: where it begins and ends in the process.
-    pub(crate) fn each_executable(&self, bias: u64, reader: &mut Reader<'_>, mut each: impl FnMut(u64, u64)) {
+    pub(crate) fn each_executable(&self, bias: u64, reader: &mut Reader<'_>, mut each: impl FnMut(Span)) {
         for i in 0..self.phnum {
             let ph = self.start.wrapping_add(self.phoff + i * PHENT);
             let (kind, flags) = (reader.u32(ph), reader.u32(ph.wrapping_add(4)));
@@ -107,7 +108,7 @@ impl Headers {
             let (address, size) = (reader.word(ph.wrapping_add(16)), reader.word(ph.wrapping_add(40)));
             if let (Some(address), Some(size)) = (address, size) {
                 let start = address.wrapping_add(bias);
-                each(start, start.saturating_add(size));
+                each(Span::sized(start, size));
             }
         }
     }

@@ -40,6 +40,7 @@ pub mod registry;
 pub mod regs;
 pub mod rule;
 pub mod slots;
+pub mod span;
 pub mod stop_reason;
 pub mod syscall;
 pub mod walk;

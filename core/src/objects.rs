@@ -15,6 +15,7 @@ use crate::headers::Headers;
 use crate::loads::Loads;
 use crate::memory::Reader;
 use crate::object_key::{self, FNV_START};
+use crate::span::Span;
 pub use code::Code;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -121,16 +122,16 @@ impl Objects {
         &self.loads
     }
 
-    /// Tells the extent of the program's image: of its PT_LOAD segments.
-    pub fn set_program(&self, start: u64, end: u64) {
-        self.program.0.store(start, Ordering::Release);
-        self.program.1.store(end, Ordering::Release);
+    /// Sets the extent of the program's image (process addresses): of its PT_LOAD segments.
+    pub fn set_program(&self, image: Span) {
+        self.program.0.store(image.start, Ordering::Release);
+        self.program.1.store(image.end, Ordering::Release);
     }
 
-    fn image(&self, found: &DlFindObject) -> (u64, u64) {
-        let mapped = (found.map_start, found.map_end);
-        let program = (self.program.0.load(Ordering::Acquire), self.program.1.load(Ordering::Acquire));
-        if program.0 <= mapped.0 && mapped.1 <= program.1 {
+    fn image(&self, found: &DlFindObject) -> Span {
+        let mapped = Span::new(found.map_start, found.map_end);
+        let program = Span::new(self.program.0.load(Ordering::Acquire), self.program.1.load(Ordering::Acquire));
+        if program.covers(mapped) {
             program
         } else {
             mapped
@@ -197,9 +198,9 @@ impl Objects {
         Some(Loaded { object, load: generation >> NUMBER_BITS })
     }
 
-    /// Where the object under `pc` is mapped; (0, 0) when there is none. Async-signal-safe.
-    pub fn range(&self, pc: u64) -> (u64, u64) {
-        self.ask_loader(pc).map_or((0, 0), |found| (found.map_start, found.map_end))
+    /// The process addresses at which the object under `pc` is mapped; empty if there is none. Async-signal-safe.
+    pub fn range(&self, pc: u64) -> Span {
+        self.ask_loader(pc).map_or(Span::EMPTY, |found| Span::new(found.map_start, found.map_end))
     }
 
     /// The object under `pc`, outside of the table: for a walk that met [`Lookup::Full`]. Its generation is its own, so
@@ -329,7 +330,7 @@ impl Objects {
         // struct link_map { ElfW(Addr) l_addr; char *l_name; ... } (link.h)
         let bias = reader.word(found.link_map)?;
         let image = self.image(found);
-        let headers = Headers::read(image.0, bias, reader);
+        let headers = Headers::read(image.start, bias, reader);
         let build_id = headers.as_ref().and_then(|h| h.build_id(bias, reader));
         let (build_id, build_id_at) = build_id.map_or((None, 0), |(id, at)| (Some(id), at));
         let unwind_key = headers.as_ref().map_or(0, |headers| headers.unwind_key(bias, reader));
@@ -345,7 +346,7 @@ impl Objects {
             image,
             link_map: found.link_map,
             eh_frame_hdr: found.eh_frame,
-            sframe: headers.as_ref().and_then(|h| h.sframe(bias, image, reader)).unwrap_or((0, 0)),
+            sframe: headers.as_ref().and_then(|h| h.sframe(bias, image, reader)).unwrap_or_default(),
             code: headers.as_ref().map(|h| Code::read(h, bias, reader)).unwrap_or_default(),
             bias,
             fingerprint: if telling { 0 } else { fingerprint_of(found, reader) },

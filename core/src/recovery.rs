@@ -6,6 +6,7 @@
 //! its own ([`Protector::call`]): a failure there costs that call only.
 
 use crate::regs::{UCONTEXT_PC, UCONTEXT_SP};
+use crate::span::Span;
 use crate::stop_reason::StopReason;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -148,13 +149,13 @@ impl Recovery {
 #[derive(Clone, Copy, Debug)]
 pub struct Protector {
     recovery: *const Recovery,
-    text: (u64, u64),
+    text: Span,
 }
 
 impl Protector {
     /// Plain calls, without a recovery point.
     pub const fn none() -> Protector {
-        Protector { recovery: core::ptr::null(), text: (0, 0) }
+        Protector { recovery: core::ptr::null(), text: Span::EMPTY }
     }
 
     /// Calls with the recovery point of the calling thread. `text`: the range of the foreign object's code; empty if
@@ -163,7 +164,7 @@ impl Protector {
     /// # Safety
     /// Faults and ticks on this thread must reach [`Recovery::redirect`] of this `recovery`, which must outlive the
     /// protector.
-    pub unsafe fn new(recovery: &Recovery, text: (u64, u64)) -> Protector {
+    pub unsafe fn new(recovery: &Recovery, text: Span) -> Protector {
         Protector { recovery, text }
     }
 
@@ -183,8 +184,8 @@ impl Protector {
             });
         };
         let outer = (recovery.sp.load(Ordering::Relaxed), recovery.armed.load(Ordering::Relaxed));
-        recovery.text.store(self.text.0, Ordering::Relaxed);
-        recovery.text_len.store(self.text.1.saturating_sub(self.text.0), Ordering::Relaxed);
+        recovery.text.store(self.text.start, Ordering::Relaxed);
+        recovery.text_len.store(self.text.len(), Ordering::Relaxed);
         // SAFETY: passed on; the outer call's recovery point is saved, and restored below.
         let result = unsafe { call(recovery, foreign) };
         recovery.text_len.store(0, Ordering::Relaxed);
@@ -245,7 +246,9 @@ mod tests {
 
     unsafe extern "C" fn abandons(argument: *mut c_void) {
         // SAFETY: `nests` passes its structure; nothing here has to be released.
-        unsafe { Protector::new((*argument.cast::<Nest<'_>>()).recovery, (0, 0)).abandon(StopReason::PluginNonsense) };
+        unsafe {
+            Protector::new((*argument.cast::<Nest<'_>>()).recovery, Span::EMPTY).abandon(StopReason::PluginNonsense)
+        };
     }
 
     unsafe extern "C" fn nests(argument: *mut c_void) {
@@ -253,7 +256,8 @@ mod tests {
         let nest = unsafe { &mut *argument.cast::<Nest<'_>>() };
         // SAFETY: `abandons` holds nothing.
         nest.inner = unsafe {
-            Protector::new(nest.recovery, (0, 0)).call(&Call::new(abandons as *const () as usize, [argument as u64]))
+            Protector::new(nest.recovery, Span::EMPTY)
+                .call(&Call::new(abandons as *const () as usize, [argument as u64]))
         };
         nest.went_on = nest.recovery.is_armed();
     }

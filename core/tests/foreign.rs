@@ -11,6 +11,7 @@ use uunwind_core::plugin::{
 };
 use uunwind_core::regs::{Regs, RSP};
 use uunwind_core::rule::{Packed, Rule};
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{
     walk, Claim, Claimed, Env, Look, Names, Outcome, Replay, Setting, DEEP_WORDS, MAX_FRAMES, OUTERMOST, SCRATCH,
@@ -40,7 +41,7 @@ impl Env for Process {
             true => Claimed::By(Claim {
                 step: Some(self.step),
                 index: 2,
-                range: (FOREIGN, FOREIGN + 0x1000),
+                range: Span::sized(FOREIGN, 0x1000),
                 ..Claim::NOTHING
             }),
             false => Claimed::No,

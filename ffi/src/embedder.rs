@@ -7,6 +7,7 @@ use crate::home;
 use core::ffi::{c_char, c_int, c_void};
 use uunwind_core::errno::{Errno, EEXIST, EINVAL, ENOENT, ENOMEM};
 use uunwind_core::memory::{Mode, Reader};
+use uunwind_core::span::Span;
 use uunwind_live::embedder::{function, marks, names};
 use uunwind_live::met::changed;
 use uunwind_live::state::{OBJECTS, SLOTS};
@@ -58,8 +59,7 @@ pub extern "C" fn uu_mark_interpreter(text: *const c_void, len: usize) -> c_int 
         Err(error) => return -error,
     };
     let Some(end) = start.checked_add(len).filter(|end| *end > start) else { return -EINVAL };
-    let (from, to) = OBJECTS.range(start);
-    if start < from || end > to {
+    if !OBJECTS.range(start).covers(Span::new(start, end)) {
         return -ENOENT;
     }
     let result = match marks::MARKS.add(start, end) {

@@ -4,6 +4,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::objects::DlFindObjectFn;
+use uunwind_core::span::Span;
 use uunwind_core::syscall;
 use uunwind_live::state::{OBJECTS, REGISTRY, SLOTS, TSD_OFFSET};
 
@@ -123,7 +124,7 @@ unsafe extern "C" fn program_image(info: *mut DlPhdrInfo, _size: usize, _data: *
         start = start.min(segment.start & !0xfff);
         end = end.max(segment.end);
     }
-    OBJECTS.set_program(start, end);
+    OBJECTS.set_program(Span::new(start, end));
     1
 }
 

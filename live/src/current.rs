@@ -7,6 +7,7 @@ use uunwind_core::cache::short::{Salt, Short};
 use uunwind_core::memory::Reader;
 use uunwind_core::objects::Object;
 use uunwind_core::rule::{is_final, Packed, Rule};
+use uunwind_core::span::Span;
 use uunwind_tables::{Table, TableAnswer};
 
 /// The object that the current frame lies in.
@@ -95,9 +96,11 @@ impl Current {
 
     /// The range of the function that covers a process address, as process addresses: by the table, else by the
     /// object's unwind data.
-    pub(crate) fn function_at(&self, address: u64, reader: &mut Reader<'_>) -> Option<(u64, u64)> {
-        if let Some((start, end)) = self.table.as_ref().and_then(|t| t.function(address.wrapping_sub(self.bias()))) {
-            return Some((start.wrapping_add(self.bias()), end.wrapping_add(self.bias())));
+    pub(crate) fn function_at(&self, address: u64, reader: &mut Reader<'_>) -> Option<Span> {
+        if let Some(Span { start, end }) =
+            self.table.as_ref().and_then(|t| t.function(address.wrapping_sub(self.bias())))
+        {
+            return Some(Span::new(start.wrapping_add(self.bias()), end.wrapping_add(self.bias())));
         }
         uunwind_sources::function(&sources(self.object()?), address, reader)
     }

@@ -17,6 +17,7 @@ use uunwind_core::registry::window::{Held, Kind};
 use uunwind_core::registry::Windows;
 use uunwind_core::rule::Packed;
 use uunwind_core::slots::{Slot, Stake, Walking};
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Env, Names};
 
@@ -71,7 +72,7 @@ impl<'w> InWindow<'w> {
 
     /// The window whose claim this is.
     pub fn of(&self, claim: &Claim) -> Option<&'w Held> {
-        let held = self.all.filter(|_| claim.index == 0)?.find(claim.range.0)?;
+        let held = self.all.filter(|_| claim.index == 0)?.find(claim.range.start)?;
         (held.window().generation == claim.generation).then_some(held)
     }
 
@@ -100,7 +101,7 @@ pub fn claim(held: &Held) -> Claim {
     let step = unsafe { core::mem::transmute::<usize, Option<uunwind_core::plugin::Visit>>(window.callback as usize) };
     Claim {
         step,
-        range: (window.start, window.end),
+        range: Span::new(window.start, window.end),
         generation: window.generation,
         user: window.user as *mut c_void,
         ..Claim::NOTHING

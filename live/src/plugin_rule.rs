@@ -31,7 +31,7 @@ pub fn ask(
     view.facts = claim.facts;
     view.facts_len = claim.facts_len;
     view.bias = claim.bias;
-    (view.range_start, view.range_end) = claim.range;
+    (view.range_start, view.range_end) = (claim.range.start, claim.range.end);
     view.generation = claim.generation;
     view.user = claim.user;
     view.host = &READING_HOST;

@@ -19,5 +19,5 @@ pub fn claim_after(index: u8, calls: Calls) -> Option<Claim> {
 
 /// The index of the plugin, if the claim is such a one.
 pub fn of(claim: &Claim) -> Option<u8> {
-    (claim.index != 0 && claim.range == (0, 0)).then_some(claim.index)
+    (claim.index != 0 && claim.range.is_empty()).then_some(claim.index)
 }

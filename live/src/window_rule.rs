@@ -8,6 +8,7 @@ use uunwind_core::recovery::{Call, Protector};
 use uunwind_core::registry::functions;
 use uunwind_core::registry::window::{Held, Kind, Window, NO_UNWIND};
 use uunwind_core::rule::Rule;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_sframe::Section;
 
@@ -52,7 +53,8 @@ pub fn find(
             None => Err(StopReason::NoRule.into()),
         },
         Kind::SFrame => {
-            let section = Section::new(window.unwind, window.unwind_len, (window.start, window.end));
+            let section = Span::sized(window.unwind, window.unwind_len);
+            let section = Section::new(section, Span::new(window.start, window.end));
             Ok(uunwind_sframe::find(&section, cursor.lookup_pc(), reader)?.rule?)
         }
         // A frame that the stepper leaves to the core is stepped by its frame pointer, if it has one.
@@ -65,7 +67,7 @@ fn by_eh_frame(window: &Window, cursor: &Cursor, reader: &mut Reader<'_>) -> Res
         return Ok(rule);
     }
     let lookup = cursor.lookup_pc();
-    let bounds = (window.unwind, window.unwind.wrapping_add(window.unwind_len));
+    let bounds = Span::new(window.unwind, window.unwind.wrapping_add(window.unwind_len));
     let answer = if window.functions == 0 {
         uunwind_eh_frame::find_in_list(bounds, lookup, cursor.regs.pc, reader)
     } else {

@@ -10,6 +10,7 @@ use uunwind_core::memory::Reader;
 use uunwind_core::plugin::ABI;
 use uunwind_core::regs::{Regs, RBX, RSP};
 use uunwind_core::rule::{Packed, Rule};
+use uunwind_core::span::Span;
 use uunwind_core::walk::{walk, Claim, Claimed, Env, Look, Names, Outcome, Replay, Setting, SCRATCH};
 use uunwind_lua::facts::Plain;
 use uunwind_lua::facts::{FactsHead, FAMILY_PUC};
@@ -161,8 +162,8 @@ impl Env for Process {
         Look { claim, ..Look::at(rule) }
     }
 
-    fn function(&mut self, _: &Claim, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
-        (TEXT, TEXT + 0x1000)
+    fn function(&mut self, _: &Claim, _: &Cursor, _: &mut Reader<'_>) -> Span {
+        Span::sized(TEXT, 0x1000)
     }
 
     fn learned(&mut self) {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use uunwind_core::regs::CALLEE_SAVED;
 use uunwind_core::rule::{Rule, RuleKind, RA_IN_REGISTER, RA_SLOT, SAME, UNKNOWN};
+use uunwind_core::span::Span;
 
 /// Names of registers by their DWARF number, as readelf prints them.
 const NAMES: [&str; 17] = [
@@ -14,7 +15,7 @@ const NAMES: [&str; 17] = [
 /// One row of an FDE.
 pub struct Row {
     /// The FDE's range.
-    pub function: (u64, u64),
+    pub function: Span,
     /// Address from which it holds.
     pub start: u64,
     /// The CFA: `rsp+16`, or `exp`.
@@ -55,10 +56,10 @@ pub fn read(path: &Path) -> Option<Vec<Row>> {
 }
 
 /// The range of the FDE that a line begins.
-fn range(line: &str) -> Option<(u64, u64)> {
+fn range(line: &str) -> Option<Span> {
     let (start, end) = line.split_once(" FDE ")?.1.split_once("pc=")?.1.split_once("..")?;
     let number = |text: &str| u64::from_str_radix(text.trim(), 16).ok();
-    Some((number(start)?, number(end)?))
+    Some(Span::new(number(start)?, number(end)?))
 }
 
 /// The difference between a rule and a row; `None` if there is none. readelf does not print expressions in detail, so
@@ -118,7 +119,7 @@ mod tests {
 
     fn row(cfa: &str, places: &[(u8, &str)]) -> Row {
         Row {
-            function: (0, 1),
+            function: Span::new(0, 1),
             start: 0,
             cfa: cfa.into(),
             places: places.iter().map(|(n, said)| (*n, (*said).to_owned())).collect(),

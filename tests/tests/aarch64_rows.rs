@@ -11,6 +11,7 @@ use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::aarch64::{CALLEE_SAVED, RA};
 use uunwind_core::rule::aarch64::{Rule, RA_SIGNED, RA_SLOT};
 use uunwind_core::rule::{RuleKind, RA_IN_REGISTER, SAME, UNKNOWN};
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::cpu::AArch64;
 use uunwind_eh_frame::find_for;
@@ -82,7 +83,8 @@ fn compare(name: &str, tables: &Tables) -> Count {
         let fde = partial.parse(EhFrame::cie_from_offset).expect("an FDE");
         if fde.cie().return_address_register() != Register(30) {
             // glibc's rawmemchr has x15 for it, also where that is not set yet: nothing that we could trust.
-            let answer = find_for::<AArch64>(tables.hdr.0, (0, u64::MAX), fde.initial_address(), 0, &mut reader);
+            let answer =
+                find_for::<AArch64>(tables.hdr.0, Span::new(0, u64::MAX), fde.initial_address(), 0, &mut reader);
             assert_eq!(answer, Err(StopReason::UnsupportedRule), "{name}: FDE {:#x}", fde.initial_address());
             count.beyond.push(fde.initial_address());
             continue;
@@ -95,9 +97,9 @@ fn compare(name: &str, tables: &Tables) -> Count {
             }
             for pc in [first, last] {
                 let at = format!("{name}: pc {pc:#x}, FDE {:#x}", fde.initial_address());
-                let answer = find_for::<AArch64>(tables.hdr.0, (0, u64::MAX), pc, pc, &mut reader);
+                let answer = find_for::<AArch64>(tables.hdr.0, Span::new(0, u64::MAX), pc, pc, &mut reader);
                 let answer = answer.unwrap_or_else(|reason| panic!("{at}: {reason:?}"));
-                assert_eq!(answer.function, (fde.initial_address(), fde.initial_address() + fde.len()), "{at}");
+                assert_eq!(answer.function, Span::sized(fde.initial_address(), fde.len()), "{at}");
                 let theirs = theirs(row);
                 match answer.rule {
                     // gimli drops DW_CFA_undefined; then it must not have a rule for the return address.

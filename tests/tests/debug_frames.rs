@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_core::regs::RSP;
 use uunwind_core::rule::{Rule, UNKNOWN};
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_elf::Image;
 use uunwind_tables::format::{TableHead, FROM_DEBUG_FRAME};
@@ -153,7 +154,7 @@ fn with_gimli(path: &Path, image: &Image, table: &Table<'_>, outermost: &[u64]) 
                 seen.left_out.push((start, end));
                 continue;
             }
-            function => assert_eq!(function, Some((start, end)), "{}", path.display()),
+            function => assert_eq!(function, Some(Span::new(start, end)), "{}", path.display()),
         }
         if outermost.contains(&start) {
             assert_eq!(rule(table, start + 1), Ok(Rule::end()), "{}", path.display());
@@ -196,9 +197,9 @@ fn with_gimli(path: &Path, image: &Image, table: &Table<'_>, outermost: &[u64]) 
 /// Compares the rows of these functions with readelf's; how many.
 fn with_readelf(path: &Path, table: &Table<'_>, functions: &Functions, by_go: bool) -> usize {
     let rows = readelf_rows::read(path).expect("readelf (binutils)");
-    let of_debug_frame = rows.iter().filter(|row| functions.get(&row.function.0) == Some(&row.function.1));
+    let of_debug_frame = rows.iter().filter(|row| functions.get(&row.function.start) == Some(&row.function.end));
     // A row of no length, at the end of its function, holds nowhere.
-    let rows = of_debug_frame.filter(|row| row.start < row.function.1);
+    let rows = of_debug_frame.filter(|row| row.start < row.function.end);
     rows.map(|row| {
         let mut rule = rule(table, row.start).expect("a rule");
         // What Go's rows do not say was compared with its code: where rbp is saved, and what r12 has.

@@ -47,7 +47,7 @@ fn instructions(file: &Path, symbol: &str) -> Vec<(u64, String)> {
 
 /// A row of readelf's in the doctor's words; only for rows without expressions.
 fn expected(rows: &[Row], address: u64) -> String {
-    let row = rows.iter().rfind(|r| r.function.0 <= address && address < r.function.1 && r.start <= address);
+    let row = rows.iter().rfind(|r| r.function.contains(address) && r.start <= address);
     let row = row.unwrap_or_else(|| panic!("readelf has no row for {address:#x}"));
     let names = [(3, "rbx"), (6, "rbp"), (12, "r12"), (13, "r13"), (14, "r14"), (15, "r15"), (16, "rip")];
     let places = names.into_iter().filter_map(|(number, name)| {

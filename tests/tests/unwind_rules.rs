@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::rule::Packed;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::Answer;
 use uunwind_elf::Image;
@@ -63,13 +64,13 @@ fn compare(path: &Path) -> Option<Count> {
     while let Ok(Some(entry)) = entries.next() {
         let gimli::CieOrFde::Fde(partial) = entry else { continue };
         let fde = partial.parse(EhFrame::cie_from_offset).ok()?;
-        let function = (fde.initial_address(), fde.initial_address() + fde.len());
+        let function = Span::sized(fde.initial_address(), fde.len());
         if fde.len() == 0 {
             continue;
         }
         count.fdes += 1;
-        assert_eq!(table.function(function.0), Some(function), "{}", path.display());
-        assert_eq!(table.function(function.1 - 1), Some(function), "{}", path.display());
+        assert_eq!(table.function(function.start), Some(function), "{}", path.display());
+        assert_eq!(table.function(function.end - 1), Some(function), "{}", path.display());
         let Ok(mut rows) = fde.rows(&frame, &bases, &mut context) else { continue };
         while let Ok(Some(row)) = rows.next_row() {
             let (first, last) = (row.start_address(), row.end_address().saturating_sub(1));
@@ -177,7 +178,7 @@ fn every_row_of_real_objects() {
 struct Loaded {
     segments: Vec<(u64, Vec<u8>)>,
     hdr: u64,
-    bounds: (u64, u64),
+    bounds: Span,
 }
 
 impl Loaded {
@@ -188,7 +189,7 @@ impl Loaded {
         let hdr = file.section_by_name(".eh_frame_hdr")?.address();
         let segments: Vec<_> =
             file.segments().filter_map(|s| Some((s.address(), [s.data().ok()?, &[0; 16]].concat()))).collect();
-        let bounds = (
+        let bounds = Span::new(
             segments.iter().map(|(address, _)| *address).min()?,
             segments.iter().map(|(address, bytes)| address + bytes.len() as u64).max()?,
         );

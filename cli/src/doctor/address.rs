@@ -112,7 +112,7 @@ fn text(file: &Path, at: &At, symbol: Option<&Symbol>, claim: &str) -> String {
 }
 
 fn function(at: &At, symbol: Option<&Symbol>) -> String {
-    let range = at.function.map(|(start, end)| format!("{start:#x}..{end:#x}"));
+    let range = at.function.map(|function| format!("{:#x}..{:#x}", function.start, function.end));
     let extent =
         range.as_ref().map_or("no unwind information has one here".to_owned(), |r| format!("unwind information: {r}"));
     let Some(symbol) = symbol else { return format!("no symbol; {extent}") };

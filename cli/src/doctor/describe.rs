@@ -89,8 +89,8 @@ fn sframe(lines: &mut Lines, found: Option<&Sframe>, code: u64, most: usize) {
     if !s.mapped {
         lines.add("               not searched in place: no segment holds it, so a process does not find it");
     }
-    if s.untold > 0 {
-        lines.add(format_args!("               {} ranges of blocks are too many to be examined", s.untold));
+    if s.beyond > 0 {
+        lines.add(format_args!("               {} ranges of blocks are too many to be examined", s.beyond));
     }
     for fault in s.faults.iter().take(most) {
         let (number, at, text) = (fault.check as u8, fault.at, fault.check.text());

@@ -5,6 +5,7 @@ use crate::{options, terminal};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::fmt::Write;
+use uunwind_core::span::Span;
 use uunwind_doctor::binary::Part;
 use uunwind_doctor::{piece, sframe, Binary};
 use uunwind_sframe::function::{Extent, Function};
@@ -41,7 +42,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     // anywhere.
     if binary.bytes.starts_with(&[0xe2, 0xde]) || binary.bytes.starts_with(&[0xde, 0xe2]) {
         let _ = writeln!(printer.out, "the bytes of a section, {} of them", binary.bytes.len());
-        sframe::show(Part { address: 0, bytes: &binary.bytes }, (0, u64::MAX), &mut printer);
+        sframe::show(Part { address: 0, bytes: &binary.bytes }, Span::new(0, u64::MAX), &mut printer);
     } else {
         let view = binary.view().map_err(Failure::new)?;
         let Some((part, whence)) = view.sframe() else {
@@ -51,7 +52,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         if view.relocatable {
             printer.out.push_str("A relocatable object: its start addresses are not final.\n");
         }
-        let text = if view.relocatable { (0, u64::MAX) } else { view.text_span() };
+        let text = if view.relocatable { Span::new(0, u64::MAX) } else { view.text_span() };
         sframe::show(part, text, &mut printer);
     }
     if printer.tables == 0 && printer.faults == 0 {
@@ -113,7 +114,7 @@ impl Visitor for Printer {
         if self.only_check {
             return;
         }
-        let (start, end) = function.range();
+        let Span { start, end } = function.range();
         let _ = write!(self.out, "\n  {start:#x}..{end:#x}  {} bytes, {} rows", function.size, function.rows);
         match function.extent {
             Extent::Whole => {}

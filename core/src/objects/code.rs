@@ -2,6 +2,7 @@
 
 use super::super::headers::Headers;
 use crate::memory::Reader;
+use crate::span::Span;
 
 /// Number of segments that are kept apart. Linkers make one; binary rewriters add a second.
 const SEGMENTS: usize = 3;
@@ -10,7 +11,7 @@ const SEGMENTS: usize = 3;
 /// that are available, and then any of its addresses may be code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Code {
-    ranges: [(u64, u64); SEGMENTS],
+    ranges: [Span; SEGMENTS],
 }
 
 impl Code {
@@ -19,11 +20,11 @@ impl Code {
     pub(crate) fn read(headers: &Headers, bias: u64, reader: &mut Reader<'_>) -> Code {
         let mut code = Code::default();
         let mut count = 0;
-        headers.each_executable(bias, reader, |start, end| {
+        headers.each_executable(bias, reader, |segment| {
             let place = usize::min(count, SEGMENTS - 1);
             if let Some(range) = code.ranges.get_mut(place) {
-                let (from, to) = if count < SEGMENTS { (start, end) } else { *range };
-                *range = (start.min(from), end.max(to));
+                let other = if count < SEGMENTS { segment } else { *range };
+                *range = Span::new(segment.start.min(other.start), segment.end.max(other.end));
             }
             count += 1;
         });
@@ -32,7 +33,6 @@ impl Code {
 
     /// Whether `address` lies in executable memory, as far as that can be determined.
     pub fn may_hold(&self, address: u64) -> bool {
-        let mut ranges = self.ranges.iter();
-        self.ranges == [(0, 0); SEGMENTS] || ranges.any(|(start, end)| (*start..*end).contains(&address))
+        self.ranges == [Span::EMPTY; SEGMENTS] || self.ranges.iter().any(|range| range.contains(address))
     }
 }

@@ -4,6 +4,7 @@ use super::code::Code;
 use super::{fingerprint_of, DlFindObject};
 use crate::headers::Headers;
 use crate::memory::Reader;
+use crate::span::Span;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 /// Most bytes of a build-id that are kept.
@@ -20,13 +21,13 @@ pub struct Object {
     pub end: u64,
     /// The whole image, in which headers and unwind data lie. Differs from `[start, end)` for a program whose segments
     /// leave gaps: the loader then reports each executable segment separately.
-    pub image: (u64, u64),
+    pub image: Span,
     /// The loader's `struct link_map`.
     pub link_map: u64,
     /// Address of `.eh_frame_hdr`; 0 when there is none.
     pub eh_frame_hdr: u64,
-    /// Its SFrame segment (`PT_GNU_SFRAME`): address and length; (0, 0) when there is none.
-    pub sframe: (u64, u64),
+    /// Its SFrame segment (`PT_GNU_SFRAME`): process addresses; empty when there is none.
+    pub sframe: Span,
     /// Its executable segments.
     pub code: Code,
     /// Load bias (`l_addr`).
@@ -120,6 +121,11 @@ impl Object {
         Loaded { object: self, load: 0 }
     }
 
+    /// `[start, end)` (process addresses).
+    pub fn text(&self) -> Span {
+        Span::new(self.start, self.end)
+    }
+
     /// Whether its build-id distinguishes it from every other file.
     pub fn has_unique_build_id(&self) -> bool {
         self.build_id.as_bytes().len() >= UNIQUE_BUILD_ID
@@ -128,7 +134,7 @@ impl Object {
     /// The offset in the object's file of the byte at the process address `address`, by its program headers in memory.
     /// Async-signal-safe.
     pub fn file_offset(&self, address: u64, reader: &mut Reader<'_>) -> Option<u64> {
-        Headers::read(self.image.0, self.bias, reader)?.file_offset(address, self.bias, reader)
+        Headers::read(self.image.start, self.bias, reader)?.file_offset(address, self.bias, reader)
     }
 
     /// Whether this is its place.

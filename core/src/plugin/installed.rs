@@ -1,6 +1,7 @@
 //! The plugins of a process by index, with the failures of each.
 
 use super::{negotiate, Entry, Plugin, Refusal};
+use crate::span::Span;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -43,12 +44,12 @@ impl<const N: usize> Installed<N> {
         }
     }
 
-    /// Installs the plugin of this entry under an index; `text` is the range of its code, (0, 0) if not available.
+    /// Installs the plugin of this entry under an index; `text` is its code (process addresses), empty if not available.
     /// False: the index is invalid or taken. Not for handlers.
     ///
     /// # Safety
     /// As for [`negotiate`].
-    pub unsafe fn add(&self, index: usize, entry: Entry, text: (u64, u64)) -> Result<bool, Refusal> {
+    pub unsafe fn add(&self, index: usize, entry: Entry, text: Span) -> Result<bool, Refusal> {
         // SAFETY: passed on.
         let table = unsafe { negotiate(entry) }?;
         let Some(place) = self.places.get(index) else { return Ok(false) };
@@ -57,8 +58,8 @@ impl<const N: usize> Installed<N> {
         }
         // SAFETY: this call alone moved the place to FILLING.
         unsafe { place.table.get().write(table) };
-        place.text[0].store(text.0, Ordering::Relaxed);
-        place.text[1].store(text.1, Ordering::Relaxed);
+        place.text[0].store(text.start, Ordering::Relaxed);
+        place.text[1].store(text.end, Ordering::Relaxed);
         place.state.store(READY, Ordering::Release);
         Ok(true)
     }
@@ -80,11 +81,11 @@ impl<const N: usize> Installed<N> {
         self.place(index).map(|place| unsafe { &*place.table.get() })
     }
 
-    /// Process address range of the plugin's code; (0, 0) if not available. Async-signal-safe.
-    pub fn text(&self, index: u8) -> (u64, u64) {
-        self.place(index).map_or((0, 0), |place| {
+    /// The plugin's code (process addresses); empty if not available. Async-signal-safe.
+    pub fn text(&self, index: u8) -> Span {
+        self.place(index).map_or(Span::EMPTY, |place| {
             let [start, end] = &place.text;
-            (start.load(Ordering::Relaxed), end.load(Ordering::Relaxed))
+            Span::new(start.load(Ordering::Relaxed), end.load(Ordering::Relaxed))
         })
     }
 
@@ -120,12 +121,12 @@ mod tests {
         let installed = Installed::<3>::new();
         // SAFETY: a function of the right type, whose table lives for ever.
         unsafe {
-            assert_eq!(installed.add(3, entry, (0, 0)), Ok(false), "no such place");
-            assert_eq!(installed.add(1, entry, (16, 32)), Ok(true));
-            assert_eq!(installed.add(1, entry, (16, 32)), Ok(false), "taken");
+            assert_eq!(installed.add(3, entry, Span::EMPTY), Ok(false), "no such place");
+            assert_eq!(installed.add(1, entry, Span::new(16, 32)), Ok(true));
+            assert_eq!(installed.add(1, entry, Span::new(16, 32)), Ok(false), "taken");
         }
         assert!(installed.get(0).is_none() && installed.get(1).is_some() && installed.get(2).is_none());
-        assert_eq!((installed.text(1), installed.text(2)), ((16, 32), (0, 0)));
+        assert_eq!((installed.text(1), installed.text(2)), (Span::new(16, 32), Span::EMPTY));
         assert_eq!([(); 4].map(|()| installed.failed(1)), [false, false, true, false]);
         assert!(installed.get(1).is_none() && installed.get_any(1).is_some());
         assert!(!installed.failed(2));

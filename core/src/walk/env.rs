@@ -10,6 +10,7 @@ use crate::memory::Reader;
 use crate::plugin::{Description, Owner, Visit};
 use crate::recovery::Protector;
 use crate::rule::Packed;
+use crate::span::Span;
 use crate::stop_reason::StopReason;
 use core::ffi::c_void;
 
@@ -33,8 +34,8 @@ pub struct Claim {
     pub flags: u32,
     /// [`crate::plugin::Plugin::scratch_bytes`].
     pub scratch_bytes: u32,
-    /// The object's or window's text range (process addresses); (0, 0) for unowned code.
-    pub range: (u64, u64),
+    /// The object's or window's text range (process addresses); empty for unowned code.
+    pub range: Span,
     /// Generation of the object's load, or of the window; 0 for unowned code.
     pub generation: u64,
     /// The window's user pointer.
@@ -52,7 +53,7 @@ impl Claim {
         bias: 0,
         flags: 0,
         scratch_bytes: 0,
-        range: (0, 0),
+        range: Span::EMPTY,
         generation: 0,
         user: core::ptr::null_mut(),
     };
@@ -153,9 +154,9 @@ pub trait Env: Names + Replay {
     fn next_claim(&mut self, _left: &mut Claim) -> bool {
         false
     }
-    /// The unwind range of the function of a claimed frame (process addresses); (0, 0) when unknown.
-    fn function(&mut self, _claim: &Claim, _cursor: &Cursor, _reader: &mut Reader<'_>) -> (u64, u64) {
-        (0, 0)
+    /// The unwind range of the function of a claimed frame (process addresses); empty if it is not available.
+    fn function(&mut self, _claim: &Claim, _cursor: &Cursor, _reader: &mut Reader<'_>) -> Span {
+        Span::EMPTY
     }
     /// The object or window that covers a process address.
     fn owner(&mut self, _address: u64, _reader: &mut Reader<'_>) -> Owner {

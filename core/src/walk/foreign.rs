@@ -14,6 +14,7 @@ use crate::plugin::{
 use crate::recovery::Call;
 use crate::regs::{COUNT, FP, SP};
 use crate::rule::Packed;
+use crate::span::Span;
 use crate::stop_reason::StopReason;
 use core::mem::MaybeUninit;
 
@@ -119,7 +120,7 @@ impl<E: Env> Walk<'_, '_, E> {
         let (Some(overlay), Some(cfa)) = (claim.overlay, cfa) else { return (0, Next::Native) };
         // Here, and not inside `overlay`: the lookup may need much stack, and `overlay` has a large frame.
         let function =
-            if claim.flags & NO_FUNCTION != 0 { (0, 0) } else { self.env.function(claim, cursor, self.reader) };
+            if claim.flags & NO_FUNCTION != 0 { Span::EMPTY } else { self.env.function(claim, cursor, self.reader) };
         // SAFETY: passed on.
         (unsafe { self.overlay(overlay, claim, cursor, (cfa, function), setting) }, Next::Native)
     }
@@ -134,13 +135,13 @@ impl<E: Env> Walk<'_, '_, E> {
         overlay: Visit,
         claim: &Claim,
         cursor: &Cursor,
-        frame: ((u64, Packed), (u64, u64)),
+        frame: ((u64, Packed), Span),
         setting: &Setting,
     ) -> u32 {
         // SAFETY: passed on; `claimed` checked that the exchange is not null.
         let Exchange { view, .. } = unsafe { self.exchange(claim, cursor, setting) };
         let (cfa, rule) = frame.0;
-        (view.cfa, (view.function_start, view.function_end)) = (cfa, frame.1);
+        (view.cfa, view.function_start, view.function_end) = (cfa, frame.1.start, frame.1.end);
         if !self.in_window {
             self.call_begins(claim, cursor, Some((rule, cfa)));
         }
@@ -276,8 +277,8 @@ impl<E: Env> Walk<'_, '_, E> {
         view.scratch = scratch;
         view.thread_pointer = setting.thread_pointer;
         view.tsd_offset = setting.tsd_offset;
-        view.range_start = claim.range.0;
-        view.range_end = claim.range.1;
+        view.range_start = claim.range.start;
+        view.range_end = claim.range.end;
         view.generation = claim.generation;
         view.user = claim.user;
         view.host = &Self::HOST;

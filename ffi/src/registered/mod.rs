@@ -15,6 +15,7 @@ use uunwind_core::errno::{Errno, EBUSY};
 use uunwind_core::memory::Reader;
 use uunwind_core::registry::lock::Lock;
 use uunwind_core::registry::window::{Function, Kind, Window, NO_DATA, NO_UNWIND};
+use uunwind_core::span::Span;
 use uunwind_eh_frame::scan::{Fde, Scan, Shape};
 use uunwind_live::state::{REGISTRY, SLOTS};
 
@@ -119,7 +120,7 @@ pub unsafe extern "C" fn add(begin: u64, shape: u32) -> u32 {
         core::ptr::write_bytes(record.cast::<u8>(), 0, bytes);
         record.write(Record { begin, next: null_mut(), bytes, room: count, windows: 0 });
     }
-    let filled = fill(Record::pieces(record), Scan::new(begin, shape), span.0, &mut reader);
+    let filled = fill(Record::pieces(record), Scan::new(begin, shape), span.start, &mut reader);
     lost = lost.saturating_add(make_windows(record, filled, span));
     let kept = with_book(|book| {
         if let Some(head) = book.buckets.get_mut(bucket(begin)) {
@@ -145,7 +146,7 @@ fn fill(pieces: &mut [Piece], mut scan: Scan, low: u64, reader: &mut Reader<'_>)
 }
 
 /// One window for each run of functions. How many functions got none.
-fn make_windows(record: *mut Record, filled: usize, span: (u64, u64)) -> u32 {
+fn make_windows(record: *mut Record, filled: usize, span: Span) -> u32 {
     let pieces = Record::pieces(record);
     if let Some(filled) = pieces.get_mut(..filled) {
         sort::sort(filled, |piece| piece.start);
@@ -181,8 +182,8 @@ fn make_windows(record: *mut Record, filled: usize, span: (u64, u64)) -> u32 {
         if kind == Kind::Opaque {
             window.flags = NO_DATA;
         } else {
-            window.unwind = span.0;
-            window.unwind_len = span.1.wrapping_sub(span.0);
+            window.unwind = span.start;
+            window.unwind_len = span.len();
             window.functions = functions as u64;
             window.capacity = to.wrapping_sub(from) as u64;
         }

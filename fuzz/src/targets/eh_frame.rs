@@ -14,6 +14,7 @@ use crate::input::Input;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::aarch64;
+use uunwind_core::span::Span;
 use uunwind_eh_frame::cpu::AArch64;
 use uunwind_eh_frame::{find, find_for};
 
@@ -23,7 +24,7 @@ pub fn run(data: &[u8]) -> bool {
     let given: [u32; 3] = std::array::from_fn(|_| input.u32());
     let image = input.rest();
     let regions = [Region { address: START, bytes: image }];
-    let bounds = (START, START + image.len() as u64);
+    let bounds = Span::sized(START, image.len() as u64);
     let mut reader = Reader::recorded(&regions);
     let mut pcs: Vec<u64> = given.iter().map(|pc| START.wrapping_add_signed(i64::from(*pc as i32))).collect();
     // The usual form: a table of 32-bit offsets from the header, after its first 12 bytes.
@@ -36,7 +37,7 @@ pub fn run(data: &[u8]) -> bool {
     let mut taken = false;
     while let Some(pc) = pcs.pop() {
         let answer = by_eh_frame(find(hdr, bounds, pc, pc, &mut reader));
-        let end = check(pc, answer, &mut reader).map(|(_, end)| end);
+        let end = check(pc, answer, &mut reader).map(|function| function.end);
         if let Some(end) = end.or_else(|| on_aarch64(hdr, bounds, pc, &mut reader)) {
             if !taken {
                 // At an entry's last address its whole program is run.
@@ -49,9 +50,9 @@ pub fn run(data: &[u8]) -> bool {
 }
 
 /// Looks a pc up and executes the rule, as on AArch64. Returns the function's end if there is a rule.
-fn on_aarch64(hdr: u64, bounds: (u64, u64), pc: u64, reader: &mut Reader<'_>) -> Option<u64> {
+fn on_aarch64(hdr: u64, bounds: Span, pc: u64, reader: &mut Reader<'_>) -> Option<u64> {
     let answer = find_for::<AArch64>(hdr, bounds, pc, pc, reader).ok()?;
-    let (start, end) = answer.function;
+    let Span { start, end } = answer.function;
     assert!(start <= pc && pc < end, "a rule for {start:#x}..{end:#x}, not for {pc:#x}");
     let rule = answer.rule.ok()?.pack();
     let regs = aarch64::Regs::full(pc, std::array::from_fn(|r| START + 8 * r as u64)).with_pac_mask(0x7f << 48);

@@ -11,6 +11,7 @@
 use super::lookup::{by_eh_frame, check, START};
 use crate::input::Input;
 use uunwind_core::memory::{Reader, Region};
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::scan::{Scan, Shape};
 use uunwind_eh_frame::{find_at, find_in_list};
@@ -23,7 +24,7 @@ pub fn run(data: &[u8]) -> bool {
     let given: [u32; 3] = std::array::from_fn(|_| input.u32());
     let list = input.rest();
     let regions = [Region { address: START, bytes: list }];
-    let bounds = (START, START + list.len() as u64);
+    let bounds = Span::sized(START, list.len() as u64);
     let mut reader = Reader::recorded(&regions);
     let mut taken = false;
     for pc in given.map(|pc| START.wrapping_add_signed(i64::from(pc as i32))) {

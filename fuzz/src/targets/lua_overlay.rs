@@ -19,6 +19,7 @@ use uunwind_core::memory::{Reader, Region};
 use uunwind_core::plugin::{Description, ABI, SCRATCH_BYTES, TEXT_LIMIT};
 use uunwind_core::regs::{Regs, RSP};
 use uunwind_core::rule::{Packed, Rule};
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, Claim, Claimed, Env, Look, Names, Replay, Setting, SCRATCH};
 use uunwind_lua::facts::Plain;
@@ -100,8 +101,8 @@ impl Env for Process {
         Look { claim: Claimed::By(self.claim), ..Look::at(self.rule(cursor, reader)) }
     }
 
-    fn function(&mut self, _: &Claim, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
-        (TEXT, TEXT + 0x1000)
+    fn function(&mut self, _: &Claim, _: &Cursor, _: &mut Reader<'_>) -> Span {
+        Span::sized(TEXT, 0x1000)
     }
 }
 

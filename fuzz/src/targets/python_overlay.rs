@@ -20,6 +20,7 @@ use uunwind_core::memory::{Reader, Region};
 use uunwind_core::plugin::{Description, Text, ABI, SCRATCH_BYTES, TABLE_LIMIT, TEXT_LIMIT};
 use uunwind_core::regs::{Regs, RSP};
 use uunwind_core::rule::{Packed, Rule};
+use uunwind_core::span::Span;
 use uunwind_core::walk::{walk, Claim, Claimed, Env, Look, Names, Replay, Setting, SCRATCH};
 use uunwind_python::facts::Facts;
 
@@ -41,7 +42,7 @@ struct Scratch([u8; SCRATCH]);
 struct Native {
     size: i32,
     claimed: bool,
-    function: (u64, u64),
+    function: Span,
 }
 
 struct Process {
@@ -70,8 +71,8 @@ impl Env for Process {
         Look { claim: if claimed { Claimed::By(self.claim) } else { Claimed::No }, ..Look::at(rule) }
     }
 
-    fn function(&mut self, _: &Claim, _: &Cursor, _: &mut Reader<'_>) -> (u64, u64) {
-        self.current().map_or((0, 0), |native| native.function)
+    fn function(&mut self, _: &Claim, _: &Cursor, _: &mut Reader<'_>) -> Span {
+        self.current().map_or(Span::EMPTY, |native| native.function)
     }
 }
 
@@ -103,8 +104,11 @@ pub fn run(data: &[u8]) -> bool {
     facts[..given.len()].copy_from_slice(given);
     let [thread_pointer, tsd_offset, bias, pc, sp] = std::array::from_fn(|_| input.u64());
     let (natives, regions, capacity) = (input.u8().min(16), input.u8().min(64), usize::from(input.u16()));
-    let native =
-        |_| Native { size: input.u32() as i32, claimed: input.u32() & 1 != 0, function: (input.u64(), input.u64()) };
+    let native = |_| Native {
+        size: input.u32() as i32,
+        claimed: input.u32() & 1 != 0,
+        function: Span::new(input.u64(), input.u64()),
+    };
     let natives: Vec<Native> = (0..natives).map(native).collect();
     let memory = memory(&mut input, regions);
     let regions: Vec<_> = memory.iter().map(|(address, bytes)| Region { address: *address, bytes }).collect();

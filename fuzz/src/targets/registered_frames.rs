@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) -> bool {
         match scan.step(&mut reader) {
             Ok(Some(entry)) => {
                 assert!(entry.start < entry.end && entry.start != 0);
-                assert!((scan.span.0..scan.span.1).contains(&entry.fde), "{entry:?} outside of {:?}", scan.span);
+                assert!(scan.span.contains(entry.fde), "{entry:?} outside of {:?}", scan.span);
                 found += 1;
                 assert!(found == 1 || shape != Shape::One);
             }

@@ -60,8 +60,8 @@ fn look(bytes: &[u8], places: [u8; 3], built: bool) -> bool {
                 continue;
             }
         };
-        if let Some((start, end)) = table.function(address) {
-            assert!(!built || start <= address && address < end, "{start:#x}..{end:#x} around {address:#x}");
+        if let Some(function) = table.function(address) {
+            assert!(!built || function.contains(address), "{function:x?} around {address:#x}");
         }
         // Every rule can be executed.
         let mut cursor = Cursor { regs: Regs::full(address, [STACK; 16]), exact: true };

@@ -13,6 +13,7 @@ use crate::input::Input;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::aarch64;
+use uunwind_core::span::Span;
 use uunwind_sframe::function::Function;
 use uunwind_sframe::row::Row;
 use uunwind_sframe::rule::AArch64;
@@ -32,7 +33,7 @@ struct Seen {
 impl Visitor for Seen {
     fn function(&mut self, _: &Table, function: &Function) {
         if self.pcs.len() < FUNCTIONS {
-            self.pcs.extend([function.start, function.range().1.wrapping_sub(1)]);
+            self.pcs.extend([function.start, function.range().end.wrapping_sub(1)]);
         }
     }
 
@@ -53,7 +54,7 @@ pub fn run(data: &[u8]) -> bool {
     let bytes = input.rest();
     let regions = [Region { address: START, bytes }];
     let mut reader = Reader::recorded(&regions);
-    let section = Section { at: START, len: bytes.len() as u64, origin, text: (0, u64::MAX) };
+    let section = Section { at: START, len: bytes.len() as u64, origin, text: Span::new(0, u64::MAX) };
     let mut seen = Seen::default();
     visit(&section, &mut reader, &mut seen);
     assert!(seen.rows * 2 <= bytes.len() as u64, "{} rows in {} bytes", seen.rows, bytes.len());

@@ -20,6 +20,7 @@ use uunwind_core::plugin::CRule;
 use uunwind_core::registry::c_window::CWindow;
 use uunwind_core::registry::functions;
 use uunwind_core::registry::window::{Kind, Window, NO_UNWIND};
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_sframe::Section;
 
@@ -89,16 +90,17 @@ fn in_function(
     if window.kind != Kind::EhFrame || unwind == NO_UNWIND {
         return without_table(window, pc, reader);
     }
-    let bounds = (window.unwind, window.unwind + window.unwind_len);
+    let bounds = Span::sized(window.unwind, window.unwind_len);
     by_eh_frame(uunwind_eh_frame::find_at(window.unwind + u64::from(unwind), bounds, pc, pc, reader))
 }
 
 fn without_table(window: &Window, pc: u64, reader: &mut Reader<'_>) -> Result<super::lookup::Answer, StopReason> {
-    let bounds = (window.unwind, window.unwind + window.unwind_len);
+    let bounds = Span::sized(window.unwind, window.unwind_len);
     match window.kind {
         Kind::EhFrame => by_eh_frame(uunwind_eh_frame::find_in_list(bounds, pc, pc, reader)),
         Kind::SFrame => {
-            let section = Section::new(window.unwind, window.unwind_len, (window.start, window.end));
+            let section =
+                Section::new(Span::sized(window.unwind, window.unwind_len), Span::new(window.start, window.end));
             by_sframe(uunwind_sframe::find(&section, pc, reader))
         }
         _ => Err(StopReason::NoRule),

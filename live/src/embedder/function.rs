@@ -5,6 +5,7 @@ use crate::state::OBJECTS;
 use crate::tables;
 use uunwind_core::memory::Reader;
 use uunwind_core::objects::{Lookup, Memo};
+use uunwind_core::span::Span;
 
 /// The end (exclusive) of the function that begins at a process address, by the unwind information or the rule table of
 /// its object. `None`: no object covers the address, or no function begins there. Async-signal-safe.
@@ -19,9 +20,9 @@ pub fn end(start: u64, reader: &mut Reader<'_>) -> Option<u64> {
         }
     };
     let by_table = || {
-        let (from, to) = tables::of(object, None)?.function(start.wrapping_sub(object.bias))?;
-        Some((from.wrapping_add(object.bias), to.wrapping_add(object.bias)))
+        let Span { start, end } = tables::of(object, None)?.function(start.wrapping_sub(object.bias))?;
+        Some(Span::new(start.wrapping_add(object.bias), end.wrapping_add(object.bias)))
     };
-    let (from, to) = uunwind_sources::function(&sources(object), start, reader).or_else(by_table)?;
-    (from == start && to > start).then_some(to)
+    let function = uunwind_sources::function(&sources(object), start, reader).or_else(by_table)?;
+    (function.start == start && !function.is_empty()).then_some(function.end)
 }

@@ -9,6 +9,7 @@ use core::mem::size_of;
 use uunwind_core::plugin::{
     Description, FrameRecord, Text, View, Visit, NO_REGISTERS, OVERLAY_DESYNC, OVERLAY_INTERPRETER, TABLE_NONE,
 };
+use uunwind_core::span::Span;
 use uunwind_core::walk::{Claim, EMBEDDER};
 
 /// Limit of the number of frames that one native frame hosts.
@@ -27,7 +28,7 @@ struct State {
 }
 
 /// The claim of a marked frame.
-pub fn claim(range: (u64, u64), generation: u64) -> Claim {
+pub fn claim(range: Span, generation: u64) -> Claim {
     Claim {
         overlay: Some(overlay as Visit),
         index: EMBEDDER,

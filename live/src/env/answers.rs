@@ -14,6 +14,7 @@ use uunwind_core::plugin::{Description, Owner, OWNER_OBJECT};
 use uunwind_core::recovery::Protector;
 use uunwind_core::registry::window::Held;
 use uunwind_core::rule::Packed;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, DependsOn, Env, Look, Names, Replay};
 
@@ -72,20 +73,20 @@ impl Env for Live<'_> {
     }
 
     #[inline(never)]
-    fn function(&mut self, claim: &Claim, cursor: &Cursor, reader: &mut Reader<'_>) -> (u64, u64) {
+    fn function(&mut self, claim: &Claim, cursor: &Cursor, reader: &mut Reader<'_>) -> Span {
         let (lookup, generation) = (cursor.lookup_pc(), claim.generation);
         if let Some([start, end, _]) = FUNCTIONS.get(lookup, generation) {
-            return (start, end);
+            return Span::new(start, end);
         }
         // The claim's stepper may have looked up other addresses.
         if lookup.wrapping_sub(self.current.start) >= self.current.len && !self.switch(lookup, reader) {
-            return (0, 0);
+            return Span::EMPTY;
         }
         let was = reader.pause(true);
-        let (start, end) = self.current.function_at(lookup, reader).unwrap_or((0, 0));
+        let function = self.current.function_at(lookup, reader).unwrap_or_default();
         reader.pause(was);
-        FUNCTIONS.put(lookup, generation, [start, end, 0]);
-        (start, end)
+        FUNCTIONS.put(lookup, generation, [function.start, function.end, 0]);
+        function
     }
 
     fn learned(&mut self) {

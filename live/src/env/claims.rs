@@ -44,8 +44,7 @@ impl Live<'_> {
     /// The claim on the current object at a process address.
     fn object_claim(&self, object: &Object, lookup: u64) -> Claimed {
         if self.current.marked && MARKS.covers(lookup) {
-            let range = (object.start, object.end);
-            return Claimed::By(embedder::overlay::claim(range, self.current.generation));
+            return Claimed::By(embedder::overlay::claim(object.text(), self.current.generation));
         }
         let index = self.current.plugin as u8;
         match PLUGINS.get(index) {
@@ -67,7 +66,7 @@ impl Live<'_> {
             bias: object.bias,
             flags: plugin.flags,
             scratch_bytes: plugin.scratch_bytes,
-            range: (object.start, object.end),
+            range: object.text(),
             generation: self.current.generation,
             user: core::ptr::null_mut(),
         }

@@ -252,12 +252,7 @@ impl Live<'_> {
 
 /// The places of an object's unwind data, as process addresses.
 pub(crate) fn sources(object: &Object) -> Sources {
-    Sources {
-        eh_frame_hdr: object.eh_frame_hdr,
-        image: object.image,
-        sframe: object.sframe,
-        text: (object.start, object.end),
-    }
+    Sources { eh_frame_hdr: object.eh_frame_hdr, image: object.image, sframe: object.sframe, text: object.text() }
 }
 
 /// The cache key of a frame's rule: its lookup address, with [`EXACT_KEY`] if the pc is exact.

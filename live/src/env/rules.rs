@@ -36,7 +36,7 @@ impl Live<'_> {
         let was = reader.pause(true);
         let function = self.current.function_at(pc, reader);
         reader.pause(was);
-        function.is_some_and(|(start, _)| start == pc)
+        function.is_some_and(|function| function.start == pc)
     }
 
     /// The rule that the object's table has for the current frame, unless a plugin's rules take precedence.
@@ -92,7 +92,7 @@ impl Live<'_> {
             if answer == Err(StopReason::NoRule) && !cursor.exact {
                 // No call has pushed this return address: it is the first byte of a function. It begins a stack, as
                 // makecontext(3) does.
-                if self.current.function_at(pc, reader).is_some_and(|(start, _)| start == pc) {
+                if self.current.function_at(pc, reader).is_some_and(|function| function.start == pc) {
                     answer = Err(StopReason::StartSymbol);
                 } else if !call_site::precedes(pc, reader) {
                     // An address in code without unwind information, as coroutine libraries write it.

@@ -2,8 +2,8 @@
 //! (<https://github.com/lua/lua/blob/v5.4.0/lua.h>), and, if the linker kept it, `lua_ident` with the release
 //! (<https://github.com/lua/lua/blob/v5.4.0/lapi.c>).
 
-use crate::{Elf, Range};
 use memchr::memmem::Finder;
+use uunwind_elf::{Elf, Span};
 
 /// The version of a PUC Lua.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,8 +55,8 @@ pub fn detect(elf: &dyn Elf) -> Option<Lua> {
     let mut seen = Seen::default();
     let finders = [Finder::new("Lua"), Finder::new("Ravi 5."), Finder::new("bytecode version mismatch (")];
     let mut left = LIMIT;
-    for segment in elf.segments().iter().filter(|s| !s.writable) {
-        chunks(elf, segment.range, &mut left, &mut |bytes, first| {
+    for segment in elf.loaded().iter().filter(|s| !s.writable) {
+        chunks(elf, segment.span, &mut left, &mut |bytes, first| {
             for at in finders.iter().flat_map(|finder| finder.find_iter(bytes)).filter(|at| first || *at > 0) {
                 let before = at.checked_sub(1).and_then(|at| bytes.get(at)).copied().unwrap_or(0);
                 seen.string(before, bytes.get(at..).unwrap_or(&[]));
@@ -68,7 +68,7 @@ pub fn detect(elf: &dyn Elf) -> Option<Lua> {
 
 /// Calls `look` with the bytes of a range, in chunks that overlap, so that no string is split; and with whether the
 /// chunk is the first.
-fn chunks(elf: &dyn Elf, range: Range, left: &mut u64, look: &mut dyn FnMut(&[u8], bool)) {
+fn chunks(elf: &dyn Elf, range: Span, left: &mut u64, look: &mut dyn FnMut(&[u8], bool)) {
     let mut at = range.start;
     let mut buffer = Vec::new();
     while at < range.end && *left > 0 {

@@ -1,7 +1,6 @@
 //! Lua's language, as reports see it, and its analyse half with the interface that all languages have.
 
-use crate::{analyse, Elf, Finding, Function, Range, Segment};
-use object::elf::{PF_W, PF_X, PT_LOAD};
+use crate::{analyse, Finding};
 use uunwind_elf::Image;
 use uunwind_language::{Half, Language, LineTable};
 
@@ -33,7 +32,7 @@ impl Half for Lua {
     }
 
     fn analyse(&self, image: &Image) -> uunwind_language::Finding {
-        match analyse(&View(image)) {
+        match analyse(image) {
             Finding::NotLua => uunwind_language::Finding::Unclaimed,
             Finding::Facts(bytes) => uunwind_language::Finding::Facts(bytes),
             Finding::Refused(why) => uunwind_language::Finding::Refused(why),
@@ -43,37 +42,6 @@ impl Half for Lua {
     /// The positions that the signal half emits are lines.
     fn line(&self, _: &LineTable<'_>, _: u64) -> Option<u32> {
         None
-    }
-}
-
-struct View<'a>(&'a Image);
-
-impl Elf for View<'_> {
-    fn symbol(&self, name: &str) -> Option<u64> {
-        self.0.symbol(name).map(|(address, _)| address)
-    }
-
-    fn segments(&self) -> Vec<Segment> {
-        let loaded = self.0.segments().iter().filter(|s| s.kind == PT_LOAD);
-        let segment = |s: &uunwind_elf::Segment| Segment {
-            range: Range { start: s.address, end: s.address.saturating_add(s.file_size) },
-            executable: s.flags & PF_X != 0,
-            writable: s.flags & PF_W != 0,
-        };
-        loaded.map(segment).collect()
-    }
-
-    fn read(&self, address: u64, out: &mut [u8]) -> bool {
-        self.0.read_address(address, out)
-    }
-
-    fn functions(&self) -> Vec<Function> {
-        let functions = self.0.functions();
-        let function = |f: uunwind_elf::Function| Function {
-            range: Range { start: f.start, end: f.end },
-            cfa_offset: f.cfa_offset,
-        };
-        functions.into_iter().map(function).collect()
     }
 }
 

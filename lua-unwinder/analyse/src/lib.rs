@@ -13,57 +13,9 @@ mod puc;
 
 use detect::Lua as Found;
 pub use half::Lua;
+use uunwind_elf::Elf;
 pub use uunwind_lua::facts::Plain;
 pub use uunwind_lua::NAME;
-
-/// File addresses `[start, end)`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Range {
-    /// First file address.
-    pub start: u64,
-    /// File address after the last byte.
-    pub end: u64,
-}
-
-impl Range {
-    /// Does the file address lie inside?
-    pub fn contains(&self, address: u64) -> bool {
-        self.start <= address && address < self.end
-    }
-}
-
-/// The part of a loadable segment that the file holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Segment {
-    /// Its file addresses.
-    pub range: Range,
-    /// It can be executed.
-    pub executable: bool,
-    /// It can be written.
-    pub writable: bool,
-}
-
-/// An unwind entry's range: a function, or a part of one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Function {
-    /// Its file addresses.
-    pub range: Range,
-    /// CFA minus stack pointer at its first instruction, in bytes: 8 for a function, more for a part that the compiler
-    /// split off. 0: not available.
-    pub cfa_offset: u64,
-}
-
-/// An ELF file, as this crate reads it.
-pub trait Elf {
-    /// File address of a symbol that the file defines in its dynamic symbol table.
-    fn symbol(&self, name: &str) -> Option<u64>;
-    /// The loadable segments.
-    fn segments(&self) -> Vec<Segment>;
-    /// Fills `out` with the file's bytes from a file address on. False: the file does not hold all of them.
-    fn read(&self, address: u64, out: &mut [u8]) -> bool;
-    /// The ranges of `.eh_frame`'s entries, sorted by address; empty if there are none.
-    fn functions(&self) -> Vec<Function>;
-}
 
 /// The result of an analysis.
 #[derive(Clone, PartialEq, Eq, Debug)]

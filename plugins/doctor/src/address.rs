@@ -14,6 +14,7 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::regs::{Regs, COUNT};
 use uunwind_core::rule::{is_final, Rule};
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_elf::Image;
 use uunwind_sframe::Section;
@@ -68,7 +69,7 @@ pub struct At {
     /// Name of its code section.
     pub section: String,
     /// The function, or the part of one, that unwind information has there: `[start, end)`.
-    pub function: Option<(u64, u64)>,
+    pub function: Option<Span>,
     /// It lies between functions, in bytes that fill the space.
     pub padding: bool,
     /// Each source's answer, in the order of walks.
@@ -109,7 +110,7 @@ pub fn consult(binary: &Binary, address: u64) -> Result<At, Refusal> {
         address,
         section: view.text_name(address).to_owned(),
         function: in_table.or_else(|| uunwind_sources::function(places.sources, address, &mut reader)),
-        padding: fills.iter().any(|(start, end)| (*start..*end).contains(&address)),
+        padding: fills.iter().any(|filled| filled.contains(address)),
         taken: places.taken(address, address, &mut reader),
         returned: call.then(|| places.taken(before, address, &mut reader)),
         answers: places.answers(address, &no_table, &mut reader),
@@ -177,21 +178,21 @@ impl Places<'_> {
         let recognised = |rule: Option<Result<Rule, StopReason>>| {
             rule.map_or_else(|| Answer::Nothing("not recognised".to_owned()), answer)
         };
-        let Sources { eh_frame_hdr, image, sframe: (at, len), text } = *self.sources;
+        let Sources { eh_frame_hdr, image, sframe: section, text } = *self.sources;
         let eh_frame = match uunwind_eh_frame::find(eh_frame_hdr, image, address, address, reader) {
             _ if eh_frame_hdr == 0 => Answer::Nothing("none that a process finds (no .eh_frame_hdr)".to_owned()),
             Ok(found) => answer(found.rule),
             Err(StopReason::NoRule) => uncovered(),
             Err(reason) => Answer::Fails(reason),
         };
-        let sframe = match uunwind_sframe::find(&Section::new(at, len, text), address, reader) {
-            _ if len == 0 => Answer::Nothing("none that a process finds".to_owned()),
+        let sframe = match uunwind_sframe::find(&Section::new(section, text), address, reader) {
+            _ if section.is_empty() => Answer::Nothing("none that a process finds".to_owned()),
             Ok(found) => answer(found.rule),
             Err(StopReason::NoRule) => uncovered(),
             Err(reason) => Answer::Fails(reason),
         };
         let first = uunwind_sources::before_all(address, reader);
-        let no_data = Sources { eh_frame_hdr: 0, sframe: (0, 0), ..*self.sources };
+        let no_data = Sources { eh_frame_hdr: 0, sframe: Span::EMPTY, ..*self.sources };
         let known_code = match (first, uunwind_sources::find(&no_data, address, address, reader)) {
             (None, (Ok(found), By::KnownCode)) => Some(found.rule),
             _ => without_data(address, address, reader),

@@ -5,6 +5,7 @@ use object::elf;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, SectionFlags};
 use std::path::{Path, PathBuf};
+use uunwind_core::span::Span;
 use uunwind_elf::files;
 
 /// `PT_GNU_SFRAME`.
@@ -218,10 +219,10 @@ impl<'d> View<'d> {
     }
 
     /// From the first address of code to the one after the last.
-    pub fn text_span(&self) -> (u64, u64) {
+    pub fn text_span(&self) -> Span {
         match (self.text.first(), self.text.last()) {
-            (Some(first), Some(last)) => (first.start, last.end),
-            _ => (0, 0),
+            (Some(first), Some(last)) => Span::new(first.start, last.end),
+            _ => Span::EMPTY,
         }
     }
 

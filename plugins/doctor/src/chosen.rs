@@ -4,6 +4,7 @@ use super::binary::View;
 use super::piece::Piece;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::rule::is_final;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_sources::{By, Sources};
 use uunwind_tables::{Table, TableAnswer};
@@ -54,11 +55,11 @@ impl Memory {
             (part.address & !7, [&[0; 8][..front], part.bytes, &[0; 16]].concat())
         };
         let start = view.loads.iter().map(|load| load.address).min().unwrap_or(0);
-        let image = (start, view.loads.iter().map(super::binary::Part::end).max().unwrap_or(0));
+        let image = Span::new(start, view.loads.iter().map(super::binary::Part::end).max().unwrap_or(0));
         let sources = Sources {
             eh_frame_hdr: view.eh_frame_hdr.map_or(0, |hdr| hdr.address),
             image,
-            sframe: view.sframe_segment.map_or((0, 0), |part| (part.address, part.bytes.len() as u64)),
+            sframe: view.sframe_segment.map_or(Span::EMPTY, |part| Span::new(part.address, part.end())),
             text: image,
         };
         Memory { parts: view.loads.iter().map(part).collect(), sources }
@@ -112,7 +113,7 @@ impl Memory {
         *left = less;
         match uunwind_sources::find(&self.sources, pc, pc, reader) {
             (Ok(answer), by) => match answer.rule {
-                Ok(_) if by == By::KnownCode => (Choice::InPlace(by), answer.function.1.max(pc + 1)),
+                Ok(_) if by == By::KnownCode => (Choice::InPlace(by), answer.function.end.max(pc + 1)),
                 Ok(_) => (Choice::InPlace(by), u64::MAX),
                 Err(reason) => (Choice::Ends(reason), u64::MAX),
             },

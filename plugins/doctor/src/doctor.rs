@@ -87,7 +87,7 @@ pub struct Sframe {
     /// Checks that failed.
     pub faults: Vec<Fault>,
     /// Ranges of PLT-like blocks too many to be examined.
-    pub untold: usize,
+    pub beyond: usize,
     /// Where it was found.
     pub whence: &'static str,
     /// A segment describes it, so a process finds it.
@@ -165,7 +165,7 @@ pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
             functions: by_sframe.functions,
             rows: by_sframe.rows,
             faults: by_sframe.faults,
-            untold: by_sframe.untold.len(),
+            beyond: by_sframe.beyond.len(),
             whence,
             mapped: view.sframe_segment.is_some(),
         }),

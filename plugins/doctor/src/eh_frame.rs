@@ -7,6 +7,7 @@ use gimli::{
     BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian, Register,
     RegisterRule, UnwindContext, UnwindSection, UnwindTableRow,
 };
+use uunwind_core::span::Span;
 use uunwind_sframe::row::{Base, Location, Unwind};
 
 type Slice<'d> = EndianSlice<'d, LittleEndian>;
@@ -27,7 +28,7 @@ pub struct Source {
     /// FDEs that cannot be read, by their start where it is known.
     pub damaged: Vec<u64>,
     /// Ranges described twice; the first FDE holds.
-    pub overlaps: Vec<(u64, u64)>,
+    pub overlaps: Vec<Span>,
 }
 
 /// Reads all of it. Empty if the file has none.

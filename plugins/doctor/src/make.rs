@@ -53,7 +53,7 @@ pub fn make(binary: &Binary, version: u8) -> Result<Made, Refusal> {
     let place = NewSegment::of(binary, &view)?;
     let mut source = eh_frame::read(&view);
     let text = view.text_span();
-    for piece in source.pieces.iter_mut().filter(|p| p.start < text.0 || p.end > text.1) {
+    for piece in source.pieces.iter_mut().filter(|p| p.start < text.start || p.end > text.end) {
         piece.rule = Err("not in the text of the file");
     }
     if source.pieces.is_empty() {

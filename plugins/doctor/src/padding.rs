@@ -8,28 +8,29 @@ use super::binary::{Text, View};
 use super::chosen::{Choice, Range};
 use super::piece::Piece;
 use object::{Object, ObjectSymbol, SymbolKind};
+use uunwind_core::span::Span;
 
 /// The padding of a file, by address, without overlaps.
-pub fn of(view: &View<'_>, sources: &[&[Piece]]) -> Vec<(u64, u64)> {
-    let mut taken: Vec<(u64, u64)> =
-        sources.iter().flat_map(|pieces| pieces.iter()).map(|piece| (piece.start, piece.end)).collect();
+pub fn of(view: &View<'_>, sources: &[&[Piece]]) -> Vec<Span> {
+    let mut taken: Vec<Span> =
+        sources.iter().flat_map(|pieces| pieces.iter()).map(|piece| Span::new(piece.start, piece.end)).collect();
     taken.extend(symbols(view));
     let mut all = gaps(&view.text, taken);
-    all.retain(|(start, end)| {
-        let from = view.at(*start).map(|part| part.bytes);
-        from.is_some_and(|bytes| usize::try_from(end - start).is_ok_and(|len| is_padding(bytes, len)))
+    all.retain(|gap| {
+        let from = view.at(gap.start).map(|part| part.bytes);
+        from.is_some_and(|bytes| usize::try_from(gap.len()).is_ok_and(|len| is_padding(bytes, len)))
     });
     all
 }
 
 /// Says [`Choice::Padding`] where nothing but the frame pointer would be chosen for padding.
-pub fn mark(ranges: &mut Vec<Range>, padding: &[(u64, u64)]) {
+pub fn mark(ranges: &mut Vec<Range>, padding: &[Span]) {
     let mut marked = Vec::with_capacity(ranges.len());
     for range in ranges.iter() {
         let mut at = range.start;
-        let inside = padding.get(padding.partition_point(|(_, end)| *end <= range.start)..).unwrap_or(&[]);
-        for (start, end) in inside.iter().take_while(|(start, _)| *start < range.end) {
-            let (start, end) = ((*start).max(range.start), (*end).min(range.end));
+        let inside = padding.get(padding.partition_point(|filled| filled.end <= range.start)..).unwrap_or(&[]);
+        for filled in inside.iter().take_while(|filled| filled.start < range.end) {
+            let (start, end) = (filled.start.max(range.start), filled.end.min(range.end));
             if range.choice == Choice::FramePointer {
                 let before = Range { start: at, end: start, ..*range };
                 marked.extend((at < start).then_some(before));
@@ -43,39 +44,39 @@ pub fn mark(ranges: &mut Vec<Range>, padding: &[(u64, u64)]) {
 }
 
 /// What symbols cover. One without a size reaches to the next, since nothing says where it ends.
-fn symbols(view: &View<'_>) -> Vec<(u64, u64)> {
+fn symbols(view: &View<'_>) -> Vec<Span> {
     let is_code = |kind| matches!(kind, SymbolKind::Text | SymbolKind::Label | SymbolKind::Unknown);
     let both = view.elf.symbols().chain(view.elf.dynamic_symbols());
-    let mut all: Vec<(u64, u64)> = both
+    let mut sizes: Vec<(u64, u64)> = both
         .filter(|symbol| symbol.is_definition() && is_code(symbol.kind()))
         .map(|symbol| (symbol.address(), symbol.size()))
         .collect();
-    all.sort_unstable();
+    sizes.sort_unstable();
     let mut next = u64::MAX;
-    for (address, size) in all.iter_mut().rev() {
-        let start = *address;
-        // From size to end. Of several at one place, the others go by the next one elsewhere, too.
-        *size = if *size == 0 { next } else { start.saturating_add(*size) };
-        next = if *size == next && start == next { next } else { start };
-    }
-    all
+    let covered = sizes.into_iter().rev().map(|(start, size)| {
+        // Of several without a size at one place, the last one reaches to the next place, and the others are empty.
+        let end = if size == 0 { next } else { start.saturating_add(size) };
+        next = start;
+        Span::new(start, end)
+    });
+    covered.collect()
 }
 
 /// The parts of the text that are not taken.
-fn gaps(text: &[Text], mut taken: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+fn gaps(text: &[Text], mut taken: Vec<Span>) -> Vec<Span> {
     taken.sort_unstable();
     let mut taken = taken.into_iter().peekable();
     let (mut all, mut free) = (Vec::new(), 0);
     for text in text {
         free = text.start.max(free);
-        while let Some((start, end)) = taken.next_if(|(start, _)| *start < text.end) {
+        while let Some(Span { start, end }) = taken.next_if(|taken| taken.start < text.end) {
             if start > free {
-                all.push((free, start));
+                all.push(Span::new(free, start));
             }
             free = free.max(end);
         }
         if free < text.end {
-            all.push((free, text.end));
+            all.push(Span::new(free, text.end));
         }
     }
     all
@@ -172,15 +173,17 @@ mod tests {
     fn gaps_are_what_nothing_covers() {
         let text = |start, end| Text { name: String::new(), start, end };
         let text = [text(10, 20), text(20, 30), text(40, 50)];
-        assert_eq!(gaps(&text, vec![]), [(10, 20), (20, 30), (40, 50)]);
-        assert_eq!(gaps(&text, vec![(12, 14), (0, 11), (13, 22), (28, 45)]), [(11, 12), (22, 28), (45, 50)]);
+        let spans = |spans: &[(u64, u64)]| spans.iter().map(|(start, end)| Span::new(*start, *end)).collect::<Vec<_>>();
+        assert_eq!(gaps(&text, vec![]), spans(&[(10, 20), (20, 30), (40, 50)]));
+        let taken = spans(&[(12, 14), (0, 11), (13, 22), (28, 45)]);
+        assert_eq!(gaps(&text, taken), spans(&[(11, 12), (22, 28), (45, 50)]));
     }
 
     #[test]
     fn only_what_the_frame_pointer_would_be_used_for_is_marked() {
         let range = |start, end, choice| Range { start, end, choice };
         let mut ranges = vec![range(0, 10, Choice::Table), range(10, 30, Choice::FramePointer)];
-        mark(&mut ranges, &[(8, 12), (20, 24), (28, 30)]);
+        mark(&mut ranges, &[Span::new(8, 12), Span::new(20, 24), Span::new(28, 30)]);
         let (fp, padding) = (Choice::FramePointer, Choice::Padding);
         let wanted = [
             (0, 10, Choice::Table),

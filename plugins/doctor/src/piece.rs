@@ -1,5 +1,6 @@
 //! The common form of unwind rows: which rule holds from where to where.
 
+use uunwind_core::span::Span;
 use uunwind_sframe::row::{Base, Location, Unwind};
 use uunwind_sframe::table::Machine;
 
@@ -81,14 +82,14 @@ fn place(l: &Location, machine: Machine) -> String {
 }
 
 /// Sorts pieces and cuts away what overlaps an earlier one; gives the ranges cut away.
-pub fn untangle(pieces: &mut Vec<Piece>) -> Vec<(u64, u64)> {
+pub fn untangle(pieces: &mut Vec<Piece>) -> Vec<Span> {
     // Stable, so of two that begin together the first one that was described stays.
     pieces.sort_by_key(|p| p.start);
     let mut cut = Vec::new();
     let mut end = 0;
     pieces.retain_mut(|piece| {
         if piece.start < end {
-            cut.push((piece.start, piece.end.min(end)));
+            cut.push(Span::new(piece.start, piece.end.min(end)));
             piece.start = end;
         }
         let stays = piece.start < piece.end;
@@ -103,12 +104,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlaps_are_cut_and_told() {
+    fn overlaps_are_cut_and_reported() {
         let piece = |start, end| Piece { start, end, function: start, signal: false, rule: Ok(Unwind::Outermost) };
         let mut pieces = vec![piece(10, 20), piece(0, 12), piece(15, 18), piece(20, 21)];
         let cut = untangle(&mut pieces);
         let ranges: Vec<_> = pieces.iter().map(|p| (p.start, p.end)).collect();
         assert_eq!(ranges, [(0, 12), (12, 20), (20, 21)]);
-        assert_eq!(cut, [(10, 12), (15, 18)]);
+        assert_eq!(cut, [Span::new(10, 12), Span::new(15, 18)]);
     }
 }

@@ -3,6 +3,7 @@
 use super::binary::{Part, View};
 use super::piece::{normal, untangle, Piece};
 use uunwind_core::memory::{Reader, Region};
+use uunwind_core::span::Span;
 use uunwind_sframe::function::{Extent, Function};
 use uunwind_sframe::row::{Row, Unwind};
 use uunwind_sframe::table::Table;
@@ -25,9 +26,9 @@ pub struct Source {
     /// Checks that failed.
     pub faults: Vec<Fault>,
     /// Ranges described twice; the first descriptor holds.
-    pub overlaps: Vec<(u64, u64)>,
+    pub overlaps: Vec<Span>,
     /// Ranges of blocks beyond the limit of pieces.
-    pub untold: Vec<(u64, u64)>,
+    pub beyond: Vec<Span>,
 }
 
 /// Reads all of it. Empty if the file has none.
@@ -39,7 +40,7 @@ pub fn read(view: &View<'_>) -> Source {
 }
 
 /// Reads a section's bytes, which may describe `text`.
-pub fn read_part(part: Part<'_>, text: (u64, u64)) -> Source {
+pub fn read_part(part: Part<'_>, text: Span) -> Source {
     let mut collector = Collector::default();
     show(part, text, &mut collector);
     collector.finish();
@@ -49,9 +50,9 @@ pub fn read_part(part: Part<'_>, text: (u64, u64)) -> Source {
 }
 
 /// Shows a section's bytes to a visitor.
-pub fn show(part: Part<'_>, text: (u64, u64), visitor: &mut impl Visitor) {
+pub fn show(part: Part<'_>, text: Span, visitor: &mut impl Visitor) {
     let regions = [Region { address: part.address, bytes: part.bytes }];
-    let section = Section::new(part.address, part.bytes.len() as u64, text);
+    let section = Section::new(Span::new(part.address, part.end()), text);
     visit(&section, &mut Reader::recorded(&regions), visitor);
 }
 
@@ -94,7 +95,8 @@ impl Visitor for Collector {
 impl Collector {
     fn finish(&mut self) {
         let Some((function, rows)) = self.function.take() else { return };
-        let (start, end) = function.range();
+        let range = function.range();
+        let Span { start, end } = range;
         let block = match function.extent {
             Extent::Whole => u64::from(function.size).max(1),
             Extent::Blocks(size) => u64::from(size),
@@ -104,7 +106,7 @@ impl Collector {
         if blocks > 1 {
             let needed = blocks.saturating_mul(rows.len() as u64);
             let Some(left) = MOST_PIECES.checked_sub(self.blocks.saturating_add(needed)) else {
-                self.source.untold.push((start, end));
+                self.source.beyond.push(range);
                 return;
             };
             self.blocks = MOST_PIECES - left;

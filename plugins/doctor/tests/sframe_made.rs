@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::rule::{Rule, RuleKind, RA_SLOT};
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_doctor::binary::Part;
 use uunwind_doctor::make::{make, Made};
@@ -57,13 +58,13 @@ fn against_the_interpreter(path: &Path, made: &Made) -> usize {
         segments.iter().map(|(address, bytes)| Region { address: *address, bytes }).collect();
     let mut reader = Reader::recorded(&regions);
     let part = view.sframe_segment.expect("the new segment");
-    let section = Section::new(part.address, part.bytes.len() as u64, view.text_span());
+    let section = Section::new(Span::sized(part.address, part.bytes.len() as u64), view.text_span());
     let hdr = view.eh_frame_hdr.expect("an index").address;
     let (mut rows, mut beyond) = (0, 0);
     for piece in sframe::read(&view).pieces {
         for pc in [piece.start, piece.end - 1] {
             let quick = uunwind_sframe::find(&section, pc, &mut reader).expect("a row was read here").rule;
-            let slow = uunwind_eh_frame::find(hdr, (0, u64::MAX), pc, pc, &mut reader);
+            let slow = uunwind_eh_frame::find(hdr, Span::new(0, u64::MAX), pc, pc, &mut reader);
             let slow = slow.unwrap_or_else(|e| panic!("{}: {pc:#x}: {e:?}", path.display())).rule;
             match (quick, slow) {
                 (Ok(quick), Ok(slow)) => {
@@ -190,7 +191,7 @@ fn rows_of_real_objects_agree_with_the_interpreter_and_with_another_decoder() {
             let rows = against_the_interpreter(&path, &made);
             let part = Part { address: made.address, bytes: &made.written.bytes };
             let mut ours = Ours::default();
-            sframe::show(part, (0, u64::MAX), &mut ours);
+            sframe::show(part, Span::new(0, u64::MAX), &mut ours);
             let theirs = by_another_decoder(&made.written.bytes, made.address, version);
             assert_eq!(ours.0.len(), theirs.len(), "{}", path.display());
             for (ours, theirs) in ours.0.iter().zip(&theirs) {

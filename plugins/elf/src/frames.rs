@@ -1,10 +1,12 @@
 //! The unwind ranges of `.eh_frame`: where functions begin and end, which stripped files have, too.
 
 use super::image::Image;
+use super::view::Function;
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, Pointer, UnwindContext, UnwindSection,
 };
 use object::elf;
+use uunwind_core::span::Span;
 
 /// `.eh_frame_hdr` is not read beyond this; its first 12 bytes say where `.eh_frame` is.
 const HEADER_LIMIT: u64 = 64;
@@ -13,22 +15,11 @@ const FRAMES_LIMIT: u64 = 256 << 20;
 /// DWARF number of the stack pointer.
 const RSP: gimli::Register = gimli::Register(7);
 
-/// A function's unwind range.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Function {
-    /// First address.
-    pub start: u64,
-    /// End, exclusive.
-    pub end: u64,
-    /// CFA minus stack pointer at the first address; 0 when unknown.
-    pub cfa_offset: u64,
-}
-
 impl Image {
     /// All unwind ranges, by address; empty when there are none. Ends at the first malformed entry.
     pub fn functions(&self) -> Vec<Function> {
         let mut functions = self.read_functions().unwrap_or_default();
-        functions.sort_by_key(|f| f.start);
+        functions.sort_by_key(|f| f.span.start);
         functions
     }
 
@@ -65,7 +56,7 @@ impl Image {
                 Ok(CfaRule::RegisterAndOffset { register: RSP, offset }) => u64::try_from(offset).unwrap_or(0),
                 _ => 0,
             };
-            functions.push(Function { start, end, cfa_offset });
+            functions.push(Function { span: Span::new(start, end), cfa_offset });
         }
         Some(functions)
     }

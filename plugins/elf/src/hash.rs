@@ -1,6 +1,7 @@
 //! Looks up dynamic symbols by the file's own hash table, so that a few hundred bytes are read and not the whole table.
 
 use super::image::Image;
+use super::view::Symbol;
 use object::read::elf::Sym;
 use object::{elf, LittleEndian, U32};
 
@@ -8,15 +9,15 @@ use object::{elf, LittleEndian, U32};
 const CHAIN_LIMIT: u32 = 4096;
 
 impl Image {
-    /// Address and size of a symbol that the file defines.
-    pub fn symbol(&self, name: &str) -> Option<(u64, u64)> {
+    /// A symbol that the file defines in its dynamic symbol table.
+    pub fn symbol(&self, name: &str) -> Option<Symbol> {
         match self.dynamic().value(elf::DT_GNU_HASH) {
             Some(table) => self.by_gnu_hash(table, name.as_bytes()),
             None => self.by_sysv_hash(self.dynamic().value(elf::DT_HASH)?, name.as_bytes()),
         }
     }
 
-    fn by_gnu_hash(&self, table: u64, name: &[u8]) -> Option<(u64, u64)> {
+    fn by_gnu_hash(&self, table: u64, name: &[u8]) -> Option<Symbol> {
         let hash = elf::gnu_hash(name);
         let header: elf::GnuHashHeader<LittleEndian> = self.read_at(table)?;
         let [buckets, first, bloom] =
@@ -39,7 +40,7 @@ impl Image {
         None
     }
 
-    fn by_sysv_hash(&self, table: u64, name: &[u8]) -> Option<(u64, u64)> {
+    fn by_sysv_hash(&self, table: u64, name: &[u8]) -> Option<Symbol> {
         let header: elf::HashHeader<LittleEndian> = self.read_at(table)?;
         let (buckets, chains) = (header.bucket_count.get(LittleEndian), header.chain_count.get(LittleEndian));
         let bucket_table = table.checked_add(size_of_val(&header) as u64)?;
@@ -58,7 +59,7 @@ impl Image {
     }
 
     /// The symbol at `index`, if it is defined and has this name.
-    fn defined(&self, index: u32, name: &[u8]) -> Option<(u64, u64)> {
+    fn defined(&self, index: u32, name: &[u8]) -> Option<Symbol> {
         let symbols = self.dynamic().value(elf::DT_SYMTAB)?;
         let place = u64::from(index) * size_of::<elf::Sym64<LittleEndian>>() as u64;
         let symbol: elf::Sym64<LittleEndian> = self.read_at(symbols.checked_add(place)?)?;
@@ -69,7 +70,7 @@ impl Image {
         let mut found = vec![1; name.len() + 1];
         let named = self.read_address(strings.checked_add(u64::from(symbol.st_name(LittleEndian)))?, &mut found)
             && found.split_last() == Some((&0, name));
-        named.then(|| (symbol.st_value(LittleEndian), symbol.st_size(LittleEndian)))
+        named.then(|| Symbol { address: symbol.st_value(LittleEndian), size: symbol.st_size(LittleEndian) })
     }
 
     fn word(&self, address: u64) -> Option<u32> {

@@ -14,13 +14,15 @@ mod image;
 pub mod maps;
 mod notes;
 mod symtab;
+mod view;
 
 pub use dynamic::Dynamic;
 pub use error::AnalyseError;
-pub use frames::Function;
 pub use image::{Image, Segment};
 pub use notes::Section;
 use uunwind_core::object_key;
+pub use uunwind_core::span::Span;
+pub use view::{Elf, Function, Loaded, Symbol};
 
 /// The key of an object among facts and tables, and its GNU build-id, if it has one.
 pub fn key_of(image: &Image) -> (u64, Option<Vec<u8>>) {

@@ -1,6 +1,7 @@
 //! The full symbol table (`.symtab`), which stripped files lack.
 
 use super::image::Image;
+use super::view::Symbol;
 use object::elf::{self, SectionHeader64, Sym64};
 use object::read::elf::{SectionHeader, Sym};
 use object::LittleEndian;
@@ -9,12 +10,12 @@ use object::LittleEndian;
 const TABLE_LIMIT: u64 = 256 << 20;
 
 impl Image {
-    /// Address and size of a symbol that the file defines: by its dynamic symbols, else by the full table.
-    pub fn any_symbol(&self, name: &str) -> Option<(u64, u64)> {
+    /// A symbol that the file defines: by its dynamic symbols, else by the full table.
+    pub fn any_symbol(&self, name: &str) -> Option<Symbol> {
         self.symbol(name).or_else(|| self.full_symbol(name))
     }
 
-    fn full_symbol(&self, name: &str) -> Option<(u64, u64)> {
+    fn full_symbol(&self, name: &str) -> Option<Symbol> {
         let mut found = None;
         self.each_symbol(elf::SHT_SYMTAB, |text, place| {
             let is_it = text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0));
@@ -24,9 +25,9 @@ impl Image {
         found
     }
 
-    /// Address and size of each symbol that the file defines and whose name begins so, in its full table and among its
+    /// Each symbol that the file defines and whose name begins so, in its full table and among its
     /// dynamic ones.
-    pub fn symbols_with_prefix(&self, prefix: &str) -> Vec<(u64, u64)> {
+    pub fn symbols_with_prefix(&self, prefix: &str) -> Vec<Symbol> {
         let mut all = Vec::new();
         for kind in [elf::SHT_DYNSYM, elf::SHT_SYMTAB] {
             self.each_symbol(kind, |text, place| {
@@ -40,8 +41,8 @@ impl Image {
     }
 
     /// Hands out the symbols that the file defines in its table of this kind, until `done`: the name with what follows
-    /// it, and address and size.
-    fn each_symbol(&self, kind: u32, mut done: impl FnMut(&[u8], (u64, u64)) -> bool) {
+    /// it, and the symbol.
+    fn each_symbol(&self, kind: u32, mut done: impl FnMut(&[u8], Symbol) -> bool) {
         let Some(headers) = self.section_headers() else { return };
         let limited = |header: &SectionHeader64<_>| {
             let (offset, size) = (header.sh_offset(LittleEndian), header.sh_size(LittleEndian));
@@ -54,7 +55,8 @@ impl Image {
         let (Some(symbols), Some(strings)) = (symbols, strings) else { return };
         for symbol in symbols.iter().filter(|symbol| !symbol.is_undefined(LittleEndian)) {
             let text = strings.get(symbol.st_name(LittleEndian) as usize..).unwrap_or_default();
-            if done(text, (symbol.st_value(LittleEndian), symbol.st_size(LittleEndian))) {
+            let symbol = Symbol { address: symbol.st_value(LittleEndian), size: symbol.st_size(LittleEndian) };
+            if done(text, symbol) {
                 return;
             }
         }

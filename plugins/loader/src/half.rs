@@ -190,11 +190,11 @@ struct Host {
 unsafe extern "C" fn symbol(host: *mut c_void, name: *const c_char, address: *mut u64, size: *mut u64) -> bool {
     // SAFETY: the plugin passes back `ObjectFile::host` and a NUL-terminated name.
     let (host, name) = unsafe { (&*host.cast::<Host>(), CStr::from_ptr(name)) };
-    let Some((at, bytes)) = name.to_str().ok().and_then(|name| host.image.any_symbol(name)) else { return false };
+    let Some(symbol) = name.to_str().ok().and_then(|name| host.image.any_symbol(name)) else { return false };
     // SAFETY: the plugin passes two valid pointers.
     unsafe {
-        address.write(at);
-        size.write(bytes);
+        address.write(symbol.address);
+        size.write(symbol.size);
     }
     true
 }

@@ -5,8 +5,9 @@
 //! offset is accepted only if it lies inside that size, and only if the signal half can use it: an object
 //! header, frame or code object of another shape is refused.
 
+use crate::free_threaded;
 use crate::version::Version;
-use crate::{free_threaded, Elf};
+use uunwind_elf::Elf;
 use uunwind_python::facts::Facts;
 
 /// Number of words in 3.13's table.

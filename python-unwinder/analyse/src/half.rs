@@ -1,6 +1,6 @@
 //! CPython's language, as reports see it, and its analyse half with the interface that all languages have.
 
-use crate::{analyse, Elf, Finding, Symbol};
+use crate::{analyse, Finding};
 use uunwind_elf::Image;
 use uunwind_language::{Half, Language, LineTable};
 use uunwind_python::facts::{Plain, TABLE_PYTHON_311};
@@ -80,7 +80,7 @@ impl Half for Python {
     }
 
     fn analyse(&self, image: &Image) -> uunwind_language::Finding {
-        match analyse(&View(image)) {
+        match analyse(image) {
             Finding::NotPython => uunwind_language::Finding::Unclaimed,
             Finding::Facts(facts) => uunwind_language::Finding::Facts(facts.as_bytes().to_vec()),
             Finding::Refused(why) => uunwind_language::Finding::Refused(why),
@@ -89,18 +89,6 @@ impl Half for Python {
 
     fn line(&self, table: &LineTable<'_>, position: u64) -> Option<u32> {
         (table.kind == TABLE_PYTHON_311).then(|| lines::line(table.bytes, table.first_line, position))
-    }
-}
-
-struct View<'a>(&'a Image);
-
-impl Elf for View<'_> {
-    fn symbol(&self, name: &str) -> Option<Symbol> {
-        self.0.symbol(name).map(|(address, size)| Symbol { address, size })
-    }
-
-    fn read(&self, address: u64, out: &mut [u8]) -> bool {
-        self.0.read_address(address, out)
     }
 }
 

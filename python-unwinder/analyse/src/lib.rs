@@ -23,27 +23,11 @@ mod version;
 mod tests;
 
 pub use half::Python;
+use uunwind_elf::Elf;
 pub use uunwind_python::facts::Facts;
 use uunwind_python::facts::{Plain, CHAIN_SHIM};
 pub use uunwind_python::NAME;
 pub use version::Version;
-
-/// A defined dynamic symbol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Symbol {
-    /// File address (before the load bias is added).
-    pub address: u64,
-    /// Size in bytes; 0 if the file does not say.
-    pub size: u64,
-}
-
-/// What this crate needs to see of an ELF file.
-pub trait Elf {
-    /// Looks up a symbol that the file defines in its dynamic symbol table.
-    fn symbol(&self, name: &str) -> Option<Symbol>;
-    /// Fills `out` with what the file holds at a file address. False when the file doesn't hold all of it.
-    fn read(&self, address: u64, out: &mut [u8]) -> bool;
-}
 
 /// What an ELF file holds, as far as this plugin is concerned.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,7 +6,7 @@
 //! the address of `_PyRuntime`, or as the key's own address, absolute or relative to the instruction.
 
 use crate::version::Version;
-use crate::Elf;
+use uunwind_elf::Elf;
 use uunwind_python::facts::Facts;
 
 /// Bytes of the function that are searched. It is a few instructions long, and the first operands contain the offset.

@@ -18,6 +18,7 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::aarch64::{Regs, COUNT};
 use uunwind_core::rule::aarch64::Packed;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 
 /// A recorded stack: registers, memory and the expected chain.
@@ -64,7 +65,7 @@ impl Recording {
             "registers" => self.registers = numbers()?.try_into().ok()?,
             "object" => {
                 let [start, end, eh_frame_hdr] = numbers()?.try_into().ok()?;
-                self.objects.push(Image { range: (start, end), eh_frame_hdr });
+                self.objects.push(Image { range: Span::new(start, end), eh_frame_hdr });
             }
             "memory" => {
                 let (address, bytes) = rest.split_once(' ')?;
@@ -84,7 +85,7 @@ impl Recording {
         let list = |numbers: &[u64]| numbers.iter().map(|n| format!("{n:x}")).collect::<Vec<_>>().join(" ");
         let mut text = format!("# {}\nmask {:x}\npc {:x}\n", self.about, self.mask, self.pc);
         let _ = writeln!(text, "registers {}", list(&self.registers));
-        for Image { range: (start, end), eh_frame_hdr } in &self.objects {
+        for Image { range: Span { start, end }, eh_frame_hdr } in &self.objects {
             let _ = writeln!(text, "object {start:x} {end:x} {eh_frame_hdr:x}");
         }
         for (address, bytes) in &self.memory {
@@ -114,7 +115,7 @@ impl Recording {
         while chain.len() < 10_000 {
             chain.push(cursor.regs.pc);
             let lookup = cursor.lookup_pc();
-            let image = self.objects.iter().find(|image| (image.range.0..image.range.1).contains(&lookup));
+            let image = self.objects.iter().find(|image| image.range.contains(lookup));
             let rule = Packed::from_result(sources::rule(&cursor, image.copied(), reader));
             let step = rule.cfa(&cursor, reader).and_then(|cfa| {
                 rule.advance(&mut cursor, cfa, reader)?;

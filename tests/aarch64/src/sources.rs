@@ -6,6 +6,7 @@ use uunwind_core::memory::Reader;
 use uunwind_core::regs::aarch64::{Regs, SP};
 use uunwind_core::rule::aarch64::Rule;
 use uunwind_core::rule::RuleKind;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::cpu::AArch64;
 
@@ -13,7 +14,7 @@ use uunwind_eh_frame::cpu::AArch64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Image {
     /// Its mapping: `[start, end)`.
-    pub range: (u64, u64),
+    pub range: Span,
     /// Address of `.eh_frame_hdr`; 0 when there is none.
     pub eh_frame_hdr: u64,
 }

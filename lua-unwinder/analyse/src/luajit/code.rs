@@ -1,7 +1,7 @@
 //! A piece of machine code, searched for instructions by their bytes.
 
-use crate::{Elf, Range};
 use memchr::memmem;
+use uunwind_elf::{Elf, Span};
 
 /// Machine code of a range of a file.
 pub struct Code {
@@ -9,14 +9,14 @@ pub struct Code {
     start: u64,
     bytes: Vec<u8>,
     /// The executable segment that holds it, and the targets of its calls.
-    text: Range,
+    text: Span,
 }
 
 impl Code {
     /// Reads a range. `None`: the file does not hold all of it, or it is not executable.
-    pub fn read(elf: &dyn Elf, range: Range) -> Option<Code> {
-        let executable = |s: &&crate::Segment| s.executable && s.range.contains(range.start);
-        let text = elf.segments().iter().find(executable)?.range;
+    pub fn read(elf: &dyn Elf, range: Span) -> Option<Code> {
+        let executable = |s: &&uunwind_elf::Loaded| s.executable && s.span.contains(range.start);
+        let text = elf.loaded().iter().find(executable)?.span;
         let mut bytes = vec![0; usize::try_from(range.end.checked_sub(range.start)?).ok()?];
         elf.read(range.start, &mut bytes).then_some(Code { start: range.start, bytes, text })
     }
@@ -84,7 +84,7 @@ impl Code {
         (from..end).find(|at| {
             let relative = self.operand(at + 1).map(|operand| i64::from(operand as i32));
             let target = relative.and_then(|r| self.address(at + 5).checked_add_signed(r));
-            let own = Range { start: self.start, end: self.start + self.bytes.len() as u64 };
+            let own = Span { start: self.start, end: self.start + self.bytes.len() as u64 };
             self.bytes.get(*at) == Some(&0xe8) && target.is_some_and(|t| self.text.contains(t) && !own.contains(t))
         })
     }

@@ -7,8 +7,8 @@ mod code;
 #[cfg(test)]
 mod tests;
 
-use crate::{Elf, Function};
 use code::Code;
+use uunwind_elf::{Elf, Function};
 use uunwind_lua::facts::Plain;
 use uunwind_lua::facts::{FactsHead, FAMILY_LUAJIT};
 use uunwind_lua::luajit::facts::{Facts, ASK, ENTER, LEAVE, PLACES};
@@ -25,8 +25,8 @@ const STATE_EXIT: u32 = !3;
 /// not served.
 pub fn analyse(elf: &dyn Elf) -> Result<Option<Vec<u8>>, String> {
     let mut other_frame = None;
-    for function in elf.functions().iter().filter(|f| SIZES.contains(&(f.range.end - f.range.start))) {
-        let Some(code) = Code::read(elf, function.range) else { continue };
+    for function in elf.functions().iter().filter(|f| SIZES.contains(&(f.span.end - f.span.start))) {
+        let Some(code) = Code::read(elf, function.span) else { continue };
         if code.find_all(&ENTER).len() < 3 || code.find_all(&LEAVE).is_empty() {
             continue;
         }
@@ -56,8 +56,8 @@ fn facts(code: &Code, function: &Function) -> Result<Facts, String> {
     let vmstate = code.store_of(STATE_INTERPRETER).map(relative).ok_or_else(|| missing("vmstate"))?;
     let mut facts = Facts {
         head: FactsHead::of::<Facts>(FAMILY_LUAJIT),
-        start: function.range.start,
-        end: function.range.end,
+        start: function.span.start,
+        end: function.span.end,
         enter: places(code, &ENTER)?,
         leave: places(code, &LEAVE)?,
         callback: 0,

@@ -5,8 +5,8 @@
 
 use super::machine::{dwarf, instructions};
 use crate::detect::Version;
-use crate::{Elf, Function, Range};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+use uunwind_elf::{Elf, Function, Span};
 use uunwind_lua::puc::facts::{Extent, Facts, Location};
 
 /// Least size of the loop in bytes.
@@ -25,7 +25,7 @@ pub struct Execute {
     /// The function with its entry.
     pub main: Function,
     /// Its code: `main`, and parts that the compiler has split off.
-    pub parts: Vec<Range>,
+    pub parts: Vec<Span>,
     /// The register that it stores most often as the saved pc: it holds the bytecode pc.
     pub pc: Location,
     /// The register by which it addresses the saved pc most often: it holds `ci`, or 5.1's `L`.
@@ -37,8 +37,8 @@ pub struct Execute {
 pub fn find(elf: &dyn Elf, functions: &[Function], version: Version, saved_pc: u32) -> Result<Execute, String> {
     let mut scores: Vec<(u32, Function)> = functions
         .iter()
-        .filter(|f| f.range.end - f.range.start >= SHORTEST)
-        .map(|f| (score(elf, f.range, version), *f))
+        .filter(|f| f.span.end - f.span.start >= SHORTEST)
+        .map(|f| (score(elf, f.span, version), *f))
         .collect();
     scores.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
     let (best, second) = (scores.first(), scores.get(1).map_or(0, |(score, _)| *score));
@@ -57,7 +57,7 @@ pub fn find(elf: &dyn Elf, functions: &[Function], version: Version, saved_pc: u
 }
 
 /// The number of steps that decode bytecode; 0 if there is no jump through a table, or a kind of step is missing.
-fn score(elf: &dyn Elf, range: Range, version: Version) -> u32 {
+fn score(elf: &dyn Elf, range: Span, version: Version) -> u32 {
     let shifts: &[u64] = if version.minor <= 3 { &[6, 14, 23] } else { &[7, 16, 24] };
     let mask = if version.minor <= 3 { 0x3f } else { 0x7f };
     let mut counts = [0u32; 3];
@@ -89,7 +89,7 @@ fn is_immediate(i: &Instruction) -> bool {
 /// mark. 0: not found.
 pub fn marked(elf: &dyn Elf, main: &Function, status: u32) -> u32 {
     let (mut end, mut left) = (0, FIRST);
-    instructions(elf, main.range, &mut |i| {
+    instructions(elf, main.span, &mut |i| {
         left -= 1;
         let there = i.op0_kind() == OpKind::Memory
             && i.memory_base() != Register::RSP
@@ -97,7 +97,7 @@ pub fn marked(elf: &dyn Elf, main: &Function, status: u32) -> u32 {
             && matches!(i.mnemonic(), Mnemonic::Or | Mnemonic::Mov)
             && i.memory_displacement64() == u64::from(status);
         if there {
-            end = u32::try_from(i.next_ip() - main.range.start).unwrap_or(0);
+            end = u32::try_from(i.next_ip() - main.span.start).unwrap_or(0);
         }
         !there && left > 0
     });
@@ -109,14 +109,14 @@ pub fn marked(elf: &dyn Elf, main: &Function, status: u32) -> u32 {
 pub fn to_loop(elf: &dyn Elf, main: &Function) -> u32 {
     /// Least number of opcodes that end in a jump to the loop's head.
     const MANY: usize = 8;
-    let (start, mut straight, mut left) = (main.range.start, main.range.start, FIRST);
-    instructions(elf, main.range, &mut |i| {
+    let (start, mut straight, mut left) = (main.span.start, main.span.start, FIRST);
+    instructions(elf, main.span, &mut |i| {
         left -= 1;
         straight = i.ip();
         i.flow_control() == FlowControl::Next && left > 0
     });
     let mut targets = Vec::new();
-    instructions(elf, main.range, &mut |i| {
+    instructions(elf, main.span, &mut |i| {
         if matches!(i.flow_control(), FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch) {
             targets.push(i.near_branch_target());
         }
@@ -129,7 +129,7 @@ pub fn to_loop(elf: &dyn Elf, main: &Function) -> u32 {
 }
 
 /// 5.2: from the instruction after the load of a called function's `ci` to the end of the one that marks it.
-pub fn marking(elf: &dyn Elf, parts: &[Range], facts: &Facts) -> Extent {
+pub fn marking(elf: &dyn Elf, parts: &[Span], facts: &Facts) -> Extent {
     let mut found = Extent::default();
     for part in parts {
         let mut loaded = (Register::None, 0);
@@ -153,8 +153,8 @@ fn is_immediate_mark(i: &Instruction, mark: u32) -> bool {
 }
 
 /// The function, and the parts that it jumps to outside of itself. Calls `look` with all their instructions.
-fn follow(elf: &dyn Elf, functions: &[Function], main: &Function, look: &mut dyn FnMut(&Instruction)) -> Vec<Range> {
-    let mut parts = vec![main.range];
+fn follow(elf: &dyn Elf, functions: &[Function], main: &Function, look: &mut dyn FnMut(&Instruction)) -> Vec<Span> {
+    let mut parts = vec![main.span];
     let mut at = 0;
     while let Some(part) = parts.get(at).copied() {
         at += 1;
@@ -167,13 +167,13 @@ fn follow(elf: &dyn Elf, functions: &[Function], main: &Function, look: &mut dyn
             true
         });
         for target in targets {
-            let before = functions.partition_point(|f| f.range.start <= target);
+            let before = functions.partition_point(|f| f.span.start <= target);
             let Some(holder) = before.checked_sub(1).and_then(|at| functions.get(at)) else { continue };
             // A jump to a function's first byte is a tail call, unless that code begins with a frame on the stack.
-            let split = holder.range.start != target || holder.cfa_offset > 8;
-            let new = !parts.contains(&holder.range) && parts.len() < PARTS;
-            if holder.range.contains(target) && split && new {
-                parts.push(holder.range);
+            let split = holder.span.start != target || holder.cfa_offset > 8;
+            let new = !parts.contains(&holder.span) && parts.len() < PARTS;
+            if holder.span.contains(target) && split && new {
+                parts.push(holder.span);
             }
         }
     }

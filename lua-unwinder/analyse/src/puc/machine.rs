@@ -1,14 +1,14 @@
 //! Decoding of a function's machine code.
 
-use crate::{Elf, Range};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Register};
+use uunwind_elf::{Elf, Span};
 
 /// Limit of bytes of a function that are decoded.
 const LIMIT: u64 = 256 << 10;
 
 /// Calls `look` with each instruction of a range, in order, until it returns false. Ends at bytes that are no
 /// instruction.
-pub fn instructions(elf: &dyn Elf, range: Range, look: &mut dyn FnMut(&Instruction) -> bool) {
+pub fn instructions(elf: &dyn Elf, range: Span, look: &mut dyn FnMut(&Instruction) -> bool) {
     let mut bytes = vec![0; range.end.saturating_sub(range.start).min(LIMIT) as usize];
     if !elf.read(range.start, &mut bytes) {
         return;

@@ -15,7 +15,7 @@ mod places;
 mod references;
 
 use crate::detect::Version;
-use crate::{Elf, Function, Range};
+use uunwind_elf::{Elf, Function, Span};
 use uunwind_lua::facts::Plain;
 use uunwind_lua::puc::facts::{Extent, Facts, Location, Places};
 
@@ -58,7 +58,7 @@ pub fn analyse(elf: &dyn Elf, version: Version) -> Result<Option<Vec<u8>>, Strin
         facts.marking = execute::marking(elf, &found.parts, &facts);
     }
     for (extent, function) in facts.resume.iter_mut().zip(&resume) {
-        *extent = Extent { start: function.range.start, end: function.range.end };
+        *extent = Extent { start: function.span.start, end: function.span.end };
     }
     if let Some(first) = resume.first() {
         facts.resume_state = places::of(elf, first, &facts).state;
@@ -70,7 +70,7 @@ pub fn analyse(elf: &dyn Elf, version: Version) -> Result<Option<Vec<u8>>, Strin
 /// and that may leave by a jump.
 fn resume(elf: &dyn Elf, functions: &[Function]) -> Vec<Function> {
     let found = references::to_text(elf, functions, RESUME_ERROR);
-    let starts: Vec<u64> = found.iter().map(|function| function.range.start).collect();
+    let starts: Vec<u64> = found.iter().map(|function| function.span.start).collect();
     let callers = references::to_addresses(elf, functions, &starts);
     if callers.is_empty() {
         found
@@ -84,7 +84,7 @@ fn copies(elf: &dyn Elf, facts: &mut Facts) {
     let Some(register) = facts.execute_state.iter().find_map(|place| place.as_register()) else { return };
     let mut copies = Vec::new();
     for part in facts.execute.iter().filter(|part| part.end != 0) {
-        let range = Range { start: part.start, end: part.end };
+        let range = Span { start: part.start, end: part.end };
         copies.extend(places::copies(elf, range, register, facts.execute_frame));
     }
     copies.retain(|place| !facts.execute_state.contains(place));

@@ -2,10 +2,10 @@
 //! instructions.
 
 use super::machine::{dwarf, instructions, is_callee_saved};
-use crate::{Elf, Function, Range};
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register,
 };
+use uunwind_elf::{Elf, Function, Span};
 use uunwind_lua::puc::facts::{Facts, Location, Places};
 
 /// Limit of instructions that are followed.
@@ -88,13 +88,13 @@ pub fn of(elf: &dyn Elf, function: &Function, facts: &Facts) -> Found {
     let mut factory = InstructionInfoFactory::new();
     let mut left = FIRST;
     let mut in_prologue = true;
-    instructions(elf, function.range, &mut |i| {
+    instructions(elf, function.span, &mut |i| {
         left -= 1;
         let grown = growth(i);
         depth += grown;
         if in_prologue && grown > 0 {
             found.frame = u32::try_from(depth).unwrap_or(0);
-            found.prologue = u32::try_from(i.next_ip() - function.range.start).unwrap_or(0);
+            found.prologue = u32::try_from(i.next_ip() - function.span.start).unwrap_or(0);
         }
         if i.mnemonic() == Mnemonic::Mov && i.op0_register() == Register::RBP && i.op1_register() == Register::RSP {
             frame_pointer = Some(depth);
@@ -146,7 +146,7 @@ pub fn of(elf: &dyn Elf, function: &Function, facts: &Facts) -> Found {
             FlowControl::Return | FlowControl::IndirectBranch | FlowControl::Interrupt | FlowControl::Exception
         );
         if in_prologue {
-            let end = u32::try_from(i.next_ip() - function.range.start).unwrap_or(0);
+            let end = u32::try_from(i.next_ip() - function.span.start).unwrap_or(0);
             for place in state.places.iter().chain(&info.places) {
                 if !found.held.iter().any(|(held, _)| held == place) {
                     found.held.push((*place, end));
@@ -165,7 +165,7 @@ pub fn of(elf: &dyn Elf, function: &Function, facts: &Facts) -> Found {
 
 /// The places that a function copies a register to: callee-saved registers, and slots of its frame, which has `frame`
 /// bytes in its body.
-pub fn copies(elf: &dyn Elf, range: Range, register: u8, frame: u32) -> Vec<Location> {
+pub fn copies(elf: &dyn Elf, range: Span, register: u8, frame: u32) -> Vec<Location> {
     let mut found = Vec::new();
     instructions(elf, range, &mut |i| {
         if i.mnemonic() != Mnemonic::Mov || dwarf(i.op1_register()) != Some(register) {

@@ -1,7 +1,7 @@
 //! The functions that refer to a string or to another function: those whose code computes its address.
 
-use crate::{Elf, Function, Range};
 use memchr::memmem::{find, find_iter};
+use uunwind_elf::{Elf, Function, Span};
 
 /// Limit of bytes of a segment that are searched.
 const LIMIT: u64 = 1 << 30;
@@ -9,14 +9,14 @@ const LIMIT: u64 = 1 << 30;
 /// The functions whose code refers to a string that ends in `text`.
 pub fn to_text(elf: &dyn Elf, functions: &[Function], text: &[u8]) -> Vec<Function> {
     let mut targets = Vec::new();
-    for segment in elf.segments().iter().filter(|s| !s.writable) {
-        let Some(bytes) = load(elf, segment.range) else { continue };
-        targets.extend(find(&bytes, text).map(|at| segment.range.start + at as u64));
+    for segment in elf.loaded().iter().filter(|s| !s.writable) {
+        let Some(bytes) = load(elf, segment.span) else { continue };
+        targets.extend(find(&bytes, text).map(|at| segment.span.start + at as u64));
     }
     to_addresses(elf, functions, &targets)
 }
 
-fn load(elf: &dyn Elf, range: Range) -> Option<Vec<u8>> {
+fn load(elf: &dyn Elf, range: Span) -> Option<Vec<u8>> {
     let mut bytes = vec![0; (range.end.saturating_sub(range.start)).min(LIMIT) as usize];
     elf.read(range.start, &mut bytes).then_some(bytes)
 }
@@ -24,12 +24,12 @@ fn load(elf: &dyn Elf, range: Range) -> Option<Vec<u8>> {
 /// The functions whose code refers to one of these addresses.
 pub fn to_addresses(elf: &dyn Elf, functions: &[Function], targets: &[u64]) -> Vec<Function> {
     let mut found: Vec<Function> = Vec::new();
-    for segment in elf.segments().iter().filter(|s| s.executable) {
-        let Some(bytes) = load(elf, segment.range) else { continue };
+    for segment in elf.loaded().iter().filter(|s| s.executable) {
+        let Some(bytes) = load(elf, segment.span) else { continue };
         for target in targets {
-            for place in places(&bytes, segment.range.start, *target) {
-                let before = functions.partition_point(|f| f.range.start <= place);
-                let holder = before.checked_sub(1).and_then(|at| functions.get(at)).filter(|f| f.range.contains(place));
+            for place in places(&bytes, segment.span.start, *target) {
+                let before = functions.partition_point(|f| f.span.start <= place);
+                let holder = before.checked_sub(1).and_then(|at| functions.get(at)).filter(|f| f.span.contains(place));
                 found.extend(holder.filter(|holder| !found.contains(holder)));
             }
         }

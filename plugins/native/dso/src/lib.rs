@@ -14,6 +14,7 @@ use core::mem::size_of;
 use uunwind_core::plugin::guest::{Guest, Object, Plain, Unserved};
 use uunwind_core::plugin::{CRule, Plugin};
 use uunwind_core::rule::Rule;
+use uunwind_core::span::Span;
 use uunwind_core::{analyse, rule_of};
 
 uunwind_core::plain! {
@@ -88,7 +89,8 @@ fn rule(guest: &Guest<'_>) -> Option<CRule> {
     } else {
         let (image, header) = (facts.image.map(loaded), loaded(facts.eh_frame_hdr));
         let mut reader = guest.reader();
-        let answer = uunwind_eh_frame::find(header, image.into(), guest.lookup_pc(), view.pc, &mut reader);
+        let answer =
+            uunwind_eh_frame::find(header, Span::new(image[0], image[1]), guest.lookup_pc(), view.pc, &mut reader);
         answer.ok()?.rule.ok()?
     };
     // What C cannot express is left to the built-in source.

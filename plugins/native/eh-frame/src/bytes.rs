@@ -1,6 +1,7 @@
 //! A position in foreign bytes, and the encodings that unwind data uses.
 
 use uunwind_core::memory::Reader;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 
 /// Reads bytes in order, within the bounds of one object.
@@ -8,7 +9,7 @@ pub struct Input<'r, 'm> {
     reader: &'r mut Reader<'m>,
     /// All bytes within the bounds, if they are in this process's own memory; else empty.
     here: &'r [u8],
-    bounds: (u64, u64),
+    bounds: Span,
     /// Address of the next byte.
     pub at: u64,
     /// The bytes that were read last, at most a word: address of the first, and their number inside the bounds.
@@ -27,17 +28,17 @@ const UNREADABLE: StopReason = StopReason::UnreadableUnwindInfo;
 
 impl<'r, 'm> Input<'r, 'm> {
     /// Reads limited to `bounds`.
-    pub fn new(reader: &'r mut Reader<'m>, bounds: (u64, u64)) -> Input<'r, 'm> {
-        Input { reader, here: &[], bounds, at: bounds.0, window: (0, 0), word: 0, depends_on_pc: false }
+    pub fn new(reader: &'r mut Reader<'m>, bounds: Span) -> Input<'r, 'm> {
+        Input { reader, here: &[], bounds, at: bounds.start, window: (0, 0), word: 0, depends_on_pc: false }
     }
 
     /// The bytes of a whole section, taken to lie at `address`. The reader is used for addresses outside of it.
     pub fn of_section(bytes: &'r [u8], address: u64, reader: &'r mut Reader<'m>) -> Input<'r, 'm> {
-        Input { here: bytes, ..Input::new(reader, (address, address.saturating_add(bytes.len() as u64))) }
+        Input { here: bytes, ..Input::new(reader, Span::sized(address, bytes.len() as u64)) }
     }
 
     fn inside(&self, at: u64, len: u64) -> Result<(), StopReason> {
-        let (start, end) = self.bounds;
+        let Span { start, end } = self.bounds;
         if at >= start && at <= end && len <= end - at {
             Ok(())
         } else {
@@ -68,14 +69,14 @@ impl<'r, 'm> Input<'r, 'm> {
         // An aligned word never crosses into another page, so what surrounds the byte can be read if the byte can.
         let word = self.reader.word(at & !7).ok_or(UNREADABLE)?;
         self.word = word >> ((at & 7) * 8);
-        self.window = (at, (8 - (at & 7)).min(self.bounds.1.wrapping_sub(at)));
+        self.window = (at, (8 - (at & 7)).min(self.bounds.end.wrapping_sub(at)));
         Ok(())
     }
 
     /// As [`Input::refill`], for bytes in this process's own memory.
     #[inline(never)]
     fn take(&mut self) {
-        let rest = self.here.get(self.at.wrapping_sub(self.bounds.0) as usize..).unwrap_or(&[]);
+        let rest = self.here.get(self.at.wrapping_sub(self.bounds.start) as usize..).unwrap_or(&[]);
         let mut word = [0; 8];
         match rest.first_chunk() {
             Some(whole) => word = *whole,
@@ -215,7 +216,7 @@ mod tests {
             let (at, len) = (0x1000 + front as u64, bytes.len() as u64);
             let regions = [Region { address: 0x1000, bytes: &padded }];
             let mut reader = Reader::recorded(&regions);
-            let read = f(&mut Input::new(&mut reader, (at, at + len)));
+            let read = f(&mut Input::new(&mut reader, Span::sized(at, len)));
             assert_eq!(read, f(&mut Input::of_section(bytes, at, &mut reader)), "{front} bytes into a word");
             first.get_or_insert(read);
         }

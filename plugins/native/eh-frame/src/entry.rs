@@ -4,6 +4,7 @@
 
 use crate::bytes::Input;
 use crate::cpu::Cpu;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 
 /// The parts of an FDE and its CIE that a lookup needs. Addresses are process addresses.
@@ -17,10 +18,10 @@ pub struct Entry {
     pub code_align: u64,
     /// Data alignment factor, of offsets.
     pub data_align: i64,
-    /// The CIE's initial instructions: `[from, to)`.
-    pub initial: (u64, u64),
-    /// The FDE's instructions: `[from, to)`.
-    pub instructions: (u64, u64),
+    /// The CIE's initial instructions.
+    pub initial: Span,
+    /// The FDE's instructions.
+    pub instructions: Span,
     /// Augmentation 'S': a signal frame.
     pub signal: bool,
     /// Encoding of pointers in the FDE and in DW_CFA_set_loc.
@@ -130,7 +131,7 @@ impl Entry {
         if input.at > fde.end {
             return Err(StopReason::BadUnwindInfo);
         }
-        entry.instructions = (input.at, fde.end);
+        entry.instructions = Span::new(input.at, fde.end);
         Ok(entry)
     }
 
@@ -166,8 +167,8 @@ impl Entry {
             end: 0,
             code_align,
             data_align,
-            initial: (0, 0),
-            instructions: (0, 0),
+            initial: Span::EMPTY,
+            instructions: Span::EMPTY,
             signal: false,
             pointer_encoding: 0,
         };
@@ -203,7 +204,7 @@ impl Entry {
         if input.at > end {
             return Err(StopReason::BadUnwindInfo);
         }
-        entry.initial = (input.at, end);
+        entry.initial = Span::new(input.at, end);
         Ok(entry)
     }
 }

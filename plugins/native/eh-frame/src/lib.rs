@@ -26,6 +26,7 @@ pub mod scan;
 use cpu::{Cpu, Native};
 use uunwind_core::memory::Reader;
 use uunwind_core::rule::Rule;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 
 /// What was found for a pc.
@@ -34,7 +35,7 @@ pub struct Answer<R = Rule> {
     /// The rule that leads to the caller, or the reason why there is none.
     pub rule: Result<R, StopReason>,
     /// The FDE's range: the function, or one part of it.
-    pub function: (u64, u64),
+    pub function: Span,
 }
 
 /// The rule for `pc` in the object whose `.eh_frame_hdr` lies at `hdr`.
@@ -45,14 +46,14 @@ pub struct Answer<R = Rule> {
 ///
 /// Errors: [`StopReason::NoRule`] (nothing covers the pc), [`StopReason::UnreadableUnwindInfo`],
 /// [`StopReason::BadUnwindInfo`].
-pub fn find(hdr: u64, bounds: (u64, u64), lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
+pub fn find(hdr: u64, bounds: Span, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
     find_for::<Native>(hdr, bounds, lookup, pc, reader)
 }
 
 /// As [`find`], for a stack of any CPU.
 pub fn find_for<C: Cpu>(
     hdr: u64,
-    bounds: (u64, u64),
+    bounds: Span,
     lookup: u64,
     pc: u64,
     reader: &mut Reader<'_>,
@@ -64,24 +65,18 @@ pub fn find_for<C: Cpu>(
 
 /// The range of the FDE that covers `lookup`: the function, or one part of it. As [`find`], but no program is run, so
 /// it takes little time and stack.
-pub fn function(hdr: u64, bounds: (u64, u64), lookup: u64, reader: &mut Reader<'_>) -> Result<(u64, u64), StopReason> {
+pub fn function(hdr: u64, bounds: Span, lookup: u64, reader: &mut Reader<'_>) -> Result<Span, StopReason> {
     let mut input = bytes::Input::new(reader, bounds);
     let fde_at = index::search(hdr, lookup, &mut input)?;
     let entry = entry::Entry::read::<Native>(fde_at, entry::Section::EhFrame, &mut input)?;
     if lookup < entry.start || lookup >= entry.end {
         return Err(StopReason::NoRule);
     }
-    Ok((entry.start, entry.end))
+    Ok(Span::new(entry.start, entry.end))
 }
 
 /// The rule for `pc` by the FDE at `fde`. As [`find`] but for the search.
-pub fn find_at(
-    fde: u64,
-    bounds: (u64, u64),
-    lookup: u64,
-    pc: u64,
-    reader: &mut Reader<'_>,
-) -> Result<Answer, StopReason> {
+pub fn find_at(fde: u64, bounds: Span, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
     answer::<Native>(fde, lookup, pc, &mut bytes::Input::new(reader, bounds))
 }
 
@@ -94,6 +89,7 @@ pub fn find_at(
 /// use uunwind_core::memory::{Reader, Region};
 /// use uunwind_core::regs::RSP;
 /// use uunwind_core::rule::Rule;
+/// use uunwind_core::span::Span;
 /// use uunwind_core::stop_reason::StopReason;
 ///
 /// // A CIE: return address in column 16 at CFA - 8, and CFA = rsp + 8 where a function begins; an FDE of 8 bytes of
@@ -106,7 +102,7 @@ pub fn find_at(
 /// // The end of the list.
 /// bytes.extend([0, 0, 0, 0]);
 ///
-/// let bounds = (0x8000, 0x8000 + bytes.len() as u64);
+/// let bounds = Span::sized(0x8000, bytes.len() as u64);
 /// let regions = [Region { address: 0x8000, bytes: &bytes }];
 /// let mut rule_at = |pc| {
 ///     uunwind_eh_frame::find_in_list(bounds, pc, pc, &mut Reader::recorded(&regions)).and_then(|answer| answer.rule)
@@ -118,7 +114,7 @@ pub fn find_at(
 /// assert_eq!(rule_at(0x1008), Err(StopReason::NoRule));
 /// # }
 /// ```
-pub fn find_in_list(bounds: (u64, u64), lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
+pub fn find_in_list(bounds: Span, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
     let mut input = bytes::Input::new(reader, bounds);
     let fde_at = list::search(bounds, lookup, &mut input)?;
     answer::<Native>(fde_at, lookup, pc, &mut input)
@@ -136,7 +132,7 @@ fn answer<C: Cpu>(
     }
     let row = program::run(&entry, lookup, input)?;
     if C::replaces_its_caller(&row, &entry, lookup, input) {
-        return Ok(Answer { rule: Err(StopReason::StackInTransit), function: (entry.start, entry.end) });
+        return Ok(Answer { rule: Err(StopReason::StackInTransit), function: Span::new(entry.start, entry.end) });
     }
-    Ok(Answer { rule: C::rule(&row, &entry, pc, input), function: (entry.start, entry.end) })
+    Ok(Answer { rule: C::rule(&row, &entry, pc, input), function: Span::new(entry.start, entry.end) })
 }

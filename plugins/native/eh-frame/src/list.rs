@@ -4,16 +4,17 @@
 use crate::bytes::Input;
 use crate::cpu::Native;
 use crate::entry::{Entry, Section};
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 
 /// Number of entries after which a search gives up.
 pub const MAX_ENTRIES: usize = 8192;
 
 /// Address of the FDE that covers `lookup`.
-pub fn search(bounds: (u64, u64), lookup: u64, input: &mut Input<'_, '_>) -> Result<u64, StopReason> {
-    let mut at = bounds.0;
+pub fn search(bounds: Span, lookup: u64, input: &mut Input<'_, '_>) -> Result<u64, StopReason> {
+    let mut at = bounds.start;
     for _ in 0..MAX_ENTRIES {
-        if bounds.1.saturating_sub(at) < 4 {
+        if bounds.end.saturating_sub(at) < 4 {
             return Err(StopReason::NoRule);
         }
         input.at = at;
@@ -22,7 +23,7 @@ pub fn search(bounds: (u64, u64), lookup: u64, input: &mut Input<'_, '_>) -> Res
             0xffff_ffff => input.u64()?,
             short => u64::from(short),
         };
-        let next = input.at.checked_add(length).filter(|next| *next <= bounds.1).ok_or(StopReason::BadUnwindInfo)?;
+        let next = input.at.checked_add(length).filter(|next| *next <= bounds.end).ok_or(StopReason::BadUnwindInfo)?;
         if length < 4 {
             return Err(StopReason::BadUnwindInfo);
         }

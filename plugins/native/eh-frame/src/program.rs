@@ -4,6 +4,7 @@
 use crate::bytes::Input;
 use crate::cpu::{Cpu, Native};
 use crate::entry::Entry;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 
 /// Limit of the instructions that are run for one lookup.
@@ -234,15 +235,15 @@ impl<C: Cpu> Machine<C> {
     /// Runs `[from, to)` until an advance passes `lookup`. Each advance passes the row that it ends to `each`.
     fn run(
         &mut self,
-        span: (u64, u64),
+        span: Span,
         entry: &Entry,
         lookup: u64,
         input: &mut Input<'_, '_>,
         each: &mut impl FnMut(u64, u64, &Row<C>, &mut Input<'_, '_>),
     ) -> Result<(), StopReason> {
-        input.at = span.0;
+        input.at = span.start;
         let mut left = self.left;
-        while input.at < span.1 {
+        while input.at < span.end {
             let before = self.location;
             left = left.checked_sub(1).ok_or(StopReason::BadUnwindInfo)?;
             let op = input.u8()?;
@@ -295,7 +296,7 @@ impl<C: Cpu> Machine<C> {
     fn extended(
         &mut self,
         op: u8,
-        span: (u64, u64),
+        span: Span,
         entry: &Entry,
         input: &mut Input<'_, '_>,
     ) -> Result<Option<u64>, StopReason> {
@@ -354,7 +355,7 @@ impl<C: Cpu> Machine<C> {
             0x10 => {
                 let register = input.uleb()?; // expression
                 let at = skip_block(input)?;
-                let distance = at.wrapping_sub(entry.instructions.0) as i64;
+                let distance = at.wrapping_sub(entry.instructions.start) as i64;
                 self.set(register, Location::new(Kind::Expression, small(distance)?));
             }
             0x16 => {
@@ -384,7 +385,7 @@ impl<C: Cpu> Machine<C> {
             }
             _ => return Err(StopReason::UnsupportedRule),
         }
-        if input.at > span.1 {
+        if input.at > span.end {
             return Err(bad);
         }
         Ok(None)

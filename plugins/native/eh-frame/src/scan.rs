@@ -8,6 +8,7 @@ use crate::cpu::Native;
 use crate::entry::{Entry, Section};
 use crate::program::{self, Cfa};
 use uunwind_core::memory::{Reader, USER_END};
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 
 /// Limit of the entries of one registration, CIEs included.
@@ -18,7 +19,7 @@ const MAX_RUNS: usize = 4096;
 /// Limit of the lists of one array.
 const MAX_LISTS: usize = 1 << 16;
 /// All user addresses: a registered FDE may refer to a CIE anywhere.
-const ANYWHERE: (u64, u64) = (4096, USER_END);
+const ANYWHERE: Span = Span::new(4096, USER_END);
 
 uunwind_core::numbered! {
     /// How a registration is to be read.
@@ -60,7 +61,7 @@ pub struct Scan {
     /// Number of entries whose own instructions were run.
     runs: usize,
     /// Lowest and highest address of the FDEs so far and of their CIEs.
-    pub span: (u64, u64),
+    pub span: Span,
 }
 
 impl Scan {
@@ -75,7 +76,7 @@ impl Scan {
             lists: 0,
             cie: (0, false),
             runs: 0,
-            span: (u64::MAX, 0),
+            span: Span::new(u64::MAX, 0),
         }
     }
 
@@ -102,7 +103,7 @@ impl Scan {
                 short => u64::from(short),
             };
             let body = input.at;
-            let next = body.checked_add(length).filter(|next| length >= 4 && *next <= ANYWHERE.1);
+            let next = body.checked_add(length).filter(|next| length >= 4 && *next <= ANYWHERE.end);
             let next = next.ok_or(StopReason::BadUnwindInfo)?;
             let distance = u64::from(input.u32()?);
             self.at = if self.one { 0 } else { next };
@@ -116,9 +117,9 @@ impl Scan {
                 continue;
             }
             let defines_cfa = self.defines_cfa(body.wrapping_sub(distance), &entry, &mut input)?;
-            let (low, high) = self.span;
-            let ends = (at.min(body.wrapping_sub(distance)), next.max(entry.initial.1).max(entry.instructions.1));
-            self.span = (low.min(ends.0), high.max(ends.1));
+            let Span { start: low, end: high } = self.span;
+            let ends = (at.min(body.wrapping_sub(distance)), next.max(entry.initial.end).max(entry.instructions.end));
+            self.span = Span::new(low.min(ends.0), high.max(ends.1));
             return Ok(Some(Fde { fde: at, start: entry.start, end: entry.end, defines_cfa }));
         }
         Err(StopReason::UnsupportedRule)
@@ -127,8 +128,8 @@ impl Scan {
     /// Whether an entry defines the CFA: mostly its CIE does.
     fn defines_cfa(&mut self, cie: u64, entry: &Entry, input: &mut Input<'_, '_>) -> Result<bool, StopReason> {
         if self.cie.0 != cie {
-            let at = entry.initial.1;
-            let row = program::run::<Native>(&Entry { instructions: (at, at), ..*entry }, entry.start, input)?;
+            let at = entry.initial.end;
+            let row = program::run::<Native>(&Entry { instructions: Span::new(at, at), ..*entry }, entry.start, input)?;
             self.cie = (cie, row.cfa != Cfa::Undefined);
         }
         if self.cie.1 {

@@ -6,11 +6,12 @@ use std::time::Instant;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::Regs;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_random::Random;
 
 /// `.eh_frame_hdr` and `.eh_frame` of this test, as one image; and the range of its text.
-fn image() -> (u64, u64, Vec<u8>, (u64, u64)) {
+fn image() -> (u64, u64, Vec<u8>, Span) {
     let data = std::fs::read(std::env::current_exe().expect("own path")).expect("own file");
     let file = object::File::parse(&*data).expect("an ELF file");
     let hdr = file.section_by_name(".eh_frame_hdr").expect("an unwind index");
@@ -25,7 +26,7 @@ fn image() -> (u64, u64, Vec<u8>, (u64, u64)) {
         image[at..at + bytes.len()].copy_from_slice(bytes);
     }
     let text = file.section_by_name(".text").expect("code");
-    (hdr.address(), start, image, (text.address(), text.size()))
+    (hdr.address(), start, image, Span::sized(text.address(), text.size()))
 }
 
 #[test]
@@ -54,10 +55,10 @@ fn mutants_end_with_a_rule_or_a_reason() {
         let regions = [Region { address: start, bytes: &bytes }];
         let mut reader = Reader::recorded(&regions);
         // An address in the text that the index covers, or any address.
-        let pc = if random.below(8) == 0 { random.number() } else { text.0 + random.below(text.1) };
-        match uunwind_eh_frame::find(hdr, (start, end), pc, pc, &mut reader) {
+        let pc = if random.below(8) == 0 { random.number() } else { text.start + random.below(text.len()) };
+        match uunwind_eh_frame::find(hdr, Span::new(start, end), pc, pc, &mut reader) {
             Ok(answer) => {
-                assert!(answer.function.0 <= pc && pc < answer.function.1, "a rule for another function");
+                assert!(answer.function.contains(pc), "a rule for another function");
                 rules += 1;
                 if let Ok(rule) = answer.rule {
                     // Executed with registers that point into the damaged bytes: any outcome is valid, but there must
@@ -105,6 +106,6 @@ fn random_bytes_are_no_unwind_data() {
         let regions = [Region { address: 0x10_0000, bytes: &bytes }];
         let mut reader = Reader::recorded(&regions);
         let pc = 0x10_0000u64.wrapping_add(random.number() as u32 as u64).wrapping_sub(1 << 31);
-        let _ = uunwind_eh_frame::find(0x10_0000, (0x10_0000, 0x10_1000), pc, pc, &mut reader);
+        let _ = uunwind_eh_frame::find(0x10_0000, Span::sized(0x10_0000, 0x1000), pc, pc, &mut reader);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::check::{Check, Fault};
 use uunwind_core::memory::Reader;
+use uunwind_core::span::Span;
 
 /// The place of a section, and the code that it may describe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,13 +15,13 @@ pub struct Section {
     /// section. It equals [`Section::at`] unless the bytes were moved after they were made.
     pub origin: u64,
     /// The code that it may describe: `[from, to)`. Functions outside of it are refused.
-    pub text: (u64, u64),
+    pub text: Span,
 }
 
 impl Section {
     /// A section that lies at the address for which it was made.
-    pub const fn new(at: u64, len: u64, text: (u64, u64)) -> Section {
-        Section { at, len, origin: at, text }
+    pub const fn new(bytes: Span, text: Span) -> Section {
+        Section { at: bytes.start, len: bytes.len(), origin: bytes.start, text }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::bytes::Input;
 use crate::check::{require, Check, Fault};
 use crate::table::{Machine, Table, START_FROM_FIELD};
+use uunwind_core::span::Span;
 
 /// Limit of the functions of size 0 at the address of the wanted one that a search steps over.
 pub const MAX_EQUAL: u32 = 16;
@@ -46,9 +47,9 @@ pub struct Function {
 }
 
 impl Function {
-    /// `[start, end)`.
-    pub const fn range(&self) -> (u64, u64) {
-        (self.start, self.start.wrapping_add(self.size as u64))
+    /// The code that it describes (process addresses).
+    pub const fn range(&self) -> Span {
+        Span::new(self.start, self.start.wrapping_add(self.size as u64))
     }
 
     /// Whether it covers an address.
@@ -79,11 +80,11 @@ impl Table {
         let size_at = if v3 { at + 8 } else { at + 4 };
         let size = input.number(size_at, 4)?;
         let text = input.section.text;
-        let inside = start >= text.0 && start.checked_add(size).is_some_and(|end| end <= text.1);
+        let inside = start >= text.start && start.checked_add(size).is_some_and(|end| end <= text.end);
         require(inside, Check::Range, at, start)?;
 
         let offset = input.number(size_at + 4, 4)?;
-        let (from, to) = self.rows_span;
+        let Span { start: from, end: to } = self.rows_span;
         // Version 3 keeps most of the descriptor with the rows.
         let attributes = if v3 { from + offset } else { at + 12 };
         let rows_at = if v3 { attributes + ATTRIBUTES } else { from + offset };

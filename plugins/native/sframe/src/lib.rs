@@ -64,6 +64,7 @@ use rule::{Cpu, Native};
 use table::Table;
 use uunwind_core::memory::Reader;
 use uunwind_core::rule::Rule;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 
 /// Limit of the tables of one section that a lookup reads.
@@ -78,7 +79,7 @@ pub struct Answer<R = Rule> {
     /// frame pointer, and none of the other callee-saved registers, so a rule leaves those unknown.
     pub rule: Result<R, StopReason>,
     /// The descriptor's range: the function, or one part of it.
-    pub function: (u64, u64),
+    pub function: Span,
 }
 
 /// This machine's rule for the code at `lookup`: the pc itself in an interrupted frame, `pc - 1` for a return address.
@@ -86,6 +87,7 @@ pub struct Answer<R = Rule> {
 /// ```
 /// # #[cfg(target_arch = "x86_64")] {
 /// use uunwind_core::memory::{Reader, Region};
+/// use uunwind_core::span::Span;
 /// use uunwind_sframe::{find, Section};
 ///
 /// // Version 2, sorted, starts relative to their fields, AMD64, return address at CFA - 8; 1 function, 2 rows.
@@ -98,7 +100,7 @@ pub struct Answer<R = Rule> {
 /// // Rows: start, kind (CFA from rsp, one offset of a byte), the offset.
 /// bytes.extend([0, 1 | 1 << 1, 8, 1, 1 | 1 << 1, 16]);
 ///
-/// let section = Section::new(0x8000, bytes.len() as u64, (0x7000, 0x8000));
+/// let section = Section::new(Span::sized(0x8000, bytes.len() as u64), Span::new(0x7000, 0x8000));
 /// // Memory is read by words.
 /// bytes.extend([0, 0]);
 /// let regions = [Region { address: 0x8000, bytes: &bytes }];

@@ -138,7 +138,7 @@ impl Rows {
         let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
         // A row that is damaged does not lead to a next one.
         self.left = 0;
-        let (at, end) = (self.at, table.rows_span.1);
+        let (at, end) = (self.at, table.rows_span.end);
         let start_size = u64::from(function.start_size);
         let words_at = at + start_size + 1;
         require(words_at <= end, Check::RowBounds, at, end)?;

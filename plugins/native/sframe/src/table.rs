@@ -2,6 +2,7 @@
 
 use crate::bytes::Input;
 use crate::check::{require, Check, Fault};
+use uunwind_core::span::Span;
 
 /// Flag: the table's function descriptors are sorted by address.
 pub const SORTED: u8 = 1;
@@ -46,8 +47,8 @@ pub struct Table {
     pub rows: u32,
     /// Offset of the index.
     pub index: u64,
-    /// Range of the rows: `[from, to)`.
-    pub rows_span: (u64, u64),
+    /// The rows.
+    pub rows_span: Span,
     /// Offset at which a further table may begin.
     pub next: u64,
 }
@@ -103,15 +104,15 @@ impl Table {
             functions: functions as u32,
             rows: rows as u32,
             index,
-            rows_span: (rows_at, rows_at + rows_len),
+            rows_span: Span::new(rows_at, rows_at + rows_len),
             next: 0,
         };
         // All of these are sums of 32-bit numbers, so they do not wrap.
         let index_end = index + functions * table.entry_size();
         require(index_end <= rows_at, Check::SubSections, at + 20, index_end)?;
-        require(table.rows_span.1 <= len, Check::SubSections, at + 16, table.rows_span.1)?;
+        require(table.rows_span.end <= len, Check::SubSections, at + 16, table.rows_span.end)?;
         // Concatenated tables are padded to a multiple of 8.
-        table.next = (table.rows_span.1 + 7) & !7;
+        table.next = (table.rows_span.end + 7) & !7;
         Ok(Some(table))
     }
 

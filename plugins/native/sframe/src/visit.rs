@@ -44,7 +44,7 @@ fn functions(table: &Table, input: &mut Input<'_, '_>, visitor: &mut impl Visito
     let mut whole = true;
     // Tables may give the same rows to many functions; hostile ones are limited to the number that the section can
     // hold.
-    let mut budget = table.rows_span.1 - table.rows_span.0;
+    let mut budget = table.rows_span.len();
     for n in 0..table.functions {
         let function = match table.function(n, input) {
             Ok(function) => function,

@@ -9,13 +9,14 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::{Regs, RBP};
 use uunwind_core::rule::RuleKind;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_sframe::function::{Extent, Function};
 use uunwind_sframe::row::{Base, Location, Row, Unwind};
 use uunwind_sframe::table::Table;
 use uunwind_sframe::{find, visit, Check, Fault, Section, Visitor};
 
-const ANYWHERE: (u64, u64) = (0, u64::MAX);
+const ANYWHERE: Span = Span::new(0, u64::MAX);
 
 #[derive(Default)]
 struct Seen {
@@ -71,10 +72,10 @@ impl Visitor for Seen {
     }
 }
 
-fn seen(case: &Case, text: (u64, u64)) -> Seen {
+fn seen(case: &Case, text: Span) -> Seen {
     let regions = [Region { address: case.address, bytes: &case.bytes }];
     let mut seen = Seen::default();
-    let section = Section::new(case.address, case.bytes.len() as u64, text);
+    let section = Section::new(Span::sized(case.address, case.bytes.len() as u64), text);
     visit(&section, &mut Reader::recorded(&regions), &mut seen);
     seen
 }
@@ -136,7 +137,7 @@ fn rules_do_what_the_rows_say() {
     let memory: Vec<u8> = (0..0x4000 / 8).flat_map(|n| word_at(STACK + n * 8).to_le_bytes()).collect();
     let (mut rules, mut ends, mut refused) = (0, 0, Vec::new());
     for case in cases().iter().filter(|case| case.name.contains("/amd64/") && !case.name.ends_with(".o")) {
-        let section = Section::new(case.address, case.bytes.len() as u64, ANYWHERE);
+        let section = Section::new(Span::sized(case.address, case.bytes.len() as u64), ANYWHERE);
         let tables = [Region { address: case.address, bytes: &case.bytes }];
         let stack = [Region { address: STACK, bytes: &memory }];
         for function in &case.functions {
@@ -160,7 +161,7 @@ fn rules_do_what_the_rows_say() {
                     continue;
                 }
                 let answer = found.unwrap_or_else(|reason| panic!("{at}: {reason:?}"));
-                assert_eq!(answer.function, (start, start + size), "{at}");
+                assert_eq!(answer.function, Span::sized(start, size), "{at}");
                 let rule = match (row, answer.rule) {
                     (Some(row), Ok(rule)) if row[1] == "outermost" => {
                         assert_eq!(rule.kind, RuleKind::End, "{at}");
@@ -222,10 +223,13 @@ fn outside_of_functions_and_text_there_is_no_rule() {
     let regions = [Region { address: case.address, bytes: &case.bytes }];
     let mut reader = Reader::recorded(&regions);
     let first = number(&case.functions[0]["pc"]);
-    let section = |text| Section::new(case.address, case.bytes.len() as u64, text);
+    let section = |text| Section::new(Span::sized(case.address, case.bytes.len() as u64), text);
     assert_eq!(find(&section(ANYWHERE), first - 1, &mut reader), Err(StopReason::NoRule));
-    assert!(find(&section((first, first + 0x1000)), first, &mut reader).is_ok());
-    assert_eq!(find(&section((first + 1, first + 0x1000)), first, &mut reader), Err(StopReason::BadUnwindInfo));
+    assert!(find(&section(Span::sized(first, 0x1000)), first, &mut reader).is_ok());
+    assert_eq!(
+        find(&section(Span::new(first + 1, first + 0x1000)), first, &mut reader),
+        Err(StopReason::BadUnwindInfo)
+    );
     // The same bytes at another address, as from a JIT: the origin says which address start addresses count from.
     let moved = [Region { address: 0x7000_0003, bytes: &case.bytes }];
     let away = Section { at: 0x7000_0003, ..section(ANYWHERE) };
@@ -238,7 +242,7 @@ fn sections_of_other_machines_give_no_amd64_rules() {
     let mut machines = 0;
     for case in cases().iter().filter(|case| !case.name.contains("/amd64/")) {
         let regions = [Region { address: case.address, bytes: &case.bytes }];
-        let section = Section::new(case.address, case.bytes.len() as u64, ANYWHERE);
+        let section = Section::new(Span::sized(case.address, case.bytes.len() as u64), ANYWHERE);
         for function in &case.functions {
             let pc = number(&function["pc"]);
             let found = find(&section, pc, &mut Reader::recorded(&regions));
@@ -297,7 +301,7 @@ fn errors_of_producers_are_read_as_they_are() {
 #[test]
 fn each_check_finds_its_damage() {
     let case = cases().into_iter().find(|case| case.name == "v3/amd64/drap.exe").expect("a case");
-    let text = (0x40_1000, 0x40_1029);
+    let text = Span::new(0x40_1000, 0x40_1029);
     assert_eq!(seen(&case, text).faults, []);
     let index = 28;
     // 16 bytes for each entry, two functions; then the attributes and rows of the first.

@@ -8,11 +8,12 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::aarch64::{Regs, COUNT, FP, RA, SP};
 use uunwind_core::rule::RuleKind;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_sframe::rule::AArch64;
 use uunwind_sframe::{find_for, Section};
 
-const ANYWHERE: (u64, u64) = (0, u64::MAX);
+const ANYWHERE: Span = Span::new(0, u64::MAX);
 const MASK: u64 = 0x007f_0000_0000_0000;
 const STACK: u64 = 0x10_0000;
 const BYTES: u64 = 0x20_0000;
@@ -50,7 +51,7 @@ fn rules_do_what_the_rows_say() {
     let stack = [Region { address: STACK, bytes: &memory }];
     let (mut rules, mut ends, mut in_x30, mut signed, mut big, mut signals) = (0, 0, 0, 0, 0, 0);
     for case in cases().iter().filter(|case| case.name.contains("/aarch64") && !case.name.ends_with(".o")) {
-        let section = Section::new(case.address, case.bytes.len() as u64, ANYWHERE);
+        let section = Section::new(Span::sized(case.address, case.bytes.len() as u64), ANYWHERE);
         let tables = [Region { address: case.address, bytes: &case.bytes }];
         for function in &case.functions {
             let (start, size) = (number(&function["pc"]), function["size"].as_u64().expect("a size"));
@@ -60,7 +61,7 @@ fn rules_do_what_the_rows_say() {
                 let at = format!("{} {start:#x}+{offset}: {row:?}", case.name);
                 let answer = find_for::<AArch64>(&section, start + offset, &mut Reader::recorded(&tables));
                 let answer = answer.unwrap_or_else(|reason| panic!("{at}: {reason:?}"));
-                assert_eq!(answer.function, (start, start + size), "{at}");
+                assert_eq!(answer.function, Span::sized(start, size), "{at}");
                 if function["attrs"].to_string().contains("signal") {
                     assert_eq!(answer.rule, Err(StopReason::UnsupportedRule), "{at}");
                     signals += 1;
@@ -101,7 +102,7 @@ fn sections_of_other_machines_give_no_rules() {
     let mut functions = 0;
     for case in cases().iter().filter(|case| !case.name.contains("/aarch64")) {
         let regions = [Region { address: case.address, bytes: &case.bytes }];
-        let section = Section::new(case.address, case.bytes.len() as u64, ANYWHERE);
+        let section = Section::new(Span::sized(case.address, case.bytes.len() as u64), ANYWHERE);
         for function in &case.functions {
             let found = find_for::<AArch64>(&section, number(&function["pc"]), &mut Reader::recorded(&regions));
             assert_eq!(found, Err(StopReason::BadUnwindInfo), "{}", case.name);

@@ -8,6 +8,7 @@ use support::{cases, number};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Mode, Reader, Region};
 use uunwind_core::regs::Regs;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_random::Random;
 use uunwind_sframe::{find, visit, Fault, Section, Visitor};
@@ -106,8 +107,8 @@ fn mutants_end_with_a_rule_or_a_reason() {
         damage(&mut bytes, &mut random);
         let at = memory.place(&bytes, n % 2 == 0);
         let text = match random.below(4) {
-            0 => (case.address & !0xffff, case.address.saturating_add(1 << 20)),
-            _ => (0, u64::MAX),
+            0 => Span::new(case.address & !0xffff, case.address.saturating_add(1 << 20)),
+            _ => Span::new(0, u64::MAX),
         };
         let section = Section { at, len: bytes.len() as u64, origin: case.address, text };
         let mut reader = loading();
@@ -120,8 +121,8 @@ fn mutants_end_with_a_rule_or_a_reason() {
             let pc = if random.below(16) == 0 { random.number() } else { pc };
             match find(&section, pc, &mut reader) {
                 Ok(answer) => {
-                    assert!(answer.function.0 <= pc && pc < answer.function.1, "a rule for another function");
-                    assert!(text.0 <= answer.function.0 && answer.function.1 <= text.1, "a rule for foreign text");
+                    assert!(answer.function.contains(pc), "a rule for another function");
+                    assert!(text.covers(answer.function), "a rule for foreign text");
                     rules += u64::from(answer.rule.is_ok());
                     if let Ok(rule) = answer.rule {
                         // Executed with registers that point nowhere: any outcome is valid, but there must be one.
@@ -189,7 +190,7 @@ fn the_work_of_one_lookup_is_bounded() {
         ("rows", &rows, 0x10_0000 + (1 << 20), StopReason::BadUnwindInfo),
     ] {
         let regions = [Region { address: 0, bytes }];
-        let section = Section::new(0, bytes.len() as u64, (0, u64::MAX));
+        let section = Section::new(Span::sized(0, bytes.len() as u64), Span::new(0, u64::MAX));
         let found = find(&section, pc, &mut Reader::recorded(&regions));
         assert_eq!(found, Err(expected), "{name}");
     }

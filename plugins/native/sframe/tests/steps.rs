@@ -7,6 +7,7 @@ use uunwind_core::frame::frames;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::{Regs, RBP, RSP};
 use uunwind_core::rule::Packed;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, Env, Names, Replay, Setting, MAX_FRAMES};
 use uunwind_sframe::{find, visit, Fault, Section, Visitor};
@@ -14,7 +15,7 @@ use uunwind_sframe::{find, visit, Fault, Section, Visitor};
 /// An odd address: nothing in the table is aligned (check 24).
 const TABLE: u64 = 0x10_0001;
 const STACK: u64 = 0x7000_0000;
-const TEXT: (u64, u64) = (0x1000, 0x8000);
+const TEXT: Span = Span::new(0x1000, 0x8000);
 const SIZE: u32 = 0x100;
 
 // Functions, and their one row: (name's address, flexible, info, data words).
@@ -69,7 +70,7 @@ fn table() -> Vec<u8> {
 }
 
 fn section(bytes: &[u8]) -> Section {
-    Section::new(TABLE, bytes.len() as u64, TEXT)
+    Section::new(Span::sized(TABLE, bytes.len() as u64), TEXT)
 }
 
 /// Rules from the table, and none for what lies outside of the text.
@@ -84,7 +85,7 @@ impl Replay for Rules<'_> {}
 impl Env for Rules<'_> {
     fn rule(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Packed {
         let pc = cursor.lookup_pc();
-        if !(TEXT.0..TEXT.1).contains(&pc) {
+        if !TEXT.contains(pc) {
             return Packed::failed(StopReason::NoOwner);
         }
         let regions = [Region { address: TABLE, bytes: self.table }];

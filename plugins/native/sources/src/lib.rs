@@ -17,6 +17,7 @@ mod known_code;
 pub use known_code::{before_all, without_data};
 
 use uunwind_core::memory::Reader;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 pub use uunwind_eh_frame::Answer;
 use uunwind_sframe::Section;
@@ -26,12 +27,12 @@ use uunwind_sframe::Section;
 pub struct Sources {
     /// Address of `.eh_frame_hdr`; 0 if there is none.
     pub eh_frame_hdr: u64,
-    /// The object's image, `[start, end)`, which contains all of its `.eh_frame`.
-    pub image: (u64, u64),
-    /// SFrame section: address and length in bytes; (0, 0) if there is none.
-    pub sframe: (u64, u64),
-    /// The code that SFrame may describe, `[start, end)`.
-    pub text: (u64, u64),
+    /// The object's image, which contains all of its `.eh_frame`.
+    pub image: Span,
+    /// The SFrame section; empty if there is none.
+    pub sframe: Span,
+    /// The code that SFrame may describe.
+    pub text: Span,
 }
 
 /// The source of a rule.
@@ -52,7 +53,7 @@ pub enum By {
 /// Errors: those of `.eh_frame`, if no other source has a rule.
 pub fn find(sources: &Sources, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> (Result<Answer, StopReason>, By) {
     if let Some(rule) = known_code::before_all(pc, reader) {
-        return (Ok(Answer { rule: Ok(rule), function: (0, 0) }), By::KnownCode);
+        return (Ok(Answer { rule: Ok(rule), function: Span::EMPTY }), By::KnownCode);
     }
     let first = uunwind_eh_frame::find(sources.eh_frame_hdr, sources.image, lookup, pc, reader);
     if let Ok(Answer { rule: Ok(_), .. }) = first {
@@ -70,7 +71,7 @@ pub fn find(sources: &Sources, lookup: u64, pc: u64, reader: &mut Reader<'_>) ->
 }
 
 /// The function that contains an address, by the object's own unwind data. Async-signal-safe.
-pub fn function(sources: &Sources, address: u64, reader: &mut Reader<'_>) -> Option<(u64, u64)> {
+pub fn function(sources: &Sources, address: u64, reader: &mut Reader<'_>) -> Option<Span> {
     if let Ok(function) = uunwind_eh_frame::function(sources.eh_frame_hdr, sources.image, address, reader) {
         return Some(function);
     }
@@ -80,10 +81,9 @@ pub fn function(sources: &Sources, address: u64, reader: &mut Reader<'_>) -> Opt
 /// The answer of SFrame; `None` if it has none.
 #[cold]
 fn by_sframe(sources: &Sources, lookup: u64, reader: &mut Reader<'_>) -> Option<Answer> {
-    let (at, len) = sources.sframe;
-    if len == 0 {
+    if sources.sframe.is_empty() {
         return None;
     }
-    let answer = uunwind_sframe::find(&Section::new(at, len, sources.text), lookup, reader).ok()?;
+    let answer = uunwind_sframe::find(&Section::new(sources.sframe, sources.text), lookup, reader).ok()?;
     Some(Answer { rule: answer.rule, function: answer.function })
 }

@@ -4,6 +4,7 @@
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::rule::Rule;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 
 /// The rule at `pc` if it lies in code whose tables are wrong, and which may lie in no object: the code that signal
@@ -22,7 +23,7 @@ pub fn without_data(_cursor: &Cursor, _reader: &mut Reader<'_>) -> Option<Result
 
 /// The rule of code without tables. Its range is not determined.
 #[cold]
-pub fn after_all(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<(Rule, (u64, u64))> {
+pub fn after_all(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<(Rule, Span)> {
     // A stub can be interrupted, but no call returns to it.
-    (lookup == pc).then(|| Rule::at_plt_stub(pc, reader)).flatten().map(|rule| (rule, (0, 0)))
+    (lookup == pc).then(|| Rule::at_plt_stub(pc, reader)).flatten().map(|rule| (rule, Span::EMPTY))
 }

@@ -15,6 +15,7 @@ pub mod rules;
 use format::{TableHead, FIRST_RULE, HEAD_BYTES, MAGIC, ROW_BYTES, SHIFTS};
 use uunwind_core::cache::short::Short;
 use uunwind_core::rule::Packed;
+use uunwind_core::span::Span;
 
 /// Limit of rows that are read, in each direction, to find the beginning and the end of a function.
 pub const FUNCTION_ROWS: usize = 1 << 16;
@@ -146,8 +147,8 @@ impl<'a> Table<'a> {
         self.row(address).map_or(TableAnswer::Nothing, |at| self.rule(unsafe { self.row_at(self.row_data(), at) }))
     }
 
-    /// The function that covers a file address: `[start, end)`. Async-signal-safe.
-    pub fn function(&self, address: u64) -> Option<(u64, u64)> {
+    /// The function that covers a file address, as file addresses. Async-signal-safe.
+    pub fn function(&self, address: u64) -> Option<Span> {
         let row = self.row(address)?.checked_div(self.row_bytes())?;
         if self.row_word(row).is_none_or(|row| self.number(row) == 0) {
             return None;
@@ -156,7 +157,7 @@ impl<'a> Table<'a> {
         let ends = |row: &usize| self.row_word(*row).is_some_and(|row| self.begins(row) || self.number(row) == 0);
         let first = (0..=row).rev().take(FUNCTION_ROWS).find(begins)?;
         let end = (row + 1..self.row_count()).take(FUNCTION_ROWS).find(ends)?;
-        Some((self.address_of(first)?, self.address_of(end)?))
+        Some(Span::new(self.address_of(first)?, self.address_of(end)?))
     }
 
     #[inline(always)]

@@ -277,7 +277,7 @@ fn collect(image: &[u8], take: &mut impl FnMut(Code) -> bool) -> object::Result<
 /// File address of the list's head, if the object has one.
 pub fn find(image: &Image) -> Option<u64> {
     // The size of struct jit_descriptor: two 32-bit numbers and two pointers, and 8 bytes more where it is padded.
-    image.any_symbol(SYMBOL).filter(|(_, size)| *size == 24 || *size == 32).map(|(address, _)| address)
+    image.any_symbol(SYMBOL).filter(|symbol| matches!(symbol.size, 24 | 32)).map(|symbol| symbol.address)
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ fn saved(location: Location, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) 
     match location.kind() {
         Kind::Offset => words(i64::from(location.n())),
         Kind::Expression => {
-            let at = entry.instructions.0.wrapping_add_signed(i64::from(location.n()));
+            let at = entry.instructions.start.wrapping_add_signed(i64::from(location.n()));
             match evaluate::<AArch64>(at, pc, Some(Value::Cfa(0)), input) {
                 Ok(Value::Cfa(n)) => words(n),
                 _ => None,

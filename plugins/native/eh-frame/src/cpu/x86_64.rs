@@ -123,7 +123,7 @@ fn slot(
         Kind::Register => Ok((u8::try_from(location.n()).ok().and_then(in_register).unwrap_or(UNKNOWN), false)),
         Kind::Offset => words(i64::from(location.n())).map_or(lost, |s| Ok((s, false))),
         Kind::Expression => {
-            let at = entry.instructions.0.wrapping_add_signed(i64::from(location.n()));
+            let at = entry.instructions.start.wrapping_add_signed(i64::from(location.n()));
             match expression::evaluate::<X86_64>(at, pc, Some(Value::Cfa(0)), input) {
                 Ok(Value::Cfa(n)) => words(n).map_or(lost, |s| Ok((s, false))),
                 Ok(Value::Register(RBP, n)) => words(n).map_or(lost, |s| Ok((s, true))),
@@ -144,7 +144,7 @@ fn signal_frame(
     input: &mut Input<'_, '_>,
 ) -> Result<Option<Rule>, StopReason> {
     let (Value::Word(RSP, cfa_at, 0), Kind::Expression) = (cfa, ra.kind()) else { return Ok(None) };
-    let at = entry.instructions.0.wrapping_add_signed(i64::from(ra.n()));
+    let at = entry.instructions.start.wrapping_add_signed(i64::from(ra.n()));
     let Value::Register(RSP, ra_at) = expression::evaluate::<X86_64>(at, pc, Some(Value::Cfa(0)), input)? else {
         return Ok(None);
     };

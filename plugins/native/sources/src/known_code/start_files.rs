@@ -9,6 +9,7 @@ use super::{b, ANY};
 use uunwind_core::memory::Reader;
 use uunwind_core::regs::RSP;
 use uunwind_core::rule::Rule;
+use uunwind_core::span::Span;
 
 /// A function's code (`None`: any byte), and its instructions: offset, and distance in bytes from rsp to the CFA there.
 struct Function {
@@ -55,7 +56,7 @@ const FINI: Function = Function {
 /// The rule at `pc`, an interrupted instruction or a return address in one of them, and that function's range.
 /// Async-signal-safe; at most 11 reads of 23 bytes.
 #[cold]
-pub fn after_all(_lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<(Rule, (u64, u64))> {
+pub fn after_all(_lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<(Rule, Span)> {
     for function in [&INIT, &FINI] {
         for (at, cfa) in function.instructions {
             let mut bytes = [0u8; 23];
@@ -65,7 +66,7 @@ pub fn after_all(_lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<(Rule
                 && room.iter().zip(function.code).all(|(byte, wanted)| wanted.is_none_or(|wanted| wanted == *byte));
             if is_there {
                 let end = start.wrapping_add(function.code.len() as u64);
-                return Some((Rule::simple(RSP, i32::from(*cfa)), (start, end)));
+                return Some((Rule::simple(RSP, i32::from(*cfa)), Span::new(start, end)));
             }
         }
     }
@@ -89,7 +90,7 @@ mod tests {
             for at in 0..bytes.len() as u8 {
                 let found = after_all(0, 0x1000 + u64::from(at), &mut Reader::recorded(&regions));
                 let expected = function.instructions.iter().find(|(place, _)| *place == at);
-                let range = (0x1000, 0x1000 + bytes.len() as u64);
+                let range = Span::sized(0x1000, bytes.len() as u64);
                 assert_eq!(found, expected.map(|(_, cfa)| (Rule::simple(RSP, i32::from(*cfa)), range)), "+{at}");
             }
             for at in (0..bytes.len()).filter(|at| function.code[*at].is_some()) {

@@ -104,6 +104,7 @@ fn has_expression(row: &Row) -> bool {
 /// use uunwind_core::cache::short::Short;
 /// use uunwind_core::regs::RSP;
 /// use uunwind_core::rule::Rule;
+/// use uunwind_core::span::Span;
 /// use uunwind_tables::{Table, TableAnswer};
 /// use uunwind_tables_build::{build, Source};
 ///
@@ -129,7 +130,7 @@ fn has_expression(row: &Row) -> bool {
 ///
 /// assert_eq!(table.key(), 7);
 /// assert_eq!(table.find(0x1000), TableAnswer::Short(Short::new(&Rule::simple(RSP, 8)).expect("short")));
-/// assert_eq!(table.function(0x1003), Some((0x1000, 0x1008)));
+/// assert_eq!(table.function(0x1003), Some(Span::new(0x1000, 0x1008)));
 /// assert_eq!(table.find(0x1008), TableAnswer::Nothing);
 /// ```
 pub fn build(sources: &[Source<'_>], text: &[(u64, u64)], image: Option<&Image>, key: u64) -> Result<Vec<u8>, NoTable> {

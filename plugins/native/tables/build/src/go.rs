@@ -12,7 +12,7 @@ use std::cell::Cell;
 use uunwind_core::regs::{CALLEE_SAVED, RBP};
 use uunwind_core::rule::{Rule, UNKNOWN};
 use uunwind_eh_frame::entry::Entry;
-use uunwind_elf::Image;
+use uunwind_elf::{Image, Symbol};
 
 /// Go counts offsets in words of 4 bytes; other compilers for x86-64 count in words of 8.
 const DATA_ALIGNMENT: i64 = -4;
@@ -22,7 +22,7 @@ const DATA_ALIGNMENT: i64 = -4;
 const OUTERMOST: [[&str; 2]; 2] =
     [["runtime.goexit.abi0", "runtime.goexit"], ["runtime.rt0_go.abi0", "runtime.rt0_go"]];
 /// Address and size of each of them that a program has.
-pub type Outermost = [Option<(u64, u64)>; OUTERMOST.len()];
+pub type Outermost = [Option<Symbol>; OUTERMOST.len()];
 /// DWARF number of r12, and the index of rbp among the slots.
 const R12: u8 = 12;
 const RBP_SLOT: usize = 1;
@@ -52,7 +52,7 @@ impl<'a> Go<'a> {
 
     /// Whether a stack ends in this function, whatever its rows say.
     fn is_outermost(&self, function: &Entry) -> bool {
-        self.outermost.iter().flatten().any(|(start, _)| *start == function.start)
+        self.outermost.iter().flatten().any(|symbol| symbol.address == function.start)
     }
 
     /// Whether a CIE of `.debug_frame` is Go's.

@@ -71,7 +71,7 @@ impl<'a> Inputs<'a> {
     /// What Go's rows in `.debug_frame` are held against: the code, and where stacks end.
     fn digest_code(&self, hash: &mut Sha256) {
         for outermost in go::outermost(self.image) {
-            let (start, size) = outermost.unwrap_or_default();
+            let (start, size) = outermost.map_or((0, 0), |symbol| (symbol.address, symbol.size));
             hash.update(start.to_le_bytes());
             hash.update(size.to_le_bytes());
         }

@@ -11,7 +11,7 @@ use super::rule_set::RuleSet;
 use object::elf::{PF_X, PT_LOAD};
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_elf::Image;
+use uunwind_elf::{Image, Span, Symbol};
 
 /// What the table says of `[from, to)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,14 +38,18 @@ pub fn of(image: &Image, rules: &mut RuleSet) -> Vec<Special> {
     if image.symbol(GREENLET).is_some() {
         let number = rules.failed(StopReason::SwitchedStack);
         let functions = image.symbols_with_prefix(RUNS_GREENLET).into_iter();
-        all.extend(functions.map(|(from, size)| Special { from, to: from.saturating_add(size), number }));
+        all.extend(functions.map(|found| {
+            let span = Span::sized(found.address, found.size);
+            Special { from: span.start, to: span.end, number }
+        }));
         all.extend(greenlet_switches(image, rules));
     }
     all
 }
 
 fn swapcontext(image: &Image, rules: &mut RuleSet) -> Vec<Special> {
-    let Some((start, size)) = image.symbol("swapcontext").filter(|(_, size)| *size <= MOST_SWAPCONTEXT) else {
+    let Some(Symbol { address: start, size }) = image.symbol("swapcontext").filter(|s| s.size <= MOST_SWAPCONTEXT)
+    else {
         return Vec::new();
     };
     let mut code = vec![0; size as usize];

@@ -4,6 +4,7 @@ use object::{Object, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_core::rule::Packed;
+use uunwind_core::span::Span;
 use uunwind_elf::Image;
 use uunwind_tables::format::{TableHead, FROM_DEBUG_FRAME, FROM_EH_FRAME};
 use uunwind_tables::{Refused, Table, TableAnswer};
@@ -41,14 +42,14 @@ fn rules(path: &Path, bytes: &[u8]) -> Vec<(String, Vec<Option<Packed>>)> {
     let table = Table::new(bytes).expect("a table");
     let of = |name: &str| {
         let symbol = file.symbols().find(|s| s.name() == Ok(name)).expect("not stripped");
-        let function = (symbol.address(), symbol.address() + symbol.size());
-        assert_eq!(table.function(function.0 + 1), Some(function), "{name}");
+        let function = Span::sized(symbol.address(), symbol.size());
+        assert_eq!(table.function(function.start + 1), Some(function), "{name}");
         let rule = |pc| match table.find(pc) {
             TableAnswer::Short(rule) => Some(rule.pack()),
             TableAnswer::Long(rule) => Some(rule),
             TableAnswer::Ask | TableAnswer::Nothing => None,
         };
-        (name.to_owned(), (function.0..function.1).map(rule).collect())
+        (name.to_owned(), (function.start..function.end).map(rule).collect())
     };
     FUNCTIONS.iter().map(|name| of(name)).collect()
 }
