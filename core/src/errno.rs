@@ -20,6 +20,8 @@ impl Neg for Errno {
 pub const ENOENT: Errno = Errno(2);
 /// There is no such thread.
 pub const ESRCH: Errno = Errno(3);
+/// No open file, or not one for writing.
+pub const EBADF: Errno = Errno(9);
 /// No answer yet, or a limit of the kernel's; asking again may help.
 pub const EAGAIN: Errno = Errno(11);
 /// The kernel does not report what is needed.

@@ -206,6 +206,52 @@ struct uu_thread {
  * missing, or there with -ESRCH. Thread-safe, async-signal-safe. Up to 10 KiB of stack. */
 int uu_walk_all(struct uu_request *request, struct uu_thread *threads, size_t capacity, uint64_t timeout_ns);
 
+/* ---- Crash reports ------------------------------------------------------------------------------------------------
+ *
+ * On SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP and SIGSYS: the signal, its reason and address; registers; the
+ * whole stack of the thread that crashed, then those of the other threads (which are given 5 seconds together); and the
+ * objects that frames are in, with their build-ids. Written with system calls only, from a stack of the library's own:
+ * also while malloc's lock is held, and from threads with small stacks. Then the process ends by the same signal, with
+ * the context of the crash, so that a core dump has it. Frames of languages need uu_setup().
+ *
+ * Handlers that the program had installed before are called first, with the same siginfo and context, and with the signal
+ * blocked. If one returns, the program continues and nothing is reported; unless it gave up: replaced the signal's
+ * disposition, or sent the signal again. Then the report is written, and what it asked for happens. One that ends the
+ * process or jumps away leaves no report, unless by abort(3); UU_CRASH_FIRST is for these. A handler that is installed
+ * later comes first; it has to call the one that it replaced, or to restore it and repeat the signal.
+ *
+ * A stack overflow can be reported in threads with an alternate signal stack: the one that calls uu_report_crashes(), and
+ * those that call uu_prepare_thread() (libuunwind-crash.so, which `uu run` preloads, does that in each thread).
+ *
+ * A fault in the report itself ends it with what was written. Threads that crash at the same time wait; the first one is
+ * reported, with the others' stacks. In the child of a fork everything stays as it is; exec(2) ends it. At most 16
+ * reports are written in a process. What is not written within 20 seconds is dropped. Uses the signal of
+ * uu_thread_signal(). */
+
+#define UU_CRASH_JSON 1u       /* JSON lines: objects with a "type": crash, registers, thread, frame (of the thread before
+                                  it), object, note, end. Addresses are strings. Otherwise text */
+#define UU_CRASH_FIRST 2u      /* report before handlers of the program's are called: also faults that they mend */
+#define UU_CRASH_ONE_THREAD 4u /* only the thread that crashed */
+
+/* Reports crashes to `fd`, which the program keeps open: it is remembered by its device and inode, and where it is another
+ * file's when a crash comes, nothing is written. -1: no reports any more. A later call replaces the destination.
+ *
+ * Frames are written as `object+address`, where `address` is the object's own, as for addr2line(1); it is a return address
+ * in all but the first frame, and after a signal's: look up address - 1. Of more than 256 frames, the 192 nearest the
+ * leaf and the 64 outermost are written.
+ *
+ * 0; -EINVAL: unknown flags; -EBADF: `fd` is not open for writing; -ENOMEM; -EBUSY: another thread is in this call; -EIO: a
+ * handler cannot be installed. Thread-safe. Not async-signal-safe. */
+int uu_report_crashes(int fd, uint32_t flags);
+
+/* As uu_report_crashes(), to the file `path`, in which each %p becomes the process id. It is made or appended to when a crash
+ * comes, with mode 0600. -EINVAL also: `path` is null; -ENAMETOOLONG: it is longer than 4,000 bytes. */
+int uu_report_crashes_to(const char *path, uint32_t flags);
+
+/* Gives the calling thread an alternate signal stack of 64 KiB, unless it has one (sigaltstack(2)). When the thread has
+ * ended, another one gets it. 0; -ENOMEM. Thread-safe. Not async-signal-safe. */
+int uu_prepare_thread(void);
+
 /* What a frame is, in words. Set `size` to sizeof(struct uu_frame_info). Texts are UTF-8, end with a NUL, and are empty
  * where nothing is available. */
 struct uu_frame_info {
@@ -658,6 +704,9 @@ UU_OPTIONAL_FUNCTION(int, -ENOSYS, walk_thread, (uint32_t tid, struct uu_request
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, walk_all,
                      (struct uu_request *request, struct uu_thread *threads, size_t capacity, uint64_t timeout_ns),
                      (request, threads, capacity, timeout_ns))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, report_crashes, (int fd, uint32_t flags), (fd, flags))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, report_crashes_to, (const char *path, uint32_t flags), (path, flags))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, prepare_thread, (void), ())
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, describe, (const uint64_t *frame, struct uu_frame_info *info), (frame, info))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, symbolize, (const uint64_t *frames, size_t words, const struct uu_symbol **symbols),
                      (frames, words, symbols))

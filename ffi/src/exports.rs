@@ -4,6 +4,7 @@
 //! Which copy is the first: the loader's order of objects decides, so two copies that are loaded together agree.
 
 use crate::capture::{uu_capture, uu_capture_abandoned};
+use crate::crashes::{uu_prepare_thread, uu_report_crashes, uu_report_crashes_to};
 use crate::describe::uu_describe;
 use crate::embedder::{uu_intern, uu_mark_interpreter, uu_publish_frames, uu_unmark_interpreter};
 use crate::faults::uu_handle_faults;
@@ -54,6 +55,9 @@ pub static uu_private_home_1: Home = Home {
     walk: uu_walk,
     thread_signal: uu_thread_signal,
     walk_thread: uu_walk_thread,
+    report_crashes: uu_report_crashes,
+    report_crashes_to: uu_report_crashes_to,
+    prepare_thread: uu_prepare_thread,
     walk_all: uu_walk_all,
     symbolize: uu_symbolize,
     symbols_free: uu_symbols_free,

@@ -7,6 +7,7 @@
 //! capture          uu_capture: native stacks
 //! walk             uu_walk: whole stacks
 //! threads          uu_walk_thread, uu_walk_all, uu_thread_signal: other threads' stacks
+//! crashes          uu_report_crashes, uu_prepare_thread
 //! caller           entries that need their caller's registers
 //! describe         uu_describe
 //! stack_id         uu_stack_id, uu_stack_frames, uu_stack_ids_lost
@@ -36,6 +37,7 @@ mod capture;
 pub mod check {
     pub use crate::library::{on_fault, on_tick, sample};
 }
+mod crashes;
 mod describe;
 mod embedder;
 mod exports;

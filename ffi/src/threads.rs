@@ -13,7 +13,12 @@ use uunwind_stacks::request::Request;
 use uunwind_stacks::walk::Whole;
 
 /// What the threads' handler asks.
-pub static HOST: Host = Host { handles_faults: crate::faults::handled };
+pub static HOST: Host = Host { handles_faults: crate::faults::handled, mend };
+
+unsafe fn mend(ucontext: *mut u8) -> bool {
+    // SAFETY: the caller passes a fault handler's context.
+    unsafe { crate::library::on_fault(ucontext, false) }
+}
 
 /// See `uu.h`.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
@@ -21,7 +26,7 @@ pub extern "C" fn uu_thread_signal(signal: c_int) -> c_int {
     if let Some(home) = crate::home::elsewhere() {
         return (home.thread_signal)(signal);
     }
-    threads::set_host(&HOST);
+    uunwind_crashes::set_host(&HOST);
     threads::chosen(signal)
 }
 
@@ -43,7 +48,7 @@ entry_with_caller! {
 }
 
 fn manner(request: &Request) -> Manner {
-    Manner { probed: request.is_probed(), trusting: request.trusts_plugins() }
+    Manner { probed: request.is_probed(), trusting: request.trusts_plugins(), impatient: false }
 }
 
 /// # Safety
@@ -65,7 +70,7 @@ unsafe extern "C" fn walk_thread(
         // SAFETY: passed on.
         return unsafe { walked(request, caller) };
     }
-    threads::set_host(&HOST);
+    uunwind_crashes::set_host(&HOST);
     valid.begin();
     let deadline = Deadline::after(timeout_ns);
     // SAFETY: the C caller's buffer and callback.
@@ -94,7 +99,7 @@ unsafe extern "C" fn walk_all(
     if !request.is_valid() || !request.ucontext.is_null() || request.frame.is_some() || !fits {
         return -EINVAL;
     }
-    threads::set_host(&HOST);
+    uunwind_crashes::set_host(&HOST);
     request.begin();
     let deadline = Deadline::after(timeout_ns);
     let manner = manner(request);

@@ -8,6 +8,7 @@ pub mod call_graph;
 pub mod cfi_oracle;
 pub mod chance;
 pub mod compile;
+pub mod crash_report;
 pub mod evidence;
 pub mod executable;
 pub mod faces;

@@ -175,6 +175,22 @@ fn preload_interposes_only_what_is_listed() {
 }
 
 #[test]
+fn the_object_for_crash_reports_interposes_the_start_of_threads_only() {
+    let libc = libc_exports();
+    none(violations(
+        &built("lib/uu/libuunwind-crash.so"),
+        &Policy {
+            soname: None,
+            needed: &["libc.so.6"],
+            may_export: &|s| ["pthread_create", "thrd_create"].contains(&s),
+            must_export: &["pthread_create", "thrd_create"],
+            may_use: &|s| libc.exports.iter().any(|e| e == s),
+            excused: &[],
+        },
+    ));
+}
+
+#[test]
 fn entries_have_unwind_data() {
     let lib = paths::tree().join("lib");
     let plugins = std::fs::read_dir(lib.join("uu/plugins")).expect("ci/build lays out plugins").flatten();
@@ -227,7 +243,7 @@ fn every_object_has_its_own_soname() {
             }
         }
     }
-    assert_eq!(seen, 5, "the library, the sampler, the set-up object and two plugins");
+    assert_eq!(seen, 6, "the library, the sampler, the object for crash reports, the set-up object and two plugins");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 /// (<https://github.com/torvalds/linux/blob/v6.1/include/uapi/asm-generic/unistd.h>).
 #[allow(missing_docs, reason = "names and numbers are the kernel's")]
 pub mod nr {
+    pub const FCNTL: usize = 25;
     pub const OPENAT: usize = 56;
     pub const CLOSE: usize = 57;
     pub const GETDENTS64: usize = 61;
@@ -31,6 +32,7 @@ pub mod nr {
     pub const GETTID: usize = 178;
     pub const MUNMAP: usize = 215;
     pub const MMAP: usize = 222;
+    pub const MPROTECT: usize = 226;
     pub const MADVISE: usize = 233;
     pub const RT_TGSIGQUEUEINFO: usize = 240;
 }

@@ -10,13 +10,31 @@
 //! and none is given back: whoever was asked may still write.
 #![cfg_attr(not(test), no_std)]
 
+pub mod report;
 pub mod signals;
 pub mod system;
 pub mod threads;
+
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// What this room needs of the library around it.
 #[derive(Debug)]
 pub struct Host {
     /// Whether faults of guarded reads are handled in this process, so that walks may read without probing.
     pub handles_faults: fn() -> bool,
+    /// Mends a fault of a guarded read, or brings a walk of the calling thread back from a fault in it, by a change of the
+    /// interrupted context. False: the fault is another one.
+    pub mend: unsafe fn(ucontext: *mut u8) -> bool,
+}
+
+static HOST: AtomicPtr<Host> = AtomicPtr::new(core::ptr::null_mut());
+
+/// What the library around this room can do. To be set before anything else is called.
+pub fn set_host(host: &'static Host) {
+    HOST.store(core::ptr::from_ref(host).cast_mut(), Ordering::Release);
+}
+
+fn host() -> Option<&'static Host> {
+    // SAFETY: null, or a static.
+    unsafe { HOST.load(Ordering::Acquire).as_ref() }
 }

@@ -16,6 +16,24 @@ pub const SA_RESTART: c_int = 0x1000_0000;
 /// SA_NODEFER: the signal is not blocked while its handler runs.
 pub const SA_NODEFER: c_int = 0x4000_0000;
 
+/// Illegal instruction.
+pub const SIGILL: c_int = 4;
+/// A breakpoint without a debugger.
+pub const SIGTRAP: c_int = 5;
+/// abort(3).
+pub const SIGABRT: c_int = 6;
+/// Memory that its file does not have.
+pub const SIGBUS: c_int = 7;
+/// An arithmetic error.
+pub const SIGFPE: c_int = 8;
+/// Memory that may not be accessed.
+pub const SIGSEGV: c_int = 11;
+/// A system call that seccomp refuses.
+pub const SIGSYS: c_int = 31;
+/// All of these.
+pub const FAULTS: u64 =
+    bit(SIGILL) | bit(SIGTRAP) | bit(SIGABRT) | bit(SIGBUS) | bit(SIGFPE) | bit(SIGSEGV) | bit(SIGSYS);
+
 /// The number of the last signal.
 pub const LAST: usize = 64;
 
@@ -145,4 +163,25 @@ pub fn send(tid: u32, info: &SigInfo) -> isize {
 pub fn exists(tid: u32) -> bool {
     // SAFETY: signal 0 only checks.
     unsafe { syscall::call(nr::TGKILL, [syscall::getpid() as usize, tid as usize, 0, 0, 0, 0]) == 0 }
+}
+
+/// The signals that are pending for the calling thread or its process.
+pub fn pending() -> u64 {
+    let mut set = 0u64;
+    // SAFETY: a valid set of 8 bytes.
+    unsafe { syscall::call(nr::RT_SIGPENDING, [(&raw mut set) as usize, 8, 0, 0, 0, 0]) };
+    set
+}
+
+/// Takes pending signals of this set, which must be blocked, until there is none.
+pub fn drop_pending(set: u64) {
+    let none = [0i64; 2];
+    let arguments = [(&raw const set) as usize, 0, none.as_ptr() as usize, 8, 0, 0];
+    // Each signal below the real-time ones is pending at most twice.
+    for _ in 0..LAST {
+        // SAFETY: a valid set, no siginfo, a timespec of zero.
+        if unsafe { syscall::call(nr::RT_SIGTIMEDWAIT, arguments) } <= 0 {
+            return;
+        }
+    }
 }

@@ -39,7 +39,7 @@ impl File {
     }
 
     fn fill<'b>(&self, call: usize, buffer: &'b mut [u8]) -> &'b [u8] {
-        // SAFETY: the buffer is writable as far as the kernel is told.
+        // SAFETY: the buffer is writable, and its length is passed.
         let got =
             unsafe { syscall::call(call, [self.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) };
         usize::try_from(got).ok().and_then(|got| buffer.get(..got)).unwrap_or(&[])

@@ -20,6 +20,7 @@ pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-stacks",
     "uunwind-crashes",
     "uunwind-ffi",
+    "uunwind-crash",
     "uunwind-preload",
 ];
 

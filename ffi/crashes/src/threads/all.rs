@@ -46,7 +46,7 @@ pub fn others(manner: Manner, deadline: Deadline, then: &mut dyn FnMut(Thread<'_
     Ok(count)
 }
 
-/// The part of the time that a batch may use when so many threads come after it.
+/// The part of the time that a batch may use when this number of threads comes after it.
 fn share(deadline: Deadline, after: usize) -> Deadline {
     Deadline::after(deadline.left() / (1 + after.div_ceil(BATCH)) as u64)
 }

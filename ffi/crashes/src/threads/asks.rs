@@ -194,7 +194,7 @@ pub fn answer_all(walk: &mut dyn FnMut(Manner, &mut Take<'_>) -> Result<(), Stop
             continue;
         }
         let manner = ask.manner.load(Ordering::Acquire);
-        let manner = Manner { probed: manner & 1 != 0, trusting: manner & 2 != 0 };
+        let manner = Manner { probed: manner & 1 != 0, trusting: manner & 2 != 0, impatient: false };
         if let Err(reason) = walk(manner, &mut |whole| copy(ask, whole)) {
             ask.stop.store(u32::from(reason.number()) | NOTHING, Ordering::Relaxed);
         }
@@ -234,11 +234,11 @@ mod tests {
     fn an_answer_reaches_the_one_who_asked() {
         let _one = ONE.lock();
         let own = syscall::gettid();
-        let asked = begin(own, Manner { probed: true, trusting: false }).expect("room");
+        let asked = begin(own, Manner { probed: true, ..Manner::default() }).expect("room");
         let other = begin(own + 1, Manner::default()).expect("room");
         assert!(asked.answer().is_none());
         answer_all(&mut |manner, then| {
-            assert_eq!(manner, Manner { probed: true, trusting: false });
+            assert_eq!(manner, Manner { probed: true, ..Manner::default() });
             then(whole(&[1, 2, 3]));
             Ok(())
         });

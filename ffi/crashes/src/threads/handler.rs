@@ -6,11 +6,10 @@
 use super::asks;
 use super::Manner;
 use crate::signals::{self, Action, SigInfo, DEFAULT, IGNORE, LAST, SA_ONSTACK, SA_RESTART};
-use crate::Host;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::errno::{Errno, EBUSY, EINVAL, EIO};
 use uunwind_core::regs::{Regs, UCONTEXT_SIGMASK};
@@ -22,15 +21,6 @@ use uunwind_stacks::walk::{whole, How, Whole};
 const FIRST: c_int = 34;
 /// `si_code` of our signal: a negative number that neither kernel nor glibc uses (`asm-generic/siginfo.h`).
 const CODE: c_int = -0x7575;
-/// SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS and SIGABRT.
-const FAULTS: u64 = signals::bit(11)
-    | signals::bit(7)
-    | signals::bit(8)
-    | signals::bit(4)
-    | signals::bit(5)
-    | signals::bit(31)
-    | signals::bit(6);
-
 /// The signal in use; 0: none yet.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 /// Thread id of whoever installs a handler; 0: none.
@@ -39,17 +29,11 @@ static INSTALLING: AtomicU32 = AtomicU32::new(0);
 static INSTALLED: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
 /// Number of signals that were sent and not handled.
 static UNHANDLED: AtomicI32 = AtomicI32::new(0);
-static HOST: AtomicPtr<Host> = AtomicPtr::new(core::ptr::null_mut());
 
 struct Before(UnsafeCell<[MaybeUninit<Action>; LAST]>);
 // SAFETY: an entry is written once, by the holder of INSTALLING, before its bit in INSTALLED is set; then only read.
 unsafe impl Sync for Before {}
 static BEFORE: Before = Before(UnsafeCell::new([MaybeUninit::uninit(); LAST]));
-
-/// What the library around this room can do. To be set before anything else is called.
-pub fn set_host(host: &'static Host) {
-    HOST.store(core::ptr::from_ref(host).cast_mut(), Ordering::Release);
-}
 
 /// The signal in use, which is chosen and taken if there is none. Async-signal-safe.
 pub fn prepare() -> Result<c_int, Errno> {
@@ -116,7 +100,7 @@ fn install(signal: c_int) -> Result<(), Errno> {
     let of_go = signals::action(SIGURG).is_some_and(|urgent| urgent.handler > IGNORE && urgent.flags & SA_ONSTACK != 0);
     let on_stack = if of_go { SA_ONSTACK } else { was.flags & SA_ONSTACK };
     let flags = SA_RESTART | if was.handler > IGNORE { was.flags } else { 0 } | on_stack;
-    if signals::set_action(signal, &Action::new(handler, !FAULTS, flags)) {
+    if signals::set_action(signal, &Action::new(handler, !signals::FAULTS, flags)) {
         Ok(())
     } else {
         Err(EIO)
@@ -167,12 +151,12 @@ unsafe extern "C" fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c
 /// # Safety
 /// `ucontext` must be the one that the handler got.
 unsafe fn answer(ucontext: *const u8, manner: Manner, then: &mut dyn FnMut(Whole<'_>)) -> Result<(), StopReason> {
-    // SAFETY: set to a static.
-    let handled = unsafe { HOST.load(Ordering::Acquire).as_ref() }.is_some_and(|host| (host.handles_faults)());
+    let handled = crate::host().is_some_and(|host| (host.handles_faults)());
     // SAFETY: the kernel's context.
     let mask = unsafe { ucontext.add(UCONTEXT_SIGMASK as usize).cast::<u64>().read() };
     // A guarded read that faults while its signal is blocked ends the process.
-    let guarded = handled && !manner.probed && mask & (signals::bit(11) | signals::bit(7)) == 0;
+    let guarded =
+        handled && !manner.probed && mask & (signals::bit(signals::SIGSEGV) | signals::bit(signals::SIGBUS)) == 0;
     // SAFETY: as above.
     let cursor = Cursor { regs: unsafe { Regs::from_ucontext(ucontext) }, exact: true };
     let how = How { guarded, trusting: manner.trusting };

@@ -20,7 +20,7 @@ pub mod status;
 
 use asks::Asked;
 use core::ffi::c_int;
-pub use handler::{choose, prepare, set_host};
+pub use handler::{choose, prepare};
 pub use list::List;
 use uunwind_core::errno::{Errno, EAGAIN, EBUSY, ESRCH, ETIMEDOUT};
 use uunwind_core::stop_reason::StopReason;
@@ -34,6 +34,8 @@ pub struct Manner {
     pub probed: bool,
     /// Plugins are called whose faults would be the program's.
     pub trusting: bool,
+    /// A thread that the kernel says cannot answer is not waited for.
+    pub impatient: bool,
 }
 
 /// Why there is no stack.
@@ -56,7 +58,7 @@ impl From<Errno> for Refused {
 pub struct Deadline(u64);
 
 impl Deadline {
-    /// So many nanoseconds from now.
+    /// This number of nanoseconds from now.
     pub fn after(ns: u64) -> Deadline {
         Deadline(syscall::monotonic_ns().saturating_add(ns))
     }
@@ -72,6 +74,7 @@ impl Deadline {
 pub struct Pending {
     asked: Asked,
     tid: u32,
+    impatient: bool,
 }
 
 /// Asks a thread for its stack. Errors: `ESRCH`: it is no thread of this process; `EBUSY`: the signal is not ours any
@@ -87,10 +90,10 @@ pub fn ask(tid: u32, manner: Manner) -> Result<Pending, Errno> {
     let asked = asks::begin(tid, manner).ok_or(EBUSY)?;
     // The order counts: a signal that is found pending here is delivered after the ask was made, and serves it.
     if handler::may_be_pending() && status::Status::of(tid).is_some_and(|status| status.is_pending(signal)) {
-        return Ok(Pending { asked, tid });
+        return Ok(Pending { asked, tid, impatient: manner.impatient });
     }
     match handler::send(signal, tid) {
-        0 => Ok(Pending { asked, tid }),
+        0 => Ok(Pending { asked, tid, impatient: manner.impatient }),
         error => {
             asked.give_up();
             Err(if error == -ESRCH as isize || !crate::signals::exists(tid) { ESRCH } else { EAGAIN })
@@ -103,6 +106,7 @@ impl Pending {
     pub fn take(self, deadline: Deadline, then: &mut dyn FnMut(Whole<'_>)) -> Result<(), Refused> {
         /// The end of a thread wakes nothing: it is looked for after this time.
         const SLICE: u64 = 20_000_000;
+        let mut waited = false;
         loop {
             match self.asked.answer() {
                 Some(Ok(whole)) => {
@@ -122,7 +126,8 @@ impl Pending {
                 self.asked.give_up();
                 return Err(ESRCH.into());
             }
-            if left == 0 {
+            let hopeless = left != 0 && waited && self.impatient && self.why().stop != Some(StopReason::NoAnswer);
+            if left == 0 || hopeless {
                 // What arrived at the last moment counts.
                 if self.asked.answer().is_some() {
                     continue;
@@ -132,6 +137,7 @@ impl Pending {
                 return Err(refused);
             }
             self.asked.wait(left.min(SLICE));
+            waited = true;
         }
     }
 

@@ -1,0 +1,122 @@
+//! The constructor: finds the library, and asks it for crash reports.
+
+use crate::threads;
+use core::ffi::{c_char, c_int, c_void, CStr};
+
+/// UU_CRASH_JSON of `uu.h`.
+const JSON: u32 = 1;
+
+type Setup = extern "C" fn() -> c_int;
+type Report = extern "C" fn(c_int, u32) -> c_int;
+type ReportTo = unsafe extern "C" fn(*const c_char, u32) -> c_int;
+
+#[cfg(not(test))]
+#[used]
+#[link_section = ".init_array"]
+static START: extern "C" fn() = start;
+
+#[cfg_attr(test, allow(dead_code, reason = "tests of this crate report no crashes"))]
+extern "C" fn start() {
+    // SAFETY: the calling thread's errno, which the program finds as it was.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: getauxval has no preconditions.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } == 0 {
+        if let Some(to) = variable(c"UU_REPORT_CRASHES").filter(|to| !to.is_empty()) {
+            if let Err(why) = report(to) {
+                complain(why);
+            }
+        }
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+fn report(to: &CStr) -> Result<(), &'static CStr> {
+    let library = open().ok_or(c"uu: no crash reports: libuunwind.so.0 cannot be opened\n")?;
+    let missing = c"uu: no crash reports: libuunwind.so.0 is of another version\n";
+    let find = |name: &CStr| {
+        // SAFETY: an open library, and a name.
+        let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+        (!found.is_null()).then_some(found)
+    };
+    let prepare = find(c"uu_prepare_thread").ok_or(missing)?;
+    let (setup, report) = (find(c"uu_setup").ok_or(missing)?, find(c"uu_report_crashes").ok_or(missing)?);
+    let report_to = find(c"uu_report_crashes_to").ok_or(missing)?;
+    // SAFETY: functions of uu.h, in a library that is never unloaded.
+    let (setup, report, report_to) = unsafe {
+        (
+            core::mem::transmute::<*mut c_void, Setup>(setup),
+            core::mem::transmute::<*mut c_void, Report>(report),
+            core::mem::transmute::<*mut c_void, ReportTo>(report_to),
+        )
+    };
+    // Without it, native frames remain.
+    setup();
+    let json = variable(c"UU_REPORT_CRASHES_FORMAT").is_some_and(|format| format.to_bytes() == b"json");
+    let flags = if json { JSON } else { 0 };
+    let done = match number(to.to_bytes()) {
+        Some(fd) => report(fd, flags),
+        // SAFETY: a string.
+        None => unsafe { report_to(to.as_ptr(), flags) },
+    };
+    if done != 0 {
+        return Err(c"uu: no crash reports: UU_REPORT_CRASHES is no open file descriptor and no path, or signals cannot be handled\n");
+    }
+    threads::begin(prepare);
+    Ok(())
+}
+
+/// Opens `../libuunwind.so.0`, seen from this object.
+fn open() -> Option<*mut c_void> {
+    // SAFETY: a structure for dladdr to fill; an address of this object.
+    let own = unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        if libc::dladdr(open as *const c_void, &raw mut info) == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        CStr::from_ptr(info.dli_fname)
+    };
+    let folder = own.to_bytes().iter().rposition(|byte| *byte == b'/')?;
+    let mut path = [0u8; 4096];
+    let parts = own.to_bytes().iter().take(folder + 1).chain(b"../libuunwind.so.0\0");
+    if parts.clone().count() > path.len() {
+        return None;
+    }
+    for (to, from) in path.iter_mut().zip(parts) {
+        *to = *from;
+    }
+    // SAFETY: a path that ends with a NUL.
+    let library = unsafe { libc::dlopen(path.as_ptr().cast(), libc::RTLD_NOW | libc::RTLD_NODELETE) };
+    (!library.is_null()).then_some(library)
+}
+
+fn variable(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: called by the constructor, when no other thread changes the environment; a value ends with a NUL.
+    unsafe {
+        let value = libc::getenv(name.as_ptr());
+        (!value.is_null()).then(|| CStr::from_ptr(value))
+    }
+}
+
+/// A file descriptor; `None`: not only digits.
+fn number(text: &[u8]) -> Option<c_int> {
+    core::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok()
+}
+
+fn complain(why: &CStr) {
+    // SAFETY: a string of ours.
+    unsafe { libc::write(2, why.as_ptr().cast(), why.to_bytes().len()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_descriptors_and_the_rest_are_paths() {
+        assert_eq!(number(b"2"), Some(2));
+        for path in [&b""[..], b"+2", b"-1", b"2x", b"99999999999", b"/tmp/2"] {
+            assert_eq!(number(path), None, "{}", String::from_utf8_lossy(path));
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Threads, their frames, and the objects that those are in.
+
+use super::text::{until_nul, Out};
+use crate::threads::{status, Refused};
+use uunwind_core::frame::{frame_words, KIND_NATIVE, KIND_OMITTED, KIND_SEMANTIC};
+use uunwind_core::library::{RESULT_FACTS_PENDING, RESULT_PLUGIN_NOT_CALLED};
+use uunwind_core::memory::Reader;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_stacks::describe::{describe, FrameInfo, BY_FRAME_POINTER, EXACT, INTERPRETER};
+use uunwind_stacks::walk::Whole;
+
+/// Frames of a thread that are written: those nearest the leaf, and the outermost ones.
+const INNER: usize = 192;
+const OUTER: usize = 64;
+/// Objects that are listed.
+const OBJECTS: usize = 512;
+
+/// Objects that frames were in: the difference between process and file address, and a frame in it.
+#[derive(Debug)]
+pub struct Objects {
+    seen: [(u64, u64); OBJECTS],
+    len: usize,
+}
+
+impl Objects {
+    /// None yet.
+    pub fn new() -> Objects {
+        Objects { seen: [(0, 0); OBJECTS], len: 0 }
+    }
+
+    fn add(&mut self, bias: u64, frame: u64) {
+        let is_new = self.seen.iter().take(self.len).all(|seen| seen.0 != bias);
+        if let Some(place) = self.seen.get_mut(self.len).filter(|_| is_new) {
+            *place = (bias, frame);
+            self.len += 1;
+        }
+    }
+}
+
+/// Writes threads.
+pub struct Printer<'p, 'r> {
+    /// Where to.
+    pub out: &'p mut Out,
+    /// JSON lines.
+    pub json: bool,
+    /// What was met.
+    pub objects: &'p mut Objects,
+    /// How memory is read.
+    pub reader: &'p mut Reader<'r>,
+}
+
+impl Printer<'_, '_> {
+    /// A thread and its stack.
+    pub fn thread(&mut self, tid: u32, crashed: bool, whole: &Whole<'_>) {
+        let count = frames(whole.frames).count();
+        let name = status::name(tid);
+        let doubts = doubts(whole);
+        if self.json {
+            self.out.begin("thread").with("tid", tid.into()).with_text("name", until_nul(&name));
+            self.out.with_bool("crashed", crashed).with("frames", count as i64);
+            self.out.with("stop", whole.stop.number().into()).with_text("end", whole.stop.text().as_bytes());
+            self.out.with_bool("complete", whole.stop.is_complete() && doubts.is_empty());
+            self.out.with_text("doubt", doubts.as_bytes()).end();
+        } else {
+            self.head(tid, &name, crashed);
+            self.out.number(count as u64).text(" frames, ").text(whole.stop.text()).text(doubts).text("\n");
+        }
+        let left_out = count.saturating_sub(INNER + OUTER);
+        for (index, frame) in frames(whole.frames).enumerate() {
+            if left_out > 0 && index == INNER {
+                self.omitted(left_out as u64);
+            }
+            if left_out == 0 || index < INNER || index >= INNER + left_out {
+                self.frame(tid, index, frame);
+            }
+        }
+        self.out.flush();
+    }
+
+    /// A thread without a stack.
+    pub fn no_stack(&mut self, tid: u32, refused: Refused) {
+        let name = status::name(tid);
+        let why = match refused.stop {
+            Some(stop) => stop.text(),
+            None if refused.error == uunwind_core::errno::ESRCH => "it has ended",
+            None if refused.error == uunwind_core::errno::EBUSY => {
+                "the program uses the signal by which threads are asked"
+            }
+            None => "the kernel queues no more signals",
+        };
+        if self.json {
+            self.out.begin("thread").with("tid", tid.into()).with_text("name", until_nul(&name));
+            self.out.with_bool("crashed", false).with("frames", 0);
+            self.out.with("stop", refused.stop.map_or(0, StopReason::number).into()).with_text("end", why.as_bytes());
+            self.out.with_bool("complete", false).with_text("doubt", b"").end();
+        } else {
+            self.head(tid, &name, false);
+            self.out.text("no stack: ").text(why).text("\n");
+        }
+        self.out.flush();
+    }
+
+    fn head(&mut self, tid: u32, name: &[u8], crashed: bool) {
+        self.out.text("thread ").number(tid.into()).text(" \"").foreign(until_nul(name)).text("\"");
+        self.out.text(if crashed { ", crashed: " } else { ": " });
+    }
+
+    fn omitted(&mut self, frames: u64) {
+        if self.json {
+            self.out.begin("frame").with_text("kind", b"omitted").with("frames", frames as i64).end();
+        } else {
+            self.out.text("  ... ").number(frames).text(" frames left out\n");
+        }
+    }
+
+    fn frame(&mut self, tid: u32, index: usize, words: &[u64]) {
+        let mut info = FrameInfo::EMPTY;
+        if describe(words, &mut info, self.reader).is_none() {
+            return;
+        }
+        if info.kind == u32::from(KIND_OMITTED) {
+            self.omitted(info.omitted.into());
+            return;
+        }
+        if info.file_address != 0 {
+            self.objects.add(info.address.wrapping_sub(info.file_address), words.first().copied().unwrap_or(0));
+        }
+        if self.json {
+            self.frame_json(tid, index, &info);
+        } else {
+            self.frame_text(index, &info);
+        }
+    }
+
+    fn frame_json(&mut self, tid: u32, index: usize, info: &FrameInfo) {
+        let out = &mut *self.out;
+        out.begin("frame").with("tid", tid.into()).with("index", index as i64);
+        let (function, file) = (until_nul(&info.function), until_nul(&info.file));
+        if info.kind == u32::from(KIND_SEMANTIC) {
+            out.with_text("kind", b"semantic").with_text("language", until_nul(&info.language));
+            out.with_text("function", function).with_text("file", file).with("line", info.line.into()).end();
+            return;
+        }
+        let native = info.kind == u32::from(KIND_NATIVE);
+        out.with_text("kind", if native { b"native" } else { b"window" }).with_address("address", info.address);
+        out.with_bool("exact", info.flags & EXACT != 0);
+        out.with_bool("by_frame_pointer", info.flags & BY_FRAME_POINTER != 0);
+        out.with_bool("interpreter", info.flags & INTERPRETER != 0);
+        if !function.is_empty() {
+            out.with_text("function", function);
+        }
+        if info.file_address != 0 {
+            out.with_text("object", file).with_address("file_address", info.file_address);
+            out.with_octets("build_id", info.build_id.get(..info.build_id_len as usize).unwrap_or(&[]));
+        }
+        out.end();
+    }
+
+    fn frame_text(&mut self, index: usize, info: &FrameInfo) {
+        let out = &mut *self.out;
+        let (function, file) = (until_nul(&info.function), until_nul(&info.file));
+        out.text("  #").number(index as u64).text(" ");
+        if info.kind == u32::from(KIND_SEMANTIC) {
+            out.foreign(until_nul(&info.language)).text(" ").foreign(function);
+            out.text(" (").foreign(file).text(":").number(info.line.into()).text(")\n");
+            return;
+        }
+        out.hex(info.address);
+        if !function.is_empty() {
+            out.text(" ").foreign(function);
+        }
+        if info.file_address != 0 {
+            out.text(" ").foreign(file).text("+").hex(info.file_address);
+        }
+        for (flag, text) in [(INTERPRETER, " [interpreter]"), (BY_FRAME_POINTER, " [by frame pointer]")] {
+            if info.flags & flag != 0 {
+                out.text(text);
+            }
+        }
+        out.text("\n");
+    }
+
+    /// The objects that were met, with their build-ids.
+    pub fn objects(&mut self) {
+        for index in 0..self.objects.len {
+            let Some((bias, frame)) = self.objects.seen.get(index).copied() else { break };
+            let mut info = FrameInfo::EMPTY;
+            if describe(&[frame], &mut info, self.reader).is_none() || info.file_address == 0 {
+                continue;
+            }
+            let id = info.build_id.get(..info.build_id_len as usize).unwrap_or(&[]);
+            let file = until_nul(&info.file);
+            if self.json {
+                self.out.begin("object").with_text("file", file).with_address("bias", bias);
+                self.out.with_octets("build_id", id).end();
+            } else {
+                self.out.text("object ").foreign(file).text(" at ").hex(bias).text(", build-id ");
+                match id {
+                    [] => self.out.text("none"),
+                    id => self.out.octets(id),
+                };
+                self.out.text("\n");
+            }
+        }
+    }
+
+    /// A remark.
+    pub fn note(&mut self, text: &str) {
+        if self.json {
+            self.out.begin("note").with_text("text", text.as_bytes()).end();
+        } else {
+            self.out.text(text).text("\n");
+        }
+    }
+
+    /// The last line.
+    pub fn end(&mut self, whole: bool) {
+        if self.json {
+            self.out.begin("end").with_bool("complete", whole).end();
+        } else if whole {
+            self.out.text("end of the crash report\n");
+        } else {
+            self.out.text("the crash report ends here: a fault in it\n");
+        }
+        self.out.flush();
+    }
+}
+
+/// The frames of a stack, each with its words.
+fn frames(words: &[u64]) -> impl Iterator<Item = &[u64]> {
+    let mut rest = words;
+    core::iter::from_fn(move || {
+        let (frame, after) = rest.split_at_checked(frame_words(*rest.first()?))?;
+        rest = after;
+        Some(frame)
+    })
+}
+
+/// What may be missing in a stack.
+fn doubts(whole: &Whole<'_>) -> &'static str {
+    if whole.desync {
+        "; frames of a language are missing or uncertain"
+    } else if whole.result & RESULT_FACTS_PENDING != 0 {
+        "; an object was not seen by uu_setup(): frames of a language may be missing"
+    } else if whole.result & RESULT_PLUGIN_NOT_CALLED != 0 {
+        "; a plugin was not called: frames of a language may be missing"
+    } else {
+        ""
+    }
+}

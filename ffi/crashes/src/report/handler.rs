@@ -1,0 +1,246 @@
+//! One crash.
+//!
+//! Whoever handled the signal before is asked first, with the same siginfo and context, since not each fault is a crash:
+//! runtimes mend pages, skip instructions, throw exceptions. It may
+//!
+//! * return, and the program continues, as without this library. Nothing is reported;
+//! * give up: it put another disposition in our place, or sent the signal again, which stays blocked meanwhile. Then the
+//!   report is written, and what it wanted happens;
+//! * end the process or leave by siglongjmp: nothing is reported, unless by SIGABRT. For such handlers there is a flag by
+//!   which the report comes first.
+//!
+//! Where there was none, the report is written, and the default action taken by sending the signal again with its siginfo:
+//! it arrives when this handler returns, in the context of the crash, so that a core dump has that.
+//!
+//! A handler that was installed after ours comes first, and calls ours, or restores it and repeats the signal.
+
+use super::{flags, install, stacks, write};
+use crate::signals::{self, Action, SigInfo, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK};
+use crate::system;
+use crate::threads::Deadline;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use uunwind_core::recovery::{self, Call, Recovery};
+use uunwind_core::regs::UCONTEXT_SIGMASK;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_core::syscall;
+
+/// Standard signals that do not report crashes. Real-time ones stay as they are: by one of them a thread is asked for its
+/// stack, also while it waits here.
+const OTHERS: u64 = 0x7fff_ffff & !signals::FAULTS;
+/// SIGPIPE and SIGXFSZ, which writing may raise.
+const WRITING: u64 = signals::bit(13) | signals::bit(25);
+/// SA_RESETHAND.
+const SA_RESETHAND: c_int = 0x8000_0000_u32 as c_int;
+/// Longest time that a thread waits for another one's report, in nanoseconds.
+const PATIENCE: u64 = 30_000_000_000;
+/// Reports of a process, so that a fault that comes again and again does not fill a disk.
+const MOST: u32 = 16;
+
+/// Process id and thread id of the one whose report is being written, or who dies; 0: none.
+static OWNER: AtomicU64 = AtomicU64::new(0);
+/// Changes when `OWNER` becomes 0.
+static TURN: AtomicU32 = AtomicU32::new(0);
+static REPORTS: AtomicU32 = AtomicU32::new(0);
+/// Where the owner's report goes on after a fault in it.
+static RECOVERY: Recovery = Recovery::new();
+
+/// A crash, as the kernel hands it over.
+#[derive(Clone, Copy, Debug)]
+pub struct Crash {
+    /// The signal.
+    pub signal: c_int,
+    /// Its siginfo.
+    pub info: SigInfo,
+    /// The interrupted context.
+    pub ucontext: *mut u8,
+}
+
+/// The disposition that our handler needs.
+pub fn action() -> Action {
+    Action::new(handler, OTHERS, SA_NODEFER | SA_ONSTACK)
+}
+
+/// Whether it is our handler.
+pub fn is_ours(action: &Action) -> bool {
+    action.handler == handler as *const () as usize
+}
+
+fn own() -> u64 {
+    u64::from(syscall::getpid()) << 32 | u64::from(syscall::gettid())
+}
+
+unsafe extern "C" fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
+    // SAFETY: the kernel's siginfo.
+    let crash = Crash { signal, info: unsafe { *info }, ucontext: ucontext.cast() };
+    let sent = crash.info.code <= 0;
+    let is_memory = signal == signals::SIGSEGV || signal == signals::SIGBUS;
+    // SAFETY: the context of a fault in this thread.
+    if !sent && is_memory && crate::host().is_some_and(|host| unsafe { (host.mend)(ucontext.cast()) }) {
+        return;
+    }
+    if OWNER.load(Ordering::Acquire) == own() {
+        in_report(&crash);
+        return;
+    }
+    let before = install::before(signal);
+    match before.handler {
+        IGNORE if sent => {}
+        DEFAULT | IGNORE => {
+            report(&crash);
+            die(&crash);
+        }
+        _ => {
+            let first = install::flags() & flags::FIRST != 0;
+            if first {
+                report(&crash);
+                release();
+            }
+            // SAFETY: the kernel's arguments.
+            let gave_up = unsafe { ask(&before, &crash, info) };
+            if gave_up && !first {
+                report(&crash);
+            }
+            match gave_up.then(|| signals::action(signal)).flatten() {
+                // What it put in our place comes next.
+                Some(now) if now.handler > IGNORE && !is_ours(&now) => {
+                    release();
+                    repeat(&crash);
+                }
+                Some(_) => die(&crash),
+                None => {}
+            }
+        }
+    }
+}
+
+/// Calls who handled the signal before. True: it gave up. If it sent the signal again, that one is taken back.
+///
+/// # Safety
+/// The arguments must be the handler's.
+unsafe fn ask(before: &Action, crash: &Crash, info: *mut SigInfo) -> bool {
+    let bit = signals::bit(crash.signal);
+    // SAFETY: the kernel's context.
+    let interrupted = unsafe { crash.ucontext.add(UCONTEXT_SIGMASK as usize).cast::<u64>().read() };
+    if before.flags & SA_RESETHAND != 0 {
+        install::spend(crash.signal);
+    }
+    // A signal that it sends again waits until it returns, also where it had asked for SA_NODEFER.
+    let [mask, ..] = before.mask;
+    let ours = signals::set_mask(interrupted | mask | bit);
+    // SAFETY: the program's handler, with the kernel's arguments.
+    unsafe { before.call(crash.signal, info, crash.ucontext.cast()) };
+    let repeated = signals::pending() & bit != 0;
+    let replaced = signals::action(crash.signal).is_none_or(|now| !is_ours(&now));
+    if repeated {
+        signals::drop_pending(bit);
+    }
+    signals::set_mask(ours);
+    repeated || replaced && crash.info.code > 0
+}
+
+/// A fault in the report of this thread, which ends it. A signal that was sent meanwhile is dropped: the process ends.
+fn in_report(crash: &Crash) {
+    if crash.info.code <= 0 && RECOVERY.is_armed() {
+        return;
+    }
+    // SAFETY: the context of a fault in this thread, which is in the protected call if that is armed.
+    if !unsafe { RECOVERY.redirect(crash.ucontext, u64::from(StopReason::Fault.number()), |_| false) } {
+        die(crash);
+    }
+}
+
+/// Takes the default action, when the handler returns. The owner stays, so that no other thread reports the same.
+fn die(crash: &Crash) {
+    signals::set_action(crash.signal, &Action::DEFAULT);
+    repeat(crash);
+}
+
+/// Sends the signal again: it arrives when the handler returns.
+fn repeat(crash: &Crash) {
+    signals::block(signals::bit(crash.signal));
+    signals::send(syscall::gettid(), &crash.info);
+}
+
+/// Becomes the one who reports. False: another thread's report does not end.
+fn acquire() -> bool {
+    let (own, deadline) = (own(), Deadline::after(PATIENCE));
+    loop {
+        let turn = TURN.load(Ordering::Acquire);
+        match OWNER.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return true,
+            Err(other) => {
+                let is_left = other >> 32 != own >> 32 || !signals::exists(other as u32);
+                if is_left && OWNER.compare_exchange(other, own, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                    return true;
+                }
+            }
+        }
+        let left = deadline.left();
+        if left == 0 {
+            return false;
+        }
+        // Its end is not announced if the process dies, or if the thread does.
+        system::wait(&TURN, turn, left.min(100_000_000));
+    }
+}
+
+fn release() {
+    let own = own();
+    if OWNER.compare_exchange(own, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        TURN.fetch_add(1, Ordering::AcqRel);
+        system::wake(&TURN);
+    }
+}
+
+/// Writes the report, and remains the owner.
+fn report(crash: &Crash) {
+    if !acquire() || REPORTS.fetch_add(1, Ordering::AcqRel) >= MOST {
+        return;
+    }
+    let mask = signals::set_mask(!signals::FAULTS);
+    let pending = signals::pending() & WRITING;
+    // A handler that the program installed after ours is not to see the faults of guarded reads.
+    let theirs = [signals::SIGSEGV, signals::SIGBUS].map(|signal| {
+        let now = signals::action(signal).filter(|now| !is_ours(now));
+        (signal, now.filter(|_| signals::set_action(signal, &action())))
+    });
+    let mut crash = *crash;
+    // SAFETY: the owner alone is here.
+    unsafe { stacks::on_report_stack(protected, (&raw mut crash).cast()) };
+    for (signal, now) in theirs {
+        if let Some(now) = now {
+            signals::set_action(signal, &now);
+        }
+    }
+    signals::drop_pending(WRITING & !pending);
+    signals::set_mask(mask);
+}
+
+/// Whether faults in this thread reach our handler.
+pub fn catches_faults() -> bool {
+    [signals::SIGSEGV, signals::SIGBUS]
+        .into_iter()
+        .all(|signal| signals::action(signal).is_some_and(|now| is_ours(&now)))
+}
+
+unsafe extern "C" fn protected(crash: *mut c_void) {
+    stacks::without_alternate();
+    RECOVERY.disarm();
+    let call = Call::new(written as *const () as usize, [crash as u64]);
+    // SAFETY: `written` locks and allocates nothing, so it may be left; only the owner uses the recovery point.
+    let ended = unsafe { recovery::call(&RECOVERY, &call) };
+    if ended.is_err() {
+        // SAFETY: as above.
+        let _ = unsafe { recovery::call(&RECOVERY, &Call::new(cut as *const () as usize, [0u64; 0])) };
+    }
+}
+
+unsafe extern "C" fn written(crash: *mut c_void) {
+    // SAFETY: `report` passes its crash.
+    write::report(unsafe { &*crash.cast::<Crash>() });
+}
+
+unsafe extern "C" fn cut() {
+    write::cut();
+}

@@ -1,0 +1,84 @@
+//! The whole report.
+
+use super::destination::Destination;
+use super::frames::{Objects, Printer};
+use super::handler::{catches_faults, Crash};
+use super::text::Out;
+use super::{crash, flags, install};
+use crate::threads::{all, Deadline, Manner};
+use uunwind_core::cursor::Cursor;
+use uunwind_core::frame::{FLAG_EXACT, KIND_NATIVE};
+use uunwind_core::memory::{Mode, Reader};
+use uunwind_core::regs::Regs;
+use uunwind_core::slots::stack_pointer;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_core::syscall;
+use uunwind_stacks::walk::{whole, How, Whole};
+
+/// Longest time for a report, in nanoseconds.
+const TIME: u64 = 20_000_000_000;
+/// Of it, for the stacks of other threads.
+const OTHERS: u64 = 5_000_000_000;
+
+/// Writes the report of a crash.
+pub fn report(crash: &Crash) {
+    let Some(to) = Destination::open() else { return };
+    let flags = install::flags();
+    let json = flags & flags::JSON != 0;
+    let guarded = catches_faults();
+    let mut out = Out::new(to, Deadline::after(TIME));
+    crash::write(&mut out, crash, json);
+    let mut objects = Objects::new();
+    // SAFETY: guarded only where faults reach our handler, which mends them.
+    let mut reader = unsafe { Reader::new(if guarded { Mode::Guarded } else { Mode::Probed }) };
+    let mut printer = Printer { out: &mut out, json, objects: &mut objects, reader: &mut reader };
+    own_stack(&mut printer, crash, guarded);
+    if flags & flags::ONE_THREAD == 0 {
+        let manner = Manner { probed: false, trusting: false, impatient: true };
+        let listed = all::others(manner, Deadline::after(OTHERS), &mut |thread| match thread.stack {
+            Ok(whole) => printer.thread(thread.tid, false, &whole),
+            Err(refused) => printer.no_stack(thread.tid, refused),
+        });
+        if listed.is_err() {
+            printer.note("the threads cannot be listed: /proc is missing");
+        }
+    }
+    printer.objects();
+    printer.end(true);
+}
+
+/// The end of a report that a fault in it ended.
+pub fn cut() {
+    let Some(to) = Destination::open() else { return };
+    let json = install::flags() & flags::JSON != 0;
+    let mut out = Out::new(to, Deadline::after(OTHERS));
+    let mut objects = Objects::new();
+    let mut printer = Printer { out: &mut out, json, objects: &mut objects, reader: &mut Reader::probed() };
+    if !json {
+        printer.note("");
+    }
+    printer.end(false);
+}
+
+/// The thread that crashed.
+fn own_stack(printer: &mut Printer<'_, '_>, crash: &Crash, guarded: bool) {
+    let tid = syscall::gettid();
+    // SAFETY: the context of the crash, in this thread.
+    let regs = unsafe { Regs::from_ucontext(crash.ucontext) };
+    let cursor = Cursor { regs, exact: true };
+    // A plugin's fault reaches our handler, too, which brings the walk back.
+    let how = How { guarded, trusting: guarded };
+    let mut written = false;
+    let mut then = |whole: Whole<'_>| {
+        printer.thread(tid, true, &whole);
+        written = true;
+    };
+    // SAFETY: the crash's frames stay until its handler returns; faults are caught where `guarded` says so.
+    let walked = unsafe { whole(cursor, stack_pointer(), how, &mut then) };
+    if !written {
+        // Inside a walk, or no memory for one.
+        let stop = walked.err().unwrap_or(StopReason::Fault);
+        let frame = [u64::from(KIND_NATIVE) << 56 | FLAG_EXACT | cursor.regs.pc & ((1 << 56) - 1)];
+        printer.thread(tid, true, &Whole { frames: &frame, stop, desync: true, result: 0 });
+    }
+}

@@ -1,0 +1,274 @@
+/* crashes KIND [FD | PATH] [FLAGS]: crashes in many ways, in functions that are named after them. Kinds that begin with
+   "no-" are no crashes: the program ends with 0. */
+#define _GNU_SOURCE
+#include <assert.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include <uu.h>
+
+#define STAYS __attribute__((noinline, noipa))
+#define AFTER __asm__ volatile("" ::: "memory")
+static const char *kind, *destination = "2";
+static uint32_t flags;
+static int is(const char *name) { return strcmp(kind, name) == 0; }
+static int *volatile null;
+static void (*volatile target)(void);
+static volatile int zero;
+
+STAYS void crash_read(void) { *null = 1; AFTER; }
+STAYS void crash_wild_read(void) { null = (int *)0x1234567890abcdefull; *null = 1; AFTER; }
+STAYS void crash_call(void) { target(); AFTER; }
+STAYS void crash_divide(void) { zero = 77 / zero; AFTER; }
+STAYS void crash_illegal(void) { __asm__ volatile("ud2"); AFTER; }
+STAYS void crash_trap(void) { __asm__ volatile("int3"); AFTER; }
+STAYS void crash_abort(void) { abort(); }
+STAYS void crash_assert(void) { assert(zero); AFTER; }
+STAYS void crash_raise(void) { raise(SIGSEGV); AFTER; }
+STAYS void crash_bus(void) {
+    FILE *file = tmpfile();
+    volatile char *at = mmap(0, 4096, PROT_READ, MAP_SHARED, fileno(file), 0);
+    zero = *at;
+    AFTER;
+}
+STAYS int crash_overflow(int n) {
+    volatile char room[4000];
+    room[n & 1023] = 1;
+    return crash_overflow(n + 1) + room[n & 1023];
+}
+STAYS void crash_smash(void) {
+    volatile uint64_t here[1];
+    for (int i = 0; i < 64; i++)
+        here[i] = 0x4141414141414141;
+}
+/* The heap is damaged: malloc() aborts while it holds its lock. */
+STAYS void crash_heap(void) {
+    uint64_t *chunk = malloc(3000), *wall = malloc(10);
+    free(chunk);
+    chunk[1] = 0x4141;
+    wall[0] = (uint64_t)malloc(5000);
+    AFTER;
+}
+STAYS void crash_load(void) {
+    const char *path = getenv("CONSTRUCTOR");
+    zero = dlopen(path, RTLD_NOW) != 0;
+    AFTER;
+}
+static void handler_crash(int signal) {
+    (void)signal;
+    crash_read();
+    AFTER;
+}
+STAYS void crash_handler(void) {
+    signal(SIGUSR1, handler_crash);
+    raise(SIGUSR1);
+    AFTER;
+}
+STAYS void crash_unreadable(void) {
+    /* What the stack pointer points to cannot be read. */
+    __asm__ volatile("mov $4096, %%rsp\n ud2" ::: "memory");
+}
+
+/* Handlers from before. */
+static sigjmp_buf out;
+static char *page;
+static volatile int handled;
+static struct sigaction theirs;
+static void jump_out(int s) { (void)s; handled++; siglongjmp(out, 1); }
+static void skip_it(int s, siginfo_t *i, void *u) {
+    (void)s, (void)i;
+    handled++;
+    ((ucontext_t *)u)->uc_mcontext.gregs[REG_RIP] = *(greg_t *)((ucontext_t *)u)->uc_mcontext.gregs[REG_RSP];
+    ((ucontext_t *)u)->uc_mcontext.gregs[REG_RSP] += 8;
+}
+static void mend_page(int s, siginfo_t *i, void *u) {
+    (void)s, (void)i, (void)u;
+    handled++;
+    mprotect(page, 4096, PROT_READ | PROT_WRITE);
+}
+static void give_up(int s) { handled++; signal(s, SIG_DFL); }
+static void repeat(int s) { handled++; signal(s, SIG_DFL); raise(s); }
+static void leave(int s) { (void)s; _exit(9); }
+static void chain(int s, siginfo_t *i, void *u) {
+    handled++;
+    theirs.sa_sigaction(s, i, u);
+}
+static void restore(int s) { handled++; sigaction(s, &theirs, 0); raise(s); }
+static void set(int signal, void *handler, int flags) {
+    struct sigaction action = {.sa_sigaction = handler, .sa_flags = flags};
+    sigaction(signal, &action, &theirs);
+}
+/* Only reachable by a call whose return address is at the stack pointer when it faults. */
+__asm__(".text\n.type fault_leaf, @function\nfault_leaf: movl $1, 0\n ret\n.size fault_leaf, .-fault_leaf\n");
+extern void fault_leaf(void);
+
+STAYS void no_jump(void) { for (int i = 0; i < 3; i++) if (!sigsetjmp(out, 1)) crash_read(); }
+STAYS void no_skip(void) { for (int i = 0; i < 3; i++) fault_leaf(); }
+STAYS void no_mend(void) {
+    page = mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < 3; i++) {
+        *(volatile char *)page = 1;
+        mprotect(page, 4096, PROT_NONE);
+    }
+}
+STAYS void no_ignored(void) { raise(SIGSEGV); handled = 3; }
+
+static void before_install(void) {
+    if (is("no-jump")) set(SIGSEGV, jump_out, 0);
+    if (is("no-skip")) set(SIGSEGV, skip_it, SA_SIGINFO);
+    if (is("no-mend")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_NODEFER);
+    if (is("no-ignored")) set(SIGSEGV, SIG_IGN, 0);
+    if (is("gives-up")) set(SIGSEGV, give_up, 0);
+    if (is("repeats")) set(SIGSEGV, repeat, SA_NODEFER);
+    if (is("once")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_RESETHAND), page = (char *)1;
+    if (is("leaves") || is("leaves-reported")) set(SIGSEGV, leave, 0);
+}
+static void after_install(void) {
+    if (is("chains")) set(SIGSEGV, chain, SA_SIGINFO);
+    if (is("restores")) set(SIGSEGV, restore, SA_NODEFER);
+}
+
+static const struct { const char *kind; void (*crash)(void); } CRASHES[] = {
+    {"read", crash_read}, {"wild-read", crash_wild_read}, {"call", crash_call}, {"wild-call", crash_call},
+    {"divide", crash_divide}, {"illegal", crash_illegal}, {"trap", crash_trap}, {"abort", crash_abort},
+    {"assert", crash_assert}, {"raise", crash_raise}, {"bus", crash_bus}, {"smash", crash_smash}, {"heap", crash_heap},
+    {"load", crash_load}, {"handler", crash_handler}, {"unreadable", crash_unreadable}, {"no-jump", no_jump},
+    {"no-skip", no_skip}, {"no-mend", no_mend}, {"no-ignored", no_ignored},
+};
+
+STAYS int middle(void) {
+    if (is("overflow") || is("overflow-thread"))
+        zero = crash_overflow(0);
+    for (unsigned i = 0; i < sizeof CRASHES / sizeof *CRASHES; i++)
+        if (is(CRASHES[i].kind)) {
+            CRASHES[i].crash();
+            return 1;
+        }
+    crash_read();
+    return 1;
+}
+
+static pthread_barrier_t together;
+STAYS void *worker(void *with_stack) {
+    if (with_stack && uu_prepare_thread() != 0)
+        abort();
+    pthread_barrier_wait(&together);
+    middle();
+    AFTER;
+    return 0;
+}
+STAYS void waiting(void) {
+    pthread_barrier_wait(&together);
+    for (;;)
+        pause();
+}
+STAYS void *waits(void *unused) {
+    (void)unused;
+    waiting();
+    AFTER;
+    return 0;
+}
+static void in_threads(int n, size_t stack, int with_stack) {
+    pthread_t threads[16];
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    if (stack)
+        pthread_attr_setstacksize(&attributes, stack);
+    pthread_barrier_init(&together, 0, (unsigned)n);
+    for (int i = 0; i < n; i++)
+        if (pthread_create(&threads[i], &attributes, worker, with_stack ? &together : 0))
+            abort();
+    for (int i = 0; i < n; i++)
+        pthread_join(threads[i], 0);
+}
+
+static void install(void) {
+    char *end;
+    long fd = strtol(destination, &end, 10);
+    int done = *end ? uu_report_crashes_to(destination, flags) : uu_report_crashes((int)fd, flags);
+    if (done != 0) {
+        printf("install: %d\n", done);
+        exit(3);
+    }
+}
+
+int main(int argc, char **argv) {
+    kind = argv[1];
+    if (argc > 2)
+        destination = argv[2];
+    flags = argc > 3 ? (uint32_t)atoi(argv[3]) : UU_CRASH_JSON;
+    if (is("wild-call"))
+        target = (void (*)(void))0x123456000;
+    if (is("refused")) {
+        int pair[2], closed = dup(2);
+        close(closed);
+        if (pipe(pair))
+            return 2;
+        printf("%d %d %d %d %d %d\n", uu_report_crashes(closed, 0), uu_report_crashes(pair[0], 0), uu_report_crashes(-2, 0),
+               uu_report_crashes(2, 1u << 31), uu_report_crashes_to(0, 0), uu_report_crashes(-1, 0));
+        return 0;
+    }
+    before_install();
+    install();
+    after_install();
+    if (is("guarded") && uu_handle_faults() != 0)
+        return 4;
+    if (is("closed"))
+        close(atoi(destination));
+    if (is("reused")) {
+        /* The number is another file's by now. */
+        int other = open(argv[4], O_RDWR | O_CREAT, 0600);
+        dup2(other, atoi(destination));
+    }
+    if (is("broken-pipe")) {
+        int pair[2];
+        if (pipe(pair) || uu_report_crashes(pair[1], flags))
+            return 2;
+        close(pair[0]);
+    }
+    if (is("off") && uu_report_crashes(-1, 0))
+        return 2;
+    if (is("fork")) {
+        pid_t child = fork();
+        if (child == 0) {
+            zero = middle();
+            AFTER;
+            return zero;
+        }
+        int status;
+        waitpid(child, &status, 0);
+        printf("%d", (int)child);
+        return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV ? 0 : 1;
+    }
+    if (is("heap")) {
+        /* With more than one thread, malloc() locks. */
+        pthread_t thread;
+        pthread_barrier_init(&together, 0, 2);
+        pthread_create(&thread, 0, waits, 0);
+        pthread_barrier_wait(&together);
+    }
+    if (is("thread")) in_threads(1, 0, 0);
+    if (is("small-thread")) in_threads(1, 16384, 0);
+    if (is("small-prepared-thread")) in_threads(1, 16384, 1);
+    if (is("overflow-thread")) in_threads(1, 65536, 1);
+    if (is("at-once")) in_threads(8, 0, 1);
+    if (is("others")) {
+        pthread_t thread;
+        pthread_barrier_init(&together, 0, 4);
+        for (int i = 0; i < 3; i++)
+            pthread_create(&thread, 0, waits, 0);
+        pthread_barrier_wait(&together);
+    }
+    int result = middle();
+    AFTER;
+    return strncmp(kind, "no-", 3) == 0 && handled == 3 ? 0 : result;
+}

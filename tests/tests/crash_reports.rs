@@ -1,0 +1,231 @@
+//! `uu_report_crashes()`: what a report says of many kinds of crash, beside the functions that a program was in; how the
+//! program ends; and whose handlers are called.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use uunwind_tests::crash_report::{Report, Symbols};
+use uunwind_tests::process::Outcome;
+use uunwind_tests::{compile, paths, process, uu};
+
+const SIGILL: i32 = 4;
+const SIGTRAP: i32 = 5;
+const SIGABRT: i32 = 6;
+const SIGBUS: i32 = 7;
+const SIGFPE: i32 = 8;
+const SIGSEGV: i32 = 11;
+
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let scratch = paths::scratch("crashes-program");
+        let options = [
+            "-pthread",
+            "-fno-stack-protector",
+            "-Wno-stringop-overflow",
+            "-Wno-use-after-free",
+            "-Wno-array-bounds",
+            "-Wno-infinite-recursion",
+            "-Wno-aggressive-loop-optimizations",
+        ];
+        compile::with_library(&scratch, "crashes", &options)
+    })
+}
+
+fn crash(kind: &str, more: &[&str]) -> Outcome {
+    let scratch = paths::scratch(&format!("crash-{kind}"));
+    let mut command = Command::new(program());
+    process::run(command.arg(kind).args(more).current_dir(&scratch), &scratch, uu::LIMIT)
+}
+
+/// The functions of the thread that crashed, without those that the C library adds to a program (`_start`).
+fn functions(report: &Report) -> Vec<String> {
+    let mut found = report.crashed().functions(&Symbols::of(program()));
+    found.retain(|name| !name.starts_with('_'));
+    found
+}
+
+#[test]
+fn each_kind_of_crash_is_reported_and_ends_the_program_by_its_signal() {
+    for (kind, signal, code, stack) in [
+        ("read", SIGSEGV, 1, &["crash_read", "middle", "main"][..]),
+        ("wild-read", SIGSEGV, 128, &["crash_wild_read", "middle", "main"]),
+        ("call", SIGSEGV, 1, &["crash_call", "middle", "main"]),
+        ("wild-call", SIGSEGV, 1, &["crash_call", "middle", "main"]),
+        ("divide", SIGFPE, 1, &["crash_divide", "middle", "main"]),
+        ("illegal", SIGILL, 2, &["crash_illegal", "middle", "main"]),
+        ("trap", SIGTRAP, 128, &["crash_trap", "middle", "main"]),
+        ("abort", SIGABRT, -6, &["crash_abort", "middle", "main"]),
+        ("assert", SIGABRT, -6, &["crash_assert", "middle", "main"]),
+        ("raise", SIGSEGV, -6, &["crash_raise", "middle", "main"]),
+        ("bus", SIGBUS, 2, &["crash_bus", "middle", "main"]),
+        ("handler", SIGSEGV, 1, &["crash_read", "handler_crash", "crash_handler", "middle", "main"]),
+        ("thread", SIGSEGV, 1, &["crash_read", "middle", "worker"]),
+        ("small-thread", SIGSEGV, 1, &["crash_read", "middle", "worker"]),
+        ("small-prepared-thread", SIGSEGV, 1, &["crash_read", "middle", "worker"]),
+        ("guarded", SIGSEGV, 1, &["crash_read", "middle", "main"]),
+    ] {
+        let out = crash(kind, &[]);
+        assert_eq!(out.code(), 128 + signal, "{kind}: {}", out.text());
+        let report = Report::one(&out.stderr);
+        assert_eq!(report.crash["signal"], signal, "{kind}: {}", out.text());
+        assert_eq!(report.crash["code"], code, "{kind}: {}", out.text());
+        assert_eq!(functions(&report), stack, "{kind}: {}", out.text());
+        assert_eq!(report.crashed().head["stop"], 1, "{kind}: {}", out.text());
+        let build_id = report.crashed().frames.iter().find_map(|frame| frame["build_id"].as_str());
+        assert!(build_id.is_some_and(|id| id.len() == 40), "{kind}: {}", out.text());
+    }
+}
+
+/// The damaged heap makes malloc() fault, or abort, while it holds its lock.
+#[test]
+fn a_crash_inside_malloc_is_reported() {
+    let out = crash("heap", &[]);
+    assert!([128 + SIGSEGV, 128 + SIGABRT].contains(&out.code()), "{}", out.text());
+    let report = Report::one(&out.stderr);
+    assert_eq!(functions(&report), ["crash_heap", "middle", "main"], "{}", out.text());
+    let leaf = report.crashed().frames[0]["object"].as_str();
+    assert!(leaf.is_some_and(|object| object.contains("libc")), "{}", out.text());
+    assert_eq!(report.threads.len(), 2, "{}", out.text());
+}
+
+#[test]
+fn a_stack_overflow_is_reported_with_both_ends() {
+    for (kind, outermost) in [("overflow", "main"), ("overflow-thread", "worker")] {
+        let out = crash(kind, &[]);
+        assert_eq!(out.code(), 128 + SIGSEGV, "{kind}: {}", out.text());
+        let report = Report::one(&out.stderr);
+        assert_eq!(report.crash["overflow"], true, "{kind}");
+        let found = functions(&report);
+        assert_eq!(found.first().map(|name| &**name), Some("crash_overflow"), "{kind}: {}", out.text());
+        let ends: Vec<&str> = found.iter().map(|name| &**name).filter(|name| *name != "crash_overflow").collect();
+        assert_eq!(&ends[..2], ["middle", outermost], "{kind}: {}", out.text());
+    }
+}
+
+#[test]
+fn damaged_stacks_are_reported_as_far_as_they_go() {
+    for (kind, signal, first) in
+        [("smash", SIGSEGV, Some("crash_smash")), ("unreadable", SIGILL, Some("crash_unreadable"))]
+    {
+        let out = crash(kind, &[]);
+        assert_eq!(out.code(), 128 + signal, "{kind}: {}", out.text());
+        let report = Report::one(&out.stderr);
+        assert_eq!(functions(&report).first().map(|name| &**name), first, "{kind}: {}", out.text());
+        assert_eq!(report.crashed().head["complete"], false, "{kind}: {}", out.text());
+    }
+}
+
+#[test]
+fn a_crash_in_a_constructor_during_dlopen_is_reported() {
+    let scratch = paths::scratch("crash-constructor");
+    let source = scratch.join("constructor.c");
+    let text = "__attribute__((constructor)) void in_constructor(void) { *(volatile int *)0 = 1; }\n";
+    std::fs::write(&source, text).expect("scratch");
+    let object = compile::gcc_files(&scratch, "constructor.so", &[source], &["-shared", "-fPIC", "-Wno-array-bounds"]);
+    let mut command = Command::new(program());
+    command.arg("load").env("CONSTRUCTOR", &object);
+    let out = process::run(&mut command, &scratch, uu::LIMIT).expect_code(128 + SIGSEGV);
+    let report = Report::one(&out.stderr);
+    assert_eq!(report.crashed().functions(&Symbols::of(&object)), ["in_constructor"], "{}", out.text());
+    assert_eq!(functions(&report)[..3], ["crash_load", "middle", "main"], "{}", out.text());
+}
+
+#[test]
+fn other_threads_are_in_the_report() {
+    let out = crash("others", &[]).expect_code(128 + SIGSEGV);
+    let report = Report::one(&out.stderr);
+    assert_eq!(report.threads.len(), 4, "{}", out.text());
+    let symbols = Symbols::of(program());
+    for thread in &report.threads[1..] {
+        assert_eq!(thread.functions(&symbols), ["waiting", "waits"], "{}", out.text());
+        assert_eq!(thread.head["stop"], 1, "{}", out.text());
+    }
+    let out = crash("others", &["2", "5"]).expect_code(128 + SIGSEGV);
+    assert_eq!(Report::one(&out.stderr).threads.len(), 1, "UU_CRASH_ONE_THREAD");
+}
+
+/// The first thread is reported, with the stacks of the others, which wait in their handlers.
+#[test]
+fn several_threads_that_crash_at_once_make_one_report() {
+    for _ in 0..20 {
+        let out = crash("at-once", &[]).expect_code(128 + SIGSEGV);
+        let report = Report::one(&out.stderr);
+        assert_eq!(functions(&report), ["crash_read", "middle", "worker"], "{}", out.text());
+        assert_eq!(report.threads.len(), 9, "{}", out.text());
+    }
+}
+
+#[test]
+fn the_child_of_a_fork_reports_as_itself() {
+    let out = crash("fork", &[]).expect_code(0);
+    let report = Report::one(&out.stderr);
+    assert_eq!(report.crash["pid"].to_string(), out.stdout, "{}", out.text());
+    assert_eq!(functions(&report), ["crash_read", "middle", "main"], "{}", out.text());
+}
+
+#[test]
+fn handlers_that_mend_the_fault_leave_no_report() {
+    for kind in ["no-jump", "no-skip", "no-mend", "no-ignored"] {
+        let out = crash(kind, &[]);
+        assert_eq!((out.code(), &*out.stderr), (0, ""), "{kind}: {}", out.text());
+    }
+}
+
+#[test]
+fn handlers_that_give_up_are_followed_by_a_report() {
+    for kind in ["gives-up", "repeats", "once", "chains", "restores"] {
+        let out = crash(kind, &[]);
+        assert_eq!(out.code(), 128 + SIGSEGV, "{kind}: {}", out.text());
+        let mut found = functions(&Report::one(&out.stderr));
+        // `restore` raises the signal again, from its handler.
+        found.retain(|name| name != "restore");
+        assert_eq!(found, ["crash_read", "middle", "main"], "{kind}: {}", out.text());
+    }
+    // One that ends the process is followed by nothing; the flag asks for a report before it.
+    let out = crash("leaves", &[]);
+    assert_eq!((out.code(), &*out.stderr), (9, ""), "{}", out.text());
+    let out = crash("leaves-reported", &["2", "3"]).expect_code(9);
+    assert_eq!(functions(&Report::one(&out.stderr)), ["crash_read", "middle", "main"], "{}", out.text());
+}
+
+#[test]
+fn destinations_that_cannot_be_written_change_nothing() {
+    for kind in ["closed", "broken-pipe", "off"] {
+        let out = crash(kind, &[]);
+        assert_eq!((out.code(), &*out.stderr), (128 + SIGSEGV, ""), "{kind}: {}", out.text());
+    }
+    let scratch = paths::scratch("crash-reused");
+    let other = scratch.join("other.txt");
+    let out = crash("reused", &["2", "1", other.to_str().expect("UTF-8")]);
+    assert_eq!(out.code(), 128 + SIGSEGV, "{}", out.text());
+    assert_eq!(std::fs::read_to_string(&other).expect("it was made"), "", "another file has the number by now");
+    assert_eq!(crash("refused", &[]).stdout, "-9 -9 -9 -22 -22 0\n");
+}
+
+#[test]
+fn paths_are_opened_when_a_crash_comes() {
+    let scratch = paths::scratch("crash-path");
+    let pattern = scratch.join("report-%p.json");
+    let out = crash("no-mend", &[pattern.to_str().expect("UTF-8")]).expect_code(0);
+    assert_eq!(out.stderr, "");
+    assert!(!scratch.read_dir().expect("a folder").any(|entry| entry.is_ok_and(|e| e.path().extension().is_some())));
+    crash("read", &[pattern.to_str().expect("UTF-8")]).expect_code(128 + SIGSEGV);
+    let files: Vec<_> = scratch.read_dir().expect("a folder").flatten().map(|entry| entry.path()).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    let report = Report::one(&std::fs::read_to_string(file).expect("readable"));
+    assert_eq!(file.file_name(), Some(format!("report-{}.json", report.crash["pid"]).as_ref()));
+}
+
+/// The text says the same as the lines of JSON.
+#[test]
+fn the_text_is_for_people() {
+    let out = crash("read", &["2", "0"]).expect_code(128 + SIGSEGV);
+    let first = "uu crash report: SIGSEGV (11), address not mapped (code 1), address 0x0\n";
+    assert!(out.stderr.starts_with(first), "{}", out.text());
+    assert!(out.stderr.ends_with("end of the crash report\n"), "{}", out.text());
+    let program = program().canonicalize().expect("it exists");
+    let line = out.stderr.lines().find(|line| line.starts_with("  #0 0x")).expect("a first frame");
+    assert!(line.contains(&format!(" {}+0x", program.display())), "{}", out.text());
+    assert!(out.stderr.contains(&format!("object {} at 0x", program.display())), "{}", out.text());
+}
