@@ -69,6 +69,57 @@ fn guards_in_cpp() {
     assert_eq!(lines[place + 2], "main", "{said}");
 }
 
+/// What a report says of each stack: its first line, and the lines of its frames.
+fn reported(said: &str) -> Vec<(&str, Vec<&str>)> {
+    let mut stacks: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in said.lines() {
+        match (line.strip_prefix("    "), stacks.last_mut()) {
+            (Some(frame), Some((_, frames))) => frames.push(frame),
+            _ => stacks.push((line, Vec::new())),
+        }
+    }
+    stacks.retain(|(_, frames)| !frames.is_empty());
+    stacks
+}
+
+/// The numbers of a line.
+fn numbers(line: &str) -> Vec<f64> {
+    line.split([' ', ';']).filter_map(|word| word.parse().ok()).collect()
+}
+
+/// The sampled sums agree with malloc's own, and those of a function with what it keeps, within six standard deviations.
+#[test]
+fn heap() {
+    let said = run("heap/heap.c", 2);
+    let live = said.lines().find(|line| line.starts_with("live ")).expect("a report");
+    let [live, _, _, truth] = numbers(live)[..] else { panic!("{live}") };
+    const RATE: f64 = 65_536.0;
+    let near = |found: f64, truth: f64| {
+        let deviation = (RATE / truth).sqrt();
+        assert!((found / truth - 1.0).abs() < 6.0 * deviation, "{found} for {truth}: {said}");
+    };
+    near(live, truth);
+    for (function, truth) in [("keep (", 4000.0 * 10_000.0), ("also (", 800.0 * 20_000.0)] {
+        let keeps = |frames: &[&str]| frames.iter().any(|frame| frame.starts_with(function));
+        let stacks = reported(&said);
+        let of_it = stacks.iter().filter(|(_, frames)| keeps(frames)).map(|(line, _)| numbers(line)[0]);
+        near(of_it.sum(), truth);
+    }
+    assert!(!said.contains("borrow (") && said.contains("lost 0 blocks"), "{said}");
+}
+
+#[test]
+fn locks() {
+    let said = run("locks/locks.c", 2);
+    // The innermost Python frame of one stack is the function that waits for the lock.
+    let waits =
+        |frames: &[&str]| frames.iter().find(|frame| frame.contains(".py:")).is_some_and(|f| f.starts_with("wants ("));
+    let found = reported(&said).into_iter().find(|(_, frames)| waits(frames));
+    let (line, _) = found.unwrap_or_else(|| panic!("{said}"));
+    assert!(numbers(line)[0] > 0.0 && numbers(line)[1] >= 1.0, "{line}");
+    assert!(said.contains("0 waits lost"), "{said}");
+}
+
 #[test]
 fn jit() {
     let said = run("jit/jit.c", 3);
