@@ -22,7 +22,7 @@ use chains::{Flavour, Paths};
 use peers::Peer;
 
 const DEPTHS: [usize; 4] = [10, 30, 100, 300];
-/// So many times in a row are few chains captured, so that what they need is in the caches.
+/// Number of captures in a row where chains are few, so that what they need is in the caches.
 const PASSES: usize = 10;
 
 fn main() {

@@ -14,7 +14,7 @@ pub struct Cursor<R = Regs> {
     pub exact: bool,
 }
 
-/// Registers of any CPU.
+/// The registers of a CPU: what a cursor of code for any CPU needs of them.
 pub trait Registers {
     /// The rules of this CPU.
     type Rule;

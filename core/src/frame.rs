@@ -34,10 +34,10 @@ pub const FLAG_BY_FRAME_POINTER: u64 = 1 << 61;
 /// Native: an interpreter's own frame that hosts semantic frames; viewers may hide it.
 pub const FLAG_INTERPRETER: u64 = 1 << 62;
 
-/// A decoded frame.
+/// A decoded frame: one or two frame words ([`frames`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Frame {
-    /// A machine frame.
+    /// A machine frame in an object or in unowned code: one word.
     Native {
         /// Interrupted instruction (if `exact`) or return address, in the process's address space.
         address: u64,
@@ -59,7 +59,7 @@ pub enum Frame {
     },
     /// A machine frame in a window.
     Window {
-        /// As of [`Frame::Native`].
+        /// Interrupted instruction (if `exact`) or return address (process address).
         address: u64,
         /// The address is the instruction itself.
         exact: bool,
@@ -67,14 +67,15 @@ pub enum Frame {
         by_frame_pointer: bool,
         /// Hosts semantic frames.
         interpreter: bool,
-        /// Tells the window from others that were or will be at the same place.
+        /// The lower half of the window's generation: distinguishes it from others that were or will be at the same
+        /// place.
         generation: u32,
         /// Process-wide id under which the function's name was described; 0: it has none.
         name: u32,
     },
     /// Frames that were left out: the stack has more than are kept.
     Omitted {
-        /// How many, at least 1.
+        /// Number of frames, at least 1.
         frames: u32,
     },
 }

@@ -13,7 +13,7 @@ use core::ffi::c_void;
 /// does not find it.
 pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
-/// Tells builds apart: raised with every change of this file, and different where the structures that cross it are.
+/// Distinguishes builds: raised with every change of this file, and different where the structures that cross it are.
 pub const BUILD: u32 =
     (5 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
@@ -76,11 +76,11 @@ pub const UNRECORDED: u32 = 0;
 /// One walk of the calling thread.
 #[repr(C)]
 pub struct Request {
-    /// The interrupted context.
+    /// The interrupted context: a `ucontext_t`, as the kernel passes it to a handler.
     pub ucontext: *const u8,
-    /// Buffer for frame words.
+    /// Buffer for frame words, `capacity` of them, 8-aligned.
     pub frames: *mut u64,
-    /// Words in the buffer.
+    /// The buffer's size in 64-bit words.
     pub capacity: usize,
     /// [`crate::walk::SCRATCH`] bytes.
     pub scratch: *mut u8,
@@ -88,9 +88,9 @@ pub struct Request {
     pub last_walk: *mut LastWalk,
     /// [`WALK_ROOM`] bytes, 64-aligned, used by nothing else during the walk: what would else lie on the stack.
     pub room: *mut u8,
-    /// The sampler's functions.
+    /// The sampler's functions, called during the walk.
     pub client: *const Client,
-    /// Their first argument.
+    /// The first argument of the functions of `client`.
     pub context: *mut c_void,
     /// Recording epoch, not 0; a new one in the child of a fork.
     pub epoch: u32,
@@ -104,15 +104,15 @@ pub struct Request {
     pub code: u64,
     /// Out: `StopReason` number.
     pub stop: u32,
-    /// Out: `RESULT_*`.
+    /// Out: `RESULT_*`, or-ed.
     pub result: u32,
-    /// Out: frames in all, and those of them that were taken over from the last walk.
+    /// Out: number of frames, those of a replayed part among them.
     pub frames_emitted: u32,
-    /// See `frames_emitted`.
+    /// Out: of `frames_emitted`, those that were taken over from the last walk.
     pub reused: u32,
     /// Out: frames whose unwind information was interpreted in place, for want of their object's rule table.
     pub interpreted: u32,
-    /// Zero.
+    /// Must be zero.
     pub reserved: u32,
 }
 
@@ -126,9 +126,9 @@ pub const NO_SLOT: u32 = 2;
 /// `libuunwind.so`'s functions.
 #[repr(C)]
 pub struct Library {
-    /// `size_of::<Library>()`.
+    /// `size_of::<Library>()` when the library was built, in bytes.
     pub size: u32,
-    /// [`BUILD`].
+    /// [`BUILD`] of the library: sampler and library must have the same.
     pub build: u32,
     /// Installs a plugin under an index, from 1 on and below [`EMBEDDER`](crate::walk::EMBEDDER). 0, or a negative
     /// errno. Not for handlers.
@@ -155,7 +155,7 @@ pub struct Library {
     pub forget: unsafe extern "C" fn(),
     /// The calling thread ends: its slot is free. Not from inside a walk.
     pub thread_ended: unsafe extern "C" fn(),
-    /// In the child of a fork.
+    /// To be called in the child of a fork, before its first walk.
     pub after_fork: unsafe extern "C" fn(),
     /// Hands over a rule table for the objects with this key; its bytes are 8-aligned and stay for ever. 0, or a
     /// negative errno. Not for handlers.

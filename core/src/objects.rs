@@ -37,7 +37,7 @@ struct DlFindObject {
 /// Type of `_dl_find_object`.
 pub type DlFindObjectFn = unsafe extern "C" fn(pc: *mut c_void, result: *mut c_void) -> c_int;
 
-/// Cells for objects.
+/// Number of objects that the table has room for.
 pub const CELLS: usize = 2048;
 const PROBES: usize = 64;
 const TOGETHER: usize = 16;
@@ -61,7 +61,7 @@ pub struct Objects {
     /// The cells of objects that may go away, in the order in which they came; 0 = not yet written.
     unloadable: [AtomicU32; CELLS],
     unloadable_count: AtomicUsize,
-    /// Tells whether objects that are not permanent need be confirmed.
+    /// The loader's counters: they show whether objects that are not permanent must be confirmed.
     loads: Loads,
     /// Objects by a page that was looked up in them: found again without asking the loader.
     recent: [Recent; RECENT],
@@ -71,12 +71,12 @@ pub struct Objects {
 // SAFETY: a cell's object is written by the one that took it from FREE to BUSY, and read only after PUBLISHED.
 unsafe impl Sync for Objects {}
 
-/// What is under a pc.
+/// The object under a pc.
 #[derive(Clone, Copy, Debug)]
 pub enum Lookup<'a> {
-    /// This object.
+    /// This load of this object covers it.
     Object(Loaded<'a>),
-    /// No loaded object.
+    /// No loaded object covers it.
     Nothing,
     /// An object that the table has no room for: see [`Objects::make`].
     Full,
@@ -112,7 +112,7 @@ impl Objects {
         }
     }
 
-    /// Tells where the loader's `_dl_find_object` is.
+    /// Sets the address of the loader's `_dl_find_object`. Not for handlers.
     pub fn set_finder(&self, find: DlFindObjectFn) {
         self.find.store(find as *mut c_void, Ordering::Release);
     }

@@ -556,7 +556,7 @@ struct uu_frame_record {
  * this very function. `function` and `file` may be null: empty. Thread-safe. Not async-signal-safe. */
 uint32_t uu_intern(const char *function, const char *file, uint32_t first_line);
 
-/* Tells where the calling thread keeps the innermost frame record; `*head` is null while none runs. Null withdraws
+/* Sets where the calling thread keeps the innermost frame record; `*head` is null while none runs. Null withdraws
  * it, which must be done before that memory is used for something else, unless the thread ends. In the child of a
  * fork it stays for the thread that forked. 0, or -ENOMEM: no place for this thread, as in uu_capture().
  * Thread-safe, async-signal-safe. */

@@ -278,7 +278,7 @@ struct uu_object_file {
     bool (*symbol)(void *host, const char *name, uint64_t *address, uint64_t *size);
     /* Fills `out` with what the file holds at an address of its segments. False: it does not hold all `len` bytes. */
     bool (*read)(void *host, uint64_t address, uint8_t *out, size_t len);
-    /* Tells a person, in one line of UTF-8 without the file's name, why an object that is the plugin's is not
+    /* Reports to people, in one line of UTF-8 without the file's name, why an object that is the plugin's is not
        served. Up to 1,024 bytes are kept. */
     void (*note)(void *host, const char *text);
 };

@@ -18,7 +18,7 @@ uunwind_core::plain! {
     pub struct FactsHead {
         /// Bytes of the whole facts, this head included, in the analyser that wrote them.
         pub size: u32,
-        /// [`FACTS_VERSION`].
+        /// Layout version, [`FACTS_VERSION`].
         pub version: u32,
         /// One of the `FAMILY_*` numbers.
         pub family: u32,

@@ -14,9 +14,9 @@ use crate::memory::Reader;
 use core::mem::offset_of;
 use core::sync::atomic::{compiler_fence, Ordering};
 
-/// Words of a key.
+/// Number of 64-bit words of a key. The plugin chooses them, such as the address of a code object and its load bias.
 pub const KEY: usize = 5;
-/// Words of an answer.
+/// Number of 64-bit words of an answer.
 pub const ANSWER: usize = 2;
 /// Number of cached answers, and number of positions that an answer may have.
 const ENTRIES: usize = 256;

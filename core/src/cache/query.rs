@@ -28,9 +28,9 @@ pub struct Top {
     pub pc: u64,
     /// Whether the pc is an interrupted instruction; otherwise it is a return address.
     pub exact: bool,
-    /// Its stack pointer.
+    /// Its stack pointer (process address).
     pub sp: u64,
-    /// Its rbp.
+    /// The value of its rbp. If it is no frame pointer, a rule that counts from it fails its checks.
     pub fp: u64,
 }
 
@@ -75,6 +75,6 @@ pub struct Rules<'t, const WORDS: usize> {
     pub salt: Salt,
     /// The validity epoch, never 0: while it is the same, the same pc has the same rule.
     pub stamp: u64,
-    /// The source of `stamp`.
+    /// The words of memory that `stamp` follows from, for memories that compare them themselves.
     pub validity: &'t dyn Validity,
 }

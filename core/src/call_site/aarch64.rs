@@ -6,7 +6,7 @@ use crate::regs::Regs;
 /// Where a call's target comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Call {
-    /// This address.
+    /// The called process address, from the instruction itself.
     Direct(u64),
     /// The register with this number.
     Register(u8),

@@ -14,7 +14,7 @@ const REX_X: u8 = 2;
 /// Where a call's target comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Call {
-    /// This address.
+    /// The called process address, from the instruction itself.
     Direct(u64),
     /// The register with this DWARF number.
     Register(u8),

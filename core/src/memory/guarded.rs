@@ -43,7 +43,7 @@ pub(super) use cpu::{copy, load, load_noting};
 /// One guarded load: two distances in bytes, each from its own field.
 #[repr(C)]
 pub struct Fixup {
-    /// Distance to the load.
+    /// Distance in bytes from this field to the load instruction.
     pub load: i32,
     /// Distance to the instruction at which execution continues when the load faults.
     pub failed: i32,
@@ -53,7 +53,7 @@ pub struct Fixup {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Fixups {
-    /// First entry.
+    /// The first entry; null if there are none.
     pub start: *const Fixup,
     /// End of the entries, exclusive.
     pub end: *const Fixup,
@@ -94,7 +94,7 @@ static OWN: Fixups = own_fixups!();
 pub struct Words {
     /// The addresses at which they end (process addresses): each word lies just below its own.
     pub above: [u64; Words::COUNT],
-    /// Their previous values.
+    /// Their previous values, in the same order.
     pub was: [u64; Words::COUNT],
 }
 

@@ -23,10 +23,10 @@ const RANGE: u32 = 52;
 const ADDRESS: u64 = (1 << 48) - 1;
 
 impl Read {
-    /// No read.
+    /// An unused entry of a log.
     pub(crate) const NONE: Read = Read { place: 0, value: 0 };
 
-    /// A read of 1 to 8 bytes.
+    /// A read of `size` bytes, 1 to 8, at a process address. `value`: zero-extended; `None`: the read failed.
     #[inline(always)]
     pub(crate) fn new(address: u64, size: u64, value: Option<u64>) -> Read {
         let failed = if value.is_none() { FAILED } else { 0 };

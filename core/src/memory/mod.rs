@@ -23,29 +23,29 @@ use core::ffi::c_void;
 use log::Log;
 pub use log::Read;
 
-/// Saved bytes of memory.
+/// Saved bytes of a process's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Region<'a> {
     /// Process address of the first byte.
     pub address: u64,
-    /// The bytes.
+    /// The bytes, from `address` on.
     pub bytes: &'a [u8],
 }
 
 /// A function that fills `out` with `len` bytes from `address`, or returns false; `Host::read` of a plugin.
 pub type HostRead = unsafe extern "C" fn(walk: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool;
 
-/// How bytes are read.
+/// How a reader reads bytes. All modes fail where memory is not readable; none has side effects on it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub enum Mode<'a> {
-    /// Plain loads with fix-ups.
+    /// Loads at listed instructions, which the fault handler skips ([`guarded::mend`]).
     Guarded,
-    /// Pages are probed before the first load.
+    /// Loads from pages that a system call has just reported as readable.
     Probed,
     /// By this function, with this first argument.
     Hosted(HostRead, *mut c_void),
-    /// Saved bytes.
+    /// From saved bytes: for tests, fuzzers, and unwind data that was read from files.
     Recorded(&'a [Region<'a>]),
 }
 
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
         Reader { mode: Mode::Probed, pages: probed::Pages::new(), log: Log::none() }
     }
 
-    /// A reader of saved bytes.
+    /// A reader of saved bytes; what lies in none of the regions is unreadable.
     pub fn recorded(regions: &'a [Region<'a>]) -> Reader<'a> {
         Reader { mode: Mode::Recorded(regions), pages: probed::Pages::new(), log: Log::none() }
     }
@@ -295,7 +295,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One byte.
+    /// The byte at a process address; `None`: unreadable. Async-signal-safe.
     #[inline]
     pub fn u8(&mut self, address: u64) -> Option<u8> {
         let mut b = [0];

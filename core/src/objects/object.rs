@@ -15,9 +15,9 @@ pub const UNIQUE_BUILD_ID: usize = 16;
 /// One loaded object. Immutable once published, but for the atomics.
 #[derive(Debug)]
 pub struct Object {
-    /// First mapped address.
+    /// First mapped process address.
     pub start: u64,
-    /// End of the mapping, exclusive.
+    /// End of the mapping, exclusive (process address).
     pub end: u64,
     /// The whole image, in which headers and unwind data lie. Differs from `[start, end)` for a program whose segments
     /// leave gaps: the loader then reports each executable segment separately.
@@ -28,9 +28,9 @@ pub struct Object {
     pub eh_frame_hdr: u64,
     /// Its SFrame segment (`PT_GNU_SFRAME`): process addresses; empty when there is none.
     pub sframe: Span,
-    /// Its executable segments.
+    /// Its executable segments (process addresses).
     pub code: Code,
-    /// Load bias (`l_addr`).
+    /// Load bias (`l_addr`): process address minus file address.
     pub bias: u64,
     /// Fingerprint of an object whose build-id does not identify it: see [`fingerprint_of`]. Otherwise 0.
     pub(super) fingerprint: u64,
@@ -49,7 +49,7 @@ pub struct Object {
     pub permanent: bool,
     /// Facts, once known; null before, and for objects that no plugin claims.
     pub facts: AtomicPtr<u8>,
-    /// Length of the facts.
+    /// Length of the facts, in bytes.
     pub facts_len: AtomicUsize,
     /// Index of the claiming plugin; 0 = none. Published (release) after the facts.
     pub plugin: AtomicU32,
@@ -61,7 +61,7 @@ pub struct Object {
     pub reported: AtomicU32,
     /// Its rule table, once known; null before. Published (release) after its length.
     pub table: AtomicPtr<u8>,
-    /// Length of the table.
+    /// Length of the table, in bytes.
     pub table_len: AtomicUsize,
     /// Count of published facts and tables when this object's table was last searched for.
     pub table_asked: AtomicU32,
@@ -108,7 +108,7 @@ pub const FACTS_UNKNOWN: u32 = 0;
 /// `Object::facts_state`: found, or known to be none.
 pub const FACTS_SETTLED: u32 = 1;
 
-/// A build-id note's bytes.
+/// The contents of a GNU build-id note; of a long one, the first [`BUILD_ID_LIMIT`] bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BuildId {
     bytes: [u8; BUILD_ID_LIMIT],

@@ -10,7 +10,7 @@ pub struct Text {
     pub len: u32,
     /// Bytes per character: 1 (ASCII or Latin-1 unless `utf8`), 2 (UCS-2) or 4 (UCS-4).
     pub width: u16,
-    /// 1: the bytes are UTF-8.
+    /// 1: the bytes are UTF-8, and `width` is 1; 0: see `width`.
     pub utf8: u16,
 }
 
@@ -28,9 +28,9 @@ pub struct Description {
     pub fingerprint: u64,
     /// Function name, qualified if the runtime has it.
     pub name: Text,
-    /// Source file.
+    /// Path of the source file, as the runtime has it; empty if there is none.
     pub file: Text,
-    /// Line table.
+    /// Line table, in the runtime's format; empty if there is none. Its `width` is 1.
     pub table: Text,
     /// First line of the code object.
     pub first_line: u32,

@@ -8,8 +8,8 @@ pub struct FrameRecord {
     pub outer: u64,
     /// An address inside the native frame that runs it.
     pub activation: u64,
-    /// Id of an interned name.
+    /// Id of the function's name, from `uu_intern`; 0: unnamed.
     pub name: u32,
-    /// The executing line.
+    /// The executing line, from 1 on; 0: not available.
     pub line: u32,
 }

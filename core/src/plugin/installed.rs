@@ -44,8 +44,8 @@ impl<const N: usize> Installed<N> {
         }
     }
 
-    /// Installs the plugin of this entry under an index; `text` is its code (process addresses), empty if not available.
-    /// False: the index is invalid or taken. Not for handlers.
+    /// Installs the plugin of this entry under an index; `text` is its code (process addresses), empty if not
+    /// available. False: the index is invalid or taken. Not for handlers.
     ///
     /// # Safety
     /// As for [`negotiate`].

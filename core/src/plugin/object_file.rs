@@ -13,11 +13,11 @@ pub struct ObjectFile {
     pub path: *const c_char,
     /// The whole file, mapped read-only. Its bytes are hostile.
     pub data: *const u8,
-    /// Bytes of the file.
+    /// Size of the file, in bytes.
     pub len: usize,
     /// Its build-id; null if it has none.
     pub build_id: *const u8,
-    /// Bytes of the build-id.
+    /// Length of the build-id, in bytes; 0 if it has none.
     pub build_id_len: usize,
     /// First argument of the functions.
     pub host: *mut c_void,

@@ -14,9 +14,9 @@ pub struct View {
     pub size: u32,
     /// 1 if `pc` is the interrupted instruction (leaf, or caller of a signal frame), 0 if it is a return address.
     pub exact: u32,
-    /// Instruction pointer of the current frame.
+    /// Instruction pointer of the current frame (process address).
     pub pc: u64,
-    /// Stack pointer of the current frame.
+    /// Stack pointer of the current frame (process address).
     pub sp: u64,
     /// Canonical frame address of the current frame: the stack pointer before the call that made it. The frame is
     /// `[sp, cfa)`. 0 in `step` and `rule`: not computed yet.
@@ -46,7 +46,7 @@ pub struct View {
     /// Where this process keeps the first block of pthread-specific values: offset in bytes of `{seq, data}[32]` from
     /// the thread pointer, found and tested at start; 0 if it was not found.
     pub tsd_offset: u64,
-    /// The walk's functions.
+    /// The functions that the plugin may call during this call.
     pub host: *const Host,
     /// First argument of the host functions.
     pub walk: *mut c_void,
@@ -114,7 +114,7 @@ impl Default for View {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caller {
-    /// Instruction pointer.
+    /// The caller's instruction pointer (process address): a return address, or see `exact`.
     pub pc: u64,
     /// General registers in DWARF order; the stack pointer is `registers[7]` (AArch64: `registers[31]`).
     pub registers: [u64; COUNT],
@@ -129,9 +129,9 @@ pub struct Caller {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// Start of the text range.
+    /// First process address of its text.
     pub start: u64,
-    /// End, exclusive.
+    /// End of its text, exclusive.
     pub end: u64,
     /// Load bias of an object; 0 for a window.
     pub bias: u64,
@@ -174,7 +174,7 @@ pub const OWNER_WINDOW: u32 = 2;
 pub struct Host {
     /// `size_of::<Host>()` at the time the host was built.
     pub size: u32,
-    /// [`ABI`].
+    /// [`ABI`] of the host: a plugin may use the fields and functions of this version.
     pub abi: u32,
     /// Reads one 64-bit word at any alignment. Returns false, and leaves `*out` alone, if it is unreadable.
     pub read_word: unsafe extern "C" fn(walk: *mut c_void, address: u64, out: *mut u64) -> bool,

@@ -1,7 +1,7 @@
 //! The one operation that changes the registry, and the memory of what it removed.
 //!
-//! A change copies the nodes that it touches, publishes the new root, and only then takes its ticket: no walk that begins
-//! later reads what was removed. Removed windows and nodes wait in limbo until all older walks have ended
+//! A change copies the nodes that it touches, publishes the new root, and only then takes its ticket: no walk that
+//! begins later reads what was removed. Removed windows and nodes wait in limbo until all older walks have ended
 //! ([`super::grace`]); until then the windows are *pinned*: their addresses can be registered again only by the same
 //! change that removed them.
 

@@ -149,7 +149,7 @@ pub fn realigned(random: &mut Random) -> Rule {
     let mut rule = Rule { kind: RuleKind::Deref, ..Rule::simple(RBP, -8) };
     (rule.slots[1], rule.from_fp) = (0, 2);
     if random.one_in(2) {
-        // r12, further in.
+        // r12, at a lower address.
         (rule.slots[2], rule.from_fp) = (-2 - random.below(3) as i16, 6);
     }
     rule

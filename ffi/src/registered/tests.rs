@@ -125,7 +125,7 @@ fn tables_overlaps_and_damage() {
     let mut again = List::new(OPS);
     again.fde(0, 0x3_0000_1008, 0x10);
     again.fde(0, 0x3_0000_2000, 0x10);
-    // Behind these, a length that leads nowhere.
+    // After these, a length that leads nowhere.
     let broken = again.bytes.len();
     again.bytes.extend(0x7fff_0000u32.to_le_bytes());
     again.bytes.extend([1; 8]);

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// So much of a script's first line the kernel looks at.
+/// Number of bytes of a script's first line that the kernel looks at (execve(2)).
 pub const LINE_LIMIT: usize = 255;
 
 /// What a `#!` line names.

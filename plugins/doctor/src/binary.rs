@@ -20,14 +20,14 @@ const LARGEST: u64 = 4 << 30;
 pub struct Binary {
     /// The file.
     pub path: PathBuf,
-    /// What it holds.
+    /// Its bytes, all of them. They are hostile.
     pub bytes: Vec<u8>,
 }
 
 /// A range of addresses, with the bytes that the file has for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'d> {
-    /// First address.
+    /// File address of the first byte.
     pub address: u64,
     /// The bytes.
     pub bytes: &'d [u8],
@@ -40,18 +40,18 @@ impl Part<'_> {
     }
 }
 
-/// Code.
+/// A section of code.
 #[derive(Clone, Debug)]
 pub struct Text {
     /// The section's name; of a file without sections `segment`.
     pub name: String,
-    /// First address.
+    /// First file address.
     pub start: u64,
     /// End, exclusive.
     pub end: u64,
 }
 
-/// What a file holds.
+/// The parts of a file that say how to unwind its code.
 pub struct View<'d> {
     /// The parsed file.
     pub elf: ElfFile64<'d, Endianness>,
@@ -109,7 +109,7 @@ impl Binary {
         code.peek().is_some() && code.all(|section| section.kind() == object::SectionKind::UninitializedData)
     }
 
-    /// Looks into it.
+    /// Finds these parts. Errors: it is no ELF file, or one of another kind; the text says which.
     pub fn view(&self) -> Result<View<'_>, Refusal> {
         if self.bytes.is_empty() {
             return Err(self.refuse("an empty file"));

@@ -15,7 +15,7 @@ use uunwind_tables_build as rules;
 
 /// What was found out about a file.
 pub struct Diagnosis {
-    /// Bytes of text.
+    /// Size of its code, in bytes.
     pub text: u64,
     /// Bytes of it that fill the room between functions, and are no code.
     pub padding: u64,
@@ -56,7 +56,7 @@ pub struct Conflict {
 pub struct RuleTable {
     /// What it was built from: `.eh_frame`, `.debug_frame`, or both.
     pub from: &'static str,
-    /// Its size.
+    /// Its size, in bytes.
     pub bytes: usize,
     /// Rows in it.
     pub rows: usize,
@@ -66,9 +66,9 @@ pub struct RuleTable {
 pub struct Dwarf {
     /// Bytes of text with a rule.
     pub covered: u64,
-    /// FDEs.
+    /// Number of FDEs.
     pub functions: usize,
-    /// FDEs that cannot be read.
+    /// Number of FDEs that cannot be read.
     pub damaged: usize,
     /// Ranges whose rule has no words here (their walk may still go well), and their bytes.
     pub beyond: (usize, u64),
@@ -80,15 +80,15 @@ pub struct Sframe {
     pub covered: u64,
     /// Versions of its tables.
     pub versions: Vec<u8>,
-    /// Function descriptors.
+    /// Number of function descriptors.
     pub functions: usize,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// Checks that failed.
     pub faults: Vec<Fault>,
     /// Ranges of PLT-like blocks too many to be examined.
     pub beyond: usize,
-    /// Where it was found.
+    /// The part of the file in which it was found, in words.
     pub whence: &'static str,
     /// A segment describes it, so a process finds it.
     pub mapped: bool,
@@ -107,7 +107,7 @@ pub(super) fn examinable(binary: &Binary) -> Result<View<'_>, Refusal> {
     Ok(view)
 }
 
-/// Looks at a file.
+/// Examines all unwind information of a file. Errors: it is no ELF file that can be examined; the text says why.
 pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
     let view = examinable(binary)?;
     let image = Image::of_bytes(&binary.path, binary.bytes.clone()).map_err(|why| Refusal(why.to_string()))?;

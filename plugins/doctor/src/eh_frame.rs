@@ -23,7 +23,7 @@ const MOST_BY_ADDRESS: u64 = 1 << 19;
 pub struct Source {
     /// By address, without overlaps.
     pub pieces: Vec<Piece>,
-    /// FDEs.
+    /// Number of FDEs.
     pub functions: usize,
     /// FDEs that cannot be read, by their start where it is known.
     pub damaged: Vec<u64>,

@@ -22,7 +22,7 @@ type SegmentHeader = elf::ProgramHeader64<LittleEndian>;
 type SectionHeader = elf::SectionHeader64<LittleEndian>;
 /// Most program headers that readers of our kind look at in a process.
 const MOST_SEGMENTS: usize = 64;
-/// Behind every address of a program.
+/// End of the addresses that programs have on x86-64.
 const USER_END: u64 = 1 << 47;
 /// Largest hole: programs with more `.bss` are refused.
 const LARGEST_HOLE: u64 = 128 << 20;
@@ -33,15 +33,15 @@ pub struct Made {
     pub bytes: Vec<u8>,
     /// The section.
     pub written: Written,
-    /// Its address.
+    /// Its file address.
     pub address: u64,
     /// It has a section header too; without one (in files that have none) only the segment describes it.
     pub has_section_header: bool,
     /// Bytes of text, and those that `.eh_frame` and the new section cover.
     pub text: u64,
-    /// See `text`.
+    /// Bytes of `text` with a rule of `.eh_frame`.
     pub by_eh_frame: u64,
-    /// See `text`.
+    /// Bytes of `text` with a rule of the new section.
     pub by_sframe: u64,
     /// FDEs that could not be read.
     pub damaged: usize,

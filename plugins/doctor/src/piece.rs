@@ -7,7 +7,7 @@ use uunwind_sframe::table::Machine;
 /// A rule for a range of code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// First address.
+    /// First file address.
     pub start: u64,
     /// End, exclusive.
     pub end: u64,
@@ -26,7 +26,7 @@ pub(super) const NAMES: [&str; 17] = [
 
 /// DWARF numbers of AMD64's stack and frame pointer.
 pub const SP: u32 = 7;
-/// See [`SP`].
+/// DWARF number of rbp.
 pub const FP: u32 = 6;
 
 /// The rule with stack and frame pointer as numbered registers, and a frame pointer that stays said in one way: two

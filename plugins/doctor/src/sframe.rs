@@ -19,9 +19,9 @@ pub struct Source {
     pub pieces: Vec<Piece>,
     /// Versions of its tables.
     pub versions: Vec<u8>,
-    /// Function descriptors.
+    /// Number of function descriptors.
     pub functions: usize,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// Checks that failed.
     pub faults: Vec<Fault>,

@@ -32,13 +32,13 @@ pub struct Segment {
     pub kind: u32,
     /// `p_flags`.
     pub flags: u32,
-    /// Place in the file.
+    /// Offset in the file, in bytes (`p_offset`).
     pub offset: u64,
     /// Address before the load bias is added.
     pub address: u64,
-    /// Bytes in the file.
+    /// Size in the file, in bytes (`p_filesz`).
     pub file_size: u64,
-    /// Bytes in memory.
+    /// Size in memory, in bytes (`p_memsz`).
     pub memory_size: u64,
 }
 

@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader};
 pub struct Mapping {
     /// First process address.
     pub start: u64,
-    /// End, exclusive.
+    /// End, exclusive (process address).
     pub end: u64,
     /// Four letters, such as `r-xp`.
     pub permissions: String,

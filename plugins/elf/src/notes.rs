@@ -24,14 +24,14 @@ pub struct Section {
     pub flags: u64,
     /// Address before the load bias is added; 0 for what is not loaded.
     pub address: u64,
-    /// Place in the file.
+    /// Offset in the file, in bytes (`sh_offset`).
     pub offset: u64,
-    /// Bytes in the file.
+    /// Size in the file, in bytes (`sh_size`).
     pub size: u64,
 }
 
 impl Image {
-    /// The GNU build-id.
+    /// The GNU build-id; `None`: the file has none, or its notes are damaged.
     pub fn build_id(&self) -> Option<Vec<u8>> {
         self.note(b"GNU\0", elf::NT_GNU_BUILD_ID).filter(|id| !id.is_empty() && id.len() <= BUILD_ID_LIMIT)
     }

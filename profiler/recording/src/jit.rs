@@ -3,7 +3,7 @@
 use crate::wire::{Malformed, Put, Reader};
 
 uunwind_core::numbered! {
-    /// What named a function.
+    /// The source of the name of a function made at run time.
     #[derive(Default, Hash)]
     pub enum JitSource: u32 {
         /// A number that this version does not know.
@@ -23,9 +23,9 @@ uunwind_core::numbered! {
 pub struct JitCode {
     /// What named it.
     pub source: JitSource,
-    /// First process address.
+    /// First process address of its code.
     pub start: u64,
-    /// Size in bytes.
+    /// Size of its code, in bytes.
     pub size: u64,
     /// Demangled name.
     pub name: String,

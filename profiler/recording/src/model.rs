@@ -114,7 +114,7 @@ impl Process {
 pub struct Thread {
     /// Index of its process in the recording.
     pub process: u32,
-    /// Thread id.
+    /// Thread id (gettid).
     pub tid: u32,
     /// The thread's name (`comm`); empty if it was never sent.
     pub name: String,
@@ -123,7 +123,7 @@ pub struct Thread {
 /// An object mapped by a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Object {
-    /// Index of the process.
+    /// Index of the process in the recording.
     pub process: u32,
     /// Time from which the mapping holds, in ns of CLOCK_MONOTONIC.
     pub time: u64,
@@ -133,7 +133,7 @@ pub struct Object {
     pub start: u64,
     /// End of the mapping, exclusive.
     pub end: u64,
-    /// Key of the object's facts.
+    /// Object key: equal for loads of one file.
     pub facts_key: u64,
     /// Build-id; empty if it has none.
     pub build_id: Vec<u8>,
@@ -182,9 +182,9 @@ pub struct Name {
     pub first_line: u32,
     /// Format of the line table, `uunwind_core::plugin::TABLE_*`.
     pub table_kind: u32,
-    /// Qualified name.
+    /// Name of the function, qualified if the runtime has it; empty: it has none.
     pub name: String,
-    /// Source file.
+    /// Path of the source file, as the runtime has it; empty: it has none.
     pub file: String,
     /// Line table, raw; empty if it could not be copied.
     pub table: Vec<u8>,
@@ -245,7 +245,7 @@ impl Node {
     }
 }
 
-/// One sample.
+/// One sample: a stack of one thread at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Index of the thread in the recording.
@@ -256,7 +256,7 @@ pub struct Sample {
     pub time: u64,
     /// Number of periods of CPU time that it stands for.
     pub weight: u32,
-    /// Number of its stop reason.
+    /// Number of its stop reason (`uunwind_core::stop_reason`); 0: the walk did not run.
     pub stop: u16,
     /// `uunwind_ring::record::SampleKind`.
     pub kind: u8,

@@ -24,7 +24,7 @@ const BUFFER: usize = 256 << 10;
 /// Samples lost by a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Index of the thread.
+    /// Index of the thread in the recording.
     pub thread: u32,
     /// Number of lost samples.
     pub samples: u64,
@@ -39,7 +39,7 @@ pub struct Recording {
     pub settings: Settings,
     /// Process images.
     pub processes: Vec<Process>,
-    /// Threads.
+    /// Threads of all processes.
     pub threads: Vec<Thread>,
     /// Objects of all processes.
     pub objects: Vec<Object>,
@@ -55,7 +55,7 @@ pub struct Recording {
     pub lost: Vec<Lost>,
     /// Counters by process index.
     pub counters: Vec<(u32, Counters)>,
-    /// Notes from the recorder.
+    /// Notes from the recorder, for people: one line each.
     pub notes: Vec<String>,
     /// Totals; `None` if the recording was cut.
     pub end: Option<End>,

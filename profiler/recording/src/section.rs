@@ -4,7 +4,7 @@ use flate2::Crc;
 
 /// First bytes of a recording.
 pub const MAGIC: &[u8; 8] = b"uu-rec01";
-/// Version of the format.
+/// Version of the format. A reader refuses every other one.
 pub const VERSION: u32 = 1;
 /// Bytes of the file header: magic, version, zero.
 pub const HEADER_BYTES: usize = 16;

@@ -162,18 +162,18 @@ impl<W: Write> Writer<W> {
         });
     }
 
-    /// A note for people.
+    /// Writes a note for people: one line.
     pub fn note(&mut self, text: &str) {
         self.section(Kind::Note, |out| out.put_bytes(text.as_bytes()));
     }
 
-    /// The end of the recording.
+    /// Writes the end of the recording, with its totals. A recording without it was cut.
     pub fn end(&mut self, end: &End) {
         self.gather();
         self.section(Kind::End, |out| end.encode(out));
     }
 
-    /// The symbols.
+    /// Writes the symbols of all addresses.
     pub fn symbols(&mut self, symbols: &Symbols) {
         self.gather();
         self.section(Kind::Symbols, |out| symbols.encode(out));

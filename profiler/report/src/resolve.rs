@@ -93,7 +93,7 @@ impl<'a> Resolver<'a> {
         Resolver { recording, map, symbols, calls, unusable, names, lines, jit }
     }
 
-    /// The recording.
+    /// The recording whose frames are resolved.
     pub fn recording(&self) -> &'a Recording {
         self.recording
     }
@@ -121,7 +121,7 @@ impl<'a> Resolver<'a> {
         Moment { process, time: sample.time }
     }
 
-    /// Resolves a native frame.
+    /// Resolves a native frame: the object that covered it, its symbol, its file address.
     pub fn native(&mut self, code: CodeAt) -> Native<'_> {
         let lookup = code.lookup();
         let object = self.map.find(self.recording, code.moment.process, lookup, code.moment.time);

@@ -13,7 +13,7 @@ use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, 
 /// The kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
-    /// Machine code.
+    /// Machine code in an object.
     Native,
     /// Machine code of a function that was inlined into the caller's frame.
     Inlined,

@@ -155,7 +155,7 @@ static int nest(unsigned step) {
 
 /* A capture into a smaller buffer than before is left, at each of its instructions in turn. */
 static int leave(unsigned step) {
-    enum { BEFORE = 6, BEHIND = 3, EACH = BEFORE + 1 + BEHIND };
+    enum { BEFORE = 6, AFTER = 3, EACH = BEFORE + 1 + AFTER };
     static unsigned instruction;
     room = step % EACH < BEFORE ? MOST : 10;
     if (step % EACH == BEFORE)

@@ -5,7 +5,7 @@ use super::{Tail, WalkLog, FP_BIT};
 use crate::memory::Reader;
 use crate::stop_reason::StopReason;
 
-/// How a walk ended.
+/// How a walk ended: what its log lacks to become the last walk.
 pub struct WalkEnd<'e> {
     /// Its frame words; with a tail, those that precede it.
     pub words: &'e [u64],
@@ -13,13 +13,13 @@ pub struct WalkEnd<'e> {
     pub tail: Option<&'e Tail>,
     /// The reason for which it ended.
     pub stop: StopReason,
-    /// Total number of frames.
+    /// Number of its frames, those of the replayed part among them.
     pub count: u32,
     /// Total number of doubtful overlay calls.
     pub desync: u32,
     /// Whether reads were probed.
     pub probed: bool,
-    /// The validity epochs.
+    /// The validity epochs under which the walk may be replayed: the oldest of all its parts.
     pub stamp: Stamp,
     /// Generations of the unloadable objects that it met.
     pub objects: &'e [u64],

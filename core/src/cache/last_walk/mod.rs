@@ -37,7 +37,7 @@ pub use scratch::Scratch;
 pub const FP_BIT: u8 = 1 << 1;
 /// Any other register than the callee-saved ones.
 pub const OTHER: u8 = 1 << 7;
-/// All registers.
+/// All registers: the callee-saved ones, and any other.
 pub const EVERY_REGISTER: u8 = 0xff;
 
 /// The rest of the old walk, which was verified to be the rest of the new one.
@@ -46,9 +46,9 @@ pub struct Tail {
     /// Index of the point, inside a plugin's call on that frame, at which it begins; `POINTS`: it begins with the
     /// frame.
     point: u16,
-    /// Number of frames.
+    /// Number of frames in it, the one at which it begins included.
     pub frames: u32,
-    /// Number of frame words.
+    /// Number of 64-bit frame words to copy.
     pub words: usize,
     /// Number of doubtful overlay calls.
     pub desync: u32,
@@ -308,9 +308,9 @@ impl<'t> WalkLog<'t> {
 /// The frame that a walk has reached.
 #[derive(Clone, Copy)]
 pub struct Visited {
-    /// Its pc.
+    /// Its pc (process address).
     pub pc: u64,
-    /// Its stack pointer.
+    /// Its stack pointer (process address).
     pub sp: u64,
     /// Whether the pc is an interrupted instruction.
     pub exact: bool,
@@ -318,7 +318,7 @@ pub struct Visited {
     pub by_frame_pointer: bool,
     /// Number of frame words so far.
     pub words: usize,
-    /// Number of frames so far.
+    /// Number of frames that the walk had emitted when it came to this one.
     pub count: u32,
     /// Number of overlay calls so far that reported missing or doubtful frames.
     pub desync: u32,

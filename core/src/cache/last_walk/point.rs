@@ -38,13 +38,13 @@ impl Call {
 
 /// The inputs of a plugin's call.
 pub struct CallInputs<'p> {
-    /// Index of the plugin.
+    /// Index of the plugin that is called (`crate::walk::MAX_PLUGINS`).
     pub plugin: u8,
-    /// Its facts.
+    /// Process address of the facts that it is shown; null for unowned code. Bytes at an address never change.
     pub facts: *const u8,
     /// The frame's rule, and the CFA by it; `None`: the plugin steps the frame itself.
     pub rule: Option<(Packed, u64)>,
-    /// rbp, where it is known.
+    /// The value of rbp in the frame; `None`: it is not available.
     pub fp: Option<u64>,
     /// The plugins' scratch memory before the call.
     pub scratch: &'p Scratch,

@@ -69,7 +69,7 @@ pub(super) struct Point {
 
 /// Number of words of which a plugin says that the rest of its call depends on them.
 pub const POINT_WORDS: usize = 10;
-/// See [`POINT_WORDS`].
+/// The words that the rest of a call depends on, as the plugin gives them; unused ones are 0.
 pub type PointState = [u64; POINT_WORDS];
 /// [`Point::order`] in front of a call's points.
 pub(super) const CALL: u64 = u64::MAX;
@@ -155,7 +155,7 @@ impl LastWalk {
         }
     }
 
-    /// Drops the walk.
+    /// Drops the walk and its recalled answers: the next walk replays nothing. Async-signal-safe.
     pub fn forget(&mut self) {
         self.valid = 0;
         self.objects = 0;

@@ -16,7 +16,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Nothing is used.
+    /// No plugin has scratch memory.
     pub const NONE: Scratch = Scratch { memory: core::ptr::null(), stride: 0, used: [0; PLUGIN_INDICES] };
 
     /// Which plugins were called, and how much each uses, in one word; 0 when none was.

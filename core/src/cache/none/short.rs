@@ -72,7 +72,7 @@ impl Short {
 pub struct Salt;
 
 impl Salt {
-    /// Of this generation.
+    /// As on x86-64.
     pub fn new(_: u64) -> Salt {
         Salt
     }

@@ -2,11 +2,11 @@
 //! the processor's caches.
 //!
 //! A rule is *short* if the CFA is rsp or rbp plus a multiple of 8, the return address lies just below it, and every
-//! saved register within 30 words of it; or if the frame aligned itself, as gcc does it ([`Short::in_frame`]). An entry of the table is 16 bytes, four share a cache line; a key has one
-//! line, and in it one entry that is its own if it is free. That entry is looked at first, by a branch that is nearly
-//! always predicted, so that the walk goes on with its rule before the comparison is done. Where a line is full,
-//! another one takes the key in. What finds no place here is found in the object's rule table or in the larger table
-//! ([`crate::cache::rules`]).
+//! saved register within 30 words of it; or if the frame aligned itself, as gcc does it ([`Short::in_frame`]). An entry
+//! of the table is 16 bytes, four share a cache line; a key has one line, and in it one entry that is its own if it is
+//! free. That entry is looked at first, by a branch that is nearly always predicted, so that the walk goes on with its
+//! rule before the comparison is done. Where a line is full, another one takes the key in. What finds no place here is
+//! found in the object's rule table or in the larger table ([`crate::cache::rules`]).
 
 use crate::memory::{Bare, USER_END};
 use crate::regs::{RBP, RSP};
@@ -265,7 +265,7 @@ pub struct ShortRules<const WORDS: usize> {
 pub struct Salt(u64);
 
 impl Salt {
-    /// Of this generation.
+    /// The salt of a generation (samples), or of a validity epoch (captures): equal numbers find the same entries.
     pub fn new(generation: u64) -> Salt {
         Salt(generation.wrapping_mul(0x94d0_49bb_1331_11eb))
     }

@@ -154,7 +154,7 @@ impl<'v> Guest<'v> {
         Some(self.word(address & !7)? >> ((address & 7) * 8))
     }
 
-    /// The byte at an address.
+    /// The byte at a process address; `None`: unreadable.
     pub fn byte(&self, address: u64) -> Option<u8> {
         let mut byte = [0];
         self.bytes(address, &mut byte).then_some(byte[0])

@@ -10,7 +10,7 @@ pub struct Input<'r, 'm> {
     /// All bytes within the bounds, if they are in this process's own memory; else empty.
     here: &'r [u8],
     bounds: Span,
-    /// Address of the next byte.
+    /// Process address of the next byte (in a section that was read from a file: its file address).
     pub at: u64,
     /// The bytes that were read last, at most a word: address of the first, and their number inside the bounds.
     window: (u64, u64),
@@ -27,7 +27,7 @@ const PCREL_SDATA4: u8 = 0x1b;
 const UNREADABLE: StopReason = StopReason::UnreadableUnwindInfo;
 
 impl<'r, 'm> Input<'r, 'm> {
-    /// Reads limited to `bounds`.
+    /// Reads from the start of `bounds` on (process addresses); a read that leaves them fails.
     pub fn new(reader: &'r mut Reader<'m>, bounds: Span) -> Input<'r, 'm> {
         Input { reader, here: &[], bounds, at: bounds.start, window: (0, 0), word: 0, depends_on_pc: false }
     }
@@ -86,7 +86,8 @@ impl<'r, 'm> Input<'r, 'm> {
         self.window = (self.at, rest.len().min(8) as u64);
     }
 
-    /// The next byte.
+    /// The next byte. Errors, of all reads: [`StopReason::BadUnwindInfo`] (outside of the bounds),
+    /// [`StopReason::UnreadableUnwindInfo`].
     #[inline(always)]
     pub fn u8(&mut self) -> Result<u8, StopReason> {
         let (bytes, _) = self.ahead()?;

@@ -20,7 +20,7 @@ pub struct Entry {
     pub data_align: i64,
     /// The CIE's initial instructions.
     pub initial: Span,
-    /// The FDE's instructions.
+    /// The FDE's instructions; in a CIE, empty.
     pub instructions: Span,
     /// Augmentation 'S': a signal frame.
     pub signal: bool,

@@ -29,7 +29,7 @@ use uunwind_core::rule::Rule;
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 
-/// What was found for a pc.
+/// The FDE that covers a pc, and the rule at the pc.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer<R = Rule> {
     /// The rule that leads to the caller, or the reason why there is none.

@@ -18,9 +18,9 @@ const STATES: usize = 6;
 pub enum Kind {
     /// No rule: callee-saved registers keep their value (System V ABI).
     Unspecified = 0,
-    /// The value is lost.
+    /// The value is lost (DW_CFA_undefined).
     Undefined = 1,
-    /// The register is unchanged.
+    /// The register is unchanged (DW_CFA_same_value).
     Same = 2,
     /// It is saved at CFA + n bytes.
     Offset = 3,
@@ -64,7 +64,7 @@ impl Location {
         }
     }
 
-    /// The number n of the kind.
+    /// The number n of the kind: an offset in bytes, or a DWARF register number; see [`Kind`].
     #[inline(always)]
     pub const fn n(self) -> i32 {
         self.0 as u32 as i32

@@ -28,7 +28,7 @@ uunwind_core::numbered! {
         List = 0;
         /// One FDE. A CIE in its place is ignored.
         One = 1;
-        /// An array of lists.
+        /// An array of addresses of lists, which a null ends.
         Table = 2;
     }
 }
@@ -36,9 +36,9 @@ uunwind_core::numbered! {
 /// An FDE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fde {
-    /// Address of the FDE.
+    /// Process address of the FDE.
     pub fde: u64,
-    /// First address of its code.
+    /// First process address of its code.
     pub start: u64,
     /// End of its code, exclusive.
     pub end: u64,

@@ -7,9 +7,9 @@ use uunwind_core::span::Span;
 /// The place of a section, and the code that it may describe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Section {
-    /// Address of its first byte.
+    /// Process address of its first byte (a file address, where the bytes were read from a file).
     pub at: u64,
-    /// Its length in bytes.
+    /// Its length in bytes; at most 2^47 of them are read.
     pub len: u64,
     /// The address at which start addresses take the first byte to be; they count from it or from a field of the
     /// section. It equals [`Section::at`] unless the bytes were moved after they were made.

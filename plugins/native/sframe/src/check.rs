@@ -45,7 +45,7 @@ uunwind_core::numbered! {
     }
 }
 
-/// A check that failed.
+/// A check that failed, the place in the section, and the number found there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// The check that failed.

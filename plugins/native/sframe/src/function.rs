@@ -26,13 +26,13 @@ pub enum Extent {
 pub struct Function {
     /// Offset in the section of its entry in the index.
     pub at: u64,
-    /// First address of the code.
+    /// First process address of the code (a file address, where the section was read from a file).
     pub start: u64,
-    /// Bytes of code.
+    /// Size of the code, in bytes.
     pub size: u32,
     /// Offset in the section of the first row.
     pub rows_at: u64,
-    /// Number of rows.
+    /// Number of rows, for all of the code or for each block of it.
     pub rows: u32,
     /// Bytes of a row's start: 1, 2 or 4.
     pub start_size: u8,

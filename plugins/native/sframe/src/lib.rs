@@ -72,7 +72,7 @@ pub const MAX_TABLES: u32 = 64;
 /// Limit of the descriptors of unsorted tables that a lookup reads.
 pub const MAX_UNSORTED: u32 = 4096;
 
-/// What was found for a pc.
+/// The descriptor that covers a pc, and the rule at the pc.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer<R = Rule> {
     /// The rule that leads to the caller, or the reason why there is none. SFrame describes the caller's place and its

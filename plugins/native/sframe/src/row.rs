@@ -30,13 +30,13 @@ pub enum Base {
 pub struct Location {
     /// What the offset is added to.
     pub base: Base,
-    /// Offset in bytes.
+    /// Offset from the base, in bytes.
     pub offset: i64,
     /// Whether the value is the word at that address.
     pub deref: bool,
 }
 
-/// A row's rule.
+/// A row's rule, in SFrame's terms: what it says of the CFA, the return address and the frame pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unwind {
     /// The return address is undefined: the outermost frame.
@@ -52,7 +52,7 @@ pub enum Unwind {
     },
 }
 
-/// A row.
+/// A row: a rule, and from where on it holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row {
     /// Offset of the row in the section.

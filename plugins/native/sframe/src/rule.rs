@@ -21,7 +21,7 @@ pub type Native = X86_64;
 #[cfg(target_arch = "aarch64")]
 pub type Native = AArch64;
 
-/// A CPU with its rules.
+/// A CPU that rows can be turned into rules for.
 pub trait Cpu {
     /// The rule of a frame.
     type Rule: Copy + Eq + Debug;

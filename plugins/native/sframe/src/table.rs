@@ -45,9 +45,9 @@ pub struct Table {
     pub functions: u32,
     /// Number of rows, as the header has it.
     pub rows: u32,
-    /// Offset of the index.
+    /// Offset of the index (the function descriptors).
     pub index: u64,
-    /// The rows.
+    /// The rows (offsets).
     pub rows_span: Span,
     /// Offset at which a further table may begin.
     pub next: u64,

@@ -35,12 +35,13 @@ pub struct Sources {
     pub text: Span,
 }
 
-/// The source of a rule.
+/// The source of a rule, in the order in which they are tried, but for [`By::KnownCode`], which is tried first and
+/// last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum By {
-    /// `.eh_frame`.
+    /// `.eh_frame`, by its index.
     EhFrame,
-    /// SFrame.
+    /// SFrame: of the callee-saved registers it describes only the frame pointer.
     Sframe,
     /// The code itself, recognised by its bytes: `_init` or `_fini`, the end of `swapcontext`; on AArch64 a stub, or
     /// the code that signal handlers return to.

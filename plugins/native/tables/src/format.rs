@@ -25,7 +25,7 @@
 
 use core::ops::RangeInclusive;
 
-/// The table's first word.
+/// The table's first word: the format and its version.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"uur\x02");
 /// Size of the head in bytes, before the rules.
 pub const HEAD_BYTES: usize = 40;
@@ -82,7 +82,7 @@ impl TableHead {
         })
     }
 
-    /// The head as bytes.
+    /// The head as it stands in a table, little-endian.
     pub fn to_bytes(self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         let first = [self.magic, self.checksum].map(u32::to_le_bytes);

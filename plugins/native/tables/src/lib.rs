@@ -30,7 +30,7 @@ pub struct Table<'a> {
 /// What a table has for a pc.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TableAnswer {
-    /// A short rule.
+    /// This rule.
     Short(Short),
     /// A rule that has no short form, or the reason why there is none.
     Long(Packed),
@@ -41,7 +41,7 @@ pub enum TableAnswer {
     Nothing,
 }
 
-/// Why bytes are no table.
+/// The reason why bytes are not accepted as a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     /// They do not begin at a multiple of 8.
@@ -239,7 +239,7 @@ impl<'a> Table<'a> {
         (0..self.head.rows as usize).filter_map(row)
     }
 
-    /// Number of rows.
+    /// Number of rows, those of gaps included.
     pub fn row_count(&self) -> usize {
         self.head.rows as usize
     }

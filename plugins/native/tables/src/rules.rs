@@ -60,14 +60,14 @@ const FIELDS: [u32; 1 << SAVED_BITS] = {
 /// Largest number of words of a rule.
 pub const MOST_WORDS: usize = 7;
 
-/// Encodes a short rule.
+/// A short rule as 32-bit words of a table.
 pub fn of_short(rule: Short) -> impl Iterator<Item = u32> {
     let (high, low) = ((rule.word() >> 32) as u32, rule.word() as u32);
     let (first, second) = brief(rule).map_or((high, Some(low)), |word| (word, None));
     core::iter::once(first).chain(second)
 }
 
-/// Encodes any other rule.
+/// Any other rule as 32-bit words of a table.
 pub fn of_long(rule: Packed) -> impl Iterator<Item = u32> {
     core::iter::once(LONG).chain(rule.words().into_iter().flat_map(|word| [word as u32, (word >> 32) as u32]))
 }

@@ -86,8 +86,8 @@ impl Steps<'_> {
         }
     }
 
-    /// Replays the cached steps as far as they are valid, if the walk, which is at the frame `at` after the steps so far,
-    /// has reached them. Returns their number; their callers' frame words are written to `words`. `fp`: rbp at the
+    /// Replays the cached steps as far as they are valid, if the walk, which is at the frame `at` after the steps so
+    /// far, has reached them. Returns their number; their callers' frame words are written to `words`. `fp`: rbp at the
     /// first frame of the run.
     #[inline(never)]
     pub(crate) fn follow(&mut self, at: At, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> usize {

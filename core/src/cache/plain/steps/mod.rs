@@ -60,7 +60,7 @@ const REST: u32 = 16;
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Step {
-    /// The frame's rule.
+    /// The frame's rule, or `Short::NONE` for a mark, or `Short::END` for the outermost frame.
     pub rule: Short,
     /// Its CFA: the caller's stack pointer.
     pub cfa: u64,
@@ -89,7 +89,7 @@ pub struct StepCache {
 #[repr(C)]
 struct Inner {
     stamp: u64,
-    /// The first frame.
+    /// The first frame of the cached steps.
     at: At,
     half: u32,
     first: u32,

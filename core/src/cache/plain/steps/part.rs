@@ -11,7 +11,7 @@ use crate::walk::Saved;
 pub enum Unwound<'c> {
     /// The stack up to its end or that of the buffer: the number of words, and the reason why they end.
     Whole(usize, StopReason),
-    /// Its inner frames.
+    /// Its inner frames, where a frame comes that no short rule describes, or whose return address needs a judgement.
     Part(Part<'c>),
     /// No frame: the contents of the buffer are undefined.
     Nothing,

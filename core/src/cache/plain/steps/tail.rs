@@ -33,9 +33,9 @@ const PREFIXES: usize = 4;
 /// all inputs are unchanged.
 #[repr(C, align(64))]
 pub(super) struct VerifiedTail {
-    /// Keys of `prefixes`: the innermost frame, as [`Top::keyed`](crate::cache::query::Top::keyed); [`At::NOWHERE`]: none.
-    /// Apart from the prefixes, so that they are compared together. What a key refers to is not modified before the key
-    /// is cleared.
+    /// Keys of `prefixes`: the innermost frame, as [`Top::keyed`](crate::cache::query::Top::keyed); [`At::NOWHERE`]:
+    /// none. Apart from the prefixes, so that they are compared together. What a key refers to is not modified before
+    /// the key is cleared.
     tops: [At; PREFIXES],
     prefixes: [VerifiedPrefix; PREFIXES],
     /// Tops that led to the tail without a prefix, and how often they did.
@@ -44,13 +44,13 @@ pub(super) struct VerifiedTail {
     next: usize,
     /// The validity epoch; 0: there is no tail.
     stamp: u64,
-    /// The first frame.
+    /// The innermost frame of the tail. Its own frame word is the first of `words`.
     first: At,
     /// rbp of the first frame; 0: no step depends on it.
     fp: u64,
     /// The frame from which on the cached steps were valid at the last capture.
     met: At,
-    /// Number of steps.
+    /// Number of steps from `first` towards the root to the end of what is stored.
     steps: usize,
     /// The last step leads to the outermost frame.
     ends: bool,
@@ -94,8 +94,8 @@ impl VerifiedTail {
         self.seen = [(At::NOWHERE, 0); PREFIXES];
     }
 
-    /// The whole stack from `top` (keyed) with rbp `fp`: the number of words and the reason why they end. `None`: there is no valid prefix for this top, or no precomputed reply for this
-    /// capacity.
+    /// The whole stack from `top` (keyed) with rbp `fp`: the number of words and the reason why they end. `None`: there
+    /// is no valid prefix for this top, or no precomputed reply for this capacity.
     #[inline(always)]
     pub(super) fn replay_from_top(
         &self,

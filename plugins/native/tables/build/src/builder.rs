@@ -25,7 +25,7 @@ pub struct Source<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Why there is no table.
+/// The reason why an object gets no table.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoTable {
     /// There is no unwind information for any code of the object.

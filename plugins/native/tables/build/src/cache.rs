@@ -23,7 +23,7 @@ pub struct Cache {
     folder: Option<PathBuf>,
 }
 
-/// Where a table came from.
+/// The source of a table: built now, or read from the cache on the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cached {
     /// The table was read from the disk.

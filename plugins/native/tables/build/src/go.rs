@@ -30,7 +30,7 @@ const RBP_SLOT: usize = 1;
 const SAVED_RBP: i16 = -2;
 /// The return address alone lies between the stack pointer and the CFA.
 const WITHOUT_FRAME: i32 = 8;
-/// So many bytes of code are held against rows in one object, and no more: what is left is not used. Go's largest
+/// Limit of the bytes of code that are compared with rows in one object; functions beyond it are left out. Go's largest
 /// programs have some 100 MiB, and functions that overlap do not count for less.
 const MOST_CODE: u64 = 256 << 20;
 
@@ -45,7 +45,7 @@ pub struct Go<'a> {
 pub type Depth = (u64, Option<i64>);
 
 impl<'a> Go<'a> {
-    /// Of an object.
+    /// For an object; finds the functions in which its stacks end.
     pub fn new(image: &'a Image) -> Go<'a> {
         Go { image, outermost: outermost(image), left: Cell::new(MOST_CODE) }
     }

@@ -8,9 +8,9 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_tables::format::FIRST_RULE;
 use uunwind_tables::rules::{of_long, of_short};
 
-/// No function.
+/// Number of the rule of addresses that no function covers.
 pub const NOTHING: u32 = 0;
-/// The interpreter is asked.
+/// Number of the rule of addresses whose rule depends on the very pc: `.eh_frame` is interpreted there.
 pub const ASK: u32 = 1;
 
 /// The rules met so far. A rule's number is the index of its first word, offset by the first number.
@@ -22,7 +22,7 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// The number of a rule.
+    /// The number of a rule, by which rows refer to it; a new one if it is new.
     pub fn number(&mut self, rule: &Rule) -> u32 {
         let short = Short::new(rule);
         match short.or_else(|| Short::of_end().filter(|end| end.pack() == rule.pack())) {

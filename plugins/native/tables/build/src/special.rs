@@ -18,9 +18,9 @@ use uunwind_elf::{Image, Span, Symbol};
 pub struct Special {
     /// First address, without load bias.
     pub from: u64,
-    /// End, exclusive.
+    /// End, exclusive, without load bias.
     pub to: u64,
-    /// Number of its rule.
+    /// Number of its rule in the table under construction.
     pub number: u32,
 }
 
