@@ -5,6 +5,8 @@
 //! else: return address, place in the table of short rules, rule, place of the next return address. What else there is
 //! to do is done for many frames at once. A capture uses its thread's step cache ([`crate::cache::steps`]) where it
 //! can.
+//!
+//! `docs/design/caches.md` says why captures have another stepper (`Frame::stretch` in `cache/plain/steps/frames.rs`).
 
 use super::saved::{Notes, Saved};
 use super::{Env, Walk, SAME_AS_LAST};

@@ -110,6 +110,11 @@ impl Server {
         self.output.as_fd()
     }
 
+    /// Id of the process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     fn wait(&mut self) -> Result<Vec<u8>, String> {
         loop {
             if let Some(body) = self.look()? {

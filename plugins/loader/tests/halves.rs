@@ -135,10 +135,11 @@ fn a_process_that_has_ended_costs_an_error() {
     let mut server = uunwind_loader::Server::start(&launcher, &object).expect("a process");
     server.hello().expect("a plugin");
     server.ask(Path::new("/bin/sh"), Path::new("/ends")).expect("it runs");
-    // Readable: its end has closed its standard output, and the socket before that.
-    while rustix::event::poll(&mut [rustix::event::PollFd::new(&server.poll_fd(), rustix::event::PollFlags::IN)], None)
-        != Ok(1)
-    {}
+    // A process that can be waited for has closed its files, the socket among them. Its status is left to the server.
+    let pid = rustix::process::Pid::from_raw(server.pid() as i32).expect("a process id");
+    let flags = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+    let wait = || rustix::process::waitid(rustix::process::WaitId::Pid(pid), flags);
+    rustix::io::retry_on_intr(wait).expect("a child").expect("its end");
     let ended = server.ask(Path::new("/bin/sh"), Path::new("/bin/sh"));
     assert_eq!(ended, Err("it crashed (signal 4)".to_owned()));
     std::fs::remove_dir_all(folder).expect("cleaned");
