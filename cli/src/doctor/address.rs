@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uunwind_built_in::HALVES;
-use uunwind_doctor::address::{consult, functions, Answer, At, Source, Taken};
+use uunwind_doctor::address::{consult, functions, AddressReport, Answer, Source, Taken};
 use uunwind_doctor::rule_words::rule_words;
 use uunwind_doctor::Binary;
 use uunwind_elf::Image;
@@ -94,7 +94,7 @@ fn claim(file: &Path) -> String {
     none
 }
 
-fn text(file: &Path, at: &At, symbol: Option<&Symbol>, claim: &str) -> String {
+fn text(file: &Path, at: &AddressReport, symbol: Option<&Symbol>, claim: &str) -> String {
     let mut out = format!("{} @ {:#x} (file address), in {}\n", file.display(), at.address, at.section);
     // Writing to a string cannot fail.
     let mut line = |name: &str, what: String| _ = writeln!(out, "  {name:<15} {what}");
@@ -111,7 +111,7 @@ fn text(file: &Path, at: &At, symbol: Option<&Symbol>, claim: &str) -> String {
     out
 }
 
-fn function(at: &At, symbol: Option<&Symbol>) -> String {
+fn function(at: &AddressReport, symbol: Option<&Symbol>) -> String {
     let range = at.function.map(|function| format!("{:#x}..{:#x}", function.start, function.end));
     let extent =
         range.as_ref().map_or("no unwind information has one here".to_owned(), |r| format!("unwind information: {r}"));

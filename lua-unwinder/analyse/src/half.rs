@@ -1,8 +1,8 @@
 //! Lua's language, as reports see it, and its analyse half with the interface that all languages have.
 
-use crate::{analyse, Finding};
+use crate::analyse;
 use uunwind_elf::Image;
-use uunwind_language::{Half, Language, LineTable};
+use uunwind_language::{Finding, Half, Language, LineTable};
 
 /// Functions of PUC Lua that only pass a call on. Functions that do a program's work, such as `luaH_resize`, are not
 /// listed.
@@ -31,12 +31,8 @@ impl Half for Lua {
         Language { glue, ..Language::unknown("lua") }
     }
 
-    fn analyse(&self, image: &Image) -> uunwind_language::Finding {
-        match analyse(image) {
-            Finding::NotLua => uunwind_language::Finding::Unclaimed,
-            Finding::Facts(bytes) => uunwind_language::Finding::Facts(bytes),
-            Finding::Refused(why) => uunwind_language::Finding::Refused(why),
-        }
+    fn analyse(&self, image: &Image) -> Finding {
+        analyse(image)
     }
 
     /// The positions that the signal half emits are lines.

@@ -14,20 +14,9 @@ mod puc;
 use detect::Lua as Found;
 pub use half::Lua;
 use uunwind_elf::Elf;
+use uunwind_language::Finding;
 pub use uunwind_lua::facts::Plain;
 pub use uunwind_lua::NAME;
-
-/// The result of an analysis.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Finding {
-    /// The file holds no Lua.
-    NotLua,
-    /// The file holds a Lua that is served: its facts.
-    Facts(Vec<u8>),
-    /// The file holds a Lua that is not served. The text says what was found and what is served, without the file's
-    /// name.
-    Refused(String),
-}
 
 /// The Luas that are served, for messages.
 pub const SERVED: &str = "PUC Lua 5.1 to 5.5 and LuaJIT 2.1 (64-bit references)";
@@ -35,14 +24,14 @@ pub const SERVED: &str = "PUC Lua 5.1 to 5.5 and LuaJIT 2.1 (64-bit references)"
 /// Analyses one ELF file.
 pub fn analyse(elf: &dyn Elf) -> Finding {
     let found = match detect::detect(elf) {
-        None => return Finding::NotLua,
+        None => return Finding::Unclaimed,
         Some(Found::Puc(version)) => puc::analyse(elf, version),
         Some(Found::LuaJit) => luajit::analyse(elf),
         Some(Found::Fork(name)) => Err(format!("this is {name}")),
     };
     match found {
         Ok(Some(facts)) => Finding::Facts(facts),
-        Ok(None) => Finding::NotLua,
+        Ok(None) => Finding::Unclaimed,
         Err(found) => Finding::Refused(format!("no Lua frames: {found}; served are {SERVED}")),
     }
 }

@@ -63,7 +63,7 @@ pub enum Taken {
 
 /// Everything about one address.
 #[derive(Debug)]
-pub struct At {
+pub struct AddressReport {
     /// The address (file address).
     pub address: u64,
     /// Name of its code section.
@@ -88,7 +88,7 @@ struct Places<'a> {
 }
 
 /// Looks up `address` in every source of a file. Errors: the file cannot be examined, or has no code there.
-pub fn consult(binary: &Binary, address: u64) -> Result<At, Refusal> {
+pub fn consult(binary: &Binary, address: u64) -> Result<AddressReport, Refusal> {
     let view = examinable(binary)?;
     if view.text_name(address) == NO_SECTION {
         return Err(binary.refuse(outside(&view, address)));
@@ -106,7 +106,7 @@ pub fn consult(binary: &Binary, address: u64) -> Result<At, Refusal> {
     let pieces = [eh_frame::read(&view).pieces, sframe::read(&view).pieces];
     let fills = padding::of(&view, &[&pieces[0], &pieces[1]]);
     let in_table = places.table.and_then(|table| table.function(address));
-    Ok(At {
+    Ok(AddressReport {
         address,
         section: view.text_name(address).to_owned(),
         function: in_table.or_else(|| uunwind_sources::function(places.sources, address, &mut reader)),
