@@ -35,10 +35,12 @@
 //! frame     Frame: a frame in words
 //! id        StackId: a number for a stack
 //! window    Window: code of a JIT, registered as long as the value lives
+//! crash     CrashReport: fatal signals
 //! panic     a panic hook
 //! library   how the library is found; sys: what it exports
 //! ```
 
+mod crash;
 mod error;
 mod frame;
 mod id;
@@ -49,6 +51,7 @@ mod stack;
 pub mod sys;
 mod window;
 
+pub use crash::CrashReport;
 pub use error::Error;
 pub use frame::{Frame, Kind};
 pub use id::{ids_lost, StackId};

@@ -80,6 +80,8 @@ fn functions(library: &Library) -> Result<Api, Error> {
         stack_frames = "uu_stack_frames",
         stack_ids_lost = "uu_stack_ids_lost",
         handle_faults = "uu_handle_faults",
+        report_crashes = "uu_report_crashes",
+        report_crashes_to = "uu_report_crashes_to",
         setup = "uu_setup",
         register_window = "uu_register_window",
         unlink_window = "uu_unlink_window",

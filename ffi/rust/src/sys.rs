@@ -99,6 +99,8 @@ pub struct Api {
     pub stack_frames: unsafe extern "C" fn(u32, *mut u64, usize) -> usize,
     pub stack_ids_lost: unsafe extern "C" fn() -> u64,
     pub handle_faults: unsafe extern "C" fn() -> c_int,
+    pub report_crashes: unsafe extern "C" fn(c_int, u32) -> c_int,
+    pub report_crashes_to: unsafe extern "C" fn(*const c_char, u32) -> c_int,
     pub setup: unsafe extern "C" fn() -> c_int,
     pub register_window: unsafe extern "C" fn(*const Window) -> c_int,
     pub unlink_window: unsafe extern "C" fn(*const c_void, *mut u64) -> c_int,

@@ -2,7 +2,7 @@
 //! and what happens where there is no library.
 
 use std::process::Command;
-use uunwind::{Error, Kind, Stack, StopReason, Unwind, Window};
+use uunwind::{CrashReport, Error, Kind, Stack, StopReason, Unwind, Window};
 
 #[inline(never)]
 fn outer(depth: u32) -> Stack {
@@ -201,4 +201,31 @@ fn a_panic_prints_the_mixed_stack() {
 #[inline(never)]
 fn panics() {
     panic!("the cause");
+}
+
+#[test]
+fn a_crash_is_reported() {
+    let test = "a_crash_is_reported";
+    if !is_alone(test) {
+        let path = std::env::temp_dir().join(format!("uunwind-crash-{}", std::process::id()));
+        let output = alone(test, "UU_CRASH", path.to_str().expect("UTF-8"));
+        let report = std::fs::read_to_string(&path).expect("a report");
+        std::fs::remove_file(&path).expect("it is there");
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{report}");
+        let own = std::env::current_exe().expect("this program");
+        let own = own.file_name().and_then(|name| name.to_str()).expect("UTF-8");
+        assert!(report.contains("SIGSEGV") && report.contains(own), "{report}");
+        return;
+    }
+    uunwind::setup().expect("the set-up object");
+    let path = std::env::var_os("UU_CRASH").expect("the path");
+    // An earlier destination, which is closed when another one takes its place.
+    CrashReport::new().to(&std::io::stderr()).expect("reports");
+    CrashReport::end().expect("no reports");
+    let file = std::fs::File::create(path).expect("a file");
+    CrashReport { one_thread: true, ..CrashReport::new() }.to(&file).expect("reports");
+    drop(file);
+    // SAFETY: it is not: the process is to crash.
+    unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(1) };
 }

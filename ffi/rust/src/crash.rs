@@ -1,0 +1,96 @@
+//! Reports of crashes.
+
+use crate::{library, Error};
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// How crashes are reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CrashReport {
+    /// JSON lines instead of text.
+    pub json: bool,
+    /// Before handlers that the program had installed are called: also faults that they mend.
+    pub before_handlers: bool,
+    /// Only the thread that crashed.
+    pub one_thread: bool,
+}
+
+/// Our own descriptor of the destination, which the library writes to; -1: none.
+static DESTINATION: AtomicI32 = AtomicI32::new(-1);
+
+impl CrashReport {
+    /// Text, all threads, after the handlers that the program has installed.
+    pub fn new() -> CrashReport {
+        CrashReport::default()
+    }
+
+    /// `UU_CRASH_*`.
+    fn flags(self) -> u32 {
+        u32::from(self.json) | u32::from(self.before_handlers) << 1 | u32::from(self.one_thread) << 2
+    }
+
+    /// From now on a fatal signal is reported there: the signal, registers, the whole stacks of the thread that crashed and
+    /// of the others, the objects with their build-ids. Then the process ends by the same signal (`uu_report_crashes()` of
+    /// `uu.h`). Rust's own handler of stack overflows stays. A later call replaces the destination. Frames of languages
+    /// need [`setup`](crate::setup).
+    ///
+    /// The file is duplicated: `to` may be closed.
+    ///
+    /// # Errors
+    /// Those of [`load`](crate::load); [`Error::Os`]: `EBADF` (not open for writing), `ENOMEM`, `EBUSY`, `EIO`.
+    ///
+    /// ```
+    /// uunwind::CrashReport::new().to(&std::io::stderr())?;
+    /// # Ok::<(), uunwind::Error>(())
+    /// ```
+    pub fn to(self, to: &impl AsFd) -> Result<(), Error> {
+        let api = library::get()?;
+        let copied = to.as_fd().try_clone_to_owned();
+        let failed = |e: std::io::Error| Error::Os { call: "fcntl", errno: e.raw_os_error().unwrap_or(libc::EIO) };
+        let copy = copied.map_err(failed)?;
+        // SAFETY: an open descriptor, which stays open below.
+        let result = unsafe { (api.report_crashes)(copy.as_raw_fd(), self.flags()) };
+        Error::check("uu_report_crashes", result)?;
+        replace(copy.into_raw_fd());
+        Ok(())
+    }
+
+    /// As [`to`](CrashReport::to), to a file that is made, or appended to, when a crash comes. Each `%p` in its path becomes
+    /// the process id.
+    ///
+    /// # Errors
+    /// Those of [`to`](CrashReport::to), and of `uu_report_crashes_to()` of `uu.h`; `EINVAL`: there is a NUL in the path.
+    pub fn to_path(self, path: &Path) -> Result<(), Error> {
+        let api = library::get()?;
+        let call = "uu_report_crashes_to";
+        let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::Os { call, errno: libc::EINVAL })?;
+        // SAFETY: a NUL-terminated path, which the library copies.
+        Error::check(call, unsafe { (api.report_crashes_to)(path.as_ptr(), self.flags()) })?;
+        replace(-1);
+        Ok(())
+    }
+
+    /// No reports any more.
+    ///
+    /// # Errors
+    /// Those of [`to`](CrashReport::to).
+    pub fn end() -> Result<(), Error> {
+        let api = library::get()?;
+        // SAFETY: -1 ends the reports.
+        Error::check("uu_report_crashes", unsafe { (api.report_crashes)(-1, 0) })?;
+        replace(-1);
+        Ok(())
+    }
+}
+
+/// Closes our descriptor of the last destination, which the library does not use any more.
+fn replace(descriptor: i32) {
+    let before = DESTINATION.swap(descriptor, Ordering::AcqRel);
+    if before >= 0 {
+        // SAFETY: ours, and in no other place.
+        drop(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(before) });
+    }
+}
