@@ -25,7 +25,7 @@ const LINK_MAP: core::ops::Range<u64> = 40..2048;
 const L_NEXT: u64 = 24;
 const L_PREV: u64 = 32;
 
-/// Where the words are.
+/// The addresses of the loader's counters, from which the load of an object is determined.
 pub struct Loads {
     /// The counter of loads; null: not found. Published after all others.
     adds: AtomicPtr<AtomicU64>,

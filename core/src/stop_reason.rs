@@ -5,7 +5,7 @@
 //! limits, 20-49 native unwinding, 50-59 memory, 60-79 containment.
 
 crate::numbered! {
-    /// Why a walk ended.
+    /// The reason for which a walk ended. The numbers are part of `uu.h` and of recordings: none is ever used again.
     #[derive(Hash)]
     pub enum StopReason: u16 {
         /// The last frame's row says that its return address is undefined: the outermost frame (DWARF 5, 6.4.4).

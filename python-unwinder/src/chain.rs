@@ -13,7 +13,7 @@ pub enum StretchEnd {
     /// The frame that the caller named (or the end of the chain, if it named 0). `entry`: the last frame before it is
     /// marked as the first of its activation; true for an empty stretch.
     Stop { entry: bool },
-    /// A shim.
+    /// A shim: its process address, and the frame that it links to.
     Shim { address: u64, previous: u64 },
     /// Nothing within the walk's limit of steps.
     TooLong,
@@ -25,7 +25,7 @@ pub enum StretchEnd {
 pub struct Stretch {
     /// Address of its innermost frame.
     pub first: u64,
-    /// Number of frames.
+    /// Number of frames in it; a shim at its end does not count.
     pub frames: u32,
     /// What follows its outermost frame.
     pub end: StretchEnd,
@@ -129,7 +129,7 @@ pub enum Emission {
     Whole,
     /// Some frames could not be emitted.
     Doubtful,
-    /// The stack is full.
+    /// The walk's buffer is full.
     Full,
 }
 

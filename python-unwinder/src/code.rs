@@ -27,7 +27,7 @@ pub enum Emitted {
     Done,
     /// It is not a frame that runs a code object: the chain is torn.
     Invalid,
-    /// The stack is full.
+    /// The walk's buffer is full.
     Full,
 }
 

@@ -39,7 +39,7 @@ pub const FRAME_BYTES: usize = 96;
 pub const CODE_BYTES: usize = 224;
 
 uunwind_core::plain! {
-    /// Facts of one object.
+    /// Facts of one object: a libpython, or an executable that contains it.
     #[derive(PartialEq, Eq, Debug)]
     pub struct Facts {
         /// `size_of::<Facts>()` at the time the analyser was built.

@@ -39,7 +39,7 @@ pub struct Lines {
     pub start: u64,
     /// End of the range, exclusive.
     pub end: u64,
-    /// Line number.
+    /// Line number, from 1 on; `None`: the compiler gave none.
     pub line: Option<u32>,
 }
 

@@ -10,7 +10,7 @@ use uunwind_core::plugin::{View, OVERLAY_DESYNC, OVERLAY_INTERPRETER, OVERLAY_NO
 
 /// The current native frame, with all that is needed to judge it.
 pub struct Here<'v> {
-    /// Frame and host.
+    /// The native frame, and the functions of the host.
     pub guest: &'v Guest<'v>,
     /// Facts about the interpreter.
     pub facts: Facts,

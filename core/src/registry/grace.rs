@@ -16,7 +16,7 @@ use super::sync::{store_then_barrier, AtomicPtr, AtomicU64, Ordering};
 pub struct Epoch(AtomicU64);
 
 impl Epoch {
-    /// The first epoch.
+    /// The first epoch: not 0, which means "no walk".
     pub const FIRST: u64 = 1;
 
     #[cfg(not(uu_model))]

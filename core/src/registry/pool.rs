@@ -6,7 +6,7 @@ use super::window::Held;
 use crate::syscall::call;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
-/// A type of cell.
+/// A type of which the pool gives out cells.
 pub trait Kept: Sized {
     /// The free list it belongs to: 0 or 1.
     const CLASS: usize;

@@ -27,14 +27,14 @@ const FEW: usize = 10;
 /// entries.
 const MAX_HEIGHT: usize = 16;
 
-/// A node of the tree.
+/// A node of the tree, immutable once it is published.
 #[repr(C, align(64))]
 pub struct Node {
     keys: [u64; KEYS],
     below: [u64; CAPACITY],
     /// The change that made it. Only that change modifies it in place.
     birth: u64,
-    /// Number of entries.
+    /// Number of used entries.
     len: u32,
     /// 0: entries are windows; otherwise nodes.
     height: u32,
@@ -204,7 +204,7 @@ pub struct Change<'p> {
     pool: &'p Pool,
     /// Nodes with this birth were made by this change.
     birth: u64,
-    /// The new root.
+    /// The new root; null: the tree is empty.
     pub root: *mut Node,
     /// First and last of the nodes that are no longer in the new tree, linked in a list.
     replaced: (*mut Node, *mut Node),

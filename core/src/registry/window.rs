@@ -103,7 +103,7 @@ pub struct Function {
 /// [`Function::unwind`] of a function without an FDE of its own.
 pub const NO_UNWIND: u32 = u32::MAX;
 
-/// A registered window.
+/// A registered window, as the registry keeps it.
 #[repr(C, align(64))]
 pub struct Held {
     /// In one cache line with the first fields of the window.

@@ -44,7 +44,7 @@ pub fn ucontext_offset(register: u8) -> u64 {
 /// The general registers and the pc, each with a bit that says whether its value is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Regs {
-    /// Instruction pointer.
+    /// Instruction pointer (process address).
     pub pc: u64,
     values: [u64; COUNT],
     known: u32,

@@ -54,7 +54,7 @@ impl Rule {
         rule
     }
 
-    /// The outermost frame.
+    /// The rule of the outermost frame: it has no caller, and the stack is complete.
     pub const fn end() -> Rule {
         Rule { kind: RuleKind::End, flags: 0, ..Rule::simple(SP, 0) }
     }

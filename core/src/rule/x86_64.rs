@@ -97,7 +97,7 @@ impl Rule {
         rule
     }
 
-    /// The outermost frame.
+    /// The rule of the outermost frame: it has no caller, and the stack is complete.
     pub const fn end() -> Rule {
         let mut rule = Rule::simple(regs::RSP, 8);
         rule.kind = RuleKind::End;

@@ -70,7 +70,7 @@ pub struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Gives it back.
+    /// Gives back what the holder guards.
     #[inline(always)]
     pub fn leave(self) {
         self.holder.0.store(0, Ordering::Release);

@@ -54,7 +54,7 @@ pub struct Slot {
 /// A walk in progress; [`Walking::leave`] ends it.
 #[derive(Debug)]
 pub struct Walking<'a> {
-    /// The thread's slot.
+    /// The slot of the thread that walks.
     pub slot: &'a Slot,
     /// Address of the stake, for a capture.
     stake: u64,
@@ -74,7 +74,7 @@ struct Outer {
 pub enum Refused {
     /// The thread is inside a walk already.
     Nested,
-    /// No slot is free.
+    /// No slot is free, and there is no memory for more.
     Full,
 }
 

@@ -18,17 +18,17 @@ use core::ffi::c_void;
 /// own functions.
 #[derive(Clone, Copy)]
 pub struct Claim {
-    /// Steps by itself.
+    /// The function that moves the cursor to the caller itself; `None`: the frame is stepped by its rule.
     pub step: Option<Visit>,
-    /// Adds semantic frames.
+    /// The function that adds semantic frames to a frame with a CFA; `None`: there is none.
     pub overlay: Option<Visit>,
     /// Index of the plugin; 0 for a window's functions.
     pub index: u8,
-    /// What its analyse half found.
+    /// What its analyse half found in the object: a process address; null for unowned code.
     pub facts: *const u8,
-    /// Length of the facts.
+    /// Length of the facts, in bytes.
     pub facts_len: usize,
-    /// Load bias of the object.
+    /// Load bias of the object: process address minus file address; 0 for a window.
     pub bias: u64,
     /// [`crate::plugin::Plugin::flags`].
     pub flags: u32,
@@ -62,11 +62,11 @@ impl Claim {
 /// Whose functions are called for a frame.
 #[derive(Clone, Copy)]
 pub enum Claimed {
-    /// There is no claim.
+    /// There is no claim: no function is called.
     No,
     /// Those of a plugin that is off, after failures: the frames that it would emit are missing.
     Off,
-    /// Those of this claim.
+    /// The functions of this claim.
     By(Claim),
 }
 

@@ -59,10 +59,10 @@ pub const EMBEDDER: u8 = MAX_PLUGINS as u8;
 /// Bytes of scratch memory that a walk needs.
 pub const SCRATCH: usize = PLUGIN_INDICES * SCRATCH_BYTES;
 
-/// Constants of a walk.
+/// What a walk needs of the walked thread and of its caller, besides cursor, environment, reader and buffer.
 #[derive(Clone, Copy)]
 pub struct Setting {
-    /// Thread pointer of the walked thread.
+    /// Thread pointer of the walked thread: the process address of its TCB (`%fs:0` on x86-64).
     pub thread_pointer: u64,
     /// See [`crate::plugin::View::tsd_offset`].
     pub tsd_offset: u64,
@@ -84,13 +84,13 @@ pub struct Setting {
 /// The result of a walk, besides the frame words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// Why it ended.
+    /// The reason for which it ended.
     pub stop: StopReason,
     /// Words written to the buffer.
     pub words: usize,
     /// Overlay calls that reported missing or doubtful frames.
     pub desync: u32,
-    /// Frames, in all.
+    /// Number of frames, those that were taken over included.
     pub frames: u32,
     /// Of these, those that were taken over from the thread's last walk.
     pub reused: u32,

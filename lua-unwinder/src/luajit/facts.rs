@@ -17,7 +17,7 @@ pub const ASK: [u8; 18] =
 pub const PLACES: usize = 6;
 
 uunwind_core::plain! {
-    /// Facts of one object.
+    /// Facts of one object that holds a LuaJIT.
     #[derive(PartialEq, Eq, Debug)]
     pub struct Facts {
         /// Size, version and family.

@@ -74,9 +74,9 @@ struct Read {
 
 /// The frames of one thread, as the current C frame shows them.
 pub struct Frames<'a, 'v> {
-    /// The VM.
+    /// The VM whose frames these are.
     pub vm: &'a Vm<'v>,
-    /// The thread.
+    /// The Lua thread (coroutine) whose stack is walked.
     pub thread: &'a Thread,
     /// The inlined frames, in a trace.
     pub inlined: Option<Inlined>,

@@ -29,7 +29,7 @@ const TEXT_BYTES: u64 = 24;
 /// The fields of a prototype.
 #[derive(Clone, Copy)]
 pub struct Proto {
-    /// Its process address.
+    /// Process address of the `GCproto`.
     pub address: u64,
     /// Number of bytecode instructions.
     pub count: u64,
@@ -126,7 +126,7 @@ impl Proto {
         (proto.count < COUNT_LIMIT && is_string(vm, proto.chunk)).then_some(proto)
     }
 
-    /// Its bytecode.
+    /// Its bytecode, as a range of process addresses.
     pub fn code(&self) -> Code {
         Code { proto: self.address, count: self.count }
     }

@@ -6,7 +6,7 @@ use uunwind_core::memory::ANSWER;
 /// The kind of function that a frame runs.
 #[derive(Clone, Copy)]
 pub enum Runs {
-    /// A Lua function.
+    /// A Lua function, with this bytecode.
     Lua(Code),
     /// A function of the VM itself, which has no native frame: the address of the function object, and its `ffid`.
     Builtin(u64, u8),

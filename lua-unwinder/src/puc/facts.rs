@@ -221,7 +221,7 @@ pub mod role {
 }
 
 uunwind_core::plain! {
-    /// Facts of one object.
+    /// Facts of one object that holds a PUC Lua.
     #[derive(PartialEq, Eq, Debug)]
     pub struct Facts {
         /// Size, version and family.

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// First word of the header.
 pub const FACTS_MAGIC: u64 = u64::from_le_bytes(*b"uu-fact2");
-/// Number of entries.
+/// Number of entries: limit of the objects with facts in a session.
 pub const ENTRIES: usize = 4096;
 /// Offset of the facts' bytes.
 pub const DATA_OFFSET: usize = 64 + ENTRIES * core::mem::size_of::<FactsEntry>();
@@ -21,7 +21,7 @@ pub const FACTS_BYTES: usize = 4 << 20;
 /// Size of the whole memfd in bytes: the facts, followed by the [`crate::tables`].
 pub const PUBLISHED_BYTES: usize = FACTS_BYTES + crate::tables::TABLES_BYTES;
 
-/// The first 64 bytes.
+/// The first 64 bytes of the memory for facts.
 #[repr(C)]
 pub struct FactsHeader {
     /// [`FACTS_MAGIC`].

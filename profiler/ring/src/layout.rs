@@ -28,9 +28,9 @@ pub const FIRST_PAGE: usize = 4096;
 pub const OTHER_VERSION_OFFSET: usize = FIRST_PAGE - 4;
 /// Bit in `ProcessBlock::plugin_reasons`: the plugin has been switched off.
 pub const PLUGIN_OFF: u32 = 1 << 31;
-/// Bytes of a block.
+/// Size of a block, in bytes: the fixed part, and a ring.
 pub const BLOCK_BYTES: usize = 260 * 1024;
-/// Number of blocks.
+/// Number of blocks: limit of the processes and threads that are recorded at once.
 pub const BLOCKS: usize = 2048;
 /// Bytes of the header of a block.
 pub const BLOCK_HEADER: usize = 4096;

@@ -6,7 +6,7 @@
 //! and `head` is complete.
 
 uunwind_core::numbered! {
-    /// Type of a record.
+    /// Type of a record: what follows its head.
     pub enum RecordType: u16 {
         /// Filler up to the end of the ring.
         Pad = 1;
@@ -74,7 +74,7 @@ pub struct SampleRecord {
     pub stop: u16,
     /// [`SampleKind`].
     pub kind: u8,
-    /// `SAMPLE_*` flags.
+    /// `SAMPLE_*` flags, or-ed.
     pub flags: u8,
     /// Number of frame words that follow.
     pub words: u32,

@@ -9,7 +9,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of entries.
+/// Number of entries: limit of the objects with rule tables in a session.
 pub const ENTRIES: usize = 4096;
 /// Offset of the tables.
 pub const DATA_OFFSET: usize = ENTRIES * core::mem::size_of::<TablesEntry>();
