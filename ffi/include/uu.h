@@ -309,6 +309,7 @@ struct uu_symbol {
  *
  * Native frames: names come from symbol tables, Go's table of functions, and debug information, which gives files, lines
  * and inlined functions (DWARF, also in separate files under /usr/lib/debug); without it `file` is empty and `line` 0.
+ * The vDSO's are read from memory.
  * Return addresses are looked up one byte before. A file is used only if its build-id, or without one its headers, are
  * those of the mapped object; else `function` is empty and `problem` says why: a name is never guessed. Other frames: as
  * uu_describe().

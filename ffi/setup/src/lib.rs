@@ -11,7 +11,7 @@
 //! kept     that cache
 //!
 //! symbolize  frames to functions, files and lines
-//! mapped     what identifies a loaded object that has no build-id
+//! mapped     objects as they are mapped
 //! list       the answer, as a C program gets it
 //! ```
 

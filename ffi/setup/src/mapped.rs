@@ -1,10 +1,13 @@
-//! What identifies a loaded object that has no build-id: its headers, as they are mapped.
+//! Objects as they are mapped: the headers of one that has no build-id, and the one that has no file.
 
 use libc::{c_int, c_void, dl_phdr_info};
 use uunwind_core::object_key;
 
 /// The program's own file, also after it was removed.
 pub const PROGRAM: &str = "/proc/self/exe";
+
+/// The loader's name of the kernel's object.
+pub const VDSO: &[u8] = b"linux-vdso.so.1";
 
 /// Bytes of an ELF header, and of a program header (<elf.h>).
 const ELF_HEADER: usize = 64;
@@ -47,4 +50,16 @@ unsafe extern "C" fn note(info: *mut dl_phdr_info, _size: usize, search: *mut c_
         search.key = object_key::key(&[header, programs].concat());
     }
     1
+}
+
+/// The kernel's object in this process, which has no file (vdso(7)).
+pub fn vdso() -> Option<&'static [u8]> {
+    // SAFETY: getauxval has no preconditions.
+    let at = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as *const libc::Elf64_Ehdr;
+    // SAFETY: null, or the kernel's header, which stays as long as the process.
+    let header = unsafe { at.as_ref() }?;
+    // Its section headers come last.
+    let len = header.e_shoff.checked_add(u64::from(header.e_shentsize) * u64::from(header.e_shnum))?;
+    // SAFETY: the kernel maps the whole image.
+    Some(unsafe { std::slice::from_raw_parts(at.cast(), usize::try_from(len).ok()?) })
 }

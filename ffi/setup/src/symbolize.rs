@@ -12,7 +12,7 @@ use uunwind_core::frame::{frame_words, KIND_NATIVE};
 use uunwind_core::library::{Library, BUILD};
 use uunwind_stacks::describe::{FrameInfo, EXACT};
 use uunwind_stacks::symbol::{self, Describe, INLINED};
-use uunwind_symbols::{look_up, Mapped, Symbol};
+use uunwind_symbols::{look_up, table, Mapped, Symbol};
 
 /// Words are no frame's.
 #[derive(Debug, PartialEq, Eq)]
@@ -131,6 +131,9 @@ fn text(bytes: &[u8]) -> &[u8] {
 }
 
 fn in_object((path, build_id): &Object, addresses: Vec<u64>, frames: &[Frame]) -> Found {
+    if let Some(image) = mapped::vdso().filter(|_| path == mapped::VDSO) {
+        return in_image(image, &addresses);
+    }
     let path = PathBuf::from(OsStr::from_bytes(path));
     let of_this = |frame: &&Frame| is_in_object(&frame.info) && text(&frame.info.file) == path.as_os_str().as_bytes();
     let address = frames.iter().find(of_this).map_or(0, |frame| frame.info.address);
@@ -143,6 +146,20 @@ fn in_object((path, build_id): &Object, addresses: Vec<u64>, frames: &[Frame]) -
             symbols: answer.symbols.into_iter().map(|symbol| (symbol.address, symbol)).collect(),
             problem: answer.remark.unwrap_or_default(),
         },
+        Err(problem) => Found { symbols: HashMap::new(), problem },
+    }
+}
+
+/// Names from an object in memory, by its symbols.
+fn in_image(image: &[u8], addresses: &[u64]) -> Found {
+    match table::in_image(image, addresses) {
+        Ok(named) => {
+            let symbol = |(address, named): (&u64, table::Named)| {
+                let (start, name) = named?;
+                Some((*address, Symbol { address: *address, start, name, ..Symbol::default() }))
+            };
+            Found { symbols: addresses.iter().zip(named).filter_map(symbol).collect(), problem: String::new() }
+        }
         Err(problem) => Found { symbols: HashMap::new(), problem },
     }
 }

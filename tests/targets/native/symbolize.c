@@ -52,6 +52,22 @@ static int print(void) {
     return count;
 }
 
+/* The kernel's object has no file: its functions have names in memory. */
+static int vdso(void) {
+    void *library = dlopen("linux-vdso.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *function = library ? dlsym(library, "__vdso_clock_gettime") : 0;
+    if (!function)
+        return 0; /* this machine has none */
+    uint64_t frame = (uint64_t)UU_FRAME_NATIVE << 56 | UU_FRAME_EXACT | (uint64_t)(uintptr_t)function;
+    const struct uu_symbol *symbols = 0;
+    int wrong = uu_symbolize(&frame, 1, &symbols) != 1 || !strstr(symbols->function, "clock_gettime") ||
+                symbols->start != (uint64_t)(uintptr_t)function || *symbols->problem;
+    if (wrong && symbols)
+        printf("vdso: %s in %s, %s\n", symbols->function, symbols->object, symbols->problem);
+    uu_symbols_free(symbols);
+    return wrong;
+}
+
 /* Arguments that are refused, and lists that are empty. */
 static int refusals(void) {
     const struct uu_symbol *symbols = (const void *)8;
@@ -87,5 +103,5 @@ int main(int argc, char **argv) {
             return 3;
         through.function(called);
     }
-    return print() || refusals();
+    return print() || refusals() || vdso();
 }
