@@ -11,8 +11,8 @@ const FUNCTIONS: usize = 2000;
 /// Each has as many functions as the others.
 const LIBRARIES: usize = 50;
 
-/// Of a hundred functions, three have a frame of variable size, and two align it to more than the ABI does, as compilers
-/// make them. Those have a frame pointer; and of one of the two the CFA is a word of the frame (`-8(%rbp)`).
+/// Of a hundred functions, three have a frame of variable size, and two align it to more than the ABI does, as
+/// compilers make them. Those have a frame pointer; and of one of the two the CFA is a word of the frame (`-8(%rbp)`).
 fn frame(i: usize) -> String {
     match i % 100 {
         17 | 50 | 83 => "volatile unsigned char *room = alloca((s & 63) + 16); room[s & 7] = (unsigned char)s; ".to_owned(),

@@ -51,7 +51,9 @@ static_library() {
     local package=$1 file=$2 crate member folder
     crate=${package//-/_}
     run cargo rustc --locked --profile dso -p "$package" --lib --crate-type staticlib
-    member=$(ar t "$target/dso/lib$crate.a" | grep -m 1 "^$crate-.*\.o$")
+    # All of ar's output is read: a reader that stops early would end it by SIGPIPE.
+    member=$(ar t "$target/dso/lib$crate.a" | grep "^$crate-.*\.o$")
+    member=${member%%$'\n'*}
     folder=$(mktemp -d)
     ar p "$target/dso/lib$crate.a" "$member" >"$folder/whole.o"
     objcopy -w --strip-debug --localize-symbol='uu_protected_*' "$folder/whole.o" "$folder/libuunwind.o"

@@ -1,5 +1,5 @@
-//! C entries whose current frame may be their caller's: they store its registers, as `uu_walk` does, and call a function
-//! that gets them as its sixth argument, after the C arguments (at most five).
+//! C entries whose current frame may be their caller's: they store its registers, as `uu_walk` does, and call a
+//! function that gets them as its sixth argument, after the C arguments (at most five).
 
 /// Defines an entry. `$elsewhere`: the same entry of another copy of the library, if that is the process's one.
 macro_rules! entry_with_caller {

@@ -1,5 +1,5 @@
-//! `uu_report_crashes()`: what a report says of many kinds of crash, beside the functions that a program was in; how the
-//! program ends; and whose handlers are called.
+//! `uu_report_crashes()`: what a report says of many kinds of crash, beside the functions that a program was in; how
+//! the program ends; and whose handlers are called.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -87,7 +87,8 @@ fn numbers(line: &str) -> Vec<f64> {
     line.split([' ', ';']).filter_map(|word| word.parse().ok()).collect()
 }
 
-/// The sampled sums agree with malloc's own, and those of a function with what it keeps, within six standard deviations.
+/// The sampled sums agree with malloc's own, and those of a function with what it keeps, within six standard
+/// deviations.
 #[test]
 fn heap() {
     let said = run("heap/heap.c", 2);

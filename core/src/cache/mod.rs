@@ -14,16 +14,20 @@
 //! |---|---|---|---|---|---|---|
 //! | rules and functions by pc | [`rules`] | pc, generation | the generation is current | process | fixed table; a torn entry misses (Hyatt's hashing) | no |
 //! | rules in one word | [`short`] | pc, validity epoch (captures) or generation (samples) | either is current | process | fixed table, 16 bytes an entry | no |
-//! | last sampled walk | [`last_walk`] | registers and every word read | stamp, words, objects' generations | thread (private memory) | [`last_walk::LAST_WALK_BYTES`] | frames reused, in the summary |
-//! | plugins' answers | [`answers`] | plugin, five words, every word read | stamp and words | inside the last walk | fixed | with the last walk |
-//! | last captured steps | [`steps`] | pc, sp | epoch, and one word a step | thread (slot) | 2 halves of 512 steps | no |
-//! | verified tail | `steps::tail` | pc and sp of its first frame | its words, those of the epoch among them | inside the steps | one | no |
+//! | last sampled walk | [`last_walk`] | registers and every word read | validity epochs (`Stamp`), words, objects' generations | thread (private memory) | [`last_walk::LAST_WALK_BYTES`] | frames reused, in the summary |
+//! | plugins' answers | [`answers`] | plugin, five words, every word read | validity epoch and words | inside the last walk | fixed | with the last walk |
+//! | last captured steps | [`steps`] | pc, sp | validity epoch, and one word a step | thread (slot) | 2 halves of 512 steps | no |
+//! | verified tail | `steps::tail` | pc and sp of its first frame | its words, those of the validity epoch among them | inside the steps | one | no |
 //! | verified prefixes | `steps::prefix` | pc, sp, and rbp where it counts | its words; the reply's size, for one capacity | inside the tail | four | no |
 //!
 //! Others lie beside what they belong to: the objects by page ([`crate::objects`]), the windows by pc
 //! ([`crate::registry`]), the names that a recorder has received (`profiler/ring`), and what the library keeps for
 //! programs without a recorder (`ffi/stacks`). `docs/design/caches.md` has a
 //! row for every key of the project: what if its owner died and another took its place, and the test that shows it.
+//!
+//! In the code, `stamp` is a validity epoch, and `salt` what is mixed into a short rule's key: such an epoch, or a
+//! generation. The registry's `epoch` and `mark` are something else: by them writers wait for walks
+//! ([`crate::registry::grace`]).
 //!
 //! `short` and `steps` serve plain frames and exist for x86-64; on other CPUs their lookups miss.
 

@@ -22,8 +22,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 pub struct Host {
     /// Whether faults of guarded reads are handled in this process, so that walks may read without probing.
     pub handles_faults: fn() -> bool,
-    /// Mends a fault of a guarded read, or brings a walk of the calling thread back from a fault in it, by a change of the
-    /// interrupted context. False: the fault is another one.
+    /// Mends a fault of a guarded read, or brings a walk of the calling thread back from a fault in it, by a change of
+    /// the interrupted context. False: the fault is another one.
     pub mend: unsafe fn(ucontext: *mut u8) -> bool,
 }
 

@@ -32,10 +32,10 @@ impl CrashReport {
         u32::from(self.json) | u32::from(self.before_handlers) << 1 | u32::from(self.one_thread) << 2
     }
 
-    /// From now on a fatal signal is reported there: the signal, registers, the whole stacks of the thread that crashed and
-    /// of the others, the objects with their build-ids. Then the process ends by the same signal (`uu_report_crashes()` of
-    /// `uu.h`). Rust's own handler of stack overflows stays. A later call replaces the destination. Frames of languages
-    /// need [`setup`](crate::setup).
+    /// From now on a fatal signal is reported there: the signal, registers, the whole stacks of the thread that crashed
+    /// and of the others, the objects with their build-ids. Then the process ends by the same signal
+    /// (`uu_report_crashes()` of `uu.h`). Rust's own handler of stack overflows stays. A later call replaces the
+    /// destination. Frames of languages need [`setup`](crate::setup).
     ///
     /// The file is duplicated: `to` may be closed.
     ///
@@ -58,11 +58,12 @@ impl CrashReport {
         Ok(())
     }
 
-    /// As [`to`](CrashReport::to), to a file that is made, or appended to, when a crash comes. Each `%p` in its path becomes
-    /// the process id.
+    /// As [`to`](CrashReport::to), to a file that is made, or appended to, when a crash comes. Each `%p` in its path
+    /// becomes the process id.
     ///
     /// # Errors
-    /// Those of [`to`](CrashReport::to), and of `uu_report_crashes_to()` of `uu.h`; `EINVAL`: there is a NUL in the path.
+    /// Those of [`to`](CrashReport::to), and of `uu_report_crashes_to()` of `uu.h`; `EINVAL`: there is a NUL in the
+    /// path.
     pub fn to_path(self, path: &Path) -> Result<(), Error> {
         let api = library::get()?;
         let call = "uu_report_crashes_to";

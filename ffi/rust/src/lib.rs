@@ -70,8 +70,8 @@ pub fn load() -> Result<(), Error> {
 
 /// Prepares the process for walks: reads the files of all loaded objects, makes tables of their unwind rules, opens
 /// plugins and finds the interpreters that are loaded (`uu_setup()` of `uu.h`). Milliseconds for each large object that
-/// is new; what is there is not done again. Call it again after an interpreter was loaded. Returns how many objects have
-/// a table.
+/// is new; what is there is not done again. Call it again after an interpreter was loaded. Returns how many objects
+/// have a table.
 ///
 /// # Errors
 /// Those of [`load`]; [`Error::Os`] with `ENOENT` where `uu/libuunwind-setup.so` is not beside the library.
@@ -86,8 +86,8 @@ pub fn setup() -> Result<usize, Error> {
     usize::try_from(tables).map_err(|_| Error::os("uu_setup", tables))
 }
 
-/// Makes walks faster: the library takes SIGSEGV and SIGBUS over, so that memory need not be asked for before it is read
-/// (`uu_handle_faults()` of `uu.h`).
+/// Makes walks faster: the library takes SIGSEGV and SIGBUS over, so that memory need not be asked for before it is
+/// read (`uu_handle_faults()` of `uu.h`).
 ///
 /// # Errors
 /// Those of [`load`]; [`Error::Os`]: `EBUSY`, `EIO`.

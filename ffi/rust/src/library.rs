@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 const NAME: &str = "libuunwind.so.0";
 const VARIABLE: &str = "UUNWIND_LIBRARY";
 
-/// The library's functions, for ever; null: not found so far. Two threads may look for it at the same time, and find the
-/// same: no lock, which the child of a fork could find held.
+/// The library's functions, for ever; null: not found so far. Two threads may look for it at the same time, and find
+/// the same: no lock, which the child of a fork could find held.
 static API: AtomicPtr<Api> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The functions, if the library has been found. Async-signal-safe.

@@ -28,8 +28,8 @@ pub struct Captured {
 }
 
 /// Captures the native stack of the calling thread into `frames`, leaf first: one word for each frame, two for a frame
-/// in a window (`UU_FRAME_*` of `uu.h`). Allocates nothing and takes no lock: async-signal-safe once [`load`](crate::load)
-/// has succeeded. `None`: it has not. The first frame is the caller.
+/// in a window (`UU_FRAME_*` of `uu.h`). Allocates nothing and takes no lock: async-signal-safe once
+/// [`load`](crate::load) has succeeded. `None`: it has not. The first frame is the caller.
 ///
 /// ```
 /// uunwind::load()?;
@@ -132,8 +132,8 @@ impl Stack {
         StopReason::from_number(self.stop)
     }
 
-    /// Whether it reaches the frame where the thread, the program or a switched stack begins, and no frame on the way is
-    /// missing or uncertain.
+    /// Whether it reaches the frame where the thread, the program or a switched stack begins, and no frame on the way
+    /// is missing or uncertain.
     pub fn is_complete(&self) -> bool {
         self.stop().is_some_and(StopReason::is_complete) && self.doubt == 0
     }
@@ -143,8 +143,8 @@ impl Stack {
         self.doubt
     }
 
-    /// A number that equal stacks share, in the library's own table; `None`: that is full ([`ids_lost`](crate::ids_lost)
-    /// counts it), or the stack is empty.
+    /// A number that equal stacks share, in the library's own table; `None`: that is full
+    /// ([`ids_lost`](crate::ids_lost) counts it), or the stack is empty.
     ///
     /// # Errors
     /// Those of [`load`](crate::load).
@@ -152,8 +152,8 @@ impl Stack {
         StackId::of(&self.words)
     }
 
-    /// The functions of its frames, with files and lines: inlined functions before the one that contains them. Reads the
-    /// files of the loaded objects: for stacks that a person is to see.
+    /// The functions of its frames, with files and lines: inlined functions before the one that contains them. Reads
+    /// the files of the loaded objects: for stacks that a person is to see.
     ///
     /// # Errors
     /// Those of [`load`](crate::load); [`Error::Os`] with `ENOENT` where `uu/libuunwind-setup.so` is not beside the
@@ -190,8 +190,8 @@ fn filled(mut words: Vec<u64>, request: &Request) -> Stack {
     Stack { words, frames: request.count, stop: request.stop, doubt: request.doubt }
 }
 
-/// The frames, numbered, each function on a line of its own, with file and line below it; and why the stack ended, unless
-/// it is complete.
+/// The frames, numbered, each function on a line of its own, with file and line below it; and why the stack ended,
+/// unless it is complete.
 impl fmt::Display for Stack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.symbolize() {

@@ -28,8 +28,8 @@ pub struct WindowBuilder<C> {
 /// Code that walks can step, and whose functions have names, until the value is dropped.
 ///
 /// It owns the code `C`, such as memory that was mapped, and what describes it. When it is dropped, the window is
-/// unregistered, and the library waits for walks that still read it. Where one does not end within a second, the code and
-/// its descriptions are leaked rather than freed while they are read.
+/// unregistered, and the library waits for walks that still read it. Where one does not end within a second, the code
+/// and its descriptions are leaked rather than freed while they are read.
 ///
 /// ```
 /// // A function that does nothing. (The code of a JIT lies in memory that is executable.)
@@ -90,8 +90,8 @@ impl<C: AsRef<[u8]>> Window<C> {
     /// Unregisters the window, and gives the code back: no walk can read it any more.
     ///
     /// # Errors
-    /// [`Error::Os`] with `ETIMEDOUT`: a walk is under way that may read it. The window comes back with the error: new walks
-    /// do not see it, and unregistering it may be tried again.
+    /// [`Error::Os`] with `ETIMEDOUT`: a walk is under way that may read it. The window comes back with the error: new
+    /// walks do not see it, and unregistering it may be tried again.
     pub fn unregister(mut self) -> Result<C, Box<(Window<C>, Error)>> {
         match self.place.leave() {
             Ok(()) => match self.parts.take() {

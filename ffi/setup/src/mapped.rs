@@ -18,8 +18,8 @@ struct Search {
     key: u64,
 }
 
-/// `uunwind_core::object_key::key` of the ELF header and the program headers of the object that is loaded at an address;
-/// 0: none is, or its header is not mapped.
+/// `uunwind_core::object_key::key` of the ELF header and the program headers of the object that is loaded at an
+/// address; 0: none is, or its header is not mapped.
 pub fn headers_key(address: u64) -> u64 {
     let mut search = Search { address, key: 0 };
     // SAFETY: the callback gets `search`, and keeps nothing.

@@ -37,8 +37,8 @@ struct Frame {
 /// errno.
 ///
 /// # Safety
-/// `library` must be a libuunwind's table of functions, `describe` its `uu_describe`; `frames` must be `words` words, and
-/// `symbols` a place for a pointer.
+/// `library` must be a libuunwind's table of functions, `describe` its `uu_describe`; `frames` must be `words` words,
+/// and `symbols` a place for a pointer.
 #[no_mangle]
 pub unsafe extern "C" fn uu_setup_symbolize(
     library: *const Library,

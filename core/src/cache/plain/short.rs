@@ -2,7 +2,7 @@
 //! the processor's caches.
 //!
 //! A rule is *short* if the CFA is rsp or rbp plus a multiple of 8, the return address lies just below it, and every
-//! saved register within 30 words of it; or if the frame aligned itself, as gcc does it ([`Short::in_frame`]). An entry
+//! saved register within 30 words of it; or if the frame aligned itself, as gcc does it (`Short::in_frame`). An entry
 //! of the table is 16 bytes, four share a cache line; a key has one line, and in it one entry that is its own if it is
 //! free. That entry is looked at first, by a branch that is nearly always predicted, so that the walk goes on with its
 //! rule before the comparison is done. Where a line is full, another one takes the key in. What finds no place here is

@@ -1,9 +1,9 @@
 //! `libuunwind-crash.so`: crash reports of programs that know nothing of them.
 //!
 //! Preloaded, with `UU_REPORT_CRASHES` in the environment: the number of an open file descriptor, or a path, in which
-//! `%p` becomes the process id; with `UU_REPORT_CRASHES_FORMAT=json`, JSON lines. It opens `libuunwind.so.0`, which lies in
-//! the folder above its own, and calls `uu_setup()` and `uu_report_crashes()`. Without the variable it does nothing, as in
-//! programs with the rights of others (AT_SECURE). Children inherit both variables and report, too.
+//! `%p` becomes the process id; with `UU_REPORT_CRASHES_FORMAT=json`, JSON lines. It opens `libuunwind.so.0`, which
+//! lies in the folder above its own, and calls `uu_setup()` and `uu_report_crashes()`. Without the variable it does
+//! nothing, as in programs with the rights of others (AT_SECURE). Children inherit both variables and report, too.
 //!
 //! ```text
 //! start    the constructor

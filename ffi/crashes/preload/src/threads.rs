@@ -1,5 +1,6 @@
-//! An alternate signal stack for each thread: pthread_create and thrd_create are interposed, and a new thread begins in a
-//! trampoline that asks the library for a stack and *jumps* to the program's function, so that no frame of ours stays.
+//! An alternate signal stack for each thread: pthread_create and thrd_create are interposed, and a new thread begins in
+//! a trampoline that asks the library for a stack and *jumps* to the program's function, so that no frame of ours
+//! stays.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};

@@ -1,16 +1,16 @@
 //! One crash.
 //!
-//! Whoever handled the signal before is asked first, with the same siginfo and context, since not each fault is a crash:
-//! runtimes mend pages, skip instructions, throw exceptions. It may
+//! Whoever handled the signal before is asked first, with the same siginfo and context, since not each fault is a
+//! crash: runtimes mend pages, skip instructions, throw exceptions. It may
 //!
 //! * return, and the program continues, as without this library. Nothing is reported;
-//! * give up: it put another disposition in our place, or sent the signal again, which stays blocked meanwhile. Then the
-//!   report is written, and what it wanted happens;
-//! * end the process or leave by siglongjmp: nothing is reported, unless by SIGABRT. For such handlers there is a flag by
-//!   which the report comes first.
+//! * give up: it put another disposition in our place, or sent the signal again, which stays blocked meanwhile. Then
+//!   the report is written, and what it wanted happens;
+//! * end the process or leave by siglongjmp: nothing is reported, unless by SIGABRT. For such handlers there is a flag
+//!   by which the report comes first.
 //!
-//! Where there was none, the report is written, and the default action taken by sending the signal again with its siginfo:
-//! it arrives when this handler returns, in the context of the crash, so that a core dump has that.
+//! Where there was none, the report is written, and the default action taken by sending the signal again with its
+//! siginfo: it arrives when this handler returns, in the context of the crash, so that a core dump has that.
 //!
 //! A handler that was installed after ours comes first, and calls ours, or restores it and repeats the signal.
 
@@ -25,8 +25,8 @@ use uunwind_core::regs::UCONTEXT_SIGMASK;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
 
-/// Standard signals that do not report crashes. Real-time ones stay as they are: by one of them a thread is asked for its
-/// stack, also while it waits here.
+/// Standard signals that do not report crashes. Real-time ones stay as they are: by one of them a thread is asked for
+/// its stack, also while it waits here.
 const OTHERS: u64 = 0x7fff_ffff & !signals::FAULTS;
 /// SIGPIPE and SIGXFSZ, which writing may raise.
 const WRITING: u64 = signals::bit(13) | signals::bit(25);

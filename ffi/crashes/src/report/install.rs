@@ -39,9 +39,9 @@ pub fn flags() -> u32 {
     FLAGS.load(Ordering::Acquire)
 }
 
-/// Reports crashes to a file descriptor; -1: no more. Errors: `EINVAL`: unknown flags; `EBADF`: no open file, or one that
-/// cannot be written; `EBUSY`: another thread is in this call; `ENOMEM`; `EIO`: a handler cannot be installed. Not for
-/// handlers.
+/// Reports crashes to a file descriptor; -1: no more. Errors: `EINVAL`: unknown flags; `EBADF`: no open file, or one
+/// that cannot be written; `EBUSY`: another thread is in this call; `ENOMEM`; `EIO`: a handler cannot be installed. Not
+/// for handlers.
 pub fn report(fd: c_int, flags: u32) -> Result<(), Errno> {
     begin(flags, || destination::set_fd(fd))
 }

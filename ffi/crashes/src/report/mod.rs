@@ -10,8 +10,8 @@
 //! frames       a thread's frames, and the objects that they are in
 //! write        the whole report
 //! ```
-//! The signals' handlers have to be ours when a crash comes. So that nothing is reported that is none, whoever handled a
-//! signal before is asked first (`handler`).
+//! The signals' handlers have to be ours when a crash comes. So that nothing is reported that is none, whoever handled
+//! a signal before is asked first (`handler`).
 
 mod crash;
 mod destination;

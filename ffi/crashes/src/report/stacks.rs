@@ -110,8 +110,8 @@ pub fn prepare_report() -> Result<(), Errno> {
 }
 
 /// Calls a function on the reporting stack. While it runs, the thread has no alternate stack, because that may be the
-/// one that the calling handler lies on: signals that come meanwhile are delivered on the reporting stack. The return of
-/// the calling handler restores it.
+/// one that the calling handler lies on: signals that come meanwhile are delivered on the reporting stack. The return
+/// of the calling handler restores it.
 ///
 /// # Safety
 /// Only by one thread at a time, in a signal handler, after [`prepare_report`].

@@ -17,8 +17,8 @@ pub struct Thread<'a> {
     pub stack: Result<Whole<'a>, Refused>,
 }
 
-/// Asks all threads but the calling one, a batch at a time, and passes each to `then`. Until the deadline at the latest.
-/// Returns how many other threads there are. `EIO`: there is no list of threads (/proc). Async-signal-safe.
+/// Asks all threads but the calling one, a batch at a time, and passes each to `then`. Until the deadline at the
+/// latest. Returns how many other threads there are. `EIO`: there is no list of threads (/proc). Async-signal-safe.
 pub fn others(manner: Manner, deadline: Deadline, then: &mut dyn FnMut(Thread<'_>)) -> Result<usize, Errno> {
     let own = syscall::gettid();
     let (mut count, mut total) = (0usize, 0usize);

@@ -48,8 +48,8 @@ pub fn current() -> Option<c_int> {
     Some(SIGNAL.load(Ordering::Acquire)).filter(|signal| *signal != 0)
 }
 
-/// Takes a signal; 0: the one in use, else the highest real-time signal that has its default action. Errors: `EINVAL`: no
-/// real-time signal; `EBUSY`: none is free, or another thread is in this call; `EIO`: the kernel refuses.
+/// Takes a signal; 0: the one in use, else the highest real-time signal that has its default action. Errors: `EINVAL`:
+/// no real-time signal; `EBUSY`: none is free, or another thread is in this call; `EIO`: the kernel refuses.
 /// Async-signal-safe.
 pub fn choose(signal: c_int) -> Result<c_int, Errno> {
     if signal != 0 && !(FIRST..=LAST as c_int).contains(&signal) {

@@ -22,6 +22,9 @@
 //! the frames that lead there (`prefix`). A capture tries, in this order: a replay of prefix and tail
 //! ([`StepCache::replay`]); unwinding by short rules along the cached steps ([`StepCache::unwind`]); a walk along them
 //! ([`Steps`]), which begins where unwinding came to a frame that has no short rule ([`Part`]).
+//!
+//! There are two logs: `StepLog` while a capture unwinds (`step_log`), [`Steps`] while it walks (`log`). A [`Part`]
+//! hands the one on as the other, with the same indices.
 
 mod dependencies;
 mod frames;
