@@ -7,6 +7,7 @@
 //! (rules by pc, what the recorder has received) hangs on the *load*, too ([`Loaded`]), which the loader numbers.
 //! Objects of the initial set never go away and are not read again.
 
+mod answer;
 mod code;
 mod object;
 mod recent;
@@ -16,11 +17,12 @@ use crate::loads::Loads;
 use crate::memory::Reader;
 use crate::object_key::{self, FNV_START};
 use crate::span::Span;
+pub use answer::{Answer, Settled, Source};
 pub use code::Code;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use object::{sealed, MADE, NUMBER_BITS};
-pub use object::{BuildId, Loaded, Object, BUILD_ID_LIMIT, FACTS_SETTLED, FACTS_UNKNOWN, UNIQUE_BUILD_ID};
+pub use object::{BuildId, Loaded, Object, BUILD_ID_LIMIT, UNIQUE_BUILD_ID};
 use recent::Recent;
 
 /// `struct dl_find_object` (glibc, dlfcn.h), with its reserved words.
@@ -357,15 +359,9 @@ impl Objects {
             facts_key: facts_key.max(1),
             unwind_key,
             permanent,
-            facts: AtomicPtr::new(core::ptr::null_mut()),
-            facts_len: AtomicUsize::new(0),
-            plugin: AtomicU32::new(0),
-            facts_state: AtomicU32::new(FACTS_UNKNOWN),
-            facts_asked: AtomicU32::new(0),
+            claim: Settled::new(),
             reported: AtomicU32::new(0),
-            table: AtomicPtr::new(core::ptr::null_mut()),
-            table_len: AtomicUsize::new(0),
-            table_asked: AtomicU32::new(0),
+            table: Settled::new(),
             reported_at: AtomicU64::new(0),
             confirmed: AtomicU64::new(0),
         })

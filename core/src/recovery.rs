@@ -99,6 +99,20 @@ impl Recovery {
         self.text_len.store(0, Ordering::Relaxed);
     }
 
+    /// Text of the foreign object that is being called; empty if none is, or if it is not available.
+    pub fn called_text(&self) -> Span {
+        let start = self.text.load(Ordering::Relaxed);
+        match self.text_len.load(Ordering::Relaxed) {
+            0 => Span::EMPTY,
+            len => Span::new(start, start.wrapping_add(len)),
+        }
+    }
+
+    /// Whether a stack pointer of this thread lies where that of the call in progress may lie.
+    pub fn is_near(&self, sp: u64) -> bool {
+        self.is_armed() && self.sp.load(Ordering::Relaxed).wrapping_sub(sp) <= DEPTH
+    }
+
     /// Whether the interrupted code is the foreign code that is being called, or code that it calls: then its stack
     /// pointer may have any value.
     ///

@@ -286,6 +286,10 @@ struct uu_frame_info {
  * async-signal-safe. Memory is read as by uu_capture(), with the same conditions. */
 int uu_describe(const uint64_t *frame, struct uu_frame_info *info);
 
+/* Number of times that a frame stayed without a name because there was no room for it: 64 MiB of names, or what the kernel
+ * gives. Such a frame has another try in each walk. Thread-safe, async-signal-safe. */
+uint64_t uu_names_lost(void);
+
 /* One function of a frame, of uu_symbolize(). Texts are UTF-8, never null, and empty where nothing is available. */
 struct uu_symbol {
     const struct uu_symbol *next; /* null after the last */
@@ -715,6 +719,7 @@ UU_OPTIONAL_ACTION(symbols_free, (const struct uu_symbol *symbols), (symbols))
 UU_OPTIONAL_FUNCTION(uint32_t, 0, stack_id, (const uint64_t *frames, size_t words), (frames, words))
 UU_OPTIONAL_FUNCTION(size_t, 0, stack_frames, (uint32_t id, uint64_t *frames, size_t capacity), (id, frames, capacity))
 UU_OPTIONAL_FUNCTION(uint64_t, 0, stack_ids_lost, (void), ())
+UU_OPTIONAL_FUNCTION(uint64_t, 0, names_lost, (void), ())
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, handle_faults, (void), ())
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, register_window, (const struct uu_window *window), (window))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, unlink_window, (const void *text, uint64_t *ticket), (text, ticket))

@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 use uunwind_core::errno::EINVAL;
-use uunwind_core::memory::{Mode, Reader};
+use uunwind_core::memory::Reader;
 use uunwind_stacks::describe::{describe, FrameInfo};
 
 /// See `uu.h`.
@@ -22,12 +22,19 @@ pub unsafe extern "C" fn uu_describe(frame: *const u64, info: *mut FrameInfo) ->
     }
     // SAFETY: the caller passes all words of the frame, whose number its first word says.
     let words = unsafe { core::slice::from_raw_parts(frame, uunwind_core::frame::frame_words(*first)) };
-    let mode = if crate::faults::handled() { Mode::Guarded } else { Mode::Probed };
-    // SAFETY: probed mode has no precondition; for the other one the program called uu_handle_faults, whose
-    // documentation asks for the signals to be unblocked here.
-    let mut reader = unsafe { Reader::new(mode) };
+    // Always probed: a crash reporter describes frames in handlers of faults, where these signals may be blocked.
+    let mut reader = Reader::probed();
     match describe(words, info, &mut reader) {
         Some(words) => words as c_int,
         None => -EINVAL,
+    }
+}
+
+/// See `uu.h`.
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
+pub extern "C" fn uu_names_lost() -> u64 {
+    match crate::home::elsewhere() {
+        Some(home) => (home.names_lost)(),
+        None => uunwind_stacks::names::lost(),
     }
 }

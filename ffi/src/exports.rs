@@ -5,7 +5,7 @@
 
 use crate::capture::{uu_capture, uu_capture_abandoned};
 use crate::crashes::{uu_prepare_thread, uu_report_crashes, uu_report_crashes_to};
-use crate::describe::uu_describe;
+use crate::describe::{uu_describe, uu_names_lost};
 use crate::embedder::{uu_intern, uu_mark_interpreter, uu_publish_frames, uu_unmark_interpreter};
 use crate::faults::uu_handle_faults;
 use crate::home::{settle, Home};
@@ -61,6 +61,7 @@ pub static uu_private_home_1: Home = Home {
     walk_all: uu_walk_all,
     symbolize: uu_symbolize,
     symbols_free: uu_symbols_free,
+    names_lost: uu_names_lost,
 };
 
 extern "C" {

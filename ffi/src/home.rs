@@ -49,6 +49,7 @@ pub struct Home {
     pub walk_all: unsafe extern "C" fn(*mut Request, *mut CThread, usize, u64) -> c_int,
     pub symbolize: unsafe extern "C" fn(*const u64, usize, *mut *const Symbol) -> c_int,
     pub symbols_free: unsafe extern "C" fn(*const Symbol),
+    pub names_lost: extern "C" fn() -> u64,
 }
 
 static ELSEWHERE: AtomicPtr<Home> = AtomicPtr::new(core::ptr::null_mut());

@@ -199,6 +199,7 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     SLOTS.after_fork();
     uunwind_live::embedder::after_fork();
+    crate::faults::after_fork();
     in_parent();
 }
 

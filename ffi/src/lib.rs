@@ -9,13 +9,13 @@
 //! threads          uu_walk_thread, uu_walk_all, uu_thread_signal: other threads' stacks
 //! crashes          uu_report_crashes, uu_prepare_thread
 //! caller           entries that need their caller's registers
-//! describe         uu_describe
+//! describe         uu_describe, uu_names_lost
 //! stack_id         uu_stack_id, uu_stack_frames, uu_stack_ids_lost
 //! windows          uu_register_window and the other calls for windows
 //! registered       the unwind data that JITs give to __register_frame, as windows
 //! embedder         uu_intern, uu_publish_frames, uu_mark_interpreter
 //! plugin_call      uu_plugin_call
-//! faults           uu_handle_faults
+//! faults           uu_handle_faults; own_faults: which faults are those of a uu_walk
 //! setup            uu_setup
 //! symbolize        uu_symbolize, uu_symbols_free
 //! library          the sampler's table of functions
@@ -46,6 +46,7 @@ mod home;
 mod init;
 mod initial;
 mod library;
+mod own_faults;
 mod plugin_call;
 mod registered;
 mod setup;

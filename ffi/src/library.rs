@@ -1,7 +1,7 @@
 //! The private table for the sampler of the same build (`uunwind_core::library`).
 
 use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
-use crate::registered;
+use crate::{own_faults, registered};
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use uunwind_core::library::{
 use uunwind_core::memory::{guarded, Mode, Reader};
 use uunwind_core::objects::Object;
 use uunwind_core::plugin::Entry;
-use uunwind_core::recovery::{self, Call};
+use uunwind_core::recovery::{self, Call, Recovery};
 use uunwind_core::regs::Regs;
 use uunwind_core::slots::{Refused, Slot};
 use uunwind_core::stop_reason::StopReason;
@@ -227,15 +227,16 @@ pub unsafe extern "C" fn on_fault(ucontext: *mut u8, in_sample: bool) -> bool {
     if unsafe { guarded::mend(ucontext) } {
         return true;
     }
-    let in_own = !in_sample
-        && SLOTS
-            .find(syscall::thread_pointer())
-            .is_some_and(|slot| slot.own_recovery.is_armed() && slot.whole_walk.is_held());
+    let Some(slot) = SLOTS.find(syscall::thread_pointer()) else { return false };
+    let in_own = !in_sample && own_faults::is_walking(slot);
     // SAFETY: as above.
     if (in_sample || in_own) && unsafe { PLUGINS.mend(ucontext) } {
         return true;
     }
-    (in_sample || in_own) && redirect(ucontext, StopReason::Fault, in_own)
+    // SAFETY: as above; the context is that of a fault on this thread.
+    let in_own = in_own && unsafe { own_faults::is_of_walk(slot, ucontext) };
+    let recovery = if in_own { &slot.own_recovery } else { &slot.recovery };
+    (in_sample || in_own) && redirect(recovery, ucontext, StopReason::Fault)
 }
 
 /// See [`Library::on_tick`].
@@ -244,24 +245,26 @@ pub unsafe extern "C" fn on_fault(ucontext: *mut u8, in_sample: bool) -> bool {
 /// As there.
 pub unsafe extern "C" fn on_tick(ucontext: *mut u8) {
     if let Some(slot) = SLOTS.find(syscall::thread_pointer()) {
-        if slot.recovery.is_armed() && slot.tick() >= TICK_LIMIT && redirect(ucontext, StopReason::Watchdog, false) {
+        if slot.recovery.is_armed()
+            && slot.tick() >= TICK_LIMIT
+            && redirect(&slot.recovery, ucontext, StopReason::Watchdog)
+        {
             // What follows a plugin's call has ticks of its own.
             slot.clear_ticks();
         }
     }
 }
 
-/// `in_own`: out of a walk of the program's own (`uu_walk`), instead of the sampler's.
-fn redirect(ucontext: *mut u8, reason: StopReason, in_own: bool) -> bool {
-    let Some(slot) = SLOTS.find(syscall::thread_pointer()) else { return false };
-    // What plugins call is here, and in the sampler's object.
-    let is_host = |pc| {
-        let sampler = SAMPLER.load(Ordering::Relaxed);
-        OBJECTS.are_of_one(pc, on_fault as *const () as u64) || (sampler != 0 && OBJECTS.are_of_one(pc, sampler))
-    };
-    let recovery = if in_own { &slot.own_recovery } else { &slot.recovery };
+/// Out of the protected call of this thread.
+fn redirect(recovery: &Recovery, ucontext: *mut u8, reason: StopReason) -> bool {
     // SAFETY: called by handlers that interrupted this thread; the recovery point is armed only inside such a walk.
     unsafe { recovery.redirect(ucontext, u64::from(reason.number()), is_host) }
+}
+
+/// Whether a pc lies in the code that plugins call: here, and in the sampler's object.
+fn is_host(pc: u64) -> bool {
+    let sampler = SAMPLER.load(Ordering::Relaxed);
+    own_faults::is_ours(pc) || (sampler != 0 && OBJECTS.are_of_one(pc, sampler))
 }
 
 unsafe extern "C" fn forget() {

@@ -3,10 +3,10 @@
 use crate::capture::Caller;
 use core::ffi::c_int;
 use uunwind_core::cursor::Cursor;
-use uunwind_core::errno::EINVAL;
+use uunwind_core::errno::{EINVAL, ENOMEM};
 use uunwind_core::regs::Regs;
 use uunwind_stacks::request::Request;
-use uunwind_stacks::walk::{whole, How};
+use uunwind_stacks::walk::{whole, How, Refused};
 
 /// The C entry: stores the caller's registers as `uu_capture` does, and calls [`walked`]. `uu.h` documents it.
 ///
@@ -118,8 +118,10 @@ pub(crate) unsafe extern "C" fn walked(request: *mut Request, caller: *const Cal
     // SAFETY: the registers of the caller, or of the interrupted code, whose frames exist until this call returns.
     // The request's buffer and callback are the C caller's.
     let walked = unsafe { whole(cursor, caller.sp, how, &mut |walked| request.take(walked)) };
-    if let Err(reason) = walked {
-        request.stop = reason.number();
+    let Err(refused) = walked else { return 0 };
+    request.stop = refused.stop().number();
+    if refused == Refused::NoMemory {
+        return -ENOMEM;
     }
     0
 }

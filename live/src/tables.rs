@@ -2,24 +2,33 @@
 //! those that were added with [`add`].
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use uunwind_core::errno::{EEXIST, EINVAL, ENOMEM};
 use uunwind_core::library::Client;
-use uunwind_core::objects::Object;
+use uunwind_core::objects::{Answer, Object, Source};
 use uunwind_tables::Table;
 
 /// Limit of the number of tables that the program itself has added (`uu_setup`).
 const ROOM: usize = 2048;
 
-/// A table that the program has added. A key of 0: the entry is free. Null bytes: the entry is not complete yet.
+/// A table that the program has added. The key is stored last: in the child of a fork that comes while another thread
+/// adds a table, the entry stays taken and empty, and the key can be added again.
 struct Given {
+    /// A thread writes the entry, or has written it.
+    taken: AtomicBool,
+    /// 0: it is not complete.
     key: AtomicU64,
     len: AtomicUsize,
     bytes: AtomicPtr<u8>,
 }
 
 static GIVEN: [Given; ROOM] = [const {
-    Given { key: AtomicU64::new(0), len: AtomicUsize::new(0), bytes: AtomicPtr::new(core::ptr::null_mut()) }
+    Given {
+        taken: AtomicBool::new(false),
+        key: AtomicU64::new(0),
+        len: AtomicUsize::new(0),
+        bytes: AtomicPtr::new(core::ptr::null_mut()),
+    }
 }; ROOM];
 /// Number of tables in [`GIVEN`].
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -30,7 +39,8 @@ fn probes(key: u64) -> impl Iterator<Item = &'static Given> {
 }
 
 /// Adds a table of `len` bytes for objects with this key. Returns 0, `-EINVAL` (no table, or no key), `-EEXIST` (there
-/// is one for this key), or `-ENOMEM` (the limit is reached). Lock-free; not for handlers.
+/// is one for this key), or `-ENOMEM` (the limit is reached). Of two threads that add one for the same key at once, both
+/// may succeed; the first in the table counts. Lock-free; not for handlers.
 ///
 /// # Safety
 /// As [`uunwind_core::library::Library::add_table`].
@@ -42,18 +52,19 @@ pub unsafe extern "C" fn add(key: u64, bytes: *const u8, len: usize) -> i32 {
     if Table::new(unsafe { core::slice::from_raw_parts(bytes, len) }).is_err() {
         return -EINVAL;
     }
+    if given(key).is_some() {
+        return -EEXIST;
+    }
     for place in probes(key) {
-        match place.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {
-                place.len.store(len, Ordering::Relaxed);
-                // Readers use the entry from here on.
-                place.bytes.store(bytes.cast_mut(), Ordering::Release);
-                COUNT.fetch_add(1, Ordering::Release);
-                return 0;
-            }
-            Err(other) if other == key => return -EEXIST,
-            Err(_) => {}
+        if place.taken.swap(true, Ordering::AcqRel) {
+            continue;
         }
+        place.len.store(len, Ordering::Relaxed);
+        place.bytes.store(bytes.cast_mut(), Ordering::Relaxed);
+        // Readers use the entry from here on.
+        place.key.store(key, Ordering::Release);
+        COUNT.fetch_add(1, Ordering::Release);
+        return 0;
     }
     -ENOMEM
 }
@@ -61,56 +72,56 @@ pub unsafe extern "C" fn add(key: u64, bytes: *const u8, len: usize) -> i32 {
 /// The bytes of the table that was added for this key, and their number.
 fn given(key: u64) -> Option<(*const u8, usize)> {
     let place = probes(key)
-        .map_while(|place| Some((place, Some(place.key.load(Ordering::Acquire)).filter(|key| *key != 0)?)))
-        .find(|(_, stored)| *stored == key)?
-        .0;
-    let bytes = place.bytes.load(Ordering::Acquire);
-    (!bytes.is_null()).then(|| (bytes.cast_const(), place.len.load(Ordering::Relaxed)))
+        .take_while(|place| place.taken.load(Ordering::Acquire))
+        .find(|place| key != 0 && place.key.load(Ordering::Acquire) == key)?;
+    Some((place.bytes.load(Ordering::Relaxed).cast_const(), place.len.load(Ordering::Relaxed)))
 }
 
-/// The object's table, if there is one. After a miss, the search is repeated only when tables or facts have been
+/// The object's table, if there is one. `source`: whose walk asks. After a miss, the search is repeated only when tables or facts have been
 /// published. Async-signal-safe. Not inlined, so that its stack frame does not add to its caller's.
 #[inline(never)]
-pub fn of(object: &Object, client: Option<(&Client, *mut c_void)>) -> Option<Table<'static>> {
-    let cached = object.table.load(Ordering::Acquire);
-    let (bytes, len) = if cached.is_null() {
-        let found = search(object, client)?;
-        object.table_len.store(found.1, Ordering::Relaxed);
-        object.table.store(found.0.cast_mut(), Ordering::Release);
-        // Cached walks may have used worse rules, or none.
-        crate::met::changed();
-        found
-    } else {
-        (cached.cast_const(), object.table_len.load(Ordering::Relaxed))
+pub fn of(object: &Object, source: Source, client: Option<(&Client, *mut c_void)>) -> Option<Table<'static>> {
+    let found = match object.table.get() {
+        Some(cached) => cached,
+        None => {
+            search(object, source, client)?;
+            // Cached walks may have used worse rules, or none.
+            crate::met::changed();
+            object.table.get()?
+        }
     };
     // SAFETY: the sampler, and the caller of `add`, guarantee that the bytes never change and are never freed.
-    Table::new(unsafe { core::slice::from_raw_parts(bytes, len) }).ok()
+    Table::new(unsafe { core::slice::from_raw_parts(found.bytes, found.len) }).ok()
 }
 
-fn search(object: &Object, client: Option<(&Client, *mut c_void)>) -> Option<(*const u8, usize)> {
+/// Settles the object's table, if there is one.
+fn search(object: &Object, source: Source, client: Option<(&Client, *mut c_void)>) -> Option<()> {
     // Without a unique build-id, another file may have the same key, and its rules would be wrong here.
     if !object.has_unique_build_id() {
         return None;
     }
+    // Only a recorder publishes tables through its client.
+    let client = client.filter(|_| source == Source::Recorder);
     // SAFETY: the sampler's function and context.
     let published = client.map_or(0, |(client, context)| unsafe { (client.facts_count)(context) });
     // One more, so that the initial 0 ("never searched") differs from a search when none was published.
-    let count = published.wrapping_add(COUNT.load(Ordering::Acquire)).wrapping_add(1);
-    if object.table_asked.load(Ordering::Relaxed) == count {
+    if !object.table.may_ask(source, published.wrapping_add(COUNT.load(Ordering::Acquire)).wrapping_add(1)) {
         return None;
     }
-    object.table_asked.store(count, Ordering::Relaxed);
     let (mut bytes, mut len) = (core::ptr::null(), 0);
     // SAFETY: as above; both results are written to local variables.
     let found = client.is_some_and(|(client, context)| unsafe {
         (client.table)(context, object.facts_key, &raw mut bytes, &raw mut len)
     });
-    let published = found.then_some((bytes, len));
+    let published = found.then_some((Source::Recorder, (bytes, len)));
+    let given = given(object.facts_key).map(|given| (Source::Process, given));
     // Two objects may have the same build-id, so a table is used only for an object with the unwind data that it was
     // made from.
-    [published, given(object.facts_key)].into_iter().flatten().find(|(bytes, len)| {
+    let (from, (bytes, len)) = [published, given].into_iter().flatten().find(|(_, (bytes, len))| {
         // SAFETY: the sampler's bytes, and those of `add`, are never freed.
         let table = Table::new(unsafe { core::slice::from_raw_parts(*bytes, *len) });
         table.is_ok_and(|table| object.unwind_key != 0 && table.key() == object.unwind_key)
-    })
+    })?;
+    object.table.settle(from, Answer { bytes, len, plugin: 0 });
+    Some(())
 }

@@ -2,19 +2,27 @@
 
 use crate::env::Calls;
 use crate::state::PLUGINS;
+use uunwind_core::library::{RESULT_DESYNC, RESULT_PLUGIN_NOT_CALLED};
 use uunwind_core::plugin::PLUGIN_UNOWNED;
 use uunwind_core::walk::{Claim, MAX_PLUGINS};
 
-/// The claim of the first such plugin after the one with this index (0: of the first).
-pub fn claim_after(index: u8, calls: Calls) -> Option<Claim> {
-    (index.saturating_add(1)..=MAX_PLUGINS as u8).find_map(|index| {
-        let plugin = PLUGINS.get(index)?;
-        if plugin.flags & PLUGIN_UNOWNED == 0 || calls == Calls::Checked && !calls.may(plugin) {
-            return None;
+/// The claim of the first such plugin after the one with this index (0: of the first), and what is missing because
+/// plugins before it could not be asked: a sum of `RESULT_*`.
+pub fn claim_after(index: u8, calls: Calls) -> (Option<Claim>, u32) {
+    let mut missing = 0;
+    for index in index.saturating_add(1)..=MAX_PLUGINS as u8 {
+        let Some(plugin) = PLUGINS.get_any(index) else { continue };
+        let Some(step) = plugin.step.filter(|_| plugin.flags & PLUGIN_UNOWNED != 0) else { continue };
+        if PLUGINS.get(index).is_none() {
+            missing |= RESULT_DESYNC;
+        } else if calls == Calls::Checked && !calls.may(plugin) {
+            missing |= RESULT_PLUGIN_NOT_CALLED;
+        } else {
+            let (flags, scratch_bytes) = (plugin.flags, plugin.scratch_bytes);
+            return (Some(Claim { step: Some(step), index, flags, scratch_bytes, ..Claim::NOTHING }), missing);
         }
-        let step = Some(plugin.step?);
-        Some(Claim { step, index, flags: plugin.flags, scratch_bytes: plugin.scratch_bytes, ..Claim::NOTHING })
-    })
+    }
+    (None, missing)
 }
 
 /// The index of the plugin, if the claim is such a one.

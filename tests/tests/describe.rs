@@ -20,3 +20,11 @@ fn a_stack_has_one_id_whoever_asks_and_wherever() {
     let program = compile::with_library(&scratch, "stack_ids", &["-pthread"]);
     process::run(&mut Command::new(program), &scratch, uu::LIMIT).expect_code(0);
 }
+
+#[test]
+fn frames_are_described_where_faults_cannot_be_handled() {
+    let scratch = paths::scratch("describe-unmapped");
+    let program = compile::with_library(&scratch, "describe_unmapped", &[]);
+    let out = process::run(&mut Command::new(program), &scratch, uu::LIMIT).expect_code(0);
+    assert_eq!(out.stdout, "ok\n");
+}

@@ -81,12 +81,57 @@ fn plugins_that_misbehave_are_contained() {
     let scratch = paths::scratch("walk-faces");
     let bad = faces::bad(&scratch);
     let program = compile::with_library(&scratch, "walk_faces", &[faces::CLAIMED, "-Wno-clobbered"]);
-    for face in
-        ["null-read", "wild-read", "wild-jump", "far-jump", "registers-fault", "nonsense", "endless", "endless-reads"]
-    {
+    let faces: [&[&str]; 3] = [
+        &["null-read", "wild-read", "wild-write", "wild-jump", "far-jump", "registers-fault"],
+        &["trap", "divide", "bus", "copy", "nonsense", "endless"],
+        &["endless-reads", "endless-emits", "endless-recalls", "endless-hashes", "endless-descriptions"],
+    ];
+    for face in faces.concat() {
         let mut command = command(&program, &scratch);
         command.env("UU_PLUGINS", &bad).env("UU_FACE", face);
         let out = process::run(&mut command, &scratch, uu::LIMIT);
         assert_eq!((&*out.stdout, out.code()), ("ok\n", 0), "{face}: {}", out.text());
     }
+}
+
+/// A fault of a handler of the program's that runs on top of a walk is the program's, and the walk goes on.
+#[test]
+fn faults_of_handlers_that_interrupt_a_walk_are_the_programs() {
+    let scratch = paths::scratch("walk-interrupted");
+    let bad = faces::bad(&scratch);
+    let program = compile::with_library(&scratch, "walk_interrupted", &[faces::CLAIMED, "-Wno-clobbered"]);
+    for stack in [None, Some("alternate")] {
+        let mut command = command(&program, &scratch);
+        command.args(stack).env("UU_PLUGINS", &bad).env("UU_FACE", "raises");
+        let out = process::run(&mut command, &scratch, uu::LIMIT);
+        assert_eq!((&*out.stdout, out.code()), ("ok\n", 0), "{stack:?}: {}", out.text());
+    }
+}
+
+#[test]
+fn signals_of_faults_keep_their_effect_when_they_are_handled() {
+    let scratch = paths::scratch("handled-faults");
+    let program = compile::with_library(&scratch, "handled_faults", &["-Wno-clobbered"]);
+    let out = process::run(&mut command(&program, &scratch), &scratch, uu::LIMIT).expect_code(0);
+    assert_eq!(out.stdout, "ok\n");
+}
+
+/// Where a plugin that asks for unowned code could not be asked, no stack through such code is certain.
+#[test]
+fn a_plugin_for_unowned_code_that_is_not_called_leaves_a_doubt() {
+    let scratch = paths::scratch("walk-unowned");
+    let bad = faces::bad(&scratch);
+    let program = compile::with_library(&scratch, "walk_unowned", &[]);
+    let mut command = command(&program, &scratch);
+    command.env("UU_PLUGINS", &bad).env("UU_FACE", "unrelated-fault");
+    let out = process::run(&mut command, &scratch, uu::LIMIT).expect_code(0);
+    assert_eq!(out.stdout, "ok\n");
+}
+
+#[test]
+fn calls_that_get_no_memory_say_so_and_use_nothing_up() {
+    let scratch = paths::scratch("walk-no-memory");
+    let program = compile::with_library(&scratch, "walk_no_memory", &[]);
+    let out = process::run(&mut command(&program, &scratch), &scratch, uu::LIMIT).expect_code(0);
+    assert_eq!(out.stdout, "ok\n");
 }

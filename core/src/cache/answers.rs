@@ -82,8 +82,13 @@ impl Recalled {
         self.walk = self.walk.wrapping_add(1);
         if self.stamp != stamp {
             self.stamp = stamp;
-            self.entries.iter_mut().for_each(|entry| entry.count = 0);
+            self.clear();
         }
+    }
+
+    /// Drops all answers.
+    pub(crate) fn clear(&mut self) {
+        self.entries.iter_mut().for_each(|entry| entry.count = 0);
     }
 
     /// The reads of an entry, unless the ring has overwritten them.

@@ -1,11 +1,12 @@
 //! One loaded object, and what distinguishes it from another at the same place.
 
+use super::answer::Settled;
 use super::code::Code;
 use super::{fingerprint_of, DlFindObject};
 use crate::headers::Headers;
 use crate::memory::Reader;
 use crate::span::Span;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Most bytes of a build-id that are kept.
 pub const BUILD_ID_LIMIT: usize = 32;
@@ -47,24 +48,12 @@ pub struct Object {
     pub unwind_key: u64,
     /// Never goes away, need not be confirmed.
     pub permanent: bool,
-    /// Facts, once known; null before, and for objects that no plugin claims.
-    pub facts: AtomicPtr<u8>,
-    /// Length of the facts, in bytes.
-    pub facts_len: AtomicUsize,
-    /// Index of the claiming plugin; 0 = none. Published (release) after the facts.
-    pub plugin: AtomicU32,
-    /// [`FACTS_UNKNOWN`] or [`FACTS_SETTLED`].
-    pub facts_state: AtomicU32,
-    /// Count of published facts when they were last searched for this object's.
-    pub facts_asked: AtomicU32,
+    /// The plugin that claims it, and its facts.
+    pub claim: Settled,
     /// Recording epoch in which this object was reported; 0 = never, or something else was in its place since.
     pub reported: AtomicU32,
-    /// Its rule table, once known; null before. Published (release) after its length.
-    pub table: AtomicPtr<u8>,
-    /// Length of the table, in bytes.
-    pub table_len: AtomicUsize,
-    /// Count of published facts and tables when this object's table was last searched for.
-    pub table_asked: AtomicU32,
+    /// Its rule table.
+    pub table: Settled,
     /// Time from which on the recorder knows that this object is here (CLOCK_MONOTONIC, ns), if `reported`.
     pub reported_at: AtomicU64,
     /// Which load of it was found last ([`crate::loads::Loads::load_of`]): the same file may come again to the same
@@ -102,11 +91,6 @@ impl Loaded<'_> {
 pub(super) fn sealed(loads: u64, load: u64) -> u64 {
     loads.wrapping_add(load.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
-
-/// `Object::facts_state`: not found so far.
-pub const FACTS_UNKNOWN: u32 = 0;
-/// `Object::facts_state`: found, or known to be none.
-pub const FACTS_SETTLED: u32 = 1;
 
 /// The contents of a GNU build-id note; of a long one, the first [`BUILD_ID_LIMIT`] bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

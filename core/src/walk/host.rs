@@ -16,14 +16,20 @@ use core::mem::size_of;
 /// Limit of a plugin's attempts to emit frames after a call that returned that there is no room. One that goes on
 /// beyond it would not end by itself.
 const REFUSED_LIMIT: u32 = 64;
-/// Limit of the host's functions that the calls of one walk make. Beyond it a plugin counts as endless, also where no
-/// timer runs. A stack of 4,096 interpreted frames takes about a tenth of it.
+/// Limit of the host's functions that the calls of one walk make; of those that emit several frames, each counts. Beyond
+/// it a plugin counts as endless, also where no timer runs. A stack of 4,096 interpreted frames takes about a tenth of it.
 const CALLS_LIMIT: u32 = 4 << 20;
+
+/// Number of calls that one counts for which looks at this number of bytes.
+fn calls_for(bytes: usize) -> u32 {
+    u32::try_from(bytes / 1024).map_or(u32::MAX, |more| more.saturating_add(1))
+}
 
 impl<E: Env> Walk<'_, '_, E> {
     /// Emits a frame of the plugin that is being called. False: there is no room.
     #[inline]
     fn emit(&mut self, name: u32, position: u64) -> bool {
+        self.count_call();
         if self.tail.is_some() {
             return false;
         }
@@ -41,10 +47,16 @@ impl<E: Env> Walk<'_, '_, E> {
         room
     }
 
-    /// Counts a call of one of the host's functions.
+    /// Counts a call of one of the host's functions. What a plugin reads by [`Host::lend_reader`] is not counted.
     #[inline(always)]
     fn count_call(&mut self) {
-        self.host_calls += 1;
+        self.count(1);
+    }
+
+    /// Counts what takes as long as this number of calls.
+    #[inline(always)]
+    fn count(&mut self, calls: u32) {
+        self.host_calls = self.host_calls.saturating_add(calls);
         if self.host_calls > CALLS_LIMIT {
             // SAFETY: called by the plugin, inside its protected call; nothing here is half done.
             unsafe { self.protector.abandon(StopReason::Watchdog) };
@@ -89,7 +101,7 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe extern "C" fn host_read(walk: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
         // SAFETY: as above.
         let walk = unsafe { &mut *walk.cast::<Self>() };
-        walk.count_call();
+        walk.count(calls_for(len));
         // SAFETY: the plugin passes a place for `len` bytes.
         unsafe { walk.reader.read_raw(address, out, len) }
     }
@@ -111,6 +123,7 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe extern "C" fn host_recall(walk: *mut c_void, key: *const [u64; KEY], answer: *mut [u64; ANSWER]) -> bool {
         // SAFETY: as above; the plugin passes a key and a place for an answer.
         let (walk, key) = unsafe { (&mut *walk.cast::<Self>(), &*key) };
+        walk.count_call();
         let Some(found) = walk.reader.recall(walk.plugin, key) else { return false };
         // SAFETY: as above.
         unsafe { answer.write(found) };
@@ -120,12 +133,14 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe extern "C" fn host_remember(walk: *mut c_void, key: *const [u64; KEY], answer: *const [u64; ANSWER]) {
         // SAFETY: as above.
         let (walk, key, answer) = unsafe { (&mut *walk.cast::<Self>(), &*key, *answer) };
+        walk.count_call();
         walk.reader.remember(walk.plugin, key, answer);
     }
 
     unsafe extern "C" fn host_rest_is_known(walk: *mut c_void, order: u64, state: *const PointState) -> bool {
         // SAFETY: as above; the plugin passes that number of words.
         let (walk, state) = unsafe { (&mut *walk.cast::<Self>(), &*state) };
+        walk.count_call();
         walk.rest_is_known(order, state)
     }
 
@@ -139,6 +154,7 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe extern "C" fn host_describe(walk: *mut c_void, description: *const Description) -> u32 {
         // SAFETY: as above; the plugin passes a description.
         let (walk, description) = unsafe { (&mut *walk.cast::<Self>(), &*description) };
+        walk.count_call();
         walk.env.describe(walk.plugin, description, walk.reader)
     }
 
@@ -159,17 +175,23 @@ impl<E: Env> Walk<'_, '_, E> {
             return core::ptr::null_mut();
         }
         // SAFETY: as above.
-        core::ptr::from_mut(unsafe { (*walk.cast::<Self>()).reader }).cast()
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.count_call();
+        core::ptr::from_mut(walk.reader).cast()
     }
 
     unsafe extern "C" fn host_omit(walk: *mut c_void, left: u32) -> u32 {
         // SAFETY: as above.
-        unsafe { &mut *walk.cast::<Self>() }.omit(left)
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.count_call();
+        walk.omit(left)
     }
 
     unsafe extern "C" fn host_hash(walk: *mut c_void, address: u64, len: usize, out: *mut u64) -> bool {
         // SAFETY: as above.
-        let hash = unsafe { (*walk.cast::<Self>()).reader.hash(address, len) };
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.count(calls_for(len));
+        let hash = walk.reader.hash(address, len);
         // SAFETY: the plugin passes a place for one word.
         hash.map(|hash| unsafe { out.write(hash) }).is_some()
     }
@@ -177,6 +199,7 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe extern "C" fn host_learned(walk: *mut c_void) {
         // SAFETY: as above.
         let walk = unsafe { &mut *walk.cast::<Self>() };
+        walk.count_call();
         walk.env.learned();
     }
 

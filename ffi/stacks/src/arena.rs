@@ -52,10 +52,11 @@ impl<const CHUNKS: usize> Arena<CHUNKS> {
             if (start / CHUNK as u64) as usize >= CHUNKS {
                 return None;
             }
+            // Before anything is taken: without memory, nothing of the arena is used up.
+            let chunk = self.chunk((start / CHUNK as u64) as usize)?;
+            let place = u32::try_from(start / UNIT).ok()?;
             match self.taken.compare_exchange_weak(before, start + need, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
-                    let chunk = self.chunk((start / CHUNK as u64) as usize)?;
-                    let place = u32::try_from(start / UNIT).ok()?;
                     // SAFETY: `start % CHUNK + need` is at most CHUNK.
                     let start_at = unsafe { chunk.add((start % CHUNK as u64) as usize) };
                     return Some(Taken { place, start: start_at, before, after: start + need });

@@ -1,12 +1,13 @@
 //! What a walk asks of its client, answered by the library itself: facts that set-up added, and names that it keeps.
 
+use crate::memory::Memory;
 use crate::{facts, names};
 use core::ffi::c_void;
 use uunwind_core::library::Client;
 use uunwind_core::objects::Object;
 use uunwind_core::plugin::Description;
 
-/// The function table that each whole walk gets. Its context is null.
+/// The function table that each whole walk gets. Its context is the thread's [`Memory`].
 pub static CLIENT: Client =
     Client { object_seen, facts_count, facts: facts_of, table, find_name, describe, foreign_code, plugin_failed };
 
@@ -27,7 +28,7 @@ unsafe extern "C" fn facts_of(_context: *mut c_void, key: u64, bytes: *mut *cons
         bytes.write(found);
         len.write(found_len);
     }
-    plugin
+    plugin as i32
 }
 
 unsafe extern "C" fn table(_context: *mut c_void, _key: u64, _bytes: *mut *const u8, _len: *mut usize) -> bool {
@@ -40,14 +41,16 @@ unsafe extern "C" fn find_name(_context: *mut c_void, code: u64, fingerprint: u6
 }
 
 unsafe extern "C" fn describe(
-    _context: *mut c_void,
+    context: *mut c_void,
     plugin: u32,
     description: *const Description,
     read: names::Read,
     reader: *mut c_void,
 ) -> u32 {
+    // SAFETY: the context is the walk's memory, of which nothing else uses this part during the call.
+    let room = unsafe { &mut (*context.cast::<Memory>()).name };
     // SAFETY: the walk's description and reader.
-    unsafe { names::describe(plugin, &*description, read, reader) }
+    unsafe { names::describe(plugin, &*description, read, reader, room) }
 }
 
 unsafe extern "C" fn foreign_code(_context: *mut c_void) {}

@@ -129,7 +129,7 @@ impl FrameInfo {
         let name = reader.word(object.link_map.wrapping_add(8)).filter(|name| *name != 0);
         let mut len = 0;
         if let Some(name) = name {
-            for byte in self.file.iter_mut().take(FILE - 1) {
+            for byte in &mut self.file {
                 let Some(read) = reader.u8(name.wrapping_add(len as u64)).filter(|read| *read != 0) else { break };
                 *byte = read;
                 len += 1;
@@ -138,16 +138,16 @@ impl FrameInfo {
         if len == 0 {
             const AT_FDCWD: usize = -100isize as usize;
             let path = c"/proc/self/exe".as_ptr() as usize;
-            // SAFETY: readlinkat writes at most FILE - 1 bytes (https://man7.org/linux/man-pages/man2/readlink.2.html).
-            let got = unsafe {
-                syscall::call(nr::READLINKAT, [AT_FDCWD, path, self.file.as_mut_ptr() as usize, FILE - 1, 0, 0])
-            };
+            // SAFETY: readlinkat writes at most FILE bytes (https://man7.org/linux/man-pages/man2/readlink.2.html).
+            let got =
+                unsafe { syscall::call(nr::READLINKAT, [AT_FDCWD, path, self.file.as_mut_ptr() as usize, FILE, 0, 0]) };
             len = usize::try_from(got).unwrap_or(0);
         }
-        if let Some(end) = self.file.get_mut(len) {
+        // A text that fills the room has none for its NUL, and is longer for all that is known.
+        self.flags |= if len >= FILE { CUT } else { 0 };
+        if let Some(end) = self.file.get_mut(len.min(FILE - 1)) {
             *end = 0;
         }
-        self.flags |= if len >= FILE - 1 { CUT } else { 0 };
     }
 
     fn describe_name(&mut self, name: &Name<'_>) {

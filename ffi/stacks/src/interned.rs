@@ -6,7 +6,9 @@
 //! ```
 //! A record is complete before a list leads to it, and does not change afterwards. Two threads that add the same record
 //! at the same time: the second one's compare-and-swap of the list fails, it finds the first one's record, and gives
-//! its own back.
+//! its own back; where other memory was taken meanwhile, that record stays unused. An id leads to its record only once
+//! the list does: whoever finds a record in its list makes its id valid, if the thread that added it has not come as far
+//! as that.
 
 use crate::arena::{map, Arena, Taken};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -17,7 +19,8 @@ const PLACES: usize = 1 << 16;
 const MAPPINGS: usize = 256;
 /// Bytes of a record before its words.
 const HEADER: usize = 16;
-/// Longest list that is searched; a record beyond it is not found again, and has a second id.
+/// Longest list. Where it would become longer (with a hash as good as chance, more than sixty times as many records as
+/// the limit of ids allows), a record finds no room: it could be in the part that was not searched.
 const LONGEST: usize = 4096;
 
 /// A table with 2^`BITS` lists and at most `CHUNKS` MiB of records.
@@ -38,20 +41,6 @@ struct Header {
     id: AtomicU32,
     hash: u32,
     words: u32,
-}
-
-/// A record that is being written.
-pub struct Draft {
-    taken: Taken,
-    words: usize,
-}
-
-impl Draft {
-    /// Its words, zero at first.
-    pub fn words(&mut self) -> &mut [u64] {
-        // SAFETY: that many words were taken after the header, and have no other user.
-        unsafe { core::slice::from_raw_parts_mut(self.taken.start.add(HEADER).cast(), self.words) }
-    }
 }
 
 /// A hash of words: four independent sums, so that the multiplications overlap.
@@ -96,95 +85,92 @@ impl<const BITS: u32, const CHUNKS: usize> Interned<BITS, CHUNKS> {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// The id of a record with these words; 0: there is no room.
+    /// The id of the record with these words, which is added if there is none; 0: there is no room, which is counted.
     pub fn add(&self, words: &[u64]) -> u32 {
-        let hash = hash(words);
-        if let Some(id) = self.list(hash).and_then(|list| self.search(list.load(Ordering::Acquire), 0, hash, words)) {
-            return id;
-        }
-        let Some(mut draft) = self.draft(words.len()) else { return 0 };
-        draft.words().copy_from_slice(words);
-        self.commit_hashed(draft, hash)
-    }
-
-    /// Room for a record of this number of words, to be filled and committed. `None`: there is none, which is counted.
-    pub fn draft(&self, words: usize) -> Option<Draft> {
-        let taken = words.checked_mul(8).and_then(|bytes| self.arena.take(bytes.checked_add(HEADER)?));
-        if taken.is_none() {
+        let id = self.find_or_add(words);
+        if id.is_none() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
-        Some(Draft { taken: taken?, words })
+        id.unwrap_or(0)
     }
 
-    /// Drops a draft.
-    pub fn abandon(&self, draft: Draft) {
-        self.arena.give_back(draft.taken, HEADER + draft.words * 8);
-    }
-
-    /// The id of a record with the draft's words; 0: there is no room.
-    pub fn commit(&self, mut draft: Draft) -> u32 {
-        let hash = hash(draft.words());
-        self.commit_hashed(draft, hash)
-    }
-
-    fn commit_hashed(&self, mut draft: Draft, hash: u32) -> u32 {
-        let id = self.publish(&mut draft, hash);
-        match id {
-            Ok(id) => id,
-            Err(other) => {
-                if other == 0 {
-                    self.lost.fetch_add(1, Ordering::Relaxed);
-                }
-                self.abandon(draft);
-                other
-            }
+    fn find_or_add(&self, words: &[u64]) -> Option<u32> {
+        let hash = hash(words);
+        let list = self.list(hash)?;
+        let first = list.load(Ordering::Acquire);
+        match self.search(first, 0, hash, words) {
+            Search::Found(id) => return Some(id),
+            Search::TooLong => return None,
+            Search::Nothing => {}
         }
+        let bytes = words.len().checked_mul(8)?.checked_add(HEADER)?;
+        let taken = self.arena.take(bytes)?;
+        let id = self.new_id().and_then(|id| self.publish(&taken, id, (list, first, hash), words));
+        if !id.is_some_and(|(_, is_new)| is_new) {
+            self.arena.give_back(taken, bytes);
+        }
+        id.map(|(id, _)| id)
     }
 
-    /// `Err(id)`: another record with these words has this id; `Err(0)`: there is no room.
-    fn publish(&self, draft: &mut Draft, hash: u32) -> Result<u32, u32> {
-        let list = self.list(hash).ok_or(0u32)?;
-        let mut first = list.load(Ordering::Acquire);
-        if let Some(other) = self.search(first, 0, hash, draft.words()) {
-            return Err(other);
+    /// Writes a record, and adds it to its list, of which `first` was searched. Returns its id, and true; or that of
+    /// an equal record that was added meanwhile, and false. `None`: the list has become too long.
+    fn publish(
+        &self,
+        taken: &Taken,
+        id: u32,
+        (list, mut first, hash): (&AtomicU32, u32, u32),
+        words: &[u64],
+    ) -> Option<(u32, bool)> {
+        let at = taken.start.cast::<Header>();
+        let header = Header { next: AtomicU32::new(first), id: AtomicU32::new(id), hash, words: words.len() as u32 };
+        // SAFETY: HEADER bytes and the words' were taken, 16-aligned, and have no other user.
+        unsafe {
+            at.write(header);
+            core::ptr::copy_nonoverlapping(words.as_ptr(), taken.start.add(HEADER).cast(), words.len());
         }
-        let id = self.new_id().ok_or(0u32)?;
-        let place = draft.taken.place;
-        let header = Header { next: AtomicU32::new(first), id: AtomicU32::new(id), hash, words: draft.words as u32 };
-        let at = draft.taken.start.cast::<Header>();
-        // SAFETY: HEADER bytes, 16-aligned, without another user.
-        unsafe { at.write(header) };
-        self.place_of(id).ok_or(0u32)?.store(place, Ordering::Release);
+        // Each turn that fails has let another thread succeed.
         loop {
-            match list.compare_exchange(first, place, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Ok(id),
-                Err(now) => {
-                    // Only what was added since is new.
-                    if let Some(other) = self.search(now, first, hash, draft.words()) {
-                        if let Some(place) = self.place_of(id) {
-                            // The id stays unused.
-                            place.store(0, Ordering::Release);
-                        }
-                        return Err(other);
-                    }
-                    first = now;
-                    // SAFETY: written above; not published yet.
-                    unsafe { (*at).next.store(first, Ordering::Relaxed) };
+            match list.compare_exchange(first, taken.place, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.show(id, taken.place);
+                    return Some((id, true));
                 }
+                // Only what was added since is new. The id stays unused if it is this record.
+                Err(now) => match self.search(now, first, hash, words) {
+                    Search::Found(other) => return Some((other, false)),
+                    Search::TooLong => return None,
+                    Search::Nothing => {
+                        first = now;
+                        // SAFETY: written above; not published yet.
+                        unsafe { (*at).next.store(first, Ordering::Relaxed) };
+                    }
+                },
             }
         }
     }
 
+    /// Makes an id valid: that of the record at this place, to which its list leads.
+    fn show(&self, id: u32, place: u32) {
+        if let Some(at) = self.place_of(id) {
+            at.store(place, Ordering::Release);
+        }
+    }
+
+    /// An id that no record has. `None`: there is none left, or no memory for its place, which leaves it as it is.
     fn new_id(&self) -> Option<u32> {
         let limit = (PLACES * MAPPINGS) as u32;
-        let id = self
-            .count
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < limit).then_some(count + 1))
-            .ok()?
-            + 1;
-        let mapping = self.places.get((id - 1) as usize / PLACES)?;
-        mapped(mapping, PLACES)?;
-        Some(id)
+        let mut count = self.count.load(Ordering::Relaxed);
+        // Each turn that fails has let another thread succeed.
+        loop {
+            if count >= limit {
+                return None;
+            }
+            mapped(self.places.get(count as usize / PLACES)?, PLACES)?;
+            match self.count.compare_exchange_weak(count, count + 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(count + 1),
+                Err(now) => count = now,
+            }
+        }
     }
 
     fn place_of(&self, id: u32) -> Option<&AtomicU32> {
@@ -217,20 +203,22 @@ impl<const BITS: u32, const CHUNKS: usize> Interned<BITS, CHUNKS> {
         }
     }
 
-    /// The id of the record with these words, in the list from the place `from` up to the place `to`, excluded.
-    fn search(&self, from: u32, to: u32, hash: u32, words: &[u64]) -> Option<u32> {
+    /// Looks for the record with these words, in the list from the place `from` up to the place `to`, excluded.
+    fn search(&self, from: u32, to: u32, hash: u32, words: &[u64]) -> Search {
         let mut place = from;
         for _ in 0..LONGEST {
             if place == 0 || place == to {
-                return None;
+                return Search::Nothing;
             }
-            let (header, found) = self.record(place)?;
+            let Some((header, found)) = self.record(place) else { return Search::TooLong };
             if header.hash == hash && found == words {
-                return Some(header.id.load(Ordering::Relaxed));
+                let id = header.id.load(Ordering::Relaxed);
+                self.show(id, place);
+                return Search::Found(id);
             }
             place = header.next.load(Ordering::Relaxed);
         }
-        None
+        Search::TooLong
     }
 
     fn list(&self, hash: u32) -> Option<&AtomicU32> {
@@ -238,6 +226,16 @@ impl<const BITS: u32, const CHUNKS: usize> Interned<BITS, CHUNKS> {
         // SAFETY: 2^BITS numbers, never unmapped.
         Some(unsafe { &*lists.add((hash >> (32 - BITS)) as usize) })
     }
+}
+
+/// What a search of a list has found.
+enum Search {
+    /// The id of the record.
+    Found(u32),
+    /// There is no such record.
+    Nothing,
+    /// The list is longer than [`LONGEST`].
+    TooLong,
 }
 
 /// The `count` numbers that this pointer leads to, mapped if they were not.
@@ -288,6 +286,48 @@ mod tests {
         assert_ne!(TABLE.add(&big), 0, "what is there is found");
         assert_eq!(TABLE.add(&vec![4; 200_000]), 0);
         assert_eq!(TABLE.lost(), 2);
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_takes_no_record_twice() {
+        static TABLE: Interned<1, 4> = Interned::new();
+        let ids: Vec<u32> = (0..3 * LONGEST as u64).map(|n| TABLE.add(&[n])).collect();
+        let mut given: Vec<u32> = ids.iter().copied().filter(|id| *id != 0).collect();
+        let refused = ids.len() - given.len();
+        assert!(refused > 0 && TABLE.lost() == refused as u64, "{refused}");
+        for (n, id) in ids.iter().enumerate().filter(|(_, id)| **id != 0) {
+            let again = TABLE.add(&[n as u64]);
+            assert!(again == *id || again == 0, "{n}: {id}, and then {again}");
+            assert_eq!(TABLE.get(*id), Some(&[n as u64][..]));
+        }
+        given.dedup();
+        assert_eq!(given.len(), ids.len() - refused, "each id is another one");
+    }
+
+    /// An id that is valid is that of every equal record, at every moment.
+    #[test]
+    fn no_id_is_seen_that_an_equal_record_does_not_get() {
+        use core::sync::atomic::AtomicBool;
+        static TABLE: Interned<2, 16> = Interned::new();
+        static DONE: AtomicBool = AtomicBool::new(false);
+        let watch = std::thread::spawn(|| {
+            let (mut seen, mut wrong) = (0u64, 0);
+            while !DONE.load(Ordering::Relaxed) {
+                let id = TABLE.count();
+                if let Some(words) = TABLE.get(id) {
+                    seen += 1;
+                    wrong += u32::from(TABLE.add(words) != id);
+                }
+            }
+            (seen, wrong)
+        });
+        let add = || (0..12_000u64).map(|n| TABLE.add(&[n, n, n])).collect::<Vec<u32>>();
+        let threads: Vec<_> = (0..3).map(|_| std::thread::spawn(add)).collect();
+        let all: Vec<Vec<u32>> = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+        DONE.store(true, Ordering::Relaxed);
+        let (seen, wrong) = watch.join().expect("no panic");
+        assert!(all.iter().all(|ids| *ids == all[0]));
+        assert_eq!(wrong, 0, "of {seen}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub mod describe;
 pub mod facts;
 pub mod ids;
 pub mod interned;
-mod memory;
+pub mod memory;
 pub mod names;
 pub mod request;
 pub mod symbol;

@@ -2,7 +2,8 @@
 //! at the thread's first walk, a part of it touched; the next thread with the same slot gets it.
 
 use crate::arena::{map, unmap};
-use core::sync::atomic::Ordering;
+use crate::names::NAME_WORDS;
+use core::sync::atomic::{compiler_fence, Ordering};
 use uunwind_core::cache::last_walk::LastWalk;
 use uunwind_core::slots::Slot;
 use uunwind_core::walk::{Exchange, DEEP_WORDS, SCRATCH};
@@ -18,9 +19,41 @@ pub struct Memory {
     pub exchange: core::mem::MaybeUninit<Exchange>,
     /// The last walk.
     pub last_walk: LastWalk,
-    /// Process id for which `last_walk` is valid: in the child of a fork it may have been copied in the middle of a
-    /// change.
-    pub process: u32,
+    /// Words of a name that is being described.
+    pub name: [u64; NAME_WORDS],
+    /// Thread id of the task whose `last_walk` this is; 0 during a walk, and after one that was left in the middle.
+    owner: u32,
+    /// Thread id of the task that walks; 0: none does.
+    walker: u32,
+}
+
+impl Memory {
+    /// To be called when the task with this thread id begins to walk. What another task has left is forgotten: in the
+    /// child of a fork it may have been copied in the middle of a change, and a slot may have changed its owner.
+    pub fn begin(&mut self, tid: u32) {
+        if self.owner != tid {
+            self.last_walk.reset();
+        }
+        self.owner = 0;
+        self.walker = tid;
+        // A handler that leaves this walk for good finds the memory unowned, whatever was written of it.
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// To be called when that walk has ended.
+    pub fn end(&mut self, tid: u32) {
+        compiler_fence(Ordering::SeqCst);
+        self.walker = 0;
+        self.owner = tid;
+    }
+}
+
+/// Whether the task with this thread id is the one that walks with this slot's memory: tasks that share a thread
+/// pointer share the slot. Async-signal-safe.
+pub fn is_walked_by(slot: &Slot, tid: u32) -> bool {
+    let memory = slot.walk_memory.load(Ordering::Acquire).cast::<Memory>();
+    // SAFETY: null, or the slot's memory, which is never unmapped. Volatile: the walk that it belongs to is interrupted.
+    !memory.is_null() && unsafe { (&raw const (*memory).walker).read_volatile() } == tid
 }
 
 /// The slot's memory; `None`: the kernel has none. Async-signal-safe. To be called while the slot's whole walk is held.

@@ -22,6 +22,8 @@ pub type Read = unsafe extern "C" fn(reader: *mut c_void, address: u64, out: *mu
 
 /// Words of a record before its texts.
 const FIXED: usize = 4;
+/// Most words of a record.
+pub const NAME_WORDS: usize = FIXED + 2 * padded(TEXT_LIMIT) + padded(TABLE_LIMIT);
 
 /// A name's record.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +51,8 @@ pub struct Characters<'a> {
     pub width: u8,
     /// The bytes are UTF-8; else, with a width of 1, they are Latin-1.
     pub utf8: bool,
+    /// The text was longer than what is kept of it.
+    pub cut: bool,
 }
 
 fn cache() -> Option<Names<'static>> {
@@ -73,64 +77,73 @@ pub fn find(code: u64, fingerprint: u64) -> u32 {
     cache().map_or(0, |cache| cache.find(code, fingerprint))
 }
 
-/// Copies what names a code object, and returns its id; 0: something cannot be read, or there is no room.
-/// Async-signal-safe.
+/// Copies what names a code object, and returns its id; 0: something cannot be read, or there is no room, which is
+/// counted. `room` is used for the copy. Async-signal-safe.
 ///
 /// # Safety
 /// `read` must be callable with `reader`.
-pub unsafe fn describe(plugin: u32, description: &Description, read: Read, reader: *mut c_void) -> u32 {
-    let cut = |text: &Text| Text { len: text.len.min(TEXT_LIMIT), ..*text };
-    let (function, file) = (cut(&description.name), cut(&description.file));
-    let table =
-        Text { len: if description.table.len > TABLE_LIMIT { 0 } else { description.table.len }, ..description.table };
-    let texts = [function, file, table];
-    let words = FIXED + texts.iter().map(|text| padded(text.len)).sum::<usize>();
-    let Some(mut draft) = NAMES.draft(words) else { return 0 };
-    let filled = fill(draft.words(), plugin, description, &texts, |address, out| {
+pub unsafe fn describe(
+    plugin: u32,
+    description: &Description,
+    read: Read,
+    reader: *mut c_void,
+    room: &mut [u64; NAME_WORDS],
+) -> u32 {
+    let (code, fingerprint) = (description.code, description.fingerprint);
+    let words = fill(room, plugin, description, |address, out| {
         // SAFETY: the caller's function; `out` is writable.
         unsafe { read(reader, address, out.as_mut_ptr(), out.len()) }
     });
-    if filled.is_none() {
-        NAMES.abandon(draft);
-        return 0;
-    }
-    let id = NAMES.commit(draft);
+    // Nothing of the table is taken before the record is complete: this call may be left at any instruction.
+    let id = words.map_or(0, |words| NAMES.add(words));
     if let Some(cache) = cache().filter(|_| id != 0) {
-        cache.put(description.code, description.fingerprint, id);
+        cache.put(code, fingerprint, id);
     }
     id
 }
 
-fn fill(
-    words: &mut [u64],
+/// Writes the record. `None`: something cannot be read.
+fn fill<'r>(
+    words: &'r mut [u64; NAME_WORDS],
     plugin: u32,
     description: &Description,
-    texts: &[Text; 3],
     read: impl Fn(u64, &mut [u8]) -> bool,
-) -> Option<()> {
+) -> Option<&'r [u64]> {
+    let kept = |text: &Text| Text { len: text.len.min(TEXT_LIMIT), ..*text };
+    let (function, file) = (kept(&description.name), kept(&description.file));
+    // A part of a table would show wrong lines.
+    let table_len = if description.table.len > TABLE_LIMIT { 0 } else { description.table.len };
+    let table = Text { len: table_len, ..description.table };
+    let shape = |text: &Text| {
+        u64::from(text.width as u8) | u64::from(text.utf8 != 0) << 8 | u64::from(text.len > TEXT_LIMIT) << 9
+    };
     let (fixed, mut rest) = words.split_first_chunk_mut::<FIXED>()?;
-    let [function, file, table] = texts;
-    let shape = |text: &Text| u64::from(text.width as u8) | u64::from(text.utf8 != 0) << 8;
     *fixed = [
-        u64::from(plugin as u8) | shape(function) << 16 | shape(file) << 32,
+        u64::from(plugin as u8) | shape(&description.name) << 16 | shape(&description.file) << 32,
         u64::from(description.first_line) | u64::from(description.table_kind) << 32,
         u64::from(function.len) | u64::from(file.len) << 32,
         u64::from(table.len),
     ];
-    for text in texts {
+    let mut len = FIXED;
+    for text in [function, file, table] {
         let (room, after) = rest.split_at_mut_checked(padded(text.len))?;
         rest = after;
+        len += room.len();
+        // The bytes after the text are part of what makes records equal.
+        if let Some(last) = room.last_mut() {
+            *last = 0;
+        }
         // SAFETY: words are bytes, too; `room` has at least `len` of them.
         let bytes = unsafe { core::slice::from_raw_parts_mut(room.as_mut_ptr().cast::<u8>(), text.len as usize) };
         if !bytes.is_empty() && !read(text.address, bytes) {
             return None;
         }
     }
-    Some(())
+    words.get(..len)
 }
 
 /// Words that this number of bytes takes.
-fn padded(bytes: u32) -> usize {
+const fn padded(bytes: u32) -> usize {
     (bytes as usize).div_ceil(8)
 }
 
@@ -143,7 +156,8 @@ pub fn get(id: u32) -> Option<Name<'static>> {
     let (function, rest) = rest.split_at_checked(padded(function_len))?;
     let (file, table) = rest.split_at_checked(padded(file_len))?;
     let characters = |words: &'static [u64], len: u32, shape: u64| {
-        Some(Characters { bytes: bytes(words).get(..len as usize)?, width: shape as u8, utf8: shape >> 8 & 1 != 0 })
+        let (width, utf8, cut) = (shape as u8, shape >> 8 & 1 != 0, shape >> 9 & 1 != 0);
+        Some(Characters { bytes: bytes(words).get(..len as usize)?, width, utf8, cut })
     };
     Some(Name {
         plugin: shapes as u8,
@@ -160,7 +174,7 @@ fn bytes(words: &[u64]) -> &[u8] {
     unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), words.len() * 8) }
 }
 
-/// Names that found no room.
+/// Number of times that a name found no room.
 pub fn lost() -> u64 {
     NAMES.lost()
 }
@@ -169,8 +183,13 @@ impl Characters<'_> {
     /// Writes the text as UTF-8, as far as there is room for whole characters. Returns the number of bytes, and whether
     /// the text was written to its end. What is no character becomes U+FFFD.
     pub fn write(&self, out: &mut [u8]) -> (usize, bool) {
+        let (len, whole) = self.write_kept(out);
+        (len, whole && !self.cut)
+    }
+
+    fn write_kept(&self, out: &mut [u8]) -> (usize, bool) {
         if self.utf8 && self.width == 1 {
-            return write_utf8(self.bytes, out);
+            return write_utf8(if self.cut { whole_characters(self.bytes) } else { self.bytes }, out);
         }
         let mut at = 0;
         for unit in self.bytes.chunks_exact(usize::from(self.width.max(1))) {
@@ -180,6 +199,20 @@ impl Characters<'_> {
             }
         }
         (at, true)
+    }
+}
+
+/// UTF-8 that was cut at some byte, without the part of a character at its end.
+fn whole_characters(bytes: &[u8]) -> &[u8] {
+    let is_first = |byte: &u8| byte & 0xc0 != 0x80;
+    // A character has at most four bytes.
+    let Some(back) = bytes.iter().rev().take(4).position(is_first) else { return bytes };
+    let (before, last) = bytes.split_at_checked(bytes.len().wrapping_sub(back + 1)).unwrap_or((bytes, &[]));
+    let len = last.first().map_or(0, |first| first.leading_ones() as usize);
+    if len > last.len() {
+        before
+    } else {
+        bytes
     }
 }
 
@@ -237,7 +270,7 @@ mod tests {
             table_kind: 1,
         };
         // SAFETY: a function that ignores its reader.
-        unsafe { describe(2, &description, read, core::ptr::null_mut()) }
+        unsafe { describe(2, &description, read, core::ptr::null_mut(), &mut [!0; NAME_WORDS]) }
     }
 
     fn written(characters: Characters<'_>, room: usize) -> (String, bool) {
@@ -264,11 +297,24 @@ mod tests {
 
     #[test]
     fn runtimes_characters_become_utf8() {
-        let of = |bytes, width, utf8| Characters { bytes, width, utf8 };
+        let of = |bytes, width, utf8| Characters { bytes, width, utf8, cut: false };
         assert_eq!(written(of(&[0x67, 0xf6], 1, false), 9).0, "gö");
         assert_eq!(written(of(&[0x67, 0, 0xac, 0x20], 2, false), 9).0, "g€");
         assert_eq!(written(of(&[0x40, 0xf6, 1, 0, 0, 0xd8, 0, 0], 4, false), 9).0, "🙀\u{fffd}");
         assert_eq!(written(of(&[b'a', 0xff, b'b'], 1, true), 9).0, "a\u{fffd}b");
         assert_eq!(written(of(&[1, 2, 3], 0, false), 9).0, "\u{1}\u{2}\u{3}");
+    }
+    #[test]
+    fn a_text_that_is_longer_than_what_is_kept_is_cut_at_a_character() {
+        // "ö" has two bytes: the limit lies in the middle of one.
+        let long: &'static [u8] = Vec::leak([b"a".to_vec(), "ö".repeat(600).into_bytes()].concat());
+        let name = get(add(0x5000, text(long, 1, 1))).expect("it was described");
+        assert_eq!(written(name.function, 4000), (format!("a{}", "ö".repeat(511)), false));
+        let wide: &'static [u8] = Vec::leak(b"x\0\0\0".repeat(300));
+        let name = get(add(0x6000, text(wide, 4, 0))).expect("it was described");
+        assert_eq!(written(name.function, 4000), ("x".repeat(256), false), "256 characters of four bytes");
+        let just: &'static [u8] = Vec::leak(vec![b'y'; TEXT_LIMIT as usize]);
+        let name = get(add(0x7000, text(just, 1, 1))).expect("it was described");
+        assert_eq!(written(name.function, 4000), ("y".repeat(TEXT_LIMIT as usize), true));
     }
 }

@@ -3,7 +3,7 @@
 use crate::walk::Whole;
 use core::ffi::{c_int, c_void};
 use uunwind_core::frame::{frame_words, FLAG_INTERPRETER, KIND_NATIVE, KIND_OMITTED, KIND_SEMANTIC, KIND_WINDOW};
-use uunwind_core::library::{RESULT_FACTS_PENDING, RESULT_PLUGIN_NOT_CALLED};
+use uunwind_core::library::{RESULT_DESYNC, RESULT_FACTS_PENDING, RESULT_PLUGIN_NOT_CALLED};
 use uunwind_core::stop_reason::StopReason;
 
 /// `uu_request.flags`.
@@ -129,7 +129,7 @@ impl Request {
         }
         self.stop = stop.number();
         for (is_so, doubt) in [
-            (walked.desync, DOUBT_FRAMES),
+            (walked.desync || walked.result & RESULT_DESYNC != 0, DOUBT_FRAMES),
             (walked.result & RESULT_FACTS_PENDING != 0, DOUBT_SETUP_DUE),
             (walked.result & RESULT_PLUGIN_NOT_CALLED != 0, DOUBT_PLUGIN_NOT_CALLED),
         ] {

@@ -8,7 +8,7 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::library::UNRECORDED;
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::recovery::{self, Call};
-use uunwind_core::slots::Stake;
+use uunwind_core::slots::{Slot, Stake};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
 use uunwind_core::walk::{walk, Outcome, Setting};
@@ -38,6 +38,27 @@ pub struct Whole<'m> {
     pub result: u32,
 }
 
+/// Why no walk can begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The thread has no slot, and none is free.
+    TooManyThreads,
+    /// The kernel has no memory for the thread's walks.
+    NoMemory,
+    /// The thread is inside another whole walk, or the sampler's.
+    Inside,
+}
+
+impl Refused {
+    /// The stop reason that says so.
+    pub fn stop(self) -> StopReason {
+        match self {
+            Refused::TooManyThreads | Refused::NoMemory => StopReason::TooManyThreads,
+            Refused::Inside => StopReason::Fault,
+        }
+    }
+}
+
 /// What the protected part gets, and leaves.
 struct Work<'w, 's> {
     cursor: Cursor,
@@ -49,36 +70,48 @@ struct Work<'w, 's> {
 }
 
 /// Walks from `cursor`, and passes the result to `then`, which must not walk. `sp`: the caller's stack pointer.
-/// `Err(reason)`: no walk can begin. Async-signal-safe.
+/// Async-signal-safe.
 ///
 /// # Safety
 /// `cursor` must describe the calling thread, at a frame that is still active; `how` must be true.
-pub unsafe fn whole(cursor: Cursor, sp: u64, how: How, then: &mut dyn FnMut(Whole<'_>)) -> Result<(), StopReason> {
-    let slot = SLOTS.current_or_claim().ok_or(StopReason::TooManyThreads)?;
+pub unsafe fn whole(cursor: Cursor, sp: u64, how: How, then: &mut dyn FnMut(Whole<'_>)) -> Result<(), Refused> {
+    let slot = SLOTS.current_or_claim().ok_or(Refused::TooManyThreads)?;
     let stake = Stake::new();
     let admitted = slot.admits(sp).then(|| slot.whole_walk.hold(&stake)).flatten();
     // Another whole walk of this thread was interrupted or is suspended, or the sampler's is under way.
-    let held = admitted.ok_or(StopReason::Fault)?;
+    let held = admitted.ok_or(Refused::Inside)?;
     let Some(memory) = memory::of(slot) else {
         held.leave();
         stake.withdraw();
-        return Err(StopReason::TooManyThreads);
+        return Err(Refused::NoMemory);
     };
     // An earlier walk may have been left in the middle.
     slot.own_recovery.disarm();
-    let pid = syscall::getpid();
+    let tid = syscall::gettid();
     // SAFETY: the slot's memory, which is held.
-    unsafe {
-        if (*memory).process != pid {
-            (*memory).last_walk.forget();
-            (*memory).process = pid;
-        }
-    }
+    unsafe { (*memory).begin(tid) };
+    // SAFETY: passed on.
+    let walked = unsafe { walked(cursor, (slot, sp), how, memory) };
+    // SAFETY: as above; the walk has ended.
+    unsafe { (*memory).end(tid) };
+    then(walked);
+    held.leave();
+    stake.withdraw();
+    Ok(())
+}
+
+/// The walk, in the slot's memory. `at`: the slot, and the caller's stack pointer.
+///
+/// # Safety
+/// As [`whole`]; the memory must be the slot's, and held.
+unsafe fn walked<'m>(cursor: Cursor, at: (&Slot, u64), how: How, memory: *mut Memory) -> Whole<'m> {
+    let (slot, sp) = at;
     let calls = match how {
         How { guarded: true, .. } | How { trusting: true, .. } => Calls::All,
         _ => Calls::Checked,
     };
-    let mut env = Live::new(Some((&CLIENT, core::ptr::null_mut())), (UNRECORDED, 0), Some(&slot.own_recovery), calls);
+    let client = Some((&CLIENT, memory.cast::<c_void>()));
+    let mut env = Live::new(client, (UNRECORDED, 0), Some(&slot.own_recovery), calls);
     env.marks_itself(slot, sp);
     // SAFETY: the caller says when reads may be guarded.
     let mut reader = unsafe { Reader::new(if how.guarded { Mode::Guarded } else { Mode::Probed }) };
@@ -101,11 +134,7 @@ pub unsafe fn whole(cursor: Cursor, sp: u64, how: How, then: &mut dyn FnMut(Whol
     };
     // SAFETY: as above; the walk has ended.
     let frames: &[u64] = unsafe { &(*memory).frames };
-    let frames = frames.get(..words).unwrap_or(&[]);
-    then(Whole { frames, stop, desync, result });
-    held.leave();
-    stake.withdraw();
-    Ok(())
+    Whole { frames: frames.get(..words).unwrap_or(&[]), stop, desync, result }
 }
 
 unsafe extern "C" fn protected(work: *mut c_void) {

@@ -4,7 +4,7 @@ use crate::env::sources;
 use crate::state::OBJECTS;
 use crate::tables;
 use uunwind_core::memory::Reader;
-use uunwind_core::objects::{Lookup, Memo};
+use uunwind_core::objects::{Lookup, Memo, Source};
 use uunwind_core::span::Span;
 
 /// The end (exclusive) of the function that begins at a process address, by the unwind information or the rule table of
@@ -20,7 +20,8 @@ pub fn end(start: u64, reader: &mut Reader<'_>) -> Option<u64> {
         }
     };
     let by_table = || {
-        let Span { start, end } = tables::of(object, None)?.function(start.wrapping_sub(object.bias))?;
+        let Span { start, end } =
+            tables::of(object, Source::Process, None)?.function(start.wrapping_sub(object.bias))?;
         Some(Span::new(start.wrapping_add(object.bias), end.wrapping_add(object.bias)))
     };
     let function = uunwind_sources::function(&sources(object), start, reader).or_else(by_table)?;

@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use uunwind_core::registry::lock::Lock;
 use uunwind_core::syscall;
 
-/// Limit of a text in bytes: the limit of a recording.
-const TEXT: usize = uunwind_core::plugin::TEXT_LIMIT as usize;
+/// Limit of a text in bytes: one more than a description may have, so that who cuts it there knows that it was longer.
+const TEXT: usize = uunwind_core::plugin::TEXT_LIMIT as usize + 1;
 /// Number of names in a chunk, and limit of the number of chunks.
 const CHUNK: usize = 4096;
 const CHUNKS: usize = 256;
@@ -49,7 +49,7 @@ pub struct Names {
     arena: (AtomicU64, AtomicU64),
 }
 
-/// The bytes of a C string, at most `TEXT_LIMIT`; of a null pointer, none.
+/// The bytes of a C string, at most [`TEXT`]; of a null pointer, none.
 ///
 /// # Safety
 /// Null, or NUL-terminated and unchanged while the result is used.

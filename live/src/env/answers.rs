@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 use uunwind_core::cache::short::Short;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
+use uunwind_core::objects::Answer;
 use uunwind_core::plugin::{Description, Owner, OWNER_OBJECT};
 use uunwind_core::recovery::Protector;
 use uunwind_core::registry::window::Held;
@@ -65,7 +66,7 @@ impl Env for Live<'_> {
     #[cold]
     #[inline(never)]
     fn next_claim(&mut self, left: &mut Claim) -> bool {
-        let next = unowned::of(left).and_then(|index| unowned::claim_after(index, self.calls));
+        let next = unowned::of(left).and_then(|index| self.claim_after(index));
         if let Some(next) = next {
             *left = next;
         }
@@ -108,8 +109,8 @@ impl Env for Live<'_> {
         if let Some(object) = self.current.object() {
             owner.bias = object.bias;
             if self.current.plugin != 0 {
-                owner.facts = object.facts.load(Ordering::Relaxed);
-                owner.facts_len = object.facts_len.load(Ordering::Relaxed);
+                let claim = object.claim.get().unwrap_or(Answer::NONE);
+                (owner.facts, owner.facts_len) = (claim.bytes, claim.len);
             }
         }
         owner

@@ -5,11 +5,10 @@ use crate::embedder::{self, marks::MARKS};
 use crate::in_window;
 use crate::state::PLUGINS;
 use crate::unowned;
-use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::library::RESULT_PLUGIN_NOT_CALLED;
 use uunwind_core::memory::Reader;
-use uunwind_core::objects::Object;
+use uunwind_core::objects::{Answer, Object};
 use uunwind_core::plugin::{Plugin, STEP_UNOWNED_ONLY};
 use uunwind_core::registry::window::{Kind, NO_DATA};
 use uunwind_core::rule::{Packed, RuleKind, BY_FRAME_POINTER};
@@ -30,13 +29,13 @@ impl Live<'_> {
             return Look { claim, ..Look::at(rule) };
         }
         let Some(held) = self.windows.here() else {
-            return Look { claim: unowned_claim(rule, false, self.calls), ..Look::at(rule) };
+            return Look { claim: self.unowned_claim(rule, false), ..Look::at(rule) };
         };
         let window = held.window();
         let claim = if window.kind == Kind::Stepper && self.may_call(held) {
             Claimed::By(in_window::claim(held))
         } else {
-            unowned_claim(rule, window.flags & NO_DATA != 0, self.calls)
+            self.unowned_claim(rule, window.flags & NO_DATA != 0)
         };
         Look { rule, window: Some(self.window_identity(held, cursor, reader)), claim }
     }
@@ -57,12 +56,13 @@ impl Live<'_> {
 
     /// A plugin's claim on the current object.
     pub(super) fn plugin_claim(&self, plugin: &Plugin, index: u8, object: &Object) -> Claim {
+        let answer = object.claim.get().unwrap_or(Answer::NONE);
         Claim {
             step: plugin.step.filter(|_| plugin.flags & STEP_UNOWNED_ONLY == 0),
             overlay: plugin.overlay,
             index,
-            facts: object.facts.load(Ordering::Relaxed),
-            facts_len: object.facts_len.load(Ordering::Relaxed),
+            facts: answer.bytes,
+            facts_len: answer.len,
             bias: object.bias,
             flags: plugin.flags,
             scratch_bytes: plugin.scratch_bytes,
@@ -71,18 +71,29 @@ impl Live<'_> {
             user: core::ptr::null_mut(),
         }
     }
-}
 
-/// The claim on a frame in no object, whose `rule` is missing, or guessed from the frame pointer: plugins may step it.
-/// `without_data`: it lies in a window that has no unwind data.
-#[cold]
-fn unowned_claim(rule: Packed, without_data: bool, calls: Calls) -> Claimed {
-    let missing = [StopReason::NoOwner, StopReason::NotCode].into_iter().any(|reason| rule.failed_for(reason));
-    let guessed = rule.flags() & BY_FRAME_POINTER != 0 || missing;
-    // A signal's frame is recognised by its code, whatever window that lies in.
-    let without_data = without_data && rule.kind() != RuleKind::Signal;
-    match unowned::claim_after(0, calls).filter(|_| guessed || without_data) {
-        Some(claim) => Claimed::By(claim),
-        None => Claimed::No,
+    /// The claim on a frame in no object, whose `rule` is missing, or guessed from the frame pointer: plugins may step
+    /// it. `without_data`: it lies in a window that has no unwind data.
+    #[cold]
+    fn unowned_claim(&mut self, rule: Packed, without_data: bool) -> Claimed {
+        let missing = [StopReason::NoOwner, StopReason::NotCode].into_iter().any(|reason| rule.failed_for(reason));
+        let guessed = rule.flags() & BY_FRAME_POINTER != 0 || missing;
+        // A signal's frame is recognised by its code, whatever window that lies in.
+        let without_data = without_data && rule.kind() != RuleKind::Signal;
+        if !guessed && !without_data {
+            return Claimed::No;
+        }
+        self.claim_after(0).map_or(Claimed::No, Claimed::By)
+    }
+
+    /// See [`unowned::claim_after`]. The walk's result says what is missing.
+    pub(super) fn claim_after(&mut self, index: u8) -> Option<Claim> {
+        let (claim, missing) = unowned::claim_after(index, self.calls);
+        if missing != 0 {
+            self.result |= missing;
+            // A replay would not say so.
+            self.met.unsettled = true;
+        }
+        claim
     }
 }

@@ -15,12 +15,11 @@ use crate::tables;
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
-use core::sync::atomic::Ordering;
 use uunwind_core::cache::steps::EXACT_KEY;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::library::{Client, RESULT_OBJECTS_FULL};
 use uunwind_core::memory::Reader;
-use uunwind_core::objects::{Lookup, Memo, Object, FACTS_SETTLED};
+use uunwind_core::objects::{Lookup, Memo, Object};
 use uunwind_core::plugin::{Plugin, CHECKED_READS};
 use uunwind_core::recovery::Recovery;
 use uunwind_core::rule::Packed;
@@ -173,15 +172,15 @@ impl<'c> Live<'c> {
         let Some(object) = (unsafe { object.as_ref() }) else { return false };
         self.met.object(object, generation);
         self.report(object, generation);
-        if object.facts_state.load(Ordering::Acquire) != FACTS_SETTLED {
+        if !object.claim.is_settled_for(self.source()) {
             self.settle_facts(object);
         }
-        let plugin = object.plugin.load(Ordering::Acquire);
+        let plugin = object.claim.get().map_or(0, |claim| claim.plugin);
         let marked = MARKS.overlaps(object.start, object.end);
         let gives_rules =
             PLUGINS.get(plugin as u8).is_some_and(|plugin| plugin.rule.is_some() && self.calls.may(plugin));
         let plugin = if plugin == 0 && marked { u32::from(EMBEDDER) } else { plugin };
-        let table = tables::of(object, self.client);
+        let table = tables::of(object, self.source(), self.client);
         // Rules that were interpreted before the table came may differ: the table corrects unwind data that is known to
         // be wrong.
         let rules = generation | if table.is_some() { WITH_TABLE } else { 0 };

@@ -5,7 +5,7 @@ use crate::met::changed;
 use crate::state::OBJECTS;
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{RESULT_FACTS_PENDING, RESULT_UNREPORTED, UNRECORDED};
-use uunwind_core::objects::{Object, FACTS_SETTLED};
+use uunwind_core::objects::{Answer, Object, Source};
 
 impl Live<'_> {
     /// Reports this load of the object to the recorder, unless it was already reported as loaded at the time of this
@@ -28,23 +28,37 @@ impl Live<'_> {
         }
     }
 
-    /// Looks up the object's facts, if they were not found before and facts have been published since.
+    /// Whose answers this walk gets. A capture asks for no others than those of the process.
+    pub(super) fn source(&self) -> Source {
+        if self.epoch == UNRECORDED || self.client.is_none() {
+            Source::Process
+        } else {
+            Source::Recorder
+        }
+    }
+
+    /// Looks up who claims the object, if that was not found before and facts have been published since.
     pub(super) fn settle_facts(&mut self, object: &Object) {
         let Some((client, context)) = self.client else { return };
         // SAFETY: the sampler's functions and context.
         let count = unsafe { (client.facts_count)(context) };
-        if object.facts_asked.load(Ordering::Relaxed) != count {
+        if object.claim.may_ask(self.source(), count) {
             let (mut bytes, mut len) = (core::ptr::null(), 0);
             // SAFETY: as above; both results are written to local variables.
             let plugin = unsafe { (client.facts)(context, object.facts_key, &raw mut bytes, &raw mut len) };
-            object.facts_asked.store(count, Ordering::Relaxed);
-            if let Ok(plugin) = u32::try_from(plugin) {
-                object.facts.store(bytes.cast_mut(), Ordering::Relaxed);
-                object.facts_len.store(len, Ordering::Relaxed);
-                object.plugin.store(plugin, Ordering::Release);
-                object.facts_state.store(FACTS_SETTLED, Ordering::Release);
-                changed();
-                return;
+            match u32::try_from(plugin) {
+                Ok(0) => {
+                    // The other source may have another plugin.
+                    object.claim.settle_nothing(self.source());
+                    changed();
+                    return;
+                }
+                Ok(plugin) => {
+                    object.claim.settle(self.source(), Answer { bytes, len, plugin });
+                    changed();
+                    return;
+                }
+                Err(_) => {}
             }
         }
         self.met.unsettled = true;

@@ -1,8 +1,11 @@
 /* A plugin that misbehaves in the way that UU_FACE selects (a "face"). Built twice: with -DGOOD it behaves, and emits one frame for each
    frame of the object that it claims. */
+#define _GNU_SOURCE
 #include "faces.h"
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <uu_plugin.h>
 
@@ -31,10 +34,12 @@ static uint32_t emit(struct uu_view *view) {
 
 /* The faces of overlay. Each emits a frame first, which must be taken back. */
 enum { NULL_READ, WILD_READ, WILD_WRITE, WILD_JUMP, FAR_JUMP, TRAP, DIVIDE, REGISTERS, REGISTERS_FAULT, STACK_POINTER, DIRECTION,
-       DIRECTION_FAULT, RECURSION, RECURSION_IN_HOST, LOOP, NONSENSE, ENDLESS, READS, ENDLESS_READS, FACES };
+       DIRECTION_FAULT, RECURSION, RECURSION_IN_HOST, LOOP, NONSENSE, ENDLESS, READS, ENDLESS_READS, BUS, COPY, RAISES, ENDLESS_EMITS,
+       ENDLESS_RECALLS, ENDLESS_HASHES, ENDLESS_DESCRIPTIONS, FACES };
 #ifndef GOOD
 static const char *const names[FACES] = {"null-read", "wild-read", "wild-write", "wild-jump", "far-jump", "trap", "divide", "registers",
-    "registers-fault", "stack-pointer", "direction", "direction-fault", "recursion", "recursion-in-host", "loop", "nonsense", "endless", "reads", "endless-reads"};
+    "registers-fault", "stack-pointer", "direction", "direction-fault", "recursion", "recursion-in-host", "loop", "nonsense", "endless", "reads", "endless-reads",
+    "bus", "copy", "raises", "endless-emits", "endless-recalls", "endless-hashes", "endless-descriptions"};
 #endif
 static int number = -1;
 
@@ -77,6 +82,22 @@ static uint32_t overlay(struct uu_view *view) {
     case LOOP: for (;;) zero = 0;
     case NONSENSE: return 0xdeadbeef;
     case ENDLESS: for (;;) emit(view);
+    case BUS: { /* a page beyond the file's end */
+        int file = memfd_create("empty", 0);
+        volatile uint32_t *page = mmap(0, 4096, PROT_READ, MAP_SHARED, file, 0);
+        close(file);
+        return *page; }
+    case COPY: { /* in libc, for the plugin */
+        char copy[4096];
+        memcpy(copy, (void *)(uintptr_t)(zero + 8), (size_t)(zero + 4096));
+        return (uint32_t)copy[zero + 7]; }
+    case RAISES: /* the program's handler runs on top of this call */
+        raise(SIGUSR1);
+        return *(volatile uint32_t *)(uintptr_t)zero;
+    case ENDLESS_EMITS: for (uint64_t frames[4][2] = {{0}};;) view->host->emit_all(view->walk, frames, 4);
+    case ENDLESS_RECALLS: for (uint64_t key[5] = {1}, answer[2];;) view->host->recall(view->walk, key, answer);
+    case ENDLESS_HASHES: for (uint64_t hash;;) view->host->hash(view->walk, view->sp, 8, &hash);
+    case ENDLESS_DESCRIPTIONS: for (struct uu_description d = {.code = 1};;) view->host->describe(view->walk, &d);
     case ENDLESS_READS: for (uint64_t word;;) view->host->read_word(view->walk, view->sp, &word);
     case READS: { /* failures that the contract allows: the plugin gets an error, and no failure is counted */
         uint64_t word;

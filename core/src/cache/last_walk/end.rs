@@ -4,6 +4,7 @@ use super::record::{Stamp, HAS_FP, MARKS, POINTS, READS, STATES, WORDS};
 use super::{Tail, WalkLog, FP_BIT};
 use crate::memory::Reader;
 use crate::stop_reason::StopReason;
+use core::sync::atomic::{compiler_fence, Ordering};
 
 /// How a walk ended: what its log lacks to become the last walk.
 pub struct WalkEnd<'e> {
@@ -134,6 +135,7 @@ impl WalkLog<'_> {
             objects += 1;
         }
         last_walk.objects = objects as u16;
+        compiler_fence(Ordering::SeqCst);
         last_walk.valid = 1;
         true
     }

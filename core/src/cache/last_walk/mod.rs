@@ -26,6 +26,7 @@ use crate::cache::short::Short;
 use crate::memory::{Read, Reader};
 use crate::rule::bits;
 use crate::stop_reason::StopReason;
+use core::sync::atomic::{compiler_fence, Ordering};
 pub use end::WalkEnd;
 use point::Call;
 pub use point::CallInputs;
@@ -89,6 +90,9 @@ impl<'t> WalkLog<'t> {
         if !same {
             last_walk.forget();
         }
+        // Invalid until the log has ended: a walk that is abandoned leaves parts of both in the arrays.
+        last_walk.valid = 0;
+        compiler_fence(Ordering::SeqCst);
         last_walk.recalled.begin(stamp);
         last_walk.call = Call::NONE;
         let candidate = usize::from(last_walk.first);
@@ -289,9 +293,8 @@ impl<'t> WalkLog<'t> {
     /// Drops the old walk because the new one needs its space. False: there is no space left at all.
     #[cold]
     fn give_way(&mut self) -> bool {
-        if self.last_walk.valid == 1 && usize::from(self.last_walk.first) < MARKS {
+        if usize::from(self.last_walk.first) < MARKS {
             // The limit of the new walk's reads stays; the new walk may still become complete.
-            self.last_walk.valid = 0;
             self.last_walk.first = MARKS as u16;
             self.last_walk.first_word = WORDS as u16;
             self.last_walk.first_state = STATES as u16;

@@ -155,7 +155,13 @@ impl LastWalk {
         }
     }
 
-    /// Drops the walk and its recalled answers: the next walk replays nothing. Async-signal-safe.
+    /// Drops the walk, and the plugins' answers of all earlier ones: they are another thread's. Async-signal-safe.
+    pub fn reset(&mut self) {
+        self.forget();
+        self.recalled.clear();
+    }
+
+    /// Drops the walk: the next one replays nothing. Async-signal-safe.
     pub fn forget(&mut self) {
         self.valid = 0;
         self.objects = 0;

@@ -13,7 +13,7 @@ use uunwind_core::regs::Regs;
 use uunwind_core::slots::stack_pointer;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
-use uunwind_stacks::walk::{whole, How, Whole};
+use uunwind_stacks::walk::{whole, How, Refused, Whole};
 
 /// Longest time for a report, in nanoseconds.
 const TIME: u64 = 20_000_000_000;
@@ -77,7 +77,7 @@ fn own_stack(printer: &mut Printer<'_, '_>, crash: &Crash, guarded: bool) {
     let walked = unsafe { whole(cursor, stack_pointer(), how, &mut then) };
     if !written {
         // Inside a walk, or no memory for one.
-        let stop = walked.err().unwrap_or(StopReason::Fault);
+        let stop = walked.err().map_or(StopReason::Fault, Refused::stop);
         let frame = [u64::from(KIND_NATIVE) << 56 | FLAG_EXACT | cursor.regs.pc & ((1 << 56) - 1)];
         printer.thread(tid, true, &Whole { frames: &frame, stop, desync: true, result: 0 });
     }

@@ -15,7 +15,7 @@ use uunwind_core::errno::{Errno, EBUSY, EINVAL, EIO};
 use uunwind_core::regs::{Regs, UCONTEXT_SIGMASK};
 use uunwind_core::slots::stack_pointer;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_stacks::walk::{whole, How, Whole};
+use uunwind_stacks::walk::{whole, How, Refused, Whole};
 
 /// The first real-time signal that glibc leaves to programs (`__SIGRTMIN` + 2).
 const FIRST: c_int = 34;
@@ -161,7 +161,7 @@ unsafe fn answer(ucontext: *const u8, manner: Manner, then: &mut dyn FnMut(Whole
     let cursor = Cursor { regs: unsafe { Regs::from_ucontext(ucontext) }, exact: true };
     let how = How { guarded, trusting: manner.trusting };
     // SAFETY: the interrupted frames exist until the handler returns; the caller of `walk` sees the stack only.
-    unsafe { whole(cursor, stack_pointer(), how, then) }
+    unsafe { whole(cursor, stack_pointer(), how, then) }.map_err(Refused::stop)
 }
 
 /// A signal that is not ours: to whom it would have gone.
