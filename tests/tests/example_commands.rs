@@ -110,6 +110,15 @@ fn heap() {
 }
 
 #[test]
+fn watchdog() {
+    let said = run("watchdog/watchdog.c", 2);
+    let stacks = reported(&said);
+    let (_, frames) = stacks.last().expect("a report");
+    let place = frames.iter().position(|frame| frame.starts_with("waits_for_reply (")).expect("where it is stuck");
+    assert!(frames[place + 1].starts_with("work (") && frames[place + 2].starts_with("main ("), "{said}");
+}
+
+#[test]
 fn locks() {
     let said = run("locks/locks.c", 2);
     // The innermost Python frame of one stack is the function that waits for the lock.
