@@ -2,7 +2,7 @@
 //! a walk takes.
 //!
 //! Addresses are file addresses, as readelf, objdump and nm show them. An address counts as that of an interrupted
-//! instruction; one that follows a call is looked up as a return address as well ([`At::returned`]).
+//! instruction; one that follows a call is looked up as a return address as well ([`AddressReport::returned`]).
 
 use super::binary::{Binary, View};
 use super::chosen::Memory;

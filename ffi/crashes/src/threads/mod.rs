@@ -1,7 +1,7 @@
 //! The stack of another thread of the process.
 //!
 //! The thread is interrupted by a signal and walks itself, since only it may use its slot and its memory. The result
-//! goes to an [`asks::Asked`], which belongs to this library and is never freed: whoever gives up waiting leaves it to
+//! goes to an `asks::Asked`, which belongs to this library and is never freed: whoever gives up waiting leaves it to
 //! the thread, which may be late.
 //!
 //! ```text
