@@ -40,16 +40,6 @@ impl Short {
         match self {}
     }
 
-    /// Whether the CFA is read from the frame.
-    pub(crate) fn is_realigned(self) -> bool {
-        match self {}
-    }
-
-    /// The rule in a frame.
-    pub(crate) fn in_frame(self, _: u64, _: u64) -> Option<Short> {
-        match self {}
-    }
-
     /// The frame's CFA.
     #[inline(always)]
     pub fn cfa(self, _: u64) -> u64 {

@@ -161,6 +161,7 @@ pub fn run<C: Cpu>(entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> Res
 }
 
 /// Address of the first row after that of `lookup` for which `wanted` is true. Async-signal-safe.
+#[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "x86-64's exceptions alone need it"))]
 #[inline(never)]
 pub(crate) fn first_row<C: Cpu>(
     entry: &Entry,
