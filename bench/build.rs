@@ -15,7 +15,9 @@ const LIBRARIES: usize = 50;
 /// compilers make them. Those have a frame pointer; and of one of the two the CFA is a word of the frame (`-8(%rbp)`).
 fn frame(i: usize) -> String {
     match i % 100 {
-        17 | 50 | 83 => "volatile unsigned char *room = alloca((s & 63) + 16); room[s & 7] = (unsigned char)s; ".to_owned(),
+        17 | 50 | 83 => {
+            "volatile unsigned char *room = alloca((s & 63) + 16); room[s & 7] = (unsigned char)s; ".to_owned()
+        }
         33 => "_Alignas(64) volatile unsigned char room[64]; room[s & 7] = (unsigned char)s; ".to_owned(),
         67 => "_Alignas(64) volatile unsigned char room[64]; volatile unsigned char *more = alloca((s & 63) + 16); \
                more[s & 7] = room[s & 7] = (unsigned char)s; "

@@ -10,7 +10,10 @@
 //! chain that the frame-pointer walk or libgcc saw. The floor, a walk by frame pointers, runs on the same functions
 //! compiled with frame pointers, and so does a line of its own of this project's. All take turns inside each round; a
 //! ratio is that of one round, and the median over the rounds is printed. With 0 rounds: addresses never seen before,
-//! and nothing else.
+//! and nothing else. Last come uu_walk, and uu_stack_id after a capture, of the same chains.
+//!
+//! `uunwind-bench unprepared LIBRARY`: addresses never seen before in a program that called neither uu_setup() nor
+//! uu_handle_faults(), beside libgcc.
 
 mod build;
 mod chains;
@@ -27,9 +30,14 @@ const PASSES: usize = 10;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let libuunwind = arguments.next().expect("usage: uunwind-bench LIBRARY [ROUNDS], or uunwind-bench build [FILE...]");
+    let libuunwind = arguments.next().expect(
+        "usage: uunwind-bench LIBRARY [ROUNDS], uunwind-bench unprepared LIBRARY, or uunwind-bench build [FILE...]",
+    );
     if libuunwind == "build" {
         return build::run(arguments.collect());
+    }
+    if libuunwind == "unprepared" {
+        return unprepared(&arguments.next().expect("usage: uunwind-bench unprepared LIBRARY"));
     }
     let rounds = arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number"));
     chains::settle();
@@ -81,6 +89,25 @@ fn main() {
         table.print();
     }
     spread::print(&mut peers[1], &libuunwind, rounds);
+    let mut peers = peers::whole(&libuunwind);
+    for (what, chains) in
+        [("the same stack again: whole stacks and ids", one), ("2,000 distinct chains: whole stacks and ids", many)]
+    {
+        let mut table = table::Table::new(what, &DEPTHS);
+        for depth in DEPTHS {
+            table.add(measure(&mut peers, &chains(depth), rounds, called));
+        }
+        table.print();
+    }
+}
+
+/// A program that captures once in a while, and has prepared nothing.
+fn unprepared(libuunwind: &str) {
+    chains::settle();
+    let mut peers = peers::unprepared(libuunwind);
+    let mut table = table::Table::new("addresses never seen before, nothing prepared", &DEPTHS[1..2]);
+    table.add(never_seen(&mut peers, &Paths::disjoint(DEPTHS[1])));
+    table.print();
 }
 
 /// What one peer did at one depth.

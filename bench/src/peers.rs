@@ -50,6 +50,96 @@ pub fn all(libuunwind: &str) -> Vec<Box<dyn Peer>> {
     ]
 }
 
+/// The peers of a program that has prepared nothing.
+pub fn unprepared(libuunwind: &str) -> Vec<Box<dyn Peer>> {
+    vec![Box::new(FramePointers), Box::new(Uu::unprepared(libuunwind)), Box::new(Libgcc)]
+}
+
+/// The calls for whole stacks and their ids, of native chains.
+pub fn whole(libuunwind: &str) -> Vec<Box<dyn Peer>> {
+    let uu = Uu::open(libuunwind);
+    // SAFETY: the types are those of uu.h.
+    let (walk, id) = unsafe {
+        let (walk, id) = (symbol(libuunwind, "uu_walk"), symbol(libuunwind, "uu_stack_id"));
+        (std::mem::transmute::<*mut c_void, UuWalk>(walk), std::mem::transmute::<*mut c_void, UuStackId>(id))
+    };
+    vec![Box::new(FramePointers), Box::new(uu), Box::new(Walk(walk)), Box::new(WithId { uu, id })]
+}
+
+type UuWalk = unsafe extern "C" fn(*mut Request) -> c_int;
+type UuStackId = unsafe extern "C" fn(*const u64, usize) -> u32;
+
+/// `struct uu_request`.
+#[repr(C)]
+struct Request {
+    size: u32,
+    flags: u32,
+    ucontext: *const c_void,
+    frames: *mut u64,
+    capacity: usize,
+    skip: u32,
+    reserved: u32,
+    frame: *const c_void,
+    user: *const c_void,
+    words: usize,
+    count: u32,
+    stop: u16,
+    doubt: u16,
+}
+
+/// The whole stack, which here has native frames only.
+struct Walk(UuWalk);
+
+impl Peer for Walk {
+    fn name(&self) -> &'static str {
+        "uu_walk"
+    }
+
+    #[inline(never)]
+    fn capture(&mut self, frames: &mut [u64]) -> usize {
+        let mut request = Request {
+            size: size_of::<Request>() as u32,
+            flags: 0,
+            ucontext: std::ptr::null(),
+            frames: frames.as_mut_ptr(),
+            capacity: frames.len(),
+            skip: 0,
+            reserved: 0,
+            frame: std::ptr::null(),
+            user: std::ptr::null(),
+            words: 0,
+            count: 0,
+            stop: 0,
+            doubt: 0,
+        };
+        // SAFETY: a valid request; the buffer has the capacity that it names.
+        assert_eq!(unsafe { (self.0)(&mut request) }, 0, "uu_walk");
+        black_box(request.words)
+    }
+}
+
+/// A capture, and the id of the stack, which is known from the second time on.
+struct WithId {
+    uu: Uu,
+    id: UuStackId,
+}
+
+impl Peer for WithId {
+    fn name(&self) -> &'static str {
+        "uu_capture, then uu_stack_id"
+    }
+
+    #[inline(never)]
+    fn capture(&mut self, frames: &mut [u64]) -> usize {
+        let words = frames.len();
+        // SAFETY: the buffer has the capacity that the call names.
+        let taken = unsafe { (self.uu.capture)(frames.as_mut_ptr(), words, std::ptr::null(), std::ptr::null_mut()) };
+        // SAFETY: as many words were written.
+        assert_ne!(unsafe { (self.id)(frames.as_ptr(), taken) }, 0, "uu_stack_id");
+        black_box(taken)
+    }
+}
+
 pub fn symbol(library: &str, name: &str) -> *mut c_void {
     let (library_c, name_c) = (CString::new(library).expect("no NUL"), CString::new(name).expect("no NUL"));
     // SAFETY: both are NUL-terminated; the library's constructors are trusted.
@@ -111,6 +201,13 @@ struct Uu {
 }
 
 impl Uu {
+    /// In a program that has prepared nothing: neither uu_setup() nor uu_handle_faults().
+    fn unprepared(library: &str) -> Uu {
+        // SAFETY: the type is that of uu.h.
+        let capture = unsafe { std::mem::transmute::<*mut c_void, UuCapture>(symbol(library, "uu_capture")) };
+        Uu { name: "uu_capture, nothing prepared", flavour: Flavour::Plain, capture }
+    }
+
     fn open(library: &str) -> Uu {
         // SAFETY: int uu_handle_faults(void). With it, pages are not probed before they are read, as under the sampler.
         let refused = unsafe {
