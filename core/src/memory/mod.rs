@@ -5,7 +5,8 @@
 //!   Needs a SIGSEGV/SIGBUS handler that calls [`guarded::mend`], the signals unblocked, and stack space for the
 //!   fault's frame;
 //! * **probed**: one cheap system call for each new page (`probed`), then plain loads. Another thread may unmap the
-//!   page in between, so this mode is for stacks and live objects only;
+//!   page in between, so this mode is for stacks and live objects only. Pages of an object's unwind data are probed once
+//!   for each load of it;
 //! * **hosted**: by a function of the caller, for plugins that use the parts of this crate that need no walk;
 //! * **recorded**: bytes saved elsewhere, for tests and fuzzing.
 
@@ -18,6 +19,7 @@ pub mod near;
 mod probed;
 
 pub use crate::cache::answers::{Recalled, ANSWER, KEY};
+use crate::span::Span;
 pub use bare::Bare;
 use core::ffi::c_void;
 use log::Log;
@@ -153,6 +155,18 @@ impl<'a> Reader<'a> {
     #[inline(always)]
     pub fn pause(&mut self, pause: bool) -> bool {
         self.log.pause(pause)
+    }
+
+    /// From here on, unwind data of the object with this image is read. With [`Mode::Probed`], its pages are probed once
+    /// for each load of it, which `generation` stands for; 0: at each walk. To be ended with [`Reader::end_image`],
+    /// before another object's data is read.
+    pub fn begin_image(&mut self, image: Span, generation: u64) {
+        self.pages.image = probed::Image { span: image, generation };
+    }
+
+    /// See [`Reader::begin_image`].
+    pub fn end_image(&mut self) {
+        self.pages.image = probed::Image::NONE;
     }
 
     /// Whether reads are probed instead of guarded.

@@ -1,9 +1,42 @@
-//! Probed pages: the kernel is asked whether a page is readable, once for each walk and page.
+//! Probed pages: the kernel is asked whether a page is readable, once for each walk and page; for pages of an object's
+//! image, once for each of its loads.
 
+use super::USER_END;
 use crate::errno::EINVAL;
+use crate::span::Span;
 use crate::syscall::{call, nr};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const PAGE: u64 = 4096;
+
+/// Pages of objects that were found readable, each with the generation of the object's load: what the loader has mapped
+/// stays until the object is unloaded, and no other load has that generation. 0: none.
+static IMAGE_PAGES: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+/// Number of bits of a page's number in an entry; the generation has the others.
+const PAGE_BITS: u32 = (USER_END / PAGE).trailing_zeros();
+
+/// The image of an object that is loaded: process addresses, and the generation of its load.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Image {
+    pub(super) span: Span,
+    pub(super) generation: u64,
+}
+
+impl Image {
+    pub(super) const NONE: Image = Image { span: Span { start: 0, end: 0 }, generation: 0 };
+
+    /// Where it is noted that a page of the image is readable, and the entry for it. `None`: it is no page of the image,
+    /// or the generation is too large for an entry.
+    fn entry(&self, page: u64) -> Option<(&'static AtomicU64, u64)> {
+        let is_inside = (self.span.start..self.span.end).contains(&(page * PAGE)) && self.generation != 0;
+        if !is_inside || self.generation >> (u64::BITS - PAGE_BITS) != 0 {
+            return None;
+        }
+        let place = IMAGE_PAGES.get(page as usize % IMAGE_PAGES.len())?;
+        Some((place, self.generation << PAGE_BITS | page))
+    }
+}
 
 /// The last few pages that this walk found readable.
 #[derive(Debug)]
@@ -11,11 +44,13 @@ const PAGE: u64 = 4096;
 pub(super) struct Pages {
     pages: [u64; 4],
     next: u8,
+    /// The object whose unwind data is being read.
+    pub(super) image: Image,
 }
 
 impl Pages {
     pub(super) fn new() -> Pages {
-        Pages { pages: [u64::MAX; 4], next: 0 }
+        Pages { pages: [u64::MAX; 4], next: 0, image: Image::NONE }
     }
 
     /// Whether `[start, end)` is readable. Bounded: a range over more than 64 pages is refused.
@@ -28,8 +63,14 @@ impl Pages {
             if self.pages.contains(&page) {
                 return true;
             }
+            let entry = self.image.entry(page);
+            if entry.is_some_and(|(place, entry)| place.load(Relaxed) == entry) {
+                return true;
+            }
             let readable = probe(page * PAGE);
-            if readable {
+            if let (true, Some((place, entry))) = (readable, entry) {
+                place.store(entry, Relaxed);
+            } else if readable {
                 if let Some(place) = self.pages.get_mut(usize::from(self.next & 3)) {
                     *place = page;
                 }
@@ -46,4 +87,38 @@ impl Pages {
 fn probe(page: u64) -> bool {
     // SAFETY: `how` is invalid, so the call only reads 8 bytes at `page`, and fails.
     unsafe { call(nr::RT_SIGPROCMASK, [usize::MAX, page as usize, 0, 8, 0, 0]) == -EINVAL as isize }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    extern "C" {
+        fn mmap(at: u64, len: usize, protection: i32, flags: i32, fd: i32, offset: i64) -> u64;
+        fn munmap(at: u64, len: usize) -> i32;
+    }
+
+    #[test]
+    fn what_is_noted_of_a_load_is_not_believed_of_the_next_one() {
+        // SAFETY: a new private mapping of one readable page.
+        let page = unsafe { mmap(0, PAGE as usize, 1, 0x22, -1, 0) };
+        let image = |generation| Image { span: Span { start: page, end: page + PAGE }, generation };
+        let readable = |image: Image| {
+            let mut pages = Pages::new();
+            pages.image = image;
+            pages.readable(page + 8, page + 16)
+        };
+        let is_noted = |image: Image| {
+            let (place, entry) = image.entry(page / PAGE).expect("a page of it");
+            place.load(Relaxed) == entry
+        };
+        let (first, second) = (image(5 << 12 | 1), image(6 << 12 | 1));
+        assert!(!is_noted(first) && readable(first) && is_noted(first) && !is_noted(second));
+        // SAFETY: the mapping from above.
+        assert_eq!(unsafe { munmap(page, PAGE as usize) }, 0);
+        assert!(!readable(second) && !readable(Image::NONE) && !is_noted(second));
+        // Not of this object, no generation, or one that does not fit.
+        assert!(Image { span: Span { start: page, end: page }, ..first }.entry(page / PAGE).is_none());
+        assert!(image(0).entry(page / PAGE).is_none() && image(1 << (64 - PAGE_BITS)).entry(page / PAGE).is_none());
+    }
 }

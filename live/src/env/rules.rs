@@ -83,6 +83,7 @@ impl Live<'_> {
                 return rule;
             }
             let was = reader.pause(true);
+            reader.begin_image(object.image, self.current.generation);
             let (mut answer, _) = uunwind_sources::find(&sources(object), lookup, pc, reader);
             if answer == Err(StopReason::NoRule) && cursor.exact {
                 if let Some(load) = guarded::load_of(pc) {
@@ -111,6 +112,7 @@ impl Live<'_> {
                 Err(reason) => Packed::failed(reason),
             };
             RULES.put(key, self.current.rules, rule.words());
+            reader.end_image();
             reader.pause(was);
             if self.current.table.is_none() && !rule.is_failed() {
                 self.interpreted = self.interpreted.wrapping_add(1);
