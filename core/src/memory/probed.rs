@@ -16,7 +16,7 @@ static IMAGE_PAGES: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 const PAGE_BITS: u32 = (USER_END / PAGE).trailing_zeros();
 
 /// The image of an object that is loaded: process addresses, and the generation of its load.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(super) struct Image {
     pub(super) span: Span,
@@ -45,12 +45,30 @@ pub(super) struct Pages {
     pages: [u64; 4],
     next: u8,
     /// The object whose unwind data is being read.
-    pub(super) image: Image,
+    image: Image,
+    /// Its pages that were read last, which [`IMAGE_PAGES`] has, too, unless others have taken their places.
+    of_image: [u64; 4],
+    next_of_image: u8,
 }
+
+/// No page.
+const NONE: [u64; 4] = [u64::MAX; 4];
 
 impl Pages {
     pub(super) fn new() -> Pages {
-        Pages { pages: [u64::MAX; 4], next: 0, image: Image::NONE }
+        Pages { pages: NONE, next: 0, image: Image::NONE, of_image: NONE, next_of_image: 0 }
+    }
+
+    /// See [`super::Reader::begin_image`].
+    pub(super) fn set_image(&mut self, image: Image) {
+        (self.image, self.of_image) = (image, NONE);
+    }
+
+    /// Whether the page of this address was found readable just now.
+    #[inline(always)]
+    pub(super) fn is_known(&self, address: u64) -> bool {
+        let page = address / PAGE;
+        self.of_image.contains(&page) || self.pages.contains(&page)
     }
 
     /// Whether `[start, end)` is readable. Bounded: a range over more than 64 pages is refused.
@@ -60,16 +78,18 @@ impl Pages {
             return false;
         }
         (first..=last).all(|page| {
-            if self.pages.contains(&page) {
+            if self.is_known(page * PAGE) {
                 return true;
             }
             let entry = self.image.entry(page);
-            if entry.is_some_and(|(place, entry)| place.load(Relaxed) == entry) {
-                return true;
-            }
-            let readable = probe(page * PAGE);
+            let is_noted = entry.is_some_and(|(place, entry)| place.load(Relaxed) == entry);
+            let readable = is_noted || probe(page * PAGE);
             if let (true, Some((place, entry))) = (readable, entry) {
                 place.store(entry, Relaxed);
+                if let Some(place) = self.of_image.get_mut(usize::from(self.next_of_image & 3)) {
+                    *place = page;
+                }
+                self.next_of_image = self.next_of_image.wrapping_add(1);
             } else if readable {
                 if let Some(place) = self.pages.get_mut(usize::from(self.next & 3)) {
                     *place = page;
@@ -105,7 +125,7 @@ mod tests {
         let image = |generation| Image { span: Span { start: page, end: page + PAGE }, generation };
         let readable = |image: Image| {
             let mut pages = Pages::new();
-            pages.image = image;
+            pages.set_image(image);
             pages.readable(page + 8, page + 16)
         };
         let is_noted = |image: Image| {

@@ -111,6 +111,17 @@ impl<'r, 'm> Input<'r, 'm> {
         Ok(bytes as u32)
     }
 
+    /// Four bytes at any address, as [`Input::u32`]. What was read last, and the position, may be others afterwards.
+    #[inline(always)]
+    pub fn u32_at(&mut self, address: u64) -> Result<u32, StopReason> {
+        if self.here.is_empty() && address & 3 == 0 {
+            self.inside(address, 4)?;
+            return self.reader.u32(address).ok_or(UNREADABLE);
+        }
+        self.at = address;
+        self.u32()
+    }
+
     /// Four bytes that cross the end of what was read.
     #[cold]
     #[inline(never)]

@@ -34,18 +34,18 @@ pub fn search(hdr: u64, lookup: u64, input: &mut Input<'_, '_>) -> Result<u64, S
     let (mut low, mut high) = (0u64, count);
     while low < high {
         let middle = low + (high - low) / 2;
-        input.at = table.wrapping_add(middle * 8);
-        if relative(hdr, input)? <= lookup {
+        if relative(hdr, table.wrapping_add(middle * 8), input)? <= lookup {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
     let Some(entry) = low.checked_sub(1) else { return Err(StopReason::NoRule) };
-    input.at = table.wrapping_add(entry * 8 + 4);
-    relative(hdr, input)
+    relative(hdr, table.wrapping_add(entry * 8 + 4), input)
 }
 
-fn relative(hdr: u64, input: &mut Input<'_, '_>) -> Result<u64, StopReason> {
-    Ok(hdr.wrapping_add_signed(i64::from(input.u32()? as i32)))
+/// The address that four bytes at `at` hold.
+#[inline(always)]
+fn relative(hdr: u64, at: u64, input: &mut Input<'_, '_>) -> Result<u64, StopReason> {
+    Ok(hdr.wrapping_add_signed(i64::from(input.u32_at(at)? as i32)))
 }
