@@ -16,6 +16,7 @@ pub struct Uu {
 #[derive(Debug, Subcommand)]
 enum Command {
     Record(record::Options),
+    Run(crate::run::Options),
     Report(report::Options),
     Doctor(doctor::Options),
     Sframe(sframe::Options),
@@ -64,6 +65,7 @@ impl Command {
     fn run(self) -> Result<u8, Failure> {
         match self {
             Command::Record(options) => record::run(&options),
+            Command::Run(options) => crate::run::run(&options),
             Command::Report(options) => report::run(options),
             Command::Doctor(options) => doctor::run(&options),
             Command::Sframe(options) => sframe::run(&options),

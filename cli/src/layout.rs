@@ -11,6 +11,8 @@ pub struct Layout {
     pub library: PathBuf,
     /// `lib/uu/libuunwind-preload.so`.
     pub preload: PathBuf,
+    /// `lib/uu/libuunwind-crash.so`.
+    pub crash: PathBuf,
     /// `lib/uu/plugins`.
     pub plugins: PathBuf,
 }
@@ -23,6 +25,7 @@ pub fn find() -> Result<Layout, Failure> {
         command: exe.clone(),
         library: root.join("lib/libuunwind.so.0"),
         preload: root.join("lib/uu/libuunwind-preload.so"),
+        crash: root.join("lib/uu/libuunwind-crash.so"),
         plugins: root.join("lib/uu/plugins"),
     };
     for object in [&layout.library, &layout.preload] {

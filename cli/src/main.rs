@@ -11,6 +11,7 @@ mod program;
 mod record;
 mod refusal;
 mod report;
+mod run;
 mod save;
 mod sframe;
 mod terminal;

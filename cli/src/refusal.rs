@@ -37,7 +37,8 @@ pub fn of(error: &Error, command: &str) -> Failure {
 fn missing(command: &str, argument: &str) -> &'static str {
     match (command, argument) {
         (_, "--output") => "no output given (-o OUT)",
-        ("uu record", _) => "no program given",
+        ("uu run", "--report-crashes") => "nothing to do: --report-crashes is missing",
+        ("uu record" | "uu run", _) => "no program given",
         ("uu report", _) => "no recording given",
         ("uu doctor", _) => "no file or process given",
         ("uu completions", _) => "no shell given: bash, zsh or fish",

@@ -68,14 +68,18 @@ fn report(to: &CStr) -> Result<(), &'static CStr> {
 
 /// Opens `../libuunwind.so.0`, seen from this object.
 fn open() -> Option<*mut c_void> {
-    // SAFETY: a structure for dladdr to fill; an address of this object.
-    let own = unsafe {
+    let mut real = [0u8; libc::PATH_MAX as usize];
+    // SAFETY: a structure for dladdr to fill, an address of this object, room for a path. It may be loaded through a link.
+    unsafe {
         let mut info: libc::Dl_info = core::mem::zeroed();
-        if libc::dladdr(open as *const c_void, &raw mut info) == 0 || info.dli_fname.is_null() {
+        if libc::dladdr(open as *const c_void, &raw mut info) == 0
+            || info.dli_fname.is_null()
+            || libc::realpath(info.dli_fname, real.as_mut_ptr().cast()).is_null()
+        {
             return None;
         }
-        CStr::from_ptr(info.dli_fname)
-    };
+    }
+    let own = CStr::from_bytes_until_nul(&real).ok()?;
     let folder = own.to_bytes().iter().rposition(|byte| *byte == b'/')?;
     let mut path = [0u8; 4096];
     let parts = own.to_bytes().iter().take(folder + 1).chain(b"../libuunwind.so.0\0");
