@@ -236,7 +236,8 @@ int uu_walk_all(struct uu_request *request, struct uu_thread *threads, size_t ca
 /* Reports crashes to `fd`, which the program keeps open: it is remembered by its device and inode, and where it is another
  * file's when a crash comes, nothing is written. -1: no reports any more. A later call replaces the destination.
  *
- * Frames are written as `object+address`, where `address` is the object's own, as for addr2line(1); it is a return address
+ * Native frames are written with the exported function that they are in, if there is one (C++ names as the linker has them),
+ * and as `object+address`, where `address` is the object's own, as for addr2line(1); it is a return address
  * in all but the first frame, and after a signal's: look up address - 1. Of more than 256 frames, the 192 nearest the
  * leaf and the 64 outermost are written.
  *

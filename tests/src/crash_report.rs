@@ -99,24 +99,42 @@ pub struct Symbols {
 impl Symbols {
     /// Reads them.
     pub fn of(path: &Path) -> Symbols {
+        Symbols::read(path, false)
+    }
+
+    fn read(path: &Path, exported: bool) -> Symbols {
         let data = std::fs::read(path).expect("a file");
         let elf = object::File::parse(&*data).expect("an ELF file");
-        let functions = elf
-            .symbols()
+        let table = if exported { elf.dynamic_symbols() } else { elf.symbols() };
+        let functions = table
             .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() > 0)
             .map(|symbol| (symbol.name().expect("a name").to_owned(), (symbol.address(), symbol.size())))
             .collect();
-        let path = path.canonicalize().expect("it exists");
+        let path = if exported { path.to_path_buf() } else { path.canonicalize().expect("it exists") };
         Symbols { file: path.to_str().expect("UTF-8").to_owned(), functions }
     }
 
+    /// Reads those that other objects can use.
+    pub fn exported(path: &Path) -> Symbols {
+        Symbols::read(path, true)
+    }
+
     fn name(&self, frame: &Value) -> Option<String> {
+        self.names(frame).into_iter().next()
+    }
+
+    /// The names of the functions that a frame may be in: aliases cover the same addresses.
+    pub fn names(&self, frame: &Value) -> Vec<String> {
+        self.lookup(frame).unwrap_or_default()
+    }
+
+    fn lookup(&self, frame: &Value) -> Option<Vec<String>> {
         if frame["object"].as_str()? != self.file {
             return None;
         }
         let address = u64::from_str_radix(frame["file_address"].as_str()?.trim_start_matches("0x"), 16).ok()?;
         let lookup = address - u64::from(frame["exact"] != true);
-        let found = self.functions.iter().find(|(_, (start, len))| (*start..start + len).contains(&lookup));
-        found.map(|(name, _)| name.clone())
+        let found = self.functions.iter().filter(|(_, (start, len))| (*start..start + len).contains(&lookup));
+        Some(found.map(|(name, _)| name.clone()).collect())
     }
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use uunwind_tests::crash_report::{Report, Symbols};
 use uunwind_tests::process::Outcome;
-use uunwind_tests::{compile, paths, process, uu};
+use uunwind_tests::{compile, paths, process, skips, uu};
 
 const SIGILL: i32 = 4;
 const SIGTRAP: i32 = 5;
@@ -215,6 +215,48 @@ fn paths_are_opened_when_a_crash_comes() {
     let [file] = &files[..] else { panic!("{files:?}") };
     let report = Report::one(&std::fs::read_to_string(file).expect("readable"));
     assert_eq!(file.file_name(), Some(format!("report-{}.json", report.crash["pid"]).as_ref()));
+}
+
+/// Exported functions have names: those that the objects' files have, and no others.
+#[test]
+fn exported_functions_are_named() {
+    let scratch = paths::scratch("crashes-exported");
+    let program = compile::with_library(&scratch, "crashes", &["-pthread", "-rdynamic", "-fno-stack-protector", "-w"]);
+    for (kind, first) in [("abort", None), ("read", Some("crash_read")), ("handler", Some("crash_read"))] {
+        let out = process::run(Command::new(&program).arg(kind), &scratch, uu::LIMIT);
+        let report = Report::one(&out.stderr);
+        let mut named = 0;
+        for frame in &report.crashed().frames {
+            let Some(name) = frame["function"].as_str() else { continue };
+            let symbols = Symbols::exported(Path::new(frame["object"].as_str().expect("a path")));
+            assert!(symbols.names(frame).contains(&name.to_owned()), "{kind}: {frame}");
+            named += 1;
+        }
+        let functions: Vec<_> = report.crashed().frames.iter().filter_map(|frame| frame["function"].as_str()).collect();
+        assert!(named >= 3 && functions.contains(&"main"), "{kind}: {functions:?}");
+        assert!(first.is_none_or(|first| functions[0] == first), "{kind}: {functions:?}");
+        assert!(kind != "abort" || functions.contains(&"abort"), "{functions:?}");
+    }
+}
+
+/// A debugger destroys the report's own execution: what was written stays, and the program ends by its signal.
+#[test]
+fn a_fault_in_the_report_ends_it() {
+    if Command::new("gdb").arg("--version").output().is_err() {
+        skips::skipped("a fault in a crash report", "there is no gdb on this machine");
+        return;
+    }
+    let scratch = paths::scratch("crash-in-report");
+    // Each write is preceded by a ppoll, which nothing else calls here: the second one is that of the stack.
+    let script = scratch.join("commands.gdb");
+    let text = "handle SIGSEGV nostop noprint pass\ncatch syscall ppoll\nrun\ncontinue\ncontinue\ncontinue\nset $rip=0x123\ndelete\ncontinue\n";
+    std::fs::write(&script, text).expect("scratch");
+    let mut command = Command::new("gdb");
+    command.args(["-nx", "-batch", "-x"]).arg(&script).arg("--args").arg(program()).args(["read", "2", "0"]);
+    let out = process::run(&mut command, &scratch, uu::LIMIT);
+    assert!(out.stderr.starts_with("uu crash report: SIGSEGV"), "{}", out.text());
+    assert!(out.stderr.contains("\nthe crash report ends here: a fault in it\n"), "{}", out.text());
+    assert!(out.stdout.contains("Program terminated with signal SIGSEGV"), "{}", out.text());
 }
 
 /// The text says the same as the lines of JSON.

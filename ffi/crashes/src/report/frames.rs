@@ -1,5 +1,6 @@
 //! Threads, their frames, and the objects that those are in.
 
+use super::symbols::{Name, Names};
 use super::text::{until_nul, Out};
 use crate::threads::{status, Refused};
 use uunwind_core::frame::{frame_words, KIND_NATIVE, KIND_OMITTED, KIND_SEMANTIC};
@@ -45,6 +46,8 @@ pub struct Printer<'p, 'r> {
     pub json: bool,
     /// What was met.
     pub objects: &'p mut Objects,
+    /// Names of native functions.
+    pub names: Names,
     /// How memory is read.
     pub reader: &'p mut Reader<'r>,
 }
@@ -125,14 +128,18 @@ impl Printer<'_, '_> {
         if info.file_address != 0 {
             self.objects.add(info.address.wrapping_sub(info.file_address), words.first().copied().unwrap_or(0));
         }
+        let lookup = info.address.wrapping_sub(u64::from(info.flags & EXACT == 0));
+        let name = if info.file_address != 0 { self.names.find(lookup, self.reader) } else { None };
+        let name =
+            name.map(|name| Name { offset: name.offset.wrapping_add(info.address.wrapping_sub(lookup)), ..name });
         if self.json {
-            self.frame_json(tid, index, &info);
+            self.frame_json(tid, index, &info, name.as_ref());
         } else {
-            self.frame_text(index, &info);
+            self.frame_text(index, &info, name.as_ref());
         }
     }
 
-    fn frame_json(&mut self, tid: u32, index: usize, info: &FrameInfo) {
+    fn frame_json(&mut self, tid: u32, index: usize, info: &FrameInfo, name: Option<&Name>) {
         let out = &mut *self.out;
         out.begin("frame").with("tid", tid.into()).with("index", index as i64);
         let (function, file) = (until_nul(&info.function), until_nul(&info.file));
@@ -149,6 +156,9 @@ impl Printer<'_, '_> {
         if !function.is_empty() {
             out.with_text("function", function);
         }
+        if let Some(name) = name {
+            out.with_text("function", until_nul(&name.bytes)).with_address("function_offset", name.offset);
+        }
         if info.file_address != 0 {
             out.with_text("object", file).with_address("file_address", info.file_address);
             out.with_octets("build_id", info.build_id.get(..info.build_id_len as usize).unwrap_or(&[]));
@@ -156,7 +166,7 @@ impl Printer<'_, '_> {
         out.end();
     }
 
-    fn frame_text(&mut self, index: usize, info: &FrameInfo) {
+    fn frame_text(&mut self, index: usize, info: &FrameInfo, name: Option<&Name>) {
         let out = &mut *self.out;
         let (function, file) = (until_nul(&info.function), until_nul(&info.file));
         out.text("  #").number(index as u64).text(" ");
@@ -168,6 +178,9 @@ impl Printer<'_, '_> {
         out.hex(info.address);
         if !function.is_empty() {
             out.text(" ").foreign(function);
+        }
+        if let Some(name) = name {
+            out.text(" ").foreign(until_nul(&name.bytes)).text("+").hex(name.offset);
         }
         if info.file_address != 0 {
             out.text(" ").foreign(file).text("+").hex(info.file_address);

@@ -8,6 +8,7 @@
 //! text         numbers, texts, JSON
 //! crash        the first lines: signal, thread, registers
 //! frames       a thread's frames, and the objects that they are in
+//! symbols      names of native functions
 //! write        the whole report
 //! ```
 //! The signals' handlers have to be ours when a crash comes. So that nothing is reported that is none, whoever handled
@@ -19,6 +20,7 @@ mod frames;
 mod handler;
 mod install;
 mod stacks;
+mod symbols;
 mod text;
 mod write;
 

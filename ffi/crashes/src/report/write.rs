@@ -3,6 +3,7 @@
 use super::destination::Destination;
 use super::frames::{Objects, Printer};
 use super::handler::{catches_faults, Crash};
+use super::symbols::Names;
 use super::text::Out;
 use super::{crash, flags, install};
 use crate::threads::{all, Deadline, Manner};
@@ -31,7 +32,7 @@ pub fn report(crash: &Crash) {
     let mut objects = Objects::new();
     // SAFETY: guarded only where faults reach our handler, which mends them.
     let mut reader = unsafe { Reader::new(if guarded { Mode::Guarded } else { Mode::Probed }) };
-    let mut printer = Printer { out: &mut out, json, objects: &mut objects, reader: &mut reader };
+    let mut printer = Printer { out: &mut out, json, objects: &mut objects, names: Names::new(), reader: &mut reader };
     own_stack(&mut printer, crash, guarded);
     if flags & flags::ONE_THREAD == 0 {
         let manner = Manner { probed: false, trusting: false, impatient: true };
@@ -53,7 +54,8 @@ pub fn cut() {
     let json = install::flags() & flags::JSON != 0;
     let mut out = Out::new(to, Deadline::after(OTHERS));
     let mut objects = Objects::new();
-    let mut printer = Printer { out: &mut out, json, objects: &mut objects, reader: &mut Reader::probed() };
+    let mut printer =
+        Printer { out: &mut out, json, objects: &mut objects, names: Names::new(), reader: &mut Reader::probed() };
     if !json {
         printer.note("");
     }

@@ -1,0 +1,112 @@
+//! Names of native functions: what an object exports, from its dynamic symbols in memory. A function without such a symbol
+//! has none here; debuggers and symbol servers find it by build-id and address.
+//!
+//! dladdr(3) takes the loader's lock, so the tables are read here, through the reader: they may be damaged, or gone.
+
+use uunwind_core::memory::Reader;
+use uunwind_core::objects::{Lookup, Memo};
+use uunwind_live::state::OBJECTS;
+
+/// Longest name that is shown, in bytes.
+pub const NAME: usize = 256;
+/// Symbols of an object that are looked at.
+const SYMBOLS: u64 = 1 << 17;
+/// Entries of a dynamic section that are looked at.
+const ENTRIES: u64 = 256;
+
+const DT_NULL: u64 = 0;
+const DT_STRTAB: u64 = 5;
+const DT_SYMTAB: u64 = 6;
+
+/// Finds names, for as many symbols as its budget allows.
+#[derive(Debug)]
+pub struct Names {
+    left: u64,
+}
+
+/// A name, and how far the address is from the function's beginning.
+#[derive(Debug)]
+pub struct Name {
+    /// UTF-8 in most objects; a NUL follows.
+    pub bytes: [u8; NAME],
+    /// Distance in bytes.
+    pub offset: u64,
+}
+
+impl Names {
+    /// A budget that a report uses in less than a second.
+    pub fn new() -> Names {
+        Names { left: 40_000_000 }
+    }
+
+    /// The exported function that covers this process address. Async-signal-safe.
+    pub fn find(&mut self, address: u64, reader: &mut Reader<'_>) -> Option<Name> {
+        let Lookup::Object(loaded) = OBJECTS.find(address, &mut Memo::default(), reader) else { return None };
+        let (bias, map) = (loaded.object.bias, loaded.object.link_map);
+        // `l_ld` is the third word of a link map (link.h).
+        let dynamic = reader.word(map.wrapping_add(16)).filter(|at| *at != 0)?;
+        let tables = Tables::read(dynamic, bias, reader)?;
+        let (symbol, offset) = self.covering(&tables, address.wrapping_sub(bias), reader)?;
+        let mut name = Name { bytes: [0; NAME], offset };
+        let text = tables.strings.wrapping_add(u64::from(symbol));
+        for (index, place) in name.bytes.iter_mut().enumerate().take(NAME - 1) {
+            match reader.u8(text.wrapping_add(index as u64))? {
+                0 => break,
+                byte => *place = byte,
+            }
+        }
+        (name.bytes.first() != Some(&0)).then_some(name)
+    }
+
+    /// The function's offset in the table of strings, and the distance from its beginning.
+    fn covering(&mut self, tables: &Tables, address: u64, reader: &mut Reader<'_>) -> Option<(u32, u64)> {
+        for index in 0..tables.count {
+            self.left = self.left.checked_sub(1)?;
+            let at = tables.symbols.wrapping_add(index * SYMBOL);
+            let value = reader.word(at.wrapping_add(8))?;
+            let distance = address.wrapping_sub(value);
+            if value == 0 || distance >= reader.word(at.wrapping_add(16))? {
+                continue;
+            }
+            let head = reader.word(at)?;
+            // st_info's lower half is the type, st_shndx is 0 for what is defined elsewhere (elf(5)).
+            const STT_FUNC: u64 = 2;
+            const STT_GNU_IFUNC: u64 = 10;
+            if matches!(head >> 32 & 15, STT_FUNC | STT_GNU_IFUNC) && head >> 48 != 0 {
+                return Some((head as u32, distance));
+            }
+        }
+        None
+    }
+}
+
+/// Bytes of a symbol (`Elf64_Sym`).
+const SYMBOL: u64 = 24;
+
+/// Where an object's dynamic symbols are, in process addresses.
+struct Tables {
+    symbols: u64,
+    strings: u64,
+    count: u64,
+}
+
+impl Tables {
+    fn read(dynamic: u64, bias: u64, reader: &mut Reader<'_>) -> Option<Tables> {
+        let (mut symbols, mut strings) = (0, 0);
+        for index in 0..ENTRIES {
+            let at = dynamic.wrapping_add(16 * index);
+            let (tag, value) = (reader.word(at)?, reader.word(at.wrapping_add(8))?);
+            // glibc has made addresses of them, but where the section is read-only (the vDSO's).
+            let address = if value < bias { value.wrapping_add(bias) } else { value };
+            match tag {
+                DT_NULL => break,
+                DT_SYMTAB => symbols = address,
+                DT_STRTAB => strings = address,
+                _ => {}
+            }
+        }
+        // Linkers place the strings after the symbols; glibc's dladdr relies on it, too.
+        let count = strings.checked_sub(symbols)? / SYMBOL;
+        (symbols != 0 && count <= SYMBOLS).then_some(Tables { symbols, strings, count })
+    }
+}
