@@ -445,7 +445,7 @@ impl Peer for Framehop {
         }
         // It loses registers in frames that align themselves, and then asks for words from anywhere.
         let stack = sp..self.stack_end;
-        let mut read = |address: u64| match stack.contains(&address) && address % 8 == 0 {
+        let mut read = |address: u64| match stack.contains(&address) && address.is_multiple_of(8) {
             // SAFETY: a word of this thread's stack.
             true => Ok(unsafe { *(address as *const u64) }),
             false => Err(()),

@@ -39,8 +39,8 @@ fn probes(key: u64) -> impl Iterator<Item = &'static Given> {
 }
 
 /// Adds a table of `len` bytes for objects with this key. Returns 0, `-EINVAL` (no table, or no key), `-EEXIST` (there
-/// is one for this key), or `-ENOMEM` (the limit is reached). Of two threads that add one for the same key at once, both
-/// may succeed; the first in the table counts. Lock-free; not for handlers.
+/// is one for this key), or `-ENOMEM` (the limit is reached). Of two threads that add one for the same key at once,
+/// both may succeed; the first in the table counts. Lock-free; not for handlers.
 ///
 /// # Safety
 /// As [`uunwind_core::library::Library::add_table`].
@@ -77,8 +77,9 @@ fn given(key: u64) -> Option<(*const u8, usize)> {
     Some((place.bytes.load(Ordering::Relaxed).cast_const(), place.len.load(Ordering::Relaxed)))
 }
 
-/// The object's table, if there is one. `source`: whose walk asks. After a miss, the search is repeated only when tables or facts have been
-/// published. Async-signal-safe. Not inlined, so that its stack frame does not add to its caller's.
+/// The object's table, if there is one. `source`: whose walk asks. After a miss, the search is repeated only when
+/// tables or facts have been published. Async-signal-safe. Not inlined, so that its stack frame does not add to its
+/// caller's.
 #[inline(never)]
 pub fn of(object: &Object, source: Source, client: Option<(&Client, *mut c_void)>) -> Option<Table<'static>> {
     let found = match object.table.get() {

@@ -7,8 +7,8 @@
 //! A record is complete before a list leads to it, and does not change afterwards. Two threads that add the same record
 //! at the same time: the second one's compare-and-swap of the list fails, it finds the first one's record, and gives
 //! its own back; where other memory was taken meanwhile, that record stays unused. An id leads to its record only once
-//! the list does: whoever finds a record in its list makes its id valid, if the thread that added it has not come as far
-//! as that.
+//! the list does: whoever finds a record in its list makes its id valid, if the thread that added it has not come as
+//! far as that.
 
 use crate::arena::{map, Arena, Taken};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};

@@ -52,7 +52,8 @@ impl Memory {
 /// pointer share the slot. Async-signal-safe.
 pub fn is_walked_by(slot: &Slot, tid: u32) -> bool {
     let memory = slot.walk_memory.load(Ordering::Acquire).cast::<Memory>();
-    // SAFETY: null, or the slot's memory, which is never unmapped. Volatile: the walk that it belongs to is interrupted.
+    // SAFETY: null, or the slot's memory, which is never unmapped. Volatile: the walk that it belongs to is
+    // interrupted.
     !memory.is_null() && unsafe { (&raw const (*memory).walker).read_volatile() } == tid
 }
 

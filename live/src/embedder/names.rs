@@ -49,7 +49,7 @@ pub struct Names {
     arena: (AtomicU64, AtomicU64),
 }
 
-/// The bytes of a C string, at most [`TEXT`]; of a null pointer, none.
+/// The bytes of a C string, at most `TEXT`; of a null pointer, none.
 ///
 /// # Safety
 /// Null, or NUL-terminated and unchanged while the result is used.
