@@ -39,6 +39,16 @@ pub fn with_library(dir: &Path, name: &str, more: &[&str]) -> PathBuf {
     gcc(dir, name, &[&format!("native/{name}.c")], &options)
 }
 
+/// A shared object of C sources that is linked with libuunwind.
+#[track_caller]
+pub fn shared_with_library(dir: &Path, name: &str, sources: &[&str]) -> PathBuf {
+    let library = paths::tree().join("lib");
+    let include = format!("-I{}", paths::tree().join("include").display());
+    let (file, path) = (library.join("libuunwind.so.0").display().to_string(), library.display());
+    let rpath = format!("-Wl,-rpath,{path}");
+    gcc(dir, name, sources, &["-shared", "-fPIC", "-pthread", &include, &file, &rpath])
+}
+
 /// A shared object of C sources.
 #[track_caller]
 pub fn shared(dir: &Path, name: &str, sources: &[&str]) -> PathBuf {

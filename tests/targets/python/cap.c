@@ -4,6 +4,9 @@
 #include <signal.h>
 #include <sys/syscall.h>
 
+/* Where the target is sampled by a handler of its own (native/walk_samples.c). */
+__attribute__((weak)) void before_sample(void);
+
 static long call3(long number, long a, long b, long c) {
     long result;
     __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
@@ -11,12 +14,16 @@ static long call3(long number, long a, long b, long c) {
 }
 
 __attribute__((noinline)) void cap(void) {
+    if (before_sample)
+        before_sample();
     call3(SYS_tgkill, call3(SYS_getpid, 0, 0, 0), call3(SYS_gettid, 0, 0, 0), SIGPROF);
     __asm__ volatile("nop");
 }
 
 /* The same, for another thread of this process. */
 __attribute__((noinline)) void cap_other(long tid) {
+    if (before_sample)
+        before_sample();
     call3(SYS_tgkill, call3(SYS_getpid, 0, 0, 0), tid, SIGPROF);
 }
 
