@@ -101,7 +101,7 @@ enum uu_stop {
  * be followed by uu_capture_abandoned(). Up to 4 KiB of stack. */
 size_t uu_capture(uint64_t *frames, size_t capacity, const void *ucontext, uint16_t *stop);
 
-/* Says that captures of the calling thread that a handler interrupted were left, by siglongjmp(3) or in any other
+/* Says that captures and walks (uu_capture(), uu_walk()) of the calling thread that a handler interrupted were left, by siglongjmp(3) or in any other
  * way, and do not go on. A capture that was looking at windows when it was left may else count as one under way
  * until its place on the stack is used for something else: other threads' grace periods do not end then
  * (uu_synchronize() returns -ETIMEDOUT), and this one's calls may return -EDEADLK. To be called where siglongjmp()
@@ -129,6 +129,11 @@ struct uu_request {
     uint32_t count;          /* out: frames */
     uint16_t stop;           /* out: why the walk, or the request, ended: enum uu_stop */
     uint16_t doubt;          /* out: UU_DOUBT_*; 0: nothing is missing or uncertain below `stop` */
+    /* Or null. With `frames`: where each frame's CFA (canonical frame address) is written, one for each frame and at most
+       `capacity` of them: the stack pointer of its caller when it returns. 0: it has none, as frames of languages, those that
+       stand for others left out, and an outermost frame whose caller no unwind information describes. Such a walk takes
+       nothing over from the last one, and takes longer. uu_walk() only. A request of the size up to here has no CFAs. */
+    uint64_t *cfas;
 };
 /* flags: the kinds that are wanted; without one of them, all. UU_FRAME_OMITTED always comes. */
 #define UU_WALK_NATIVE 1u
@@ -140,20 +145,30 @@ struct uu_request {
 #define UU_WALK_TRUST_PLUGINS 32u  /* where memory is probed, plugins without UU_PLUGIN_CHECKED_READS are called, too: a
                                       fault of theirs is the program's */
 /* doubt */
-#define UU_DOUBT_FRAMES 1u            /* a plugin reported missing or uncertain frames, failed, or is off */
+#define UU_DOUBT_FRAMES 1u            /* a plugin reported missing or uncertain frames, failed, or is off; also one that is
+                                         asked about code without an owner, where the stack passes such code */
 #define UU_DOUBT_SETUP_DUE 2u         /* an object in the stack was not seen by uu_setup(): it may be an interpreter */
-#define UU_DOUBT_PLUGIN_NOT_CALLED 4u /* a plugin was not called, because nothing would contain its faults */
+#define UU_DOUBT_PLUGIN_NOT_CALLED 4u /* a plugin, as above, was not called, because nothing would contain its faults */
 
 /* Walks the whole stack of the calling thread, as the request says. Frames of languages need uu_setup().
  *
- * Plugins run inside this call. After uu_handle_faults(), their faults (SIGSEGV and SIGBUS) are contained as under
- * `uu record`; loops end only where they call the host, since there is no timer. Without it, memory is probed, and only those plugins are called that
- * raise no faults.
+ * Plugins run inside this call, and so do the functions of windows. Without uu_handle_faults(), memory is probed, and only
+ * those plugins are called that raise no faults. After it, plugins' faults (SIGSEGV, SIGBUS, SIGFPE and SIGILL) are contained
+ * as under `uu record`: in the plugin's own code, in this library, which it calls, and in what either calls directly, which
+ * may be a leaf function of libc, such as memcpy(), or an address without code. All other faults are the program's, and
+ * reach its handler: those of windows' functions, of what plugins call elsewhere, and of handlers that interrupt this call.
  *
- * 0: see `stop`; -EINVAL: null, another size, flags or fields that this library does not know, or an unaligned
- * `ucontext` or `frames`. Thread-safe, async-signal-safe, with uu_capture()'s conditions; uu_capture_abandoned() serves both.
- * In a handler that interrupted another uu_walk() of the same thread, nothing is walked: UU_STOP_FAULT. A thread's first
- * call maps about 350 KiB, of which what is used becomes resident. Up to 8 KiB of stack. */
+ * There is no timer: a loop of a plugin or of a window's function ends only where it calls the host, after 4,194,304 calls of
+ * any of the host's functions in one walk. Each frame of emit_all() counts, and so does each KiB that is read or hashed;
+ * what is read by lend_reader() does not.
+ *
+ * 0: see `stop`; -EINVAL: null, another size, flags or fields that this library does not know, an unaligned `ucontext`,
+ * `frames` or `cfas`, or `cfas` without `frames`; -ENOMEM: no memory for this thread's first call. Thread-safe,
+ * async-signal-safe, with uu_capture()'s conditions.
+ * In a handler that interrupted another uu_walk() of the same thread, nothing is walked: UU_STOP_FAULT. So it is after a
+ * uu_walk() that was left for good, until uu_capture_abandoned() is called, or its place on the stack is used for something
+ * else; and in one of two tasks that share a thread pointer (the child of clone(2) with CLONE_VM, and its parent), while the
+ * other one walks. A thread's first call maps about 400 KiB, of which what is used becomes resident. Up to 8 KiB of stack. */
 int uu_walk(struct uu_request *request);
 
 /* ---- Stacks of other threads -------------------------------------------------------------------------------------
@@ -253,8 +268,8 @@ int uu_report_crashes_to(const char *path, uint32_t flags);
  * ended, another one gets it. 0; -ENOMEM. Thread-safe. Not async-signal-safe. */
 int uu_prepare_thread(void);
 
-/* What a frame is, in words. Set `size` to sizeof(struct uu_frame_info). Texts are UTF-8, end with a NUL, and are empty
- * where nothing is available. */
+/* What a frame is, in words. Set `size` to sizeof(struct uu_frame_info). Texts are UTF-8 (but
+ * for paths: see `file`), end with a NUL, and are empty where nothing is available. */
 struct uu_frame_info {
     uint32_t size;           /* sizeof(struct uu_frame_info) */
     uint32_t kind;           /* UU_FRAME_KIND() of the frame */
@@ -271,12 +286,14 @@ struct uu_frame_info {
     uint8_t build_id[32];    /* the object's GNU build-id, at most 32 bytes of it */
     char language[16];       /* semantic frames: name of the plugin that emitted the frame; ends with a NUL if shorter */
     char function[512];      /* semantic frames and frames in windows: the function */
-    char file[1024];         /* semantic frames: the source file; native ones: the path by which the object was loaded */
+    char file[1024];         /* semantic frames: the source file; native ones: the path by which the object was loaded, as
+                                the loader has it: bytes that need not be UTF-8 */
 };
 #define UU_INFO_EXACT 1u            /* `address` is the interrupted instruction itself; otherwise look up address - 1 */
 #define UU_INFO_BY_FRAME_POINTER 2u /* as UU_FRAME_BY_FRAME_POINTER */
 #define UU_INFO_INTERPRETER 4u      /* an interpreter's own native frame */
-#define UU_INFO_CUT 8u              /* a text had no room, and was cut */
+#define UU_INFO_CUT 8u              /* a text was cut: it is longer than its room, or than the 1,024 bytes, in its language's
+                                       own encoding, that are kept of it */
 
 /* Describes the frame whose first word `*frame` is; a frame's second word, if it has one, follows. The object of a native
  * frame is the one that is loaded at its address now: describe a frame while its code is there, or compare build-ids.
@@ -284,7 +301,7 @@ struct uu_frame_info {
  * what addr2line and symbol servers need.
  *
  * Returns how many words the frame has, 1 or 2; -EINVAL: null, another size, or no frame's word. Thread-safe,
- * async-signal-safe. Memory is read as by uu_capture(), with the same conditions. */
+ * async-signal-safe. Memory is always probed before it is read, so that SIGSEGV and SIGBUS may be blocked. */
 int uu_describe(const uint64_t *frame, struct uu_frame_info *info);
 
 /* Number of times that a frame stayed without a name because there was no room for it: 64 MiB of names, or what the kernel
@@ -345,13 +362,16 @@ size_t uu_stack_frames(uint32_t id, uint64_t *frames, size_t capacity);
 /* Number of calls of uu_stack_id() that found no room. Thread-safe, async-signal-safe. */
 uint64_t uu_stack_ids_lost(void);
 
-/* Makes uu_capture() faster: takes SIGSEGV and SIGBUS over, so that a page need not be asked for before it is read.
- * A fault of the library's own loads is mended; every other one goes to the handler that was installed before, or
- * has its default action. From then on uu_capture() must be called with both signals unblocked (a handler that calls
- * it must not have them in its mask), and a handler that the program installs later for one of them must chain to
- * the one it replaced.
+/* Makes uu_capture() and uu_walk() faster, and uu_walk() safe against faults of plugins: takes SIGSEGV, SIGBUS, SIGFPE and
+ * SIGILL over, so that a page need not be asked for before it is read. A fault of the library's own loads is mended, one of
+ * a plugin ends its call (see uu_walk()); every other one, and a signal that was sent, goes to the handler that was
+ * installed before, once if that has SA_RESETHAND, or has its default action. From then on both must be called with SIGSEGV
+ * and SIGBUS unblocked (a handler that calls them must not have these in its mask), and a handler that the program
+ * installs later for one of the four must chain to the one it replaced. The handler before is called with the signal
+ * unblocked, so that it may call them, too.
  *
- * Under `uu record` there is no need: the sampler does this for itself, and the program's own handlers stay its own.
+ * Under `uu record` there is no need for uu_capture(): the sampler does this for itself, and the program's own handlers stay
+ * its own.
  *
  * 0, also when it was called before; -EBUSY while another thread is in this call; -EIO if the handlers cannot be
  * installed. Thread-safe. Not async-signal-safe. */
@@ -441,7 +461,7 @@ struct uu_view; /* uu_plugin.h */
  * `rule`, `step` and `name` run inside signal handlers: no allocation, no lock, nothing that is not
  * async-signal-safe, little stack, and foreign memory only where it can be read for sure. While a program is
  * recorded, a call that faults or does not come back is abandoned and counted, and after three such failures the
- * window's functions are not called any more. In uu_capture() nothing contains them. */
+ * window's functions are not called any more. In uu_capture() and uu_walk(), a fault of theirs is the program's. */
 struct uu_window {
     uint32_t size;        /* sizeof(struct uu_window) */
     uint32_t kind;        /* enum uu_window_kind */
@@ -463,7 +483,7 @@ struct uu_window {
     uint32_t (*step)(struct uu_view *view);
     /* Or null. Writes the name of the function at `pc` to `buffer`, UTF-8, at most `room` (256) bytes, and its first
        address to `*start`. Returns the number of bytes written; 0: it has no name. Called once for an address while a
-       program is recorded. */
+       program is recorded, and by uu_walk(). */
     size_t (*name)(void *user, uint64_t pc, char *buffer, size_t room, uint64_t *start);
     uint64_t reserved[3]; /* zero */
 };
@@ -604,16 +624,16 @@ static inline void uu_pop_frame(struct uu_frame_record **head, const struct uu_f
 /* ---- Plugins ----------------------------------------------------------------------------------------------------- */
 
 /* Unwinders for interpreters and the like are shared objects of their own; uu_plugin.h describes how one is written,
- * and which of its faults do no harm to the program. Under `uu record`, plugins are opened when the program starts.
+ * and which of its faults do no harm to the program. Plugins are opened when a program starts under `uu record`, and by
+ * uu_setup().
  *
  * What cannot be contained: writes to where a plugin should not write; a stack pointer that it destroys, or a stack
  * that it overflows, on a thread without an alternate signal stack; loops where no sampling timer runs. */
 
 /* A request to the plugin called `plugin`: `what`, `argument` and `size` are as that plugin's own header says.
  *
- * What the plugin answers, 0 or a negative errno; -ENOENT: no such plugin is here, as in every program that is not
- * being recorded; -ENOSYS: the plugin takes no requests, or not this one; -EINVAL: `plugin` is null. Thread-safe. Not
- * async-signal-safe, unless the plugin's header says so. */
+ * What the plugin answers, 0 or a negative errno; -ENOENT: no such plugin is open; -ENOSYS: the plugin takes no requests,
+ * or not this one; -EINVAL: `plugin` is null. Thread-safe. Not async-signal-safe, unless the plugin's header says so. */
 int uu_plugin_call(const char *plugin, uint32_t what, void *argument, size_t size);
 
 #ifdef __cplusplus

@@ -70,6 +70,10 @@ unsafe extern "C" fn walk_thread(
         // SAFETY: passed on.
         return unsafe { walked(request, caller) };
     }
+    // SAFETY: as above.
+    if !unsafe { Request::cfas(request) }.is_null() {
+        return -EINVAL;
+    }
     uunwind_crashes::set_host(&HOST);
     valid.begin();
     let deadline = Deadline::after(timeout_ns);
@@ -94,9 +98,11 @@ unsafe extern "C" fn walk_all(
     caller: *const Caller,
 ) -> c_int {
     // SAFETY: null, or the C caller's.
+    let wants_cfas = !unsafe { Request::cfas(request) }.is_null();
+    // SAFETY: as above.
     let Some(request) = (unsafe { request.as_mut() }) else { return -EINVAL };
     let fits = capacity == 0 || !threads.is_null() && threads.addr().is_multiple_of(8);
-    if !request.is_valid() || !request.ucontext.is_null() || request.frame.is_some() || !fits {
+    if !request.is_valid() || !request.ucontext.is_null() || request.frame.is_some() || wants_cfas || !fits {
         return -EINVAL;
     }
     uunwind_crashes::set_host(&HOST);
@@ -123,7 +129,7 @@ struct Table<'r> {
 impl Table<'_> {
     /// A request for the rest of the frames' buffer.
     fn rest(&self) -> Request {
-        let mut rest = Request { ..*self.request };
+        let mut rest = Request { size: Request::FIRST_SIZE, ..*self.request };
         let used = self.request.words;
         if !rest.frames.is_null() {
             // SAFETY: at most at the buffer's end.

@@ -101,8 +101,10 @@ pub unsafe extern "C" fn uu_walk(request: *mut Request) -> c_int {
 /// `request` must be null or a valid `uu_request`, `caller` the entry's registers.
 pub(crate) unsafe extern "C" fn walked(request: *mut Request, caller: *const Caller) -> c_int {
     // SAFETY: null, or the C caller's.
+    let cfas = unsafe { Request::cfas(request) };
+    // SAFETY: null, or the C caller's.
     let Some(request) = (unsafe { request.as_mut() }) else { return -EINVAL };
-    if !request.is_valid() {
+    if !request.is_valid() || !cfas.addr().is_multiple_of(8) || !cfas.is_null() && request.frames.is_null() {
         return -EINVAL;
     }
     request.begin();
@@ -114,10 +116,11 @@ pub(crate) unsafe extern "C" fn walked(request: *mut Request, caller: *const Cal
         // SAFETY: the C caller passes the ucontext that its signal handler got.
         Cursor { regs: unsafe { Regs::from_ucontext(request.ucontext) }, exact: true }
     };
-    let how = How { guarded: !request.is_probed() && crate::faults::handled(), trusting: request.trusts_plugins() };
+    let guarded = !request.is_probed() && crate::faults::handled();
+    let how = How { guarded, trusting: request.trusts_plugins(), with_cfas: !cfas.is_null() };
     // SAFETY: the registers of the caller, or of the interrupted code, whose frames exist until this call returns.
     // The request's buffer and callback are the C caller's.
-    let walked = unsafe { whole(cursor, caller.sp, how, &mut |walked| request.take(walked)) };
+    let walked = unsafe { whole(cursor, caller.sp, how, &mut |walked| request.take_with_cfas(walked, cfas)) };
     let Err(refused) = walked else { return 0 };
     request.stop = refused.stop().number();
     if refused == Refused::NoMemory {

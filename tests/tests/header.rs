@@ -133,7 +133,7 @@ fn its_structures_are_the_librarys() {
     use uunwind_core::registry::{c_window::CWindow, window::Function};
     use uunwind_crashes::threads::all::CThread;
     use uunwind_stacks::describe::FrameInfo;
-    use uunwind_stacks::request::Request;
+    use uunwind_stacks::request::{Request, WithCfas};
     use uunwind_stacks::symbol::Symbol;
 
     macro_rules! layout {
@@ -156,6 +156,10 @@ fn its_structures_are_the_librarys() {
         "uu_request" =
             Request { size, flags, ucontext, frames, capacity, skip, reserved, frame, user, words, count, stop, doubt }
     );
+    // The fields that were added to it.
+    assert!(wanted.remove(&format!("uu_request {}", Request::FIRST_SIZE)));
+    wanted.insert(format!("uu_request {}", size_of::<WithCfas>()));
+    wanted.insert(format!("uu_request.cfas {} 8", std::mem::offset_of!(WithCfas, cfas)));
     layout!(wanted, "uu_thread" = CThread { tid, error, name, first, words, count, stop, doubt });
     layout!(
         wanted,

@@ -135,3 +135,11 @@ fn calls_that_get_no_memory_say_so_and_use_nothing_up() {
     let out = process::run(&mut command(&program, &scratch), &scratch, uu::LIMIT).expect_code(0);
     assert_eq!(out.stdout, "ok\n");
 }
+
+#[test]
+fn each_frame_has_the_cfa_that_the_compiler_says() {
+    let scratch = paths::scratch("walk-cfas");
+    let program = compile::with_library(&scratch, "walk_cfas", &["-fomit-frame-pointer"]);
+    let out = process::run(&mut command(&program, &scratch), &scratch, uu::LIMIT).expect_code(0);
+    assert_eq!(out.stdout, "ok\n");
+}

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request   what a caller wants of a walk
-//! walk      a whole walk of the calling thread; memory: what it needs; client: what it asks
+//! walk      a whole walk of the calling thread; memory: what it needs; client: what it asks; cfas: of its frames
 //! facts     which plugin each object belongs to, as set-up found it
 //! names     the names of semantic frames and of windows' functions
 //! describe  a frame in words
@@ -15,6 +15,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod arena;
+pub mod cfas;
 mod client;
 pub mod describe;
 pub mod facts;

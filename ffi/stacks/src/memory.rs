@@ -2,6 +2,7 @@
 //! at the thread's first walk, a part of it touched; the next thread with the same slot gets it.
 
 use crate::arena::{map, unmap};
+use crate::cfas::Cfas;
 use crate::names::NAME_WORDS;
 use core::sync::atomic::{compiler_fence, Ordering};
 use uunwind_core::cache::last_walk::LastWalk;
@@ -19,6 +20,8 @@ pub struct Memory {
     pub exchange: core::mem::MaybeUninit<Exchange>,
     /// The last walk.
     pub last_walk: LastWalk,
+    /// CFAs of a walk's frames.
+    pub cfas: Cfas,
     /// Words of a name that is being described.
     pub name: [u64; NAME_WORDS],
     /// Thread id of the task whose `last_walk` this is; 0 during a walk, and after one that was left in the middle.

@@ -1,5 +1,6 @@
 //! `struct uu_request` of `uu.h`: which of a whole walk's frames are wanted, and where they go.
 
+use crate::cfas::Cfas;
 use crate::walk::Whole;
 use core::ffi::{c_int, c_void};
 use uunwind_core::frame::{frame_words, FLAG_INTERPRETER, KIND_NATIVE, KIND_OMITTED, KIND_SEMANTIC, KIND_WINDOW};
@@ -52,10 +53,36 @@ pub struct Request {
     pub doubt: u16,
 }
 
+/// The request of a program that knows CFAs. `uu.h` has one structure for both.
+#[repr(C)]
+pub struct WithCfas {
+    /// The fields that there were first.
+    pub request: Request,
+    /// Room for as many CFAs as `capacity` says, or null.
+    pub cfas: *mut u64,
+}
+
 impl Request {
+    /// Its size without the fields that were added later.
+    pub const FIRST_SIZE: u32 = size_of::<Request>() as u32;
+
+    /// Where CFAs are wanted; null: nowhere.
+    ///
+    /// # Safety
+    /// `request` must be null or valid, with as many bytes as its size says.
+    pub unsafe fn cfas(request: *const Request) -> *mut u64 {
+        // SAFETY: the size says that the field is there.
+        unsafe {
+            match request.as_ref() {
+                Some(first) if first.size as usize >= size_of::<WithCfas>() => (*request.cast::<WithCfas>()).cfas,
+                _ => core::ptr::null_mut(),
+            }
+        }
+    }
+
     /// Whether the library knows what is asked for, and could write it.
     pub fn is_valid(&self) -> bool {
-        self.size as usize == size_of::<Request>()
+        [size_of::<Request>(), size_of::<WithCfas>()].contains(&(self.size as usize))
             && self.flags & !DEFINED == 0
             && self.reserved == 0
             && self.ucontext.addr().is_multiple_of(8)
@@ -80,7 +107,7 @@ impl Request {
     /// Whether a frame with this first word is wanted.
     fn wants(&self, word: u64) -> bool {
         let kinds = if self.flags & KINDS == 0 { KINDS } else { self.flags & KINDS };
-        let kind = match (word >> 56 & 15) as u8 {
+        let kind = match kind(word) {
             KIND_NATIVE => NATIVE,
             KIND_WINDOW => WINDOW,
             KIND_SEMANTIC => SEMANTIC,
@@ -95,11 +122,22 @@ impl Request {
     /// # Safety
     /// `frames` must be null or have room for `capacity` words, `frame` null or callable with `user`.
     pub unsafe fn take(&mut self, walked: Whole<'_>) {
+        // SAFETY: passed on.
+        unsafe { self.take_with_cfas(walked, core::ptr::null_mut()) };
+    }
+
+    /// As [`Request::take`], with their CFAs.
+    ///
+    /// # Safety
+    /// As there; `cfas` must be null or have room for `capacity` of them.
+    pub unsafe fn take_with_cfas(&mut self, walked: Whole<'_>, cfas: *mut u64) {
         let mut stop = walked.stop;
+        let mut of = MachineFrames::new(&walked);
         let (mut rest, mut skip) = (walked.frames, self.skip);
         while let Some(first) = rest.first() {
             let Some((frame, after)) = rest.split_at_checked(frame_words(*first)) else { break };
             rest = after;
+            let cfa = of.next(*first, rest);
             if !self.wants(*first) {
                 continue;
             }
@@ -116,6 +154,10 @@ impl Request {
                     // SAFETY: below the capacity, which the caller has room for.
                     unsafe { self.frames.add(self.words).write(*word) };
                     self.words += 1;
+                }
+                if !cfas.is_null() {
+                    // SAFETY: each frame has a word at least, so this is below the capacity, too.
+                    unsafe { cfas.add(self.count as usize).write(cfa) };
                 }
             }
             self.count += 1;
@@ -136,4 +178,51 @@ impl Request {
             self.doubt |= if is_so { doubt } else { 0 };
         }
     }
+}
+
+/// The machine frames of a walk, one after the other, for their CFAs.
+struct MachineFrames<'m> {
+    cfas: Option<&'m Cfas>,
+    index: usize,
+    /// Number of them in all, those left out included.
+    count: usize,
+}
+
+impl<'m> MachineFrames<'m> {
+    fn new(walked: &Whole<'m>) -> MachineFrames<'m> {
+        let last = machine_words(walked.frames).last();
+        let count = walked.cfas.zip(last).map_or(0, |(cfas, last)| cfas.count(last));
+        MachineFrames { cfas: walked.cfas, index: 0, count }
+    }
+
+    /// The CFA of the next frame, whose first word this is, and which `rest` follows; 0: it has none.
+    fn next(&mut self, first: u64, rest: &[u64]) -> u64 {
+        let Some(cfas) = self.cfas else { return 0 };
+        if kind(first) == KIND_OMITTED {
+            self.index = self.count.saturating_sub(machine_words(rest).count());
+        }
+        if !is_machine(first) {
+            return 0;
+        }
+        self.index += 1;
+        cfas.get(self.index - 1)
+    }
+}
+
+fn kind(word: u64) -> u8 {
+    (word >> 56 & 15) as u8
+}
+
+fn is_machine(first: u64) -> bool {
+    matches!(kind(first), KIND_NATIVE | KIND_WINDOW)
+}
+
+/// The first words of the machine frames among these.
+fn machine_words(mut rest: &[u64]) -> impl Iterator<Item = u64> + '_ {
+    let words = core::iter::from_fn(move || {
+        let first = *rest.first()?;
+        rest = rest.get(frame_words(first)..)?;
+        Some(first)
+    });
+    words.filter(|first| is_machine(*first))
 }

@@ -1,5 +1,6 @@
 //! A whole walk of the calling thread, for the program itself.
 
+use crate::cfas::{Cfas, Traced};
 use crate::client::CLIENT;
 use crate::memory::{self, Memory};
 use core::ffi::c_void;
@@ -23,6 +24,8 @@ pub struct How {
     /// Plugins that do not promise to read through the walk only are called although reads are probed, so that a fault
     /// of theirs is the program's.
     pub trusting: bool,
+    /// CFAs are noted. Nothing of earlier walks is taken over then.
+    pub with_cfas: bool,
 }
 
 /// The result of a walk.
@@ -36,6 +39,8 @@ pub struct Whole<'m> {
     pub desync: bool,
     /// A sum of `RESULT_*`.
     pub result: u32,
+    /// The machine frames' CFAs, if they were asked for.
+    pub cfas: Option<&'m Cfas>,
 }
 
 /// Why no walk can begin.
@@ -65,6 +70,7 @@ struct Work<'w, 's> {
     env: &'w mut Live<'s>,
     reader: &'w mut Reader<'s>,
     memory: *mut Memory,
+    with_cfas: bool,
     words: usize,
     outcome: Option<Outcome>,
 }
@@ -115,7 +121,8 @@ unsafe fn walked<'m>(cursor: Cursor, at: (&Slot, u64), how: How, memory: *mut Me
     env.marks_itself(slot, sp);
     // SAFETY: the caller says when reads may be guarded.
     let mut reader = unsafe { Reader::new(if how.guarded { Mode::Guarded } else { Mode::Probed }) };
-    let mut work = Work { cursor, env: &mut env, reader: &mut reader, memory, words: 0, outcome: None };
+    let mut work =
+        Work { cursor, env: &mut env, reader: &mut reader, memory, with_cfas: how.with_cfas, words: 0, outcome: None };
     let call = Call::new(protected as *const () as usize, [(&raw mut work) as u64]);
     // SAFETY: `protected` allocates and locks nothing, so it may be left at any instruction; the recovery point is this
     // thread's, and not armed.
@@ -133,8 +140,9 @@ unsafe fn walked<'m>(cursor: Cursor, at: (&Slot, u64), how: How, memory: *mut Me
         (None, Ok(_)) => (words, StopReason::Fault, false),
     };
     // SAFETY: as above; the walk has ended.
-    let frames: &[u64] = unsafe { &(*memory).frames };
-    Whole { frames: frames.get(..words).unwrap_or(&[]), stop, desync, result }
+    let (frames, cfas): (&[u64], _) = unsafe { (&(*memory).frames, &(*memory).cfas) };
+    let cfas = how.with_cfas.then_some(cfas);
+    Whole { frames: frames.get(..words).unwrap_or(&[]), stop, desync, result, cfas }
 }
 
 unsafe extern "C" fn protected(work: *mut c_void) {
@@ -142,15 +150,24 @@ unsafe extern "C" fn protected(work: *mut c_void) {
     let work = unsafe { &mut *work.cast::<Work<'_, '_>>() };
     // SAFETY: the slot's memory, which is held.
     let memory = unsafe { &mut *work.memory };
+    let last_walk = if work.with_cfas { core::ptr::null_mut() } else { &raw mut memory.last_walk };
     let setting = Setting {
         thread_pointer: syscall::thread_pointer(),
         tsd_offset: TSD_OFFSET.load(Ordering::Relaxed),
         scratch: memory.scratch.as_mut_ptr(),
         exchange: memory.exchange.as_mut_ptr(),
         progress: &raw mut work.words,
-        last_walk: &raw mut memory.last_walk,
+        last_walk,
         keep_outermost: true,
     };
-    // SAFETY: the memory is this walk's; `progress` lives in the work.
-    work.outcome = Some(unsafe { walk(work.cursor, work.env, work.reader, &mut memory.frames, &setting) });
+    let frames = &mut memory.frames;
+    work.outcome = Some(if work.with_cfas {
+        memory.cfas.begin();
+        let mut traced = Traced { live: work.env, cfas: &mut memory.cfas };
+        // SAFETY: the memory is this walk's; `progress` lives in the work.
+        unsafe { walk(work.cursor, &mut traced, work.reader, frames, &setting) }
+    } else {
+        // SAFETY: as above.
+        unsafe { walk(work.cursor, work.env, work.reader, frames, &setting) }
+    });
 }

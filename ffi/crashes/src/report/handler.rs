@@ -74,9 +74,9 @@ unsafe extern "C" fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c
     // SAFETY: the kernel's siginfo.
     let crash = Crash { signal, info: unsafe { *info }, ucontext: ucontext.cast() };
     let sent = crash.info.code <= 0;
-    let is_memory = signal == signals::SIGSEGV || signal == signals::SIGBUS;
+    let is_fault = [signals::SIGSEGV, signals::SIGBUS, signals::SIGFPE, signals::SIGILL].contains(&signal);
     // SAFETY: the context of a fault in this thread.
-    if !sent && is_memory && crate::host().is_some_and(|host| unsafe { (host.mend)(ucontext.cast()) }) {
+    if !sent && is_fault && crate::host().is_some_and(|host| unsafe { (host.mend)(ucontext.cast()) }) {
         return;
     }
     if OWNER.load(Ordering::Acquire) == own() {

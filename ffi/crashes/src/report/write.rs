@@ -69,7 +69,7 @@ fn own_stack(printer: &mut Printer<'_, '_>, crash: &Crash, guarded: bool) {
     let regs = unsafe { Regs::from_ucontext(crash.ucontext) };
     let cursor = Cursor { regs, exact: true };
     // A plugin's fault reaches our handler, too, which brings the walk back.
-    let how = How { guarded, trusting: guarded };
+    let how = How { guarded, trusting: guarded, with_cfas: false };
     let mut written = false;
     let mut then = |whole: Whole<'_>| {
         printer.thread(tid, true, &whole);
@@ -81,6 +81,6 @@ fn own_stack(printer: &mut Printer<'_, '_>, crash: &Crash, guarded: bool) {
         // Inside a walk, or no memory for one.
         let stop = walked.err().map_or(StopReason::Fault, Refused::stop);
         let frame = [u64::from(KIND_NATIVE) << 56 | FLAG_EXACT | cursor.regs.pc & ((1 << 56) - 1)];
-        printer.thread(tid, true, &Whole { frames: &frame, stop, desync: true, result: 0 });
+        printer.thread(tid, true, &Whole { frames: &frame, stop, desync: true, result: 0, cfas: None });
     }
 }

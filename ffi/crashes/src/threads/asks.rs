@@ -147,6 +147,7 @@ impl Asked {
         Some(Ok(Whole {
             // SAFETY: the memory of an ask that was answered; no one writes to it until it is free.
             frames: unsafe { core::slice::from_raw_parts(frames, words) },
+            cfas: None,
             stop: reason,
             desync: stop & DESYNC != 0,
             result: ask.result.load(Ordering::Relaxed) as u32,
@@ -224,7 +225,7 @@ mod tests {
     use super::*;
 
     fn whole(frames: &[u64]) -> Whole<'_> {
-        Whole { frames, stop: StopReason::Complete, desync: true, result: 5 }
+        Whole { frames, stop: StopReason::Complete, desync: true, result: 5, cfas: None }
     }
 
     /// The asks are the process's: one test at a time.

@@ -159,7 +159,7 @@ unsafe fn answer(ucontext: *const u8, manner: Manner, then: &mut dyn FnMut(Whole
         handled && !manner.probed && mask & (signals::bit(signals::SIGSEGV) | signals::bit(signals::SIGBUS)) == 0;
     // SAFETY: as above.
     let cursor = Cursor { regs: unsafe { Regs::from_ucontext(ucontext) }, exact: true };
-    let how = How { guarded, trusting: manner.trusting };
+    let how = How { guarded, trusting: manner.trusting, with_cfas: false };
     // SAFETY: the interrupted frames exist until the handler returns; the caller of `walk` sees the stack only.
     unsafe { whole(cursor, stack_pointer(), how, then) }.map_err(Refused::stop)
 }

@@ -116,7 +116,7 @@ impl Pending {
                 }
                 Some(Err(stop)) => {
                     self.asked.finish();
-                    then(Whole { frames: &[], stop, desync: false, result: 0 });
+                    then(Whole { frames: &[], stop, desync: false, result: 0, cfas: None });
                     return Ok(());
                 }
                 None => {}
