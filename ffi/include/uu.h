@@ -101,8 +101,8 @@ enum uu_stop {
  * be followed by uu_capture_abandoned(). Up to 4 KiB of stack. */
 size_t uu_capture(uint64_t *frames, size_t capacity, const void *ucontext, uint16_t *stop);
 
-/* Says that captures and walks (uu_capture(), uu_walk()) of the calling thread that a handler interrupted were left, by siglongjmp(3) or in any other
- * way, and do not go on. A capture that was looking at windows when it was left may else count as one under way
+/* Says that captures and walks (uu_capture(), uu_walk()) of the calling thread that a handler interrupted were left, by
+ * siglongjmp(3) or in any other way, and do not go on. A capture that was looking at windows when it was left may else count as one under way
  * until its place on the stack is used for something else: other threads' grace periods do not end then
  * (uu_synchronize() returns -ETIMEDOUT), and this one's calls may return -EDEADLK. To be called where siglongjmp()
  * comes back to; not where a capture of this thread still goes on: in a handler that has interrupted one, or while a
