@@ -157,9 +157,9 @@ impl<'a> Reader<'a> {
         self.log.pause(pause)
     }
 
-    /// From here on, unwind data of the object with this image is read. With [`Mode::Probed`], its pages are probed once
-    /// for each load of it, which `generation` stands for; 0: at each walk. To be ended with [`Reader::end_image`],
-    /// before another object's data is read.
+    /// From here on, unwind data of the object with this image is read. With [`Mode::Probed`], its pages are probed
+    /// once for each load of it, which `generation` stands for; 0: at each walk. To be ended with
+    /// [`Reader::end_image`], before another object's data is read.
     pub fn begin_image(&mut self, image: Span, generation: u64) {
         self.pages.set_image(probed::Image { span: image, generation });
     }

@@ -26,8 +26,8 @@ pub(super) struct Image {
 impl Image {
     pub(super) const NONE: Image = Image { span: Span { start: 0, end: 0 }, generation: 0 };
 
-    /// Where it is noted that a page of the image is readable, and the entry for it. `None`: it is no page of the image,
-    /// or the generation is too large for an entry.
+    /// Where it is noted that a page of the image is readable, and the entry for it. `None`: it is no page of the
+    /// image, or the generation is too large for an entry.
     fn entry(&self, page: u64) -> Option<(&'static AtomicU64, u64)> {
         let is_inside = (self.span.start..self.span.end).contains(&(page * PAGE)) && self.generation != 0;
         if !is_inside || self.generation >> (u64::BITS - PAGE_BITS) != 0 {

@@ -1,8 +1,8 @@
 //! The CFA of each machine frame of a walk, where a request asks for it.
 //!
-//! A walk that is traced takes nothing over from an earlier one and uses no short rules, so that it looks at every frame
-//! by itself: `Traced` sees them pass. A frame's CFA is the stack pointer with which its caller is reached; that of the
-//! last one follows from its rule, if it has one.
+//! A walk that is traced takes nothing over from an earlier one and uses no short rules, so that it looks at every
+//! frame by itself: `Traced` sees them pass. A frame's CFA is the stack pointer with which its caller is reached;
+//! that of the last one follows from its rule, if it has one.
 
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::native_word;

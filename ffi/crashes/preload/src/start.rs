@@ -69,7 +69,8 @@ fn report(to: &CStr) -> Result<(), &'static CStr> {
 /// Opens `../libuunwind.so.0`, seen from this object.
 fn open() -> Option<*mut c_void> {
     let mut real = [0u8; libc::PATH_MAX as usize];
-    // SAFETY: a structure for dladdr to fill, an address of this object, room for a path. It may be loaded through a link.
+    // SAFETY: a structure for dladdr to fill, an address of this object, room for a path. It may be loaded through a
+    // link.
     unsafe {
         let mut info: libc::Dl_info = core::mem::zeroed();
         if libc::dladdr(open as *const c_void, &raw mut info) == 0

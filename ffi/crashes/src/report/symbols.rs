@@ -1,5 +1,5 @@
-//! Names of native functions: what an object exports, from its dynamic symbols in memory. A function without such a symbol
-//! has none here; debuggers and symbol servers find it by build-id and address.
+//! Names of native functions: what an object exports, from its dynamic symbols in memory. A function without such a
+//! symbol has none here; debuggers and symbol servers find it by build-id and address.
 //!
 //! dladdr(3) takes the loader's lock, so the tables are read here, through the reader: they may be damaged, or gone.
 
