@@ -185,6 +185,14 @@ impl Naming {
         let mut command = uu::command(&scratch, &["record", "--explicit", "-o"]);
         command.arg(scratch.join("x.uu")).arg("--").arg(program).process_group(0).stdin(Stdio::null());
         let errors = File::create(scratch.join("stderr")).expect("scratch");
+        // A job that a shell has put into the background ignores SIGINT, and so would uu.
+        // SAFETY: signal(2) is async-signal-safe.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            })
+        };
         let uu = command.stdout(Stdio::null()).stderr(errors).spawn().expect("uu runs");
         let namer = namer_of(uu.id(), 0);
         wait_at_fifo(namer);

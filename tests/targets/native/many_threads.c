@@ -7,11 +7,13 @@
 #include <stdlib.h>
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t all_made = PTHREAD_COND_INITIALIZER;
-static int is_over;
+static pthread_cond_t all_made = PTHREAD_COND_INITIALIZER, one_more = PTHREAD_COND_INITIALIZER;
+static int is_over, begun;
 
 static void *wait_for_the_end(void *unused) {
     pthread_mutex_lock(&mutex);
+    begun++;
+    pthread_cond_signal(&one_more);
     while (!is_over)
         pthread_cond_wait(&all_made, &mutex);
     pthread_mutex_unlock(&mutex);
@@ -40,6 +42,9 @@ int main(int argc, char **argv) {
         if (pthread_create(&threads[i], &attributes, wait_for_the_end, NULL) != 0)
             return 3;
     pthread_mutex_lock(&mutex);
+    /* One that begins when others have ended would find room. */
+    while (begun < count)
+        pthread_cond_wait(&one_more, &mutex);
     is_over = 1;
     pthread_cond_broadcast(&all_made);
     pthread_mutex_unlock(&mutex);
