@@ -31,6 +31,21 @@ fn a_whole_recording_is_read_without_a_warning() {
 }
 
 #[test]
+fn counters_may_have_any_value() {
+    let mut read = Recording::parse(&recording(), Path::new("x.uu")).expect("whole");
+    let end = read.end.as_mut().expect("whole recordings have an end");
+    (end.cpu_used, end.recorder_cpu, end.samples) = (u64::MAX, u64::MAX, u64::MAX);
+    (end.threads_without_block, end.processes_without_block) = (u64::MAX, u64::MAX);
+    let (process, counters) = read.counters.first_mut().expect("whole recordings have counters");
+    (counters.timers_failed, counters.frames_emitted) = (u64::MAX, u64::MAX);
+    let again = (*process, counters.clone());
+    read.counters.push(again);
+    for format in Format::rendered() {
+        render(format, &read, NativeFrames::Show).expect("a report");
+    }
+}
+
+#[test]
 fn cut_at_every_byte() {
     let whole = recording();
     let mut salvaged = 0;

@@ -91,10 +91,13 @@ fn missing(recording: &Recording) -> Vec<String> {
             weight as f64 / f64::from(recording.settings.rate.max(1))
         ));
     }
-    let refused: u64 = recording.counters.iter().map(|(_, counters)| counters.timers_failed).sum();
-    let roomless = recording.end.as_ref().map_or(0, |end| end.threads_without_block + end.processes_without_block);
-    if refused + roomless > 0 {
-        reasons.push(format!("{} that could not be sampled, see below", threads(refused + roomless)));
+    // The numbers are the file's, of any size.
+    let refused = recording.counters.iter().fold(0u64, |sum, (_, c)| sum.saturating_add(c.timers_failed));
+    let roomless =
+        recording.end.as_ref().map_or(0, |end| end.threads_without_block.saturating_add(end.processes_without_block));
+    let unsampled = refused.saturating_add(roomless);
+    if unsampled > 0 {
+        reasons.push(format!("{} that could not be sampled, see below", threads(unsampled)));
     }
     let sampled: BTreeSet<u32> = recording.samples.iter().map(|s| s.thread).collect();
     let unmet = recording.threads.len().saturating_sub(sampled.len()) as u64;
