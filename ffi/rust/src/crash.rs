@@ -2,10 +2,10 @@
 
 use crate::{library, Error};
 use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// How crashes are reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,8 +18,10 @@ pub struct CrashReport {
     pub one_thread: bool,
 }
 
-/// Our own descriptor of the destination, which the library writes to; -1: none.
-static DESTINATION: AtomicI32 = AtomicI32::new(-1);
+/// Our own descriptor of the destination, which the library writes to. The lock is held from before the library learns of a
+/// destination until the one before is closed, so that two threads cannot close each other's. It is never waited for: the
+/// child of a fork could find it held.
+static DESTINATION: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
 impl CrashReport {
     /// Text, all threads, after the handlers that the program has installed.
@@ -40,7 +42,8 @@ impl CrashReport {
     /// The file is duplicated: `to` may be closed.
     ///
     /// # Errors
-    /// Those of [`load`](crate::load); [`Error::Os`]: `EBADF` (not open for writing), `ENOMEM`, `EBUSY`, `EIO`.
+    /// Those of [`load`](crate::load); [`Error::Os`]: `EBADF` (not open for writing), `ENOMEM`, `EIO`,
+    /// `EBUSY` (another thread is in one of these calls, or was when this process was forked).
     ///
     /// ```
     /// uunwind::CrashReport::new().to(&std::io::stderr())?;
@@ -51,10 +54,9 @@ impl CrashReport {
         let copied = to.as_fd().try_clone_to_owned();
         let failed = |e: std::io::Error| Error::Os { call: "fcntl", errno: e.raw_os_error().unwrap_or(libc::EIO) };
         let copy = copied.map_err(failed)?;
-        // SAFETY: an open descriptor, which stays open below.
-        let result = unsafe { (api.report_crashes)(copy.as_raw_fd(), self.flags()) };
-        Error::check("uu_report_crashes", result)?;
-        replace(copy.into_raw_fd());
+        // SAFETY: an open descriptor, which stays open if this succeeds.
+        let result = || unsafe { (api.report_crashes)(copy.as_raw_fd(), self.flags()) };
+        replace("uu_report_crashes", result)?.replace(copy);
         Ok(())
     }
 
@@ -69,8 +71,8 @@ impl CrashReport {
         let call = "uu_report_crashes_to";
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::Os { call, errno: libc::EINVAL })?;
         // SAFETY: a NUL-terminated path, which the library copies.
-        Error::check(call, unsafe { (api.report_crashes_to)(path.as_ptr(), self.flags()) })?;
-        replace(-1);
+        let result = || unsafe { (api.report_crashes_to)(path.as_ptr(), self.flags()) };
+        replace(call, result)?.take();
         Ok(())
     }
 
@@ -81,17 +83,21 @@ impl CrashReport {
     pub fn end() -> Result<(), Error> {
         let api = library::get()?;
         // SAFETY: -1 ends the reports.
-        Error::check("uu_report_crashes", unsafe { (api.report_crashes)(-1, 0) })?;
-        replace(-1);
+        replace("uu_report_crashes", || unsafe { (api.report_crashes)(-1, 0) })?.take();
         Ok(())
     }
 }
 
-/// Closes our descriptor of the last destination, which the library does not use any more.
-fn replace(descriptor: i32) {
-    let before = DESTINATION.swap(descriptor, Ordering::AcqRel);
-    if before >= 0 {
-        // SAFETY: ours, and in no other place.
-        drop(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(before) });
-    }
+/// Calls the library, and returns the place of our descriptor for it, to be replaced by the new one, or taken.
+fn replace(
+    call: &'static str,
+    library: impl FnOnce() -> std::ffi::c_int,
+) -> Result<MutexGuard<'static, Option<OwnedFd>>, Error> {
+    let destination = match DESTINATION.try_lock() {
+        Ok(destination) => destination,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return Err(Error::Os { call, errno: libc::EBUSY }),
+    };
+    Error::check(call, library())?;
+    Ok(destination)
 }

@@ -34,7 +34,9 @@
 //! stack     Stack: a whole stack of this thread, or of another one
 //! frame     Frame: a frame in words
 //! id        StackId: a number for a stack
+//! threads   the stacks of all threads; what a thread needs to have a stack overflow reported
 //! window    Window: code of a JIT, registered as long as the value lives
+//! unwinder  Unwinder: rules and names of a window's code by a value; held: what walks read while a window owns it
 //! crash     CrashReport: fatal signals
 //! panic     a panic hook
 //! library   how the library is found; sys: what it exports
@@ -43,12 +45,15 @@
 mod crash;
 mod error;
 mod frame;
+mod held;
 mod id;
 mod library;
 mod panic;
 mod stack;
 #[doc(hidden)]
 pub mod sys;
+mod threads;
+mod unwinder;
 mod window;
 
 pub use crash::CrashReport;
@@ -57,6 +62,8 @@ pub use frame::{Frame, Kind};
 pub use id::{ids_lost, StackId};
 pub use panic::install_panic_hook;
 pub use stack::{native, Captured, Stack};
+pub use threads::{all_threads, prepare_thread, Thread};
+pub use unwinder::{Function, Rule, Unwinder};
 pub use uunwind_core::stop_reason::StopReason;
 pub use window::{Unwind, Window, WindowBuilder};
 

@@ -24,20 +24,22 @@ pub fn get() -> Result<&'static Api, Error> {
     if let Some(api) = found() {
         return Ok(api);
     }
-    let api: &'static Api = Box::leak(Box::new(functions(&open()?)?));
+    let library = open()?;
+    let api: &'static Api = Box::leak(Box::new(functions(&library)?));
+    // A build of the library that the loader would unload stays, too.
+    std::mem::forget(library);
     API.store(std::ptr::from_ref(api).cast_mut(), Ordering::Release);
     Ok(api)
 }
 
 fn open() -> Result<Library, Error> {
-    const RTLD_NOLOAD: i32 = 4;
     let no_library = |e: libloading::Error| {
         let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
         Error::NoLibrary(why)
     };
     // SAFETY: the library's constructor makes its tables, and needs nothing; libuunwind.so.0 is never unloaded.
     unsafe {
-        if let Ok(there) = Library::open(Some(NAME), RTLD_NOW | RTLD_NOLOAD) {
+        if let Ok(there) = Library::open(Some(NAME), RTLD_NOW | libc::RTLD_NOLOAD) {
             return Ok(there);
         }
         let path = variable().unwrap_or_else(|| NAME.into());
@@ -74,6 +76,8 @@ fn functions(library: &Library) -> Result<Api, Error> {
         capture = "uu_capture",
         walk = "uu_walk",
         walk_thread = "uu_walk_thread",
+        walk_all = "uu_walk_all",
+        prepare_thread = "uu_prepare_thread",
         symbolize = "uu_symbolize",
         symbols_free = "uu_symbols_free",
         stack_id = "uu_stack_id",

@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// Words of the longest stack: 4,160 frames of two words, and the mark for those that were left out.
-const WORDS: usize = 2 * 4160 + 1;
+pub(crate) const WORDS: usize = 2 * 4160 + 1;
 
 /// A whole stack: native frames, those of JITs' windows, and those of interpreted languages, from the leaf to the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +99,11 @@ impl Stack {
         Ok(filled(words, &request))
     }
 
+    /// A stack as the library has written it.
+    pub(crate) fn of(words: Vec<u64>, frames: u32, stop: u16, doubt: u16) -> Stack {
+        Stack { words, frames, stop, doubt }
+    }
+
     /// A stack of frame words that were kept, as from [`native`]. `None`: some are no frame's.
     pub fn from_words(words: &[u64]) -> Option<Stack> {
         let mut at = 0;
@@ -164,7 +169,7 @@ impl Stack {
 }
 
 /// A request for everything, into the unused capacity of an empty vector.
-fn request(words: &mut Vec<u64>, skip: u32) -> Request {
+pub(crate) fn request(words: &mut Vec<u64>, skip: u32) -> Request {
     Request {
         size: size_of::<Request>() as u32,
         flags: 0,
@@ -187,7 +192,7 @@ fn filled(mut words: Vec<u64>, request: &Request) -> Stack {
     // SAFETY: the library has written that number of words, which is not above the capacity.
     unsafe { words.set_len(request.words.min(words.capacity())) };
     words.shrink_to_fit();
-    Stack { words, frames: request.count, stop: request.stop, doubt: request.doubt }
+    Stack::of(words, request.count, request.stop, request.doubt)
 }
 
 /// The frames, numbered, each function on a line of its own, with file and line below it; and why the stack ended,

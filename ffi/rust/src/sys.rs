@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "uu.h documents the fields")]
 
 use std::ffi::{c_char, c_int, c_void};
+use uunwind_core::plugin::CRule;
 
 /// `UU_ABI`.
 pub const ABI: u32 = 1;
@@ -18,6 +19,19 @@ pub struct Request {
     pub reserved: u32,
     pub frame: Option<unsafe extern "C" fn(*mut c_void, *const u64, usize) -> c_int>,
     pub user: *mut c_void,
+    pub words: usize,
+    pub count: u32,
+    pub stop: u16,
+    pub doubt: u16,
+}
+
+/// `struct uu_thread`.
+#[repr(C)]
+pub struct Thread {
+    pub tid: u32,
+    pub error: c_int,
+    pub name: [u8; 16],
+    pub first: usize,
     pub words: usize,
     pub count: u32,
     pub stop: u16,
@@ -57,6 +71,11 @@ pub struct Function {
 /// `UU_NO_UNWIND`.
 pub const NO_UNWIND: u32 = u32::MAX;
 
+/// `rule` of [`Window`].
+pub type GiveRule = unsafe extern "C" fn(*mut c_void, u64, *mut CRule) -> u32;
+/// `name` of [`Window`].
+pub type GiveName = unsafe extern "C" fn(*mut c_void, u64, *mut u8, usize, *mut u64) -> usize;
+
 /// `struct uu_window`.
 #[repr(C)]
 pub struct Window {
@@ -72,9 +91,9 @@ pub struct Window {
     pub functions: *const Function,
     pub functions_room: usize,
     pub published: *const u64,
-    pub rule: *const c_void,
+    pub rule: Option<GiveRule>,
     pub step: *const c_void,
-    pub name: *const c_void,
+    pub name: Option<GiveName>,
     pub reserved: [u64; 3],
 }
 
@@ -86,6 +105,8 @@ pub const WINDOW_OPAQUE: u32 = 2;
 pub const WINDOW_EH_FRAME: u32 = 3;
 /// See [`WINDOW_FRAME_POINTER`].
 pub const WINDOW_SFRAME: u32 = 4;
+/// See [`WINDOW_FRAME_POINTER`].
+pub const WINDOW_RULE: u32 = 5;
 
 /// The functions of the library that this crate calls, without their `uu_`.
 pub struct Api {
@@ -93,6 +114,8 @@ pub struct Api {
     pub capture: unsafe extern "C" fn(*mut u64, usize, *const c_void, *mut u16) -> usize,
     pub walk: unsafe extern "C" fn(*mut Request) -> c_int,
     pub walk_thread: unsafe extern "C" fn(u32, *mut Request, u64) -> c_int,
+    pub walk_all: unsafe extern "C" fn(*mut Request, *mut Thread, usize, u64) -> c_int,
+    pub prepare_thread: unsafe extern "C" fn() -> c_int,
     pub symbolize: unsafe extern "C" fn(*const u64, usize, *mut *const Symbol) -> c_int,
     pub symbols_free: unsafe extern "C" fn(*const Symbol),
     pub stack_id: unsafe extern "C" fn(*const u64, usize) -> u32,

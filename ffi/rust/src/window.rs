@@ -1,5 +1,7 @@
 //! Code of a JIT, registered as long as a value lives.
 
+use crate::held::Held;
+use crate::unwinder::{Callbacks, Unwinder};
 use crate::{library, sys, Error};
 use std::ffi::{c_char, c_void};
 
@@ -20,9 +22,23 @@ pub enum Unwind {
 /// Makes a [`Window`].
 #[derive(Debug)]
 pub struct WindowBuilder<C> {
-    code: Box<C>,
-    unwind: Unwind,
+    code: Held<C>,
+    place: Text,
+    unwind: By,
     functions: Vec<(u32, u32, u32, String)>,
+}
+
+/// Where code lies: process address and bytes.
+#[derive(Clone, Copy, Debug)]
+struct Text {
+    start: u64,
+    len: usize,
+}
+
+#[derive(Debug)]
+enum By {
+    Data(Unwind),
+    Callbacks(Callbacks),
 }
 
 /// Code that walks can step, and whose functions have names, until the value is dropped.
@@ -30,6 +46,14 @@ pub struct WindowBuilder<C> {
 /// It owns the code `C`, such as memory that was mapped, and what describes it. When it is dropped, the window is
 /// unregistered, and the library waits for walks that still read it. Where one does not end within a second, the code
 /// and its descriptions are leaked rather than freed while they are read.
+///
+/// The code is owned, or borrowed for ever: a window that is forgotten ([`std::mem::forget`]) stays registered.
+///
+/// ```compile_fail,E0597
+/// let code = vec![0xc3];
+/// let window = uunwind::Window::of(code.as_slice(), uunwind::Unwind::Opaque).register(); // `code` is only borrowed
+/// std::mem::forget(window);
+/// ```
 ///
 /// ```
 /// // A function that does nothing. (The code of a JIT lies in memory that is executable.)
@@ -40,7 +64,7 @@ pub struct WindowBuilder<C> {
 /// # Ok::<(), uunwind::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Window<C: AsRef<[u8]>> {
+pub struct Window<C: AsRef<[u8]> + 'static> {
     /// Taken out when it is unregistered.
     parts: Option<Parts<C>>,
     place: Place,
@@ -58,9 +82,10 @@ struct Place {
 /// What walks read.
 #[derive(Debug)]
 struct Parts<C> {
-    code: Box<C>,
-    _unwind: Unwind,
-    _table: Box<[Entry]>,
+    code: Held<C>,
+    _unwind: Option<Held<[u8]>>,
+    _callbacks: Option<Callbacks>,
+    _table: Held<[Entry]>,
     _names: Vec<String>,
 }
 
@@ -79,12 +104,18 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-impl<C: AsRef<[u8]>> Window<C> {
+impl<C: AsRef<[u8]> + 'static> Window<C> {
     /// Begins a window over this code, whose place must not change while it is shared (true of a `Vec`, a `Box`, mapped
-    /// memory).
+    /// memory, and of an array, which is boxed).
     #[must_use]
     pub fn of(code: C, unwind: Unwind) -> WindowBuilder<C> {
-        WindowBuilder { code: Box::new(code), unwind, functions: Vec::new() }
+        WindowBuilder::of(code, |_| By::Data(unwind))
+    }
+
+    /// As [`of`](Self::of), with rules and names by a value, in whose documentation an example is.
+    #[must_use]
+    pub fn stepped_by<U: Unwinder>(code: C, unwinder: U) -> WindowBuilder<C> {
+        WindowBuilder::of(code, |text| By::Callbacks(Callbacks::of(text, unwinder)))
     }
 
     /// Unregisters the window, and gives the code back: no walk can read it any more.
@@ -95,7 +126,7 @@ impl<C: AsRef<[u8]>> Window<C> {
     pub fn unregister(mut self) -> Result<C, Box<(Window<C>, Error)>> {
         match self.place.leave() {
             Ok(()) => match self.parts.take() {
-                Some(parts) => Ok(*parts.code),
+                Some(parts) => Ok(*parts.code.into_box()),
                 None => Err(Box::new((self, Error::Os { call: "uu_unlink_window", errno: libc::ENOENT }))),
             },
             Err(error) => Err(Box::new((self, error))),
@@ -104,11 +135,18 @@ impl<C: AsRef<[u8]>> Window<C> {
 
     /// The code.
     pub fn code(&self) -> &[u8] {
-        self.parts.as_ref().map_or(&[], |parts| (*parts.code).as_ref())
+        self.parts.as_ref().map_or(&[], |parts| parts.code.get().as_ref())
     }
 }
 
-impl<C: AsRef<[u8]>> WindowBuilder<C> {
+impl<C: AsRef<[u8]> + 'static> WindowBuilder<C> {
+    fn of(code: C, unwind: impl FnOnce(u64) -> By) -> WindowBuilder<C> {
+        let code = Held::of(Box::new(code));
+        let bytes = code.get().as_ref();
+        let place = Text { start: bytes.as_ptr() as u64, len: bytes.len() };
+        WindowBuilder { code, place, unwind: unwind(place.start), functions: Vec::new() }
+    }
+
     /// Names a function: `start` and `len` in bytes from the code's first byte.
     #[must_use]
     pub fn function(self, start: u32, len: u32, name: &str) -> Self {
@@ -138,44 +176,52 @@ impl<C: AsRef<[u8]>> WindowBuilder<C> {
         let mut table = Vec::with_capacity(self.functions.len());
         for (start, len, unwind, name) in self.functions {
             // A String's bytes stay where they are when it moves.
-            let (text, name_len) = (name.as_ptr().cast::<c_char>(), name.len() as u32);
+            let (text, name_len) = (name.as_ptr().cast::<c_char>(), u32::try_from(name.len()).unwrap_or(u32::MAX));
             table.push(Entry(sys::Function { start, len, unwind, name_len, name: text }));
             names.push(name);
         }
-        let table = table.into_boxed_slice();
-        let code = (*self.code).as_ref();
-        let text = code.as_ptr() as u64;
-        let (kind, unwind): (u32, &[u8]) = match &self.unwind {
-            Unwind::FramePointer => (sys::WINDOW_FRAME_POINTER, &[]),
-            Unwind::Opaque => (sys::WINDOW_OPAQUE, &[]),
-            Unwind::EhFrame(data) => (sys::WINDOW_EH_FRAME, data),
-            Unwind::SFrame(data) => (sys::WINDOW_SFRAME, data),
+        let table = Held::of(table.into_boxed_slice());
+        let (kind, unwind, callbacks) = match self.unwind {
+            By::Data(Unwind::FramePointer) => (sys::WINDOW_FRAME_POINTER, None, None),
+            By::Data(Unwind::Opaque) => (sys::WINDOW_OPAQUE, None, None),
+            By::Data(Unwind::EhFrame(data)) => (sys::WINDOW_EH_FRAME, Some(Held::of(data)), None),
+            By::Data(Unwind::SFrame(data)) => (sys::WINDOW_SFRAME, Some(Held::of(data)), None),
+            By::Callbacks(callbacks) => (sys::WINDOW_RULE, None, Some(callbacks)),
         };
-        let pointer = |empty: bool, data: *const c_void| if empty { std::ptr::null() } else { data };
+        // Null where there is nothing.
+        let (data, data_len) = unwind.as_ref().map_or((std::ptr::null(), 0), of_slice);
+        let (functions, functions_room) = of_slice(&table);
         let window = sys::Window {
             size: size_of::<sys::Window>() as u32,
             kind,
-            text: text as *const c_void,
-            text_len: code.len(),
-            user: std::ptr::null_mut(),
+            text: self.place.start as *const c_void,
+            text_len: self.place.len,
+            user: callbacks.as_ref().map_or(std::ptr::null_mut(), |callbacks| callbacks.user.address()),
             flags: 0,
             reserved0: 0,
-            unwind: pointer(unwind.is_empty(), unwind.as_ptr().cast()),
-            unwind_len: unwind.len(),
-            functions: pointer(table.is_empty(), table.as_ptr().cast()).cast(),
-            functions_room: table.len(),
+            unwind: data,
+            unwind_len: data_len,
+            functions: functions.cast(),
+            functions_room,
             published: std::ptr::null(),
-            rule: std::ptr::null(),
+            rule: callbacks.as_ref().map(|callbacks| callbacks.rule),
             step: std::ptr::null(),
-            name: std::ptr::null(),
+            name: callbacks.as_ref().map(|callbacks| callbacks.name),
             reserved: [0; 3],
         };
-        // SAFETY: what it points to is owned by the window, which frees it only once no walk can read it.
+        // SAFETY: what it points to is owned by the window, which frees it only once no walk can read it; it borrows
+        // nothing that could end before.
         let result = unsafe { (library::get()?.register_window)(&raw const window) };
         Error::check("uu_register_window", result)?;
-        let parts = Parts { code: self.code, _unwind: self.unwind, _table: table, _names: names };
-        Ok(Window { parts: Some(parts), place: Place { text, ticket: None } })
+        let parts = Parts { code: self.code, _unwind: unwind, _callbacks: callbacks, _table: table, _names: names };
+        Ok(Window { parts: Some(parts), place: Place { text: self.place.start, ticket: None } })
     }
+}
+
+/// Address and length; null if it is empty.
+fn of_slice<T>(slice: &Held<[T]>) -> (*const c_void, usize) {
+    let len = slice.get().len();
+    (if len == 0 { std::ptr::null() } else { slice.address() }, len)
 }
 
 impl Place {
@@ -199,7 +245,7 @@ impl Place {
     }
 }
 
-impl<C: AsRef<[u8]>> Drop for Window<C> {
+impl<C: AsRef<[u8]> + 'static> Drop for Window<C> {
     fn drop(&mut self) {
         if let Some(parts) = self.parts.take() {
             if self.place.leave().is_err() {

@@ -229,3 +229,85 @@ fn a_crash_is_reported() {
     // SAFETY: it is not: the process is to crash.
     unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(1) };
 }
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn an_unwinder_gives_rules_and_names_until_its_window_ends() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::Arc;
+    use uunwind::{Function, Rule, Unwinder};
+
+    /// How often each of its functions was called.
+    struct Table(Arc<[AtomicU32; 2]>);
+
+    // SAFETY: both count and compute.
+    unsafe impl Unwinder for Table {
+        fn rule(&self, offset: u64) -> Option<Rule> {
+            self.0[0].fetch_add(1, Ordering::Relaxed);
+            // From the call on: rsp + 32, and rbp as it was.
+            (offset == 9).then_some(Rule::from_stack_pointer(32))
+        }
+        fn name(&self, offset: u64) -> Option<Function<'_>> {
+            self.0[1].fetch_add(1, Ordering::Relaxed);
+            (offset < 15).then_some(Function { name: "generated", start: 0 })
+        }
+    }
+
+    uunwind::setup().expect("the set-up object");
+    // sub $24,%rsp; xchg %rsi,%rdi; nop; call *%rsi; add $24,%rsp; ret
+    let code = Code::of(&[0x48, 0x83, 0xec, 0x18, 0x48, 0x87, 0xf7, 0x90, 0xff, 0xd6, 0x48, 0x83, 0xc4, 0x18, 0xc3]);
+    // SAFETY: the bytes above are a function of this type.
+    let call: extern "C" fn(extern "C" fn(*mut Option<Stack>), *mut Option<Stack>) =
+        unsafe { std::mem::transmute(code.0) };
+    let calls = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+    let window = Window::stepped_by(code, Table(Arc::clone(&calls))).register().expect("a window");
+    let mut stack = None;
+    call(called_back, &raw mut stack);
+    let stack = stack.expect("it was called back");
+    assert!(stack.is_complete(), "{stack}");
+    let frames = stack.symbolize().expect("names");
+    let frame = frames.iter().find(|frame| frame.kind == Kind::Window).expect("a frame in the window");
+    assert_eq!(frame.function, "generated");
+    assert!(calls.iter().all(|count| count.load(Ordering::Relaxed) > 0));
+    assert_eq!(Arc::strong_count(&calls), 2);
+    drop(window);
+    assert_eq!(Arc::strong_count(&calls), 1, "the unwinder lives as long as its window");
+}
+
+#[test]
+fn all_threads_are_listed_with_their_stacks() {
+    uunwind::setup().expect("the set-up object");
+    // More than the first try has room for.
+    const COUNT: usize = 70;
+    let (send, receive) = std::sync::mpsc::channel();
+    let (stops, threads): (Vec<_>, Vec<_>) = (0..COUNT)
+        .map(|number| {
+            let (stop, stopped) = std::sync::mpsc::channel::<()>();
+            let send = send.clone();
+            let builder = std::thread::Builder::new().name(format!("waits-{number}"));
+            let thread = builder.spawn(move || {
+                uunwind::prepare_thread().expect("an alternate stack");
+                // SAFETY: gettid has no preconditions.
+                send.send(unsafe { libc::gettid() } as u32).expect("the test waits");
+                waits_here(&stopped);
+            });
+            (stop, thread.expect("a thread"))
+        })
+        .unzip();
+    let tids: Vec<u32> = receive.iter().take(COUNT).collect();
+    let found = uunwind::all_threads(std::time::Duration::from_secs(60)).expect("stacks");
+    // SAFETY: gettid has no preconditions.
+    assert_eq!(found[0].tid, unsafe { libc::gettid() } as u32);
+    for tid in tids {
+        let thread = found.iter().find(|thread| thread.tid == tid).expect("each thread is listed");
+        let stack = thread.stack.as_ref().expect("it answers");
+        assert!(stack.is_complete() && thread.silent.is_none(), "{stack}");
+        assert!(thread.name.starts_with("waits-"), "{}", thread.name);
+    }
+    let own = found[0].stack.as_ref().expect("this thread").to_string();
+    assert!(own.contains("all_threads_are_listed"), "{own}");
+    drop(stops);
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+}
