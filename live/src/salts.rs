@@ -15,7 +15,7 @@ use uunwind_core::cache::steps::Validity;
 /// The current stamp, for the shared salt. `each` receives the address and the value of each word that it follows from.
 /// `None`: it is not available, since the loader's counters were not found.
 #[inline(always)]
-fn shared(mut each: impl FnMut(u64, u64)) -> Option<u64> {
+fn shared_stamp(mut each: impl FnMut(u64, u64)) -> Option<u64> {
     let loads = OBJECTS.loads().from_words(&mut each)?;
     let changes = CHANGES.load(Ordering::Acquire);
     each(CHANGES.as_ptr() as u64, changes);
@@ -26,16 +26,16 @@ fn shared(mut each: impl FnMut(u64, u64)) -> Option<u64> {
 /// cancels out loads or unloads.
 #[inline(always)]
 fn stamp(loads: u64, changes: u64) -> u64 {
-    loads.wrapping_add(changes.wrapping_mul(0xbf58_476d_1ce4_e5b9)) | SHARED
+    loads.wrapping_add(changes.wrapping_mul(0xbf58_476d_1ce4_e5b9)) | SHARED_BIT
 }
 
 /// The words that [`Salts::stamp`] follows from.
-pub struct Shared;
+pub struct SharedEpoch;
 
-impl Validity for Shared {
+impl Validity for SharedEpoch {
     #[cold]
     fn words(&self, each: &mut dyn FnMut(u64, u64)) -> Option<u64> {
-        shared(each)
+        shared_stamp(each)
     }
 }
 
@@ -51,14 +51,14 @@ pub struct Salts {
 /// A generation that no object has, so that nothing is stored under it.
 const NOTHING: u64 = 0;
 /// Set in stamps, to distinguish them from generations.
-const SHARED: u64 = 1 << 63;
+const SHARED_BIT: u64 = 1 << 63;
 
 impl Salts {
     /// The salts for one walk that begins now. `capture`: it reports no objects, so one salt serves for all of them.
     pub fn new(capture: bool) -> Salts {
         // Taken before any object is looked up: after a change during the walk, rules are stored under an outdated
         // salt, where no later walk finds them.
-        match capture.then(|| shared(|_, _| {})).flatten() {
+        match capture.then(|| shared_stamp(|_, _| {})).flatten() {
             Some(shared) => Salts { now: Salt::new(shared), shared: Some(shared) },
             None => Salts { now: Salt::new(NOTHING), shared: None },
         }

@@ -9,7 +9,7 @@
 //! reads     a ring, written continuously: an answer's words are valid until the ring overwrites them
 //! ```
 
-use crate::memory::log::Read;
+use crate::memory::read_log::Read;
 use crate::memory::Reader;
 use core::mem::offset_of;
 use core::sync::atomic::{compiler_fence, Ordering};

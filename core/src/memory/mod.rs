@@ -14,16 +14,16 @@
 mod bare;
 pub mod guarded;
 mod hashed;
-pub(crate) mod log;
 pub mod near;
 mod probed;
+pub(crate) mod read_log;
 
 pub use crate::cache::answers::{Recalled, ANSWER, KEY};
 use crate::span::Span;
 pub use bare::Bare;
 use core::ffi::c_void;
-use log::Log;
-pub use log::Read;
+use read_log::Log;
+pub use read_log::Read;
 
 /// Saved bytes of a process's memory.
 #[derive(Clone, Copy, Debug)]

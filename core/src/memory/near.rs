@@ -4,7 +4,7 @@
 //! with the same layout, may borrow the reader for a part of its work: it then loads words in its own code, by
 //! [`guarded`] loads with its own fix-ups, and logs them itself. Nothing else of the walk may be called meanwhile.
 
-use super::log::Read;
+use super::read_log::Read;
 use super::{guarded, Log, Reader, ANSWER, KEY, SURE};
 use crate::cache::answers::{Entry, Recalled};
 use core::mem::{offset_of, size_of};

@@ -67,7 +67,7 @@ fn what_a_threads_captures_have_cached_goes_with_its_owner() {
         // SAFETY: it has no other user.
         let mut steps = unsafe { cache.begin(stamp) }.expect("the first walks are noted");
         let was_there = steps.may_follow();
-        assert!(steps.mark(At { pc: 0x1000, sp: 0x2000 }));
+        assert!(steps.begin_run(At { pc: 0x1000, sp: 0x2000 }));
         steps.finish();
         was_there
     };

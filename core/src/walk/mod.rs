@@ -25,7 +25,7 @@ mod replay;
 mod saved;
 
 use crate::cache::last_walk::{LastWalk, Scratch, Tail, WalkLog};
-use crate::cache::steps::{Part, Steps};
+use crate::cache::steps::{Part, WalkSteps};
 use crate::call_site;
 use crate::cursor::Cursor;
 use crate::frame::{native_word, window_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
@@ -123,7 +123,7 @@ struct Walk<'w, 'm, E: Env> {
     progress: *mut usize,
     /// The thread's step cache, to be used and replaced; instead of `recording`.
     #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "no frames are plain there so far"))]
-    steps: Option<&'w mut Steps<'m>>,
+    steps: Option<&'w mut WalkSteps<'m>>,
     /// Steps of the last walk that were made again.
     followed: u32,
     /// Writes this walk down and compares it with the last one.
@@ -156,7 +156,7 @@ pub unsafe fn walk<E: Env>(
 /// # Safety
 /// As [`walk`].
 pub unsafe fn walk_along<'m, E: Env>(
-    steps: Option<&mut Steps<'m>>,
+    steps: Option<&mut WalkSteps<'m>>,
     cursor: Cursor,
     env: &mut E,
     reader: &mut Reader<'m>,
@@ -193,7 +193,7 @@ pub unsafe fn walk_on<'m, E: Env>(
 /// As [`walk`].
 unsafe fn walk_after<'m, E: Env>(
     count: usize,
-    steps: Option<&mut Steps<'m>>,
+    steps: Option<&mut WalkSteps<'m>>,
     mut cursor: Cursor,
     env: &mut E,
     reader: &mut Reader<'m>,

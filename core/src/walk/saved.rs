@@ -5,7 +5,7 @@
 //! it.
 
 use crate::cache::short::{Short, LOST, RBP_FIELD, SLOT_BITS};
-use crate::cache::steps::{At, Step, Steps};
+use crate::cache::steps::{At, Step, WalkSteps};
 use crate::memory::{Bare, Reader};
 use crate::regs::{Regs, CALLEE_SAVED, RBP};
 use core::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use core::mem::MaybeUninit;
 /// Steps through plain frames whose effect on registers was not evaluated so far: those of the run in the thread's step
 /// cache, or a batch of them.
 pub(super) struct Notes<'n, 'c, const BATCH: usize> {
-    cache: Option<&'n mut Steps<'c>>,
+    cache: Option<&'n mut WalkSteps<'c>>,
     batch: [MaybeUninit<Step>; BATCH],
     count: usize,
     /// The words of their rules, or-ed.
@@ -23,15 +23,15 @@ pub(super) struct Notes<'n, 'c, const BATCH: usize> {
 impl<'n, 'c, const BATCH: usize> Notes<'n, 'c, BATCH> {
     /// Of a run that begins at this frame, or of one that the step cache's log has led there.
     #[inline(always)]
-    pub(super) fn new(mut cache: Option<&'n mut Steps<'c>>, at: At) -> Self {
-        let cache = cache.take_if(|cache| cache.mark(at));
+    pub(super) fn new(mut cache: Option<&'n mut WalkSteps<'c>>, at: At) -> Self {
+        let cache = cache.take_if(|cache| cache.begin_run(at));
         // Which registers the steps of a log that is continued have saved was not looked at.
         let any = if cache.as_ref().is_some_and(|cache| !cache.run().is_empty()) { u64::MAX } else { 0 };
         Notes { cache, batch: [const { MaybeUninit::uninit() }; BATCH], count: 0, any }
     }
 
     /// The step cache, for the next run.
-    pub(super) fn into_steps(self) -> Option<&'n mut Steps<'c>> {
+    pub(super) fn into_steps(self) -> Option<&'n mut WalkSteps<'c>> {
         self.cache
     }
 
@@ -84,7 +84,7 @@ impl<'n, 'c, const BATCH: usize> Notes<'n, 'c, BATCH> {
         self.any |= any;
     }
 
-    /// Replays the cached steps as far as they are valid ([`Steps::follow`]). Returns their number, and the frame
+    /// Replays the cached steps as far as they are valid ([`WalkSteps::follow`]). Returns their number, and the frame
     /// after them.
     #[inline(never)]
     pub(super) fn follow(&mut self, at: At, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> Option<(usize, At)> {

@@ -4,7 +4,7 @@ use super::{Caller, Short};
 use uunwind_core::cache::steps::{Rules, Top, Unwound};
 use uunwind_core::memory::Bare;
 use uunwind_core::slots::{Slot, Stake};
-use uunwind_live::salts::{Salts, Shared};
+use uunwind_live::salts::{Salts, SharedEpoch};
 use uunwind_live::state::{SHORT_RULES, SLOTS};
 use uunwind_live::step_caches;
 
@@ -77,7 +77,7 @@ pub(super) unsafe fn unwind_short<'s>(
         return Short::Nothing(None);
     };
     let Some(held) = slot.is_idle().then(|| slot.steps.hold(stake)).flatten() else { return Short::Nothing(None) };
-    let rules = Rules { table: &SHORT_RULES, salt: salts.salt(), stamp, validity: &Shared };
+    let rules = Rules { table: &SHORT_RULES, salt: salts.salt(), stamp, validity: &SharedEpoch };
     let top = if ucontext.is_null() {
         Top { pc: caller.pc, exact: false, sp: caller.sp, fp: caller.rbp }
     } else {

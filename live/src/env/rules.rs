@@ -123,7 +123,7 @@ impl Live<'_> {
             return not_code::in_data(cursor, reader);
         }
         if rule.failed_for(StopReason::NoRule) {
-            let recognised = uunwind_sources::without_data(cursor, reader);
+            let recognised = uunwind_sources::by_registers_or_bytes(cursor, reader);
             return recognised.map_or_else(|| by_frame_pointer(cursor, StopReason::NoRule), Packed::from_result);
         }
         rule

@@ -156,10 +156,10 @@ impl Places<'_> {
             (Ok(answer), By::EhFrame) => taken(Source::EhFrame, answer.rule),
             (Ok(answer), By::Sframe) => taken(Source::Sframe, answer.rule),
             (Ok(answer), By::KnownCode) => {
-                let first = uunwind_sources::before_all(pc, reader).is_some();
+                let first = uunwind_sources::overrides_tables(pc, reader).is_some();
                 taken(if first { Source::SwitchingCode } else { Source::KnownCode }, answer.rule)
             }
-            (Err(StopReason::NoRule), _) => match without_data(lookup, pc, reader) {
+            (Err(StopReason::NoRule), _) => match by_registers_or_bytes(lookup, pc, reader) {
                 Some(rule) => taken(Source::KnownCode, rule),
                 None => Taken::From(Source::FramePointer, Rule::frame_pointer()),
             },
@@ -191,11 +191,11 @@ impl Places<'_> {
             Err(StopReason::NoRule) => uncovered(),
             Err(reason) => Answer::Fails(reason),
         };
-        let first = uunwind_sources::before_all(address, reader);
+        let first = uunwind_sources::overrides_tables(address, reader);
         let no_data = Sources { eh_frame_hdr: 0, sframe: Span::EMPTY, ..*self.sources };
         let known_code = match (first, uunwind_sources::find(&no_data, address, address, reader)) {
             (None, (Ok(found), By::KnownCode)) => Some(found.rule),
-            _ => without_data(address, address, reader),
+            _ => by_registers_or_bytes(address, address, reader),
         };
         vec![
             (Source::Table, table),
@@ -227,8 +227,8 @@ impl Places<'_> {
 
 /// The rule of code without unwind data. Where the value of a register matters (the end of `clone`), as in a thread
 /// for which it is not 0: the one that called.
-fn without_data(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<Result<Rule, StopReason>> {
-    uunwind_sources::without_data(&Cursor { regs: Regs::full(pc, [1; COUNT]), exact: lookup == pc }, reader)
+fn by_registers_or_bytes(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<Result<Rule, StopReason>> {
+    uunwind_sources::by_registers_or_bytes(&Cursor { regs: Regs::full(pc, [1; COUNT]), exact: lookup == pc }, reader)
 }
 
 fn answer(rule: Result<Rule, StopReason>) -> Answer {

@@ -1,6 +1,6 @@
 //! The end of a walk: its log becomes the thread's last walk, in front of the part that it shares with the walk before.
 
-use super::record::{Stamp, HAS_FP, MARKS, POINTS, READS, STATES, WORDS};
+use super::record::{Stamp, FRAMES, HAS_FP, POINTS, READS, STATES, WORDS};
 use super::{Tail, WalkLog, FP_BIT};
 use crate::memory::Reader;
 use crate::stop_reason::StopReason;
@@ -38,14 +38,14 @@ impl WalkLog<'_> {
     }
 
     fn keep(&mut self, written: usize, overflow: bool, end: &WalkEnd<'_>) -> bool {
-        let (mut marks, mut reads, mut words, mut states) = (self.marks, written, end.words.len(), self.states);
+        let (mut frames, mut reads, mut words, mut states) = (self.frames, written, end.words.len(), self.states);
         let mut points = self.points;
         let last_walk = &mut *self.last_walk;
-        let (to_mark, to_read, to_word, to_state, to_point) = match end.tail {
+        let (to_frame, to_read, to_word, to_state, to_point) = match end.tail {
             // The tail begins inside the frame just visited, at a point whose reads and words are in the old walk.
             Some(tail) if usize::from(tail.point) < POINTS => {
                 let (first, at) = (usize::from(tail.first), usize::from(tail.point));
-                let (Some(point), Some(old)) = (last_walk.points.get(at), last_walk.marks.get(first)) else {
+                let (Some(point), Some(old)) = (last_walk.points.get(at), last_walk.frames.get(first)) else {
                     return false;
                 };
                 (first + 1, usize::from(point.read), usize::from(point.word), usize::from(old.state), at)
@@ -53,26 +53,27 @@ impl WalkLog<'_> {
             // The frame just visited is the tail's first, which the old walk has already.
             Some(tail) => {
                 let (Some(new), Some(old)) = (
-                    last_walk.marks.get(marks.wrapping_sub(1)).copied(),
-                    last_walk.marks.get(usize::from(tail.first)).copied(),
+                    last_walk.frames.get(frames.wrapping_sub(1)).copied(),
+                    last_walk.frames.get(usize::from(tail.first)).copied(),
                 ) else {
                     return false;
                 };
-                marks -= 1;
+                frames -= 1;
                 (reads, words, states) = (usize::from(new.read), usize::from(new.word), usize::from(new.state));
                 points = usize::from(new.point);
                 let (read, word, state) = (usize::from(old.read), usize::from(old.word), usize::from(old.state));
                 (usize::from(tail.first), read, word, state, usize::from(old.point))
             }
-            None => (MARKS, READS, WORDS, STATES, POINTS),
+            None => (FRAMES, READS, WORDS, STATES, POINTS),
         };
-        let fits = reads <= to_read && words <= to_word && states <= to_state && marks <= to_mark && points <= to_point;
+        let fits =
+            reads <= to_read && words <= to_word && states <= to_state && frames <= to_frame && points <= to_point;
         if self.broken || overflow || !fits || end.count > u32::from(u16::MAX) || end.desync > u32::from(u16::MAX) {
             return false;
         }
-        let (mark_at, read_at, word_at, state_at, point_at) =
-            (to_mark - marks, to_read - reads, to_word - words, to_state - states, to_point - points);
-        let moved = move_front(&mut last_walk.marks, marks, mark_at)
+        let (frame_at, read_at, word_at, state_at, point_at) =
+            (to_frame - frames, to_read - reads, to_word - words, to_state - states, to_point - points);
+        let moved = move_front(&mut last_walk.frames, frames, frame_at)
             && move_front(&mut last_walk.reads, reads, read_at)
             && move_front(&mut last_walk.states, states, state_at)
             && move_front(&mut last_walk.points, points, point_at);
@@ -87,28 +88,28 @@ impl WalkLog<'_> {
         }
         room.copy_from_slice(fresh);
         // From the outermost new frame towards the leaf: the registers that the rest of the walk reads.
-        let (mut needs, mut fp) = match last_walk.marks.get(to_mark) {
+        let (mut needs, mut fp) = match last_walk.frames.get(to_frame) {
             Some(old) if end.tail.is_some() => (old.needs, (old.flags & HAS_FP != 0).then_some(old.fp)),
             _ => (0, None),
         };
-        for mark in last_walk.marks.get_mut(mark_at..to_mark).unwrap_or_default().iter_mut().rev() {
-            needs = mark.uses | (needs & !mark.restores);
-            fp = match (mark.flags & HAS_FP != 0, mark.restores & FP_BIT != 0) {
-                (true, _) => Some(mark.fp),
+        for frame in last_walk.frames.get_mut(frame_at..to_frame).unwrap_or_default().iter_mut().rev() {
+            needs = frame.uses | (needs & !frame.restores);
+            fp = match (frame.flags & HAS_FP != 0, frame.restores & FP_BIT != 0) {
+                (true, _) => Some(frame.fp),
                 (false, true) => None,
                 (false, false) => fp,
             };
             if let Some(fp) = fp {
-                mark.fp = fp;
-                mark.flags |= HAS_FP;
+                frame.fp = fp;
+                frame.flags |= HAS_FP;
             }
-            mark.needs = needs;
-            mark.count = (end.count as u16).wrapping_sub(mark.count);
-            mark.desync = (end.desync as u16).wrapping_sub(mark.desync);
-            mark.read = mark.read.wrapping_add(read_at as u16);
-            mark.word = mark.word.wrapping_add(word_at as u16);
-            mark.state = mark.state.wrapping_add(state_at as u16);
-            mark.point = mark.point.wrapping_add(point_at as u16);
+            frame.needs = needs;
+            frame.count = (end.count as u16).wrapping_sub(frame.count);
+            frame.desync = (end.desync as u16).wrapping_sub(frame.desync);
+            frame.read = frame.read.wrapping_add(read_at as u16);
+            frame.word = frame.word.wrapping_add(word_at as u16);
+            frame.state = frame.state.wrapping_add(state_at as u16);
+            frame.point = frame.point.wrapping_add(point_at as u16);
         }
         for point in last_walk.points.get_mut(point_at..to_point).unwrap_or_default() {
             point.count = (end.count as u16).wrapping_sub(point.count);
@@ -116,7 +117,7 @@ impl WalkLog<'_> {
             point.read = point.read.wrapping_add(read_at as u16);
             point.word = point.word.wrapping_add(word_at as u16);
         }
-        last_walk.first = mark_at as u16;
+        last_walk.first = frame_at as u16;
         last_walk.first_read = read_at as u16;
         last_walk.first_word = word_at as u16;
         last_walk.first_state = state_at as u16;

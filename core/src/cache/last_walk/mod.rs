@@ -12,7 +12,7 @@
 //! the [`Stamp`], and unloadable objects, which are looked up again.
 //!
 //! ```text
-//! marks   [ new frames, leaf first ->      ....      last walk's, leaf at `first`, outermost at the end ]
+//! frames   [ new frames, leaf first ->      ....      last walk's, leaf at `first`, outermost at the end ]
 //! ```
 //! All arrays are used in this way: the old walk is at the end, the new one is written at the front, and a replayed
 //! part stays in place. When both meet, the old walk is dropped.
@@ -30,8 +30,10 @@ use core::sync::atomic::{compiler_fence, Ordering};
 pub use end::WalkEnd;
 use point::Call;
 pub use point::CallInputs;
+use record::{
+    FrameRecord, BY_FRAME_POINTER, EXACT, FRAMES, HAS_FP, HAS_STATE, LOST_STATE, POINTS, READS, STATES, WORDS,
+};
 pub use record::{LastWalk, PointState, Stamp, LAST_WALK_BYTES, OBJECTS, POINT_WORDS};
-use record::{Mark, BY_FRAME_POINTER, EXACT, HAS_FP, HAS_STATE, LOST_STATE, MARKS, POINTS, READS, STATES, WORDS};
 pub use scratch::Scratch;
 
 /// Bit of the frame pointer among the callee-saved registers.
@@ -60,13 +62,13 @@ pub struct Tail {
 /// Logs a walk, and looks for its continuation in the last one.
 pub struct WalkLog<'t> {
     last_walk: &'t mut LastWalk,
-    marks: usize,
+    frames: usize,
     states: usize,
-    /// Index of the old walk's frame that may be reached next; `MARKS`: none is left.
+    /// Index of the old walk's frame that may be reached next; `FRAMES`: none is left.
     candidate: usize,
     /// Index of the state that was logged last; `STATES`: none was.
     last_state: usize,
-    /// Index of the old walk's frame whose state was that of the plugins before `candidate`; `MARKS`: no plugin had
+    /// Index of the old walk's frame whose state was that of the plugins before `candidate`; `FRAMES`: no plugin had
     /// been called.
     state_of: usize,
     points: usize,
@@ -103,11 +105,11 @@ impl<'t> WalkLog<'t> {
         }
         WalkLog {
             last_walk,
-            marks: 0,
+            frames: 0,
             states: 0,
             last_state: STATES,
             candidate,
-            state_of: MARKS,
+            state_of: FRAMES,
             points: 0,
             refuted: READS,
             stamp,
@@ -118,12 +120,12 @@ impl<'t> WalkLog<'t> {
     /// Logs that the walk has reached a frame, and looks for it in the old walk.
     #[inline(always)]
     pub fn visit(&mut self, at: Visited, reader: &Reader<'_>) -> Visit {
-        let place = self.marks;
+        let place = self.frames;
         if place >= self.last_walk.first as usize && !self.give_way() {
             return Visit::New;
         }
         let flags = if at.exact { EXACT } else { 0 } | if at.by_frame_pointer { BY_FRAME_POINTER } else { 0 };
-        let mark = Mark {
+        let frame = FrameRecord {
             pc: at.pc,
             sp: at.sp,
             fp: 0,
@@ -139,13 +141,13 @@ impl<'t> WalkLog<'t> {
             flags,
         };
         self.last_walk.call.touched = false;
-        if let Some(room) = self.last_walk.marks.get_mut(place) {
-            *room = mark;
-            self.marks = place + 1;
+        if let Some(room) = self.last_walk.frames.get_mut(place) {
+            *room = frame;
+            self.frames = place + 1;
         }
         // Skips the old walk's frames that lie nearer the leaf than this one.
         loop {
-            let Some(old) = self.last_walk.marks.get(self.candidate) else { return Visit::New };
+            let Some(old) = self.last_walk.frames.get(self.candidate) else { return Visit::New };
             if old.sp < at.sp {
                 if old.flags & (HAS_STATE | LOST_STATE) != 0 {
                     self.state_of = self.candidate;
@@ -178,7 +180,7 @@ impl<'t> WalkLog<'t> {
         fp: impl FnOnce(&mut Reader<'_>) -> Option<u64>,
     ) -> Option<Tail> {
         let (candidate, first) = (self.candidate, usize::from(self.last_walk.first));
-        let old = *self.last_walk.marks.get(candidate)?;
+        let old = *self.last_walk.frames.get(candidate)?;
         if candidate < first || old.needs & !FP_BIT != 0 || !self.same_state(scratch) {
             return None;
         }
@@ -233,11 +235,11 @@ impl<'t> WalkLog<'t> {
     /// callees.
     #[inline(always)]
     pub fn note_fp(&mut self, fp: Option<u64>, reader: &Reader<'_>) {
-        if let Some(mark) = self.last() {
-            mark.read = reader.written() as u16;
+        if let Some(frame) = self.last() {
+            frame.read = reader.written() as u16;
             if let Some(fp) = fp {
-                mark.fp = fp;
-                mark.flags |= HAS_FP;
+                frame.fp = fp;
+                frame.flags |= HAS_FP;
             }
         }
     }
@@ -245,9 +247,9 @@ impl<'t> WalkLog<'t> {
     /// Logs which registers the rule of the frame just visited uses and restores, a bit each.
     #[inline(always)]
     pub fn note_rule(&mut self, uses: u8, restores: u8) {
-        if let Some(mark) = self.last() {
-            mark.uses |= uses;
-            mark.restores = restores;
+        if let Some(frame) = self.last() {
+            frame.uses |= uses;
+            frame.restores = restores;
         }
     }
 
@@ -255,8 +257,8 @@ impl<'t> WalkLog<'t> {
     /// that it has not (`untouched`). `used`: the registers that it read, a bit each, by DWARF number.
     #[inline(never)]
     pub fn note_plugin(&mut self, scratch: &Scratch, used: u32, untouched: bool) {
-        if let Some(mark) = self.last() {
-            mark.uses |= bits(used);
+        if let Some(frame) = self.last() {
+            frame.uses |= bits(used);
         }
         self.last_walk.call.touched |= !untouched;
         // Most calls concern frames that are not the plugin's, and change nothing.
@@ -270,38 +272,38 @@ impl<'t> WalkLog<'t> {
         } else {
             self.last_state = STATES;
         }
-        if let Some(mark) = self.last() {
+        if let Some(frame) = self.last() {
             // A plugin may be called twice for one frame (to step it, and for frames); the state after both counts.
-            mark.state = at as u16;
-            mark.flags |= if written.is_some() { HAS_STATE } else { LOST_STATE };
+            frame.state = at as u16;
+            frame.flags |= if written.is_some() { HAS_STATE } else { LOST_STATE };
         }
     }
 
     /// Logs that a plugin has stepped from the frame just visited. `restored`: the caller's registers that depend on no
     /// register of this frame except those that the plugin read.
     pub fn note_step(&mut self, restored: u32) {
-        if let Some(mark) = self.last() {
-            mark.restores = bits(restored) & !OTHER;
+        if let Some(frame) = self.last() {
+            frame.restores = bits(restored) & !OTHER;
         }
     }
 
     #[inline(always)]
-    fn last(&mut self) -> Option<&mut Mark> {
-        self.last_walk.marks.get_mut(self.marks.wrapping_sub(1))
+    fn last(&mut self) -> Option<&mut FrameRecord> {
+        self.last_walk.frames.get_mut(self.frames.wrapping_sub(1))
     }
 
     /// Drops the old walk because the new one needs its space. False: there is no space left at all.
     #[cold]
     fn give_way(&mut self) -> bool {
-        if usize::from(self.last_walk.first) < MARKS {
+        if usize::from(self.last_walk.first) < FRAMES {
             // The limit of the new walk's reads stays; the new walk may still become complete.
-            self.last_walk.first = MARKS as u16;
+            self.last_walk.first = FRAMES as u16;
             self.last_walk.first_word = WORDS as u16;
             self.last_walk.first_state = STATES as u16;
             self.last_walk.first_point = POINTS as u16;
             self.last_walk.call.candidates = (0, 0);
-            self.candidate = MARKS;
-            return self.marks < MARKS;
+            self.candidate = FRAMES;
+            return self.frames < FRAMES;
         }
         self.broken = true;
         false

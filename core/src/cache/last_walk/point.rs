@@ -6,7 +6,7 @@
 //! and received the same report, its rest is the new one's. Only the native frame's own word differs, since it has
 //! another pc.
 
-use super::record::{Point, PointState, BY_FRAME_POINTER, CALL, HAS_FP, HAS_STATE, LOST_STATE, MARKS, POINTS, WORDS};
+use super::record::{Point, PointState, BY_FRAME_POINTER, CALL, FRAMES, HAS_FP, HAS_STATE, LOST_STATE, POINTS, WORDS};
 use super::scratch::Scratch;
 use super::{Tail, WalkLog, FP_BIT};
 use crate::frame::{native_word, FLAGS, FLAG_INTERPRETER};
@@ -55,11 +55,11 @@ impl WalkLog<'_> {
     pub fn call_begins(&mut self, inputs: &CallInputs<'_>) {
         let touched = self.last_walk.call.touched;
         self.last_walk.call = Call { touched, ..Call::NONE };
-        let Some(mark) = self.last().copied() else { return };
-        let is_simple = |rule: Packed, cfa| rule.kind() == RuleKind::Offset && rule.flags() == 0 && cfa > mark.sp;
+        let Some(frame) = self.last().copied() else { return };
+        let is_simple = |rule: Packed, cfa| rule.kind() == RuleKind::Offset && rule.flags() == 0 && cfa > frame.sp;
         let simple = inputs.rule.is_none_or(|(rule, cfa)| is_simple(rule, cfa));
         let at = self.points;
-        if touched || !simple || mark.flags & BY_FRAME_POINTER != 0 || at >= usize::from(self.last_walk.first_point) {
+        if touched || !simple || frame.flags & BY_FRAME_POINTER != 0 || at >= usize::from(self.last_walk.first_point) {
             return;
         }
         // No rule has such a word.
@@ -72,11 +72,11 @@ impl WalkLog<'_> {
         self.last_walk.call.fp = inputs.fp;
         let old = self
             .last_walk
-            .marks
+            .frames
             .get(self.candidate)
-            .filter(|old| old.sp == mark.sp && old.flags & BY_FRAME_POINTER == 0);
+            .filter(|old| old.sp == frame.sp && old.flags & BY_FRAME_POINTER == 0);
         let Some(first) = old.map(|old| usize::from(old.point)) else { return };
-        let end = self.last_walk.marks.get(self.candidate + 1).map_or(POINTS, |next| usize::from(next.point));
+        let end = self.last_walk.frames.get(self.candidate + 1).map_or(POINTS, |next| usize::from(next.point));
         let same = self.last_walk.points.get(first).is_some_and(|old| old.order == CALL && old.state == state);
         if first < end && same && self.same_before(inputs.scratch) {
             self.last_walk.call.candidates = (first + 1, end);
@@ -85,7 +85,7 @@ impl WalkLog<'_> {
 
     /// Whether the plugins' scratch memory is as it was before the old walk's candidate. Unused memory is zero.
     fn same_before(&self, scratch: &Scratch) -> bool {
-        self.same_state(scratch) || (self.state_of == MARKS && scratch.is_zero())
+        self.same_state(scratch) || (self.state_of == FRAMES && scratch.is_zero())
     }
 
     /// Index of the old walk's point with the same order and state as this one, if there is one.
@@ -141,8 +141,8 @@ impl WalkLog<'_> {
         let first = self.candidate;
         let old = *self.last_walk.points.get(point)?;
         // The registers that the callers read are restored by this frame's step from the same places, or it is rbp.
-        let frame = self.last_walk.marks.get(first)?;
-        let next = self.last_walk.marks.get(first + 1);
+        let frame = self.last_walk.frames.get(first)?;
+        let next = self.last_walk.frames.get(first + 1);
         let needs = next.map_or(0, |next| next.needs & !frame.restores);
         let fp = next.filter(|next| next.flags & HAS_FP != 0).map(|next| next.fp);
         if needs & !FP_BIT != 0 || (needs & FP_BIT != 0 && (fp.is_none() || fp != self.last_walk.call.fp)) {
@@ -168,8 +168,8 @@ impl WalkLog<'_> {
     }
 
     /// Index of the old walk's word of a native frame: it follows the words of the frames that it hosts.
-    fn native_word_of(&self, mark: usize) -> usize {
-        let end = self.last_walk.marks.get(mark + 1).map_or(WORDS, |next| usize::from(next.word));
+    fn native_word_of(&self, frame: usize) -> usize {
+        let end = self.last_walk.frames.get(frame + 1).map_or(WORDS, |next| usize::from(next.word));
         end.wrapping_sub(1)
     }
 
@@ -180,20 +180,20 @@ impl WalkLog<'_> {
         if let Some(old) = self.last_walk.words.get_mut(at) {
             *old = word | *old & FLAG_INTERPRETER;
         }
-        let Some(old) = self.last_walk.marks.get(usize::from(tail.first)) else { return };
+        let Some(old) = self.last_walk.frames.get(usize::from(tail.first)) else { return };
         let (states, flags, restores) = (self.states, old.flags, old.restores);
-        if let Some(mark) = self.last() {
-            mark.state = states as u16;
-            mark.flags = mark.flags & !(HAS_STATE | LOST_STATE) | flags & (HAS_STATE | LOST_STATE);
-            mark.restores = restores;
+        if let Some(frame) = self.last() {
+            frame.state = states as u16;
+            frame.flags = frame.flags & !(HAS_STATE | LOST_STATE) | flags & (HAS_STATE | LOST_STATE);
+            frame.restores = restores;
         }
     }
 
     /// Ends the call. `stands`: it did not fail, and the frame is the plugin's. Otherwise other plugins may be called,
     /// which see the pc, so the points are dropped.
     pub fn call_ends(&mut self, stands: bool) {
-        if let Some(mark) = self.last().copied().filter(|_| !stands) {
-            self.points = usize::from(mark.point);
+        if let Some(frame) = self.last().copied().filter(|_| !stands) {
+            self.points = usize::from(frame.point);
         }
         self.last_walk.call.open = false;
         self.last_walk.call.candidates = (0, 0);

@@ -4,7 +4,7 @@ use super::point::Call;
 use crate::memory::{Read, Recalled};
 
 /// Limit of frames.
-pub(super) const MARKS: usize = 512;
+pub(super) const FRAMES: usize = 512;
 /// Limit of reads.
 pub(super) const READS: usize = 3072;
 /// Limit of frame words.
@@ -16,21 +16,21 @@ pub(super) const STATES: usize = 512;
 /// Limit of unloadable objects.
 pub const OBJECTS: usize = 24;
 
-/// [`Mark::flags`]: the pc is an interrupted instruction.
+/// [`FrameRecord::flags`]: the pc is an interrupted instruction.
 pub(super) const EXACT: u8 = 1;
-/// [`Mark::flags`]: found by a frame pointer.
+/// [`FrameRecord::flags`]: found by a frame pointer.
 pub(super) const BY_FRAME_POINTER: u8 = 2;
-/// [`Mark::flags`]: `fp` is rbp at this frame.
+/// [`FrameRecord::flags`]: `fp` is rbp at this frame.
 pub(super) const HAS_FP: u8 = 4;
-/// [`Mark::flags`]: the state at index `state` is the plugins' scratch memory after this frame.
+/// [`FrameRecord::flags`]: the state at index `state` is the plugins' scratch memory after this frame.
 pub(super) const HAS_STATE: u8 = 8;
-/// [`Mark::flags`]: there was no room for the state after this frame.
+/// [`FrameRecord::flags`]: there was no room for the state after this frame.
 pub(super) const LOST_STATE: u8 = 16;
 
 /// A frame of a walk, in the state in which the walk reached it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Mark {
+pub(super) struct FrameRecord {
     pub(super) pc: u64,
     pub(super) sp: u64,
     pub(super) fp: u64,
@@ -60,7 +60,7 @@ pub(super) struct Point {
     pub(super) order: u64,
     /// What the rest depends on.
     pub(super) state: PointState,
-    /// Reads, words, frames and doubtful overlay calls, as in [`Mark`].
+    /// Reads, words, frames and doubtful overlay calls, as in [`FrameRecord`].
     pub(super) read: u16,
     pub(super) word: u16,
     pub(super) count: u16,
@@ -101,7 +101,7 @@ pub struct LastWalk {
     pub(super) probed: u32,
     pub(super) stamp: Stamp,
     pub(super) object: [u64; OBJECTS],
-    pub(super) marks: [Mark; MARKS],
+    pub(super) frames: [FrameRecord; FRAMES],
     pub(super) reads: [Read; READS],
     pub(super) words: [u64; WORDS],
     pub(super) states: [u64; STATES],
@@ -117,7 +117,7 @@ pub const LAST_WALK_BYTES: usize = core::mem::size_of::<LastWalk>();
 impl LastWalk {
     /// The log before a thread's first walk: it matches nothing.
     pub const fn new() -> LastWalk {
-        const MARK: Mark = Mark {
+        const FRAME: FrameRecord = FrameRecord {
             pc: 0,
             sp: 0,
             fp: 0,
@@ -145,7 +145,7 @@ impl LastWalk {
             probed: 0,
             stamp: Stamp { general: 0, windows: 0 },
             object: [0; OBJECTS],
-            marks: [MARK; MARKS],
+            frames: [FRAME; FRAMES],
             reads: [Read::NONE; READS],
             words: [0; WORDS],
             states: [0; STATES],
@@ -165,7 +165,7 @@ impl LastWalk {
     pub fn forget(&mut self) {
         self.valid = 0;
         self.objects = 0;
-        self.first = MARKS as u16;
+        self.first = FRAMES as u16;
         self.first_read = READS as u16;
         self.first_word = WORDS as u16;
         self.first_state = STATES as u16;

@@ -1,6 +1,6 @@
 //! The plugins' scratch memory as part of a walk's state: logged where it changed, and compared.
 
-use super::record::{LOST_STATE, MARKS, STATES};
+use super::record::{FRAMES, LOST_STATE, STATES};
 use super::WalkLog;
 use crate::walk::PLUGIN_INDICES;
 
@@ -96,14 +96,14 @@ impl WalkLog<'_> {
 
     /// Whether the plugins' scratch memory is now as it was before the old walk's candidate.
     pub(super) fn same_state(&self, scratch: &Scratch) -> bool {
-        if self.state_of == MARKS {
+        if self.state_of == FRAMES {
             return scratch.shape() == 0;
         }
-        let Some(mark) = self.last_walk.marks.get(self.state_of) else { return false };
-        if mark.flags & LOST_STATE != 0 {
+        let Some(frame) = self.last_walk.frames.get(self.state_of) else { return false };
+        if frame.flags & LOST_STATE != 0 {
             return false;
         }
-        self.is_state(usize::from(mark.state), scratch)
+        self.is_state(usize::from(frame.state), scratch)
     }
 
     /// Whether the state that stands at `at` is that of the plugins' scratch memory now.

@@ -27,15 +27,15 @@ impl StepCache {
     ///
     /// # Safety
     /// As on x86-64.
-    pub unsafe fn begin(&self, _: u64) -> Option<Steps<'_>> {
+    pub unsafe fn begin(&self, _: u64) -> Option<WalkSteps<'_>> {
         None
     }
 }
 
 /// The log of a walk's steps. No value of it exists.
-pub struct Steps<'c>(Infallible, PhantomData<&'c ()>);
+pub struct WalkSteps<'c>(Infallible, PhantomData<&'c ()>);
 
-impl Steps<'_> {
+impl WalkSteps<'_> {
     /// Ends the log.
     pub fn finish(self) {
         match self.0 {}
@@ -47,7 +47,7 @@ pub struct Part<'c> {
     /// Number of frames.
     pub count: usize,
     /// The log of their steps.
-    pub steps: Steps<'c>,
+    pub steps: WalkSteps<'c>,
 }
 
 impl Part<'_> {

@@ -12,7 +12,7 @@ use uunwind_core::memory::Reader;
 use uunwind_core::rule::Rule;
 use uunwind_core::stop_reason::StopReason;
 
-pub use start_files::after_all;
+pub use start_files::rule as not_covered;
 
 /// A sequence of instructions: its bytes (`None`: any byte), and the offsets at which it can be interrupted.
 struct Instructions<const N: usize> {
@@ -45,7 +45,7 @@ impl<const N: usize> Instructions<N> {
 
 /// The rule at `pc` if it lies in code whose tables are wrong: the end of `swapcontext`. Async-signal-safe.
 #[inline]
-pub fn before_all(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
+pub fn overrides_tables(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
     let was = reader.pause(true);
     let rule = swapcontext::rule(pc, reader);
     reader.pause(was);
@@ -57,7 +57,7 @@ pub fn before_all(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
 /// registers are popped. Async-signal-safe.
 #[cold]
 #[inline(never)]
-pub fn without_data(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Result<Rule, StopReason>> {
+pub fn by_registers_or_bytes(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Result<Rule, StopReason>> {
     let was = reader.pause(true);
     let pc = cursor.regs.pc;
     let rule = clone::rule(cursor, reader).map(Ok).or_else(|| go::rule(pc, cursor.exact, reader));

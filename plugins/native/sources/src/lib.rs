@@ -11,10 +11,10 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), no_std)]
 
-#[cfg_attr(target_arch = "aarch64", path = "stubs.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "known_code/aarch64.rs")]
 mod known_code;
 
-pub use known_code::{before_all, without_data};
+pub use known_code::{by_registers_or_bytes, overrides_tables};
 
 use uunwind_core::memory::Reader;
 use uunwind_core::span::Span;
@@ -43,8 +43,9 @@ pub enum By {
     EhFrame,
     /// SFrame: of the callee-saved registers it describes only the frame pointer.
     Sframe,
-    /// The code itself, recognised by its bytes: `_init` or `_fini`, the end of `swapcontext`; on AArch64 a stub, or
-    /// the code that signal handlers return to.
+    /// The code itself, recognised by its bytes: the end of `swapcontext` before all tables; `_init` and `_fini` after
+    /// them; where nothing at all describes a frame, the end of `clone`, Go's changes of stacks, and pops up to a
+    /// return. On AArch64 the code that signal handlers return to, and stubs of the procedure linkage table.
     KnownCode,
 }
 
@@ -53,7 +54,7 @@ pub enum By {
 ///
 /// Errors: those of `.eh_frame`, if no other source has a rule.
 pub fn find(sources: &Sources, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> (Result<Answer, StopReason>, By) {
-    if let Some(rule) = known_code::before_all(pc, reader) {
+    if let Some(rule) = known_code::overrides_tables(pc, reader) {
         return (Ok(Answer { rule: Ok(rule), function: Span::EMPTY }), By::KnownCode);
     }
     let first = uunwind_eh_frame::find(sources.eh_frame_hdr, sources.image, lookup, pc, reader);
@@ -64,7 +65,7 @@ pub fn find(sources: &Sources, lookup: u64, pc: u64, reader: &mut Reader<'_>) ->
         return (Ok(answer), By::Sframe);
     }
     if first == Err(StopReason::NoRule) {
-        if let Some((rule, function)) = known_code::after_all(lookup, pc, reader) {
+        if let Some((rule, function)) = known_code::not_covered(lookup, pc, reader) {
             return (Ok(Answer { rule: Ok(rule), function }), By::KnownCode);
         }
     }

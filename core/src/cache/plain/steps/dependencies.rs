@@ -50,7 +50,7 @@ impl Dependencies<'_> {
         self.on_fp.then_some(())
     }
 
-    /// Adds the inputs of this step and moves to the next frame. `None`: the step is an end or a mark, or there is no
+    /// Adds the inputs of this step and moves to the next frame. `None`: the step is an end or the start of a run, or there is no
     /// room.
     pub(super) fn on_step(&mut self, step: &Step) -> Option<()> {
         if step.rule.from_rbp() {

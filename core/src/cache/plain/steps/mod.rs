@@ -8,7 +8,7 @@
 //! represented by a validity epoch, the stamp.
 //!
 //! ```text
-//! half   [ room in front | mark, step, step, ..., mark, step, ... | room ]      mark: begin of a run of plain frames
+//! half   [ room in front | start, step, step, ..., start, step, ... | room ]      start: where a run of plain frames
 //! ```
 //! A capture logs its steps in the half that does not hold the cached steps. When it reaches a frame of the cached
 //! steps, its own few steps are copied in front of the rest of them, which stays in place.
@@ -21,20 +21,20 @@
 //! Steps that are valid at two captures in a row are stored once more as a list of their inputs (`tail`), and so are
 //! the frames that lead there (`prefix`). A capture tries, in this order: a replay of prefix and tail
 //! ([`StepCache::replay`]); unwinding by short rules along the cached steps ([`StepCache::unwind`]); a walk along them
-//! ([`Steps`]), which begins where unwinding came to a frame that has no short rule ([`Part`]).
+//! ([`WalkSteps`]), which begins where unwinding came to a frame that has no short rule ([`Part`]).
 //!
-//! There are two logs: `StepLog` while a capture unwinds (`step_log`), [`Steps`] while it walks (`log`). A [`Part`]
+//! There are two logs, a file each: `CaptureSteps` while a capture unwinds, [`WalkSteps`] while it walks. A [`Part`]
 //! hands the one on as the other, with the same indices.
 
+mod capture_steps;
 mod dependencies;
 mod frames;
-mod log;
 mod moved;
 mod part;
 mod prefix;
-mod step_log;
 mod tail;
 mod unwind;
+mod walk_steps;
 
 pub use crate::cache::query::{At, Rules, Top, Validity, EXACT_KEY};
 use crate::cache::short::{Short, LOST, RBP_FIELD};
@@ -42,9 +42,9 @@ use crate::frame::user_word;
 use crate::memory::Bare;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
-pub use log::Steps;
 pub use part::{Part, Unwound};
 use tail::VerifiedTail;
+pub use walk_steps::WalkSteps;
 
 /// Number of steps in a half.
 const STEPS: usize = 512;
@@ -58,12 +58,12 @@ const PATIENCE: u32 = 4;
 /// See [`PATIENCE`].
 const REST: u32 = 16;
 
-/// A step from a frame to its caller. With the rule `Short::NONE` it is a mark: `caller` and `cfa` are the pc and the
+/// A step from a frame to its caller. With the rule `Short::NONE` it starts a run: `caller` and `cfa` are the pc and the
 /// stack pointer of the first frame of a run.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Step {
-    /// The frame's rule, or `Short::NONE` for a mark, or `Short::END` for the outermost frame.
+    /// The frame's rule, or `Short::NONE` for the start of a run, or `Short::END` for the outermost frame.
     pub rule: Short,
     /// Its CFA: the caller's stack pointer.
     pub cfa: u64,
@@ -299,7 +299,7 @@ impl StepCache {
     ///
     /// # Safety
     /// To be called on the cache's own thread only, while no other call on it uses this cache.
-    pub unsafe fn begin(&self, stamp: u64) -> Option<Steps<'_>> {
+    pub unsafe fn begin(&self, stamp: u64) -> Option<WalkSteps<'_>> {
         let turn = self.turn.load(Ordering::Relaxed);
         // SAFETY: guaranteed by the caller; a handler that interrupts this sees an odd turn.
         let inner = unsafe { &mut *self.inner.get() };
@@ -314,6 +314,6 @@ impl StepCache {
         let half = inner.half as usize;
         let (half, first) = (half ^ 1, FRONT);
         let turn = &self.turn;
-        Some(Steps { cache: inner, turn, stamp, half, first, len: first, run: first, old, in_place: 0, kept: true })
+        Some(WalkSteps { cache: inner, turn, stamp, half, first, len: first, run: first, old, in_place: 0, kept: true })
     }
 }

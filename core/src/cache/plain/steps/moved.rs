@@ -23,7 +23,7 @@ impl StepCache {
         let further = sp.wrapping_sub(inner.at.sp);
         let (first, mut end) = (inner.first as usize, inner.end as usize);
         let half = inner.halves.get_mut(inner.half as usize & 1);
-        let Some((mark, steps)) = half.and_then(|half| half.get_mut(first..end)?.split_first_mut()) else {
+        let Some((start, steps)) = half.and_then(|half| half.get_mut(first..end)?.split_first_mut()) else {
             return false;
         };
         let is_same = |step: &Step| bare.word_just_below(step.cfa.wrapping_add(further)) == step.caller;
@@ -31,7 +31,7 @@ impl StepCache {
             return false;
         }
         self.turn();
-        mark.cfa = sp;
+        start.cfa = sp;
         let mut at = 0;
         loop {
             for step in steps.get_mut(at..).unwrap_or_default().iter_mut().take_while(|step| !step.rule.from_rbp()) {

@@ -1,6 +1,6 @@
 //! What unwinding by short rules hands on to the walk, where it comes to a frame that it cannot step.
 
-use super::{At, Step, Steps};
+use super::{At, Step, WalkSteps};
 use crate::cursor::Cursor;
 use crate::memory::Reader;
 use crate::regs::RSP;
@@ -22,8 +22,8 @@ pub enum Unwound<'c> {
 pub struct Part<'c> {
     /// The number of words, and of frames.
     pub count: usize,
-    /// The log of the steps, for the walk to continue and for the capture to finish ([`Steps::finish`]).
-    pub steps: Steps<'c>,
+    /// The log of the steps, for the walk to continue and for the capture to finish ([`WalkSteps::finish`]).
+    pub steps: WalkSteps<'c>,
     /// The step from the frame with an exact pc, which precedes the log.
     pub(super) exact: Option<Step>,
     /// Where registers are, and the current frame, if it lies beyond the log's room.

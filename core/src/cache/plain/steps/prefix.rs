@@ -23,32 +23,32 @@ pub(super) struct VerifiedPrefix {
     /// Number of its frame words.
     pub(super) count: usize,
     /// The caller's capacity, in words, for which the next three fields were computed; 0: none.
-    pub(super) room: usize,
+    pub(super) reply_for_capacity: usize,
     /// Number of the tail's words that follow.
-    pub(super) further: usize,
+    pub(super) tail_words: usize,
     /// Number of the tail's blocks of inputs that these words depend on.
-    pub(super) blocks: usize,
+    pub(super) tail_blocks: usize,
     /// Whether the reply then ends with the outermost frame.
     pub(super) ends: bool,
-    /// Number of words in `block`.
-    pub(super) on: u8,
+    /// Number of words in `inputs`.
+    pub(super) input_count: u8,
     /// The frame words.
     pub(super) words: [u64; PREFIX_FRAMES],
-    /// The words of memory that the frames depend on.
-    pub(super) block: Words,
+    /// The words of memory that the frames depend on: `input_count` of them, each by the address after its last byte.
+    pub(super) inputs: Words,
 }
 
 impl VerifiedPrefix {
     pub(super) const NONE: VerifiedPrefix = VerifiedPrefix {
         fp: 0,
         count: 0,
-        room: 0,
-        further: 0,
-        blocks: 0,
+        reply_for_capacity: 0,
+        tail_words: 0,
+        tail_blocks: 0,
         ends: false,
-        on: 0,
+        input_count: 0,
         words: [0; PREFIX_FRAMES],
-        block: Words { above: [0; Words::COUNT], was: [0; Words::COUNT] },
+        inputs: Words { above: [0; Words::COUNT], was: [0; Words::COUNT] },
     };
 
     /// Whether the inputs are unchanged, so that these frames lead to the tail again. `fp`: rbp of the innermost frame.
@@ -57,7 +57,7 @@ impl VerifiedPrefix {
         if self.fp != 0 && self.fp != fp {
             return false;
         }
-        let words = self.block.above.iter().zip(&self.block.was).take(usize::from(self.on));
+        let words = self.inputs.above.iter().zip(&self.inputs.was).take(usize::from(self.input_count));
         for (above, was) in words {
             if bare.word_just_below(*above) != *was {
                 return false;
@@ -69,14 +69,15 @@ impl VerifiedPrefix {
     /// Stores the frames with these words and steps. `fp`: rbp of the innermost frame; `fp_there`: rbp of the tail's
     /// first frame, or 0 if the tail does not depend on it. `None`: they have too many inputs.
     pub(super) fn learn(&mut self, fp: u64, words: &[u64], steps: &[Step], fp_there: u64) -> Option<()> {
-        let mut depends = Dependencies::new(core::slice::from_mut(&mut self.block), Some(fp));
+        let mut depends = Dependencies::new(core::slice::from_mut(&mut self.inputs), Some(fp));
         for step in steps {
             depends.on_step(step)?;
         }
         if fp_there != 0 {
             depends.on_rbp(fp_there)?;
         }
-        (self.fp, self.on, self.count, self.room) = (depends.fp(), depends.count() as u8, steps.len(), 0);
+        (self.fp, self.input_count, self.count, self.reply_for_capacity) =
+            (depends.fp(), depends.count() as u8, steps.len(), 0);
         self.words.get_mut(..steps.len())?.copy_from_slice(words.get(..steps.len())?);
         Some(())
     }

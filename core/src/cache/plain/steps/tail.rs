@@ -105,27 +105,29 @@ impl VerifiedTail {
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
         let prefix = self.prefixes.get(self.tops.iter().position(|place| *place == top)?)?;
-        if prefix.room != words.len() || !prefix.holds(fp, bare) || bare.any_changed(self.blocks.get(..prefix.blocks)?)
+        if prefix.reply_for_capacity != words.len()
+            || !prefix.holds(fp, bare)
+            || bare.any_changed(self.blocks.get(..prefix.tail_blocks)?)
         {
             return None;
         }
-        let count = prefix.count + prefix.further;
+        let count = prefix.count + prefix.tail_words;
         // Copies a constant number of words, which may be more than the prefix has; the tail's words overwrite the
         // rest.
         words.first_chunk_mut::<PREFIX_FRAMES>()?.copy_from_slice(&prefix.words);
-        words.get_mut(prefix.count..count)?.copy_from_slice(self.words.get(..prefix.further)?);
+        words.get_mut(prefix.count..count)?.copy_from_slice(self.words.get(..prefix.tail_words)?);
         Some((count, if prefix.ends { StopReason::Complete } else { StopReason::BufferFull }))
     }
 
-    /// For `room` words: the number of callers of the first frame that fit, the number of blocks of their inputs, and
+    /// For `capacity` words: the number of callers of the first frame that fit, the number of blocks of their inputs, and
     /// the reason why they end.
     #[inline(always)]
-    fn within(&self, room: usize) -> Option<(usize, usize, StopReason)> {
+    fn within(&self, capacity: usize) -> Option<(usize, usize, StopReason)> {
         // If not all fit, the step after the last one must hold too: it shows that there is one more frame.
-        let (count, last, stop) = if self.ends && room >= self.steps {
+        let (count, last, stop) = if self.ends && capacity >= self.steps {
             (self.steps, self.steps.checked_sub(1)?, StopReason::Complete)
         } else {
-            (room, room, StopReason::BufferFull)
+            (capacity, capacity, StopReason::BufferFull)
         };
         let upto = self.upto.get(..self.steps)?.get(last)?;
         Some((count, usize::from(*upto), stop))
@@ -182,21 +184,21 @@ impl VerifiedTail {
         }
     }
 
-    /// Precomputes the reply for a buffer of `room` words and this top, if a verified prefix leads from it and the
+    /// Precomputes the reply for a buffer of `capacity` words and this top, if a verified prefix leads from it and the
     /// buffer is large enough.
     #[inline(always)]
-    pub(super) fn prepare_for_capacity(&mut self, top: At, room: usize) -> Option<()> {
+    pub(super) fn prepare_for_capacity(&mut self, top: At, capacity: usize) -> Option<()> {
         let at = self.tops.iter().position(|place| *place == top)?;
-        let own = self.prefixes.get(at).filter(|prefix| prefix.room != room)?.count;
-        let (count, blocks, stop) = self.within(room.checked_sub(own + 1)?)?;
+        let own = self.prefixes.get(at).filter(|prefix| prefix.reply_for_capacity != capacity)?.count;
+        let (count, blocks, stop) = self.within(capacity.checked_sub(own + 1)?)?;
         let prefix = self.prefixes.get_mut(at)?;
-        if room >= PREFIX_FRAMES && count + 1 >= PREFIX_FRAMES {
+        if capacity >= PREFIX_FRAMES && count + 1 >= PREFIX_FRAMES {
             // No capacity meanwhile: this call may be abandoned at any instruction.
-            prefix.room = 0;
+            prefix.reply_for_capacity = 0;
             compiler_fence(Ordering::SeqCst);
-            (prefix.further, prefix.blocks, prefix.ends) = (count + 1, blocks, stop == StopReason::Complete);
+            (prefix.tail_words, prefix.tail_blocks, prefix.ends) = (count + 1, blocks, stop == StopReason::Complete);
             compiler_fence(Ordering::SeqCst);
-            prefix.room = room;
+            prefix.reply_for_capacity = capacity;
         }
         Some(())
     }

@@ -5,10 +5,10 @@
 //! wait for it, and it needs little of a walk's state. Where short rules do not suffice, a walk goes on at that frame
 //! ([`Part`]).
 
+use super::capture_steps::CaptureSteps;
 use super::frames::{Frame, RbpAt, Stretch, MOST, OUTERMOST};
 use super::prefix::PREFIX_FRAMES;
-use super::step_log::StepLog;
-use super::{fp_after, holding, holds, At, Inner, Part, Step, StepCache, Steps, Unwound};
+use super::{fp_after, holding, holds, At, Inner, Part, Step, StepCache, Unwound, WalkSteps};
 use crate::cache::query::{Rules, Top, Validity};
 use crate::cache::short::Short;
 use crate::frame::{native_word, user_word, FLAG_EXACT};
@@ -61,7 +61,7 @@ impl Inner {
         &mut self,
         rules: &Rules<'_, WORDS>,
         frame: &mut Frame,
-        log: &mut StepLog,
+        log: &mut CaptureSteps,
         bare: Bare,
         words: &mut [u64],
     ) -> Result<(usize, StopReason), usize> {
@@ -169,7 +169,7 @@ impl StepCache {
                 self.turn();
                 inner.live().get(from..from + held).unwrap_or_default().iter().for_each(|step| frame.go(step));
                 passed = held;
-                log = Some(StepLog::in_place(inner, from - 1, from + held));
+                log = Some(CaptureSteps::in_place(inner, from - 1, from + held));
             }
         }
         let Some((before, words)) = words.split_at_mut_checked(usize::from(exact)) else { return Unwound::Nothing };
@@ -188,7 +188,7 @@ impl StepCache {
         let inner = unsafe { &mut *self.inner.get() };
         let mut log = match log {
             Some(log) => log,
-            None => StepLog::begin(inner, rules.stamp, &frame),
+            None => CaptureSteps::begin(inner, rules.stamp, &frame),
         };
         if !log.spliced {
             match inner.unwind_to_tail(rules, &mut frame, &mut log, bare, words) {
@@ -224,7 +224,7 @@ impl StepCache {
         &self,
         rules: &Rules<'_, WORDS>,
         (frame, passed): (&mut Frame, usize),
-        mut log: StepLog,
+        mut log: CaptureSteps,
         bare: Bare,
         words: &mut [u64],
     ) -> Unwound<'_> {
@@ -313,7 +313,7 @@ impl StepCache {
             count,
             exact: log.exact,
             beyond: beyond.map(|saved| (saved, frame.at())),
-            steps: Steps {
+            steps: WalkSteps {
                 turn: &self.turn,
                 stamp: rules.stamp,
                 half: log.half,

@@ -56,7 +56,7 @@ const FINI: Function = Function {
 /// The rule at `pc`, an interrupted instruction or a return address in one of them, and that function's range.
 /// Async-signal-safe; at most 11 reads of 23 bytes.
 #[cold]
-pub fn after_all(_lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<(Rule, Span)> {
+pub fn rule(_lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<(Rule, Span)> {
     for function in [&INIT, &FINI] {
         for (at, cfa) in function.instructions {
             let mut bytes = [0u8; 23];
@@ -88,7 +88,7 @@ mod tests {
             let bytes = code(function);
             let regions = [Region { address: 0x1000, bytes: &bytes }];
             for at in 0..bytes.len() as u8 {
-                let found = after_all(0, 0x1000 + u64::from(at), &mut Reader::recorded(&regions));
+                let found = rule(0, 0x1000 + u64::from(at), &mut Reader::recorded(&regions));
                 let expected = function.instructions.iter().find(|(place, _)| *place == at);
                 let range = Span::sized(0x1000, bytes.len() as u64);
                 assert_eq!(found, expected.map(|(_, cfa)| (Rule::simple(RSP, i32::from(*cfa)), range)), "+{at}");
@@ -97,7 +97,7 @@ mod tests {
                 let mut other = bytes.clone();
                 other[at] ^= 1;
                 let regions = [Region { address: 0x1000, bytes: &other }];
-                assert_eq!(after_all(0, 0x1000, &mut Reader::recorded(&regions)), None, "byte {at} is another");
+                assert_eq!(rule(0, 0x1000, &mut Reader::recorded(&regions)), None, "byte {at} is another");
             }
         }
     }

@@ -2,7 +2,7 @@
 //! there instead.
 //!
 //! - `swapcontext` of glibc goes on saying that the return address is at the stack pointer after it has taken another
-//!   stack (`uunwind_sources::before_all` has the rule);
+//!   stack (`uunwind_sources::overrides_tables` has the rule);
 //! - greenlet runs each greenlet in `inner_bootstrap`, on the stack of whoever started it: what lies beyond is not the
 //!   greenlet's, and other greenlets overwrite it. And while it switches, the stack pointer is the new one before the
 //!   stack's contents are.
@@ -58,7 +58,7 @@ fn swapcontext(image: &Image, rules: &mut RuleSet) -> Vec<Special> {
     }
     let regions = [Region { address: start, bytes: &code }];
     let mut reader = Reader::recorded(&regions);
-    let found = (start..start + size).filter_map(|pc| Some((pc, uunwind_sources::before_all(pc, &mut reader)?)));
+    let found = (start..start + size).filter_map(|pc| Some((pc, uunwind_sources::overrides_tables(pc, &mut reader)?)));
     found.map(|(pc, rule)| Special { from: pc, to: pc + 1, number: rules.number(&rule) }).collect()
 }
 

@@ -9,7 +9,7 @@ use uunwind_core::stop_reason::StopReason;
 
 /// The rule at `pc` if it lies in code whose tables are wrong, and which may lie in no object: the code that signal
 /// handlers return to. Async-signal-safe.
-pub fn before_all(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
+pub fn overrides_tables(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
     let was = reader.pause(true);
     let rule = Rule::at_sigreturn(pc, reader);
     reader.pause(was);
@@ -17,13 +17,13 @@ pub fn before_all(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
 }
 
 /// No code depends on its registers here (on x86-64 some does).
-pub fn without_data(_cursor: &Cursor, _reader: &mut Reader<'_>) -> Option<Result<Rule, StopReason>> {
+pub fn by_registers_or_bytes(_cursor: &Cursor, _reader: &mut Reader<'_>) -> Option<Result<Rule, StopReason>> {
     None
 }
 
 /// The rule of code without tables. Its range is not determined.
 #[cold]
-pub fn after_all(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<(Rule, Span)> {
+pub fn not_covered(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<(Rule, Span)> {
     // A stub can be interrupted, but no call returns to it.
     (lookup == pc).then(|| Rule::at_plt_stub(pc, reader)).flatten().map(|rule| (rule, Span::EMPTY))
 }

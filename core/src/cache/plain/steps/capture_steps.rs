@@ -7,8 +7,8 @@ use super::frames::Frame;
 use super::{At, Inner, Step, FRONT};
 use crate::cache::short::Short;
 
-/// The current capture's steps, from a mark on.
-pub(super) struct StepLog {
+/// The current capture's steps, from the start of a run on.
+pub(super) struct CaptureSteps {
     /// Where they are: the half, and the indices of the first step and of the end.
     pub(super) half: usize,
     pub(super) first: usize,
@@ -31,16 +31,16 @@ impl Inner {
         half.and_then(|half| half.get(..self.end as usize)).unwrap_or_default()
     }
 
-    /// The steps of a log, with its mark.
+    /// The steps of a log, with the start of its run.
     #[inline(always)]
-    pub(super) fn logged(&self, log: &StepLog) -> &[Step] {
+    pub(super) fn logged(&self, log: &CaptureSteps) -> &[Step] {
         self.halves.get(log.half & 1).and_then(|half| half.get(log.first..log.len)).unwrap_or_default()
     }
 
     /// Number of frames, inwards from the frame after the cached step at `met`, that the log and the cached steps have
     /// in common.
     #[inline(always)]
-    pub(super) fn shared(&self, log: &StepLog, met: usize) -> usize {
+    pub(super) fn shared(&self, log: &CaptureSteps, met: usize) -> usize {
         let noted = self.logged(log);
         let there = self.live().get(self.first as usize..=met);
         let (noted, there) = (noted.iter().rev(), there.unwrap_or_default().iter().rev());
@@ -71,7 +71,7 @@ impl Inner {
     /// Copies the logged steps in front of what follows the cached step at `met`, to which they lead. Returns the index
     /// of the first. `None`: there is no room.
     #[inline(always)]
-    pub(super) fn splice(&mut self, log: &StepLog, met: usize) -> Option<usize> {
+    pub(super) fn splice(&mut self, log: &CaptureSteps, met: usize) -> Option<usize> {
         let to = (met + 1).checked_sub(log.len - log.first)?;
         let [here, there] = &mut self.halves;
         let (from, into) = if log.half == 0 { (here, there) } else { (there, here) };
@@ -83,20 +83,20 @@ impl Inner {
     }
 }
 
-impl StepLog {
+impl CaptureSteps {
     /// A log in the half that does not hold the cached steps, which it may reach.
     #[inline(always)]
-    pub(super) fn begin(inner: &mut Inner, stamp: u64, frame: &Frame) -> StepLog {
+    pub(super) fn begin(inner: &mut Inner, stamp: u64, frame: &Frame) -> CaptureSteps {
         let old = (inner.stamp == stamp).then_some(inner.first as usize);
         let half = inner.half as usize & 1 ^ 1;
-        let mut log = StepLog { half, first: FRONT, len: FRONT, old, spliced: false, kept: true, exact: None };
+        let mut log = CaptureSteps { half, first: FRONT, len: FRONT, old, spliced: false, kept: true, exact: None };
         log.add(inner, Step { rule: Short::NONE, cfa: frame.sp, caller: frame.pc });
         log
     }
 
-    /// The cached steps from their mark, at index `first`, up to the index `len`, to be continued in their place.
-    pub(super) fn in_place(inner: &Inner, first: usize, len: usize) -> StepLog {
-        StepLog { half: inner.half as usize & 1, first, len, old: None, spliced: true, kept: true, exact: None }
+    /// The cached steps from the start of their run, at index `first`, up to the index `len`, to be continued in their place.
+    pub(super) fn in_place(inner: &Inner, first: usize, len: usize) -> CaptureSteps {
+        CaptureSteps { half: inner.half as usize & 1, first, len, old: None, spliced: true, kept: true, exact: None }
     }
 
     /// Whether it has room in front of what follows the cached step at `met`.

@@ -6,7 +6,7 @@ use crate::memory::Bare;
 use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
 
 /// The log of a walk's steps.
-pub struct Steps<'c> {
+pub struct WalkSteps<'c> {
     pub(super) cache: &'c mut Inner,
     pub(super) turn: &'c AtomicU64,
     pub(super) stamp: u64,
@@ -23,7 +23,7 @@ pub struct Steps<'c> {
     pub(super) kept: bool,
 }
 
-impl Steps<'_> {
+impl WalkSteps<'_> {
     fn steps(&self) -> &[Step; STEPS] {
         self.cache.halves.get(self.half).unwrap_or(&self.cache.halves[0])
     }
@@ -35,7 +35,7 @@ impl Steps<'_> {
         half.and_then(|half| half.get_mut(self.len..)).unwrap_or_default()
     }
 
-    /// Reports that `count` steps were written to [`Steps::room`].
+    /// Reports that `count` steps were written to [`WalkSteps::room`].
     #[inline(always)]
     pub(crate) fn add(&mut self, count: usize) {
         self.len += count;
@@ -63,7 +63,7 @@ impl Steps<'_> {
     }
 
     /// Begins a run of plain frames at this frame, or continues the run that has led there. False: there is no room.
-    pub(crate) fn mark(&mut self, at: At) -> bool {
+    pub(crate) fn begin_run(&mut self, at: At) -> bool {
         if self.len > self.first && self.here() == Some(at) {
             return true;
         }
@@ -141,8 +141,8 @@ impl Steps<'_> {
         }
         let first = self.steps().get(self.first).copied().filter(|_| self.kept);
         let cache = self.cache;
-        if let Some(mark) = first.filter(|mark| self.first < self.len && mark.rule == Short::NONE) {
-            cache.at = At { pc: mark.caller, sp: mark.cfa };
+        if let Some(start) = first.filter(|start| self.first < self.len && start.rule == Short::NONE) {
+            cache.at = At { pc: start.caller, sp: start.cfa };
         }
         if self.kept {
             cache.stamp = self.stamp;
