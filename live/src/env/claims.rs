@@ -73,14 +73,14 @@ impl Live<'_> {
     }
 
     /// The claim on a frame in no object, whose `rule` is missing, or guessed from the frame pointer: plugins may step
-    /// it. `by_registers_or_bytes`: it lies in a window that has no unwind data.
+    /// it. `has_no_data`: it lies in a window that has no unwind data.
     #[cold]
-    fn unowned_claim(&mut self, rule: Packed, by_registers_or_bytes: bool) -> Claimed {
+    fn unowned_claim(&mut self, rule: Packed, has_no_data: bool) -> Claimed {
         let missing = [StopReason::NoOwner, StopReason::NotCode].into_iter().any(|reason| rule.failed_for(reason));
         let guessed = rule.flags() & BY_FRAME_POINTER != 0 || missing;
         // A signal's frame is recognised by its code, whatever window that lies in.
-        let by_registers_or_bytes = by_registers_or_bytes && rule.kind() != RuleKind::Signal;
-        if !guessed && !by_registers_or_bytes {
+        let has_no_data = has_no_data && rule.kind() != RuleKind::Signal;
+        if !guessed && !has_no_data {
             return Claimed::No;
         }
         self.claim_after(0).map_or(Claimed::No, Claimed::By)
