@@ -1,85 +1,39 @@
-//! C entries whose current frame may be their caller's: they store its registers, as `uu_walk` does, and call a
-//! function that gets them as its sixth argument, after the C arguments (at most five).
+//! C entries whose current frame may be their caller's: they store its registers and pass their address on, after the
+//! C arguments.
 
-/// Defines an entry. `$elsewhere`: the same entry of another copy of the library, if that is the process's one.
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+#[cfg(target_arch = "aarch64")]
+use aarch64 as cpu;
+#[cfg(target_arch = "x86_64")]
+use x86_64 as cpu;
+
+pub(crate) use cpu::Caller;
+// The instructions that entries consist of, as texts for `concat!` and `naked_asm!`.
+pub(crate) use cpu::{call, drop_caller, jump_elsewhere, next_argument, store_caller, unless_elsewhere};
+
+/// Defines a C entry that calls `$inner` with its arguments and the caller's registers, a `*const Caller`.
+/// `$elsewhere`: where the address of the same entry of another copy of the library stands, if that is the process's
+/// one; then the call is passed on.
 macro_rules! entry_with_caller {
     (
         $(#[$attribute:meta])*
-        $name:ident($($argument:ident: $type:ty),*) -> $inner:path, $elsewhere:path
+        $name:ident($($argument:ident: $type:ty),*) -> $result:ty = $inner:path, $elsewhere:path
     ) => {
         $(#[$attribute])*
-        #[cfg(target_arch = "x86_64")]
         #[unsafe(naked)]
         #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> core::ffi::c_int {
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             core::arch::naked_asm!(
                 ".cfi_startproc",
-                "mov rax, [rip + {elsewhere}]",
-                "test rax, rax",
-                "jnz 2f",
-                "mov rax, [rsp]",
-                "lea r10, [rsp + 8]",
-                "push rbp",
-                ".cfi_adjust_cfa_offset 8",
-                "push r15",
-                ".cfi_adjust_cfa_offset 8",
-                "push r14",
-                ".cfi_adjust_cfa_offset 8",
-                "push r13",
-                ".cfi_adjust_cfa_offset 8",
-                "push r12",
-                ".cfi_adjust_cfa_offset 8",
-                "push rbx",
-                ".cfi_adjust_cfa_offset 8",
-                "push r10",
-                ".cfi_adjust_cfa_offset 8",
-                "push rax",
-                ".cfi_adjust_cfa_offset 8",
-                "mov r9, rsp",
-                "sub rsp, 8",
-                ".cfi_adjust_cfa_offset 8",
-                "call {inner}",
-                "add rsp, 72",
-                ".cfi_adjust_cfa_offset -72",
+                $crate::caller::unless_elsewhere!(),
+                $crate::caller::store_caller!($crate::caller::next_argument!($($argument)*)),
+                $crate::caller::call!("{inner}"),
+                $crate::caller::drop_caller!(),
                 "ret",
-                "2:",
-                "jmp rax",
-                ".cfi_endproc",
-                inner = sym $inner,
-                elsewhere = sym $elsewhere,
-            )
-        }
-
-        $(#[$attribute])*
-        #[cfg(target_arch = "aarch64")]
-        #[unsafe(naked)]
-        #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> core::ffi::c_int {
-            core::arch::naked_asm!(
-                ".cfi_startproc",
-                "adrp x9, {elsewhere}",
-                "ldr x9, [x9, :lo12:{elsewhere}]",
-                "cbnz x9, 2f",
-                "sub sp, sp, #128",
-                ".cfi_adjust_cfa_offset 128",
-                "add x9, sp, #128",
-                "stp x30, x9, [sp]",
-                "stp x19, x20, [sp, #16]",
-                "stp x21, x22, [sp, #32]",
-                "stp x23, x24, [sp, #48]",
-                "stp x25, x26, [sp, #64]",
-                "stp x27, x28, [sp, #80]",
-                "stp x29, x30, [sp, #96]",
-                ".cfi_rel_offset x30, 104",
-                "mov x5, sp",
-                "bl {inner}",
-                "ldr x30, [sp, #104]",
-                "add sp, sp, #128",
-                ".cfi_adjust_cfa_offset -128",
-                ".cfi_restore x30",
-                "ret",
-                "2:",
-                "br x9",
+                $crate::caller::jump_elsewhere!(),
                 ".cfi_endproc",
                 inner = sym $inner,
                 elsewhere = sym $elsewhere,

@@ -1,5 +1,8 @@
 //! `uu_capture`: the stack of the calling thread, for C.
 
+use crate::caller::Caller;
+#[cfg(target_arch = "x86_64")]
+use crate::caller::{call, drop_caller, jump_elsewhere, store_caller, unless_elsewhere};
 use uunwind_core::cache::steps::Part;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Mode, Reader};
@@ -13,17 +16,21 @@ use uunwind_live::salts::Salts;
 use uunwind_live::state::SLOTS;
 use uunwind_live::step_caches;
 
-#[cfg(target_arch = "aarch64")]
-mod aarch64;
 #[cfg(target_arch = "x86_64")]
 mod fast;
 #[cfg(target_arch = "aarch64")]
 #[path = "capture/none.rs"]
 mod fast;
+
 #[cfg(target_arch = "aarch64")]
-pub use aarch64::uu_capture;
-#[cfg(target_arch = "aarch64")]
-pub(crate) use aarch64::Caller;
+crate::caller::entry_with_caller! {
+    /// The C entry: stores the caller's registers and calls [`unwind`]. `uu.h` documents it.
+    ///
+    /// # Safety
+    /// As on x86-64.
+    uu_capture(frames: *mut u64, capacity: usize, ucontext: *const u8, stop: *mut u16) -> usize
+        = unwind, crate::home::CAPTURE
+}
 
 /// The C entry: calls [`fast::replay`]; if that does not capture the stack, stores the caller's registers and calls
 /// [`unwind`]. `uu.h` documents it.
@@ -38,10 +45,7 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
     // Without a ucontext, the current frame is the caller's, as it is when this call returns.
     core::arch::naked_asm!(
         ".cfi_startproc",
-        // Another copy of the library, if that is the process's one.
-        "mov rax, [rip + {elsewhere}]",
-        "test rax, rax",
-        "jnz 2f",
+        unless_elsewhere!(),
         "push rdi",
         ".cfi_adjust_cfa_offset 8",
         "push rsi",
@@ -72,33 +76,11 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
         ".cfi_adjust_cfa_offset -8",
         "pop rdi",
         ".cfi_adjust_cfa_offset -8",
-        "mov rax, [rsp]",
-        "lea r8, [rsp + 8]",
-        "push rbp",
-        ".cfi_adjust_cfa_offset 8",
-        "push r15",
-        ".cfi_adjust_cfa_offset 8",
-        "push r14",
-        ".cfi_adjust_cfa_offset 8",
-        "push r13",
-        ".cfi_adjust_cfa_offset 8",
-        "push r12",
-        ".cfi_adjust_cfa_offset 8",
-        "push rbx",
-        ".cfi_adjust_cfa_offset 8",
-        "push r8",
-        ".cfi_adjust_cfa_offset 8",
-        "push rax",
-        ".cfi_adjust_cfa_offset 8",
-        "mov r8, rsp",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "call {unwind}",
-        "add rsp, 72",
-        ".cfi_adjust_cfa_offset -72",
+        store_caller!("r8"),
+        call!("{unwind}"),
+        drop_caller!(),
         "ret",
-        "2:",
-        "jmp rax",
+        jump_elsewhere!(),
         ".cfi_endproc",
         replay = sym fast::replay,
         not_captured = const fast::NOT_CAPTURED as isize,
@@ -117,31 +99,6 @@ enum Short<'s> {
     Part(Held<'s>, Part<'static>),
     /// No frame. The step cache may be held.
     Nothing(Option<Held<'s>>),
-}
-
-/// The callee-saved registers at the call, as the assembly pushed them.
-#[cfg(target_arch = "x86_64")]
-#[repr(C)]
-pub(crate) struct Caller {
-    pc: u64,
-    pub(crate) sp: u64,
-    rbx: u64,
-    r12: u64,
-    r13: u64,
-    r14: u64,
-    r15: u64,
-    rbp: u64,
-}
-
-#[cfg(target_arch = "x86_64")]
-impl Caller {
-    pub(crate) fn regs(&self) -> Regs {
-        let mut regs = Regs::new(self.pc, self.sp, self.rbp);
-        for (register, value) in [(3, self.rbx), (12, self.r12), (13, self.r13), (14, self.r14), (15, self.r15)] {
-            regs.set(register, value);
-        }
-        regs
-    }
 }
 
 /// The stack by short rules, as far as these lead, and by a walk from there.

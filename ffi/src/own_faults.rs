@@ -6,7 +6,6 @@
 
 use crate::library::on_fault;
 use core::ffi::c_void;
-use uunwind_core::memory::Reader;
 use uunwind_core::regs::Regs;
 use uunwind_core::slots::Slot;
 use uunwind_core::syscall;
@@ -58,5 +57,5 @@ fn return_address(regs: &Regs) -> Option<u64> {
     #[cfg(target_arch = "aarch64")]
     return regs.get(uunwind_core::regs::RA);
     #[cfg(target_arch = "x86_64")]
-    return Reader::probed().word(regs.sp());
+    return uunwind_core::memory::Reader::probed().word(regs.sp());
 }

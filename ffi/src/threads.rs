@@ -1,7 +1,6 @@
 //! `uu_walk_thread`, `uu_walk_all` and `uu_thread_signal`: the stacks of other threads, for C.
 
-use crate::caller::entry_with_caller;
-use crate::capture::Caller;
+use crate::caller::{entry_with_caller, Caller};
 use crate::walk::walked;
 use core::ffi::c_int;
 use uunwind_core::errno::EINVAL;
@@ -35,7 +34,8 @@ entry_with_caller! {
     ///
     /// # Safety
     /// `request` must be null or a valid `uu_request`.
-    uu_walk_thread(tid: u32, request: *mut Request, timeout_ns: u64) -> walk_thread, crate::home::WALK_THREAD
+    uu_walk_thread(tid: u32, request: *mut Request, timeout_ns: u64) -> c_int
+        = walk_thread, crate::home::WALK_THREAD
 }
 
 entry_with_caller! {
@@ -43,8 +43,8 @@ entry_with_caller! {
     ///
     /// # Safety
     /// `request` must be null or a valid `uu_request`, `threads` null or have room for `capacity` structures.
-    uu_walk_all(request: *mut Request, threads: *mut CThread, capacity: usize, timeout_ns: u64)
-        -> walk_all, crate::home::WALK_ALL
+    uu_walk_all(request: *mut Request, threads: *mut CThread, capacity: usize, timeout_ns: u64) -> c_int
+        = walk_all, crate::home::WALK_ALL
 }
 
 fn manner(request: &Request) -> Manner {
@@ -53,14 +53,7 @@ fn manner(request: &Request) -> Manner {
 
 /// # Safety
 /// As `uu_walk_thread`; `caller` must be the entry's registers.
-unsafe extern "C" fn walk_thread(
-    tid: u32,
-    request: *mut Request,
-    timeout_ns: u64,
-    _: u64,
-    _: u64,
-    caller: *const Caller,
-) -> c_int {
+unsafe extern "C" fn walk_thread(tid: u32, request: *mut Request, timeout_ns: u64, caller: *const Caller) -> c_int {
     // SAFETY: null, or the C caller's.
     let Some(valid) = (unsafe { request.as_mut() }) else { return -EINVAL };
     if !valid.is_valid() || !valid.ucontext.is_null() {
@@ -94,7 +87,6 @@ unsafe extern "C" fn walk_all(
     threads: *mut CThread,
     capacity: usize,
     timeout_ns: u64,
-    _: u64,
     caller: *const Caller,
 ) -> c_int {
     // SAFETY: null, or the C caller's.

@@ -1,6 +1,7 @@
 //! The stack of a caller without a walk, where that is possible, or as far as it is.
 
-use super::{Caller, Short};
+use super::Short;
+use crate::caller::Caller;
 use uunwind_core::cache::steps::{Rules, Top, Unwound};
 use uunwind_core::memory::Bare;
 use uunwind_core::slots::{Slot, Stake};

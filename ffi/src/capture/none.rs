@@ -1,6 +1,7 @@
 //! AArch64 has no short rules so far.
 
-use super::{Caller, Short};
+use super::Short;
+use crate::caller::Caller;
 use uunwind_core::slots::{Slot, Stake};
 use uunwind_live::salts::Salts;
 

@@ -1,17 +1,13 @@
-//! Rules in one word, and the table that holds them: what most frames of most programs need, small enough to stay in
-//! the processor's caches.
+//! Rules in one word: what most frames of most programs need. [`ShortRules`] is the table that holds them.
 //!
 //! A rule is *short* if the CFA is rsp or rbp plus a multiple of 8, the return address lies just below it, and every
-//! saved register within 30 words of it; or if the frame aligned itself, as gcc does it (`Short::in_frame`). An entry
-//! of the table is 16 bytes, four share a cache line; a key has one line, and in it one entry that is its own if it is
-//! free. That entry is looked at first, by a branch that is nearly always predicted, so that the walk goes on with its
-//! rule before the comparison is done. Where a line is full, another one takes the key in. What finds no place here is
-//! found in the object's rule table or in the larger table ([`crate::cache::rules`]).
+//! saved register within 30 words of it; or if the frame aligned itself, as gcc does it (`Short::in_frame`).
 
-use crate::memory::{Bare, USER_END};
 use crate::regs::{RBP, RSP};
 use crate::rule::{Packed, Rule, RuleKind, RA_SLOT, SAME, UNKNOWN};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+mod table;
+pub use table::{Salt, ShortRules};
 
 /// A rule in one word.
 ///
@@ -251,159 +247,6 @@ impl Short {
     }
 }
 
-/// Words of a cache line: four entries, each a rule and its seal.
-const LINE: usize = 8;
-
-/// The table, of a power of two of words. All-zero is empty.
-#[repr(C, align(64))]
-pub struct ShortRules<const WORDS: usize> {
-    words: [AtomicU64; WORDS],
-}
-
-/// What an entry's key has besides the pc: a generation or a validity epoch, mixed once for many lookups.
-#[derive(Clone, Copy)]
-pub struct Salt(u64);
-
-impl Salt {
-    /// The salt of a generation (samples), or of a validity epoch (captures): equal numbers find the same entries.
-    pub fn new(generation: u64) -> Salt {
-        Salt(generation.wrapping_mul(0x94d0_49bb_1331_11eb))
-    }
-}
-
-#[inline(always)]
-fn all_ones_if(condition: bool) -> u64 {
-    0u64.wrapping_sub(u64::from(condition))
-}
-
-/// What is stored beside a rule. No two rules have the same for one key, nor two keys for one rule.
-#[inline(always)]
-fn seal(key: u64, salt: Salt, rule: u64) -> u64 {
-    rule.wrapping_mul(0xff51_afd7_ed55_8ccd).wrapping_add(key).wrapping_add(salt.0)
-}
-
-impl<const WORDS: usize> ShortRules<WORDS> {
-    const IS_POWER: () = assert!(WORDS.is_power_of_two() && WORDS >= LINE);
-
-    /// An empty table.
-    #[allow(clippy::new_without_default, reason = "made once, as a static")]
-    pub const fn new() -> ShortRules<WORDS> {
-        const { Self::IS_POWER };
-        ShortRules { words: [const { AtomicU64::new(0) }; WORDS] }
-    }
-
-    /// Byte offset of the own entry of the key just below the address `above`. Each 16 bytes of code map to an entry of
-    /// 16 bytes, so that one mask gives the offset, which is on the critical path at every frame. Return addresses are
-    /// mostly more than 16 bytes apart.
-    #[inline(always)]
-    fn own_byte(above: u64) -> usize {
-        above as usize & Self::OWN_BYTES as usize
-    }
-
-    const OWN_BYTES: u32 = ((WORDS - 2) * 8) as u32;
-
-    fn own(key: u64) -> usize {
-        Self::own_byte(key.wrapping_add(1)) / 8
-    }
-
-    #[inline(always)]
-    fn entry(&self, at: usize) -> Option<[&AtomicU64; 2]> {
-        Some([self.words.get(at)?, self.words.get(at | 1)?])
-    }
-
-    /// Index of the first word of the key's line.
-    fn first(key: u64) -> usize {
-        Self::own(key) & !(LINE - 1)
-    }
-
-    /// Index of the first word of the key's second line, which is used when the first is full. Code at a distance of
-    /// the table's size shares its first line; so the second depends on the distance.
-    fn second(key: u64) -> usize {
-        let far = (key / (WORDS as u64 * 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        Self::first(key) ^ ((far as usize | 1) * LINE) & (WORDS - LINE)
-    }
-
-    /// The entries of the line that begins there.
-    fn line(&self, first: usize) -> impl Iterator<Item = [&AtomicU64; 2]> {
-        (first..first + LINE).step_by(2).filter_map(|at| self.entry(at))
-    }
-
-    /// The rule stored for `key` under this generation, if it stands in the key's own entry. Async-signal-safe.
-    #[inline(always)]
-    pub fn get_first(&self, key: u64, salt: Salt) -> Option<Short> {
-        self.get_first_before(key.wrapping_add(1), salt)
-    }
-
-    /// As [`ShortRules::get_first`], for the key just below the address `above`, as a return address is looked up.
-    #[inline(always)]
-    pub(crate) fn get_first_before(&self, above: u64, salt: Salt) -> Option<Short> {
-        // SAFETY: an even number of words, below WORDS.
-        let [rule, sealed] = unsafe { &*self.words.as_ptr().byte_add(Self::own_byte(above)).cast::<[AtomicU64; 2]>() };
-        let rule = Short(rule.load(Relaxed));
-        // An empty entry's rule has no words.
-        (sealed.load(Relaxed) == seal(above, Salt(salt.0.wrapping_sub(1)), rule.0) && rule.words() != 0).then_some(rule)
-    }
-
-    /// Prefetches the entries of the next few words of the stack at `sp`: one of them is likely the frame's return
-    /// address, whose rule is needed next. The loads overlap with that of the frame's own rule; the others do no harm.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, sp: u64, bare: Bare) {
-        bare.prefetch_by_words(sp, Self::OWN_BYTES, self.words.as_ptr().cast());
-    }
-
-    /// The rule stored for `key` under this salt, in any entry of the key's two lines. Async-signal-safe.
-    #[cold]
-    #[inline(never)]
-    pub fn get(&self, key: u64, salt: Salt) -> Option<Short> {
-        self.get_in_line(Self::first(key), key, salt).or_else(|| self.get_in_line(Self::second(key), key, salt))
-    }
-
-    #[inline(always)]
-    fn get_in_line(&self, first: usize, key: u64, salt: Salt) -> Option<Short> {
-        // All four are looked at: which one it is cannot be predicted, so a branch for each would cost more.
-        let found = self.line(first).fold(0, |found, [rule, sealed]| {
-            let rule = rule.load(Relaxed);
-            found | (rule & all_ones_if(sealed.load(Relaxed) == seal(key, salt, rule)))
-        });
-        (found & VALID != 0).then_some(Short(found))
-    }
-
-    /// Stores a rule. Async-signal-safe; entries are sealed with their contents, so that a torn one is a miss.
-    pub fn put(&self, key: u64, salt: Salt, rule: Short) {
-        if self.get(key, salt).is_some() {
-            // Never twice: `get_in_line` would mix both.
-            return;
-        }
-        let Some(own) = self.entry(Self::own(key)) else { return };
-        let free = |entry: &[&AtomicU64; 2]| entry[0].load(Relaxed) == 0;
-        let mut to = own;
-        if !free(&own) {
-            let lines = [Self::first(key), Self::second(key)];
-            if Self::holds(&own, lines[0], salt) {
-                // The entry holds a valid rule of a neighbour, so this rule takes another place; if there is none, it
-                // replaces the neighbour.
-                let room = |first: usize| {
-                    self.line(first).find(free).or_else(|| self.line(first).find(|e| !Self::holds(e, first, salt)))
-                };
-                to = lines.into_iter().find_map(room).unwrap_or(own);
-            } else if let Some([word, sealed]) = self.line(lines[0]).find(free) {
-                // The entry belongs to another generation, perhaps to an outdated one: it moves.
-                word.store(own[0].load(Relaxed), Relaxed);
-                sealed.store(own[1].load(Relaxed), Relaxed);
-            }
-        }
-        let [word, sealed] = to;
-        word.store(rule.0, Relaxed);
-        sealed.store(seal(key, salt, rule.0), Relaxed);
-    }
-
-    /// Whether an entry of the line that begins at `first` holds a rule of this generation, for some key of that line.
-    fn holds([rule, sealed]: &[&AtomicU64; 2], first: usize, salt: Salt) -> bool {
-        let key = sealed.load(Relaxed).wrapping_sub(seal(0, salt, rule.load(Relaxed)));
-        key < USER_END && (Self::first(key) == first || Self::second(key) == first)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -494,41 +337,5 @@ mod tests {
         assert_eq!(Short::of(Rule::end().pack()), Some(Short::END));
         let failed = crate::stop_reason::StopReason::NoRule;
         assert_eq!((Short::of(Packed::failed(failed)), Packed::failed(failed).unpack()), (None, Err(failed)));
-    }
-
-    #[test]
-    fn entries_are_found_in_their_generation_and_never_torn() {
-        // SAFETY: all-zero is the empty table.
-        let table: Box<ShortRules<64>> = unsafe { Box::new_zeroed().assume_init() };
-        let rule = Short::new(&Rule::simple(RSP, 48)).expect("a short rule");
-        table.put(0x1234, Salt::new(1), rule);
-        assert_eq!(table.get(0x1234, Salt::new(1)), Some(rule));
-        assert_eq!(table.get(0x1234, Salt::new(2)), None);
-        assert_eq!(table.get(0x1235, Salt::new(1)), None);
-        let entry = table.entry(ShortRules::<64>::own(0x1234)).expect("an entry");
-        for word in entry {
-            let old = word.load(Relaxed);
-            for bit in 0..64 {
-                word.store(old ^ (1 << bit), Relaxed);
-                assert_eq!(table.get(0x1234, Salt::new(1)), None, "bit {bit} damaged");
-            }
-            word.store(old, Relaxed);
-        }
-        // Keys with the same first entry take other entries of its line.
-        for key in [0x1233, 0x1234 + 512, 0x1234 + 1024] {
-            table.put(key, Salt::new(1), rule);
-        }
-        for key in [0x1234, 0x1233, 0x1234 + 512, 0x1234 + 1024] {
-            assert_eq!(table.get(key, Salt::new(1)), Some(rule), "{key:#x}");
-        }
-        // More of them than a line holds go to another line.
-        let more: Vec<u64> = (3..9).map(|far| 0x1234 + far * 512).collect();
-        more.iter().for_each(|key| table.put(*key, Salt::new(1), rule));
-        more.iter().for_each(|key| assert_eq!(table.get(*key, Salt::new(1)), Some(rule), "{key:#x}"));
-        // Entries of another generation never keep a key out.
-        for key in (0x1204..0x1244).step_by(16) {
-            table.put(key, Salt::new(2), rule);
-            assert_eq!(table.get(key, Salt::new(2)), Some(rule), "{key:#x}");
-        }
     }
 }
