@@ -178,7 +178,8 @@ int uu_walk(struct uu_request *request);
  * has SA_RESTART; calls that a handler always interrupts return EINTR in the thread that is asked (poll(2), nanosleep(2)
  * and others: signal(7)). It runs on the stack that was interrupted, where it needs 8 KiB and the kernel's signal frame;
  * on the thread's alternate one if the program handled the signal, or SIGURG (as Go does), with SA_ONSTACK. A signal
- * of this number that the library did not send goes to the handler that was there before, or has its default action.
+ * of this number that the library did not send goes to the handler that was there before (once, if that has
+ * SA_RESETHAND), or has its default action.
  * A program that installs a handler for it later takes it away: calls return -EBUSY until another one is taken. */
 
 /* Takes the signal for uu_walk_thread(), uu_walk_all() and crash reports. 0: the one that is in use, or any.
@@ -229,19 +230,25 @@ int uu_walk_all(struct uu_request *request, struct uu_thread *threads, size_t ca
  * also while malloc's lock is held, and from threads with small stacks. Then the process ends by the same signal, with
  * the context of the crash, so that a core dump has it. Frames of languages need uu_setup().
  *
- * Handlers that the program had installed before are called first, with the same siginfo and context, and with the signal
- * blocked. If one returns, the program continues and nothing is reported; unless it gave up: replaced the signal's
- * disposition, or sent the signal again. Then the report is written, and what it asked for happens. One that ends the
- * process or jumps away leaves no report, unless by abort(3); UU_CRASH_FIRST is for these. A handler that is installed
- * later comes first; it has to call the one that it replaced, or to restore it and repeat the signal.
+ * Handlers that the program had installed before are called first, with the same siginfo and context, and with the signals
+ * blocked that sigaction(2) would block for them. If one returns, the program continues and nothing is reported; unless it
+ * gave up: replaced the signal's disposition, or sent the signal again. Then the report is written, and what it asked for
+ * happens. One that ends the process or jumps away leaves no report, unless by abort(3); nor does one with SA_NODEFER that
+ * makes the default disposition the signal's and sends it again, which ends the process at once (as Python's faulthandler
+ * does, if it was enabled before). UU_CRASH_FIRST is for these. A handler that is installed later comes first; it has to
+ * call the one that it replaced, or to restore it and repeat the signal.
  *
  * A stack overflow can be reported in threads with an alternate signal stack: the one that calls uu_report_crashes(), and
  * those that call uu_prepare_thread() (libuunwind-crash.so, which `uu run` preloads, does that in each thread).
  *
  * A fault in the report itself ends it with what was written. Threads that crash at the same time wait; the first one is
  * reported, with the others' stacks. In the child of a fork everything stays as it is; exec(2) ends it. At most 16
- * reports are written in a process. What is not written within 20 seconds is dropped. Uses the signal of
- * uu_thread_signal(). */
+ * reports are written in a process. What is not written within 20 seconds, or comes after two seconds in which the
+ * destination had no room, is dropped. Uses the signal of uu_thread_signal().
+ *
+ * A plugin that loops without calling the host holds a report up for ever, as it does uu_walk(). The first process of a pid
+ * namespace ends by what an instruction raises; signals that are sent to it, which the kernel ignores for such a process
+ * where their action is the default one, are ignored and not reported, except SIGABRT, after which abort(3) goes on. */
 
 #define UU_CRASH_JSON 1u       /* JSON lines: objects with a "type": crash, registers, thread, frame (of the thread before
                                   it), object, note, end. Addresses are strings. Otherwise text */

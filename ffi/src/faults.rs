@@ -113,6 +113,17 @@ fn before(index: usize) -> Option<&'static SigAction> {
     unsafe { Some((*BEFORE.0.get()).get(index)?.assume_init_ref()) }
 }
 
+/// The handler that ours calls for this signal, or SIG_DFL or SIG_IGN, if `installed` is ours; else `None`.
+/// Async-signal-safe.
+pub fn chained(signal: c_int, installed: usize) -> Option<usize> {
+    if installed != handler as *const () as usize {
+        return None;
+    }
+    let index = SIGNALS.into_iter().position(|ours| ours == signal)?;
+    let is_spent = SPENT.get(index)?.load(Ordering::Relaxed);
+    Some(if is_spent { SIG_DFL } else { before(index)?.handler })
+}
+
 unsafe extern "C" fn handler(signal: c_int, info: *mut c_void, ucontext: *mut c_void) {
     // SAFETY: the kernel passes a siginfo (si_code at 8). Only codes above 0 come from an instruction (sigaction(2)).
     let sent = unsafe { info.cast::<c_int>().add(2).read() } <= 0;

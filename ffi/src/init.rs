@@ -200,6 +200,7 @@ extern "C" fn in_child() {
     SLOTS.after_fork();
     uunwind_live::embedder::after_fork();
     crate::faults::after_fork();
+    uunwind_crashes::threads::after_fork();
     in_parent();
 }
 

@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 use uunwind_tests::crash_report::{Report, Symbols};
 use uunwind_tests::process::Outcome;
-use uunwind_tests::{compile, paths, process, skips, uu};
+use uunwind_tests::{compile, faces, paths, process, skips, uu};
 
 const SIGILL: i32 = 4;
 const SIGTRAP: i32 = 5;
@@ -14,6 +15,7 @@ const SIGABRT: i32 = 6;
 const SIGBUS: i32 = 7;
 const SIGFPE: i32 = 8;
 const SIGSEGV: i32 = 11;
+const SIGSYS: i32 = 31;
 
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -58,6 +60,8 @@ fn each_kind_of_crash_is_reported_and_ends_the_program_by_its_signal() {
         ("abort", SIGABRT, -6, &["crash_abort", "middle", "main"]),
         ("assert", SIGABRT, -6, &["crash_assert", "middle", "main"]),
         ("raise", SIGSEGV, -6, &["crash_raise", "middle", "main"]),
+        ("sys", SIGSYS, 1, &["crash_sys", "middle", "main"]),
+        ("handled", SIGSEGV, -6, &["crash_raise", "middle", "main"]),
         ("bus", SIGBUS, 2, &["crash_bus", "middle", "main"]),
         ("handler", SIGSEGV, 1, &["crash_read", "handler_crash", "crash_handler", "middle", "main"]),
         ("thread", SIGSEGV, 1, &["crash_read", "middle", "worker"]),
@@ -166,7 +170,7 @@ fn the_child_of_a_fork_reports_as_itself() {
 
 #[test]
 fn handlers_that_mend_the_fault_leave_no_report() {
-    for kind in ["no-jump", "no-skip", "no-mend", "no-ignored"] {
+    for kind in ["no-jump", "no-skip", "no-mend", "no-unblocked", "no-nested", "no-ignored"] {
         let out = crash(kind, &[]);
         assert_eq!((out.code(), &*out.stderr), (0, ""), "{kind}: {}", out.text());
     }
@@ -182,6 +186,11 @@ fn handlers_that_give_up_are_followed_by_a_report() {
         found.retain(|name| name != "restore");
         assert_eq!(found, ["crash_read", "middle", "main"], "{kind}: {}", out.text());
     }
+    // With SA_NODEFER, the signal ends the process at once when it is sent again.
+    let out = crash("repeats-nodefer", &[]);
+    assert_eq!((out.code(), &*out.stderr), (128 + SIGSEGV, ""), "{}", out.text());
+    let out = crash("repeats-nodefer", &["2", "3"]).expect_code(128 + SIGSEGV);
+    assert_eq!(functions(&Report::one(&out.stderr)), ["crash_read", "middle", "main"], "{}", out.text());
     // One that ends the process is followed by nothing; the flag asks for a report before it.
     let out = crash("leaves", &[]);
     assert_eq!((out.code(), &*out.stderr), (9, ""), "{}", out.text());
@@ -201,6 +210,110 @@ fn destinations_that_cannot_be_written_change_nothing() {
     assert_eq!(out.code(), 128 + SIGSEGV, "{}", out.text());
     assert_eq!(std::fs::read_to_string(&other).expect("it was made"), "", "another file has the number by now");
     assert_eq!(crash("refused", &[]).stdout, "-9 -9 -9 -22 -22 0\n");
+}
+
+/// Who reads the report may have stopped: the process ends all the same, by its signal.
+#[test]
+fn destinations_without_room_do_not_hold_a_program_up() {
+    let ended: Vec<_> = std::thread::scope(|scope| {
+        let kinds = ["full-pipe", "full-socket", "full-terminal", "file-limit"];
+        let started = kinds.map(|kind| {
+            scope.spawn(move || {
+                let begin = Instant::now();
+                let file = paths::scratch("crash-file-limit").join("report");
+                let more: &[&str] = if kind == "file-limit" { &[file.to_str().expect("UTF-8")] } else { &[] };
+                (kind, crash(kind, more), begin.elapsed())
+            })
+        });
+        started.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    for (kind, out, took) in ended {
+        assert_eq!(out.code(), 128 + SIGSEGV, "{kind}: {}", out.text());
+        // Two seconds, on a busy machine.
+        assert!(took < Duration::from_secs(15), "{kind}: {took:?}");
+    }
+    let out = crash("read", &["/dev/full"]).expect_code(128 + SIGSEGV);
+    assert_eq!(out.stderr, "");
+}
+
+/// A handler that was installed later stays installed while a report is written: other threads rely on it.
+#[test]
+fn a_report_leaves_later_handlers_to_other_threads() {
+    let out = crash("reads-while-faulting", &[]).expect_code(128 + SIGSEGV);
+    assert_eq!(out.stderr.lines().next().map(|line| line.contains("SIGSEGV")), Some(true), "{}", out.text());
+    // What is in the pipe when the process ends is lost.
+    assert!(out.stderr.contains("\"type\":\"frame\""), "{}", out.text());
+}
+
+/// A handler that jumps out of a report's handler does not lose the thread's alternate stack.
+#[test]
+fn overflows_that_are_left_by_a_jump_are_reported_each_time() {
+    let out = crash("no-first-jump", &["2", "3"]).expect_code(0);
+    let reports = Report::all(&out.stderr);
+    assert_eq!(reports.len(), 3, "{}", out.text());
+    assert!(reports.iter().all(|report| report.complete && report.crash["overflow"] == true), "{}", out.text());
+}
+
+/// The child of a vfork shares its parent's memory, and is another process.
+#[test]
+fn the_child_of_a_vfork_reports_as_itself() {
+    let out = crash("vfork", &[]).expect_code(128 + SIGSEGV);
+    let reports = Report::all(&out.stderr);
+    assert_eq!(reports.len(), 2, "{}", out.text());
+    assert_eq!(reports[0].crash["pid"].to_string(), out.stdout, "{}", out.text());
+    assert_ne!(reports[1].crash["pid"].to_string(), out.stdout, "{}", out.text());
+    for report in reports {
+        assert!(report.complete && functions(&report) == ["crash_read", "middle", "main"], "{}", out.text());
+    }
+}
+
+/// The first process of a pid namespace ignores signals that are sent, as without reports, and ends by the others.
+#[test]
+fn the_first_process_of_a_pid_namespace_ends_as_without_reports() {
+    let run = |kind: &str, to: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork"]).arg(program()).args([kind, to]);
+        process::run(&mut command, &paths::scratch("crash-init"), uu::LIMIT)
+    };
+    if Command::new("unshare").args(["--pid", "--fork", "true"]).status().map_or(true, |status| !status.success()) {
+        skips::skipped("crash reports in a pid namespace", "unshare --pid is not allowed");
+        return;
+    }
+    for (kind, signals) in [
+        ("read", &[SIGSEGV][..]),
+        ("divide", &[SIGFPE]),
+        ("illegal", &[SIGILL]),
+        ("trap", &[SIGTRAP]),
+        ("sys", &[SIGSYS]),
+        ("raise", &[]),
+        ("abort", &[SIGABRT, SIGSEGV]),
+    ] {
+        let (out, without) = (run(kind, "2"), run(kind, "-"));
+        assert_eq!(out.code(), without.code(), "{kind}: {}", out.text());
+        let reported: Vec<_> = Report::all(&out.stderr).iter().filter_map(|r| r.crash["signal"].as_i64()).collect();
+        assert_eq!(reported, signals.iter().map(|signal| i64::from(*signal)).collect::<Vec<_>>(), "{}", out.text());
+    }
+}
+
+/// A plugin that fails in the walk of the thread that crashed: its failure is contained, and the report complete.
+#[test]
+fn faults_of_plugins_in_a_report_are_contained() {
+    let scratch = paths::scratch("crash-plugins");
+    let options = ["-pthread", "-fno-stack-protector", "-w", faces::CLAIMED];
+    let program = compile::with_library(&scratch, "crashes", &options);
+    let bad = faces::bad(&scratch);
+    for face in ["null-read", "divide", "trap", "wild-jump"] {
+        for kind in ["read", "divide", "illegal"] {
+            let mut command = Command::new(&program);
+            command.arg(kind).env("UU_PLUGINS", &bad).env("UU_FACE", face).env("XDG_CACHE_HOME", scratch.join("cache"));
+            let out = process::run(&mut command, &scratch, uu::LIMIT);
+            let report = Report::one(&out.stderr);
+            assert_ne!(report.crashed().head["doubt"], "", "{face} {kind}: {}", out.text());
+            let mut found = report.crashed().functions(&Symbols::of(&program));
+            found.retain(|name| !name.starts_with('_'));
+            assert_eq!(found, [&format!("crash_{kind}"), "middle", "main"], "{face}: {}", out.text());
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 #[allow(missing_docs, reason = "names and numbers are the kernel's")]
 pub mod nr {
     pub const FCNTL: usize = 25;
+    pub const IOCTL: usize = 29;
     pub const OPENAT: usize = 56;
     pub const CLOSE: usize = 57;
     pub const GETDENTS64: usize = 61;
@@ -13,6 +14,7 @@ pub mod nr {
     pub const PPOLL: usize = 73;
     pub const READLINKAT: usize = 78;
     pub const FSTAT: usize = 80;
+    pub const EXIT_GROUP: usize = 94;
     pub const FUTEX: usize = 98;
     pub const NANOSLEEP: usize = 101;
     pub const TIMER_CREATE: usize = 107;
@@ -30,6 +32,7 @@ pub mod nr {
     pub const PRCTL: usize = 167;
     pub const GETPID: usize = 172;
     pub const GETTID: usize = 178;
+    pub const SENDTO: usize = 206;
     pub const MUNMAP: usize = 215;
     pub const MMAP: usize = 222;
     pub const MPROTECT: usize = 226;

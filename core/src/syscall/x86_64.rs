@@ -13,9 +13,11 @@ pub mod nr {
     pub const MUNMAP: usize = 11;
     pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
+    pub const IOCTL: usize = 16;
     pub const MADVISE: usize = 28;
     pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
+    pub const SENDTO: usize = 44;
     pub const RT_SIGPENDING: usize = 127;
     pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const RT_SIGQUEUEINFO: usize = 129;
@@ -30,6 +32,7 @@ pub mod nr {
     pub const TIMER_SETTIME: usize = 223;
     pub const TIMER_DELETE: usize = 226;
     pub const CLOCK_GETTIME: usize = 228;
+    pub const EXIT_GROUP: usize = 231;
     pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
     pub const READLINKAT: usize = 267;

@@ -25,6 +25,9 @@ pub struct Host {
     /// Mends a fault of a guarded read, or brings a walk of the calling thread back from a fault in it, by a change of
     /// the interrupted context. False: the fault is another one.
     pub mend: unsafe fn(ucontext: *mut u8) -> bool,
+    /// Where the handler at this address is the library's own of faults (`uu_handle_faults`): the handler that it calls
+    /// for this signal, or 0 (SIG_DFL) or 1 (SIG_IGN). `None`: it is another one.
+    pub chained: fn(signal: core::ffi::c_int, handler: usize) -> Option<usize>,
 }
 
 static HOST: AtomicPtr<Host> = AtomicPtr::new(core::ptr::null_mut());

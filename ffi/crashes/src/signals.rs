@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 use uunwind_core::syscall::{self, nr};
+use uunwind_live::state::SLOTS;
 
 /// SIG_DFL.
 pub const DEFAULT: usize = 0;
@@ -15,6 +16,8 @@ pub const SA_ONSTACK: c_int = 0x0800_0000;
 pub const SA_RESTART: c_int = 0x1000_0000;
 /// SA_NODEFER: the signal is not blocked while its handler runs.
 pub const SA_NODEFER: c_int = 0x4000_0000;
+/// SA_RESETHAND: the disposition becomes the default one when the handler is called.
+pub const SA_RESETHAND: c_int = 0x8000_0000_u32 as c_int;
 
 /// Illegal instruction.
 pub const SIGILL: c_int = 4;
@@ -63,6 +66,13 @@ impl Action {
         let mut action = Action { handler: handler as usize, flags: flags | SA_SIGINFO, ..Action::DEFAULT };
         action.mask[0] = mask;
         action
+    }
+
+    /// What the kernel blocks while this handler of `signal` runs, where it interrupted a thread with the mask
+    /// `interrupted` ([sigaction(2)](https://man7.org/linux/man-pages/man2/sigaction.2.html)).
+    pub fn blocks(&self, signal: c_int, interrupted: u64) -> u64 {
+        let [mask, ..] = self.mask;
+        interrupted | mask | if self.flags & SA_NODEFER == 0 { bit(signal) } else { 0 }
     }
 
     /// Calls the handler that this is.
@@ -159,10 +169,21 @@ pub fn send(tid: u32, info: &SigInfo) -> isize {
     unsafe { syscall::call(nr::RT_TGSIGQUEUEINFO, arguments) }
 }
 
-/// Whether the process has a thread with this id that is not reaped.
+/// Whether the process has a thread with this id that is not reaped. In the child of a vfork, which shares its parent's
+/// memory: whether the parent has.
 pub fn exists(tid: u32) -> bool {
+    is_in(SLOTS.pid(), tid)
+}
+
+/// Whether a task that shares this memory has this thread id: also a child of vfork(2), or of clone(2) with CLONE_VM.
+/// Such a child that ended may be taken for another process that has its number now.
+pub fn shares_memory(tid: u32) -> bool {
+    exists(tid) || is_in(tid, tid)
+}
+
+fn is_in(pid: u32, tid: u32) -> bool {
     // SAFETY: signal 0 only checks.
-    unsafe { syscall::call(nr::TGKILL, [syscall::getpid() as usize, tid as usize, 0, 0, 0, 0]) == 0 }
+    unsafe { syscall::call(nr::TGKILL, [pid as usize, tid as usize, 0, 0, 0, 0]) == 0 }
 }
 
 /// The signals that are pending for the calling thread or its process.

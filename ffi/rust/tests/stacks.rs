@@ -203,6 +203,33 @@ fn panics() {
     panic!("the cause");
 }
 
+/// Of two callers, the same one is the last for the library and for the crate, which closes the other's descriptor.
+#[test]
+fn destinations_that_are_set_at_once_are_set_one_after_the_other() {
+    let test = "destinations_that_are_set_at_once_are_set_one_after_the_other";
+    if !is_alone(test) {
+        assert!(alone(test, "UU_CRASH", "").status.success());
+        return;
+    }
+    let file = std::fs::OpenOptions::new().write(true).open("/dev/null").expect("it is there");
+    CrashReport::new().to(&file).expect("reports");
+    let open = || std::fs::read_dir("/proc/self/fd").expect("/proc").count();
+    let before = open();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..20_000 {
+                    match CrashReport::new().to(&file) {
+                        Ok(()) | Err(Error::Os { errno: libc::EBUSY, .. }) => {}
+                        other => panic!("{other:?}"),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(open(), before);
+}
+
 #[test]
 fn a_crash_is_reported() {
     let test = "a_crash_is_reported";

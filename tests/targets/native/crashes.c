@@ -1,9 +1,12 @@
 /* crashes KIND [FD | PATH] [FLAGS]: crashes in many ways, in functions that are named after them. Kinds that begin with
-   "no-" are no crashes: the program ends with 0. */
+   "no-" are no crashes: the program ends with 0. "-" instead of a path: without reports. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -11,6 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -33,6 +40,19 @@ STAYS void crash_illegal(void) { __asm__ volatile("ud2"); AFTER; }
 STAYS void crash_trap(void) { __asm__ volatile("int3"); AFTER; }
 STAYS void crash_abort(void) { abort(); }
 STAYS void crash_assert(void) { assert(zero); AFTER; }
+STAYS void crash_sys(void) {
+    struct sock_filter is_getppid[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {4, is_getppid};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+        exit(5);
+    syscall(SYS_getppid);
+    AFTER;
+}
 STAYS void crash_raise(void) { raise(SIGSEGV); AFTER; }
 STAYS void crash_bus(void) {
     FILE *file = tmpfile();
@@ -103,8 +123,27 @@ static void chain(int s, siginfo_t *i, void *u) {
     theirs.sa_sigaction(s, i, u);
 }
 static void restore(int s) { handled++; sigaction(s, &theirs, 0); raise(s); }
+/* Faults itself, on the other half of the page, and is called again for that. */
+static void mend_in_two(int s, siginfo_t *i, void *u) {
+    (void)s, (void)u;
+    char *half = page + 4096;
+    if (i->si_addr == half)
+        mprotect(half, 4096, PROT_READ | PROT_WRITE);
+    else {
+        *(volatile char *)half = 1;
+        handled++;
+        mprotect(page, 4096, PROT_READ | PROT_WRITE);
+    }
+}
+static void look_at_mask(int s, siginfo_t *i, void *u) {
+    sigset_t now;
+    pthread_sigmask(SIG_SETMASK, 0, &now);
+    if (!sigismember(&now, SIGSEGV) && sigismember(&now, SIGUSR2) && !sigismember(&now, SIGUSR1))
+        mend_page(s, i, u);
+}
 static void set(int signal, void *handler, int flags) {
     struct sigaction action = {.sa_sigaction = handler, .sa_flags = flags};
+    sigaddset(&action.sa_mask, SIGUSR2);
     sigaction(signal, &action, &theirs);
 }
 /* Only reachable by a call whose return address is at the stack pointer when it faults. */
@@ -120,15 +159,30 @@ STAYS void no_mend(void) {
         mprotect(page, 4096, PROT_NONE);
     }
 }
+STAYS void no_nested(void) {
+    page = mmap(0, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < 3; i++) {
+        *(volatile char *)page = 1;
+        mprotect(page, 8192, PROT_NONE);
+    }
+}
+STAYS void no_first_jump(void) { for (int i = 0; i < 3; i++) if (!sigsetjmp(out, 1)) zero = crash_overflow(0); }
 STAYS void no_ignored(void) { raise(SIGSEGV); handled = 3; }
 
 static void before_install(void) {
     if (is("no-jump")) set(SIGSEGV, jump_out, 0);
     if (is("no-skip")) set(SIGSEGV, skip_it, SA_SIGINFO);
     if (is("no-mend")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_NODEFER);
+    if (is("no-nested")) set(SIGSEGV, mend_in_two, SA_SIGINFO | SA_NODEFER);
+    if (is("no-first-jump")) set(SIGSEGV, jump_out, SA_ONSTACK);
+    if (is("no-unblocked") || is("handled")) {
+        if (is("no-unblocked")) set(SIGSEGV, look_at_mask, SA_SIGINFO);
+        if (uu_handle_faults() != 0) exit(4);
+    }
     if (is("no-ignored")) set(SIGSEGV, SIG_IGN, 0);
     if (is("gives-up")) set(SIGSEGV, give_up, 0);
-    if (is("repeats")) set(SIGSEGV, repeat, SA_NODEFER);
+    if (is("repeats")) set(SIGSEGV, repeat, 0);
+    if (is("repeats-nodefer")) set(SIGSEGV, repeat, SA_NODEFER);
     if (is("once")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_RESETHAND), page = (char *)1;
     if (is("leaves") || is("leaves-reported")) set(SIGSEGV, leave, 0);
 }
@@ -140,9 +194,10 @@ static void after_install(void) {
 static const struct { const char *kind; void (*crash)(void); } CRASHES[] = {
     {"read", crash_read}, {"wild-read", crash_wild_read}, {"call", crash_call}, {"wild-call", crash_call},
     {"divide", crash_divide}, {"illegal", crash_illegal}, {"trap", crash_trap}, {"abort", crash_abort},
-    {"assert", crash_assert}, {"raise", crash_raise}, {"bus", crash_bus}, {"smash", crash_smash}, {"heap", crash_heap},
+    {"assert", crash_assert}, {"raise", crash_raise}, {"handled", crash_raise}, {"sys", crash_sys}, {"bus", crash_bus}, {"smash", crash_smash}, {"heap", crash_heap},
     {"load", crash_load}, {"handler", crash_handler}, {"unreadable", crash_unreadable}, {"no-jump", no_jump},
-    {"no-skip", no_skip}, {"no-mend", no_mend}, {"no-ignored", no_ignored},
+    {"no-skip", no_skip}, {"no-mend", no_mend}, {"no-unblocked", no_mend}, {"no-nested", no_nested},
+    {"no-first-jump", no_first_jump}, {"no-ignored", no_ignored},
 };
 
 STAYS int middle(void) {
@@ -191,7 +246,71 @@ static void in_threads(int n, size_t stack, int with_stack) {
         pthread_join(threads[i], 0);
 }
 
+/* Destinations without room. Returns how much was written, at most `most`. */
+static size_t fill(int fd, size_t most) {
+    static char bytes[100];
+    size_t wrote = 0;
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    while (wrote < most && write(fd, bytes, sizeof bytes) == sizeof bytes)
+        wrote += sizeof bytes;
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    return wrote;
+}
+static int terminal(void) {
+    int reader = posix_openpt(O_RDWR | O_NOCTTY);
+    if (reader < 0 || grantpt(reader) || unlockpt(reader))
+        exit(6);
+    return open(ptsname(reader), O_RDWR | O_NOCTTY);
+}
+static int without_room(void) {
+    int pair[2];
+    if (is("full-pipe") && pipe(pair) == 0)
+        return fill(pair[1], SIZE_MAX), pair[1];
+    if (is("full-socket") && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0)
+        return fill(pair[0], SIZE_MAX), pair[0];
+    if (is("full-terminal")) {
+        /* Ready for writing, but not for all of the report. */
+        int fd = terminal();
+        fill(fd, fill(terminal(), SIZE_MAX) - 300);
+        return fd;
+    }
+    return -1;
+}
+
+/* A thread that reads the report as it is written, and whose faults its program mends meanwhile. */
+static int report_pipe[2];
+static void mend_or_chain(int s, siginfo_t *i, void *u) {
+    if ((char *)i->si_addr == page)
+        mend_page(s, i, u);
+    else
+        theirs.sa_sigaction(s, i, u);
+}
+static void *reads(void *unused) {
+    static char bytes[512];
+    ssize_t got;
+    while ((got = read(report_pipe[0], bytes, sizeof bytes)) > 0) {
+        /* More than a pipe holds is still to come. */
+        *(volatile char *)page = 1;
+        mprotect(page, 4096, PROT_NONE);
+        if (write(2, bytes, (size_t)got) != got)
+            abort();
+    }
+    return unused;
+}
+static void read_while_faulting(void) {
+    pthread_t thread;
+    page = mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pipe(report_pipe) || fcntl(report_pipe[1], F_SETPIPE_SZ, 4096) < 0 || uu_report_crashes(report_pipe[1], flags))
+        exit(7);
+    set(SIGSEGV, mend_or_chain, SA_SIGINFO | SA_NODEFER);
+    pthread_create(&thread, 0, reads, 0);
+}
+
 static void install(void) {
+    if (strcmp(destination, "-") == 0)
+        return;
+    if (getenv("UU_PLUGINS") && uu_setup() < 1)
+        exit(8);
     char *end;
     long fd = strtol(destination, &end, 10);
     int done = *end ? uu_report_crashes_to(destination, flags) : uu_report_crashes((int)fd, flags);
@@ -235,10 +354,20 @@ int main(int argc, char **argv) {
             return 2;
         close(pair[0]);
     }
+    int full = without_room();
+    if (full >= 0 && uu_report_crashes(full, flags))
+        return 2;
+    if (is("file-limit")) {
+        struct rlimit least = {100, 100};
+        setrlimit(RLIMIT_FSIZE, &least);
+    }
+    if (is("reads-while-faulting"))
+        read_while_faulting();
     if (is("off") && uu_report_crashes(-1, 0))
         return 2;
-    if (is("fork")) {
-        pid_t child = fork();
+    if (is("fork") || is("vfork")) {
+        /* In the child of a vfork this function goes on, and ends by the crash. */
+        pid_t child = is("fork") ? fork() : vfork();
         if (child == 0) {
             zero = middle();
             AFTER;
@@ -247,7 +376,11 @@ int main(int argc, char **argv) {
         int status;
         waitpid(child, &status, 0);
         printf("%d", (int)child);
-        return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV ? 0 : 1;
+        if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSEGV)
+            return 1;
+        if (is("fork"))
+            return 0;
+        fflush(stdout);
     }
     if (is("heap")) {
         /* With more than one thread, malloc() locks. */

@@ -262,6 +262,75 @@ static void own_use_of_the_signal(void) {
     CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGRTMIN + 4);
 }
 
+/* A handler for one time is called once, and does not take the library's away. */
+static void handler_for_one_time(void) {
+    struct worker w;
+    theirs = 0;
+    begin(&w, SPINS, 0);
+    struct sigaction action = {.sa_sigaction = their_handler, .sa_flags = SA_SIGINFO | (int)SA_RESETHAND | SA_NODEFER};
+    int mine = SIGRTMIN + 5;
+    CHECK(sigaction(mine, &action, 0) == 0 && uu_thread_signal(mine) == mine);
+    struct uu_request r = request(frames, MOST);
+    CHECK(uu_walk_thread(w.tid, &r, LONG) == 0 && uu_walk_thread(w.tid, &r, LONG) == 0 && theirs == 0);
+    CHECK(raise(mine) == 0 && theirs == 1 && !sigismember(&their_mask, mine));
+    CHECK(uu_walk_thread(w.tid, &r, LONG) == 0);
+    end(&w);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        raise(mine);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == mine);
+}
+
+/* The child of a vfork asks, while an ask of its parent is under way in the memory that both have. */
+static struct worker silent;
+static void *asks_silent(void *answered) {
+    static uint64_t own[MOST];
+    struct uu_request r = request(own, MOST);
+    int result = uu_walk_thread(silent.tid, &r, LONG);
+    *(atomic_int *)answered = result == 0 ? 1 : 2;
+    return 0;
+}
+static long queued_for(uint32_t tid) {
+    char path[64], line[256];
+    unsigned long set = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%u/status", tid);
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f))
+        sscanf(line, "SigPnd: %lx", &set);
+    if (f)
+        fclose(f);
+    return set != 0;
+}
+static void child_of_a_vfork_asks(void) {
+    static atomic_int answered;
+    pthread_t asker;
+    answered = 0;
+    begin(&silent, WAITS, 1);
+    CHECK(pthread_create(&asker, 0, asks_silent, &answered) == 0);
+    while (!queued_for(silent.tid))
+        usleep(1000);
+    pid_t child = vfork();
+    if (child == 0) {
+        struct uu_request r = request(frames, MOST);
+        int right = 1;
+        for (int i = 0; i < 40; i++)
+            right &= uu_walk_thread(silent.tid, &r, 0) == -ESRCH;
+        _exit(right ? 7 : 1);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    silent.go = 1;
+    CHECK(write(gate[1], "x", 1) == 1 && pthread_join(asker, 0) == 0 && answered == 1);
+    while (!silent.ready || silent.go)
+        usleep(100);
+    silent.kind = SPINS;
+    end(&silent);
+}
+
 #define MANY 40
 static struct worker many[MANY];
 static struct uu_thread threads[2 * MANY];
@@ -395,6 +464,8 @@ int main(void) {
         CHECK(uu_handle_faults() == 0);
     }
     own_use_of_the_signal();
+    handler_for_one_time();
+    child_of_a_vfork_asks();
     storm();
     begin(&many[0], WAITS, 0);
     signal(SIGFPE, on_fault);

@@ -4,18 +4,20 @@
 //! crash: runtimes mend pages, skip instructions, throw exceptions. It may
 //!
 //! * return, and the program continues, as without this library. Nothing is reported;
-//! * give up: it put another disposition in our place, or sent the signal again, which stays blocked meanwhile. Then
-//!   the report is written, and what it wanted happens;
-//! * end the process or leave by siglongjmp: nothing is reported, unless by SIGABRT. For such handlers there is a flag
-//!   by which the report comes first.
+//! * give up: it put another disposition in our place, or sent the signal again, which stays blocked meanwhile, unless
+//!   it asked for SA_NODEFER. Then the report is written, and what it wanted happens;
+//! * end the process (with SA_NODEFER also by sending the signal again, whose disposition it made the default one) or
+//!   leave by siglongjmp: nothing is reported, unless by SIGABRT. For such handlers there is a flag by which the report
+//!   comes first.
 //!
 //! Where there was none, the report is written, and the default action taken by sending the signal again with its
 //! siginfo: it arrives when this handler returns, in the context of the crash, so that a core dump has that.
 //!
-//! A handler that was installed after ours comes first, and calls ours, or restores it and repeats the signal.
+//! A handler that was installed after ours comes first, and calls ours, or restores it and repeats the signal. While it
+//! is installed, it would get the faults of guarded reads, so the report's reads are probed.
 
-use super::{flags, install, stacks, write};
-use crate::signals::{self, Action, SigInfo, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK};
+use super::{flags, init, install, stacks, write};
+use crate::signals::{self, Action, SigInfo, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND};
 use crate::system;
 use crate::threads::Deadline;
 use core::ffi::{c_int, c_void};
@@ -24,20 +26,22 @@ use uunwind_core::recovery::{self, Call, Recovery};
 use uunwind_core::regs::UCONTEXT_SIGMASK;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
+use uunwind_live::state::SLOTS;
 
 /// Standard signals that do not report crashes. Real-time ones stay as they are: by one of them a thread is asked for
 /// its stack, also while it waits here.
 const OTHERS: u64 = 0x7fff_ffff & !signals::FAULTS;
 /// SIGPIPE and SIGXFSZ, which writing may raise.
 const WRITING: u64 = signals::bit(13) | signals::bit(25);
-/// SA_RESETHAND.
-const SA_RESETHAND: c_int = 0x8000_0000_u32 as c_int;
 /// Longest time that a thread waits for another one's report, in nanoseconds.
 const PATIENCE: u64 = 30_000_000_000;
+/// What an instruction raises that fails.
+const RAISED: [c_int; 4] = [signals::SIGSEGV, signals::SIGBUS, signals::SIGFPE, signals::SIGILL];
 /// Reports of a process, so that a fault that comes again and again does not fill a disk.
 const MOST: u32 = 16;
 
-/// Process id and thread id of the one whose report is being written, or who dies; 0: none.
+/// Process whose memory this is (`Slots::pid`) and thread id of the one whose report is being written, or who dies; 0:
+/// none.
 static OWNER: AtomicU64 = AtomicU64::new(0);
 /// Changes when `OWNER` becomes 0.
 static TURN: AtomicU32 = AtomicU32::new(0);
@@ -67,16 +71,15 @@ pub fn is_ours(action: &Action) -> bool {
 }
 
 fn own() -> u64 {
-    u64::from(syscall::getpid()) << 32 | u64::from(syscall::gettid())
+    u64::from(SLOTS.pid()) << 32 | u64::from(syscall::gettid())
 }
 
 unsafe extern "C" fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
     // SAFETY: the kernel's siginfo.
     let crash = Crash { signal, info: unsafe { *info }, ucontext: ucontext.cast() };
     let sent = crash.info.code <= 0;
-    let is_fault = [signals::SIGSEGV, signals::SIGBUS, signals::SIGFPE, signals::SIGILL].contains(&signal);
     // SAFETY: the context of a fault in this thread.
-    if !sent && is_fault && crate::host().is_some_and(|host| unsafe { (host.mend)(ucontext.cast()) }) {
+    if !sent && RAISED.contains(&signal) && crate::host().is_some_and(|host| unsafe { (host.mend)(ucontext.cast()) }) {
         return;
     }
     if OWNER.load(Ordering::Acquire) == own() {
@@ -84,8 +87,16 @@ unsafe extern "C" fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c
         return;
     }
     let before = install::before(signal);
-    match before.handler {
+    let chained = crate::host().and_then(|host| (host.chained)(signal, before.handler));
+    match chained.unwrap_or(before.handler) {
         IGNORE if sent => {}
+        // Without us the kernel would not deliver it. abort(3) ends the process in another way afterwards.
+        DEFAULT if sent && init::is_init() => {
+            if signal == signals::SIGABRT {
+                report(&crash);
+                release();
+            }
+        }
         DEFAULT | IGNORE => {
             report(&crash);
             die(&crash);
@@ -125,9 +136,7 @@ unsafe fn ask(before: &Action, crash: &Crash, info: *mut SigInfo) -> bool {
     if before.flags & SA_RESETHAND != 0 {
         install::spend(crash.signal);
     }
-    // A signal that it sends again waits until it returns, also where it had asked for SA_NODEFER.
-    let [mask, ..] = before.mask;
-    let ours = signals::set_mask(interrupted | mask | bit);
+    let ours = signals::set_mask(before.blocks(crash.signal, interrupted));
     // SAFETY: the program's handler, with the kernel's arguments.
     unsafe { before.call(crash.signal, info, crash.ucontext.cast()) };
     let repeated = signals::pending() & bit != 0;
@@ -150,9 +159,16 @@ fn in_report(crash: &Crash) {
     }
 }
 
-/// Takes the default action, when the handler returns. The owner stays, so that no other thread reports the same.
+/// Takes the default action, when the handler returns. The owner stays, so that no other thread reports the same; but
+/// the child of a vfork dies alone.
 fn die(crash: &Crash) {
     signals::set_action(crash.signal, &Action::DEFAULT);
+    if syscall::getpid() != SLOTS.pid() {
+        release();
+    }
+    if crash.info.code > 0 && init::is_init() {
+        init::raise_again(crash);
+    }
     repeat(crash);
 }
 
@@ -170,7 +186,7 @@ fn acquire() -> bool {
         match OWNER.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return true,
             Err(other) => {
-                let is_left = other >> 32 != own >> 32 || !signals::exists(other as u32);
+                let is_left = other >> 32 != own >> 32 || !signals::shares_memory(other as u32);
                 if is_left && OWNER.compare_exchange(other, own, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                     return true;
                 }
@@ -200,32 +216,20 @@ fn report(crash: &Crash) {
     }
     let mask = signals::set_mask(!signals::FAULTS);
     let pending = signals::pending() & WRITING;
-    // A handler that the program installed after ours is not to see the faults of guarded reads.
-    let theirs = [signals::SIGSEGV, signals::SIGBUS].map(|signal| {
-        let now = signals::action(signal).filter(|now| !is_ours(now));
-        (signal, now.filter(|_| signals::set_action(signal, &action())))
-    });
     let mut crash = *crash;
     // SAFETY: the owner alone is here.
     unsafe { stacks::on_report_stack(protected, (&raw mut crash).cast()) };
-    for (signal, now) in theirs {
-        if let Some(now) = now {
-            signals::set_action(signal, &now);
-        }
-    }
     signals::drop_pending(WRITING & !pending);
     signals::set_mask(mask);
 }
 
 /// Whether faults in this thread reach our handler.
 pub fn catches_faults() -> bool {
-    [signals::SIGSEGV, signals::SIGBUS]
-        .into_iter()
-        .all(|signal| signals::action(signal).is_some_and(|now| is_ours(&now)))
+    RAISED.into_iter().all(|signal| signals::action(signal).is_some_and(|now| is_ours(&now)))
 }
 
 unsafe extern "C" fn protected(crash: *mut c_void) {
-    stacks::without_alternate();
+    let alternate = stacks::without_alternate();
     RECOVERY.disarm();
     let call = Call::new(written as *const () as usize, [crash as u64]);
     // SAFETY: `written` locks and allocates nothing, so it may be left; only the owner uses the recovery point.
@@ -234,6 +238,8 @@ unsafe extern "C" fn protected(crash: *mut c_void) {
         // SAFETY: as above.
         let _ = unsafe { recovery::call(&RECOVERY, &Call::new(cut as *const () as usize, [0u64; 0])) };
     }
+    // The program's handler may leave ours for good, by siglongjmp.
+    stacks::with_alternate(&alternate);
 }
 
 unsafe extern "C" fn written(crash: *mut c_void) {

@@ -3,6 +3,7 @@
 //! ```text
 //! install      takes the signals over; what was there before
 //! handler      one crash: who handles it, the report, what happens afterwards
+//! init         the first process of a pid namespace, which signals do not end
 //! stacks       alternate stacks, and the stack that reports are made on
 //! destination  where a report goes, and how it is written
 //! text         numbers, texts, JSON
@@ -18,6 +19,7 @@ mod crash;
 mod destination;
 mod frames;
 mod handler;
+mod init;
 mod install;
 mod stacks;
 mod symbols;

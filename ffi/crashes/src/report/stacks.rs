@@ -8,6 +8,7 @@ use crate::signals;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use uunwind_core::errno::{Errno, ENOMEM};
 use uunwind_core::syscall::{self, nr};
+use uunwind_live::state::SLOTS;
 use uunwind_stacks::arena;
 
 /// Bytes of an alternate stack: the kernel's frame (12 KiB with AMX), and handlers of the program's.
@@ -30,10 +31,10 @@ static STACKS: [Entry; ROOM] =
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 static REPORT: AtomicU64 = AtomicU64::new(0);
 
-/// `stack_t` ([sigaltstack(2)](https://man7.org/linux/man-pages/man2/sigaltstack.2.html)).
+/// An alternate stack, or none: `stack_t` ([sigaltstack(2)](https://man7.org/linux/man-pages/man2/sigaltstack.2.html)).
 #[repr(C)]
-#[derive(Clone, Copy)]
-struct StackT {
+#[derive(Clone, Copy, Debug)]
+pub struct StackT {
     sp: *mut u8,
     flags: i32,
     size: usize,
@@ -75,7 +76,7 @@ pub fn prepare_thread() -> Result<(), Errno> {
 }
 
 fn take() -> Option<*mut u8> {
-    let (own, pid) = (syscall::gettid(), syscall::getpid());
+    let (own, pid) = (syscall::gettid(), SLOTS.pid());
     if PROCESS.swap(pid, Ordering::AcqRel) != pid {
         for entry in &STACKS {
             entry.owner.store(0, Ordering::Release);
@@ -110,8 +111,7 @@ pub fn prepare_report() -> Result<(), Errno> {
 }
 
 /// Calls a function on the reporting stack. While it runs, the thread has no alternate stack, because that may be the
-/// one that the calling handler lies on: signals that come meanwhile are delivered on the reporting stack. The return
-/// of the calling handler restores it.
+/// one that the calling handler lies on: signals that come meanwhile are delivered on the reporting stack.
 ///
 /// # Safety
 /// Only by one thread at a time, in a signal handler, after [`prepare_report`].
@@ -123,10 +123,18 @@ pub unsafe fn on_report_stack(
     unsafe { call_on(REPORT.load(Ordering::Acquire), function, argument) };
 }
 
-/// Takes the alternate stack away from the calling thread, which must not be on it.
-pub fn without_alternate() {
+/// Takes the alternate stack away from the calling thread, which must not be on it. Returns what it was.
+pub fn without_alternate() -> StackT {
     let none = StackT { sp: core::ptr::null_mut(), flags: SS_DISABLE, size: 0 };
-    sigaltstack(Some(&none), None);
+    let mut was = none;
+    sigaltstack(Some(&none), Some(&mut was));
+    was
+}
+
+/// Gives the calling thread its alternate stack back. A handler that runs on it may go on: the kernel sees by the stack
+/// pointer what is in use.
+pub fn with_alternate(was: &StackT) {
+    sigaltstack(Some(was), None);
 }
 
 #[cfg(target_arch = "x86_64")]

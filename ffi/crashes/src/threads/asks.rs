@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
 use uunwind_core::walk::DEEP_WORDS;
+use uunwind_live::state::SLOTS;
 use uunwind_stacks::arena;
 use uunwind_stacks::walk::Whole;
 
@@ -36,7 +37,8 @@ struct Ask {
     word: AtomicU32,
     /// The thread that is asked.
     tid: AtomicU32,
-    /// The process: in the child of a fork, asks of its parent's threads are free.
+    /// The process whose memory this is (`Slots::pid`): in the child of a fork, asks of its parent's threads are free.
+    /// The child of a vfork, whose memory is its parent's, leaves them alone.
     pid: AtomicU32,
     /// Bit 0: probed, bit 1: trusting.
     manner: AtomicU32,
@@ -91,7 +93,7 @@ pub struct Asked {
 
 /// Makes an ask. `None`: all are in use, or there is no memory.
 pub fn begin(tid: u32, manner: Manner) -> Option<Asked> {
-    let pid = syscall::getpid();
+    let pid = SLOTS.pid();
     for (index, ask) in ASKS.iter().enumerate() {
         let mut word = ask.word.load(Ordering::Acquire);
         if ask.is_left(word, pid) && ask.advance(word, FREE) {
@@ -181,12 +183,23 @@ impl Asked {
     }
 }
 
+/// In the child of a fork, which has the calling thread only: nothing is asked there, also where another thread was in
+/// the middle of [`begin`].
+pub fn after_fork() {
+    for ask in &ASKS {
+        let word = ask.word.load(Ordering::Acquire);
+        if word & PHASE != FREE {
+            ask.advance(word, FREE);
+        }
+    }
+}
+
 /// Takes a stack.
 pub type Take<'t> = dyn FnMut(Whole<'_>) + 't;
 
 /// Answers all that the calling thread is asked. `walk` walks it and passes the stack on.
 pub fn answer_all(walk: &mut dyn FnMut(Manner, &mut Take<'_>) -> Result<(), StopReason>) {
-    let (tid, pid) = (syscall::gettid(), syscall::getpid());
+    let (tid, pid) = (syscall::gettid(), SLOTS.pid());
     for ask in &ASKS {
         let word = ask.word.load(Ordering::Acquire);
         let is_own =
@@ -287,6 +300,18 @@ mod tests {
             assert!(matches!(asked.answer(), Some(Err(StopReason::TooManyThreads))));
             asked.finish();
         }
+    }
+
+    #[test]
+    fn after_a_fork_nothing_is_asked() {
+        let _one = ONE.lock();
+        let phases = [FILLING, ASKED, ANSWERING, ANSWERED, ORPHANED];
+        for (ask, phase) in ASKS.iter().zip(phases) {
+            ask.word.fetch_or(phase, Ordering::AcqRel);
+        }
+        after_fork();
+        assert!(ASKS.iter().all(|ask| ask.word.load(Ordering::Acquire) & PHASE == FREE));
+        assert!(ASKS[..phases.len()].iter().all(|ask| ask.word.load(Ordering::Acquire) != FREE), "a new generation");
     }
 
     #[test]

@@ -5,11 +5,11 @@
 
 use super::asks;
 use super::Manner;
-use crate::signals::{self, Action, SigInfo, DEFAULT, IGNORE, LAST, SA_ONSTACK, SA_RESTART};
+use crate::signals::{self, Action, SigInfo, DEFAULT, IGNORE, LAST, SA_ONSTACK, SA_RESETHAND, SA_RESTART};
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::errno::{Errno, EBUSY, EINVAL, EIO};
 use uunwind_core::regs::{Regs, UCONTEXT_SIGMASK};
@@ -26,7 +26,9 @@ static SIGNAL: AtomicI32 = AtomicI32::new(0);
 /// Thread id of whoever installs a handler; 0: none.
 static INSTALLING: AtomicU32 = AtomicU32::new(0);
 /// Signals that have our handler and an entry in `BEFORE`.
-static INSTALLED: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
+static INSTALLED: AtomicU64 = AtomicU64::new(0);
+/// Of these, the ones whose earlier handler was for one time (SA_RESETHAND) and was called.
+static SPENT: AtomicU64 = AtomicU64::new(0);
 /// Number of signals that were sent and not handled.
 static UNHANDLED: AtomicI32 = AtomicI32::new(0);
 
@@ -99,7 +101,9 @@ fn install(signal: c_int) -> Result<(), Errno> {
     const SIGURG: c_int = 23;
     let of_go = signals::action(SIGURG).is_some_and(|urgent| urgent.handler > IGNORE && urgent.flags & SA_ONSTACK != 0);
     let on_stack = if of_go { SA_ONSTACK } else { was.flags & SA_ONSTACK };
-    let flags = SA_RESTART | if was.handler > IGNORE { was.flags } else { 0 } | on_stack;
+    // Ours stays; a handler for one time is called once by `pass_on`.
+    let kept = if was.handler > IGNORE { was.flags & !SA_RESETHAND } else { 0 };
+    let flags = SA_RESTART | kept | on_stack;
     if signals::set_action(signal, &Action::new(handler, !signals::FAULTS, flags)) {
         Ok(())
     } else {
@@ -176,7 +180,9 @@ unsafe fn pass_on(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
     let Some(before) = (unsafe { (*BEFORE.0.get()).get((signal as usize).wrapping_sub(1)) }) else { return };
     // SAFETY: as above.
     let before = unsafe { before.assume_init_ref() };
-    match before.handler {
+    let bit = signals::bit(signal);
+    let is_spent = before.flags & SA_RESETHAND != 0 && SPENT.fetch_or(bit, Ordering::AcqRel) & bit != 0;
+    match if is_spent { DEFAULT } else { before.handler } {
         IGNORE => {}
         DEFAULT => {
             // It ends the process, when this handler returns.
@@ -185,7 +191,7 @@ unsafe fn pass_on(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
             signals::send(uunwind_core::syscall::gettid(), unsafe { &*info });
         }
         _ => {
-            let mask = signals::set_mask(interrupted_mask(ucontext) | before.mask[0] | signals::bit(signal));
+            let mask = signals::set_mask(before.blocks(signal, interrupted_mask(ucontext)));
             // SAFETY: the program's handler, with the kernel's arguments.
             unsafe { before.call(signal, info, ucontext) };
             signals::set_mask(mask);

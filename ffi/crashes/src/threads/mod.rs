@@ -18,6 +18,7 @@ mod handler;
 mod list;
 pub mod status;
 
+pub use asks::after_fork;
 use asks::Asked;
 use core::ffi::c_int;
 pub use handler::{choose, prepare};
