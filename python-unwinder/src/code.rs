@@ -7,7 +7,7 @@
 //!
 //! The structure is `PyCodeObject` (<https://github.com/python/cpython/blob/v3.13.0/Include/cpython/code.h>).
 
-use crate::facts::{Facts, TABLE_PYTHON_311};
+use crate::facts::Facts;
 use crate::frame::{PyFrame, OWNER_GENERATOR};
 use crate::text;
 use uunwind_core::memory::{ANSWER, KEY};
@@ -59,7 +59,7 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame) -> Emitted {
     }
     let begins = u64::from(code.first_traceable).wrapping_mul(UNIT);
     let unbegun = frame.owner != OWNER_GENERATOR && ahead < begins.wrapping_add(UNIT);
-    // The frame has not begun, or it is the interpreter's own helper (the `__init__` cleanup of 3.13): CPython hides
+    // The frame has not begun, or it is the interpreter's own helper (the `__init__` cleanup from 3.13 on): CPython hides
     // both.
     if unbegun || ahead == 0 {
         return Emitted::Done;
@@ -133,7 +133,7 @@ fn read(guest: &Guest<'_>, facts: &Facts, address: u64) -> Option<Parts> {
         file: fingerprint.with(guest, text::of_str(guest, facts, filename), TEXT_LIMIT),
         table: fingerprint.with_table(guest, text::of_bytes(guest, line_table)),
         first_line,
-        table_kind: TABLE_PYTHON_311,
+        table_kind: facts.table_kind,
         fingerprint: fingerprint.0,
     };
     Some(Parts { units, first_traceable, description })

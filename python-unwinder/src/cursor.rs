@@ -30,13 +30,13 @@ uunwind_core::plain! {
         facts: u64,
         /// Address of the `PyThreadState`.
         pub tstate: u64,
-        /// 3.13: innermost frame not yet emitted.
+        /// From 3.13 on: innermost frame not yet emitted.
         pub frame: u64,
         /// Address of the next boundary, on the C stack.
         pub boundary: u64,
-        /// 3.13: the frame that follows the boundary.
+        /// From 3.13 on: the frame that follows the boundary.
         pub next: u64,
-        /// 3.13: number of frames before the boundary.
+        /// From 3.13 on: number of frames before the boundary.
         pub frames: u32,
         /// One of the states above, such as [`TRACKING`].
         pub state: u32,

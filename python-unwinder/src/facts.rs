@@ -9,14 +9,21 @@ use core::mem::size_of;
 pub use uunwind_core::plugin::guest::Plain;
 
 /// Version of this layout.
-pub const FACTS_VERSION: u32 = 2;
+pub const FACTS_VERSION: u32 = 3;
 
 /// 3.11: `_PyCFrame` on the C stack; an activation ends before the frame that its outer `_PyCFrame` shows.
 pub const CHAIN_CFRAME: u32 = 1;
 /// 3.12: `_PyCFrame` on the C stack, and a shim frame ends the activation.
 pub const CHAIN_CFRAME_SHIM: u32 = 2;
-/// 3.13: a shim frame on the C stack ends the activation; there is no `_PyCFrame`.
+/// 3.13 and later: a shim frame on the C stack ends the activation; there is no `_PyCFrame`.
 pub const CHAIN_SHIM: u32 = 3;
+
+/// The thread's state is the value of the pthread key in `_PyRuntime` (up to 3.14).
+pub const STATE_KEY: u32 = 1;
+/// It is a thread-local variable at a fixed distance from the thread pointer (3.15, executables).
+pub const STATE_TLS: u32 = 2;
+/// It is a variable in the object's own block of thread-local storage (3.15, libraries).
+pub const STATE_TLS_BLOCK: u32 = 3;
 
 /// How activations of an interpreter are bounded: the `CHAIN_*` numbers as a type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +64,16 @@ uunwind_core::plain! {
         pub eval: u64,
         /// File address of `PyCode_Type`.
         pub code_type: u64,
+        /// [`STATE_TLS`]: distance of the variable from the thread pointer. [`STATE_TLS_BLOCK`]: its offset in the
+        /// block. In bytes, modulo 2^64.
+        pub state_offset: u64,
+        /// [`STATE_TLS_BLOCK`]: file address of the word that holds the object's TLS module id.
+        pub state_module: u64,
+
+        /// Where the thread's state is found: one of the `STATE_*` numbers.
+        pub state: u32,
+        /// What describes the lines of code objects: one of the `TABLE_*` numbers.
+        pub table_kind: u32,
 
         /// `_PyRuntimeState._finalizing`.
         pub runtime_finalizing: u32,
@@ -74,8 +91,10 @@ uunwind_core::plain! {
         pub tstate_next: u32,
         /// `PyThreadState.thread_id`.
         pub tstate_thread_id: u32,
-        /// `PyThreadState.cframe` (3.11, 3.12) or `.current_frame` (3.13).
+        /// `PyThreadState.cframe` (3.11, 3.12) or `.current_frame` (from 3.13 on).
         pub tstate_entry: u32,
+        /// `PyThreadState.base_frame` (3.15), the address of the frame that ends the chain; 0: not used.
+        pub tstate_base_frame: u32,
         /// `PyThreadState.datastack_chunk`, followed by `datastack_top` and `datastack_limit`.
         pub tstate_datastack: u32,
         /// `PyThreadState.root_cframe` (3.11, 3.12).
@@ -95,6 +114,8 @@ uunwind_core::plain! {
         pub frame_instruction: u32,
         /// `_PyInterpreterFrame.owner` (a byte).
         pub frame_owner: u32,
+        /// Bits of `.f_executable` that are no part of the address (from 3.14 on: 3).
+        pub frame_tags: u32,
         /// `_PyInterpreterFrame.is_entry` (a byte, 3.11); 0: not used.
         pub frame_is_entry: u32,
         /// Distance in bytes from a generator's `gi_frame_state` (a byte) up to the frame that follows it, at most 8;
@@ -146,6 +167,7 @@ impl Facts {
         self.size as usize == size_of::<Facts>()
             && self.version == FACTS_VERSION
             && self.boundary().is_some()
+            && matches!(self.state, STATE_KEY | STATE_TLS | STATE_TLS_BLOCK)
             && frame as usize <= FRAME_BYTES
             && self.frame_generator_state <= 8
             && code as usize <= CODE_BYTES
@@ -165,6 +187,7 @@ mod tests {
         facts.size = size_of::<Facts>() as u32;
         facts.version = FACTS_VERSION;
         facts.chain = CHAIN_SHIM;
+        facts.state = STATE_KEY;
         facts.frame_bytes = 80;
         facts.code_instructions = 200;
         facts
@@ -180,6 +203,7 @@ mod tests {
             |f: &mut Facts| f.size -= 4,
             |f: &mut Facts| f.chain = 9,
             |f: &mut Facts| f.frame_bytes = 97,
+            |f: &mut Facts| f.state = 0,
             |f: &mut Facts| f.frame_owner = 80,
             |f: &mut Facts| f.frame_generator_state = 9,
             |f: &mut Facts| f.frame_previous = 73,

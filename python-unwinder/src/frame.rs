@@ -1,7 +1,9 @@
 //! `_PyInterpreterFrame`: one Python frame as the interpreter keeps it, as defined in `pycore_frame.h`
 //! ([3.11](https://github.com/python/cpython/blob/v3.11.7/Include/internal/pycore_frame.h),
 //! [3.12](https://github.com/python/cpython/blob/v3.12.1/Include/internal/pycore_frame.h),
-//! [3.13](https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_frame.h)).
+//! [3.13](https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_frame.h)), later in
+//! `pycore_interpframe_structs.h`
+//! ([3.14](https://github.com/python/cpython/blob/v3.14.0/Include/internal/pycore_interpframe_structs.h)).
 
 use crate::facts::Facts;
 use uunwind_core::plugin::guest::Guest;
@@ -10,7 +12,8 @@ use uunwind_core::plugin::guest::Guest;
 pub const OWNER_THREAD: u8 = 0;
 /// `FRAME_OWNED_BY_GENERATOR`: the frame is part of a generator or coroutine object.
 pub const OWNER_GENERATOR: u8 = 1;
-/// `FRAME_OWNED_BY_CSTACK`: a shim on the C stack, the boundary of an activation (3.12 and 3.13).
+/// `FRAME_OWNED_BY_CSTACK`: a shim on the C stack, the boundary of an activation. From 3.14 on the number is called
+/// `FRAME_OWNED_BY_INTERPRETER`.
 pub const OWNER_CSTACK: u8 = 3;
 
 /// A copy of the fields that the plugin uses.
@@ -19,9 +22,9 @@ pub struct PyFrame {
     pub address: u64,
     /// Address of the caller's frame, or of the shim that ends the activation; 0 at the end of the chain.
     pub previous: u64,
-    /// Address of the code object (in 3.13 it may be an object of another type).
+    /// Address of the code object (from 3.13 on it may be an object of another type).
     pub code: u64,
-    /// Address of a code unit: the one before the next (3.11, 3.12), or the current one (3.13).
+    /// Address of a code unit: the one before the next (3.11, 3.12), or the current one (from 3.13 on).
     pub instruction: u64,
     /// Who owns the frame's memory: one of the `OWNER_*` numbers, or one that this plugin does not handle.
     pub owner: u8,
@@ -47,7 +50,7 @@ impl PyFrame {
         Some(PyFrame {
             address,
             previous,
-            code,
+            code: code & !u64::from(facts.frame_tags),
             instruction,
             owner: byte(owner, facts.frame_owner),
             is_entry: facts.frame_is_entry != 0 && byte(entry, facts.frame_is_entry) != 0,

@@ -10,7 +10,7 @@
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Number of interpreters (libpythons) in one process for which there is room.
-const SLOTS: usize = 4;
+const SLOTS: usize = 8;
 /// Number of ranges kept for each interpreter.
 const RANGES: usize = 8;
 /// Number of equal other distances in a row that replace the learned one.

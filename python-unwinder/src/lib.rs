@@ -1,7 +1,7 @@
 //! CPython unwinder plugin, signal half: finds the Python frames that run in one native frame of the interpreter.
 //!
 //! A signal room: no allocation, no lock, no thread-local, no panic, no unbounded loop; foreign bytes only through the
-//! walk's reader. Serves CPython 3.11, 3.12 and 3.13, release builds with the GIL, on x86-64.
+//! walk's reader. Serves builds with the GIL of CPython 3.11 to 3.15 on x86-64.
 //!
 //! CPython runs many Python frames in one native activation of `_PyEval_EvalFrameDefault`. Each activation keeps an
 //! object in its own C stack frame that is linked into the chain of Python frames: a *boundary*. So frames need not be
@@ -18,7 +18,7 @@
 //! code, text    what names a code object, and the position in it
 //! learned       boundary distance and unwind ranges of the interpreter loop, learned per process
 //! cursor        what one walk keeps between native frames (in its scratch memory)
-//! shim          activations of 3.13: boundary = shim frame
+//! shim          activations of 3.13 and later: boundary = shim frame
 //! cframe        activations of 3.11 and 3.12: boundary = _PyCFrame
 //! other_states  the thread's states in other interpreters, whose activations may lie on the same stack
 //! trampoline    the machine code of `-X perf`, which lies in no object: the step to its caller

@@ -1,4 +1,4 @@
-//! Activations of CPython 3.13: one chain of frames runs through all activations of the thread, and each activation
+//! Activations of CPython 3.13 and later: one chain of frames runs through all activations of the thread, and each activation
 //! ends with a shim frame in its own C stack frame (`entry_frame` in
 //! <https://github.com/python/cpython/blob/v3.13.0/Python/ceval.c>).
 
@@ -63,6 +63,10 @@ fn advance(here: &Here<'_>, cursor: &mut Cursor) {
     cursor.frame = stretch.first;
     cursor.frames = stretch.frames;
     match stretch.end {
+        // In 3.15 the chain ends in the thread state, with a frame that has the owner of shims.
+        StretchEnd::Shim { address, previous: 0 } if stretch.frames == 0 && is_base(here, cursor, address) => {
+            cursor.state = ENDED;
+        }
         StretchEnd::Shim { address, previous } => {
             cursor.state = TRACKING;
             cursor.boundary = address;
@@ -84,4 +88,10 @@ fn far(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
         return OVERLAY_INTERPRETER;
     }
     OVERLAY_INTERPRETER | OVERLAY_DESYNC
+}
+
+/// Is this `PyThreadState.base_frame`, the end of the chain (3.15)?
+fn is_base(here: &Here<'_>, cursor: &Cursor, frame: u64) -> bool {
+    let at = here.facts.tstate_base_frame;
+    at != 0 && here.guest.word(cursor.tstate.wrapping_add(u64::from(at))) == Some(frame)
 }

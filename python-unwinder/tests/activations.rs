@@ -4,10 +4,10 @@ mod world;
 
 use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, OVERLAY_NONE};
 use uunwind_core::walk::DEEPEST;
-use uunwind_python::facts::TABLE_PYTHON_311;
+use uunwind_python::facts::{STATE_KEY, STATE_TLS_BLOCK, TABLE_PYTHON_311};
 use world::host::{loop_frame, Native, Shown, Walk};
 use world::python::{Process, Version, ALL, BIAS, CSTACK, DISTANCE, GENERATOR, PYTHON_3_11, PYTHON_3_12, PYTHON_3_13};
-use world::python::{RUNTIME, STACK, THREAD, THREAD_POINTER, TSTATE};
+use world::python::{PYTHON_3_15, RUNTIME, STACK, THREAD, THREAD_POINTER, TSTATE};
 
 const OUTER: u64 = STACK - 0x1000;
 const INNER: u64 = STACK - 0x3000;
@@ -197,7 +197,7 @@ fn links_to_dead_frames_are_not_followed() {
 
 #[test]
 fn the_thread_state_is_found_by_any_key_and_not_while_finalizing() {
-    for version in ALL {
+    for version in ALL.iter().filter(|version| version.facts.state == STATE_KEY) {
         let mut p = two_activations(version);
         if version.facts.runtime_current != 0 {
             // The GIL is released, or another thread holds it.
@@ -221,6 +221,42 @@ fn the_thread_state_is_found_by_any_key_and_not_while_finalizing() {
         p.memory.put32(tss, 0);
         assert_eq!(show(&p, &[loop_frame(INNER, SIZE, false)]), missing, "no runtime");
     }
+}
+
+#[test]
+fn the_thread_state_is_a_thread_local_variable_in_3_15() {
+    let (natives, missing) = ([loop_frame(INNER, SIZE, false)], [shown(OVERLAY_INTERPRETER | OVERLAY_DESYNC, &[])]);
+    let found = [shown(OVERLAY_INTERPRETER, &[("C.h", 80), ("g", 60)])];
+    let mut p = two_activations(&PYTHON_3_15);
+    assert_eq!(show(&p, &natives), found);
+    // Whoever outlives the runtime keeps the address of a state that was freed, and may be another thread's now.
+    let thread = TSTATE + u64::from(PYTHON_3_15.facts.tstate_thread_id);
+    p.memory.put64(thread, THREAD_POINTER + 0x1000);
+    assert_eq!(show(&p, &natives), missing, "another thread's");
+    p.memory.put64(thread, THREAD_POINTER);
+    let interpreters = BIAS + RUNTIME + u64::from(PYTHON_3_15.facts.runtime_interpreters);
+    p.memory.put64(interpreters, 0);
+    assert_eq!(show(&p, &natives), missing, "no interpreter is left");
+
+    // In a library: module 2's block, found through the thread's vector of blocks.
+    let (module, block) = (0x800, 0x40);
+    let mut facts = PYTHON_3_15.facts;
+    (facts.state, facts.state_offset, facts.state_module) = (STATE_TLS_BLOCK, 0x28, RUNTIME + module);
+    let library: &'static Version = Box::leak(Box::new(Version { facts }));
+    let mut p = two_activations(library);
+    let (vector, blocks) = (p.allocate(8 * 16), p.allocate(0x100));
+    p.memory.put64(BIAS + RUNTIME + module, 2);
+    p.memory.put64(BIAS + RUNTIME + u64::from(facts.runtime_interpreters), TSTATE);
+    p.memory.put64(THREAD_POINTER + 8, vector + 16);
+    p.memory.put64(vector, 4);
+    p.memory.put64(vector + 16 + 2 * 16, blocks + block);
+    p.memory.put64(blocks + block + 0x28, TSTATE);
+    assert_eq!(show(&p, &natives), found);
+    p.memory.put64(vector, 1);
+    assert_eq!(show(&p, &natives), missing, "the vector has no such entry");
+    p.memory.put64(vector, 4);
+    p.memory.put64(vector + 16 + 2 * 16, u64::MAX);
+    assert_eq!(show(&p, &natives), missing, "this thread has no block");
 }
 
 #[test]

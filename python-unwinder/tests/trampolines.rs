@@ -13,10 +13,22 @@ const TRAMPOLINE: [u8; 11] = [0x48, 0x83, 0xec, 0x08, 0xff, 0xd1, 0x48, 0x83, 0x
 const STARTS: [u64; 2] = [0x7000_0000_0040, 0x7000_0000_0ff5];
 const SP_AT: u64 = 0x7100_0000_0100;
 
+/// The form from 3.14 on: endbr64; push %rbp; mov %rsp, %rbp; call *%rcx; pop %rbp; ret.
+const PUSHING: [u8; 12] = [0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0xff, 0xd1, 0x5d, 0xc3];
+/// Value of all registers in the trampoline's frame.
+const ANY: u64 = 7;
+
 /// The answer, the caller's pc, and the caller's stack pointer.
 fn step(memory: &Memory, pc: u64, exact: bool) -> (u32, u64, u64) {
+    let (answer, pc, sp, rbp) = step_with_rbp(memory, pc, exact);
+    assert!(answer & STEP_MASK != STEP_DONE || rbp == ANY, "this form leaves rbp alone");
+    (answer, pc, sp)
+}
+
+/// The same, and the caller's rbp.
+fn step_with_rbp(memory: &Memory, pc: u64, exact: bool) -> (u32, u64, u64, u64) {
     let mut walk = Walk::new(memory);
-    let mut caller = Caller { pc, registers: [7; COUNT], known: 0xffff, exact: 0 };
+    let mut caller = Caller { pc, registers: [ANY; COUNT], known: 0xffff, exact: 0 };
     let mut view = View {
         exact: u32::from(exact),
         pc,
@@ -32,7 +44,7 @@ fn step(memory: &Memory, pc: u64, exact: bool) -> (u32, u64, u64) {
     if answer & STEP_MASK == STEP_DONE {
         assert_eq!(caller.known, 0xf0c8, "rbx, rbp, rsp and r12 to r15 are the caller's, and no other register");
     }
-    (answer & (STEP_MASK | OVERLAY_INTERPRETER), caller.pc, caller.registers[usize::from(SP)])
+    (answer & (STEP_MASK | OVERLAY_INTERPRETER), caller.pc, caller.registers[usize::from(SP)], caller.registers[6])
 }
 
 fn process(start: u64, code: &[u8]) -> Memory {
@@ -56,6 +68,44 @@ fn every_place_in_a_trampoline_is_stepped() {
         // A return address follows the call, and lies at no other instruction.
         for (offset, exact) in [(0, false), (4, false), (10, false), (1, true), (5, true), (11, true)] {
             assert_eq!(step(&memory, start + offset, exact).0, STEP_NATIVE, "at +{offset}, exact: {exact}");
+        }
+    }
+}
+
+#[test]
+fn every_place_in_the_form_with_a_frame_pointer_is_stepped() {
+    for start in STARTS.map(|start| start - 1) {
+        let memory = process(start, &PUSHING);
+        let saved = host::CLAIMED;
+        for (offset, exact, above, rbp) in [
+            (0, true, 0, ANY),
+            (4, true, 0, ANY),
+            (5, true, 8, saved),
+            (8, true, 8, saved),
+            (10, true, 8, saved),
+            (11, true, 0, ANY),
+            (10, false, 8, saved),
+        ] {
+            let expected = (STEP_DONE | OVERLAY_INTERPRETER, host::CLAIMED + above, SP_AT + above + 8, rbp);
+            assert_eq!(step_with_rbp(&memory, start + offset, exact), expected, "at +{offset}, exact: {exact}");
+        }
+        for (offset, exact) in [(0, false), (4, false), (8, false), (11, false), (1, true), (6, true), (9, true)] {
+            assert_eq!(step(&memory, start + offset, exact).0, STEP_NATIVE, "at +{offset}, exact: {exact}");
+        }
+        // Code that is compiled without endbr64 has the rest alone.
+        let memory = process(start, &PUSHING[4..]);
+        assert_eq!(step_with_rbp(&memory, start + 6, false).3, saved);
+    }
+}
+
+#[test]
+fn code_with_a_frame_pointer_that_differs_in_a_byte_is_none() {
+    for at in 4..PUSHING.len() {
+        let mut code = PUSHING;
+        code[at] ^= 1;
+        let memory = process(STARTS[0], &code);
+        for offset in [0, 4, 5, 8, 10, 11] {
+            assert_eq!(step(&memory, STARTS[0] + offset, true).0, STEP_NATIVE, "byte {at} differs, at +{offset}");
         }
     }
 }

@@ -1,11 +1,12 @@
-//! The CPython interpreters of this machine: Debian's, pyenv's, and any `python3.N` on PATH.
+//! The CPython interpreters of this machine: Debian's, pyenv's, any `python3.N` on PATH, and those of other Debian suites
+//! that `ci/interpreters` has fetched.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Minor versions that the Python plugin supports, which should be tested.
-pub const SUPPORTED: std::ops::RangeInclusive<u32> = 11..=13;
+pub const SUPPORTED: std::ops::RangeInclusive<u32> = 11..=15;
 
 /// An interpreter of this machine.
 #[derive(Clone, Debug)]
@@ -21,6 +22,12 @@ pub struct Interpreter {
 /// All interpreters of a supported version, one for each real file.
 pub fn supported() -> Vec<Interpreter> {
     all().into_iter().filter(|i| SUPPORTED.contains(&i.version.0)).collect()
+}
+
+/// The supported interpreters that are installed whole, with what makes virtual environments: not those that were
+/// fetched from other Debian suites.
+pub fn installed() -> Vec<Interpreter> {
+    supported().into_iter().filter(|i| !i.path.starts_with(crate::paths::target())).collect()
 }
 
 /// All CPython 3 interpreters, one for each real file.
@@ -49,6 +56,10 @@ fn candidates() -> Vec<PathBuf> {
         let versions = std::fs::read_dir(Path::new(&home).join(".pyenv/versions"));
         paths.extend(versions.into_iter().flatten().flatten().map(|entry| entry.path().join("bin/python3")));
     }
+    let fetched = std::fs::read_dir(crate::paths::target().join("interpreters"));
+    for folder in fetched.into_iter().flatten().flatten().map(|entry| entry.path().join("usr/bin")) {
+        paths.extend((0..100).map(|minor| folder.join(format!("python3.{minor}"))).filter(|path| path.is_file()));
+    }
     for folder in std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()) {
         // pyenv's shims are shell scripts that start one of the above.
         if !folder.ends_with("shims") {
@@ -68,7 +79,11 @@ fn ask(path: &Path) -> Option<Interpreter> {
     if major != "3" {
         return None;
     }
-    let place = path.parent()?.to_str()?.trim_matches('/').replace('/', "-");
+    let place = match path.strip_prefix(crate::paths::target().join("interpreters")) {
+        // The suite.
+        Ok(inner) => inner.iter().next()?.to_str()?.to_owned(),
+        Err(_) => path.parent()?.to_str()?.trim_matches('/').replace('/', "-"),
+    };
     let place = if place.contains("pyenv") { "pyenv".to_owned() } else { place };
     let version = (minor.parse().ok()?, micro.parse().ok()?);
     Some(Interpreter { path: path.to_path_buf(), version, label: format!("{major}.{minor}.{micro}-{place}") })

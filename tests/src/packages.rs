@@ -11,7 +11,7 @@ use std::process::Command;
 /// If an interpreter cannot make an environment.
 #[track_caller]
 pub fn environment(name: &str, packages: &[&str]) -> Option<PathBuf> {
-    let Some(python) = interpreters::supported().into_iter().max_by_key(|i| i.version) else {
+    let Some(python) = interpreters::installed().into_iter().max_by_key(|i| i.version) else {
         skips::skipped(name, "no supported Python is installed");
         return None;
     };

@@ -107,7 +107,7 @@ fn environment() -> Option<&'static (PathBuf, PathBuf)> {
 }
 
 fn make_environment() -> Option<(PathBuf, PathBuf)> {
-    let python = interpreters::supported().into_iter().max_by_key(|i| i.version)?;
+    let python = interpreters::installed().into_iter().max_by_key(|i| i.version)?;
     let folder = paths::target().join("uu-tests").join(format!("environment-{}", python.label));
     let inside = folder.join("bin/python3");
     if !folder.join("ready").is_file() {

@@ -111,11 +111,11 @@ fn symbols_are_found_by_either_hash_table_and_in_stripped_files() {
 #[test]
 fn a_python_that_is_not_served_is_named() {
     let shop = Workshop::new("refused");
-    let path = shop.compile("libpython.so", &FAKE_PYTHON.replace("0x030b07f0", "0x030e01f0"), SHARED);
+    let path = shop.compile("libpython.so", &FAKE_PYTHON.replace("0x030b07f0", "0x031000a1"), SHARED);
     let analysis = analyse(&path).unwrap();
     assert_eq!(analysis.facts, None);
     let note = &analysis.refusals[0];
-    assert!(note.starts_with("no Python frames: this is CPython 3.14.1;"), "{note}");
+    assert!(note.starts_with("no Python frames: this is CPython 3.16.0a1;"), "{note}");
 }
 
 /// The interpreter that `python3` starts, by its own word.

@@ -1,23 +1,23 @@
 //! CPython unwinder plugin, analyse half: decides whether an ELF file holds a CPython that the signal half can read,
 //! and says where its structures lie.
 //!
-//! Serves release builds with the GIL of CPython 3.11, 3.12 and 3.13, as libpython or as an executable that contains
-//! it. All that is needed are exported symbols and initialised data, which stripped files have as well. A CPython that
+//! Serves builds with the GIL of CPython 3.11 to 3.15, as libpython or as an executable that contains it. All that is needed are exported symbols and initialised data, which stripped files have as well. A CPython that
 //! is not served is refused, with a line that says what was found.
 //!
-//! - `layout`: the structures' offsets, per minor version;
-//! - `debug_offsets`: 3.13 carries its offsets in the file, and these take precedence;
+//! - `versions`: a file for each minor version: its layout, its boundaries, its refusals;
+//! - `debug_offsets`: from 3.13 on, files contain their offsets, and these take precedence;
 //! - `half`: what reports must know of Python;
-//! - `tss`: proof from machine code of the one offset that no table in the file holds.
+//! - `tss`, `tls`: the place of a thread's state, which no table in the file holds, from machine code.
 //!
 //! ASSUMPTIONS.md beside the signal half's crate lists what is assumed of each version, and where it is checked.
 #![forbid(unsafe_code)]
 
 mod debug_offsets;
 mod half;
-mod layout;
+mod tls;
 mod tss;
 mod version;
+mod versions;
 
 #[cfg(test)]
 mod tests;
@@ -25,9 +25,10 @@ mod tests;
 pub use half::Python;
 use uunwind_elf::Elf;
 pub use uunwind_python::facts::Facts;
-use uunwind_python::facts::{Plain, CHAIN_SHIM};
+use uunwind_python::facts::Plain;
 pub use uunwind_python::NAME;
 pub use version::Version;
+use versions::State;
 
 /// What an ELF file holds, as far as this plugin is concerned.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,7 +42,7 @@ pub enum Finding {
 }
 
 /// The CPythons that are served, for messages.
-pub const SERVED: &str = "CPython 3.11, 3.12 and 3.13 (release builds with the GIL)";
+pub const SERVED: &str = "CPython 3.11 to 3.15 (builds with the GIL; of 3.11 and 3.12, release builds)";
 
 /// Analyses one ELF file.
 pub fn analyse(elf: &dyn Elf) -> Finding {
@@ -67,35 +68,25 @@ fn facts(elf: &dyn Elf) -> Result<Option<Facts>, String> {
         return Err("this is CPython 3.10 or older (it has no Py_Version)".into());
     };
     let version = Version::new(word32(elf, version.address).ok_or("the value of Py_Version is not in the file")?);
-    let mut facts = layout::of(version).ok_or_else(|| format!("this is CPython {version}"))?;
+    let minor = versions::of(version.minor()).ok_or_else(|| format!("this is CPython {version}"))?;
     if !version.is_final() {
         return Err(format!("this is CPython {version}, a pre-release, whose structures may still change"));
     }
-    if let Some(symbol) = DEBUG_SYMBOLS.iter().find(|name| elf.symbol(name).is_some()) {
-        return Err(format!("this is a debug build of CPython {version} (it has {symbol})"));
+    if let Some((symbol, build)) = minor.refused.iter().find(|(name, _)| elf.symbol(name).is_some()) {
+        return Err(format!("this is {build} of CPython {version} (it has {symbol})"));
     }
-    if elf.symbol(FREE_THREADED_SYMBOL).is_some() {
-        return Err(free_threaded(version));
-    }
-    facts.runtime = runtime.address;
-    facts.eval = eval.address;
+    let mut facts = Facts { python: version.hex, runtime: runtime.address, eval: eval.address, ..minor.layout };
     facts.code_type =
         elf.symbol("PyCode_Type").ok_or_else(|| format!("CPython {version} without PyCode_Type"))?.address;
-    if facts.chain == CHAIN_SHIM {
-        debug_offsets::apply(elf, version, &mut facts)?;
+    if let Some(words) = minor.words {
+        debug_offsets::apply(elf, version, words, &mut facts)?;
     }
-    tss::check(elf, version, &facts)?;
+    match minor.state {
+        State::Key => tss::check(elf, version, &facts)?,
+        State::ThreadLocal => tls::find(elf, version, &mut facts)?,
+    }
     // The signal half must accept what is called facts here.
     Facts::read(facts.as_bytes()).map(Some).ok_or_else(|| format!("CPython {version} with impossible offsets"))
-}
-
-/// Exported by builds with reference debugging (`--with-pydebug`) and reference tracing (`--with-trace-refs`) only.
-const DEBUG_SYMBOLS: [&str; 2] = ["_Py_NegativeRefcount", "PyModule_Create2TraceRefs"];
-/// Exported by builds without the GIL (`--disable-gil`) only.
-const FREE_THREADED_SYMBOL: &str = "_Py_MergeZeroLocalRefcount";
-
-fn free_threaded(version: Version) -> String {
-    format!("this is a free-threaded build of CPython {version}")
 }
 
 fn word32(elf: &dyn Elf, address: u64) -> Option<u32> {

@@ -2,7 +2,9 @@
 
 use super::Memory;
 use std::mem::size_of;
-use uunwind_python::facts::{Facts, CHAIN_CFRAME, CHAIN_CFRAME_SHIM, CHAIN_SHIM, FACTS_VERSION};
+use uunwind_python::facts::{
+    Facts, CHAIN_CFRAME, CHAIN_CFRAME_SHIM, CHAIN_SHIM, FACTS_VERSION, STATE_KEY, STATE_TLS, TABLE_PYTHON_311,
+};
 
 pub const BIAS: u64 = 0x7f00_0000_0000;
 pub const RUNTIME: u64 = 0x50_0000;
@@ -40,6 +42,10 @@ const V311: Facts = Facts {
     runtime: RUNTIME,
     eval: EVAL,
     code_type: CODE_TYPE,
+    state_offset: 0,
+    state_module: 0,
+    state: STATE_KEY,
+    table_kind: TABLE_PYTHON_311,
     runtime_finalizing: 24,
     runtime_current: 576,
     runtime_tss: 592,
@@ -49,6 +55,7 @@ const V311: Facts = Facts {
     tstate_next: 8,
     tstate_thread_id: 152,
     tstate_entry: 56,
+    tstate_base_frame: 0,
     tstate_datastack: 296,
     tstate_root_cframe: 336,
     cframe_current: 8,
@@ -58,6 +65,7 @@ const V311: Facts = Facts {
     frame_previous: 48,
     frame_instruction: 56,
     frame_owner: 69,
+    frame_tags: 0,
     frame_is_entry: 68,
     frame_generator_state: 5,
     code_filename: 112,
@@ -110,7 +118,38 @@ pub static PYTHON_3_13: Version = Version {
         ..PYTHON_3_12.facts
     },
 };
-pub static ALL: [&Version; 3] = [&PYTHON_3_11, &PYTHON_3_12, &PYTHON_3_13];
+pub static PYTHON_3_14: Version = Version {
+    facts: Facts {
+        python: 0x030e_0af0,
+        runtime_finalizing: 784,
+        runtime_tss: 2336,
+        runtime_interpreters: 808,
+        interpreter_next: 7272,
+        frame_bytes: 88,
+        frame_owner: 74,
+        frame_tags: 3,
+        code_first_traceable: 192,
+        code_instructions: 208,
+        ..PYTHON_3_13.facts
+    },
+};
+pub static PYTHON_3_15: Version = Version {
+    facts: Facts {
+        python: 0x030f_02f0,
+        state: STATE_TLS,
+        state_offset: (-0x28i64) as u64,
+        runtime_finalizing: 912,
+        runtime_tss: 0,
+        runtime_interpreters: 936,
+        interpreter_next: 7264,
+        interpreter_threads: 7336,
+        tstate_thread_id: 176,
+        tstate_base_frame: 80,
+        tstate_datastack: 256,
+        ..PYTHON_3_14.facts
+    },
+};
+pub static ALL: [&Version; 5] = [&PYTHON_3_11, &PYTHON_3_12, &PYTHON_3_13, &PYTHON_3_14, &PYTHON_3_15];
 
 /// A process with one thread that runs Python. Activations and frames are pushed from the outermost to the innermost.
 pub struct Process {
@@ -129,7 +168,7 @@ impl Process {
     pub fn new(version: &'static Version) -> Process {
         let mut memory = Memory::default();
         memory.map(BIAS + RUNTIME, 0x1000);
-        memory.map(THREAD_POINTER, 0x1000);
+        memory.map(THREAD_POINTER - 0x1000, 0x2000);
         memory.map(STACK - 0x10_0000, 0x10_0000);
         memory.map(CHUNK, CHUNK_LIMIT - CHUNK);
         memory.map(TSTATE, 0x1000);
@@ -137,6 +176,15 @@ impl Process {
         let root = TSTATE + u64::from(version.facts.tstate_root_cframe);
         let boundary = if version.facts.tstate_root_cframe == 0 { 0 } else { root };
         let mut process = Process { memory, version, heap: HEAP, top: CHUNK + 24, current: 0, boundary, entry: false };
+        if version.facts.tstate_base_frame != 0 {
+            process.current = TSTATE + 0x300;
+            process.frame_at(process.current, 0, 1, 0, CSTACK, false);
+            process.memory.put64(TSTATE + u64::from(version.facts.tstate_base_frame), process.current);
+        }
+        if version.facts.state == STATE_TLS {
+            process.memory.put64(THREAD_POINTER.wrapping_add(version.facts.state_offset), TSTATE);
+            process.memory.put64(BIAS + RUNTIME + u64::from(version.facts.runtime_interpreters), HEAP);
+        }
         process.memory.put64(TSTATE + u64::from(version.facts.tstate_thread_id), THREAD_POINTER);
         process.set_key(3);
         if version.facts.runtime_current != 0 {
@@ -205,7 +253,9 @@ impl Process {
     pub fn frame_at(&mut self, address: u64, previous: u64, code: u64, position: i64, owner: u8, entry: bool) {
         let facts = self.version.facts;
         let instruction = (code + u64::from(facts.code_instructions)).wrapping_add_signed(position);
-        self.memory.put64(address + u64::from(facts.frame_code), code);
+        // An odd code object is tagged, as a reference that is not counted.
+        let tag = u64::from(facts.frame_tags != 0 && code != 0) & (code >> 4);
+        self.memory.put64(address + u64::from(facts.frame_code), code | tag);
         self.memory.put64(address + u64::from(facts.frame_previous), previous);
         self.memory.put64(address + u64::from(facts.frame_instruction), instruction);
         self.memory.put(address + u64::from(facts.frame_owner), &[owner]);

@@ -7,9 +7,10 @@ import time
 import snap as tools
 from snap import released, snap
 
-# 3.11 calls a thread's function, `self._target(*args)`, by way of C; later versions stay in the same activation.
+# 3.11 calls a thread's function, `self._target(*args)`, by way of C; later versions stay in the same activation. From
+# 3.14 on `run` itself is called by way of C (`Context.run`).
 ROOT = "E{Thread._bootstrap Thread._bootstrap_inner Thread.run"
-ROOTS = [ROOT + " ", ROOT + "} E{"]
+ROOTS = [ROOT + " ", ROOT + "} E{", "E{Thread._bootstrap Thread._bootstrap_inner} E{Thread.run "]
 
 
 def rec(n):

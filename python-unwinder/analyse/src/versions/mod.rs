@@ -1,0 +1,54 @@
+//! The CPython versions that are served: a file for each minor version says where its structures lie, how its
+//! activations are bounded, how a thread's state is found, and which builds of it are refused.
+//!
+//! Offsets are those of x86-64 builds with the GIL, as `offsetof` prints them for the version's own headers
+//! (ASSUMPTIONS.md has links to them). CPython freezes the thread state, the frame and the code object within a minor
+//! series; `_PyRuntime` and the interpreter's state may grow, which `debug_offsets` and `thread_state` guard against.
+
+mod python_3_11;
+mod python_3_12;
+mod python_3_13;
+mod python_3_14;
+mod python_3_15;
+
+use crate::debug_offsets::Words;
+use uunwind_python::facts::Facts;
+
+/// What is specific to one minor version.
+pub struct Minor {
+    /// Major and minor version.
+    pub number: (u32, u32),
+    /// The layout: all addresses are 0. What the file itself holds takes precedence.
+    pub layout: Facts,
+    /// Where the words of `_Py_DebugOffsets` are; `None`: the version has no such table.
+    pub words: Option<&'static Words>,
+    /// Where code that reads a thread's state has its place.
+    pub state: State,
+    /// Builds that are refused: a symbol that only such builds export, and what such a build is called.
+    pub refused: &'static [(&'static str, &'static str)],
+}
+
+/// Where a thread's state is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// It is the value of the pthread key in `_PyRuntime`, at the offset that the layout has.
+    Key,
+    /// It is a thread-local variable.
+    ThreadLocal,
+}
+
+/// All served minor versions, in order.
+pub const ALL: &[&Minor] =
+    &[&python_3_11::MINOR, &python_3_12::MINOR, &python_3_13::MINOR, &python_3_14::MINOR, &python_3_15::MINOR];
+
+/// The served version with this number.
+pub fn of(number: (u32, u32)) -> Option<&'static Minor> {
+    ALL.iter().copied().find(|minor| minor.number == number)
+}
+
+/// Builds with reference debugging (`--with-pydebug`).
+const DEBUG: (&str, &str) = ("_Py_NegativeRefcount", "a debug build");
+/// Builds with reference tracing (`--with-trace-refs`): every object has two more words before its header.
+const TRACE_REFS: (&str, &str) = ("PyModule_Create2TraceRefs", "a debug build with reference tracing");
+/// Builds without the GIL (`--disable-gil`).
+pub const FREE_THREADED: (&str, &str) = ("_Py_MergeZeroLocalRefcount", "a free-threaded build");

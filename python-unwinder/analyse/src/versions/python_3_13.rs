@@ -1,0 +1,50 @@
+//! CPython 3.13: a shim frame on the C stack ends an activation; the file has a table of offsets. Debug builds have the
+//! same structures as others; free-threaded ones are refused by a word of the table, too.
+
+use super::{python_3_12, Minor, State, FREE_THREADED, TRACE_REFS};
+use crate::debug_offsets::Words;
+use uunwind_python::facts::{Facts, CHAIN_SHIM};
+
+pub const MINOR: Minor = Minor {
+    number: (3, 13),
+    layout: LAYOUT,
+    words: Some(&WORDS),
+    state: State::Key,
+    refused: &[TRACE_REFS, FREE_THREADED],
+};
+
+/// From the headers of 3.13.0.
+pub const LAYOUT: Facts = Facts {
+    chain: CHAIN_SHIM,
+    runtime_finalizing: 608,
+    runtime_tss: 2160,
+    runtime_interpreters: 632,
+    interpreter_next: 7264,
+    interpreter_threads: 7344,
+    tstate_thread_id: 152,
+    tstate_entry: 72,
+    tstate_root_cframe: 0,
+    cframe_current: 0,
+    cframe_previous: 0,
+    frame_generator_state: 0,
+    code_first_traceable: 184,
+    code_instructions: 200,
+    ..python_3_12::LAYOUT
+};
+
+/// <https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_runtime.h>.
+const WORDS: Words = Words {
+    count: 73,
+    thread: 19,
+    next_thread: 21,
+    current_frame: 23,
+    base_frame: None,
+    thread_id: 24,
+    datastack: 26,
+    frame: 28,
+    code: 34,
+    instructions: 43,
+    object: 44,
+    bytes: 64,
+    text: 67,
+};

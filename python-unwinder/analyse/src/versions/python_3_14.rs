@@ -1,0 +1,45 @@
+//! CPython 3.14: as 3.13, with tagged pointers in frames.
+
+use super::{python_3_13, Minor, State, FREE_THREADED, TRACE_REFS};
+use crate::debug_offsets::Words;
+use uunwind_python::facts::Facts;
+
+pub const MINOR: Minor = Minor {
+    number: (3, 14),
+    layout: LAYOUT,
+    words: Some(&WORDS),
+    state: State::Key,
+    refused: &[TRACE_REFS, FREE_THREADED],
+};
+
+/// From the headers of 3.14.8, and from the tables of 3.14.8 and 3.14.10.
+pub const LAYOUT: Facts = Facts {
+    runtime_finalizing: 784,
+    runtime_tss: 2336,
+    runtime_interpreters: 808,
+    interpreter_next: 7272,
+    frame_bytes: 88,
+    frame_owner: 74,
+    // `Py_TAG_BITS`: <https://github.com/python/cpython/blob/v3.14.0/Include/internal/pycore_stackref.h>.
+    frame_tags: 3,
+    code_first_traceable: 192,
+    code_instructions: 208,
+    ..python_3_13::LAYOUT
+};
+
+/// <https://github.com/python/cpython/blob/v3.14.0/Include/internal/pycore_debug_offsets.h>.
+const WORDS: Words = Words {
+    count: 95,
+    thread: 22,
+    next_thread: 24,
+    current_frame: 26,
+    base_frame: None,
+    thread_id: 27,
+    datastack: 29,
+    frame: 31,
+    code: 39,
+    instructions: 48,
+    object: 50,
+    bytes: 74,
+    text: 77,
+};

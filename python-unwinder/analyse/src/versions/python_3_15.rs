@@ -1,0 +1,44 @@
+//! CPython 3.15: as 3.14, but the thread's state is a thread-local variable, and the chain ends with a frame inside the
+//! thread's state.
+
+use super::{python_3_14, Minor, State, FREE_THREADED, TRACE_REFS};
+use crate::debug_offsets::Words;
+use uunwind_python::facts::Facts;
+
+pub const MINOR: Minor = Minor {
+    number: (3, 15),
+    layout: LAYOUT,
+    words: Some(&WORDS),
+    state: State::ThreadLocal,
+    refused: &[TRACE_REFS, FREE_THREADED],
+};
+
+/// From the headers of 3.15.0, and from the tables of 3.15.0 and 3.15.2.
+pub const LAYOUT: Facts = Facts {
+    runtime_finalizing: 912,
+    runtime_tss: 0,
+    runtime_interpreters: 936,
+    interpreter_next: 7264,
+    interpreter_threads: 7336,
+    tstate_thread_id: 176,
+    tstate_base_frame: 80,
+    tstate_datastack: 256,
+    ..python_3_14::LAYOUT
+};
+
+/// <https://github.com/python/cpython/blob/v3.15.0/Include/internal/pycore_debug_offsets.h>.
+const WORDS: Words = Words {
+    count: 111,
+    thread: 22,
+    next_thread: 24,
+    current_frame: 26,
+    base_frame: Some(27),
+    thread_id: 30,
+    datastack: 32,
+    frame: 39,
+    code: 47,
+    instructions: 56,
+    object: 58,
+    bytes: 86,
+    text: 89,
+};
