@@ -29,7 +29,7 @@ die() {
 # because cargo passes those of a dependency on to every cdylib that depends on it. With $UU_VERSION_SCRIPT, ci/link-versioned
 # links.
 signal_object() {
-    local package=$1 soname=$2 cargo=() link=() argument
+    local package=$1 soname=$2 cargo=() link=() argument sum
     shift 2
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
         cargo+=("$1")
@@ -39,7 +39,10 @@ signal_object() {
     for argument in -nostartfiles -Wl,-z,defs -Wl,-z,now "-Wl,-soname,$soname" "$@" -Wl,--as-needed -lc; do
         link+=(-C "link-arg=$argument")
     done
-    [ -z "${UU_VERSION_SCRIPT-}" ] || link+=(-C "linker=$root/ci/link-versioned")
+    if [ -n "${UU_VERSION_SCRIPT-}" ]; then
+        sum=$(sha256sum "$UU_VERSION_SCRIPT")
+        link+=(-C "linker=$root/ci/link-versioned" -C "link-arg=--uu-versions=$UU_VERSION_SCRIPT@${sum%% *}")
+    fi
     run cargo rustc --locked --profile dso -p "$package" --lib --crate-type cdylib "${cargo[@]}" -- "${link[@]}"
 }
 

@@ -113,6 +113,26 @@ impl Headers {
         }
     }
 
+    /// The page with the last byte of the file that the loader has mapped: its process address. A file that becomes shorter
+    /// loses this page first. `None`: nothing of it is loaded, or its headers cannot be read.
+    pub(crate) fn last_page(&self, bias: u64, reader: &mut Reader<'_>) -> Option<u64> {
+        let (mut end_of_file, mut last) = (0, None);
+        for i in 0..self.phnum {
+            let ph = self.start.wrapping_add(self.phoff + i * PHENT);
+            if reader.u32(ph)? != PT_LOAD {
+                continue;
+            }
+            let (offset, address) = (reader.word(ph.wrapping_add(8))?, reader.word(ph.wrapping_add(16))?);
+            let size = reader.word(ph.wrapping_add(32))?;
+            let end = offset.checked_add(size)?;
+            if size != 0 && end > end_of_file {
+                let last_byte = address.wrapping_add(size - 1).wrapping_add(bias);
+                (end_of_file, last) = (end, Some(last_byte & !0xfff));
+            }
+        }
+        last
+    }
+
     /// The offset in the file of the byte that is mapped at the process address `address`; `None`: no loaded segment of
     /// the file covers it.
     pub(crate) fn file_offset(&self, address: u64, bias: u64, reader: &mut Reader<'_>) -> Option<u64> {

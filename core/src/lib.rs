@@ -23,6 +23,7 @@
 pub mod cache;
 pub mod call_site;
 pub mod cursor;
+pub mod due;
 pub mod errno;
 pub mod frame;
 pub mod headers;

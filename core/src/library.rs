@@ -5,6 +5,7 @@
 //! [`Client`] to each walk. Both check `size` and `build`.
 
 use crate::cache::last_walk::LastWalk;
+use crate::due::Due;
 use crate::objects::Object;
 use crate::plugin::{Description, Entry};
 use core::ffi::c_void;
@@ -15,7 +16,7 @@ pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
 /// Distinguishes builds: raised with every change of this file, and different where the structures that cross it are.
 pub const BUILD: u32 =
-    (5 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
+    (6 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
 /// What the walk asks of the sampler. All are called inside handlers.
 #[repr(C)]
@@ -66,6 +67,9 @@ pub const RESULT_UNREPORTED: u32 = 16;
 /// [`Request::result`]: a plugin that claims code in the stack was not called, because its faults would not have been
 /// contained.
 pub const RESULT_PLUGIN_NOT_CALLED: u32 = 32;
+
+/// `UU_SETUP_BY_ITSELF` of `uu.h`.
+pub const BY_ITSELF: u32 = 1;
 
 /// Bytes of [`Request::room`].
 pub const WALK_ROOM: usize = 2048;
@@ -173,9 +177,11 @@ pub struct Library {
     /// The latest registration at `begin` goes; returns when no walk reads it, or after a bounded time. Not for
     /// handlers.
     pub frames_deregistered: unsafe extern "C" fn(begin: u64),
+    /// Where walks say that the set-up is due, which stays for ever.
+    pub due: *const Due,
 }
 
-// SAFETY: a table of function pointers.
+// SAFETY: a table of function pointers, and a pointer to atomics.
 unsafe impl Sync for Library {}
 // SAFETY: a table of function pointers.
 unsafe impl Sync for Client {}

@@ -349,6 +349,7 @@ impl Objects {
             link_map: found.link_map,
             eh_frame_hdr: found.eh_frame,
             sframe: headers.as_ref().and_then(|h| h.sframe(bias, image, reader)).unwrap_or_default(),
+            last_page: headers.as_ref().and_then(|h| h.last_page(bias, reader)).unwrap_or(0),
             code: headers.as_ref().map(|h| Code::read(h, bias, reader)).unwrap_or_default(),
             bias,
             fingerprint: if telling { 0 } else { fingerprint_of(found, reader) },

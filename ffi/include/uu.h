@@ -307,8 +307,8 @@ struct uu_frame_info {
  * Names of native functions are not looked up: uu_symbolize() does that; `file` and `file_address`, or `build_id`, are
  * what addr2line and symbol servers need.
  *
- * Returns how many words the frame has, 1 or 2; -EINVAL: null, another size, or no frame's word. Thread-safe,
- * async-signal-safe. Memory is always probed before it is read, so that SIGSEGV and SIGBUS may be blocked. */
+ * Returns how many words the frame has, 1 or 2; -EINVAL: null or unaligned, another size, or no frame's word.
+ * Thread-safe, async-signal-safe. Memory is always probed before it is read, so that SIGSEGV and SIGBUS may be blocked. */
 int uu_describe(const uint64_t *frame, struct uu_frame_info *info);
 
 /* Number of times that a frame stayed without a name because there was no room for it: 64 MiB of names, or what the kernel
@@ -358,12 +358,12 @@ void uu_symbols_free(const struct uu_symbol *symbols);
  * profilers of allocations, locks and the like, which keep a stack with each of many things. Native frames are
  * addresses: code that is unloaded, and other code at its place, have the same words.
  *
- * 0: `words` is 0 or above 16,384, or there is no room: 512 MiB of stacks, 16,777,216 of them, or what the kernel gives.
+ * 0: `frames` is null or unaligned, `words` is 0 or above 16,384, or there is no room: 512 MiB of stacks, 16,777,216 of them, or what the kernel gives.
  * uu_stack_ids_lost() counts those. Nothing is freed. Lock-free, thread-safe, async-signal-safe. */
 uint32_t uu_stack_id(const uint64_t *frames, size_t words);
 
 /* Copies the words of the stack `id`, at most `capacity` of them, to `frames`, which may be null. Returns how many it has;
- * 0: no stack has this id. Thread-safe, async-signal-safe. */
+ * 0: no stack has this id, or `frames` is unaligned. Thread-safe, async-signal-safe. */
 size_t uu_stack_frames(uint32_t id, uint64_t *frames, size_t capacity);
 
 /* Number of calls of uu_stack_id() that found no room. Thread-safe, async-signal-safe. */
@@ -408,6 +408,19 @@ int uu_handle_faults(void);
  * 4,096 objects. Thread-safe, usable in constructors and in the child of a fork. Not async-signal-safe: it opens files
  * and allocates. */
 int uu_setup(void);
+
+/* As uu_setup(), with flags: 0, or UU_SETUP_BY_ITSELF: from now on, dlopen() needs no further call. A walk (uu_walk(), and
+ * those of other threads and of crashes) that meets an object which the set-up has not seen wakes a thread, which runs the
+ * set-up again. Stacks have UU_DOUBT_SETUP_DUE until that is done. uu_capture() wakes nobody.
+ *
+ * It is one thread of this process, "uu-setup". It blocks all signals, and sleeps until it is woken; uu_walk_all() and crash
+ * reports leave it out. exit(3) waits for a set-up that is under way, at most a second. The child of a fork has no such
+ * thread until it makes this call itself. The flag cannot be taken back.
+ *
+ * Returns what uu_setup() returns; after an error there is no thread. -EINVAL: unknown flags; -EAGAIN: the process is set up,
+ * but the kernel gives no thread. Thread-safe, usable in constructors. Not async-signal-safe. */
+int uu_setup_with(uint32_t flags);
+#define UU_SETUP_BY_ITSELF 1u
 
 /* ---- Windows: code that no loaded object covers ------------------------------------------------------------------ */
 
@@ -760,6 +773,7 @@ UU_OPTIONAL_FUNCTION(uint64_t, 0, ticket, (void), ())
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, synchronize, (uint64_t ticket, uint64_t timeout_ns), (ticket, timeout_ns))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, unregister_window, (const void *text), (text))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, setup, (void), ())
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, setup_with, (uint32_t flags), (flags))
 UU_OPTIONAL_FUNCTION(uint32_t, 0, intern, (const char *function, const char *file, uint32_t first_line),
                      (function, file, first_line))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, publish_frames, (struct uu_frame_record *const *head), (head))

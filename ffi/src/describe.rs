@@ -15,6 +15,9 @@ pub unsafe extern "C" fn uu_describe(frame: *const u64, info: *mut FrameInfo) ->
         // SAFETY: passed on.
         return unsafe { (home.describe)(frame, info) };
     }
+    if !frame.addr().is_multiple_of(8) || !info.addr().is_multiple_of(8) {
+        return -EINVAL;
+    }
     // SAFETY: null, or the caller's.
     let (Some(first), Some(info)) = (unsafe { frame.as_ref() }, unsafe { info.as_mut() }) else { return -EINVAL };
     if info.size as usize != size_of::<FrameInfo>() {

@@ -12,7 +12,7 @@ use crate::home::{settle, Home};
 use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
 use crate::library::uu_private_library_0;
 use crate::plugin_call::uu_plugin_call;
-use crate::setup::uu_setup;
+use crate::setup::{uu_setup, uu_setup_with};
 use crate::stack_id::{uu_stack_frames, uu_stack_id, uu_stack_ids_lost};
 use crate::symbolize::{uu_symbolize, uu_symbols_free};
 use crate::threads::{uu_thread_signal, uu_walk_all, uu_walk_thread};
@@ -62,6 +62,7 @@ pub static uu_private_home_1: Home = Home {
     symbolize: uu_symbolize,
     symbols_free: uu_symbols_free,
     names_lost: uu_names_lost,
+    setup_with: uu_setup_with,
 };
 
 extern "C" {

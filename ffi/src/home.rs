@@ -50,6 +50,7 @@ pub struct Home {
     pub symbolize: unsafe extern "C" fn(*const u64, usize, *mut *const Symbol) -> c_int,
     pub symbols_free: unsafe extern "C" fn(*const Symbol),
     pub names_lost: extern "C" fn() -> u64,
+    pub setup_with: extern "C" fn(u32) -> c_int,
 }
 
 static ELSEWHERE: AtomicPtr<Home> = AtomicPtr::new(core::ptr::null_mut());

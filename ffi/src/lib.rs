@@ -16,7 +16,7 @@
 //! embedder         uu_intern, uu_publish_frames, uu_mark_interpreter
 //! plugin_call      uu_plugin_call
 //! faults           uu_handle_faults; own_faults: which faults are those of a uu_walk
-//! setup            uu_setup
+//! setup            uu_setup, uu_setup_with
 //! symbolize        uu_symbolize, uu_symbols_free
 //! library          the sampler's table of functions
 //! home, exports    whether another copy of this library serves the process; the table that copies find each other by

@@ -20,7 +20,7 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
 use uunwind_core::walk::{walk, Exchange, Setting, EMBEDDER};
 use uunwind_live::env::{Calls, Live};
-use uunwind_live::state::{OBJECTS, PLUGINS, REGISTRY, SLOTS, TSD_OFFSET};
+use uunwind_live::state::{DUE, OBJECTS, PLUGINS, REGISTRY, SLOTS, TSD_OFFSET};
 
 /// Number of ticks of the sampling timer after which a walk is abandoned.
 const TICK_LIMIT: u32 = 8;
@@ -47,6 +47,7 @@ pub static uu_private_library_0: Library = Library {
     add_table: uunwind_live::tables::add,
     add_facts: uunwind_stacks::facts::add,
     plugin_index,
+    due: &raw const DUE,
     frames_registered: registered::add,
     frames_deregistered: registered::remove,
 };

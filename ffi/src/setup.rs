@@ -1,10 +1,10 @@
-//! `uu_setup`: rule tables, plugins and facts for a program that has no recorder. They come from another object, which
+//! `uu_setup`, `uu_setup_with`: rule tables, plugins and facts for a program that has no recorder. They come from another object, which
 //! is linked with std and reads files; it is opened here, on demand, from the folder `uu` beside this one.
 
 use crate::library::uu_private_library_0;
 use core::ffi::{c_char, c_int, c_void, CStr};
-use uunwind_core::errno::{Errno, ENAMETOOLONG, ENOENT};
-use uunwind_core::library::Library;
+use uunwind_core::errno::{Errno, EINVAL, ENAMETOOLONG, ENOENT};
+use uunwind_core::library::{Library, BY_ITSELF};
 
 /// `Dl_info` (dlfcn.h).
 #[repr(C)]
@@ -23,18 +23,30 @@ extern "C" {
 
 const FILE: &CStr = c"uu/libuunwind-setup.so";
 const SYMBOL: &CStr = c"uu_setup_process";
-type SetupProcess = unsafe extern "C" fn(*const Library) -> c_int;
+type SetupProcess = unsafe extern "C" fn(*const Library, u32) -> c_int;
 
 /// See `uu.h`.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub extern "C" fn uu_setup() -> c_int {
+    match crate::home::elsewhere() {
+        Some(home) => (home.setup)(),
+        None => uu_setup_with(0),
+    }
+}
+
+/// See `uu.h`.
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
+pub extern "C" fn uu_setup_with(flags: u32) -> c_int {
     if let Some(home) = crate::home::elsewhere() {
-        return (home.setup)();
+        return (home.setup_with)(flags);
+    }
+    if flags & !BY_ITSELF != 0 {
+        return -EINVAL;
     }
     match entry(SYMBOL) {
         // SAFETY: the symbol is a function of this type, which checks the table's build.
         Ok(found) => unsafe {
-            core::mem::transmute::<*mut c_void, SetupProcess>(found)(&raw const uu_private_library_0)
+            core::mem::transmute::<*mut c_void, SetupProcess>(found)(&raw const uu_private_library_0, flags)
         },
         Err(error) => -error,
     }

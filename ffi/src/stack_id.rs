@@ -12,7 +12,7 @@ pub unsafe extern "C" fn uu_stack_id(frames: *const u64, words: usize) -> u32 {
         // SAFETY: passed on.
         return unsafe { (home.stack_id)(frames, words) };
     }
-    if frames.is_null() || words > ids::WORDS {
+    if frames.is_null() || !frames.addr().is_multiple_of(8) || words > ids::WORDS {
         return 0;
     }
     // SAFETY: the caller's words.
@@ -28,6 +28,9 @@ pub unsafe extern "C" fn uu_stack_frames(id: u32, frames: *mut u64, capacity: us
     if let Some(home) = crate::home::elsewhere() {
         // SAFETY: passed on.
         return unsafe { (home.stack_frames)(id, frames, capacity) };
+    }
+    if !frames.addr().is_multiple_of(8) {
+        return 0;
     }
     let Some(words) = ids::get(id) else { return 0 };
     if !frames.is_null() {

@@ -3,6 +3,7 @@
 use core::sync::atomic::AtomicU64;
 use uunwind_core::cache::rules::PcCache;
 use uunwind_core::cache::short::ShortRules;
+use uunwind_core::due::Due;
 use uunwind_core::objects::Objects;
 use uunwind_core::plugin::installed::Installed;
 use uunwind_core::registry::Registry;
@@ -26,5 +27,7 @@ pub static PLUGINS: Installed<PLUGIN_INDICES> = Installed::new();
 /// Number of changes that may change the result of a walk without changing a word that it reads
 /// ([`crate::met::changed`]).
 pub static CHANGES: AtomicU64 = AtomicU64::new(0);
+/// What walks say to the thread of the set-up, if there is one.
+pub static DUE: Due = Due::new();
 /// See `uunwind_core::plugin::View::tsd_offset`.
 pub static TSD_OFFSET: AtomicU64 = AtomicU64::new(0);

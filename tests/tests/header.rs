@@ -68,18 +68,47 @@ fn it_declares_what_the_library_exports() {
     assert_eq!(declared(), exported);
 }
 
-/// A program that is linked with a function asks for the library that has this version of it.
+/// The symbols that `ffi/libuunwind.map` lists, each as `name@@version`.
+fn listed() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(paths::root().join("ffi/libuunwind.map")).expect("the map");
+    let without_comments: String =
+        text.split("/*").map(|part| part.split_once("*/").map_or(part, |(_, after)| after)).collect();
+    let mut listed = BTreeSet::new();
+    for node in without_comments.split('}') {
+        let Some((before, body)) = node.split_once('{') else { continue };
+        let version = before.rsplit(';').next().unwrap_or_default().trim();
+        let global = body.split("local:").next().unwrap_or_default().replace("global:", "");
+        listed.extend(
+            global.split(';').map(str::trim).filter(|name| !name.is_empty()).map(|name| format!("{name}@@{version}")),
+        );
+    }
+    listed
+}
+
+/// A program that is linked with a function asks for the library that has this version of it: the map says which.
 #[test]
-fn each_exported_symbol_has_a_version() {
+fn each_exported_symbol_has_the_version_that_the_map_lists() {
     let library = paths::tree().join("lib/libuunwind.so.0");
     let table = Command::new("readelf").args(["--dyn-syms", "-W"]).arg(&library).output().expect("binutils").stdout;
     let table = String::from_utf8(table).expect("text");
-    let exported =
-        table.lines().filter(|line| !line.contains(" UND ")).filter_map(|line| line.split_whitespace().nth(7));
-    let names: Vec<&str> = exported.filter(|name| name.starts_with("uu_")).collect();
-    assert!(names.len() > declared().len(), "{table}");
-    let bare: Vec<&&str> = names.iter().filter(|name| !name.ends_with("@@UUNWIND_0.1")).collect();
-    assert!(bare.is_empty(), "{bare:?}");
+    // The versions' own symbols are absolute.
+    let defined = table.lines().filter(|line| ![" UND ", " ABS "].iter().any(|other| line.contains(other)));
+    let exported: BTreeSet<String> = defined
+        .filter_map(|line| line.split_whitespace().nth(7))
+        .filter(|name| *name != "Name")
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(listed(), exported);
+    let public = |version: &str| {
+        version.strip_prefix("UUNWIND_").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let of_header: BTreeSet<String> = listed()
+        .iter()
+        .filter_map(|symbol| symbol.split_once("@@").filter(|(_, version)| public(version)))
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    assert_eq!(declared(), of_header);
+    assert!(!of_header.iter().any(|name| private(name) || name.contains('*')));
 }
 
 /// With UU_OPTIONAL, each function can be called where the library may be absent.

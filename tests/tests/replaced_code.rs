@@ -92,3 +92,27 @@ fn samples_of_a_library_that_looks_like_the_one_before_it_are_whole_and_named_by
     }
     assert_eq!(through, [100, 100], "samples through each library");
 }
+
+/// A file that somebody makes shorter while it is mapped (`cp` onto it does): what was read of it before is not read again
+/// unasked, although no fault can be handled.
+#[test]
+fn a_library_whose_file_becomes_shorter_ends_no_program() {
+    let scratch = paths::scratch("truncated");
+    let options = ["-shared", "-fPIC", "-Wl,-z,separate-code", "-Wno-missing-prototypes"];
+    let library = compile::gcc(&scratch, "libtruncated.so", &["native/truncated_lib.c"], &options);
+    let bytes = std::fs::read(&library).expect("it was made");
+    let file = object::File::parse(&*bytes).expect("ELF");
+    let text = object::Object::section_by_name(&file, ".text").expect("code");
+    let (at, len) = object::ObjectSection::file_range(&text).expect("code");
+    let end = (at + len).next_multiple_of(4096);
+    assert!(end < bytes.len() as u64, "nothing lies after the code");
+    let program = compile::with_library(&scratch, "truncated", &[library.to_str().expect("text"), "-Wl,-z,now"]);
+    let mut command = Command::new(&program);
+    command.arg(&library).arg(end.to_string());
+    let out = process::run(&mut command, &scratch, uu::LIMIT).expect_code(0).stdout;
+    // Two frames at least (the handler of the call, the library's function), then a reason.
+    let (first, again) = out.split_once('\n').expect("two lines");
+    let stop: u32 = first.rsplit(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+    assert!(first.starts_with("before 1, after: frames ") && stop == 51, "{out}");
+    assert_eq!(again, "again 1\n");
+}

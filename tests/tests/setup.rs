@@ -1,7 +1,8 @@
 //! `uu_setup()`: a program without a recorder gets rule tables.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use uunwind_tests::{compile, paths, process, uu};
+use uunwind_tests::{compile, paths, process, skips, uu};
 
 fn run(name: &str, options: &[&str]) -> String {
     let scratch = paths::scratch(&format!("setup-{name}"));
@@ -44,4 +45,103 @@ fn code_with_debug_frame_only_is_walked() {
 #[test]
 fn ordinary_code_is_walked_before_and_after() {
     assert_eq!(run("ordinary", &[]), format!("before 1\n{WHOLE}"));
+}
+
+#[test]
+fn an_interpreter_that_is_opened_later_is_found_by_itself() {
+    const LUA: &str = "liblua5.4.so.0";
+    // SAFETY: a library whose constructors do nothing.
+    if unsafe { libc::dlopen(c"liblua5.4.so.0".as_ptr(), libc::RTLD_LAZY) }.is_null() {
+        return skips::skipped("an interpreter opened after uu_setup_with()", "liblua5.4.so.0 is not here");
+    }
+    let scratch = paths::scratch("by-itself");
+    let program = compile::with_library(&scratch, "by_itself", &[]);
+    let mut command = Command::new(&program);
+    command.arg(LUA).env("XDG_CACHE_HOME", scratch.join("cache"));
+    assert_eq!(process::run(&mut command, &scratch, uu::LIMIT).expect_code(0).stdout, "ok\n");
+}
+
+/// What the program says of itself, with this folder for caches.
+#[track_caller]
+fn says(program: &Path, scratch: &Path, cache: &Path, root: &str) -> String {
+    let mut command = Command::new(program);
+    command.arg(root).env("XDG_CACHE_HOME", cache).env("HOME", scratch.join("home"));
+    process::run(&mut command, scratch, uu::LIMIT).expect_code(0).stdout
+}
+
+const PREPARED: &str = "setup 1, walk 0, stop 1, frames 1\n";
+
+#[test]
+fn without_files_the_program_lives() {
+    // SAFETY: a call without preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        return skips::skipped("uu_setup() in an empty root directory", "needs root");
+    }
+    let scratch = paths::scratch("no-files");
+    let program = compile::with_library(&scratch, "setup_bad", &[]);
+    let empty = scratch.join("empty");
+    std::fs::create_dir(&empty).expect("scratch");
+    let said = says(&program, &scratch, &scratch.join("cache"), empty.to_str().expect("text"));
+    assert_eq!(said, format!("setup {}, walk 0, stop 1, frames 1\n", -libc::ENOENT));
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn a_cache_that_cannot_be_used_costs_time_only() {
+    let scratch = paths::scratch("hostile-cache");
+    let program = compile::with_library(&scratch, "setup_bad", &[]);
+    let says = |cache: &Path| says(&program, &scratch, cache, "-");
+    // A file, nothing, and what nobody can write to, in the folder's place.
+    let file = scratch.join("file");
+    std::fs::write(&file, "").expect("scratch");
+    for cache in [&*file, Path::new("/proc/self"), Path::new("relative/../..")] {
+        assert_eq!(says(cache), PREPARED, "{}", cache.display());
+    }
+    let cache = scratch.join("cache");
+    assert_eq!(says(&cache), PREPARED);
+    let entries = files(&cache);
+    assert!(entries.iter().any(|entry| entry.starts_with(cache.join("uu/facts"))), "{entries:?}");
+    assert!(entries.iter().any(|entry| entry.starts_with(cache.join("uu/tables"))), "{entries:?}");
+    let replaced: [fn(&Path); 5] = [
+        |entry| std::fs::write(entry, [0xa5; 100]).expect("garbage"),
+        // Larger than any that is kept.
+        |entry| std::fs::File::create(entry).and_then(|file| file.set_len(1 << 40)).expect("a sparse file"),
+        |entry| std::os::unix::fs::symlink("/dev/zero", entry).expect("a link"),
+        |entry| {
+            let path = std::ffi::CString::new(entry.as_os_str().as_encoded_bytes()).expect("no NUL");
+            // SAFETY: a NUL-terminated path.
+            assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+        },
+        |entry| std::fs::create_dir(entry).expect("a folder"),
+    ];
+    for (number, replace) in replaced.iter().enumerate() {
+        for entry in &entries {
+            let _ = std::fs::remove_file(entry);
+            let _ = std::fs::remove_dir(entry);
+            replace(entry);
+        }
+        assert_eq!(says(&cache), PREPARED, "way {number}");
+    }
+    // SAFETY: a call without preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        return skips::skipped("a cache that belongs to another user", "needs root");
+    }
+    // Another user's folder, and another user's link to one of our own.
+    let (another, leads, own) = (scratch.join("another"), scratch.join("leads"), scratch.join("own"));
+    for folder in [&another.join("uu"), &leads, &own] {
+        std::fs::create_dir_all(folder).expect("scratch");
+    }
+    std::os::unix::fs::symlink(&own, leads.join("uu")).expect("scratch");
+    for theirs in [another.join("uu"), leads.join("uu")] {
+        std::os::unix::fs::lchown(theirs, Some(65534), Some(65534)).expect("root may");
+    }
+    for (cache, written) in [(&another, &another), (&leads, &own)] {
+        assert_eq!(says(cache), PREPARED);
+        assert_eq!(files(written), [PathBuf::new(); 0], "{}", cache.display());
+    }
 }

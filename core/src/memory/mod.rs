@@ -6,7 +6,7 @@
 //!   fault's frame;
 //! * **probed**: one cheap system call for each new page (`probed`), then plain loads. Another thread may unmap the
 //!   page in between, so this mode is for stacks and live objects only. Pages of an object's unwind data are probed once
-//!   for each load of it;
+//!   for each load of it, and the last page of its file once for each walk;
 //! * **hosted**: by a function of the caller, for plugins that use the parts of this crate that need no walk;
 //! * **recorded**: bytes saved elsewhere, for tests and fuzzing.
 
@@ -158,10 +158,12 @@ impl<'a> Reader<'a> {
     }
 
     /// From here on, unwind data of the object with this image is read. With [`Mode::Probed`], its pages are probed
-    /// once for each load of it, which `generation` stands for; 0: at each walk. To be ended with
-    /// [`Reader::end_image`], before another object's data is read.
-    pub fn begin_image(&mut self, image: Span, generation: u64) {
-        self.pages.set_image(probed::Image { span: image, generation });
+    /// once for each load of it, which `generation` stands for; 0: at each walk. In each walk that believes so, the page at
+    /// `last_page` (process address), with the last byte of the object's file, is probed first: a file that somebody makes
+    /// shorter loses it with the others. 0: nothing is believed. To be ended with [`Reader::end_image`], before another
+    /// object's data is read.
+    pub fn begin_image(&mut self, image: Span, generation: u64, last_page: u64) {
+        self.pages.set_image(probed::Image { span: image, generation, last_page });
     }
 
     /// See [`Reader::begin_image`].

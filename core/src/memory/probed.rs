@@ -1,5 +1,7 @@
 //! Probed pages: the kernel is asked whether a page is readable, once for each walk and page; for pages of an object's
-//! image, once for each of its loads.
+//! image, once for each of its loads. What the loader has mapped stays until the object is unloaded, unless its file
+//! becomes shorter, as by `cp` onto it: then loads from pages after the new end raise SIGBUS. The last page goes with
+//! the others, so each walk probes that one before it believes what earlier walks have noted.
 
 use super::USER_END;
 use crate::errno::EINVAL;
@@ -9,8 +11,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const PAGE: u64 = 4096;
 
-/// Pages of objects that were found readable, each with the generation of the object's load: what the loader has mapped
-/// stays until the object is unloaded, and no other load has that generation. 0: none.
+/// Pages of objects that were found readable, each with the generation of the object's load, which no other load has.
+/// 0: none.
 static IMAGE_PAGES: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 /// Number of bits of a page's number in an entry; the generation has the others.
 const PAGE_BITS: u32 = (USER_END / PAGE).trailing_zeros();
@@ -21,10 +23,12 @@ const PAGE_BITS: u32 = (USER_END / PAGE).trailing_zeros();
 pub(super) struct Image {
     pub(super) span: Span,
     pub(super) generation: u64,
+    /// The page with the last byte of its file (process address).
+    pub(super) last_page: u64,
 }
 
 impl Image {
-    pub(super) const NONE: Image = Image { span: Span { start: 0, end: 0 }, generation: 0 };
+    pub(super) const NONE: Image = Image { span: Span { start: 0, end: 0 }, generation: 0, last_page: 0 };
 
     /// Where it is noted that a page of the image is readable, and the entry for it. `None`: it is no page of the
     /// image, or the generation is too large for an entry.
@@ -49,6 +53,9 @@ pub(super) struct Pages {
     /// Its pages that were read last, which [`IMAGE_PAGES`] has, too, unless others have taken their places.
     of_image: [u64; 4],
     next_of_image: u8,
+    /// Whether the last pages of some images, those of these generations, were readable in this walk.
+    whole: [(u64, bool); 4],
+    next_whole: u8,
 }
 
 /// No page.
@@ -56,7 +63,15 @@ const NONE: [u64; 4] = [u64::MAX; 4];
 
 impl Pages {
     pub(super) fn new() -> Pages {
-        Pages { pages: NONE, next: 0, image: Image::NONE, of_image: NONE, next_of_image: 0 }
+        Pages {
+            pages: NONE,
+            next: 0,
+            image: Image::NONE,
+            of_image: NONE,
+            next_of_image: 0,
+            whole: [(0, false); 4],
+            next_whole: 0,
+        }
     }
 
     /// See [`super::Reader::begin_image`].
@@ -71,6 +86,20 @@ impl Pages {
         self.of_image.contains(&page) || self.pages.contains(&page)
     }
 
+    /// Whether the image's file has not become shorter, as far as its last page says. Asks once a walk.
+    fn is_whole(&mut self) -> bool {
+        let Image { generation, last_page, .. } = self.image;
+        if let Some((_, whole)) = self.whole.iter().find(|(of, _)| *of == generation) {
+            return *whole;
+        }
+        let whole = last_page != 0 && probe(last_page);
+        if let Some(place) = self.whole.get_mut(usize::from(self.next_whole & 3)) {
+            *place = (generation, whole);
+        }
+        self.next_whole = self.next_whole.wrapping_add(1);
+        whole
+    }
+
     /// Whether `[start, end)` is readable. Bounded: a range over more than 64 pages is refused.
     pub(super) fn readable(&mut self, start: u64, end: u64) -> bool {
         let (first, last) = (start / PAGE, end.saturating_sub(1) / PAGE);
@@ -82,7 +111,7 @@ impl Pages {
                 return true;
             }
             let entry = self.image.entry(page);
-            let is_noted = entry.is_some_and(|(place, entry)| place.load(Relaxed) == entry);
+            let is_noted = entry.is_some_and(|(place, entry)| place.load(Relaxed) == entry) && self.is_whole();
             let readable = is_noted || probe(page * PAGE);
             if let (true, Some((place, entry))) = (readable, entry) {
                 place.store(entry, Relaxed);
@@ -114,6 +143,9 @@ mod tests {
     use super::*;
 
     extern "C" {
+        fn memfd_create(name: *const u8, flags: u32) -> i32;
+        fn ftruncate(fd: i32, len: i64) -> i32;
+        fn close(fd: i32) -> i32;
         fn mmap(at: u64, len: usize, protection: i32, flags: i32, fd: i32, offset: i64) -> u64;
         fn munmap(at: u64, len: usize) -> i32;
     }
@@ -122,7 +154,7 @@ mod tests {
     fn what_is_noted_of_a_load_is_not_believed_of_the_next_one() {
         // SAFETY: a new private mapping of one readable page.
         let page = unsafe { mmap(0, PAGE as usize, 1, 0x22, -1, 0) };
-        let image = |generation| Image { span: Span { start: page, end: page + PAGE }, generation };
+        let image = |generation| Image { span: Span { start: page, end: page + PAGE }, generation, last_page: page };
         let readable = |image: Image| {
             let mut pages = Pages::new();
             pages.set_image(image);
@@ -140,5 +172,30 @@ mod tests {
         // Not of this object, no generation, or one that does not fit.
         assert!(Image { span: Span { start: page, end: page }, ..first }.entry(page / PAGE).is_none());
         assert!(image(0).entry(page / PAGE).is_none() && image(1 << (64 - PAGE_BITS)).entry(page / PAGE).is_none());
+    }
+    #[test]
+    fn what_is_noted_is_not_believed_once_the_file_is_shorter() {
+        const PAGES: u64 = 3;
+        // SAFETY: a file of its own, mapped readable and private, as the loader maps one.
+        let (fd, start) = unsafe {
+            let fd = memfd_create(c"image".as_ptr().cast(), 0);
+            assert!(fd >= 0 && ftruncate(fd, (PAGES * PAGE) as i64) == 0);
+            (fd, mmap(0, (PAGES * PAGE) as usize, 3, 2, fd, 0))
+        };
+        let span = Span { start, end: start + PAGES * PAGE };
+        let image = Image { span, generation: 7 << 12 | 2, last_page: start + 2 * PAGE };
+        let readable = |page: u64| {
+            let mut pages = Pages::new();
+            pages.set_image(image);
+            pages.readable(start + page * PAGE, start + page * PAGE + 8)
+        };
+        // SAFETY: the mapping from above; the page becomes the process's own copy.
+        unsafe { (image.last_page as *mut u8).write_volatile(1) };
+        assert!((0..PAGES).all(readable));
+        // SAFETY: the file from above.
+        unsafe { assert_eq!(ftruncate(fd, PAGE as i64), 0) };
+        assert_eq!([0, 1, 2].map(readable), [true, false, false]);
+        // SAFETY: the file and the mapping from above.
+        unsafe { assert_eq!((munmap(start, (PAGES * PAGE) as usize), close(fd)), (0, 0)) };
     }
 }

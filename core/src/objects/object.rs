@@ -29,6 +29,8 @@ pub struct Object {
     pub eh_frame_hdr: u64,
     /// Its SFrame segment (`PT_GNU_SFRAME`): process addresses; empty when there is none.
     pub sframe: Span,
+    /// The page (process address) with the last byte of its file that is mapped; 0: not available.
+    pub last_page: u64,
     /// Its executable segments (process addresses).
     pub code: Code,
     /// Load bias (`l_addr`): process address minus file address.

@@ -93,6 +93,22 @@ pub fn setup() -> Result<usize, Error> {
     usize::try_from(tables).map_err(|_| Error::os("uu_setup", tables))
 }
 
+/// As [`setup`], and once more by itself when a walk meets an object that was loaded since: a thread of this process sleeps
+/// until then, with all signals blocked (`uu_setup_with()` of `uu.h`). The child of a fork has to call it again.
+///
+/// # Errors
+/// Those of [`setup`]; [`Error::Os`] with `EAGAIN`: there is no such thread.
+///
+/// ```
+/// assert!(uunwind::setup_by_itself()? > 0);
+/// # Ok::<(), uunwind::Error>(())
+/// ```
+pub fn setup_by_itself() -> Result<usize, Error> {
+    // SAFETY: uu_setup_with has no preconditions.
+    let tables = unsafe { (library::get()?.setup_with)(sys::SETUP_BY_ITSELF) };
+    usize::try_from(tables).map_err(|_| Error::os("uu_setup_with", tables))
+}
+
 /// Makes walks faster: the library takes SIGSEGV and SIGBUS over, so that memory need not be asked for before it is
 /// read (`uu_handle_faults()` of `uu.h`).
 ///

@@ -87,6 +87,7 @@ fn functions(library: &Library) -> Result<Api, Error> {
         report_crashes = "uu_report_crashes",
         report_crashes_to = "uu_report_crashes_to",
         setup = "uu_setup",
+        setup_with = "uu_setup_with",
         register_window = "uu_register_window",
         unlink_window = "uu_unlink_window",
         synchronize = "uu_synchronize"

@@ -68,6 +68,9 @@ pub struct Function {
     pub name: *const c_char,
 }
 
+/// `UU_SETUP_BY_ITSELF`.
+pub const SETUP_BY_ITSELF: u32 = 1;
+
 /// `UU_NO_UNWIND`.
 pub const NO_UNWIND: u32 = u32::MAX;
 
@@ -125,6 +128,7 @@ pub struct Api {
     pub report_crashes: unsafe extern "C" fn(c_int, u32) -> c_int,
     pub report_crashes_to: unsafe extern "C" fn(*const c_char, u32) -> c_int,
     pub setup: unsafe extern "C" fn() -> c_int,
+    pub setup_with: unsafe extern "C" fn(u32) -> c_int,
     pub register_window: unsafe extern "C" fn(*const Window) -> c_int,
     pub unlink_window: unsafe extern "C" fn(*const c_void, *mut u64) -> c_int,
     pub synchronize: unsafe extern "C" fn(u64, u64) -> c_int,

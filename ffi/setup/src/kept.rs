@@ -67,20 +67,20 @@ fn of_plugins(state: &State) -> Option<Sha256> {
 }
 
 /// `checksum | plugin's name in 16 bytes, zero where none claims the object | facts`.
-fn encode(facts: Option<&ObjectFacts>) -> Vec<u8> {
+pub fn encode(facts: Option<&ObjectFacts>) -> Vec<u8> {
     let (plugin, bytes) = facts.map_or(("", &[][..]), |facts| (&facts.plugin, &facts.bytes));
     let body = [&padded(plugin)[..], bytes].concat();
     [Sha256::digest(&body).as_slice(), &body].concat()
 }
 
-/// `None`: damaged.
-fn decode(bytes: &[u8]) -> Option<Option<ObjectFacts>> {
+/// The reverse of [`encode`]. `None`: damaged.
+pub fn decode(bytes: &[u8]) -> Option<Option<ObjectFacts>> {
     let (sum, body) = bytes.split_first_chunk::<32>()?;
     if Sha256::digest(body).as_slice() != sum {
         return None;
     }
     let (plugin, facts) = body.split_first_chunk::<16>()?;
-    let plugin = String::from_utf8_lossy(trimmed(plugin)).into_owned();
+    let plugin = String::from_utf8(trimmed(plugin).to_vec()).ok()?;
     Some((!plugin.is_empty()).then(|| ObjectFacts { plugin, bytes: facts.to_vec() }))
 }
 

@@ -9,14 +9,16 @@
 //! plugins  finds plugins, opens them, and installs them in libuunwind
 //! facts    which plugin an object belongs to: from the cache on disk, or analysed
 //! kept     that cache
+//! follow   the thread that does all this again when something new was loaded
 //!
 //! symbolize  frames to functions, files and lines
 //! mapped     objects as they are mapped
 //! list       the answer, as a C program gets it
 //! ```
 
-mod facts;
-mod kept;
+pub mod facts;
+mod follow;
+pub mod kept;
 mod list;
 mod mapped;
 mod plugins;
@@ -27,22 +29,31 @@ use findshlibs::{SharedLibrary, TargetSharedLibrary};
 use state::{FileId, State};
 use std::path::PathBuf;
 use uunwind_core::errno::{Errno, EEXIST, ENOEXEC, ENOMEM};
-use uunwind_core::library::{Library, BUILD};
+use uunwind_core::library::{Library, BUILD, BY_ITSELF};
 use uunwind_elf::Image;
 use uunwind_tables_build::Cache;
 
-/// Gives libuunwind the plugins that are there, a table for every loaded object that has unwind information, and each
-/// object's owner and facts. Returns how many objects have a table now, or a negative errno.
+/// As `uu_setup_with()` of `uu.h`.
 ///
 /// # Safety
-/// `library` must be a libuunwind's table of functions.
+/// `library` must be a libuunwind's table of functions, which is never unloaded.
 #[no_mangle]
-pub unsafe extern "C" fn uu_setup_process(library: *const Library) -> i32 {
+pub unsafe extern "C" fn uu_setup_process(library: *const Library, flags: u32) -> i32 {
     // SAFETY: the caller passes its table; size and build are checked before anything else is read.
-    let library = unsafe { &*library };
+    let library: &'static Library = unsafe { &*library };
     if library.size as usize != size_of::<Library>() || library.build != BUILD {
         return -ENOEXEC;
     }
+    let tables = prepare(library);
+    if flags & BY_ITSELF == 0 || tables < 0 {
+        return tables;
+    }
+    follow::begin(library).map_or_else(|error| -error, |()| tables)
+}
+
+/// Gives libuunwind the plugins that are there, a table for every loaded object that has unwind information, and each
+/// object's owner and facts. Returns how many objects have a table now, or a negative errno.
+fn prepare(library: &Library) -> i32 {
     // All that calls the loader comes before the lock (`state::change`).
     let state = state::current();
     let plugins = plugins::open_new(&state);

@@ -91,6 +91,7 @@ unsafe extern "C" fn forked() {
     // What was given to libuunwind in the parent is there in the child, too. Only the lock may have an owner that does
     // not exist here.
     std::mem::forget(LOCK.swap(Some(Arc::default())));
+    crate::follow::forked();
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::memory::{self, Memory};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;
-use uunwind_core::library::UNRECORDED;
+use uunwind_core::library::{RESULT_FACTS_PENDING, UNRECORDED};
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::recovery::{self, Call};
 use uunwind_core::slots::{Slot, Stake};
@@ -14,7 +14,7 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
 use uunwind_core::walk::{walk, Outcome, Setting};
 use uunwind_live::env::{Calls, Live};
-use uunwind_live::state::{SLOTS, TSD_OFFSET};
+use uunwind_live::state::{DUE, OBJECTS, SLOTS, TSD_OFFSET};
 
 /// How a walk reads, and whom it may call.
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +130,9 @@ unsafe fn walked<'m>(cursor: Cursor, at: (&Slot, u64), how: How, memory: *mut Me
     let (words, outcome) = (work.words, work.outcome);
     let result = env.result;
     env.leave();
+    if result & RESULT_FACTS_PENDING != 0 {
+        DUE.ask(OBJECTS.loads().now());
+    }
     let (words, stop, desync) = match (outcome, called) {
         (Some(outcome), Ok(_)) => (outcome.words, outcome.stop, outcome.desync > 0),
         (_, Err(reason)) => {

@@ -2,23 +2,28 @@
 //! was given. It returns whether the parser accepted the bytes, so that a campaign can distinguish deep inputs from
 //! ones that were refused at once.
 
+mod dynamic_symbols;
 mod eh_frame;
 mod eh_frame_list;
 mod elf_analyse;
 mod facts;
+mod frame_words;
 mod gdb_list;
 mod jit_names;
+mod kept_facts;
 mod lookup;
 mod lua_overlay;
 mod lua_state;
 mod luajit_step;
 mod naming;
 mod plugin_messages;
+mod proc_task;
 mod program;
 mod python_lines;
 mod python_overlay;
 mod recording;
 mod registered_frames;
+mod requests;
 mod ring_records;
 mod rule_table;
 mod session;
@@ -90,6 +95,21 @@ pub const ALL: &[Target] = &[
     target("table_cache", "the entry of an object in the cache of rule tables", table_cache::run, 4_000),
     target("naming", "what uu and its naming process send to each other", naming::run, 60_000),
     target("facts", "the facts memfd, as targets read it", facts::run, 150_000),
+    target("kept_facts", "the entry of an object in the cache of facts", kept_facts::run, 60_000),
+    target("proc_task", "what /proc says of threads: their list, their states", proc_task::run, 150_000),
+    target(
+        "dynamic_symbols",
+        "dynamic symbols in memory, as crash reports name functions",
+        dynamic_symbols::run,
+        20_000,
+    ),
+    target("requests", "requests for walks, and which frames they take", requests::run, 100_000),
+    target(
+        "frame_words",
+        "frame words that a program wants described, numbered and given back",
+        frame_words::run,
+        20_000,
+    ),
 ];
 
 const fn target(name: &'static str, about: &'static str, run: fn(&[u8]) -> bool, rounds: u32) -> Target {

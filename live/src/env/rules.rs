@@ -83,7 +83,7 @@ impl Live<'_> {
                 return rule;
             }
             let was = reader.pause(true);
-            reader.begin_image(object.image, self.current.generation);
+            reader.begin_image(object.image, self.current.generation, object.last_page);
             let (mut answer, _) = uunwind_sources::find(&sources(object), lookup, pc, reader);
             if answer == Err(StopReason::NoRule) && cursor.exact {
                 if let Some(load) = guarded::load_of(pc) {

@@ -148,6 +148,11 @@ int main(void) {
     /* What is no frame, or no place for the answer. */
     uint64_t none = 0;
     struct uu_frame_info other = {.size = 8};
+    uint64_t room[2] = {0, 0};
+    void *unaligned = (char *)room + 1;
+    if (uu_describe(unaligned, &info) != -EINVAL || uu_describe(&nowhere, unaligned) != -EINVAL ||
+        uu_stack_id(unaligned, 1) != 0 || uu_stack_frames(uu_stack_id(&nowhere, 1), unaligned, 1) != 0)
+        return 1;
     if (uu_describe(&none, &info) != -EINVAL || uu_describe(0, &info) != -EINVAL || uu_describe(&nowhere, 0) != -EINVAL ||
         uu_describe(&nowhere, &other) != -EINVAL)
         return fail("not refused", &info);

@@ -22,7 +22,7 @@ mod handler;
 mod init;
 mod install;
 mod stacks;
-mod symbols;
+pub mod symbols;
 mod text;
 mod write;
 

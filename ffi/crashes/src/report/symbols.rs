@@ -35,8 +35,14 @@ pub struct Name {
 
 impl Names {
     /// A budget that a report uses in less than a second.
+    #[allow(clippy::new_without_default, reason = "one of two budgets")]
     pub fn new() -> Names {
-        Names { left: 40_000_000 }
+        Names::with_budget(40_000_000)
+    }
+
+    /// At most this number of symbols is looked at.
+    pub fn with_budget(symbols: u64) -> Names {
+        Names { left: symbols }
     }
 
     /// The exported function that covers this process address. Async-signal-safe.
@@ -45,6 +51,12 @@ impl Names {
         let (bias, map) = (loaded.object.bias, loaded.object.link_map);
         // `l_ld` is the third word of a link map (link.h).
         let dynamic = reader.word(map.wrapping_add(16)).filter(|at| *at != 0)?;
+        self.find_in(dynamic, bias, address, reader)
+    }
+
+    /// The exported function that covers this process address, of the object with this dynamic section (process address) and
+    /// load bias. Async-signal-safe.
+    pub fn find_in(&mut self, dynamic: u64, bias: u64, address: u64, reader: &mut Reader<'_>) -> Option<Name> {
         let tables = Tables::read(dynamic, bias, reader)?;
         let (symbol, offset) = self.covering(&tables, address.wrapping_sub(bias), reader)?;
         let mut name = Name { bytes: [0; NAME], offset };

@@ -3,6 +3,7 @@
 use super::{ask, Deadline, List, Manner, Pending, Refused};
 use uunwind_core::errno::{Errno, EIO};
 use uunwind_core::syscall;
+use uunwind_live::state::DUE;
 use uunwind_stacks::walk::Whole;
 
 /// Threads that are asked at once: half of the places, so that two callers do not hinder each other.
@@ -17,19 +18,19 @@ pub struct Thread<'a> {
     pub stack: Result<Whole<'a>, Refused>,
 }
 
-/// Asks all threads but the calling one, a batch at a time, and passes each to `then`. Until the deadline at the
+/// Asks all threads but the calling one and the library's own, which blocks all signals, a batch at a time, and passes each to `then`. Until the deadline at the
 /// latest. Returns how many other threads there are. `EIO`: there is no list of threads (/proc). Async-signal-safe.
 pub fn others(manner: Manner, deadline: Deadline, then: &mut dyn FnMut(Thread<'_>)) -> Result<usize, Errno> {
-    let own = syscall::gettid();
+    let (own, helper) = (syscall::gettid(), DUE.thread());
     let (mut count, mut total) = (0usize, 0usize);
     // How many there are, for shares of the time.
     let mut list = List::open().ok_or(EIO)?;
-    while list.next(&mut |tid| total += usize::from(tid != own)) {}
+    while list.next(&mut |tid| total += usize::from(tid != own && tid != helper)) {}
     let mut list = List::open().ok_or(EIO)?;
     let mut batch = Batch { asked: [const { None }; BATCH], len: 0 };
     loop {
         let more = list.next(&mut |tid| {
-            if tid == own {
+            if tid == own || tid == helper {
                 return;
             }
             count += 1;

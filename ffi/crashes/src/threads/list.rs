@@ -22,15 +22,20 @@ impl List {
         let mut buffer = [0u64; BYTES / 8];
         // SAFETY: words are bytes, too.
         let bytes = unsafe { core::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<u8>(), BYTES) };
-        let mut rest = self.folder.entries(bytes);
-        let some = !rest.is_empty();
-        while let Some((name, after)) = entry(rest) {
-            rest = after;
-            if let Some(tid) = number(name) {
-                each(tid);
-            }
+        let entries = self.folder.entries(bytes);
+        ids(entries, each);
+        !entries.is_empty()
+    }
+}
+
+/// Passes the ids among these entries of the folder to `each`, up to the first entry that is damaged.
+pub fn ids(entries: &[u8], each: &mut dyn FnMut(u32)) {
+    let mut rest = entries;
+    while let Some((name, after)) = entry(rest) {
+        rest = after;
+        if let Some(tid) = number(name) {
+            each(tid);
         }
-        some
     }
 }
 

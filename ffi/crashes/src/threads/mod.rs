@@ -15,7 +15,7 @@
 pub mod all;
 mod asks;
 mod handler;
-mod list;
+pub mod list;
 pub mod status;
 
 pub use asks::after_fork;

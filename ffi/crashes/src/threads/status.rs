@@ -26,7 +26,8 @@ impl Status {
         (!text.is_empty()).then(|| Status::parse(text))
     }
 
-    fn parse(text: &[u8]) -> Status {
+    /// What the text of the file says; zero where a line is missing. Where it has one twice, the last counts.
+    pub fn parse(text: &[u8]) -> Status {
         let mut status = Status::default();
         for line in text.split(|byte| *byte == b'\n') {
             let after = |name: &[u8]| line.strip_prefix(name).map(|rest| rest.trim_ascii());
