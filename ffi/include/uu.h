@@ -292,7 +292,8 @@ struct uu_frame_info {
     uint32_t reserved;       /* zero */
     uint8_t build_id[32];    /* the object's GNU build-id, at most 32 bytes of it */
     char language[16];       /* semantic frames: name of the plugin that emitted the frame; ends with a NUL if shorter */
-    char function[512];      /* semantic frames and frames in windows: the function */
+    char function[512];      /* semantic frames and frames in windows: the function; one that its language gives no name is
+                                "function <FILE:LINE>" by where it begins, with FILE without its folder */
     char file[1024];         /* semantic frames: the source file; native ones: the path by which the object was loaded, as
                                 the loader has it: bytes that need not be UTF-8 */
 };

@@ -22,6 +22,7 @@ pub mod lua_steps;
 pub mod luajit;
 pub mod objects;
 pub mod oracle;
+pub mod own_walks;
 pub mod packages;
 pub mod pair;
 pub mod paths;

@@ -94,7 +94,9 @@ impl Lua {
         let include = format!("-I/usr/include/lua5.{}", self.minor);
         let program = match (self.kind, &self.path) {
             (Kind::Interpreter, Some(path)) => {
-                compile::gcc(&modules, "cap.so", &CAP, &["-shared", "-fPIC", &include]);
+                // It stays when Lua closes it, so that its frames can be named when the program ends.
+                let options = ["-shared", "-fPIC", "-Wl,-z,nodelete", &include];
+                compile::gcc(&modules, "cap.so", &CAP, &options);
                 path.clone()
             }
             (Kind::Library, _) => {

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use uunwind_tests::lua::{self, Expected, Kind, Lua};
 use uunwind_tests::lua_grammar::Program;
+use uunwind_tests::own_walks::{self, Reads, Walked};
 use uunwind_tests::samples::{self, Frame, Sample};
 use uunwind_tests::{chance, evidence, oracle, paths, skips, uu};
 
@@ -34,13 +35,21 @@ fn main() {
         skips::skipped(&format!("Lua stacks of lua5.{minor}"), "this machine has no such interpreter");
     }
     let mut trials = Vec::new();
-    for lua in found.into_iter().map(Arc::new) {
+    for (index, lua) in found.into_iter().map(Arc::new).enumerate() {
         for (script, _) in SCRIPTS.iter().filter(|(_, first)| lua.minor >= *first) {
             let mine = Arc::clone(&lua);
             trials.push(evidence::trial(format!("{}::{script}", lua.label()), move || agrees(&mine, script)));
         }
         let mine = Arc::clone(&lua);
         trials.push(evidence::trial(format!("{}::anywhere", lua.label()), move || anywhere(&mine)));
+        for reads in Reads::some(index).iter().copied() {
+            let mine = Arc::clone(&lua);
+            let name = format!("{}::{}", lua.label(), reads.suffix());
+            trials.push(evidence::trial(name, move || agree_by_uu_walk(&mine, reads)));
+            let mine = Arc::clone(&lua);
+            let name = format!("{}::anywhere_{}", lua.label(), reads.suffix());
+            trials.push(evidence::trial(name, move || anywhere_by_uu_walk(&mine, reads)));
+        }
         if lua.minor >= 2 {
             let mine = Arc::clone(&lua);
             trials.push(evidence::trial(format!("{}::torn", lua.label()), move || torn(&mine)));
@@ -88,8 +97,26 @@ fn record(lua: &Lua, script: &str) -> Run {
 }
 
 fn agrees(lua: &Lua, script: &str) -> Result<(), String> {
-    let run = record(lua, script);
-    for (expected, sample) in run.pairs()? {
+    compare(lua, &record(lua, script).pairs()?)
+}
+
+/// The same scripts without a recorder: the program's own handler calls uu_walk().
+fn agree_by_uu_walk(lua: &Lua, reads: Reads) -> Result<(), String> {
+    let ready = lua.ready();
+    for (script, _) in SCRIPTS.iter().filter(|(_, first)| lua.minor >= *first) {
+        let scratch = paths::scratch(&format!("{script}-{}-{}", lua.label(), reads.suffix()));
+        let (oracle, source) = (scratch.join("oracle"), lua::script(script));
+        let program = [ready.program.as_os_str(), source.as_os_str()];
+        let walked = own_walks::explicit(&scratch, reads, |command| ready.configure(command, &oracle), &program)?;
+        let oracle = lua::read(&oracle);
+        let pairs = lua::pair(&oracle, &walked.samples);
+        pairs.and_then(|pairs| compare(lua, &pairs)).map_err(|error| format!("{script}: {error}"))?;
+    }
+    Ok(())
+}
+
+fn compare(lua: &Lua, pairs: &[(&Expected, &Sample)]) -> Result<(), String> {
+    for (expected, sample) in pairs {
         let with_stack = |e: String| format!("{e}\n{}", sample.text());
         lua::compare(expected, sample, true).map_err(with_stack)?;
         // "facts-pending" comes from the module with `cap`, which was just opened.
@@ -199,8 +226,26 @@ fn anywhere(lua: &Lua) -> Result<(), String> {
     };
     let command = [ready.program.as_os_str(), source.as_os_str()];
     let samples = uu::record(&scratch, &["-r", "999"], configure, &command).expect_code(0).samples();
+    are_possible(lua, &program, &samples)
+}
+
+/// The same by uu_walk() in the program's own handler, in a storm of signals, with calls of malloc() and locks watched.
+fn anywhere_by_uu_walk(lua: &Lua, reads: Reads) -> Result<(), String> {
+    let scratch = paths::scratch(&format!("anywhere-{}-{}", lua.label(), reads.suffix()));
+    let (ready, source) = (lua.ready(), lua::script("async"));
+    let program = Program::read(&std::fs::read_to_string(&source).map_err(|e| e.to_string())?);
+    let configure = |command: &mut Command| {
+        ready.configure(command, &scratch.join("oracle"));
+        command.env("UU_TEST_SECONDS", chance::seconds(0.3).to_string());
+    };
+    let command = [ready.program.as_os_str(), source.as_os_str()];
+    let Walked { samples, .. } = own_walks::storm(&scratch, reads, configure, &command)?;
+    are_possible(lua, &program, &samples)
+}
+
+fn are_possible(lua: &Lua, program: &Program, samples: &[Sample]) -> Result<(), String> {
     let (mut with_lua, mut doubtful) = (0, Vec::new());
-    for sample in &samples {
+    for sample in samples {
         let interpreter = |frame: &Frame| matches!(frame, Frame::Native { interpreter: true, .. });
         if sample.flags.contains("desync") || !sample.complete() {
             doubtful.push(sample);
@@ -220,7 +265,7 @@ fn anywhere(lua: &Lua) -> Result<(), String> {
     if with_lua < 100 || with_lua * 10 < samples.len() * 9 {
         return Err(format!("Lua frames in {with_lua} of {} samples", samples.len()));
     }
-    let shares = program.leaf_lines(&samples, "lines");
+    let shares = program.leaf_lines(samples, "lines");
     let of = |line| shares.get(&line).copied().unwrap_or(0) as usize;
     let total = LOOP.map(of).iter().sum();
     for line in LOOP {

@@ -6,8 +6,10 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use uunwind_tests::lua::Expected;
 use uunwind_tests::lua_graph::Program;
 use uunwind_tests::luajit::{self, Kind, LuaJit};
+use uunwind_tests::own_walks::{self, Reads};
 use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{chance, evidence, lua, oracle, paths, skips, uu};
 
@@ -40,7 +42,10 @@ fn main() {
         for state in STATES {
             add(format!("traces_{state}"), traces, state);
             add(format!("graph_{state}"), graph, state);
+            add(format!("graph_{state}_by_uu_walk"), graph_by_uu_walk, state);
         }
+        add(Reads::Probed.suffix().to_owned(), |luajit, _| agree_by_uu_walk(luajit, Reads::Probed), "");
+        add(Reads::Guarded.suffix().to_owned(), |luajit, _| agree_by_uu_walk(luajit, Reads::Guarded), "");
         if luajit.kind != Kind::Interpreter {
             add("vms".to_owned(), vms, "on");
             add("ask".to_owned(), ask, "on");
@@ -55,9 +60,13 @@ fn compare(name: &str, program: &[&OsStr], configure: impl FnOnce(&mut Command, 
     let scratch = paths::scratch(name);
     let oracle = scratch.join("oracle");
     let recording = uu::record(&scratch, EXPLICIT, |command| configure(command, &oracle), program);
-    let recording = recording.expect_code(0);
-    let (oracle, samples) = (lua::read(&oracle), recording.samples());
-    for (expected, sample) in lua::pair(&oracle, &samples)? {
+    let samples = recording.expect_code(0).samples();
+    compare_samples(&lua::read(&oracle), &samples)?;
+    Ok(samples)
+}
+
+fn compare_samples(oracle: &[Expected], samples: &[Sample]) -> Result<(), String> {
+    for (expected, sample) in lua::pair(oracle, samples)? {
         let with_stack = |e: String| format!("{e}\n{}", sample.text());
         luajit::compare(expected, sample, true).map_err(with_stack)?;
         // "facts-pending" comes from the library with `cap`, which was just opened.
@@ -66,7 +75,30 @@ fn compare(name: &str, program: &[&OsStr], configure: impl FnOnce(&mut Command, 
         }
         oracle::check_hosts(sample).map_err(with_stack)?;
     }
-    Ok(samples)
+    Ok(())
+}
+
+/// All of these programs without a recorder: their own handler calls uu_walk().
+fn agree_by_uu_walk(luajit: &LuaJit, reads: Reads) -> Result<(), String> {
+    let ready = luajit.ready();
+    let run = |name: &str, program: &Path, script: &str, state: &str| {
+        let scratch = paths::scratch(&format!("{name}-{}-{}", luajit.label(), reads.suffix()));
+        let (oracle, source) = (scratch.join("oracle"), lua::script(script));
+        let configure = |command: &mut Command| {
+            ready.configure(command, &oracle);
+            command.env("UU_TEST_JIT", state).env("UU_TEST_CAP", luajit.library());
+        };
+        let walked = own_walks::explicit(&scratch, reads, configure, &[program.as_os_str(), source.as_os_str()])?;
+        let compared = compare_samples(&lua::read(&oracle), &walked.samples);
+        compared.map_err(|error| format!("{name}: {error}")).map(|()| walked.samples)
+    };
+    for script in SCRIPTS {
+        run(script, &ready.program, script, "on")?;
+    }
+    for state in STATES {
+        are_on_traces(&run(&format!("traces-{state}"), &ready.program, "luajit_trace", state)?, state)?;
+    }
+    luajit.pair().map_or(Ok(()), |pair| run("vms", pair, "luajit_vms", "on").map(drop))
 }
 
 fn agrees(luajit: &LuaJit, script: &str) -> Result<(), String> {
@@ -85,6 +117,10 @@ fn traces(luajit: &LuaJit, state: &str) -> Result<(), String> {
         ready.configure(command, oracle);
         command.env("UU_TEST_JIT", state).env("UU_TEST_CAP", luajit.library());
     })?;
+    are_on_traces(&samples, state)
+}
+
+fn are_on_traces(samples: &[Sample], state: &str) -> Result<(), String> {
     let on_traces = samples.iter().filter(|sample| luajit::traces(sample) > 0).count();
     if (state == "on") != (on_traces > samples.len() / 2) {
         return Err(format!("{on_traces} of {} samples on traces, with the compiler {state}", samples.len()));
@@ -111,6 +147,11 @@ fn timed(name: &str, luajit: &LuaJit, text: &str) -> Result<Vec<Sample>, String>
     let program = [ready.program.as_os_str(), script.as_os_str()];
     let configure = |command: &mut Command| ready.configure(command, &scratch.join("oracle"));
     let samples = uu::record(&scratch, &["-r", "999"], configure, &program).expect_code(0).samples();
+    in_lua(samples)
+}
+
+/// Those in Lua, if they are enough, and hardly one in doubt.
+fn in_lua(samples: Vec<Sample>) -> Result<Vec<Sample>, String> {
     // Samples of the program's start and end are not in Lua.
     let in_vm = |frame: &Frame| matches!(frame, Frame::Native { interpreter: true, .. } | Frame::Lua { .. });
     let lua: Vec<Sample> = samples.into_iter().filter(|sample| sample.frames.iter().any(in_vm)).collect();
@@ -133,6 +174,26 @@ fn timed(name: &str, luajit: &LuaJit, text: &str) -> Result<Vec<Sample>, String>
 fn graph(luajit: &LuaJit, state: &str) -> Result<(), String> {
     let program = Program::new(chance::seconds(2.0), if state == "off" { "jit.off()" } else { "" });
     let samples = timed(&format!("graph-{state}"), luajit, &program.text)?;
+    are_chains(&program, &samples, state)
+}
+
+/// The same by uu_walk() in the program's own handler, in a storm of signals, with calls of malloc() and locks watched.
+fn graph_by_uu_walk(luajit: &LuaJit, state: &str) -> Result<(), String> {
+    let program = Program::new(chance::seconds(0.3), if state == "off" { "jit.off()" } else { "" });
+    for reads in Reads::some(usize::from(state == "on")).iter().copied() {
+        let scratch = paths::scratch(&format!("graph-{state}-{}-{}", luajit.label(), reads.suffix()));
+        let script = scratch.join("program.lua");
+        std::fs::write(&script, &program.text).map_err(|e| e.to_string())?;
+        let ready = luajit.ready();
+        let configure = |command: &mut Command| ready.configure(command, &scratch.join("oracle"));
+        let words = [ready.program.as_os_str(), script.as_os_str()];
+        let walked = own_walks::storm(&scratch, reads, configure, &words)?;
+        are_chains(&program, &in_lua(walked.samples)?, state).map_err(|error| format!("{reads:?}: {error}"))?;
+    }
+    Ok(())
+}
+
+fn are_chains(program: &Program, samples: &[Sample], state: &str) -> Result<(), String> {
     let mut deepest = 0;
     for sample in samples.iter().filter(|sample| !sample.flags.contains("desync")) {
         let frames = luajit::frames(sample);

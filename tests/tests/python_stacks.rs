@@ -5,8 +5,9 @@ use object::Object;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use uunwind_tests::interpreters::{self, Interpreter};
+use uunwind_tests::own_walks::{self, Reads};
 use uunwind_tests::samples::{self, Frame, Sample};
-use uunwind_tests::{compile, evidence, executable, oracle, paths, process, skips, uu};
+use uunwind_tests::{compile, evidence, executable, oracle, paths, skips, uu};
 
 /// The programs in `targets/python`, one for each section of the test recipe.
 const PROGRAMS: &[&str] = &[
@@ -42,10 +43,9 @@ fn main() {
         };
         for program in PROGRAMS {
             add(program, Box::new(|python| agrees(python, program)));
-            for faults in [false, true] {
-                let name = format!("{program}_by_uu_walk{}", if faults { "_guarded" } else { "" });
-                add(&name, Box::new(move |python| agrees_by_itself(python, program, faults)));
-            }
+        }
+        for reads in Reads::ALL {
+            add(reads.suffix(), Box::new(move |python| agree_by_uu_walk(python, reads)));
         }
         let options = match interpreter.version.0 {
             ..12 => &[][..],
@@ -126,26 +126,24 @@ fn agrees(python: &Interpreter, program: &str) -> Result<(), String> {
     compare(run, has_symbols(&python.path))
 }
 
-/// The same without a recorder: the program's own handler calls uu_walk(), in either mode of reading memory.
-fn agrees_by_itself(python: &Interpreter, program: &str, faults: bool) -> Result<(), String> {
-    let scratch = paths::scratch(&format!("{program}-{}-{faults}-walk", python.label));
-    let sources = ["python/cap.c", "native/walk_samples.c"];
-    let cap = compile::shared_with_library(&scratch, "libcap.so", &sources);
-    let (oracle, samples) = (scratch.join("oracle"), scratch.join("samples"));
-    let mut command = std::process::Command::new(&python.path);
-    command.arg(paths::source(&format!("python/{program}.py"))).env("PYTHONDONTWRITEBYTECODE", "1");
-    command.env("UU_TEST_CAP", &cap).env("UU_TEST_ORACLE", &oracle).env("UU_TEST_SAMPLES", &samples);
-    static CACHE: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
-    command.env("XDG_CACHE_HOME", CACHE.get_or_init(|| paths::scratch("walk-cache")));
-    if faults {
-        command.env("UU_TEST_HANDLE_FAULTS", "1");
+/// The same programs without a recorder: the program's own handler calls uu_walk().
+fn agree_by_uu_walk(python: &Interpreter, reads: Reads) -> Result<(), String> {
+    let symbols = has_symbols(&python.path);
+    for program in PROGRAMS {
+        let scratch = paths::scratch(&format!("{program}-{}-{}", python.label, reads.suffix()));
+        let cap = compile::shared(&scratch, "libcap.so", &["python/cap.c"]);
+        let (oracle, source) = (scratch.join("oracle"), paths::source(&format!("python/{program}.py")));
+        let environment = |command: &mut std::process::Command| {
+            command.env("UU_TEST_CAP", &cap).env("UU_TEST_ORACLE", &oracle).env("PYTHONDONTWRITEBYTECODE", "1");
+        };
+        let words = [python.path.as_os_str(), source.as_os_str()];
+        let walked = own_walks::explicit(&scratch, reads, environment, &words)?;
+        let mut expected = oracle::read(&oracle);
+        expected.iter_mut().for_each(oracle::Expected::without_code);
+        let pairs = oracle::pair(&expected, &walked.samples);
+        pairs.and_then(|pairs| compare_all(&pairs, symbols)).map_err(|error| format!("{program}: {error}"))?;
     }
-    process::run(&mut command, &scratch, uu::LIMIT).expect_code(0);
-    let mut expected = oracle::read(&oracle);
-    expected.iter_mut().for_each(oracle::Expected::without_code);
-    let text = std::fs::read_to_string(&samples).map_err(|error| format!("{}: {error}", samples.display()))?;
-    let samples = samples::parse(&text)?;
-    compare_all(&oracle::pair(&expected, &samples)?, has_symbols(&python.path))
+    Ok(())
 }
 
 /// With `-X perf` or `-X perf_jit`: the same frames. The trampolines stand among them, marked as the interpreter's.

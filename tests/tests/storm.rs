@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::process::Command;
+use uunwind_tests::own_walks::{self, Reads};
 use uunwind_tests::process::run;
 use uunwind_tests::{compile, paths, uu};
 
@@ -23,6 +24,18 @@ fn the_watcher_notices_each_kind_of_call() {
         let outcome = run(command.arg(what).env("LD_PRELOAD", &watch), &scratch, uu::LIMIT).expect_code(code);
         assert_eq!(outcome.stderr.contains(what), code == 99, "{}", outcome.text());
     }
+}
+
+/// Storms of walks without a recorder are watched, too: here the handler itself calls malloc().
+#[test]
+fn the_watcher_notices_calls_in_a_programs_own_handler() {
+    let scratch = paths::scratch("watched-walks");
+    let program = compile::gcc(&scratch, "burn", &["native/burn.c"], &["-pthread"]);
+    let bad = |command: &mut Command| {
+        command.env("UU_TEST_MALLOC", "1");
+    };
+    let said = own_walks::storm(&scratch, Reads::Probed, bad, &[program.as_os_str()]).err().expect("noticed");
+    assert!(said.contains("exit 99") && said.contains("called from the sampling handler: malloc"), "{said}");
 }
 
 #[test]

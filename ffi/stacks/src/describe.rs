@@ -171,7 +171,42 @@ impl FrameInfo {
         }
         let Some(name) = names::get(name) else { return };
         self.describe_name(&name);
+        if name.function.bytes.is_empty() {
+            self.name_by_place();
+        }
         self.line = line(plugin, &name, position);
+    }
+
+    /// A function that its runtime gives no name is named by where it begins, as in reports (`function_of` in
+    /// `profiler/report/src/resolve.rs`): `function <FILE:LINE>`.
+    fn name_by_place(&mut self) {
+        const BEFORE: &[u8] = b"function <";
+        /// Bytes for the file: the rest is the text around it, the line's ten digits, and the NUL.
+        const ROOM: usize = FUNCTION - BEFORE.len() - 13;
+        let file = self.file.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        // In brackets, runtimes name code that is in no file, some by its text, which may contain any characters.
+        let file = match file.first() {
+            Some(b'[' | b'<') => file,
+            _ => file.rsplit(|byte| *byte == b'/').next().unwrap_or(file),
+        };
+        let mut kept = file.len().min(ROOM);
+        while file.get(kept).is_some_and(|byte| byte & 0xc0 == 0x80) {
+            kept = kept.saturating_sub(1);
+        }
+        self.flags |= if kept < file.len() { CUT } else { 0 };
+        let mut digits = [0; 10];
+        let (mut first_digit, mut rest) = (digits.len(), self.first_line);
+        for (at, digit) in digits.iter_mut().enumerate().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            (first_digit, rest) = (at, rest / 10);
+            if rest == 0 {
+                break;
+            }
+        }
+        let texts = [BEFORE, file.get(..kept).unwrap_or(&[]), b":", digits.get(first_digit..).unwrap_or(&[]), b">\0"];
+        for (to, from) in self.function.iter_mut().zip(texts.into_iter().flatten()) {
+            *to = *from;
+        }
     }
 }
 
@@ -222,5 +257,29 @@ pub fn describe(words: &[u64], info: &mut FrameInfo, reader: &mut Reader<'_>) ->
             info.omitted = frames;
             Some(1)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn is_named(file: &str, first_line: u32, function: &str, flags: u32) {
+        let mut info = FrameInfo { first_line, ..FrameInfo::EMPTY };
+        info.file[..file.len()].copy_from_slice(file.as_bytes());
+        info.name_by_place();
+        let named = info.function.split(|byte| *byte == 0).next().unwrap();
+        assert_eq!((std::str::from_utf8(named), info.flags), (Ok(function), flags));
+    }
+
+    #[test]
+    fn a_function_without_a_name_is_named_by_its_place() {
+        is_named("/a/b/c.lua", 23, "function <c.lua:23>", 0);
+        is_named("[string \"a/b\"]", 0, "function <[string \"a/b\"]:0>", 0);
+        is_named("", u32::MAX, "function <:4294967295>", 0);
+        // 489 bytes have room, half a character does not.
+        let long = "\u{e4}".repeat(300);
+        is_named(&long, u32::MAX, &format!("function <{}:4294967295>", &long[..488]), CUT);
     }
 }

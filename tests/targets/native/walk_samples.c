@@ -1,6 +1,9 @@
-/* Linked with a target that sends itself SIGPROF to be sampled (python/cap.c): there is no recorder, and the handler calls
-   uu_walk(). What it found is written when the program ends, as `uu report --format samples` writes it, to the file
-   $UU_TEST_SAMPLES. Code objects have no address there. */
+/* Preloaded into a target that sends itself SIGPROF to be sampled (python/cap.c): there is no recorder, and the handler
+   calls uu_walk(). What it found is written when the program ends, as `uu report --format samples` writes it, to the file
+   $UU_TEST_SAMPLES. Code objects have no address there.
+
+   With $UU_TEST_STORM, a timer sends the signal 100 us after the last one was handled, and another one at each tick of CPU
+   time. The handler has the mask by which watch_calls.c recognises it. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdatomic.h>
@@ -9,36 +12,80 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 #include <uu.h>
 
-#define SAMPLES 4096
-#define WORDS 20000
+#define SAMPLES (1u << 18)
+#define LONGEST 20000
+#define WORDS (1ul << 27)
 struct sample {
     long tid;
+    uint64_t *frames;
     struct uu_request request;
-    uint64_t words[WORDS];
 };
 static struct sample *samples;
+static uint64_t *words;
 static atomic_uint taken;
+static atomic_ulong used;
 static pid_t owner;
+
+/* Where handlers that run at the same time write their stacks first. */
+#define ROOMS 64
+static struct room {
+    atomic_flag busy;
+    uint64_t words[LONGEST];
+} rooms[ROOMS];
 
 /* Called before each sample, in ordinary context: what was opened meanwhile. */
 void before_sample(void) { uu_setup(); }
 
+static timer_t fast_timer;
+static int is_storm;
+static int calls_malloc; /* $UU_TEST_MALLOC: to show that it is noticed */
+
+/* Once, so that the program goes on even where a walk takes longer than that. */
+static void start_timer(long microseconds) {
+    struct itimerspec next = {.it_value.tv_nsec = microseconds * 1000};
+    if (is_storm && timer_settime(fast_timer, 0, &next, 0))
+        abort();
+}
+
 static void handler(int signal, siginfo_t *info, void *ucontext) {
     (void)signal, (void)info;
-    unsigned index = atomic_fetch_add(&taken, 1);
-    if (index >= SAMPLES)
-        return;
-    struct sample *sample = &samples[index];
-    sample->tid = syscall(SYS_gettid);
-    sample->request.size = sizeof sample->request;
-    sample->request.ucontext = ucontext;
-    sample->request.frames = sample->words;
-    sample->request.capacity = WORDS;
-    if (uu_walk(&sample->request) != 0)
+    unsigned room = 0;
+    while (room < ROOMS && atomic_flag_test_and_set(&rooms[room].busy))
+        room++;
+    if (room == ROOMS)
+        return; /* a sample less */
+    struct uu_request request = {
+        .size = sizeof request, .ucontext = ucontext, .frames = rooms[room].words, .capacity = LONGEST};
+    if (uu_walk(&request) != 0)
         abort();
+    if (calls_malloc) {
+        void *volatile block = malloc(1);
+        free(block);
+    }
+    unsigned index = atomic_fetch_add(&taken, 1);
+    unsigned long at = atomic_fetch_add(&used, request.words);
+    if (index >= SAMPLES || at + request.words > WORDS)
+        abort();
+    memcpy(words + at, rooms[room].words, request.words * sizeof *words);
+    samples[index] = (struct sample){syscall(SYS_gettid), words + at, request};
+    atomic_flag_clear(&rooms[room].busy);
+    start_timer(100);
+}
+
+/* As reports do, so that each frame stays one line. */
+static void write_text(FILE *out, const char *text) {
+    for (; *text; text++)
+        if (*text == '\n' || *text == '\r' || *text == '\t')
+            fprintf(out, "\\%c", *text == '\n' ? 'n' : *text == '\r' ? 'r' : 't');
+        else if ((unsigned char)*text < ' ' || *text == 127)
+            fprintf(out, "\\u{%x}", *text);
+        else
+            putc(*text, out);
 }
 
 static void write_frame(FILE *out, const uint64_t *word, const struct uu_symbol *symbol) {
@@ -47,52 +94,101 @@ static void write_frame(FILE *out, const uint64_t *word, const struct uu_symbol 
         abort();
     if (info.kind == UU_FRAME_OMITTED) {
         fprintf(out, "  omitted %u frames\n", info.omitted);
-    } else if (info.kind == UU_FRAME_SEMANTIC) {
-        const char *label = strncmp(info.language, "python", 16) ? info.language : "py";
-        fprintf(out, "  %.16s %s (%s:%u) code 0x0 pos %llu first %u\n", label, info.function, info.file, info.line,
-                (unsigned long long)info.position, info.first_line);
-    } else {
-        const char *name = symbol->function[0] ? symbol->function : "??", *object = symbol->object[0] ? symbol->object : "?";
-        uint64_t offset = symbol->start ? info.address - symbol->start : 0;
-        fprintf(out, "  native %s+0x%llx (%s) 0x%llx%s%s%s\n", name, (unsigned long long)offset, object,
-                (unsigned long long)info.address, info.flags & UU_INFO_EXACT ? " exact" : "",
-                info.flags & UU_INFO_BY_FRAME_POINTER ? " fp" : "", info.flags & UU_INFO_INTERPRETER ? " interp" : "");
+        return;
     }
+    if (info.kind == UU_FRAME_SEMANTIC) {
+        const char *label = strncmp(info.language, "python", 16) ? info.language : "py";
+        fprintf(out, "  %.16s ", label);
+        write_text(out, info.function);
+        fputs(" (", out);
+        write_text(out, info.file);
+        fprintf(out, ":%u) code 0x0 pos %llu first %u\n", info.line, (unsigned long long)info.position, info.first_line);
+        return;
+    }
+    uint64_t offset = symbol->start ? info.address - symbol->start : 0;
+    if (info.kind == UU_FRAME_WINDOW)
+        fprintf(out, "  jit %s+0x%llx (window gen %u)", *info.function ? info.function : "?", (unsigned long long)offset,
+                UU_FRAME_GENERATION(word[1]));
+    else
+        fprintf(out, "  native %s+0x%llx (%s)", *symbol->function ? symbol->function : "??", (unsigned long long)offset,
+                *symbol->object ? symbol->object : "?");
+    fprintf(out, " 0x%llx%s%s%s\n", (unsigned long long)info.address, info.flags & UU_INFO_EXACT ? " exact" : "",
+            info.flags & UU_INFO_BY_FRAME_POINTER ? " fp" : "", info.flags & UU_INFO_INTERPRETER ? " interp" : "");
 }
 
-static void write_sample(FILE *out, unsigned index) {
+/* Writes the frames of a sample. `symbol` is the first one of its first frame, or of a frame before. */
+static const struct uu_symbol *write_sample(FILE *out, unsigned index, const struct uu_symbol *symbol) {
     const struct sample *sample = &samples[index];
     const struct uu_request *request = &sample->request;
     const char *flags = request->doubt == 0 ? "-" : request->doubt == UU_DOUBT_SETUP_DUE ? "facts-pending" : "desync";
-    fprintf(out, "sample %u pid %d tid %ld comm - time %u weight 1 kind explicit stop %u x flags %s\n", index, owner,
-            sample->tid, index, request->stop, flags);
-    const struct uu_symbol *symbols, *symbol;
-    if (uu_symbolize(sample->words, request->words, &symbols) < 0)
+    fprintf(out, "sample %u pid %d tid %ld comm - time %u weight 1 kind %s stop %u x flags %s\n", index, owner, sample->tid,
+            index, is_storm ? "timer" : "explicit", request->stop, flags);
+    const uint64_t *end = sample->frames + request->words;
+    for (; symbol && words + symbol->frame < end; symbol = symbol->next)
+        if (words + symbol->frame >= sample->frames && !(symbol->flags & UU_SYMBOL_INLINED))
+            write_frame(out, words + symbol->frame, symbol);
+    return symbol;
+}
+
+/* Every signal is blocked in the handler, as in the sampler's: glibc keeps two out of sa_mask, so the kernel is asked. */
+static void block_all(void) {
+    struct { void *handler; unsigned long flags; void *restorer; uint64_t mask; } raw;
+    static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+    syscall(SYS_rt_sigaction, SIGPROF, 0, &raw, 8);
+    raw.mask = ~0ull;
+    for (unsigned i = 0; i < sizeof open / sizeof *open; i++)
+        raw.mask &= ~(1ull << (open[i] - 1));
+    syscall(SYS_rt_sigaction, SIGPROF, &raw, 0, 8);
+}
+
+static void storm(void) {
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGPROF};
+    struct itimerval ticks = {{0, 100}, {0, 100}};
+    if (timer_create(CLOCK_MONOTONIC, &event, &fast_timer) || setitimer(ITIMER_PROF, &ticks, 0))
         abort();
-    for (symbol = symbols; symbol; symbol = symbol->next)
-        if (!(symbol->flags & UU_SYMBOL_INLINED))
-            write_frame(out, &sample->words[symbol->frame], symbol);
-    uu_symbols_free(symbols);
+    is_storm = 1;
+    start_timer(100);
+}
+
+static void *space(size_t size) {
+    void *found = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (found == MAP_FAILED)
+        abort();
+    return found;
 }
 
 __attribute__((constructor)) static void begin(void) {
     struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART};
     owner = getpid();
-    samples = mmap(0, SAMPLES * sizeof *samples, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (samples == MAP_FAILED || uu_setup() < 1 || sigaction(SIGPROF, &action, 0) != 0)
+    unsetenv("LD_PRELOAD"); /* not for programs that this one starts */
+    samples = space(SAMPLES * sizeof *samples);
+    words = space(WORDS * sizeof *words);
+    if (uu_setup() < 1 || sigaction(SIGPROF, &action, 0) != 0)
         abort();
     if (getenv("UU_TEST_HANDLE_FAULTS") && uu_handle_faults() != 0)
         abort();
+    block_all();
+    calls_malloc = getenv("UU_TEST_MALLOC") != 0;
+    if (getenv("UU_TEST_STORM"))
+        storm();
 }
 
 __attribute__((destructor)) static void end(void) {
-    FILE *out = getpid() == owner ? fopen(getenv("UU_TEST_SAMPLES"), "w") : 0;
-    if (!out)
+    if (getpid() != owner)
         return;
-    unsigned all = taken;
-    if (all > SAMPLES)
+    signal(SIGPROF, SIG_IGN);
+    FILE *out = fopen(getenv("UU_TEST_SAMPLES"), "w");
+    const struct uu_symbol *symbols = 0, *next;
+    if (!out || (used && uu_symbolize(words, used, &symbols) < 0))
         abort();
-    for (unsigned index = 0; index < all; index++)
-        write_sample(out, index);
-    fclose(out);
+    next = symbols;
+    for (unsigned index = 0, all = taken; index < all; index++) {
+        /* Threads that took samples at the same time may have got their rooms in another order. */
+        if (index && samples[index].frames < samples[index - 1].frames)
+            next = symbols;
+        next = write_sample(out, index, next);
+    }
+    uu_symbols_free(symbols);
+    if (fclose(out) != 0)
+        abort();
 }
