@@ -2,6 +2,15 @@
 //!
 //! A capture logs in the half that does not hold the cached steps. Where it reaches a frame of these ([`Inner::meet`]),
 //! the logged steps are copied in front of the rest of them ([`Inner::splice`]), and the log continues in their place.
+//!
+//! | the log | `spliced` | `kept` | `turn` meanwhile | `candidate_at` | when it is finished |
+//! |---|---|---|---|---|---|
+//! | in the other half | false | true | even | unless the epoch differs | it becomes the cached steps |
+//! | in the other half, while the cache rests | false | false | even | none, so it is never spliced | the cached steps stay; it has only said where registers are |
+//! | in the half of the cached steps | true | true | odd | none: it has met them | it becomes the cached steps |
+//!
+//! In the first two, an abandoned capture leaves the cached steps as they were. The walk that continues a log makes
+//! `turn` odd in any case.
 
 use super::frames::Frame;
 use super::{At, Inner, Step, FRONT};
@@ -9,15 +18,17 @@ use crate::cache::short::Short;
 
 /// The current capture's steps, from the start of a run on.
 pub(super) struct CaptureSteps {
-    /// Where they are: the half, and the indices of the first step and of the end.
+    /// Index of the half that the log lies in.
     pub(super) half: usize,
-    pub(super) first: usize,
-    pub(super) len: usize,
-    /// Index of the next cached step that may be reached, in the other half.
-    pub(super) old: Option<usize>,
+    /// Index of the log's first step there, the start of a run.
+    pub(super) first_at: usize,
+    /// Index after the log's last step.
+    pub(super) end: usize,
+    /// Index, in the other half, of the next cached step that may be reached. `None`: none may.
+    pub(super) candidate_at: Option<usize>,
     /// The log lies in the half of the cached steps, which are inconsistent until it is finished.
     pub(super) spliced: bool,
-    /// Whether the log becomes the cached steps.
+    /// Whether the log becomes the cached steps. `false` only while the cache rests ([`Inner::rests`]).
     pub(super) kept: bool,
     /// The step from the frame with an exact pc, which precedes the log.
     pub(super) exact: Option<Step>,
@@ -34,15 +45,15 @@ impl Inner {
     /// The steps of a log, with the start of its run.
     #[inline(always)]
     pub(super) fn logged(&self, log: &CaptureSteps) -> &[Step] {
-        self.halves.get(log.half & 1).and_then(|half| half.get(log.first..log.len)).unwrap_or_default()
+        self.halves.get(log.half & 1).and_then(|half| half.get(log.first_at..log.end)).unwrap_or_default()
     }
 
-    /// Number of frames, inwards from the frame after the cached step at `met`, that the log and the cached steps have
-    /// in common.
+    /// Number of frames, inwards from the frame after the cached step at `met_at`, that the log and the cached steps
+    /// have in common.
     #[inline(always)]
-    pub(super) fn shared(&self, log: &CaptureSteps, met: usize) -> usize {
+    pub(super) fn shared(&self, log: &CaptureSteps, met_at: usize) -> usize {
         let noted = self.logged(log);
-        let there = self.live().get(self.first as usize..=met);
+        let there = self.live().get(self.first_at as usize..=met_at);
         let (noted, there) = (noted.iter().rev(), there.unwrap_or_default().iter().rev());
         let mut shared = 0;
         for (index, (step, old)) in noted.zip(there).enumerate() {
@@ -57,25 +68,25 @@ impl Inner {
         shared
     }
 
-    /// Index of the first cached step from `next` on whose caller's stack pointer is not below that of the frame `at`,
-    /// and whether that caller is this frame.
+    /// Index of the first cached step from `next_at` on whose caller's stack pointer is not below that of the frame
+    /// `at`, and whether that caller is this frame.
     #[inline(always)]
-    pub(super) fn meet(&self, mut next: usize, at: At) -> (usize, bool) {
+    pub(super) fn meet(&self, mut next_at: usize, at: At) -> (usize, bool) {
         let steps = self.live();
-        while steps.get(next).is_some_and(|step| step.cfa < at.sp) {
-            next += 1;
+        while steps.get(next_at).is_some_and(|step| step.cfa < at.sp) {
+            next_at += 1;
         }
-        (next, steps.get(next).is_some_and(|step| step.cfa == at.sp && step.caller == at.pc))
+        (next_at, steps.get(next_at).is_some_and(|step| step.cfa == at.sp && step.caller == at.pc))
     }
 
-    /// Copies the logged steps in front of what follows the cached step at `met`, to which they lead. Returns the index
-    /// of the first. `None`: there is no room.
+    /// Copies the logged steps in front of what follows the cached step at `met_at`, to which they lead. Returns the
+    /// index of the first. `None`: there is no room.
     #[inline(always)]
-    pub(super) fn splice(&mut self, log: &CaptureSteps, met: usize) -> Option<usize> {
-        let to = (met + 1).checked_sub(log.len - log.first)?;
+    pub(super) fn splice(&mut self, log: &CaptureSteps, met_at: usize) -> Option<usize> {
+        let to = (met_at + 1).checked_sub(log.end - log.first_at)?;
         let [here, there] = &mut self.halves;
         let (from, into) = if log.half == 0 { (here, there) } else { (there, here) };
-        let (from, into) = (from.get(log.first..log.len)?, into.get_mut(to..=met)?);
+        let (from, into) = (from.get(log.first_at..log.end)?, into.get_mut(to..=met_at)?);
         for (into, from) in into.iter_mut().zip(from) {
             *into = *from;
         }
@@ -87,34 +98,37 @@ impl CaptureSteps {
     /// A log in the half that does not hold the cached steps, which it may reach.
     #[inline(always)]
     pub(super) fn begin(inner: &mut Inner, stamp: u64, frame: &Frame) -> CaptureSteps {
-        let old = (inner.stamp == stamp).then_some(inner.first as usize);
+        let candidate_at = (inner.stamp == stamp).then_some(inner.first_at as usize);
         let half = inner.half as usize & 1 ^ 1;
-        let mut log = CaptureSteps { half, first: FRONT, len: FRONT, old, spliced: false, kept: true, exact: None };
+        let (first_at, end) = (FRONT, FRONT);
+        let mut log = CaptureSteps { half, first_at, end, candidate_at, spliced: false, kept: true, exact: None };
         log.add(inner, Step { rule: Short::NONE, cfa: frame.sp, caller: frame.pc });
         log
     }
 
-    /// The cached steps from the start of their run, at index `first`, up to the index `len`, to be continued in their place.
-    pub(super) fn in_place(inner: &Inner, first: usize, len: usize) -> CaptureSteps {
-        CaptureSteps { half: inner.half as usize & 1, first, len, old: None, spliced: true, kept: true, exact: None }
+    /// The cached steps from the start of their run, at index `first_at`, up to the index `end`, to be continued where
+    /// they lie.
+    pub(super) fn of_cached(inner: &Inner, first_at: usize, end: usize) -> CaptureSteps {
+        let half = inner.half as usize & 1;
+        CaptureSteps { half, first_at, end, candidate_at: None, spliced: true, kept: true, exact: None }
     }
 
-    /// Whether it has room in front of what follows the cached step at `met`.
-    pub(super) fn fits_before(&self, met: usize) -> bool {
-        met + 1 >= self.len - self.first
+    /// Whether it has room in front of what follows the cached step at `met_at`.
+    pub(super) fn fits_before(&self, met_at: usize) -> bool {
+        met_at + 1 >= self.end - self.first_at
     }
 
     /// Space for further steps in its half.
     #[inline(always)]
     pub(super) fn room<'i>(&self, inner: &'i mut Inner) -> &'i mut [Step] {
-        inner.halves.get_mut(self.half & 1).and_then(|half| half.get_mut(self.len..)).unwrap_or_default()
+        inner.halves.get_mut(self.half & 1).and_then(|half| half.get_mut(self.end..)).unwrap_or_default()
     }
 
     #[inline(always)]
     pub(super) fn add(&mut self, inner: &mut Inner, step: Step) {
         if let Some(place) = self.room(inner).first_mut() {
             *place = step;
-            self.len += 1;
+            self.end += 1;
         }
     }
 }

@@ -50,8 +50,8 @@ impl Dependencies<'_> {
         self.on_fp.then_some(())
     }
 
-    /// Adds the inputs of this step and moves to the next frame. `None`: the step is an end or the start of a run, or there is no
-    /// room.
+    /// Adds the inputs of this step and moves to the next frame. `None`: the step is an end or the start of a run, or
+    /// there is no room.
     pub(super) fn on_step(&mut self, step: &Step) -> Option<()> {
         if step.rule.from_rbp() {
             if step.rule == Short::END || step.rule == Short::NONE {

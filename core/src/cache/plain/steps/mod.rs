@@ -2,16 +2,28 @@
 //! same.
 //!
 //! A [`Step`] from a plain frame to its caller depends on the frame's pc, which determines the rule, on its stack
-//! pointer or rbp, and on one word of the stack, the return address. So where a capture reaches a frame of the last
-//! one, the last one's next step is valid if that word has not changed; and so on. This check is faster than stepping:
-//! the addresses of the words are available in advance, so the loads are independent. Whatever else rules depend on is
-//! represented by a validity epoch, the stamp.
+//! pointer or rbp, and on one word of the stack, the return address; where the frame has aligned its stack, also on the
+//! word below rbp, where its CFA is saved. So where a capture reaches a frame of the last one, the last one's next step
+//! is valid if these words have not changed; and so on. This check is faster than stepping: the addresses of the words
+//! are available in advance, so the loads are independent. Whatever else rules depend on is represented by a validity
+//! epoch, the stamp.
 //!
 //! ```text
-//! half   [ room in front | start, step, step, ..., start, step, ... | room ]      start: where a run of plain frames
+//! half   [ free, in front | start, step, step, ..., start, step, ... | free ]     start: where a run of plain frames
 //! ```
 //! A capture logs its steps in the half that does not hold the cached steps. When it reaches a frame of the cached
-//! steps, its own few steps are copied in front of the rest of them, which stays in place.
+//! steps, its own few steps are copied in front of the rest of them, which stays in place (a *splice*):
+//!
+//! ```text
+//!                 first_at              candidate_at             end
+//! cached  [ free  | start, a, b, c, d,  e,            f, g, ...  | free ]        captured before: a to g
+//! log     [ free  | start, x, y | free ]                         y leads to the frame after e: `met_at` is e's index
+//!                               end
+//! spliced [ free  | start, a, b,  start, x, y,        f, g, ...  | free ]        captured now: x, y, f, g
+//!                                 first_at                       end
+//! ```
+//! The steps from `first_at` up to `end` are then checked from f on. `end` is always the index after the last step, and
+//! a name in `_at` the index of a step, both in one half.
 //!
 //! ```text
 //! tops      [ top, top, ... ]                  pc and stack pointer of stacks that were captured repeatedly
@@ -25,13 +37,18 @@
 //!
 //! There are two logs, a file each: `CaptureSteps` while a capture unwinds, [`WalkSteps`] while it walks. A [`Part`]
 //! hands the one on as the other, with the same indices.
+//!
+//! Two mechanisms keep a capture from using steps that another one was changing. [`Holder`](crate::slots::Holder)
+//! excludes interruption: a capture in a handler that finds the cache held does without it. `turn` finds abandonment: a
+//! capture that was left by siglongjmp no longer holds the cache, but has left an odd number. `capture_steps.rs` has
+//! the table of a log's states.
 
 mod capture_steps;
 mod dependencies;
 mod frames;
-mod moved;
 mod part;
 mod prefix;
+mod relocate;
 mod tail;
 mod unwind;
 mod walk_steps;
@@ -52,14 +69,14 @@ const STEPS: usize = 512;
 const FRONT: usize = 64;
 /// Limit of the cached frames that are compared with the current frame.
 const SEARCH: usize = 16;
-/// After this number of captures in a row that shared no frame, or only few, with the one before, only two of [`REST`]
-/// captures are logged.
+/// After this number of captures in a row that shared no frame, or only few, with the one before, the cache rests: only
+/// two of [`REST`] captures are logged.
 const PATIENCE: u32 = 4;
 /// See [`PATIENCE`].
 const REST: u32 = 16;
 
-/// A step from a frame to its caller. With the rule `Short::NONE` it starts a run: `caller` and `cfa` are the pc and the
-/// stack pointer of the first frame of a run.
+/// A step from a frame to its caller. With the rule `Short::NONE` it starts a run: `caller` and `cfa` are the pc and
+/// the stack pointer of the first frame of a run.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Step {
@@ -83,7 +100,7 @@ impl Step {
 /// The step cache of one thread, used by one capture at a time. All-zero is empty.
 #[repr(C, align(64))]
 pub struct StepCache {
-    /// Even: consistent. Odd: a capture is modifying it.
+    /// Even: the cached steps are consistent. Odd: a capture is modifying them, or was abandoned while it did.
     turn: AtomicU64,
     inner: UnsafeCell<Inner>,
 }
@@ -91,13 +108,18 @@ pub struct StepCache {
 // The fields that distinguish another stack lie in one cache line.
 #[repr(C)]
 struct Inner {
+    /// The validity epoch of the cached steps; 0: there are none.
     stamp: u64,
     /// The first frame of the cached steps.
     at: At,
+    /// Index of the half that they lie in.
     half: u32,
-    first: u32,
+    /// Index of the first of them there, the start of a run.
+    first_at: u32,
+    /// Index after the last of them.
     end: u32,
-    /// Number of captures in a row that shared little with the one before; beyond [`PATIENCE`], of all captures.
+    /// Up to [`PATIENCE`]: number of captures in a row that shared little with the one before. From there on:
+    /// `PATIENCE`, plus the place in a cycle of [`REST`] captures, of which two are logged.
     apart: u32,
     tail: VerifiedTail,
     halves: [[Step; STEPS]; 2],
@@ -145,7 +167,7 @@ fn counts_from(step: &Step, fp: u64, bare: Bare) -> bool {
 /// Number of these steps that are still valid, up to the first whose CFA counts from rbp; their callers' frame words
 /// are written to `words`. Not inlined, so that all state stays in registers.
 #[inline(never)]
-fn equal(steps: &[Step], bare: Bare, words: &mut [u64]) -> usize {
+fn count_valid_from_sp(steps: &[Step], bare: Bare, words: &mut [u64]) -> usize {
     const BLOCK: usize = 4;
     let mut equal = 0;
     for (block, room) in steps.chunks_exact(BLOCK).zip(words.chunks_exact_mut(BLOCK)) {
@@ -173,10 +195,10 @@ fn equal(steps: &[Step], bare: Bare, words: &mut [u64]) -> usize {
     equal
 }
 
-/// As [`equal`], for steps whose CFA counts from rbp: the first, whose rbp is `fp`, and the following ones, as long as
-/// they are frames with a frame pointer ([`Short::all_framed`]).
+/// As [`count_valid_from_sp`], for steps whose CFA counts from rbp: the first, whose rbp is `fp`, and the following
+/// ones, as long as they are frames with a frame pointer ([`Short::all_framed`]).
 #[inline(never)]
-fn equal_from_rbp(steps: &[Step], mut fp: u64, bare: Bare, words: &mut [u64]) -> usize {
+fn count_valid_from_rbp(steps: &[Step], mut fp: u64, bare: Bare, words: &mut [u64]) -> usize {
     const BLOCK: usize = 4;
     let saved = |step: &Step| bare.word_just_below(step.cfa.wrapping_sub(8));
     let own = |step: &Step| step.cfa.wrapping_sub(16);
@@ -215,32 +237,32 @@ fn equal_from_rbp(steps: &[Step], mut fp: u64, bare: Bare, words: &mut [u64]) ->
     equal
 }
 
-/// Whether the step at index `at` is valid, given that those from `run`, the begin of its run, up to it are.
+/// Whether the step at index `at` is still valid, given that those from `run_at`, the first of its run, up to it are.
 #[inline(always)]
-fn holds(steps: &[Step], run: usize, at: usize, fp: Option<u64>, bare: Bare) -> bool {
-    let before = steps.get(run..at).unwrap_or_default();
+fn is_valid(steps: &[Step], run_at: usize, at: usize, fp: Option<u64>, bare: Bare) -> bool {
+    let before = steps.get(run_at..at).unwrap_or_default();
     steps.get(at).is_some_and(|step| {
         (!step.rule.from_rbp() || fp_after(before, fp, bare).is_some_and(|fp| counts_from(step, fp, bare)))
             && bare.word_just_below(step.cfa) == step.caller
     })
 }
 
-/// Number of valid steps from index `from` on, in a run that begins at index `run`; their callers' frame words are
-/// written to `words`.
+/// Number of valid steps from index `from` on, in a run whose first is at index `run_at`; their callers' frame words
+/// are written to `words`.
 #[inline(always)]
-fn holding(steps: &[Step], run: usize, from: usize, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> usize {
+fn count_valid(steps: &[Step], run_at: usize, from: usize, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> usize {
     let (mut ahead, mut room) = (steps.get(from..).unwrap_or_default(), words);
     let all = ahead.len();
     // Steps that count from rbp mostly follow each other: an object is compiled with frame pointers, or without.
     while let Some(step) = ahead.first() {
         let held = if step.rule.from_rbp() {
-            let before = steps.get(run..steps.len() - ahead.len()).unwrap_or_default();
+            let before = steps.get(run_at..steps.len() - ahead.len()).unwrap_or_default();
             match fp_after(before, fp, bare) {
-                Some(fp) => equal_from_rbp(ahead, fp, bare, room),
+                Some(fp) => count_valid_from_rbp(ahead, fp, bare, room),
                 None => 0,
             }
         } else {
-            equal(ahead, bare, room)
+            count_valid_from_sp(ahead, bare, room)
         };
         if held == 0 {
             break;
@@ -279,7 +301,7 @@ impl StepCache {
     pub const fn new() -> StepCache {
         let none = Step { rule: Short::EMPTY, cfa: 0, caller: 0 };
         let (tail, halves) = (VerifiedTail::new(), [[none; STEPS]; 2]);
-        let inner = Inner { stamp: 0, at: At::NOWHERE, half: 0, first: 0, end: 0, apart: 0, tail, halves };
+        let inner = Inner { stamp: 0, at: At::NOWHERE, half: 0, first_at: 0, end: 0, apart: 0, tail, halves };
         StepCache { turn: AtomicU64::new(0), inner: UnsafeCell::new(inner) }
     }
 
@@ -291,7 +313,7 @@ impl StepCache {
         // SAFETY: guaranteed by the caller.
         let inner = unsafe { &mut *self.inner.get() };
         inner.tail.forget();
-        (inner.stamp, inner.at, inner.first, inner.end, inner.apart) = (0, At::NOWHERE, 0, 0, 0);
+        (inner.stamp, inner.at, inner.first_at, inner.end, inner.apart) = (0, At::NOWHERE, 0, 0, 0);
         self.turn.store(0, Ordering::Relaxed);
     }
 
@@ -301,19 +323,29 @@ impl StepCache {
     /// To be called on the cache's own thread only, while no other call on it uses this cache.
     pub unsafe fn begin(&self, stamp: u64) -> Option<WalkSteps<'_>> {
         let turn = self.turn.load(Ordering::Relaxed);
-        // SAFETY: guaranteed by the caller; a handler that interrupts this sees an odd turn.
+        // SAFETY: guaranteed by the caller.
         let inner = unsafe { &mut *self.inner.get() };
         if inner.rests() {
             return None;
         }
         // Odd: the last capture was abandoned, and its steps are not consistent.
         let stands = turn & 1 == 0;
+        // Odd until `WalkSteps::finish`.
         self.turn.store(turn.wrapping_add(if stands { 1 } else { 2 }), Ordering::Relaxed);
         compiler_fence(Ordering::Release);
-        let old = (stands && inner.stamp == stamp).then_some((inner.first as usize, inner.end as usize));
-        let half = inner.half as usize;
-        let (half, first) = (half ^ 1, FRONT);
-        let turn = &self.turn;
-        Some(WalkSteps { cache: inner, turn, stamp, half, first, len: first, run: first, old, in_place: 0, kept: true })
+        let candidate_at = (stands && inner.stamp == stamp).then_some(inner.first_at as usize);
+        let half = inner.half as usize ^ 1;
+        Some(WalkSteps {
+            cache: inner,
+            turn: &self.turn,
+            stamp,
+            half,
+            first_at: FRONT,
+            end: FRONT,
+            run_at: FRONT,
+            candidate_at,
+            following_end: 0,
+            kept: true,
+        })
     }
 }

@@ -68,7 +68,7 @@ impl VerifiedPrefix {
 
     /// Stores the frames with these words and steps. `fp`: rbp of the innermost frame; `fp_there`: rbp of the tail's
     /// first frame, or 0 if the tail does not depend on it. `None`: they have too many inputs.
-    pub(super) fn learn(&mut self, fp: u64, words: &[u64], steps: &[Step], fp_there: u64) -> Option<()> {
+    pub(super) fn store(&mut self, fp: u64, words: &[u64], steps: &[Step], fp_there: u64) -> Option<()> {
         let mut depends = Dependencies::new(core::slice::from_mut(&mut self.inputs), Some(fp));
         for step in steps {
             depends.on_step(step)?;

@@ -7,11 +7,12 @@
 //!
 //! Why a replay is exact: the rule of a frame is a function of its pc and the validity epoch; its CFA, and the place of
 //! its return address, of the rule, sp and rbp. The words of the epoch come first, so that any number of blocks
-//! compared from the start includes them. Then, step by step, come the return address, which is the next pc, and the
-//! saved rbp wherever a later CFA counts from it. If all are unchanged, so is each frame, by induction from the first.
-//! If only some blocks are compared, because the buffer is short, one step more than it can hold is among them: that
-//! there is a further frame is a part of the answer. A change writes `stamp` and the keys of `tops` last, after it has
-//! cleared them first: a capture that interrupts it, or that finds it abandoned, finds no tail.
+//! compared from the start includes them. Then, step by step, come the return address, which is the next pc; the
+//! saved rbp wherever a later CFA counts from it; and the word below rbp where it is the CFA, of a frame that has
+//! aligned its stack. If all are unchanged, so is each frame, by induction from the first. If only some blocks are
+//! compared, because the buffer is short, one step more than it can hold is among them: that there is a further frame
+//! is a part of the answer. A change writes `stamp` and the keys of `tops` last, after it has cleared them first: a
+//! capture that finds it abandoned finds no tail.
 
 use super::dependencies::Dependencies;
 use super::prefix::{VerifiedPrefix, PREFIX_FRAMES};
@@ -23,8 +24,9 @@ use crate::memory::Bare;
 use crate::stop_reason::StopReason;
 use core::sync::atomic::{compiler_fence, Ordering};
 
-/// Limit of blocks of inputs: each step depends on its return address, and on one more word if its CFA counts from a
-/// saved rbp; all depend on the words of the validity epoch.
+/// Limit of blocks of inputs. Each step depends on its return address, on one more word if its CFA counts from a saved
+/// rbp, and on a third if its frame has aligned the stack; all depend on the words of the validity epoch. There is room
+/// for two words a step; a tail that has more is not kept.
 const BLOCKS: usize = 2 * STEPS / Words::COUNT + 2;
 /// Number of verified prefixes.
 const PREFIXES: usize = 4;
@@ -48,8 +50,8 @@ pub(super) struct VerifiedTail {
     first: At,
     /// rbp of the first frame; 0: no step depends on it.
     fp: u64,
-    /// The frame from which on the cached steps were valid at the last capture.
-    met: At,
+    /// The frame from which on the cached steps were valid at the last capture ([`VerifiedTail::observe`]).
+    observed: At,
     /// Number of steps from `first` towards the root to the end of what is stored.
     steps: usize,
     /// The last step leads to the outermost frame.
@@ -72,7 +74,7 @@ impl VerifiedTail {
             stamp: 0,
             first: At::NOWHERE,
             fp: 0,
-            met: At::NOWHERE,
+            observed: At::NOWHERE,
             steps: 0,
             ends: false,
             words: [0; STEPS + 1],
@@ -119,8 +121,8 @@ impl VerifiedTail {
         Some((count, if prefix.ends { StopReason::Complete } else { StopReason::BufferFull }))
     }
 
-    /// For `capacity` words: the number of callers of the first frame that fit, the number of blocks of their inputs, and
-    /// the reason why they end.
+    /// For `capacity` words: the number of callers of the first frame that fit, the number of blocks of their inputs,
+    /// and the reason why they end.
     #[inline(always)]
     fn within(&self, capacity: usize) -> Option<(usize, usize, StopReason)> {
         // If not all fit, the step after the last one must hold too: it shows that there is one more frame.
@@ -172,13 +174,13 @@ impl VerifiedTail {
 
     /// Stores a prefix at index `at`: from `top`, with rbp `fp`, these steps lead to the first frame. `words`: their
     /// frame words.
-    pub(super) fn learn_prefix(&mut self, at: usize, top: At, fp: u64, words: &[u64], steps: &[Step]) {
+    pub(super) fn store_prefix(&mut self, at: usize, top: At, fp: u64, words: &[u64], steps: &[Step]) {
         // Another prefix of the same top would be found first.
         self.tops.iter_mut().filter(|place| **place == top).for_each(|place| *place = At::NOWHERE);
         let (Some(place), Some(prefix)) = (self.tops.get_mut(at), self.prefixes.get_mut(at)) else { return };
         *place = At::NOWHERE;
         compiler_fence(Ordering::SeqCst);
-        if prefix.learn(fp, words, steps, self.fp).is_some() {
+        if prefix.store(fp, words, steps, self.fp).is_some() {
             compiler_fence(Ordering::SeqCst);
             *place = top;
         }
@@ -214,14 +216,14 @@ impl VerifiedTail {
         fp: impl FnOnce() -> Option<u64>,
         ends: bool,
     ) {
-        let again = self.met == at;
-        self.met = at;
+        let again = self.observed == at;
+        self.observed = at;
         if !again || steps.is_empty() {
             return;
         }
         self.forget();
         compiler_fence(Ordering::SeqCst);
-        if self.learn(validity, steps, fp()) == Some(stamp) {
+        if self.store(validity, steps, fp()) == Some(stamp) {
             (self.first, self.steps, self.ends) = (at, steps.len(), ends);
             self.words[0] = user_word(at.pc);
             compiler_fence(Ordering::SeqCst);
@@ -231,7 +233,7 @@ impl VerifiedTail {
 
     /// Stores the inputs and words of these steps. Returns the validity epoch that follows from the stored words.
     /// `None`: they do not fit, or there is no epoch.
-    fn learn(&mut self, validity: &dyn Validity, steps: &[Step], fp: Option<u64>) -> Option<u64> {
+    fn store(&mut self, validity: &dyn Validity, steps: &[Step], fp: Option<u64>) -> Option<u64> {
         let mut depends = Dependencies::new(&mut self.blocks, fp);
         let mut fits = true;
         let stamp = validity.words(&mut |address, is| fits &= depends.on(address.wrapping_add(8), is).is_some())?;

@@ -8,7 +8,7 @@
 use super::capture_steps::CaptureSteps;
 use super::frames::{Frame, RbpAt, Stretch, MOST, OUTERMOST};
 use super::prefix::PREFIX_FRAMES;
-use super::{fp_after, holding, holds, At, Inner, Part, Step, StepCache, Unwound, WalkSteps};
+use super::{count_valid, fp_after, is_valid, At, Inner, Part, Step, StepCache, Unwound, WalkSteps};
 use crate::cache::query::{Rules, Top, Validity};
 use crate::cache::short::Short;
 use crate::frame::{native_word, user_word, FLAG_EXACT};
@@ -23,13 +23,14 @@ const FIRST_BATCH: usize = 2;
 const BATCH: usize = 32;
 
 impl Inner {
-    /// Replays the cached steps from index `from` on, in the run that begins at index `run` with rbp `fp`. Returns the
-    /// number of valid steps and, if these reach the end of the stack or of `words`, which of the two it is.
+    /// Replays the cached steps from index `from` on, in the run whose first is at index `run_at`, with rbp `fp` there.
+    /// Returns the number of valid steps and, if these reach the end of the stack or of `words`, which of the two it
+    /// is.
     #[inline(never)]
     fn replay_steps(
         &mut self,
         validity: &dyn Validity,
-        run: usize,
+        run_at: usize,
         from: usize,
         fp: Option<u64>,
         bare: Bare,
@@ -37,25 +38,26 @@ impl Inner {
     ) -> (usize, Option<StopReason>) {
         let half = self.halves.get(self.half as usize & 1);
         let steps = half.and_then(|half| half.get(..self.end as usize)).unwrap_or_default();
-        let held = holding(steps, run, from, fp, bare, words);
-        let to = from + held;
+        let valid = count_valid(steps, run_at, from, fp, bare, words);
+        let to = from + valid;
         let (stop, to) = match steps.get(to) {
             Some(step) if step.rule == Short::END => (StopReason::Complete, to),
             // There is at least one more frame.
-            Some(_) if held == words.len() && holds(steps, run, to, fp, bare) => (StopReason::BufferFull, to + 1),
-            _ => return (held, None),
+            Some(_) if valid == words.len() && is_valid(steps, run_at, to, fp, bare) => {
+                (StopReason::BufferFull, to + 1)
+            }
+            _ => return (valid, None),
         };
-        if let (Some(before), Some(held)) = (steps.get(..from), steps.get(from..to)) {
+        if let (Some(before), Some(valid)) = (steps.get(..from), steps.get(from..to)) {
             let at = before.last().map_or(At::NOWHERE, |step| At { pc: step.caller, sp: step.cfa });
-            let fp_there = || fp_after(before.get(run..).unwrap_or_default(), fp, bare);
-            self.tail.observe((self.stamp, validity), at, held, fp_there, stop == StopReason::Complete);
+            let fp_there = || fp_after(before.get(run_at..).unwrap_or_default(), fp, bare);
+            self.tail.observe((self.stamp, validity), at, valid, fp_there, stop == StopReason::Complete);
         }
-        (held, Some(stop))
+        (valid, Some(stop))
     }
 
     /// The whole stack from `frame`, whose pc is a return address, if at most [`PREFIX_FRAMES`] frames lead to the
-    /// verified tail, and the tail is valid. Otherwise `frame` and the log have passed the number of frames that is the
-    /// error.
+    /// verified tail, and the tail is valid. `Err(n)`: not so; `frame` and the log stand n frames further.
     #[inline(always)]
     fn unwind_to_tail<const WORDS: usize>(
         &mut self,
@@ -69,7 +71,7 @@ impl Inner {
         let near = words.len().min(PREFIX_FRAMES);
         let (room, steps) = (words.get_mut(..near).unwrap_or_default(), log.room(self));
         let count = frame.stretch::<true, WORDS>(frame.pc, at.sp, rules, bare, room, steps).0;
-        log.len += count;
+        log.end += count;
         let is_there = frame.at() == at;
         let room = words.get_mut(count..).filter(|_| is_there).and_then(|words| words.split_first_mut());
         let replayed = room.and_then(|(first, further)| {
@@ -91,7 +93,7 @@ impl Inner {
     /// Makes a verified prefix of the frames from `top` to the verified tail, at index `at`.
     #[cold]
     #[inline(never)]
-    fn learn_prefix<const WORDS: usize>(&mut self, at: usize, rules: &Rules<'_, WORDS>, top: Top, bare: Bare) {
+    fn make_prefix<const WORDS: usize>(&mut self, at: usize, rules: &Rules<'_, WORDS>, top: Top, bare: Bare) {
         let Some(first) = self.tail.first(rules.stamp) else { return };
         let (mut words, mut steps) = ([0; PREFIX_FRAMES], [Step::end(0); PREFIX_FRAMES]);
         let mut frame = Frame::first(&top);
@@ -106,7 +108,7 @@ impl Inner {
             passed += frame.stretch::<true, WORDS>(frame.pc, first.sp, rules, bare, words, steps).0;
         }
         if frame.at() == first {
-            self.tail.learn_prefix(at, top.keyed(), top.fp, &words, steps.get(..passed).unwrap_or_default());
+            self.tail.store_prefix(at, top.keyed(), top.fp, &words, steps.get(..passed).unwrap_or_default());
         }
     }
 }
@@ -142,34 +144,36 @@ impl StepCache {
         words: &mut [u64],
     ) -> Unwound<'_> {
         let Top { pc, sp, fp, exact } = top;
-        // Steps from an aligned stack pointer in user space lead towards the root. An odd turn (an abandoned capture)
-        // is handled by `begin`.
+        // Steps from an aligned stack pointer in user space lead towards the root. An odd turn says that the last
+        // capture was abandoned: the walk that comes now begins a new log (`StepCache::begin`), after which it is even
+        // again.
         if self.turn.load(Ordering::Relaxed) & 1 != 0 || sp & 7 != 0 || sp >= USER_END || pc >= USER_END {
             return Unwound::Nothing;
         }
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &mut *self.inner.get() };
         // With a verified tail, another top may lead to it, so the cached steps are not tried first.
-        let is_alike = || inner.at.pc == pc && inner.stamp == rules.stamp && !exact;
+        let has_tail = inner.tail.first(rules.stamp).is_some();
+        let is_alike = !has_tail && inner.at.pc == pc && inner.stamp == rules.stamp && !exact;
         // SAFETY: passed on.
-        let is_here = || inner.at.sp == sp || unsafe { self.moved(sp, fp, bare) };
+        let is_here = is_alike && (inner.at.sp == sp || unsafe { self.relocate(sp, fp, bare) });
         let mut frame = Frame::first(&top);
         let (mut passed, mut log) = (0, None);
-        if inner.tail.first(rules.stamp).is_none() && is_alike() && is_here() {
+        if is_here {
             // SAFETY: as above.
             let inner = unsafe { &mut *self.inner.get() };
             let Some((word, others)) = words.split_first_mut() else { return Unwound::Nothing };
             *word = user_word(pc);
-            let from = inner.first as usize + 1;
-            let (held, stop) = inner.replay_steps(rules.validity, from, from, Some(fp), bare, others);
+            let from = inner.first_at as usize + 1;
+            let (valid, stop) = inner.replay_steps(rules.validity, from, from, Some(fp), bare, others);
             if let Some(stop) = stop {
-                return Unwound::Whole(held + 1, stop);
+                return Unwound::Whole(valid + 1, stop);
             }
-            if held > 0 {
-                self.turn();
-                inner.live().get(from..from + held).unwrap_or_default().iter().for_each(|step| frame.go(step));
-                passed = held;
-                log = Some(CaptureSteps::in_place(inner, from - 1, from + held));
+            if valid > 0 {
+                self.begin_change();
+                inner.live().get(from..from + valid).unwrap_or_default().iter().for_each(|step| frame.go(step));
+                passed = valid;
+                log = Some(CaptureSteps::of_cached(inner, from - 1, from + valid));
             }
         }
         let Some((before, words)) = words.split_at_mut_checked(usize::from(exact)) else { return Unwound::Nothing };
@@ -194,7 +198,7 @@ impl StepCache {
             match inner.unwind_to_tail(rules, &mut frame, &mut log, bare, words) {
                 Ok((count, stop)) => {
                     if let Some(at) = inner.tail.count_approach(top.keyed()) {
-                        inner.learn_prefix(at, rules, top, bare);
+                        inner.make_prefix(at, rules, top, bare);
                     }
                     inner.tail.prepare_for_capacity(top.keyed(), before.len() + words.len());
                     return Unwound::Whole(count + before.len(), stop);
@@ -202,7 +206,7 @@ impl StepCache {
                 Err(count) => passed = count,
             }
             if inner.rests() {
-                (log.old, log.kept) = (None, false);
+                (log.candidate_at, log.kept) = (None, false);
             }
         }
         log.exact = exact.then_some(step[0]);
@@ -231,6 +235,8 @@ impl StepCache {
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &mut *self.inner.get() };
         let limit = words.len().min(MOST);
+        // `until`: the number of frames at which the cached steps are looked for next. After the `passed` ones it is
+        // what it would be if this function had stepped them: 0, 2, 6, 14, 30, 62, and then every 32.
         let (mut count, mut until, mut batch) = (passed, 0, FIRST_BATCH);
         while until < count {
             until += batch;
@@ -245,52 +251,58 @@ impl StepCache {
                     break (limit == words.len()).then_some(StopReason::BufferFull);
                 }
                 until = limit;
-                let Some(from) = log.old else { continue };
-                let (at, met) = inner.meet(from, frame.at());
-                if !met {
-                    log.old = Some(at);
+                let Some(from) = log.candidate_at else { continue };
+                let (met_at, is_met) = inner.meet(from, frame.at());
+                if !is_met {
+                    log.candidate_at = Some(met_at);
                     until = limit.min(count + batch);
                     batch = BATCH.min(batch * 2);
                     continue;
                 }
-                log.old = None;
-                // The stacks may have met a few frames before.
-                let shared = inner.shared(&log, at);
-                let from = at + 1 - shared;
+                log.candidate_at = None;
+                // The stacks may have met a few frames before: the last `shared` steps of the log are also cached. They
+                // are replayed with the rest, so that the verified tail begins with them.
+                //
+                //            to      to + 1 ..            from ..         met_at  met_at + 1 ..
+                //   steps   [start | the log's own steps | shared steps         ] the rest of the cached steps ...
+                //   words            0 ..                  count - shared ..      count ..
+                let shared = inner.shared(&log, met_at);
+                let from = met_at + 1 - shared;
                 let room = words.get_mut(count - shared..).and_then(|words| words.split_first_mut());
-                let (true, Some((first, others))) = (log.fits_before(at), room) else { continue };
-                self.turn();
-                let to = inner.splice(&log, at).unwrap_or_default();
-                inner.count_apart(inner.live().len() - at < count);
-                *first = user_word(inner.live().get(at - shared).map_or(0, |step| step.caller));
-                (log.half, log.first, log.len, log.spliced) = (inner.half as usize & 1, to, inner.end as usize, true);
-                let (held, stop) = inner.replay_steps(rules.validity, to + 1, from, frame.fp, bare, others);
+                let (true, Some((first, others))) = (log.fits_before(met_at), room) else { continue };
+                self.begin_change();
+                let to = inner.splice(&log, met_at).unwrap_or_default();
+                inner.count_apart(inner.live().len() - met_at < count);
+                *first = user_word(inner.live().get(met_at - shared).map_or(0, |step| step.caller));
+                (log.half, log.first_at, log.end, log.spliced) =
+                    (inner.half as usize & 1, to, inner.end as usize, true);
+                let (valid, stop) = inner.replay_steps(rules.validity, to + 1, from, frame.fp, bare, others);
                 if stop.is_some() {
-                    count += held - shared + 1;
+                    count += valid - shared + 1;
                     break stop;
                 }
                 // Fewer can be valid only if memory has changed meanwhile.
-                let Some(further) = held.checked_sub(shared) else {
+                let Some(further) = valid.checked_sub(shared) else {
                     inner.stamp = 0;
-                    self.turn();
+                    self.end_change();
                     return Unwound::Nothing;
                 };
                 count += further;
-                log.len = from + held;
-                let steps = inner.live().get(at + 1..log.len).unwrap_or_default();
+                log.end = from + valid;
+                let steps = inner.live().get(met_at + 1..log.end).unwrap_or_default();
                 steps.iter().for_each(|step| frame.go(step));
             }
             let (pc, room) = (frame.pc, words.get_mut(count..until).unwrap_or_default());
             let steps = log.room(inner);
             let (passed, why) = if steps.is_empty() {
                 // Without a complete log, the cached steps cannot be extended.
-                log.old = None;
+                log.candidate_at = None;
                 let steps = inner.logged(&log).get(1..).unwrap_or_default();
                 let saved = beyond.get_or_insert_with(|| Saved::after(steps));
                 frame.stretch_beyond(saved, rules, bare, room)
             } else {
                 let (passed, why) = frame.stretch::<true, WORDS>(pc, OUTERMOST, rules, bare, room, steps);
-                log.len += passed;
+                log.end += passed;
                 (passed, why)
             };
             count += passed;
@@ -307,7 +319,7 @@ impl StepCache {
             }
         };
         if !log.spliced {
-            self.turn();
+            self.begin_change();
         }
         let part = Part {
             count,
@@ -317,11 +329,11 @@ impl StepCache {
                 turn: &self.turn,
                 stamp: rules.stamp,
                 half: log.half,
-                first: log.first,
-                len: log.len,
-                run: log.first + 1,
-                old: log.old.map(|at| (at, inner.end as usize)),
-                in_place: if log.spliced { inner.end as usize } else { 0 },
+                first_at: log.first_at,
+                end: log.end,
+                run_at: log.first_at + 1,
+                candidate_at: log.candidate_at,
+                following_end: if log.spliced { inner.end as usize } else { 0 },
                 kept: log.kept,
                 cache: inner,
             },
@@ -335,9 +347,22 @@ impl StepCache {
         }
     }
 
-    /// Marks the cache as being modified or, the next time, as consistent.
+    /// Marks the cached steps as being modified: if the capture is abandoned before [`StepCache::end_change`] or
+    /// [`WalkSteps::finish`], the next one does not use them.
     #[inline(always)]
-    pub(super) fn turn(&self) {
+    pub(super) fn begin_change(&self) {
+        self.count_turn();
+    }
+
+    /// Marks the cached steps as consistent again.
+    #[inline(always)]
+    pub(super) fn end_change(&self) {
+        self.count_turn();
+    }
+
+    /// From even to odd, or back.
+    #[inline(always)]
+    fn count_turn(&self) {
         compiler_fence(Ordering::SeqCst);
         self.turn.store(self.turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);

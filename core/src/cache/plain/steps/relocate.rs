@@ -17,20 +17,20 @@ impl StepCache {
     /// As [`StepCache::unwind`].
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn moved(&self, sp: u64, fp: u64, bare: Bare) -> bool {
+    pub(super) unsafe fn relocate(&self, sp: u64, fp: u64, bare: Bare) -> bool {
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &mut *self.inner.get() };
         let further = sp.wrapping_sub(inner.at.sp);
-        let (first, mut end) = (inner.first as usize, inner.end as usize);
+        let (first_at, mut end) = (inner.first_at as usize, inner.end as usize);
         let half = inner.halves.get_mut(inner.half as usize & 1);
-        let Some((start, steps)) = half.and_then(|half| half.get_mut(first..end)?.split_first_mut()) else {
+        let Some((start, steps)) = half.and_then(|half| half.get_mut(first_at..end)?.split_first_mut()) else {
             return false;
         };
         let is_same = |step: &Step| bare.word_just_below(step.cfa.wrapping_add(further)) == step.caller;
         if inner.apart == 0 || !steps.iter().take_while(|step| step.rule != Short::END).take(ALIKE).all(is_same) {
             return false;
         }
-        self.turn();
+        self.begin_change();
         start.cfa = sp;
         let mut at = 0;
         loop {
@@ -45,18 +45,18 @@ impl StepCache {
                 None => fp_after(before, Some(fp), bare),
             };
             if there.rule != Short::END && !fp.is_some_and(|fp| counts_from(&there, fp, bare)) {
-                // This frame pointer leads to the old place, so the outer frames have not moved. They are kept if that
-                // place lies towards the root.
+                // This frame pointer leads to the old place, so the outer frames are not elsewhere. They are kept if
+                // that place lies towards the root.
                 let sp = before.last().map_or(sp, |last| last.cfa);
                 if step.cfa.wrapping_sub(step.rule.cfa(0)) < sp {
-                    end = first + 1 + at;
+                    end = first_at + 1 + at;
                 }
                 break;
             }
             (step.cfa, at) = (there.cfa, at + 1);
         }
         (inner.at.sp, inner.end) = (sp, end as u32);
-        self.turn();
+        self.end_change();
         true
     }
 }
