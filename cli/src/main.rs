@@ -4,6 +4,7 @@
 
 mod commands;
 mod doctor;
+mod dump;
 mod exit;
 mod layout;
 mod options;

@@ -25,7 +25,7 @@ pub mod config;
 pub mod drain;
 pub mod facts;
 pub mod jit;
-mod lines;
+pub mod lines;
 pub mod machine;
 mod map_files;
 pub mod naming;
@@ -37,7 +37,7 @@ pub mod ring_reader;
 pub mod safe_path;
 pub mod session;
 pub mod spawn;
-mod stacks;
+pub mod stacks;
 pub mod survey;
 pub mod tables;
 

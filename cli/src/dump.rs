@@ -1,0 +1,227 @@
+//! `uu dump`: shows what each thread of a running process is doing.
+
+use crate::exit::Failure;
+use crate::record::{NAMING_SERVER, PLUGIN_SERVER};
+use crate::{layout, options, terminal};
+use clap::Args;
+use serde_json::{json, Value};
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::fs;
+use uunwind_built_in::HALVES;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_loader::ENV_PLUGINS;
+use uunwind_remote::waits::Doing;
+use uunwind_remote::{dump, Dump, Plugins, ThreadState};
+use uunwind_report::formats::printable;
+use uunwind_report::hide::NativeFrames;
+use uunwind_report::resolve::{stop_text, Resolver};
+use uunwind_report::stacks::{Kind, Line, Merger, Profile};
+use uunwind_tables_build::Cache;
+
+/// Shows the stacks of all threads of a running process: native, Python and Lua frames.
+#[derive(Debug, Args)]
+#[command(
+    args_override_self = true,
+    after_help = "\
+The process stands still for as long as its stacks are read, mostly some milliseconds, and goes on
+as if nothing had happened: system calls in which its threads wait are not interrupted. It may hang,
+be stopped, or be static. Exit code: 0, or 125 if no stack could be read."
+)]
+pub struct Options {
+    /// The process
+    #[arg(short, long, value_name = "PID", required = true)]
+    pid: OsString,
+    /// Its children and theirs, too
+    #[arg(short, long)]
+    subprocesses: bool,
+    /// Write one JSON object for each process, a line each
+    #[arg(long)]
+    json: bool,
+    /// hide: leave out an interpreter's own frames and importlib's; show: keep them
+    #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "show"]),
+          hide_possible_values = true)]
+    native_frames: OsString,
+}
+
+/// Runs the subcommand; returns the exit code.
+pub fn run(options: &Options) -> Result<u8, Failure> {
+    let native_frames = options::native_frames(&options.native_frames)?;
+    let text = options.pid.to_string_lossy();
+    let pid = text.parse::<u32>().ok().filter(|pid| *pid != 0 && i32::try_from(*pid).is_ok());
+    let pid = pid.ok_or_else(|| Failure::new(format!("-p {text}: a process id is a whole number above 0")))?;
+    if pid == std::process::id() {
+        return Err(Failure::new(format!("-p {text}: that is this uu itself")));
+    }
+    let layout = layout::find()?;
+    let namer = vec![layout.command.clone().into_os_string(), NAMING_SERVER.into()];
+    let launcher = vec![layout.command.into_os_string(), PLUGIN_SERVER.into()];
+    let found = uunwind_loader::find(&layout.plugins, std::env::var_os(ENV_PLUGINS).as_deref(), launcher);
+    let mut plugins = Plugins::open(found, HALVES);
+    let cache = Cache::of_user();
+    let mut pids = vec![pid];
+    let (mut next, mut shown) = (0, 0);
+    let mut first_failure = None;
+    while let Some(pid) = pids.get(next).copied() {
+        next += 1;
+        if options.subprocesses {
+            pids.extend(children(pid));
+        }
+        match dump(pid, &mut plugins, &cache, &namer) {
+            Ok(dump) => {
+                let text =
+                    if options.json { as_json(pid, &dump, native_frames) } else { as_text(pid, &dump, native_frames) };
+                let blank = if shown > 0 && !options.json { "\n" } else { "" };
+                terminal::output(format!("{blank}{text}").as_bytes())?;
+                dump.notes.iter().for_each(|note| terminal::warn(&printable(note)));
+                shown += 1;
+            }
+            Err(error) if pids.len() == 1 => return Err(Failure::new(error)),
+            Err(error) => {
+                terminal::warn(&error.to_string());
+                first_failure.get_or_insert(Failure::new(error));
+            }
+        }
+    }
+    match first_failure.filter(|_| shown == 0) {
+        Some(failure) => Err(failure),
+        None => Ok(0),
+    }
+}
+
+/// The children of a process
+/// ([proc_tid_children(5)](https://man7.org/linux/man-pages/man5/proc_tid_children.5.html)).
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+        .collect()
+}
+
+/// A thread with the lines of its stack, leaf first, and the reason for which the walk ended.
+struct Shown<'d> {
+    thread: &'d ThreadState,
+    lines: Vec<&'d Line>,
+    stop: Option<StopReason>,
+    stop_text: String,
+}
+
+fn threads<'d>(dump: &'d Dump, profile: &'d Profile) -> Vec<Shown<'d>> {
+    let recording = &dump.recording;
+    let shown = dump.threads.iter().map(|thread| {
+        let index = recording.threads.iter().position(|recorded| recorded.tid == thread.tid).map(|index| index as u32);
+        let stack = profile.stacks.iter().find(|stack| Some(stack.thread) == index);
+        let lines =
+            stack.iter().flat_map(|stack| &stack.lines[..]).filter_map(|line| profile.lines.get(*line as usize));
+        let sample = recording.samples.iter().find(|sample| Some(sample.thread) == index);
+        let stop = sample.and_then(|sample| sample.reason());
+        Shown { thread, lines: lines.collect(), stop, stop_text: sample.map(stop_text).unwrap_or_default() }
+    });
+    shown.collect()
+}
+
+fn command(dump: &Dump) -> String {
+    let words: Vec<_> = dump.recording.settings.command.iter().map(|word| String::from_utf8_lossy(word)).collect();
+    printable(&words.join(" "))
+}
+
+fn as_text(pid: u32, dump: &Dump, native_frames: NativeFrames) -> String {
+    let mut resolver = Resolver::new(&dump.recording);
+    let profile = Merger::new(&mut resolver, native_frames).profile();
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "process {pid}: {}", command(dump));
+    let milliseconds = dump.stopped.as_secs_f64() * 1e3;
+    let count = dump.threads.len();
+    let _ =
+        writeln!(out, "{count} {}, stopped for {milliseconds:.1} ms", if count == 1 { "thread" } else { "threads" });
+    for shown in threads(dump, &profile) {
+        let thread = shown.thread;
+        let _ = writeln!(out, "\nthread {} \"{}\", {}", thread.tid, printable(&thread.name), doing(thread));
+        for line in shown.lines {
+            let _ = writeln!(out, "    {}", frame(line, dump));
+        }
+    }
+    out
+}
+
+fn doing(thread: &ThreadState) -> String {
+    match &thread.doing {
+        Some(Doing::Running) => "running".to_owned(),
+        Some(Doing::Waiting(call)) => format!("waiting in {call}"),
+        Some(Doing::Stopped) => "stopped by a signal".to_owned(),
+        None => "could not be stopped".to_owned(),
+    }
+}
+
+fn frame(line: &Line, dump: &Dump) -> String {
+    let place = match line.line {
+        0 => line.file.clone(),
+        number => format!("{}:{number}", line.file),
+    };
+    let object = line.object.and_then(|object| dump.recording.objects.get(object as usize));
+    let object = object.map(|object| String::from_utf8_lossy(&object.path).into_owned()).unwrap_or_default();
+    let place = match line.kind {
+        Kind::Marker => String::new(),
+        _ if !line.file.is_empty() => format!(" ({place})"),
+        Kind::Native | Kind::Inlined if line.named => format!(" ({})", object.rsplit('/').next().unwrap_or(&object)),
+        _ => String::new(),
+    };
+    printable(&format!("{}{place}", line.function))
+}
+
+fn as_json(pid: u32, dump: &Dump, native_frames: NativeFrames) -> String {
+    let mut resolver = Resolver::new(&dump.recording);
+    let profile = Merger::new(&mut resolver, native_frames).profile();
+    let threads: Vec<Value> = threads(dump, &profile)
+        .into_iter()
+        .map(|shown| {
+            let (state, call) = match &shown.thread.doing {
+                Some(Doing::Running) => ("running", None),
+                Some(Doing::Waiting(call)) => ("waiting", Some(call)),
+                Some(Doing::Stopped) => ("stopped", None),
+                None => ("unknown", None),
+            };
+            json!({
+                "tid": shown.thread.tid,
+                "name": shown.thread.name,
+                "state": state,
+                "system_call": call,
+                "complete": shown.stop.is_some_and(StopReason::is_complete),
+                "stop_reason": shown.stop_text,
+                "frames": shown.lines.iter().map(|line| frame_as_json(line, dump)).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let command: Vec<_> = dump.recording.settings.command.iter().map(|word| String::from_utf8_lossy(word)).collect();
+    let process = json!({
+        "pid": pid,
+        "command": command,
+        "stopped_ms": dump.stopped.as_secs_f64() * 1e3,
+        "threads": threads,
+        "notes": dump.notes,
+    });
+    format!("{process}\n")
+}
+
+fn frame_as_json(line: &Line, dump: &Dump) -> Value {
+    let kind = match line.kind {
+        Kind::Native => "native",
+        Kind::Inlined => "inlined",
+        Kind::Jit => "jit",
+        Kind::Semantic => "interpreted",
+        Kind::Marker => "marker",
+    };
+    let object = line.object.and_then(|object| dump.recording.objects.get(object as usize));
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    json!({
+        "kind": kind,
+        "function": line.function,
+        "file": text(&line.file),
+        "line": (line.line != 0).then_some(line.line),
+        "language": text(&line.plugin),
+        "object": object.map(|object| String::from_utf8_lossy(&object.path)),
+        "address": (line.address != 0).then_some(line.address),
+    })
+}

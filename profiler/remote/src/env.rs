@@ -1,0 +1,174 @@
+//! The surroundings of a walk in another process. The order of the sources is that of a walk inside
+//! (`docs/design/rules.md`), without windows, which nobody has read yet.
+
+use crate::names::Names;
+use crate::objects::{Mapped, Objects};
+use crate::plugins::Plugins;
+use uunwind_core::call_site;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::memory::Reader;
+use uunwind_core::plugin::{Description, Owner, OWNER_OBJECT, STEP_UNOWNED_ONLY};
+use uunwind_core::rule::{Packed, BY_FRAME_POINTER};
+use uunwind_core::span::Span;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_core::walk::{Claim, Claimed, Env, Look, Replay};
+use uunwind_live::{not_code, plugin_rule};
+
+/// Compilers align functions to a multiple of this many bytes.
+const FUNCTION_ALIGNMENT: u64 = 16;
+
+/// The surroundings of the walks of one process.
+pub struct Remote<'p> {
+    /// What it has mapped.
+    pub objects: &'p Objects,
+    /// The plugins that may be called.
+    pub plugins: &'p Plugins,
+    /// The names of code objects.
+    pub names: Names,
+}
+
+impl Remote<'_> {
+    /// The rule of a frame in an object.
+    fn in_object(&self, object: &Mapped, index: usize, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        let (pc, lookup) = (cursor.regs.pc, cursor.lookup_pc());
+        let begins = |reader: &mut Reader<'_>| object.function_at(pc, reader).is_some_and(|f| f.start == pc);
+        // A stack that user code made: no call has pushed this return address.
+        if !cursor.exact && pc & (FUNCTION_ALIGNMENT - 1) == 0 && !call_site::precedes(pc, reader) && begins(reader) {
+            return Packed::failed(StopReason::StartSymbol);
+        }
+        if let Some(rule) = self.by_plugin(object, index, cursor, reader) {
+            return rule;
+        }
+        if let Some(rule) = object.rule_at(lookup) {
+            return rule;
+        }
+        if !object.may_execute(lookup) {
+            return not_code::in_data(cursor, reader);
+        }
+        let (answer, _) = uunwind_sources::find(&object.sources, lookup, pc, reader);
+        match answer {
+            Ok(answer) => Packed::from_result(answer.rule),
+            Err(StopReason::NoRule) if !cursor.exact && begins(reader) => Packed::failed(StopReason::StartSymbol),
+            Err(StopReason::NoRule) if !cursor.exact && !call_site::precedes(pc, reader) => {
+                Packed::failed(StopReason::SwitchedStack)
+            }
+            Err(StopReason::NoRule) => match uunwind_sources::by_registers_or_bytes(cursor, reader) {
+                Some(rule) => Packed::from_result(rule),
+                None => Packed::from_result(uunwind_frame_pointer::rule(cursor, StopReason::NoRule)),
+            },
+            Err(reason) => Packed::failed(reason),
+        }
+    }
+
+    fn by_plugin(&self, object: &Mapped, index: usize, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Packed> {
+        let give = self.plugins.get(object.facts()?.plugin)?.rule?;
+        let claim = self.claim(object, index)?;
+        plugin_rule::ask(give, &claim, cursor, reader, self.protector(claim.index)).ok()?.map(|rule| rule.pack())
+    }
+
+    /// The claim of the plugin whose object this is.
+    fn claim(&self, object: &Mapped, index: usize) -> Option<Claim> {
+        let facts = object.facts()?;
+        let plugin = self.plugins.get(facts.plugin)?;
+        Some(Claim {
+            step: plugin.step.filter(|_| plugin.flags & STEP_UNOWNED_ONLY == 0),
+            overlay: plugin.overlay,
+            index: facts.plugin,
+            facts: facts.words.as_ptr().cast(),
+            facts_len: facts.len,
+            bias: object.bias,
+            flags: plugin.flags,
+            scratch_bytes: plugin.scratch_bytes,
+            range: object.image,
+            generation: generation(index),
+            user: std::ptr::null_mut(),
+        })
+    }
+
+    fn unowned_after(&self, index: u8) -> Option<Claim> {
+        let (index, plugin) = self.plugins.unowned_after(index)?;
+        let (flags, scratch_bytes) = (plugin.flags, plugin.scratch_bytes);
+        Some(Claim { step: plugin.step, index, flags, scratch_bytes, ..Claim::NOTHING })
+    }
+}
+
+/// Objects are mapped once in a walk, so their places distinguish them; no generation is 0.
+fn generation(index: usize) -> u64 {
+    index as u64 + 1
+}
+
+impl Env for Remote<'_> {
+    fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        match self.objects.find(cursor.lookup_pc()) {
+            Some((index, object)) => self.in_object(object, index, cursor, reader),
+            None => match uunwind_sources::overrides_tables(cursor.regs.pc, reader) {
+                Some(rule) => rule.pack(),
+                None => not_code::unowned(cursor, reader),
+            },
+        }
+    }
+
+    fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
+        let rule = self.rule(cursor, reader);
+        let claim = match self.objects.find(cursor.lookup_pc()) {
+            Some((index, object)) => match (object.facts(), self.claim(object, index)) {
+                (_, Some(claim)) => Claimed::By(claim),
+                (Some(_), None) => Claimed::Off,
+                (None, None) => Claimed::No,
+            },
+            None => {
+                let missing = [StopReason::NoOwner, StopReason::NotCode].into_iter().any(|why| rule.failed_for(why));
+                let guessed = missing || rule.flags() & BY_FRAME_POINTER != 0;
+                self.unowned_after(0).filter(|_| guessed).map_or(Claimed::No, Claimed::By)
+            }
+        };
+        Look { claim, ..Look::at(rule) }
+    }
+
+    fn next_claim(&mut self, left: &mut Claim) -> bool {
+        let next = Some(left.index).filter(|index| *index != 0 && left.range.is_empty());
+        let next = next.and_then(|index| self.unowned_after(index));
+        if let Some(next) = next {
+            *left = next;
+        }
+        next.is_some()
+    }
+
+    fn function(&mut self, _: &Claim, cursor: &Cursor, reader: &mut Reader<'_>) -> Span {
+        let object = self.objects.find(cursor.lookup_pc());
+        object.and_then(|(_, object)| object.function_at(cursor.lookup_pc(), reader)).unwrap_or_default()
+    }
+
+    fn owner(&mut self, address: u64, _: &mut Reader<'_>) -> Owner {
+        let Some((index, object)) = self.objects.find(address) else { return Owner::NONE };
+        let mut owner = Owner {
+            start: object.image.start,
+            end: object.image.end,
+            bias: object.bias,
+            generation: generation(index),
+            kind: OWNER_OBJECT,
+            ..Owner::NONE
+        };
+        if let Some(facts) = object.facts() {
+            owner.plugin = facts.plugin.into();
+            (owner.facts, owner.facts_len) = (facts.words.as_ptr().cast(), facts.len);
+        }
+        owner
+    }
+
+    fn failed(&mut self, claim: &Claim, _: StopReason) {
+        self.plugins.failed(claim.index);
+    }
+}
+
+impl uunwind_core::walk::Names for Remote<'_> {
+    fn find_name(&mut self, plugin: u8, code: u64, fingerprint: u64) -> u32 {
+        self.names.find(plugin, code, fingerprint)
+    }
+
+    fn describe(&mut self, plugin: u8, description: &Description, reader: &mut Reader<'_>) -> u32 {
+        self.names.describe(plugin, description, reader)
+    }
+}
+
+impl Replay for Remote<'_> {}

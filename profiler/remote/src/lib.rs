@@ -1,0 +1,30 @@
+//! The walk of another process's threads, from outside (report room).
+//!
+//! The loop, the rules and the plugins are those of a walk inside the process; its memory and its surroundings are
+//! parameters. So a program that hangs, is stopped, is static, or may not be changed shows the same stacks.
+//!
+//! ```text
+//! threads    stops all threads, reads their registers, lets them go
+//! waits      what a thread is waiting for, and the repair of system calls that a stop interrupts
+//! memory     the process's memory, read page by page
+//! objects    the files that it has mapped, with rule tables and facts
+//! plugins    the plugins that are called, in this process
+//! env        the surroundings of the walk
+//! names      the names of code objects that plugins met
+//! dump       all of it together: the stacks of all threads, as a recording
+//! ```
+//!
+//! The process stands still while it is walked, because interpreters change what a walk reads. So everything that
+//! can be prepared is prepared before: objects are opened, rule tables built, plugins opened and asked for facts.
+
+pub mod dump;
+mod env;
+mod memory;
+mod names;
+mod objects;
+mod plugins;
+mod threads;
+pub mod waits;
+
+pub use dump::{dump, Dump, DumpError, ThreadState};
+pub use plugins::Plugins;

@@ -1,0 +1,124 @@
+//! The memory of another process, read page by page and kept until it runs again.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use uunwind_core::memory::{Mode, Reader};
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+/// At most this number of pages is read for one look at the process (64 MiB): a walk through hostile memory ends.
+const PAGES: usize = 16 * 1024;
+
+/// The memory of a process that stands still.
+pub struct Memory {
+    pid: libc::pid_t,
+    /// `/proc/PID/mem`, which also reads what is mapped without the right to read; `None`: it may not be opened.
+    file: Option<File>,
+    pages: RefCell<HashMap<u64, Option<Box<[u8; PAGE]>>>>,
+}
+
+impl Memory {
+    /// The memory of the process with this id.
+    pub fn of(pid: u32) -> Memory {
+        let file = File::open(format!("/proc/{pid}/mem")).ok();
+        Memory { pid: pid as libc::pid_t, file, pages: RefCell::default() }
+    }
+
+    /// A reader over it.
+    pub fn reader(&self) -> Reader<'_> {
+        let context = std::ptr::from_ref(self).cast_mut().cast::<c_void>();
+        // SAFETY: `read` takes a memory, which lives as long as the reader.
+        unsafe { Reader::new(Mode::Hosted(read, context)) }
+    }
+
+    /// Reads a range ahead with one system call, so that its pages need none of their own.
+    pub fn read_ahead(&self, from: u64, to: u64) {
+        let first = from & !(PAGE as u64 - 1);
+        let Some(len) = to.checked_sub(first).map(|len| (len as usize).min(64 * PAGE) & !(PAGE - 1)) else { return };
+        let mut bytes = vec![0; len];
+        let read = self.copy(first, &mut bytes);
+        let mut pages = self.pages.borrow_mut();
+        for (page, at) in
+            bytes.get(..read).unwrap_or_default().as_chunks::<PAGE>().0.iter().zip((first..).step_by(PAGE))
+        {
+            if pages.len() < PAGES {
+                pages.insert(at, Some(Box::new(*page)));
+            }
+        }
+    }
+
+    /// Fills `out` with what lies at a process address. False: not all of it can be read.
+    pub fn read(&self, address: u64, out: &mut [u8]) -> bool {
+        let (mut address, mut out) = (address, out);
+        while !out.is_empty() {
+            let (page, offset) = (address & !(PAGE as u64 - 1), address as usize % PAGE);
+            let len = out.len().min(PAGE - offset);
+            let (part, rest) = out.split_at_mut(len);
+            if !self.read_page(page, offset, part) {
+                return false;
+            }
+            let Some(next) = page.checked_add(PAGE as u64) else { return rest.is_empty() };
+            (address, out) = (next, rest);
+        }
+        true
+    }
+
+    fn read_page(&self, page: u64, offset: usize, out: &mut [u8]) -> bool {
+        let mut pages = self.pages.borrow_mut();
+        if !pages.contains_key(&page) {
+            if pages.len() >= PAGES {
+                return false;
+            }
+            let mut bytes = Box::new([0; PAGE]);
+            let whole = self.copy(page, &mut bytes[..]) == PAGE;
+            pages.insert(page, whole.then_some(bytes));
+        }
+        let Some(bytes) = pages.get(&page).and_then(Option::as_ref).and_then(|page| page.get(offset..)) else {
+            return false;
+        };
+        out.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        true
+    }
+
+    /// Copies what lies at a process address, and returns the number of bytes that could be read
+    /// ([process_vm_readv](https://man7.org/linux/man-pages/man2/process_vm_readv.2.html), then `/proc/PID/mem`, which
+    /// also reads mappings without the right to read).
+    fn copy(&self, address: u64, out: &mut [u8]) -> usize {
+        let to = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
+        let from = libc::iovec { iov_base: address as *mut c_void, iov_len: out.len() };
+        // SAFETY: `to` is the slice; the kernel checks the other process's addresses.
+        let read = unsafe { libc::process_vm_readv(self.pid, &raw const to, 1, &raw const from, 1, 0) };
+        match usize::try_from(read) {
+            Ok(read) if read > 0 => read,
+            _ => self.file.as_ref().and_then(|file| file.read_at(out, address).ok()).unwrap_or(0),
+        }
+    }
+}
+
+/// [`uunwind_core::memory::HostRead`] over a [`Memory`].
+unsafe extern "C" fn read(memory: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
+    // SAFETY: `Memory::reader` passes a memory, of which nobody changes anything but the pages in their cell; the
+    // caller passes room for `len` bytes.
+    unsafe { (*memory.cast::<Memory>()).read(address, std::slice::from_raw_parts_mut(out, len)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_memory_is_read_and_what_is_not_mapped_is_not() {
+        let memory = Memory::of(std::process::id());
+        let bytes: Vec<u8> = (0..3 * PAGE).map(|i| (i / 7) as u8).collect();
+        let (at, mut out) = (bytes.as_ptr() as u64 + 5, vec![0; 2 * PAGE]);
+        assert!(memory.read(at, &mut out));
+        assert_eq!(out, bytes[5..5 + 2 * PAGE]);
+        assert_eq!(memory.reader().word(at), Some(u64::from_le_bytes(bytes[5..13].try_into().expect("8 bytes"))));
+        assert!(!memory.read(8, &mut out[..8]) && !memory.read(u64::MAX - 3, &mut out[..8]));
+        memory.read_ahead(at, at + 100);
+        memory.read_ahead(u64::MAX, 0);
+    }
+}

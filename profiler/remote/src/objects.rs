@@ -1,0 +1,250 @@
+//! The files that a process has mapped, with what a walk needs of each.
+
+use crate::memory::Memory;
+use crate::plugins::{Facts, Plugins};
+use object::elf;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use uunwind_core::memory::Reader;
+use uunwind_core::rule::{is_final, Packed};
+use uunwind_core::span::Span;
+use uunwind_elf::maps::{self, Mapping};
+use uunwind_elf::{key_of, Image};
+use uunwind_recording::Object as Recorded;
+use uunwind_sources::Sources;
+use uunwind_tables::{Table, TableAnswer};
+use uunwind_tables_build::Cache;
+
+/// At most this number of files is looked at.
+const LIMIT: usize = 64 * 1024;
+/// The longest vDSO that is read, in bytes.
+const VDSO: u64 = 1 << 20;
+
+/// What follows from a file, wherever it is mapped.
+#[derive(Default)]
+struct File {
+    /// The words of its rule table, 8-aligned; empty: its unwind data is interpreted in place.
+    table: Vec<u64>,
+    table_len: usize,
+    facts: Option<Facts>,
+    key: u64,
+    build_id: Vec<u8>,
+    /// Where another process of uu can open it, while the process that has it mapped lives.
+    opened: PathBuf,
+}
+
+/// An object in the process's memory.
+pub struct Mapped {
+    file: Arc<File>,
+    /// From its first byte to its last one (process addresses).
+    pub image: Span,
+    /// Process address minus file address.
+    pub bias: u64,
+    /// Its unwind data (process addresses).
+    pub sources: Sources,
+    /// Its executable parts (process addresses).
+    code: Vec<Span>,
+    /// Path as the process has it.
+    pub path: Vec<u8>,
+}
+
+/// What a process has mapped, in order of addresses.
+#[derive(Default)]
+pub struct Objects {
+    objects: Vec<Mapped>,
+    mappings: Vec<Mapping>,
+    /// Files that could not be used, and why.
+    pub troubles: Vec<String>,
+}
+
+impl Objects {
+    /// Opens all files that the process has mapped, builds their rule tables or takes them from `cache`, and asks the
+    /// plugins for facts. Takes as long as that takes: the process runs meanwhile.
+    pub fn prepare(pid: u32, memory: &Memory, cache: &Cache, plugins: &mut Plugins) -> io::Result<Objects> {
+        let mut objects = Objects { mappings: maps::of(pid)?.collect(), ..Objects::default() };
+        let mappings = std::mem::take(&mut objects.mappings);
+        for files in mappings.chunk_by(|a, b| a.inode == b.inode && a.name == b.name) {
+            let Some(first) = files.first().filter(|first| is_file(first)) else { continue };
+            let is_code = mappings.iter().any(|other| other.name == first.name && other.is_executable());
+            if !is_code || objects.objects.len() >= LIMIT {
+                continue;
+            }
+            match Mapped::open(pid, first, &mappings, memory, cache, plugins) {
+                Ok(Some(mapped)) => objects.objects.push(mapped),
+                Ok(None) => {}
+                Err(why) => {
+                    let name = String::from_utf8_lossy(&first.name);
+                    objects.troubles.push(format!("{name}: {why}"));
+                }
+            }
+        }
+        objects.objects.sort_by_key(|object| object.image.start);
+        objects.mappings = mappings;
+        Ok(objects)
+    }
+
+    /// Whether the process still has mapped the same code as when it was prepared.
+    pub fn are_current(&self, pid: u32) -> bool {
+        let code = |mappings: &mut dyn Iterator<Item = Mapping>| -> Vec<(u64, u64, u64)> {
+            mappings.filter(|m| m.is_executable() && is_file(m)).map(|m| (m.start, m.end, m.inode)).collect()
+        };
+        maps::of(pid).is_ok_and(|mut now| code(&mut now) == code(&mut self.mappings.iter().cloned()))
+    }
+
+    /// The object that covers a process address, and its index.
+    pub fn find(&self, address: u64) -> Option<(usize, &Mapped)> {
+        let after = self.objects.partition_point(|object| object.image.start <= address);
+        let index = after.checked_sub(1)?;
+        let object = self.objects.get(index)?;
+        object.image.contains(address).then_some((index, object))
+    }
+
+    /// The end of the mapping that holds a process address, such as that of a stack.
+    pub fn end_of_mapping(&self, address: u64) -> Option<u64> {
+        self.mappings.iter().find(|m| (m.start..m.end).contains(&address)).map(|m| m.end)
+    }
+
+    /// As the recording has them.
+    pub fn recorded(&self) -> Vec<Recorded> {
+        let recorded = |object: &Mapped| Recorded {
+            process: 0,
+            time: 0,
+            bias: object.bias,
+            start: object.image.start,
+            end: object.image.end,
+            facts_key: object.file.key,
+            build_id: object.file.build_id.clone(),
+            path: object.path.clone(),
+        };
+        self.objects.iter().map(recorded).collect()
+    }
+
+    /// Where the file of the recording's object with this place can be opened, the best way first.
+    pub fn files_of(&self, start: u64) -> Vec<PathBuf> {
+        let object = self.objects.iter().find(|object| object.image.start == start);
+        object.map(|object| vec![object.file.opened.clone(), path_of(&object.path)]).unwrap_or_default()
+    }
+}
+
+impl Mapped {
+    /// `None`: the mapping is not the beginning of an ELF file.
+    fn open(
+        pid: u32,
+        first: &Mapping,
+        mappings: &[Mapping],
+        memory: &Memory,
+        cache: &Cache,
+        plugins: &mut Plugins,
+    ) -> Result<Option<Mapped>, String> {
+        let mut header = [0; 64];
+        if !memory.read(first.start, &mut header) || !header.starts_with(elf::ELFMAG.as_slice()) {
+            return Ok(None);
+        }
+        let (image, opened) = if first.name == b"[vdso]" {
+            let mut bytes = vec![0; (first.end - first.start).min(VDSO) as usize];
+            if !memory.read(first.start, &mut bytes) {
+                return Err("it cannot be read".to_owned());
+            }
+            let path = PathBuf::from("[vdso]");
+            (Image::of_bytes(&path, bytes).map_err(|error| error.to_string())?, path)
+        } else {
+            open(pid, first, &header)?
+        };
+        let loads = || image.segments().iter().filter(|segment| segment.kind == elf::PT_LOAD);
+        let Some(lowest) = loads().find(|segment| segment.offset == 0) else { return Ok(None) };
+        let bias = first.start.wrapping_sub(lowest.address & !0xfff);
+        let end = loads().map(|load| bias.wrapping_add(load.address).wrapping_add(load.memory_size)).max();
+        let span = Span::new(first.start, end.unwrap_or(first.end).max(first.end));
+        let place = |kind| image.segment(kind).map(|s| Span::sized(bias.wrapping_add(s.address), s.memory_size));
+        let sources = Sources {
+            eh_frame_hdr: place(elf::PT_GNU_EH_FRAME).map_or(0, |place| place.start),
+            image: span,
+            sframe: place(elf::PT_GNU_SFRAME).unwrap_or(Span::EMPTY),
+            text: span,
+        };
+        let code = mappings.iter().filter(|m| m.is_executable() && span.contains(m.start));
+        let code = code.map(|m| Span::new(m.start, m.end)).collect();
+        let (key, build_id) = key_of(&image);
+        let mut file = File { key, build_id: build_id.unwrap_or_default(), opened, ..File::default() };
+        if let Ok((table, _)) = cache.table(&image) {
+            file.table_len = table.len();
+            file.table = table.chunks(8).map(word).collect();
+        }
+        file.facts = plugins.facts(key, &file.opened, &path_of(&first.name));
+        let path = first.name.clone();
+        Ok(Some(Mapped { file: Arc::new(file), image: span, bias, sources, code, path }))
+    }
+
+    fn table(&self) -> Option<Table<'_>> {
+        // SAFETY: words are bytes, too; `table_len` is at most their number of bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(self.file.table.as_ptr().cast::<u8>(), self.file.table_len) };
+        Table::new(bytes).ok()
+    }
+
+    /// The rule that the table has for a process address.
+    pub fn rule_at(&self, lookup: u64) -> Option<Packed> {
+        match self.table()?.find(lookup.wrapping_sub(self.bias)) {
+            TableAnswer::Short(rule) => Some(rule.pack()),
+            // The table may say why there is no rule; another source may still have one.
+            TableAnswer::Long(rule) if !rule.is_failed() || is_final(rule) => Some(rule),
+            _ => None,
+        }
+    }
+
+    /// The range of the function that covers a process address, as process addresses.
+    pub fn function_at(&self, address: u64, reader: &mut Reader<'_>) -> Option<Span> {
+        let by_table = self.table().and_then(|table| table.function(address.wrapping_sub(self.bias)));
+        if let Some(Span { start, end }) = by_table {
+            return Some(Span::new(start.wrapping_add(self.bias), end.wrapping_add(self.bias)));
+        }
+        uunwind_sources::function(&self.sources, address, reader)
+    }
+
+    /// Whether an address lies in an executable part.
+    pub fn may_execute(&self, address: u64) -> bool {
+        self.code.iter().any(|code| code.contains(address))
+    }
+
+    /// The plugin that claims it, and its facts.
+    pub fn facts(&self) -> Option<&Facts> {
+        self.file.facts.as_ref()
+    }
+}
+
+/// Opens the file of a mapping: the very one that is mapped, by `/proc/PID/map_files`, where that is allowed; else by
+/// its path in the process's root, if its inode and its first bytes are those that are mapped.
+fn open(pid: u32, mapping: &Mapping, header: &[u8]) -> Result<(Image, PathBuf), String> {
+    let exact = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
+    if let Ok(image) = Image::open(&exact) {
+        return Ok((image, exact));
+    }
+    let mut path = format!("/proc/{pid}/root").into_bytes();
+    path.extend_from_slice(&mapping.name);
+    let path = path_of(&path);
+    let image = Image::open(&path).map_err(|error| error.to_string())?;
+    let same_inode = image.metadata().is_some_and(|file| {
+        use std::os::unix::fs::MetadataExt;
+        file.ino() == mapping.inode
+    });
+    if !same_inode || image.read_file(0, header.len() as u64).as_deref() != Some(header) {
+        return Err(format!("{} is another file than the one that is mapped", path.display()));
+    }
+    Ok((image, path))
+}
+
+fn is_file(mapping: &Mapping) -> bool {
+    mapping.inode != 0 || mapping.name == b"[vdso]"
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    u64::from_le_bytes(word)
+}
+
+fn path_of(bytes: &[u8]) -> PathBuf {
+    Path::new(OsStr::from_bytes(bytes)).to_path_buf()
+}

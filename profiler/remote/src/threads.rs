@@ -1,0 +1,182 @@
+//! Stops the threads of a process, reads their registers, and lets them go again
+//! ([ptrace](https://man7.org/linux/man-pages/man2/ptrace.2.html)).
+//!
+//! Threads are seized, which stops nothing, then all interrupted, then waited for, so that their waits overlap. A
+//! thread that the kernel cannot stop (one that waits for its vfork child) is given up after a while. If this process
+//! dies, the kernel lets all threads go.
+
+use crate::waits::{repaired, Registers};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Longest wait for threads to stop.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// At most this number of times new threads are looked for.
+const ROUNDS: usize = 16;
+/// At most this number of threads is stopped.
+pub const THREADS: usize = 64 * 1024;
+
+/// A thread of the process.
+enum Seized {
+    /// It was asked to stop.
+    Asked,
+    /// It stands still. The signal that it was about to receive, or 0, and whether the process was stopped before.
+    Stopped { signal: i32, before: bool },
+}
+
+/// The threads of a process, those that stand still among them. Dropping it lets them go.
+pub struct Stopped {
+    threads: BTreeMap<u32, Seized>,
+    /// When the first of them was asked to stop.
+    pub since: Instant,
+}
+
+/// `PTRACE_EVENT_STOP` as a wait status shows it.
+const EVENT_STOP: i32 = 128;
+
+/// Calls ptrace.
+///
+/// # Safety
+/// `data` must be what the request demands.
+unsafe fn ptrace(request: libc::c_uint, tid: u32, address: usize, data: usize) -> Result<(), Errno> {
+    // SAFETY: passed on.
+    let result = unsafe { libc::ptrace(request, tid as libc::pid_t, address, data) };
+    if result < 0 {
+        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    Ok(())
+}
+
+impl Stopped {
+    /// Stops every thread of a process. Threads that end meanwhile are left out. Error: the first thread cannot be
+    /// traced.
+    pub fn all_of(pid: u32) -> io::Result<Stopped> {
+        let mut stopped = Stopped { threads: BTreeMap::new(), since: Instant::now() };
+        for round in 0..ROUNDS {
+            let mut new = Vec::new();
+            for tid in tids(pid)? {
+                if stopped.threads.len() >= THREADS || stopped.threads.contains_key(&tid) {
+                    continue;
+                }
+                // SAFETY: no pointer is passed.
+                match unsafe { ptrace(libc::PTRACE_SEIZE, tid, 0, 0) } {
+                    Ok(()) => new.push(tid),
+                    // It has ended, or is ending.
+                    Err(Errno::SRCH) => {}
+                    Err(error) if round == 0 && tid == pid => return Err(error.into()),
+                    Err(_) => {}
+                }
+                stopped.threads.extend(new.last().map(|tid| (*tid, Seized::Asked)));
+            }
+            if new.is_empty() {
+                break;
+            }
+            if round == 0 {
+                stopped.since = Instant::now();
+            }
+            for tid in &new {
+                // SAFETY: no pointer is passed. A thread that has ended is noticed by the wait.
+                let _ = unsafe { ptrace(libc::PTRACE_INTERRUPT, *tid, 0, 0) };
+            }
+            stopped.wait(&new);
+        }
+        Ok(stopped)
+    }
+
+    /// Waits until these threads stand still, but not for ever.
+    fn wait(&mut self, tids: &[u32]) {
+        let begun = Instant::now();
+        let mut pause = Duration::from_micros(20);
+        for tid in tids {
+            loop {
+                let mut status = 0;
+                // SAFETY: the status lives during the call.
+                let result =
+                    unsafe { libc::waitpid(*tid as libc::pid_t, &raw mut status, libc::__WALL | libc::WNOHANG) };
+                match result {
+                    0 if begun.elapsed() < PATIENCE => {
+                        std::thread::sleep(pause);
+                        pause = (pause * 2).min(Duration::from_millis(1));
+                    }
+                    // Still asked: it is let go as soon as it stops, when this thread ends.
+                    0 => break,
+                    _ if result > 0 && libc::WIFSTOPPED(status) => {
+                        let (event, signal) = (status >> 16, libc::WSTOPSIG(status));
+                        // Without the event, it was about to receive a signal, which it gets when it is let go.
+                        let is_group_stop = event == EVENT_STOP && signal != libc::SIGTRAP;
+                        let signal = if event == EVENT_STOP { 0 } else { signal };
+                        self.threads.insert(*tid, Seized::Stopped { signal, before: is_group_stop });
+                        break;
+                    }
+                    // It has ended.
+                    _ => {
+                        self.threads.remove(tid);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The ids of all threads, and of each that stands still, whether it did so before.
+    pub fn threads(&self) -> impl Iterator<Item = (u32, Option<bool>)> + '_ {
+        self.threads.iter().map(|(tid, seized)| match seized {
+            Seized::Asked => (*tid, None),
+            Seized::Stopped { before, .. } => (*tid, Some(*before)),
+        })
+    }
+
+    /// The registers of a thread that stands still.
+    pub fn registers(&self, tid: u32) -> Option<Registers> {
+        // SAFETY: integers only.
+        let mut registers: Registers = unsafe { std::mem::zeroed() };
+        let mut part = libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size_of::<Registers>() };
+        // SAFETY: the request fills the part, which lives during the call.
+        unsafe { ptrace(libc::PTRACE_GETREGSET, tid, libc::NT_PRSTATUS as usize, (&raw mut part) as usize) }.ok()?;
+        (part.iov_len == size_of::<Registers>()).then_some(registers)
+    }
+
+    /// Lets all threads go, with their system calls repaired. Returns how long they stood still.
+    pub fn let_go(mut self) -> Duration {
+        self.release();
+        self.since.elapsed()
+    }
+
+    fn release(&mut self) {
+        for (tid, seized) in std::mem::take(&mut self.threads) {
+            let Seized::Stopped { signal, .. } = seized else { continue };
+            if let Some(rax) = self.registers(tid).as_ref().and_then(repaired) {
+                let at = std::mem::offset_of!(Registers, rax);
+                // SAFETY: the value is passed itself; no pointer is.
+                let _ = unsafe { ptrace(libc::PTRACE_POKEUSER, tid, at, rax as usize) };
+            }
+            // SAFETY: the signal is passed itself. A thread that has ended needs no more.
+            let _ = unsafe { ptrace(libc::PTRACE_DETACH, tid, 0, signal as usize) };
+        }
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // Threads that were asked and never stopped are let go by the kernel when this thread ends.
+        self.release();
+    }
+}
+
+/// Lets the calling thread run before all ordinary ones, if it may: threads that have been let go would take its CPU
+/// while others still stand. It ends with the stop.
+pub fn prefer_this_thread() {
+    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: plain system call; the structure lives during the call. Without the right, all stays as it was.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const priority) };
+}
+
+/// The ids of the process's threads, the first one first. Error: there is no such process.
+pub fn tids(pid: u32) -> io::Result<Vec<u32>> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task"))?;
+    let mut tids: Vec<u32> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    tids.sort_by_key(|tid| (*tid != pid, *tid));
+    Ok(tids)
+}

@@ -1,0 +1,76 @@
+//! What a thread waits for, and the repair of the system call that a stop has interrupted.
+
+use std::fs;
+use syscalls::Sysno;
+
+/// Registers of a stopped thread, as `PTRACE_GETREGSET` with `NT_PRSTATUS` returns them
+/// (<https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/uapi/asm/ptrace.h>).
+pub type Registers = libc::user_regs_struct;
+
+/// Values that the kernel returns to itself where a system call is to be restarted
+/// (<https://github.com/torvalds/linux/blob/v6.1/include/linux/errno.h>).
+const ERESTARTSYS: i64 = 512;
+const ERESTARTNOHAND: i64 = 514;
+const ERESTART_RESTARTBLOCK: i64 = 516;
+
+/// What a thread was doing when it was stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// It was running, or ready to run.
+    Running,
+    /// It was inside the system call of this name.
+    Waiting(String),
+    /// It was stopped already, by SIGSTOP or its like.
+    Stopped,
+}
+
+/// What a thread is doing, by the registers of its stop. A thread that a stop has woken in a system call has `orig_rax`
+/// set, and a result that no program ever sees, or EINTR.
+pub fn doing(registers: &Registers) -> Doing {
+    let (number, result) = (registers.orig_rax as i64, registers.rax as i64);
+    let interrupted = (ERESTARTSYS..=ERESTART_RESTARTBLOCK).contains(&-result) || result == -i64::from(libc::EINTR);
+    if number < 0 || !interrupted {
+        return Doing::Running;
+    }
+    let name =
+        Sysno::new(number as usize).map_or_else(|| format!("system call {number}"), |call| call.name().to_owned());
+    Doing::Waiting(name)
+}
+
+/// The value of rax with which the kernel repeats the system call that the stop has interrupted. Some calls return
+/// EINTR after any stop (signal(7), "Interruption of system calls and library functions by stop signals"), which the
+/// program would see; ERESTARTNOHAND makes the kernel repeat them, unless a handler of the program is due. `None`: the
+/// kernel does it by itself, or the thread was in no call.
+pub fn repaired(registers: &Registers) -> Option<u64> {
+    let interrupted = registers.orig_rax as i64 >= 0 && registers.rax as i64 == -i64::from(libc::EINTR);
+    interrupted.then_some((-ERESTARTNOHAND) as u64)
+}
+
+/// The name of a thread, without the line's end; empty: the thread is gone.
+pub fn name(pid: u32, tid: u32) -> String {
+    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registers(number: i64, result: i64) -> Registers {
+        // SAFETY: integers only.
+        let mut registers: Registers = unsafe { std::mem::zeroed() };
+        (registers.orig_rax, registers.rax) = (number as u64, result as u64);
+        registers
+    }
+
+    #[test]
+    fn an_interrupted_call_is_named_and_repeated() {
+        assert_eq!(doing(&registers(libc::SYS_read, -512)), Doing::Waiting("read".to_owned()));
+        assert_eq!(repaired(&registers(libc::SYS_read, -512)), None, "the kernel repeats it");
+        assert_eq!(doing(&registers(libc::SYS_epoll_wait, -4)), Doing::Waiting("epoll_wait".to_owned()));
+        assert_eq!(repaired(&registers(libc::SYS_epoll_wait, -4)), Some(-514i64 as u64));
+        assert_eq!(doing(&registers(99_999, -514)), Doing::Waiting("system call 99999".to_owned()));
+        assert_eq!((doing(&registers(-1, -4)), repaired(&registers(-1, -4))), (Doing::Running, None));
+        assert_eq!(doing(&registers(libc::SYS_read, 5)), Doing::Running, "it has returned");
+    }
+}

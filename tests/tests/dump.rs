@@ -1,0 +1,203 @@
+//! `uu dump`: the stacks of a running process, from outside, beside what its threads say of themselves.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use uunwind_tests::{compile, interpreters, paths, process, uu};
+
+/// A program that runs until it is said to end, or dropped.
+struct Running {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+    input: Option<ChildStdin>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Running {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a program");
+        let lines = BufReader::new(child.stdout.take().expect("its output"));
+        Running { input: child.stdin.take(), lines, child }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).expect("a line");
+        line.trim_end().to_owned()
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks it to end. Returns its exit code.
+    fn end(mut self) -> Option<i32> {
+        self.input.take().expect("its input").write_all(b"end\n").expect("it reads");
+        self.child.wait().expect("its end").code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn native(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
+    let scratch = paths::scratch(name);
+    let options: Vec<&str> = ["-pthread"].iter().chain(options).copied().collect();
+    let program = compile::gcc(&scratch, "dumped", &["native/dumped.c"], &options);
+    (scratch, program)
+}
+
+fn dump(scratch: &Path, pid: u32, options: &[&str]) -> Value {
+    let mut command = uu::command(scratch, &["dump", "--json", "-p"]);
+    command.arg(pid.to_string()).args(options);
+    let out = process::run(&mut command, scratch, uu::LIMIT).expect_code(0);
+    serde_json::from_str(&out.stdout).unwrap_or_else(|why| panic!("{why}: {}", out.text()))
+}
+
+fn threads(dump: &Value) -> &[Value] {
+    dump["threads"].as_array().expect("threads")
+}
+
+fn functions(thread: &Value) -> Vec<&str> {
+    thread["frames"]
+        .as_array()
+        .expect("frames")
+        .iter()
+        .map(|frame| frame["function"].as_str().expect("a name"))
+        .collect()
+}
+
+/// The thread with this function, whose known functions must be this chain.
+fn expect_chain(dump: &Value, chain: &[&str]) -> Value {
+    let of = threads(dump).iter().find(|thread| functions(thread).contains(&chain[0]));
+    let thread = of.unwrap_or_else(|| panic!("no thread in {}: {dump:#}", chain[0]));
+    let known: Vec<&str> = functions(thread).into_iter().filter(|function| chain.contains(function)).collect();
+    assert_eq!(known, chain, "{thread:#}");
+    assert_eq!(thread["complete"], Value::Bool(true), "{thread:#}");
+    thread.clone()
+}
+
+fn expect_all(dump: &Value) {
+    assert_eq!(threads(dump).len(), 4, "{dump:#}");
+    let events = expect_chain(dump, &["waits_for_events", "in_events"]);
+    assert_eq!((&events["state"], &events["system_call"]), (&"waiting".into(), &"epoll_wait".into()));
+    let bytes = expect_chain(dump, &["waits_for_bytes", "in_bytes"]);
+    assert_eq!((&bytes["state"], &bytes["system_call"]), (&"waiting".into(), &"read".into()));
+    let main = expect_chain(dump, &["waits_for_the_end", "main"]);
+    assert_eq!(main["system_call"], "read");
+    expect_chain(dump, &["spins", "in_loop"]);
+}
+
+/// Thirty looks, of which none ends a system call in which a thread waits.
+#[test]
+fn threads_of_a_program_are_shown_and_do_not_notice_it() {
+    let (scratch, program) = native("dump-native", &[]);
+    let mut running = Running::start(&mut Command::new(&program));
+    assert_eq!(running.line(), "ready");
+    for _ in 0..30 {
+        let dump = dump(&scratch, running.pid(), &[]);
+        expect_all(&dump);
+        let spins = threads(&dump).iter().find(|thread| functions(thread).contains(&"spins")).expect("the loop");
+        assert_eq!(spins["state"], "running", "{spins:#}");
+    }
+    assert_eq!(running.end(), Some(0), "no call was interrupted");
+}
+
+#[test]
+fn static_programs_are_shown() {
+    let (scratch, program) = native("dump-static", &["-static"]);
+    let mut running = Running::start(&mut Command::new(&program));
+    assert_eq!(running.line(), "ready");
+    expect_all(&dump(&scratch, running.pid(), &[]));
+    assert_eq!(running.end(), Some(0));
+}
+
+/// A stopped process is shown, and stays stopped.
+#[test]
+fn stopped_programs_are_shown_and_stay_stopped() {
+    let (scratch, program) = native("dump-stopped", &[]);
+    let mut running = Running::start(&mut Command::new(&program));
+    assert_eq!(running.line(), "ready");
+    let pid = running.pid();
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
+        stat.rsplit(')').next().and_then(|rest| rest.chars().nth(1))
+    };
+    // SAFETY: plain system call; the child is not waited for yet.
+    unsafe { libc::kill(pid as libc::pid_t, libc::SIGSTOP) };
+    while state() != Some('T') {
+        std::thread::yield_now();
+    }
+    let dump = dump(&scratch, pid, &[]);
+    assert!(threads(&dump).iter().all(|thread| thread["state"] == "stopped"), "{dump:#}");
+    expect_chain(&dump, &["waits_for_bytes", "in_bytes"]);
+    expect_chain(&dump, &["spins", "in_loop"]);
+    while state() != Some('T') {
+        std::thread::yield_now();
+    }
+    // SAFETY: as above.
+    unsafe { libc::kill(pid as libc::pid_t, libc::SIGCONT) };
+    let code = running.end();
+    assert!(matches!(code, Some(0 | 1)), "SIGSTOP itself ends epoll_wait: {code:?}");
+}
+
+/// Python's own frames with their lines, in every thread.
+#[test]
+fn threads_of_python_are_as_it_says_itself() {
+    let found = interpreters::supported();
+    assert!(!found.is_empty(), "no interpreter");
+    for python in found {
+        let scratch = paths::scratch("dump-python");
+        let mut running = Running::start(Command::new(&python.path).arg(paths::source("python/dumped.py")));
+        let said: Vec<Value> = (0..5).map(|_| serde_json::from_str(&running.line()).expect("a stack")).collect();
+        // The last one has said its stack, and may not be waiting yet: the lines are the same.
+        let dump = dump(&scratch, running.pid(), &[]);
+        let mut shown: Vec<Vec<(String, u64)>> = threads(&dump).iter().map(python_frames).collect();
+        for said in said {
+            let expected: Vec<(String, u64)> = said[1]
+                .as_array()
+                .expect("frames")
+                .iter()
+                .map(|frame| (frame[0].as_str().expect("a name").to_owned(), frame[1].as_u64().expect("a line")))
+                .collect();
+            let found = shown.iter().position(|shown| shown.ends_with(&expected));
+            let found = found.unwrap_or_else(|| panic!("{}: {expected:?} is not in {dump:#}", python.label));
+            shown.swap_remove(found);
+        }
+        assert!(threads(&dump).iter().all(|thread| thread["complete"] == true), "{}: {dump:#}", python.label);
+    }
+}
+
+/// The functions with their lines, innermost first, without the qualifying part of their names.
+fn python_frames(thread: &Value) -> Vec<(String, u64)> {
+    let frames = thread["frames"].as_array().expect("frames");
+    let python = frames.iter().filter(|frame| frame["kind"] == "interpreted");
+    let unqualified = |name: &str| name.rsplit('.').next().unwrap_or(name).to_owned();
+    python.map(|f| (unqualified(f["function"].as_str().expect("a name")), f["line"].as_u64().unwrap_or(0))).collect()
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused_with_its_reason() {
+    let scratch = paths::scratch("dump-refused");
+    let refused = |pid: &str| {
+        let out = process::run(uu::command(&scratch, &["dump", "-p"]).arg(pid), &scratch, uu::LIMIT).expect_code(125);
+        out.stderr
+    };
+    assert!(refused("0").contains("a process id is a whole number above 0"));
+    assert!(refused("cat").contains("whole number") && refused("99999999999").contains("whole number"));
+    // No system has this many processes (PID_MAX_LIMIT of linux/threads.h is 4 Mi).
+    assert!(refused("2000000000").contains("there is no process 2000000000"));
+
+    let mut ended = Command::new("true").spawn().expect("true");
+    // SAFETY: zeroed memory is a valid siginfo; the child is left to be waited for.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        libc::waitid(libc::P_PID, ended.id(), &raw mut info, libc::WEXITED | libc::WNOWAIT);
+    }
+    assert!(refused(&ended.id().to_string()).contains("is a zombie"));
+    ended.wait().expect("its end");
+}
