@@ -22,6 +22,14 @@ fn a_stack_has_one_id_whoever_asks_and_wherever() {
 }
 
 #[test]
+fn ids_of_very_many_stacks_agree_with_their_order() {
+    let scratch = paths::scratch("stack-map");
+    let program = compile::with_library(&scratch, "stack_map", &["-pthread"]);
+    let out = process::run(&mut Command::new(program), &scratch, uu::LIMIT).expect_code(0);
+    println!("{}", out.stdout);
+}
+
+#[test]
 fn frames_are_described_where_faults_cannot_be_handled() {
     let scratch = paths::scratch("describe-unmapped");
     let program = compile::with_library(&scratch, "describe_unmapped", &[]);

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
-use uunwind_tests::{paths, process, uu};
+use uunwind_tests::{compile, paths, process, uu};
 
 /// The indented lines of the comment at the head of a source file.
 fn commands(source: &str) -> Vec<String> {
@@ -87,10 +87,22 @@ fn numbers(line: &str) -> Vec<f64> {
     line.split([' ', ';']).filter_map(|word| word.parse().ok()).collect()
 }
 
+/// Whether there is a Python. Named as skipped if not.
+fn has_python(what: &str) -> bool {
+    let found = Command::new("python3").arg("--version").output().is_ok();
+    if !found {
+        uunwind_tests::skips::skipped(what, "python3 is not installed");
+    }
+    found
+}
+
 /// The sampled sums agree with malloc's own, and those of a function with what it keeps, within six standard
 /// deviations.
 #[test]
 fn heap() {
+    if !has_python("the commands of examples/heap") {
+        return;
+    }
     let said = run("heap/heap.c", 2);
     let live = said.lines().find(|line| line.starts_with("live ")).expect("a report");
     let [live, _, _, truth] = numbers(live)[..] else { panic!("{live}") };
@@ -120,6 +132,9 @@ fn watchdog() {
 
 #[test]
 fn locks() {
+    if !has_python("the commands of examples/locks") {
+        return;
+    }
     let said = run("locks/locks.c", 2);
     // The innermost Python frame of one stack is the function that waits for the lock.
     let waits =
@@ -128,6 +143,42 @@ fn locks() {
     let (line, _) = found.unwrap_or_else(|| panic!("{said}"));
     assert!(numbers(line)[0] > 0.0 && numbers(line)[1] >= 1.0, "{line}");
     assert!(said.contains("0 waits lost"), "{said}");
+}
+
+/// The waits of each function, and their time: between what the schedule demands and what the waiter measured itself.
+#[test]
+fn locks_by_a_schedule() {
+    let scratch = paths::scratch("locks-schedule");
+    let program = compile::gcc(&scratch, "contend", &["native/contend.c"], &["-pthread"]);
+    let include = format!("-I{}", paths::tree().join("include").display());
+    let library = paths::tree().join("lib");
+    let (file, run) = (library.join("libuunwind.so.0"), format!("-Wl,-rpath,{}", library.display()));
+    let options = ["-shared", "-fPIC", "-pthread", &include, file.to_str().expect("text"), &run];
+    let tracer = compile::gcc_files(&scratch, "locks.so", &[paths::root().join("examples/locks/locks.c")], &options);
+    let mut command = Command::new(&program);
+    command.env("LD_PRELOAD", &tracer).env("XDG_CACHE_HOME", scratch.join("cache"));
+    let outcome = process::run(&mut command, &scratch, uu::LIMIT);
+    if outcome.code() == 77 {
+        return uunwind_tests::skips::skipped("locks by a schedule", "/proc/PID/task/TID/syscall cannot be read");
+    }
+    let outcome = outcome.expect_code(0);
+    let stacks = reported(&outcome.stderr);
+    for (what, waits) in [("mutex", 4.0), ("semaphore", 2.0)] {
+        let line = outcome.stdout.lines().find(|line| line.starts_with(what)).expect("printed");
+        let [least, most] = numbers(line)[..] else { panic!("{line}") };
+        let function = format!("wants_{what} (");
+        let of_it = stacks.iter().filter(|(_, frames)| frames.iter().any(|frame| frame.starts_with(&function)));
+        // More than one, where the compiler made two calls of one in a loop.
+        let found: Vec<_> = of_it.map(|(line, _)| numbers(line)).collect();
+        let (time, count): (f64, f64) = (found.iter().map(|of| of[0]).sum(), found.iter().map(|of| of[1]).sum());
+        // Tenths of a millisecond are printed.
+        let rounding = 0.05 * found.len() as f64;
+        assert!(time >= least - rounding && time <= most + rounding, "{what}: {}", outcome.text());
+        assert_eq!(count, waits, "{what}: {}", outcome.text());
+    }
+    let quiet = |frames: &[&str]| frames.iter().all(|frame| !frame.starts_with("wants_nothing_long ("));
+    assert!(stacks.iter().all(|(_, frames)| quiet(frames)), "{}", outcome.text());
+    assert!(outcome.stderr.contains("0 waits lost, 0 stacks incomplete"), "{}", outcome.text());
 }
 
 #[test]
@@ -165,6 +216,9 @@ fn plugin_in_rust() {
 
 #[test]
 fn demo() {
+    if !has_python("the commands of examples/demo") {
+        return;
+    }
     let said = run("demo/demo.py", 2);
     assert!(said.contains("demo.svg") && said.contains("heat_run"), "{said}");
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use uunwind_tests::own_walks::{self, Reads};
 use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{compile, paths, process, uu};
 
@@ -83,17 +84,34 @@ fn jit_recorded() {
     let program = build("jit", &scratch);
     let arguments = [program.as_os_str(), OsStr::new("signal")];
     let recording = uu::record(&scratch, &["--explicit", "-r", "1"], |_| {}, &arguments).expect_code(0);
-    let printed = recording.outcome.stdout.lines().filter_map(|line| line.strip_prefix("stack "));
+    are_of_their_epochs(&recording.outcome, &recording.samples());
+    // The same addresses may belong to another function later: reports must also distinguish the epochs.
+    let folded = recording.report("folded");
+    assert!((0..4).all(|epoch| folded.contains(&format!("jit_1_0_epoch_{epoch};"))), "{folded}");
+}
+
+/// The same without a recorder: the program's own handler calls uu_walk(), and the frames are named when it ends.
+#[test]
+fn jit_by_uu_walk() {
+    for reads in Reads::ALL {
+        let scratch = paths::scratch(&format!("example-jit-{}", reads.suffix()));
+        let program = build("jit", &scratch);
+        let arguments = [program.as_os_str(), OsStr::new("signal")];
+        let walked = own_walks::explicit(&scratch, reads, |_| {}, &arguments).expect("it runs");
+        are_of_their_epochs(&walked.outcome, &walked.samples);
+    }
+}
+
+/// Each stack that the program printed is the one of the sample that it asked for.
+#[track_caller]
+fn are_of_their_epochs(outcome: &process::Outcome, samples: &[Sample]) {
+    let printed = outcome.stdout.lines().filter_map(|line| line.strip_prefix("stack "));
     let wanted: Vec<Vec<&str>> = printed.map(|stack| stack.split(' ').collect()).collect();
-    let samples = recording.samples();
     let of_jit = |sample: &Sample| {
         let jit = sample.frames.iter().filter(|f| matches!(f, Frame::Jit { by_frame_pointer: false, .. }));
         jit.map(|f| f.name().to_owned()).collect::<Vec<_>>()
     };
     let explicit: Vec<&Sample> = samples.iter().filter(|s| s.kind == "explicit").collect();
-    assert!(wanted.len() == 9 && explicit.iter().all(|s| s.complete()), "{}", recording.outcome.text());
+    assert!(wanted.len() == 9 && explicit.iter().all(|s| s.complete()), "{}", outcome.text());
     assert_eq!(explicit.into_iter().map(of_jit).collect::<Vec<_>>(), wanted);
-    // The same addresses may belong to another function later: reports must also distinguish the epochs.
-    let folded = recording.report("folded");
-    assert!((0..4).all(|epoch| folded.contains(&format!("jit_1_0_epoch_{epoch};"))), "{folded}");
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use uunwind_tests::own_walks::{self, Reads};
 use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{compile, interpreters, packages, paths, skips, uu};
 
@@ -72,6 +73,52 @@ fn a_perf_maps_name_holds_until_another_one_is_reported() {
 fn objects_of_gdbs_interface_are_distinguished_at_the_same_place() {
     let (_, samples) = names_of_their_epochs("gdb-jit");
     assert_eq!(samples.len(), 3);
+}
+
+/// Without a recorder: names come from recorders only, but the stacks are whole, by the functions' frame pointers, and say
+/// so.
+#[test]
+fn stacks_of_each_interface_by_uu_walk() {
+    for (way, reads) in ["perf-map", "jitdump", "gdb-jit"].into_iter().flat_map(|way| Reads::ALL.map(|r| (way, r))) {
+        let scratch = paths::scratch(&format!("{way}-{}", reads.suffix()));
+        let program = compile::gcc(&scratch, "jit_names", &["native/jit_names.c"], &[]);
+        let in_scratch = |c: &mut Command| {
+            c.current_dir(&scratch);
+        };
+        let walked = own_walks::explicit(&scratch, reads, in_scratch, &[program.as_ref(), way.as_ref()]).expect(way);
+        let address = |line: &str| u64::from_str_radix(line.split_once(" 0x")?.1, 16).ok();
+        let truth: Vec<u64> = walked.outcome.stdout.lines().filter_map(address).collect();
+        // A perf map has a function more in each epoch, half a page further.
+        let further = if way == "perf-map" { vec![0, 2048] } else { vec![0] };
+        let expected: Vec<u64> = truth.iter().flat_map(|at| further.iter().map(move |more| at + more + 6)).collect();
+        assert!(truth.len() == 3 && walked.samples.len() == expected.len(), "{way}: {}", walked.outcome.text());
+        for (sample, expected) in walked.samples.iter().zip(expected) {
+            assert!(sample.complete() && !sample.flags.contains("desync"), "{way}: {}", sample.text());
+            assert_eq!(sample.addresses()[1], expected, "{way}: {}", sample.text());
+            let [call_back, _, main, ..] = &sample.frames[..] else { panic!("{way}: {}", sample.text()) };
+            assert_eq!((call_back.name(), main.name()), ("call_back", "main"), "{way}: {}", sample.text());
+            assert!(matches!(main, Frame::Native { by_frame_pointer: true, .. }), "{way}: {}", sample.text());
+            assert_eq!(sample.frames.last().map(Frame::name), Some("_start"), "{way}: {}", sample.text());
+        }
+    }
+}
+
+/// Without a recorder, nothing sees what is registered with the compiler's runtime: code without a frame pointer ends the
+/// stack, which does not claim to be complete.
+#[test]
+fn registered_code_ends_stacks_of_uu_walk() {
+    let scratch = paths::scratch("jit-frames-walk");
+    let program = compile::gcc(&scratch, "jit_frames", &["native/jit_frames.c"], &[]);
+    for reads in Reads::ALL {
+        let walked = own_walks::explicit(&scratch, reads, |_| {}, &[program.as_ref(), "frame".as_ref()]);
+        let walked = walked.expect("it runs");
+        let range = range_of_code(&walked.outcome.stdout);
+        assert_eq!(walked.samples.len(), 2, "{}", walked.outcome.text());
+        for sample in &walked.samples {
+            assert!(!sample.complete() && sample.frames.len() == 2, "{}", sample.text());
+            assert!(range.contains(&sample.addresses()[1]), "{}", sample.text());
+        }
+    }
 }
 
 /// What `jit_frames` prints of its code: from and to.

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use uunwind_tests::own_walks::{self, Reads};
 use uunwind_tests::samples::{completeness, Frame, Sample};
 use uunwind_tests::{compile, paths, process, skips, uu};
 
@@ -63,6 +64,15 @@ fn agrees(samples: &[Sample], printed: &[String], plugin: &str, host: &str) {
     for (sample, printed) in asked.iter().zip(printed) {
         assert_eq!(language(sample, plugin), *printed, "{}", sample.text());
     }
+    are_hosted(samples, host);
+    // Samples that the timer took, anywhere in the program.
+    let timed = samples.iter().filter(|s| s.kind == "timer" && !language(s, plugin).is_empty()).count();
+    println!("{plugin}: {} stacks agree; {timed} of the timer's samples are inside the language", printed.len());
+}
+
+/// Stacks are whole, and each group of a language's frames is followed by the native frame that hosts it.
+#[track_caller]
+fn are_hosted(samples: &[Sample], host: &str) {
     let (share, reasons) = completeness(samples);
     assert!(share >= 0.99, "{reasons:?}");
     for sample in samples {
@@ -74,9 +84,6 @@ fn agrees(samples: &[Sample], printed: &[String], plugin: &str, host: &str) {
         let last = sample.frames.last();
         assert!(!matches!(last, Some(Frame::Other { .. })), "no frame hosts the outermost: {}", sample.text());
     }
-    // Samples that the timer took, anywhere in the program.
-    let timed = samples.iter().filter(|s| s.kind == "timer" && !language(s, plugin).is_empty()).count();
-    println!("{plugin}: {} stacks agree; {timed} of the timer's samples are inside the language", printed.len());
 }
 
 #[test]
@@ -161,6 +168,47 @@ fn an_embedder_without_a_plugin() {
     let threads: std::collections::BTreeSet<u32> =
         samples.iter().filter(|s| !language(s, "embedder").is_empty()).map(|s| s.tid).collect();
     assert_eq!(threads.len(), 2, "each thread has a list of its own");
+}
+
+/// Languages without a plugin of uu's, in programs without a recorder: an embedder in both ways of reading memory; foreign
+/// plugins, whose faults must be handled, in the one where they are.
+#[test]
+fn languages_by_uu_walk() {
+    let scratch = paths::scratch("languages-walk");
+    let include = include();
+    let options = [STRICT, &["-pthread", "-ldl", &include]].concat();
+    let embedder = compile::gcc_files(&scratch, "embedder", &[example("embedder/embedder.c")], &options);
+    let options = [STRICT, &["-shared", "-fPIC", "-nostartfiles", "-Wl,-z,now", &include]].concat();
+    let in_c = compile::gcc_files(&scratch, "toy_plugin.so", &[example("plugin-c/toy_plugin.c")], &options);
+    let in_rust = dso("uunwind-example-plugin", "libuunwind_example_plugin.so");
+    let toy = toy(&scratch);
+    let none = PathBuf::new();
+    for (program, rounds, plugin, language, host, reads) in [
+        (&embedder, "40", &none, "embedder", "run", Reads::Probed),
+        (&embedder, "40", &none, "embedder", "run", Reads::Guarded),
+        (&toy, "400", &in_c, "toy", "toy_run", Reads::Guarded),
+        (&toy, "400", &in_rust, "toy-rust", "toy_run", Reads::Guarded),
+    ] {
+        let configure = |command: &mut Command| {
+            command.env("UU_PLUGINS", plugin);
+        };
+        let walked = own_walks::explicit(&scratch, reads, configure, &[program.as_ref(), rounds.as_ref()]);
+        let walked = walked.unwrap_or_else(|said| panic!("{language}: {said}"));
+        let printed = walked.outcome.stdout.lines().filter_map(|l| l.strip_prefix("stack "));
+        // The plugin in C does not say that its lines may be asked for in handlers, so that uu_describe() has none.
+        let lines = |frame: &str| match frame.split_once(':') {
+            Some((name, _)) if language == "toy" => format!("{name}:0"),
+            _ => frame.to_owned(),
+        };
+        let printed = printed.map(|stack| stack.split(' ').map(lines).collect::<Vec<_>>().join(" "));
+        agrees(&walked.samples, &printed.collect::<Vec<_>>(), language, host);
+        // The same anywhere, in a storm of signals with calls of malloc() and locks watched: each frame has its host.
+        let walked = own_walks::storm(&scratch, reads, configure, &[program.as_ref(), rounds.as_ref()]);
+        let walked = walked.unwrap_or_else(|said| panic!("{language}: {said}"));
+        are_hosted(&walked.samples, host);
+        let inside = walked.samples.iter().filter(|s| !self::language(s, language).is_empty()).count();
+        assert!(inside > 100, "{language}: {inside} of {} samples are in the language", walked.samples.len());
+    }
 }
 
 /// The stacks at the places where the program asks for them, without addresses.

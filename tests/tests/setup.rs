@@ -142,6 +142,6 @@ fn a_cache_that_cannot_be_used_costs_time_only() {
     }
     for (cache, written) in [(&another, &another), (&leads, &own)] {
         assert_eq!(says(cache), PREPARED);
-        assert_eq!(files(written), [PathBuf::new(); 0], "{}", cache.display());
+        assert_eq!(files(written), Vec::<PathBuf>::new(), "{}", cache.display());
     }
 }

@@ -43,6 +43,8 @@ static off_t written(void) {
 /* Names without a time get the time at which the recorder read them. When a sample is in the recording file, the recorder has
  * also read all new names, if its last read was a second ago. */
 __attribute__((noinline)) static void wait_to_be_seen(void) {
+    if (!recording)
+        return;
     struct timespec second = {1, 0}, moment = {0, 10000000};
     nanosleep(&second, NULL);
     off_t before = written();
@@ -126,7 +128,7 @@ static void report_gdb(const char *name, const void *code) {
 
 int main(int argc, char **argv) {
     const char *way = argc > 1 ? argv[1] : "";
-    recording = argc > 2 ? argv[2] : "";
+    recording = argc > 2 ? argv[2] : NULL;
     /* push rbp; mov rbp, rsp; call rdi; pop rbp; ret */
     static const unsigned char bytes[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
     unsigned char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
