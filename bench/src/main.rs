@@ -6,7 +6,8 @@
 //! addresses, as calls and in a signal handler; and the latter spread over 50 libraries, among 500. A signal takes
 //! microseconds, so that what a capture needs of an address may have left the caches before the address is met again;
 //! fifty distinct chains many times in a row, as calls and in a handler, separate that from the cost of the handler
-//! itself. Every unwinder captures the same number of frames, those of the chain, and its result is compared with the
+//! itself. In a handler, this project captures from the handler's ucontext, and in a line of its own through the signal
+//! frame, as the others do. Every unwinder captures the same number of frames, those of the chain, and its result is compared with the
 //! chain that the frame-pointer walk or libgcc saw. The floor, a walk by frame pointers, runs on the same functions
 //! compiled with frame pointers, and so does a line of its own of this project's. All take turns inside each round; a
 //! ratio is that of one round, and the median over the rounds is printed. With 0 rounds: addresses never seen before,
@@ -14,9 +15,12 @@
 //!
 //! `uunwind-bench unprepared LIBRARY`: addresses never seen before in a program that called neither uu_setup() nor
 //! uu_handle_faults(), beside libgcc.
+//!
+//! `uunwind-bench ids LIBRARY [ROUNDS]`: ids of known stacks, beside another table.
 
 mod build;
 mod chains;
+mod ids;
 mod peers;
 mod spread;
 mod table;
@@ -39,6 +43,11 @@ fn main() {
     if libuunwind == "unprepared" {
         return unprepared(&arguments.next().expect("usage: uunwind-bench unprepared LIBRARY"));
     }
+    if libuunwind == "ids" {
+        let library = arguments.next().expect("usage: uunwind-bench ids LIBRARY [ROUNDS]");
+        chains::settle();
+        return ids::run(&library, arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number")));
+    }
     let rounds = arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number"));
     chains::settle();
     let mut peers = peers::all(&libuunwind);
@@ -56,37 +65,55 @@ fn main() {
     let (one, many, few): (Chains, Chains, Chains) =
         (|depth| Paths::new(depth, 1), |depth| Paths::new(depth, 2000), |depth| Paths::new(depth, 50));
     let again: Chains = |depth| Paths::again(depth, 400);
-    let cases: [(&str, Chains, Time); 9] = [
-        ("the same stack again", one, called),
-        ("the same in a signal handler", again, interrupted),
-        ("its top changed", one, |paths, flavour, peer, _| Some(paths.time_top_changed(flavour, peer))),
-        ("the same in a signal handler", again, |paths, flavour, peer, truth| {
-            paths.time_in_handler(flavour, peer, truth, true)
-        }),
-        ("the same chain, elsewhere on the stack", one, |paths, flavour, peer, _| {
-            Some(paths.time_moved(flavour, peer))
-        }),
-        ("2,000 distinct chains, their addresses seen before", many, called),
-        ("the same in a signal handler", many, interrupted),
-        ("50 distinct chains, many times in a row", few, |paths, flavour, peer, _| {
-            Some(table::median((0..PASSES).map(|_| paths.time(flavour, peer)).collect()))
-        }),
-        ("the same in a signal handler", few, |paths, flavour, peer, truth| {
-            let once = |_| paths.time_in_handler(flavour, peer, truth, false);
-            (0..PASSES).map(once).collect::<Option<Vec<f64>>>().map(table::median)
-        }),
+    let cases: [(&str, Chains, Time, bool); 9] = [
+        ("the same stack again", one, called, false),
+        ("the same in a signal handler", again, interrupted, true),
+        ("its top changed", one, |paths, flavour, peer, _| Some(paths.time_top_changed(flavour, peer)), false),
+        (
+            "the same in a signal handler",
+            again,
+            |paths, flavour, peer, truth| paths.time_in_handler(flavour, peer, truth, true),
+            true,
+        ),
+        (
+            "the same chain, elsewhere on the stack",
+            one,
+            |paths, flavour, peer, _| Some(paths.time_moved(flavour, peer)),
+            false,
+        ),
+        ("2,000 distinct chains, their addresses seen before", many, called, false),
+        ("the same in a signal handler", many, interrupted, true),
+        (
+            "50 distinct chains, many times in a row",
+            few,
+            |paths, flavour, peer, _| Some(table::median((0..PASSES).map(|_| paths.time(flavour, peer)).collect())),
+            false,
+        ),
+        (
+            "the same in a signal handler",
+            few,
+            |paths, flavour, peer, truth| {
+                let once = |_| paths.time_in_handler(flavour, peer, truth, false);
+                (0..PASSES).map(once).collect::<Option<Vec<f64>>>().map(table::median)
+            },
+            true,
+        ),
     ];
     // Only there does it say what can be reached.
     peers.push(Box::new(peers::Least::default()));
-    for (number, (what, chains, time)) in cases.into_iter().enumerate() {
+    for (number, (what, chains, time, in_handler)) in cases.into_iter().enumerate() {
         if number == 1 {
             peers.pop();
+        }
+        if in_handler {
+            peers.push(Box::new(peers::Through::open(&libuunwind)));
         }
         let mut table = table::Table::new(what, &DEPTHS);
         for depth in DEPTHS {
             table.add(measure(&mut peers, &chains(depth), rounds, time));
         }
         table.print();
+        peers.truncate(peers.len() - usize::from(in_handler));
     }
     spread::print(&mut peers[1], &libuunwind, rounds);
     let mut peers = peers::whole(&libuunwind);

@@ -248,6 +248,28 @@ impl Peer for Uu {
     }
 }
 
+/// The same, called by a signal handler without the ucontext: through the signal frame, as the other unwinders do it.
+pub struct Through(Uu);
+
+impl Through {
+    pub fn open(library: &str) -> Through {
+        Through(Uu { name: "uu_capture, through the signal frame", ..Uu::open(library) })
+    }
+}
+
+impl Peer for Through {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    #[inline(never)]
+    fn capture(&mut self, frames: &mut [u64]) -> usize {
+        let words = frames.len();
+        // SAFETY: the buffer has the capacity that the call names.
+        black_box(unsafe { (self.0.capture)(frames.as_mut_ptr(), words, std::ptr::null(), std::ptr::null_mut()) })
+    }
+}
+
 type UnwBacktrace = unsafe extern "C" fn(*mut u64, c_int) -> c_int;
 
 /// nongnu libunwind's fast trace.

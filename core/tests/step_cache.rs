@@ -7,11 +7,11 @@ mod world;
 
 use std::sync::atomic::Ordering;
 use uunwind_core::cache::steps::StepCache;
-use uunwind_core::regs::{RBP, RSP};
+use uunwind_core::regs::{RBP, RSP, UCONTEXT_FP, UCONTEXT_PC, UCONTEXT_SP};
 use uunwind_core::rule::{Rule, RuleKind};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_random::Random;
-use world::{handle_faults, Table, World, FUNCTIONS, WATCHED, WORDS};
+use world::{handle_faults, Table, World, FUNCTIONS, UCONTEXT_WORDS, WATCHED, WORDS};
 
 impl World {
     /// A replay of this stack, after repeated captures of it, or of it and another one in turns that shares its outer
@@ -52,11 +52,11 @@ impl World {
                 self.exact = !self.exact;
             }
             if random.one_in(8) {
-                let rules = self.rules.clone();
+                let rules = (self.rules.clone(), self.exact_rules.clone());
                 self.recompile(random);
                 self.remember(table);
                 check(self, all, false);
-                self.rules = rules;
+                (self.rules, self.exact_rules) = rules;
                 *self.stamp += 1;
                 self.remember(table);
             } else if random.one_in(3) {
@@ -71,7 +71,10 @@ impl World {
                 let at = ((sp - self.address(0)) / 8).saturating_sub(place);
                 // Or a word of the innermost frames, which lead to the verified tail.
                 let inner = (self.registers[usize::from(RSP)] - self.address(0)) / 8 + random.below(20);
-                let at = if random.one_in(3) { inner.min(WORDS as u64 - 1) } else { at } as usize;
+                let at = if random.one_in(3) { inner } else { at };
+                // Or of a ucontext, if there is one.
+                let ucontext = (sp - self.address(0)) / 8 + random.below(UCONTEXT_WORDS);
+                let at = if random.one_in(3) { ucontext } else { at }.min(WORDS as u64 - 1) as usize;
                 self.stack[at] = if random.one_in(4) { 0 } else { self.word(random) };
                 if turns && random.one_in(2) {
                     other.3[at] = self.stack[at];
@@ -100,6 +103,7 @@ fn plain(others: &[(usize, Rule)]) -> (World, Box<StepCache>, Box<Table>) {
     world.rules = vec![Rule::simple(RSP, 16); FUNCTIONS as usize + 1];
     (world.rules[1], world.exact) = (Rule::end(), false);
     others.iter().for_each(|(function, rule)| world.rules[*function] = *rule);
+    world.exact_rules = world.rules.clone();
     world.remember(&table);
     (world, Box::new(StepCache::new()), table)
 }
@@ -110,7 +114,7 @@ fn a_walk_with_a_step_cache_emits_what_a_walk_without_emits() {
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let (mut walks, mut whole, mut whole_asked, mut along_asked) = (0u64, 0u64, 0u64, 0u64);
     let (mut followed, mut frames, mut emitted, mut again) = (0u64, 0u64, 0u64, 0u64);
-    let (mut replayed, mut handed_on) = ([0, 0], [0, 0]);
+    let (mut replayed, mut through_signals, mut handed_on) = ([0, 0], 0, [0, 0]);
     let mut stops = std::collections::HashMap::<StopReason, u64>::new();
     let most = std::env::var("UU_REUSE_CHANGES").ok().and_then(|n| n.parse().ok()).unwrap_or(300_000) / 4;
     while walks < most {
@@ -156,10 +160,12 @@ fn a_walk_with_a_step_cache_emits_what_a_walk_without_emits() {
             world.change(&mut random);
         }
         handed_on.iter_mut().zip(&world.handed_on).for_each(|(sum, number)| *sum += number.get());
+        through_signals += world.through_signals.get();
         replayed.iter_mut().zip(&world.replayed).for_each(|(sum, emitted)| *sum += emitted.get());
     }
     println!("{walks} walks: {whole} of {whole_asked} as a whole, {again} again, {replayed:?} replayed, {along_asked} of {emitted} frames, {followed} along {frames} steps; {stops:?}");
-    println!("{handed_on:?} handed on");
+    println!("{handed_on:?} handed on, {through_signals} replayed through signal frames");
+    assert!(through_signals > walks / 400, "few stacks are replayed through signal frames: {through_signals}");
     assert!(handed_on[0] > walks / 20 && handed_on[1] > 4 * handed_on[0], "little is handed on: {handed_on:?}");
     assert!(whole > whole_asked / 8, "few stacks are captured as a whole: {whole} of {whole_asked}");
     assert!(replayed.iter().all(|emitted| *emitted > walks / 400), "few stacks are replayed: {replayed:?}");
@@ -288,6 +294,75 @@ fn a_frame_that_says_where_its_cfa_is_may_change_its_mind() {
             assert_eq!(world.looked_at.take(), [], "a short rule is enough");
         }
         assert!(world.replayed[0].get() >= 4, "{inner} inner frames");
+    }
+}
+
+/// What a signal interrupted is said by its frame's ucontext: where one of the words changes from which the rest of the
+/// stack follows, and nothing else does, what was cached does not hold.
+#[test]
+fn a_signal_frame_may_have_interrupted_something_else() {
+    handle_faults();
+    // The interrupted function: by rsp, or by rbp, and the word of the ucontext that changes.
+    const PC: usize = UCONTEXT_PC as usize / 8;
+    const SP: usize = UCONTEXT_SP as usize / 8;
+    const FP: usize = UCONTEXT_FP as usize / 8;
+    let by_rbp = Rule::simple(RBP, 16);
+    for (function, word) in [(10, PC), (4, PC), (4, SP), (10, FP)] {
+        for (inner, change) in [1, 2, 5, 12, 40, 300].into_iter().flat_map(|inner| [1, 2, 3, 12].map(|at| (inner, at)))
+        {
+            let (mut world, cache, table) = plain(&[(9, Rule::signal(0)), (10, by_rbp)]);
+            let at = 100 + 2 * inner;
+            // Frames of two words each, of a function that begins the stack and is the interrupted one's caller.
+            world.stack.fill((4 << 12) + 0x10);
+            world.stack[at - 1] = (9 << 12) + 0x10;
+            world.stack[at + PC] = (function << 12) + 0x120;
+            world.stack[at + SP] = world.address(at as u64 + 40);
+            world.stack[at + FP] = world.address(at as u64 + 44);
+            world.stack[at + 101] = (1 << 12) + 0x10;
+            world.pc = (4 << 12) + 0x10;
+            world.registers[usize::from(RSP)] = world.address(100);
+            let mut seen = Vec::new();
+            for turn in 0..24 {
+                if turn == change {
+                    world.stack[at + word] = match (word, function) {
+                        (PC, 10) => (4 << 12) + 0x120,
+                        (PC, _) => (10 << 12) + 0x120,
+                        _ => world.stack[at + word] + 16,
+                    };
+                }
+                let (plain, words) = world.emit(2000, None);
+                let what = format!("function {function}, word {word}, {inner} inner frames, turn {turn} of {change}");
+                assert_eq!(plain.stop, StopReason::Complete, "{what}");
+                assert_eq!(world.whole(2000, &table, &cache), Some((StopReason::Complete, words.clone())), "{what}");
+                seen.push(words);
+            }
+            assert_ne!(seen.first(), seen.last(), "function {function}, word {word}");
+            assert!(world.through_signals.get() >= 8, "{} replayed", world.through_signals.get());
+        }
+    }
+}
+
+/// Where a handler's frames are elsewhere on the stack, so is its ucontext; the one before it may still be there.
+#[test]
+fn relocated_steps_lead_to_no_stale_ucontext() {
+    handle_faults();
+    let (mut world, cache, table) = plain(&[(9, Rule::signal(0))]);
+    world.stack.fill((4 << 12) + 0x10);
+    world.stack[1101] = (1 << 12) + 0x10;
+    for (turn, place) in [600, 500, 490, 502, 480, 400, 396, 300, 290].into_iter().enumerate() {
+        let ucontext = place + 24;
+        world.stack[ucontext - 1] = (9 << 12) + 0x10;
+        world.stack[ucontext + UCONTEXT_PC as usize / 8] = (4 << 12) + 0x120;
+        world.stack[ucontext + UCONTEXT_SP as usize / 8] = world.address(1000 + 2 * turn as u64);
+        world.pc = (2 << 12) + 0x120;
+        world.registers[usize::from(RSP)] = world.address(place as u64);
+        for _ in 0..1 + turn % 3 {
+            let (plain, words) = world.emit(200, None);
+            assert_eq!(plain.stop, StopReason::Complete, "at {place}");
+            assert_eq!(world.whole(200, &table, &cache), Some((StopReason::Complete, words)), "at {place}");
+        }
+        // Where the frames before it were.
+        world.stack[ucontext - 1] = (4 << 12) + 0x10;
     }
 }
 

@@ -6,7 +6,7 @@ use crate::state::SHORT_RULES;
 use uunwind_core::cache::short::{Salt, Short};
 use uunwind_core::memory::Reader;
 use uunwind_core::objects::Object;
-use uunwind_core::rule::{is_final, Packed, Rule};
+use uunwind_core::rule::{is_final, Packed};
 use uunwind_core::span::Span;
 use uunwind_tables::{Table, TableAnswer};
 
@@ -76,7 +76,7 @@ impl Current {
     pub(crate) fn remember(&self, lookup: u64, key: u64, salt: Salt) -> Option<Short> {
         let rule = match self.table.as_ref()?.find(lookup.wrapping_sub(self.bias())) {
             TableAnswer::Short(rule) => rule,
-            TableAnswer::Long(rule) if rule == Rule::end().pack() => Short::of_end()?,
+            TableAnswer::Long(rule) => Short::of(rule)?,
             _ => return None,
         };
         SHORT_RULES.put(key, salt, rule);

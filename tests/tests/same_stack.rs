@@ -59,3 +59,14 @@ fn captures_that_are_interrupted_anywhere_leave_nothing_wrong() {
     // Each thread's first capture is interrupted, if it is long enough; and one at each of some hundred instructions.
     assert!(numbers[1] > threads && numbers[2] > 200, "little was interrupted: {out}");
 }
+
+/// From inside a handler, through the signal frame: whatever instruction was interrupted, and on whichever stack.
+#[test]
+fn captures_in_handlers_are_those_of_the_interrupted_stack() {
+    let scratch = paths::scratch("captured-handlers");
+    let program = compile::with_library(&scratch, "captured_handlers", &["-mno-red-zone"]);
+    let out = process::run(&mut Command::new(&program), &scratch, uu::LIMIT).expect_code(0).stdout;
+    println!("{out}");
+    let numbers: Vec<u64> = out.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert!(numbers[1] > 2000 && numbers[0] == 4 * numbers[1], "{out}");
+}

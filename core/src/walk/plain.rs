@@ -143,6 +143,9 @@ impl<E: Env> Walk<'_, '_, E> {
                         ends = L::BARE;
                         break;
                     }
+                    if rule.is_signal() {
+                        break;
+                    }
                     // SAFETY: `passed` steps were written there.
                     let pending = unsafe { core::slice::from_raw_parts(steps, passed) };
                     let fp = saved.rbp(notes.steps(), pending, &cursor.regs, self.reader);

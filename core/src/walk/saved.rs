@@ -99,7 +99,7 @@ impl<'n, 'c, const BATCH: usize> Notes<'n, 'c, BATCH> {
 
 /// Where the registers are.
 pub struct Saved {
-    /// 0: as in the registers that the walk began with; else the CFA, and below it the rule's field.
+    /// 0: as in the registers that the walk began with; else as [`Step::place`] gives it. An address has 47 bits.
     places: [u64; 6],
 }
 
@@ -119,12 +119,6 @@ fn slot(place: u64) -> Slot {
         (_, LOST) => Slot::Lost,
         (_, field) => Slot::At((place >> SLOT_BITS).wrapping_sub(8 * (field + 1))),
     }
-}
-
-/// The place of a register that the frame did not leave alone. An address has 47 bits.
-#[inline(always)]
-fn place(passed: &Step, index: u32) -> u64 {
-    (passed.cfa << SLOT_BITS) | passed.rule.field(index)
 }
 
 impl Saved {
@@ -152,7 +146,7 @@ impl Saved {
             while touched != 0 {
                 let index = touched.trailing_zeros() / SLOT_BITS;
                 if let Some(to) = self.places.get_mut(index as usize) {
-                    *to = place(passed, index);
+                    *to = passed.place(index);
                 }
                 touched &= touched - 1;
             }
@@ -168,7 +162,7 @@ impl Saved {
         let saves = |step: &&Step| step.rule.field(RBP_FIELD) != 0;
         let last = pending.iter().rev().find(saves).or_else(|| before.iter().rev().find(saves));
         let [_, settled, ..] = self.places;
-        match slot(last.map_or(settled, |passed| place(passed, RBP_FIELD))) {
+        match slot(last.map_or(settled, |passed| passed.place(RBP_FIELD))) {
             Slot::AsBefore => regs.get(RBP),
             Slot::Lost => None,
             Slot::At(address) => reader.word(address),

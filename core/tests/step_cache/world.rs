@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uunwind_core::cache::short::{Salt, Short, ShortRules};
 use uunwind_core::cache::steps::{Rules, StepCache, Top, Unwound, Validity, EXACT_KEY};
 use uunwind_core::cursor::Cursor;
+use uunwind_core::frame::FLAG_EXACT;
 use uunwind_core::memory::{guarded, Bare, Mode, Reader};
-use uunwind_core::regs::{Regs, RBP, RSP};
+use uunwind_core::regs::{Regs, RBP, RSP, UCONTEXT_FP, UCONTEXT_PC, UCONTEXT_SP};
 use uunwind_core::rule::{Packed, Rule, RuleKind, SAME, UNKNOWN};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, walk_along, walk_on, Env, Names, Outcome, Replay, Setting};
@@ -17,10 +18,14 @@ pub const FUNCTIONS: u64 = 24;
 pub const WORDS: usize = 3000;
 /// Number of words after the stack in which a CFA may lie.
 pub const MARGIN: usize = 64;
+/// Number of words of a ucontext, up to its last register.
+pub const UCONTEXT_WORDS: u64 = 28;
 
 /// A program: real memory, since guarded reads read that.
 pub struct World {
     pub rules: Vec<Rule>,
+    /// Those of interrupted instructions, which may be others.
+    pub exact_rules: Vec<Rule>,
     pub stack: Vec<u64>,
     /// pc, sp and rbp of the frames that were built last.
     pub frames: Vec<(u64, u64, u64)>,
@@ -31,6 +36,8 @@ pub struct World {
     pub framed: bool,
     /// Number of stacks that [`StepCache::replay`] captured, from a return address and from an exact pc.
     pub replayed: [Cell<u64>; 2],
+    /// Number of those in which a signal frame lies.
+    pub through_signals: Cell<u64>,
     /// Number of stacks that a walk completed, and of frames that it was handed.
     pub handed_on: [Cell<u64>; 2],
     /// Where walks looked at a frame.
@@ -51,8 +58,9 @@ const SETTING: Setting = Setting {
 };
 
 impl Code<'_> {
-    fn rule_at(&self, pc: u64) -> Option<&Rule> {
-        self.0.rules.get((pc >> 12) as usize)
+    fn rule_at(&self, pc: u64, exact: bool) -> Option<&Rule> {
+        let rules = if exact { &self.0.exact_rules } else { &self.0.rules };
+        rules.get((pc >> 12) as usize)
     }
 }
 
@@ -63,11 +71,10 @@ impl Replay for Code<'_> {}
 impl Env for Code<'_> {
     fn rule(&mut self, cursor: &Cursor, _: &mut Reader<'_>) -> Packed {
         self.0.looked_at.borrow_mut().push(cursor.lookup_pc());
-        self.rule_at(cursor.lookup_pc()).map_or(Packed::failed(StopReason::NoOwner), |rule| rule.pack())
+        self.rule_at(cursor.lookup_pc(), cursor.exact).map_or(Packed::failed(StopReason::NoOwner), |rule| rule.pack())
     }
     fn short_rule_cached(&self, lookup: u64) -> Option<Short> {
-        let rule = self.rule_at(lookup).filter(|_| self.1)?;
-        Short::new(rule).or_else(|| (*rule == Rule::end()).then_some(Short::END))
+        Short::of(self.rule_at(lookup, false).filter(|_| self.1)?.pack())
     }
 }
 
@@ -125,6 +132,9 @@ fn a_rule(random: &mut Random, framed: bool) -> Rule {
     if random.one_in(12) {
         return realigned(random);
     }
+    if random.one_in(20) {
+        return Rule::signal(0);
+    }
     let size = 16 + 8 * random.below(6) as i32;
     let mut rule = Rule::simple(if random.one_in(6) { RBP } else { RSP }, size);
     for (index, slot) in rule.slots.iter_mut().take(6).enumerate() {
@@ -173,10 +183,13 @@ impl World {
         let framed = random.one_in(3);
         let mut rules = vec![Rule::end(), Rule::end()];
         rules.extend((1..FUNCTIONS).map(|_| a_rule(random, framed)));
+        let exact = |rule: &Rule| if random.one_in(4) { a_rule(random, framed) } else { *rule };
+        let exact_rules = rules.iter().map(exact).collect();
         let stack = vec![0; WORDS + MARGIN];
         let (frames, registers) = (Vec::new(), [0; 16]);
         let mut world = World {
             rules,
+            exact_rules,
             stack,
             frames,
             stamp: Box::new(1),
@@ -185,6 +198,7 @@ impl World {
             exact: false,
             framed,
             replayed: Default::default(),
+            through_signals: Default::default(),
             handed_on: Default::default(),
             looked_at: Default::default(),
         };
@@ -222,14 +236,21 @@ impl World {
 
     /// Return addresses where the rules look for them, so that the walk is long.
     fn build(&mut self, random: &mut Random) {
-        let (mut pc, mut sp) = (self.pc, self.registers[usize::from(RSP)]);
+        let (mut pc, mut sp, mut exact) = (self.pc, self.registers[usize::from(RSP)], self.exact);
         // Where rbp lies: in the register, or where a frame saved it. What it is there is chosen when a frame counts
         // from it.
         let mut saved: Option<usize> = None;
         let depth = 20 + random.below(700);
         self.frames.clear();
         for left in (0..depth).rev() {
-            let mut rule = self.rules[(pc >> 12) as usize];
+            let rules = if std::mem::take(&mut exact) { &self.exact_rules } else { &self.rules };
+            let mut rule = rules[(pc >> 12) as usize];
+            if rule.kind == RuleKind::Signal {
+                let Some((to, rbp)) = self.interrupt(sp, random) else { return };
+                ((pc, sp), saved, exact) = (to, Some(rbp), true);
+                self.frames.push((pc, sp, self.stack[rbp]));
+                continue;
+            }
             let realigned = is_realigned(&rule);
             if realigned {
                 rule.cfa_offset = 16 + 8 * random.below(9) as i32;
@@ -262,6 +283,25 @@ impl World {
             (pc, sp) = (self.stack[index as usize], cfa);
             self.frames.push((pc, sp, saved.map_or(self.registers[usize::from(RBP)], |at| self.stack[at])));
         }
+    }
+
+    /// Writes a ucontext to `sp`. Returns pc and sp of the interrupted code, and the index of its rbp. `None`: there is
+    /// no room.
+    fn interrupt(&mut self, sp: u64, random: &mut Random) -> Option<((u64, u64), usize)> {
+        let ucontext = ((sp - self.address(0)) / 8) as usize;
+        let beyond = ucontext as u64 + UCONTEXT_WORDS + random.below(20);
+        if beyond >= WORDS as u64 {
+            return None;
+        }
+        // Some are interrupted where others return to.
+        let to = ((2 + random.below(FUNCTIONS - 1)) << 12) + if random.one_in(2) { 0x10 } else { 0x120 };
+        // Now and then it is the stack of somebody else, towards the leaf.
+        let at = if random.one_in(12) { self.address(random.below(beyond)) } else { self.address(beyond) };
+        self.stack[ucontext + UCONTEXT_PC as usize / 8] = to;
+        self.stack[ucontext + UCONTEXT_SP as usize / 8] = at;
+        let rbp = ucontext + UCONTEXT_FP as usize / 8;
+        self.stack[rbp] = self.word(random);
+        (at == self.address(beyond)).then_some(((to, at), rbp))
     }
 
     /// Other callees on top of one of the frames, as calls and returns make them.
@@ -334,6 +374,7 @@ impl World {
     pub fn recompile(&mut self, random: &mut Random) {
         let at = 2 + random.below(FUNCTIONS - 1) as usize;
         self.rules[at] = a_rule(random, self.framed);
+        self.exact_rules[at] = if random.one_in(4) { a_rule(random, self.framed) } else { self.rules[at] };
         *self.stamp += 1;
     }
 
@@ -348,6 +389,8 @@ impl World {
                     self.frames.get(place(random, 40)).map_or(0, |(_, sp, _)| (sp - self.address(0)) as usize / 8);
                 let at = if random.one_in(3) {
                     place(random, WORDS as u64)
+                } else if random.one_in(3) {
+                    near + place(random, UCONTEXT_WORDS)
                 } else {
                     near.saturating_sub(1 + place(random, 4))
                 };
@@ -406,18 +449,15 @@ impl World {
     /// Stores the current rules in the table of short rules.
     pub fn remember(&self, table: &Table) {
         for function in 1..=FUNCTIONS {
-            let rule = self.rules[function as usize];
-            let Some(short) = Short::new(&rule).or_else(|| (rule == Rule::end()).then_some(Short::END)) else {
-                continue;
-            };
             let code = function << 12;
-            for pc in [0x10, 0x11, 0x12, 0x120] {
-                table.put(code + pc - 1, Salt::new(*self.stamp), short);
-            }
+            let put = |key: u64, rule: &Rule| {
+                if let Some(short) = Short::of(rule.pack()) {
+                    table.put(key, Salt::new(*self.stamp), short);
+                }
+            };
+            [0x10, 0x11, 0x12, 0x120].iter().for_each(|pc| put(code + pc - 1, &self.rules[function as usize]));
             // Those that a stack may begin with; no more than there is room for in a line of the table.
-            for pc in [0x10, 0x120] {
-                table.put((code + pc) | EXACT_KEY, Salt::new(*self.stamp), short);
-            }
+            [0x10, 0x120].iter().for_each(|pc| put((code + pc) | EXACT_KEY, &self.exact_rules[function as usize]));
         }
     }
 
@@ -431,8 +471,10 @@ impl World {
         let bare = unsafe { Bare::new(true)? };
         // SAFETY: as above.
         if let Some((count, stop)) = unsafe { cache.replay(top, bare, &mut words) } {
-            let times = &self.replayed[usize::from(self.exact)];
-            times.set(times.get() + 1);
+            let interrupted = words[..count].iter().skip(1).any(|word| word & FLAG_EXACT != 0);
+            for times in [Some(&self.replayed[usize::from(self.exact)]), interrupted.then_some(&self.through_signals)] {
+                times.into_iter().for_each(|times| times.set(times.get() + 1));
+            }
             words.truncate(count);
             return Some((stop, words));
         }

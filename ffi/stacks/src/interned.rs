@@ -8,7 +8,8 @@
 //! at the same time: the second one's compare-and-swap of the list fails, it finds the first one's record, and gives
 //! its own back; where other memory was taken meanwhile, that record stays unused. An id leads to its record only once
 //! the list does: whoever finds a record in its list makes its id valid, if the thread that added it has not come as
-//! far as that.
+//! far as that, and notes it in the record ([`SHOWN`]), so that the next one who finds it need not look at the id's
+//! place, which lies in memory of its own.
 
 use crate::arena::{map, Arena, Taken};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -19,6 +20,8 @@ const PLACES: usize = 1 << 16;
 const MAPPINGS: usize = 256;
 /// Bytes of a record before its words.
 const HEADER: usize = 16;
+/// Set in a record's id once the id leads to the record. Ids are far below.
+const SHOWN: u32 = 1 << 31;
 /// Longest list. Where it would become longer (with a hash as good as chance, more than sixty times as many records as
 /// the limit of ids allows), a record finds no room: it could be in the part that was not searched.
 const LONGEST: usize = 4096;
@@ -38,6 +41,7 @@ pub struct Interned<const BITS: u32, const CHUNKS: usize> {
 #[repr(C)]
 struct Header {
     next: AtomicU32,
+    /// With [`SHOWN`].
     id: AtomicU32,
     hash: u32,
     words: u32,
@@ -132,8 +136,8 @@ impl<const BITS: u32, const CHUNKS: usize> Interned<BITS, CHUNKS> {
         loop {
             match list.compare_exchange(first, taken.place, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
-                    self.show(id, taken.place);
-                    return Some((id, true));
+                    // SAFETY: written above, and never freed.
+                    return Some((self.show(unsafe { &*at }, taken.place), true));
                 }
                 // Only what was added since is new. The id stays unused if it is this record.
                 Err(now) => match self.search(now, first, hash, words) {
@@ -149,11 +153,18 @@ impl<const BITS: u32, const CHUNKS: usize> Interned<BITS, CHUNKS> {
         }
     }
 
-    /// Makes an id valid: that of the record at this place, to which its list leads.
-    fn show(&self, id: u32, place: u32) {
-        if let Some(at) = self.place_of(id) {
-            at.store(place, Ordering::Release);
+    /// The id of the record at this place, to which its list leads. It is made valid if it was not.
+    #[inline(always)]
+    fn show(&self, record: &Header, place: u32) -> u32 {
+        let id = record.id.load(Ordering::Acquire);
+        if id & SHOWN == 0 {
+            if let Some(at) = self.place_of(id) {
+                at.store(place, Ordering::Release);
+            }
+            // After the place: whoever sees this finds the record by its id.
+            record.id.store(id | SHOWN, Ordering::Release);
         }
+        id & !SHOWN
     }
 
     /// An id that no record has. `None`: there is none left, or no memory for its place, which leaves it as it is.
@@ -212,9 +223,7 @@ impl<const BITS: u32, const CHUNKS: usize> Interned<BITS, CHUNKS> {
             }
             let Some((header, found)) = self.record(place) else { return Search::TooLong };
             if header.hash == hash && found == words {
-                let id = header.id.load(Ordering::Relaxed);
-                self.show(id, place);
-                return Search::Found(id);
+                return Search::Found(self.show(header, place));
             }
             place = header.next.load(Ordering::Relaxed);
         }

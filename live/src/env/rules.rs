@@ -10,7 +10,7 @@ use uunwind_core::cache::short::Short;
 use uunwind_core::call_site;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{guarded, Reader};
-use uunwind_core::rule::{Packed, Rule};
+use uunwind_core::rule::Packed;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::Env;
 use uunwind_sources::Answer;
@@ -101,9 +101,8 @@ impl Live<'_> {
                 }
             }
             if let (Ok(Answer { rule: Ok(rule), .. }), 0) = (&answer, self.current.plugin) {
-                let end = Short::of_end().filter(|_| *rule == Rule::end());
                 let asked = !cursor.exact || self.salts.stamp().is_some();
-                if let Some(short) = end.or_else(|| Short::new(rule)).filter(|_| asked) {
+                if let Some(short) = Short::of(rule.pack()).filter(|_| asked) {
                     SHORT_RULES.put(key, self.salts.salt(), short);
                 }
             }

@@ -1,7 +1,8 @@
 //! Rules in one word: what most frames of most programs need. [`ShortRules`] is the table that holds them.
 //!
 //! A rule is *short* if the CFA is rsp or rbp plus a multiple of 8, the return address lies just below it, and every
-//! saved register within 30 words of it; or if the frame aligned itself, as gcc does it (`Short::in_frame`).
+//! saved register within 30 words of it; or if the frame aligned itself, as gcc does it (`Short::in_frame`). The outermost
+//! frame has one as well ([`Short::END`]), and the frame that the kernel makes for a signal ([`Short::SIGNAL`]).
 
 use crate::regs::{RBP, RSP};
 use crate::rule::{Packed, Rule, RuleKind, RA_SLOT, SAME, UNKNOWN};
@@ -16,6 +17,8 @@ pub use table::{Salt, ShortRules};
 /// bits 25..55  rbx, rbp, r12-r15, 5 bits each: 0 unchanged, n saved at CFA - 8 (n + 1), 31 lost
 /// bit 55       the word just below rbp is the CFA: bit 24 is set, and bits 0..24 hold 1 in a function's rule, whose
 ///              registers are saved at rbp - 8 (n - 1); in that of a frame, the words from rbp to the CFA
+/// bit 56       a signal frame: bit 24 and all registers' fields are set, and bits 0..24 hold 1 in a function's rule; in
+///              that of a frame, the words from its ucontext to the interrupted code's stack pointer
 /// bit 63       set
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +37,9 @@ pub(crate) const RBP_FIELD: u32 = 1;
 const LOWEST: u64 = 0x210_8421;
 /// The word just below rbp is the CFA.
 const REALIGNED: u64 = 1 << (SLOTS + 6 * SLOT_BITS);
-/// The CFA offset in the rule of a function that aligns its frame: less than any frame's.
+/// A signal frame.
+const SIGNAL: u64 = REALIGNED << 1;
+/// The CFA offset in the rule of a function that aligns its frame, or of signal frames: less than any frame's.
 const ANY_WORDS: u64 = 1;
 const VALID: u64 = 1 << 63;
 const REALIGNED_VALID: u64 = VALID | REALIGNED;
@@ -48,6 +53,10 @@ impl Short {
 
     /// The outermost frame has no caller. It counts from rbp, and from nowhere.
     pub const END: Short = Short(VALID | FROM_RBP | (FROM_RBP - 1));
+
+    /// The frame from which a signal handler returns to the kernel, with the ucontext at its stack pointer
+    /// ([`Rule::signal`]): the caller is the interrupted code.
+    pub const SIGNAL: Short = Short(VALID | SIGNAL | FROM_RBP | ANY_WORDS | LOWEST << SLOTS);
 
     /// [`Short::END`], on CPUs that have it.
     #[inline(always)]
@@ -125,11 +134,28 @@ impl Short {
         Some(Short(word))
     }
 
+    /// Whether it is [`Short::SIGNAL`], or that in one frame.
+    #[inline(always)]
+    pub(crate) fn is_signal(self) -> bool {
+        self.0 & SIGNAL != 0
+    }
+
+    /// [`Short::SIGNAL`] in a frame whose ucontext lies at `ucontext`, and leads to the stack pointer `sp`. `None`: that
+    /// is not farther out on the same stack.
+    pub(crate) fn signal_in_frame(ucontext: u64, sp: u64) -> Option<Short> {
+        let words = sp.checked_sub(ucontext).filter(|bytes| bytes & 7 == 0).map(|bytes| bytes / 8)?;
+        let fits = words > ANY_WORDS && words < FROM_RBP;
+        fits.then_some(Short(Short::SIGNAL.0 - ANY_WORDS + words))
+    }
+
     /// The rule in one word, from a packed rule, if it fits.
     pub fn of(packed: Packed) -> Option<Short> {
         let rule = packed.unpack().ok()?;
         if rule == Rule::end() {
             return Some(Short::END);
+        }
+        if rule == Rule::signal(0) {
+            return Some(Short::SIGNAL);
         }
         Short::new(&rule)
     }
@@ -160,7 +186,7 @@ impl Short {
     #[inline(always)]
     pub(crate) fn all_framed<const N: usize>(rules: [Short; N]) -> bool {
         const FRAMED: u64 = FROM_RBP | 2 | 1 << (SLOTS + SLOT_BITS * RBP_FIELD);
-        const FIELDS: u64 = REALIGNED | FROM_RBP | (FROM_RBP - 1) | LOST << (SLOTS + SLOT_BITS * RBP_FIELD);
+        const FIELDS: u64 = SIGNAL | REALIGNED | FROM_RBP | (FROM_RBP - 1) | LOST << (SLOTS + SLOT_BITS * RBP_FIELD);
         rules.iter().fold(0, |different, rule| different | (rule.0 ^ FRAMED)) & FIELDS == 0
     }
 
@@ -222,6 +248,9 @@ impl Short {
         }
         if self.is_realigned() {
             return self.pack_realigned();
+        }
+        if self.is_signal() {
+            return Rule::signal(0).pack();
         }
         let mut rule = Rule::simple(if self.0 & FROM_RBP == 0 { RSP } else { RBP }, 0);
         rule.cfa_offset = ((self.0 & (FROM_RBP - 1)) * 8) as i32;
@@ -335,6 +364,19 @@ mod tests {
         assert_eq!(Short::new(&Rule::simple(RBP, (FROM_RBP as i32 - 1) * 8)), None, "no rule is taken for it");
         assert_eq!(Short::new(&Rule::end()), None);
         assert_eq!(Short::of(Rule::end().pack()), Some(Short::END));
+        // A signal frame's, too, which no table of an object has as a short one.
+        assert_eq!(
+            (Short::SIGNAL.pack(), Short::of(Rule::signal(0).pack())),
+            (Rule::signal(0).pack(), Some(Short::SIGNAL))
+        );
+        assert_eq!((Short::of(Rule::signal(8).pack()), Short::from_word(Short::SIGNAL.word())), (None, None));
+        assert_eq!(Short::SIGNAL.touched(), 0b11_1111);
+        assert!(!Short::all_framed([Short::SIGNAL]) && Short::SIGNAL.from_rbp() && !Short::SIGNAL.is_realigned());
+        let here = Short::signal_in_frame(0x7000, 0x7400).expect("128 words");
+        assert_eq!((here.words(), here.cfa(0x7000), here.is_signal()), (128, 0x7400, true));
+        for sp in [0x7000, 0x6ff8, 0x7404, 0x7000 + (1 << 27)] {
+            assert_eq!(Short::signal_in_frame(0x7000, sp), None, "{sp:#x}");
+        }
         let failed = crate::stop_reason::StopReason::NoRule;
         assert_eq!((Short::of(Packed::failed(failed)), Packed::failed(failed).unpack()), (None, Err(failed)));
     }

@@ -1,8 +1,9 @@
 //! The inputs of a run of steps: words of memory, and rbp of the first frame.
 
-use super::Step;
+use super::{Step, EXACT_KEY};
 use crate::cache::short::{Short, LOST, RBP_FIELD};
 use crate::memory::guarded::Words;
+use crate::regs::{UCONTEXT_FP, UCONTEXT_PC, UCONTEXT_SP};
 
 /// Where rbp of the current frame is.
 enum Rbp {
@@ -53,6 +54,13 @@ impl Dependencies<'_> {
     /// Adds the inputs of this step and moves to the next frame. `None`: the step is an end or the start of a run, or
     /// there is no room.
     pub(super) fn on_step(&mut self, step: &Step) -> Option<()> {
+        if step.rule.is_signal() {
+            let at = |offset: u64| step.ucontext().wrapping_add(offset + 8);
+            self.on(at(UCONTEXT_PC), step.caller & !EXACT_KEY)?;
+            self.on(at(UCONTEXT_SP), step.cfa)?;
+            self.rbp = Rbp::Below(at(UCONTEXT_FP));
+            return Some(());
+        }
         if step.rule.from_rbp() {
             if step.rule == Short::END || step.rule == Short::NONE {
                 return None;

@@ -1,10 +1,11 @@
 //! Unwinding by short rules alone.
 
 use super::{At, Step};
-use crate::cache::query::{Rules, Top};
+use crate::cache::query::{Rules, Top, EXACT_KEY};
 use crate::cache::short::{Short, LOST, RBP_FIELD, SLOT_BITS};
 use crate::frame::user_word;
 use crate::memory::{Bare, USER_END};
+use crate::regs::{UCONTEXT_PC, UCONTEXT_SP};
 use crate::walk::{Saved, MAX_FRAMES};
 use core::hint::select_unpredictable;
 
@@ -25,6 +26,11 @@ pub(super) struct RbpAt(u64);
 impl RbpAt {
     /// In the register, as at the frame that the stack begins with.
     pub(super) const REGISTER: RbpAt = RbpAt(0);
+
+    /// Where rbp of the caller of a signal frame is.
+    fn in_ucontext(step: &Step) -> RbpAt {
+        RbpAt(step.place(RBP_FIELD))
+    }
 
     /// Where rbp of the caller is, after a frame with this rule and CFA. A user-space address has 47 bits.
     #[inline(always)]
@@ -68,6 +74,8 @@ pub(super) enum Stretch {
     Full,
     /// The current frame is the outermost one.
     End,
+    /// The current frame is a signal frame: [`Frame::cross`].
+    Signal,
     /// The current frame is not plain, or its caller is no user-space address.
     Other,
 }
@@ -87,8 +95,64 @@ impl Frame {
 
     #[inline(always)]
     pub(super) fn go(&mut self, step: &Step) {
-        self.fp_at = self.fp_at.after(step.rule, step.cfa);
+        self.fp_at =
+            if step.rule.is_signal() { RbpAt::in_ucontext(step) } else { self.fp_at.after(step.rule, step.cfa) };
         (self.pc, self.sp) = (step.caller, step.cfa);
+    }
+
+    /// Goes from a signal frame to the caller of the interrupted code: two frames, whose words and steps are written.
+    /// They are one step here, since the interrupted pc has a key of its own, which nothing else need know then. False:
+    /// nothing was done, since there is no room, the interrupted frame is not plain, or it lies not on the same stack
+    /// towards the root.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn cross<const WORDS: usize>(
+        &mut self,
+        rules: &Rules<'_, WORDS>,
+        bare: Bare,
+        words: &mut [u64],
+        steps: &mut [Step],
+    ) -> bool {
+        let ([word, interrupted, ..], [step, further, ..]) = (words, steps) else { return false };
+        let saved = |offset: u64| bare.word_below(self.sp.wrapping_add(offset + 8), 0);
+        let (pc, sp) = (saved(UCONTEXT_PC), saved(UCONTEXT_SP));
+        let Some(rule) = Short::signal_in_frame(self.sp, sp).filter(|_| sp < USER_END && (1..USER_END).contains(&pc))
+        else {
+            return false;
+        };
+        let signal = Step { rule, cfa: sp, caller: pc | EXACT_KEY };
+        let mut frame = Frame { pc, sp, fp: self.fp, fp_at: RbpAt::in_ucontext(&signal) };
+        let above = signal.caller.wrapping_add(1);
+        let room = core::slice::from_mut(further);
+        if frame.stretch::<true, WORDS>(above, OUTERMOST, rules, bare, &mut [0], room) != (1, Stretch::Full) {
+            return false;
+        }
+        (*word, *interrupted, *step) = (user_word(self.pc), signal.word(), signal);
+        *self = frame;
+        true
+    }
+
+    /// As [`Frame::stretch`] from a return address with `LOG`, through signal frames.
+    #[inline(always)]
+    pub(super) fn stretch_across<const WORDS: usize>(
+        &mut self,
+        until: u64,
+        rules: &Rules<'_, WORDS>,
+        bare: Bare,
+        words: &mut [u64],
+        steps: &mut [Step],
+    ) -> usize {
+        let mut count = 0;
+        loop {
+            let (Some(words), Some(steps)) = (words.get_mut(count..), steps.get_mut(count..)) else { return count };
+            let (passed, why) = self.stretch::<true, WORDS>(self.pc, until, rules, bare, words, steps);
+            count += passed;
+            let (Some(words), Some(steps)) = (words.get_mut(passed..), steps.get_mut(passed..)) else { return count };
+            if why != Stretch::Signal || !self.cross(rules, bare, words, steps) {
+                return count;
+            }
+            count += 2;
+        }
     }
 
     /// As [`Frame::stretch`] from a return address, beyond the room of the log: steps are kept only until their effect
@@ -146,6 +210,9 @@ impl Frame {
             if rule.from_rbp() {
                 if rule == Short::END {
                     break Stretch::End;
+                }
+                if rule.is_signal() {
+                    break Stretch::Signal;
                 }
                 base = fp_at.base(fp, sp, bare);
                 if base == 0 {

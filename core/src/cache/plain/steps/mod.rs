@@ -54,9 +54,10 @@ mod unwind;
 mod walk_steps;
 
 pub use crate::cache::query::{At, Rules, Top, Validity, EXACT_KEY};
-use crate::cache::short::{Short, LOST, RBP_FIELD};
-use crate::frame::user_word;
+use crate::cache::short::{Short, LOST, RBP_FIELD, SLOT_BITS};
+use crate::frame::{native_word, user_word, FLAG_EXACT};
 use crate::memory::Bare;
+use crate::regs::{ucontext_offset, CALLEE_SAVED, UCONTEXT_PC, UCONTEXT_SP};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
 pub use part::{Part, Unwound};
@@ -84,7 +85,7 @@ pub struct Step {
     pub rule: Short,
     /// Its CFA: the caller's stack pointer.
     pub cfa: u64,
-    /// Its return address: the caller's pc.
+    /// Its return address: the caller's pc; of a signal frame, the interrupted code's, with [`EXACT_KEY`].
     pub caller: u64,
 }
 
@@ -94,6 +95,41 @@ impl Step {
     #[inline(always)]
     fn end(sp: u64) -> Step {
         Step { rule: Short::END, cfa: sp, caller: 0 }
+    }
+
+    /// The frame word of the caller.
+    #[inline(always)]
+    fn word(&self) -> u64 {
+        if self.rule.is_signal() {
+            native_word(self.caller, FLAG_EXACT)
+        } else {
+            user_word(self.caller)
+        }
+    }
+
+    /// Process address of the ucontext of a signal frame.
+    #[inline(always)]
+    fn ucontext(&self) -> u64 {
+        self.cfa.wrapping_sub(self.rule.cfa(0))
+    }
+
+    /// Whether a signal frame's ucontext still says the same.
+    #[inline(always)]
+    fn leads_to_the_same_code(&self, bare: Bare) -> bool {
+        let word = |offset: u64| bare.word_just_below(self.ucontext().wrapping_add(offset + 8));
+        word(UCONTEXT_PC) == self.caller & !EXACT_KEY && word(UCONTEXT_SP) == self.cfa
+    }
+
+    /// The place of a callee-saved register that the frame did not leave alone, by its index: an address and, in the
+    /// lowest bits, the number n of words by which the register lies below the word just below it, or [`LOST`].
+    #[inline(always)]
+    pub(crate) fn place(&self, index: u32) -> u64 {
+        let (mut above, field) = (self.cfa, self.rule.field(index));
+        if self.rule.is_signal() {
+            let register = CALLEE_SAVED.get(index as usize).copied().unwrap_or_default();
+            above = self.ucontext().wrapping_add(ucontext_offset(register) + 8 * (field + 1));
+        }
+        above << SLOT_BITS | field
     }
 }
 
@@ -147,11 +183,10 @@ fn fp_after_any(mut before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64>
         }
         before = inner;
     }
-    let saved = before.iter().rev().map(|step| (step.rule.field(RBP_FIELD), step.cfa)).find(|(field, _)| *field != 0);
-    match saved {
+    match before.iter().rev().find(|step| step.rule.field(RBP_FIELD) != 0).map(|step| step.place(RBP_FIELD)) {
         None => fp,
-        Some((LOST, _)) => None,
-        Some((field, cfa)) => Some(bare.word_below(cfa.wrapping_sub(8 * field), 0)),
+        Some(place) if place & LOST == LOST => None,
+        Some(place) => Some(bare.word_below((place >> SLOT_BITS).wrapping_sub(8 * (place & LOST)), 0)),
     }
 }
 
@@ -160,6 +195,7 @@ fn fp_after_any(mut before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64>
 fn counts_from(step: &Step, fp: u64, bare: Bare) -> bool {
     step.rule != Short::END
         && step.rule != Short::NONE
+        && !step.rule.is_signal()
         && step.rule.cfa(fp) == step.cfa
         && (!step.rule.is_realigned() || bare.word_just_below(fp) == step.cfa)
 }
@@ -242,20 +278,29 @@ fn count_valid_from_rbp(steps: &[Step], mut fp: u64, bare: Bare, words: &mut [u6
 fn is_valid(steps: &[Step], run_at: usize, at: usize, fp: Option<u64>, bare: Bare) -> bool {
     let before = steps.get(run_at..at).unwrap_or_default();
     steps.get(at).is_some_and(|step| {
+        if step.rule.is_signal() {
+            return step.leads_to_the_same_code(bare);
+        }
         (!step.rule.from_rbp() || fp_after(before, fp, bare).is_some_and(|fp| counts_from(step, fp, bare)))
             && bare.word_just_below(step.cfa) == step.caller
     })
 }
 
 /// Number of valid steps from index `from` on, in a run whose first is at index `run_at`; their callers' frame words
-/// are written to `words`.
+/// are written to `words`. They end at no frame with an exact pc, which has another key than a return address.
 #[inline(always)]
 fn count_valid(steps: &[Step], run_at: usize, from: usize, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> usize {
     let (mut ahead, mut room) = (steps.get(from..).unwrap_or_default(), words);
     let all = ahead.len();
     // Steps that count from rbp mostly follow each other: an object is compiled with frame pointers, or without.
     while let Some(step) = ahead.first() {
-        let held = if step.rule.from_rbp() {
+        let held = if step.rule.is_signal() {
+            let word = room.first_mut().filter(|_| step.leads_to_the_same_code(bare));
+            word.map_or(0, |word| {
+                *word = step.word();
+                1
+            })
+        } else if step.rule.from_rbp() {
             let before = steps.get(run_at..steps.len() - ahead.len()).unwrap_or_default();
             match fp_after(before, fp, bare) {
                 Some(fp) => count_valid_from_rbp(ahead, fp, bare, room),
@@ -270,7 +315,9 @@ fn count_valid(steps: &[Step], run_at: usize, from: usize, fp: Option<u64>, bare
         ahead = ahead.get(held..).unwrap_or_default();
         room = core::mem::take(&mut room).get_mut(held..).unwrap_or_default();
     }
-    all - ahead.len()
+    let held = all - ahead.len();
+    let last = steps.get(from..from + held).and_then(|held| held.last());
+    held - usize::from(last.is_some_and(|step| step.rule.is_signal()))
 }
 
 impl Inner {

@@ -26,6 +26,10 @@ impl StepCache {
         let Some((start, steps)) = half.and_then(|half| half.get_mut(first_at..end)?.split_first_mut()) else {
             return false;
         };
+        if steps.iter().any(|step| step.rule.is_signal()) {
+            // What a signal interrupted has not moved with its handler.
+            return false;
+        }
         let is_same = |step: &Step| bare.word_just_below(step.cfa.wrapping_add(further)) == step.caller;
         if inner.apart == 0 || !steps.iter().take_while(|step| step.rule != Short::END).take(ALIKE).all(is_same) {
             return false;

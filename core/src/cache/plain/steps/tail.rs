@@ -17,7 +17,7 @@
 use super::dependencies::Dependencies;
 use super::prefix::{VerifiedPrefix, PREFIX_FRAMES};
 use super::{Step, STEPS};
-use crate::cache::query::{At, Validity};
+use crate::cache::query::{At, Validity, EXACT_KEY};
 use crate::frame::user_word;
 use crate::memory::guarded::Words;
 use crate::memory::Bare;
@@ -218,7 +218,8 @@ impl VerifiedTail {
     ) {
         let again = self.observed == at;
         self.observed = at;
-        if !again || steps.is_empty() {
+        // A frame with an exact pc has another word, and no frame leads to it but the signal's.
+        if !again || steps.is_empty() || at.pc & EXACT_KEY != 0 {
             return;
         }
         self.forget();
@@ -240,7 +241,7 @@ impl VerifiedTail {
         for ((step, word), upto) in steps.iter().zip(self.words.iter_mut().skip(1)).zip(&mut self.upto) {
             depends.on_step(step)?;
             *upto = depends.blocks() as u16;
-            *word = user_word(step.caller);
+            *word = step.word();
         }
         self.fp = depends.fp();
         fits.then_some(stamp)

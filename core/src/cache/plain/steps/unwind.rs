@@ -70,7 +70,7 @@ impl Inner {
         let at = self.tail.first(rules.stamp).ok_or(0_usize)?;
         let near = words.len().min(PREFIX_FRAMES);
         let (room, steps) = (words.get_mut(..near).unwrap_or_default(), log.room(self));
-        let count = frame.stretch::<true, WORDS>(frame.pc, at.sp, rules, bare, room, steps).0;
+        let count = frame.stretch_across::<WORDS>(at.sp, rules, bare, room, steps);
         log.end += count;
         let is_there = frame.at() == at;
         let room = words.get_mut(count..).filter(|_| is_there).and_then(|words| words.split_first_mut());
@@ -105,7 +105,7 @@ impl Inner {
             words[0] = native_word(top.pc, FLAG_EXACT);
         }
         if let (Some(words), Some(steps)) = (words.get_mut(passed..), steps.get_mut(passed..)) {
-            passed += frame.stretch::<true, WORDS>(frame.pc, first.sp, rules, bare, words, steps).0;
+            passed += frame.stretch_across::<WORDS>(first.sp, rules, bare, words, steps);
         }
         if frame.at() == first {
             self.tail.store_prefix(at, top.keyed(), top.fp, &words, steps.get(..passed).unwrap_or_default());
@@ -185,7 +185,7 @@ impl StepCache {
             match why {
                 Stretch::Full => (frame.fp, frame.fp_at) = (frame.fp_at.get(frame.fp, bare), RbpAt::REGISTER),
                 Stretch::End => return Unwound::Whole(1, StopReason::Complete),
-                Stretch::Other => return Unwound::Nothing,
+                Stretch::Signal | Stretch::Other => return Unwound::Nothing,
             }
         }
         // SAFETY: the caller vouches for the thread.
@@ -273,7 +273,7 @@ impl StepCache {
                 self.begin_change();
                 let to = inner.splice(&log, met_at).unwrap_or_default();
                 inner.count_apart(inner.live().len() - met_at < count);
-                *first = user_word(inner.live().get(met_at - shared).map_or(0, |step| step.caller));
+                *first = inner.live().get(met_at - shared).map_or(0, Step::word);
                 (log.half, log.first_at, log.end, log.spliced) =
                     (inner.half as usize & 1, to, inner.end as usize, true);
                 let (valid, stop) = inner.replay_steps(rules.validity, to + 1, from, frame.fp, bare, others);
@@ -308,6 +308,14 @@ impl StepCache {
             count += passed;
             match why {
                 Stretch::Full => {}
+                Stretch::Signal => {
+                    let room = words.get_mut(count..limit).unwrap_or_default();
+                    if !frame.cross(rules, bare, room, log.room(inner)) {
+                        break None;
+                    }
+                    (count, log.end) = (count + 2, log.end + 2);
+                    until = until.max(count);
+                }
                 Stretch::Other => break None,
                 Stretch::End => {
                     let Some(word) = words.get_mut(count) else { break None };
