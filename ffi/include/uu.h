@@ -5,10 +5,10 @@
  * never.
  *
  * A process has one registry, that of libuunwind.so.0: what is registered in it is seen by everybody who walks, and `uu
- * record` uses it, too. libuunwind.a is for programs whose own walks are the only ones: linked into the program (not into
- * an object that is unloaded), it is a second registry beside that of a libuunwind.so.0 in the same process; each sees
- * only the windows, marks and frame records that it was given. It looks for uu/libuunwind-setup.so in the program's
- * folder.
+ * record` uses it, too. libuunwind.a is for programs whose own walks are the only ones: linked into the program (not
+ * into an object that is unloaded), it is a second registry beside that of a libuunwind.so.0 in the same process; each
+ * sees only the windows, marks and frame records that it was given. It looks for uu/libuunwind-setup.so in the
+ * program's folder.
  *
  * This interface is young: before version 1.0 it may still change. uu_abi() returns the version that a library has.
  *
@@ -35,27 +35,30 @@ uint32_t uu_abi(void);
 /* A frame word, as uu_capture() writes it: flags in bits 63..60, kind in bits 59..56, address in bits 55..0. */
 #define UU_FRAME_ADDRESS(word) ((word) & 0x00ffffffffffffffu)
 #define UU_FRAME_KIND(word) (((word) >> 56) & 0xfu)
-#define UU_FRAME_NATIVE 1u                         /* a machine frame in a loaded object, or in code that was not registered */
-#define UU_FRAME_SEMANTIC 2u                       /* a frame of an interpreted language: a second word follows, its position.
-                                                      uu_walk() writes it */
-#define UU_FRAME_WINDOW 3u                         /* a machine frame in a window: a second word follows, with the window's
-                                                      generation in its upper half. uu_capture() writes no other kinds */
+#define UU_FRAME_NATIVE 1u                         /* a machine frame in a loaded object, or in code that was not
+                                                      registered */
+#define UU_FRAME_SEMANTIC 2u                       /* a frame of an interpreted language: a second word follows, its
+                                                      position. uu_walk() writes it */
+#define UU_FRAME_WINDOW 3u                         /* a machine frame in a window: a second word follows, with the
+                                                      window's generation in its upper half. uu_capture() writes no
+                                                      other kinds */
 #define UU_FRAME_OMITTED 4u                        /* frames were left out here: the low 32 bits say how many */
 #define UU_FRAME_GENERATION(second_word) ((uint32_t)((second_word) >> 32))
-#define UU_FRAME_INTERPRETER (UINT64_C(1) << 62)   /* a native frame of an interpreter, whose semantic frames, if any, stand
-                                                      just before it */
+#define UU_FRAME_INTERPRETER (UINT64_C(1) << 62)   /* a native frame of an interpreter, whose semantic frames, if any,
+                                                      stand just before it */
 #define UU_FRAME_EXACT (UINT64_C(1) << 60)         /* an interrupted instruction; otherwise a return address: the call
                                                       is before it, so look up address - 1 */
 #define UU_FRAME_BY_FRAME_POINTER (UINT64_C(1) << 61) /* found by following a frame pointer, or (called from a null or
-                                                      wild address) in the word at the stack pointer; no unwind information
-                                                      vouches for it */
+                                                      wild address) in the word at the stack pointer; no unwind
+                                                      information vouches for it */
 
 /* Why a walk ended. Numbers never change their meaning. */
 enum uu_stop {
     UU_STOP_COMPLETE = 1,          /* the outermost frame was reached */
     UU_STOP_START_SYMBOL = 2,      /* a function that begins stacks was reached (makecontext) */
     UU_STOP_FRAME_POINTER_END = 3, /* a chain of frame pointers ended */
-    UU_STOP_SWITCHED_STACK = 4,    /* the base of a stack that user code switches to (fiber, coroutine, greenlet) was reached */
+    UU_STOP_SWITCHED_STACK = 4,    /* the base of a stack that user code switches to (fiber, coroutine, greenlet) was
+                                      reached */
     UU_STOP_TOO_MANY_FRAMES = 10,  /* more than 4096; those nearest the leaf were kept */
     UU_STOP_BUFFER_FULL = 11,      /* more than `capacity`; those nearest the leaf were kept */
     UU_STOP_ENDED_BY_CALLBACK = 12, /* `frame` of a uu_request returned another number than 0 */
@@ -68,17 +71,21 @@ enum uu_stop {
     UU_STOP_NULL_RETURN_ADDRESS = 26,
     UU_STOP_OPAQUE_WINDOW = 27,    /* a window says: stop here */
     UU_STOP_PLUGIN_LOST = 28,      /* the unwinder that steps this code does not know the caller */
-    UU_STOP_NOT_CODE = 29,         /* what should be a return address lies outside of code, or after no call; it is not reported */
-    UU_STOP_STACK_IN_TRANSIT = 30, /* the interrupted instructions replace the stack: an exception's delivery, a stack switch */
+    UU_STOP_NOT_CODE = 29,         /* what should be a return address lies outside of code, or after no call; it is not
+                                      reported */
+    UU_STOP_STACK_IN_TRANSIT = 30, /* the interrupted instructions replace the stack: an exception's delivery, a stack
+                                      switch */
     UU_STOP_UNREADABLE_STACK = 50,
     UU_STOP_UNREADABLE_UNWIND_INFO = 51,
     UU_STOP_FAULT = 60,            /* also: this thread is inside a walk already */
     UU_STOP_WATCHDOG = 61,
     UU_STOP_PLUGIN_NONSENSE = 62,  /* ends no walk; counted under the plugin's name */
-    UU_STOP_TOO_MANY_THREADS = 63, /* more than 65,536 threads at once have called uu_capture(), or there is no memory for one more */
+    UU_STOP_TOO_MANY_THREADS = 63, /* more than 65,536 threads at once have called uu_capture(), or there is no memory
+                                      for one more */
     UU_STOP_SIGNAL_BLOCKED = 64,   /* uu_walk_thread(): the thread blocks the signal by which it is asked */
     UU_STOP_THREAD_ASLEEP = 65,    /* uu_walk_thread(): the thread is in an uninterruptible sleep, or stopped */
-    UU_STOP_NO_ANSWER = 66         /* uu_walk_thread(): it did not answer in time, for no reason that the kernel reports */
+    UU_STOP_NO_ANSWER = 66         /* uu_walk_thread(): it did not answer in time, for no reason that the kernel
+                                      reports */
 };
 
 /* Captures the native stack of the calling thread into `frames`, leaf first, at most `capacity` words. Returns the
@@ -102,16 +109,17 @@ enum uu_stop {
 size_t uu_capture(uint64_t *frames, size_t capacity, const void *ucontext, uint16_t *stop);
 
 /* Says that captures and walks (uu_capture(), uu_walk()) of the calling thread that a handler interrupted were left, by
- * siglongjmp(3) or in any other way, and do not go on. A capture that was looking at windows when it was left may else count as one under way
- * until its place on the stack is used for something else: other threads' grace periods do not end then
- * (uu_synchronize() returns -ETIMEDOUT), and this one's calls may return -EDEADLK. To be called where siglongjmp()
- * comes back to; not where a capture of this thread still goes on: in a handler that has interrupted one, or while a
- * context that a handler swapped out of one is suspended. Does nothing if no capture was left, and inside the
- * recorder's walk. Thread-safe, async-signal-safe. */
+ * siglongjmp(3) or in any other way, and do not go on. A capture that was looking at windows when it was left may else
+ * count as one under way until its place on the stack is used for something else: other threads' grace periods do not
+ * end then (uu_synchronize() returns -ETIMEDOUT), and this one's calls may return -EDEADLK. To be called where
+ * siglongjmp() comes back to; not where a capture of this thread still goes on: in a handler that has interrupted one,
+ * or while a context that a handler swapped out of one is suspended. Does nothing if no capture was left, and inside
+ * the recorder's walk. Thread-safe, async-signal-safe. */
 void uu_capture_abandoned(void);
 
 /* A request for the whole stack of the calling thread: native frames, those in windows, and those of interpreted
- * languages, as `uu record` shows them. Zero the structure, set `size` to sizeof(struct uu_request), and what is wanted. */
+ * languages, as `uu record` shows them. Zero the structure, set `size` to sizeof(struct uu_request), and what is
+ * wanted. */
 struct uu_request {
     uint32_t size;           /* sizeof(struct uu_request) */
     uint32_t flags;          /* UU_WALK_* */
@@ -129,10 +137,11 @@ struct uu_request {
     uint32_t count;          /* out: frames */
     uint16_t stop;           /* out: why the walk, or the request, ended: enum uu_stop */
     uint16_t doubt;          /* out: UU_DOUBT_*; 0: nothing is missing or uncertain below `stop` */
-    /* Or null. With `frames`: where each frame's CFA (canonical frame address) is written, one for each frame and at most
-       `capacity` of them: the stack pointer of its caller when it returns. 0: it has none, as frames of languages, those that
-       stand for others left out, and an outermost frame whose caller no unwind information describes. Such a walk takes
-       nothing over from the last one, and takes longer. uu_walk() only. A request of the size up to here has no CFAs. */
+    /* Or null. With `frames`: where each frame's CFA (canonical frame address) is written, one for each frame and at
+       most `capacity` of them: the stack pointer of its caller when it returns. 0: it has none, as frames of languages,
+       those that stand for others left out, and an outermost frame whose caller no unwind information describes. Such a
+       walk takes nothing over from the last one, and takes longer. uu_walk() only. A request of the size up to here has
+       no CFAs. */
     uint64_t *cfas;
 };
 /* flags: the kinds that are wanted; without one of them, all. UU_FRAME_OMITTED always comes. */
@@ -140,46 +149,48 @@ struct uu_request {
 #define UU_WALK_WINDOW 2u
 #define UU_WALK_SEMANTIC 4u
 #define UU_WALK_NO_INTERPRETER 8u  /* frames with UU_FRAME_INTERPRETER, the interpreter's own, are left out */
-#define UU_WALK_PROBED 16u         /* memory is probed before it is read, as without uu_handle_faults(): where SIGSEGV or
-                                      SIGBUS is blocked */
+#define UU_WALK_PROBED 16u         /* memory is probed before it is read, as without uu_handle_faults(): where SIGSEGV
+                                      or SIGBUS is blocked */
 #define UU_WALK_TRUST_PLUGINS 32u  /* where memory is probed, plugins without UU_PLUGIN_CHECKED_READS are called, too: a
                                       fault of theirs is the program's */
 /* doubt */
-#define UU_DOUBT_FRAMES 1u            /* a plugin reported missing or uncertain frames, failed, or is off; also one that is
-                                         asked about code without an owner, where the stack passes such code */
+#define UU_DOUBT_FRAMES 1u            /* a plugin reported missing or uncertain frames, failed, or is off; also one that
+                                         is asked about code without an owner, where the stack passes such code */
 #define UU_DOUBT_SETUP_DUE 2u         /* an object in the stack was not seen by uu_setup(): it may be an interpreter */
 #define UU_DOUBT_PLUGIN_NOT_CALLED 4u /* a plugin, as above, was not called, because nothing would contain its faults */
 
 /* Walks the whole stack of the calling thread, as the request says. Frames of languages need uu_setup().
  *
- * Plugins run inside this call, and so do the functions of windows. Without uu_handle_faults(), memory is probed, and only
- * those plugins are called that raise no faults. After it, plugins' faults (SIGSEGV, SIGBUS, SIGFPE and SIGILL) are contained
- * as under `uu record`: in the plugin's own code, in this library, which it calls, and in what either calls directly, which
- * may be a leaf function of libc, such as memcpy(), or an address without code. All other faults are the program's, and
- * reach its handler: those of windows' functions, of what plugins call elsewhere, and of handlers that interrupt this call.
+ * Plugins run inside this call, and so do the functions of windows. Without uu_handle_faults(), memory is probed, and
+ * only those plugins are called that raise no faults. After it, plugins' faults (SIGSEGV, SIGBUS, SIGFPE and SIGILL)
+ * are contained as under `uu record`: in the plugin's own code, in this library, which it calls, and in what either
+ * calls directly, which may be a leaf function of libc, such as memcpy(), or an address without code. All other faults
+ * are the program's, and reach its handler: those of windows' functions, of what plugins call elsewhere, and of
+ * handlers that interrupt this call.
  *
- * There is no timer: a loop of a plugin or of a window's function ends only where it calls the host, after 4,194,304 calls of
- * any of the host's functions in one walk. Each frame of emit_all() counts, and so does each KiB that is read or hashed;
- * what is read by lend_reader() does not.
+ * There is no timer: a loop of a plugin or of a window's function ends only where it calls the host, after 4,194,304
+ * calls of any of the host's functions in one walk. Each frame of emit_all() counts, and so does each KiB that is read
+ * or hashed; what is read by lend_reader() does not.
  *
  * 0: see `stop`; -EINVAL: null, another size, flags or fields that this library does not know, an unaligned `ucontext`,
  * `frames` or `cfas`, or `cfas` without `frames`; -ENOMEM: no memory for this thread's first call. Thread-safe,
  * async-signal-safe, with uu_capture()'s conditions.
- * In a handler that interrupted another uu_walk() of the same thread, nothing is walked: UU_STOP_FAULT. So it is after a
- * uu_walk() that was left for good, until uu_capture_abandoned() is called, or its place on the stack is used for something
- * else; and in one of two tasks that share a thread pointer (the child of clone(2) with CLONE_VM, and its parent), while the
- * other one walks. A thread's first call maps about 400 KiB, of which what is used becomes resident. Up to 8 KiB of stack. */
+ * In a handler that interrupted another uu_walk() of the same thread, nothing is walked: UU_STOP_FAULT. So it is after
+ * a uu_walk() that was left for good, until uu_capture_abandoned() is called, or its place on the stack is used for
+ * something else; and in one of two tasks that share a thread pointer (the child of clone(2) with CLONE_VM, and its
+ * parent), while the other one walks. A thread's first call maps about 400 KiB, of which what is used becomes resident.
+ * Up to 8 KiB of stack. */
 int uu_walk(struct uu_request *request);
 
 /* ---- Stacks of other threads -------------------------------------------------------------------------------------
  *
  * The thread is interrupted by a real-time signal, and its handler walks it. The signal is the one that
- * uu_thread_signal() took; else the first call takes the highest one, below 64, that has its default action. The handler
- * has SA_RESTART; calls that a handler always interrupts return EINTR in the thread that is asked (poll(2), nanosleep(2)
- * and others: signal(7)). It runs on the stack that was interrupted, where it needs 8 KiB and the kernel's signal frame;
- * on the thread's alternate one if the program handled the signal, or SIGURG (as Go does), with SA_ONSTACK. A signal
- * of this number that the library did not send goes to the handler that was there before (once, if that has
- * SA_RESETHAND), or has its default action.
+ * uu_thread_signal() took; else the first call takes the highest one, below 64, that has its default action. The
+ * handler has SA_RESTART; calls that a handler always interrupts return EINTR in the thread that is asked (poll(2),
+ * nanosleep(2) and others: signal(7)). It runs on the stack that was interrupted, where it needs 8 KiB and the kernel's
+ * signal frame; on the thread's alternate one if the program handled the signal, or SIGURG (as Go does), with
+ * SA_ONSTACK. A signal of this number that the library did not send goes to the handler that was there before (once, if
+ * that has SA_RESETHAND), or has its default action.
  * A program that installs a handler for it later takes it away: calls return -EBUSY until another one is taken. */
 
 /* Takes the signal for uu_walk_thread(), uu_walk_all() and crash reports. 0: the one that is in use, or any.
@@ -193,10 +204,12 @@ int uu_thread_signal(int signal);
  * here. Waits at most `timeout_ns` nanoseconds for the thread; what it answers later is dropped. For the calling
  * thread's own id it is uu_walk().
  *
- * 0: see `stop`. -EINVAL: as uu_walk(), or `ucontext` is not null. -ESRCH: this process has no such thread, or it ended.
- * -ETIMEDOUT: it did not answer; `stop` is UU_STOP_SIGNAL_BLOCKED, UU_STOP_THREAD_ASLEEP or UU_STOP_NO_ANSWER. -EBUSY: as
- * uu_thread_signal(), or 32 threads are being asked; -EAGAIN: no more signals can be queued (RLIMIT_SIGPENDING).
- * Thread-safe, async-signal-safe, also in a handler of a fault. Up to 8 KiB of stack; the first calls map up to 2 MiB. */
+ * 0: see `stop`. -EINVAL: as uu_walk(), or `ucontext` is not null. -ESRCH: this process has no such thread, or it
+ * ended.
+ * -ETIMEDOUT: it did not answer; `stop` is UU_STOP_SIGNAL_BLOCKED, UU_STOP_THREAD_ASLEEP or UU_STOP_NO_ANSWER. -EBUSY:
+ * as uu_thread_signal(), or 32 threads are being asked; -EAGAIN: no more signals can be queued (RLIMIT_SIGPENDING).
+ * Thread-safe, async-signal-safe, also in a handler of a fault. Up to 8 KiB of stack; the first calls map up to 2
+ * MiB. */
 int uu_walk_thread(uint32_t tid, struct uu_request *request, uint64_t timeout_ns);
 
 /* A thread, of uu_walk_all(). */
@@ -211,15 +224,15 @@ struct uu_thread {
     uint16_t doubt;          /* UU_DOUBT_* */
 };
 
-/* Walks the whole stacks of all threads of this process, the calling one first. 16 at a time are asked at once, so stacks
- * of one call are not of one moment. Fills at most `capacity` threads, and `request->frames` with their words, one
- * stack after the other; a stack for which there is no room ends with UU_STOP_BUFFER_FULL. The other fields of the request
- * count for each stack; `words`, `count` and `doubt` are sums. Waits at most `timeout_ns` nanoseconds for all threads
- * together, of which each batch may use its share.
+/* Walks the whole stacks of all threads of this process, the calling one first. 16 at a time are asked at once, so
+ * stacks of one call are not of one moment. Fills at most `capacity` threads, and `request->frames` with their words,
+ * one stack after the other; a stack for which there is no room ends with UU_STOP_BUFFER_FULL. The other fields of the
+ * request count for each stack; `words`, `count` and `doubt` are sums. Waits at most `timeout_ns` nanoseconds for all
+ * threads together, of which each batch may use its share.
  *
  * Returns how many threads there are, which may be more than `capacity`. -EINVAL: as uu_walk_thread(), `frame` is not
- * null, or `threads` is null or unaligned. -EIO: /proc/self/task cannot be read. Threads that begin or end meanwhile may be
- * missing, or there with -ESRCH. Thread-safe, async-signal-safe. Up to 10 KiB of stack. */
+ * null, or `threads` is null or unaligned. -EIO: /proc/self/task cannot be read. Threads that begin or end meanwhile
+ * may be missing, or there with -ESRCH. Thread-safe, async-signal-safe. Up to 10 KiB of stack. */
 int uu_walk_all(struct uu_request *request, struct uu_thread *threads, size_t capacity, uint64_t timeout_ns);
 
 /* ---- Crash reports ------------------------------------------------------------------------------------------------
@@ -230,45 +243,47 @@ int uu_walk_all(struct uu_request *request, struct uu_thread *threads, size_t ca
  * also while malloc's lock is held, and from threads with small stacks. Then the process ends by the same signal, with
  * the context of the crash, so that a core dump has it. Frames of languages need uu_setup().
  *
- * Handlers that the program had installed before are called first, with the same siginfo and context, and with the signals
- * blocked that sigaction(2) would block for them. If one returns, the program continues and nothing is reported; unless it
- * gave up: replaced the signal's disposition, or sent the signal again. Then the report is written, and what it asked for
- * happens. One that ends the process or jumps away leaves no report, unless by abort(3); nor does one with SA_NODEFER that
- * makes the default disposition the signal's and sends it again, which ends the process at once (as Python's faulthandler
- * does, if it was enabled before). UU_CRASH_FIRST is for these. A handler that is installed later comes first; it has to
- * call the one that it replaced, or to restore it and repeat the signal.
+ * Handlers that the program had installed before are called first, with the same siginfo and context, and with the
+ * signals blocked that sigaction(2) would block for them. If one returns, the program continues and nothing is
+ * reported; unless it gave up: replaced the signal's disposition, or sent the signal again. Then the report is written,
+ * and what it asked for happens. One that ends the process or jumps away leaves no report, unless by abort(3); nor does
+ * one with SA_NODEFER that makes the default disposition the signal's and sends it again, which ends the process at
+ * once (as Python's faulthandler does, if it was enabled before). UU_CRASH_FIRST is for these. A handler that is
+ * installed later comes first; it has to call the one that it replaced, or to restore it and repeat the signal.
  *
- * A stack overflow can be reported in threads with an alternate signal stack: the one that calls uu_report_crashes(), and
- * those that call uu_prepare_thread() (libuunwind-crash.so, which `uu run` preloads, does that in each thread).
+ * A stack overflow can be reported in threads with an alternate signal stack: the one that calls uu_report_crashes(),
+ * and those that call uu_prepare_thread() (libuunwind-crash.so, which `uu run` preloads, does that in each thread).
  *
- * A fault in the report itself ends it with what was written. Threads that crash at the same time wait; the first one is
- * reported, with the others' stacks. In the child of a fork everything stays as it is; exec(2) ends it. At most 16
+ * A fault in the report itself ends it with what was written. Threads that crash at the same time wait; the first one
+ * is reported, with the others' stacks. In the child of a fork everything stays as it is; exec(2) ends it. At most 16
  * reports are written in a process. What is not written within 20 seconds, or comes after two seconds in which the
  * destination had no room, is dropped. Uses the signal of uu_thread_signal().
  *
- * A plugin that loops without calling the host holds a report up for ever, as it does uu_walk(). The first process of a pid
- * namespace ends by what an instruction raises; signals that are sent to it, which the kernel ignores for such a process
- * where their action is the default one, are ignored and not reported, except SIGABRT, after which abort(3) goes on. */
+ * A plugin that loops without calling the host holds a report up for ever, as it does uu_walk(). The first process of a
+ * pid namespace ends by what an instruction raises; signals that are sent to it, which the kernel ignores for such a
+ * process where their action is the default one, are ignored and not reported, except SIGABRT, after which abort(3)
+ * goes on. */
 
-#define UU_CRASH_JSON 1u       /* JSON lines: objects with a "type": crash, registers, thread, frame (of the thread before
-                                  it), object, note, end. Addresses are strings. Otherwise text */
+#define UU_CRASH_JSON 1u       /* JSON lines: objects with a "type": crash, registers, thread, frame (of the thread
+                                  before it), object, note, end. Addresses are strings. Otherwise text */
 #define UU_CRASH_FIRST 2u      /* report before handlers of the program's are called: also faults that they mend */
 #define UU_CRASH_ONE_THREAD 4u /* only the thread that crashed */
 
-/* Reports crashes to `fd`, which the program keeps open: it is remembered by its device and inode, and where it is another
- * file's when a crash comes, nothing is written. -1: no reports any more. A later call replaces the destination.
+/* Reports crashes to `fd`, which the program keeps open: it is remembered by its device and inode, and where it is
+ * another file's when a crash comes, nothing is written. -1: no reports any more. A later call replaces the
+ * destination.
  *
- * Native frames are written with the exported function that they are in, if there is one (C++ names as the linker has them),
- * and as `object+address`, where `address` is the object's own, as for addr2line(1); it is a return address
+ * Native frames are written with the exported function that they are in, if there is one (C++ names as the linker has
+ * them), and as `object+address`, where `address` is the object's own, as for addr2line(1); it is a return address
  * in all but the first frame, and after a signal's: look up address - 1. Of more than 256 frames, the 192 nearest the
  * leaf and the 64 outermost are written.
  *
- * 0; -EINVAL: unknown flags; -EBADF: `fd` is not open for writing; -ENOMEM; -EBUSY: another thread is in this call; -EIO: a
- * handler cannot be installed. Thread-safe. Not async-signal-safe. */
+ * 0; -EINVAL: unknown flags; -EBADF: `fd` is not open for writing; -ENOMEM; -EBUSY: another thread is in this call;
+ * -EIO: a handler cannot be installed. Thread-safe. Not async-signal-safe. */
 int uu_report_crashes(int fd, uint32_t flags);
 
-/* As uu_report_crashes(), to the file `path`, in which each %p becomes the process id. It is made or appended to when a crash
- * comes, with mode 0600. -EINVAL also: `path` is null; -ENAMETOOLONG: it is longer than 4,000 bytes. */
+/* As uu_report_crashes(), to the file `path`, in which each %p becomes the process id. It is made or appended to when a
+ * crash comes, with mode 0600. -EINVAL also: `path` is null; -ENAMETOOLONG: it is longer than 4,000 bytes. */
 int uu_report_crashes_to(const char *path, uint32_t flags);
 
 /* Gives the calling thread an alternate signal stack of 64 KiB, unless it has one (sigaltstack(2)). When the thread has
@@ -284,36 +299,39 @@ struct uu_frame_info {
     uint32_t line;           /* semantic frames: the line that executes; 0: not available */
     uint32_t first_line;     /* semantic frames: the line on which the function begins; 0: not available */
     uint32_t omitted;        /* UU_FRAME_OMITTED: how many frames were left out here; else 0 */
-    uint64_t address;        /* process address of the instruction (UU_INFO_EXACT), or return address; 0: semantic frame */
+    uint64_t address;        /* process address of the instruction (UU_INFO_EXACT), or return address; 0: semantic
+                                frame */
     uint64_t file_address;   /* the same as an address of the object's file, as in its symbol table; 0: no object */
     uint64_t file_offset;    /* the same as an offset in that file, in bytes */
     uint64_t position;       /* semantic frames: the position, in the unit of the plugin that emitted the frame */
     uint32_t build_id_len;   /* bytes in build_id; 0: the object has none, or there is no object */
     uint32_t reserved;       /* zero */
     uint8_t build_id[32];    /* the object's GNU build-id, at most 32 bytes of it */
-    char language[16];       /* semantic frames: name of the plugin that emitted the frame; ends with a NUL if shorter */
-    char function[512];      /* semantic frames and frames in windows: the function; one that its language gives no name is
-                                "function <FILE:LINE>" by where it begins, with FILE without its folder */
-    char file[1024];         /* semantic frames: the source file; native ones: the path by which the object was loaded, as
-                                the loader has it: bytes that need not be UTF-8 */
+    char language[16];       /* semantic frames: name of the plugin that emitted the frame; ends with a NUL if
+                                shorter */
+    char function[512];      /* semantic frames and frames in windows: the function; one that its language gives no name
+                                is "function <FILE:LINE>" by where it begins, with FILE without its folder */
+    char file[1024];         /* semantic frames: the source file; native ones: the path by which the object was loaded,
+                                as the loader has it: bytes that need not be UTF-8 */
 };
 #define UU_INFO_EXACT 1u            /* `address` is the interrupted instruction itself; otherwise look up address - 1 */
 #define UU_INFO_BY_FRAME_POINTER 2u /* as UU_FRAME_BY_FRAME_POINTER */
 #define UU_INFO_INTERPRETER 4u      /* an interpreter's own native frame */
-#define UU_INFO_CUT 8u              /* a text was cut: it is longer than its room, or than the 1,024 bytes, in its language's
-                                       own encoding, that are kept of it */
+#define UU_INFO_CUT 8u              /* a text was cut: it is longer than its room, or than the 1,024 bytes, in its
+                                       language's own encoding, that are kept of it */
 
-/* Describes the frame whose first word `*frame` is; a frame's second word, if it has one, follows. The object of a native
- * frame is the one that is loaded at its address now: describe a frame while its code is there, or compare build-ids.
- * Names of native functions are not looked up: uu_symbolize() does that; `file` and `file_address`, or `build_id`, are
- * what addr2line and symbol servers need.
+/* Describes the frame whose first word `*frame` is; a frame's second word, if it has one, follows. The object of a
+ * native frame is the one that is loaded at its address now: describe a frame while its code is there, or compare
+ * build-ids. Names of native functions are not looked up: uu_symbolize() does that; `file` and `file_address`, or
+ * `build_id`, are what addr2line and symbol servers need.
  *
  * Returns how many words the frame has, 1 or 2; -EINVAL: null or unaligned, another size, or no frame's word.
- * Thread-safe, async-signal-safe. Memory is always probed before it is read, so that SIGSEGV and SIGBUS may be blocked. */
+ * Thread-safe, async-signal-safe. Memory is always probed before it is read, so that SIGSEGV and SIGBUS may be
+ * blocked. */
 int uu_describe(const uint64_t *frame, struct uu_frame_info *info);
 
-/* Number of times that a frame stayed without a name because there was no room for it: 64 MiB of names, or what the kernel
- * gives. Such a frame has another try in each walk. Thread-safe, async-signal-safe. */
+/* Number of times that a frame stayed without a name because there was no room for it: 64 MiB of names, or what the
+ * kernel gives. Such a frame has another try in each walk. Thread-safe, async-signal-safe. */
 uint64_t uu_names_lost(void);
 
 /* One function of a frame, of uu_symbolize(). Texts are UTF-8, never null, and empty where nothing is available. */
@@ -323,7 +341,8 @@ struct uu_symbol {
     const char *file;             /* source file, as the debug information or the language's runtime has it */
     const char *object;           /* native frames: the path by which the object was loaded */
     const char *language;         /* semantic frames: as `language` of struct uu_frame_info */
-    const char *problem;          /* for people: why names or lines of this object are missing, such as a file that changed */
+    const char *problem;          /* for people: why names or lines of this object are missing, such as a file that
+                                     changed */
     uint64_t address;             /* as that of struct uu_frame_info: 0 for semantic frames */
     uint64_t start;               /* process address of the function's first instruction; 0: not available */
     uint32_t line;                /* that executes; 0: not available */
@@ -333,23 +352,23 @@ struct uu_symbol {
 };
 #define UU_SYMBOL_INLINED 1u /* inlined into the function that the next symbol names, which is of the same frame */
 
-/* Looks up the functions of frames, as uu_capture() and uu_walk() write them: `words` words, of whole frames. `*symbols`
- * is set to a list in the order of the frames, for uu_symbols_free(). Each frame has one symbol, and one more, before it,
- * for each function that was inlined there, innermost first.
+/* Looks up the functions of frames, as uu_capture() and uu_walk() write them: `words` words, of whole frames.
+ * `*symbols` is set to a list in the order of the frames, for uu_symbols_free(). Each frame has one symbol, and one
+ * more, before it, for each function that was inlined there, innermost first.
  *
- * Native frames: names come from symbol tables, Go's table of functions, and debug information, which gives files, lines
- * and inlined functions (DWARF, also in separate files under /usr/lib/debug); without it `file` is empty and `line` 0.
- * The vDSO's are read from memory.
+ * Native frames: names come from symbol tables, Go's table of functions, and debug information, which gives files,
+ * lines and inlined functions (DWARF, also in separate files under /usr/lib/debug); without it `file` is empty and
+ * `line` 0. The vDSO's are read from memory.
  * Return addresses are looked up one byte before. A file is used only if its build-id, or without one its headers, are
- * those of the mapped object; else `function` is empty and `problem` says why: a name is never guessed. Other frames: as
- * uu_describe().
+ * those of the mapped object; else `function` is empty and `problem` says why: a name is never guessed. Other frames:
+ * as uu_describe().
  *
  * Every object's file is opened and read once a call (debug information of hundreds of megabytes takes seconds, and as
  * much memory until the call returns), and nothing is kept: ask for many frames at once. uu_setup() is not needed.
  *
- * Returns the number of symbols; -EINVAL: `symbols` is null, `frames` null or unaligned, or a word is no frame's; -ENOENT,
- * -ENOEXEC: as uu_setup(); -EIO: an error of the library's own. After an error `*symbols` is as it was. Thread-safe,
- * usable in the child of a fork. Not async-signal-safe: it opens files and allocates. */
+ * Returns the number of symbols; -EINVAL: `symbols` is null, `frames` null or unaligned, or a word is no frame's;
+ * -ENOENT, -ENOEXEC: as uu_setup(); -EIO: an error of the library's own. After an error `*symbols` is as it was.
+ * Thread-safe, usable in the child of a fork. Not async-signal-safe: it opens files and allocates. */
 int uu_symbolize(const uint64_t *frames, size_t words, const struct uu_symbol **symbols);
 
 /* Gives a list of uu_symbolize() back; null: nothing. Thread-safe. Not async-signal-safe. */
@@ -359,27 +378,28 @@ void uu_symbols_free(const struct uu_symbol *symbols);
  * profilers of allocations, locks and the like, which keep a stack with each of many things. Native frames are
  * addresses: code that is unloaded, and other code at its place, have the same words.
  *
- * 0: `frames` is null or unaligned, `words` is 0 or above 16,384, or there is no room: 512 MiB of stacks, 16,777,216 of them, or what the kernel gives.
- * uu_stack_ids_lost() counts those. Nothing is freed. Lock-free, thread-safe, async-signal-safe. */
+ * 0: `frames` is null or unaligned, `words` is 0 or above 16,384, or there is no room: 512 MiB of stacks, 16,777,216 of
+ * them, or what the kernel gives. uu_stack_ids_lost() counts those. Nothing is freed. Lock-free, thread-safe,
+ * async-signal-safe. */
 uint32_t uu_stack_id(const uint64_t *frames, size_t words);
 
-/* Copies the words of the stack `id`, at most `capacity` of them, to `frames`, which may be null. Returns how many it has;
- * 0: no stack has this id, or `frames` is unaligned. Thread-safe, async-signal-safe. */
+/* Copies the words of the stack `id`, at most `capacity` of them, to `frames`, which may be null. Returns how many it
+ * has; 0: no stack has this id, or `frames` is unaligned. Thread-safe, async-signal-safe. */
 size_t uu_stack_frames(uint32_t id, uint64_t *frames, size_t capacity);
 
 /* Number of calls of uu_stack_id() that found no room. Thread-safe, async-signal-safe. */
 uint64_t uu_stack_ids_lost(void);
 
-/* Makes uu_capture() and uu_walk() faster, and uu_walk() safe against faults of plugins: takes SIGSEGV, SIGBUS, SIGFPE and
- * SIGILL over, so that a page need not be asked for before it is read. A fault of the library's own loads is mended, one of
- * a plugin ends its call (see uu_walk()); every other one, and a signal that was sent, goes to the handler that was
- * installed before, once if that has SA_RESETHAND, or has its default action. From then on both must be called with SIGSEGV
- * and SIGBUS unblocked (a handler that calls them must not have these in its mask), and a handler that the program
- * installs later for one of the four must chain to the one it replaced. The handler before is called with the signal
- * unblocked, so that it may call them, too.
+/* Makes uu_capture() and uu_walk() faster, and uu_walk() safe against faults of plugins: takes SIGSEGV, SIGBUS, SIGFPE
+ * and SIGILL over, so that a page need not be asked for before it is read. A fault of the library's own loads is
+ * mended, one of a plugin ends its call (see uu_walk()); every other one, and a signal that was sent, goes to the
+ * handler that was installed before, once if that has SA_RESETHAND, or has its default action. From then on both must
+ * be called with SIGSEGV and SIGBUS unblocked (a handler that calls them must not have these in its mask), and a
+ * handler that the program installs later for one of the four must chain to the one it replaced. The handler before is
+ * called with the signal unblocked, so that it may call them, too.
  *
- * Under `uu record` there is no need for uu_capture(): the sampler does this for itself, and the program's own handlers stay
- * its own.
+ * Under `uu record` there is no need for uu_capture(): the sampler does this for itself, and the program's own handlers
+ * stay its own.
  *
  * 0, also when it was called before; -EBUSY while another thread is in this call; -EIO if the handlers cannot be
  * installed. Thread-safe. Not async-signal-safe. */
@@ -389,10 +409,10 @@ int uu_handle_faults(void);
  *   - Walks through code that is met for the first time become about ten times faster, and possible where an object has
  *     unwind information that cannot be read in place (.debug_frame, or .eh_frame without its index): the files of all
  *     objects that are loaded now are read, and tables of their unwind rules built.
- *   - uu_walk() shows frames of interpreted languages: plugins are opened (uu/plugins in the folder of this library, and
- *     the files and folders that UU_PLUGINS names, except in a set-user-ID program), and every loaded object is analysed
- *     for them. uu's own analysis runs in this process; a foreign plugin's in a process of its own, which bin/uu
- *     provides, and which ends before this call returns (its SIGCHLD goes to this process).
+ *   - uu_walk() shows frames of interpreted languages: plugins are opened (uu/plugins in the folder of this library,
+ *     and the files and folders that UU_PLUGINS names, except in a set-user-ID program), and every loaded object is
+ *     analysed for them. uu's own analysis runs in this process; a foreign plugin's in a process of its own, which
+ *     bin/uu provides, and which ends before this call returns (its SIGCHLD goes to this process).
  *
  * Results are kept in the user's cache ($XDG_CACHE_HOME/uu, else ~/.cache/uu); a set-user-ID program has none. Takes
  * milliseconds for each large object that is new. Call it again after dlopen(): what is there is not done again. The
@@ -405,21 +425,21 @@ int uu_handle_faults(void);
  * longer than 10 s. The next call looks again.
  *
  * Returns how many objects have a table now; -ENOENT: uu/libuunwind-setup.so is not in the folder of this library, or
- * cannot be opened (dlerror() says why); -ENOEXEC: it is of another build; -ENOMEM: there are more than 2,048 tables, or
- * 4,096 objects. Thread-safe, usable in constructors and in the child of a fork. Not async-signal-safe: it opens files
- * and allocates. */
+ * cannot be opened (dlerror() says why); -ENOEXEC: it is of another build; -ENOMEM: there are more than 2,048 tables,
+ * or 4,096 objects. Thread-safe, usable in constructors and in the child of a fork. Not async-signal-safe: it opens
+ * files and allocates. */
 int uu_setup(void);
 
-/* As uu_setup(), with flags: 0, or UU_SETUP_BY_ITSELF: from now on, dlopen() needs no further call. A walk (uu_walk(), and
- * those of other threads and of crashes) that meets an object which the set-up has not seen wakes a thread, which runs the
- * set-up again. Stacks have UU_DOUBT_SETUP_DUE until that is done. uu_capture() wakes nobody.
+/* As uu_setup(), with flags: 0, or UU_SETUP_BY_ITSELF: from now on, dlopen() needs no further call. A walk (uu_walk(),
+ * and those of other threads and of crashes) that meets an object which the set-up has not seen wakes a thread, which
+ * runs the set-up again. Stacks have UU_DOUBT_SETUP_DUE until that is done. uu_capture() wakes nobody.
  *
- * It is one thread of this process, "uu-setup". It blocks all signals, and sleeps until it is woken; uu_walk_all() and crash
- * reports leave it out. exit(3) waits for a set-up that is under way, at most a second. The child of a fork has no such
- * thread until it makes this call itself. The flag cannot be taken back.
+ * It is one thread of this process, "uu-setup". It blocks all signals, and sleeps until it is woken; uu_walk_all() and
+ * crash reports leave it out. exit(3) waits for a set-up that is under way, at most a second. The child of a fork has
+ * no such thread until it makes this call itself. The flag cannot be taken back.
  *
- * Returns what uu_setup() returns; after an error there is no thread. -EINVAL: unknown flags; -EAGAIN: the process is set up,
- * but the kernel gives no thread. Thread-safe, usable in constructors. Not async-signal-safe. */
+ * Returns what uu_setup() returns; after an error there is no thread. -EINVAL: unknown flags; -EAGAIN: the process is
+ * set up, but the kernel gives no thread. Thread-safe, usable in constructors. Not async-signal-safe. */
 int uu_setup_with(uint32_t flags);
 #define UU_SETUP_BY_ITSELF 1u
 
@@ -429,11 +449,11 @@ int uu_setup_with(uint32_t flags);
 enum uu_window_kind {
     UU_WINDOW_FRAME_POINTER = 1, /* every function keeps rbp as frame pointer, prologues excepted */
     UU_WINDOW_OPAQUE = 2,        /* no unwind data: a walk stops here, with a reason */
-    UU_WINDOW_EH_FRAME = 3,      /* `unwind` is a list of CIEs and FDEs, as in .eh_frame, without a header. With `functions`, each
-                                    one's FDE is found by its table; without, the list is searched from its start (8,192 entries
-                                    at most), once for each address */
-    UU_WINDOW_SFRAME = 4,        /* `unwind` is an SFrame section (versions 1 to 3, AMD64) that lies where it was made for, and
-                                    describes the caller and its rbp only */
+    UU_WINDOW_EH_FRAME = 3,      /* `unwind` is a list of CIEs and FDEs, as in .eh_frame, without a header. With
+                                    `functions`, each one's FDE is found by its table; without, the list is searched
+                                    from its start (8,192 entries at most), once for each address */
+    UU_WINDOW_SFRAME = 4,        /* `unwind` is an SFrame section (versions 1 to 3, AMD64) that lies where it was made
+                                    for, and describes the caller and its rbp only */
     UU_WINDOW_RULE = 5,          /* `rule` gives the rule of an address */
     UU_WINDOW_STEPPER = 6        /* `step` moves the cursor by itself */
 };
@@ -445,9 +465,10 @@ enum uu_window_kind {
 /* One function of a window. An entry is written whole before it is published, and never changed but to a tombstone. */
 struct uu_function {
     uint32_t start;    /* distance of its first byte from the window's `text` */
-    uint32_t len;      /* bytes of code. 0: a tombstone. Stored alone, aligned, it retires the function: its unwind data and
-                          its name are not looked at by walks that begin afterwards (uu_ticket(), uu_synchronize()). Its code
-                          must not run any more, and its place not be used again while the window is registered */
+    uint32_t len;      /* bytes of code. 0: a tombstone. Stored alone, aligned, it retires the function: its unwind data
+                          and its name are not looked at by walks that begin afterwards (uu_ticket(), uu_synchronize()).
+                          Its code must not run any more, and its place not be used again while the window is
+                          registered */
     uint32_t unwind;   /* UU_WINDOW_EH_FRAME: distance of its FDE from `unwind`. UU_NO_UNWIND: none */
     uint32_t name_len; /* bytes of its name, without a NUL */
     const char *name;  /* UTF-8; null: none, or `uu_window.name` is asked */
@@ -462,8 +483,8 @@ struct uu_rule {
     uint8_t reserved[2]; /* zero */
     int32_t offset;      /* bytes */
     int32_t addend;      /* bytes, with UU_RULE_DEREF: -32,768 to 32,767 */
-    int16_t slots[7];    /* where rbx, rbp, r12, r13, r14, r15 and the return address were saved: words of 8 bytes from the CFA
-                            (the return address as a rule at -1); or UU_SAME, UU_UNKNOWN */
+    int16_t slots[7];    /* where rbx, rbp, r12, r13, r14, r15 and the return address were saved: words of 8 bytes from
+                            the CFA (the return address as a rule at -1); or UU_SAME, UU_UNKNOWN */
     int16_t reserved2;   /* zero */
 };
 #define UU_RULE_OFFSET 0u    /* CFA = register + offset */
@@ -495,7 +516,8 @@ struct uu_window {
     size_t unwind_len;    /* its length in bytes */
     const struct uu_function *functions; /* functions, sorted; or null */
     size_t functions_room;               /* how many there are; of a growing table, how many it can hold. Below 2^32 */
-    const uint64_t *published;           /* UU_WINDOW_GROWING: how many entries are valid; see uu_publish(). Else null */
+    const uint64_t *published;           /* UU_WINDOW_GROWING: how many entries are valid; see uu_publish(). Else
+                                            null */
     /* UU_WINDOW_RULE: fills `*rule` for `pc` and returns 1, or returns 0: none here. For a return address, `pc` is the
        address before it, inside the call. A pure function of `pc` as long as the window is registered: answers are
        cached (in a growing window, those of 0 are not). `*rule` comes as the one of a frame without saved registers. */
@@ -592,8 +614,9 @@ static inline void uu_retire(struct uu_function *function) { __atomic_store_n(&f
 /* A frame that runs. It may lie anywhere, and is read while its thread is interrupted at any instruction. */
 struct uu_frame_record {
     struct uu_frame_record *outer; /* its caller's; null for the outermost */
-    const void *activation;        /* an address inside the native frame of the marked code that runs it: of a local variable
-                                      there, or of the record itself if it is one. Callers within one C call share it */
+    const void *activation;        /* an address inside the native frame of the marked code that runs it: of a local
+                                      variable there, or of the record itself if it is one. Callers within one C call
+                                      share it */
     uint32_t name;                 /* of uu_intern(); 0: without a name */
     uint32_t line;                 /* that executes; may be stored at any time */
 };
@@ -610,9 +633,9 @@ uint32_t uu_intern(const char *function, const char *file, uint32_t first_line);
 int uu_publish_frames(struct uu_frame_record *const *head);
 
 /* Marks the code at [text, text + len) as that of an interpreter whose frames are published: its native frames are
- * shown to be the interpreter's, and host what lies inside them. A `len` of 0: the whole function that begins at `text`,
- * by its unwind information. The range must lie inside one loaded object (for code made at run time, register a window).
- * Code that the compiler moved elsewhere, such as a cold part, is another range.
+ * shown to be the interpreter's, and host what lies inside them. A `len` of 0: the whole function that begins at
+ * `text`, by its unwind information. The range must lie inside one loaded object (for code made at run time, register a
+ * window). Code that the compiler moved elsewhere, such as a cold part, is another range.
  *
  * -EINVAL  `text` is null, or the range wraps around
  * -ENOENT  no object covers it; or `len` is 0, and no function with unwind information begins at `text` (after
@@ -653,8 +676,9 @@ static inline void uu_pop_frame(struct uu_frame_record **head, const struct uu_f
 
 /* A request to the plugin called `plugin`: `what`, `argument` and `size` are as that plugin's own header says.
  *
- * What the plugin answers, 0 or a negative errno; -ENOENT: no such plugin is open; -ENOSYS: the plugin takes no requests,
- * or not this one; -EINVAL: `plugin` is null. Thread-safe. Not async-signal-safe, unless the plugin's header says so. */
+ * What the plugin answers, 0 or a negative errno; -ENOENT: no such plugin is open; -ENOSYS: the plugin takes no
+ * requests, or not this one; -EINVAL: `plugin` is null. Thread-safe. Not async-signal-safe, unless the plugin's header
+ * says so. */
 int uu_plugin_call(const char *plugin, uint32_t what, void *argument, size_t size);
 
 #ifdef __cplusplus
@@ -668,11 +692,11 @@ int uu_plugin_call(const char *plugin, uint32_t what, void *argument, size_t siz
  * With UU_OPTIONAL defined before this header is included, uu_optional_NAME() calls uu_NAME() of the library if it is
  * in the process, linked, preloaded or opened by anybody; else it returns -ENOSYS, or 0 where the result is no int
  * (uu_optional_capture() and others: nothing is written), or does nothing. Nothing is linked. A function that was found
- * is cached. While the library is absent, it is searched for again only after the loader has loaded an object, so that a
- * call costs a fraction of a microsecond. A search leaves errno as it was; it takes away a message that is waiting for
- * dlerror(3). Thread-safe. Async-signal-safe, where uu_NAME() is, only once a call of this function in the same source
- * file has found it. They are inlined, so that a stack begins with their caller. Where the header was included without
- * UU_OPTIONAL before, it may be included once more with it. */
+ * is cached. While the library is absent, it is searched for again only after the loader has loaded an object, so that
+ * a call costs a fraction of a microsecond. A search leaves errno as it was; it takes away a message that is waiting
+ * for dlerror(3). Thread-safe. Async-signal-safe, where uu_NAME() is, only once a call of this function in the same
+ * source file has found it. They are inlined, so that a stack begins with their caller. Where the header was included
+ * without UU_OPTIONAL before, it may be included once more with it. */
 #if defined(UU_OPTIONAL) && !defined(UU_OPTIONAL_FUNCTION)
 #include <dlfcn.h>
 #include <errno.h>

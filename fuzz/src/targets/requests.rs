@@ -16,7 +16,7 @@ use uunwind_stacks::walk::Whole;
 /// Most words that a buffer has room for.
 const WORDS: usize = 64;
 
-/// Ends the request after so many frames.
+/// Ends the request after the number of frames that `left` counts down.
 unsafe extern "C" fn frame(left: *mut c_void, words: *const u64, count: usize) -> c_int {
     // SAFETY: the number below, and that many words of a frame.
     unsafe {
