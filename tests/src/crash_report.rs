@@ -10,6 +10,8 @@ use std::path::Path;
 pub struct Report {
     /// The object of type "crash".
     pub crash: Value,
+    /// The object of type "registers": those of the crash.
+    pub registers: Value,
     /// The threads, the one that crashed first.
     pub threads: Vec<Thread>,
     /// The objects.
@@ -40,7 +42,13 @@ impl Report {
             let value: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
             let kind = value["type"].as_str().unwrap_or_default().to_owned();
             if kind == "crash" {
-                reports.push(Report { crash: value, threads: Vec::new(), objects: Vec::new(), complete: false });
+                reports.push(Report {
+                    crash: value,
+                    registers: Value::Null,
+                    threads: Vec::new(),
+                    objects: Vec::new(),
+                    complete: false,
+                });
                 continue;
             }
             let report = reports.last_mut().unwrap_or_else(|| panic!("before the first line of a report: {line}"));
@@ -49,7 +57,8 @@ impl Report {
                 "frame" => report.threads.last_mut().expect("a thread before its frames").frames.push(value),
                 "object" => report.objects.push(value),
                 "end" => report.complete = value["complete"] == true,
-                "registers" | "note" => {}
+                "registers" => report.registers = value,
+                "note" => {}
                 other => panic!("type {other:?}"),
             }
         }

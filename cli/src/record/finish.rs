@@ -38,7 +38,8 @@ fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Argument
             outcome.output.display()
         ));
     }
-    if outcome.samples == 0 {
+    let has_crashed = recording.is_some_and(|recording| !recording.fatal.is_empty());
+    if outcome.samples == 0 && !has_crashed {
         let text = format!("nothing was sampled: {}", empty::reason(outcome, recording, arguments.rate));
         if arguments.fail_empty {
             terminal::complain(&text);

@@ -137,7 +137,8 @@ impl FrameInfo {
         }
         if len == 0 {
             const AT_FDCWD: usize = -100isize as usize;
-            let path = c"/proc/self/exe".as_ptr() as usize;
+            // Of the thread: the first one may have ended.
+            let path = c"/proc/thread-self/exe".as_ptr() as usize;
             // SAFETY: readlinkat writes at most FILE bytes (https://man7.org/linux/man-pages/man2/readlink.2.html).
             let got =
                 unsafe { syscall::call(nr::READLINKAT, [AT_FDCWD, path, self.file.as_mut_ptr() as usize, FILE, 0, 0]) };

@@ -59,7 +59,7 @@ const HANDLER_STACK: u64 = 5 * 1024;
 /// Stack that a fault handler needs besides the kernel's signal frame, in bytes.
 const FAULT_HANDLER_STACK: u64 = 1024;
 
-/// Why a sampling signal was sent, and how many ticks it stands for.
+/// Why a sample is taken, and how many ticks it stands for (`SampleRecord::weight`).
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Origin {
@@ -157,6 +157,30 @@ pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
     }
 }
 
+/// Writes the thread's last record, when a signal is about to end the process: its stack, whatever the rate is.
+///
+/// # Safety
+/// `ucontext` must be that of the running handler of a fault signal.
+pub unsafe fn on_fatal(signal: c_int, ucontext: *mut u8) {
+    let (Some(process), Some(slot)) = (process::process(), slots::own()) else { return };
+    // SAFETY: the kernel's ucontext.
+    let room = unsafe { altstack::room(slot, ucontext) };
+    // SAFETY: as above.
+    if room < HANDLER_STACK || unsafe { deferred::is_walking(slot, ucontext) } {
+        return;
+    }
+    slot.busy.store(0, Ordering::Relaxed);
+    // SAFETY: libuunwind's function, outside of walks.
+    unsafe { (process.library.forget)() };
+    if process.facts.is_over() || !ending::enter(slot) {
+        return;
+    }
+    let origin = Origin { kind: SampleKind::Fatal, weight: signal as u32 };
+    // SAFETY: inside a handler of this thread, not nested.
+    unsafe { take(process, slot, origin, room, ucontext) };
+    slot.busy.store(0, Ordering::SeqCst);
+}
+
 /// # Safety
 /// As [`on_own_sample`], on a slot that the caller has marked busy.
 unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, room: u64, ucontext: *const u8) {
@@ -173,7 +197,8 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
     let probed = unsafe { must_probe(process, room, ucontext) };
     let time = crate::clock::monotonic_ns();
     let mut context = Context { process, block, time };
-    let late = Late::of(process, slot, weight, time);
+    let periods = if is_tick { weight } else { 1 };
+    let late = Late::of(process, slot, periods, time);
     let mut request = Request {
         ucontext,
         frames: buffers.frames,
@@ -235,7 +260,7 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
     let complete = request.result & RESULT_UNREPORTED == 0;
     let Some(mut record) = complete.then(|| ring.reserve(RecordType::Sample, size)).flatten() else {
         shared.lost.fetch_add(1, Ordering::Relaxed);
-        shared.lost_weight.fetch_add(u64::from(weight.saturating_add(carried)), Ordering::Relaxed);
+        shared.lost_weight.fetch_add(u64::from(periods.saturating_add(carried)), Ordering::Relaxed);
         return;
     };
     let mut flags = late.flag(request.code);

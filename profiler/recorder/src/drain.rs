@@ -14,6 +14,9 @@ use std::fs::File;
 use std::os::fd::BorrowedFd;
 use uunwind_recording::{Name, Object, Sample, Thread, Writer};
 use uunwind_ring::layout::{BLOCKS, ENDED_THREAD, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
+use uunwind_ring::record::SampleKind;
+
+const _: () = assert!(Sample::FATAL == SampleKind::Fatal.number());
 
 /// Origin of a process that was forked (docs/recording-format.md).
 const FORKED: u32 = 1;
@@ -256,7 +259,7 @@ impl Drain {
                 let (stack, whole) = self.stacks.intern(&words, |node| self.writer.node(node));
                 self.writer.sample(Sample { thread, stack, time, weight, stop, kind, flags });
                 self.rename(block);
-                self.samples += 1;
+                self.samples += u64::from(kind != Sample::FATAL);
                 return whole;
             }
             Record::Name { id, plugin, code, fingerprint, first_line, table_kind, name, file, table } => {

@@ -87,7 +87,7 @@ pub fn undecoded(recording: &Recording) -> Vec<Positions<'_>> {
     let mut met: BTreeSet<(usize, u64)> = BTreeSet::new();
     // Stacks share nodes: a node that was met in a process was met with all its callers.
     let mut seen: HashSet<(u32, u32)> = HashSet::new();
-    for sample in &recording.samples {
+    for sample in recording.all_samples() {
         let Some(process) = recording.threads.get(sample.thread as usize).map(|thread| thread.process) else {
             continue;
         };

@@ -254,7 +254,7 @@ pub struct Sample {
     pub stack: u32,
     /// Time in ns of CLOCK_MONOTONIC.
     pub time: u64,
-    /// Number of periods of CPU time that it stands for.
+    /// Number of periods of CPU time that it stands for; of a fatal one, the number of the signal.
     pub weight: u32,
     /// Number of its stop reason (`uunwind_core::stop_reason`); 0: the walk did not run.
     pub stop: u16,
@@ -265,6 +265,9 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// `kind` of a sample that stands for no time: the last stack of a thread in which a signal ended its process.
+    pub const FATAL: u8 = 2;
+
     pub(super) const BYTES: usize = 24;
 
     /// The stop reason, if this version defines its number.

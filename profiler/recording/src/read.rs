@@ -49,8 +49,10 @@ pub struct Recording {
     pub nodes: Vec<Node>,
     /// Number of nodes of each stack; `depths[n - 1]` belongs to node n.
     pub depths: Vec<u32>,
-    /// Samples, in the order in which they were drained.
+    /// Samples, in the order in which they were drained, without the fatal ones.
     pub samples: Vec<Sample>,
+    /// The last stacks of threads by which a signal ended their process ([`Sample::FATAL`]).
+    pub fatal: Vec<Sample>,
     /// Samples lost, by thread.
     pub lost: Vec<Lost>,
     /// Counters by process index.
@@ -72,6 +74,11 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// Every sample, the fatal ones last.
+    pub fn all_samples(&self) -> impl Iterator<Item = &Sample> {
+        self.samples.iter().chain(&self.fatal)
+    }
+
     /// Reads a recording from a file.
     pub fn read(path: &Path) -> Result<Recording, ReadError> {
         let file = files::open(path).map_err(|e| ReadError::Io(path.to_owned(), e))?;
@@ -221,7 +228,8 @@ impl Recording {
                     let sample = Sample::decode(r)?;
                     self.check(sample.thread as usize, self.threads.len(), r, "thread index")?;
                     self.check(sample.stack as usize, self.nodes.len() + 1, r, "stack node")?;
-                    self.samples.push(sample);
+                    let is_fatal = sample.kind == Sample::FATAL;
+                    if is_fatal { &mut self.fatal } else { &mut self.samples }.push(sample);
                 }
             }
             Kind::Lost => {

@@ -101,6 +101,8 @@ pub struct Profile {
     pub lines: Vec<Line>,
     /// Every distinct stack of a thread.
     pub stacks: Vec<Stack>,
+    /// The last stacks of threads by which a signal ended their process, in the order of the recording's.
+    pub fatal: Vec<Box<[u32]>>,
 }
 
 /// Everything that the lines of a frame depend on: its process, the frame as recorded, and its owner.
@@ -168,7 +170,9 @@ impl<'m, 'a> Merger<'m, 'a> {
             merged.into_iter().map(|((thread, lines), (samples, weight))| Stack { thread, lines, samples, weight });
         let mut stacks: Vec<Stack> = stacks.collect();
         stacks.sort_by(|a, b| (a.thread, &a.lines).cmp(&(b.thread, &b.lines)));
-        Profile { lines: self.list, stacks }
+        let recording = self.resolver.recording();
+        let fatal = recording.fatal.iter().map(|sample| self.stack(sample).into()).collect();
+        Profile { lines: self.list, stacks, fatal }
     }
 
     /// The lines of a sample, leaf first, hide rules applied.
@@ -367,7 +371,7 @@ fn hosts(resolver: &mut Resolver<'_>) -> Hosts {
     let mut hosts = Hosts::new();
     let mut seen = HashSet::new();
     let recording = resolver.recording();
-    for sample in &recording.samples {
+    for sample in recording.all_samples() {
         let moment = resolver.moment(sample);
         let process = moment.process;
         // The semantic frames of an activation come just before the native frame that hosts them.

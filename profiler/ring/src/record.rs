@@ -43,6 +43,8 @@ uunwind_core::numbered! {
         Timer = 0;
         /// The thread requested it.
         Explicit = 1;
+        /// A signal is about to end the process. Its number stands in place of the weight.
+        Fatal = 2;
     }
 }
 
@@ -68,7 +70,8 @@ pub struct SampleRecord {
     pub header: RecordHeader,
     /// Time of the sample, in ns of CLOCK_MONOTONIC.
     pub time: u64,
-    /// Number of periods of CPU time that the sample stands for: 1 + timer overruns.
+    /// Number of periods of CPU time that the sample stands for: 1 + timer overruns. [`SampleKind::Fatal`]: the number
+    /// of the signal.
     pub weight: u32,
     /// Number of the `uunwind_core::stop_reason::StopReason`.
     pub stop: u16,

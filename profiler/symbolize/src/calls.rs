@@ -165,7 +165,7 @@ pub fn keep_those_in_stacks(recording: &Recording, map: &mut ObjectMap, symbols:
     }
     let names: HashMap<(u32, u64), &Symbol> = symbols.entries.iter().map(|s| ((s.object, s.address), s)).collect();
     let (mut wanted, mut visited) = (HashSet::new(), HashSet::new());
-    for sample in &recording.samples {
+    for sample in recording.all_samples() {
         let Some(thread) = recording.threads.get(sample.thread as usize) else { continue };
         let mut node = sample.stack;
         while visited.insert((thread.process, node)) {

@@ -65,7 +65,7 @@ fn of_recording(object: u32, symbol: uunwind_symbols::Symbol) -> Symbol {
 fn wanted(recording: &Recording, map: &mut ObjectMap) -> BTreeMap<u32, BTreeSet<u64>> {
     let mut wanted: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
     let mut visited = HashSet::new();
-    for sample in &recording.samples {
+    for sample in recording.all_samples() {
         let Some(thread) = recording.threads.get(sample.thread as usize) else { continue };
         let mut node = sample.stack;
         while node != 0 && visited.insert((thread.process, node)) {

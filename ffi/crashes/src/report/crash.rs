@@ -85,7 +85,8 @@ fn is_overflow(crash: &Crash) -> bool {
 
 fn program(path: &mut [u8; 1024]) -> &[u8] {
     const AT_FDCWD: usize = -100isize as usize;
-    let link = c"/proc/self/exe".as_ptr() as usize;
+    // Of the thread: the first one may have ended.
+    let link = c"/proc/thread-self/exe".as_ptr() as usize;
     // SAFETY: readlinkat writes at most `path.len()` bytes.
     let got = unsafe { syscall::call(nr::READLINKAT, [AT_FDCWD, link, path.as_mut_ptr() as usize, path.len(), 0, 0]) };
     usize::try_from(got).ok().and_then(|got| path.get(..got)).unwrap_or(b"?")

@@ -62,19 +62,37 @@ pub struct Crash {
 
 /// The disposition that our handler needs.
 pub fn action() -> Action {
-    Action::new(handler, OTHERS, SA_NODEFER | SA_ONSTACK)
+    Action::new(entry, OTHERS, SA_NODEFER | SA_ONSTACK)
 }
 
 /// Whether it is our handler.
 pub fn is_ours(action: &Action) -> bool {
-    action.handler == handler as *const () as usize
+    action.handler == entry as *const () as usize
 }
 
 fn own() -> u64 {
     u64::from(SLOTS.pid()) << 32 | u64::from(syscall::gettid())
 }
 
-unsafe extern "C" fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
+/// Turns alignment checks off (AC of RFLAGS): the kernel leaves them on in a handler if the program has turned them on,
+/// and compilers count on them being off. The return of the handler restores them.
+#[inline(always)]
+fn without_alignment_checks() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: changes that flag only.
+    unsafe {
+        core::arch::asm!("pushfq", "and dword ptr [rsp], 0xfffbffff", "popfq");
+    }
+}
+
+unsafe extern "C" fn entry(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
+    without_alignment_checks();
+    // SAFETY: passed on.
+    unsafe { handler(signal, info, ucontext) };
+}
+
+#[inline(never)]
+unsafe fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
     // SAFETY: the kernel's siginfo.
     let crash = Crash { signal, info: unsafe { *info }, ucontext: ucontext.cast() };
     let sent = crash.info.code <= 0;

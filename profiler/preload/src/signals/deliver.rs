@@ -11,7 +11,8 @@ use uunwind_core::regs::UCONTEXT_SIGMASK;
 use uunwind_core::syscall::{call, getpid, gettid, nr};
 
 /// Defines a signal handler in assembly that calls a function with its own arguments. If that returns 0, the handler
-/// returns; otherwise it jumps to the returned handler, with the same arguments.
+/// returns; otherwise it jumps to the returned handler, with the same arguments and flags. Meanwhile alignment checks
+/// (AC of RFLAGS), which the kernel leaves as the program has them, are off: compilers count on that.
 macro_rules! entry {
     ($entry:ident, $meaning:ident) => {
         core::arch::global_asm!(
@@ -22,13 +23,24 @@ macro_rules! entry {
             ".balign 16",
             concat!(stringify!($entry), ":"),
             ".cfi_startproc",
+            "pushfq",
+            ".cfi_adjust_cfa_offset 8",
+            "pushfq",
+            ".cfi_adjust_cfa_offset 8",
+            "and dword ptr [rsp], 0xfffbffff",
+            "popfq",
+            ".cfi_adjust_cfa_offset -8",
             "push rdi",
             ".cfi_adjust_cfa_offset 8",
             "push rsi",
             ".cfi_adjust_cfa_offset 8",
             "push rdx",
             ".cfi_adjust_cfa_offset 8",
+            "sub rsp, 8",
+            ".cfi_adjust_cfa_offset 8",
             "call {meaning}",
+            "add rsp, 8",
+            ".cfi_adjust_cfa_offset -8",
             "pop rdx",
             ".cfi_adjust_cfa_offset -8",
             "pop rsi",
@@ -37,8 +49,13 @@ macro_rules! entry {
             ".cfi_adjust_cfa_offset -8",
             "test rax, rax",
             "je 1f",
+            "popfq",
+            ".cfi_adjust_cfa_offset -8",
             "jmp rax",
             "1:",
+            ".cfi_adjust_cfa_offset 8",
+            "popfq",
+            ".cfi_adjust_cfa_offset -8",
             "ret",
             ".cfi_endproc",
             concat!(".size ", stringify!($entry), ", .-", stringify!($entry)),
@@ -51,6 +68,15 @@ macro_rules! entry {
     };
 }
 pub(crate) use entry;
+
+/// Whether the program's disposition of a fault signal makes it end the process. A fault cannot be ignored.
+pub fn is_fatal(signal: c_int, from_fault: bool) -> bool {
+    match dispositions::get(signal).handler {
+        libc::SIG_DFL => true,
+        libc::SIG_IGN => from_fault,
+        _ => false,
+    }
+}
 
 /// Applies the program's disposition of `signal`. Returns its handler, to be entered with this handler's arguments
 /// under the signal mask that is now set, or 0 when nothing is left to do.

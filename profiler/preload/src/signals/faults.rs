@@ -1,7 +1,8 @@
-//! SIGSEGV, SIGBUS, SIGFPE and SIGILL: faults of a walk are contained, all others are delivered to the program.
+//! SIGSEGV, SIGBUS, SIGFPE and SIGILL: faults of a walk are contained, all others are delivered to
+//! the program. One that ends the process leaves a last sample.
 
 use super::{deferred, deliver, dispositions};
-use crate::process;
+use crate::{handler, process};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uunwind_core::memory::guarded;
@@ -47,6 +48,10 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, ucontex
     // SAFETY: the kernel's ucontext.
     if !from_fault && unsafe { deferred::defer(signal, info, ucontext.cast()) } {
         return 0;
+    }
+    if deliver::is_fatal(signal, from_fault) {
+        // SAFETY: the kernel's ucontext.
+        unsafe { handler::on_fatal(signal, ucontext.cast()) };
     }
     // SAFETY: the handler's own arguments; faults of a walk were handled above.
     unsafe { deliver::to_program(signal, info, ucontext) }

@@ -143,7 +143,7 @@ impl<'a> Resolver<'a> {
         let mut nearest: HashMap<u32, (u32, u64)> = HashMap::from([(0, (0, 0))]);
         let node = |n: u32| self.recording.nodes.get((n as usize).wrapping_sub(1));
         let of = |t: u32| self.recording.threads.get(t as usize).map(|t| t.process);
-        for sample in self.recording.samples.iter().filter(|s| of(s.thread) == Some(process)) {
+        for sample in self.recording.all_samples().filter(|s| of(s.thread) == Some(process)) {
             let mut at = sample.stack;
             loop {
                 let mut passed = Vec::new();

@@ -19,7 +19,7 @@ const FLAGS: &[(u8, &str)] = &[
 /// Every sample, in the order of the recording.
 pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
     let mut out = String::new();
-    for (index, sample) in recording.samples.iter().enumerate() {
+    for (index, sample) in recording.all_samples().enumerate() {
         header(recording, index, sample, &mut out);
         let moment = resolver.moment(sample);
         let process = moment.process;
@@ -64,6 +64,7 @@ fn header(recording: &Recording, index: usize, sample: &Sample, out: &mut String
     let kind = match sample.kind {
         0 => "timer",
         1 => "explicit",
+        2 => "fatal",
         _ => "unknown",
     };
     let mut set: Vec<&str> = FLAGS.iter().filter(|(bit, _)| sample.flags & bit != 0).map(|(_, text)| *text).collect();

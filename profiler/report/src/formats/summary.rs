@@ -1,6 +1,7 @@
 //! The summary for a terminal: what was recorded, what was lost, where the time went.
 
 mod facts;
+mod fatal;
 mod table;
 mod tree;
 
@@ -58,6 +59,7 @@ impl Style {
 /// The whole summary. `unusable`: objects (indices in the recording) whose names cannot be used, and the reason.
 pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String)], style: Style) -> String {
     let mut out = facts::render(recording, profile, unusable, style);
+    out.push_str(&fatal::render(recording, profile, style));
     if !recording.samples.is_empty() {
         out.push('\n');
         out.push_str(&table::render(profile, style));

@@ -1,0 +1,131 @@
+//! A recorded program that a signal ends: the summary shows the stack, and the program ends as alone.
+
+use std::ffi::OsStr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use uunwind_tests::process::Outcome;
+use uunwind_tests::{compile, interpreters, paths, process, uu};
+
+const SIGILL: i32 = 4;
+const SIGABRT: i32 = 6;
+const SIGBUS: i32 = 7;
+const SIGFPE: i32 = 8;
+const SIGSEGV: i32 = 11;
+
+fn program(scratch: &Path) -> PathBuf {
+    let options = ["-pthread", "-D_FORTIFY_SOURCE=2", "-fstack-protector-all", "-lm"];
+    compile::gcc(scratch, "kinds", &["native/crash_kinds.c"], &options)
+}
+
+/// The block of the summary about a process that a signal ended: its first line, and its frames.
+fn fatal(out: &Outcome) -> Option<(String, Vec<String>)> {
+    let mut lines = out.stderr.lines().skip_while(|line| !line.contains(" ended by SIG"));
+    let head = lines.next()?.to_owned();
+    Some((head, lines.take_while(|line| line.starts_with("  ")).map(|line| line.trim().to_owned()).collect()))
+}
+
+/// The functions of the program in it.
+fn functions(frames: &[String]) -> Vec<&str> {
+    let ours = |frame: &&str| ["crash_", "middle", "main", "worker", "on_signal"].iter().any(|f| frame.starts_with(f));
+    frames.iter().map(|frame| frame.split(' ').next().unwrap_or("")).filter(ours).collect()
+}
+
+#[test]
+fn the_stack_of_a_fault_is_in_the_summary() {
+    let scratch = paths::scratch("fatal");
+    let program = program(&scratch);
+    for (kind, signal, name, wanted) in [
+        ("read-only", SIGSEGV, "SIGSEGV", &["crash_read_only", "middle", "main"][..]),
+        ("data-call", SIGSEGV, "SIGSEGV", &["crash_data_call", "middle", "main"]),
+        ("misaligned", SIGBUS, "SIGBUS", &["crash_misaligned", "middle", "main"]),
+        ("float", SIGFPE, "SIGFPE", &["crash_float", "middle", "main"]),
+        ("made-code", SIGILL, "SIGILL", &["crash_made_code", "middle", "main"]),
+        ("alternate", SIGSEGV, "SIGSEGV", &["crash_here", "on_signal", "crash_alternate", "middle", "main"]),
+        ("detached", SIGSEGV, "SIGSEGV", &["crash_here", "middle", "worker"]),
+    ] {
+        let recording = uu::record(&scratch, &[], |_| {}, &[program.as_ref(), kind.as_ref()]);
+        let out = &recording.outcome;
+        assert_eq!(out.code(), 128 + signal, "{kind}: {}", out.text());
+        let (head, frames) = fatal(out).unwrap_or_else(|| panic!("{kind}: {}", out.text()));
+        assert!(head.contains(&format!("ended by {name}, in")), "{head}");
+        assert_eq!(head.starts_with("thread "), wanted.last() != Some(&"main"), "{head}");
+        assert_eq!(functions(&frames), wanted, "{kind}: {}", out.text());
+        // It is in the text for scripts, and stands for no time.
+        let samples = recording.report("samples");
+        let kinds: Vec<_> =
+            samples.lines().filter(|line| line.contains(&format!("weight {signal} kind fatal"))).collect();
+        assert_eq!(kinds.len(), 1, "{kind}: {samples}");
+        if samples.contains("kind timer") {
+            assert!(!recording.report("folded").contains("crash_"), "{kind}");
+        }
+    }
+}
+
+#[test]
+fn the_child_that_crashed_is_named() {
+    let scratch = paths::scratch("fatal-child");
+    let program = program(&scratch);
+    let recording = uu::record(&scratch, &[], |_| {}, &[program.as_ref(), "child".as_ref()]);
+    let out = &recording.outcome;
+    assert_eq!(out.code(), 100 + SIGSEGV, "{}", out.text());
+    let (head, frames) = fatal(out).unwrap_or_else(|| panic!("{}", out.text()));
+    assert!(head.starts_with("process "), "{head}");
+    assert_eq!(functions(&frames), ["crash_here", "crash_child", "middle", "main"], "{}", out.text());
+}
+
+#[test]
+fn a_crash_of_python_shows_its_functions() {
+    let script = paths::source("python/crash.py");
+    for python in interpreters::supported() {
+        let scratch = paths::scratch("fatal-python");
+        let recording = uu::record(&scratch, &[], |_| {}, &[python.path.as_ref(), script.as_ref()]);
+        let out = &recording.outcome;
+        assert_eq!(out.code(), 128 + SIGSEGV, "{}: {}", python.label, out.text());
+        let (_, frames) = fatal(out).unwrap_or_else(|| panic!("{}: {}", python.label, out.text()));
+        let at = |name: &str| frames.iter().position(|frame| frame.starts_with(name) && frame.contains("crash.py:"));
+        let (inner, outer) = (at("recursion"), at("Caller.method"));
+        assert!(inner.is_some() && inner < outer && outer < at("<module>"), "{}: {}", python.label, out.text());
+    }
+}
+
+/// A handler that mends the fault, or ends the process in its own way, is no end by a signal; nor is what is not taken
+/// over.
+#[test]
+fn what_ends_in_another_way_leaves_no_such_stack() {
+    let scratch = paths::scratch("fatal-none");
+    let program = program(&scratch);
+    for (kind, code) in [("double-free", 128 + SIGABRT), ("at-once", 128 + SIGSEGV)] {
+        let recording = uu::record(&scratch, &[], |_| {}, &[program.as_ref(), kind.as_ref()]);
+        assert_eq!(recording.outcome.code(), code, "{}", recording.outcome.text());
+        assert_eq!(fatal(&recording.outcome).is_some(), code == 128 + SIGSEGV, "{}", recording.outcome.text());
+    }
+    let script =
+        "import signal, os\nsignal.signal(signal.SIGSEGV, lambda *a: None)\nos.kill(os.getpid(), signal.SIGSEGV)\n";
+    let python = &interpreters::supported()[0];
+    let recording = uu::record(&scratch, &[], |_| {}, &[python.path.as_ref(), "-c".as_ref(), script.as_ref()]);
+    assert_eq!((recording.outcome.code(), fatal(&recording.outcome)), (0, None), "{}", recording.outcome.text());
+}
+
+/// The core dump is made as without the recording.
+#[test]
+fn core_dumps_of_recorded_programs_are_kept() {
+    let scratch = paths::scratch("fatal-core");
+    let program = program(&scratch);
+    let run = |words: &[&OsStr]| {
+        let folder = paths::scratch("fatal-core-of");
+        let mut command = Command::new("prlimit");
+        command.args(["--core=unlimited:unlimited", "--"]).args(words).current_dir(&folder);
+        let out = process::run(command.env("XDG_CACHE_HOME", scratch.join("cache")), &folder, uu::LIMIT);
+        let cores = folder
+            .read_dir()
+            .expect("a folder")
+            .flatten()
+            .filter(|e| e.file_name().to_string_lossy().starts_with("core"));
+        (out.code(), out.status.core_dumped(), cores.count())
+    };
+    let alone = run(&[program.as_ref(), "read-only".as_ref()]);
+    let uu = paths::uu();
+    let recorded = run(&[uu.as_ref(), "record".as_ref(), "--".as_ref(), program.as_ref(), "read-only".as_ref()]);
+    assert_eq!((recorded.0, recorded.2), (alone.0, alone.2), "{recorded:?}");
+}
