@@ -1,8 +1,9 @@
 //! The core of the universal unwinder: what a frame is, how a walk goes from one to its caller, and what it needs of a
 //! process.
 //!
-//! A signal room: everything here may run inside a signal handler. No allocation, no lock, no thread-local, no panic,
-//! no unbounded loop; foreign bytes only through [`memory::Reader`].
+//! A signal room: everything may run inside a signal handler, unless its comment says *Not for handlers*, as changes of
+//! the registry do, which take a lock. No allocation, no thread-local, no panic, no unbounded loop; no lock that a
+//! handler takes; foreign bytes only through [`memory::Reader`].
 //!
 //! ```text
 //! cursor, regs     the current frame: pc, sp, fp, and the other registers that are known
@@ -12,7 +13,7 @@
 //! call_site        whether an address is a return address
 //! plugin           the contract with unwinders in DSOs
 //! walk             the loop, and its environment (`walk::Env`), which a process, a test or a fuzzer provides
-//! cache            all that remembers earlier work: rules by pc, short rules, the last sampled walk, captured steps
+//! cache            all that remembers earlier work: rules by pc, short rules, the last whole walk, captured steps
 //! slots, recovery  one slot a thread: who walks, and where a walk that faults comes back to
 //! registry         windows of code that a JIT registered
 //! frame, stop_reason   the result of a walk

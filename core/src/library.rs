@@ -18,7 +18,8 @@ pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 pub const BUILD: u32 =
     (6 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
-/// What the walk asks of the sampler. All are called inside handlers.
+/// What a walk with semantic frames asks of whoever keeps its names and facts: the sampler (`profiler/preload`) for
+/// samples, `ffi/stacks` for `uu_walk`. All are called inside handlers.
 #[repr(C)]
 pub struct Client {
     /// An object was met: for the first time in this recording epoch, or since another one was in its place, or at an

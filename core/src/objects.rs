@@ -1,4 +1,5 @@
-//! The loaded objects of the process, asked from the loader and confirmed once a walk.
+//! The loaded objects of the process, asked from the loader and confirmed while the loader's counters stand still;
+//! where these were not found, once a walk.
 //!
 //! glibc's `_dl_find_object` (2.35 and later, async-signal-safe, looked up with dlsym) reports the object under an
 //! address. An entry of the table stands for a place and a key: range, link map, unwind header, and build-id or a

@@ -14,9 +14,9 @@
 //! |---|---|---|---|---|---|---|
 //! | rules and functions by pc | [`rules`] | pc, generation of the load or window | the generation is current | process | 2 MiB and 128 KiB; a torn entry misses (Hyatt's hashing) | no |
 //! | rules in one word | [`short`] | pc; validity epoch (captures) or generation (samples) | either is current | process | 1 MiB, 16 bytes an entry | no |
-//! | last sampled walk | [`last_walk`] | registers and every word read | validity epochs (`Stamp`), words, objects' generations | thread (private memory) | [`last_walk::LAST_WALK_BYTES`], with the next row | frames reused, in the summary |
+//! | last whole walk | [`last_walk`] | registers and every word read | validity epochs (`Stamp`), words, objects' generations | thread (the sampler's memory, and `uu_walk`'s) | [`last_walk::LAST_WALK_BYTES`], with the next row | frames reused, in the summary |
 //! | plugins' answers | [`answers`] | plugin, five words, every word read | validity epoch and words | inside the last walk | 256 answers | with the last walk |
-//! | last captured steps | [`steps`] | pc, sp | validity epoch, and one word a step | thread (slot) | 2 halves of 512 steps | no |
+//! | step cache: last captured steps | [`steps`] | pc, sp | validity epoch, and one word a step | thread (slot) | 2 halves of 512 steps | no |
 //! | verified tail | `steps::tail` | pc and sp of its first frame | its words, those of the validity epoch among them | inside the steps | one, 512 frames | no |
 //! | verified prefixes | `steps::prefix` | pc, sp, and rbp where it counts | its words; the reply's size, for one capacity | inside the tail | four, 8 frames each | no |
 //!

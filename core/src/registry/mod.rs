@@ -11,6 +11,11 @@
 //! replace    remove some and add others, at once -> ticket
 //! synchronize(ticket)   wait until every walk that began before has ended; only then may the text be wiped
 //! ```
+//! Seen from a walk: one that has looked at windows keeps its tree to its end, so it still finds a window that is
+//! unlinked meanwhile, and calls its functions; one that has not looked yet sees the new tree. What the window has left
+//! in caches dies by other means: rules by pc with its generation, last walks by [`Registry::removals`]; captures
+//! replay no frame in a window, since only objects' code has short rules.
+//!
 //! The registry calls no code of the registrars. Of their memory, it reads only the tables of functions, in walks
 //! ([`functions`]).
 

@@ -13,8 +13,9 @@ const WALK_DEPTH: u64 = 64 * 1024;
 /// Number of captures that are entered with one epoch.
 const SAME_EPOCH: u32 = 8;
 
-/// The slot. Only the mark needs more than plain loads and stores: a slot is used by its own thread only, and a handler
-/// that interrupts leaves it as it was.
+/// The slot. Its own thread alone uses it, and a handler that interrupts leaves it as it was: so plain loads and stores
+/// suffice, but for the mark, which writers of the registry read; `thread_pointer` and `tid`, by which threads claim
+/// slots; the holders, which tasks may contend for that share a thread pointer; and the ticks, which are counted.
 #[derive(Debug)]
 pub struct Slot {
     /// Thread pointer of the owner; `NEVER` or `GIVEN_BACK`: the slot is free.
@@ -234,7 +235,7 @@ impl Slot {
         self.busy.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether the calling thread, whose slot this is, is inside a walk. An unowned mark is cleared.
+    /// Whether the calling thread, whose slot this is, is inside a walk. A mark whose walk was left is cleared.
     pub(super) fn is_walking(&self, sp: u64) -> bool {
         if self.busy.load(Ordering::Relaxed) == 0 {
             return false;

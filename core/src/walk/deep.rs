@@ -6,10 +6,10 @@
 //!          0                             leaf_words                               capacity
 //! ```
 //! The walk continues as usual after `leaf_words`. When the buffer is full there, all but the last [`OUTERMOST`] frames
-//! of that part are dropped and counted, so a frame costs the same wherever it lies. Only the sampler requests this
-//! ([`super::Setting::keep_outermost`]), since the buffer must be larger than the result. Until the
-//! walk is over, the frames after the innermost part are not reported as progress: a walk that is abandoned keeps the
-//! innermost part, with its reason.
+//! of that part are dropped and counted, so a frame costs the same wherever it lies. The sampler and `uu_walk` request
+//! this ([`super::Setting::keep_outermost`]), captures do not, since the buffer must be larger than the result. Until
+//! the walk is over, the frames after the innermost part are not reported as progress: a walk that is abandoned keeps
+//! the innermost part, with its reason.
 
 use super::{Env, Walk, MAX_FRAMES};
 use crate::frame::{frame_words, omitted_word};

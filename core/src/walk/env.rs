@@ -64,7 +64,8 @@ impl Claim {
 pub enum Claimed {
     /// There is no claim: no function is called.
     No,
-    /// Those of a plugin that is off, after failures: the frames that it would emit are missing.
+    /// Those of a plugin that is off, after failures, or that may not be called in this walk: the frames that it would
+    /// emit are missing.
     Off,
     /// The functions of this claim.
     By(Claim),

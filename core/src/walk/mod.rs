@@ -48,8 +48,8 @@ pub use saved::Saved;
 /// The limit of frames that are kept, counted from the leaf. With [`Setting::keep_outermost`], [`OUTERMOST`] more from
 /// the root.
 pub const MAX_FRAMES: u32 = 4096;
-/// The largest index of a plugin. A process can have one plugin fewer: the last index is [`EMBEDDER`]. The number of
-/// indices is part of the session's layout (`PLUGINS` in `profiler/ring/src/layout.rs`).
+/// The last index of those that plugins' functions are called by. It is [`EMBEDDER`]; a process's own plugins have the
+/// indices before it, from 1 on.
 pub const MAX_PLUGINS: usize = 7;
 /// Number of indices: those of plugins, and 0, which stands for functions of windows. Each has scratch memory of its
 /// own in a walk.
@@ -121,12 +121,12 @@ struct Walk<'w, 'm, E: Env> {
     keep_outermost: bool,
     deep: Deep,
     progress: *mut usize,
-    /// The thread's step cache, to be used and replaced; instead of `recording`.
+    /// A capture's log of steps, in its thread's step cache; instead of `recording`.
     #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "no frames are plain there so far"))]
     steps: Option<&'w mut WalkSteps<'m>>,
     /// Steps of the last walk that were made again.
     followed: u32,
-    /// Writes this walk down and compares it with the last one.
+    /// The log of a whole walk, which compares it with the thread's last one.
     recording: Option<WalkLog<'m>>,
     scratch: Scratch,
     /// The rest of the last walk, when it is this one's too.

@@ -19,7 +19,7 @@ use crate::memory::{Bare, Reader, USER_END};
 use crate::regs::{RBP, RSP};
 use crate::stop_reason::StopReason;
 
-/// Number of frames before the step cache is first consulted.
+/// Number of frames from the first consultation of the step cache, before the first frame, to the second.
 const FIRST_BATCH: usize = 4;
 /// Number of frames between two later consultations.
 const LATER_BATCH: usize = 32;

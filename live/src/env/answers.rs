@@ -155,7 +155,7 @@ impl Live<'_> {
 
 impl Names for Live<'_> {
     fn keeps_semantic_frames(&self) -> bool {
-        // Captures have native frames only (`uu.h`): without a recording, there are no name ids.
+        // Captures have native frames only (`uu.h`): they have no client that gives name ids.
         self.client.is_some()
     }
 

@@ -42,7 +42,8 @@ pub struct Live<'c> {
     memo: Memo<'static>,
     /// An object for which the table has no room.
     spare: MaybeUninit<Object>,
-    /// The sampler's functions and their context; `None`: the walk is a capture.
+    /// The functions of whoever keeps names and facts (the sampler, or `uu_walk`), and their context; `None`: the walk
+    /// is a capture.
     client: Option<(&'c Client, *mut c_void)>,
     /// The recording epoch.
     epoch: u32,
@@ -85,7 +86,7 @@ impl Calls {
 }
 
 impl<'c> Live<'c> {
-    /// An environment for one walk. `client`: the sampler's functions; `None` for a capture. `epoch`, `time`: the
+    /// An environment for one walk. `client`: who keeps names and facts; `None` for a capture. `epoch`, `time`: the
     /// recording epoch, and ns of CLOCK_MONOTONIC. `recovery`: the slot's recovery point, if this thread's fault and
     /// tick handlers use it. `calls`: whose functions may be called.
     pub fn new(
@@ -201,7 +202,7 @@ impl<'c> Live<'c> {
         true
     }
 
-    /// Whether name ids exist: a sampler records this walk.
+    /// Whether name ids exist: this walk is a sample, or `uu_walk`'s.
     pub(crate) fn names_are_kept(&self) -> bool {
         self.client.is_some()
     }

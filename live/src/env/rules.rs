@@ -1,6 +1,5 @@
-//! The rule of a frame in an object for which no short rule is cached. The sources, in order: the object's rule table,
-//! the cache of rules, the plugin that claims the object, the object's unwind data, the frame pointer. Where the plugin
-//! gives rules, the table comes after it.
+//! The sources of the rule of a frame in an object for which no short rule is cached. `docs/design/rules.md` has their
+//! order, with every branch; `Live::any_rule` has the first steps.
 
 use super::{by_frame_pointer, key, sources, Live};
 use crate::not_code;

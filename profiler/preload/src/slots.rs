@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! group   Slot[64], SLOT_BYTES each    | buffers of slot 0 | of slot 1 | ...
-//! buffers frames | scratch | what the last walk read, at its end a walk's other room
+//! buffers frames | scratch | last walk ...  | working memory (`Request::room`)
 //! ```
 
 use crate::budget::Budget;
@@ -33,7 +33,7 @@ const SLOT_BYTES: usize = 1024;
 
 const SCRATCH_OFFSET: usize = DEEP_WORDS * 8;
 const LAST_WALK_OFFSET: usize = SCRATCH_OFFSET + 4096;
-/// Bytes for the last sampled walk (`uunwind_core::cache::last_walk::LastWalk`).
+/// Bytes for the last whole walk (`uunwind_core::cache::last_walk::LastWalk`).
 const LAST_WALK_ROOM: usize = 248 * 1024;
 /// A walk's working memory (`uunwind_core::library::Request::room`) lies at the end of these bytes.
 const ROOM_OFFSET: usize = LAST_WALK_OFFSET + LAST_WALK_ROOM - uunwind_core::library::WALK_ROOM;
@@ -87,7 +87,7 @@ pub struct Buffers {
     pub frames: *mut u64,
     /// A page of scratch memory for plugins.
     pub scratch: *mut u8,
-    /// The last sampled walk.
+    /// The last whole walk.
     pub last_walk: *mut u8,
     /// The walk's working memory.
     pub room: *mut u8,

@@ -16,6 +16,10 @@
 //! ```
 //! All arrays are used in this way: the old walk is at the end, the new one is written at the front, and a replayed
 //! part stays in place. When both meet, the old walk is dropped.
+//!
+//! Plugins' recalled answers ([`crate::cache::answers`]) lie in the same memory: each is one entry among the reads and
+//! stands for all words that it follows from. `refuted` spares comparisons: once a read of the old walk is found to
+//! have changed, no tail can begin at or before it, so the frames up to there are no longer looked for.
 
 mod end;
 mod point;
@@ -45,6 +49,7 @@ pub const EVERY_REGISTER: u8 = 0xff;
 
 /// The rest of the old walk, which was verified to be the rest of the new one.
 pub struct Tail {
+    /// Index, in [`LastWalk`]'s frames, of the frame with which, or within which, it begins.
     first: u16,
     /// Index of the point, inside a plugin's call on that frame, at which it begins; `POINTS`: it begins with the
     /// frame.
@@ -62,7 +67,9 @@ pub struct Tail {
 /// Logs a walk, and looks for its continuation in the last one.
 pub struct WalkLog<'t> {
     last_walk: &'t mut LastWalk,
+    /// Number of frames of the new walk, which lie at the front.
     frames: usize,
+    /// Number of words of states of the new walk.
     states: usize,
     /// Index of the old walk's frame that may be reached next; `FRAMES`: none is left.
     candidate: usize,
@@ -71,8 +78,10 @@ pub struct WalkLog<'t> {
     /// Index of the old walk's frame whose state was that of the plugins before `candidate`; `FRAMES`: no plugin had
     /// been called.
     state_of: usize,
+    /// Number of points of the new walk.
     points: usize,
-    /// Index of a read of the old walk that was found to have changed; `READS`: none so far.
+    /// Index of the read of the old walk that was last found to have changed; `READS`: none so far. Tails begin after
+    /// it.
     refuted: usize,
     /// The general validity epoch ([`Stamp::general`]) when the walk began.
     stamp: u64,

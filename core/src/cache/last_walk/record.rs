@@ -33,15 +33,17 @@ pub(super) const LOST_STATE: u8 = 16;
 pub(super) struct FrameRecord {
     pub(super) pc: u64,
     pub(super) sp: u64,
+    /// rbp, with [`HAS_FP`].
     pub(super) fp: u64,
     /// Indices of the first read, word, state and point of this frame in their arrays.
     pub(super) read: u16,
     pub(super) word: u16,
     pub(super) state: u16,
     pub(super) point: u16,
-    /// Frames and doubtful overlay calls before this frame while the walk is under way; from here on in one that is
-    /// kept.
+    /// Number of frames. While the walk is logged: those before this frame. When the log has ended and is kept: those
+    /// from this frame on.
     pub(super) count: u16,
+    /// Number of doubtful overlay calls, before or from here on as `count`.
     pub(super) desync: u16,
     /// Registers that the step uses and restores; bits in the order of the callee-saved registers, and [`OTHER`].
     pub(super) uses: u8,
@@ -56,7 +58,8 @@ pub(super) struct FrameRecord {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Point {
-    /// Decreases from point to point; [`CALL`]: the entry in front of a call's points.
+    /// The plugin's number of the place, a position on the language's stack: it decreases from point to point of a call.
+    /// [`CALL`]: the entry in front of a call's points.
     pub(super) order: u64,
     /// What the rest depends on.
     pub(super) state: PointState,
@@ -85,21 +88,27 @@ pub struct Stamp {
     pub windows: u64,
 }
 
-/// A thread's last sampled walk. All-zero is empty. Only its own thread uses it, one walk at a time.
+/// A thread's last whole walk: the sampler has one for each thread, and `uu_walk` another. All-zero is empty. Only its
+/// own thread uses it, one walk at a time.
 #[repr(C)]
 pub struct LastWalk {
     /// 1: there is a walk. The fields `first*` are the indices at which it begins in the arrays; it reaches to their
     /// ends.
     pub(super) valid: u32,
+    /// Index into `frames`.
     pub(super) first: u16,
     pub(super) first_read: u16,
     pub(super) first_word: u16,
     pub(super) first_state: u16,
     pub(super) first_point: u16,
+    /// Number of entries of `object`.
     pub(super) objects: u16,
+    /// The stop reason's number.
     pub(super) stop: u16,
+    /// 1: reads were probed.
     pub(super) probed: u32,
     pub(super) stamp: Stamp,
+    /// Generations of the unloadable objects that the walk met.
     pub(super) object: [u64; OBJECTS],
     pub(super) frames: [FrameRecord; FRAMES],
     pub(super) reads: [Read; READS],
@@ -115,7 +124,7 @@ pub struct LastWalk {
 pub const LAST_WALK_BYTES: usize = core::mem::size_of::<LastWalk>();
 
 impl LastWalk {
-    /// The log before a thread's first walk: it matches nothing.
+    /// The record before a thread's first walk: it matches nothing.
     pub const fn new() -> LastWalk {
         const FRAME: FrameRecord = FrameRecord {
             pc: 0,
