@@ -44,6 +44,14 @@ impl Drop for Running {
     }
 }
 
+/// Whether the kernel says that each thread of the process sleeps.
+fn all_sleep(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+    let mut stats =
+        tasks.map(|task| std::fs::read_to_string(task.expect("a thread").path().join("stat")).expect("stat"));
+    stats.all(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S")))
+}
+
 fn native(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
     let scratch = paths::scratch(name);
     let options: Vec<&str> = ["-pthread"].iter().chain(options).copied().collect();
@@ -105,6 +113,34 @@ fn threads_of_a_program_are_shown_and_do_not_notice_it() {
         assert_eq!(spins["state"], "running", "{spins:#}");
     }
     assert_eq!(running.end(), Some(0), "no call was interrupted");
+}
+
+/// Every kind of wait, those among them that any stop ends with EINTR: none notices ten looks.
+#[test]
+fn no_wait_notices_a_look() {
+    let scratch = paths::scratch("dump-waits");
+    let program = compile::gcc(&scratch, "waits", &["native/waits.c"], &["-pthread"]);
+    let mut running = Running::start(&mut Command::new(&program));
+    let count: usize = running.line().strip_prefix("ready ").expect("ready").parse().expect("a number");
+    for look in 0..10 {
+        // After a look, each thread goes back to its call.
+        while !all_sleep(running.pid()) {
+            std::thread::yield_now();
+        }
+        let dump = dump(&scratch, running.pid(), &[]);
+        let waiting: Vec<&Value> = threads(&dump).iter().skip(1).collect();
+        assert_eq!(waiting.len(), count, "{dump:#}");
+        for thread in waiting {
+            assert_eq!(thread["state"], "waiting", "{thread:#}");
+            // The kernel goes on with a call that has a time limit by another one (restart_syscall(2)).
+            let call = thread["system_call"].as_str().expect("a call");
+            let name = thread["name"].as_str().expect("a name");
+            let has_limit = ["nanosleep", "clock_nanosleep", "poll", "futex"].contains(&name);
+            assert!(call == name || look > 0 && has_limit && call == "restart_syscall", "{thread:#}");
+            assert_eq!(thread["complete"], true, "{thread:#}");
+        }
+    }
+    assert_eq!(running.end(), Some(0), "some call was interrupted");
 }
 
 #[test]
