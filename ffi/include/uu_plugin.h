@@ -17,16 +17,16 @@
  *
  * TWO HALVES
  *
- * analyse, line and call run outside signal handlers and may do what ordinary code may. analyse looks at an ELF file, once
- * for each file, and turns it into facts: plain bytes, whose layout only the plugin knows. Where it finds facts, the
- * object is the plugin's: its frames are shown to the signal half.
+ * analyse, line and call run outside signal handlers and may do what ordinary code may. analyse looks at an ELF file,
+ * once for each file, and turns it into facts: plain bytes, whose layout only the plugin knows. Where it finds facts,
+ * the object is the plugin's: its frames are shown to the signal half.
  *
  * overlay, step and rule are signal code. They run inside a signal handler that interrupted any instruction of any
  * program, malloc and the dynamic linker included. They must
  *   - allocate nothing, take no lock, touch no thread-local variable, and call no function of another object (that
  *     means libc, too: only memcpy, memmove, memset and memcmp are safe; link with -z now);
- *   - read foreign memory only by host->read, read_word and read_words, which fail where a load would crash; and believe
- *     nothing that they read: it may be wrong, and change between two reads;
+ *   - read foreign memory only by host->read, read_word and read_words, which fail where a load would crash; and
+ *     believe nothing that they read: it may be wrong, and change between two reads;
  *   - end every loop by a bound that stands in the code;
  *   - use at most 1 KiB of stack, and not recurse;
  *   - keep state in view->scratch (one walk long) or in atomic variables of their own: threads run at the same time.
@@ -92,14 +92,14 @@ extern "C" {
 struct uu_host;
 struct uu_caller;
 
-/* ---- What signal code sees ---------------------------------------------------------------------------------------- */
+/* ---- What signal code sees --------------------------------------------------------------------------------------- */
 
-/* The current frame. Valid during the call only; the plugin changes nothing in it but *caller, used and restored. The host
- * may be newer and its view longer: see `size`. */
+/* The current frame. Valid during the call only; the plugin changes nothing in it but *caller, used and restored. The
+ * host may be newer and its view longer: see `size`. */
 struct uu_view {
     uint32_t size;          /* sizeof(struct uu_view), as the host was built: at least this header's */
-    uint32_t exact;         /* 1: pc is the interrupted instruction (leaf, or below a signal frame); 0: a return address,
-                               so the call is at pc - 1 */
+    uint32_t exact;         /* 1: pc is the interrupted instruction (leaf, or below a signal frame); 0: a return
+                               address, so the call is at pc - 1 */
     uint64_t pc;            /* instruction pointer; an address in this process */
     uint64_t sp;            /* stack pointer */
     uint64_t cfa;           /* canonical frame address: the stack pointer before the call that made this frame, which is
@@ -111,7 +111,8 @@ struct uu_view {
     uint32_t plugin;        /* the index of this plugin in this process, 1 to 7; 0 for a window's function */
     const uint8_t *facts;   /* what analyse found in this object, 16-aligned; read-only. Null for a window's function */
     size_t facts_len;       /* bytes */
-    uint64_t bias;          /* load bias of the object: address in the process minus address in the file. 0 for a window */
+    uint64_t bias;          /* load bias of the object: address in the process minus address in the file. 0 for a
+                               window */
     uint8_t *scratch;       /* UU_SCRATCH_BYTES for this plugin in this walk, 16-aligned, zero at its first call in the
                                walk. Null in rule, and sometimes for windows' functions */
     uint64_t thread_pointer;/* %fs:0 of the walked thread; 0 in rule */
@@ -124,11 +125,12 @@ struct uu_view {
     uint64_t generation;    /* a number that no other object or window in the same place ever had or will have */
     void *user;             /* the user pointer of the window; null for objects */
     struct uu_caller *caller; /* step only: to be filled; null otherwise */
-    uint32_t used;          /* to be set: bit n: the plugin looked at registers[n], so its answer may depend on it. The host sets
-                               all bits, and a plugin may leave it so. The fewer, the more often a walk's rest is taken over
-                               from the thread's last walk. The stack pointer's bit has no meaning. overlay and step only */
-    uint32_t restored;      /* to be set, step only: bit n: caller->registers[n] depends on no register of this frame but those
-                               in `used`: it was read from memory, or is not known. The host sets no bit */
+    uint32_t used;          /* to be set: bit n: the plugin looked at registers[n], so its answer may depend on it. The
+                               host sets all bits, and a plugin may leave it so. The fewer, the more often a walk's rest
+                               is taken over from the thread's last walk. The stack pointer's bit has no meaning.
+                               overlay and step only */
+    uint32_t restored;      /* to be set, step only: bit n: caller->registers[n] depends on no register of this frame
+                               but those in `used`: it was read from memory, or is not known. The host sets no bit */
 };
 
 /* A frame, as step leaves it, and as host->native_step takes and gives it. */
@@ -143,7 +145,8 @@ struct uu_caller {
 /* A text somewhere in the process. The host copies it, the report decodes it. */
 struct uu_text {
     uint64_t address; /* of the first byte */
-    uint32_t len;     /* bytes. Of a name or file name the first 1,024 are copied; a line table above 49,152 is left out */
+    uint32_t len;     /* bytes. Of a name or file name the first 1,024 are copied; a line table above 49,152 is left
+                         out */
     uint16_t width;   /* bytes per character: 1 (Latin-1, unless utf8 is 1), 2 (UCS-2) or 4 (UCS-4) */
     uint16_t utf8;    /* 1: the bytes are UTF-8, and width is 1 */
 };
@@ -157,7 +160,8 @@ struct uu_description {
     struct uu_text file;  /* source file */
     struct uu_text table; /* line table; len 0: none */
     uint32_t first_line;  /* from 1; 0 when unknown */
-    uint32_t table_kind;  /* UU_TABLE_NONE, or a number of the plugin's own: its `line` gets it, with a copy of the table */
+    uint32_t table_kind;  /* UU_TABLE_NONE, or a number of the plugin's own: its `line` gets it, with a copy of the
+                             table */
 };
 #define UU_TABLE_NONE 0u /* no table: the position of a frame is its line */
 
@@ -243,7 +247,7 @@ struct uu_host {
     bool (*hash)(void *walk, uint64_t address, size_t len, uint64_t *out);
 };
 
-/* ---- What signal code answers -------------------------------------------------------------------------------------- */
+/* ---- What signal code answers ------------------------------------------------------------------------------------ */
 
 /* overlay answers a sum of these: */
 #define UU_OVERLAY_NONE 0u        /* this frame is not an activation of my interpreter */
@@ -262,7 +266,7 @@ struct uu_host {
 
 /* rule fills a struct uu_rule (uu.h) and answers 1, or answers 0: none here. */
 
-/* ---- What analyse sees ---------------------------------------------------------------------------------------------- */
+/* ---- What analyse sees ------------------------------------------------------------------------------------------- */
 
 /* An ELF file. Its bytes are hostile: check every offset. */
 struct uu_object_file {
@@ -274,7 +278,8 @@ struct uu_object_file {
     const uint8_t *build_id; /* its build-id; null when it has none */
     size_t build_id_len;     /* bytes */
     void *host;              /* first argument of the functions */
-    /* Finds a symbol, in the dynamic symbol table or else in the full one. True: *address and *size are as in the file. */
+    /* Finds a symbol, in the dynamic symbol table or else in the full one. True: *address and *size are as in the
+       file. */
     bool (*symbol)(void *host, const char *name, uint64_t *address, uint64_t *size);
     /* Fills `out` with what the file holds at an address of its segments. False: it does not hold all `len` bytes. */
     bool (*read)(void *host, uint64_t address, uint8_t *out, size_t len);
@@ -283,19 +288,19 @@ struct uu_object_file {
     void (*note)(void *host, const char *text);
 };
 
-/* ---- What line and reports see ------------------------------------------------------------------------------------- */
+/* ---- What line and reports see ----------------------------------------------------------------------------------- */
 
 /* What reports must know of the language: constant data. It is copied where analyse runs, and travels in the recording:
- * a report, on any machine, needs no plugin. Null pointers: nothing. Texts are NUL-terminated UTF-8 of at most 255 bytes;
- * a list ends with a null pointer, and at most 1,024 of its texts are read. */
+ * a report, on any machine, needs no plugin. Null pointers: nothing. Texts are NUL-terminated UTF-8 of at most 255
+ * bytes; a list ends with a null pointer, and at most 1,024 of its texts are read. */
 struct uu_language {
     uint32_t size;               /* sizeof(struct uu_language) */
     uint32_t reserved;           /* zero */
-    const char *label;           /* begins the language's lines in the format "samples": a word of up to 16 bytes. Null: the
-                                    plugin's name */
-    const char *const *glue;     /* native functions that only pass a call on from one frame of the language to another: their
-                                    names, or beginnings of names with a * after them. Reports hide them by default, in
-                                    objects that host frames of the plugin */
+    const char *label;           /* begins the language's lines in the format "samples": a word of up to 16 bytes. Null:
+                                    the plugin's name */
+    const char *const *glue;     /* native functions that only pass a call on from one frame of the language to another:
+                                    their names, or beginnings of names with a * after them. Reports hide them by
+                                    default, in objects that host frames of the plugin */
     const char *const *loaders;  /* source files of the language whose functions find and load other code */
     const char *const *starters; /* functions in these that run what was loaded. Reports hide by default the frames of
                                     loaders by which code runs; those that search or load are shown */
@@ -312,11 +317,11 @@ struct uu_position {
     uint64_t position;    /* as emitted */
 };
 
-/* ---- The table ------------------------------------------------------------------------------------------------------ */
+/* ---- The table --------------------------------------------------------------------------------------------------- */
 
-/* A load in a plugin's signal code that may fault, for plugins that write such loads in assembly. When it faults in a walk,
- * execution goes on elsewhere, registers as they are; the code there says that the load failed. Only for addresses that
- * can be anything: all others are read by host->read_word. */
+/* A load in a plugin's signal code that may fault, for plugins that write such loads in assembly. When it faults in a
+ * walk, execution goes on elsewhere, registers as they are; the code there says that the load failed. Only for
+ * addresses that can be anything: all others are read by host->read_word. */
 struct uu_fixup {
     int32_t load;   /* bytes from this field to the load's instruction */
     int32_t failed; /* bytes from this field to where execution goes on */
@@ -327,15 +332,15 @@ struct uu_fixups {
     const struct uu_fixup *end;
 };
 
-/* A plugin's table. It lives as long as the process; plugins are never unloaded. Every function may be null, which means
- * that it does nothing; so does what lies after `size` bytes, in a plugin that is older than the host. */
+/* A plugin's table. It lives as long as the process; plugins are never unloaded. Every function may be null, which
+ * means that it does nothing; so does what lies after `size` bytes, in a plugin that is older than the host. */
 struct uu_plugin {
     uint32_t size;     /* sizeof(struct uu_plugin) */
     uint32_t abi;      /* the version that the plugin speaks: UU_PLUGIN_ABI */
     char name[16];     /* short name, NUL-padded: it labels facts, frames and failures. Unique among plugins */
     uint32_t flags;    /* UU_PLUGIN_* flags, or 0 */
-    uint32_t scratch_bytes; /* how many bytes of its scratch memory it uses, from the first on, at most UU_SCRATCH_BYTES;
-                               0: all. The fewer, the cheaper is it to reuse the last walk */
+    uint32_t scratch_bytes; /* how many bytes of its scratch memory it uses, from the first on, at most
+                               UU_SCRATCH_BYTES; 0: all. The fewer, the cheaper is it to reuse the last walk */
     /* Signal code. For each native frame in an object of the plugin's, leaf first, once its CFA is known: emits the
        frames of the language that this native frame hosts, if any. A sum of UU_OVERLAY_*. */
     uint32_t (*overlay)(struct uu_view *view);
@@ -356,20 +361,20 @@ struct uu_plugin {
     struct uu_fixups fixups; /* of its own signal code */
     /* What reports must know of the language; null: nothing. */
     const struct uu_language *language;
-    /* Not signal code; runs where analyse runs, when the recording ends, once for each position that samples met in code
-       objects whose table_kind is not UU_TABLE_NONE: its line, or 0 where the table does not say (the first line is
-       shown). */
+    /* Not signal code; runs where analyse runs, when the recording ends, once for each position that samples met in
+       code objects whose table_kind is not UU_TABLE_NONE: its line, or 0 where the table does not say (the first line
+       is shown). */
     uint32_t (*line)(const struct uu_position *position);
 };
 
 /* In `flags`: no function of the plugin looks at view->registers (pc, sp and CFA it may). Walks are then reused more
  * often. */
 #define UU_PLUGIN_NO_REGISTERS 1u
-/* In `flags`: step is also asked about frames whose pc no object and no window covers, with null facts: a JIT's code that
- * was registered nowhere. Plugins are asked by index until one steps. */
+/* In `flags`: step is also asked about frames whose pc no object and no window covers, with null facts: a JIT's code
+ * that was registered nowhere. Plugins are asked by index until one steps. */
 #define UU_PLUGIN_UNOWNED 2u
-/* In `flags`: no function of the plugin looks at view->function_start and function_end. They are 0, which spares a search in
- * the object's tables for each frame. */
+/* In `flags`: no function of the plugin looks at view->function_start and function_end. They are 0, which spares a
+ * search in the object's tables for each frame. */
 #define UU_PLUGIN_NO_FUNCTION 4u
 /* flags, with UU_PLUGIN_UNOWNED: `step` is asked about such frames only, not about frames in claimed objects. */
 #define UU_PLUGIN_STEP_UNOWNED_ONLY 8u

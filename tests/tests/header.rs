@@ -278,3 +278,12 @@ fn its_structures_are_the_librarys() {
     let out = process::run(&mut Command::new(&built), &scratch, uu::LIMIT).expect_code(0).stdout;
     assert_eq!(out.lines().map(str::to_owned).collect::<BTreeSet<_>>(), wanted);
 }
+
+#[test]
+fn lines_of_headers_have_at_most_120_columns() {
+    for name in ["uu.h", "uu_plugin.h"] {
+        let text = std::fs::read_to_string(header().with_file_name(name)).expect("the header");
+        let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 120).collect();
+        assert!(long.is_empty(), "{name}: {long:#?}");
+    }
+}
