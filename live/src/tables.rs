@@ -126,3 +126,76 @@ fn search(object: &Object, source: Source, client: Option<(&Client, *mut c_void)
     object.table.settle(from, Answer { bytes, len, plugin: 0 });
     Some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::{CHANGES, OBJECTS};
+    use uunwind_core::memory::Reader;
+    use uunwind_core::objects::Settled;
+    use uunwind_tables::format::{TableHead, HEAD_BYTES, MAGIC};
+
+    /// A table without rules, made from the unwind data with this key.
+    fn table(key: u64) -> (*const u8, usize) {
+        let (rows, row_bytes, index_bytes) = (2, 2, 2);
+        let head = TableHead { magic: MAGIC, key, rows, shift: 5, row_bytes, index_bytes, ..TableHead::default() };
+        let len = HEAD_BYTES + usize::from(index_bytes) + rows as usize * usize::from(row_bytes);
+        let words: &'static mut [u64] = vec![0; len.div_ceil(8)].leak();
+        for (to, from) in words.iter_mut().zip(head.to_bytes().chunks(8)) {
+            *to = u64::from_le_bytes(from.try_into().expect("a head is whole words"));
+        }
+        (words.as_ptr().cast(), len)
+    }
+
+    /// libc, as if it had these keys.
+    fn object(facts_key: u64, unwind_key: u64) -> Object {
+        extern "C" {
+            fn getpid() -> i32;
+            fn _dl_find_object(pc: *mut c_void, result: *mut c_void) -> i32;
+        }
+        OBJECTS.set_finder(_dl_find_object);
+        let mut object = OBJECTS.make(getpid as *const () as u64, &mut Reader::probed()).expect("libc is loaded");
+        assert!(object.has_unique_build_id());
+        (object.facts_key, object.unwind_key, object.table) = (facts_key, unwind_key, Settled::new());
+        object
+    }
+
+    fn give(facts_key: u64, (bytes, len): (*const u8, usize)) -> i32 {
+        // SAFETY: bytes that are never freed.
+        unsafe { add(facts_key, bytes, len) }
+    }
+
+    fn key_of(object: &Object) -> Option<u64> {
+        of(object, Source::Process, None).map(|table| table.key())
+    }
+
+    #[test]
+    fn a_table_that_was_made_from_other_unwind_data_is_not_used() {
+        assert_eq!(give(101, table(7)), 0);
+        assert_eq!(key_of(&object(101, 8)), None);
+        assert_eq!(give(100, table(0)), 0);
+        assert_eq!(key_of(&object(100, 0)), None, "what it has cannot be read");
+        assert_eq!(key_of(&object(101, 7)), Some(7));
+    }
+
+    #[test]
+    fn an_object_keeps_its_table_when_its_key_gets_another() {
+        let (first, loaded_again) = (object(102, 7), object(102, 9));
+        assert_eq!(give(102, table(7)), 0);
+        assert_eq!((key_of(&first), key_of(&loaded_again)), (Some(7), None));
+        assert_eq!(give(102, table(9)), -EEXIST);
+        assert_eq!((key_of(&first), key_of(&loaded_again)), (Some(7), None));
+    }
+
+    #[test]
+    fn a_table_that_comes_later_is_found_and_ends_what_was_cached() {
+        let object = object(103, 7);
+        assert_eq!(key_of(&object), None);
+        assert_eq!(give(103, table(7)), 0);
+        let before = CHANGES.load(Ordering::Acquire);
+        assert_eq!(key_of(&object), Some(7));
+        // Other tests may add to it, too: it never goes back.
+        assert!(CHANGES.load(Ordering::Acquire) > before);
+        assert_eq!(give(103, table(7)), -EEXIST);
+    }
+}

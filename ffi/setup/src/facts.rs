@@ -121,3 +121,36 @@ fn start(state: &State) -> Analysers {
     let listed = std::env::join_paths(&state.foreign).unwrap_or_default();
     uunwind_loader::find(std::path::Path::new("/nonexistent"), Some(&listed), launcher).analysers
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn answer(file: &Path, state: &State) -> Result<Option<ObjectFacts>, Unanswered> {
+        find(&Image::open(file).unwrap(), 1, state, &mut Analysts::default())
+    }
+
+    #[test]
+    fn an_object_of_a_plugin_that_is_not_open_has_no_answer() {
+        let file = Path::new("/usr/bin/lua5.4");
+        if !file.is_file() {
+            return eprintln!("skipped: {} is not installed", file.display());
+        }
+        assert_eq!(answer(file, &State::default()), Err(Unanswered));
+        let open = |name: &str| Installed { name: name.to_owned(), index: 1, built_in: true };
+        let other = State { plugins: vec![open("python")], ..State::default() };
+        assert_eq!(answer(file, &other), Err(Unanswered));
+        let its_own = State { plugins: vec![open("lua")], ..State::default() };
+        assert_eq!(answer(file, &its_own).unwrap().unwrap().plugin, "lua");
+    }
+
+    #[test]
+    fn an_object_that_a_foreign_plugin_was_not_asked_about_has_no_answer() {
+        let file = std::env::current_exe().unwrap();
+        assert_eq!(answer(&file, &State::default()), Ok(None), "no language's object");
+        // There is no bin/uu beside this test to ask it.
+        let foreign = State { foreign: vec!["/nonexistent.so".into()], ..State::default() };
+        assert_eq!(answer(&file, &foreign), Err(Unanswered));
+    }
+}

@@ -88,6 +88,22 @@ pub fn decode(bytes: &[u8]) -> Option<Option<ObjectFacts>> {
 mod tests {
     use super::*;
 
+    /// What could not be answered is asked again by the next process; that there is nothing is an answer.
+    #[test]
+    fn only_answers_are_kept() {
+        let folder = std::env::temp_dir().join(format!("uu-kept-{}", std::process::id()));
+        let store = Store(Some((folder.clone(), Sha256::new())));
+        let image = Image::open(&std::env::current_exe().unwrap()).unwrap();
+        let facts = ObjectFacts { plugin: "some".to_owned(), bytes: vec![1] };
+        assert_eq!(store.facts(&image, || Err(Unanswered)), Err(Unanswered));
+        assert_eq!(store.facts(&image, || Ok(Some(facts.clone()))), Ok(Some(facts.clone())));
+        assert_eq!(store.facts(&image, || panic!("it is kept")), Ok(Some(facts)));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(store.facts(&image, || Ok(None)), Ok(None));
+        assert_eq!(store.facts(&image, || panic!("it is kept, too")), Ok(None));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
     #[test]
     fn entries_round_trip_and_damage_is_noticed() {
         let facts = ObjectFacts { plugin: "some".to_owned(), bytes: vec![1, 2, 3] };
