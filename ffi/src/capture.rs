@@ -10,7 +10,7 @@ use uunwind_core::regs::Regs;
 use uunwind_core::slots::{Held, Slot, Stake};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
-use uunwind_core::walk::{walk_along, walk_on, Setting};
+use uunwind_core::walk::{walk_rest, walk_with_steps, Setting};
 use uunwind_live::env::Live;
 use uunwind_live::salts::Salts;
 use uunwind_live::state::SLOTS;
@@ -24,16 +24,16 @@ mod fast;
 
 #[cfg(target_arch = "aarch64")]
 crate::caller::entry_with_caller! {
-    /// The C entry: stores the caller's registers and calls [`unwind`]. `uu.h` documents it.
+    /// The C entry: stores the caller's registers and calls [`capture_anew`]. `uu.h` documents it.
     ///
     /// # Safety
     /// As on x86-64.
     uu_capture(frames: *mut u64, capacity: usize, ucontext: *const u8, stop: *mut u16) -> usize
-        = unwind, crate::home::CAPTURE
+        = capture_anew, crate::home::CAPTURE
 }
 
 /// The C entry: calls [`fast::replay`]; if that does not capture the stack, stores the caller's registers and calls
-/// [`unwind`]. `uu.h` documents it.
+/// [`capture_anew`]. `uu.h` documents it.
 ///
 /// # Safety
 /// `frames` must have room for `capacity` words; `ucontext` must be null or a signal handler's; `stop` null or
@@ -77,14 +77,14 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
         "pop rdi",
         ".cfi_adjust_cfa_offset -8",
         store_caller!("r8"),
-        call!("{unwind}"),
+        call!("{capture_anew}"),
         drop_caller!(),
         "ret",
         jump_elsewhere!(),
         ".cfi_endproc",
         replay = sym fast::replay,
         not_captured = const fast::NOT_CAPTURED as isize,
-        unwind = sym unwind,
+        capture_anew = sym capture_anew,
         elsewhere = sym crate::home::CAPTURE,
     )
 }
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
 /// What [`fast::unwind_short`] has captured.
 #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "there are no short rules so far"))]
 #[allow(clippy::large_enum_variant, reason = "there is one of them, on the stack")]
-enum Short<'s> {
+enum ByShortRules<'s> {
     /// The whole stack: the number of words, and the reason why they end.
     Whole(usize, StopReason),
     /// The inner frames; the step cache is held, with their steps.
@@ -105,7 +105,7 @@ enum Short<'s> {
 ///
 /// # Safety
 /// As [`uu_capture`].
-unsafe extern "C" fn unwind(
+unsafe extern "C" fn capture_anew(
     frames: *mut u64,
     capacity: usize,
     ucontext: *const u8,
@@ -114,7 +114,7 @@ unsafe extern "C" fn unwind(
 ) -> usize {
     let stake = Stake::new();
     // SAFETY: passed on; the assembly passes its own stack.
-    let (words, reason) = unsafe { unwound(frames, capacity, ucontext, &*caller, &stake) };
+    let (words, reason) = unsafe { unwind_and_walk(frames, capacity, ucontext, &*caller, &stake) };
     if !stop.is_null() {
         // SAFETY: the C caller passes null or room for one number.
         unsafe { stop.write(reason.number()) };
@@ -125,7 +125,7 @@ unsafe extern "C" fn unwind(
 /// # Safety
 /// As [`uu_capture`].
 #[inline(always)]
-unsafe fn unwound(
+unsafe fn unwind_and_walk(
     frames: *mut u64,
     capacity: usize,
     ucontext: *const u8,
@@ -142,12 +142,12 @@ unsafe fn unwound(
     // SAFETY: passed on.
     let captured = unsafe { fast::unwind_short(frames, ucontext, caller, (slot, stake), &salts) };
     let (held, part) = match captured {
-        Short::Whole(count, reason) => return (count, reason),
-        Short::Part(held, part) => (Some(held), Some(part)),
-        Short::Nothing(held) => (held, None),
+        ByShortRules::Whole(count, reason) => return (count, reason),
+        ByShortRules::Part(held, part) => (Some(held), Some(part)),
+        ByShortRules::Nothing(held) => (held, None),
     };
     // SAFETY: passed on.
-    unsafe { walked(frames, ucontext, caller, (slot, stake), salts, held, part) }
+    unsafe { walk_remainder(frames, ucontext, caller, (slot, stake), salts, held, part) }
 }
 
 /// The stack by a walk, or what the `part` that was unwound lacks. `held`: the step cache, if it is held.
@@ -156,7 +156,7 @@ unsafe fn unwound(
 /// As [`uu_capture`].
 #[cold]
 #[inline(never)]
-unsafe fn walked<'s>(
+unsafe fn walk_remainder<'s>(
     frames: &mut [u64],
     ucontext: *const u8,
     caller: &Caller,
@@ -192,10 +192,10 @@ unsafe fn walked<'s>(
         keep_outermost: false,
     };
     let stamp = salts.stamp().filter(|_| bare.is_some());
-    let held = held.or_else(|| stamp.and_then(|_| slot.steps.hold(stake)));
+    let held = held.or_else(|| stamp.and_then(|_| slot.step_cache_holder.hold(stake)));
     let outcome = if let Some(mut part) = part {
         // SAFETY: no scratch, so no plugin is called.
-        let outcome = unsafe { walk_on(&mut part, cursor, &mut env, &mut reader, frames, &setting) };
+        let outcome = unsafe { walk_rest(&mut part, cursor, &mut env, &mut reader, frames, &setting) };
         part.steps.finish();
         outcome
     } else {
@@ -205,7 +205,7 @@ unsafe fn walked<'s>(
             _ => None,
         };
         // SAFETY: no scratch, so no plugin is called.
-        let outcome = unsafe { walk_along(steps.as_mut(), cursor, &mut env, &mut reader, frames, &setting) };
+        let outcome = unsafe { walk_with_steps(steps.as_mut(), cursor, &mut env, &mut reader, frames, &setting) };
         if let Some(steps) = steps {
             steps.finish();
         }

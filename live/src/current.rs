@@ -19,9 +19,9 @@ pub(crate) struct Current {
     pub(crate) len: u64,
     /// The generation of its load.
     pub(crate) generation: u64,
-    /// The generation that its rules are cached under. It differs with the object, with the plugin that gives rules for
-    /// it, and once there is a rule table.
-    pub(crate) rules: u64,
+    /// The key that its rules are cached under, in place of a generation: the generation, a bit once there is a rule
+    /// table, and the index of the plugin that gives rules for it.
+    pub(crate) rules_key: u64,
     /// Index of the plugin that claims it, or [`uunwind_core::walk::EMBEDDER`] if only an embedder has marked code in
     /// it; 0: there is no claim.
     pub(crate) plugin: u32,
@@ -41,7 +41,7 @@ pub(crate) fn nowhere() -> Current {
         start: 0,
         len: 0,
         generation: 0,
-        rules: 0,
+        rules_key: 0,
         plugin: 0,
         plugin_first: false,
         table: None,

@@ -6,12 +6,12 @@ use core::sync::atomic::Ordering;
 use uunwind_core::objects::Object;
 
 /// Limit of the number of unloadable objects that a walk may depend on.
-const OBJECTS: usize = 10;
+const MET_OBJECTS: usize = 10;
 
 /// The dependencies of a walk, collected during it.
 pub struct Met {
     /// Generations of unloadable objects.
-    objects: [u64; OBJECTS],
+    objects: [u64; MET_OBJECTS],
     count: u8,
     too_many: bool,
     /// The walk met a window.
@@ -29,7 +29,7 @@ impl Met {
     #[allow(clippy::new_without_default, reason = "made once for each walk")]
     pub fn new() -> Met {
         Met {
-            objects: [0; OBJECTS],
+            objects: [0; MET_OBJECTS],
             count: 0,
             too_many: false,
             window: false,

@@ -4,13 +4,13 @@ use crate::env::Calls;
 use crate::state::PLUGINS;
 use uunwind_core::library::{RESULT_DESYNC, RESULT_PLUGIN_NOT_CALLED};
 use uunwind_core::plugin::PLUGIN_UNOWNED;
-use uunwind_core::walk::{Claim, MAX_PLUGINS};
+use uunwind_core::walk::{Claim, LAST_INDEX};
 
 /// The claim of the first such plugin after the one with this index (0: of the first), and what is missing because
 /// plugins before it could not be asked: a sum of `RESULT_*`.
 pub fn claim_after(index: u8, calls: Calls) -> (Option<Claim>, u32) {
     let mut missing = 0;
-    for index in index.saturating_add(1)..=MAX_PLUGINS as u8 {
+    for index in index.saturating_add(1)..=LAST_INDEX as u8 {
         let Some(plugin) = PLUGINS.get_any(index) else { continue };
         let Some(step) = plugin.step.filter(|_| plugin.flags & PLUGIN_UNOWNED != 0) else { continue };
         if PLUGINS.get(index).is_none() {

@@ -23,7 +23,7 @@ pub struct Slot {
     /// Thread id of the owner.
     pub(super) tid: AtomicU32,
     /// Which capture uses `step_cache`.
-    pub steps: Holder,
+    pub step_cache_holder: Holder,
     /// Non-zero while the thread is inside a walk.
     busy: AtomicU32,
     /// Stack pointer at the walk's entry.
@@ -101,7 +101,7 @@ impl Slot {
         Slot {
             thread_pointer: AtomicU64::new(0),
             tid: AtomicU32::new(0),
-            steps: Holder::new(),
+            step_cache_holder: Holder::new(),
             busy: AtomicU32::new(0),
             walk_sp: AtomicU64::new(0),
             walk_stake: AtomicU64::new(0),
@@ -128,7 +128,7 @@ impl Slot {
     pub(super) fn change_owner(&self) {
         self.reset();
         self.own_recovery.disarm();
-        self.steps.reset();
+        self.step_cache_holder.reset();
         self.whole_walk.reset();
         // SAFETY: null, or a cache that is never freed; it is this slot's, whose last owner has ended.
         if let Some(cache) = unsafe { self.step_cache.load(Ordering::Relaxed).as_ref() } {
@@ -255,7 +255,7 @@ impl Slot {
         }
         self.reset();
         self.own_recovery.disarm();
-        self.steps.reset();
+        self.step_cache_holder.reset();
         self.whole_walk.reset();
     }
 

@@ -42,16 +42,16 @@ fn a_capture_that_may_go_on_keeps_the_cached_steps() {
     let slots = slots();
     let slot = slots.current_or_claim().expect("room");
     let (first, second, third) = (Stake::new(), Stake::new(), Stake::new());
-    let held = slot.steps.hold(&first).expect("not held");
-    assert!(slot.steps.hold(&second).is_none(), "the first one is suspended, perhaps");
+    let held = slot.step_cache_holder.hold(&first).expect("not held");
+    assert!(slot.step_cache_holder.hold(&second).is_none(), "the first one is suspended, perhaps");
     held.leave();
-    let _left_by_a_jump = slot.steps.hold(&second).expect("given back");
-    assert!(slot.steps.hold(&third).is_none(), "its place on the stack is as it was");
+    let _left_by_a_jump = slot.step_cache_holder.hold(&second).expect("given back");
+    assert!(slot.step_cache_holder.hold(&third).is_none(), "its place on the stack is as it was");
     let place = core::ptr::from_ref(&second).cast::<AtomicU64>();
     // SAFETY: the stake is one such word.
     unsafe { (*place).store(7, Ordering::Relaxed) };
-    slot.steps.hold(&third).expect("its place on the stack is used for something else").leave();
-    slot.steps.hold(&first).expect("given back").leave();
+    slot.step_cache_holder.hold(&third).expect("its place on the stack is used for something else").leave();
+    slot.step_cache_holder.hold(&first).expect("given back").leave();
 }
 
 /// A fork copies the memory of other threads at any instruction, page by page.
@@ -144,24 +144,24 @@ fn steps_that_were_taken_again_in_the_meantime_are_not_taken_over() {
     let slot = slots.current_or_claim().expect("room");
     let (other, own) = (Stake::new(), Stake::new());
     let (at_other, at_own) = (other.stand(), own.stand());
-    slot.steps.0.store(at_other, Ordering::Relaxed);
-    assert!(slot.steps.hold(&own).is_none(), "the other's stake exists");
+    slot.step_cache_holder.0.store(at_other, Ordering::Relaxed);
+    assert!(slot.step_cache_holder.hold(&own).is_none(), "the other's stake exists");
 
     // The other was seen as over, and has taken the steps again: they are its own still.
-    assert!(slot.steps.claim(at_other, at_own) && !slot.steps.settle(at_other, at_own));
-    assert_eq!(slot.steps.0.load(Ordering::Relaxed), at_other);
+    assert!(slot.step_cache_holder.claim(at_other, at_own) && !slot.step_cache_holder.settle(at_other, at_own));
+    assert_eq!(slot.step_cache_holder.0.load(Ordering::Relaxed), at_other);
 
     // The same, and it gives them back before the claim is settled.
-    assert!(slot.steps.claim(at_other, at_own));
-    slot.steps.0.store(0, Ordering::Relaxed);
+    assert!(slot.step_cache_holder.claim(at_other, at_own));
+    slot.step_cache_holder.0.store(0, Ordering::Relaxed);
     other.withdraw();
-    assert!(!slot.steps.settle(at_other, at_own));
-    assert_eq!(slot.steps.0.load(Ordering::Relaxed), 0);
+    assert!(!slot.step_cache_holder.settle(at_other, at_own));
+    assert_eq!(slot.step_cache_holder.0.load(Ordering::Relaxed), 0);
 
     // It was left; so was a capture that had claimed them.
     for left in [at_other, at_other | CLAIMED] {
-        slot.steps.0.store(left, Ordering::Relaxed);
-        assert!(slot.steps.hold(&own).is_some());
-        assert_eq!(slot.steps.0.load(Ordering::Relaxed), at_own);
+        slot.step_cache_holder.0.store(left, Ordering::Relaxed);
+        assert!(slot.step_cache_holder.hold(&own).is_some());
+        assert_eq!(slot.step_cache_holder.0.load(Ordering::Relaxed), at_own);
     }
 }

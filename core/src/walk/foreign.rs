@@ -4,7 +4,7 @@
 //! abandoned: the frames that it emitted are removed, the failure is counted, and the frame is stepped natively.
 
 use super::host::{from_caller, to_caller};
-use super::{Claim, Claimed, Env, Setting, Walk, MAX_PLUGINS};
+use super::{Claim, Claimed, Env, Setting, Walk, LAST_INDEX};
 use crate::cache::last_walk::CallInputs;
 use crate::cursor::Cursor;
 use crate::plugin::{
@@ -61,7 +61,7 @@ impl<E: Env> Walk<'_, '_, E> {
             return unsafe { self.claimed_on_stack(claimed, cursor, cfa, setting) };
         }
         let mut answer = (0, Next::Native);
-        for _ in 0..=MAX_PLUGINS {
+        for _ in 0..=LAST_INDEX {
             // SAFETY: passed on.
             answer = unsafe { self.ask(claim, cursor, cfa, setting) };
             if !matches!(answer, (0, Next::Native)) || self.tail.is_some() {
@@ -105,7 +105,7 @@ impl<E: Env> Walk<'_, '_, E> {
         setting: &Setting,
     ) -> (u32, Next) {
         // Windows' functions need no scratch memory; plugins are promised some.
-        if usize::from(claim.index) > MAX_PLUGINS || (setting.scratch.is_null() && claim.index != 0) {
+        if usize::from(claim.index) > LAST_INDEX || (setting.scratch.is_null() && claim.index != 0) {
             return (0, Next::Native);
         }
         if let Some(step) = claim.step {
@@ -177,14 +177,14 @@ impl<E: Env> Walk<'_, '_, E> {
                 let leads_to_root = sp > cursor.regs.sp() || answer & STEP_OTHER_STACK != 0;
                 if !leads_to_root || sp & 7 != 0 || caller.pc == 0 || caller.known & (1 << SP) == 0 {
                     self.take_back(written);
-                    if let Some(recording) = &mut self.recording {
-                        recording.call_ends(false);
+                    if let Some(log) = &mut self.log {
+                        log.call_ends(false);
                     }
                     self.env.failed(claim, StopReason::PluginNonsense);
                     return None;
                 }
-                if let Some(recording) = &mut self.recording {
-                    recording.note_step(view.restored);
+                if let Some(log) = &mut self.log {
+                    log.note_step(view.restored);
                 }
                 *cursor = from_caller(caller);
                 Next::Caller
@@ -199,9 +199,9 @@ impl<E: Env> Walk<'_, '_, E> {
     /// Logs the beginning of a call that may emit frames. `rule`: the frame's rule and CFA; `None`: the call is a step.
     #[inline(never)]
     fn call_begins(&mut self, claim: &Claim, cursor: &Cursor, rule: Option<(Packed, u64)>) {
-        let Some(recording) = &mut self.recording else { return };
+        let Some(log) = &mut self.log else { return };
         let (plugin, facts, fp) = (claim.index, claim.facts, cursor.regs.get(FP));
-        recording.call_begins(&CallInputs { plugin, facts, rule, fp, scratch: &self.scratch });
+        log.call_begins(&CallInputs { plugin, facts, rule, fp, scratch: &self.scratch });
     }
 
     /// Calls a plugin's or a window's function on a filled view. `None`: it failed, which is counted, and all that it
@@ -230,16 +230,16 @@ impl<E: Env> Walk<'_, '_, E> {
             Err(reason) => Some(reason),
             Ok(answer) => (!has_meaning(answer as u32)).then_some(StopReason::PluginNonsense),
         };
-        if let Some(recording) = &mut self.recording {
+        if let Some(log) = &mut self.log {
             let used = match failure {
                 None if claim.flags & NO_REGISTERS != 0 => 0,
                 None => view.used,
                 Some(_) => u32::MAX,
             };
             let untouched = failure.is_none() && done.is_ok_and(|answer| answer as u32 & UNTOUCHED != 0);
-            recording.note_plugin(&self.scratch, used, untouched && self.scratch_noted == self.scratch_used);
+            log.note_plugin(&self.scratch, used, untouched && self.scratch_noted == self.scratch_used);
             self.scratch_noted = self.scratch_used;
-            recording.call_ends(failure.is_none() && done.is_ok_and(|answer| answer as u32 & !UNTOUCHED != 0));
+            log.call_ends(failure.is_none() && done.is_ok_and(|answer| answer as u32 & !UNTOUCHED != 0));
         }
         let failure = match (failure, done) {
             (None, Ok(answer)) => return Some(answer as u32 & !UNTOUCHED),
@@ -291,7 +291,7 @@ impl<E: Env> Walk<'_, '_, E> {
         if setting.scratch.is_null() {
             return setting.scratch;
         }
-        // SAFETY: `claimed` checked index <= MAX_PLUGINS, so the plugin's part lies inside SCRATCH.
+        // SAFETY: `claimed` checked index <= LAST_INDEX, so the plugin's part lies inside SCRATCH.
         let scratch = unsafe { setting.scratch.add(usize::from(claim.index) * SCRATCH_BYTES) };
         if self.scratch_used & (1 << claim.index) == 0 {
             self.scratch_used |= 1 << claim.index;

@@ -50,12 +50,12 @@ pub use saved::Saved;
 pub const MAX_FRAMES: u32 = 4096;
 /// The last index of those that plugins' functions are called by. It is [`EMBEDDER`]; a process's own plugins have the
 /// indices before it, from 1 on.
-pub const MAX_PLUGINS: usize = 7;
+pub const LAST_INDEX: usize = 7;
 /// Number of indices: those of plugins, and 0, which stands for functions of windows. Each has scratch memory of its
 /// own in a walk.
-pub const PLUGIN_INDICES: usize = MAX_PLUGINS + 1;
+pub const PLUGIN_INDICES: usize = LAST_INDEX + 1;
 /// The index of the built-in plugin for frames that an embedder publishes itself (`uu_mark_interpreter`).
-pub const EMBEDDER: u8 = MAX_PLUGINS as u8;
+pub const EMBEDDER: u8 = LAST_INDEX as u8;
 /// Bytes of scratch memory that a walk needs.
 pub const SCRATCH: usize = PLUGIN_INDICES * SCRATCH_BYTES;
 
@@ -121,13 +121,13 @@ struct Walk<'w, 'm, E: Env> {
     keep_outermost: bool,
     deep: Deep,
     progress: *mut usize,
-    /// A capture's log of steps, in its thread's step cache; instead of `recording`.
+    /// A capture's log of steps, in its thread's step cache; instead of `log`.
     #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "no frames are plain there so far"))]
     steps: Option<&'w mut WalkSteps<'m>>,
     /// Steps of the last walk that were made again.
     followed: u32,
     /// The log of a whole walk, which compares it with the thread's last one.
-    recording: Option<WalkLog<'m>>,
+    log: Option<WalkLog<'m>>,
     scratch: Scratch,
     /// The rest of the last walk, when it is this one's too.
     tail: Option<Tail>,
@@ -148,14 +148,14 @@ pub unsafe fn walk<E: Env>(
     setting: &Setting,
 ) -> Outcome {
     // SAFETY: passed on.
-    unsafe { walk_along(None, cursor, env, reader, frames, setting) }
+    unsafe { walk_with_steps(None, cursor, env, reader, frames, setting) }
 }
 
 /// A walk along a thread's step cache. The caller finishes its log of steps.
 ///
 /// # Safety
 /// As [`walk`].
-pub unsafe fn walk_along<'m, E: Env>(
+pub unsafe fn walk_with_steps<'m, E: Env>(
     steps: Option<&mut WalkSteps<'m>>,
     cursor: Cursor,
     env: &mut E,
@@ -164,7 +164,7 @@ pub unsafe fn walk_along<'m, E: Env>(
     setting: &Setting,
 ) -> Outcome {
     // SAFETY: passed on.
-    unsafe { walk_after(0, steps, cursor, env, reader, frames, setting) }
+    unsafe { walk_from(0, steps, cursor, env, reader, frames, setting) }
 }
 
 /// The walk of the rest of a stack whose inner frames were unwound by short rules. `cursor`: its first frame. The
@@ -172,7 +172,7 @@ pub unsafe fn walk_along<'m, E: Env>(
 ///
 /// # Safety
 /// As [`walk`].
-pub unsafe fn walk_on<'m, E: Env>(
+pub unsafe fn walk_rest<'m, E: Env>(
     part: &mut Part<'m>,
     mut cursor: Cursor,
     env: &mut E,
@@ -184,14 +184,14 @@ pub unsafe fn walk_on<'m, E: Env>(
     let (count, logged) = (part.count, part.is_logged());
     let steps = Some(&mut part.steps).filter(|_| logged);
     // SAFETY: passed on.
-    unsafe { walk_after(count, steps, cursor, env, reader, frames, setting) }
+    unsafe { walk_from(count, steps, cursor, env, reader, frames, setting) }
 }
 
 /// Walks after `count` frames, whose words are written.
 ///
 /// # Safety
 /// As [`walk`].
-unsafe fn walk_after<'m, E: Env>(
+unsafe fn walk_from<'m, E: Env>(
     count: usize,
     steps: Option<&mut WalkSteps<'m>>,
     mut cursor: Cursor,
@@ -220,7 +220,7 @@ unsafe fn walk_after<'m, E: Env>(
         progress: setting.progress,
         steps,
         followed: 0,
-        recording: None,
+        log: None,
         scratch: Scratch { memory: setting.scratch, stride: SCRATCH_BYTES, used: [0; PLUGIN_INDICES] },
         tail: None,
         in_window: false,
@@ -229,7 +229,7 @@ unsafe fn walk_after<'m, E: Env>(
     if let Some(last_walk) = unsafe { setting.last_walk.as_mut() } {
         let stamp = walk.env.stamp();
         // SAFETY: the last_walk lives as long as the walk, and `finish` makes the reader forget it.
-        walk.recording = Some(unsafe { WalkLog::begin(last_walk, walk.reader, stamp) });
+        walk.log = Some(unsafe { WalkLog::begin(last_walk, walk.reader, stamp) });
     }
     // SAFETY: passed on.
     let stop = unsafe { walk.run(&mut cursor, setting) };
@@ -256,16 +256,16 @@ impl<E: Env> Walk<'_, '_, E> {
             if by_frame_pointer {
                 flags |= FLAG_BY_FRAME_POINTER;
             }
-            if let Some(recording) = &mut self.recording {
+            if let Some(log) = &mut self.log {
                 // Before the frame is looked at: what is read for it belongs to this frame and not to its callees.
-                recording.note_fp(cursor.regs.get(FP), self.reader);
+                log.note_fp(cursor.regs.get(FP), self.reader);
             }
             // Not taken apart: it is large, and a handler's stack is short.
             let mut look = self.env.look(cursor, self.reader);
             let (rule, window) = (look.rule, look.window);
-            if let Some(recording) = &mut self.recording {
+            if let Some(log) = &mut self.log {
                 let (uses, restores) = rule.uses_and_restores();
-                recording.note_rule(uses, restores);
+                log.note_rule(uses, restores);
             }
             let cfa = rule.cfa(cursor, self.reader);
             if !matches!(look.claim, Claimed::No) {
@@ -274,8 +274,8 @@ impl<E: Env> Walk<'_, '_, E> {
                 let cfa = cfa.ok().map(|cfa| (cfa, rule));
                 // SAFETY: passed on.
                 let (answer, next) = unsafe { self.claimed(&mut look.claim, cursor, cfa, setting) };
-                if let (Some(tail), Some(recording)) = (&self.tail, &mut self.recording) {
-                    recording.end_in_call(tail, native_word(pc, flags));
+                if let (Some(tail), Some(log)) = (&self.tail, &mut self.log) {
+                    log.end_in_call(tail, native_word(pc, flags));
                     return SAME_AS_LAST;
                 }
                 if answer & OVERLAY_INTERPRETER != 0 {

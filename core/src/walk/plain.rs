@@ -78,7 +78,7 @@ impl<E: Env> Walk<'_, '_, E> {
         cursor.regs.keep_callee_saved();
         let sp = cursor.regs.sp();
         match self.reader.bare() {
-            Some(bare) if self.recording.is_none() && sp & 7 == 0 && sp < USER_END => {
+            Some(bare) if self.log.is_none() && sp & 7 == 0 && sp < USER_END => {
                 self.pass::<Bare, LATER_BATCH>(cursor, bare)
             }
             // One by one, for little stack.
@@ -149,8 +149,8 @@ impl<E: Env> Walk<'_, '_, E> {
                     // SAFETY: `passed` steps were written there.
                     let pending = unsafe { core::slice::from_raw_parts(steps, passed) };
                     let fp = saved.rbp(notes.steps(), pending, &cursor.regs, self.reader);
-                    if let Some(recording) = self.recording.as_mut().filter(|_| !L::BARE) {
-                        recording.note_fp(fp, self.reader);
+                    if let Some(log) = self.log.as_mut().filter(|_| !L::BARE) {
+                        log.note_fp(fp, self.reader);
                     }
                     // Below the stack pointer it is stale, or none.
                     let Some(fp) = fp.filter(|fp| *fp >= sp) else { break };
@@ -160,9 +160,9 @@ impl<E: Env> Walk<'_, '_, E> {
                     }
                     base = fp;
                 }
-                if let Some(recording) = self.recording.as_mut().filter(|_| !L::BARE) {
+                if let Some(log) = self.log.as_mut().filter(|_| !L::BARE) {
                     let (uses, restores) = last_walk::of_short(rule);
-                    recording.note_rule(uses, restores);
+                    log.note_rule(uses, restores);
                 }
                 let cfa = rule.cfa(base);
                 // An offset from a valid stack pointer leads towards the root.

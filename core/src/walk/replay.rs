@@ -2,7 +2,7 @@
 //! ([`crate::cache::last_walk`]).
 
 use super::{DependsOn, Env, Outcome, Walk, MAX_FRAMES};
-use crate::cache::last_walk::{PointState, Stamp, Tail, Visit, Visited, WalkEnd, WalkLog};
+use crate::cache::last_walk::{Found, PointState, Stamp, Tail, Visited, WalkEnd, WalkLog};
 use crate::memory::Reader;
 use crate::stop_reason::StopReason;
 
@@ -13,10 +13,10 @@ impl<E: Env> Walk<'_, '_, E> {
     /// Logs a frame. True: the last walk may have the same frame.
     #[inline(always)]
     pub(super) fn is_known(&mut self, pc: u64, sp: u64, exact: bool, by_frame_pointer: bool) -> bool {
-        let Some(recording) = &mut self.recording else { return false };
+        let Some(log) = &mut self.log else { return false };
         let (words, count, desync) = (self.words, self.count, self.desync);
         let at = Visited { pc, sp, exact, by_frame_pointer, words, count, desync };
-        recording.visit(at, self.reader) == Visit::Cached
+        log.visit(at, self.reader) == Found::Cached
     }
 
     /// Whether the last walk's rest is this one's, from the frame that was just logged.
@@ -26,8 +26,8 @@ impl<E: Env> Walk<'_, '_, E> {
         if !self.windows_hold() {
             return false;
         }
-        let Some(recording) = &mut self.recording else { return false };
-        let tail = recording.tail(self.reader, &self.scratch, fp);
+        let Some(log) = &mut self.log else { return false };
+        let tail = log.tail(self.reader, &self.scratch, fp);
         self.ends_with(tail)
     }
 
@@ -35,14 +35,14 @@ impl<E: Env> Walk<'_, '_, E> {
     /// rest of the walk.
     #[inline(always)]
     pub(super) fn rest_is_known(&mut self, order: u64, state: &PointState) -> bool {
-        let Some(recording) = &mut self.recording else { return false };
-        let cached = recording.point(order, state);
+        let Some(log) = &mut self.log else { return false };
+        let cached = log.point(order, state);
         if cached.is_some_and(|point| self.same_from_point(point)) {
             return true;
         }
         let left = (self.words, self.count, self.desync);
-        if let Some(recording) = &mut self.recording {
-            recording.note_point(order, state, left, self.reader);
+        if let Some(log) = &mut self.log {
+            log.note_point(order, state, left, self.reader);
         }
         false
     }
@@ -53,26 +53,26 @@ impl<E: Env> Walk<'_, '_, E> {
         if !self.windows_hold() {
             return false;
         }
-        let Some(recording) = &mut self.recording else { return false };
-        let tail = recording.tail_of_point(point, self.reader);
+        let Some(log) = &mut self.log else { return false };
+        let tail = log.tail_of_point(point, self.reader);
         self.ends_with(tail)
     }
 
     /// Whether the windows that the last walk met are unchanged.
     fn windows_hold(&self) -> bool {
-        let stamp = self.recording.as_ref().map_or(0, WalkLog::windows_stamp);
+        let stamp = self.log.as_ref().map_or(0, WalkLog::windows_stamp);
         stamp == 0 || self.env.windows_hold(stamp)
     }
 
     /// Takes over the rest of the last walk, if there is room, and its objects are there.
     fn ends_with(&mut self, tail: Option<Tail>) -> bool {
-        let (Some(tail), Some(recording)) = (tail, &mut self.recording) else { return false };
+        let (Some(tail), Some(log)) = (tail, &mut self.log) else { return false };
         let fits = self.count + tail.frames <= MAX_FRAMES && self.words + tail.words <= self.frames.len();
         if !fits {
             return false;
         }
         let was = self.reader.pause(true);
-        let there = recording.objects().iter().all(|object| self.env.confirm(*object, self.reader));
+        let there = log.objects().iter().all(|object| self.env.confirm(*object, self.reader));
         self.reader.pause(was);
         if !there {
             return false;
@@ -92,9 +92,9 @@ impl<E: Env> Walk<'_, '_, E> {
             self.deep = super::Deep::default();
             self.report_progress();
         }
-        let Some(recording) = self.recording.take() else { return outcome };
+        let Some(log) = self.log.take() else { return outcome };
         if let Some(tail) = &self.tail {
-            let words = recording.words(tail);
+            let words = log.words(tail);
             if let Some(room) = self.frames.get_mut(self.words..).and_then(|rest| rest.get_mut(..words.len())) {
                 room.copy_from_slice(words);
             }
@@ -109,9 +109,9 @@ impl<E: Env> Walk<'_, '_, E> {
         let on = self.env.depends_on().filter(|_| !self.cut);
         let kept = on.is_some();
         let DependsOn { windows, objects } = on.unwrap_or(DependsOn { windows: 0, objects: &[] });
-        let mut stamp = Stamp { general: recording.stamp(), windows };
-        if self.tail.is_some() && recording.windows_stamp() != 0 {
-            stamp.windows = recording.windows_stamp();
+        let mut stamp = Stamp { general: log.stamp(), windows };
+        if self.tail.is_some() && log.windows_stamp() != 0 {
+            stamp.windows = log.windows_stamp();
         }
         let end = WalkEnd {
             words: self.frames.get(..self.words).unwrap_or_default(),
@@ -123,7 +123,7 @@ impl<E: Env> Walk<'_, '_, E> {
             stamp,
             objects,
         };
-        recording.end(self.reader, end, kept);
+        log.end(self.reader, end, kept);
         self.words = outcome.words;
         self.report_progress();
         outcome

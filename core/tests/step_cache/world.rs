@@ -10,7 +10,7 @@ use uunwind_core::memory::{guarded, Bare, Mode, Reader};
 use uunwind_core::regs::{Regs, RBP, RSP, UCONTEXT_FP, UCONTEXT_PC, UCONTEXT_SP};
 use uunwind_core::rule::{Packed, Rule, RuleKind, SAME, UNKNOWN};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{walk, walk_along, walk_on, Env, Names, Outcome, Replay, Setting};
+use uunwind_core::walk::{walk, walk_rest, walk_with_steps, Env, Names, Outcome, Replay, Setting};
 use uunwind_random::Random;
 
 /// Functions: code [n * 0x1000, (n + 1) * 0x1000), n from 1.
@@ -427,7 +427,7 @@ impl World {
                 None => walk(self.cursor(), &mut Code(self, false), &mut reader, &mut words, &SETTING),
                 Some(cache) => {
                     let mut steps = cache.begin(*self.stamp);
-                    let outcome = walk_along(
+                    let outcome = walk_with_steps(
                         steps.as_mut(),
                         self.cursor(),
                         &mut Code(self, true),
@@ -487,7 +487,7 @@ impl World {
                 // SAFETY: as above. No scratch, so no plugin is called.
                 let outcome = unsafe {
                     let mut reader = Reader::new(Mode::Guarded);
-                    walk_on(&mut part, self.cursor(), &mut Code(self, true), &mut reader, &mut words, &SETTING)
+                    walk_rest(&mut part, self.cursor(), &mut Code(self, true), &mut reader, &mut words, &SETTING)
                 };
                 part.steps.finish();
                 assert_eq!(words[..handed], inner, "the frames that were handed on stay as they were");

@@ -1,6 +1,6 @@
 //! The stack of a caller without a walk, where that is possible, or as far as it is.
 
-use super::Short;
+use super::ByShortRules;
 use crate::caller::Caller;
 use uunwind_core::cache::steps::{Rules, Top, Unwound};
 use uunwind_core::memory::Bare;
@@ -44,7 +44,7 @@ pub(super) unsafe extern "C" fn replay(
         let slot = SLOTS.current()?;
         let steps = step_caches::get(slot)?;
         let stake = Stake::new();
-        let held = slot.is_idle().then(|| slot.steps.hold(&stake))??;
+        let held = slot.is_idle().then(|| slot.step_cache_holder.hold(&stake))??;
         // SAFETY: the steps are held. Steps are cached only where faults are handled, and they stay handled.
         let captured = unsafe { Bare::new(true).and_then(|bare| steps.replay(top, bare, words)) };
         held.leave();
@@ -70,14 +70,16 @@ pub(super) unsafe fn unwind_short<'s>(
     caller: &Caller,
     (slot, stake): (&'s Slot, &'s Stake),
     salts: &Salts,
-) -> Short<'s> {
+) -> ByShortRules<'s> {
     // SAFETY: faults are handled where the program asked for it by uu_handle_faults, whose documentation asks for
     // the signals to be unblocked here.
     let bare = unsafe { Bare::new(crate::faults::handled()) };
     let (Some(bare), Some(steps), Some(stamp)) = (bare, step_caches::get(slot), salts.stamp()) else {
-        return Short::Nothing(None);
+        return ByShortRules::Nothing(None);
     };
-    let Some(held) = slot.is_idle().then(|| slot.steps.hold(stake)).flatten() else { return Short::Nothing(None) };
+    let Some(held) = slot.is_idle().then(|| slot.step_cache_holder.hold(stake)).flatten() else {
+        return ByShortRules::Nothing(None);
+    };
     let rules = Rules { table: &SHORT_RULES, salt: salts.salt(), stamp, validity: &SharedEpoch };
     let top = if ucontext.is_null() {
         Top { pc: caller.pc, exact: false, sp: caller.sp, fp: caller.rbp }
@@ -89,9 +91,9 @@ pub(super) unsafe fn unwind_short<'s>(
     match unsafe { steps.unwind(&rules, top, bare, words) } {
         Unwound::Whole(count, reason) => {
             held.leave();
-            Short::Whole(count, reason)
+            ByShortRules::Whole(count, reason)
         }
-        Unwound::Part(part) => Short::Part(held, part),
-        Unwound::Nothing => Short::Nothing(Some(held)),
+        Unwound::Part(part) => ByShortRules::Part(held, part),
+        Unwound::Nothing => ByShortRules::Nothing(Some(held)),
     }
 }

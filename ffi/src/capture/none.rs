@@ -1,6 +1,6 @@
 //! AArch64 has no short rules so far.
 
-use super::Short;
+use super::ByShortRules;
 use crate::caller::Caller;
 use uunwind_core::slots::{Slot, Stake};
 use uunwind_live::salts::Salts;
@@ -12,6 +12,6 @@ pub(super) unsafe fn unwind_short<'s>(
     _: &Caller,
     _: (&'s Slot, &'s Stake),
     _: &Salts,
-) -> Short<'s> {
-    Short::Nothing(None)
+) -> ByShortRules<'s> {
+    ByShortRules::Nothing(None)
 }

@@ -48,7 +48,7 @@ pub fn count() -> u32 {
 /// # Safety
 /// The bytes must be valid for ever; plugins may ask for an alignment of 8.
 pub unsafe extern "C" fn add(key: u64, plugin: u32, bytes: *const u8, len: usize) -> i32 {
-    if key == 0 || plugin > uunwind_core::walk::MAX_PLUGINS as u32 || plugin != 0 && bytes.is_null() {
+    if key == 0 || plugin > uunwind_core::walk::LAST_INDEX as u32 || plugin != 0 && bytes.is_null() {
         return -EINVAL;
     }
     if find(key).is_some() {

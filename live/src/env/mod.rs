@@ -28,7 +28,7 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::EMBEDDER;
 use uunwind_sources::Sources;
 
-/// A bit of [`Current::rules`]: the object has a rule table.
+/// A bit of [`Current::rules_key`]: the object has a rule table.
 const WITH_TABLE: u64 = 1 << 55;
 
 /// The environment of one walk of the calling thread.
@@ -184,12 +184,12 @@ impl<'c> Live<'c> {
         let table = tables::of(object, self.source(), self.client);
         // Rules that were interpreted before the table came may differ: the table corrects unwind data that is known to
         // be wrong.
-        let rules = generation | if table.is_some() { WITH_TABLE } else { 0 };
+        let rules_key = generation | if table.is_some() { WITH_TABLE } else { 0 };
         self.current = Current {
             start: object.start,
             len: object.end.wrapping_sub(object.start),
             generation,
-            rules: rules | if gives_rules { u64::from(plugin) << 56 } else { 0 },
+            rules_key: rules_key | if gives_rules { u64::from(plugin) << 56 } else { 0 },
             plugin,
             marked,
             plugin_first: gives_rules,
@@ -197,7 +197,7 @@ impl<'c> Live<'c> {
             object,
         };
         if plugin == 0 {
-            self.salts.enter(rules);
+            self.salts.enter(rules_key);
         }
         true
     }
@@ -240,7 +240,7 @@ impl Live<'_> {
             self.remember_exact(cursor);
             return rule;
         }
-        match RULES.get(key(cursor), self.current.rules).and_then(Packed::from_words) {
+        match RULES.get(key(cursor), self.current.rules_key).and_then(Packed::from_words) {
             Some(rule) if !rule.failed_for(StopReason::NoRule) && !rule.failed_for(StopReason::NotCode) => {
                 self.remember_exact(cursor);
                 rule

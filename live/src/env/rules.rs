@@ -62,7 +62,7 @@ impl Live<'_> {
     #[cold]
     #[inline(never)]
     pub(super) fn remember_long(&self, key: u64) -> Option<Short> {
-        let rule = RULES.get(key, self.current.rules).and_then(Packed::from_words).and_then(Short::of)?;
+        let rule = RULES.get(key, self.current.rules_key).and_then(Packed::from_words).and_then(Short::of)?;
         SHORT_RULES.put(key, self.salts.salt(), rule);
         Some(rule)
     }
@@ -74,11 +74,11 @@ impl Live<'_> {
     pub(super) fn slow(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         let Some(object) = self.current.object() else { return Packed::failed(StopReason::NoOwner) };
         let (key, lookup, pc) = (key(cursor), cursor.lookup_pc(), cursor.regs.pc);
-        let cached = RULES.get(key, self.current.rules).and_then(Packed::from_words);
+        let cached = RULES.get(key, self.current.rules_key).and_then(Packed::from_words);
         let rule = cached.or_else(|| self.current.rule_at(lookup)).unwrap_or_else(|| {
             if !object.code.may_hold(lookup) {
                 let rule = Packed::failed(StopReason::NotCode);
-                RULES.put(key, self.current.rules, rule.words());
+                RULES.put(key, self.current.rules_key, rule.words());
                 return rule;
             }
             let was = reader.pause(true);
@@ -109,7 +109,7 @@ impl Live<'_> {
                 Ok(answer) => Packed::from_result(answer.rule),
                 Err(reason) => Packed::failed(reason),
             };
-            RULES.put(key, self.current.rules, rule.words());
+            RULES.put(key, self.current.rules_key, rule.words());
             reader.end_image();
             reader.pause(was);
             if self.current.table.is_none() && !rule.is_failed() {
@@ -140,7 +140,7 @@ impl Live<'_> {
         match asked {
             Ok(rule) => {
                 let packed = rule?.pack();
-                RULES.put(key(cursor), self.current.rules, packed.words());
+                RULES.put(key(cursor), self.current.rules_key, packed.words());
                 Some(packed)
             }
             Err(reason) => {

@@ -114,8 +114,8 @@ pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
     // kernel's ucontext.
     let room = unsafe { altstack::room(slot, ucontext) };
     if room < HANDLER_STACK {
-        if let Some(process) = process::block() {
-            process.small_stack.fetch_add(1, Ordering::Relaxed);
+        if let Some(counters) = process::block() {
+            counters.small_stack.fetch_add(1, Ordering::Relaxed);
         }
         return;
     }
@@ -126,8 +126,8 @@ pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
     }
     // SAFETY: the kernel's ucontext.
     if unsafe { deferred::is_walking(slot, ucontext) } {
-        if let Some(process) = process::block() {
-            process.nested.fetch_add(1, Ordering::Relaxed);
+        if let Some(counters) = process::block() {
+            counters.nested.fetch_add(1, Ordering::Relaxed);
         }
         // Only ticks measure the CPU time that the walk has used. Requests arrive by the wall clock, or as fast as they
         // are sent.
@@ -228,18 +228,18 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
     // SAFETY: a valid request; faults reach `on_fault`, which `must_probe` made sure of.
     let done = unsafe { (process.library.sample)(&raw mut request) } == SAMPLED;
     if request.interpreted > 0 {
-        if let Some(process) = process::block() {
-            process.interpreted.fetch_add(u64::from(request.interpreted), Ordering::Relaxed);
+        if let Some(counters) = process::block() {
+            counters.interpreted.fetch_add(u64::from(request.interpreted), Ordering::Relaxed);
         }
     }
     if request.result & RESULT_OBJECTS_FULL != 0 {
-        if let Some(process) = process::block() {
-            process.objects_full.fetch_add(1, Ordering::Relaxed);
+        if let Some(counters) = process::block() {
+            counters.objects_full.fetch_add(1, Ordering::Relaxed);
         }
     }
-    if let Some(process) = process::block() {
-        process.frames_emitted.fetch_add(u64::from(request.frames_emitted), Ordering::Relaxed);
-        process.frames_reused.fetch_add(u64::from(request.reused), Ordering::Relaxed);
+    if let Some(counters) = process::block() {
+        counters.frames_emitted.fetch_add(u64::from(request.frames_emitted), Ordering::Relaxed);
+        counters.frames_reused.fetch_add(u64::from(request.reused), Ordering::Relaxed);
     }
     if is_tick && request.stop == u32::from(StopReason::Watchdog.number()) {
         slot.budget.abandoned(period);

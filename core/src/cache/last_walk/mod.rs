@@ -37,7 +37,7 @@ pub use point::CallInputs;
 use record::{
     FrameRecord, BY_FRAME_POINTER, EXACT, FRAMES, HAS_FP, HAS_STATE, LOST_STATE, POINTS, READS, STATES, WORDS,
 };
-pub use record::{LastWalk, PointState, Stamp, LAST_WALK_BYTES, OBJECTS, POINT_WORDS};
+pub use record::{LastWalk, PointState, Stamp, LAST_WALK_BYTES, LAST_WALK_OBJECTS, POINT_WORDS};
 pub use scratch::Scratch;
 
 /// Bit of the frame pointer among the callee-saved registers.
@@ -128,10 +128,10 @@ impl<'t> WalkLog<'t> {
 
     /// Logs that the walk has reached a frame, and looks for it in the old walk.
     #[inline(always)]
-    pub fn visit(&mut self, at: Visited, reader: &Reader<'_>) -> Visit {
+    pub fn visit(&mut self, at: Visited, reader: &Reader<'_>) -> Found {
         let place = self.frames;
         if place >= self.last_walk.first as usize && !self.give_way() {
-            return Visit::New;
+            return Found::New;
         }
         let flags = if at.exact { EXACT } else { 0 } | if at.by_frame_pointer { BY_FRAME_POINTER } else { 0 };
         let frame = FrameRecord {
@@ -156,7 +156,7 @@ impl<'t> WalkLog<'t> {
         }
         // Skips the old walk's frames that lie nearer the leaf than this one.
         loop {
-            let Some(old) = self.last_walk.frames.get(self.candidate) else { return Visit::New };
+            let Some(old) = self.last_walk.frames.get(self.candidate) else { return Found::New };
             if old.sp < at.sp {
                 if old.flags & (HAS_STATE | LOST_STATE) != 0 {
                     self.state_of = self.candidate;
@@ -165,7 +165,7 @@ impl<'t> WalkLog<'t> {
                 continue;
             }
             let same = old.sp == at.sp && old.pc == at.pc && old.flags & (EXACT | BY_FRAME_POINTER) == flags;
-            return if same && usize::from(old.read) >= self.refuted_before() { Visit::Cached } else { Visit::New };
+            return if same && usize::from(old.read) >= self.refuted_before() { Found::Cached } else { Found::New };
         }
     }
 
@@ -340,7 +340,7 @@ pub struct Visited {
 
 /// The result of [`WalkLog::visit`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Visit {
+pub enum Found {
     /// The old walk had no such frame, or has changed after it.
     New,
     /// The old walk had this frame: see [`WalkLog::tail`].

@@ -38,7 +38,7 @@ impl Call {
 
 /// The inputs of a plugin's call.
 pub struct CallInputs<'p> {
-    /// Index of the plugin that is called (`crate::walk::MAX_PLUGINS`).
+    /// Index of the plugin that is called (`crate::walk::LAST_INDEX`).
     pub plugin: u8,
     /// Process address of the facts that it is shown; null for unowned code. Bytes at an address never change.
     pub facts: *const u8,

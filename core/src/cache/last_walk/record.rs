@@ -14,7 +14,7 @@ pub(super) const POINTS: usize = 128;
 /// Limit of words of states of the plugins' scratch memory.
 pub(super) const STATES: usize = 512;
 /// Limit of unloadable objects.
-pub const OBJECTS: usize = 24;
+pub const LAST_WALK_OBJECTS: usize = 24;
 
 /// [`FrameRecord::flags`]: the pc is an interrupted instruction.
 pub(super) const EXACT: u8 = 1;
@@ -58,8 +58,8 @@ pub(super) struct FrameRecord {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Point {
-    /// The plugin's number of the place, a position on the language's stack: it decreases from point to point of a call.
-    /// [`CALL`]: the entry in front of a call's points.
+    /// The plugin's number of the place, a position on the language's stack: it decreases from point to point of a
+    /// call. [`CALL`]: the entry in front of a call's points.
     pub(super) order: u64,
     /// What the rest depends on.
     pub(super) state: PointState,
@@ -109,7 +109,7 @@ pub struct LastWalk {
     pub(super) probed: u32,
     pub(super) stamp: Stamp,
     /// Generations of the unloadable objects that the walk met.
-    pub(super) object: [u64; OBJECTS],
+    pub(super) object: [u64; LAST_WALK_OBJECTS],
     pub(super) frames: [FrameRecord; FRAMES],
     pub(super) reads: [Read; READS],
     pub(super) words: [u64; WORDS],
@@ -153,7 +153,7 @@ impl LastWalk {
             stop: 0,
             probed: 0,
             stamp: Stamp { general: 0, windows: 0 },
-            object: [0; OBJECTS],
+            object: [0; LAST_WALK_OBJECTS],
             frames: [FRAME; FRAMES],
             reads: [Read::NONE; READS],
             words: [0; WORDS],
