@@ -1,7 +1,7 @@
 //! How a walk that met an object which the set-up has not seen wakes the thread that runs the set-up again.
 //!
-//! The thread belongs to the set-up object, and exists only where the program has asked for it. The walk stores two words
-//! and makes one system call, at most once for each change of what is loaded.
+//! The thread belongs to the set-up object, and exists only where the program has asked for it. The walk stores two
+//! words and makes one system call, at most once for each change of what is loaded.
 
 use crate::syscall::{call, nr};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -28,8 +28,8 @@ impl Due {
         Due { word: AtomicU32::new(0), thread: AtomicU32::new(0), asked: AtomicU64::new(0) }
     }
 
-    /// A walk has met an object that the set-up has not seen, while the loader's counters were these (`None`: they are not
-    /// available, and only the first walk asks). Async-signal-safe.
+    /// A walk has met an object that the set-up has not seen, while the loader's counters were these (`None`: they are
+    /// not available, and only the first walk asks). Async-signal-safe.
     pub fn ask(&self, loads: Option<u64>) {
         let loads = loads.unwrap_or(1);
         if self.thread() != 0 && self.asked.load(Ordering::Relaxed) != loads {

@@ -113,8 +113,8 @@ impl Headers {
         }
     }
 
-    /// The page with the last byte of the file that the loader has mapped: its process address. A file that becomes shorter
-    /// loses this page first. `None`: nothing of it is loaded, or its headers cannot be read.
+    /// The page with the last byte of the file that the loader has mapped: its process address. A file that becomes
+    /// shorter loses this page first. `None`: nothing of it is loaded, or its headers cannot be read.
     pub(crate) fn last_page(&self, bias: u64, reader: &mut Reader<'_>) -> Option<u64> {
         let (mut end_of_file, mut last) = (0, None);
         for i in 0..self.phnum {

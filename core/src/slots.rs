@@ -107,8 +107,8 @@ impl Slots {
         }
     }
 
-    /// Process id of the threads that share this memory. In the child of a vfork, or of clone(2) with CLONE_VM, it is the
-    /// parent's. Async-signal-safe.
+    /// Process id of the threads that share this memory. In the child of a vfork, or of clone(2) with CLONE_VM, it is
+    /// the parent's. Async-signal-safe.
     pub fn pid(&self) -> u32 {
         // SAFETY: the page stays mapped.
         match unsafe { self.process.load(Ordering::Acquire).as_ref() } {

@@ -1,5 +1,6 @@
-//! `uu_setup`, `uu_setup_with`: rule tables, plugins and facts for a program that has no recorder. They come from another object, which
-//! is linked with std and reads files; it is opened here, on demand, from the folder `uu` beside this one.
+//! `uu_setup`, `uu_setup_with`: rule tables, plugins and facts for a program that has no recorder. They come from
+//! another object, which is linked with std and reads files; it is opened here, on demand, from the folder `uu` beside
+//! this one.
 
 use crate::library::uu_private_library_0;
 use core::ffi::{c_char, c_int, c_void, CStr};

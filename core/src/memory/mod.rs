@@ -158,10 +158,10 @@ impl<'a> Reader<'a> {
     }
 
     /// From here on, unwind data of the object with this image is read. With [`Mode::Probed`], its pages are probed
-    /// once for each load of it, which `generation` stands for; 0: at each walk. In each walk that believes so, the page at
-    /// `last_page` (process address), with the last byte of the object's file, is probed first: a file that somebody makes
-    /// shorter loses it with the others. 0: nothing is believed. To be ended with [`Reader::end_image`], before another
-    /// object's data is read.
+    /// once for each load of it, which `generation` stands for; 0: at each walk. In each walk that believes so, the
+    /// page at `last_page` (process address), with the last byte of the object's file, is probed first: a file that
+    /// somebody makes shorter loses it with the others. 0: nothing is believed. To be ended with [`Reader::end_image`],
+    /// before another object's data is read.
     pub fn begin_image(&mut self, image: Span, generation: u64, last_page: u64) {
         self.pages.set_image(probed::Image { span: image, generation, last_page });
     }

@@ -106,18 +106,18 @@ pub struct Saved {
 const AS_BEFORE: u64 = 0;
 
 /// What a place says.
-enum Slot {
+enum RegisterAt {
     AsBefore,
     Lost,
     At(u64),
 }
 
 #[inline(always)]
-fn slot(place: u64) -> Slot {
+fn register_at(place: u64) -> RegisterAt {
     match (place, place & LOST) {
-        (AS_BEFORE, _) => Slot::AsBefore,
-        (_, LOST) => Slot::Lost,
-        (_, field) => Slot::At((place >> SLOT_BITS).wrapping_sub(8 * (field + 1))),
+        (AS_BEFORE, _) => RegisterAt::AsBefore,
+        (_, LOST) => RegisterAt::Lost,
+        (_, field) => RegisterAt::At((place >> SLOT_BITS).wrapping_sub(8 * (field + 1))),
     }
 }
 
@@ -162,20 +162,20 @@ impl Saved {
         let saves = |step: &&Step| step.rule.field(RBP_FIELD) != 0;
         let last = pending.iter().rev().find(saves).or_else(|| before.iter().rev().find(saves));
         let [_, settled, ..] = self.places;
-        match slot(last.map_or(settled, |passed| passed.place(RBP_FIELD))) {
-            Slot::AsBefore => regs.get(RBP),
-            Slot::Lost => None,
-            Slot::At(address) => reader.word(address),
+        match register_at(last.map_or(settled, |passed| passed.place(RBP_FIELD))) {
+            RegisterAt::AsBefore => regs.get(RBP),
+            RegisterAt::Lost => None,
+            RegisterAt::At(address) => reader.word(address),
         }
     }
 
     /// Performs the deferred loads. A register whose slot cannot be read becomes unavailable.
     pub(crate) fn load(&self, regs: &mut Regs, reader: &mut Reader<'_>) {
         for (register, place) in CALLEE_SAVED.into_iter().zip(self.places) {
-            let value = match slot(place) {
-                Slot::AsBefore => continue,
-                Slot::Lost => None,
-                Slot::At(address) => reader.word(address),
+            let value = match register_at(place) {
+                RegisterAt::AsBefore => continue,
+                RegisterAt::Lost => None,
+                RegisterAt::At(address) => reader.word(address),
             };
             match value {
                 Some(value) => regs.set(register, value),

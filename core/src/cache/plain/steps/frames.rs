@@ -14,7 +14,7 @@ use core::hint::select_unpredictable;
 pub(super) const MOST: usize = MAX_FRAMES as usize - 2;
 
 /// Limit of a stretch that may go up to the outermost frame: above every stack pointer.
-pub(super) const OUTERMOST: u64 = u64::MAX;
+pub(super) const NO_LIMIT: u64 = u64::MAX;
 
 /// Number of steps beyond the log's room that are kept at a time.
 const AT_ONCE: usize = 32;
@@ -124,7 +124,7 @@ impl Frame {
         let mut frame = Frame { pc, sp, fp: self.fp, fp_at: RbpAt::in_ucontext(&signal) };
         let above = signal.caller.wrapping_add(1);
         let room = core::slice::from_mut(further);
-        if frame.stretch::<true, WORDS>(above, OUTERMOST, rules, bare, &mut [0], room) != (1, Stretch::Full) {
+        if frame.stretch::<true, WORDS>(above, NO_LIMIT, rules, bare, &mut [0], room) != (1, Stretch::Full) {
             return false;
         }
         (*word, *interrupted, *step) = (user_word(self.pc), signal.word(), signal);
@@ -169,7 +169,7 @@ impl Frame {
         let (mut count, mut steps) = (0, [Step::end(0); AT_ONCE]);
         loop {
             let room = words.get_mut(count..).unwrap_or_default();
-            let (passed, why) = self.stretch::<true, WORDS>(self.pc, OUTERMOST, rules, bare, room, &mut steps);
+            let (passed, why) = self.stretch::<true, WORDS>(self.pc, NO_LIMIT, rules, bare, room, &mut steps);
             saved.pass(steps.get(..passed).unwrap_or_default(), u64::MAX);
             count += passed;
             if why != Stretch::Full || count == words.len() {

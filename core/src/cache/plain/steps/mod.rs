@@ -294,7 +294,7 @@ fn count_valid(steps: &[Step], run_at: usize, from: usize, fp: Option<u64>, bare
     let all = ahead.len();
     // Steps that count from rbp mostly follow each other: an object is compiled with frame pointers, or without.
     while let Some(step) = ahead.first() {
-        let held = if step.rule.is_signal() {
+        let valid = if step.rule.is_signal() {
             let word = room.first_mut().filter(|_| step.leads_to_the_same_code(bare));
             word.map_or(0, |word| {
                 *word = step.word();
@@ -309,15 +309,15 @@ fn count_valid(steps: &[Step], run_at: usize, from: usize, fp: Option<u64>, bare
         } else {
             count_valid_from_sp(ahead, bare, room)
         };
-        if held == 0 {
+        if valid == 0 {
             break;
         }
-        ahead = ahead.get(held..).unwrap_or_default();
-        room = core::mem::take(&mut room).get_mut(held..).unwrap_or_default();
+        ahead = ahead.get(valid..).unwrap_or_default();
+        room = core::mem::take(&mut room).get_mut(valid..).unwrap_or_default();
     }
-    let held = all - ahead.len();
-    let last = steps.get(from..from + held).and_then(|held| held.last());
-    held - usize::from(last.is_some_and(|step| step.rule.is_signal()))
+    let valid = all - ahead.len();
+    let last = steps.get(from..from + valid).and_then(|valid| valid.last());
+    valid - usize::from(last.is_some_and(|step| step.rule.is_signal()))
 }
 
 impl Inner {

@@ -6,7 +6,7 @@
 //! ([`Part`]).
 
 use super::capture_steps::CaptureSteps;
-use super::frames::{Frame, RbpAt, Stretch, MOST, OUTERMOST};
+use super::frames::{Frame, RbpAt, Stretch, MOST, NO_LIMIT};
 use super::prefix::PREFIX_FRAMES;
 use super::{count_valid, fp_after, is_valid, At, Inner, Part, Step, StepCache, Unwound, WalkSteps};
 use crate::cache::query::{Rules, Top, Validity};
@@ -17,10 +17,10 @@ use crate::stop_reason::StopReason;
 use crate::walk::Saved;
 use core::sync::atomic::{compiler_fence, Ordering};
 
-/// Number of frames after which the cached steps are looked for again. It is doubled each time, up to [`BATCH`].
-const FIRST_BATCH: usize = 2;
-/// See [`FIRST_BATCH`].
-const BATCH: usize = 32;
+/// Number of frames after which the cached steps are looked for again. It is doubled each time, up to [`LATER_LOOKS`].
+const FIRST_LOOK: usize = 2;
+/// See [`FIRST_LOOK`].
+const LATER_LOOKS: usize = 32;
 
 impl Inner {
     /// Replays the cached steps from index `from` on, in the run whose first is at index `run_at`, with rbp `fp` there.
@@ -101,7 +101,7 @@ impl Inner {
         if top.exact {
             let (word, step) = (&mut words[..1], &mut steps[..1]);
             let above = top.key().wrapping_add(1);
-            passed = frame.stretch::<true, WORDS>(above, OUTERMOST, rules, bare, word, step).0;
+            passed = frame.stretch::<true, WORDS>(above, NO_LIMIT, rules, bare, word, step).0;
             words[0] = native_word(top.pc, FLAG_EXACT);
         }
         if let (Some(words), Some(steps)) = (words.get_mut(passed..), steps.get_mut(passed..)) {
@@ -180,7 +180,7 @@ impl StepCache {
         let mut step = [Step::end(0)];
         if let (true, Some(word)) = (exact, before.first_mut()) {
             let above = top.key().wrapping_add(1);
-            let why = frame.stretch::<true, WORDS>(above, OUTERMOST, rules, bare, &mut [0], &mut step).1;
+            let why = frame.stretch::<true, WORDS>(above, NO_LIMIT, rules, bare, &mut [0], &mut step).1;
             *word = native_word(pc, FLAG_EXACT);
             match why {
                 Stretch::Full => (frame.fp, frame.fp_at) = (frame.fp_at.get(frame.fp, bare), RbpAt::REGISTER),
@@ -237,10 +237,10 @@ impl StepCache {
         let limit = words.len().min(MOST);
         // `until`: the number of frames at which the cached steps are looked for next. After the `passed` ones it is
         // what it would be if this function had stepped them: 0, 2, 6, 14, 30, 62, and then every 32.
-        let (mut count, mut until, mut batch) = (passed, 0, FIRST_BATCH);
+        let (mut count, mut until, mut batch) = (passed, 0, FIRST_LOOK);
         while until < count {
             until += batch;
-            batch = BATCH.min(batch * 2);
+            batch = LATER_LOOKS.min(batch * 2);
         }
         until = until.min(limit);
         let mut beyond = None;
@@ -256,7 +256,7 @@ impl StepCache {
                 if !is_met {
                     log.candidate_at = Some(met_at);
                     until = limit.min(count + batch);
-                    batch = BATCH.min(batch * 2);
+                    batch = LATER_LOOKS.min(batch * 2);
                     continue;
                 }
                 log.candidate_at = None;
@@ -301,7 +301,7 @@ impl StepCache {
                 let saved = beyond.get_or_insert_with(|| Saved::after(steps));
                 frame.stretch_beyond(saved, rules, bare, room)
             } else {
-                let (passed, why) = frame.stretch::<true, WORDS>(pc, OUTERMOST, rules, bare, room, steps);
+                let (passed, why) = frame.stretch::<true, WORDS>(pc, NO_LIMIT, rules, bare, room, steps);
                 log.end += passed;
                 (passed, why)
             };
