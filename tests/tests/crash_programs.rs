@@ -65,6 +65,32 @@ fn python_programs_show_their_functions_and_the_code_that_crashed() {
     }
 }
 
+/// faulthandler in the same program, before us and after us. It has SA_NODEFER and sends the signal again.
+#[test]
+fn faulthandler_is_a_neighbour_in_both_orders() {
+    let scratch = paths::scratch("crash-faulthandler");
+    let library = paths::tree().join("lib/libuunwind.so.0");
+    let script = "import ctypes, faulthandler, sys\n\
+        library, flags, first = ctypes.CDLL(sys.argv[1]), int(sys.argv[2]), sys.argv[3]\n\
+        if first == 'faulthandler': faulthandler.enable()\n\
+        library.uu_setup()\n\
+        assert library.uu_report_crashes(2, flags) == 0\n\
+        if first == 'uu': faulthandler.enable()\n\
+        ctypes.string_at(0)\n";
+    let python = &interpreters::supported()[0];
+    for (flags, first, reports) in [("1", "uu", 1), ("3", "uu", 1), ("3", "faulthandler", 1), ("1", "faulthandler", 0)]
+    {
+        let mut command = Command::new(&python.path);
+        command.args(["-c", script]).arg(&library).args([flags, first]).env("XDG_CACHE_HOME", scratch.join("cache"));
+        let out = process::run(&mut command, &scratch, uu::LIMIT).expect_code(128 + SIGSEGV);
+        let found = Report::all(&out.stderr);
+        assert_eq!(found.len(), reports, "{flags} {first}: {}", out.text());
+        let is_whole = |report: &Report| report.complete && report.crashed().semantic()[0].0 == "string_at";
+        assert!(found.iter().all(is_whole), "{flags} {first}: {}", out.text());
+        assert!(out.stderr.contains("Fatal Python error: Segmentation fault"), "{flags} {first}: {}", out.text());
+    }
+}
+
 #[test]
 fn luajit_shows_its_functions_interpreted_and_compiled() {
     let Some(found) = luajit::all().into_iter().find(|found| found.kind == luajit::Kind::Interpreter) else {

@@ -149,10 +149,26 @@ fn other_threads_are_in_the_report() {
     assert_eq!(Report::one(&out.stderr).threads.len(), 1, "UU_CRASH_ONE_THREAD");
 }
 
+/// How often a race is tried; `UU_CRASHES` for more.
+fn rounds() -> u32 {
+    std::env::var("UU_CRASHES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(20)
+}
+
+/// Two threads walk all others, in handlers of the third, when that one crashes.
+#[test]
+fn a_crash_in_the_middle_of_walks_is_reported() {
+    for _ in 0..rounds() {
+        let out = crash("walked", &[]).expect_code(128 + SIGSEGV);
+        let report = Report::one(&out.stderr);
+        assert_eq!(functions(&report), ["crash_read", "middle", "main"], "{}", out.text());
+        assert_eq!(report.threads.len(), 3, "{}", out.text());
+    }
+}
+
 /// The first thread is reported, with the stacks of the others, which wait in their handlers.
 #[test]
 fn several_threads_that_crash_at_once_make_one_report() {
-    for _ in 0..20 {
+    for _ in 0..rounds() {
         let out = crash("at-once", &[]).expect_code(128 + SIGSEGV);
         let report = Report::one(&out.stderr);
         assert_eq!(functions(&report), ["crash_read", "middle", "worker"], "{}", out.text());

@@ -232,6 +232,19 @@ STAYS void *waits(void *unused) {
     AFTER;
     return 0;
 }
+/* Asks all threads for their stacks, again and again. */
+STAYS void *walks_all(void *unused) {
+    static uint64_t frames[1 << 16];
+    struct uu_thread list[8];
+    for (int i = 0;; i++) {
+        struct uu_request request = {.size = sizeof request, .frames = frames, .capacity = 1 << 16};
+        if (uu_walk_all(&request, list, 8, 1000000000) < 0)
+            abort();
+        if (i == 10)
+            pthread_barrier_wait(&together);
+    }
+    return unused;
+}
 static void in_threads(int n, size_t stack, int with_stack) {
     pthread_t threads[16];
     pthread_attr_t attributes;
@@ -387,6 +400,13 @@ int main(int argc, char **argv) {
         pthread_t thread;
         pthread_barrier_init(&together, 0, 2);
         pthread_create(&thread, 0, waits, 0);
+        pthread_barrier_wait(&together);
+    }
+    if (is("walked")) {
+        pthread_t threads[2];
+        pthread_barrier_init(&together, 0, 3);
+        for (int i = 0; i < 2; i++)
+            pthread_create(&threads[i], 0, walks_all, 0);
         pthread_barrier_wait(&together);
     }
     if (is("thread")) in_threads(1, 0, 0);
