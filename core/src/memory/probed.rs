@@ -50,25 +50,26 @@ pub(super) struct Pages {
     next: u8,
     /// The object whose unwind data is being read.
     image: Image,
-    /// Its pages that were read last, which [`IMAGE_PAGES`] has, too, unless others have taken their places.
-    of_image: [u64; 4],
-    next_of_image: u8,
+    /// Pages of images that this walk read, each in the place that its number gives; [`IMAGE_PAGES`] has them, too,
+    /// unless others have taken their places.
+    of_images: [u64; OF_IMAGES],
     /// Whether the last pages of some images, those of these generations, were readable in this walk.
     whole: [(u64, bool); 4],
     next_whole: u8,
 }
 
+/// As many as a search in an index of unwind data of 5,000 functions goes through, and some.
+const OF_IMAGES: usize = 16;
 /// No page.
-const NONE: [u64; 4] = [u64::MAX; 4];
+const NONE: u64 = u64::MAX;
 
 impl Pages {
     pub(super) fn new() -> Pages {
         Pages {
-            pages: NONE,
+            pages: [NONE; 4],
             next: 0,
             image: Image::NONE,
-            of_image: NONE,
-            next_of_image: 0,
+            of_images: [NONE; OF_IMAGES],
             whole: [(0, false); 4],
             next_whole: 0,
         }
@@ -76,14 +77,14 @@ impl Pages {
 
     /// See [`super::Reader::begin_image`].
     pub(super) fn set_image(&mut self, image: Image) {
-        (self.image, self.of_image) = (image, NONE);
+        self.image = image;
     }
 
     /// Whether the page of this address was found readable just now.
     #[inline(always)]
     pub(super) fn is_known(&self, address: u64) -> bool {
         let page = address / PAGE;
-        self.of_image.contains(&page) || self.pages.contains(&page)
+        self.of_images.get(page as usize % OF_IMAGES) == Some(&page) || self.pages.contains(&page)
     }
 
     /// Whether the image's file has not become shorter, as far as its last page says. Asks once a walk.
@@ -115,10 +116,9 @@ impl Pages {
             let readable = is_noted || probe(page * PAGE);
             if let (true, Some((place, entry))) = (readable, entry) {
                 place.store(entry, Relaxed);
-                if let Some(place) = self.of_image.get_mut(usize::from(self.next_of_image & 3)) {
+                if let Some(place) = self.of_images.get_mut(page as usize % OF_IMAGES) {
                     *place = page;
                 }
-                self.next_of_image = self.next_of_image.wrapping_add(1);
             } else if readable {
                 if let Some(place) = self.pages.get_mut(usize::from(self.next & 3)) {
                     *place = page;

@@ -101,7 +101,7 @@ impl Live<'_> {
             }
             if let (Ok(Answer { rule: Ok(rule), .. }), 0) = (&answer, self.current.plugin) {
                 let asked = !cursor.exact || self.salts.stamp().is_some();
-                if let Some(short) = Short::of(rule.pack()).filter(|_| asked) {
+                if let Some(short) = Short::of_any(rule).filter(|_| asked) {
                     SHORT_RULES.put(key, self.salts.salt(), short);
                 }
             }

@@ -1,6 +1,7 @@
-/* Captures in a signal handler, through the signal frame, at each instruction of functions with all kinds of frames: on the interrupted
-   stack, and on an alternate one. Each is made several times in a row, with room for all frames or for some, so that the library may take
-   over what it captured before, and compared with what libgcc's unwinder says. Prints the number of captures. */
+/* Captures in a signal handler, through the signal frame, at each instruction of functions with all kinds of frames:
+   on the interrupted stack, and on an alternate one. Each is made several times in a row, with room for all frames or
+   for some, so that the library may take over what it captured before, and compared with what libgcc's unwinder says.
+   Prints the number of captures. */
 #define _GNU_SOURCE
 #include "uu.h"
 

@@ -18,6 +18,11 @@ impl Short {
         None
     }
 
+    /// The rule in one word, the outermost frame's, too: it never fits.
+    pub fn of_any(_: &Rule) -> Option<Short> {
+        None
+    }
+
     /// The rule in one word, from a packed rule: it never fits.
     pub fn of(_: Packed) -> Option<Short> {
         None

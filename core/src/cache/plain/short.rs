@@ -150,14 +150,16 @@ impl Short {
 
     /// The rule in one word, from a packed rule, if it fits.
     pub fn of(packed: Packed) -> Option<Short> {
-        let rule = packed.unpack().ok()?;
-        if rule == Rule::end() {
-            return Some(Short::END);
+        Short::of_any(&packed.unpack().ok()?)
+    }
+
+    /// As [`Short::new`], and those of the outermost frame and of signal frames.
+    pub fn of_any(rule: &Rule) -> Option<Short> {
+        match rule.kind {
+            RuleKind::End if *rule == Rule::end() => Some(Short::END),
+            RuleKind::Signal if *rule == Rule::signal(0) => Some(Short::SIGNAL),
+            _ => Short::new(rule),
         }
-        if rule == Rule::signal(0) {
-            return Some(Short::SIGNAL);
-        }
-        Short::new(&rule)
     }
 
     /// The word, as tables keep it.
