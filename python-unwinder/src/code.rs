@@ -12,7 +12,7 @@ use crate::frame::{PyFrame, OWNER_GENERATOR};
 use crate::text;
 use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::guest::Guest;
-use uunwind_core::plugin::{Description, Text, TABLE_LIMIT, TEXT_LIMIT};
+use uunwind_core::plugin::{Description, Text, TABLE_LIMIT, TABLE_NONE, TEXT_LIMIT};
 
 /// Byte offsets of `PyObject.ob_type` and `PyVarObject.ob_size` (which counts code units in a code object):
 /// <https://github.com/python/cpython/blob/v3.13.0/Include/object.h>.
@@ -46,8 +46,7 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame) -> Emitted {
     if frame.code == 0 || !frame.code.is_multiple_of(8) {
         return Emitted::Invalid;
     }
-    let key = [frame.code, guest.view().facts as u64, guest.view().bias, 0, 0];
-    let Some(code) = recall(guest, &key).or_else(|| look_up(guest, facts, &key)) else {
+    let Some(code) = find(guest, facts, frame.code) else {
         return Emitted::Invalid;
     };
     // 3.11 and 3.12 point at the unit before the next one, so in a frame that has not begun they point before the first
@@ -65,11 +64,32 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame) -> Emitted {
         return Emitted::Done;
     }
     // The byte offset from the first code unit, equal to `frame.f_lasti`.
-    if guest.emit(code.name, ahead.wrapping_sub(UNIT)) {
+    done(guest.emit(code.name, ahead.wrapping_sub(UNIT)))
+}
+
+/// Emits a frame that runs the code object at `address`, and stands at a byte position of its instructions (up to
+/// 3.10).
+pub fn emit_at(guest: &Guest<'_>, facts: &Facts, address: u64, position: u64) -> Emitted {
+    if address == 0 || !address.is_multiple_of(8) {
+        return Emitted::Invalid;
+    }
+    match find(guest, facts, address) {
+        Some(code) if position / UNIT < code.units => done(guest.emit(code.name, position)),
+        _ => Emitted::Invalid,
+    }
+}
+
+fn done(emitted: bool) -> Emitted {
+    if emitted {
         Emitted::Done
     } else {
         Emitted::Full
     }
+}
+
+fn find(guest: &Guest<'_>, facts: &Facts, address: u64) -> Option<Code> {
+    let key = [address, guest.view().facts as u64, guest.view().bias, 0, 0];
+    recall(guest, &key).or_else(|| look_up(guest, facts, &key))
 }
 
 /// The code object as found earlier, if every word that was read to find it is unchanged.
@@ -109,9 +129,10 @@ struct Parts {
 // Not inlined, so that its stack frame is gone before the host is called to describe anything.
 #[inline(never)]
 fn read(guest: &Guest<'_>, facts: &Facts, address: u64) -> Option<Parts> {
+    let in_bytes = facts.code_bytes != 0;
     let offsets = [
         TYPE,
-        SIZE,
+        if in_bytes { facts.code_bytes } else { SIZE },
         facts.code_first_traceable,
         facts.code_first_line,
         facts.code_filename,
@@ -124,16 +145,23 @@ fn read(guest: &Guest<'_>, facts: &Facts, address: u64) -> Option<Parts> {
     if kind != guest.view().bias.wrapping_add(facts.code_type) {
         return None;
     }
+    // Up to 3.10 the instructions are a `bytes` object.
+    let units = if in_bytes { guest.word(units.wrapping_add(u64::from(SIZE)))? / UNIT } else { units };
     // Both fields are ints, half a word.
     let (first_traceable, first_line) = (first_traceable as u32, first_line as u32);
     let mut fingerprint = Fingerprint(u64::from(first_line));
+    let name = fingerprint.with(guest, text::of_str(guest, facts, qualname), TEXT_LIMIT);
+    let file = fingerprint.with(guest, text::of_str(guest, facts, filename), TEXT_LIMIT);
+    let table = fingerprint.with_table(guest, text::of_bytes(guest, line_table));
+    // An empty table means something else than none (up to 3.9).
+    let has_table = table.address != 0 && table.len <= TABLE_LIMIT;
     let description = Description {
         code: address,
-        name: fingerprint.with(guest, text::of_str(guest, facts, qualname), TEXT_LIMIT),
-        file: fingerprint.with(guest, text::of_str(guest, facts, filename), TEXT_LIMIT),
-        table: fingerprint.with_table(guest, text::of_bytes(guest, line_table)),
+        name,
+        file,
+        table,
         first_line,
-        table_kind: facts.table_kind,
+        table_kind: if has_table { facts.table_kind } else { TABLE_NONE },
         fingerprint: fingerprint.0,
     };
     Some(Parts { units, first_traceable, description })

@@ -9,7 +9,7 @@ use core::mem::size_of;
 pub use uunwind_core::plugin::guest::Plain;
 
 /// Version of this layout.
-pub const FACTS_VERSION: u32 = 3;
+pub const FACTS_VERSION: u32 = 4;
 
 /// 3.11: `_PyCFrame` on the C stack; an activation ends before the frame that its outer `_PyCFrame` shows.
 pub const CHAIN_CFRAME: u32 = 1;
@@ -17,6 +17,8 @@ pub const CHAIN_CFRAME: u32 = 1;
 pub const CHAIN_CFRAME_SHIM: u32 = 2;
 /// 3.13 and later: a shim frame on the C stack ends the activation; there is no `_PyCFrame`.
 pub const CHAIN_SHIM: u32 = 3;
+/// 3.8 to 3.10: one activation a Python function, which holds its `PyFrameObject` in a callee-saved register.
+pub const CHAIN_FRAME_OBJECT: u32 = 4;
 
 /// The thread's state is the value of the pthread key in `_PyRuntime` (up to 3.14).
 pub const STATE_KEY: u32 = 1;
@@ -34,14 +36,20 @@ pub enum Boundary {
     CFrameShim,
     /// [`CHAIN_SHIM`].
     Shim,
+    /// [`CHAIN_FRAME_OBJECT`].
+    FrameObject,
 }
 
 /// `table_kind` of code objects: the location table of CPython 3.11 and later
-/// (<https://github.com/python/cpython/blob/v3.13.0/Objects/locations.md>). `lines.rs` decodes it.
+/// (<https://github.com/python/cpython/blob/v3.13.0/Objects/locations.md>). `lines/` decodes all kinds.
 pub const TABLE_PYTHON_311: u32 = 1;
+/// `table_kind` of code objects: `co_lnotab` of CPython 3.8 and 3.9.
+pub const TABLE_PYTHON_38: u32 = 2;
+/// `table_kind` of code objects: `co_linetable` of CPython 3.10.
+pub const TABLE_PYTHON_310: u32 = 3;
 
 /// Largest `_PyInterpreterFrame`, in bytes, that the signal half reads fields of.
-pub const FRAME_BYTES: usize = 96;
+pub const FRAME_BYTES: usize = 128;
 /// Largest head of a `PyCodeObject`, in bytes up to `co_code_adaptive`, that the signal half reads fields of.
 pub const CODE_BYTES: usize = 224;
 
@@ -64,6 +72,8 @@ uunwind_core::plain! {
         pub eval: u64,
         /// File address of `PyCode_Type`.
         pub code_type: u64,
+        /// File address of `PyFrame_Type` (3.8 to 3.10); 0: not used.
+        pub frame_type: u64,
         /// [`STATE_TLS`]: distance of the variable from the thread pointer. [`STATE_TLS_BLOCK`]: its offset in the
         /// block. In bytes, modulo 2^64.
         pub state_offset: u64,
@@ -91,7 +101,7 @@ uunwind_core::plain! {
         pub tstate_next: u32,
         /// `PyThreadState.thread_id`.
         pub tstate_thread_id: u32,
-        /// `PyThreadState.cframe` (3.11, 3.12) or `.current_frame` (from 3.13 on).
+        /// `PyThreadState.cframe` (3.11, 3.12), `.current_frame` (from 3.13 on) or `.frame` (up to 3.10).
         pub tstate_entry: u32,
         /// `PyThreadState.base_frame` (3.15), the address of the frame that ends the chain; 0: not used.
         pub tstate_base_frame: u32,
@@ -106,12 +116,20 @@ uunwind_core::plain! {
 
         /// Size of a frame in bytes: the fields below lie within it; at most [`FRAME_BYTES`].
         pub frame_bytes: u32,
-        /// `_PyInterpreterFrame.f_code` or `.f_executable`.
+        /// `_PyInterpreterFrame.f_code` or `.f_executable`, or `PyFrameObject.f_code` (up to 3.10).
         pub frame_code: u32,
-        /// `_PyInterpreterFrame.previous`, the caller's frame.
+        /// `_PyInterpreterFrame.previous` or `PyFrameObject.f_back`, the caller's frame.
         pub frame_previous: u32,
-        /// `_PyInterpreterFrame.prev_instr` or `.instr_ptr`.
+        /// `_PyInterpreterFrame.prev_instr` or `.instr_ptr`, or `PyFrameObject.f_lasti` (up to 3.10).
         pub frame_instruction: u32,
+        /// Unit of `PyFrameObject.f_lasti` in bytes (up to 3.10).
+        pub frame_unit: u32,
+        /// `PyFrameObject.f_gen` (up to 3.10).
+        pub frame_generator: u32,
+        /// `PyFrameObject.f_executing` or `.f_state` (a byte, up to 3.10).
+        pub frame_state: u32,
+        /// The value that it has in a frame that executes.
+        pub frame_executing: u32,
         /// `_PyInterpreterFrame.owner` (a byte).
         pub frame_owner: u32,
         /// Bits of `.f_executable` that are no part of the address (from 3.14 on: 3).
@@ -124,12 +142,14 @@ uunwind_core::plain! {
 
         /// `PyCodeObject.co_filename`.
         pub code_filename: u32,
-        /// `PyCodeObject.co_qualname`.
+        /// `PyCodeObject.co_qualname`, or `.co_name` (up to 3.10).
         pub code_qualname: u32,
         /// `PyCodeObject.co_firstlineno` (32 bits).
         pub code_first_line: u32,
-        /// `PyCodeObject.co_linetable`.
+        /// `PyCodeObject.co_linetable`, or `.co_lnotab` (up to 3.9).
         pub code_line_table: u32,
+        /// `PyCodeObject.co_code`, a `bytes` object with the instructions (up to 3.10); 0: not used.
+        pub code_bytes: u32,
         /// `PyCodeObject._co_firsttraceable` (32 bits).
         pub code_first_traceable: u32,
         /// `PyCodeObject.co_code_adaptive`: the first code unit. All fields above lie before it.
@@ -139,6 +159,8 @@ uunwind_core::plain! {
         pub text_ascii: u32,
         /// `sizeof(PyCompactUnicodeObject)`: where the characters of any other compact `str` begin.
         pub text_compact: u32,
+        /// Makes the size a multiple of the alignment; 0.
+        pub padding: u32,
     }
 }
 
@@ -156,6 +178,7 @@ impl Facts {
             CHAIN_CFRAME => Some(Boundary::CFrame),
             CHAIN_CFRAME_SHIM => Some(Boundary::CFrameShim),
             CHAIN_SHIM => Some(Boundary::Shim),
+            CHAIN_FRAME_OBJECT => Some(Boundary::FrameObject),
             _ => None,
         }
     }
@@ -170,6 +193,10 @@ impl Facts {
             && matches!(self.state, STATE_KEY | STATE_TLS | STATE_TLS_BLOCK)
             && frame as usize <= FRAME_BYTES
             && self.frame_generator_state <= 8
+            && self.frame_unit <= 2
+            && word(self.frame_generator, frame)
+            && byte(self.frame_state, frame)
+            && word(self.code_bytes, code)
             && code as usize <= CODE_BYTES
             && [self.frame_code, self.frame_previous, self.frame_instruction].iter().all(|o| word(*o, frame))
             && [self.frame_owner, self.frame_is_entry].iter().all(|o| byte(*o, frame))
@@ -202,7 +229,7 @@ mod tests {
             |f: &mut Facts| f.version += 1,
             |f: &mut Facts| f.size -= 4,
             |f: &mut Facts| f.chain = 9,
-            |f: &mut Facts| f.frame_bytes = 97,
+            |f: &mut Facts| f.frame_bytes = 129,
             |f: &mut Facts| f.state = 0,
             |f: &mut Facts| f.frame_owner = 80,
             |f: &mut Facts| f.frame_generator_state = 9,

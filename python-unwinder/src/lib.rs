@@ -1,9 +1,9 @@
 //! CPython unwinder plugin, signal half: finds the Python frames that run in one native frame of the interpreter.
 //!
 //! A signal room: no allocation, no lock, no thread-local, no panic, no unbounded loop; foreign bytes only through the
-//! walk's reader. Serves builds with the GIL of CPython 3.11 to 3.15 on x86-64.
+//! walk's reader. Serves builds with the GIL of CPython 3.8 to 3.15 on x86-64.
 //!
-//! CPython runs many Python frames in one native activation of `_PyEval_EvalFrameDefault`. Each activation keeps an
+//! From 3.11 on CPython runs many Python frames in one native activation of `_PyEval_EvalFrameDefault`. Each activation keeps an
 //! object in its own C stack frame that is linked into the chain of Python frames: a *boundary*. So frames need not be
 //! counted or matched by name: a boundary whose address lies in `[sp, CFA)` of a native frame proves which Python
 //! frames belong to it.
@@ -20,7 +20,9 @@
 //! cursor        what one walk keeps between native frames (in its scratch memory)
 //! shim          activations of 3.13 and later: boundary = shim frame
 //! cframe        activations of 3.11 and 3.12: boundary = _PyCFrame
+//! frame_object  activations of 3.8 to 3.10, without a boundary: one a Python function, whose frame is in a register
 //! other_states  the thread's states in other interpreters, whose activations may lie on the same stack
+//! lines         line tables of all versions
 //! trampoline    the machine code of `-X perf`, which lies in no object: the step to its caller
 //! overlay       the entry: which activation is this native frame?
 //! ```
@@ -36,6 +38,7 @@ mod code;
 mod cursor;
 pub mod facts;
 mod frame;
+mod frame_object;
 mod learned;
 pub mod lines;
 mod other_states;
@@ -46,7 +49,7 @@ mod thread_state;
 mod trampoline;
 
 use uunwind_core::plugin::{
-    Plugin, CHECKED_READS, LINE_IN_HANDLERS, NO_REGISTERS, OVERLAY_NONE, PLUGIN_UNOWNED, STEP_NATIVE, STEP_UNOWNED_ONLY,
+    Plugin, CHECKED_READS, LINE_IN_HANDLERS, OVERLAY_NONE, PLUGIN_UNOWNED, STEP_NATIVE, STEP_UNOWNED_ONLY,
 };
 use uunwind_core::{line_of, visit};
 
@@ -57,7 +60,7 @@ static PLUGIN: Plugin = Plugin {
     overlay: visit!(overlay::overlay, OVERLAY_NONE),
     step: visit!(trampoline::step, STEP_NATIVE),
     line: line_of!(lines::line_of),
-    flags: NO_REGISTERS | PLUGIN_UNOWNED | STEP_UNOWNED_ONLY | CHECKED_READS | LINE_IN_HANDLERS,
+    flags: PLUGIN_UNOWNED | STEP_UNOWNED_ONLY | CHECKED_READS | LINE_IN_HANDLERS,
     scratch_bytes: cursor::USED as u32,
     ..Plugin::new(NAME)
 };

@@ -4,7 +4,7 @@ use crate::cursor::{Cursor, ENDED, FRESH};
 use crate::facts::{Boundary, Facts};
 use crate::learned::{Distance, Learned};
 use crate::thread_state;
-use crate::{cframe, shim};
+use crate::{cframe, frame_object, shim};
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{View, OVERLAY_DESYNC, OVERLAY_INTERPRETER, OVERLAY_NONE};
 
@@ -81,6 +81,7 @@ pub fn overlay(guest: &Guest<'_>) -> u32 {
     match here.boundary {
         Boundary::CFrame | Boundary::CFrameShim => cframe::step(&here, cursor),
         Boundary::Shim => shim::step(&here, cursor),
+        Boundary::FrameObject => frame_object::step(&here, cursor),
     }
 }
 
@@ -102,5 +103,6 @@ fn begin(here: &Here<'_>, cursor: &mut Cursor) {
     match here.boundary {
         Boundary::CFrame | Boundary::CFrameShim => cframe::begin(cursor, entry),
         Boundary::Shim => shim::begin(here, cursor, entry),
+        Boundary::FrameObject => frame_object::begin(cursor, entry),
     }
 }

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Minor versions that the Python plugin supports, which should be tested.
-pub const SUPPORTED: std::ops::RangeInclusive<u32> = 11..=15;
+pub const SUPPORTED: std::ops::RangeInclusive<u32> = 8..=15;
+/// The first one that has the syntax and the modules that all test programs use.
+const MODERN: u32 = 11;
 
 /// An interpreter of this machine.
 #[derive(Clone, Debug)]
@@ -24,10 +26,15 @@ pub fn supported() -> Vec<Interpreter> {
     all().into_iter().filter(|i| SUPPORTED.contains(&i.version.0)).collect()
 }
 
+/// The supported interpreters that run every test program.
+pub fn modern() -> Vec<Interpreter> {
+    supported().into_iter().filter(|i| i.version.0 >= MODERN).collect()
+}
+
 /// The supported interpreters that are installed whole, with what makes virtual environments: not those that were
 /// fetched from other Debian suites.
 pub fn installed() -> Vec<Interpreter> {
-    supported().into_iter().filter(|i| !i.path.starts_with(crate::paths::target())).collect()
+    modern().into_iter().filter(|i| !i.path.starts_with(crate::paths::target())).collect()
 }
 
 /// All CPython 3 interpreters, one for each real file.
@@ -48,6 +55,11 @@ pub fn all() -> Vec<Interpreter> {
 /// The supported minor versions of which this machine has no interpreter.
 pub fn missing(have: &[Interpreter]) -> Vec<u32> {
     SUPPORTED.filter(|minor| have.iter().all(|i| i.version.0 != *minor)).collect()
+}
+
+/// As [`missing`], of those that run every test program.
+pub fn missing_modern(have: &[Interpreter]) -> Vec<u32> {
+    missing(have).into_iter().filter(|minor| *minor >= MODERN).collect()
 }
 
 fn candidates() -> Vec<PathBuf> {

@@ -275,7 +275,7 @@ fn python_in_deep_recursion_has_both_ends() {
     let script = scratch.join("deep.py");
     let text = "import ctypes, sys\nsys.setrecursionlimit(20000)\ndef deep(n):\n    if n == 0:\n        ctypes.string_at(0)\n    deep(n - 1)\ndeep(5000)\n";
     std::fs::write(&script, text).expect("scratch");
-    for python in uunwind_tests::interpreters::supported() {
+    for python in uunwind_tests::interpreters::modern() {
         let words: [&OsStr; 2] = [python.path.as_ref(), script.as_ref()];
         let (report, out) = crash("deep-python", &words, SIGSEGV, "SIGSEGV");
         let names: Vec<String> = report.crashed().semantic().into_iter().map(|(name, ..)| name).collect();

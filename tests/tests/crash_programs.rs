@@ -33,7 +33,7 @@ fn python_programs_show_their_functions_and_the_code_that_crashed() {
     wanted.extend(vec![recursion; 3]);
     wanted.push(("Caller.method".to_owned(), file.clone(), line(&script, "recursion(3)")));
     wanted.push(("<module>".to_owned(), file.clone(), line(&script, "Caller().method()")));
-    for python in interpreters::supported() {
+    for python in interpreters::modern() {
         for handler in [&[][..], &["-X", "faulthandler"]] {
             let scratch = paths::scratch("crash-python");
             let report = scratch.join("report.json");
@@ -77,7 +77,7 @@ fn faulthandler_is_a_neighbour_in_both_orders() {
         assert library.uu_report_crashes(2, flags) == 0\n\
         if first == 'uu': faulthandler.enable()\n\
         ctypes.string_at(0)\n";
-    let python = &interpreters::supported()[0];
+    let python = &interpreters::modern()[0];
     for (flags, first, reports) in [("1", "uu", 1), ("3", "uu", 1), ("3", "faulthandler", 1), ("1", "faulthandler", 0)]
     {
         let mut command = Command::new(&python.path);

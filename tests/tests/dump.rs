@@ -184,7 +184,7 @@ fn stopped_programs_are_shown_and_stay_stopped() {
 /// Python's own frames with their lines, in every thread.
 #[test]
 fn threads_of_python_are_as_it_says_itself() {
-    let found = interpreters::supported();
+    let found = interpreters::modern();
     assert!(!found.is_empty(), "no interpreter");
     for python in found {
         let scratch = paths::scratch("dump-python");

@@ -77,7 +77,7 @@ fn the_child_that_crashed_is_named() {
 #[test]
 fn a_crash_of_python_shows_its_functions() {
     let script = paths::source("python/crash.py");
-    for python in interpreters::supported() {
+    for python in interpreters::modern() {
         let scratch = paths::scratch("fatal-python");
         let recording = uu::record(&scratch, &[], |_| {}, &[python.path.as_ref(), script.as_ref()]);
         let out = &recording.outcome;
@@ -102,7 +102,7 @@ fn what_ends_in_another_way_leaves_no_such_stack() {
     }
     let script =
         "import signal, os\nsignal.signal(signal.SIGSEGV, lambda *a: None)\nos.kill(os.getpid(), signal.SIGSEGV)\n";
-    let python = &interpreters::supported()[0];
+    let python = &interpreters::modern()[0];
     let recording = uu::record(&scratch, &[], |_| {}, &[python.path.as_ref(), "-c".as_ref(), script.as_ref()]);
     assert_eq!((recording.outcome.code(), fatal(&recording.outcome)), (0, None), "{}", recording.outcome.text());
 }

@@ -113,7 +113,7 @@ library.through_bad(back(crash), 7)
 #[test]
 fn faulthandler_of_python() {
     let library = faces::library(&paths::scratch("faulthandler"));
-    for python in interpreters::supported() {
+    for python in interpreters::modern() {
         let words = [python.path.as_os_str(), OsStr::new("-X"), OsStr::new("faulthandler"), OsStr::new("-c")];
         let words = [&words[..], &[OsStr::new(PYTHON), library.as_os_str()]].concat();
         let pair = same(&format!("faulthandler-{}", python.label), "null-read", without_addresses, &words);

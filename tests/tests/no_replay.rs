@@ -74,7 +74,7 @@ fn python_stacks_are_the_same_without_replay() {
                 def down(n):\n    leaf() if n == 0 else down(n - 1)\n\
                 down(20)\n";
     std::fs::write(&script, text).expect("written");
-    let found = interpreters::supported();
+    let found = interpreters::modern();
     let Some(python) = found.first() else {
         return uunwind_tests::skips::skipped("no_replay::python", "this machine has no supported CPython");
     };

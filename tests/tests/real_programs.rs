@@ -141,7 +141,7 @@ fn library(python: &Path, folder: &Path, parts: &str) -> PathBuf {
 
 #[test]
 fn compileall_over_the_standard_library() {
-    for python in interpreters::supported() {
+    for python in interpreters::modern() {
         let folder = paths::scratch("compileall");
         let copy = library(&python.path, &folder, "[a-t]*.py");
         // At every level of optimization: one level alone is soon over.

@@ -177,7 +177,7 @@ fn python(name: &str, interpreter: &std::path::Path, arguments: &[&str]) -> Pair
 fn a_real_segfault_is_reported_as_without_us() {
     let crash =
         "import ctypes\ndef f(n):\n    if n: return f(n - 1)\n    ctypes.string_at(0)\nsum(range(3000000)); f(5)";
-    for interpreter in interpreters::supported() {
+    for interpreter in interpreters::modern() {
         for options in [&["-X", "faulthandler", "-c", crash][..], &["-c", crash]] {
             let pair = python("segfault", &interpreter.path, options).same_after(without_addresses);
             assert_eq!(pair.plain.code, 139, "{}", interpreter.label);
@@ -194,7 +194,7 @@ fn fork_under_python_warns_of_nothing() {
         "import os, sys\nsum(range(3000000))\npid = os.fork()\nif pid == 0:\n    sum(range(2000000)); os._exit(3)\n\
                    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), sys.version_info[:2])";
     let mut count = 0;
-    for interpreter in interpreters::supported() {
+    for interpreter in interpreters::modern() {
         let pair = python("fork", &interpreter.path, &["-W", "error", "-c", program]).same();
         assert!(pair.recorded.stdout.starts_with("3 ("), "{}: {}", interpreter.label, pair.recorded.stdout);
         assert_eq!(pair.recorded.stderr, "", "{}", interpreter.label);
@@ -214,7 +214,7 @@ fn pools_of_processes_and_threads_work() {
         \x20   with c.ThreadPoolExecutor(8) as t: print(sum(t.map(f, [50000] * 8)))\n\
         \x20   print(subprocess.run(['sh', '-c', 'echo child; exit 4'], capture_output=True))\n\
         \x20   print(signal.getsignal(signal.SIGPROF), signal.getsignal(signal.SIGSEGV))\n";
-    for interpreter in interpreters::supported() {
+    for interpreter in interpreters::modern() {
         let scratch = paths::scratch("pools");
         let file = scratch.join("pools.py");
         std::fs::write(&file, program).expect("scratch");

@@ -15,7 +15,7 @@ fn other_threads_are_walked_or_the_reason_is_given() {
 #[test]
 fn threads_of_python_have_their_functions() {
     let library = paths::tree().join("lib/libuunwind.so.0");
-    let found = interpreters::supported();
+    let found = interpreters::modern();
     assert!(!found.is_empty(), "no interpreter");
     for python in found {
         let scratch = paths::scratch("walk-threads-python");

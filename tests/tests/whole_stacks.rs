@@ -18,7 +18,7 @@ fn python_stacks_are_the_interpreters() {
     let storm = compile::gcc(&scratch, "storm.so", &["native/walk_storm.c"], &["-shared", "-fPIC", &include]);
     // malloc and locks are watched: the storm's handler must not call them.
     let watch = compile::shared(&scratch, "watch.so", &["native/watch_calls.c"]);
-    let found = interpreters::supported();
+    let found = interpreters::modern();
     assert!(!found.is_empty(), "no interpreter");
     for python in found {
         // The second run takes the facts from the cache.
@@ -49,7 +49,7 @@ fn plugins_that_are_missing_are_looked_for_again() {
     for file in ["libuunwind.so.0", "uu/libuunwind-setup.so"] {
         std::fs::copy(from.join(file), lib.join(file)).expect("a built tree");
     }
-    for python in interpreters::supported() {
+    for python in interpreters::modern() {
         let later = scratch.join("later");
         std::fs::create_dir_all(&later).expect("scratch");
         for file in std::fs::read_dir(from.join("uu/plugins")).expect("plugins") {

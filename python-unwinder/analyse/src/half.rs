@@ -3,7 +3,7 @@
 use crate::{analyse, Finding};
 use uunwind_elf::Image;
 use uunwind_language::{Half, Language, LineTable};
-use uunwind_python::facts::{Plain, TABLE_PYTHON_311};
+use uunwind_python::facts::Plain;
 use uunwind_python::lines;
 
 /// Functions of CPython that only pass a call on
@@ -88,7 +88,7 @@ impl Half for Python {
     }
 
     fn line(&self, table: &LineTable<'_>, position: u64) -> Option<u32> {
-        (table.kind == TABLE_PYTHON_311).then(|| lines::line(table.bytes, table.first_line, position))
+        lines::line(table.kind, table.bytes, table.first_line, position)
     }
 }
 
@@ -96,6 +96,7 @@ impl Half for Python {
 mod tests {
     use super::*;
     use uunwind_language::Role;
+    use uunwind_python::facts::TABLE_PYTHON_311;
 
     #[test]
     fn the_name_is_the_signal_halfs() {
@@ -130,6 +131,6 @@ mod tests {
         // Two code units, one line further on.
         let table = LineTable { kind: TABLE_PYTHON_311, first_line: 7, bytes: &[0x80 | 11 << 3 | 1, 0, 0] };
         assert_eq!(Python.line(&table, 0), Some(8));
-        assert_eq!(Python.line(&LineTable { kind: 2, ..table }, 0), None);
+        assert_eq!(Python.line(&LineTable { kind: 9, ..table }, 0), None);
     }
 }

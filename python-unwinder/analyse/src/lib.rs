@@ -1,7 +1,7 @@
 //! CPython unwinder plugin, analyse half: decides whether an ELF file holds a CPython that the signal half can read,
 //! and says where its structures lie.
 //!
-//! Serves builds with the GIL of CPython 3.11 to 3.15, as libpython or as an executable that contains it. All that is needed are exported symbols and initialised data, which stripped files have as well. A CPython that
+//! Serves builds with the GIL of CPython 3.8 to 3.15, as libpython or as an executable that contains it. All that is needed are exported symbols and initialised data, which stripped files have as well. A CPython that
 //! is not served is refused, with a line that says what was found.
 //!
 //! - `versions`: a file for each minor version: its layout, its boundaries, its refusals;
@@ -25,7 +25,7 @@ mod tests;
 pub use half::Python;
 use uunwind_elf::Elf;
 pub use uunwind_python::facts::Facts;
-use uunwind_python::facts::Plain;
+use uunwind_python::facts::{Plain, CHAIN_FRAME_OBJECT};
 pub use uunwind_python::NAME;
 pub use version::Version;
 use versions::State;
@@ -42,7 +42,7 @@ pub enum Finding {
 }
 
 /// The CPythons that are served, for messages.
-pub const SERVED: &str = "CPython 3.11 to 3.15 (builds with the GIL; of 3.11 and 3.12, release builds)";
+pub const SERVED: &str = "CPython 3.8 to 3.15 (builds with the GIL; up to 3.12, release builds)";
 
 /// Analyses one ELF file.
 pub fn analyse(elf: &dyn Elf) -> Finding {
@@ -64,10 +64,11 @@ fn facts(elf: &dyn Elf) -> Result<Option<Facts>, String> {
     let Some(runtime) = elf.symbol("_PyRuntime") else {
         return Err("this is CPython 3.6 or older (it has no _PyRuntime)".into());
     };
-    let Some(version) = elf.symbol("Py_Version") else {
-        return Err("this is CPython 3.10 or older (it has no Py_Version)".into());
+    let version = match elf.symbol("Py_Version") {
+        Some(at) => Version::new(word32(elf, at.address).ok_or("the value of Py_Version is not in the file")?),
+        None => versions::before_3_11(elf)
+            .ok_or("this is CPython 3.7 or older (it has neither Py_Version nor PyCode_NewWithPosOnlyArgs)")?,
     };
-    let version = Version::new(word32(elf, version.address).ok_or("the value of Py_Version is not in the file")?);
     let minor = versions::of(version.minor()).ok_or_else(|| format!("this is CPython {version}"))?;
     if !version.is_final() {
         return Err(format!("this is CPython {version}, a pre-release, whose structures may still change"));
@@ -78,6 +79,10 @@ fn facts(elf: &dyn Elf) -> Result<Option<Facts>, String> {
     let mut facts = Facts { python: version.hex, runtime: runtime.address, eval: eval.address, ..minor.layout };
     facts.code_type =
         elf.symbol("PyCode_Type").ok_or_else(|| format!("CPython {version} without PyCode_Type"))?.address;
+    if facts.chain == CHAIN_FRAME_OBJECT {
+        facts.frame_type =
+            elf.symbol("PyFrame_Type").ok_or_else(|| format!("CPython {version} without PyFrame_Type"))?.address;
+    }
     if let Some(words) = minor.words {
         debug_offsets::apply(elf, version, words, &mut facts)?;
     }

@@ -17,6 +17,16 @@ impl Version {
         Version { hex }
     }
 
+    /// Some version of this minor series.
+    pub fn of_minor(major: u32, minor: u32) -> Version {
+        Version { hex: major << 24 | minor << 16 }
+    }
+
+    /// Is only the minor series known? (No version has release level 0.)
+    fn is_series(self) -> bool {
+        self.hex & 0xffff == 0
+    }
+
     /// Major and minor.
     pub fn minor(self) -> (u32, u32) {
         (self.hex >> 24, (self.hex >> 16) & 0xff)
@@ -24,13 +34,16 @@ impl Version {
 
     /// Is this a final release, not an alpha, beta or candidate?
     pub fn is_final(self) -> bool {
-        (self.hex >> 4) & 0xf == FINAL
+        self.is_series() || (self.hex >> 4) & 0xf == FINAL
     }
 }
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (major, minor) = self.minor();
+        if self.is_series() {
+            return write!(f, "{major}.{minor}");
+        }
         write!(f, "{major}.{minor}.{}", (self.hex >> 8) & 0xff)?;
         let serial = self.hex & 0xf;
         match (self.hex >> 4) & 0xf {

@@ -42,6 +42,7 @@ const V311: Facts = Facts {
     runtime: RUNTIME,
     eval: EVAL,
     code_type: CODE_TYPE,
+    frame_type: 0,
     state_offset: 0,
     state_module: 0,
     state: STATE_KEY,
@@ -64,6 +65,10 @@ const V311: Facts = Facts {
     frame_code: 32,
     frame_previous: 48,
     frame_instruction: 56,
+    frame_unit: 0,
+    frame_generator: 0,
+    frame_state: 0,
+    frame_executing: 0,
     frame_owner: 69,
     frame_tags: 0,
     frame_is_entry: 68,
@@ -72,10 +77,12 @@ const V311: Facts = Facts {
     code_qualname: 128,
     code_first_line: 72,
     code_line_table: 136,
+    code_bytes: 0,
     code_first_traceable: 168,
     code_instructions: 184,
     text_ascii: 48,
     text_compact: 72,
+    padding: 0,
 };
 pub static PYTHON_3_11: Version = Version { facts: V311 };
 pub static PYTHON_3_12: Version = Version {

@@ -33,9 +33,9 @@ def sleeper(state):
 
 
 def in_sleep(tid):
-    """Whether the kernel says that the thread waits in a sleep (Linux: system call number 35 or 230)."""
+    """Whether the kernel says that the thread waits in a sleep: nanosleep, clock_nanosleep, select or pselect6."""
     with open(f"/proc/self/task/{tid}/syscall") as file:
-        return file.read().split()[0] in ("35", "230")
+        return file.read().split()[0] in ("35", "230", "23", "270")
 
 
 def sample_a_sleeper():

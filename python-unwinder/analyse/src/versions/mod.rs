@@ -5,13 +5,18 @@
 //! (ASSUMPTIONS.md has links to them). CPython freezes the thread state, the frame and the code object within a minor
 //! series; `_PyRuntime` and the interpreter's state may grow, which `debug_offsets` and `thread_state` guard against.
 
+mod python_3_10;
 mod python_3_11;
 mod python_3_12;
 mod python_3_13;
 mod python_3_14;
 mod python_3_15;
+mod python_3_8;
+mod python_3_9;
 
 use crate::debug_offsets::Words;
+use crate::version::Version;
+use uunwind_elf::Elf;
 use uunwind_python::facts::Facts;
 
 /// What is specific to one minor version.
@@ -38,8 +43,27 @@ pub enum State {
 }
 
 /// All served minor versions, in order.
-pub const ALL: &[&Minor] =
-    &[&python_3_11::MINOR, &python_3_12::MINOR, &python_3_13::MINOR, &python_3_14::MINOR, &python_3_15::MINOR];
+pub const ALL: &[&Minor] = &[
+    &python_3_8::MINOR,
+    &python_3_9::MINOR,
+    &python_3_10::MINOR,
+    &python_3_11::MINOR,
+    &python_3_12::MINOR,
+    &python_3_13::MINOR,
+    &python_3_14::MINOR,
+    &python_3_15::MINOR,
+];
+
+/// Functions that appeared with a version that does not export its number (`Py_Version`, from 3.11 on), newest first:
+/// <https://docs.python.org/3/c-api/module.html>, <https://docs.python.org/3/c-api/code.html>.
+const APPEARED: [(&str, u32); 3] =
+    [("PyModule_AddObjectRef", 10), ("PyModule_AddType", 9), ("PyCode_NewWithPosOnlyArgs", 8)];
+
+/// The minor version of a CPython without `Py_Version`; `None`: it is older than 3.8.
+pub fn before_3_11(elf: &dyn Elf) -> Option<Version> {
+    let (_, minor) = APPEARED.iter().find(|(name, _)| elf.symbol(name).is_some())?;
+    Some(Version::of_minor(3, *minor))
+}
 
 /// The served version with this number.
 pub fn of(number: (u32, u32)) -> Option<&'static Minor> {

@@ -1,6 +1,6 @@
-//! Positions in CPython code objects to lines: decodes the location table of CPython 3.11 and later.
+//! The location table of CPython 3.11 and later.
 //!
-//! The table is a sequence of entries (<https://github.com/python/cpython/blob/v3.13.0/Objects/locations.md>). The
+//! It is a sequence of entries (<https://github.com/python/cpython/blob/v3.13.0/Objects/locations.md>). The
 //! first byte of an entry has bit 7 set, a code in bits 3-6 and the number of code units, less one, in bits 0-2; a code
 //! unit is two bytes. What follows depends on the code:
 //!
@@ -15,33 +15,12 @@
 //! Varints have six bits a byte, lowest first; bit 6 says that another byte follows. A signed one keeps its sign in bit
 //! 0.
 
-use crate::facts::TABLE_PYTHON_311;
-use uunwind_core::plugin::Position;
-
-/// The plugin's `line`: signal code, as the rest of this crate.
-pub(crate) fn line_of(position: &Position, table: &[u8]) -> u32 {
-    // Without a table, not even the first line is known to be the one.
-    if position.table_kind != TABLE_PYTHON_311 || table.is_empty() {
-        return 0;
-    }
-    line(table, position.first_line, position.position)
-}
+use super::Lines;
 
 /// Bytes of a code unit.
 const UNIT: u64 = 2;
 /// Longest varint in bytes: enough for 36 bits.
 const VARINT_BYTES: usize = 6;
-
-/// A range of byte positions and its line; `None`: the compiler gave it no line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lines {
-    /// First byte position of the range.
-    pub start: u64,
-    /// End of the range, exclusive.
-    pub end: u64,
-    /// Line number, from 1 on; `None`: the compiler gave none.
-    pub line: Option<u32>,
-}
 
 /// Entries of a location table, in order, up to the first malformed byte. Any bytes may be passed.
 pub fn entries(table: &[u8], first_line: u32) -> impl Iterator<Item = Lines> + '_ {
@@ -77,19 +56,6 @@ pub fn entries(table: &[u8], first_line: u32) -> impl Iterator<Item = Lines> + '
     })
 }
 
-/// The line at a byte position. Where the compiler gave none, the line of the preceding code; `first_line` if nothing
-/// precedes it, or there is no table.
-pub fn line(table: &[u8], first_line: u32, position: u64) -> u32 {
-    let mut last = first_line;
-    for entry in entries(table, first_line) {
-        last = entry.line.unwrap_or(last);
-        if position < entry.end {
-            break;
-        }
-    }
-    last
-}
-
 fn unsigned(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0u64;
     for (i, byte) in bytes.iter().enumerate().take(VARINT_BYTES) {
@@ -110,6 +76,7 @@ fn signed(bytes: &[u8]) -> Option<(i64, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::TABLE_PYTHON_311;
 
     #[test]
     fn varints_and_signs() {
@@ -125,7 +92,7 @@ mod tests {
         // Two units of line 10, then a long entry that is cut.
         let table = [0x80 | (10 << 3) | 1, 0, 0, 0x80 | (14 << 3), 0x44];
         assert_eq!(entries(&table, 10).collect::<Vec<_>>(), [Lines { start: 0, end: 4, line: Some(10) }]);
-        assert_eq!(line(&table, 10, 1000), 10);
-        assert_eq!(line(&[], 7, 0), 7);
+        assert_eq!(crate::lines::line(TABLE_PYTHON_311, &table, 10, 1000), Some(10));
+        assert_eq!(crate::lines::line(TABLE_PYTHON_311, &[], 7, 0), Some(7));
     }
 }
