@@ -7,11 +7,11 @@
 //! microseconds, so that what a capture needs of an address may have left the caches before the address is met again;
 //! fifty distinct chains many times in a row, as calls and in a handler, separate that from the cost of the handler
 //! itself. In a handler, this project captures from the handler's ucontext, and in a line of its own through the signal
-//! frame, as the others do. Every unwinder captures the same number of frames, those of the chain, and its result is compared with the
-//! chain that the frame-pointer walk or libgcc saw. The floor, a walk by frame pointers, runs on the same functions
-//! compiled with frame pointers, and so does a line of its own of this project's. All take turns inside each round; a
-//! ratio is that of one round, and the median over the rounds is printed. With 0 rounds: addresses never seen before,
-//! and nothing else. Last come uu_walk, and uu_stack_id after a capture, of the same chains.
+//! frame, as the others do. Every unwinder captures the same number of frames, those of the chain, and its result is
+//! compared with the chain that the frame-pointer walk or libgcc saw. The floor, a walk by frame pointers, runs on the
+//! same functions compiled with frame pointers, and so does a line of its own of this project's. All take turns inside
+//! each round; a ratio is that of one round, and the median over the rounds is printed. With 0 rounds: addresses never
+//! seen before, and nothing else. Last come uu_walk, and uu_stack_id after a capture, of the same chains.
 //!
 //! `uunwind-bench unprepared LIBRARY`: addresses never seen before in a program that called neither uu_setup() nor
 //! uu_handle_faults(), beside libgcc.

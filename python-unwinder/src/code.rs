@@ -58,8 +58,8 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame) -> Emitted {
     }
     let begins = u64::from(code.first_traceable).wrapping_mul(UNIT);
     let unbegun = frame.owner != OWNER_GENERATOR && ahead < begins.wrapping_add(UNIT);
-    // The frame has not begun, or it is the interpreter's own helper (the `__init__` cleanup from 3.13 on): CPython hides
-    // both.
+    // The frame has not begun, or it is the interpreter's own helper (the `__init__` cleanup from 3.13 on): CPython
+    // hides both.
     if unbegun || ahead == 0 {
         return Emitted::Done;
     }

@@ -3,10 +3,10 @@
 //! A signal room: no allocation, no lock, no thread-local, no panic, no unbounded loop; foreign bytes only through the
 //! walk's reader. Serves builds with the GIL of CPython 3.8 to 3.15 on x86-64.
 //!
-//! From 3.11 on CPython runs many Python frames in one native activation of `_PyEval_EvalFrameDefault`. Each activation keeps an
-//! object in its own C stack frame that is linked into the chain of Python frames: a *boundary*. So frames need not be
-//! counted or matched by name: a boundary whose address lies in `[sp, CFA)` of a native frame proves which Python
-//! frames belong to it.
+//! From 3.11 on CPython runs many Python frames in one native activation of `_PyEval_EvalFrameDefault`. Each activation
+//! keeps an object in its own C stack frame that is linked into the chain of Python frames: a *boundary*. So frames
+//! need not be counted or matched by name: a boundary whose address lies in `[sp, CFA)` of a native frame proves which
+//! Python frames belong to it.
 //!
 //! ASSUMPTIONS.md beside this crate lists every field of CPython's memory that is read, the source file that defines
 //! it, and what happens where an assumption does not hold.

@@ -1,5 +1,5 @@
-//! Activations of CPython 3.13 and later: one chain of frames runs through all activations of the thread, and each activation
-//! ends with a shim frame in its own C stack frame (`entry_frame` in
+//! Activations of CPython 3.13 and later: one chain of frames runs through all activations of the thread, and each
+//! activation ends with a shim frame in its own C stack frame (`entry_frame` in
 //! <https://github.com/python/cpython/blob/v3.13.0/Python/ceval.c>).
 
 use crate::chain::{self, Emission, StretchEnd};

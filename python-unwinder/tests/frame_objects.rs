@@ -135,7 +135,8 @@ impl Process {
                 ..View::new()
             };
             view.registers[*register] = *held;
-            // SAFETY: the entry returns a static table for this ABI; the view is complete, its pointers outlive the call.
+            // SAFETY: the entry returns a static table for this ABI; the view is complete, its pointers outlive the
+            // call.
             let answer = unsafe { (*uunwind_python::uu_plugin(ABI)).overlay.expect("an overlay")(&mut view) } & 3;
             let names = walk.emitted[before..].iter().map(|(name, position)| {
                 assert_eq!(*position, 6);

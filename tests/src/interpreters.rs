@@ -1,5 +1,5 @@
-//! The CPython interpreters of this machine: Debian's, pyenv's, any `python3.N` on PATH, and those of other Debian suites
-//! that `ci/interpreters` has fetched.
+//! The CPython interpreters of this machine: Debian's, pyenv's, any `python3.N` on PATH, and those of other Debian
+//! suites that `ci/interpreters` has fetched.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

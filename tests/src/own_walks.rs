@@ -1,5 +1,5 @@
-//! Programs whose own signal handler calls `uu_walk()`, without a recorder: `targets/native/walk_samples.c` is preloaded
-//! into them.
+//! Programs whose own signal handler calls `uu_walk()`, without a recorder: `targets/native/walk_samples.c` is
+//! preloaded into them.
 
 use crate::samples::{self, Sample};
 use crate::{compile, paths, process, uu};
@@ -85,8 +85,8 @@ pub fn explicit(
     )
 }
 
-/// Runs a program under a storm of 10,000 signals a second. An error if the handler calls malloc(3), takes a lock, or asks
-/// the dynamic loader.
+/// Runs a program under a storm of 10,000 signals a second. An error if the handler calls malloc(3), takes a lock, or
+/// asks the dynamic loader.
 pub fn storm(
     scratch: &Path,
     reads: Reads,

@@ -75,8 +75,8 @@ fn objects_of_gdbs_interface_are_distinguished_at_the_same_place() {
     assert_eq!(samples.len(), 3);
 }
 
-/// Without a recorder: names come from recorders only, but the stacks are whole, by the functions' frame pointers, and say
-/// so.
+/// Without a recorder: names come from recorders only, but the stacks are whole, by the functions' frame pointers, and
+/// say so.
 #[test]
 fn stacks_of_each_interface_by_uu_walk() {
     for (way, reads) in ["perf-map", "jitdump", "gdb-jit"].into_iter().flat_map(|way| Reads::ALL.map(|r| (way, r))) {
@@ -103,8 +103,8 @@ fn stacks_of_each_interface_by_uu_walk() {
     }
 }
 
-/// Without a recorder, nothing sees what is registered with the compiler's runtime: code without a frame pointer ends the
-/// stack, which does not claim to be complete.
+/// Without a recorder, nothing sees what is registered with the compiler's runtime: code without a frame pointer ends
+/// the stack, which does not claim to be complete.
 #[test]
 fn registered_code_ends_stacks_of_uu_walk() {
     let scratch = paths::scratch("jit-frames-walk");

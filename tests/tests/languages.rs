@@ -170,8 +170,8 @@ fn an_embedder_without_a_plugin() {
     assert_eq!(threads.len(), 2, "each thread has a list of its own");
 }
 
-/// Languages without a plugin of uu's, in programs without a recorder: an embedder in both ways of reading memory; foreign
-/// plugins, whose faults must be handled, in the one where they are.
+/// Languages without a plugin of uu's, in programs without a recorder: an embedder in both ways of reading memory;
+/// foreign plugins, whose faults must be handled, in the one where they are.
 #[test]
 fn languages_by_uu_walk() {
     let scratch = paths::scratch("languages-walk");

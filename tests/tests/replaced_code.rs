@@ -93,8 +93,8 @@ fn samples_of_a_library_that_looks_like_the_one_before_it_are_whole_and_named_by
     assert_eq!(through, [100, 100], "samples through each library");
 }
 
-/// A file that somebody makes shorter while it is mapped (`cp` onto it does): what was read of it before is not read again
-/// unasked, although no fault can be handled.
+/// A file that somebody makes shorter while it is mapped (`cp` onto it does): what was read of it before is not read
+/// again unasked, although no fault can be handled.
 #[test]
 fn a_library_whose_file_becomes_shorter_ends_no_program() {
     let scratch = paths::scratch("truncated");

@@ -18,9 +18,9 @@ pub struct CrashReport {
     pub one_thread: bool,
 }
 
-/// Our own descriptor of the destination, which the library writes to. The lock is held from before the library learns of a
-/// destination until the one before is closed, so that two threads cannot close each other's. It is never waited for: the
-/// child of a fork could find it held.
+/// Our own descriptor of the destination, which the library writes to. The lock is held from before the library learns
+/// of a destination until the one before is closed, so that two threads cannot close each other's. It is never waited
+/// for: the child of a fork could find it held.
 static DESTINATION: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
 impl CrashReport {

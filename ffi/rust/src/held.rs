@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// As a `Box`, but without its promise that nobody else has a pointer to the value: that promise is made again whenever a
-/// `Box` moves.
+/// As a `Box`, but without its promise that nobody else has a pointer to the value: that promise is made again whenever
+/// a `Box` moves.
 pub struct Held<T: ?Sized> {
     value: NonNull<T>,
     owns: PhantomData<T>,

@@ -93,8 +93,8 @@ pub fn setup() -> Result<usize, Error> {
     usize::try_from(tables).map_err(|_| Error::os("uu_setup", tables))
 }
 
-/// As [`setup`], and once more by itself when a walk meets an object that was loaded since: a thread of this process sleeps
-/// until then, with all signals blocked (`uu_setup_with()` of `uu.h`). The child of a fork has to call it again.
+/// As [`setup`], and once more by itself when a walk meets an object that was loaded since: a thread of this process
+/// sleeps until then, with all signals blocked (`uu_setup_with()` of `uu.h`). The child of a fork has to call it again.
 ///
 /// # Errors
 /// Those of [`setup`]; [`Error::Os`] with `EAGAIN`: there is no such thread.

@@ -35,8 +35,8 @@ use uunwind_core::rule::{RA_SLOT, UNKNOWN};
 /// # Safety
 /// Walks call these functions in signal handlers, on any thread, at any instruction of the program. They must be
 /// async-signal-safe: no allocation, no lock, no thread-local that is made at its first use, no panic (which ends the
-/// process), little stack (1 KiB). They must do no harm when they are abandoned at any instruction: while the program is
-/// recorded, a call that faults, or does not come back, is. Memory that may be unmapped they must not read.
+/// process), little stack (1 KiB). They must do no harm when they are abandoned at any instruction: while the program
+/// is recorded, a call that faults, or does not come back, is. Memory that may be unmapped they must not read.
 pub unsafe trait Unwinder: Send + Sync + 'static {
     /// The rule at a distance in bytes from the code's first byte; `None`: there is none, and the walk ends here. For
     /// a return address it is that of the byte before it, inside the call. Always the same for the same distance:
@@ -59,8 +59,8 @@ pub struct Function<'u> {
     pub start: u64,
 }
 
-/// How to get from a frame to its caller (`struct uu_rule` of `uu.h`). A register that the rule says nothing about is the
-/// caller's still; the return address lies just below the CFA, the stack pointer of the caller when it returns.
+/// How to get from a frame to its caller (`struct uu_rule` of `uu.h`). A register that the rule says nothing about is
+/// the caller's still; the return address lies just below the CFA, the stack pointer of the caller when it returns.
 ///
 /// ```
 /// use uunwind::Rule;

@@ -1,7 +1,7 @@
 //! The thread that runs the set-up again when a walk has met an object that is new (`UU_SETUP_BY_ITSELF` of `uu.h`).
 //!
-//! It blocks all signals, so that it takes none of the program's, and sleeps until it is woken. It ends when the process
-//! does. The child of a fork has none until the next set-up with the flag.
+//! It blocks all signals, so that it takes none of the program's, and sleeps until it is woken. It ends when the
+//! process does. The child of a fork has none until the next set-up with the flag.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -81,8 +81,8 @@ fn run(library: &Library, due: &Due) {
     }
 }
 
-/// Sleeps after a set-up that took this long, so that a program whose loader never comes to rest keeps four fifths of the
-/// processor at least.
+/// Sleeps after a set-up that took this long, so that a program whose loader never comes to rest keeps four fifths of
+/// the processor at least.
 fn rest(busy: Duration) {
     const SLICE: Duration = Duration::from_millis(5);
     let until = Instant::now() + (busy * 4).min(Duration::from_secs(1));

@@ -131,8 +131,8 @@ impl<const BITS: u32, const CHUNKS: usize> Interned<BITS, CHUNKS> {
         unsafe {
             at.write(header);
         }
-        // Not by memcpy, which ThreadSanitizer watches, while it does not see the list's compare-and-swap: it would report
-        // the comparison with these words in another thread.
+        // Not by memcpy, which ThreadSanitizer watches, while it does not see the list's compare-and-swap: it would
+        // report the comparison with these words in another thread.
         for (index, word) in words.iter().enumerate() {
             // SAFETY: as above.
             let place = unsafe { &*taken.start.add(HEADER).cast::<AtomicU64>().add(index) };

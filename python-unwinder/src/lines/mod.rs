@@ -9,7 +9,8 @@ use uunwind_core::plugin::Position;
 
 /// The plugin's `line`: signal code, as the rest of this crate.
 pub(crate) fn line_of(position: &Position, table: &[u8]) -> u32 {
-    // Without a table, not even the first line is known to be the one; that of a function on one line is empty up to 3.9.
+    // Without a table, not even the first line is known to be the one; that of a function on one line is empty up to
+    // 3.9.
     if table.is_empty() && position.table_kind != TABLE_PYTHON_38 {
         return 0;
     }

@@ -1,8 +1,9 @@
 //! Rules in one word: what most frames of most programs need. [`ShortRules`] is the table that holds them.
 //!
 //! A rule is *short* if the CFA is rsp or rbp plus a multiple of 8, the return address lies just below it, and every
-//! saved register within 30 words of it; or if the frame aligned itself, as gcc does it (`Short::in_frame`). The outermost
-//! frame has one as well ([`Short::END`]), and the frame that the kernel makes for a signal ([`Short::SIGNAL`]).
+//! saved register within 30 words of it; or if the frame aligned itself, as gcc does it (`Short::in_frame`). The
+//! outermost frame has one as well ([`Short::END`]), and the frame that the kernel makes for a signal
+//! ([`Short::SIGNAL`]).
 
 use crate::regs::{RBP, RSP};
 use crate::rule::{Packed, Rule, RuleKind, RA_SLOT, SAME, UNKNOWN};
@@ -140,8 +141,8 @@ impl Short {
         self.0 & SIGNAL != 0
     }
 
-    /// [`Short::SIGNAL`] in a frame whose ucontext lies at `ucontext`, and leads to the stack pointer `sp`. `None`: that
-    /// is not farther out on the same stack.
+    /// [`Short::SIGNAL`] in a frame whose ucontext lies at `ucontext`, and leads to the stack pointer `sp`. `None`:
+    /// that is not farther out on the same stack.
     pub(crate) fn signal_in_frame(ucontext: u64, sp: u64) -> Option<Short> {
         let words = sp.checked_sub(ucontext).filter(|bytes| bytes & 7 == 0).map(|bytes| bytes / 8)?;
         let fits = words > ANY_WORDS && words < FROM_RBP;

@@ -54,8 +54,8 @@ impl Names {
         self.find_in(dynamic, bias, address, reader)
     }
 
-    /// The exported function that covers this process address, of the object with this dynamic section (process address) and
-    /// load bias. Async-signal-safe.
+    /// The exported function that covers this process address, of the object with this dynamic section (process
+    /// address) and load bias. Async-signal-safe.
     pub fn find_in(&mut self, dynamic: u64, bias: u64, address: u64, reader: &mut Reader<'_>) -> Option<Name> {
         let tables = Tables::read(dynamic, bias, reader)?;
         let (symbol, offset) = self.covering(&tables, address.wrapping_sub(bias), reader)?;

@@ -18,8 +18,9 @@ pub struct Thread<'a> {
     pub stack: Result<Whole<'a>, Refused>,
 }
 
-/// Asks all threads but the calling one and the library's own, which blocks all signals, a batch at a time, and passes each to `then`. Until the deadline at the
-/// latest. Returns how many other threads there are. `EIO`: there is no list of threads (/proc). Async-signal-safe.
+/// Asks all threads but the calling one and the library's own, which blocks all signals, a batch at a time, and passes
+/// each to `then`. Until the deadline at the latest. Returns how many other threads there are. `EIO`: there is no list
+/// of threads (/proc). Async-signal-safe.
 pub fn others(manner: Manner, deadline: Deadline, then: &mut dyn FnMut(Thread<'_>)) -> Result<usize, Errno> {
     let (own, helper) = (syscall::gettid(), DUE.thread());
     let (mut count, mut total) = (0usize, 0usize);
