@@ -1,5 +1,5 @@
 //! Facts on disk: `$XDG_CACHE_HOME/uu/facts/<digest>`, else in `~/.cache`. The digest covers which file it is and which
-//! contents it has ([`FileId`]), which build of uu analysed it, and which plugins were asked.
+//! contents it has (`FileId`), which build of uu analysed it, and which plugins were asked.
 //!
 //! As the cache of rule tables, it saves time and nothing else: an entry that is missing, damaged or that another user
 //! could have written is made anew.
