@@ -184,7 +184,7 @@ impl Asked {
 }
 
 /// In the child of a fork, which has the calling thread only: nothing is asked there, also where another thread was in
-/// the middle of [`begin`].
+/// the middle of `begin`.
 pub fn after_fork() {
     for ask in &ASKS {
         let word = ask.word.load(Ordering::Acquire);
