@@ -8,7 +8,7 @@
 //! at the same time: the second one's compare-and-swap of the list fails, it finds the first one's record, and gives
 //! its own back; where other memory was taken meanwhile, that record stays unused. An id leads to its record only once
 //! the list does: whoever finds a record in its list makes its id valid, if the thread that added it has not come as
-//! far as that, and notes it in the record ([`SHOWN`]), so that the next one who finds it need not look at the id's
+//! far as that, and notes it in the record (`SHOWN`), so that the next one who finds it need not look at the id's
 //! place, which lies in memory of its own.
 
 use crate::arena::{map, Arena, Taken};
