@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! cargo run -p uunwind-fuzz --bin seeds
+//! cargo run -p uunwind-fuzz --bin seeds python_overlay python_lines     those of two targets only
 //! ```
 
 mod jit;
@@ -16,8 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_fuzz::corpus;
 
-/// Writes one seed.
+/// Writes one seed, where its target is one of those that the command line names, or it names none.
 fn seed(target: &str, name: &str, bytes: &[u8]) {
+    let mut asked = std::env::args().skip(1).peekable();
+    if asked.peek().is_some() && !asked.any(|named| named == target) {
+        return;
+    }
     let folder = corpus::folder(target);
     fs::create_dir_all(&folder).expect("a folder for seeds");
     fs::write(folder.join(name), bytes).expect("a seed");
