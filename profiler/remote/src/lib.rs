@@ -11,6 +11,8 @@
 //! plugins    the plugins that are called, in this process
 //! env        the surroundings of the walk
 //! names      the names of code objects that plugins met
+//! walks      the walks of threads that stand still
+//! refusal    why a process cannot be looked at
 //! dump       all of it together: the stacks of all threads, as a recording
 //! ```
 //!
@@ -23,8 +25,11 @@ mod memory;
 mod names;
 mod objects;
 mod plugins;
+mod refusal;
 mod threads;
 pub mod waits;
+mod walks;
 
-pub use dump::{dump, Dump, DumpError, ThreadState};
+pub use dump::{dump, Dump, ThreadState};
 pub use plugins::Plugins;
+pub use refusal::DumpError;

@@ -1,0 +1,91 @@
+//! The walks of threads that stand still.
+
+use crate::env::Remote;
+use crate::memory::Memory;
+use crate::names::Names;
+use crate::objects::Objects;
+use crate::plugins::Plugins;
+use crate::waits::Registers;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::regs::{Regs, COUNT};
+use uunwind_core::stop_reason::StopReason;
+use uunwind_core::walk::{walk, Setting, DEEP_WORDS, SCRATCH};
+
+/// At most this many bytes of each stack are read with one system call.
+const STACK_AHEAD: u64 = 16 * 1024;
+
+/// What the walk of one thread found.
+pub struct Walked {
+    /// Its frame words, leaf first.
+    pub words: Vec<u64>,
+    /// Why the walk ended.
+    pub stop: StopReason,
+    /// Whether interpreter frames are missing or doubtful.
+    pub desync: bool,
+}
+
+/// The walks of one process.
+pub struct Walks<'p> {
+    env: Remote<'p>,
+    memory: &'p Memory,
+    room: Vec<u64>,
+    scratch: Vec<u128>,
+}
+
+impl<'p> Walks<'p> {
+    /// `names`: those of code objects that were met before.
+    pub fn new(objects: &'p Objects, plugins: &'p Plugins, memory: &'p Memory, names: Names) -> Walks<'p> {
+        let env = Remote { objects, plugins, names };
+        Walks { env, memory, room: vec![0; DEEP_WORDS], scratch: vec![0; SCRATCH / size_of::<u128>()] }
+    }
+
+    /// The names of all code objects that were met.
+    pub fn into_names(self) -> Names {
+        self.env.names
+    }
+
+    /// Walks a thread that stands still.
+    pub fn walk(&mut self, registers: &Registers) -> Walked {
+        let cursor = Cursor { regs: regs(registers), exact: true };
+        let sp = cursor.regs.sp();
+        if let Some(end) = self.env.objects.end_of_mapping(sp) {
+            self.memory.read_ahead(sp, end.min(sp.saturating_add(STACK_AHEAD)));
+        }
+        let mut reader = self.memory.reader();
+        let setting = Setting {
+            thread_pointer: registers.fs_base,
+            tsd_offset: tsd_offset(registers.fs_base, self.memory),
+            scratch: self.scratch.as_mut_ptr().cast(),
+            exchange: std::ptr::null_mut(),
+            progress: std::ptr::null_mut(),
+            last_walk: std::ptr::null_mut(),
+            keep_outermost: true,
+        };
+        // SAFETY: the scratch memory has that length and alignment; the other pointers are null.
+        let outcome = unsafe { walk(cursor, &mut self.env, &mut reader, &mut self.room, &setting) };
+        let words = self.room.get(..outcome.words).unwrap_or_default().to_vec();
+        Walked { words, stop: outcome.stop, desync: outcome.desync > 0 }
+    }
+}
+
+/// The registers in DWARF order.
+fn regs(r: &Registers) -> Regs {
+    let values: [u64; COUNT] =
+        [r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15];
+    Regs::full(r.rip, values)
+}
+
+/// Where glibc keeps a thread's first block of specific values: `specific_1stblock` of struct pthread
+/// (<https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/descr.h;hb=refs/tags/glibc-2.36>), to which the first pointer
+/// of `specific`, the next field, points. 0: this is another C library's thread.
+fn tsd_offset(thread_pointer: u64, memory: &Memory) -> u64 {
+    /// Offset of the block on x86-64, and its size in bytes.
+    const BLOCK: (u64, u64) = (0x310, 32 * 16);
+    let block = thread_pointer.wrapping_add(BLOCK.0);
+    let first = memory.reader().word(block.wrapping_add(BLOCK.1));
+    if first == Some(block) {
+        BLOCK.0
+    } else {
+        0
+    }
+}
