@@ -62,8 +62,8 @@ pub struct Objects {
     numbers: AtomicU64,
     program: (AtomicU64, AtomicU64),
     /// The cells of objects that may go away, in the order in which they came; 0 = not yet written.
-    unloadable: [AtomicU32; CELLS],
-    unloadable_count: AtomicUsize,
+    removable: [AtomicU32; CELLS],
+    removable_count: AtomicUsize,
     /// The loader's counters: they show whether objects that are not permanent must be confirmed.
     loads: Loads,
     /// Objects by a page that was looked up in them: found again without asking the loader.
@@ -102,8 +102,8 @@ impl Objects {
             find: AtomicPtr::new(core::ptr::null_mut()),
             numbers: AtomicU64::new(0),
             program: (AtomicU64::new(0), AtomicU64::new(0)),
-            unloadable: [const { AtomicU32::new(0) }; CELLS],
-            unloadable_count: AtomicUsize::new(0),
+            removable: [const { AtomicU32::new(0) }; CELLS],
+            removable_count: AtomicUsize::new(0),
             loads: Loads::new(),
             recent: [const { Recent::new() }; RECENT],
             cells: [const {
@@ -224,21 +224,21 @@ impl Objects {
     /// Whether an object that may be unloaded is or was somewhere in `[start, end)`: rules that are cached by pc may be
     /// of its code. Not for handlers.
     pub fn may_have_been_at(&self, start: u64, end: u64) -> bool {
-        self.unloadable().any(|object| object.start < end && start < object.end)
+        self.removable().any(|object| object.start < end && start < object.end)
     }
 
     /// The objects that may be unloaded.
-    fn unloadable(&self) -> impl Iterator<Item = &Object> {
-        let count = self.unloadable_count.load(Ordering::Acquire).min(CELLS);
+    fn removable(&self) -> impl Iterator<Item = &Object> {
+        let count = self.removable_count.load(Ordering::Acquire).min(CELLS);
         let index = |place: &AtomicU32| (place.load(Ordering::Acquire) as usize).checked_sub(1);
-        self.unloadable.iter().take(count).filter_map(move |place| self.cells.get(index(place)?).and_then(published))
+        self.removable.iter().take(count).filter_map(move |place| self.cells.get(index(place)?).and_then(published))
     }
 
     /// Notes that this load of an object was reported to the recorder, from `time` on. Whatever was there before is
     /// gone, and must be reported again when it comes back. Async-signal-safe.
     pub fn was_reported(&self, loaded: Loaded<'_>, epoch: u32, time: u64) {
         let Loaded { object, load } = loaded;
-        for other in self.unloadable() {
+        for other in self.removable() {
             if other.start < object.end && object.start < other.end && !core::ptr::eq(other, object) {
                 other.reported.store(0, Ordering::Relaxed);
             }
@@ -306,8 +306,8 @@ impl Objects {
                 unsafe { (*cell.object.get()).write(object) };
                 cell.state.store(PUBLISHED, Ordering::Release);
                 if !permanent {
-                    let next = self.unloadable_count.fetch_add(1, Ordering::AcqRel);
-                    if let Some(entry) = self.unloadable.get(next) {
+                    let next = self.removable_count.fetch_add(1, Ordering::AcqRel);
+                    if let Some(entry) = self.removable.get(next) {
                         entry.store(place as u32 + 1, Ordering::Release);
                     }
                 }

@@ -5,12 +5,12 @@ use crate::state::{CHANGES, REGISTRY};
 use core::sync::atomic::Ordering;
 use uunwind_core::objects::Object;
 
-/// Limit of the number of unloadable objects that a walk may depend on.
+/// Limit of the number of removable objects that a walk may depend on.
 const MET_OBJECTS: usize = 10;
 
 /// The dependencies of a walk, collected during it.
 pub struct Met {
-    /// Generations of unloadable objects.
+    /// Generations of removable objects.
     objects: [u64; MET_OBJECTS],
     count: u8,
     too_many: bool,

@@ -76,10 +76,11 @@ impl Salts {
         self.shared
     }
 
-    /// Says that the current frame lies in an unclaimed object of this generation.
-    pub fn enter(&mut self, generation: u64) {
+    /// Says that the current frame lies in an unclaimed object whose rules have this key: the generation of its load,
+    /// and whether it has a rule table.
+    pub fn enter(&mut self, rules_key: u64) {
         if self.shared.is_none() {
-            self.now = Salt::new(generation);
+            self.now = Salt::new(rules_key);
         }
     }
 

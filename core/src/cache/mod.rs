@@ -6,14 +6,14 @@
 //!
 //! * *words of the process*: registers, stack, interpreter memory. They are compared with what they were, word by word;
 //! * *what is mapped and registered*: objects, windows, plugins, facts. A number stands for them that never comes back:
-//!   the generation of a load or of a window, or a *validity epoch*, which changes with any load, unload or call that
-//!   may change an answer, and with a window in the place of code that was cached. An address alone is never a key,
-//!   since something else may be put in its place.
+//!   the generation of a load or of a window, or a *validity epoch*. The epoch changes when a library is loaded or
+//!   unloaded, when a plugin, a mark or facts come or go, and when a window is registered where code was cached. An
+//!   address alone is never a key, since something else may be put in its place.
 //!
 //! | cache | in | key | valid while | owner | size | hits counted |
 //! |---|---|---|---|---|---|---|
 //! | rules and functions by pc | [`rules`] | pc, generation of the load or window | the generation is current | process | 2 MiB and 128 KiB; a torn entry misses (Hyatt's hashing) | no |
-//! | rules in one word | [`short`] | pc; validity epoch (captures) or generation (samples) | either is current | process | 1 MiB, 16 bytes an entry | no |
+//! | rules in one word | [`short`] | pc; validity epoch (captures) or generation (samples) | the epoch is the process's, or the generation is that of the object or window under the pc | process | 1 MiB, 16 bytes an entry | no |
 //! | last whole walk | [`last_walk`] | registers and every word read | validity epochs (`Stamp`), words, objects' generations | thread (the sampler's memory, and `uu_walk`'s) | [`last_walk::LAST_WALK_BYTES`], with the next row | frames reused, in the summary |
 //! | plugins' answers | [`answers`] | plugin, five words, every word read | validity epoch and words | inside the last walk | 256 answers | with the last walk |
 //! | step cache: last captured steps | [`steps`] | pc, sp | validity epoch, and one word a step | thread (slot) | 2 halves of 512 steps | no |

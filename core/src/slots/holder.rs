@@ -1,4 +1,5 @@
-//! Which capture uses what its thread has one of, although captures may be left, and suspended.
+//! A capture's exclusive use of its thread's step cache. A capture may be left by siglongjmp or suspended by a handler
+//! while it has it, so a lock would not do: the capture is known by a word on its own stack, its *stake*.
 
 use crate::memory::Reader;
 use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};

@@ -48,8 +48,8 @@ pub use saved::Saved;
 /// The limit of frames that are kept, counted from the leaf. With [`Setting::keep_outermost`], [`OUTERMOST`] more from
 /// the root.
 pub const MAX_FRAMES: u32 = 4096;
-/// The last index of those that plugins' functions are called by. It is [`EMBEDDER`]; a process's own plugins have the
-/// indices before it, from 1 on.
+/// The largest index of a plugin. It is [`EMBEDDER`], which stands for marked interpreters; a process's plugins have
+/// the indices before it, from 1 on.
 pub const LAST_INDEX: usize = 7;
 /// Number of indices: those of plugins, and 0, which stands for functions of windows. Each has scratch memory of its
 /// own in a walk.
@@ -124,7 +124,7 @@ struct Walk<'w, 'm, E: Env> {
     /// A capture's log of steps, in its thread's step cache; instead of `log`.
     #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "no frames are plain there so far"))]
     steps: Option<&'w mut WalkSteps<'m>>,
-    /// Steps of the last walk that were made again.
+    /// Number of steps that were copied from the cached ones of the last capture.
     followed: u32,
     /// The log of a whole walk, which compares it with the thread's last one.
     log: Option<WalkLog<'m>>,

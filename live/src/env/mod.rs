@@ -60,7 +60,8 @@ pub struct Live<'c> {
     calls: Calls,
     /// The sum of `RESULT_*` so far.
     pub result: u32,
-    /// Number of frames whose unwind data was interpreted in place, because there is no rule table.
+    /// Number of frames whose rule was found by interpreting the object's unwind data in place: it has no rule table,
+    /// and the rule was not cached.
     pub interpreted: u32,
 }
 

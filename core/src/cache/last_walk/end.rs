@@ -1,6 +1,6 @@
 //! The end of a walk: its log becomes the thread's last walk, in front of the part that it shares with the walk before.
 
-use super::record::{Stamp, FRAMES, HAS_FP, POINTS, READS, STATES, WORDS};
+use super::record::{Places, Stamp, HAS_FP, POINTS};
 use super::{Tail, WalkLog, FP_BIT};
 use crate::memory::Reader;
 use crate::stop_reason::StopReason;
@@ -22,7 +22,7 @@ pub struct WalkEnd<'e> {
     pub probed: bool,
     /// The validity epochs under which the walk may be replayed: the oldest of all its parts.
     pub stamp: Stamp,
-    /// Generations of the unloadable objects that it met.
+    /// Generations of the removable objects that it met.
     pub objects: &'e [u64],
 }
 
@@ -32,67 +32,60 @@ impl WalkLog<'_> {
     pub fn end(mut self, reader: &mut Reader<'_>, end: WalkEnd<'_>, repeatable: bool) {
         let (written, overflow) = (reader.written(), reader.overflow());
         reader.forget_log();
-        if !repeatable || !self.keep(written, overflow, &end) {
+        if !repeatable || self.keep(written, overflow, &end).is_none() {
             self.last_walk.forget();
         }
     }
 
-    fn keep(&mut self, written: usize, overflow: bool, end: &WalkEnd<'_>) -> bool {
-        let (mut frames, mut reads, mut words, mut states) = (self.frames, written, end.words.len(), self.states);
-        let mut points = self.points;
-        let last_walk = &mut *self.last_walk;
-        let (to_frame, to_read, to_word, to_state, to_point) = match end.tail {
+    /// Number of entries of the new walk itself in each array, and where in the arrays the part of the old walk begins
+    /// that follows them.
+    fn seam(&self, written: usize, end: &WalkEnd<'_>) -> Option<(Places, Places)> {
+        let fresh = Places {
+            frame: u16::try_from(self.frames).ok()?,
+            read: u16::try_from(written).ok()?,
+            word: u16::try_from(end.words.len()).ok()?,
+            state: u16::try_from(self.states).ok()?,
+            point: u16::try_from(self.points).ok()?,
+        };
+        let Some(tail) = end.tail else { return Some((fresh, Places::ENDS)) };
+        let old = self.last_walk.frames.get(usize::from(tail.first))?.places(tail.first);
+        if usize::from(tail.point) < POINTS {
             // The tail begins inside the frame just visited, at a point whose reads and words are in the old walk.
-            Some(tail) if usize::from(tail.point) < POINTS => {
-                let (first, at) = (usize::from(tail.first), usize::from(tail.point));
-                let (Some(point), Some(old)) = (last_walk.points.get(at), last_walk.frames.get(first)) else {
-                    return false;
-                };
-                (first + 1, usize::from(point.read), usize::from(point.word), usize::from(old.state), at)
-            }
-            // The frame just visited is the tail's first, which the old walk has already.
-            Some(tail) => {
-                let (Some(new), Some(old)) = (
-                    last_walk.frames.get(frames.wrapping_sub(1)).copied(),
-                    last_walk.frames.get(usize::from(tail.first)).copied(),
-                ) else {
-                    return false;
-                };
-                frames -= 1;
-                (reads, words, states) = (usize::from(new.read), usize::from(new.word), usize::from(new.state));
-                points = usize::from(new.point);
-                let (read, word, state) = (usize::from(old.read), usize::from(old.word), usize::from(old.state));
-                (usize::from(tail.first), read, word, state, usize::from(old.point))
-            }
-            None => (FRAMES, READS, WORDS, STATES, POINTS),
-        };
-        let fits =
-            reads <= to_read && words <= to_word && states <= to_state && frames <= to_frame && points <= to_point;
-        if self.broken || overflow || !fits || end.count > u32::from(u16::MAX) || end.desync > u32::from(u16::MAX) {
-            return false;
+            let point = self.last_walk.points.get(usize::from(tail.point))?;
+            let (frame, read, word) = (tail.first + 1, point.read, point.word);
+            return Some((fresh, Places { frame, read, word, state: old.state, point: tail.point }));
         }
-        let (frame_at, read_at, word_at, state_at, point_at) =
-            (to_frame - frames, to_read - reads, to_word - words, to_state - states, to_point - points);
-        let moved = move_front(&mut last_walk.frames, frames, frame_at)
-            && move_front(&mut last_walk.reads, reads, read_at)
-            && move_front(&mut last_walk.states, states, state_at)
-            && move_front(&mut last_walk.points, points, point_at);
+        // The frame just visited is the tail's first, which the old walk has already.
+        let last = fresh.frame.checked_sub(1)?;
+        Some((self.last_walk.frames.get(usize::from(last))?.places(last), old))
+    }
+
+    /// Moves the new entries in front of the old ones. `None`: the walk cannot be kept.
+    fn keep(&mut self, written: usize, overflow: bool, end: &WalkEnd<'_>) -> Option<()> {
+        let (fresh, rest) = self.seam(written, end)?;
+        let first = rest.before(fresh)?;
+        if self.broken || overflow || end.count > u32::from(u16::MAX) || end.desync > u32::from(u16::MAX) {
+            return None;
+        }
+        let last_walk = &mut *self.last_walk;
+        let moved = move_front(&mut last_walk.frames, fresh.frame, first.frame)
+            && move_front(&mut last_walk.reads, fresh.read, first.read)
+            && move_front(&mut last_walk.states, fresh.state, first.state)
+            && move_front(&mut last_walk.points, fresh.point, first.point);
         if !moved {
-            return false;
+            return None;
         }
-        let (Some(room), Some(fresh)) = (last_walk.words.get_mut(word_at..to_word), end.words.get(..words)) else {
-            return false;
-        };
-        if room.len() != fresh.len() {
-            return false;
-        }
-        room.copy_from_slice(fresh);
+        let room = last_walk.words.get_mut(first.word.into()..rest.word.into())?;
+        let words = end.words.get(..fresh.word.into()).filter(|words| words.len() == room.len())?;
+        room.copy_from_slice(words);
         // From the outermost new frame towards the leaf: the registers that the rest of the walk reads.
-        let (mut needs, mut fp) = match last_walk.frames.get(to_frame) {
+        let (mut needs, mut fp) = match last_walk.frames.get(usize::from(rest.frame)) {
             Some(old) if end.tail.is_some() => (old.needs, (old.flags & HAS_FP != 0).then_some(old.fp)),
             _ => (0, None),
         };
-        for frame in last_walk.frames.get_mut(frame_at..to_frame).unwrap_or_default().iter_mut().rev() {
+        for frame in
+            last_walk.frames.get_mut(first.frame.into()..rest.frame.into()).unwrap_or_default().iter_mut().rev()
+        {
             needs = frame.uses | (needs & !frame.restores);
             fp = match (frame.flags & HAS_FP != 0, frame.restores & FP_BIT != 0) {
                 (true, _) => Some(frame.fp),
@@ -106,22 +99,18 @@ impl WalkLog<'_> {
             frame.needs = needs;
             frame.count = (end.count as u16).wrapping_sub(frame.count);
             frame.desync = (end.desync as u16).wrapping_sub(frame.desync);
-            frame.read = frame.read.wrapping_add(read_at as u16);
-            frame.word = frame.word.wrapping_add(word_at as u16);
-            frame.state = frame.state.wrapping_add(state_at as u16);
-            frame.point = frame.point.wrapping_add(point_at as u16);
+            frame.read = frame.read.wrapping_add(first.read);
+            frame.word = frame.word.wrapping_add(first.word);
+            frame.state = frame.state.wrapping_add(first.state);
+            frame.point = frame.point.wrapping_add(first.point);
         }
-        for point in last_walk.points.get_mut(point_at..to_point).unwrap_or_default() {
+        for point in last_walk.points.get_mut(first.point.into()..rest.point.into()).unwrap_or_default() {
             point.count = (end.count as u16).wrapping_sub(point.count);
             point.desync = (end.desync as u16).wrapping_sub(point.desync);
-            point.read = point.read.wrapping_add(read_at as u16);
-            point.word = point.word.wrapping_add(word_at as u16);
+            point.read = point.read.wrapping_add(first.read);
+            point.word = point.word.wrapping_add(first.word);
         }
-        last_walk.first = frame_at as u16;
-        last_walk.first_read = read_at as u16;
-        last_walk.first_word = word_at as u16;
-        last_walk.first_state = state_at as u16;
-        last_walk.first_point = point_at as u16;
+        last_walk.first = first;
         last_walk.stop = end.stop.number();
         last_walk.probed = u32::from(end.probed);
         last_walk.stamp = end.stamp;
@@ -131,19 +120,19 @@ impl WalkLog<'_> {
             if is_listed {
                 continue;
             }
-            let Some(room) = last_walk.object.get_mut(objects) else { return false };
-            *room = *object;
+            *last_walk.object.get_mut(objects)? = *object;
             objects += 1;
         }
         last_walk.objects = objects as u16;
         compiler_fence(Ordering::SeqCst);
         last_walk.valid = 1;
-        true
+        Some(())
     }
 }
 
 /// Moves the first `count` items to index `to`; both ranges may overlap. False: there is no room.
-fn move_front<T: Copy>(items: &mut [T], count: usize, to: usize) -> bool {
+fn move_front<T: Copy>(items: &mut [T], count: u16, to: u16) -> bool {
+    let (count, to) = (usize::from(count), usize::from(to));
     let Some(room) = items.len().checked_sub(count) else { return false };
     if to <= room {
         // SAFETY: `count` items fit in front and at `to`. (`copy_within` would bring a panic path.)

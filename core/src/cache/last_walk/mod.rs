@@ -9,7 +9,7 @@
 //! those registers that the rest of the walk reads before it restores them. These are determined from the outermost
 //! frame inwards, by what each frame's rule uses and restores. At most frames there are none, or only rbp; where there
 //! is another one, no replay begins (it may at an outer frame). Two more inputs are not words: the validity epochs of
-//! the [`Stamp`], and unloadable objects, which are looked up again.
+//! the [`Stamp`], and removable objects, those that may be unloaded, which are looked up again.
 //!
 //! ```text
 //! frames   [ new frames, leaf first ->      ....      last walk's, leaf at `first`, outermost at the end ]
@@ -35,7 +35,7 @@ pub use end::WalkEnd;
 use point::Call;
 pub use point::CallInputs;
 use record::{
-    FrameRecord, BY_FRAME_POINTER, EXACT, FRAMES, HAS_FP, HAS_STATE, LOST_STATE, POINTS, READS, STATES, WORDS,
+    FrameRecord, Places, BY_FRAME_POINTER, EXACT, FRAMES, HAS_FP, HAS_STATE, LOST_STATE, POINTS, READS, STATES, WORDS,
 };
 pub use record::{LastWalk, PointState, Stamp, LAST_WALK_BYTES, LAST_WALK_OBJECTS, POINT_WORDS};
 pub use scratch::Scratch;
@@ -106,10 +106,10 @@ impl<'t> WalkLog<'t> {
         compiler_fence(Ordering::SeqCst);
         last_walk.recalled.begin(stamp);
         last_walk.call = Call::NONE;
-        let candidate = usize::from(last_walk.first);
-        // SAFETY: the reads before `first_read` belong to the new walk.
+        let candidate = usize::from(last_walk.first.frame);
+        // SAFETY: the reads before the last walk's first belong to the new walk.
         unsafe {
-            reader.write_down(last_walk.reads.as_mut_ptr(), usize::from(last_walk.first_read).min(READS));
+            reader.write_down(last_walk.reads.as_mut_ptr(), usize::from(last_walk.first.read).min(READS));
             reader.keep_answers(&raw mut last_walk.recalled);
         }
         WalkLog {
@@ -130,7 +130,7 @@ impl<'t> WalkLog<'t> {
     #[inline(always)]
     pub fn visit(&mut self, at: Visited, reader: &Reader<'_>) -> Found {
         let place = self.frames;
-        if place >= self.last_walk.first as usize && !self.give_way() {
+        if place >= usize::from(self.last_walk.first.frame) && !self.give_way() {
             return Found::New;
         }
         let flags = if at.exact { EXACT } else { 0 } | if at.by_frame_pointer { BY_FRAME_POINTER } else { 0 };
@@ -188,7 +188,7 @@ impl<'t> WalkLog<'t> {
         scratch: &Scratch,
         fp: impl FnOnce(&mut Reader<'_>) -> Option<u64>,
     ) -> Option<Tail> {
-        let (candidate, first) = (self.candidate, usize::from(self.last_walk.first));
+        let (candidate, first) = (self.candidate, usize::from(self.last_walk.first.frame));
         let old = *self.last_walk.frames.get(candidate)?;
         if candidate < first || old.needs & !FP_BIT != 0 || !self.same_state(scratch) {
             return None;
@@ -220,7 +220,7 @@ impl<'t> WalkLog<'t> {
         refuted.is_none()
     }
 
-    /// Generations of the old walk's unloadable objects.
+    /// Generations of the old walk's removable objects.
     pub fn objects(&self) -> &[u64] {
         self.last_walk.object.get(..usize::from(self.last_walk.objects)).unwrap_or_default()
     }
@@ -304,12 +304,9 @@ impl<'t> WalkLog<'t> {
     /// Drops the old walk because the new one needs its space. False: there is no space left at all.
     #[cold]
     fn give_way(&mut self) -> bool {
-        if usize::from(self.last_walk.first) < FRAMES {
+        if usize::from(self.last_walk.first.frame) < FRAMES {
             // The limit of the new walk's reads stays; the new walk may still become complete.
-            self.last_walk.first = FRAMES as u16;
-            self.last_walk.first_word = WORDS as u16;
-            self.last_walk.first_state = STATES as u16;
-            self.last_walk.first_point = POINTS as u16;
+            self.last_walk.first = Places { read: self.last_walk.first.read, ..Places::ENDS };
             self.last_walk.call.candidates = (0, 0);
             self.candidate = FRAMES;
             return self.frames < FRAMES;

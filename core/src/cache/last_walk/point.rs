@@ -59,7 +59,7 @@ impl WalkLog<'_> {
         let is_simple = |rule: Packed, cfa| rule.kind() == RuleKind::Offset && rule.flags() == 0 && cfa > frame.sp;
         let simple = inputs.rule.is_none_or(|(rule, cfa)| is_simple(rule, cfa));
         let at = self.points;
-        if touched || !simple || frame.flags & BY_FRAME_POINTER != 0 || at >= usize::from(self.last_walk.first_point) {
+        if touched || !simple || frame.flags & BY_FRAME_POINTER != 0 || at >= usize::from(self.last_walk.first.point) {
             return;
         }
         // No rule has such a word.
@@ -113,7 +113,7 @@ impl WalkLog<'_> {
         (words, count, desync): (usize, u32, u32),
         reader: &Reader<'_>,
     ) {
-        let first = usize::from(self.last_walk.first_point);
+        let first = usize::from(self.last_walk.first.point);
         if !self.last_walk.call.open || order == CALL || self.points + 2 > first {
             return;
         }

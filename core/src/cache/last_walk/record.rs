@@ -13,7 +13,7 @@ pub(super) const WORDS: usize = 1024;
 pub(super) const POINTS: usize = 128;
 /// Limit of words of states of the plugins' scratch memory.
 pub(super) const STATES: usize = 512;
-/// Limit of unloadable objects.
+/// Limit of removable objects.
 pub const LAST_WALK_OBJECTS: usize = 24;
 
 /// [`FrameRecord::flags`]: the pc is an interrupted instruction.
@@ -53,6 +53,46 @@ pub(super) struct FrameRecord {
     pub(super) flags: u8,
 }
 
+/// A place in each of the five arrays.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Places {
+    pub(super) frame: u16,
+    pub(super) read: u16,
+    pub(super) word: u16,
+    pub(super) state: u16,
+    pub(super) point: u16,
+}
+
+impl Places {
+    /// The ends of the arrays.
+    pub(super) const ENDS: Places = Places {
+        frame: FRAMES as u16,
+        read: READS as u16,
+        word: WORDS as u16,
+        state: STATES as u16,
+        point: POINTS as u16,
+    };
+
+    /// As many entries before this place as there are before `len`. `None`: they do not fit there.
+    pub(super) fn before(self, len: Places) -> Option<Places> {
+        Some(Places {
+            frame: self.frame.checked_sub(len.frame)?,
+            read: self.read.checked_sub(len.read)?,
+            word: self.word.checked_sub(len.word)?,
+            state: self.state.checked_sub(len.state)?,
+            point: self.point.checked_sub(len.point)?,
+        })
+    }
+}
+
+impl FrameRecord {
+    /// Where the frame begins, which is itself at index `frame`.
+    pub(super) fn places(&self, frame: u16) -> Places {
+        Places { frame, read: self.read, word: self.word, state: self.state, point: self.point }
+    }
+}
+
 /// A place inside a plugin's call from which on its result depends on a few words; or, in front of the points of a
 /// call, the further inputs of all of them.
 #[repr(C)]
@@ -78,11 +118,11 @@ pub type PointState = [u64; POINT_WORDS];
 pub(super) const CALL: u64 = u64::MAX;
 
 /// The validity epochs of a walk. While they are equal, the same pc has the same owner, rule and names, except for
-/// unloadable objects, which are checked separately.
+/// removable objects, which are checked separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Stamp {
-    /// The epoch of everything but windows and unloadable objects ([`crate::walk::Replay::stamp`]).
+    /// The epoch of everything but windows and removable objects ([`crate::walk::Replay::stamp`]).
     pub general: u64,
     /// The epoch of the windows ([`crate::walk::DependsOn::windows`]); 0: the walk met none.
     pub windows: u64,
@@ -92,15 +132,10 @@ pub struct Stamp {
 /// own thread uses it, one walk at a time.
 #[repr(C)]
 pub struct LastWalk {
-    /// 1: there is a walk. The fields `first*` are the indices at which it begins in the arrays; it reaches to their
-    /// ends.
+    /// 1: there is a walk.
     pub(super) valid: u32,
-    /// Index into `frames`.
-    pub(super) first: u16,
-    pub(super) first_read: u16,
-    pub(super) first_word: u16,
-    pub(super) first_state: u16,
-    pub(super) first_point: u16,
+    /// Where it begins in the arrays; it reaches to their ends.
+    pub(super) first: Places,
     /// Number of entries of `object`.
     pub(super) objects: u16,
     /// The stop reason's number.
@@ -108,7 +143,7 @@ pub struct LastWalk {
     /// 1: reads were probed.
     pub(super) probed: u32,
     pub(super) stamp: Stamp,
-    /// Generations of the unloadable objects that the walk met.
+    /// Generations of the removable objects that the walk met.
     pub(super) object: [u64; LAST_WALK_OBJECTS],
     pub(super) frames: [FrameRecord; FRAMES],
     pub(super) reads: [Read; READS],
@@ -144,11 +179,7 @@ impl LastWalk {
         const POINT: Point = Point { order: 0, state: [0; POINT_WORDS], read: 0, word: 0, count: 0, desync: 0 };
         LastWalk {
             valid: 0,
-            first: 0,
-            first_read: 0,
-            first_word: 0,
-            first_state: 0,
-            first_point: 0,
+            first: Places { frame: 0, read: 0, word: 0, state: 0, point: 0 },
             objects: 0,
             stop: 0,
             probed: 0,
@@ -174,11 +205,7 @@ impl LastWalk {
     pub fn forget(&mut self) {
         self.valid = 0;
         self.objects = 0;
-        self.first = FRAMES as u16;
-        self.first_read = READS as u16;
-        self.first_word = WORDS as u16;
-        self.first_state = STATES as u16;
-        self.first_point = POINTS as u16;
+        self.first = Places::ENDS;
     }
 }
 

@@ -69,7 +69,7 @@ impl WalkLog<'_> {
     /// bit each, and these words. Most are 0.
     pub(super) fn write_state(&mut self, at: usize, scratch: &Scratch) -> Option<usize> {
         let mut next = at;
-        let limit = usize::from(self.last_walk.first_state);
+        let limit = usize::from(self.last_walk.first.state);
         let states = &mut self.last_walk.states;
         let put = |states: &mut [u64; STATES], word: u64, next: &mut usize| -> Option<()> {
             let room = states.get_mut(*next).filter(|_| *next < limit)?;

@@ -15,6 +15,7 @@
 use super::frames::Frame;
 use super::{At, Inner, Step, FRONT};
 use crate::cache::short::Short;
+use core::ops::Range;
 
 /// The current capture's steps, from the start of a run on.
 pub(super) struct CaptureSteps {
@@ -37,7 +38,7 @@ pub(super) struct CaptureSteps {
 impl Inner {
     /// The cached steps, up to their end.
     #[inline(always)]
-    pub(super) fn live(&self) -> &[Step] {
+    pub(super) fn cached(&self) -> &[Step] {
         let half = self.halves.get(self.half as usize & 1);
         half.and_then(|half| half.get(..self.end as usize)).unwrap_or_default()
     }
@@ -53,7 +54,7 @@ impl Inner {
     #[inline(always)]
     pub(super) fn shared(&self, log: &CaptureSteps, met_at: usize) -> usize {
         let noted = self.logged(log);
-        let there = self.live().get(self.first_at as usize..=met_at);
+        let there = self.cached().get(self.first_at as usize..=met_at);
         let (noted, there) = (noted.iter().rev(), there.unwrap_or_default().iter().rev());
         let mut shared = 0;
         for (index, (step, old)) in noted.zip(there).enumerate() {
@@ -69,24 +70,25 @@ impl Inner {
     }
 
     /// Index of the first cached step from `next_at` on whose caller's stack pointer is not below that of the frame
-    /// `at`, and whether that caller is this frame.
+    /// `at`, and whether that caller is this frame. At most `limit` steps are passed.
     #[inline(always)]
-    pub(super) fn meet(&self, mut next_at: usize, at: At) -> (usize, bool) {
-        let steps = self.live();
+    pub(super) fn meet(&self, mut next_at: usize, limit: usize, at: At) -> (usize, bool) {
+        let steps = self.cached();
+        let steps = steps.get(..next_at.saturating_add(limit)).unwrap_or(steps);
         while steps.get(next_at).is_some_and(|step| step.cfa < at.sp) {
             next_at += 1;
         }
         (next_at, steps.get(next_at).is_some_and(|step| step.cfa == at.sp && step.caller == at.pc))
     }
 
-    /// Copies the logged steps in front of what follows the cached step at `met_at`, to which they lead. Returns the
-    /// index of the first. `None`: there is no room.
+    /// Copies logged steps, of the half that does not hold the cached ones, in front of what follows the cached step at
+    /// `met_at`, to which they lead. Returns the index of the first. `None`: there is no room.
     #[inline(always)]
-    pub(super) fn splice(&mut self, log: &CaptureSteps, met_at: usize) -> Option<usize> {
-        let to = (met_at + 1).checked_sub(log.end - log.first_at)?;
-        let [here, there] = &mut self.halves;
-        let (from, into) = if log.half == 0 { (here, there) } else { (there, here) };
-        let (from, into) = (from.get(log.first_at..log.end)?, into.get_mut(to..=met_at)?);
+    pub(super) fn splice(&mut self, logged: Range<usize>, met_at: usize) -> Option<usize> {
+        let to = (met_at + 1).checked_sub(logged.len())?;
+        let [a, b] = &mut self.halves;
+        let (from, into) = if self.half & 1 == 0 { (b, a) } else { (a, b) };
+        let (from, into) = (from.get(logged)?, into.get_mut(to..=met_at)?);
         for (into, from) in into.iter_mut().zip(from) {
             *into = *from;
         }

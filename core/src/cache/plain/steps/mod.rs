@@ -35,6 +35,10 @@
 //! ([`StepCache::replay`]); unwinding by short rules along the cached steps ([`StepCache::unwind`]); a walk along them
 //! ([`WalkSteps`]), which begins where unwinding came to a frame that has no short rule ([`Part`]).
 //!
+//! The only caller is `uu_capture` (`ffi/src/capture.rs`), and only where the program has called `uu_handle_faults`:
+//! the words are loaded without being probed. Samples and `uu_walk` have a
+//! [`LastWalk`](crate::cache::last_walk::LastWalk) instead.
+//!
 //! There are two logs, a file each: `CaptureSteps` while a capture unwinds, [`WalkSteps`] while it walks. A [`Part`]
 //! hands the one on as the other, with the same indices.
 //!
@@ -68,13 +72,14 @@ pub use walk_steps::WalkSteps;
 const STEPS: usize = 512;
 /// Number of steps that are left free in front, for captures that begin further towards the leaf.
 const FRONT: usize = 64;
-/// Limit of the cached frames that are compared with the current frame.
+/// Limit of the cached frames that a walk compares with its current frame. It does so at each frame, so the search goes
+/// on at the next one; unwinding, which looks for them seldom, compares all.
 const SEARCH: usize = 16;
 /// After this number of captures in a row that shared no frame, or only few, with the one before, the cache rests: only
 /// two of [`REST`] captures are logged.
-const PATIENCE: u32 = 4;
+const PATIENCE: u16 = 4;
 /// See [`PATIENCE`].
-const REST: u32 = 16;
+const REST: u16 = 16;
 
 /// A step from a frame to its caller. With the rule `Short::NONE` it starts a run: `caller` and `cfa` are the pc and
 /// the stack pointer of the first frame of a run.
@@ -154,9 +159,10 @@ struct Inner {
     first_at: u32,
     /// Index after the last of them.
     end: u32,
-    /// Up to [`PATIENCE`]: number of captures in a row that shared little with the one before. From there on:
-    /// `PATIENCE`, plus the place in a cycle of [`REST`] captures, of which two are logged.
-    apart: u32,
+    /// Number of captures in a row, at most [`PATIENCE`], that shared little with the one before.
+    apart: u16,
+    /// While the cache rests: the current capture's place in a cycle of [`REST`], of which the first two are logged.
+    resting: u16,
     tail: VerifiedTail,
     halves: [[Step; STEPS]; 2],
 }
@@ -327,15 +333,15 @@ impl Inner {
         if self.apart < PATIENCE {
             return false;
         }
-        self.apart = PATIENCE + (self.apart - PATIENCE + 1) % REST;
-        self.apart > PATIENCE + 1
+        self.resting = (self.resting + 1) % REST;
+        self.resting > 1
     }
 
     /// Counts a logged capture. `apart`: it shared so little with the one before that the log was of little use.
     #[inline(always)]
     fn count_apart(&mut self, apart: bool) {
         if !apart {
-            self.apart = 0;
+            (self.apart, self.resting) = (0, 0);
         } else if self.apart < PATIENCE {
             self.apart += 1;
         }
@@ -348,7 +354,8 @@ impl StepCache {
     pub const fn new() -> StepCache {
         let none = Step { rule: Short::EMPTY, cfa: 0, caller: 0 };
         let (tail, halves) = (VerifiedTail::new(), [[none; STEPS]; 2]);
-        let inner = Inner { stamp: 0, at: At::NOWHERE, half: 0, first_at: 0, end: 0, apart: 0, tail, halves };
+        let inner =
+            Inner { stamp: 0, at: At::NOWHERE, half: 0, first_at: 0, end: 0, apart: 0, resting: 0, tail, halves };
         StepCache { turn: AtomicU64::new(0), inner: UnsafeCell::new(inner) }
     }
 
@@ -360,7 +367,8 @@ impl StepCache {
         // SAFETY: guaranteed by the caller.
         let inner = unsafe { &mut *self.inner.get() };
         inner.tail.forget();
-        (inner.stamp, inner.at, inner.first_at, inner.end, inner.apart) = (0, At::NOWHERE, 0, 0, 0);
+        (inner.stamp, inner.at, inner.first_at, inner.end) = (0, At::NOWHERE, 0, 0);
+        inner.count_apart(false);
         self.turn.store(0, Ordering::Relaxed);
     }
 

@@ -80,7 +80,7 @@ impl Inner {
         });
         match replayed {
             Some((further, stop)) => {
-                self.apart = 0;
+                self.count_apart(false);
                 Ok((count + 1 + further, stop))
             }
             None => {
@@ -171,7 +171,7 @@ impl StepCache {
             }
             if valid > 0 {
                 self.begin_change();
-                inner.live().get(from..from + valid).unwrap_or_default().iter().for_each(|step| frame.go(step));
+                inner.cached().get(from..from + valid).unwrap_or_default().iter().for_each(|step| frame.go(step));
                 passed = valid;
                 log = Some(CaptureSteps::of_cached(inner, from - 1, from + valid));
             }
@@ -252,7 +252,7 @@ impl StepCache {
                 }
                 until = limit;
                 let Some(from) = log.candidate_at else { continue };
-                let (met_at, is_met) = inner.meet(from, frame.at());
+                let (met_at, is_met) = inner.meet(from, usize::MAX, frame.at());
                 if !is_met {
                     log.candidate_at = Some(met_at);
                     until = limit.min(count + batch);
@@ -271,9 +271,9 @@ impl StepCache {
                 let room = words.get_mut(count - shared..).and_then(|words| words.split_first_mut());
                 let (true, Some((first, others))) = (log.fits_before(met_at), room) else { continue };
                 self.begin_change();
-                let to = inner.splice(&log, met_at).unwrap_or_default();
-                inner.count_apart(inner.live().len() - met_at < count);
-                *first = inner.live().get(met_at - shared).map_or(0, Step::word);
+                let to = inner.splice(log.first_at..log.end, met_at).unwrap_or_default();
+                inner.count_apart(inner.cached().len() - met_at < count);
+                *first = inner.cached().get(met_at - shared).map_or(0, Step::word);
                 (log.half, log.first_at, log.end, log.spliced) =
                     (inner.half as usize & 1, to, inner.end as usize, true);
                 let (valid, stop) = inner.replay_steps(rules.validity, to + 1, from, frame.fp, bare, others);
@@ -289,7 +289,7 @@ impl StepCache {
                 };
                 count += further;
                 log.end = from + valid;
-                let steps = inner.live().get(met_at + 1..log.end).unwrap_or_default();
+                let steps = inner.cached().get(met_at + 1..log.end).unwrap_or_default();
                 steps.iter().for_each(|step| frame.go(step));
             }
             let (pc, room) = (frame.pc, words.get_mut(count..until).unwrap_or_default());

@@ -23,8 +23,14 @@ pub struct WalkSteps<'c> {
     /// Index, in the other half, of the next cached step that may be reached. `None`: none may, or the log has met the
     /// cached steps and lies in their half.
     pub(super) candidate_at: Option<usize>,
-    /// In the half of the cached steps: the end of those that follow the log there, as long as it is what it was; else
-    /// 0.
+    /// The log lies in the half of the cached steps, and up to this index the cached ones still stand after its end. 0:
+    /// they do not, since the capture was not spliced there, or has written another step over them.
+    ///
+    /// ```text
+    /// [ free | start, x, f, g,  start, h, i, ... | free ]     f, g: cached, still valid; then comes a frame that only
+    ///                          end                            the walk can step. If it leads to the same `start`, the
+    ///                                                         run h, i, ... is tried ([`WalkSteps::follow`])
+    /// ```
     pub(super) following_end: usize,
     /// Whether the log becomes the cached steps.
     pub(super) kept: bool,
@@ -110,35 +116,16 @@ impl WalkSteps<'_> {
             self.end += valid;
             return valid;
         }
-        let (Some(mut next_at), end) = (self.candidate_at, self.cache.end as usize) else { return 0 };
-        let Some(old) = self.cache.halves.get(self.half & 1 ^ 1).and_then(|half| half.get(..end)) else { return 0 };
-        let limit = next_at.saturating_add(SEARCH);
-        let found = loop {
-            match old.get(next_at) {
-                Some(step) if next_at < limit && step.cfa < at.sp => next_at += 1,
-                Some(step) if step.cfa == at.sp && step.caller == at.pc => break true,
-                Some(_) => break false,
-                None => break false,
-            }
-        };
-        self.candidate_at = Some(next_at);
-        // The steps so far are copied in front of the cached ones.
-        let count = self.end - self.first_at;
-        let (true, Some(to)) = (found, (next_at + 1).checked_sub(count)) else { return 0 };
-        let (here, there) = self.cache.halves.split_at_mut(1);
-        let (Some(here), Some(there)) = (here.first_mut(), there.first_mut()) else { return 0 };
-        let (from, into) = if self.half & 1 == 0 { (here, there) } else { (there, here) };
-        let (Some(from), Some(into)) = (from.get(self.first_at..self.end), into.get_mut(to..=next_at)) else {
-            return 0;
-        };
-        for (into, from) in into.iter_mut().zip(from) {
-            *into = *from;
-        }
+        let (Some(next_at), end) = (self.candidate_at, self.cache.end as usize) else { return 0 };
+        let (met_at, is_met) = self.cache.meet(next_at, SEARCH, at);
+        self.candidate_at = Some(met_at);
+        let spliced = is_met.then(|| self.cache.splice(self.first_at..self.end, met_at)).flatten();
+        let (Some(to), count) = (spliced, self.end - self.first_at) else { return 0 };
         self.run_at = self.run_at - self.first_at + to;
-        (self.half, self.first_at, self.end, self.candidate_at) = (self.half ^ 1, to, next_at + 1, None);
+        (self.half, self.first_at, self.end, self.candidate_at) = (self.half ^ 1, to, met_at + 1, None);
         let steps = self.steps().get(..end).unwrap_or_default();
         let valid = count_valid(steps, self.run_at, self.end, fp, bare, words);
-        self.cache.count_apart(end - next_at < count);
+        self.cache.count_apart(end - met_at < count);
         self.end += valid;
         valid
     }
