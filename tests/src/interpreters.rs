@@ -17,7 +17,9 @@ pub struct Interpreter {
     pub path: PathBuf,
     /// Version, such as `(11, 2)` for 3.11.2.
     pub version: (u32, u32),
-    /// A label for test names, such as `3.11.2-usr-bin`.
+    /// `sys.abiflags`: `d` for a debug build, `t` for a free-threaded one.
+    pub flags: String,
+    /// A label for test names, such as `3.11.2-usr-bin`; the flags follow the version.
     pub label: String,
 }
 
@@ -26,9 +28,9 @@ pub fn supported() -> Vec<Interpreter> {
     all().into_iter().filter(|i| SUPPORTED.contains(&i.version.0)).collect()
 }
 
-/// The supported interpreters that run every test program.
+/// The supported interpreters that run every test program: release builds, one for each real file.
 pub fn modern() -> Vec<Interpreter> {
-    supported().into_iter().filter(|i| i.version.0 >= MODERN).collect()
+    supported().into_iter().filter(|i| i.version.0 >= MODERN && i.flags.is_empty()).collect()
 }
 
 /// The supported interpreters that are installed whole, with what makes virtual environments: not those that were
@@ -70,33 +72,38 @@ fn candidates() -> Vec<PathBuf> {
     }
     let fetched = std::fs::read_dir(crate::paths::target().join("interpreters"));
     for folder in fetched.into_iter().flatten().flatten().map(|entry| entry.path().join("usr/bin")) {
-        paths.extend((0..100).map(|minor| folder.join(format!("python3.{minor}"))).filter(|path| path.is_file()));
+        let names = (0..100).flat_map(|minor| [format!("python3.{minor}"), format!("python3.{minor}d")]);
+        paths.extend(names.map(|name| folder.join(name)).filter(|path| path.is_file()));
     }
     for folder in std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()) {
         // pyenv's shims are shell scripts that start one of the above.
         if !folder.ends_with("shims") {
             paths.push(folder.join("python3"));
-            paths.extend(SUPPORTED.map(|minor| folder.join(format!("python3.{minor}"))));
+            let builds = ["", "d", "t", "td"];
+            paths
+                .extend(SUPPORTED.flat_map(|minor| builds.map(|build| folder.join(format!("python3.{minor}{build}")))));
         }
     }
     paths
 }
 
 fn ask(path: &Path) -> Option<Interpreter> {
-    let program = "import sys; print(*sys.version_info[:3], sys.implementation.name)";
+    let program = "import sys; print(*sys.version_info[:3], sys.implementation.name, sys.abiflags)";
     let out = Command::new(path).args(["-I", "-c", program]).output().ok()?;
     let text = String::from_utf8(out.stdout).ok()?;
     let fields: Vec<&str> = text.split_whitespace().collect();
-    let [major, minor, micro, "cpython"] = fields[..] else { return None };
+    let (&[major, minor, micro, "cpython"], flags) = fields.split_at_checked(4)? else { return None };
+    let flags = flags.concat();
     if major != "3" {
         return None;
     }
+    let version = (minor.parse().ok()?, micro.parse().ok()?);
     let place = match path.strip_prefix(crate::paths::target().join("interpreters")) {
         // The suite.
         Ok(inner) => inner.iter().next()?.to_str()?.to_owned(),
         Err(_) => path.parent()?.to_str()?.trim_matches('/').replace('/', "-"),
     };
     let place = if place.contains("pyenv") { "pyenv".to_owned() } else { place };
-    let version = (minor.parse().ok()?, micro.parse().ok()?);
-    Some(Interpreter { path: path.to_path_buf(), version, label: format!("{major}.{minor}.{micro}-{place}") })
+    let label = format!("{major}.{minor}.{micro}{flags}-{place}");
+    Some(Interpreter { path: path.to_path_buf(), version, flags, label })
 }

@@ -43,7 +43,7 @@ pub enum Finding {
 }
 
 /// The CPythons that are served, for messages.
-pub const SERVED: &str = "CPython 3.8 to 3.15 (builds with the GIL; up to 3.12, release builds)";
+pub const SERVED: &str = "CPython 3.8 to 3.15 (builds with the GIL)";
 
 /// Analyses one ELF file.
 pub fn analyse(elf: &dyn Elf) -> Finding {

@@ -4,6 +4,9 @@
 //! its offset, and `_PyRuntime` may grow within a minor series. So the machine code of `PyGILState_GetThisThreadState`
 //! (<https://github.com/python/cpython/blob/v3.13.0/Python/pystate.c>) is searched for it: as a plain number added to
 //! the address of `_PyRuntime`, or as the key's own address, absolute or relative to the instruction.
+//!
+//! Debug builds up to 3.11 pass the address of `_PyRuntime.gilstate` to an inner function, which was not inlined and adds
+//! the rest.
 
 use crate::version::Version;
 use uunwind_elf::Elf;
@@ -20,7 +23,9 @@ pub fn check(elf: &dyn Elf, version: Version, facts: &Facts) -> Result<(), Strin
     let mut code = [0u8; CODE_BYTES];
     let len = if function.size == 0 { CODE_BYTES } else { CODE_BYTES.min(function.size as usize) };
     let mentions = code.get_mut(..len).is_some_and(|code| {
-        elf.read(function.address, code) && mentions(code, function.address, facts.runtime, facts.runtime_tss)
+        elf.read(function.address, code)
+            && (mentions(code, function.address, facts.runtime, facts.runtime_tss)
+                || callee_adds(elf, code, function.address, facts))
     });
     if mentions {
         return Ok(());
@@ -29,6 +34,26 @@ pub fn check(elf: &dyn Elf, version: Version, facts: &Facts) -> Result<(), Strin
         "CPython {version} keeps its thread states elsewhere than expected (not at _PyRuntime+{})",
         facts.runtime_tss
     ))
+}
+
+/// Does `code`, at `address`, pass a structure before the key to a function that adds the distance to it?
+fn callee_adds(elf: &dyn Elf, code: &[u8], address: u64, facts: &Facts) -> bool {
+    /// Opcode of `call`, with a relative operand.
+    const CALL: u8 = 0xe8;
+    /// `add $8-bit,%rdi`, without its operand.
+    const ADD_TO_ARGUMENT: [u8; 3] = [0x48, 0x83, 0xc7];
+    (0u64..).zip(code.windows(5)).any(|(at, bytes)| {
+        let &[CALL, a, b, c, d] = bytes else { return false };
+        let operand = i64::from(i32::from_le_bytes([a, b, c, d])) as u64;
+        let callee = address.wrapping_add(at).wrapping_add(5).wrapping_add(operand);
+        let mut inner = [0u8; CODE_BYTES];
+        if !elf.read(callee, &mut inner) {
+            return false;
+        }
+        let added = inner.windows(4).find_map(|bytes| bytes.strip_prefix(&ADD_TO_ARGUMENT)?.first().copied());
+        let structure = added.and_then(|added| facts.runtime_tss.checked_sub(u32::from(added)));
+        structure.is_some_and(|structure| mentions(code, address, facts.runtime, structure))
+    })
 }
 
 /// Does `code`, at `address`, refer to the key at `runtime + offset`, or to the second word of it?

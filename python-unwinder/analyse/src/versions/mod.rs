@@ -70,9 +70,9 @@ pub fn of(number: (u32, u32)) -> Option<&'static Minor> {
     ALL.iter().copied().find(|minor| minor.number == number)
 }
 
-/// Builds with reference debugging (`--with-pydebug`).
-const DEBUG: (&str, &str) = ("_Py_NegativeRefcount", "a debug build");
-/// Builds with reference tracing (`--with-trace-refs`): every object has two more words before its header.
+/// Builds with reference tracing (`--with-trace-refs`), up to 3.12: every object has two more words before its header
+/// (<https://docs.python.org/3/whatsnew/3.13.html>, "Build Changes"). Other debug builds have the structures of release
+/// builds (<https://docs.python.org/3/whatsnew/3.8.html>, "Debug build uses the same ABI as release build").
 const TRACE_REFS: (&str, &str) = ("PyModule_Create2TraceRefs", "a debug build with reference tracing");
 /// Builds without the GIL (`--disable-gil`).
 pub const FREE_THREADED: (&str, &str) = ("_Py_MergeZeroLocalRefcount", "a free-threaded build");

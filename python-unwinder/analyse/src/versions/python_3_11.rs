@@ -1,16 +1,11 @@
 //! CPython 3.11: an activation has a `_PyCFrame` on the C stack, and its outermost frame is marked.
 
-use super::{Minor, State, DEBUG, FREE_THREADED, TRACE_REFS};
+use super::{Minor, State, TRACE_REFS};
 use std::mem::size_of;
 use uunwind_python::facts::{Facts, CHAIN_CFRAME, FACTS_VERSION, STATE_KEY, TABLE_PYTHON_311};
 
-pub const MINOR: Minor = Minor {
-    number: (3, 11),
-    layout: LAYOUT,
-    words: None,
-    state: State::Key,
-    refused: &[DEBUG, TRACE_REFS, FREE_THREADED],
-};
+pub const MINOR: Minor =
+    Minor { number: (3, 11), layout: LAYOUT, words: None, state: State::Key, refused: &[TRACE_REFS] };
 
 /// From the headers of 3.11.2 and 3.11.7.
 pub const LAYOUT: Facts = Facts {

@@ -1,15 +1,10 @@
 //! CPython 3.12: an activation has a `_PyCFrame` on the C stack, and a shim frame there ends its chain.
 
-use super::{python_3_11, Minor, State, DEBUG, FREE_THREADED, TRACE_REFS};
+use super::{python_3_11, Minor, State, TRACE_REFS};
 use uunwind_python::facts::{Facts, CHAIN_CFRAME_SHIM};
 
-pub const MINOR: Minor = Minor {
-    number: (3, 12),
-    layout: LAYOUT,
-    words: None,
-    state: State::Key,
-    refused: &[DEBUG, TRACE_REFS, FREE_THREADED],
-};
+pub const MINOR: Minor =
+    Minor { number: (3, 12), layout: LAYOUT, words: None, state: State::Key, refused: &[TRACE_REFS] };
 
 /// From the headers of 3.12.1.
 pub const LAYOUT: Facts = Facts {

@@ -1,17 +1,12 @@
 //! CPython 3.13: a shim frame on the C stack ends an activation; the file has a table of offsets. Debug builds have the
 //! same structures as others; free-threaded ones are refused by a word of the table, too.
 
-use super::{python_3_12, Minor, State, FREE_THREADED, TRACE_REFS};
+use super::{python_3_12, Minor, State, FREE_THREADED};
 use crate::debug_offsets::Words;
 use uunwind_python::facts::{Facts, CHAIN_SHIM};
 
-pub const MINOR: Minor = Minor {
-    number: (3, 13),
-    layout: LAYOUT,
-    words: Some(&WORDS),
-    state: State::Key,
-    refused: &[TRACE_REFS, FREE_THREADED],
-};
+pub const MINOR: Minor =
+    Minor { number: (3, 13), layout: LAYOUT, words: Some(&WORDS), state: State::Key, refused: &[FREE_THREADED] };
 
 /// From the headers of 3.13.0.
 pub const LAYOUT: Facts = Facts {

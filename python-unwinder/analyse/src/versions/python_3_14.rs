@@ -1,16 +1,11 @@
 //! CPython 3.14: as 3.13, with tagged pointers in frames.
 
-use super::{python_3_13, Minor, State, FREE_THREADED, TRACE_REFS};
+use super::{python_3_13, Minor, State, FREE_THREADED};
 use crate::debug_offsets::Words;
 use uunwind_python::facts::Facts;
 
-pub const MINOR: Minor = Minor {
-    number: (3, 14),
-    layout: LAYOUT,
-    words: Some(&WORDS),
-    state: State::Key,
-    refused: &[TRACE_REFS, FREE_THREADED],
-};
+pub const MINOR: Minor =
+    Minor { number: (3, 14), layout: LAYOUT, words: Some(&WORDS), state: State::Key, refused: &[FREE_THREADED] };
 
 /// From the headers of 3.14.8, and from the tables of 3.14.8 and 3.14.10.
 pub const LAYOUT: Facts = Facts {

@@ -1,7 +1,7 @@
 //! CPython 3.15: as 3.14, but the thread's state is a thread-local variable, and the chain ends with a frame inside the
 //! thread's state.
 
-use super::{python_3_14, Minor, State, FREE_THREADED, TRACE_REFS};
+use super::{python_3_14, Minor, State, FREE_THREADED};
 use crate::debug_offsets::Words;
 use uunwind_python::facts::Facts;
 
@@ -10,7 +10,7 @@ pub const MINOR: Minor = Minor {
     layout: LAYOUT,
     words: Some(&WORDS),
     state: State::ThreadLocal,
-    refused: &[TRACE_REFS, FREE_THREADED],
+    refused: &[FREE_THREADED],
 };
 
 /// From the headers of 3.15.0, and from the tables of 3.15.0 and 3.15.2.

@@ -1,10 +1,10 @@
 //! CPython 3.8: one activation a Python function; frames are objects.
 
-use super::{python_3_11, Minor, State, DEBUG, TRACE_REFS};
+use super::{python_3_11, Minor, State, TRACE_REFS};
 use uunwind_python::facts::{Facts, CHAIN_FRAME_OBJECT, TABLE_PYTHON_38};
 
 pub const MINOR: Minor =
-    Minor { number: (3, 8), layout: LAYOUT, words: None, state: State::Key, refused: &[DEBUG, TRACE_REFS] };
+    Minor { number: (3, 8), layout: LAYOUT, words: None, state: State::Key, refused: &[TRACE_REFS] };
 
 /// From the headers of 3.8.18.
 pub const LAYOUT: Facts = Facts {

@@ -1,10 +1,10 @@
 //! CPython 3.9: as 3.8.
 
-use super::{python_3_8, Minor, State, DEBUG, TRACE_REFS};
+use super::{python_3_8, Minor, State, TRACE_REFS};
 use uunwind_python::facts::Facts;
 
 pub const MINOR: Minor =
-    Minor { number: (3, 9), layout: LAYOUT, words: None, state: State::Key, refused: &[DEBUG, TRACE_REFS] };
+    Minor { number: (3, 9), layout: LAYOUT, words: None, state: State::Key, refused: &[TRACE_REFS] };
 
 /// From the headers of 3.9.18.
 pub const LAYOUT: Facts = Facts { runtime_current: 568, runtime_tss: 584, ..python_3_8::LAYOUT };
