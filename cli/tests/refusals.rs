@@ -57,7 +57,7 @@ fn a_set_uid_program_of_somebody_else_is_refused() {
     let program = uu.build("program", "int main() { return 0; }", &[]);
     // SAFETY: these calls have no preconditions.
     if unsafe { libc::geteuid() } != 0 {
-        eprintln!("skipped: giving a file to another user needs root");
+        uunwind_skips::skipped("set-user-ID programs of another user", "giving a file away needs root");
         return;
     }
     std::os::unix::fs::chown(&program, Some(65534), Some(65534)).expect("chown");

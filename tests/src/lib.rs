@@ -30,5 +30,5 @@ pub mod process;
 pub mod readelf_rows;
 pub mod rules;
 pub mod samples;
-pub mod skips;
 pub mod uu;
+pub use uunwind_skips as skips;

@@ -62,7 +62,7 @@ fn lines_as_the_interpreters_give_them() {
         let name = format!("python{version}");
         let run = |path: PathBuf| Command::new(path).args(["-c", PROGRAM]).output().ok().filter(|o| o.status.success());
         let Some(output) = candidates(version).into_iter().find_map(run) else {
-            eprintln!("skipped: {name} is not installed");
+            uunwind_skips::skipped(&format!("line tables of {name}"), "it is not installed");
             continue;
         };
         let mut objects = 0;
@@ -103,6 +103,6 @@ fn lines_as_the_interpreters_give_them() {
         checked += 1;
     }
     if checked == 0 {
-        eprintln!("skipped: no interpreter with this kind of table is installed");
+        uunwind_skips::skipped("line tables", "no interpreter with this kind of table is installed");
     }
 }

@@ -246,7 +246,7 @@ mod tests {
     fn a_process_of_another_user_is_reported_as_such() {
         // SAFETY: a call without preconditions.
         if unsafe { libc::geteuid() } != 0 {
-            eprintln!("skipped: becoming another user needs root");
+            uunwind_skips::skipped("the reason why a process of another user is not recorded", "needs root");
             return;
         }
         let preload = std::env::temp_dir().join(format!("uu-survey-{}", std::process::id()));

@@ -141,7 +141,7 @@ fn what_others_can_write_is_not_believed() {
 fn another_users_folder_is_left_alone() {
     if !rustix::process::geteuid().is_root() {
         // Only root can make a folder that belongs to somebody else.
-        eprintln!("skipped: not root");
+        uunwind_skips::skipped("a cache folder of another user", "not root");
         return;
     }
     const OTHER: u32 = 65534;
