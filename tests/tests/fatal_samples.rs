@@ -8,6 +8,7 @@ use uunwind_tests::process::Outcome;
 use uunwind_tests::{compile, interpreters, paths, process, uu};
 
 const SIGILL: i32 = 4;
+const SIGTRAP: i32 = 5;
 const SIGABRT: i32 = 6;
 const SIGBUS: i32 = 7;
 const SIGFPE: i32 = 8;
@@ -43,6 +44,10 @@ fn the_stack_of_a_fault_is_in_the_summary() {
         ("made-code", SIGILL, "SIGILL", &["crash_made_code", "middle", "main"]),
         ("alternate", SIGSEGV, "SIGSEGV", &["crash_here", "on_signal", "crash_alternate", "middle", "main"]),
         ("detached", SIGSEGV, "SIGSEGV", &["crash_here", "middle", "worker"]),
+        // By abort(3), called in libc.
+        ("protector", SIGABRT, "SIGABRT", &["crash_protector", "middle", "main"]),
+        ("double-free", SIGABRT, "SIGABRT", &["crash_double_free", "middle", "main"]),
+        ("fortify", SIGABRT, "SIGABRT", &["crash_fortify", "middle", "main"]),
     ] {
         let recording = uu::record(&scratch, &[], |_| {}, &[program.as_ref(), kind.as_ref()]);
         let out = &recording.outcome;
@@ -90,21 +95,26 @@ fn a_crash_of_python_shows_its_functions() {
 }
 
 /// A handler that mends the fault, or ends the process in its own way, is no end by a signal; nor is what is not taken
-/// over.
+/// over, or what abort(3) does after the program has ignored its first signal.
 #[test]
 fn what_ends_in_another_way_leaves_no_such_stack() {
     let scratch = paths::scratch("fatal-none");
     let program = program(&scratch);
-    for (kind, code) in [("double-free", 128 + SIGABRT), ("at-once", 128 + SIGSEGV)] {
-        let recording = uu::record(&scratch, &[], |_| {}, &[program.as_ref(), kind.as_ref()]);
-        assert_eq!(recording.outcome.code(), code, "{}", recording.outcome.text());
-        assert_eq!(fatal(&recording.outcome).is_some(), code == 128 + SIGSEGV, "{}", recording.outcome.text());
-    }
-    let script =
-        "import signal, os\nsignal.signal(signal.SIGSEGV, lambda *a: None)\nos.kill(os.getpid(), signal.SIGSEGV)\n";
+    let recording = uu::record(&scratch, &[], |_| {}, &[program.as_ref(), "at-once".as_ref()]);
+    assert_eq!(recording.outcome.code(), 128 + SIGSEGV, "{}", recording.outcome.text());
+    assert!(fatal(&recording.outcome).is_some(), "{}", recording.outcome.text());
     let python = &interpreters::modern()[0];
-    let recording = uu::record(&scratch, &[], |_| {}, &[python.path.as_ref(), "-c".as_ref(), script.as_ref()]);
-    assert_eq!((recording.outcome.code(), fatal(&recording.outcome)), (0, None), "{}", recording.outcome.text());
+    for (script, code) in [
+        ("signal.signal(signal.SIGSEGV, lambda *a: None)\nos.kill(os.getpid(), signal.SIGSEGV)\n", 0),
+        ("signal.signal(signal.SIGABRT, lambda *a: None)\nos.kill(os.getpid(), signal.SIGABRT)\n", 0),
+        ("signal.signal(signal.SIGABRT, signal.SIG_IGN)\nos.kill(os.getpid(), signal.SIGABRT)\n", 0),
+        ("signal.signal(signal.SIGABRT, signal.SIG_IGN)\nos.abort()\n", 128 + SIGABRT),
+        ("os.kill(os.getpid(), signal.SIGTRAP)\n", 128 + SIGTRAP),
+    ] {
+        let script = format!("import signal, os\n{script}");
+        let recording = uu::record(&scratch, &[], |_| {}, &[python.path.as_ref(), "-c".as_ref(), script.as_ref()]);
+        assert_eq!((recording.outcome.code(), fatal(&recording.outcome)), (code, None), "{}", recording.outcome.text());
+    }
 }
 
 /// The core dump is made as without the recording.

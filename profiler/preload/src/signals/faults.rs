@@ -1,5 +1,5 @@
-//! SIGSEGV, SIGBUS, SIGFPE and SIGILL: faults of a walk are contained, all others are delivered to
-//! the program. One that ends the process leaves a last sample.
+//! SIGSEGV, SIGBUS, SIGFPE and SIGILL: faults of a walk are contained, all others are delivered to the program. One that
+//! ends the process leaves a last sample; so does SIGABRT, which is taken over for that alone.
 
 use super::{deferred, deliver, dispositions};
 use crate::{handler, process};
@@ -7,8 +7,8 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uunwind_core::memory::guarded;
 
-/// The fault signals that are taken over from the program.
-pub const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+/// The signals that are taken over from the program for faults, and for its last sample.
+pub const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT];
 
 /// Installs our handler of a fault signal, or updates its flags after the program changed its own disposition. False:
 /// the kernel refused.

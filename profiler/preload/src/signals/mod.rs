@@ -1,6 +1,6 @@
 //! Virtual signals: the kernel delivers them to us, and the program sees its own dispositions of them.
 //!
-//! During a recording, the kernel delivers SIGSEGV, SIGBUS, SIGFPE, SIGILL and the sampling signal to us. The program's
+//! During a recording, the kernel delivers SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT and the sampling signal to us. The program's
 //! dispositions of them are kept in a table ([`dispositions`]), which its calls of sigaction and signal read and write.
 //! Faults that are not ours are delivered to its handlers, with their own mask and flags ([`deliver`]); faults of a
 //! walk never are.
@@ -42,11 +42,11 @@ pub fn sampling() -> c_int {
 }
 
 /// Number of virtual signals.
-pub const VIRTUAL_SIGNALS: usize = 5;
+pub const VIRTUAL_SIGNALS: usize = 6;
 
 /// The signals whose dispositions are virtual during a recording.
 pub fn virtual_signals() -> [c_int; VIRTUAL_SIGNALS] {
-    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, sampling()]
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT, sampling()]
 }
 
 /// Signals that a fault raises. Our handlers never mask them.

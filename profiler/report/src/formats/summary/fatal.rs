@@ -64,6 +64,7 @@ pub fn render(recording: &Recording, profile: &Profile, style: Style) -> String 
 fn signal_name(signal: u32) -> String {
     match signal {
         4 => "SIGILL".to_owned(),
+        6 => "SIGABRT".to_owned(),
         7 => "SIGBUS".to_owned(),
         8 => "SIGFPE".to_owned(),
         11 => "SIGSEGV".to_owned(),
