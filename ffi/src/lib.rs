@@ -32,10 +32,19 @@
 
 mod caller;
 mod capture;
-/// The handler path, for the check object.
+/// What may run in a handler, for the check objects.
 #[cfg(feature = "no-entry-points")]
 pub mod check {
+    pub use crate::capture::{uu_capture, uu_capture_abandoned};
+    pub use crate::crashes::{uu_prepare_thread, uu_report_crashes, uu_report_crashes_to};
+    pub use crate::describe::{uu_describe, uu_names_lost};
+    pub use crate::embedder::uu_publish_frames;
+    pub use crate::faults::uu_handle_faults;
     pub use crate::library::{on_fault, on_tick, sample};
+    pub use crate::stack_id::{uu_stack_frames, uu_stack_id, uu_stack_ids_lost};
+    pub use crate::threads::{uu_thread_signal, uu_walk_all, uu_walk_thread};
+    pub use crate::walk::uu_walk;
+    pub use crate::windows::uu_ticket;
 }
 mod crashes;
 mod describe;

@@ -121,33 +121,32 @@ fn the_library_keeps_to_its_symbols() {
     ));
 }
 
-/// All that one sample can need, linked alone: nothing of it may come from libc but what the compiler itself calls.
+/// What may run in handlers, linked alone: nothing of it may come from libc but what the compiler itself calls, and the
+/// named functions, which are async-signal-safe.
 #[test]
-fn the_handler_path_needs_nothing() {
-    // In a target folder of its own: with the entry points left out, its objects have the names of those that are
-    // shipped.
-    let folder = paths::target().join("handler-check");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args([
-        "rustc",
-        "--locked",
-        "--profile",
-        "dso",
-        "-p",
-        "uunwind-handler-check",
-        "--lib",
-        "--crate-type",
-        "cdylib",
-    ]);
-    build.arg("--target-dir").arg(&folder);
-    let done = build.current_dir(paths::root()).output().expect("cargo runs");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let facts = read(&folder.join("dso/libuunwind_handler_check.so")).expect("an ELF object");
-    let needed: Vec<&String> = facts.undefined.iter().filter(|u| !COMPILER_MADE.contains(&&***u)).collect();
-    assert!(needed.is_empty(), "the handler path needs {needed:?}");
-    assert!(facts.exports.iter().any(|e| e == "uu_check_handler"), "nothing was linked: {facts:?}");
-    assert!(!facts.tls, "{facts:?}");
+fn what_runs_in_handlers_needs_nothing() {
+    for (features, has, may_use) in [
+        (&[][..], &["uu_check_handler", "uu_check_walk", "UU_CHECK_OWN_WALKS"][..], &[][..]),
+        // The path of uu_report_crashes_to(), which is not for handlers, is measured with strlen.
+        (&["--features", "crashes"][..], &["UU_CHECK_CRASHES"][..], &["sigaction", "strlen"][..]),
+    ] {
+        // In a target folder of its own: with the entry points left out, its objects have the names of those that are
+        // shipped.
+        let folder = paths::target().join("handler-check");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["rustc", "--locked", "--profile", "dso", "-p", "uunwind-handler-check", "--lib"]);
+        build.args(["--crate-type", "cdylib"]).args(features).arg("--target-dir").arg(&folder);
+        let done = build.current_dir(paths::root()).output().expect("cargo runs");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let facts = read(&folder.join("dso/libuunwind_handler_check.so")).expect("an ELF object");
+        let may = |symbol: &str| COMPILER_MADE.contains(&symbol) || may_use.contains(&symbol);
+        let needed: Vec<&String> = facts.undefined.iter().filter(|undefined| !may(undefined)).collect();
+        assert!(needed.is_empty(), "what runs in handlers {features:?} needs {needed:?}");
+        assert_eq!(may_use.iter().find(|symbol| !facts.undefined.iter().any(|u| u == *symbol)), None, "not needed");
+        assert_eq!(has.iter().find(|name| !facts.exports.iter().any(|e| e == *name)), None, "not linked: {facts:?}");
+        assert!(!facts.tls, "{facts:?}");
+    }
 }
 
 #[test]
