@@ -135,7 +135,12 @@ impl Live<'_> {
     #[cold]
     #[inline(never)]
     pub fn rule_outside_objects(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
-        let Some(held) = self.windows.here() else { return not_code::unowned(cursor, reader) };
+        let Some(held) = self.windows.here() else {
+            // Recognition reads code on both sides of the pc. Next to a window's code may lie what another thread
+            // unmaps at this moment; and what its registrar says about it is right.
+            let recognised = uunwind_sources::overrides_tables(cursor.regs.pc, reader);
+            return recognised.map_or_else(|| not_code::unowned(cursor, reader), |rule| rule.pack());
+        };
         let (key, generation) = (key(cursor), held.window().generation | WINDOW);
         let remembered = !matches!(held.window().kind, Kind::FramePointer | Kind::Opaque | Kind::Stepper);
         if remembered {

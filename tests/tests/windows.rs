@@ -33,6 +33,23 @@ fn nothing_is_read_after_the_registry_has_given_it_back() {
     }
 }
 
+/// Whole stacks, walked by the program itself at any instruction, through code of JITs that runs, and that is unmapped
+/// as soon as it is unregistered.
+#[test]
+fn whole_stacks_have_the_windows_that_are_there_now() {
+    let scratch = paths::scratch("walk-windows");
+    let watch = compile::shared(&scratch, "watch.so", &["native/watch_calls.c"]);
+    let emitter = format!("-I{}", paths::root().join("examples/jit").display());
+    let program = build(&scratch, "walk_windows", true, &[&emitter]);
+    let seconds = std::env::var("UU_STRESS_SECONDS").unwrap_or("3".to_owned());
+    let limit = Duration::from_secs(120 + seconds.parse::<u64>().expect("UU_STRESS_SECONDS is a number"));
+    for reads in [&[][..], &["guarded"]] {
+        let mut command = Command::new(&program);
+        command.arg(&seconds).args(reads).env("LD_PRELOAD", &watch);
+        println!("{}", process::run(&mut command, &scratch, limit).expect_code(0).stdout);
+    }
+}
+
 #[test]
 fn a_walk_at_every_instruction_of_a_change_sees_the_old_or_the_new() {
     let scratch = paths::scratch("windows-stepper");

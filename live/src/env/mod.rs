@@ -229,9 +229,6 @@ impl Live<'_> {
     fn any_rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         let lookup = cursor.lookup_pc();
         if lookup.wrapping_sub(self.current.start) >= self.current.len && !self.switch(lookup, reader) {
-            if let Some(rule) = uunwind_sources::overrides_tables(cursor.regs.pc, reader) {
-                return rule.pack();
-            }
             return self.rule_outside_objects(cursor, reader);
         }
         if !cursor.exact && self.begins_a_stack(cursor.regs.pc, reader) {
