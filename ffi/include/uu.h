@@ -173,7 +173,7 @@ struct uu_request {
  * calls of any of the host's functions in one walk. Each frame of emit_all() counts, and so does each KiB that is read
  * or hashed; what is read by lend_reader() does not.
  *
- * 0: see `stop`; -EINVAL: null, another size, flags or fields that this library does not know, an unaligned `ucontext`,
+ * 0: see `stop`; -EINVAL: null or unaligned, another size, flags or fields that this library does not know, an unaligned `ucontext`,
  * `frames` or `cfas`, or `cfas` without `frames`; -ENOMEM: no memory for this thread's first call. Thread-safe,
  * async-signal-safe, with uu_capture()'s conditions.
  * In a handler that interrupted another uu_walk() of the same thread, nothing is walked: UU_STOP_FAULT. So it is after

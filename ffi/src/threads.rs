@@ -33,7 +33,7 @@ entry_with_caller! {
     /// See `uu.h`.
     ///
     /// # Safety
-    /// `request` must be null or a valid `uu_request`.
+    /// `request` must be null, unaligned, or a valid `uu_request`.
     uu_walk_thread(tid: u32, request: *mut Request, timeout_ns: u64) -> c_int
         = walk_thread, crate::home::WALK_THREAD
 }
@@ -42,7 +42,7 @@ entry_with_caller! {
     /// See `uu.h`.
     ///
     /// # Safety
-    /// `request` must be null or a valid `uu_request`, `threads` null or have room for `capacity` structures.
+    /// `request` must be null, unaligned, or a valid `uu_request`, `threads` null or have room for `capacity` structures.
     uu_walk_all(request: *mut Request, threads: *mut CThread, capacity: usize, timeout_ns: u64) -> c_int
         = walk_all, crate::home::WALK_ALL
 }
@@ -54,8 +54,8 @@ fn manner(request: &Request) -> Manner {
 /// # Safety
 /// As `uu_walk_thread`; `caller` must be the entry's registers.
 unsafe extern "C" fn walk_thread(tid: u32, request: *mut Request, timeout_ns: u64, caller: *const Caller) -> c_int {
-    // SAFETY: null, or the C caller's.
-    let Some(valid) = (unsafe { request.as_mut() }) else { return -EINVAL };
+    // SAFETY: the C caller's.
+    let Some((valid, cfas)) = (unsafe { Request::of_c(request) }) else { return -EINVAL };
     if !valid.is_valid() || !valid.ucontext.is_null() {
         return -EINVAL;
     }
@@ -63,8 +63,7 @@ unsafe extern "C" fn walk_thread(tid: u32, request: *mut Request, timeout_ns: u6
         // SAFETY: passed on.
         return unsafe { walked(request, caller) };
     }
-    // SAFETY: as above.
-    if !unsafe { Request::cfas(request) }.is_null() {
+    if !cfas.is_null() {
         return -EINVAL;
     }
     uunwind_crashes::set_host(&HOST);
@@ -89,12 +88,10 @@ unsafe extern "C" fn walk_all(
     timeout_ns: u64,
     caller: *const Caller,
 ) -> c_int {
-    // SAFETY: null, or the C caller's.
-    let wants_cfas = !unsafe { Request::cfas(request) }.is_null();
-    // SAFETY: as above.
-    let Some(request) = (unsafe { request.as_mut() }) else { return -EINVAL };
+    // SAFETY: the C caller's.
+    let Some((request, cfas)) = (unsafe { Request::of_c(request) }) else { return -EINVAL };
     let fits = capacity == 0 || !threads.is_null() && threads.addr().is_multiple_of(8);
-    if !request.is_valid() || !request.ucontext.is_null() || request.frame.is_some() || wants_cfas || !fits {
+    if !request.is_valid() || !request.ucontext.is_null() || request.frame.is_some() || !cfas.is_null() || !fits {
         return -EINVAL;
     }
     uunwind_crashes::set_host(&HOST);

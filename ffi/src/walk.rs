@@ -12,19 +12,17 @@ entry_with_caller! {
     /// The C entry: stores the caller's registers and calls [`walked`]. `uu.h` documents it.
     ///
     /// # Safety
-    /// `request` must be null or a valid `uu_request`.
+    /// `request` must be null, unaligned, or a valid `uu_request`.
     uu_walk(request: *mut Request) -> c_int = walked, crate::home::WALK
 }
 
 /// The walk, from the C entry.
 ///
 /// # Safety
-/// `request` must be null or a valid `uu_request`, `caller` the entry's registers.
+/// `request` must be null, unaligned, or a valid `uu_request`, `caller` the entry's registers.
 pub(crate) unsafe extern "C" fn walked(request: *mut Request, caller: *const Caller) -> c_int {
-    // SAFETY: null, or the C caller's.
-    let cfas = unsafe { Request::cfas(request) };
-    // SAFETY: null, or the C caller's.
-    let Some(request) = (unsafe { request.as_mut() }) else { return -EINVAL };
+    // SAFETY: the C caller's.
+    let Some((request, cfas)) = (unsafe { Request::of_c(request) }) else { return -EINVAL };
     if !request.is_valid() || !cfas.addr().is_multiple_of(8) || !cfas.is_null() && request.frames.is_null() {
         return -EINVAL;
     }

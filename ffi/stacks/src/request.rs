@@ -66,17 +66,19 @@ impl Request {
     /// Its size without the fields that were added later.
     pub const FIRST_SIZE: u32 = size_of::<Request>() as u32;
 
-    /// Where CFAs are wanted; null: nowhere.
+    /// The request of a C caller, and where CFAs are wanted (null: nowhere). `None`: it is null or unaligned.
     ///
     /// # Safety
-    /// `request` must be null or valid, with as many bytes as its size says.
-    pub unsafe fn cfas(request: *const Request) -> *mut u64 {
-        // SAFETY: the size says that the field is there.
+    /// `request` must be null, unaligned, or valid, with as many bytes as its size says.
+    pub unsafe fn of_c<'r>(request: *mut Request) -> Option<(&'r mut Request, *mut u64)> {
+        if !request.is_aligned() {
+            return None;
+        }
+        // SAFETY: the caller's; the size says that the second field is there.
         unsafe {
-            match request.as_ref() {
-                Some(first) if first.size as usize >= size_of::<WithCfas>() => (*request.cast::<WithCfas>()).cfas,
-                _ => core::ptr::null_mut(),
-            }
+            let has_cfas = request.as_ref()?.size as usize >= size_of::<WithCfas>();
+            let cfas = if has_cfas { (*request.cast::<WithCfas>()).cfas } else { core::ptr::null_mut() };
+            Some((&mut *request, cfas))
         }
     }
 

@@ -37,6 +37,16 @@ static void refused(void) {
     CHECK(uu_walk(&r) == -EINVAL);
     r = request(), r.frames = (uint64_t *)(void *)((char *)frames + 1), r.capacity = 4;
     CHECK(uu_walk(&r) == -EINVAL);
+    /* A request that lies at no multiple of its alignment is not looked at. */
+    static _Alignas(struct uu_request) char bytes[sizeof r + 8];
+    struct uu_thread thread;
+    for (size_t off = 1; off < 8; off++) {
+        void *odd = bytes + off;
+        r = request();
+        memcpy(odd, &r, sizeof r);
+        CHECK(uu_walk(odd) == -EINVAL && uu_walk_thread((uint32_t)getpid(), odd, 0) == -EINVAL);
+        CHECK(uu_walk_all(odd, &thread, 1, 0) == -EINVAL && memcmp(odd, &r, sizeof r) == 0);
+    }
     /* Nothing is wanted but the count. */
     r = request();
     CHECK(uu_walk(&r) == 0 && r.count > 2 && r.words == 0 && r.stop == UU_STOP_COMPLETE);
