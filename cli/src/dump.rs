@@ -7,12 +7,11 @@ use clap::Args;
 use serde_json::{json, Value};
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::fs;
 use uunwind_built_in::HALVES;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_loader::ENV_PLUGINS;
 use uunwind_remote::waits::Doing;
-use uunwind_remote::{dump, Dump, Plugins, ThreadState};
+use uunwind_remote::{children, dump, Dump, Plugins, ThreadState};
 use uunwind_report::formats::printable;
 use uunwind_report::hide::NativeFrames;
 use uunwind_report::resolve::{stop_text, Resolver};
@@ -47,12 +46,7 @@ pub struct Options {
 /// Runs the subcommand; returns the exit code.
 pub fn run(options: &Options) -> Result<u8, Failure> {
     let native_frames = options::native_frames(&options.native_frames)?;
-    let text = options.pid.to_string_lossy();
-    let pid = text.parse::<u32>().ok().filter(|pid| *pid != 0 && i32::try_from(*pid).is_ok());
-    let pid = pid.ok_or_else(|| Failure::new(format!("-p {text}: a process id is a whole number above 0")))?;
-    if pid == std::process::id() {
-        return Err(Failure::new(format!("-p {text}: that is this uu itself")));
-    }
+    let pid = options::pid(&options.pid)?;
     let layout = layout::find()?;
     let namer = vec![layout.command.clone().into_os_string(), NAMING_SERVER.into()];
     let launcher = vec![layout.command.into_os_string(), PLUGIN_SERVER.into()];
@@ -87,16 +81,6 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         Some(failure) => Err(failure),
         None => Ok(0),
     }
-}
-
-/// The children of a process
-/// ([proc_tid_children(5)](https://man7.org/linux/man-pages/man5/proc_tid_children.5.html)).
-fn children(pid: u32) -> Vec<u32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    lists
-        .flat_map(|list| list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
-        .collect()
 }
 
 /// A thread with the lines of its stack, leaf first, and the reason for which the walk ended.

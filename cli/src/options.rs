@@ -54,6 +54,17 @@ pub fn duration(value: &OsString) -> Result<Duration, Failure> {
     })
 }
 
+/// The id of another process.
+pub fn pid(value: &OsString) -> Result<u32, Failure> {
+    let text = value.to_string_lossy();
+    let pid = text.parse::<u32>().ok().filter(|pid| *pid != 0 && i32::try_from(*pid).is_ok());
+    let pid = pid.ok_or_else(|| Failure::new(format!("-p {text}: a process id is a whole number above 0")))?;
+    if pid == std::process::id() {
+        return Err(Failure::new(format!("-p {text}: that is this uu itself")));
+    }
+    Ok(pid)
+}
+
 /// What to do with an interpreter's native frames.
 pub fn native_frames(value: &OsString) -> Result<NativeFrames, Failure> {
     match value.to_str() {

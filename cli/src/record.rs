@@ -1,6 +1,7 @@
-//! `uu record`: runs a program and records it.
+//! `uu record`: runs a program and records it, or records a running one.
 
 mod arguments;
+mod attach;
 mod empty;
 mod finish;
 
@@ -9,6 +10,7 @@ use crate::{layout, program, save, terminal};
 pub use arguments::Options;
 use arguments::{Arguments, Places};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 use uunwind_loader::ENV_PLUGINS;
 use uunwind_recorder::naming::Progress;
@@ -23,6 +25,9 @@ pub const NAMING_SERVER: &str = "naming-server";
 pub fn run(options: &Options) -> Result<u8, Failure> {
     let arguments = Arguments::of(options)?;
     let places = Places::choose(&arguments)?;
+    if let Some(pid) = arguments.pid {
+        return attach::run(pid, &arguments, places);
+    }
     // Whatever can be found to fail is found before the program runs.
     let layout = layout::find()?;
     let program = program::check(arguments.command.first().map_or("".as_ref(), OsString::as_os_str))?;
@@ -85,24 +90,35 @@ impl Shown {
     const INTERVAL: Duration = Duration::from_millis(200);
 
     fn progress(&mut self, arguments: &Arguments, event: Event<'_>) {
+        match event {
+            Event::Started { pid, .. } => {
+                let words = arguments.command.iter().map(|w| w.as_bytes());
+                begun(&words.collect::<Vec<_>>(), pid, arguments.rate, "");
+            }
+            Event::Naming(progress) => self.naming(progress),
+        }
+    }
+
+    fn naming(&mut self, Progress { done, objects }: Progress) {
         if !terminal::stderr_is_terminal() {
             return;
         }
-        match event {
-            Event::Started { pid, .. } => {
-                let words: Vec<_> = arguments.command.iter().map(|w| w.to_string_lossy()).collect();
-                let command = uunwind_report::formats::printable(&words.join(" "));
-                terminal::say(&format!("recording {command} (pid {pid}) at {} Hz", arguments.rate));
-            }
-            Event::Naming(Progress { done, objects }) if done == objects => terminal::pass(""),
-            Event::Naming(Progress { done, objects }) => {
-                if self.naming.is_none_or(|shown| shown.elapsed() >= Self::INTERVAL) {
-                    self.naming = Some(Instant::now());
-                    terminal::pass(&format!(
-                        "naming functions: {done} of {objects} objects done; Ctrl-C leaves the rest unnamed"
-                    ));
-                }
-            }
+        if done == objects {
+            terminal::pass("");
+        } else if self.naming.is_none_or(|shown| shown.elapsed() >= Self::INTERVAL) {
+            self.naming = Some(Instant::now());
+            terminal::pass(&format!(
+                "naming functions: {done} of {objects} objects done; Ctrl-C leaves the rest unnamed"
+            ));
         }
+    }
+}
+
+/// Says that a recording of a command has begun, and `how`.
+fn begun(command: &[&[u8]], pid: u32, rate: u32, how: &str) {
+    if terminal::stderr_is_terminal() {
+        let words: Vec<_> = command.iter().map(|word| String::from_utf8_lossy(word)).collect();
+        let command = uunwind_report::formats::printable(&words.join(" "));
+        terminal::say(&format!("recording {command} (pid {pid}) at {rate} Hz{how}"));
     }
 }

@@ -29,6 +29,7 @@ pub mod paths;
 pub mod process;
 pub mod readelf_rows;
 pub mod rules;
+pub mod running;
 pub mod samples;
 pub mod uu;
 pub use uunwind_skips as skips;

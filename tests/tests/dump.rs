@@ -1,48 +1,10 @@
 //! `uu dump`: the stacks of a running process, from outside, beside what its threads say of themselves.
 
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::Command;
+use uunwind_tests::running::Running;
 use uunwind_tests::{compile, interpreters, paths, process, uu};
-
-/// A program that runs until it is said to end, or dropped.
-struct Running {
-    child: Child,
-    lines: BufReader<std::process::ChildStdout>,
-    input: Option<ChildStdin>,
-}
-
-impl Running {
-    fn start(command: &mut Command) -> Running {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a program");
-        let lines = BufReader::new(child.stdout.take().expect("its output"));
-        Running { input: child.stdin.take(), lines, child }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).expect("a line");
-        line.trim_end().to_owned()
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Asks it to end. Returns its exit code.
-    fn end(mut self) -> Option<i32> {
-        self.input.take().expect("its input").write_all(b"end\n").expect("it reads");
-        self.child.wait().expect("its end").code()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// Whether the kernel says that each thread of the process sleeps.
 fn all_sleep(pid: u32) -> bool {

@@ -14,18 +14,24 @@ use uunwind_ring::{FLAG_EXPLICIT, FLAG_NO_CHILDREN, FLAG_NO_REPLAY};
 /// An odd rate, so that samples do not run in step with the program's own clocks.
 const DEFAULT_RATE: &str = "99";
 
-/// Runs a program and records where it and its children spend their CPU time.
+/// Runs a program, or takes a running one, and records where it spends its CPU time.
 #[derive(Debug, Args)]
 #[command(
     args_override_self = true,
-    override_usage = "uu record [OPTIONS] [--] PROGRAM [ARGUMENTS]",
+    override_usage = "uu record [OPTIONS] [--] PROGRAM [ARGUMENTS]\n       uu record [OPTIONS] -p PID",
     after_help = after_help()
 )]
 pub struct Options {
     /// Samples per second of CPU time, per thread (1 to 10000)
     #[arg(short, long, value_name = "HZ", default_value = DEFAULT_RATE, allow_negative_numbers = true)]
     rate: OsString,
-    /// End the recording after this time; the program runs on, and uu waits for it
+    /// Record this running process, without its children; it lives on
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true)]
+    pid: Option<OsString>,
+    /// With -p: put nothing into the process, and stop its running threads shortly for each sample
+    #[arg(long)]
+    remote: bool,
+    /// End the recording after this time; the program runs on, and uu waits for it, except with -p
     #[arg(short, long, value_name = "SECONDS", allow_negative_numbers = true)]
     duration: Option<OsString>,
     /// Where the result goes [default: uu-PROGRAM-PID.uu]
@@ -53,7 +59,7 @@ pub struct Options {
     #[arg(long, help = NO_REPLAY)]
     no_replay: bool,
     /// The program, and its arguments
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true,
+    #[arg(value_name = "PROGRAM", required_unless_present = "pid", conflicts_with = "pid", trailing_var_arg = true,
           value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
@@ -71,11 +77,15 @@ A recording (.uu) is kept beside any other result, so that more can be made from
 A summary goes to standard error; the program's own output is left alone.
 
 Ctrl-C ends the program as usual, and the recording with it. SIGTERM to uu is passed on to the program. Once the program
-has ended, either leaves the functions that are not named yet without names.
+has ended, either leaves the functions that are not named yet without names. With -p, either ends the recording alone.
+
+With -p, uu samples from outside: nothing enters the process. A thread that has used a period of CPU time is stopped for
+its sample, mostly for less than a millisecond, if it is found running then; threads that wait are not touched.
 
 Exit code: the program's; 128 + n if signal n ended it; 126 if it cannot be executed, 127 if it was not found;
 125 if uu failed before the program ran, or if nothing was sampled and --fail-empty was given. A result that could not be
-written is reported on standard error and leaves the program's exit code alone.
+written is reported on standard error and leaves the program's exit code alone. With -p: 0, or 125 if the process could
+not be recorded.
 
 Environment: UU_PLUGINS (plugin files or folders, separated by colons), NO_COLOR.",
         Format::list()
@@ -87,6 +97,10 @@ Environment: UU_PLUGINS (plugin files or folders, separated by colons), NO_COLOR
 pub struct Arguments {
     /// Rate in Hz of CPU time.
     pub rate: u32,
+    /// A running process to record, and whether `--remote` was given.
+    pub pid: Option<u32>,
+    /// Nothing may be put into that process.
+    pub remote: bool,
     /// Time after which the recording ends.
     pub duration: Option<Duration>,
     /// File for the result.
@@ -120,7 +134,15 @@ impl Arguments {
             (options.explicit, FLAG_EXPLICIT),
             (options.no_replay, FLAG_NO_REPLAY),
         ];
+        if options.pid.is_some() && options.explicit {
+            return Err(Failure::new("--explicit takes a PROGRAM: uu puts no handler into a running process (-p)"));
+        }
+        if options.pid.is_none() && options.remote {
+            return Err(Failure::new("--remote takes a running process: give it with -p PID"));
+        }
         Ok(Arguments {
+            pid: options.pid.as_ref().map(options::pid).transpose()?,
+            remote: options.remote,
             rate: options::rate(&options.rate)?,
             duration: options.duration.as_ref().map(options::duration).transpose()?,
             format: options::choose_format(format, output.as_deref(), Format::Recording)?,
@@ -233,6 +255,17 @@ mod tests {
         {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_process_stands_in_place_of_the_program() {
+        let a = parsed(&["-p", "7", "-d", "2", "--remote"]).expect("valid");
+        assert_eq!((a.pid, a.remote, a.command.len()), (Some(7), true, 0));
+        for bad in [&["-p", "7", "prog"][..], &["-p", "0"], &["-p", "-1"], &["-p", "x"], &["--remote", "prog"]] {
+            assert!(parsed(bad).is_err(), "{bad:?}");
+        }
+        let error = parsed(&["-p", "7", "--explicit"]).expect_err("it needs a handler");
+        assert!(error.contains("--explicit takes a PROGRAM"), "{error}");
     }
 
     #[test]

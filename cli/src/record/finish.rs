@@ -4,6 +4,8 @@ use super::arguments::{Arguments, Places};
 use super::empty;
 use crate::exit::{of_status, Failure, FAILED};
 use crate::{save, terminal};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use uunwind_recorder::{Outcome, Running};
 use uunwind_recording::Recording;
@@ -28,6 +30,17 @@ pub fn finish(mut running: Running, arguments: &Arguments, places: Places) -> Re
     };
     let empty = outcome.samples == 0;
     Ok(if empty && arguments.fail_empty { FAILED } else { of_status(status) })
+}
+
+/// The same for a process that was running before; it lives on.
+pub fn attached(outcome: &Outcome, recording: Option<&Recording>, arguments: &Arguments, places: Places) -> u8 {
+    report(outcome, recording, arguments, &places);
+    places.clean_up();
+    if outcome.samples == 0 && arguments.fail_empty {
+        FAILED
+    } else {
+        0
+    }
 }
 
 /// Reports on the recording, and saves the result.
@@ -67,7 +80,8 @@ fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Argument
 
 /// Writes the result in another format, if one was requested.
 fn save_result(outcome: &Outcome, recording: &Recording, arguments: &Arguments, places: &Places) {
-    let program = arguments.command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+    let command = recording.settings.command.first().map(|word| Path::new(OsStr::from_bytes(word)));
+    let program = command.and_then(Path::file_name).unwrap_or_default();
     let stem = format!("uu-{}-{}", program.to_string_lossy(), outcome.pid);
     let Some(path) = places.result(arguments.format, &outcome.output, &stem) else { return };
     let written = render(arguments.format, recording, arguments.native_frames)

@@ -12,7 +12,7 @@
 //! * [`survey`]: processes that are not recorded, and why;
 //! * [`spawn`], [`child`], [`safe_path`]: the program's environment, start and end;
 //! * [`naming`]: names of functions, found by a separate process; `lines`: lines of interpreted functions, decoded by
-//!   their plugins;
+//!   their plugins; [`found_names`]: both, as they are appended;
 //! * [`recorder`](mod@recorder): the recording from beginning to end.
 //!
 //! The entry point for fuzzing is [`records::records`], which accepts any bytes.
@@ -24,6 +24,7 @@ mod claims;
 pub mod config;
 pub mod drain;
 pub mod facts;
+pub mod found_names;
 pub mod jit;
 pub mod lines;
 pub mod machine;

@@ -77,9 +77,19 @@ pub fn cpu_of(pid: u32) -> u64 {
     exact_cpu_of(pid).unwrap_or(time(user, system)).saturating_add(time(children_user, children_system))
 }
 
+/// When a live process began (CLOCK_MONOTONIC, ns), to a clock tick; 0 when it cannot be determined.
+pub fn start_of(pid: u32) -> u64 {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
+    // starttime is field 22; the first after the name is field 3.
+    let field = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse::<u64>().ok());
+    let suspended = clock(ClockId::Boottime).saturating_sub(monotonic());
+    field.map_or(0, |ticks| ticks.saturating_mul(tick()).saturating_sub(suspended))
+}
+
 /// CPU time of a live process alone, in ns, from its CPU clock
 /// ([clock_getcpuclockid(3)](https://man7.org/linux/man-pages/man3/clock_getcpuclockid.3.html)).
-fn exact_cpu_of(pid: u32) -> Option<u64> {
+pub fn exact_cpu_of(pid: u32) -> Option<u64> {
     let (mut id, mut now) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
     // SAFETY: the calls write to live locals.
     let found = unsafe {
@@ -93,6 +103,12 @@ mod tests {
     #[test]
     fn the_tick_is_one_that_kernels_have() {
         assert!([0, 100, 250, 300, 1000].contains(&super::kernel_hz()), "{}", super::kernel_hz());
+    }
+
+    #[test]
+    fn this_process_began_before_now_and_after_boot() {
+        let start = super::start_of(std::process::id());
+        assert!(start > 0 && start <= super::monotonic(), "{start}");
     }
 
     #[test]

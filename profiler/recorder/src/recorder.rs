@@ -4,8 +4,9 @@ use crate::child::{catch_signals, forget_interrupt, interrupted, let_signals_end
 use crate::config::{Config, Outcome, RecordError};
 use crate::drain::Drain;
 use crate::facts::FactsPublisher;
+use crate::found_names::FoundNames;
 use crate::machine;
-use crate::naming::{self, Progress};
+use crate::naming::Progress;
 use crate::objects::Objects;
 use crate::output::{default_name, settle, OutputFile};
 use crate::safe_path::SafePaths;
@@ -18,12 +19,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uunwind_loader::Analysers;
-use uunwind_recording::objects::ObjectMap;
-use uunwind_recording::{End, EndCause, Recording, Settings, Writer, NOT_RECORDED};
+use uunwind_recording::{End, EndCause, Object, Recording, Settings, Writer, NOT_RECORDED};
 use uunwind_ring::layout::SESSION_VERSION;
 use uunwind_ring::FLAG_NO_CHILDREN;
-use uunwind_symbolize::calls::keep_those_in_stacks;
-use uunwind_symbolize::questions;
 use uunwind_tables_build::Cache;
 
 /// Time between passes, in ms. At most one sampling period at the default rate, because a process's executable can be
@@ -265,29 +263,13 @@ impl Running {
     fn name(&mut self, progress: impl FnMut(Progress)) {
         // If not even the header could be written, there is nothing to name; the outcome has the error.
         let Ok(mut recording) = Recording::read_open(&self.kept, &self.path) else { return };
-        let mut map = ObjectMap::new(&recording);
         let objects = &self.drain.objects;
-        let questions = questions(&recording, &mut map, &|object| objects.files(object));
-        let (mut symbols, notes) = naming::name(&self.namer, &questions, progress);
-        keep_those_in_stacks(&recording, &mut map, &mut symbols);
-        for note in notes {
-            self.drain.writer.note(&note);
-            recording.notes.push(note);
-        }
-        let jit = self.drain.jit.names(&recording, &mut map);
+        let files = |object: &Object| objects.files(object);
+        let mut names = FoundNames::find(&recording, &files, &self.drain.jit, &self.namer, progress);
         let (lines, notes) = self.drain.objects.lines(&recording);
-        for note in notes {
-            self.drain.writer.note(&note);
-            recording.notes.push(note);
-        }
-        self.drain.writer.lines(&lines);
-        // Symbols last: a recording that has them is complete.
-        self.drain.writer.jit(&jit);
-        self.drain.writer.symbols(&symbols);
-        self.drain.writer.flush();
-        recording.symbols = Some(symbols);
-        recording.jit = jit;
-        recording.lines = lines;
+        names.lines = lines;
+        names.notes.extend(notes);
+        names.append(&mut recording, &mut self.drain.writer);
         self.naming = Some(recording);
     }
 

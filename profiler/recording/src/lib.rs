@@ -31,5 +31,8 @@ pub use write::Writer;
 /// The beginning of notes about processes of the program that were not recorded.
 pub const NOT_RECORDED: &str = "not recorded: ";
 
+/// A note of a recording that was made from outside, by stopping threads, begins with this.
+pub const FROM_OUTSIDE: &str = "from outside: ";
+
 /// Bytes of the file header, before the first section.
 pub const HEADER_BYTES: usize = section::HEADER_BYTES;

@@ -91,6 +91,8 @@ uunwind_core::numbered! {
         ProgramEnded = 0;
         /// The requested duration was over; the program continued.
         Duration = 1;
+        /// The user ended it; the program continued.
+        Asked = 2;
     }
 }
 

@@ -13,23 +13,31 @@
 //! names      the names of code objects that plugins met
 //! walks      the walks of threads that stand still
 //! refusal    why a process cannot be looked at
+//! clocks     the CPU time of threads
+//! sampler    samples of threads, by short stops of one at a time
+//! record     a recording of a running process, made of these
 //! dump       all of it together: the stacks of all threads, as a recording
 //! ```
 //!
-//! The process stands still while it is walked, because interpreters change what a walk reads. So everything that
+//! A dump's process stands still while it is walked, because interpreters change what a walk reads. So everything that
 //! can be prepared is prepared before: objects are opened, rule tables built, plugins opened and asked for facts.
 
+mod clocks;
 pub mod dump;
 mod env;
 mod memory;
 mod names;
 mod objects;
 mod plugins;
+pub mod record;
 mod refusal;
+mod sampler;
 mod threads;
 pub mod waits;
 mod walks;
 
 pub use dump::{dump, Dump, ThreadState};
 pub use plugins::Plugins;
+pub use record::{record, Attach, AttachError};
 pub use refusal::DumpError;
+pub use threads::children;

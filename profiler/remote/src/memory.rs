@@ -34,6 +34,11 @@ impl Memory {
         unsafe { Reader::new(Mode::Hosted(read, context)) }
     }
 
+    /// Forgets what was read: the process has run since then.
+    pub fn forget(&self) {
+        self.pages.borrow_mut().clear();
+    }
+
     /// Reads a range ahead with one system call, so that its pages need none of their own.
     pub fn read_ahead(&self, from: u64, to: u64) {
         let first = from & !(PAGE as u64 - 1);

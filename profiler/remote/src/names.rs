@@ -24,9 +24,14 @@ impl Names {
         self.ids.get(&(plugin, code, fingerprint)).copied().unwrap_or(0)
     }
 
+    /// Whether there is no room for more.
+    pub fn is_full(&self) -> bool {
+        self.names.len() >= LIMIT
+    }
+
     /// Copies what names a code object, and returns its id; 0: something cannot be read, or there is no room.
     pub fn describe(&mut self, plugin: u8, description: &Description, reader: &mut Reader<'_>) -> u32 {
-        if self.names.len() >= LIMIT {
+        if self.is_full() {
             return 0;
         }
         let Some(name) = copy(plugin, description, self.names.len() as u32 + 1, reader) else { return 0 };

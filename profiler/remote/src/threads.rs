@@ -80,13 +80,24 @@ impl Stopped {
                 // SAFETY: no pointer is passed. A thread that has ended is noticed by the wait.
                 let _ = unsafe { ptrace(libc::PTRACE_INTERRUPT, *tid, 0, 0) };
             }
-            stopped.wait(&new);
+            stopped.wait(&new, PATIENCE);
         }
         Ok(stopped)
     }
 
+    /// Stops one thread. If it does not stand still in time, it is let go when the calling thread ends.
+    pub fn one(tid: u32, patience: Duration) -> io::Result<Stopped> {
+        // SAFETY: no pointer is passed, here and below. A thread that has ended is noticed by the wait.
+        unsafe { ptrace(libc::PTRACE_SEIZE, tid, 0, 0) }?;
+        let mut stopped = Stopped { threads: BTreeMap::from([(tid, Seized::Asked)]), since: Instant::now() };
+        // SAFETY: as above.
+        let _ = unsafe { ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0) };
+        stopped.wait(&[tid], patience);
+        Ok(stopped)
+    }
+
     /// Waits until these threads stand still, but not for ever.
-    fn wait(&mut self, tids: &[u32]) {
+    fn wait(&mut self, tids: &[u32], patience: Duration) {
         let begun = Instant::now();
         let mut pause = Duration::from_micros(20);
         for tid in tids {
@@ -96,7 +107,7 @@ impl Stopped {
                 let result =
                     unsafe { libc::waitpid(*tid as libc::pid_t, &raw mut status, libc::__WALL | libc::WNOHANG) };
                 match result {
-                    0 if begun.elapsed() < PATIENCE => {
+                    0 if begun.elapsed() < patience => {
                         std::thread::sleep(pause);
                         pause = (pause * 2).min(Duration::from_millis(1));
                     }
@@ -179,4 +190,14 @@ pub fn tids(pid: u32) -> io::Result<Vec<u32>> {
     let mut tids: Vec<u32> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     tids.sort_by_key(|tid| (*tid != pid, *tid));
     Ok(tids)
+}
+
+/// The children of a process
+/// ([proc_tid_children(5)](https://man7.org/linux/man-pages/man5/proc_tid_children.5.html)).
+pub fn children(pid: u32) -> Vec<u32> {
+    let threads = tids(pid).unwrap_or_default().into_iter();
+    let lists = threads.filter_map(|tid| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).ok());
+    lists
+        .flat_map(|list| list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+        .collect()
 }

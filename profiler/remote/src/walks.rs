@@ -39,6 +39,11 @@ impl<'p> Walks<'p> {
         Walks { env, memory, room: vec![0; DEEP_WORDS], scratch: vec![0; SCRATCH / size_of::<u128>()] }
     }
 
+    /// The names of all code objects that were met so far.
+    pub fn names(&self) -> &Names {
+        &self.env.names
+    }
+
     /// The names of all code objects that were met.
     pub fn into_names(self) -> Names {
         self.env.names

@@ -6,7 +6,7 @@ use crate::stacks::Profile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_recording::{Counters, EndCause, Recording, NOT_RECORDED};
+use uunwind_recording::{Counters, EndCause, Recording, FROM_OUTSIDE, NOT_RECORDED};
 use uunwind_ring::layout::BLOCKS;
 use uunwind_ring::record::{
     SampleKind, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
@@ -73,6 +73,7 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
         let why = match end.cause {
             EndCause::ProgramEnded => "until the program ended",
             EndCause::Duration => "until the time asked for was over",
+            EndCause::Asked => "until it was asked to end",
         };
         let _ = writeln!(out, "  duration   {wall:.2} s, {why}; uu used {:.2} s of CPU", end.recorder_cpu as f64 / 1e9);
     }
@@ -106,6 +107,9 @@ fn missing(recording: &Recording) -> Vec<String> {
             "{} that met no tick of the kernel's timer, most of them because they lived shorter than one",
             threads(unmet)
         ));
+    }
+    if recording.notes.iter().any(|note| note.starts_with(FROM_OUTSIDE)) {
+        reasons.push("threads that ended between two looks at them, or that no look found running".to_owned());
     }
     if reasons.is_empty() {
         reasons.push(

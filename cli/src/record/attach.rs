@@ -1,0 +1,54 @@
+//! `uu record -p PID`: a recording of a running process.
+
+use super::arguments::{Arguments, Places};
+use super::{begun, finish, Shown, NAMING_SERVER, PLUGIN_SERVER};
+use crate::exit::Failure;
+use crate::{layout, save};
+use uunwind_built_in::HALVES;
+use uunwind_loader::ENV_PLUGINS;
+use uunwind_remote::record::Event;
+use uunwind_remote::{record, Attach, AttachError, Plugins};
+use uunwind_tables_build::Cache;
+
+/// Why the process is recorded from outside.
+const ASKED: &str = "by short stops of its threads, as --remote asks";
+const ONLY_WAY: &str = "by short stops of its threads; this uu has no other way to record a running process";
+
+/// Records the process; returns the exit code.
+pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failure> {
+    let layout = layout::find()?;
+    if let Some(result) = &places.result {
+        save::check(result)?;
+    }
+    let namer = vec![layout.command.clone().into_os_string(), NAMING_SERVER.into()];
+    let launcher = vec![layout.command.into_os_string(), PLUGIN_SERVER.into()];
+    let found = uunwind_loader::find(&layout.plugins, std::env::var_os(ENV_PLUGINS).as_deref(), launcher);
+    let mut plugins = Plugins::open(found, HALVES);
+    let why = if arguments.remote { ASKED } else { ONLY_WAY };
+    let attach = Attach {
+        pid,
+        rate: arguments.rate,
+        duration: arguments.duration,
+        output: places.recording.clone(),
+        namer,
+        why: why.to_owned(),
+    };
+    let mut shown = Shown::default();
+    let recorded = record(&attach, &mut plugins, &Cache::of_user(), |event| match event {
+        Event::Begun(command) => {
+            let words: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
+            begun(&words, pid, arguments.rate, &format!(", {why}. Ctrl-C ends the recording"));
+        }
+        Event::Naming(progress) => shown.naming(progress),
+    });
+    match recorded {
+        Ok((outcome, recording)) => Ok(finish::attached(&outcome, recording.as_ref(), arguments, places)),
+        Err(error) => {
+            places.clean_up();
+            Err(match &error {
+                AttachError::Interrupted(signal) => Failure::with_code(128u8.wrapping_add(*signal as u8), error),
+                _ => Failure::new(error),
+            })
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! A recording of a running process, from outside: nothing of uu enters it.
+
+use crate::dump::{command, exe};
+use crate::memory::Memory;
+use crate::objects::Objects;
+use crate::plugins::Plugins;
+use crate::refusal::{check, refused, DumpError};
+use crate::sampler::{code_of, Pause, Sampler, Tally};
+use crate::threads::{children, tids};
+use crate::waits;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use uunwind_recorder::child::{self, interrupted};
+use uunwind_recorder::found_names::FoundNames;
+use uunwind_recorder::jit::Jit;
+use uunwind_recorder::naming::Progress;
+use uunwind_recorder::output::{default_name, settle, OutputFile};
+use uunwind_recorder::{lines, machine, Outcome};
+use uunwind_recording::{End, EndCause, Object, Process, Recording, Settings, Writer, FROM_OUTSIDE, NOT_RECORDED};
+use uunwind_tables_build::Cache;
+
+/// At most this number of files is kept open, so that their functions can be named after the process has ended.
+const KEPT_OPEN: usize = 512;
+/// A recording that looked at the process less often than this share of what was asked for says so.
+const LOOKED: f64 = 0.8;
+
+/// What to record, and how.
+pub struct Attach {
+    /// The process.
+    pub pid: u32,
+    /// Sampling rate in Hz of CPU time.
+    pub rate: u32,
+    /// Ends the recording after this time.
+    pub duration: Option<Duration>,
+    /// Path of the recording; `None`: `uu-<program>-<pid>.uu` in the working directory.
+    pub output: Option<PathBuf>,
+    /// The command that names functions in a process of its own.
+    pub namer: Vec<OsString>,
+    /// Why it is recorded from outside, for people.
+    pub why: String,
+}
+
+/// Why nothing was recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The process cannot be looked at.
+    #[error(transparent)]
+    Refused(#[from] DumpError),
+    /// The output cannot be written.
+    #[error("cannot write {0}: {1}. Choose another place with -o FILE")]
+    Output(PathBuf, io::Error),
+    /// This signal was received before the recording began.
+    #[error("signal {0} came before the recording began; nothing was recorded")]
+    Interrupted(i32),
+    /// Signal handlers could not be set.
+    #[error("cannot set signal handlers: {0}")]
+    Signals(io::Error),
+}
+
+/// What happens during a recording, for the caller to show.
+pub enum Event<'a> {
+    /// It has begun; the words of the process's command line.
+    Begun(&'a [Vec<u8>]),
+    /// It is over; functions are being named.
+    Naming(Progress),
+}
+
+/// Records a running process until it ends, the time is over, or a signal asks uu to end.
+pub fn record(
+    attach: &Attach,
+    plugins: &mut Plugins,
+    cache: &Cache,
+    mut event: impl FnMut(Event<'_>),
+) -> Result<(Outcome, Option<Recording>), AttachError> {
+    child::catch_signals().map_err(AttachError::Signals)?;
+    let pid = attach.pid;
+    check(pid)?;
+    // From here on, the descriptor shows the end of this very process.
+    let pidfd = child::pidfd(pid).ok();
+    let program = exe(pid);
+    let name = || default_name(Path::new(OsStr::from_bytes(&program)), pid);
+    let path = attach.output.clone().unwrap_or_else(name);
+    let unwritable = |error: &dyn ToString| AttachError::Output(path.clone(), io::Error::other(error.to_string()));
+    let output = OutputFile::create(&path).map_err(|error| match error {
+        uunwind_recorder::RecordError::Output(path, error) => AttachError::Output(path, error),
+        other => unwritable(&other),
+    })?;
+    let mut files = Files::default();
+    // Before: what is mapped meanwhile is seen by the first check.
+    let code = code_of(pid);
+    let mut objects = Objects::prepare(pid, &Memory::of(pid), cache, plugins).map_err(|error| refused(pid, error))?;
+    if let Some(signal) = interrupted() {
+        return Err(AttachError::Interrupted(signal));
+    }
+    let (file, kept) = output.file().and_then(|file| Ok((file.try_clone()?, file))).map_err(|e| unwritable(&e))?;
+    let path = output.rename(path.clone()).map_err(|e| unwritable(&e))?;
+    let settings = settings(attach);
+    let mut writer = Writer::begin(file, &settings);
+    plugins.languages().iter().for_each(|language| writer.language(language));
+    let mut jit = Jit::default();
+    let mut image = Image::of(pid);
+    begin_image(0, pid, plugins, &mut writer, &mut jit);
+    files.add(&objects, 0, 0, &mut writer, &mut jit);
+    event(Event::Begun(&settings.command));
+
+    let mut sampler = Sampler::new(pid, pidfd, 1_000_000_000 / u64::from(attach.rate.max(1)), writer);
+    let (begun, cpu_before) = (Instant::now(), machine::exact_cpu_of(pid).unwrap_or(0));
+    sampler.until = attach.duration.map(|duration| begun + duration);
+    (sampler.code, sampler.checked) = (code, machine::monotonic());
+    let mut cpu = cpu_before;
+    let mut notes = Vec::new();
+    let cause = loop {
+        // A thread of its own: the kernel lets go what it could not stop in time when that thread ends.
+        let (of, with, by) = (&objects, &*plugins, &mut sampler);
+        let pause = std::thread::scope(|scope| scope.spawn(|| by.run(of, with)).join());
+        cpu = machine::exact_cpu_of(pid).map_or(cpu, |now| now.max(cpu));
+        jit.look();
+        match pause {
+            Ok(Pause::Over(cause)) => break cause,
+            Ok(Pause::LetGo) => continue,
+            Ok(Pause::OtherCode) => {}
+            Err(_) => {
+                notes.push("the walk has panicked, which ended the recording".to_owned());
+                break EndCause::Asked;
+            }
+        }
+        let code = code_of(pid);
+        match Objects::prepare(pid, &Memory::of(pid), cache, plugins) {
+            Ok(now) => objects = now,
+            Err(_) if code.is_empty() => break EndCause::ProgramEnded,
+            Err(error) => {
+                notes.push(format!("the recording ended early: {}", refused(pid, error)));
+                break EndCause::Asked;
+            }
+        }
+        let now = Image::of(pid);
+        if now != image {
+            image = now;
+            jit.finish(sampler.process);
+            sampler.new_image();
+            begin_image(sampler.process, pid, plugins, &mut sampler.writer, &mut jit);
+        }
+        files.add(&objects, sampler.process, sampler.checked, &mut sampler.writer, &mut jit);
+        sampler.code = code;
+        sampler.skip();
+    };
+    let wall = begun.elapsed();
+    let left = if cause == EndCause::ProgramEnded { Vec::new() } else { children(pid) };
+    jit.finish(sampler.process);
+    // A Ctrl-C so far has ended the recording; the next one ends the work that uu still does.
+    child::forget_interrupt();
+    notes.insert(0, how(attach, &sampler.tally, wall));
+    notes.extend(losses(&sampler, attach.rate, wall));
+    let unrecorded = not_recorded(&left);
+    notes.extend(unrecorded.clone());
+    notes.extend(std::mem::take(&mut plugins.troubles));
+    notes.extend(files.troubles.iter().cloned());
+    notes.extend(jit.take_notes());
+    let (mut writer, tally) = (sampler.writer, sampler.tally);
+    notes.iter().for_each(|note| writer.note(note));
+    let cpu_used = cpu.saturating_sub(cpu_before);
+    let (time, recorder_cpu) = (machine::monotonic(), machine::own_cpu());
+    writer.end(&End { time, cause, cpu_used, recorder_cpu, samples: tally.samples, ..End::default() });
+    writer.flush();
+
+    let mut recording = Recording::read_open(&kept, &path).ok();
+    if let Some(recording) = &mut recording {
+        let places = |object: &Object| files.of(object);
+        let mut names = FoundNames::find(recording, &places, &jit, &attach.namer, |done| event(Event::Naming(done)));
+        let (lines, more) = lines::decode(recording, plugins.analysers());
+        names.lines = lines;
+        names.notes.extend(more);
+        names.append(recording, &mut writer);
+    }
+    let failure = writer.failure().map(|error| io::Error::new(error.kind(), error.to_string()));
+    let (output, lost_name) = match settle(&kept, &path) {
+        Ok(path) => (path, None),
+        Err(error) => (path, Some(error)),
+    };
+    child::let_signals_end();
+    let samples = tally.samples;
+    let write_error = lost_name.or(failure);
+    let outcome = Outcome { wait_status: None, pid, output, samples, cpu_used, wall, unrecorded, write_error };
+    Ok((outcome, recording))
+}
+
+fn settings(attach: &Attach) -> Settings {
+    let (host, kernel) = machine::names();
+    Settings {
+        uu_version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: command(attach.pid),
+        pid: attach.pid,
+        rate: attach.rate,
+        kernel_hz: machine::kernel_hz(),
+        flags: 0,
+        host,
+        kernel,
+        start_unix: machine::wall(),
+        start_monotonic: machine::monotonic(),
+    }
+}
+
+fn begin_image(index: u32, pid: u32, plugins: &Plugins, writer: &mut Writer<File>, jit: &mut Jit) {
+    let start = machine::start_of(pid);
+    writer.process(&Process { pid, start, exe: exe(pid), plugins: plugins.names.clone(), ..Process::default() });
+    jit.process(index, pid, start, None);
+}
+
+/// What is the same until a process calls exec: its executable, and where the kernel has put that and the stack.
+#[derive(PartialEq, Eq)]
+struct Image {
+    exe: Vec<u8>,
+    place: Option<(String, String)>,
+}
+
+impl Image {
+    fn of(pid: u32) -> Image {
+        let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let stat = String::from_utf8_lossy(&stat);
+        // startcode and startstack are fields 26 and 28 of proc_pid_stat(5); the first after the name is field 3.
+        let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
+        let place = fields.nth(23).map(str::to_owned).zip(fields.nth(1).map(str::to_owned));
+        Image { exe: exe(pid), place }
+    }
+}
+
+/// The files of all objects that the process has had.
+#[derive(Default)]
+struct Files {
+    /// Where the file of an object can be opened, by its key; kept open as long as there is room.
+    known: HashMap<u64, (Vec<PathBuf>, Option<File>)>,
+    open: usize,
+    /// What was written: process, key and place of each object.
+    written: HashSet<(u32, u64, u64)>,
+    troubles: Vec<String>,
+}
+
+impl Files {
+    /// Writes the objects that are new in a process image. They are there since `time` at the earliest.
+    fn add(&mut self, objects: &Objects, process: u32, time: u64, writer: &mut Writer<File>, jit: &mut Jit) {
+        for trouble in &objects.troubles {
+            if !self.troubles.contains(trouble) {
+                self.troubles.push(trouble.clone());
+            }
+        }
+        let mut now = HashSet::new();
+        for object in objects.recorded() {
+            let mut object = Object { process, time, ..object };
+            let place = (process, object.facts_key, object.start);
+            now.insert(place);
+            if self.written.contains(&place) {
+                continue;
+            }
+            // The first image's objects are there from the beginning.
+            object.time = if process == 0 && self.written.is_empty() { 0 } else { time };
+            let places = objects.files_of(object.start);
+            self.keep(object.facts_key, &places);
+            jit.object(process, &object, || self.of(&object));
+            writer.object(&object);
+        }
+        // One that is gone and comes back is written again.
+        self.written = now;
+    }
+
+    fn keep(&mut self, key: u64, places: &[PathBuf]) {
+        if self.known.contains_key(&key) {
+            return;
+        }
+        let file = places.first().filter(|_| self.open < KEPT_OPEN);
+        let file = file.and_then(|path| uunwind_elf::files::open(path).ok());
+        self.open += usize::from(file.is_some());
+        self.known.insert(key, (places.to_vec(), file));
+    }
+
+    /// Where the file of an object may be found, by this process and the naming process.
+    fn of(&self, object: &Object) -> Vec<PathBuf> {
+        let Some((places, file)) = self.known.get(&object.facts_key) else { return Vec::new() };
+        let descriptor = |file: &File| PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
+        file.as_ref().map(descriptor).into_iter().chain(places.iter().cloned()).collect()
+    }
+}
+
+/// How the recording was made, and what that cost the process.
+fn how(attach: &Attach, tally: &Tally, wall: Duration) -> String {
+    let why = &attach.why;
+    let mean = tally.stopped.as_secs_f64() * 1e3 / tally.stops.max(1) as f64;
+    let longest = tally.longest.as_secs_f64() * 1e3;
+    let share = tally.stopped.as_secs_f64() * 100.0 / wall.as_secs_f64().max(1e-9);
+    format!(
+        "{FROM_OUTSIDE}{why}. {} stops of single running threads, {mean:.2} ms on average, {longest:.2} ms at most, \
+         {share:.1} % of the time in all",
+        tally.stops
+    )
+}
+
+/// Notes on what is missing.
+fn losses(sampler: &Sampler, rate: u32, wall: Duration) -> Vec<String> {
+    let tally = &sampler.tally;
+    let mut notes = Vec::new();
+    if tally.left_out > 0 {
+        notes.push(format!(
+            "{} samples were left out: before they could be checked, the program had ended or unloaded code",
+            tally.left_out
+        ));
+    }
+    if tally.meanwhile > 0 {
+        let seconds = tally.meanwhile as f64 / 1e9;
+        notes.push(format!("{seconds:.2} s of CPU time passed unsampled, while newly loaded code was examined"));
+    }
+    if tally.unstopped > 0 {
+        notes.push(format!(
+            "{} times a thread could not be stopped, or not in time, and was not sampled",
+            tally.unstopped
+        ));
+    }
+    let looked = tally.looks as f64 / wall.as_secs_f64().max(1e-9);
+    if tally.looks > 10 && looked < f64::from(rate) * LOOKED {
+        notes.push(format!(
+            "threads were looked at {looked:.0} times a second instead of {rate}: more would cost too much. Samples stand for \
+             more time each"
+        ));
+    }
+    if sampler.names.is_full() {
+        notes.push("no room for the names of more code objects: frames of further ones have none".to_owned());
+    }
+    notes
+}
+
+/// A line on the process's children, which are not recorded.
+fn not_recorded(children: &[u32]) -> Vec<String> {
+    /// At most this number of them is named.
+    const NAMED: usize = 5;
+    let lives = |pid: &&u32| tids(**pid).is_ok();
+    let named = children.iter().filter(lives).take(NAMED);
+    let mut list: Vec<String> = named.map(|pid| format!("{} (pid {pid})", waits::name(*pid, *pid))).collect();
+    if children.len() > NAMED {
+        list.push(format!("{} more", children.len() - NAMED));
+    }
+    if list.is_empty() {
+        return Vec::new();
+    }
+    vec![format!("{NOT_RECORDED}the process's children, which -p leaves out: {}", list.join(", "))]
+}

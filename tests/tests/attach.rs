@@ -1,0 +1,296 @@
+//! `uu record -p`: a running process is recorded from outside, and does not notice it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use uunwind_recording::{EndCause, Recording};
+use uunwind_tests::running::Running;
+use uunwind_tests::samples::{Frame, Sample};
+use uunwind_tests::{compile, interpreters, lua, paths, process, skips, uu};
+
+/// A `uu record -p` that runs.
+struct Attached {
+    child: Child,
+    scratch: PathBuf,
+}
+
+impl Attached {
+    /// Starts it, and waits until the recording has begun: then its file has a name.
+    fn begin(scratch: &Path, pid: u32, options: &[&str]) -> Attached {
+        let file = scratch.join("recording.uu");
+        let _ = std::fs::remove_file(&file);
+        let mut command = uu::command(scratch, &["record", "--remote", "-p"]);
+        command.arg(pid.to_string()).args(options).arg("-o").arg(&file);
+        let child = command.stderr(Stdio::piped()).spawn().expect("uu");
+        let mut attached = Attached { child, scratch: scratch.to_path_buf() };
+        wait_for("the recording's file", || {
+            assert!(attached.child.try_wait().expect("its state").is_none(), "uu has ended");
+            file.is_file()
+        });
+        attached
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: plain system call; the child is not waited for yet.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+    }
+
+    /// Waits for its end, which must be one with exit code 0.
+    #[track_caller]
+    fn end(self) -> (Recording, Vec<Sample>, String) {
+        let out = self.child.wait_with_output().expect("its end");
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(0), "{stderr}");
+        read(&self.scratch, stderr)
+    }
+}
+
+fn read(scratch: &Path, stderr: String) -> (Recording, Vec<Sample>, String) {
+    let file = scratch.join("recording.uu");
+    let recording = Recording::read(&file).expect("a recording");
+    assert_eq!(recording.warnings, Vec::<String>::new());
+    let out = process::run(&mut uu::command(scratch, &["version"]), scratch, uu::LIMIT);
+    let samples = uu::Recording::made(file, out, scratch.to_path_buf()).samples();
+    (recording, samples, stderr)
+}
+
+/// Records for some seconds.
+#[track_caller]
+fn record(scratch: &Path, pid: u32, options: &[&str]) -> (Recording, Vec<Sample>, String) {
+    let mut command = uu::command(scratch, &["record", "-p"]);
+    command.arg(pid.to_string()).args(options).arg("-o").arg(scratch.join("recording.uu"));
+    let out = process::run(&mut command, scratch, uu::LIMIT).expect_code(0);
+    read(scratch, out.stderr)
+}
+
+#[track_caller]
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < uu::LIMIT, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The value of a field of `/proc/PID/status`, the first word.
+fn status(pid: u32, field: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(":\t"));
+    line.and_then(|rest| rest.split_whitespace().next()).unwrap_or_default().to_owned()
+}
+
+fn program(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
+    let scratch = paths::scratch(name);
+    let options: Vec<&str> = ["-pthread"].iter().chain(options).copied().collect();
+    let program = compile::gcc(&scratch, "attached", &["native/attached.c"], &options);
+    (scratch, program)
+}
+
+/// The native functions of a sample that are among these, leaf first.
+fn known<'s>(sample: &'s Sample, names: &[&str]) -> Vec<&'s str> {
+    sample.native_names().into_iter().filter(|name| names.contains(name)).collect()
+}
+
+/// All samples stand in the program's functions, and none of its ten thousands of waits was interrupted.
+#[track_caller]
+fn expect_native(samples: &[Sample]) {
+    const CHAINS: [&[&str]; 3] = [&["spins", "in_loop"], &["ping_pong", "in_ping_pong"], &["spins_later", "in_later"]];
+    for sample in samples {
+        assert!(sample.complete(), "{}", sample.text());
+        let is_one = |chain: &&[&str]| known(sample, &CHAINS.concat()) == *chain;
+        assert!(CHAINS.iter().any(is_one) || known(sample, &["main"]) == ["main"], "{}", sample.text());
+    }
+}
+
+#[test]
+fn a_running_program_is_sampled_by_its_cpu_time_and_does_not_notice_it() {
+    for (name, options, given, way) in [
+        ("attach-native", &[][..], &["-d", "1.5", "--remote"][..], "as --remote asks"),
+        ("attach-static", &["-static"], &["-d", "1.5"], "this uu has no other way"),
+    ] {
+        let (scratch, program) = program(name, options);
+        let running = Running::ready(&mut Command::new(&program));
+        let (recording, samples, summary) = record(&scratch, running.pid(), given);
+        assert_eq!(status(running.pid(), "TracerPid"), "0");
+        assert_eq!(running.end(), Some(0), "a wait was interrupted");
+        expect_native(&samples);
+        let of = |function: &str| samples.iter().filter(|s| !known(s, &[function]).is_empty()).map(|s| s.weight).sum();
+        let (spun, talked): (u64, u64) = (of("spins"), of("ping_pong"));
+        assert!(spun > 10 && talked > 0, "{spun} {talked}: {summary}");
+        let end = recording.end.expect("an end");
+        assert_eq!((end.cause, end.wait_status), (EndCause::Duration, None));
+        // Each thread's last period, and that of a look at which it could not be stopped in time, may be missing.
+        let sampled = samples.iter().map(|s| s.weight).sum::<u64>() as f64 / 99.0;
+        let used = end.cpu_used as f64 / 1e9;
+        assert!(sampled > used * 0.7 - 0.05 && sampled < used + 0.05, "{sampled} of {used}: {summary}");
+        for part in ["from outside: by short stops of its threads", way, "stops of single running threads"] {
+            assert!(summary.contains(part), "{part}: {summary}");
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_begins_later_is_sampled_and_ctrl_c_ends_the_recording_alone() {
+    let (scratch, program) = program("attach-later", &[]);
+    let mut running = Running::ready(&mut Command::new(&program));
+    let attached = Attached::begin(&scratch, running.pid(), &[]);
+    running.say("more");
+    assert_eq!(running.line(), "done");
+    attached.signal(libc::SIGINT);
+    let (recording, samples, summary) = attached.end();
+    assert_eq!(running.end(), Some(0), "a wait was interrupted");
+    expect_native(&samples);
+    let later: Vec<&Sample> = samples.iter().filter(|s| !known(s, &["spins_later"]).is_empty()).collect();
+    assert!(!later.is_empty() && later.iter().all(|s| s.comm == "later"), "{summary}");
+    assert_eq!(recording.end.expect("an end").cause, EndCause::Asked);
+    assert!(summary.contains("until it was asked to end"), "{summary}");
+}
+
+/// A process that ends leaves a whole recording, with the names of its functions.
+#[test]
+fn a_program_that_ends_ends_its_recording() {
+    let (scratch, program) = program("attach-ends", &[]);
+    let mut running = Running::ready(&mut Command::new(&program));
+    let attached = Attached::begin(&scratch, running.pid(), &[]);
+    running.say("more");
+    assert_eq!(running.line(), "done");
+    running.kill();
+    let (recording, samples, summary) = attached.end();
+    expect_native(&samples);
+    assert!(samples.iter().any(|s| !known(s, &["spins"]).is_empty()), "{summary}");
+    assert_eq!(recording.end.expect("an end").cause, EndCause::ProgramEnded);
+}
+
+/// What waits is not touched: nothing is sampled, and no kind of wait ends.
+#[test]
+fn threads_that_wait_are_left_alone() {
+    let scratch = paths::scratch("attach-waits");
+    let program = compile::gcc(&scratch, "waits", &["native/waits.c"], &["-pthread"]);
+    let mut running = Running::start(&mut Command::new(&program));
+    assert!(running.line().starts_with("ready "));
+    let mut command = uu::command(&scratch, &["record", "-d", "0.3", "-p"]);
+    let out = process::run(command.arg(running.pid().to_string()), &scratch, uu::LIMIT).expect_code(0);
+    assert!(out.stderr.contains("nothing was sampled: the program used"), "{}", out.stderr);
+    assert_eq!(running.end(), Some(0), "some call was interrupted");
+}
+
+/// Semantic frames by function, innermost first, without the qualifying part of their names.
+fn functions(sample: &Sample) -> Vec<&str> {
+    let semantic = sample.frames.iter().filter(|frame| matches!(frame, Frame::Python { .. } | Frame::Lua { .. }));
+    semantic.map(|frame| frame.name().rsplit('.').next().unwrap_or_default()).collect()
+}
+
+/// The samples have these stacks of interpreted functions, or inner parts of them that the interpreter is about to call
+/// or has just left; and every chain is met.
+#[track_caller]
+fn expect_chains(samples: &[Sample], chains: &[&[&str]]) {
+    assert!(!samples.is_empty());
+    for sample in samples {
+        assert!(sample.complete() && sample.flags == "-", "{}", sample.text());
+        let found = functions(sample);
+        assert!(chains.iter().any(|chain| chain.ends_with(&found) && !found.is_empty()), "{}", sample.text());
+    }
+    for chain in chains {
+        assert!(samples.iter().any(|sample| functions(sample) == *chain), "{chain:?} was never met");
+    }
+}
+
+#[test]
+fn functions_of_python_have_their_names_and_lines() {
+    let found = interpreters::modern();
+    assert!(!found.is_empty(), "no interpreter");
+    for python in found {
+        let scratch = paths::scratch("attach-python");
+        let running = Running::ready(Command::new(&python.path).arg(paths::source("python/attached.py")));
+        let (_, samples, _) = record(&scratch, running.pid(), &["-d", "1", "-r", "199"]);
+        let worker: &[&str] = &["turns", "part", "run", "run", "_bootstrap_inner", "_bootstrap"];
+        expect_chains(&samples, &[&["turns", "inner", "middle", "outer", "<module>"], worker]);
+        // Lines 8 to 11 of the file are those of `turns`.
+        let in_turns = samples.iter().filter_map(|s| s.frames.iter().find(|frame| frame.is_python()));
+        for frame in in_turns {
+            let Frame::Python { name, line, .. } = frame else { continue };
+            assert!(name != "turns" || (7..=10).contains(line), "{}: {frame:?}", python.label);
+        }
+    }
+}
+
+#[test]
+fn functions_of_lua_have_their_names() {
+    let interpreters: Vec<_> = lua::all().into_iter().filter(|lua| lua.kind == lua::Kind::Interpreter).collect();
+    if interpreters.is_empty() {
+        return skips::skipped("Lua recorded from outside", "no interpreter of Lua is installed");
+    }
+    for lua in interpreters {
+        let scratch = paths::scratch("attach-lua");
+        let path = format!("/usr/bin/lua5.{}", lua.minor);
+        let running = Running::ready(Command::new(path).arg(paths::source("lua/attached.lua")));
+        let (_, samples, _) = record(&scratch, running.pid(), &["-d", "0.5", "-r", "199"]);
+        let lines = |sample: &Sample| -> Vec<u32> {
+            let lua = |frame: &Frame| if let Frame::Lua { first, .. } = frame { Some(*first) } else { None };
+            sample.frames.iter().filter_map(lua).collect()
+        };
+        // `turns` begins in line 2, `middle` in 10, `outer` in 14; 0 is the chunk.
+        for sample in &samples {
+            let lines = lines(sample);
+            assert!(sample.complete() && [2, 10, 14, 0].ends_with(&lines) && !lines.is_empty(), "{}", sample.text());
+        }
+        assert!(samples.iter().any(|sample| lines(sample) == [2, 10, 14, 0]), "5.{}", lua.minor);
+    }
+}
+
+/// However uu dies, the process goes on, untraced. `UU_KILLS` is how often that is tried.
+#[test]
+fn a_process_lives_on_when_uu_is_killed() {
+    let (scratch, program) = program("attach-killed", &[]);
+    let running = Running::ready(&mut Command::new(&program));
+    let pid = running.pid();
+    let times = std::env::var("UU_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
+    for time in 0..times {
+        let mut attached = Attached::begin(&scratch, pid, &["-r", "2000"]);
+        // A moment in the first few hundred stops, another one each time.
+        std::thread::sleep(Duration::from_micros(time * 7919 % 50_000));
+        attached.signal(libc::SIGKILL);
+        attached.child.wait().expect("its end");
+        wait_for("the end of tracing", || status(pid, "TracerPid") == "0");
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+        for task in tasks {
+            let stat = task.expect("a thread").path().join("stat");
+            wait_for("a thread that goes on", || {
+                let stat = std::fs::read_to_string(&stat).expect("stat");
+                let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+                matches!(state, Some('R' | 'S'))
+            });
+        }
+    }
+    assert_eq!(running.end(), Some(0), "a wait was interrupted");
+}
+
+#[test]
+fn what_cannot_be_recorded_is_refused_with_its_reason() {
+    let scratch = paths::scratch("attach-refused");
+    let refused = |options: &[&str]| {
+        let mut command = uu::command(&scratch, &["record"]);
+        process::run(command.args(options), &scratch, uu::LIMIT).expect_code(125).stderr
+    };
+    assert!(refused(&["-p", "0"]).contains("a process id is a whole number above 0"));
+    // No system has this many processes (PID_MAX_LIMIT of linux/threads.h is 4 Mi).
+    assert!(refused(&["-p", "2000000000"]).contains("there is no process 2000000000"));
+    assert!(refused(&["-p", "7", "--explicit"]).contains("--explicit takes a PROGRAM"));
+    refused(&["-p", "7", "true"]);
+    assert!(refused(&["--remote", "true"]).contains("give it with -p PID"));
+    let (_, program) = program("attach-traced", &[]);
+    let running = Running::ready(&mut Command::new(&program));
+    let pid = running.pid().to_string();
+    let output = scratch.join("missing/recording.uu");
+    assert!(refused(&["-p", &pid, "-o", &output.to_string_lossy()]).contains("cannot write"));
+    assert_eq!(
+        std::fs::read_dir(&scratch)
+            .expect("the folder")
+            .filter_map(|e| e.ok())
+            .filter(|e| { e.file_name().to_string_lossy().contains("partial") })
+            .count(),
+        0,
+        "nothing is left"
+    );
+    assert_eq!(running.end(), Some(0));
+}
