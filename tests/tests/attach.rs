@@ -1,5 +1,6 @@
 //! `uu record -p`: a running process is recorded from outside, and does not notice it.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,6 +22,14 @@ impl Attached {
         let _ = std::fs::remove_file(&file);
         let mut command = uu::command(scratch, &["record", "--remote", "-p"]);
         command.arg(pid.to_string()).args(options).arg("-o").arg(&file);
+        // Programs that a shell has put into the background ignore SIGINT, and so would this one.
+        // SAFETY: the call is async-signal-safe.
+        let command = unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            })
+        };
         let child = command.stderr(Stdio::piped()).spawn().expect("uu");
         let mut attached = Attached { child, scratch: scratch.to_path_buf() };
         wait_for("the recording's file", || {
