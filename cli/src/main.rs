@@ -16,6 +16,7 @@ mod run;
 mod save;
 mod sframe;
 mod terminal;
+mod view;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -32,7 +32,7 @@ impl TypedValueParser for Offers {
 
 /// The names of all formats.
 pub fn formats() -> Offers {
-    static NAMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| FORMATS.iter().map(|(name, ..)| *name).collect());
+    static NAMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| FORMATS.iter().map(|offer| offer.name).collect());
     Offers(&NAMES)
 }
 

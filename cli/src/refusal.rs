@@ -39,7 +39,7 @@ fn missing(command: &str, argument: &str) -> &'static str {
         (_, "--output") => "no output given (-o OUT)",
         ("uu run", "--report-crashes") => "nothing to do: --report-crashes is missing",
         ("uu record" | "uu run", _) => "no program given",
-        ("uu report", _) => "no recording given",
+        ("uu report" | "uu view", _) => "no recording given",
         ("uu doctor", _) => "no file or process given",
         ("uu completions", _) => "no shell given: bash, zsh or fish",
         _ => "no file given",

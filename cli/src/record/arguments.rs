@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
-use uunwind_report::formats::{Format, FORMATS};
+use uunwind_report::formats::Format;
 use uunwind_report::hide::NativeFrames;
 use uunwind_ring::{FLAG_EXPLICIT, FLAG_NO_CHILDREN, FLAG_NO_REPLAY};
 
@@ -195,8 +195,7 @@ impl Places {
         if format == Format::Recording || format == Format::Summary && self.result.is_none() {
             return None;
         }
-        let extension =
-            FORMATS.iter().find(|(_, _, f, _)| *f == format).and_then(|(_, e, ..)| e.first()).unwrap_or(&"");
+        let extension = format.offer().extensions.first().unwrap_or(&"");
         let named = || {
             let stem = recording.file_stem().filter(|_| self.temporary.is_none());
             let stem = stem.map_or(default_stem.into(), |s| s.to_string_lossy());

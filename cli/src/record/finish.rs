@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use uunwind_recorder::{Outcome, Running};
 use uunwind_recording::Recording;
-use uunwind_report::formats::{render, summary, Format};
+use uunwind_report::formats::{render, summary};
 use uunwind_report::resolve::Resolver;
 use uunwind_report::stacks::Merger;
 
@@ -89,8 +89,8 @@ fn save_result(outcome: &Outcome, recording: &Recording, arguments: &Arguments, 
         .and_then(|bytes| save::write(&path, &bytes));
     match written {
         Ok(()) => {
-            let hint = if arguments.format == Format::Svg { " (open it in a browser)" } else { "" };
-            terminal::say(&format!("result: {}{hint}", path.display()));
+            let open = arguments.format.open(&path).map_or(String::new(), |open| format!(" (to see it: {open})"));
+            terminal::say(&format!("result: {}{open}", path.display()));
         }
         Err(failure) => terminal::complain(&failure.text),
     }

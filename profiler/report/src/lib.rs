@@ -12,5 +12,6 @@
 
 pub mod formats;
 pub mod hide;
+mod line;
 pub mod resolve;
 pub mod stacks;

@@ -1,5 +1,7 @@
 //! Samples to merged stacks of named frames, with the hide rules applied.
 
+pub use crate::line::{Kind, Line};
+
 use crate::hide::{is_own, is_preload, shown, Facts, Missing, NativeFrames};
 use crate::resolve::{function_of, stop_text, CodeAt, Moment, Resolver};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -9,77 +11,6 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_language::Role;
 use uunwind_recording::{JitCode, JitPlace, Sample};
 use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS};
-
-/// The kind of a frame.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Kind {
-    /// Machine code in an object.
-    Native,
-    /// Machine code of a function that was inlined into the caller's frame.
-    Inlined,
-    /// Machine code made at run time, named by its JIT.
-    Jit,
-    /// A frame of an interpreted language.
-    Semantic,
-    /// Not code: a remark, in square brackets.
-    Marker,
-}
-
-/// A frame as people see it. Frames with equal content share one line.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Line {
-    /// What kind of frame it is.
-    pub kind: Kind,
-    /// Function, qualified and demangled. Without a name: `object+0xoffset` (of the function if available, else of the
-    /// frame), or `[unknown code]` where no object covers it.
-    pub function: String,
-    /// Source file; empty if not available.
-    pub file: String,
-    /// Executing line; 0 if not available.
-    pub line: u32,
-    /// First line of the function; 0 if not available.
-    pub first_line: u32,
-    /// Plugin of a semantic frame; empty for other kinds.
-    pub plugin: String,
-    /// Canonical object (index in the recording) of native code.
-    pub object: Option<u32>,
-    /// File address of native code; its process address if there is no object.
-    pub address: u64,
-    /// Whether the function's name was found.
-    pub named: bool,
-}
-
-impl Line {
-    fn marker(text: String) -> Line {
-        Line {
-            kind: Kind::Marker,
-            function: text,
-            file: String::new(),
-            line: 0,
-            first_line: 0,
-            plugin: String::new(),
-            object: None,
-            address: 0,
-            named: true,
-        }
-    }
-
-    /// The frame's text in a folded stack: semantic frames with file and executing line, others by name.
-    pub fn folded(&self) -> String {
-        match self.kind {
-            Kind::Semantic => format!("{} ({}:{})", self.function, self.file, self.line),
-            _ => self.function.clone(),
-        }
-    }
-
-    /// The frame's text where stacks are merged by function: semantic frames with their file.
-    pub fn merged(&self) -> String {
-        match self.kind {
-            Kind::Semantic if !self.file.is_empty() => format!("{} ({})", self.function, self.file),
-            _ => self.function.clone(),
-        }
-    }
-}
 
 /// Samples of one thread with the same stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +25,19 @@ pub struct Stack {
     pub weight: u64,
 }
 
+/// A sample as it was merged: when, and into which stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Time in ns of CLOCK_MONOTONIC.
+    pub time: u64,
+    /// Index into [`Profile::stacks`].
+    pub stack: u32,
+    /// 1; 0 for the periods of a sample that a remark stands for.
+    pub samples: u32,
+    /// Weight, in periods.
+    pub weight: u64,
+}
+
 /// A recording with names resolved and stacks merged.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
@@ -101,6 +45,8 @@ pub struct Profile {
     pub lines: Vec<Line>,
     /// Every distinct stack of a thread.
     pub stacks: Vec<Stack>,
+    /// Every sample, in order of time.
+    pub entries: Vec<Entry>,
     /// The last stacks of threads by which a signal ended their process, in the order of the recording's.
     pub fatal: Vec<Box<[u32]>>,
 }
@@ -125,13 +71,55 @@ struct Shown {
     facts: Facts,
 }
 
-/// Samples are merged if these are equal: the thread and the lines.
-type Merged = (u32, Box<[u32]>);
+/// Stacks as they are merged.
+#[derive(Default)]
+struct Stacks {
+    /// Samples are merged if the thread and the lines are equal.
+    known: HashMap<(u32, Box<[u32]>), u32>,
+    /// Samples and weight of each.
+    sums: Vec<(u64, u64)>,
+    entries: Vec<Entry>,
+}
+
+impl Stacks {
+    fn add(&mut self, sample: &Sample, lines: Box<[u32]>, samples: u32, weight: u64) {
+        let stack = *self.known.entry((sample.thread, lines)).or_insert(self.sums.len() as u32);
+        if stack as usize == self.sums.len() {
+            self.sums.push((0, 0));
+        }
+        if let Some(sum) = self.sums.get_mut(stack as usize) {
+            *sum = (sum.0 + u64::from(samples), sum.1 + weight);
+        }
+        self.entries.push(Entry { time: sample.time, stack, samples, weight });
+    }
+
+    /// The stacks by thread and lines, and the samples by time.
+    fn sorted(mut self) -> (Vec<Stack>, Vec<Entry>) {
+        let mut order: Vec<_> = self.known.into_iter().collect();
+        order.sort_unstable();
+        let mut place = vec![0; order.len()];
+        let mut stacks = Vec::with_capacity(order.len());
+        for (new, ((thread, lines), old)) in (0..).zip(order) {
+            let (samples, weight) = self.sums.get(old as usize).copied().unwrap_or_default();
+            stacks.push(Stack { thread, lines, samples, weight });
+            if let Some(place) = place.get_mut(old as usize) {
+                *place = new;
+            }
+        }
+        for entry in &mut self.entries {
+            entry.stack = place.get(entry.stack as usize).copied().unwrap_or(0);
+        }
+        self.entries.sort_by_key(|entry| entry.time);
+        (stacks, self.entries)
+    }
+}
 
 /// Merges samples into stacks.
 pub struct Merger<'m, 'a> {
     resolver: &'m mut Resolver<'a>,
     native_frames: NativeFrames,
+    /// Whether what would be hidden is marked instead.
+    marking: bool,
     hosts: Hosts,
     lines: HashMap<Line, u32>,
     list: Vec<Line>,
@@ -142,13 +130,26 @@ impl<'m, 'a> Merger<'m, 'a> {
     /// A merger for all samples of the resolver's recording.
     pub fn new(resolver: &'m mut Resolver<'a>, native_frames: NativeFrames) -> Merger<'m, 'a> {
         let hosts = hosts(resolver);
-        Merger { resolver, native_frames, hosts, lines: HashMap::new(), list: Vec::new(), shown: HashMap::new() }
+        Merger {
+            resolver,
+            native_frames,
+            marking: false,
+            hosts,
+            lines: HashMap::new(),
+            list: Vec::new(),
+            shown: HashMap::new(),
+        }
+    }
+
+    /// A merger that hides no native frame, and marks those that it would hide ([`Line::glue`]).
+    pub fn marking_glue(resolver: &'m mut Resolver<'a>) -> Merger<'m, 'a> {
+        Merger { marking: true, ..Merger::new(resolver, NativeFrames::Show) }
     }
 
     /// Merges every sample.
     pub fn profile(mut self) -> Profile {
         let recording = self.resolver.recording();
-        let mut merged: HashMap<Merged, (u64, u64)> = HashMap::new();
+        let mut merged = Stacks::default();
         let markers = ["[signals blocked]", "[late tick]"].map(|text| self.intern(Line::marker(text.to_owned())));
         for sample in &recording.samples {
             let stack = self.stack(sample);
@@ -160,19 +161,14 @@ impl<'m, 'a> Merger<'m, 'a> {
                 _ => None,
             };
             let own = if outside.is_some() { 1 } else { weight };
-            let entry = merged.entry((sample.thread, stack.into())).or_default();
-            *entry = (entry.0 + 1, entry.1 + own);
+            merged.add(sample, stack.into(), 1, own);
             if let Some(marker) = outside.filter(|_| weight > own) {
-                merged.entry((sample.thread, Box::from([marker]))).or_default().1 += weight - own;
+                merged.add(sample, Box::from([marker]), 0, weight - own);
             }
         }
-        let stacks =
-            merged.into_iter().map(|((thread, lines), (samples, weight))| Stack { thread, lines, samples, weight });
-        let mut stacks: Vec<Stack> = stacks.collect();
-        stacks.sort_by(|a, b| (a.thread, &a.lines).cmp(&(b.thread, &b.lines)));
-        let recording = self.resolver.recording();
+        let (stacks, entries) = merged.sorted();
         let fatal = recording.fatal.iter().map(|sample| self.stack(sample).into()).collect();
-        Profile { lines: self.list, stacks, fatal }
+        Profile { lines: self.list, stacks, entries, fatal }
     }
 
     /// The lines of a sample, leaf first, hide rules applied.
@@ -187,6 +183,9 @@ impl<'m, 'a> Merger<'m, 'a> {
         let facts: Vec<Facts> = frames.iter().map(|f| f.facts).collect();
         let kept = frames.iter().zip(shown(&facts, self.native_frames, missing)).filter(|(_, shown)| *shown);
         let mut lines: Vec<u32> = kept.flat_map(|(f, _)| f.lines.iter().copied()).collect();
+        if self.marking {
+            lines = self.mark_glue(&frames, &facts, missing);
+        }
         if lines.is_empty() {
             lines.extend(frames.first().iter().flat_map(|f| f.lines.iter().copied()));
         }
@@ -197,6 +196,23 @@ impl<'m, 'a> Merger<'m, 'a> {
         if let Some(text) = cut {
             let text = text.strip_prefix("truncated: ").unwrap_or(&text).to_owned();
             lines.push(self.intern(Line::marker(format!("[truncated: {text}]"))));
+        }
+        lines
+    }
+
+    /// The lines of all frames but uu's own; those that are hidden by default are marked.
+    fn mark_glue(&mut self, frames: &[Shown], facts: &[Facts], missing: Missing) -> Vec<u32> {
+        let by_default = shown(facts, NativeFrames::Hide, missing);
+        // A stack of glue only is shown by its innermost frame.
+        let none = !by_default.contains(&true);
+        let mut lines = Vec::new();
+        let kept = shown(facts, NativeFrames::Show, missing);
+        for (at, frame) in frames.iter().enumerate().filter(|(at, _)| kept.get(*at) == Some(&true)) {
+            let glue = by_default.get(at) != Some(&true) && !(none && at == 0);
+            for line in frame.lines.iter() {
+                let marked = self.list.get(*line as usize).filter(|_| glue).map(|line| Line { glue, ..line.clone() });
+                lines.push(marked.map_or(*line, |marked| self.intern(marked)));
+            }
         }
         lines
     }

@@ -1,11 +1,19 @@
 //! Output formats, one file each.
 
+mod callgrind;
+mod firefox;
 pub mod folded;
+mod functions;
+mod html;
+mod json;
 pub mod pprof;
 mod proto;
 pub mod samples;
+mod speedscope;
 pub mod summary;
 pub mod svg;
+mod threads;
+mod trace;
 
 use crate::hide::NativeFrames;
 use crate::resolve::Resolver;
@@ -24,48 +32,170 @@ pub enum Format {
     Folded,
     /// Flame graph.
     Svg,
+    /// A page with a flame graph and a time axis.
+    Html,
     /// pprof profile, compressed with gzip.
     PprofGz,
     /// pprof profile, uncompressed.
     Pprof,
     /// One block of text per sample.
     Samples,
+    /// Speedscope's own format.
+    Speedscope,
+    /// Processed profile of the Firefox Profiler.
+    Firefox,
+    /// Trace events of Chrome.
+    Trace,
+    /// Callgrind's output.
+    Callgrind,
+    /// uu's own JSON.
+    Json,
 }
 
-/// Every format: its name for `-f`, the file extensions that select it, itself, and a description of one line.
-pub const FORMATS: &[(&str, &[&str], Format, &str)] = &[
-    ("uu", &[".uu"], Format::Recording, "the recording itself; any other format can be made from it later"),
-    ("svg", &[".svg"], Format::Svg, "flame graph, for a browser"),
-    ("folded", &[".folded", ".txt"], Format::Folded, "one line per stack with its weight, for flame graph tools"),
-    ("pprof", &[".pb.gz"], Format::PprofGz, "pprof profile, gzipped"),
-    ("pb", &[".pb"], Format::Pprof, "pprof profile, plain"),
-    ("samples", &[".samples"], Format::Samples, "text, one block per sample, for scripts"),
-    ("summary", &[], Format::Summary, "what `uu report` prints by default"),
+/// A format as people choose and use it.
+#[derive(Debug)]
+pub struct Offer {
+    /// The format.
+    pub format: Format,
+    /// Its name for `-f`.
+    pub name: &'static str,
+    /// The endings of file names that select it.
+    pub extensions: &'static [&'static str],
+    /// What it is, in one line.
+    pub what: &'static str,
+    /// How to open a file of it; `FILE` stands for its path. Empty: with anything.
+    pub open: &'static str,
+}
+
+/// Every format. Of two extensions, the longer one comes first.
+pub const FORMATS: &[Offer] = &[
+    Offer {
+        format: Format::Recording,
+        name: "uu",
+        extensions: &[".uu"],
+        what: "the recording itself; any other format can be made from it later",
+        open: "uu report FILE",
+    },
+    Offer {
+        format: Format::Svg,
+        name: "svg",
+        extensions: &[".svg"],
+        what: "flame graph as a picture, for a browser or a mail",
+        open: "open it in a browser",
+    },
+    Offer {
+        format: Format::Html,
+        name: "html",
+        extensions: &[".html"],
+        what: "flame graph with search, time axis, threads and lines, for a browser",
+        open: "uu view FILE",
+    },
+    Offer {
+        format: Format::Folded,
+        name: "folded",
+        extensions: &[".folded", ".txt"],
+        what: "one line per stack with its weight, for flame graph tools",
+        open: "",
+    },
+    Offer {
+        format: Format::PprofGz,
+        name: "pprof",
+        extensions: &[".pb.gz"],
+        what: "pprof profile, gzipped",
+        open: "go tool pprof -http=: FILE",
+    },
+    Offer {
+        format: Format::Pprof,
+        name: "pb",
+        extensions: &[".pb"],
+        what: "pprof profile, plain",
+        open: "go tool pprof -http=: FILE",
+    },
+    Offer {
+        format: Format::Speedscope,
+        name: "speedscope",
+        extensions: &[".speedscope.json"],
+        what: "a timeline for each thread, for speedscope",
+        open: "drop it on https://www.speedscope.app, which keeps it on your machine",
+    },
+    Offer {
+        format: Format::Firefox,
+        name: "firefox",
+        extensions: &[".firefox.json"],
+        what: "timelines of processes and threads, for the Firefox Profiler",
+        open: "load it at https://profiler.firefox.com, which keeps it on your machine",
+    },
+    Offer {
+        format: Format::Trace,
+        name: "trace",
+        extensions: &[".trace.json"],
+        what: "Chrome's trace events, for Perfetto",
+        open: "load it at https://ui.perfetto.dev, which keeps it on your machine",
+    },
+    Offer {
+        format: Format::Callgrind,
+        name: "callgrind",
+        extensions: &[".callgrind"],
+        what: "calls and lines with their costs, for kcachegrind",
+        open: "kcachegrind FILE, or callgrind_annotate FILE",
+    },
+    Offer {
+        format: Format::Json,
+        name: "json",
+        extensions: &[".json"],
+        what: "everything as JSON, for scripts (docs/json.md)",
+        open: "",
+    },
+    Offer {
+        format: Format::Samples,
+        name: "samples",
+        extensions: &[".samples"],
+        what: "text, one block per sample, for scripts",
+        open: "",
+    },
+    Offer {
+        format: Format::Summary,
+        name: "summary",
+        extensions: &[],
+        what: "what `uu report` prints by default",
+        open: "",
+    },
 ];
 
 impl Format {
     /// The formats that [`render`] makes from a recording: all but the recording itself.
     pub fn rendered() -> impl Iterator<Item = Format> + Clone {
-        FORMATS.iter().map(|(_, _, format, _)| *format).filter(|format| *format != Format::Recording)
+        FORMATS.iter().map(|offer| offer.format).filter(|format| *format != Format::Recording)
     }
 
     /// The format with this name.
     pub fn by_name(name: &str) -> Option<Format> {
-        FORMATS.iter().find(|(its_name, ..)| *its_name == name).map(|(_, _, format, _)| *format)
+        FORMATS.iter().find(|offer| offer.name == name).map(|offer| offer.format)
+    }
+
+    /// What people are offered of it.
+    pub fn offer(self) -> &'static Offer {
+        FORMATS.iter().find(|offer| offer.format == self).unwrap_or(&FORMATS[0])
+    }
+
+    /// How to open a file of it, in words; `None` if that needs none.
+    pub fn open(self, path: &Path) -> Option<String> {
+        let open = self.offer().open;
+        (!open.is_empty()).then(|| open.replace("FILE", &path.to_string_lossy()))
     }
 
     /// The format that a file's extension means.
     pub fn by_extension(path: &Path) -> Option<Format> {
         let file = path.file_name()?.to_string_lossy().into_owned();
         let means = |extensions: &&[&str]| extensions.iter().any(|e| file.len() > e.len() && file.ends_with(e));
-        FORMATS.iter().find(|(_, extensions, ..)| means(extensions)).map(|(_, _, format, _)| *format)
+        FORMATS.iter().find(|offer| means(&offer.extensions)).map(|offer| offer.format)
     }
 
     /// The name of a file without its format's extension, for making another file's name. `None` if no format has the
     /// extension.
     pub fn strip_extension(path: &Path) -> Option<String> {
         let file = path.file_name()?.to_str()?;
-        let extensions = FORMATS.iter().flat_map(|(_, extensions, ..)| extensions.iter());
+        let extensions = FORMATS.iter().flat_map(|offer| offer.extensions.iter());
         extensions
             .filter_map(|e| file.strip_suffix(e))
             .filter(|stem| !stem.is_empty())
@@ -75,8 +205,8 @@ impl Format {
 
     /// The formats as a list for people.
     pub fn list() -> String {
-        let line = |(name, extensions, _, what): &(&str, &[&str], Format, &str)| {
-            format!("  {name:<8} {:<15} {what}\n", extensions.join(" "))
+        let line = |Offer { name, extensions, what, .. }: &Offer| {
+            format!("  {name:<10} {:<16} {what}\n", extensions.join(" "))
         };
         FORMATS.iter().map(line).collect()
     }
@@ -105,21 +235,30 @@ impl Format {
 /// ```
 pub fn render(format: Format, recording: &Recording, native_frames: NativeFrames) -> Result<Vec<u8>, String> {
     let mut resolver = Resolver::new(recording);
+    if format == Format::Samples {
+        return Ok(samples::render(recording, &mut resolver));
+    }
+    if format == Format::Html {
+        // Glue is hidden or shown by the page.
+        let profile = Merger::marking_glue(&mut resolver).profile();
+        return html::render(recording, &profile);
+    }
+    let profile = Merger::new(&mut resolver, native_frames).profile();
     match format {
-        Format::Recording => Err("a recording is already in the format uu".to_owned()),
-        Format::Samples => Ok(samples::render(recording, &mut resolver)),
+        Format::Recording | Format::Samples | Format::Html => Err("a recording is already in the format uu".to_owned()),
         Format::Summary => {
-            let profile = Merger::new(&mut resolver, native_frames).profile();
             let style = summary::Style { colour: false, width: 100 };
             Ok(summary::render(recording, &profile, resolver.unusable(), style).into_bytes())
         }
-        Format::Folded => Ok(folded::render(&Merger::new(&mut resolver, native_frames).profile()).into_bytes()),
-        Format::Svg => svg::render(recording, &Merger::new(&mut resolver, native_frames).profile()),
-        Format::Pprof => Ok(pprof::render(recording, &Merger::new(&mut resolver, native_frames).profile())),
-        Format::PprofGz => {
-            let plain = pprof::render(recording, &Merger::new(&mut resolver, native_frames).profile());
-            pprof::gzip(&plain).map_err(|e| e.to_string())
-        }
+        Format::Folded => Ok(folded::render(&profile).into_bytes()),
+        Format::Svg => svg::render(recording, &profile),
+        Format::Pprof => Ok(pprof::render(recording, &profile)),
+        Format::PprofGz => pprof::gzip(&pprof::render(recording, &profile)).map_err(|e| e.to_string()),
+        Format::Speedscope => speedscope::render(recording, &profile),
+        Format::Firefox => firefox::render(recording, &profile),
+        Format::Trace => trace::render(recording, &profile),
+        Format::Callgrind => Ok(callgrind::render(recording, &profile).into_bytes()),
+        Format::Json => json::render(recording, &profile),
     }
 }
 
@@ -145,13 +284,16 @@ mod tests {
             ("x.svg", Some(Format::Svg)),
             ("a/b.pb.gz", Some(Format::PprofGz)),
             ("x.txt", Some(Format::Folded)),
-            ("x.json", None),
+            ("x.json", Some(Format::Json)),
+            ("x.speedscope.json", Some(Format::Speedscope)),
+            ("x.odd", None),
             (".svg", None),
             ("svg", None),
         ] {
             assert_eq!(Format::by_extension(Path::new(path)), format, "{path}");
         }
         assert_eq!(Format::strip_extension(Path::new("d/x.pb.gz")).as_deref(), Some("x"));
+        assert_eq!(Format::strip_extension(Path::new("x.trace.json")).as_deref(), Some("x"));
         assert_eq!(Format::strip_extension(Path::new("x.foo")), None);
     }
 }

@@ -1,0 +1,115 @@
+// The tree that is drawn: the recording's, without the frames that are hidden, merged by function or by line.
+
+class Tree {
+  constructor(data, options) {
+    this.data = data;
+    const keys = Tree.keys(data, options);
+    const count = data.parent.length;
+    // Where each of the recording's nodes went; a hidden one is its caller.
+    this.of = new Uint32Array(count);
+    this.parent = new Uint32Array(count);
+    this.key = new Int32Array(count).fill(-1);
+    this.child = new Uint32Array(count);
+    this.next = new Uint32Array(count);
+    const last = new Uint32Array(count);
+    let size = 1;
+    let slots = 16;
+    while (slots < 2 * count) slots *= 2;
+    const table = new Uint32Array(slots);
+    for (let node = 1; node < count; node++) {
+      const parent = this.of[data.parent[node]], key = keys[data.frame[node]];
+      if (key < 0) {
+        this.of[node] = parent;
+        continue;
+      }
+      let hash = Math.imul(parent, 0x9e3779b1) ^ Math.imul(key, 0x85ebca6b);
+      let slot = (hash ^ (hash >>> 15)) & (slots - 1);
+      let found;
+      while ((found = table[slot]) && (this.parent[found] !== parent || this.key[found] !== key)) {
+        slot = (slot + 1) & (slots - 1);
+      }
+      if (!found) {
+        found = table[slot] = size++;
+        this.parent[found] = parent;
+        this.key[found] = key;
+        if (last[parent]) this.next[last[parent]] = found;
+        else this.child[parent] = found;
+        last[parent] = found;
+      }
+      this.of[node] = found;
+    }
+    this.size = size;
+    this.byLine = options.byLine;
+  }
+
+  // For each frame of the recording what it is merged by, or -1: it is hidden.
+  static keys(data, options) {
+    const keys = new Int32Array(2 * data.function.length);
+    for (let place = 0; place < data.function.length; place++) {
+      const own = data.function[place], key = options.byLine ? place : own;
+      const shown = !options.hidden.has(data.category[own]);
+      keys[2 * place] = shown ? key : -1;
+      keys[2 * place + 1] = shown && options.glue ? key : -1;
+    }
+    return keys;
+  }
+
+  // Weighs the tree by the samples of these threads and this time.
+  weigh(wanted, from, to) {
+    const { data, size } = this;
+    this.self = new Float64Array(size);
+    this.total = new Float64Array(size);
+    this.x = new Float64Array(size);
+    for (let i = 0; i < data.node.length; i++) {
+      if (data.time[i] >= from && data.time[i] <= to && wanted[data.thread[i]]) {
+        this.self[this.of[data.node[i]]] += data.weight[i];
+      }
+    }
+    // A node's number is greater than its caller's.
+    for (let node = size - 1; node >= 0; node--) {
+      this.total[node] += this.self[node];
+      if (node > 0) this.total[this.parent[node]] += this.total[node];
+    }
+    const used = new Float64Array(size);
+    for (let node = 1; node < size; node++) {
+      const parent = this.parent[node];
+      this.x[node] = this.x[parent] + used[parent];
+      used[parent] += this.total[node];
+    }
+  }
+
+  functionOf(node) {
+    return this.byLine ? this.data.function[this.key[node]] : this.key[node];
+  }
+
+  depth(node) {
+    let depth = 0;
+    for (; node; node = this.parent[node]) depth++;
+    return depth;
+  }
+
+  name(node) {
+    if (!node) return "all";
+    const { data } = this, own = this.functionOf(node);
+    const line = this.byLine && data.line[this.key[node]];
+    return data.texts[data.name[own]] + (line ? ":" + line : "");
+  }
+
+  file(node) {
+    return node ? this.data.texts[this.data.file[this.functionOf(node)]] : "";
+  }
+
+  // Which functions match, and the weight in and below them.
+  search(matches) {
+    const inside = new Uint8Array(this.size);
+    let weight = 0;
+    for (let node = 1; node < this.size; node++) {
+      if (inside[this.parent[node]]) inside[node] = 1;
+      else if (matches[this.functionOf(node)]) {
+        inside[node] = 1;
+        weight += this.total[node];
+      }
+    }
+    return weight;
+  }
+}

@@ -1,0 +1,70 @@
+//! Everything that a report knows, as JSON for scripts: docs/json.md describes it.
+
+use super::pprof;
+use crate::stacks::{Line, Profile};
+use serde_json::{json, Value};
+use uunwind_recording::{Process, Recording};
+use uunwind_symbolize::hex;
+
+/// Number of the format; it grows when a field changes its meaning or goes away.
+const VERSION: u32 = 1;
+
+/// The profile as JSON.
+pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, String> {
+    let settings = &recording.settings;
+    let since = |time: u64| time.saturating_sub(settings.start_monotonic);
+    let threads = recording.threads.iter();
+    let threads = threads.map(|t| json!({"process": t.process, "tid": t.tid, "name": t.name}));
+    let stacks = profile.stacks.iter();
+    let stacks =
+        stacks.map(|s| json!({"thread": s.thread, "frames": s.lines, "samples": s.samples, "weight": s.weight}));
+    let entries = profile.entries.iter();
+    let entries = entries.map(|e| json!({"time": since(e.time), "stack": e.stack, "weight": e.weight}));
+    let lost = recording.lost.iter();
+    let lost = lost.map(|l| json!({"thread": l.thread, "samples": l.samples, "weight": l.weight}));
+    let file = json!({
+        "format": "uu profile",
+        "version": VERSION,
+        "uu": settings.uu_version,
+        "command": settings.command.iter().map(|w| String::from_utf8_lossy(w)).collect::<Vec<_>>(),
+        "pid": settings.pid,
+        "host": settings.host,
+        "kernel": settings.kernel,
+        "rate": settings.rate,
+        "period": pprof::period(settings.rate),
+        "start": settings.start_unix,
+        "duration": recording.end.as_ref().map(|end| since(end.time)),
+        "processes": recording.processes.iter().map(process).collect::<Vec<_>>(),
+        "threads": threads.collect::<Vec<_>>(),
+        "objects": recording.objects.iter().map(|o| json!({
+            "path": String::from_utf8_lossy(&o.path),
+            "build_id": hex(&o.build_id),
+        })).collect::<Vec<_>>(),
+        "frames": profile.lines.iter().map(|line| frame(recording, line)).collect::<Vec<_>>(),
+        "stacks": stacks.collect::<Vec<_>>(),
+        "samples": entries.collect::<Vec<_>>(),
+        "lost": lost.collect::<Vec<_>>(),
+        "notes": recording.notes,
+        "warnings": recording.warnings,
+    });
+    serde_json::to_vec(&file).map_err(|e| e.to_string())
+}
+
+fn process(process: &Process) -> Value {
+    json!({"pid": process.pid, "parent": process.parent, "exe": String::from_utf8_lossy(&process.exe)})
+}
+
+fn frame(recording: &Recording, line: &Line) -> Value {
+    let language = recording.languages.iter().find(|language| language.plugin == line.plugin);
+    json!({
+        "kind": line.kind.name(),
+        "language": language.map(|language| &language.label).filter(|_| !line.plugin.is_empty()),
+        "function": line.function,
+        "file": Some(&line.file).filter(|file| !file.is_empty()),
+        "line": Some(line.line).filter(|line| *line > 0),
+        "first_line": Some(line.first_line).filter(|line| *line > 0),
+        "object": line.object,
+        // Above 2^53, readers of JSON lose digits.
+        "address": format!("{:#x}", line.address),
+    })
+}

@@ -1,0 +1,90 @@
+//! A frame of a stack as people see it.
+
+/// The kind of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// Machine code in an object.
+    Native,
+    /// Machine code of a function that was inlined into the caller's frame.
+    Inlined,
+    /// Machine code made at run time, named by its JIT.
+    Jit,
+    /// A frame of an interpreted language.
+    Semantic,
+    /// Not code: a remark, in square brackets.
+    Marker,
+}
+
+impl Kind {
+    /// Its name in files for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Native => "native",
+            Kind::Inlined => "inlined",
+            Kind::Jit => "jit",
+            Kind::Semantic => "interpreted",
+            Kind::Marker => "remark",
+        }
+    }
+}
+
+/// A frame as people see it. Frames with equal content share one line.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Line {
+    /// What kind of frame it is.
+    pub kind: Kind,
+    /// Function, qualified and demangled. Without a name: `object+0xoffset` (of the function if available, else of the
+    /// frame), or `[unknown code]` where no object covers it.
+    pub function: String,
+    /// Source file; empty if not available.
+    pub file: String,
+    /// Executing line; 0 if not available.
+    pub line: u32,
+    /// First line of the function; 0 if not available.
+    pub first_line: u32,
+    /// Plugin of a semantic frame; empty for other kinds.
+    pub plugin: String,
+    /// Canonical object (index in the recording) of native code.
+    pub object: Option<u32>,
+    /// File address of native code; its process address if there is no object.
+    pub address: u64,
+    /// Whether the function's name was found.
+    pub named: bool,
+    /// Whether it only serves an interpreter or a loader, and is hidden by default. Set by
+    /// [`Merger::marking_glue`](crate::stacks::Merger::marking_glue) only.
+    pub glue: bool,
+}
+
+impl Line {
+    /// A remark.
+    pub(crate) fn marker(text: String) -> Line {
+        Line {
+            kind: Kind::Marker,
+            function: text,
+            file: String::new(),
+            line: 0,
+            first_line: 0,
+            plugin: String::new(),
+            object: None,
+            address: 0,
+            named: true,
+            glue: false,
+        }
+    }
+
+    /// The frame's text in a folded stack: semantic frames with file and executing line, others by name.
+    pub fn folded(&self) -> String {
+        match self.kind {
+            Kind::Semantic => format!("{} ({}:{})", self.function, self.file, self.line),
+            _ => self.function.clone(),
+        }
+    }
+
+    /// The frame's text where stacks are merged by function: semantic frames with their file.
+    pub fn merged(&self) -> String {
+        match self.kind {
+            Kind::Semantic if !self.file.is_empty() => format!("{} ({})", self.function, self.file),
+            _ => self.function.clone(),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The page with the flame graph, in a real browser: what is on the screen after clicks and keys.
+
+use std::path::Path;
+use std::process::Command;
+use uunwind_core::frame::native_word;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_random::Random;
+use uunwind_recording::{Node, Object, Process, Recording, Sample, Settings, Symbol, Symbols, Thread};
+use uunwind_report::formats::{render, Format};
+use uunwind_report::hide::NativeFrames;
+use uunwind_tests::{compile, paths, skips, uu};
+
+/// Functions for the scripts of tests: `boxes()` is the text under the picture for each box that the mouse meets, with a
+/// place in it; `press`, `click` and `drag` do what people do.
+const HANDS: &str = "
+const byId = (id) => document.getElementById(id);
+const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+const flames = byId('flames');
+const mouse = (target, type, x, y) => {
+  const at = target.getBoundingClientRect();
+  const kind = type.startsWith('pointer') ? PointerEvent : MouseEvent;
+  target.dispatchEvent(new kind(type, { bubbles: true, clientX: at.left + x, clientY: at.top + y }));
+};
+const boxes = () => {
+  const met = new Map();
+  for (let y = 9; y < flames.clientHeight; y += 19) {
+    for (let x = 2; x < flames.clientWidth; x += 7) {
+      mouse(flames, 'mousemove', x, y);
+      const text = byId('what').textContent;
+      if (!met.has(text)) met.set(text, [x, y]);
+    }
+  }
+  return met;
+};
+const press = (key) => document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+const click = async (place) => { mouse(flames, 'click', ...place); await wait(400); };
+const drag = (from, to) => {
+  const times = byId('times');
+  mouse(times, 'pointerdown', from * times.clientWidth, 20);
+  mouse(times, 'pointermove', to * times.clientWidth, 20);
+  mouse(times, 'pointerup', to * times.clientWidth, 20);
+};
+const search = (text) => {
+  byId('search').value = text;
+  byId('search').dispatchEvent(new Event('input'));
+  return byId('found').textContent;
+};
+const share = (text) => parseFloat(text.replace(/.*  /, ''));
+const find = (name) => [...boxes()].find(([text]) => text.startsWith(name + '  '));
+";
+
+/// Opens a page in a browser without a window, lets a script act in it, and returns what the script returns: text, or
+/// the page's error.
+fn act(scratch: &Path, page: &[u8], size: &str, script: &str) -> Option<String> {
+    let browser = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
+        let found = Command::new(name).arg("--version").output();
+        found.is_ok_and(|found| found.status.success())
+    });
+    let Some(browser) = browser else {
+        skips::skipped("the page in a browser", "no Chromium is installed");
+        return None;
+    };
+    let file = scratch.join("acted.html");
+    let mut whole = page.to_vec();
+    // The page's script has begun; it says when it has painted.
+    whole.extend_from_slice(
+        format!(
+            "<script>{HANDS}(async () => {{
+              while (!document.documentElement.dataset.painted && !byId('what').textContent.includes('cannot')) await wait(10);
+              const result = await (async () => {{ {script} }})().catch((error) => 'failed: ' + error.stack);
+              document.body.replaceChildren(Object.assign(document.createElement('pre'), {{ textContent: 'RESULT' + result + 'END' }}));
+            }})();</script>"
+        )
+        .as_bytes(),
+    );
+    std::fs::write(&file, whole).expect("scratch");
+    let done = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=30000"])
+        .arg(format!("--window-size={size}"))
+        .arg(format!("--user-data-dir={}", scratch.join("browser").display()))
+        .arg("--dump-dom")
+        .arg(format!("file://{}", file.display()))
+        .output()
+        .expect("the browser runs");
+    let shown = String::from_utf8_lossy(&done.stdout).into_owned();
+    let result = shown.rsplit_once("RESULT").and_then(|(_, rest)| rest.split_once("END"));
+    let Some((result, _)) = result else {
+        panic!("the script did not end: {shown} {}", String::from_utf8_lossy(&done.stderr));
+    };
+    assert!(!result.starts_with("failed: "), "{result}");
+    Some(result.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+}
+
+#[test]
+fn a_real_program_is_searched_zoomed_and_filtered() {
+    let scratch = paths::scratch("page");
+    let program = compile::gcc(&scratch, "family", &["native/family.c"], &[]);
+    let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &[program.as_ref()]).expect_code(0);
+    let page = recording.report("html");
+    assert!(
+        !page.contains("src=") && !page.contains("http:") && !page.contains("https:"),
+        "the page needs nothing else"
+    );
+    let script = "
+      const out = [];
+      const all = boxes();
+      out.push(['parent_work', 'forked_work', 'exec_work', 'burn'].every((name) => find(name)));
+      out.push(search('forked_work'));
+      const [before, place] = find('forked_work');
+      await click(place);
+      out.push(share(before), byId('what').textContent.startsWith('forked_work  '));
+      // Zoomed, the box is as wide as the window.
+      out.push([...boxes()].filter(([text]) => text.startsWith('parent_work')).length);
+      press('Escape'); press('Escape');
+      await wait(400);
+      out.push(find('parent_work') !== undefined, byId('found').textContent === '');
+      press('l');
+      out.push([...boxes().keys()].some((text) => /^burn:[0-9]+  /.test(text)));
+      press('l');
+      const select = byId('threads');
+      const values = [...select.options].map((option) => option.value).filter((value) => value[0] === 't');
+      select.value = values[0];
+      select.dispatchEvent(new Event('change'));
+      out.push(values.length, ['parent_work', 'forked_work', 'exec_work'].filter((name) => find(name)).length);
+      select.value = 'all';
+      select.dispatchEvent(new Event('change'));
+      drag(0.25, 0.5);
+      out.push(location.hash.startsWith('#time='), /from .* to /.test(byId('where').textContent) || byId('what').textContent);
+      return out.join(' ');";
+    let Some(result) = act(&scratch, page.as_bytes(), "1300,900", script) else { return };
+    let folded = recording.report("folded");
+    let (mut forked, mut whole) = (0.0, 0.0);
+    for (stack, weight) in folded.lines().filter_map(|line| line.rsplit_once(' ')) {
+        let weight: f64 = weight.parse().expect("a weight");
+        whole += weight;
+        forked += if stack.contains(";forked_work;") { weight } else { 0.0 };
+    }
+    let share = format!("{:.1}", 100.0 * forked / whole);
+    let processes = recording.samples().iter().map(|s| s.tid).collect::<std::collections::BTreeSet<_>>().len();
+    let short = share.trim_end_matches(".0");
+    assert_eq!(result, format!("true {share} % {short} true 0 true true true {processes} 1 true true"));
+}
+
+/// A recording with this many distinct stacks, all of them deep.
+fn many(stacks: usize) -> Recording {
+    const FUNCTIONS: u32 = 8_000;
+    let mut out = Recording {
+        settings: Settings { command: vec![b"</script><b>".to_vec(), b"&".to_vec()], rate: 99, ..Settings::default() },
+        processes: vec![Process::default()],
+        threads: vec![Thread { name: "<i>".into(), ..Thread::default() }],
+        objects: vec![Object { start: 0, end: 0x1000_0000, path: b"/bin/prog".to_vec(), ..Object::default() }],
+        ..Recording::default()
+    };
+    let mut random = Random::new(7);
+    let mut path: Vec<u32> = Vec::new();
+    for n in 0..stacks {
+        // Stacks share about four fifths with the one before.
+        let (depth, kept) = (20 + random.index(37), path.len() * (6 + random.index(5)) / 10);
+        path.truncate(kept);
+        while path.len() < depth {
+            let function = random.index(FUNCTIONS as usize) as u64;
+            let parent = path.last().copied().unwrap_or(0);
+            out.nodes.push(Node { parent, word: native_word(function * 64 + 65, 0), position: 0 });
+            path.push(out.nodes.len() as u32);
+        }
+        let (stack, stop) = (path[path.len() - 1], StopReason::Complete.number());
+        let time = n as u64 * 10_000_000;
+        out.samples.push(Sample { thread: 0, stack, time, weight: 1, stop, kind: 0, flags: 0 });
+    }
+    let symbol = |function: u32| {
+        let (start, name) = (u64::from(function) * 64, format!("module_{}::function_{function}", function % 97));
+        Symbol { address: start + 64, start: start + 64, name, ..Symbol::default() }
+    };
+    out.symbols = Some(Symbols { entries: (0..FUNCTIONS).map(symbol).collect(), ..Symbols::default() });
+    out
+}
+
+#[test]
+fn many_stacks_are_a_small_file() {
+    let scratch = paths::scratch("large_page");
+    let campaign = std::env::var_os("UU_CAMPAIGNS").is_some();
+    let (stacks, most) = if campaign { (100_000, 3_000_000) } else { (5_000, 300_000) };
+    let page = render(Format::Html, &many(stacks), NativeFrames::Hide).expect("a page");
+    assert!(page.len() <= most, "{} bytes for {stacks} stacks", page.len());
+    let script = "
+      const { painted, boxes: drawn } = document.documentElement.dataset;
+      const [text, place] = [...boxes()].find(([text]) => text.startsWith('module_'));
+      const start = performance.now();
+      const nodes = JSON.parse(byId('facts-of-page').textContent).counts.nodes;
+      await click(place);
+      const zoomed = byId('what').textContent.split('  ')[0] === text.split('  ')[0];
+      return [zoomed, byId('command').textContent, +drawn > 100, nodes, painted].join('|');";
+    let Some(result) = act(&scratch, &page, "1300,900", script) else { return };
+    let parts: Vec<&str> = result.split('|').collect();
+    assert_eq!(parts[..3], ["true", "</script><b> &", "true"], "{result}");
+    // Not compared: other programs run on the machine.
+    println!("{} bytes, {} boxes, painted after {} ms", page.len(), parts[3], parts[4]);
+}
+
+#[test]
+fn a_page_without_samples_says_so() {
+    let scratch = paths::scratch("empty_page");
+    let recording = Recording { symbols: Some(Symbols::default()), ..Recording::default() };
+    let page = render(Format::Html, &recording, NativeFrames::Hide).expect("a page");
+    let Some(result) = act(&scratch, &page, "390,800", "return byId('what').textContent") else { return };
+    assert!(result.starts_with("all  0.0 %"), "{result}");
+}

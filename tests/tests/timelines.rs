@@ -1,0 +1,181 @@
+//! The formats that keep time and threads, each read by a parser that is not ours, and by its real reader where that is
+//! installed.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use uunwind_tests::{compile, paths, skips, uu};
+
+const RATE: u64 = 999;
+
+fn recording(scratch: &Path) -> uu::Recording {
+    let program = compile::gcc(scratch, "family", &["native/family.c"], &[]);
+    uu::record(scratch, &["-r", "999"], |_| {}, &[program.as_ref()]).expect_code(0)
+}
+
+fn periods(recording: &uu::Recording) -> u64 {
+    recording.samples().iter().map(|s| s.weight).sum()
+}
+
+fn read(recording: &uu::Recording, format: &str) -> Value {
+    serde_json::from_str(&recording.report(format)).expect("JSON")
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().expect("a list")
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().expect("a number")
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("a text")
+}
+
+#[test]
+fn speedscope_has_a_profile_for_each_thread_in_order_of_time() {
+    let scratch = paths::scratch("speedscope");
+    let recording = recording(&scratch);
+    let file = read(&recording, "speedscope");
+    assert_eq!(file["$schema"], "https://www.speedscope.app/file-format-schema.json");
+    let frames = list(&file["shared"]["frames"]);
+    let mut weight = 0;
+    let mut outermost_first = 0;
+    for profile in list(&file["profiles"]) {
+        assert_eq!((&profile["type"], &profile["unit"]), (&"sampled".into(), &"nanoseconds".into()));
+        let (samples, weights) = (list(&profile["samples"]), list(&profile["weights"]));
+        assert_eq!(samples.len(), weights.len());
+        weight += weights.iter().map(number).sum::<u64>();
+        for sample in samples {
+            let names = list(sample).iter().map(|frame| text(&frames[number(frame) as usize]["name"]));
+            let stack = names.collect::<Vec<_>>().join(";");
+            outermost_first += u64::from(stack.contains("main;parent_work;burn"));
+        }
+    }
+    let tids: std::collections::BTreeSet<u32> = recording.samples().iter().map(|s| s.tid).collect();
+    assert_eq!(list(&file["profiles"]).len(), tids.len());
+    assert_eq!(weight, periods(&recording) * (1_000_000_000 / RATE));
+    assert!(outermost_first > 0, "{file}");
+}
+
+#[test]
+fn the_slices_of_a_trace_nest_and_follow_each_other() {
+    let scratch = paths::scratch("trace");
+    let recording = recording(&scratch);
+    let file = read(&recording, "trace");
+    let mut open: BTreeMap<(u64, u64), Vec<&str>> = BTreeMap::new();
+    let mut times: BTreeMap<(u64, u64), f64> = BTreeMap::new();
+    let mut met = Vec::new();
+    for event in list(&file["traceEvents"]) {
+        let thread = (number(&event["pid"]), number(&event["tid"]));
+        let (phase, name) = (text(&event["ph"]), text(&event["name"]));
+        if phase == "M" {
+            continue;
+        }
+        let time = event["ts"].as_f64().expect("a time");
+        let before = times.insert(thread, time).unwrap_or(0.0);
+        assert!(time >= before, "time goes back: {event}");
+        let open = open.entry(thread).or_default();
+        match phase {
+            "B" => {
+                open.push(name);
+                met.push(open.join(";"));
+            }
+            "E" => assert_eq!(open.pop(), Some(name)),
+            other => panic!("phase {other}"),
+        }
+    }
+    assert!(open.values().all(Vec::is_empty), "{open:?}");
+    for name in ["parent_work", "forked_work", "exec_work"] {
+        assert!(met.iter().any(|stack| stack.ends_with(&format!("main;{name};burn"))), "{name}");
+    }
+}
+
+#[test]
+fn the_firefox_profile_has_consistent_tables() {
+    let scratch = paths::scratch("firefox");
+    let recording = recording(&scratch);
+    let file = read(&recording, "firefox");
+    let mut weight = 0;
+    let mut names = Vec::new();
+    for thread in list(&file["threads"]) {
+        // Each column of a table has its length, and each index is one of the table that it leads to.
+        for table in ["frameTable", "funcTable", "stackTable", "samples", "markers"] {
+            let length = number(&thread[table]["length"]) as usize;
+            for (name, column) in thread[table].as_object().expect("a table") {
+                assert!(column.as_array().is_none_or(|column| column.len() == length), "{table}.{name}");
+            }
+        }
+        for (table, column, to) in [
+            ("samples", "stack", &thread["stackTable"]["length"]),
+            ("stackTable", "prefix", &thread["stackTable"]["length"]),
+            ("stackTable", "frame", &thread["frameTable"]["length"]),
+            ("frameTable", "func", &thread["funcTable"]["length"]),
+        ] {
+            let indices = list(&thread[table][column]).iter().filter(|index| !index.is_null());
+            assert!(indices.map(number).all(|index| index < number(to)), "{table}.{column}");
+        }
+        weight += list(&thread["samples"]["weight"]).iter().map(number).sum::<u64>();
+        let texts = list(&thread["stringArray"]);
+        names.extend(list(&thread["funcTable"]["name"]).iter().map(|name| text(&texts[number(name) as usize])));
+    }
+    assert_eq!(weight, periods(&recording));
+    assert!(["parent_work", "forked_work", "exec_work"].iter().all(|name| names.contains(name)), "{names:?}");
+    let path = scratch.join("x.firefox.json");
+    std::fs::write(&path, recording.report("firefox")).expect("scratch");
+    // The real reader: `profiler-cli` of the Firefox Profiler, which leaves a server until it is stopped.
+    let Ok(loaded) = Command::new("profiler-cli").arg("load").arg(&path).env("HOME", &scratch).output() else {
+        skips::skipped("firefox profile in its own reader", "profiler-cli is not installed");
+        return;
+    };
+    let listed = Command::new("profiler-cli").args(["thread", "list"]).env("HOME", &scratch).output().expect("runs");
+    let _ = Command::new("profiler-cli").args(["stop", "--all"]).env("HOME", &scratch).output();
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(loaded.status.success() && listed.contains("family"), "{loaded:?} {listed}");
+}
+
+#[test]
+fn callgrind_costs_add_up() {
+    let scratch = paths::scratch("callgrind");
+    let recording = recording(&scratch);
+    let path = scratch.join("x.callgrind");
+    std::fs::write(&path, recording.report("callgrind")).expect("scratch");
+    let Ok(done) = Command::new("callgrind_annotate").args(["--threshold=100"]).arg(&path).output() else {
+        skips::skipped("callgrind in its own reader", "callgrind_annotate is not installed");
+        return;
+    };
+    let shown = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{shown} {}", String::from_utf8_lossy(&done.stderr));
+    let cost = |end: &str| -> u64 {
+        let line = shown.lines().find(|line| line.ends_with(end)).unwrap_or_else(|| panic!("{end}: {shown}"));
+        line.split_whitespace().next().expect("a number").replace(',', "").parse().expect("a number")
+    };
+    let period = 1_000_000_000 / RATE;
+    assert_eq!(cost("PROGRAM TOTALS"), periods(&recording) * period);
+    let burn: u64 = recording.report("folded").lines().filter_map(|l| l.rsplit_once(' ')).fold(0, |sum, (stack, n)| {
+        sum + if stack.ends_with(";burn") { n.parse::<u64>().expect("a weight") } else { 0 }
+    });
+    assert_eq!(cost(":burn"), burn * period);
+}
+
+#[test]
+fn json_has_everything() {
+    let scratch = paths::scratch("json");
+    let recording = recording(&scratch);
+    let file = read(&recording, "json");
+    assert_eq!((&file["format"], &file["version"]), (&"uu profile".into(), &1.into()));
+    let sum = |key: &str, field: &str| list(&file[key]).iter().map(|entry| number(&entry[field])).sum::<u64>();
+    let samples = recording.samples();
+    assert_eq!((sum("stacks", "samples"), sum("stacks", "weight")), (samples.len() as u64, periods(&recording)));
+    assert_eq!(sum("samples", "weight"), periods(&recording));
+    let times: Vec<u64> = list(&file["samples"]).iter().map(|sample| number(&sample["time"])).collect();
+    assert!(times.is_sorted() && times.last().is_some_and(|last| *last <= number(&file["duration"])), "{times:?}");
+    let (frames, threads) = (list(&file["frames"]), list(&file["threads"]));
+    for stack in list(&file["stacks"]) {
+        let process = number(&threads[number(&stack["thread"]) as usize]["process"]) as usize;
+        assert!(text(&file["processes"][process]["exe"]).ends_with("/family"));
+        assert!(list(&stack["frames"]).iter().all(|frame| frames[number(frame) as usize]["function"].is_string()));
+    }
+}
