@@ -87,8 +87,8 @@ impl<'w> InWindow<'w> {
             self.walking = slot.enter(sp, slot.epoch(|| REGISTRY.epoch()), Some(&self.stake)).ok();
         }
         // SAFETY: every walk that uses `Live` has entered a slot with the registry's epoch by now: a sample at its
-        // begin, a capture in the lines above (which fails only inside a sample, where no capture begins). `'w` is that
-        // walk.
+        // begin, a capture or a `uu_walk` in the lines above (which fails only inside a sample, where neither begins).
+        // `'w` is that walk.
         let all = *self.all.get_or_insert_with(|| unsafe { REGISTRY.windows() });
         self.here = all.find(address);
     }

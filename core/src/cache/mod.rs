@@ -6,9 +6,11 @@
 //!
 //! * *words of the process*: registers, stack, interpreter memory. They are compared with what they were, word by word;
 //! * *what is mapped and registered*: objects, windows, plugins, facts. A number stands for them that never comes back:
-//!   the generation of a load or of a window, or a *validity epoch*. The epoch changes when a library is loaded or
-//!   unloaded, when a plugin, a mark or facts come or go, and when a window is registered where code was cached. An
-//!   address alone is never a key, since something else may be put in its place.
+//!   the generation of a load or of a window, or a *validity epoch*, which changes with each of its inputs.
+//!   That of captures has the loader's counters and our count of changes: plugins, marks, tables, and windows where code
+//!   was cached. That of whole walks has the same count and, in a recording, that of the recorder's facts; the objects
+//!   that may be unloaded are compared one by one. An address alone is never a key, since something else may be put in
+//!   its place.
 //!
 //! | cache | in | key | valid while | owner | size | hits counted |
 //! |---|---|---|---|---|---|---|

@@ -1,4 +1,4 @@
-//! The one operation that changes the registry, and the memory of what it removed.
+//! The one operation that adds and removes windows, and the memory of what it removed.
 //!
 //! A change copies the nodes that it touches, publishes the new root, and only then takes its ticket: no walk that
 //! begins later reads what was removed. Removed windows and nodes wait in limbo until all older walks have ended
@@ -25,7 +25,7 @@ fn overlaps((before, after): (Option<&Held>, u64), window: &Window) -> bool {
 }
 
 impl Registry {
-    /// The one operation that all changes use. Returns the last generation that was assigned, and the ticket.
+    /// Removes windows and adds others, as all such changes do. Returns the last generation that was assigned, and the ticket.
     pub(super) fn swap(
         &self,
         old: &[u64],

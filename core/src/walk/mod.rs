@@ -92,7 +92,7 @@ pub struct Outcome {
     pub desync: u32,
     /// Number of frames, those that were taken over included.
     pub frames: u32,
-    /// Of these, those that were taken over from the thread's last walk.
+    /// Of these, those that were replayed: from the thread's last walk, or for a capture from its cached steps.
     pub reused: u32,
 }
 
