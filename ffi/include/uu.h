@@ -173,9 +173,9 @@ struct uu_request {
  * calls of any of the host's functions in one walk. Each frame of emit_all() counts, and so does each KiB that is read
  * or hashed; what is read by lend_reader() does not.
  *
- * 0: see `stop`; -EINVAL: null or unaligned, another size, flags or fields that this library does not know, an unaligned `ucontext`,
- * `frames` or `cfas`, or `cfas` without `frames`; -ENOMEM: no memory for this thread's first call. Thread-safe,
- * async-signal-safe, with uu_capture()'s conditions.
+ * 0: see `stop`; -EINVAL: null or unaligned, another size, flags or fields that this library does not know, an
+ * unaligned `ucontext`, `frames` or `cfas`, or `cfas` without `frames`; -ENOMEM: no memory for this thread's first
+ * call. Thread-safe, async-signal-safe, with uu_capture()'s conditions.
  * In a handler that interrupted another uu_walk() of the same thread, nothing is walked: UU_STOP_FAULT. So it is after
  * a uu_walk() that was left for good, until uu_capture_abandoned() is called, or its place on the stack is used for
  * something else; and in one of two tasks that share a thread pointer (the child of clone(2) with CLONE_VM, and its
