@@ -26,6 +26,9 @@ pub struct Options {
     #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "show"]),
           hide_possible_values = true)]
     native_frames: OsString,
+    /// Show only samples of threads that held Python's global interpreter lock
+    #[arg(short, long)]
+    gil: bool,
     /// The recording
     #[arg(value_hint = ValueHint::FilePath)]
     file: OsString,
@@ -52,6 +55,9 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     let format = options::choose_format(format, output.as_deref(), Format::Summary)?;
     let mut recording = Recording::read(&file).map_err(Failure::new)?;
     complete(&mut recording, HALVES);
+    if options.gil {
+        recording.keep_holders();
+    }
     for warning in &recording.warnings {
         terminal::warn(&uunwind_report::formats::printable(warning));
     }

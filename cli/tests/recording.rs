@@ -93,7 +93,7 @@ fn a_recording_and_its_reports() {
     let comm = program.file_name().and_then(|name| name.to_str()).and_then(|name| name.get(..15)).expect("a long name");
     assert!(lines[0].starts_with("sample 1 pid "), "{}", lines[0]);
     assert!(lines[0].contains(&format!(" comm {comm} time ")), "{}", lines[0]);
-    assert!(lines[0].ends_with(" weight 1 kind timer stop 1 complete flags -"), "{}", lines[0]);
+    assert!(lines[0].ends_with(" weight 1 kind timer stop 1 complete flags - lock ?"), "{}", lines[0]);
     assert!(lines[1].starts_with("  native ") && lines[1].ends_with(" exact"), "{}", lines[1]);
     assert!(lines[1].contains("interrupted_function+0x0 (/"), "{}", lines[1]);
     assert_eq!(lines[2], "  py Work;run (/src/work.py:10) code 0xc0de0001 pos 0 first 10");

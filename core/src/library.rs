@@ -16,7 +16,7 @@ pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
 /// Distinguishes builds: raised with every change of this file, and different where the structures that cross it are.
 pub const BUILD: u32 =
-    (6 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
+    (7 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
 /// What a walk with semantic frames asks of whoever keeps its names and facts: the sampler (`profiler/preload`) for
 /// samples, `ffi/stacks` for `uu_walk`. All are called inside handlers.
@@ -117,8 +117,9 @@ pub struct Request {
     pub reused: u32,
     /// Out: frames whose unwind information was interpreted in place, for want of their object's rule table.
     pub interpreted: u32,
-    /// Must be zero.
-    pub reserved: u32,
+    /// Out: one of `LOCK_*` of [`crate::plugin`], by the plugins of all runtimes that are loaded: the largest of their
+    /// answers.
+    pub lock: u32,
 }
 
 /// [`Library::sample`]: done, the outcome is in the request.

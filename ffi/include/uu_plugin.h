@@ -264,6 +264,12 @@ struct uu_host {
 /* Both may add: */
 #define UU_UNTOUCHED 0x1000u /* this call has left view->scratch as it was, which then need not be looked through */
 
+/* lock answers one of these: */
+#define UU_LOCK_UNKNOWN 0u /* not to be said at this instruction */
+#define UU_LOCK_NONE 1u    /* the thread neither holds the lock nor waits for it */
+#define UU_LOCK_HELD 2u    /* it holds the lock */
+#define UU_LOCK_WAITING 3u /* it waits for the lock */
+
 /* rule fills a struct uu_rule (uu.h) and answers 1, or answers 0: none here. */
 
 /* ---- What analyse sees ------------------------------------------------------------------------------------------- */
@@ -365,6 +371,11 @@ struct uu_plugin {
        code objects whose table_kind is not UU_TABLE_NONE: its line, or 0 where the table does not say (the first line
        is shown). */
     uint32_t (*line)(const struct uu_position *position);
+    /* Signal code. After the walk of a sample, for each loaded object of the plugin's that some walk of the process has
+       met: how the thread stands to the lock that the runtime in this object runs code under, one of UU_LOCK_*. The view
+       has the interrupted registers, pc and sp, the object's facts, bias and range, and thread_pointer; cfa is 0 and
+       scratch null. Of the host's functions, the reads do something. */
+    uint32_t (*lock)(struct uu_view *view);
 };
 
 /* In `flags`: no function of the plugin looks at view->registers (pc, sp and CFA it may). Walks are then reused more

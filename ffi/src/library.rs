@@ -188,7 +188,19 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     (request.frames_emitted, request.reused) = (outcome.frames, outcome.reused);
     request.interpreted = env.interpreted;
     request.stop = u32::from(outcome.stop.number());
+    // SAFETY: as above.
+    request.lock = unsafe { lock(request.ucontext, env, reader) };
     request.result = env.result | if outcome.desync > 0 { RESULT_DESYNC } else { 0 };
+}
+
+/// [`Request::lock`]. A function of its own, so that nothing of it lies on the walk's stack.
+///
+/// # Safety
+/// `ucontext` must be the kernel's.
+#[inline(never)]
+unsafe fn lock(ucontext: *const u8, env: &mut Live<'_>, reader: &mut Reader<'_>) -> u32 {
+    // SAFETY: passed on.
+    env.lock(&Cursor { regs: unsafe { Regs::from_ucontext(ucontext) }, exact: true }, reader)
 }
 
 /// Writes what the walk needs into the sampler's room. A function of its own, so that nothing of it lies on the walk's

@@ -13,6 +13,7 @@
 //! at_return        functions that begin or end without unwind information
 //! embedder         frames that an interpreter publishes itself
 //! met, salts       validity: what a walk depended on, and the epoch that stands for all short rules
+//! runtime_locks    how a sampled thread stands to the locks of the runtimes that are loaded
 //! step_caches      memory for the threads' last captured steps
 //! ```
 //!
@@ -28,6 +29,7 @@ pub mod in_window;
 pub mod met;
 pub mod not_code;
 pub mod plugin_rule;
+pub mod runtime_locks;
 pub mod salts;
 pub mod state;
 pub mod step_caches;

@@ -1,5 +1,6 @@
 //! The library's state in a process: one of each.
 
+use crate::runtime_locks::Runtimes;
 use core::sync::atomic::AtomicU64;
 use uunwind_core::cache::rules::PcCache;
 use uunwind_core::cache::short::ShortRules;
@@ -18,6 +19,8 @@ pub static RULES: PcCache<32768> = PcCache::new();
 pub static SHORT_RULES: ShortRules<131072> = ShortRules::new();
 /// Ranges of functions in objects that a plugin claims, and name ids of functions in windows, by pc.
 pub static FUNCTIONS: PcCache<2048> = PcCache::new();
+/// Loaded runtimes whose plugin says how a thread stands to their lock.
+pub static RUNTIMES: Runtimes = Runtimes::new();
 /// Windows of code that a JIT registered.
 pub static REGISTRY: Registry = Registry::new();
 /// One slot for each walking thread.

@@ -5,11 +5,12 @@
 //! field; ASSUMPTIONS.md beside this crate lists the source files that define the structures, and what happens where
 //! they differ.
 
+use crate::lock::LockFacts;
 use core::mem::size_of;
 pub use uunwind_core::plugin::guest::Plain;
 
 /// Version of this layout.
-pub const FACTS_VERSION: u32 = 4;
+pub const FACTS_VERSION: u32 = 5;
 
 /// 3.11: `_PyCFrame` on the C stack; an activation ends before the frame that its outer `_PyCFrame` shows.
 pub const CHAIN_CFRAME: u32 = 1;
@@ -161,6 +162,9 @@ uunwind_core::plain! {
         pub text_compact: u32,
         /// Makes the size a multiple of the alignment; 0.
         pub padding: u32,
+
+        /// Where the GIL is, and how its holder is recognised.
+        pub lock: LockFacts,
     }
 }
 

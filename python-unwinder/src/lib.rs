@@ -21,6 +21,7 @@
 //! shim          activations of 3.13 and later: boundary = shim frame
 //! cframe        activations of 3.11 and 3.12: boundary = _PyCFrame
 //! frame_object  activations of 3.8 to 3.10, without a boundary: one a Python function, whose frame is in a register
+//! lock          the GIL: does the thread hold it, or wait for it?
 //! other_states  the thread's states in other interpreters, whose activations may lie on the same stack
 //! lines         line tables of all versions
 //! trampoline    the machine code of `-X perf`, which lies in no object: the step to its caller
@@ -41,6 +42,7 @@ mod frame;
 mod frame_object;
 mod learned;
 pub mod lines;
+pub mod lock;
 mod other_states;
 mod overlay;
 mod shim;
@@ -49,7 +51,7 @@ mod thread_state;
 mod trampoline;
 
 use uunwind_core::plugin::{
-    Plugin, CHECKED_READS, LINE_IN_HANDLERS, OVERLAY_NONE, PLUGIN_UNOWNED, STEP_NATIVE, STEP_UNOWNED_ONLY,
+    Plugin, CHECKED_READS, LINE_IN_HANDLERS, LOCK_UNKNOWN, OVERLAY_NONE, PLUGIN_UNOWNED, STEP_NATIVE, STEP_UNOWNED_ONLY,
 };
 use uunwind_core::{line_of, visit};
 
@@ -60,6 +62,7 @@ static PLUGIN: Plugin = Plugin {
     overlay: visit!(overlay::overlay, OVERLAY_NONE),
     step: visit!(trampoline::step, STEP_NATIVE),
     line: line_of!(lines::line_of),
+    lock: visit!(lock::state, LOCK_UNKNOWN),
     flags: PLUGIN_UNOWNED | STEP_UNOWNED_ONLY | CHECKED_READS | LINE_IN_HANDLERS,
     scratch_bytes: cursor::USED as u32,
     ..Plugin::new(NAME)

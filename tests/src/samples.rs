@@ -1,7 +1,7 @@
 //! The `samples` report: every sample as text, with everything that a test needs to compare it with an oracle.
 //!
 //! ```text
-//! sample 12 pid 77 tid 77 comm python3 time 123456 weight 1 kind explicit stop 1 complete flags -
+//! sample 12 pid 77 tid 77 comm python3 time 123456 weight 1 kind explicit stop 1 complete flags - lock held
 //!   py rec (prog.py:7) code 0x7f12 pos 24 first 5
 //!   native cap+0x2a (/tmp/libcap.so) 0x7f55 exact
 //! ```
@@ -33,6 +33,8 @@ pub struct Sample {
     pub stop_text: String,
     /// Words such as `pending`, `desync`; `-` if there are none.
     pub flags: String,
+    /// How the thread stood to its runtime's lock: `?`, `none`, `held` or `waiting`.
+    pub lock: String,
     /// Frames, leaf first.
     pub frames: Vec<Frame>,
 }
@@ -277,6 +279,7 @@ fn parse_sample(line: &str) -> Option<Sample> {
     let (weight, rest) = cut(rest, " kind ")?;
     let (kind, rest) = cut(rest, " stop ")?;
     let (stop, flags) = cut(rest, " flags ").unwrap_or((rest, "-"));
+    let (flags, lock) = cut(flags, " lock ").unwrap_or((flags, "?"));
     let (stop, stop_text) = stop.split_once(' ').unwrap_or((stop, ""));
     Some(Sample {
         pid: pid.parse().ok()?,
@@ -288,6 +291,7 @@ fn parse_sample(line: &str) -> Option<Sample> {
         stop: stop.parse().ok()?,
         stop_text: stop_text.to_owned(),
         flags: flags.trim().to_owned(),
+        lock: lock.trim().to_owned(),
         frames: Vec::new(),
     })
 }
@@ -367,7 +371,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "\
-sample 1 pid 7 tid 8 comm a b time 99 weight 2 kind explicit stop 2 complete (start symbol) flags -
+sample 1 pid 7 tid 8 comm a b time 99 weight 2 kind explicit stop 2 complete (start symbol) flags - lock waiting
   py f.<locals>.<lambda> (/a (b)/p.py:12) code 0x10 pos 24 first 11
   native operator+(int)+0x2a (/lib/x y.so) 0x7f55 [exact] [interp]
   native ?? (??) 0x10

@@ -56,9 +56,15 @@ impl Recording {
     /// `uu report -f FORMAT`, its output.
     #[track_caller]
     pub fn report(&self, format: &str) -> String {
+        self.report_with(format, &[])
+    }
+
+    /// The same with more options.
+    #[track_caller]
+    pub fn report_with(&self, format: &str, options: &[&str]) -> String {
         let out = self.scratch.join(format!("report.{format}"));
         let mut uu = command(&self.scratch, &["report"]);
-        uu.arg(&self.file).args(["-f", format, "-o"]).arg(&out);
+        uu.arg(&self.file).args(options).args(["-f", format, "-o"]).arg(&out);
         run(&mut uu, &self.scratch, LIMIT).expect_code(0);
         String::from_utf8_lossy(&std::fs::read(&out).expect("the report was written")).into_owned()
     }

@@ -87,6 +87,7 @@ fn layouts() -> Vec<Layout> {
         layout!(Position as uu_position { size, table_kind, first_line, reserved, table, table_len, position }),
         layout!(Plugin as uu_plugin {
             size, abi, name, flags, scratch_bytes, overlay, step, rule, analyse, call, fixups, language, line,
+            lock,
         }),
     ]
 }
@@ -118,6 +119,10 @@ fn numbers() -> Vec<(&'static str, i64)> {
         ("UU_STEP_LOST", plugin::STEP_LOST.into()),
         ("UU_STEP_OTHER_STACK", plugin::STEP_OTHER_STACK.into()),
         ("UU_UNTOUCHED", plugin::UNTOUCHED.into()),
+        ("UU_LOCK_UNKNOWN", plugin::LOCK_UNKNOWN.into()),
+        ("UU_LOCK_NONE", plugin::LOCK_NONE.into()),
+        ("UU_LOCK_HELD", plugin::LOCK_HELD.into()),
+        ("UU_LOCK_WAITING", plugin::LOCK_WAITING.into()),
         ("UU_RULE_OFFSET", RuleKind::Offset as i64),
         ("UU_RULE_DEREF", RuleKind::Deref as i64),
         ("UU_RULE_SIGNAL", RuleKind::Signal as i64),

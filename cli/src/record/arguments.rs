@@ -47,6 +47,9 @@ pub struct Options {
     /// Do not keep the recording (.uu) beside a result in another format
     #[arg(long)]
     no_keep: bool,
+    /// Show only samples of threads that held Python's global interpreter lock; the recording keeps all
+    #[arg(short, long)]
+    gil: bool,
     /// Do not record child processes
     #[arg(long)]
     no_children: bool,
@@ -109,6 +112,8 @@ pub struct Arguments {
     pub format: Format,
     /// Whether an interpreter's native frames are hidden.
     pub native_frames: NativeFrames,
+    /// Show only samples of threads that held their runtime's lock.
+    pub gil: bool,
     /// Keep the recording beside a result in another format.
     pub keep: bool,
     /// Exit with code 125 if nothing was sampled.
@@ -148,6 +153,7 @@ impl Arguments {
             format: options::choose_format(format, output.as_deref(), Format::Recording)?,
             output,
             native_frames: options::native_frames(&options.native_frames)?,
+            gil: options.gil,
             keep: !options.no_keep,
             fail_empty: options.fail_empty,
             flags: flags.iter().filter(|(given, _)| *given).fold(0, |all, (_, flag)| all | flag),

@@ -16,7 +16,10 @@ use uunwind_report::stacks::Merger;
 /// Writes and prints the results; returns the exit code.
 pub fn finish(mut running: Running, arguments: &Arguments, places: Places) -> Result<u8, Failure> {
     let mut outcome = running.outcome();
-    let recording = running.take_recording();
+    let mut recording = running.take_recording();
+    if let Some(recording) = recording.as_mut().filter(|_| arguments.gil) {
+        recording.keep_holders();
+    }
     report(&outcome, recording.as_ref(), arguments, &places);
     places.clean_up();
     let status = match outcome.wait_status.take() {

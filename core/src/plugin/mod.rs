@@ -11,7 +11,8 @@
 //!
 //! * `step` may move the cursor itself, where unwind tables are wrong or absent;
 //! * `rule` may give the rule of a pc, as data, which the core caches and executes;
-//! * `overlay` adds semantic frames to a native frame whose CFA was computed, and leaves the step to the core.
+//! * `overlay` adds semantic frames to a native frame whose CFA was computed, and leaves the step to the core;
+//! * `lock`, once a sample and after its walk, says how the thread stands to the lock that the runtime runs code under.
 //!
 //! The signal half must not allocate, lock, use thread-locals or call anything but the [`Host`] functions, and it reads
 //! foreign memory only through them. A call that faults, or during which several ticks of the sampling timer arrive, is
@@ -59,6 +60,8 @@ pub const FACTS_LIMIT: usize = 64 * 1024;
 
 /// Type of [`Plugin::overlay`] and [`Plugin::step`], and of a window's stepper.
 pub type Visit = unsafe extern "C" fn(view: *mut View) -> u32;
+/// Type of [`Plugin::lock`].
+pub type LockState = unsafe extern "C" fn(view: *mut View) -> u32;
 /// Type of [`Plugin::rule`]. 1: `*rule` was filled; 0: there is none, the next source is tried. Any other value is
 /// invalid.
 pub type GiveRule = unsafe extern "C" fn(view: *mut View, rule: *mut CRule) -> u32;
@@ -107,6 +110,12 @@ pub struct Plugin {
     /// Decodes the plugin's line tables. Runs where `analyse` runs, when the recording ends; with [`LINE_IN_HANDLERS`],
     /// in any program (`uu_describe`), too.
     pub line: Option<Line>,
+    /// Signal code. Called after the walk of a sample, for each loaded object that the plugin claims and that some walk
+    /// of the process has met: how the thread stands to the lock that the runtime in this object runs code under. The
+    /// view has the interrupted registers, the object's facts, bias and range, and no frame: `cfa` is 0, `scratch`
+    /// null. Of the [`Host`] functions, only `read_word`, `read` and `read_words` may be used. The answer is one of
+    /// `LOCK_*`.
+    pub lock: Option<LockState>,
 }
 
 /// [`Plugin::flags`]: no function of the plugin reads `View::registers` (it may read pc, sp and CFA). Walks are then
@@ -136,6 +145,7 @@ impl Plugin {
             fixups: Fixups::NONE,
             language: core::ptr::null(),
             line: None,
+            lock: None,
         }
     }
 
@@ -196,6 +206,15 @@ pub const STEP_OTHER_STACK: u32 = 0x400;
 
 /// Flag that may be added to any answer of `overlay` and `step`: the call did not change the scratch memory.
 pub const UNTOUCHED: u32 = 0x1000;
+
+/// Answer of [`Plugin::lock`]: it cannot be determined at this instruction.
+pub const LOCK_UNKNOWN: u32 = 0;
+/// Answer: the thread neither holds the lock nor waits for it.
+pub const LOCK_NONE: u32 = 1;
+/// Answer: the thread holds the lock.
+pub const LOCK_HELD: u32 = 2;
+/// Answer: the thread waits for the lock.
+pub const LOCK_WAITING: u32 = 3;
 
 /// Whether an answer of `overlay` is defined.
 pub const fn is_overlay_answer(answer: u32) -> bool {

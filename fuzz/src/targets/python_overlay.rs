@@ -9,6 +9,8 @@
 //! | 10 each | region of zeroes: address, 2 bytes number of pages |
 //! | rest | patches of the regions: 8 bytes address, 1 byte length, the bytes |
 //!
+//! It is also asked how the thread stands to the GIL, at that pc.
+//!
 //! The plugin learns distances for as long as the process lives, so an outcome may depend on earlier inputs.
 
 use crate::input::Input;
@@ -17,7 +19,9 @@ use std::sync::Mutex;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
-use uunwind_core::plugin::{Description, Text, ABI, SCRATCH_BYTES, TABLE_LIMIT, TEXT_LIMIT};
+use uunwind_core::plugin::{
+    Description, Text, View, ABI, LOCK_WAITING, READING_HOST, SCRATCH_BYTES, TABLE_LIMIT, TEXT_LIMIT,
+};
 use uunwind_core::regs::{Regs, RSP};
 use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::span::Span;
@@ -131,6 +135,23 @@ pub fn run(data: &[u8]) -> bool {
         last_walk,
         keep_outermost: false,
     };
+    let mut view = View {
+        exact: 1,
+        pc,
+        sp,
+        known: 0xffff,
+        facts: facts.as_ptr(),
+        facts_len,
+        bias,
+        thread_pointer,
+        tsd_offset,
+        host: &READING_HOST,
+        walk: std::ptr::from_mut(&mut reader).cast(),
+        ..View::new()
+    };
+    // SAFETY: a complete view, whose pointers outlive the call.
+    let lock = plugin.lock.map(|lock| unsafe { lock(&mut view) });
+    assert!(lock.is_some_and(|lock| lock <= LOCK_WAITING));
     let mut words = vec![0; capacity];
     let registers = std::array::from_fn(|r| if r == usize::from(RSP) { sp } else { 0 });
     let cursor = Cursor { regs: Regs::full(pc, registers), exact: true };

@@ -56,6 +56,11 @@ impl Live<'_> {
 
     /// A plugin's claim on the current object.
     pub(super) fn plugin_claim(&self, plugin: &Plugin, index: u8, object: &Object) -> Claim {
+        self.claim_on(plugin, index, object, self.current.generation)
+    }
+
+    /// A plugin's claim on an object, which need not be the current one.
+    pub(crate) fn claim_on(&self, plugin: &Plugin, index: u8, object: &Object, generation: u64) -> Claim {
         let answer = object.claim.get().unwrap_or(Answer::NONE);
         Claim {
             step: plugin.step.filter(|_| plugin.flags & STEP_UNOWNED_ONLY == 0),
@@ -67,7 +72,7 @@ impl Live<'_> {
             flags: plugin.flags,
             scratch_bytes: plugin.scratch_bytes,
             range: object.text(),
-            generation: self.current.generation,
+            generation,
             user: core::ptr::null_mut(),
         }
     }

@@ -10,7 +10,7 @@ use crate::embedder::marks::MARKS;
 use crate::in_window::InWindow;
 use crate::met::Met;
 use crate::salts::Salts;
-use crate::state::{OBJECTS, PLUGINS, RULES};
+use crate::state::{OBJECTS, PLUGINS, RULES, RUNTIMES};
 use crate::tables;
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -181,6 +181,9 @@ impl<'c> Live<'c> {
         let marked = MARKS.overlaps(object.start, object.end);
         let gives_rules =
             PLUGINS.get(plugin as u8).is_some_and(|plugin| plugin.rule.is_some() && self.calls.may(plugin));
+        if PLUGINS.get(plugin as u8).is_some_and(|plugin| plugin.lock.is_some()) {
+            RUNTIMES.met(generation);
+        }
         let plugin = if plugin == 0 && marked { u32::from(EMBEDDER) } else { plugin };
         let table = tables::of(object, self.source(), self.client);
         // Rules that were interpreted before the table came may differ: the table corrects unwind data that is known to

@@ -21,8 +21,8 @@ use uunwind_core::syscall::{self, nr};
 use uunwind_core::walk::{DEEP_WORDS, MAX_WORDS};
 use uunwind_ring::layout::SAMPLE_WORDS;
 use uunwind_ring::record::{
-    RecordType, SampleKind, SampleRecord, ThreadRecord, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING,
-    SAMPLE_LATE, SAMPLE_NO_PLUGINS,
+    lock_flags, RecordType, SampleKind, SampleRecord, ThreadRecord, SAMPLE_BLOCKED, SAMPLE_DESYNC,
+    SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
 };
 use uunwind_ring::{FLAG_EXPLICIT, FLAG_NO_REPLAY};
 
@@ -223,7 +223,7 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
         frames_emitted: 0,
         reused: 0,
         interpreted: 0,
-        reserved: 0,
+        lock: 0,
     };
     // SAFETY: a valid request; faults reach `on_fault`, which `must_probe` made sure of.
     let done = unsafe { (process.library.sample)(&raw mut request) } == SAMPLED;
@@ -263,7 +263,7 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
         shared.lost_weight.fetch_add(u64::from(periods.saturating_add(carried)), Ordering::Relaxed);
         return;
     };
-    let mut flags = late.flag(request.code);
+    let mut flags = late.flag(request.code) | lock_flags(request.lock);
     for (set, flag) in [
         (request.result & RESULT_DESYNC != 0, SAMPLE_DESYNC),
         (request.result & RESULT_FACTS_PENDING != 0, SAMPLE_FACTS_PENDING),

@@ -14,9 +14,10 @@ use std::fs::File;
 use std::os::fd::BorrowedFd;
 use uunwind_recording::{Name, Object, Sample, Thread, Writer};
 use uunwind_ring::layout::{BLOCKS, ENDED_THREAD, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
-use uunwind_ring::record::SampleKind;
+use uunwind_ring::record::{SampleKind, SAMPLE_LOCK_SHIFT};
 
 const _: () = assert!(Sample::FATAL == SampleKind::Fatal.number());
+const _: () = assert!(Sample::LOCK_SHIFT == SAMPLE_LOCK_SHIFT);
 
 /// Origin of a process that was forked (docs/recording-format.md).
 const FORKED: u32 = 1;

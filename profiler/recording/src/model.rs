@@ -264,11 +264,40 @@ pub struct Sample {
     pub flags: u8,
 }
 
+/// How a sampled thread stood to the lock that a language's runtime runs code under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// No runtime with a lock was met so far, or its plugin could not say.
+    Unknown,
+    /// It neither held the lock nor waited for it.
+    None,
+    /// It held the lock.
+    Held,
+    /// It waited for the lock.
+    Waiting,
+}
+
+impl Lock {
+    /// All of them, by their numbers in a sample's flags.
+    pub const ALL: [Lock; 4] = [Lock::Unknown, Lock::None, Lock::Held, Lock::Waiting];
+}
+
 impl Sample {
     /// `kind` of a sample that stands for no time: the last stack of a thread in which a signal ended its process.
     pub const FATAL: u8 = 2;
 
+    /// `kind` of a sample that a timer has taken.
+    pub(super) const TIMER: u8 = 0;
+
+    /// Lowest of the two bits of `flags` that hold the [`Lock`] (`uunwind_ring::record::SAMPLE_LOCK_SHIFT`).
+    pub const LOCK_SHIFT: u32 = 5;
+
     pub(super) const BYTES: usize = 24;
+
+    /// How the thread stood to its runtime's lock.
+    pub fn lock(&self) -> Lock {
+        Lock::ALL.get(usize::from(self.flags >> Sample::LOCK_SHIFT & 3)).copied().unwrap_or(Lock::Unknown)
+    }
 
     /// The stop reason, if this version defines its number.
     pub fn reason(&self) -> Option<StopReason> {

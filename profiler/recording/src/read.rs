@@ -6,7 +6,7 @@
 use crate::error::ReadError;
 use crate::jit::JitNames;
 use crate::languages::{decode_language, decode_lines, CodeLine};
-use crate::model::{Name, Node, Object, Process, Sample, Settings, Thread};
+use crate::model::{Lock, Name, Node, Object, Process, Sample, Settings, Thread};
 use crate::section::{unframe, wanted, BadFrame, Kind, FRAME_HEAD, HEADER_BYTES, MAGIC, VERSION};
 use crate::symbols::Symbols;
 use crate::totals::{Counters, End};
@@ -71,12 +71,40 @@ pub struct Recording {
     pub lines: Vec<CodeLine>,
     /// What is wrong with the file, for people.
     pub warnings: Vec<String>,
+    /// Samples that [`Recording::keep_holders`] has taken out of `samples`.
+    pub left_out: LeftOut,
+}
+
+/// Samples of a recording that are not shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Number of samples.
+    pub samples: u64,
+    /// Number of those that timers have taken, and their weight in periods.
+    pub timed: (u64, u64),
 }
 
 impl Recording {
     /// Every sample, the fatal ones last.
     pub fn all_samples(&self) -> impl Iterator<Item = &Sample> {
         self.samples.iter().chain(&self.fatal)
+    }
+
+    /// Keeps only samples of threads that held their runtime's lock, and the fatal ones.
+    pub fn keep_holders(&mut self) {
+        let mut left_out = self.left_out;
+        self.samples.retain(|sample| {
+            let kept = sample.lock() == Lock::Held;
+            if !kept {
+                left_out.samples += 1;
+                if sample.kind == Sample::TIMER {
+                    let weight = u64::from(sample.weight.max(1));
+                    left_out.timed = (left_out.timed.0 + 1, left_out.timed.1.saturating_add(weight));
+                }
+            }
+            kept
+        });
+        self.left_out = left_out;
     }
 
     /// Reads a recording from a file.

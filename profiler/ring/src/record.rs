@@ -61,6 +61,14 @@ pub const SAMPLE_DESYNC: u8 = 4;
 /// Flag of a sample: reads were probed instead of guarded, and plugins were left out (SEGV blocked, or a small
 /// alternate stack).
 pub const SAMPLE_NO_PLUGINS: u8 = 8;
+/// Lowest of the two bits of a sample's flags that say how the thread stood to the lock of a language's runtime: one of
+/// `LOCK_*` of `uunwind_core::plugin`.
+pub const SAMPLE_LOCK_SHIFT: u32 = 5;
+
+/// The bits of a sample's flags for one of `LOCK_*`.
+pub const fn lock_flags(lock: u32) -> u8 {
+    ((lock & 3) as u8) << SAMPLE_LOCK_SHIFT
+}
 
 /// Fixed part of a sample.
 #[repr(C)]

@@ -8,6 +8,7 @@
 //! - `versions`: a file for each minor version: its layout, its boundaries, its refusals;
 //! - `debug_offsets`: from 3.13 on, files contain their offsets, and these take precedence;
 //! - `half`: what reports must know of Python;
+//! - `lock`: where the GIL is;
 //! - `tss`, `tls`: the place of a thread's state, which no table in the file holds, from machine code.
 //!
 //! ASSUMPTIONS.md beside the signal half's crate lists what is assumed of each version, and where it is checked.
@@ -15,6 +16,7 @@
 
 mod debug_offsets;
 mod half;
+mod lock;
 mod tls;
 mod tss;
 mod version;
@@ -33,6 +35,7 @@ use versions::State;
 
 /// What an ELF file holds, as far as this plugin is concerned.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, for a moment")]
 pub enum Finding {
     /// It holds no CPython.
     NotPython,
@@ -86,6 +89,7 @@ fn facts(elf: &dyn Elf) -> Result<Option<Facts>, String> {
     }
     if let Some(words) = minor.words {
         debug_offsets::apply(elf, version, words, &mut facts)?;
+        lock::check(elf, version, words, &mut facts);
     }
     match minor.state {
         State::Key => tss::check(elf, version, &facts)?,

@@ -5,6 +5,7 @@ use std::mem::size_of;
 use uunwind_python::facts::{
     Facts, CHAIN_CFRAME, CHAIN_CFRAME_SHIM, CHAIN_SHIM, FACTS_VERSION, STATE_KEY, STATE_TLS, TABLE_PYTHON_311,
 };
+use uunwind_python::lock::{LockFacts, LOCK_RUNTIME, LOCK_THREAD};
 
 pub const BIAS: u64 = 0x7f00_0000_0000;
 pub const RUNTIME: u64 = 0x50_0000;
@@ -83,11 +84,24 @@ const V311: Facts = Facts {
     text_ascii: 48,
     text_compact: 72,
     padding: 0,
+    lock: LockFacts {
+        kind: LOCK_RUNTIME,
+        gil: 360,
+        interpreter: 16,
+        holds: 0,
+        holds_mask: 0,
+        waits: 0,
+        wait_start: 32,
+        wait_switch: 120,
+        wait_end: 168,
+        padding: 0,
+    },
 };
 pub static PYTHON_3_11: Version = Version { facts: V311 };
 pub static PYTHON_3_12: Version = Version {
     facts: Facts {
         chain: CHAIN_CFRAME_SHIM,
+        lock: LockFacts { kind: LOCK_THREAD, gil: 384, holds: 24, holds_mask: 1 << 4, ..V311.lock },
         python: 0x030c_01f0,
         runtime_current: 0,
         runtime_tss: 1544,
@@ -112,6 +126,7 @@ pub static PYTHON_3_12: Version = Version {
 pub static PYTHON_3_13: Version = Version {
     facts: Facts {
         chain: CHAIN_SHIM,
+        lock: LockFacts { gil: 16, holds: 32, holds_mask: 1 << 5, ..PYTHON_3_12.facts.lock },
         python: 0x030d_00f0,
         runtime_finalizing: 608,
         runtime_tss: 2160,
@@ -128,6 +143,7 @@ pub static PYTHON_3_13: Version = Version {
 pub static PYTHON_3_14: Version = Version {
     facts: Facts {
         python: 0x030e_0af0,
+        lock: LockFacts { holds: 36, holds_mask: u32::MAX, ..PYTHON_3_13.facts.lock },
         runtime_finalizing: 784,
         runtime_tss: 2336,
         runtime_interpreters: 808,
@@ -143,6 +159,7 @@ pub static PYTHON_3_14: Version = Version {
 pub static PYTHON_3_15: Version = Version {
     facts: Facts {
         python: 0x030f_02f0,
+        lock: LockFacts { waits: 40, ..PYTHON_3_14.facts.lock },
         state: STATE_TLS,
         state_offset: (-0x28i64) as u64,
         runtime_finalizing: 912,

@@ -4,7 +4,7 @@
 use crate::resolve::{function_of, stop_text, Moment, Resolver};
 use std::fmt::Write;
 use uunwind_core::frame::Frame;
-use uunwind_recording::{Recording, Sample};
+use uunwind_recording::{Lock, Recording, Sample};
 use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS};
 use uunwind_ring::FLAG_NO_REPLAY;
 
@@ -73,7 +73,7 @@ fn header(recording: &Recording, index: usize, sample: &Sample, out: &mut String
     }
     let _ = writeln!(
         out,
-        "sample {} pid {pid} tid {} comm {} time {} weight {} kind {kind} stop {} {} flags {}",
+        "sample {} pid {pid} tid {} comm {} time {} weight {} kind {kind} stop {} {} flags {} lock {}",
         index + 1,
         thread.map_or(0, |t| t.tid),
         word(comm),
@@ -82,6 +82,12 @@ fn header(recording: &Recording, index: usize, sample: &Sample, out: &mut String
         sample.stop,
         stop_text(sample).replace(' ', "-"),
         if set.is_empty() { "-".to_owned() } else { set.join(",") },
+        match sample.lock() {
+            Lock::Unknown => "?",
+            Lock::None => "none",
+            Lock::Held => "held",
+            Lock::Waiting => "waiting",
+        },
     );
 }
 

@@ -3,9 +3,25 @@
 use super::{Minor, State, TRACE_REFS};
 use std::mem::size_of;
 use uunwind_python::facts::{Facts, CHAIN_CFRAME, FACTS_VERSION, STATE_KEY, TABLE_PYTHON_311};
+use uunwind_python::lock::{LockFacts, LOCK_RUNTIME};
 
 pub const MINOR: Minor =
     Minor { number: (3, 11), layout: LAYOUT, words: None, state: State::Key, refused: &[TRACE_REFS] };
+
+/// Up to 3.11 the process has one GIL, and a word that says which thread state holds it
+/// (<https://github.com/python/cpython/blob/v3.11.7/Include/internal/pycore_gil.h>, equal from 3.8 on).
+pub const LOCK: LockFacts = LockFacts {
+    kind: LOCK_RUNTIME,
+    gil: 0,
+    interpreter: 16,
+    holds: 0,
+    holds_mask: 0,
+    waits: 0,
+    wait_start: 32,
+    wait_switch: 120,
+    wait_end: 168,
+    padding: 0,
+};
 
 /// From the headers of 3.11.2 and 3.11.7.
 pub const LAYOUT: Facts = Facts {
@@ -57,4 +73,5 @@ pub const LAYOUT: Facts = Facts {
     text_ascii: 48,
     text_compact: 72,
     padding: 0,
+    lock: LockFacts { gil: 360, ..LOCK },
 };

@@ -2,6 +2,7 @@
 
 use super::{python_3_11, Minor, State, TRACE_REFS};
 use uunwind_python::facts::{Facts, CHAIN_CFRAME_SHIM};
+use uunwind_python::lock::{LockFacts, LOCK_THREAD};
 
 pub const MINOR: Minor =
     Minor { number: (3, 12), layout: LAYOUT, words: None, state: State::Key, refused: &[TRACE_REFS] };
@@ -24,6 +25,8 @@ pub const LAYOUT: Facts = Facts {
     code_first_line: 68,
     code_first_traceable: 176,
     code_instructions: 192,
+    // `_status.active`: in use, and a state that is in use holds the GIL.
+    lock: LockFacts { kind: LOCK_THREAD, gil: 384, holds: 24, holds_mask: 1 << 4, ..python_3_11::LOCK },
     text_ascii: 40,
     text_compact: 56,
     ..python_3_11::LAYOUT

@@ -4,6 +4,7 @@
 use super::{python_3_12, Minor, State, FREE_THREADED};
 use crate::debug_offsets::Words;
 use uunwind_python::facts::{Facts, CHAIN_SHIM};
+use uunwind_python::lock::LockFacts;
 
 pub const MINOR: Minor =
     Minor { number: (3, 13), layout: LAYOUT, words: Some(&WORDS), state: State::Key, refused: &[FREE_THREADED] };
@@ -24,6 +25,8 @@ pub const LAYOUT: Facts = Facts {
     frame_generator_state: 0,
     code_first_traceable: 184,
     code_instructions: 200,
+    // `_status.holds_gil`.
+    lock: LockFacts { gil: 16, holds: 32, holds_mask: 1 << 5, ..python_3_12::LAYOUT.lock },
     ..python_3_12::LAYOUT
 };
 

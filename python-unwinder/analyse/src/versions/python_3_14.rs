@@ -3,6 +3,7 @@
 use super::{python_3_13, Minor, State, FREE_THREADED};
 use crate::debug_offsets::Words;
 use uunwind_python::facts::Facts;
+use uunwind_python::lock::LockFacts;
 
 pub const MINOR: Minor =
     Minor { number: (3, 14), layout: LAYOUT, words: Some(&WORDS), state: State::Key, refused: &[FREE_THREADED] };
@@ -19,6 +20,8 @@ pub const LAYOUT: Facts = Facts {
     frame_tags: 3,
     code_first_traceable: 192,
     code_instructions: 208,
+    // `holds_gil`.
+    lock: LockFacts { holds: 36, holds_mask: u32::MAX, ..python_3_13::LAYOUT.lock },
     ..python_3_13::LAYOUT
 };
 

@@ -4,6 +4,7 @@
 use super::{python_3_14, Minor, State, FREE_THREADED};
 use crate::debug_offsets::Words;
 use uunwind_python::facts::Facts;
+use uunwind_python::lock::LockFacts;
 
 pub const MINOR: Minor = Minor {
     number: (3, 15),
@@ -23,6 +24,8 @@ pub const LAYOUT: Facts = Facts {
     tstate_thread_id: 176,
     tstate_base_frame: 80,
     tstate_datastack: 256,
+    // `gil_requested`.
+    lock: LockFacts { waits: 40, ..python_3_14::LAYOUT.lock },
     ..python_3_14::LAYOUT
 };
 

@@ -2,6 +2,7 @@
 
 use super::{python_3_11, Minor, State, TRACE_REFS};
 use uunwind_python::facts::{Facts, CHAIN_FRAME_OBJECT, TABLE_PYTHON_38};
+use uunwind_python::lock::LockFacts;
 
 pub const MINOR: Minor =
     Minor { number: (3, 8), layout: LAYOUT, words: None, state: State::Key, refused: &[TRACE_REFS] };
@@ -47,6 +48,7 @@ pub const LAYOUT: Facts = Facts {
     code_first_traceable: 40,
     // All fields that are read lie before this.
     code_instructions: 128,
+    lock: LockFacts { gil: 1152, ..python_3_11::LOCK },
     text_ascii: 48,
     text_compact: 72,
     ..python_3_11::LAYOUT

@@ -2,9 +2,15 @@
 
 use super::{python_3_8, Minor, State, TRACE_REFS};
 use uunwind_python::facts::Facts;
+use uunwind_python::lock::LockFacts;
 
 pub const MINOR: Minor =
     Minor { number: (3, 9), layout: LAYOUT, words: None, state: State::Key, refused: &[TRACE_REFS] };
 
 /// From the headers of 3.9.18.
-pub const LAYOUT: Facts = Facts { runtime_current: 568, runtime_tss: 584, ..python_3_8::LAYOUT };
+pub const LAYOUT: Facts = Facts {
+    runtime_current: 568,
+    runtime_tss: 584,
+    lock: LockFacts { gil: 352, ..python_3_8::LAYOUT.lock },
+    ..python_3_8::LAYOUT
+};

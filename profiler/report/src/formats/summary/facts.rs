@@ -6,7 +6,7 @@ use crate::stacks::Profile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_recording::{Counters, EndCause, Recording, FROM_OUTSIDE, NOT_RECORDED};
+use uunwind_recording::{Counters, EndCause, Lock, Recording, FROM_OUTSIDE, NOT_RECORDED};
 use uunwind_ring::layout::BLOCKS;
 use uunwind_ring::record::{
     SampleKind, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
@@ -28,6 +28,7 @@ pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String
     }
     rate_and_time(recording, &mut out);
     stacks(recording, &mut out);
+    locks(recording, &mut out);
     losses(recording, style, &mut out);
     processes(recording, &mut out);
     for note in &recording.notes {
@@ -42,6 +43,7 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
     // A sample that a thread requested stands for no CPU time.
     let timed = recording.samples.iter().filter(|s| s.kind == SampleKind::Timer.number());
     let (samples, weight) = timed.fold((0u64, 0u64), |(n, w), s| (n + 1, w.saturating_add(u64::from(s.weight.max(1)))));
+    let (samples, weight) = (samples + recording.left_out.timed.0, weight.saturating_add(recording.left_out.timed.1));
     let sampled = weight as f64 / f64::from(settings.rate.max(1));
     let used = recording.end.as_ref().map(|e| e.cpu_used as f64 / 1e9).filter(|used| *used > 0.0);
     let obtained =
@@ -162,6 +164,35 @@ fn stacks(recording: &Recording, out: &mut String) {
         if count > 0 {
             let _ = writeln!(out, "             {count:>8} {text}");
         }
+    }
+}
+
+/// How the threads stood to the lock of their runtime.
+fn locks(recording: &Recording, out: &mut String) {
+    let left_out = recording.left_out;
+    if left_out.samples > 0 {
+        let all = left_out.samples.saturating_add(recording.samples.len() as u64);
+        let _ = writeln!(
+            out,
+            "  shown      the samples of threads that held the GIL: {} of {all} (--gil)",
+            recording.samples.len()
+        );
+        return;
+    }
+    let mut weights = [0u64; Lock::ALL.len()];
+    for sample in &recording.samples {
+        if let Some(weight) = weights.get_mut(sample.lock() as usize) {
+            *weight = weight.saturating_add(u64::from(sample.weight.max(1)));
+        }
+    }
+    let total = weights.iter().fold(0u64, |sum, weight| sum.saturating_add(*weight));
+    let [unknown, none, held, waiting] = weights.map(|weight| percent(weight, total));
+    if unknown < 100.0 && weights[1..].iter().any(|weight| *weight > 0) {
+        let _ = writeln!(
+            out,
+            "  GIL        held in {held:.1} % of the samples by their weight, waited for in {waiting:.1} %, neither in \
+             {none:.1} %; unknown in {unknown:.1} %"
+        );
     }
 }
 

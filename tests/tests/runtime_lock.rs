@@ -1,0 +1,75 @@
+//! How sampled threads stand to Python's GIL, with each interpreter of this machine: a thread that calls C with it, one
+//! that calls C without it, one that waits for it while another one is known to hold it, and one without Python.
+
+use libtest_mimic::Arguments;
+use uunwind_tests::interpreters::{self, Interpreter};
+use uunwind_tests::samples::{Frame, Sample};
+use uunwind_tests::{compile, evidence, paths, skips, uu};
+
+/// The first version in which a word of the thread's state says that it waits.
+const WAITING_IS_A_WORD: u32 = 15;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let found = interpreters::supported();
+    for minor in interpreters::missing(&found) {
+        skips::skipped(&format!("the GIL of 3.{minor}"), "this machine has no such interpreter");
+    }
+    let trials = found.into_iter().map(|python| {
+        evidence::trial(format!("{}::holders_and_waiters", python.label), move || holders_and_waiters(&python))
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit();
+}
+
+/// The sample's thread runs this Python function.
+fn runs(sample: &Sample, function: &str) -> bool {
+    sample.frames.iter().any(|frame| frame.is_python() && frame.name() == function)
+}
+
+fn calls(sample: &Sample, function: &str) -> bool {
+    sample.frames.iter().any(|frame| matches!(frame, Frame::Native { symbol, .. } if symbol == function))
+}
+
+fn holders_and_waiters(python: &Interpreter) -> Result<(), String> {
+    let scratch = paths::scratch(&format!("gil-{}", python.label));
+    let cap = compile::shared(&scratch, "libcap.so", &["python/cap.c"]);
+    let gil = compile::shared(&scratch, "libgil.so", &["python/gil.c"]);
+    let environment = |command: &mut std::process::Command| {
+        command.env("UU_TEST_CAP", &cap).env("UU_TEST_GIL", &gil);
+    };
+    let source = paths::source("python/gil.py");
+    // An explicit signal is lost if a tick is pending at that moment, so the rate is as low as possible.
+    let options = ["--explicit", "-r", "1"];
+    let recording = uu::record(&scratch, &options, environment, &[python.path.as_os_str(), source.as_os_str()]);
+    let recording = recording.expect_code(0);
+    let samples = recording.samples();
+    let locks = |of: &dyn Fn(&Sample) -> bool| -> Vec<String> {
+        samples.iter().filter(|s| s.kind == "explicit" && of(s)).map(|s| s.lock.clone()).collect()
+    };
+    let expect = |what: &str, found: &[String], wanted: &str, count: usize| {
+        let right = found.len() == count && found.iter().all(|lock| lock == wanted);
+        right.then_some(()).ok_or_else(|| format!("{what}: expected {count} times {wanted}, found {found:?}"))
+    };
+    expect("a call with the GIL", &locks(&|s| runs(s, "with_gil")), "held", 10)?;
+    expect("a call without it", &locks(&|s| runs(s, "without_gil")), "none", 10)?;
+    expect("a thread without Python", &locks(&|s| calls(s, "native_thread")), "none", 1)?;
+    let waiting = locks(&|s| runs(s, "waiting"));
+    if python.version.0 >= WAITING_IS_A_WORD {
+        expect("a thread that waits", &waiting, "waiting", 20)?;
+    }
+    // Between two rounds of waiting it runs for some microseconds.
+    let (sure, unsure) = waiting.iter().partition::<Vec<&String>, _>(|lock| *lock == "waiting");
+    if waiting.len() != 20 || sure.len() < 10 || unsure.iter().any(|lock| *lock != "?") {
+        return Err(format!("a thread that waits: {waiting:?}"));
+    }
+    // The same in the reports for people, and the holders alone.
+    let summary = recording.report("summary");
+    if !summary.contains("  GIL ") {
+        return Err(format!("the summary has no line about the GIL:\n{summary}"));
+    }
+    let holders = recording.report_with("folded", &["--gil"]);
+    if !holders.contains("with_gil") || holders.contains("without_gil") || holders.contains("waiting") {
+        return Err(format!("--gil shows others than holders:\n{holders}"));
+    }
+    Ok(())
+}
