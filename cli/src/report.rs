@@ -6,7 +6,7 @@ use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use uunwind_built_in::HALVES;
 use uunwind_elf::files;
-use uunwind_recording::languages::complete;
+use uunwind_recording::languages::{add_columns, complete};
 use uunwind_recording::Recording;
 use uunwind_report::formats::{render, summary, Format};
 use uunwind_report::resolve::Resolver;
@@ -26,6 +26,9 @@ pub struct Options {
     #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "show"]),
           hide_possible_values = true)]
     native_frames: OsString,
+    /// Show at which columns of its line each frame executes, where that is known (CPython 3.11 and later)
+    #[arg(long)]
+    columns: bool,
     /// Show only samples of threads that held Python's global interpreter lock
     #[arg(short, long)]
     gil: bool,
@@ -55,6 +58,9 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     let format = options::choose_format(format, output.as_deref(), Format::Summary)?;
     let mut recording = Recording::read(&file).map_err(Failure::new)?;
     complete(&mut recording, HALVES);
+    if options.columns {
+        add_columns(&mut recording, HALVES);
+    }
     if options.gil {
         recording.keep_holders();
     }

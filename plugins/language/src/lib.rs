@@ -88,6 +88,19 @@ pub struct LineTable<'a> {
     pub bytes: &'a [u8],
 }
 
+/// Where in a source file the code at a position stands, as exactly as its compiler noted it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Place {
+    /// Line in which it begins, from 1 on.
+    pub line: u32,
+    /// Line in which it ends.
+    pub end_line: u32,
+    /// Column at which it begins, in bytes of UTF-8 from 0.
+    pub column: u32,
+    /// Column after its last byte, in the line in which it ends.
+    pub end_column: u32,
+}
+
 /// The half of a plugin that runs outside of signal handlers.
 pub trait Half: Sync {
     /// The plugin's language.
@@ -98,6 +111,11 @@ pub trait Half: Sync {
 
     /// The line of a position in a code object. `None`: the table does not say.
     fn line(&self, table: &LineTable<'_>, position: u64) -> Option<u32>;
+
+    /// Where the code at a position stands. `None`: the table has no columns for it, as most languages' tables.
+    fn place(&self, _table: &LineTable<'_>, _position: u64) -> Option<Place> {
+        None
+    }
 }
 
 #[cfg(test)]

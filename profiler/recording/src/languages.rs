@@ -7,7 +7,7 @@ use crate::wire::{Malformed, Put, Reader};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::plugin::TABLE_NONE;
-use uunwind_language::{Half, Language, LineTable};
+use uunwind_language::{Half, Language, LineTable, Place};
 
 /// The line of a position in a code object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,13 +77,19 @@ pub struct Positions<'a> {
 
 /// All positions whose lines the recording does not have, in the order of the code objects' sections.
 pub fn undecoded(recording: &Recording) -> Vec<Positions<'_>> {
+    let decoded = recording.lines.iter().map(|l| (l.process, l.name, l.position)).collect();
+    met(recording, &decoded)
+}
+
+/// All positions that samples met in code objects with a line table, but those in `decoded` (process, name id,
+/// position).
+fn met<'r>(recording: &'r Recording, decoded: &HashSet<(u32, u32, u64)>) -> Vec<Positions<'r>> {
     let of_process = |name: &Name| (name.process, name.id);
     let tables = recording.names.iter().enumerate().filter(|(_, name)| name.table_kind != TABLE_NONE);
     let index: HashMap<(u32, u32), usize> = tables.map(|(index, name)| (of_process(name), index)).collect();
     if index.is_empty() {
         return Vec::new();
     }
-    let decoded: HashSet<_> = recording.lines.iter().map(|l| (l.process, l.name, l.position)).collect();
     let mut met: BTreeSet<(usize, u64)> = BTreeSet::new();
     // Stacks share nodes: a node that was met in a process was met with all its callers.
     let mut seen: HashSet<(u32, u32)> = HashSet::new();
@@ -120,6 +126,35 @@ pub fn undecoded(recording: &Recording) -> Vec<Positions<'_>> {
         }
     }
     out.into_iter().map(|(_, positions)| positions).collect()
+}
+
+/// Where the code at a position stands in its source, with columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodePlace {
+    /// Index of the process in the recording.
+    pub process: u32,
+    /// Name id of the code object within the process.
+    pub name: u32,
+    /// Position in the code object, in the unit of its plugin.
+    pub position: u64,
+    /// Lines and columns.
+    pub place: Place,
+}
+
+/// Adds the columns of all positions that samples met, for those of these languages that have any. A recording holds
+/// the tables they are in, and never the columns.
+pub fn add_columns(recording: &mut Recording, halves: &[&dyn Half]) {
+    let known: Vec<(Language, &dyn Half)> = halves.iter().map(|half| (half.language(), *half)).collect();
+    let mut places = Vec::new();
+    for Positions { name, plugin, positions } in met(recording, &HashSet::new()) {
+        let Some((_, half)) = known.iter().find(|(language, _)| language.plugin == plugin) else { continue };
+        let table = LineTable { kind: name.table_kind, first_line: name.first_line, bytes: &name.table };
+        places.extend(positions.into_iter().filter_map(|position| {
+            let place = half.place(&table, position)?;
+            Some(CodePlace { process: name.process, name: name.id, position, place })
+        }));
+    }
+    recording.places = places;
 }
 
 /// Adds what the recording lacks of these languages: it was made by an older uu, or was cut before the recorder could

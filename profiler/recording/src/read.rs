@@ -5,7 +5,7 @@
 
 use crate::error::ReadError;
 use crate::jit::JitNames;
-use crate::languages::{decode_language, decode_lines, CodeLine};
+use crate::languages::{decode_language, decode_lines, CodeLine, CodePlace};
 use crate::model::{Lock, Name, Node, Object, Process, Sample, Settings, Thread};
 use crate::section::{unframe, wanted, BadFrame, Kind, FRAME_HEAD, HEADER_BYTES, MAGIC, VERSION};
 use crate::symbols::Symbols;
@@ -69,6 +69,8 @@ pub struct Recording {
     pub languages: Vec<Language>,
     /// Lines of positions in code objects that have line tables.
     pub lines: Vec<CodeLine>,
+    /// Columns of positions in code objects, if [`add_columns`](crate::languages::add_columns) was called.
+    pub places: Vec<CodePlace>,
     /// What is wrong with the file, for people.
     pub warnings: Vec<String>,
     /// Samples that [`Recording::keep_holders`] has taken out of `samples`.

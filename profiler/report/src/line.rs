@@ -1,5 +1,7 @@
 //! A frame of a stack as people see it.
 
+use uunwind_language::Place;
+
 /// The kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
@@ -40,6 +42,8 @@ pub struct Line {
     pub file: String,
     /// Executing line; 0 if not available.
     pub line: u32,
+    /// Where in the source the executing code stands, if columns are to be shown and known.
+    pub place: Option<Place>,
     /// First line of the function; 0 if not available.
     pub first_line: u32,
     /// Plugin of a semantic frame; empty for other kinds.
@@ -63,6 +67,7 @@ impl Line {
             function: text,
             file: String::new(),
             line: 0,
+            place: None,
             first_line: 0,
             plugin: String::new(),
             object: None,
@@ -75,9 +80,19 @@ impl Line {
     /// The frame's text in a folded stack: semantic frames with file and executing line, others by name.
     pub fn folded(&self) -> String {
         match self.kind {
-            Kind::Semantic => format!("{} ({}:{})", self.function, self.file, self.line),
+            Kind::Semantic => format!("{} ({}:{})", self.function, self.file, self.position()),
             _ => self.function.clone(),
         }
+    }
+
+    /// The executing line, with its columns if they are to be shown.
+    pub fn position(&self) -> String {
+        self.columns().map_or_else(|| self.line.to_string(), with_columns)
+    }
+
+    /// Columns of the executing line, if they are to be shown and known.
+    pub fn columns(&self) -> Option<Place> {
+        self.place.filter(|place| place.line == self.line)
     }
 
     /// The frame's text where stacks are merged by function: semantic frames with their file.
@@ -86,5 +101,16 @@ impl Line {
             Kind::Semantic if !self.file.is_empty() => format!("{} ({})", self.function, self.file),
             _ => self.function.clone(),
         }
+    }
+}
+
+/// `LINE:COLUMN-COLUMN`, or `LINE:COLUMN-LINE:COLUMN` where the code ends in another line. Columns count from 1, as
+/// compilers and editors do, and the end is that of the last byte.
+pub fn with_columns(place: Place) -> String {
+    let Place { line, end_line, column, end_column } = place;
+    let first = u64::from(column) + 1;
+    match end_line == line {
+        true => format!("{line}:{first}-{end_column}"),
+        false => format!("{line}:{first}-{end_line}:{end_column}"),
     }
 }

@@ -1,10 +1,11 @@
 //! Names of the frames of samples, as recorded: nothing is hidden or merged.
 
+use crate::line::with_columns;
 use std::collections::HashMap;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::plugin::TABLE_NONE;
 use uunwind_core::walk::EMBEDDER;
-use uunwind_language::Language;
+use uunwind_language::{Language, Place};
 use uunwind_recording::objects::{file_address, lookup_address, ObjectMap};
 use uunwind_recording::{Call, JitCode, JitPlace, Name, Recording, Sample, Symbol};
 use uunwind_symbolize::calls::jumped;
@@ -68,6 +69,8 @@ pub struct Resolver<'a> {
     names: HashMap<(u32, u32), &'a Name>,
     /// By process, name id and position: lines of code objects that have line tables.
     lines: HashMap<(u32, u32, u64), u32>,
+    /// By the same: columns, if they are to be shown.
+    places: HashMap<(u32, u32, u64), Place>,
     /// By process and address: the code made at run time that covered it, in order of time.
     jit: HashMap<(u32, u64), Vec<&'a JitPlace>>,
 }
@@ -90,7 +93,8 @@ impl<'a> Resolver<'a> {
         let calls = symbols.calls.into_iter().map(|call| ((call.object, call.address), call)).collect();
         let symbols = symbols.entries.into_iter().map(|s| ((s.object, s.address), s)).collect();
         let lines = recording.lines.iter().map(|l| ((l.process, l.name, l.position), l.line)).collect();
-        Resolver { recording, map, symbols, calls, unusable, names, lines, jit }
+        let places = recording.places.iter().map(|p| ((p.process, p.name, p.position), p.place)).collect();
+        Resolver { recording, map, symbols, calls, unusable, names, lines, places, jit }
     }
 
     /// The recording whose frames are resolved.
@@ -169,6 +173,20 @@ impl<'a> Resolver<'a> {
             _ => self.lines.get(&(name.process, name.id, position)).copied(),
         };
         line.unwrap_or(name.first_line)
+    }
+
+    /// Where the code at a position stands, with columns, if these are to be shown and known.
+    pub fn place(&self, name: &Name, position: u64) -> Option<Place> {
+        self.places.get(&(name.process, name.id, position)).copied()
+    }
+
+    /// The line, with its columns if they are to be shown.
+    pub fn line_and_columns(&self, name: &Name, position: u64) -> String {
+        let line = self.line(name, position);
+        match self.place(name, position) {
+            Some(place) if place.line == line => with_columns(place),
+            _ => line.to_string(),
+        }
     }
 
     /// What is known of the language of a plugin.

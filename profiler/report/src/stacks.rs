@@ -281,6 +281,7 @@ impl<'m, 'a> Merger<'m, 'a> {
                 line.function = function_of(name);
                 line.file = name.file.clone();
                 line.line = self.resolver.line(name, position);
+                line.place = self.resolver.place(name, position);
                 line.first_line = name.first_line;
             }
             None => {

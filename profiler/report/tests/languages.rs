@@ -6,7 +6,7 @@ use std::path::Path;
 use support::recording;
 use uunwind_built_in::HALVES;
 use uunwind_language::Language;
-use uunwind_recording::languages::{complete, undecoded};
+use uunwind_recording::languages::{add_columns, complete, undecoded};
 use uunwind_recording::{CodeLine, Recording};
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
@@ -68,4 +68,25 @@ fn what_is_there_is_kept() {
     assert_eq!(after.lines, before.lines);
     assert_eq!(after.languages.iter().filter(|language| language.plugin == "python").count(), 1);
     assert!(after.languages.contains(&before.languages[0]));
+}
+
+#[test]
+fn columns_are_shown_where_the_table_has_them() {
+    let mut wanted = read();
+    // The second entry: two lines after the first, from column 4 up to before column 20, counted from 0.
+    wanted.names[0].table = vec![0xd1, 0, 0, 0xe1, 4, 20];
+    wanted.lines.clear();
+    complete(&mut wanted, HALVES);
+    add_columns(&mut wanted, HALVES);
+    assert_eq!(frame(&wanted), "  py Class.method (/src/file.py:12:5-20) code 0xc0de pos 4 first 10");
+    let folded = render(Format::Folded, &wanted, NativeFrames::Hide).expect("text");
+    let folded = String::from_utf8(folded).expect("UTF-8");
+    assert!(folded.contains("Class.method (/src/file.py:12:5-20)"), "{folded}");
+    // A long entry: it ends two lines further on.
+    wanted.names[0].table = vec![0xd1, 0, 0, 0x80 | 14 << 3 | 1, 4, 2, 5, 21];
+    add_columns(&mut wanted, HALVES);
+    assert_eq!(frame(&wanted), "  py Class.method (/src/file.py:12:5-14:20) code 0xc0de pos 4 first 10");
+    // Where the recording has another line, columns of that one are not known.
+    wanted.lines = vec![CodeLine { process: 0, name: 1, position: 4, line: 13 }];
+    assert_eq!(frame(&wanted), "  py Class.method (/src/file.py:13) code 0xc0de pos 4 first 10");
 }

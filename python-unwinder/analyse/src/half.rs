@@ -2,8 +2,8 @@
 
 use crate::{analyse, Finding};
 use uunwind_elf::Image;
-use uunwind_language::{Half, Language, LineTable};
-use uunwind_python::facts::Plain;
+use uunwind_language::{Half, Language, LineTable, Place};
+use uunwind_python::facts::{Plain, TABLE_PYTHON_311};
 use uunwind_python::lines;
 
 /// Functions of CPython that only pass a call on
@@ -90,13 +90,26 @@ impl Half for Python {
     fn line(&self, table: &LineTable<'_>, position: u64) -> Option<u32> {
         lines::line(table.kind, table.bytes, table.first_line, position)
     }
+
+    fn place(&self, table: &LineTable<'_>, position: u64) -> Option<Place> {
+        if table.kind != TABLE_PYTHON_311 {
+            return None;
+        }
+        let found = lines::python_3_11::location(table.bytes, table.first_line, position)?;
+        Some(Place {
+            line: found.line?,
+            end_line: found.end_line?,
+            column: found.column?,
+            end_column: found.end_column?,
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use uunwind_language::Role;
-    use uunwind_python::facts::TABLE_PYTHON_311;
+    use uunwind_python::facts::TABLE_PYTHON_310;
 
     #[test]
     fn the_name_is_the_signal_halfs() {
@@ -132,5 +145,9 @@ mod tests {
         let table = LineTable { kind: TABLE_PYTHON_311, first_line: 7, bytes: &[0x80 | 11 << 3 | 1, 0, 0] };
         assert_eq!(Python.line(&table, 0), Some(8));
         assert_eq!(Python.line(&LineTable { kind: 9, ..table }, 0), None);
+        let place = Place { line: 8, end_line: 8, column: 4, end_column: 9 };
+        let table = LineTable { bytes: &[0x80 | 11 << 3 | 1, 4, 9], ..table };
+        assert_eq!((Python.place(&table, 0), Python.place(&table, 4)), (Some(place), None));
+        assert_eq!(Python.place(&LineTable { kind: TABLE_PYTHON_310, ..table }, 0), None);
     }
 }

@@ -1,24 +1,30 @@
-//! The decoders of line tables against `co_lines()` of real interpreters (up to 3.9, `dis.findlinestarts()`), for every
-//! code object of a part of their standard libraries. An interpreter that is not installed is skipped by name.
+//! The decoders of line tables against `co_lines()` and `co_positions()` of real interpreters (up to 3.9,
+//! `dis.findlinestarts()`), for every code object of a part of their standard libraries; with UU_CAMPAIGNS=1, of all
+//! of them. An interpreter that is not installed is skipped by name.
 
 use std::path::PathBuf;
 use std::process::Command;
 use uunwind_python::facts::{TABLE_PYTHON_310, TABLE_PYTHON_311, TABLE_PYTHON_38};
+use uunwind_python::lines::python_3_11::Location;
 use uunwind_python::lines::{line, python_3_10, python_3_11};
 
-/// Prints, for each code object: first line, table in hexadecimal, and the ranges of `co_lines()`.
+/// Prints, for each code object, two lines: its first line, its table in hexadecimal, and the ranges of `co_lines()`;
+/// then those of `co_positions()` (the same positions for adjacent units of code are one range).
 const PROGRAM: &str = r"
-import dis, glob, os, sys, types
+import dis, glob, itertools, os, sys, types
 def walk(code):
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from walk(constant)
 here = os.path.dirname(os.__file__)
-for file in sorted(glob.glob(here + '/[a-f]*.py') + glob.glob(here + '/asyncio/*.py')):
+files = glob.glob(here + '/[a-f]*.py') + glob.glob(here + '/asyncio/*.py')
+if os.environ.get('UU_CAMPAIGNS') == '1':
+    files = [f for f in glob.glob(here + '/**/*.py', recursive=True) if 'site-packages' not in f]
+for file in sorted(files):
     try:
         top = compile(open(file, 'rb').read(), file, 'exec')
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, OSError):
         continue
     for code in walk(top):
         if hasattr(code, 'co_lines'):
@@ -28,6 +34,12 @@ for file in sorted(glob.glob(here + '/[a-f]*.py') + glob.glob(here + '/asyncio/*
             table, lines = code.co_lnotab, [(a, b, l) for (a, l), (b, _) in zip(starts, starts[1:])]
         lines = ' '.join(f'{a},{b},{-1 if l is None else l}' for a, b, l in lines)
         print(code.co_firstlineno, len(code.co_code), table.hex() or '-', lines)
+        at, ranges = 0, []
+        for place, units in itertools.groupby(code.co_positions() if hasattr(code, 'co_positions') else ()):
+            end = at + 2 * len(list(units))
+            ranges.append(','.join(str(-1 if n is None else n) for n in (at, end, *place)))
+            at = end
+        print(*ranges)
 ";
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -49,6 +61,20 @@ fn candidates(version: &str) -> Vec<PathBuf> {
     found
 }
 
+/// The locations of a table; adjacent ones that say the same are one.
+fn merged(table: &[u8], first_line: u32) -> Vec<Location> {
+    let mut merged: Vec<Location> = Vec::new();
+    for location in python_3_11::locations(table, first_line) {
+        match merged.last_mut() {
+            Some(last) if (Location { start: last.start, end: last.end, ..location }) == *last => {
+                last.end = location.end;
+            }
+            _ => merged.push(location),
+        }
+    }
+    merged
+}
+
 #[test]
 fn lines_as_the_interpreters_give_them() {
     let mut checked = 0;
@@ -66,7 +92,9 @@ fn lines_as_the_interpreters_give_them() {
             continue;
         };
         let mut objects = 0;
-        for row in String::from_utf8(output.stdout).expect("ASCII").lines() {
+        let printed = String::from_utf8(output.stdout).expect("ASCII");
+        let mut rows = printed.lines();
+        while let (Some(row), Some(positions)) = (rows.next(), rows.next()) {
             let mut words = row.split_whitespace();
             let mut next = || words.next().expect("a word");
             let first: u32 = next().parse().expect("first line");
@@ -96,6 +124,13 @@ fn lines_as_the_interpreters_give_them() {
                     );
                 }
             }
+            let ranges = positions.split_whitespace().map(|range| {
+                let n: Vec<i64> = range.split(',').map(|n| n.parse().expect("number")).collect();
+                let [line, end_line, column, end_column] = [2, 3, 4, 5].map(|field| u32::try_from(n[field]).ok());
+                Location { start: n[0] as u64, end: n[1] as u64, line, end_line, column, end_column }
+            });
+            let ours = if kind == TABLE_PYTHON_311 { merged(&table, first) } else { Vec::new() };
+            assert!(ranges.eq(ours), "{name}, code at line {first}: positions differ");
             objects += 1;
         }
         assert!(objects > 1000, "{name}: only {objects} code objects");

@@ -196,7 +196,7 @@ impl Maker<'_> {
                 "nativeSymbol": vec![Value::Null; lines.len()],
                 "innerWindowID": vec![0; lines.len()],
                 "line": lines.iter().map(|line| Some(line.line).filter(|n| *n > 0)).collect::<Vec<_>>(),
-                "column": vec![Value::Null; lines.len()],
+                "column": lines.iter().map(|line| line.columns().map(|place| u64::from(place.column) + 1)).collect::<Vec<_>>(),
             },
             "funcTable": function_table,
             "stackTable": {

@@ -62,6 +62,7 @@ fn frame(recording: &Recording, line: &Line) -> Value {
         "function": line.function,
         "file": Some(&line.file).filter(|file| !file.is_empty()),
         "line": Some(line.line).filter(|line| *line > 0),
+        "column": line.columns().map(|place| u64::from(place.column) + 1),
         "first_line": Some(line.first_line).filter(|line| *line > 0),
         "object": line.object,
         // Above 2^53, readers of JSON lose digits.

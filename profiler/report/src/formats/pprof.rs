@@ -171,6 +171,10 @@ impl Builder<'_> {
             let mut message = Message::default();
             message.number(1, self.function(line));
             message.number(2, u64::from(line.line));
+            if let Some(place) = line.columns() {
+                // `Line.column`, from 1 on (<https://github.com/google/pprof/blob/main/proto/profile.proto>).
+                message.number(3, u64::from(place.column) + 1);
+            }
             location.message(4, message);
         }
         self.out.message(field::LOCATION, location);

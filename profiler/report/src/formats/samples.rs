@@ -101,7 +101,7 @@ fn semantic(resolver: &Resolver<'_>, process: u32, plugin: u8, id: u32, position
             "  {label} {} ({}:{}) code {:#x} pos {position} first {}",
             one_line(&function_of(n)),
             one_line(&n.file),
-            resolver.line(n, position),
+            resolver.line_and_columns(n, position),
             n.code,
             n.first_line
         ),
