@@ -57,7 +57,7 @@ pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
     let words = std::iter::once(OsString::from("uu")).chain(arguments.iter().cloned());
     match Uu::try_parse_from(words) {
         Ok(Uu { command: Some(command) }) => command.run(),
-        Ok(Uu { command: None }) => Err(Failure::usage("no command given", "uu")),
+        Ok(Uu { command: None }) => terminal::print(&Uu::command().render_help().to_string()),
         Err(text) if !text.use_stderr() => terminal::print(&text.to_string()),
         Err(error) => Err(refusal::of(&error, &path(arguments))),
     }

@@ -48,9 +48,12 @@ pub fn rate(value: &OsString) -> Result<u32, Failure> {
 /// A time in seconds.
 pub fn duration(value: &OsString) -> Result<Duration, Failure> {
     let text = value.to_string_lossy();
-    let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0);
+    let units = [('s', 1.0), ('m', 60.0), ('h', 3600.0)];
+    let unit = units.iter().find_map(|(letter, length)| Some((text.strip_suffix(*letter)?, *length)));
+    let (number, length) = unit.unwrap_or((&text, 1.0));
+    let seconds = number.parse::<f64>().ok().map(|number| number * length).filter(|s| *s > 0.0);
     seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).ok_or_else(|| {
-        Failure::new(format!("-d {text}: the duration must be a number of seconds above 0, such as 10 or 0.5"))
+        Failure::new(format!("-d {text}: the duration must be above 0: seconds, such as 10 or 0.5, or 30s, 5m, 1h"))
     })
 }
 
@@ -106,4 +109,20 @@ pub fn path(value: OsString, option: &str) -> Result<PathBuf, Failure> {
         return Err(Failure::new(format!("{option}: the file name is empty")));
     }
     Ok(PathBuf::from(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        for (text, seconds) in [("10", 10.0), ("0.5", 0.5), ("30s", 30.0), ("5m", 300.0), ("1.5h", 5400.0)] {
+            assert_eq!(duration(&text.into()).expect(text).as_secs_f64(), seconds);
+        }
+        for text in ["0", "-1", "5x", "m", "", "infm", "NaN"] {
+            let why = duration(&text.into()).expect_err(text);
+            assert!(why.text.contains(text) && why.text.contains("5m"), "{}", why.text);
+        }
+    }
 }

@@ -16,7 +16,8 @@ pub fn of(error: &Error, command: &str) -> Failure {
             format!("there is no command {name:?}{}", meant(error, ContextKind::SuggestedSubcommand))
         }
         ErrorKind::UnknownArgument if option.starts_with('-') => {
-            format!("invalid option '{option}'{}", meant(error, ContextKind::SuggestedArg))
+            let hint = habit(command, option).map(|hint| format!("; {hint}"));
+            format!("invalid option '{option}'{}", hint.unwrap_or_else(|| meant(error, ContextKind::SuggestedArg)))
         }
         ErrorKind::UnknownArgument if command == "uu report" => {
             format!("{argument:?} is one file too many: a report is made of one recording")
@@ -31,6 +32,21 @@ pub fn of(error: &Error, command: &str) -> Failure {
         _ => first_line(error),
     };
     Failure::usage(&text, command)
+}
+
+/// What stands here for an option that perf, py-spy or samply have.
+fn habit(command: &str, option: &str) -> Option<&'static str> {
+    match (command, option) {
+        ("uu record", "-F" | "--freq" | "--frequency") => Some("the rate is -r HZ"),
+        ("uu record", "-g" | "--call-graph") => Some("whole stacks are always recorded"),
+        ("uu record", "-n" | "--native") => Some("native frames are always recorded"),
+        ("uu record", "-s" | "--subprocesses") => Some("children are recorded, unless --no-children is given"),
+        ("uu record", "-t" | "--threads") => {
+            Some("threads are always recorded; `uu report --by thread` puts them above their stacks")
+        }
+        ("uu report", "-g" | "--call-graph" | "--stdio") => Some("-f folded prints whole stacks"),
+        _ => None,
+    }
 }
 
 /// What is missing from a command line, by the command and the way that the parser names it.

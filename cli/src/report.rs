@@ -4,13 +4,17 @@ use crate::exit::Failure;
 use crate::{options, save, terminal};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
+use std::io::Read;
+use std::path::Path;
 use uunwind_built_in::HALVES;
 use uunwind_elf::files;
 use uunwind_recording::languages::{add_columns, complete};
 use uunwind_recording::Recording;
 use uunwind_report::formats::{render, summary, Format};
+use uunwind_report::hide::NativeFrames;
 use uunwind_report::resolve::Resolver;
-use uunwind_report::stacks::Merger;
+use uunwind_report::selection::{pattern, Condition, Groups};
+use uunwind_report::view::View;
 
 /// Shows a recording made by `uu record`, or converts it.
 #[derive(Debug, Args)]
@@ -32,7 +36,22 @@ pub struct Options {
     /// Show only samples of threads that held Python's global interpreter lock
     #[arg(short, long)]
     gil: bool,
-    /// The recording
+    /// Put each process, each thread or both above their stacks: process, thread, or process,thread
+    #[arg(long, value_name = "LIST")]
+    by: Option<OsString>,
+    /// Distinguish frames by line where they are merged by function otherwise
+    #[arg(long)]
+    lines: bool,
+    /// Show samples of a thread, process, module, function or time only (below); may be repeated
+    #[arg(long, value_name = "CONDITION")]
+    filter: Vec<OsString>,
+    /// Show stacks only that have a function or file that matches
+    #[arg(long, value_name = "REGEX")]
+    focus: Vec<OsString>,
+    /// Leave out stacks that have a function or file that matches
+    #[arg(long, value_name = "REGEX")]
+    ignore: Vec<OsString>,
+    /// The recording; -: standard input
     #[arg(value_hint = ValueHint::FilePath)]
     file: OsString,
 }
@@ -42,6 +61,9 @@ fn after_help() -> String {
         "\
 Formats:
 {}
+Conditions of --filter: function=REGEX, module=REGEX (a frame in an object with such a path), thread=NAME or id,
+process=EXECUTABLE or pid, time=FROM-TO in seconds since the recording began. All must hold.
+
 Exit code: 0, or 125 if the recording cannot be read or the result cannot be written. A truncated recording is reported
 as far as it goes, with a warning.",
         Format::list()
@@ -56,7 +78,8 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     let native_frames = options::native_frames(&options.native_frames)?;
     let output = output.filter(|path| path.as_os_str() != "-");
     let format = options::choose_format(format, output.as_deref(), Format::Summary)?;
-    let mut recording = Recording::read(&file).map_err(Failure::new)?;
+    let view = view(&options.by, options.lines, [&options.filter, &options.focus, &options.ignore], native_frames)?;
+    let (mut recording, whole) = read(&file)?;
     complete(&mut recording, HALVES);
     if options.columns {
         add_columns(&mut recording, HALVES);
@@ -68,20 +91,62 @@ pub fn run(options: Options) -> Result<u8, Failure> {
         terminal::warn(&uunwind_report::formats::printable(warning));
     }
     let bytes = match format {
-        Format::Recording => {
-            files::read(&file, u64::MAX).map_err(|e| Failure::new(format!("cannot read {}: {e}", file.display())))?
-        }
+        Format::Recording => whole,
         Format::Summary if output.is_none() => {
             let mut resolver = Resolver::new(&recording);
-            let profile = Merger::new(&mut resolver, native_frames).profile();
+            let profile = view.profile(format, &mut resolver).map_err(Failure::new)?;
             let style = terminal::style(false);
             summary::render(&recording, &profile, resolver.unusable(), style).into_bytes()
         }
-        _ => render(format, &recording, native_frames).map_err(|e| Failure::new(format!("{}: {e}", file.display())))?,
+        _ => render(format, &recording, view).map_err(|e| Failure::new(format!("{}: {e}", file.display())))?,
     };
     match output {
         Some(path) => save::write(&path, &bytes)?,
         None => terminal::output(&bytes)?,
     }
     Ok(0)
+}
+
+/// A recording, and its bytes.
+fn read(file: &Path) -> Result<(Recording, Vec<u8>), Failure> {
+    let mut bytes = Vec::new();
+    if file.as_os_str() == "-" {
+        let from = |e| Failure::new(format!("cannot read standard input: {e}"));
+        std::io::stdin().lock().read_to_end(&mut bytes).map_err(from)?;
+        let recording = Recording::parse(&bytes, Path::new("standard input")).map_err(Failure::new)?;
+        return Ok((recording, bytes));
+    }
+    let recording = Recording::read(file).map_err(Failure::new)?;
+    let whole =
+        files::read(file, u64::MAX).map_err(|e| Failure::new(format!("cannot read {}: {e}", file.display())))?;
+    Ok((recording, whole))
+}
+
+/// What is shown, by the options `--by`, `--lines`, and `--filter`, `--focus` and `--ignore`.
+fn view(
+    by: &Option<OsString>,
+    lines: bool,
+    [filter, focus, ignore]: [&Vec<OsString>; 3],
+    native_frames: NativeFrames,
+) -> Result<View, Failure> {
+    let mut groups = Groups::default();
+    for word in by.iter().flat_map(|by| by.to_string_lossy().split(',').map(str::to_owned).collect::<Vec<_>>()) {
+        match word.as_str() {
+            "process" => groups.process = true,
+            "thread" => groups.thread = true,
+            _ => return Err(Failure::new(format!("--by {word}: it takes process, thread, or process,thread"))),
+        }
+    }
+    let mut conditions = Vec::new();
+    let mut add = |option: &str, values: &[OsString], parse: &dyn Fn(&str) -> Result<Condition, String>| {
+        for value in values {
+            let text = value.to_string_lossy();
+            conditions.push(parse(&text).map_err(|e| Failure::new(format!("{option} {text}: {e}")))?);
+        }
+        Ok(())
+    };
+    add("--filter", filter, &Condition::parse)?;
+    add("--focus", focus, &|text| pattern(text).map(Condition::Focus))?;
+    add("--ignore", ignore, &|text| pattern(text).map(Condition::Ignore))?;
+    Ok(View { native_frames, conditions, groups, lines })
 }

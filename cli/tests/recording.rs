@@ -111,6 +111,25 @@ fn a_recording_and_its_reports() {
     report(&["-o", "x.pb"]);
     assert_eq!(unpacked.stdout, std::fs::read(uu.folder.join("x.pb")).expect("plain"));
 
+    // The browser is a program that says which file it was given.
+    let script = uu.folder.join("browser");
+    std::fs::write(&script, "#!/bin/sh\ncp \"$1\" seen.html\n").expect("file");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("mode");
+    let viewed = uu.uu(&["view", recording]).env("BROWSER", &script).env("TMPDIR", &uu.folder).output().expect("runs");
+    assert_eq!(outcome(&viewed), (0, String::new()));
+    let page = std::fs::read(uu.folder.join("seen.html")).expect("the page");
+    assert_eq!(page, report(&["-f", "html"]));
+    assert_eq!(
+        std::fs::read(String::from_utf8_lossy(&viewed.stdout).trim_end()).ok(),
+        Some(page),
+        "its path is printed"
+    );
+
+    let mut piped = uu.uu(&["report", "-", "-f", "folded", "--by", "thread"]);
+    let piped = piped.stdin(std::fs::File::open(uu.folder.join(recording)).expect("recording")).output().expect("runs");
+    assert_eq!(outcome(&piped), (0, String::new()));
+    assert_eq!(String::from_utf8_lossy(&piped.stdout).split(" (thread ").next(), Some(comm), "by thread");
+
     report(&["-o", "copy.uu"]);
     assert_eq!(std::fs::read(uu.folder.join("copy.uu")).ok(), std::fs::read(uu.folder.join(recording)).ok());
     assert!(String::from_utf8(report(&[])).expect("text").starts_with("CPU profile of env "));

@@ -103,7 +103,12 @@ fn wrong_options_are_explained() {
         (&["sframe"], "no command given: it takes dump or make"),
         (&["record", "-o", "/", "true"], "-o /: that is a directory"),
         (&["report", "-o", ".", "x.uu"], "-o .: that is a directory"),
-        (&[], "no command"),
+        (&["record", "-F", "99", "true"], "invalid option '-F'; the rate is -r HZ"),
+        (&["report", "--by", "core", "x.uu"], "--by core: it takes process, thread, or process,thread"),
+        (&["report", "--filter", "time=3", "x.uu"], "--filter time=3: \"3\" is no time"),
+        (&["report", "--focus", "(", "x.uu"], "--focus (: \"(\" is no regular expression"),
+        (&["view"], "no recording given"),
+        (&["view", "gone.html"], "cannot open gone.html"),
         (&["recrod", "true"], "there is no command \"recrod\"; did you mean 'record'? See `uu --help`"),
         (
             &["record", "--ouput", "x", "true"],
@@ -123,7 +128,9 @@ fn wrong_options_are_explained() {
         assert_eq!(code, 125, "{arguments:?}: {text}");
         assert!(text.contains(words), "{arguments:?}: {text}");
     }
-    for arguments in [&["--help"][..], &["record", "--help"], &["report", "-h"], &["help", "record"], &["--version"]] {
+    for arguments in
+        [&[][..], &["--help"], &["record", "--help"], &["report", "-h"], &["help", "record"], &["--version"]]
+    {
         let output = uu.run(arguments);
         assert_eq!(output.status.code(), Some(0));
         assert!(

@@ -77,7 +77,7 @@ fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Argument
     terminal::show(&summary::render(recording, &profile, resolver.unusable(), terminal::style(true)));
     save_result(outcome, recording, arguments, places);
     if arguments.keep && outcome.write_error.is_none() {
-        terminal::say(&format!("recording: {} (open it with `uu report`)", outcome.output.display()));
+        terminal::say(&format!("recording: {} (open it with `uu view`, or `uu report`)", outcome.output.display()));
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! * [`resolve`]: names of the frames of a sample, as recorded;
 //! * [`stacks`]: from samples to merged stacks of lines, with the hide rules of [`hide`];
+//! * [`selection`], [`view`]: which of them are shown, and how;
 //! * [`formats`]: one file per output format.
 //!
 //! The parsers of foreign bytes, which fuzz targets call, are in the two crates below:
@@ -14,4 +15,6 @@ pub mod formats;
 pub mod hide;
 mod line;
 pub mod resolve;
+pub mod selection;
 pub mod stacks;
+pub mod view;

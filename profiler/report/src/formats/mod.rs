@@ -12,12 +12,11 @@ pub mod samples;
 mod speedscope;
 pub mod summary;
 pub mod svg;
-mod threads;
+pub(crate) mod threads;
 mod trace;
 
-use crate::hide::NativeFrames;
 use crate::resolve::Resolver;
-use crate::stacks::Merger;
+use crate::view::View;
 use std::path::Path;
 use uunwind_recording::Recording;
 
@@ -233,24 +232,20 @@ impl Format {
 /// let text = String::from_utf8(text).expect("UTF-8");
 /// assert!(text.starts_with("sample 1 pid 7 tid 7 comm work ") && text.contains("native ?+0x1136 (?) 0x1136 exact"));
 /// ```
-pub fn render(format: Format, recording: &Recording, native_frames: NativeFrames) -> Result<Vec<u8>, String> {
+pub fn render(format: Format, recording: &Recording, view: impl Into<View>) -> Result<Vec<u8>, String> {
     let mut resolver = Resolver::new(recording);
     if format == Format::Samples {
         return Ok(samples::render(recording, &mut resolver));
     }
-    if format == Format::Html {
-        // Glue is hidden or shown by the page.
-        let profile = Merger::marking_glue(&mut resolver).profile();
-        return html::render(recording, &profile);
-    }
-    let profile = Merger::new(&mut resolver, native_frames).profile();
+    let profile = view.into().profile(format, &mut resolver)?;
     match format {
-        Format::Recording | Format::Samples | Format::Html => Err("a recording is already in the format uu".to_owned()),
+        Format::Recording | Format::Samples => Err("a recording is already in the format uu".to_owned()),
         Format::Summary => {
             let style = summary::Style { colour: false, width: 100 };
             Ok(summary::render(recording, &profile, resolver.unusable(), style).into_bytes())
         }
         Format::Folded => Ok(folded::render(&profile).into_bytes()),
+        Format::Html => html::render(recording, &profile),
         Format::Svg => svg::render(recording, &profile),
         Format::Pprof => Ok(pprof::render(recording, &profile)),
         Format::PprofGz => pprof::gzip(&pprof::render(recording, &profile)).map_err(|e| e.to_string()),

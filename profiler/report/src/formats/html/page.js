@@ -74,7 +74,7 @@ async function begin() {
     times.draw(wanted);
     find();
     flames.show(tree);
-    tell(-1);
+    describe(-1);
     remember();
   }
 
@@ -95,7 +95,7 @@ async function begin() {
     byId("found").textContent = percent(tree.search(flames.matches));
   }
 
-  function tell(node) {
+  function describe(node) {
     const shown = node < 0 ? flames.zoomed : node;
     const { self, total } = tree;
     byId("what").textContent = `${tree.name(shown)}  ${percent(total[shown])}, ${plain(total[shown])}`;
@@ -110,7 +110,7 @@ async function begin() {
     if (node === flames.current) return;
     flames.current = node;
     flames.draw();
-    tell(node);
+    describe(node);
   }
 
   function remember() {
@@ -146,7 +146,7 @@ async function begin() {
   flames.canvas.addEventListener("click", (event) => {
     const node = place(event);
     if (node >= 0) flames.zoom(node);
-    tell(node);
+    describe(node);
   });
   flames.scroll.addEventListener("scroll", () => flames.draw());
   byId("search").addEventListener("input", (event) => {
@@ -176,7 +176,7 @@ async function begin() {
         times.clear();
         weigh();
       }
-      tell(-1);
+      describe(-1);
     },
   };
   byId("by").onclick = keys.l;

@@ -1,0 +1,156 @@
+//! Parts of a profile: samples that were chosen by function, file, object, process, thread or time.
+
+use crate::formats::threads;
+use crate::stacks::{Entry, Profile, Stack};
+use regex_lite::Regex;
+use uunwind_recording::Recording;
+
+/// A condition for a sample.
+#[derive(Clone, Debug)]
+pub enum Condition {
+    /// A frame of its stack has a function or a source file that matches.
+    Focus(Regex),
+    /// No frame of it has.
+    Ignore(Regex),
+    /// A frame of it lies in an object whose path matches.
+    Module(Regex),
+    /// Its thread has this id, or a name that matches.
+    Thread(Regex),
+    /// Its process has this pid, or an executable whose path matches.
+    Process(Regex),
+    /// It was taken in this time: ns since the recording began.
+    Time(u64, u64),
+}
+
+impl Condition {
+    /// A condition as people write it: `function=`, `module=`, `thread=` or `process=` and a regular expression, or
+    /// `time=FROM-TO` in seconds, of which either may be left out.
+    pub fn parse(text: &str) -> Result<Condition, String> {
+        let kinds = "function=, module=, thread=, process= and a regular expression, or time=FROM-TO in seconds";
+        let (kind, value) = text.split_once('=').ok_or_else(|| format!("it takes {kinds}"))?;
+        match kind {
+            "function" => Ok(Condition::Focus(pattern(value)?)),
+            "module" => Ok(Condition::Module(pattern(value)?)),
+            "thread" => Ok(Condition::Thread(pattern(value)?)),
+            "process" => Ok(Condition::Process(pattern(value)?)),
+            "time" => {
+                time(value).ok_or_else(|| format!("{value:?} is no time: write FROM-TO in seconds, such as 1.5-3"))
+            }
+            _ => Err(format!("there is no {kind:?}; it takes {kinds}")),
+        }
+    }
+
+    fn of_stack(&self, recording: &Recording, profile: &Profile, stack: &Stack) -> bool {
+        let lines = || stack.lines.iter().filter_map(|line| profile.lines.get(*line as usize));
+        let named = |pattern: &Regex| lines().any(|l| pattern.is_match(&l.function) || pattern.is_match(&l.file));
+        let thread = recording.threads.get(stack.thread as usize);
+        let is = |pattern: &Regex, number: u32, name: &str| {
+            // A number is an id, not a part of one.
+            pattern.as_str() == number.to_string() || pattern.as_str().parse::<u32>().is_err() && pattern.is_match(name)
+        };
+        match self {
+            Condition::Focus(pattern) => named(pattern),
+            Condition::Ignore(pattern) => !named(pattern),
+            Condition::Module(pattern) => {
+                let objects = lines().filter_map(|line| recording.objects.get(line.object? as usize));
+                objects.map(|object| String::from_utf8_lossy(&object.path)).any(|path| pattern.is_match(&path))
+            }
+            Condition::Thread(pattern) => thread.is_some_and(|thread| is(pattern, thread.tid, &thread.name)),
+            Condition::Process(pattern) => {
+                let process = thread.and_then(|thread| recording.processes.get(thread.process as usize));
+                process.is_some_and(|p| is(pattern, p.pid, &String::from_utf8_lossy(&p.exe)))
+            }
+            Condition::Time(..) => true,
+        }
+    }
+}
+
+/// A regular expression that people wrote.
+pub fn pattern(text: &str) -> Result<Regex, String> {
+    Regex::new(text).map_err(|e| format!("{text:?} is no regular expression: {e}"))
+}
+
+fn time(text: &str) -> Option<Condition> {
+    let (from, to) = text.split_once('-')?;
+    let seconds = |text: &str, default: u64| match text {
+        "" => Some(default),
+        text => text.parse::<f64>().ok().filter(|s| *s >= 0.0).map(|s| (s * 1e9) as u64),
+    };
+    let (from, to) = (seconds(from, 0)?, seconds(to, u64::MAX)?);
+    (from < to).then_some(Condition::Time(from, to))
+}
+
+/// The part of a profile that meets all conditions.
+pub fn select(recording: &Recording, profile: Profile, conditions: &[Condition]) -> Profile {
+    if conditions.is_empty() {
+        return profile;
+    }
+    let meets = |stack: &Stack| conditions.iter().all(|condition| condition.of_stack(recording, &profile, stack));
+    let kept: Vec<bool> = profile.stacks.iter().map(meets).collect();
+    let in_time = |entry: &Entry| {
+        let time = entry.time.saturating_sub(recording.settings.start_monotonic);
+        let holds =
+            |condition: &Condition| !matches!(condition, Condition::Time(from, to) if time < *from || time >= *to);
+        conditions.iter().all(holds)
+    };
+    let mut place: Vec<Option<u32>> = vec![None; profile.stacks.len()];
+    let mut stacks: Vec<Stack> = Vec::new();
+    let mut entries = Vec::new();
+    for entry in profile.entries.iter().filter(|entry| in_time(entry)) {
+        let old = entry.stack as usize;
+        let (Some(true), Some(stack), Some(place)) = (kept.get(old), profile.stacks.get(old), place.get_mut(old))
+        else {
+            continue;
+        };
+        let new = *place.get_or_insert_with(|| {
+            stacks.push(Stack { samples: 0, weight: 0, ..stack.clone() });
+            stacks.len() as u32 - 1
+        });
+        if let Some(stack) = stacks.get_mut(new as usize) {
+            stack.samples += u64::from(entry.samples);
+            stack.weight += entry.weight;
+        }
+        entries.push(Entry { stack: new, ..*entry });
+    }
+    Profile { stacks, entries, ..profile }
+}
+
+/// What stands above the stacks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Groups {
+    /// Each process.
+    pub process: bool,
+    /// Each thread.
+    pub thread: bool,
+}
+
+/// Puts processes and threads above their stacks, as outermost frames.
+pub fn group(recording: &Recording, mut profile: Profile, groups: Groups) -> Profile {
+    use crate::stacks::Line;
+    let mut known = std::collections::HashMap::new();
+    let mut lines = std::mem::take(&mut profile.lines);
+    let mut line = |text: String| {
+        *known.entry(text).or_insert_with_key(|text| {
+            lines.push(Line::marker(text.clone()));
+            lines.len() as u32 - 1
+        })
+    };
+    for stack in &mut profile.stacks {
+        let Some(thread) = recording.threads.get(stack.thread as usize) else { continue };
+        let mut with = stack.lines.to_vec();
+        if with.is_empty() {
+            with.push(line("[no frames]".to_owned()));
+        }
+        if groups.thread {
+            let name = if thread.name.is_empty() { "?" } else { &thread.name };
+            with.push(line(format!("{name} (thread {})", thread.tid)));
+        }
+        if groups.process {
+            let (program, pid) = (threads::program(recording, thread.process), threads::pid(recording, thread.process));
+            with.push(line(format!("{program} (pid {pid})")));
+        }
+        stack.lines = with.into();
+    }
+    profile.lines = lines;
+    profile
+}

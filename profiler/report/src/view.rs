@@ -1,0 +1,62 @@
+//! What a report shows of a recording, and how.
+
+use crate::formats::Format;
+use crate::hide::NativeFrames;
+use crate::resolve::Resolver;
+use crate::selection::{group, select, Condition, Groups};
+use crate::stacks::{Kind, Merger, Profile};
+
+/// What is shown, and how.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// What to do with an interpreter's native frames.
+    pub native_frames: NativeFrames,
+    /// What samples must meet to be shown.
+    pub conditions: Vec<Condition>,
+    /// What stands above the stacks.
+    pub groups: Groups,
+    /// Whether frames are distinguished by line where they are by function otherwise.
+    pub lines: bool,
+}
+
+impl From<NativeFrames> for View {
+    fn from(native_frames: NativeFrames) -> View {
+        View { native_frames, ..View::default() }
+    }
+}
+
+impl View {
+    /// The profile of a recording for a format.
+    pub fn profile(&self, format: Format, resolver: &mut Resolver<'_>) -> Result<Profile, String> {
+        let recording = resolver.recording();
+        let merger = match format {
+            // Glue is hidden or shown by the page.
+            Format::Html => Merger::marking_glue(resolver),
+            _ => Merger::new(resolver, self.native_frames),
+        };
+        let mut profile = select(recording, merger.profile(), &self.conditions);
+        if self.lines {
+            by_line(format, &mut profile);
+        }
+        if !self.groups.process && !self.groups.thread {
+            return Ok(profile);
+        }
+        match format {
+            Format::Folded | Format::Svg | Format::Summary | Format::Html => Ok(group(recording, profile, self.groups)),
+            _ => Err(format!("the format {} has processes and threads of its own, without --by", format.offer().name)),
+        }
+    }
+}
+
+/// Adds the line to the names of functions, for formats that merge by name.
+fn by_line(format: Format, profile: &mut Profile) {
+    if !matches!(format, Format::Folded | Format::Svg | Format::Summary | Format::Speedscope | Format::Trace) {
+        return;
+    }
+    for line in profile.lines.iter_mut().filter(|line| line.line > 0) {
+        // Folded stacks have the lines of interpreted functions in any case.
+        if format != Format::Folded || line.kind != Kind::Semantic {
+            line.function = format!("{}:{}", line.function, line.line);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Parts of a recording by function, module, process, thread and time; processes and threads above their stacks.
+
+mod support;
+
+use std::path::Path;
+use uunwind_recording::Recording;
+use uunwind_report::formats::{render, Format};
+use uunwind_report::hide::NativeFrames;
+use uunwind_report::selection::{pattern, Condition, Groups};
+use uunwind_report::view::View;
+
+fn recording() -> Recording {
+    let mut read = Recording::parse(&support::recording(), Path::new("x.uu")).expect("whole");
+    read.settings.start_monotonic = 0;
+    // A second between two samples of a batch.
+    read.samples.iter_mut().for_each(|sample| sample.time = (sample.time - 10) * 1_000_000_000);
+    read
+}
+
+fn view(conditions: &[Condition]) -> View {
+    View { conditions: conditions.to_vec(), native_frames: NativeFrames::Show, ..View::default() }
+}
+
+/// Stacks and weights of the folded report.
+fn folded(view: View) -> Vec<(String, u64)> {
+    let text = String::from_utf8(render(Format::Folded, &recording(), view).expect("a report")).expect("UTF-8");
+    let line = |line: &str| line.rsplit_once(' ').map(|(stack, n)| (stack.to_owned(), n.parse().expect("a number")));
+    text.lines().map(|l| line(l).expect("a weight")).collect()
+}
+
+fn weight(conditions: &[Condition]) -> u64 {
+    folded(view(conditions)).iter().map(|(_, weight)| weight).sum()
+}
+
+fn parsed(text: &str) -> Condition {
+    Condition::parse(text).expect(text)
+}
+
+/// The weight of the samples that meet a condition, counted in the recording itself; a weight of 0 counts as 1.
+fn of_samples(meets: impl Fn(usize, &uunwind_recording::Sample) -> bool) -> u64 {
+    let recording = recording();
+    let chosen = recording.samples.iter().enumerate().filter(|(at, sample)| meets(*at, sample));
+    chosen.map(|(_, sample)| u64::from(sample.weight.max(1))).sum()
+}
+
+#[test]
+fn threads_processes_and_time() {
+    let all = weight(&[]);
+    assert_eq!(all, of_samples(|_, _| true));
+    assert_eq!(weight(&[parsed("thread=201")]), of_samples(|_, s| s.thread == 1));
+    assert_eq!(weight(&[parsed("thread=20")]), 0, "a number is a whole id");
+    assert_eq!(weight(&[parsed("thread=^worker")]), all);
+    assert_eq!(weight(&[parsed("process=101")]), of_samples(|_, s| s.thread == 2));
+    assert_eq!(weight(&[parsed("process=prog")]), all);
+    let second = |sample: &uunwind_recording::Sample| sample.time / 1_000_000_000;
+    assert_eq!(weight(&[parsed("time=2-5")]), of_samples(|_, s| (2..5).contains(&second(s))));
+    assert_eq!(weight(&[parsed("time=2-")]), of_samples(|_, s| second(s) >= 2));
+    let both = [parsed("time=-5"), parsed("thread=202")];
+    assert_eq!(weight(&both), of_samples(|_, s| second(s) < 5 && s.thread == 2));
+}
+
+#[test]
+fn functions_and_modules() {
+    // Stack 4 is the only one with `leaf` as its innermost frame; see the support module.
+    let matching = |name: &str| folded(view(&[])).iter().filter(|(stack, _)| stack.contains(name)).map(|s| s.1).sum();
+    let all: u64 = weight(&[]);
+    for name in ["main", "Class.method", "no such"] {
+        let has: u64 = matching(name);
+        assert_eq!(weight(&[Condition::Focus(pattern(name).expect("a pattern"))]), has, "{name}");
+        assert_eq!(weight(&[Condition::Ignore(pattern(name).expect("a pattern"))]), all - has, "{name}");
+    }
+    assert!(weight(&[parsed("function=Class")]) > 0 && weight(&[parsed("function=^method")]) == 0);
+    assert!(weight(&[parsed("module=/bin/prog$")]) > 0 && weight(&[parsed("module=/lib/")]) == 0);
+}
+
+#[test]
+fn wrong_conditions_are_explained() {
+    for (text, says) in [
+        ("nonsense", "it takes function="),
+        ("colour=red", "there is no \"colour\""),
+        ("function=(", "is no regular expression"),
+        ("time=3-2", "is no time"),
+        ("time=x-2", "is no time"),
+    ] {
+        let why = Condition::parse(text).expect_err(text);
+        assert!(why.contains(says), "{text}: {why}");
+    }
+}
+
+#[test]
+fn processes_and_threads_above_their_stacks() {
+    let groups = Groups { process: true, thread: true };
+    let stacks = folded(View { groups, ..view(&[]) });
+    assert!(stacks.iter().all(|(stack, _)| stack.starts_with("prog (pid 10")), "{stacks:?}");
+    let of = |start: &str| stacks.iter().filter(|(s, _)| s.starts_with(start)).map(|s| s.1).sum::<u64>();
+    assert_eq!(of("prog (pid 101);worker thread (thread 202);"), of_samples(|_, s| s.thread == 2));
+    assert_eq!(of("prog (pid 100);worker thread (thread 201);"), of_samples(|_, s| s.thread == 1));
+    let why = render(Format::Pprof, &recording(), View { groups, ..view(&[]) }).expect_err("it has its own");
+    assert!(why.contains("pprof") || why.contains("pb"), "{why}");
+}
+
+#[test]
+fn lines_tell_frames_apart() {
+    let by_line = folded(View { lines: true, ..view(&[]) });
+    assert!(by_line.iter().any(|(stack, _)| stack.contains("main:8")), "{by_line:?}");
+    assert!(by_line.iter().any(|(stack, _)| stack.contains("(/src/file.py:13)")), "{by_line:?}");
+    assert!(!by_line.iter().any(|(stack, _)| stack.contains("method:13")), "{by_line:?}");
+}
