@@ -8,7 +8,8 @@
  * record` uses it, too. libuunwind.a is for programs whose own walks are the only ones: linked into the program (not
  * into an object that is unloaded), it is a second registry beside that of a libuunwind.so.0 in the same process; each
  * sees only the windows, marks and frame records that it was given. It looks for uu/libuunwind-setup.so in the
- * program's folder.
+ * program's folder. The program still needs the dynamic loader, which says where objects are: linked with -static, its
+ * stacks end with UU_STOP_NO_OWNER.
  *
  * This interface is young: before version 1.0 it may still change. uu_abi() returns the version that a library has.
  *
@@ -89,8 +90,9 @@ enum uu_stop {
 };
 
 /* Captures the native stack of the calling thread into `frames`, leaf first, at most `capacity` words. Returns the
- * number of words written: one for each frame, two for a frame in a window. `*stop`, unless `stop` is null, is set to
- * the reason why the walk ended (enum uu_stop).
+ * number of words written: one for each frame, two for a frame in a window; where `frames` is null or `capacity` 0,
+ * that is 0, and the reason UU_STOP_BUFFER_FULL. `*stop`, unless `stop` is null, is set to the reason why the walk
+ * ended (enum uu_stop).
  *
  * `ucontext`: null, and the first frame is the caller; or the third argument of a signal handler that the kernel has
  * entered on this thread and that is still running, and the first frame is the interrupted one. Where something else
@@ -651,7 +653,8 @@ int uu_mark_interpreter(const void *text, size_t len);
  * none does. Thread-safe, not async-signal-safe. */
 int uu_unmark_interpreter(const void *text);
 
-/* Adds a frame that begins to run, and takes the innermost one away. The record stands whole before it can be seen. */
+/* Adds a frame that begins to run, and takes the innermost one away. The record stands whole before it can be seen. By
+ * the list's own thread only; there async-signal-safe, if a handler takes away what it has added. */
 static inline void uu_push_frame(struct uu_frame_record **head, struct uu_frame_record *record, const void *activation,
                                  uint32_t name, uint32_t line) {
     record->outer = *head;

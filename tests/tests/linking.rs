@@ -35,6 +35,29 @@ fn a_static_library_is_a_registry_of_its_own() {
     assert_eq!(run(Some(&lib.join("libuunwind.so.0"))), format!("{OUTPUT}setup done\n{two}"));
 }
 
+/// Without the dynamic loader nobody says where objects are; uu.h says what becomes of stacks then.
+#[test]
+fn without_a_dynamic_loader_stacks_end_at_once() {
+    let scratch = paths::scratch("no-loader");
+    let source = scratch.join("alone.c");
+    let text = "#include <uu.h>
+int main(void) {
+    uint64_t frames[64];
+    uint16_t stop, none;
+    size_t count = uu_capture(frames, 64, 0, &stop);
+    if (uu_capture(0, 64, 0, 0) || uu_capture(frames, 0, 0, &none) || none != UU_STOP_BUFFER_FULL)
+        return 2;
+    return count == 0 || stop != UU_STOP_NO_OWNER;
+}
+";
+    std::fs::write(&source, text).expect("scratch");
+    let include = format!("-I{}", paths::tree().join("include").display());
+    let library = paths::tree().join("lib/libuunwind.a");
+    let options = ["-static", &include, &library.display().to_string()];
+    let program = compile::gcc_files(&scratch, "alone", &[source], &options);
+    process::run(&mut Command::new(program), &scratch, uu::LIMIT).expect_code(0);
+}
+
 #[test]
 fn pkg_config_itself_gives_the_options() {
     if !installed("pkg-config") {

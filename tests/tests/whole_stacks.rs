@@ -1,7 +1,7 @@
 //! `uu_walk()` in programs without a recorder: what it says of a stack, and what the runtime says.
 
 use std::process::Command;
-use uunwind_tests::{compile, faces, interpreters, paths, process, uu};
+use uunwind_tests::{compile, faces, interpreters, paths, process, skips, uu};
 
 /// An environment with a cache of its own.
 fn command(program: &std::path::Path, scratch: &std::path::Path) -> Command {
@@ -144,4 +144,48 @@ fn each_frame_has_the_cfa_that_the_compiler_says() {
     let program = compile::with_library(&scratch, "walk_cfas", &["-fomit-frame-pointer"]);
     let out = process::run(&mut command(&program, &scratch), &scratch, uu::LIMIT).expect_code(0);
     assert_eq!(out.stdout, "ok\n");
+}
+
+/// The machine's frames are those that gdb finds in the same process at the same place, and the interpreter's stand
+/// among them where they were called.
+#[test]
+fn mixed_stacks_have_the_frames_that_gdb_finds() {
+    const LIST: &str = "python
+frame = gdb.newest_frame()
+while frame:
+    if frame.type() == gdb.NORMAL_FRAME: print('gdb', hex(frame.pc()), frame.name())
+    frame = frame.older()
+end
+";
+    if Command::new("gdb").arg("--version").output().is_err() {
+        return skips::skipped("mixed stacks beside gdb's", "there is no gdb on this machine");
+    }
+    let scratch = paths::scratch("beside-gdb");
+    let object = compile::shared_with_library(&scratch, "libbeside.so", &["native/beside_gdb.c"]);
+    let script = scratch.join("list.gdb");
+    std::fs::write(&script, LIST).expect("scratch");
+    for python in interpreters::modern() {
+        let mut gdb = command(std::path::Path::new("gdb"), &scratch);
+        gdb.args(["-q", "-nx", "-batch", "-ex", "set debuginfod enabled off", "-ex", "set backtrace past-main on"]);
+        gdb.args(["-ex", "run", "-x"]).arg(&script).arg("--args").arg(&python.path);
+        let out = process::run(gdb.arg(paths::source("python/beside_gdb.py")).arg(&object), &scratch, uu::LIMIT);
+        let words = |kind: &str| -> Vec<(String, String)> {
+            let lines = out.stdout.lines().filter_map(|line| line.strip_prefix(kind)?.strip_prefix(' '));
+            lines.filter_map(|line| line.split_once(' ')).map(|(pc, name)| (pc.to_owned(), name.to_owned())).collect()
+        };
+        // gdb finds raise(3) nearer the leaf, and this function at another instruction.
+        let by_gdb = words("gdb").into_iter().skip_while(|(_, name)| name != "seen").skip(1).map(|(pc, _)| pc);
+        let walked = words("native").into_iter().skip(1).map(|(pc, _)| pc);
+        let (by_gdb, walked): (Vec<String>, Vec<String>) = (by_gdb.collect(), walked.collect());
+        assert!(by_gdb.len() > 10, "{}: {}", python.label, out.text());
+        assert_eq!(walked, by_gdb, "{}: {}", python.label, out.text());
+        let named = out.stdout.lines().filter_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
+            ["python", name] | ["native", _, name @ ("seen" | "through")] => Some(name),
+            _ => None,
+        });
+        let named: Vec<&str> = named.collect();
+        let method = if named.contains(&"Outer.method") { "Outer.method" } else { "method" };
+        assert_eq!(named, ["seen", "inner", "called", "through", method, "<module>"], "{}", python.label);
+        assert!(out.stdout.contains("stop 1 doubt 0\n"), "{}: {}", python.label, out.text());
+    }
 }
