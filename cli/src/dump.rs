@@ -46,7 +46,7 @@ pub struct Options {
 /// Runs the subcommand; returns the exit code.
 pub fn run(options: &Options) -> Result<u8, Failure> {
     let native_frames = options::native_frames(&options.native_frames)?;
-    let pid = options::pid(&options.pid)?;
+    let pid = options::pid(&options.pid, "-p")?;
     let layout = layout::find()?;
     let namer = vec![layout.command.clone().into_os_string(), NAMING_SERVER.into()];
     let launcher = vec![layout.command.into_os_string(), PLUGIN_SERVER.into()];

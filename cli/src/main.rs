@@ -15,6 +15,7 @@ mod report;
 mod run;
 mod save;
 mod sframe;
+mod snapshot;
 mod terminal;
 mod view;
 

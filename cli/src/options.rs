@@ -57,13 +57,22 @@ pub fn duration(value: &OsString) -> Result<Duration, Failure> {
     })
 }
 
-/// The id of another process.
-pub fn pid(value: &OsString) -> Result<u32, Failure> {
+/// A time in seconds, which may be followed by its unit.
+pub fn every(value: &OsString) -> Result<Duration, Failure> {
+    let text = value.to_string_lossy();
+    let seconds = text.strip_suffix('s').unwrap_or(&text).parse::<f64>().ok().filter(|seconds| *seconds >= 1.0);
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(|| {
+        Failure::new(format!("--every {text}: the time must be a number of seconds from 1 on, such as 60 or 60s"))
+    })
+}
+
+/// The id of another process, given by this option.
+pub fn pid(value: &OsString, option: &str) -> Result<u32, Failure> {
     let text = value.to_string_lossy();
     let pid = text.parse::<u32>().ok().filter(|pid| *pid != 0 && i32::try_from(*pid).is_ok());
-    let pid = pid.ok_or_else(|| Failure::new(format!("-p {text}: a process id is a whole number above 0")))?;
+    let pid = pid.ok_or_else(|| Failure::new(format!("{option} {text}: a process id is a whole number above 0")))?;
     if pid == std::process::id() {
-        return Err(Failure::new(format!("-p {text}: that is this uu itself")));
+        return Err(Failure::new(format!("{option} {text}: that is this uu itself")));
     }
     Ok(pid)
 }

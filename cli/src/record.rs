@@ -11,6 +11,7 @@ pub use arguments::Options;
 use arguments::{Arguments, Places};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use uunwind_loader::ENV_PLUGINS;
 use uunwind_recorder::naming::Progress;
@@ -49,6 +50,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         rate: arguments.rate,
         flags: arguments.flags,
         duration: arguments.duration,
+        every: arguments.every,
         output: places.recording.clone(),
         preload: layout.preload,
         objects,
@@ -95,6 +97,7 @@ impl Shown {
                 let words = arguments.command.iter().map(|w| w.as_bytes());
                 begun(&words.collect::<Vec<_>>(), pid, arguments.rate, "");
             }
+            Event::Snapshot(path, why) => snapshot(path, why),
             Event::Naming(progress) => self.naming(progress),
         }
     }
@@ -111,6 +114,14 @@ impl Shown {
                 "naming functions: {done} of {objects} objects done; Ctrl-C leaves the rest unnamed"
             ));
         }
+    }
+}
+
+/// Says where a snapshot is, or why it is not there.
+fn snapshot(path: &Path, why: Option<&str>) {
+    match why {
+        None => terminal::say(&format!("snapshot: {} (open it with `uu report`)", path.display())),
+        Some(why) => terminal::complain(&format!("the snapshot {} was not written: {why}", path.display())),
     }
 }
 

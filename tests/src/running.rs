@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A program that runs until it is told to end, or dropped.
+/// A program that runs until it is asked to end, or dropped.
 pub struct Running {
     child: Child,
     lines: BufReader<ChildStdout>,

@@ -303,3 +303,111 @@ fn what_cannot_be_recorded_is_refused_with_its_reason() {
     );
     assert_eq!(running.end(), Some(0));
 }
+
+/// What decides is named: a part of the kernel, a 32-bit program, another user's process, another tracer.
+#[test]
+fn refusals_say_what_decides() {
+    let scratch = paths::scratch("attach-decides");
+    let dump = |pid: u32| {
+        let mut command = uu::command(&scratch, &["dump", "-p"]);
+        command.arg(pid.to_string());
+        command
+    };
+    let refused = |mut command: Command| process::run(&mut command, &scratch, uu::LIMIT).expect_code(125).stderr;
+    // In the first pid namespace, process 2 is kthreadd.
+    if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+        assert!(refused(dump(2)).contains("process 2 (kthreadd) is a thread of the kernel"));
+    } else {
+        skips::skipped("a refusal of a kernel thread", "this pid namespace has none");
+    }
+
+    let narrow = scratch.join("narrow");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-m32", "-nostdlib", "-static", "-o"]).arg(&narrow).arg(paths::source("native/narrow.c"));
+    if gcc.output().is_ok_and(|out| out.status.success()) {
+        let running = Running::start(&mut Command::new(&narrow));
+        wait_for("the program's start", || {
+            std::fs::read_link(format!("/proc/{}/exe", running.pid())).is_ok_and(|exe| exe == narrow)
+        });
+        assert!(refused(dump(running.pid())).contains("runs a 32-bit program"));
+    } else {
+        skips::skipped("a refusal of a 32-bit program", "this gcc makes none");
+    }
+
+    let (_, program) = program("attach-others", &[]);
+    let running = Running::ready(&mut Command::new(&program));
+    let pid = running.pid();
+    // SAFETY: a call without preconditions.
+    if unsafe { libc::geteuid() } == 0 {
+        let mut command = dump(pid);
+        command.uid(65534);
+        let said = refused(command);
+        assert!(said.contains("it belongs to user 0, and uu runs as user 65534: run uu as root"), "{said}");
+    } else {
+        skips::skipped("a refusal of another user's process", "needs root");
+    }
+
+    // SAFETY: no pointers are passed; this thread stays the tracer until it lets the process go.
+    unsafe { assert_eq!(libc::ptrace(libc::PTRACE_SEIZE, pid as libc::pid_t, 0usize, 0usize), 0) };
+    let said = refused(dump(pid));
+    let name = std::fs::read_to_string("/proc/self/comm").expect("a name");
+    let expected = format!("is traced by process {} ({})", std::process::id(), name.trim_end());
+    assert!(said.contains(&expected), "{said}");
+}
+
+/// Snapshots are recordings of their own: whole, with names. The recording goes on, and has all of it.
+#[test]
+fn snapshots_have_what_there_is_so_far() {
+    let (scratch, program) = program("attach-snapshots", &[]);
+    let mut running = Running::ready(&mut Command::new(&program));
+    let attached = Attached::begin(&scratch, running.pid(), &[]);
+    running.say("more");
+    assert_eq!(running.line(), "done");
+    let asked = |pid: u32| process::run(uu::command(&scratch, &["snapshot"]).arg(pid.to_string()), &scratch, uu::LIMIT);
+    asked(attached.child.id()).expect_code(0);
+    let first = scratch.join("recording.1.uu");
+    wait_for("the first snapshot", || first.is_file());
+    running.say("more");
+    assert_eq!(running.line(), "done");
+    attached.signal(libc::SIGUSR2);
+    let second = scratch.join("recording.2.uu");
+    wait_for("the second snapshot", || second.is_file());
+    attached.signal(libc::SIGTERM);
+    let (_, samples, said) = attached.end();
+    let said_so = asked(running.pid()).expect_code(125).stderr;
+    assert!(said_so.contains("is no `uu record`"), "a program that the signal would end: {said_so}");
+    assert_eq!(running.end(), Some(0));
+    let mut counts = Vec::new();
+    for file in [first, second] {
+        let recording = Recording::read(&file).expect("a recording");
+        assert_eq!(recording.warnings, Vec::<String>::new());
+        assert_eq!(recording.end.as_ref().map(|end| end.cause), Some(EndCause::Snapshot));
+        assert!(said.contains(&format!("snapshot: {}", file.display())), "{said}");
+        let out = process::run(&mut uu::command(&scratch, &["version"]), &scratch, uu::LIMIT);
+        let samples = uu::Recording::made(file, out, scratch.clone()).samples();
+        expect_native(&samples);
+        counts.push(samples.len());
+    }
+    counts.push(samples.len());
+    assert!(counts.is_sorted() && counts[0] > 0, "{counts:?}");
+}
+
+/// A program that uu started writes snapshots, too, each time the interval is over.
+#[test]
+fn a_recording_writes_snapshots_at_intervals() {
+    let (scratch, program) = program("attach-every", &[]);
+    let file = scratch.join("recording.uu");
+    let mut command = uu::command(&scratch, &["record", "--every", "1s", "-o"]);
+    command.arg(&file).arg("--").arg(&program).stderr(Stdio::null());
+    let running = Running::ready(&mut command);
+    for number in 1..3 {
+        let snapshot = scratch.join(format!("recording.{number}.uu"));
+        wait_for("a snapshot", || snapshot.is_file());
+        let recording = Recording::read(&snapshot).expect("a recording");
+        assert_eq!(recording.warnings, Vec::<String>::new());
+        let symbols = recording.symbols.expect("symbols");
+        assert!(!recording.samples.is_empty() && format!("{symbols:?}").contains("spins"));
+    }
+    assert_eq!(running.end(), Some(0));
+    assert_eq!(Recording::read(&file).expect("a recording").end.expect("an end").cause, EndCause::ProgramEnded);
+}

@@ -34,6 +34,9 @@ pub struct Options {
     /// End the recording after this time; the program runs on, and uu waits for it, except with -p
     #[arg(short, long, value_name = "SECONDS", allow_negative_numbers = true)]
     duration: Option<OsString>,
+    /// Write what there is so far, as a recording of its own, each time this time is over, such as 60s
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    every: Option<OsString>,
     /// Where the result goes [default: uu-PROGRAM-PID.uu]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<OsString>,
@@ -85,6 +88,9 @@ has ended, either leaves the functions that are not named yet without names. Wit
 With -p, uu samples from outside: nothing enters the process. A thread that has used a period of CPU time is stopped for
 its sample, mostly for less than a millisecond, if it is found running then; threads that wait are not touched.
 
+Snapshots: SIGUSR2 to uu (or uu snapshot) and --every write what there is so far as a recording beside the other one,
+with .1.uu, .2.uu and so on at its end. The recording goes on.
+
 Exit code: the program's; 128 + n if signal n ended it; 126 if it cannot be executed, 127 if it was not found;
 125 if uu failed before the program ran, or if nothing was sampled and --fail-empty was given. A result that could not be
 written is reported on standard error and leaves the program's exit code alone. With -p: 0, or 125 if the process could
@@ -106,6 +112,8 @@ pub struct Arguments {
     pub remote: bool,
     /// Time after which the recording ends.
     pub duration: Option<Duration>,
+    /// Time between snapshots.
+    pub every: Option<Duration>,
     /// File for the result.
     pub output: Option<PathBuf>,
     /// Format of the result.
@@ -146,9 +154,10 @@ impl Arguments {
             return Err(Failure::new("--remote takes a running process: give it with -p PID"));
         }
         Ok(Arguments {
-            pid: options.pid.as_ref().map(options::pid).transpose()?,
+            pid: options.pid.as_ref().map(|pid| options::pid(pid, "-p")).transpose()?,
             remote: options.remote,
             rate: options::rate(&options.rate)?,
+            every: options.every.as_ref().map(options::every).transpose()?,
             duration: options.duration.as_ref().map(options::duration).transpose()?,
             format: options::choose_format(format, output.as_deref(), Format::Recording)?,
             output,

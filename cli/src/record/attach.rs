@@ -1,7 +1,7 @@
 //! `uu record -p PID`: a recording of a running process.
 
 use super::arguments::{Arguments, Places};
-use super::{begun, finish, Shown, NAMING_SERVER, PLUGIN_SERVER};
+use super::{begun, finish, snapshot, Shown, NAMING_SERVER, PLUGIN_SERVER};
 use crate::exit::Failure;
 use crate::{layout, save};
 use uunwind_built_in::HALVES;
@@ -29,6 +29,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
         pid,
         rate: arguments.rate,
         duration: arguments.duration,
+        every: arguments.every,
         output: places.recording.clone(),
         namer,
         why: why.to_owned(),
@@ -39,6 +40,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
             let words: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
             begun(&words, pid, arguments.rate, &format!(", {why}. Ctrl-C ends the recording"));
         }
+        Event::Snapshot(path, why) => snapshot(path, why),
         Event::Naming(progress) => shown.naming(progress),
     });
     match recorded {

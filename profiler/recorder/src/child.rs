@@ -80,6 +80,7 @@ fn nanoseconds(time: libc::timeval) -> u64 {
     (time.tv_sec as u64) * 1_000_000_000 + (time.tv_usec as u64) * 1000
 }
 
+static SNAPSHOT: AtomicBool = AtomicBool::new(false);
 static TERM: AtomicBool = AtomicBool::new(false);
 /// The last received signal of [`ENDING`]; 0: none.
 static INTERRUPT: AtomicI32 = AtomicI32::new(0);
@@ -90,17 +91,20 @@ extern "C" fn on_signal(signal: libc::c_int) {
     if ENDING.contains(&signal) {
         INTERRUPT.store(signal, Ordering::Relaxed);
     }
+    if signal == libc::SIGUSR2 {
+        SNAPSHOT.store(true, Ordering::Relaxed);
+    }
     if signal == libc::SIGTERM {
         TERM.store(true, Ordering::Relaxed);
     }
 }
 
 /// Installs uu's signal handlers for the time of a recording. SIGTERM is noted, to be forwarded. SIGINT, SIGQUIT and
-/// SIGHUP reach the program by themselves, and must not end uu before it. SIGXFSZ (a file reached the limit of `ulimit
-/// -f`) becomes a failed write. Unlike ignored signals, handlers are not inherited by the program; signals that were
-/// ignored already stay ignored in both.
+/// SIGHUP reach the program by themselves, and must not end uu before it. SIGUSR2 asks for a snapshot. SIGXFSZ (a file
+/// reached the limit of `ulimit -f`) becomes a failed write. Unlike ignored signals, handlers are not inherited by the
+/// program; signals that were ignored already stay ignored in both.
 pub fn catch_signals() -> io::Result<()> {
-    for signal in ENDING.into_iter().chain([libc::SIGXFSZ]) {
+    for signal in ENDING.into_iter().chain([libc::SIGXFSZ, libc::SIGUSR2]) {
         // SAFETY: all-zero is a valid sigaction, and the handler does nothing but store to an atomic.
         unsafe {
             let mut old: libc::sigaction = std::mem::zeroed();
@@ -119,6 +123,15 @@ pub fn catch_signals() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether SIGUSR2 was received since the last call with `forget`.
+pub fn snapshot_asked(forget: bool) -> bool {
+    if forget {
+        SNAPSHOT.swap(false, Ordering::Relaxed)
+    } else {
+        SNAPSHOT.load(Ordering::Relaxed)
+    }
 }
 
 /// Whether SIGTERM was received since the last call.

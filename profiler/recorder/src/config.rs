@@ -20,6 +20,8 @@ pub struct Config {
     pub flags: u32,
     /// Ends the recording (not the program) after this time.
     pub duration: Option<Duration>,
+    /// Time between snapshots.
+    pub every: Option<Duration>,
     /// Path of the recording; `None`: `uu-<program>-<pid>.uu` in the working directory.
     pub output: Option<PathBuf>,
     /// Path of `libuunwind-preload.so`.

@@ -13,6 +13,7 @@
 //! * [`spawn`], [`child`], [`safe_path`]: the program's environment, start and end;
 //! * [`naming`]: names of functions, found by a separate process; `lines`: lines of interpreted functions, decoded by
 //!   their plugins; [`found_names`]: both, as they are appended;
+//! * [`snapshot`]: what the recording has so far, as a file of its own;
 //! * [`recorder`](mod@recorder): the recording from beginning to end.
 //!
 //! The entry point for fuzzing is [`records::records`], which accepts any bytes.
@@ -37,6 +38,7 @@ pub mod records;
 pub mod ring_reader;
 pub mod safe_path;
 pub mod session;
+pub mod snapshot;
 pub mod spawn;
 pub mod stacks;
 pub mod survey;

@@ -49,7 +49,7 @@ impl OutputFile {
 }
 
 /// A new file in the directory of `wanted`, with an unpredictable name.
-fn partial(wanted: &Path) -> io::Result<NamedTempFile> {
+pub fn partial(wanted: &Path) -> io::Result<NamedTempFile> {
     let directory = wanted.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = Builder::new();
     // The umask reduces these permissions, as for any file.

@@ -11,6 +11,7 @@ use crate::objects::Objects;
 use crate::output::{default_name, settle, OutputFile};
 use crate::safe_path::SafePaths;
 use crate::session::Session;
+use crate::snapshot::{Now, Snapshots};
 use crate::spawn::{objects_value, preload_value, spawn, users_preload};
 use crate::survey::Survey;
 use std::ffi::OsString;
@@ -48,6 +49,8 @@ pub enum Event<'a> {
         /// Path of the recording.
         output: &'a Path,
     },
+    /// A snapshot was made; or not, for this reason.
+    Snapshot(&'a Path, Option<&'a str>),
     /// The recording is over; functions are being named.
     Naming(Progress),
 }
@@ -94,13 +97,16 @@ pub fn record(config: &Config, analysers: Analysers, mut event: impl FnMut(Event
     }
     let namer = config.namer.clone();
     let (wall, cpu_used) = (Duration::ZERO, 0);
-    let mut running = Running { child, drain, safe, path, kept, namer, rename_error, naming: None, wall, cpu_used };
+    let snapshots = Snapshots::new(config.every);
+    let mut running =
+        Running { child, drain, safe, path, kept, namer, rename_error, naming: None, wall, cpu_used, snapshots };
     let begin = Instant::now();
-    let cause = running.until_end(config.duration);
+    let cause = running.until_end(config.duration, &mut event);
     running.wall = begin.elapsed();
     // A Ctrl-C so far was meant for the program; the next one ends the work that uu still does.
     forget_interrupt();
     running.close(cause);
+    running.snapshot_made(true, &mut event);
     running.name(|progress| event(Event::Naming(progress)));
     running.settle();
     if running.child.ended().is_some() {
@@ -163,11 +169,12 @@ pub struct Running {
     /// CPU time of the program and of its processes that still ran at the end, and of the children that these had
     /// waited for, in ns.
     cpu_used: u64,
+    snapshots: Snapshots,
 }
 
 impl Running {
     /// Drains until the program ends or the time is over.
-    fn until_end(&mut self, duration: Option<Duration>) -> EndCause {
+    fn until_end(&mut self, duration: Option<Duration>, event: &mut impl FnMut(Event<'_>)) -> EndCause {
         let begin = Instant::now();
         let (mut checked, mut flushed) = (begin, begin);
         let mut dead = false;
@@ -190,10 +197,31 @@ impl Running {
                 flushed = Instant::now();
                 self.drain.writer.flush();
             }
+            if self.snapshots.is_due() {
+                self.snapshot();
+            }
+            self.snapshot_made(false, event);
             let interval = if pass.fullest > BUSY { QUICK } else { INTERVAL };
             let child = self.child.poll_fd();
             let ready = wait(child.into_iter().chain(self.drain.poll_fds()), interval);
             dead = ready.iter().skip(usize::from(child.is_some())).any(|r| *r);
+        }
+    }
+
+    /// Begins a snapshot.
+    fn snapshot(&mut self) {
+        self.drain.writer.flush();
+        let Drain { objects, jit, samples, .. } = &self.drain;
+        let files = |object: &Object| objects.files(object);
+        let (file, path, namer) = (&self.kept, &self.path, &self.namer);
+        self.snapshots.take(&Now { file, path, samples: *samples, files: &files, jit, namer });
+    }
+
+    /// Reports a snapshot that is made; with `wait`, the last one is waited for.
+    fn snapshot_made(&mut self, wait: bool, event: &mut impl FnMut(Event<'_>)) {
+        if let Some(made) = self.snapshots.made(wait) {
+            let why = made.error.map(|error| error.to_string());
+            event(Event::Snapshot(&made.path, why.as_deref()));
         }
     }
 

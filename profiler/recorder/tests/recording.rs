@@ -167,6 +167,7 @@ fn config(folder: &Path, role: &str) -> Config {
         rate: 100,
         flags: 0,
         duration: None,
+        every: None,
         output: Some(folder.join("out.uu")),
         preload: harmless,
         objects: vec![],

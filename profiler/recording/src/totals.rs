@@ -93,6 +93,8 @@ uunwind_core::numbered! {
         Duration = 1;
         /// The user ended it; the program continued.
         Asked = 2;
+        /// This is a snapshot; the recording went on.
+        Snapshot = 3;
     }
 }
 

@@ -58,21 +58,26 @@ impl<W: Write> Writer<W> {
         let mut payload = Vec::new();
         settings.encode(&mut payload);
         frame(Kind::Settings, &payload, &mut bytes);
-        let mut writer = Writer {
+        let mut writer = Writer { pending: bytes, ..Writer::resume(out) };
+        writer.flush();
+        writer
+    }
+
+    /// Goes on with a recording that is whole up to the place where `out` writes.
+    pub fn resume(out: W) -> Writer<W> {
+        Writer {
             out,
-            pending: bytes,
+            pending: Vec::new(),
             nodes: Vec::new(),
             node_count: 0,
             samples: Vec::new(),
             sample_count: 0,
             written: 0,
             failed: None,
-        };
-        writer.flush();
-        writer
+        }
     }
 
-    /// Number of bytes in the file.
+    /// Number of bytes that it has written to the file.
     pub fn written(&self) -> u64 {
         self.written
     }

@@ -12,7 +12,7 @@ pub struct Clock {
     file: Option<File>,
 }
 
-/// Whether the kernel tells threads' times in ns ([schedstat](https://docs.kernel.org/scheduler/sched-stats.html));
+/// Whether the kernel has threads' times in ns ([schedstat](https://docs.kernel.org/scheduler/sched-stats.html));
 /// else they are known to a clock tick.
 static IN_NANOSECONDS: LazyLock<bool> = LazyLock::new(|| {
     let own = fs::read_to_string("/proc/thread-self/schedstat");

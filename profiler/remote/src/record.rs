@@ -21,6 +21,7 @@ use uunwind_recorder::found_names::FoundNames;
 use uunwind_recorder::jit::Jit;
 use uunwind_recorder::naming::Progress;
 use uunwind_recorder::output::{default_name, settle, OutputFile};
+use uunwind_recorder::snapshot::{Made, Now, Snapshots};
 use uunwind_recorder::{lines, machine, Outcome};
 use uunwind_recording::{End, EndCause, Object, Process, Recording, Settings, Writer, FROM_OUTSIDE, NOT_RECORDED};
 use uunwind_tables_build::Cache;
@@ -38,6 +39,8 @@ pub struct Attach {
     pub rate: u32,
     /// Ends the recording after this time.
     pub duration: Option<Duration>,
+    /// Time between snapshots.
+    pub every: Option<Duration>,
     /// Path of the recording; `None`: `uu-<program>-<pid>.uu` in the working directory.
     pub output: Option<PathBuf>,
     /// The command that names functions in a process of its own.
@@ -67,6 +70,8 @@ pub enum AttachError {
 pub enum Event<'a> {
     /// It has begun; the words of the process's command line.
     Begun(&'a [Vec<u8>]),
+    /// A snapshot was made; or not, for this reason.
+    Snapshot(&'a Path, Option<&'a str>),
     /// It is over; functions are being named.
     Naming(Progress),
 }
@@ -111,6 +116,7 @@ pub fn record(
 
     let mut sampler = Sampler::new(pid, pidfd, 1_000_000_000 / u64::from(attach.rate.max(1)), writer);
     let (begun, cpu_before) = (Instant::now(), machine::exact_cpu_of(pid).unwrap_or(0));
+    sampler.snapshots = Snapshots::new(attach.every);
     sampler.until = attach.duration.map(|duration| begun + duration);
     (sampler.code, sampler.checked) = (code, machine::monotonic());
     let mut cpu = cpu_before;
@@ -124,6 +130,16 @@ pub fn record(
         match pause {
             Ok(Pause::Over(cause)) => break cause,
             Ok(Pause::LetGo) => continue,
+            Ok(Pause::Snapshot) => {
+                if sampler.snapshots.is_due() {
+                    let (places, namer) = (|object: &Object| files.of(object), &attach.namer);
+                    let (samples, file) = (sampler.tally.samples, &kept);
+                    let now = Now { file, path: &path, samples, files: &places, jit: &jit, namer };
+                    sampler.snapshots.take(&now);
+                }
+                report(sampler.snapshots.made(false), &mut event);
+                continue;
+            }
             Ok(Pause::OtherCode) => {}
             Err(_) => {
                 notes.push("the walk has panicked, which ended the recording".to_owned());
@@ -162,6 +178,7 @@ pub fn record(
     notes.extend(std::mem::take(&mut plugins.troubles));
     notes.extend(files.troubles.iter().cloned());
     notes.extend(jit.take_notes());
+    report(sampler.snapshots.made(true), &mut event);
     let (mut writer, tally) = (sampler.writer, sampler.tally);
     notes.iter().for_each(|note| writer.note(note));
     let cpu_used = cpu.saturating_sub(cpu_before);
@@ -188,6 +205,13 @@ pub fn record(
     let write_error = lost_name.or(failure);
     let outcome = Outcome { wait_status: None, pid, output, samples, cpu_used, wall, unrecorded, write_error };
     Ok((outcome, recording))
+}
+
+fn report(made: Option<Made>, event: &mut impl FnMut(Event<'_>)) {
+    if let Some(made) = made {
+        let why = made.error.map(|error| error.to_string());
+        event(Event::Snapshot(&made.path, why.as_deref()));
+    }
 }
 
 fn settings(attach: &Attach) -> Settings {

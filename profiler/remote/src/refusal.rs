@@ -2,8 +2,17 @@
 
 use crate::threads::tids;
 use crate::waits;
-use std::fs;
-use std::io;
+use object::elf;
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+
+/// The flag of kernel threads in field 9 of proc_pid_stat(5)
+/// (<https://github.com/torvalds/linux/blob/v6.1/include/linux/sched.h>, PF_KTHREAD).
+const KERNEL_THREAD: u64 = 0x0020_0000;
+/// Number of CAP_SYS_PTRACE (capabilities(7)).
+const SYS_PTRACE: u32 = 19;
 
 /// Why there are no stacks.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +23,12 @@ pub enum DumpError {
     /// It has ended, and waits for its parent to take notice.
     #[error("process {0} has ended and is a zombie: it has no stacks any more")]
     Zombie(u32),
+    /// It is a part of the kernel; its name.
+    #[error("process {0} ({1}) is a thread of the kernel: it runs no program")]
+    Kernel(u32, String),
+    /// Its program is not one for x86-64.
+    #[error("process {0} runs a 32-bit program: uu walks 64-bit ones")]
+    Narrow(u32),
     /// Another process traces it; its id and name.
     #[error("process {pid} is traced by process {tracer} ({name}): end that one first, or ask it for the stacks")]
     Traced {
@@ -44,13 +59,22 @@ pub fn check(pid: u32) -> Result<(), DumpError> {
     if tids(pid).is_err() {
         return Err(DumpError::NoProcess(pid));
     }
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
-    if field("State").is_some_and(|state| state.starts_with('Z')) {
+    if flags(pid) & KERNEL_THREAD != 0 {
+        return Err(DumpError::Kernel(pid, waits::name(pid, pid)));
+    }
+    if field(pid, "State").is_some_and(|state| state.starts_with('Z')) {
         return Err(DumpError::Zombie(pid));
     }
-    match field("TracerPid").and_then(|tracer| tracer.parse().ok()) {
-        Some(tracer) if tracer != 0 => Err(DumpError::Traced { pid, tracer, name: waits::name(tracer, tracer) }),
+    if is_narrow(pid) {
+        return Err(DumpError::Narrow(pid));
+    }
+    let number = |of: u32, name: &str| field(of, name).and_then(|number| number.parse::<u32>().ok());
+    match number(pid, "TracerPid") {
+        Some(thread) if thread != 0 => {
+            // One of the tracer's threads.
+            let tracer = number(thread, "Tgid").unwrap_or(thread);
+            Err(DumpError::Traced { pid, tracer, name: waits::name(tracer, tracer) })
+        }
         _ => Ok(()),
     }
 }
@@ -60,21 +84,157 @@ pub fn refused(pid: u32, error: io::Error) -> DumpError {
     if tids(pid).is_err() || error.raw_os_error() == Some(libc::ESRCH) {
         return DumpError::NoProcess(pid);
     }
+    // It may have come in between.
+    if let Err(other) = check(pid) {
+        return other;
+    }
     if !matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES)) {
         return DumpError::Unreadable(pid, error);
     }
-    use std::os::unix::fs::MetadataExt;
-    let owner = fs::metadata(format!("/proc/{pid}")).map(|of| of.uid()).ok();
-    let own = rustix::process::geteuid().as_raw();
-    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    let why = match (owner, scope.trim()) {
-        (_, "3") => "kernel.yama.ptrace_scope is 3, so nobody may, until the machine is started again".to_owned(),
-        (Some(owner), _) if owner != own && own != 0 => {
-            format!("it belongs to user {owner}, or has more rights than you. Run uu as root")
+    DumpError::Forbidden { pid, error, why: Standing::of(pid).why() }
+}
+
+/// What the kernel looks at when it decides whether uu may trace a process
+/// ([ptrace(2)](https://man7.org/linux/man-pages/man2/ptrace.2.html), "Ptrace access mode checking"; Yama:
+/// <https://docs.kernel.org/admin-guide/LSM/Yama.html>).
+#[derive(Clone, Debug, Default)]
+struct Standing {
+    /// User of uu, and of the process.
+    own: u32,
+    user: u32,
+    /// The process keeps others out: its files in /proc belong to root though it does not.
+    is_closed: bool,
+    /// uu has CAP_SYS_PTRACE.
+    has_capability: bool,
+    /// A filter of system calls keeps uu from ptrace.
+    is_filtered: bool,
+    /// kernel.yama.ptrace_scope; empty without Yama.
+    scope: String,
+    /// uu and the process are in one user namespace.
+    is_same_namespace: bool,
+}
+
+impl Standing {
+    fn of(pid: u32) -> Standing {
+        let ids = field(pid, "Uid").unwrap_or_default();
+        let user = ids.split_ascii_whitespace().next().and_then(|id| id.parse().ok()).unwrap_or(u32::MAX);
+        let owner = fs::metadata(format!("/proc/{pid}")).map_or(user, |of| of.uid());
+        let own_capabilities = field(std::process::id(), "CapEff").unwrap_or_default();
+        let capabilities = u64::from_str_radix(&own_capabilities, 16).unwrap_or(0);
+        let namespace = |of: &dyn Display| fs::read_link(format!("/proc/{of}/ns/user")).ok();
+        Standing {
+            own: rustix::process::geteuid().as_raw(),
+            user,
+            is_closed: owner != user,
+            has_capability: capabilities >> SYS_PTRACE & 1 != 0,
+            is_filtered: is_filtered(),
+            scope: fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default().trim().to_owned(),
+            // If the other's cannot be read, that is for another reason.
+            is_same_namespace: namespace(&pid).is_none_or(|other| namespace(&"self") == Some(other)),
         }
-        (_, "1") => "kernel.yama.ptrace_scope is 1, so only its parents may. Run uu as root, or set it to 0".to_owned(),
-        (_, "2") => "kernel.yama.ptrace_scope is 2, so only root may. Run uu as root".to_owned(),
-        _ => "a security policy forbids it (in a container: it needs CAP_SYS_PTRACE)".to_owned(),
-    };
-    DumpError::Forbidden { pid, error, why }
+    }
+
+    /// What decides, and the remedy.
+    fn why(&self) -> String {
+        let root = if self.own == 0 {
+            "give uu CAP_SYS_PTRACE (in a container: `--cap-add SYS_PTRACE`)"
+        } else {
+            "run uu as root"
+        };
+        if self.is_filtered {
+            return "a filter of system calls (seccomp) keeps uu from ptrace, as containers set it: run uu outside of the \
+                    container, or with a profile that allows ptrace"
+                .to_owned();
+        }
+        if self.scope == "3" {
+            return "kernel.yama.ptrace_scope is 3, so nobody may, until the machine is started again".to_owned();
+        }
+        if !self.has_capability {
+            if self.user != self.own {
+                return format!("it belongs to user {}, and uu runs as user {}: {root}", self.user, self.own);
+            }
+            if self.is_closed {
+                return format!("it is set-uid, has capabilities, or has closed itself (PR_SET_DUMPABLE): {root}");
+            }
+            match self.scope.as_str() {
+                "1" => {
+                    return format!(
+                        "kernel.yama.ptrace_scope is 1, so only its parents may: {root}, or set it to 0 \
+                         (`sysctl kernel.yama.ptrace_scope=0`)"
+                    )
+                }
+                "2" => return format!("kernel.yama.ptrace_scope is 2, so only CAP_SYS_PTRACE may: {root}"),
+                _ => {}
+            }
+        }
+        if !self.is_same_namespace {
+            return "it is in another user namespace, over which uu has no rights: run uu as root of the machine"
+                .to_owned();
+        }
+        "a security policy of this machine forbids it (SELinux, AppArmor or the like; its log says which rule)"
+            .to_owned()
+    }
+}
+
+/// Whether ptrace itself is forbidden to uu: without a filter, the kernel looks for process 0, of which there is none.
+fn is_filtered() -> bool {
+    // SAFETY: no pointer is passed, and no process has this id.
+    let result = unsafe { libc::ptrace(libc::PTRACE_SEIZE, 0, 0usize, 0usize) };
+    result < 0 && io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// A field of `/proc/PID/status`.
+fn field(pid: u32, name: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(":\t")?.to_owned()))
+}
+
+/// The kernel's flags of a process; 0 if they cannot be read.
+fn flags(pid: u32) -> u64 {
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
+    // The first field after the name is field 3.
+    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6)?.parse().ok());
+    flags.unwrap_or(0)
+}
+
+/// Whether the process's program is a 32-bit one; false if its file cannot be read.
+fn is_narrow(pid: u32) -> bool {
+    let mut head = [0; 5];
+    let read = File::open(format!("/proc/{pid}/exe")).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && head.starts_with(elf::ELFMAG.as_slice()) && head[4] == elf::ELFCLASS32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_decides_is_named_with_its_remedy() {
+        let plain = Standing { own: 7, user: 7, is_same_namespace: true, ..Standing::default() };
+        let scope = |scope: &str| Standing { scope: scope.to_owned(), ..plain.clone() };
+        for (standing, words) in [
+            (Standing { is_filtered: true, ..plain.clone() }, ["seccomp", "outside of the container"]),
+            (Standing { user: 0, ..plain.clone() }, ["belongs to user 0, and uu runs as user 7", "run uu as root"]),
+            (Standing { own: 0, ..plain.clone() }, ["belongs to user 7", "CAP_SYS_PTRACE"]),
+            (Standing { is_closed: true, ..plain.clone() }, ["PR_SET_DUMPABLE", "run uu as root"]),
+            (scope("1"), ["ptrace_scope is 1", "sysctl kernel.yama.ptrace_scope=0"]),
+            (scope("2"), ["ptrace_scope is 2", "run uu as root"]),
+            (Standing { has_capability: true, ..scope("3") }, ["ptrace_scope is 3", "started again"]),
+            (Standing { is_same_namespace: false, ..plain.clone() }, ["user namespace", "root of the machine"]),
+            (Standing { has_capability: true, ..scope("1") }, ["security policy", "log"]),
+        ] {
+            let why = standing.why();
+            assert!(words.iter().all(|word| why.contains(word)), "{standing:?}: {why}");
+        }
+    }
+
+    #[test]
+    fn this_process_is_no_part_of_the_kernel_and_may_call_ptrace() {
+        let pid = std::process::id();
+        assert!(flags(pid) & KERNEL_THREAD == 0 && !is_narrow(pid) && !is_filtered());
+        assert!(check(pid).is_ok());
+        let standing = Standing::of(pid);
+        assert!(standing.user == standing.own && standing.is_same_namespace, "{standing:?}");
+    }
 }

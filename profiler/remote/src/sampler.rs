@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use uunwind_elf::maps;
 use uunwind_recorder::child::interrupted;
 use uunwind_recorder::machine;
+use uunwind_recorder::snapshot::Snapshots;
 use uunwind_recorder::stacks::Stacks;
 use uunwind_recording::{EndCause, Sample, Thread, Writer};
 use uunwind_ring::record::{SampleKind, SAMPLE_DESYNC};
@@ -37,6 +38,8 @@ const KEPT_OPEN: usize = 256;
 pub enum Pause {
     /// The recording is over.
     Over(EndCause),
+    /// A snapshot is due, or one was made.
+    Snapshot,
     /// The process has mapped other code than it had when it was prepared.
     OtherCode,
     /// A thread did not stop in time: it is let go when the calling thread ends.
@@ -101,6 +104,8 @@ pub struct Sampler {
     pub pidfd: Option<OwnedFd>,
     /// CPU time for which a sample stands, in ns.
     pub period: u64,
+    /// What the recording has so far, as files of their own.
+    pub snapshots: Snapshots,
     /// When the recording ends by itself.
     pub until: Option<Instant>,
     /// Index of the process in the recording: its image since the last exec.
@@ -129,6 +134,7 @@ impl Sampler {
             pid,
             pidfd,
             period,
+            snapshots: Snapshots::default(),
             until: None,
             process: 0,
             names: Names::default(),
@@ -193,6 +199,9 @@ impl Sampler {
             }
             if !is_whole {
                 return Pause::LetGo;
+            }
+            if self.snapshots.is_due() || self.snapshots.is_made() {
+                return Pause::Snapshot;
             }
         }
     }

@@ -75,6 +75,7 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
         let why = match end.cause {
             EndCause::ProgramEnded => "until the program ended",
             EndCause::Duration => "until the time asked for was over",
+            EndCause::Snapshot => "until this snapshot; the recording went on",
             EndCause::Asked => "until it was asked to end",
         };
         let _ = writeln!(out, "  duration   {wall:.2} s, {why}; uu used {:.2} s of CPU", end.recorder_cpu as f64 / 1e9);

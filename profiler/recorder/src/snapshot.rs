@@ -1,0 +1,140 @@
+//! Snapshots: what a recording has so far, as a recording of its own, while it goes on.
+
+use crate::child::snapshot_asked;
+use crate::found_names::FoundNames;
+use crate::jit::Jit;
+use crate::machine;
+use crate::naming;
+use crate::output::partial;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+use tempfile::NamedTempFile;
+use uunwind_recording::objects::ObjectMap;
+use uunwind_recording::{End, EndCause, Recording, Writer};
+use uunwind_symbolize::calls::keep_those_in_stacks;
+use uunwind_symbolize::{questions, Files};
+
+/// Bytes that are copied at once.
+const CHUNK: usize = 1 << 20;
+/// What the copy says of itself.
+const NOTE: &str = "this is a snapshot: what processes count is in the recording itself, when it has ended";
+
+/// The path of a snapshot that is made, or why it is not.
+#[derive(Debug)]
+pub struct Made {
+    /// Its path.
+    pub path: PathBuf,
+    /// Why there is no such file.
+    pub error: Option<io::Error>,
+}
+
+/// The recording as it is now.
+pub struct Now<'a> {
+    /// Its file, with everything written.
+    pub file: &'a File,
+    /// That file's path.
+    pub path: &'a Path,
+    /// Number of samples in it.
+    pub samples: u64,
+    /// Where the file of an object may be found.
+    pub files: &'a Files<'a>,
+    /// Names of code made at run time.
+    pub jit: &'a Jit,
+    /// The command that names functions.
+    pub namer: &'a [OsString],
+}
+
+/// The snapshots of a recording. Each is named on a thread of its own, one after the other.
+#[derive(Default)]
+pub struct Snapshots {
+    every: Option<Duration>,
+    next: Option<Instant>,
+    taken: u32,
+    naming: Option<(PathBuf, JoinHandle<io::Result<()>>)>,
+    failed: Option<Made>,
+}
+
+impl Snapshots {
+    /// One is due after each such time, and whenever SIGUSR2 arrives.
+    pub fn new(every: Option<Duration>) -> Snapshots {
+        Snapshots { every, next: every.map(|every| Instant::now() + every), ..Snapshots::default() }
+    }
+
+    /// Whether one is to be taken. While another is still being named, it has to wait.
+    pub fn is_due(&self) -> bool {
+        let is_time = self.next.is_some_and(|next| Instant::now() >= next);
+        self.naming.is_none() && self.failed.is_none() && (is_time || snapshot_asked(false))
+    }
+
+    /// Whether [`Snapshots::made`] has something to say.
+    pub fn is_made(&self) -> bool {
+        self.failed.is_some() || self.naming.as_ref().is_some_and(|(_, naming)| naming.is_finished())
+    }
+
+    /// The last snapshot, once it is made; with `wait`, it is waited for.
+    pub fn made(&mut self, wait: bool) -> Option<Made> {
+        if let Some(failed) = self.failed.take() {
+            return Some(failed);
+        }
+        let (path, naming) = self.naming.take_if(|(_, naming)| wait || naming.is_finished())?;
+        let ended = naming.join().unwrap_or_else(|_| Err(io::Error::other("naming it has panicked")));
+        Some(Made { path, error: ended.err() })
+    }
+
+    /// Copies the recording, and begins to name what is in the copy.
+    pub fn take(&mut self, now: &Now<'_>) {
+        snapshot_asked(true);
+        self.next = self.every.map(|every| Instant::now() + every);
+        self.taken += 1;
+        let stem = now.path.file_stem().unwrap_or_default().to_string_lossy();
+        let path = now.path.with_file_name(format!("{stem}.{}.uu", self.taken));
+        match begin(now, &path) {
+            Ok(naming) => self.naming = Some((path, naming)),
+            Err(error) => self.failed = Some(Made { path, error: Some(error) }),
+        }
+    }
+}
+
+fn begin(now: &Now<'_>, path: &Path) -> io::Result<JoinHandle<io::Result<()>>> {
+    let copy = copy(now.file, path)?;
+    let mut recording = Recording::read_open(copy.as_file(), path).map_err(io::Error::other)?;
+    let mut map = ObjectMap::new(&recording);
+    let asked = questions(&recording, &mut map, now.files);
+    let jit = now.jit.names(&recording, &mut map);
+    let (namer, samples, path) = (now.namer.to_vec(), now.samples, path.to_owned());
+    Builder::new().name("snapshot".to_owned()).spawn(move || {
+        let (mut symbols, mut notes) = naming::name(&namer, &asked, |_| {});
+        keep_those_in_stacks(&recording, &mut map, &mut symbols);
+        notes.insert(0, NOTE.to_owned());
+        // Reading has left the file's position at its end.
+        let mut writer = Writer::resume(copy.as_file().try_clone()?);
+        let (time, cause) = (machine::monotonic(), EndCause::Snapshot);
+        writer.end(&End { time, cause, samples, ..End::default() });
+        FoundNames { symbols, jit, lines: Vec::new(), notes }.append(&mut recording, &mut writer);
+        if let Some(error) = writer.failure() {
+            return Err(io::Error::new(error.kind(), error.to_string()));
+        }
+        copy.persist(&path).map(|_| ()).map_err(|error| error.error)
+    })
+}
+
+/// A copy of the recording's file under a temporary name. The file's own position stays where it is: its writer has it.
+fn copy(file: &File, path: &Path) -> io::Result<NamedTempFile> {
+    let mut copy = partial(path)?;
+    let (len, mut at, mut part) = (file.metadata()?.len(), 0, vec![0; CHUNK]);
+    while at < len {
+        let most = (len - at).min(CHUNK as u64) as usize;
+        let read = file.read_at(part.get_mut(..most).unwrap_or_default(), at)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        copy.write_all(part.get(..read).unwrap_or_default())?;
+        at += read as u64;
+    }
+    Ok(copy)
+}

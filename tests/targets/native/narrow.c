@@ -1,0 +1,5 @@
+/* A 32-bit program that needs no library. */
+void _start(void) {
+    for (;;)
+        __asm__ volatile("pause");
+}
