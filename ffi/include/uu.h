@@ -9,7 +9,7 @@
  * into an object that is unloaded), it is a second registry beside that of a libuunwind.so.0 in the same process; each
  * sees only the windows, marks and frame records that it was given. It looks for uu/libuunwind-setup.so in the
  * program's folder. The program still needs the dynamic loader, which says where objects are: linked with -static, its
- * stacks end with UU_STOP_NO_OWNER.
+ * stacks end after the first frames, mostly with UU_STOP_NO_OWNER.
  *
  * This interface is young: before version 1.0 it may still change. uu_abi() returns the version that a library has.
  *

@@ -47,7 +47,7 @@ int main(void) {
     size_t count = uu_capture(frames, 64, 0, &stop);
     if (uu_capture(0, 64, 0, 0) || uu_capture(frames, 0, 0, &none) || none != UU_STOP_BUFFER_FULL)
         return 2;
-    return count == 0 || stop != UU_STOP_NO_OWNER;
+    return count == 0 || count > 3 || stop == UU_STOP_COMPLETE || stop == UU_STOP_START_SYMBOL;
 }
 ";
     std::fs::write(&source, text).expect("scratch");
