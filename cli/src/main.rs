@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod diff;
 mod doctor;
 mod dump;
 mod exit;

@@ -57,6 +57,7 @@ fn missing(command: &str, argument: &str) -> &'static str {
         ("uu record" | "uu run", _) => "no program given",
         ("uu report" | "uu view", _) => "no recording given",
         ("uu snapshot", _) => "no process given: it takes that of the uu that records",
+        ("uu diff", _) => "two recordings are compared: BEFORE and AFTER",
         ("uu doctor", _) => "no file or process given",
         ("uu completions", _) => "no shell given: bash, zsh or fish",
         _ => "no file given",

@@ -130,6 +130,12 @@ fn a_recording_and_its_reports() {
     assert_eq!(outcome(&piped), (0, String::new()));
     assert_eq!(String::from_utf8_lossy(&piped.stdout).split(" (thread ").next(), Some(comm), "by thread");
 
+    let diff = uu.run(&["diff", recording, recording, "--fail-over", "0.1%", "-o", "diff.svg"]);
+    assert_eq!(outcome(&diff), (0, String::new()));
+    let table = String::from_utf8(diff.stdout).expect("text");
+    assert!(table.contains("in 10 samples") && table.contains("no function's share changed"), "{table}");
+    assert!(std::fs::read_to_string(uu.folder.join("diff.svg")).expect("a picture").contains("interrupted_function"));
+
     report(&["-o", "copy.uu"]);
     assert_eq!(std::fs::read(uu.folder.join("copy.uu")).ok(), std::fs::read(uu.folder.join(recording)).ok());
     assert!(String::from_utf8(report(&[])).expect("text").starts_with("CPU profile of env "));

@@ -108,6 +108,8 @@ fn wrong_options_are_explained() {
         (&["report", "--filter", "time=3", "x.uu"], "--filter time=3: \"3\" is no time"),
         (&["report", "--focus", "(", "x.uu"], "--focus (: \"(\" is no regular expression"),
         (&["view"], "no recording given"),
+        (&["diff", "x.uu"], "two recordings are compared: BEFORE and AFTER"),
+        (&["diff", "a", "b", "--fail-over", "x"], "--fail-over x: it takes percentage points"),
         (&["view", "gone.html"], "cannot open gone.html"),
         (&["recrod", "true"], "there is no command \"recrod\"; did you mean 'record'? See `uu --help`"),
         (

@@ -3,7 +3,8 @@
 //! * [`resolve`]: names of the frames of a sample, as recorded;
 //! * [`stacks`]: from samples to merged stacks of lines, with the hide rules of [`hide`];
 //! * [`selection`], [`view`]: which of them are shown, and how;
-//! * [`formats`]: one file per output format.
+//! * [`formats`]: one file per output format;
+//! * [`diff`]: two recordings compared.
 //!
 //! The parsers of foreign bytes, which fuzz targets call, are in the two crates below:
 //! `uunwind_recording::Recording::parse` and `uunwind_symbolize::Elf::parse`.
@@ -11,6 +12,7 @@
 //! This is a report room: it runs after the samples have left the process, and may allocate.
 #![forbid(unsafe_code)]
 
+pub mod diff;
 pub mod formats;
 pub mod hide;
 mod line;

@@ -61,7 +61,7 @@ pub struct Line {
 
 impl Line {
     /// A remark.
-    pub(crate) fn marker(text: String) -> Line {
+    pub fn marker(text: String) -> Line {
         Line {
             kind: Kind::Marker,
             function: text,

@@ -56,7 +56,7 @@ fn by_line(format: Format, profile: &mut Profile) {
     for line in profile.lines.iter_mut().filter(|line| line.line > 0) {
         // Folded stacks have the lines of interpreted functions in any case.
         if format != Format::Folded || line.kind != Kind::Semantic {
-            line.function = format!("{}:{}", line.function, line.line);
+            line.function = format!("{}:{}", line.function, line.position());
         }
     }
 }

@@ -1,0 +1,101 @@
+//! `uu diff`: compares two recordings.
+
+use crate::exit::Failure;
+use crate::{options, save, terminal};
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::path::Path;
+use uunwind_built_in::HALVES;
+use uunwind_recording::languages::complete;
+use uunwind_recording::Recording;
+use uunwind_report::diff::{changes, picture, table};
+use uunwind_report::resolve::Resolver;
+use uunwind_report::stacks::{Merger, Profile};
+
+/// The exit code if a function's share grew by more than `--fail-over`.
+const GREW: u8 = 1;
+/// Rows of the table.
+const ROWS: usize = 30;
+
+/// Compares two recordings: which functions take a greater or smaller share of the CPU time than before.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Shares are compared, not times, so that runs of different lengths can be. Changes are in percentage points.
+
+Exit code: 0; 1 if --fail-over was given and a function's share grew by more, by itself or with what it calls; 125 if a
+recording cannot be read or the picture cannot be written.")]
+pub struct Options {
+    /// Exit with code 1 if the share of a function grew by more than this, such as 5%
+    #[arg(long, value_name = "POINTS")]
+    fail_over: Option<OsString>,
+    /// Also draw a flame graph (svg) of AFTER: red where it grew, blue where it shrank
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<OsString>,
+    /// hide: leave out an interpreter's own frames and importlib's; show: keep them
+    #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "show"]),
+          hide_possible_values = true)]
+    native_frames: OsString,
+    /// The recording to compare with
+    #[arg(value_hint = ValueHint::FilePath)]
+    before: OsString,
+    /// The recording that is compared
+    #[arg(value_hint = ValueHint::FilePath)]
+    after: OsString,
+}
+
+/// Runs the subcommand; returns the exit code.
+pub fn run(options: Options) -> Result<u8, Failure> {
+    let limit = options.fail_over.as_ref().map(points).transpose()?;
+    let output = options.output.map(|output| options::path(output, "-o")).transpose()?;
+    let native_frames = options::native_frames(&options.native_frames)?;
+    let read = |file: OsString| -> Result<(Profile, String), Failure> {
+        let file = options::path(file, "FILE")?;
+        let mut recording = Recording::read(&file).map_err(Failure::new)?;
+        complete(&mut recording, HALVES);
+        for warning in &recording.warnings {
+            terminal::warn(&uunwind_report::formats::printable(warning));
+        }
+        let mut resolver = Resolver::new(&recording);
+        let profile = Merger::new(&mut resolver, native_frames).profile();
+        Ok((profile, described(&file, &recording)))
+    };
+    let (before, what) = read(options.before)?;
+    let (after, than) = read(options.after)?;
+    let changes = changes(&before, &after);
+    let text = format!("before  {what}\nafter   {than}\n\n{}", table(&changes, ROWS));
+    terminal::output(text.as_bytes())?;
+    if let Some(path) = output {
+        let title = format!("CPU, change from {what} to {than}");
+        save::write(&path, &picture(&before, &after, &title).map_err(Failure::new)?)?;
+    }
+    let Some(limit) = limit else { return Ok(0) };
+    let worst = changes.iter().max_by(|a, b| a.growth().total_cmp(&b.growth())).filter(|worst| worst.growth() > limit);
+    match worst {
+        Some(worst) => Err(Failure::with_code(
+            GREW,
+            format!(
+                "the share of {} grew by {:.1} points, more than {limit}",
+                uunwind_report::formats::printable(&worst.function),
+                worst.growth()
+            ),
+        )),
+        None => Ok(0),
+    }
+}
+
+/// A recording in one line.
+fn described(file: &Path, recording: &Recording) -> String {
+    let weight: u64 = recording.samples.iter().map(|sample| u64::from(sample.weight.max(1))).sum();
+    let seconds = weight as f64 / f64::from(recording.settings.rate.max(1));
+    let file = uunwind_report::formats::printable(&file.to_string_lossy());
+    format!("{file}: {seconds:.2} s of CPU time in {} samples", recording.samples.len())
+}
+
+/// A number of percentage points.
+fn points(value: &OsString) -> Result<f64, Failure> {
+    let text = value.to_string_lossy();
+    let number = text.strip_suffix('%').unwrap_or(&text).trim_end().parse::<f64>().ok();
+    number.filter(|number| (0.0..=100.0).contains(number)).ok_or_else(|| {
+        Failure::new(format!("--fail-over {text}: it takes percentage points from 0 to 100, such as 5% or 0.5"))
+    })
+}
