@@ -372,9 +372,9 @@ struct uu_plugin {
        is shown). */
     uint32_t (*line)(const struct uu_position *position);
     /* Signal code. After the walk of a sample, for each loaded object of the plugin's that some walk of the process has
-       met: how the thread stands to the lock that the runtime in this object runs code under, one of UU_LOCK_*. The view
-       has the interrupted registers, pc and sp, the object's facts, bias and range, and thread_pointer; cfa is 0 and
-       scratch null. Of the host's functions, the reads do something. */
+       met: how the thread stands to the lock that the runtime in this object runs code under, one of UU_LOCK_*. The
+       view has the interrupted registers, pc and sp, the object's facts, bias and range, and thread_pointer; cfa is 0
+       and scratch null. Of the host's functions, the reads do something. */
     uint32_t (*lock)(struct uu_view *view);
 };
 
