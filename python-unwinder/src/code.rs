@@ -14,10 +14,6 @@ use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{Description, Text, TABLE_LIMIT, TABLE_NONE, TEXT_LIMIT};
 
-/// Byte offsets of `PyObject.ob_type` and `PyVarObject.ob_size` (which counts code units in a code object):
-/// <https://github.com/python/cpython/blob/v3.13.0/Include/object.h>.
-const TYPE: u32 = 8;
-const SIZE: u32 = 16;
 /// Bytes of one code unit (`_Py_CODEUNIT`).
 const UNIT: u64 = 2;
 
@@ -51,7 +47,9 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame) -> Emitted {
     };
     // 3.11 and 3.12 point at the unit before the next one, so in a frame that has not begun they point before the first
     // unit.
-    let first = frame.code.wrapping_add(u64::from(facts.code_instructions));
+    let Some(first) = instructions(guest, facts, frame) else {
+        return Emitted::Invalid;
+    };
     let ahead = frame.instruction.wrapping_add(UNIT).wrapping_sub(first);
     if !ahead.is_multiple_of(UNIT) || ahead / UNIT > code.units {
         return Emitted::Invalid;
@@ -65,6 +63,22 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame) -> Emitted {
     }
     // The byte offset from the first code unit, equal to `frame.f_lasti`.
     done(guest.emit(code.name, ahead.wrapping_sub(UNIT)))
+}
+
+/// Address of the first code unit that the frame runs. In free-threaded builds from 3.14 on, each thread but the first
+/// has a copy of its own (`_PyFrame_GetBytecode` in
+/// <https://github.com/python/cpython/blob/v3.14.0/Include/internal/pycore_interpframe.h>): `_PyCodeArray` is a number,
+/// then as many addresses.
+fn instructions(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame) -> Option<u64> {
+    if frame.copy == 0 || facts.code_copies == 0 {
+        return Some(frame.code.wrapping_add(u64::from(facts.code_instructions)));
+    }
+    let copies = guest.word(frame.code.wrapping_add(u64::from(facts.code_copies)))?;
+    let (count, index) = (guest.word(copies)?, u64::from(frame.copy));
+    if index >= count {
+        return None;
+    }
+    guest.word(copies.wrapping_add(8).wrapping_add(index.wrapping_mul(8)))
 }
 
 /// Emits a frame that runs the code object at `address`, and stands at a byte position of its instructions (up to
@@ -131,8 +145,9 @@ struct Parts {
 fn read(guest: &Guest<'_>, facts: &Facts, address: u64) -> Option<Parts> {
     let in_bytes = facts.code_bytes != 0;
     let offsets = [
-        TYPE,
-        if in_bytes { facts.code_bytes } else { SIZE },
+        facts.object_type(),
+        // `ob_size`, which counts code units in a code object.
+        if in_bytes { facts.code_bytes } else { facts.object_header },
         facts.code_first_traceable,
         facts.code_first_line,
         facts.code_filename,
@@ -146,13 +161,13 @@ fn read(guest: &Guest<'_>, facts: &Facts, address: u64) -> Option<Parts> {
         return None;
     }
     // Up to 3.10 the instructions are a `bytes` object.
-    let units = if in_bytes { guest.word(units.wrapping_add(u64::from(SIZE)))? / UNIT } else { units };
+    let units = if in_bytes { guest.word(units.wrapping_add(u64::from(facts.object_header)))? / UNIT } else { units };
     // Both fields are ints, half a word.
     let (first_traceable, first_line) = (first_traceable as u32, first_line as u32);
     let mut fingerprint = Fingerprint(u64::from(first_line));
     let name = fingerprint.with(guest, text::of_str(guest, facts, qualname), TEXT_LIMIT);
     let file = fingerprint.with(guest, text::of_str(guest, facts, filename), TEXT_LIMIT);
-    let table = fingerprint.with_table(guest, text::of_bytes(guest, line_table));
+    let table = fingerprint.with_table(guest, text::of_bytes(guest, facts, line_table));
     // An empty table means something else than none (up to 3.9).
     let has_table = table.address != 0 && table.len <= TABLE_LIMIT;
     let description = Description {

@@ -47,8 +47,8 @@ uunwind_core::plain! {
     }
 }
 
-/// Cursors of a walk. Frames of any further interpreter are shown as native frames only.
-const CURSORS: usize = 2;
+/// Cursors of a walk. Frames of any further interpreter are left out, with doubt.
+const CURSORS: usize = 8;
 /// Bytes of scratch memory that are used.
 pub const USED: usize = CURSORS * size_of::<Cursor>();
 const _: () = assert!(USED <= SCRATCH_BYTES);

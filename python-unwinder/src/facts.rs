@@ -10,7 +10,7 @@ use core::mem::size_of;
 pub use uunwind_core::plugin::guest::Plain;
 
 /// Version of this layout.
-pub const FACTS_VERSION: u32 = 5;
+pub const FACTS_VERSION: u32 = 6;
 
 /// 3.11: `_PyCFrame` on the C stack; an activation ends before the frame that its outer `_PyCFrame` shows.
 pub const CHAIN_CFRAME: u32 = 1;
@@ -49,10 +49,16 @@ pub const TABLE_PYTHON_38: u32 = 2;
 /// `table_kind` of code objects: `co_linetable` of CPython 3.10.
 pub const TABLE_PYTHON_310: u32 = 3;
 
+/// `sizeof(PyObject)`, in bytes, in builds with the GIL
+/// (<https://github.com/python/cpython/blob/v3.13.0/Include/object.h>).
+pub const OBJECT_HEADER: u32 = 16;
+/// The same in free-threaded builds.
+pub const OBJECT_HEADER_FREE_THREADED: u32 = 32;
+
 /// Largest `_PyInterpreterFrame`, in bytes, that the signal half reads fields of.
 pub const FRAME_BYTES: usize = 128;
 /// Largest head of a `PyCodeObject`, in bytes up to `co_code_adaptive`, that the signal half reads fields of.
-pub const CODE_BYTES: usize = 224;
+pub const CODE_BYTES: usize = 256;
 
 uunwind_core::plain! {
     /// Facts of one object: a libpython, or an executable that contains it.
@@ -160,8 +166,13 @@ uunwind_core::plain! {
         pub text_ascii: u32,
         /// `sizeof(PyCompactUnicodeObject)`: where the characters of any other compact `str` begin.
         pub text_compact: u32,
-        /// Makes the size a multiple of the alignment; 0.
-        pub padding: u32,
+        /// `sizeof(PyObject)`: 16, in free-threaded builds 32. `ob_type` is its last word.
+        pub object_header: u32,
+        /// `_PyInterpreterFrame.tlbc_index` (32 bits, free-threaded builds from 3.14 on): which copy of the
+        /// instructions the frame runs. It begins the word that holds the owner; 0: not used.
+        pub frame_copy: u32,
+        /// `PyCodeObject.co_tlbc`, the address of the array of copies; 0: not used.
+        pub code_copies: u32,
 
         /// Where the GIL is, and how its holder is recognised.
         pub lock: LockFacts,
@@ -187,6 +198,11 @@ impl Facts {
         }
     }
 
+    /// `PyObject.ob_type`.
+    pub fn object_type(&self) -> u32 {
+        self.object_header.wrapping_sub(8)
+    }
+
     fn plausible(&self) -> bool {
         let word = |offset: u32, limit: u32| offset.checked_add(8).is_some_and(|end| end <= limit);
         let byte = |offset: u32, limit: u32| offset < limit;
@@ -196,6 +212,9 @@ impl Facts {
             && self.boundary().is_some()
             && matches!(self.state, STATE_KEY | STATE_TLS | STATE_TLS_BLOCK)
             && frame as usize <= FRAME_BYTES
+            && matches!(self.object_header, OBJECT_HEADER | OBJECT_HEADER_FREE_THREADED)
+            && (self.frame_copy == 0 || self.frame_copy == self.frame_owner & !7)
+            && word(self.code_copies, code)
             && self.frame_generator_state <= 8
             && self.frame_unit <= 2
             && word(self.frame_generator, frame)
@@ -220,6 +239,7 @@ mod tests {
         facts.chain = CHAIN_SHIM;
         facts.state = STATE_KEY;
         facts.frame_bytes = 80;
+        facts.object_header = OBJECT_HEADER;
         facts.code_instructions = 200;
         facts
     }
@@ -239,7 +259,10 @@ mod tests {
             |f: &mut Facts| f.frame_generator_state = 9,
             |f: &mut Facts| f.frame_previous = 73,
             |f: &mut Facts| f.code_line_table = u32::MAX - 3,
-            |f: &mut Facts| f.code_instructions = 225,
+            |f: &mut Facts| f.code_instructions = 257,
+            |f: &mut Facts| f.object_header = 24,
+            |f: &mut Facts| f.frame_copy = 72,
+            |f: &mut Facts| f.code_copies = 193,
         ] {
             let mut bad = facts;
             spoil(&mut bad);

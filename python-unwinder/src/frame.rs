@@ -28,6 +28,8 @@ pub struct PyFrame {
     pub instruction: u64,
     /// Who owns the frame's memory: one of the `OWNER_*` numbers, or one that this plugin does not handle.
     pub owner: u8,
+    /// Which copy of the code object's instructions it runs (free-threaded builds from 3.14 on); 0: the object's own.
+    pub copy: u32,
     /// 3.11: this is the first frame of its activation.
     pub is_entry: bool,
 }
@@ -53,6 +55,7 @@ impl PyFrame {
             code: code & !u64::from(facts.frame_tags),
             instruction,
             owner: byte(owner, facts.frame_owner),
+            copy: if facts.frame_copy == 0 { 0 } else { owner as u32 },
             is_entry: facts.frame_is_entry != 0 && byte(entry, facts.frame_is_entry) != 0,
         })
     }

@@ -70,11 +70,13 @@ pub fn overlay(guest: &Guest<'_>) -> u32 {
     let Some(boundary) = facts.boundary() else {
         return OVERLAY_NONE;
     };
-    let Some(cursor) = Cursor::of(guest, view.facts) else {
-        return OVERLAY_NONE;
-    };
     let learned = Learned::of(view.facts);
-    let here = Here { is_loop: is_loop(view, &facts, learned), guest, facts, boundary, learned };
+    let is_loop = is_loop(view, &facts, learned);
+    let Some(cursor) = Cursor::of(guest, view.facts) else {
+        // One interpreter more than a walk has cursors for: its frames are missing.
+        return if is_loop { OVERLAY_INTERPRETER | OVERLAY_DESYNC } else { OVERLAY_NONE };
+    };
+    let here = Here { is_loop, guest, facts, boundary, learned };
     if cursor.state == FRESH {
         begin(&here, cursor);
     }

@@ -7,16 +7,14 @@ use crate::facts::Facts;
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::Text;
 
-/// Byte offsets of `PyASCIIObject.length` and `.state`, the same in 3.11 to 3.13.
-const LENGTH: u64 = 16;
-const STATE: u64 = 32;
+/// Byte offset of `PyASCIIObject.state` from the end of the object's header, where `.length` is.
+const STATE: u64 = 16;
 /// Bit fields of `PyASCIIObject.state`.
 const KIND_SHIFT: u64 = 2;
 const COMPACT: u64 = 1 << 5;
 const ASCII: u64 = 1 << 6;
-/// Byte offsets of `PyBytesObject.ob_size` and `.ob_sval`.
-const BYTES_SIZE: u64 = 16;
-const BYTES_DATA: u64 = 32;
+/// Byte offset of `PyBytesObject.ob_sval` from the end of the object's header, where `.ob_size` is.
+const BYTES_DATA: u64 = 16;
 
 /// The empty text: there is none, or it cannot be read.
 pub const EMPTY: Text = Text { address: 0, len: 0, width: 1, utf8: 0 };
@@ -30,8 +28,9 @@ fn read_str(guest: &Guest<'_>, facts: &Facts, object: u64) -> Option<Text> {
     if object == 0 || !object.is_multiple_of(8) {
         return None;
     }
-    let length = guest.word(object.wrapping_add(LENGTH))?;
-    let state = guest.word(object.wrapping_add(STATE))?;
+    let fields = object.wrapping_add(u64::from(facts.object_header));
+    let length = guest.word(fields)?;
+    let state = guest.word(fields.wrapping_add(STATE))?;
     let width = (state >> KIND_SHIFT) & 7;
     if state & COMPACT == 0 || !matches!(width, 1 | 2 | 4) {
         return None;
@@ -42,12 +41,13 @@ fn read_str(guest: &Guest<'_>, facts: &Facts, object: u64) -> Option<Text> {
 }
 
 /// The bytes of a `bytes` object, or [`EMPTY`].
-pub fn of_bytes(guest: &Guest<'_>, object: u64) -> Text {
+pub fn of_bytes(guest: &Guest<'_>, facts: &Facts, object: u64) -> Text {
     if object == 0 || !object.is_multiple_of(8) {
         return EMPTY;
     }
-    match guest.word(object.wrapping_add(BYTES_SIZE)).map(u32::try_from) {
-        Some(Ok(len)) => Text { address: object.wrapping_add(BYTES_DATA), len, width: 1, utf8: 0 },
+    let fields = object.wrapping_add(u64::from(facts.object_header));
+    match guest.word(fields).map(u32::try_from) {
+        Some(Ok(len)) => Text { address: fields.wrapping_add(BYTES_DATA), len, width: 1, utf8: 0 },
         _ => EMPTY,
     }
 }

@@ -7,7 +7,7 @@ use uunwind_core::walk::DEEPEST;
 use uunwind_python::facts::{STATE_KEY, STATE_TLS_BLOCK, TABLE_PYTHON_311};
 use world::host::{loop_frame, Native, Shown, Walk};
 use world::python::{Process, Version, ALL, BIAS, CSTACK, DISTANCE, GENERATOR, PYTHON_3_11, PYTHON_3_12, PYTHON_3_13};
-use world::python::{PYTHON_3_15, RUNTIME, STACK, THREAD, THREAD_POINTER, TSTATE};
+use world::python::{PYTHON_3_14T, PYTHON_3_15, PYTHON_3_15T, RUNTIME, STACK, THREAD, THREAD_POINTER, TSTATE};
 
 const OUTER: u64 = STACK - 0x1000;
 const INNER: u64 = STACK - 0x3000;
@@ -85,6 +85,24 @@ fn an_activation_in_its_prologue_hosts_nothing() {
         assert_eq!(answers[0], shown(OVERLAY_INTERPRETER, &[]));
         assert_eq!(answers[1].frames.len(), 2);
         assert_eq!(answers[2].frames.len(), 2);
+    }
+}
+
+#[test]
+fn a_copy_of_the_instructions_that_does_not_exist_is_no_frame() {
+    for version in [&PYTHON_3_14T, &PYTHON_3_15T] {
+        let mut p = Process::new(version);
+        let code = p.code("f", "/a.py", 7, 100);
+        p.activate(OUTER);
+        let frame = p.call(code, 20, THREAD);
+        for (copy, expected) in [
+            (2, shown(OVERLAY_INTERPRETER | OVERLAY_DESYNC, &[])),
+            (u32::MAX, shown(OVERLAY_INTERPRETER | OVERLAY_DESYNC, &[])),
+        ] {
+            p.memory.put32(frame + u64::from(version.facts.frame_copy), copy);
+            p.memory.put(frame + u64::from(version.facts.frame_owner), &[THREAD]);
+            assert_eq!(show(&p, &[loop_frame(OUTER, SIZE, false)]), [expected]);
+        }
     }
 }
 
@@ -447,7 +465,9 @@ fn a_code_object_whose_parts_lie_where_the_old_ones_lay_is_another_one() {
             u64::from_le_bytes(word)
         };
         let (facts, ascii) = (version.facts, u64::from(version.facts.text_ascii));
-        let data = [(facts.code_qualname, ascii, 4), (facts.code_filename, ascii, 5), (facts.code_line_table, 32, 5)];
+        let size = u64::from(facts.object_header);
+        let data =
+            [(facts.code_qualname, ascii, 4), (facts.code_filename, ascii, 5), (facts.code_line_table, size + 16, 5)];
         for (field, header, len) in data {
             let object = word(&p, code + u64::from(field));
             for at in (0..len).map(|at| object + header + at) {
@@ -456,12 +476,24 @@ fn a_code_object_whose_parts_lie_where_the_old_ones_lay_is_another_one() {
                 assert_ne!(old, fingerprint(&p), "{:#x}: byte {at:#x} of the object at {field}", facts.python);
                 p.memory.put(at, &[byte]);
             }
-            p.memory.put64(object + 16, len - 1);
+            p.memory.put64(object + size, len - 1);
             assert_ne!(old, fingerprint(&p), "{:#x}: a shorter object at {field}", facts.python);
-            p.memory.put64(object + 16, len);
+            p.memory.put64(object + size, len);
         }
         assert_eq!(old, fingerprint(&p));
     }
+}
+
+#[test]
+fn an_interpreter_more_than_a_walk_has_cursors_for_is_in_doubt() {
+    static NINTH: Version = Version { facts: PYTHON_3_13.facts };
+    let p = two_activations(&PYTHON_3_13);
+    let at = |n: usize| loop_frame(INNER + 0x400 * n as u64, SIZE, true);
+    let natives: Vec<_> =
+        ALL.iter().copied().chain([&NINTH]).enumerate().map(|(n, version)| (at(n), version)).collect();
+    let answers = Walk::new(&p.memory).show(&natives);
+    assert_eq!(answers[8], shown(OVERLAY_INTERPRETER | OVERLAY_DESYNC, &[]));
+    assert!(answers[3..8].iter().all(|answer| *answer == shown(OVERLAY_INTERPRETER, &[])), "{answers:?}");
 }
 
 #[test]

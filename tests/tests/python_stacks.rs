@@ -4,6 +4,7 @@ use libtest_mimic::Arguments;
 use object::Object;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use uunwind_tests::interpreters::{self, Interpreter};
 use uunwind_tests::own_walks::{self, Reads};
 use uunwind_tests::samples::{self, Frame, Sample};
@@ -22,7 +23,15 @@ const PROGRAMS: &[&str] = &[
     "exec_lambda",
     "hot_class",
     "sub_interpreters",
+    "hot_loops",
 ];
+
+/// Why a stack ends in code of which nothing is known.
+const NO_UNWINDER: &str = "no-unwinder-for-this-address";
+/// The first version with a JIT that distributions build.
+const FIRST_JIT: u32 = 14;
+/// The versions with free-threaded builds.
+const FREE_THREADED: std::ops::RangeInclusive<u32> = 13..=15;
 
 /// Of these, those that are also run with a trampoline for each function, through which its activations are called.
 const WITH_TRAMPOLINES: &[&str] = &["recursion", "c_callback", "generators", "threads", "exceptions", "exec_lambda"];
@@ -34,6 +43,9 @@ fn main() {
     let found = interpreters::supported();
     for minor in interpreters::missing(&found) {
         skips::skipped(&format!("Python stacks on 3.{minor}"), "this machine has no such interpreter");
+    }
+    for minor in FREE_THREADED.filter(|minor| !found.iter().any(|i| i.version.0 == *minor && i.flags.contains('t'))) {
+        skips::skipped(&format!("Python stacks on 3.{minor}t"), "this machine has no such interpreter");
     }
     let mut trials = Vec::new();
     for interpreter in found {
@@ -55,6 +67,9 @@ fn main() {
         for (option, program) in options.iter().flat_map(|option| WITH_TRAMPOLINES.iter().map(move |p| (*option, *p))) {
             let name = format!("{program}_{option}");
             add(&name, Box::new(move |python| agrees_with_trampolines(python, option, program)));
+        }
+        if interpreter.version.0 >= FIRST_JIT {
+            add("hot_loops_jit", Box::new(agrees_with_jit));
         }
         add("too_deep", Box::new(too_deep));
         add("script_by_its_first_line", Box::new(script_by_its_first_line));
@@ -194,6 +209,41 @@ fn agrees_with_trampolines(python: &Interpreter, option: &str, program: &str) ->
         }
     }
     compare(run, false)
+}
+
+/// With the JIT that the build has: the same frames. 3.14's code has no unwind data: a stack that goes through it ends
+/// there, with that reason, and the frames up to there are right.
+fn agrees_with_jit(python: &Interpreter) -> Result<(), String> {
+    let mut ask = Command::new(&python.path);
+    ask.args(["-c", "import sys; sys.exit(not (sys._jit.is_available() and sys._jit.is_enabled()))"]);
+    if !ask.env("PYTHON_JIT", "1").status().is_ok_and(|status| status.success()) {
+        skips::skipped(&format!("{}::hot_loops_jit", python.label), "this build has no JIT");
+        return Ok(());
+    }
+    let source = paths::source("python/hot_loops.py");
+    let program = ["env".as_ref(), "PYTHON_JIT=1".as_ref(), python.path.as_os_str(), source.as_os_str()];
+    let run = record(&format!("hot_loops-jit-{}", python.label), &program);
+    // In no object: without a name, or with the one that CPython reports for it.
+    let in_jit = |frame: &Frame| match frame {
+        Frame::Native { object, .. } => matches!(&**object, "?" | "jitdump" | "gdb"),
+        Frame::Jit { .. } => true,
+        _ => false,
+    };
+    let hosted = run.samples.iter().filter(|sample| sample.frames.iter().any(in_jit)).count();
+    if hosted == 0 {
+        return Err("no sample was taken below the JIT's code".into());
+    }
+    let (whole, cut): (Vec<_>, Vec<_>) = run.pairs()?.into_iter().partition(|(_, sample)| sample.complete());
+    let may_end = python.version.0 == FIRST_JIT;
+    for (expected, sample) in &cut {
+        let ends_there = sample.frames.last().is_some_and(in_jit) && sample.stop_text == NO_UNWINDER;
+        let context = |e: String| format!("{e}\n{}", sample.text());
+        oracle::compare_python(expected, sample, false).map_err(context)?;
+        if !may_end || !ends_there {
+            return Err(context("the stack is not whole".into()));
+        }
+    }
+    compare_all(&whole, has_symbols(&python.path))
 }
 
 /// More frames than are kept: the innermost and the outermost ones are right, and a frame between them has the number

@@ -8,7 +8,7 @@
 
 use crate::version::Version;
 use uunwind_elf::Elf;
-use uunwind_python::facts::Facts;
+use uunwind_python::facts::{Facts, OBJECT_HEADER, OBJECT_HEADER_FREE_THREADED};
 
 const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
 
@@ -28,6 +28,8 @@ pub struct Words {
     /// First word of the group `code_object`, and the word `co_code_adaptive` in it.
     pub code: usize,
     pub instructions: usize,
+    /// The words `tlbc_index` and `co_tlbc`, from 3.14 on; 0 in builds with the GIL.
+    pub copies: Option<(usize, usize)>,
     /// First words of the groups `pyobject`, `bytes_object` and `unicode_object`.
     pub object: usize,
     pub bytes: usize,
@@ -53,8 +55,14 @@ const QUALNAME: usize = 3;
 const LINE_TABLE: usize = 4;
 const FIRST_LINE: usize = 5;
 
-/// Distance from `_co_firsttraceable`, which the table lacks, to `co_code_adaptive`.
+/// Distance from `_co_firsttraceable`, which the table lacks, to `co_code_adaptive`: `co_extra` and itself. `co_tlbc`
+/// lies between them, too, where there is one.
 const FIRST_TRACEABLE_BEFORE: u32 = 16;
+const WITH_COPIES: u32 = 24;
+
+/// `sizeof(PyASCIIObject)` without the header, and what `PyCompactUnicodeObject` has besides.
+const ASCII_AFTER_HEADER: u32 = 24;
+const COMPACT_AFTER_ASCII: u32 = 16;
 
 /// Takes the offsets from the file's table. The error says why they cannot be used.
 pub fn apply(elf: &dyn Elf, version: Version, words: &Words, facts: &mut Facts) -> Result<(), String> {
@@ -73,10 +81,12 @@ pub fn apply(elf: &dyn Elf, version: Version, words: &Words, facts: &mut Facts) 
     if table.word(VERSION) != u64::from(version.hex) {
         return Err(format!("CPython {version} whose table of offsets says version {:#x}", table.word(VERSION)));
     }
-    if table.word(FREE_THREADED) != 0 {
-        return Err(format!("this is a free-threaded build of CPython {version}"));
-    }
-    for (name, word, expected) in fixed(words) {
+    facts.object_header = match table.word(FREE_THREADED) {
+        0 => OBJECT_HEADER,
+        1 => OBJECT_HEADER_FREE_THREADED,
+        other => return Err(format!("CPython {version} whose table of offsets says free_threaded is {other}")),
+    };
+    for (name, word, expected) in fixed(words, u64::from(facts.object_header)) {
         if table.word(word) != expected {
             return Err(format!("CPython {version} with {name} at {}, not {expected}", table.word(word)));
         }
@@ -106,21 +116,28 @@ pub fn apply(elf: &dyn Elf, version: Version, words: &Words, facts: &mut Facts) 
     // `co_code_adaptive` is the structure's last, flexible member, so it may lie at its end.
     facts.code_instructions =
         u32::try_from(table.word(words.instructions)).map_err(|_| wrong("code.co_code_adaptive"))?;
+    if let Some((frame, code)) = words.copies.filter(|_| facts.object_header == OBJECT_HEADER_FREE_THREADED) {
+        facts.frame_copy = get("frame.tlbc_index", words.frame, frame)?;
+        facts.code_copies = get("code.co_tlbc", words.code, code)?;
+    }
+    let before = if facts.code_copies == 0 { FIRST_TRACEABLE_BEFORE } else { WITH_COPIES };
     facts.code_first_traceable =
-        facts.code_instructions.checked_sub(FIRST_TRACEABLE_BEFORE).ok_or_else(|| wrong("code.co_code_adaptive"))?;
-    facts.text_ascii = u32::try_from(table.word(words.text + 3)).map_err(|_| wrong("str.data"))?;
+        facts.code_instructions.checked_sub(before).ok_or_else(|| wrong("code.co_code_adaptive"))?;
+    facts.text_ascii = facts.object_header + ASCII_AFTER_HEADER;
+    facts.text_compact = facts.text_ascii + COMPACT_AFTER_ASCII;
     Ok(())
 }
 
-/// Offsets that the signal half has as constants: name, word, expected value. (`ob_size` at 16 is not in the table.)
-fn fixed(words: &Words) -> [(&'static str, usize, u64); 6] {
+/// Offsets that the signal half takes for granted, given the size of an object's header: name, word, expected value.
+/// (`ob_size`, right after the header, is not in the table.)
+fn fixed(words: &Words, header: u64) -> [(&'static str, usize, u64); 6] {
     [
-        ("ob_type", words.object + 1, 8),
-        ("bytes.ob_size", words.bytes + 1, 16),
-        ("bytes.ob_sval", words.bytes + 2, 32),
-        ("str.length", words.text + 2, 16),
-        ("str.state", words.text + 1, 32),
-        ("str.data", words.text + 3, 40),
+        ("ob_type", words.object + 1, header - 8),
+        ("bytes.ob_size", words.bytes + 1, header),
+        ("bytes.ob_sval", words.bytes + 2, header + 16),
+        ("str.length", words.text + 2, header),
+        ("str.state", words.text + 1, header + 16),
+        ("str.data", words.text + 3, header + u64::from(ASCII_AFTER_HEADER)),
     ]
 }
 

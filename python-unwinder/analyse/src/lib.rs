@@ -1,8 +1,8 @@
 //! CPython unwinder plugin, analyse half: decides whether an ELF file holds a CPython that the signal half can read,
 //! and says where its structures lie.
 //!
-//! Serves builds with the GIL of CPython 3.8 to 3.15, as libpython or as an executable that contains it. All that is
-//! needed are exported symbols and initialised data, which stripped files have as well. A CPython that is not served is
+//! Serves CPython 3.8 to 3.15, with the GIL or free-threaded, as libpython or as an executable that contains it. All that
+//! is needed are exported symbols and initialised data, which stripped files have as well. A CPython that is not served is
 //! refused, with a line that says what was found.
 //!
 //! - `versions`: a file for each minor version: its layout, its boundaries, its refusals;
@@ -46,7 +46,7 @@ pub enum Finding {
 }
 
 /// The CPythons that are served, for messages.
-pub const SERVED: &str = "CPython 3.8 to 3.15 (builds with the GIL)";
+pub const SERVED: &str = "CPython 3.8 to 3.15";
 
 /// Analyses one ELF file.
 pub fn analyse(elf: &dyn Elf) -> Finding {

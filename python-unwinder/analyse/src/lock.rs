@@ -4,7 +4,7 @@
 use crate::debug_offsets::Words;
 use crate::version::Version;
 use uunwind_elf::Elf;
-use uunwind_python::facts::Facts;
+use uunwind_python::facts::{Facts, OBJECT_HEADER_FREE_THREADED};
 use uunwind_python::lock::LOCK_NOT_DESCRIBED;
 
 /// First word of the group `interpreter_state`; the word `ceval_gil` of 3.13, and from 3.14 on (`threads_main` came
@@ -17,9 +17,10 @@ const INTERP: usize = 3;
 const HOLDS_3_15: usize = 12;
 const REQUESTED_3_15: usize = 13;
 
-/// Takes what the table has about the GIL.
+/// Takes what the table has about the GIL. Nothing is said about that of free-threaded builds: whether it is in use is
+/// decided at run time.
 pub fn check(elf: &dyn Elf, version: Version, words: &Words, facts: &mut Facts) {
-    if take(elf, version, words, facts).is_none() {
+    if facts.object_header == OBJECT_HEADER_FREE_THREADED || take(elf, version, words, facts).is_none() {
         facts.lock.kind = LOCK_NOT_DESCRIBED;
     }
 }

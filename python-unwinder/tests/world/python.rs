@@ -3,7 +3,8 @@
 use super::Memory;
 use std::mem::size_of;
 use uunwind_python::facts::{
-    Facts, CHAIN_CFRAME, CHAIN_CFRAME_SHIM, CHAIN_SHIM, FACTS_VERSION, STATE_KEY, STATE_TLS, TABLE_PYTHON_311,
+    Facts, CHAIN_CFRAME, CHAIN_CFRAME_SHIM, CHAIN_SHIM, FACTS_VERSION, OBJECT_HEADER, OBJECT_HEADER_FREE_THREADED,
+    STATE_KEY, STATE_TLS, TABLE_PYTHON_311,
 };
 use uunwind_python::lock::{LockFacts, LOCK_RUNTIME, LOCK_THREAD};
 
@@ -83,7 +84,9 @@ const V311: Facts = Facts {
     code_instructions: 184,
     text_ascii: 48,
     text_compact: 72,
-    padding: 0,
+    object_header: OBJECT_HEADER,
+    frame_copy: 0,
+    code_copies: 0,
     lock: LockFacts {
         kind: LOCK_RUNTIME,
         gil: 360,
@@ -173,7 +176,46 @@ pub static PYTHON_3_15: Version = Version {
         ..PYTHON_3_14.facts
     },
 };
-pub static ALL: [&Version; 5] = [&PYTHON_3_11, &PYTHON_3_12, &PYTHON_3_13, &PYTHON_3_14, &PYTHON_3_15];
+/// As `offsetof` against the headers of 3.13.5, 3.14.10 and 3.15.2 with `Py_GIL_DISABLED` has it.
+pub static PYTHON_3_13T: Version = Version {
+    facts: Facts {
+        code_filename: 128,
+        code_qualname: 144,
+        code_first_line: 84,
+        code_line_table: 152,
+        code_first_traceable: 200,
+        code_instructions: 216,
+        text_ascii: 56,
+        text_compact: 72,
+        object_header: OBJECT_HEADER_FREE_THREADED,
+        ..PYTHON_3_13.facts
+    },
+};
+pub static PYTHON_3_14T: Version = Version { facts: with_copies(PYTHON_3_14.facts) };
+pub static PYTHON_3_15T: Version = Version { facts: with_copies(PYTHON_3_15.facts) };
+
+const fn with_copies(facts: Facts) -> Facts {
+    let free = PYTHON_3_13T.facts;
+    Facts {
+        code_filename: free.code_filename,
+        code_qualname: free.code_qualname,
+        code_first_line: free.code_first_line,
+        code_line_table: free.code_line_table,
+        code_first_traceable: 208,
+        code_copies: 224,
+        code_instructions: 232,
+        frame_copy: 72,
+        frame_owner: 78,
+        text_ascii: free.text_ascii,
+        text_compact: free.text_compact,
+        object_header: free.object_header,
+        ..facts
+    }
+}
+
+/// All versions, and their names.
+pub static ALL: [&Version; 8] =
+    [&PYTHON_3_11, &PYTHON_3_12, &PYTHON_3_13, &PYTHON_3_14, &PYTHON_3_15, &PYTHON_3_13T, &PYTHON_3_14T, &PYTHON_3_15T];
 
 /// A process with one thread that runs Python. Activations and frames are pushed from the outermost to the innermost.
 pub struct Process {
@@ -236,6 +278,12 @@ impl Process {
         at
     }
 
+    fn word(&self, at: u64) -> u64 {
+        let mut word = [0; 8];
+        assert!(self.memory.get(at, &mut word));
+        u64::from_le_bytes(word)
+    }
+
     fn str(&mut self, text: &str) -> u64 {
         let widest = text.chars().map(u32::from).max().unwrap_or(0);
         let (width, ascii) = match widest {
@@ -247,8 +295,9 @@ impl Process {
         let facts = &self.version.facts;
         let data = u64::from(if ascii { facts.text_ascii } else { facts.text_compact });
         let at = self.allocate(data + 4 * text.len() as u64 + 4);
-        self.memory.put64(at + 16, text.chars().count() as u64);
-        self.memory.put32(at + 32, (width << 2) | 1 << 5 | u32::from(ascii) << 6);
+        let fields = at + u64::from(facts.object_header);
+        self.memory.put64(fields, text.chars().count() as u64);
+        self.memory.put32(fields + 16, (width << 2) | 1 << 5 | u32::from(ascii) << 6);
         for (index, c) in (0u64..).zip(text.chars()) {
             self.memory.put(at + data + index * u64::from(width), &u32::from(c).to_le_bytes()[..width as usize]);
         }
@@ -259,12 +308,20 @@ impl Process {
     pub fn code(&mut self, name: &str, file: &str, line: u32, units: u64) -> u64 {
         let (name, file) = (self.str(name), self.str(file));
         let table = self.allocate(64);
-        self.memory.put64(table + 16, 5);
-        self.memory.put(table + 32, b"table");
         let facts = self.version.facts;
+        let header = u64::from(facts.object_header);
+        self.memory.put64(table + header, 5);
+        self.memory.put(table + header + 16, b"table");
         let at = self.allocate(u64::from(facts.code_instructions) + 2 * units);
-        self.memory.put64(at + 8, BIAS + CODE_TYPE);
-        self.memory.put64(at + 16, units);
+        self.memory.put64(at + header - 8, BIAS + CODE_TYPE);
+        self.memory.put64(at + header, units);
+        if facts.code_copies != 0 {
+            let (copies, copy) = (self.allocate(24), self.allocate(2 * units));
+            self.memory.put64(copies, 2);
+            self.memory.put64(copies + 8, at + u64::from(facts.code_instructions));
+            self.memory.put64(copies + 16, copy);
+            self.memory.put64(at + u64::from(facts.code_copies), copies);
+        }
         self.memory.put64(at + u64::from(facts.code_qualname), name);
         self.memory.put64(at + u64::from(facts.code_filename), file);
         self.memory.put64(at + u64::from(facts.code_line_table), table);
@@ -276,7 +333,13 @@ impl Process {
     /// Writes a frame at `address`.
     pub fn frame_at(&mut self, address: u64, previous: u64, code: u64, position: i64, owner: u8, entry: bool) {
         let facts = self.version.facts;
-        let instruction = (code + u64::from(facts.code_instructions)).wrapping_add_signed(position);
+        let mut first = code + u64::from(facts.code_instructions);
+        // Every other code object runs in the second thread's copy.
+        if facts.code_copies != 0 && code >> 4 & 1 != 0 {
+            first = self.word(self.word(code + u64::from(facts.code_copies)) + 16);
+            self.memory.put32(address + u64::from(facts.frame_copy), 1);
+        }
+        let instruction = first.wrapping_add_signed(position);
         // An odd code object is tagged, as a reference that is not counted.
         let tag = u64::from(facts.frame_tags != 0 && code != 0) & (code >> 4);
         self.memory.put64(address + u64::from(facts.frame_code), code | tag);

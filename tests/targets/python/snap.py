@@ -13,15 +13,20 @@ The oracle is one line of JSON a sample, in the file $UU_TEST_ORACLE:
              Native frames that no token asks for may stand anywhere between.
 """
 
-import ctypes
-import dis
 import json
 import os
 import sys
 import threading
 
-_held = ctypes.PyDLL(os.environ["UU_TEST_CAP"])  # calls keep the GIL
-released = ctypes.CDLL(os.environ["UU_TEST_CAP"])  # calls release it
+try:
+    import _uu_embed as held  # calls keep the GIL
+
+    released = held  # calls release it
+except ImportError:
+    import ctypes
+
+    held = ctypes.PyDLL(os.environ["UU_TEST_CAP"])
+    released = ctypes.CDLL(os.environ["UU_TEST_CAP"])
 outer = []  # frames of other interpreters, which have run this one on the same stack
 _callers = []  # in 3.9, frames that gen.throw() hides
 _file = os.open(os.environ["UU_TEST_ORACLE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -61,6 +66,8 @@ def write(frames, shapes, lasti_from, tid=None):
 
 def last_line(code):
     if not hasattr(code, "co_lines"):  # up to 3.9
+        import dis
+
         return max(line for _, line in dis.findlinestarts(code))
     return max(line for _, _, line in code.co_lines() if line is not None)
 
@@ -70,7 +77,7 @@ def snap(shapes=None):
     frames = all_frames(sys._getframe(0))
     frames[0][2] = last_line(sys._getframe(0).f_code)
     write(frames, shapes, 1)
-    _held.cap()
+    held.cap()
 
 
 def snap_released(shapes=None):

@@ -13,7 +13,7 @@ const FRAME: u64 = 0x400;
 const LOWEST: u64 = STACK - 0x3000;
 
 pub fn processes() {
-    for (version, name) in ALL.iter().zip(["3.11", "3.12", "3.13", "3.14", "3.15"]) {
+    for (version, name) in ALL.iter().zip(["3.11", "3.12", "3.13", "3.14", "3.15", "3.13t", "3.14t", "3.15t"]) {
         let mut process = Process::new(version);
         let [a, b, c] = ["a", "b\u{e9}", "c\u{3bb}"].map(|name| process.code(name, "/x.py", 3, 64));
         let cfa = |n: u64| LOWEST + (n + 1) * FRAME;

@@ -1,8 +1,8 @@
 //! The CPython versions that are served: a file for each minor version says where its structures lie, how its
 //! activations are bounded, how a thread's state is found, and which builds of it are refused.
 //!
-//! Offsets are those of x86-64 builds with the GIL, as `offsetof` prints them for the version's own headers
-//! (ASSUMPTIONS.md has links to them). CPython freezes the thread state, the frame and the code object within a minor
+//! Offsets are those of x86-64 builds with the GIL (free-threaded ones have theirs in the file), as `offsetof` prints
+//! them for the version's own headers (ASSUMPTIONS.md has links to them). CPython freezes the thread state, the frame and the code object within a minor
 //! series; `_PyRuntime` and the interpreter's state may grow, which `debug_offsets` and `thread_state` guard against.
 
 mod python_3_10;
@@ -74,5 +74,3 @@ pub fn of(number: (u32, u32)) -> Option<&'static Minor> {
 /// (<https://docs.python.org/3/whatsnew/3.13.html>, "Build Changes"). Other debug builds have the structures of release
 /// builds (<https://docs.python.org/3/whatsnew/3.8.html>, "Debug build uses the same ABI as release build").
 const TRACE_REFS: (&str, &str) = ("PyModule_Create2TraceRefs", "a debug build with reference tracing");
-/// Builds without the GIL (`--disable-gil`).
-pub const FREE_THREADED: (&str, &str) = ("_Py_MergeZeroLocalRefcount", "a free-threaded build");

@@ -2,7 +2,7 @@
 
 use super::{Minor, State, TRACE_REFS};
 use std::mem::size_of;
-use uunwind_python::facts::{Facts, CHAIN_CFRAME, FACTS_VERSION, STATE_KEY, TABLE_PYTHON_311};
+use uunwind_python::facts::{Facts, CHAIN_CFRAME, FACTS_VERSION, OBJECT_HEADER, STATE_KEY, TABLE_PYTHON_311};
 use uunwind_python::lock::{LockFacts, LOCK_RUNTIME};
 
 pub const MINOR: Minor =
@@ -72,6 +72,8 @@ pub const LAYOUT: Facts = Facts {
     code_instructions: 184,
     text_ascii: 48,
     text_compact: 72,
-    padding: 0,
+    object_header: OBJECT_HEADER,
+    frame_copy: 0,
+    code_copies: 0,
     lock: LockFacts { gil: 360, ..LOCK },
 };

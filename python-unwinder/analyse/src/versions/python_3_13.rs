@@ -1,13 +1,13 @@
 //! CPython 3.13: a shim frame on the C stack ends an activation; the file has a table of offsets. Debug builds have the
-//! same structures as others; free-threaded ones are refused by a word of the table, too.
+//! same structures as others; free-threaded ones have other offsets, which the table has.
 
-use super::{python_3_12, Minor, State, FREE_THREADED};
+use super::{python_3_12, Minor, State};
 use crate::debug_offsets::Words;
 use uunwind_python::facts::{Facts, CHAIN_SHIM};
 use uunwind_python::lock::LockFacts;
 
 pub const MINOR: Minor =
-    Minor { number: (3, 13), layout: LAYOUT, words: Some(&WORDS), state: State::Key, refused: &[FREE_THREADED] };
+    Minor { number: (3, 13), layout: LAYOUT, words: Some(&WORDS), state: State::Key, refused: &[] };
 
 /// From the headers of 3.13.0.
 pub const LAYOUT: Facts = Facts {
@@ -42,6 +42,7 @@ const WORDS: Words = Words {
     frame: 28,
     code: 34,
     instructions: 43,
+    copies: None,
     object: 44,
     bytes: 64,
     text: 67,

@@ -1,12 +1,12 @@
 //! CPython 3.14: as 3.13, with tagged pointers in frames.
 
-use super::{python_3_13, Minor, State, FREE_THREADED};
+use super::{python_3_13, Minor, State};
 use crate::debug_offsets::Words;
 use uunwind_python::facts::Facts;
 use uunwind_python::lock::LockFacts;
 
 pub const MINOR: Minor =
-    Minor { number: (3, 14), layout: LAYOUT, words: Some(&WORDS), state: State::Key, refused: &[FREE_THREADED] };
+    Minor { number: (3, 14), layout: LAYOUT, words: Some(&WORDS), state: State::Key, refused: &[] };
 
 /// From the headers of 3.14.8, and from the tables of 3.14.8 and 3.14.10.
 pub const LAYOUT: Facts = Facts {
@@ -37,6 +37,7 @@ const WORDS: Words = Words {
     frame: 31,
     code: 39,
     instructions: 48,
+    copies: Some((38, 49)),
     object: 50,
     bytes: 74,
     text: 77,

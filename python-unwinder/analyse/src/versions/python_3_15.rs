@@ -1,18 +1,13 @@
 //! CPython 3.15: as 3.14, but the thread's state is a thread-local variable, and the chain ends with a frame inside the
 //! thread's state.
 
-use super::{python_3_14, Minor, State, FREE_THREADED};
+use super::{python_3_14, Minor, State};
 use crate::debug_offsets::Words;
 use uunwind_python::facts::Facts;
 use uunwind_python::lock::LockFacts;
 
-pub const MINOR: Minor = Minor {
-    number: (3, 15),
-    layout: LAYOUT,
-    words: Some(&WORDS),
-    state: State::ThreadLocal,
-    refused: &[FREE_THREADED],
-};
+pub const MINOR: Minor =
+    Minor { number: (3, 15), layout: LAYOUT, words: Some(&WORDS), state: State::ThreadLocal, refused: &[] };
 
 /// From the headers of 3.15.0, and from the tables of 3.15.0 and 3.15.2.
 pub const LAYOUT: Facts = Facts {
@@ -41,6 +36,7 @@ const WORDS: Words = Words {
     frame: 39,
     code: 47,
     instructions: 56,
+    copies: Some((46, 57)),
     object: 58,
     bytes: 86,
     text: 89,
