@@ -1,4 +1,4 @@
-//! `uu dump`: shows what each thread of a running process is doing.
+//! `uu dump`: shows what each thread of a running process is doing, or was doing when a core file was written.
 
 use crate::exit::Failure;
 use crate::record::{NAMING_SERVER, PLUGIN_SERVER};
@@ -7,32 +7,45 @@ use clap::Args;
 use serde_json::{json, Value};
 use std::ffi::OsString;
 use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
 use uunwind_built_in::HALVES;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_loader::ENV_PLUGINS;
-use uunwind_remote::waits::Doing;
-use uunwind_remote::{children, dump, Dump, Plugins, ThreadState};
+use uunwind_remote::core_file::notes::signal_name;
+use uunwind_remote::core_file::search::SYSTEM_DEBUG;
+use uunwind_remote::waits::{Doing, Registers};
+use uunwind_remote::{children, dump, dump_core, CoreFile, Dump, Plugins, Search, ThreadState};
 use uunwind_report::formats::printable;
 use uunwind_report::hide::NativeFrames;
 use uunwind_report::resolve::{stop_text, Resolver};
 use uunwind_report::stacks::{Kind, Line, Merger, Profile};
 use uunwind_tables_build::Cache;
 
-/// Shows the stacks of all threads of a running process: native, Python and Lua frames.
+/// Shows the stacks of all threads of a running process or a core file: native, Python and Lua frames.
 #[derive(Debug, Args)]
 #[command(
     args_override_self = true,
     after_help = "\
 The process stands still for as long as its stacks are read, mostly some milliseconds, and goes on
 as if nothing had happened: system calls in which its threads wait are not interrupted. It may hang,
-be stopped, or be static. Exit code: 0, or 125 if no stack could be read."
+be stopped, or be static. A core file's program and libraries are found by their build-ids: at
+their paths, below --debug-dir and /usr/lib/debug, in debuginfod's cache, and by debuginfod-find,
+if DEBUGINFOD_URLS is set. Exit code: 0, or 125 if no stack could be read."
 )]
 pub struct Options {
     /// The process
-    #[arg(short, long, value_name = "PID", required = true)]
-    pid: OsString,
+    #[arg(short, long, value_name = "PID", required_unless_present = "core", conflicts_with = "core")]
+    pid: Option<OsString>,
+    /// The core file
+    core: Option<PathBuf>,
+    /// The program that it is of, where it does not lie at its path any more
+    executable: Option<PathBuf>,
+    /// A folder with a core file's program and libraries, or their symbols; may be given more than once
+    #[arg(long, value_name = "DIR", requires = "core")]
+    debug_dir: Vec<PathBuf>,
     /// Its children and theirs, too
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "core")]
     subprocesses: bool,
     /// Write one JSON object for each process, a line each
     #[arg(long)]
@@ -46,13 +59,32 @@ pub struct Options {
 /// Runs the subcommand; returns the exit code.
 pub fn run(options: &Options) -> Result<u8, Failure> {
     let native_frames = options::native_frames(&options.native_frames)?;
-    let pid = options::pid(&options.pid, "-p")?;
     let layout = layout::find()?;
     let namer = vec![layout.command.clone().into_os_string(), NAMING_SERVER.into()];
     let launcher = vec![layout.command.into_os_string(), PLUGIN_SERVER.into()];
-    let found = uunwind_loader::find(&layout.plugins, std::env::var_os(ENV_PLUGINS).as_deref(), launcher);
-    let mut plugins = Plugins::open(found, HALVES);
+    let open = || {
+        let found = uunwind_loader::find(&layout.plugins, std::env::var_os(ENV_PLUGINS).as_deref(), launcher);
+        Plugins::open(found, HALVES)
+    };
     let cache = Cache::of_user();
+    let show = |pid: u32, dump: &Dump| {
+        let text = if options.json { as_json(pid, dump, native_frames) } else { as_text(pid, dump, native_frames) };
+        terminal::output(text.as_bytes())?;
+        dump.notes.iter().for_each(|note| terminal::warn(&printable(note)));
+        Ok::<(), Failure>(())
+    };
+    if let Some(path) = &options.core {
+        let core = Arc::new(CoreFile::open(path).map_err(Failure::new)?);
+        let mut folders = options.debug_dir.clone();
+        folders.push(SYSTEM_DEBUG.into());
+        let search =
+            Search { executable: options.executable.clone(), own_paths: true, folders, caches: true, servers: true };
+        let dump = dump_core(&core, &search, &mut open(), &cache, Some(&namer)).map_err(Failure::new)?;
+        show(core.notes.pid, &dump)?;
+        return Ok(0);
+    }
+    let pid = options::pid(&options.pid.clone().unwrap_or_default(), "-p")?;
+    let mut plugins = open();
     let mut pids = vec![pid];
     let (mut next, mut shown) = (0, 0);
     let mut first_failure = None;
@@ -63,11 +95,10 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         }
         match dump(pid, &mut plugins, &cache, &namer) {
             Ok(dump) => {
-                let text =
-                    if options.json { as_json(pid, &dump, native_frames) } else { as_text(pid, &dump, native_frames) };
-                let blank = if shown > 0 && !options.json { "\n" } else { "" };
-                terminal::output(format!("{blank}{text}").as_bytes())?;
-                dump.notes.iter().for_each(|note| terminal::warn(&printable(note)));
+                if shown > 0 && !options.json {
+                    terminal::output(b"\n")?;
+                }
+                show(pid, &dump)?;
                 shown += 1;
             }
             Err(error) if pids.len() == 1 => return Err(Failure::new(error)),
@@ -116,15 +147,26 @@ fn as_text(pid: u32, dump: &Dump, native_frames: NativeFrames) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
     let _ = writeln!(out, "process {pid}: {}", command(dump));
-    let milliseconds = dump.stopped.as_secs_f64() * 1e3;
     let count = dump.threads.len();
-    let _ =
-        writeln!(out, "{count} {}, stopped for {milliseconds:.1} ms", if count == 1 { "thread" } else { "threads" });
+    let _ = write!(out, "{count} {}", if count == 1 { "thread" } else { "threads" });
+    let _ = match (dump.stopped, &dump.signal) {
+        (Some(stopped), _) => writeln!(out, ", stopped for {:.1} ms", stopped.as_secs_f64() * 1e3),
+        (None, Some(signal)) => writeln!(out, ", core file written for {signal}"),
+        (None, None) => writeln!(out),
+    };
     for shown in threads(dump, &profile) {
         let thread = shown.thread;
-        let _ = writeln!(out, "\nthread {} \"{}\", {}", thread.tid, printable(&thread.name), doing(thread));
+        let name = if thread.name.is_empty() { String::new() } else { format!(" \"{}\"", printable(&thread.name)) };
+        let _ = writeln!(out, "\nthread {}{name}, {}", thread.tid, doing(thread));
         for line in shown.lines {
             let _ = writeln!(out, "    {}", frame(line, dump));
+        }
+        if let (Some(Doing::Signal(_)), Some(registers)) = (&thread.doing, &thread.registers) {
+            let registers: Vec<_> =
+                named(registers).into_iter().map(|(name, value)| format!("{name} {value:#x}")).collect();
+            registers.chunks(4).for_each(|line| {
+                let _ = writeln!(out, "    [{}]", line.join(", "));
+            });
         }
     }
     out
@@ -135,6 +177,7 @@ fn doing(thread: &ThreadState) -> String {
         Some(Doing::Running) => "running".to_owned(),
         Some(Doing::Waiting(call)) => format!("waiting in {call}"),
         Some(Doing::Stopped) => "stopped by a signal".to_owned(),
+        Some(Doing::Signal(number)) => format!("received {}", signal_name(*number)),
         None => "could not be stopped".to_owned(),
     }
 }
@@ -165,6 +208,7 @@ fn as_json(pid: u32, dump: &Dump, native_frames: NativeFrames) -> String {
                 Some(Doing::Running) => ("running", None),
                 Some(Doing::Waiting(call)) => ("waiting", Some(call)),
                 Some(Doing::Stopped) => ("stopped", None),
+                Some(Doing::Signal(_)) => ("signal", None),
                 None => ("unknown", None),
             };
             json!({
@@ -172,6 +216,7 @@ fn as_json(pid: u32, dump: &Dump, native_frames: NativeFrames) -> String {
                 "name": shown.thread.name,
                 "state": state,
                 "system_call": call,
+                "registers": shown.thread.registers.as_ref().map(registers_as_json),
                 "complete": shown.stop.is_some_and(StopReason::is_complete),
                 "stop_reason": shown.stop_text,
                 "frames": shown.lines.iter().map(|line| frame_as_json(line, dump)).collect::<Vec<_>>(),
@@ -182,11 +227,48 @@ fn as_json(pid: u32, dump: &Dump, native_frames: NativeFrames) -> String {
     let process = json!({
         "pid": pid,
         "command": command,
-        "stopped_ms": dump.stopped.as_secs_f64() * 1e3,
+        "stopped_ms": dump.stopped.map(|stopped| stopped.as_secs_f64() * 1e3),
+        "signal": dump.signal.map(|signal| json!({
+            "name": signal_name(signal.number),
+            "code": signal.code,
+            "address": signal.address,
+            "sender": signal.sender,
+        })),
         "threads": threads,
         "notes": dump.notes,
     });
     format!("{process}\n")
+}
+
+/// The general registers and the two segment bases, by their names in gdb.
+fn named(r: &Registers) -> [(&'static str, u64); 20] {
+    [
+        ("rip", r.rip),
+        ("rsp", r.rsp),
+        ("rbp", r.rbp),
+        ("rax", r.rax),
+        ("rbx", r.rbx),
+        ("rcx", r.rcx),
+        ("rdx", r.rdx),
+        ("rsi", r.rsi),
+        ("rdi", r.rdi),
+        ("r8", r.r8),
+        ("r9", r.r9),
+        ("r10", r.r10),
+        ("r11", r.r11),
+        ("r12", r.r12),
+        ("r13", r.r13),
+        ("r14", r.r14),
+        ("r15", r.r15),
+        ("eflags", r.eflags),
+        ("fs_base", r.fs_base),
+        ("gs_base", r.gs_base),
+    ]
+}
+
+/// Values above 2^53 would be rounded by many readers of JSON: as hexadecimal text.
+fn registers_as_json(registers: &Registers) -> Value {
+    named(registers).into_iter().map(|(name, value)| (name.to_owned(), Value::from(format!("{value:#x}")))).collect()
 }
 
 fn frame_as_json(line: &Line, dump: &Dump) -> Value {

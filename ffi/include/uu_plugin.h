@@ -147,8 +147,9 @@ struct uu_text {
     uint64_t address; /* of the first byte */
     uint32_t len;     /* bytes. Of a name or file name the first 1,024 are copied; a line table above 49,152 is left
                          out */
-    uint16_t width;   /* bytes per character: 1 (Latin-1, unless utf8 is 1), 2 (UCS-2) or 4 (UCS-4) */
-    uint16_t utf8;    /* 1: the bytes are UTF-8, and width is 1 */
+    uint16_t width;   /* bytes per character: 1 (Latin-1, unless utf8 is 1 or 3), 2 (UCS-2) or 4 (UCS-4) */
+    uint16_t utf8;    /* 1: the bytes are UTF-8, and width is 1; 2 or 3: 0 or 1, and the bytes are the plugin's own (a
+                         constant, or on its stack), which a host that looks from outside reads in its own process */
 };
 
 /* What names a code object: a function of the interpreted language. */

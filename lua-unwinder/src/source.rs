@@ -4,7 +4,7 @@
 //! (<https://github.com/LuaJIT/LuaJIT/blob/v2.1/src/lj_debug.c>).
 
 use uunwind_core::plugin::guest::Guest;
-use uunwind_core::plugin::Text;
+use uunwind_core::plugin::{Text, OWN_TEXT};
 
 /// Limit of bytes of a composed text (`LUA_IDSIZE`).
 pub const ID_SIZE: usize = 60;
@@ -108,7 +108,8 @@ impl Source {
             return None;
         }
         let len = compose(style, room, self.text.len as usize, self.len.into());
-        Some(Text { address: room.as_ptr() as u64, len: len as u32, ..self.text })
+        let utf8 = self.text.utf8 | OWN_TEXT;
+        Some(Text { address: room.as_ptr() as u64, len: len as u32, utf8, ..self.text })
     }
 }
 

@@ -50,11 +50,27 @@ impl Running {
         self.child.wait().expect("its end").code()
     }
 
+    /// Sends it a signal, and waits for its end. True: it has written a core file.
+    pub fn end_by(&mut self, signal: i32) -> bool {
+        use std::os::unix::process::ExitStatusExt;
+        // SAFETY: plain system call; the child is not waited for yet.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+        self.child.wait().expect("its end").core_dumped()
+    }
+
     /// Kills it.
     pub fn kill(&mut self) {
         self.child.kill().expect("a kill");
         self.child.wait().expect("its end");
     }
+}
+
+/// Whether the kernel says that each thread of the process sleeps.
+pub fn all_sleep(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+    let mut stats =
+        tasks.map(|task| std::fs::read_to_string(task.expect("a thread").path().join("stat")).expect("stat"));
+    stats.all(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S")))
 }
 
 impl Drop for Running {

@@ -3,16 +3,8 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use uunwind_tests::running::Running;
+use uunwind_tests::running::{all_sleep, Running};
 use uunwind_tests::{compile, interpreters, paths, process, uu};
-
-/// Whether the kernel says that each thread of the process sleeps.
-fn all_sleep(pid: u32) -> bool {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
-    let mut stats =
-        tasks.map(|task| std::fs::read_to_string(task.expect("a thread").path().join("stat")).expect("stat"));
-    stats.all(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S")))
-}
 
 fn native(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
     let scratch = paths::scratch(name);

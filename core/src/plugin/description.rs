@@ -10,10 +10,13 @@ pub struct Text {
     pub len: u32,
     /// Bytes per character: 1 (ASCII or Latin-1 unless `utf8`), 2 (UCS-2) or 4 (UCS-4).
     pub width: u16,
-    /// 1: the bytes are UTF-8, and `width` is 1; 0: see `width`.
+    /// 1: the bytes are UTF-8, and `width` is 1; 0: see `width`. With [`OWN_TEXT`]: they are the plugin's, a constant or
+    /// on its stack, and not the process's, which is another one where a walk looks from outside.
     pub utf8: u16,
 }
 
+/// A bit of [`Text::utf8`].
+pub const OWN_TEXT: u16 = 2;
 /// Limit of the bytes of a name or file name that are copied; the rest is cut.
 pub const TEXT_LIMIT: u32 = 1024;
 /// Limit of the bytes of a line table that are copied; a longer table is left out, and lines show as the first line.

@@ -30,7 +30,7 @@ mod reading_host;
 mod view;
 
 pub use c_rule::CRule;
-pub use description::{Description, Text, TABLE_LIMIT, TABLE_NONE, TEXT_LIMIT};
+pub use description::{Description, Text, OWN_TEXT, TABLE_LIMIT, TABLE_NONE, TEXT_LIMIT};
 pub use frame_record::FrameRecord;
 pub use language::{Language, Line, Position, LIST_LIMIT};
 pub use object_file::ObjectFile;

@@ -5,7 +5,7 @@
 use super::state::{is_proto, is_string, plausible, TYPE};
 use super::Vm;
 use crate::source::Source;
-use uunwind_core::plugin::Text;
+use uunwind_core::plugin::{Text, OWN_TEXT};
 
 /// Size of a `GCproto` in bytes; its bytecode follows.
 pub const CODE: u64 = 104;
@@ -216,7 +216,7 @@ pub fn utf8(address: u64, len: u32) -> Text {
 
 /// A static text of the plugin.
 pub fn own(bytes: &'static [u8]) -> Text {
-    utf8(bytes.as_ptr() as u64, bytes.len() as u32)
+    Text { utf8: 1 | OWN_TEXT, ..utf8(bytes.as_ptr() as u64, bytes.len() as u32) }
 }
 
 /// The prototype whose bytecode `pc` lies in, by a backward search for its head. For frames whose function object is

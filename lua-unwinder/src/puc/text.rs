@@ -4,7 +4,7 @@
 
 use super::facts::Facts;
 use uunwind_core::plugin::guest::Guest;
-use uunwind_core::plugin::Text;
+use uunwind_core::plugin::{Text, OWN_TEXT};
 
 /// Offset of a string's bytes, in all versions; for 5.5's long strings, of the pointer to them (`contents`).
 const DATA: u64 = 24;
@@ -65,7 +65,7 @@ pub const EVENTS: [&[u8]; 25] = [
 
 /// A static text of the plugin.
 pub fn own(bytes: &'static [u8]) -> Text {
-    Text { address: bytes.as_ptr() as u64, len: bytes.len() as u32, width: 1, utf8: 1 }
+    Text { address: bytes.as_ptr() as u64, len: bytes.len() as u32, width: 1, utf8: 1 | OWN_TEXT }
 }
 
 /// The bytes of the `TString` at the process address `string`. `None`: there is no string, or it is too long for a

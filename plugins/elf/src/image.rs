@@ -130,6 +130,12 @@ impl Image {
         }
     }
 
+    /// Its length in bytes, as it was when it was opened.
+    #[allow(clippy::len_without_is_empty, reason = "what has a header is never empty")]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
     /// The file's path, as it was given.
     pub fn path(&self) -> &Path {
         &self.path

@@ -1,22 +1,25 @@
-//! The stacks of all threads of a process, now.
+//! The stacks of all threads of a process, now, or as a core file has them.
 
-use crate::memory::Memory;
+use crate::core_file::notes::Signal;
+use crate::core_file::{objects as core_objects, search::Search, CoreError, CoreFile};
+use crate::memory::{Backing, Memory};
 use crate::names::Names;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
 use crate::refusal::{check, refused, DumpError};
 use crate::threads::{self, Stopped};
 use crate::waits::{self, doing, Doing, Registers};
-use crate::walks::Walks;
+use crate::walks::{Walked, Walks};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use uunwind_recorder::stacks::Stacks;
 use uunwind_recorder::{lines, naming};
 use uunwind_recording::objects::ObjectMap;
-use uunwind_recording::{Process, Recording, Sample, Settings, Thread};
+use uunwind_recording::{Name, Process, Recording, Sample, Settings, Thread};
 use uunwind_ring::record::SAMPLE_DESYNC;
 use uunwind_symbolize::calls::keep_those_in_stacks;
 use uunwind_symbolize::questions;
@@ -24,16 +27,20 @@ use uunwind_tables_build::Cache;
 
 /// At most this number of times the files are looked at again, because the process has mapped others meanwhile.
 const ROUNDS: usize = 3;
+/// Longest time for the walks of a core file's threads: a crafted one may have very many, each as deep as can be.
+const WALKS: Duration = Duration::from_secs(60);
 
 /// What a thread was doing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ThreadState {
-    /// Its id, in this process's namespace.
+    /// Its id, in this process's namespace; in a core file, in its own.
     pub tid: u32,
-    /// Its name.
+    /// Its name; empty: not known.
     pub name: String,
     /// What it was doing; `None`: it could not be stopped, so it has no stack here.
     pub doing: Option<Doing>,
+    /// Its registers, where it has a stack.
+    pub registers: Option<Registers>,
 }
 
 /// The stacks of all threads, and how they were taken.
@@ -42,8 +49,10 @@ pub struct Dump {
     pub recording: Recording,
     /// All threads, the first one first.
     pub threads: Vec<ThreadState>,
-    /// How long the process stood still.
-    pub stopped: Duration,
+    /// How long the process stood still; `None`: it is a core file's.
+    pub stopped: Option<Duration>,
+    /// The signal for which the core file was written.
+    pub signal: Option<Signal>,
     /// What is missing, and why, for people.
     pub notes: Vec<String>,
 }
@@ -65,33 +74,131 @@ pub fn dump(pid: u32, plugins: &mut Plugins, cache: &Cache, namer: &[OsString]) 
             .map_err(|_| unreadable(io::Error::other("the walk has panicked")))?
             .map_err(|error| refused(pid, error))?;
     }
-    let Some(Taken { mut recording, threads, stopped, mut notes }) = taken else {
-        return Err(DumpError::NoProcess(pid));
+    let Some(taken) = taken else { return Err(DumpError::NoProcess(pid)) };
+    let process = Process { pid, plugins: plugins.names.clone(), exe: exe(pid), ..Process::default() };
+    Ok(finish(taken, process, command(pid), objects, plugins, Some(namer)))
+}
+
+/// The stacks of all threads of a core file's process. `search` finds the files that it had mapped; the rest as for
+/// [`dump`]; without a namer, no function has a name.
+pub fn dump_core(
+    core: &Arc<CoreFile>,
+    search: &Search,
+    plugins: &mut Plugins,
+    cache: &Cache,
+    namer: Option<&[OsString]>,
+) -> Result<Dump, DumpError> {
+    let (objects, backings) = core_objects::prepare(core, search, cache, plugins);
+    let notes = &core.notes;
+    let signal = notes.signal;
+    let looked: Vec<ThreadState> = notes
+        .threads
+        .iter()
+        .enumerate()
+        .map(|(index, thread)| ThreadState {
+            tid: thread.tid,
+            name: if thread.tid == notes.pid {
+                String::from_utf8_lossy(&notes.name).into_owned()
+            } else {
+                String::new()
+            },
+            doing: Some(match signal {
+                // The kernel writes the same signal into all threads' notes: the first is the one that it has killed.
+                Some(signal) if index == 0 => Doing::Signal(signal.number),
+                _ => doing(&thread.registers),
+            }),
+            registers: Some(thread.registers),
+        })
+        .collect();
+    let (mapped, open) = (&objects, &*plugins);
+    let walks = || walk_core(core, &looked, mapped, open, backings);
+    // A panic over a crafted file ends its walks only.
+    let (walked, names) = std::thread::scope(|scope| scope.spawn(walks).join())
+        .map_err(|_| CoreError::Unreadable(core.path().into(), io::Error::other("the walk has panicked")))?;
+    let late = walked.iter().filter(|walked| walked.is_none()).count();
+    let mut taken = record(looked, walked, names);
+    taken.signal = signal;
+    taken.notes.extend(core.troubles.iter().map(|trouble| format!("{}: {trouble}", core.path().display())));
+    if late > 0 {
+        taken.notes.push(format!("{late} threads have no stack: the walks of the others took {WALKS:?}"));
+    }
+    let program = notes.files.iter().find(|file| (file.start..file.end).contains(&notes.entry));
+    let exe = program.map(|file| file.name.clone()).unwrap_or_default();
+    let process = Process { pid: notes.pid, plugins: plugins.names.clone(), exe, ..Process::default() };
+    let command = notes.command.split(|byte| *byte == b' ').map(<[u8]>::to_vec).collect();
+    Ok(finish(taken, process, command, objects, plugins, namer))
+}
+
+/// The walks of threads, each with its stack but for those that there was no time for; and the names that they met.
+fn walk_core(
+    core: &Arc<CoreFile>,
+    threads: &[ThreadState],
+    objects: &Objects,
+    plugins: &Plugins,
+    backings: Vec<Backing>,
+) -> (Vec<Option<Walked>>, Vec<Name>) {
+    let memory = Memory::of_core(core, backings);
+    let (mut walks, begun) = (Walks::new(objects, plugins, &memory, Names::default()), Instant::now());
+    let walk = |thread: &ThreadState| {
+        thread.registers.as_ref().filter(|_| begun.elapsed() < WALKS).map(|registers| walks.walk(registers))
     };
-    recording.processes = vec![Process { pid, plugins: plugins.names.clone(), exe: exe(pid), ..Process::default() }];
-    recording.settings = Settings { pid, command: command(pid), ..Settings::default() };
+    let walked = threads.iter().map(walk).collect();
+    (walked, walks.into_names().names)
+}
+
+/// Names the functions and lines.
+fn finish(
+    taken: Taken,
+    process: Process,
+    command: Vec<Vec<u8>>,
+    objects: Objects,
+    plugins: &mut Plugins,
+    namer: Option<&[OsString]>,
+) -> Dump {
+    let Taken { mut recording, threads, stopped, signal, mut notes } = taken;
+    recording.settings = Settings { pid: process.pid, command, ..Settings::default() };
+    recording.processes = vec![process];
     recording.languages = plugins.languages();
     recording.objects = objects.recorded();
-    let mut map = ObjectMap::new(&recording);
-    let asked = questions(&recording, &mut map, &|object| objects.files_of(object.start));
-    let (mut symbols, more) = naming::name(namer, &asked, |_| {});
-    keep_those_in_stacks(&recording, &mut map, &mut symbols);
-    recording.symbols = Some(symbols);
-    notes.extend(more);
+    if let Some(namer) = namer {
+        let mut map = ObjectMap::new(&recording);
+        let asked = questions(&recording, &mut map, &|object| objects.files_of(object.start));
+        let (mut symbols, more) = naming::name(namer, &asked, |_| {});
+        keep_those_in_stacks(&recording, &mut map, &mut symbols);
+        recording.symbols = Some(symbols);
+        notes.extend(more);
+    }
     let (lines, more) = lines::decode(&recording, plugins.analysers());
     recording.lines = lines;
     notes.extend(more);
     notes.extend(std::mem::take(&mut plugins.troubles));
     notes.extend(objects.troubles);
-    Ok(Dump { recording, threads, stopped, notes })
+    Dump { recording, threads, stopped, signal, notes }
 }
 
 /// What was read while the process stood still.
 struct Taken {
     recording: Recording,
     threads: Vec<ThreadState>,
-    stopped: Duration,
+    stopped: Option<Duration>,
+    signal: Option<Signal>,
     notes: Vec<String>,
+}
+
+/// Puts the walks of threads into a recording.
+fn record(looked: Vec<ThreadState>, walked: Vec<Option<Walked>>, names: Vec<Name>) -> Taken {
+    let mut recording = Recording { names, ..Recording::default() };
+    let mut stacks = Stacks::default();
+    for (thread, walked) in looked.iter().zip(walked) {
+        let Some(walked) = walked else { continue };
+        let (stack, _) = stacks.intern(&walked.words, |node| recording.nodes.push(node));
+        let flags = if walked.desync { SAMPLE_DESYNC } else { 0 };
+        let index = recording.threads.len() as u32;
+        recording.threads.push(Thread { process: 0, tid: thread.tid, name: thread.name.clone() });
+        let stop = walked.stop.number();
+        recording.samples.push(Sample { thread: index, stack, time: 0, weight: 1, stop, kind: 1, flags });
+    }
+    Taken { recording, threads: looked, stopped: None, signal: None, notes: Vec::new() }
 }
 
 /// Stops the process and walks all of its threads. `None`: it has mapped other files meanwhile; with `last`, they are
@@ -111,41 +218,31 @@ fn take(pid: u32, objects: &Objects, plugins: &Plugins, last: bool) -> io::Resul
         stopped.threads().map(|(tid, still)| (tid, still, still.and_then(|_| stopped.registers(tid)))).collect();
     let mut walks = Walks::new(objects, plugins, &memory, Names::default());
     let walked: Vec<_> = all.iter().map(|(_, _, registers)| registers.as_ref().map(|r| walks.walk(r))).collect();
-    let stopped = stopped.let_go();
-
-    let mut recording = Recording::default();
-    let mut stacks = Stacks::default();
-    let mut threads = Vec::new();
-    for ((tid, before, registers), walked) in all.into_iter().zip(walked) {
-        let name = waits::name(pid, tid);
+    let stood = stopped.let_go();
+    let looked = all.into_iter().map(|(tid, before, registers)| {
         let doing = registers.as_ref().map(|registers| match before {
             Some(true) => Doing::Stopped,
             _ => doing(registers),
         });
-        threads.push(ThreadState { tid, name: name.clone(), doing });
-        let Some(walked) = walked else { continue };
-        let (stack, _) = stacks.intern(&walked.words, |node| recording.nodes.push(node));
-        let flags = if walked.desync { SAMPLE_DESYNC } else { 0 };
-        let thread = recording.threads.len() as u32;
-        recording.threads.push(Thread { process: 0, tid, name });
-        let stop = walked.stop.number();
-        recording.samples.push(Sample { thread, stack, time: 0, weight: 1, stop, kind: 1, flags });
-    }
-    recording.names = walks.into_names().names;
-    let missed = threads.iter().filter(|thread| thread.doing.is_none()).count();
+        ThreadState { tid, name: waits::name(pid, tid), doing, registers }
+    });
+    let mut taken = record(looked.collect(), walked, walks.into_names().names);
+    taken.stopped = Some(stood);
+    let missed = taken.threads.iter().filter(|thread| thread.doing.is_none()).count();
     if missed > 0 {
         notes.push(format!("{missed} threads could not be stopped in time, and have no stack here"));
     }
-    Ok(Some(Taken { recording, threads, stopped, notes }))
+    taken.notes.extend(notes);
+    Ok(Some(taken))
 }
 
 /// Path of the program's file.
-pub(crate) fn exe(pid: u32) -> Vec<u8> {
+pub fn exe(pid: u32) -> Vec<u8> {
     fs::read_link(format!("/proc/{pid}/exe")).map(|path| path.as_os_str().as_bytes().to_vec()).unwrap_or_default()
 }
 
 /// The program and its arguments.
-pub(crate) fn command(pid: u32) -> Vec<Vec<u8>> {
+pub fn command(pid: u32) -> Vec<Vec<u8>> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.strip_suffix(b"\0").unwrap_or(&line).split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()
 }

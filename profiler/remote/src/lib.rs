@@ -12,6 +12,7 @@
 //! env        the surroundings of the walk
 //! names      the names of code objects that plugins met
 //! walks      the walks of threads that stand still
+//! core_file  the same of a core file: its memory, threads and files
 //! refusal    why a process cannot be looked at
 //! clocks     the CPU time of threads
 //! sampler    samples of threads, by short stops of one at a time
@@ -23,6 +24,7 @@
 //! can be prepared is prepared before: objects are opened, rule tables built, plugins opened and asked for facts.
 
 mod clocks;
+pub mod core_file;
 pub mod dump;
 mod env;
 mod memory;
@@ -36,7 +38,9 @@ mod threads;
 pub mod waits;
 mod walks;
 
-pub use dump::{dump, Dump, ThreadState};
+pub use core_file::search::Search;
+pub use core_file::CoreFile;
+pub use dump::{dump, dump_core, Dump, ThreadState};
 pub use plugins::Plugins;
 pub use record::{record, Attach, AttachError};
 pub use refusal::DumpError;

@@ -1,22 +1,42 @@
-//! The memory of another process, read page by page and kept until it runs again.
+//! The memory of another process, or of a core file, read page by page and kept until the process runs again.
 
+use crate::core_file::CoreFile;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use uunwind_core::memory::{Mode, Reader};
+use uunwind_core::span::Span;
+use uunwind_elf::Image;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
 /// At most this number of pages is read for one look at the process (64 MiB): a walk through hostile memory ends.
 const PAGES: usize = 16 * 1024;
 
+/// A part of a core file's memory whose bytes are those of a file: nobody could write to it.
+pub struct Backing {
+    /// Where it was mapped (process addresses).
+    pub span: Span,
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// The file.
+    pub image: Arc<Image>,
+}
+
+enum Source {
+    /// A process that stands still. `file`: `/proc/PID/mem`, which also reads what is mapped without the right to read;
+    /// `None`: it may not be opened.
+    Process { pid: libc::pid_t, file: Option<File> },
+    /// A core file, and files for what it lacks, in order of addresses.
+    Core { core: Arc<CoreFile>, backings: Vec<Backing> },
+}
+
 /// The memory of a process that stands still.
 pub struct Memory {
-    pid: libc::pid_t,
-    /// `/proc/PID/mem`, which also reads what is mapped without the right to read; `None`: it may not be opened.
-    file: Option<File>,
+    source: Source,
     pages: RefCell<HashMap<u64, Option<Box<[u8; PAGE]>>>>,
 }
 
@@ -24,7 +44,12 @@ impl Memory {
     /// The memory of the process with this id.
     pub fn of(pid: u32) -> Memory {
         let file = File::open(format!("/proc/{pid}/mem")).ok();
-        Memory { pid: pid as libc::pid_t, file, pages: RefCell::default() }
+        Memory { source: Source::Process { pid: pid as libc::pid_t, file }, pages: RefCell::default() }
+    }
+
+    /// The memory in a core file, and in files in order of addresses where it has none.
+    pub fn of_core(core: &Arc<CoreFile>, backings: Vec<Backing>) -> Memory {
+        Memory { source: Source::Core { core: core.clone(), backings }, pages: RefCell::default() }
     }
 
     /// A reader over it.
@@ -88,19 +113,43 @@ impl Memory {
         true
     }
 
-    /// Copies what lies at a process address, and returns the number of bytes that could be read
-    /// ([process_vm_readv](https://man7.org/linux/man-pages/man2/process_vm_readv.2.html), then `/proc/PID/mem`, which
-    /// also reads mappings without the right to read).
+    /// Copies what lies at a process address, and returns the number of bytes that could be read.
     fn copy(&self, address: u64, out: &mut [u8]) -> usize {
-        let to = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
-        let from = libc::iovec { iov_base: address as *mut c_void, iov_len: out.len() };
-        // SAFETY: `to` is the slice; the kernel checks the other process's addresses.
-        let read = unsafe { libc::process_vm_readv(self.pid, &raw const to, 1, &raw const from, 1, 0) };
-        match usize::try_from(read) {
-            Ok(read) if read > 0 => read,
-            _ => self.file.as_ref().and_then(|file| file.read_at(out, address).ok()).unwrap_or(0),
+        match &self.source {
+            Source::Process { pid, file } => copy_from_process(*pid, file.as_ref(), address, out),
+            Source::Core { core, backings } => match core.memory(address, out) {
+                0 => copy_from_file(backings, address, out).unwrap_or(0),
+                read => read,
+            },
         }
     }
+}
+
+/// ([process_vm_readv](https://man7.org/linux/man-pages/man2/process_vm_readv.2.html), then `/proc/PID/mem`, which also
+/// reads mappings without the right to read).
+fn copy_from_process(pid: libc::pid_t, file: Option<&File>, address: u64, out: &mut [u8]) -> usize {
+    let to = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
+    let from = libc::iovec { iov_base: address as *mut c_void, iov_len: out.len() };
+    // SAFETY: `to` is the slice; the kernel checks the other process's addresses.
+    let read = unsafe { libc::process_vm_readv(pid, &raw const to, 1, &raw const from, 1, 0) };
+    match usize::try_from(read) {
+        Ok(read) if read > 0 => read,
+        _ => file.and_then(|file| file.read_at(out, address).ok()).unwrap_or(0),
+    }
+}
+
+/// What the file has there; the rest of its last page is zero, as it is in memory.
+fn copy_from_file(backings: &[Backing], address: u64, out: &mut [u8]) -> Option<usize> {
+    let after = backings.partition_point(|backing| backing.span.start <= address);
+    let backing = backings.get(after.checked_sub(1)?).filter(|backing| backing.span.contains(address))?;
+    let offset = backing.offset.checked_add(address - backing.span.start)?;
+    let len = out.len().min(usize::try_from(backing.span.end - address).ok()?);
+    let there = backing.image.len().checked_sub(offset).filter(|there| *there > 0)?.min(len as u64);
+    let bytes = backing.image.read_file(offset, there)?;
+    let out = out.get_mut(..len)?;
+    out.fill(0);
+    out.iter_mut().zip(&bytes).for_each(|(to, from)| *to = *from);
+    Some(len)
 }
 
 /// [`uunwind_core::memory::HostRead`] over a [`Memory`].

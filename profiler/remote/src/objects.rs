@@ -19,9 +19,9 @@ use uunwind_tables::{Table, TableAnswer};
 use uunwind_tables_build::Cache;
 
 /// At most this number of files is looked at.
-const LIMIT: usize = 64 * 1024;
+pub const LIMIT: usize = 64 * 1024;
 /// The longest vDSO that is read, in bytes.
-const VDSO: u64 = 1 << 20;
+pub const VDSO: u64 = 1 << 20;
 
 /// What follows from a file, wherever it is mapped.
 #[derive(Default)]
@@ -49,12 +49,15 @@ pub struct Mapped {
     code: Vec<Span>,
     /// Path as the process has it.
     pub path: Vec<u8>,
+    /// A file with its symbols and lines, where the one that was mapped may lack them.
+    pub debug_file: Option<PathBuf>,
 }
 
 /// What a process has mapped, in order of addresses.
 #[derive(Default)]
 pub struct Objects {
-    objects: Vec<Mapped>,
+    /// The objects.
+    pub objects: Vec<Mapped>,
     mappings: Vec<Mapping>,
     /// Files that could not be used, and why.
     pub troubles: Vec<String>,
@@ -125,7 +128,11 @@ impl Objects {
     /// Where the file of the recording's object with this place can be opened, the best way first.
     pub fn files_of(&self, start: u64) -> Vec<PathBuf> {
         let object = self.objects.iter().find(|object| object.image.start == start);
-        object.map(|object| vec![object.file.opened.clone(), path_of(&object.path)]).unwrap_or_default()
+        let files = object.map(|object| {
+            let own = [object.file.opened.clone(), path_of(&object.path)];
+            object.debug_file.iter().cloned().chain(own).collect()
+        });
+        files.unwrap_or_default()
     }
 }
 
@@ -153,29 +160,44 @@ impl Mapped {
         } else {
             open(pid, first, &header)?
         };
-        let loads = || image.segments().iter().filter(|segment| segment.kind == elf::PT_LOAD);
-        let Some(lowest) = loads().find(|segment| segment.offset == 0) else { return Ok(None) };
-        let bias = first.start.wrapping_sub(lowest.address & !0xfff);
-        let end = loads().map(|load| bias.wrapping_add(load.address).wrapping_add(load.memory_size)).max();
-        let span = Span::new(first.start, end.unwrap_or(first.end).max(first.end));
-        let place = |kind| image.segment(kind).map(|s| Span::sized(bias.wrapping_add(s.address), s.memory_size));
+        let place = Span::new(first.start, first.end);
+        let covers = |m: &&Mapping, span: Span| m.is_executable() && span.contains(m.start);
+        let Some(span) = extent(&image, place) else { return Ok(None) };
+        let code = mappings.iter().filter(|m| covers(m, span)).map(|m| Span::new(m.start, m.end)).collect();
+        Ok(Mapped::new(&image, place, opened, &first.name, code, Some(cache), plugins))
+    }
+
+    /// An object whose first bytes are mapped at `place`. `opened`: where its file can be opened. `code`: its executable
+    /// parts (process addresses). `cache`: where its rule table is; `None`: its file is not known, and what there is of
+    /// it is in memory. `None`: its first bytes are mapped nowhere.
+    pub fn new(
+        image: &Image,
+        place: Span,
+        opened: PathBuf,
+        path: &[u8],
+        code: Vec<Span>,
+        cache: Option<&Cache>,
+        plugins: &mut Plugins,
+    ) -> Option<Mapped> {
+        let (bias, span) = (bias(image, place.start)?, extent(image, place)?);
+        let address_of = |kind| image.segment(kind).map(|s| Span::sized(bias.wrapping_add(s.address), s.memory_size));
         let sources = Sources {
-            eh_frame_hdr: place(elf::PT_GNU_EH_FRAME).map_or(0, |place| place.start),
+            eh_frame_hdr: address_of(elf::PT_GNU_EH_FRAME).map_or(0, |place| place.start),
             image: span,
-            sframe: place(elf::PT_GNU_SFRAME).unwrap_or(Span::EMPTY),
+            sframe: address_of(elf::PT_GNU_SFRAME).unwrap_or(Span::EMPTY),
             text: span,
         };
-        let code = mappings.iter().filter(|m| m.is_executable() && span.contains(m.start));
-        let code = code.map(|m| Span::new(m.start, m.end)).collect();
-        let (key, build_id) = key_of(&image);
+        let (key, build_id) = key_of(image);
         let mut file = File { key, build_id: build_id.unwrap_or_default(), opened, ..File::default() };
-        if let Ok((table, _)) = cache.table(&image) {
-            file.table_len = table.len();
-            file.table = table.chunks(8).map(word).collect();
+        if let Some(cache) = cache {
+            if let Ok((table, _)) = cache.table(image) {
+                file.table_len = table.len();
+                file.table = table.chunks(8).map(word).collect();
+            }
+            file.facts = plugins.facts(key, &file.opened, &path_of(path));
         }
-        file.facts = plugins.facts(key, &file.opened, &path_of(&first.name));
-        let path = first.name.clone();
-        Ok(Some(Mapped { file: Arc::new(file), image: span, bias, sources, code, path }))
+        let path = path.to_vec();
+        Some(Mapped { file: Arc::new(file), image: span, bias, sources, code, path, debug_file: None })
     }
 
     fn table(&self) -> Option<Table<'_>> {
@@ -214,6 +236,21 @@ impl Mapped {
     }
 }
 
+/// Process address minus file address of an image whose first byte is mapped at `start`. `None`: none of its segments
+/// begins there.
+pub fn bias(image: &Image, start: u64) -> Option<u64> {
+    let lowest = image.segments().iter().find(|load| load.kind == elf::PT_LOAD && load.offset == 0)?;
+    Some(start.wrapping_sub(lowest.address & !0xfff))
+}
+
+/// All that an image takes in memory, from its first byte, which is mapped at `place`.
+fn extent(image: &Image, place: Span) -> Option<Span> {
+    let bias = bias(image, place.start)?;
+    let loads = image.segments().iter().filter(|load| load.kind == elf::PT_LOAD);
+    let end = loads.map(|load| bias.wrapping_add(load.address).wrapping_add(load.memory_size)).max();
+    Some(Span::new(place.start, end.unwrap_or(place.end).max(place.end)))
+}
+
 /// Opens the file of a mapping: the very one that is mapped, by `/proc/PID/map_files`, where that is allowed; else by
 /// its path in the process's root, if its inode and its first bytes are those that are mapped.
 fn open(pid: u32, mapping: &Mapping, header: &[u8]) -> Result<(Image, PathBuf), String> {
@@ -245,6 +282,7 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-fn path_of(bytes: &[u8]) -> PathBuf {
+/// Bytes as a path.
+pub fn path_of(bytes: &[u8]) -> PathBuf {
     Path::new(OsStr::from_bytes(bytes)).to_path_buf()
 }

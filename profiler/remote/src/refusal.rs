@@ -1,5 +1,6 @@
 //! Why a process cannot be looked at: what decides, and the remedy.
 
+use crate::core_file::CoreError;
 use crate::threads::tids;
 use crate::waits;
 use object::elf;
@@ -49,6 +50,9 @@ pub enum DumpError {
         /// What decides, and the remedy.
         why: String,
     },
+    /// The core file cannot be used.
+    #[error("{0}")]
+    Core(#[from] CoreError),
     /// Something else failed.
     #[error("process {0} cannot be read: {1}")]
     Unreadable(u32, io::Error),

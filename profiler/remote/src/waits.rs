@@ -22,6 +22,8 @@ pub enum Doing {
     Waiting(String),
     /// It was stopped already, by SIGSTOP or its like.
     Stopped,
+    /// It was dealing with this signal: the core file was written for it.
+    Signal(i32),
 }
 
 /// What a thread is doing, by the registers of its stop. A thread that a stop has woken in a system call has `orig_rax`

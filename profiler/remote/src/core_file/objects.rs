@@ -1,0 +1,154 @@
+//! The objects of a core file's process: what was mapped is in the core file's notes, their headers in its memory, and
+//! their code and unwind data mostly in the files alone.
+
+use super::search::{Identity, Search};
+use super::{notes::MappedFile, CoreFile};
+use crate::memory::{Backing, Memory};
+use crate::objects::{path_of, Mapped, Objects, LIMIT, VDSO};
+use crate::plugins::Plugins;
+use object::elf;
+use std::path::Path;
+use std::sync::Arc;
+use uunwind_core::span::Span;
+use uunwind_elf::Image;
+use uunwind_tables_build::Cache;
+
+/// At most this number of an object's first bytes is read from the core file: its headers and its build-id.
+const HEAD: u64 = 64 * 1024;
+/// At most this number of entries of a dynamic section is compared.
+const DYNAMIC: u64 = 1024;
+const PAGE: u64 = 4096;
+
+/// The objects, and what the core file lacks of their read-only parts.
+pub fn prepare(core: &Arc<CoreFile>, search: &Search, cache: &Cache, plugins: &mut Plugins) -> (Objects, Vec<Backing>) {
+    let (mut objects, mut backings) = (Objects::default(), Vec::new());
+    let memory = Memory::of_core(core, Vec::new());
+    // A file that is mapped twice begins twice.
+    let parts = core.notes.files.chunk_by(|a, b| a.name == b.name && b.offset != 0);
+    for parts in parts.take(LIMIT) {
+        let Some(first) = parts.first().filter(|first| first.offset == 0) else { continue };
+        let found = object(core, parts, first, search, &memory, cache, plugins);
+        objects.objects.extend(found.object);
+        objects.troubles.extend(found.why.map(|why| format!("{}: {why}", String::from_utf8_lossy(&first.name))));
+        backings.extend(found.backings);
+    }
+    let mut vdso = vec![0; VDSO as usize];
+    let got = if core.notes.vdso == 0 { 0 } else { core.memory(core.notes.vdso, &mut vdso) };
+    vdso.truncate(got);
+    if let Ok(image) = Image::of_bytes(Path::new("[vdso]"), vdso) {
+        let start = core.notes.vdso;
+        let place = Span::new(start, start.saturating_add(got as u64));
+        let code = code(&image, place);
+        let name = b"[vdso]".as_slice();
+        objects.objects.extend(Mapped::new(&image, place, path_of(name), name, code, Some(cache), plugins));
+    }
+    objects.objects.sort_by_key(|object| object.image.start);
+    backings.sort_by_key(|backing| backing.span.start);
+    (objects, backings)
+}
+
+/// What was found of one mapped file.
+#[derive(Default)]
+struct Found {
+    /// `None`: it is no ELF file, or nothing of it is known.
+    object: Option<Mapped>,
+    /// What the core file lacks of it.
+    backings: Vec<Backing>,
+    /// Why its file cannot be used, for people.
+    why: Option<String>,
+}
+
+fn object(
+    core: &CoreFile,
+    parts: &[MappedFile],
+    first: &MappedFile,
+    search: &Search,
+    memory: &Memory,
+    cache: &Cache,
+    plugins: &mut Plugins,
+) -> Found {
+    let mut head = vec![0; (first.end - first.start).min(HEAD) as usize];
+    let got = core.memory(first.start, &mut head);
+    head.truncate(got);
+    let name = path_of(&first.name);
+    let place = Span::new(first.start, first.end);
+    if got >= elf::ELFMAG.len() && !head.starts_with(&elf::ELFMAG) {
+        return Found::default();
+    }
+    let head = match (got >= elf::ELFMAG.len()).then(|| Image::of_bytes(&name, head)).transpose() {
+        Ok(head) => head,
+        Err(error) => return Found { why: Some(error.to_string()), ..Found::default() },
+    };
+    let identity = match &head {
+        Some(head) => match head.build_id() {
+            Some(id) => Identity::BuildId(id),
+            None => Identity::Headers(head.identity()),
+        },
+        None => Identity::Unknown,
+    };
+    let is_program = parts.iter().any(|part| (part.start..part.end).contains(&core.notes.entry));
+    let fits = |image: &Image| is_mapped_at(image, place, memory);
+    match search.open(&first.name, &identity, is_program, &fits) {
+        Ok((image, file)) => {
+            let code = code(&image, place);
+            let Some(mut object) = Mapped::new(&image, place, file, &first.name, code, Some(cache), plugins) else {
+                return Found::default();
+            };
+            if let Identity::BuildId(id) = &identity {
+                object.debug_file = search.debug_file(id);
+            }
+            let backings = backings(&Arc::new(image), object.bias);
+            Found { object: Some(object), backings, why: None }
+        }
+        // Data that was not dumped has no headers either, and nobody misses it.
+        Err(_) if head.is_none() && !parts.iter().any(|part| core.may_execute(part.start)) => Found::default(),
+        Err(why) => {
+            // Its unwind data may be in the core file.
+            let known = |head: Image| Mapped::new(&head, place, name, &first.name, code(&head, place), None, plugins);
+            let object = head.and_then(known);
+            let why = format!("{why}. Stacks may end in it; --debug-dir names folders with such files");
+            Found { object, why: Some(why), ..Found::default() }
+        }
+    }
+}
+
+/// The executable parts of an image that is mapped from this place on, in process addresses.
+fn code(image: &Image, place: Span) -> Vec<Span> {
+    let Some(bias) = crate::objects::bias(image, place.start) else { return Vec::new() };
+    let loads = image.segments().iter().filter(|load| load.kind == elf::PT_LOAD && load.flags & elf::PF_X != 0);
+    loads.map(|load| Span::sized(bias.wrapping_add(load.address), load.memory_size)).collect()
+}
+
+/// The parts of an image that nobody can have written to, whose bytes in memory are those of the file.
+fn backings(image: &Arc<Image>, bias: u64) -> Vec<Backing> {
+    let loads = image.segments().iter().filter(|load| load.kind == elf::PT_LOAD && load.flags & elf::PF_W == 0);
+    let backing = |load: &uunwind_elf::Segment| {
+        let before = load.address % PAGE;
+        let start = bias.wrapping_add(load.address - before);
+        let end = start.checked_add(before.checked_add(load.file_size)?.checked_next_multiple_of(PAGE)?)?;
+        let offset = load.offset.checked_sub(before)?;
+        Some(Backing { span: Span::new(start, end), offset, image: image.clone() })
+    };
+    loads.filter_map(backing).collect()
+}
+
+/// Whether the dynamic section in memory is the file's: the loader writes to it, so the core file has it, and it holds
+/// the sizes and places of an object's tables. The loader adds the bias to some entries, and sets `DT_DEBUG`.
+fn is_mapped_at(image: &Image, place: Span, memory: &Memory) -> bool {
+    let Some(bias) = crate::objects::bias(image, place.start) else { return false };
+    let Some(dynamic) = image.segment(elf::PT_DYNAMIC) else { return false };
+    let size = dynamic.file_size.min(DYNAMIC * 16) as usize;
+    let (mut file, mut mapped) = (vec![0; size], vec![0; size]);
+    if !image.read_address(dynamic.address, &mut file) || !memory.read(bias.wrapping_add(dynamic.address), &mut mapped)
+    {
+        return false;
+    }
+    let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+    let entries = || file.as_chunks::<16>().0.iter().zip(mapped.as_chunks::<16>().0);
+    let same = |(file, mapped): (&[u8; 16], &[u8; 16])| {
+        let (tag, value) = (word(&file[..8]), word(&file[8..]));
+        let (found, now) = (word(&mapped[..8]), word(&mapped[8..]));
+        tag == found && (now == value || now == value.wrapping_add(bias) || tag == elf::DT_DEBUG as u64)
+    };
+    size >= 64 && entries().all(same)
+}
