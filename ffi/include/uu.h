@@ -537,8 +537,8 @@ struct uu_window {
 /* Registers a window; walks that begin afterwards see it. The structure is copied. Logarithmic in the number of
  * windows.
  *
- * -EINVAL   null, another size, an empty range or one that reaches beyond 2^63, a field that the kind needs is not set,
- *           one that it does not use is set, or a reserved field is not zero
+ * -EINVAL   null or unaligned, another size, an empty range or one that reaches beyond 2^63, a field that the kind
+ *           needs is not set, one that it does not use is set, or a reserved field is not zero
  * -ENOTSUP  a kind that this library does not support
  * -EEXIST   the range overlaps a registered window
  * -EBUSY    the range overlaps a window that is unlinked and that a walk may still read: uu_synchronize() first

@@ -20,10 +20,10 @@ const UNREGISTER_NS: u64 = 1_000_000_000;
 /// The window that a C caller describes.
 ///
 /// # Safety
-/// `window` must be null or point to a `struct uu_window` of the size that it says.
+/// `window` must be null, unaligned, or point to a `struct uu_window` of the size that it says.
 unsafe fn window(window: *const CWindow) -> Result<Window, Errno> {
-    // SAFETY: the caller passes null or a structure that begins with its size.
-    if window.is_null() || unsafe { (*window).size } as usize != size_of::<CWindow>() {
+    // SAFETY: else the caller passes a structure that begins with its size.
+    if window.is_null() || !window.is_aligned() || unsafe { (*window).size } as usize != size_of::<CWindow>() {
         return Err(EINVAL);
     }
     // SAFETY: as above; the size is that of this structure.

@@ -47,6 +47,10 @@ static void refused(void) {
         CHECK(uu_walk(odd) == -EINVAL && uu_walk_thread((uint32_t)getpid(), odd, 0) == -EINVAL);
         CHECK(uu_walk_all(odd, &thread, 1, 0) == -EINVAL && memcmp(odd, &r, sizeof r) == 0);
     }
+    static _Alignas(struct uu_window) char described[sizeof(struct uu_window) + 8];
+    struct uu_window window = {.size = sizeof window, .kind = UU_WINDOW_OPAQUE, .text = (void *)4096, .text_len = 1};
+    memcpy(described + 1, &window, sizeof window);
+    CHECK(uu_register_window((void *)(described + 1)) == -EINVAL);
     /* Nothing is wanted but the count. */
     r = request();
     CHECK(uu_walk(&r) == 0 && r.count > 2 && r.words == 0 && r.stop == UU_STOP_COMPLETE);
