@@ -2,7 +2,8 @@
 //! CPU time in ns by function and line, and calls with the time that was spent in them.
 //!
 //! `calls=` is the number of samples that met the call, because the number of calls is not known. A call of a function
-//! by itself, and the second of two equal calls in a stack, are left out: readers add up the times of a function's calls.
+//! by itself, and the second of two equal calls in a stack, are left out: readers add up the times of a function's
+//! calls.
 
 use super::functions::Functions;
 use super::pprof;

@@ -1,7 +1,7 @@
 //! The processed profile format of the Firefox Profiler
-//! (<https://github.com/firefox-devtools/profiler/blob/main/docs-developer/processed-profile-format.md>), in version 55,
-//! which newer profilers upgrade: processes, threads, samples in order of time, categories by language, and markers where
-//! samples were lost or fell due late.
+//! (<https://github.com/firefox-devtools/profiler/blob/main/docs-developer/processed-profile-format.md>), in version
+//! 55, which newer profilers upgrade: processes, threads, samples in order of time, categories by language, and markers
+//! where samples were lost or fell due late.
 
 use super::functions::Functions;
 use super::pprof;
@@ -164,7 +164,7 @@ impl Maker<'_> {
             "isJS": vec![false; list.len()],
             "relevantForJS": vec![false; list.len()],
             "resource": vec![-1; list.len()],
-            "fileName": list.iter().map(|line| Some(&line.file).filter(|f| !f.is_empty()).map(|f| texts.id(f))).collect::<Vec<_>>(),
+            "fileName": list.iter().map(|line| (!line.file.is_empty()).then(|| texts.id(&line.file))).collect::<Vec<_>>(),
             "lineNumber": list.iter().map(|line| Some(line.first_line).filter(|n| *n > 0)).collect::<Vec<_>>(),
             "columnNumber": vec![Value::Null; list.len()],
         });

@@ -1,5 +1,5 @@
-//! A page of its own: a flame graph that can be searched, zoomed and filtered, with a time axis. It needs no network; its
-//! script and its style are beside this file, and what it shows is packed into it.
+//! A page of its own: a flame graph that can be searched, zoomed and filtered, with a time axis. It needs no network;
+//! its script and its style are beside this file, and what it shows is packed into it.
 
 mod columns;
 mod tree;

@@ -2,8 +2,8 @@
 //! (<https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>), which Perfetto reads, too: a
 //! slice for each call that consecutive samples of a thread have in common.
 //!
-//! A sample stands for the CPU time before it. Where the sample before is no more than a period further back, its slices
-//! begin there; otherwise the thread waited in between, and nothing is drawn.
+//! A sample stands for the CPU time before it. Where the sample before is no more than a period further back, its
+//! slices begin there; otherwise the thread waited in between, and nothing is drawn.
 
 use super::pprof;
 use super::threads::{self, Thread};
