@@ -107,12 +107,19 @@ impl Paths {
 
     /// Nanoseconds of a capture of each chain, in order.
     pub fn time_each(&self, flavour: Flavour, peer: &mut dyn Peer) -> Vec<f64> {
-        let one = |steps: &Vec<u16>, peer: &mut dyn Peer| {
-            let mut leaf = self.leaf(peer);
-            self.run(flavour, steps, &mut leaf, capture_timed);
-            nanoseconds(leaf.ticks) / leaf.captures as f64
-        };
-        self.steps.iter().map(|steps| one(steps, peer)).collect()
+        (0..self.count()).map(|chain| self.time_chain(chain, flavour, peer)).collect()
+    }
+
+    /// Number of chains.
+    pub fn count(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Nanoseconds of a capture of one of the chains.
+    pub fn time_chain(&self, chain: usize, flavour: Flavour, peer: &mut dyn Peer) -> f64 {
+        let mut leaf = self.leaf(peer);
+        self.run(flavour, &self.steps[chain], &mut leaf, capture_timed);
+        nanoseconds(leaf.ticks) / leaf.captures as f64
     }
 
     fn run(&self, flavour: Flavour, steps: &[u16], leaf: &mut Leaf<'_>, at_leaf: AtLeaf) {

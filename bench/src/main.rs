@@ -17,6 +17,8 @@
 //! uu_handle_faults(), beside libgcc.
 //!
 //! `uunwind-bench ids LIBRARY [ROUNDS]`: ids of known stacks, beside another table.
+//!
+//! `uunwind-bench threads LIBRARY [ROUNDS]`: captures of two threads at once.
 
 mod build;
 mod chains;
@@ -24,6 +26,7 @@ mod ids;
 mod peers;
 mod spread;
 mod table;
+mod threads;
 
 use chains::{Flavour, Paths};
 use peers::Peer;
@@ -47,6 +50,10 @@ fn main() {
         let library = arguments.next().expect("usage: uunwind-bench ids LIBRARY [ROUNDS]");
         chains::settle();
         return ids::run(&library, arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number")));
+    }
+    if libuunwind == "threads" {
+        let library = arguments.next().expect("usage: uunwind-bench threads LIBRARY [ROUNDS]");
+        return threads::run(&library, arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number")));
     }
     let rounds = arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number"));
     chains::settle();
@@ -147,15 +154,24 @@ pub struct Measured {
     pub correct: bool,
 }
 
-/// One capture of each chain; a "round" of the table is a chain.
+/// One capture of each chain; a "round" of the table is a chain. The peers take turns at each chain, another one first
+/// at each: the first one finds the chain's unwind data outside of the processor's caches.
 fn never_seen(peers: &mut [Box<dyn Peer>], paths: &Paths) -> Vec<Measured> {
-    // So that neither the unwinders' code nor the chains' is met for the first time: of other addresses, one chain.
-    let other = Paths::new(DEPTHS[1], 1);
-    let once = |peer: &mut Box<dyn Peer>| {
+    // So that the unwinders' code is not met for the first time: of other addresses, one chain.
+    let other = Paths::again(DEPTHS[1], 20);
+    let begin = |peer: &mut Box<dyn Peer>| {
         other.time_each(peer.flavour(), &mut **peer);
-        Measured { name: peer.name(), nanoseconds: paths.time_each(peer.flavour(), &mut **peer), correct: true }
+        Measured { name: peer.name(), nanoseconds: Vec::new(), correct: true }
     };
-    peers.iter_mut().map(once).collect()
+    let mut measured: Vec<Measured> = peers.iter_mut().map(begin).collect();
+    for chain in 0..paths.count() {
+        for turn in 0..peers.len() {
+            let number = (chain + turn) % peers.len();
+            let peer = &mut *peers[number];
+            measured[number].nanoseconds.push(paths.time_chain(chain, peer.flavour(), peer));
+        }
+    }
+    measured
 }
 
 /// One round of a peer over the chains: ns per capture; `None` if one was not the truth, which the last argument is.

@@ -50,6 +50,36 @@ pub fn all(libuunwind: &str) -> Vec<Box<dyn Peer>> {
     ]
 }
 
+/// The floor alone.
+pub fn floor() -> Box<dyn Peer> {
+    Box::new(FramePointers)
+}
+
+/// This project alone, in a program that has prepared itself.
+pub fn prepared(libuunwind: &str) -> Box<dyn Peer> {
+    Box::new(Uu::open(libuunwind))
+}
+
+/// The CPUs that this thread may use.
+pub fn cpus() -> Vec<usize> {
+    // SAFETY: the set is a valid value, and has the size that the call names.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set), 0);
+        (0..libc::CPU_SETSIZE as usize).filter(|cpu| libc::CPU_ISSET(*cpu, &set)).collect()
+    }
+}
+
+/// Binds this thread to a CPU.
+pub fn bind(cpu: usize) {
+    // SAFETY: as above.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        assert_eq!(libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set), 0);
+    }
+}
+
 /// The peers of a program that has prepared nothing.
 pub fn unprepared(libuunwind: &str) -> Vec<Box<dyn Peer>> {
     vec![Box::new(FramePointers), Box::new(Uu::unprepared(libuunwind)), Box::new(Libgcc)]

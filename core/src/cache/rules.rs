@@ -8,16 +8,28 @@
 //!
 //! An entry is 32 bytes, a bucket one cache line of two entries, and a key has two buckets: with half as many entries
 //! as buckets, one in 500 finds no place and pushes another one out.
+//!
+//! The table begins with one page of its buckets, and takes eight times as many in use whenever it has an entry for each
+//! bucket: whoever asks for a few keys touches a page, not one for each key. What was stored before it grew is
+//! forgotten.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 #[repr(C, align(64))]
 struct Bucket([[AtomicU64; 4]; 2]);
 
 /// The table. All-zero is empty, so that a static takes memory only as it fills.
+#[repr(C)]
 pub struct PcCache<const BUCKETS: usize> {
+    /// The number of buckets in use, less one; at least [`FEW`].
+    last: AtomicUsize,
+    /// Number of entries that were free and were filled, since the table last grew.
+    filled: AtomicUsize,
     buckets: [Bucket; BUCKETS],
 }
+
+/// The last of the buckets that are in use first, one page. The numbers of buckets are powers of two.
+const FEW: usize = 63;
 
 /// The three words mixed with the generation.
 #[inline(always)]
@@ -40,29 +52,39 @@ impl<const BUCKETS: usize> PcCache<BUCKETS> {
     /// An empty table.
     #[allow(clippy::new_without_default, reason = "made once, as a static")]
     pub const fn new() -> PcCache<BUCKETS> {
-        PcCache { buckets: [const { Bucket([const { [const { AtomicU64::new(0) }; 4] }; 2]) }; BUCKETS] }
+        const { assert!(BUCKETS.is_power_of_two() && BUCKETS > FEW) };
+        PcCache {
+            last: AtomicUsize::new(0),
+            filled: AtomicUsize::new(0),
+            buckets: [const { Bucket([const { [const { AtomicU64::new(0) }; 4] }; 2]) }; BUCKETS],
+        }
     }
 
     /// The two buckets of a key. The second is wanted rarely, so it has a product of its own.
     #[inline(always)]
-    fn places(key: u64) -> impl Iterator<Item = usize> {
+    fn places(&self, key: u64) -> impl Iterator<Item = usize> {
+        let last = (self.last.load(Relaxed) | FEW) % BUCKETS;
         (0..2).map(move |choice| {
             let h = match choice {
                 0 => key.wrapping_mul(0x9e37_79b9_7f4a_7c15),
                 _ => (key ^ (key >> 15)).wrapping_mul(0xd6e8_feb8_6659_fd93),
             };
-            (h >> 40) as usize % BUCKETS
+            (h >> 40) as usize & last
         })
     }
 
     /// The words stored for `key` under this generation. Async-signal-safe.
     #[inline(always)]
     pub fn get(&self, key: u64, generation: u64) -> Option<[u64; 3]> {
-        for place in Self::places(key) {
+        for place in self.places(key) {
             for entry in &self.buckets.get(place)?.0 {
                 let (first, words) = read(entry);
                 if first ^ mix(words, generation) == key {
                     return Some(words);
+                }
+                // Entries are never freed, so a bucket with a free one never was full, and sent no key on.
+                if first == 0 {
+                    return None;
                 }
             }
         }
@@ -71,17 +93,41 @@ impl<const BUCKETS: usize> PcCache<BUCKETS> {
 
     /// Stores three words for `key`. Async-signal-safe.
     pub fn put(&self, key: u64, generation: u64, words: [u64; 3]) {
-        let entries = || Self::places(key).filter_map(|p| self.buckets.get(p)).flat_map(|b| &b.0);
+        if self.store(key, generation, words) && self.grows() {
+            self.store(key, generation, words);
+        }
+    }
+
+    /// As [`PcCache::put`]. Whether the entry was free.
+    #[inline(always)]
+    fn store(&self, key: u64, generation: u64, words: [u64; 3]) -> bool {
+        let entries = || self.places(key).filter_map(|p| self.buckets.get(p)).flat_map(|b| &b.0);
         let free = entries().find(|entry| {
             let (first, words) = read(entry);
             first == 0 || first ^ mix(words, generation) == key
         });
         // No place: one of the four gives way, another one for another key.
-        let Some(entry) = free.or_else(|| entries().nth((key >> 4) as usize & 3)) else { return };
+        let Some(entry) = free.or_else(|| entries().nth((key >> 4) as usize & 3)) else { return false };
+        let was_free = entry[0].load(Relaxed) == 0;
         for (stored, word) in entry.iter().skip(1).zip(words) {
             stored.store(word, Relaxed);
         }
         entry[0].store(key ^ mix(words, generation), Relaxed);
+        was_free
+    }
+
+    /// Counts an entry that was filled, and takes more buckets in use where there is one for each: then true. Two
+    /// threads that count at once may count one.
+    #[inline(always)]
+    fn grows(&self) -> bool {
+        let filled = self.filled.load(Relaxed) + 1;
+        let last = self.last.load(Relaxed) | FEW;
+        let grows = filled > last && last < BUCKETS - 1;
+        self.filled.store(if grows { 0 } else { filled }, Relaxed);
+        if grows {
+            self.last.store((last << 3 | 7).min(BUCKETS - 1), Relaxed);
+        }
+        grows
     }
 }
 
@@ -101,7 +147,8 @@ mod tests {
         let cache = empty();
         let words = |pc: u64| [pc * 3, !pc, pc << 20];
         let pcs = || (0..16_000u64).map(|i| 0x7f12_3456_0000 + i * 37);
-        pcs().for_each(|pc| cache.put(pc, 7, words(pc)));
+        // Twice: while it grows, it forgets.
+        pcs().chain(pcs()).for_each(|pc| cache.put(pc, 7, words(pc)));
         let kept = pcs().filter(|pc| cache.get(*pc, 7) == Some(words(*pc))).count();
         assert!(kept >= 15_900, "{kept} of 16000 kept: buckets overflow too soon");
         assert!(pcs().all(|pc| cache.get(pc, 7).is_none_or(|w| w == words(pc))), "a wrong answer");
@@ -113,10 +160,28 @@ mod tests {
     }
 
     #[test]
+    fn a_few_entries_touch_one_page_and_many_all() {
+        let cache = empty();
+        let touched = || cache.buckets.iter().rposition(|bucket| bucket.0.iter().any(|e| e[0].load(Relaxed) != 0));
+        for key in 1..=40u64 {
+            cache.put(key << 12 | key, 3, [key, 1, 2]);
+            assert_eq!(cache.get(key << 12 | key, 3), Some([key, 1, 2]));
+        }
+        assert!((1..=40u64).filter(|key| cache.get(key << 12 | key, 3).is_some()).count() >= 38);
+        assert!(touched().is_some_and(|last| last <= FEW), "{:?}", touched());
+        for key in 1..=20_000u64 {
+            cache.put(key << 6, 3, [key, 1, 2]);
+            assert_eq!(cache.get(key << 6, 3), Some([key, 1, 2]), "just stored");
+        }
+        assert!(touched().is_some_and(|last| last > 32_000), "{:?}", touched());
+        assert_eq!(cache.last.load(Relaxed), 32_767);
+    }
+
+    #[test]
     fn a_torn_entry_is_a_miss() {
         let cache = empty();
         cache.put(0x1234, 1, [11, 22, 33]);
-        let entry = &cache.buckets[Cache::places(0x1234).next().expect("two places")].0[0];
+        let entry = &cache.buckets[cache.places(0x1234).next().expect("two places")].0[0];
         for word in entry {
             let old = word.load(Relaxed);
             for bit in 0..64 {
@@ -130,7 +195,7 @@ mod tests {
 
     #[test]
     fn threads_that_write_the_same_places_never_see_a_wrong_answer() {
-        let cache: &PcCache<4> = Box::leak(Box::new(PcCache::new()));
+        let cache: &PcCache<64> = Box::leak(Box::new(PcCache::new()));
         std::thread::scope(|scope| {
             for thread in 0..3u64 {
                 scope.spawn(move || {

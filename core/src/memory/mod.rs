@@ -12,6 +12,7 @@
 
 #[cfg_attr(target_arch = "aarch64", path = "bare/none.rs")]
 mod bare;
+mod direct;
 pub mod guarded;
 mod hashed;
 pub mod near;
@@ -22,6 +23,8 @@ pub use crate::cache::answers::{Recalled, ANSWER, KEY};
 use crate::span::Span;
 pub use bare::Bare;
 use core::ffi::c_void;
+pub use direct::Direct;
+use probed::PAGE;
 use read_log::Log;
 pub use read_log::Read;
 
@@ -325,6 +328,10 @@ impl<'a> Reader<'a> {
     /// The byte at a process address; `None`: unreadable. Async-signal-safe.
     #[inline]
     pub fn u8(&mut self, address: u64) -> Option<u8> {
+        if self.is_probed() && !self.log.is_open() && address < USER_END && self.pages.is_readable(address / PAGE) {
+            // SAFETY: its page was found readable, as for any probed read.
+            return Some(unsafe { (address as *const u8).read_volatile() });
+        }
         let mut b = [0];
         self.read_small(address, &mut b).then_some(b[0])
     }
@@ -339,12 +346,19 @@ impl<'a> Reader<'a> {
     /// Four bytes, little-endian.
     #[inline]
     pub fn u32(&mut self, address: u64) -> Option<u32> {
-        if self.is_known(address, 3) {
-            // SAFETY: four aligned bytes lie in one page, which was found readable, as for any probed read.
-            return Some(unsafe { (address as *const u32).read_volatile() });
+        if let Some(value) = self.aligned_u32(address) {
+            return Some(value);
         }
         let mut b = [0; 4];
         self.read_small(address, &mut b).then(|| u32::from_le_bytes(b))
+    }
+
+    /// Four bytes at an aligned address, on a page that this walk has just read; `None` does not mean that they are
+    /// unreadable.
+    #[inline(always)]
+    pub fn aligned_u32(&mut self, address: u64) -> Option<u32> {
+        // SAFETY: four aligned bytes lie in one page, which was found readable, as for any probed read.
+        self.is_known(address, 3).then(|| unsafe { (address as *const u32).read_volatile() })
     }
 
     /// Reads up to 8 bytes, by one word load if the word does not cross into the next page.

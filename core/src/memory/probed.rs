@@ -9,7 +9,7 @@ use crate::span::Span;
 use crate::syscall::{call, nr};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 
 /// Pages of objects that were found readable, each with the generation of the object's load, which no other load has.
 /// 0: none.
@@ -107,26 +107,39 @@ impl Pages {
         if last.wrapping_sub(first) > 64 {
             return false;
         }
-        (first..=last).all(|page| {
-            if self.is_known(page * PAGE) {
-                return true;
-            }
-            let entry = self.image.entry(page);
-            let is_noted = entry.is_some_and(|(place, entry)| place.load(Relaxed) == entry) && self.is_whole();
-            let readable = is_noted || probe(page * PAGE);
-            if let (true, Some((place, entry))) = (readable, entry) {
-                place.store(entry, Relaxed);
+        (first..=last).all(|page| self.is_readable(page))
+    }
+
+    /// Whether the page of this number is readable.
+    #[inline(always)]
+    pub(super) fn is_readable(&mut self, page: u64) -> bool {
+        self.is_known(page * PAGE) || self.is_readable_after_all(page)
+    }
+
+    /// As [`Pages::is_readable`], for a page that this walk has not found readable just now.
+    #[inline(never)]
+    fn is_readable_after_all(&mut self, page: u64) -> bool {
+        let entry = self.image.entry(page);
+        let is_noted = entry.is_some_and(|(place, entry)| place.load(Relaxed) == entry) && self.is_whole();
+        let readable = is_noted || probe(page * PAGE);
+        match entry {
+            _ if !readable => {}
+            Some((noted, entry)) => {
+                if !is_noted {
+                    noted.store(entry, Relaxed);
+                }
                 if let Some(place) = self.of_images.get_mut(page as usize % OF_IMAGES) {
                     *place = page;
                 }
-            } else if readable {
+            }
+            None => {
                 if let Some(place) = self.pages.get_mut(usize::from(self.next & 3)) {
                     *place = page;
                 }
                 self.next = self.next.wrapping_add(1);
             }
-            readable
-        })
+        }
+        readable
     }
 }
 

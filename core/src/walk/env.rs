@@ -145,6 +145,11 @@ pub trait Env: Names + Replay {
     fn short_rule_cached(&self, _lookup: u64) -> Option<Short> {
         None
     }
+    /// Whether [`Env::short_rule_cached`] is worth a question.
+    #[inline(always)]
+    fn keeps_short_rules(&self, _reader: &Reader<'_>) -> bool {
+        true
+    }
     /// As [`Env::short_rule_cached`], where that had no rule: looks up the object at `lookup` if necessary, and caches
     /// the rule. `None` is always a valid result.
     fn short_rule(&mut self, _lookup: u64, _reader: &mut Reader<'_>) -> Option<Short> {

@@ -130,7 +130,8 @@ impl<E: Env> Walk<'_, '_, E> {
             let (mut passed, mut any, mut ends) = (0, 0, false);
             while passed < limit {
                 let lookup = pc.wrapping_sub(1);
-                let mut rule = match self.env.short_rule_cached(lookup) {
+                let asks = L::BARE || self.env.keeps_short_rules(self.reader);
+                let mut rule = match if asks { self.env.short_rule_cached(lookup) } else { None } {
                     Some(rule) => rule,
                     None => match self.env.short_rule(lookup, self.reader) {
                         Some(rule) => rule,

@@ -29,6 +29,13 @@ impl Env for Live<'_> {
         }
         rule
     }
+    /// The table of short rules has an entry on another cache line for each line of code, and pages as the code has. So
+    /// the walks of a program that has prepared nothing leave it alone: they need few rules more than once.
+    #[inline(always)]
+    fn keeps_short_rules(&self, reader: &Reader<'_>) -> bool {
+        !reader.is_probed() || self.current.table.is_some()
+    }
+
     #[inline(always)]
     fn short_rule_cached(&self, lookup: u64) -> Option<Short> {
         // The salt distinguishes objects, so no check is needed whether the address lies in the current one.
@@ -38,9 +45,11 @@ impl Env for Live<'_> {
     #[cold]
     #[inline(never)]
     fn short_rule(&mut self, lookup: u64, reader: &mut Reader<'_>) -> Option<Short> {
-        let cached = SHORT_RULES.get(lookup, self.salts.salt());
-        if cached.is_some() {
-            return cached;
+        if self.keeps_short_rules(reader) {
+            let cached = SHORT_RULES.get(lookup, self.salts.salt());
+            if cached.is_some() {
+                return cached;
+            }
         }
         let is_elsewhere = lookup.wrapping_sub(self.current.start) >= self.current.len;
         if is_elsewhere && !self.switch(lookup, reader) || self.current.plugin != 0 {
@@ -49,9 +58,10 @@ impl Env for Live<'_> {
         if self.begins_a_stack(lookup.wrapping_add(1), reader) {
             return None;
         }
-        let cached = if is_elsewhere { SHORT_RULES.get(lookup, self.salts.salt()) } else { None };
+        let get = is_elsewhere && self.keeps_short_rules(reader);
+        let cached = if get { SHORT_RULES.get(lookup, self.salts.salt()) } else { None };
         let cached = cached.or_else(|| self.current.remember(lookup, lookup, self.salts.salt()));
-        cached.or_else(|| self.remember_long(lookup))
+        cached.or_else(|| self.short_of_unwind_data(lookup, reader))
     }
 
     #[inline(always)]

@@ -26,7 +26,7 @@ use uunwind_core::rule::Packed;
 use uunwind_core::slots::Slot;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::EMBEDDER;
-use uunwind_sources::Sources;
+use uunwind_sources::{LastCie, Sources};
 
 /// A bit of [`Current::rules_key`]: the object has a rule table.
 const WITH_TABLE: u64 = 1 << 55;
@@ -40,6 +40,8 @@ pub struct Live<'c> {
     /// The window of that frame, if no object covers it.
     pub(crate) windows: InWindow<'c>,
     memo: Memo<'static>,
+    /// The CIE that was last read in this walk, and the generation of the object that it belongs to.
+    cie: (u64, LastCie),
     /// An object for which the table has no room.
     spare: MaybeUninit<Object>,
     /// The functions of whoever keeps names and facts (the sampler, or `uu_walk`), and their context; `None`: the walk
@@ -101,6 +103,7 @@ impl<'c> Live<'c> {
             salts: Salts::new(client.is_none()),
             windows: InWindow::new(),
             memo: Memo::default(),
+            cie: (0, LastCie::new()),
             spare: MaybeUninit::uninit(),
             client,
             epoch,
@@ -259,7 +262,13 @@ pub(crate) fn sources(object: &Object) -> Sources {
 /// The cache key of a frame's rule: its lookup address, with [`EXACT_KEY`] if the pc is exact.
 #[inline(always)]
 pub(crate) fn key(cursor: &Cursor) -> u64 {
-    cursor.lookup_pc() | if cursor.exact { EXACT_KEY } else { 0 }
+    key_of(cursor.lookup_pc(), cursor.exact)
+}
+
+/// As [`key`], given the address to search with, and whether the pc is exact.
+#[inline(always)]
+pub(crate) fn key_of(lookup: u64, exact: bool) -> u64 {
+    lookup | if exact { EXACT_KEY } else { 0 }
 }
 
 /// The rule by the frame pointer, for a frame without any other. It fails with `reason` if the value cannot be a frame

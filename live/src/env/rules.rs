@@ -1,7 +1,7 @@
 //! The sources of the rule of a frame in an object for which no short rule is cached. `docs/design/rules.md` has their
 //! order, with every branch; `Live::any_rule` has the first steps.
 
-use super::{by_frame_pointer, key, sources, Live};
+use super::{by_frame_pointer, key, key_of, sources, Live};
 use crate::not_code;
 use crate::plugin_rule;
 use crate::state::{PLUGINS, RULES, SHORT_RULES};
@@ -9,10 +9,11 @@ use uunwind_core::cache::short::Short;
 use uunwind_core::call_site;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{guarded, Reader};
-use uunwind_core::rule::Packed;
+use uunwind_core::objects::Object;
+use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::Env;
-use uunwind_sources::Answer;
+use uunwind_sources::{Answer, LastCie};
 
 /// Compilers align functions to a multiple of this many bytes.
 const FUNCTION_ALIGNMENT: u64 = 16;
@@ -57,8 +58,8 @@ impl Live<'_> {
         }
     }
 
-    /// Caches the short rule for a key whose rule the larger cache still has, from a time when the salt was another
-    /// one.
+    /// Caches the short rule for a key whose rule the larger cache still has: from a time when the salt was another one,
+    /// or from when it was met for the first time.
     #[cold]
     #[inline(never)]
     pub(super) fn remember_long(&self, key: u64) -> Option<Short> {
@@ -67,56 +68,86 @@ impl Live<'_> {
         Some(rule)
     }
 
-    /// The rule of a pc that no table covers and that is met for the first time: the object's unwind data is
-    /// interpreted in place, and the rule cached. Also handles a pc without a rule.
+    /// The short rule of a return address in an unclaimed object, if its unwind data gives one.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn short_of_unwind_data(&mut self, lookup: u64, reader: &mut Reader<'_>) -> Option<Short> {
+        if let Some(rule) = RULES.get(lookup, self.current.rules_key).and_then(Packed::from_words) {
+            let rule = Short::of(rule)?;
+            if self.keeps_short_rules(reader) {
+                SHORT_RULES.put(lookup, self.salts.salt(), rule);
+            }
+            return Some(rule);
+        }
+        if self.current.table.is_some() {
+            return None;
+        }
+        let rule = self.interpret(lookup, lookup.wrapping_add(1), false, reader);
+        // It becomes a cached short rule when it is met again.
+        Short::of_any(&rule.ok()?)
+    }
+
+    /// The rule of a pc that no table covers and that is met for the first time, from the object's unwind data, which
+    /// is interpreted in place; it is cached. `lookup`: the address to search with.
+    #[inline(never)]
+    fn interpret(&mut self, lookup: u64, pc: u64, exact: bool, reader: &mut Reader<'_>) -> Result<Rule, StopReason> {
+        let Some(object) = self.current.object() else { return Err(StopReason::NoOwner) };
+        let key = key_of(lookup, exact);
+        if !object.code.may_hold(lookup) {
+            RULES.put(key, self.current.rules_key, Packed::failed(StopReason::NotCode).words());
+            return Err(StopReason::NotCode);
+        }
+        if self.cie.0 != self.current.generation || self.cie.0 == 0 {
+            self.cie = (self.current.generation, LastCie::new());
+        }
+        let was = reader.pause(true);
+        reader.begin_image(object.image, self.current.generation, object.last_page);
+        let (mut answer, _) = uunwind_sources::find_with(&mut self.cie.1, &sources(object), lookup, pc, reader);
+        if answer == Err(StopReason::NoRule) {
+            answer = self.not_covered(object, pc, exact, reader);
+        }
+        let rule = answer.and_then(|answer| answer.rule);
+        RULES.put(key, self.current.rules_key, Packed::from_result(rule).words());
+        reader.end_image();
+        reader.pause(was);
+        if self.current.table.is_none() && rule.is_ok() {
+            self.interpreted = self.interpreted.wrapping_add(1);
+        }
+        rule
+    }
+
+    /// The answer for a pc that no unwind data covers.
+    #[cold]
+    #[inline(never)]
+    fn not_covered(
+        &self,
+        object: &Object,
+        pc: u64,
+        exact: bool,
+        reader: &mut Reader<'_>,
+    ) -> Result<Answer, StopReason> {
+        if exact {
+            let load = guarded::load_of(pc).ok_or(StopReason::NoRule)?;
+            return uunwind_sources::find(&sources(object), load, load, reader).0;
+        }
+        // No call has pushed this return address: it is the first byte of a function. It begins a stack, as
+        // makecontext(3) does.
+        if self.current.function_at(pc, reader).is_some_and(|function| function.start == pc) {
+            return Err(StopReason::StartSymbol);
+        }
+        // An address in code without unwind information, as coroutine libraries write it.
+        Err(if call_site::precedes(pc, reader) { StopReason::NoRule } else { StopReason::SwitchedStack })
+    }
+
+    /// The rule of a pc for which no short rule is cached. Also handles a pc without a rule.
     #[cold]
     #[inline(never)]
     pub(super) fn slow(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
-        let Some(object) = self.current.object() else { return Packed::failed(StopReason::NoOwner) };
         let (key, lookup, pc) = (key(cursor), cursor.lookup_pc(), cursor.regs.pc);
         let cached = RULES.get(key, self.current.rules_key).and_then(Packed::from_words);
-        let rule = cached.or_else(|| self.current.rule_at(lookup)).unwrap_or_else(|| {
-            if !object.code.may_hold(lookup) {
-                let rule = Packed::failed(StopReason::NotCode);
-                RULES.put(key, self.current.rules_key, rule.words());
-                return rule;
-            }
-            let was = reader.pause(true);
-            reader.begin_image(object.image, self.current.generation, object.last_page);
-            let (mut answer, _) = uunwind_sources::find(&sources(object), lookup, pc, reader);
-            if answer == Err(StopReason::NoRule) && cursor.exact {
-                if let Some(load) = guarded::load_of(pc) {
-                    (answer, _) = uunwind_sources::find(&sources(object), load, load, reader);
-                }
-            }
-            if answer == Err(StopReason::NoRule) && !cursor.exact {
-                // No call has pushed this return address: it is the first byte of a function. It begins a stack, as
-                // makecontext(3) does.
-                if self.current.function_at(pc, reader).is_some_and(|function| function.start == pc) {
-                    answer = Err(StopReason::StartSymbol);
-                } else if !call_site::precedes(pc, reader) {
-                    // An address in code without unwind information, as coroutine libraries write it.
-                    answer = Err(StopReason::SwitchedStack);
-                }
-            }
-            if let (Ok(Answer { rule: Ok(rule), .. }), 0) = (&answer, self.current.plugin) {
-                let asked = !cursor.exact || self.salts.stamp().is_some();
-                if let Some(short) = Short::of_any(rule).filter(|_| asked) {
-                    SHORT_RULES.put(key, self.salts.salt(), short);
-                }
-            }
-            let rule = match answer {
-                Ok(answer) => Packed::from_result(answer.rule),
-                Err(reason) => Packed::failed(reason),
-            };
-            RULES.put(key, self.current.rules_key, rule.words());
-            reader.end_image();
-            reader.pause(was);
-            if self.current.table.is_none() && !rule.is_failed() {
-                self.interpreted = self.interpreted.wrapping_add(1);
-            }
-            rule
-        });
+        let rule = cached
+            .or_else(|| self.current.rule_at(lookup))
+            .unwrap_or_else(|| Packed::from_result(self.interpret(lookup, pc, cursor.exact, reader)));
         if rule.failed_for(StopReason::NotCode) {
             return not_code::in_data(cursor, reader);
         }

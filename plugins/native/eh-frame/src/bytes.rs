@@ -1,18 +1,21 @@
 //! A position in foreign bytes, and the encodings that unwind data uses.
 
-use uunwind_core::memory::Reader;
+use uunwind_core::memory::{Direct, Reader};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 
 /// Reads bytes in order, within the bounds of one object.
 pub struct Input<'r, 'm> {
     reader: &'r mut Reader<'m>,
+    /// Memory within the bounds that needs no further check: where the last reads were.
+    direct: Direct<'r>,
     /// All bytes within the bounds, if they are in this process's own memory; else empty.
     here: &'r [u8],
     bounds: Span,
     /// Process address of the next byte (in a section that was read from a file: its file address).
     pub at: u64,
-    /// The bytes that were read last, at most a word: address of the first, and their number inside the bounds.
+    /// The bytes that were last read elsewhere than in `direct`, at most a word: address of the first, and their number
+    /// inside the bounds.
     window: (u64, u64),
     /// Those bytes, the first one lowest.
     word: u64,
@@ -22,6 +25,8 @@ pub struct Input<'r, 'm> {
 
 /// `DW_EH_PE_pcrel | DW_EH_PE_sdata4`, which every linker writes for code.
 const PCREL_SDATA4: u8 = 0x1b;
+/// Bytes of a word.
+const WORD: u64 = 8;
 
 /// Unwind data that is unreadable, or lies outside its object.
 const UNREADABLE: StopReason = StopReason::UnreadableUnwindInfo;
@@ -29,12 +34,14 @@ const UNREADABLE: StopReason = StopReason::UnreadableUnwindInfo;
 impl<'r, 'm> Input<'r, 'm> {
     /// Reads from the start of `bounds` on (process addresses); a read that leaves them fails.
     pub fn new(reader: &'r mut Reader<'m>, bounds: Span) -> Input<'r, 'm> {
-        Input { reader, here: &[], bounds, at: bounds.start, window: (0, 0), word: 0, depends_on_pc: false }
+        let at = bounds.start;
+        Input { reader, direct: Direct::NONE, here: &[], bounds, at, window: (0, 0), word: 0, depends_on_pc: false }
     }
 
     /// The bytes of a whole section, taken to lie at `address`. The reader is used for addresses outside of it.
     pub fn of_section(bytes: &'r [u8], address: u64, reader: &'r mut Reader<'m>) -> Input<'r, 'm> {
-        Input { here: bytes, ..Input::new(reader, Span::sized(address, bytes.len() as u64)) }
+        let direct = Direct::of_bytes(bytes, address);
+        Input { here: bytes, direct, ..Input::new(reader, Span::sized(address, bytes.len() as u64)) }
     }
 
     fn inside(&self, at: u64, len: u64) -> Result<(), StopReason> {
@@ -46,44 +53,53 @@ impl<'r, 'm> Input<'r, 'm> {
         }
     }
 
-    /// The next bytes, the first one lowest, and their number: at least one. The bytes of one word cost one read.
+    /// The next bytes, the first one lowest, and their number: at least one. The position stays.
     #[inline(always)]
-    fn ahead(&mut self) -> Result<(u64, u64), StopReason> {
+    pub(crate) fn ahead(&mut self) -> Result<(u64, u64), StopReason> {
+        match self.direct.word(self.at) {
+            Some(word) => Ok((word, WORD)),
+            None => self.ahead_elsewhere(),
+        }
+    }
+
+    /// As [`Input::ahead`], where no whole word of `direct` follows. The bytes of one word cost one read.
+    #[cold]
+    #[inline(never)]
+    fn ahead_elsewhere(&mut self) -> Result<(u64, u64), StopReason> {
+        if self.here.is_empty() {
+            let direct = self.reader.direct(self.at, self.bounds);
+            if let Some(word) = direct.word(self.at) {
+                self.direct = direct;
+                return Ok((word, WORD));
+            }
+        }
         let within = self.at.wrapping_sub(self.window.0);
         if within < self.window.1 {
             return Ok((self.word >> ((within & 7) * 8), self.window.1 - within));
         }
-        self.refill()?;
-        Ok((self.word, self.window.1))
-    }
-
-    /// Reads from the next byte on.
-    #[inline]
-    fn refill(&mut self) -> Result<(), StopReason> {
-        let at = self.at;
-        self.inside(at, 1)?;
+        self.inside(self.at, 1)?;
         if !self.here.is_empty() {
             self.take();
-            return Ok(());
+            return Ok((self.word, self.window.1));
         }
+        let at = self.at;
         // An aligned word never crosses into another page, so what surrounds the byte can be read if the byte can.
         let word = self.reader.word(at & !7).ok_or(UNREADABLE)?;
         self.word = word >> ((at & 7) * 8);
-        self.window = (at, (8 - (at & 7)).min(self.bounds.end.wrapping_sub(at)));
-        Ok(())
+        self.window = (at, (WORD - (at & 7)).min(self.bounds.end.wrapping_sub(at)));
+        Ok((self.word, self.window.1))
     }
 
-    /// As [`Input::refill`], for bytes in this process's own memory.
-    #[inline(never)]
+    /// As [`Input::ahead_elsewhere`], for bytes in this process's own memory.
     fn take(&mut self) {
         let rest = self.here.get(self.at.wrapping_sub(self.bounds.start) as usize..).unwrap_or(&[]);
-        let mut word = [0; 8];
+        let mut word = [0; WORD as usize];
         match rest.first_chunk() {
             Some(whole) => word = *whole,
             None => word.iter_mut().zip(rest).for_each(|(to, from)| *to = *from),
         }
         self.word = u64::from_le_bytes(word);
-        self.window = (self.at, rest.len().min(8) as u64);
+        self.window = (self.at, (rest.len() as u64).min(WORD));
     }
 
     /// The next byte. Errors, of all reads: [`StopReason::BadUnwindInfo`] (outside of the bounds),
@@ -97,11 +113,16 @@ impl<'r, 'm> Input<'r, 'm> {
 
     /// The next two bytes, as a little-endian number.
     pub fn u16(&mut self) -> Result<u16, StopReason> {
-        Ok(u16::from(self.u8()?) | u16::from(self.u8()?) << 8)
+        let (bytes, count) = self.ahead()?;
+        if count < 2 {
+            return Ok(u16::from(self.u8()?) | u16::from(self.u8()?) << 8);
+        }
+        self.at = self.at.wrapping_add(2);
+        Ok(bytes as u16)
     }
 
     /// The next four bytes, as a little-endian number.
-    #[inline]
+    #[inline(always)]
     pub fn u32(&mut self) -> Result<u32, StopReason> {
         let (bytes, count) = self.ahead()?;
         if count < 4 {
@@ -111,15 +132,34 @@ impl<'r, 'm> Input<'r, 'm> {
         Ok(bytes as u32)
     }
 
-    /// Four bytes at any address, as [`Input::u32`]. What was read last, and the position, may be others afterwards.
+    /// Four bytes at any address, as [`Input::u32`]. The position may be another afterwards.
     #[inline(always)]
     pub fn u32_at(&mut self, address: u64) -> Result<u32, StopReason> {
-        if self.here.is_empty() && address & 3 == 0 {
-            self.inside(address, 4)?;
-            return self.reader.u32(address).ok_or(UNREADABLE);
+        if let Some(word) = self.direct.word(address) {
+            return Ok(word as u32);
+        }
+        self.u32_elsewhere(address)
+    }
+
+    /// As [`Input::u32_at`], outside of `direct`. A search jumps from page to page, so `direct` stays where it is.
+    #[inline(always)]
+    fn u32_elsewhere(&mut self, address: u64) -> Result<u32, StopReason> {
+        let Span { start, end } = self.bounds;
+        if start <= address && address < end && end - address >= 4 {
+            if let Some(word) = self.reader.aligned_u32(address) {
+                return Ok(word);
+            }
         }
         self.at = address;
         self.u32()
+    }
+
+    /// Says that the next reads are near this address.
+    #[inline(always)]
+    pub fn near(&mut self, address: u64) {
+        if self.here.is_empty() {
+            self.direct = self.reader.direct(address, self.bounds);
+        }
     }
 
     /// Four bytes that cross the end of what was read.
@@ -135,7 +175,7 @@ impl<'r, 'm> Input<'r, 'm> {
     }
 
     /// Unsigned LEB128 (<https://dwarfstd.org/doc/DWARF5.pdf>, 7.6) of at most 10 bytes; bits beyond 64 must be zero.
-    #[inline]
+    #[inline(always)]
     pub fn uleb(&mut self) -> Result<u64, StopReason> {
         let first = self.u8()?;
         if first & 0x80 == 0 {
@@ -145,6 +185,8 @@ impl<'r, 'm> Input<'r, 'm> {
         self.long_uleb()
     }
 
+    #[cold]
+    #[inline(never)]
     fn long_uleb(&mut self) -> Result<u64, StopReason> {
         let mut value = 0u64;
         for i in 0..10u32 {
@@ -162,7 +204,19 @@ impl<'r, 'm> Input<'r, 'm> {
     }
 
     /// Signed LEB128 of at most 10 bytes.
+    #[inline(always)]
     pub fn sleb(&mut self) -> Result<i64, StopReason> {
+        let first = self.u8()?;
+        if first & 0x80 == 0 {
+            return Ok(i64::from((first << 1) as i8 >> 1));
+        }
+        self.at = self.at.wrapping_sub(1);
+        self.long_sleb()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn long_sleb(&mut self) -> Result<i64, StopReason> {
         let mut value = 0u64;
         for i in 0..10u32 {
             let byte = self.u8()?;
@@ -180,7 +234,7 @@ impl<'r, 'm> Input<'r, 'm> {
     /// A pointer in one of the `DW_EH_PE_*` encodings ([LSB 5.0,
     /// 10.5](https://refspecs.linuxfoundation.org/LSB_5.0.0/LSB-Core-generic/LSB-Core-generic/dwarfext.html)).
     /// `data_base` is the base of `DW_EH_PE_datarel`.
-    #[inline]
+    #[inline(always)]
     pub fn pointer(&mut self, encoding: u8, data_base: u64) -> Result<u64, StopReason> {
         let here = self.at;
         if encoding == PCREL_SDATA4 {
@@ -189,6 +243,17 @@ impl<'r, 'm> Input<'r, 'm> {
         self.any_pointer(encoding, data_base, here)
     }
 
+    /// A number of bytes in the format of an encoding of pointers.
+    #[inline(always)]
+    pub fn length(&mut self, encoding: u8) -> Result<u64, StopReason> {
+        if encoding == PCREL_SDATA4 {
+            return Ok(i64::from(self.u32()? as i32) as u64);
+        }
+        self.any_pointer(encoding & 0x0f, 0, self.at)
+    }
+
+    #[cold]
+    #[inline(never)]
     fn any_pointer(&mut self, encoding: u8, data_base: u64, here: u64) -> Result<u64, StopReason> {
         let value = match encoding & 0x0f {
             0x00 | 0x04 | 0x0c => self.u64()?,

@@ -58,6 +58,7 @@ pub struct Head {
     end: u64,
 }
 
+#[inline(always)]
 fn length(input: &mut Input<'_, '_>) -> Result<Length, StopReason> {
     let (length, wide) = match input.u32()? {
         0 => return Err(StopReason::BadUnwindInfo),
@@ -70,6 +71,7 @@ fn length(input: &mut Input<'_, '_>) -> Result<Length, StopReason> {
 
 impl Section {
     /// Reads the word that distinguishes FDEs from CIEs. For an FDE, returns the address of its CIE.
+    #[inline(always)]
     fn cie(self, length: &Length, input: &mut Input<'_, '_>) -> Result<Option<u64>, StopReason> {
         match self {
             // A 4-byte distance counted from the word itself; 0 marks a CIE.
@@ -86,7 +88,8 @@ impl Section {
     }
 
     /// Reads the beginning of an entry: its length, and the word that distinguishes FDEs from CIEs.
-    fn head(self, at: u64, input: &mut Input<'_, '_>) -> Result<Head, StopReason> {
+    #[inline(always)]
+    pub(crate) fn head(self, at: u64, input: &mut Input<'_, '_>) -> Result<Head, StopReason> {
         input.at = at;
         let length = length(input)?;
         Ok(Head { cie: self.cie(&length, input)?, body: input.at, end: length.end })
@@ -109,6 +112,18 @@ impl Section {
 }
 
 impl Entry {
+    /// No code.
+    pub(crate) const NONE: Entry = Entry {
+        start: 0,
+        end: 0,
+        code_align: 0,
+        data_align: 0,
+        initial: Span::EMPTY,
+        instructions: Span::EMPTY,
+        signal: false,
+        pointer_encoding: 0,
+    };
+
     /// Reads the FDE at `at` of a section, and its CIE.
     pub fn read<C: Cpu>(at: u64, section: Section, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
         let head = section.head(at, input)?;
@@ -122,7 +137,7 @@ impl Entry {
         let mut entry = *cie;
         let augmented = cie.end != 0;
         entry.start = input.pointer(entry.pointer_encoding, 0)?;
-        let size = input.pointer(entry.pointer_encoding & 0x0f, 0)?;
+        let size = input.length(entry.pointer_encoding)?;
         entry.end = entry.start.checked_add(size).ok_or(StopReason::BadUnwindInfo)?;
         if augmented {
             let len = input.uleb()?;
@@ -162,16 +177,7 @@ impl Entry {
         if ra != u64::from(C::RA) {
             return Err(StopReason::UnsupportedRule);
         }
-        let mut entry = Entry {
-            start: 0,
-            end: 0,
-            code_align,
-            data_align,
-            initial: Span::EMPTY,
-            instructions: Span::EMPTY,
-            signal: false,
-            pointer_encoding: 0,
-        };
+        let mut entry = Entry { code_align, data_align, ..Entry::NONE };
         let letters = augmentation.get(..augmentation_len).unwrap_or(&[]);
         match letters.split_first() {
             None => {}

@@ -50,6 +50,20 @@ pub fn find(hdr: u64, bounds: Span, lookup: u64, pc: u64, reader: &mut Reader<'_
     find_for::<Native>(hdr, bounds, lookup, pc, reader)
 }
 
+/// As [`find`], for several addresses of one load of one object: its functions share a few CIEs.
+pub fn find_with(
+    last: &mut LastCie,
+    hdr: u64,
+    bounds: Span,
+    lookup: u64,
+    pc: u64,
+    reader: &mut Reader<'_>,
+) -> Result<Answer, StopReason> {
+    let mut input = bytes::Input::new(reader, bounds);
+    let fde_at = index::search(hdr, lookup, &mut input)?;
+    answer(last, fde_at, lookup, pc, &mut input)
+}
+
 /// As [`find`], for a stack of any CPU.
 pub fn find_for<C: Cpu>(
     hdr: u64,
@@ -60,7 +74,7 @@ pub fn find_for<C: Cpu>(
 ) -> Result<Answer<C::Rule>, StopReason> {
     let mut input = bytes::Input::new(reader, bounds);
     let fde_at = index::search(hdr, lookup, &mut input)?;
-    answer::<C>(fde_at, lookup, pc, &mut input)
+    answer::<C>(&mut LastCie::new(), fde_at, lookup, pc, &mut input)
 }
 
 /// The range of the FDE that covers `lookup`: the function, or one part of it. As [`find`], but no program is run, so
@@ -77,7 +91,7 @@ pub fn function(hdr: u64, bounds: Span, lookup: u64, reader: &mut Reader<'_>) ->
 
 /// The rule for `pc` by the FDE at `fde`. As [`find`] but for the search.
 pub fn find_at(fde: u64, bounds: Span, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
-    answer::<Native>(fde, lookup, pc, &mut bytes::Input::new(reader, bounds))
+    answer::<Native>(&mut LastCie::new(), fde, lookup, pc, &mut bytes::Input::new(reader, bounds))
 }
 
 /// The rule for `pc` in a list of CIEs and FDEs that fills `bounds`, or ends in it with a length of 0: the contents of
@@ -117,22 +131,67 @@ pub fn find_at(fde: u64, bounds: Span, lookup: u64, pc: u64, reader: &mut Reader
 pub fn find_in_list(bounds: Span, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
     let mut input = bytes::Input::new(reader, bounds);
     let fde_at = list::search(bounds, lookup, &mut input)?;
-    answer::<Native>(fde_at, lookup, pc, &mut input)
+    answer::<Native>(&mut LastCie::new(), fde_at, lookup, pc, &mut input)
+}
+
+/// The CIE that was read last, with the row that its functions begin with. It is valid for one load of one object.
+#[derive(Clone, Copy, Debug)]
+pub struct LastCie<C: Cpu = Native> {
+    /// Its process address; 0: there is none.
+    at: u64,
+    cie: entry::Entry,
+    initial: Result<program::Row<C>, StopReason>,
+}
+
+impl<C: Cpu> LastCie<C> {
+    /// No CIE.
+    #[inline(always)]
+    pub const fn new() -> LastCie<C> {
+        LastCie { at: 0, cie: entry::Entry::NONE, initial: Err(StopReason::NoRule) }
+    }
+
+    /// Makes the CIE at this process address the last one.
+    #[inline(always)]
+    fn go_to(&mut self, at: u64, input: &mut bytes::Input<'_, '_>) -> Result<(), StopReason> {
+        if self.at != at || at == 0 {
+            self.read(at, input)?;
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn read(&mut self, at: u64, input: &mut bytes::Input<'_, '_>) -> Result<(), StopReason> {
+        self.at = 0;
+        self.cie = entry::Entry::read_cie::<C>(at, entry::Section::EhFrame, input)?;
+        self.initial = program::initial(&self.cie, input);
+        self.at = at;
+        Ok(())
+    }
+}
+
+impl<C: Cpu> Default for LastCie<C> {
+    fn default() -> LastCie<C> {
+        LastCie::new()
+    }
 }
 
 fn answer<C: Cpu>(
+    last: &mut LastCie<C>,
     fde_at: u64,
     lookup: u64,
     pc: u64,
     input: &mut bytes::Input<'_, '_>,
 ) -> Result<Answer<C::Rule>, StopReason> {
-    let entry = entry::Entry::read::<C>(fde_at, entry::Section::EhFrame, input)?;
+    let head = entry::Section::EhFrame.head(fde_at, input)?;
+    last.go_to(head.cie.ok_or(StopReason::BadUnwindInfo)?, input)?;
+    let entry = entry::Entry::read_fde(&head, &last.cie, input)?;
     if lookup < entry.start || lookup >= entry.end {
         return Err(StopReason::NoRule);
     }
-    let row = program::run(&entry, lookup, input)?;
+    let row = program::row_at(&entry, &last.initial, lookup, input)?;
+    let function = Span::new(entry.start, entry.end);
     if C::replaces_its_caller(&row, &entry, lookup, input) {
-        return Ok(Answer { rule: Err(StopReason::StackInTransit), function: Span::new(entry.start, entry.end) });
+        return Ok(Answer { rule: Err(StopReason::StackInTransit), function });
     }
-    Ok(Answer { rule: C::rule(&row, &entry, pc, input), function: Span::new(entry.start, entry.end) })
+    Ok(Answer { rule: C::rule(&row, &entry, pc, input), function })
 }

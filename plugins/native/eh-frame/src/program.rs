@@ -160,6 +160,20 @@ pub fn run<C: Cpu>(entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> Res
     Ok(machine.row)
 }
 
+/// Runs the FDE's instructions up to `lookup`, starting with the [`initial`] row of its CIE. Not inlined: it needs much
+/// stack, as reading the CIE does, and a handler's is short.
+#[inline(never)]
+pub(crate) fn row_at<C: Cpu>(
+    entry: &Entry,
+    initial: &Result<Row<C>, StopReason>,
+    lookup: u64,
+    input: &mut Input<'_, '_>,
+) -> Result<Row<C>, StopReason> {
+    let mut machine = Machine::new((*initial)?, entry.start);
+    machine.run(entry.instructions, entry, lookup, input, &mut |_, _, _, _| {})?;
+    Ok(machine.row)
+}
+
 /// Address of the first row after that of `lookup` for which `wanted` is true. Async-signal-safe.
 #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "x86-64's exceptions alone need it"))]
 #[inline(never)]
@@ -219,6 +233,7 @@ impl<C: Cpu> Machine<C> {
         self.location = entry.start;
     }
 
+    #[inline(always)]
     fn set(&mut self, register: u64, location: Location) {
         if let Some(index) = C::column(register) {
             self.row.put(index, location);
@@ -242,48 +257,35 @@ impl<C: Cpu> Machine<C> {
         input: &mut Input<'_, '_>,
         each: &mut impl FnMut(u64, u64, &Row<C>, &mut Input<'_, '_>),
     ) -> Result<(), StopReason> {
-        input.at = span.start;
-        let mut left = self.left;
-        while input.at < span.end {
-            let before = self.location;
+        let (mut at, mut left) = (span.start, self.left);
+        while at < span.end {
             left = left.checked_sub(1).ok_or(StopReason::BadUnwindInfo)?;
-            let op = input.u8()?;
+            input.at = at;
+            // Most instructions are one byte, or one with an operand of one byte.
+            let (bytes, count) = input.ahead()?;
+            let (op, operand, from) = (bytes as u8, bytes >> 8 & 0xff, self.location);
             let low = u64::from(op & 0x3f);
-            let advance = match op >> 6 {
-                1 => Some(low),
-                2 => {
-                    let n = offset(input.uleb()? as i64, entry.data_align)?;
-                    self.set(low, Location::new(Kind::Offset, n));
-                    None
+            if op & 0xc0 == 0x40 {
+                at = at.wrapping_add(1);
+                self.advance(low, entry)?;
+            } else if (op & 0xc0 == 0x80 || op == 0x0e) && operand < 0x80 && count > 1 {
+                at = at.wrapping_add(2);
+                if op == 0x0e {
+                    // def_cfa_offset: by far the most common of the others.
+                    let Cfa::Offset(_, n) = &mut self.row.cfa else { return Err(StopReason::BadUnwindInfo) };
+                    *n = operand as i32;
+                } else {
+                    self.set(low, Location::new(Kind::Offset, offset(operand as i64, entry.data_align)?));
                 }
-                3 => {
-                    self.restore(low);
-                    None
-                }
-                // def_cfa_offset: by far the most common of the others.
-                _ if op == 0x0e => {
-                    let Cfa::Offset(register, _) = self.row.cfa else { return Err(StopReason::BadUnwindInfo) };
-                    self.row.cfa = Cfa::Offset(register, small(input.uleb()? as i64)?);
-                    None
-                }
-                _ if op == 0x00 => None, // nop, the padding of entries
-                _ if op == 0x01 => {
-                    // set_loc must go forwards (DWARF 5, 6.4.2.1).
-                    let to = input.pointer(entry.pointer_encoding, 0)?;
-                    self.location = Some(to).filter(|to| *to >= self.location).ok_or(StopReason::BadUnwindInfo)?;
-                    None
-                }
-                _ => self.extended(op, span, entry, input)?,
-            };
-            if let Some(delta) = advance {
-                let delta = delta.checked_mul(entry.code_align).ok_or(StopReason::BadUnwindInfo)?;
-                self.location = self.location.checked_add(delta).ok_or(StopReason::BadUnwindInfo)?;
+                continue;
+            } else {
+                input.at = at.wrapping_add(1);
+                self.longer(op, span, entry, input)?;
+                at = input.at;
             }
-            if self.location > before {
+            if self.location > from {
                 // An advance changes only the location, so the row is still the one that it ends.
-                let at = input.at;
-                each(before, self.location, &self.row, input);
-                input.at = at;
+                each(from, self.location, &self.row, input);
                 if self.location > lookup {
                     return Ok(());
                 }
@@ -293,19 +295,61 @@ impl<C: Cpu> Machine<C> {
         Ok(())
     }
 
-    /// Runs an instruction whose two high bits are 0. Returns the advance, if it is one.
-    fn extended(
-        &mut self,
-        op: u8,
-        span: Span,
-        entry: &Entry,
-        input: &mut Input<'_, '_>,
-    ) -> Result<Option<u64>, StopReason> {
+    /// Moves the location by a number of units of code.
+    #[inline(always)]
+    fn advance(&mut self, delta: u64, entry: &Entry) -> Result<(), StopReason> {
+        let delta = delta.checked_mul(entry.code_align).ok_or(StopReason::BadUnwindInfo)?;
+        self.location = self.location.checked_add(delta).ok_or(StopReason::BadUnwindInfo)?;
+        Ok(())
+    }
+
+    /// Runs an instruction that [`Machine::run`] does not run itself, after its first byte.
+    #[inline(never)]
+    fn longer(&mut self, op: u8, span: Span, entry: &Entry, input: &mut Input<'_, '_>) -> Result<(), StopReason> {
+        let low = u64::from(op & 0x3f);
+        match op >> 6 {
+            2 => {
+                let n = offset(input.uleb()? as i64, entry.data_align)?;
+                self.set(low, Location::new(Kind::Offset, n));
+                Ok(())
+            }
+            3 => {
+                self.restore(low);
+                Ok(())
+            }
+            _ => self.extended(op, span, entry, input),
+        }
+    }
+
+    /// Runs an instruction whose two high bits are 0.
+    #[inline(always)]
+    fn extended(&mut self, op: u8, span: Span, entry: &Entry, input: &mut Input<'_, '_>) -> Result<(), StopReason> {
         let bad = StopReason::BadUnwindInfo;
         match op {
-            0x02 => return Ok(Some(u64::from(input.u8()?))),  // advance_loc1
-            0x03 => return Ok(Some(u64::from(input.u16()?))), // advance_loc2
-            0x04 => return Ok(Some(u64::from(input.u32()?))), // advance_loc4
+            0x00 => return Ok(()), // nop, the padding of entries
+            0x01 => {
+                // set_loc must go forwards (DWARF 5, 6.4.2.1).
+                let to = input.pointer(entry.pointer_encoding, 0)?;
+                self.location = Some(to).filter(|to| *to >= self.location).ok_or(bad)?;
+                return Ok(());
+            }
+            0x02 => {
+                let delta = u64::from(input.u8()?); // advance_loc1
+                return self.advance(delta, entry);
+            }
+            0x03 => {
+                let delta = u64::from(input.u16()?); // advance_loc2
+                return self.advance(delta, entry);
+            }
+            0x04 => {
+                let delta = u64::from(input.u32()?); // advance_loc4
+                return self.advance(delta, entry);
+            }
+            0x0e => {
+                let Cfa::Offset(register, _) = self.row.cfa else { return Err(bad) };
+                self.row.cfa = Cfa::Offset(register, small(input.uleb()? as i64)?); // def_cfa_offset
+                return Ok(());
+            }
             0x05 => {
                 // offset_extended
                 let register = input.uleb()?;
@@ -389,7 +433,7 @@ impl<C: Cpu> Machine<C> {
         if input.at > span.end {
             return Err(bad);
         }
-        Ok(None)
+        Ok(())
     }
 }
 

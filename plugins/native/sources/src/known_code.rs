@@ -29,11 +29,29 @@ const fn b(byte: u8) -> Option<u8> {
 const LONGEST: usize = 48;
 
 impl<const N: usize> Instructions<N> {
-    /// The offset of `pc` in the sequence, if `pc` is one of its instructions. At most N + 1 reads, mostly one.
+    /// The offset of `pc` in the sequence, if `pc` is one of its instructions. At most N + 2 reads, mostly one.
+    #[inline(always)]
     fn find(&self, pc: u64, reader: &mut Reader<'_>) -> Option<u8> {
         let first = reader.u8(pc)?;
-        let may_be =
-            |start: &u8| self.code.get(usize::from(*start)).is_some_and(|byte| byte.is_none_or(|b| b == first));
+        let matches = |at: usize, wanted: u8| self.code.get(at).is_some_and(|byte| byte.is_none_or(|b| b == wanted));
+        if !self.starts.iter().any(|start| matches(usize::from(*start), first)) {
+            return None;
+        }
+        self.find_after(first, reader.u8(pc.wrapping_add(1)), pc, reader)
+    }
+
+    /// As [`Instructions::find`], given the byte at `pc` and the next one.
+    #[inline(never)]
+    fn find_after(&self, first: u8, second: Option<u8>, pc: u64, reader: &mut Reader<'_>) -> Option<u8> {
+        let may_be = |start: &u8| {
+            let mut from = self.code.get(usize::from(*start)..).unwrap_or_default().iter();
+            let mut matches = |read: Option<u8>| match (from.next(), read) {
+                (Some(Some(wanted)), Some(read)) => *wanted == read,
+                (Some(Some(_)), None) => false,
+                (Some(None) | None, _) => true,
+            };
+            matches(Some(first)) && matches(second)
+        };
         self.starts.into_iter().filter(may_be).find(|start| {
             let mut bytes = [0; LONGEST];
             let Some(room) = bytes.get_mut(..self.code.len()) else { return false };

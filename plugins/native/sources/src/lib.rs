@@ -19,7 +19,7 @@ pub use known_code::{by_registers_or_bytes, overrides_tables};
 use uunwind_core::memory::Reader;
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
-pub use uunwind_eh_frame::Answer;
+pub use uunwind_eh_frame::{Answer, LastCie};
 use uunwind_sframe::Section;
 
 /// Process addresses of an object's unwind data.
@@ -54,10 +54,21 @@ pub enum By {
 ///
 /// Errors: those of `.eh_frame`, if no other source has a rule.
 pub fn find(sources: &Sources, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> (Result<Answer, StopReason>, By) {
+    find_with(&mut LastCie::new(), sources, lookup, pc, reader)
+}
+
+/// As [`find`], for several addresses of one load of one object, with the CIE that was read last.
+pub fn find_with(
+    last: &mut LastCie,
+    sources: &Sources,
+    lookup: u64,
+    pc: u64,
+    reader: &mut Reader<'_>,
+) -> (Result<Answer, StopReason>, By) {
     if let Some(rule) = known_code::overrides_tables(pc, reader) {
         return (Ok(Answer { rule: Ok(rule), function: Span::EMPTY }), By::KnownCode);
     }
-    let first = uunwind_eh_frame::find(sources.eh_frame_hdr, sources.image, lookup, pc, reader);
+    let first = uunwind_eh_frame::find_with(last, sources.eh_frame_hdr, sources.image, lookup, pc, reader);
     if let Ok(Answer { rule: Ok(_), .. }) = first {
         return (first, By::EhFrame);
     }

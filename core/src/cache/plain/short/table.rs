@@ -113,7 +113,16 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     #[cold]
     #[inline(never)]
     pub fn get(&self, key: u64, salt: Salt) -> Option<Short> {
-        self.get_in_line(Self::first(key), key, salt).or_else(|| self.get_in_line(Self::second(key), key, salt))
+        let first = Self::first(key);
+        // Entries are never freed: if one is free now, the line never was full, and its keys are all here.
+        let sent_on = || self.line(first).all(|[rule, _]| rule.load(Relaxed) != 0);
+        self.get_in_line(first, key, salt).or_else(|| {
+            if sent_on() {
+                self.get_in_line(Self::second(key), key, salt)
+            } else {
+                None
+            }
+        })
     }
 
     #[inline(always)]

@@ -24,16 +24,12 @@ impl Cpu for X86_64 {
     const RA: u8 = regs::RA;
     const PC: Option<u8> = Some(regs::RA);
 
+    #[inline(always)]
     fn column(register: u64) -> Option<usize> {
-        Some(match register {
-            3 => 0,
-            6 => 1,
-            12..=15 => register as usize - 10,
-            16 => 6,
-            7 => 7,
-            1 => 8,
-            _ => return None,
-        })
+        // By DWARF number: rdx, rbx, rbp, rsp, r12 to r15, the return address.
+        const NONE: u8 = u8::MAX;
+        const COLUMNS: [u8; 17] = [NONE, 8, NONE, 0, NONE, NONE, 1, 7, NONE, NONE, NONE, NONE, 2, 3, 4, 5, 6];
+        COLUMNS.get(register as usize).filter(|column| **column != NONE).map(|column| usize::from(*column))
     }
 
     fn replaces_its_caller(row: &Row<X86_64>, entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> bool {
@@ -71,12 +67,16 @@ fn to_rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>)
     let mut rule = Rule::simple(register, i32::try_from(n).map_err(|_| StopReason::UnsupportedRule)?);
     rule.kind = kind;
     rule.cfa_addend = i16::try_from(addend).map_err(|_| StopReason::UnsupportedRule)?;
-    for (index, location) in row.locations().iter().take(RA_SLOT + 1).enumerate() {
-        let (slot, from_fp) = slot(*location, index, entry, pc, input)?;
-        if let Some(s) = rule.slots.get_mut(index) {
-            *s = slot;
+    for (index, (location, place)) in row.locations().iter().zip(&mut rule.slots).enumerate() {
+        if *location == Location::UNSPECIFIED && index != RA_SLOT {
+            *place = SAME;
+        } else if let Some(words) = location.words_from_cfa() {
+            *place = words;
+        } else {
+            let (slot, from_fp) = slot(*location, index, entry, pc, input)?;
+            *place = slot;
+            rule.from_fp |= u8::from(from_fp) << index;
         }
-        rule.from_fp |= u8::from(from_fp) << index;
     }
     if ra.kind() == Kind::Register {
         rule.flags |= RA_IN_REGISTER;
@@ -105,7 +105,18 @@ fn with_stack_pointer(mut rule: Rule, sp: Location) -> Result<Rule, StopReason> 
     Ok(rule)
 }
 
+impl Location {
+    /// The distance in words from the CFA to where the register is saved, if it is a small one.
+    #[inline(always)]
+    fn words_from_cfa(self) -> Option<i16> {
+        const SMALL: i32 = 1 << 15;
+        let (n, is_offset) = (self.n(), self.word() >> 32 == Kind::Offset as u64);
+        (is_offset && n & 7 == 0 && (-SMALL..SMALL).contains(&n)).then_some((n >> 3) as i16)
+    }
+}
+
 /// A register's slot in a rule, and whether it counts from rbp.
+#[inline(never)]
 fn slot(
     location: Location,
     index: usize,
