@@ -170,6 +170,28 @@ fn a_program_that_ends_ends_its_recording() {
     assert_eq!(recording.end.expect("an end").cause, EndCause::ProgramEnded);
 }
 
+/// exec makes another process image, with threads, code and names of its own.
+#[test]
+fn a_program_that_calls_exec_is_followed() {
+    let (scratch, program) = program("attach-exec", &[]);
+    let script = "echo ready; read line; exec \"$0\"";
+    let mut running = Running::ready(Command::new("bash").args(["-c", script]).arg(&program));
+    let attached = Attached::begin(&scratch, running.pid(), &[]);
+    running.say("go");
+    assert_eq!(running.line(), "ready");
+    let file = scratch.join("recording.uu");
+    wait_for("samples of the second image", || {
+        let recording = Recording::read(&file).expect("a recording");
+        let of = |thread: u32| recording.threads.get(thread as usize).map(|thread| thread.process);
+        recording.samples.iter().filter(|sample| of(sample.thread) == Some(1)).count() > 10
+    });
+    attached.signal(libc::SIGTERM);
+    let (recording, samples, summary) = attached.end();
+    assert_eq!(running.end(), Some(0), "a wait was interrupted");
+    assert_eq!(recording.processes.len(), 2, "{summary}");
+    assert!(samples.iter().any(|sample| known(sample, &["spins", "in_loop"]) == ["spins", "in_loop"]), "{summary}");
+}
+
 /// What waits is not touched: nothing is sampled, and no kind of wait ends.
 #[test]
 fn threads_that_wait_are_left_alone() {

@@ -159,8 +159,9 @@ pub fn record(
         if now != image {
             image = now;
             jit.finish(sampler.process);
+            // First the process, to which its threads then belong.
+            begin_image(sampler.process + 1, pid, plugins, &mut sampler.writer, &mut jit);
             sampler.new_image();
-            begin_image(sampler.process, pid, plugins, &mut sampler.writer, &mut jit);
         }
         files.add(&objects, sampler.process, sampler.checked, &mut sampler.writer, &mut jit);
         sampler.code = code;
