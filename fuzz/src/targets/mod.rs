@@ -2,6 +2,7 @@
 //! was given. It returns whether the parser accepted the bytes, so that a campaign can distinguish deep inputs from
 //! ones that were refused at once.
 
+mod core_file;
 mod dynamic_symbols;
 mod eh_frame;
 mod eh_frame_list;
@@ -103,6 +104,7 @@ pub const ALL: &[Target] = &[
         dynamic_symbols::run,
         20_000,
     ),
+    target("core_file", "core files, and the walks of their threads", core_file::run, 2_000),
     target("requests", "requests for walks, and which frames they take", requests::run, 100_000),
     target(
         "frame_words",
