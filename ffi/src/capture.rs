@@ -24,7 +24,7 @@ mod fast;
 
 #[cfg(target_arch = "aarch64")]
 crate::caller::entry_with_caller! {
-    /// The C entry: stores the caller's registers and calls [`capture_anew`]. `uu.h` documents it.
+    /// The C entry: stores the caller's registers and calls `capture_anew`. `uu.h` documents it.
     ///
     /// # Safety
     /// As on x86-64.
@@ -32,8 +32,8 @@ crate::caller::entry_with_caller! {
         = capture_anew, crate::home::CAPTURE
 }
 
-/// The C entry: calls [`fast::replay`]; if that does not capture the stack, stores the caller's registers and calls
-/// [`capture_anew`]. `uu.h` documents it.
+/// The C entry: calls `fast::replay`; if that does not capture the stack, stores the caller's registers and calls
+/// `capture_anew`. `uu.h` documents it.
 ///
 /// # Safety
 /// `frames` must have room for `capacity` words; `ucontext` must be null or a signal handler's; `stop` null or

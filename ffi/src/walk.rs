@@ -9,7 +9,7 @@ use uunwind_stacks::request::Request;
 use uunwind_stacks::walk::{whole, How, Refused};
 
 entry_with_caller! {
-    /// The C entry: stores the caller's registers and calls [`walked`]. `uu.h` documents it.
+    /// The C entry: stores the caller's registers and calls `walked`. `uu.h` documents it.
     ///
     /// # Safety
     /// `request` must be null, unaligned, or a valid `uu_request`.

@@ -29,7 +29,7 @@ use uunwind_elf::files;
 type Header = elf::FileHeader64<LittleEndian>;
 type ProgramHeader = elf::ProgramHeader64<LittleEndian>;
 
-/// At most this number of program headers is read: Linux gives a process 65,530 mappings, unless it is told otherwise.
+/// At most this number of program headers is read: Linux gives a process 65,530 mappings by default.
 const PROGRAM_HEADERS: u64 = 1 << 20;
 
 /// Why a core file gives no stacks.

@@ -88,7 +88,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Reads the notes of a core file. What is damaged is left out, and told to `troubles`.
+    /// Reads the notes of a core file. What is damaged is left out, and reported to `troubles`.
     pub(super) fn read(core: &CoreFile, headers: &[ProgramHeader], troubles: &mut Vec<String>) -> Notes {
         let mut notes = Notes::default();
         let (mut seen, mut left) = (HashSet::new(), NOTES);
