@@ -24,6 +24,7 @@ const PROGRAMS: &[&str] = &[
     "hot_class",
     "sub_interpreters",
     "hot_loops",
+    "interruptions",
 ];
 
 /// Why a stack ends in code of which nothing is known.

@@ -1,0 +1,104 @@
+"""Python code that the interpreter runs between the instructions of other Python code: handlers of signals, trace and
+monitoring functions, destructors; exceptions in flight; and what a forked child does."""
+
+import os
+import signal
+import sys
+
+import snap
+
+
+def on_signal(number, frame):
+    snap.snap()
+    snap.snap_released()
+
+
+def with_a_handler():
+    signal.signal(signal.SIGUSR1, on_signal)
+    signal.raise_signal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+
+
+traced = []
+
+
+def tracer(frame, event, argument):
+    if frame.f_code is being_traced.__code__:
+        traced.append(event)
+        # Up to 3.10 a function has not begun at its call, and is not shown.
+        if event == "return" or event == "call" and sys.version_info >= (3, 11):
+            snap.snap()
+    return tracer if frame.f_code is being_traced.__code__ else None
+
+
+def being_traced(n):
+    return n + 1
+
+
+def with_a_tracer():
+    sys.settrace(tracer)
+    being_traced(1)
+    sys.settrace(None)
+    assert traced[0] == "call" and traced[-1] == "return", traced
+
+
+def with_monitoring():
+    if not hasattr(sys, "monitoring"):
+        return
+    tool, events = 3, sys.monitoring.events
+    sys.monitoring.use_tool_id(tool, "test")
+    sys.monitoring.register_callback(tool, events.PY_START, lambda code, offset: snap.snap())
+    sys.monitoring.set_local_events(tool, being_traced.__code__, events.PY_START)
+    being_traced(2)
+    sys.monitoring.set_local_events(tool, being_traced.__code__, 0)
+    sys.monitoring.free_tool_id(tool)
+
+
+class Dying:
+    def __del__(self):
+        snap.snap()
+
+
+def with_a_destructor():
+    dying = Dying()
+    del dying
+
+
+def in_flight():
+    try:
+        raise ValueError
+    except ValueError:
+        try:
+            snap.snap()
+            raise KeyError
+        finally:
+            snap.snap_released()
+
+
+def with_exceptions():
+    try:
+        in_flight()
+    except KeyError:
+        snap.snap()
+
+
+def with_a_child():
+    if "UU_TEST_SAMPLES" in os.environ:  # written by the parent, at its end
+        return
+    child = os.fork()
+    if child == 0:
+        snap.snap()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def main():
+    with_a_handler()
+    with_a_tracer()
+    with_monitoring()
+    with_a_destructor()
+    with_exceptions()
+    with_a_child()
+
+
+main()
