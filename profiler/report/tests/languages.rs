@@ -7,7 +7,7 @@ use support::recording;
 use uunwind_built_in::HALVES;
 use uunwind_language::Language;
 use uunwind_recording::languages::{add_columns, complete, undecoded};
-use uunwind_recording::{CodeLine, Recording};
+use uunwind_recording::{CodeLine, Recording, Sample};
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
 
@@ -89,4 +89,32 @@ fn columns_are_shown_where_the_table_has_them() {
     // Where the recording has another line, columns of that one are not known.
     wanted.lines = vec![CodeLine { process: 0, name: 1, position: 4, line: 13 }];
     assert_eq!(frame(&wanted), "  py Class.method (/src/file.py:13) code 0xc0de pos 4 first 10");
+}
+
+/// Two bits of a sample's flags say how its thread stood to the lock of its runtime.
+#[test]
+fn holders_of_the_lock_can_be_shown_alone() {
+    let mut all = read();
+    all.samples.truncate(4);
+    for (sample, lock) in all.samples.iter_mut().zip([2, 2, 3, 0]) {
+        (sample.flags, sample.weight) = (lock << Sample::LOCK_SHIFT, 5);
+    }
+    let summary = |recording: &Recording| {
+        let text = render(Format::Summary, recording, NativeFrames::Hide).expect("text");
+        String::from_utf8(text).expect("UTF-8")
+    };
+    let shares =
+        "held in 50.0 % of the samples by their weight, waited for in 25.0 %, neither in 0.0 %; unknown in 25.0 %";
+    assert!(summary(&all).contains(shares), "{}", summary(&all));
+    let text = render(Format::Samples, &all, NativeFrames::Show).expect("text");
+    let text = String::from_utf8(text).expect("UTF-8");
+    let locks: Vec<_> = text.lines().filter_map(|line| line.rsplit_once(" lock ")).map(|(_, lock)| lock).collect();
+    assert_eq!(locks[..4], ["held", "held", "waiting", "?"]);
+    let before = summary(&all).lines().find(|line| line.starts_with("  CPU time")).map(str::to_owned);
+    all.keep_holders();
+    assert_eq!((all.samples.len(), all.left_out.samples, all.left_out.timed), (2, 2, (2, 10)));
+    let after = summary(&all);
+    assert!(after.contains("the samples of threads that held the GIL: 2 of 4 (--gil)"), "{after}");
+    // What is not shown was sampled, all the same.
+    assert_eq!(after.lines().find(|line| line.starts_with("  CPU time")).map(str::to_owned), before);
 }

@@ -192,7 +192,7 @@ fn locks(recording: &Recording, out: &mut String) {
         let _ = writeln!(
             out,
             "  GIL        held in {held:.1} % of the samples by their weight, waited for in {waiting:.1} %, neither in \
-             {none:.1} %; unknown in {unknown:.1} %"
+             {none:.1} %; unknown in {unknown:.1} %. Samples are of CPU time, of which waiting takes little"
         );
     }
 }
