@@ -18,6 +18,7 @@
 use crate::chain::Emission;
 use crate::code;
 use crate::cursor::{Cursor, ENDED, TRACKING};
+use crate::lines::NOT_BEGUN;
 use crate::overlay::Here;
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER};
@@ -164,8 +165,13 @@ fn emit(here: &Here<'_>, cursor: &mut Cursor, count: u32) -> u32 {
             return OVERLAY_INTERPRETER | OVERLAY_DESYNC;
         };
         cursor.frame = frame.back;
-        // CPython itself shows a function that has not begun, with its first line; nothing ran in it.
-        let Some(position) = frame.position else { continue };
+        // A function that has not begun may have called something nevertheless: its trace function, or a handler of a
+        // signal that Python noticed before the first instruction. CPython shows it with its first line.
+        let position = match frame.position {
+            Some(position) => position,
+            None if !here.guest.exact() => NOT_BEGUN,
+            None => continue,
+        };
         match code::emit_at(here.guest, &here.facts, frame.code, position) {
             code::Emitted::Done => {}
             code::Emitted::Invalid => emission = Emission::Doubtful,

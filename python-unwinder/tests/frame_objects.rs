@@ -5,6 +5,7 @@ mod world;
 use std::mem::size_of;
 use uunwind_core::plugin::{View, ABI, OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
 use uunwind_python::facts::{Facts, Plain, CHAIN_FRAME_OBJECT, FACTS_VERSION, STATE_KEY, TABLE_PYTHON_38};
+use uunwind_python::lines::NOT_BEGUN;
 use world::host::{self, Walk};
 use world::python::{BIAS, CODE_TYPE, EVAL, EVAL_END, PYTHON_3_11, RUNTIME, STACK, THREAD_POINTER, TSD_OFFSET, TSTATE};
 use world::Memory;
@@ -101,7 +102,7 @@ impl Process {
         frame
     }
 
-    /// The answers and names for activations, from the leaf on: whether it is interrupted, how far from the entry, and
+    /// The answers and names (with the position, if it is not 6) for activations, from the leaf on: whether it is interrupted, how far from the entry, and
     /// what a register holds.
     fn show(&self, current: u64, natives: &[(bool, u64, usize, u64)]) -> Vec<(u32, Vec<String>)> {
         let mut memory = self.memory.clone();
@@ -139,8 +140,12 @@ impl Process {
             // call.
             let answer = unsafe { (*uunwind_python::uu_plugin(ABI)).overlay.expect("an overlay")(&mut view) } & 3;
             let names = walk.emitted[before..].iter().map(|(name, position)| {
-                assert_eq!(*position, 6);
-                walk.names[*name as usize - 1].name.clone()
+                let name = &walk.names[*name as usize - 1].name;
+                if *position == 6 {
+                    name.clone()
+                } else {
+                    format!("{name} at {position}")
+                }
             });
             shown.push((answer, names.collect()));
         }
@@ -177,6 +182,17 @@ fn an_interrupted_activation_without_registers_of_its_own_hosts_nothing() {
     assert_eq!(p.show(f, &[(true, 0x50, RBX, f), (false, IN, RBX, main)]), [hosts(&[]), hosts(&["main"])]);
     // It has taken its frame out of the chain.
     assert_eq!(p.show(main, &[(false, IN, RBX, f), (false, IN, RBX, main)]), [hosts(&[]), hosts(&["main"])]);
+}
+
+#[test]
+fn a_function_that_has_not_begun_is_shown_where_it_has_called_something() {
+    let mut p = Process::new();
+    let main = p.frame("main", 0, true, false);
+    let f = p.frame("f", main, true, false);
+    p.memory.put32(f + 104, u32::MAX);
+    let natives = |exact| [(exact, IN, RBX, f), (false, IN, RBX, main)];
+    assert_eq!(p.show(f, &natives(false)), [hosts(&[&format!("f at {NOT_BEGUN}")]), hosts(&["main"])]);
+    assert_eq!(p.show(f, &natives(true)), [hosts(&[]), hosts(&["main"])]);
 }
 
 #[test]

@@ -7,6 +7,10 @@ pub mod python_3_8;
 use crate::facts::{TABLE_PYTHON_310, TABLE_PYTHON_311, TABLE_PYTHON_38};
 use uunwind_core::plugin::Position;
 
+/// Position in a function that has not begun (up to 3.10): its line is the first line. Positions of instructions are
+/// even.
+pub const NOT_BEGUN: u64 = 1;
+
 /// The plugin's `line`: signal code, as the rest of this crate.
 pub(crate) fn line_of(position: &Position, table: &[u8]) -> u32 {
     // Without a table, not even the first line is known to be the one; that of a function on one line is empty up to
@@ -18,8 +22,12 @@ pub(crate) fn line_of(position: &Position, table: &[u8]) -> u32 {
 }
 
 /// The line at a byte position of a code object, by its table. Where the compiler gave none, the line of the preceding
-/// code; `first_line` if nothing precedes it, or the table is empty. `None`: no such kind of table.
+/// code; `first_line` if nothing precedes it, the table is empty, or up to 3.10 the position is [`NOT_BEGUN`]. `None`: no
+/// such kind of table.
 pub fn line(kind: u32, table: &[u8], first_line: u32, position: u64) -> Option<u32> {
+    if position == NOT_BEGUN && matches!(kind, TABLE_PYTHON_38 | TABLE_PYTHON_310) {
+        return Some(first_line);
+    }
     match kind {
         TABLE_PYTHON_311 => Some(at(python_3_11::entries(table, first_line), first_line, position)),
         TABLE_PYTHON_310 => Some(at(python_3_10::entries(table, first_line), first_line, position)),

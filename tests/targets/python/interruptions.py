@@ -25,8 +25,7 @@ traced = []
 def tracer(frame, event, argument):
     if frame.f_code is being_traced.__code__:
         traced.append(event)
-        # Up to 3.10 a function has not begun at its call, and is not shown.
-        if event == "return" or event == "call" and sys.version_info >= (3, 11):
+        if event in ("call", "return"):
             snap.snap()
     return tracer if frame.f_code is being_traced.__code__ else None
 
