@@ -29,7 +29,7 @@ use uunwind_elf::files;
 type Header = elf::FileHeader64<LittleEndian>;
 type ProgramHeader = elf::ProgramHeader64<LittleEndian>;
 
-/// At most this number of program headers is read: Linux gives a process 65,530 mappings by default.
+/// At most this number of program headers is read: Linux gives a process 65,530 mappings, unless it is configured otherwise.
 const PROGRAM_HEADERS: u64 = 1 << 20;
 
 /// Why a core file gives no stacks.
@@ -116,7 +116,7 @@ impl CoreFile {
                 continue;
             }
             let there = len.saturating_sub(offset).min(size);
-            missing += size - there;
+            missing = u64::saturating_add(missing, size - there);
             core.loads.push(Load { start, size: there, offset, flags, mapped: mapped.max(size) });
         }
         core.loads.sort_by_key(|load| load.start);

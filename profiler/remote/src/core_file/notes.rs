@@ -88,7 +88,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Reads the notes of a core file. What is damaged is left out, and reported to `troubles`.
+    /// Reads the notes of a core file. What is damaged is left out, and named in `troubles`.
     pub(super) fn read(core: &CoreFile, headers: &[ProgramHeader], troubles: &mut Vec<String>) -> Notes {
         let mut notes = Notes::default();
         let (mut seen, mut left) = (HashSet::new(), NOTES);
@@ -179,7 +179,7 @@ impl Note {
             return None;
         }
         let [name, size, kind] = [0, 4, 8].map(|at| int(&head, at) as u32);
-        let content = at.checked_add(12)?.checked_add(u64::from(name.next_multiple_of(4).max(name)))?;
+        let content = at.checked_add(12)?.checked_add(u64::from(name).next_multiple_of(4))?;
         let next = content.checked_add(u64::from(size))?.checked_next_multiple_of(4)?;
         // The last one may lack what it is filled up with.
         (content.checked_add(u64::from(size))? <= end).then(|| Note {

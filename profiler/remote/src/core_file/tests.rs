@@ -122,6 +122,8 @@ fn damaged_parts_are_left_out_and_named() {
     assert!(troubles(&[thread.clone(), thread.clone()]).contains("two threads 7"));
     let mut long = thread.clone();
     long[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert!(troubles(&[thread.clone(), long.clone()]).contains("reaches beyond its list"));
+    long[0..4].copy_from_slice(&u32::MAX.to_le_bytes());
     assert!(troubles(&[thread.clone(), long]).contains("reaches beyond its list"));
     assert!(troubles(&[thread.clone(), note(1, &[0; 100])]).contains("too short"));
     let mut files = file_note(1, &[(1, 2, 0, "/a")]);
@@ -131,6 +133,23 @@ fn damaged_parts_are_left_out_and_named() {
     let mut cut = whole();
     cut.truncate(cut.len() - 3);
     assert!(read(cut).expect("threads").troubles[0].starts_with("3 bytes of memory lie beyond the end"));
+}
+
+/// Sizes of which two together exceed 64 bits.
+#[test]
+fn sizes_beyond_all_memory_are_counted_as_missing() {
+    let mut bytes = whole();
+    // Both program headers become memory: type at 0, address at 16, size in the file at 32, in memory at 40.
+    for header in [64, 64 + 56] {
+        let mut put = |at: usize, value: u64, len: usize| {
+            bytes[header + at..][..len].copy_from_slice(&value.to_le_bytes()[..len]);
+        };
+        put(0, 1, 4);
+        put(16, 0, 8);
+        put(32, u64::MAX - 8, 8);
+        put(40, 0, 8);
+    }
+    assert!(read(bytes).err().is_some_and(|error| error.contains("and the file is cut")));
 }
 
 /// Each byte of a small core file, damaged in several ways, and each length: an answer or an error.
