@@ -168,8 +168,8 @@ fn a_walk_with_a_step_cache_emits_what_a_walk_without_emits() {
     assert!(through_signals > walks / 1000, "few stacks are replayed through signal frames: {through_signals}");
     assert!(handed_on[0] > walks / 20 && handed_on[1] > 4 * handed_on[0], "little is handed on: {handed_on:?}");
     assert!(whole > whole_asked / 8, "few stacks are captured as a whole: {whole} of {whole_asked}");
-    // They come in clusters, some dozens in one world and none in the next: one in 250 to 550 of those with an exact pc,
-    // depending on the number of walks.
+    // They come in clusters, some dozens in one world and none in the next: one in 250 to 550 of those with an exact
+    // pc, depending on the number of walks.
     assert!(replayed.iter().all(|emitted| *emitted > walks / 1000), "few stacks are replayed: {replayed:?}");
     assert!(
         followed > along_asked / 8 && frames > emitted / 8,

@@ -42,7 +42,8 @@ entry_with_caller! {
     /// See `uu.h`.
     ///
     /// # Safety
-    /// `request` must be null, unaligned, or a valid `uu_request`, `threads` null or have room for `capacity` structures.
+    /// `request` must be null, unaligned, or a valid `uu_request`, `threads` null or have room for `capacity`
+    /// structures.
     uu_walk_all(request: *mut Request, threads: *mut CThread, capacity: usize, timeout_ns: u64) -> c_int
         = walk_all, crate::home::WALK_ALL
 }

@@ -118,8 +118,8 @@ fn waits(guest: &Guest<'_>, facts: &Facts, tstate: u64) -> Option<u32> {
     Some(if in_runtime || in_register || on_stack() { LOCK_UNKNOWN } else { LOCK_NONE })
 }
 
-/// The thread was interrupted in a system call, or right before or after one. A call that a signal ended is repeated: the
-/// pc is at the instruction again, with all arguments.
+/// The thread was interrupted in a system call, or right before or after one. A call that a signal ended is repeated:
+/// the pc is at the instruction again, with all arguments.
 fn is_at_system_call(guest: &Guest<'_>) -> bool {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     let pc = guest.view().pc;

@@ -102,8 +102,8 @@ impl Process {
         frame
     }
 
-    /// The answers and names (with the position, if it is not 6) for activations, from the leaf on: whether it is interrupted, how far from the entry, and
-    /// what a register holds.
+    /// The answers and names (with the position, if it is not 6) for activations, from the leaf on: whether it is
+    /// interrupted, how far from the entry, and what a register holds.
     fn show(&self, current: u64, natives: &[(bool, u64, usize, u64)]) -> Vec<(u32, Vec<String>)> {
         let mut memory = self.memory.clone();
         memory.put64(TSTATE + 24, current);

@@ -1,5 +1,5 @@
-//! `uu dump CORE`: stacks from core files of the kernel and of gdb, beside those of the live process and what the program
-//! says itself; core files and objects that are missing, wrong or damaged.
+//! `uu dump CORE`: stacks from core files of the kernel and of gdb, beside those of the live process and what the
+//! program says itself; core files and objects that are missing, wrong or damaged.
 
 use serde_json::Value;
 use std::os::unix::fs::FileExt;
@@ -53,7 +53,8 @@ fn start(command: &mut Command, folder: &Path) -> Running {
     Running::start(command)
 }
 
-/// Lets someone write the core file of a program, which may end by that. `None`: gdb has left out memory, which it says.
+/// Lets someone write the core file of a program, which may end by that. `None`: gdb has left out memory, which it
+/// says.
 fn core_of(running: &mut Running, writer: Writer, folder: &Path) -> Option<PathBuf> {
     match writer {
         Writer::Kernel => {
@@ -67,8 +68,8 @@ fn core_of(running: &mut Running, writer: Writer, folder: &Path) -> Option<PathB
             let pid = running.pid().to_string();
             let mut gcore = Command::new("gcore");
             let out = process::run(gcore.arg("-o").arg(folder.join("gdb")).arg(&pid), folder, uu::LIMIT).expect_code(0);
-            // The vsyscall page cannot be read by anybody. Stacks with guard pages of MADV_GUARD_INSTALL (glibc 2.42) can,
-            // in parts, which gdb does not try.
+            // The vsyscall page cannot be read by anybody. Stacks with guard pages of MADV_GUARD_INSTALL (glibc 2.42)
+            // can, in parts, which gdb does not try.
             let lost = |line: &str| line.contains("Memory read failed") && !line.contains("0xffffffffff600000");
             if let Some(line) = out.stderr.lines().chain(out.stdout.lines()).find(|line| lost(line)) {
                 skips::skipped("a core file of gdb", line);
@@ -385,8 +386,8 @@ fn damaged_core_files_never_hang_nor_panic() {
     assert!(answers > 0 && errors > 0, "{answers} answers, {errors} errors");
 }
 
-/// Parts of a core file to damage, as offsets and lengths: its headers, its notes, and each 64 KiB of its memory that is
-/// not zero. The first two are as likely as all the rest.
+/// Parts of a core file to damage, as offsets and lengths: its headers, its notes, and each 64 KiB of its memory that
+/// is not zero. The first two are as likely as all the rest.
 fn places(path: &Path) -> Vec<(u64, u64)> {
     let bytes = std::fs::read(path).expect("the core file");
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));

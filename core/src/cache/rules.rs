@@ -9,8 +9,8 @@
 //! An entry is 32 bytes, a bucket one cache line of two entries, and a key has two buckets: with half as many entries
 //! as buckets, one in 500 finds no place and pushes another one out.
 //!
-//! The table begins with one page of its buckets, and takes eight times as many in use whenever it has an entry for each
-//! bucket: whoever asks for a few keys touches a page, not one for each key. What was stored before it grew is
+//! The table begins with one page of its buckets, and takes eight times as many in use whenever it has an entry for
+//! each bucket: whoever asks for a few keys touches a page, not one for each key. What was stored before it grew is
 //! forgotten.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

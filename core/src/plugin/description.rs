@@ -10,8 +10,8 @@ pub struct Text {
     pub len: u32,
     /// Bytes per character: 1 (ASCII or Latin-1 unless `utf8`), 2 (UCS-2) or 4 (UCS-4).
     pub width: u16,
-    /// 1: the bytes are UTF-8, and `width` is 1; 0: see `width`. With [`OWN_TEXT`]: they are the plugin's, a constant or
-    /// on its stack, and not the process's, which is another one where a walk looks from outside.
+    /// 1: the bytes are UTF-8, and `width` is 1; 0: see `width`. With [`OWN_TEXT`]: they are the plugin's, a constant
+    /// or on its stack, and not the process's, which is another one where a walk looks from outside.
     pub utf8: u16,
 }
 

@@ -25,7 +25,8 @@ fn overlaps((before, after): (Option<&Held>, u64), window: &Window) -> bool {
 }
 
 impl Registry {
-    /// Removes windows and adds others, as all such changes do. Returns the last generation that was assigned, and the ticket.
+    /// Removes windows and adds others, as all such changes do. Returns the last generation that was assigned, and the
+    /// ticket.
     pub(super) fn swap(
         &self,
         old: &[u64],

@@ -1,5 +1,6 @@
-//! A capture's exclusive use of its thread's step cache, or a `uu_walk`'s of its walk memory. Either may be left by siglongjmp or suspended by a handler
-//! while it has it, so a lock would not do: the capture is known by a word on its own stack, its *stake*.
+//! A capture's exclusive use of its thread's step cache, or a `uu_walk`'s of its walk memory. Either may be left by
+//! siglongjmp or suspended by a handler while it has it, so a lock would not do: the capture is known by a word on its
+//! own stack, its *stake*.
 
 use crate::memory::Reader;
 use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};

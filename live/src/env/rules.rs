@@ -58,8 +58,8 @@ impl Live<'_> {
         }
     }
 
-    /// Caches the short rule for a key whose rule the larger cache still has: from a time when the salt was another one,
-    /// or from when it was met for the first time.
+    /// Caches the short rule for a key whose rule the larger cache still has: from a time when the salt was another
+    /// one, or from when it was met for the first time.
     #[cold]
     #[inline(never)]
     pub(super) fn remember_long(&self, key: u64) -> Option<Short> {

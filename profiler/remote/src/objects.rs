@@ -167,9 +167,9 @@ impl Mapped {
         Ok(Mapped::new(&image, place, opened, &first.name, code, Some(cache), plugins))
     }
 
-    /// An object whose first bytes are mapped at `place`. `opened`: where its file can be opened. `code`: its executable
-    /// parts (process addresses). `cache`: where its rule table is; `None`: its file is not known, and what there is of
-    /// it is in memory. `None`: its first bytes are mapped nowhere.
+    /// An object whose first bytes are mapped at `place`. `opened`: where its file can be opened. `code`: its
+    /// executable parts (process addresses). `cache`: where its rule table is; `None`: its file is not known, and what
+    /// there is of it is in memory. `None`: its first bytes are mapped nowhere.
     pub fn new(
         image: &Image,
         place: Span,

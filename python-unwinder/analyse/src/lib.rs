@@ -1,9 +1,10 @@
 //! CPython unwinder plugin, analyse half: decides whether an ELF file holds a CPython that the signal half can read,
 //! and says where its structures lie.
 //!
-//! Serves CPython 3.8 to 3.15, with the GIL or free-threaded, as libpython or as an executable that contains it. All that
-//! is needed are exported symbols and initialised data, which stripped files have as well. A CPython that is not served is
-//! refused, with a line that says what was found.
+//! Serves CPython 3.8 to 3.15, with the GIL or free-threaded, as libpython or as an executable that contains it. All
+//! that
+//! is needed are exported symbols and initialised data, which stripped files have as well. A CPython that is not served
+//! is refused, with a line that says what was found.
 //!
 //! - `versions`: a file for each minor version: its layout, its boundaries, its refusals;
 //! - `debug_offsets`: from 3.13 on, files contain their offsets, and these take precedence;

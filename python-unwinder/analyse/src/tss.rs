@@ -5,8 +5,8 @@
 //! (<https://github.com/python/cpython/blob/v3.13.0/Python/pystate.c>) is searched for it: as a plain number added to
 //! the address of `_PyRuntime`, or as the key's own address, absolute or relative to the instruction.
 //!
-//! Debug builds up to 3.11 pass the address of `_PyRuntime.gilstate` to an inner function, which was not inlined and adds
-//! the rest.
+//! Debug builds up to 3.11 pass the address of `_PyRuntime.gilstate` to an inner function, which was not inlined and
+//! adds the rest.
 
 use crate::version::Version;
 use uunwind_elf::Elf;

@@ -22,8 +22,8 @@ pub(crate) fn line_of(position: &Position, table: &[u8]) -> u32 {
 }
 
 /// The line at a byte position of a code object, by its table. Where the compiler gave none, the line of the preceding
-/// code; `first_line` if nothing precedes it, the table is empty, or up to 3.10 the position is [`NOT_BEGUN`]. `None`: no
-/// such kind of table.
+/// code; `first_line` if nothing precedes it, the table is empty, or up to 3.10 the position is [`NOT_BEGUN`]. `None`:
+/// no such kind of table.
 pub fn line(kind: u32, table: &[u8], first_line: u32, position: u64) -> Option<u32> {
     if position == NOT_BEGUN && matches!(kind, TABLE_PYTHON_38 | TABLE_PYTHON_310) {
         return Some(first_line);

@@ -1,7 +1,8 @@
 //! What may run in a signal handler, linked alone, in two objects: the sampler's path with a program's own captures and
 //! walks; and, with the feature `crashes`, other threads' stacks and crash reports. An object's undefined symbols are
-//! all that its functions can need. A rule (tests/tests/rules.rs) allows memcpy, memmove, memset, memcmp and bcmp; crash
-//! reports also ask sigaction(3), which is async-signal-safe, so that a program's own interposer of it is respected.
+//! all that its functions can need. A rule (tests/tests/rules.rs) allows memcpy, memmove, memset, memcmp and bcmp;
+//! crash reports also ask sigaction(3), which is async-signal-safe, so that a program's own interposer of it is
+//! respected.
 #![no_std]
 
 #[cfg(panic = "unwind")]

@@ -1,5 +1,5 @@
-//! SIGSEGV, SIGBUS, SIGFPE and SIGILL: faults of a walk are contained, all others are delivered to the program. One that
-//! ends the process leaves a last sample; so does SIGABRT, which is taken over for that alone.
+//! SIGSEGV, SIGBUS, SIGFPE and SIGILL: faults of a walk are contained, all others are delivered to the program. One
+//! that ends the process leaves a last sample; so does SIGABRT, which is taken over for that alone.
 
 use super::{deferred, deliver, dispositions};
 use crate::{handler, process};

@@ -1,9 +1,9 @@
 //! Virtual signals: the kernel delivers them to us, and the program sees its own dispositions of them.
 //!
-//! During a recording, the kernel delivers SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT and the sampling signal to us. The program's
-//! dispositions of them are kept in a table ([`dispositions`]), which its calls of sigaction and signal read and write.
-//! Faults that are not ours are delivered to its handlers, with their own mask and flags ([`deliver`]); faults of a
-//! walk never are.
+//! During a recording, the kernel delivers SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT and the sampling signal to us. The
+//! program's dispositions of them are kept in a table ([`dispositions`]), which its calls of sigaction and signal read
+//! and write. Faults that are not ours are delivered to its handlers, with their own mask and flags ([`deliver`]);
+//! faults of a walk never are.
 
 pub mod altstack;
 pub mod deferred;

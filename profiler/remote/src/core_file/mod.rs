@@ -29,7 +29,8 @@ use uunwind_elf::files;
 type Header = elf::FileHeader64<LittleEndian>;
 type ProgramHeader = elf::ProgramHeader64<LittleEndian>;
 
-/// At most this number of program headers is read: Linux gives a process 65,530 mappings, unless it is configured otherwise.
+/// At most this number of program headers is read: Linux gives a process 65,530 mappings, unless it is configured
+/// otherwise.
 const PROGRAM_HEADERS: u64 = 1 << 20;
 
 /// Why a core file gives no stacks.

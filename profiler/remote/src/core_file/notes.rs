@@ -223,8 +223,8 @@ fn signal(bytes: &[u8; 128]) -> Option<Signal> {
     (number > 0).then_some(Signal { number, code, address, sender })
 }
 
-/// The list of files: their number, the unit of their offsets in bytes; of each, start, end and offset; then their names,
-/// each with a NUL.
+/// The list of files: their number, the unit of their offsets in bytes; of each, start, end and offset; then their
+/// names, each with a NUL.
 fn files(bytes: &[u8], troubles: &mut Vec<String>) -> Vec<MappedFile> {
     let (count, unit) = (word(bytes, 0), word(bytes, 8));
     let places = bytes.get(16..).unwrap_or_default().as_chunks::<24>().0;

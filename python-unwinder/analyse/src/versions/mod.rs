@@ -2,8 +2,9 @@
 //! activations are bounded, how a thread's state is found, and which builds of it are refused.
 //!
 //! Offsets are those of x86-64 builds with the GIL (free-threaded ones have theirs in the file), as `offsetof` prints
-//! them for the version's own headers (ASSUMPTIONS.md has links to them). CPython freezes the thread state, the frame and the code object within a minor
-//! series; `_PyRuntime` and the interpreter's state may grow, which `debug_offsets` and `thread_state` guard against.
+//! them for the version's own headers (ASSUMPTIONS.md has links to them). CPython freezes the thread state, the frame
+//! and the code object within a minor series; `_PyRuntime` and the interpreter's state may grow, which `debug_offsets`
+//! and `thread_state` guard against.
 
 mod python_3_10;
 mod python_3_11;
