@@ -167,3 +167,17 @@ fn analyse_halves_write_facts_that_fit() {
     assert_eq!((sizes, notes.get()), ([0, 0, 8], 1));
     assert_eq!(facts, [0xff, 0x40, 0, 0, 0, 8, 0, 0, 0]);
 }
+
+#[test]
+fn constants_of_a_plugin_have_different_sums() {
+    use uunwind_core::plugin::{Text, OWN_TEXT};
+
+    // Neighbours in read-only data, as "__le" and "__newindex", may differ by as much in address as in length.
+    with(|view| {
+        let guest = guest(view);
+        let sum = |address: u64, len| guest.sum(&Text { address, len, width: 1, utf8: 1 | OWN_TEXT }).expect("a sum");
+        let texts = (0x7fff_ffff_f000..0x7fff_ffff_f040).flat_map(|at| (0..=64).map(move |len| (at, len)));
+        let all: std::collections::BTreeSet<_> = texts.map(|(at, len)| sum(at, len)).collect();
+        assert_eq!(all.len(), 64 * 65);
+    });
+}

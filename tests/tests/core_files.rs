@@ -350,6 +350,16 @@ fn damaged_core_files_never_hang_nor_panic() {
     assert!(threads == 5 && names > 5, "{threads} threads, {names} names");
 
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("the core file");
+    // Most damage costs a stack or a name at most. Two that must be refused: it is no ELF file any more, or its program
+    // headers lie after its end.
+    for (at, wrong) in [(0, [0; 2]), (38, [0xff; 2])] {
+        let mut right = [0; 2];
+        file.read_exact_at(&mut right, at).expect("the core file");
+        file.write_all_at(&wrong, at).expect("the core file");
+        let text = walk().expect_err("a damaged header").to_string();
+        assert!(text.starts_with(path.to_str().expect("text")), "{text}");
+        file.write_all_at(&right, at).expect("the core file");
+    }
     let places = places(&path);
     let mut chance = Random::new(1);
     let (mut answers, mut errors) = (0, 0);
@@ -383,7 +393,7 @@ fn damaged_core_files_never_hang_nor_panic() {
         kept.iter().rev().for_each(|(at, old)| file.write_all_at(old, *at).expect("the core file"));
     }
     assert_eq!(walk().expect("whole again"), (threads, names));
-    assert!(answers > 0 && errors > 0, "{answers} answers, {errors} errors");
+    assert!(answers > 0, "{answers} answers, {errors} errors");
 }
 
 /// Parts of a core file to damage, as offsets and lengths: its headers, its notes, and each 64 KiB of its memory that

@@ -341,7 +341,7 @@ unsafe fn must_probe(process: &Process, room: u64, ucontext: *const u8) -> bool 
     }
     // The faults of reads, and those that a plugin may raise: the kernel kills a process that raises a blocked fault
     // signal (https://man7.org/linux/man-pages/man2/sigprocmask.2.html).
-    let needed_signals = faults::SIGNALS.iter().fold(0, |mask, signal| mask | bit(*signal));
+    let needed_signals = faults::OF_WALKS.iter().fold(0, |mask, signal| mask | bit(*signal));
     if mask & needed_signals != 0 {
         // For the rest of this handler; sigreturn restores the mask.
         return !unblock(needed_signals);

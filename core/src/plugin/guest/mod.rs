@@ -210,11 +210,13 @@ impl<'v> Guest<'v> {
         unsafe { Reader::new(Mode::Hosted(self.host.read, self.view.walk)) }
     }
 
-    /// A hash of the part of a text that is shown. `None`: it is unreadable.
+    /// A hash of the part of a text that is shown; of a plugin's own text, which must be a constant, a number that no
+    /// other one has. `None`: it is unreadable.
     pub fn sum(&self, text: &Text) -> Option<u64> {
         if text.utf8 & OWN_TEXT != 0 {
-            // A constant, which no walk from outside can read at this address.
-            return Some(text.address ^ u64::from(text.len));
+            // A constant, which no walk from outside can read at this address. Another address or length gives another
+            // sum: user addresses have 47 bits, texts at most TEXT_LIMIT bytes.
+            return Some(text.address << 16 | u64::from(text.len & 0xffff));
         }
         self.hash(text.address, text.len.min(TEXT_LIMIT) as usize)
     }

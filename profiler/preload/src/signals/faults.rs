@@ -7,7 +7,10 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uunwind_core::memory::guarded;
 
-/// The signals that are taken over from the program for faults, and for its last sample.
+/// The signals that a fault of a walk raises.
+pub const OF_WALKS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+/// The signals that are taken over from the program: those, and one for its last sample alone, which stays blocked in
+/// walks.
 pub const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT];
 
 /// Installs our handler of a fault signal, or updates its flags after the program changed its own disposition. False:
