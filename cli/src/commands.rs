@@ -4,6 +4,7 @@ use crate::exit::Failure;
 use crate::{doctor, record, refusal, report, sframe, terminal};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 /// uu shows where a program spends its CPU time: one picture, every language in it.
 #[derive(Debug, Parser)]
@@ -52,6 +53,9 @@ enum Shell {
 struct Man {
     /// The command, such as record, or sframe make; none: uu itself
     command: Vec<String>,
+    /// Writes the pages of uu and of all its commands into this folder: uu.1, uu-record.1 and so on
+    #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
+    all: Option<PathBuf>,
 }
 
 /// Runs what `arguments` (without the program's name) ask for; returns the exit code.
@@ -78,7 +82,8 @@ impl Command {
             Command::Doctor(options) => doctor::run(&options),
             Command::Sframe(options) => sframe::run(&options),
             Command::Completions(Completions { shell }) => terminal::print(&completions(shell)),
-            Command::Man(Man { command }) => terminal::print(&manual(&command)?),
+            Command::Man(Man { all: Some(folder), .. }) => manuals(&folder),
+            Command::Man(Man { command, all: None }) => terminal::print(&manual(&command)?),
         }
     }
 }
@@ -117,12 +122,37 @@ fn manual(words: &[String]) -> Result<String, Failure> {
         let unknown = || Failure::usage(&format!("there is no command {:?}", words.join(" ")), "uu");
         command = command.find_subcommand(word).ok_or_else(unknown)?;
     }
+    page(command)
+}
+
+/// The page of one command, whose full name was set.
+fn page(command: &clap::Command) -> Result<String, Failure> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let mut out = Vec::new();
     let source = concat!("uu ", env!("CARGO_PKG_VERSION"));
-    let page = clap_mangen::Man::new(command.clone()).title(name).source(source);
+    // `help` has no page.
+    let mut command = command.clone();
+    if command.find_subcommand("help").is_some() {
+        command = command.mut_subcommand("help", |help| help.hide(true));
+    }
+    let page = clap_mangen::Man::new(command).title(name).source(source);
     page.render(&mut out).map_err(|e| Failure::new(format!("cannot make the manual page: {e}")))?;
     Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+/// Writes the pages of uu and of all its commands into a folder.
+fn manuals(folder: &Path) -> Result<u8, Failure> {
+    let mut uu = Uu::command();
+    uu.build();
+    let mut pages = vec![&uu];
+    while let Some(command) = pages.pop() {
+        pages.extend(command.get_subcommands().filter(|sub| sub.get_name() != "help"));
+        let name = command.get_display_name().unwrap_or(command.get_name());
+        let path = folder.join(format!("{name}.1"));
+        std::fs::write(&path, page(command)?)
+            .map_err(|e| Failure::new(format!("cannot write {}: {e}", path.display())))?;
+    }
+    Ok(0)
 }
 
 #[cfg(test)]
@@ -213,6 +243,16 @@ mod tests {
         let page = manual(&["sframe".into(), "make".into()]).expect("a page");
         assert!(page.contains(".TH uu-sframe-make") && page.contains("Strip FILE"), "{page}");
         assert!(manual(&[]).expect("a page").contains(".TH uu "));
+        let folder = std::env::temp_dir().join(format!("uu-pages-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        manuals(&folder).expect("pages");
+        let mut names: Vec<_> = commands().into_iter().map(|(name, _)| name.replace(' ', "-") + ".1").collect();
+        names.push("uu.1".to_owned());
+        for name in names {
+            let text = std::fs::read_to_string(folder.join(&name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(!text.contains("help(1)"), "{name} refers to a page that is not there: {text}");
+        }
+        std::fs::remove_dir_all(&folder).expect("cleared");
         assert!(manual(&["wat".into()]).expect_err("no such command").text.contains("\"wat\""));
     }
 }
