@@ -50,6 +50,9 @@ pub fn check(program: &OsStr) -> Result<Program, Failure> {
     Ok(Program { executable, closure, asan_runtime: resolved.traits.address_sanitizer, notes })
 }
 
+/// What can be done with programs into which nothing can be loaded.
+const FROM_OUTSIDE: &str = "As it is, start it by itself, and record it from outside: uu record -p PID";
+
 /// The program's name, with the file that it leads to if that is another.
 fn shown(name: &str, resolved: &Resolved, executable: &Path) -> String {
     let file = executable.display().to_string();
@@ -100,15 +103,15 @@ fn check_traits(shown: &str, executable: &Path, traits: &Traits) -> Result<(), F
         let advice = if traits.go {
             "Go programs become dynamic with cgo (CGO_ENABLED=1) and -linkmode=external"
         } else {
-            "Link it dynamically (without -static) to record it"
+            "Link it dynamically (without -static) for that"
         };
         return Err(Failure::new(format!(
-            "{shown} is statically linked, so that nothing can be loaded into it and it cannot be recorded. {advice}"
+            "{shown} is statically linked, so that nothing can be loaded into it. {advice}. {FROM_OUTSIDE}"
         )));
     }
     if traits.musl {
         return Err(Failure::new(format!(
-            "{shown} uses the musl C library; uu records programs that use glibc {}. Build it for glibc to record it",
+            "{shown} uses the musl C library; uu records programs that use glibc {}. {FROM_OUTSIDE}",
             "2.35 or later"
         )));
     }

@@ -93,6 +93,8 @@ impl Shown {
 
     fn progress(&mut self, arguments: &Arguments, event: Event<'_>) {
         match event {
+            Event::Started { .. } | Event::Naming(_) if arguments.quiet => {}
+            Event::Snapshot(_, None) if arguments.quiet => {}
             Event::Started { pid, .. } => {
                 let words = arguments.command.iter().map(|w| w.as_bytes());
                 begun(&words.collect::<Vec<_>>(), pid, arguments.rate, "");

@@ -30,6 +30,9 @@ pub struct Options {
     #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "show"]),
           hide_possible_values = true)]
     native_frames: OsString,
+    /// Let the summary say more of uu's own work: plugins, replayed frames
+    #[arg(short, long)]
+    verbose: bool,
     /// Show at which columns of its line each frame executes, where that is known (CPython 3.11 and later)
     #[arg(long)]
     columns: bool,
@@ -92,10 +95,13 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     }
     let bytes = match format {
         Format::Recording => whole,
-        Format::Summary if output.is_none() => {
+        Format::Summary => {
             let mut resolver = Resolver::new(&recording);
             let profile = view.profile(format, &mut resolver).map_err(Failure::new)?;
-            let style = terminal::style(false);
+            let style = match output.is_none() {
+                true => terminal::style(false, options.verbose),
+                false => summary::Style { verbose: options.verbose, ..summary::PLAIN },
+            };
             summary::render(&recording, &profile, resolver.unusable(), style).into_bytes()
         }
         _ => render(format, &recording, view).map_err(|e| Failure::new(format!("{}: {e}", file.display())))?,

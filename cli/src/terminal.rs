@@ -56,8 +56,8 @@ pub fn stderr_is_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Style for a summary on standard error, or on standard output.
-pub fn style(on_stderr: bool) -> Style {
+/// Style for a summary on standard error, or on standard output; with what concerns uu itself if it is `verbose`.
+pub fn style(on_stderr: bool, verbose: bool) -> Style {
     let (terminal, columns) = if on_stderr {
         (io::stderr().is_terminal(), columns(io::stderr()))
     } else {
@@ -65,7 +65,7 @@ pub fn style(on_stderr: bool) -> Style {
     };
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    Style { colour: terminal && !dumb && !set("NO_COLOR"), width: if terminal { columns } else { WIDTH } }
+    Style { colour: terminal && !dumb && !set("NO_COLOR"), width: if terminal { columns } else { WIDTH }, verbose }
 }
 
 fn columns(fd: impl AsFd) -> usize {

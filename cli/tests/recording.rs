@@ -70,7 +70,7 @@ fn a_recording_and_its_reports() {
     assert_eq!(code, 0, "{text}");
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(stdout.contains("program output") && !stdout.contains("uu:"), "{stdout}");
-    assert!(text.contains("10 complete (100.0 %)") && text.contains("Work;run (/src/work.py)"), "{text}");
+    assert!(text.contains("10 complete (100.0 %)") && text.contains("Work;run (/src/work.py:"), "{text}");
     let recording = uu.files(".uu");
     assert!(recording.len() == 1 && recording[0].starts_with("uu-env-"), "{recording:?}");
     let recording = recording[0].as_str();

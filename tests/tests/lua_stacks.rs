@@ -92,7 +92,7 @@ fn record(lua: &Lua, script: &str) -> Run {
     let program = [ready.program.as_os_str(), source.as_os_str()];
     let recording =
         uu::record(&scratch, EXPLICIT, |command| ready.configure(command, &oracle), &program).expect_code(0);
-    let summary = recording.report("summary");
+    let summary = recording.report_with("summary", &["-v"]);
     Run { samples: recording.samples(), oracle: lua::read(&oracle), summary, file: recording.file }
 }
 

@@ -9,7 +9,7 @@ const EXPLICIT: [&str; 3] = ["--explicit", "-r", "1"];
 
 /// The summary's line on replayed frames.
 fn reuse(recording: &uu::Recording) -> String {
-    let summary = recording.report("summary");
+    let summary = recording.report_with("summary", &["-v"]);
     let line = summary.lines().find_map(|line| line.trim().strip_prefix("reuse"));
     line.unwrap_or_else(|| panic!("{summary}")).trim().to_owned()
 }

@@ -53,6 +53,12 @@ pub struct Options {
     /// Show only samples of threads that held Python's global interpreter lock; the recording keeps all
     #[arg(short, long)]
     gil: bool,
+    /// Say nothing but warnings and errors
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Let the summary say more of uu's own work: plugins, replayed frames
+    #[arg(short, long)]
+    verbose: bool,
     /// Do not record child processes
     #[arg(long)]
     no_children: bool,
@@ -122,6 +128,10 @@ pub struct Arguments {
     pub native_frames: NativeFrames,
     /// Show only samples of threads that held their runtime's lock.
     pub gil: bool,
+    /// No summary, no progress.
+    pub quiet: bool,
+    /// A summary with what concerns uu itself.
+    pub verbose: bool,
     /// Keep the recording beside a result in another format.
     pub keep: bool,
     /// Exit with code 125 if nothing was sampled.
@@ -163,6 +173,8 @@ impl Arguments {
             output,
             native_frames: options::native_frames(&options.native_frames)?,
             gil: options.gil,
+            quiet: options.quiet,
+            verbose: options.verbose,
             keep: !options.no_keep,
             fail_empty: options.fail_empty,
             flags: flags.iter().filter(|(given, _)| *given).fold(0, |all, (_, flag)| all | flag),

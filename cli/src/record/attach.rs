@@ -36,6 +36,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
     };
     let mut shown = Shown::default();
     let recorded = record(&attach, &mut plugins, &Cache::of_user(), |event| match event {
+        Event::Begun(_) | Event::Naming(_) | Event::Snapshot(_, None) if arguments.quiet => {}
         Event::Begun(command) => {
             let words: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
             begun(&words, pid, arguments.rate, &format!(", {why}. Ctrl-C ends the recording"));

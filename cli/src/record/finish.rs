@@ -25,7 +25,7 @@ pub fn finish(mut running: Running, arguments: &Arguments, places: Places) -> Re
     let status = match outcome.wait_status.take() {
         Some(status) => status,
         None => {
-            if terminal::stderr_is_terminal() {
+            if terminal::stderr_is_terminal() && !arguments.quiet {
                 terminal::say("the recording is over; waiting for the program to end");
             }
             running.wait()
@@ -72,11 +72,14 @@ fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Argument
         terminal::warn(&format!("{} cannot be read back, so there is no summary", outcome.output.display()));
         return;
     };
-    let mut resolver = Resolver::new(recording);
-    let profile = Merger::new(&mut resolver, arguments.native_frames).profile();
-    terminal::show(&summary::render(recording, &profile, resolver.unusable(), terminal::style(true)));
+    if !arguments.quiet {
+        let mut resolver = Resolver::new(recording);
+        let profile = Merger::new(&mut resolver, arguments.native_frames).profile();
+        let style = terminal::style(true, arguments.verbose);
+        terminal::show(&summary::render(recording, &profile, resolver.unusable(), style));
+    }
     save_result(outcome, recording, arguments, places);
-    if arguments.keep && outcome.write_error.is_none() {
+    if arguments.keep && outcome.write_error.is_none() && !arguments.quiet {
         terminal::say(&format!("recording: {} (open it with `uu view`, or `uu report`)", outcome.output.display()));
     }
 }
@@ -91,6 +94,7 @@ fn save_result(outcome: &Outcome, recording: &Recording, arguments: &Arguments, 
         .map_err(Failure::new)
         .and_then(|bytes| save::write(&path, &bytes));
     match written {
+        Ok(()) if arguments.quiet => {}
         Ok(()) => {
             let open = arguments.format.open(&path).map_or(String::new(), |open| format!(" (to see it: {open})"));
             terminal::say(&format!("result: {}{open}", path.display()));

@@ -111,6 +111,14 @@ impl Analysers {
         done
     }
 
+    /// Ends the plugins' processes, and waits for their ends. One that is asked again is started again.
+    pub fn close(&mut self) {
+        for analyser in &mut self.list {
+            analyser.server = None;
+            analyser.asked = false;
+        }
+    }
+
     /// Whether answers are outstanding.
     pub fn is_busy(&self) -> bool {
         self.list.iter().any(|a| !a.queue.is_empty())

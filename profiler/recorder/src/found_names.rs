@@ -38,8 +38,13 @@ impl FoundNames {
         FoundNames { symbols, jit: jit.names(recording, &mut map), lines: Vec::new(), notes }
     }
 
-    /// Appends them to the file, and to the recording as it was read from there.
-    pub fn append(self, recording: &mut Recording, writer: &mut Writer<File>) {
+    /// Appends them to the file, and to the recording as it was read from there. `own_cpu`: the CPU time of uu and its
+    /// helpers, which a second `End` section notes.
+    pub fn append(self, recording: &mut Recording, writer: &mut Writer<File>, own_cpu: u64) {
+        if let Some(end) = &mut recording.end {
+            end.recorder_cpu = own_cpu;
+            writer.end(end);
+        }
         for note in self.notes {
             writer.note(&note);
             recording.notes.push(note);

@@ -30,9 +30,17 @@ pub fn wall() -> u64 {
     clock(ClockId::Realtime)
 }
 
-/// CPU time of this process, ns.
-pub fn own_cpu() -> u64 {
-    clock(ClockId::ProcessCPUTime)
+/// CPU time of this process and of the helpers that it has waited for, ns. `program`: what the recorded program used,
+/// if this process has waited for it, too.
+pub fn own_cpu(program: u64) -> u64 {
+    // SAFETY: all-zero is a valid rusage, and the call writes to this local.
+    let children = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+        let time = |time: libc::timeval| nanoseconds(time.tv_sec, time.tv_usec * 1000);
+        time(usage.ru_utime).saturating_add(time(usage.ru_stime))
+    };
+    clock(ClockId::ProcessCPUTime).saturating_add(children.saturating_sub(program))
 }
 
 /// CPU time of this thread, ns.
@@ -109,6 +117,18 @@ mod tests {
     fn this_process_began_before_now_and_after_boot() {
         let start = super::start_of(std::process::id());
         assert!(start > 0 && start <= super::monotonic(), "{start}");
+    }
+
+    #[test]
+    fn own_time_has_that_of_helpers_without_the_programs() {
+        let spin = "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done";
+        let before = super::own_cpu(0);
+        let status = std::process::Command::new("sh").args(["-c", spin]).status().expect("sh");
+        assert!(status.success());
+        let (with, without) = (super::own_cpu(0), super::own_cpu(u64::MAX));
+        // The loop takes some 100 ms.
+        assert!(with - before > 10_000_000, "{with} after {before}");
+        assert!(without < with - 10_000_000, "{without} of {with}");
     }
 
     #[test]

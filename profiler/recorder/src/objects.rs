@@ -211,6 +211,11 @@ impl Objects {
         lines::decode(recording, self.claims.analysers())
     }
 
+    /// Ends the plugins' processes.
+    pub fn close_plugins(&mut self) {
+        self.claims.analysers().close();
+    }
+
     /// Paths where the file of an object may be found by this process and the naming process: its path, and the
     /// descriptor kept open.
     pub fn files(&self, object: &Object) -> Vec<PathBuf> {

@@ -253,7 +253,7 @@ impl Running {
             cause,
             wait_status: ended.map(|e| e.status as u32),
             cpu_used: self.cpu_used,
-            recorder_cpu: machine::own_cpu(),
+            recorder_cpu: machine::own_cpu(ended.map_or(0, |ended| ended.cpu)),
             samples: self.drain.samples,
             threads_without_block: threads,
             processes_without_block: processes,
@@ -297,7 +297,9 @@ impl Running {
         let (lines, notes) = self.drain.objects.lines(&recording);
         names.lines = lines;
         names.notes.extend(notes);
-        names.append(&mut recording, &mut self.drain.writer);
+        self.drain.objects.close_plugins();
+        let own_cpu = machine::own_cpu(self.child.ended().map_or(0, |ended| ended.cpu));
+        names.append(&mut recording, &mut self.drain.writer, own_cpu);
         self.naming = Some(recording);
     }
 

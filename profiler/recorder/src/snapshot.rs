@@ -115,7 +115,7 @@ fn begin(now: &Now<'_>, path: &Path) -> io::Result<JoinHandle<io::Result<()>>> {
         let mut writer = Writer::resume(copy.as_file().try_clone()?);
         let (time, cause) = (machine::monotonic(), EndCause::Snapshot);
         writer.end(&End { time, cause, samples, ..End::default() });
-        FoundNames { symbols, jit, lines: Vec::new(), notes }.append(&mut recording, &mut writer);
+        FoundNames { symbols, jit, lines: Vec::new(), notes }.append(&mut recording, &mut writer, 0);
         if let Some(error) = writer.failure() {
             return Err(io::Error::new(error.kind(), error.to_string()));
         }

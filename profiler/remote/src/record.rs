@@ -183,7 +183,7 @@ pub fn record(
     let (mut writer, tally) = (sampler.writer, sampler.tally);
     notes.iter().for_each(|note| writer.note(note));
     let cpu_used = cpu.saturating_sub(cpu_before);
-    let (time, recorder_cpu) = (machine::monotonic(), machine::own_cpu());
+    let (time, recorder_cpu) = (machine::monotonic(), machine::own_cpu(0));
     writer.end(&End { time, cause, cpu_used, recorder_cpu, samples: tally.samples, ..End::default() });
     writer.flush();
 
@@ -194,7 +194,8 @@ pub fn record(
         let (lines, more) = lines::decode(recording, plugins.analysers());
         names.lines = lines;
         names.notes.extend(more);
-        names.append(recording, &mut writer);
+        plugins.analysers().close();
+        names.append(recording, &mut writer, machine::own_cpu(0));
     }
     let failure = writer.failure().map(|error| io::Error::new(error.kind(), error.to_string()));
     let (output, lost_name) = match settle(&kept, &path) {

@@ -103,8 +103,7 @@ fn holders_of_the_lock_can_be_shown_alone() {
         let text = render(Format::Summary, recording, NativeFrames::Hide).expect("text");
         String::from_utf8(text).expect("UTF-8")
     };
-    let shares =
-        "held in 50.0 % of the samples by their weight, waited for in 25.0 %, neither in 0.0 %; unknown in 25.0 %";
+    let shares = "held in 50.0 % of the CPU time, waited for in 25.0 %, neither in 0.0 %; unknown in 25.0 %";
     assert!(summary(&all).contains(shares), "{}", summary(&all));
     let text = render(Format::Samples, &all, NativeFrames::Show).expect("text");
     let text = String::from_utf8(text).expect("UTF-8");

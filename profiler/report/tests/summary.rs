@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use uunwind_core::frame::native_word;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_recording::{Node, Object, Process, Recording, Sample, Symbol, Symbols, Thread};
-use uunwind_report::formats::summary::{self, Style};
+use uunwind_report::formats::summary;
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
 use uunwind_report::resolve::Resolver;
@@ -73,12 +73,10 @@ fn recording(stacks: impl Iterator<Item = (Vec<u32>, Vec<u32>)>) -> Recording {
     out
 }
 
-const STYLE: Style = Style { colour: false, width: 100 };
-
 fn summary(recording: &Recording) -> String {
     let mut resolver = Resolver::new(recording);
     let profile = Merger::new(&mut resolver, NativeFrames::Hide).profile();
-    summary::render(recording, &profile, resolver.unusable(), STYLE)
+    summary::render(recording, &profile, resolver.unusable(), summary::PLAIN)
 }
 
 #[test]

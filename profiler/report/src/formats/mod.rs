@@ -240,10 +240,7 @@ pub fn render(format: Format, recording: &Recording, view: impl Into<View>) -> R
     let profile = view.into().profile(format, &mut resolver)?;
     match format {
         Format::Recording | Format::Samples => Err("a recording is already in the format uu".to_owned()),
-        Format::Summary => {
-            let style = summary::Style { colour: false, width: 100 };
-            Ok(summary::render(recording, &profile, resolver.unusable(), style).into_bytes())
-        }
+        Format::Summary => Ok(summary::render(recording, &profile, resolver.unusable(), summary::PLAIN).into_bytes()),
         Format::Folded => Ok(folded::render(&profile).into_bytes()),
         Format::Html => html::render(recording, &profile),
         Format::Svg => svg::render(recording, &profile),

@@ -2,6 +2,7 @@
 
 mod facts;
 mod fatal;
+mod hints;
 mod table;
 mod tree;
 
@@ -15,7 +16,12 @@ pub struct Style {
     pub colour: bool,
     /// Columns of the terminal; long names are cut to it.
     pub width: usize,
+    /// Show what concerns the work of uu itself, too: plugins, replayed frames, what was done a slower way.
+    pub verbose: bool,
 }
+
+/// The style of a summary in a file.
+pub const PLAIN: Style = Style { colour: false, width: 100, verbose: false };
 
 impl Style {
     /// A heading, bold if colours are used.
@@ -45,7 +51,8 @@ impl Style {
         if too_much == 0 {
             return name;
         }
-        if let Some((function, path)) = name.rsplit_once(" (/") {
+        if let Some((function, path)) = name.rsplit_once(" (").filter(|(_, path)| path.contains('/')) {
+            // The mark takes one column, and what is cut begins with a slash, or is longer than it.
             let tail: String = path.chars().skip(too_much).collect();
             if let Some((_, rest)) = tail.split_once('/') {
                 return format!("{function} (…/{rest}");
@@ -59,10 +66,11 @@ impl Style {
 /// The whole summary. `unusable`: objects (indices in the recording) whose names cannot be used, and the reason.
 pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String)], style: Style) -> String {
     let mut out = facts::render(recording, profile, unusable, style);
+    hints::render(recording, profile, style, &mut out);
     out.push_str(&fatal::render(recording, profile, style));
     if !recording.samples.is_empty() {
         out.push('\n');
-        out.push_str(&table::render(profile, style));
+        out.push_str(&table::render(recording, profile, style));
         out.push('\n');
         out.push_str(&tree::render(profile, style));
     }
@@ -89,9 +97,11 @@ mod tests {
 
     #[test]
     fn long_names_keep_the_function_and_the_end_of_the_path() {
-        let style = Style { colour: false, width: 50 };
-        let name = "work (/usr/lib/runtime/dist-packages/package/module.py)";
-        assert_eq!(style.name(name, 10), "work (…/dist-packages/package/module.py)");
+        let style = Style { colour: false, width: 50, verbose: false };
+        let name = "work (/usr/lib/runtime/dist-packages/package/module.py:12)";
+        assert_eq!(style.name(name, 10), "work (…/package/module.py:12)");
+        let name = "work (../../sysdeps/unix/sysv/linux/x86_64/write.c:26)";
+        assert_eq!(style.name(name, 10), "work (…/unix/sysv/linux/x86_64/write.c:26)".replace("unix/", ""));
         assert_eq!(style.name("short (/a.py)", 10), "short (/a.py)");
         let long = "a_very_long_function_name_without_a_path_in_it";
         assert_eq!(style.name(long, 10), "a_very_long_function_name_without_a_pat…");

@@ -30,7 +30,7 @@ pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String
     stacks(recording, &mut out);
     locks(recording, &mut out);
     losses(recording, style, &mut out);
-    processes(recording, &mut out);
+    processes(recording, style, &mut out);
     for note in &recording.notes {
         let _ = writeln!(out, "  note       {}", crate::formats::printable(note));
     }
@@ -140,9 +140,11 @@ fn stacks(recording: &Recording, out: &mut String) {
         }
     }
     let fails: u64 = failed.values().sum();
+    let by_fp = if by_fp == 0 { String::new() } else { format!(", {by_fp} ended by frame pointers") };
+    let lost = recording.lost.iter().fold(0u64, |sum, lost| sum.saturating_add(lost.samples));
     let _ = writeln!(
         out,
-        "  samples    {total}: {complete} complete ({:.1} %), {by_fp} ended by frame pointers, {fails} failed",
+        "  samples    {total}: {complete} complete ({:.1} %){by_fp}, {fails} failed, {lost} lost",
         percent(complete, total)
     );
     for (reason, count) in failed {
@@ -156,7 +158,7 @@ fn stacks(recording: &Recording, out: &mut String) {
         ),
         (
             SAMPLE_FACTS_PENDING,
-            "taken before every object in them was analysed (frames of an interpreter may be missing)",
+            "taken before every file in them was analysed (functions of an interpreter may be missing)",
         ),
         (SAMPLE_DESYNC, "with interpreter frames missing or doubtful"),
         (SAMPLE_NO_PLUGINS, "walked without plugins (SEGV blocked, or a small signal stack)"),
@@ -178,6 +180,10 @@ fn locks(recording: &Recording, out: &mut String) {
             "  shown      the samples of threads that held the GIL: {} of {all} (--gil)",
             recording.samples.len()
         );
+        if recording.samples.is_empty() {
+            // In perf, -g asks for whole stacks.
+            let _ = writeln!(out, "             no thread was seen to hold it; leave -g (--gil) out to see everything");
+        }
         return;
     }
     let mut weights = [0u64; Lock::ALL.len()];
@@ -191,8 +197,8 @@ fn locks(recording: &Recording, out: &mut String) {
     if unknown < 100.0 && weights[1..].iter().any(|weight| *weight > 0) {
         let _ = writeln!(
             out,
-            "  GIL        held in {held:.1} % of the samples by their weight, waited for in {waiting:.1} %, neither in \
-             {none:.1} %; unknown in {unknown:.1} %. Samples are of CPU time, of which waiting takes little"
+            "  GIL        held in {held:.1} % of the CPU time, waited for in {waiting:.1} %, neither in {none:.1} %; unknown \
+             in {unknown:.1} %. Waiting takes little CPU time"
         );
     }
 }
@@ -200,16 +206,21 @@ fn locks(recording: &Recording, out: &mut String) {
 fn losses(recording: &Recording, style: Style, out: &mut String) {
     let lost: u64 = recording.lost.iter().fold(0, |sum, l| sum.saturating_add(l.samples));
     let weight: u64 = recording.lost.iter().fold(0, |sum, l| sum.saturating_add(l.weight));
-    let line = format!("  lost       {lost} samples (weight {weight}), the ring was full");
-    let _ = match lost {
-        0 => writeln!(out, "  lost       0 samples"),
-        _ => writeln!(out, "{}", style.alert(&line)),
-    };
+    if lost > 0 {
+        let seconds = weight as f64 / f64::from(recording.settings.rate.max(1));
+        let line = format!(
+            "  lost       {lost} samples of {seconds:.2} s: uu did not come to read them in time. A lower rate (-r) helps"
+        );
+        let _ = writeln!(out, "{}", style.alert(&line));
+    }
     let mut sum = Counters::default();
     for (_, counters) in &recording.counters {
         sum.add(counters);
     }
-    if recording.settings.flags & FLAG_NO_REPLAY != 0 {
+    if !style.verbose {
+        // These are no losses: all these frames are in the stacks.
+        (sum.interpreted, sum.objects_full) = (0, 0);
+    } else if recording.settings.flags & FLAG_NO_REPLAY != 0 {
         let _ = writeln!(out, "  reuse      none: every frame of every sample was walked anew (--no-replay)");
     } else if sum.frames_emitted > 0 {
         let share = percent(sum.frames_reused, sum.frames_emitted);
@@ -239,7 +250,7 @@ fn losses(recording: &Recording, style: Style, out: &mut String) {
     }
 }
 
-fn processes(recording: &Recording, out: &mut String) {
+fn processes(recording: &Recording, style: Style, out: &mut String) {
     let sampled: BTreeSet<u32> = recording.samples.iter().map(|s| s.thread).collect();
     let pids: BTreeSet<u32> = recording.processes.iter().map(|p| p.pid).collect();
     let _ = writeln!(
@@ -249,6 +260,9 @@ fn processes(recording: &Recording, out: &mut String) {
         recording.threads.len(),
         counted(pids.len(), "process", "processes")
     );
+    if !style.verbose {
+        return;
+    }
     let mut plugins: BTreeMap<&str, u64> = BTreeMap::new();
     for process in &recording.processes {
         for plugin in process.plugins.iter().filter(|p| !p.is_empty()) {

@@ -1,61 +1,235 @@
-//! The functions with most weight, by themselves and with the functions that they call.
+//! The lines and functions with most time: lines of interpreted languages first, where the program is made of them, then
+//! functions by themselves and with what they call.
 
 use super::{percent, Style};
-use crate::stacks::Profile;
+use crate::stacks::{Kind, Profile};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
+use uunwind_recording::Recording;
 
 /// Rows of each table.
 const ROWS: usize = 15;
 /// Columns used beside the name.
-const USED: usize = 34;
+const USED: usize = 32;
+/// Share of the time from which on a language has a table of its own, in percent.
+const LANGUAGE: f64 = 20.0;
 
 /// Weight and number of samples; compared by weight first.
 type Amount = (u64, u64);
 
+fn add(amount: &mut Amount, (weight, samples): Amount) {
+    *amount = (amount.0 + weight, amount.1 + samples);
+}
+
+/// Whom a function calls.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Callee {
+    #[default]
+    None,
+    One(u32),
+    Several,
+}
+
+/// A function's costs, and the line of it that has most.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     own: Amount,
     total: Amount,
+    callee: Callee,
+    own_line: Option<u32>,
+    any_line: Option<u32>,
 }
 
-pub fn render(profile: &Profile, style: Style) -> String {
-    let mut costs: HashMap<&str, Cost> = HashMap::new();
-    let names: Vec<String> = profile.lines.iter().map(|l| l.merged()).collect();
-    let mut weight = 0;
+pub fn render(recording: &Recording, profile: &Profile, style: Style) -> String {
+    let printer = Printer {
+        profile,
+        style,
+        all: profile.stacks.iter().map(|stack| stack.weight).sum(),
+        rate: f64::from(recording.settings.rate.max(1)),
+    };
+    let mut tables = languages(profile, &printer);
+    tables.extend(functions(profile, &printer));
+    tables.join("\n")
+}
+
+/// Prints rows of these.
+struct Printer<'a> {
+    profile: &'a Profile,
+    style: Style,
+    all: u64,
+    rate: f64,
+}
+
+impl Printer<'_> {
+    fn table(&self, title: &str, mut rows: Vec<(String, Amount)>) -> String {
+        rows.retain(|(_, amount)| *amount != (0, 0));
+        rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        let mut out = format!("{}\n    share     time  samples\n", self.style.heading(title));
+        for (name, (weight, samples)) in rows.iter().take(ROWS) {
+            let (share, seconds) = (percent(*weight, self.all), *weight as f64 / self.rate);
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "  {share:>5.1} % {seconds:>7.2}s {samples:>8}  {}", self.style.name(name, USED));
+        }
+        out
+    }
+
+    /// A function with the line in it that has most of the time.
+    fn place(&self, line: Option<u32>) -> String {
+        let line = line.and_then(|line| self.profile.lines.get(line as usize));
+        line.map_or_else(String::new, |line| match (line.file.is_empty(), line.line) {
+            (true, _) => line.function.clone(),
+            (false, 0) => format!("{} ({})", line.function, line.file),
+            (false, _) => format!("{} ({}:{})", line.function, line.file, line.position()),
+        })
+    }
+}
+
+/// For each language that much of the program is written in: its lines, with the native code that they call.
+fn languages(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
+    let mut languages: HashMap<&str, (u64, HashMap<u32, Amount>)> = HashMap::new();
+    let mut met = HashSet::new();
+    for stack in &profile.stacks {
+        met.clear();
+        for index in &stack.lines {
+            let Some(line) = profile.lines.get(*index as usize).filter(|line| line.kind == Kind::Semantic) else {
+                continue;
+            };
+            // The innermost frame of the language has the time.
+            if met.insert(&line.plugin) {
+                let (all, lines) = languages.entry(&line.plugin).or_default();
+                *all += stack.weight;
+                add(lines.entry(*index).or_default(), (stack.weight, stack.samples));
+            }
+        }
+    }
+    let shown = languages.into_iter().filter(|(_, (weight, _))| percent(*weight, printer.all) >= LANGUAGE);
+    let mut shown: Vec<_> = shown.collect();
+    shown.sort_by(|a, b| b.1 .0.cmp(&a.1 .0).then(a.0.cmp(b.0)));
+    let table = |(plugin, (_, lines)): (&str, (u64, HashMap<u32, Amount>))| {
+        let rows = lines.into_iter().map(|(line, amount)| (printer.place(Some(line)), amount)).collect();
+        let mut name = super::super::printable(plugin);
+        if let Some(first) = name.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        printer.table(&format!("Hottest lines of {name}, with the native code that they call"), rows)
+    };
+    shown.into_iter().map(table).collect()
+}
+
+/// Functions of all languages by themselves, and with what they call. Functions that do nothing but call one other are
+/// left out of the second table.
+fn functions(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
+    let mut known: HashMap<String, u32> = HashMap::new();
+    let of_line = profile.lines.iter().map(|line| {
+        let next = known.len() as u32;
+        *known.entry(line.merged()).or_insert(next)
+    });
+    let of_line: Vec<u32> = of_line.collect();
+    let mut costs = vec![Cost::default(); known.len()];
+    drop(known);
+    // By line: own time, and time with what it calls.
+    let mut lines = vec![(0u64, 0u64); profile.lines.len()];
     let mut counted = HashSet::new();
     for stack in &profile.stacks {
-        weight += stack.weight;
         counted.clear();
+        let mut inner = None;
+        let amount = (stack.weight, stack.samples);
         for (depth, index) in stack.lines.iter().enumerate() {
-            let Some(name) = names.get(*index as usize) else { continue };
-            let cost = costs.entry(name).or_default();
-            let add = |amount: &mut Amount| *amount = (amount.0 + stack.weight, amount.1 + stack.samples);
+            let Some(function) = of_line.get(*index as usize).copied() else { continue };
+            let Some(cost) = costs.get_mut(function as usize) else { continue };
+            let Some(line) = lines.get_mut(*index as usize) else { continue };
+            line.1 += stack.weight;
             if depth == 0 {
-                add(&mut cost.own);
+                line.0 += stack.weight;
+                add(&mut cost.own, amount);
+            }
+            match (cost.callee, inner) {
+                // A call of itself leads nowhere else.
+                (_, Some(inner)) if inner == function => {}
+                (Callee::None, Some(inner)) => cost.callee = Callee::One(inner),
+                (Callee::One(one), Some(inner)) if one != inner => cost.callee = Callee::Several,
+                _ => {}
             }
             // A recursive function counts once in a stack.
-            if counted.insert(name) {
-                add(&mut cost.total);
+            if counted.insert(function) {
+                add(&mut cost.total, amount);
             }
+            inner = Some(function);
         }
     }
-    let mut out = String::new();
-    let mut rows: Vec<(&str, Cost)> = costs.into_iter().collect();
-    for (title, amount) in [
-        ("Hottest functions by themselves", (|c| c.own) as fn(&Cost) -> Amount),
-        ("Hottest functions with what they call", |c| c.total),
-    ] {
-        rows.sort_by(|a, b| amount(&b.1).cmp(&amount(&a.1)).then(a.0.cmp(b.0)));
-        // Writing to a String cannot fail.
-        let gap = if out.is_empty() { "" } else { "\n" };
-        let _ = writeln!(out, "{gap}{}", style.heading(title));
-        let _ = writeln!(out, "    share  samples  periods  function");
-        for (name, cost) in rows.iter().filter(|(_, c)| amount(c) != (0, 0)).take(ROWS) {
-            let (periods, samples) = amount(cost);
-            let share = percent(periods, weight);
-            let _ = writeln!(out, "  {share:>5.1} % {samples:>8} {periods:>8}  {}", style.name(name, USED));
+    for (index, function) in (0..).zip(&of_line) {
+        let Some(cost) = costs.get_mut(*function as usize) else { continue };
+        let weight = |line: u32| lines.get(line as usize).copied().unwrap_or_default();
+        if cost.own_line.is_none_or(|line| weight(line).0 < weight(index).0) {
+            cost.own_line = Some(index);
+        }
+        if cost.any_line.is_none_or(|line| weight(line).1 < weight(index).1) {
+            cost.any_line = Some(index);
         }
     }
-    out
+    let passes_on = |cost: &Cost| {
+        let Callee::One(callee) = cost.callee else { return false };
+        cost.own == (0, 0) && costs.get(callee as usize).is_some_and(|callee| callee.total == cost.total)
+    };
+    let own = costs.iter().filter(|cost| cost.own.0 > 0);
+    let own = own.map(|cost| (printer.place(cost.own_line), cost.own)).collect();
+    let total = costs.iter().filter(|cost| !passes_on(cost));
+    let total = total.map(|cost| (printer.place(cost.any_line), cost.total)).collect();
+    vec![
+        printer.table("Hottest functions by themselves", own),
+        printer.table("Hottest functions with what they call", total),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stacks::{Line, Stack};
+
+    fn line(function: &str, file: &str, line: u32) -> Line {
+        Line { kind: Kind::Native, file: file.to_owned(), line, ..Line::marker(function.to_owned()) }
+    }
+
+    fn python(function: &str, number: u32) -> Line {
+        Line { kind: Kind::Semantic, plugin: "python".to_owned(), ..line(function, "/app.py", number) }
+    }
+
+    fn stack(lines: &[u32], weight: u64) -> Stack {
+        Stack { thread: 0, lines: lines.into(), samples: 1, weight }
+    }
+
+    fn rendered(lines: Vec<Line>, stacks: Vec<Stack>) -> String {
+        let mut recording = Recording::default();
+        recording.settings.rate = 100;
+        let profile = Profile { lines, stacks, ..Profile::default() };
+        render(&recording, &profile, Style { colour: false, width: 100, verbose: false })
+    }
+
+    #[test]
+    fn lines_of_a_language_come_first_with_what_they_call() {
+        let lines = vec![python("work", 3), python("work", 5), python("<module>", 9), line("memcpy", "", 0)];
+        let text = rendered(lines, vec![stack(&[3, 0, 2], 30), stack(&[0, 2], 30), stack(&[1, 2], 40)]);
+        let first = text.split("\n\n").next().expect("a table");
+        let rows: Vec<&str> = first.lines().collect();
+        assert_eq!(
+            rows,
+            [
+                "Hottest lines of Python, with the native code that they call",
+                "    share     time  samples",
+                "   60.0 %    0.60s        2  work (/app.py:3)",
+                "   40.0 %    0.40s        1  work (/app.py:5)",
+            ]
+        );
+        // The function's hottest line stands for it.
+        assert!(text.contains("   70.0 %    0.70s        2  work (/app.py:5)"), "{text}");
+    }
+
+    #[test]
+    fn functions_that_only_call_another_are_left_out_of_the_totals() {
+        let lines = ["_start", "main", "work", "rest"].map(|name| line(name, "", 0)).to_vec();
+        let text = rendered(lines, vec![stack(&[2, 1, 0], 3), stack(&[3, 1, 0], 1)]);
+        let totals = text.rsplit("\n\n").next().expect("a table");
+        assert!(!totals.contains("_start") && totals.contains("100.0 %    0.04s        2  main"), "{totals}");
+        assert!(totals.contains("work") && totals.contains("rest"), "{totals}");
+    }
 }

@@ -1,0 +1,167 @@
+//! What to do about what the summary cannot show: time of waiting, code of runtimes that must be asked for names.
+
+use super::{percent, Style};
+use crate::stacks::{Kind, Profile};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use uunwind_recording::Recording;
+
+/// Share of the time that must be unnamed, or spent in a runtime, to be worth a hint; in percent.
+const MUCH: f64 = 10.0;
+/// Share of its time that a program must wait, and the shortest such time, to be worth a hint.
+const WAITED: (f64, f64) = (0.9, 1.0);
+
+/// A runtime that makes code at run time, and names it only when asked.
+struct Runtime {
+    /// The file name of its library, or of its executable.
+    files: &'static [&'static str],
+    hint: &'static str,
+}
+
+const RUNTIMES: [Runtime; 3] = [
+    Runtime {
+        files: &["libjvm.so"],
+        hint:
+            "Java's functions have names if java is run with -XX:+UnlockDiagnosticVMOptions -XX:+PreserveFramePointer \
+               -XX:+DumpPerfMapAtExit (JDK 17 and later)",
+    },
+    Runtime {
+        files: &["node", "nodejs"],
+        hint: "JavaScript's functions have names if node is run with --perf-basic-prof",
+    },
+    Runtime {
+        files: &["libcoreclr.so"],
+        hint: ".NET's functions have names if it is run with DOTNET_PerfMapEnabled=1",
+    },
+];
+
+// Writing to a String cannot fail, so the results of `writeln!` below are dropped.
+
+pub fn render(recording: &Recording, profile: &Profile, style: Style, out: &mut String) {
+    let found = waiting(recording).into_iter().chain(runtimes(recording, profile));
+    for hint in found.chain(stripped(recording, profile)) {
+        let _ = writeln!(out, "{}", style.alert(&format!("  hint       {hint}")));
+    }
+}
+
+/// That the program waited nearly all of its time, which is in no sample.
+fn waiting(recording: &Recording) -> Option<String> {
+    let end = recording.end.as_ref()?;
+    let (share, shortest) = WAITED;
+    let wall = end.time.saturating_sub(recording.settings.start_monotonic) as f64 / 1e9;
+    let waited = 1.0 - end.cpu_used as f64 / 1e9 / wall;
+    (wall >= shortest && waited >= share).then(|| {
+        format!(
+            "the program waited {:.0} % of the time, and this is a picture of its CPU time. `uu dump -p PID` shows what its \
+             threads wait for while it runs",
+            // 100 % would say that it did nothing.
+            (waited * 100.0).min(99.0)
+        )
+    })
+}
+
+/// Runtimes whose code at run time takes much of the time and has no names.
+fn runtimes<'a>(recording: &'a Recording, profile: &'a Profile) -> impl Iterator<Item = String> + 'a {
+    let (mut all, mut unknown) = (0, BTreeMap::<u32, u64>::new());
+    for stack in &profile.stacks {
+        all += stack.weight;
+        let mut lines = stack.lines.iter().filter_map(|line| profile.lines.get(*line as usize));
+        if lines.any(|line| !line.named && line.object.is_none() && line.kind != Kind::Semantic) {
+            let process = recording.threads.get(stack.thread as usize).map_or(0, |thread| thread.process);
+            *unknown.entry(process).or_default() += stack.weight;
+        }
+    }
+    let name = |path: &[u8]| String::from_utf8_lossy(path).rsplit('/').next().unwrap_or_default().to_owned();
+    let mut present: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
+    for (index, process) in (0..).zip(&recording.processes) {
+        present.entry(index).or_default().insert(name(&process.exe));
+    }
+    for object in &recording.objects {
+        present.entry(object.process).or_default().insert(name(&object.path));
+    }
+    RUNTIMES.iter().filter_map(move |runtime| {
+        let has = |process: &u32| {
+            let files = present.get(process);
+            files.is_some_and(|files| runtime.files.iter().any(|file| files.contains(*file)))
+        };
+        let weight = unknown.iter().filter(|(process, _)| has(process)).map(|(_, weight)| weight).sum();
+        let share = percent(weight, all);
+        (share >= MUCH).then(|| format!("{share:.0} % of the time is in unknown code. {}", runtime.hint))
+    })
+}
+
+/// Files whose functions have no names and take much of the time.
+fn stripped<'a>(recording: &'a Recording, profile: &'a Profile) -> impl Iterator<Item = String> + 'a {
+    let (mut all, mut unnamed) = (0, BTreeMap::<u32, u64>::new());
+    for stack in &profile.stacks {
+        all += stack.weight;
+        let line = stack.lines.first().and_then(|line| profile.lines.get(*line as usize));
+        if let Some(object) = line.filter(|line| !line.named).and_then(|line| line.object) {
+            *unnamed.entry(object).or_default() += stack.weight;
+        }
+    }
+    let much = unnamed.into_iter().filter(move |(_, weight)| percent(*weight, all) >= MUCH);
+    much.filter_map(move |(object, weight)| {
+        let path = String::from_utf8_lossy(&recording.objects.get(object as usize)?.path).into_owned();
+        let path = crate::formats::printable(&path);
+        let share = percent(weight, all);
+        Some(format!(
+            "{share:.0} % of the time is in functions of {path} without names: it is stripped, and no debug file of it was found"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stacks::{Line, Stack};
+    use uunwind_recording::{End, Object, Process, Thread};
+
+    const STYLE: Style = super::super::PLAIN;
+
+    fn hints(recording: &Recording, profile: &Profile) -> String {
+        let mut out = String::new();
+        render(recording, profile, STYLE, &mut out);
+        out
+    }
+
+    /// A process with this object, of whose time `unknown` percent are in unknown code, and `stripped` in the object.
+    fn of(path: &str, [unknown, stripped]: [u64; 2]) -> String {
+        let recording = Recording {
+            processes: vec![Process { exe: b"/usr/bin/prog".to_vec(), ..Process::default() }],
+            threads: vec![Thread::default()],
+            objects: vec![Object { path: path.as_bytes().to_vec(), ..Object::default() }],
+            ..Recording::default()
+        };
+        let line = |named, object| Line { kind: Kind::Native, named, object, ..Line::marker("x".to_owned()) };
+        let stack = |line, weight| Stack { thread: 0, lines: [line].into(), samples: 1, weight };
+        let stacks = vec![stack(0, unknown), stack(1, stripped), stack(2, 100 - unknown - stripped)];
+        hints(
+            &recording,
+            &Profile {
+                lines: vec![line(false, None), line(false, Some(0)), line(true, Some(0))],
+                stacks,
+                ..Profile::default()
+            },
+        )
+    }
+
+    #[test]
+    fn runtimes_and_stripped_files_have_a_hint_where_they_matter() {
+        assert!(of("/usr/lib/jvm/libjvm.so", [60, 0]).contains("60 % of the time is in unknown code. Java"));
+        assert!(of("/usr/bin/node", [30, 0]).contains("--perf-basic-prof"));
+        assert_eq!(of("/usr/bin/node", [5, 5]), "");
+        assert_eq!(of("/usr/bin/other", [60, 0]), "");
+        assert!(of("/usr/bin/lua", [0, 40]).contains("40 % of the time is in functions of /usr/bin/lua without names"));
+    }
+
+    #[test]
+    fn a_program_that_waits_is_told_apart_from_one_that_works() {
+        for (used, wall, said) in [(1, 20, "waited 95 %"), (19, 20, ""), (0, 20, "waited 99 %")] {
+            let end = End { time: wall * 100_000_000, cpu_used: used * 100_000_000, ..End::default() };
+            let recording = Recording { end: Some(end), ..Recording::default() };
+            let hints = hints(&recording, &Profile::default());
+            assert!(hints.contains(said) && hints.is_empty() == said.is_empty(), "{hints}");
+        }
+    }
+}
