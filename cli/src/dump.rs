@@ -12,7 +12,7 @@ use std::sync::Arc;
 use uunwind_built_in::HALVES;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_loader::ENV_PLUGINS;
-use uunwind_remote::core_file::notes::signal_name;
+use uunwind_recording::signal_name;
 use uunwind_remote::core_file::search::SYSTEM_DEBUG;
 use uunwind_remote::waits::{Doing, Registers};
 use uunwind_remote::{children, dump, dump_core, CoreFile, Dump, Plugins, Search, ThreadState};

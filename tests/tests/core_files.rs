@@ -102,6 +102,20 @@ fn functions(thread: &Value) -> Vec<&str> {
 }
 
 /// Each thread's frames are those of the live process.
+/// The dump of a process whose threads all sleep, and that of the core file that is written of it then.
+fn live_and_dead(scratch: &Path, running: &mut Running, writer: Writer, cores: &Path) -> Option<(Value, Value)> {
+    let sleeping = || {
+        while !all_sleep(running.pid()) {
+            std::thread::yield_now();
+        }
+    };
+    sleeping();
+    let live = live(scratch, running.pid());
+    sleeping();
+    let core = core_of(running, writer, cores)?;
+    Some((live, dead(scratch, &core, &[])))
+}
+
 fn expect_same(dead: &Value, live: &Value, what: &str) {
     assert_eq!(threads(dead).len(), threads(live).len(), "{what}: {dead:#}\n{live:#}");
     for alive in threads(live) {
@@ -167,15 +181,7 @@ fn python_threads_are_as_it_said_itself() {
         let cores = scratch.join("cores");
         let mut running = start(Command::new(&python.path).arg(paths::source("python/dumped.py")), &cores);
         let said: Vec<Value> = (0..5).map(|_| serde_json::from_str(&running.line()).expect("a stack")).collect();
-        while !all_sleep(running.pid()) {
-            std::thread::yield_now();
-        }
-        let live = live(&scratch, running.pid());
-        while !all_sleep(running.pid()) {
-            std::thread::yield_now();
-        }
-        let Some(core) = core_of(&mut running, *writer, &cores) else { continue };
-        let dead = dead(&scratch, &core, &[]);
+        let Some((live, dead)) = live_and_dead(&scratch, &mut running, *writer, &cores) else { continue };
         let what = format!("{writer:?} {}", python.label);
         expect_same(&dead, &live, &what);
         let mut shown: Vec<_> = threads(&dead).iter().map(interpreted).collect();
@@ -211,15 +217,7 @@ fn lua_and_luajit_stacks_are_as_they_said_themselves() {
         let mut running = start(Command::new(program).arg(lua::script("dumped")).env("LUA_INIT", ""), &cores);
         let said: Vec<String> = std::iter::repeat_with(|| running.line()).take_while(|line| !line.is_empty()).collect();
         assert!(said.len() > 5, "{said:?}");
-        while !all_sleep(running.pid()) {
-            std::thread::yield_now();
-        }
-        let live = live(&scratch, running.pid());
-        while !all_sleep(running.pid()) {
-            std::thread::yield_now();
-        }
-        let Some(core) = core_of(&mut running, *writer, &cores) else { continue };
-        let dead = dead(&scratch, &core, &[]);
+        let Some((live, dead)) = live_and_dead(&scratch, &mut running, *writer, &cores) else { continue };
         let what = format!("{writer:?} {}", program.display());
         expect_same(&dead, &live, &what);
         let frames = threads(&dead)[0]["frames"].as_array().expect("frames").iter();

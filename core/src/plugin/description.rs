@@ -22,6 +22,18 @@ pub const TEXT_LIMIT: u32 = 1024;
 /// Limit of the bytes of a line table that are copied; a longer table is left out, and lines show as the first line.
 pub const TABLE_LIMIT: u32 = 48 * 1024;
 
+impl Text {
+    /// Whether the bytes are UTF-8.
+    pub fn is_utf8(&self) -> bool {
+        self.utf8 & !OWN_TEXT != 0
+    }
+
+    /// Whether the bytes are the plugin's own ([`OWN_TEXT`]).
+    pub fn is_own(&self) -> bool {
+        self.utf8 & OWN_TEXT != 0
+    }
+}
+
 /// The names and lines of a code object. `repr(C)`: the same as `struct uu_description`.
 #[repr(C)]
 pub struct Description {

@@ -8,7 +8,7 @@ use crate::arena::map;
 use crate::interned::Interned;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
-use uunwind_core::plugin::{Description, Text, OWN_TEXT, TABLE_LIMIT, TEXT_LIMIT};
+use uunwind_core::plugin::{Description, Text, TABLE_LIMIT, TEXT_LIMIT};
 use uunwind_ring::names::{NameEntry, Names, ENTRIES};
 
 /// At most this number of MiB of names.
@@ -115,7 +115,7 @@ fn fill<'r>(
     let table_len = if description.table.len > TABLE_LIMIT { 0 } else { description.table.len };
     let table = Text { len: table_len, ..description.table };
     let shape = |text: &Text| {
-        u64::from(text.width as u8) | u64::from(text.utf8 & !OWN_TEXT != 0) << 8 | u64::from(text.len > TEXT_LIMIT) << 9
+        u64::from(text.width as u8) | u64::from(text.is_utf8()) << 8 | u64::from(text.len > TEXT_LIMIT) << 9
     };
     let (fixed, mut rest) = words.split_first_chunk_mut::<FIXED>()?;
     *fixed = [

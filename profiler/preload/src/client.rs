@@ -6,7 +6,7 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uunwind_core::library::Client;
 use uunwind_core::objects::Object;
-use uunwind_core::plugin::{trimmed, Description, Text, OWN_TEXT, TABLE_LIMIT, TEXT_LIMIT};
+use uunwind_core::plugin::{trimmed, Description, Text, TABLE_LIMIT, TEXT_LIMIT};
 use uunwind_ring::layout::{ThreadBlock, PLUGIN_OFF, RING_OFFSET};
 use uunwind_ring::names::Content;
 use uunwind_ring::record::{padded, NameRecord, ObjectRecord, RecordHeader, RecordType};
@@ -184,9 +184,9 @@ unsafe extern "C" fn describe(
         file_bytes: file.len,
         table_bytes: table.len,
         name_width: name.width as u8,
-        name_utf8: (name.utf8 & !OWN_TEXT) as u8,
+        name_utf8: name.is_utf8().into(),
         file_width: file.width as u8,
-        file_utf8: (file.utf8 & !OWN_TEXT) as u8,
+        file_utf8: file.is_utf8().into(),
     };
     record.fixed(fixed(0));
     let mut content = Content::new();

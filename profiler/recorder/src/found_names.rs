@@ -8,7 +8,7 @@ use std::fs::File;
 use uunwind_recording::objects::ObjectMap;
 use uunwind_recording::{CodeLine, JitNames, Recording, Symbols, Writer};
 use uunwind_symbolize::calls::keep_those_in_stacks;
-use uunwind_symbolize::{questions, Files};
+use uunwind_symbolize::{questions, Files, Question};
 
 /// The names of a recording that is otherwise whole.
 pub struct FoundNames {
@@ -22,22 +22,31 @@ pub struct FoundNames {
     pub notes: Vec<String>,
 }
 
-impl FoundNames {
-    /// Names addresses. `files`: where the file of an object may be found. Positions are left to the caller.
-    pub fn find(
-        recording: &Recording,
-        files: &Files<'_>,
-        jit: &Jit,
-        namer: &[OsString],
-        progress: impl FnMut(Progress),
-    ) -> FoundNames {
+/// The addresses of a recording's stacks that await their names, by object, with what the recorder itself names.
+pub struct Unnamed {
+    map: ObjectMap,
+    questions: Vec<Question>,
+    jit: JitNames,
+}
+
+impl Unnamed {
+    /// Those of a recording. `files`: where the file of an object may be found, which are asked for at once.
+    pub fn of(recording: &Recording, files: &Files<'_>, jit: Option<&Jit>) -> Unnamed {
         let mut map = ObjectMap::new(recording);
-        let asked = questions(recording, &mut map, files);
-        let (mut symbols, notes) = naming::name(namer, &asked, progress);
-        keep_those_in_stacks(recording, &mut map, &mut symbols);
-        FoundNames { symbols, jit: jit.names(recording, &mut map), lines: Vec::new(), notes }
+        let questions = questions(recording, &mut map, files);
+        let jit = jit.map(|jit| jit.names(recording, &mut map)).unwrap_or_default();
+        Unnamed { map, questions, jit }
     }
 
+    /// Names them, by the command `namer` in a process of its own. Positions in code objects are left to the caller.
+    pub fn name(mut self, recording: &Recording, namer: &[OsString], progress: impl FnMut(Progress)) -> FoundNames {
+        let (mut symbols, notes) = naming::name(namer, &self.questions, progress);
+        keep_those_in_stacks(recording, &mut self.map, &mut symbols);
+        FoundNames { symbols, jit: self.jit, lines: Vec::new(), notes }
+    }
+}
+
+impl FoundNames {
     /// Appends them to the file, and to the recording as it was read from there. `own_cpu`: the CPU time of uu and its
     /// helpers, which a second `End` section notes.
     pub fn append(self, recording: &mut Recording, writer: &mut Writer<File>, own_cpu: u64) {

@@ -70,16 +70,49 @@ fn tick() -> u64 {
     1_000_000_000 / clock_ticks_per_second().max(1)
 }
 
+/// The text of a `stat` file of a process or thread
+/// ([proc_pid_stat(5)](https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html)).
+pub struct Stat(Vec<u8>);
+
+impl Stat {
+    /// That of a live process; `None`: there is none, or it cannot be read.
+    pub fn of(pid: u32) -> Option<Stat> {
+        std::fs::read(format!("/proc/{pid}/stat")).ok().map(Stat)
+    }
+
+    /// That of a thread of a process.
+    pub fn of_thread(pid: u32, tid: u32) -> Option<Stat> {
+        std::fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok().map(Stat)
+    }
+
+    /// From what was read from such a file.
+    pub fn from_bytes(text: &[u8]) -> Stat {
+        Stat(text.to_vec())
+    }
+
+    /// A field by its number in the manual page, 3 (the state) or higher.
+    pub fn field(&self, number: usize) -> Option<&str> {
+        // Field 2 is the name in parentheses, which may contain any byte, parentheses and spaces too.
+        let name_end = self.0.iter().rposition(|byte| *byte == b')')?;
+        std::str::from_utf8(self.0.get(name_end + 1..)?).ok()?.split_ascii_whitespace().nth(number.checked_sub(3)?)
+    }
+
+    /// Such a field as a number.
+    pub fn number(&self, field: usize) -> Option<u64> {
+        self.field(field)?.parse().ok()
+    }
+}
+
 /// CPU time of a live process and of the children that it waited for, in ns; 0 when it cannot be determined. The
 /// children's part is a multiple of a clock tick.
 pub fn cpu_of(pid: u32) -> u64 {
-    let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { return 0 };
-    let stat = String::from_utf8_lossy(&stat);
-    // The name, in parentheses, may contain any character; after the last parenthesis follow numbers. utime is field
-    // 14.
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(4);
-    let ticks: Vec<u64> = fields.filter_map(|f| f.parse::<u64>().ok()).collect();
-    let [user, system, children_user, children_system] = ticks[..] else { return 0 };
+    let Some(stat) = Stat::of(pid) else { return 0 };
+    // utime, stime, cutime, cstime.
+    let [Some(user), Some(system), Some(children_user), Some(children_system)] =
+        [14, 15, 16, 17].map(|field| stat.number(field))
+    else {
+        return 0;
+    };
     let tick = tick();
     let time = |a: u64, b: u64| a.saturating_add(b).saturating_mul(tick);
     exact_cpu_of(pid).unwrap_or(time(user, system)).saturating_add(time(children_user, children_system))
@@ -87,12 +120,9 @@ pub fn cpu_of(pid: u32) -> u64 {
 
 /// When a live process began (CLOCK_MONOTONIC, ns), to a clock tick; 0 when it cannot be determined.
 pub fn start_of(pid: u32) -> u64 {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let stat = String::from_utf8_lossy(&stat);
-    // starttime is field 22; the first after the name is field 3.
-    let field = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse::<u64>().ok());
+    let starttime = Stat::of(pid).and_then(|stat| stat.number(22));
     let suspended = clock(ClockId::Boottime).saturating_sub(monotonic());
-    field.map_or(0, |ticks| ticks.saturating_mul(tick()).saturating_sub(suspended))
+    starttime.map_or(0, |ticks| ticks.saturating_mul(tick()).saturating_sub(suspended))
 }
 
 /// CPU time of a live process alone, in ns, from its CPU clock
@@ -111,6 +141,14 @@ mod tests {
     #[test]
     fn the_tick_is_one_that_kernels_have() {
         assert!([0, 100, 250, 300, 1000].contains(&super::kernel_hz()), "{}", super::kernel_hz());
+    }
+
+    #[test]
+    fn a_name_with_parentheses_spaces_and_other_bytes_hides_no_field() {
+        let stat = super::Stat::from_bytes(b"42 (a) S 9 \xff) R 1 2 3");
+        assert_eq!((stat.field(3), stat.number(4), stat.number(6)), (Some("R"), Some(1), Some(3)));
+        assert_eq!((stat.field(2), stat.number(3), stat.field(7)), (None, None, None));
+        assert_eq!(super::Stat::from_bytes(b"42 (a").field(3), None);
     }
 
     #[test]

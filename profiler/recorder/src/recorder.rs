@@ -4,7 +4,7 @@ use crate::child::{catch_signals, forget_interrupt, interrupted, let_signals_end
 use crate::config::{Config, Outcome, RecordError};
 use crate::drain::Drain;
 use crate::facts::FactsPublisher;
-use crate::found_names::FoundNames;
+use crate::found_names::Unnamed;
 use crate::machine;
 use crate::naming::Progress;
 use crate::objects::Objects;
@@ -293,7 +293,8 @@ impl Running {
         let Ok(mut recording) = Recording::read_open(&self.kept, &self.path) else { return };
         let objects = &self.drain.objects;
         let files = |object: &Object| objects.files(object);
-        let mut names = FoundNames::find(&recording, &files, &self.drain.jit, &self.namer, progress);
+        let unnamed = Unnamed::of(&recording, &files, Some(&self.drain.jit));
+        let mut names = unnamed.name(&recording, &self.namer, progress);
         let (lines, notes) = self.drain.objects.lines(&recording);
         names.lines = lines;
         names.notes.extend(notes);

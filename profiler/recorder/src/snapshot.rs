@@ -1,10 +1,9 @@
 //! Snapshots: what a recording has so far, as a recording of its own, while it goes on.
 
 use crate::child::snapshot_asked;
-use crate::found_names::FoundNames;
+use crate::found_names::Unnamed;
 use crate::jit::Jit;
 use crate::machine;
-use crate::naming;
 use crate::output::partial;
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,10 +13,8 @@ use std::path::{Path, PathBuf};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
-use uunwind_recording::objects::ObjectMap;
 use uunwind_recording::{End, EndCause, Recording, Writer};
-use uunwind_symbolize::calls::keep_those_in_stacks;
-use uunwind_symbolize::{questions, Files};
+use uunwind_symbolize::Files;
 
 /// Bytes that are copied at once.
 const CHUNK: usize = 1 << 20;
@@ -103,19 +100,16 @@ impl Snapshots {
 fn begin(now: &Now<'_>, path: &Path) -> io::Result<JoinHandle<io::Result<()>>> {
     let copy = copy(now.file, path)?;
     let mut recording = Recording::read_open(copy.as_file(), path).map_err(io::Error::other)?;
-    let mut map = ObjectMap::new(&recording);
-    let asked = questions(&recording, &mut map, now.files);
-    let jit = now.jit.names(&recording, &mut map);
+    let unnamed = Unnamed::of(&recording, now.files, Some(now.jit));
     let (namer, samples, path) = (now.namer.to_vec(), now.samples, path.to_owned());
     Builder::new().name("snapshot".to_owned()).spawn(move || {
-        let (mut symbols, mut notes) = naming::name(&namer, &asked, |_| {});
-        keep_those_in_stacks(&recording, &mut map, &mut symbols);
-        notes.insert(0, NOTE.to_owned());
+        let mut names = unnamed.name(&recording, &namer, |_| {});
+        names.notes.insert(0, NOTE.to_owned());
         // Reading has left the file's position at its end.
         let mut writer = Writer::resume(copy.as_file().try_clone()?);
         let (time, cause) = (machine::monotonic(), EndCause::Snapshot);
         writer.end(&End { time, cause, samples, ..End::default() });
-        FoundNames { symbols, jit, lines: Vec::new(), notes }.append(&mut recording, &mut writer, 0);
+        names.append(&mut recording, &mut writer, 0);
         if let Some(error) = writer.failure() {
             return Err(io::Error::new(error.kind(), error.to_string()));
         }

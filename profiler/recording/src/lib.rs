@@ -4,7 +4,7 @@
 //! * `model`, `jit`, `symbols`, `totals`: what the sections hold; `wire`, `section`: how they are encoded;
 //! * `read` and `write`: whole files;
 //! * [`languages`]: what the recording has of interpreted languages, and what it lacks;
-//! * [`objects`]: which object covered an address at a time.
+//! * [`objects`]: which object covered an address at a time; `signals`: what signals are called.
 #![forbid(unsafe_code)]
 
 pub mod error;
@@ -14,6 +14,7 @@ mod model;
 pub mod objects;
 mod read;
 mod section;
+mod signals;
 mod symbols;
 mod totals;
 pub mod wire;
@@ -24,6 +25,7 @@ pub use jit::{JitCode, JitNames, JitPlace, JitSource};
 pub use languages::CodeLine;
 pub use model::{Lock, Name, Node, Object, Process, Sample, Settings, Thread};
 pub use read::{LeftOut, Lost, Recording};
+pub use signals::signal_name;
 pub use symbols::{Call, Inlined, Symbol, Symbols};
 pub use totals::{Counters, End, EndCause};
 pub use write::Writer;

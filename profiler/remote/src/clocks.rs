@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::LazyLock;
+use uunwind_recorder::machine::Stat;
 
 /// The CPU clock of a thread.
 pub struct Clock {
@@ -35,13 +36,12 @@ impl Clock {
             Some(file) => file.read_at(&mut bytes, 0).ok()?,
             None => File::open(&self.path).ok()?.read_at(&mut bytes, 0).ok()?,
         };
-        let text = String::from_utf8_lossy(bytes.get(..len)?);
+        let text = bytes.get(..len)?;
         if *IN_NANOSECONDS {
-            return first_number(&text);
+            return first_number(&String::from_utf8_lossy(text));
         }
-        // utime and stime are fields 14 and 15 of proc_pid_stat(5); the first after the name is field 3.
-        let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
-        let (user, system) = (fields.next()?.parse::<u64>().ok()?, fields.next()?.parse::<u64>().ok()?);
+        let stat = Stat::from_bytes(text);
+        let (user, system) = stat.number(14).zip(stat.number(15))?;
         let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
         Some(user.saturating_add(system).saturating_mul(tick))
     }
@@ -53,9 +53,7 @@ fn first_number(text: &str) -> Option<u64> {
 
 /// Whether a thread runs, or is ready to.
 pub fn is_running(pid: u32, tid: u32) -> bool {
-    let stat = fs::read(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-    let after_name = stat.iter().rposition(|byte| *byte == b')');
-    after_name.and_then(|at| stat.get(at + 2)) == Some(&b'R')
+    Stat::of_thread(pid, tid).is_some_and(|stat| stat.field(3) == Some("R"))
 }
 
 #[cfg(test)]

@@ -16,13 +16,11 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uunwind_recorder::found_names::Unnamed;
+use uunwind_recorder::lines;
 use uunwind_recorder::stacks::Stacks;
-use uunwind_recorder::{lines, naming};
-use uunwind_recording::objects::ObjectMap;
 use uunwind_recording::{Name, Process, Recording, Sample, Settings, Thread};
 use uunwind_ring::record::SAMPLE_DESYNC;
-use uunwind_symbolize::calls::keep_those_in_stacks;
-use uunwind_symbolize::questions;
 use uunwind_tables_build::Cache;
 
 /// At most this number of times the files are looked at again, because the process has mapped others meanwhile.
@@ -161,12 +159,10 @@ fn finish(
     recording.languages = plugins.languages();
     recording.objects = objects.recorded();
     if let Some(namer) = namer {
-        let mut map = ObjectMap::new(&recording);
-        let asked = questions(&recording, &mut map, &|object| objects.files_of(object.start));
-        let (mut symbols, more) = naming::name(namer, &asked, |_| {});
-        keep_those_in_stacks(&recording, &mut map, &mut symbols);
-        recording.symbols = Some(symbols);
-        notes.extend(more);
+        let unnamed = Unnamed::of(&recording, &|object| objects.files_of(object.start), None);
+        let names = unnamed.name(&recording, namer, |_| {});
+        recording.symbols = Some(names.symbols);
+        notes.extend(names.notes);
     }
     let (lines, more) = lines::decode(&recording, plugins.analysers());
     recording.lines = lines;

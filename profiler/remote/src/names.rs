@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use uunwind_core::memory::Reader;
-use uunwind_core::plugin::{Description, Text, OWN_TEXT, TABLE_LIMIT, TEXT_LIMIT};
+use uunwind_core::plugin::{Description, Text, TABLE_LIMIT, TEXT_LIMIT};
 use uunwind_recorder::records::text;
 use uunwind_recording::Name;
 
@@ -46,8 +46,7 @@ fn copy(plugin: u8, description: &Description, id: u32, reader: &mut Reader<'_>)
     let mut bytes = |text: &Text, limit: u32| {
         let mut bytes = vec![0; text.len.min(limit) as usize];
         // The plugin is called in this process.
-        let own = text.utf8 & OWN_TEXT != 0;
-        let is_read = match own {
+        let is_read = match text.is_own() {
             true => Reader::probed().read(text.address, &mut bytes),
             false => reader.read(text.address, &mut bytes),
         };
@@ -56,7 +55,7 @@ fn copy(plugin: u8, description: &Description, id: u32, reader: &mut Reader<'_>)
     let (name, file) = (bytes(&description.name, TEXT_LIMIT)?, bytes(&description.file, TEXT_LIMIT)?);
     // A part of a table would show wrong lines.
     let table = if description.table.len > TABLE_LIMIT { Vec::new() } else { bytes(&description.table, TABLE_LIMIT)? };
-    let decoded = |bytes: &[u8], from: &Text| text(bytes, from.width as u8, (from.utf8 & !OWN_TEXT) as u8);
+    let decoded = |bytes: &[u8], from: &Text| text(bytes, from.width as u8, from.is_utf8().into());
     Some(Name {
         process: 0,
         id,

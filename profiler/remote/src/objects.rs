@@ -3,6 +3,7 @@
 use crate::memory::Memory;
 use crate::plugins::{Facts, Plugins};
 use object::elf;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -91,10 +92,7 @@ impl Objects {
 
     /// Whether the process still has mapped the same code as when it was prepared.
     pub fn are_current(&self, pid: u32) -> bool {
-        let code = |mappings: &mut dyn Iterator<Item = Mapping>| -> Vec<(u64, u64, u64)> {
-            mappings.filter(|m| m.is_executable() && is_file(m)).map(|m| (m.start, m.end, m.inode)).collect()
-        };
-        maps::of(pid).is_ok_and(|mut now| code(&mut now) == code(&mut self.mappings.iter().cloned()))
+        maps::of(pid).is_ok_and(|now| code(now) == code(self.mappings.iter().cloned()))
     }
 
     /// The object that covers a process address, and its index.
@@ -270,6 +268,18 @@ fn open(pid: u32, mapping: &Mapping, header: &[u8]) -> Result<(Image, PathBuf), 
         return Err(format!("{} is another file than the one that is mapped", path.display()));
     }
     Ok((image, path))
+}
+
+/// Start, end and inode of each executable mapping of a file or the vDSO.
+pub type Code = HashSet<(u64, u64, u64)>;
+
+/// The code of a process as it is now; empty: it has ended.
+pub fn code_of(pid: u32) -> Code {
+    code(maps::of(pid).into_iter().flatten())
+}
+
+fn code(mappings: impl Iterator<Item = Mapping>) -> Code {
+    mappings.filter(|m| m.is_executable() && is_file(m)).map(|m| (m.start, m.end, m.inode)).collect()
 }
 
 fn is_file(mapping: &Mapping) -> bool {

@@ -2,23 +2,24 @@
 
 use crate::dump::{command, exe};
 use crate::memory::Memory;
-use crate::objects::Objects;
+use crate::objects::{code_of, Objects};
 use crate::plugins::Plugins;
 use crate::refusal::{check, refused, DumpError};
-use crate::sampler::{code_of, Pause, Sampler, Tally};
+use crate::sampler::{Pause, Sampler, Tally};
 use crate::threads::{children, tids};
 use crate::waits;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uunwind_recorder::child::{self, interrupted};
-use uunwind_recorder::found_names::FoundNames;
+use uunwind_recorder::found_names::Unnamed;
 use uunwind_recorder::jit::Jit;
+use uunwind_recorder::machine::Stat;
 use uunwind_recorder::naming::Progress;
 use uunwind_recorder::output::{default_name, settle, OutputFile};
 use uunwind_recorder::snapshot::{Made, Now, Snapshots};
@@ -190,7 +191,8 @@ pub fn record(
     let mut recording = Recording::read_open(&kept, &path).ok();
     if let Some(recording) = &mut recording {
         let places = |object: &Object| files.of(object);
-        let mut names = FoundNames::find(recording, &places, &jit, &attach.namer, |done| event(Event::Naming(done)));
+        let unnamed = Unnamed::of(recording, &places, Some(&jit));
+        let mut names = unnamed.name(recording, &attach.namer, |done| event(Event::Naming(done)));
         let (lines, more) = lines::decode(recording, plugins.analysers());
         names.lines = lines;
         names.notes.extend(more);
@@ -242,16 +244,13 @@ fn begin_image(index: u32, pid: u32, plugins: &Plugins, writer: &mut Writer<File
 #[derive(PartialEq, Eq)]
 struct Image {
     exe: Vec<u8>,
-    place: Option<(String, String)>,
+    place: Option<(u64, u64)>,
 }
 
 impl Image {
     fn of(pid: u32) -> Image {
-        let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let stat = String::from_utf8_lossy(&stat);
-        // startcode and startstack are fields 26 and 28 of proc_pid_stat(5); the first after the name is field 3.
-        let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
-        let place = fields.nth(23).map(str::to_owned).zip(fields.nth(1).map(str::to_owned));
+        // startcode and startstack.
+        let place = Stat::of(pid).and_then(|stat| stat.number(26).zip(stat.number(28)));
         Image { exe: exe(pid), place }
     }
 }

@@ -8,6 +8,7 @@ use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
+use uunwind_recorder::machine::Stat;
 
 /// The flag of kernel threads in field 9 of proc_pid_stat(5)
 /// (<https://github.com/torvalds/linux/blob/v6.1/include/linux/sched.h>, PF_KTHREAD).
@@ -195,11 +196,7 @@ fn field(pid: u32, name: &str) -> Option<String> {
 
 /// The kernel's flags of a process; 0 if they cannot be read.
 fn flags(pid: u32) -> u64 {
-    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let stat = String::from_utf8_lossy(&stat);
-    // The first field after the name is field 3.
-    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6)?.parse().ok());
-    flags.unwrap_or(0)
+    Stat::of(pid).and_then(|stat| stat.number(9)).unwrap_or(0)
 }
 
 /// Whether the process's program is a 32-bit one; false if its file cannot be read.

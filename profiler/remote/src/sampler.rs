@@ -7,17 +7,16 @@
 use crate::clocks::{is_running, Clock};
 use crate::memory::Memory;
 use crate::names::Names;
-use crate::objects::Objects;
+use crate::objects::{code_of, Code, Objects};
 use crate::plugins::Plugins;
 use crate::threads::{self, tids, Stopped};
 use crate::waits::{self, doing, Doing};
 use crate::walks::{Walked, Walks};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-use uunwind_elf::maps;
 use uunwind_recorder::child::interrupted;
 use uunwind_recorder::machine;
 use uunwind_recorder::snapshot::Snapshots;
@@ -51,7 +50,7 @@ pub enum Pause {
 pub struct Tally {
     /// Looks at the process's threads.
     pub looks: u64,
-    /// Stops of a thread, their sum, and the longest one.
+    /// Stops of a thread.
     pub stops: u64,
     /// How long threads stood still, in all.
     pub stopped: Duration,
@@ -87,20 +86,11 @@ struct Pending {
     walked: Walked,
 }
 
-/// An executable mapping of a file: its range and the file's inode.
-type Code = HashSet<(u64, u64, u64)>;
-
-/// The executable mappings of a process; empty: it has ended.
-pub fn code_of(pid: u32) -> Code {
-    let mappings = maps::of(pid).into_iter().flatten();
-    mappings.filter(|m| m.is_executable() && m.inode != 0).map(|m| (m.start, m.end, m.inode)).collect()
-}
-
 /// The sampling of a process.
 pub struct Sampler {
-    /// The process, and a descriptor that shows its end.
+    /// The id of the process.
     pub pid: u32,
-    /// Becomes readable when it ends.
+    /// Becomes readable when the process ends.
     pub pidfd: Option<OwnedFd>,
     /// CPU time for which a sample stands, in ns.
     pub period: u64,

@@ -5,6 +5,7 @@
    With $UU_TEST_STORM, a timer sends the signal 100 us after the last one was handled, and another one at each tick of CPU
    time. The handler has the mask by which watch_calls.c recognises it. */
 #define _GNU_SOURCE
+#include "handler_mask.h"
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -140,17 +141,6 @@ static const struct uu_symbol *write_sample(FILE *out, unsigned index, const str
         if (words + symbol->frame >= sample->frames && !(symbol->flags & UU_SYMBOL_INLINED))
             write_frame(out, words + symbol->frame, symbol);
     return symbol;
-}
-
-/* Every signal is blocked in the handler, as in the sampler's: glibc keeps two out of sa_mask, so the kernel is asked. */
-static void block_all(void) {
-    struct { void *handler; unsigned long flags; void *restorer; uint64_t mask; } raw;
-    static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
-    syscall(SYS_rt_sigaction, SIGPROF, 0, &raw, 8);
-    raw.mask = ~0ull;
-    for (unsigned i = 0; i < sizeof open / sizeof *open; i++)
-        raw.mask &= ~(1ull << (open[i] - 1));
-    syscall(SYS_rt_sigaction, SIGPROF, &raw, 0, 8);
 }
 
 static void storm(void) {

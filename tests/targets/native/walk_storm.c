@@ -1,6 +1,7 @@
 /* For a program in any language: a timer's signal, whose handler walks the interrupted stack by uu_walk() and gives it an
    id. storm_take() hands out the distinct stacks afterwards. The handler has the mask by which watch_calls.c recognises it. */
 #define _GNU_SOURCE
+#include "handler_mask.h"
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -57,14 +58,7 @@ int storm_begin(void *library) {
     since = cpu();
     struct sigaction action = {.sa_sigaction = on_timer, .sa_flags = SA_SIGINFO | SA_RESTART};
     sigaction(SIGPROF, &action, 0);
-    /* glibc keeps two signals out of sa_mask: the mask is set as the kernel has it. */
-    struct { void *handler; unsigned long flags; void *restorer; uint64_t mask; } raw;
-    static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
-    syscall(SYS_rt_sigaction, SIGPROF, 0, &raw, 8);
-    raw.mask = ~0ull;
-    for (unsigned i = 0; i < sizeof open / sizeof *open; i++)
-        raw.mask &= ~(1ull << (open[i] - 1));
-    syscall(SYS_rt_sigaction, SIGPROF, &raw, 0, 8);
+    block_all();
     /* In one thread, and at each tick in those that run. */
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGPROF};
     struct itimerval timer = {{0, 100}, {0, 100}};

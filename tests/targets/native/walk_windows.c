@@ -6,6 +6,7 @@
    Usage: walk_windows SECONDS [guarded]
    Prints what was done. */
 #define _GNU_SOURCE
+#include "handler_mask.h"
 #include "emit.h"
 #include <errno.h>
 #include <pthread.h>
@@ -182,14 +183,7 @@ int main(int argc, char **argv) {
         return 2;
     struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
     sigaction(SIGPROF, &action, 0);
-    /* glibc keeps two signals out of sa_mask: the mask by which watch_calls.c recognises the handler. */
-    struct { void *handler; unsigned long flags; void *restorer; uint64_t mask; } raw;
-    static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
-    syscall(SYS_rt_sigaction, SIGPROF, 0, &raw, 8);
-    raw.mask = ~0ull;
-    for (unsigned i = 0; i < sizeof open / sizeof *open; i++)
-        raw.mask &= ~(1ull << (open[i] - 1));
-    syscall(SYS_rt_sigaction, SIGPROF, &raw, 0, 8);
+    block_all();
     pthread_t threads[THREADS];
     for (size_t i = 0; i < THREADS; i++)
         if (pthread_create(&threads[i], 0, work, (void *)(i + 1)))

@@ -18,7 +18,7 @@ pub use object::{analyse, Object, Unserved};
 pub use plain::Plain;
 pub use table::{line, rule, visit};
 
-use super::{Caller, Description, Host, Owner, Text, View, ABI, OWNER_OBJECT, OWN_TEXT, SCRATCH_BYTES, TEXT_LIMIT};
+use super::{Caller, Description, Host, Owner, Text, View, ABI, OWNER_OBJECT, SCRATCH_BYTES, TEXT_LIMIT};
 use crate::cache::last_walk::PointState;
 use crate::memory::near::{Near, LAYOUT};
 use crate::memory::{Mode, Reader, ANSWER, KEY};
@@ -213,7 +213,7 @@ impl<'v> Guest<'v> {
     /// A hash of the part of a text that is shown; of a plugin's own text, which must be a constant, a number that no
     /// other one has. `None`: it is unreadable.
     pub fn sum(&self, text: &Text) -> Option<u64> {
-        if text.utf8 & OWN_TEXT != 0 {
+        if text.is_own() {
             // A constant, which no walk from outside can read at this address. Another address or length gives another
             // sum: user addresses have 47 bits, texts at most TEXT_LIMIT bytes.
             return Some(text.address << 16 | u64::from(text.len & 0xffff));

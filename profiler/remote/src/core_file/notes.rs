@@ -10,6 +10,7 @@ use object::elf;
 use object::LittleEndian;
 use std::collections::HashSet;
 use std::fmt;
+use uunwind_recording::signal_name;
 
 /// At most this number of notes is looked at.
 const NOTES: u32 = 1 << 20;
@@ -260,17 +261,6 @@ fn int(bytes: &[u8], at: usize) -> i32 {
 
 fn until_nul(bytes: Option<&[u8]>) -> Vec<u8> {
     bytes.unwrap_or_default().iter().copied().take_while(|byte| *byte != 0).collect()
-}
-
-/// The name of a signal, such as `SIGSEGV`.
-pub fn signal_name(number: i32) -> String {
-    const NAMES: [&str; 31] = [
-        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
-        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
-        "WINCH", "IO", "PWR", "SYS",
-    ];
-    let name = usize::try_from(number).ok().and_then(|number| NAMES.get(number.checked_sub(1)?));
-    name.map_or_else(|| format!("signal {number}"), |name| format!("SIG{name}"))
 }
 
 impl fmt::Display for Signal {

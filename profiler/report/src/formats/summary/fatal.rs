@@ -4,7 +4,7 @@ use super::Style;
 use crate::stacks::{Kind, Profile};
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use uunwind_recording::Recording;
+use uunwind_recording::{signal_name, Recording};
 
 /// Processes that are shown. Others are counted.
 const PROCESSES: usize = 5;
@@ -58,16 +58,4 @@ pub fn render(recording: &Recording, profile: &Profile, style: Style) -> String 
         let _ = writeln!(out, "\n{} more were ended by signals", super::counted(omitted, "process", "processes"));
     }
     out
-}
-
-/// A signal's name, as signal(7) has it.
-fn signal_name(signal: u32) -> String {
-    match signal {
-        4 => "SIGILL".to_owned(),
-        6 => "SIGABRT".to_owned(),
-        7 => "SIGBUS".to_owned(),
-        8 => "SIGFPE".to_owned(),
-        11 => "SIGSEGV".to_owned(),
-        other => format!("signal {other}"),
-    }
 }
