@@ -1,14 +1,21 @@
 //! The command line: what is parsed, shown as help, completed in shells and described in manual pages.
 
 use crate::exit::Failure;
-use crate::{doctor, record, refusal, report, sframe, terminal};
+use crate::{config, doctor, record, refusal, report, sframe, terminal};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// uu shows where a program spends its CPU time: one picture, every language in it.
 #[derive(Debug, Parser)]
-#[command(name = "uu", version, after_help = "Try: uu record -o flame.svg -- python3 app.py")]
+#[command(
+    name = "uu",
+    version,
+    after_help = "\
+Try: uu record -o flame.svg -- python3 app.py
+
+Defaults for options: ~/.config/uu/config.toml, with a table for each command, such as [record] and a line rate = 199."
+)]
 pub struct Uu {
     #[command(subcommand)]
     command: Option<Command>,
@@ -60,7 +67,8 @@ struct Man {
 
 /// Runs what `arguments` (without the program's name) ask for; returns the exit code.
 pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
-    let words = std::iter::once(OsString::from("uu")).chain(arguments.iter().cloned());
+    let with_defaults = config::with_defaults(&Uu::command(), arguments)?;
+    let words = std::iter::once(OsString::from("uu")).chain(with_defaults);
     match Uu::try_parse_from(words) {
         Ok(Uu { command: Some(command) }) => command.run(),
         Ok(Uu { command: None }) => terminal::print(&Uu::command().render_help().to_string()),

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod config;
 mod diff;
 mod doctor;
 mod dump;

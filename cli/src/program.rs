@@ -69,11 +69,22 @@ fn explain(name: &str, problem: &Problem) -> Failure {
         Problem::NotFound if name.contains('/') => {
             Failure::with_code(NOT_FOUND, format!("{name}: no such file. Check the path of the program"))
         }
+        Problem::NotFound if Path::new(name).is_file() && runner(Path::new(name)).is_some() => Failure::with_code(
+            NOT_FOUND,
+            format!(
+                "{name} is no program in PATH. To run the file here: {}",
+                runner(Path::new(name)).unwrap_or_default()
+            ),
+        ),
         Problem::NotFound => Failure::with_code(
             NOT_FOUND,
             format!("{name}: no such program in PATH. Give its path, such as ./{name}, or install it"),
         ),
         Problem::IsDirectory(path) => not_executable(format!("{} is a directory, not a program", path.display())),
+        Problem::NotExecutable(path) if runner(path).is_some() => {
+            let runner = runner(path).unwrap_or_default();
+            not_executable(format!("{} is not executable. To run it: {runner}", path.display()))
+        }
         Problem::NotExecutable(path) => {
             not_executable(format!("{} is not executable. If it is a program: chmod +x {0}", path.display()))
         }
@@ -94,6 +105,22 @@ fn explain(name: &str, problem: &Problem) -> Failure {
         ),
         Problem::Unusable(error) => not_executable(error.to_string()),
     }
+}
+
+/// How a file is run that is written in a language, by its extension.
+fn runner(path: &Path) -> Option<String> {
+    let languages = [
+        ("py", "python3"),
+        ("lua", "lua"),
+        ("js", "node"),
+        ("sh", "sh"),
+        ("pl", "perl"),
+        ("rb", "ruby"),
+        ("php", "php"),
+    ];
+    let extension = path.extension()?.to_str()?;
+    let (_, program) = languages.iter().find(|(ending, _)| *ending == extension)?;
+    Some(format!("uu record -- {program} {}", path.display()))
 }
 
 fn check_traits(shown: &str, executable: &Path, traits: &Traits) -> Result<(), Failure> {

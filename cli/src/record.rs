@@ -31,6 +31,9 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     }
     // Whatever can be found to fail is found before the program runs.
     let layout = layout::find()?;
+    for path in places.recording.iter().chain(&places.result).filter(|_| arguments.output.is_some()) {
+        save::may_replace(path)?;
+    }
     let program = program::check(arguments.command.first().map_or("".as_ref(), OsString::as_os_str))?;
     if let Some(result) = &places.result {
         save::check(result)?;
@@ -58,7 +61,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         notes: program.notes,
         namer,
     };
-    let mut shown = Shown::default();
+    let mut shown = Shown { begun: Some(Instant::now()), ..Shown::default() };
     let running = match record(&config, found.analysers, |event| shown.progress(&arguments, event)) {
         Ok(running) => running,
         Err(error) => {
@@ -85,23 +88,40 @@ fn refused(error: RecordError) -> Failure {
 struct Shown {
     /// When the last line about the naming of functions was shown.
     naming: Option<Instant>,
+    /// When the program was started.
+    begun: Option<Instant>,
+    /// When the last line about the recording was shown.
+    recording: Option<Instant>,
 }
 
 impl Shown {
     /// Least time between two lines about naming.
     const INTERVAL: Duration = Duration::from_millis(200);
+    /// The same about the recording.
+    const SECOND: Duration = Duration::from_secs(1);
 
     fn progress(&mut self, arguments: &Arguments, event: Event<'_>) {
         match event {
-            Event::Started { .. } | Event::Naming(_) if arguments.quiet => {}
+            Event::Started { .. } | Event::Recording { .. } | Event::Naming(_) if arguments.quiet => {}
             Event::Snapshot(_, None) if arguments.quiet => {}
             Event::Started { pid, .. } => {
                 let words = arguments.command.iter().map(|w| w.as_bytes());
-                begun(&words.collect::<Vec<_>>(), pid, arguments.rate, "");
+                begun(&words.collect::<Vec<_>>(), pid, arguments.rate, ". Ctrl-C ends it, and the recording");
             }
+            Event::Recording { samples } => self.recording(arguments, samples),
             Event::Snapshot(path, why) => snapshot(path, why),
             Event::Naming(progress) => self.naming(progress),
         }
+    }
+
+    fn recording(&mut self, arguments: &Arguments, samples: u64) {
+        let Some(begun) = self.begun.filter(|_| terminal::has_a_free_line()) else { return };
+        if self.recording.unwrap_or(begun).elapsed() < Self::SECOND {
+            return;
+        }
+        self.recording = Some(Instant::now());
+        let of = arguments.duration.map_or(String::new(), |duration| format!(" of {}", duration.as_secs()));
+        terminal::pass(&format!("{}{of} s, {samples} samples", begun.elapsed().as_secs()));
     }
 
     fn naming(&mut self, Progress { done, objects }: Progress) {

@@ -65,7 +65,7 @@ fn after_help() -> String {
 Formats:
 {}
 Conditions of --filter: function=REGEX, module=REGEX (a frame in an object with such a path), thread=NAME or id,
-process=EXECUTABLE or pid, time=FROM-TO in seconds since the recording began. All must hold.
+process=COMMAND or pid, time=FROM-TO in seconds since the recording began. All must hold.
 
 Exit code: 0, or 125 if the recording cannot be read or the result cannot be written. A truncated recording is reported
 as far as it goes, with a warning.",
@@ -107,7 +107,10 @@ pub fn run(options: Options) -> Result<u8, Failure> {
         _ => render(format, &recording, view).map_err(|e| Failure::new(format!("{}: {e}", file.display())))?,
     };
     match output {
-        Some(path) => save::write(&path, &bytes)?,
+        Some(path) => {
+            save::may_replace(&path)?;
+            save::write(&path, &bytes)?;
+        }
         None => terminal::output(&bytes)?,
     }
     Ok(0)

@@ -1,6 +1,7 @@
 //! Writing a result to a file.
 
 use crate::exit::Failure;
+use crate::terminal;
 use std::io::Write;
 use std::path::Path;
 use uunwind_elf::files;
@@ -22,6 +23,17 @@ pub fn check(path: &Path) -> Result<(), Failure> {
         std::fs::remove_file(path).map_err(fail)?;
     }
     Ok(())
+}
+
+/// Asks a person whether a file may be replaced. Where no person sits, it may.
+pub fn may_replace(path: &Path) -> Result<(), Failure> {
+    if !path.is_file() || !terminal::is_interactive() {
+        return Ok(());
+    }
+    match terminal::ask(&format!("{} exists. Replace it? [y/N]", path.display())) {
+        true => Ok(()),
+        false => Err(Failure::new(format!("{} stays as it is. Give another name with -o", path.display()))),
+    }
 }
 
 /// Writes a result to a file.

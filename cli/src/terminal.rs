@@ -56,6 +56,24 @@ pub fn stderr_is_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
+/// Whether a person can be asked.
+pub fn is_interactive() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Asks a person; whether the answer is yes.
+pub fn ask(question: &str) -> bool {
+    let _ = write!(io::stderr(), "uu: {question} ");
+    let mut answer = String::new();
+    let read = io::stdin().read_line(&mut answer);
+    read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
+/// Whether a line may be shown that the next one replaces: not where the program writes to the same terminal.
+pub fn has_a_free_line() -> bool {
+    io::stderr().is_terminal() && !io::stdout().is_terminal()
+}
+
 /// Style for a summary on standard error, or on standard output; with what concerns uu itself if it is `verbose`.
 pub fn style(on_stderr: bool, verbose: bool) -> Style {
     let (terminal, columns) = if on_stderr {

@@ -9,6 +9,7 @@ use support::{exists, outcome, Installation};
 fn programs_that_cannot_run_get_the_codes_of_env() {
     let uu = Installation::new("codes");
     std::fs::write(uu.folder.join("plain"), "text").expect("file");
+    std::fs::write(uu.folder.join("app.py"), "print(1)").expect("file");
     let script = uu.folder.join("script");
     std::fs::write(&script, "#!/no/such/interpreter\n").expect("file");
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("mode");
@@ -18,6 +19,8 @@ fn programs_that_cannot_run_get_the_codes_of_env() {
         ("./plain", "not executable"),
         ("./bin", "is a directory"),
         ("./script", "/no/such/interpreter"),
+        ("app.py", "app.py is no program in PATH. To run the file here: uu record -- python3 app.py"),
+        ("./app.py", "is not executable. To run it: uu record -- python3 ./app.py"),
     ] {
         let (code, text) = outcome(&uu.run(&["record", "--", program]));
         let env = std::process::Command::new("env").arg(program).current_dir(&uu.folder).output().expect("env");
@@ -104,6 +107,7 @@ fn wrong_options_are_explained() {
         (&["record", "-o", "/", "true"], "-o /: that is a directory"),
         (&["report", "-o", ".", "x.uu"], "-o .: that is a directory"),
         (&["record", "-F", "99", "true"], "invalid option '-F'; the rate is -r HZ"),
+        (&["record", "-i", "true"], "invalid option '-i'; uu samples CPU time"),
         (&["report", "--by", "core", "x.uu"], "--by core: it takes process, thread, or process,thread"),
         (&["report", "--filter", "time=3", "x.uu"], "--filter time=3: \"3\" is no time"),
         (&["report", "--focus", "(", "x.uu"], "--focus (: \"(\" is no regular expression"),
@@ -184,4 +188,60 @@ fn files_that_are_no_recordings_are_distinguished() {
         assert_eq!(code, 125, "{file}: {text}");
         assert!(text.contains(words) && text.contains(file), "{file}: {text}");
     }
+}
+
+#[test]
+fn defaults_come_from_a_file_and_give_way_to_the_command_line() {
+    let uu = Installation::new("config");
+    let folder = uu.folder.join("config/uu");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("config.toml");
+    std::fs::write(&file, "[record]\nrate = 0\n").expect("a file");
+    let (code, text) = outcome(&uu.run(&["record", "true"]));
+    assert!(code == 125 && text.contains("-r 0: the rate must be"), "{text}");
+    let (_, text) = outcome(&uu.run(&["record", "-r", "10001", "true"]));
+    assert!(text.contains("-r 10001"), "{text}");
+    for (wrong, says) in [
+        (&b"[record]\nrate = 99\n[nothing]\n"[..], "line 3: [nothing] is no command"),
+        (b"\xff", "it is not UTF-8"),
+        (&[b'#'; 70_000], "it cannot be read"),
+    ] {
+        std::fs::write(&file, wrong).expect("a file");
+        let (code, text) = outcome(&uu.run(&["record", "true"]));
+        assert!(code == 125 && text.contains("config.toml: ") && text.contains(says), "{says}: {text}");
+    }
+    std::fs::remove_file(&file).expect("removed");
+    std::fs::create_dir(&file).expect("a folder in its place");
+    let (code, text) = outcome(&uu.run(&["record", "true"]));
+    assert!(code == 125 && text.contains("it cannot be read"), "{text}");
+}
+
+/// `script` gives uu a terminal, and what its own standard input has as keys.
+#[test]
+fn a_person_is_asked_before_a_file_is_replaced() {
+    let uu = Installation::new("replace");
+    if std::process::Command::new("script").arg("--version").output().is_err() {
+        uunwind_skips::skipped("questions on a terminal", "there is no script(1)");
+        return;
+    }
+    let ask = |answer: &str| {
+        std::fs::write(uu.folder.join("x.svg"), "mine").expect("a file");
+        let _ = std::fs::remove_file(uu.folder.join("ran"));
+        let line = format!("{}/bin/uu record -o x.svg -- touch ran", uu.folder.display());
+        let mut script = std::process::Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]).current_dir(&uu.folder).stdin(std::process::Stdio::piped());
+        script.env("XDG_CONFIG_HOME", uu.folder.join("config")).stdout(std::process::Stdio::piped());
+        let mut child = script.spawn().expect("script");
+        let mut keys = child.stdin.take().expect("a pipe");
+        std::io::Write::write_all(&mut keys, answer.as_bytes()).expect("written");
+        let output = child.wait_with_output().expect("its end");
+        (String::from_utf8_lossy(&output.stdout).into_owned(), exists(&uu.folder.join("ran")))
+    };
+    let (said, ran) = ask("n\n");
+    assert!(said.contains("x.svg exists. Replace it?") && said.contains("stays as it is") && !ran, "{said}");
+    let (said, ran) = ask("y\n");
+    assert!(said.contains("x.svg exists. Replace it?") && ran, "{said}");
+    // Without a terminal nobody is there to answer.
+    let (_, text) = outcome(&uu.run(&["record", "-o", "x.svg", "--", "touch", "ran"]));
+    assert!(!text.contains("exists"), "{text}");
 }

@@ -16,6 +16,7 @@ pub const LIMIT: Duration = Duration::from_secs(120);
 pub fn command<S: AsRef<OsStr>>(scratch: &Path, args: &[S]) -> Command {
     let mut command = Command::new(paths::uu());
     command.args(args).env("XDG_CACHE_HOME", scratch.join("cache"));
+    command.env("XDG_CONFIG_HOME", scratch.join("config"));
     command
 }
 

@@ -48,6 +48,9 @@ pub fn attached(outcome: &Outcome, recording: Option<&Recording>, arguments: &Ar
 
 /// Reports on the recording, and saves the result.
 fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Arguments, places: &Places) {
+    if terminal::has_a_free_line() && !arguments.quiet {
+        terminal::pass("");
+    }
     if let Some(error) = &outcome.write_error {
         terminal::complain(&format!(
             "writing {} failed: {error}. What was written before stays readable; the program was not disturbed",

@@ -44,6 +44,7 @@ impl Installation {
     pub fn uu<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
         let mut command = Command::new(self.folder.join("bin/uu"));
         command.args(arguments).current_dir(&self.folder).env_remove("UU_PLUGINS");
+        command.env("XDG_CONFIG_HOME", self.folder.join("config"));
         command
     }
 

@@ -7,6 +7,7 @@ use crate::session::Session;
 use crate::survey::{maps, see, Id, Seen, SESSION_MAPPING};
 use rustix::io::Errno;
 use rustix::process::test_kill_process;
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use uunwind_core::plugin::trimmed;
@@ -14,6 +15,9 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::EMBEDDER;
 use uunwind_recording::{Counters, Process};
 use uunwind_ring::layout::{ProcessBlock, PLUGIN_OFF};
+
+/// Bytes of a command line that are kept.
+const COMMAND_BYTES: u64 = 4096;
 
 /// A process whose block is in use.
 pub struct ProcessUse {
@@ -152,7 +156,16 @@ pub fn describe(header: &ProcessBlock) -> Process {
         start: header.start_time,
         exe,
         plugins: plugins(header),
+        command: command(header.pid),
     }
+}
+
+/// The command line of a process, or its beginning; empty if it is gone.
+fn command(pid: u32) -> Vec<Vec<u8>> {
+    let mut line = Vec::new();
+    let file = std::fs::File::open(format!("/proc/{pid}/cmdline"));
+    let _ = file.and_then(|file| file.take(COMMAND_BYTES).read_to_end(&mut line));
+    Process::words(&line)
 }
 
 /// Names of a process's plugins by index.

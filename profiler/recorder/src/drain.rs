@@ -190,6 +190,9 @@ impl Drain {
         self.processes += 1;
         let process = describe(&header);
         self.writer.process(&process);
+        if !process.command.is_empty() {
+            self.writer.command(index, &process.command);
+        }
         let forked = (process.origin == FORKED).then(|| self.index_of(process.parent)).flatten();
         self.jit.process(index, process.pid, process.start, forked);
         self.set(block, Some(Use::Process(ProcessUse::new(index, &header, process.exe))));

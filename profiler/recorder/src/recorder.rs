@@ -49,6 +49,11 @@ pub enum Event<'a> {
         /// Path of the recording.
         output: &'a Path,
     },
+    /// The recording goes on.
+    Recording {
+        /// Samples so far.
+        samples: u64,
+    },
     /// A snapshot was made; or not, for this reason.
     Snapshot(&'a Path, Option<&'a str>),
     /// The recording is over; functions are being named.
@@ -193,6 +198,7 @@ impl Running {
                 checked = Instant::now();
             }
             let pass = self.drain.pass(look);
+            event(Event::Recording { samples: self.drain.samples });
             if flushed.elapsed() >= FLUSH {
                 flushed = Instant::now();
                 self.drain.writer.flush();

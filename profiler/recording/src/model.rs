@@ -78,9 +78,21 @@ pub struct Process {
     pub exe: Vec<u8>,
     /// Names of its plugins by index; index 0 is unused.
     pub plugins: Vec<String>,
+    /// Its command line, in a section of its own ([`Writer::command`](crate::Writer::command)); empty if the process was
+    /// gone before it could be read.
+    pub command: Vec<Vec<u8>>,
 }
 
 impl Process {
+    /// Splits what `/proc/PID/cmdline` holds: words that each end with a zero
+    /// ([proc_pid_cmdline(5)](https://man7.org/linux/man-pages/man5/proc_pid_cmdline.5.html)).
+    pub fn words(cmdline: &[u8]) -> Vec<Vec<u8>> {
+        match cmdline.strip_suffix(b"\0").unwrap_or(cmdline) {
+            b"" => Vec::new(),
+            line => line.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect(),
+        }
+    }
+
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         for n in [self.pid, self.parent, self.origin] {
             out.put_u32(n);
@@ -105,7 +117,8 @@ impl Process {
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Process, Malformed> {
         let (pid, parent, origin) = (r.u32("pid")?, r.u32("parent pid")?, r.u32("origin")?);
         let (start, exe) = (r.u64("start time")?, r.bytes("executable")?.to_vec());
-        Ok(Process { pid, parent, origin, start, exe, plugins: Process::decode_plugins(r)? })
+        let plugins = Process::decode_plugins(r)?;
+        Ok(Process { pid, parent, origin, start, exe, plugins, command: Vec::new() })
     }
 }
 

@@ -281,6 +281,13 @@ impl Recording {
                 self.languages.push(language);
             }
             Kind::Lines => self.lines.append(&mut decode_lines(r)?),
+            Kind::Command => {
+                let process = self.process_index(r)? as usize;
+                let words = r.count(4, "number of command words")?;
+                let words =
+                    (0..words).map(|_| Ok(r.bytes("command word")?.to_vec())).collect::<Result<_, Malformed>>()?;
+                self.processes.get_mut(process).ok_or_else(|| r.malformed("process index"))?.command = words;
+            }
             Kind::Plugins => {
                 let process = self.process_index(r)? as usize;
                 let plugins = Process::decode_plugins(r)?;

@@ -50,6 +50,8 @@ uunwind_core::numbered! {
         Language = 16;
         /// Any number of `CodeLine`s, written after the end.
         Lines = 17;
+        /// Command line of a process: process, words.
+        Command = 18;
     }
 }
 

@@ -109,6 +109,15 @@ impl<W: Write> Writer<W> {
         });
     }
 
+    /// The command line of a process already written.
+    pub fn command(&mut self, process: u32, words: &[Vec<u8>]) {
+        self.section(Kind::Command, |out| {
+            out.put_u32(process);
+            out.put_u32(words.len() as u32);
+            words.iter().for_each(|word| out.put_bytes(word));
+        });
+    }
+
     /// A thread, of a process already written; its index is the number of threads before it.
     pub fn thread(&mut self, thread: &Thread) {
         self.section(Kind::Thread, |out| {

@@ -240,5 +240,5 @@ pub fn exe(pid: u32) -> Vec<u8> {
 /// The program and its arguments.
 pub fn command(pid: u32) -> Vec<Vec<u8>> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    line.strip_suffix(b"\0").unwrap_or(&line).split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()
+    Process::words(&line)
 }

@@ -237,6 +237,7 @@ fn settings(attach: &Attach) -> Settings {
 fn begin_image(index: u32, pid: u32, plugins: &Plugins, writer: &mut Writer<File>, jit: &mut Jit) {
     let start = machine::start_of(pid);
     writer.process(&Process { pid, start, exe: exe(pid), plugins: plugins.names.clone(), ..Process::default() });
+    writer.command(index, &command(pid));
     jit.process(index, pid, start, None);
 }
 

@@ -3,7 +3,7 @@
 use crate::formats::threads;
 use crate::stacks::{Entry, Profile, Stack};
 use regex_lite::Regex;
-use uunwind_recording::Recording;
+use uunwind_recording::{Process, Recording};
 
 /// A condition for a sample.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub enum Condition {
     Module(Regex),
     /// Its thread has this id, or a name that matches.
     Thread(Regex),
-    /// Its process has this pid, or an executable whose path matches.
+    /// Its process has this pid, or an executable whose path matches, or a command line.
     Process(Regex),
     /// It was taken in this time: ns since the recording began.
     Time(u64, u64),
@@ -58,7 +58,11 @@ impl Condition {
             Condition::Thread(pattern) => thread.is_some_and(|thread| is(pattern, thread.tid, &thread.name)),
             Condition::Process(pattern) => {
                 let process = thread.and_then(|thread| recording.processes.get(thread.process as usize));
-                process.is_some_and(|p| is(pattern, p.pid, &String::from_utf8_lossy(&p.exe)))
+                let command =
+                    |p: &Process| p.command.iter().map(|w| String::from_utf8_lossy(w)).collect::<Vec<_>>().join(" ");
+                process.is_some_and(|p| {
+                    is(pattern, p.pid, &String::from_utf8_lossy(&p.exe)) || is(pattern, p.pid, &command(p))
+                })
             }
             Condition::Time(..) => true,
         }

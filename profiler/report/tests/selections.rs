@@ -91,10 +91,11 @@ fn wrong_conditions_are_explained() {
 fn processes_and_threads_above_their_stacks() {
     let groups = Groups { process: true, thread: true };
     let stacks = folded(View { groups, ..view(&[]) });
-    assert!(stacks.iter().all(|(stack, _)| stack.starts_with("prog (pid 10")), "{stacks:?}");
+    assert!(stacks.iter().all(|(stack, _)| stack.starts_with("prog ")), "{stacks:?}");
     let of = |start: &str| stacks.iter().filter(|(s, _)| s.starts_with(start)).map(|s| s.1).sum::<u64>();
-    assert_eq!(of("prog (pid 101);worker thread (thread 202);"), of_samples(|_, s| s.thread == 2));
+    assert_eq!(of("prog --second (pid 101);worker thread (thread 202);"), of_samples(|_, s| s.thread == 2));
     assert_eq!(of("prog (pid 100);worker thread (thread 201);"), of_samples(|_, s| s.thread == 1));
+    assert_eq!(weight(&[parsed("process=--second")]), of_samples(|_, s| s.thread == 2));
     let why = render(Format::Pprof, &recording(), View { groups, ..view(&[]) }).expect_err("it has its own");
     assert!(why.contains("pprof") || why.contains("pb"), "{why}");
 }

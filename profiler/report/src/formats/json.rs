@@ -51,7 +51,13 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
 }
 
 fn process(process: &Process) -> Value {
-    json!({"pid": process.pid, "parent": process.parent, "exe": String::from_utf8_lossy(&process.exe)})
+    let command = process.command.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>();
+    json!({
+        "pid": process.pid,
+        "parent": process.parent,
+        "exe": String::from_utf8_lossy(&process.exe),
+        "command": command,
+    })
 }
 
 fn frame(recording: &Recording, line: &Line) -> Value {

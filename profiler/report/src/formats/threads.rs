@@ -3,6 +3,9 @@
 use crate::stacks::{Entry, Profile, Stack};
 use uunwind_recording::Recording;
 
+/// Characters of a command line that are shown.
+const LONGEST: usize = 80;
+
 /// A thread that was sampled.
 pub struct Thread<'a> {
     /// Index of the process in the recording.
@@ -44,10 +47,20 @@ pub fn pid(recording: &Recording, process: u32) -> u32 {
     recording.processes.get(process as usize).map_or(0, |process| process.pid)
 }
 
-/// The file name of a process's executable.
+/// What distinguishes a process for people: its command line, without the path of its program, and cut where it is
+/// long; the file name of its executable if there is none.
 pub fn program(recording: &Recording, process: u32) -> String {
-    let exe = recording.processes.get(process as usize).map_or(&b""[..], |process| &process.exe);
-    let exe = String::from_utf8_lossy(exe);
-    let name = exe.rsplit('/').next().unwrap_or_default();
-    if name.is_empty() { "?" } else { name }.to_owned()
+    let Some(process) = recording.processes.get(process as usize) else { return "?".to_owned() };
+    let base = |path: &[u8]| String::from_utf8_lossy(path).rsplit('/').next().unwrap_or_default().to_owned();
+    let words = process.command.iter().skip(1).map(|word| String::from_utf8_lossy(word).into_owned());
+    let first = process.command.first().map(|word| base(word)).filter(|name| !name.is_empty());
+    let name = match first {
+        Some(first) => super::printable(&[first].into_iter().chain(words).collect::<Vec<_>>().join(" ")),
+        None => super::printable(&base(&process.exe)),
+    };
+    match name.char_indices().nth(LONGEST) {
+        _ if name.is_empty() => "?".to_owned(),
+        Some((end, _)) => format!("{}…", name.get(..end).unwrap_or_default()),
+        None => name,
+    }
 }

@@ -43,7 +43,15 @@ pub fn recording() -> Vec<u8> {
     let mut w = Writer::begin(memory.clone(), &settings);
     for pid in [100, 101] {
         let plugins = vec![String::new(), "python".into()];
-        w.process(&Process { pid, parent: 1, origin: 0, start: 3, exe: b"/bin/prog".to_vec(), plugins });
+        w.process(&Process {
+            pid,
+            parent: 1,
+            origin: 0,
+            start: 3,
+            exe: b"/bin/prog".to_vec(),
+            plugins,
+            ..Process::default()
+        });
     }
     for (thread, process) in [(0, 0), (1, 0), (2, 1)] {
         w.thread(&Thread { process, tid: 200 + thread, name: String::new() });
@@ -86,6 +94,7 @@ pub fn recording() -> Vec<u8> {
         w.flush();
     }
     w.plugins(1, &["".into(), "lua".into()]);
+    w.command(1, &[b"/bin/prog".to_vec(), b"--second".to_vec()]);
     w.counters(0, &Counters { nested: 3, ..Counters::default() });
     w.end(&End { time: 99, wait_status: Some(0), cpu_used: 1_000_000_000, samples: 60, ..End::default() });
     let inlined = vec![Inlined { name: "inner".into(), file: "a.c".into(), line: 3 }];

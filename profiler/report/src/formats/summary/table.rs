@@ -2,6 +2,7 @@
 //! functions by themselves and with what they call.
 
 use super::{percent, Style};
+use crate::formats::threads;
 use crate::stacks::{Kind, Profile};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
@@ -49,6 +50,7 @@ pub fn render(recording: &Recording, profile: &Profile, style: Style) -> String 
     };
     let mut tables = languages(profile, &printer);
     tables.extend(functions(profile, &printer));
+    tables.extend(parts(recording, profile, &printer));
     tables.join("\n")
 }
 
@@ -82,6 +84,37 @@ impl Printer<'_> {
             (false, _) => format!("{} ({}:{})", line.function, line.file, line.position()),
         })
     }
+}
+
+/// Processes by their command lines, and threads by their names, where there are several.
+fn parts(recording: &Recording, profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
+    let mut of_thread: HashMap<u32, Amount> = HashMap::new();
+    for stack in &profile.stacks {
+        add(of_thread.entry(stack.thread).or_default(), (stack.weight, stack.samples));
+    }
+    let mut processes: HashMap<String, (HashSet<u32>, Amount)> = HashMap::new();
+    let mut threads: HashMap<String, (HashSet<u32>, Amount)> = HashMap::new();
+    for (index, amount) in of_thread {
+        let Some(thread) = recording.threads.get(index as usize) else { continue };
+        let program = threads::program(recording, thread.process);
+        let name = if thread.name.is_empty() { "?" } else { &thread.name };
+        for (parts, name, index) in [(&mut processes, program, thread.process), (&mut threads, name.to_owned(), index)]
+        {
+            let part = parts.entry(name).or_default();
+            part.0.insert(index);
+            add(&mut part.1, amount);
+        }
+    }
+    let tables = [("process", "processes", processes), ("thread", "threads", threads)];
+    let several = tables.into_iter().filter(|(.., parts)| parts.len() > 1);
+    let table = several.map(|(one, many, parts)| {
+        let row = |(name, (indices, amount)): (String, (HashSet<u32>, Amount))| match indices.len() {
+            1 => (name, amount),
+            count => (format!("{name} ({count} {many})"), amount),
+        };
+        printer.table(&format!("Time by {one}"), parts.into_iter().map(row).collect())
+    });
+    table.collect()
 }
 
 /// For each language that much of the program is written in: its lines, with the native code that they call.
@@ -185,6 +218,7 @@ fn functions(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::stacks::{Line, Stack};
+    use uunwind_recording::{Process, Thread};
 
     fn line(function: &str, file: &str, line: u32) -> Line {
         Line { kind: Kind::Native, file: file.to_owned(), line, ..Line::marker(function.to_owned()) }
@@ -222,6 +256,25 @@ mod tests {
         );
         // The function's hottest line stands for it.
         assert!(text.contains("   70.0 %    0.70s        2  work (/app.py:5)"), "{text}");
+    }
+
+    #[test]
+    fn processes_are_told_apart_by_their_command_lines() {
+        let words = |text: &str| text.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+        let process = |text| Process { exe: b"/usr/lib/cc1".to_vec(), command: words(text), ..Process::default() };
+        let thread = |process| Thread { process, tid: 7 + process, name: "cc1".to_owned() };
+        let recording = Recording {
+            processes: vec![process("/usr/lib/cc1 a.c"), process("/usr/lib/cc1 b.c"), process("/usr/lib/cc1 b.c")],
+            threads: (0..3).map(thread).collect(),
+            ..Recording::default()
+        };
+        let stack = |thread, weight| Stack { thread, ..stack(&[0], weight) };
+        let stacks = vec![stack(0, 50), stack(1, 25), stack(2, 25)];
+        let profile = Profile { lines: vec![line("work", "", 0)], stacks, ..Profile::default() };
+        let text = render(&recording, &profile, super::super::PLAIN);
+        let table = text.split_once("Time by process\n").expect("a table").1;
+        assert!(table.contains("50.0 %") && table.contains("2  cc1 b.c (2 processes)"), "{text}");
+        assert!(table.contains("1  cc1 a.c\n") && !text.contains("Time by thread"), "{text}");
     }
 
     #[test]
