@@ -74,6 +74,8 @@ crate::numbered! {
         ThreadAsleep = 65, "thread cannot be interrupted";
         /// The thread whose stack was asked for did not answer in time, for no reason that the kernel reports.
         NoAnswer = 66, "thread did not answer in time";
+        /// The caller's buffer or ucontext does not lie at a multiple of 8. There are no frames.
+        UnalignedArgument = 67, "unaligned argument";
     }
 }
 

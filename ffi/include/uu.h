@@ -85,14 +85,16 @@ enum uu_stop {
                                       for one more */
     UU_STOP_SIGNAL_BLOCKED = 64,   /* uu_walk_thread(): the thread blocks the signal by which it is asked */
     UU_STOP_THREAD_ASLEEP = 65,    /* uu_walk_thread(): the thread is in an uninterruptible sleep, or stopped */
-    UU_STOP_NO_ANSWER = 66         /* uu_walk_thread(): it did not answer in time, for no reason that the kernel
+    UU_STOP_NO_ANSWER = 66,        /* uu_walk_thread(): it did not answer in time, for no reason that the kernel
                                       reports */
+    UU_STOP_UNALIGNED_ARGUMENT = 67 /* uu_capture(): `frames` or `ucontext` is no multiple of 8 */
 };
 
 /* Captures the native stack of the calling thread into `frames`, leaf first, at most `capacity` words. Returns the
  * number of words written: one for each frame, two for a frame in a window; where `frames` is null or `capacity` 0,
- * that is 0, and the reason UU_STOP_BUFFER_FULL. `*stop`, unless `stop` is null, is set to the reason why the walk
- * ended (enum uu_stop).
+ * that is 0, and the reason UU_STOP_BUFFER_FULL; where `frames` or `ucontext` is no multiple of 8, it is 0, and the
+ * reason UU_STOP_UNALIGNED_ARGUMENT. `*stop`, unless `stop` is null, is set to the reason why the walk ended (enum
+ * uu_stop).
  *
  * `ucontext`: null, and the first frame is the caller; or the third argument of a signal handler that the kernel has
  * entered on this thread and that is still running, and the first frame is the interrupted one. Where something else

@@ -101,6 +101,12 @@ enum ByShortRules<'s> {
     Nothing(Option<Held<'s>>),
 }
 
+/// Whether the caller's buffer and ucontext lie at multiples of 8, as the structures do that C makes.
+#[inline(always)]
+fn are_aligned(frames: *const u64, ucontext: *const u8) -> bool {
+    (frames.addr() | ucontext.addr()).is_multiple_of(align_of::<u64>())
+}
+
 /// The stack by short rules, as far as these lead, and by a walk from there.
 ///
 /// # Safety
@@ -116,8 +122,8 @@ unsafe extern "C" fn capture_anew(
     // SAFETY: passed on; the assembly passes its own stack.
     let (words, reason) = unsafe { unwind_and_walk(frames, capacity, ucontext, &*caller, &stake) };
     if !stop.is_null() {
-        // SAFETY: the C caller passes null or room for one number.
-        unsafe { stop.write(reason.number()) };
+        // SAFETY: the C caller passes null or room for one number, at any alignment.
+        unsafe { stop.write_unaligned(reason.number()) };
     }
     words
 }
@@ -134,6 +140,9 @@ unsafe fn unwind_and_walk(
 ) -> (usize, StopReason) {
     if frames.is_null() || capacity == 0 {
         return (0, StopReason::BufferFull);
+    }
+    if !are_aligned(frames, ucontext) {
+        return (0, StopReason::UnalignedArgument);
     }
     // SAFETY: the C caller passes `capacity` words.
     let frames = unsafe { core::slice::from_raw_parts_mut(frames, capacity) };
@@ -175,6 +184,8 @@ unsafe fn walk_remainder<'s>(
         return (0, StopReason::Fault);
     }
     let cursor = if ucontext.is_null() {
+        // SAFETY: the C entry has just stored words there, on x86-64 its return address.
+        unsafe { reader.has_touched(caller.sp.wrapping_sub(8)) };
         Cursor { regs: caller.regs(), exact: false }
     } else {
         // SAFETY: the C caller passes the ucontext that its signal handler got.

@@ -101,19 +101,25 @@ impl<const BUCKETS: usize> PcCache<BUCKETS> {
     /// As [`PcCache::put`]. Whether the entry was free.
     #[inline(always)]
     fn store(&self, key: u64, generation: u64, words: [u64; 3]) -> bool {
-        let entries = || self.places(key).filter_map(|p| self.buckets.get(p)).flat_map(|b| &b.0);
-        let free = entries().find(|entry| {
-            let (first, words) = read(entry);
-            first == 0 || first ^ mix(words, generation) == key
-        });
-        // No place: one of the four gives way, another one for another key.
-        let Some(entry) = free.or_else(|| entries().nth((key >> 4) as usize & 3)) else { return false };
-        let was_free = entry[0].load(Relaxed) == 0;
-        for (stored, word) in entry.iter().skip(1).zip(words) {
-            stored.store(word, Relaxed);
+        let fill = |entry: &[AtomicU64; 4]| {
+            for (stored, word) in entry.iter().skip(1).zip(words) {
+                stored.store(word, Relaxed);
+            }
+            entry[0].store(key ^ mix(words, generation), Relaxed);
+        };
+        for bucket in self.places(key).filter_map(|place| self.buckets.get(place)) {
+            for entry in &bucket.0 {
+                let (first, stored) = read(entry);
+                if first == 0 || first ^ mix(stored, generation) == key {
+                    fill(entry);
+                    return first == 0;
+                }
+            }
         }
-        entry[0].store(key ^ mix(words, generation), Relaxed);
-        was_free
+        // No place: one of the four gives way, another one for another key.
+        let entries = self.places(key).filter_map(|place| self.buckets.get(place)).flat_map(|bucket| &bucket.0);
+        entries.skip((key >> 4) as usize & 3).take(1).for_each(fill);
+        false
     }
 
     /// Counts an entry that was filled, and takes more buckets in use where there is one for each: then true. Two

@@ -160,6 +160,15 @@ impl<'a> Reader<'a> {
         self.log.pause(pause)
     }
 
+    /// Says that the word at `address` (process address) was just read or written, so that its page need not be probed.
+    ///
+    /// # Safety
+    /// It must have been, on this thread's own stack.
+    #[inline(always)]
+    pub unsafe fn has_touched(&mut self, address: u64) {
+        self.pages.note(address / PAGE);
+    }
+
     /// From here on, unwind data of the object with this image is read. With [`Mode::Probed`], its pages are probed
     /// once for each load of it, which `generation` stands for; 0: at each walk. In each walk that believes so, the
     /// page at `last_page` (process address), with the last byte of the object's file, is probed first: a file that

@@ -132,14 +132,18 @@ impl Pages {
                     *place = page;
                 }
             }
-            None => {
-                if let Some(place) = self.pages.get_mut(usize::from(self.next & 3)) {
-                    *place = page;
-                }
-                self.next = self.next.wrapping_add(1);
-            }
+            None => self.note(page),
         }
         readable
+    }
+
+    /// Notes for this walk that the page of this number is readable.
+    #[inline(always)]
+    pub(super) fn note(&mut self, page: u64) {
+        if let Some(place) = self.pages.get_mut(usize::from(self.next & 3)) {
+            *place = page;
+        }
+        self.next = self.next.wrapping_add(1);
     }
 }
 

@@ -24,6 +24,9 @@ const FIRST_BATCH: usize = 4;
 /// Number of frames between two later consultations.
 const LATER_BATCH: usize = 32;
 
+/// Number of frames whose steps are kept at a time where reads are not bare.
+const FEW: usize = 4;
+
 /// How return addresses are loaded.
 trait Load: Copy {
     /// Nothing is logged, reads are guarded, and the first stack pointer is aligned and in user space.
@@ -81,8 +84,8 @@ impl<E: Env> Walk<'_, '_, E> {
             Some(bare) if self.log.is_none() && sp & 7 == 0 && sp < USER_END => {
                 self.pass::<Bare, LATER_BATCH>(cursor, bare)
             }
-            // One by one, for little stack.
-            _ => self.pass::<WrittenDown, 1>(cursor, WrittenDown),
+            // Few at a time, for little stack.
+            _ => self.pass::<WrittenDown, FEW>(cursor, WrittenDown),
         }
     }
 
@@ -124,6 +127,8 @@ impl<E: Env> Walk<'_, '_, E> {
                 break if is_plain { self.push([native_word(pc, 0)]).err() } else { None };
             }
             let (steps, most) = notes.room(&mut saved);
+            // At each frame, the thread's last walk may be met.
+            let most = if self.log.is_some() { 1 } else { most };
             let limit = left.min(most).min(batch);
             batch = LATER_BATCH;
             let words = room.as_mut_ptr();

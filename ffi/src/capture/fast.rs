@@ -28,7 +28,7 @@ pub(super) unsafe extern "C" fn replay(
     returns: *const u64,
     fp: u64,
 ) -> usize {
-    if frames.is_null() {
+    if frames.is_null() || !super::are_aligned(frames, ucontext) {
         return NOT_CAPTURED;
     }
     // SAFETY: the C caller passes `capacity` words.
@@ -52,8 +52,8 @@ pub(super) unsafe extern "C" fn replay(
     };
     let Some((count, reason)) = capture() else { return NOT_CAPTURED };
     if !stop.is_null() {
-        // SAFETY: the C caller passes null or room for one number.
-        unsafe { stop.write(reason.number()) };
+        // SAFETY: the C caller passes null or room for one number, at any alignment.
+        unsafe { stop.write_unaligned(reason.number()) };
     }
     count
 }

@@ -30,11 +30,12 @@ impl Live<'_> {
     #[cold]
     #[inline(never)]
     fn is_first_byte(&self, pc: u64, reader: &mut Reader<'_>) -> bool {
-        if call_site::precedes(pc, reader) {
-            return false;
-        }
+        let Some(object) = self.current.object() else { return false };
         let was = reader.pause(true);
-        let function = self.current.function_at(pc, reader);
+        reader.begin_image(object.image, self.current.generation, object.last_page);
+        let is_called = call_site::precedes(pc, reader);
+        let function = if is_called { None } else { self.current.function_at(pc, reader) };
+        reader.end_image();
         reader.pause(was);
         function.is_some_and(|function| function.start == pc)
     }

@@ -1,5 +1,5 @@
 /* Uses uu.h as a program would: captures its own stack, in a function, deep in a recursion, in a signal handler with and
-   without the ucontext, and in a short buffer; and compares with libunwind, and with the chain that it knows. */
+   without the ucontext, in a short buffer, and with unaligned arguments; and compares with libunwind, and with the chain that it knows. */
 #define UNW_LOCAL_ONLY
 #include "uu.h"
 
@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MOST 128
 #define NOINLINE __attribute__((noinline, noclone))
@@ -84,6 +85,30 @@ NOINLINE static void in_short_buffer(void) {
     agreed++;
 }
 
+/* Nothing is read or written through addresses that are no multiple of 8, neither by a walk nor once the stack is
+ * cached. */
+NOINLINE static void with_unaligned_arguments(void) {
+    uint64_t frames[MOST + 1];
+    for (int i = 0; i < 8; i++) {
+        uint16_t stop = 0;
+        if (uu_capture(frames, MOST, NULL, &stop) < 2 || stop != UU_STOP_COMPLETE)
+            exit(6);
+        memset(frames, 0x5a, sizeof frames);
+        for (size_t by = 1; by < 8; by++) {
+            char *odd = (char *)frames + by;
+            if (uu_capture((uint64_t *)(void *)odd, MOST, NULL, &stop) != 0 || stop != UU_STOP_UNALIGNED_ARGUMENT)
+                exit(7);
+            stop = 0;
+            if (uu_capture(frames, MOST, odd, &stop) != 0 || stop != UU_STOP_UNALIGNED_ARGUMENT)
+                exit(8);
+        }
+        for (size_t at = 0; at < sizeof frames; at++)
+            if (((unsigned char *)frames)[at] != 0x5a)
+                exit(9);
+    }
+    agreed++;
+}
+
 int main(int argc, char **argv) {
     (void)argv;
     if (uu_abi() != UU_ABI)
@@ -92,6 +117,10 @@ int main(int argc, char **argv) {
     deep(argc + 20);
     in_handler();
     in_short_buffer();
+    with_unaligned_arguments();
+    if (uu_handle_faults() != 0)
+        return 10;
+    with_unaligned_arguments();
     printf("%d places agree\n", agreed);
     return 0;
 }

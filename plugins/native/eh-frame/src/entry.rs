@@ -132,6 +132,7 @@ impl Entry {
     }
 
     /// Reads the rest of the FDE with this beginning, given its CIE from [`Entry::read_cie`].
+    #[inline(always)]
     pub fn read_fde(fde: &Head, cie: &Entry, input: &mut Input<'_, '_>) -> Result<Entry, StopReason> {
         input.at = fde.body;
         let mut entry = *cie;

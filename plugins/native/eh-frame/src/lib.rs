@@ -4,7 +4,7 @@
 //! header's table ([`index`]), the FDE and its CIE ([`entry`]), the CFA program run up to the pc ([`program`]), and the
 //! row turned into a rule ([`cpu`]); DWARF expressions are evaluated symbolically ([`expression`]), so that what
 //! depends on the pc alone (PLT stubs) becomes constant. Every byte comes through the walk's fallible reader, and every
-//! loop has a bound: 32 probes, [`program::MAX_INSTRUCTIONS`] instructions, [`expression::MAX_OPERATIONS`] operations.
+//! loop has a bound: 32 probes, [`program::MAX_BYTES`] bytes of instructions, [`expression::MAX_OPERATIONS`] operations.
 //!
 //! Sources: [LSB
 //! 5.0](https://refspecs.linuxfoundation.org/LSB_5.0.0/LSB-Core-generic/LSB-Core-generic/ehframechpt.html) core,
@@ -60,7 +60,10 @@ pub fn find_with(
     reader: &mut Reader<'_>,
 ) -> Result<Answer, StopReason> {
     let mut input = bytes::Input::new(reader, bounds);
-    let fde_at = index::search(hdr, lookup, &mut input)?;
+    if !last.index.is_at(hdr) {
+        last.index = index::Index::read(hdr, &mut input)?;
+    }
+    let fde_at = last.index.search(lookup, &mut input)?;
     answer(last, fde_at, lookup, pc, &mut input)
 }
 
@@ -134,20 +137,30 @@ pub fn find_in_list(bounds: Span, lookup: u64, pc: u64, reader: &mut Reader<'_>)
     answer::<Native>(&mut LastCie::new(), fde_at, lookup, pc, &mut input)
 }
 
-/// The CIE that was read last, with the row that its functions begin with. It is valid for one load of one object.
+/// The CIE that was read last, with the row that its functions begin with, and the header of the index. It is valid for
+/// one load of one object.
 #[derive(Clone, Copy, Debug)]
 pub struct LastCie<C: Cpu = Native> {
+    index: index::Index,
     /// Its process address; 0: there is none.
     at: u64,
     cie: entry::Entry,
-    initial: Result<program::Row<C>, StopReason>,
+    /// The row, or the reason why there is none. Apart, so that a row is copied as a whole.
+    initial: program::Row<C>,
+    failed: Option<StopReason>,
 }
 
 impl<C: Cpu> LastCie<C> {
     /// No CIE.
     #[inline(always)]
     pub const fn new() -> LastCie<C> {
-        LastCie { at: 0, cie: entry::Entry::NONE, initial: Err(StopReason::NoRule) }
+        LastCie {
+            index: index::Index::NONE,
+            at: 0,
+            cie: entry::Entry::NONE,
+            initial: program::Row::EMPTY,
+            failed: None,
+        }
     }
 
     /// Makes the CIE at this process address the last one.
@@ -163,7 +176,10 @@ impl<C: Cpu> LastCie<C> {
     fn read(&mut self, at: u64, input: &mut bytes::Input<'_, '_>) -> Result<(), StopReason> {
         self.at = 0;
         self.cie = entry::Entry::read_cie::<C>(at, entry::Section::EhFrame, input)?;
-        self.initial = program::initial(&self.cie, input);
+        match program::initial(&self.cie, input) {
+            Ok(row) => (self.initial, self.failed) = (row, None),
+            Err(reason) => self.failed = Some(reason),
+        }
         self.at = at;
         Ok(())
     }
@@ -188,7 +204,11 @@ fn answer<C: Cpu>(
     if lookup < entry.start || lookup >= entry.end {
         return Err(StopReason::NoRule);
     }
-    let row = program::row_at(&entry, &last.initial, lookup, input)?;
+    if let Some(reason) = last.failed {
+        return Err(reason);
+    }
+    let mut row = last.initial;
+    program::go_to(&mut row, &entry, lookup, input)?;
     let function = Span::new(entry.start, entry.end);
     if C::replaces_its_caller(&row, &entry, lookup, input) {
         return Ok(Answer { rule: Err(StopReason::StackInTransit), function });

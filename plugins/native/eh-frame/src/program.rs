@@ -7,10 +7,12 @@ use crate::entry::Entry;
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 
-/// Limit of the instructions that are run for one lookup.
-pub const MAX_INSTRUCTIONS: u32 = 1 << 15;
+/// Limit of the instructions that are run for one lookup, in bytes. There are no loops in a program.
+pub const MAX_BYTES: u64 = 1 << 16;
 /// Depth of DW_CFA_remember_state that is supported (compilers use 1, hand-written code a few).
 const STATES: usize = 6;
+/// Of an instruction's bytes, the first one lowest: the operand in the second byte goes on in the third.
+const LONG_OPERAND: u64 = 0x80 << 8;
 
 /// How a register of the caller is found. "n" is the number in its [`Location`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,7 +120,7 @@ const FACTORS: [u64; 14] = [
 ];
 
 impl<C: Cpu> Row<C> {
-    const EMPTY: Row<C> = Row { cfa: Cfa::Undefined, locations: C::UNSPECIFIED, key: 0 };
+    pub(crate) const EMPTY: Row<C> = Row { cfa: Cfa::Undefined, locations: C::UNSPECIFIED, key: 0 };
 
     /// The locations of the registers that rows keep, by [`Cpu::column`].
     #[inline(always)]
@@ -147,8 +149,6 @@ struct Machine<C: Cpu> {
     saved: [Row<C>; STATES],
     depth: usize,
     location: u64,
-    /// Number of instructions that may still be run.
-    left: u32,
 }
 
 /// Runs the CIE's and the FDE's instructions up to `lookup`.
@@ -160,18 +160,19 @@ pub fn run<C: Cpu>(entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> Res
     Ok(machine.row)
 }
 
-/// Runs the FDE's instructions up to `lookup`, starting with the [`initial`] row of its CIE. Not inlined: it needs much
-/// stack, as reading the CIE does, and a handler's is short.
+/// Runs the FDE's instructions up to `lookup`, starting with `row`, the [`initial`] one of its CIE, which becomes that
+/// of `lookup`. Not inlined: it needs much stack, as reading the CIE does, and a handler's is short.
 #[inline(never)]
-pub(crate) fn row_at<C: Cpu>(
+pub(crate) fn go_to<C: Cpu>(
+    row: &mut Row<C>,
     entry: &Entry,
-    initial: &Result<Row<C>, StopReason>,
     lookup: u64,
     input: &mut Input<'_, '_>,
-) -> Result<Row<C>, StopReason> {
-    let mut machine = Machine::new((*initial)?, entry.start);
+) -> Result<(), StopReason> {
+    let mut machine = Machine::new(*row, entry.start);
     machine.run(entry.instructions, entry, lookup, input, &mut |_, _, _, _| {})?;
-    Ok(machine.row)
+    *row = machine.row;
+    Ok(())
 }
 
 /// Address of the first row after that of `lookup` for which `wanted` is true. Async-signal-safe.
@@ -224,7 +225,7 @@ pub fn rows<C: Cpu>(
 impl<C: Cpu> Machine<C> {
     #[inline(always)]
     fn new(row: Row<C>, location: u64) -> Machine<C> {
-        Machine { row, initial: row, saved: [Row::EMPTY; STATES], depth: 0, location, left: MAX_INSTRUCTIONS }
+        Machine { row, initial: row, saved: [Row::EMPTY; STATES], depth: 0, location }
     }
 
     /// Called after the CIE's instructions, whose result DW_CFA_restore refers to.
@@ -248,7 +249,8 @@ impl<C: Cpu> Machine<C> {
         }
     }
 
-    /// Runs `[from, to)` until an advance passes `lookup`. Each advance passes the row that it ends to `each`.
+    /// Runs the instructions in `span` until an advance passes `lookup`. Each advance passes the row that it ends to
+    /// `each`.
     fn run(
         &mut self,
         span: Span,
@@ -257,41 +259,92 @@ impl<C: Cpu> Machine<C> {
         input: &mut Input<'_, '_>,
         each: &mut impl FnMut(u64, u64, &Row<C>, &mut Input<'_, '_>),
     ) -> Result<(), StopReason> {
-        let (mut at, mut left) = (span.start, self.left);
-        while at < span.end {
-            left = left.checked_sub(1).ok_or(StopReason::BadUnwindInfo)?;
+        let bad = StopReason::BadUnwindInfo;
+        let mut at = span.start;
+        let end = span.end.min(at.saturating_add(MAX_BYTES));
+        while at < end {
             input.at = at;
-            // Most instructions are one byte, or one with an operand of one byte.
-            let (bytes, count) = input.ahead()?;
-            let (op, operand, from) = (bytes as u8, bytes >> 8 & 0xff, self.location);
-            let low = u64::from(op & 0x3f);
-            if op & 0xc0 == 0x40 {
-                at = at.wrapping_add(1);
-                self.advance(low, entry)?;
-            } else if (op & 0xc0 == 0x80 || op == 0x0e) && operand < 0x80 && count > 1 {
-                at = at.wrapping_add(2);
-                if op == 0x0e {
-                    // def_cfa_offset: by far the most common of the others.
-                    let Cfa::Offset(_, n) = &mut self.row.cfa else { return Err(StopReason::BadUnwindInfo) };
-                    *n = operand as i32;
-                } else {
-                    self.set(low, Location::new(Kind::Offset, offset(operand as i64, entry.data_align)?));
-                }
-                continue;
-            } else {
-                input.at = at.wrapping_add(1);
-                self.longer(op, span, entry, input)?;
-                at = input.at;
+            let (mut bytes, count) = input.ahead()?;
+            let mut count = count.min(end - at);
+            if count < 2 {
+                // An operand of one byte has no such bit: this one, elsewhere, is left to `longer`.
+                bytes |= LONG_OPERAND;
             }
-            if self.location > from {
-                // An advance changes only the location, so the row is still the one that it ends.
-                each(from, self.location, &self.row, input);
-                if self.location > lookup {
-                    return Ok(());
+            // Most instructions are one byte, or one with an operand of one byte, so a word has several. Its last byte
+            // is the next word's first, since an operand may follow.
+            loop {
+                let (op, from) = (bytes as u8, self.location);
+                let len = if op & 0xc0 == 0x40 {
+                    self.advance(u64::from(op & 0x3f), entry)?;
+                    if self.has_passed(lookup, from, input, each) {
+                        return Ok(());
+                    }
+                    1
+                } else if op == 0x0e && bytes & LONG_OPERAND == 0 {
+                    let Cfa::Offset(_, n) = &mut self.row.cfa else { return Err(bad) };
+                    *n = (bytes >> 8 & 0x7f) as i32; // def_cfa_offset
+                    2
+                } else if op & 0xc0 == 0x80 && bytes & LONG_OPERAND == 0 {
+                    let n = offset((bytes >> 8 & 0x7f) as i64, entry.data_align)?;
+                    self.set(u64::from(op & 0x3f), Location::new(Kind::Offset, n));
+                    2
+                } else if op == 0x0a {
+                    self.remember()?;
+                    1
+                } else if op == 0x0b {
+                    self.go_back()?;
+                    1
+                } else {
+                    input.at = at.wrapping_add(1);
+                    self.longer(op, span, entry, input)?;
+                    at = input.at;
+                    if self.has_passed(lookup, from, input, each) {
+                        return Ok(());
+                    }
+                    break;
+                };
+                (at, bytes) = (at.wrapping_add(len), bytes >> (8 * len));
+                count = count.wrapping_sub(len);
+                if count < 2 {
+                    break;
                 }
             }
         }
-        self.left = left;
+        if end < span.end {
+            return Err(bad);
+        }
+        Ok(())
+    }
+
+    /// Passes the row that an advance from `from` ended to `each`. Whether the location is beyond `lookup`.
+    #[inline(always)]
+    fn has_passed(
+        &self,
+        lookup: u64,
+        from: u64,
+        input: &mut Input<'_, '_>,
+        each: &mut impl FnMut(u64, u64, &Row<C>, &mut Input<'_, '_>),
+    ) -> bool {
+        // An advance changes only the location, so the row is still the one that it ends.
+        if self.location > from {
+            each(from, self.location, &self.row, input);
+        }
+        self.location > lookup
+    }
+
+    /// DW_CFA_remember_state.
+    #[inline(always)]
+    fn remember(&mut self) -> Result<(), StopReason> {
+        *self.saved.get_mut(self.depth).ok_or(StopReason::UnsupportedRule)? = self.row;
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// DW_CFA_restore_state.
+    #[inline(always)]
+    fn go_back(&mut self) -> Result<(), StopReason> {
+        self.depth = self.depth.checked_sub(1).ok_or(StopReason::BadUnwindInfo)?;
+        self.row = *self.saved.get(self.depth).ok_or(StopReason::BadUnwindInfo)?;
         Ok(())
     }
 
@@ -371,14 +424,6 @@ impl<C: Cpu> Machine<C> {
             0x09 => {
                 let (register, other) = (input.uleb()?, input.uleb()?); // register
                 self.set(register, Location::new(Kind::Register, other.min(255) as i32));
-            }
-            0x0a => {
-                *self.saved.get_mut(self.depth).ok_or(StopReason::UnsupportedRule)? = self.row; // remember_state
-                self.depth += 1;
-            }
-            0x0b => {
-                self.depth = self.depth.checked_sub(1).ok_or(bad)?; // restore_state
-                self.row = *self.saved.get(self.depth).ok_or(bad)?;
             }
             0x0c | 0x12 => {
                 let register = input.uleb()?; // def_cfa, def_cfa_sf

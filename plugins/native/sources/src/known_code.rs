@@ -70,6 +70,17 @@ pub fn overrides_tables(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
     rule
 }
 
+/// As [`overrides_tables`], given the address to search with: that code calls nothing, so return addresses are never in
+/// it.
+#[inline(always)]
+pub(crate) fn overrides(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
+    if lookup == pc {
+        overrides_tables(pc, reader)
+    } else {
+        None
+    }
+}
+
 /// The rule of a frame that no unwind data describes, or the reason why its caller cannot be determined, if its code is
 /// recognised: the end of `clone`, where its registers decide the rule; where Go's runtime changes stacks; where
 /// registers are popped. Async-signal-safe.

@@ -65,7 +65,7 @@ pub fn find_with(
     pc: u64,
     reader: &mut Reader<'_>,
 ) -> (Result<Answer, StopReason>, By) {
-    if let Some(rule) = known_code::overrides_tables(pc, reader) {
+    if let Some(rule) = known_code::overrides(lookup, pc, reader) {
         return (Ok(Answer { rule: Ok(rule), function: Span::EMPTY }), By::KnownCode);
     }
     let first = uunwind_eh_frame::find_with(last, sources.eh_frame_hdr, sources.image, lookup, pc, reader);

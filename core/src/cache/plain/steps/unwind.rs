@@ -113,6 +113,47 @@ impl Inner {
     }
 }
 
+/// Why there is nothing more to unwind: the stack's number of words, and the reason why they end; `None`: no frame.
+type Done = Option<(usize, StopReason)>;
+
+#[inline(always)]
+fn ended(done: Done) -> Unwound<'static> {
+    done.map_or(Unwound::Nothing, |(count, stop)| Unwound::Whole(count, stop))
+}
+
+/// How far a stack was replayed from its first frame.
+struct Begun {
+    /// The current frame.
+    frame: Frame,
+    /// Number of frames before it, whose words are written.
+    passed: usize,
+    /// The log, where it continues the cached steps.
+    log: Option<CaptureSteps>,
+}
+
+impl Frame {
+    /// Goes from the frame `top`, whose pc is exact, to its caller, and writes its word.
+    #[inline(always)]
+    fn step_interrupted<const WORDS: usize>(
+        &mut self,
+        rules: &Rules<'_, WORDS>,
+        top: Top,
+        bare: Bare,
+        word: &mut u64,
+    ) -> Result<Step, Done> {
+        let mut step = [Step::end(0)];
+        let above = top.key().wrapping_add(1);
+        let why = self.stretch::<true, WORDS>(above, NO_LIMIT, rules, bare, &mut [0], &mut step).1;
+        *word = native_word(top.pc, FLAG_EXACT);
+        match why {
+            Stretch::Full => (self.fp, self.fp_at) = (self.fp_at.get(self.fp, bare), RbpAt::REGISTER),
+            Stretch::End => return Err(Some((1, StopReason::Complete))),
+            Stretch::Signal | Stretch::Other => return Err(None),
+        }
+        Ok(step[0])
+    }
+}
+
 impl StepCache {
     /// The whole stack from the frame `top` by a verified prefix and the verified tail: the number of words and the
     /// reason why they end, as from [`StepCache::unwind`]. `None`: no valid reply is cached. Async-signal-safe.
@@ -143,13 +184,45 @@ impl StepCache {
         bare: Bare,
         words: &mut [u64],
     ) -> Unwound<'_> {
-        let Top { pc, sp, fp, exact } = top;
         // Steps from an aligned stack pointer in user space lead towards the root. An odd turn says that the last
         // capture was abandoned: the walk that comes now begins a new log (`StepCache::begin`), after which it is even
         // again.
+        let Top { pc, sp, .. } = top;
         if self.turn.load(Ordering::Relaxed) & 1 != 0 || sp & 7 != 0 || sp >= USER_END || pc >= USER_END {
             return Unwound::Nothing;
         }
+        // SAFETY: passed on.
+        let mut begun = match unsafe { self.replay_from_first(rules, top, bare, words) } {
+            Ok(begun) => begun,
+            Err(done) => return ended(done),
+        };
+        let Some((before, words)) = words.split_at_mut_checked(usize::from(top.exact)) else { return Unwound::Nothing };
+        let interrupted = match before.first_mut().map(|word| begun.frame.step_interrupted(rules, top, bare, word)) {
+            Some(Ok(step)) => Some(step),
+            Some(Err(done)) => return ended(done),
+            None => None,
+        };
+        // SAFETY: passed on.
+        match unsafe { self.unwind_returns(rules, (top, interrupted), begun, bare, words) } {
+            Unwound::Whole(count, stop) => Unwound::Whole(count + before.len(), stop),
+            Unwound::Part(part) => Unwound::Part(Part { count: part.count + before.len(), ..part }),
+            Unwound::Nothing => Unwound::Nothing,
+        }
+    }
+
+    /// Replays the cached steps if they begin with the frame `top`, here or elsewhere on the stack.
+    ///
+    /// # Safety
+    /// As [`StepCache::unwind`].
+    #[inline(always)]
+    unsafe fn replay_from_first<const WORDS: usize>(
+        &self,
+        rules: &Rules<'_, WORDS>,
+        top: Top,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Result<Begun, Done> {
+        let Top { pc, sp, fp, exact } = top;
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &mut *self.inner.get() };
         // With a verified tail, another top may lead to it, so the cached steps are not tried first.
@@ -157,37 +230,42 @@ impl StepCache {
         let is_alike = !has_tail && inner.at.pc == pc && inner.stamp == rules.stamp && !exact;
         // SAFETY: passed on.
         let is_here = is_alike && (inner.at.sp == sp || unsafe { self.relocate(sp, fp, bare) });
-        let mut frame = Frame::first(&top);
-        let (mut passed, mut log) = (0, None);
+        let mut begun = Begun { frame: Frame::first(&top), passed: 0, log: None };
         if is_here {
             // SAFETY: as above.
             let inner = unsafe { &mut *self.inner.get() };
-            let Some((word, others)) = words.split_first_mut() else { return Unwound::Nothing };
+            let Some((word, others)) = words.split_first_mut() else { return Err(None) };
             *word = user_word(pc);
             let from = inner.first_at as usize + 1;
             let (valid, stop) = inner.replay_steps(rules.validity, from, from, Some(fp), bare, others);
             if let Some(stop) = stop {
-                return Unwound::Whole(valid + 1, stop);
+                return Err(Some((valid + 1, stop)));
             }
             if valid > 0 {
                 self.begin_change();
-                inner.cached().get(from..from + valid).unwrap_or_default().iter().for_each(|step| frame.go(step));
-                passed = valid;
-                log = Some(CaptureSteps::of_cached(inner, from - 1, from + valid));
+                let steps = inner.cached().get(from..from + valid).unwrap_or_default();
+                steps.iter().for_each(|step| begun.frame.go(step));
+                begun.passed = valid;
+                begun.log = Some(CaptureSteps::of_cached(inner, from - 1, from + valid));
             }
         }
-        let Some((before, words)) = words.split_at_mut_checked(usize::from(exact)) else { return Unwound::Nothing };
-        let mut step = [Step::end(0)];
-        if let (true, Some(word)) = (exact, before.first_mut()) {
-            let above = top.key().wrapping_add(1);
-            let why = frame.stretch::<true, WORDS>(above, NO_LIMIT, rules, bare, &mut [0], &mut step).1;
-            *word = native_word(pc, FLAG_EXACT);
-            match why {
-                Stretch::Full => (frame.fp, frame.fp_at) = (frame.fp_at.get(frame.fp, bare), RbpAt::REGISTER),
-                Stretch::End => return Unwound::Whole(1, StopReason::Complete),
-                Stretch::Signal | Stretch::Other => return Unwound::Nothing,
-            }
-        }
+        Ok(begun)
+    }
+
+    /// The stack from a return address, if few frames lead to the verified tail by that; else along the cached steps.
+    /// `top`: the frame that the stack begins with, and the step from it, if its pc is exact.
+    ///
+    /// # Safety
+    /// As [`StepCache::unwind`].
+    #[inline(always)]
+    unsafe fn unwind_returns<const WORDS: usize>(
+        &self,
+        rules: &Rules<'_, WORDS>,
+        (top, interrupted): (Top, Option<Step>),
+        Begun { mut frame, mut passed, log }: Begun,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Unwound<'_> {
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &mut *self.inner.get() };
         let mut log = match log {
@@ -200,8 +278,8 @@ impl StepCache {
                     if let Some(at) = inner.tail.count_approach(top.keyed()) {
                         inner.make_prefix(at, rules, top, bare);
                     }
-                    inner.tail.prepare_for_capacity(top.keyed(), before.len() + words.len());
-                    return Unwound::Whole(count + before.len(), stop);
+                    inner.tail.prepare_for_capacity(top.keyed(), usize::from(top.exact) + words.len());
+                    return Unwound::Whole(count, stop);
                 }
                 Err(count) => passed = count,
             }
@@ -209,13 +287,9 @@ impl StepCache {
                 (log.candidate_at, log.kept) = (None, false);
             }
         }
-        log.exact = exact.then_some(step[0]);
+        log.exact = interrupted;
         // SAFETY: passed on.
-        match unsafe { self.unwind_logging(rules, (&mut frame, passed), log, bare, words) } {
-            Unwound::Whole(count, stop) => Unwound::Whole(count + before.len(), stop),
-            Unwound::Part(part) => Unwound::Part(Part { count: part.count + before.len(), ..part }),
-            Unwound::Nothing => Unwound::Nothing,
-        }
+        unsafe { self.unwind_logging(rules, (&mut frame, passed), log, bare, words) }
     }
 
     /// Unwinds from a return address, along the cached steps where they are reached, and logs the steps. `words` may be

@@ -87,6 +87,7 @@ fn to_rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>)
 }
 
 /// The rule of a row that describes the stack pointer as well. In all other rows the caller's is the CFA.
+#[inline(always)]
 fn with_stack_pointer(mut rule: Rule, sp: Location) -> Result<Rule, StopReason> {
     let addend = match sp.kind() {
         Kind::ValOffset if sp.n() != 0 => None,

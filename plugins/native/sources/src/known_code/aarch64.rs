@@ -16,6 +16,11 @@ pub fn overrides_tables(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
     rule
 }
 
+/// As [`overrides_tables`], given the address to search with: handlers return there.
+pub(crate) fn overrides(_lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
+    overrides_tables(pc, reader)
+}
+
 /// No code depends on its registers here (on x86-64 some does).
 pub fn by_registers_or_bytes(_cursor: &Cursor, _reader: &mut Reader<'_>) -> Option<Result<Rule, StopReason>> {
     None
