@@ -277,6 +277,7 @@ fn frame_as_json(line: &Line, dump: &Dump) -> Value {
         Kind::Inlined => "inlined",
         Kind::Jit => "jit",
         Kind::Semantic => "interpreted",
+        Kind::Awaiting => "awaiting",
         Kind::Marker => "marker",
     };
     let object = line.object.and_then(|object| dump.recording.objects.get(object as usize));

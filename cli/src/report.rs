@@ -39,6 +39,9 @@ pub struct Options {
     /// Show only samples of threads that held Python's global interpreter lock
     #[arg(short, long)]
     gil: bool,
+    /// Show the coroutines that await the asyncio task that runs, too (recorded with uu record --async)
+    #[arg(long = "async")]
+    awaiting: bool,
     /// Put each process, each thread or both above their stacks: process, thread, or process,thread
     #[arg(long, value_name = "LIST")]
     by: Option<OsString>,
@@ -87,6 +90,7 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     if options.columns {
         add_columns(&mut recording, HALVES);
     }
+    recording.awaiting = options.awaiting;
     if options.gil {
         recording.keep_holders();
     }

@@ -34,6 +34,10 @@ pub const FLAG_BY_FRAME_POINTER: u64 = 1 << 61;
 /// Native: an interpreter's own frame that hosts semantic frames; viewers may hide it.
 pub const FLAG_INTERPRETER: u64 = 1 << 62;
 
+/// Semantic: no frame of the stack, but one that waits for the semantic frames before it to end (a coroutine that
+/// awaits another task). It was read from the runtime's memory.
+pub const FLAG_AWAITING: u64 = 1 << 60;
+
 /// A decoded frame: one or two frame words ([`frames`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Frame {
@@ -56,6 +60,8 @@ pub enum Frame {
         name: u32,
         /// Position in the code object, in the plugin's unit: a line, or an offset that its line table has the line of.
         position: u64,
+        /// It is no frame of the stack: it awaits those before it.
+        awaiting: bool,
     },
     /// A machine frame in a window.
     Window {
@@ -160,7 +166,8 @@ pub fn frames(words: &[u64]) -> impl Iterator<Item = Frame> + '_ {
             }
             KIND_SEMANTIC => {
                 let position = *rest.next()?;
-                Some(Frame::Semantic { plugin: (word >> 32) as u8, name: word as u32, position })
+                let awaiting = word & FLAG_AWAITING != 0;
+                Some(Frame::Semantic { plugin: (word >> 32) as u8, name: word as u32, position, awaiting })
             }
             KIND_OMITTED => Some(Frame::Omitted { frames: word as u32 }),
             _ => None,
@@ -181,12 +188,14 @@ mod tests {
             it.next(),
             Some(Frame::Native { address: 0x7fff_1234, exact: true, by_frame_pointer: false, interpreter: false })
         );
-        assert_eq!(it.next(), Some(Frame::Semantic { plugin: 3, name: 77, position: 12 }));
+        assert_eq!(it.next(), Some(Frame::Semantic { plugin: 3, name: 77, position: 12, awaiting: false }));
         assert_eq!(
             it.next(),
             Some(Frame::Native { address: 0x40_0000, exact: false, by_frame_pointer: false, interpreter: true })
         );
         assert_eq!(it.next(), None);
+        let awaiting = Frame::Semantic { plugin: 1, name: 2, position: 3, awaiting: true };
+        assert_eq!(frames(&[semantic_word(1, 2) | FLAG_AWAITING, 3]).next(), Some(awaiting));
         let words = [window_word(0x7f00_0000_1234, FLAG_EXACT), window_identity(0x12_3456_789a, 7), native_word(1, 0)];
         let window = Frame::Window {
             address: 0x7f00_0000_1234,

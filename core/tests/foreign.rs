@@ -142,7 +142,7 @@ fn a_stepper_moves_the_cursor_and_emits() {
     });
     assert_eq!((outcome.stop, failed), (StopReason::Complete, vec![]));
     assert_eq!(addresses(&frames), [0x1000, 0, FOREIGN + 0x10, 0x9010]);
-    assert_eq!(frames[1], Frame::Semantic { plugin: 2, name: 7, position: 11 });
+    assert_eq!(frames[1], Frame::Semantic { plugin: 2, name: 7, position: 11, awaiting: false });
     assert!(matches!(frames[2], Frame::Native { interpreter: true, .. }));
 }
 
@@ -230,7 +230,7 @@ fn a_plugin_leaves_out_the_middle_of_a_deep_stack() {
         assert_eq!((outcome.frames as usize, inner.len() + omitted + outer.len()), (total, total), "{depth}");
         assert_eq!(addresses(&outer[OUTERMOST - 2..]), [FOREIGN + 0x10, 0x9010]);
         let positions: Vec<Frame> =
-            (1..=62).rev().map(|position| Frame::Semantic { plugin: 2, name: 7, position }).collect();
+            (1..=62).rev().map(|position| Frame::Semantic { plugin: 2, name: 7, position, awaiting: false }).collect();
         assert_eq!(outer[..62], positions, "{depth}");
     }
 }

@@ -131,7 +131,17 @@ struct uu_view {
                                overlay and step only */
     uint32_t restored;      /* to be set, step only: bit n: caller->registers[n] depends on no register of this frame
                                but those in `used`: it was read from memory, or is not known. The host sets no bit */
+    uint32_t flags;         /* UU_WANT_AWAITING, or 0 */
+    uint32_t reserved;      /* zero */
 };
+
+/* In view->flags: the walk takes frames with UU_AWAITING. It is the same in all walks of a recording. */
+#define UU_WANT_AWAITING 1u
+/* Added to a name that emit_all gets: the frame is none of the stack. It waits for the frames that were emitted before
+ * it to end, and was found in the runtime's memory: a coroutine that awaits the task that runs. Only if the walk takes
+ * them. */
+#define UU_AWAITING (UINT64_C(1) << 63)
+
 
 /* A frame, as step leaves it, and as host->native_step takes and gives it. */
 struct uu_caller {
@@ -229,8 +239,8 @@ struct uu_host {
        on each walk: a position on the language's stack. True: the thread's last walk was at the same point, and its
        rest is this one's; return at once, with any answer. */
     bool (*rest_is_known)(void *walk, uint64_t order, const uint64_t state[UU_POINT_WORDS]);
-    /* Emits `count` frames, leaf first: as many calls of emit, with frames[i][0] as the name and frames[i][1] as the
-       position. False: the stack is full. */
+    /* Emits `count` frames, leaf first: as many calls of emit, with frames[i][0] as the name (plus UU_AWAITING where
+       that holds) and frames[i][1] as the position. False: the stack is full. */
     bool (*emit_all)(void *walk, const uint64_t (*frames)[2], size_t count);
     /* For plugins that are built from uu's own crates: the walk's reader, for a stretch in which no other function
        is called, if `layout` is that of this build. Null for all others: what it points to is described nowhere, and

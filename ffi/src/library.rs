@@ -8,7 +8,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::errno::{EINVAL, ENOEXEC};
 use uunwind_core::library::{
-    Client, Library, Request, BUILD, NESTED, NO_SLOT, PROBED, RESULT_DESYNC, SAMPLED, WALK_ROOM, WANT_CODE,
+    Client, Library, Request, BUILD, NESTED, NO_SLOT, PROBED, REQUEST_AWAITING, RESULT_DESYNC, SAMPLED, WALK_ROOM,
+    WANT_CODE,
 };
 use uunwind_core::memory::{guarded, Mode, Reader};
 use uunwind_core::objects::Object;
@@ -217,7 +218,8 @@ unsafe fn prepare<'w>(
 ) {
     let probed = request.flags & PROBED != 0;
     let calls = if probed { Calls::None } else { Calls::All };
-    room.env.write(Live::new(client, (request.epoch, request.time), Some(&slot.recovery), calls));
+    let env = room.env.write(Live::new(client, (request.epoch, request.time), Some(&slot.recovery), calls));
+    env.awaiting = request.flags & REQUEST_AWAITING != 0;
     // SAFETY: the sampler says PROBED unless faults reach `on_fault`.
     room.reader.write(unsafe { Reader::new(if probed { Mode::Probed } else { Mode::Guarded }) });
     room.setting.write(Setting {

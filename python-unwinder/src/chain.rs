@@ -163,7 +163,7 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, first: u64, frames: u32) -> Emissi
             at = frame.previous;
             continue;
         }
-        match code::emit(guest, facts, &frame) {
+        match code::emit(guest, facts, &frame, 0) {
             Emitted::Done => {}
             Emitted::Invalid => emission = Emission::Doubtful,
             Emitted::Full => return Emission::Full,

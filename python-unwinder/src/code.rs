@@ -37,8 +37,9 @@ struct Code {
     units: u64,
 }
 
-/// Emits one frame. Describes its code object to the host first if the host has no description of it.
-pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame) -> Emitted {
+/// Emits one frame. Describes its code object to the host first if the host has no description of it. `mark`: 0, or
+/// [`AWAITING`](uunwind_core::plugin::AWAITING).
+pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame, mark: u64) -> Emitted {
     if frame.code == 0 || !frame.code.is_multiple_of(8) {
         return Emitted::Invalid;
     }
@@ -62,7 +63,11 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame) -> Emitted {
         return Emitted::Done;
     }
     // The byte offset from the first code unit, equal to `frame.f_lasti`.
-    done(guest.emit(code.name, ahead.wrapping_sub(UNIT)))
+    let position = ahead.wrapping_sub(UNIT);
+    if mark != 0 {
+        return done(guest.emit_all(&[[u64::from(code.name) | mark, position]]));
+    }
+    done(guest.emit(code.name, position))
 }
 
 /// Address of the first code unit that the frame runs. In free-threaded builds from 3.14 on, each thread but the first

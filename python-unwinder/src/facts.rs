@@ -5,12 +5,13 @@
 //! field; ASSUMPTIONS.md beside this crate lists the source files that define the structures, and what happens where
 //! they differ.
 
+use crate::awaiting::AsyncFacts;
 use crate::lock::LockFacts;
 use core::mem::size_of;
 pub use uunwind_core::plugin::guest::Plain;
 
 /// Version of this layout.
-pub const FACTS_VERSION: u32 = 6;
+pub const FACTS_VERSION: u32 = 7;
 
 /// 3.11: `_PyCFrame` on the C stack; an activation ends before the frame that its outer `_PyCFrame` shows.
 pub const CHAIN_CFRAME: u32 = 1;
@@ -81,6 +82,14 @@ uunwind_core::plain! {
         pub code_type: u64,
         /// File address of `PyFrame_Type` (3.8 to 3.10); 0: not used.
         pub frame_type: u64,
+        /// File address of `PyCoro_Type`, as the next three for [`AsyncFacts`]; 0: not used.
+        pub coroutine_type: u64,
+        /// File address of `PyGen_Type`.
+        pub generator_type: u64,
+        /// File address of `PyAsyncGen_Type`.
+        pub async_generator_type: u64,
+        /// File address of `_PyAsyncGenASend_Type`.
+        pub sending_type: u64,
         /// [`STATE_TLS`]: distance of the variable from the thread pointer. [`STATE_TLS_BLOCK`]: its offset in the
         /// block. In bytes, modulo 2^64.
         pub state_offset: u64,
@@ -176,6 +185,8 @@ uunwind_core::plain! {
 
         /// Where the GIL is, and how its holder is recognised.
         pub lock: LockFacts,
+        /// Where asyncio's tasks are, and what awaits them.
+        pub asyncio: AsyncFacts,
     }
 }
 

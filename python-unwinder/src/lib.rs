@@ -22,6 +22,7 @@
 //! cframe        activations of 3.11 and 3.12: boundary = _PyCFrame
 //! frame_object  activations of 3.8 to 3.10, without a boundary: one a Python function, whose frame is in a register
 //! lock          the GIL: does the thread hold it, or wait for it?
+//! awaiting      the coroutines that await the asyncio task that runs, which are on no stack
 //! other_states  the thread's states in other interpreters, whose activations may lie on the same stack
 //! lines         line tables of all versions
 //! trampoline    the machine code of `-X perf`, which lies in no object: the step to its caller
@@ -33,6 +34,7 @@
 #[cfg(all(panic = "unwind", not(test)))]
 extern crate std;
 
+pub mod awaiting;
 mod cframe;
 mod chain;
 mod code;

@@ -2,6 +2,7 @@
 //! activation ends with a shim frame in its own C stack frame (`entry_frame` in
 //! <https://github.com/python/cpython/blob/v3.13.0/Python/ceval.c>).
 
+use crate::awaiting;
 use crate::chain::{self, Emission, StretchEnd};
 use crate::cursor::{Cursor, ENDED, FAR, LOST, TRACKING};
 use crate::frame::{PyFrame, OWNER_CSTACK};
@@ -48,7 +49,11 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
         return here.without_frames();
     }
     if here.confirm(cursor.boundary) {
-        answer |= chain::emit(here.guest, &here.facts, cursor.frame, cursor.frames).doubt();
+        let emission = chain::emit(here.guest, &here.facts, cursor.frame, cursor.frames);
+        if emission == Emission::Full || !awaiting::emit(here.guest, &here.facts, cursor) {
+            return answer;
+        }
+        answer |= emission.doubt();
     } else {
         answer |= OVERLAY_DESYNC;
     }

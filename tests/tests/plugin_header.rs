@@ -68,6 +68,7 @@ fn layouts() -> Vec<Layout> {
         layout!(View as uu_view {
             size, exact, pc, sp, cfa, function_start, function_end, registers, known, plugin, facts, facts_len, bias,
             scratch, thread_pointer, tsd_offset, host, walk, range_start, range_end, generation, user, caller, used, restored,
+            flags, reserved,
         }),
         layout!(Caller as uu_caller { pc, registers, known, exact }),
         layout!(Text as uu_text { address, len, width, utf8 }),
@@ -119,6 +120,8 @@ fn numbers() -> Vec<(&'static str, i64)> {
         ("UU_STEP_LOST", plugin::STEP_LOST.into()),
         ("UU_STEP_OTHER_STACK", plugin::STEP_OTHER_STACK.into()),
         ("UU_UNTOUCHED", plugin::UNTOUCHED.into()),
+        ("UU_WANT_AWAITING", plugin::WANT_AWAITING.into()),
+        ("UU_AWAITING", plugin::AWAITING as i64),
         ("UU_LOCK_UNKNOWN", plugin::LOCK_UNKNOWN.into()),
         ("UU_LOCK_NONE", plugin::LOCK_NONE.into()),
         ("UU_LOCK_HELD", plugin::LOCK_HELD.into()),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use uunwind_report::formats::Format;
 use uunwind_report::hide::NativeFrames;
-use uunwind_ring::{FLAG_EXPLICIT, FLAG_NO_CHILDREN, FLAG_NO_REPLAY};
+use uunwind_ring::{FLAG_AWAITING, FLAG_EXPLICIT, FLAG_NO_CHILDREN, FLAG_NO_REPLAY};
 
 /// An odd rate, so that samples do not run in step with the program's own clocks.
 const DEFAULT_RATE: &str = "99";
@@ -59,6 +59,9 @@ pub struct Options {
     /// Let the summary say more of uu's own work: plugins, replayed frames
     #[arg(short, long)]
     verbose: bool,
+    /// Record and show the coroutines that await the asyncio task that runs, too (CPython 3.14 and 3.15)
+    #[arg(long = "async")]
+    awaiting: bool,
     /// Do not record child processes
     #[arg(long)]
     no_children: bool,
@@ -156,6 +159,7 @@ impl Arguments {
             (options.no_children, FLAG_NO_CHILDREN),
             (options.explicit, FLAG_EXPLICIT),
             (options.no_replay, FLAG_NO_REPLAY),
+            (options.awaiting, FLAG_AWAITING),
         ];
         if options.pid.is_some() && options.explicit {
             return Err(Failure::new("--explicit takes a PROGRAM: uu puts no handler into a running process (-p)"));

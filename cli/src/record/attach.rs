@@ -8,6 +8,7 @@ use uunwind_built_in::HALVES;
 use uunwind_loader::ENV_PLUGINS;
 use uunwind_remote::record::Event;
 use uunwind_remote::{record, Attach, AttachError, Plugins};
+use uunwind_ring::FLAG_AWAITING;
 use uunwind_tables_build::Cache;
 
 /// Why the process is recorded from outside.
@@ -30,6 +31,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
         rate: arguments.rate,
         duration: arguments.duration,
         every: arguments.every,
+        flags: arguments.flags & FLAG_AWAITING,
         output: places.recording.clone(),
         namer,
         why: why.to_owned(),
@@ -45,7 +47,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
         Event::Naming(progress) => shown.naming(progress),
     });
     match recorded {
-        Ok((outcome, recording)) => Ok(finish::attached(&outcome, recording.as_ref(), arguments, places)),
+        Ok((outcome, recording)) => Ok(finish::attached(&outcome, recording, arguments, places)),
         Err(error) => {
             places.clean_up();
             Err(match &error {

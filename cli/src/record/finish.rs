@@ -12,11 +12,15 @@ use uunwind_recording::Recording;
 use uunwind_report::formats::{render, summary};
 use uunwind_report::resolve::Resolver;
 use uunwind_report::stacks::Merger;
+use uunwind_ring::FLAG_AWAITING;
 
 /// Writes and prints the results; returns the exit code.
 pub fn finish(mut running: Running, arguments: &Arguments, places: Places) -> Result<u8, Failure> {
     let mut outcome = running.outcome();
     let mut recording = running.take_recording();
+    if let Some(recording) = &mut recording {
+        recording.awaiting = arguments.flags & FLAG_AWAITING != 0;
+    }
     if let Some(recording) = recording.as_mut().filter(|_| arguments.gil) {
         recording.keep_holders();
     }
@@ -36,8 +40,11 @@ pub fn finish(mut running: Running, arguments: &Arguments, places: Places) -> Re
 }
 
 /// The same for a process that was running before; it lives on.
-pub fn attached(outcome: &Outcome, recording: Option<&Recording>, arguments: &Arguments, places: Places) -> u8 {
-    report(outcome, recording, arguments, &places);
+pub fn attached(outcome: &Outcome, mut recording: Option<Recording>, arguments: &Arguments, places: Places) -> u8 {
+    if let Some(recording) = &mut recording {
+        recording.awaiting = arguments.flags & FLAG_AWAITING != 0;
+    }
+    report(outcome, recording.as_ref(), arguments, &places);
     places.clean_up();
     if outcome.samples == 0 && arguments.fail_empty {
         FAILED

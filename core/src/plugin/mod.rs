@@ -35,7 +35,7 @@ pub use frame_record::FrameRecord;
 pub use language::{Language, Line, Position, LIST_LIMIT};
 pub use object_file::ObjectFile;
 pub use reading_host::READING_HOST;
-pub use view::{Caller, Host, Owner, View, OWNER_NONE, OWNER_OBJECT, OWNER_WINDOW};
+pub use view::{Caller, Host, Owner, View, AWAITING, OWNER_NONE, OWNER_OBJECT, OWNER_WINDOW, WANT_AWAITING};
 
 use crate::memory::guarded::Fixups;
 use core::ffi::c_void;

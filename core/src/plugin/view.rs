@@ -68,7 +68,19 @@ pub struct View {
     /// Set by the plugin in `step`: bit n: `caller.registers[n]` depends on no register of this frame but those in
     /// `used`: it was read from memory, or has no known value. The host sets no bit.
     pub restored: u32,
+    /// [`WANT_AWAITING`], or 0.
+    pub flags: u32,
+    /// 0.
+    pub reserved: u32,
 }
+
+/// In [`View::flags`]: the walk takes frames that await those of the stack, too: see [`AWAITING`].
+pub const WANT_AWAITING: u32 = 1;
+
+/// Added to a name in [`Host::emit_all`]: the frame is none of the stack. It waits for the frames that were emitted
+/// before it to end, and was found in the runtime's memory: a coroutine that awaits the task that runs. For walks with
+/// [`WANT_AWAITING`] only.
+pub const AWAITING: u64 = 1 << 63;
 
 impl View {
     /// An empty view, to be filled in.
@@ -99,6 +111,8 @@ impl View {
             caller: core::ptr::null_mut(),
             used: u32::MAX,
             restored: 0,
+            flags: 0,
+            reserved: 0,
         }
     }
 }
@@ -215,7 +229,7 @@ pub struct Host {
     /// walk. True: the thread's last walk was at the same point, and its rest is replayed; return at once, with any
     /// answer.
     pub rest_is_known: unsafe extern "C" fn(walk: *mut c_void, order: u64, state: *const PointState) -> bool,
-    /// Emits `count` frames, leaf first, like `count` calls of `emit` with their two words. Returns false if the stack
+    /// Emits `count` frames, leaf first, like `count` calls of `emit` with their two words, the name plus [`AWAITING`] where that holds. Returns false if the stack
     /// is full.
     pub emit_all: unsafe extern "C" fn(walk: *mut c_void, frames: *const [u64; 2], count: usize) -> bool,
     /// For plugins that are built from this crate: the walk's reader, if `layout` is its

@@ -185,6 +185,11 @@ pub trait Names {
     fn keeps_semantic_frames(&self) -> bool {
         true
     }
+    /// Whether frames that await those of the stack are wanted ([`crate::plugin::WANT_AWAITING`]): the same in all
+    /// walks of a recording.
+    fn wants_awaiting(&self) -> bool {
+        false
+    }
     /// Name id of a code object seen before; 0 if it was not.
     fn find_name(&mut self, _plugin: u8, _code: u64, _fingerprint: u64) -> u32 {
         0

@@ -9,7 +9,7 @@ use crate::cache::last_walk::CallInputs;
 use crate::cursor::Cursor;
 use crate::plugin::{
     is_overlay_answer, is_step_answer, Caller, View, Visit, NO_FUNCTION, NO_REGISTERS, OVERLAY_DESYNC, SCRATCH_BYTES,
-    STEP_DONE, STEP_END, STEP_LOST, STEP_MASK, STEP_OTHER_STACK, UNTOUCHED,
+    STEP_DONE, STEP_END, STEP_LOST, STEP_MASK, STEP_OTHER_STACK, UNTOUCHED, WANT_AWAITING,
 };
 use crate::recovery::Call;
 use crate::regs::{COUNT, FP, SP};
@@ -281,6 +281,7 @@ impl<E: Env> Walk<'_, '_, E> {
         view.range_end = claim.range.end;
         view.generation = claim.generation;
         view.user = claim.user;
+        view.flags = if self.env.wants_awaiting() { WANT_AWAITING } else { 0 };
         view.host = &Self::HOST;
         view.walk = core::ptr::from_mut(self).cast();
         exchange

@@ -4,9 +4,9 @@
 use super::{Env, Walk};
 use crate::cache::last_walk::PointState;
 use crate::cursor::Cursor;
-use crate::frame::semantic_word;
+use crate::frame::{semantic_word, FLAG_AWAITING};
 use crate::memory::{near, ANSWER, KEY};
-use crate::plugin::{Caller, Description, Host, Owner, ABI};
+use crate::plugin::{Caller, Description, Host, Owner, ABI, AWAITING};
 use crate::regs::Regs;
 use crate::rule::BY_FRAME_POINTER;
 use crate::stop_reason::StopReason;
@@ -27,9 +27,9 @@ fn calls_for(bytes: usize) -> u32 {
 }
 
 impl<E: Env> Walk<'_, '_, E> {
-    /// Emits a frame of the plugin that is being called. False: there is no room.
+    /// Emits a frame of the plugin that is being called, with flags of its word. False: there is no room.
     #[inline]
-    fn emit(&mut self, name: u32, position: u64) -> bool {
+    fn emit(&mut self, name: u32, position: u64, flags: u64) -> bool {
         self.count_call();
         if self.tail.is_some() {
             return false;
@@ -37,7 +37,7 @@ impl<E: Env> Walk<'_, '_, E> {
         if !self.env.keeps_semantic_frames() {
             return true;
         }
-        let room = self.push([semantic_word(self.plugin, name), position]).is_ok();
+        let room = self.push([semantic_word(self.plugin, name) | flags, position]).is_ok();
         if !room {
             self.refused += 1;
             if self.refused > REFUSED_LIMIT {
@@ -162,13 +162,16 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe extern "C" fn host_emit(walk: *mut c_void, name: u32, position: u64) -> bool {
         // SAFETY: as above.
         let walk = unsafe { &mut *walk.cast::<Self>() };
-        walk.emit(name, position)
+        walk.emit(name, position, 0)
     }
 
     unsafe extern "C" fn host_emit_all(walk: *mut c_void, frames: *const [u64; 2], count: usize) -> bool {
         // SAFETY: as above; the plugin passes `count` frames.
         let (walk, frames) = unsafe { (&mut *walk.cast::<Self>(), core::slice::from_raw_parts(frames, count)) };
-        frames.iter().all(|[name, position]| walk.emit(*name as u32, *position))
+        frames.iter().all(|[name, position]| {
+            let flags = if name & AWAITING == 0 { 0 } else { FLAG_AWAITING };
+            walk.emit(*name as u32, *position, flags)
+        })
     }
 
     unsafe extern "C" fn host_lend_reader(walk: *mut c_void, layout: u64) -> *mut c_void {

@@ -250,7 +250,7 @@ pub fn describe(words: &[u64], info: &mut FrameInfo, reader: &mut Reader<'_>) ->
             }
             Some(2)
         }
-        Frame::Semantic { plugin, name, position } => {
+        Frame::Semantic { plugin, name, position, .. } => {
             info.describe_semantic(plugin, name, position);
             Some(2)
         }

@@ -81,6 +81,10 @@ impl Env for Process {
 }
 
 impl Names for Process {
+    fn wants_awaiting(&self) -> bool {
+        true
+    }
+
     fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
         self.names.iter().position(|name| *name == (code, fingerprint)).map_or(0, |index| index as u32 + 1)
     }

@@ -169,6 +169,10 @@ impl Names for Live<'_> {
         self.client.is_some()
     }
 
+    fn wants_awaiting(&self) -> bool {
+        self.awaiting
+    }
+
     fn find_name(&mut self, _plugin: u8, code: u64, fingerprint: u64) -> u32 {
         let Some((client, context)) = self.client else { return 0 };
         // SAFETY: the sampler's function and context.

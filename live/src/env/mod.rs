@@ -60,6 +60,8 @@ pub struct Live<'c> {
     foreign: Cell<bool>,
     /// Whose functions may be called.
     calls: Calls,
+    /// Frames that await those of the stack are wanted.
+    pub awaiting: bool,
     /// The sum of `RESULT_*` so far.
     pub result: u32,
     /// Number of frames whose rule was found by interpreting the object's unwind data in place: it has no rule table,
@@ -112,6 +114,7 @@ impl<'c> Live<'c> {
             calls,
             met: Met::new(),
             foreign: Cell::new(false),
+            awaiting: false,
             result: 0,
             interpreted: 0,
         }

@@ -13,7 +13,8 @@ use crate::{ending, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{
-    Request, PROBED, RESULT_DESYNC, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL, RESULT_UNREPORTED, SAMPLED, WANT_CODE,
+    Request, PROBED, REQUEST_AWAITING, RESULT_DESYNC, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL, RESULT_UNREPORTED,
+    SAMPLED, WANT_CODE,
 };
 use uunwind_core::regs::{UCONTEXT_SIGMASK, UCONTEXT_STACK};
 use uunwind_core::stop_reason::StopReason;
@@ -24,7 +25,7 @@ use uunwind_ring::record::{
     lock_flags, RecordType, SampleKind, SampleRecord, ThreadRecord, SAMPLE_BLOCKED, SAMPLE_DESYNC,
     SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
 };
-use uunwind_ring::{FLAG_EXPLICIT, FLAG_NO_REPLAY};
+use uunwind_ring::{FLAG_AWAITING, FLAG_EXPLICIT, FLAG_NO_REPLAY};
 
 /// Offsets in the kernel's siginfo, in bytes
 /// ([asm-generic/siginfo.h](https://github.com/torvalds/linux/blob/v6.12/include/uapi/asm-generic/siginfo.h)).
@@ -207,7 +208,13 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
         client: &raw const CLIENT,
         context: (&raw mut context).cast(),
         epoch: process::epoch(),
-        flags: if probed { PROBED } else { 0 } | if late.is_burst() { WANT_CODE } else { 0 },
+        flags: [
+            (probed, PROBED),
+            (late.is_burst(), WANT_CODE),
+            (process.setting.flags & FLAG_AWAITING != 0, REQUEST_AWAITING),
+        ]
+        .iter()
+        .fold(0, |flags, (set, flag)| if *set { flags | flag } else { flags }),
         time,
         words: 0,
         code: 0,

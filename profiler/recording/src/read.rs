@@ -75,6 +75,8 @@ pub struct Recording {
     pub warnings: Vec<String>,
     /// Samples that [`Recording::keep_holders`] has taken out of `samples`.
     pub left_out: LeftOut,
+    /// Whether frames that await those of the stack are shown; not after reading.
+    pub awaiting: bool,
 }
 
 /// Samples of a recording that are not shown.

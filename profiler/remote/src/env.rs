@@ -25,6 +25,8 @@ pub struct Remote<'p> {
     pub plugins: &'p Plugins,
     /// The names of code objects.
     pub names: Names,
+    /// Frames that await those of the stack are wanted.
+    pub awaiting: bool,
 }
 
 impl Remote<'_> {
@@ -162,6 +164,10 @@ impl Env for Remote<'_> {
 }
 
 impl uunwind_core::walk::Names for Remote<'_> {
+    fn wants_awaiting(&self) -> bool {
+        self.awaiting
+    }
+
     fn find_name(&mut self, plugin: u8, code: u64, fingerprint: u64) -> u32 {
         self.names.find(plugin, code, fingerprint)
     }

@@ -42,6 +42,8 @@ pub struct Attach {
     pub duration: Option<Duration>,
     /// Time between snapshots.
     pub every: Option<Duration>,
+    /// `uunwind_ring::FLAG_AWAITING`, or 0.
+    pub flags: u32,
     /// Path of the recording; `None`: `uu-<program>-<pid>.uu` in the working directory.
     pub output: Option<PathBuf>,
     /// The command that names functions in a process of its own.
@@ -117,6 +119,7 @@ pub fn record(
 
     let mut sampler = Sampler::new(pid, pidfd, 1_000_000_000 / u64::from(attach.rate.max(1)), writer);
     let (begun, cpu_before) = (Instant::now(), machine::exact_cpu_of(pid).unwrap_or(0));
+    sampler.awaiting = attach.flags & uunwind_ring::FLAG_AWAITING != 0;
     sampler.snapshots = Snapshots::new(attach.every);
     sampler.until = attach.duration.map(|duration| begun + duration);
     (sampler.code, sampler.checked) = (code, machine::monotonic());
@@ -226,7 +229,7 @@ fn settings(attach: &Attach) -> Settings {
         pid: attach.pid,
         rate: attach.rate,
         kernel_hz: machine::kernel_hz(),
-        flags: 0,
+        flags: attach.flags,
         host,
         kernel,
         start_unix: machine::wall(),

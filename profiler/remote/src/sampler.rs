@@ -98,6 +98,8 @@ pub struct Sampler {
     pub snapshots: Snapshots,
     /// When the recording ends by itself.
     pub until: Option<Instant>,
+    /// Frames that await those of the stack are wanted.
+    pub awaiting: bool,
     /// Index of the process in the recording: its image since the last exec.
     pub process: u32,
     /// The names of code objects in that image; those before `names_written` are in the recording.
@@ -126,6 +128,7 @@ impl Sampler {
             period,
             snapshots: Snapshots::default(),
             until: None,
+            awaiting: false,
             process: 0,
             names: Names::default(),
             names_written: 0,
@@ -164,6 +167,7 @@ impl Sampler {
         threads::prefer_this_thread();
         let memory = Memory::of(self.pid);
         let mut walks = Walks::new(objects, plugins, &memory, std::mem::take(&mut self.names));
+        walks.want_awaiting(self.awaiting);
         let pause = self.looks(&mut walks, &memory);
         self.names = walks.into_names();
         pause

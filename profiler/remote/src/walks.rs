@@ -35,8 +35,13 @@ pub struct Walks<'p> {
 impl<'p> Walks<'p> {
     /// `names`: those of code objects that were met before.
     pub fn new(objects: &'p Objects, plugins: &'p Plugins, memory: &'p Memory, names: Names) -> Walks<'p> {
-        let env = Remote { objects, plugins, names };
+        let env = Remote { objects, plugins, names, awaiting: false };
         Walks { env, memory, room: vec![0; DEEP_WORDS], scratch: vec![0; SCRATCH / size_of::<u128>()] }
+    }
+
+    /// From now on, frames that await those of the stack are wanted, or not.
+    pub fn want_awaiting(&mut self, wanted: bool) {
+        self.env.awaiting = wanted;
     }
 
     /// The names of all code objects that were met so far.

@@ -13,11 +13,18 @@ pub enum Kind {
     Jit,
     /// A frame of an interpreted language.
     Semantic,
+    /// A frame of an interpreted language that is not on the stack: it awaits those before it.
+    Awaiting,
     /// Not code: a remark, in square brackets.
     Marker,
 }
 
 impl Kind {
+    /// Is it a frame of an interpreted language?
+    pub fn is_semantic(self) -> bool {
+        matches!(self, Kind::Semantic | Kind::Awaiting)
+    }
+
     /// Its name in files for programs.
     pub fn name(self) -> &'static str {
         match self {
@@ -25,6 +32,7 @@ impl Kind {
             Kind::Inlined => "inlined",
             Kind::Jit => "jit",
             Kind::Semantic => "interpreted",
+            Kind::Awaiting => "awaiting",
             Kind::Marker => "remark",
         }
     }
@@ -80,7 +88,7 @@ impl Line {
     /// The frame's text in a folded stack: semantic frames with file and executing line, others by name.
     pub fn folded(&self) -> String {
         match self.kind {
-            Kind::Semantic => format!("{} ({}:{})", self.function, self.file, self.position()),
+            Kind::Semantic | Kind::Awaiting => format!("{} ({}:{})", self.function, self.file, self.position()),
             _ => self.function.clone(),
         }
     }
@@ -98,7 +106,7 @@ impl Line {
     /// The frame's text where stacks are merged by function: semantic frames with their file.
     pub fn merged(&self) -> String {
         match self.kind {
-            Kind::Semantic if !self.file.is_empty() => format!("{} ({})", self.function, self.file),
+            Kind::Semantic | Kind::Awaiting if !self.file.is_empty() => format!("{} ({})", self.function, self.file),
             _ => self.function.clone(),
         }
     }

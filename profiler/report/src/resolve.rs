@@ -107,13 +107,16 @@ impl<'a> Resolver<'a> {
         &self.unusable
     }
 
-    /// Frames of a sample as recorded, leaf first.
+    /// Frames of a sample as recorded, leaf first; those that await others only if the recording's are to be shown.
     pub fn frames(&self, sample: &Sample) -> Vec<Frame> {
         let mut out = Vec::new();
         let mut node = sample.stack;
         // A node's parent has a smaller number, which the reader checked, so this ends.
         while let Some(entry) = (node as usize).checked_sub(1).and_then(|i| self.recording.nodes.get(i)) {
-            out.extend(frames(&[entry.word, entry.position]).next());
+            let frame = frames(&[entry.word, entry.position]).next();
+            let shown =
+                |frame: &Frame| self.recording.awaiting || !matches!(frame, Frame::Semantic { awaiting: true, .. });
+            out.extend(frame.filter(shown));
             node = entry.parent;
         }
         out

@@ -220,12 +220,16 @@ impl<'m, 'a> Merger<'m, 'a> {
     fn show(&mut self, moment: Moment, frame: Frame) -> Shown {
         let process = moment.process;
         match frame {
-            Frame::Semantic { plugin, name, position } => {
+            Frame::Semantic { plugin, name, position, awaiting } => {
                 let key = (process, frame, Owner::None);
                 if let Some(shown) = self.shown.get(&key) {
                     return shown.clone();
                 }
-                let line = self.semantic(process, plugin, name, position);
+                let mut line = self.semantic(process, plugin, name, position);
+                if awaiting {
+                    line.kind = Kind::Awaiting;
+                    line.function.push_str(" [awaiting]");
+                }
                 let language = self.resolver.language(&line.plugin);
                 let role = language.map_or(Role::Work, |language| language.role(&line.file, &line.function));
                 let lines = Rc::from([self.intern(line)]);

@@ -4,7 +4,7 @@ use crate::formats::Format;
 use crate::hide::NativeFrames;
 use crate::resolve::Resolver;
 use crate::selection::{group, select, Condition, Groups};
-use crate::stacks::{Kind, Merger, Profile};
+use crate::stacks::{Merger, Profile};
 
 /// What is shown, and how.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +55,7 @@ fn by_line(format: Format, profile: &mut Profile) {
     }
     for line in profile.lines.iter_mut().filter(|line| line.line > 0) {
         // Folded stacks have the lines of interpreted functions in any case.
-        if format != Format::Folded || line.kind != Kind::Semantic {
+        if format != Format::Folded || !line.kind.is_semantic() {
             line.function = format!("{}:{}", line.function, line.position());
         }
     }

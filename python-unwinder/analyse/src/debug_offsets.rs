@@ -30,6 +30,8 @@ pub struct Words {
     pub instructions: usize,
     /// The words `tlbc_index` and `co_tlbc`, from 3.14 on; 0 in builds with the GIL.
     pub copies: Option<(usize, usize)>,
+    /// First words of the groups `gen_object` and `set_object`, from 3.14 on.
+    pub generators_and_sets: Option<(usize, usize)>,
     /// First words of the groups `pyobject`, `bytes_object` and `unicode_object`.
     pub object: usize,
     pub bytes: usize,

@@ -10,11 +10,13 @@
 //! - `debug_offsets`: from 3.13 on, files contain their offsets, and these take precedence;
 //! - `half`: what reports must know of Python;
 //! - `lock`: where the GIL is;
+//! - `asyncio`: where asyncio's tasks are;
 //! - `tss`, `tls`: the place of a thread's state, which no table in the file holds, from machine code.
 //!
 //! ASSUMPTIONS.md beside the signal half's crate lists what is assumed of each version, and where it is checked.
 #![forbid(unsafe_code)]
 
+mod asyncio;
 mod debug_offsets;
 mod half;
 mod lock;
@@ -91,6 +93,7 @@ fn facts(elf: &dyn Elf) -> Result<Option<Facts>, String> {
     if let Some(words) = minor.words {
         debug_offsets::apply(elf, version, words, &mut facts)?;
         lock::check(elf, version, words, &mut facts);
+        asyncio::find(elf, words, &mut facts);
     }
     match minor.state {
         State::Key => tss::check(elf, version, &facts)?,

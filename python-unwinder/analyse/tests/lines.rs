@@ -2,6 +2,9 @@
 //! `dis.findlinestarts()`), for every code object of a part of their standard libraries; with UU_CAMPAIGNS=1, of all
 //! of them. An interpreter that is not installed is skipped by name.
 
+mod interpreters;
+
+use interpreters::candidates;
 use std::path::PathBuf;
 use std::process::Command;
 use uunwind_python::facts::{TABLE_PYTHON_310, TABLE_PYTHON_311, TABLE_PYTHON_38};
@@ -45,20 +48,6 @@ for file in sorted(files):
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u32> = hex.chars().filter_map(|c| c.to_digit(16)).collect();
     digits.chunks_exact(2).map(|d| (d[0] * 16 + d[1]) as u8).collect()
-}
-
-/// Interpreters of a version: on PATH, among those of other Debian suites that `ci/interpreters` has fetched, or among
-/// pyenv's. pyenv's shims on PATH fail for versions that are not active.
-fn candidates(version: &str) -> Vec<PathBuf> {
-    let mut found = vec![PathBuf::from(format!("python{version}"))];
-    let root = PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".pyenv/versions");
-    let target = std::env::current_exe().ok().and_then(|me| Some(me.ancestors().nth(3)?.join("interpreters")));
-    let fetched = target.and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
-    found.extend(fetched.map(|suite| suite.path().join(format!("usr/bin/python{version}"))));
-    let installed = std::fs::read_dir(root).into_iter().flatten().flatten();
-    let fitting = installed.filter(|e| e.file_name().to_string_lossy().starts_with(&format!("{version}.")));
-    found.extend(fitting.map(|e| e.path().join(format!("bin/python{version}"))));
-    found
 }
 
 /// The locations of a table; adjacent ones that say the same are one.

@@ -9,7 +9,8 @@ use uunwind_core::cache::last_walk::PointState;
 use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::guest::Plain;
 use uunwind_core::plugin::{
-    Caller, Description, Host, Owner, Text, View, ABI, OWNER_OBJECT, SCRATCH_BYTES, TEXT_LIMIT,
+    Caller, Description, Host, Owner, Text, View, ABI, AWAITING, OWNER_OBJECT, OWN_TEXT, SCRATCH_BYTES, TEXT_LIMIT,
+    WANT_AWAITING,
 };
 
 /// One native frame to be shown.
@@ -38,7 +39,9 @@ pub struct Name {
 pub struct Walk<'m> {
     memory: &'m Memory,
     pub names: Vec<Name>,
-    pub emitted: Vec<(u32, u64)>,
+    /// Name id, plus `AWAITING`, and position.
+    pub emitted: Vec<(u64, u64)>,
+    pub awaiting: bool,
     pub room: usize,
     pub reads: usize,
     pub learned: usize,
@@ -57,7 +60,7 @@ pub struct Shown {
 
 impl<'m> Walk<'m> {
     pub fn new(memory: &'m Memory) -> Walk<'m> {
-        Walk { memory, names: Vec::new(), emitted: Vec::new(), room: usize::MAX, reads: 0, learned: 0 }
+        Walk { memory, names: Vec::new(), emitted: Vec::new(), awaiting: false, room: usize::MAX, reads: 0, learned: 0 }
     }
 
     /// Shows the native frames of one walk, leaf first, each with the interpreter that claims it.
@@ -84,6 +87,7 @@ impl<'m> Walk<'m> {
                 thread_pointer: THREAD_POINTER,
                 tsd_offset: TSD_OFFSET,
                 host: &HOST,
+                flags: if self.awaiting { WANT_AWAITING } else { 0 },
                 walk: std::ptr::from_mut(self).cast::<c_void>(),
                 ..View::new()
             };
@@ -95,11 +99,21 @@ impl<'m> Walk<'m> {
         shown
     }
 
-    fn name(&self, id: u32) -> String {
+    fn name(&self, id: u64) -> String {
+        let mark = if id & AWAITING == 0 { "" } else { "await " };
+        mark.to_owned() + &self.plain_name(id as u32)
+    }
+
+    fn plain_name(&self, id: u32) -> String {
         id.checked_sub(1).map_or("?".into(), |index| self.names[index as usize].name.clone())
     }
 
     fn text(&self, text: &Text) -> String {
+        if text.utf8 & OWN_TEXT != 0 {
+            // SAFETY: the plugin's own constant.
+            let own = unsafe { std::slice::from_raw_parts(text.address as *const u8, text.len as usize) };
+            return String::from_utf8_lossy(own).into_owned();
+        }
         let mut bytes = vec![0; text.len.min(TEXT_LIMIT) as usize];
         if !self.memory.get(text.address, &mut bytes) {
             return "unreadable".into();
@@ -216,15 +230,21 @@ unsafe extern "C" fn emit(ctx: *mut c_void, name: u32, position: u64) -> bool {
     if walk.emitted.len() >= walk.room {
         return false;
     }
-    walk.emitted.push((name, position));
+    walk.emitted.push((u64::from(name), position));
     true
 }
 
 unsafe extern "C" fn emit_all(ctx: *mut c_void, frames: *const [u64; 2], count: usize) -> bool {
     // SAFETY: the plugin passes `count` frames.
     let frames = unsafe { std::slice::from_raw_parts(frames, count) };
-    // SAFETY: as `emit`.
-    frames.iter().all(|[name, position]| unsafe { emit(ctx, *name as u32, *position) })
+    frames.iter().all(|[name, position]| {
+        // SAFETY: the plugin passes its walk.
+        let room = unsafe { emit(ctx, *name as u32, *position) };
+        if let Some(last) = walk(ctx).emitted.last_mut().filter(|_| room) {
+            last.0 = *name;
+        }
+        room
+    })
 }
 
 unsafe extern "C" fn omit(_: *mut c_void, _: u32) -> u32 {

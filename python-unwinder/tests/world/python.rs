@@ -2,6 +2,7 @@
 
 use super::Memory;
 use std::mem::size_of;
+use uunwind_python::awaiting::{AsyncFacts, ASYNC_AWAITED_BY};
 use uunwind_python::facts::{
     Facts, CHAIN_CFRAME, CHAIN_CFRAME_SHIM, CHAIN_SHIM, FACTS_VERSION, OBJECT_HEADER, OBJECT_HEADER_FREE_THREADED,
     STATE_KEY, STATE_TLS, TABLE_PYTHON_311,
@@ -13,6 +14,7 @@ pub const RUNTIME: u64 = 0x50_0000;
 pub const EVAL: u64 = 0x10_0000;
 pub const EVAL_END: u64 = 0x10_c000;
 pub const CODE_TYPE: u64 = 0x40_0000;
+pub const COROUTINE_TYPE: u64 = 0x41_0000;
 pub const THREAD_POINTER: u64 = 0x7f10_0000_0000;
 pub const TSD_OFFSET: u64 = 0x310;
 /// Top of the thread's stack, and of its data stack's chunk.
@@ -45,6 +47,10 @@ const V311: Facts = Facts {
     eval: EVAL,
     code_type: CODE_TYPE,
     frame_type: 0,
+    coroutine_type: 0,
+    generator_type: 0,
+    async_generator_type: 0,
+    sending_type: 0,
     state_offset: 0,
     state_module: 0,
     state: STATE_KEY,
@@ -99,6 +105,7 @@ const V311: Facts = Facts {
         wait_end: 168,
         padding: 0,
     },
+    asyncio: AsyncFacts::NOT_DESCRIBED,
 };
 pub static PYTHON_3_11: Version = Version { facts: V311 };
 pub static PYTHON_3_12: Version = Version {
@@ -156,6 +163,28 @@ pub static PYTHON_3_14: Version = Version {
         frame_tags: 3,
         code_first_traceable: 192,
         code_instructions: 208,
+        coroutine_type: COROUTINE_TYPE,
+        generator_type: COROUTINE_TYPE + 0x1000,
+        async_generator_type: COROUTINE_TYPE + 0x2000,
+        sending_type: COROUTINE_TYPE + 0x3000,
+        asyncio: AsyncFacts {
+            kind: ASYNC_AWAITED_BY,
+            running_task: 872,
+            awaited_by: 96,
+            is_task: 108,
+            awaited_by_is_set: 109,
+            coroutine: 128,
+            state: 67,
+            frame: 72,
+            suspended: 254,
+            delegating: 255,
+            delegating_last: 255,
+            stack: 64,
+            awaited: 8,
+            set_used: 24,
+            set_mask: 32,
+            set_table: 40,
+        },
         ..PYTHON_3_13.facts
     },
 };
@@ -173,6 +202,14 @@ pub static PYTHON_3_15: Version = Version {
         tstate_thread_id: 176,
         tstate_base_frame: 80,
         tstate_datastack: 256,
+        asyncio: AsyncFacts {
+            running_task: 1032,
+            suspended: 1,
+            delegating: 2,
+            delegating_last: 3,
+            awaited: 16,
+            ..PYTHON_3_14.facts.asyncio
+        },
         ..PYTHON_3_14.facts
     },
 };
@@ -209,6 +246,7 @@ const fn with_copies(facts: Facts) -> Facts {
         text_ascii: free.text_ascii,
         text_compact: free.text_compact,
         object_header: free.object_header,
+        asyncio: AsyncFacts::NOT_DESCRIBED,
         ..facts
     }
 }
@@ -364,6 +402,56 @@ impl Process {
         self.current = address;
         self.publish();
         address
+    }
+
+    /// A coroutine (or generator, by its type) that awaits an object, or is suspended otherwise (0).
+    pub fn suspended(&mut self, kind: u64, code: u64, position: i64, awaits: u64) -> u64 {
+        let asyncio = self.version.facts.asyncio;
+        let at = self.allocate(0x100);
+        self.memory.put64(at + 8, BIAS + kind);
+        let frame = at + u64::from(asyncio.frame);
+        self.frame_at(frame, 0, code, position, GENERATOR, false);
+        let state = if awaits == 0 { asyncio.suspended } else { asyncio.delegating };
+        self.memory.put(at + u64::from(asyncio.state), &[state as u8]);
+        let top = frame + 0x60;
+        self.memory.put64(frame + u64::from(asyncio.stack), top);
+        self.memory.put64(top - u64::from(asyncio.awaited), awaits | 1);
+        at
+    }
+
+    /// A task that runs this coroutine; 0: a future.
+    pub fn task(&mut self, coroutine: u64) -> u64 {
+        let asyncio = self.version.facts.asyncio;
+        let at = self.allocate(168);
+        self.memory.put64(at + u64::from(asyncio.coroutine), coroutine);
+        self.memory.put(at + u64::from(asyncio.is_task), &[u8::from(coroutine != 0)]);
+        at
+    }
+
+    /// What awaits a task or future: another one, or a set.
+    pub fn awaited_by(&mut self, future: u64, by: u64, is_set: bool) {
+        let asyncio = self.version.facts.asyncio;
+        self.memory.put64(future + u64::from(asyncio.awaited_by), by);
+        self.memory.put(future + u64::from(asyncio.awaited_by_is_set), &[u8::from(is_set)]);
+    }
+
+    /// A set with these entries: an object and its hash.
+    pub fn set(&mut self, used: u64, entries: &[[u64; 2]]) -> u64 {
+        let asyncio = self.version.facts.asyncio;
+        let (at, table) = (self.allocate(200), self.allocate(16 * entries.len() as u64));
+        for (place, word) in (table..).step_by(8).zip(entries.iter().flatten()) {
+            self.memory.put64(place, *word);
+        }
+        self.memory.put64(at + u64::from(asyncio.set_used), used);
+        self.memory.put64(at + u64::from(asyncio.set_mask), entries.len() as u64 - 1);
+        self.memory.put64(at + u64::from(asyncio.set_table), table);
+        at
+    }
+
+    /// The thread's loop runs this task.
+    pub fn run_task(&mut self, task: u64) {
+        let at = TSTATE + u64::from(self.version.facts.asyncio.running_task);
+        self.memory.put64(at, task);
     }
 
     /// A native activation of the loop with this CFA begins.

@@ -272,6 +272,12 @@ impl<'v> Guest<'v> {
         unsafe { (self.host.emit_all)(self.view.walk, frames.as_ptr(), frames.len()) }
     }
 
+    /// Does the walk take frames that await those of the stack ([`super::AWAITING`])?
+    #[inline]
+    pub fn wants_awaiting(&self) -> bool {
+        self.view.flags & super::WANT_AWAITING != 0
+    }
+
     /// Emits one semantic frame, as name id and position. False: the stack is full.
     #[inline]
     pub fn emit(&self, name: u32, position: u64) -> bool {

@@ -5,7 +5,9 @@ mod world;
 
 use crate::{output, seed};
 use uunwind_core::plugin::guest::Plain;
-use world::python::{Process, ALL, BIAS, EVAL, EVAL_END, GENERATOR, STACK, THREAD, THREAD_POINTER, TSD_OFFSET};
+use world::python::{
+    Process, ALL, BIAS, COROUTINE_TYPE, EVAL, EVAL_END, GENERATOR, STACK, THREAD, THREAD_POINTER, TSD_OFFSET,
+};
 
 /// Native frames of the loop, one after the other.
 const NATIVES: u64 = 4;
@@ -19,7 +21,11 @@ pub fn processes() {
         let cfa = |n: u64| LOWEST + (n + 1) * FRAME;
         for n in (0..NATIVES).rev() {
             process.activate(cfa(n));
-            process.call(a, 8, THREAD);
+            if n == 0 && version.facts.asyncio.kind != 0 {
+                run_task(&mut process, a);
+            } else {
+                process.call(a, 8, THREAD);
+            }
             process.call(b, 12, if n % 2 == 0 { GENERATOR } else { THREAD });
             process.call(c, 14, THREAD);
             process.memory.put64(cfa(n) - 8, BIAS + EVAL + 0x2000);
@@ -51,6 +57,22 @@ pub fn processes() {
         }
         seed("python_overlay", name, &out);
     }
+}
+
+/// A task's coroutine runs; two tasks await it, one after the other.
+fn run_task(process: &mut Process, code: u64) {
+    let facts = process.version.facts.asyncio;
+    let coroutine = process.call(code, 8, GENERATOR) - u64::from(facts.frame);
+    process.memory.put64(coroutine + 8, BIAS + COROUTINE_TYPE);
+    let future = process.task(0);
+    let inner = process.suspended(COROUTINE_TYPE + 0x1000, code, 10, 0);
+    let outer = process.suspended(COROUTINE_TYPE, code, 12, inner);
+    let last = process.suspended(COROUTINE_TYPE, code, 12, future);
+    let [task, waits, root] = [coroutine, outer, last].map(|coroutine| process.task(coroutine));
+    let set = process.set(1, &[[0, 0], [waits, 5]]);
+    process.awaited_by(task, set, true);
+    process.awaited_by(waits, root, false);
+    process.run_task(task);
 }
 
 /// Prints first line and table of functions of the standard library, in hexadecimal.

@@ -21,7 +21,7 @@ const COLOURS: [&str; 4] = ["blue", "purple", "yellow", "magenta"];
 /// The profile as JSON.
 pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, String> {
     let languages: BTreeMap<&str, usize> = {
-        let plugins = profile.lines.iter().filter(|line| line.kind == Kind::Semantic).map(|line| line.plugin.as_str());
+        let plugins = profile.lines.iter().filter(|line| line.kind.is_semantic()).map(|line| line.plugin.as_str());
         let distinct: std::collections::BTreeSet<&str> = plugins.collect();
         distinct.into_iter().zip(CATEGORIES.len()..).collect()
     };
@@ -122,7 +122,7 @@ impl Maker<'_> {
             Kind::Native | Kind::Inlined => 1,
             Kind::Jit => 2,
             Kind::Marker => 3,
-            Kind::Semantic => self.languages.get(line.plugin.as_str()).copied().unwrap_or(0),
+            Kind::Semantic | Kind::Awaiting => self.languages.get(line.plugin.as_str()).copied().unwrap_or(0),
         }
     }
 

@@ -133,7 +133,7 @@ fn category(recording: &Recording, line: &Line) -> Category {
         Kind::Native | Kind::Inlined => Category { kind: "native", label: "machine code".into() },
         Kind::Jit => Category { kind: "jit", label: "made at run time".into() },
         Kind::Marker => Category { kind: "remark", label: "remarks".into() },
-        Kind::Semantic => {
+        Kind::Semantic | Kind::Awaiting => {
             let known = recording.languages.iter().any(|language| language.plugin == line.plugin);
             let label = if known { super::printable(&line.plugin) } else { "interpreter".into() };
             Category { kind: "language", label }

@@ -31,8 +31,9 @@ pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
             }
             callee = Some(frame);
             match frame {
-                Frame::Semantic { plugin, name, position } => {
-                    semantic(resolver, process, plugin, name, position, &mut out);
+                Frame::Semantic { plugin, name, position, awaiting } => {
+                    let mark = if awaiting { "-awaiting" } else { "" };
+                    semantic(resolver, process, (plugin, mark), name, position, &mut out);
                 }
                 Frame::Window { address, exact, by_frame_pointer, interpreter, generation, name } => {
                     let named = resolver.name(process, name).filter(|_| name != 0);
@@ -91,10 +92,17 @@ fn header(recording: &Recording, index: usize, sample: &Sample, out: &mut String
     );
 }
 
-fn semantic(resolver: &Resolver<'_>, process: u32, plugin: u8, id: u32, position: u64, out: &mut String) {
+fn semantic(
+    resolver: &Resolver<'_>,
+    process: u32,
+    (plugin, mark): (u8, &str),
+    id: u32,
+    position: u64,
+    out: &mut String,
+) {
     let plugin = resolver.plugin(process, plugin);
     let label = resolver.language(&plugin).map_or(&plugin, |language| &language.label);
-    let label = word(label);
+    let label = word(label) + mark;
     let _ = match resolver.name(process, id) {
         Some(n) => writeln!(
             out,

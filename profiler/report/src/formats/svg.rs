@@ -82,6 +82,7 @@ fn colour(kind: Kind, name: &str) -> Color {
     let shade = (uunwind_core::object_key::key(name.as_bytes()) >> 32) as u8 % 48;
     let (r, g, b) = match kind {
         Kind::Semantic => (90 + shade, 150 + shade, 225),
+        Kind::Awaiting => (150 + shade, 180 + shade / 2, 230),
         Kind::Jit => (90 + shade, 190 + shade / 2, 90),
         Kind::Native => (225 + shade / 2, 120 + shade, 50),
         Kind::Inlined => (235, 170 + shade, 110),

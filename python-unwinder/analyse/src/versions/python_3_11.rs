@@ -2,6 +2,7 @@
 
 use super::{Minor, State, TRACE_REFS};
 use std::mem::size_of;
+use uunwind_python::awaiting::AsyncFacts;
 use uunwind_python::facts::{Facts, CHAIN_CFRAME, FACTS_VERSION, OBJECT_HEADER, STATE_KEY, TABLE_PYTHON_311};
 use uunwind_python::lock::{LockFacts, LOCK_RUNTIME};
 
@@ -33,6 +34,10 @@ pub const LAYOUT: Facts = Facts {
     eval: 0,
     code_type: 0,
     frame_type: 0,
+    coroutine_type: 0,
+    generator_type: 0,
+    async_generator_type: 0,
+    sending_type: 0,
     state_offset: 0,
     state_module: 0,
     state: STATE_KEY,
@@ -76,4 +81,5 @@ pub const LAYOUT: Facts = Facts {
     frame_copy: 0,
     code_copies: 0,
     lock: LockFacts { gil: 360, ..LOCK },
+    asyncio: AsyncFacts::NOT_DESCRIBED,
 };

@@ -43,6 +43,7 @@ const WORDS: Words = Words {
     code: 34,
     instructions: 43,
     copies: None,
+    generators_and_sets: None,
     object: 44,
     bytes: 64,
     text: 67,

@@ -2,6 +2,7 @@
 
 use super::{python_3_13, Minor, State};
 use crate::debug_offsets::Words;
+use uunwind_python::awaiting::{AsyncFacts, ASYNC_AWAITED_BY};
 use uunwind_python::facts::Facts;
 use uunwind_python::lock::LockFacts;
 
@@ -22,6 +23,26 @@ pub const LAYOUT: Facts = Facts {
     code_instructions: 208,
     // `holds_gil`.
     lock: LockFacts { holds: 36, holds_mask: u32::MAX, ..python_3_13::LAYOUT.lock },
+    // From section `.AsyncioDebug` of 3.14.8's and 3.14.10's module `_asyncio`, which is a file of its own; the rest from
+    // the headers of 3.14.8. -2 and -1: `FRAME_SUSPENDED`, `FRAME_SUSPENDED_YIELD_FROM`.
+    asyncio: AsyncFacts {
+        kind: ASYNC_AWAITED_BY,
+        running_task: 872,
+        awaited_by: 96,
+        awaited_by_is_set: 109,
+        is_task: 108,
+        coroutine: 128,
+        frame: 72,
+        state: 67,
+        suspended: 0xfe,
+        delegating: 0xff,
+        delegating_last: 0xff,
+        stack: 64,
+        awaited: 8,
+        set_used: 24,
+        set_mask: 32,
+        set_table: 40,
+    },
     ..python_3_13::LAYOUT
 };
 
@@ -38,6 +59,7 @@ const WORDS: Words = Words {
     code: 39,
     instructions: 48,
     copies: Some((38, 49)),
+    generators_and_sets: Some((83, 62)),
     object: 50,
     bytes: 74,
     text: 77,

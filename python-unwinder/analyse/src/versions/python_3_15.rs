@@ -3,6 +3,7 @@
 
 use super::{python_3_14, Minor, State};
 use crate::debug_offsets::Words;
+use uunwind_python::awaiting::AsyncFacts;
 use uunwind_python::facts::Facts;
 use uunwind_python::lock::LockFacts;
 
@@ -21,6 +22,15 @@ pub const LAYOUT: Facts = Facts {
     tstate_datastack: 256,
     // `gil_requested`.
     lock: LockFacts { waits: 40, ..python_3_14::LAYOUT.lock },
+    // As 3.14's, from 3.15.0's and 3.15.2's own files; 1, and 2 and 3: the states of suspended ones.
+    asyncio: AsyncFacts {
+        running_task: 1032,
+        suspended: 1,
+        delegating: 2,
+        delegating_last: 3,
+        awaited: 16,
+        ..python_3_14::LAYOUT.asyncio
+    },
     ..python_3_14::LAYOUT
 };
 
@@ -37,6 +47,7 @@ const WORDS: Words = Words {
     code: 47,
     instructions: 56,
     copies: Some((46, 57)),
+    generators_and_sets: Some((99, 74)),
     object: 58,
     bytes: 86,
     text: 89,

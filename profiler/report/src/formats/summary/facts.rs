@@ -5,13 +5,14 @@ use crate::resolve::stop_text;
 use crate::stacks::Profile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use uunwind_core::frame::{frames, Frame};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_recording::{Counters, EndCause, Lock, Recording, FROM_OUTSIDE, NOT_RECORDED};
 use uunwind_ring::layout::BLOCKS;
 use uunwind_ring::record::{
     SampleKind, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
 };
-use uunwind_ring::FLAG_NO_REPLAY;
+use uunwind_ring::{FLAG_AWAITING, FLAG_NO_REPLAY};
 
 // Writing to a String cannot fail, so the results of `writeln!` below are dropped.
 
@@ -29,6 +30,7 @@ pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String
     rate_and_time(recording, &mut out);
     stacks(recording, &mut out);
     locks(recording, &mut out);
+    awaiting(recording, &mut out);
     losses(recording, style, &mut out);
     processes(recording, style, &mut out);
     for note in &recording.notes {
@@ -201,6 +203,26 @@ fn locks(recording: &Recording, out: &mut String) {
              in {unknown:.1} %. Waiting takes little CPU time"
         );
     }
+}
+
+/// What awaits the tasks that ran, if it was recorded.
+fn awaiting(recording: &Recording, out: &mut String) {
+    if recording.settings.flags & FLAG_AWAITING == 0 {
+        return;
+    }
+    let found = recording.nodes.iter().any(|node| {
+        let frame = frames(&[node.word, node.position]).next();
+        matches!(frame, Some(Frame::Semantic { awaiting: true, .. }))
+    });
+    let _ = match (found, recording.awaiting) {
+        (true, true) => writeln!(out, "  async      frames with [awaiting] are on no stack: they await the task that ran"),
+        (true, false) => writeln!(out, "  async      what awaits the tasks that ran was recorded, too: shown with --async"),
+        (false, _) => writeln!(
+            out,
+            "  async      nothing was found that awaits the tasks that ran (looked for in CPython 3.14 and 3.15, without \
+             free-threaded builds)"
+        ),
+    };
 }
 
 fn losses(recording: &Recording, style: Style, out: &mut String) {
