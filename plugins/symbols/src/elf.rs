@@ -1,7 +1,7 @@
 //! What is verified of an ELF file before its symbols are used: that it is the file that was mapped.
 
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
-use object::{elf, Endianness, ReadCache, ReadRef};
+use object::{elf, Endianness, Object, ReadCache, ReadRef};
 use std::path::Path;
 use uunwind_elf::files;
 
@@ -57,6 +57,14 @@ pub fn debug_information(path: &Path) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Whether a file has debug information of its own. Any bytes may be passed.
+pub fn has_debug_information(path: &Path) -> bool {
+    let Ok(file) = files::open(path) else { return false };
+    let cache = ReadCache::new(file);
+    let Ok(elf) = object::File::parse(&cache) else { return false };
+    [".debug_info", ".zdebug_info"].iter().any(|name| elf.section_by_name(name).is_some())
 }
 
 /// The sum of the decompressed sizes that all compressed sections declare. Any bytes may be passed.

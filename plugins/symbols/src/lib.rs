@@ -6,12 +6,14 @@
 //! plt, go    stubs of the procedure linkage table; Go's own table of functions
 //! functions  where functions without a name begin: the index of .eh_frame
 //! elf        what identifies a file; whether its debug information may be used
+//! debug_file separate files with debug information and symbols
 //! demangle   C++ and Rust names
 //! ```
 //!
 //! Lines and inlined functions come from DWARF, by blazesym.
 #![forbid(unsafe_code)]
 
+mod debug_file;
 pub mod demangle;
 mod elf;
 pub mod functions;
@@ -80,7 +82,7 @@ pub struct Answer {
 /// Looks up file addresses of an object. The error says, for people, why none of its files can be used.
 pub fn look_up(object: &Mapped<'_>, addresses: &[u64]) -> Result<Answer, String> {
     let path = find_file(object)?;
-    let (mut symbols, remark) = read(&path, addresses)?;
+    let (mut symbols, remark) = read(object, &path, addresses)?;
     let why = find_starts(&path, &mut symbols);
     Ok(Answer { symbols, path, remark: why.or(remark) })
 }
@@ -125,11 +127,20 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Symbols of file addresses, and a remark for people on what could not be used.
-fn read(path: &Path, addresses: &[u64]) -> Result<(Vec<Symbol>, Option<String>), String> {
-    // Both readers take foreign files; a panic in one must cost no more than this object's names.
+/// Symbols of file addresses, and a remark for people on what could not be used. What the file lacks comes from its
+/// separate debug file.
+fn read(object: &Mapped<'_>, path: &Path, addresses: &[u64]) -> Result<(Vec<Symbol>, Option<String>), String> {
+    // All readers take foreign files; a panic in one must cost no more than this object's names.
     let named = catch_unwind(|| table::names(path, addresses));
-    let named = named.unwrap_or_else(|_| Err("its symbols could not be read".to_owned()))?;
+    let mut named = named.unwrap_or_else(|_| Err("its symbols could not be read".to_owned()))?;
+    let separate = catch_unwind(|| separate(object, path, &named)).ok().flatten();
+    if let Some(separate) = &separate {
+        let found = catch_unwind(|| table::names(separate, addresses)).unwrap_or(Ok(Vec::new())).unwrap_or_default();
+        for (name, found) in named.iter_mut().zip(found).filter(|(name, _)| name.is_none()) {
+            *name = found;
+        }
+    }
+    let path = separate.as_deref().unwrap_or(path);
     let remark = elf::debug_information(path).err();
     // Damaged debug information costs lines and inlined functions; the symbol table is still good.
     let debug = catch_unwind(AssertUnwindSafe(|| {
@@ -148,6 +159,20 @@ fn read(path: &Path, addresses: &[u64]) -> Result<(Vec<Symbol>, Option<String>),
         entry(empty, named, debug.next().flatten())
     });
     Ok((entries.collect(), remark))
+}
+
+/// The debug file of a file that has no debug information. A server is asked only where functions have no names.
+fn separate(object: &Mapped<'_>, path: &Path, named: &[table::Named]) -> Option<PathBuf> {
+    if elf::has_debug_information(path) {
+        return None;
+    }
+    // A descriptor says nothing of the folder in which a debug file may lie.
+    let real = object.files.iter().find(|file| !file.starts_with("/proc")).map_or(path, PathBuf::as_path);
+    let real = std::fs::canonicalize(real).unwrap_or(real.to_owned());
+    debug_file::find(path, &real, object.build_id).or_else(|| {
+        let lacks = named.iter().any(Option::is_none);
+        lacks.then(|| debug_file::ask_server(object.build_id)).flatten()
+    })
 }
 
 /// Fills in the names of PLT stubs and of Go's functions, and the beginnings of functions without names. Returns what

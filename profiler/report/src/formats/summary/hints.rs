@@ -105,10 +105,32 @@ fn stripped<'a>(recording: &'a Recording, profile: &'a Profile) -> impl Iterator
         let path = String::from_utf8_lossy(&recording.objects.get(object as usize)?.path).into_owned();
         let path = crate::formats::printable(&path);
         let share = percent(weight, all);
+        let package = package(&path).map_or(String::new(), |package| {
+            format!(". It is of the package {package}; Debian and Ubuntu have the names in {package}-dbgsym")
+        });
         Some(format!(
-            "{share:.0} % of the time is in functions of {path} without names: it is stripped, and no debug file of it was found"
+            "{share:.0} % of the time is in functions of {path} without names: it is stripped, and no debug file of it was \
+             found{package}"
         ))
     })
+}
+
+/// Folder in which dpkg(1) keeps the list of each package's files, one path a line.
+const PACKAGES: &str = "/var/lib/dpkg/info";
+
+/// The Debian package that has installed a file.
+fn package(path: &str) -> Option<String> {
+    // Packages have files under /lib which merged systems have under /usr/lib.
+    let paths = [path, path.strip_prefix("/usr").unwrap_or(path)];
+    let has = |list: &String| list.lines().any(|line| paths.contains(&line));
+    for entry in std::fs::read_dir(PACKAGES).ok()?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(package) = name.strip_suffix(".list") else { continue };
+        if std::fs::read_to_string(entry.path()).is_ok_and(|list| has(&list)) {
+            return package.split(':').next().map(str::to_owned);
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -153,6 +175,16 @@ mod tests {
         assert_eq!(of("/usr/bin/node", [5, 5]), "");
         assert_eq!(of("/usr/bin/other", [60, 0]), "");
         assert!(of("/usr/bin/lua", [0, 40]).contains("40 % of the time is in functions of /usr/bin/lua without names"));
+    }
+
+    /// dpkg is the oracle.
+    #[test]
+    fn a_file_leads_to_its_package() {
+        let output = std::process::Command::new("dpkg").args(["-S", "/usr/bin/dpkg"]).output();
+        let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        let owner = said.split(':').next().filter(|owner| !owner.is_empty()).map(str::to_owned);
+        assert_eq!(package("/usr/bin/dpkg"), owner);
+        assert_eq!(package("/no/such/file"), None);
     }
 
     #[test]
