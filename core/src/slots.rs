@@ -8,17 +8,21 @@
 //! The end of a thread is not reported. A thread that finds no free slot takes one over whose owner has ended, which
 //! the kernel is asked; only if there is none, more slots are mapped (`levels`).
 
+mod deferred;
 mod holder;
 mod levels;
 mod slot;
 #[cfg(test)]
 mod tests;
 
+pub use deferred::{Asked, Deferred, CLIENTS};
 pub use holder::{Held, Holder, Stake};
 pub use levels::SLOTS;
 pub use slot::{stack_pointer, Refused, Slot, Walking};
 
 use crate::errno::ESRCH;
+// The atomics of `deferred`.
+use crate::registry::sync;
 use crate::syscall;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use levels::{Level, Levels};
@@ -280,6 +284,47 @@ impl Slots {
         }
     }
 
+    /// The number of a slot, which it has for ever; below [`SLOTS`]. `None`: it is none of these. Async-signal-safe.
+    #[inline]
+    pub fn index_of(&self, slot: &Slot) -> Option<u64> {
+        self.levels.index_of(slot)
+    }
+
+    /// The slot with this number, if it exists. Async-signal-safe.
+    pub fn by_index(&self, index: u64) -> Option<&Slot> {
+        self.levels.by_index(index)
+    }
+
+    /// Number of deferred requests that became void: their threads ended, forked, or withdrew them. Those of threads
+    /// that have ended become so here, at the latest. One system call for each request that waits. Async-signal-safe.
+    pub fn void_requests(&self) -> u64 {
+        for slot in self.used() {
+            if let Some(count) = slot.deferred.pending() {
+                self.void_if_gone(slot, count);
+            }
+        }
+        slot::VOID.load(Ordering::Relaxed)
+    }
+
+    /// Whether the request with this count of a slot waits; if its thread has ended, it becomes void.
+    /// Async-signal-safe.
+    pub fn is_waiting(&self, slot: &Slot, count: u64) -> bool {
+        slot.deferred.pending() == Some(count) && !self.void_if_gone(slot, count)
+    }
+
+    /// A new owner of the slot makes the request void before anything else, so a request that is void here is that of
+    /// the thread that was looked for.
+    fn void_if_gone(&self, slot: &Slot, count: u64) -> bool {
+        let tid = slot.tid.load(Ordering::Acquire);
+        // In the child of a fork by a raw system call, the TCB has the parent's thread id.
+        let is_own = self.current().is_some_and(|own| core::ptr::eq(own, slot));
+        if is_own || tid == 0 || tid == TAKING || !self.is_gone(tid) {
+            return false;
+        }
+        slot.void(count);
+        true
+    }
+
     /// Whether the calling thread is inside a walk. Async-signal-safe.
     pub fn is_walking(&self) -> bool {
         self.current().is_some_and(|slot| slot.is_walking(stack_pointer()))
@@ -301,7 +346,7 @@ impl Slots {
     }
 
     /// The slots that were ever claimed.
-    fn used(&self) -> impl Iterator<Item = &Slot> {
+    pub fn used(&self) -> impl Iterator<Item = &Slot> {
         self.levels.all().flat_map(Level::used)
     }
 
@@ -338,6 +383,8 @@ impl Slots {
                 if !matches!(slot.tid.load(Ordering::Relaxed), 0 | TAKING) {
                     slot.tid.store(self.tid(own), Ordering::Relaxed);
                 }
+                // The signal of its request is pending in the parent only.
+                slot.void_any();
             } else {
                 slot.change_owner();
                 slot.tid.store(0, Ordering::Relaxed);

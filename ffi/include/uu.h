@@ -240,6 +240,82 @@ struct uu_thread {
  * may be missing, or there with -ESRCH. Thread-safe, async-signal-safe. Up to 10 KiB of stack. */
 int uu_walk_all(struct uu_request *request, struct uu_thread *threads, size_t capacity, uint64_t timeout_ns);
 
+/* ---- Stacks that are asked for now and taken later -----------------------------------------------------------------
+ *
+ * An event happens where a stack cannot be walked, or not yet: in a handler, in an allocator, under a lock. Whoever
+ * watches it asks for the stack with uu_trigger(), and writes down the event with the cookie that it gets. The stack is
+ * taken once, at the thread's next safe point, and given with the cookie to each client that asked. examples/tracer
+ * does so.
+ *
+ * The safe point is where the thread receives the signal of uu_thread_signal(), which uu_trigger() sends to its own
+ * thread: where it is not blocked, before uu_trigger() returns, and the stack begins with its caller; where it is, as
+ * soon as it is not any more, and the stack begins with the code that is interrupted then. In a signal handler that
+ * blocks it, that is the code that the handler has interrupted. The cookie waits as long as the signal is blocked.
+ *
+ * A cookie is one thread's, and the process's only one; none is 0. It has one stack at most. Until a thread's stack has
+ * been given to all that asked, every uu_trigger() on it returns the same cookie, also while clients are being called;
+ * a client is called once for each cookie. Afterwards there is a new one.
+ *
+ * A cookie becomes void, and no client is called for it, if its thread ends, or replaces the program (exec(2)), while
+ * the signal is blocked; in the child of a fork, which has its parent's pending cookies and not its pending signals; if
+ * uu_trigger_cancel() is called; if the signal was not sent after all, and a handler asked before that was clear; and,
+ * where a client's function is left by siglongjmp(3), by uu_capture_abandoned(). uu_triggers_lost() counts them. A
+ * program that takes the signal itself (by its own handler, or sigwait(3)) has to call uu_trigger_cancel() in the
+ * threads that wait for it. */
+
+/* A stack, for a client. The structure may grow: `size` says how much of it is there. */
+struct uu_delivery {
+    uint32_t size;           /* sizeof(struct uu_delivery) of the library */
+    uint32_t tid;            /* id of the thread whose stack this is, the calling one */
+    uint64_t cookie;         /* that uu_trigger() returned */
+    const uint64_t *frames;  /* as uu_walk() writes them, leaf first; readable during the call */
+    size_t words;            /* words of `frames` */
+    uint32_t count;          /* frames */
+    uint16_t stop;           /* why the walk ended: enum uu_stop. Without frames, why there was none: UU_STOP_FAULT in a
+                                handler that interrupted a uu_walk() of the thread, UU_STOP_TOO_MANY_THREADS */
+    uint16_t doubt;          /* UU_DOUBT_* */
+};
+
+/* Adds a client. `deliver` is called with `user` in a signal handler in which all signals but faults are blocked, on
+ * the interrupted stack as uu_walk_thread() says: it must be async-signal-safe, and return. It may call uu_describe(),
+ * uu_stack_id() and uu_trigger(); it must not walk. Plugins run as in uu_walk() without flags.
+ *
+ * Returns its number, from 0; -EINVAL: `deliver` is null; -ENOMEM: there are 16; -EBUSY, -EIO: as uu_thread_signal().
+ * Thread-safe, async-signal-safe. */
+int uu_client_register(void (*deliver)(void *user, const struct uu_delivery *delivery), void *user);
+
+/* Removes a client; no thread may trigger for it any more. When 0 is returned, `deliver` does not run and will not;
+ * cookies that it waits for have no stack for it. Waits at most a second for calls of `deliver`; not to be called in
+ * it.
+ *
+ * -EINVAL: no such number; -ENOENT: no such client; -ETIMEDOUT: `deliver` still runs; asking again is allowed.
+ * Thread-safe. Not async-signal-safe. */
+int uu_client_unregister(int client);
+
+/* Asks for the calling thread's stack, for a client. Returns the cookie; 0: refused, and counted: no such client; the
+ * thread has no place, as in uu_capture(); the signal is not the library's any more, or cannot be queued
+ * (RLIMIT_SIGPENDING); or the caller is the child of vfork(2), or of clone(2) with CLONE_VM.
+ *
+ * While a cookie is pending, nothing but a few loads and one store is done. Otherwise a signal is sent, and, if it is
+ * not blocked, the stack walked: that needs uu_walk_thread()'s 8 KiB of stack and the kernel's signal frame, with what
+ * `deliver` needs. Thread-safe, async-signal-safe. errno stays as it is. */
+uint64_t uu_trigger(int client);
+
+/* Makes the calling thread's pending cookie void, and takes its signal back. To be called before exec(2), where a
+ * cookie may be pending: a pending signal stays through exec, and ends the next program when that unblocks it. Returns
+ * 1; 0: none was pending. Thread-safe, async-signal-safe. */
+int uu_trigger_cancel(void);
+
+/* Whether the stack of a cookie is still to come, or being given to clients: 1, or 0. Where the cookie's thread has
+ * ended it becomes void here: so whoever keeps events until their stacks come knows which ones will never have one.
+ * -EINVAL: it is no cookie. Thread-safe, async-signal-safe; a system call if it is pending. */
+int uu_cookie_is_pending(uint64_t cookie);
+
+/* Number of calls of uu_trigger() that were refused, and of cookies that became void, those of threads that have ended
+ * included; the child of a fork begins with its parent's number. Thread-safe, async-signal-safe; a system call for each
+ * pending cookie. */
+uint64_t uu_triggers_lost(void);
+
 /* ---- Crash reports ------------------------------------------------------------------------------------------------
  *
  * On SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP and SIGSYS: the signal, its reason and address; registers; the
@@ -781,6 +857,13 @@ UU_OPTIONAL_FUNCTION(int, -ENOSYS, walk_thread, (uint32_t tid, struct uu_request
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, walk_all,
                      (struct uu_request *request, struct uu_thread *threads, size_t capacity, uint64_t timeout_ns),
                      (request, threads, capacity, timeout_ns))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, client_register,
+                     (void (*deliver)(void *user, const struct uu_delivery *delivery), void *user), (deliver, user))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, client_unregister, (int client), (client))
+UU_OPTIONAL_FUNCTION(uint64_t, 0, trigger, (int client), (client))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, trigger_cancel, (void), ())
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, cookie_is_pending, (uint64_t cookie), (cookie))
+UU_OPTIONAL_FUNCTION(uint64_t, 0, triggers_lost, (void), ())
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, report_crashes, (int fd, uint32_t flags), (fd, flags))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, report_crashes_to, (const char *path, uint32_t flags), (path, flags))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, prepare_thread, (void), ())

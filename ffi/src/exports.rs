@@ -5,6 +5,9 @@
 
 use crate::capture::{uu_capture, uu_capture_abandoned};
 use crate::crashes::{uu_prepare_thread, uu_report_crashes, uu_report_crashes_to};
+use crate::deferred::{
+    uu_client_register, uu_client_unregister, uu_cookie_is_pending, uu_trigger, uu_trigger_cancel, uu_triggers_lost,
+};
 use crate::describe::{uu_describe, uu_names_lost};
 use crate::embedder::{uu_intern, uu_mark_interpreter, uu_publish_frames, uu_unmark_interpreter};
 use crate::faults::uu_handle_faults;
@@ -63,6 +66,12 @@ pub static uu_private_home_1: Home = Home {
     symbols_free: uu_symbols_free,
     names_lost: uu_names_lost,
     setup_with: uu_setup_with,
+    client_register: uu_client_register,
+    client_unregister: uu_client_unregister,
+    trigger: uu_trigger,
+    trigger_cancel: uu_trigger_cancel,
+    cookie_is_pending: uu_cookie_is_pending,
+    triggers_lost: uu_triggers_lost,
 };
 
 extern "C" {

@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use uunwind_core::library::Library;
 use uunwind_core::registry::c_window::CWindow;
 use uunwind_crashes::threads::all::CThread;
+use uunwind_deferred::Deliver;
 use uunwind_stacks::describe::FrameInfo;
 use uunwind_stacks::request::Request;
 use uunwind_stacks::symbol::Symbol;
@@ -51,6 +52,12 @@ pub struct Home {
     pub symbols_free: unsafe extern "C" fn(*const Symbol),
     pub names_lost: extern "C" fn() -> u64,
     pub setup_with: extern "C" fn(u32) -> c_int,
+    pub client_register: unsafe extern "C" fn(Option<Deliver>, *mut c_void) -> c_int,
+    pub client_unregister: extern "C" fn(c_int) -> c_int,
+    pub trigger: unsafe extern "C" fn(c_int) -> u64,
+    pub trigger_cancel: extern "C" fn() -> c_int,
+    pub cookie_is_pending: extern "C" fn(u64) -> c_int,
+    pub triggers_lost: extern "C" fn() -> u64,
 }
 
 static ELSEWHERE: AtomicPtr<Home> = AtomicPtr::new(core::ptr::null_mut());
@@ -62,6 +69,8 @@ pub static WALK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 pub static WALK_THREAD: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// As [`CAPTURE`], for `uu_walk_all`.
 pub static WALK_ALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// As [`CAPTURE`], for `uu_trigger`.
+pub static TRIGGER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The copy that all calls go to; `None`: this one. Async-signal-safe.
 #[inline(always)]
@@ -81,5 +90,6 @@ pub unsafe fn settle(home: *const Home) {
     WALK.store(found.walk as *mut c_void, Ordering::Release);
     WALK_THREAD.store(found.walk_thread as *mut c_void, Ordering::Release);
     WALK_ALL.store(found.walk_all as *mut c_void, Ordering::Release);
+    TRIGGER.store(found.trigger as *mut c_void, Ordering::Release);
     ELSEWHERE.store(home.cast_mut(), Ordering::Release);
 }

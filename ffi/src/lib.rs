@@ -8,6 +8,7 @@
 //! walk             uu_walk: whole stacks
 //! threads          uu_walk_thread, uu_walk_all, uu_thread_signal: other threads' stacks
 //! crashes          uu_report_crashes, uu_prepare_thread
+//! deferred         uu_client_register, uu_trigger and the calls about cookies: stacks at the next safe point
 //! caller           entries that need their caller's registers
 //! describe         uu_describe, uu_names_lost
 //! stack_id         uu_stack_id, uu_stack_frames, uu_stack_ids_lost
@@ -37,6 +38,9 @@ mod capture;
 pub mod check {
     pub use crate::capture::{uu_capture, uu_capture_abandoned};
     pub use crate::crashes::{uu_prepare_thread, uu_report_crashes, uu_report_crashes_to};
+    pub use crate::deferred::{
+        uu_client_register, uu_client_unregister, uu_cookie_is_pending, uu_trigger, uu_trigger_cancel, uu_triggers_lost,
+    };
     pub use crate::describe::{uu_describe, uu_names_lost};
     pub use crate::embedder::uu_publish_frames;
     pub use crate::faults::uu_handle_faults;
@@ -47,6 +51,7 @@ pub mod check {
     pub use crate::windows::uu_ticket;
 }
 mod crashes;
+mod deferred;
 mod describe;
 mod embedder;
 mod exports;

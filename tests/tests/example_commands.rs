@@ -131,6 +131,20 @@ fn watchdog() {
 }
 
 #[test]
+fn tracer() {
+    let said = run("tracer/tracer.c", 2);
+    // The timer may find other periods late, too, on a busy machine: these three are.
+    for period in [5, 13, 21] {
+        let of_period = |line: &str| line.starts_with(&format!("period {period} was "));
+        let (_, frames) = reported(&said).into_iter().find(|(line, _)| of_period(line)).expect("a report");
+        let place = frames.iter().position(|frame| frame.starts_with("rebuilds_table ("));
+        assert_eq!(place, Some(0), "what the handler interrupted: {said}");
+        assert!(frames[1].starts_with("runs_period (") && frames[2].starts_with("main ("), "{said}");
+    }
+    assert!(said.ends_with("\n0 lost\n"), "{said}");
+}
+
+#[test]
 fn locks() {
     if !has_python("the commands of examples/locks") {
         return;

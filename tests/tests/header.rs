@@ -161,6 +161,7 @@ fn its_structures_are_the_librarys() {
     use uunwind_core::plugin::{CRule, FrameRecord};
     use uunwind_core::registry::{c_window::CWindow, window::Function};
     use uunwind_crashes::threads::all::CThread;
+    use uunwind_deferred::Delivery;
     use uunwind_stacks::describe::FrameInfo;
     use uunwind_stacks::request::{Request, WithCfas};
     use uunwind_stacks::symbol::Symbol;
@@ -190,6 +191,7 @@ fn its_structures_are_the_librarys() {
     wanted.insert(format!("uu_request {}", size_of::<WithCfas>()));
     wanted.insert(format!("uu_request.cfas {} 8", std::mem::offset_of!(WithCfas, cfas)));
     layout!(wanted, "uu_thread" = CThread { tid, error, name, first, words, count, stop, doubt });
+    layout!(wanted, "uu_delivery" = Delivery { size, tid, cookie, frames, words, count, stop, doubt });
     layout!(
         wanted,
         "uu_frame_info" = FrameInfo {

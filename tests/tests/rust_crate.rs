@@ -16,6 +16,7 @@ fn its_structures_are_the_librarys() {
     same!(sys::Request, uunwind_stacks::request::Request:
         size, flags, ucontext, frames, capacity, skip, reserved, frame, user, words, count, stop, doubt);
     same!(sys::Thread, uunwind_crashes::threads::all::CThread: tid, error, name, first, words, count, stop, doubt);
+    same!(sys::Delivery, uunwind_deferred::Delivery: size, tid, cookie, frames, words, count, stop, doubt);
     same!(sys::Symbol, uunwind_stacks::symbol::Symbol:
         next, function, file, object, language, problem, address, start, line, frame, kind, flags);
     same!(sys::Function, uunwind_core::registry::window::Function: start, len, unwind, name_len, name);

@@ -1,10 +1,14 @@
-//! `core/src/registry/grace.rs` and `life.rs`, the very files, over the model checker's atomics.
+//! `core/src/registry/grace.rs`, `life.rs` and `core/src/slots/deferred.rs`, the very files, over the model checker's
+//! atomics.
 
 #[path = "../../src/registry/grace.rs"]
 pub mod grace;
 
 #[path = "../../src/registry/life.rs"]
 pub mod life;
+
+#[path = "../../src/slots/deferred.rs"]
+pub mod deferred;
 
 /// What they import.
 pub mod sync {

@@ -67,6 +67,33 @@ impl Levels {
         core::iter::once(self.first()).chain(self.further())
     }
 
+    /// The slot's number: those of the first level, then those of the others in their order.
+    #[inline]
+    pub(super) fn index_of(&self, slot: &Slot) -> Option<u64> {
+        let mut before = 0;
+        for level in self.all() {
+            let distance = (core::ptr::from_ref(slot) as usize).wrapping_sub(level.slots.as_ptr() as usize);
+            let index = distance / size_of::<Slot>();
+            if index < level.slots.len() {
+                return Some((before + index) as u64);
+            }
+            before += level.slots.len();
+        }
+        None
+    }
+
+    /// The slot with this number.
+    pub(super) fn by_index(&self, index: u64) -> Option<&Slot> {
+        let mut rest = usize::try_from(index).ok()?;
+        for level in self.all() {
+            match level.slots.get(rest) {
+                Some(slot) => return Some(slot),
+                None => rest = rest.saturating_sub(level.slots.len()),
+            }
+        }
+        None
+    }
+
     /// Ensures that there are more than `from` other levels. False: that is the limit, or there is no memory.
     /// Async-signal-safe.
     pub(super) fn grow(&self, from: usize) -> bool {

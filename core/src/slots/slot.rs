@@ -1,5 +1,6 @@
 //! One thread's slot: its owner, whether it is inside a walk, and the walk's recovery point.
 
+use super::deferred::Deferred;
 use super::holder::{Holder, Stake};
 use crate::cache::steps::StepCache;
 use crate::recovery::Recovery;
@@ -50,7 +51,12 @@ pub struct Slot {
     /// Where a whole walk that faults or does not end continues. The sampler may interrupt it like other code, so it
     /// has a recovery point of its own.
     pub own_recovery: Recovery,
+    /// Who waits for the owner's stack at the next safe point.
+    pub deferred: Deferred,
 }
+
+/// Number of deferred requests that became void.
+pub(super) static VOID: AtomicU64 = AtomicU64::new(0);
 
 /// A walk in progress; [`Walking::leave`] ends it.
 #[derive(Debug)]
@@ -115,6 +121,7 @@ impl Slot {
             whole_walk: Holder::new(),
             walk_memory: AtomicPtr::new(core::ptr::null_mut()),
             own_recovery: Recovery::new(),
+            deferred: Deferred::new(),
         }
     }
 
@@ -127,6 +134,7 @@ impl Slot {
     /// fork they may have been copied in the middle of a change.
     pub(super) fn change_owner(&self) {
         self.reset();
+        self.void_any();
         self.own_recovery.disarm();
         self.step_cache_holder.reset();
         self.whole_walk.reset();
@@ -257,6 +265,33 @@ impl Slot {
         self.own_recovery.disarm();
         self.step_cache_holder.reset();
         self.whole_walk.reset();
+        if let Some(count) = self.deferred.in_delivery() {
+            self.void(count);
+        }
+    }
+
+    /// Makes the deferred request with this count void, and counts it. False: it is over. Async-signal-safe.
+    pub fn void(&self, count: u64) -> bool {
+        let is_void = self.deferred.void(count).is_some();
+        if is_void {
+            VOID.fetch_add(1, Ordering::Relaxed);
+        }
+        is_void
+    }
+
+    /// As [`Slot::void`], for a client whose request could not be sent, and which is told so: only what others have
+    /// asked for meanwhile, in handlers, is counted.
+    pub fn withdraw(&self, count: u64, client: u32) {
+        if self.deferred.void(count).is_some_and(|clients| clients & !(1 << client) != 0) {
+            VOID.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes the deferred request void, if there is one.
+    pub(super) fn void_any(&self) {
+        if let Some(count) = self.deferred.pending() {
+            self.void(count);
+        }
     }
 
     pub(super) fn reset(&self) {

@@ -28,7 +28,8 @@
 //!
 //! # Signal handlers
 //!
-//! [`native`] is async-signal-safe once [`load`] has succeeded. Everything else allocates.
+//! [`native`] is async-signal-safe once [`load`] has succeeded, and so are [`Client::trigger`], [`Cookie::is_pending`] and
+//! [`cancel_trigger`]. Everything else allocates.
 //!
 //! ```text
 //! stack     Stack: a whole stack of this thread, or of another one
@@ -37,11 +38,13 @@
 //! threads   the stacks of all threads; what a thread needs to have a stack overflow reported
 //! window    Window: code of a JIT, registered as long as the value lives
 //! unwinder  Unwinder: rules and names of a window's code by a value; held: what walks read while a window owns it
+//! client    Client: stacks that are asked for now and taken at the next safe point
 //! crash     CrashReport: fatal signals
 //! panic     a panic hook
 //! library   how the library is found; sys: what it exports
 //! ```
 
+mod client;
 mod crash;
 mod error;
 mod frame;
@@ -56,6 +59,7 @@ mod threads;
 mod unwinder;
 mod window;
 
+pub use client::{cancel_trigger, triggers_lost, Client, Cookie, Delivery};
 pub use crash::CrashReport;
 pub use error::Error;
 pub use frame::{Frame, Kind};

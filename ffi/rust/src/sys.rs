@@ -38,6 +38,22 @@ pub struct Thread {
     pub doubt: u16,
 }
 
+/// `struct uu_delivery`.
+#[repr(C)]
+pub struct Delivery {
+    pub size: u32,
+    pub tid: u32,
+    pub cookie: u64,
+    pub frames: *const u64,
+    pub words: usize,
+    pub count: u32,
+    pub stop: u16,
+    pub doubt: u16,
+}
+
+/// `deliver` of `uu_client_register()`.
+pub type Deliver = unsafe extern "C" fn(*mut c_void, *const Delivery);
+
 /// `struct uu_symbol`.
 #[repr(C)]
 pub struct Symbol {
@@ -118,6 +134,12 @@ pub struct Api {
     pub walk: unsafe extern "C" fn(*mut Request) -> c_int,
     pub walk_thread: unsafe extern "C" fn(u32, *mut Request, u64) -> c_int,
     pub walk_all: unsafe extern "C" fn(*mut Request, *mut Thread, usize, u64) -> c_int,
+    pub client_register: unsafe extern "C" fn(Option<Deliver>, *mut c_void) -> c_int,
+    pub client_unregister: unsafe extern "C" fn(c_int) -> c_int,
+    pub trigger: unsafe extern "C" fn(c_int) -> u64,
+    pub trigger_cancel: unsafe extern "C" fn() -> c_int,
+    pub cookie_is_pending: unsafe extern "C" fn(u64) -> c_int,
+    pub triggers_lost: unsafe extern "C" fn() -> u64,
     pub prepare_thread: unsafe extern "C" fn() -> c_int,
     pub symbolize: unsafe extern "C" fn(*const u64, usize, *mut *const Symbol) -> c_int,
     pub symbols_free: unsafe extern "C" fn(*const Symbol),

@@ -172,14 +172,23 @@ impl Request {
             }
         }
         self.stop = stop.number();
-        for (is_so, doubt) in [
-            (walked.desync || walked.result & RESULT_DESYNC != 0, DOUBT_FRAMES),
-            (walked.result & RESULT_FACTS_PENDING != 0, DOUBT_SETUP_DUE),
-            (walked.result & RESULT_PLUGIN_NOT_CALLED != 0, DOUBT_PLUGIN_NOT_CALLED),
-        ] {
-            self.doubt |= if is_so { doubt } else { 0 };
-        }
+        self.doubt |= doubt(&walked);
     }
+}
+
+/// What is missing or uncertain in a stack: `uu_request.doubt`.
+pub fn doubt(walked: &Whole<'_>) -> u16 {
+    let doubts = [
+        (walked.desync || walked.result & RESULT_DESYNC != 0, DOUBT_FRAMES),
+        (walked.result & RESULT_FACTS_PENDING != 0, DOUBT_SETUP_DUE),
+        (walked.result & RESULT_PLUGIN_NOT_CALLED != 0, DOUBT_PLUGIN_NOT_CALLED),
+    ];
+    doubts.into_iter().fold(0, |sum, (is_so, doubt)| if is_so { sum | doubt } else { sum })
+}
+
+/// Number of frames that these words are.
+pub fn count(frames: &[u64]) -> u32 {
+    first_words(frames).count() as u32
 }
 
 /// The machine frames of a walk, one after the other, for their CFAs.
@@ -220,11 +229,15 @@ fn is_machine(first: u64) -> bool {
 }
 
 /// The first words of the machine frames among these.
-fn machine_words(mut rest: &[u64]) -> impl Iterator<Item = u64> + '_ {
-    let words = core::iter::from_fn(move || {
+fn machine_words(words: &[u64]) -> impl Iterator<Item = u64> + '_ {
+    first_words(words).filter(|first| is_machine(*first))
+}
+
+/// The first word of each frame.
+fn first_words(mut rest: &[u64]) -> impl Iterator<Item = u64> + '_ {
+    core::iter::from_fn(move || {
         let first = *rest.first()?;
         rest = rest.get(frame_words(first)..)?;
         Some(first)
-    });
-    words.filter(|first| is_machine(*first))
+    })
 }

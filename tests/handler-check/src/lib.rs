@@ -60,7 +60,7 @@ mod crashes {
 
     /// What installs handlers, which brings these and all that they reach; and the calls about other threads.
     #[no_mangle]
-    pub static UU_CHECK_CRASHES: crate::Functions<7> = crate::Functions([
+    pub static UU_CHECK_CRASHES: crate::Functions<12> = crate::Functions([
         check::uu_report_crashes as *const (),
         check::uu_report_crashes_to as *const (),
         check::uu_prepare_thread as *const (),
@@ -68,6 +68,11 @@ mod crashes {
         check::uu_thread_signal as *const (),
         check::uu_walk_thread as *const (),
         check::uu_walk_all as *const (),
+        check::uu_client_register as *const (),
+        check::uu_trigger as *const (),
+        check::uu_trigger_cancel as *const (),
+        check::uu_cookie_is_pending as *const (),
+        check::uu_triggers_lost as *const (),
     ]);
 }
 

@@ -19,6 +19,7 @@ pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-live",
     "uunwind-stacks",
     "uunwind-crashes",
+    "uunwind-deferred",
     "uunwind-ffi",
     "uunwind-crash",
     "uunwind-preload",

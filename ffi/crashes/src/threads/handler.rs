@@ -9,7 +9,7 @@ use crate::signals::{self, Action, SigInfo, DEFAULT, IGNORE, LAST, SA_ONSTACK, S
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::errno::{Errno, EBUSY, EINVAL, EIO};
 use uunwind_core::regs::{Regs, UCONTEXT_SIGMASK};
@@ -31,6 +31,16 @@ static INSTALLED: AtomicU64 = AtomicU64::new(0);
 static SPENT: AtomicU64 = AtomicU64::new(0);
 /// Number of signals that were sent and not handled.
 static UNHANDLED: AtomicI32 = AtomicI32::new(0);
+/// A [`Hook`]; null: none.
+static HOOK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// What else is done on a thread that got the signal, with the handler's ucontext, after it has answered.
+pub type Hook = unsafe fn(ucontext: *const u8);
+
+/// Sets what else is done when the signal comes. Async-signal-safe.
+pub fn set_hook(hook: Hook) {
+    HOOK.store(hook as *mut c_void, Ordering::Release);
+}
 
 struct Before(UnsafeCell<[MaybeUninit<Action>; LAST]>);
 // SAFETY: an entry is written once, by the holder of INSTALLING, before its bit in INSTALLED is set; then only read.
@@ -127,8 +137,14 @@ pub fn may_be_pending() -> bool {
 
 /// Sends our signal. 0, or a negative errno.
 pub fn send(signal: c_int, tid: u32) -> isize {
+    send_by(signal, |info| signals::send(tid, info))
+}
+
+/// Sends our signal by a function that gets its siginfo and returns 0 or a negative errno, as this one does.
+#[inline(always)]
+pub fn send_by(signal: c_int, send: impl FnOnce(&SigInfo) -> isize) -> isize {
     UNHANDLED.fetch_add(1, Ordering::AcqRel);
-    let sent = signals::send(tid, &SigInfo::own(signal, CODE));
+    let sent = send(&SigInfo::own(signal, CODE));
     if sent != 0 {
         UNHANDLED.fetch_sub(1, Ordering::AcqRel);
     }
@@ -137,8 +153,7 @@ pub fn send(signal: c_int, tid: u32) -> isize {
 
 unsafe extern "C" fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
     // SAFETY: the kernel's.
-    let (code, sender) = unsafe { ((*info).code, (*info).first as u32) };
-    if code != CODE || sender != uunwind_core::syscall::getpid() {
+    if !is_own(unsafe { &*info }) {
         // SAFETY: passed on.
         unsafe { pass_on(signal, info, ucontext) };
         return;
@@ -146,15 +161,35 @@ unsafe extern "C" fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c
     UNHANDLED.fetch_sub(1, Ordering::AcqRel);
     asks::answer_all(&mut |manner, then| {
         // SAFETY: the kernel's context of the calling thread.
-        unsafe { answer(ucontext.cast(), manner, then) }
+        unsafe { walk_interrupted(ucontext.cast(), None, manner, then) }
     });
+    let hook = HOOK.load(Ordering::Acquire);
+    if !hook.is_null() {
+        // SAFETY: `set_hook` stored a function of this type; the context is the kernel's.
+        unsafe { core::mem::transmute::<*mut c_void, Hook>(hook)(ucontext.cast()) };
+    }
 }
 
-/// Walks the interrupted stack.
+/// Whether a signal with this siginfo was sent by [`send`].
+pub fn is_own(info: &SigInfo) -> bool {
+    info.code == CODE && info.first as u32 == uunwind_core::syscall::getpid()
+}
+
+/// To be called where a signal of [`send`] was taken without its handler.
+pub fn was_taken() {
+    UNHANDLED.fetch_sub(1, Ordering::AcqRel);
+}
+
+/// Walks the interrupted stack; or from `from` on, a frame of it with its pc exact or not.
 ///
 /// # Safety
-/// `ucontext` must be the one that the handler got.
-unsafe fn answer(ucontext: *const u8, manner: Manner, then: &mut dyn FnMut(Whole<'_>)) -> Result<(), StopReason> {
+/// `ucontext` must be the one that the handler got, `from` a frame that is active until it returns.
+pub unsafe fn walk_interrupted(
+    ucontext: *const u8,
+    from: Option<Cursor>,
+    manner: Manner,
+    then: &mut dyn FnMut(Whole<'_>),
+) -> Result<(), StopReason> {
     let handled = crate::host().is_some_and(|host| (host.handles_faults)());
     // SAFETY: the kernel's context.
     let mask = unsafe { ucontext.add(UCONTEXT_SIGMASK as usize).cast::<u64>().read() };
@@ -162,7 +197,7 @@ unsafe fn answer(ucontext: *const u8, manner: Manner, then: &mut dyn FnMut(Whole
     let guarded =
         handled && !manner.probed && mask & (signals::bit(signals::SIGSEGV) | signals::bit(signals::SIGBUS)) == 0;
     // SAFETY: as above.
-    let cursor = Cursor { regs: unsafe { Regs::from_ucontext(ucontext) }, exact: true };
+    let cursor = from.unwrap_or_else(|| Cursor { regs: unsafe { Regs::from_ucontext(ucontext) }, exact: true });
     let how = How { guarded, trusting: manner.trusting, with_cfas: false };
     // SAFETY: the interrupted frames exist until the handler returns; the caller of `walk` sees the stack only.
     unsafe { whole(cursor, stack_pointer(), how, then) }.map_err(Refused::stop)

@@ -14,7 +14,7 @@
 
 pub mod all;
 mod asks;
-mod handler;
+pub mod handler;
 pub mod list;
 pub mod status;
 
