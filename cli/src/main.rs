@@ -6,6 +6,8 @@ mod commands;
 mod config;
 mod diff;
 mod doctor;
+#[cfg(test)]
+mod documents;
 mod dump;
 mod exit;
 mod layout;
@@ -19,7 +21,6 @@ mod save;
 mod sframe;
 mod snapshot;
 mod terminal;
-mod top;
 mod view;
 
 use std::ffi::OsString;

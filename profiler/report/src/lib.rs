@@ -4,8 +4,7 @@
 //! * [`stacks`]: from samples to merged stacks of lines, with the hide rules of [`hide`];
 //! * [`selection`], [`view`]: which of them are shown, and how;
 //! * [`formats`]: one file per output format;
-//! * [`diff`]: two recordings compared;
-//! * [`live`]: tables of a recording that still runs.
+//! * [`diff`]: two recordings compared.
 //!
 //! The parsers of foreign bytes, which fuzz targets call, are in the two crates below:
 //! `uunwind_recording::Recording::parse` and `uunwind_symbolize::Elf::parse`.
@@ -17,7 +16,6 @@ pub mod diff;
 pub mod formats;
 pub mod hide;
 mod line;
-pub mod live;
 pub mod resolve;
 pub mod selection;
 pub mod stacks;
