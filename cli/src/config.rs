@@ -8,13 +8,14 @@
 //! ```
 //!
 //! Keys are the long names of the command's options. What the file says stands before what the command line says, and so
-//! gives way to it. Of [TOML](https://toml.io/en/v1.0.0), tables, strings of one line, numbers, true and false are read,
-//! which is all that options take; anything else is an error, with its line.
+//! gives way to it. What is not [TOML](https://toml.io/en/v1.0.0), or no setting, is an error, with its line.
 
 use crate::exit::Failure;
 use clap::{ArgAction, Command};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use toml::de::{DeString, DeTable, DeValue};
+use toml::Spanned;
 use uunwind_elf::files;
 
 /// Limit of the file's size, in bytes.
@@ -53,79 +54,53 @@ fn path() -> Option<PathBuf> {
 /// The options that the file gives for a command. The error: the line, and what is wrong there. All tables are checked,
 /// whichever is used.
 fn parse(uu: &Command, wanted: &str, text: &str) -> Result<Vec<String>, (usize, String)> {
-    let (mut table, mut found, mut seen): (Option<&Command>, Vec<String>, Vec<(&str, &str)>) = Default::default();
-    for (number, line) in (1..).zip(text.lines()) {
-        let line = line.trim();
-        let fail = |why: String| Err((number, uunwind_report::formats::printable(&why)));
-        if line.is_empty() || line.starts_with('#') {
-            continue;
+    let fail = |at: usize, why: &str| {
+        let before = text.as_bytes().get(..at).unwrap_or(text.as_bytes());
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        (line, uunwind_report::formats::printable(why))
+    };
+    let file = DeTable::parse(text).map_err(|error| {
+        fail(error.span().map_or(0, |span| span.start), &format!("this is not TOML: {}", error.message()))
+    })?;
+    let mut found = Vec::new();
+    for (name, table) in in_order(file.get_ref()) {
+        let at = name.span().start;
+        let name = name.get_ref().as_ref();
+        let Some(settings) = table.get_ref().as_table() else {
+            return Err(fail(at, &format!("{name} is outside of the table of a command, such as [record]")));
+        };
+        let command = uu.get_subcommands().find(|command| command.get_name() == name);
+        let command = command.ok_or_else(|| fail(at, &format!("[{name}] is no command of uu, such as [record]")))?;
+        for (key, value) in in_order(settings) {
+            let word = option(command, key.get_ref(), value.get_ref()).map_err(|why| fail(key.span().start, &why))?;
+            found.extend(word.filter(|_| name == wanted));
         }
-        if let Some(rest) = line.strip_prefix('[') {
-            let name = rest.split_once(']').filter(|(_, rest)| is_rest(rest)).map(|(name, _)| name.trim());
-            table = name.and_then(|name| uu.get_subcommands().find(|command| command.get_name() == name));
-            if table.is_none() {
-                return fail(format!("{line} is no command of uu, such as [record]"));
-            }
-            continue;
-        }
-        let Some(command) = table else {
-            return fail("a setting stands in the table of a command, such as [record]".to_owned());
-        };
-        let Some((key, rest)) = line.split_once('=').map(|(key, rest)| (key.trim(), rest.trim())) else {
-            return fail(format!("{line:?} is no setting: KEY = VALUE"));
-        };
-        let name = command.get_name();
-        let option = command.get_arguments().find(|arg| arg.get_long() == Some(key));
-        let Some(option) = option.filter(|_| !OF_ONE_RUN.contains(&key)) else {
-            return fail(format!("uu {name} has no option --{key} that can have a default"));
-        };
-        if seen.contains(&(name, key)) {
-            return fail(format!("{key} is set twice"));
-        }
-        seen.push((name, key));
-        let Some(value) = value(rest) else {
-            return fail(format!("{rest:?} is no string, number, true or false"));
-        };
-        let is_flag = matches!(option.get_action(), ArgAction::SetTrue);
-        let word = match value {
-            Value::Flag(given) if is_flag => given.then(|| format!("--{key}")),
-            Value::Text(text) if !is_flag => Some(format!("--{key}={text}")),
-            _ if is_flag => return fail(format!("{key} takes true or false")),
-            _ => return fail(format!("{key} takes a string or a number")),
-        };
-        found.extend(word.filter(|_| name == wanted));
     }
     Ok(found)
 }
 
-enum Value {
-    Flag(bool),
-    /// A string, or a number as it is written.
-    Text(String),
+/// The entries of a table as they follow one another in the file.
+fn in_order<'t, 'i>(table: &'t DeTable<'i>) -> Vec<(&'t Spanned<DeString<'i>>, &'t Spanned<DeValue<'i>>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
 }
 
-/// A value, with nothing but a comment after it.
-fn value(text: &str) -> Option<Value> {
-    for quote in ['"', '\''] {
-        if let Some(rest) = text.strip_prefix(quote) {
-            let (inner, rest) = rest.split_once(quote)?;
-            // Escapes are TOML's, too, but no option needs one.
-            let plain = quote == '\'' || !inner.contains('\\');
-            return (plain && is_rest(rest)).then(|| Value::Text(inner.to_owned()));
-        }
+/// The word of the command line for a setting; `None`: a flag that is not set.
+fn option(command: &Command, key: &str, value: &DeValue<'_>) -> Result<Option<String>, String> {
+    let option = command.get_arguments().find(|arg| arg.get_long() == Some(key));
+    let Some(option) = option.filter(|_| !OF_ONE_RUN.contains(&key)) else {
+        return Err(format!("uu {} has no option --{key} that can have a default", command.get_name()));
+    };
+    let is_flag = matches!(option.get_action(), ArgAction::SetTrue);
+    match value {
+        DeValue::Boolean(given) if is_flag => Ok(given.then(|| format!("--{key}"))),
+        _ if is_flag => Err(format!("{key} takes true or false, not {}", value.type_str())),
+        DeValue::String(text) => Ok(Some(format!("--{key}={text}"))),
+        DeValue::Integer(number) if number.radix() == 10 => Ok(Some(format!("--{key}={number}"))),
+        DeValue::Float(number) => Ok(Some(format!("--{key}={number}"))),
+        _ => Err(format!("{key} takes a string or a decimal number, not {}", value.type_str())),
     }
-    let (word, rest) = text.split_at(text.find([' ', '\t', '#']).unwrap_or(text.len()));
-    match word {
-        _ if !is_rest(rest) => None,
-        "true" => Some(Value::Flag(true)),
-        "false" => Some(Value::Flag(false)),
-        _ => word.parse::<f64>().ok().filter(|n| n.is_finite()).map(|_| Value::Text(word.to_owned())),
-    }
-}
-
-fn is_rest(text: &str) -> bool {
-    let text = text.trim();
-    text.is_empty() || text.starts_with('#')
 }
 
 #[cfg(test)]
@@ -144,26 +119,28 @@ mod tests {
                     [report]\ncolumns = true\n";
         assert_eq!(parsed(text).expect("valid"), ["--rate=199", "--format=svg", "--no-children"]);
         assert_eq!(parsed("[record]\noutput = 'a b#c.uu'").expect("valid"), ["--output=a b#c.uu"]);
+        assert_eq!(parsed("record.output = \"a\\tb\"").expect("valid"), ["--output=a\tb"]);
         assert_eq!(parsed("").expect("valid"), Vec::<String>::new());
     }
 
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
         for (text, line, says) in [
-            ("rate = 1", 1, "in the table of a command"),
+            ("rate = 1", 1, "outside of the table of a command"),
             ("[recrod]", 1, "is no command"),
-            ("[record", 1, "is no command"),
+            ("[record", 1, "is not TOML"),
             ("[record]\nrat = 1", 2, "no option --rat"),
             ("[record]\npid = 1", 2, "no option --pid"),
-            ("[record]\n\nrate", 3, "KEY = VALUE"),
-            ("[record]\nrate = [1]", 2, "is no string"),
-            ("[record]\nrate = 1 2", 2, "is no string"),
-            ("[record]\nrate = true", 2, "takes a string or a number"),
-            ("[record]\ngil = 1", 2, "takes true or false"),
-            ("[record]\ngil = true\ngil = true", 3, "set twice"),
-            ("[record]\noutput = \"a\\nb\"", 2, "is no string"),
-            ("[record]\noutput = \"a", 2, "is no string"),
-            ("[report]\nwhat\u{1b}[1m = 1", 2, "what\\u{1b}[1m"),
+            ("[record]\n\nrate", 3, "is not TOML"),
+            ("[record]\nrate = [1]", 2, "not array"),
+            ("[record]\nrate = 0x63", 2, "decimal"),
+            ("[record]\nrate = 1 2", 2, "is not TOML"),
+            ("[record]\nrate = true", 2, "takes a string or a decimal number"),
+            ("[record]\ngil = 1", 2, "takes true or false, not integer"),
+            ("[record]\ngil = true\ngil = true", 3, "duplicate key"),
+            ("[record]\noutput = \"a", 2, "is not TOML"),
+            ("[report]\n\"what\\u001b[1m\" = 1", 2, "what\\u{1b}[1m"),
+            ("[record]\nzzz = 1\nrat = 1", 2, "no option --zzz"),
         ] {
             let (at, why) = parsed(text).expect_err(text);
             assert!(at == line && why.contains(says), "{text:?}: {at}: {why}");
