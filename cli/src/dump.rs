@@ -12,7 +12,7 @@ use std::sync::Arc;
 use uunwind_built_in::HALVES;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_loader::ENV_PLUGINS;
-use uunwind_recording::signal_name;
+use uunwind_recording::{signal_name, Lock, Sample};
 use uunwind_remote::core_file::search::SYSTEM_DEBUG;
 use uunwind_remote::waits::{Doing, Registers};
 use uunwind_remote::{children, dump, dump_core, CoreFile, Dump, Plugins, Search, ThreadState};
@@ -120,6 +120,7 @@ struct Shown<'d> {
     lines: Vec<&'d Line>,
     stop: Option<StopReason>,
     stop_text: String,
+    lock: Lock,
 }
 
 fn threads<'d>(dump: &'d Dump, profile: &'d Profile) -> Vec<Shown<'d>> {
@@ -131,7 +132,8 @@ fn threads<'d>(dump: &'d Dump, profile: &'d Profile) -> Vec<Shown<'d>> {
             stack.iter().flat_map(|stack| &stack.lines[..]).filter_map(|line| profile.lines.get(*line as usize));
         let sample = recording.samples.iter().find(|sample| Some(sample.thread) == index);
         let stop = sample.and_then(|sample| sample.reason());
-        Shown { thread, lines: lines.collect(), stop, stop_text: sample.map(stop_text).unwrap_or_default() }
+        let stop_text = sample.map(stop_text).unwrap_or_default();
+        Shown { thread, lines: lines.collect(), stop, stop_text, lock: sample.map_or(Lock::Unknown, Sample::lock) }
     });
     shown.collect()
 }
@@ -157,7 +159,7 @@ fn as_text(pid: u32, dump: &Dump, native_frames: NativeFrames) -> String {
     for shown in threads(dump, &profile) {
         let thread = shown.thread;
         let name = if thread.name.is_empty() { String::new() } else { format!(" \"{}\"", printable(&thread.name)) };
-        let _ = writeln!(out, "\nthread {}{name}, {}", thread.tid, doing(thread));
+        let _ = writeln!(out, "\nthread {}{name}, {}{}", thread.tid, doing(thread), lock(shown.lock).0);
         for line in shown.lines {
             let _ = writeln!(out, "    {}", frame(line, dump));
         }
@@ -179,6 +181,16 @@ fn doing(thread: &ThreadState) -> String {
         Some(Doing::Stopped) => "stopped by a signal".to_owned(),
         Some(Doing::Signal(number)) => format!("received {}", signal_name(*number)),
         None => "could not be stopped".to_owned(),
+    }
+}
+
+/// How a thread stands to its runtime's lock, which people know as the GIL: for people, and for programs.
+fn lock(lock: Lock) -> (&'static str, Option<&'static str>) {
+    match lock {
+        Lock::Held => (", holds the GIL", Some("held")),
+        Lock::Waiting => (", waits for the GIL", Some("waiting")),
+        Lock::None => ("", Some("none")),
+        Lock::Unknown => ("", None),
     }
 }
 
@@ -216,6 +228,7 @@ fn as_json(pid: u32, dump: &Dump, native_frames: NativeFrames) -> String {
                 "name": shown.thread.name,
                 "state": state,
                 "system_call": call,
+                "lock": lock(shown.lock).1,
                 "registers": shown.thread.registers.as_ref().map(registers_as_json),
                 "complete": shown.stop.is_some_and(StopReason::is_complete),
                 "stop_reason": shown.stop_text,

@@ -21,6 +21,7 @@ mod save;
 mod sframe;
 mod snapshot;
 mod terminal;
+mod top;
 mod view;
 
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! `uu record`: runs a program and records it, or records a running one.
 
 mod arguments;
-mod attach;
+pub mod attach;
 mod empty;
 mod finish;
 
@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use uunwind_loader::ENV_PLUGINS;
+use uunwind_loader::{Analysers, ENV_PLUGINS};
 use uunwind_recorder::naming::Progress;
 use uunwind_recorder::{record, Config, Event, RecordError};
 
@@ -29,40 +29,20 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     if let Some(pid) = arguments.pid {
         return attach::run(pid, &arguments, places);
     }
-    // Whatever can be found to fail is found before the program runs.
-    let layout = layout::find()?;
+    let (mut config, analysers) = prepare(&arguments.command)?;
     for path in places.recording.iter().chain(&places.result).filter(|_| arguments.output.is_some()) {
         save::may_replace(path)?;
     }
-    let program = program::check(arguments.command.first().map_or("".as_ref(), OsString::as_os_str))?;
     if let Some(result) = &places.result {
         save::check(result)?;
     }
-    let mut objects = vec![layout.library];
-    let namer = vec![layout.command.clone().into_os_string(), NAMING_SERVER.into()];
-    let launcher = vec![layout.command.into_os_string(), PLUGIN_SERVER.into()];
-    let found = uunwind_loader::find(&layout.plugins, std::env::var_os(ENV_PLUGINS).as_deref(), launcher);
-    for (path, trouble) in found.troubles {
-        terminal::warn(&format!("plugin {} {trouble}; it is left out", path.display()));
-    }
-    objects.extend(found.plugins.into_iter().map(|plugin| plugin.path));
-    let config = Config {
-        command: arguments.command.clone(),
-        executable: program.executable,
-        closure: program.closure,
-        rate: arguments.rate,
-        flags: arguments.flags,
-        duration: arguments.duration,
-        every: arguments.every,
-        output: places.recording.clone(),
-        preload: layout.preload,
-        objects,
-        asan_runtime: program.asan_runtime,
-        notes: program.notes,
-        namer,
-    };
+    config.rate = arguments.rate;
+    config.flags = arguments.flags;
+    config.duration = arguments.duration;
+    config.every = arguments.every;
+    config.output = places.recording.clone();
     let mut shown = Shown { begun: Some(Instant::now()), ..Shown::default() };
-    let running = match record(&config, found.analysers, |event| shown.progress(&arguments, event)) {
+    let running = match record(&config, analysers, |event| shown.progress(&arguments, event)) {
         Ok(running) => running,
         Err(error) => {
             places.clean_up();
@@ -72,8 +52,40 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     finish::finish(running, &arguments, places)
 }
 
+/// How a program is recorded: what it needs, and uu's own objects. Whatever can be found to fail is found here, before
+/// the program runs.
+pub fn prepare(command: &[OsString]) -> Result<(Config, Analysers), Failure> {
+    let layout = layout::find()?;
+    let program = program::check(command.first().map_or("".as_ref(), OsString::as_os_str))?;
+    let mut objects = vec![layout.library];
+    let namer = vec![layout.command.clone().into_os_string(), NAMING_SERVER.into()];
+    let launcher = vec![layout.command.into_os_string(), PLUGIN_SERVER.into()];
+    let found = uunwind_loader::find(&layout.plugins, std::env::var_os(ENV_PLUGINS).as_deref(), launcher);
+    for (path, trouble) in found.troubles {
+        terminal::warn(&format!("plugin {} {trouble}; it is left out", path.display()));
+    }
+    objects.extend(found.plugins.into_iter().map(|plugin| plugin.path));
+    let config = Config {
+        command: command.to_vec(),
+        executable: program.executable,
+        closure: program.closure,
+        rate: 0,
+        flags: 0,
+        duration: None,
+        every: None,
+        output: None,
+        preload: layout.preload,
+        objects,
+        asan_runtime: program.asan_runtime,
+        notes: program.notes,
+        namer,
+        named: true,
+    };
+    Ok((config, found.analysers))
+}
+
 /// The exit code for a program that did not start is `env`'s.
-fn refused(error: RecordError) -> Failure {
+pub fn refused(error: RecordError) -> Failure {
     let code = match &error {
         RecordError::Spawn(_, e) if e.kind() == std::io::ErrorKind::NotFound => NOT_FOUND,
         RecordError::Spawn(..) => NOT_EXECUTABLE,
@@ -110,6 +122,7 @@ impl Shown {
             }
             Event::Recording { samples } => self.recording(arguments, samples),
             Event::Snapshot(path, why) => snapshot(path, why),
+            Event::Over => {}
             Event::Naming(progress) => self.naming(progress),
         }
     }

@@ -15,7 +15,7 @@ use uunwind_core::plugin::{LockState, View, LOCK_UNKNOWN, LOCK_WAITING, READING_
 use uunwind_core::recovery::{Call, Protector};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
-use uunwind_core::walk::Env;
+use uunwind_core::walk::{Claim, Env};
 
 /// Number of runtimes that are kept; of more, the last ones.
 const KEPT: usize = 4;
@@ -69,21 +69,8 @@ impl Live<'_> {
         let Some(plugin) = PLUGINS.get(index).filter(|plugin| self.calls().may(plugin)) else { return LOCK_UNKNOWN };
         let Some(function) = plugin.lock else { return LOCK_UNKNOWN };
         let claim = self.claim_on(plugin, index, loaded.object, generation);
-        let mut view = View::new();
-        view.exact = 1;
-        view.pc = cursor.regs.pc;
-        view.sp = cursor.regs.sp();
-        view.registers = *cursor.regs.values();
-        view.known = cursor.regs.known();
-        view.plugin = u32::from(index);
-        (view.facts, view.facts_len, view.bias) = (claim.facts, claim.facts_len, claim.bias);
-        (view.range_start, view.range_end) = (claim.range.start, claim.range.end);
-        view.generation = generation;
-        view.thread_pointer = syscall::thread_pointer();
-        view.tsd_offset = TSD_OFFSET.load(Ordering::Relaxed);
-        view.host = &READING_HOST;
-        view.walk = core::ptr::from_mut(reader).cast();
-        match ask(function, &mut view, self.protector(index)) {
+        let thread = (syscall::thread_pointer(), TSD_OFFSET.load(Ordering::Relaxed));
+        match ask(function, &claim, cursor, thread, reader, self.protector(index)) {
             Ok(answer) => answer,
             Err(reason) => {
                 self.failed(&claim, reason);
@@ -93,8 +80,33 @@ impl Live<'_> {
     }
 }
 
-fn ask(function: LockState, view: &mut View, protector: Protector) -> Result<u32, StopReason> {
-    let call = Call::new(function as *const () as usize, [core::ptr::from_mut(view) as u64]);
+/// How a thread, whose registers `cursor` has, stands to the lock of the runtime in a claimed object: one of `LOCK_*`.
+/// `thread`: its thread pointer, and where its first block of pthread-specific values lies from there (0: not known).
+///
+/// # Errors
+/// The call failed, or its answer is none ([`StopReason::PluginNonsense`]).
+pub fn ask(
+    function: LockState,
+    claim: &Claim,
+    cursor: &Cursor,
+    thread: (u64, u64),
+    reader: &mut Reader<'_>,
+    protector: Protector,
+) -> Result<u32, StopReason> {
+    let mut view = View::new();
+    view.exact = 1;
+    view.pc = cursor.regs.pc;
+    view.sp = cursor.regs.sp();
+    view.registers = *cursor.regs.values();
+    view.known = cursor.regs.known();
+    view.plugin = u32::from(claim.index);
+    (view.facts, view.facts_len, view.bias) = (claim.facts, claim.facts_len, claim.bias);
+    (view.range_start, view.range_end) = (claim.range.start, claim.range.end);
+    view.generation = claim.generation;
+    (view.thread_pointer, view.tsd_offset) = thread;
+    view.host = &READING_HOST;
+    view.walk = core::ptr::from_mut(reader).cast();
+    let call = Call::new(function as *const () as usize, [(&raw mut view) as u64]);
     // SAFETY: the plugin was installed with this function. It may be abandoned at any instruction, since it changes
     // nothing.
     let answer = unsafe { protector.call(&call) }? as u32;

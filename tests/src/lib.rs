@@ -31,5 +31,6 @@ pub mod readelf_rows;
 pub mod rules;
 pub mod running;
 pub mod samples;
+pub mod terminal;
 pub mod uu;
 pub use uunwind_skips as skips;

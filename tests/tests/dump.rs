@@ -162,6 +162,40 @@ fn threads_of_python_are_as_it_says_itself() {
     }
 }
 
+/// Who holds the GIL, who waits for it and who needs it not, where the program decides it: the first thread keeps it in
+/// a call that lasts, the second wants to go on with Python's code, the third sleeps without it.
+#[test]
+fn the_holder_of_the_gil_is_shown_and_who_waits_for_it() {
+    let found = interpreters::modern();
+    assert!(!found.is_empty(), "no interpreter");
+    for python in found {
+        let scratch = paths::scratch("dump-gil");
+        let mut command = Command::new(&python.path);
+        let running = Running::ready(command.arg(paths::source("python/gil_kept.py")));
+        let begun = std::time::Instant::now();
+        loop {
+            let dump = dump(&scratch, running.pid(), &[]);
+            let of = |function: &str| {
+                let thread = threads(&dump).iter().find(|thread| functions(thread).contains(&function));
+                thread.unwrap_or_else(|| panic!("{}: nobody is in {function}: {dump:#}", python.label))
+            };
+            let (kept, wanted, without) = (of("keeps"), of("wants"), of("sleeps"));
+            if kept["system_call"] == "pause" {
+                assert_eq!((&kept["lock"], &without["lock"]), (&"held".into(), &"none".into()), "{}", python.label);
+                // Up to 3.14, it is not known of the microseconds between two rounds of waiting.
+                assert!(wanted["lock"] == "waiting" || wanted["lock"].is_null(), "{}: {wanted:#}", python.label);
+                if wanted["lock"] == "waiting" {
+                    break;
+                }
+            }
+            assert!(begun.elapsed() < uu::LIMIT, "{}: {dump:#}", python.label);
+        }
+        let mut command = uu::command(&scratch, &["dump", "-p"]);
+        let out = process::run(command.arg(running.pid().to_string()), &scratch, uu::LIMIT).expect_code(0);
+        assert!(out.stdout.contains("waiting in pause, holds the GIL"), "{}", out.stdout);
+    }
+}
+
 /// The functions with their lines, innermost first, without the qualifying part of their names.
 fn python_frames(thread: &Value) -> Vec<(String, u64)> {
     let frames = thread["frames"].as_array().expect("frames");

@@ -34,6 +34,8 @@ pub struct Config {
     pub notes: Vec<String>,
     /// Program and arguments that start [`crate::naming::serve`]. Empty: functions are named in this process.
     pub namer: Vec<OsString>,
+    /// Whether functions are named when the recording is over.
+    pub named: bool,
 }
 
 /// How the recording ended.

@@ -56,7 +56,9 @@ pub enum Event<'a> {
     },
     /// A snapshot was made; or not, for this reason.
     Snapshot(&'a Path, Option<&'a str>),
-    /// The recording is over; functions are being named.
+    /// The recording is over. Until the call returns, signals do not end uu.
+    Over,
+    /// Functions are being named.
     Naming(Progress),
 }
 
@@ -108,11 +110,14 @@ pub fn record(config: &Config, analysers: Analysers, mut event: impl FnMut(Event
     let begin = Instant::now();
     let cause = running.until_end(config.duration, &mut event);
     running.wall = begin.elapsed();
+    event(Event::Over);
     // A Ctrl-C so far was meant for the program; the next one ends the work that uu still does.
     forget_interrupt();
     running.close(cause);
     running.snapshot_made(true, &mut event);
-    running.name(|progress| event(Event::Naming(progress)));
+    if config.named {
+        running.name(|progress| event(Event::Naming(progress)));
+    }
     running.settle();
     if running.child.ended().is_some() {
         let_signals_end();

@@ -173,6 +173,7 @@ fn config(folder: &Path, role: &str) -> Config {
         objects: vec![],
         asan_runtime: None,
         namer: Vec::new(),
+        named: true,
         notes: vec!["a note".into()],
     }
 }

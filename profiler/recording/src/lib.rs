@@ -2,12 +2,13 @@
 //! trusts no byte of them, so any bytes may be passed to [`Recording::parse`].
 //!
 //! * `model`, `jit`, `symbols`, `totals`: what the sections hold; `wire`, `section`: how they are encoded;
-//! * `read` and `write`: whole files;
+//! * `read` and `write`: whole files; `growing`: one that is still being written;
 //! * [`languages`]: what the recording has of interpreted languages, and what it lacks;
 //! * [`objects`]: which object covered an address at a time; `signals`: what signals are called.
 #![forbid(unsafe_code)]
 
 pub mod error;
+mod growing;
 mod jit;
 pub mod languages;
 mod model;
@@ -21,6 +22,7 @@ pub mod wire;
 mod write;
 
 pub use error::ReadError;
+pub use growing::Growing;
 pub use jit::{JitCode, JitNames, JitPlace, JitSource};
 pub use languages::CodeLine;
 pub use model::{Lock, Name, Node, Object, Process, Sample, Settings, Thread};

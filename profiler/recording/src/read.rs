@@ -217,7 +217,7 @@ impl Recording {
         Ok(())
     }
 
-    fn section(&mut self, kind: Kind, payload: &[u8]) -> Result<(), Malformed> {
+    pub(super) fn section(&mut self, kind: Kind, payload: &[u8]) -> Result<(), Malformed> {
         let r = &mut Reader::new(payload);
         match kind {
             Kind::Settings => self.settings = Settings::decode(r)?,
@@ -335,7 +335,7 @@ fn fill(input: &mut impl Read, more: u64, out: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-fn check_header(bytes: &[u8], path: &Path) -> Result<(), ReadError> {
+pub(super) fn check_header(bytes: &[u8], path: &Path) -> Result<(), ReadError> {
     let path = || path.to_owned();
     if bytes.is_empty() {
         return Err(ReadError::Empty(path()));
@@ -355,7 +355,7 @@ fn check_header(bytes: &[u8], path: &Path) -> Result<(), ReadError> {
     }
 }
 
-fn describe(bad: &BadFrame) -> String {
+pub(super) fn describe(bad: &BadFrame) -> String {
     match bad {
         BadFrame::Cut { wanted, left } => {
             format!("a section of {wanted} bytes begins there, and the file ends after {left}")

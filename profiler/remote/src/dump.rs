@@ -20,7 +20,6 @@ use uunwind_recorder::found_names::Unnamed;
 use uunwind_recorder::lines;
 use uunwind_recorder::stacks::Stacks;
 use uunwind_recording::{Name, Process, Recording, Sample, Settings, Thread};
-use uunwind_ring::record::SAMPLE_DESYNC;
 use uunwind_tables_build::Cache;
 
 /// At most this number of times the files are looked at again, because the process has mapped others meanwhile.
@@ -188,7 +187,7 @@ fn record(looked: Vec<ThreadState>, walked: Vec<Option<Walked>>, names: Vec<Name
     for (thread, walked) in looked.iter().zip(walked) {
         let Some(walked) = walked else { continue };
         let (stack, _) = stacks.intern(&walked.words, |node| recording.nodes.push(node));
-        let flags = if walked.desync { SAMPLE_DESYNC } else { 0 };
+        let flags = walked.flags();
         let index = recording.threads.len() as u32;
         recording.threads.push(Thread { process: 0, tid: thread.tid, name: thread.name.clone() });
         let stop = walked.stop.number();

@@ -7,12 +7,12 @@ use crate::plugins::Plugins;
 use uunwind_core::call_site;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
-use uunwind_core::plugin::{Description, Owner, OWNER_OBJECT, STEP_UNOWNED_ONLY};
+use uunwind_core::plugin::{Description, Owner, LOCK_UNKNOWN, OWNER_OBJECT, STEP_UNOWNED_ONLY};
 use uunwind_core::rule::{Packed, BY_FRAME_POINTER};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Claimed, Env, Look, Replay};
-use uunwind_live::{not_code, plugin_rule};
+use uunwind_live::{not_code, plugin_rule, runtime_locks};
 
 /// Compilers align functions to a multiple of this many bytes.
 const FUNCTION_ALIGNMENT: u64 = 16;
@@ -85,6 +85,22 @@ impl Remote<'_> {
             generation: generation(index),
             user: std::ptr::null_mut(),
         })
+    }
+
+    /// How a thread stands to the locks that runtimes run code under: one of `LOCK_*`, the largest of the plugins'
+    /// answers. `thread`: its thread pointer, and where its first block of pthread-specific values lies from there.
+    pub fn lock(&mut self, cursor: &Cursor, thread: (u64, u64), reader: &mut Reader<'_>) -> u32 {
+        let mut lock = LOCK_UNKNOWN;
+        for (index, object) in self.objects.objects.iter().enumerate() {
+            let plugin = object.facts().and_then(|facts| self.plugins.get(facts.plugin));
+            let Some(function) = plugin.and_then(|plugin| plugin.lock) else { continue };
+            let Some(claim) = self.claim(object, index) else { continue };
+            match runtime_locks::ask(function, &claim, cursor, thread, reader, self.protector(claim.index)) {
+                Ok(answer) => lock = lock.max(answer),
+                Err(reason) => self.failed(&claim, reason),
+            }
+        }
+        lock
     }
 
     fn unowned_after(&self, index: u8) -> Option<Claim> {

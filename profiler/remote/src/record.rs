@@ -48,6 +48,8 @@ pub struct Attach {
     pub output: Option<PathBuf>,
     /// The command that names functions in a process of its own.
     pub namer: Vec<OsString>,
+    /// Whether functions are named when the recording is over.
+    pub named: bool,
     /// Why it is recorded from outside, for people.
     pub why: String,
 }
@@ -71,11 +73,13 @@ pub enum AttachError {
 
 /// What happens during a recording, for the caller to show.
 pub enum Event<'a> {
-    /// It has begun; the words of the process's command line.
-    Begun(&'a [Vec<u8>]),
+    /// It has begun: the words of the process's command line, and the recording's path.
+    Begun(&'a [Vec<u8>], &'a Path),
     /// A snapshot was made; or not, for this reason.
     Snapshot(&'a Path, Option<&'a str>),
-    /// It is over; functions are being named.
+    /// It is over. Until the call returns, signals do not end uu.
+    Over,
+    /// Functions are being named.
     Naming(Progress),
 }
 
@@ -115,7 +119,7 @@ pub fn record(
     let mut image = Image::of(pid);
     begin_image(0, pid, plugins, &mut writer, &mut jit);
     files.add(&objects, 0, 0, &mut writer, &mut jit);
-    event(Event::Begun(&settings.command));
+    event(Event::Begun(&settings.command, &path));
 
     let mut sampler = Sampler::new(pid, pidfd, 1_000_000_000 / u64::from(attach.rate.max(1)), writer);
     let (begun, cpu_before) = (Instant::now(), machine::exact_cpu_of(pid).unwrap_or(0));
@@ -172,6 +176,7 @@ pub fn record(
         sampler.skip();
     };
     let wall = begun.elapsed();
+    event(Event::Over);
     let left = if cause == EndCause::ProgramEnded { Vec::new() } else { children(pid) };
     jit.finish(sampler.process);
     // A Ctrl-C so far has ended the recording; the next one ends the work that uu still does.
@@ -191,7 +196,7 @@ pub fn record(
     writer.end(&End { time, cause, cpu_used, recorder_cpu, samples: tally.samples, ..End::default() });
     writer.flush();
 
-    let mut recording = Recording::read_open(&kept, &path).ok();
+    let mut recording = attach.named.then(|| Recording::read_open(&kept, &path).ok()).flatten();
     if let Some(recording) = &mut recording {
         let places = |object: &Object| files.of(object);
         let unnamed = Unnamed::of(recording, &places, Some(&jit));

@@ -22,7 +22,7 @@ use uunwind_recorder::machine;
 use uunwind_recorder::snapshot::Snapshots;
 use uunwind_recorder::stacks::Stacks;
 use uunwind_recording::{EndCause, Sample, Thread, Writer};
-use uunwind_ring::record::{SampleKind, SAMPLE_DESYNC};
+use uunwind_ring::record::SampleKind;
 
 /// Longest wait for a thread to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -313,7 +313,7 @@ impl Sampler {
         self.names_written = names.names.len();
         for Pending { tid, thread, time, weight, walked } in pending {
             let (stack, _) = self.stacks.intern(&walked.words, |node| self.writer.node(node));
-            let flags = if walked.desync { SAMPLE_DESYNC } else { 0 };
+            let flags = walked.flags();
             let (stop, kind) = (walked.stop.number(), SampleKind::Timer.number());
             self.writer.sample(Sample { thread, stack, time, weight, stop, kind, flags });
             self.tally.samples += 1;

@@ -10,6 +10,7 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::regs::{Regs, COUNT};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, Setting, DEEP_WORDS, SCRATCH};
+use uunwind_ring::record::{SAMPLE_DESYNC, SAMPLE_LOCK_SHIFT};
 
 /// At most this many bytes of each stack are read with one system call.
 const STACK_AHEAD: u64 = 16 * 1024;
@@ -21,7 +22,17 @@ pub struct Walked {
     /// Why the walk ended.
     pub stop: StopReason,
     /// Whether interpreter frames are missing or doubtful.
-    pub desync: bool,
+    desync: bool,
+    /// How the thread stands to its runtime's lock, one of `LOCK_*`.
+    lock: u32,
+}
+
+impl Walked {
+    /// What a sample says of it: `SAMPLE_*`.
+    pub fn flags(&self) -> u8 {
+        let desync = if self.desync { SAMPLE_DESYNC } else { 0 };
+        desync | ((self.lock & 3) as u8) << SAMPLE_LOCK_SHIFT
+    }
 }
 
 /// The walks of one process.
@@ -62,9 +73,10 @@ impl<'p> Walks<'p> {
             self.memory.read_ahead(sp, end.min(sp.saturating_add(STACK_AHEAD)));
         }
         let mut reader = self.memory.reader();
+        let (thread_pointer, tsd_offset) = (registers.fs_base, tsd_offset(registers.fs_base, self.memory));
         let setting = Setting {
-            thread_pointer: registers.fs_base,
-            tsd_offset: tsd_offset(registers.fs_base, self.memory),
+            thread_pointer,
+            tsd_offset,
             scratch: self.scratch.as_mut_ptr().cast(),
             exchange: std::ptr::null_mut(),
             progress: std::ptr::null_mut(),
@@ -74,7 +86,8 @@ impl<'p> Walks<'p> {
         // SAFETY: the scratch memory has that length and alignment; the other pointers are null.
         let outcome = unsafe { walk(cursor, &mut self.env, &mut reader, &mut self.room, &setting) };
         let words = self.room.get(..outcome.words).unwrap_or_default().to_vec();
-        Walked { words, stop: outcome.stop, desync: outcome.desync > 0 }
+        let lock = self.env.lock(&cursor, (thread_pointer, tsd_offset), &mut reader);
+        Walked { words, stop: outcome.stop, desync: outcome.desync > 0, lock }
     }
 }
 

@@ -4,7 +4,8 @@
 //! * [`stacks`]: from samples to merged stacks of lines, with the hide rules of [`hide`];
 //! * [`selection`], [`view`]: which of them are shown, and how;
 //! * [`formats`]: one file per output format;
-//! * [`diff`]: two recordings compared.
+//! * [`diff`]: two recordings compared;
+//! * [`live`]: tables of a recording that still runs.
 //!
 //! The parsers of foreign bytes, which fuzz targets call, are in the two crates below:
 //! `uunwind_recording::Recording::parse` and `uunwind_symbolize::Elf::parse`.
@@ -16,6 +17,7 @@ pub mod diff;
 pub mod formats;
 pub mod hide;
 mod line;
+pub mod live;
 pub mod resolve;
 pub mod selection;
 pub mod stacks;
