@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_tests::running::{all_sleep, Running};
-use uunwind_tests::{compile, interpreters, paths, process, uu};
+use uunwind_tests::{compile, interpreters, paths, process, skips, uu};
 
 fn native(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
     let scratch = paths::scratch(name);
@@ -194,6 +194,36 @@ fn the_holder_of_the_gil_is_shown_and_who_waits_for_it() {
         let out = process::run(command.arg(running.pid().to_string()), &scratch, uu::LIMIT).expect_code(0);
         assert!(out.stdout.contains("waiting in pause, holds the GIL"), "{}", out.stdout);
     }
+}
+
+/// Functions that a JIT has made have the names that its perf map gives them.
+#[test]
+fn functions_of_a_jit_have_their_names() {
+    if !Command::new("node").arg("--version").output().is_ok_and(|out| out.status.success()) {
+        return skips::skipped("a dump of node", "node is not installed");
+    }
+    let scratch = paths::scratch("dump-node");
+    let script = scratch.join("hot.js");
+    let text = "function inner() { for (let n = 0;; n++) Math.sqrt(n); }\nfunction outer() { inner(); return 1; }\n\
+                console.log('ready');\nouter();\n";
+    std::fs::write(&script, text).expect("a script");
+    let options = ["--perf-basic-prof", "--no-turbo-inlining", "--interpreted-frames-native-stack"];
+    let running = Running::ready(Command::new("node").args(options).arg(&script).current_dir(&scratch));
+    let begun = std::time::Instant::now();
+    loop {
+        let dump = dump(&scratch, running.pid(), &[]);
+        let is_of = |frame: &&Value, name: &str| {
+            let function = frame["function"].as_str().unwrap_or_default();
+            frame["kind"] == "jit" && function.split([' ', ':', '*', '~', '^']).any(|word| word == name)
+        };
+        let frames = threads(&dump)[0]["frames"].as_array().expect("frames");
+        let at = |name: &str| frames.iter().position(|frame| is_of(&frame, name));
+        if at("inner").zip(at("outer")).is_some_and(|(inner, outer)| inner < outer) {
+            break;
+        }
+        assert!(begun.elapsed() < uu::LIMIT, "{dump:#}");
+    }
+    let _ = std::fs::remove_file(format!("/tmp/perf-{}.map", running.pid()));
 }
 
 /// The functions with their lines, innermost first, without the qualifying part of their names.

@@ -17,8 +17,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uunwind_recorder::found_names::Unnamed;
-use uunwind_recorder::lines;
+use uunwind_recorder::jit::Jit;
 use uunwind_recorder::stacks::Stacks;
+use uunwind_recorder::{lines, machine};
 use uunwind_recording::{Name, Process, Recording, Sample, Settings, Thread};
 use uunwind_tables_build::Cache;
 
@@ -59,9 +60,11 @@ pub struct Dump {
 pub fn dump(pid: u32, plugins: &mut Plugins, cache: &Cache, namer: &[OsString]) -> Result<Dump, DumpError> {
     check(pid)?;
     let unreadable = |error| DumpError::Unreadable(pid, error);
-    let (mut taken, mut objects, mut round) = (None, Objects::default(), 0);
+    let (mut taken, mut objects, mut jit, mut round) = (None, Objects::default(), Jit::default(), 0);
     while taken.is_none() {
         objects = Objects::prepare(pid, &Memory::of(pid), cache, plugins).map_err(|error| refused(pid, error))?;
+        // Before the process stands still: what is reported by then holds for its stacks.
+        jit = reported(pid, &objects);
         round += 1;
         // A thread of its own: the kernel lets go what it could not stop in time when that thread ends.
         let (objects, plugins) = (&objects, &*plugins);
@@ -73,7 +76,18 @@ pub fn dump(pid: u32, plugins: &mut Plugins, cache: &Cache, namer: &[OsString]) 
     }
     let Some(taken) = taken else { return Err(DumpError::NoProcess(pid)) };
     let process = Process { pid, plugins: plugins.names.clone(), exe: exe(pid), ..Process::default() };
-    Ok(finish(taken, process, command(pid), objects, plugins, Some(namer)))
+    Ok(finish(taken, process, command(pid), objects, plugins, (Some(namer), Some(&jit))))
+}
+
+/// What JITs of a process have reported by now of the code that they have made.
+fn reported(pid: u32, objects: &Objects) -> Jit {
+    let mut jit = Jit::default();
+    jit.process(0, pid, machine::start_of(pid), None);
+    for object in objects.recorded() {
+        jit.object(0, &object, || objects.files_of(object.start));
+    }
+    jit.look();
+    jit
 }
 
 /// The stacks of all threads of a core file's process. `search` finds the files that it had mapped; the rest as for
@@ -113,7 +127,7 @@ pub fn dump_core(
     let (walked, names) = std::thread::scope(|scope| scope.spawn(walks).join())
         .map_err(|_| CoreError::Unreadable(core.path().into(), io::Error::other("the walk has panicked")))?;
     let late = walked.iter().filter(|walked| walked.is_none()).count();
-    let mut taken = record(looked, walked, names);
+    let mut taken = record(looked, walked, names, 0);
     taken.signal = signal;
     taken.notes.extend(core.troubles.iter().map(|trouble| format!("{}: {trouble}", core.path().display())));
     if late > 0 {
@@ -123,7 +137,7 @@ pub fn dump_core(
     let exe = program.map(|file| file.name.clone()).unwrap_or_default();
     let process = Process { pid: notes.pid, plugins: plugins.names.clone(), exe, ..Process::default() };
     let command = notes.command.split(|byte| *byte == b' ').map(<[u8]>::to_vec).collect();
-    Ok(finish(taken, process, command, objects, plugins, namer))
+    Ok(finish(taken, process, command, objects, plugins, (namer, None)))
 }
 
 /// The walks of threads, each with its stack but for those that there was no time for; and the names that they met.
@@ -150,7 +164,7 @@ fn finish(
     command: Vec<Vec<u8>>,
     objects: Objects,
     plugins: &mut Plugins,
-    namer: Option<&[OsString]>,
+    (namer, jit): (Option<&[OsString]>, Option<&Jit>),
 ) -> Dump {
     let Taken { mut recording, threads, stopped, signal, mut notes } = taken;
     recording.settings = Settings { pid: process.pid, command, ..Settings::default() };
@@ -158,9 +172,9 @@ fn finish(
     recording.languages = plugins.languages();
     recording.objects = objects.recorded();
     if let Some(namer) = namer {
-        let unnamed = Unnamed::of(&recording, &|object| objects.files_of(object.start), None);
+        let unnamed = Unnamed::of(&recording, &|object| objects.files_of(object.start), jit);
         let names = unnamed.name(&recording, namer, |_| {});
-        recording.symbols = Some(names.symbols);
+        (recording.symbols, recording.jit) = (Some(names.symbols), names.jit);
         notes.extend(names.notes);
     }
     let (lines, more) = lines::decode(&recording, plugins.analysers());
@@ -180,8 +194,8 @@ struct Taken {
     notes: Vec<String>,
 }
 
-/// Puts the walks of threads into a recording.
-fn record(looked: Vec<ThreadState>, walked: Vec<Option<Walked>>, names: Vec<Name>) -> Taken {
+/// Puts the walks of threads into a recording; they were made at this `time`, in ns of CLOCK_MONOTONIC.
+fn record(looked: Vec<ThreadState>, walked: Vec<Option<Walked>>, names: Vec<Name>, time: u64) -> Taken {
     let mut recording = Recording { names, ..Recording::default() };
     let mut stacks = Stacks::default();
     for (thread, walked) in looked.iter().zip(walked) {
@@ -191,7 +205,7 @@ fn record(looked: Vec<ThreadState>, walked: Vec<Option<Walked>>, names: Vec<Name
         let index = recording.threads.len() as u32;
         recording.threads.push(Thread { process: 0, tid: thread.tid, name: thread.name.clone() });
         let stop = walked.stop.number();
-        recording.samples.push(Sample { thread: index, stack, time: 0, weight: 1, stop, kind: 1, flags });
+        recording.samples.push(Sample { thread: index, stack, time, weight: 1, stop, kind: 1, flags });
     }
     Taken { recording, threads: looked, stopped: None, signal: None, notes: Vec::new() }
 }
@@ -212,6 +226,7 @@ fn take(pid: u32, objects: &Objects, plugins: &Plugins, last: bool) -> io::Resul
     let all: Vec<(u32, Option<bool>, Option<Registers>)> =
         stopped.threads().map(|(tid, still)| (tid, still, still.and_then(|_| stopped.registers(tid)))).collect();
     let mut walks = Walks::new(objects, plugins, &memory, Names::default());
+    let time = machine::monotonic();
     let walked: Vec<_> = all.iter().map(|(_, _, registers)| registers.as_ref().map(|r| walks.walk(r))).collect();
     let stood = stopped.let_go();
     let looked = all.into_iter().map(|(tid, before, registers)| {
@@ -221,7 +236,7 @@ fn take(pid: u32, objects: &Objects, plugins: &Plugins, last: bool) -> io::Resul
         });
         ThreadState { tid, name: waits::name(pid, tid), doing, registers }
     });
-    let mut taken = record(looked.collect(), walked, walks.into_names().names);
+    let mut taken = record(looked.collect(), walked, walks.into_names().names, time);
     taken.stopped = Some(stood);
     let missed = taken.threads.iter().filter(|thread| thread.doing.is_none()).count();
     if missed > 0 {
