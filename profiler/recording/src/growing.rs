@@ -53,3 +53,53 @@ impl Growing {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Node, Process, Sample, Settings, Thread, Writer};
+    use std::io::Write;
+    use uunwind_core::frame::{native_word, FLAG_EXACT};
+
+    fn bytes() -> Vec<u8> {
+        let mut file = Vec::new();
+        let mut writer = Writer::begin(&mut file, &Settings { rate: 99, ..Settings::default() });
+        writer.process(&Process { pid: 7, ..Process::default() });
+        writer.thread(&Thread { process: 0, tid: 7, ..Thread::default() });
+        for time in 0..3 {
+            let word = native_word(0x1000 + time, FLAG_EXACT);
+            writer.node(Node { parent: 0, word, position: 0 });
+            writer.sample(Sample { thread: 0, stack: 1 + time as u32, time, weight: 1, stop: 1, kind: 0, flags: 0 });
+            writer.flush();
+        }
+        drop(writer);
+        file
+    }
+
+    #[test]
+    fn a_recording_is_read_wherever_its_writer_stands() {
+        let (bytes, path) = (bytes(), std::env::temp_dir().join(format!("uu-growing-{}", std::process::id())));
+        let whole = Recording::parse(&bytes, &path).expect("a recording");
+        for cut in 0..=bytes.len() {
+            let mut file = File::create(&path).expect("a file");
+            file.write_all(&bytes[..cut]).expect("its beginning");
+            let growing = Growing::open(&path);
+            assert_eq!(growing.is_ok(), cut >= HEADER_BYTES, "{cut}");
+            let Ok(mut growing) = growing else { continue };
+            growing.more().expect("what is whole");
+            file.write_all(&bytes[cut..]).expect("the rest");
+            let before = std::mem::take(&mut growing.recording.samples);
+            growing.more().expect("all of it");
+            let recording = &growing.recording;
+            let samples = [&before[..], &recording.samples].concat();
+            assert_eq!((&samples, &recording.nodes), (&whole.samples, &whole.nodes), "{cut}");
+            assert_eq!((&recording.threads, &recording.settings), (&whole.threads, &whole.settings), "{cut}");
+        }
+        let mut damaged = bytes;
+        *damaged.last_mut().expect("a byte") ^= 1;
+        std::fs::write(&path, damaged).expect("a file");
+        let error = Growing::open(&path).and_then(|mut growing| growing.more()).expect_err("a wrong checksum");
+        assert!(error.to_string().contains("checksum"), "{error}");
+        std::fs::remove_file(&path).expect("removed");
+    }
+}
