@@ -145,7 +145,7 @@ impl Follower {
         }
     }
 
-    /// Tells the sources of names for code made at run time about new processes and objects.
+    /// Adds new processes and objects to the sources of names for code made at run time.
     fn feed_jit(&mut self) {
         let recording = &self.growing.recording;
         for (index, process) in (0u32..).zip(&recording.processes).skip(self.processes) {

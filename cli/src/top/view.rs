@@ -224,7 +224,7 @@ pub fn plain(shown: &Published, most: usize) -> String {
     text
 }
 
-/// A text of at most so many characters.
+/// The beginning of a text, at most `width` characters.
 fn cut(text: &str, width: usize) -> String {
     text.chars().take(width).collect()
 }
