@@ -179,3 +179,62 @@ fn json_has_everything() {
         assert!(list(&stack["frames"]).iter().all(|frame| frames[number(frame) as usize]["function"].is_string()));
     }
 }
+
+/// The reader: classes that protoc made from the published schema.
+const READ_OTLP: &str = "
+import sys
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
+data = ProfilesData.FromString(open(sys.argv[1], 'rb').read())
+d = data.dictionary
+for table in (d.mapping_table, d.location_table, d.function_table, d.link_table, d.attribute_table, d.stack_table):
+    assert table[0] == type(table[0])(), table[0]
+text = d.string_table
+assert text[0] == '' and len(set(text)) == len(text)
+for of_process in data.resource_profiles:
+    pid = [a.value.int_value for a in of_process.resource.attributes if a.key == 'process.pid'][0]
+    for profile in of_process.scope_profiles[0].profiles:
+        assert (text[profile.sample_type.type_strindex], text[profile.sample_type.unit_strindex]) == ('cpu', 'nanoseconds')
+        end = profile.time_unix_nano + profile.duration_nano
+        for sample in profile.samples:
+            assert len(sample.values) == len(sample.timestamps_unix_nano) > 0
+            assert all(profile.time_unix_nano <= time <= end for time in sample.timestamps_unix_nano)
+            of = {text[d.attribute_table[i].key_strindex]: d.attribute_table[i].value for i in sample.attribute_indices}
+            names = []
+            for location in d.stack_table[sample.stack_index].location_indices:
+                for line in d.location_table[location].lines:
+                    names.append(text[d.function_table[line.function_index].name_strindex])
+            print(pid, of['thread.id'].int_value, sum(sample.values), ';'.join(reversed(names)))
+";
+
+#[test]
+fn opentelemetry_profiles_are_read_by_their_schema() {
+    let scratch = paths::scratch("otlp");
+    let recording = recording(&scratch);
+    let path = scratch.join("x.otlp");
+    let mut report = uu::command(&scratch, &["report"]);
+    assert!(report.arg(&recording.file).arg("-o").arg(&path).status().is_ok_and(|status| status.success()));
+    let mut python = Command::new("python3");
+    let has_schema = python.args(["-c", "import opentelemetry.proto.profiles.v1development.profiles_pb2"]).output();
+    if !has_schema.is_ok_and(|output| output.status.success()) {
+        skips::skipped("OpenTelemetry profiles in their schema", "no opentelemetry-proto for python3 (pip has it)");
+        return;
+    }
+    let read = Command::new("python3").args(["-c", READ_OTLP]).arg(&path).output().expect("python3");
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    let text = String::from_utf8_lossy(&read.stdout).into_owned();
+    let mut threads: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+    for line in text.lines() {
+        let mut words = line.splitn(4, ' ');
+        let mut next = || words.next().and_then(|word| word.parse::<u64>().ok()).expect("a number");
+        let (pid, tid, value) = (next() as u32, next() as u32, next());
+        *threads.entry((pid, tid)).or_default() += value;
+    }
+    let mut expected: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+    for sample in recording.samples() {
+        *expected.entry((sample.pid, sample.tid)).or_default() += sample.weight * (1_000_000_000 / RATE);
+    }
+    assert_eq!(threads, expected);
+    for end in [";main;parent_work;burn", "forked_work;burn", "exec_work;burn"] {
+        assert!(text.lines().any(|line| line.ends_with(end)), "{end}: {text}");
+    }
+}

@@ -6,7 +6,6 @@
 //! calls.
 
 use super::functions::Functions;
-use super::pprof;
 use crate::stacks::Profile;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
@@ -29,7 +28,7 @@ struct Function {
 /// The profile as text.
 pub fn render(recording: &Recording, profile: &Profile) -> String {
     let functions = Functions::new(profile);
-    let period = pprof::period(recording.settings.rate);
+    let period = super::period(recording.settings.rate);
     let costs = costs(profile, &functions, period);
     let total = profile.stacks.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight.saturating_mul(period)));
     let mut out = format!(

@@ -4,7 +4,7 @@
 //! where samples were lost or fell due late.
 
 use super::functions::Functions;
-use super::pprof;
+use super::period;
 use super::threads::{self, Thread};
 use crate::stacks::{Kind, Line, Profile};
 use serde_json::{json, Value};
@@ -42,7 +42,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
             "product": super::command(recording),
             "oscpu": settings.kernel,
             "startTime": settings.start_unix as f64 / 1e6,
-            "interval": pprof::period(settings.rate) as f64 / 1e6,
+            "interval": period(settings.rate) as f64 / 1e6,
             "categories": categories,
             "sampleUnits": {"time": "ms", "eventDelay": "ms", "threadCPUDelta": "ns"},
             "markerSchema": [{
@@ -127,7 +127,7 @@ impl Maker<'_> {
     }
 
     fn thread(&self, index: u32, thread: &Thread<'_>) -> Value {
-        let period = pprof::period(self.recording.settings.rate);
+        let period = period(self.recording.settings.rate);
         let mut texts = Texts::default();
         // Functions and frames are numbered by thread; a stack is its caller's number and a frame.
         let (mut functions, mut frames, mut stacks) = (Numbers::new(), Numbers::new(), Numbers::new());

@@ -4,8 +4,8 @@
 mod columns;
 mod tree;
 
-use super::pprof::{gzip, period};
-use super::threads;
+use super::pprof::gzip;
+use super::{period, threads};
 use crate::stacks::{Kind, Line, Profile};
 use columns::Columns;
 use serde_json::{json, Value};

@@ -1,6 +1,5 @@
 //! Everything that a report knows, as JSON for scripts: docs/json.md describes it.
 
-use super::pprof;
 use crate::stacks::{Line, Profile};
 use serde_json::{json, Value};
 use uunwind_recording::{Process, Recording};
@@ -31,7 +30,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
         "host": settings.host,
         "kernel": settings.kernel,
         "rate": settings.rate,
-        "period": pprof::period(settings.rate),
+        "period": super::period(settings.rate),
         "start": settings.start_unix,
         "duration": recording.end.as_ref().map(|end| since(end.time)),
         "processes": recording.processes.iter().map(process).collect::<Vec<_>>(),

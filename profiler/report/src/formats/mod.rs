@@ -6,6 +6,7 @@ pub mod folded;
 mod functions;
 mod html;
 mod json;
+mod otlp;
 pub mod pprof;
 mod proto;
 pub mod samples;
@@ -39,6 +40,8 @@ pub enum Format {
     Pprof,
     /// One block of text per sample.
     Samples,
+    /// OpenTelemetry's profiles.
+    Otlp,
     /// Speedscope's own format.
     Speedscope,
     /// Processed profile of the Firefox Profiler.
@@ -109,6 +112,13 @@ pub const FORMATS: &[Offer] = &[
         extensions: &[".pb"],
         what: "pprof profile, plain",
         open: "go tool pprof -http=: FILE",
+    },
+    Offer {
+        format: Format::Otlp,
+        name: "otlp",
+        extensions: &[".otlp"],
+        what: "OpenTelemetry profiles, proto 1.11.0 (v1development), plain",
+        open: "",
     },
     Offer {
         format: Format::Speedscope,
@@ -246,12 +256,18 @@ pub fn render(format: Format, recording: &Recording, view: impl Into<View>) -> R
         Format::Svg => svg::render(recording, &profile),
         Format::Pprof => Ok(pprof::render(recording, &profile)),
         Format::PprofGz => pprof::gzip(&pprof::render(recording, &profile)).map_err(|e| e.to_string()),
+        Format::Otlp => Ok(otlp::render(recording, &profile)),
         Format::Speedscope => speedscope::render(recording, &profile),
         Format::Firefox => firefox::render(recording, &profile),
         Format::Trace => trace::render(recording, &profile),
         Format::Callgrind => Ok(callgrind::render(recording, &profile).into_bytes()),
         Format::Json => json::render(recording, &profile),
     }
+}
+
+/// The sampling period, in ns of CPU time.
+pub(crate) fn period(rate: u32) -> u64 {
+    1_000_000_000 / u64::from(rate.max(1))
 }
 
 /// A recording's command line, for titles.

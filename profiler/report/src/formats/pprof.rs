@@ -1,6 +1,7 @@
 //! pprof: the profile.proto of google/pprof, with mappings and build-ids, functions and lines, and labels for process
 //! and thread. Sample types: samples/count and cpu/nanoseconds.
 
+use super::period;
 use super::proto::Message;
 use crate::stacks::{Kind, Line, Profile};
 use flate2::{write::GzEncoder, Compression};
@@ -233,9 +234,4 @@ fn program_object(recording: &Recording, profile: &Profile) -> Option<u32> {
         recording.processes.iter().filter(|p| p.pid == recording.settings.pid).map(|p| &p.exe[..]).collect();
     let path = |index: u32| recording.objects.get(index as usize).map_or(&b""[..], |o| &o.path);
     profile.lines.iter().filter_map(|line| line.object).find(|o| exes.contains(&path(*o)) && !path(*o).is_empty())
-}
-
-/// The sampling period, in ns of CPU time.
-pub fn period(rate: u32) -> u64 {
-    1_000_000_000 / u64::from(rate.max(1))
 }

@@ -1,5 +1,5 @@
-//! The part of the protocol buffer wire format (<https://protobuf.dev/programming-guides/encoding/>) that a pprof
-//! profile needs.
+//! The part of the protocol buffer wire format (<https://protobuf.dev/programming-guides/encoding/>) that
+//! pprof's and OpenTelemetry's profiles need.
 
 /// A message under construction. Fields with the value zero are left out, which the format reads as zero.
 #[derive(Default)]
@@ -8,6 +8,7 @@ pub struct Message {
 }
 
 const VARINT: u64 = 0;
+const FIXED: u64 = 1;
 const LENGTH_DELIMITED: u64 = 2;
 
 impl Message {
@@ -30,6 +31,25 @@ impl Message {
             self.varint(field << 3 | VARINT);
             self.varint(n);
         }
+    }
+
+    /// Adds a number of eight bytes (`fixed64`).
+    pub fn fixed(&mut self, field: u64, n: u64) {
+        if n != 0 {
+            self.varint(field << 3 | FIXED);
+            self.bytes.extend_from_slice(&n.to_le_bytes());
+        }
+    }
+
+    /// Adds numbers of eight bytes as a packed field.
+    pub fn packed_fixed(&mut self, field: u64, numbers: impl IntoIterator<Item = u64>) {
+        let bytes: Vec<u8> = numbers.into_iter().flat_map(u64::to_le_bytes).collect();
+        self.bytes(field, &bytes);
+    }
+
+    /// Adds the fields of another message of this kind.
+    pub fn append(&mut self, other: Message) {
+        self.bytes.extend_from_slice(&other.bytes);
     }
 
     /// Adds bytes or a text, also an empty one: in a repeated field every element counts.

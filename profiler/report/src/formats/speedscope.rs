@@ -2,7 +2,7 @@
 //! samples in order of time, each as wide as the CPU time that it stands for.
 
 use super::functions::Functions;
-use super::{pprof, threads};
+use super::{period, threads};
 use crate::stacks::Profile;
 use serde_json::{json, Map, Value};
 use uunwind_recording::Recording;
@@ -10,7 +10,7 @@ use uunwind_recording::Recording;
 /// The profile as JSON.
 pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, String> {
     let functions = Functions::new(profile);
-    let period = pprof::period(recording.settings.rate);
+    let period = period(recording.settings.rate);
     let mut profiles = Vec::new();
     for (_, thread) in threads::sampled(recording, profile) {
         let stacks = thread.entries.iter().map(|(_, stack)| {

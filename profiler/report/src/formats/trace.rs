@@ -5,7 +5,7 @@
 //! A sample stands for the CPU time before it. Where the sample before is no more than a period further back, its
 //! slices begin there; otherwise the thread waited in between, and nothing is drawn.
 
-use super::pprof;
+use super::period;
 use super::threads::{self, Thread};
 use crate::stacks::{Kind, Profile};
 use serde_json::{json, Value};
@@ -21,7 +21,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
             events.push(json!({"ph": "M", "pid": pid, "tid": thread.tid, "name": name, "args": {"name": text}}));
         }
         Slices { events: &mut events, profile, pid, tid: thread.tid, open: Vec::new(), end: 0 }
-            .draw(&thread, pprof::period(recording.settings.rate));
+            .draw(&thread, period(recording.settings.rate));
     }
     let file = json!({
         "traceEvents": events,

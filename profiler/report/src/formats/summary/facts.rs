@@ -215,12 +215,16 @@ fn awaiting(recording: &Recording, out: &mut String) {
         matches!(frame, Some(Frame::Semantic { awaiting: true, .. }))
     });
     let _ = match (found, recording.awaiting) {
-        (true, true) => writeln!(out, "  async      frames with [awaiting] are on no stack: they await the task that ran"),
-        (true, false) => writeln!(out, "  async      what awaits the tasks that ran was recorded, too: shown with --async"),
+        (true, true) => {
+            writeln!(out, "  async      frames with [awaiting] are on no stack: they await the task that ran")
+        }
+        (true, false) => {
+            writeln!(out, "  async      what awaits the tasks that ran was recorded, too: shown with --async")
+        }
         (false, _) => writeln!(
             out,
-            "  async      nothing was found that awaits the tasks that ran (looked for in CPython 3.14 and 3.15, without \
-             free-threaded builds)"
+            "  async      nothing was found that awaits the tasks that ran (`uu record --help` says \
+             where it is looked for)"
         ),
     };
 }

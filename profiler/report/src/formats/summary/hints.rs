@@ -174,7 +174,8 @@ mod tests {
         assert!(of("/usr/bin/node", [30, 0]).contains("--perf-basic-prof"));
         assert_eq!(of("/usr/bin/node", [5, 5]), "");
         assert_eq!(of("/usr/bin/other", [60, 0]), "");
-        assert!(of("/usr/bin/lua", [0, 40]).contains("40 % of the time is in functions of /usr/bin/lua without names"));
+        assert!(of("/usr/bin/sqlite3", [0, 40])
+            .contains("40 % of the time is in functions of /usr/bin/sqlite3 without names"));
     }
 
     /// dpkg is the oracle.

@@ -224,8 +224,8 @@ mod tests {
         Line { kind: Kind::Native, file: file.to_owned(), line, ..Line::marker(function.to_owned()) }
     }
 
-    fn python(function: &str, number: u32) -> Line {
-        Line { kind: Kind::Semantic, plugin: "python".to_owned(), ..line(function, "/app.py", number) }
+    fn scripted(function: &str, number: u32) -> Line {
+        Line { kind: Kind::Semantic, plugin: "toy".to_owned(), ..line(function, "/app.toy", number) }
     }
 
     fn stack(lines: &[u32], weight: u64) -> Stack {
@@ -241,21 +241,21 @@ mod tests {
 
     #[test]
     fn lines_of_a_language_come_first_with_what_they_call() {
-        let lines = vec![python("work", 3), python("work", 5), python("<module>", 9), line("memcpy", "", 0)];
+        let lines = vec![scripted("work", 3), scripted("work", 5), scripted("<module>", 9), line("memcpy", "", 0)];
         let text = rendered(lines, vec![stack(&[3, 0, 2], 30), stack(&[0, 2], 30), stack(&[1, 2], 40)]);
         let first = text.split("\n\n").next().expect("a table");
         let rows: Vec<&str> = first.lines().collect();
         assert_eq!(
             rows,
             [
-                "Hottest lines of Python, with the native code that they call",
+                "Hottest lines of Toy, with the native code that they call",
                 "    share     time  samples",
-                "   60.0 %    0.60s        2  work (/app.py:3)",
-                "   40.0 %    0.40s        1  work (/app.py:5)",
+                "   60.0 %    0.60s        2  work (/app.toy:3)",
+                "   40.0 %    0.40s        1  work (/app.toy:5)",
             ]
         );
         // The function's hottest line stands for it.
-        assert!(text.contains("   70.0 %    0.70s        2  work (/app.py:5)"), "{text}");
+        assert!(text.contains("   70.0 %    0.70s        2  work (/app.toy:5)"), "{text}");
     }
 
     #[test]

@@ -1,0 +1,278 @@
+//! Profiles of OpenTelemetry: a `ProfilesData` message
+//! ([opentelemetry-proto 1.11.0](https://github.com/open-telemetry/opentelemetry-proto/blob/v1.11.0/opentelemetry/proto/profiles/v1development/profiles.proto),
+//! package `v1development`, which may still change). One profile of CPU time for each process; each sample has the times
+//! at which its stack was met.
+
+use super::proto::Message;
+use super::{period, threads};
+use crate::stacks::{Entry, Kind, Line, Profile, Stack};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use uunwind_recording::Recording;
+use uunwind_symbolize::hex;
+
+/// A table of the dictionary: each entry once. Entry 0 is the empty one, which stands for "none".
+struct Table<K> {
+    field: u64,
+    known: HashMap<K, u64>,
+    out: Message,
+}
+
+impl<K: Eq + Hash> Table<K> {
+    fn new(field: u64) -> Table<K> {
+        let mut out = Message::default();
+        out.message(field, Message::default());
+        Table { field, known: HashMap::new(), out }
+    }
+
+    /// The index of an entry, if it is there already.
+    fn find(&self, key: &K) -> Option<u64> {
+        self.known.get(key).copied()
+    }
+
+    fn add(&mut self, key: K, entry: Message) -> u64 {
+        let index = self.known.len() as u64 + 1;
+        self.out.message(self.field, entry);
+        self.known.insert(key, index);
+        index
+    }
+}
+
+/// The value of an attribute.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Value {
+    Text(String),
+    Number(u64),
+}
+
+impl Value {
+    /// As an `AnyValue`.
+    fn message(&self) -> Message {
+        let mut out = Message::default();
+        match self {
+            Value::Text(text) => out.bytes(1, text.as_bytes()),
+            Value::Number(number) => out.number(3, *number),
+        }
+        out
+    }
+}
+
+/// The dictionary that all profiles of a file share.
+struct Dictionary<'a> {
+    recording: &'a Recording,
+    profile: &'a Profile,
+    mappings: Table<u32>,
+    locations: Table<Vec<u32>>,
+    functions: Table<(String, String, u32)>,
+    texts: Table<String>,
+    attributes: Table<(&'static str, Value)>,
+    stacks: Table<Box<[u32]>>,
+}
+
+/// Encodes a profile, uncompressed.
+pub fn render(recording: &Recording, profile: &Profile) -> Vec<u8> {
+    let mut dictionary = Dictionary {
+        recording,
+        profile,
+        mappings: Table::new(1),
+        locations: Table::new(2),
+        functions: Table::new(3),
+        texts: Table::new(5),
+        attributes: Table::new(6),
+        stacks: Table::new(7),
+    };
+    let mut processes: BTreeMap<u32, Vec<threads::Thread<'_>>> = BTreeMap::new();
+    for (_, thread) in threads::sampled(recording, profile) {
+        processes.entry(thread.process).or_default().push(thread);
+    }
+    let mut out = Message::default();
+    for (process, threads) in processes {
+        let mut of_scope = Message::default();
+        let mut scope = Message::default();
+        scope.bytes(1, b"uu");
+        scope.bytes(2, recording.settings.uu_version.as_bytes());
+        of_scope.message(1, scope);
+        of_scope.message(2, dictionary.profile(&threads));
+        let mut of_process = Message::default();
+        of_process.message(1, resource(recording, process));
+        of_process.message(2, of_scope);
+        out.message(1, of_process);
+    }
+    out.message(2, dictionary.finish());
+    out.into_bytes()
+}
+
+/// What is known of a process, by the names of OpenTelemetry's
+/// [semantic conventions](https://opentelemetry.io/docs/specs/semconv/resource/process/).
+fn resource(recording: &Recording, index: u32) -> Message {
+    let mut out = Message::default();
+    let mut attribute = |key: &str, value: Value| {
+        let mut pair = Message::default();
+        pair.bytes(1, key.as_bytes());
+        pair.message(2, value.message());
+        out.message(1, pair);
+    };
+    attribute("host.name", Value::Text(recording.settings.host.clone()));
+    if let Some(process) = recording.processes.get(index as usize) {
+        attribute("process.pid", Value::Number(process.pid.into()));
+        attribute("process.parent_pid", Value::Number(process.parent.into()));
+        attribute("process.executable.path", Value::Text(String::from_utf8_lossy(&process.exe).into_owned()));
+        attribute("process.command_line", Value::Text(threads::program(recording, index)));
+    }
+    out
+}
+
+impl Dictionary<'_> {
+    /// The profile of one process.
+    fn profile(&mut self, threads: &[threads::Thread<'_>]) -> Message {
+        let settings = &self.recording.settings;
+        let period = period(settings.rate);
+        let mut out = Message::default();
+        out.message(1, self.value_type());
+        for thread in threads {
+            let mut stacks: BTreeMap<&[u32], Vec<&Entry>> = BTreeMap::new();
+            for (entry, Stack { lines, .. }) in &thread.entries {
+                stacks.entry(lines).or_default().push(entry);
+            }
+            let id = self.attribute("thread.id", Value::Number(thread.tid.into()));
+            let name = self.attribute("thread.name", Value::Text(thread.name.to_owned()));
+            for (lines, entries) in stacks {
+                let mut sample = Message::default();
+                sample.number(1, self.stack(lines));
+                sample.packed(2, [id, name]);
+                sample.packed(4, entries.iter().map(|entry| entry.weight.saturating_mul(period)));
+                // Threads' times are since the beginning.
+                sample.packed_fixed(5, entries.iter().map(|entry| settings.start_unix.saturating_add(entry.time)));
+                out.message(2, sample);
+            }
+        }
+        out.fixed(3, settings.start_unix);
+        let end = self.recording.end.as_ref().map_or(0, |end| end.time);
+        out.number(4, end.saturating_sub(settings.start_monotonic));
+        out.message(5, self.value_type());
+        out.number(6, period);
+        out
+    }
+
+    fn value_type(&mut self) -> Message {
+        let mut out = Message::default();
+        out.number(1, self.text("cpu"));
+        out.number(2, self.text("nanoseconds"));
+        out
+    }
+
+    fn text(&mut self, text: &str) -> u64 {
+        if text.is_empty() {
+            return 0;
+        }
+        let key = text.to_owned();
+        self.texts.find(&key).unwrap_or_else(|| {
+            let index = self.texts.known.len() as u64 + 1;
+            self.texts.out.bytes(self.texts.field, text.as_bytes());
+            self.texts.known.insert(key, index);
+            index
+        })
+    }
+
+    fn attribute(&mut self, name: &'static str, value: Value) -> u64 {
+        let key = (name, value);
+        self.attributes.find(&key).unwrap_or_else(|| {
+            let mut out = Message::default();
+            out.number(1, self.text(name));
+            out.message(2, key.1.message());
+            self.attributes.add(key, out)
+        })
+    }
+
+    /// A stack, leaf first. Inlined frames and the frame that contains them form one location.
+    fn stack(&mut self, lines: &[u32]) -> u64 {
+        let key: Box<[u32]> = lines.into();
+        if let Some(index) = self.stacks.find(&key) {
+            return index;
+        }
+        let (mut locations, mut group) = (Vec::new(), Vec::new());
+        for line in lines {
+            group.push(*line);
+            let kind = self.profile.lines.get(*line as usize).map(|line| line.kind);
+            if kind.is_some_and(|kind| kind != Kind::Inlined) {
+                locations.push(self.location(std::mem::take(&mut group)));
+            }
+        }
+        if !group.is_empty() {
+            locations.push(self.location(group));
+        }
+        let mut out = Message::default();
+        out.packed(1, locations);
+        self.stacks.add(key, out)
+    }
+
+    fn location(&mut self, group: Vec<u32>) -> u64 {
+        if let Some(index) = self.locations.find(&group) {
+            return index;
+        }
+        let profile = self.profile;
+        let lines: Vec<&Line> = group.iter().filter_map(|line| profile.lines.get(*line as usize)).collect();
+        let mut out = Message::default();
+        if let Some(last) = lines.last() {
+            out.number(1, last.object.map_or(0, |object| self.mapping(object)));
+            out.number(2, last.address);
+        }
+        for line in &lines {
+            let mut message = Message::default();
+            message.number(1, self.function(line));
+            message.number(2, line.line.into());
+            message.number(3, line.columns().map_or(0, |place| u64::from(place.column) + 1));
+            out.message(3, message);
+        }
+        let kind = lines.last().and_then(|line| match line.kind {
+            Kind::Native | Kind::Inlined => Some("native".to_owned()),
+            Kind::Semantic | Kind::Awaiting => Some(line.plugin.clone()),
+            Kind::Jit | Kind::Marker => None,
+        });
+        if let Some(kind) = kind {
+            out.packed(4, [self.attribute("profile.frame.type", Value::Text(kind))]);
+        }
+        self.locations.add(group, out)
+    }
+
+    fn function(&mut self, line: &Line) -> u64 {
+        let key = (line.function.clone(), line.file.clone(), line.first_line);
+        self.functions.find(&key).unwrap_or_else(|| {
+            let mut out = Message::default();
+            out.number(1, self.text(&line.function));
+            out.number(3, self.text(&line.file));
+            out.number(4, line.first_line.into());
+            self.functions.add(key, out)
+        })
+    }
+
+    /// A mapping in file addresses: processes map a file at different addresses, and all addresses here are the file's.
+    fn mapping(&mut self, object: u32) -> u64 {
+        if let Some(index) = self.mappings.find(&object) {
+            return index;
+        }
+        let mut out = Message::default();
+        if let Some(o) = self.recording.objects.get(object as usize) {
+            out.number(1, o.start.wrapping_sub(o.bias));
+            out.number(2, o.end.wrapping_sub(o.bias));
+            out.number(4, self.text(&String::from_utf8_lossy(&o.path)));
+            if !o.build_id.is_empty() {
+                let id = self.attribute("process.executable.build_id.gnu", Value::Text(hex(&o.build_id)));
+                out.packed(5, [id]);
+            }
+        }
+        self.mappings.add(object, out)
+    }
+
+    fn finish(self) -> Message {
+        let mut out = self.mappings.out;
+        out.append(self.locations.out);
+        out.append(self.functions.out);
+        // No sample has a link; the empty one must be there.
+        out.message(4, Message::default());
+        out.append(self.texts.out);
+        out.append(self.attributes.out);
+        out.append(self.stacks.out);
+        out
+    }
+}
