@@ -19,9 +19,6 @@ pub fn of(error: &Error, command: &str) -> Failure {
             let hint = habit(command, option).map(|hint| format!("; {hint}"));
             format!("invalid option '{option}'{}", hint.unwrap_or_else(|| meant(error, ContextKind::SuggestedArg)))
         }
-        ErrorKind::UnknownArgument if command == "uu report" => {
-            format!("{argument:?} is one file too many: a report is made of one recording")
-        }
         ErrorKind::UnknownArgument => format!("unexpected argument {argument:?}"),
         ErrorKind::InvalidValue if value.is_empty() => format!("missing argument for option '{option}'"),
         ErrorKind::InvalidValue => {

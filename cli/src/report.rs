@@ -5,7 +5,7 @@ use crate::{options, save, terminal};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use uunwind_built_in::HALVES;
 use uunwind_elf::files;
 use uunwind_recording::languages::{add_columns, complete};
@@ -57,9 +57,9 @@ pub struct Options {
     /// Leave out stacks that have a function or file that matches
     #[arg(long, value_name = "REGEX")]
     ignore: Vec<OsString>,
-    /// The recording; -: standard input
-    #[arg(value_hint = ValueHint::FilePath)]
-    file: OsString,
+    /// The recording, or several, which are shown as one; -: standard input
+    #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
+    files: Vec<OsString>,
 }
 
 fn after_help() -> String {
@@ -78,14 +78,23 @@ as far as it goes, with a warning.",
 
 /// Runs the subcommand; returns the exit code.
 pub fn run(options: Options) -> Result<u8, Failure> {
-    let file = options::path(options.file, "FILE")?;
+    let files = options.files.into_iter().map(|file| options::path(file, "FILE"));
+    let files = files.collect::<Result<Vec<PathBuf>, Failure>>()?;
+    let [file, others @ ..] = &files[..] else { return Err(Failure::new("no recording given")) };
     let output = options.output.map(|output| options::path(output, "-o")).transpose()?;
     let format = options.format.as_ref().map(options::format).transpose()?;
     let native_frames = options::native_frames(&options.native_frames)?;
     let output = output.filter(|path| path.as_os_str() != "-");
     let format = options::choose_format(format, output.as_deref(), Format::Summary)?;
     let view = view(&options.by, options.lines, [&options.filter, &options.focus, &options.ignore], native_frames)?;
-    let (mut recording, whole) = read(&file)?;
+    let (mut recording, whole) = read(file)?;
+    if !others.is_empty() && format == Format::Recording {
+        return Err(Failure::new("several recordings cannot become one file; any other format shows them as one"));
+    }
+    for other in others {
+        let (more, _) = read(other)?;
+        recording.merge(more).map_err(|why| Failure::new(format!("{}: {why}", other.display())))?;
+    }
     complete(&mut recording, HALVES);
     if options.columns {
         add_columns(&mut recording, HALVES);

@@ -99,7 +99,7 @@ fn wrong_options_are_explained() {
         (&["record", "--what", "true"], "--what"),
         (&["record"], "no program"),
         (&["report"], "no recording"),
-        (&["report", "a", "b"], "one file too many"),
+        (&["report", "a", "b"], "cannot read a"),
         (&["wat"], "there is no command \"wat\""),
         (&["help", "wat"], "there is no command \"wat\""),
         (&["--wat", "record"], "invalid option '--wat'"),

@@ -2,7 +2,7 @@
 //! trusts no byte of them, so any bytes may be passed to [`Recording::parse`].
 //!
 //! * `model`, `jit`, `symbols`, `totals`: what the sections hold; `wire`, `section`: how they are encoded;
-//! * `read` and `write`: whole files; `growing`: one that is still being written;
+//! * `read` and `write`: whole files; `growing`: one that is still being written; `merge`: several as one;
 //! * [`languages`]: what the recording has of interpreted languages, and what it lacks;
 //! * [`objects`]: which object covered an address at a time; `signals`: what signals are called.
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@ pub mod error;
 mod growing;
 mod jit;
 pub mod languages;
+mod merge;
 mod model;
 pub mod objects;
 mod read;

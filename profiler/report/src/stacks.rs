@@ -76,20 +76,13 @@ struct Shown {
 struct Stacks {
     /// Samples are merged if the thread and the lines are equal.
     known: HashMap<(u32, Box<[u32]>), u32>,
-    /// Samples and weight of each.
-    sums: Vec<(u64, u64)>,
     entries: Vec<Entry>,
 }
 
 impl Stacks {
     fn add(&mut self, sample: &Sample, lines: Box<[u32]>, samples: u32, weight: u64) {
-        let stack = *self.known.entry((sample.thread, lines)).or_insert(self.sums.len() as u32);
-        if stack as usize == self.sums.len() {
-            self.sums.push((0, 0));
-        }
-        if let Some(sum) = self.sums.get_mut(stack as usize) {
-            *sum = (sum.0 + u64::from(samples), sum.1 + weight);
-        }
+        let next = self.known.len() as u32;
+        let stack = *self.known.entry((sample.thread, lines)).or_insert(next);
         self.entries.push(Entry { time: sample.time, stack, samples, weight });
     }
 
@@ -100,14 +93,16 @@ impl Stacks {
         let mut place = vec![0; order.len()];
         let mut stacks = Vec::with_capacity(order.len());
         for (new, ((thread, lines), old)) in (0..).zip(order) {
-            let (samples, weight) = self.sums.get(old as usize).copied().unwrap_or_default();
-            stacks.push(Stack { thread, lines, samples, weight });
+            stacks.push(Stack { thread, lines, samples: 0, weight: 0 });
             if let Some(place) = place.get_mut(old as usize) {
                 *place = new;
             }
         }
         for entry in &mut self.entries {
             entry.stack = place.get(entry.stack as usize).copied().unwrap_or(0);
+            if let Some(stack) = stacks.get_mut(entry.stack as usize) {
+                (stack.samples, stack.weight) = (stack.samples + u64::from(entry.samples), stack.weight + entry.weight);
+            }
         }
         self.entries.sort_by_key(|entry| entry.time);
         (stacks, self.entries)

@@ -114,10 +114,11 @@ fn resource(recording: &Recording, index: u32) -> Message {
     };
     attribute("host.name", Value::Text(recording.settings.host.clone()));
     if let Some(process) = recording.processes.get(index as usize) {
+        let command: Vec<_> = process.command.iter().map(|word| String::from_utf8_lossy(word)).collect();
         attribute("process.pid", Value::Number(process.pid.into()));
         attribute("process.parent_pid", Value::Number(process.parent.into()));
         attribute("process.executable.path", Value::Text(String::from_utf8_lossy(&process.exe).into_owned()));
-        attribute("process.command_line", Value::Text(threads::program(recording, index)));
+        attribute("process.command_line", Value::Text(command.join(" ")));
     }
     out
 }

@@ -1,0 +1,108 @@
+//! Several recordings as one.
+
+use crate::objects::ObjectMap;
+use crate::{End, Recording, Sample};
+
+impl Recording {
+    /// Adds another recording: its processes and threads stand beside this one's, and its times count from this one's
+    /// beginning. The error says why the two cannot be added.
+    pub fn merge(&mut self, mut other: Recording) -> Result<(), String> {
+        let (rate, others) = (self.settings.rate, other.settings.rate);
+        if rate != others {
+            return Err(format!(
+                "it was made at {others} Hz, and another one at {rate} Hz: their samples stand for different times"
+            ));
+        }
+        let shift = self.settings.start_monotonic.wrapping_sub(other.settings.start_monotonic);
+        let processes = self.processes.len() as u32;
+        let threads = self.threads.len() as u32;
+        let objects = self.objects.len() as u32;
+        let nodes = self.nodes.len() as u32;
+        let codes = self.jit.codes.len() as u32;
+        let node = |node: u32| if node == 0 { 0 } else { node + nodes };
+        let at = |time: u64| time.wrapping_add(shift);
+
+        other.processes.iter_mut().for_each(|process| process.start = at(process.start));
+        other.threads.iter_mut().for_each(|thread| thread.process += processes);
+        for object in &mut other.objects {
+            object.process += processes;
+            // 0: since the beginning.
+            object.time = if object.time == 0 { 0 } else { at(object.time) };
+        }
+        other.names.iter_mut().for_each(|name| name.process += processes);
+        other.nodes.iter_mut().for_each(|entry| entry.parent = node(entry.parent));
+        let moved = |sample: &mut Sample| {
+            (sample.thread, sample.stack, sample.time) = (sample.thread + threads, node(sample.stack), at(sample.time));
+        };
+        other.samples.iter_mut().chain(&mut other.fatal).for_each(moved);
+        other.lost.iter_mut().for_each(|lost| lost.thread += threads);
+        other.counters.iter_mut().for_each(|(process, _)| *process += processes);
+        other.lines.iter_mut().for_each(|line| line.process += processes);
+        other.places.iter_mut().for_each(|place| place.process += processes);
+        for place in &mut other.jit.places {
+            (place.process, place.time) = (place.process + processes, at(place.time));
+            place.code = place.code.map(|code| code + codes);
+        }
+        if let Some(symbols) = &mut other.symbols {
+            symbols.entries.iter_mut().for_each(|symbol| symbol.object += objects);
+            symbols.calls.iter_mut().for_each(|call| call.object += objects);
+            symbols.unusable.iter_mut().for_each(|(object, _)| *object += objects);
+        }
+
+        self.processes.append(&mut other.processes);
+        self.threads.append(&mut other.threads);
+        self.objects.append(&mut other.objects);
+        self.names.append(&mut other.names);
+        self.nodes.append(&mut other.nodes);
+        self.depths.append(&mut other.depths);
+        self.samples.append(&mut other.samples);
+        self.fatal.append(&mut other.fatal);
+        self.lost.append(&mut other.lost);
+        self.counters.append(&mut other.counters);
+        self.lines.append(&mut other.lines);
+        self.places.append(&mut other.places);
+        self.jit.codes.append(&mut other.jit.codes);
+        self.jit.places.append(&mut other.jit.places);
+        self.warnings.append(&mut other.warnings);
+        for note in other.notes {
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+        for language in other.languages {
+            if self.languages.iter().all(|known| known.plugin != language.plugin) {
+                self.languages.push(language);
+            }
+        }
+        // Where one lacks them, all are looked up anew.
+        self.symbols = self.symbols.take().zip(other.symbols).map(|(mut symbols, mut others)| {
+            symbols.entries.append(&mut others.entries);
+            symbols.calls.append(&mut others.calls);
+            symbols.unusable.append(&mut others.unusable);
+            symbols
+        });
+        self.keep_symbols_with_canonical_objects();
+        self.end = self.end.take().zip(other.end).map(|(end, others)| End {
+            time: end.time.max(at(others.time)),
+            cpu_used: end.cpu_used.saturating_add(others.cpu_used),
+            recorder_cpu: end.recorder_cpu.saturating_add(others.recorder_cpu),
+            samples: end.samples.saturating_add(others.samples),
+            threads_without_block: end.threads_without_block.saturating_add(others.threads_without_block),
+            processes_without_block: end.processes_without_block.saturating_add(others.processes_without_block),
+            ..end
+        });
+        Ok(())
+    }
+
+    /// Gives symbols to the object that now stands for all with its identity.
+    fn keep_symbols_with_canonical_objects(&mut self) {
+        let map = ObjectMap::new(self);
+        if let Some(symbols) = &mut self.symbols {
+            symbols.entries.iter_mut().for_each(|symbol| symbol.object = map.canonical(symbol.object));
+            symbols.calls.iter_mut().for_each(|call| call.object = map.canonical(call.object));
+            symbols.unusable.iter_mut().for_each(|(object, _)| *object = map.canonical(*object));
+            symbols.unusable.sort();
+            symbols.unusable.dedup();
+        }
+    }
+}
