@@ -33,6 +33,8 @@ const SKIPS: u32 = 16;
 /// A frame that holds the six callee-saved registers and the return address, and nothing else, has been left, or not
 /// been set up.
 const EMPTY_BYTES: u64 = 56;
+/// Where the prologue saves the six registers, in bytes below the CFA.
+const SAVED: [u64; 6] = [16, 24, 32, 40, 48, 56];
 /// Within this many bytes from the loop's entry its registers may still be the caller's (the largest distance observed
 /// in a build is 0x28). The frame is linked into the chain later.
 const ENTRY_BYTES: u64 = 0x60;
@@ -94,7 +96,8 @@ fn interrupted(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     let view = here.guest.view();
     let is_set_up = view.pc.wrapping_sub(view.function_start) >= ENTRY_BYTES
         && view.cfa.wrapping_sub(view.sp) > EMPTY_BYTES
-        && cursor.frame != 0;
+        && cursor.frame != 0
+        && !has_a_frame_before(here, cursor.frame);
     // The others may be the caller's for longer.
     if is_set_up && registers(here.guest).take(USUAL).any(|held| held == cursor.frame) {
         return emit(here, cursor, 1);
@@ -102,6 +105,18 @@ fn interrupted(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     // Its frame may be in the chain already. Nothing ran in it yet, or nothing will.
     cursor.frames = 1;
     OVERLAY_INTERPRETER
+}
+
+/// Does one of the words that the prologue saves (its caller's registers) hold a frame object that was called from this
+/// one? It is the activation's own then, and the chain does not lead to it yet, or not any more. Compilers place blocks
+/// of the entry anywhere in the loop, so the distance from the entry alone says nothing: there, a register may still
+/// hold the outer activation's frame.
+fn has_a_frame_before(here: &Here<'_>, frame: u64) -> bool {
+    let cfa = here.guest.view().cfa;
+    SAVED
+        .into_iter()
+        .filter_map(|below| here.guest.word(cfa.wrapping_sub(below)))
+        .any(|saved| saved != frame && read(here, saved).is_some_and(|inner| inner.back == frame))
 }
 
 /// What an activation hosts.

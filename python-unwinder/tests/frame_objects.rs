@@ -185,6 +185,20 @@ fn an_interrupted_activation_without_registers_of_its_own_hosts_nothing() {
 }
 
 #[test]
+fn the_frame_that_the_caller_made_tells_whose_registers_these_are() {
+    let mut p = Process::new();
+    let main = p.frame("main", 0, true, false);
+    let f = p.frame("f", main, false, false);
+    // Far from the entry by its address, the register is the outer activation's still: the caller's own register, which
+    // the prologue has saved, holds the frame that is about to be linked.
+    let natives = [(true, IN, RBX, main), (false, IN, RBX, main)];
+    p.memory.put64(STACK - 0x4000 + SIZE - 48, f);
+    assert_eq!(p.show(main, &natives), [hosts(&[]), hosts(&["main"])]);
+    // It is linked: the saved word is the frame itself.
+    assert_eq!(p.show(f, &[(true, IN, RBX, f), (false, IN, RBX, main)]), [hosts(&["f"]), hosts(&["main"])]);
+}
+
+#[test]
 fn a_function_that_has_not_begun_is_shown_where_it_has_called_something() {
     let mut p = Process::new();
     let main = p.frame("main", 0, true, false);

@@ -1,0 +1,56 @@
+/* every_begin(stride): what follows is sampled at every stride-th instruction, until every_end(), which returns the number
+   of samples that were sent.
+
+   The trap flag makes the processor stop after each instruction. The handler of that trap sends the sampling signal,
+   which is blocked while the handler runs: it is delivered when the handler returns, at the instruction that was stopped
+   at. */
+#define _GNU_SOURCE
+#include "../native/ring.h"
+
+#include <signal.h>
+#include <ucontext.h>
+
+#define TRAP_FLAG 0x100
+/* More instructions than the program may take. */
+#define MOST 20000000
+
+static long steps, samples, stride;
+
+static void on_trap(int number, siginfo_t *info, void *context) {
+    greg_t *regs = ((ucontext_t *)context)->uc_mcontext.gregs;
+    (void)number;
+    if (info->si_code == SI_KERNEL) { /* int3: begin or end */
+        regs[REG_EFL] ^= TRAP_FLAG;
+        return;
+    }
+    if (++steps > MOST)
+        _exit(3);
+    if (steps % stride)
+        return;
+    wait_for_room();
+    samples++;
+    syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGPROF);
+}
+
+void every_begin(long every) {
+    struct sigaction action = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
+    sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGPROF);
+    sigaction(SIGTRAP, &action, 0);
+    stride = every;
+    find_ring();
+    if (!ring_written) {
+        fprintf(stderr, "every: this thread is not recorded, or $UU_TEST_RING is not set\n");
+        _exit(3);
+    }
+    __asm__ volatile("int3" ::: "memory");
+}
+
+long every_end(void) {
+    __asm__ volatile("int3" ::: "memory");
+    return samples;
+}
+
+long every_steps(void) {
+    return steps;
+}

@@ -1,0 +1,134 @@
+//! Python stacks at the instructions of a program whose functions call each other in every way, with each interpreter of
+//! this machine: each stack ends, is one that a profile function sees, in that order, or is marked as doubtful. With
+//! UU_CAMPAIGNS=1 at every instruction.
+
+use libtest_mimic::Arguments;
+use std::collections::BTreeMap;
+use std::process::Command;
+use uunwind_tests::interpreters::{self, Interpreter};
+use uunwind_tests::lua_steps::ring;
+use uunwind_tests::samples::{parse, Frame, Sample};
+use uunwind_tests::{compile, evidence, paths, process, skips, uu};
+
+/// Functions as `name:first line`, innermost first.
+type Stack = Vec<String>;
+
+/// A tick of the timer at the moment of an explicit signal would swallow it, so the rate is the lowest.
+const OPTIONS: [&str; 3] = ["--explicit", "-r", "1"];
+/// Instructions from one sample to the next, unless all are asked for. A prime.
+const STRIDE: &str = "29";
+/// At most one stack in this number is doubtful or not whole.
+const DOUBTFUL: usize = 50;
+/// Number of samples that are looked at, at least.
+const LEAST: usize = 500;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let found = interpreters::supported();
+    for minor in interpreters::missing(&found) {
+        skips::skipped(&format!("every instruction of 3.{minor}"), "this machine has no such interpreter");
+    }
+    let trials = found.into_iter().map(|python| {
+        let name = format!("{}::every_instruction", python.label);
+        evidence::trial(name, move || every_instruction(&python))
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit();
+}
+
+fn every_instruction(python: &Interpreter) -> Result<(), String> {
+    let scratch = paths::scratch(&format!("every-{}", python.label));
+    let source = paths::source("python/every.py");
+    let traced = process::run(Command::new(&python.path).arg(&source), &scratch, uu::LIMIT).expect_code(0);
+    let lines = traced.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let mut trace: Vec<Stack> = lines.collect();
+    trace.dedup();
+
+    let library = compile::shared(&scratch, "libevery.so", &["python/every.c"]);
+    let stride = if std::env::var_os("UU_CAMPAIGNS").is_some() { "1" } else { STRIDE };
+    let program = [python.path.as_os_str(), source.as_os_str(), stride.as_ref()];
+    let environment = |command: &mut Command| {
+        // The dynamic linker's own work is kept out.
+        command.env("UU_TEST_EVERY", &library).env("UU_TEST_RING", ring()).env("LD_BIND_NOW", "1");
+    };
+    let recording = uu::record(&scratch, &OPTIONS, environment, &program).expect_code(0);
+    let text = recording.outcome.stdout.clone();
+    let sent: usize =
+        text.split_once(' ').and_then(|(sent, _)| sent.parse().ok()).ok_or(format!("printed {text:?}"))?;
+
+    let begins_late = python.version.0 <= 10 && python.flags.contains('d');
+    let mut seen = Seen { trace: &trace, at: 0, samples: 0, begins_late, doubtful: BTreeMap::new(), wrong: None };
+    recording.each_sample(&mut |text| {
+        let samples = parse(text).unwrap_or_else(|e| panic!("{e}"));
+        samples.iter().filter(|sample| sample.kind == "explicit").for_each(|sample| seen.look(sample));
+    });
+    let doubtful: usize = seen.doubtful.values().sum();
+    eprintln!("{}: {} samples, {doubtful} doubtful: {:?}", python.label, seen.samples, seen.doubtful);
+    if let Some(wrong) = seen.wrong {
+        return Err(wrong);
+    }
+    if seen.samples * 100 < sent * 99 || sent < LEAST {
+        return Err(format!("{} samples of {sent} arrived", seen.samples));
+    }
+    if doubtful * DOUBTFUL > seen.samples {
+        return Err(format!("{doubtful} of {} stacks are doubtful: {:?}", seen.samples, seen.doubtful));
+    }
+    // The first and the last of them were sampled, so all between them were gone through.
+    let left = trace.len() - seen.at;
+    if left > trace.len() / 4 {
+        return Err(format!("{left} of {} stacks were never reached", trace.len()));
+    }
+    Ok(())
+}
+
+struct Seen<'t> {
+    trace: &'t [Stack],
+    /// Where in the trace the last sample was.
+    at: usize,
+    samples: usize,
+    /// A function may be left out again after it was shown first: debug builds up to 3.10 call other functions of C
+    /// before a function's first instruction. It is shown in these, as begun, and not where the loop itself goes on.
+    begins_late: bool,
+    /// Doubtful stacks, by what is said of them.
+    doubtful: BTreeMap<String, usize>,
+    wrong: Option<String>,
+}
+
+impl Seen<'_> {
+    fn look(&mut self, sample: &Sample) {
+        self.samples += 1;
+        if sample.flags.contains("desync") || !sample.complete() {
+            let why = format!("{} {}", sample.stop_text, sample.flags);
+            *self.doubtful.entry(why).or_default() += 1;
+            return;
+        }
+        let stack: Stack = sample.frames.iter().filter_map(function).collect();
+        // Before the first and after the last event only the module runs.
+        if stack == ["<module>:1"] {
+            return;
+        }
+        let rest = self.trace.get(self.at..).unwrap_or_default();
+        if self.begins_late && rest.first().is_some_and(|now| now.get(1..) == Some(&stack[..])) {
+            return;
+        }
+        match rest.iter().position(|traced| *traced == stack) {
+            Some(ahead) => self.at += ahead,
+            None => {
+                let known = self.trace.contains(&stack);
+                let next = rest.iter().take(3).collect::<Vec<_>>();
+                let text = || format!("{stack:?} (in the trace: {known}), after it come {next:?}\n{}", sample.text());
+                self.wrong.get_or_insert_with(text);
+            }
+        }
+    }
+}
+
+/// A function of the program, as the profile function names it.
+fn function(frame: &Frame) -> Option<String> {
+    match frame {
+        Frame::Python { name, file, first, .. } if file.ends_with("/every.py") => {
+            let name = name.rsplit('.').next().unwrap_or(name);
+            Some(format!("{name}:{first}"))
+        }
+        _ => None,
+    }
+}
