@@ -4,6 +4,7 @@ monitoring functions, destructors; exceptions in flight; and what a forked child
 import os
 import signal
 import sys
+import tempfile
 
 import snap
 
@@ -91,7 +92,20 @@ def with_a_child():
     assert os.waitpid(child, 0)[1] == 0
 
 
+def with_a_remote_script():
+    """A script that another process asked for: here it is this one."""
+    if not hasattr(sys, "remote_exec"):
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
+        script.write("import snap\nsnap.snap()\nsnap.snap_released()\nsnap.remotely = True\n")
+        script.flush()
+        sys.remote_exec(os.getpid(), script.name)
+        while not hasattr(snap, "remotely"):
+            pass
+
+
 def main():
+    with_a_remote_script()
     with_a_handler()
     with_a_tracer()
     with_monitoring()
