@@ -19,6 +19,8 @@
 //! `uunwind-bench ids LIBRARY [ROUNDS]`: ids of known stacks, beside another table.
 //!
 //! `uunwind-bench threads LIBRARY [ROUNDS]`: captures of two threads at once.
+//!
+//! `uunwind-bench triggers LIBRARY [ROUNDS]`: deferred requests.
 
 mod build;
 mod chains;
@@ -27,6 +29,7 @@ mod peers;
 mod spread;
 mod table;
 mod threads;
+mod triggers;
 
 use chains::{Flavour, Paths};
 use peers::Peer;
@@ -54,6 +57,10 @@ fn main() {
     if libuunwind == "threads" {
         let library = arguments.next().expect("usage: uunwind-bench threads LIBRARY [ROUNDS]");
         return threads::run(&library, arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number")));
+    }
+    if libuunwind == "triggers" {
+        let library = arguments.next().expect("usage: uunwind-bench triggers LIBRARY [ROUNDS]");
+        return triggers::run(&library, arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number")));
     }
     let rounds = arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number"));
     chains::settle();
