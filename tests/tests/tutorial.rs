@@ -62,8 +62,14 @@ fn the_tutorial_finds_the_bottleneck() {
     let after = output(5, "uu record -o after.uu");
     assert_eq!(before.stdout, after.stdout, "the mended program says the same");
     let diff = output(6, "uu diff before.uu after.uu");
-    let fell = diff.stdout.lines().find(|l| l.contains("Report.add")).unwrap_or_else(|| panic!("{}", diff.text()));
-    assert!(fell.trim_start().starts_with('-'), "{}", diff.text());
+    let seconds = |name: &str| -> f64 {
+        let after = diff.stdout.split(name).nth(1).and_then(|rest| rest.split(" s of CPU time").next());
+        after.and_then(|number| number.trim().parse().ok()).unwrap_or_else(|| panic!("{name}: {}", diff.text()))
+    };
+    assert!(seconds("after.uu:") < seconds("before.uu:") / 2., "{}", diff.text());
+    let fell =
+        |row: &str| row.split_whitespace().next().and_then(|change| change.parse().ok()).is_some_and(|c: f64| c < -20.);
+    assert!(diff.stdout.lines().any(fell), "{}", diff.text());
     assert!(output(7, "uu diff after.uu before.uu").stdout.ends_with("slower\n"));
     assert_eq!(outputs.len(), 8);
 }
