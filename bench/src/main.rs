@@ -161,8 +161,8 @@ pub struct Measured {
     pub correct: bool,
 }
 
-/// One capture of each chain; a "round" of the table is a chain. The peers take turns at each chain, another one first
-/// at each: the first one finds the chain's unwind data outside of the processor's caches.
+/// One capture of each chain; a "round" of the table is a chain. The peers take turns at each chain, and at every second
+/// one in the opposite order: the first one that reads unwind data finds it outside of the processor's caches.
 fn never_seen(peers: &mut [Box<dyn Peer>], paths: &Paths) -> Vec<Measured> {
     // So that the unwinders' code is not met for the first time: of other addresses, one chain.
     let other = Paths::again(DEPTHS[1], 20);
@@ -173,7 +173,9 @@ fn never_seen(peers: &mut [Box<dyn Peer>], paths: &Paths) -> Vec<Measured> {
     let mut measured: Vec<Measured> = peers.iter_mut().map(begin).collect();
     for chain in 0..paths.count() {
         for turn in 0..peers.len() {
-            let number = (chain + turn) % peers.len();
+            let first = chain / 2 % peers.len();
+            let turn = if chain % 2 == 0 { turn } else { peers.len() - 1 - turn };
+            let number = (first + turn) % peers.len();
             let peer = &mut *peers[number];
             measured[number].nanoseconds.push(paths.time_chain(chain, peer.flavour(), peer));
         }

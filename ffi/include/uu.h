@@ -497,7 +497,8 @@ int uu_handle_faults(void);
  *
  * Results are kept in the user's cache ($XDG_CACHE_HOME/uu, else ~/.cache/uu); a set-user-ID program has none. Takes
  * milliseconds for each large object that is new. Call it again after dlopen(): what is there is not done again. The
- * tables stay in memory, a little less than the objects' .eh_frame sections.
+ * tables stay in memory, a little less than the objects' .eh_frame sections, with a MiB for the rules of addresses that
+ * walks meet.
  *
  * Under `uu record` there is no need for uu_capture(): the recorder builds the tables.
  *

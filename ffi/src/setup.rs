@@ -6,6 +6,8 @@ use crate::library::uu_private_library_0;
 use core::ffi::{c_char, c_int, c_void, CStr};
 use uunwind_core::errno::{Errno, EINVAL, ENAMETOOLONG, ENOENT};
 use uunwind_core::library::{Library, BY_ITSELF};
+use uunwind_core::syscall;
+use uunwind_live::state::SHORT_RULES;
 
 /// `Dl_info` (dlfcn.h).
 #[repr(C)]
@@ -45,12 +47,24 @@ pub extern "C" fn uu_setup_with(flags: u32) -> c_int {
         return -EINVAL;
     }
     match entry(SYMBOL) {
-        // SAFETY: the symbol is a function of this type, which checks the table's build.
-        Ok(found) => unsafe {
-            core::mem::transmute::<*mut c_void, SetupProcess>(found)(&raw const uu_private_library_0, flags)
-        },
+        Ok(found) => {
+            make_short_rules_resident();
+            // SAFETY: the symbol is a function of this type, which checks the table's build.
+            unsafe { core::mem::transmute::<*mut c_void, SetupProcess>(found)(&raw const uu_private_library_0, flags) }
+        }
         Err(error) => -error,
     }
+}
+
+/// Asks for the memory of the table of short rules, whose pages a prepared program's walks would touch one by one, each
+/// with two faults. Where the kernel cannot do that (before Linux 5.14), they do.
+fn make_short_rules_resident() {
+    const MADV_POPULATE_WRITE: usize = 23;
+    const PAGE: usize = 4096;
+    let (start, len) = ((&raw const SHORT_RULES).addr(), size_of_val(&SHORT_RULES));
+    let (first, end) = (start.next_multiple_of(PAGE), (start + len) & !(PAGE - 1));
+    // SAFETY: whole pages of this object's own writable memory, whose contents do not change.
+    unsafe { syscall::call(syscall::nr::MADVISE, [first, end - first, MADV_POPULATE_WRITE, 0, 0, 0]) };
 }
 
 /// A function of the set-up object, which is opened for it, and stays. Not async-signal-safe.

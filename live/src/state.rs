@@ -2,6 +2,7 @@
 
 use crate::runtime_locks::Runtimes;
 use core::sync::atomic::AtomicU64;
+use uunwind_core::cache::met::Met;
 use uunwind_core::cache::rules::PcCache;
 use uunwind_core::cache::short::ShortRules;
 use uunwind_core::due::Due;
@@ -15,6 +16,8 @@ use uunwind_core::walk::PLUGIN_INDICES;
 pub static OBJECTS: Objects = Objects::new();
 /// Rules by pc: at most 65,536 (2 MiB of address space; pages become resident as it fills).
 pub static RULES: PcCache<32768> = PcCache::new();
+/// The addresses that walks with probed reads have met ([`crate::env::Live`] keeps their rules from the second time on).
+pub static MET: Met<1024> = Met::new();
 /// Short rules by pc: at most 65,536 (1 MiB of address space; only the lines in use occupy the processor's caches).
 pub static SHORT_RULES: ShortRules<131072> = ShortRules::new();
 /// Ranges of functions in objects that a plugin claims, and name ids of functions in windows, by pc.

@@ -6,12 +6,13 @@
 //! outdated or another key's gives back another key, and is a miss (after R. Hyatt's lockless hashing). Nothing is ever
 //! half owned.
 //!
-//! An entry is 32 bytes, a bucket one cache line of two entries, and a key has two buckets: with half as many entries
-//! as buckets, one in 500 finds no place and pushes another one out.
+//! An entry is 32 bytes, a bucket one cache line of two entries. A key has three buckets: two on the page of the table
+//! that the 2 KiB of code around it have, and one on the next page. What finds no place pushes another
+//! one out.
 //!
-//! The table begins with one page of its buckets, and takes eight times as many in use whenever it has an entry for
-//! each bucket: whoever asks for a few keys touches a page, not one for each key. What was stored before it grew is
-//! forgotten.
+//! A page that is touched for the first time costs a fault, more than a rule does. So the keys of neighbouring code
+//! lie together; the table begins with one page, and takes eight times as many in use whenever it has an entry for each
+//! bucket; and a page is not read before it was written. What was stored before the table grew is forgotten.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -25,11 +26,19 @@ pub struct PcCache<const BUCKETS: usize> {
     last: AtomicUsize,
     /// Number of entries that were free and were filled, since the table last grew.
     filled: AtomicUsize,
+    /// The pages that have entries, a bit each.
+    written: [AtomicU64; PAGES / 64],
     buckets: [Bucket; BUCKETS],
 }
 
 /// The last of the buckets that are in use first, one page. The numbers of buckets are powers of two.
-const FEW: usize = 63;
+const FEW: usize = PAGE - 1;
+/// Bytes of code whose keys lie on one page: no more than the page has room for, where each 16 bytes have one.
+const CODE: u64 = 2048;
+/// Number of buckets that lie on one page, or on two.
+const PAGE: usize = 64;
+/// Limit of the number of such pages.
+const PAGES: usize = 512;
 
 /// The three words mixed with the generation.
 #[inline(always)]
@@ -52,31 +61,45 @@ impl<const BUCKETS: usize> PcCache<BUCKETS> {
     /// An empty table.
     #[allow(clippy::new_without_default, reason = "made once, as a static")]
     pub const fn new() -> PcCache<BUCKETS> {
-        const { assert!(BUCKETS.is_power_of_two() && BUCKETS > FEW) };
+        const { assert!(BUCKETS.is_power_of_two() && BUCKETS > FEW && BUCKETS <= PAGE * PAGES) };
         PcCache {
             last: AtomicUsize::new(0),
             filled: AtomicUsize::new(0),
+            written: [const { AtomicU64::new(0) }; PAGES / 64],
             buckets: [const { Bucket([const { [const { AtomicU64::new(0) }; 4] }; 2]) }; BUCKETS],
         }
     }
 
-    /// The two buckets of a key. The second is wanted rarely, so it has a product of its own.
+    /// The buckets of a key, as index and page. The second and the third are wanted rarely.
     #[inline(always)]
-    fn places(&self, key: u64) -> impl Iterator<Item = usize> {
+    fn places(&self, key: u64) -> impl Iterator<Item = (usize, usize)> {
         let last = (self.last.load(Relaxed) | FEW) % BUCKETS;
-        (0..2).map(move |choice| {
-            let h = match choice {
-                0 => key.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-                _ => (key ^ (key >> 15)).wrapping_mul(0xd6e8_feb8_6659_fd93),
+        let page = ((key / CODE).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
+        (0..3).map(move |choice| {
+            let (page, hash) = match choice {
+                0 => (page, key.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+                1 => (page, (key ^ (key >> 15)).wrapping_mul(0xd6e8_feb8_6659_fd93)),
+                _ => (page ^ 1, key.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             };
-            (h >> 40) as usize & last
+            let place = ((page * PAGE) | ((hash >> 40) as usize % PAGE)) & last;
+            (place, place / PAGE)
         })
+    }
+
+    /// Where it is noted that a page has entries, and its bit.
+    #[inline(always)]
+    fn note(&self, page: usize) -> (Option<&AtomicU64>, u64) {
+        (self.written.get(page / 64), 1 << (page % 64))
     }
 
     /// The words stored for `key` under this generation. Async-signal-safe.
     #[inline(always)]
     pub fn get(&self, key: u64, generation: u64) -> Option<[u64; 3]> {
-        for place in self.places(key) {
+        for (place, page) in self.places(key) {
+            let (written, bit) = self.note(page);
+            if written?.load(Relaxed) & bit == 0 {
+                return None;
+            }
             for entry in &self.buckets.get(place)?.0 {
                 let (first, words) = read(entry);
                 if first ^ mix(words, generation) == key {
@@ -101,24 +124,32 @@ impl<const BUCKETS: usize> PcCache<BUCKETS> {
     /// As [`PcCache::put`]. Whether the entry was free.
     #[inline(always)]
     fn store(&self, key: u64, generation: u64, words: [u64; 3]) -> bool {
-        let fill = |entry: &[AtomicU64; 4]| {
+        let fill = |entry: &[AtomicU64; 4], page: usize| {
+            if let (Some(written), bit) = self.note(page) {
+                if written.load(Relaxed) & bit == 0 {
+                    written.fetch_or(bit, Relaxed);
+                }
+            }
             for (stored, word) in entry.iter().skip(1).zip(words) {
                 stored.store(word, Relaxed);
             }
             entry[0].store(key ^ mix(words, generation), Relaxed);
         };
-        for bucket in self.places(key).filter_map(|place| self.buckets.get(place)) {
+        for (place, page) in self.places(key) {
+            let Some(bucket) = self.buckets.get(place) else { return false };
             for entry in &bucket.0 {
                 let (first, stored) = read(entry);
                 if first == 0 || first ^ mix(stored, generation) == key {
-                    fill(entry);
+                    fill(entry, page);
                     return first == 0;
                 }
             }
         }
-        // No place: one of the four gives way, another one for another key.
-        let entries = self.places(key).filter_map(|place| self.buckets.get(place)).flat_map(|bucket| &bucket.0);
-        entries.skip((key >> 4) as usize & 3).take(1).for_each(fill);
+        // No place: one of the first four gives way, another one for another key.
+        let chosen = self.places(key).nth((key >> 5) as usize & 1);
+        if let Some((bucket, page)) = chosen.and_then(|(place, page)| Some((self.buckets.get(place)?, page))) {
+            bucket.0.iter().skip((key >> 4) as usize & 1).take(1).for_each(|entry| fill(entry, page));
+        }
         false
     }
 
@@ -187,7 +218,7 @@ mod tests {
     fn a_torn_entry_is_a_miss() {
         let cache = empty();
         cache.put(0x1234, 1, [11, 22, 33]);
-        let entry = &cache.buckets[cache.places(0x1234).next().expect("two places")].0[0];
+        let entry = &cache.buckets[cache.places(0x1234).next().expect("three places").0].0[0];
         for word in entry {
             let old = word.load(Relaxed);
             for bit in 0..64 {

@@ -6,7 +6,7 @@
 
 use crate::cache::short::Short;
 use crate::cursor::Cursor;
-use crate::memory::Reader;
+use crate::memory::{Bare, Reader};
 use crate::plugin::{Description, Owner, Visit};
 use crate::recovery::Protector;
 use crate::rule::Packed;
@@ -150,6 +150,9 @@ pub trait Env: Names + Replay {
     fn keeps_short_rules(&self, _reader: &Reader<'_>) -> bool {
         true
     }
+    /// Says that the rules of return addresses among the stack's next words, at `sp`, will be looked up soon.
+    #[inline(always)]
+    fn prefetch_short_rules(&self, _sp: u64, _bare: Bare) {}
     /// As [`Env::short_rule_cached`], where that had no rule: looks up the object at `lookup` if necessary, and caches
     /// the rule. `None` is always a valid result.
     fn short_rule(&mut self, _lookup: u64, _reader: &mut Reader<'_>) -> Option<Short> {

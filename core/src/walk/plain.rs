@@ -31,6 +31,9 @@ const FEW: usize = 4;
 trait Load: Copy {
     /// Nothing is logged, reads are guarded, and the first stack pointer is aligned and in user space.
     const BARE: bool;
+    /// As [`Env::prefetch_short_rules`] with [`Load::BARE`].
+    #[inline(always)]
+    fn prefetch<E: Env>(self, _env: &E, _sp: u64) {}
     /// The word below `base` + 8 * `words`; 0 if it cannot be read.
     fn below(self, base: u64, words: u64, reader: &mut Reader<'_>) -> u64;
     /// As [`Notes::follow`] with [`Load::BARE`]; `None` otherwise.
@@ -47,6 +50,10 @@ trait Load: Copy {
 
 impl Load for Bare {
     const BARE: bool = true;
+    #[inline(always)]
+    fn prefetch<E: Env>(self, env: &E, sp: u64) {
+        env.prefetch_short_rules(sp, self);
+    }
     #[inline(always)]
     fn below(self, base: u64, words: u64, _: &mut Reader<'_>) -> u64 {
         self.word_below(base, words)
@@ -138,10 +145,14 @@ impl<E: Env> Walk<'_, '_, E> {
                 let asks = L::BARE || self.env.keeps_short_rules(self.reader);
                 let mut rule = match if asks { self.env.short_rule_cached(lookup) } else { None } {
                     Some(rule) => rule,
-                    None => match self.env.short_rule(lookup, self.reader) {
-                        Some(rule) => rule,
-                        None => break,
-                    },
+                    None => {
+                        // Where one address is new, its callers' may be: their entries are loaded during its lookup.
+                        load.prefetch(self.env, sp);
+                        match self.env.short_rule(lookup, self.reader) {
+                            Some(rule) => rule,
+                            None => break,
+                        }
+                    }
                 };
                 let mut base = sp;
                 if rule.from_rbp() {

@@ -9,6 +9,8 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uunwind_core::cache::short::Short;
 use uunwind_core::cursor::Cursor;
+#[cfg(target_arch = "x86_64")]
+use uunwind_core::memory::Bare;
 use uunwind_core::memory::Reader;
 use uunwind_core::objects::Answer;
 use uunwind_core::plugin::{Description, Owner, OWNER_OBJECT};
@@ -40,6 +42,19 @@ impl Env for Live<'_> {
     fn short_rule_cached(&self, lookup: u64) -> Option<Short> {
         // The salt distinguishes objects, so no check is needed whether the address lies in the current one.
         SHORT_RULES.get_first(lookup, self.salts.salt())
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[cold]
+    #[inline(never)]
+    fn prefetch_short_rules(&self, sp: u64, bare: Bare) {
+        /// Of most frames, the return address is among as many words.
+        const WORDS: u64 = 32;
+        bare.words_ahead(sp, WORDS, |word| {
+            if word.wrapping_sub(self.current.start) < self.current.len {
+                SHORT_RULES.prefetch_before(word);
+            }
+        });
     }
 
     #[cold]

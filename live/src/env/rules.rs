@@ -4,7 +4,7 @@
 use super::{by_frame_pointer, key, key_of, sources, Live};
 use crate::not_code;
 use crate::plugin_rule;
-use crate::state::{PLUGINS, RULES, SHORT_RULES};
+use crate::state::{MET, PLUGINS, RULES, SHORT_RULES};
 use uunwind_core::cache::short::Short;
 use uunwind_core::call_site;
 use uunwind_core::cursor::Cursor;
@@ -73,7 +73,9 @@ impl Live<'_> {
     #[cold]
     #[inline(never)]
     pub(super) fn short_of_unwind_data(&mut self, lookup: u64, reader: &mut Reader<'_>) -> Option<Short> {
-        if let Some(rule) = RULES.get(lookup, self.current.rules_key).and_then(Packed::from_words) {
+        let keeps = self.keeps_rule(lookup, reader);
+        let cached = if keeps { RULES.get(lookup, self.current.rules_key) } else { None };
+        if let Some(rule) = cached.and_then(Packed::from_words) {
             let rule = Short::of(rule)?;
             if self.keeps_short_rules(reader) {
                 SHORT_RULES.put(lookup, self.salts.salt(), rule);
@@ -83,15 +85,28 @@ impl Live<'_> {
         if self.current.table.is_some() {
             return None;
         }
-        let rule = self.interpret(lookup, lookup.wrapping_add(1), false, reader);
+        let rule = self.interpret((lookup, lookup.wrapping_add(1)), false, keeps, reader);
         // It becomes a cached short rule when it is met again.
         Short::of_any(&rule.ok()?)
     }
 
+    /// Whether the rule for a key is cached when it is found: with probed reads from the second time on. A program that
+    /// has prepared nothing needs few rules twice, and each costs it a cache line, and perhaps a page.
+    #[inline(always)]
+    fn keeps_rule(&self, key: u64, reader: &Reader<'_>) -> bool {
+        !reader.is_probed() || MET.again(key, self.current.rules_key)
+    }
+
     /// The rule of a pc that no table covers and that is met for the first time, from the object's unwind data, which
-    /// is interpreted in place; it is cached. `lookup`: the address to search with.
+    /// is interpreted in place. `keeps`: it is cached. `lookup`: the address to search with.
     #[inline(never)]
-    fn interpret(&mut self, lookup: u64, pc: u64, exact: bool, reader: &mut Reader<'_>) -> Result<Rule, StopReason> {
+    fn interpret(
+        &mut self,
+        (lookup, pc): (u64, u64),
+        exact: bool,
+        keeps: bool,
+        reader: &mut Reader<'_>,
+    ) -> Result<Rule, StopReason> {
         let Some(object) = self.current.object() else { return Err(StopReason::NoOwner) };
         let key = key_of(lookup, exact);
         if !object.code.may_hold(lookup) {
@@ -108,7 +123,9 @@ impl Live<'_> {
             answer = self.not_covered(object, pc, exact, reader);
         }
         let rule = answer.and_then(|answer| answer.rule);
-        RULES.put(key, self.current.rules_key, Packed::from_result(rule).words());
+        if keeps {
+            RULES.put(key, self.current.rules_key, Packed::from_result(rule).words());
+        }
         reader.end_image();
         reader.pause(was);
         if self.current.table.is_none() && rule.is_ok() {
@@ -146,9 +163,10 @@ impl Live<'_> {
     pub(super) fn slow(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         let (key, lookup, pc) = (key(cursor), cursor.lookup_pc(), cursor.regs.pc);
         let cached = RULES.get(key, self.current.rules_key).and_then(Packed::from_words);
-        let rule = cached
-            .or_else(|| self.current.rule_at(lookup))
-            .unwrap_or_else(|| Packed::from_result(self.interpret(lookup, pc, cursor.exact, reader)));
+        let rule = cached.or_else(|| self.current.rule_at(lookup)).unwrap_or_else(|| {
+            let keeps = self.keeps_rule(key, reader);
+            Packed::from_result(self.interpret((lookup, pc), cursor.exact, keeps, reader))
+        });
         if rule.failed_for(StopReason::NotCode) {
             return not_code::in_data(cursor, reader);
         }

@@ -109,6 +109,16 @@ impl<const WORDS: usize> ShortRules<WORDS> {
         bare.prefetch_by_words(sp, Self::OWN_BYTES, self.words.as_ptr().cast());
     }
 
+    /// Prefetches the own entry of the key just below the address `above`.
+    #[inline(always)]
+    pub fn prefetch_before(&self, above: u64) {
+        // SAFETY: an even number of words, below WORDS; a prefetch reads nothing.
+        unsafe {
+            let entry = self.words.as_ptr().byte_add(Self::own_byte(above));
+            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(entry.cast());
+        }
+    }
+
     /// The rule stored for `key` under this salt, in any entry of the key's two lines. Async-signal-safe.
     #[cold]
     #[inline(never)]
