@@ -35,6 +35,8 @@ const SKIPS: u32 = 16;
 const EMPTY_BYTES: u64 = 56;
 /// Where the prologue saves the six registers, in bytes below the CFA.
 const SAVED: [u64; 6] = [16, 24, 32, 40, 48, 56];
+/// Words of the C frame that are searched for a frame that is in no register.
+const SPILL_WORDS: u64 = 96;
 /// Within this many bytes from the loop's entry its registers may still be the caller's (the largest distance observed
 /// in a build is 0x28). The frame is linked into the chain later.
 const ENTRY_BYTES: u64 = 0x60;
@@ -102,9 +104,19 @@ fn interrupted(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     if is_set_up && registers(here.guest).take(USUAL).any(|held| held == cursor.frame) {
         return emit(here, cursor, 1);
     }
+    // For a few instructions the compiler may keep it in the C frame instead: a word there may also be an old one.
+    let doubt = if is_set_up && is_spilled(here, cursor.frame) { OVERLAY_DESYNC } else { 0 };
     // Its frame may be in the chain already. Nothing ran in it yet, or nothing will.
     cursor.frames = 1;
-    OVERLAY_INTERPRETER
+    OVERLAY_INTERPRETER | doubt
+}
+
+/// Is there a word with this frame's address in the C frame, below what the prologue has saved?
+fn is_spilled(here: &Here<'_>, frame: u64) -> bool {
+    let view = here.guest.view();
+    let end = view.cfa.saturating_sub(EMPTY_BYTES);
+    let places = (0..SPILL_WORDS).map(|nth| (view.sp & !7).wrapping_add(8 * nth)).take_while(|at| *at < end);
+    places.map_while(|at| here.guest.word(at)).any(|word| word == frame)
 }
 
 /// Does one of the words that the prologue saves (its caller's registers) hold a frame object that was called from this

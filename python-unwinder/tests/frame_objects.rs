@@ -199,6 +199,17 @@ fn the_frame_that_the_caller_made_tells_whose_registers_these_are() {
 }
 
 #[test]
+fn a_frame_that_is_in_no_register_for_a_moment_is_doubted() {
+    let mut p = Process::new();
+    let main = p.frame("main", 0, true, false);
+    let f = p.frame("f", main, true, false);
+    let natives = [(true, IN, RBX, 0), (false, IN, RBX, main)];
+    assert_eq!(p.show(f, &natives), [hosts(&[]), hosts(&["main"])]);
+    p.memory.put64(STACK - 0x4000 + 0x48, f);
+    assert_eq!(p.show(f, &natives), [(OVERLAY_INTERPRETER | OVERLAY_DESYNC, Vec::new()), hosts(&["main"])]);
+}
+
+#[test]
 fn a_function_that_has_not_begun_is_shown_where_it_has_called_something() {
     let mut p = Process::new();
     let main = p.frame("main", 0, true, false);
