@@ -161,8 +161,8 @@ pub struct Measured {
     pub correct: bool,
 }
 
-/// One capture of each chain; a "round" of the table is a chain. The peers take turns at each chain, and at every second
-/// one in the opposite order: the first one that reads unwind data finds it outside of the processor's caches.
+/// One capture of each chain; a "round" of the table is a chain. The peers take turns at each chain, and at every
+/// second one in the opposite order: the first one that reads unwind data finds it outside of the processor's caches.
 fn never_seen(peers: &mut [Box<dyn Peer>], paths: &Paths) -> Vec<Measured> {
     // So that the unwinders' code is not met for the first time: of other addresses, one chain.
     let other = Paths::again(DEPTHS[1], 20);

@@ -7,8 +7,8 @@
 //! no-children = true
 //! ```
 //!
-//! Keys are the long names of the command's options. What the file says stands before what the command line says, and so
-//! gives way to it. What is not [TOML](https://toml.io/en/v1.0.0), or no setting, is an error, with its line.
+//! Keys are the long names of the command's options. What the file says stands before what the command line says, and
+//! so gives way to it. What is not [TOML](https://toml.io/en/v1.0.0), or no setting, is an error, with its line.
 
 use crate::exit::Failure;
 use clap::{ArgAction, Command};

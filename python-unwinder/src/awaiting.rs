@@ -1,13 +1,13 @@
-//! The coroutines that await the asyncio task that runs: frames that are on no stack. A task is run by the event loop, so
-//! what waits for its result is found in memory only: a task knows the tasks and futures that await it, and a suspended
-//! coroutine has its frame inside, and on that frame's stack what it awaits.
+//! The coroutines that await the asyncio task that runs: frames that are on no stack. A task is run by the event loop,
+//! so what waits for its result is found in memory only: a task knows the tasks and futures that await it, and a
+//! suspended coroutine has its frame inside, and on that frame's stack what it awaits.
 //!
 //! All is read anew in each walk, by links that CPython keeps for external tools from 3.14 on
 //! (`_Py_AsyncioModuleDebugOffsets` in
 //! <https://github.com/python/cpython/blob/v3.14.0/Modules/_asynciomodule.c>; `_PyGen_yf` in
 //! <https://github.com/python/cpython/blob/v3.14.0/Objects/genobject.c>). No memory proves that they belong together, so
-//! each step is checked by types, and the first one by the stack: the task's coroutine must be the outermost frame of the
-//! activation that is being shown. Where the links lead on and frames cannot be shown, a remark says so.
+//! each step is checked by types, and the first one by the stack: the task's coroutine must be the outermost frame of
+//! the activation that is being shown. Where the links lead on and frames cannot be shown, a remark says so.
 
 use crate::code::{self, Emitted};
 use crate::cursor::Cursor;

@@ -20,7 +20,8 @@ fn script(shell: &str, scratch: &Path) -> std::path::PathBuf {
 fn offered(words: &[&str]) -> Vec<String> {
     let scratch = paths::scratch("bash");
     let script = script("bash", &scratch);
-    // As bash itself does: the function that the script has registered for `uu` gets command, word and the one before it.
+    // As bash itself does: the function that the script has registered for `uu` gets command, word and the one before
+    // it.
     let press = "source \"$1\"; shift
         registered=$(complete -p uu); function=${registered#*-F }; function=${function%% *}
         COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); COMP_LINE=\"$*\"; COMP_POINT=${#COMP_LINE}

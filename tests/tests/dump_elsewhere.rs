@@ -1,5 +1,5 @@
-//! `uu dump` and `uu record -p` of programs that run elsewhere: in other namespaces, below another root, as another user,
-//! with another C library. Stacks and names are those of the same program at home.
+//! `uu dump` and `uu record -p` of programs that run elsewhere: in other namespaces, below another root, as another
+//! user, with another C library. Stacks and names are those of the same program at home.
 
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;

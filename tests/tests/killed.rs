@@ -1,5 +1,5 @@
-//! Processes that are killed (SIGKILL) at random moments: every sample that was taken is in the recording, each one as it
-//! was taken.
+//! Processes that are killed (SIGKILL) at random moments: every sample that was taken is in the recording, each one as
+//! it was taken.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -1,5 +1,5 @@
-//! A CPython of a version that is not known yet: one of this machine, whose file says that it is another one. Its stacks
-//! are whole, of native frames, and one line says why.
+//! A CPython of a version that is not known yet: one of this machine, whose file says that it is another one. Its
+//! stacks are whole, of native frames, and one line says why.
 
 use std::path::Path;
 use uunwind_elf::{Image, Segment};

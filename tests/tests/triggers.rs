@@ -5,7 +5,8 @@ use uunwind_tests::{compile, paths, process, uu};
 
 const OPTIONS: [&str; 3] = ["-pthread", "-rdynamic", "-Wno-unused-result"];
 
-/// Where stacks are taken, who gets them, and what becomes of cookies when threads end, fork and execute other programs.
+/// Where stacks are taken, who gets them, and what becomes of cookies when threads end, fork and execute other
+/// programs.
 #[test]
 fn each_cookie_has_one_stack_or_is_void() {
     let scratch = paths::scratch("triggers");

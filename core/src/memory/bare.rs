@@ -33,8 +33,8 @@ impl Bare {
         guarded::load_just_below(address)
     }
 
-    /// Passes the words of the stack at `sp`, at most `most` of them, to `each`: those that lie in one page with the word
-    /// below them, which is the stack's: beyond a stack nothing may be mapped, and faults are expensive.
+    /// Passes the words of the stack at `sp`, at most `most` of them, to `each`: those that lie in one page with the
+    /// word below them, which is the stack's: beyond a stack nothing may be mapped, and faults are expensive.
     #[inline(always)]
     pub fn words_ahead(self, sp: u64, most: u64, mut each: impl FnMut(u64)) {
         let page_end = (sp.wrapping_sub(8) | 0xfff).wrapping_add(1);

@@ -229,8 +229,8 @@ pub struct Host {
     /// walk. True: the thread's last walk was at the same point, and its rest is replayed; return at once, with any
     /// answer.
     pub rest_is_known: unsafe extern "C" fn(walk: *mut c_void, order: u64, state: *const PointState) -> bool,
-    /// Emits `count` frames, leaf first, like `count` calls of `emit` with their two words, the name plus [`AWAITING`] where that holds. Returns false if the stack
-    /// is full.
+    /// Emits `count` frames, leaf first, like `count` calls of `emit` with their two words, the name plus [`AWAITING`]
+    /// where that holds. Returns false if the stack is full.
     pub emit_all: unsafe extern "C" fn(walk: *mut c_void, frames: *const [u64; 2], count: usize) -> bool,
     /// For plugins that are built from this crate: the walk's reader, if `layout` is its
     /// [`crate::memory::near::LAYOUT`]; otherwise null. While the reader is in use, no other host function may be

@@ -279,8 +279,8 @@ impl Slot {
         is_void
     }
 
-    /// As [`Slot::void`], for a client whose request could not be sent, and which is told so: only what others have
-    /// asked for meanwhile, in handlers, is counted.
+    /// As [`Slot::void`], for a client whose request could not be sent, which learns of it by the result: only what
+    /// others have asked for meanwhile, in handlers, is counted.
     pub fn withdraw(&self, count: u64, client: u32) {
         if self.deferred.void(count).is_some_and(|clients| clients & !(1 << client) != 0) {
             VOID.fetch_add(1, Ordering::Relaxed);

@@ -65,8 +65,8 @@ fn ask(client: i32, from: impl FnOnce() -> Regs) -> Option<u64> {
 #[inline(never)]
 fn is_sent(pid: u32, from: &Regs) -> bool {
     let tid = syscall::gettid();
-    // The child of vfork(2), and of clone(2) with CLONE_VM, has its parent's slot, and another process's signals. In the
-    // child of a fork by a raw system call, the TCB has the parent's thread id.
+    // The child of vfork(2), and of clone(2) with CLONE_VM, has its parent's slot, and another process's signals. In
+    // the child of a fork by a raw system call, the TCB has the parent's thread id.
     let is_own = pid == syscall::getpid() && (pid == tid || SLOTS.tid(syscall::thread_pointer()) == tid);
     let signal = handler::current().filter(|signal| is_own && handler::is_installed(*signal));
     signal.is_some_and(|signal| handler::send_by(signal, |info| send::to_self(pid, tid, info, from)) == 0)

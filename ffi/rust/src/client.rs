@@ -6,7 +6,8 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// By what a client knows the stack that it asked for. The process's only one with this value; it has one stack at most.
+/// By what a client knows the stack that it asked for. The process's only one with this value; it has one stack at
+/// most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cookie(NonZeroU64);
 
@@ -17,9 +18,9 @@ pub struct Delivery<'d>(&'d sys::Delivery);
 /// One that asks for stacks, as a tracer. While it lives, at most 15 others can be registered.
 ///
 /// A stack that is asked for by [`trigger`](Client::trigger) is taken where the thread receives the signal by which
-/// other threads' stacks are taken, too: before the call returns, or, where the signal is blocked, as soon as it is not.
-/// In a signal handler that blocks it, that is when the handler has returned. All clients that ask meanwhile get the
-/// same stack, with the same cookie (`uu_trigger()` of `uu.h`).
+/// other threads' stacks are taken, too: before the call returns, or, where the signal is blocked, as soon as it is
+/// not. In a signal handler that blocks it, that is when the handler has returned. All clients that ask meanwhile get
+/// the same stack, with the same cookie (`uu_trigger()` of `uu.h`).
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};

@@ -28,8 +28,8 @@
 //!
 //! # Signal handlers
 //!
-//! [`native`] is async-signal-safe once [`load`] has succeeded, and so are [`Client::trigger`], [`Cookie::is_pending`] and
-//! [`cancel_trigger`]. Everything else allocates.
+//! [`native`] is async-signal-safe once [`load`] has succeeded, and so are [`Client::trigger`], [`Cookie::is_pending`]
+//! and [`cancel_trigger`]. Everything else allocates.
 //!
 //! ```text
 //! stack     Stack: a whole stack of this thread, or of another one

@@ -1,7 +1,7 @@
 //! Separate debug files: what strip(1) has taken out of a file, found where debuggers look for it
 //! ([Separate Debug Files](https://sourceware.org/gdb/current/onlinedocs/gdb.html/Separate-Debug-Files.html)): by
-//! build-id, by the link in `.gnu_debuglink`, and by debuginfod's client if a server is set. One that does not belong to
-//! the file is not used. Any bytes may be passed.
+//! build-id, by the link in `.gnu_debuglink`, and by debuginfod's client if a server is set. One that does not belong
+//! to the file is not used. Any bytes may be passed.
 
 use crate::{hex, Elf};
 use flate2::Crc;

@@ -78,8 +78,8 @@ pub struct Process {
     pub exe: Vec<u8>,
     /// Names of its plugins by index; index 0 is unused.
     pub plugins: Vec<String>,
-    /// Its command line, in a section of its own ([`Writer::command`](crate::Writer::command)); empty if the process was
-    /// gone before it could be read.
+    /// Its command line, in a section of its own ([`Writer::command`](crate::Writer::command)); empty if the process
+    /// was gone before it could be read.
     pub command: Vec<Vec<u8>>,
 }
 

@@ -35,5 +35,6 @@ pub const FLAG_EXPLICIT: u32 = 1;
 pub const FLAG_NO_CHILDREN: u32 = 2;
 /// Flag in [`ENV_SESSION`]: no walk replays a part of an earlier one, so that every walk steps each of its frames.
 pub const FLAG_NO_REPLAY: u32 = 4;
-/// Flag in [`ENV_SESSION`]: stacks have the frames that await those that run, too: see `uunwind_core::frame::FLAG_AWAITING`.
+/// Flag in [`ENV_SESSION`]: stacks have the frames that await those that run, too: see
+/// `uunwind_core::frame::FLAG_AWAITING`.
 pub const FLAG_AWAITING: u32 = 8;

@@ -1,7 +1,7 @@
 //! Where asyncio's tasks and suspended coroutines are. What a task looks like is in a file of its own (3.14's module
-//! `_asyncio`) or in a section (3.15), so the version's layout has it; generators, frames and sets are in the file's table
-//! of offsets (`debug_offsets`). Where the table has something else than the layout, frames are served as ever, and
-//! nothing is said about what awaits them.
+//! `_asyncio`) or in a section (3.15), so the version's layout has it; generators, frames and sets are in the file's
+//! table of offsets (`debug_offsets`). Where the table has something else than the layout, frames are served as ever,
+//! and nothing is said about what awaits them.
 
 use crate::debug_offsets::Words;
 use uunwind_elf::Elf;

@@ -86,7 +86,7 @@ STAYS void in_plain(void) {
     CHECK(in_asks(one.client) != cookie && one.calls == before + 2);
 }
 
-/* A cookie that waits behind a blocked signal survives; who asks meanwhile gets the same one. */
+/* A cookie that waits while the signal is blocked survives; who asks meanwhile gets the same one. */
 STAYS void in_blocked(void) {
     unsigned before = one.calls, before_two = two.calls;
     set_mask(SIG_BLOCK);

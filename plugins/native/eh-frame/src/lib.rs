@@ -4,7 +4,8 @@
 //! header's table ([`index`]), the FDE and its CIE ([`entry`]), the CFA program run up to the pc ([`program`]), and the
 //! row turned into a rule ([`cpu`]); DWARF expressions are evaluated symbolically ([`expression`]), so that what
 //! depends on the pc alone (PLT stubs) becomes constant. Every byte comes through the walk's fallible reader, and every
-//! loop has a bound: 32 probes, [`program::MAX_BYTES`] bytes of instructions, [`expression::MAX_OPERATIONS`] operations.
+//! loop has a bound: 32 probes, [`program::MAX_BYTES`] bytes of instructions, [`expression::MAX_OPERATIONS`]
+//! operations.
 //!
 //! Sources: [LSB
 //! 5.0](https://refspecs.linuxfoundation.org/LSB_5.0.0/LSB-Core-generic/LSB-Core-generic/ehframechpt.html) core,

@@ -1,7 +1,7 @@
 //! Profiles of OpenTelemetry: a `ProfilesData` message
 //! ([opentelemetry-proto 1.11.0](https://github.com/open-telemetry/opentelemetry-proto/blob/v1.11.0/opentelemetry/proto/profiles/v1development/profiles.proto),
-//! package `v1development`, which may still change). One profile of CPU time for each process; each sample has the times
-//! at which its stack was met.
+//! package `v1development`, which may still change). One profile of CPU time for each process; each sample has the
+//! times at which its stack was met.
 
 use super::proto::Message;
 use super::{period, threads};

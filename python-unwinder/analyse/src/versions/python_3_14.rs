@@ -23,8 +23,8 @@ pub const LAYOUT: Facts = Facts {
     code_instructions: 208,
     // `holds_gil`.
     lock: LockFacts { holds: 36, holds_mask: u32::MAX, ..python_3_13::LAYOUT.lock },
-    // From section `.AsyncioDebug` of 3.14.8's and 3.14.10's module `_asyncio`, which is a file of its own; the rest from
-    // the headers of 3.14.8. -2 and -1: `FRAME_SUSPENDED`, `FRAME_SUSPENDED_YIELD_FROM`.
+    // From section `.AsyncioDebug` of 3.14.8's and 3.14.10's module `_asyncio`, which is a file of its own; the rest
+    // from the headers of 3.14.8. -2 and -1: `FRAME_SUSPENDED`, `FRAME_SUSPENDED_YIELD_FROM`.
     asyncio: AsyncFacts {
         kind: ASYNC_AWAITED_BY,
         running_task: 872,

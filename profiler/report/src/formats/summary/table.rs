@@ -1,5 +1,5 @@
-//! The lines and functions with most time: lines of interpreted languages first, where the program is made of them, then
-//! functions by themselves and with what they call.
+//! The lines and functions with most time: lines of interpreted languages first, where the program is made of them,
+//! then functions by themselves and with what they call.
 
 use super::{percent, Style};
 use crate::formats::threads;
