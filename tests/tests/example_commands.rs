@@ -204,7 +204,7 @@ fn jit() {
 #[test]
 fn embedder() {
     let said = run("embedder/embedder.c", 2);
-    assert!(said.contains("Hottest functions by themselves") && said.contains("plugins"), "{said}");
+    assert!(said.contains("Hottest functions by themselves") && said.contains("leaf (prog.lang:21)"), "{said}");
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn plugin_in_c() {
 #[test]
 fn plugin_in_rust() {
     let said = run("plugin-rust/src/lib.rs", 3);
-    assert!(said.contains("toy-rust"), "the plugin took part: {said}");
+    assert!(said.contains("leaf (prog.toy:17)"), "the plugin took part: {said}");
 }
 
 #[test]

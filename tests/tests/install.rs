@@ -246,7 +246,7 @@ impl Bare {
         assert!(self.run(&[&uu, "--version"]).expect_code(0).stdout.starts_with("uu 0."));
         let record = [&*uu, "record", "-r", "250", "-o", "/tmp/a.uu", "--", "/usr/bin/python3", "/tmp/program.py"];
         let said = self.run(&record).expect_code(0);
-        assert!(said.stdout == "done\n" && said.stderr.contains("(100.0 %), 0 ended"), "{}", said.text());
+        assert!(said.stdout == "done\n" && said.stderr.contains("(100.0 %), 0 failed"), "{}", said.text());
         let folded = self.run(&[&uu, "report", "-f", "folded", "/tmp/a.uu"]).expect_code(0);
         let line =
             folded.stdout.lines().find(|line| line.contains("outer (/tmp/program.py") && line.contains("inner (/tmp/"));
@@ -336,7 +336,7 @@ fn the_wheel_gives_a_command_and_a_module() {
         let to = format!("{number}.uu");
         let record = ["record", "-r", "250", "-o", &to, "--", text(&python), "program.py"];
         let said = run(&[start, &record].concat()).expect_code(0);
-        assert!(said.stdout == "done\n" && said.stderr.contains("(100.0 %), 0 ended"), "{}", said.text());
+        assert!(said.stdout == "done\n" && said.stderr.contains("(100.0 %), 0 failed"), "{}", said.text());
         let folded = run(&[start, &["report", "-f", "folded", &to]].concat()).expect_code(0).stdout;
         assert!(folded.contains("outer (") && folded.contains("inner ("), "{folded}");
     }
