@@ -7,6 +7,7 @@ use crate::stacks::{Kind, Profile};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use uunwind_recording::Recording;
+use uunwind_ring::record::SampleKind;
 
 /// Rows of each table.
 const ROWS: usize = 15;
@@ -47,6 +48,7 @@ pub fn render(recording: &Recording, profile: &Profile, style: Style) -> String 
         style,
         all: profile.stacks.iter().map(|stack| stack.weight).sum(),
         rate: f64::from(recording.settings.rate.max(1)),
+        has_times: !recording.samples.iter().any(|sample| sample.kind == SampleKind::Explicit.number()),
     };
     let mut tables = languages(profile, &printer);
     tables.extend(functions(profile, &printer));
@@ -60,17 +62,21 @@ struct Printer<'a> {
     style: Style,
     all: u64,
     rate: f64,
+    /// False: the program has asked for samples, which stand for no time.
+    has_times: bool,
 }
 
 impl Printer<'_> {
     fn table(&self, title: &str, mut rows: Vec<(String, Amount)>) -> String {
         rows.retain(|(_, amount)| *amount != (0, 0));
         rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        let mut out = format!("{}\n    share     time  samples\n", self.style.heading(title));
+        let column = if self.has_times { "     time" } else { "" };
+        let mut out = format!("{}\n    share{column}  samples\n", self.style.heading(title));
         for (name, (weight, samples)) in rows.iter().take(ROWS) {
-            let (share, seconds) = (percent(*weight, self.all), *weight as f64 / self.rate);
+            let share = percent(*weight, self.all);
+            let time = if self.has_times { format!(" {:>7.2}s", *weight as f64 / self.rate) } else { String::new() };
             // Writing to a String cannot fail.
-            let _ = writeln!(out, "  {share:>5.1} % {seconds:>7.2}s {samples:>8}  {}", self.style.name(name, USED));
+            let _ = writeln!(out, "  {share:>5.1} %{time} {samples:>8}  {}", self.style.name(name, USED));
         }
         out
     }
@@ -218,7 +224,7 @@ fn functions(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::stacks::{Line, Stack};
-    use uunwind_recording::{Process, Thread};
+    use uunwind_recording::{Process, Sample, Thread};
 
     fn line(function: &str, file: &str, line: u32) -> Line {
         Line { kind: Kind::Native, file: file.to_owned(), line, ..Line::marker(function.to_owned()) }
@@ -259,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_told_apart_by_their_command_lines() {
+    fn processes_have_their_command_lines() {
         let words = |text: &str| text.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
         let process = |text| Process { exe: b"/usr/lib/cc1".to_vec(), command: words(text), ..Process::default() };
         let thread = |process| Thread { process, tid: 7 + process, name: "cc1".to_owned() };
@@ -275,6 +281,19 @@ mod tests {
         let table = text.split_once("Time by process\n").expect("a table").1;
         assert!(table.contains("50.0 %") && table.contains("2  cc1 b.c (2 processes)"), "{text}");
         assert!(table.contains("1  cc1 a.c\n") && !text.contains("Time by thread"), "{text}");
+    }
+
+    #[test]
+    fn samples_that_the_program_asked_for_have_no_time() {
+        let profile = Profile { lines: vec![line("work", "", 0)], stacks: vec![stack(&[0], 1)], ..Profile::default() };
+        for (kind, has_times) in [(SampleKind::Timer, true), (SampleKind::Explicit, false)] {
+            let sample = Sample { thread: 0, stack: 0, time: 0, weight: 1, stop: 1, kind: kind.number(), flags: 0 };
+            let recording = Recording { samples: vec![sample], ..Recording::default() };
+            let text = render(&recording, &profile, super::super::PLAIN);
+            assert_eq!(text.contains("   time"), has_times, "{text}");
+            assert_eq!(text.contains("s        1  work"), has_times, "{text}");
+            assert!(text.contains("  100.0 %") && text.contains("   1  work"), "{text}");
+        }
     }
 
     #[test]
