@@ -179,12 +179,11 @@ struct uu_request {
  *
  * 0: see `stop`; -EINVAL: null or unaligned, another size, flags or fields that this library does not know, an
  * unaligned `ucontext`, `frames` or `cfas`, or `cfas` without `frames`; -ENOMEM: no memory for this thread's first
- * call. Thread-safe, async-signal-safe, with uu_capture()'s conditions.
- * In a handler that interrupted another uu_walk() of the same thread, nothing is walked: UU_STOP_FAULT. So it is after
- * a uu_walk() that was left for good, until uu_capture_abandoned() is called, or its place on the stack is used for
- * something else; and in one of two tasks that share a thread pointer (the child of clone(2) with CLONE_VM, and its
- * parent), while the other one walks. A thread's first call maps about 400 KiB, of which what is used becomes resident.
- * Up to 8 KiB of stack. */
+ * call. Thread-safe, async-signal-safe, with uu_capture()'s conditions. In a handler that interrupted another uu_walk()
+ * of the same thread, nothing is walked: UU_STOP_FAULT. So it is after a uu_walk() that was left for good, until
+ * uu_capture_abandoned() is called, or its place on the stack is used for something else; and in one of two tasks that
+ * share a thread pointer (the child of clone(2) with CLONE_VM, and its parent), while the other one walks. A thread's
+ * first call maps about 400 KiB, of which what is used becomes resident. Up to 8 KiB of stack. */
 int uu_walk(struct uu_request *request);
 
 /* ---- Stacks of other threads -------------------------------------------------------------------------------------
@@ -210,11 +209,10 @@ int uu_thread_signal(int signal);
  * thread's own id it is uu_walk().
  *
  * 0: see `stop`. -EINVAL: as uu_walk(), or `ucontext` is not null. -ESRCH: this process has no such thread, or it
- * ended.
- * -ETIMEDOUT: it did not answer; `stop` is UU_STOP_SIGNAL_BLOCKED, UU_STOP_THREAD_ASLEEP or UU_STOP_NO_ANSWER. -EBUSY:
- * as uu_thread_signal(), or 32 threads are being asked; -EAGAIN: no more signals can be queued (RLIMIT_SIGPENDING).
- * Thread-safe, async-signal-safe, also in a handler of a fault. Up to 8 KiB of stack; the first calls map up to 2
- * MiB. */
+ * ended. -ETIMEDOUT: it did not answer; `stop` is UU_STOP_SIGNAL_BLOCKED, UU_STOP_THREAD_ASLEEP or UU_STOP_NO_ANSWER.
+ * -EBUSY: as uu_thread_signal(), or 32 threads are being asked; -EAGAIN: no more signals can be queued
+ * (RLIMIT_SIGPENDING). Thread-safe, async-signal-safe, also in a handler of a fault. Up to 8 KiB of stack; the first
+ * calls map up to 2 MiB. */
 int uu_walk_thread(uint32_t tid, struct uu_request *request, uint64_t timeout_ns);
 
 /* A thread, of uu_walk_all(). */
@@ -439,10 +437,9 @@ struct uu_symbol {
  *
  * Native frames: names come from symbol tables, Go's table of functions, and debug information, which gives files,
  * lines and inlined functions (DWARF, also in separate files under /usr/lib/debug); without it `file` is empty and
- * `line` 0. The vDSO's are read from memory.
- * Return addresses are looked up one byte before. A file is used only if its build-id, or without one its headers, are
- * those of the mapped object; else `function` is empty and `problem` says why: a name is never guessed. Other frames:
- * as uu_describe().
+ * `line` 0. The vDSO's are read from memory. Return addresses are looked up one byte before. A file is used only if its
+ * build-id, or without one its headers, are those of the mapped object; else `function` is empty and `problem` says
+ * why: a name is never guessed. Other frames: as uu_describe().
  *
  * Every object's file is opened and read once a call (debug information of hundreds of megabytes takes seconds, and as
  * much memory until the call returns), and nothing is kept: ask for many frames at once. uu_setup() is not needed.

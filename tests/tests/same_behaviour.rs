@@ -41,7 +41,10 @@ fn the_programs_state_is_the_same() {
     let documented = |text: &str| {
         let kept = |line: &&str| {
             let name = line.strip_prefix("environment: ").and_then(|e| e.split('=').next());
-            !matches!(name, Some("LD_PRELOAD" | "UU_SESSION" | "UU_SESSION_OBJECTS" | "_" | "XDG_CACHE_HOME"))
+            !matches!(
+                name,
+                Some("LD_PRELOAD" | "UU_SESSION" | "UU_SESSION_OBJECTS" | "_" | "XDG_CACHE_HOME" | "XDG_CONFIG_HOME")
+            )
         };
         text.lines().filter(kept).collect::<Vec<_>>().join("\n")
     };

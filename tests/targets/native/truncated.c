@@ -25,6 +25,7 @@ int main(int argc, char **argv) {
         return 2;
     int (*const other)(int (*)(void)) = third; /* bound before its table is gone */
     first(capture);
+    first(capture); /* rules of code that is met once only are not kept */
     second(capture); /* the first walk reads more of the object, and notes less of what it reads */
     const int before = stop == UU_STOP_COMPLETE;
     if (truncate(argv[1], atol(argv[2])) != 0)
