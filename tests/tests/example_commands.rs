@@ -207,6 +207,13 @@ fn embedder() {
     assert!(said.contains("Hottest functions by themselves") && said.contains("leaf (prog.lang:21)"), "{said}");
 }
 
+/// What it reads is compared with reports in `recording_readers.rs`.
+#[test]
+fn reader_in_c() {
+    let said = run("reader-c/reader.c", 3);
+    assert!(said.contains(" processes, ") && said.contains("main;"), "{said}");
+}
+
 #[test]
 fn lua() {
     if !Path::new("/usr/include/lua5.4/lua.h").exists() {
