@@ -317,10 +317,13 @@ struct uu_language {
                                     the plugin's name */
     const char *const *glue;     /* native functions that only pass a call on from one frame of the language to another:
                                     their names, or beginnings of names with a * after them. Reports hide them by
-                                    default, in objects that host frames of the plugin */
+                                    default, in objects that host frames of the plugin. OBJECT!FUNCTION, each a name or
+                                    the beginning of one: a function of a binding to native code, in any object with
+                                    that file name; * alone: all functions, unnamed ones, too */
     const char *const *loaders;  /* source files of the language whose functions find and load other code */
     const char *const *starters; /* functions in these that run what was loaded. Reports hide by default the frames of
-                                    loaders by which code runs; those that search or load are shown */
+                                    loaders by which code runs; those that search or load are shown. OBJECT!FUNCTION: by
+                                    it bindings call native code. Their frames are hidden where they pass a call on */
 };
 
 /* A position in a code object, whose line is wanted. */

@@ -12,12 +12,13 @@ pub struct Language {
     pub reserved: u32,
     /// Short name, NUL-terminated, which begins the language's lines in the format `samples`. Null: the plugin's name.
     pub label: *const c_char,
-    /// Native functions that only pass a call on: whole names, or beginnings of names with a `*` after them. The list
-    /// ends with a null pointer.
+    /// Native functions that only pass a call on: whole names, or beginnings of names with a `*` after them;
+    /// `OBJECT!FUNCTION`: functions of bindings to native code. The list ends with a null pointer.
     pub glue: *const *const c_char,
     /// Source files of the language whose functions find and load other code. Ends as `glue`.
     pub loaders: *const *const c_char,
-    /// Functions in these files that run the code that was loaded. Ends as `glue`.
+    /// Functions in these files that run the code that was loaded; `OBJECT!FUNCTION`: functions by which bindings call
+    /// native code. Ends as `glue`.
     pub starters: *const *const c_char,
 }
 

@@ -16,11 +16,14 @@ pub struct Language {
     /// Short name, which begins the language's lines in the format `samples`.
     pub label: String,
     /// Native functions of the interpreter that only pass a call on: their names, or the beginnings of their names with
-    /// a `*` after them. They count in objects that host the language's frames.
+    /// a `*` after them. They count in objects that host the language's frames. `OBJECT!FUNCTION`, each of them
+    /// whole or a beginning: a function of a binding, which converts arguments between the language and native code;
+    /// `*` alone means all functions, those without a name among them.
     pub glue: Vec<String>,
     /// Source files of the language whose functions find and load other code.
     pub loaders: Vec<String>,
-    /// Functions in these files that run the code that was loaded.
+    /// Functions in these files that run the code that was loaded. `OBJECT!FUNCTION`: a function by which bindings call
+    /// native code.
     pub starters: Vec<String>,
 }
 
@@ -36,6 +39,23 @@ pub enum Role {
     Starts,
 }
 
+/// What a native function does for a binding: code that lets the language call native code, or be called by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Binding {
+    /// It is part of a binding.
+    pub converts: bool,
+    /// What it calls is the native code that the language called.
+    pub calls: bool,
+}
+
+/// Whether a text is the pattern, or begins with the part of it before its `*`.
+fn matches(pattern: &str, text: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => text.starts_with(start),
+        None => text == pattern,
+    }
+}
+
 impl Language {
     /// A language about which nothing is known but its plugin.
     pub fn unknown(plugin: &str) -> Language {
@@ -47,10 +67,16 @@ impl Language {
     pub fn is_glue(&self, symbol: &str) -> bool {
         // Compilers append `.cold`, `.part.0`, `.constprop.0`, `.isra.0` and the like to parts and copies.
         let base = symbol.split('.').next().unwrap_or(symbol);
-        self.glue.iter().any(|glue| match glue.strip_suffix('*') {
-            Some(start) => base.starts_with(start),
-            None => base == glue,
-        })
+        self.glue.iter().any(|glue| matches(glue, base))
+    }
+
+    /// What a native function does for a binding, by the file name of its object and its own name; empty: it has none.
+    pub fn binding(&self, object: &str, symbol: &str) -> Binding {
+        let listed = |list: &[String]| {
+            let mut entries = list.iter().filter_map(|entry| entry.split_once('!'));
+            entries.any(|(file, function)| matches(file, object) && matches(function, symbol))
+        };
+        Binding { converts: listed(&self.glue), calls: listed(&self.starters) }
     }
 
     /// What a function of the language does.
@@ -141,6 +167,18 @@ mod tests {
             assert!(!language().is_glue(work), "{work}");
             assert!(!Language::unknown("some").is_glue(work), "{work}");
         }
+    }
+
+    #[test]
+    fn a_binding_is_known_by_object_and_function() {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let glue = texts(&["binds.*!*", "*!some::dispatch*"]);
+        let language = Language { glue, starters: texts(&["libcall.so*!*"]), ..language() };
+        let (converts, calls) = (|o, f| language.binding(o, f).converts, |o, f| language.binding(o, f).calls);
+        assert!(converts("binds.so", "") && converts("binds.3.so", "get") && converts("a.so", "some::dispatch(int)"));
+        assert!(!converts("binds_test.so", "") && !converts("a.so", "dispatch") && !converts("libcall.so.8", ""));
+        assert!(calls("libcall.so.8", "") && !calls("libcaller.so", "") && !calls("binds.so", "get"));
+        assert!(!language.is_glue("get") && !language.is_glue("some::dispatch(int)"));
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Decides which frames a reader need not see: the interpreter's own machinery between two of its semantic frames, the
-//! frames of a language's own loader around code that it loads and runs, and the frames of uu's own objects. C code
-//! that does the program's work is kept. What is machinery and what a loader is, the recording says for each language.
+//! frames of a language's own loader around code that it loads and runs, those of bindings between a language and the
+//! native code that it calls, and the frames of uu's own objects. C code that does the program's work is kept. What is
+//! machinery, a loader and a binding, the recording says for each language.
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use uunwind_language::Role;
+use uunwind_language::{Binding, Role};
 
 /// What to do with an interpreter's native frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,6 +28,8 @@ pub struct Facts {
     pub object: Option<u32>,
     /// What it does, by the file and name of its function: frames of a language's own loader.
     pub role: Role,
+    /// What it does for a binding, by its object and name.
+    pub binding: Binding,
     /// It lies in one of uu's own objects.
     pub own: bool,
     /// It lies in the preloaded object.
@@ -63,8 +66,34 @@ pub fn shown(frames: &[Facts], native_frames: NativeFrames, missing: Missing) ->
     let mut shown: Vec<bool> = frames.iter().enumerate().map(|e| !(ours(e) || e.1.glue && may_hide(e.1))).collect();
     if native_frames == NativeFrames::Hide {
         hide_loaders(frames, &mut shown);
+        // A marked frame: semantic frames of an interpreter are there.
+        if missing != Missing::Semantic && frames.iter().any(|f| f.marked) {
+            hide_bindings(frames, &mut shown);
+        }
     }
     shown
+}
+
+/// Hides each run of a binding's frames that passes a call on: its innermost frame called native code that is shown, or
+/// a function of the language. A run in which time was spent otherwise is kept: the conversion of arguments is work.
+fn hide_bindings(frames: &[Facts], shown: &mut [bool]) {
+    let in_binding = |f: &Facts| f.binding.converts || f.binding.calls;
+    let mut inner_is_shown = false;
+    // The frames between this one and the next shown frame inward are machinery that runs the language's functions.
+    let mut runs_language = false;
+    let mut start = 0;
+    for run in frames.chunk_by(|a, b| in_binding(a) == in_binding(b)) {
+        let Some(shown) = shown.get_mut(start..start + run.len()) else { return };
+        start += run.len();
+        let calls = inner_is_shown && run.first().is_some_and(|f| f.binding.calls);
+        if run.iter().any(|f| f.binding.converts) && (calls || runs_language) {
+            shown.fill(false);
+        }
+        for (frame, shown) in run.iter().zip(shown) {
+            inner_is_shown |= *shown;
+            runs_language = !*shown && (runs_language || frame.marked && inner_is_shown);
+        }
+    }
 }
 
 /// Hides each run of a loader's frames whose innermost frame runs the code that was loaded. A run without such a frame
@@ -104,7 +133,11 @@ mod tests {
     use super::*;
 
     const MODULE: Facts =
-        Facts { glue: false, marked: false, object: None, role: Role::Work, own: false, preload: false };
+        Facts { glue: false, marked: false, object: None, role: Role::Work, binding: NONE, own: false, preload: false };
+    const NONE: Binding = Binding { converts: false, calls: false };
+    const CONVERTS: Facts = Facts { binding: Binding { converts: true, ..NONE }, ..MODULE };
+    const CALLS: Facts = Facts { binding: Binding { calls: true, ..NONE }, ..MODULE };
+    const EVAL: Facts = Facts { marked: true, ..GLUE };
     const GLUE: Facts = Facts { glue: true, ..MODULE };
     const FINDS: Facts = Facts { role: Role::Loads, ..MODULE };
     const RUNS: Facts = Facts { role: Role::Starts, ..MODULE };
@@ -145,6 +178,32 @@ mod tests {
         // Neither frame has an object: they need not belong to the same interpreter.
         let stack = [GLUE, Facts { marked: true, ..GLUE }, MODULE];
         assert_eq!(shown(&stack, NativeFrames::Hide, Missing::Unanalysed), [true, false, true]);
+    }
+
+    #[test]
+    fn a_call_through_a_binding_is_one_step() {
+        // A native function that the language called.
+        let stack = [MODULE, CALLS, CALLS, CONVERTS, GLUE, MODULE, EVAL];
+        assert_eq!(rule(&stack), [true, false, false, false, false, true, false]);
+        // A function of the language that native code called, through a binding.
+        let stack = [MODULE, EVAL, GLUE, CONVERTS, CALLS, MODULE];
+        assert_eq!(rule(&stack), [true, false, false, false, false, true]);
+        assert!(shown(&stack, NativeFrames::Show, Missing::Nothing).iter().all(|s| *s));
+        assert!(shown(&stack, NativeFrames::Hide, Missing::Semantic).iter().all(|s| *s));
+        // No function of the language is in the stack.
+        assert_eq!(rule(&[MODULE, CALLS, CONVERTS, MODULE]), [true; 4]);
+    }
+
+    #[test]
+    fn time_spent_in_a_binding_is_shown() {
+        // In itself, in the interpreter for it, and in what only the call's machinery is inside of.
+        assert_eq!(rule(&[CALLS, CONVERTS, MODULE, EVAL]), [true, true, true, false]);
+        assert_eq!(rule(&[CONVERTS, MODULE, EVAL]), [true, true, false]);
+        assert_eq!(rule(&[MODULE, CONVERTS, CALLS, CONVERTS, MODULE, EVAL]), [true, true, true, true, true, false]);
+        assert_eq!(rule(&[GLUE, CONVERTS, MODULE, EVAL]), [false, true, true, false]);
+        assert_eq!(rule(&[EVAL, CONVERTS, CALLS, MODULE]), [false, true, true, true]);
+        // A call that no binding of a language makes.
+        assert_eq!(rule(&[MODULE, CALLS, MODULE, EVAL]), [true, true, true, false]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use uunwind_core::frame::Frame;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_language::Role;
+use uunwind_language::{Binding, Role};
 use uunwind_recording::{JitCode, JitPlace, Sample};
 use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS};
 
@@ -261,7 +261,7 @@ impl<'m, 'a> Merger<'m, 'a> {
                 if let Some(shown) = self.shown.get(&key) {
                     return shown.clone();
                 }
-                let shown = self.native(code, interpreter);
+                let shown = self.native(process, code, interpreter);
                 self.remember(key, shown)
             }
         }
@@ -311,13 +311,14 @@ impl<'m, 'a> Merger<'m, 'a> {
         }
     }
 
-    fn native(&mut self, code: CodeAt, interpreter: bool) -> Shown {
+    fn native(&mut self, process: u32, code: CodeAt, interpreter: bool) -> Shown {
         let recording = self.resolver.recording();
         let native = self.resolver.native(code);
         let (object, file_address, start) = (native.object, native.file_address, native.start);
         let symbol = native.symbol.cloned();
         let path = object.and_then(|i| recording.objects.get(i as usize)).map_or(&b""[..], |o| &o.path);
         let base = Line { kind: Kind::Native, object, address: file_address, ..Line::marker(String::new()) };
+        let binding = self.binding(process, path, symbol.as_ref().map_or("", |s| &s.name));
         let mut lines = Vec::new();
         let mut glue = interpreter;
         match symbol {
@@ -349,7 +350,20 @@ impl<'m, 'a> Merger<'m, 'a> {
         }
         let lines = lines.into_iter().map(|l| self.intern(l)).collect();
         let (own, preload) = (is_own(path), is_preload(path));
-        Shown { lines, facts: Facts { glue, marked: interpreter, object, role: Role::Work, own, preload } }
+        Shown { lines, facts: Facts { glue, marked: interpreter, object, role: Role::Work, binding, own, preload } }
+    }
+
+    /// What a function of an object does for the bindings of the process's languages.
+    fn binding(&self, process: u32, path: &[u8], function: &str) -> Binding {
+        let recording = self.resolver.recording();
+        let path = String::from_utf8_lossy(path);
+        let object = path.rsplit('/').next().unwrap_or_default();
+        let plugins = recording.processes.get(process as usize).map_or(&[][..], |process| &process.plugins);
+        let languages = recording.languages.iter().filter(|language| plugins.contains(&language.plugin));
+        languages.map(|language| language.binding(object, function)).fold(Binding::default(), |sum, one| Binding {
+            converts: sum.converts || one.converts,
+            calls: sum.calls || one.calls,
+        })
     }
 
     /// Whether a function of an object only passes a call on, for one of the languages that the object hosts.

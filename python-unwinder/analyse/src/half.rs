@@ -56,13 +56,27 @@ const GLUE: &[&str] = &[
     "thread_run",
     "type_call",
     "type_vectorcall",
+    // Bindings: ctypes and cffi are extension modules that do nothing else. pybind11 and nanobind are compiled into
+    // modules of any name; of them only what never has a user's function inlined.
+    "_ctypes.*!*",
+    "_cffi_backend.*!*",
+    "*!pybind11::cpp_function::dispatcher*",
+    "*!nanobind::detail::nb_func_vectorcall*",
 ];
 
 /// Files of Python's import system, and its function that runs a module's code: those whose frames CPython removes from
 /// tracebacks, too (`remove_importlib_frames` in
 /// <https://github.com/python/cpython/blob/v3.13.0/Python/import.c>).
 const LOADERS: &[&str] = &["<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"];
-const STARTERS: &[&str] = &["_call_with_frames_removed"];
+const STARTERS: &[&str] = &[
+    "_call_with_frames_removed",
+    // By libffi ctypes and cffi call C; wheels carry a copy of it with a hash in its name, or linked into cffi.
+    "libffi.so*!*",
+    "libffi-*!*",
+    "_cffi_backend.*!ffi_call*",
+    "*!pybind11::cpp_function::dispatcher*",
+    "*!nanobind::detail::nb_func_vectorcall*",
+];
 
 /// CPython.
 pub struct Python;
@@ -126,6 +140,27 @@ mod tests {
         }
         for work in ["list_sort_impl", "ffi_call", "builtin_sorted", "run_modest", "_ctypes_callproc", "main", "?"] {
             assert!(!python.is_glue(work), "{work}");
+        }
+    }
+
+    #[test]
+    fn bindings_are_recognised() {
+        let python = Python.language();
+        let module = "_ctypes.cpython-311-x86_64-linux-gnu.so";
+        for (object, function, converts, calls) in [
+            (module, "", true, false),
+            (module, "_ctypes_callproc", true, false),
+            ("_cffi_backend.cpython-311-x86_64-linux-gnu.so", "cdata_call", true, false),
+            ("libffi.so.8.1.2", "", false, true),
+            ("libffi-af4ed708.so.6.0.1", "ffi_call", false, true),
+            ("mine.so", "pybind11::cpp_function::dispatcher(_object*, _object*, _object*)", true, true),
+            ("mine.so", "nanobind::detail::nb_func_vectorcall_simple_1", true, true),
+            ("mine.so", "ffi_call", false, false),
+            ("mine.so", "dispatcher", false, false),
+            ("_ctypes_test.cpython-311-x86_64-linux-gnu.so", "", false, false),
+        ] {
+            let binding = python.binding(object, function);
+            assert_eq!((binding.converts, binding.calls), (converts, calls), "{object} {function}");
         }
     }
 
