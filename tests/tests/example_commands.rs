@@ -215,6 +215,12 @@ fn reader_in_c() {
 }
 
 #[test]
+fn reader_in_rust() {
+    let said = run("reader-rust/reader.rs", 3);
+    assert!(said.contains(" processes, ") && said.contains("main;"), "{said}");
+}
+
+#[test]
 fn lua() {
     if !Path::new("/usr/include/lua5.4/lua.h").exists() {
         return uunwind_tests::skips::skipped("the commands of examples/lua", "Lua 5.4's headers are not here");

@@ -10,7 +10,16 @@ use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::uu::Recording;
 use uunwind_tests::{compile, paths, uu};
 
-fn reader(scratch: &Path) -> PathBuf {
+/// The readers in C, with sanitizers, and in Rust.
+fn readers(scratch: &Path) -> [PathBuf; 2] {
+    let (in_rust, source) = (scratch.join("reader-rust"), paths::root().join("examples/reader-rust/reader.rs"));
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--edition", "2021", "-D", "warnings", "-C", "overflow-checks", "-o"]).arg(&in_rust).arg(source);
+    run(&mut rustc, scratch, uu::LIMIT).expect_code(0);
+    [in_c(scratch), in_rust]
+}
+
+fn in_c(scratch: &Path) -> PathBuf {
     let source = paths::root().join("examples/reader-c/reader.c");
     let options = ["-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover"];
     compile::gcc_files(scratch, "reader", &[source], &options)
@@ -41,7 +50,13 @@ fn folded(sample: &Sample) -> String {
     }
 }
 
-/// Compares what the reader prints with the reports of `uu`. What it printed.
+/// Compares what both readers print with the reports of `uu`. What the one in C printed.
+#[track_caller]
+fn agree(readers: &[PathBuf; 2], recording: &Recording, scratch: &Path) -> String {
+    agrees(&readers[1], recording, scratch);
+    agrees(&readers[0], recording, scratch)
+}
+
 #[track_caller]
 fn agrees(reader: &Path, recording: &Recording, scratch: &Path) -> String {
     let samples: Vec<Sample> = recording.samples().into_iter().filter(|sample| sample.kind != "fatal").collect();
@@ -88,7 +103,7 @@ fn an_embedded_interpreter() {
     let scratch = paths::scratch("reader-embedder");
     let program = example(&scratch, "embedder/embedder.c", &["-pthread", "-ldl"]);
     let recording = uu::record(&scratch, &["--explicit"], |_| {}, &[program.as_os_str()]).expect_code(0);
-    let said = agrees(&reader(&scratch), &recording, &scratch);
+    let said = agree(&readers(&scratch), &recording, &scratch);
     assert!(said.contains("leaf") && said.contains("main"), "{said}");
 }
 
@@ -98,7 +113,7 @@ fn windows() {
     let program = example(&scratch, "jit/jit.c", &[]);
     let words = [program.as_os_str(), OsStr::new("signal")];
     let recording = uu::record(&scratch, &["--explicit"], |_| {}, &words).expect_code(0);
-    agrees(&reader(&scratch), &recording, &scratch);
+    agree(&readers(&scratch), &recording, &scratch);
     assert!(recording.samples().iter().any(|s| s.frames.iter().any(|f| matches!(f, Frame::Jit { .. }))));
 }
 
@@ -112,7 +127,7 @@ fn processes_and_python() {
                   for i in range(40): work(100000)\nchild and os.wait()\n";
     let words = ["python3", "-c", script].map(OsStr::new);
     let recording = uu::record(&scratch, &["-r", "499"], |_| {}, &words).expect_code(0);
-    let said = agrees(&reader(&scratch), &recording, &scratch);
+    let said = agree(&readers(&scratch), &recording, &scratch);
     assert!(said.contains("work;"), "{said}");
 }
 
@@ -123,11 +138,13 @@ fn files_that_are_cut_or_damaged() {
     let scratch = paths::scratch("reader-damage");
     let program = example(&scratch, "embedder/embedder.c", &["-pthread", "-ldl"]);
     let recording = uu::record(&scratch, &["--explicit"], |_| {}, &[program.as_os_str()]).expect_code(0);
-    let (reader, whole) = (reader(&scratch), std::fs::read(&recording.file).expect("a recording"));
+    let (readers, whole) = (readers(&scratch), std::fs::read(&recording.file).expect("a recording"));
     let bad = scratch.join("bad.uu");
     let look = |bytes: &[u8]| {
         std::fs::write(&bad, bytes).expect("scratch");
-        read(&reader, &bad, &scratch)
+        let [in_c, in_rust] = readers.each_ref().map(|reader| read(reader, &bad, &scratch));
+        assert_eq!(in_c.code(), in_rust.code(), "{}\n{}", in_c.text(), in_rust.text());
+        in_c
     };
     let refused = |bytes: &[u8]| {
         let outcome = look(bytes);
