@@ -1,5 +1,5 @@
 /* reader - reads a recording without uu: its processes, threads and samples, and how often each stack was met, in the
- * folded form of flame graph tools, outermost frame first. Written from docs/recording-format.md alone.
+ * folded form of flame graph tools, outermost frame first. What it knows is in docs/recording-format.md.
  *
  *     cc -O2 -Wall -Wextra -o reader examples/reader-c/reader.c
  *     target/uu/bin/uu record -q -r 499 -o compiler.uu -- cc -O2 -c -o reader.o examples/reader-c/reader.c
