@@ -8,11 +8,12 @@
 //! ```
 //!
 //! Keys are the long names of the command's options. What the file says stands before what the command line says, and
-//! so gives way to it. What is not [TOML](https://toml.io/en/v1.0.0), or no setting, is an error, with its line.
+//! so gives way to it; a flag that it sets stays set. What is not [TOML](https://toml.io/en/v1.0.0), or no setting, is an error, with its line.
 
 use crate::exit::Failure;
 use clap::{ArgAction, Command};
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use toml::de::{DeString, DeTable, DeValue};
 use toml::Spanned;
@@ -30,7 +31,10 @@ pub fn with_defaults(uu: &Command, arguments: &[OsString]) -> Result<Vec<OsStrin
     let Some(path) = path() else { return Ok(words) };
     let text = match files::read(&path, LIMIT) {
         Ok(bytes) => String::from_utf8(bytes).map_err(|_| wrong(&path, "it is not UTF-8"))?,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(words),
+        // No such file, or a home folder that is none or another user's, as services have.
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied) => {
+            return Ok(words);
+        }
         Err(e) => return Err(wrong(&path, &format!("it cannot be read: {e}"))),
     };
     let defaults =

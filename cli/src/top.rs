@@ -109,7 +109,10 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         file: folder.path().join("recording.uu"),
     };
     let terminal = open_terminal()?;
-    let namer = vec![crate::layout::find()?.command.into_os_string(), crate::record::NAMING_SERVER.into()];
+    // Nothing is asked of debuginfod's server: the table would wait for it.
+    let mut namer: Vec<OsString> = ["env", "-u", "DEBUGINFOD_URLS"].map(OsString::from).to_vec();
+    namer.extend([crate::layout::find()?.command.into_os_string(), crate::record::NAMING_SERVER.into()]);
+    let is_program = wanted.pid.is_none();
     let failed = |what: &str, error: std::io::Error| Failure::new(format!("cannot {what}: {error}"));
     let mut kept = Kept::begin().map_err(|error| failed("keep output in a file", error))?;
     let (say, said) = channel();
@@ -124,12 +127,14 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         follower = Some(began.map_err(|error| failed("start a thread", error))?);
         let mut screen = Screen::enter(terminal);
         let ended = match &mut screen {
-            Ok(screen) => draw(screen, &said, &shared),
+            Ok(screen) => draw(screen, &said, &shared, is_program),
             Err(_) => Ended::Quit,
         };
-        if let Err(error) = screen {
+        if let Err(error) = &screen {
             terminal::complain(&format!("cannot draw on the terminal: {error}"));
         }
+        // Before anything else is said: what stands on the other screen is lost.
+        drop(screen);
         kept.end();
         if let Ended::Quit = ended {
             // To this process, which passes it on to a program, or ends its look at a process.
@@ -169,11 +174,11 @@ enum Ended {
     Quit,
 }
 
-/// Draws until the recording is over, or somebody asks for the end.
-fn draw(screen: &mut Screen, said: &Receiver<Said>, shared: &Shared) -> Ended {
+/// Draws until the recording is over, or somebody asks for the end. Ctrl-C is a program's own matter, which may go on.
+fn draw(screen: &mut Screen, said: &Receiver<Said>, shared: &Shared, is_program: bool) -> Ended {
     let (mut view, mut drawn) = (View::default(), Vec::new());
     loop {
-        if !matches!(said.try_recv(), Err(TryRecvError::Empty)) || interrupted().is_some() {
+        if !matches!(said.try_recv(), Err(TryRecvError::Empty)) || !is_program && interrupted().is_some() {
             return Ended::Over;
         }
         let now = shared.published.load_full();

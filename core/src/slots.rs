@@ -298,6 +298,8 @@ impl Slots {
     /// Number of deferred requests that became void: their threads ended, forked, or withdrew them. Those of threads
     /// that have ended become so here, at the latest. One system call for each request that waits. Async-signal-safe.
     pub fn void_requests(&self) -> u64 {
+        // In the child of a fork that ran no handlers, this makes its parent's requests void.
+        self.pid();
         for slot in self.used() {
             if let Some(count) = slot.deferred.pending() {
                 self.void_if_gone(slot, count);
@@ -309,6 +311,8 @@ impl Slots {
     /// Whether the request with this count of a slot waits; if its thread has ended, it becomes void.
     /// Async-signal-safe.
     pub fn is_waiting(&self, slot: &Slot, count: u64) -> bool {
+        // As above.
+        self.pid();
         slot.deferred.pending() == Some(count) && !self.void_if_gone(slot, count)
     }
 

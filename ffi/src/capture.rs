@@ -234,7 +234,10 @@ unsafe fn walk_remainder<'s>(
 pub extern "C" fn uu_capture_abandoned() {
     match crate::home::elsewhere() {
         Some(home) => (home.capture_abandoned)(),
-        None => SLOTS.abandon(),
+        None => {
+            SLOTS.abandon();
+            uunwind_deferred::abandoned();
+        }
     }
 }
 

@@ -20,4 +20,4 @@ mod send;
 pub mod trigger;
 
 pub use clients::{register, unregister, Deliver, Delivery};
-pub use trigger::{cancel, is_pending, lost, trigger};
+pub use trigger::{abandoned, cancel, is_pending, lost, trigger};

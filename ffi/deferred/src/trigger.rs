@@ -65,11 +65,15 @@ fn ask(client: i32, from: impl FnOnce() -> Regs) -> Option<u64> {
 #[inline(never)]
 fn is_sent(pid: u32, from: &Regs) -> bool {
     let tid = syscall::gettid();
-    // The child of vfork(2), and of clone(2) with CLONE_VM, has its parent's slot, and another process's signals. In
-    // the child of a fork by a raw system call, the TCB has the parent's thread id.
-    let is_own = pid == syscall::getpid() && (pid == tid || SLOTS.tid(syscall::thread_pointer()) == tid);
-    let signal = handler::current().filter(|signal| is_own && handler::is_installed(*signal));
+    let signal = handler::current().filter(|signal| is_slots_thread(pid, tid) && handler::is_installed(*signal));
     signal.is_some_and(|signal| handler::send_by(signal, |info| send::to_self(pid, tid, info, from)) == 0)
+}
+
+/// Whether the calling thread is the one that its slot belongs to. The child of vfork(2), and of clone(2) with CLONE_VM,
+/// has its parent's slot, and another process's signals. In the child of a fork by a raw system call, the TCB has the
+/// parent's thread id.
+fn is_slots_thread(pid: u32, tid: u32) -> bool {
+    pid == syscall::getpid() && (pid == tid || SLOTS.tid(syscall::thread_pointer()) == tid)
 }
 
 /// Whether a cookie's stack is still to come, or being delivered. Where its thread has ended, it becomes void. Error:
@@ -87,12 +91,25 @@ pub fn lost() -> u64 {
 
 /// Makes the calling thread's request void, and takes its signal back. False: there is none. Async-signal-safe.
 pub fn cancel() -> bool {
+    if !is_slots_thread(SLOTS.pid(), syscall::gettid()) {
+        return false;
+    }
     let Some(slot) = SLOTS.current() else { return false };
     let is_void = slot.deferred.pending().is_some_and(|count| slot.void(count));
     if let Some(signal) = handler::current().filter(|_| is_void) {
         take_back(signal);
     }
     is_void
+}
+
+/// Makes the calling thread's request void if it was left, by siglongjmp(3), before its signal was sent: nothing would
+/// answer it. Async-signal-safe.
+pub fn abandoned() {
+    let Some((slot, count)) = SLOTS.current().and_then(|slot| Some((slot, slot.deferred.pending()?))) else { return };
+    let waits = handler::current().is_some_and(|signal| signals::pending() & signals::bit(signal) != 0);
+    if !waits && is_slots_thread(SLOTS.pid(), syscall::gettid()) {
+        slot.void(count);
+    }
 }
 
 /// Takes our signals that wait for this thread, and leaves others of the same number to it.
@@ -102,7 +119,6 @@ fn take_back(signal: i32) {
     let mask = signals::block(signals::bit(signal));
     let set = signals::bit(signal);
     let none = [0i64; 2];
-    let mut own = 0;
     for _ in 0..MOST {
         let mut info = SigInfo::own(0, 0);
         let arguments =
@@ -112,14 +128,10 @@ fn take_back(signal: i32) {
             break;
         }
         if handler::is_own(&info) {
-            handler::was_taken();
-            own += 1;
-        } else {
-            signals::send(syscall::gettid(), &info);
-        }
-        if own > 0 {
+            handler::was_taken(signal, syscall::gettid());
             break;
         }
+        signals::send(syscall::gettid(), &info);
     }
     signals::set_mask(mask);
 }

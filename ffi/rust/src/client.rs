@@ -136,6 +136,11 @@ impl<'d> Delivery<'d> {
     pub fn stop(&self) -> Option<StopReason> {
         StopReason::from_number(self.0.stop)
     }
+
+    /// What is uncertain about the frames of interpreters: `UU_DOUBT_*` of `uu.h`; 0: nothing.
+    pub fn doubt(&self) -> u16 {
+        self.0.doubt
+    }
 }
 
 impl fmt::Debug for Client {
@@ -158,8 +163,7 @@ pub fn cancel_trigger() -> bool {
     library::found().is_some_and(|api| unsafe { (api.trigger_cancel)() } == 1)
 }
 
-/// Number of requests that were refused, and of cookies that became void since their threads ended, forked, or executed
-/// another program.
+/// Number of requests that were refused, and of cookies that became void since their threads ended or forked.
 ///
 /// # Errors
 /// Those of [`load`](crate::load).

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use uunwind_elf::files;
 
@@ -82,11 +83,19 @@ fn checksum(path: &Path) -> Option<u32> {
 /// ([debuginfod-find(1)](https://man7.org/linux/man-pages/man1/debuginfod-find.1.html)).
 pub fn ask_server(build_id: &[u8]) -> Option<PathBuf> {
     let is_set = std::env::var_os("DEBUGINFOD_URLS").is_some_and(|urls| !urls.is_empty());
-    if !is_set || build_id.is_empty() {
+    if !is_set || build_id.is_empty() || IS_SILENT.load(Ordering::Relaxed) {
         return None;
     }
-    ask(Path::new("debuginfod-find"), build_id, PATIENCE)
+    let begun = Instant::now();
+    let found = ask(Path::new("debuginfod-find"), build_id, PATIENCE);
+    if found.is_none() && begun.elapsed() >= PATIENCE {
+        IS_SILENT.store(true, Ordering::Relaxed);
+    }
+    found
 }
+
+/// The server did not answer in time, and is not asked again by this process: each object would wait as long.
+static IS_SILENT: AtomicBool = AtomicBool::new(false);
 
 fn ask(client: &Path, build_id: &[u8], patience: Duration) -> Option<PathBuf> {
     let mut client = Command::new(client);

@@ -13,40 +13,44 @@ impl Recording {
                 "it was made at {others} Hz, and another one at {rate} Hz: their samples stand for different times"
             ));
         }
-        let shift = self.settings.start_monotonic.wrapping_sub(other.settings.start_monotonic);
+        let shift = self.settings.start_monotonic.wrapping_sub(other.settings.start_monotonic) as i64;
         let processes = self.processes.len() as u32;
         let threads = self.threads.len() as u32;
         let objects = self.objects.len() as u32;
         let nodes = self.nodes.len() as u32;
         let codes = self.jit.codes.len() as u32;
-        let node = |node: u32| if node == 0 { 0 } else { node + nodes };
-        let at = |time: u64| time.wrapping_add(shift);
+        // An index that is none in its own recording, which may hold anything, is none in this one.
+        let moved_by = |index: &mut u32, by: u32| *index = index.saturating_add(by);
+        let node = |node: u32| if node == 0 { 0 } else { node.saturating_add(nodes) };
+        // What began before the other recording, or before boot, stays in order.
+        let at = |time: u64| time.saturating_add_signed(shift);
 
         other.processes.iter_mut().for_each(|process| process.start = at(process.start));
-        other.threads.iter_mut().for_each(|thread| thread.process += processes);
+        other.threads.iter_mut().for_each(|thread| moved_by(&mut thread.process, processes));
         for object in &mut other.objects {
-            object.process += processes;
+            moved_by(&mut object.process, processes);
             // 0: since the beginning.
             object.time = if object.time == 0 { 0 } else { at(object.time) };
         }
-        other.names.iter_mut().for_each(|name| name.process += processes);
+        other.names.iter_mut().for_each(|name| moved_by(&mut name.process, processes));
         other.nodes.iter_mut().for_each(|entry| entry.parent = node(entry.parent));
         let moved = |sample: &mut Sample| {
-            (sample.thread, sample.stack, sample.time) = (sample.thread + threads, node(sample.stack), at(sample.time));
+            (sample.thread, sample.stack, sample.time) =
+                (sample.thread.saturating_add(threads), node(sample.stack), at(sample.time));
         };
         other.samples.iter_mut().chain(&mut other.fatal).for_each(moved);
-        other.lost.iter_mut().for_each(|lost| lost.thread += threads);
-        other.counters.iter_mut().for_each(|(process, _)| *process += processes);
-        other.lines.iter_mut().for_each(|line| line.process += processes);
-        other.places.iter_mut().for_each(|place| place.process += processes);
+        other.lost.iter_mut().for_each(|lost| moved_by(&mut lost.thread, threads));
+        other.counters.iter_mut().for_each(|(process, _)| moved_by(process, processes));
+        other.lines.iter_mut().for_each(|line| moved_by(&mut line.process, processes));
+        other.places.iter_mut().for_each(|place| moved_by(&mut place.process, processes));
         for place in &mut other.jit.places {
-            (place.process, place.time) = (place.process + processes, at(place.time));
-            place.code = place.code.map(|code| code + codes);
+            (place.process, place.time) = (place.process.saturating_add(processes), at(place.time));
+            place.code = place.code.map(|code| code.saturating_add(codes));
         }
         if let Some(symbols) = &mut other.symbols {
-            symbols.entries.iter_mut().for_each(|symbol| symbol.object += objects);
-            symbols.calls.iter_mut().for_each(|call| call.object += objects);
-            symbols.unusable.iter_mut().for_each(|(object, _)| *object += objects);
+            symbols.entries.iter_mut().for_each(|symbol| moved_by(&mut symbol.object, objects));
+            symbols.calls.iter_mut().for_each(|call| moved_by(&mut call.object, objects));
+            symbols.unusable.iter_mut().for_each(|(object, _)| moved_by(object, objects));
         }
 
         self.processes.append(&mut other.processes);

@@ -76,7 +76,9 @@ pub fn dump(pid: u32, plugins: &mut Plugins, cache: &Cache, namer: &[OsString]) 
     }
     let Some(taken) = taken else { return Err(DumpError::NoProcess(pid)) };
     let process = Process { pid, plugins: plugins.names.clone(), exe: exe(pid), ..Process::default() };
-    Ok(finish(taken, process, command(pid), objects, plugins, (Some(namer), Some(&jit))))
+    let mut dump = finish(taken, process, command(pid), objects, plugins, (Some(namer), Some(&jit)));
+    dump.notes.extend(jit.take_notes());
+    Ok(dump)
 }
 
 /// What JITs of a process have reported by now of the code that they have made.
@@ -87,6 +89,8 @@ fn reported(pid: u32, objects: &Objects) -> Jit {
         jit.object(0, &object, || objects.files_of(object.start));
     }
     jit.look();
+    // The rest of the files, for which there is no second look.
+    jit.finish(0);
     jit
 }
 

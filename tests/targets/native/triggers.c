@@ -221,6 +221,20 @@ STAYS void in_forks(void) {
     }
     CHECK(status_of(child) == 0 && of_child == 0 && uu_triggers_lost() == lost + 1);
     in_plain();
+
+    /* What it cancels is its own, which is nothing: the parent's stays. */
+    static volatile int cancelled;
+    unsigned before = one.calls;
+    set_mask(SIG_BLOCK);
+    uint64_t pending = uu_trigger(one.client);
+    child = vfork();
+    if (child == 0) {
+        cancelled = uu_trigger_cancel();
+        _exit(0);
+    }
+    CHECK(status_of(child) == 0 && !cancelled && uu_cookie_is_pending(pending) == 1);
+    in_unblocks();
+    CHECK(one.calls == before + 1 && one.last.cookie == pending);
 }
 
 /* exec(2) keeps pending signals, which would end the next program. */
@@ -278,6 +292,69 @@ static void allocates(void) { allocated = malloc(8); }
 
 /* A client's function that is left. */
 static sigjmp_buf out;
+/* Another thread asks for this one's stack while a cookie is pending, and needs no signal of its own: it is answered
+   although that one is taken back. */
+static uint32_t walked;
+static atomic_uint asker;
+static void *walks(void *unused) {
+    static uint64_t frames[MOST];
+    struct uu_request request = {.size = sizeof request, .frames = frames, .capacity = MOST};
+    (void)unused;
+    asker = (unsigned)gettid();
+    return (void *)(intptr_t)uu_walk_thread(walked, &request, 5000000000);
+}
+static int sleeps(unsigned tid) {
+    char path[64], stat[256] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%u/stat", tid);
+    FILE *file = fopen(path, "r");
+    CHECK(file && fgets(stat, sizeof stat, file));
+    fclose(file);
+    return strstr(stat, ") S ") != 0;
+}
+static void cancelled_while_asked(void) {
+    walked = (uint32_t)gettid();
+    set_mask(SIG_BLOCK);
+    CHECK(uu_trigger(one.client) != 0);
+    pthread_t thread;
+    void *result;
+    CHECK(pthread_create(&thread, 0, walks, 0) == 0);
+    while (!asker || !sleeps(asker))
+        sched_yield();
+    CHECK(uu_trigger_cancel() == 1);
+    in_unblocks();
+    CHECK(pthread_join(thread, &result) == 0 && result == 0);
+    in_plain();
+}
+
+#ifdef __x86_64__
+/* uu_trigger() is left by siglongjmp() at each of its instructions. Nothing waits for ever. */
+static int steps_left;
+static void on_trap(int number) {
+    (void)number;
+    if (--steps_left == 0)
+        siglongjmp(out, 1);
+}
+static void left_anywhere(void) {
+    struct sigaction action = {.sa_handler = on_trap}, old;
+    CHECK(sigaction(SIGTRAP, &action, &old) == 0);
+    for (volatile int steps = 1, is_over = 0; !is_over; steps++) {
+        if (!sigsetjmp(out, 1)) {
+            steps_left = steps;
+            __asm__ volatile("pushfq; orq $0x100, (%%rsp); popfq" ::: "memory", "cc");
+            uu_trigger(two.client);
+            __asm__ volatile("pushfq; andq $~0x100, (%%rsp); popfq" ::: "memory", "cc");
+            is_over = steps_left > 0;
+        } else {
+            uu_capture_abandoned();
+        }
+        unsigned before = one.calls;
+        CHECK(uu_trigger(one.client) != 0 && one.calls == before + 1);
+    }
+    CHECK(sigaction(SIGTRAP, &old, 0) == 0);
+    in_plain();
+}
+#endif
+
 static void leaves(void) { siglongjmp(out, 1); }
 static void left(void) {
     unsigned before = one.calls;
@@ -439,6 +516,10 @@ int main(int argc, char **argv) {
     executes(argv[0]);
     refused();
     left();
+#ifdef __x86_64__
+    left_anywhere();
+#endif
+    cancelled_while_asked();
     unregisters();
     storm();
     printf("ok\n");

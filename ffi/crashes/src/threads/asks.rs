@@ -197,6 +197,16 @@ pub fn after_fork() {
 /// Takes a stack.
 pub type Take<'t> = dyn FnMut(Whole<'_>) + 't;
 
+/// Whether the calling thread is asked for a stack, and has not begun to answer.
+pub fn are_open(tid: u32) -> bool {
+    let pid = SLOTS.pid();
+    ASKS.iter().any(|ask| {
+        ask.word.load(Ordering::Acquire) & PHASE == ASKED
+            && ask.tid.load(Ordering::Acquire) == tid
+            && ask.pid.load(Ordering::Acquire) == pid
+    })
+}
+
 /// Answers all that the calling thread is asked. `walk` walks it and passes the stack on.
 pub fn answer_all(walk: &mut dyn FnMut(Manner, &mut Take<'_>) -> Result<(), StopReason>) {
     let (tid, pid) = (syscall::gettid(), SLOTS.pid());

@@ -175,9 +175,13 @@ pub fn is_own(info: &SigInfo) -> bool {
     info.code == CODE && info.first as u32 == uunwind_core::syscall::getpid()
 }
 
-/// To be called where a signal of [`send`] was taken without its handler.
-pub fn was_taken() {
+/// To be called where a signal of [`send`] to the calling thread was taken without its handler. Threads that found it
+/// pending have sent none of their own: where such a thread waits for an answer, it is sent again.
+pub fn was_taken(signal: c_int, tid: u32) {
     UNHANDLED.fetch_sub(1, Ordering::AcqRel);
+    if asks::are_open(tid) {
+        send(signal, tid);
+    }
 }
 
 /// Walks the interrupted stack; or from `from` on, a frame of it with its pc exact or not.

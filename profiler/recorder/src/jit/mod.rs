@@ -156,7 +156,7 @@ impl Jit {
         let mut note = |text: String| self.notes.push(format!("process {pid}: {text}"));
         if unread > 0 {
             note(format!(
-                "{unread} bytes of its perf map and jitdump files were not read when it ended; at most {} MiB are: the functions \
+                "{unread} bytes of its perf map and jitdump files were not read; at most {} MiB are: the functions \
                  in them have no names",
                 most >> 20
             ));
