@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! rustc --edition 2021 -O -o reader-rust examples/reader-rust/reader.rs
-//! target/uu/bin/uu record -q -r 499 -o compiler.uu -- rustc --edition 2021 -o reader-again examples/reader-rust/reader.rs
+//! target/uu/bin/uu record -q -r 499 -o compiler.uu -- rustc --edition 2021 -o again examples/reader-rust/reader.rs
 //! ./reader-rust compiler.uu
 //! ```
 //!

@@ -69,9 +69,9 @@ fn is_sent(pid: u32, from: &Regs) -> bool {
     signal.is_some_and(|signal| handler::send_by(signal, |info| send::to_self(pid, tid, info, from)) == 0)
 }
 
-/// Whether the calling thread is the one that its slot belongs to. The child of vfork(2), and of clone(2) with CLONE_VM,
-/// has its parent's slot, and another process's signals. In the child of a fork by a raw system call, the TCB has the
-/// parent's thread id.
+/// Whether the calling thread is the one that its slot belongs to. The child of vfork(2), and of clone(2) with
+/// CLONE_VM, has its parent's slot, and another process's signals. In the child of a fork by a raw system call, the TCB
+/// has the parent's thread id.
 fn is_slots_thread(pid: u32, tid: u32) -> bool {
     pid == syscall::getpid() && (pid == tid || SLOTS.tid(syscall::thread_pointer()) == tid)
 }
