@@ -257,9 +257,9 @@ int uu_walk_all(struct uu_request *request, struct uu_thread *threads, size_t ca
  * A cookie becomes void, and no client is called for it, if its thread ends, or replaces the program (exec(2)), while
  * the signal is blocked; in the child of a fork, which has its parent's pending cookies and not its pending signals; if
  * uu_trigger_cancel() is called; if the signal was not sent after all, and a handler asked before that was clear; and,
- * where a client's function is left by siglongjmp(3), by uu_capture_abandoned(). uu_triggers_lost() counts them, but for exec's. A
- * program that takes the signal itself (by its own handler, or sigwait(3)) has to call uu_trigger_cancel() in the
- * threads that wait for it. */
+ * where a client's function is left by siglongjmp(3), by uu_capture_abandoned(). uu_triggers_lost() counts them, but
+ * for exec's. A program that takes the signal itself (by its own handler, or sigwait(3)) has to call
+ * uu_trigger_cancel() in the threads that wait for it. */
 
 /* A stack, for a client. The structure may grow: `size` says how much of it is there. */
 struct uu_delivery {

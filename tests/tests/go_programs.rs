@@ -157,6 +157,11 @@ fn with_its_unwind_information_each_caller_is_the_true_one() {
             assert_eq!(names.get(at + 1), Some(&caller), "{called}: {}", sample.text());
             *count += 1;
         }
+        // At one instruction, where it has moved the stack pointer and not yet made its call, a base is the only frame,
+        // and Go's row for it is that of the stack before: the walk ends there and says that it is not whole.
+        if !sample.complete() && matches!(&names[..], [base] if BASES.contains(base)) {
+            continue;
+        }
         assert!(sample.complete(), "{}", sample.text());
         // The clock is read, and C is called, on another stack, from where the walk comes back.
         if names.contains(&"c_work") {
