@@ -194,6 +194,10 @@ impl Slots {
     /// the TCB (clone(2) with CLONE_VM) have the same id, and another id belongs to a thread that has ended.
     fn inherit(&self, slot: &Slot, tid: u32) -> bool {
         let had = slot.tid.load(Ordering::Relaxed);
+        if had == tid {
+            // A handler has claimed it meanwhile, and may have left a request there.
+            return true;
+        }
         let may = had != TAKING && (had == 0 || self.tid_offset.load(Ordering::Relaxed) != 0 || self.is_gone(had));
         may && settle(slot, had, tid)
     }
@@ -264,6 +268,19 @@ impl Slots {
         let tp = syscall::thread_pointer();
         let tid = self.tid(tp);
         self.search(tp, |slot| slot.tid.load(Ordering::Relaxed) == tid)
+    }
+
+    /// Calls a function with each slot of the calling thread: it has several where a handler interrupted a claim and
+    /// claimed another slot. Async-signal-safe.
+    pub fn each_current(&self, visit: &dyn Fn(&Slot)) {
+        let tp = syscall::thread_pointer();
+        let tid = self.tid(tp);
+        self.search(tp, |slot| {
+            if slot.tid.load(Ordering::Relaxed) == tid {
+                visit(slot);
+            }
+            false
+        });
     }
 
     /// Publishes where the calling thread keeps the head of its list of interpreted frames; 0 withdraws it. False if no

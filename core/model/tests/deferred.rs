@@ -35,6 +35,9 @@ impl World {
     fn trigger(&self, client: u32) {
         let asked = self.deferred.ask(client).expect("room for tries");
         self.send(asked.is_first);
+        if asked.is_first {
+            self.deferred.sent(asked.count);
+        }
         self.log().cookies.push((client, asked.count));
     }
 
@@ -60,6 +63,15 @@ impl World {
 
     fn handler(&self) {
         if self.receives() {
+            if let Some(count) = self.deferred.begin() {
+                self.deliver(count);
+            }
+        }
+    }
+
+    /// The handler of a signal that was sent for another purpose.
+    fn other_handler(&self) {
+        if self.deferred.unsent().is_none() {
             if let Some(count) = self.deferred.begin() {
                 self.deliver(count);
             }
@@ -174,6 +186,11 @@ fn each_cookie_has_one_stack_and_everyone_who_asked_gets_it() {
 #[test]
 fn asking_while_clients_are_called_is_served_by_the_same_stack_or_the_next_one() {
     check(&[&[A, World::handler], &[B, A]]);
+}
+
+#[test]
+fn signals_for_another_purpose_deliver_what_was_sent() {
+    check(&[&[A, World::handler, A], &[World::other_handler], &[B]]);
 }
 
 #[test]

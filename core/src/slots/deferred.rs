@@ -5,10 +5,11 @@
 //! owner has ended.
 //!
 //! ```text
-//! 63                    18   17        16     15    0
-//! | count                 | SERVED | ASKED | clients |
+//! 63             19   18     17       16      15    0
+//! | count          | SENT | SERVED | ASKED | clients |
 //!
 //! ask      set ASKED and the client's bit; who sets ASKED sends the signal, and all get the same count
+//! sent     set SENT, if the signal has not arrived: it is blocked, and will
 //! begin    the signal's handler sets SERVED; more clients may ask, also those that have their stack
 //! next     the clients that have not been served; if there are none: count + 1, all bits 0
 //! void     count + 1, all bits 0: nothing will be delivered
@@ -26,7 +27,8 @@ pub const CLIENTS: u32 = 16;
 const CLIENT_BITS: u64 = (1 << CLIENTS) - 1;
 const ASKED: u64 = 1 << CLIENTS;
 const SERVED: u64 = 1 << (CLIENTS + 1);
-const COUNT: u64 = 1 << (CLIENTS + 2);
+const SENT: u64 = 1 << (CLIENTS + 2);
+const COUNT: u64 = 1 << (CLIENTS + 3);
 /// How often a change is tried. It fails when the thread itself, in a handler, or a thread that looks for requests of
 /// ended ones, changed the word: a client's bit at a time.
 const TRIES: u32 = 64;
@@ -75,6 +77,30 @@ impl Deferred {
             }
         }
         None
+    }
+
+    /// The signal of the request with this count was sent, and waits.
+    #[inline]
+    pub fn sent(&self, count: u64) {
+        for _ in 0..TRIES {
+            let now = self.0.load(Ordering::Acquire);
+            let is_waiting = now / COUNT == count && now & (ASKED | SERVED) == ASKED;
+            if !is_waiting || self.change(now, now | SENT) {
+                return;
+            }
+        }
+    }
+
+    /// The count of the request whose signal was not sent yet, if there is one: who asked first is about to.
+    pub fn unsent(&self) -> Option<u64> {
+        let now = self.0.load(Ordering::Acquire);
+        (now & (ASKED | SERVED | SENT) == ASKED).then_some(now / COUNT)
+    }
+
+    /// Whether this client (below [`CLIENTS`]) waits for the stack of the request with this count.
+    pub fn waits(&self, count: u64, client: u32) -> bool {
+        let now = self.0.load(Ordering::Acquire);
+        now / COUNT == count && now & (CLIENT_BITS & 1 << client) != 0
     }
 
     /// Begins the delivery on the thread whose request this is; its count. `None`: nothing is asked, or a delivery is

@@ -45,6 +45,8 @@ struct Client {
     user: AtomicPtr<c_void>,
     /// Number of threads that call `deliver`.
     running: AtomicU32,
+    /// How often this number was given to a client.
+    generation: AtomicU32,
 }
 
 static TABLE: [Client; CLIENTS as usize] = [const {
@@ -53,6 +55,7 @@ static TABLE: [Client; CLIENTS as usize] = [const {
         deliver: AtomicPtr::new(core::ptr::null_mut()),
         user: AtomicPtr::new(core::ptr::null_mut()),
         running: AtomicU32::new(0),
+        generation: AtomicU32::new(0),
     }
 }; CLIENTS as usize];
 
@@ -63,6 +66,7 @@ pub fn register(deliver: Deliver, user: *mut c_void) -> Result<u32, Errno> {
     handler::set_hook(crate::deliver::on_signal);
     for (number, client) in (0u32..).zip(&TABLE) {
         if client.state.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            client.generation.fetch_add(1, Ordering::Relaxed);
             client.user.store(user, Ordering::Relaxed);
             client.deliver.store(deliver as *mut c_void, Ordering::Relaxed);
             client.state.store(LIVE, Ordering::Release);
@@ -111,15 +115,21 @@ pub fn exists(number: i32) -> bool {
         .is_some_and(|client| client.state.load(Ordering::Acquire) == LIVE)
 }
 
-/// Gives a client a stack, unless it is leaving.
+/// Which client has this number: the number of times that it was given, 0 for none yet.
+pub fn generation(number: u32) -> u32 {
+    TABLE.get(number as usize).map_or(0, |client| client.generation.load(Ordering::Acquire))
+}
+
+/// Gives a client a stack, unless it is leaving. `is_waiting`: whether the client with this number waits for it.
 ///
 /// # Safety
 /// The delivery's frames must be readable.
-pub unsafe fn give(number: u32, delivery: &Delivery) {
+pub unsafe fn give(number: u32, delivery: &Delivery, is_waiting: impl FnOnce() -> bool) {
     let Some(client) = TABLE.get(number as usize) else { return };
-    // Whoever removes the client sees this, or this thread sees that it is leaving.
+    // Whoever removes the client sees this, or this thread sees that it is leaving; or that it has left, and the
+    // number's next owner has not asked.
     client.running.fetch_add(1, Ordering::SeqCst);
-    if client.state.load(Ordering::SeqCst) == LIVE {
+    if client.state.load(Ordering::SeqCst) == LIVE && is_waiting() {
         let deliver = client.deliver.load(Ordering::Acquire);
         if !deliver.is_null() {
             // SAFETY: `register` stored a function of this type, with its argument.
@@ -159,11 +169,11 @@ mod tests {
             doubt: 0,
         };
         // SAFETY: no frames.
-        unsafe { give(3, &delivery) };
+        unsafe { give(3, &delivery, || true) };
         assert_eq!(calls.load(Ordering::Relaxed), 1);
         assert_eq!(unregister(3), Ok(()));
         // SAFETY: as above.
-        unsafe { give(3, &delivery) };
+        unsafe { give(3, &delivery, || true) };
         assert_eq!(calls.load(Ordering::Relaxed), 1, "it has left");
         assert!(!exists(3) && exists(4) && !exists(-1) && !exists(16));
         assert_eq!((unregister(3), unregister(16), unregister(-1)), (Err(ENOENT), Err(EINVAL), Err(EINVAL)));

@@ -10,12 +10,22 @@ use uunwind_live::state::SLOTS;
 use uunwind_stacks::request;
 use uunwind_stacks::walk::Whole;
 
-/// Delivers what the calling thread was asked for, if anything is due.
+/// Delivers what the calling thread was asked for, if anything is due. A signal that was sent for another purpose may
+/// have interrupted `uu_trigger` before it sends its own, which will find its caller's stack.
 ///
 /// # Safety
 /// `ucontext` must be that of the handler, which is running.
-pub unsafe fn on_signal(ucontext: *const u8) {
-    let Some(slot) = SLOTS.current() else { return };
+pub unsafe fn on_signal(ucontext: *const u8, purpose: u64) {
+    // SAFETY: as the caller says.
+    SLOTS.each_current(&|slot| unsafe { deliver(slot, ucontext, purpose) });
+}
+
+/// # Safety
+/// As [`on_signal`], with a slot of the thread.
+unsafe fn deliver(slot: &Slot, ucontext: *const u8, purpose: u64) {
+    if purpose != send::PURPOSE && slot.deferred.unsent().is_some() {
+        return;
+    }
     let Some(count) = slot.deferred.begin() else { return };
     // SAFETY: as the caller says.
     let from = unsafe { send::asked_from(ucontext) };
@@ -39,19 +49,24 @@ fn serve(slot: &Slot, count: u64, whole: &Whole<'_>) {
         stop: whole.stop.number(),
         doubt: request::doubt(whole),
     };
-    let mut served = 0;
+    // Client -> which registration of its number was served. A client's function may remove clients and add others.
+    let mut served = [0; CLIENTS as usize];
     // Each round serves one client at least, and the last one ends the request.
-    for _ in 0..=CLIENTS {
-        let waiting = slot.deferred.next(count, served);
+    for _ in 0..=2 * CLIENTS {
+        let mut had = 0;
+        for (client, generation) in (0..).zip(served) {
+            had |= u64::from(generation != 0 && generation == clients::generation(client)) << client;
+        }
+        let waiting = slot.deferred.next(count, had);
         if waiting == 0 {
             return;
         }
-        for client in 0..CLIENTS {
-            if waiting & 1 << client != 0 {
-                served |= 1 << client;
-                // SAFETY: the frames are the walk's, which has ended.
-                unsafe { clients::give(client, &delivery) };
-            }
+        for (client, served) in (0..).zip(&mut served).filter(|(client, _)| waiting & 1 << client != 0) {
+            *served = clients::generation(client);
+            // SAFETY: the frames are the walk's, which has ended.
+            unsafe { clients::give(client, &delivery, || slot.deferred.waits(count, client)) };
         }
     }
+    // More clients than that have come and gone.
+    slot.void(count);
 }

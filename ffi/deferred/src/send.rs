@@ -49,6 +49,9 @@ core::arch::global_asm!(
 /// DWARF number of the register of the fifth argument: r8, x4.
 const PASSED: u8 = if cfg!(target_arch = "x86_64") { 8 } else { 4 };
 
+/// Purpose of the signal, as its handler sees it.
+pub const PURPOSE: u64 = 1;
+
 extern "C" {
     /// rt_tgsigqueueinfo(2), with one argument more.
     fn uu_deferred_send(pid: usize, tid: usize, signal: usize, info: *const SigInfo, from: *const c_void) -> isize;

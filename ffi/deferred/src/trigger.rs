@@ -1,10 +1,11 @@
 //! The request for a stack, and its cookie.
 //!
 //! A cookie is the count of the thread's request, and the number of the thread's slot, plus one so that no cookie is 0.
-//! A slot's count grows for ever, whoever owns it, so no two requests of a process have the same one (but for 2^46
+//! A slot's count grows for ever, whoever owns it, so no two requests of a process have the same one (but for 2^45
 //! requests of one slot).
 
 use crate::{clients, send};
+use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use uunwind_core::errno::{Errno, EINVAL};
 use uunwind_core::regs::Regs;
@@ -53,9 +54,12 @@ fn ask(client: i32, from: impl FnOnce() -> Regs) -> Option<u64> {
     let pid = SLOTS.pid();
     let slot = SLOTS.current_or_claim()?;
     let asked = slot.deferred.ask(client as u32)?;
-    if asked.is_first && !is_sent(pid, &from()) {
-        slot.withdraw(asked.count, client as u32);
-        return None;
+    if asked.is_first {
+        if !is_sent(pid, &from()) {
+            slot.withdraw(asked.count, client as u32);
+            return None;
+        }
+        slot.deferred.sent(asked.count);
     }
     cookie(slot, asked.count)
 }
@@ -66,7 +70,8 @@ fn ask(client: i32, from: impl FnOnce() -> Regs) -> Option<u64> {
 fn is_sent(pid: u32, from: &Regs) -> bool {
     let tid = syscall::gettid();
     let signal = handler::current().filter(|signal| is_slots_thread(pid, tid) && handler::is_installed(*signal));
-    signal.is_some_and(|signal| handler::send_by(signal, |info| send::to_self(pid, tid, info, from)) == 0)
+    signal
+        .is_some_and(|signal| handler::send_by(signal, send::PURPOSE, |info| send::to_self(pid, tid, info, from)) == 0)
 }
 
 /// Whether the calling thread is the one that its slot belongs to. The child of vfork(2), and of clone(2) with
@@ -94,22 +99,26 @@ pub fn cancel() -> bool {
     if !is_slots_thread(SLOTS.pid(), syscall::gettid()) {
         return false;
     }
-    let Some(slot) = SLOTS.current() else { return false };
-    let is_void = slot.deferred.pending().is_some_and(|count| slot.void(count));
-    if let Some(signal) = handler::current().filter(|_| is_void) {
-        take_back(signal);
-    }
-    is_void
+    let is_void = Cell::new(false);
+    SLOTS.each_current(&|slot| {
+        if slot.deferred.pending().is_some_and(|count| slot.void(count)) {
+            is_void.set(true);
+            if let Some(signal) = handler::current() {
+                take_back(signal);
+            }
+        }
+    });
+    is_void.get()
 }
 
 /// Makes the calling thread's request void if it was left, by siglongjmp(3), before its signal was sent: nothing would
 /// answer it. Async-signal-safe.
 pub fn abandoned() {
-    let Some((slot, count)) = SLOTS.current().and_then(|slot| Some((slot, slot.deferred.pending()?))) else { return };
-    let waits = handler::current().is_some_and(|signal| signals::pending() & signals::bit(signal) != 0);
-    if !waits && is_slots_thread(SLOTS.pid(), syscall::gettid()) {
-        slot.void(count);
-    }
+    SLOTS.each_current(&|slot| {
+        if let Some(count) = slot.deferred.unsent().filter(|_| is_slots_thread(SLOTS.pid(), syscall::gettid())) {
+            slot.void(count);
+        }
+    });
 }
 
 /// Takes our signals that wait for this thread, and leaves others of the same number to it.
@@ -129,7 +138,10 @@ fn take_back(signal: i32) {
         }
         if handler::is_own(&info) {
             handler::was_taken(signal, syscall::gettid());
-            break;
+            if info.value == send::PURPOSE {
+                break;
+            }
+            continue;
         }
         signals::send(syscall::gettid(), &info);
     }

@@ -143,6 +143,35 @@ STAYS void in_delivery(void) {
     CHECK(in_asks(two.client) != cookie && one.calls == before + 1 && two.calls == before_two + 2);
 }
 
+/* A client's function removes another client and gives its number to a new one, which gets only what it asks for
+   itself: nothing, and then this stack. */
+static void replaces_two(void) {
+    CHECK(uu_client_unregister(two.client) == 0 && uu_client_register(deliver, &two) == two.client);
+}
+static void replaces_one_which_asks(void) {
+    CHECK(uu_client_unregister(one.client) == 0 && uu_client_register(deliver, &one) == one.client);
+    meanwhile[0] = uu_trigger(one.client);
+}
+STAYS void in_replaced(void) {
+    unsigned before = one.calls, before_two = two.calls;
+    one.meanwhile = replaces_two;
+    set_mask(SIG_BLOCK);
+    uint64_t cookie = in_asks(one.client);
+    CHECK(cookie && in_asks(two.client) == cookie);
+    in_unblocks();
+    one.meanwhile = 0;
+    CHECK(one.calls == before + 1 && two.calls == before_two && uu_cookie_is_pending(cookie) == 0);
+    two.meanwhile = replaces_one_which_asks;
+    set_mask(SIG_BLOCK);
+    cookie = in_asks(one.client);
+    CHECK(cookie && in_asks(two.client) == cookie);
+    in_unblocks();
+    two.meanwhile = 0;
+    CHECK(meanwhile[0] == cookie && one.calls == before + 3 && two.calls == before_two + 1);
+    CHECK(one.last.cookie == cookie && uu_cookie_is_pending(cookie) == 0);
+    in_plain();
+}
+
 /* Inside a walk of the thread there is no other one: a reason instead of a stack. */
 static uint64_t inside;
 static int asks_inside(void *user, const uint64_t *words, size_t count) {
@@ -353,6 +382,68 @@ static void left_anywhere(void) {
     CHECK(sigaction(SIGTRAP, &old, 0) == 0);
     in_plain();
 }
+/* The signal of a thread that asks for this one's stack arrives at each of its instructions. The stack begins with the
+   caller all the same. */
+static void on_trap_asked(int number) {
+    (void)number;
+    if (--steps_left == 0) {
+        /* As in ffi/crashes/src/threads/handler.rs. */
+        siginfo_t info = {.si_signo = uu_thread_signal(0), .si_code = -0x7575};
+        info.si_pid = getpid();
+        CHECK(syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), info.si_signo, &info) == 0);
+    }
+}
+/* A thread's first request, and a handler's at each of its instructions: also while the thread takes a slot, so that its
+   handler takes another one. */
+static uint64_t of_trap;
+static void on_trap_asks(int number) {
+    (void)number;
+    if (--steps_left == 0)
+        of_trap = uu_trigger(two.client);
+}
+static void *asks_first(void *unused) {
+    (void)unused;
+    unsigned before = one.calls, before_two = two.calls;
+    set_mask(SIG_BLOCK);
+    sigset_t trap;
+    sigemptyset(&trap);
+    sigaddset(&trap, SIGTRAP);
+    pthread_sigmask(SIG_UNBLOCK, &trap, 0);
+    __asm__ volatile("pushfq; orq $0x100, (%%rsp); popfq" ::: "memory", "cc");
+    uint64_t cookie = uu_trigger(one.client);
+    __asm__ volatile("pushfq; andq $~0x100, (%%rsp); popfq" ::: "memory", "cc");
+    in_unblocks();
+    CHECK(cookie && one.calls == before + 1 && one.last.cookie == cookie && uu_cookie_is_pending(cookie) == 0);
+    if (steps_left <= 0)
+        CHECK(of_trap && two.calls == before_two + 1 && two.last.cookie == of_trap);
+    return 0;
+}
+static void asked_while_it_asks_first(void) {
+    struct sigaction action = {.sa_handler = on_trap_asks}, old;
+    CHECK(sigaction(SIGTRAP, &action, &old) == 0);
+    int steps = 0;
+    do {
+        pthread_t thread;
+        steps_left = ++steps;
+        CHECK(pthread_create(&thread, 0, asks_first, 0) == 0 && pthread_join(thread, 0) == 0);
+    } while (steps_left <= 0);
+    CHECK(sigaction(SIGTRAP, &old, 0) == 0 && steps > 100);
+}
+STAYS void in_asked_anywhere(void) {
+    struct sigaction action = {.sa_handler = on_trap_asked}, old;
+    CHECK(sigaction(SIGTRAP, &action, &old) == 0);
+    for (volatile int steps = 1, is_over = 0; !is_over; steps++) {
+        unsigned before = one.calls;
+        steps_left = steps;
+        __asm__ volatile("pushfq; orq $0x100, (%%rsp); popfq" ::: "memory", "cc");
+        uint64_t cookie = uu_trigger(one.client);
+        __asm__ volatile("pushfq; andq $~0x100, (%%rsp); popfq" ::: "memory", "cc");
+        is_over = steps_left > 0;
+        CHECK(cookie && one.calls == before + 1 && one.last.cookie == cookie && starts_in(&one, "in_asked_anywhere"));
+    }
+    CHECK(sigaction(SIGTRAP, &old, 0) == 0);
+    in_plain();
+}
 #endif
 
 static void leaves(void) { siglongjmp(out, 1); }
@@ -510,6 +601,7 @@ int main(int argc, char **argv) {
     in_blocked();
     in_interrupted();
     in_delivery();
+    in_replaced();
     in_walk();
     threads_end();
     in_forks();
@@ -518,6 +610,8 @@ int main(int argc, char **argv) {
     left();
 #ifdef __x86_64__
     left_anywhere();
+    in_asked_anywhere();
+    asked_while_it_asks_first();
 #endif
     cancelled_while_asked();
     unregisters();

@@ -34,8 +34,11 @@ static UNHANDLED: AtomicI32 = AtomicI32::new(0);
 /// A [`Hook`]; null: none.
 static HOOK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// What else is done on a thread that got the signal, with the handler's ucontext, after it has answered.
-pub type Hook = unsafe fn(ucontext: *const u8);
+/// What else is done on a thread that got the signal, with the handler's ucontext, after it has answered. `purpose`:
+/// what the signal was sent for ([`send_by`]).
+pub type Hook = unsafe fn(ucontext: *const u8, purpose: u64);
+/// Purpose of a signal by which a thread is asked for its stack by another one.
+pub const ASK: u64 = 0;
 
 /// Sets what else is done when the signal comes. Async-signal-safe.
 pub fn set_hook(hook: Hook) {
@@ -137,14 +140,17 @@ pub fn may_be_pending() -> bool {
 
 /// Sends our signal. 0, or a negative errno.
 pub fn send(signal: c_int, tid: u32) -> isize {
-    send_by(signal, |info| signals::send(tid, info))
+    send_by(signal, ASK, |info| signals::send(tid, info))
 }
 
-/// Sends our signal by a function that gets its siginfo and returns 0 or a negative errno, as this one does.
+/// Sends our signal by a function that gets its siginfo and returns 0 or a negative errno, as this one does. `purpose`
+/// is passed to the hook.
 #[inline(always)]
-pub fn send_by(signal: c_int, send: impl FnOnce(&SigInfo) -> isize) -> isize {
+pub fn send_by(signal: c_int, purpose: u64, send: impl FnOnce(&SigInfo) -> isize) -> isize {
     UNHANDLED.fetch_add(1, Ordering::AcqRel);
-    let sent = send(&SigInfo::own(signal, CODE));
+    let mut info = SigInfo::own(signal, CODE);
+    info.value = purpose;
+    let sent = send(&info);
     if sent != 0 {
         UNHANDLED.fetch_sub(1, Ordering::AcqRel);
     }
@@ -153,11 +159,13 @@ pub fn send_by(signal: c_int, send: impl FnOnce(&SigInfo) -> isize) -> isize {
 
 unsafe extern "C" fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
     // SAFETY: the kernel's.
-    if !is_own(unsafe { &*info }) {
+    let received = unsafe { &*info };
+    if !is_own(received) {
         // SAFETY: passed on.
         unsafe { pass_on(signal, info, ucontext) };
         return;
     }
+    let purpose = received.value;
     UNHANDLED.fetch_sub(1, Ordering::AcqRel);
     asks::answer_all(&mut |manner, then| {
         // SAFETY: the kernel's context of the calling thread.
@@ -166,7 +174,7 @@ unsafe extern "C" fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c
     let hook = HOOK.load(Ordering::Acquire);
     if !hook.is_null() {
         // SAFETY: `set_hook` stored a function of this type; the context is the kernel's.
-        unsafe { core::mem::transmute::<*mut c_void, Hook>(hook)(ucontext.cast()) };
+        unsafe { core::mem::transmute::<*mut c_void, Hook>(hook)(ucontext.cast(), purpose) };
     }
 }
 
