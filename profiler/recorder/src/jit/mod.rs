@@ -16,11 +16,11 @@ use crate::child::interrupted;
 use crate::machine;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use table::{Room, Table, When};
+use table::{Room, Table};
 use uunwind_elf::maps::{self, Mapping};
-use uunwind_elf::Image;
+use uunwind_elf::{files, Image};
 use uunwind_recording::objects::ObjectMap;
 use uunwind_recording::{JitNames, Object, Recording};
 
@@ -150,7 +150,7 @@ impl Jit {
     pub fn finish(&mut self, index: u32) {
         let Some(process) = self.processes.get_mut(&index).filter(|p| p.live) else { return };
         let most = AT_END.min(AT_ALL_ENDS.saturating_sub(self.read_at_ends));
-        let (read, unread) = process.finish(machine::monotonic(), most);
+        let (read, unread) = process.finish(most);
         self.read_at_ends += read;
         let pid = process.pid;
         let mut note = |text: String| self.notes.push(format!("process {pid}: {text}"));
@@ -234,10 +234,10 @@ impl Process {
         }
         if let Some(map) = &mut self.map {
             if map.grew() {
-                map.look(&mut self.table, When { after: self.looked, by: now });
+                map.look(&mut self.table, self.looked);
             }
         }
-        self.read_dumps(now, A_LOOK, AT_ONCE);
+        self.read_dumps(A_LOOK, AT_ONCE);
         let whole = now >= self.whole_at;
         for list in &mut self.lists {
             list.look(&gdb::Live(self.pid), &mut self.table, machine::monotonic, whole);
@@ -250,19 +250,18 @@ impl Process {
 
     /// Reads the rest of the process's files, at most `most` bytes. Returns the number of bytes read, and the number
     /// left.
-    fn finish(&mut self, now: u64, most: usize) -> (usize, u64) {
+    fn finish(&mut self, most: usize) -> (usize, u64) {
         if !Path::new(&format!("/proc/{}", self.pid)).exists() {
             self.search_map();
         }
-        let when = When { after: self.looked, by: now };
         let mut left = most;
         while let Some(map) = self.map.as_mut().filter(|_| left >= AT_ONCE && interrupted().is_none()) {
             left -= AT_ONCE;
-            if !map.look(&mut self.table, when) {
+            if !map.look(&mut self.table, self.looked) {
                 break;
             }
         }
-        left = self.read_dumps(now, left, usize::MAX);
+        left = self.read_dumps(left, usize::MAX);
         self.live = false;
         let unread = self.map.as_ref().map_or(0, perf_map::PerfMap::unread);
         (most - left, self.dumps.iter().map(Dump::unread).sum::<u64>() + unread)
@@ -298,8 +297,7 @@ impl Process {
 
     /// Reads more of the jitdump files: at most `most` bytes of all of them together, `each` of one. Returns how much
     /// of `most` is left.
-    fn read_dumps(&mut self, now: u64, most: usize, each: usize) -> usize {
-        let clock = jitdump::Clock { before: self.looked, earliest: self.start, latest: now };
+    fn read_dumps(&mut self, most: usize, each: usize) -> usize {
         let mut left = most;
         if self.dumps.is_empty() {
             return left;
@@ -312,6 +310,9 @@ impl Process {
             while own > 0 && dump.parser.ended().is_none() && interrupted().is_none() {
                 let part = buffer.get_mut(..own.min(AT_ONCE)).unwrap_or_default();
                 let read = dump.file.read_at(part, dump.at).unwrap_or(0);
+                // After the read, since the JIT writes meanwhile.
+                let latest = machine::monotonic();
+                let clock = jitdump::Clock { before: self.looked, earliest: self.start, latest };
                 dump.parser.feed(part.get(..read).unwrap_or(&[]), &mut self.table, clock);
                 dump.at = dump.at.saturating_add(read as u64).saturating_add(dump.parser.skip());
                 (own, left) = (own - read, left - read);
@@ -349,15 +350,15 @@ impl Mapped {
         let in_root = Path::new(&format!("/proc/{pid}/root")).join(self.path.strip_prefix("/").unwrap_or(&self.path));
         let mapped = format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end).into();
         [in_root, mapped].iter().find_map(|path: &PathBuf| {
-            let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
-            let meta = file.metadata().ok()?;
-            (meta.is_file() && meta.ino() == self.inode).then_some(file)
+            let file = files::open(path).ok()?;
+            (file.metadata().ok()?.ino() == self.inode).then_some(file)
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::table::When;
     use super::*;
     use std::io::Write;
 
@@ -394,6 +395,21 @@ mod tests {
         (0..20).for_each(|_| jit.look());
         assert!(read(&jit).iter().all(|at| *at == 40 + (4 << 20)), "{:?}", read(&jit));
         assert_eq!(jit.processes[&0].table.codes.len(), 32);
+    }
+
+    #[test]
+    fn a_record_that_is_written_during_a_look_has_its_own_time() {
+        let mut jit = Jit::default();
+        let file = sparse(1, 64);
+        let begun = machine::monotonic();
+        process(&mut jit, vec![file.try_clone().expect("a descriptor")]);
+        let process = jit.processes.get_mut(&0).expect("the process");
+        process.start = begun;
+        let (look, time) = (machine::monotonic(), machine::monotonic() + 1);
+        file.write_all_at(&time.to_ne_bytes(), 48).expect("room");
+        while machine::monotonic() <= time {}
+        process.look(look);
+        assert_eq!(process.table.events.first().map(|event| event.when), Some(When::at(time)));
     }
 
     #[test]

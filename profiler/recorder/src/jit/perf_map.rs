@@ -3,6 +3,7 @@
 //! without times and without removals, so a line is valid until another one covers its range.
 
 use super::table::{name, Code, Table, When};
+use crate::machine;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -76,8 +77,8 @@ pub fn places(pid: u32) -> Vec<PathBuf> {
 }
 
 impl PerfMap {
-    /// Reads what was appended since the last look, at most 1 MiB. False: there is no more now.
-    pub fn look(&mut self, table: &mut Table, when: When) -> bool {
+    /// Reads what was appended since the last look, which began at `after`; at most 1 MiB. False: there is no more now.
+    pub fn look(&mut self, table: &mut Table, after: u64) -> bool {
         let mut buffer = vec![0; AT_ONCE];
         let read = loop {
             match self.file.read_at(&mut buffer, self.at) {
@@ -86,6 +87,8 @@ impl PerfMap {
                 Err(_) => return false,
             }
         };
+        // The time after the read, since the JIT writes meanwhile.
+        let when = When { after, by: machine::monotonic() };
         let taken = lines(buffer.get(..read).unwrap_or(&[]), |code| {
             table.come(code, when);
         });
