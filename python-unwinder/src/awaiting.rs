@@ -87,8 +87,9 @@ impl AsyncFacts {
 const TASKS: u32 = 256;
 /// Limit of coroutines of one task that await each other.
 const COROUTINES: u32 = 1024;
-/// Coroutines that are kept at a time while their order is reversed.
+/// Coroutines that are kept at a time while their order is reversed, and the number of such chunks.
 const CHUNK: usize = 16;
+const CHUNKS: usize = COROUTINES as usize / CHUNK;
 /// Limit of a set's entries that are looked at.
 const ENTRIES: u64 = 64;
 /// `PyAsyncGenASend.ags_gen`, right after the object's header.
@@ -118,7 +119,13 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, cursor: &Cursor) -> bool {
         return true;
     }
     let Some(mut task) = running(guest, facts, cursor) else { return true };
-    for _ in 0..TASKS {
+    let awaits = |task| match awaiter(guest, facts, task) {
+        Awaiter::One(awaiter) => Some(awaiter),
+        _ => None,
+    };
+    // The running task is the first.
+    let different = circle(task, awaits).map_or(TASKS, |different| different.saturating_sub(1).min(TASKS));
+    for _ in 0..different {
         task = match awaiter(guest, facts, task) {
             Awaiter::Nobody => return true,
             Awaiter::One(awaiter) => awaiter,
@@ -132,7 +139,31 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, cursor: &Cursor) -> bool {
             _ => return remark(guest, "(unreadable)"),
         }
     }
-    remark(guest, "(further tasks)")
+    remark(guest, if different < TASKS { "(tasks that await each other)" } else { "(further tasks)" })
+}
+
+/// The number of different elements of a list that leads in a circle. `None`: it ends, or is too long to tell.
+fn circle(first: u64, next: impl Fn(u64) -> Option<u64>) -> Option<u32> {
+    // Brent's algorithm: a mark that is moved each time the number of steps since then has doubled is met again.
+    let (mut mark, mut at, mut since, mut until) = (first, first, 0, 1);
+    for _ in 0..3 * TASKS {
+        (at, since) = (next(at)?, since + 1);
+        if at == mark {
+            // Another element that is ahead by the circle's length is met where the circle begins.
+            let (mut ahead, mut behind, mut before) = (first, first, 0);
+            for _ in 0..since {
+                ahead = next(ahead)?;
+            }
+            while ahead != behind && before < TASKS {
+                (ahead, behind, before) = (next(ahead)?, next(behind)?, before + 1);
+            }
+            return Some(before + since);
+        }
+        if since == until {
+            (mark, since, until) = (at, 0, until * 2);
+        }
+    }
+    None
 }
 
 fn field(structure: u64, offset: u32) -> u64 {
@@ -207,33 +238,41 @@ fn of_set(guest: &Guest<'_>, facts: &Facts, set: u64) -> Awaiter {
 /// Emits the coroutines of a task that waits: the one that awaits another task first. False: the buffer is full.
 fn coroutines(guest: &Guest<'_>, facts: &Facts, task: u64) -> bool {
     let Some(first) = guest.word(field(task, facts.asyncio.coroutine)) else { return remark(guest, "(unreadable)") };
-    let (mut at, mut count) = (first, 0);
-    while let Some(coroutine) = suspended(guest, facts, at).filter(|_| count < COROUTINES) {
+    // Links lead from the outer to the inner one.
+    let (mut chunks, mut count, mut at) = ([0; CHUNKS], 0, first);
+    while let Some(coroutine) = suspended(guest, facts, at) {
+        if count == COROUTINES as usize {
+            // A coroutine that runs cannot be awaited, so a circle is none of coroutines.
+            let is_circle = circle(first, |at| Some(suspended(guest, facts, at)?.awaits)).is_some();
+            if is_circle {
+                return remark(guest, "(unreadable)");
+            }
+            if !remark(guest, "(further coroutines)") {
+                return false;
+            }
+            break;
+        }
+        if let Some(chunk) = chunks.get_mut(count / CHUNK).filter(|_| count.is_multiple_of(CHUNK)) {
+            *chunk = at;
+        }
         (at, count) = (coroutine.awaits, count + 1);
     }
     if count == 0 {
         // Not suspended, or not one of Python's own kinds.
         return remark(guest, "(a coroutine without a Python frame)");
     }
-    // Links lead from the outer to the inner one.
-    let mut end = count;
-    while end > 0 {
-        let begin = end.saturating_sub(CHUNK as u32);
+    for (nth, chunk) in chunks.iter().enumerate().take(count.div_ceil(CHUNK)).rev() {
         let (mut frames, mut kept) = ([0; CHUNK], 0);
-        at = first;
-        for nth in 0..end {
+        at = *chunk;
+        for place in frames.iter_mut().take(count - nth * CHUNK) {
             let Some(coroutine) = suspended(guest, facts, at) else { break };
-            at = coroutine.awaits;
-            if let Some(place) = frames.get_mut(kept).filter(|_| nth >= begin) {
-                (*place, kept) = (coroutine.frame, kept + 1);
-            }
+            (*place, kept, at) = (coroutine.frame, kept + 1, coroutine.awaits);
         }
         for frame in frames.iter().take(kept).rev() {
             if !show(guest, facts, *frame) {
                 return false;
             }
         }
-        end = begin;
     }
     true
 }

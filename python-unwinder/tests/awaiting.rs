@@ -88,6 +88,43 @@ fn long_chains_of_coroutines_are_whole() {
 }
 
 #[test]
+fn more_coroutines_than_are_followed_are_a_remark() {
+    for version in VERSIONS {
+        let mut p = Process::new(version);
+        let task = running(&mut p);
+        let many = waiting(&mut p, "c", 1025);
+        p.awaited_by(task, many, false);
+        let shown = awaiting(&p);
+        assert_eq!(shown.len(), 1025);
+        let some = [&shown[0], &shown[1], &shown[1024]];
+        assert_eq!(some, ["await (further coroutines)", "await c.1023", "await c.0"]);
+    }
+}
+
+/// A program can do that: none of them ever ends.
+#[test]
+fn tasks_that_await_each_other_are_shown_once() {
+    let lengths = [0, 1, 2, 5].into_iter().flat_map(|before| [1, 2, 3, 7, 8, 64].map(|around| (before, around)));
+    for ((before, around), version) in lengths.zip(VERSIONS.into_iter().cycle()) {
+        let mut p = Process::new(version);
+        let task = running(&mut p);
+        let tasks: Vec<u64> = (0..before + around).map(|nth| waiting(&mut p, &format!("t{nth}"), 1)).collect();
+        let mut last = task;
+        for next in &tasks {
+            p.awaited_by(last, *next, false);
+            last = *next;
+        }
+        p.awaited_by(last, tasks[before], false);
+        let mut expected: Vec<String> = (0..tasks.len()).map(|nth| format!("await t{nth}.0")).collect();
+        expected.push("await (tasks that await each other)".to_owned());
+        assert_eq!(awaiting(&p), expected, "{before} {around}");
+        // The running one is part of the circle.
+        p.awaited_by(last, task, false);
+        assert_eq!(awaiting(&p), expected, "{before} {around}");
+    }
+}
+
+#[test]
 fn generators_are_followed_like_coroutines() {
     for version in VERSIONS {
         let mut p = Process::new(version);
@@ -141,11 +178,16 @@ fn links_that_lead_nowhere_are_a_remark() {
         p.awaited_by(task, waits, false);
         p.memory.put(waits + u64::from(asyncio.is_task), &[7]);
         assert_eq!(awaiting(&p), ["await (unreadable)"]);
-        // A task that awaits itself, as no program can make one.
         p.memory.put(waits + u64::from(asyncio.is_task), &[1]);
-        p.awaited_by(waits, waits, false);
-        let shown = awaiting(&p);
-        assert_eq!((shown.len(), shown.last().map(String::as_str)), (513, Some("await (further tasks)")));
+        // A coroutine that awaits itself, as no program can make one.
+        let code = p.code("self", "/a.py", 7, 100);
+        let coroutine = p.suspended(COROUTINE_TYPE, code, 10, 8);
+        let again = p.suspended(COROUTINE_TYPE, code, 10, coroutine);
+        p.awaits(coroutine, again);
+        let circle = p.task(coroutine);
+        p.awaited_by(task, circle, false);
+        assert_eq!(awaiting(&p), ["await (unreadable)"]);
+        p.awaited_by(task, waits, false);
         // One whose coroutine is of a kind without a frame.
         let other = p.allocate(64);
         p.memory.put64(waits + u64::from(asyncio.coroutine), other);

@@ -111,6 +111,27 @@ fn expect_native(samples: &[Sample]) {
     }
 }
 
+/// uu, which gets no CPU time for most of the recording, looks once more at its end.
+#[test]
+fn what_was_used_after_the_last_look_is_sampled_at_the_end() {
+    let (scratch, program) = program("attach-late", &[]);
+    let running = Running::ready(&mut Command::new(&program));
+    let attached = Attached::begin(&scratch, running.pid(), &["-d", "1"]);
+    attached.signal(libc::SIGSTOP);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(1200) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    attached.signal(libc::SIGCONT);
+    let (recording, samples, summary) = attached.end();
+    let spun = samples.iter().filter(|s| !known(s, &["spins"]).is_empty());
+    let spun = spun.map(|s| s.weight).sum::<u64>() as f64 / 99.0;
+    // Next to it, two threads share the other CPU; on one CPU, all three would.
+    let used = recording.end.expect("an end").cpu_used as f64 / 1e9;
+    assert!(spun > used / 4.0, "{spun} of {used}: {summary}");
+    assert_eq!(running.end(), Some(0), "a wait was interrupted");
+}
+
 #[test]
 fn a_running_program_is_sampled_by_its_cpu_time_and_does_not_notice_it() {
     for (name, options, given, way) in [

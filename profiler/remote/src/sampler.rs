@@ -178,6 +178,8 @@ impl Sampler {
         let (mut next, mut check) = (Instant::now() + period, Instant::now());
         loop {
             if let Some(cause) = self.wait_until(next) {
+                // What threads have used since the last look, which may be long ago.
+                self.look(walks, memory);
                 self.settle(walks);
                 return Pause::Over(cause);
             }

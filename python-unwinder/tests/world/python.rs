@@ -413,10 +413,16 @@ impl Process {
         self.frame_at(frame, 0, code, position, GENERATOR, false);
         let state = if awaits == 0 { asyncio.suspended } else { asyncio.delegating };
         self.memory.put(at + u64::from(asyncio.state), &[state as u8]);
-        let top = frame + 0x60;
-        self.memory.put64(frame + u64::from(asyncio.stack), top);
-        self.memory.put64(top - u64::from(asyncio.awaited), awaits | 1);
+        self.memory.put64(frame + u64::from(asyncio.stack), frame + 0x60);
+        self.awaits(at, awaits);
         at
+    }
+
+    /// A coroutine that is suspended awaits this object.
+    pub fn awaits(&mut self, coroutine: u64, awaited: u64) {
+        let asyncio = self.version.facts.asyncio;
+        let top = coroutine + u64::from(asyncio.frame) + 0x60;
+        self.memory.put64(top - u64::from(asyncio.awaited), awaited | 1);
     }
 
     /// A task that runs this coroutine; 0: a future.
