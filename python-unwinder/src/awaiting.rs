@@ -87,9 +87,12 @@ impl AsyncFacts {
 const TASKS: u32 = 256;
 /// Limit of coroutines of one task that await each other.
 const COROUTINES: u32 = 1024;
-/// Coroutines that are kept at a time while their order is reversed, and the number of such chunks.
-const CHUNK: usize = 16;
-const CHUNKS: usize = COROUTINES as usize / CHUNK;
+/// Links lead from the outer coroutine to the inner one, and frames are emitted in the opposite order, with little
+/// stack. So the chain is cut into parts of `PART`, these into chunks of `CHUNK`: of each, its first coroutine is kept.
+const PART: usize = 64;
+const CHUNK: usize = 8;
+const PARTS: usize = COROUTINES as usize / PART;
+const CHUNKS: usize = PART / CHUNK;
 /// Limit of a set's entries that are looked at.
 const ENTRIES: u64 = 64;
 /// `PyAsyncGenASend.ags_gen`, right after the object's header.
@@ -113,7 +116,8 @@ struct Suspended {
 }
 
 /// Emits what awaits the running task, if the activation that ends with this shim runs that task. False: the walk's
-/// buffer is full.
+/// buffer is full. Not inlined: it needs much stack, and few walks come here.
+#[inline(never)]
 pub fn emit(guest: &Guest<'_>, facts: &Facts, cursor: &Cursor) -> bool {
     if facts.asyncio.kind != ASYNC_AWAITED_BY || !guest.wants_awaiting() {
         return true;
@@ -190,6 +194,7 @@ fn has_frame(guest: &Guest<'_>, facts: &Facts, kind: u64) -> bool {
     types.iter().any(|known| *known != 0 && kind == guest.view().bias.wrapping_add(*known))
 }
 
+#[inline(never)]
 fn awaiter(guest: &Guest<'_>, facts: &Facts, future: u64) -> Awaiter {
     let (Some(awaiter), Some(is_set)) = (
         guest.word(field(future, facts.asyncio.awaited_by)),
@@ -236,10 +241,10 @@ fn of_set(guest: &Guest<'_>, facts: &Facts, set: u64) -> Awaiter {
 }
 
 /// Emits the coroutines of a task that waits: the one that awaits another task first. False: the buffer is full.
+#[inline(never)]
 fn coroutines(guest: &Guest<'_>, facts: &Facts, task: u64) -> bool {
     let Some(first) = guest.word(field(task, facts.asyncio.coroutine)) else { return remark(guest, "(unreadable)") };
-    // Links lead from the outer to the inner one.
-    let (mut chunks, mut count, mut at) = ([0; CHUNKS], 0, first);
+    let (mut parts, mut count, mut at) = ([0; PARTS], 0, first);
     while let Some(coroutine) = suspended(guest, facts, at) {
         if count == COROUTINES as usize {
             // A coroutine that runs cannot be awaited, so a circle is none of coroutines.
@@ -252,8 +257,8 @@ fn coroutines(guest: &Guest<'_>, facts: &Facts, task: u64) -> bool {
             }
             break;
         }
-        if let Some(chunk) = chunks.get_mut(count / CHUNK).filter(|_| count.is_multiple_of(CHUNK)) {
-            *chunk = at;
+        if let Some(part) = parts.get_mut(count / PART).filter(|_| count.is_multiple_of(PART)) {
+            *part = at;
         }
         (at, count) = (coroutine.awaits, count + 1);
     }
@@ -261,20 +266,33 @@ fn coroutines(guest: &Guest<'_>, facts: &Facts, task: u64) -> bool {
         // Not suspended, or not one of Python's own kinds.
         return remark(guest, "(a coroutine without a Python frame)");
     }
-    for (nth, chunk) in chunks.iter().enumerate().take(count.div_ceil(CHUNK)).rev() {
-        let (mut frames, mut kept) = ([0; CHUNK], 0);
-        at = *chunk;
-        for place in frames.iter_mut().take(count - nth * CHUNK) {
-            let Some(coroutine) = suspended(guest, facts, at) else { break };
-            (*place, kept, at) = (coroutine.frame, kept + 1, coroutine.awaits);
+    let parts = parts.iter().enumerate().take(count.div_ceil(PART)).rev();
+    parts.into_iter().all(|(nth, part)| part_reversed(guest, facts, *part, PART.min(count - nth * PART)))
+}
+
+/// Emits at most [`PART`] coroutines, from `first` inwards, the innermost first. False: the buffer is full.
+#[inline(never)]
+fn part_reversed(guest: &Guest<'_>, facts: &Facts, first: u64, count: usize) -> bool {
+    let (mut chunks, mut kept, mut at) = ([0; CHUNKS], 0, first);
+    while let Some(coroutine) = suspended(guest, facts, at).filter(|_| kept < count) {
+        if let Some(chunk) = chunks.get_mut(kept / CHUNK).filter(|_| kept.is_multiple_of(CHUNK)) {
+            *chunk = at;
         }
-        for frame in frames.iter().take(kept).rev() {
-            if !show(guest, facts, *frame) {
-                return false;
-            }
-        }
+        (at, kept) = (coroutine.awaits, kept + 1);
     }
-    true
+    let chunks = chunks.iter().enumerate().take(kept.div_ceil(CHUNK)).rev();
+    chunks.into_iter().all(|(nth, chunk)| reversed(guest, facts, *chunk, CHUNK.min(kept - nth * CHUNK)))
+}
+
+/// Emits at most [`CHUNK`] coroutines, from `first` inwards, the innermost first. False: the buffer is full.
+#[inline(never)]
+fn reversed(guest: &Guest<'_>, facts: &Facts, first: u64, count: usize) -> bool {
+    let (mut frames, mut kept, mut at) = ([0; CHUNK], 0, first);
+    for place in frames.iter_mut().take(count) {
+        let Some(coroutine) = suspended(guest, facts, at) else { break };
+        (*place, kept, at) = (coroutine.frame, kept + 1, coroutine.awaits);
+    }
+    frames.iter().take(kept).rev().all(|frame| show(guest, facts, *frame))
 }
 
 fn show(guest: &Guest<'_>, facts: &Facts, frame: u64) -> bool {
@@ -287,6 +305,7 @@ fn show(guest: &Guest<'_>, facts: &Facts, frame: u64) -> bool {
 }
 
 /// The object as one that is suspended. `None`: it is of another type, runs, has not begun, or has ended.
+#[inline(never)]
 fn suspended(guest: &Guest<'_>, facts: &Facts, object: u64) -> Option<Suspended> {
     if !is_object(object) {
         return None;

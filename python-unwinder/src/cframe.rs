@@ -94,7 +94,7 @@ fn activation(here: &Here<'_>, cursor: &mut Cursor, at: u64) -> u32 {
             if !here.confirm(at) {
                 return OVERLAY_INTERPRETER | OVERLAY_DESYNC;
             }
-            let emission = chain::emit(here.guest, &here.facts, stretch.first, stretch.frames);
+            let emission = chain::emit(here.guest, here.facts, stretch.first, stretch.frames);
             if matches!(stretch.end, StretchEnd::TooLong) && emission != Emission::Full {
                 return OVERLAY_INTERPRETER | OVERLAY_DESYNC;
             }
@@ -134,10 +134,10 @@ fn outer(here: &Here<'_>, cursor: &Cursor, own: &CFrame) -> Option<CFrame> {
 
 /// Measures the activation's chain and compares its end with the outer `_PyCFrame`. `None` if they disagree.
 fn checked(here: &Here<'_>, cursor: &mut Cursor, own: &CFrame, outer: &CFrame) -> Option<Stretch> {
-    let live = Live::read(here.guest, &here.facts, cursor.tstate, !in_entry(here))?;
+    let live = Live::read(here.guest, here.facts, cursor.tstate, !in_entry(here))?;
     let with_shim = here.boundary == Boundary::CFrameShim;
     let stop = if with_shim { 0 } else { outer.current };
-    let stretch = chain::measure(here.guest, &here.facts, cursor, own.current, stop, Some(&live));
+    let stretch = chain::measure(here.guest, here.facts, cursor, own.current, stop, Some(&live));
     let agrees = match stretch.end {
         StretchEnd::Stop { entry } => !with_shim && entry,
         StretchEnd::Shim { address, previous } => with_shim && here.guest.inside(address) && previous == outer.current,

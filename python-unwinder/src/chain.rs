@@ -147,7 +147,8 @@ impl Emission {
 /// Number of frames after which the host is asked again whether to leave some out.
 const ASK: u32 = 256;
 
-/// Emits `frames` frames, beginning with the one at `first`.
+/// Emits `frames` frames, beginning with the one at `first`. Not inlined: its stack is free for what follows it.
+#[inline(never)]
 pub fn emit(guest: &Guest<'_>, facts: &Facts, first: u64, frames: u32) -> Emission {
     let (mut at, mut emission) = (first, Emission::Whole);
     let mut omitted = 0;

@@ -193,8 +193,10 @@ uunwind_core::plain! {
 impl Facts {
     /// Reads facts. `None` if they are cut short, of another version, or hold offsets outside what the signal half
     /// reads. Async-signal-safe.
+    #[inline(never)]
     pub fn read(bytes: &[u8]) -> Option<Facts> {
-        Facts::from_bytes(bytes).filter(Facts::plausible)
+        let facts = Facts::from_bytes(bytes)?;
+        facts.plausible().then_some(facts)
     }
 
     /// How activations are bounded. `None`: `chain` is none of the `CHAIN_*` numbers; [`Facts::read`] gives no such

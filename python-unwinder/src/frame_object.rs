@@ -199,7 +199,7 @@ fn emit(here: &Here<'_>, cursor: &mut Cursor, count: u32) -> u32 {
             None if !here.guest.exact() => NOT_BEGUN,
             None => continue,
         };
-        match code::emit_at(here.guest, &here.facts, frame.code, position) {
+        match code::emit_at(here.guest, here.facts, frame.code, position) {
             code::Emitted::Done => {}
             code::Emitted::Invalid => emission = Emission::Doubtful,
             code::Emitted::Full => return OVERLAY_INTERPRETER,
@@ -214,7 +214,7 @@ fn read(here: &Here<'_>, address: u64) -> Option<FrameObject> {
     if address == 0 || !address.is_multiple_of(8) {
         return None;
     }
-    let facts = &here.facts;
+    let facts = here.facts;
     let (lasti_word, state_word) = (facts.frame_instruction & !7, facts.frame_state & !7);
     let offsets = [TYPE, facts.frame_previous, facts.frame_code, facts.frame_generator, lasti_word, state_word];
     let mut words = [0; 6];

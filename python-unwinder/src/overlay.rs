@@ -13,7 +13,7 @@ pub struct Here<'v> {
     /// The native frame, and the functions of the host.
     pub guest: &'v Guest<'v>,
     /// Facts about the interpreter.
-    pub facts: Facts,
+    pub facts: &'v Facts,
     /// How its activations are bounded.
     pub boundary: Boundary,
     /// What was learned about it; `None` if there is no room for it.
@@ -64,14 +64,16 @@ pub fn overlay(guest: &Guest<'_>) -> u32 {
     if view.facts.is_null() || view.cfa <= view.sp {
         return OVERLAY_NONE;
     }
-    let Some(facts) = Facts::read(guest.facts()) else {
+    // One copy, which stays where it is: a handler's stack is short.
+    let facts = Facts::read(guest.facts());
+    let Some(facts) = &facts else {
         return OVERLAY_NONE;
     };
     let Some(boundary) = facts.boundary() else {
         return OVERLAY_NONE;
     };
     let learned = Learned::of(view.facts);
-    let is_loop = is_loop(view, &facts, learned);
+    let is_loop = is_loop(view, facts, learned);
     let Some(cursor) = Cursor::of(guest, view.facts) else {
         // One interpreter more than a walk has cursors for: its frames are missing.
         return if is_loop { OVERLAY_INTERPRETER | OVERLAY_DESYNC } else { OVERLAY_NONE };
@@ -95,7 +97,7 @@ fn is_loop(view: &View, facts: &Facts, learned: Option<&Learned>) -> bool {
 
 fn begin(here: &Here<'_>, cursor: &mut Cursor) {
     cursor.state = ENDED;
-    let Some(tstate) = thread_state::current(here.guest, &here.facts) else {
+    let Some(tstate) = thread_state::current(here.guest, here.facts) else {
         return;
     };
     cursor.tstate = tstate;

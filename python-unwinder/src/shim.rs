@@ -49,8 +49,8 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
         return here.without_frames();
     }
     if here.confirm(cursor.boundary) {
-        let emission = chain::emit(here.guest, &here.facts, cursor.frame, cursor.frames);
-        if emission == Emission::Full || !awaiting::emit(here.guest, &here.facts, cursor) {
+        let emission = chain::emit(here.guest, here.facts, cursor.frame, cursor.frames);
+        if emission == Emission::Full || !awaiting::emit(here.guest, here.facts, cursor) {
             return answer;
         }
         answer |= emission.doubt();
@@ -64,7 +64,7 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
 /// Measures the chain from the frame after the boundary to the next boundary.
 fn advance(here: &Here<'_>, cursor: &mut Cursor) {
     let first = cursor.next;
-    let stretch = chain::measure(here.guest, &here.facts, cursor, first, 0, None);
+    let stretch = chain::measure(here.guest, here.facts, cursor, first, 0, None);
     cursor.frame = stretch.first;
     cursor.frames = stretch.frames;
     match stretch.end {
@@ -87,9 +87,9 @@ fn advance(here: &Here<'_>, cursor: &mut Cursor) {
 /// that was learned for this interpreter.
 fn far(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     cursor.state = LOST;
-    let shim = here.usual_boundary().and_then(|at| PyFrame::read(here.guest, &here.facts, at));
+    let shim = here.usual_boundary().and_then(|at| PyFrame::read(here.guest, here.facts, at));
     let ours = shim.is_some_and(|shim| shim.owner == OWNER_CSTACK);
-    if ours && chain::emit(here.guest, &here.facts, cursor.frame, cursor.frames) == Emission::Full {
+    if ours && chain::emit(here.guest, here.facts, cursor.frame, cursor.frames) == Emission::Full {
         return OVERLAY_INTERPRETER;
     }
     OVERLAY_INTERPRETER | OVERLAY_DESYNC

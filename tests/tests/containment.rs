@@ -1,7 +1,7 @@
 //! The handler's use of stack is bounded, and wrong unwind information ends a walk without other harm.
 
 use std::collections::BTreeMap;
-use uunwind_tests::{compile, executable, interpreters, paths, uu};
+use uunwind_tests::{compile, executable, interpreters, paths, samples, uu};
 
 /// Most stack that the handler, the walk and a plugin may use together, in bytes.
 const STACK: i64 = 4096;
@@ -44,6 +44,42 @@ fn a_sample_under_python_takes_little_stack() {
         within_bounds(&python.label, &recording);
         let seen = recording.samples().iter().filter(|s| s.frames.iter().any(|f| f.name() == "f")).count();
         assert!(seen > 20, "the plugin emitted Python frames in {seen} samples only");
+    }
+}
+
+/// The stack of coroutines that await the running task is read with as little.
+#[test]
+fn a_sample_of_awaiting_coroutines_takes_little_stack() {
+    let scratch = paths::scratch("paint-awaiting");
+    let object = compile::shared(&scratch, "libpaint.so", &["native/paint.c"]);
+    let source = "import asyncio, ctypes, sys\nasync def inner(p): p(ctypes.c_double(1.0))\n\
+        async def waiting(n, p):\n    if n: await waiting(n - 1, p)\n    else: await asyncio.create_task(inner(p))\n\
+        asyncio.run(waiting(300, ctypes.CDLL(sys.argv[1]).paint))\n";
+    for python in interpreters::modern().into_iter().filter(|python| python.version.0 >= 14) {
+        let program = [python.path.as_os_str(), "-c".as_ref(), source.as_ref(), object.as_os_str()];
+        let recording = uu::record(&scratch, &["-r", "999", "--async"], |_| {}, &program).expect_code(0);
+        within_bounds(&python.label, &recording);
+        let samples = samples::parse(&recording.report_with("samples", &["--async"])).unwrap_or_else(|e| panic!("{e}"));
+        let chains = samples.iter().map(|s| s.frames.iter().filter(|f| f.name() == "waiting").count());
+        let seen = chains.filter(|frames| *frames > 300).count();
+        assert!(seen > 20, "{}: the coroutines were emitted in {seen} samples only", python.label);
+    }
+}
+
+/// Where no table was made of a library's unwind data, a walk interprets it in place.
+#[test]
+fn a_sample_by_unwind_data_takes_little_stack() {
+    let scratch = paths::scratch("paint-unwind-data");
+    let object = compile::shared(&scratch, "libpaint.so", &["native/paint.c"]);
+    // Nobody can open the file that it was loaded from.
+    let source =
+        "import ctypes, os, sys\nfd = os.memfd_create('paint')\nos.write(fd, open(sys.argv[1], 'rb').read())\n\
+        library = ctypes.CDLL(f'/proc/self/fd/{fd}')\nos.close(fd)\nlibrary.paint(ctypes.c_double(1.0))\n";
+    // Interpreters do not matter here: one is enough.
+    for python in interpreters::modern().into_iter().take(1) {
+        let program = [python.path.as_os_str(), "-c".as_ref(), source.as_ref(), object.as_os_str()];
+        let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &program).expect_code(0);
+        within_bounds(&python.label, &recording);
     }
 }
 

@@ -43,8 +43,14 @@ pub trait Cpu: Copy + Eq + Debug {
     }
 
     /// Whether the function's instructions from `lookup` on overwrite what it saved of its caller, so that its rows
-    /// describe no frame.
-    fn replaces_its_caller(_row: &Row<Self>, _entry: &Entry, _lookup: u64, _input: &mut Input<'_, '_>) -> bool {
+    /// describe no frame. `initial`: its CIE's row.
+    fn replaces_its_caller(
+        _row: &Row<Self>,
+        _initial: &Row<Self>,
+        _entry: &Entry,
+        _lookup: u64,
+        _input: &mut Input<'_, '_>,
+    ) -> bool {
         false
     }
 

@@ -30,10 +30,16 @@ pub(crate) fn is_by(row: &Row<X86_64>) -> bool {
 }
 
 /// Whether at `lookup`, in a function that delivers exceptions, the saved values may have been overwritten already. At
-/// most two runs of its program and 165 bytes of code.
+/// most one run of its program, from its CIE's row on, and 165 bytes of code.
 #[cold]
 #[inline(never)]
-pub(crate) fn has_begun(row: &Row<X86_64>, entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> bool {
+pub(crate) fn has_begun(
+    row: &Row<X86_64>,
+    initial: &Row<X86_64>,
+    entry: &Entry,
+    lookup: u64,
+    input: &mut Input<'_, '_>,
+) -> bool {
     let leaves = |row: &Row<X86_64>| {
         let [.., ra, _, _] = *row.locations();
         ra.kind() == Kind::Register || !matches!(row.cfa, Cfa::Offset(RSP | RBP, _))
@@ -41,7 +47,7 @@ pub(crate) fn has_begun(row: &Row<X86_64>, entry: &Entry, lookup: u64, input: &m
     if leaves(row) {
         return true;
     }
-    let exit = first_row::<X86_64>(entry, lookup, input, leaves);
+    let exit = first_row::<X86_64>(initial, entry, lookup, input, leaves);
     exit.is_some_and(|exit| exit - lookup <= FARTHEST && lookup >= last_but_one_call(entry, exit, input))
 }
 

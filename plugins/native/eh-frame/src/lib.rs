@@ -177,10 +177,7 @@ impl<C: Cpu> LastCie<C> {
     fn read(&mut self, at: u64, input: &mut bytes::Input<'_, '_>) -> Result<(), StopReason> {
         self.at = 0;
         self.cie = entry::Entry::read_cie::<C>(at, entry::Section::EhFrame, input)?;
-        match program::initial(&self.cie, input) {
-            Ok(row) => (self.initial, self.failed) = (row, None),
-            Err(reason) => self.failed = Some(reason),
-        }
+        self.failed = program::begin(&mut self.initial, &self.cie, input).err();
         self.at = at;
         Ok(())
     }
@@ -209,9 +206,9 @@ fn answer<C: Cpu>(
         return Err(reason);
     }
     let mut row = last.initial;
-    program::go_to(&mut row, &entry, lookup, input)?;
+    program::go_to(&mut row, &last.initial, &entry, lookup, input)?;
     let function = Span::new(entry.start, entry.end);
-    if C::replaces_its_caller(&row, &entry, lookup, input) {
+    if C::replaces_its_caller(&row, &last.initial, &entry, lookup, input) {
         return Ok(Answer { rule: Err(StopReason::StackInTransit), function });
     }
     Ok(Answer { rule: C::rule(&row, &entry, pc, input), function })

@@ -143,9 +143,11 @@ impl<C: Cpu> Row<C> {
     }
 }
 
-struct Machine<C: Cpu> {
-    row: Row<C>,
-    initial: Row<C>,
+/// The rows lie with the caller: a handler's stack is short.
+struct Machine<'m, C: Cpu> {
+    row: &'m mut Row<C>,
+    /// What DW_CFA_restore refers to.
+    initial: &'m Row<C>,
     saved: [Row<C>; STATES],
     depth: usize,
     location: u64,
@@ -153,55 +155,59 @@ struct Machine<C: Cpu> {
 
 /// Runs the CIE's and the FDE's instructions up to `lookup`.
 pub fn run<C: Cpu>(entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> Result<Row<C>, StopReason> {
-    let mut machine = Machine::new(Row::EMPTY, entry.start);
-    machine.run(entry.initial, entry, u64::MAX, input, &mut |_, _, _, _| {})?;
-    machine.begin(entry);
-    machine.run(entry.instructions, entry, lookup, input, &mut |_, _, _, _| {})?;
-    Ok(machine.row)
+    let initial = initial(entry, input)?;
+    let mut row = initial;
+    go_to(&mut row, &initial, entry, lookup, input)?;
+    Ok(row)
 }
 
-/// Runs the FDE's instructions up to `lookup`, starting with `row`, the [`initial`] one of its CIE, which becomes that
-/// of `lookup`. Not inlined: it needs much stack, as reading the CIE does, and a handler's is short.
+/// Runs the FDE's instructions up to `lookup`. `row` is a copy of `initial`, the [`initial`] row of its CIE, and becomes
+/// that of `lookup`. Not inlined: it needs much stack, as reading the CIE does, and a handler's is short.
 #[inline(never)]
 pub(crate) fn go_to<C: Cpu>(
     row: &mut Row<C>,
+    initial: &Row<C>,
     entry: &Entry,
     lookup: u64,
     input: &mut Input<'_, '_>,
 ) -> Result<(), StopReason> {
-    let mut machine = Machine::new(*row, entry.start);
-    machine.run(entry.instructions, entry, lookup, input, &mut |_, _, _, _| {})?;
-    *row = machine.row;
-    Ok(())
+    Machine::new(row, initial, entry.start).run(entry.instructions, entry, lookup, input, &mut |_, _, _, _| {})
 }
 
-/// Address of the first row after that of `lookup` for which `wanted` is true. Async-signal-safe.
+/// Address of the first row after that of `lookup` for which `wanted` is true. `initial` as for [`go_to`].
+/// Async-signal-safe.
 #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "x86-64's exceptions alone need it"))]
 #[inline(never)]
 pub(crate) fn first_row<C: Cpu>(
+    initial: &Row<C>,
     entry: &Entry,
     lookup: u64,
     input: &mut Input<'_, '_>,
     wanted: impl Fn(&Row<C>) -> bool,
 ) -> Option<u64> {
-    let mut machine = Machine::new(Row::EMPTY, entry.start);
-    machine.run(entry.initial, entry, u64::MAX, input, &mut |_, _, _, _| {}).ok()?;
-    machine.begin(entry);
-    let mut first = None;
+    let (mut row, mut first) = (*initial, None);
+    let mut machine = Machine::new(&mut row, initial, entry.start);
     let run = machine.run(entry.instructions, entry, u64::MAX, input, &mut |from, _, row, _| {
         if from > lookup && first.is_none() && wanted(row) {
             first = Some(from);
         }
     });
-    let last = run.is_ok() && machine.location > lookup && wanted(&machine.row);
+    let last = run.is_ok() && machine.location > lookup && wanted(machine.row);
     first.or_else(|| last.then_some(machine.location))
 }
 
 /// Runs a CIE's instructions: the row that its FDEs begin with.
 pub fn initial<C: Cpu>(cie: &Entry, input: &mut Input<'_, '_>) -> Result<Row<C>, StopReason> {
-    let mut machine = Machine::new(Row::EMPTY, 0);
-    machine.run(cie.initial, cie, u64::MAX, input, &mut |_, _, _, _| {})?;
-    Ok(machine.row)
+    let mut row = Row::EMPTY;
+    begin(&mut row, cie, input)?;
+    Ok(row)
+}
+
+/// Runs a CIE's instructions: `row` becomes the one that its FDEs begin with. Not inlined, as [`go_to`].
+#[inline(never)]
+pub(crate) fn begin<C: Cpu>(row: &mut Row<C>, cie: &Entry, input: &mut Input<'_, '_>) -> Result<(), StopReason> {
+    *row = Row::EMPTY;
+    Machine::new(row, &Row::EMPTY, 0).run(cie.initial, cie, u64::MAX, input, &mut |_, _, _, _| {})
 }
 
 /// Runs the FDE's instructions to the end, starting with the [`initial`] row of its CIE, and passes every row to
@@ -213,25 +219,20 @@ pub fn rows<C: Cpu>(
     input: &mut Input<'_, '_>,
     mut each: impl FnMut(u64, u64, &Row<C>, &mut Input<'_, '_>),
 ) -> Result<(), (u64, StopReason)> {
-    let mut machine = Machine::new(initial, entry.start);
+    let mut row = initial;
+    let mut machine = Machine::new(&mut row, &initial, entry.start);
     let run = machine.run(entry.instructions, entry, u64::MAX, input, &mut each);
     run.map_err(|reason| (machine.location, reason))?;
     if machine.location < entry.end {
-        each(machine.location, entry.end, &machine.row, input);
+        each(machine.location, entry.end, machine.row, input);
     }
     Ok(())
 }
 
-impl<C: Cpu> Machine<C> {
+impl<'m, C: Cpu> Machine<'m, C> {
     #[inline(always)]
-    fn new(row: Row<C>, location: u64) -> Machine<C> {
-        Machine { row, initial: row, saved: [Row::EMPTY; STATES], depth: 0, location }
-    }
-
-    /// Called after the CIE's instructions, whose result DW_CFA_restore refers to.
-    fn begin(&mut self, entry: &Entry) {
-        self.initial = self.row;
-        self.location = entry.start;
+    fn new(row: &'m mut Row<C>, initial: &'m Row<C>, location: u64) -> Machine<'m, C> {
+        Machine { row, initial, saved: [Row::EMPTY; STATES], depth: 0, location }
     }
 
     #[inline(always)]
@@ -327,7 +328,7 @@ impl<C: Cpu> Machine<C> {
     ) -> bool {
         // An advance changes only the location, so the row is still the one that it ends.
         if self.location > from {
-            each(from, self.location, &self.row, input);
+            each(from, self.location, self.row, input);
         }
         self.location > lookup
     }
@@ -335,7 +336,7 @@ impl<C: Cpu> Machine<C> {
     /// DW_CFA_remember_state.
     #[inline(always)]
     fn remember(&mut self) -> Result<(), StopReason> {
-        *self.saved.get_mut(self.depth).ok_or(StopReason::UnsupportedRule)? = self.row;
+        *self.saved.get_mut(self.depth).ok_or(StopReason::UnsupportedRule)? = *self.row;
         self.depth += 1;
         Ok(())
     }
@@ -344,7 +345,7 @@ impl<C: Cpu> Machine<C> {
     #[inline(always)]
     fn go_back(&mut self) -> Result<(), StopReason> {
         self.depth = self.depth.checked_sub(1).ok_or(StopReason::BadUnwindInfo)?;
-        self.row = *self.saved.get(self.depth).ok_or(StopReason::BadUnwindInfo)?;
+        *self.row = *self.saved.get(self.depth).ok_or(StopReason::BadUnwindInfo)?;
         Ok(())
     }
 
@@ -464,7 +465,7 @@ impl<C: Cpu> Machine<C> {
                 self.set(register, Location::new(Kind::ValOffset, offset(n, entry.data_align)?));
             }
             // AARCH64_negate_ra_state_with_pc, AARCH64_negate_ra_state
-            0x2c | 0x2d => C::negate_ra_state(&mut self.row)?,
+            0x2c | 0x2d => C::negate_ra_state(self.row)?,
             0x2e => {
                 input.uleb()?; // GNU_args_size
             }

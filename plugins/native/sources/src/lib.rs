@@ -72,15 +72,25 @@ pub fn find_with(
     if let Ok(Answer { rule: Ok(_), .. }) = first {
         return (first, By::EhFrame);
     }
+    otherwise(sources, lookup, pc, reader, first.err()).unwrap_or((first, By::EhFrame))
+}
+
+/// What has a rule where `.eh_frame` has none, and failed with `error` if it covers the pc with no row at all. Not
+/// inlined: a handler's stack is short.
+#[cold]
+#[inline(never)]
+fn otherwise(
+    sources: &Sources,
+    lookup: u64,
+    pc: u64,
+    reader: &mut Reader<'_>,
+    error: Option<StopReason>,
+) -> Option<(Result<Answer, StopReason>, By)> {
     if let Some(answer) = by_sframe(sources, lookup, reader).filter(|answer| answer.rule.is_ok()) {
-        return (Ok(answer), By::Sframe);
+        return Some((Ok(answer), By::Sframe));
     }
-    if first == Err(StopReason::NoRule) {
-        if let Some((rule, function)) = known_code::not_covered(lookup, pc, reader) {
-            return (Ok(Answer { rule: Ok(rule), function }), By::KnownCode);
-        }
-    }
-    (first, By::EhFrame)
+    let (rule, function) = known_code::not_covered(lookup, pc, reader).filter(|_| error == Some(StopReason::NoRule))?;
+    Some((Ok(Answer { rule: Ok(rule), function }), By::KnownCode))
 }
 
 /// The function that contains an address, by the object's own unwind data. Async-signal-safe.

@@ -32,8 +32,14 @@ impl Cpu for X86_64 {
         COLUMNS.get(register as usize).filter(|column| **column != NONE).map(|column| usize::from(*column))
     }
 
-    fn replaces_its_caller(row: &Row<X86_64>, entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> bool {
-        delivery::is_by(row) && delivery::has_begun(row, entry, lookup, input)
+    fn replaces_its_caller(
+        row: &Row<X86_64>,
+        initial: &Row<X86_64>,
+        entry: &Entry,
+        lookup: u64,
+        input: &mut Input<'_, '_>,
+    ) -> bool {
+        delivery::is_by(row) && delivery::has_begun(row, initial, entry, lookup, input)
     }
 
     fn rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Result<Rule, StopReason> {
