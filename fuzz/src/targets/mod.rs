@@ -26,6 +26,7 @@ mod recording;
 mod registered_frames;
 mod requests;
 mod ring_records;
+mod ring_samples;
 mod rule_table;
 mod session;
 mod sframe;
@@ -81,6 +82,7 @@ pub const ALL: &[Target] = &[
     ),
     target("python_lines", "location tables of CPython", python_lines::run, 150_000),
     target("ring_records", "records in a thread's ring", ring_records::run, 150_000),
+    target("ring_samples", "the samples of a thread's ring", ring_samples::run, 100_000),
     target("recording", "recordings, and every report of what could be read", recording::run, 5_000),
     target("elf_analyse", "objects to build-ids, keys and facts", elf_analyse::run, 25_000),
     target("program", "first lines of scripts, traits of programs, what they need", program::run, 8_000),

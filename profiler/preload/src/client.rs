@@ -27,7 +27,7 @@ pub struct Context {
 }
 
 /// A placeholder: the ring's writer fills in the header at commit.
-pub const HEADER: RecordHeader = RecordHeader { size: 0, kind: 0, reserved: 0 };
+pub const HEADER: RecordHeader = RecordHeader { size: 0, kind: 0, mark: 0 };
 
 /// The writing end of a thread's ring.
 ///

@@ -22,9 +22,10 @@ use uunwind_core::syscall::{self, nr};
 use uunwind_core::walk::{DEEP_WORDS, MAX_WORDS};
 use uunwind_ring::layout::SAMPLE_WORDS;
 use uunwind_ring::record::{
-    lock_flags, RecordType, SampleKind, SampleRecord, ThreadRecord, SAMPLE_BLOCKED, SAMPLE_DESYNC,
-    SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
+    lock_flags, RecordType, SampleKind, ThreadRecord, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE,
+    SAMPLE_NO_PLUGINS,
 };
+use uunwind_ring::samples::Sample;
 use uunwind_ring::{FLAG_AWAITING, FLAG_EXPLICIT, FLAG_NO_REPLAY};
 
 /// Offsets in the kernel's siginfo, in bytes
@@ -261,15 +262,6 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
         name_thread(&ring);
     }
     let words = if done { request.words.min(SAMPLE_WORDS) } else { 0 };
-    let size = core::mem::size_of::<SampleRecord>() + words * 8;
-    // A stack with objects that are not recorded would be symbolized wrongly, so it counts as lost, like one that does
-    // not fit in the ring.
-    let complete = request.result & RESULT_UNREPORTED == 0;
-    let Some(mut record) = complete.then(|| ring.reserve(RecordType::Sample, size)).flatten() else {
-        shared.lost.fetch_add(1, Ordering::Relaxed);
-        shared.lost_weight.fetch_add(u64::from(periods.saturating_add(carried)), Ordering::Relaxed);
-        return;
-    };
     let mut flags = late.flag(request.code) | lock_flags(request.lock);
     for (set, flag) in [
         (request.result & RESULT_DESYNC != 0, SAMPLE_DESYNC),
@@ -280,26 +272,25 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
             flags |= flag;
         }
     }
-    if flags & (SAMPLE_BLOCKED | SAMPLE_LATE) != 0 {
-        // The weight of such a sample is attributed to no line. The skipped ticks before it must be, so the next sample
-        // carries them.
-        slot.budget.carry(core::mem::take(&mut carried));
-    }
-    record.fixed(SampleRecord {
-        header: HEADER,
-        time,
-        weight: weight.saturating_add(carried),
-        stop: request.stop as u16,
-        kind: kind.number(),
-        flags,
-        words: words as u32,
-        sequence,
-    });
-    let room = record.room(words * 8);
-    if !room.is_null() {
-        // SAFETY: room for `words` words, which the walk has written.
-        unsafe { core::ptr::copy_nonoverlapping(buffers.frames.cast::<u8>(), room, words * 8) };
-        record.commit();
+    // The weight of such a sample is attributed to no line. The skipped ticks before it must be, so the next sample
+    // carries them.
+    let later = if flags & (SAMPLE_BLOCKED | SAMPLE_LATE) != 0 { core::mem::take(&mut carried) } else { 0 };
+    let weight = weight.saturating_add(carried);
+    let sample = Sample { time, weight, sequence, stop: request.stop as u16, kind: kind.number(), flags };
+    // A stack with objects that are not recorded would be symbolized wrongly, so it counts as lost, like one that does
+    // not fit in the ring.
+    let complete = request.result & RESULT_UNREPORTED == 0;
+    // SAFETY: the slot's own memory, which only this thread uses, all zero before its first sample; the walk has
+    // written this number of words.
+    let (past, frames) = unsafe { (&mut *buffers.past, core::slice::from_raw_parts(buffers.frames, words)) };
+    if complete && past.write(&ring, &sample, frames) {
+        if later > 0 {
+            slot.budget.carry(later);
+        }
+    } else {
+        shared.lost.fetch_add(1, Ordering::Relaxed);
+        let periods = periods.saturating_add(carried).saturating_add(later);
+        shared.lost_weight.fetch_add(u64::from(periods), Ordering::Relaxed);
     }
 }
 

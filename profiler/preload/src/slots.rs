@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! group   Slot[64], SLOT_BYTES each    | buffers of slot 0 | of slot 1 | ...
-//! buffers frames | scratch | last walk ...  | working memory (`Request::room`)
+//! buffers frames | scratch | last walk ...  | working memory (`Request::room`) | past samples
 //! ```
 
 use crate::budget::Budget;
@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use uunwind_core::syscall;
 use uunwind_core::walk::DEEP_WORDS;
 use uunwind_ring::layout::ThreadBlock;
+use uunwind_ring::samples::{Past, PAST_BYTES};
 
 /// At most this number of threads are sampled at once.
 pub const THREADS: usize = 2048;
@@ -37,7 +38,8 @@ const LAST_WALK_OFFSET: usize = SCRATCH_OFFSET + 4096;
 const LAST_WALK_ROOM: usize = 248 * 1024;
 /// A walk's working memory (`uunwind_core::library::Request::room`) lies at the end of these bytes.
 const ROOM_OFFSET: usize = LAST_WALK_OFFSET + LAST_WALK_ROOM - uunwind_core::library::WALK_ROOM;
-const BUFFER_BYTES: usize = LAST_WALK_OFFSET + LAST_WALK_ROOM;
+const PAST_OFFSET: usize = LAST_WALK_OFFSET + LAST_WALK_ROOM;
+const BUFFER_BYTES: usize = (PAST_OFFSET + PAST_BYTES).next_multiple_of(4096);
 const BUFFERS_OFFSET: usize = GROUP * SLOT_BYTES;
 const GROUP_BYTES: usize = BUFFERS_OFFSET + GROUP * BUFFER_BYTES;
 
@@ -45,6 +47,7 @@ const _: () = assert!(core::mem::size_of::<Slot>() <= SLOT_BYTES && core::mem::a
 const _: () =
     assert!(uunwind_core::cache::last_walk::LAST_WALK_BYTES <= LAST_WALK_ROOM - uunwind_core::library::WALK_ROOM);
 const _: () = assert!(BUFFERS_OFFSET.is_multiple_of(4096) && BUFFER_BYTES.is_multiple_of(4096));
+const _: () = assert!(PAST_OFFSET.is_multiple_of(core::mem::align_of::<Past>()));
 const _: () = assert!(ROOM_OFFSET.is_multiple_of(64));
 
 /// The state of a sampled thread.
@@ -91,6 +94,8 @@ pub struct Buffers {
     pub last_walk: *mut u8,
     /// The walk's working memory.
     pub room: *mut u8,
+    /// What the thread has written into its ring.
+    pub past: *mut Past,
 }
 
 /// An entry of the table from thread pointers to slots.
@@ -207,6 +212,7 @@ impl Slot {
                 scratch: first.add(SCRATCH_OFFSET),
                 last_walk: first.add(LAST_WALK_OFFSET),
                 room: first.add(ROOM_OFFSET),
+                past: first.add(PAST_OFFSET).cast(),
             })
         }
     }

@@ -3,6 +3,7 @@
 use crate::child::{self, pidfd};
 use crate::machine;
 use crate::ring_reader::RingReader;
+use crate::samples::Samples;
 use crate::session::Session;
 use crate::survey::{maps, see, Id, Seen, SESSION_MAPPING};
 use rustix::io::Errno;
@@ -39,6 +40,8 @@ pub struct ProcessUse {
     pub damaged_rings: u64,
     /// Records of its threads that could not be understood.
     pub damaged_records: u64,
+    /// Bytes of the records of its threads' samples.
+    pub sample_bytes: u64,
     /// Plugins as last written to the recording: a process may open them after its claim.
     pub plugins: Vec<String>,
 }
@@ -55,6 +58,8 @@ pub struct ThreadUse {
     pub tid: u32,
     /// Reading end of its ring.
     pub reader: RingReader,
+    /// Decodes its samples.
+    pub samples: Samples,
     /// Losses already written to the recording: samples and weight.
     pub lost: (u64, u64),
     /// Its name was read again after its first sample.
@@ -87,6 +92,7 @@ impl ProcessUse {
             exe,
             damaged_rings: 0,
             damaged_records: 0,
+            sample_bytes: 0,
             plugins: plugins(header),
         }
     }
@@ -133,6 +139,7 @@ impl ProcessUse {
             frames_reused: header.frames_reused.load(Ordering::Relaxed),
             interpreted: header.interpreted.load(Ordering::Relaxed),
             frames_lost: get(&header.frames_lost),
+            sample_bytes: self.sample_bytes,
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::jit::Jit;
 use crate::objects::Objects;
 use crate::records::Record;
 use crate::ring_reader::RingReader;
+use crate::samples::{Samples, Unread};
 use crate::session::Session;
 use crate::stacks::Stacks;
 use crate::survey::{Id, Survey};
@@ -14,11 +15,15 @@ use std::fs::File;
 use std::os::fd::BorrowedFd;
 use uunwind_recording::{Name, Object, Sample, Thread, Writer};
 use uunwind_ring::layout::{BLOCKS, ENDED_THREAD, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
-use uunwind_ring::record::{SampleKind, SAMPLE_LOCK_SHIFT};
+use uunwind_ring::record::{RecordHeader, SampleKind, SAMPLE_LOCK_SHIFT};
+use uunwind_ring::samples::Sample as RingSample;
 
 const _: () = assert!(Sample::FATAL == SampleKind::Fatal.number());
 const _: () = assert!(Sample::LOCK_SHIFT == SAMPLE_LOCK_SHIFT);
 
+/// Frames of a thread that are decoded in one pass, at most: ten milliseconds' worth of the deepest stacks at 20 kHz.
+/// Few bytes can stand for many frames.
+const FRAMES: u64 = 1 << 20;
 /// Origin of a process that was forked (docs/recording-format.md).
 const FORKED: u32 = 1;
 
@@ -221,8 +226,8 @@ impl Drain {
         self.threads += 1;
         self.writer.thread(&Thread { process, tid: header.tid, name: String::new() });
         let (pid, tid) = (header.pid, header.tid);
-        let used =
-            ThreadUse { index, process_block, pid, tid, reader: RingReader::default(), lost: (0, 0), renamed: false };
+        let (reader, samples) = (RingReader::default(), Samples::default());
+        let used = ThreadUse { index, process_block, pid, tid, reader, samples, lost: (0, 0), renamed: false };
         self.set(block, Some(Use::Thread(used)));
     }
 
@@ -245,8 +250,18 @@ impl Drain {
         let (thread, process_block) = (thread.index, thread.process_block);
         pass.fullest = pass.fullest.max(drained.bytes * 100 / RING_BYTES as u64);
         let mut damaged = drained.damaged_records;
+        let mut budget = FRAMES;
         for record in drained.records {
-            damaged += u64::from(!self.record(record, block, thread, process_block));
+            if let Record::Sample { mark, coded } = record {
+                damaged += u64::from(!self.sample(block, process_block, mark, &coded, &mut budget));
+            } else {
+                self.record(record, block, thread, process_block);
+            }
+        }
+        if drained.damaged_ring {
+            if let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) {
+                thread.samples.forget();
+            }
         }
         if let Some(p) = self.process(process_block) {
             p.damaged_rings += u64::from(drained.damaged_ring);
@@ -254,18 +269,32 @@ impl Drain {
         }
     }
 
-    /// Writes a record to the recording. False: a part of it was invalid.
-    fn record(&mut self, record: Record, block: usize, thread: u32, process_block: usize) -> bool {
-        let Some(Some(Use::Process(of))) = self.uses.get(process_block) else { return false };
+    /// Decodes a sample and writes it to the recording. False: it was invalid.
+    fn sample(&mut self, block: usize, process_block: usize, mark: u16, coded: &[u8], budget: &mut u64) -> bool {
+        let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) else { return true };
+        let (stacks, writer, index) = (&mut self.stacks, &mut self.writer, thread.index);
+        let node = |parent, frame| stacks.node(parent, frame, |node| writer.node(node));
+        match thread.samples.read(mark, coded, budget, node) {
+            Ok((RingSample { time, weight, stop, kind, flags, .. }, stack)) => {
+                self.writer.sample(Sample { thread: index, stack, time, weight, stop, kind, flags });
+                self.samples += u64::from(kind != Sample::FATAL);
+                self.rename(block);
+            }
+            Err(Unread::NoBase(weight)) => self.writer.lost(index, 1, u64::from(weight)),
+            Err(Unread::Damaged) => return false,
+        }
+        if let Some(process) = self.process(process_block) {
+            process.sample_bytes += (size_of::<RecordHeader>() + coded.len()) as u64;
+        }
+        true
+    }
+
+    /// Writes a record other than a sample to the recording.
+    fn record(&mut self, record: Record, block: usize, thread: u32, process_block: usize) {
+        let Some(Some(Use::Process(of))) = self.uses.get(process_block) else { return };
         let process = of.index;
         match record {
-            Record::Sample { time, weight, stop, kind, flags, words } => {
-                let (stack, whole) = self.stacks.intern(&words, |node| self.writer.node(node));
-                self.writer.sample(Sample { thread, stack, time, weight, stop, kind, flags });
-                self.rename(block);
-                self.samples += u64::from(kind != Sample::FATAL);
-                return whole;
-            }
+            Record::Sample { .. } => {}
             Record::Name { id, plugin, code, fingerprint, first_line, table_kind, name, file, table } => {
                 let name = Name { process, id, plugin, code, fingerprint, first_line, table_kind, name, file, table };
                 self.writer.name(&name);
@@ -279,7 +308,6 @@ impl Drain {
             Record::Lost { .. } => self.losses(block),
             Record::Thread(name) => self.writer.thread_name(thread, &name),
         }
-        true
     }
 
     /// Reads the name of a main thread again: it was recorded when the thread began, and may have changed before its

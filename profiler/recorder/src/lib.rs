@@ -37,6 +37,7 @@ pub mod recorder;
 pub mod records;
 pub mod ring_reader;
 pub mod safe_path;
+pub mod samples;
 pub mod session;
 pub mod snapshot;
 pub mod spawn;

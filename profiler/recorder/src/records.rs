@@ -1,26 +1,16 @@
 //! Parses records from bytes copied out of a ring, which may be any bytes.
 
-use uunwind_ring::record::{
-    padded, LostRecord, NameRecord, ObjectRecord, RecordHeader, RecordType, SampleRecord, ThreadRecord,
-};
+use uunwind_ring::record::{padded, LostRecord, NameRecord, ObjectRecord, RecordHeader, RecordType, ThreadRecord};
 
 /// A parsed record, which owns its data. `uunwind_ring::record` describes the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A sample.
+    /// A sample, which [`Samples`](crate::samples::Samples) decodes.
     Sample {
-        /// Time of the sample (CLOCK_MONOTONIC, ns).
-        time: u64,
-        /// Number of timer periods that the sample stands for.
-        weight: u32,
-        /// Number of the stop reason.
-        stop: u16,
-        /// Number of the `SampleKind`: a timer's tick or a request.
-        kind: u8,
-        /// Flags of the sample, `SAMPLE_*`.
-        flags: u8,
-        /// Frame words, leaf first.
-        words: Vec<u64>,
+        /// The mark in its header.
+        mark: u16,
+        /// The bytes after its header.
+        coded: Vec<u8>,
     },
     /// The description of a code object.
     Name {
@@ -149,13 +139,13 @@ impl<'a> Fields<'a> {
     }
 
     fn header(&mut self) -> Option<RecordHeader> {
-        Some(RecordHeader { size: self.u32()?, kind: self.u16()?, reserved: self.u16()? })
+        Some(RecordHeader { size: self.u32()?, kind: self.u16()?, mark: self.u16()? })
     }
 }
 
 // The parsers below read fields one by one. These sizes prove that the layouts have no padding between them.
 const _: () = assert!(
-    size_of::<SampleRecord>() == 32
+    size_of::<RecordHeader>() == 8
         && size_of::<NameRecord>() == 56
         && size_of::<ObjectRecord>() == 56
         && size_of::<LostRecord>() == 24
@@ -164,23 +154,15 @@ const _: () = assert!(
 
 fn parse(kind: RecordType, record: &[u8]) -> Option<Record> {
     let mut f = Fields::new(record);
-    f.header()?;
+    let mark = f.header()?.mark;
     match kind {
         RecordType::Pad => None,
-        RecordType::Sample => sample(&mut f),
+        RecordType::Sample => Some(Record::Sample { mark, coded: f.rest.to_vec() }),
         RecordType::Name => name(&mut f),
         RecordType::Object => object(&mut f),
         RecordType::Lost => Some(Record::Lost { samples: f.u64()?, weight: f.u64()? }),
         RecordType::Thread => Some(Record::Thread(comm(f.raw(16)?))),
     }
-}
-
-fn sample(f: &mut Fields<'_>) -> Option<Record> {
-    let (time, weight, stop) = (f.u64()?, f.u32()?, f.u16()?);
-    let (kind, flags, count, _sequence) = (f.u8()?, f.u8()?, f.u32()?, f.u32()?);
-    let words = f.raw((count as usize).checked_mul(8)?)?;
-    let words = words.chunks_exact(8).map(|w| Fields::new(w).u64()).collect::<Option<Vec<_>>>()?;
-    Some(Record::Sample { time, weight, stop, kind, flags, words })
 }
 
 fn name(f: &mut Fields<'_>) -> Option<Record> {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use uunwind_core::frame::{KIND_NATIVE, KIND_OMITTED, KIND_SEMANTIC, KIND_WINDOW};
 use uunwind_recording::Node;
+use uunwind_ring::samples::Words;
 
 /// The nodes of all stacks so far.
 #[derive(Default)]
@@ -17,15 +18,20 @@ impl Stacks {
     pub fn intern(&mut self, words: &[u64], mut new: impl FnMut(Node)) -> (u32, bool) {
         let mut parent = 0;
         let (frames, whole) = split(words);
-        for (word, position) in frames.into_iter().rev() {
-            let node = Node { parent, word, position };
-            let next = self.nodes.len() as u32 + 1;
-            parent = *self.nodes.entry(node).or_insert_with(|| {
-                new(node);
-                next
-            });
+        for (word, second) in frames.into_iter().rev() {
+            parent = self.node(parent, Words { word, second }, &mut new);
         }
         (parent, whole)
+    }
+
+    /// The number of the node of a frame, whose caller has the node `parent` (0: none). `new` is called for a new node.
+    pub fn node(&mut self, parent: u32, frame: Words, new: impl FnOnce(Node)) -> u32 {
+        let node = Node { parent, word: frame.word, position: frame.second };
+        let next = self.nodes.len() as u32 + 1;
+        *self.nodes.entry(node).or_insert_with(|| {
+            new(node);
+            next
+        })
     }
 }
 

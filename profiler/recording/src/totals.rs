@@ -64,6 +64,8 @@ counters! {
     interpreted: "frames met before their object's rule table (their unwind information was interpreted in place)";
     /// Functions of JITs without a window.
     frames_lost: "functions whose registered unwind data could not be used";
+    /// Bytes that the records of its samples took in the rings of its threads.
+    sample_bytes: "";
 }
 
 impl Counters {

@@ -17,6 +17,7 @@ pub mod facts;
 pub mod layout;
 pub mod names;
 pub mod record;
+pub mod samples;
 pub mod tables;
 pub mod writer;
 

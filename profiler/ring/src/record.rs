@@ -10,7 +10,7 @@ uunwind_core::numbered! {
     pub enum RecordType: u16 {
         /// Filler up to the end of the ring.
         Pad = 1;
-        /// One sample: [`SampleRecord`], then `words` frame words (`uunwind_core::frame`).
+        /// One sample, coded: see [`samples`](crate::samples).
         Sample = 2;
         /// The names of a code object: [`NameRecord`], then name, file and table bytes, each padded to 8.
         Name = 3;
@@ -24,16 +24,23 @@ uunwind_core::numbered! {
     }
 }
 
-/// The first 8 bytes of every record.
+/// The first 8 bytes of every record: its state, which is written last, at once.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct RecordHeader {
     /// Bytes of the whole record, a multiple of 8, at least 8.
     pub size: u32,
     /// [`RecordType`].
     pub kind: u16,
-    /// Always zero.
-    pub reserved: u16,
+    /// [`RecordType::Sample`]: the upper bits of the [`Sum`](crate::samples::Sum) of what was coded; otherwise zero.
+    pub mark: u16,
+}
+
+impl RecordHeader {
+    /// The header as one word.
+    pub fn word(self) -> u64 {
+        u64::from(self.size) | u64::from(self.kind) << 32 | u64::from(self.mark) << 48
+    }
 }
 
 uunwind_core::numbered! {
@@ -68,29 +75,6 @@ pub const SAMPLE_LOCK_SHIFT: u32 = 5;
 /// The bits of a sample's flags for one of `LOCK_*`.
 pub const fn lock_flags(lock: u32) -> u8 {
     ((lock & 3) as u8) << SAMPLE_LOCK_SHIFT
-}
-
-/// Fixed part of a sample.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct SampleRecord {
-    /// Size and type of the record.
-    pub header: RecordHeader,
-    /// Time of the sample, in ns of CLOCK_MONOTONIC.
-    pub time: u64,
-    /// Number of periods of CPU time that the sample stands for: 1 + timer overruns. [`SampleKind::Fatal`]: the number
-    /// of the signal.
-    pub weight: u32,
-    /// Number of the `uunwind_core::stop_reason::StopReason`.
-    pub stop: u16,
-    /// [`SampleKind`].
-    pub kind: u8,
-    /// `SAMPLE_*` flags, or-ed.
-    pub flags: u8,
-    /// Number of frame words that follow.
-    pub words: u32,
-    /// Sequence number of the sample in this thread, from 1, counting lost ones too.
-    pub sequence: u32,
 }
 
 /// Fixed part of a name.

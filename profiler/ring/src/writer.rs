@@ -5,7 +5,7 @@
 
 use crate::layout::{ThreadBlock, RING_BYTES};
 use crate::record::{padded, RecordHeader, RecordType};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The writing end of a ring.
 #[derive(Clone, Copy)]
@@ -22,6 +22,7 @@ pub struct Reservation<'a> {
     used: usize,
     head: u64,
     kind: RecordType,
+    mark: u16,
 }
 
 impl<'a> RingWriter<'a> {
@@ -50,7 +51,7 @@ impl<'a> RingWriter<'a> {
                 self.ring.add(offset).cast::<RecordHeader>().write(RecordHeader {
                     size: to_end as u32,
                     kind: RecordType::Pad.number(),
-                    reserved: 0,
+                    mark: 0,
                 });
             }
             head = head.wrapping_add(to_end as u64);
@@ -62,7 +63,7 @@ impl<'a> RingWriter<'a> {
         }
         // SAFETY: offset + size <= RING_BYTES.
         let at = unsafe { self.ring.add(offset) };
-        Some(Reservation { writer: *self, at, size, used: core::mem::size_of::<RecordHeader>(), head, kind })
+        Some(Reservation { writer: *self, at, size, used: core::mem::size_of::<RecordHeader>(), head, kind, mark: 0 })
     }
 }
 
@@ -105,17 +106,34 @@ impl Reservation<'_> {
         true
     }
 
+    /// Appends one byte; what follows the last one up to a multiple of 8 is zero. False if there is no space.
+    pub fn byte(&mut self, byte: u8) -> bool {
+        if self.used >= self.size {
+            return false;
+        }
+        // SAFETY: used < size, and both the record and its size are multiples of 8.
+        unsafe {
+            let at = self.at.add(self.used);
+            if self.used.is_multiple_of(8) {
+                at.cast::<u64>().write(0);
+            }
+            at.write(byte);
+        }
+        self.used += 1;
+        true
+    }
+
+    /// Sets the header's mark, 0 otherwise.
+    pub fn mark(&mut self, mark: u16) {
+        self.mark = mark;
+    }
+
     /// Makes the record visible to the reader, cut to the bytes that were used.
     pub fn commit(self) {
         let size = padded(self.used);
-        // SAFETY: every record has room for its header.
-        unsafe {
-            self.at.cast::<RecordHeader>().write(RecordHeader {
-                size: size as u32,
-                kind: self.kind.number(),
-                reserved: 0,
-            });
-        }
+        let header = RecordHeader { size: size as u32, kind: self.kind.number(), mark: self.mark };
+        // SAFETY: every record begins 8-aligned and has room for its header.
+        unsafe { &*self.at.cast::<AtomicU64>() }.store(header.word(), Ordering::Release);
         self.writer.block.head.store(self.head.wrapping_add(size as u64), Ordering::Release);
     }
 }
@@ -123,8 +141,8 @@ impl Reservation<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::SAMPLE_WORDS;
-    use crate::record::{LostRecord, SampleRecord};
+    use crate::record::LostRecord;
+    use crate::samples::LARGEST;
 
     fn block() -> (Box<ThreadBlock>, Vec<u64>) {
         // SAFETY: all-zero is a valid ThreadBlock.
@@ -155,7 +173,7 @@ mod tests {
         block.tail.store(2016, Ordering::Release);
         let before = block.head.load(Ordering::Relaxed);
         let mut r = writer.reserve(RecordType::Lost, core::mem::size_of::<LostRecord>()).expect("room at the end");
-        r.fixed(LostRecord { header: RecordHeader { size: 0, kind: 0, reserved: 0 }, samples: 7, weight: 9 });
+        r.fixed(LostRecord { header: RecordHeader::default(), samples: 7, weight: 9 });
         r.commit();
         let at = if header(&ring, before).1 == RecordType::Pad.number() {
             before + u64::from(header(&ring, before).0)
@@ -166,21 +184,20 @@ mod tests {
         assert!(writer.reserve(RecordType::Name, 2024).is_none());
     }
 
-    /// From any position, an empty ring takes two of the largest samples before the reader has to drain it.
+    /// From any position, an empty ring takes two of the LARGEST samples before the reader has to drain it.
     #[test]
     fn two_of_the_largest_samples_find_room() {
         let (block, mut ring) = block();
         // SAFETY: as above.
         let writer = unsafe { RingWriter::new(&block, ring.as_mut_ptr().cast()) };
-        let largest = core::mem::size_of::<SampleRecord>() + SAMPLE_WORDS * 8;
         for start in (0..2 * RING_BYTES as u64).step_by(8) {
             block.head.store(start, Ordering::Relaxed);
             block.tail.store(start, Ordering::Relaxed);
             for nth in 1..=2 {
-                let room = writer.reserve(RecordType::Sample, largest);
+                let room = writer.reserve(RecordType::Sample, LARGEST);
                 room.unwrap_or_else(|| panic!("no room for sample {nth} from {start}")).commit();
                 // As if all of the reservation had been used.
-                block.head.fetch_add(padded(largest) as u64 - 8, Ordering::Relaxed);
+                block.head.fetch_add(padded(LARGEST) as u64 - 8, Ordering::Relaxed);
             }
         }
     }

@@ -14,16 +14,16 @@ use uunwind_language::{Finding, Language};
 use uunwind_loader::wire::{self, Answer, Request, Table};
 use uunwind_loader::Plugin;
 use uunwind_recorder::facts::FactsPublisher;
+use uunwind_recorder::records::{records, Record};
 use uunwind_recording::{Inlined, Symbol, Symbols};
 use uunwind_ring::layout::{ThreadBlock, LIVE_PROCESS, LIVE_THREAD, RING_BYTES, RING_OFFSET};
-use uunwind_ring::record::{
-    LostRecord, NameRecord, ObjectRecord, RecordHeader, RecordType, SampleRecord, ThreadRecord,
-};
+use uunwind_ring::record::{LostRecord, NameRecord, ObjectRecord, RecordHeader, RecordType, ThreadRecord};
+use uunwind_ring::samples::{Past, Sample};
 use uunwind_ring::writer::RingWriter;
 use uunwind_symbolize::question::{send, Question};
 use uunwind_tables_build::of_image;
 
-const HEADER: RecordHeader = RecordHeader { size: 0, kind: 0, reserved: 0 };
+const HEADER: RecordHeader = RecordHeader { size: 0, kind: 0, mark: 0 };
 
 pub fn ring() {
     // SAFETY: all-zero is a valid ThreadBlock.
@@ -70,19 +70,12 @@ pub fn ring() {
         });
     }
     let words = [1u64 << 56 | 0x7f00_0000_1234, 2 << 56 | 1 << 32 | 1, 14, 1 << 56 | 0x7f00_0000_4321];
-    write(RecordType::Sample, &|r| {
-        r.fixed(SampleRecord {
-            header: HEADER,
-            time: 21,
-            weight: 2,
-            stop: 1,
-            kind: 0,
-            flags: 4,
-            words: 4,
-            sequence: 9,
-        });
-        r.bytes(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>())
-    });
+    // SAFETY: a Past that has written nothing is all zero.
+    let mut past: Box<Past> = Box::new(unsafe { std::mem::zeroed() });
+    for sequence in 1..5 {
+        let sample = Sample { time: 21, weight: sequence, sequence, stop: 1, kind: 0, flags: 4 };
+        assert!(past.write(&writer, &sample, &words), "room for the sample");
+    }
     write(RecordType::Lost, &|r| {
         r.fixed(LostRecord { header: HEADER, samples: 31, weight: 32 });
         true
@@ -91,6 +84,12 @@ pub fn ring() {
     let bytes: Vec<u8> = ring.iter().flat_map(|word| word.to_le_bytes()).take(head).collect();
     seed("ring_records", "one-of-each", &bytes);
     seed("ring_records", "refused-size", &bytes[4..]);
+    let samples = records(&bytes).filter_map(|record| match record {
+        Ok(Record::Sample { coded, .. }) => Some([&[coded.len() as u8], &*coded].concat()),
+        _ => None,
+    });
+    seed("ring_samples", "four-of-a-thread", &samples.collect::<Vec<_>>().concat());
+    seed("ring_samples", "refused-base", &[4, 0, 2, 0, 0]);
     session(&bytes);
 }
 

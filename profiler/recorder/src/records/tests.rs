@@ -11,7 +11,7 @@ fn written() -> Vec<u8> {
     let mut ring = vec![0u64; RING_BYTES / 8];
     // SAFETY: the ring has RING_BYTES, is 8-aligned and used by this writer only.
     let writer = unsafe { RingWriter::new(&block, ring.as_mut_ptr().cast()) };
-    let header = RecordHeader { size: 0, kind: 0, reserved: 0 };
+    let header = RecordHeader::default();
     let mut name = [0; 16];
     name[..6].copy_from_slice(b"worker");
     let mut r = writer.reserve(RecordType::Thread, 64).expect("room");
@@ -43,8 +43,8 @@ fn written() -> Vec<u8> {
     assert!(r.bytes(&[0x3b, 0x03, b'a', 0, 0xbb, 0x03]) && r.bytes("a\u{e9}b".as_bytes()) && r.bytes(&[0x80, 1]));
     r.commit();
     let mut r = writer.reserve(RecordType::Sample, 256).expect("room");
-    r.fixed(SampleRecord { header, time: 21, weight: 2, stop: 1, kind: 1, flags: 4, words: 2, sequence: 9 });
-    assert!(r.bytes(&[0x11; 16]));
+    assert!((1..=11).all(|byte| r.byte(byte)));
+    r.mark(0x1234);
     r.commit();
     let mut r = writer.reserve(RecordType::Lost, 64).expect("room");
     r.fixed(LostRecord { header, samples: 31, weight: 32 });
@@ -78,7 +78,7 @@ fn what_a_target_writes_comes_back() {
             file: "a\u{e9}b".into(),
             table: vec![0x80, 1],
         },
-        Record::Sample { time: 21, weight: 2, stop: 1, kind: 1, flags: 4, words: vec![0x1111_1111_1111_1111; 2] },
+        Record::Sample { mark: 0x1234, coded: vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 0, 0, 0, 0] },
         Record::Lost { samples: 31, weight: 32 },
     ];
     assert_eq!(read, expected);

@@ -1,0 +1,132 @@
+//! How a sample's frame words are coded in a ring: the words that a thread's stack shares with that of its last sample,
+//! counted from the root, are not written again, and a frame that follows the same two callers as it did before is
+//! not either. docs/ring-format.md describes every byte; `write` is the thread's side, `uunwind_recorder::samples` the
+//! recorder's.
+//!
+//! Both sides keep the same memory of what was written: the last stack, and a table of the frame that last followed
+//! two others ([`Followers`]). A sample that found no room leaves that memory as it was. A sample with [`RESTART`]
+//! needs none, and empties it: the first of a thread, every [`RESTART_EVERY`]th, and one after a sample that was begun
+//! and not finished. The record's header has a sum of all that was coded since then ([`Sum`]), so that a reader that
+//! has another memory notices it.
+
+mod write;
+
+use uunwind_core::frame::KIND_SEMANTIC;
+pub use write::{Past, Sample, LARGEST, PAST_BYTES};
+
+/// First byte of a sample: the reader's memory is emptied before.
+pub const RESTART: u8 = 1;
+/// First byte: stop reason, kind and flags follow; otherwise they are those of the sample before.
+pub const STATE: u8 = 2;
+/// First byte: the weight follows; otherwise it is 1.
+pub const WEIGHT: u8 = 4;
+/// First byte: the number of samples lost since the one before follows; otherwise none was.
+pub const GAP: u8 = 8;
+
+/// Tag in the two lowest bits of a step: the frame has the upper byte of the expected one, and differs from it by
+/// this.
+pub const NEAR: u64 = 0;
+/// Tag: the upper byte of the frame's word; its payload and its second word follow, less those of the last frame of
+/// its kind.
+pub const FAR: u64 = 2;
+/// Tag in the lowest bit: this number of frames are the expected ones.
+pub const EXPECTED: u64 = 1;
+
+/// A sample with [`RESTART`] comes after at most this number of others.
+pub const RESTART_EVERY: u32 = 256;
+/// Entries of the table of followers.
+pub const FOLLOWERS: usize = 1024;
+/// Bits of a frame word below its upper byte, which holds its flags and kind.
+pub const PAYLOAD_BITS: u32 = 56;
+/// The payload of a frame word.
+pub const PAYLOAD: u64 = (1 << PAYLOAD_BITS) - 1;
+
+/// The words of a frame: the second is 0 for frames of one word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct Words {
+    /// The frame's word.
+    pub word: u64,
+    /// Its second word, or 0.
+    pub second: u64,
+}
+
+/// The two innermost frames so far, the outer one first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Callers(pub Words, pub Words);
+
+impl Callers {
+    /// The callers of the frame after `frame`.
+    pub fn then(self, frame: Words) -> Callers {
+        Callers(self.1, frame)
+    }
+
+    /// Index of their follower in the table of [`FOLLOWERS`].
+    pub fn index(self) -> usize {
+        let Callers(outer, inner) = self;
+        let sum = [outer.word, outer.second, inner.word, inner.second].into_iter().fold(0, mixed);
+        (sum >> 48) as usize % FOLLOWERS
+    }
+}
+
+/// The last frame of each kind that was not shared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recent {
+    machine: Words,
+    semantic: Words,
+}
+
+impl Recent {
+    /// The last one of this frame's kind.
+    pub fn of(self, frame: Words) -> Words {
+        if is_semantic(frame) {
+            self.semantic
+        } else {
+            self.machine
+        }
+    }
+
+    /// Takes the place of the last one.
+    pub fn put(&mut self, frame: Words) {
+        *(if is_semantic(frame) { &mut self.semantic } else { &mut self.machine }) = frame;
+    }
+}
+
+fn is_semantic(frame: Words) -> bool {
+    (frame.word >> PAYLOAD_BITS) as u8 & 15 == KIND_SEMANTIC
+}
+
+fn mixed(sum: u64, word: u64) -> u64 {
+    (sum.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// A sum of what was coded since the last [`RESTART`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum(pub u64);
+
+impl Sum {
+    /// The sum with the number of words shared with the sample before.
+    pub fn with_shared(self, words: u64) -> Sum {
+        Sum(mixed(self.0, !words))
+    }
+
+    /// The sum with a frame that is not shared.
+    pub fn with(self, frame: Words) -> Sum {
+        Sum(mixed(mixed(self.0, frame.word), frame.second))
+    }
+
+    /// What the record's header has of it.
+    pub fn mark(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+}
+
+/// The signed number as an unsigned one that is small if its magnitude is.
+pub const fn zigzag(signed: i64) -> u64 {
+    ((signed << 1) ^ (signed >> 63)) as u64
+}
+
+/// The inverse of [`zigzag`].
+pub const fn unzigzag(coded: u64) -> i64 {
+    (coded >> 1) as i64 ^ -((coded & 1) as i64)
+}

@@ -1,0 +1,108 @@
+//! docs/ring-format.md says what the code does: sizes, offsets and numbers.
+
+use std::mem::offset_of;
+use uunwind_ring::layout::*;
+use uunwind_ring::record::RecordType;
+use uunwind_ring::samples::{Callers, Sum, Words, FOLLOWERS, GAP, RESTART, RESTART_EVERY, STATE, WEIGHT};
+
+const TEXT: &str = include_str!("../../../docs/ring-format.md");
+
+/// The text between two headings, its lines joined.
+fn section(heading: &str) -> String {
+    let (_, rest) = TEXT.split_once(&format!("\n## {heading}\n")).expect(heading);
+    rest.split("\n## ").next().unwrap_or(rest).replace('\n', " ")
+}
+
+fn with_commas(number: usize) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).expect("digits"));
+    groups.collect::<Vec<_>>().join(",")
+}
+
+#[track_caller]
+fn says(section: &str, words: &str) {
+    assert!(section.contains(words), "docs/ring-format.md does not say: {words}");
+}
+
+#[test]
+fn sizes_and_offsets_of_the_session() {
+    assert!(TEXT
+        .starts_with(&format!("# The session: rings between programs and the recorder, version {SESSION_VERSION}\n")));
+    let text = section("The session");
+    says(&text, &format!("A memfd of {} bytes", with_commas(SESSION_BYTES)));
+    says(&text, &format!("| {STATES_OFFSET} | {} | states of the blocks: {BLOCKS} of u32 |", BLOCKS * 4));
+    says(&text, &format!("| {DATA_OFFSET} | {BLOCKS} * {BLOCK_BYTES} | the blocks |"));
+    says(&text, &format!("a header of {BLOCK_HEADER} bytes and, for a thread, a ring of {RING_BYTES} bytes"));
+    for (what, offset) in [
+        ("u64 magic `uu-ring1`", offset_of!(SessionHeader, magic)),
+        ("u32 version", offset_of!(SessionHeader, version)),
+        ("u32 bytes of a block", offset_of!(SessionHeader, block_bytes)),
+        ("u32 number of blocks", offset_of!(SessionHeader, blocks)),
+        ("u32 pid of the recorder", offset_of!(SessionHeader, recorder)),
+        ("u32 threads that found no block", offset_of!(SessionHeader, threads_without_block)),
+        ("u32 processes that found no block", offset_of!(SessionHeader, processes_without_block)),
+        ("u32 block at which the next search for a free one begins", offset_of!(SessionHeader, claim_hint)),
+        ("u32 version of a process that could not record", OTHER_VERSION_OFFSET),
+    ] {
+        says(&text, &format!("{what} at {offset}"));
+    }
+    assert_eq!(SESSION_MAGIC.to_le_bytes(), *b"uu-ring1");
+    let states = [(FREE, "free"), (CLAIMED, "claimed"), (LIVE_PROCESS, "of a process"), (LIVE_THREAD, "of a thread |")];
+    for (state, what) in states.into_iter().chain([(ENDED_THREAD, "of a thread that has ended")]) {
+        says(&text, &format!("| {state} | {what}"));
+    }
+    for (what, offset, bytes) in [
+        ("tid", offset_of!(ThreadBlock, tid), 4),
+        ("block of the process", offset_of!(ThreadBlock, process), 4),
+        ("pid of the process", offset_of!(ThreadBlock, pid), 4),
+        ("head", offset_of!(ThreadBlock, head), 8),
+        ("tail", offset_of!(ThreadBlock, tail), 8),
+        ("samples lost because", offset_of!(ThreadBlock, lost), 8),
+        ("their weight", offset_of!(ThreadBlock, lost_weight), 8),
+        ("other records", offset_of!(ThreadBlock, lost_other), 8),
+        ("number of samples", offset_of!(ThreadBlock, sequence), 4),
+    ] {
+        says(&text, &format!("| {offset} | {bytes} | {what}"));
+    }
+    assert_eq!(RING_OFFSET, BLOCK_HEADER);
+}
+
+#[test]
+fn numbers_of_records() {
+    let text = section("Records");
+    for (kind, what) in [
+        (RecordType::Pad, "padding"),
+        (RecordType::Sample, "sample"),
+        (RecordType::Name, "name of a code object"),
+        (RecordType::Object, "loaded object"),
+        (RecordType::Lost, "losses"),
+        (RecordType::Thread, "name of the thread"),
+    ] {
+        says(&text, &format!("| {} | {what}", kind.number()));
+    }
+    let undocumented = (0..u16::MAX)
+        .filter_map(RecordType::from_number)
+        .find(|kind| !text.contains(&format!("| {} | ", kind.number())));
+    assert_eq!(undocumented, None);
+    says(&text, &format!("its position modulo {RING_BYTES}"));
+}
+
+#[test]
+fn how_samples_are_coded() {
+    let text = section("Samples");
+    says(&text, &format!("a table of {FOLLOWERS} frames"));
+    says(&text, &format!("at least every {RESTART_EVERY}th"));
+    says(&text, &format!("modulo {FOLLOWERS}."));
+    says(
+        &text,
+        &format!("{RESTART}: empty everything before; {STATE}: state follows; {WEIGHT}: weight follows; {GAP}: losses follow"),
+    );
+    // The sums, as the document has them.
+    let sum = |words: &[u64]| {
+        words.iter().fold(0u64, |s, word| (s.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    };
+    let (a, b) = (Words { word: 1 << 56 | 0x1234, second: 0 }, Words { word: 2 << 56 | 9, second: 5 });
+    assert_eq!(Callers(a, b).index() as u64, (sum(&[a.word, 0, b.word, 5]) >> 48) % FOLLOWERS as u64);
+    let marked = Sum::default().with_shared(7).with(a).with(b);
+    assert_eq!(u64::from(marked.mark()), sum(&[!7, a.word, 0, b.word, 5]) >> 48);
+}
