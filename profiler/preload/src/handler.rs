@@ -189,6 +189,7 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
     let Origin { kind, weight } = origin;
     let is_tick = matches!(kind, SampleKind::Timer);
     let period = process.setting.period();
+    let weight = if is_tick { slot.first.weight(weight, period) } else { weight };
     let carried = if is_tick { slot.budget.on_ticks(weight, period) } else { Some(0) };
     let Some(mut carried) = carried else { return };
     let block = slot.block();

@@ -14,6 +14,7 @@
 //! process         the state of a recorded process; the child of a fork
 //! threads         pthread_create, a timer for each thread, its end
 //! handler         one sampling signal, one record
+//! first_tick      threads that are shorter than the kernel's tick
 //! late            why a tick stands for many periods
 //! budget          the limit on what walks of deep stacks cost a thread
 //! clock           the time, without a system call
@@ -38,6 +39,7 @@ mod budget;
 mod client;
 mod clock;
 mod ending;
+mod first_tick;
 mod handler;
 mod late;
 mod process;

@@ -10,6 +10,7 @@
 //! ```
 
 use crate::budget::Budget;
+use crate::first_tick::FirstTick;
 use crate::signals::VIRTUAL_SIGNALS;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use uunwind_core::syscall;
@@ -78,6 +79,8 @@ pub struct Slot {
     pub held: AtomicU64,
     /// Limits what walks of deep stacks cost the thread.
     pub budget: Budget,
+    /// Whether the thread has met a tick.
+    pub first: FirstTick,
     /// Signals for the program (a bit each) that arrived during a walk and will be sent again after it.
     pub deferred: AtomicU64,
     /// The siginfo of each deferred signal, in the order of `signals::virtual_signals`.
@@ -149,6 +152,7 @@ pub fn claim(thread_pointer: u64) -> Option<&'static Slot> {
         word.store(0, Ordering::Relaxed);
     }
     slot.budget.reset();
+    slot.first.reset();
     slot.timer.store(NO_TIMER, Ordering::Relaxed);
     slot.thread_pointer.store(thread_pointer, Ordering::Relaxed);
     Some(slot)

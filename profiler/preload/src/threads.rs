@@ -125,11 +125,11 @@ fn arm(process: &Process, slot: &Slot, tid: u32) {
         disarm(slot);
         return;
     }
-    let period = 1_000_000_000 / u64::from(process.setting.rate.max(1));
+    let period = process.setting.period();
     // The first expiry lies at a varying place in the first period, so that many runs of one short program are not all
-    // sampled at the same place. The kernel checks CPU timers at its ticks only, so programs shorter than a tick are
-    // under-represented.
-    let first = 1 + (u64::from(tid).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ syscall::monotonic_ns()) % period.max(1);
+    // sampled at the same place.
+    let random = u64::from(tid).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ syscall::monotonic_ns();
+    let first = slot.first.arm(random, period);
     let spec = [
         (period / 1_000_000_000) as i64,
         (period % 1_000_000_000) as i64,
