@@ -69,14 +69,14 @@ pub fn state(guest: &Guest<'_>) -> u32 {
         LOCK_ABSENT => return LOCK_NONE,
         _ => return LOCK_UNKNOWN,
     }
-    let Some(tstate) = thread_state::current(guest, &facts) else {
+    let Some(tstate) = thread_state::current(guest, facts) else {
         // No thread state, or none that can be found.
         let hidden = facts.state == STATE_KEY && guest.view().tsd_offset == 0;
         return if hidden { LOCK_UNKNOWN } else { LOCK_NONE };
     };
-    match holds(guest, &facts, tstate) {
+    match holds(guest, facts, tstate) {
         Some(true) => LOCK_HELD,
-        Some(false) => waits(guest, &facts, tstate).unwrap_or(LOCK_UNKNOWN),
+        Some(false) => waits(guest, facts, tstate).unwrap_or(LOCK_UNKNOWN),
         None => LOCK_UNKNOWN,
     }
 }

@@ -64,9 +64,7 @@ pub fn overlay(guest: &Guest<'_>) -> u32 {
     if view.facts.is_null() || view.cfa <= view.sp {
         return OVERLAY_NONE;
     }
-    // One copy, which stays where it is: a handler's stack is short.
-    let facts = Facts::read(guest.facts());
-    let Some(facts) = &facts else {
+    let Some(facts) = Facts::read(guest.facts()) else {
         return OVERLAY_NONE;
     };
     let Some(boundary) = facts.boundary() else {

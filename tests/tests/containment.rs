@@ -38,7 +38,7 @@ fn a_sample_under_python_takes_little_stack() {
     let object = compile::shared(&scratch, "libpaint.so", &["native/paint.c"]);
     let source = "import ctypes, sys\ndef f(n, p):\n    if n: return f(n - 1, p)\n    sorted([1], key=lambda x: p(ctypes.c_double(1.0)))\n\
         f(30, ctypes.CDLL(sys.argv[1]).paint)\n";
-    for python in interpreters::modern() {
+    for python in interpreters::supported() {
         let program = [python.path.as_os_str(), "-c".as_ref(), source.as_ref(), object.as_os_str()];
         let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &program).expect_code(0);
         within_bounds(&python.label, &recording);

@@ -46,7 +46,7 @@ const SHARED: &[&str] = &["-shared", "-fPIC"];
 fn facts(path: &Path) -> Option<Facts> {
     let found = analyse(path).unwrap().facts?;
     assert_eq!(found.0, "python");
-    Some(Facts::read(&found.1).expect("facts that the signal half takes"))
+    Some(*Facts::read(&found.1).expect("facts that the signal half takes"))
 }
 
 #[test]

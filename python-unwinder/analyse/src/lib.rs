@@ -100,7 +100,9 @@ fn facts(elf: &dyn Elf) -> Result<Option<Facts>, String> {
         State::ThreadLocal => tls::find(elf, version, &mut facts)?,
     }
     // The signal half must accept what is called facts here.
-    Facts::read(facts.as_bytes()).map(Some).ok_or_else(|| format!("CPython {version} with impossible offsets"))
+    Facts::read(facts.as_bytes())
+        .map(|facts| Some(*facts))
+        .ok_or_else(|| format!("CPython {version} with impossible offsets"))
 }
 
 fn word32(elf: &dyn Elf, address: u64) -> Option<u32> {
