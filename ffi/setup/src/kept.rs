@@ -8,23 +8,23 @@ use crate::facts::{ObjectFacts, Unanswered};
 use crate::plugins::own_file;
 use crate::state::{FileId, State};
 use sha2::{Digest, Sha256};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use uunwind_core::plugin::{padded, trimmed};
 use uunwind_elf::Image;
-use uunwind_tables_build::private_folder::PrivateFolder;
+use uunwind_tables_build::private_folder::Drawer;
 use uunwind_tables_build::user_folder;
 
 /// No entry is larger, in bytes.
 const LARGEST: u64 = 128 * 1024;
 
 /// The user's facts on disk, as one set of plugins finds them.
-pub struct Store(Option<(PathBuf, Sha256)>);
+pub struct Store(Option<(Drawer, Sha256)>);
 
 impl Store {
     /// For the plugins of this process. Without a folder, or without the file of this object or of a plugin, nothing is
     /// kept.
     pub fn of_user(state: &State) -> Store {
-        Store(user_folder().and_then(|folder| Some((folder.join("facts"), of_plugins(state)?))))
+        Store(user_folder().and_then(|folder| Some((Drawer::at(folder.join("facts")), of_plugins(state)?))))
     }
 
     /// The object's facts, from the disk or by `find`. Only answers are kept.
@@ -36,13 +36,13 @@ impl Store {
         let (Some((folder, plugins)), Some(file)) = (&self.0, image.metadata()) else { return find() };
         let digest = plugins.clone().chain_update(FileId::of(&file).bytes().collect::<Vec<u8>>()).finalize();
         let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        let kept = PrivateFolder::open(folder).and_then(|folder| folder.read(&name, LARGEST));
+        let kept = folder.read(&name, LARGEST);
         if let Some(kept) = kept.ok().and_then(|bytes| decode(&bytes)) {
             return Ok(kept);
         }
         let found = find()?;
         // Whatever goes wrong here costs time only.
-        let _ = PrivateFolder::make(folder).and_then(|folder| folder.write(&name, &encode(found.as_ref())));
+        let _ = folder.write(&name, &encode(found.as_ref()));
         Ok(found)
     }
 }
@@ -92,13 +92,17 @@ mod tests {
     #[test]
     fn only_answers_are_kept() {
         let folder = std::env::temp_dir().join(format!("uu-kept-{}", std::process::id()));
-        let store = Store(Some((folder.clone(), Sha256::new())));
+        let new = || Store(Some((Drawer::at(folder.clone()), Sha256::new())));
+        let store = new();
         let image = Image::open(&std::env::current_exe().unwrap()).unwrap();
         let facts = ObjectFacts { plugin: "some".to_owned(), bytes: vec![1] };
         assert_eq!(store.facts(&image, || Err(Unanswered)), Err(Unanswered));
         assert_eq!(store.facts(&image, || Ok(Some(facts.clone()))), Ok(Some(facts.clone())));
         assert_eq!(store.facts(&image, || panic!("it is kept")), Ok(Some(facts)));
         std::fs::remove_dir_all(&folder).unwrap();
+        // A folder that goes away costs time; the next set-up makes it again.
+        assert_eq!(store.facts(&image, || Ok(None)), Ok(None));
+        let store = new();
         assert_eq!(store.facts(&image, || Ok(None)), Ok(None));
         assert_eq!(store.facts(&image, || panic!("it is kept, too")), Ok(None));
         std::fs::remove_dir_all(&folder).unwrap();

@@ -4,7 +4,7 @@
 //! A cache saves time and nothing else: an entry that is missing, damaged, of another version, or that another user
 //! could have written, is built anew, and a folder that cannot be written is done without.
 
-use super::private_folder::PrivateFolder;
+use super::private_folder::Drawer;
 use super::sections::Inputs;
 use super::NoTable;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ const LARGEST: u64 = 256 << 20;
 /// Rule tables in a folder on disk, by the digest of what they are built of.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
-    folder: Option<PathBuf>,
+    folder: Option<Drawer>,
 }
 
 /// The source of a table: built now, or read from the cache on the disk.
@@ -40,29 +40,28 @@ impl Cache {
 
     /// In this folder, which is made when it is needed.
     pub fn at(folder: PathBuf) -> Cache {
-        Cache { folder: Some(folder) }
+        Cache { folder: Some(Drawer::at(folder)) }
     }
 
     /// The user's: [`user_folder`].
     pub fn of_user() -> Cache {
-        Cache { folder: user_folder().map(|base| base.join("tables").join(REVISION)) }
+        Cache { folder: user_folder().map(|base| Drawer::at(base.join("tables").join(REVISION))) }
     }
 
     /// The rule table of an object, under its [`Image::unwind_key`]: from the disk, if a whole one is there, else built
     /// and kept.
     pub fn table(&self, image: &Image) -> Result<(Vec<u8>, Cached), NoTable> {
         let (inputs, key) = (Inputs::of(image), image.unwind_key());
-        let Some(path) = &self.folder else { return Ok((inputs.build(key)?, Cached::Built)) };
+        let Some(folder) = &self.folder else { return Ok((inputs.build(key)?, Cached::Built)) };
         let name: String = inputs.digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
-        let kept = PrivateFolder::open(path).and_then(|folder| folder.read(&name, LARGEST));
-        if let Ok(bytes) = kept {
+        if let Ok(bytes) = folder.read(&name, LARGEST) {
             if is_whole(&bytes, key) {
                 return Ok((bytes, Cached::Hit));
             }
         }
         let bytes = inputs.build(key)?;
         // Whatever goes wrong here costs time only.
-        let _ = PrivateFolder::make(path).and_then(|folder| folder.write(&name, &bytes));
+        let _ = folder.write(&name, &bytes);
         Ok((bytes, Cached::Built))
     }
 }

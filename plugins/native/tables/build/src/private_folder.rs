@@ -12,10 +12,44 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 /// The folder, open.
+#[derive(Debug)]
 pub struct PrivateFolder(OwnedFd);
+
+/// A private folder by its path: opened at its first use, and checked once for all files. If it is removed after that,
+/// nothing is found in it, and nothing is kept.
+#[derive(Clone, Debug)]
+pub struct Drawer {
+    path: PathBuf,
+    folder: Arc<OnceLock<PrivateFolder>>,
+}
+
+impl Drawer {
+    /// Opens nothing yet.
+    pub fn at(path: PathBuf) -> Drawer {
+        Drawer { path, folder: Arc::default() }
+    }
+
+    /// As [`PrivateFolder::read`].
+    pub fn read(&self, name: &str, limit: u64) -> io::Result<Vec<u8>> {
+        self.opened(PrivateFolder::open)?.read(name, limit)
+    }
+
+    /// As [`PrivateFolder::write`], in a folder that is made where it is missing.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.opened(PrivateFolder::make)?.write(name, bytes)
+    }
+
+    fn opened(&self, open: fn(&Path) -> io::Result<PrivateFolder>) -> io::Result<&PrivateFolder> {
+        match self.folder.get() {
+            Some(folder) => Ok(folder),
+            None => open(&self.path).map(|folder| self.folder.get_or_init(|| folder)),
+        }
+    }
+}
 
 impl PrivateFolder {
     /// Opens the folder.
