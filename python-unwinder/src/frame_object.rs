@@ -26,6 +26,8 @@ use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER};
 /// The callee-saved registers, by DWARF number: rbx, r14, r12, r13, r15, rbp. GCC keeps the frame in rbx, debug builds
 /// in r14.
 const REGISTERS: [u8; 6] = [3, 14, 12, 13, 15, 6];
+/// The registers in which the evaluation loop gets its frame: rdi up to 3.8, rsi later.
+const ARGUMENTS: [u8; 2] = [5, 4];
 /// Number of registers, from the first on, that were observed to hold it in all builds.
 const USUAL: usize = 2;
 /// Number of frames of the chain that may lack an activation of their own.
@@ -106,9 +108,18 @@ fn interrupted(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     }
     // For a few instructions the compiler may keep it in the C frame instead: a word there may also be an old one.
     let doubt = if is_set_up && is_spilled(here, cursor.frame) { OVERLAY_DESYNC } else { 0 };
-    // Its frame may be in the chain already. Nothing ran in it yet, or nothing will.
-    cursor.frames = 1;
+    // Its frame may be in the chain already. Nothing ran in it yet, or nothing will. If it is known not to be there, the
+    // chain may begin with a generator that delegates, which has no activation (3.10).
+    cursor.frames = u32::from(!(has_a_frame_before(here, cursor.frame) || is_about_to_begin(here, cursor.frame)));
     OVERLAY_INTERPRETER | doubt
+}
+
+/// Does one of the registers hold a frame object that was called from this one: the activation's own, which the chain
+/// does not lead to? It is an argument, is kept in a callee-saved register, or is the caller's again.
+fn is_about_to_begin(here: &Here<'_>, frame: u64) -> bool {
+    let guest = here.guest;
+    let arguments = ARGUMENTS.iter().filter_map(|number| guest.register(*number));
+    arguments.chain(registers(guest)).any(|held| held != frame && read(here, held).is_some_and(|f| f.back == frame))
 }
 
 /// Is there a word with this frame's address in the C frame, below what the prologue has saved?

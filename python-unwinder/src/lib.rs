@@ -26,6 +26,7 @@
 //! other_states  the thread's states in other interpreters, whose activations may lie on the same stack
 //! lines         line tables of all versions
 //! trampoline    the machine code of `-X perf`, which lies in no object: the step to its caller
+//! jit           the machine code of 3.14's JIT, likewise
 //! overlay       the entry: which activation is this native frame?
 //! ```
 #![cfg_attr(not(test), no_std)]
@@ -42,6 +43,7 @@ mod cursor;
 pub mod facts;
 mod frame;
 mod frame_object;
+mod jit;
 mod learned;
 pub mod lines;
 pub mod lock;

@@ -13,6 +13,7 @@
 //! ```
 //! The step depends only on the instructions from the pc to the `ret`, so it is right for any code with these bytes.
 
+use crate::jit;
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{OVERLAY_INTERPRETER, STEP_DONE, STEP_NATIVE, UNTOUCHED};
 use uunwind_core::regs::SP;
@@ -55,11 +56,11 @@ const fn word(bytes: [u8; 8]) -> u64 {
 /// pointer.
 const PRESERVED: u32 = 1 << 3 | 1 << 6 | 1 << SP | 0xf << 12;
 
-/// [`uunwind_core::plugin::Plugin::step`] of this plugin, called for frames in code that no object covers.
+/// [`uunwind_core::plugin::Plugin::step`] of this plugin, called for frames in code that no object covers. What is no
+/// trampoline may be code of the JIT.
 pub fn step(guest: &Guest<'_>) -> u32 {
-    let (Some(caller), Some((pc, sp, rbp))) = (guest.caller(), caller_of(guest)) else {
-        return STEP_NATIVE | UNTOUCHED;
-    };
+    let Some((pc, sp, rbp)) = caller_of(guest) else { return jit::step(guest) };
+    let Some(caller) = guest.caller() else { return STEP_NATIVE | UNTOUCHED };
     caller.pc = pc;
     caller.known &= PRESERVED;
     if let Some(room) = caller.registers.get_mut(usize::from(SP)) {

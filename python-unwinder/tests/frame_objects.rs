@@ -233,6 +233,23 @@ fn generators_without_an_activation_are_shown_and_others_doubted() {
     }
 }
 
+/// Where the chain begins with such a generator, an interrupted activation holds the frame that is to be linked, or was.
+#[test]
+fn a_generator_that_delegates_is_not_taken_for_the_interrupted_activations_frame() {
+    const RSI: usize = 4;
+    let mut p = Process::new();
+    let main = p.frame("main", 0, true, false);
+    let outer = p.frame("outer", main, true, true);
+    let inner = p.frame("inner", outer, false, true);
+    for register in [RSI, R15] {
+        let shown = p.show(outer, &[(true, 0x50, register, inner), (false, IN, RBX, main)]);
+        assert_eq!(shown, [hosts(&[]), hosts(&["outer", "main"])]);
+    }
+    // Once it is linked, it is the activation's, and nothing ran in it.
+    let shown = p.show(inner, &[(true, 0x50, RSI, inner), (false, IN, RBX, main)]);
+    assert_eq!(shown, [hosts(&[]), hosts(&["outer", "main"])]);
+}
+
 #[test]
 fn a_chain_that_was_cut_goes_on_in_the_registers() {
     let mut p = Process::new();

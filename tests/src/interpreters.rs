@@ -23,6 +23,15 @@ pub struct Interpreter {
     pub label: String,
 }
 
+impl Interpreter {
+    /// Whether the build has a JIT, which PYTHON_JIT=1 turns on.
+    pub fn has_jit(&self) -> bool {
+        let mut ask = Command::new(&self.path);
+        ask.args(["-c", "import sys; sys.exit(not (sys._jit.is_available() and sys._jit.is_enabled()))"]);
+        ask.env("PYTHON_JIT", "1").output().is_ok_and(|out| out.status.success())
+    }
+}
+
 /// All interpreters of a supported version, one for each real file.
 pub fn supported() -> Vec<Interpreter> {
     all().into_iter().filter(|i| SUPPORTED.contains(&i.version.0)).collect()

@@ -136,6 +136,15 @@ impl Frame {
         matches!(self, Frame::Python { .. })
     }
 
+    /// Is it code of CPython's JIT? That is in no object: without a name, or with the one that is reported for it.
+    pub fn is_in_jit(&self) -> bool {
+        match self {
+            Frame::Native { object, .. } => matches!(&**object, "?" | "jitdump" | "gdb"),
+            Frame::Jit { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Whether this is a frame of machine code.
     pub fn is_native(&self) -> bool {
         matches!(self, Frame::Native { .. } | Frame::Jit { .. })

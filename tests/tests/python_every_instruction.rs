@@ -1,6 +1,6 @@
 //! Python stacks at the instructions of a program whose functions call each other in every way, with each interpreter
-//! of this machine: each stack ends, is one that a profile function sees, in that order, or is marked as doubtful. With
-//! UU_CAMPAIGNS=1 at every instruction.
+//! of this machine, and under its JIT: each stack ends, is one that a profile function sees, in that order, or is marked
+//! as doubtful. With UU_CAMPAIGNS=1 at every instruction.
 
 use libtest_mimic::Arguments;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ type Stack = Vec<String>;
 /// A tick of the timer at the moment of an explicit signal would swallow it, so the rate is the lowest.
 const OPTIONS: [&str; 3] = ["--explicit", "-r", "1"];
 /// Instructions from one sample to the next, unless all are asked for. A prime.
-const STRIDE: &str = "29";
+const STRIDE: &str = "97";
 /// At most one stack in this number is doubtful or not whole.
 const DOUBTFUL: usize = 50;
 /// Number of samples that are looked at, at least.
@@ -28,15 +28,21 @@ fn main() {
     for minor in interpreters::missing(&found) {
         skips::skipped(&format!("every instruction of 3.{minor}"), "this machine has no such interpreter");
     }
-    let trials = found.into_iter().map(|python| {
+    let mut trials = Vec::new();
+    for python in found {
+        if python.has_jit() {
+            let with_jit = python.clone();
+            let name = format!("{}::every_instruction_jit", python.label);
+            trials.push(evidence::trial(name, move || every_instruction(&with_jit, true)));
+        }
         let name = format!("{}::every_instruction", python.label);
-        evidence::trial(name, move || every_instruction(&python))
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit();
+        trials.push(evidence::trial(name, move || every_instruction(&python, false)));
+    }
+    libtest_mimic::run(&arguments, trials).exit();
 }
 
-fn every_instruction(python: &Interpreter) -> Result<(), String> {
-    let scratch = paths::scratch(&format!("every-{}", python.label));
+fn every_instruction(python: &Interpreter, jit: bool) -> Result<(), String> {
+    let scratch = paths::scratch(&format!("every-{}{}", if jit { "jit-" } else { "" }, python.label));
     let source = paths::source("python/every.py");
     let traced = process::run(Command::new(&python.path).arg(&source), &scratch, uu::LIMIT).expect_code(0);
     let lines = traced.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON"));
@@ -49,6 +55,7 @@ fn every_instruction(python: &Interpreter) -> Result<(), String> {
     let environment = |command: &mut Command| {
         // The dynamic linker's own work is kept out.
         command.env("UU_TEST_EVERY", &library).env("UU_TEST_RING", ring()).env("LD_BIND_NOW", "1");
+        command.env("PYTHON_JIT", if jit { "1" } else { "0" });
     };
     let recording = uu::record(&scratch, &OPTIONS, environment, &program).expect_code(0);
     let text = recording.outcome.stdout.clone();
@@ -56,13 +63,15 @@ fn every_instruction(python: &Interpreter) -> Result<(), String> {
         text.split_once(' ').and_then(|(sent, _)| sent.parse().ok()).ok_or(format!("printed {text:?}"))?;
 
     let begins_late = python.version.0 <= 10 && python.flags.contains('d');
-    let mut seen = Seen { trace: &trace, at: 0, samples: 0, begins_late, doubtful: BTreeMap::new(), wrong: None };
+    let mut seen =
+        Seen { trace: &trace, at: 0, samples: 0, in_jit: 0, begins_late, doubtful: BTreeMap::new(), wrong: None };
     recording.each_sample(&mut |text| {
         let samples = parse(text).unwrap_or_else(|e| panic!("{e}"));
         samples.iter().filter(|sample| sample.kind == "explicit").for_each(|sample| seen.look(sample));
     });
     let doubtful: usize = seen.doubtful.values().sum();
-    eprintln!("{}: {} samples, {doubtful} doubtful: {:?}", python.label, seen.samples, seen.doubtful);
+    let Seen { samples, in_jit, doubtful: why, .. } = &seen;
+    eprintln!("{}: {samples} samples, {in_jit} in the JIT's code, {doubtful} doubtful: {why:?}", python.label);
     if let Some(wrong) = seen.wrong {
         return Err(wrong);
     }
@@ -71,6 +80,10 @@ fn every_instruction(python: &Interpreter) -> Result<(), String> {
     }
     if doubtful * DOUBTFUL > seen.samples {
         return Err(format!("{doubtful} of {} stacks are doubtful: {:?}", seen.samples, seen.doubtful));
+    }
+    // Without the JIT there are a few: code that ctypes makes for callbacks is in no object either.
+    if jit && seen.in_jit * 100 < seen.samples {
+        return Err(format!("{} of {} samples in the JIT's code", seen.in_jit, seen.samples));
     }
     // The first and the last of them were sampled, so all between them were gone through.
     let left = trace.len() - seen.at;
@@ -85,6 +98,8 @@ struct Seen<'t> {
     /// Where in the trace the last sample was.
     at: usize,
     samples: usize,
+    /// Of these, those with code of the JIT.
+    in_jit: usize,
     /// A function may be left out again after it was shown first: debug builds up to 3.10 call other functions of C
     /// before a function's first instruction. It is shown in these, as begun, and not where the loop itself goes on.
     begins_late: bool,
@@ -96,6 +111,7 @@ struct Seen<'t> {
 impl Seen<'_> {
     fn look(&mut self, sample: &Sample) {
         self.samples += 1;
+        self.in_jit += usize::from(sample.frames.iter().any(Frame::is_in_jit));
         if sample.flags.contains("desync") || !sample.complete() {
             let why = format!("{} {}", sample.stop_text, sample.flags);
             *self.doubtful.entry(why).or_default() += 1;

@@ -1,4 +1,5 @@
-"""Functions that call each other in every way, sampled after each instruction.
+"""Functions that call each other in every way, sampled after each instruction. Where the JIT is on (PYTHON_JIT=1), loops
+run in its code.
 
 Usage: every.py STRIDE   samples every STRIDE-th instruction (every.c), and prints how many samples were sent
        every.py          writes down instead what a profile function sees at each call and return: a line of JSON with
@@ -6,9 +7,17 @@ Usage: every.py STRIDE   samples every STRIDE-th instruction (every.c), and prin
 """
 
 import ctypes
+import functools
 import json
 import os
+import re
+import signal
 import sys
+
+# Iterations after which a loop runs in the JIT's code.
+HOT = 6000 if os.environ.get("PYTHON_JIT") == "1" else 0
+seen = None  # what the profile function sees
+callers = []  # in 3.9, functions that gen.throw() hides
 
 
 def leaf(n):
@@ -86,7 +95,106 @@ def runs(coroutine):
         pass
 
 
+def hidden():
+    """Notes the functions that gen.throw() hides from here on, or that it hides none any more."""
+    if seen is not None:
+        callers[:] = [] if callers else functions(sys._getframe(1))
+
+
+def throws():
+    hidden()
+    generator = waits_below()
+    next(generator)
+    generator.throw(ValueError(1))
+    generator.close()
+    hidden()
+
+
+def waits_below():
+    yield from waits()
+
+
+def waits():
+    try:
+        yield leaf(1)
+    except ValueError:
+        yield leaf(2)
+    finally:
+        leaf(3)
+
+
+async def counts(n):
+    for i in range(n):
+        yield leaf(i)
+
+
+async def iterates():
+    async for i in counts(2):
+        leaf(i)
+    return [leaf(i) async for i in counts(1)]
+
+
+class Context:
+    def __enter__(self):
+        return leaf(1)
+
+    def __exit__(self, *what):
+        return leaf(2)
+
+
+def manages():
+    with Context():
+        raises(1)
+
+
+def executes(code=compile("leaf(1)", __file__, "exec")):
+    exec(code)
+    return [leaf(i) for i in (1, 2)]
+
+
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+def compares(one, other):
+    return leaf(0)
+
+
+def by_libc(items=(ctypes.c_int * 2)(2, 1), sort=ctypes.CDLL(None).qsort):
+    sort(items, 2, 4, compares)
+
+
+def on_signal(number, frame):
+    leaf(number)
+
+
+def interrupts():
+    signal.raise_signal(signal.SIGUSR1)
+    return leaf(1)
+
+
+def loops(n):
+    for i in range(n):
+        leaf(i)
+        i % 7
+    for i in generator(n // 4):
+        pass
+
+
+def more():
+    throws()
+    runs(iterates())
+    manages()
+    executes()
+    by_libc()
+    if sys.version_info >= (3, 11):  # earlier, a handler interrupts the profile function, which then does not see it
+        interrupts()
+    functools.reduce(lambda a, b: leaf(a), [1, 2, 3])
+    re.sub("a", lambda match: str(leaf(1)), "a")
+    max(map(by_c, (1, 2)), key=by_c)
+    [Made(i) for i in range(3)]
+    loops(8)
+
+
 def main():
+    more()
     recursive(3)
     for _ in delegating(2):
         leaf(0)
@@ -111,19 +219,25 @@ def functions(frame):
         if frame.f_code.co_filename == __file__:
             found.append("%s:%d" % (frame.f_code.co_name, frame.f_code.co_firstlineno))
         frame = frame.f_back
-    return found
+    return found + callers if found and found[-1] != "<module>:1" else found
 
 
 def on_event(frame, event, argument):
     if event in ("call", "return"):
-        seen.append(functions(frame if event == "call" else frame.f_back))
+        # gen.throw() links a generator that delegates before the one that it delegates to.
+        seen.append(functions(frame.f_back))
+    if event == "call":
+        seen.append(functions(frame))
 
 
+signal.signal(signal.SIGUSR1, on_signal)
 if len(sys.argv) > 1:
     every = ctypes.PyDLL(os.environ["UU_TEST_EVERY"])
     begin, end, count, stride = every.every_begin, every.every_end, every.every_steps, ctypes.c_long(int(sys.argv[1]))
     end.restype = count.restype = ctypes.c_long
-    main()
+    for _ in range(20):  # until the interpreter has specialised their instructions
+        main()
+    loops(HOT)
     begin(stride)
     main()
     print(end(), "samples in", count(), "instructions")
