@@ -17,6 +17,7 @@ mod lua_overlay;
 mod lua_state;
 mod luajit_step;
 mod naming;
+mod perf_records;
 mod plugin_messages;
 mod proc_task;
 mod program;
@@ -82,6 +83,7 @@ pub const ALL: &[Target] = &[
     ),
     target("python_lines", "location tables of CPython", python_lines::run, 150_000),
     target("ring_records", "records in a thread's ring", ring_records::run, 150_000),
+    target("perf_records", "records of a perf ring, and stacks that come later", perf_records::run, 100_000),
     target("ring_samples", "the samples of a thread's ring", ring_samples::run, 100_000),
     target("recording", "recordings, and every report of what could be read", recording::run, 5_000),
     target("elf_analyse", "objects to build-ids, keys and facts", elf_analyse::run, 25_000),

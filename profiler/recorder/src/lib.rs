@@ -7,6 +7,7 @@
 //! * [`blocks`]: which block belongs to which process and thread, and when it may be used again;
 //! * [`drain`]: one pass over all blocks;
 //! * [`jit`]: names of code generated at run time;
+//! * [`kernel`]: the kernel's own samples of a thread;
 //! * [`objects`], `analyst`, `claims`: the files of loaded objects; the thread that makes their rule tables; the
 //!   plugin to which each belongs;
 //! * [`survey`]: processes that are not recorded, and why;
@@ -27,6 +28,7 @@ pub mod drain;
 pub mod facts;
 pub mod found_names;
 pub mod jit;
+pub mod kernel;
 pub mod lines;
 pub mod machine;
 mod map_files;

@@ -68,6 +68,7 @@ fn main() {
     python::processes();
     python::line_tables();
     shared::ring();
+    shared::perf();
     shared::facts();
     shared::tables();
     shared::messages();

@@ -93,6 +93,29 @@ pub fn ring() {
     session(&bytes);
 }
 
+/// Records of a perf ring: samples with their user stack's place, samples whose stack comes later, and others.
+pub fn perf() {
+    let record = |kind: u64, misc: u64, words: &[u64]| {
+        let head = kind | misc << 32 | (8 + words.len() as u64 * 8) << 48;
+        std::iter::once(&head).chain(words).flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>()
+    };
+    let (thread, cookie) = (1 | 2 << 32, 0x3_0000_0001);
+    let (kernel, deferred) = ((-128i64) as u64, (-640i64) as u64);
+    let (leaf, entry) = (0xffff_ffff_8100_0010, 0xffff_ffff_8100_0200);
+    let whole = record(9, 1, &[7, thread, 99, 3, kernel, leaf, entry, 2, 0x7ffc_1000, 0x40_1000]);
+    let waits = record(9, 1, &[7, thread, 99, 4, kernel, leaf, deferred, cookie, 2, 0x7ffc_1000, 0x40_1000]);
+    let stack = |cookie: u64| record(22, 2, &[cookie, 2, 0x40_1000, 0x40_2000, thread, 120]);
+    let (lost, other) = (record(2, 0, &[1, 5, thread, 130]), record(3, 0, &[1, 2]));
+    let seeds = [
+        ("stitched", [&whole, &whole, &lost, &whole].map(Vec::as_slice).concat()),
+        ("deferred", [&waits, &waits, &stack(cookie), &other, &waits, &stack(cookie + 2)].map(Vec::as_slice).concat()),
+        ("refused-no-sample", [&lost, &other, &stack(cookie)].map(Vec::as_slice).concat()),
+    ];
+    for (name, bytes) in seeds {
+        seed("perf_records", name, &bytes);
+    }
+}
+
 /// A process in block 0, and its thread in block 1, with these bytes in its ring.
 fn session(ring: &[u8]) {
     let mut out = Vec::new();
