@@ -10,9 +10,10 @@
 use crate::facts::Facts;
 use crate::frame::{PyFrame, OWNER_GENERATOR};
 use crate::text;
+use uunwind_core::memory::near::Near;
 use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::guest::Guest;
-use uunwind_core::plugin::{Description, Text, TABLE_LIMIT, TABLE_NONE, TEXT_LIMIT};
+use uunwind_core::plugin::{Description, Text, View, TABLE_LIMIT, TABLE_NONE, TEXT_LIMIT};
 
 /// Bytes of one code unit (`_Py_CODEUNIT`).
 const UNIT: u64 = 2;
@@ -51,23 +52,65 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame, mark: u64) -> Emi
     let Some(first) = instructions(guest, facts, frame) else {
         return Emitted::Invalid;
     };
-    let ahead = frame.instruction.wrapping_add(UNIT).wrapping_sub(first);
-    if !ahead.is_multiple_of(UNIT) || ahead / UNIT > code.units {
-        return Emitted::Invalid;
-    }
-    let begins = u64::from(code.first_traceable).wrapping_mul(UNIT);
-    let unbegun = frame.owner != OWNER_GENERATOR && ahead < begins.wrapping_add(UNIT);
-    // The frame has not begun, or it is the interpreter's own helper (the `__init__` cleanup from 3.13 on): CPython
-    // hides both.
-    if unbegun || ahead == 0 {
-        return Emitted::Done;
-    }
-    // The byte offset from the first code unit, equal to `frame.f_lasti`.
-    let position = ahead.wrapping_sub(UNIT);
+    let position = match code.position(frame, first) {
+        Place::At(position) => position,
+        Place::Hidden => return Emitted::Done,
+        Place::Outside => return Emitted::Invalid,
+    };
     if mark != 0 {
         return done(guest.emit_all(&[[u64::from(code.name) | mark, position]]));
     }
     done(guest.emit(code.name, position))
+}
+
+/// A frame of the usual kind, one whose code object is cached and runs its own instructions: its words to emit, if it
+/// is to be emitted. `None`: [`emit`] decides.
+#[inline(always)]
+pub fn usual(near: &mut Near<'_>, view: &View, facts: &Facts, frame: &PyFrame) -> Option<Option<[u64; 2]>> {
+    let copied = frame.copy != 0 && facts.code_copies != 0;
+    if frame.code == 0 || !frame.code.is_multiple_of(8) || copied {
+        return None;
+    }
+    let code = Code::of_answer(near.recall([frame.code, view.facts as u64, view.bias, 0, 0])?);
+    let first = frame.code.wrapping_add(u64::from(facts.code_instructions));
+    match code.position(frame, first) {
+        Place::At(position) => Some(Some([u64::from(code.name), position])),
+        Place::Hidden => Some(None),
+        Place::Outside => None,
+    }
+}
+
+/// Where a frame stands in its code object.
+enum Place {
+    /// The byte offset from the first code unit, equal to `frame.f_lasti`.
+    At(u64),
+    /// The frame has not begun, or it is the interpreter's own helper (the `__init__` cleanup from 3.13 on): CPython
+    /// hides both.
+    Hidden,
+    /// Not in these instructions.
+    Outside,
+}
+
+impl Code {
+    #[inline(always)]
+    fn of_answer([halves, units]: [u64; ANSWER]) -> Code {
+        Code { name: halves as u32, first_traceable: (halves >> 32) as u32, units }
+    }
+
+    /// `first`: address of the first code unit.
+    #[inline(always)]
+    fn position(&self, frame: &PyFrame, first: u64) -> Place {
+        let ahead = frame.instruction.wrapping_add(UNIT).wrapping_sub(first);
+        if !ahead.is_multiple_of(UNIT) || ahead / UNIT > self.units {
+            return Place::Outside;
+        }
+        let begins = u64::from(self.first_traceable).wrapping_mul(UNIT);
+        let unbegun = frame.owner != OWNER_GENERATOR && ahead < begins.wrapping_add(UNIT);
+        if unbegun || ahead == 0 {
+            return Place::Hidden;
+        }
+        Place::At(ahead.wrapping_sub(UNIT))
+    }
 }
 
 /// Address of the first code unit that the frame runs. In free-threaded builds from 3.14 on, each thread but the first
@@ -114,8 +157,7 @@ fn find(guest: &Guest<'_>, facts: &Facts, address: u64) -> Option<Code> {
 /// The code object as found earlier, if every word that was read to find it is unchanged.
 #[inline(never)]
 fn recall(guest: &Guest<'_>, key: &[u64; KEY]) -> Option<Code> {
-    let [halves, units] = guest.recall(key)?;
-    Some(Code { name: halves as u32, first_traceable: (halves >> 32) as u32, units })
+    guest.recall(key).map(Code::of_answer)
 }
 
 /// Reads the code object from the process's memory. `None`: `address` holds no code object.

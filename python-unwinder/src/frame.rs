@@ -6,6 +6,7 @@
 //! ([3.14](https://github.com/python/cpython/blob/v3.14.0/Include/internal/pycore_interpframe_structs.h)).
 
 use crate::facts::Facts;
+use uunwind_core::memory::near::Near;
 use uunwind_core::plugin::guest::Guest;
 
 /// `FRAME_OWNED_BY_THREAD`: the frame lies on the thread's data stack.
@@ -48,7 +49,6 @@ impl PyFrame {
         let mut words = [0; 5];
         guest.words(address, offsets, &mut words)?;
         let [previous, code, instruction, owner, entry] = words;
-        let byte = |word: u64, offset: u32| (word >> ((offset & 7) * 8)) as u8;
         Some(PyFrame {
             address,
             previous,
@@ -59,4 +59,66 @@ impl PyFrame {
             is_entry: facts.frame_is_entry != 0 && byte(entry, facts.frame_is_entry) != 0,
         })
     }
+
+    /// As [`PyFrame::read`], by the walk's reader itself.
+    #[inline(always)]
+    pub fn near(near: &mut Near<'_>, facts: &Facts, address: u64) -> Option<PyFrame> {
+        if !is_possible(facts, address) {
+            return None;
+        }
+        let offsets = [facts.frame_previous, facts.frame_owner & !7, facts.frame_code, facts.frame_instruction];
+        let [previous, owner, code, instruction] = near.words(address, offsets)?;
+        let link = Link::of(facts, previous, owner);
+        Some(PyFrame {
+            address,
+            previous,
+            code: code & !u64::from(facts.frame_tags),
+            instruction,
+            owner: link.owner,
+            copy: if facts.frame_copy == 0 { 0 } else { owner as u32 },
+            is_entry: link.is_entry,
+        })
+    }
+}
+
+/// The fields of a [`PyFrame`] by which the chain is followed.
+pub struct Link {
+    /// As in [`PyFrame`].
+    pub previous: u64,
+    /// As in [`PyFrame`].
+    pub owner: u8,
+    /// As in [`PyFrame`].
+    pub is_entry: bool,
+}
+
+impl Link {
+    /// Copies these fields of the frame at `address`. `None`: [`PyFrame::read`] decides.
+    #[inline(always)]
+    pub fn near(near: &mut Near<'_>, facts: &Facts, address: u64) -> Option<Link> {
+        if !is_possible(facts, address) {
+            return None;
+        }
+        let [previous, owner] = near.words(address, [facts.frame_previous, facts.frame_owner & !7])?;
+        Some(Link::of(facts, previous, owner))
+    }
+
+    /// `word`: the one that holds the owner and the mark of entries.
+    #[inline(always)]
+    fn of(facts: &Facts, previous: u64, word: u64) -> Link {
+        let is_entry = facts.frame_is_entry != 0 && byte(word, facts.frame_is_entry) != 0;
+        Link { previous, owner: byte(word, facts.frame_owner), is_entry }
+    }
+}
+
+/// The byte at an offset, of the aligned word that holds it.
+#[inline(always)]
+fn byte(word: u64, offset: u32) -> u8 {
+    (word >> ((offset & 7) * 8)) as u8
+}
+
+/// Whether a frame may lie here, and one word holds both its owner and the mark of entries.
+#[inline(always)]
+fn is_possible(facts: &Facts, address: u64) -> bool {
+    let together = facts.frame_is_entry == 0 || facts.frame_is_entry & !7 == facts.frame_owner & !7;
+    address != 0 && address.is_multiple_of(8) && together
 }

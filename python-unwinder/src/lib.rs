@@ -30,7 +30,7 @@
 //! overlay       the entry: which activation is this native frame?
 //! ```
 #![cfg_attr(not(test), no_std)]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 #[cfg(all(panic = "unwind", not(test)))]
 extern crate std;
