@@ -7,6 +7,7 @@ use std::ffi::{c_int, CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::catch_unwind;
 use std::path::PathBuf;
+use uunwind_built_in::HALVES;
 use uunwind_core::errno::{EINVAL, EIO, ENOEXEC};
 use uunwind_core::frame::{frame_words, KIND_NATIVE};
 use uunwind_core::library::{Library, BUILD};
@@ -141,7 +142,7 @@ fn in_object((path, build_id): &Object, addresses: Vec<u64>, frames: &[Frame]) -
     // A program whose file was removed or replaced is there still.
     let program = std::fs::read_link(mapped::PROGRAM).is_ok_and(|program| program == path);
     let files = if program { vec![path, PathBuf::from(mapped::PROGRAM)] } else { vec![path] };
-    match look_up(&Mapped { build_id, headers_key, files: &files }, &addresses) {
+    match look_up(&Mapped { build_id, headers_key, files: &files }, &addresses, HALVES) {
         Ok(answer) => Found {
             symbols: answer.symbols.into_iter().map(|symbol| (symbol.address, symbol)).collect(),
             problem: answer.remark.unwrap_or_default(),

@@ -127,6 +127,27 @@ pub struct Place {
     pub end_column: u32,
 }
 
+/// A native function that a compiler made of a function of the language.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Compiled {
+    /// The function's qualified name in the language.
+    pub name: String,
+    /// 0: the function's own code. More: a wrapper, which converts arguments and calls one of the same name with a
+    /// smaller rank, unless the compiler inlined that into it.
+    pub rank: u8,
+}
+
+/// Lines of a source file that a compiler of the language generated, and what they were made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The lines of the generated file, from 1 on; both ends are included.
+    pub generated: (u32, u32),
+    /// The file of the language, as the compiler wrote it down.
+    pub file: String,
+    /// The line in it.
+    pub line: u32,
+}
+
 /// The half of a plugin that runs outside of signal handlers.
 pub trait Half: Sync {
     /// The plugin's language.
@@ -141,6 +162,20 @@ pub trait Half: Sync {
     /// Where the code at a position stands. `None`: the table has no columns for it, as most languages' tables.
     fn place(&self, _table: &LineTable<'_>, _position: u64) -> Option<Place> {
         None
+    }
+
+    /// The function of the language that a native function was made of. All texts are hostile.
+    ///
+    /// `object`: the file name of its object. `symbol`: its symbol. `has`: whether the object has a function with such a
+    /// symbol.
+    fn compiled(&self, _object: &str, _symbol: &str, _has: &dyn Fn(&str) -> bool) -> Option<Compiled> {
+        None
+    }
+
+    /// What the lines of a generated source file, whose text is hostile, were made of, ascending; a line that is not
+    /// covered was made of none.
+    fn origins(&self, _generated: &str) -> Vec<Origin> {
+        Vec::new()
     }
 }
 

@@ -232,7 +232,7 @@ mod tests {
         let address = u64::from_str_radix(line.split(' ').next().expect("an address"), 16).expect("hexadecimal");
         let files = [folder.join("libc.so.6")];
         let mapped = crate::Mapped { build_id: &id, headers_key: 0, files: &files };
-        let answer = crate::look_up(&mapped, &[address]).expect("an answer");
+        let answer = crate::look_up(&mapped, &[address], &[]).expect("an answer");
         let symbol = answer.symbols.first().expect("a symbol");
         assert!(symbol.name == "_int_malloc" && symbol.file.ends_with("malloc.c") && symbol.line > 0, "{symbol:?}");
         std::fs::remove_dir_all(&folder).expect("removed");
@@ -250,7 +250,7 @@ mod tests {
             let files = [program];
             let mapped = crate::Mapped { build_id: &id, headers_key: 0, files: &files };
             let named = || {
-                let answer = crate::look_up(&mapped, &[address]).expect("an answer");
+                let answer = crate::look_up(&mapped, &[address], &[]).expect("an answer");
                 let symbol = answer.symbols.first().expect("a symbol").clone();
                 (symbol.name, symbol.line)
             };

@@ -8,11 +8,13 @@
 //! elf        what identifies a file; whether its debug information may be used
 //! debug_file separate files with debug information and symbols
 //! demangle   C++ and Rust names
+//! compiled   functions of other languages that were compiled through C
 //! ```
 //!
 //! Lines and inlined functions come from DWARF, by blazesym.
 #![forbid(unsafe_code)]
 
+mod compiled;
 mod debug_file;
 pub mod demangle;
 mod elf;
@@ -28,6 +30,7 @@ use blazesym::symbolize::source::{self, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use uunwind_language::Half;
 
 /// An object that was mapped, and where its file may be found.
 #[derive(Clone, Copy, Debug)]
@@ -80,10 +83,21 @@ pub struct Answer {
 }
 
 /// Looks up file addresses of an object. The error says, for people, why none of its files can be used.
-pub fn look_up(object: &Mapped<'_>, addresses: &[u64]) -> Result<Answer, String> {
+///
+/// `halves`: the languages from which functions may have been compiled.
+pub fn look_up(object: &Mapped<'_>, addresses: &[u64], halves: &[&dyn Half]) -> Result<Answer, String> {
     let path = find_file(object)?;
-    let (mut symbols, remark) = read(object, &path, addresses)?;
+    let (mut symbols, separate, remark) = read(object, &path, addresses)?;
     let why = find_starts(&path, &mut symbols);
+    let paths: Vec<&Path> = [Some(&*path), separate.as_deref()].into_iter().flatten().collect();
+    let name = real_path(object, &path).file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
+    // A panic over a damaged file costs the names in the language; those of the file are still there.
+    let translated = catch_unwind(AssertUnwindSafe(|| {
+        let mut symbols = symbols.clone();
+        compiled::translate(halves, &name, &paths, &mut symbols);
+        symbols
+    }));
+    let symbols = translated.unwrap_or(symbols);
     Ok(Answer { symbols, path, remark: why.or(remark) })
 }
 
@@ -127,9 +141,12 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Symbols of file addresses, and a remark for people on what could not be used. What the file lacks comes from its
-/// separate debug file.
-fn read(object: &Mapped<'_>, path: &Path, addresses: &[u64]) -> Result<(Vec<Symbol>, Option<String>), String> {
+/// Symbols of file addresses, the separate debug file, if there is one, and a remark for people on what could not be
+/// used.
+type Read = (Vec<Symbol>, Option<PathBuf>, Option<String>);
+
+/// What the file lacks comes from its separate debug file.
+fn read(object: &Mapped<'_>, path: &Path, addresses: &[u64]) -> Result<Read, String> {
     // All readers take foreign files; a panic in one must cost no more than this object's names.
     let named = catch_unwind(|| table::names(path, addresses));
     let mut named = named.unwrap_or_else(|_| Err("its symbols could not be read".to_owned()))?;
@@ -158,7 +175,13 @@ fn read(object: &Mapped<'_>, path: &Path, addresses: &[u64]) -> Result<(Vec<Symb
         let empty = Symbol { address: *address, ..Symbol::default() };
         entry(empty, named, debug.next().flatten())
     });
-    Ok((entries.collect(), remark))
+    let entries = entries.collect();
+    Ok((entries, separate, remark))
+}
+
+/// Where the object lies, rather than a descriptor of it.
+fn real_path<'a>(object: &Mapped<'a>, path: &'a Path) -> &'a Path {
+    object.files.iter().find(|file| !file.starts_with("/proc")).map_or(path, PathBuf::as_path)
 }
 
 /// The debug file of a file that has no debug information. A server is asked only where functions have no names.
@@ -167,7 +190,7 @@ fn separate(object: &Mapped<'_>, path: &Path, named: &[table::Named]) -> Option<
         return None;
     }
     // A descriptor says nothing of the folder in which a debug file may lie.
-    let real = object.files.iter().find(|file| !file.starts_with("/proc")).map_or(path, PathBuf::as_path);
+    let real = real_path(object, path);
     let real = std::fs::canonicalize(real).unwrap_or(real.to_owned());
     debug_file::find(path, &real, object.build_id).or_else(|| {
         let lacks = named.iter().any(Option::is_none);

@@ -41,7 +41,7 @@ pub fn answer(question: &Question) -> Symbols {
     let mut symbols = Symbols::default();
     let object = question.object;
     let mapped = Mapped { build_id: &question.build_id, headers_key: question.facts_key, files: &question.files };
-    match uunwind_symbols::look_up(&mapped, &question.addresses) {
+    match uunwind_symbols::look_up(&mapped, &question.addresses, uunwind_built_in::HALVES) {
         Ok(answer) => {
             symbols.unusable.extend(answer.remark.map(|why| (object, why)));
             symbols.entries = answer.symbols.into_iter().map(|symbol| of_recording(object, symbol)).collect();

@@ -1,8 +1,8 @@
 //! CPython's language, as reports see it, and its analyse half with the interface that all languages have.
 
-use crate::{analyse, Finding};
+use crate::{analyse, compiled, Finding};
 use uunwind_elf::Image;
-use uunwind_language::{Half, Language, LineTable, Place};
+use uunwind_language::{Compiled, Half, Language, LineTable, Origin, Place};
 use uunwind_python::facts::{Plain, TABLE_PYTHON_311};
 use uunwind_python::lines;
 
@@ -62,6 +62,16 @@ const GLUE: &[&str] = &[
     "_cffi_backend.*!*",
     "*!pybind11::cpp_function::dispatcher*",
     "*!nanobind::detail::nb_func_vectorcall*",
+    // Compilers: wrappers that pass the call on, and what functions are called through. A wrapper that contains the
+    // function itself has that function's name.
+    "*!__pyx_pw_*",
+    "*!__pyx_pf_*",
+    "*!__Pyx_CyFunction_*",
+    "*!__Pyx_PyObject_Call*",
+    "*!__Pyx_PyObject_FastCall*",
+    "*!CPyPy_*",
+    "*!Nuitka_Call*",
+    "*!CALL_FUNCTION*",
 ];
 
 /// Files of Python's import system, and its function that runs a module's code: those whose frames CPython removes from
@@ -76,6 +86,14 @@ const STARTERS: &[&str] = &[
     "_cffi_backend.*!ffi_call*",
     "*!pybind11::cpp_function::dispatcher*",
     "*!nanobind::detail::nb_func_vectorcall*",
+    "*!__pyx_pw_*",
+    "*!__pyx_pf_*",
+    "*!__Pyx_CyFunction_*",
+    "*!__Pyx_PyObject_Call*",
+    "*!__Pyx_PyObject_FastCall*",
+    "*!CPyPy_*",
+    "*!Nuitka_Call*",
+    "*!CALL_FUNCTION*",
 ];
 
 /// CPython.
@@ -103,6 +121,14 @@ impl Half for Python {
 
     fn line(&self, table: &LineTable<'_>, position: u64) -> Option<u32> {
         lines::line(table.kind, table.bytes, table.first_line, position)
+    }
+
+    fn compiled(&self, object: &str, symbol: &str, has: &dyn Fn(&str) -> bool) -> Option<Compiled> {
+        compiled::compiled(object, symbol, has)
+    }
+
+    fn origins(&self, generated: &str) -> Vec<Origin> {
+        compiled::origins(generated)
     }
 
     fn place(&self, table: &LineTable<'_>, position: u64) -> Option<Place> {

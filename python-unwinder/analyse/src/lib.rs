@@ -9,6 +9,7 @@
 //! - `versions`: a file for each minor version: its layout, its boundaries, its refusals;
 //! - `debug_offsets`: from 3.13 on, files contain their offsets, and these take precedence;
 //! - `half`: what reports must know of Python;
+//! - `compiled`: functions that were compiled by Cython, mypyc or Nuitka;
 //! - `lock`: where the GIL is;
 //! - `asyncio`: where asyncio's tasks are;
 //! - `tss`, `tls`: the place of a thread's state, which no table in the file holds, from machine code.
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod asyncio;
+mod compiled;
 mod debug_offsets;
 mod half;
 mod lock;
