@@ -9,6 +9,7 @@ use uunwind_elf::Image;
 use uunwind_random::Random;
 use uunwind_ring::layout::*;
 use uunwind_ring::record::*;
+use uunwind_ring::samples::{Past, Sample};
 use uunwind_ring::writer::RingWriter;
 use uunwind_ring::ENV_SESSION;
 use uunwind_symbolize::Elf;
@@ -16,7 +17,7 @@ use uunwind_symbolize::Elf;
 /// Environment variable that selects what the target does.
 pub const ENV_ROLE: &str = "UU_FAKE_TARGET";
 
-const HEADER: RecordHeader = RecordHeader { size: 0, kind: 0, reserved: 0 };
+const HEADER: RecordHeader = RecordHeader { size: 0, kind: 0, mark: 0 };
 
 /// The function that samples claim to have interrupted.
 #[inline(never)]
@@ -42,6 +43,7 @@ pub struct TargetThread {
     pub block: usize,
     header: &'static ThreadBlock,
     writer: RingWriter<'static>,
+    past: Box<Past>,
     sequence: u32,
 }
 
@@ -118,7 +120,9 @@ impl Target {
             (header, RingWriter::new(header, at.add(RING_OFFSET)))
         };
         self.state(block).store(LIVE_THREAD, Ordering::Release);
-        let mut thread = TargetThread { block, header, writer, sequence: 0 };
+        // SAFETY: a Past that has written nothing is all zero.
+        let past = Box::new(unsafe { std::mem::zeroed() });
+        let mut thread = TargetThread { block, header, writer, past, sequence: 0 };
         thread.name(name);
         thread
     }
@@ -226,26 +230,14 @@ impl TargetThread {
     /// Sends a sample; false when the ring is full, which is counted.
     pub fn sample(&mut self, words: &[u64], weight: u32, stop: StopReason, flags: u8) -> bool {
         self.sequence += 1;
-        let size = size_of::<SampleRecord>() + words.len() * 8;
-        let Some(mut r) = self.writer.reserve(RecordType::Sample, size) else {
+        let (kind, sequence) = (SampleKind::Timer.number(), self.sequence);
+        let sample = Sample { time: now(), weight, sequence, stop: stop.number(), kind, flags };
+        let written = self.past.write(&self.writer, &sample, words);
+        if !written {
             self.header.lost.fetch_add(1, Ordering::Relaxed);
             self.header.lost_weight.fetch_add(u64::from(weight), Ordering::Relaxed);
-            return false;
-        };
-        r.fixed(SampleRecord {
-            header: HEADER,
-            time: now(),
-            weight,
-            stop: stop.number(),
-            kind: SampleKind::Timer.number(),
-            flags,
-            words: words.len() as u32,
-            sequence: self.sequence,
-        });
-        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
-        assert!(words.is_empty() || r.bytes(&bytes));
-        r.commit();
-        true
+        }
+        written
     }
 
     /// Makes the ring's write position invalid.
