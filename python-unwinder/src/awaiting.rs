@@ -146,7 +146,7 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, cursor: &Cursor) -> bool {
     remark(guest, if different < TASKS { "(tasks that await each other)" } else { "(further tasks)" })
 }
 
-/// The number of different elements of a list that leads in a circle. `None`: it ends, or is too long to tell.
+/// The number of different elements of a list that leads in a circle. `None`: it ends, or is too long to be measured.
 fn circle(first: u64, next: impl Fn(u64) -> Option<u64>) -> Option<u32> {
     // Brent's algorithm: a mark that is moved each time the number of steps since then has doubled is met again.
     let (mut mark, mut at, mut since, mut until) = (first, first, 0, 1);
@@ -154,12 +154,12 @@ fn circle(first: u64, next: impl Fn(u64) -> Option<u64>) -> Option<u32> {
         (at, since) = (next(at)?, since + 1);
         if at == mark {
             // Another element that is ahead by the circle's length is met where the circle begins.
-            let (mut ahead, mut behind, mut before) = (first, first, 0);
+            let (mut ahead, mut at, mut before) = (first, first, 0);
             for _ in 0..since {
                 ahead = next(ahead)?;
             }
-            while ahead != behind && before < TASKS {
-                (ahead, behind, before) = (next(ahead)?, next(behind)?, before + 1);
+            while ahead != at && before < TASKS {
+                (ahead, at, before) = (next(ahead)?, next(at)?, before + 1);
             }
             return Some(before + since);
         }

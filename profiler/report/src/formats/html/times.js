@@ -88,13 +88,20 @@ class Times {
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "top";
     context.fillStyle = colours.faint;
-    const steps = Math.max(1, Math.min(8, Math.floor(width / 110)));
-    for (let step = 0; step <= steps; step++) {
-      context.textAlign = step === 0 ? "left" : step === steps ? "right" : "center";
-      const inset = step === 0 ? 14 : step === steps ? -14 : 0;
-      context.fillText(seconds(data.facts.duration * step / steps), (width * step) / steps + inset, 3);
+    const duration = Math.max(1, data.facts.duration);
+    const step = roundStep(duration / Math.max(1, Math.min(8, Math.floor(width / 110))));
+    for (let at = 0; at <= duration; at += step) {
+      const x = (at / duration) * width;
+      context.textAlign = at === 0 ? "left" : x > width - 40 ? "right" : "center";
+      context.fillText(seconds(at), at === 0 ? 14 : Math.min(x, width - 14), 3);
     }
   }
+}
+
+// The next of 1, 2, 5, 10, 20 ... that is not smaller: marks of an axis are read as round numbers.
+function roundStep(least) {
+  const ten = 10 ** Math.floor(Math.log10(least));
+  return [1, 2, 5, 10].map((times) => times * ten).find((step) => step >= least * 0.999);
 }
 
 // Nanoseconds for people.
