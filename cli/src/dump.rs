@@ -291,6 +291,7 @@ fn frame_as_json(line: &Line, dump: &Dump) -> Value {
         Kind::Jit => "jit",
         Kind::Semantic => "interpreted",
         Kind::Awaiting => "awaiting",
+        Kind::Waiting => "waiting",
         Kind::Marker => "marker",
     };
     let object = line.object.and_then(|object| dump.recording.objects.get(object as usize));

@@ -86,6 +86,15 @@ pub fn native_frames(value: &OsString) -> Result<NativeFrames, Failure> {
     }
 }
 
+/// Whether threads that wait are sampled, too.
+pub fn wall(value: &OsString) -> Result<bool, Failure> {
+    match value.to_str() {
+        Some("cpu") => Ok(false),
+        Some("wall") => Ok(true),
+        _ => Err(Failure::new(format!("--mode {}: it takes cpu or wall", value.to_string_lossy()))),
+    }
+}
+
 /// A format by its name.
 pub fn format(value: &OsString) -> Result<Format, Failure> {
     let text = value.to_string_lossy();

@@ -13,9 +13,12 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use uunwind_built_in::HALVES;
 use uunwind_loader::{Analysers, ENV_PLUGINS};
 use uunwind_recorder::naming::Progress;
-use uunwind_recorder::{record, Config, Event, RecordError};
+use uunwind_recorder::watch::Watcher;
+use uunwind_recorder::{record_with, Config, Event, RecordError};
+use uunwind_ring::{FLAG_AWAITING, FLAG_WALL};
 
 /// The subcommand by which uu starts itself once for each plugin.
 pub const PLUGIN_SERVER: &str = "plugin-server";
@@ -42,7 +45,8 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     config.every = arguments.every;
     config.output = places.recording.clone();
     let mut shown = Shown { begun: Some(Instant::now()), ..Shown::default() };
-    let running = match record(&config, analysers, |event| shown.progress(&arguments, event)) {
+    let watcher = watcher(&arguments)?;
+    let running = match record_with(&config, analysers, watcher, |event| shown.progress(&arguments, event)) {
         Ok(running) => running,
         Err(error) => {
             places.clean_up();
@@ -50,6 +54,23 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         }
     };
     finish::finish(running, &arguments, places)
+}
+
+/// Who watches threads that wait, if these are to be sampled.
+fn watcher(arguments: &Arguments) -> Result<Option<Box<dyn Watcher>>, Failure> {
+    if arguments.flags & FLAG_WALL == 0 {
+        return Ok(None);
+    }
+    let layout = layout::find()?;
+    let open = move || {
+        let launcher = vec![layout.command.into_os_string(), PLUGIN_SERVER.into()];
+        let found = uunwind_loader::find(&layout.plugins, std::env::var_os(ENV_PLUGINS).as_deref(), launcher);
+        uunwind_remote::Plugins::open(found, HALVES)
+    };
+    let awaiting = arguments.flags & FLAG_AWAITING != 0;
+    let watcher = uunwind_remote::Watcher::begin(arguments.rate, awaiting, open)
+        .map_err(|e| Failure::new(format!("cannot start the thread that watches waiting threads: {e}")))?;
+    Ok(Some(Box::new(watcher)))
 }
 
 /// How a program is recorded: what it needs, and uu's own objects. Whatever can be found to fail is found here, before

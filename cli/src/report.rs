@@ -42,13 +42,16 @@ pub struct Options {
     /// Show the coroutines that await the asyncio task that runs, too (recorded with uu record --async)
     #[arg(long = "async")]
     awaiting: bool,
+    /// Show threads, too, that did nothing but wait in one place (recorded with uu record --mode wall)
+    #[arg(short, long)]
+    idle: bool,
     /// Put each process, each thread or both above their stacks: process, thread, or process,thread
     #[arg(long, value_name = "LIST")]
     by: Option<OsString>,
     /// Distinguish frames by line where they are merged by function otherwise
     #[arg(long)]
     lines: bool,
-    /// Show samples of a thread, process, module, function or time only (below); may be repeated
+    /// Show samples of a thread, process, module, function, state or time only (below); may be repeated
     #[arg(long, value_name = "CONDITION")]
     filter: Vec<OsString>,
     /// Show stacks only that have a function or file that matches
@@ -68,7 +71,8 @@ fn after_help() -> String {
 Formats:
 {}
 Conditions of --filter: function=REGEX, module=REGEX (a frame in an object with such a path), thread=NAME or id,
-process=COMMAND or pid, time=FROM-TO in seconds since the recording began. All must hold.
+process=COMMAND or pid, state=running or state=waiting (with --mode wall), time=FROM-TO in seconds since the recording
+began. All must hold.
 
 Exit code: 0, or 125 if the recording cannot be read or the result cannot be written. A truncated recording is reported
 as far as it goes, with a warning.",
@@ -87,6 +91,7 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     let output = output.filter(|path| path.as_os_str() != "-");
     let format = options::choose_format(format, output.as_deref(), Format::Summary)?;
     let view = view(&options.by, options.lines, [&options.filter, &options.focus, &options.ignore], native_frames)?;
+    let view = View { idle: options.idle, ..view };
     let (mut recording, whole) = read(file)?;
     if !others.is_empty() && format == Format::Recording {
         return Err(Failure::new("several recordings cannot become one file; any other format shows them as one"));
@@ -170,5 +175,5 @@ fn view(
     add("--filter", filter, &Condition::parse)?;
     add("--focus", focus, &|text| pattern(text).map(Condition::Focus))?;
     add("--ignore", ignore, &|text| pattern(text).map(Condition::Ignore))?;
-    Ok(View { native_frames, conditions, groups, lines })
+    Ok(View { native_frames, conditions, groups, lines, idle: false })
 }

@@ -140,7 +140,7 @@ fn parts(sample: &Sample) -> Result<Vec<Part<'_>>, String> {
                 names.reverse();
                 found.push(Part::Activation(std::mem::take(&mut names)));
             }
-            Frame::Jit { .. } | Frame::Other { .. } | Frame::Omitted { .. } => {}
+            Frame::Jit { .. } | Frame::Other { .. } | Frame::Waiting { .. } | Frame::Omitted { .. } => {}
             Frame::Native { symbol, object, interpreter, .. } => {
                 if !names.is_empty() {
                     if !interpreter {

@@ -52,7 +52,10 @@ pub fn both(name: &str, options: &[&str], configure: impl Fn(&mut Command), prog
     let plain = left(&first, &run(&mut command, &first, uu::LIMIT));
     let words = redirected(&second, program);
     let words: Vec<&OsStr> = words.iter().map(|w| &**w).collect();
-    let recording = uu::record(&second, options, configure, &words);
+    // A campaign in another mode.
+    let mode = std::env::var("UU_MODE").ok();
+    let options: Vec<&str> = options.iter().copied().chain(mode.iter().flat_map(|mode| ["--mode", mode])).collect();
+    let recording = uu::record(&second, &options, configure, &words);
     let recorded = left(&second, &recording.outcome);
     Pair { plain, recorded, recording }
 }

@@ -25,7 +25,7 @@ pub struct Sample {
     pub time: u64,
     /// Number of periods that it stands for.
     pub weight: u64,
-    /// `timer` or `explicit`.
+    /// `timer`, `waiting` or `explicit`.
     pub kind: String,
     /// Number of the stop reason.
     pub stop: u16,
@@ -113,6 +113,11 @@ pub enum Frame {
         /// Whether it hosts semantic frames.
         interpreter: bool,
     },
+    /// What the thread waits in: the leaf of a waiting thread's stack.
+    Waiting {
+        /// Name of the system call.
+        call: String,
+    },
     /// Stands for the frames between the innermost and the outermost ones of a deep stack.
     Omitted {
         /// Number of frames that were left out.
@@ -127,6 +132,7 @@ impl Frame {
             Frame::Python { name, .. } | Frame::Lua { name, .. } | Frame::Other { name, .. } => name,
             Frame::Native { symbol, .. } => symbol,
             Frame::Jit { name, .. } => name,
+            Frame::Waiting { call } => call,
             Frame::Omitted { .. } => "[omitted]",
         }
     }
@@ -190,7 +196,8 @@ impl Sample {
     pub fn addresses(&self) -> Vec<u64> {
         let address = |frame: &Frame| match frame {
             Frame::Native { address, .. } | Frame::Jit { address, .. } => Some(*address),
-            Frame::Python { .. } | Frame::Lua { .. } | Frame::Other { .. } | Frame::Omitted { .. } => None,
+            Frame::Python { .. } | Frame::Lua { .. } | Frame::Other { .. } => None,
+            Frame::Waiting { .. } | Frame::Omitted { .. } => None,
         };
         self.frames.iter().filter_map(address).collect()
     }
@@ -205,6 +212,7 @@ impl Sample {
                     format!("  py {name} ({file}:{line}) code {code:#x} pos {position} first {first}\n")
                 }
                 Frame::Other { plugin, name, file, line } => format!("  {plugin} {name} ({file}:{line})\n"),
+                Frame::Waiting { call } => format!("  waiting {call}\n"),
                 Frame::Omitted { frames } => format!("  omitted {frames} frames\n"),
                 Frame::Jit { name, offset, generation, address, exact, by_frame_pointer, interpreter } => format!(
                     "  jit {name}+{offset:#x} (window gen {generation}) {address:#x}{}{}{}\n",
@@ -313,6 +321,9 @@ fn parse_frame(text: &str) -> Option<Frame> {
     let (plugin, rest) = text.split_once(' ')?;
     if plugin == "omitted" {
         return Some(Frame::Omitted { frames: rest.strip_suffix(" frames")?.parse().ok()? });
+    }
+    if plugin == "waiting" {
+        return Some(Frame::Waiting { call: rest.split_once(" number ")?.0.to_owned() });
     }
     if !matches!(plugin, "native" | "jit") {
         // Names and files may contain any character, so the line is split from its end.

@@ -131,6 +131,16 @@ fn processes_and_python() {
     assert!(said.contains("work;"), "{said}");
 }
 
+#[test]
+fn threads_that_wait() {
+    let scratch = paths::scratch("reader-wall");
+    let program = compile::gcc(&scratch, "wall", &["native/wall.c"], &["-pthread"]);
+    let words = [program.as_os_str(), OsStr::new("0.4")];
+    let recording = uu::record(&scratch, &["--mode", "wall"], |_| {}, &words).expect_code(0);
+    let said = agree(&readers(&scratch), &recording, &scratch);
+    assert!(said.contains("in_recv;") && said.contains(";recvfrom "), "{said}");
+}
+
 /// A cut in each of many places, and a changed byte, is an error that names the place, and no fault
 /// that the sanitizers find. With the checksum made right again the reader meets the damage itself.
 #[test]

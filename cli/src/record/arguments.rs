@@ -9,7 +9,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use uunwind_report::formats::Format;
 use uunwind_report::hide::NativeFrames;
-use uunwind_ring::{FLAG_AWAITING, FLAG_EXPLICIT, FLAG_NO_CHILDREN, FLAG_NO_REPLAY};
+use uunwind_ring::{FLAG_AWAITING, FLAG_EXPLICIT, FLAG_NO_CHILDREN, FLAG_NO_REPLAY, FLAG_WALL};
 
 /// An odd rate, so that samples do not run in step with the program's own clocks.
 const DEFAULT_RATE: &str = "99";
@@ -22,12 +22,19 @@ const DEFAULT_RATE: &str = "99";
     after_help = after_help()
 )]
 pub struct Options {
-    /// Samples per second of CPU time, per thread (1 to 10000)
+    /// Samples per second of CPU time, per thread (1 to 10000); with --mode wall, per second
     #[arg(short, long, value_name = "HZ", default_value = DEFAULT_RATE, allow_negative_numbers = true)]
     rate: OsString,
     /// Record this running process, without its children; it lives on
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true)]
     pid: Option<OsString>,
+    /// cpu: sample threads that run, by their CPU time; wall: those that wait, too, by the time that passes
+    #[arg(long, value_name = "MODE", default_value = "cpu", value_parser = options::Offers(&["cpu", "wall"]),
+          hide_possible_values = true)]
+    mode: OsString,
+    /// With --mode wall: show threads, too, that did nothing but wait in one place
+    #[arg(short, long)]
+    idle: bool,
     /// With -p: put nothing into the process, and stop its running threads shortly for each sample
     #[arg(long)]
     remote: bool,
@@ -97,6 +104,10 @@ has ended, either leaves the functions that are not named yet without names. Wit
 With -p, uu samples from outside: nothing enters the process. A thread that has used a period of CPU time is stopped for
 its sample, mostly for less than a millisecond, if it is found running then; threads that wait are not touched.
 
+With --mode wall, threads that wait are sampled, too: each sample shows its thread running, or waiting and in which
+system call. Running threads sample themselves as ever. A waiting one is looked at from outside once for each call that
+it waits in, mostly without a stop, and then counted; no call ends early for it.
+
 Snapshots: SIGUSR2 to uu (or uu snapshot) and --every write what there is so far as a recording beside the other one,
 with .1.uu, .2.uu and so on at its end. The recording goes on.
 
@@ -131,6 +142,8 @@ pub struct Arguments {
     pub native_frames: NativeFrames,
     /// Show only samples of threads that held their runtime's lock.
     pub gil: bool,
+    /// Show threads, too, that did nothing but wait in one place.
+    pub idle: bool,
     /// No summary, no progress.
     pub quiet: bool,
     /// A summary with what concerns uu itself.
@@ -160,6 +173,7 @@ impl Arguments {
             (options.explicit, FLAG_EXPLICIT),
             (options.no_replay, FLAG_NO_REPLAY),
             (options.awaiting, FLAG_AWAITING),
+            (options::wall(&options.mode)?, FLAG_WALL),
         ];
         if options.pid.is_some() && options.explicit {
             return Err(Failure::new("--explicit takes a PROGRAM: uu puts no handler into a running process (-p)"));
@@ -177,6 +191,7 @@ impl Arguments {
             output,
             native_frames: options::native_frames(&options.native_frames)?,
             gil: options.gil,
+            idle: options.idle,
             quiet: options.quiet,
             verbose: options.verbose,
             keep: !options.no_keep,

@@ -9,7 +9,7 @@ use uunwind_built_in::HALVES;
 use uunwind_loader::ENV_PLUGINS;
 use uunwind_remote::record::Event;
 use uunwind_remote::{record, Attach, AttachError, Plugins};
-use uunwind_ring::FLAG_AWAITING;
+use uunwind_ring::{FLAG_AWAITING, FLAG_WALL};
 use uunwind_tables_build::Cache;
 
 /// Why the process is recorded from outside.
@@ -28,7 +28,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
         rate: arguments.rate,
         duration: arguments.duration,
         every: arguments.every,
-        flags: arguments.flags & FLAG_AWAITING,
+        flags: arguments.flags & (FLAG_AWAITING | FLAG_WALL),
         output: places.recording.clone(),
         namer,
         named: true,

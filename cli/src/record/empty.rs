@@ -4,7 +4,7 @@ use std::time::Duration;
 use uunwind_recorder::Outcome;
 use uunwind_recording::Recording;
 use uunwind_recording::NOT_RECORDED;
-use uunwind_ring::FLAG_NO_CHILDREN;
+use uunwind_ring::{FLAG_NO_CHILDREN, FLAG_WALL};
 
 /// A program that ran at least this many times as long as it computed is reported as waiting.
 const WAITED: u32 = 20;
@@ -32,6 +32,10 @@ pub fn reason(outcome: &Outcome, recording: Option<&Recording>, rate: u32) -> St
     }
     let without_children = recording.is_some_and(|r| r.settings.flags & FLAG_NO_CHILDREN != 0);
     let children = if without_children { ". Children are not recorded with --no-children" } else { "" };
+    if recording.is_some_and(|r| r.settings.flags & FLAG_WALL != 0) {
+        let seconds = outcome.wall.as_secs_f64();
+        return format!("the program ran for {seconds:.3} s, and no thread was there for a whole period at {rate} Hz");
+    }
     let text = computed(cpu, outcome.wall, rate, recording.map_or(0, |r| r.settings.kernel_hz));
     format!("{text}{children}")
 }
@@ -42,7 +46,10 @@ fn computed(cpu: Duration, wall: Duration, rate: u32, kernel_hz: u32) -> String 
     let period = Duration::from_secs(1) / rate.max(1);
     if cpu < period * 2 && wall > period * 2 && wall > cpu * WAITED {
         let seconds = wall.as_secs_f64();
-        return format!("{used} in {seconds:.1} s: it waited nearly all the time, and uu samples CPU time only");
+        return format!(
+            "{used} in {seconds:.1} s: it waited nearly all the time, and uu samples CPU time. `--mode wall` \
+             shows where it waits"
+        );
     }
     if kernel_hz != 0 && kernel_hz < rate {
         let tick = milliseconds(Duration::from_secs(1) / kernel_hz);

@@ -9,9 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use uunwind_recorder::{Outcome, Running};
 use uunwind_recording::Recording;
-use uunwind_report::formats::{render, summary};
+use uunwind_report::formats::{render, summary, Format};
 use uunwind_report::resolve::Resolver;
-use uunwind_report::stacks::Merger;
+use uunwind_report::view::View;
 use uunwind_ring::FLAG_AWAITING;
 
 /// Writes and prints the results; returns the exit code.
@@ -53,6 +53,11 @@ pub fn attached(outcome: &Outcome, mut recording: Option<Recording>, arguments: 
     }
 }
 
+/// What is shown of the recording.
+fn view(arguments: &Arguments) -> View {
+    View { native_frames: arguments.native_frames, idle: arguments.idle, ..View::default() }
+}
+
 /// Reports on the recording, and saves the result.
 fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Arguments, places: &Places) {
     if terminal::has_a_free_line() && !arguments.quiet {
@@ -84,7 +89,8 @@ fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Argument
     };
     if !arguments.quiet {
         let mut resolver = Resolver::new(recording);
-        let profile = Merger::new(&mut resolver, arguments.native_frames).profile();
+        let shown = view(arguments).profile(Format::Summary, &mut resolver);
+        let profile = shown.unwrap_or_default();
         let style = terminal::style(true, arguments.verbose);
         terminal::show(&summary::render(recording, &profile, resolver.unusable(), style));
     }
@@ -100,7 +106,7 @@ fn save_result(outcome: &Outcome, recording: &Recording, arguments: &Arguments, 
     let program = command.and_then(Path::file_name).unwrap_or_default();
     let stem = format!("uu-{}-{}", program.to_string_lossy(), outcome.pid);
     let Some(path) = places.result(arguments.format, &outcome.output, &stem) else { return };
-    let written = render(arguments.format, recording, arguments.native_frames)
+    let written = render(arguments.format, recording, view(arguments))
         .map_err(Failure::new)
         .and_then(|bytes| save::write(&path, &bytes));
     match written {

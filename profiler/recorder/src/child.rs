@@ -50,7 +50,7 @@ impl Child {
 
     /// How the program ended; `None` while it runs.
     pub fn ended(&mut self) -> Option<Ended> {
-        if self.ended.is_none() {
+        if self.ended.is_none() && may_be_waited_for(self.pid) {
             let mut status = 0;
             // SAFETY: all-zero is a valid rusage.
             let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -74,6 +74,21 @@ impl Child {
             let _ = kill_process(pid, Signal::TERM);
         }
     }
+}
+
+/// Whether a child has ended, or is no child. One that another thread of this process traces is reported to all of them
+/// when it stops; that is left to the one that waits for it.
+pub fn may_be_waited_for(child: u32) -> bool {
+    // SAFETY: all-zero is a valid siginfo.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the pointer is to a live local.
+    if unsafe { libc::waitid(libc::P_PID, child, &mut info, flags) } != 0 {
+        return true;
+    }
+    // SAFETY: the call has written this field, 0 if there is nothing to report.
+    let pid = unsafe { info.si_pid() };
+    pid != 0 && matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)
 }
 
 fn nanoseconds(time: libc::timeval) -> u64 {

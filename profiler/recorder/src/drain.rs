@@ -10,6 +10,7 @@ use crate::samples::{Samples, Unread};
 use crate::session::Session;
 use crate::stacks::Stacks;
 use crate::survey::{Id, Survey};
+use crate::watch::{Seen, Watched, Watcher};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
@@ -50,6 +51,12 @@ pub struct Drain {
     closing: bool,
     /// Number of samples written.
     pub samples: u64,
+    /// Watches threads that wait, if these are to be sampled.
+    pub watcher: Option<Box<dyn Watcher>>,
+    /// Threads have begun or ended since the watcher got their list.
+    is_other: bool,
+    /// Process, first address and key of each object that was written.
+    reported: HashSet<(u32, u64, u64)>,
 }
 
 /// The result of a pass.
@@ -82,6 +89,9 @@ impl Drain {
             threads: 0,
             closing: false,
             samples: 0,
+            watcher: None,
+            is_other: false,
+            reported: HashSet::new(),
         }
     }
 
@@ -117,6 +127,7 @@ impl Drain {
         for block in gone.into_iter().chain(self.superseded()) {
             self.finish(block);
         }
+        self.watch();
         if self.survey.is_due() {
             self.survey.look(&recorded(&self.uses));
         }
@@ -126,6 +137,61 @@ impl Drain {
             self.writer.note(&note);
         }
         pass
+    }
+
+    /// Takes what was seen of threads that wait.
+    fn watch(&mut self) {
+        let Some(mut watcher) = self.watcher.take() else { return };
+        let threads = std::mem::take(&mut self.is_other).then(|| self.watched());
+        self.seen(watcher.pass(threads));
+        self.watcher = Some(watcher);
+    }
+
+    /// Nothing more is seen of threads that wait.
+    pub fn end_watching(&mut self) {
+        if let Some(mut watcher) = self.watcher.take() {
+            self.seen(watcher.end());
+        }
+    }
+
+    fn watched(&self) -> Vec<Watched> {
+        let threads = self.uses.iter().flatten().filter_map(|used| {
+            let Use::Thread(thread) = used else { return None };
+            let Some(Some(Use::Process(process))) = self.uses.get(thread.process_block) else { return None };
+            let (index, process) = (thread.index, process.index);
+            Some(Watched { thread: index, process, pid: thread.pid, tid: thread.tid })
+        });
+        threads.collect()
+    }
+
+    /// Adds an object that a process has, unless it has reported it itself.
+    fn object(&mut self, mut object: Object) {
+        let process = object.process;
+        let uses = self.uses.iter().flatten();
+        let of = uses.filter_map(|used| if let Use::Process(process) = used { Some(process) } else { None });
+        let Some(of) = of.into_iter().find(|of| of.index == process) else { return };
+        if self.reported.insert((process, object.start, object.facts_key)) {
+            self.objects.seen(of.pid, &of.exe, &mut object, &mut self.facts);
+            self.jit.object(process, &object, || self.objects.files(&object));
+            self.writer.object(&object);
+        }
+    }
+
+    fn seen(&mut self, seen: Vec<Seen>) {
+        for seen in seen {
+            match seen {
+                Seen::Name(name) => self.writer.name(&name),
+                Seen::Object(object) => self.object(object),
+                Seen::ThreadName(thread, name) => self.writer.thread_name(thread, &name),
+                Seen::Sample { thread, time, weight, words, stop, flags } => {
+                    let (stack, _) = self.stacks.intern(&words, |node| self.writer.node(node));
+                    let kind = SampleKind::Waiting.number();
+                    self.writer.sample(Sample { thread, stack, time, weight, stop, kind, flags });
+                    self.samples += 1;
+                }
+                Seen::Note(note) => self.writer.note(&note),
+            }
+        }
     }
 
     /// Ends everything that is still in use. Call after the last pass. Blocks of live processes are left to them: they
@@ -234,6 +300,7 @@ impl Drain {
     fn set(&mut self, block: usize, used: Option<Use>) {
         if let Some(slot) = self.uses.get_mut(block) {
             *slot = used;
+            self.is_other = true;
         }
     }
 
@@ -300,6 +367,7 @@ impl Drain {
                 self.writer.name(&name);
             }
             Record::Object { time, bias, start, end, build_id, path, facts_key } => {
+                self.reported.insert((process, start, facts_key));
                 let mut object = Object { process, time, bias, start, end, facts_key, build_id, path };
                 self.objects.seen(of.pid, &of.exe, &mut object, &mut self.facts);
                 self.jit.object(process, &object, || self.objects.files(&object));

@@ -14,6 +14,7 @@
 //! * [`spawn`], [`child`], [`safe_path`]: the program's environment, start and end;
 //! * [`naming`]: names of functions, found by a separate process; `lines`: lines of interpreted functions, decoded by
 //!   their plugins; [`found_names`]: both, as they are appended;
+//! * [`watch`]: samples of threads that wait, which others take;
 //! * [`snapshot`]: what the recording has so far, as a file of its own;
 //! * [`recorder`](mod@recorder): the recording from beginning to end.
 //!
@@ -46,6 +47,7 @@ pub mod spawn;
 pub mod stacks;
 pub mod survey;
 pub mod tables;
+pub mod watch;
 
 pub use config::{Config, Outcome, RecordError};
-pub use recorder::{record, Event, Running};
+pub use recorder::{record, record_with, Event, Running};

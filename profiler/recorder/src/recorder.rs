@@ -14,6 +14,7 @@ use crate::session::Session;
 use crate::snapshot::{Now, Snapshots};
 use crate::spawn::{objects_value, preload_value, spawn, users_preload};
 use crate::survey::Survey;
+use crate::watch::Watcher;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -66,7 +67,17 @@ pub enum Event<'a> {
 ///
 /// `analysers` are the plugins' analyse halves. Failures after the program was started do not disturb it; the outcome
 /// reports them.
-pub fn record(config: &Config, analysers: Analysers, mut event: impl FnMut(Event<'_>)) -> Result<Running, RecordError> {
+pub fn record(config: &Config, analysers: Analysers, event: impl FnMut(Event<'_>)) -> Result<Running, RecordError> {
+    record_with(config, analysers, None, event)
+}
+
+/// The same, with somebody who watches threads that wait.
+pub fn record_with(
+    config: &Config,
+    analysers: Analysers,
+    watcher: Option<Box<dyn Watcher>>,
+    mut event: impl FnMut(Event<'_>),
+) -> Result<Running, RecordError> {
     catch_signals().map_err(|e| RecordError::Setup("set signal handlers", e))?;
     let session = Session::create().map_err(RecordError::Session)?;
     let mut facts = FactsPublisher::create().map_err(RecordError::Session)?;
@@ -99,6 +110,7 @@ pub fn record(config: &Config, analysers: Analysers, mut event: impl FnMut(Event
     event(Event::Started { pid, output: &path });
     let survey = Survey::new(pid, config.preload.clone(), config.flags & FLAG_NO_CHILDREN != 0);
     let mut drain = Drain::new(session, facts, objects, writer, survey);
+    drain.watcher = watcher;
     for note in &config.notes {
         drain.writer.note(note);
     }
@@ -242,6 +254,7 @@ impl Running {
         // stop recording, because it recognises recorded ones by their mapping of the session.
         let ended = self.child.ended();
         self.drain.last_look();
+        self.drain.end_watching();
         self.drain.facts.stop();
         self.drain.pass(false);
         if self.drain.any_alive() || ended.is_none() {

@@ -1,8 +1,8 @@
-//! The CPU time of another process's threads, read without stopping them.
+//! The CPU time of another process's threads, and how often they have run, read without stopping them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use uunwind_recorder::machine::Stat;
 
@@ -11,6 +11,18 @@ pub struct Clock {
     path: PathBuf,
     /// Kept open, it stays that of this very thread.
     file: Option<File>,
+}
+
+/// How long and how often a thread has run. If it waits, and waits again with an equal value, it has not run in
+/// between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// CPU time, in ns.
+    pub cpu: u64,
+    /// Time in which it was ready and did not get a CPU, in ns; 0 if the kernel does not say.
+    pub queued: u64,
+    /// How often it was given a CPU, or taken off one.
+    pub times: u64,
 }
 
 /// Whether the kernel has threads' times in ns ([schedstat](https://docs.kernel.org/scheduler/sched-stats.html));
@@ -31,6 +43,11 @@ impl Clock {
 
     /// CPU time that the thread has used, in ns; `None`: it is gone.
     pub fn used(&self) -> Option<u64> {
+        self.ran().map(|ran| ran.cpu)
+    }
+
+    /// How long and how often the thread has run; `None`: it is gone.
+    pub fn ran(&self) -> Option<Ran> {
         let mut bytes = [0; 1024];
         let len = match &self.file {
             Some(file) => file.read_at(&mut bytes, 0).ok()?,
@@ -38,13 +55,26 @@ impl Clock {
         };
         let text = bytes.get(..len)?;
         if *IN_NANOSECONDS {
-            return first_number(&String::from_utf8_lossy(text));
+            let text = String::from_utf8_lossy(text);
+            let mut numbers = text.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
+            let (cpu, queued, times) = (numbers.next()??, numbers.next().flatten(), numbers.next().flatten());
+            return Some(Ran { cpu, queued: queued.unwrap_or(0), times: times.unwrap_or(0) });
         }
         let stat = Stat::from_bytes(text);
         let (user, system) = stat.number(14).zip(stat.number(15))?;
         let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
-        Some(user.saturating_add(system).saturating_mul(tick))
+        let cpu = user.saturating_add(system).saturating_mul(tick);
+        Some(Ran { cpu, queued: 0, times: switches(&self.path.with_file_name("status"))? })
     }
+}
+
+/// How often a thread was switched away from
+/// ([proc_pid_status(5)](https://man7.org/linux/man-pages/man5/proc_pid_status.5.html)).
+fn switches(status: &Path) -> Option<u64> {
+    let text = fs::read_to_string(status).ok()?;
+    let counts =
+        text.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:")?.1.trim().parse::<u64>().ok());
+    Some(counts.fold(0, u64::wrapping_add))
 }
 
 fn first_number(text: &str) -> Option<u64> {

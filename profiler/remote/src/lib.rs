@@ -6,6 +6,7 @@
 //! ```text
 //! threads    stops all threads, reads their registers, lets them go
 //! waits      what a thread is waiting for, and the repair of system calls that a stop interrupts
+//! waiting    what a thread waits in, and its stack, found at most once a wait
 //! memory     the process's memory, read page by page
 //! objects    the files that it has mapped, with rule tables and facts
 //! plugins    the plugins that are called, in this process
@@ -16,6 +17,7 @@
 //! refusal    why a process cannot be looked at
 //! clocks     the CPU time of threads
 //! sampler    samples of threads, by short stops of one at a time
+//! watcher    samples of the waiting threads of a recording whose running threads sample themselves
 //! record     a recording of a running process, made of these
 //! dump       all of it together: the stacks of all threads, as a recording
 //! ```
@@ -35,8 +37,10 @@ pub mod record;
 mod refusal;
 mod sampler;
 mod threads;
+mod waiting;
 pub mod waits;
 mod walks;
+mod watcher;
 
 pub use core_file::search::Search;
 pub use core_file::CoreFile;
@@ -45,3 +49,4 @@ pub use plugins::Plugins;
 pub use record::{record, Attach, AttachError};
 pub use refusal::DumpError;
 pub use threads::children;
+pub use watcher::Watcher;

@@ -15,6 +15,8 @@ use uunwind_elf::Image;
 const PAGE: usize = 4096;
 /// At most this number of pages is read for one look at the process (64 MiB): a walk through hostile memory ends.
 const PAGES: usize = 16 * 1024;
+/// At most this number of bytes is kept of what was read.
+const KEPT: usize = 256 * 1024;
 
 /// A part of a core file's memory whose bytes are those of a file: nobody could write to it.
 pub struct Backing {
@@ -34,22 +36,43 @@ enum Source {
     Core { core: Arc<CoreFile>, backings: Vec<Backing> },
 }
 
+/// What was read, where, in order; `None`: more than is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reads(Option<Kept>);
+
+/// Addresses and lengths of reads, and all that they gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Kept {
+    places: Vec<(u64, usize)>,
+    bytes: Vec<u8>,
+}
+
 /// The memory of a process that stands still.
 pub struct Memory {
     source: Source,
     pages: RefCell<HashMap<u64, Option<Box<[u8; PAGE]>>>>,
+    /// What is read from now on, if that is kept.
+    reads: RefCell<Reads>,
 }
 
 impl Memory {
     /// The memory of the process with this id.
     pub fn of(pid: u32) -> Memory {
         let file = File::open(format!("/proc/{pid}/mem")).ok();
-        Memory { source: Source::Process { pid: pid as libc::pid_t, file }, pages: RefCell::default() }
+        Memory {
+            source: Source::Process { pid: pid as libc::pid_t, file },
+            pages: RefCell::default(),
+            reads: RefCell::default(),
+        }
     }
 
     /// The memory in a core file, and in files in order of addresses where it has none.
     pub fn of_core(core: &Arc<CoreFile>, backings: Vec<Backing>) -> Memory {
-        Memory { source: Source::Core { core: core.clone(), backings }, pages: RefCell::default() }
+        Memory {
+            source: Source::Core { core: core.clone(), backings },
+            pages: RefCell::default(),
+            reads: RefCell::default(),
+        }
     }
 
     /// A reader over it.
@@ -57,6 +80,28 @@ impl Memory {
         let context = std::ptr::from_ref(self).cast_mut().cast::<c_void>();
         // SAFETY: `read` takes a memory, which lives as long as the reader.
         unsafe { Reader::new(Mode::Hosted(read, context)) }
+    }
+
+    /// From now on, keeps what is read.
+    pub fn keep_reads(&self) {
+        *self.reads.borrow_mut() = Reads(Some(Kept::default()));
+    }
+
+    /// What was read since then; keeps no more.
+    pub fn take_reads(&self) -> Reads {
+        self.reads.take()
+    }
+
+    /// Whether all that was read is still what it was.
+    pub fn is_unchanged(&self, reads: &Reads) -> bool {
+        let Reads(Some(Kept { places, bytes })) = reads else { return false };
+        let (mut rest, mut now) = (&bytes[..], Vec::new());
+        places.iter().all(|(address, len)| {
+            let Some((before, after)) = rest.split_at_checked(*len) else { return false };
+            rest = after;
+            now.resize(*len, 0);
+            self.read(*address, &mut now) && now == before
+        })
     }
 
     /// Forgets what was read: the process has run since then.
@@ -94,6 +139,17 @@ impl Memory {
             (address, out) = (next, rest);
         }
         true
+    }
+
+    fn keep(&self, address: u64, read: &[u8]) {
+        let Reads(kept) = &mut *self.reads.borrow_mut();
+        if kept.as_ref().is_some_and(|kept| kept.bytes.len() + read.len() > KEPT) {
+            *kept = None;
+        }
+        if let Some(Kept { places, bytes }) = kept {
+            places.push((address, read.len()));
+            bytes.extend_from_slice(read);
+        }
     }
 
     fn read_page(&self, page: u64, offset: usize, out: &mut [u8]) -> bool {
@@ -156,7 +212,12 @@ fn copy_from_file(backings: &[Backing], address: u64, out: &mut [u8]) -> Option<
 unsafe extern "C" fn read(memory: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
     // SAFETY: `Memory::reader` passes a memory, of which nobody changes anything but the pages in their cell; the
     // caller passes room for `len` bytes.
-    unsafe { (*memory.cast::<Memory>()).read(address, std::slice::from_raw_parts_mut(out, len)) }
+    let (memory, out) = unsafe { (&*memory.cast::<Memory>(), std::slice::from_raw_parts_mut(out, len)) };
+    let is_read = memory.read(address, out);
+    if is_read {
+        memory.keep(address, out);
+    }
+    is_read
 }
 
 #[cfg(test)]
@@ -173,6 +234,18 @@ mod tests {
         assert_eq!(memory.reader().word(at), Some(u64::from_le_bytes(bytes[5..13].try_into().expect("8 bytes"))));
         assert!(!memory.read(8, &mut out[..8]) && !memory.read(u64::MAX - 3, &mut out[..8]));
         memory.read_ahead(at, at + 100);
+        // What a reader has read is compared, and nothing else.
+        let words = [1u64, 2, 3].map(std::sync::atomic::AtomicU64::new);
+        let at = |index: usize| words[index].as_ptr() as u64;
+        memory.keep_reads();
+        assert!(memory.reader().word(at(0)).is_some() && memory.reader().word(at(2)).is_some());
+        let reads = memory.take_reads();
+        for (index, is_unchanged) in [(1, true), (2, false)] {
+            words[index].store(7, std::sync::atomic::Ordering::Relaxed);
+            memory.forget();
+            assert_eq!(memory.is_unchanged(&reads), is_unchanged);
+        }
+        assert!(!memory.is_unchanged(&Reads::default()), "nothing was kept");
         memory.read_ahead(u64::MAX, 0);
     }
 }

@@ -16,9 +16,36 @@ pub struct Names {
     ids: HashMap<(u8, u64, u64), u32>,
     /// As the recording has them.
     pub names: Vec<Name>,
+    /// Ids begin after this one: those up to it are of names that the process's own walks have described.
+    after: u32,
+    /// The ids of system calls, by their names.
+    calls: HashMap<String, u32>,
 }
 
 impl Names {
+    /// No name yet; ids begin after this one.
+    pub fn after(id: u32) -> Names {
+        Names { after: id, ..Names::default() }
+    }
+
+    fn next_id(&self) -> u32 {
+        self.after.saturating_add(self.names.len() as u32).saturating_add(1)
+    }
+
+    /// The id of a system call with this name, as a name of plugin 0; 0: there is no room.
+    pub fn call(&mut self, name: &str) -> u32 {
+        if let Some(id) = self.calls.get(name) {
+            return *id;
+        }
+        if self.is_full() {
+            return 0;
+        }
+        let id = self.next_id();
+        self.calls.insert(name.to_owned(), id);
+        self.names.push(Name { id, name: name.to_owned(), ..Name::default() });
+        id
+    }
+
     /// The id of a code object that was described; 0: it was not.
     pub fn find(&self, plugin: u8, code: u64, fingerprint: u64) -> u32 {
         self.ids.get(&(plugin, code, fingerprint)).copied().unwrap_or(0)
@@ -34,7 +61,7 @@ impl Names {
         if self.is_full() {
             return 0;
         }
-        let Some(name) = copy(plugin, description, self.names.len() as u32 + 1, reader) else { return 0 };
+        let Some(name) = copy(plugin, description, self.next_id(), reader) else { return 0 };
         let id = name.id;
         self.ids.insert((plugin, description.code, description.fingerprint), id);
         self.names.push(name);

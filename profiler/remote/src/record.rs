@@ -36,13 +36,13 @@ const LOOKED: f64 = 0.8;
 pub struct Attach {
     /// The process.
     pub pid: u32,
-    /// Sampling rate in Hz of CPU time.
+    /// Sampling rate in Hz of CPU time; of time with `FLAG_WALL`.
     pub rate: u32,
     /// Ends the recording after this time.
     pub duration: Option<Duration>,
     /// Time between snapshots.
     pub every: Option<Duration>,
-    /// `uunwind_ring::FLAG_AWAITING`, or 0.
+    /// `uunwind_ring::FLAG_AWAITING` and `FLAG_WALL`, if they are wanted.
     pub flags: u32,
     /// Path of the recording; `None`: `uu-<program>-<pid>.uu` in the working directory.
     pub output: Option<PathBuf>,
@@ -121,7 +121,8 @@ pub fn record(
     files.add(&objects, 0, 0, &mut writer, &mut jit);
     event(Event::Begun(&settings.command, &path));
 
-    let mut sampler = Sampler::new(pid, pidfd, 1_000_000_000 / u64::from(attach.rate.max(1)), writer);
+    let (period, wall) = (1_000_000_000 / u64::from(attach.rate.max(1)), attach.flags & uunwind_ring::FLAG_WALL != 0);
+    let mut sampler = Sampler::new(pid, pidfd, period, wall, writer);
     let (begun, cpu_before) = (Instant::now(), machine::exact_cpu_of(pid).unwrap_or(0));
     sampler.awaiting = attach.flags & uunwind_ring::FLAG_AWAITING != 0;
     sampler.snapshots = Snapshots::new(attach.every);
@@ -173,7 +174,9 @@ pub fn record(
         }
         files.add(&objects, sampler.process, sampler.checked, &mut sampler.writer, &mut jit);
         sampler.code = code;
-        sampler.skip();
+        if !sampler.wall {
+            sampler.skip();
+        }
     };
     let wall = begun.elapsed();
     event(Event::Over);
@@ -337,6 +340,9 @@ fn how(attach: &Attach, tally: &Tally, wall: Duration) -> String {
 fn losses(sampler: &Sampler, rate: u32, wall: Duration) -> Vec<String> {
     let tally = &sampler.tally;
     let mut notes = Vec::new();
+    if sampler.wall {
+        notes.push(sampler.waits.note());
+    }
     if tally.left_out > 0 {
         notes.push(format!(
             "{} samples were left out: before they could be checked, the program had ended or unloaded code",

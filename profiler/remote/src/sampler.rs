@@ -3,6 +3,9 @@
 //! A thread is due for a sample when it has used another period of CPU time, and is stopped only if it is found running
 //! then: threads that wait are not touched, and no system call is interrupted. What it used while it was not found
 //! running counts for the next sample of it.
+//!
+//! Where waits are wanted, a thread is due when another period of time has passed, and its sample shows what it is
+//! found doing then: it waits (`waiting`), or runs, and is stopped as above.
 
 use crate::clocks::{is_running, Clock};
 use crate::memory::Memory;
@@ -10,12 +13,14 @@ use crate::names::Names;
 use crate::objects::{code_of, Code, Objects};
 use crate::plugins::Plugins;
 use crate::threads::{self, tids, Stopped};
+use crate::waiting::{self, Found, Waiting};
 use crate::waits::{self, doing, Doing};
 use crate::walks::{Walked, Walks};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uunwind_recorder::child::interrupted;
 use uunwind_recorder::machine;
@@ -71,10 +76,30 @@ struct Watched {
     /// Index in the recording.
     index: u32,
     clock: Clock,
-    /// CPU time at the last look, and the part of it that no sample stands for, in ns.
+    /// CPU time at the last look, or if waits are wanted, its time; and the part of it that no sample stands for, in
+    /// ns.
     used: u64,
     due: u64,
     name: String,
+    waiting: Waiting,
+}
+
+impl Watched {
+    /// Takes a sample for what is due.
+    fn due(&mut self, period: u64) -> u32 {
+        let weight = u32::try_from(self.due / period).unwrap_or(u32::MAX);
+        self.due %= period;
+        weight
+    }
+}
+
+/// How a look ended.
+enum Looked {
+    Whole,
+    /// The process has mapped other code.
+    OtherCode,
+    /// A thread did not stop in time.
+    LetGo,
 }
 
 /// A sample of which it is not known yet whether its code was still the code that had been prepared.
@@ -83,7 +108,8 @@ struct Pending {
     thread: u32,
     time: u64,
     weight: u32,
-    walked: Walked,
+    kind: SampleKind,
+    walked: Arc<Walked>,
 }
 
 /// The sampling of a process.
@@ -92,8 +118,12 @@ pub struct Sampler {
     pub pid: u32,
     /// Becomes readable when the process ends.
     pub pidfd: Option<OwnedFd>,
-    /// CPU time for which a sample stands, in ns.
+    /// CPU time for which a sample stands, in ns; if waits are wanted, time.
     pub period: u64,
+    /// Threads that wait are sampled, too.
+    pub wall: bool,
+    /// What was counted of waits.
+    pub waits: waiting::Tally,
     /// What the recording has so far, as files of their own.
     pub snapshots: Snapshots,
     /// When the recording ends by itself.
@@ -121,11 +151,13 @@ pub struct Sampler {
 
 impl Sampler {
     /// Begins with the threads that the process has now, and what they use from now on.
-    pub fn new(pid: u32, pidfd: Option<OwnedFd>, period: u64, writer: Writer<File>) -> Sampler {
+    pub fn new(pid: u32, pidfd: Option<OwnedFd>, period: u64, wall: bool, writer: Writer<File>) -> Sampler {
         let mut sampler = Sampler {
             pid,
             pidfd,
             period,
+            wall,
+            waits: waiting::Tally::default(),
             snapshots: Snapshots::default(),
             until: None,
             awaiting: false,
@@ -168,6 +200,9 @@ impl Sampler {
         let memory = Memory::of(self.pid);
         let mut walks = Walks::new(objects, plugins, &memory, std::mem::take(&mut self.names));
         walks.want_awaiting(self.awaiting);
+        if self.wall {
+            walks.keep_reads();
+        }
         let pause = self.looks(&mut walks, &memory);
         self.names = walks.into_names();
         pause
@@ -184,16 +219,16 @@ impl Sampler {
                 return Pause::Over(cause);
             }
             let begun = Instant::now();
-            let is_whole = self.look(walks, memory);
+            let looked = self.look(walks, memory);
             next = begun + period.max(begun.elapsed() * SHARE);
             let begun = Instant::now();
-            if begun >= check {
+            if begun >= check || matches!(looked, Looked::OtherCode) {
                 if !self.settle(walks) {
                     return Pause::OtherCode;
                 }
                 check = begun + begun.elapsed() * SHARE * 2;
             }
-            if !is_whole {
+            if matches!(looked, Looked::LetGo) {
                 return Pause::LetGo;
             }
             if self.snapshots.is_due() || self.snapshots.is_made() {
@@ -231,8 +266,9 @@ impl Sampler {
     /// Reads the clocks of all threads. `first`: what they have used so far is left out; else only for those that are
     /// not new.
     fn watch(&mut self, first: bool) {
+        let used = |clock: &Clock| clock.used().map(|used| if self.wall { machine::monotonic() } else { used });
         self.threads.retain(|_, thread| {
-            let Some(used) = thread.clock.used() else { return false };
+            let Some(used) = used(&thread.clock) else { return false };
             thread.due = thread.due.saturating_add(used.saturating_sub(thread.used));
             thread.used = used;
             true
@@ -242,22 +278,39 @@ impl Sampler {
                 continue;
             }
             let Some(clock) = Clock::of(self.pid, tid, self.threads.len() < KEPT_OPEN) else { continue };
-            let Some(used) = clock.used() else { continue };
+            let Some(used) = used(&clock) else { continue };
             let (index, name) = (self.thread_count, waits::name(self.pid, tid));
             self.thread_count += 1;
             self.writer.thread(&Thread { process: self.process, tid, name: String::new() });
             self.writer.thread_name(index, &name);
-            let due = if first { 0 } else { used };
-            self.threads.insert(tid, Watched { index, clock, used, due, name });
+            let due = if first || self.wall { 0 } else { used };
+            self.threads.insert(tid, Watched { index, clock, used, due, name, waiting: Waiting::default() });
         }
     }
 
-    /// Samples every thread that is due and runs. False: one of them did not stop in time.
-    fn look(&mut self, walks: &mut Walks<'_>, memory: &Memory) -> bool {
+    /// Samples every thread that is due, and runs or waits.
+    fn look(&mut self, walks: &mut Walks<'_>, memory: &Memory) -> Looked {
         self.watch(false);
         self.tally.looks += 1;
         for (tid, thread) in &mut self.threads {
-            if thread.due < self.period || !is_running(self.pid, *tid) {
+            if thread.due < self.period {
+                continue;
+            }
+            if self.wall {
+                let (at, tally) = ((self.pid, *tid), &mut self.waits);
+                let mut is_current = || code_of(at.0) == self.code;
+                match thread.waiting.look(at, &thread.clock, (walks, memory), &mut is_current, tally) {
+                    Found::Waits(walked) => {
+                        let (weight, time, kind) = (thread.due(self.period), machine::monotonic(), SampleKind::Waiting);
+                        self.pending.push(Pending { tid: *tid, thread: thread.index, time, weight, kind, walked });
+                        continue;
+                    }
+                    Found::OtherCode => return Looked::OtherCode,
+                    Found::NotInTime => return Looked::LetGo,
+                    Found::Missed | Found::Gone => continue,
+                    Found::Runs => {}
+                }
+            } else if !is_running(self.pid, *tid) {
                 continue;
             }
             let Ok(stopped) = Stopped::one(*tid, PATIENCE) else {
@@ -274,7 +327,7 @@ impl Sampler {
                 }
                 Some((_, None)) => {
                     self.tally.unstopped += 1;
-                    return false;
+                    return Looked::LetGo;
                 }
                 // It was stopped by a signal, or has ended.
                 _ => None,
@@ -284,12 +337,11 @@ impl Sampler {
             self.tally.stopped += took;
             self.tally.longest = self.tally.longest.max(took);
             let Some(walked) = walked else { continue };
-            let weight = u32::try_from(thread.due / self.period).unwrap_or(u32::MAX);
-            thread.due %= self.period;
-            let time = machine::monotonic();
-            self.pending.push(Pending { tid: *tid, thread: thread.index, time, weight, walked });
+            let (weight, time, kind) = (thread.due(self.period), machine::monotonic(), SampleKind::Timer);
+            let walked = Arc::new(walked);
+            self.pending.push(Pending { tid: *tid, thread: thread.index, time, weight, kind, walked });
         }
-        true
+        Looked::Whole
     }
 
     /// Writes the samples whose code is still mapped as it was when the objects were prepared, and leaves the others
@@ -300,6 +352,7 @@ impl Sampler {
         let pending = std::mem::take(&mut self.pending);
         if !self.code.is_subset(&now) {
             self.tally.left_out += pending.len() as u64;
+            self.threads.values_mut().for_each(|thread| thread.waiting.forget());
             return false;
         }
         let is_same = self.code.len() == now.len();
@@ -313,10 +366,10 @@ impl Sampler {
             self.writer.name(&name);
         }
         self.names_written = names.names.len();
-        for Pending { tid, thread, time, weight, walked } in pending {
+        for Pending { tid, thread, time, weight, kind, walked } in pending {
             let (stack, _) = self.stacks.intern(&walked.words, |node| self.writer.node(node));
             let flags = walked.flags();
-            let (stop, kind) = (walked.stop.number(), SampleKind::Timer.number());
+            let (stop, kind) = (walked.stop.number(), kind.number());
             self.writer.sample(Sample { thread, stack, time, weight, stop, kind, flags });
             self.tally.samples += 1;
             self.rename(tid, thread);

@@ -33,7 +33,7 @@ pub struct Stopped {
     pub since: Instant,
 }
 
-/// `PTRACE_EVENT_STOP` as a wait status shows it.
+/// `PTRACE_EVENT_STOP`, which stands above the signal in a wait's status.
 const EVENT_STOP: i32 = 128;
 
 /// Calls ptrace.
@@ -102,27 +102,21 @@ impl Stopped {
         let mut pause = Duration::from_micros(20);
         for tid in tids {
             loop {
-                let mut status = 0;
-                // SAFETY: the status lives during the call.
-                let result =
-                    unsafe { libc::waitpid(*tid as libc::pid_t, &raw mut status, libc::__WALL | libc::WNOHANG) };
-                match result {
-                    0 if begun.elapsed() < patience => {
+                match wait_once(*tid) {
+                    Waited::Nothing if begun.elapsed() < patience => {
                         std::thread::sleep(pause);
                         pause = (pause * 2).min(Duration::from_millis(1));
                     }
                     // Still asked: it is let go as soon as it stops, when this thread ends.
-                    0 => break,
-                    _ if result > 0 && libc::WIFSTOPPED(status) => {
-                        let (event, signal) = (status >> 16, libc::WSTOPSIG(status));
+                    Waited::Nothing => break,
+                    Waited::Stopped { event, signal } => {
                         // Without the event, it was about to receive a signal, which it gets when it is let go.
                         let is_group_stop = event == EVENT_STOP && signal != libc::SIGTRAP;
                         let signal = if event == EVENT_STOP { 0 } else { signal };
                         self.threads.insert(*tid, Seized::Stopped { signal, before: is_group_stop });
                         break;
                     }
-                    // It has ended.
-                    _ => {
+                    Waited::Ended => {
                         self.threads.remove(tid);
                         break;
                     }
@@ -176,6 +170,46 @@ impl Drop for Stopped {
     }
 }
 
+/// What a wait for a traced thread has found.
+enum Waited {
+    Nothing,
+    Stopped { event: i32, signal: i32 },
+    Ended,
+}
+
+/// Asks once for a traced thread ([waitid](https://man7.org/linux/man-pages/man2/waitid.2.html)). The end of a child of
+/// this process is left to whoever has started it, and wants its status.
+fn wait_once(tid: u32) -> Waited {
+    let ask = |flags| {
+        // SAFETY: all-zero is a valid siginfo.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the pointer is to a live local.
+        let result = unsafe { libc::waitid(libc::P_PID, tid, &mut info, flags | libc::WNOHANG | libc::__WALL) };
+        (result == 0).then_some(info)
+    };
+    // SAFETY: a successful call has written these fields; the pid is 0 if there was nothing to report.
+    let fields = |info: &libc::siginfo_t| unsafe { (info.si_pid(), info.si_status()) };
+    match ask(libc::WSTOPPED).as_ref().map(fields) {
+        Some((pid, status)) if pid != 0 => return Waited::Stopped { event: status >> 8, signal: status & 0xff },
+        _ => {}
+    }
+    match ask(libc::WEXITED | libc::WNOWAIT).as_ref().map(fields) {
+        Some((0, _)) => return Waited::Nothing,
+        Some(_) if !is_first_of_child(tid) => {
+            ask(libc::WEXITED);
+        }
+        _ => {}
+    }
+    Waited::Ended
+}
+
+/// Whether a thread is the first one of a child of this process.
+fn is_first_of_child(tid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u32>().ok());
+    (field("Tgid:"), field("PPid:")) == (Some(tid), Some(std::process::id()))
+}
+
 /// Lets the calling thread run before all ordinary ones, if it may: threads that have been let go would take its CPU
 /// while others still stand. It ends with the stop.
 pub fn prefer_this_thread() {
@@ -200,4 +234,31 @@ pub fn children(pid: u32) -> Vec<u32> {
     lists
         .flat_map(|list| list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+    use uunwind_recorder::child::Child;
+
+    /// A stop by another thread of this process is not the child's end, and its end is left to whoever waits for it.
+    #[test]
+    #[allow(clippy::zombie_processes, reason = "`Child` waits for it")]
+    fn a_child_that_is_traced_here_keeps_its_status() {
+        let sleep = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn().expect("sleep");
+        let mut child = Child::new(sleep.id());
+        for _ in 0..20 {
+            let stopped = Stopped::one(sleep.id(), PATIENCE).expect("a child");
+            assert!(child.ended().is_none(), "it is stopped");
+            stopped.let_go();
+        }
+        let mut stopped = Stopped::one(sleep.id(), PATIENCE).expect("a child");
+        child.terminate();
+        // SAFETY: plain system call; the child is not waited for yet.
+        unsafe { libc::kill(sleep.id() as libc::pid_t, libc::SIGKILL) };
+        while !matches!(wait_once(sleep.id()), Waited::Ended) {}
+        stopped.threads.clear();
+        assert_eq!(child.ended().map(|ended| ended.status), Some(libc::SIGKILL));
+    }
 }

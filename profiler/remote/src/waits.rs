@@ -40,6 +40,11 @@ pub fn doing(registers: &Registers) -> Doing {
     Doing::Waiting(name)
 }
 
+/// The number of the system call that a stopped thread is in; negative: of none.
+pub fn number(registers: &Registers) -> i64 {
+    registers.orig_rax as i64
+}
+
 /// The value of rax with which the kernel repeats the system call that the stop has interrupted. Some calls return
 /// EINTR after any stop (signal(7), "Interruption of system calls and library functions by stop signals"), which the
 /// program would see; ERESTARTNOHAND makes the kernel repeat them, unless a handler of the program is due. `None`: the

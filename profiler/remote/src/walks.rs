@@ -1,13 +1,14 @@
 //! The walks of threads that stand still.
 
 use crate::env::Remote;
-use crate::memory::Memory;
+use crate::memory::{Memory, Reads};
 use crate::names::Names;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
 use crate::waits::Registers;
 use uunwind_core::cursor::Cursor;
-use uunwind_core::regs::{Regs, COUNT};
+use uunwind_core::frame::semantic_word;
+use uunwind_core::regs::{Regs, COUNT, SP};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, Setting, DEEP_WORDS, SCRATCH};
 use uunwind_ring::record::{SAMPLE_DESYNC, SAMPLE_LOCK_SHIFT};
@@ -25,6 +26,8 @@ pub struct Walked {
     desync: bool,
     /// How the thread stands to its runtime's lock, one of `LOCK_*`.
     lock: u32,
+    /// All that the walk has read, if that was wanted.
+    pub reads: Reads,
 }
 
 impl Walked {
@@ -41,13 +44,20 @@ pub struct Walks<'p> {
     memory: &'p Memory,
     room: Vec<u64>,
     scratch: Vec<u128>,
+    keeps_reads: bool,
 }
 
 impl<'p> Walks<'p> {
     /// `names`: those of code objects that were met before.
     pub fn new(objects: &'p Objects, plugins: &'p Plugins, memory: &'p Memory, names: Names) -> Walks<'p> {
         let env = Remote { objects, plugins, names, awaiting: false };
-        Walks { env, memory, room: vec![0; DEEP_WORDS], scratch: vec![0; SCRATCH / size_of::<u128>()] }
+        Walks {
+            env,
+            memory,
+            room: vec![0; DEEP_WORDS],
+            scratch: vec![0; SCRATCH / size_of::<u128>()],
+            keeps_reads: false,
+        }
     }
 
     /// From now on, frames that await those of the stack are wanted, or not.
@@ -67,13 +77,45 @@ impl<'p> Walks<'p> {
 
     /// Walks a thread that stands still.
     pub fn walk(&mut self, registers: &Registers) -> Walked {
-        let cursor = Cursor { regs: regs(registers), exact: true };
+        self.walk_from(regs(registers), registers.fs_base)
+    }
+
+    /// Walks a thread that is blocked, of whose registers only these two are known. Such a walk ends at a frame that
+    /// needs another register that none of its callees has saved. `thread_pointer`: 0 if it is not known; then plugins
+    /// find none of the thread's frames.
+    pub fn walk_blocked(&mut self, pc: u64, sp: u64, thread_pointer: u64) -> Walked {
+        let mut values = [0; COUNT];
+        values[usize::from(SP)] = sp;
+        self.walk_from(Regs::some(pc, values, 1 << SP), thread_pointer)
+    }
+
+    /// Whether a walk depends on the thread pointer: plugins find a thread's frames by it.
+    pub fn needs_thread_pointer(&self) -> bool {
+        self.env.objects.objects.iter().any(|object| object.facts().is_some())
+    }
+
+    /// The words of a frame that says what a thread waits in: as a semantic frame of plugin 0, whose position is the
+    /// call's number.
+    pub fn call(&mut self, name: &str, number: i64) -> [u64; 2] {
+        [semantic_word(0, self.env.names.call(name)), number as u64]
+    }
+
+    /// From now on, walks keep what they have read.
+    pub fn keep_reads(&mut self) {
+        self.keeps_reads = true;
+    }
+
+    fn walk_from(&mut self, regs: Regs, thread_pointer: u64) -> Walked {
+        let cursor = Cursor { regs, exact: true };
         let sp = cursor.regs.sp();
         if let Some(end) = self.env.objects.end_of_mapping(sp) {
             self.memory.read_ahead(sp, end.min(sp.saturating_add(STACK_AHEAD)));
         }
         let mut reader = self.memory.reader();
-        let (thread_pointer, tsd_offset) = (registers.fs_base, tsd_offset(registers.fs_base, self.memory));
+        if self.keeps_reads {
+            self.memory.keep_reads();
+        }
+        let tsd_offset = tsd_offset(thread_pointer, self.memory);
         let setting = Setting {
             thread_pointer,
             tsd_offset,
@@ -85,9 +127,10 @@ impl<'p> Walks<'p> {
         };
         // SAFETY: the scratch memory has that length and alignment; the other pointers are null.
         let outcome = unsafe { walk(cursor, &mut self.env, &mut reader, &mut self.room, &setting) };
+        let reads = self.memory.take_reads();
         let words = self.room.get(..outcome.words).unwrap_or_default().to_vec();
         let lock = self.env.lock(&cursor, (thread_pointer, tsd_offset), &mut reader);
-        Walked { words, stop: outcome.stop, desync: outcome.desync > 0, lock }
+        Walked { words, stop: outcome.stop, desync: outcome.desync > 0, lock, reads }
     }
 }
 

@@ -171,7 +171,7 @@ impl Sums {
 /// A frame's language, by the name of its plugin; empty for a remark.
 fn language(line: &Line) -> String {
     match line.kind {
-        Kind::Marker => String::new(),
+        Kind::Marker | Kind::Waiting => String::new(),
         Kind::Semantic | Kind::Awaiting => line.plugin.clone(),
         Kind::Native | Kind::Inlined => "native".to_owned(),
         Kind::Jit => "jit".to_owned(),

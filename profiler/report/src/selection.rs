@@ -1,8 +1,9 @@
 //! Parts of a profile: samples that were chosen by function, file, object, process, thread or time.
 
 use crate::formats::threads;
-use crate::stacks::{Entry, Profile, Stack};
+use crate::stacks::{Entry, Idle, Profile, Stack};
 use regex_lite::Regex;
+use std::collections::HashMap;
 use uunwind_recording::{Process, Recording};
 
 /// A condition for a sample.
@@ -18,21 +19,29 @@ pub enum Condition {
     Thread(Regex),
     /// Its process has this pid, or an executable whose path matches, or a command line.
     Process(Regex),
+    /// Its thread waited, or ran.
+    Waits(bool),
     /// It was taken in this time: ns since the recording began.
     Time(u64, u64),
 }
 
 impl Condition {
-    /// A condition as people write it: `function=`, `module=`, `thread=` or `process=` and a regular expression, or
-    /// `time=FROM-TO` in seconds, of which either may be left out.
+    /// A condition as people write it: `function=`, `module=`, `thread=` or `process=` and a regular expression,
+    /// `state=running` or `state=waiting`, or `time=FROM-TO` in seconds, of which either may be left out.
     pub fn parse(text: &str) -> Result<Condition, String> {
-        let kinds = "function=, module=, thread=, process= and a regular expression, or time=FROM-TO in seconds";
+        let kinds = "function=, module=, thread=, process= and a regular expression, state=running, state=waiting, or \
+                     time=FROM-TO in seconds";
         let (kind, value) = text.split_once('=').ok_or_else(|| format!("it takes {kinds}"))?;
         match kind {
             "function" => Ok(Condition::Focus(pattern(value)?)),
             "module" => Ok(Condition::Module(pattern(value)?)),
             "thread" => Ok(Condition::Thread(pattern(value)?)),
             "process" => Ok(Condition::Process(pattern(value)?)),
+            "state" => match value {
+                "running" => Ok(Condition::Waits(false)),
+                "waiting" => Ok(Condition::Waits(true)),
+                _ => Err(format!("{value:?} is no state: it is running or waiting")),
+            },
             "time" => {
                 time(value).ok_or_else(|| format!("{value:?} is no time: write FROM-TO in seconds, such as 1.5-3"))
             }
@@ -64,6 +73,7 @@ impl Condition {
                     is(pattern, p.pid, &String::from_utf8_lossy(&p.exe)) || is(pattern, p.pid, &command(p))
                 })
             }
+            Condition::Waits(waits) => profile.waits(stack) == *waits,
             Condition::Time(..) => true,
         }
     }
@@ -91,16 +101,20 @@ pub fn select(recording: &Recording, profile: Profile, conditions: &[Condition])
     }
     let meets = |stack: &Stack| conditions.iter().all(|condition| condition.of_stack(recording, &profile, stack));
     let kept: Vec<bool> = profile.stacks.iter().map(meets).collect();
-    let in_time = |entry: &Entry| {
+    keep(profile, &kept, |entry| {
         let time = entry.time.saturating_sub(recording.settings.start_monotonic);
         let holds =
             |condition: &Condition| !matches!(condition, Condition::Time(from, to) if time < *from || time >= *to);
         conditions.iter().all(holds)
-    };
+    })
+}
+
+/// The stacks that are `kept`, with the samples that are wanted.
+fn keep(profile: Profile, kept: &[bool], is_wanted: impl Fn(&Entry) -> bool) -> Profile {
     let mut place: Vec<Option<u32>> = vec![None; profile.stacks.len()];
     let mut stacks: Vec<Stack> = Vec::new();
     let mut entries = Vec::new();
-    for entry in profile.entries.iter().filter(|entry| in_time(entry)) {
+    for entry in profile.entries.iter().filter(|entry| is_wanted(entry)) {
         let old = entry.stack as usize;
         let (Some(true), Some(stack), Some(place)) = (kept.get(old), profile.stacks.get(old), place.get_mut(old))
         else {
@@ -117,6 +131,24 @@ pub fn select(recording: &Recording, profile: Profile, conditions: &[Condition])
         entries.push(Entry { stack: new, ..*entry });
     }
     Profile { stacks, entries, ..profile }
+}
+
+/// Leaves out idle threads: all of whose samples show them waiting, with the same stack. If there are no others, none
+/// is left out.
+pub fn without_idle(profile: Profile) -> Profile {
+    let mut stacks_of = HashMap::<u32, u32>::new();
+    for stack in &profile.stacks {
+        *stacks_of.entry(stack.thread).or_default() += 1;
+    }
+    let is_idle = |stack: &Stack| stacks_of.get(&stack.thread) == Some(&1) && profile.waits(stack);
+    let idle: Vec<&Stack> = profile.stacks.iter().filter(|stack| is_idle(stack)).collect();
+    if idle.is_empty() || idle.len() == profile.stacks.len() {
+        return profile;
+    }
+    let weight = idle.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight));
+    let idle = Idle { threads: idle.len() as u64, weight };
+    let kept: Vec<bool> = profile.stacks.iter().map(|stack| !is_idle(stack)).collect();
+    Profile { idle, ..keep(profile, &kept, |_| true) }
 }
 
 /// What stands above the stacks.

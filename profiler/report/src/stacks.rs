@@ -49,6 +49,25 @@ pub struct Profile {
     pub entries: Vec<Entry>,
     /// The last stacks of threads by which a signal ended their process, in the order of the recording's.
     pub fatal: Vec<Box<[u32]>>,
+    /// What was left out: threads that did nothing but wait in one place.
+    pub idle: Idle,
+}
+
+/// Threads that were left out because they did nothing but wait in one place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Idle {
+    /// Their number.
+    pub threads: u64,
+    /// Weight of their samples, in periods.
+    pub weight: u64,
+}
+
+impl Profile {
+    /// Whether a stack is that of a thread that waits.
+    pub fn waits(&self, stack: &Stack) -> bool {
+        let leaf = stack.lines.first().and_then(|line| self.lines.get(*line as usize));
+        leaf.is_some_and(|line| line.kind == Kind::Waiting)
+    }
 }
 
 /// Everything that the lines of a frame depend on: its process, the frame as recorded, and its owner.
@@ -163,13 +182,15 @@ impl<'m, 'a> Merger<'m, 'a> {
         }
         let (stacks, entries) = merged.sorted();
         let fatal = recording.fatal.iter().map(|sample| self.stack(sample).into()).collect();
-        Profile { lines: self.list, stacks, entries, fatal }
+        Profile { lines: self.list, stacks, entries, fatal, idle: Idle::default() }
     }
 
     /// The lines of a sample, leaf first, hide rules applied.
     fn stack(&mut self, sample: &Sample) -> Vec<u32> {
         let moment = self.resolver.moment(sample);
-        let frames: Vec<Shown> = self.resolver.frames(sample).into_iter().map(|f| self.show(moment, f)).collect();
+        let mut frames = self.resolver.frames(sample);
+        let waiting = self.waiting(moment, &mut frames);
+        let frames: Vec<Shown> = frames.into_iter().map(|f| self.show(moment, f)).collect();
         let missing = match sample.flags {
             flags if flags & (SAMPLE_DESYNC | SAMPLE_NO_PLUGINS) != 0 => Missing::Semantic,
             flags if flags & SAMPLE_FACTS_PENDING != 0 => Missing::Unanalysed,
@@ -192,7 +213,17 @@ impl<'m, 'a> Merger<'m, 'a> {
             let text = text.strip_prefix("truncated: ").unwrap_or(&text).to_owned();
             lines.push(self.intern(Line::marker(format!("[truncated: {text}]"))));
         }
+        lines.splice(0..0, waiting);
         lines
+    }
+
+    /// Takes away the frame that says what the thread waits in, and returns its line.
+    fn waiting(&mut self, moment: Moment, frames: &mut Vec<Frame>) -> Option<u32> {
+        let Some(Frame::Semantic { plugin: WAITING, name, .. }) = frames.first().copied() else { return None };
+        frames.remove(0);
+        let name = self.resolver.name(moment.process, name).map_or("?", |name| &name.name);
+        let text = format!("[waiting in {name}]");
+        Some(self.intern(Line { kind: Kind::Waiting, ..Line::marker(text) }))
     }
 
     /// The lines of all frames but uu's own; those that are hidden by default are marked.
@@ -383,6 +414,9 @@ impl<'m, 'a> Merger<'m, 'a> {
     }
 }
 
+/// The plugin of the frame that says what a thread waits in (docs/recording-format.md).
+pub const WAITING: u8 = 0;
+
 /// Text for native code without a name: object and file address of its function, or of the frame itself.
 fn unnamed(path: &[u8], address: u64) -> String {
     if path.is_empty() {
@@ -409,7 +443,7 @@ fn hosts(resolver: &mut Resolver<'_>) -> Hosts {
         for frame in resolver.frames(sample) {
             let before = hosted.take();
             match frame {
-                Frame::Semantic { plugin, .. } => hosted = Some(plugin),
+                Frame::Semantic { plugin, .. } if plugin != WAITING => hosted = Some(plugin),
                 Frame::Native { address, exact, interpreter: true, .. } if seen.insert((process, address, before)) => {
                     let Some(object) = resolver.native(moment.code(address, exact)).object else { continue };
                     let plugins = hosts.entry(object).or_default();

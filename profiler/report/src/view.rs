@@ -3,7 +3,7 @@
 use crate::formats::Format;
 use crate::hide::NativeFrames;
 use crate::resolve::Resolver;
-use crate::selection::{group, select, Condition, Groups};
+use crate::selection::{group, select, without_idle, Condition, Groups};
 use crate::stacks::{Merger, Profile};
 
 /// What is shown, and how.
@@ -17,6 +17,8 @@ pub struct View {
     pub groups: Groups,
     /// Whether frames are distinguished by line where they are by function otherwise.
     pub lines: bool,
+    /// Whether threads are shown that did nothing but wait in one place.
+    pub idle: bool,
 }
 
 impl From<NativeFrames> for View {
@@ -34,7 +36,10 @@ impl View {
             Format::Html => Merger::marking_glue(resolver),
             _ => Merger::new(resolver, self.native_frames),
         };
-        let mut profile = select(recording, merger.profile(), &self.conditions);
+        let profile = merger.profile();
+        // Before anything is selected: of a thread that has run, the waits alone may be wanted.
+        let profile = if self.idle { profile } else { without_idle(profile) };
+        let mut profile = select(recording, profile, &self.conditions);
         if self.lines {
             by_line(format, &mut profile);
         }

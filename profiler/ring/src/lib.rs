@@ -39,3 +39,5 @@ pub const FLAG_NO_REPLAY: u32 = 4;
 /// Flag in [`ENV_SESSION`]: stacks have the frames that await those that run, too: see
 /// `uunwind_core::frame::FLAG_AWAITING`.
 pub const FLAG_AWAITING: u32 = 8;
+/// Flag of a recording, which targets ignore: threads that wait were sampled, too.
+pub const FLAG_WALL: u32 = 32;

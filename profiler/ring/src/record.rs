@@ -52,6 +52,8 @@ uunwind_core::numbered! {
         Explicit = 1;
         /// A signal is about to end the process. Its number stands in place of the weight.
         Fatal = 2;
+        /// No handler took it: the thread was found waiting, from outside.
+        Waiting = 3;
     }
 }
 

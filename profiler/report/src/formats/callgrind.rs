@@ -32,11 +32,12 @@ pub fn render(recording: &Recording, profile: &Profile) -> String {
     let costs = costs(profile, &functions, period);
     let total = profile.stacks.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight.saturating_mul(period)));
     let mut out = format!(
-        "# callgrind format\nversion: 1\ncreator: uu {}\npid: {}\ncmd: {}\npositions: line\nevent: ns : CPU time in ns\n\
+        "# callgrind format\nversion: 1\ncreator: uu {}\npid: {}\ncmd: {}\npositions: line\nevent: ns : {} in ns\n\
          events: ns\nsummary: {total}\n",
         env!("CARGO_PKG_VERSION"),
         recording.settings.pid,
-        super::command(recording)
+        super::command(recording),
+        super::time_text(recording)
     );
     let mut named = BTreeSet::new();
     for (index, function) in &costs {

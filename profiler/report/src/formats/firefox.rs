@@ -121,7 +121,7 @@ impl Maker<'_> {
         match line.kind {
             Kind::Native | Kind::Inlined => 1,
             Kind::Jit => 2,
-            Kind::Marker => 3,
+            Kind::Marker | Kind::Waiting => 3,
             Kind::Semantic | Kind::Awaiting => self.languages.get(line.plugin.as_str()).copied().unwrap_or(0),
         }
     }
@@ -143,7 +143,7 @@ impl Maker<'_> {
             of_samples.push(caller);
             deltas.push((entry.time - before) as f64 / 1e6);
             weights.push(entry.weight);
-            cpu.push(length);
+            cpu.push(if self.profile.waits(stack) { 0 } else { length });
             before = entry.time;
             if entry.samples == 0 {
                 let name = stack.lines.first().and_then(|line| self.profile.lines.get(*line as usize));

@@ -132,6 +132,7 @@ fn category(recording: &Recording, line: &Line) -> Category {
     match line.kind {
         Kind::Native | Kind::Inlined => Category { kind: "native", label: "machine code".into() },
         Kind::Jit => Category { kind: "jit", label: "made at run time".into() },
+        Kind::Waiting => Category { kind: "waiting", label: "waiting".into() },
         Kind::Marker => Category { kind: "remark", label: "remarks".into() },
         Kind::Semantic | Kind::Awaiting => {
             let known = recording.languages.iter().any(|language| language.plugin == line.plugin);
@@ -186,7 +187,7 @@ fn summary(recording: &Recording, profile: &Profile) -> String {
     let weight = profile.stacks.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight));
     let cpu = weight as f64 / f64::from(recording.settings.rate.max(1));
     let lost: u64 = recording.lost.iter().fold(0, |sum, lost| sum.saturating_add(lost.samples));
-    let mut text = format!("{cpu:.2} s of CPU time in {} samples", recording.samples.len());
+    let mut text = format!("{cpu:.2} s of {} in {} samples", super::time_text(recording), recording.samples.len());
     if let Some(end) = &recording.end {
         let wall = end.time.saturating_sub(recording.settings.start_monotonic) as f64 / 1e9;
         text = format!("{text}, {wall:.2} s long");

@@ -20,6 +20,7 @@ use crate::resolve::Resolver;
 use crate::view::View;
 use std::path::Path;
 use uunwind_recording::Recording;
+use uunwind_ring::FLAG_WALL;
 
 /// An output format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -218,6 +219,29 @@ impl Format {
             format!("  {name:<10} {:<16} {what}\n", extensions.join(" "))
         };
         FORMATS.iter().map(line).collect()
+    }
+}
+
+/// Whether threads that wait were sampled, too.
+pub fn is_wall(recording: &Recording) -> bool {
+    recording.settings.flags & FLAG_WALL != 0
+}
+
+/// The time that samples stand for, for people.
+fn time_text(recording: &Recording) -> &'static str {
+    if is_wall(recording) {
+        "threads' time"
+    } else {
+        "CPU time"
+    }
+}
+
+/// The same, as profiles name it.
+fn time_kind(recording: &Recording) -> &'static str {
+    if is_wall(recording) {
+        "wall"
+    } else {
+        "cpu"
     }
 }
 

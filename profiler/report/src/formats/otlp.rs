@@ -157,7 +157,7 @@ impl Dictionary<'_> {
 
     fn value_type(&mut self) -> Message {
         let mut out = Message::default();
-        out.number(1, self.text("cpu"));
+        out.number(1, self.text(super::time_kind(self.recording)));
         out.number(2, self.text("nanoseconds"));
         out
     }
@@ -228,7 +228,7 @@ impl Dictionary<'_> {
         let kind = lines.last().and_then(|line| match line.kind {
             Kind::Native | Kind::Inlined => Some("native".to_owned()),
             Kind::Semantic | Kind::Awaiting => Some(line.plugin.clone()),
-            Kind::Jit | Kind::Marker => None,
+            Kind::Jit | Kind::Marker | Kind::Waiting => None,
         });
         if let Some(kind) = kind {
             out.packed(4, [self.attribute("profile.frame.type", Value::Text(kind))]);

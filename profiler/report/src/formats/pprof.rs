@@ -1,5 +1,5 @@
 //! pprof: the profile.proto of google/pprof, with mappings and build-ids, functions and lines, and labels for process
-//! and thread. Sample types: samples/count and cpu/nanoseconds.
+//! and thread. Sample types: samples/count and cpu/nanoseconds, or wall/nanoseconds.
 
 use super::period;
 use super::proto::Message;
@@ -82,7 +82,8 @@ impl Builder<'_> {
     fn fill(&mut self) {
         let settings = &self.recording.settings;
         let period = period(settings.rate);
-        for (kind, unit) in [("samples", "count"), ("cpu", "nanoseconds")] {
+        let time = super::time_kind(self.recording);
+        for (kind, unit) in [("samples", "count"), (time, "nanoseconds")] {
             let value = self.value_type(kind, unit);
             self.out.message(field::SAMPLE_TYPE, value);
         }
@@ -99,7 +100,7 @@ impl Builder<'_> {
             self.labels(stack.thread, &mut sample);
             self.out.message(field::SAMPLE, sample);
         }
-        let value = self.value_type("cpu", "nanoseconds");
+        let value = self.value_type(time, "nanoseconds");
         self.out.message(field::PERIOD_TYPE, value);
         self.out.number(field::PERIOD, period);
         self.out.number(field::TIME_NANOS, settings.start_unix);

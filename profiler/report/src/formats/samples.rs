@@ -2,6 +2,7 @@
 //! docs/recording-format.md.
 
 use crate::resolve::{function_of, stop_text, Moment, Resolver};
+use crate::stacks::WAITING;
 use std::fmt::Write;
 use uunwind_core::frame::Frame;
 use uunwind_recording::{Lock, Recording, Sample};
@@ -31,6 +32,10 @@ pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
             }
             callee = Some(frame);
             match frame {
+                Frame::Semantic { plugin: WAITING, name, position, .. } => {
+                    let name = resolver.name(process, name).map_or("?", |name| &name.name);
+                    let _ = writeln!(out, "  waiting {} number {}", word(name), position as i64);
+                }
                 Frame::Semantic { plugin, name, position, awaiting } => {
                     let mark = if awaiting { "-awaiting" } else { "" };
                     semantic(resolver, process, (plugin, mark), name, position, &mut out);
@@ -66,6 +71,7 @@ fn header(recording: &Recording, index: usize, sample: &Sample, out: &mut String
         0 => "timer",
         1 => "explicit",
         2 => "fatal",
+        3 => "waiting",
         _ => "unknown",
     };
     let mut set: Vec<&str> = FLAGS.iter().filter(|(bit, _)| sample.flags & bit != 0).map(|(_, text)| *text).collect();

@@ -5,6 +5,7 @@ mod fatal;
 mod hints;
 mod table;
 mod tree;
+mod waits;
 
 use crate::stacks::Profile;
 use uunwind_recording::Recording;
@@ -70,6 +71,7 @@ pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String
     out.push_str(&fatal::render(recording, profile, style));
     if !recording.samples.is_empty() {
         out.push('\n');
+        out.push_str(&waits::render(recording, profile, style));
         out.push_str(&table::render(recording, profile, style));
         out.push('\n');
         out.push_str(&tree::render(profile, style));

@@ -41,8 +41,13 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     options.min_width = narrowest;
     // The lines are sorted, and `frames` relies on this order.
     options.no_sort = true;
-    options.title = format!("CPU: {}", cut(&escape(&super::command(recording))));
-    options.subtitle = Some(subtitle(&frames, narrowest));
+    options.title = format!(
+        "{}: {}",
+        if super::is_wall(recording) { "Wall-clock time" } else { "CPU" },
+        cut(&escape(&super::command(recording)))
+    );
+    let is_wall = super::is_wall(recording);
+    options.subtitle = Some(subtitle(&frames, narrowest, is_wall));
     options.count_name = "periods".to_owned();
     options.palette_map = Some(&mut palette);
     let mut out = Vec::new();
@@ -59,8 +64,11 @@ fn narrowest(frames: &Frames) -> f64 {
     fits.or_else(|| NARROWEST.into_iter().find(|width| frames.depth(*width) == deepest)).unwrap_or(1.0)
 }
 
-fn subtitle(frames: &Frames, narrowest: f64) -> String {
+fn subtitle(frames: &Frames, narrowest: f64, is_wall: bool) -> String {
     let mut text = "blue: interpreted, green: made at run time, orange: machine code, grey: remarks".to_owned();
+    if is_wall {
+        text += ", violet: waiting";
+    }
     let hidden = frames.narrower(narrowest);
     if hidden > 0 {
         // Writing to a String cannot fail.
@@ -86,6 +94,7 @@ fn colour(kind: Kind, name: &str) -> Color {
         Kind::Jit => (90 + shade, 190 + shade / 2, 90),
         Kind::Native => (225 + shade / 2, 120 + shade, 50),
         Kind::Inlined => (235, 170 + shade, 110),
+        Kind::Waiting => (175 + shade / 2, 130 + shade / 2, 200),
         Kind::Marker => (150 + shade / 2, 150 + shade / 2, 150 + shade / 2),
     };
     Color { r, g, b }

@@ -1,6 +1,7 @@
 //! The head of the summary: rate, CPU time, stacks, losses, notes.
 
-use super::{counted, percent, Style};
+use super::{counted, percent, waits, Style};
+use crate::formats::is_wall;
 use crate::resolve::stop_text;
 use crate::stacks::Profile;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,11 +24,22 @@ const PERIODS_MISSED: f64 = 10.0;
 
 pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String)], style: Style) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{}", style.heading(&format!("CPU profile of {}", crate::formats::command(recording))));
+    let _ = writeln!(
+        out,
+        "{}",
+        style.heading(&format!(
+            "{} profile of {}",
+            if is_wall(recording) { "Wall-clock" } else { "CPU" },
+            crate::formats::command(recording)
+        ))
+    );
     for warning in &recording.warnings {
         let _ = writeln!(out, "  {}", style.alert(&format!("warning: {}", crate::formats::printable(warning))));
     }
     rate_and_time(recording, &mut out);
+    if is_wall(recording) {
+        out.push_str(&waits::split(recording, profile));
+    }
     stacks(recording, &mut out);
     locks(recording, &mut out);
     awaiting(recording, &mut out);
@@ -48,6 +60,12 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
     let (samples, weight) = (samples + recording.left_out.timed.0, weight.saturating_add(recording.left_out.timed.1));
     let sampled = weight as f64 / f64::from(settings.rate.max(1));
     let used = recording.end.as_ref().map(|e| e.cpu_used as f64 / 1e9).filter(|used| *used > 0.0);
+    if is_wall(recording) {
+        let _ = writeln!(out, "  rate       {} Hz asked, of each thread's time", settings.rate);
+        let used = used.map_or_else(|| "not available".to_owned(), |used| format!("{used:.2} s used"));
+        let _ = writeln!(out, "  CPU time   {used}");
+        return duration(recording, out);
+    }
     let obtained =
         used.map_or_else(String::new, |used| format!(", {:.1} samples per CPU second obtained", samples as f64 / used));
     let above_tick = settings.kernel_hz != 0 && settings.rate > settings.kernel_hz;
@@ -72,8 +90,12 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
     if used.is_some_and(|used| sampled < used * COVERED && used - sampled > PERIODS_MISSED * period) {
         let _ = writeln!(out, "             the rest: {}", missing(recording).join("; "));
     }
+    duration(recording, out);
+}
+
+fn duration(recording: &Recording, out: &mut String) {
     if let Some(end) = &recording.end {
-        let wall = end.time.saturating_sub(settings.start_monotonic) as f64 / 1e9;
+        let wall = end.time.saturating_sub(recording.settings.start_monotonic) as f64 / 1e9;
         let why = match end.cause {
             EndCause::ProgramEnded => "until the program ended",
             EndCause::Duration => "until the time asked for was over",
@@ -196,11 +218,15 @@ fn locks(recording: &Recording, out: &mut String) {
     }
     let total = weights.iter().fold(0u64, |sum, weight| sum.saturating_add(*weight));
     let [unknown, none, held, waiting] = weights.map(|weight| percent(weight, total));
+    let (time, little) = match is_wall(recording) {
+        true => ("threads' time", ""),
+        false => ("CPU time", ". Waiting takes little CPU time"),
+    };
     if unknown < 100.0 && weights[1..].iter().any(|weight| *weight > 0) {
         let _ = writeln!(
             out,
-            "  GIL        held in {held:.1} % of the CPU time, waited for in {waiting:.1} %, neither in {none:.1} %; unknown \
-             in {unknown:.1} %. Waiting takes little CPU time"
+            "  GIL        held in {held:.1} % of the {time}, waited for in {waiting:.1} %, neither in {none:.1} %; unknown \
+             in {unknown:.1} %{little}"
         );
     }
 }

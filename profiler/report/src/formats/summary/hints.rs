@@ -46,14 +46,17 @@ pub fn render(recording: &Recording, profile: &Profile, style: Style, out: &mut 
 
 /// That the program waited nearly all of its time, which is in no sample.
 fn waiting(recording: &Recording) -> Option<String> {
+    if crate::formats::is_wall(recording) {
+        return None;
+    }
     let end = recording.end.as_ref()?;
     let (share, shortest) = WAITED;
     let wall = end.time.saturating_sub(recording.settings.start_monotonic) as f64 / 1e9;
     let waited = 1.0 - end.cpu_used as f64 / 1e9 / wall;
     (wall >= shortest && waited >= share).then(|| {
         format!(
-            "the program waited {:.0} % of the time, and this is a picture of its CPU time. `uu dump -p PID` shows what its \
-             threads wait for while it runs",
+            "the program waited {:.0} % of the time, and this is a picture of its CPU time: `uu record --mode wall` shows \
+             where it waits",
             // 100 % would say that it did nothing.
             (waited * 100.0).min(99.0)
         )

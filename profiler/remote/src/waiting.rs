@@ -1,0 +1,302 @@
+//! What a thread waits in, and its stack, found at most once a wait.
+//!
+//! A thread that has not run since it was last found waiting is in the same wait, with the same stack: it is only
+//! counted. Of one that has run, the kernel says in which system call it is, and its pc and stack pointer. From these a
+//! walk needs no stop, and is right if the thread has not run meanwhile. Only where that walk does not reach the
+//! outermost frame, because a frame needs another register, or where the thread pointer is not known yet, is the thread
+//! stopped, which no system call notices (`waits`).
+//!
+//! After a stop, a thread has run: to stop, and to enter its call again. If it is in the same call at the same place,
+//! and every word that the walk has read is what it was, its stack is the same, and it is not stopped again.
+
+use crate::clocks::{Clock, Ran};
+use crate::memory::Memory;
+use crate::threads::Stopped;
+use crate::waits::{doing, number, Doing};
+use crate::walks::{Walked, Walks};
+use std::sync::Arc;
+use std::time::Duration;
+use syscalls::Sysno;
+use uunwind_recorder::machine::Stat;
+
+/// Longest wait for a thread to stop.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// What a thread that runs between two reads is asked again.
+const TRIES: usize = 2;
+
+/// A thread that is blocked, as the kernel shows it
+/// ([proc_pid_syscall(5)](https://man7.org/linux/man-pages/man5/proc_pid_syscall.5.html)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Blocked {
+    /// Number of the system call; negative: it is blocked outside of one.
+    number: i64,
+    sp: u64,
+    pc: u64,
+}
+
+/// What the kernel says of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Blocked(Blocked),
+    Running,
+    /// It has ended, or may not be looked at.
+    Gone,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Waits whose stack was found.
+    pub waits: u64,
+    /// Those for which the thread was stopped.
+    pub stops: u64,
+    /// How long threads stood still for it, in all, and at most.
+    pub stopped: Duration,
+    /// The longest of these stops.
+    pub longest: Duration,
+    /// Times at which a thread was found waiting, and ran again before its stack was found.
+    pub missed: u64,
+    /// Waits whose stack is cut, because the thread could not be stopped.
+    pub unstopped: u64,
+}
+
+impl Tally {
+    /// What was done, for people.
+    pub fn note(&self) -> String {
+        let mean = self.stopped.as_secs_f64() * 1e3 / self.stops.max(1) as f64;
+        let longest = self.longest.as_secs_f64() * 1e3;
+        let mut note = format!(
+            "{} waits were looked at, {} of them by a stop ({mean:.2} ms on average, {longest:.2} ms at most), the others \
+             without; none was stopped twice",
+            self.waits, self.stops
+        );
+        if self.missed > 0 {
+            note += &format!(". Threads that ran again before their stack was found: {}", self.missed);
+        }
+        if self.unstopped > 0 {
+            note += &format!(
+                ". Waits with a part of their stack only, whose thread could not be stopped: {}",
+                self.unstopped
+            );
+        }
+        note
+    }
+}
+
+/// What a thread was found doing.
+pub enum Found {
+    /// It waits, with this stack.
+    Waits(Arc<Walked>),
+    /// It runs, or is ready to.
+    Runs,
+    /// It ran again before its stack was found.
+    Missed,
+    /// It has ended, or may not be looked at.
+    Gone,
+    /// The process has mapped other code than it had when it was prepared, and the stack cannot be found without it.
+    OtherCode,
+    /// It did not stop in time: it is let go when the calling thread ends.
+    NotInTime,
+}
+
+/// The wait that a thread was last found in.
+struct Wait {
+    /// How often it had run by then.
+    ran: Ran,
+    at: Blocked,
+    walked: Arc<Walked>,
+}
+
+/// A thread, as one who watches its waits knows it.
+#[derive(Default)]
+pub struct Waiting {
+    last: Option<Wait>,
+    /// Its thread pointer, which does not change; 0: not known yet.
+    thread_pointer: u64,
+}
+
+impl Waiting {
+    /// What was found is no longer right: other code is mapped. The thread is not stopped again for the same wait.
+    pub fn forget(&mut self) {
+        self.last = None;
+    }
+
+    /// Its stack, if it has not run since it was last found waiting.
+    pub fn still(&self, ran: Ran) -> Option<&Arc<Walked>> {
+        self.last.as_ref().filter(|last| last.ran == ran).map(|last| &last.walked)
+    }
+
+    /// Finds out what a thread does. `is_current`: whether the process still has the code for which it was prepared.
+    pub fn look(
+        &mut self,
+        (pid, tid): (u32, u32),
+        clock: &Clock,
+        (walks, memory): (&mut Walks<'_>, &Memory),
+        is_current: &mut dyn FnMut() -> bool,
+        tally: &mut Tally,
+    ) -> Found {
+        for _ in 0..TRIES {
+            let Some(ran) = clock.ran() else { return Found::Gone };
+            if let Some(walked) = self.still(ran) {
+                return Found::Waits(walked.clone());
+            }
+            let at = match state(pid, tid) {
+                State::Blocked(at) => at,
+                State::Running => return Found::Runs,
+                State::Gone => return Found::Gone,
+            };
+            memory.forget();
+            if let Some(walked) = self.same(at, memory) {
+                if clock.ran() != Some(ran) {
+                    continue;
+                }
+                if let Some(last) = &mut self.last {
+                    last.ran = ran;
+                }
+                return Found::Waits(walked);
+            }
+            let mut walked = walks.walk_blocked(at.pc, at.sp, self.thread_pointer);
+            let is_whole = walked.stop.is_complete() && (self.thread_pointer != 0 || !walks.needs_thread_pointer());
+            let name = name_of(at.number, pid, tid);
+            if clock.ran() != Some(ran) {
+                continue;
+            }
+            // One that waits for a disk, or was stopped by others, would not stop soon.
+            let may_stop = matches!(Stat::of_thread(pid, tid).as_ref().and_then(|stat| stat.field(3)), Some("S"));
+            if !is_whole && !is_current() {
+                return Found::OtherCode;
+            }
+            if !is_whole && may_stop {
+                return self.stop((pid, tid), (ran, at), clock, (walks, memory), tally);
+            }
+            tally.unstopped += u64::from(!is_whole);
+            tally.waits += 1;
+            walked.words.splice(0..0, walks.call(&name, at.number));
+            return self.found(ran, at, walked);
+        }
+        tally.missed += 1;
+        Found::Missed
+    }
+
+    fn found(&mut self, ran: Ran, at: Blocked, walked: Walked) -> Found {
+        let walked = Arc::new(walked);
+        self.last = Some(Wait { ran, at, walked: walked.clone() });
+        Found::Waits(walked)
+    }
+
+    /// The stack of the last wait, if it is proved that this one has the same.
+    fn same(&self, at: Blocked, memory: &Memory) -> Option<Arc<Walked>> {
+        let last = self.last.as_ref()?;
+        // Some calls go on under another number after a stop.
+        let is_restarted = at.number == i64::from(Sysno::restart_syscall as i32);
+        let is_there = (at.sp, at.pc) == (last.at.sp, last.at.pc) && (at.number == last.at.number || is_restarted);
+        (is_there && memory.is_unchanged(&last.walked.reads)).then(|| last.walked.clone())
+    }
+
+    fn stop(
+        &mut self,
+        (pid, tid): (u32, u32),
+        (ran, at): (Ran, Blocked),
+        clock: &Clock,
+        (walks, memory): (&mut Walks<'_>, &Memory),
+        tally: &mut Tally,
+    ) -> Found {
+        let Ok(stopped) = Stopped::one(tid, PATIENCE) else {
+            // It has ended, or another process traces it: what there is without a stop is better than nothing.
+            let mut walked = walks.walk_blocked(at.pc, at.sp, self.thread_pointer);
+            if clock.ran() != Some(ran) {
+                tally.missed += 1;
+                return Found::Missed;
+            }
+            (tally.waits, tally.unstopped) = (tally.waits + 1, tally.unstopped + 1);
+            walked.words.splice(0..0, walks.call(&name_of(at.number, pid, tid), at.number));
+            return self.found(ran, at, walked);
+        };
+        let found = match stopped.threads().next() {
+            Some((_, Some(false))) => {
+                // The id may be another thread's by now; then this one's clock is gone.
+                let registers = stopped.registers(tid).filter(|_| clock.ran().is_some());
+                memory.forget();
+                registers.and_then(|registers| {
+                    self.thread_pointer = registers.fs_base;
+                    let Doing::Waiting(name) = doing(&registers) else { return None };
+                    let at = Blocked { number: number(&registers), sp: registers.rsp, pc: registers.rip };
+                    let mut walked = walks.walk(&registers);
+                    walked.words.splice(0..0, walks.call(&name, at.number));
+                    Some((at, walked))
+                })
+            }
+            Some((_, None)) => {
+                tally.unstopped += 1;
+                return Found::NotInTime;
+            }
+            // It was stopped by a signal, or has ended.
+            _ => None,
+        };
+        let took = stopped.let_go();
+        tally.stops += 1;
+        tally.stopped += took;
+        tally.longest = tally.longest.max(took);
+        let Some((at, walked)) = found else {
+            tally.missed += 1;
+            return Found::Missed;
+        };
+        tally.waits += 1;
+        self.found(ran, at, walked)
+    }
+}
+
+/// Whether a thread waits.
+pub fn is_blocked(pid: u32, tid: u32) -> bool {
+    matches!(state(pid, tid), State::Blocked(_))
+}
+
+/// What the kernel says of a thread now.
+fn state(pid: u32, tid: u32) -> State {
+    match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
+        Ok(text) => parse(&text),
+        Err(_) => State::Gone,
+    }
+}
+
+fn parse(text: &str) -> State {
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let address = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    let (Some(first), [.., sp, pc]) = (words.first(), &words[..]) else {
+        return if words == ["running"] { State::Running } else { State::Gone };
+    };
+    match (first.parse(), address(sp), address(pc)) {
+        // That of a thread which has ended.
+        (_, Some(0), Some(0)) => State::Gone,
+        (Ok(number), Some(sp), Some(pc)) => State::Blocked(Blocked { number, sp, pc }),
+        _ => State::Gone,
+    }
+}
+
+/// What a thread waits in: the name of a system call, or what else blocks it.
+fn name_of(number: i64, pid: u32, tid: u32) -> String {
+    if let Ok(number) = usize::try_from(number) {
+        return Sysno::new(number).map_or_else(|| format!("system call {number}"), |call| call.name().to_owned());
+    }
+    match Stat::of_thread(pid, tid).as_ref().and_then(|stat| stat.field(3)) {
+        Some("T" | "t") => "a stop".to_owned(),
+        _ => "a page fault".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_says_of_a_thread_is_understood() {
+        let blocked = |number, sp, pc| State::Blocked(Blocked { number, sp, pc });
+        let text = "230 0x1 0x0 0x7ffc 0x0 0x0 0x0 0x7ffd2c 0x7f3a\n";
+        assert_eq!(parse(text), blocked(230, 0x7ffd2c, 0x7f3a));
+        assert_eq!(parse("-1 0x7ffd2c 0x401000\n"), blocked(-1, 0x7ffd2c, 0x40_1000));
+        assert_eq!(parse("running\n"), State::Running);
+        for text in ["-1 0x0 0x0\n", "", "0", "x 0x1 0x2", "7 1 2"] {
+            assert_eq!(parse(text), State::Gone, "{text}");
+        }
+    }
+}

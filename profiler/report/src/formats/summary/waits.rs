@@ -1,0 +1,140 @@
+//! What a summary says of waiting, where threads that wait were sampled, too.
+
+use super::{percent, Style};
+use crate::stacks::{Kind, Line, Profile, Stack};
+use std::collections::HashMap;
+use std::fmt::Write;
+use uunwind_recording::Recording;
+
+/// Waits that are shown.
+const ROWS: usize = 10;
+/// Callers of a wait that are shown.
+const CALLERS: usize = 4;
+/// Beginnings of file names of C libraries.
+const LIBC: [&str; 4] = ["libc.so", "libc-", "libpthread", "ld-musl"];
+/// Columns used beside the names.
+const USED: usize = 22;
+
+// Writing to a String cannot fail, so the results of `writeln!` below are dropped.
+
+/// How the time of all threads is divided, and what is not shown of it.
+pub fn split(recording: &Recording, profile: &Profile) -> String {
+    let rate = f64::from(recording.settings.rate.max(1));
+    let sum = |waits: bool| {
+        let stacks = profile.stacks.iter().filter(|stack| profile.waits(stack) == waits);
+        stacks.fold(0u64, |sum, stack| sum.saturating_add(stack.weight))
+    };
+    let (running, waiting) = (sum(false), sum(true));
+    let all = running.saturating_add(waiting);
+    let mut out = format!(
+        "  threads'   {:.2} s of time: running {:.2} s ({:.1} %), waiting {:.2} s ({:.1} %)\n",
+        all as f64 / rate,
+        running as f64 / rate,
+        percent(running, all),
+        waiting as f64 / rate,
+        percent(waiting, all)
+    );
+    let idle = profile.idle;
+    if idle.threads > 0 {
+        let (threads, one) = if idle.threads == 1 { ("thread", "it") } else { ("threads", "each of them") };
+        let _ = writeln!(
+            out,
+            "  idle       {} {threads}, {:.2} s: {one} was only seen waiting, in one place, and is not shown without -i",
+            idle.threads,
+            idle.weight as f64 / rate
+        );
+    }
+    out
+}
+
+/// The waits with most time, by what was called and who called it.
+pub fn render(recording: &Recording, profile: &Profile, style: Style) -> String {
+    let rate = f64::from(recording.settings.rate.max(1));
+    let all = profile.stacks.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight));
+    let mut waits: HashMap<String, u64> = HashMap::new();
+    for stack in profile.stacks.iter().filter(|stack| profile.waits(stack)) {
+        let weight = waits.entry(text(recording, profile, stack)).or_default();
+        *weight = weight.saturating_add(stack.weight);
+    }
+    let mut rows: Vec<(String, u64)> = waits.into_iter().collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let mut out = format!("{}\n    share     time\n", style.heading("Longest waits, with who waits"));
+    for (text, weight) in rows.iter().take(ROWS) {
+        let (share, time) = (percent(*weight, all), *weight as f64 / rate);
+        let _ = writeln!(out, "  {share:>5.1} % {time:>7.2}s  {}", style.name(text, USED));
+    }
+    out.push('\n');
+    out
+}
+
+/// A wait, and who waits: the innermost functions of an interpreted language, or of the program, without those of the C
+/// library that only make the call.
+fn text(recording: &Recording, profile: &Profile, stack: &Stack) -> String {
+    let mut lines = stack.lines.iter().filter_map(|line| profile.lines.get(*line as usize));
+    let call = lines.next().map_or("", |line| &line.function);
+    let name = |line: &Line| match line.kind {
+        Kind::Semantic | Kind::Awaiting => line.folded(),
+        _ => line.function.clone(),
+    };
+    let callers: Vec<&Line> = lines.filter(|line| line.kind != Kind::Marker).collect();
+    let in_libc = |line: &Line| {
+        let object = line.object.and_then(|object| recording.objects.get(object as usize));
+        let name = object.and_then(|object| object.path.rsplit(|byte| *byte == b'/').next()).unwrap_or_default();
+        LIBC.iter().any(|libc| name.starts_with(libc.as_bytes()))
+    };
+    let interpreted = callers.iter().filter(|line| line.kind.is_semantic());
+    let mut shown: Vec<&Line> = interpreted.copied().take(CALLERS).collect();
+    if shown.is_empty() {
+        shown = callers.iter().copied().skip_while(|line| in_libc(line)).take(CALLERS).collect();
+    }
+    if shown.is_empty() {
+        shown = callers.into_iter().take(CALLERS).collect();
+    }
+    format!("{call} < {}", shown.into_iter().map(name).collect::<Vec<_>>().join(" < "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::selection::without_idle;
+
+    fn profile() -> Profile {
+        let kinds = [("[waiting in read]", Kind::Waiting), ("work", Kind::Native), ("main", Kind::Native)];
+        let lines = kinds.map(|(name, kind)| Line { kind, ..Line::marker(name.to_owned()) }).to_vec();
+        let stack = |thread, lines: &[u32], weight| Stack { thread, lines: lines.into(), samples: weight, weight };
+        let stacks = vec![stack(0, &[0, 1, 2], 30), stack(0, &[1, 2], 10), stack(1, &[0, 2], 60)];
+        Profile { lines, stacks, ..Profile::default() }
+    }
+
+    #[test]
+    fn time_is_divided_and_waits_have_their_callers() {
+        let mut recording = Recording::default();
+        recording.settings.rate = 10;
+        let all = profile();
+        assert!(split(&recording, &all).contains("10.00 s of time: running 1.00 s (10.0 %), waiting 9.00 s (90.0 %)"));
+        let text = render(&recording, &all, super::super::PLAIN);
+        let rows: Vec<&str> = text.lines().skip(2).filter(|line| !line.is_empty()).collect();
+        assert_eq!(
+            rows,
+            ["   60.0 %    6.00s  [waiting in read] < main", "   30.0 %    3.00s  [waiting in read] < work < main"]
+        );
+    }
+
+    /// A thread that only waits in one place is left out, but not the last one.
+    #[test]
+    fn idle_threads_are_left_out_unless_there_are_no_others() {
+        let entry = |stack, weight| crate::stacks::Entry { time: 0, stack, samples: weight, weight: weight.into() };
+        let all = Profile { entries: vec![entry(0, 30), entry(1, 10), entry(2, 60)], ..profile() };
+        let shown = without_idle(all.clone());
+        assert_eq!((shown.stacks.len(), shown.idle.threads, shown.idle.weight), (2, 1, 60));
+        assert!(shown.stacks.iter().all(|stack| stack.thread == 0));
+        let mut recording = Recording::default();
+        recording.settings.rate = 10;
+        assert!(split(&recording, &shown).contains("idle       1 thread, 6.00 s"), "{}", split(&recording, &shown));
+        let idle_only = Profile { stacks: all.stacks[2..].to_vec(), entries: vec![entry(0, 60)], ..all };
+        assert_eq!(without_idle(idle_only).stacks.len(), 1);
+    }
+}

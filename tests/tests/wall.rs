@@ -1,0 +1,244 @@
+//! `--mode wall`: threads that wait are sampled, too, for as long as they wait by the program's own clock, and no wait
+//! ends early or is stopped twice.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use uunwind_tests::running::Running;
+use uunwind_tests::samples::{Frame, Sample};
+use uunwind_tests::uu::Recording;
+use uunwind_tests::{compile, interpreters, paths, process, uu};
+
+const RATE: f64 = 99.0;
+
+/// What the program measured of a thread.
+struct Measured {
+    seconds: f64,
+    calls: u64,
+    early: u64,
+    /// Most times that it went to sleep in one call.
+    most: u64,
+}
+
+fn measured(stdout: &str) -> BTreeMap<String, Measured> {
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, seconds, calls, early, most] = words[..] else { return None };
+        let number = |text: &str| text.parse().ok();
+        let (calls, early, most) = (number(calls)?, number(early)?, number(most)?);
+        Some((name.to_owned(), Measured { seconds: seconds.parse().ok()?, calls, early, most }))
+    };
+    stdout.lines().filter_map(line).collect()
+}
+
+/// Each thread, the system call that it waits in, and its function.
+const THREADS: [(&str, &str, &str); 5] = [
+    ("sleeps", "clock_nanosleep", "in_sleep"),
+    ("polls", "epoll_wait", "in_epoll"),
+    ("reads", "read", "in_read"),
+    ("recvs", "recvfrom", "in_recv"),
+    ("locks", "futex", "in_lock"),
+];
+
+fn program(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
+    let scratch = paths::scratch(name);
+    let options: Vec<&str> = ["-pthread"].iter().chain(options).copied().collect();
+    let program = compile::gcc(&scratch, "wall", &["native/wall.c"], &options);
+    (scratch, program)
+}
+
+/// Seconds of the samples that are wanted.
+fn seconds(samples: &[Sample], is_wanted: impl Fn(&Sample) -> bool) -> f64 {
+    samples.iter().filter(|sample| is_wanted(sample)).map(|sample| sample.weight).sum::<u64>() as f64 / RATE
+}
+
+fn waits_in(sample: &Sample, call: &str) -> bool {
+    sample.frames.first().is_some_and(|frame| matches!(frame, Frame::Waiting { call: found } if found == call))
+}
+
+fn waits(sample: &Sample) -> bool {
+    sample.kind == "waiting"
+}
+
+/// No call ended early, and none was stopped more than once: it went to sleep once for itself, and twice for a stop.
+/// What waits for a lock may go to sleep for others that get it first.
+#[track_caller]
+fn expect_undisturbed(measured: &BTreeMap<String, Measured>) {
+    assert_eq!(measured.len(), THREADS.len());
+    for (name, thread) in measured {
+        assert!(thread.calls > 5, "{name}");
+        assert_eq!(thread.early, 0, "{name}: calls that ended early");
+        assert!(name == "locks" || thread.most <= 3, "{name}: went to sleep {} times in one call", thread.most);
+    }
+}
+
+/// Frames that wait are marked, the leaf of each waiting thread and of no other; their stacks are complete.
+#[track_caller]
+fn expect_marked(samples: &[Sample]) {
+    for sample in samples {
+        let marked = sample.frames.iter().filter(|frame| matches!(frame, Frame::Waiting { .. })).count();
+        assert_eq!(marked, usize::from(waits(sample)), "{}", sample.text());
+        assert!(!waits(sample) || matches!(sample.frames.first(), Some(Frame::Waiting { .. })), "{}", sample.text());
+        assert!(sample.complete(), "{}", sample.text());
+    }
+}
+
+/// With frame pointers, no walk reaches the outermost frame without registers that only a stop can give.
+#[test]
+fn waits_are_as_long_as_the_program_measures_them() {
+    for (name, options) in [("wall", &[][..]), ("wall-fp", &["-fno-omit-frame-pointer", "-O0"])] {
+        let (scratch, program) = program(name, options);
+        let words = [program.as_os_str(), OsStr::new("1.5")];
+        let recording = uu::record(&scratch, &["--mode", "wall"], |_| {}, &words).expect_code(0);
+        let (samples, measured) = (recording.samples(), measured(&recording.outcome.stdout));
+        expect_undisturbed(&measured);
+        expect_marked(&samples);
+        for (name, call, function) in THREADS {
+            let of = |sample: &Sample| sample.comm == name && waits(sample);
+            let (found, wanted) = (seconds(&samples, of), measured[name].seconds);
+            // A period at each end. What passed between the last look and a thread's end is counted as unseen: on a
+            // loaded machine, looks are late.
+            let unseen = unseen(&recording.outcome.stderr);
+            let is_close = found - wanted < wanted * 0.05 + 0.06 && wanted - found < wanted * 0.05 + 0.06 + unseen;
+            assert!(is_close, "{name}: {found:.3} of {wanted:.3} s, {unseen} s unseen");
+            let right = |s: &Sample| of(s) && waits_in(s, call) && s.native_names().contains(&function);
+            let right = seconds(&samples, right);
+            assert!(right > found * 0.9 - 0.05, "{name}: {right:.3} of {found:.3} s in {function}");
+        }
+        let spun = seconds(&samples, |sample| sample.comm == "spins" && !waits(sample));
+        let in_main = seconds(&samples, |sample| sample.comm == "wall" && waits_in(sample, "clock_nanosleep"));
+        assert!(spun > 0.05 && in_main > 1.3, "{spun:.3} {in_main:.3}: {}", recording.outcome.stderr);
+        let stops = stops(&recording.outcome.stderr);
+        assert!(stops.0 > 5 && (stops.1 > 0) == (name == "wall-fp"), "{stops:?}");
+    }
+}
+
+/// Seconds of waiting that the summary says were not seen, of all threads.
+fn unseen(summary: &str) -> f64 {
+    let line = summary.lines().find_map(|line| line.split_once(" s of waiting were not seen"));
+    line.map_or(0.0, |(before, _)| before.rsplit(' ').next().and_then(|n| n.parse().ok()).expect("a number"))
+}
+
+/// How many waits the summary says were looked at, and how many of them by a stop.
+#[track_caller]
+fn stops(summary: &str) -> (u64, u64) {
+    let line = summary
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix("note       ")?.split_once(" waits were looked at, "));
+    let (waits, rest) = line.expect("the note");
+    let stops = rest.split_once(" of them by a stop").expect("the note").0;
+    (waits.trim().parse().expect("a number"), stops.parse().expect("a number"))
+}
+
+#[track_caller]
+fn attached(scratch: &Path, pid: u32, options: &[&str]) -> Recording {
+    let file = scratch.join("recording.uu");
+    let mut command = uu::command(scratch, &["record", "--mode", "wall", "--remote", "-p"]);
+    command.arg(pid.to_string()).args(options).arg("-o").arg(&file);
+    let outcome = process::run(&mut command, scratch, uu::LIMIT).expect_code(0);
+    Recording::made(file, outcome, scratch.to_path_buf())
+}
+
+#[test]
+fn a_running_program_is_recorded_with_its_waits() {
+    for (name, options) in [("wall-p", &[][..]), ("wall-p-fp", &["-fno-omit-frame-pointer", "-O0", "-static"])] {
+        let (scratch, program) = program(name, options);
+        let running = Running::ready(&mut Command::new(&program));
+        let recording = attached(&scratch, running.pid(), &["-d", "1.5"]);
+        let (mut running, samples) = (running, recording.samples());
+        running.say("end");
+        let lines: Vec<String> = std::iter::from_fn(|| Some(running.line()).filter(|line| !line.is_empty())).collect();
+        expect_undisturbed(&measured(&lines.join("\n")));
+        expect_marked(&samples);
+        for (name, call, function) in THREADS {
+            let of = |sample: &Sample| sample.comm == name;
+            let (found, waiting) = (seconds(&samples, of), seconds(&samples, |s| of(s) && waits_in(s, call)));
+            // It began when all files had been looked at, and a look may be late.
+            assert!(found > 1.2 && found < 1.7, "{name}: {found:.3} s");
+            // From outside, a thread that is ready to run, as on a loaded machine, counts as running.
+            assert!(waiting > found * 0.2, "{name}: {waiting:.3} of {found:.3} s");
+            let right = |s: &Sample| of(s) && waits_in(s, call) && s.native_names().contains(&function);
+            assert!(seconds(&samples, right) > waiting * 0.9 - 0.05, "{name}");
+        }
+        let spun = seconds(&samples, |sample| sample.comm == "spins" && !waits(sample));
+        assert!(spun > 1.0, "{spun:.3}");
+    }
+}
+
+/// Every kind of wait goes on; threads that only wait are idle, and all are shown where there are no others.
+#[test]
+fn no_kind_of_wait_ends() {
+    let scratch = paths::scratch("wall-kinds");
+    let program = compile::gcc(&scratch, "waits", &["native/waits.c"], &["-pthread", "-fno-omit-frame-pointer"]);
+    let mut running = Running::start(&mut Command::new(&program));
+    let ready = running.line();
+    let kinds: usize = ready.strip_prefix("ready ").and_then(|n| n.parse().ok()).expect("their number");
+    let recording = attached(&scratch, running.pid(), &["-d", "0.5"]);
+    assert_eq!(running.end(), Some(0), "some call was interrupted");
+    let samples = recording.samples();
+    expect_marked(&samples);
+    let mut threads: BTreeMap<u32, (String, u64)> = BTreeMap::new();
+    for sample in samples.iter().filter(|sample| sample.comm != "waits") {
+        assert_eq!(sample.frames[0].name(), sample.comm);
+        threads.entry(sample.tid).or_insert((sample.comm.clone(), 0)).1 += sample.weight;
+    }
+    assert_eq!(threads.len(), kinds);
+    for (name, weight) in threads.values() {
+        assert!((35..=55).contains(weight), "{name}: {weight} of 50 periods");
+    }
+    let (waits, stops) = stops(&recording.outcome.stderr);
+    assert_eq!(waits, kinds as u64 + 1, "each was looked at once");
+    assert!(stops <= waits);
+    let folded = |options: &[&str]| recording.report_with("folded", options);
+    assert_eq!(folded(&[]), folded(&["-i"]));
+    assert_eq!(folded(&["--filter", "state=running"]), "");
+    assert_eq!(folded(&["--filter", "state=waiting"]), folded(&[]));
+}
+
+#[test]
+fn idle_threads_are_shown_if_that_is_wanted() {
+    let (scratch, program) = program("wall-idle", &[]);
+    let words = [program.as_os_str(), OsStr::new("0.8")];
+    let recording = uu::record(&scratch, &["--mode", "wall"], |_| {}, &words).expect_code(0);
+    let folded = |options: &[&str]| recording.report_with("folded", options);
+    // The main thread sleeps all the time, in `main`.
+    let is_main = |line: &&str| line.contains("main;") && line.contains("waiting in clock_nanosleep");
+    let weight = |text: &str| {
+        text.lines().filter(is_main).filter_map(|l| l.rsplit_once(' ')?.1.parse::<u64>().ok()).sum::<u64>()
+    };
+    assert!(weight(&folded(&["-i"])) > 60, "{}", folded(&["-i"]));
+    let running = folded(&["--filter", "state=running"]);
+    assert!(running.contains("spins") && !running.contains("[waiting in"), "{running}");
+    let waiting = folded(&["-i", "--filter", "state=waiting"]);
+    assert!(!waiting.contains("spins") && waiting.contains("in_recv") && waiting.contains("[waiting in recvfrom]"));
+    let summary = recording.report_with("summary", &["-i"]);
+    for part in ["Wall-clock profile", "of time: running", "Longest waits", "[waiting in recvfrom] < "] {
+        assert!(summary.contains(part), "{part}: {summary}");
+    }
+}
+
+/// Frames of Python stand in the stacks of threads that wait, with their lines, and each says what it waits in.
+#[test]
+fn functions_of_python_wait() {
+    for python in interpreters::modern() {
+        let scratch = paths::scratch("wall-python");
+        let source = paths::source("python/wall.py");
+        let words = [python.path.as_os_str(), source.as_os_str(), OsStr::new("1.2")];
+        let recording = uu::record(&scratch, &["--mode", "wall"], |_| {}, &words).expect_code(0);
+        let samples = recording.samples();
+        for (function, line) in [("sleeps", 13), ("locks", 17), ("receives", 21)] {
+            let chain = |sample: &Sample| {
+                let names = sample.frames.iter().filter(|f| f.is_python()).map(|f| f.name()).collect::<Vec<_>>();
+                waits(sample) && names.starts_with(&[function, "inner"])
+            };
+            let found = seconds(&samples, chain);
+            assert!(found > 0.3, "{}: {function}: {found:.3} s: {}", python.label, recording.outcome.stderr);
+            for sample in samples.iter().filter(|sample| chain(sample)) {
+                let is_there =
+                    |f: &Frame| matches!(f, Frame::Python { name, line: l, .. } if name == function && *l == line);
+                assert!(sample.complete() && sample.frames.iter().any(is_there), "{}: {}", python.label, sample.text());
+            }
+        }
+    }
+}
