@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_so_many_wait_and_none_vanishes() {
+    fn the_number_that_waits_is_limited_and_none_vanishes() {
         let mut merge = Merge::default();
         let n = WAITING as u64 + 10;
         let mut out = given(|out| (0..n).for_each(|i| merge.sample(sample(i as u32 % 7, 3, i), &mut *out)));

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_and_user_parts_of_a_chain_are_told_apart_by_their_markers() {
+    fn markers_separate_the_kernel_and_user_parts_of_a_chain() {
         let (kernel, user) = (CONTEXT_KERNEL, (-512i64) as u64);
         let body = [7, thread(1, 2), 99, 5, kernel, u64::MAX << 32, 8, user, 0x40_1000, 2, 0x7ffe, 0x40_1000];
         let expected = KernelSample {
