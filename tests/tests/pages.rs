@@ -183,19 +183,19 @@ fn many_stacks_are_a_small_file() {
     let page = render(Format::Html, &many(stacks), NativeFrames::Hide).expect("a page");
     assert!(page.len() <= most, "{} bytes for {stacks} stacks", page.len());
     let script = "
-      const { painted, boxes: drawn } = document.documentElement.dataset;
+      const drawn = document.documentElement.dataset.boxes;
       const place = [100, 28];
       mouse(flames, 'mousemove', ...place);
       const text = byId('what').textContent;
       const nodes = JSON.parse(byId('facts-of-page').textContent).counts.nodes;
       await click(place);
       const zoomed = text.startsWith('module_') && byId('what').textContent.split('  ')[0] === text.split('  ')[0];
-      return [zoomed, byId('command').textContent, +drawn > 100, nodes, painted].join('|');";
+      return [zoomed, byId('command').textContent, +drawn > 100, nodes].join('|');";
     let Some(result) = act(&scratch, &page, "1300,900", script) else { return };
     let parts: Vec<&str> = result.split('|').collect();
     assert_eq!(parts[..3], ["true", "</script><b> &", "true"], "{result}");
-    // Not compared: other programs run on the machine.
-    println!("{} bytes, {} boxes, painted after {} ms", page.len(), parts[3], parts[4]);
+    // The browser's time is virtual here, so how long it painted is not known.
+    println!("{} bytes, {} boxes", page.len(), parts[3]);
 }
 
 #[test]
