@@ -51,6 +51,7 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     let read = |file: OsString| -> Result<(Profile, String), Failure> {
         let file = options::path(file, "FILE")?;
         let mut recording = Recording::read(&file).map_err(Failure::new)?;
+        crate::offline::walk(&mut recording, &[])?;
         complete(&mut recording, HALVES);
         for warning in &recording.warnings {
             terminal::warn(&uunwind_report::formats::printable(warning));

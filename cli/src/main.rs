@@ -11,6 +11,7 @@ mod documents;
 mod dump;
 mod exit;
 mod layout;
+mod offline;
 mod options;
 mod program;
 mod record;

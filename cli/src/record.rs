@@ -101,6 +101,7 @@ pub fn prepare(command: &[OsString]) -> Result<(Config, Analysers), Failure> {
         notes: program.notes,
         namer,
         named: true,
+        walk: Some(crate::offline::walk_recorded),
     };
     Ok((config, found.analysers))
 }

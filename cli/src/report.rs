@@ -60,6 +60,9 @@ pub struct Options {
     /// Leave out stacks that have a function or file that matches
     #[arg(long, value_name = "REGEX")]
     ignore: Vec<OsString>,
+    /// A folder with the program and libraries of a recording made with --unwind offline; may be repeated
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    debug_dir: Vec<PathBuf>,
     /// The recording, or several, which are shown as one; -: standard input
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     files: Vec<OsString>,
@@ -93,11 +96,13 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     let view = view(&options.by, options.lines, [&options.filter, &options.focus, &options.ignore], native_frames)?;
     let view = View { idle: options.idle, ..view };
     let (mut recording, whole) = read(file)?;
+    crate::offline::walk(&mut recording, &options.debug_dir)?;
     if !others.is_empty() && format == Format::Recording {
         return Err(Failure::new("several recordings cannot become one file; any other format shows them as one"));
     }
     for other in others {
-        let (more, _) = read(other)?;
+        let (mut more, _) = read(other)?;
+        crate::offline::walk(&mut more, &options.debug_dir)?;
         recording.merge(more).map_err(|why| Failure::new(format!("{}: {why}", other.display())))?;
     }
     complete(&mut recording, HALVES);

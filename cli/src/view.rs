@@ -55,6 +55,7 @@ fn unopened(browser: &OsString, why: &str) -> Failure {
 /// Makes the page of a recording, in a file that only this user can read.
 fn page_of(file: &Path) -> Result<PathBuf, Failure> {
     let mut recording = Recording::read(file).map_err(Failure::new)?;
+    crate::offline::walk(&mut recording, &[])?;
     complete(&mut recording, HALVES);
     for warning in &recording.warnings {
         terminal::warn(&uunwind_report::formats::printable(warning));

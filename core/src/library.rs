@@ -16,7 +16,7 @@ pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
 /// Distinguishes builds: raised with every change of this file, and different where the structures that cross it are.
 pub const BUILD: u32 =
-    (8 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
+    (10 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
 /// What a walk with semantic frames asks of whoever keeps its names and facts: the sampler (`profiler/preload`) for
 /// samples, `ffi/stacks` for `uu_walk`. All are called inside handlers.
@@ -125,6 +125,28 @@ pub struct Request {
     pub lock: u32,
 }
 
+/// Bytes of [`CopyRequest::memory`].
+pub const COPY_MEMORY: usize = 4096;
+
+/// One copy of the calling thread's stack.
+#[repr(C)]
+pub struct CopyRequest {
+    /// What it shares with a walk: context, client, epoch, time, flags, `room`. `frames`: where the coded copy goes,
+    /// `capacity` bytes; the frame words, capacity and the memory of walks have no meaning. Out: `words`, the number of
+    /// bytes, 0 if there is no copy; `stop`, why not; `code`, `result`.
+    pub request: Request,
+    /// [`COPY_MEMORY`] bytes, 16-aligned, used by nothing else during the copy.
+    pub memory: *mut u8,
+    /// Where stacks of this thread can end (process addresses), exclusive; 0: none.
+    pub ends: [u64; 2],
+    /// The thread's alternate signal stack: lowest address, size in bytes; size 0: it has none.
+    pub alternate: [u64; 2],
+    /// The process's block in the session, with the recorder's map of executable memory; or null.
+    pub block: *const u8,
+    /// Out: number of stack words that were read.
+    pub read: u64,
+}
+
 /// [`Library::sample`]: done, the outcome is in the request.
 pub const SAMPLED: u32 = 0;
 /// [`Library::sample`]: this thread is inside a walk.
@@ -153,6 +175,8 @@ pub struct Library {
     /// Walks the calling thread; never from inside another call of this function. Async-signal-safe; faults and loops
     /// in it are contained if `on_fault` and `on_tick` are called by the signal handlers.
     pub sample: unsafe extern "C" fn(request: *mut Request) -> u32,
+    /// Copies the calling thread's stack. In the same places as [`Library::sample`], and with the same results.
+    pub copy: unsafe extern "C" fn(request: *mut CopyRequest) -> u32,
     /// To be called first by the handler of SEGV, BUS, FPE and ILL. `in_sample`: the signal interrupted a call of
     /// `sample`. True: the context was repaired; return from the handler.
     pub on_fault: unsafe extern "C" fn(ucontext: *mut u8, in_sample: bool) -> bool,

@@ -53,10 +53,17 @@ crate::numbered! {
         /// an exception's delivery, of a stack switch): until it is done, no caller can be determined.
         StackInTransit = 30, "stack is being switched";
 
+        /// The stack was copied and is walked elsewhere, where the file of an object in it is missing.
+        ObjectMissing = 31, "object's file is missing";
+
         /// A stack word that the rule needs cannot be read.
         UnreadableStack = 50, "unreadable stack";
         /// Unwind information cannot be read.
         UnreadableUnwindInfo = 51, "unreadable unwind information";
+        /// The stack was copied without the word that the rule needs: it was no address of code or of a frame.
+        WordLeftOut = 52, "word was left out of the copy";
+        /// The stack was too long to be copied whole, and the rule needs a word after what was copied.
+        StackCut = 53, "copy of the stack was cut";
 
         /// A fault during the walk; it was abandoned, with the frames found so far.
         Fault = 60, "fault during the walk";

@@ -145,6 +145,20 @@ static void read_sample(void) {
     processes.at[threads.at[sample.thread].process].samples++;
 }
 
+/* A sample whose stack is a copy, which this reader does not walk: it has no frames here. */
+static void read_copy(void) {
+    struct sample sample = {.thread = index_below(threads.count)};
+    uint32_t beside = u32();
+    sample.time = u64();
+    raw(4 + 2);
+    int is_fatal = number(1) == 2;
+    raw(1), text();
+    if (beside || is_fatal)
+        return;
+    ADD(samples, sample);
+    processes.at[threads.at[sample.thread].process].samples++;
+}
+
 static void read_symbols(void) {
     symbols.count = 0;
     for (uint32_t left = u32(); left; left--)
@@ -218,6 +232,10 @@ static void read_section(uint32_t kind, uint64_t *expected) {
     case 12:
         raw(8 + 4 + 4 + 4 + 8 + 8); /* time, cause, wait status, CPU times */
         *expected = u64();
+        break;
+    case 19:
+        for (uint32_t left = u32(); left; left--)
+            read_copy();
         break;
     case 13: read_symbols(); break;
     case 15: read_jit(); break;

@@ -185,6 +185,19 @@ impl<'a> Recording<'a> {
                     }
                 }
             }
+            // Samples whose stacks are copies, which this reader does not walk: they have no frames here.
+            19 => {
+                for _ in 0..r.u32()? {
+                    let (thread, beside) = (r.below(self.threads.len())?, r.u32()?);
+                    let time = r.u64()?;
+                    let is_fatal = r.raw(8)?[6] == 2;
+                    r.bytes()?;
+                    if beside == 0 && !is_fatal {
+                        self.processes[self.threads[thread]].samples += 1;
+                        self.samples.push(Sample { thread, node: 0, time });
+                    }
+                }
+            }
             12 => {
                 r.raw(8 + 4 + 4 + 4 + 8 + 8)?;
                 self.expected = Some(r.u64()?);

@@ -58,8 +58,7 @@ enum uu_stop {
     UU_STOP_COMPLETE = 1,          /* the outermost frame was reached */
     UU_STOP_START_SYMBOL = 2,      /* a function that begins stacks was reached (makecontext) */
     UU_STOP_FRAME_POINTER_END = 3, /* a chain of frame pointers ended */
-    UU_STOP_SWITCHED_STACK = 4,    /* the base of a stack that user code switches to (fiber, coroutine, greenlet) was
-                                      reached */
+    UU_STOP_SWITCHED_STACK = 4,    /* the base of a stack that user code switches to (fiber, greenlet) was reached */
     UU_STOP_TOO_MANY_FRAMES = 10,  /* more than 4096; those nearest the leaf were kept */
     UU_STOP_BUFFER_FULL = 11,      /* more than `capacity`; those nearest the leaf were kept */
     UU_STOP_ENDED_BY_CALLBACK = 12, /* `frame` of a uu_request returned another number than 0 */
@@ -76,17 +75,18 @@ enum uu_stop {
                                       reported */
     UU_STOP_STACK_IN_TRANSIT = 30, /* the interrupted instructions replace the stack: an exception's delivery, a stack
                                       switch */
+    UU_STOP_OBJECT_MISSING = 31,   /* only in reports on stacks that were copied: an object's file is missing */
     UU_STOP_UNREADABLE_STACK = 50,
     UU_STOP_UNREADABLE_UNWIND_INFO = 51,
+    UU_STOP_WORD_LEFT_OUT = 52,    /* only in reports on stacks that were copied: a word is not in the copy */
+    UU_STOP_STACK_CUT = 53,        /* the same: the copy was cut */
     UU_STOP_FAULT = 60,            /* also: this thread is inside a walk already */
     UU_STOP_WATCHDOG = 61,
     UU_STOP_PLUGIN_NONSENSE = 62,  /* ends no walk; counted under the plugin's name */
-    UU_STOP_TOO_MANY_THREADS = 63, /* more than 65,536 threads at once have called uu_capture(), or there is no memory
-                                      for one more */
+    UU_STOP_TOO_MANY_THREADS = 63, /* more than 65,536 threads at once have called uu_capture(), or no memory */
     UU_STOP_SIGNAL_BLOCKED = 64,   /* uu_walk_thread(): the thread blocks the signal by which it is asked */
     UU_STOP_THREAD_ASLEEP = 65,    /* uu_walk_thread(): the thread is in an uninterruptible sleep, or stopped */
-    UU_STOP_NO_ANSWER = 66,        /* uu_walk_thread(): it did not answer in time, for no reason that the kernel
-                                      reports */
+    UU_STOP_NO_ANSWER = 66,        /* uu_walk_thread(): no answer in time, for no reason that the kernel reports */
     UU_STOP_UNALIGNED_ARGUMENT = 67 /* uu_capture(): `frames` or `ucontext` is no multiple of 8 */
 };
 

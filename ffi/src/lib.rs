@@ -20,6 +20,7 @@
 //! setup            uu_setup, uu_setup_with
 //! symbolize        uu_symbolize, uu_symbols_free
 //! library          the sampler's table of functions
+//! copy             copies of stacks for walks elsewhere
 //! home, exports    whether another copy of this library serves the process; the table that copies find each other by
 //! init, initial    what runs when the library is loaded; the objects that are there from the start
 //! ```
@@ -37,6 +38,7 @@ mod capture;
 #[cfg(feature = "no-entry-points")]
 pub mod check {
     pub use crate::capture::{uu_capture, uu_capture_abandoned};
+    pub use crate::copy::copy;
     pub use crate::crashes::{uu_prepare_thread, uu_report_crashes, uu_report_crashes_to};
     pub use crate::deferred::{
         uu_client_register, uu_client_unregister, uu_cookie_is_pending, uu_trigger, uu_trigger_cancel, uu_triggers_lost,
@@ -50,6 +52,8 @@ pub mod check {
     pub use crate::walk::uu_walk;
     pub use crate::windows::uu_ticket;
 }
+#[cfg_attr(target_arch = "aarch64", path = "copy/none.rs")]
+mod copy;
 mod crashes;
 mod deferred;
 mod describe;

@@ -40,6 +40,7 @@ pub static uu_private_library_0: Library = Library {
     home,
     ready,
     sample,
+    copy: crate::copy::copy,
     on_fault,
     on_tick,
     forget,

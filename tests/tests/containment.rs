@@ -33,6 +33,14 @@ fn a_sample_of_native_code_takes_little_stack() {
 }
 
 #[test]
+fn a_copy_of_a_stack_takes_little_stack() {
+    let scratch = paths::scratch("paint-copy");
+    let program = compile::gcc(&scratch, "paint", &["native/paint.c"], &[]);
+    let options = ["-r", "999", "--unwind", "offline"];
+    within_bounds("copy", &uu::record(&scratch, &options, |_| {}, &[program.as_ref()]).expect_code(0));
+}
+
+#[test]
 fn a_sample_under_python_takes_little_stack() {
     let scratch = paths::scratch("paint-python");
     let object = compile::shared(&scratch, "libpaint.so", &["native/paint.c"]);

@@ -9,7 +9,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 use uunwind_report::formats::Format;
 use uunwind_report::hide::NativeFrames;
-use uunwind_ring::{FLAG_AWAITING, FLAG_EXPLICIT, FLAG_NO_CHILDREN, FLAG_NO_REPLAY, FLAG_WALL};
+use uunwind_ring::{
+    FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EXPLICIT, FLAG_NO_CHILDREN, FLAG_NO_REPLAY, FLAG_WALL,
+};
 
 /// An odd rate, so that samples do not run in step with the program's own clocks.
 const DEFAULT_RATE: &str = "99";
@@ -80,6 +82,10 @@ pub struct Options {
     explicit: bool,
     #[arg(long, help = NO_REPLAY)]
     no_replay: bool,
+    /// live: walk stacks as the program runs; offline: copy them, and walk the copies afterwards (below); both: compare
+    #[arg(long, value_name = "WHEN", default_value = "live",
+          value_parser = options::Offers(&["live", "offline", "both"]), hide_possible_values = true)]
+    unwind: OsString,
     /// The program, and its arguments
     #[arg(value_name = "PROGRAM", required_unless_present = "pid", conflicts_with = "pid", trailing_var_arg = true,
           value_hint = ValueHint::CommandWithArguments)]
@@ -110,6 +116,10 @@ it waits in, mostly without a stop, and then counted; no call ends early for it.
 
 Snapshots: SIGUSR2 to uu (or uu snapshot) and --every write what there is so far as a recording beside the other one,
 with .1.uu, .2.uu and so on at its end. The recording goes on.
+
+With --unwind offline, each sample is a copy of the registers and of the words of the stack that point into code or into
+the stack. uu report walks them, also elsewhere and later, with the files of the program and its libraries, which it
+finds by build-id (--debug-dir). Such stacks have machine frames only, none of Python or Lua.
 
 Exit code: the program's; 128 + n if signal n ended it; 126 if it cannot be executed, 127 if it was not found;
 125 if uu failed before the program ran, or if nothing was sampled and --fail-empty was given. A result that could not be
@@ -174,7 +184,16 @@ impl Arguments {
             (options.no_replay, FLAG_NO_REPLAY),
             (options.awaiting, FLAG_AWAITING),
             (options::wall(&options.mode)?, FLAG_WALL),
+            (options.unwind == "offline", FLAG_COPIES),
+            (options.unwind == "both", FLAG_COPIES_BESIDE),
         ];
+        if options::wall(&options.mode)? && options.unwind != "live" {
+            return Err(Failure::new("--unwind offline and --mode wall do not go together: leave one of them out"));
+        }
+        if options.pid.is_some() && options.unwind != "live" {
+            let text = "--unwind takes a PROGRAM: a running process (-p) is sampled from outside, and walked at once";
+            return Err(Failure::new(text));
+        }
         if options.pid.is_some() && options.explicit {
             return Err(Failure::new("--explicit takes a PROGRAM: uu puts no handler into a running process (-p)"));
         }
@@ -309,6 +328,8 @@ mod tests {
         for bad in [&["-p", "7", "prog"][..], &["-p", "0"], &["-p", "-1"], &["-p", "x"], &["--remote", "prog"]] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }
+        let error = parsed(&["-p", "7", "--unwind", "offline"]).expect_err("it needs a handler");
+        assert!(error.contains("--unwind takes a PROGRAM"), "{error}");
         let error = parsed(&["-p", "7", "--explicit"]).expect_err("it needs a handler");
         assert!(error.contains("--explicit takes a PROGRAM"), "{error}");
     }

@@ -31,6 +31,11 @@ impl Code {
         code
     }
 
+    /// The range that holds `address`, or that ends there; `None`: no range does, or none is available.
+    pub fn range_at(&self, address: u64) -> Option<Span> {
+        self.ranges.iter().find(|range| range.contains(address) || !range.is_empty() && range.end == address).copied()
+    }
+
     /// Whether `address` lies in executable memory, as far as that can be determined.
     pub fn may_hold(&self, address: u64) -> bool {
         self.ranges == [Span::EMPTY; SEGMENTS] || self.ranges.iter().any(|range| range.contains(address))

@@ -31,6 +31,7 @@ mod ring_samples;
 mod rule_table;
 mod session;
 mod sframe;
+mod stack_copy;
 mod symbolize_elf;
 mod table_cache;
 mod unwind_elf;
@@ -82,6 +83,7 @@ pub const ALL: &[Target] = &[
         20_000,
     ),
     target("python_lines", "location tables of CPython", python_lines::run, 150_000),
+    target("stack_copy", "copies of stacks, and their walks", stack_copy::run, 60_000),
     target("ring_records", "records in a thread's ring", ring_records::run, 150_000),
     target("perf_records", "records of a perf ring, and stacks that come later", perf_records::run, 100_000),
     target("ring_samples", "the samples of a thread's ring", ring_samples::run, 100_000),

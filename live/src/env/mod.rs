@@ -2,6 +2,7 @@
 
 mod answers;
 mod claims;
+mod code;
 mod rules;
 mod sampler;
 

@@ -9,7 +9,7 @@ use crate::late::Late;
 use crate::process::{self, Process};
 use crate::signals::{altstack, bit, deferred, deliver, dispositions, faults, field, masks, sampling, unblock};
 use crate::slots::{self, Slot};
-use crate::{ending, threads};
+use crate::{copy, ending, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{
@@ -26,7 +26,7 @@ use uunwind_ring::record::{
     SAMPLE_NO_PLUGINS,
 };
 use uunwind_ring::samples::Sample;
-use uunwind_ring::{FLAG_AWAITING, FLAG_EXPLICIT, FLAG_NO_REPLAY};
+use uunwind_ring::{FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EXPLICIT, FLAG_NO_REPLAY};
 
 /// Offsets in the kernel's siginfo, in bytes
 /// ([asm-generic/siginfo.h](https://github.com/torvalds/linux/blob/v6.12/include/uapi/asm-generic/siginfo.h)).
@@ -234,8 +234,17 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
         interpreted: 0,
         lock: 0,
     };
+    let copied = process.setting.flags & FLAG_COPIES != 0;
     // SAFETY: a valid request; faults reach `on_fault`, which `must_probe` made sure of.
-    let done = unsafe { (process.library.sample)(&raw mut request) } == SAMPLED;
+    let (done, cost) = unsafe {
+        if copied {
+            let cost = copy::take(process, slot, &buffers, &mut request);
+            (cost.is_some(), cost.unwrap_or(0))
+        } else {
+            let done = (process.library.sample)(&raw mut request) == SAMPLED;
+            (done, request.frames_emitted)
+        }
+    };
     if request.interpreted > 0 {
         if let Some(counters) = process::block() {
             counters.interpreted.fetch_add(u64::from(request.interpreted), Ordering::Relaxed);
@@ -253,7 +262,7 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
     if is_tick && request.stop == u32::from(StopReason::Watchdog.number()) {
         slot.budget.abandoned(period);
     } else if is_tick {
-        slot.budget.walked(request.frames_emitted);
+        slot.budget.walked(cost);
     }
     // SAFETY: this thread is the writer.
     let ring = unsafe { ring(block) };
@@ -262,6 +271,7 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
     if sequence == 1 && slot.tid.load(Ordering::Relaxed) != process::pid() {
         name_thread(&ring);
     }
+    let copied = copied && done && request.words > 0;
     let words = if done { request.words.min(SAMPLE_WORDS) } else { 0 };
     let mut flags = late.flag(request.code) | lock_flags(request.lock);
     for (set, flag) in [
@@ -282,11 +292,23 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
     // not fit in the ring.
     let complete = request.result & RESULT_UNREPORTED == 0;
     // SAFETY: the slot's own memory, which only this thread uses, all zero before its first sample; the walk has
-    // written this number of words.
-    let (past, frames) = unsafe { (&mut *buffers.past, core::slice::from_raw_parts(buffers.frames, words)) };
-    if complete && past.write(&ring, &sample, frames) {
+    // written this number of words, or the copy `request.words` bytes.
+    let written = complete
+        && unsafe {
+            if copied {
+                copy::write(&ring, &sample, false, &buffers, request.words)
+            } else {
+                let frames = core::slice::from_raw_parts(buffers.frames, words);
+                (&mut *buffers.past).write(&ring, &sample, frames)
+            }
+        };
+    if written {
         if later > 0 {
             slot.budget.carry(later);
+        }
+        if process.setting.flags & FLAG_COPIES_BESIDE != 0 {
+            // SAFETY: as for the walk, which is over; what it has left is in the ring.
+            unsafe { copy::put_beside(process, slot, &buffers, &mut request, &ring) };
         }
     } else {
         shared.lost.fetch_add(1, Ordering::Relaxed);

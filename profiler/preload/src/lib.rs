@@ -15,6 +15,7 @@
 //! threads         pthread_create, a timer for each thread, its end
 //! handler         one sampling signal, one record
 //! first_tick      threads that are shorter than the kernel's tick
+//! copy            samples as copies of stacks
 //! late            why a tick stands for many periods
 //! budget          the limit on what walks of deep stacks cost a thread
 //! clock           the time, without a system call
@@ -38,6 +39,7 @@ pub mod check {
 mod budget;
 mod client;
 mod clock;
+mod copy;
 mod ending;
 mod first_tick;
 mod handler;

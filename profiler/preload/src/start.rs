@@ -71,6 +71,7 @@ fn record(session: &CStr) {
     }
     let Some(process) = process::process() else { return };
     crate::clock::locate();
+    crate::copy::locate_main_stack();
     signals::choose(setting.flags);
     if !take_signals() {
         crate::ending::end_at_once(process, false);

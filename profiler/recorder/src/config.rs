@@ -4,6 +4,11 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+use uunwind_recording::Recording;
+use uunwind_symbolize::Files;
+
+/// Walks the copies of stacks in a recording. The files: where that of an object may be found.
+pub type Walk = fn(&mut Recording, &Files<'_>);
 
 /// What to record, and how.
 #[derive(Clone, Debug)]
@@ -36,6 +41,8 @@ pub struct Config {
     pub namer: Vec<OsString>,
     /// Whether functions are named when the recording is over.
     pub named: bool,
+    /// Walks the copies of stacks in the recording, before functions are named.
+    pub walk: Option<Walk>,
 }
 
 /// How the recording ended.

@@ -1,6 +1,7 @@
 //! One pass over all blocks: new ones are taken over, rings are drained into the recording, ended ones are freed.
 
 use crate::blocks::{describe, plugin_failures, plugins, ProcessUse, ThreadUse, Use};
+use crate::code_maps::CodeMaps;
 use crate::facts::FactsPublisher;
 use crate::jit::Jit;
 use crate::objects::Objects;
@@ -40,6 +41,8 @@ pub struct Drain {
     pub jit: Jit,
     /// Writes the recording.
     pub writer: Writer<File>,
+    /// Tells processes where their code is, for copies of stacks.
+    pub code_maps: Option<CodeMaps>,
     uses: Vec<Option<Use>>,
     stacks: Stacks,
     /// The program's processes, and those of them that are not recorded.
@@ -81,6 +84,7 @@ impl Drain {
             objects,
             jit: Jit::default(),
             writer,
+            code_maps: None,
             uses: (0..BLOCKS).map(|_| None).collect(),
             stacks: Stacks::default(),
             survey,
@@ -130,6 +134,14 @@ impl Drain {
         self.watch();
         if self.survey.is_due() {
             self.survey.look(&recorded(&self.uses));
+        }
+        if let Some(maps) = self.code_maps.as_mut().filter(|maps| maps.is_due()) {
+            for (block, used) in self.uses.iter().enumerate() {
+                if let Some(Use::Process(p)) = used {
+                    maps.look(&self.session, block, p.pid);
+                }
+            }
+            maps.end();
         }
         self.objects.poll(&mut self.facts);
         self.jit.look();
@@ -362,6 +374,12 @@ impl Drain {
         let process = of.index;
         match record {
             Record::Sample { .. } => {}
+            Record::Copy { time, weight, beside, kind, flags, bytes } => {
+                let sample = Sample { thread, stack: 0, time, weight, stop: 0, kind, flags };
+                self.writer.copy(sample, beside, &bytes);
+                self.rename(block);
+                self.samples += u64::from(kind != Sample::FATAL && !beside);
+            }
             Record::Name { id, plugin, code, fingerprint, first_line, table_kind, name, file, table } => {
                 let name = Name { process, id, plugin, code, fingerprint, first_line, table_kind, name, file, table };
                 self.writer.name(&name);

@@ -10,6 +10,7 @@
 //! * [`kernel`]: the kernel's own samples of a thread;
 //! * [`objects`], `analyst`, `claims`: the files of loaded objects; the thread that makes their rule tables; the
 //!   plugin to which each belongs;
+//! * `code_maps`: says where a process's executable memory is, for copies of stacks;
 //! * [`survey`]: processes that are not recorded, and why;
 //! * [`spawn`], [`child`], [`safe_path`]: the program's environment, start and end;
 //! * [`naming`]: names of functions, found by a separate process; `lines`: lines of interpreted functions, decoded by
@@ -24,6 +25,7 @@ mod analyst;
 pub mod blocks;
 pub mod child;
 mod claims;
+pub mod code_maps;
 pub mod config;
 pub mod drain;
 pub mod facts;
@@ -49,5 +51,5 @@ pub mod survey;
 pub mod tables;
 pub mod watch;
 
-pub use config::{Config, Outcome, RecordError};
+pub use config::{Config, Outcome, RecordError, Walk};
 pub use recorder::{record, record_with, Event, Running};

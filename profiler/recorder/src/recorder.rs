@@ -1,7 +1,8 @@
 //! A recording from beginning to end.
 
 use crate::child::{catch_signals, forget_interrupt, interrupted, let_signals_end, take_term, wait, Child};
-use crate::config::{Config, Outcome, RecordError};
+use crate::code_maps::CodeMaps;
+use crate::config::{Config, Outcome, RecordError, Walk};
 use crate::drain::Drain;
 use crate::facts::FactsPublisher;
 use crate::found_names::Unnamed;
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use uunwind_loader::Analysers;
 use uunwind_recording::{End, EndCause, Object, Recording, Settings, Writer, NOT_RECORDED};
 use uunwind_ring::layout::SESSION_VERSION;
-use uunwind_ring::FLAG_NO_CHILDREN;
+use uunwind_ring::{FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_NO_CHILDREN};
 use uunwind_tables_build::Cache;
 
 /// Time between passes, in ms. At most one sampling period at the default rate, because a process's executable can be
@@ -111,14 +112,15 @@ pub fn record_with(
     let survey = Survey::new(pid, config.preload.clone(), config.flags & FLAG_NO_CHILDREN != 0);
     let mut drain = Drain::new(session, facts, objects, writer, survey);
     drain.watcher = watcher;
+    drain.code_maps = (config.flags & (FLAG_COPIES | FLAG_COPIES_BESIDE) != 0).then(CodeMaps::default);
     for note in &config.notes {
         drain.writer.note(note);
     }
     let namer = config.namer.clone();
     let (wall, cpu_used) = (Duration::ZERO, 0);
-    let snapshots = Snapshots::new(config.every);
+    let (snapshots, walk) = (Snapshots::new(config.every), config.walk);
     let mut running =
-        Running { child, drain, safe, path, kept, namer, rename_error, naming: None, wall, cpu_used, snapshots };
+        Running { child, drain, safe, path, kept, namer, rename_error, naming: None, wall, cpu_used, snapshots, walk };
     let begin = Instant::now();
     let cause = running.until_end(config.duration, &mut event);
     running.wall = begin.elapsed();
@@ -192,6 +194,7 @@ pub struct Running {
     /// waited for, in ns.
     cpu_used: u64,
     snapshots: Snapshots,
+    walk: Option<Walk>,
 }
 
 impl Running {
@@ -317,6 +320,9 @@ impl Running {
         let Ok(mut recording) = Recording::read_open(&self.kept, &self.path) else { return };
         let objects = &self.drain.objects;
         let files = |object: &Object| objects.files(object);
+        if let Some(walk) = self.walk {
+            walk(&mut recording, &files);
+        }
         let unnamed = Unnamed::of(&recording, &files, Some(&self.drain.jit));
         let mut names = unnamed.name(&recording, &self.namer, progress);
         let (lines, notes) = self.drain.objects.lines(&recording);

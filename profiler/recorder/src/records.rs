@@ -1,6 +1,8 @@
 //! Parses records from bytes copied out of a ring, which may be any bytes.
 
-use uunwind_ring::record::{padded, LostRecord, NameRecord, ObjectRecord, RecordHeader, RecordType, ThreadRecord};
+use uunwind_ring::record::{
+    padded, CopyRecord, LostRecord, NameRecord, ObjectRecord, RecordHeader, RecordType, ThreadRecord,
+};
 
 /// A parsed record, which owns its data. `uunwind_ring::record` describes the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +13,21 @@ pub enum Record {
         mark: u16,
         /// The bytes after its header.
         coded: Vec<u8>,
+    },
+    /// A sample with a copy of the stack.
+    Copy {
+        /// As of a sample.
+        time: u64,
+        /// As of a sample.
+        weight: u32,
+        /// It stands beside a walked sample, and counts for nothing.
+        beside: bool,
+        /// As of a sample.
+        kind: u8,
+        /// As of a sample.
+        flags: u8,
+        /// The coded copy, which may be any bytes.
+        bytes: Vec<u8>,
     },
     /// The description of a code object.
     Name {
@@ -74,6 +91,8 @@ pub enum Damage {
 
 /// Longest text or table that is accepted, in bytes.
 const LONGEST: usize = 64 * 1024;
+/// Longest copy of a stack that is accepted, in bytes.
+const LONGEST_COPY: u32 = (uunwind_ring::layout::SAMPLE_WORDS * 8) as u32;
 
 /// The records in `bytes`, without padding records. Ends after the first [`Damage::Size`].
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record, Damage>> + '_ {
@@ -146,6 +165,7 @@ impl<'a> Fields<'a> {
 // The parsers below read fields one by one. These sizes prove that the layouts have no padding between them.
 const _: () = assert!(
     size_of::<RecordHeader>() == 8
+        && size_of::<CopyRecord>() == 32
         && size_of::<NameRecord>() == 56
         && size_of::<ObjectRecord>() == 56
         && size_of::<LostRecord>() == 24
@@ -158,11 +178,20 @@ fn parse(kind: RecordType, record: &[u8]) -> Option<Record> {
     match kind {
         RecordType::Pad => None,
         RecordType::Sample => Some(Record::Sample { mark, coded: f.rest.to_vec() }),
+        RecordType::Copy => copy(&mut f),
         RecordType::Name => name(&mut f),
         RecordType::Object => object(&mut f),
         RecordType::Lost => Some(Record::Lost { samples: f.u64()?, weight: f.u64()? }),
         RecordType::Thread => Some(Record::Thread(comm(f.raw(16)?))),
     }
+}
+
+fn copy(f: &mut Fields<'_>) -> Option<Record> {
+    let (time, weight, beside) = (f.u64()?, f.u32()?, f.u16()? != 0);
+    let (kind, flags, len, _sequence) = (f.u8()?, f.u8()?, f.u32()?, f.u32()?);
+    let len = Some(len).filter(|len| *len <= LONGEST_COPY)? as usize;
+    let bytes = f.raw(padded(len))?.get(..len)?.to_vec();
+    Some(Record::Copy { time, weight, beside, kind, flags, bytes })
 }
 
 fn name(f: &mut Fields<'_>) -> Option<Record> {

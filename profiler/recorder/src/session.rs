@@ -196,6 +196,12 @@ impl Session {
         self.snapshot(block)
     }
 
+    /// A word of a process's block, after its header; `None`: there is none at this offset.
+    pub fn process_word(&self, block: usize, offset: usize) -> Option<&AtomicU64> {
+        let inside = (RING_OFFSET..BLOCK_BYTES).contains(&offset);
+        self.memory.word(Session::offset(block).filter(|_| inside)?.checked_add(offset)?)
+    }
+
     /// Write position of a block's ring: the number of bytes that its thread has written so far.
     pub fn head(&self, block: usize) -> u64 {
         let offset = Session::offset(block).map(|b| b + std::mem::offset_of!(ThreadBlock, head));

@@ -177,6 +177,7 @@ fn config(folder: &Path, role: &str) -> Config {
         asan_runtime: None,
         namer: Vec::new(),
         named: true,
+        walk: None,
         notes: vec!["a note".into()],
     }
 }

@@ -2,11 +2,13 @@
 //! trusts no byte of them, so any bytes may be passed to [`Recording::parse`].
 //!
 //! * `model`, `jit`, `symbols`, `totals`: what the sections hold; `wire`, `section`: how they are encoded;
+//! * `copies`: samples whose stacks are walked later;
 //! * `read` and `write`: whole files; `growing`: one that is still being written; `merge`: several as one;
 //! * [`languages`]: what the recording has of interpreted languages, and what it lacks;
 //! * [`objects`]: which object covered an address at a time; `signals`: what signals are called.
 #![forbid(unsafe_code)]
 
+mod copies;
 pub mod error;
 mod growing;
 mod jit;
@@ -22,6 +24,7 @@ mod totals;
 pub mod wire;
 mod write;
 
+pub use copies::{Of, StackCopy};
 pub use error::ReadError;
 pub use growing::Growing;
 pub use jit::{JitCode, JitNames, JitPlace, JitSource};

@@ -1,7 +1,7 @@
 //! Several recordings as one.
 
 use crate::objects::ObjectMap;
-use crate::{End, Recording, Sample};
+use crate::{End, Of, Recording, Sample};
 
 impl Recording {
     /// Adds another recording: its processes and threads stand beside this one's, and its times count from this one's
@@ -53,6 +53,14 @@ impl Recording {
             symbols.unusable.iter_mut().for_each(|(object, _)| moved_by(object, objects));
         }
 
+        for copy in &mut other.copies {
+            match &mut copy.of {
+                Of::Sample(index) => *index += self.samples.len(),
+                Of::Fatal(index) => *index += self.fatal.len(),
+                Of::Beside(thread, time) => (*thread, *time) = (thread.saturating_add(threads), at(*time)),
+            }
+        }
+        self.copies.append(&mut other.copies);
         self.processes.append(&mut other.processes);
         self.threads.append(&mut other.threads);
         self.objects.append(&mut other.objects);

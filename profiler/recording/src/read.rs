@@ -3,6 +3,7 @@
 //! Sections are read in order. Reading stops at the first one that is cut or damaged: all before it is kept,
 //! with a warning, since later sections refer to earlier ones by index.
 
+use crate::copies::{Of, StackCopy};
 use crate::error::ReadError;
 use crate::jit::JitNames;
 use crate::languages::{decode_language, decode_lines, CodeLine, CodePlace};
@@ -53,6 +54,8 @@ pub struct Recording {
     pub samples: Vec<Sample>,
     /// The last stacks of threads by which a signal ended their process ([`Sample::FATAL`]).
     pub fatal: Vec<Sample>,
+    /// Stacks that await their walk.
+    pub copies: Vec<StackCopy>,
     /// Samples lost, by thread.
     pub lost: Vec<Lost>,
     /// Counters by process index.
@@ -262,6 +265,23 @@ impl Recording {
                     self.check(sample.stack as usize, self.nodes.len() + 1, r, "stack node")?;
                     let is_fatal = sample.kind == Sample::FATAL;
                     if is_fatal { &mut self.fatal } else { &mut self.samples }.push(sample);
+                }
+            }
+            Kind::Copies => {
+                for _ in 0..r.count(StackCopy::BYTES, "number of copies")? {
+                    let (sample, beside, bytes) = StackCopy::decode(r)?;
+                    self.check(sample.thread as usize, self.threads.len(), r, "thread index")?;
+                    let of = match (beside, sample.kind) {
+                        (true, _) => Of::Beside(sample.thread, sample.time),
+                        (false, Sample::FATAL) => Of::Fatal(self.fatal.len()),
+                        (false, _) => Of::Sample(self.samples.len()),
+                    };
+                    match of {
+                        Of::Sample(_) => self.samples.push(sample),
+                        Of::Fatal(_) => self.fatal.push(sample),
+                        Of::Beside(..) => {}
+                    }
+                    self.copies.push(StackCopy { of, bytes });
                 }
             }
             Kind::Lost => {

@@ -52,6 +52,8 @@ uunwind_core::numbered! {
         Lines = 17;
         /// Command line of a process: process, words.
         Command = 18;
+        /// Any number of samples with copies of stacks, to be walked later.
+        Copies = 19;
     }
 }
 

@@ -1,5 +1,6 @@
 //! Appends sections to a recording.
 
+use crate::copies::StackCopy;
 use crate::jit::JitNames;
 use crate::languages::{encode_language, encode_lines, CodeLine};
 use crate::model::{Name, Node, Object, Process, Sample, Settings, Thread};
@@ -43,6 +44,8 @@ pub struct Writer<W: Write> {
     node_count: u32,
     samples: Vec<u8>,
     sample_count: u32,
+    copies: Vec<u8>,
+    copy_count: u32,
     written: u64,
     failed: Option<io::Error>,
 }
@@ -72,6 +75,8 @@ impl<W: Write> Writer<W> {
             node_count: 0,
             samples: Vec::new(),
             sample_count: 0,
+            copies: Vec::new(),
+            copy_count: 0,
             written: 0,
             failed: None,
         }
@@ -154,7 +159,19 @@ impl<W: Write> Writer<W> {
     pub fn sample(&mut self, sample: Sample) {
         sample.encode(&mut self.samples);
         self.sample_count += 1;
-        if self.samples.len() + self.nodes.len() + self.pending.len() > BATCH {
+        self.flush_if_full();
+    }
+
+    /// A sample of a thread already written, with a copy of its stack, to be walked later. `beside`: it is no sample of
+    /// its own, but the copy of one that was walked.
+    pub fn copy(&mut self, sample: Sample, beside: bool, bytes: &[u8]) {
+        StackCopy::encode(sample, beside, bytes, &mut self.copies);
+        self.copy_count += 1;
+        self.flush_if_full();
+    }
+
+    fn flush_if_full(&mut self) {
+        if self.samples.len() + self.nodes.len() + self.copies.len() + self.pending.len() > BATCH {
             self.flush();
         }
     }
@@ -219,6 +236,7 @@ impl<W: Write> Writer<W> {
         for (kind, count, bytes) in [
             (Kind::Nodes, &mut self.node_count, &mut self.nodes),
             (Kind::Samples, &mut self.sample_count, &mut self.samples),
+            (Kind::Copies, &mut self.copy_count, &mut self.copies),
         ] {
             if *count > 0 {
                 let mut payload = Vec::with_capacity(bytes.len() + 4);

@@ -32,34 +32,7 @@ pub struct Remote<'p> {
 impl Remote<'_> {
     /// The rule of a frame in an object.
     fn in_object(&self, object: &Mapped, index: usize, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
-        let (pc, lookup) = (cursor.regs.pc, cursor.lookup_pc());
-        let begins = |reader: &mut Reader<'_>| object.function_at(pc, reader).is_some_and(|f| f.start == pc);
-        // A stack that user code made: no call has pushed this return address.
-        if !cursor.exact && pc & (FUNCTION_ALIGNMENT - 1) == 0 && !call_site::precedes(pc, reader) && begins(reader) {
-            return Packed::failed(StopReason::StartSymbol);
-        }
-        if let Some(rule) = self.by_plugin(object, index, cursor, reader) {
-            return rule;
-        }
-        if let Some(rule) = object.rule_at(lookup) {
-            return rule;
-        }
-        if !object.may_execute(lookup) {
-            return not_code::in_data(cursor, reader);
-        }
-        let (answer, _) = uunwind_sources::find(&object.sources, lookup, pc, reader);
-        match answer {
-            Ok(answer) => Packed::from_result(answer.rule),
-            Err(StopReason::NoRule) if !cursor.exact && begins(reader) => Packed::failed(StopReason::StartSymbol),
-            Err(StopReason::NoRule) if !cursor.exact && !call_site::precedes(pc, reader) => {
-                Packed::failed(StopReason::SwitchedStack)
-            }
-            Err(StopReason::NoRule) => match uunwind_sources::by_registers_or_bytes(cursor, reader) {
-                Some(rule) => Packed::from_result(rule),
-                None => Packed::from_result(uunwind_frame_pointer::rule(cursor, StopReason::NoRule)),
-            },
-            Err(reason) => Packed::failed(reason),
-        }
+        in_object(object, cursor, reader, |reader| self.by_plugin(object, index, cursor, reader))
     }
 
     fn by_plugin(&self, object: &Mapped, index: usize, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Packed> {
@@ -107,6 +80,43 @@ impl Remote<'_> {
         let (index, plugin) = self.plugins.unowned_after(index)?;
         let (flags, scratch_bytes) = (plugin.flags, plugin.scratch_bytes);
         Some(Claim { step: plugin.step, index, flags, scratch_bytes, ..Claim::NOTHING })
+    }
+}
+
+/// The rule of a frame in an object. `by_plugin`: that of the plugin whose object it is, if it gives one.
+pub fn in_object(
+    object: &Mapped,
+    cursor: &Cursor,
+    reader: &mut Reader<'_>,
+    by_plugin: impl FnOnce(&mut Reader<'_>) -> Option<Packed>,
+) -> Packed {
+    let (pc, lookup) = (cursor.regs.pc, cursor.lookup_pc());
+    let begins = |reader: &mut Reader<'_>| object.function_at(pc, reader).is_some_and(|f| f.start == pc);
+    // A stack that user code made: no call has pushed this return address.
+    if !cursor.exact && pc & (FUNCTION_ALIGNMENT - 1) == 0 && !call_site::precedes(pc, reader) && begins(reader) {
+        return Packed::failed(StopReason::StartSymbol);
+    }
+    if let Some(rule) = by_plugin(reader) {
+        return rule;
+    }
+    if let Some(rule) = object.rule_at(lookup) {
+        return rule;
+    }
+    if !object.may_execute(lookup) {
+        return not_code::in_data(cursor, reader);
+    }
+    let (answer, _) = uunwind_sources::find(&object.sources, lookup, pc, reader);
+    match answer {
+        Ok(answer) => Packed::from_result(answer.rule),
+        Err(StopReason::NoRule) if !cursor.exact && begins(reader) => Packed::failed(StopReason::StartSymbol),
+        Err(StopReason::NoRule) if !cursor.exact && !call_site::precedes(pc, reader) => {
+            Packed::failed(StopReason::SwitchedStack)
+        }
+        Err(StopReason::NoRule) => match uunwind_sources::by_registers_or_bytes(cursor, reader) {
+            Some(rule) => Packed::from_result(rule),
+            None => Packed::from_result(uunwind_frame_pointer::rule(cursor, StopReason::NoRule)),
+        },
+        Err(reason) => Packed::failed(reason),
     }
 }
 

@@ -19,6 +19,7 @@
 //! sampler    samples of threads, by short stops of one at a time
 //! watcher    samples of the waiting threads of a recording whose running threads sample themselves
 //! record     a recording of a running process, made of these
+//! offline    the walks of stacks that were copied (uu record --unwind offline)
 //! dump       all of it together: the stacks of all threads, as a recording
 //! ```
 //!
@@ -32,6 +33,7 @@ mod env;
 mod memory;
 mod names;
 mod objects;
+pub mod offline;
 mod plugins;
 pub mod record;
 mod refusal;

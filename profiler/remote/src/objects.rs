@@ -198,6 +198,28 @@ impl Mapped {
         Some(Mapped { file: Arc::new(file), image: span, bias, sources, code, path, debug_file: None })
     }
 
+    /// The same file where its first byte is mapped at another process address.
+    pub fn moved_to(&self, start: u64) -> Mapped {
+        let by = start.wrapping_sub(self.image.start);
+        let moved = |span: Span| Span::new(span.start.wrapping_add(by), span.end.wrapping_add(by));
+        let some = |span: Span| if span.is_empty() { span } else { moved(span) };
+        let sources = Sources {
+            eh_frame_hdr: if self.sources.eh_frame_hdr == 0 { 0 } else { self.sources.eh_frame_hdr.wrapping_add(by) },
+            image: moved(self.sources.image),
+            sframe: some(self.sources.sframe),
+            text: moved(self.sources.text),
+        };
+        Mapped {
+            file: self.file.clone(),
+            image: moved(self.image),
+            bias: self.bias.wrapping_add(by),
+            sources,
+            code: self.code.iter().copied().map(moved).collect(),
+            path: self.path.clone(),
+            debug_file: self.debug_file.clone(),
+        }
+    }
+
     fn table(&self) -> Option<Table<'_>> {
         // SAFETY: words are bytes, too; `table_len` is at most their number of bytes.
         let bytes = unsafe { std::slice::from_raw_parts(self.file.table.as_ptr().cast::<u8>(), self.file.table_len) };

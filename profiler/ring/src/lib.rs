@@ -13,6 +13,8 @@
 //! in this crate may be used inside a signal handler: no allocation, no lock, no system call, no panic.
 #![cfg_attr(not(test), no_std)]
 
+pub mod code_map;
+pub mod copy;
 pub mod facts;
 pub mod layout;
 pub mod names;
@@ -41,3 +43,7 @@ pub const FLAG_NO_REPLAY: u32 = 4;
 pub const FLAG_AWAITING: u32 = 8;
 /// Flag of a recording, which targets ignore: threads that wait were sampled, too.
 pub const FLAG_WALL: u32 = 32;
+/// Flag in [`ENV_SESSION`]: samples have copies of stacks ([`copy`]), to be walked later.
+pub const FLAG_COPIES: u32 = 16;
+/// Flag in [`ENV_SESSION`]: each sample is walked, and has a copy of the same stack beside it, to compare both.
+pub const FLAG_COPIES_BESIDE: u32 = 64;

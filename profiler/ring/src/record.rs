@@ -21,6 +21,9 @@ uunwind_core::numbered! {
         Lost = 5;
         /// The thread's name: [`ThreadRecord`].
         Thread = 6;
+        /// One sample whose stack is to be walked later: [`CopyRecord`], then a coded copy ([`crate::copy`]), padded to
+        /// 8.
+        Copy = 7;
     }
 }
 
@@ -77,6 +80,28 @@ pub const SAMPLE_LOCK_SHIFT: u32 = 5;
 /// The bits of a sample's flags for one of `LOCK_*`.
 pub const fn lock_flags(lock: u32) -> u8 {
     ((lock & 3) as u8) << SAMPLE_LOCK_SHIFT
+}
+
+/// Fixed part of a sample with a copy of the stack.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CopyRecord {
+    /// Size and type of the record.
+    pub header: RecordHeader,
+    /// As [`Sample::time`](crate::samples::Sample::time).
+    pub time: u64,
+    /// As [`Sample::weight`](crate::samples::Sample::weight).
+    pub weight: u32,
+    /// 1: it stands beside the walked sample of this thread and time, and counts for nothing; else 0.
+    pub beside: u16,
+    /// [`SampleKind`].
+    pub kind: u8,
+    /// `SAMPLE_*` flags, or-ed.
+    pub flags: u8,
+    /// Bytes of the copy, before padding.
+    pub bytes: u32,
+    /// As [`Sample::sequence`](crate::samples::Sample::sequence).
+    pub sequence: u32,
 }
 
 /// Fixed part of a name.

@@ -76,6 +76,7 @@ fn numbers_of_records() {
         (RecordType::Name, "name of a code object"),
         (RecordType::Object, "loaded object"),
         (RecordType::Lost, "losses"),
+        (RecordType::Copy, "sample with a copy of the stack"),
         (RecordType::Thread, "name of the thread"),
     ] {
         says(&text, &format!("| {} | {what}", kind.number()));

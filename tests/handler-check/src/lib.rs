@@ -34,6 +34,7 @@ mod walks {
                 return 0;
             }
             check::on_tick(ucontext);
+            check::copy(request.cast());
             check::sample(request.cast())
         }
     }

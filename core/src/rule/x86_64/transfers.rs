@@ -75,13 +75,19 @@ pub(super) fn on_goroutine(rule: Packed, at: u64, reader: &mut Reader<'_>) -> Re
 #[cold]
 pub(super) fn signal_caller(rule: Packed, cursor: &mut Cursor, reader: &mut Reader<'_>) -> Result<(), StopReason> {
     let ucontext = rule.base(cursor)?;
-    let mut values = [0; regs::COUNT];
+    let (mut values, mut known) = ([0; regs::COUNT], 0);
     for (register, value) in values.iter_mut().enumerate() {
-        let at = ucontext.wrapping_add(regs::ucontext_offset(register as u8));
-        *value = reader.word(at).ok_or(StopReason::UnreadableStack)?;
+        // A copy of a stack has only those that hold addresses of code or of frames.
+        if let Some(word) = reader.word(ucontext.wrapping_add(regs::ucontext_offset(register as u8))) {
+            *value = word;
+            known |= 1 << register;
+        }
     }
     let at = ucontext.wrapping_add(regs::ucontext_offset(regs::RA));
     let pc = reader.word(at).ok_or(StopReason::UnreadableStack)?;
-    *cursor = Cursor { regs: Regs::full(pc, values), exact: true };
+    if known & 1 << regs::RSP == 0 {
+        return Err(StopReason::UnreadableStack);
+    }
+    *cursor = Cursor { regs: Regs::some(pc, values, known), exact: true };
     Ok(())
 }

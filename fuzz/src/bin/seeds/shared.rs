@@ -16,6 +16,7 @@ use uunwind_loader::Plugin;
 use uunwind_recorder::facts::FactsPublisher;
 use uunwind_recorder::records::{records, Record};
 use uunwind_recording::{Inlined, Symbol, Symbols};
+use uunwind_ring::copy::{Encoder, Recent, CALLED};
 use uunwind_ring::layout::{ThreadBlock, LIVE_PROCESS, LIVE_THREAD, RING_BYTES, RING_OFFSET};
 use uunwind_ring::record::{LostRecord, NameRecord, ObjectRecord, RecordHeader, RecordType, ThreadRecord};
 use uunwind_ring::samples::{Past, Sample};
@@ -82,6 +83,7 @@ pub fn ring() {
     });
     let head = block.head.load(Ordering::Acquire) as usize;
     let bytes: Vec<u8> = ring.iter().flat_map(|word| word.to_le_bytes()).take(head).collect();
+    copies();
     seed("ring_records", "one-of-each", &bytes);
     seed("ring_records", "refused-size", &bytes[4..]);
     let samples = records(&bytes).filter_map(|record| match record {
@@ -113,6 +115,32 @@ pub fn perf() {
     ];
     for (name, bytes) in seeds {
         seed("perf_records", name, &bytes);
+    }
+}
+
+/// Copies of stacks, as handlers code them: of a thread, of a handler on its alternate stack.
+fn copies() {
+    for (name, starts) in [("thread", &[0x7ffd_0000_1000u64][..]), ("alternate", &[0x5555_0000_0000, 0x7ffd_0000_1000])]
+    {
+        let (mut bytes, mut recent) = (vec![0; 4096], Recent::new(0));
+        let mut registers = [3u64; 16];
+        (registers[6], registers[7]) = (starts[0] + 32, starts[0]);
+        let mut encoder = Encoder::begin(&mut bytes, &mut recent, CALLED, 0x4000_1000, &registers);
+        for start in starts {
+            encoder.stack(*start);
+            for word in 0..40 {
+                let at = start + word * 8;
+                match word % 5 {
+                    0 | 4 => encoder.frame(at, at + 32),
+                    1 if word < 20 => encoder.code(0x4000_2000 + word),
+                    1 => encoder.code(0x7f00_0000_1000 + word * 64),
+                    _ => encoder.leave_out(),
+                }
+            }
+            encoder.end(Some(5));
+        }
+        let len = encoder.finish();
+        seed("stack_copy", name, &bytes[..len]);
     }
 }
 

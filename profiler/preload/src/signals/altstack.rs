@@ -71,7 +71,8 @@ pub unsafe fn frame_of(ucontext: *const u8) -> Option<u64> {
 /// # Safety
 /// The kernel's ucontext.
 pub unsafe fn room(slot: &Slot, ucontext: *const u8) -> u64 {
-    let (low, size) = of_thread(slot, ucontext);
+    // SAFETY: passed on.
+    let (low, size) = unsafe { of_thread(slot, ucontext) };
     // The ucontext lies on the stack that the handler runs on.
     match (ucontext as u64).checked_sub(low) {
         Some(above) if above < size => above,
@@ -81,7 +82,10 @@ pub unsafe fn room(slot: &Slot, ucontext: *const u8) -> u64 {
 
 /// Lowest address and size of the thread's alternate signal stack: from the ucontext, or as the thread last set it,
 /// because the kernel does not report a stack with SS_AUTODISARM while a handler runs on it. Size 0 when there is none.
-fn of_thread(slot: &Slot, ucontext: *const u8) -> (u64, u64) {
+///
+/// # Safety
+/// The kernel's ucontext.
+pub unsafe fn of_thread(slot: &Slot, ucontext: *const u8) -> (u64, u64) {
     const SS_DISABLE: i32 = 2;
     let at = UCONTEXT_STACK as usize;
     // SAFETY: stack_t (ss_sp, ss_flags, ss_size) lies in the ucontext of every handler.

@@ -113,7 +113,7 @@ fn object(
 }
 
 /// The executable parts of an image that is mapped from this place on, in process addresses.
-fn code(image: &Image, place: Span) -> Vec<Span> {
+pub fn code(image: &Image, place: Span) -> Vec<Span> {
     let Some(bias) = crate::objects::bias(image, place.start) else { return Vec::new() };
     let loads = image.segments().iter().filter(|load| load.kind == elf::PT_LOAD && load.flags & elf::PF_X != 0);
     loads.map(|load| Span::sized(bias.wrapping_add(load.address), load.memory_size)).collect()

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use uunwind_elf::Image;
+use uunwind_elf::{key_of, Image};
 use uunwind_symbolize::hex;
 
 /// Longest wait for a file from a server.
@@ -24,6 +24,8 @@ pub enum Identity {
     BuildId(Vec<u8>),
     /// Its ELF header and program headers: it has no build-id.
     Headers(Vec<u8>),
+    /// The key of its headers ([`uunwind_elf::key_of`]): it has no build-id.
+    Key(u64),
     /// The core file does not say.
     Unknown,
 }
@@ -153,7 +155,8 @@ impl Search {
     }
 }
 
-fn check(image: &Image, identity: &Identity, fits: &dyn Fn(&Image) -> bool) -> Result<(), String> {
+/// Whether an image is the one that was mapped. The error says, for people, in what it differs.
+pub fn check(image: &Image, identity: &Identity, fits: &dyn Fn(&Image) -> bool) -> Result<(), String> {
     match identity {
         Identity::BuildId(id) => match image.build_id() {
             Some(found) if found == *id => Ok(()),
@@ -162,6 +165,8 @@ fn check(image: &Image, identity: &Identity, fits: &dyn Fn(&Image) -> bool) -> R
         },
         Identity::Headers(headers) if image.identity() == *headers => Ok(()),
         Identity::Headers(_) => Err("is another file: its headers are not those that were mapped".to_owned()),
+        Identity::Key(key) if key_of(image).0 == *key => Ok(()),
+        Identity::Key(_) => Err("is another file: its headers are not those that were mapped".to_owned()),
         Identity::Unknown if fits(image) => Ok(()),
         Identity::Unknown => Err("cannot be compared with what was mapped: the core file lacks its headers".to_owned()),
     }
