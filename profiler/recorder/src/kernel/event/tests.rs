@@ -11,7 +11,7 @@ use std::time::Duration;
 /// CPU time that a thread uses under an event.
 const USED: u64 = 300_000_000;
 
-/// The samples of a thread that calls `work` until it has used so much CPU time; the number of lost records, and what
+/// The samples of a thread that calls `work` until it has used that CPU time; the number of lost records, and what
 /// it has used, in ns. `None`: the kernel does not allow it, which is reported.
 fn sampled(period: u64, sees: Sees, mut work: impl FnMut() + Send) -> Option<(Vec<KernelSample>, u64, u64)> {
     std::thread::scope(|scope| {
