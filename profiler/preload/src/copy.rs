@@ -1,4 +1,4 @@
-//! Samples as copies of stacks: what libuunwind must be told of the thread's stacks.
+//! Samples as copies of stacks: what libuunwind needs to know of the thread's stacks.
 
 use crate::client::HEADER;
 use crate::process::{self, Process};

@@ -1,4 +1,4 @@
-//! Tells processes where their executable memory is, for copies of stacks (`uunwind_ring::code_map`).
+//! Publishes to processes where their executable memory is, for copies of stacks (`uunwind_ring::code_map`).
 
 use crate::session::Session;
 use std::collections::HashMap;

@@ -41,7 +41,7 @@ pub struct Drain {
     pub jit: Jit,
     /// Writes the recording.
     pub writer: Writer<File>,
-    /// Tells processes where their code is, for copies of stacks.
+    /// Publishes to processes where their code is, for copies of stacks.
     pub code_maps: Option<CodeMaps>,
     uses: Vec<Option<Use>>,
     stacks: Stacks,

@@ -21,7 +21,7 @@ use uunwind_tables_build::Cache;
 /// Bytes of a page of a file, and the limit of the pages that are kept (64 MiB).
 const PAGE: u64 = 4096;
 const PAGES: usize = 16 * 1024;
-/// At most this number of times at which a process's objects change is told apart; what changes later is taken to have
+/// Limit of the times at which a process's objects change that are distinguished; what changes later is taken to have
 /// been so from the last one on.
 const EPOCHS: usize = 4096;
 
