@@ -33,8 +33,8 @@ pub fn locate_main_stack() {
     MAIN_END.store(unsafe { environ } as u64, Ordering::Relaxed);
 }
 
-/// Copies the interrupted stack into the frames' buffer. Then `request.words` is the number of bytes. Returns the number
-/// of frames whose walk takes as long; `None`: there is no copy.
+/// Copies the interrupted stack into the frames' buffer. Then `request.words` is the number of bytes. Returns the
+/// number of frames whose walk takes as long; `None`: there is no copy.
 ///
 /// # Safety
 /// As for a call of `Library::sample` with this request, whose buffers are these.
