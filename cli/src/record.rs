@@ -18,6 +18,8 @@ use uunwind_loader::{Analysers, ENV_PLUGINS};
 use uunwind_recorder::naming::Progress;
 use uunwind_recorder::watch::Watcher;
 use uunwind_recorder::{record_with, Config, Event, RecordError};
+use uunwind_recording::TapHolder;
+use uunwind_report::stream::{Delivery, Pipe, Stream};
 use uunwind_ring::{FLAG_AWAITING, FLAG_WALL};
 
 /// The subcommand by which uu starts itself once for each plugin.
@@ -44,6 +46,10 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     config.duration = arguments.duration;
     config.every = arguments.every;
     config.output = places.recording.clone();
+    let pipe = arguments.stream.as_deref().map(open_stream).transpose()?;
+    if let Some(pipe) = &pipe {
+        config.tap = TapHolder::new(Box::new(Stream::new(pipe.clone(), HALVES)));
+    }
     let mut shown = Shown { begun: Some(Instant::now()), ..Shown::default() };
     let watcher = watcher(&arguments)?;
     let running = match record_with(&config, analysers, watcher, |event| shown.progress(&arguments, event)) {
@@ -53,6 +59,9 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
             return Err(refused(error));
         }
     };
+    if let (Some(pipe), Some(path)) = (&pipe, &arguments.stream) {
+        said_of_stream(&pipe.delivery(), path);
+    }
     finish::finish(running, &arguments, places)
 }
 
@@ -71,6 +80,35 @@ fn watcher(arguments: &Arguments) -> Result<Option<Box<dyn Watcher>>, Failure> {
     let watcher = uunwind_remote::Watcher::begin(arguments.rate, awaiting, open)
         .map_err(|e| Failure::new(format!("cannot start the thread that watches waiting threads: {e}")))?;
     Ok(Some(Box::new(watcher)))
+}
+
+fn open_stream(path: &Path) -> Result<Pipe, Failure> {
+    Pipe::to(path).map_err(|e| {
+        let path = path.display();
+        Failure::new(format!(
+            "cannot write {path}: {e}. The program was not started; give another place with --stream FILE"
+        ))
+    })
+}
+
+/// Says what a reader of the stream has missed.
+fn said_of_stream(delivery: &Delivery, path: &Path) {
+    let Delivery { error, is_stuck, samples, dropped } = delivery;
+    let all = samples + dropped;
+    if let Some(error) = error {
+        terminal::warn(&format!(
+            "--stream {}: {error}; what came after that was not written. The recording has it",
+            path.display()
+        ));
+    } else if *is_stuck {
+        terminal::warn(&format!(
+            "--stream {}: its reader took nothing for two seconds; the rest was not written",
+            path.display()
+        ));
+    }
+    if *dropped > 0 {
+        terminal::warn(&format!("--stream: {dropped} of {all} samples found no room, the reader was too slow or gone"));
+    }
 }
 
 /// How a program is recorded: what it needs, and uu's own objects. Whatever can be found to fail is found here, before
@@ -102,6 +140,7 @@ pub fn prepare(command: &[OsString]) -> Result<(Config, Analysers), Failure> {
         namer,
         named: true,
         walk: Some(crate::offline::walk_recorded),
+        tap: TapHolder::default(),
     };
     Ok((config, found.analysers))
 }

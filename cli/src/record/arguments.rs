@@ -56,6 +56,9 @@ pub struct Options {
     #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "show"]),
           hide_possible_values = true)]
     native_frames: OsString,
+    /// Write each sample as it comes, as lines of JSON, into FILE, a FIFO or /dev/fd/N
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "pid")]
+    stream: Option<OsString>,
     /// Do not keep the recording (.uu) beside a result in another format
     #[arg(long)]
     no_keep: bool,
@@ -102,6 +105,9 @@ fn after_help() -> String {
 Formats:
 {}
 A recording (.uu) is kept beside any other result, so that more can be made from it without running PROGRAM again.
+With --stream, a reader that is slow or goes away stops neither PROGRAM nor the recording: what it misses is counted
+(docs/stream.md).
+
 A summary goes to standard error; the program's own output is left alone.
 
 Ctrl-C ends the program as usual, and the recording with it. SIGTERM to uu is passed on to the program. Once the program
@@ -146,6 +152,8 @@ pub struct Arguments {
     pub every: Option<Duration>,
     /// File for the result.
     pub output: Option<PathBuf>,
+    /// Where samples go as they come.
+    pub stream: Option<PathBuf>,
     /// Format of the result.
     pub format: Format,
     /// Whether an interpreter's native frames are hidden.
@@ -175,6 +183,12 @@ impl Arguments {
         let output = options.output.as_ref().map(path).transpose()?;
         if output.as_deref() == Some(Path::new("-")) {
             let text = "-o -: standard output belongs to the program. Give a file, or use `uu report` afterwards";
+            return Err(Failure::new(text));
+        }
+        let stream = options.stream.as_ref().map(|file| options::path(file.clone(), "--stream")).transpose()?;
+        if stream.as_deref() == Some(Path::new("-")) {
+            let text = "--stream -: standard output belongs to the program. Give a file, a FIFO, or a descriptor: \
+                        --stream /dev/fd/3 3>FILE";
             return Err(Failure::new(text));
         }
         let format = options.format.as_ref().map(options::format).transpose()?;
@@ -208,6 +222,7 @@ impl Arguments {
             duration: options.duration.as_ref().map(options::duration).transpose()?,
             format: options::choose_format(format, output.as_deref(), Format::Recording)?,
             output,
+            stream,
             native_frames: options::native_frames(&options.native_frames)?,
             gil: options.gil,
             idle: options.idle,

@@ -9,6 +9,7 @@ use uunwind_symbolize::Files;
 
 /// Walks the copies of stacks in a recording. The files: where that of an object may be found.
 pub type Walk = fn(&mut Recording, &Files<'_>);
+use uunwind_recording::TapHolder;
 
 /// What to record, and how.
 #[derive(Clone, Debug)]
@@ -43,6 +44,8 @@ pub struct Config {
     pub named: bool,
     /// Walks the copies of stacks in the recording, before functions are named.
     pub walk: Option<Walk>,
+    /// Is given what is recorded, as it is recorded.
+    pub tap: TapHolder,
 }
 
 /// How the recording ended.

@@ -107,6 +107,9 @@ pub fn record_with(
     };
     let settings = settings(config, pid);
     let mut writer = Writer::begin(file, &settings);
+    if let Some(tap) = config.tap.take() {
+        writer.tap(tap);
+    }
     languages.iter().for_each(|language| writer.language(language));
     event(Event::Started { pid, output: &path });
     let survey = Survey::new(pid, config.preload.clone(), config.flags & FLAG_NO_CHILDREN != 0);

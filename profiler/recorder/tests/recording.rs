@@ -176,6 +176,7 @@ fn config(folder: &Path, role: &str) -> Config {
         objects: vec![],
         asan_runtime: None,
         namer: Vec::new(),
+        tap: Default::default(),
         named: true,
         walk: None,
         notes: vec!["a note".into()],

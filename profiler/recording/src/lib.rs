@@ -20,6 +20,7 @@ mod read;
 mod section;
 mod signals;
 mod symbols;
+mod tap;
 mod totals;
 pub mod wire;
 mod write;
@@ -33,6 +34,7 @@ pub use model::{Lock, Name, Node, Object, Process, Sample, Settings, Thread};
 pub use read::{LeftOut, Lost, Recording};
 pub use signals::signal_name;
 pub use symbols::{Call, Inlined, Symbol, Symbols};
+pub use tap::{Tap, TapHolder};
 pub use totals::{Counters, End, EndCause};
 pub use write::Writer;
 

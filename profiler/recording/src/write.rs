@@ -6,6 +6,7 @@ use crate::languages::{encode_language, encode_lines, CodeLine};
 use crate::model::{Name, Node, Object, Process, Sample, Settings, Thread};
 use crate::section::{frame, Kind, HEADER_BYTES, MAGIC, VERSION};
 use crate::symbols::Symbols;
+use crate::tap::Tap;
 use crate::totals::{Counters, End};
 use crate::wire::Put;
 use std::io::{self, Write};
@@ -48,6 +49,7 @@ pub struct Writer<W: Write> {
     copy_count: u32,
     written: u64,
     failed: Option<io::Error>,
+    tap: Option<Box<dyn Tap>>,
 }
 
 impl<W: Write> Writer<W> {
@@ -79,6 +81,18 @@ impl<W: Write> Writer<W> {
             copy_count: 0,
             written: 0,
             failed: None,
+            tap: None,
+        }
+    }
+
+    /// Gives this tap everything that is written from now on.
+    pub fn tap(&mut self, tap: Box<dyn Tap>) {
+        self.tap = Some(tap);
+    }
+
+    fn tapped(&mut self, give: impl FnOnce(&mut dyn Tap)) {
+        if let Some(tap) = &mut self.tap {
+            give(tap.as_mut());
         }
     }
 
@@ -103,11 +117,13 @@ impl<W: Write> Writer<W> {
 
     /// A process; its index is the number of processes before it.
     pub fn process(&mut self, process: &Process) {
+        self.tapped(|tap| tap.process(process));
         self.section(Kind::Process, |out| process.encode(out));
     }
 
     /// The plugins of a process already written.
     pub fn plugins(&mut self, process: u32, plugins: &[String]) {
+        self.tapped(|tap| tap.plugins(process, plugins));
         self.section(Kind::Plugins, |out| {
             out.put_u32(process);
             Process::encode_plugins(plugins, out);
@@ -125,6 +141,7 @@ impl<W: Write> Writer<W> {
 
     /// A thread, of a process already written; its index is the number of threads before it.
     pub fn thread(&mut self, thread: &Thread) {
+        self.tapped(|tap| tap.thread(thread));
         self.section(Kind::Thread, |out| {
             out.put_u32(thread.process);
             out.put_u32(thread.tid);
@@ -133,6 +150,7 @@ impl<W: Write> Writer<W> {
 
     /// The name of a thread already written.
     pub fn thread_name(&mut self, thread: u32, name: &str) {
+        self.tapped(|tap| tap.thread_name(thread, name));
         self.section(Kind::ThreadName, |out| {
             out.put_u32(thread);
             out.put_bytes(name.as_bytes());
@@ -141,22 +159,26 @@ impl<W: Write> Writer<W> {
 
     /// An object of a process already written.
     pub fn object(&mut self, object: &Object) {
+        self.tapped(|tap| tap.object(object));
         self.section(Kind::Object, |out| object.encode(out));
     }
 
     /// A name of a process already written.
     pub fn name(&mut self, name: &Name) {
+        self.tapped(|tap| tap.name(name));
         self.section(Kind::Name, |out| name.encode(out));
     }
 
     /// A node; its number is one more than the number of nodes before it.
     pub fn node(&mut self, node: Node) {
+        self.tapped(|tap| tap.node(node));
         node.encode(&mut self.nodes);
         self.node_count += 1;
     }
 
     /// A sample of a thread and a node already written.
     pub fn sample(&mut self, sample: Sample) {
+        self.tapped(|tap| tap.sample(sample));
         sample.encode(&mut self.samples);
         self.sample_count += 1;
         self.flush_if_full();
@@ -178,6 +200,7 @@ impl<W: Write> Writer<W> {
 
     /// Samples lost by a thread already written.
     pub fn lost(&mut self, thread: u32, samples: u64, weight: u64) {
+        self.tapped(|tap| tap.lost(thread, samples, weight));
         self.section(Kind::Lost, |out| {
             out.put_u32(thread);
             out.put_u64(samples);
@@ -200,6 +223,9 @@ impl<W: Write> Writer<W> {
 
     /// Writes the end of the recording, with its totals. A recording without it was cut.
     pub fn end(&mut self, end: &End) {
+        if let Some(mut tap) = self.tap.take() {
+            tap.end(end);
+        }
         self.gather();
         self.section(Kind::End, |out| end.encode(out));
     }

@@ -5,6 +5,7 @@
 //! * [`selection`], [`view`]: which of them are shown, and how;
 //! * [`formats`]: one file per output format;
 //! * [`diff`]: two recordings compared;
+//! * [`stream`]: lines of JSON while the program runs;
 //! * [`live`]: tables of a recording that still runs.
 //!
 //! The parsers of foreign bytes, which fuzz targets call, are in the two crates below:
@@ -21,4 +22,5 @@ pub mod live;
 pub mod resolve;
 pub mod selection;
 pub mod stacks;
+pub mod stream;
 pub mod view;
