@@ -191,9 +191,9 @@ uunwind_core::plain! {
 }
 
 impl Facts {
-    /// The facts that these bytes are, in place: a copy would take a tenth of the stack that a sample may use. `None` if
-    /// they are cut short, not aligned for it, of another version, or hold offsets outside what the signal half reads.
-    /// Async-signal-safe.
+    /// The facts that these bytes are, in place: a copy would take a tenth of the stack that a sample may use. `None`
+    /// if they are cut short, not aligned for it, of another version, or hold offsets outside what the signal half
+    /// reads. Async-signal-safe.
     pub fn read(bytes: &[u8]) -> Option<&Facts> {
         Facts::view(bytes).filter(|facts| facts.plausible())
     }

@@ -108,8 +108,8 @@ fn interrupted(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     }
     // For a few instructions the compiler may keep it in the C frame instead: a word there may also be an old one.
     let doubt = if is_set_up && is_spilled(here, cursor.frame) { OVERLAY_DESYNC } else { 0 };
-    // Its frame may be in the chain already. Nothing ran in it yet, or nothing will. If it is known not to be there, the
-    // chain may begin with a generator that delegates, which has no activation (3.10).
+    // Its frame may be in the chain already. Nothing ran in it yet, or nothing will. If it is known not to be there,
+    // the chain may begin with a generator that delegates, which has no activation (3.10).
     cursor.frames = u32::from(!(has_a_frame_before(here, cursor.frame) || is_about_to_begin(here, cursor.frame)));
     OVERLAY_INTERPRETER | doubt
 }

@@ -136,7 +136,8 @@ fn in_entry(entry: Entry, offset: usize, sp: u64) -> Option<Position> {
 }
 
 /// The evaluation loop's frame pointer: its frame lies above `place`, and holds a return address right above what the
-/// frame pointer points to. It is in rbp, or among the words of the trace's stack if the trace uses rbp. True: the latter.
+/// frame pointer points to. It is in rbp, or among the words of the trace's stack if the trace uses rbp. True: the
+/// latter.
 fn frame_pointer(guest: &Guest<'_>, place: u64) -> Option<(u64, bool)> {
     let fits = |fp: &u64| {
         let distance = fp.wrapping_sub(place);

@@ -233,7 +233,8 @@ fn generators_without_an_activation_are_shown_and_others_doubted() {
     }
 }
 
-/// Where the chain begins with such a generator, an interrupted activation holds the frame that is to be linked, or was.
+/// Where the chain begins with such a generator, an interrupted activation holds the frame that is to be linked, or
+/// was.
 #[test]
 fn a_generator_that_delegates_is_not_taken_for_the_interrupted_activations_frame() {
     const RSI: usize = 4;

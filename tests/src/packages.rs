@@ -34,9 +34,10 @@ pub fn environment(name: &str, packages: &[&str]) -> Option<PathBuf> {
     Some(inside)
 }
 
-/// A folder with these packages for an interpreter, to be named in PYTHONPATH: wheels that need no other package, unpacked
-/// by the pip of an installed interpreter, which need not be this one. It is made on first use and kept. `None`, and
-/// reported as skipped, if one is not available. Must not be called by several tests for the same interpreter at once.
+/// A folder with these packages for an interpreter, to be named in PYTHONPATH: wheels that need no other package,
+/// unpacked by the pip of an installed interpreter, which need not be this one. It is made on first use and kept.
+/// `None`, and reported as skipped, if one is not available. Must not be called by several tests for the same
+/// interpreter at once.
 ///
 /// # Panics
 /// If there is no place for it.

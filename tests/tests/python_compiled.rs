@@ -1,5 +1,5 @@
-//! Functions of Python that were compiled to native code by Cython, mypyc and Nuitka: they have their names and lines in
-//! Python, and the wrappers that lead to them are hidden.
+//! Functions of Python that were compiled to native code by Cython, mypyc and Nuitka: they have their names and lines
+//! in Python, and the wrappers that lead to them are hidden.
 
 use serde_json::Value;
 use std::ffi::OsStr;

@@ -1,6 +1,6 @@
 //! Python stacks at the instructions of a program whose functions call each other in every way, with each interpreter
-//! of this machine, and under its JIT: each stack ends, is one that a profile function sees, in that order, or is marked
-//! as doubtful. With UU_CAMPAIGNS=1 at every instruction.
+//! of this machine, and under its JIT: each stack ends, is one that a profile function sees, in that order, or is
+//! marked as doubtful. With UU_CAMPAIGNS=1 at every instruction.
 
 use libtest_mimic::Arguments;
 use std::collections::BTreeMap;

@@ -166,8 +166,8 @@ pub trait Half: Sync {
 
     /// The function of the language that a native function was made of. All texts are hostile.
     ///
-    /// `object`: the file name of its object. `symbol`: its symbol. `has`: whether the object has a function with such a
-    /// symbol.
+    /// `object`: the file name of its object. `symbol`: its symbol. `has`: whether the object has a function with such
+    /// a symbol.
     fn compiled(&self, _object: &str, _symbol: &str, _has: &dyn Fn(&str) -> bool) -> Option<Compiled> {
         None
     }

@@ -4,12 +4,11 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
-use uunwind_recording::Recording;
+use uunwind_recording::{Recording, TapHolder};
 use uunwind_symbolize::Files;
 
 /// Walks the copies of stacks in a recording. The files: where that of an object may be found.
 pub type Walk = fn(&mut Recording, &Files<'_>);
-use uunwind_recording::TapHolder;
 
 /// What to record, and how.
 #[derive(Clone, Debug)]

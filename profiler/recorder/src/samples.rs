@@ -52,8 +52,8 @@ impl Samples {
     }
 
     /// Reads a sample: the bytes of its record after the header, and the header's mark. `node` gives the number of a
-    /// frame's node, from that of its caller (0: none). At most `budget` frames, which are taken off it, are not shared.
-    /// Returns the sample and its leaf's node.
+    /// frame's node, from that of its caller (0: none). At most `budget` frames, which are taken off it, are not
+    /// shared. Returns the sample and its leaf's node.
     pub fn read(
         &mut self,
         mark: u16,

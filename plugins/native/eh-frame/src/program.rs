@@ -161,8 +161,8 @@ pub fn run<C: Cpu>(entry: &Entry, lookup: u64, input: &mut Input<'_, '_>) -> Res
     Ok(row)
 }
 
-/// Runs the FDE's instructions up to `lookup`. `row` is a copy of `initial`, the [`initial`] row of its CIE, and becomes
-/// that of `lookup`. Not inlined: it needs much stack, as reading the CIE does, and a handler's is short.
+/// Runs the FDE's instructions up to `lookup`. `row` is a copy of `initial`, the [`initial`] row of its CIE, and
+/// becomes that of `lookup`. Not inlined: it needs much stack, as reading the CIE does, and a handler's is short.
 #[inline(never)]
 pub(crate) fn go_to<C: Cpu>(
     row: &mut Row<C>,

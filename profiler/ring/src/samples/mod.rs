@@ -4,10 +4,10 @@
 //! recorder's.
 //!
 //! Both sides keep the same memory of what was written: the last stack, and a table of the frame that last followed
-//! two others ([`Followers`]). A sample that found no room leaves that memory as it was. A sample with [`RESTART`]
-//! needs none, and empties it: the first of a thread, every [`RESTART_EVERY`]th, and one after a sample that was begun
-//! and not finished. The record's header has a sum of all that was coded since then ([`Sum`]), so that a reader that
-//! has another memory notices it.
+//! two others (`Followers` in `write.rs`). A sample that found no room leaves that memory as it was. A sample with
+//! [`RESTART`] needs none, and empties it: the first of a thread, every [`RESTART_EVERY`]th, and one after a sample
+//! that was begun and not finished. The record's header has a sum of all that was coded since then ([`Sum`]), so that a
+//! reader that has another memory notices it.
 
 mod write;
 
