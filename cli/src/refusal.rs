@@ -41,7 +41,6 @@ fn habit(command: &str, option: &str) -> Option<&'static str> {
         ("uu record", "-t" | "--threads") => {
             Some("threads are always recorded; `uu report --by thread` puts them above their stacks")
         }
-        ("uu record", "-i" | "--idle") => Some("uu samples CPU time; `uu dump -p PID` shows what threads wait for"),
         ("uu record", "-e" | "--event") => Some("uu samples CPU time, which needs no events"),
         ("uu record", "-a" | "--all-cpus") => Some("uu records a program, or a process with -p PID"),
         ("uu record", "--nonblocking") => Some("programs are never stopped; a process of -p only for each sample"),

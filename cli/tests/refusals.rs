@@ -107,7 +107,7 @@ fn wrong_options_are_explained() {
         (&["record", "-o", "/", "true"], "-o /: that is a directory"),
         (&["report", "-o", ".", "x.uu"], "-o .: that is a directory"),
         (&["record", "-F", "99", "true"], "invalid option '-F'; the rate is -r HZ"),
-        (&["record", "-i", "true"], "invalid option '-i'; uu samples CPU time"),
+        (&["record", "-i", "true"], "-i shows threads that only wait, which --mode wall samples"),
         (&["report", "--by", "core", "x.uu"], "--by core: it takes process, thread, or process,thread"),
         (&["report", "--filter", "time=3", "x.uu"], "--filter time=3: \"3\" is no time"),
         (&["report", "--focus", "(", "x.uu"], "--focus (: \"(\" is no regular expression"),

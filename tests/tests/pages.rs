@@ -109,10 +109,12 @@ fn a_real_program_is_searched_zoomed_and_filtered() {
       const [before, place] = find('forked_work');
       await click(place);
       out.push(share(before), byId('what').textContent.startsWith('forked_work  '));
-      // Zoomed, the box is as wide as the window.
-      out.push([...boxes()].filter(([text]) => text.startsWith('parent_work')).length);
+      // Zoomed, at the end of the animation, the box is as wide as the window.
+      const visible = () => [...boxes()].filter(([text]) => text.startsWith('parent_work')).length;
+      for (let n = 0; n < 500 && visible() > 0; n++) await wait(10);
+      out.push(visible());
       press('Escape'); press('Escape');
-      await wait(400);
+      for (let n = 0; n < 500 && visible() === 0; n++) await wait(10);
       out.push(find('parent_work') !== undefined, byId('found').textContent === '');
       press('l');
       out.push([...boxes().keys()].some((text) => /^burn:[0-9]+  /.test(text)));

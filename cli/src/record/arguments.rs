@@ -201,6 +201,9 @@ impl Arguments {
             (options.unwind == "offline", FLAG_COPIES),
             (options.unwind == "both", FLAG_COPIES_BESIDE),
         ];
+        if options.idle && !options::wall(&options.mode)? {
+            return Err(Failure::new("-i shows threads that only wait, which --mode wall samples: give that, too"));
+        }
         if options::wall(&options.mode)? && options.unwind != "live" {
             return Err(Failure::new("--unwind offline and --mode wall do not go together: leave one of them out"));
         }

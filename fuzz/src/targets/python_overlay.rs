@@ -38,7 +38,11 @@ const UNTOUCHED: u8 = 0xa5;
 const INDEX: u8 = 1;
 
 /// The facts have one address for all inputs: it identifies the interpreter, and the plugin keeps four of them.
-static FACTS: Mutex<[u8; size_of::<Facts>()]> = Mutex::new([0; size_of::<Facts>()]);
+/// Aligned as in the session.
+#[repr(align(16))]
+struct Given([u8; size_of::<Facts>()]);
+
+static FACTS: Mutex<Given> = Mutex::new(Given([0; size_of::<Facts>()]));
 
 #[repr(align(16))]
 struct Scratch([u8; SCRATCH]);
@@ -107,6 +111,7 @@ pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
     // A panic of an earlier input leaves only bytes in it.
     let mut facts = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let facts = &mut facts.0;
     facts.fill(0);
     let given = input.bytes(facts.len());
     facts[..given.len()].copy_from_slice(given);

@@ -29,18 +29,16 @@ impl FirstTick {
         expiry(random, period, tick())
     }
 
-    /// Called at each tick, whose weight would be this: its weight.
+    /// Called at each tick, whose weight would be this: its weight. Makes no system call: a thread under strict seccomp
+    /// would be killed for it.
     pub fn weight(&self, weight: u32, period: u64) -> u32 {
         let armed = self.armed.swap(0, Ordering::Relaxed);
         let tick = TICK.load(Ordering::Relaxed);
-        if armed == 0 || period >= tick {
+        // The weight counts the periods since the timer was armed.
+        if armed == 0 || u64::from(weight).saturating_mul(period) >= tick {
             return weight;
         }
-        let now = syscall::thread_cpu_ns();
-        if now.wrapping_sub(armed) >= tick {
-            return weight;
-        }
-        of_tick(now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16, period, tick)
+        of_tick(armed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16, period, tick)
     }
 }
 

@@ -188,19 +188,25 @@ fn wait_once(tid: u32) -> Waited {
         (result == 0).then_some(info)
     };
     // SAFETY: a successful call has written these fields; the pid is 0 if there was nothing to report.
-    let fields = |info: &libc::siginfo_t| unsafe { (info.si_pid(), info.si_status()) };
-    match ask(libc::WSTOPPED).as_ref().map(fields) {
-        Some((pid, status)) if pid != 0 => return Waited::Stopped { event: status >> 8, signal: status & 0xff },
-        _ => {}
-    }
-    match ask(libc::WEXITED | libc::WNOWAIT).as_ref().map(fields) {
-        Some((0, _)) => return Waited::Nothing,
-        Some(_) if !is_first_of_child(tid) => {
-            ask(libc::WEXITED);
+    let fields = |info: libc::siginfo_t| unsafe { (info.si_pid(), info.si_status(), info.si_code) };
+    // A traced thread's stop is reported whatever was asked for, so that only the code distinguishes it from an end.
+    match ask(libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT).map(fields) {
+        Some((0, ..)) => Waited::Nothing,
+        Some((_, _, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)) => {
+            if !is_first_of_child(tid) {
+                ask(libc::WEXITED);
+            }
+            Waited::Ended
         }
-        _ => {}
+        // It may have been killed since: then it is asked again.
+        Some(_) => match ask(libc::WSTOPPED).map(fields) {
+            Some((pid, status, libc::CLD_TRAPPED | libc::CLD_STOPPED)) if pid != 0 => {
+                Waited::Stopped { event: status >> 8, signal: status & 0xff }
+            }
+            _ => Waited::Nothing,
+        },
+        None => Waited::Ended,
     }
-    Waited::Ended
 }
 
 /// Whether a thread is the first one of a child of this process.
@@ -241,6 +247,20 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
     use uunwind_recorder::child::Child;
+
+    /// A stop is found as a stop, at whatever moment of it the thread is asked for.
+    #[test]
+    fn a_stop_is_never_taken_for_an_end() {
+        let mut sleep = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn().expect("sleep");
+        for round in 0..3000 {
+            let stopped = Stopped::one(sleep.id(), PATIENCE).expect("it runs");
+            let state = stopped.threads.get(&sleep.id());
+            assert!(matches!(state, Some(Seized::Stopped { .. })), "round {round}");
+            stopped.let_go();
+        }
+        sleep.kill().expect("a signal");
+        sleep.wait().expect("its end");
+    }
 
     /// A stop by another thread of this process is not the child's end, and its end is left to whoever waits for it.
     #[test]

@@ -19,8 +19,8 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug)]
 pub struct PrivateFolder(OwnedFd);
 
-/// A private folder by its path: opened at its first use, and checked once for all files. If it is removed after that,
-/// nothing is found in it, and nothing is kept.
+/// A private folder by its path: opened at its first use, when the way to it is checked once for all files. The folder
+/// itself is checked at each use. If it is removed meanwhile, nothing is found in it, and nothing is kept.
 #[derive(Clone, Debug)]
 pub struct Drawer {
     path: PathBuf,
@@ -45,7 +45,7 @@ impl Drawer {
 
     fn opened(&self, open: fn(&Path) -> io::Result<PrivateFolder>) -> io::Result<&PrivateFolder> {
         match self.folder.get() {
-            Some(folder) => Ok(folder),
+            Some(folder) => check_own(&fstat(&folder.0)?).map(|()| folder),
             None => open(&self.path).map(|folder| self.folder.get_or_init(|| folder)),
         }
     }
