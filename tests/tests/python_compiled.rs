@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use uunwind_tests::{compile, packages, paths, skips, uu};
 
 /// A frame between `outer` and `back`: function, file, line.
@@ -19,7 +20,9 @@ fn line_of(source: &str, function: &str) -> u64 {
 
 /// The interpreter with the compilers; none, and named, where it or Python's headers are missing.
 fn environment() -> Option<PathBuf> {
-    let python = packages::environment("compiled", &["cython==3.3.1", "mypy==1.18.2", "setuptools==80.9.0"])?;
+    static MADE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let compilers = ["cython==3.3.1", "mypy==1.18.2", "setuptools==80.9.0"];
+    let python = MADE.get_or_init(|| packages::environment("compiled", &compilers)).clone()?;
     let header = PathBuf::from(asked(&python, "sysconfig.get_path('include')")).join("Python.h");
     if !header.is_file() {
         skips::skipped("compiled Python", "the newest Python that is installed has no Python.h");
