@@ -251,8 +251,10 @@ mod tests {
     /// A stop is found as a stop, at whatever moment of it the thread is asked for.
     #[test]
     fn a_stop_is_never_taken_for_an_end() {
-        let mut sleep = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn().expect("sleep");
-        for round in 0..3000 {
+        let mut command = Command::new("sleep");
+        command.arg("3600").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut sleep = command.spawn().expect("sleep");
+        for round in 0..20_000 {
             let stopped = Stopped::one(sleep.id(), PATIENCE).expect("it runs");
             let state = stopped.threads.get(&sleep.id());
             assert!(matches!(state, Some(Seized::Stopped { .. })), "round {round}");

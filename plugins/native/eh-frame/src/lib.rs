@@ -65,7 +65,8 @@ pub fn find_with(
         last.index = index::Index::read(hdr, &mut input)?;
     }
     let fde_at = last.index.search(lookup, &mut input)?;
-    answer(last, fde_at, lookup, pc, &mut input)
+    let head = last.prepare(fde_at, &mut input)?;
+    answer(last, &head, lookup, pc, &mut input)
 }
 
 /// As [`find`], for a stack of any CPU.
@@ -78,7 +79,7 @@ pub fn find_for<C: Cpu>(
 ) -> Result<Answer<C::Rule>, StopReason> {
     let mut input = bytes::Input::new(reader, bounds);
     let fde_at = index::search(hdr, lookup, &mut input)?;
-    answer::<C>(&mut LastCie::new(), fde_at, lookup, pc, &mut input)
+    alone::<C>(fde_at, lookup, pc, &mut input)
 }
 
 /// The range of the FDE that covers `lookup`: the function, or one part of it. As [`find`], but no program is run, so
@@ -95,7 +96,7 @@ pub fn function(hdr: u64, bounds: Span, lookup: u64, reader: &mut Reader<'_>) ->
 
 /// The rule for `pc` by the FDE at `fde`. As [`find`] but for the search.
 pub fn find_at(fde: u64, bounds: Span, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
-    answer::<Native>(&mut LastCie::new(), fde, lookup, pc, &mut bytes::Input::new(reader, bounds))
+    alone::<Native>(fde, lookup, pc, &mut bytes::Input::new(reader, bounds))
 }
 
 /// The rule for `pc` in a list of CIEs and FDEs that fills `bounds`, or ends in it with a length of 0: the contents of
@@ -135,7 +136,7 @@ pub fn find_at(fde: u64, bounds: Span, lookup: u64, pc: u64, reader: &mut Reader
 pub fn find_in_list(bounds: Span, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Result<Answer, StopReason> {
     let mut input = bytes::Input::new(reader, bounds);
     let fde_at = list::search(bounds, lookup, &mut input)?;
-    answer::<Native>(&mut LastCie::new(), fde_at, lookup, pc, &mut input)
+    alone::<Native>(fde_at, lookup, pc, &mut input)
 }
 
 /// The CIE that was read last, with the row that its functions begin with, and the header of the index. It is valid for
@@ -173,10 +174,25 @@ impl<C: Cpu> LastCie<C> {
         Ok(())
     }
 
+    /// Reads the beginning of an FDE, and makes its CIE the last one. Not inlined, and called before [`answer`], whose
+    /// stack is not needed meanwhile.
+    #[inline(never)]
+    fn prepare(&mut self, fde_at: u64, input: &mut bytes::Input<'_, '_>) -> Result<entry::Head, StopReason> {
+        let head = entry::Section::EhFrame.head(fde_at, input)?;
+        self.go_to(head.cie.ok_or(StopReason::BadUnwindInfo)?, input)?;
+        Ok(head)
+    }
+
+    #[inline(never)]
+    fn read_entry(&mut self, at: u64, input: &mut bytes::Input<'_, '_>) -> Result<(), StopReason> {
+        self.cie = entry::Entry::read_cie::<C>(at, entry::Section::EhFrame, input)?;
+        Ok(())
+    }
+
     #[inline(never)]
     fn read(&mut self, at: u64, input: &mut bytes::Input<'_, '_>) -> Result<(), StopReason> {
         self.at = 0;
-        self.cie = entry::Entry::read_cie::<C>(at, entry::Section::EhFrame, input)?;
+        self.read_entry(at, input)?;
         self.failed = program::begin(&mut self.initial, &self.cie, input).err();
         self.at = at;
         Ok(())
@@ -189,16 +205,26 @@ impl<C: Cpu> Default for LastCie<C> {
     }
 }
 
-fn answer<C: Cpu>(
-    last: &mut LastCie<C>,
+/// The answer of one FDE, whose CIE is read for it.
+fn alone<C: Cpu>(
     fde_at: u64,
     lookup: u64,
     pc: u64,
     input: &mut bytes::Input<'_, '_>,
 ) -> Result<Answer<C::Rule>, StopReason> {
-    let head = entry::Section::EhFrame.head(fde_at, input)?;
-    last.go_to(head.cie.ok_or(StopReason::BadUnwindInfo)?, input)?;
-    let entry = entry::Entry::read_fde(&head, &last.cie, input)?;
+    let mut last = LastCie::<C>::new();
+    let head = last.prepare(fde_at, input)?;
+    answer(&last, &head, lookup, pc, input)
+}
+
+fn answer<C: Cpu>(
+    last: &LastCie<C>,
+    head: &entry::Head,
+    lookup: u64,
+    pc: u64,
+    input: &mut bytes::Input<'_, '_>,
+) -> Result<Answer<C::Rule>, StopReason> {
+    let entry = entry::Entry::read_fde(head, &last.cie, input)?;
     if lookup < entry.start || lookup >= entry.end {
         return Err(StopReason::NoRule);
     }
