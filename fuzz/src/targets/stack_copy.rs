@@ -20,7 +20,7 @@ impl Sink for Words {
     }
     fn word(&mut self, address: u64, _: u64) {
         assert!(address >= self.last, "{address:#x} after {:#x}", self.last);
-        (self.count, self.last) = (self.count + 1, address + 8);
+        (self.count, self.last) = (self.count + 1, address.saturating_add(8));
     }
     fn end(&mut self, end: u64, _: Option<u64>) {
         assert!(end >= self.last);

@@ -112,7 +112,7 @@ impl Jit {
             next_dump: 0,
             lists: Vec::new(),
             looked: start,
-            search_at: start + SOON,
+            search_at: start.saturating_add(SOON),
             interval: SOON,
             whole_at: start,
             live: true,
