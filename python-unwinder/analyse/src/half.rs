@@ -56,10 +56,14 @@ const GLUE: &[&str] = &[
     "thread_run",
     "type_call",
     "type_vectorcall",
-    // Bindings: ctypes and cffi are extension modules that do nothing else. pybind11 and nanobind are compiled into
-    // modules of any name; of them only what never has a user's function inlined.
+    // Bindings: ctypes and cffi are extension modules that do nothing else.
     "_ctypes.*!*",
     "_cffi_backend.*!*",
+];
+
+/// Functions compiled into modules of any name that pass calls on: they are glue, and starters, too.
+const PASSING: &[&str] = &[
+    // Of pybind11 and nanobind only what never has a user's function inlined.
     "*!pybind11::cpp_function::dispatcher*",
     "*!nanobind::detail::nb_func_vectorcall*",
     // Compilers: wrappers that pass the call on, and what functions are called through. A wrapper that contains the
@@ -84,16 +88,6 @@ const STARTERS: &[&str] = &[
     "libffi.so*!*",
     "libffi-*!*",
     "_cffi_backend.*!ffi_call*",
-    "*!pybind11::cpp_function::dispatcher*",
-    "*!nanobind::detail::nb_func_vectorcall*",
-    "*!__pyx_pw_*",
-    "*!__pyx_pf_*",
-    "*!__Pyx_CyFunction_*",
-    "*!__Pyx_PyObject_Call*",
-    "*!__Pyx_PyObject_FastCall*",
-    "*!CPyPy_*",
-    "*!Nuitka_Call*",
-    "*!CALL_FUNCTION*",
 ];
 
 /// CPython.
@@ -105,9 +99,9 @@ impl Half for Python {
         Language {
             plugin: "python".to_owned(),
             label: "py".to_owned(),
-            glue: texts(GLUE),
+            glue: texts(&[GLUE, PASSING].concat()),
             loaders: texts(LOADERS),
-            starters: texts(STARTERS),
+            starters: texts(&[STARTERS, PASSING].concat()),
         }
     }
 

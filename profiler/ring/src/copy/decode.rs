@@ -1,6 +1,7 @@
 //! Reads a copy, whose bytes may be any: every number is checked, and no word takes less than a byte.
 
-use super::{unzigzag, Form, Recent, ABOVE_SP, CODE, END, LONG_GAP, MET, MORE, NEAR, PLACES, REGISTERS, SP};
+use super::{Form, Recent, ABOVE_SP, CODE, END, LONG_GAP, MET, MORE, NEAR, PLACES, REGISTERS, SP};
+use crate::samples::unzigzag;
 
 /// At most this number of stacks is in a copy.
 const STACKS: u8 = 4;

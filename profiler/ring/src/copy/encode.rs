@@ -1,6 +1,7 @@
 //! Codes a copy, inside the handler: no allocation, a bounded number of bytes.
 
-use super::{zigzag, Form, Recent, ABOVE_SP, CODE, END, FAR, LONG_GAP, MET, MORE, REGISTERS, SP};
+use super::{Form, Recent, ABOVE_SP, CODE, END, FAR, LONG_GAP, MET, MORE, REGISTERS, SP};
+use crate::samples::zigzag;
 
 /// Bytes that a token takes at most, with the end of its stack after it.
 const TOKEN: usize = 1 + 2 * 10;

@@ -122,14 +122,5 @@ impl Recent {
     }
 }
 
-/// Small numbers for small distances in either direction.
-const fn zigzag(n: i64) -> u64 {
-    (n << 1 ^ n >> 63) as u64
-}
-
-const fn unzigzag(n: u64) -> i64 {
-    (n >> 1) as i64 ^ -((n & 1) as i64)
-}
-
 #[cfg(test)]
 mod tests;
