@@ -96,17 +96,20 @@ impl Data<'_, '_> {
         }
         let (program, others) = maps.get(..count)?.split_first()?;
         let mut found = None;
-        for at in LINK_MAP.step_by(8) {
-            let mut before = self.reader.word(program.wrapping_add(at))?;
-            let ascends = before == 0
-                && others.len() > 1
-                && others.iter().all(|map| {
-                    let number = self.reader.word(map.wrapping_add(at)).unwrap_or(0);
-                    let is_next = before < number && number < adds;
-                    before = number;
-                    is_next
-                });
-            if ascends && found.replace(at).is_some() {
+        // A structure is readable as a whole: where a word is not, one of them has ended.
+        'words: for at in LINK_MAP.step_by(8) {
+            let Some(mut before) = self.reader.word(program.wrapping_add(at)) else { break };
+            if before != 0 || others.len() < 2 {
+                continue;
+            }
+            for map in others {
+                let Some(number) = self.reader.word(map.wrapping_add(at)) else { break 'words };
+                if number <= before || number >= adds {
+                    continue 'words;
+                }
+                before = number;
+            }
+            if found.replace(at).is_some() {
                 return None;
             }
         }

@@ -153,3 +153,23 @@ fn each_load_of_an_object_has_its_own_number() {
     loader.count(0).store(5, Ordering::Relaxed);
     assert_eq!(loader.load_of(&loads, 4), Some(2), "after an unload");
 }
+
+/// The loader's own allocator gives a structure no more than it needs, so its page may be the last one.
+#[test]
+fn the_memory_may_end_where_a_structure_does() {
+    const END: usize = 1200;
+    let mut loader = Loader::new();
+    loader.load(0, 6);
+    let loads = Loads::new();
+    let maps = loader.maps.chunks(MAP as usize).map(|map| &map[..END]);
+    let regions: Vec<_> = (0..).zip(maps).map(|(n, bytes)| Region { address: MAPS + n * MAP, bytes }).collect();
+    let mut reader = Reader::recorded(&regions);
+    let len = loader.data.len() * 8;
+    // SAFETY: the data outlives `loads`.
+    assert!(unsafe { loads.locate(loader.data.as_ptr().cast(), len, loader.serial, &mut reader) });
+    assert_eq!(loads.load_of(MAPS + 3 * MAP, loads.now(), &mut reader), loader.load_of(&loads, 3));
+    assert_ne!(
+        loads.load_of(MAPS + 3 * MAP, loads.now(), &mut reader),
+        loads.load_of(MAPS + 4 * MAP, loads.now(), &mut reader)
+    );
+}
