@@ -6,9 +6,9 @@
 
 use uunwind_core::frame::{frame_words, KIND_NATIVE, KIND_OMITTED, KIND_SEMANTIC, KIND_WINDOW};
 use uunwind_core::walk::{MAX_FRAMES, OUTERMOST};
+use uunwind_ring::numbers::{self, unzigzag};
 use uunwind_ring::samples::{
-    unzigzag, Callers, Recent, Sample, Sum, Words, EXPECTED, FAR, FOLLOWERS, GAP, PAYLOAD, PAYLOAD_BITS, RESTART,
-    STATE, WEIGHT,
+    Callers, Recent, Sample, Sum, Words, EXPECTED, FAR, FOLLOWERS, GAP, PAYLOAD, PAYLOAD_BITS, RESTART, STATE, WEIGHT,
 };
 
 /// Frames of the deepest stack: the innermost and the outermost ones, and one for those left out between them.
@@ -194,17 +194,8 @@ impl Bytes<'_> {
         Some(*first)
     }
 
-    /// A number as `uunwind_ring::samples` writes them: seven bits a byte, the lowest first.
     fn number(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(number);
-            }
-        }
-        None
+        numbers::read(|| self.byte())
     }
 
     /// Whether only padding is left. No step consists of zeros: it would be the expected frame.

@@ -18,6 +18,7 @@ pub mod copy;
 pub mod facts;
 pub mod layout;
 pub mod names;
+pub mod numbers;
 pub mod record;
 pub mod samples;
 pub mod tables;

@@ -1,7 +1,7 @@
 //! Reads a copy, whose bytes may be any: every number is checked, and no word takes less than a byte.
 
 use super::{Form, Recent, ABOVE_SP, CODE, END, LONG_GAP, MET, MORE, NEAR, PLACES, REGISTERS, SP};
-use crate::samples::unzigzag;
+use crate::numbers::{self, unzigzag};
 
 /// At most this number of stacks is in a copy.
 const STACKS: u8 = 4;
@@ -127,20 +127,7 @@ impl Input<'_> {
         Some(value)
     }
 
-    /// LEB128.
     fn number(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if shift == 63 && bits > 1 {
-                return None;
-            }
-            value |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
+        numbers::read(|| self.byte())
     }
 }

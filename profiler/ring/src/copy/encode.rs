@@ -1,7 +1,7 @@
 //! Codes a copy, inside the handler: no allocation, a bounded number of bytes.
 
 use super::{Form, Recent, ABOVE_SP, CODE, END, FAR, LONG_GAP, MET, MORE, REGISTERS, SP};
-use crate::samples::zigzag;
+use crate::numbers::{self, zigzag};
 
 /// Bytes that a token takes at most, with the end of its stack after it.
 const TOKEN: usize = 1 + 2 * 10;
@@ -118,16 +118,8 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// LEB128 (DWARF 5, 7.6).
-    fn number(&mut self, mut number: u64) {
-        loop {
-            let low = number as u8 & 0x7f;
-            number >>= 7;
-            self.bytes(&[low | if number != 0 { 0x80 } else { 0 }]);
-            if number == 0 {
-                return;
-            }
-        }
+    fn number(&mut self, number: u64) {
+        numbers::write(number, |byte| self.bytes(&[byte]));
     }
 
     #[inline]

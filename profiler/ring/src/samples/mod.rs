@@ -120,13 +120,3 @@ impl Sum {
         (self.0 >> 48) as u16
     }
 }
-
-/// The signed number as an unsigned one that is small if its magnitude is.
-pub const fn zigzag(signed: i64) -> u64 {
-    ((signed << 1) ^ (signed >> 63)) as u64
-}
-
-/// The inverse of [`zigzag`].
-pub const fn unzigzag(coded: u64) -> i64 {
-    (coded >> 1) as i64 ^ -((coded & 1) as i64)
-}

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::layout::SAMPLE_WORDS;
+use crate::numbers::{self, zigzag};
 use crate::record::RecordType;
 use crate::writer::{Reservation, RingWriter};
 use core::sync::atomic::{compiler_fence, AtomicU32, Ordering};
@@ -213,13 +214,8 @@ impl Out<'_> {
         self.whole &= self.record.byte(byte);
     }
 
-    /// Seven bits a byte, the lowest first; the upper bit says that another byte follows.
-    fn number(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            self.byte(number as u8 | 0x80);
-            number >>= 7;
-        }
-        self.byte(number as u8);
+    fn number(&mut self, number: u64) {
+        numbers::write(number, |byte| self.byte(byte));
     }
 
     /// Writes that the last frames were the expected ones.
