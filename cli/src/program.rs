@@ -67,13 +67,21 @@ fn explain(name: &str, problem: &Problem) -> Failure {
     let not_executable = |text: String| Failure::with_code(NOT_EXECUTABLE, text);
     match problem {
         Problem::NotFound if name.contains('/') => {
-            Failure::with_code(NOT_FOUND, format!("{name}: no such file. Check the path of the program"))
+            let script = runner(Path::new(name)).map_or_else(String::new, |run| format!("; a script is run so: {run}"));
+            Failure::with_code(NOT_FOUND, format!("{name}: no such file. Check the path of the program{script}"))
         }
         Problem::NotFound if Path::new(name).is_file() && runner(Path::new(name)).is_some() => Failure::with_code(
             NOT_FOUND,
             format!(
                 "{name} is no program in PATH. To run the file here: {}",
                 runner(Path::new(name)).unwrap_or_default()
+            ),
+        ),
+        Problem::NotFound if runner(Path::new(name)).is_some() => Failure::with_code(
+            NOT_FOUND,
+            format!(
+                "{name}: no such file here, nor a program in PATH. Give the script's path: {}",
+                runner(&Path::new("FOLDER").join(name)).unwrap_or_default()
             ),
         ),
         Problem::NotFound => Failure::with_code(

@@ -19,6 +19,8 @@ fn programs_that_cannot_run_get_the_codes_of_env() {
         ("./plain", "not executable"),
         ("./bin", "is a directory"),
         ("./script", "/no/such/interpreter"),
+        ("elsewhere.py", "Give the script's path: uu record -- python3 FOLDER/elsewhere.py"),
+        ("./sub/elsewhere.py", "a script is run so: uu record -- python3 ./sub/elsewhere.py"),
         ("app.py", "app.py is no program in PATH. To run the file here: uu record -- python3 app.py"),
         ("./app.py", "is not executable. To run it: uu record -- python3 ./app.py"),
     ] {
