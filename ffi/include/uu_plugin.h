@@ -5,7 +5,8 @@
  * steps through code whose unwind tables are wrong or absent (step), or gives rules for such code as data (rule).
  *
  * `uu record` takes plugins from lib/uu/plugins beside itself, and from the files and folders that UU_PLUGINS names,
- * separated by colons. It opens each in a process of its own, and in every process that is recorded.
+ * separated by colons. It opens each in a process of its own, and in every recorded process in which there may be facts
+ * of one.
  *
  *     #include <uu_plugin.h>
  *     static uint32_t overlay(struct uu_view *view) { ... }

@@ -34,6 +34,7 @@ struct List {
 
 /// How many of the loaded objects are initial: they come first in the loader's order. Of more than 128 the rest is
 /// left out, which costs time only.
+#[inline(never)]
 pub fn count() -> usize {
     let mut count = 0;
     each_needed(|index, _| count = index + 1);
@@ -41,6 +42,7 @@ pub fn count() -> usize {
 }
 
 /// Makes the initial objects permanent.
+#[inline(never)]
 pub fn add() {
     each_needed(|_, object| {
         if object.text != 0 {

@@ -1,4 +1,4 @@
-//! Threads that live for a part of the kernel's tick have their share of the samples.
+//! Threads and processes that live for a part of the kernel's tick have their share of the samples.
 
 use uunwind_tests::{compile, paths, uu};
 
@@ -21,5 +21,27 @@ fn threads_shorter_than_a_tick_have_their_share() {
         let share = periods * 1e9 / rate.parse::<f64>().expect("a rate") / used;
         println!("at {rate} Hz: {share:.2} of {:.2} s", used / 1e9);
         assert!(SHARE.contains(&share), "at {rate} Hz {share} of the CPU time is sampled");
+    }
+}
+
+/// Most of what such a program uses lies before its first instruction, where no timer of ours runs.
+#[test]
+fn programs_shorter_than_a_tick_have_their_share() {
+    let scratch = paths::scratch("short-programs");
+    let program = compile::gcc(&scratch, "short_programs", &["native/short_programs.c"], &[]);
+    for rate in ["99", "999"] {
+        let words = [program.as_os_str(), "400".as_ref(), "/bin/true".as_ref()];
+        let recording = uu::record(&scratch, &["-r", rate], |_| {}, &words).expect_code(0);
+        let used: f64 = recording.outcome.stdout.trim().parse().expect("microseconds");
+        let started: f64 = recording
+            .report("folded")
+            .lines()
+            .filter_map(|line| line.strip_prefix("[process start] ")?.parse::<f64>().ok())
+            .sum();
+        let share = started * 1e6 / rate.parse::<f64>().expect("a rate") / used;
+        println!("at {rate} Hz: {share:.2} of {:.2} s", used / 1e6);
+        assert!(SHARE.contains(&share), "at {rate} Hz {share} of the CPU time is shown");
+        // They are no samples, and the rest of the summary says so.
+        assert!(recording.samples().iter().all(|sample| !sample.frames.is_empty()));
     }
 }

@@ -183,6 +183,7 @@ impl Follower {
         self.samples += recording.samples.len() as u64;
         recording.samples.clear();
         recording.fatal.clear();
+        recording.starts.clear();
         self.made.push(Instant::now());
         let old = self.made.len().saturating_sub(RECENT + 1);
         self.made.drain(..old);

@@ -1,12 +1,13 @@
 //! The sampler's functions that a walk calls, inside the handler: they record objects, look up facts and record names.
 
+use crate::plugins;
 use crate::process::{self, Process};
 use crate::signals;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uunwind_core::library::Client;
 use uunwind_core::objects::Object;
-use uunwind_core::plugin::{trimmed, Description, Text, TABLE_LIMIT, TEXT_LIMIT};
+use uunwind_core::plugin::{Description, Text, TABLE_LIMIT, TEXT_LIMIT};
 use uunwind_ring::layout::{ThreadBlock, PLUGIN_OFF, RING_OFFSET};
 use uunwind_ring::names::Content;
 use uunwind_ring::record::{padded, NameRecord, ObjectRecord, RecordHeader, RecordType};
@@ -119,13 +120,7 @@ unsafe extern "C" fn facts(context: *mut c_void, key: u64, bytes: *mut *const u8
         bytes.write(found.bytes.as_ptr());
         len.write(found.bytes.len());
     }
-    let name = trimmed(&found.plugin);
-    context
-        .process
-        .plugins
-        .iter()
-        .position(|plugin| trimmed(plugin) == name && !name.is_empty())
-        .map_or(0, |i| i as i32)
+    plugins::index_of(&found.plugin).map_or(-1, |index| index as i32)
 }
 
 unsafe extern "C" fn table(context: *mut c_void, key: u64, bytes: *mut *const u8, len: *mut usize) -> bool {

@@ -3,10 +3,10 @@
 //! The kernel looks at CPU timers at its own ticks only. A thread that lives for a tenth of a tick meets one in a tenth
 //! of its lives. So that all such threads together have their share of samples, a tick that is met stands for a whole
 //! tick of CPU time: where the sampling period is longer than a tick, the timer expires at it with the probability that
-//! a tick is of a period; where it is shorter, the sample has the weight of a tick.
+//! a tick is of a period; where it is shorter, the sample has the weight of a tick. What the thread has used before its
+//! timer was armed, the recorder adds (`ThreadBlock::cpu_before`).
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use uunwind_core::syscall;
 
 /// Length of the kernel's tick, in ns; 0: not asked for yet.
 static TICK: AtomicU64 = AtomicU64::new(0);
@@ -23,9 +23,10 @@ impl FirstTick {
         self.armed.store(0, Ordering::Relaxed);
     }
 
-    /// Called when the timer is armed. Returns the time to its first expiry, in ns. `random` is any number.
-    pub fn arm(&self, random: u64, period: u64) -> u64 {
-        self.armed.store(syscall::thread_cpu_ns().max(1), Ordering::Relaxed);
+    /// Called when the timer is armed, at this CPU time of the thread, in ns. Returns the time to its first expiry, in
+    /// ns. `random` is any number.
+    pub fn arm(&self, cpu: u64, random: u64, period: u64) -> u64 {
+        self.armed.store(cpu, Ordering::Relaxed);
         expiry(random, period, tick())
     }
 

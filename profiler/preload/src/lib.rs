@@ -12,6 +12,7 @@
 //! slots           the state of each thread, and the buffers of its walks
 //! ending          the end of the recording in a process that continues to run
 //! process         the state of a recorded process; the child of a fork
+//! plugins         when they are opened; dlopen
 //! threads         pthread_create, a timer for each thread, its end
 //! handler         one sampling signal, one record
 //! first_tick      threads that are shorter than the kernel's tick
@@ -44,6 +45,7 @@ mod ending;
 mod first_tick;
 mod handler;
 mod late;
+mod plugins;
 mod process;
 mod real;
 #[cfg(not(feature = "no-entry-points"))]

@@ -1,5 +1,6 @@
 //! The state of a recorded process, and how the child of a fork takes it over.
 
+use crate::plugins;
 use crate::session::{Session, Setting};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -23,8 +24,8 @@ pub struct Process {
     pub tables: TablesView,
     /// Memory for the table of name ids; all zero in a forked child.
     pub names: *mut NameEntry,
-    /// Names of the plugins by index, NUL-padded.
-    pub plugins: [[u8; 16]; PLUGIN_INDICES],
+    /// Paths of libuunwind and of the plugins, between colons.
+    pub objects: Path,
     /// The settings that the recorder passed in the environment.
     pub setting: Setting,
     /// Function table of libuunwind.
@@ -36,7 +37,7 @@ pub struct Process {
     pub exe: Path,
 }
 
-/// A path, truncated to the buffer.
+/// A path, or several, at most as long as the buffer.
 pub struct Path {
     bytes: [u8; 1024],
     len: usize,
@@ -51,6 +52,16 @@ impl Path {
             unsafe { libc::readlink(c"/proc/self/exe".as_ptr(), path.bytes.as_mut_ptr().cast(), path.bytes.len()) };
         path.len = usize::try_from(read).unwrap_or(0);
         path
+    }
+
+    /// A copy of a path or of a list of paths; empty if it is too long.
+    pub fn copy(path: &[u8]) -> Path {
+        let mut copy = Path { bytes: [0; 1024], len: 0 };
+        if let Some(bytes) = copy.bytes.get_mut(..path.len()) {
+            bytes.copy_from_slice(path);
+            copy.len = path.len();
+        }
+        copy
     }
 
     /// The path without a terminating NUL.
@@ -114,7 +125,7 @@ pub fn names() -> Option<Names<'static>> {
 
 /// Begins to record: stores the state and claims a block. False when no block is free.
 pub fn begin(process: Process) -> bool {
-    if !claim_block(&process.session, 0, &process.plugins) {
+    if !claim_block(&process.session, 0) {
         return false;
     }
     // SAFETY: called once, by the constructor, before RECORDING is set.
@@ -128,7 +139,16 @@ pub fn stop() {
     BLOCK.store(core::ptr::null_mut(), Ordering::Release);
 }
 
-fn claim_block(session: &Session, origin: u32, plugins: &[[u8; 16]; PLUGIN_INDICES]) -> bool {
+/// Names the plugins that this process has opened since its block was claimed.
+pub fn name_plugins(names: &[[u8; 16]; PLUGIN_INDICES]) {
+    let block = BLOCK.load(Ordering::Acquire);
+    if !block.is_null() {
+        // SAFETY: the process's own block, which stays mapped; the recorder copies it as bytes.
+        unsafe { (&raw mut (*block).plugins).write_volatile(*names) };
+    }
+}
+
+fn claim_block(session: &Session, origin: u32) -> bool {
     let Some(index) = session.claim() else {
         session.header().processes_without_block.fetch_add(1, Ordering::Relaxed);
         return false;
@@ -142,7 +162,7 @@ fn claim_block(session: &Session, origin: u32, plugins: &[[u8; 16]; PLUGIN_INDIC
         (*block).origin = origin;
         (*block).next_name = AtomicU32::new(1);
         (*block).start_time = syscall::monotonic_ns();
-        (*block).plugins = *plugins;
+        (*block).plugins = plugins::names();
     }
     PID.store(pid, Ordering::Relaxed);
     EPOCH.fetch_add(1, Ordering::Relaxed);
@@ -178,12 +198,13 @@ pub extern "C" fn after_fork() {
     }
     let masked = crate::threads::believes_masked();
     crate::threads::forget_all();
+    plugins::after_fork();
     // SAFETY: libuu's function.
     unsafe { (process.library.after_fork)() };
     if process.setting.flags & FLAG_NO_CHILDREN != 0
         || process.facts.is_over()
         || in_other_pid_namespace()
-        || !claim_block(&process.session, 1, &process.plugins)
+        || !claim_block(&process.session, 1)
     {
         crate::ending::end_at_once(process, masked);
         return;

@@ -2,7 +2,7 @@
 //! [`dlsym(RTLD_NEXT)`](https://man7.org/linux/man-pages/man3/dlsym.3.html) on first use: an interposer may be called
 //! before our own constructor, for example by a library's constructor that starts a thread.
 
-use core::ffi::{c_int, c_void, CStr};
+use core::ffi::{c_char, c_int, c_void, CStr};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// A function of the next object in the search order.
@@ -27,6 +27,34 @@ impl Real {
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.found.store(found, Ordering::Relaxed);
         found
+    }
+}
+
+/// [dlopen(3)](https://man7.org/linux/man-pages/man3/dlopen.3.html).
+pub static DLOPEN: Real = Real::new(c"dlopen");
+/// dlmopen, of the same page.
+pub static DLMOPEN: Real = Real::new(c"dlmopen");
+
+/// Opens an object by path and finds a symbol in it.
+pub fn symbol(path: &[u8], name: &CStr) -> Option<*mut c_void> {
+    let mut copy = [0u8; 1024];
+    for (to, from) in copy.iter_mut().zip(path) {
+        *to = *from;
+    }
+    let open = DLOPEN.get();
+    if path.is_empty() || path.len() >= copy.len() || open.is_null() {
+        return None;
+    }
+    // SAFETY: libc's dlopen, a NUL-terminated path; RTLD_NODELETE, so that the symbol stays valid.
+    unsafe {
+        let open = core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void>(open);
+        let handle = open(copy.as_ptr().cast::<c_char>(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE);
+        if handle.is_null() {
+            libc::dlerror();
+            return None;
+        }
+        let found = libc::dlsym(handle, name.as_ptr());
+        (!found.is_null()).then_some(found)
     }
 }
 

@@ -78,19 +78,17 @@ fn map(pid: u32, fd: u32, bytes: usize, writable: bool) -> *mut u8 {
     append(b"/fd/");
     append(decimal(fd, &mut digits));
     append(b"\0");
-    let open = |mode: i32| {
-        // SAFETY: a NUL-terminated path.
-        unsafe {
-            libc::open(path.as_ptr().cast::<c_char>(), mode | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY)
-        }
-    };
-    // Checked before it is opened for writing: the recorder may be gone, and its pid may belong to another process.
-    let mut fd = checked(open(libc::O_RDONLY), bytes);
-    if fd >= 0 && writable {
-        // SAFETY: our own descriptor.
-        unsafe { libc::close(fd) };
-        fd = checked(open(libc::O_RDWR), bytes);
+    // Looked at before it is opened for writing, which may do something to what is no file: the recorder may be gone,
+    // and its pid may belong to another process.
+    if writable && !is_file(&path) {
+        return core::ptr::null_mut();
     }
+    let mode = if writable { libc::O_RDWR } else { libc::O_RDONLY };
+    // SAFETY: a NUL-terminated path.
+    let fd = unsafe {
+        libc::open(path.as_ptr().cast::<c_char>(), mode | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY)
+    };
+    let fd = checked(fd, bytes);
     if fd < 0 {
         return core::ptr::null_mut();
     }
@@ -104,6 +102,15 @@ fn map(pid: u32, fd: u32, bytes: usize, writable: bool) -> *mut u8 {
         }
         libc::madvise(at, bytes, libc::MADV_DONTDUMP);
         at.cast()
+    }
+}
+
+fn is_file(path: &[u8; 48]) -> bool {
+    // SAFETY: a NUL-terminated path, and a valid structure for the status.
+    unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        libc::stat(path.as_ptr().cast::<c_char>(), &raw mut status) == 0
+            && status.st_mode & libc::S_IFMT == libc::S_IFREG
     }
 }
 

@@ -259,6 +259,15 @@ fn claim_slot() -> Option<&'static Slot> {
     None
 }
 
+/// Maps the first group, and this number of bytes after it, which are zero again in the child of a fork. For the
+/// constructor: each mapping costs a short program a part of its life.
+pub fn map_first(more: usize) -> Option<*mut u8> {
+    let group = map_private(GROUP_BYTES + more, BUFFERS_OFFSET)?;
+    MAPPED.first()?.store(group, Ordering::Release);
+    // SAFETY: inside the mapping.
+    Some(unsafe { group.add(GROUP_BYTES) })
+}
+
 /// Maps a group, unless another thread has mapped it in the meantime. False: no memory.
 fn map_group(base: &AtomicPtr<u8>) -> bool {
     let Some(group) = map_private(GROUP_BYTES, BUFFERS_OFFSET) else { return false };
@@ -271,7 +280,7 @@ fn map_group(base: &AtomicPtr<u8>) -> bool {
 
 /// Maps `bytes` of zeroed private memory. The part from offset `wiped` on is zero again in the child of a fork
 /// ([MADV_WIPEONFORK](https://man7.org/linux/man-pages/man2/madvise.2.html)).
-pub fn map_private(bytes: usize, wiped: usize) -> Option<*mut u8> {
+fn map_private(bytes: usize, wiped: usize) -> Option<*mut u8> {
     const MADV_WIPEONFORK: i32 = 18;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping at an address of the kernel's choice, and advice about it.

@@ -2,15 +2,14 @@
 
 use crate::client::{Context, CLIENT};
 use crate::process::{self, Path, Process};
+use crate::real::symbol;
 use crate::session::{environment, map_facts, Session, Setting};
 use crate::signals::{self, dispositions, faults};
-use crate::{handler, real, slots, threads};
-use core::ffi::{c_char, c_void, CStr};
+use crate::{handler, plugins, real, slots, threads};
+use core::ffi::{c_void, CStr};
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
 use uunwind_core::objects::Object;
-use uunwind_core::plugin::{negotiate, Entry, ENTRY_SYMBOL};
-use uunwind_core::walk::PLUGIN_INDICES;
 use uunwind_ring::facts::FactsView;
 use uunwind_ring::layout::ThreadBlock;
 use uunwind_ring::names::{self, NameEntry};
@@ -56,16 +55,20 @@ fn record(session: &CStr) {
         return;
     }
     let Some((session, (facts, tables))) = map_recording(&setting) else { return };
-    let Some(names) = slots::map_private(core::mem::size_of::<NameEntry>() * names::ENTRIES, 0) else { return };
-    let mut plugins = [[0u8; 16]; PLUGIN_INDICES];
-    let library = environment(c"UU_SESSION_OBJECTS").and_then(|objects| open_all(objects.to_bytes(), &mut plugins));
+    let Some(names) = slots::map_first(core::mem::size_of::<NameEntry>() * names::ENTRIES) else { return };
+    let list = environment(c"UU_SESSION_OBJECTS").map_or(&b""[..], CStr::to_bytes);
+    let library = open_library(list);
     // SAFETY: a function of libuunwind's table.
-    let Some(library) = library.filter(|library| unsafe { (library.ready)() }) else { return session.unmap() };
+    let library = library.filter(|(library, _)| unsafe { (library.ready)() });
+    let Some((library, has_own)) = library else { return session.unmap() };
     // SAFETY: getauxval has no preconditions; it returns 0 when the kernel does not report this value (AT_MINSIGSTKSZ).
     let signal_frame = unsafe { libc::getauxval(51) }.max(2048);
     let exe = Path::of_program();
     let names = names.cast();
-    let process = Process { session, facts, tables, names, plugins, setting, library, signal_frame, exe };
+    let objects = Path::copy(list);
+    // The program's own library, too, passes calls on to plugins.
+    let at_once = has_own || objects.as_bytes() != list;
+    let process = Process { session, facts, tables, names, objects, setting, library, signal_frame, exe };
     if !process::begin(process) {
         return session.unmap();
     }
@@ -80,7 +83,11 @@ fn record(session: &CStr) {
     threads::create_end_key();
     // SAFETY: an async-signal-safe handler that lives as long as the process.
     unsafe { __register_atfork(None, None, Some(process::after_fork), core::ptr::null_mut()) };
-    threads::begin(process, false, |block| report_objects(process, block));
+    threads::begin(process, false, |block| {
+        if report_objects(process, block) || at_once {
+            plugins::open(process, list);
+        }
+    });
 }
 
 /// Maps the session and the facts. `None` if that fails, or if the recording is over.
@@ -110,30 +117,44 @@ fn take_signals() -> bool {
     taken
 }
 
-/// Records all objects that are loaded now, so that the recorder analyses them before the first sample.
-fn report_objects(process: &'static Process, block: *mut ThreadBlock) {
-    let mut context = Context { process, block, time: crate::clock::monotonic_ns() };
-    // SAFETY: not in a handler, and before the timer is armed; the callback gets `context`.
-    unsafe { (process.library.add_initial_objects)((&raw mut context).cast(), object_loaded) };
+/// What the objects of the program are reported to.
+#[repr(C)]
+struct Initial {
+    context: Context,
+    /// An object is a plugin's, or may be: it was not analysed yet.
+    has_use: bool,
 }
 
-unsafe extern "C" fn object_loaded(context: *mut c_void, object: *const Object) {
-    // SAFETY: `report_objects` passed its context; libuunwind its object.
+/// Records all objects that are loaded now, so that the recorder analyses them before the first sample. Returns whether
+/// the process has a use for plugins.
+fn report_objects(process: &'static Process, block: *mut ThreadBlock) -> bool {
+    let context = Context { process, block, time: crate::clock::monotonic_ns() };
+    let mut initial = Initial { context, has_use: false };
+    // SAFETY: not in a handler, and before the timer is armed; the callback gets `initial`.
+    unsafe { (process.library.add_initial_objects)((&raw mut initial).cast(), object_loaded) };
+    initial.has_use
+}
+
+unsafe extern "C" fn object_loaded(initial: *mut c_void, object: *const Object) {
+    // SAFETY: `report_objects` passed an `Initial`, which begins with its context; libuunwind its object.
     unsafe {
-        if (CLIENT.object_seen)(context, object) {
-            (*object).reported_at.store((*context.cast::<Context>()).time, Ordering::Relaxed);
-            (*object).reported.store(process::epoch(), Ordering::Relaxed);
+        let seen = (CLIENT.object_seen)(initial, object);
+        let (initial, object) = (&mut *initial.cast::<Initial>(), &*object);
+        if seen {
+            object.reported_at.store(initial.context.time, Ordering::Relaxed);
+            object.reported.store(process::epoch(), Ordering::Relaxed);
         }
+        let facts = initial.context.process.facts.find(object.facts_key);
+        initial.has_use |= facts.is_none_or(|found| !found.bytes.is_empty());
     }
 }
 
-/// Opens libuunwind (first in the list) and the plugins. `None` when libuunwind cannot be used; a plugin that cannot be
-/// used is left out.
-fn open_all(list: &[u8], plugins: &mut [[u8; 16]; PLUGIN_INDICES]) -> Option<&'static Library> {
-    let mut paths = list.split(|b| *b == b':');
-    let table = symbol(paths.next()?, LIBRARY_SYMBOL)?;
+/// Opens libuunwind, the first object in the list. `None` when it cannot be used. Besides, whether the program has
+/// loaded a copy of its own.
+fn open_library(list: &[u8]) -> Option<(&'static Library, bool)> {
+    let table = symbol(list.split(|b| *b == b':').next()?, LIBRARY_SYMBOL)?;
     // SAFETY: the symbol's name is versioned; size and build are checked before anything else is read.
-    let mut library = unsafe { &*table.cast::<Library>() };
+    let library = unsafe { &*table.cast::<Library>() };
     let ours = |library: &Library| library.size as usize == core::mem::size_of::<Library>() && library.build == BUILD;
     if !ours(library) {
         return None;
@@ -141,41 +162,5 @@ fn open_all(list: &[u8], plugins: &mut [[u8; 16]; PLUGIN_INDICES]) -> Option<&'s
     // The program may have loaded another copy of libuunwind before. Then that copy has the process's registry of
     // windows. SAFETY: our own table; the function returns a table in an object that is never closed.
     let home = unsafe { &*(library.home)() };
-    if ours(home) {
-        library = home;
-    }
-    for (index, path) in (1u32..).zip(paths) {
-        let Some(name) = plugins.get_mut(index as usize) else { break };
-        let Some(entry) = symbol(path, ENTRY_SYMBOL) else { continue };
-        // SAFETY: a function of this type (see ENTRY_SYMBOL), in an object that is never closed.
-        unsafe {
-            let entry = core::mem::transmute::<*mut c_void, Entry>(entry);
-            if let (Ok(plugin), 0) = (negotiate(entry), (library.add_plugin)(index, entry)) {
-                *name = plugin.name;
-            }
-        }
-    }
-    Some(library)
-}
-
-/// Opens an object by path and finds a symbol in it.
-fn symbol(path: &[u8], name: &CStr) -> Option<*mut c_void> {
-    let mut copy = [0u8; 1024];
-    for (to, from) in copy.iter_mut().zip(path) {
-        *to = *from;
-    }
-    if path.is_empty() || path.len() >= copy.len() {
-        return None;
-    }
-    // SAFETY: a NUL-terminated path; RTLD_NODELETE, so that the symbol stays valid.
-    unsafe {
-        let handle =
-            libc::dlopen(copy.as_ptr().cast::<c_char>(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE);
-        if handle.is_null() {
-            libc::dlerror();
-            return None;
-        }
-        let found = libc::dlsym(handle, name.as_ptr());
-        (!found.is_null()).then_some(found)
-    }
+    Some(if ours(home) && !core::ptr::eq(home, library) { (home, true) } else { (library, false) })
 }

@@ -5,6 +5,7 @@
 //! by the destructor of a [thread-specific key](https://man7.org/linux/man-pages/man3/pthread_key_create.3p.html),
 //! which runs after a return, after pthread_exit and after cancellation.
 
+use crate::plugins;
 use crate::process::{self, Process};
 use crate::real::{self, Start};
 use crate::slots::{self, Slot, NO_TIMER};
@@ -129,7 +130,10 @@ fn arm(process: &Process, slot: &Slot, tid: u32) {
     // The first expiry lies at a varying place in the first period, so that many runs of one short program are not all
     // sampled at the same place.
     let random = u64::from(tid).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ syscall::monotonic_ns();
-    let first = slot.first.arm(random, period);
+    let cpu = syscall::thread_cpu_ns().max(1);
+    // SAFETY: the thread's block, which stays mapped.
+    unsafe { (*slot.block()).cpu_before.store(cpu, Ordering::Relaxed) };
+    let first = slot.first.arm(cpu, random, period);
     let spec = [
         (period / 1_000_000_000) as i64,
         (period % 1_000_000_000) as i64,
@@ -243,6 +247,7 @@ unsafe extern "C" fn taken(slot: *const StartSlot) -> Taken {
 /// Passes `start(argument)` through a start slot to `create`, which creates the thread.
 fn create(start: Start, argument: *mut c_void, create: impl FnOnce(Start, *mut c_void) -> c_int) -> c_int {
     let recording = process::process().is_some() && process::block().is_some() && process::is_own();
+    plugins::open_missed();
     let slot = STARTS.iter().filter(|_| recording).find(|s| {
         s.state.load(Ordering::Relaxed) == 0
             && s.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()

@@ -64,6 +64,8 @@ pub struct ThreadUse {
     pub lost: (u64, u64),
     /// Its name was read again after its first sample.
     pub renamed: bool,
+    /// It has a sample, or has lost one.
+    pub is_sampled: bool,
 }
 
 /// The use of a block.

@@ -4,18 +4,21 @@ use crate::blocks::{describe, plugin_failures, plugins, ProcessUse, ThreadUse, U
 use crate::code_maps::CodeMaps;
 use crate::facts::FactsPublisher;
 use crate::jit::Jit;
+use crate::machine;
 use crate::objects::Objects;
 use crate::records::Record;
 use crate::ring_reader::RingReader;
 use crate::samples::{Samples, Unread};
 use crate::session::Session;
 use crate::stacks::Stacks;
+use crate::starts::{Life, Starts};
 use crate::survey::{Id, Survey};
 use crate::watch::{Seen, Watched, Watcher};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
-use uunwind_recording::{Name, Object, Sample, Thread, Writer};
+use std::sync::atomic::Ordering;
+use uunwind_recording::{Name, Object, Sample, Start, Thread, Writer};
 use uunwind_ring::layout::{BLOCKS, ENDED_THREAD, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
 use uunwind_ring::record::{RecordHeader, SampleKind, SAMPLE_LOCK_SHIFT};
 use uunwind_ring::samples::Sample as RingSample;
@@ -54,6 +57,8 @@ pub struct Drain {
     closing: bool,
     /// Number of samples written.
     pub samples: u64,
+    /// Samples what threads use before they are sampled themselves, if that is wanted.
+    pub starts: Option<Starts>,
     /// Watches threads that wait, if these are to be sampled.
     pub watcher: Option<Box<dyn Watcher>>,
     /// Threads have begun or ended since the watcher got their list.
@@ -93,6 +98,7 @@ impl Drain {
             threads: 0,
             closing: false,
             samples: 0,
+            starts: None,
             watcher: None,
             is_other: false,
             reported: HashSet::new(),
@@ -305,7 +311,17 @@ impl Drain {
         self.writer.thread(&Thread { process, tid: header.tid, name: String::new() });
         let (pid, tid) = (header.pid, header.tid);
         let (reader, samples) = (RingReader::default(), Samples::default());
-        let used = ThreadUse { index, process_block, pid, tid, reader, samples, lost: (0, 0), renamed: false };
+        let used = ThreadUse {
+            index,
+            process_block,
+            pid,
+            tid,
+            reader,
+            samples,
+            lost: (0, 0),
+            renamed: false,
+            is_sampled: false,
+        };
         self.set(block, Some(Use::Thread(used)));
     }
 
@@ -351,6 +367,7 @@ impl Drain {
     /// Decodes a sample and writes it to the recording. False: it was invalid.
     fn sample(&mut self, block: usize, process_block: usize, mark: u16, coded: &[u8], budget: &mut u64) -> bool {
         let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) else { return true };
+        thread.is_sampled = true;
         let (stacks, writer, index) = (&mut self.stacks, &mut self.writer, thread.index);
         let node = |parent, frame| stacks.node(parent, frame, |node| writer.node(node));
         match thread.samples.read(mark, coded, budget, node) {
@@ -377,10 +394,14 @@ impl Drain {
             Record::Copy { time, weight, beside, kind, flags, bytes } => {
                 let sample = Sample { thread, stack: 0, time, weight, stop: 0, kind, flags };
                 self.writer.copy(sample, beside, &bytes);
+                if let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) {
+                    thread.is_sampled = true;
+                }
                 self.rename(block);
                 self.samples += u64::from(kind != Sample::FATAL && !beside);
             }
             Record::Name { id, plugin, code, fingerprint, first_line, table_kind, name, file, table } => {
+                self.name_plugin(process_block, plugin);
                 let name = Name { process, id, plugin, code, fingerprint, first_line, table_kind, name, file, table };
                 self.writer.name(&name);
             }
@@ -418,16 +439,48 @@ impl Drain {
     fn losses(&mut self, block: usize) {
         let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) else { return };
         if let Some((samples, weight)) = thread.new_losses(&self.session, block) {
+            thread.is_sampled = true;
             self.writer.lost(thread.index, samples, weight);
         }
     }
 
     fn finish_thread(&mut self, block: usize) {
         self.losses(block);
+        self.start(block);
         self.set(block, None);
         if !self.closing {
             self.session.free(block);
         }
+    }
+
+    /// Takes the start of a thread that has ended.
+    fn start(&mut self, block: usize) {
+        let Some(Some(Use::Thread(thread))) = self.uses.get(block) else { return };
+        let Some(Some(Use::Process(process))) = self.uses.get(thread.process_block) else { return };
+        let (Some(starts), Some(header)) = (&mut self.starts, self.session.thread(block)) else { return };
+        let ThreadUse { index, pid, tid, is_sampled, .. } = *thread;
+        let is_next = |other: &Use| matches!(other, Use::Process(p) if p.pid == pid && p.index > process.index);
+        let goes_on = self.uses.iter().flatten().any(is_next);
+        let cpu_before = header.cpu_before.load(Ordering::Relaxed);
+        let weight = starts.ended(Life { tid, pid, cpu_before, is_sampled, goes_on });
+        if weight > 0 {
+            let time = if tid == pid { process.start } else { machine::monotonic() };
+            self.writer.start(Start { thread: index, time, weight });
+        }
+    }
+
+    /// Writes the plugins of a process that has opened them since its block was seen.
+    fn name_plugin(&mut self, block: usize, plugin: u32) {
+        let is_named = |p: &&mut ProcessUse| p.plugins.get(plugin as usize).is_some_and(|name| !name.is_empty());
+        let header = self.session.process(block);
+        let Some(process) = self.process(block).filter(|p| !is_named(p)) else { return };
+        let Some(names) = header.map(|header| plugins(&header)).filter(|names| *names != process.plugins) else {
+            return;
+        };
+        process.plugins = names;
+        let ProcessUse { index, plugins, .. } = process;
+        let (index, plugins) = (*index, plugins.clone());
+        self.writer.plugins(index, &plugins);
     }
 
     /// Drains a block that is no longer written to, and frees it.

@@ -14,6 +14,7 @@ use crate::safe_path::SafePaths;
 use crate::session::Session;
 use crate::snapshot::{Now, Snapshots};
 use crate::spawn::{objects_value, preload_value, spawn, users_preload};
+use crate::starts::Starts;
 use crate::survey::Survey;
 use crate::watch::Watcher;
 use std::ffi::OsString;
@@ -114,6 +115,7 @@ pub fn record_with(
     event(Event::Started { pid, output: &path });
     let survey = Survey::new(pid, config.preload.clone(), config.flags & FLAG_NO_CHILDREN != 0);
     let mut drain = Drain::new(session, facts, objects, writer, survey);
+    drain.starts = watcher.is_none().then(|| Starts::new(config.rate, machine::monotonic()));
     drain.watcher = watcher;
     drain.code_maps = (config.flags & (FLAG_COPIES | FLAG_COPIES_BESIDE) != 0).then(CodeMaps::default);
     for note in &config.notes {

@@ -39,6 +39,9 @@ impl Recording {
                 (sample.thread.saturating_add(threads), node(sample.stack), at(sample.time));
         };
         other.samples.iter_mut().chain(&mut other.fatal).for_each(moved);
+        for start in &mut other.starts {
+            (start.thread, start.time) = (start.thread.saturating_add(threads), at(start.time));
+        }
         other.lost.iter_mut().for_each(|lost| moved_by(&mut lost.thread, threads));
         other.counters.iter_mut().for_each(|(process, _)| moved_by(process, processes));
         other.lines.iter_mut().for_each(|line| moved_by(&mut line.process, processes));
@@ -69,6 +72,7 @@ impl Recording {
         self.depths.append(&mut other.depths);
         self.samples.append(&mut other.samples);
         self.fatal.append(&mut other.fatal);
+        self.starts.append(&mut other.starts);
         self.lost.append(&mut other.lost);
         self.counters.append(&mut other.counters);
         self.lines.append(&mut other.lines);

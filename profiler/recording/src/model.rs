@@ -277,6 +277,18 @@ pub struct Sample {
     pub flags: u8,
 }
 
+/// CPU time that threads without a sample had used when their timers were armed: for exec and the dynamic loader, if it
+/// is a process's main thread. It is no sample: nobody looked at the thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Index of the thread in the recording at whose end the time was full.
+    pub thread: u32,
+    /// Time in ns of CLOCK_MONOTONIC.
+    pub time: u64,
+    /// Number of periods of CPU time.
+    pub weight: u32,
+}
+
 /// How a sampled thread stood to the lock that a language's runtime runs code under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {

@@ -7,7 +7,7 @@ use crate::copies::{Of, StackCopy};
 use crate::error::ReadError;
 use crate::jit::JitNames;
 use crate::languages::{decode_language, decode_lines, CodeLine, CodePlace};
-use crate::model::{Lock, Name, Node, Object, Process, Sample, Settings, Thread};
+use crate::model::{Lock, Name, Node, Object, Process, Sample, Settings, Start, Thread};
 use crate::section::{unframe, wanted, BadFrame, Kind, FRAME_HEAD, HEADER_BYTES, MAGIC, VERSION};
 use crate::symbols::Symbols;
 use crate::totals::{Counters, End};
@@ -54,6 +54,8 @@ pub struct Recording {
     pub samples: Vec<Sample>,
     /// The last stacks of threads by which a signal ended their process ([`Sample::FATAL`]).
     pub fatal: Vec<Sample>,
+    /// What threads without a sample had used when their timers were armed.
+    pub starts: Vec<Start>,
     /// Stacks that await their walk.
     pub copies: Vec<StackCopy>,
     /// Samples lost, by thread.
@@ -288,6 +290,11 @@ impl Recording {
                 let lost = Lost { thread: r.u32("thread")?, samples: r.u64("number")?, weight: r.u64("weight")? };
                 self.check(lost.thread as usize, self.threads.len(), r, "thread index")?;
                 self.lost.push(lost);
+            }
+            Kind::Start => {
+                let start = Start { thread: r.u32("thread")?, time: r.u64("time")?, weight: r.u32("weight")? };
+                self.check(start.thread as usize, self.threads.len(), r, "thread index")?;
+                self.starts.push(start);
             }
             Kind::Counters => {
                 let process = self.process_index(r)?;

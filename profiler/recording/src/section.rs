@@ -54,6 +54,8 @@ uunwind_core::numbered! {
         Command = 18;
         /// Any number of samples with copies of stacks, to be walked later.
         Copies = 19;
+        /// One `Start`: thread, time, weight.
+        Start = 20;
     }
 }
 

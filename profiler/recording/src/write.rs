@@ -3,7 +3,7 @@
 use crate::copies::StackCopy;
 use crate::jit::JitNames;
 use crate::languages::{encode_language, encode_lines, CodeLine};
-use crate::model::{Name, Node, Object, Process, Sample, Settings, Thread};
+use crate::model::{Name, Node, Object, Process, Sample, Settings, Start, Thread};
 use crate::section::{frame, Kind, HEADER_BYTES, MAGIC, VERSION};
 use crate::symbols::Symbols;
 use crate::tap::Tap;
@@ -205,6 +205,15 @@ impl<W: Write> Writer<W> {
             out.put_u32(thread);
             out.put_u64(samples);
             out.put_u64(weight);
+        });
+    }
+
+    /// What a thread already written had used before its timer was armed.
+    pub fn start(&mut self, start: Start) {
+        self.section(Kind::Start, |out| {
+            out.put_u32(start.thread);
+            out.put_u64(start.time);
+            out.put_u32(start.weight);
         });
     }
 

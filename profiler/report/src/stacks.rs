@@ -99,10 +99,10 @@ struct Stacks {
 }
 
 impl Stacks {
-    fn add(&mut self, sample: &Sample, lines: Box<[u32]>, samples: u32, weight: u64) {
+    fn add(&mut self, thread: u32, time: u64, lines: Box<[u32]>, samples: u32, weight: u64) {
         let next = self.known.len() as u32;
-        let stack = *self.known.entry((sample.thread, lines)).or_insert(next);
-        self.entries.push(Entry { time: sample.time, stack, samples, weight });
+        let stack = *self.known.entry((thread, lines)).or_insert(next);
+        self.entries.push(Entry { time, stack, samples, weight });
     }
 
     /// The stacks by thread and lines, and the samples by time.
@@ -175,10 +175,18 @@ impl<'m, 'a> Merger<'m, 'a> {
                 _ => None,
             };
             let own = if outside.is_some() { 1 } else { weight };
-            merged.add(sample, stack.into(), 1, own);
+            merged.add(sample.thread, sample.time, stack.into(), 1, own);
             if let Some(marker) = outside.filter(|_| weight > own) {
-                merged.add(sample, Box::from([marker]), 0, weight - own);
+                merged.add(sample.thread, sample.time, Box::from([marker]), 0, weight - own);
             }
+        }
+        for start in &recording.starts {
+            let thread = recording.threads.get(start.thread as usize);
+            let process = thread.and_then(|thread| recording.processes.get(thread.process as usize));
+            let is_main = thread.zip(process).is_some_and(|(thread, process)| thread.tid == process.pid);
+            let text = if is_main { "[process start]" } else { "[thread start]" };
+            let line = self.intern(Line::marker(text.to_owned()));
+            merged.add(start.thread, start.time, Box::from([line]), 0, start.weight.into());
         }
         let (stacks, entries) = merged.sorted();
         let fatal = recording.fatal.iter().map(|sample| self.stack(sample).into()).collect();

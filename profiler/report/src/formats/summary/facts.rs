@@ -58,7 +58,7 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
     let timed = recording.samples.iter().filter(|s| s.kind == SampleKind::Timer.number());
     let (samples, weight) = timed.fold((0u64, 0u64), |(n, w), s| (n + 1, w.saturating_add(u64::from(s.weight.max(1)))));
     let (samples, weight) = (samples + recording.left_out.timed.0, weight.saturating_add(recording.left_out.timed.1));
-    let sampled = weight as f64 / f64::from(settings.rate.max(1));
+    let sampled = weight.saturating_add(starts(recording)) as f64 / f64::from(settings.rate.max(1));
     let used = recording.end.as_ref().map(|e| e.cpu_used as f64 / 1e9).filter(|used| *used > 0.0);
     if is_wall(recording) {
         let _ = writeln!(out, "  rate       {} Hz asked, of each thread's time", settings.rate);
@@ -148,6 +148,11 @@ fn missing(recording: &Recording) -> Vec<String> {
     reasons
 }
 
+/// Weight of the starts of threads that ended without a sample, in periods.
+fn starts(recording: &Recording) -> u64 {
+    recording.starts.iter().fold(0u64, |sum, start| sum.saturating_add(start.weight.into()))
+}
+
 fn threads(count: u64) -> String {
     format!("{count} {}", if count == 1 { "thread" } else { "threads" })
 }
@@ -191,6 +196,14 @@ fn stacks(recording: &Recording, out: &mut String) {
         if count > 0 {
             let _ = writeln!(out, "             {count:>8} {text}");
         }
+    }
+    let starts = starts(recording) as f64 / f64::from(recording.settings.rate.max(1));
+    if starts > 0.0 {
+        let _ = writeln!(
+            out,
+            "             {starts:>7.2}s used by threads and processes that ended without a sample, before their sampling began: \
+             [process start] is exec, the dynamic loader and uu's own start"
+        );
     }
 }
 

@@ -1,0 +1,189 @@
+//! The plugins, which are opened where the process has a use for them: most programs have none, and to open them costs
+//! a short program a tenth of its life.
+//!
+//! A plugin's code runs only where one of its facts is, and objects come to a process in two ways: with the program,
+//! which the constructor looks at, and by dlopen(3), which is interposed here. The entry *jumps* to the real function,
+//! which takes its return address for the caller's: it decides where the object is searched.
+
+use crate::process::{self, Process};
+use crate::real::{symbol, DLMOPEN, DLOPEN};
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use uunwind_core::plugin::{negotiate, trimmed, Entry, ENTRY_SYMBOL};
+use uunwind_core::walk::PLUGIN_INDICES;
+
+/// Nobody has opened them.
+const CLOSED: u32 = 0;
+/// A thread opens them.
+const OPENING: u32 = 1;
+/// All that can be opened are open.
+const OPEN: u32 = 2;
+
+static STATE: AtomicU32 = AtomicU32::new(CLOSED);
+/// A walk met facts of a plugin that is not open: its object came in a way that is not interposed.
+static MISSED: AtomicBool = AtomicBool::new(false);
+/// Names of the open plugins by index, NUL-padded, in words of the machine's order.
+static NAMES: [[AtomicU64; 2]; PLUGIN_INDICES] = [const { [AtomicU64::new(0), AtomicU64::new(0)] }; PLUGIN_INDICES];
+
+/// Names of the open plugins by index, NUL-padded.
+pub fn names() -> [[u8; 16]; PLUGIN_INDICES] {
+    let mut names = [[0; 16]; PLUGIN_INDICES];
+    for (name, words) in names.iter_mut().zip(&NAMES) {
+        *name = name_of(words);
+    }
+    names
+}
+
+fn name_of(words: &[AtomicU64; 2]) -> [u8; 16] {
+    let mut name = [0; 16];
+    for (bytes, word) in name.chunks_exact_mut(8).zip(words) {
+        bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    }
+    name
+}
+
+/// Index of the plugin with this name; 0: it could not be opened; `None`: it is not open yet. Async-signal-safe.
+pub fn index_of(name: &[u8; 16]) -> Option<u32> {
+    let name = trimmed(name);
+    let found = (0u32..).zip(&NAMES).find(|(_, words)| trimmed(&name_of(words)) == name && !name.is_empty());
+    match found {
+        Some((index, _)) => Some(index),
+        None if name.is_empty() || STATE.load(Ordering::Acquire) == OPEN => Some(0),
+        None => {
+            MISSED.store(true, Ordering::Relaxed);
+            None
+        }
+    }
+}
+
+/// Opens the plugins of a list of objects, unless somebody has. One that cannot be used is left out. Not for handlers.
+pub fn open(process: &Process, objects: &[u8]) {
+    if STATE.compare_exchange(CLOSED, OPENING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        return;
+    }
+    // The first object is libuunwind.
+    let paths = objects.split(|b| *b == b':').skip(1);
+    for ((index, path), words) in (1u32..).zip(paths).zip(NAMES.iter().skip(1)) {
+        let Some(entry) = symbol(path, ENTRY_SYMBOL) else { continue };
+        // SAFETY: a function of this type (see ENTRY_SYMBOL), in an object that is never closed.
+        let name = unsafe {
+            let entry = core::mem::transmute::<*mut c_void, Entry>(entry);
+            match (negotiate(entry), (process.library.add_plugin)(index, entry)) {
+                (Ok(plugin), 0) => plugin.name,
+                _ => continue,
+            }
+        };
+        for (word, bytes) in words.iter().zip(name.chunks_exact(8)) {
+            let mut copy = [0; 8];
+            copy.copy_from_slice(bytes);
+            word.store(u64::from_ne_bytes(copy), Ordering::Relaxed);
+        }
+    }
+    STATE.store(OPEN, Ordering::Release);
+    process::name_plugins(&names());
+}
+
+/// Opens the plugins if a walk has missed one. Not for handlers.
+pub fn open_missed() {
+    if MISSED.load(Ordering::Relaxed) && STATE.load(Ordering::Relaxed) == CLOSED {
+        open_now();
+    }
+}
+
+/// In the child of a fork: a thread that was opening them is not here.
+pub fn after_fork() {
+    let _ = STATE.compare_exchange(OPENING, CLOSED, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+fn open_now() {
+    let Some(process) = process::process() else { return };
+    if process::block().is_some() && process::is_own() && !process.facts.is_over() {
+        // SAFETY: the calling thread's errno, which the program must find unchanged.
+        let place = unsafe { libc::__errno_location() };
+        // SAFETY: as above.
+        let errno = unsafe { *place };
+        open(process, process.objects.as_bytes());
+        // SAFETY: as above.
+        unsafe { *place = errno };
+    }
+}
+
+/// Called before an object is opened. Returns the real function: dlopen or, if this is not 0, dlmopen.
+#[cfg(not(feature = "no-entry-points"))]
+extern "C" fn before(namespace: usize) -> *mut c_void {
+    if STATE.load(Ordering::Relaxed) == CLOSED {
+        open_now();
+    }
+    let found = if namespace == 0 { DLOPEN.get() } else { DLMOPEN.get() };
+    // Before glibc 2.34, a program without libdl has none.
+    if found.is_null() {
+        none as *const () as *mut c_void
+    } else {
+        found
+    }
+}
+
+#[cfg(not(feature = "no-entry-points"))]
+extern "C" fn none() -> *mut c_void {
+    core::ptr::null_mut()
+}
+
+/// Declares an entry that keeps the arguments and the return address.
+#[cfg(not(feature = "no-entry-points"))]
+macro_rules! entry {
+    ($name:ident, $number:literal) => {
+        /// Interposed function of this name ([dlopen(3)](https://man7.org/linux/man-pages/man3/dlopen.3.html)).
+        ///
+        /// # Safety
+        /// As the real one.
+        #[unsafe(naked)]
+        #[no_mangle]
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "sub rsp, 24",
+                ".cfi_adjust_cfa_offset 24",
+                "mov [rsp], rdi",
+                "mov [rsp + 8], rsi",
+                "mov [rsp + 16], rdx",
+                "mov edi, {number}",
+                "call {before}",
+                "mov rdi, [rsp]",
+                "mov rsi, [rsp + 8]",
+                "mov rdx, [rsp + 16]",
+                "add rsp, 24",
+                ".cfi_adjust_cfa_offset -24",
+                "jmp rax",
+                ".cfi_endproc",
+                number = const $number,
+                before = sym before,
+            )
+        }
+    };
+}
+
+#[cfg(not(feature = "no-entry-points"))]
+entry!(dlopen, 0);
+#[cfg(not(feature = "no-entry-points"))]
+entry!(dlmopen, 1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_that_is_not_open_yet_is_told_from_one_that_cannot_be() {
+        let name = |text: &[u8]| {
+            let mut name = [0; 16];
+            name[..text.len()].copy_from_slice(text);
+            name
+        };
+        assert_eq!((index_of(&name(b"")), index_of(&name(b"tongue"))), (Some(0), None));
+        for (word, bytes) in NAMES[2].iter().zip(name(b"tongue").chunks_exact(8)) {
+            word.store(u64::from_ne_bytes(bytes.try_into().expect("8 bytes")), Ordering::Relaxed);
+        }
+        assert_eq!((index_of(&name(b"tongue")), names()[2]), (Some(2), name(b"tongue")));
+        STATE.store(OPEN, Ordering::Relaxed);
+        assert_eq!(index_of(&name(b"other")), Some(0));
+    }
+}
