@@ -303,7 +303,15 @@ pub fn command(recording: &Recording) -> String {
 /// The text with control characters escaped: recordings hold bytes of foreign processes, and a terminal would obey
 /// them.
 pub fn printable(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            shown.extend(c.escape_default())
+        } else {
+            shown.push(c)
+        }
+    }
+    shown
 }
 
 #[cfg(test)]
