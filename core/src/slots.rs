@@ -16,7 +16,7 @@ mod slot;
 mod tests;
 
 pub use deferred::{Asked, Deferred, CLIENTS};
-pub use holder::{Held, Holder, Stake};
+pub use holder::{Held, Holder, Look, Stake};
 pub use levels::SLOTS;
 pub use slot::{stack_pointer, Refused, Slot, Walking};
 
@@ -134,10 +134,15 @@ impl Slots {
     /// Thread id of the caller: from its TCB if its offset was found, else from the kernel.
     #[inline]
     pub fn tid(&self, thread_pointer: u64) -> u32 {
+        self.tid_in_tcb(thread_pointer).unwrap_or_else(syscall::gettid)
+    }
+
+    #[inline(always)]
+    fn tid_in_tcb(&self, thread_pointer: u64) -> Option<u32> {
         match self.tid_offset.load(Ordering::Acquire) {
-            0 => syscall::gettid(),
+            0 => None,
             // SAFETY: `prepare` found the word inside this process's TCBs.
-            offset => unsafe { ((thread_pointer + offset) as *const u32).read_volatile() },
+            offset => Some(unsafe { ((thread_pointer + offset) as *const u32).read_volatile() }),
         }
     }
 
@@ -268,6 +273,17 @@ impl Slots {
         let tp = syscall::thread_pointer();
         let tid = self.tid(tp);
         self.search(tp, |slot| slot.tid.load(Ordering::Relaxed) == tid)
+    }
+
+    /// As [`Slots::current`], where that takes no system call and no look at more than the first level; else `None`.
+    #[inline(always)]
+    pub fn current_near(&self) -> Option<&Slot> {
+        let tp = syscall::thread_pointer();
+        let tid = self.tid_in_tcb(tp)?;
+        match search(self.levels.first(), tp, |slot| slot.tid.load(Ordering::Relaxed) == tid) {
+            Search::Found(slot) => Some(slot),
+            Search::Nowhere | Search::Further => None,
+        }
     }
 
     /// Calls a function with each slot of the calling thread: it has several where a handler interrupted a claim and

@@ -60,7 +60,18 @@ impl Bare {
     /// Whether one of these words changed, or is unreadable now; addresses as for [`Bare::word_just_below`].
     #[inline(always)]
     pub(crate) fn any_changed(self, words: &[Words]) -> bool {
-        guarded::any_changed(words)
+        // SAFETY: a slice's elements are there.
+        unsafe { guarded::any_changed(words.as_ptr(), words.len()) }
+    }
+
+    /// As [`Bare::any_changed`], of structures that others may write meanwhile.
+    ///
+    /// # Safety
+    /// There must be `count` structures from `words` on.
+    #[inline(always)]
+    pub(crate) unsafe fn any_changed_from(self, words: *const Words, count: usize) -> bool {
+        // SAFETY: passed on.
+        unsafe { guarded::any_changed(words, count) }
     }
 }
 

@@ -3,7 +3,7 @@
 //! own stack, its *stake*.
 
 use crate::memory::Reader;
-use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
+use core::sync::atomic::{compiler_fence, fence, AtomicU64, Ordering};
 
 /// Set in a holder while a capture that takes it over verifies that the earlier one was left. Stakes are words, so the
 /// bit is free in their addresses.
@@ -60,9 +60,30 @@ impl Stake {
     }
 }
 
-/// Address of the [`Stake`] of the capture that uses something, perhaps with `CLAIMED`; 0: none does.
+/// Who uses something.
 #[derive(Debug)]
-pub struct Holder(pub(super) AtomicU64);
+pub struct Holder {
+    /// Address of the [`Stake`] of the capture that holds it, perhaps with `CLAIMED`; 0: none does.
+    pub(super) by: AtomicU64,
+    /// How often it was held.
+    times: AtomicU64,
+}
+
+/// A look at something that is not held ([`Holder::look`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Look<'a> {
+    holder: &'a Holder,
+    times: u64,
+}
+
+impl Look<'_> {
+    /// Whether no capture has held it since the look began, so that what was read is consistent.
+    #[inline(always)]
+    pub fn was_clear(self) -> bool {
+        fence(Ordering::Acquire);
+        self.holder.times.load(Ordering::Relaxed) == self.times
+    }
+}
 
 /// Something that is held by one capture ([`Holder::hold`]); [`Held::leave`] gives it back.
 #[derive(Debug)]
@@ -75,7 +96,7 @@ impl Held<'_> {
     /// Gives back what the holder guards.
     #[inline(always)]
     pub fn leave(self) {
-        self.holder.0.store(0, Ordering::Release);
+        self.holder.by.store(0, Ordering::Release);
     }
 }
 
@@ -83,7 +104,17 @@ impl Holder {
     /// Held by none.
     #[allow(clippy::new_without_default, reason = "made once, in a static")]
     pub const fn new() -> Holder {
-        Holder(AtomicU64::new(0))
+        Holder { by: AtomicU64::new(0), times: AtomicU64::new(0) }
+    }
+
+    /// Begins a look at what this guards, by a capture that changes nothing there and so need not hold it: a handler
+    /// that interrupts it may hold it meanwhile, and so may another task. What is read is to be used only if
+    /// [`Look::was_clear`] says so afterwards. `None`: a capture holds it, which this one interrupted or which is
+    /// suspended or was left. Async-signal-safe.
+    #[inline(always)]
+    pub fn look(&self) -> Option<Look<'_>> {
+        let times = self.times.load(Ordering::Acquire);
+        (self.by.load(Ordering::Acquire) == 0).then_some(Look { holder: self, times })
     }
 
     /// Takes it for the calling capture, whose stake this is; no other capture uses it until it is given back, or until
@@ -93,10 +124,13 @@ impl Holder {
     pub fn hold<'a>(&'a self, stake: &'a Stake) -> Option<Held<'a>> {
         let at = stake.stand();
         compiler_fence(Ordering::SeqCst);
-        let taken = self.0.compare_exchange(0, at, Ordering::Acquire, Ordering::Relaxed);
+        let taken = self.by.compare_exchange(0, at, Ordering::Acquire, Ordering::Relaxed);
         if taken.is_err_and(|other| !self.take_over(other, at)) {
             return None;
         }
+        // Before any change, for who only looks.
+        self.times.store(self.times.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
         Some(Held { holder: self, _stake: stake })
     }
 
@@ -111,7 +145,7 @@ impl Holder {
     /// Claims what the capture `other` holds. That may not be the one that was looked at: another task may have given
     /// it back and taken it again, in the same place on its stack. So the claim is settled afterwards.
     pub(super) fn claim(&self, other: u64, at: u64) -> bool {
-        self.0.compare_exchange(other, at | CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.by.compare_exchange(other, at | CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Settles a claim on what the capture whose stake is at `before` held. While that capture uses it its stake
@@ -119,18 +153,18 @@ impl Holder {
     pub(super) fn settle(&self, before: u64, at: u64) -> bool {
         let is_over = Stake::has_left(before, at);
         let holder = if is_over { at } else { before };
-        let settled = self.0.compare_exchange(at | CLAIMED, holder, Ordering::Acquire, Ordering::Relaxed);
+        let settled = self.by.compare_exchange(at | CLAIMED, holder, Ordering::Acquire, Ordering::Relaxed);
         is_over && settled.is_ok()
     }
 
     /// Whether a capture holds it that may go on.
     pub fn is_held(&self) -> bool {
-        let holder = self.0.load(Ordering::Relaxed) & !CLAIMED;
+        let holder = self.by.load(Ordering::Relaxed) & !CLAIMED;
         holder != 0 && !Stake::is_over(holder)
     }
 
     /// Forgets whoever holds it.
     pub(super) fn reset(&self) {
-        self.0.store(0, Ordering::Release);
+        self.by.store(0, Ordering::Release);
     }
 }

@@ -54,6 +54,25 @@ fn a_capture_that_may_go_on_keeps_the_cached_steps() {
     slot.step_cache_holder.hold(&first).expect("given back").leave();
 }
 
+#[test]
+fn a_look_tells_whether_a_handler_has_held_the_cached_steps_meanwhile() {
+    let slots = slots();
+    let holder = &slots.current_or_claim().expect("room").step_cache_holder;
+    assert!(holder.look().is_some_and(|look| look.was_clear()));
+    let look = holder.look().expect("not held");
+    let (first, second) = (Stake::new(), Stake::new());
+    let held = holder.hold(&first).expect("not held");
+    assert!(!look.was_clear() && holder.look().is_none());
+    held.leave();
+    assert!(!look.was_clear(), "it was held, and given back");
+    // Left by a jump, and taken over.
+    let _left = holder.hold(&first).expect("not held");
+    assert!(holder.look().is_none(), "half changed, perhaps");
+    first.withdraw();
+    holder.hold(&second).expect("left").leave();
+    assert!(holder.look().is_some_and(|look| look.was_clear()));
+}
+
 /// A fork copies the memory of other threads at any instruction, page by page.
 #[test]
 fn what_a_threads_captures_have_cached_goes_with_its_owner() {
@@ -144,24 +163,24 @@ fn steps_that_were_taken_again_in_the_meantime_are_not_taken_over() {
     let slot = slots.current_or_claim().expect("room");
     let (other, own) = (Stake::new(), Stake::new());
     let (at_other, at_own) = (other.stand(), own.stand());
-    slot.step_cache_holder.0.store(at_other, Ordering::Relaxed);
+    slot.step_cache_holder.by.store(at_other, Ordering::Relaxed);
     assert!(slot.step_cache_holder.hold(&own).is_none(), "the other's stake exists");
 
     // The other was seen as over, and has taken the steps again: they are its own still.
     assert!(slot.step_cache_holder.claim(at_other, at_own) && !slot.step_cache_holder.settle(at_other, at_own));
-    assert_eq!(slot.step_cache_holder.0.load(Ordering::Relaxed), at_other);
+    assert_eq!(slot.step_cache_holder.by.load(Ordering::Relaxed), at_other);
 
     // The same, and it gives them back before the claim is settled.
     assert!(slot.step_cache_holder.claim(at_other, at_own));
-    slot.step_cache_holder.0.store(0, Ordering::Relaxed);
+    slot.step_cache_holder.by.store(0, Ordering::Relaxed);
     other.withdraw();
     assert!(!slot.step_cache_holder.settle(at_other, at_own));
-    assert_eq!(slot.step_cache_holder.0.load(Ordering::Relaxed), 0);
+    assert_eq!(slot.step_cache_holder.by.load(Ordering::Relaxed), 0);
 
     // It was left; so was a capture that had claimed them.
     for left in [at_other, at_other | CLAIMED] {
-        slot.step_cache_holder.0.store(left, Ordering::Relaxed);
+        slot.step_cache_holder.by.store(left, Ordering::Relaxed);
         assert!(slot.step_cache_holder.hold(&own).is_some());
-        assert_eq!(slot.step_cache_holder.0.load(Ordering::Relaxed), at_own);
+        assert_eq!(slot.step_cache_holder.by.load(Ordering::Relaxed), at_own);
     }
 }

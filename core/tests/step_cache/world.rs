@@ -467,10 +467,9 @@ impl World {
         let rules = Rules { table, salt: Salt::new(*self.stamp), stamp: *self.stamp, validity: self };
         let [sp, fp] = [RSP, RBP].map(|register| self.registers[usize::from(register)]);
         let top = Top { pc: self.pc, exact: self.exact, sp, fp };
-        // SAFETY: as above; the step cache is used by this test only.
-        let bare = unsafe { Bare::new(true)? };
         // SAFETY: as above.
-        if let Some((count, stop)) = unsafe { cache.replay(top, bare, &mut words) } {
+        let bare = unsafe { Bare::new(true)? };
+        if let Some((count, stop)) = cache.replay(top, bare, &mut words) {
             let interrupted = words[..count].iter().skip(1).any(|word| word & FLAG_EXACT != 0);
             for times in [Some(&self.replayed[usize::from(self.exact)]), interrupted.then_some(&self.through_signals)] {
                 times.into_iter().for_each(|times| times.set(times.get() + 1));

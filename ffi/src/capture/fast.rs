@@ -13,10 +13,10 @@ use uunwind_live::step_caches;
 pub(super) const NOT_CAPTURED: usize = usize::MAX;
 
 /// The whole stack if all of it is cached and verified ([`uunwind_core::cache::steps::StepCache::replay`]), and this
-/// call has interrupted no other capture of its thread. The cached steps may be those of a thread that has ended, since
-/// each is compared with memory. The slot must be this thread's: otherwise a handler that interrupts this call would
-/// take the slot for that thread's and clear its mark. Of the caller's registers only rbp and the place of its return
-/// address are needed.
+/// call has interrupted no other capture of its thread. It changes nothing, so it need not hold the steps, which is an
+/// atomic operation that waits for all stores before it; if another capture has held them meanwhile, the stack is
+/// captured by another way. The cached steps may be those of a thread that has ended, since each is compared with memory. Of the
+/// caller's registers only rbp and the place of its return address are needed.
 ///
 /// # Safety
 /// As [`super::uu_capture`].
@@ -41,14 +41,12 @@ pub(super) unsafe extern "C" fn replay(
         unsafe { Top::interrupted(ucontext) }
     };
     let mut capture = || {
-        let slot = SLOTS.current()?;
+        let slot = SLOTS.current_near()?;
         let steps = step_caches::get(slot)?;
-        let stake = Stake::new();
-        let held = slot.is_idle().then(|| slot.step_cache_holder.hold(&stake))??;
-        // SAFETY: the steps are held. Steps are cached only where faults are handled, and they stay handled.
-        let captured = unsafe { Bare::new(true).and_then(|bare| steps.replay(top, bare, words)) };
-        held.leave();
-        captured
+        let look = slot.is_idle().then(|| slot.step_cache_holder.look())??;
+        // SAFETY: steps are cached only where faults are handled, and they stay handled.
+        let bare = unsafe { Bare::new(true)? };
+        steps.replay(top, bare, words).filter(|_| look.was_clear())
     };
     let Some((count, reason)) = capture() else { return NOT_CAPTURED };
     if !stop.is_null() {

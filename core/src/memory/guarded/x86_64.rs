@@ -86,18 +86,23 @@ pub(in crate::memory) fn load_just_below(address: u64) -> u64 {
     load_or_zero!("{base} - 8", base = address)
 }
 
-/// Whether one of these words changed, or is unreadable. The processor fuses a comparison with memory and its branch
-/// into one step, and the three loads for each word do not depend on those for other words.
+/// Whether one of the words in `count` structures from `words` on changed, or is unreadable. The processor fuses a
+/// comparison with memory and its branch into one step, and the three loads for each word do not depend on those for
+/// other words.
+///
+/// # Safety
+/// The structures must be there; others may write them meanwhile.
 #[inline(always)]
-pub(in crate::memory) fn any_changed(words: &[Words]) -> bool {
-    if words.is_empty() {
+pub(in crate::memory) unsafe fn any_changed(words: *const Words, count: usize) -> bool {
+    if count == 0 {
         return false;
     }
-    let mut changed = 1u32;
-    let words = words.as_ptr_range();
+    let end = words.wrapping_add(count);
+    let at: *const Words;
     macro_rules! compare {
         ($($load:literal $at:literal $was:literal)+) => {
-            // SAFETY: it reads the structures, of which there is at least one; otherwise as for `load`.
+            // SAFETY: it reads the structures, of which there is at least one, up to `end` or to the first difference;
+            // otherwise as for `load`.
             unsafe {
                 core::arch::asm!(
                     "2:",
@@ -110,14 +115,12 @@ pub(in crate::memory) fn any_changed(words: &[Words]) -> bool {
                     "sub {words}, -128",
                     "cmp {words}, {end}",
                     "jne 2b",
-                    "xor {changed:e}, {changed:e}",
                     "5:",
                     $(fixup!(concat!($load, "b"), "5b"),)+
-                    words = inout(reg) words.start => _,
-                    end = in(reg) words.end,
+                    words = inout(reg) words => at,
+                    end = in(reg) end,
                     word = out(reg) _,
                     was = out(reg) _,
-                    changed = inout(reg) changed,
                     options(nostack, readonly)
                 );
             }
@@ -127,7 +130,7 @@ pub(in crate::memory) fn any_changed(words: &[Words]) -> bool {
         "40" "0" "64" "41" "8" "72" "42" "16" "80" "43" "24" "88"
         "44" "32" "96" "45" "40" "104" "46" "48" "112" "47" "56" "120"
     );
-    changed != 0
+    at != end
 }
 
 /// Prefetches what each of eight words from `address` on selects, up to one that is unreadable: the cache line

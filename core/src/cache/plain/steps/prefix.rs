@@ -52,18 +52,22 @@ impl VerifiedPrefix {
     };
 
     /// Whether the inputs are unchanged, so that these frames lead to the tail again. `fp`: rbp of the innermost frame.
+    ///
+    /// # Safety
+    /// `prefix` must point to one, which others may write meanwhile.
     #[inline(always)]
-    pub(super) fn holds(&self, fp: u64, bare: Bare) -> bool {
-        if self.fp != 0 && self.fp != fp {
-            return false;
+    pub(super) unsafe fn holds(prefix: *const VerifiedPrefix, fp: u64, bare: Bare) -> bool {
+        // SAFETY: the caller guarantees the structure; each index is below Words::COUNT.
+        unsafe {
+            let was = (&raw const (*prefix).fp).read_volatile();
+            let count = usize::from((&raw const (*prefix).input_count).read_volatile()).min(Words::COUNT);
+            let (above, words) = (&raw const (*prefix).inputs.above, &raw const (*prefix).inputs.was);
+            (was == 0 || was == fp)
+                && (0..count).all(|index| {
+                    let above = above.cast::<u64>().add(index).read_volatile();
+                    bare.word_just_below(above) == words.cast::<u64>().add(index).read_volatile()
+                })
         }
-        let words = self.inputs.above.iter().zip(&self.inputs.was).take(usize::from(self.input_count));
-        for (above, was) in words {
-            if bare.word_just_below(*above) != *was {
-                return false;
-            }
-        }
-        true
     }
 
     /// Stores the frames with these words and steps. `fp`: rbp of the innermost frame; `fp_there`: rbp of the tail's

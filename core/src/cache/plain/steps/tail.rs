@@ -22,6 +22,7 @@ use crate::frame::user_word;
 use crate::memory::guarded::Words;
 use crate::memory::Bare;
 use crate::stop_reason::StopReason;
+use core::arch::x86_64::{_mm_loadu_si128, _mm_storeu_si128};
 use core::sync::atomic::{compiler_fence, Ordering};
 
 /// Limit of blocks of inputs. Each step depends on its return address, on one more word if its CFA counts from a saved
@@ -30,6 +31,8 @@ use core::sync::atomic::{compiler_fence, Ordering};
 const BLOCKS: usize = 2 * STEPS / Words::COUNT + 2;
 /// Number of verified prefixes.
 const PREFIXES: usize = 4;
+/// Number of words that a replay copies at once.
+const AT_ONCE: usize = PREFIX_FRAMES;
 
 /// The verified tail. It does not depend on the cached steps: a stack that reaches its first frame goes on as stored if
 /// all inputs are unchanged.
@@ -62,6 +65,42 @@ pub(super) struct VerifiedTail {
     upto: [u16; STEPS],
     /// The inputs, in the order of the steps.
     blocks: [Words; BLOCKS],
+}
+
+/// Copies [`AT_ONCE`] words.
+///
+/// # Safety
+/// They must be readable and writable. Others may write those at `from`.
+#[inline(always)]
+unsafe fn copy_at_once(from: *const u64, to: *mut u64) {
+    const { assert!(AT_ONCE == 8) };
+    // SAFETY: passed on.
+    unsafe {
+        let load = |index: usize| _mm_loadu_si128(from.add(index).cast());
+        let (a, b, c, d) = (load(0), load(2), load(4), load(6));
+        for (index, words) in [(0, a), (2, b), (4, c), (6, d)] {
+            _mm_storeu_si128(to.add(index).cast(), words);
+        }
+    }
+}
+
+/// Copies `count` words, at least [`AT_ONCE`]. A call of memcpy would cost as much as the copy of a short stack, and so
+/// would the registers that its caller has to save.
+///
+/// # Safety
+/// As [`copy_at_once`].
+#[inline(always)]
+unsafe fn copy_words(from: *const u64, to: *mut u64, count: usize) {
+    // SAFETY: each time, AT_ONCE words that end at `count` or before.
+    unsafe {
+        let last = count - AT_ONCE;
+        let mut at = 0;
+        while at < last {
+            copy_at_once(from.add(at), to.add(at));
+            at += AT_ONCE;
+        }
+        copy_at_once(from.add(last), to.add(last));
+    }
 }
 
 impl VerifiedTail {
@@ -97,28 +136,46 @@ impl VerifiedTail {
     }
 
     /// The whole stack from `top` (keyed) with rbp `fp`: the number of words and the reason why they end. `None`: there
-    /// is no valid prefix for this top, or no precomputed reply for this capacity.
+    /// is no valid prefix for this top, or no precomputed reply for this capacity. If someone has written the tail
+    /// meanwhile, the answer is void. Each number is read once, so that it is the one that was checked.
+    ///
+    /// # Safety
+    /// `tail` must point to one, which others may write meanwhile.
     #[inline(always)]
-    pub(super) fn replay_from_top(
-        &self,
+    pub(super) unsafe fn replay_from_top(
+        tail: *const VerifiedTail,
         top: At,
         fp: u64,
         bare: Bare,
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
-        let prefix = self.prefixes.get(self.tops.iter().position(|place| *place == top)?)?;
-        if prefix.reply_for_capacity != words.len()
-            || !prefix.holds(fp, bare)
-            || bare.any_changed(self.blocks.get(..prefix.tail_blocks)?)
-        {
-            return None;
+        // SAFETY: the caller guarantees the structure. The index is below PREFIXES, the number of blocks at most
+        // BLOCKS, the words read are at most those of `words` there, and those written at most the caller's.
+        unsafe {
+            let place = |index: usize| (&raw const (*tail).tops).cast::<At>().add(index).read_volatile();
+            let index = (0..PREFIXES).find(|index| place(*index) == top)?;
+            let prefix = (&raw const (*tail).prefixes).cast::<VerifiedPrefix>().add(index);
+            if (&raw const (*prefix).reply_for_capacity).read_volatile() != words.len()
+                || !VerifiedPrefix::holds(prefix, fp, bare)
+            {
+                return None;
+            }
+            let blocks = (&raw const (*prefix).tail_blocks).read_volatile();
+            if blocks > BLOCKS || bare.any_changed_from((&raw const (*tail).blocks).cast(), blocks) {
+                return None;
+            }
+            let own = (&raw const (*prefix).count).read_volatile();
+            let further = (&raw const (*prefix).tail_words).read_volatile();
+            if own > PREFIX_FRAMES || !(AT_ONCE..=STEPS + 1).contains(&further) || own + further > words.len() {
+                return None;
+            }
+            // Copies a constant number of words, which may be more than the prefix has; the tail's words overwrite the
+            // rest. There are at least as many of those.
+            copy_at_once((&raw const (*prefix).words).cast(), words.as_mut_ptr());
+            copy_words((&raw const (*tail).words).cast(), words.as_mut_ptr().add(own), further);
+            let ends = (&raw const (*prefix).ends).read_volatile();
+            Some((own + further, if ends { StopReason::Complete } else { StopReason::BufferFull }))
         }
-        let count = prefix.count + prefix.tail_words;
-        // Copies a constant number of words, which may be more than the prefix has; the tail's words overwrite the
-        // rest.
-        words.first_chunk_mut::<PREFIX_FRAMES>()?.copy_from_slice(&prefix.words);
-        words.get_mut(prefix.count..count)?.copy_from_slice(self.words.get(..prefix.tail_words)?);
-        Some((count, if prefix.ends { StopReason::Complete } else { StopReason::BufferFull }))
     }
 
     /// For `capacity` words: the number of callers of the first frame that fit, the number of blocks of their inputs,
@@ -194,7 +251,7 @@ impl VerifiedTail {
         let own = self.prefixes.get(at).filter(|prefix| prefix.reply_for_capacity != capacity)?.count;
         let (count, blocks, stop) = self.within(capacity.checked_sub(own + 1)?)?;
         let prefix = self.prefixes.get_mut(at)?;
-        if capacity >= PREFIX_FRAMES && count + 1 >= PREFIX_FRAMES {
+        if capacity >= PREFIX_FRAMES && count + 1 >= AT_ONCE {
             // No capacity meanwhile: this call may be abandoned at any instruction.
             prefix.reply_for_capacity = 0;
             compiler_fence(Ordering::SeqCst);

@@ -8,6 +8,7 @@
 use super::capture_steps::CaptureSteps;
 use super::frames::{Frame, RbpAt, Stretch, MOST, NO_LIMIT};
 use super::prefix::PREFIX_FRAMES;
+use super::tail::VerifiedTail;
 use super::{count_valid, fp_after, is_valid, At, Inner, Part, Step, StepCache, Unwound, WalkSteps};
 use crate::cache::query::{Rules, Top, Validity};
 use crate::cache::short::Short;
@@ -156,18 +157,19 @@ impl Frame {
 
 impl StepCache {
     /// The whole stack from the frame `top` by a verified prefix and the verified tail: the number of words and the
-    /// reason why they end, as from [`StepCache::unwind`]. `None`: no valid reply is cached. Async-signal-safe.
-    ///
-    /// # Safety
-    /// As [`StepCache::unwind`].
+    /// reason why they end, as from [`StepCache::unwind`]. `None`: no valid reply is cached. It only reads the cache, so
+    /// that this need not be held: if another call has changed it meanwhile, the answer is void
+    /// ([`Look`](crate::slots::Look)). Async-signal-safe.
     #[inline(always)]
-    pub unsafe fn replay(&self, top: Top, bare: Bare, words: &mut [u64]) -> Option<(usize, StopReason)> {
-        // SAFETY: the caller guarantees the thread.
-        let inner = unsafe { &*self.inner.get() };
+    pub fn replay(&self, top: Top, bare: Bare, words: &mut [u64]) -> Option<(usize, StopReason)> {
         if top.pc >= USER_END {
             return None;
         }
-        inner.tail.replay_from_top(top.keyed(), top.fp, bare, words)
+        // SAFETY: a field of the cache. No reference to it is made here, since a handler may change it.
+        unsafe {
+            let tail = &raw const (*self.inner.get()).tail;
+            VerifiedTail::replay_from_top(tail, top.keyed(), top.fp, bare, words)
+        }
     }
 
     /// The stack from the frame `top`, as far as its frames are plain, up to its end or that of `words`.
