@@ -4,6 +4,7 @@
 
 use crate::library::uu_private_library_0;
 use core::ffi::{c_char, c_int, c_void, CStr};
+use core::sync::atomic::{AtomicPtr, Ordering};
 use uunwind_core::errno::{Errno, EINVAL, ENAMETOOLONG, ENOENT};
 use uunwind_core::library::{Library, BY_ITSELF};
 use uunwind_core::syscall;
@@ -27,6 +28,8 @@ extern "C" {
 const FILE: &CStr = c"uu/libuunwind-setup.so";
 const SYMBOL: &CStr = c"uu_setup_process";
 type SetupProcess = unsafe extern "C" fn(*const Library, u32) -> c_int;
+/// The function [`SYMBOL`]; null: not found so far. Its object is never closed.
+static SETUP_PROCESS: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// See `uu.h`.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
@@ -46,14 +49,24 @@ pub extern "C" fn uu_setup_with(flags: u32) -> c_int {
     if flags & !BY_ITSELF != 0 {
         return -EINVAL;
     }
-    match entry(SYMBOL) {
-        Ok(found) => {
-            make_short_rules_resident();
-            // SAFETY: the symbol is a function of this type, which checks the table's build.
-            unsafe { core::mem::transmute::<*mut c_void, SetupProcess>(found)(&raw const uu_private_library_0, flags) }
-        }
+    match setup_process() {
+        // SAFETY: the symbol is a function of this type, which checks the table's build.
+        Ok(found) => unsafe {
+            core::mem::transmute::<*mut c_void, SetupProcess>(found)(&raw const uu_private_library_0, flags)
+        },
         Err(error) => -error,
     }
+}
+
+fn setup_process() -> Result<*mut c_void, Errno> {
+    let known = SETUP_PROCESS.load(Ordering::Acquire);
+    if !known.is_null() {
+        return Ok(known);
+    }
+    let found = entry(SYMBOL)?;
+    make_short_rules_resident();
+    SETUP_PROCESS.store(found, Ordering::Release);
+    Ok(found)
 }
 
 /// Asks for the memory of the table of short rules, whose pages a prepared program's walks would touch one by one, each

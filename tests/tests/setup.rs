@@ -61,6 +61,20 @@ fn an_interpreter_that_is_opened_later_is_found_by_itself() {
     assert_eq!(process::run(&mut command, &scratch, uu::LIMIT).expect_code(0).stdout, "ok\n");
 }
 
+#[test]
+fn a_second_call_opens_nothing_unless_something_was_loaded() {
+    let scratch = paths::scratch("setup-again");
+    let program = compile::with_library(&scratch, "setup_again", &["-ldl"]);
+    let other = compile::shared(&scratch, "other.so", &["native/truncated_lib.c"]);
+    let says = |arguments: &[&std::path::Path]| {
+        let mut command = Command::new(&program);
+        command.args(arguments).env("XDG_CACHE_HOME", scratch.join("cache"));
+        process::run(&mut command, &scratch, uu::LIMIT).expect_code(0).stdout
+    };
+    assert_eq!(says(&[]), "loaded 0, the same tables 1, asked for more 0\n");
+    assert_eq!(says(&[&other]), "loaded 1, the same tables 1, asked for more 1\n");
+}
+
 /// What the program says of itself, with this folder for caches.
 #[track_caller]
 fn says(program: &Path, scratch: &Path, cache: &Path, root: &str) -> String {

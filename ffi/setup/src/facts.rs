@@ -3,8 +3,8 @@
 
 use crate::forever;
 use crate::kept::Store;
-use crate::plugins::folder;
-use crate::state::{Installed, State};
+use crate::plugins::{folder, own_file};
+use crate::state::{FileId, Installed, State};
 use std::time::{Duration, Instant};
 use uunwind_built_in::HALVES;
 use uunwind_core::errno::{Errno, EEXIST, ENOMEM};
@@ -61,6 +61,9 @@ pub fn add(
 /// The plugin that claims the object: the first in the order of the plugins. `Err`: one that could has not answered, or
 /// says that the object is its own but cannot be served, or is not open here.
 fn find(image: &Image, key: u64, state: &State, analysts: &mut Analysts) -> Result<Option<ObjectFacts>, Unanswered> {
+    if is_own(image) {
+        return Ok(None);
+    }
     let half = |name: &str| HALVES.iter().find(|half| half.language().plugin == name);
     for plugin in state.plugins.iter().filter(|plugin| plugin.built_in) {
         match half(&plugin.name).map_or(Finding::Unclaimed, |half| half.analyse(image)) {
@@ -110,6 +113,12 @@ fn find(image: &Image, key: u64, state: &State, analysts: &mut Analysts) -> Resu
         None if failed => Err(Unanswered),
         found => Ok(found),
     }
+}
+
+/// Whether it is the file of this object, which contains whatever uu's analyses look for.
+fn is_own(image: &Image) -> bool {
+    let own = own_file().and_then(|own| std::fs::metadata(own).ok());
+    own.zip(image.metadata()).is_some_and(|(own, file)| FileId::of(&own) == FileId::of(&file))
 }
 
 /// Without `bin/uu` there are none: a foreign analyse half is not run in this process, which it could end.

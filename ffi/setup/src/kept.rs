@@ -55,7 +55,7 @@ fn of_plugins(state: &State) -> Option<Sha256> {
         hash.update(id.bytes().collect::<Vec<u8>>());
         Some(())
     };
-    add_file(&own_file()?)?;
+    add_file(own_file()?)?;
     for foreign in &state.foreign {
         add_file(foreign)?;
     }

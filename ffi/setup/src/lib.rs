@@ -26,12 +26,15 @@ mod state;
 mod symbolize;
 
 use findshlibs::{SharedLibrary, TargetSharedLibrary};
-use state::{FileId, State};
+use state::{FileId, Settled, State};
 use std::path::PathBuf;
 use uunwind_core::errno::{Errno, EEXIST, ENOEXEC, ENOMEM};
 use uunwind_core::library::{Library, BUILD, BY_ITSELF};
 use uunwind_elf::Image;
 use uunwind_tables_build::Cache;
+
+/// The loader's name of the vDSO.
+const VDSO: &str = "linux-vdso.so.1";
 
 /// As `uu_setup_with()` of `uu.h`.
 ///
@@ -56,12 +59,19 @@ pub unsafe extern "C" fn uu_setup_process(library: *const Library, flags: u32) -
 fn prepare(library: &Library) -> i32 {
     // All that calls the loader comes before the lock (`state::change`).
     let state = state::current();
-    let plugins = plugins::open_new(&state);
-    let objects = loaded();
-    if plugins.is_empty() && objects.iter().all(|(_, id)| state.done.contains(id)) {
+    let places = plugins::places_now();
+    let settled = |loads| Settled { loads, plugins: places.clone() };
+    if state.settled.is_some() && state.settled == state::loads().map(settled) {
         return count(&state);
     }
+    let files = plugins::files();
+    let plugins = plugins::open_new(&state, &files);
+    // Before the objects are listed: one that is loaded meanwhile changes the counts.
+    let loads = state::loads();
+    let (objects, all_have_files) = loaded();
     state::change(|state| {
+        let mut all_done = all_have_files;
+        state.settled = None;
         for plugin in plugins {
             plugins::install(library, state, plugin);
         }
@@ -71,7 +81,10 @@ fn prepare(library: &Library) -> i32 {
             if state.done.contains(&id) {
                 continue;
             }
-            let Ok(image) = Image::open(&path) else { continue };
+            let Ok(image) = Image::open(&path) else {
+                all_done = false;
+                continue;
+            };
             let key = uunwind_elf::key_of(&image).0;
             let answered = facts::add(library, state, &store, &image, key, &mut analysts)?;
             if !state.tables.contains(&key) && add_table(library, &cache, &image, key)? {
@@ -79,8 +92,11 @@ fn prepare(library: &Library) -> i32 {
             }
             // Of the file that was read, whatever is at its path now.
             let id = image.metadata().filter(|_| answered).map(|file| FileId::of(&file));
+            all_done &= id.is_some();
             state.done.extend(id);
         }
+        all_done &= files.iter().all(|file| state.opened.contains(file));
+        state.settled = loads.filter(|_| all_done).map(settled);
         Ok(count(state))
     })
     .unwrap_or_else(|error: Errno| -error)
@@ -90,12 +106,16 @@ fn count(state: &State) -> i32 {
     i32::try_from(state.tables.len()).unwrap_or(i32::MAX)
 }
 
-/// The loaded objects that have a file.
-fn loaded() -> Vec<(PathBuf, FileId)> {
+/// The loaded objects that have a file, and whether that is all of them but the vDSO, which has none.
+fn loaded() -> (Vec<(PathBuf, FileId)>, bool) {
     let mut objects = Vec::new();
     TargetSharedLibrary::each(|object| objects.push(PathBuf::from(object.name())));
+    objects.retain(|path| !path.starts_with(VDSO));
+    let all = objects.len();
     let with_id = |path: PathBuf| std::fs::metadata(&path).ok().map(|file| (path, FileId::of(&file)));
-    objects.into_iter().filter_map(with_id).collect()
+    let objects: Vec<_> = objects.into_iter().filter_map(with_id).collect();
+    let all_have_files = objects.len() == all;
+    (objects, all_have_files)
 }
 
 /// False: the object has no unwind information.

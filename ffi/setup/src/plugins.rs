@@ -1,9 +1,10 @@
 //! Opens plugins in this process and installs them in libuunwind: uu's own from the folder beside this object, and
 //! those that the environment lists.
 
-use crate::state::{Installed, State};
+use crate::state::{FileId, Installed, State};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use uunwind_built_in::HALVES;
 use uunwind_core::library::Library;
 use uunwind_core::plugin::{padded, Entry};
@@ -18,25 +19,44 @@ pub struct Opened {
 
 /// Opens the plugins that are not installed yet. One that cannot be used is left out, and looked for again by the next
 /// call.
-pub fn open_new(state: &State) -> Vec<Opened> {
-    let files = files().into_iter().filter(|file| !state.opened.contains(file));
+pub fn open_new(state: &State, files: &[PathBuf]) -> Vec<Opened> {
+    let files = files.iter().filter(|file| !state.opened.contains(*file));
     files
         .filter_map(|file| {
-            let opened = open(&file, HALVES).ok()?;
-            Some(Opened { file, plugin: opened.plugin, entry: opened.entry })
+            let opened = open(file, HALVES).ok()?;
+            Some(Opened { file: file.clone(), plugin: opened.plugin, entry: opened.entry })
         })
         .collect()
 }
 
-/// uu's own, then those of the environment, in the order in which an object is offered to them.
-fn files() -> Vec<PathBuf> {
-    let own = folder().map(|folder| folder.join("plugins"));
-    let mut files: Vec<PathBuf> = own.and_then(|own| files_in(&own).ok()).unwrap_or_default();
+/// The folder of uu's own, then the files and folders of the environment, in the order in which an object is offered to
+/// them.
+fn places() -> Vec<PathBuf> {
+    let mut places: Vec<PathBuf> = folder().map(|folder| folder.join("plugins")).into_iter().collect();
     // SAFETY: getauxval has no preconditions.
     if unsafe { libc::getauxval(libc::AT_SECURE) } == 0 {
-        for listed in std::env::split_paths(&std::env::var_os(ENV_PLUGINS).unwrap_or_default()) {
-            files.extend(if listed.is_dir() { files_in(&listed).unwrap_or_default() } else { vec![listed] });
-        }
+        let listed = std::env::var_os(ENV_PLUGINS).unwrap_or_default();
+        places.extend(std::env::split_paths(&listed).filter(|place| !place.as_os_str().is_empty()));
+    }
+    places
+}
+
+/// [`places`], with what is there: a plugin that is added to a folder, or replaced, changes the folder's times.
+pub fn places_now() -> Vec<(PathBuf, Option<FileId>)> {
+    let now = |place: PathBuf| {
+        let file = std::fs::metadata(&place).ok();
+        (place, file.map(|file| FileId::of(&file)))
+    };
+    places().into_iter().map(now).collect()
+}
+
+/// The plugins' files, in the same order.
+pub fn files() -> Vec<PathBuf> {
+    let own = usize::from(folder().is_some());
+    let mut files = Vec::new();
+    for (index, place) in places().into_iter().enumerate() {
+        let is_folder = index < own || place.is_dir();
+        files.extend(if is_folder { files_in(&place).unwrap_or_default() } else { vec![place] });
     }
     files
 }
@@ -65,8 +85,13 @@ pub fn install(library: &Library, state: &mut State, opened: Opened) {
     state.opened.insert(opened.file);
 }
 
-/// This object's file.
-pub fn own_file() -> Option<PathBuf> {
+/// This object's file. Only the first call asks the loader.
+pub fn own_file() -> Option<&'static Path> {
+    static OWN: OnceLock<Option<PathBuf>> = OnceLock::new();
+    OWN.get_or_init(find_own_file).as_deref()
+}
+
+fn find_own_file() -> Option<PathBuf> {
     let mut info: libc::Dl_info = libc::Dl_info {
         dli_fname: std::ptr::null(),
         dli_fbase: std::ptr::null_mut(),
@@ -74,7 +99,7 @@ pub fn own_file() -> Option<PathBuf> {
         dli_saddr: std::ptr::null_mut(),
     };
     // SAFETY: an address of this object, and a place for the answer.
-    if unsafe { libc::dladdr(own_file as *const libc::c_void, &mut info) } == 0 || info.dli_fname.is_null() {
+    if unsafe { libc::dladdr(find_own_file as *const libc::c_void, &mut info) } == 0 || info.dli_fname.is_null() {
         return None;
     }
     // SAFETY: the loader's string, which lives as long as this object.
@@ -84,5 +109,5 @@ pub fn own_file() -> Option<PathBuf> {
 
 /// The folder of this object.
 pub fn folder() -> Option<PathBuf> {
-    own_file().as_deref().and_then(Path::parent).map(Path::to_owned)
+    own_file().and_then(Path::parent).map(Path::to_owned)
 }

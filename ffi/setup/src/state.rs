@@ -51,6 +51,32 @@ pub struct State {
     pub tables: HashSet<u64>,
     /// Files of the objects that libuunwind has all of: table and facts.
     pub done: HashSet<FileId>,
+    /// What was there when libuunwind had been given all of it; `None`: something is still to come.
+    pub settled: Option<Settled>,
+}
+
+/// What a set-up follows from. While it is the same, there is nothing to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settled {
+    /// How many objects were loaded and unloaded so far, in all link namespaces.
+    pub loads: (u64, u64),
+    /// Where plugins are looked for, and what is there.
+    pub plugins: Vec<(PathBuf, Option<FileId>)>,
+}
+
+/// The loader's counts of what it has loaded and unloaded.
+pub fn loads() -> Option<(u64, u64)> {
+    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, size: usize, to: *mut libc::c_void) -> i32 {
+        if size >= size_of::<libc::dl_phdr_info>() {
+            // SAFETY: the loader's structure, which has all fields; `to` is the caller's.
+            unsafe { *to.cast::<Option<(u64, u64)>>() = Some(((*info).dlpi_adds, (*info).dlpi_subs)) };
+        }
+        1
+    }
+    let mut counts: Option<(u64, u64)> = None;
+    // SAFETY: a function of this type, which is called with this pointer before this call returns.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut counts).cast()) };
+    counts
 }
 
 static STATE: ArcSwapOption<State> = ArcSwapOption::const_empty();
