@@ -17,6 +17,21 @@ pub struct Layout {
     pub plugins: PathBuf,
 }
 
+/// Checks that /proc shows this process under the pid that it has: everything about a program is read there.
+pub fn check_proc() -> Result<(), Failure> {
+    let shown =
+        std::fs::read_link("/proc/self").map_err(|e| Failure::new(format!("/proc/self cannot be read: {e}")))?;
+    let own = std::process::id();
+    if shown.as_os_str().to_str() == Some(&own.to_string()) {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "/proc belongs to another pid namespace: uu is process {own}, and there it is {}. Mount it anew where uu runs \
+         (bwrap --proc /proc, unshare --mount-proc)",
+        shown.display()
+    )))
+}
+
 /// Finds the objects next to this command: `bin/uu` and `lib/` have the same parent.
 pub fn find() -> Result<Layout, Failure> {
     let exe = std::env::current_exe().map_err(|e| Failure::new(format!("cannot find where uu is installed: {e}")))?;

@@ -30,6 +30,7 @@ pub const NAMING_SERVER: &str = "naming-server";
 /// Runs the subcommand; returns the exit code.
 pub fn run(options: &Options) -> Result<u8, Failure> {
     let arguments = Arguments::of(options)?;
+    layout::check_proc()?;
     let places = Places::choose(&arguments)?;
     if let Some(pid) = arguments.pid {
         return attach::run(pid, &arguments, places);

@@ -57,6 +57,22 @@ fn a_cleared_environment() {
     empty(&scratch, &[], &["env", "LD_PRELOAD=libm.so.6", &burn, "1", CODE], "no longer names uu's object");
 }
 
+/// `uu` itself, where /proc is that of the namespace around it.
+#[test]
+fn a_proc_of_another_pid_namespace() {
+    let scratch = paths::scratch("outer_proc");
+    let mut inside = Command::new("unshare");
+    inside.args(["--pid", "--fork", "true"]);
+    if !is_root("uu in another pid namespace") || !inside.status().is_ok_and(|status| status.success()) {
+        return;
+    }
+    let mut uu = Command::new("unshare");
+    uu.args(["--pid", "--fork"]).arg(paths::uu()).args(["record", "--", "true"]);
+    let outcome = uunwind_tests::process::run(&mut uu, &scratch, uu::LIMIT);
+    assert_eq!(outcome.code(), 125, "{}", outcome.text());
+    assert!(outcome.stderr.contains("/proc belongs to another pid namespace"), "{}", outcome.text());
+}
+
 #[test]
 fn another_pid_namespace() {
     let (burn, scratch) = burn("namespace", &[]);
