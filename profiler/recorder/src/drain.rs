@@ -1,24 +1,24 @@
 //! One pass over all blocks: new ones are taken over, rings are drained into the recording, ended ones are freed.
 
-use crate::blocks::{describe, plugin_failures, plugins, ProcessUse, ThreadUse, Use};
+mod ends;
+
+use crate::blocks::{describe, plugins, ProcessUse, ThreadUse, Use};
 use crate::code_maps::CodeMaps;
 use crate::facts::FactsPublisher;
 use crate::jit::Jit;
-use crate::machine;
 use crate::objects::Objects;
 use crate::records::Record;
 use crate::ring_reader::RingReader;
 use crate::samples::{Samples, Unread};
 use crate::session::Session;
 use crate::stacks::Stacks;
-use crate::starts::{Life, Starts};
+use crate::starts::Starts;
 use crate::survey::{Id, Survey};
 use crate::watch::{Seen, Watched, Watcher};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
-use uunwind_recording::{Name, Object, Sample, Start, Thread, Writer};
+use uunwind_recording::{Name, Object, Sample, Thread, Writer};
 use uunwind_ring::layout::{BLOCKS, ENDED_THREAD, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
 use uunwind_ring::record::{RecordHeader, SampleKind, SAMPLE_LOCK_SHIFT};
 use uunwind_ring::samples::Sample as RingSample;
@@ -209,22 +209,6 @@ impl Drain {
                 }
                 Seen::Note(note) => self.writer.note(&note),
             }
-        }
-    }
-
-    /// Ends everything that is still in use. Call after the last pass. Blocks of live processes are left to them: they
-    /// may be writing.
-    pub fn finish_all(&mut self) {
-        self.closing = true;
-        for line in self.survey.lines(false) {
-            self.writer.note(&line);
-        }
-        for block in 0..BLOCKS {
-            self.finish(block);
-        }
-        self.objects.finish(&mut self.facts);
-        for note in self.objects.take_notes().into_iter().chain(self.jit.take_notes()) {
-            self.writer.note(&note);
         }
     }
 
@@ -436,39 +420,6 @@ impl Drain {
         }
     }
 
-    fn losses(&mut self, block: usize) {
-        let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) else { return };
-        if let Some((samples, weight)) = thread.new_losses(&self.session, block) {
-            thread.is_sampled = true;
-            self.writer.lost(thread.index, samples, weight);
-        }
-    }
-
-    fn finish_thread(&mut self, block: usize) {
-        self.losses(block);
-        self.start(block);
-        self.set(block, None);
-        if !self.closing {
-            self.session.free(block);
-        }
-    }
-
-    /// Takes the start of a thread that has ended.
-    fn start(&mut self, block: usize) {
-        let Some(Some(Use::Thread(thread))) = self.uses.get(block) else { return };
-        let Some(Some(Use::Process(process))) = self.uses.get(thread.process_block) else { return };
-        let (Some(starts), Some(header)) = (&mut self.starts, self.session.thread(block)) else { return };
-        let ThreadUse { index, pid, tid, is_sampled, .. } = *thread;
-        let is_next = |other: &Use| matches!(other, Use::Process(p) if p.pid == pid && p.index > process.index);
-        let goes_on = self.uses.iter().flatten().any(is_next);
-        let cpu_before = header.cpu_before.load(Ordering::Relaxed);
-        let weight = starts.ended(Life { tid, pid, cpu_before, is_sampled, goes_on });
-        if weight > 0 {
-            let time = if tid == pid { process.start } else { machine::monotonic() };
-            self.writer.start(Start { thread: index, time, weight });
-        }
-    }
-
     /// Writes the plugins of a process that has opened them since its block was seen.
     fn name_plugin(&mut self, block: usize, plugin: u32) {
         let is_named = |p: &&mut ProcessUse| p.plugins.get(plugin as usize).is_some_and(|name| !name.is_empty());
@@ -481,48 +432,6 @@ impl Drain {
         let ProcessUse { index, plugins, .. } = process;
         let (index, plugins) = (*index, plugins.clone());
         self.writer.plugins(index, &plugins);
-    }
-
-    /// Drains a block that is no longer written to, and frees it.
-    fn finish(&mut self, block: usize) {
-        let mut pass = Pass::default();
-        match self.uses.get(block) {
-            Some(Some(Use::Thread(_))) => {
-                self.drain(block, &mut pass);
-                self.finish_thread(block);
-            }
-            Some(Some(Use::Process(_))) => {
-                let threads = self
-                    .uses
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, used)| matches!(used, Some(Use::Thread(t)) if t.process_block == block));
-                for thread in threads.map(|(thread, _)| thread).collect::<Vec<_>>() {
-                    self.drain(thread, &mut pass);
-                    self.finish_thread(thread);
-                }
-                self.finish_process(block);
-            }
-            _ => {}
-        }
-    }
-
-    fn finish_process(&mut self, block: usize) {
-        if let (Some(header), Some(Some(Use::Process(p)))) = (self.session.process(block), self.uses.get(block)) {
-            let plugins = plugins(&header);
-            if plugins != p.plugins {
-                self.writer.plugins(p.index, &plugins);
-            }
-            self.writer.counters(p.index, &p.counters(&header));
-            for note in plugin_failures(&header) {
-                self.writer.note(&note);
-            }
-            self.jit.finish(p.index);
-        }
-        self.set(block, None);
-        if !self.closing {
-            self.session.free(block);
-        }
     }
 }
 
