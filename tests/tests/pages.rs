@@ -184,6 +184,10 @@ fn many_stacks_are_a_small_file() {
     let (stacks, most) = if campaign { (100_000, 3_000_000) } else { (5_000, 300_000) };
     let page = render(Format::Html, &many(stacks), NativeFrames::Hide).expect("a page");
     assert!(page.len() <= most, "{} bytes for {stacks} stacks", page.len());
+    // For `ci/bench pages`.
+    if let Some(path) = std::env::var_os("UU_LARGE_PAGE") {
+        std::fs::write(path, &page).expect("the folder of $UU_LARGE_PAGE");
+    }
     let script = "
       const drawn = document.documentElement.dataset.boxes;
       const place = [100, 28];
