@@ -2,6 +2,7 @@
 //! was given. It returns whether the parser accepted the bytes, so that a campaign can distinguish deep inputs from
 //! ones that were refused at once.
 
+mod compiled_names;
 mod core_file;
 mod dynamic_symbols;
 mod eh_frame;
@@ -82,6 +83,7 @@ pub const ALL: &[Target] = &[
         luajit_step::run,
         20_000,
     ),
+    target("compiled_names", "symbols and source of Cython, mypyc and Nuitka", compiled_names::run, 60_000),
     target("python_lines", "location tables of CPython", python_lines::run, 150_000),
     target("stack_copy", "copies of stacks, and their walks", stack_copy::run, 60_000),
     target("ring_records", "records in a thread's ring", ring_records::run, 150_000),

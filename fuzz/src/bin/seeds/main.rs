@@ -67,6 +67,7 @@ fn main() {
     native::scripts();
     python::processes();
     python::line_tables();
+    python::compiled_names();
     shared::ring();
     shared::perf();
     shared::facts();
