@@ -1,9 +1,13 @@
 //! Python stacks at the instructions of a program whose functions call each other in every way, with each interpreter
 //! of this machine, and under its JIT: each stack ends, is one that a profile function sees, in that order, or is
-//! marked as doubtful. With UU_CAMPAIGNS=1 at every instruction.
+//! marked as doubtful. With UU_CAMPAIGNS=1 at every instruction; UU_STRIDE sets another distance.
+//!
+//! Besides, at random moments: for a second on two versions, or on all of them for UU_RANDOM_SECONDS.
 
 use libtest_mimic::Arguments;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::Command;
 use uunwind_tests::interpreters::{self, Interpreter};
 use uunwind_tests::lua_steps::ring;
@@ -35,40 +39,100 @@ fn main() {
             let name = format!("{}::every_instruction_jit", python.label);
             trials.push(evidence::trial(name, move || every_instruction(&with_jit, true)));
         }
-        let name = format!("{}::every_instruction", python.label);
-        trials.push(evidence::trial(name, move || every_instruction(&python, false)));
+        let (name, stepped) = (format!("{}::every_instruction", python.label), python.clone());
+        trials.push(evidence::trial(name, move || every_instruction(&stepped, false)));
+        if random_seconds().is_some() || RANDOM.contains(&python.version.0) && python.flags.is_empty() {
+            let name = format!("{}::at_random", python.label);
+            trials.push(evidence::trial(name, move || at_random(&python)));
+        }
     }
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-fn every_instruction(python: &Interpreter, jit: bool) -> Result<(), String> {
-    let scratch = paths::scratch(&format!("every-{}{}", if jit { "jit-" } else { "" }, python.label));
-    let source = paths::source("python/every.py");
-    let traced = process::run(Command::new(&python.path).arg(&source), &scratch, uu::LIMIT).expect_code(0);
+/// Minor versions that are always sampled at random moments, too.
+const RANDOM: [u32; 2] = [11, 12];
+/// Mean distance of such samples, in ns.
+const RANDOM_NS: &str = "100000";
+
+fn random_seconds() -> Option<String> {
+    std::env::var("UU_RANDOM_SECONDS").ok()
+}
+
+/// What a profile function sees: the stacks at each call and return, in order.
+fn traced(python: &Interpreter, source: &Path, scratch: &Path) -> Vec<Stack> {
+    let traced = process::run(Command::new(&python.path).arg(source), scratch, uu::LIMIT).expect_code(0);
     let lines = traced.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON"));
     let mut trace: Vec<Stack> = lines.collect();
     trace.dedup();
+    trace
+}
 
-    let library = compile::shared(&scratch, "libevery.so", &["python/every.c"]);
-    let stride = if std::env::var_os("UU_CAMPAIGNS").is_some() { "1" } else { STRIDE };
-    let program = [python.path.as_os_str(), source.as_os_str(), stride.as_ref()];
+/// The samples of the program's own signals, in order, and how many it says that it has sent.
+fn sampled(
+    python: &Interpreter,
+    scratch: &Path,
+    program: &[&OsStr],
+    jit: bool,
+    look: &mut dyn FnMut(&Sample),
+) -> Result<usize, String> {
+    let library = compile::shared(scratch, "libevery.so", &["python/every.c"]);
+    let program = [&[python.path.as_os_str()], program].concat();
     let environment = |command: &mut Command| {
         // The dynamic linker's own work is kept out.
         command.env("UU_TEST_EVERY", &library).env("UU_TEST_RING", ring()).env("LD_BIND_NOW", "1");
         command.env("PYTHON_JIT", if jit { "1" } else { "0" });
     };
-    let recording = uu::record(&scratch, &OPTIONS, environment, &program).expect_code(0);
-    let text = recording.outcome.stdout.clone();
-    let sent: usize =
-        text.split_once(' ').and_then(|(sent, _)| sent.parse().ok()).ok_or(format!("printed {text:?}"))?;
+    let recording = uu::record(scratch, &OPTIONS, environment, &program).expect_code(0);
+    recording.each_sample(&mut |text| {
+        let samples = parse(text).unwrap_or_else(|e| panic!("{e}"));
+        samples.iter().filter(|sample| sample.kind == "explicit").for_each(&mut *look);
+    });
+    let text = &recording.outcome.stdout;
+    text.split_once(' ').and_then(|(sent, _)| sent.parse().ok()).ok_or(format!("printed {text:?}"))
+}
+
+/// Each whole stack that is not marked is one that a profile function sees. The order is not looked at: the program
+/// goes through all of them again and again.
+fn at_random(python: &Interpreter) -> Result<(), String> {
+    let scratch = paths::scratch(&format!("random-{}", python.label));
+    let source = paths::source("python/every.py");
+    let known: HashSet<Stack> = traced(python, &source, &scratch).into_iter().collect();
+    let seconds = random_seconds().unwrap_or("1".to_owned());
+    let (mut samples, mut doubtful, mut wrong) = (0, 0, None);
+    let program = [source.as_os_str(), seconds.as_ref(), RANDOM_NS.as_ref()];
+    let sent = sampled(python, &scratch, &program, false, &mut |sample| {
+        samples += 1;
+        if sample.flags.contains("desync") || !sample.complete() {
+            doubtful += 1;
+            return;
+        }
+        let stack: Stack = sample.frames.iter().filter_map(function).collect();
+        // Between two rounds only the module runs.
+        if stack != ["<module>:1"] && !known.contains(&stack) {
+            wrong.get_or_insert_with(|| format!("{stack:?} is no stack of the program\n{}", sample.text()));
+        }
+    })?;
+    eprintln!("{}: {samples} samples of {sent} at random, {doubtful} doubtful", python.label);
+    match wrong {
+        Some(wrong) => Err(wrong),
+        None if samples < LEAST => Err(format!("{samples} samples of {sent} arrived")),
+        None if doubtful * DOUBTFUL > samples => Err(format!("{doubtful} of {samples} stacks are doubtful")),
+        None => Ok(()),
+    }
+}
+
+fn every_instruction(python: &Interpreter, jit: bool) -> Result<(), String> {
+    let scratch = paths::scratch(&format!("every-{}{}", if jit { "jit-" } else { "" }, python.label));
+    let source = paths::source("python/every.py");
+    let trace = traced(python, &source, &scratch);
+    let all = std::env::var_os("UU_CAMPAIGNS").is_some();
+    let stride = std::env::var("UU_STRIDE").unwrap_or(if all { "1" } else { STRIDE }.to_owned());
 
     let begins_late = python.version.0 <= 10 && python.flags.contains('d');
     let mut seen =
         Seen { trace: &trace, at: 0, samples: 0, in_jit: 0, begins_late, doubtful: BTreeMap::new(), wrong: None };
-    recording.each_sample(&mut |text| {
-        let samples = parse(text).unwrap_or_else(|e| panic!("{e}"));
-        samples.iter().filter(|sample| sample.kind == "explicit").for_each(|sample| seen.look(sample));
-    });
+    let program = [source.as_os_str(), stride.as_ref()];
+    let sent = sampled(python, &scratch, &program, jit, &mut |sample| seen.look(sample))?;
     let doubtful: usize = seen.doubtful.values().sum();
     let Seen { samples, in_jit, doubtful: why, .. } = &seen;
     eprintln!("{}: {samples} samples, {in_jit} in the JIT's code, {doubtful} doubtful: {why:?}", python.label);

@@ -3,11 +3,17 @@
 
    The trap flag makes the processor stop after each instruction. The handler of that trap sends the sampling signal,
    which is blocked while the handler runs: it is delivered when the handler returns, at the instruction that was stopped
-   at. */
+   at.
+
+   random_begin(ns): until random_end(), which returns the number of samples that were sent, another thread sends them, at
+   random moments with this mean distance. */
 #define _GNU_SOURCE
 #include "../native/ring.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <time.h>
 #include <ucontext.h>
 
 #define TRAP_FLAG 0x100
@@ -53,4 +59,40 @@ long every_end(void) {
 
 long every_steps(void) {
     return steps;
+}
+
+static pthread_t sender;
+static pid_t target;
+static long mean;
+static volatile int over;
+
+static void *send(void *argument) {
+    unsigned long random = 88172645463325252UL;
+    (void)argument;
+    prctl(PR_SET_TIMERSLACK, 1UL);
+    while (!over) {
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        struct timespec pause = {.tv_nsec = (long)(random % (2 * (unsigned long)mean))};
+        nanosleep(&pause, 0);
+        if (syscall(SYS_tgkill, getpid(), target, SIGPROF) == 0)
+            samples++;
+    }
+    return 0;
+}
+
+void random_begin(long ns) {
+    sigset_t all, before;
+    target = (pid_t)syscall(SYS_gettid);
+    mean = ns;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&sender, 0, send, 0))
+        _exit(3);
+    pthread_sigmask(SIG_SETMASK, &before, 0);
+}
+
+long random_end(void) {
+    over = 1;
+    pthread_join(sender, 0);
+    return samples;
 }

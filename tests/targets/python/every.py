@@ -2,6 +2,7 @@
 run in its code.
 
 Usage: every.py STRIDE   samples every STRIDE-th instruction (every.c), and prints how many samples were sent
+       every.py SECONDS NS   samples at random moments for so long, at this mean distance, and prints that number
        every.py          writes down instead what a profile function sees at each call and return: a line of JSON with
                          the functions that run, innermost first, as "name:first line"
 """
@@ -13,6 +14,7 @@ import os
 import re
 import signal
 import sys
+import time
 
 # Iterations after which a loop runs in the JIT's code.
 HOT = 6000 if os.environ.get("PYTHON_JIT") == "1" else 0
@@ -231,7 +233,14 @@ def on_event(frame, event, argument):
 
 
 signal.signal(signal.SIGUSR1, on_signal)
-if len(sys.argv) > 1:
+if len(sys.argv) > 2:
+    every, until = ctypes.PyDLL(os.environ["UU_TEST_EVERY"]), time.monotonic() + float(sys.argv[1])
+    every.random_end.restype = ctypes.c_long
+    every.random_begin(ctypes.c_long(int(sys.argv[2])))
+    while time.monotonic() < until:
+        main()
+    print(every.random_end(), "samples")
+elif len(sys.argv) > 1:
     every = ctypes.PyDLL(os.environ["UU_TEST_EVERY"])
     begin, end, count, stride = every.every_begin, every.every_end, every.every_steps, ctypes.c_long(int(sys.argv[1]))
     end.restype = count.restype = ctypes.c_long
