@@ -43,6 +43,22 @@ fn glue(cfa: u64) -> Native {
     Native { pc: start + 9, sp: cfa - 0x80, cfa, exact: false, function_start: start, function_end: start + 0x100 }
 }
 
+/// In an interpreter that makes tail calls, the loop's function is interrupted in another one, which it has called.
+#[test]
+fn a_function_of_one_instruction_hosts_nothing() {
+    for version in ALL {
+        let p = two_activations(version);
+        let instruction = Native { exact: true, ..glue(INNER - SIZE) };
+        let natives = [instruction, loop_frame(INNER, SIZE, false), loop_frame(OUTER, SIZE, false)];
+        let expected = [
+            shown(OVERLAY_NONE, &[]),
+            shown(OVERLAY_INTERPRETER, &[("C.h", 80), ("g", 60)]),
+            shown(OVERLAY_INTERPRETER, &[("f", 40), ("<module>", 20)]),
+        ];
+        assert_eq!(show(&p, &natives), expected, "{:#x}", version.facts.python);
+    }
+}
+
 #[test]
 fn each_native_frame_gets_the_frames_that_it_hosts() {
     for version in ALL {

@@ -11,6 +11,8 @@ use uunwind_python::lines;
 /// (list.sort, libffi, C libraries) is not listed.
 const GLUE: &[&str] = &[
     "_PyEval_*",
+    // One function an instruction, in builds whose interpreter makes tail calls.
+    "_TAIL_CALL_*",
     "PyEval_*",
     "_PyFunction_*",
     "_PyObject_Call*",
