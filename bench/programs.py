@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Real Python programs: are the stacks that profilers see of them whole, and do they agree with the program's calls?
 
-  programs.py UU PYTHON FOLDER [--only NAME,...] [--tools NAME,...] [--rate HZ] [--show N]
+  programs.py UU PYTHON FOLDER [--only NAME,...] [--tools NAME,...] [--rate HZ] [--runs N] [--show N]
 
 PYTHON: a CPython of 3.11 or later with venv. FOLDER is kept: the environment with the programs is made there once.
 
@@ -26,7 +26,7 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PACKAGES = "black mypy pytest hypothesis sphinx flask django numpy pandas gevent nbclient ipykernel py-spy".split()
+PACKAGES = "black mypy pytest hypothesis sphinx flask django numpy pandas gevent nbclient ipykernel py-spy austin-dist==3.7.0".split()
 # Functions with which a thread of Python code begins, besides modules.
 BEGINNINGS = {"<module>", "_bootstrap", "_run_module_as_main"}
 
@@ -100,7 +100,12 @@ def calls(command, folder):
     for name in os.listdir(place):
         with open(os.path.join(place, name), "rb") as file:
             found |= pickle.load(file)
-    return found
+    return {(plain(caller), position, plain(callee)) for caller, position, callee in found}
+
+
+def plain(function):
+    """A function as it is named in each run: a notebook's cells lie in a file with the process's number."""
+    return (re.sub(r"ipykernel_\d+", "ipykernel", function[0]), *function[1:])
 
 
 class Verdict:
@@ -111,6 +116,13 @@ class Verdict:
         self.new_place = collections.Counter()
         self.never = collections.Counter()
         self.wrong_samples = 0
+
+    def add(self, other):
+        for name in "samples cut pairs unseen wrong_samples".split():
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in "reasons new_place never".split():
+            getattr(self, name).update(getattr(other, name))
+        self.example = self.example or other.example
 
 
 FRAME = re.compile(r"  (?:py|await) (.*) \((.*):\d+(?::[-:0-9]+)?\) code 0x[0-9a-f]+ pos (\d+) first (\d+)$")
@@ -134,7 +146,7 @@ def judge_uu(text, known):
         for line in lines[1:]:
             found = FRAME.match(line)
             if found:
-                frames.append(((found[2], int(found[4]), found[1]), int(found[3])))
+                frames.append((plain((found[2], int(found[4]), found[1])), int(found[3])))
         bad = False
         for (callee, _), (caller, position) in zip(frames, frames[1:]):
             verdict.pairs += 1
@@ -181,12 +193,13 @@ def judge_lines(stacks, known):
     return verdict
 
 
-def folded(text, frame):
+def folded(text, frame, each=None):
+    """`each`: the number of samples that a line stands for; without it, its last number."""
     for line in text.splitlines():
         stack, _, count = line.rpartition(" ")
         if not stack or not count.isdigit() or line.startswith("#"):
             continue
-        yield [found for found in map(frame, stack.split(";")) if found], int(count)
+        yield [found for found in map(frame, stack.split(";")) if found], each or int(count)
 
 
 def spy_frame(text):
@@ -214,6 +227,24 @@ def by_spy(options):
     return record
 
 
+def austin_frame(text):
+    found = re.match(r"(.*):([^:]*):\d+$", text)
+    return (found[2], found[1]) if found and (found[1].endswith(".py") or found[1].startswith("<")) else None
+
+
+def by_austin(options):
+    def record(tool, command, folder, rate, known):
+        file = os.path.join(folder, "x.austin")
+        cpu, wall, text = run([tool, "-s", "-C", *options, "-i", "%dus" % (1_000_000 // rate), "-o", file, *command], folder)
+        errors = re.search(r"rror rate\D*(\d+)/\d+", re.sub(r"\x1b\[[0-9;]*m", "", text))
+        with open(file) as out:
+            # Those that austin itself marks are counted as failed.
+            lines = "\n".join(line for line in out if ":INVALID:" not in line)
+        return cpu, wall, int(errors[1]) if errors else 0, judge_lines(folded(lines, austin_frame, 1), known)
+
+    return record
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("uu")
@@ -222,15 +253,19 @@ def main():
     parser.add_argument("--only")
     parser.add_argument("--tools", default="uu")
     parser.add_argument("--rate", type=int, default=999)
+    parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--show", type=int, default=3)
     options = parser.parse_args()
     folder = os.path.abspath(options.folder)
     os.makedirs(folder, exist_ok=True)
     python = prepare(options.python, folder)
-    spy = os.path.join(os.path.dirname(python), "py-spy")
+    beside = lambda name: os.path.join(os.path.dirname(python), name)
+    spy = beside("py-spy")
     tools = {
         "uu": lambda *rest: by_uu(os.path.abspath(options.uu), *rest),
         "py-spy": lambda *rest: by_spy([])(spy, *rest),
+        "austin": lambda *rest: by_austin([])(beside("austin"), *rest),
+        "austinp": lambda *rest: by_austin(["-k"])(beside("austinp"), *rest),
         "py-spy --native": lambda *rest: by_spy(["--native"])(spy, *rest),
     }
     print("| program | profiler | CPU s alone | CPU s of all | samples | not whole | failed | pairs | not judged | new place | never called | wrong samples |")
@@ -241,8 +276,12 @@ def main():
         known = calls(command, folder)
         alone = run(command, folder)[0]
         for tool in options.tools.split(","):
+            cpu, failed, verdict = 0, 0, Verdict()
             try:
-                cpu, _, failed, verdict = tools[tool](command, folder, options.rate, known)
+                for _ in range(options.runs):
+                    spent, _, errors, one = tools[tool](command, folder, options.rate, known)
+                    cpu, failed = cpu + spent / options.runs, failed + errors
+                    verdict.add(one)
             except (OSError, subprocess.CalledProcessError) as error:
                 print("| %s | %s | refused: %s" % (name, tool, str(error)[-300:]))
                 continue
