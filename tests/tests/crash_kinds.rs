@@ -78,6 +78,8 @@ fn crash(label: &str, words: &[&OsStr], signal: i32, name: &str) -> (Report, Out
     (report, json)
 }
 
+const NESTED: [&str; 6] = ["crash_here", "on_signal", "on_first", "crash_nested_handlers", "middle", "main"];
+
 #[test]
 fn each_kind_ends_as_alone_and_names_the_functions() {
     let names =
@@ -107,6 +109,39 @@ fn each_kind_ends_as_alone_and_names_the_functions() {
         ("detached", SIGSEGV, 1, 2, &["crash_here", "middle", "worker"]),
         ("exec-storm", SIGSEGV, 1, 3, &["crash_here", "middle", "main"]),
         ("child", SIGSEGV, 1, 1, &["crash_here", "crash_child", "middle", "main"]),
+        ("null-call", SIGSEGV, 1, 1, &["crash_null_call", "middle", "main"]),
+        ("non-canonical", SIGSEGV, 128, 1, &["crash_non_canonical", "middle", "main"]),
+        ("trap", SIGILL, 2, 1, &["crash_trap", "middle", "main"]),
+        ("lock-prefix", SIGILL, 2, 1, &["crash_lock_prefix", "middle", "main"]),
+        ("interrupts", SIGSEGV, 128, 1, &["crash_interrupts", "middle", "main"]),
+        ("movaps", SIGSEGV, 128, 1, &["crash_movaps", "middle", "main"]),
+        ("zero-divided", SIGFPE, 1, 1, &["crash_zero_divided", "middle", "main"]),
+        ("float-invalid", SIGFPE, 7, 1, &["crash_float_invalid", "middle", "main"]),
+        ("float-overflow", SIGFPE, 4, 1, &["crash_float_overflow", "middle", "main"]),
+        ("truncated-file", SIGBUS, 2, 1, &["crash_truncated_file", "middle", "main"]),
+        ("read-only-file", SIGSEGV, 2, 1, &["crash_read_only_file", "middle", "main"]),
+        ("unmapped-data", SIGSEGV, 1, 1, &["crash_unmapped_data", "middle", "main"]),
+        ("abort", SIGABRT, -6, 1, &["crash_abort", "middle", "main"]),
+        ("assert", SIGABRT, -6, 1, &["crash_assert", "middle", "main"]),
+        ("invalid-free", SIGABRT, -6, 1, &["crash_invalid_free", "middle", "main"]),
+        ("heap", SIGABRT, -6, 1, &["crash_heap", "middle", "main"]),
+        ("in-memcpy", SIGSEGV, 1, 1, &["crash_in_memcpy", "middle", "main"]),
+        ("in-strlen", SIGSEGV, 1, 1, &["crash_in_strlen", "middle", "main"]),
+        ("in-printf", SIGSEGV, 1, 1, &["crash_in_printf", "middle", "main"]),
+        ("raised", SIGSEGV, -6, 1, &["crash_raised", "middle", "main"]),
+        ("killed", SIGBUS, 0, 1, &["crash_killed", "middle", "main"]),
+        ("queued", SIGFPE, -1, 1, &["crash_queued", "middle", "main"]),
+        ("thread-killed", SIGILL, -6, 1, &["crash_thread_killed", "middle", "main"]),
+        ("once", SIGSEGV, 1, 1, &["crash_here", "of_once", "crash_once", "middle", "main"]),
+        ("tree", SIGSEGV, 1, 1, &["crash_here", "crash_compare", "crash_tree", "middle", "main"]),
+        ("timer", SIGSEGV, 1, 1, &["crash_here", "on_signal", "crash_timer", "middle", "main"]),
+        ("nested-handlers", SIGSEGV, 1, 1, &NESTED),
+        ("quick-exit", SIGSEGV, 1, 1, &["crash_here", "at_exit", "crash_quick_exit", "middle", "main"]),
+        ("destructor", SIGSEGV, 1, 1, &["crash_here", "in_destructor", "crash_leaving", "middle", "main"]),
+        ("at-fork", SIGSEGV, 1, 1, &["crash_here", "at_exit", "crash_at_fork", "middle", "main"]),
+        ("realigned", SIGSEGV, 1, 1, &["crash_here", "crash_realigned", "middle", "main"]),
+        ("variadic", SIGSEGV, 1, 1, &["crash_here", "of_many", "crash_variadic", "middle", "main"]),
+        ("small-thread", SIGSEGV, 1, 2, &["crash_here", "middle", "worker"]),
     ] {
         let name = names.iter().find(|(number, _)| *number == signal).map_or("", |(_, name)| name);
         let (report, out) = crash(kind, &[program().as_ref(), kind.as_ref()], signal, name);

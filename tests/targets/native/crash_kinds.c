@@ -1,16 +1,20 @@
 /* crash_kinds KIND [OBJECT]: a program that knows nothing of crash reports crashes, in functions that are named after the
    kinds (crash_KIND, with _ for -). */
 #define _GNU_SOURCE
+#include <assert.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fenv.h>
 #include <pthread.h>
+#include <search.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -174,6 +178,157 @@ static void of_key(void *unused) {
     AFTER;
 }
 
+
+/* What the processor refuses. */
+STAYS void crash_null_call(void) { ((void (*volatile)(void))0)(); AFTER; }
+STAYS void crash_non_canonical(void) { zero = *(volatile int *)(UINT64_C(1) << 63); AFTER; }
+STAYS void crash_trap(void) { __asm__ volatile("ud2"); AFTER; }
+STAYS void crash_lock_prefix(void) { __asm__ volatile(".byte 0xf0, 0x90"); AFTER; }
+STAYS void crash_interrupts(void) { __asm__ volatile("cli"); AFTER; }
+STAYS void crash_movaps(void) {
+    static uint64_t words[4];
+    __asm__ volatile("movaps (%0), %%xmm0" : : "r"((char *)words + 8 + ((uintptr_t)words & 8)) : "xmm0");
+    AFTER;
+}
+STAYS void crash_zero_divided(void) { one = one / zero; AFTER; }
+STAYS void crash_float_invalid(void) {
+    feenableexcept(FE_INVALID);
+    nothing = nothing / nothing;
+    AFTER;
+}
+STAYS void crash_float_overflow(void) {
+    feenableexcept(FE_OVERFLOW);
+    nothing = 1e308;
+    nothing = nothing * nothing;
+    AFTER;
+}
+
+/* What the kernel refuses: pages without memory or rights. */
+static char *file_page(int protection, int *file) {
+    *file = memfd_create("page", 0);
+    zero = ftruncate(*file, 4096);
+    return mmap(0, 4096, protection, MAP_SHARED, *file, 0);
+}
+STAYS void crash_truncated_file(void) {
+    int file;
+    volatile char *page = file_page(PROT_READ, &file);
+    zero = ftruncate(file, 0);
+    zero = *page;
+    AFTER;
+}
+STAYS void crash_read_only_file(void) {
+    int file;
+    *(volatile char *)file_page(PROT_READ, &file) = 1;
+    AFTER;
+}
+STAYS void crash_unmapped_data(void) {
+    int file;
+    volatile char *page = file_page(PROT_READ, &file);
+    munmap((void *)page, 4096);
+    zero = *page;
+    AFTER;
+}
+
+/* What the C library refuses, or is given. */
+STAYS void crash_abort(void) { abort(); }
+STAYS void crash_assert(void) { assert(zero == one); AFTER; }
+STAYS void crash_invalid_free(void) {
+    /* With a plausible size before it. */
+    uint64_t *chunk = malloc(100);
+    chunk[0] = 0x71;
+    uint64_t *volatile inside = chunk + 1;
+    free(inside);
+    AFTER;
+}
+STAYS void crash_heap(void) {
+    uint64_t *volatile chunk = malloc(100);
+    chunk[-1] = 0x4141414141414140;
+    free(chunk);
+    AFTER;
+}
+static void *volatile no_memory = (void *)8;
+STAYS void crash_in_memcpy(void) {
+    static char from[4096];
+    memcpy(no_memory, from, sizeof from / (size_t)one);
+    AFTER;
+}
+STAYS void crash_in_strlen(void) { zero = (int)strlen(no_memory); AFTER; }
+STAYS void crash_in_printf(void) {
+    const char *volatile format = "%s%s\n";
+    printf(format, "", no_memory);
+    AFTER;
+}
+
+/* Signals that are sent. */
+STAYS void crash_raised(void) { raise(SIGSEGV); AFTER; }
+STAYS void crash_killed(void) { kill(getpid(), SIGBUS); AFTER; }
+STAYS void crash_queued(void) { sigqueue(getpid(), SIGFPE, (union sigval){.sival_int = 1}); AFTER; }
+STAYS void crash_thread_killed(void) { pthread_kill(pthread_self(), SIGILL); AFTER; }
+
+/* Who calls. */
+static void of_once(void) { crash_here(); AFTER; }
+STAYS void crash_once(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, of_once);
+    AFTER;
+}
+STAYS void crash_tree(void) {
+    void *root = 0;
+    tsearch(in_data, &root, crash_compare);
+    tsearch(in_data + 1, &root, crash_compare);
+    AFTER;
+}
+STAYS void crash_timer(void) {
+    signal(SIGALRM, on_signal);
+    struct itimerval soon = {.it_value.tv_usec = 1000, .it_interval.tv_usec = 1000};
+    setitimer(ITIMER_REAL, &soon, 0);
+    for (;;)
+        pause();
+}
+static void on_first(int number) {
+    (void)number;
+    raise(SIGUSR2);
+    AFTER;
+}
+STAYS void crash_nested_handlers(void) {
+    signal(SIGUSR1, on_first);
+    signal(SIGUSR2, on_signal);
+    raise(SIGUSR1);
+    AFTER;
+}
+STAYS void crash_quick_exit(void) {
+    at_quick_exit(at_exit);
+    quick_exit(3);
+}
+__attribute__((destructor)) static void in_destructor(void) {
+    if (kind && is("destructor"))
+        crash_here();
+    AFTER;
+}
+STAYS void crash_at_fork(void) {
+    pthread_atfork(at_exit, 0, 0);
+    zero = fork();
+    AFTER;
+}
+
+/* Frames. */
+STAYS void crash_realigned(void) {
+    _Alignas(64) volatile char room[64];
+    room[one] = 1;
+    crash_here();
+    zero = room[one];
+    AFTER;
+}
+STAYS void of_many(int count, ...) {
+    va_list rest;
+    va_start(rest, count);
+    nothing = va_arg(rest, double);
+    crash_here();
+    va_end(rest);
+    AFTER;
+}
+STAYS void crash_variadic(void) { of_many(one, 1.5, "two"); AFTER; }
+
 static const struct { const char *kind; void (*crash)(void); } CRASHES[] = {
     {"read-only", crash_read_only}, {"data-call", crash_data_call}, {"privileged", crash_privileged},
     {"guard-page", crash_guard_page}, {"misaligned", crash_misaligned}, {"least-divided", crash_least_divided},
@@ -182,6 +337,17 @@ static const struct { const char *kind; void (*crash)(void); } CRASHES[] = {
     {"alternate", crash_alternate}, {"swapped", crash_swapped}, {"unload", crash_unload}, {"blocked", crash_blocked},
     {"mostly-blocked", crash_mostly_blocked}, {"closed", crash_closed}, {"changed-folder", crash_changed_folder},
     {"chroot", crash_chroot}, {"child", crash_child}, {"at-exit", crash_leaving},
+    {"null-call", crash_null_call}, {"non-canonical", crash_non_canonical}, {"trap", crash_trap},
+    {"lock-prefix", crash_lock_prefix}, {"interrupts", crash_interrupts}, {"movaps", crash_movaps},
+    {"zero-divided", crash_zero_divided}, {"float-invalid", crash_float_invalid},
+    {"float-overflow", crash_float_overflow}, {"truncated-file", crash_truncated_file},
+    {"read-only-file", crash_read_only_file}, {"unmapped-data", crash_unmapped_data}, {"abort", crash_abort},
+    {"assert", crash_assert}, {"invalid-free", crash_invalid_free}, {"heap", crash_heap},
+    {"in-memcpy", crash_in_memcpy}, {"in-strlen", crash_in_strlen}, {"in-printf", crash_in_printf},
+    {"raised", crash_raised}, {"killed", crash_killed}, {"queued", crash_queued},
+    {"thread-killed", crash_thread_killed}, {"once", crash_once}, {"tree", crash_tree}, {"timer", crash_timer},
+    {"nested-handlers", crash_nested_handlers}, {"quick-exit", crash_quick_exit}, {"destructor", crash_leaving},
+    {"at-fork", crash_at_fork}, {"realigned", crash_realigned}, {"variadic", crash_variadic},
 };
 
 STAYS int middle(void) {
@@ -236,9 +402,13 @@ int main(int argc, char **argv) {
             pthread_create(&thread, 0, starts_programs, 0);
         usleep(20000);
     }
-    if (is("thread-key") || is("main-gone") || is("detached")) {
+    if (is("thread-key") || is("main-gone") || is("detached") || is("small-thread")) {
+        pthread_attr_t attributes;
+        pthread_attr_init(&attributes);
+        if (is("small-thread"))
+            pthread_attr_setstacksize(&attributes, 16384);
         pthread_key_create(&key, of_key);
-        pthread_create(&thread, 0, worker, 0);
+        pthread_create(&thread, &attributes, worker, 0);
         if (is("detached")) {
             pthread_detach(thread);
             for (;;)
