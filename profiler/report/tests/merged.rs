@@ -11,6 +11,11 @@ fn recording() -> Recording {
     Recording::parse(&support::recording(), Path::new("x.uu")).expect("a recording")
 }
 
+/// Threads and times of what was used before a sample.
+fn starts(recording: &Recording) -> Vec<(u32, u64)> {
+    recording.starts.iter().map(|start| (start.thread, start.time)).collect()
+}
+
 /// Merged with itself, a recording has every stack twice, under its own names.
 #[test]
 fn recordings_are_shown_as_one() {
@@ -31,10 +36,12 @@ fn recordings_are_shown_as_one() {
     later.settings.start_monotonic += 1000;
     later.samples.iter_mut().for_each(|sample| sample.time += 1000);
     later.objects.iter_mut().filter(|object| object.time > 0).for_each(|object| object.time += 1000);
+    later.starts.iter_mut().for_each(|start| start.time += 1000);
     later.jit.places.iter_mut().for_each(|place| place.time += 1000);
     both.merge(later).expect("of the same rate");
     let doubled = folded(&one).into_iter().map(|(stack, weight)| (stack, weight * 2)).collect();
     assert_eq!(folded(&both), doubled);
+    assert_eq!(starts(&both), [(2, 12), (5, 12)]);
     assert_eq!(both.end.as_ref().map(|end| end.samples), one.end.as_ref().map(|end| end.samples * 2));
     let mut other = one.clone();
     other.settings.rate += 1;

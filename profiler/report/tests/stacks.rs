@@ -9,7 +9,7 @@ use uunwind_core::frame::{native_word, semantic_word, FLAG_EXACT, FLAG_INTERPRET
 use uunwind_core::stop_reason::StopReason;
 use uunwind_language::Language;
 use uunwind_recording::languages::complete;
-use uunwind_recording::{Name, Node, Object, Process, Recording, Sample, Symbol, Symbols, Thread};
+use uunwind_recording::{Name, Node, Object, Process, Recording, Sample, Start, Symbol, Symbols, Thread};
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
 use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_FACTS_PENDING, SAMPLE_LATE};
@@ -215,6 +215,23 @@ fn marks_for_cut_stacks_and_time_outside_of_functions() {
     }
 }
 
+/// What threads without a sample had used when their timers were armed: it is time, and no sample.
+#[test]
+fn starts_are_time_without_a_sample() {
+    let mut b = Builder::new();
+    b.sample(&[Native(0, "work")], StopReason::Complete, 0, 2);
+    b.recording.processes[0].pid = 7;
+    b.recording.threads = [7, 8].map(|tid| Thread { tid, ..Thread::default() }).into();
+    b.recording.starts = [(0, 30), (1, 5), (0, 10)].map(|(thread, weight)| Start { thread, time: 1, weight }).into();
+    assert_eq!(b.folded(NativeFrames::Hide), "[process start] 40\n[thread start] 5\nwork 2\n");
+    let summary = render(Format::Summary, &b.recording, NativeFrames::Hide).expect("text");
+    let summary = String::from_utf8(summary).expect("UTF-8");
+    for line in ["samples    1: 1 complete", "0.47 s sampled", "0.45s used by threads and processes that ended without"]
+    {
+        assert!(summary.contains(line), "{line}: {summary}");
+    }
+}
+
 #[test]
 fn code_without_a_symbol_shows_its_object() {
     let mut b = Builder::new();
@@ -303,8 +320,9 @@ fn pprof_holds_together_and_adds_up() {
         samples += packed(2)[0];
         nanoseconds += packed(2)[1];
     }
-    let weight: u64 = recording.samples.iter().map(|s| u64::from(s.weight.max(1))).sum();
-    assert_eq!((samples, nanoseconds), (60, weight * (1_000_000_000 / 99)));
+    let started: u64 = recording.starts.iter().map(|start| u64::from(start.weight)).sum();
+    let weight: u64 = recording.samples.iter().map(|s| u64::from(s.weight.max(1))).sum::<u64>() + started;
+    assert_eq!((samples, nanoseconds, started), (60, weight * (1_000_000_000 / 99), 4));
     let types: Vec<&str> = of(1).map(|(.., b)| strings[fields(b)[0].1 as usize].as_str()).collect();
     assert_eq!(types, ["samples", "cpu"]);
 }

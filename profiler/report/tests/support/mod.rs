@@ -7,7 +7,7 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_language::Language;
 use uunwind_recording::{
     Call, CodeLine, Counters, End, Inlined, JitCode, JitNames, JitPlace, JitSource, Name, Node, Object, Process,
-    Sample, Settings, Symbol, Symbols, Thread, Writer,
+    Sample, Settings, Start, Symbol, Symbols, Thread, Writer,
 };
 
 /// A file in memory that the writer can own.
@@ -93,6 +93,8 @@ pub fn recording() -> Vec<u8> {
         w.note("a note");
         w.flush();
     }
+    // The first thread of the second process, which has another id than the process.
+    w.start(Start { thread: 2, time: 12, weight: 4 });
     w.plugins(1, &["".into(), "lua".into()]);
     w.command(1, &[b"/bin/prog".to_vec(), b"--second".to_vec()]);
     w.counters(0, &Counters { nested: 3, ..Counters::default() });
