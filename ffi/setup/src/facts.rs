@@ -3,8 +3,8 @@
 
 use crate::forever;
 use crate::kept::Store;
-use crate::plugins::{folder, own_file};
-use crate::state::{FileId, Installed, State};
+use crate::plugins::{folder, is_own};
+use crate::state::{Installed, State};
 use std::time::{Duration, Instant};
 use uunwind_built_in::HALVES;
 use uunwind_core::errno::{Errno, EEXIST, ENOMEM};
@@ -61,6 +61,7 @@ pub fn add(
 /// The plugin that claims the object: the first in the order of the plugins. `Err`: one that could has not answered, or
 /// says that the object is its own but cannot be served, or is not open here.
 fn find(image: &Image, key: u64, state: &State, analysts: &mut Analysts) -> Result<Option<ObjectFacts>, Unanswered> {
+    // It contains whatever uu's analyses look for.
     if is_own(image) {
         return Ok(None);
     }
@@ -113,12 +114,6 @@ fn find(image: &Image, key: u64, state: &State, analysts: &mut Analysts) -> Resu
         None if failed => Err(Unanswered),
         found => Ok(found),
     }
-}
-
-/// Whether it is the file of this object, which contains whatever uu's analyses look for.
-fn is_own(image: &Image) -> bool {
-    let own = own_file().and_then(|own| std::fs::metadata(own).ok());
-    own.zip(image.metadata()).is_some_and(|(own, file)| FileId::of(&own) == FileId::of(&file))
 }
 
 /// Without `bin/uu` there are none: a foreign analyse half is not run in this process, which it could end.

@@ -87,7 +87,8 @@ fn prepare(library: &Library) -> i32 {
             };
             let key = uunwind_elf::key_of(&image).0;
             let answered = facts::add(library, state, &store, &image, key, &mut analysts)?;
-            if !state.tables.contains(&key) && add_table(library, &cache, &image, key)? {
+            // Walks that interrupt a set-up meet this object, and no others: its rules are read in place.
+            if !plugins::is_own(&image) && !state.tables.contains(&key) && add_table(library, &cache, &image, key)? {
                 state.tables.insert(key);
             }
             // Of the file that was read, whatever is at its path now.

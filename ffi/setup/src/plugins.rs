@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use uunwind_built_in::HALVES;
 use uunwind_core::library::Library;
 use uunwind_core::plugin::{padded, Entry};
+use uunwind_elf::Image;
 use uunwind_loader::{files_in, open, Plugin, ENV_PLUGINS, MOST};
 
 /// A plugin that is open in this process.
@@ -110,4 +111,10 @@ fn find_own_file() -> Option<PathBuf> {
 /// The folder of this object.
 pub fn folder() -> Option<PathBuf> {
     own_file().and_then(Path::parent).map(Path::to_owned)
+}
+
+/// Whether it is the file of this object.
+pub fn is_own(image: &Image) -> bool {
+    let own = own_file().and_then(|own| std::fs::metadata(own).ok());
+    own.zip(image.metadata()).is_some_and(|(own, file)| FileId::of(&own) == FileId::of(&file))
 }
