@@ -8,7 +8,7 @@ use std::process::Command;
 use uunwind_tests::{paths, process, uu};
 
 /// Those that there are at least: what no package has, and what packages will soon have no more.
-const IMAGES: [&str; 2] = ["3.13.5t", "3.14.10-jit"];
+const IMAGES: [&str; 3] = ["3.13.5t", "3.14.10-jit", "3.15.2-jit"];
 
 fn images() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("images");
