@@ -46,6 +46,17 @@ signal_object() {
     run cargo rustc --locked --profile dso -p "$package" --lib --crate-type cdylib "${cargo[@]}" -- "${link[@]}"
 }
 
+# Builds the object that is mapped into running processes: injected_object PACKAGE SONAME
+#
+# No dynamic loader ever sees it, so it needs nothing, not even libc, and binds all its symbols to itself.
+injected_object() {
+    local package=$1 soname=$2 link=() argument
+    for argument in -nostartfiles -nostdlib -Wl,-z,defs -Wl,-z,now -Wl,-Bsymbolic "-Wl,-soname,$soname" -Wl,--as-needed; do
+        link+=(-C "link-arg=$argument")
+    done
+    run cargo rustc --locked --profile dso -p "$package" --lib --crate-type cdylib -- "${link[@]}"
+}
+
 # Builds a static library of a signal object: static_library PACKAGE FILE
 #
 # It has the one object that link-time optimization made of the package and of what it needs, with uu.h's symbols only. What

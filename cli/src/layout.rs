@@ -11,6 +11,8 @@ pub struct Layout {
     pub library: PathBuf,
     /// `lib/uu/libuunwind-preload.so`.
     pub preload: PathBuf,
+    /// `lib/uu/libuunwind-inject.so`.
+    pub inject: PathBuf,
     /// `lib/uu/libuunwind-crash.so`.
     pub crash: PathBuf,
     /// `lib/uu/plugins`.
@@ -40,6 +42,7 @@ pub fn find() -> Result<Layout, Failure> {
         command: exe.clone(),
         library: root.join("lib/libuunwind.so.0"),
         preload: root.join("lib/uu/libuunwind-preload.so"),
+        inject: root.join("lib/uu/libuunwind-inject.so"),
         crash: root.join("lib/uu/libuunwind-crash.so"),
         plugins: root.join("lib/uu/plugins"),
     };

@@ -234,7 +234,7 @@ fn record(wanted: &Wanted, say: &Sender<Said>, is_left: &Receiver<()>) -> Result
             output: Some(wanted.file.clone()),
             namer,
             named: false,
-            why: attach::ONLY_WAY.to_owned(),
+            why: attach::OUTSIDE.to_owned(),
         };
         let recorded = uunwind_remote::record(&attach, &mut plugins, &Cache::of_user(), |event| match event {
             AttachEvent::Begun(_, path) => begun(path),

@@ -16,7 +16,7 @@ pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
 /// Distinguishes builds: raised with every change of this file, and different where the structures that cross it are.
 pub const BUILD: u32 =
-    (10 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
+    (11 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
 /// What a walk with semantic frames asks of whoever keeps its names and facts: the sampler (`profiler/preload`) for
 /// samples, `ffi/stacks` for `uu_walk`. All are called inside handlers.
@@ -78,6 +78,9 @@ pub const WALK_ROOM: usize = 2048;
 /// [`Request::flags`]: frames that await those of the stack are wanted ([`crate::plugin::AWAITING`]).
 pub const REQUEST_AWAITING: u32 = 4;
 
+/// [`Request::flags`]: reads are probed instead of guarded, and only plugins that raise no faults are called.
+pub const CHECKED: u32 = 8;
+
 /// Instead of a recording epoch: the walk is not for a recording, so objects are not reported.
 pub const UNRECORDED: u32 = 0;
 
@@ -102,7 +105,7 @@ pub struct Request {
     pub context: *mut c_void,
     /// Recording epoch, not 0; a new one in the child of a fork.
     pub epoch: u32,
-    /// [`PROBED`], [`WANT_CODE`], [`REQUEST_AWAITING`].
+    /// [`PROBED`], [`WANT_CODE`], [`REQUEST_AWAITING`], [`CHECKED`].
     pub flags: u32,
     /// Time of the sample (CLOCK_MONOTONIC, ns).
     pub time: u64,

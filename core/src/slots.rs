@@ -73,6 +73,16 @@ impl Slots {
     /// TCB ends at the thread pointer and its beginning is not available, so gettid(2) is used.
     pub fn prepare(&self) {
         self.remember_process();
+        self.find_tid();
+    }
+
+    /// As [`Slots::prepare`], for memory that no child of a fork has: nothing is mapped.
+    pub fn prepare_for_one_process(&self) {
+        self.pid.store(syscall::getpid(), Ordering::Relaxed);
+        self.find_tid();
+    }
+
+    fn find_tid(&self) {
         if cfg!(target_arch = "aarch64") {
             return;
         }

@@ -21,6 +21,7 @@
 //! symbolize        uu_symbolize, uu_symbols_free
 //! library          the sampler's table of functions
 //! copy             copies of stacks for walks elsewhere
+//! injected         the same table for a sampler that was put into a running process
 //! home, exports    whether another copy of this library serves the process; the table that copies find each other by
 //! init, initial    what runs when the library is loaded; the objects that are there from the start
 //! ```
@@ -63,6 +64,7 @@ mod faults;
 mod home;
 mod init;
 mod initial;
+pub mod injected;
 mod library;
 mod own_faults;
 mod plugin_call;

@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::errno::{EINVAL, ENOEXEC};
 use uunwind_core::library::{
-    Client, Library, Request, BUILD, NESTED, NO_SLOT, PROBED, REQUEST_AWAITING, RESULT_DESYNC, SAMPLED, WALK_ROOM,
-    WANT_CODE,
+    Client, Library, Request, BUILD, CHECKED, NESTED, NO_SLOT, PROBED, REQUEST_AWAITING, RESULT_DESYNC, SAMPLED,
+    WALK_ROOM, WANT_CODE,
 };
 use uunwind_core::memory::{guarded, Mode, Reader};
 use uunwind_core::objects::Object;
@@ -54,7 +54,7 @@ pub static uu_private_library_0: Library = Library {
     frames_deregistered: registered::remove,
 };
 
-unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
+pub(crate) unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
     if index == 0 || index >= u32::from(EMBEDDER) {
         return -EINVAL;
     }
@@ -71,7 +71,7 @@ unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
     }
 }
 
-unsafe extern "C" fn plugin_index(name: *const [u8; 16]) -> u32 {
+pub(crate) unsafe extern "C" fn plugin_index(name: *const [u8; 16]) -> u32 {
     // SAFETY: the caller passes a name.
     let name = unsafe { &*name };
     (1..EMBEDDER).find(|index| PLUGINS.get_any(*index).is_some_and(|plugin| plugin.name == *name)).map_or(0, u32::from)
@@ -217,16 +217,20 @@ unsafe fn prepare<'w>(
     client: Option<(&'w Client, *mut c_void)>,
     slot: &'w Slot,
 ) {
-    let probed = request.flags & PROBED != 0;
-    let calls = if probed { Calls::None } else { Calls::All };
+    let calls = match (request.flags & CHECKED != 0, request.flags & PROBED != 0) {
+        (true, _) => Calls::Checked,
+        (false, true) => Calls::None,
+        (false, false) => Calls::All,
+    };
+    let probed = calls != Calls::All;
     let env = room.env.write(Live::new(client, (request.epoch, request.time), Some(&slot.recovery), calls));
     env.awaiting = request.flags & REQUEST_AWAITING != 0;
-    // SAFETY: the sampler says PROBED unless faults reach `on_fault`.
+    // SAFETY: the sampler says PROBED or CHECKED unless faults reach `on_fault`.
     room.reader.write(unsafe { Reader::new(if probed { Mode::Probed } else { Mode::Guarded }) });
     room.setting.write(Setting {
         thread_pointer: syscall::thread_pointer(),
         tsd_offset: TSD_OFFSET.load(Ordering::Relaxed),
-        scratch: if probed { core::ptr::null_mut() } else { request.scratch },
+        scratch: if calls == Calls::None { core::ptr::null_mut() } else { request.scratch },
         exchange: room.exchange.as_mut_ptr(),
         progress: &raw mut request.words,
         last_walk: request.last_walk,
@@ -283,17 +287,17 @@ fn is_host(pc: u64) -> bool {
     own_faults::is_ours(pc) || (sampler != 0 && OBJECTS.are_of_one(pc, sampler))
 }
 
-unsafe extern "C" fn forget() {
+pub(crate) unsafe extern "C" fn forget() {
     if let Some(slot) = SLOTS.find(syscall::thread_pointer()) {
         slot.forget_protected();
     }
 }
 
-unsafe extern "C" fn thread_ended() {
+pub(crate) unsafe extern "C" fn thread_ended() {
     SLOTS.release(syscall::thread_pointer());
 }
 
-unsafe extern "C" fn after_fork() {
+pub(crate) unsafe extern "C" fn after_fork() {
     SLOTS.after_fork();
     REGISTRY.after_fork();
     registered::after_fork();

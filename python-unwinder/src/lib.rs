@@ -72,4 +72,4 @@ static PLUGIN: Plugin = Plugin {
     ..Plugin::new(NAME)
 };
 
-uunwind_core::export_plugin!(PLUGIN);
+uunwind_core::export_plugin!(PLUGIN, unless "no-entry-points");

@@ -15,6 +15,7 @@ pub mod faces;
 pub mod go;
 pub mod interpreters;
 pub mod java;
+pub mod looks;
 pub mod lua;
 pub mod lua_grammar;
 pub mod lua_graph;

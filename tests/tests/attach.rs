@@ -138,7 +138,7 @@ fn what_was_used_after_the_last_look_is_sampled_at_the_end() {
 fn a_running_program_is_sampled_by_its_cpu_time_and_does_not_notice_it() {
     for (name, options, given, way) in [
         ("attach-native", &[][..], &["-d", "1.5", "--remote"][..], "as --remote asks"),
-        ("attach-static", &["-static"], &["-d", "1.5"], "this uu has no other way"),
+        ("attach-static", &["-static"], &["-d", "1.5"], "no loader of glibc 2.35"),
     ] {
         let (scratch, program) = program(name, options);
         let running = Running::ready(&mut Command::new(&program));
@@ -222,7 +222,7 @@ fn threads_that_wait_are_left_alone() {
     let program = compile::gcc(&scratch, "waits", &["native/waits.c"], &["-pthread"]);
     let mut running = Running::start(&mut Command::new(&program));
     assert!(running.line().starts_with("ready "));
-    let mut command = uu::command(&scratch, &["record", "-d", "0.3", "-p"]);
+    let mut command = uu::command(&scratch, &["record", "--remote", "-d", "0.3", "-p"]);
     let out = process::run(command.arg(running.pid().to_string()), &scratch, uu::LIMIT).expect_code(0);
     assert!(out.stderr.contains("nothing was sampled: the program used"), "{}", out.stderr);
     assert_eq!(running.end(), Some(0), "some call was interrupted");
@@ -256,7 +256,7 @@ fn functions_of_python_have_their_names_and_lines() {
     for python in found {
         let scratch = paths::scratch("attach-python");
         let running = Running::ready(Command::new(&python.path).arg(paths::source("python/attached.py")));
-        let (_, samples, _) = record(&scratch, running.pid(), &["-d", "1", "-r", "199"]);
+        let (_, samples, _) = record(&scratch, running.pid(), &["--remote", "-d", "1", "-r", "199"]);
         let worker: &[&str] = &["turns", "part", "run", "run", "_bootstrap_inner", "_bootstrap"];
         expect_chains(&samples, &[&["turns", "inner", "middle", "outer", "<module>"], worker]);
         // Lines 8 to 11 of the file are those of `turns`.
@@ -278,7 +278,7 @@ fn functions_of_lua_have_their_names() {
         let scratch = paths::scratch("attach-lua");
         let path = format!("/usr/bin/lua5.{}", lua.minor);
         let running = Running::ready(Command::new(path).arg(paths::source("lua/attached.lua")));
-        let (_, samples, _) = record(&scratch, running.pid(), &["-d", "0.5", "-r", "199"]);
+        let (_, samples, _) = record(&scratch, running.pid(), &["--remote", "-d", "0.5", "-r", "199"]);
         let lines = |sample: &Sample| -> Vec<u32> {
             let lua = |frame: &Frame| if let Frame::Lua { first, .. } = frame { Some(*first) } else { None };
             sample.frames.iter().filter_map(lua).collect()

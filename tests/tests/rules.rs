@@ -173,6 +173,15 @@ fn preload_interposes_only_what_is_listed() {
     ));
 }
 
+/// uu loads it, and no dynamic loader: it needs nothing.
+#[test]
+fn the_object_for_running_processes_needs_nothing() {
+    let facts = built("lib/uu/libuunwind-inject.so");
+    assert_eq!((facts.needed.as_slice(), facts.undefined.as_slice()), (&[][..], &[][..]));
+    assert_eq!(facts.exports, ["uu_injected_begin", "uu_injected_change", "uu_injected_end"]);
+    assert!(!facts.tls && !facts.writable_code);
+}
+
 #[test]
 fn the_object_for_crash_reports_interposes_the_start_of_threads_only() {
     let libc = libc_exports();
@@ -242,7 +251,7 @@ fn every_object_has_its_own_soname() {
             }
         }
     }
-    assert_eq!(seen, 6, "the library, the sampler, the object for crash reports, the set-up object and two plugins");
+    assert_eq!(seen, 7, "the library, two samplers, the object for crash reports, the set-up object and two plugins");
 }
 
 #[test]

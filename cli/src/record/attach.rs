@@ -5,37 +5,38 @@ use super::{begun, finish, snapshot, Shown, NAMING_SERVER, PLUGIN_SERVER};
 use crate::exit::Failure;
 use crate::{layout, save};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use uunwind_built_in::HALVES;
-use uunwind_loader::ENV_PLUGINS;
+use uunwind_loader::{Analysers, ENV_PLUGINS};
+use uunwind_remote::inject::record::Refusal;
 use uunwind_remote::record::Event;
-use uunwind_remote::{record, Attach, AttachError, Plugins};
+use uunwind_remote::{inject, record, Attach, AttachError, Plugins};
 use uunwind_ring::{FLAG_AWAITING, FLAG_WALL};
 use uunwind_tables_build::Cache;
 
-/// Why the process is recorded from outside.
-const ASKED: &str = "by short stops of its threads, as --remote asks";
-pub const ONLY_WAY: &str = "by short stops of its threads; this uu has no other way to record a running process";
+/// How the process is recorded.
+const INSIDE: &str = "by a sampler in the process, which is what -p does where it can";
+/// See `INSIDE`.
+pub const OUTSIDE: &str = "by short stops of its threads";
 
 /// Records the process; returns the exit code.
 pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failure> {
     if let Some(result) = &places.result {
         save::check(result)?;
     }
-    let (mut plugins, namer) = prepare()?;
-    let why = if arguments.remote { ASKED } else { ONLY_WAY };
-    let attach = Attach {
+    let mut attach = Attach {
         pid,
         rate: arguments.rate,
         duration: arguments.duration,
         every: arguments.every,
         flags: arguments.flags & (FLAG_AWAITING | FLAG_WALL),
         output: places.recording.clone(),
-        namer,
+        namer: namer()?,
         named: true,
-        why: why.to_owned(),
+        why: INSIDE.to_owned(),
     };
     let mut shown = Shown::default();
-    let recorded = record(&attach, &mut plugins, &Cache::of_user(), |event| match event {
+    let mut show = |event: Event<'_>, why: &str| match event {
         Event::Begun(..) | Event::Naming(_) | Event::Snapshot(_, None) if arguments.quiet => {}
         Event::Begun(command, _) => {
             let words: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
@@ -44,7 +45,28 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
         Event::Snapshot(path, why) => snapshot(path, why),
         Event::Over => {}
         Event::Naming(progress) => shown.naming(progress),
-    });
+    };
+    let declined = if arguments.remote {
+        None
+    } else if arguments.flags & FLAG_WALL != 0 {
+        Some("threads that wait are looked at from outside (--mode wall)".to_owned())
+    } else {
+        let (object, analysers) = inside()?;
+        match inject::record::record(&attach, &object, analysers, |event| show(event, INSIDE)) {
+            Ok((outcome, recording)) => return Ok(finish::attached(&outcome, recording, arguments, places)),
+            Err(Refusal::Never(error)) => {
+                places.clean_up();
+                return Err(refused(error));
+            }
+            Err(Refusal::Declined(declined)) => Some(declined.why),
+        }
+    };
+    attach.why = match declined {
+        Some(why) => format!("{OUTSIDE}; no sampler was put into it, since {why}"),
+        None => format!("{OUTSIDE}, as --remote asks"),
+    };
+    let (mut plugins, _) = prepare()?;
+    let recorded = record(&attach, &mut plugins, &Cache::of_user(), |event| show(event, &attach.why));
     match recorded {
         Ok((outcome, recording)) => Ok(finish::attached(&outcome, recording, arguments, places)),
         Err(error) => {
@@ -52,6 +74,19 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
             Err(refused(error))
         }
     }
+}
+
+/// The command that names functions.
+fn namer() -> Result<Vec<OsString>, Failure> {
+    Ok(vec![layout::find()?.command.into_os_string(), NAMING_SERVER.into()])
+}
+
+/// The sampler, and the plugins' analyse halves. Of the plugins, it has uu's own.
+fn inside() -> Result<(PathBuf, Analysers), Failure> {
+    let layout = layout::find()?;
+    let launcher = vec![layout.command.into_os_string(), PLUGIN_SERVER.into()];
+    let found = uunwind_loader::find(&layout.plugins, None, launcher);
+    Ok((layout.inject, found.analysers))
 }
 
 /// The plugins that are called here, and the command that names functions.

@@ -31,6 +31,7 @@ pub mod nr {
     pub const RT_SIGQUEUEINFO: usize = 138;
     pub const PRCTL: usize = 167;
     pub const GETPID: usize = 172;
+    pub const GETPPID: usize = 173;
     pub const GETTID: usize = 178;
     pub const SENDTO: usize = 206;
     pub const MUNMAP: usize = 215;

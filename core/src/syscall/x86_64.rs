@@ -18,6 +18,7 @@ pub mod nr {
     pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
     pub const SENDTO: usize = 44;
+    pub const GETPPID: usize = 110;
     pub const RT_SIGPENDING: usize = 127;
     pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const RT_SIGQUEUEINFO: usize = 129;

@@ -5,6 +5,7 @@
 //! of all threads are deleted, except those of threads inside a walk: such a thread ends the recording itself, after
 //! its walk. The thread that finds no other one inside a walk gives the signals and the session back.
 
+use crate::injected;
 use crate::process::{self, Process};
 use crate::signals::{masks, returned};
 use crate::slots::{self, Slot};
@@ -80,7 +81,11 @@ pub fn finish_in_child(process: &'static Process) {
 
 fn give_everything_back(process: &'static Process) {
     process::stop();
-    returned::give_back();
+    if injected::is_so() {
+        injected::give_back();
+    } else {
+        returned::give_back();
+    }
     process.session.release();
     STATE.store(OVER, Ordering::SeqCst);
 }

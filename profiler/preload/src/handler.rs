@@ -9,7 +9,7 @@ use crate::late::Late;
 use crate::process::{self, Process};
 use crate::signals::{altstack, bit, deferred, deliver, dispositions, faults, field, masks, sampling, unblock};
 use crate::slots::{self, Slot};
-use crate::{copy, ending, threads};
+use crate::{copy, ending, injected, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{
@@ -33,7 +33,8 @@ use uunwind_ring::{FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EXPLICIT
 const SI_CODE: usize = 8;
 const SI_PID: usize = 16;
 const SI_OVERRUN: usize = 20;
-const SI_VALUE: usize = 24;
+/// See `SI_CODE`.
+pub const SI_VALUE: usize = 24;
 const SI_TIMER: i32 = -2;
 const SI_TKILL: i32 = -6;
 
@@ -69,6 +70,19 @@ pub struct Origin {
     weight: u32,
 }
 
+impl Origin {
+    /// The origin of a signal of a timer; `None`: no timer has sent it.
+    ///
+    /// # Safety
+    /// `info` must be the kernel's.
+    pub unsafe fn of_timer(info: *const u8) -> Option<Origin> {
+        // SAFETY: the kernel passes a valid siginfo.
+        let (code, overrun) = unsafe { (field::<i32>(info, SI_CODE), field::<i32>(info, SI_OVERRUN)) };
+        let weight = (overrun.max(0) as u32).saturating_add(1);
+        (code == SI_TIMER).then_some(Origin { kind: SampleKind::Timer, weight })
+    }
+}
+
 /// The origin of a signal that is ours: it comes from one of our timers, or it is a request that the session allows.
 /// `None` for all others.
 ///
@@ -76,16 +90,11 @@ pub struct Origin {
 /// `info` must be the kernel's.
 unsafe fn origin(process: &Process, info: *const u8) -> Option<Origin> {
     // SAFETY: the kernel passes a valid siginfo.
-    let (code, value, sender, overrun) = unsafe {
-        (
-            field::<i32>(info, SI_CODE),
-            field::<u64>(info, SI_VALUE),
-            field::<u32>(info, SI_PID),
-            field::<i32>(info, SI_OVERRUN),
-        )
-    };
+    let (code, value, sender) =
+        unsafe { (field::<i32>(info, SI_CODE), field::<u64>(info, SI_VALUE), field::<u32>(info, SI_PID)) };
     if code == SI_TIMER && value == threads::cookie() {
-        return Some(Origin { kind: SampleKind::Timer, weight: (overrun.max(0) as u32).saturating_add(1) });
+        // SAFETY: as above.
+        return unsafe { Origin::of_timer(info) };
     }
     let explicit = code == SI_TKILL && process.setting.flags & FLAG_EXPLICIT != 0 && sender == process::pid();
     explicit.then_some(Origin { kind: SampleKind::Explicit, weight: 1 })
@@ -110,6 +119,8 @@ deliver::entry!(uu_sample_entry, on_sample);
 ///
 /// # Safety
 /// `ucontext` must be that of the running handler.
+// Into both of its callers: a frame of its own would lie on the stack of every sample.
+#[inline(always)]
 pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
     let (Some(process), Some(slot)) = (process::process(), slots::own()) else { return };
     // Before anything that needs stack: an alternate stack that is nearly full has no space for a walk. SAFETY: the
@@ -339,6 +350,10 @@ pub fn name_thread(ring: &uunwind_ring::writer::RingWriter<'_>) {
 /// # Safety
 /// The kernel's ucontext.
 unsafe fn must_probe(process: &Process, room: u64, ucontext: *const u8) -> bool {
+    if injected::is_so() {
+        // There, reads are checked by themselves, and raise no faults.
+        return false;
+    }
     // SAFETY: the kernel's ucontext.
     let frame =
         unsafe { altstack::frame_of(ucontext) }.map_or(process.signal_frame, |own| own.min(process.signal_frame));

@@ -10,6 +10,7 @@
 //! session         the two mappings and the claiming of blocks
 //! version         the message for a recorder of another version
 //! slots           the state of each thread, and the buffers of its walks
+//! injected        the same sampler in a process that runs already, into which uu has put it
 //! ending          the end of the recording in a process that continues to run
 //! process         the state of a recorded process; the child of a fork
 //! plugins         when they are opened; dlopen
@@ -44,6 +45,7 @@ mod copy;
 mod ending;
 mod first_tick;
 mod handler;
+pub mod injected;
 mod late;
 mod plugins;
 mod process;

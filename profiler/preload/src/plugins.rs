@@ -6,9 +6,12 @@
 //! which takes its return address for the caller's: it decides where the object is searched.
 
 use crate::process::{self, Process};
-use crate::real::{symbol, DLMOPEN, DLOPEN};
+use crate::real::symbol;
+#[cfg(not(feature = "no-entry-points"))]
+use crate::real::{DLMOPEN, DLOPEN};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use uunwind_core::library::Library;
 use uunwind_core::plugin::{negotiate, trimmed, Entry, ENTRY_SYMBOL};
 use uunwind_core::walk::PLUGIN_INDICES;
 
@@ -63,24 +66,41 @@ pub fn open(process: &Process, objects: &[u8]) {
     }
     // The first object is libuunwind.
     let paths = objects.split(|b| *b == b':').skip(1);
-    for ((index, path), words) in (1u32..).zip(paths).zip(NAMES.iter().skip(1)) {
-        let Some(entry) = symbol(path, ENTRY_SYMBOL) else { continue };
-        // SAFETY: a function of this type (see ENTRY_SYMBOL), in an object that is never closed.
-        let name = unsafe {
-            let entry = core::mem::transmute::<*mut c_void, Entry>(entry);
-            match (negotiate(entry), (process.library.add_plugin)(index, entry)) {
-                (Ok(plugin), 0) => plugin.name,
-                _ => continue,
-            }
-        };
-        for (word, bytes) in words.iter().zip(name.chunks_exact(8)) {
-            let mut copy = [0; 8];
-            copy.copy_from_slice(bytes);
-            word.store(u64::from_ne_bytes(copy), Ordering::Relaxed);
+    for (index, path) in (1..PLUGIN_INDICES as u32).zip(paths) {
+        if let Some(entry) = symbol(path, ENTRY_SYMBOL) {
+            // SAFETY: a function of this type (see ENTRY_SYMBOL), in an object that is never closed.
+            unsafe { add(process.library, index, core::mem::transmute::<*mut c_void, Entry>(entry)) };
         }
     }
     STATE.store(OPEN, Ordering::Release);
     process::name_plugins(&names());
+}
+
+/// Adds a plugin, if it can be used.
+///
+/// # Safety
+/// The entry must be a plugin's, in an object that is never closed.
+unsafe fn add(library: &Library, index: u32, entry: Entry) {
+    // SAFETY: as the caller says.
+    let (Ok(plugin), 0) = (unsafe { (negotiate(entry), (library.add_plugin)(index, entry)) }) else { return };
+    let Some(words) = NAMES.get(index as usize) else { return };
+    for (word, bytes) in words.iter().zip(plugin.name.chunks_exact(8)) {
+        let mut copy = [0; 8];
+        copy.copy_from_slice(bytes);
+        word.store(u64::from_ne_bytes(copy), Ordering::Relaxed);
+    }
+}
+
+/// Adds all the plugins that there will be, before the recording begins.
+///
+/// # Safety
+/// As [`add`].
+pub unsafe fn add_all(library: &Library, entries: &[(u32, Entry)]) {
+    for (index, entry) in entries {
+        // SAFETY: as the caller says.
+        unsafe { add(library, *index, *entry) };
+    }
+    STATE.store(OPEN, Ordering::Release);
 }
 
 /// Opens the plugins if a walk has missed one. Not for handlers.

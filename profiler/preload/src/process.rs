@@ -6,7 +6,7 @@ use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use uunwind_core::library::Library;
-use uunwind_core::syscall;
+use uunwind_core::syscall::{self, nr};
 use uunwind_core::walk::PLUGIN_INDICES;
 use uunwind_ring::facts::FactsView;
 use uunwind_ring::layout::{ProcessBlock, LIVE_PROCESS};
@@ -35,6 +35,8 @@ pub struct Process {
     pub signal_frame: u64,
     /// Path of the program, from `/proc/self/exe`: the loader's link map of the program has an empty name.
     pub exe: Path,
+    /// The process's id where the recorder lives, if the recorder said so; `None`: they are in one pid namespace.
+    pub outer_pid: Option<u32>,
 }
 
 /// A path, or several, at most as long as the buffer.
@@ -47,9 +49,10 @@ impl Path {
     /// Reads [`/proc/self/exe`](https://man7.org/linux/man-pages/man5/proc_pid_exe.5.html). Empty if that fails.
     pub fn of_program() -> Path {
         let mut path = Path { bytes: [0; 1024], len: 0 };
+        let (name, room) = (c"/proc/self/exe".as_ptr() as usize, path.bytes.as_mut_ptr() as usize);
+        let arguments = [libc::AT_FDCWD as usize, name, room, path.bytes.len(), 0, 0];
         // SAFETY: a NUL-terminated path and a buffer of that length.
-        let read =
-            unsafe { libc::readlink(c"/proc/self/exe".as_ptr(), path.bytes.as_mut_ptr().cast(), path.bytes.len()) };
+        let read = unsafe { syscall::call(nr::READLINKAT, arguments) };
         path.len = usize::try_from(read).unwrap_or(0);
         path
     }
@@ -125,7 +128,7 @@ pub fn names() -> Option<Names<'static>> {
 
 /// Begins to record: stores the state and claims a block. False when no block is free.
 pub fn begin(process: Process) -> bool {
-    if !claim_block(&process.session, 0) {
+    if !claim_block(&process.session, 0, process.outer_pid) {
         return false;
     }
     // SAFETY: called once, by the constructor, before RECORDING is set.
@@ -148,7 +151,7 @@ pub fn name_plugins(names: &[[u8; 16]; PLUGIN_INDICES]) {
     }
 }
 
-fn claim_block(session: &Session, origin: u32) -> bool {
+fn claim_block(session: &Session, origin: u32, outer_pid: Option<u32>) -> bool {
     let Some(index) = session.claim() else {
         session.header().processes_without_block.fetch_add(1, Ordering::Relaxed);
         return false;
@@ -157,8 +160,8 @@ fn claim_block(session: &Session, origin: u32) -> bool {
     let pid = syscall::getpid();
     // SAFETY: a claimed block is ours alone, all-zero, and stays mapped.
     unsafe {
-        (*block).pid = pid;
-        (*block).parent = libc::getppid() as u32;
+        (*block).pid = outer_pid.unwrap_or(pid);
+        (*block).parent = syscall::call(nr::GETPPID, [0; 6]) as u32;
         (*block).origin = origin;
         (*block).next_name = AtomicU32::new(1);
         (*block).start_time = syscall::monotonic_ns();
@@ -204,7 +207,7 @@ pub extern "C" fn after_fork() {
     if process.setting.flags & FLAG_NO_CHILDREN != 0
         || process.facts.is_over()
         || in_other_pid_namespace()
-        || !claim_block(&process.session, 1)
+        || !claim_block(&process.session, 1, None)
     {
         crate::ending::end_at_once(process, masked);
         return;

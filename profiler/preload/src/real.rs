@@ -23,7 +23,11 @@ impl Real {
         if !found.is_null() {
             return found;
         }
+        // Where there is no libc, nothing that an interposer reaches is ever called.
+        #[cfg(feature = "no-libc")]
+        let found = core::ptr::null_mut();
         // SAFETY: a valid handle and a NUL-terminated name.
+        #[cfg(not(feature = "no-libc"))]
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.found.store(found, Ordering::Relaxed);
         found

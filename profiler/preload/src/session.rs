@@ -174,6 +174,14 @@ pub fn map_facts(setting: &Setting) -> Option<(FactsView, TablesView)> {
 }
 
 impl Session {
+    /// The session that another process has mapped here for this one.
+    ///
+    /// # Safety
+    /// SESSION_BYTES at `base` must be mapped for writing, and stay so.
+    pub unsafe fn at(base: *mut u8) -> Session {
+        Session { base }
+    }
+
     /// Maps the session. `None` if that fails, or if the session is of another version.
     pub fn map(setting: &Setting) -> Option<Session> {
         let base = map(setting.recorder, setting.session_fd, SESSION_BYTES, true);

@@ -11,9 +11,10 @@
 
 use crate::budget::Budget;
 use crate::first_tick::FirstTick;
+use crate::injected;
 use crate::signals::VIRTUAL_SIGNALS;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use uunwind_core::syscall;
+use uunwind_core::syscall::{self, nr};
 use uunwind_core::walk::DEEP_WORDS;
 use uunwind_ring::layout::ThreadBlock;
 use uunwind_ring::samples::{Past, PAST_BYTES};
@@ -273,27 +274,32 @@ fn map_group(base: &AtomicPtr<u8>) -> bool {
     let Some(group) = map_private(GROUP_BYTES, BUFFERS_OFFSET) else { return false };
     if base.compare_exchange(core::ptr::null_mut(), group, Ordering::AcqRel, Ordering::Acquire).is_err() {
         // SAFETY: mapped above, and never published.
-        unsafe { libc::munmap(group.cast(), GROUP_BYTES) };
+        unsafe { syscall::call(nr::MUNMAP, [group as usize, GROUP_BYTES, 0, 0, 0, 0]) };
     }
     true
 }
 
 /// Maps `bytes` of zeroed private memory. The part from offset `wiped` on is zero again in the child of a fork
 /// ([MADV_WIPEONFORK](https://man7.org/linux/man-pages/man2/madvise.2.html)).
-fn map_private(bytes: usize, wiped: usize) -> Option<*mut u8> {
-    const MADV_WIPEONFORK: i32 = 18;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping at an address of the kernel's choice, and advice about it.
-    unsafe {
-        let at = libc::mmap(core::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
-        if at == libc::MAP_FAILED {
-            return None;
-        }
-        libc::madvise(at, bytes, libc::MADV_DONTDUMP);
-        // Before Linux 4.14 this fails; then each thread clears its buffers when it begins.
-        libc::madvise(at.cast::<u8>().add(wiped).cast(), bytes - wiped, MADV_WIPEONFORK);
-        Some(at.cast())
+pub fn map_private(bytes: usize, wiped: usize) -> Option<*mut u8> {
+    const MADV_DONTDUMP: usize = 16;
+    const MADV_WIPEONFORK: usize = 18;
+    let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let at = usize::try_from(unsafe { syscall::call(nr::MMAP, [0, bytes, protection, flags, usize::MAX, 0]) }).ok()?;
+    if !injected::keeps(at, bytes) {
+        // SAFETY: mapped above, and nobody else has its address.
+        unsafe { syscall::call(nr::MUNMAP, [at, bytes, 0, 0, 0, 0]) };
+        return None;
     }
+    // SAFETY: advice about that mapping.
+    unsafe {
+        syscall::call(nr::MADVISE, [at, bytes, MADV_DONTDUMP, 0, 0, 0]);
+        // Before Linux 4.14 this fails; then each thread clears its buffers when it begins.
+        syscall::call(nr::MADVISE, [at + wiped, bytes - wiped, MADV_WIPEONFORK, 0, 0, 0]);
+    }
+    Some(at as *mut u8)
 }
 
 /// Zeroes a slot's buffers, and gives their memory back to the kernel.
@@ -301,7 +307,7 @@ fn clear(slot: &Slot) {
     if let Some(buffers) = slot.buffers() {
         const MADV_DONTNEED: usize = 4;
         // SAFETY: private memory of this slot, which no thread uses.
-        unsafe { syscall::call(syscall::nr::MADVISE, [buffers.frames as usize, BUFFER_BYTES, MADV_DONTNEED, 0, 0, 0]) };
+        unsafe { syscall::call(nr::MADVISE, [buffers.frames as usize, BUFFER_BYTES, MADV_DONTNEED, 0, 0, 0]) };
     }
     slot.used.store(0, Ordering::Relaxed);
 }

@@ -46,7 +46,6 @@ pub fn begin(process: &'static Process, masked: bool, first: impl FnOnce(*mut Th
     if process.facts.is_over() || process::block().is_none() || !process::is_own() {
         return;
     }
-    let tp = syscall::thread_pointer();
     let tid = syscall::gettid();
     if let Some(slot) = slots::own() {
         if slot.tid.load(Ordering::Relaxed) == tid {
@@ -56,27 +55,8 @@ pub fn begin(process: &'static Process, masked: bool, first: impl FnOnce(*mut Th
         // gone and frees its block.
         slots::release(slot);
     }
-    let slot = slots::claim(tp);
-    let (Some(slot), Some(index)) = (slot, process.session.claim()) else {
-        slot.into_iter().for_each(slots::release);
-        process.session.header().threads_without_block.fetch_add(1, Ordering::Relaxed);
-        return;
-    };
-    let block = process.session.block(index).cast::<ThreadBlock>();
-    // SAFETY: a claimed block is ours alone, all-zero, and stays mapped.
-    unsafe {
-        (*block).tid = tid;
-        (*block).process = process::block_index();
-        (*block).pid = process::pid();
-    }
-    slot.tid.store(tid, Ordering::Relaxed);
-    slot.masked.store(u32::from(masked), Ordering::Relaxed);
-    slot.block.store(block, Ordering::Relaxed);
-    slot.block_index.store(index as u32, Ordering::Relaxed);
-    slots::publish(slot);
-    if let Some(state) = process.session.state(index) {
-        state.store(LIVE_THREAD, Ordering::Release);
-    }
+    let Some(slot) = claim(process, tid, masked) else { return };
+    let block = slot.block();
     let key = END_KEY.load(Ordering::Acquire);
     if key != 0 {
         // SAFETY: our own key.
@@ -90,35 +70,37 @@ pub fn begin(process: &'static Process, masked: bool, first: impl FnOnce(*mut Th
     arm(process, slot, tid);
 }
 
-/// Creates and starts the thread's CPU timer
-/// ([timer_create(2)](https://man7.org/linux/man-pages/man2/timer_create.2.html), SIGEV_THREAD_ID).
+/// Claims a slot and a block for the calling thread, which has none. `tid`: its id where the recorder lives.
+/// Async-signal-safe. `None`: there is none left.
+pub fn claim(process: &'static Process, tid: u32, masked: bool) -> Option<&'static Slot> {
+    let slot = slots::claim(syscall::thread_pointer());
+    let (Some(slot), Some(index)) = (slot, process.session.claim()) else {
+        slot.into_iter().for_each(slots::release);
+        process.session.header().threads_without_block.fetch_add(1, Ordering::Relaxed);
+        return None;
+    };
+    let block = process.session.block(index).cast::<ThreadBlock>();
+    // SAFETY: a claimed block is ours alone, all-zero, and stays mapped.
+    unsafe {
+        (*block).tid = tid;
+        (*block).process = process::block_index();
+        (*block).pid = process.outer_pid.unwrap_or(process::pid());
+    }
+    slot.tid.store(tid, Ordering::Relaxed);
+    slot.masked.store(u32::from(masked), Ordering::Relaxed);
+    slot.block.store(block, Ordering::Relaxed);
+    slot.block_index.store(index as u32, Ordering::Relaxed);
+    slots::publish(slot);
+    if let Some(state) = process.session.state(index) {
+        state.store(LIVE_THREAD, Ordering::Release);
+    }
+    Some(slot)
+}
+
+/// Creates and starts the calling thread's CPU timer.
 fn arm(process: &Process, slot: &Slot, tid: u32) {
     const CLOCK_THREAD_CPUTIME_ID: usize = 3;
-    const SIGEV_THREAD_ID: u32 = 4;
-    #[repr(C)]
-    struct SigEvent {
-        value: u64,
-        signo: i32,
-        notify: u32,
-        tid: u32,
-        pad: [u32; 11],
-    }
-    let mut event =
-        SigEvent { value: cookie(), signo: signals::sampling(), notify: SIGEV_THREAD_ID, tid, pad: [0; 11] };
-    let mut timer = 0u32;
-    // SAFETY: the kernel's struct sigevent (64 bytes), and a variable for its timer id.
-    let made = unsafe {
-        syscall::call(
-            nr::TIMER_CREATE,
-            [CLOCK_THREAD_CPUTIME_ID, (&raw mut event) as usize, (&raw mut timer) as usize, 0, 0, 0],
-        )
-    };
-    if made != 0 {
-        if let Some(process) = process::block() {
-            process.timers_failed.fetch_add(1, Ordering::Relaxed);
-        }
-        return;
-    }
+    let Ok(timer) = create_timer(CLOCK_THREAD_CPUTIME_ID, cookie(), tid) else { return };
     slot.timer.store(timer, Ordering::SeqCst);
     if ending::has_begun() {
         // The thread that ends the recording may have looked for timers before this one was stored. Otherwise it
@@ -129,11 +111,47 @@ fn arm(process: &Process, slot: &Slot, tid: u32) {
     let period = process.setting.period();
     // The first expiry lies at a varying place in the first period, so that many runs of one short program are not all
     // sampled at the same place.
-    let random = u64::from(tid).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ syscall::monotonic_ns();
     let cpu = syscall::thread_cpu_ns().max(1);
     // SAFETY: the thread's block, which stays mapped.
     unsafe { (*slot.block()).cpu_before.store(cpu, Ordering::Relaxed) };
-    let first = slot.first.arm(cpu, random, period);
+    start_timer(timer, slot.first.arm(cpu, random(tid), period), period);
+}
+
+/// Creates a timer on this CPU clock, whose signal has this `si_value` and goes to the thread with this id
+/// ([timer_create(2)](https://man7.org/linux/man-pages/man2/timer_create.2.html), SIGEV_THREAD_ID). Error: the
+/// kernel's; it is counted.
+pub fn create_timer(clock: usize, value: u64, tid: u32) -> Result<u32, u32> {
+    const SIGEV_THREAD_ID: u32 = 4;
+    #[repr(C)]
+    struct SigEvent {
+        value: u64,
+        signo: i32,
+        notify: u32,
+        tid: u32,
+        pad: [u32; 11],
+    }
+    let mut event = SigEvent { value, signo: signals::sampling(), notify: SIGEV_THREAD_ID, tid, pad: [0; 11] };
+    let mut timer = 0u32;
+    // SAFETY: the kernel's struct sigevent (64 bytes), and a variable for its timer id.
+    let made = unsafe {
+        syscall::call(nr::TIMER_CREATE, [clock, (&raw mut event) as usize, (&raw mut timer) as usize, 0, 0, 0])
+    };
+    if made != 0 {
+        if let Some(process) = process::block() {
+            process.timers_failed.fetch_add(1, Ordering::Relaxed);
+        }
+        return Err(made.unsigned_abs() as u32);
+    }
+    Ok(timer)
+}
+
+/// A number that varies from thread to thread, and from time to time.
+pub fn random(tid: u32) -> u64 {
+    u64::from(tid).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ syscall::monotonic_ns()
+}
+
+/// Starts a timer: from its first expiry, after `first`, it expires each `period` (ns of CPU time).
+pub fn start_timer(timer: u32, first: u64, period: u64) {
     let spec = [
         (period / 1_000_000_000) as i64,
         (period % 1_000_000_000) as i64,
@@ -148,9 +166,14 @@ fn arm(process: &Process, slot: &Slot, tid: u32) {
 pub fn disarm(slot: &Slot) {
     let timer = slot.timer.swap(NO_TIMER, Ordering::SeqCst);
     if timer != NO_TIMER {
-        // SAFETY: a timer of our own: the slot is memory that no other process writes to.
-        unsafe { syscall::call(nr::TIMER_DELETE, [timer as usize, 0, 0, 0, 0, 0]) };
+        delete_timer(timer);
     }
+}
+
+/// Deletes a timer of ours, of any thread of this process. Async-signal-safe.
+pub fn delete_timer(timer: u32) {
+    // SAFETY: a timer of our own: its number lies in memory that no other process writes to.
+    unsafe { syscall::call(nr::TIMER_DELETE, [timer as usize, 0, 0, 0, 0, 0]) };
 }
 
 /// Ends the sampling of the calling thread (destructor of the key).

@@ -5,6 +5,7 @@ use crate::tables::TablesPublisher;
 use std::collections::HashSet;
 use std::io;
 use std::mem::{offset_of, size_of};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use uunwind_ring::facts::{FactsEntry, FactsHeader, DATA_OFFSET, ENTRIES, FACTS_BYTES, FACTS_MAGIC, PUBLISHED_BYTES};
 
@@ -49,7 +50,15 @@ pub struct Full;
 impl FactsPublisher {
     /// Creates the memfd and writes its header.
     pub fn create() -> io::Result<FactsPublisher> {
-        let memory = SharedMemory::create(c"uu-facts", PUBLISHED_BYTES)?;
+        FactsPublisher::in_memory(SharedMemory::create(c"uu-facts", PUBLISHED_BYTES)?)
+    }
+
+    /// As [`FactsPublisher::create`], in an empty memfd that another process may have made.
+    pub fn in_file(fd: OwnedFd) -> io::Result<FactsPublisher> {
+        FactsPublisher::in_memory(SharedMemory::in_file(fd, PUBLISHED_BYTES)?)
+    }
+
+    fn in_memory(memory: SharedMemory) -> io::Result<FactsPublisher> {
         hold(&memory)?;
         memory.seal_against_writers();
         if let Some(magic) = memory.word(offset_of!(FactsHeader, magic)) {

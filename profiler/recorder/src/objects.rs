@@ -90,10 +90,15 @@ impl Objects {
 
     /// Requests the analysis of an object by its path, before any process has loaded it.
     pub fn analyse_path(&mut self, path: &Path, facts: &mut FactsPublisher) {
-        let Ok(image) = Image::open(path) else { return };
+        self.analyse_file(path, path.as_os_str().as_bytes().to_vec(), facts);
+    }
+
+    /// As [`Objects::analyse_path`]. `opened`: where the file can be opened. `path`: the path that processes have it
+    /// under.
+    pub fn analyse_file(&mut self, opened: &Path, path: Vec<u8>, facts: &mut FactsPublisher) {
+        let Ok(image) = Image::open(opened) else { return };
         let key = key_of(&image).0;
         if !self.known.contains_key(&key) {
-            let path = path.as_os_str().as_bytes().to_vec();
             let file = self.remember(key, path, &image);
             self.ask(image, &file, facts);
         }

@@ -24,6 +24,11 @@ impl SharedMemory {
     /// so that its size cannot change.
     pub fn create(name: &CStr, len: usize) -> io::Result<SharedMemory> {
         let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        SharedMemory::in_file(fd, len)
+    }
+
+    /// As [`SharedMemory::create`], in an empty memfd that another process may have made.
+    pub fn in_file(fd: OwnedFd, len: usize) -> io::Result<SharedMemory> {
         above_file_limit(|| ftruncate(&fd, len as u64))?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
         // SAFETY: a new mapping at an address that the kernel chooses, of a file whose length cannot change.
@@ -124,7 +129,12 @@ pub struct Session {
 impl Session {
     /// Creates the session and writes its header.
     pub fn create() -> io::Result<Session> {
-        let memory = SharedMemory::create(c"uu-session", SESSION_BYTES)?;
+        Session::in_file(memfd_create(c"uu-session", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?)
+    }
+
+    /// As [`Session::create`], in an empty memfd that another process may have made.
+    pub fn in_file(fd: OwnedFd) -> io::Result<Session> {
+        let memory = SharedMemory::in_file(fd, SESSION_BYTES)?;
         let header = memory.at(0, size_of::<SessionHeader>()).ok_or(io::ErrorKind::InvalidInput)?;
         let value = SessionHeader {
             magic: SESSION_MAGIC,

@@ -43,6 +43,8 @@ pub const NOT_RECORDED: &str = "not recorded: ";
 
 /// A note of a recording that was made from outside, by stopping threads, begins with this.
 pub const FROM_OUTSIDE: &str = "from outside: ";
+/// The same of one that was made by a sampler that was put into the process.
+pub const FROM_INSIDE: &str = "from inside: ";
 
 /// Bytes of the file header, before the first section.
 pub const HEADER_BYTES: usize = section::HEADER_BYTES;

@@ -20,6 +20,7 @@
 //! watcher    samples of the waiting threads of a recording whose running threads sample themselves
 //! record     a recording of a running process, made of these
 //! offline    the walks of stacks that were copied (uu record --unwind offline)
+//! inject     a sampler that is put into a running process, and a recording by it
 //! dump       all of it together: the stacks of all threads, as a recording
 //! ```
 //!
@@ -30,6 +31,7 @@ mod clocks;
 pub mod core_file;
 pub mod dump;
 mod env;
+pub mod inject;
 mod memory;
 mod names;
 mod objects;

@@ -125,6 +125,11 @@ impl Memory {
         }
     }
 
+    /// As [`Memory::read`], at this very time, and without keeping what was read.
+    pub fn read_now(&self, address: u64, out: &mut [u8]) -> bool {
+        self.copy(address, out) == out.len()
+    }
+
     /// Fills `out` with what lies at a process address. False: not all of it can be read.
     pub fn read(&self, address: u64, out: &mut [u8]) -> bool {
         let (mut address, mut out) = (address, out);

@@ -263,8 +263,8 @@ pub fn bias(image: &Image, start: u64) -> Option<u64> {
     Some(start.wrapping_sub(lowest.address & !0xfff))
 }
 
-/// All that an image takes in memory, from its first byte, which is mapped at `place`.
-fn extent(image: &Image, place: Span) -> Option<Span> {
+/// All that an image takes in memory (process addresses), from its first byte, which is mapped at `place`.
+pub fn extent(image: &Image, place: Span) -> Option<Span> {
     let bias = bias(image, place.start)?;
     let loads = image.segments().iter().filter(|load| load.kind == elf::PT_LOAD);
     let end = loads.map(|load| bias.wrapping_add(load.address).wrapping_add(load.memory_size)).max();

@@ -222,7 +222,8 @@ pub fn record(
     Ok((outcome, recording))
 }
 
-fn report(made: Option<Made>, event: &mut impl FnMut(Event<'_>)) {
+/// Passes on what became of a snapshot.
+pub fn report(made: Option<Made>, event: &mut impl FnMut(Event<'_>)) {
     if let Some(made) = made {
         let why = made.error.map(|error| error.to_string());
         event(Event::Snapshot(&made.path, why.as_deref()));
@@ -254,13 +255,14 @@ fn begin_image(index: u32, pid: u32, plugins: &Plugins, writer: &mut Writer<File
 
 /// What is the same until a process calls exec: its executable, and where the kernel has put that and the stack.
 #[derive(PartialEq, Eq)]
-struct Image {
+pub struct Image {
     exe: Vec<u8>,
     place: Option<(u64, u64)>,
 }
 
 impl Image {
-    fn of(pid: u32) -> Image {
+    /// As it is now.
+    pub fn of(pid: u32) -> Image {
         // startcode and startstack.
         let place = Stat::of(pid).and_then(|stat| stat.number(26).zip(stat.number(28)));
         Image { exe: exe(pid), place }
@@ -373,7 +375,7 @@ fn losses(sampler: &Sampler, rate: u32, wall: Duration) -> Vec<String> {
 }
 
 /// A line on the process's children, which are not recorded.
-fn not_recorded(children: &[u32]) -> Vec<String> {
+pub fn not_recorded(children: &[u32]) -> Vec<String> {
     /// At most this number of them is named.
     const NAMED: usize = 5;
     let lives = |pid: &&u32| tids(**pid).is_ok();

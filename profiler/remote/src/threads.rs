@@ -31,6 +31,8 @@ pub struct Stopped {
     threads: BTreeMap<u32, Seized>,
     /// When the first of them was asked to stop.
     pub since: Instant,
+    /// A signal that threads do not get when they are let go; 0: none.
+    pub swallowed: i32,
 }
 
 /// `PTRACE_EVENT_STOP`, which stands above the signal in a wait's status.
@@ -53,7 +55,7 @@ impl Stopped {
     /// Stops every thread of a process. Threads that end meanwhile are left out. Error: the first thread cannot be
     /// traced.
     pub fn all_of(pid: u32) -> io::Result<Stopped> {
-        let mut stopped = Stopped { threads: BTreeMap::new(), since: Instant::now() };
+        let mut stopped = Stopped { threads: BTreeMap::new(), since: Instant::now(), swallowed: 0 };
         for round in 0..ROUNDS {
             let mut new = Vec::new();
             for tid in tids(pid)? {
@@ -89,7 +91,8 @@ impl Stopped {
     pub fn one(tid: u32, patience: Duration) -> io::Result<Stopped> {
         // SAFETY: no pointer is passed, here and below. A thread that has ended is noticed by the wait.
         unsafe { ptrace(libc::PTRACE_SEIZE, tid, 0, 0) }?;
-        let mut stopped = Stopped { threads: BTreeMap::from([(tid, Seized::Asked)]), since: Instant::now() };
+        let mut stopped =
+            Stopped { threads: BTreeMap::from([(tid, Seized::Asked)]), since: Instant::now(), swallowed: 0 };
         // SAFETY: as above.
         let _ = unsafe { ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0) };
         stopped.wait(&[tid], patience);
@@ -114,6 +117,8 @@ impl Stopped {
                         let is_group_stop = event == EVENT_STOP && signal != libc::SIGTRAP;
                         let signal = if event == EVENT_STOP { 0 } else { signal };
                         self.threads.insert(*tid, Seized::Stopped { signal, before: is_group_stop });
+                        // At once: if uu is killed before it lets go, the call is repeated all the same.
+                        self.repair(*tid);
                         break;
                     }
                     Waited::Ended => {
@@ -143,20 +148,23 @@ impl Stopped {
         (part.iov_len == size_of::<Registers>()).then_some(registers)
     }
 
-    /// Lets all threads go, with their system calls repaired. Returns how long they stood still.
+    /// Lets all threads go. Returns how long they stood still.
     pub fn let_go(mut self) -> Duration {
         self.release();
         self.since.elapsed()
     }
 
+    /// Has the system call repeated that the stop has interrupted.
+    fn repair(&self, tid: u32) {
+        if let Some(rax) = self.registers(tid).as_ref().and_then(repaired) {
+            set_rax(tid, rax);
+        }
+    }
+
     fn release(&mut self) {
         for (tid, seized) in std::mem::take(&mut self.threads) {
             let Seized::Stopped { signal, .. } = seized else { continue };
-            if let Some(rax) = self.registers(tid).as_ref().and_then(repaired) {
-                let at = std::mem::offset_of!(Registers, rax);
-                // SAFETY: the value is passed itself; no pointer is.
-                let _ = unsafe { ptrace(libc::PTRACE_POKEUSER, tid, at, rax as usize) };
-            }
+            let signal = if signal == self.swallowed { 0 } else { signal };
             // SAFETY: the signal is passed itself. A thread that has ended needs no more.
             let _ = unsafe { ptrace(libc::PTRACE_DETACH, tid, 0, signal as usize) };
         }
@@ -168,6 +176,12 @@ impl Drop for Stopped {
         // Threads that were asked and never stopped are let go by the kernel when this thread ends.
         self.release();
     }
+}
+
+/// Sets `rax` of a thread that stands still.
+pub fn set_rax(tid: u32, rax: u64) {
+    // SAFETY: the value is passed itself; no pointer is.
+    let _ = unsafe { ptrace(libc::PTRACE_POKEUSER, tid, std::mem::offset_of!(Registers, rax), rax as usize) };
 }
 
 /// What a wait for a traced thread has found.

@@ -141,16 +141,19 @@ fn regs(r: &Registers) -> Regs {
     Regs::full(r.rip, values)
 }
 
+/// Offset of the first block of specific values in glibc's struct pthread on x86-64.
+pub const TSD_OFFSET: u64 = 0x310;
+
 /// Where glibc keeps a thread's first block of specific values: `specific_1stblock` of struct pthread
 /// (<https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/descr.h;hb=refs/tags/glibc-2.36>), to which the first pointer
 /// of `specific`, the next field, points. 0: this is another C library's thread.
 fn tsd_offset(thread_pointer: u64, memory: &Memory) -> u64 {
-    /// Offset of the block on x86-64, and its size in bytes.
-    const BLOCK: (u64, u64) = (0x310, 32 * 16);
-    let block = thread_pointer.wrapping_add(BLOCK.0);
-    let first = memory.reader().word(block.wrapping_add(BLOCK.1));
+    /// Its size in bytes.
+    const BLOCK: u64 = 32 * 16;
+    let block = thread_pointer.wrapping_add(TSD_OFFSET);
+    let first = memory.reader().word(block.wrapping_add(BLOCK));
     if first == Some(block) {
-        BLOCK.0
+        TSD_OFFSET
     } else {
         0
     }

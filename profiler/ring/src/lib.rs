@@ -16,6 +16,7 @@
 pub mod code_map;
 pub mod copy;
 pub mod facts;
+pub mod injected;
 pub mod layout;
 pub mod names;
 pub mod numbers;

@@ -23,6 +23,7 @@ pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-ffi",
     "uunwind-crash",
     "uunwind-preload",
+    "uunwind-inject",
 ];
 
 /// One crate of the workspace.

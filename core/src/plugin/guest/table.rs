@@ -113,8 +113,21 @@ macro_rules! analyse {
 #[macro_export]
 macro_rules! export_plugin {
     ($table:ident) => {
+        $crate::export_plugin!(
+            #[cfg_attr(panic = "abort", no_mangle)]
+            $table
+        );
+    };
+    // Without the symbol where the crate has this feature: several plugins are linked into one object then.
+    ($table:ident, unless $feature:literal) => {
+        $crate::export_plugin!(
+            #[cfg_attr(all(panic = "abort", not(feature = $feature)), no_mangle)]
+            $table
+        );
+    };
+    (#[$attribute:meta] $table:ident) => {
         /// The plugin's entry ([`uunwind_core::plugin::Entry`]): its table, or null for a host that is too old.
-        #[cfg_attr(panic = "abort", no_mangle)]
+        #[$attribute]
         pub extern "C" fn uu_plugin(host_abi: u32) -> *const $crate::plugin::Plugin {
             if host_abi >= $crate::plugin::ABI {
                 &raw const $table

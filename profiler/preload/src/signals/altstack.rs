@@ -30,7 +30,7 @@ static SMALL: AtomicBool = AtomicBool::new(false);
 static ON_STACK: AtomicU64 = AtomicU64::new(0);
 static WIDENED: AtomicU64 = AtomicU64::new(0);
 /// The signals by which the Go runtime preempts goroutines and profiles them. It handles them on alternate stacks.
-const OF_GOROUTINES: [c_int; 2] = [libc::SIGURG, libc::SIGPROF];
+pub const OF_GOROUTINES: [c_int; 2] = [libc::SIGURG, libc::SIGPROF];
 /// Set for good once the program may run code on stacks that have no space for a signal frame.
 static NEEDED: AtomicBool = AtomicBool::new(false);
 

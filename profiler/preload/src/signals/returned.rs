@@ -42,6 +42,30 @@ fn kernel_action(signal: c_int, new: Option<&KernelAction>, old: Option<&mut Ker
     unsafe { syscall::call(nr::RT_SIGACTION, [signal as usize, new, old, 8, 0, 0]) == 0 }
 }
 
+/// Sets the kernel's disposition of a signal; 0, or the error. `restorer`, `mask`: for a handler, which gets siginfo and
+/// ucontext, and after which system calls are restarted.
+pub fn take_over(signal: c_int, handler: usize, restorer: usize, mask: u64) -> u32 {
+    const SA_RESTORER: usize = 0x0400_0000;
+    let is_function = handler != libc::SIG_DFL && handler != libc::SIG_IGN;
+    let flags = if is_function { (libc::SA_SIGINFO | libc::SA_RESTART) as usize | SA_RESTORER } else { 0 };
+    let action = KernelAction {
+        handler,
+        flags,
+        #[cfg(target_arch = "x86_64")]
+        restorer,
+        mask,
+    };
+    let _ = restorer;
+    u32::from(!kernel_action(signal, Some(&action), None))
+}
+
+/// The kernel's disposition of a signal: the handler, and the flags.
+pub fn disposition(signal: c_int) -> (usize, usize) {
+    let mut action = KernelAction::default();
+    kernel_action(signal, None, Some(&mut action));
+    (action.handler, action.flags)
+}
+
 /// Stores glibc's `sa_restorer`. Called after a signal was taken over through glibc's sigaction.
 pub fn learn_restorer() {
     let mut action = KernelAction::default();

@@ -1,0 +1,73 @@
+//! This library in a sampler that was put into a running process: a copy of its own, linked with the sampler, which the
+//! dynamic loader does not know. Nothing of it calls libc.
+
+use crate::library::{add_plugin, after_fork, forget, plugin_index, thread_ended};
+use crate::library::{on_fault, on_tick};
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+use uunwind_core::library::{Library, Request, BUILD, CHECKED, PROBED};
+use uunwind_core::objects::{DlFindObjectFn, Object};
+use uunwind_core::span::Span;
+use uunwind_live::state::{DUE, OBJECTS, SLOTS, TSD_OFFSET};
+
+static LIBRARY: Library = Library {
+    size: core::mem::size_of::<Library>() as u32,
+    build: BUILD,
+    add_plugin,
+    add_initial_objects,
+    home,
+    ready,
+    sample,
+    copy: crate::copy::copy,
+    on_fault,
+    on_tick,
+    forget,
+    thread_ended,
+    after_fork,
+    add_table: uunwind_live::tables::add,
+    add_facts: uunwind_stacks::facts::add,
+    plugin_index,
+    due: &raw const DUE,
+    frames_registered,
+    frames_deregistered,
+};
+
+/// Prepares walks. `find`: the loader's `_dl_find_object`. `program`: the extent of the program's image. `tsd_offset`:
+/// where a thread keeps its first block of specific values, from its thread pointer on; 0: not known.
+///
+/// # Safety
+/// `find` must be that function. On a thread of glibc's.
+pub unsafe fn prepare(find: DlFindObjectFn, program: Span, tsd_offset: u64) -> &'static Library {
+    OBJECTS.set_finder(find);
+    OBJECTS.set_program(program);
+    SLOTS.prepare_for_one_process();
+    TSD_OFFSET.store(tsd_offset, Ordering::Release);
+    &LIBRARY
+}
+
+/// No fault reaches `on_fault` here.
+unsafe extern "C" fn sample(request: *mut Request) -> u32 {
+    // SAFETY: the sampler passes a valid request.
+    unsafe {
+        (*request).flags = (*request).flags & !PROBED | CHECKED;
+        crate::library::sample(request)
+    }
+}
+
+/// Objects are reported as walks meet them: to list them, the loader would have to be locked.
+unsafe extern "C" fn add_initial_objects(_: *mut c_void, _: unsafe extern "C" fn(*mut c_void, *const Object)) {}
+
+unsafe extern "C" fn home() -> *const Library {
+    &raw const LIBRARY
+}
+
+unsafe extern "C" fn ready() -> bool {
+    OBJECTS.has_finder()
+}
+
+/// The program's own calls go to the program's own library.
+unsafe extern "C" fn frames_registered(_: u64, _: u32) -> u32 {
+    0
+}
+
+unsafe extern "C" fn frames_deregistered(_: u64) {}

@@ -1,0 +1,72 @@
+//! `libuunwind-inject.so`: the sampler that `uu` puts into a process that runs already.
+//!
+//! One object with all that a walk needs: the handler and the ring of the preloaded sampler, a libuunwind of its own, and
+//! uu's own plugins. It imports nothing, has no constructor, and makes system calls only. So it can be mapped and started
+//! at any instruction of the program, whatever locks of libc, the allocator or the dynamic loader are held; the loader
+//! does not know it. `uu` maps and relocates it (`profiler/remote/src/inject/`), calls the functions below on a thread
+//! that it has borrowed, and unmaps it when nothing of it runs any more.
+//!
+//! ```text
+//! memory   memcpy and related functions, for which compilers emit calls
+//! ```
+#![no_std]
+
+#[cfg(panic = "unwind")]
+extern crate std;
+
+#[cfg(all(panic = "abort", target_arch = "x86_64"))]
+mod memory;
+
+use uunwind_core::objects::DlFindObjectFn;
+use uunwind_core::plugin::Entry;
+use uunwind_core::span::Span;
+use uunwind_ffi::injected::prepare;
+use uunwind_preload::injected;
+use uunwind_ring::injected::Control;
+
+/// The plugins by their index.
+const PLUGINS: [(u32, Entry); 2] = [(1, python), (2, lua)];
+
+unsafe extern "C" fn python(host: u32) -> *const uunwind_core::plugin::Plugin {
+    uunwind_python::uu_plugin(host)
+}
+
+unsafe extern "C" fn lua(host: u32) -> *const uunwind_core::plugin::Plugin {
+    uunwind_lua::uu_plugin(host)
+}
+
+/// Installs the handler. Arguments and results are in the control memory.
+///
+/// # Safety
+/// `control` must be the control memory, mapped for as long as this code, with the arguments for this call. Called once,
+/// on a thread of the process.
+#[cfg_attr(panic = "abort", no_mangle)]
+pub unsafe extern "C" fn uu_injected_begin(control: *mut Control) {
+    // SAFETY: as the caller says.
+    unsafe {
+        let find = core::mem::transmute::<usize, DlFindObjectFn>((*control).find_object as usize);
+        let program = Span::sized((*control).program.start, (*control).program.len);
+        let library = prepare(find, program, (*control).tsd_offset);
+        injected::begin(control, library, &PLUGINS);
+    }
+}
+
+/// Gives threads timers, or takes them away, as the control memory says.
+///
+/// # Safety
+/// As [`uu_injected_begin`], after it.
+#[cfg_attr(panic = "abort", no_mangle)]
+pub unsafe extern "C" fn uu_injected_change(control: *mut Control) {
+    // SAFETY: as the caller says.
+    unsafe { injected::change(control) };
+}
+
+/// Deletes all timers and gives the signal back, if no thread is inside a walk; otherwise the last of them does. To be
+/// called until the control memory says that all is over.
+///
+/// # Safety
+/// As [`uu_injected_begin`], after it.
+#[cfg_attr(panic = "abort", no_mangle)]
+pub unsafe extern "C" fn uu_injected_end(_control: *mut Control) {
+    injected::end();
+}

@@ -1,0 +1,321 @@
+//! The sampler in a process that ran before: `uu` has mapped it there (`profiler/inject/`), and calls it.
+//!
+//! It shares the handler and the ring with a recording from the beginning, and does without its interposers. So it
+//! takes over no signal of the program's: reads are probed instead of guarded, and only plugins that raise no faults are
+//! called. It uses system calls only, and never libc's functions: it may be called at any instruction of the program.
+//!
+//! A thread gets its slot by its own first tick. Its timer was made by whichever thread `uu` has borrowed: the kernel
+//! lets each thread of a process make timers for the others, and that ends none of their system calls.
+
+use crate::client::ring;
+use crate::handler::{self, Origin};
+use crate::process::{self, Path, Process};
+use crate::session::{Session, Setting};
+use crate::signals::altstack::OF_GOROUTINES;
+use crate::signals::{bit, field, handler_mask, returned, sampling};
+use crate::slots::{self, Slot};
+use crate::{ending, plugins, threads};
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use uunwind_core::library::Library;
+use uunwind_core::plugin::Entry;
+use uunwind_core::syscall::{self, nr};
+use uunwind_ring::facts::{FactsView, FACTS_BYTES};
+use uunwind_ring::injected::{
+    Control, Region, ALTERNATE_STACK, ARM, BEGUN, FAILED_CALL, NO_ROOM, OVER, REGIONS, SIGNAL_TAKEN,
+};
+use uunwind_ring::layout::{SESSION_MAGIC, SESSION_VERSION};
+use uunwind_ring::names::{self, NameEntry};
+use uunwind_ring::tables::TablesView;
+
+/// The control memory; null in a sampler that was there from the beginning.
+static CONTROL: AtomicPtr<Control> = AtomicPtr::new(core::ptr::null_mut());
+/// Upper half of the `si_value` of our timers; the lower half is the thread's id.
+const COOKIE: u64 = 0x7575_1a7e;
+/// Timers by thread: the thread's id in the upper half, the timer's in the lower one, plus 1; 0: free.
+static TIMERS: [AtomicU64; slots::THREADS] = [const { AtomicU64::new(0) }; slots::THREADS];
+
+/// Whether this sampler was put into a running process.
+pub fn is_so() -> bool {
+    !CONTROL.load(Ordering::Relaxed).is_null()
+}
+
+fn control() -> Option<&'static Control> {
+    // SAFETY: null, or the control memory, which stays mapped for as long as this code.
+    unsafe { CONTROL.load(Ordering::Acquire).as_ref() }
+}
+
+/// Notes a new mapping, so that it is unmapped in the end, and keeps it out of children. False: there is no room.
+pub fn keeps(at: usize, bytes: usize) -> bool {
+    const MADV_DONTFORK: usize = 10;
+    let Some(control) = control() else { return true };
+    let index = control.region_count.fetch_add(1, Ordering::Relaxed) as usize;
+    if index >= REGIONS {
+        return false;
+    }
+    // SAFETY: the place is this call's alone; advice about a new mapping.
+    unsafe {
+        let regions = (&raw const control.regions).cast::<Region>().cast_mut();
+        regions.add(index).write(Region { start: at as u64, len: bytes as u64 });
+        syscall::call(nr::MADVISE, [at, bytes, MADV_DONTFORK, 0, 0, 0]);
+    }
+    true
+}
+
+/// Takes the sampling signal over. The results are in the control memory.
+///
+/// # Safety
+/// `control` must be the control memory with its arguments, and what they name mapped; called once, on any thread.
+pub unsafe fn begin(control: *mut Control, library: &'static Library, entries: &[(u32, Entry)]) {
+    CONTROL.store(control, Ordering::Release);
+    // SAFETY: as the caller says; `uu` waits for this call.
+    let refusal = unsafe { install(&mut *control, library, entries) };
+    // SAFETY: as above.
+    unsafe {
+        match refusal {
+            Ok(()) => (*control).state.store(BEGUN, Ordering::SeqCst),
+            Err((reason, detail)) => ((*control).refusal, (*control).detail) = (reason, detail),
+        }
+    }
+}
+
+/// # Safety
+/// As [`begin`].
+unsafe fn install(
+    control: &mut Control,
+    library: &'static Library,
+    entries: &[(u32, Entry)],
+) -> Result<(), (u32, u32)> {
+    check_dispositions()?;
+    // SAFETY: entries of plugins that are linked with this code.
+    unsafe { plugins::add_all(library, entries) };
+    let no_room = (NO_ROOM, 0);
+    // SAFETY: both are mapped, and stay so for as long as this code.
+    let (session, facts, tables) = unsafe {
+        let facts = FactsView::new(control.facts as *const u8).ok_or(no_room)?;
+        let tables = TablesView::new((control.facts as *const u8).add(FACTS_BYTES));
+        (Session::at(control.session as *mut u8), facts, tables)
+    };
+    let header = session.header();
+    if header.magic != SESSION_MAGIC || header.version != SESSION_VERSION || facts.is_over() {
+        return Err(no_room);
+    }
+    let names = slots::map_private(core::mem::size_of::<NameEntry>() * names::ENTRIES, 0).ok_or(no_room)?;
+    let process = Process {
+        session,
+        facts,
+        tables,
+        names: names.cast(),
+        objects: Path::copy(&[]),
+        setting: Setting {
+            recorder: control.recorder,
+            session_fd: 0,
+            facts_fd: 0,
+            rate: control.rate.max(1),
+            flags: control.flags,
+        },
+        library,
+        signal_frame: 0,
+        exe: Path::of_program(),
+        outer_pid: Some(control.pid),
+    };
+    if !process::begin(process) {
+        return Err(no_room);
+    }
+    let entry = uu_injected_entry as *const () as usize;
+    let taken = returned::take_over(sampling(), entry, uu_injected_restorer as *const () as usize, handler_mask());
+    if taken != 0 {
+        process::stop();
+        return Err((FAILED_CALL, taken));
+    }
+    Ok(())
+}
+
+/// Refuses programs in which the sampling handler would take the program's signal, or run on stacks that have no space
+/// for it: those of goroutines, by the signals that Go's runtime handles on alternate stacks.
+fn check_dispositions() -> Result<(), (u32, u32)> {
+    for signal in 1..=64 {
+        let (handler, flags) = returned::disposition(signal);
+        if signal == sampling() {
+            // In the child of a recorded process, a handler may be left whose code is gone.
+            if handler == libc::SIG_IGN || handler != libc::SIG_DFL && is_mapped(handler) {
+                return Err((SIGNAL_TAKEN, signal as u32));
+            }
+        } else if handler != libc::SIG_DFL
+            && handler != libc::SIG_IGN
+            && flags & libc::SA_ONSTACK as usize != 0
+            && OF_GOROUTINES.contains(&signal)
+        {
+            return Err((ALTERNATE_STACK, signal as u32));
+        }
+    }
+    Ok(())
+}
+
+fn is_mapped(address: usize) -> bool {
+    uunwind_core::memory::Reader::probed().word(address as u64 & !7).is_some()
+}
+
+/// Arms and deletes timers, as the control memory says.
+///
+/// # Safety
+/// As [`begin`], after it.
+pub unsafe fn change(control: *mut Control) {
+    let Some(process) = process::process() else { return };
+    // SAFETY: as the caller says; `uu` waits for this call.
+    let control = unsafe { &mut *control };
+    let count = control.count as usize;
+    for request in control.requests.iter_mut().take(count) {
+        request.error = if request.what == ARM {
+            arm(process, request.inner, request.outer)
+        } else {
+            delete_timers(|thread| thread == request.inner);
+            0
+        };
+    }
+}
+
+/// Ends the recording here, unless threads are inside a walk: then the last of them does. See [`Control::state`].
+pub fn end() {
+    if let Some(process) = process::process() {
+        ending::end(process);
+    }
+}
+
+/// Gives the sampling signal back, when the last walk is over. Called once.
+pub fn give_back() {
+    delete_timers(|_| true);
+    // A pending tick would end the process: setting SIG_IGN discards what is pending on all threads
+    // (https://man7.org/linux/man-pages/man2/sigaction.2.html).
+    returned::take_over(sampling(), libc::SIG_IGN, 0, 0);
+    returned::take_over(sampling(), libc::SIG_DFL, 0, 0);
+    if let Some(control) = control() {
+        control.state.store(OVER, Ordering::SeqCst);
+    }
+}
+
+/// Creates and starts a thread's CPU timer; 0, or the error.
+fn arm(process: &Process, inner: u32, outer: u32) -> u32 {
+    const EAGAIN: u32 = 11;
+    // The CPU clock of one thread (posix-timers_types.h, CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED).
+    let clock = (!(inner as i32) << 3 | 6) as isize as usize;
+    let timer = match threads::create_timer(clock, COOKIE << 32 | u64::from(outer), inner) {
+        Ok(timer) => timer,
+        Err(error) => return error,
+    };
+    let entry = u64::from(inner) << 32 | (u64::from(timer) + 1);
+    let free = |place: &&AtomicU64| place.compare_exchange(0, entry, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+    if TIMERS.iter().find(free).is_none() {
+        threads::delete_timer(timer);
+        return EAGAIN;
+    }
+    if ending::has_begun() {
+        // Whoever ends the recording may have looked at the table before.
+        delete_timers(|_| true);
+        return 0;
+    }
+    let period = process.setting.period();
+    threads::start_timer(timer, 1 + threads::random(inner) % period.max(1), period);
+    0
+}
+
+/// Deletes the timers of these threads. Async-signal-safe.
+pub fn delete_timers(of: impl Fn(u32) -> bool) {
+    for place in &TIMERS {
+        let entry = place.load(Ordering::SeqCst);
+        if entry != 0
+            && of((entry >> 32) as u32)
+            && place.compare_exchange(entry, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        {
+            threads::delete_timer((entry as u32).wrapping_sub(1));
+        }
+    }
+}
+
+/// The slot of the calling thread, whose id this is where `uu` lives; claimed by its first tick.
+fn adopt(process: &'static Process, tid: u32) -> Option<&'static Slot> {
+    if let Some(slot) = slots::own() {
+        if slot.tid.load(Ordering::Relaxed) == tid {
+            return Some(slot);
+        }
+        // That of a thread that has ended, and had its TCB at the same place.
+        slots::release(slot);
+    }
+    let slot = threads::claim(process, tid, false)?;
+    if tid == process.outer_pid.unwrap_or(0) {
+        // SAFETY: the thread's own block, inside its handler.
+        handler::name_thread(&unsafe { ring(slot.block()) });
+    }
+    Some(slot)
+}
+
+unsafe extern "C" fn on_tick(signal: c_int, info: *const u8, ucontext: *mut u8) {
+    let Some(control) = control() else { return };
+    control.inside.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: the handler's own arguments.
+    unsafe { sample(signal, info, ucontext) };
+    control.inside.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// # Safety
+/// The arguments of the running handler.
+unsafe fn sample(signal: c_int, info: *const u8, ucontext: *mut u8) {
+    // SAFETY: the kernel's siginfo.
+    let (value, origin) = unsafe { (field::<u64>(info, handler::SI_VALUE), Origin::of_timer(info)) };
+    let Some(origin) = origin.filter(|_| value >> 32 == COOKIE) else {
+        die(signal);
+        return;
+    };
+    let Some(process) = process::process().filter(|_| process::is_own()) else { return };
+    if process.facts.is_over() || ending::has_begun() {
+        ending::end(process);
+    } else if adopt(process, value as u32).is_some() {
+        // SAFETY: the handler's own ucontext.
+        unsafe { handler::on_own_sample(origin, ucontext) };
+    }
+}
+
+/// Somebody else has sent the signal, whose default action, the program's disposition of it, ends the process.
+fn die(signal: c_int) {
+    returned::take_over(signal, libc::SIG_DFL, 0, 0);
+    let (process, thread) = (syscall::getpid() as usize, syscall::gettid() as usize);
+    // SAFETY: sends the signal to this thread; it is delivered when this handler returns.
+    unsafe { syscall::call(nr::TGKILL, [process, thread, signal as usize, 0, 0, 0]) };
+}
+
+// The entry turns alignment checks (AC of RFLAGS) off, as that of the preloaded sampler does. The restorer lies here, so
+// that a thread that is about to leave our handler is seen to be inside this object.
+core::arch::global_asm!(
+    ".pushsection .text.uu_injected_entry,\"ax\",@progbits",
+    ".hidden uu_injected_entry",
+    ".globl uu_injected_entry",
+    ".type uu_injected_entry,@function",
+    ".balign 16",
+    "uu_injected_entry:",
+    ".cfi_startproc",
+    "pushfq",
+    ".cfi_adjust_cfa_offset 8",
+    "and dword ptr [rsp], 0xfffbffff",
+    "popfq",
+    ".cfi_adjust_cfa_offset -8",
+    "jmp {on_tick}",
+    ".cfi_endproc",
+    ".size uu_injected_entry, .-uu_injected_entry",
+    ".hidden uu_injected_restorer",
+    ".globl uu_injected_restorer",
+    ".type uu_injected_restorer,@function",
+    "nop",
+    "uu_injected_restorer:",
+    "mov rax, 15",
+    "syscall",
+    ".size uu_injected_restorer, .-uu_injected_restorer",
+    ".popsection",
+    on_tick = sym on_tick,
+);
+
+extern "C" {
+    fn uu_injected_entry(signal: c_int, info: *const u8, ucontext: *mut u8);
+    fn uu_injected_restorer();
+}
+
+const _: () = assert!(bit(libc::SIGSTKFLT) != 0 && core::mem::size_of::<AtomicU32>() == 4);

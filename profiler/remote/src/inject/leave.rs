@@ -1,0 +1,194 @@
+//! The sampler is taken out of a process: this uu's, or one that a uu has left that was killed.
+//!
+//! First its timers and its handler go. Then all threads are looked at once, those that run by a stop, to see that none
+//! stands in its code or has a frame there: its handler counts the threads inside, and calls nothing outside of its own code. Then nobody can
+//! get in any more, and it is unmapped.
+
+use super::borrow::{Borrowed, Trouble};
+use super::place::Code;
+use super::{alone, lives, with_thread, Declined, SIGNAL};
+use crate::memory::Memory;
+use crate::threads::{tids, Stopped};
+use std::mem::offset_of;
+use std::time::{Duration, Instant};
+use uunwind_elf::maps::{self, Mapping};
+use uunwind_ring::injected::{Control, Region, CONTROL_BYTES, MAGIC, NEW, OVER, REGIONS};
+
+/// Longest time in which a sampler is tried to be taken out.
+const LONGEST: Duration = Duration::from_secs(10);
+/// Longest wait for a thread to stop.
+const STOP: Duration = Duration::from_millis(200);
+
+/// A sampler that is to go.
+#[derive(Clone, Copy)]
+pub struct Left {
+    /// The process.
+    pub pid: u32,
+    /// Address of its control memory.
+    pub control_at: u64,
+    /// Address of its function that ends the sampling; 0: it has installed nothing.
+    pub end: u64,
+    /// Its code.
+    pub text: Region,
+}
+
+/// Takes out what an earlier `uu` has left in a process. Error: a `uu` that lives is recording it.
+pub fn remove_left(pid: u32) -> Result<(), Declined> {
+    let mappings: Vec<Mapping> = maps::of(pid).into_iter().flatten().collect();
+    let is_control = |m: &&Mapping| m.name.starts_with(b"/memfd:uu-control-injected") && m.permissions.ends_with('s');
+    let control = mappings.iter().find(is_control);
+    if control.is_none() && ours(&mappings).is_empty() && files(pid).is_empty() {
+        return Ok(());
+    }
+    let memory = Memory::of(pid);
+    let no_code = || Declined::new("an earlier uu has left a sampler there, which cannot be taken out");
+    let code = Code::find(&memory, &mappings).ok_or_else(no_code)?;
+    let mut left = Left { pid, control_at: 0, end: 0, text: Region::default() };
+    if let Some(control) = control {
+        let number = |offset: usize| left_word(&memory, control.start + offset as u64);
+        let recorder = number(offset_of!(Control, recorder)) as u32;
+        if number(offset_of!(Control, magic)) == MAGIC {
+            // This uu itself comes here when it could not finish.
+            let own = recorder == std::process::id();
+            if !own && lives(recorder, number(offset_of!(Control, recorder_began))) {
+                return Err(Declined { why: format!("uu (process {recorder}) records it already by a sampler in it") });
+            }
+            left.end = number(offset_of!(Control, end));
+            left.text = Region {
+                start: number(offset_of!(Control, text)),
+                len: number(offset_of!(Control, text) + offset_of!(Region, len)),
+            };
+        }
+        left.control_at = control.start;
+    }
+    left.remove(&code).map_err(|why| Declined { why })
+}
+
+fn left_word(memory: &Memory, at: u64) -> u64 {
+    let mut bytes = [0; 8];
+    if memory.read_now(at, &mut bytes) {
+        u64::from_le_bytes(bytes)
+    } else {
+        0
+    }
+}
+
+/// The pc of a thread that waits; `None`: it runs, or is ready to, or cannot be looked at.
+fn waits_at(pid: u32, tid: u32) -> Option<u64> {
+    let line = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    u64::from_str_radix(line.trim_end().rsplit_once(" 0x")?.1, 16).ok()
+}
+
+/// Mappings that only a sampler has.
+fn ours(mappings: &[Mapping]) -> Vec<Region> {
+    let names: [&[u8]; 3] = [b"/memfd:uu-control-injected", b"/memfd:uu-session-injected", b"/memfd:uu-facts-injected"];
+    let is_ours = |m: &&Mapping| names.iter().any(|name| m.name.starts_with(name));
+    mappings.iter().filter(is_ours).map(|m| Region { start: m.start, len: m.end - m.start }).collect()
+}
+
+/// Open files that only the beginning of a sampler has.
+fn files(pid: u32) -> Vec<u64> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let is_ours = |entry: &std::fs::DirEntry| {
+        let target = std::fs::read_link(entry.path()).unwrap_or_default();
+        let target = target.to_string_lossy();
+        target.starts_with("/memfd:uu-") && target.contains("-injected")
+    };
+    entries.filter(is_ours).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+impl Left {
+    /// Takes it out. Error: what is left, and why.
+    pub fn remove(self, code: &Code) -> Result<(), String> {
+        let begun = Instant::now();
+        let mut why = String::new();
+        while begun.elapsed() < LONGEST {
+            match self.try_once(code) {
+                Ok(true) => return Ok(()),
+                Ok(false) => why = "threads stood in its handler each time".to_owned(),
+                Err(trouble) => why = Declined::from(trouble).why,
+            }
+            if tids(self.pid).is_err() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(format!(
+            "the sampler's memory stays in process {}, where nothing of it runs any more: {why}. The next uu takes it out",
+            self.pid
+        ))
+    }
+
+    /// True: it is gone. False: a thread stands in its code.
+    fn try_once(&self, code: &Code) -> Result<bool, Trouble> {
+        let memory = Memory::of(self.pid);
+        let half = |offset: usize| left_word(&memory, self.control_at + offset as u64) as u32;
+        let state = || half(offset_of!(Control, state));
+        if self.end != 0 && self.control_at != 0 && state() != OVER && state() != NEW {
+            with_thread(self.pid, code, self.text, |thread| thread.call_function(self.end, self.control_at))?;
+            if state() != OVER {
+                return Ok(false);
+            }
+        }
+        let inside = half(offset_of!(Control, inside));
+        if self.end != 0 && (inside != 0 || !alone(|| self.is_empty())?) {
+            return Ok(false);
+        }
+        let mut regions = self.noted(&memory);
+        let mappings: Vec<Mapping> = maps::of(self.pid)?.collect();
+        let of_names = ours(&mappings).into_iter();
+        // The control memory goes last: while it is there, what is left can be found.
+        regions.extend(of_names.filter(|region| region.start != self.control_at));
+        regions.extend((self.control_at != 0).then_some(Region { start: self.control_at, len: CONTROL_BYTES as u64 }));
+        let files = files(self.pid);
+        let unmap = |thread: &mut Borrowed<'_>| {
+            for file in &files {
+                let _ = thread.call(libc::SYS_close, [*file, 0, 0, 0, 0, 0]);
+            }
+            for region in &regions {
+                thread.call(libc::SYS_munmap, [region.start, region.len, 0, 0, 0, 0])?;
+            }
+            Ok(())
+        };
+        with_thread(self.pid, code, self.text, unmap)?;
+        Ok(true)
+    }
+
+    /// Whether no thread stands in its code, or has a frame of it. Its handler is gone: a thread that was once seen outside
+    /// never comes in again, so they are looked at one by one.
+    fn is_empty(&self) -> Result<bool, Trouble> {
+        let text = self.text.start..self.text.start.saturating_add(self.text.len);
+        for tid in tids(self.pid)? {
+            // A thread that waits is not on its way into a handler, and is not touched.
+            let pc = waits_at(self.pid, tid).or_else(|| self.stands_at(tid));
+            let lives = || std::fs::metadata(format!("/proc/{}/task/{tid}", self.pid)).is_ok();
+            if pc.map_or_else(lives, |pc| text.contains(&pc)) {
+                return Ok(false);
+            }
+        }
+        let at = self.control_at + offset_of!(Control, inside) as u64;
+        Ok(left_word(&Memory::of(self.pid), at) as u32 == 0)
+    }
+
+    /// The pc of a thread, by a stop. `None`: it has ended, or could not be stopped in time.
+    fn stands_at(&self, tid: u32) -> Option<u64> {
+        let mut stopped = Stopped::one(tid, STOP).ok()?;
+        // Such a signal was due before its handler went, and would end the process now.
+        stopped.swallowed = SIGNAL;
+        let pc = stopped.registers(tid).map(|registers| registers.rip);
+        stopped.let_go();
+        pc
+    }
+
+    /// The mappings that its control memory names.
+    fn noted(&self, memory: &Memory) -> Vec<Region> {
+        if self.control_at == 0 {
+            return Vec::new();
+        }
+        let word = |offset: usize| left_word(memory, self.control_at + offset as u64);
+        let count = (word(offset_of!(Control, region_count)) as u32 as usize).min(REGIONS);
+        let at = |index: usize| offset_of!(Control, regions) + index * size_of::<Region>();
+        let regions = (0..count).map(|index| Region { start: word(at(index)), len: word(at(index) + 8) });
+        regions.filter(|region| region.start != 0 && region.len != 0).collect()
+    }
+}

@@ -1,0 +1,400 @@
+//! A sampler is put into a running process, and taken out again.
+//!
+//! `uu` is the sampler's loader: it maps the object, applies its relocations, and calls its functions, all by a thread of
+//! the process that it borrows for a millisecond. The object imports nothing and makes system calls only, so it does not
+//! matter at which instruction the threads stand, nor which locks they hold: nothing of libc or of the dynamic loader is
+//! called.
+//!
+//! ```text
+//! borrow  a thread makes system calls for us, and goes on where it was, whatever becomes of uu
+//! place   what is found out about the process before, and why it will not do
+//! image   the sampler's object
+//! leave   the sampler is taken out, this uu's or one that an earlier uu has left
+//! record  a recording by such a sampler
+//! ```
+//!
+//! While it is there, a process has: a handler for SIGSTKFLT; a CPU timer for each thread; these mappings, which children
+//! do not inherit. No file stays open.
+
+mod borrow;
+mod image;
+mod leave;
+mod place;
+pub mod record;
+
+use crate::threads::tids;
+use crate::waits::Registers;
+use borrow::{Borrowed, Trouble, STACK};
+use image::Sampler;
+use place::Place;
+use rustix::fs::{fcntl_add_seals, ftruncate, SealFlags};
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use uunwind_elf::maps::{self, Mapping};
+use uunwind_recorder::facts::FactsPublisher;
+use uunwind_recorder::machine::Stat;
+use uunwind_recorder::session::Session;
+use uunwind_ring::facts::PUBLISHED_BYTES;
+use uunwind_ring::injected::{
+    self as ring, Control, Region, Request, ALTERNATE_STACK, ARM, BATCH, BEGUN, CONTROL_BYTES, FAILED_CALL, FORGET,
+    MAGIC, SIGNAL_TAKEN, VERSION,
+};
+use uunwind_ring::layout::SESSION_BYTES;
+
+/// The sampler's signal.
+pub const SIGNAL: i32 = libc::SIGSTKFLT;
+/// Longest time in which a thread is looked for that can be borrowed.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Why no sampler was put into a process: it can still be recorded from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declined {
+    /// What decides, for people.
+    pub why: String,
+}
+
+impl Declined {
+    fn new(why: &str) -> Declined {
+        Declined { why: why.to_owned() }
+    }
+}
+
+impl From<Trouble> for Declined {
+    fn from(trouble: Trouble) -> Declined {
+        match trouble {
+            Trouble::Unfit => Declined::new("no thread stood at a place where it could be borrowed"),
+            Trouble::Stopped => Declined::new("the process is stopped (SIGSTOP)"),
+            Trouble::Locks => Declined::new("it locks all memory that it will ever map (mlockall)"),
+            Trouble::Failed(error) => Declined { why: format!("a call in the process failed: {error}") },
+            Trouble::Faulted(signal) => Declined { why: format!("a call in the process raised signal {signal}") },
+        }
+    }
+}
+
+/// The control memory, mapped here.
+struct Shared {
+    at: *mut Control,
+}
+
+// SAFETY: the mapping is shared memory of this process, used by one thread at a time.
+unsafe impl Send for Shared {}
+// SAFETY: as above; what the other process changes meanwhile is atomic.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn map(file: &File) -> io::Result<Shared> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping of a file whose size is sealed.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), CONTROL_BYTES, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Shared { at: at.cast() })
+    }
+
+    fn get(&self) -> &Control {
+        // SAFETY: CONTROL_BYTES are mapped; any bytes are a valid value.
+        unsafe { &*self.at }
+    }
+
+    fn get_mut(&mut self) -> &mut Control {
+        // SAFETY: as above, and the process does not use it but when we make it.
+        unsafe { &mut *self.at }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: `map` made this mapping, and no reference outlives the value.
+        unsafe { libc::munmap(self.at.cast(), CONTROL_BYTES) };
+    }
+}
+
+/// A sampler in a process.
+pub struct Injected {
+    pid: u32,
+    place: Place,
+    control: Shared,
+    /// The control memory's address there.
+    control_at: u64,
+    base: u64,
+    sampler: Sampler,
+    /// How long threads stood for it.
+    pub stood: Duration,
+    /// How often a thread was borrowed.
+    pub borrowed: u32,
+}
+
+/// What is written into the process's session, and what it reads.
+pub struct Memories {
+    /// Its rings.
+    pub session: Session,
+    /// Facts and rule tables for it.
+    pub facts: FactsPublisher,
+}
+
+/// Runs something on a thread of its own: what it traces and cannot stop in time is let go when that ends.
+fn alone<T: Send>(run: impl FnOnce() -> Result<T, Trouble> + Send) -> Result<T, Trouble> {
+    let done = std::thread::scope(|scope| scope.spawn(run).join());
+    done.unwrap_or_else(|_| Err(Trouble::Failed(io::Error::other("uu has panicked"))))
+}
+
+/// Borrows any thread that is fit, for some calls. `text`: code in which it may not stand.
+fn with_thread<T: Send>(
+    pid: u32,
+    code: &place::Code,
+    text: Region,
+    mut run: impl FnMut(&mut Borrowed<'_>) -> Result<T, Trouble> + Send,
+) -> Result<T, Trouble> {
+    let begun = Instant::now();
+    loop {
+        match alone(|| with_any(pid, code, text, &mut run)) {
+            Err(Trouble::Unfit) if begun.elapsed() <= PATIENCE => std::thread::sleep(Duration::from_millis(2)),
+            other => return other,
+        }
+    }
+}
+
+/// As [`with_thread`], but no thread is asked twice.
+fn with_any<T>(
+    pid: u32,
+    code: &place::Code,
+    text: Region,
+    run: impl FnOnce(&mut Borrowed<'_>) -> Result<T, Trouble>,
+) -> Result<T, Trouble> {
+    let mappings: Vec<Mapping> = maps::of(pid)?.collect();
+    let fits = |registers: &Registers| {
+        let is_inside = (text.start..text.start + text.len).contains(&registers.rip);
+        !is_inside && place::has_stack(registers, &mappings, STACK + 16 * 1024)
+    };
+    let tids = place::in_order(pid);
+    if tids.is_empty() {
+        return Err(Trouble::Failed(rustix::io::Errno::SRCH.into()));
+    }
+    let mut failed = None;
+    for tid in tids {
+        match Borrowed::take(pid, tid, code, fits) {
+            Ok(mut borrowed) => return run(&mut borrowed),
+            Err(Trouble::Unfit) => {}
+            // The first thread may have ended before the others.
+            Err(Trouble::Failed(error)) => failed = failed.or(Some(error)),
+            Err(other) => return Err(other),
+        }
+    }
+    Err(failed.map_or(Trouble::Unfit, Trouble::Failed))
+}
+
+/// Makes a memfd in the process, and opens it here. Returns its number there, too.
+fn memory_file(thread: &mut Borrowed<'_>, pid: u32, name: &CStr) -> Result<(u64, OwnedFd), Trouble> {
+    const NOEXEC_SEAL: u64 = 8;
+    let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+    let name = thread.put(name.to_bytes_with_nul())?;
+    let arguments = |flags| [name, flags, 0, 0, 0, 0];
+    let fd = match thread.call(libc::SYS_memfd_create, arguments(flags)) {
+        // vm.memfd_noexec is 2.
+        Err(Trouble::Failed(error)) if error.raw_os_error() == Some(libc::EACCES) => {
+            thread.call(libc::SYS_memfd_create, arguments(flags | NOEXEC_SEAL))?
+        }
+        other => other?,
+    };
+    match File::options().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}")) {
+        Ok(file) => Ok((fd, file.into())),
+        Err(error) => {
+            let _ = thread.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+            Err(error.into())
+        }
+    }
+}
+
+/// Maps a file of the process there, out of its children's sight.
+fn map(thread: &mut Borrowed<'_>, at: u64, len: u64, how: (u64, i32), file: (u64, u64)) -> Result<u64, Trouble> {
+    let fixed = if at == 0 { 0 } else { libc::MAP_FIXED };
+    let flags = (how.1 | libc::MAP_NORESERVE | fixed) as u64;
+    let at = thread.call(libc::SYS_mmap, [at, len, how.0, flags, file.0, file.1])?;
+    for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
+        let _ = thread.call(libc::SYS_madvise, [at, len, advice as u64, 0, 0, 0]);
+    }
+    Ok(at)
+}
+
+const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+
+impl Injected {
+    /// Puts the sampler in: nothing is sampled before [`Injected::arm`].
+    pub fn begin(pid: u32, object: &Path, rate: u32, flags: u32) -> Result<(Injected, Memories), Declined> {
+        let sampler = Sampler::read(object).map_err(|why| Declined { why })?;
+        leave::remove_left(pid)?;
+        let place = Place::of(pid, SIGNAL)?;
+        match Injected::put_in(pid, sampler, place, (rate, flags)) {
+            Ok((injected, memories)) => injected.begun(memories),
+            Err(trouble) => {
+                // What was done by then.
+                let _ = leave::remove_left(pid);
+                Err(trouble.into())
+            }
+        }
+    }
+
+    fn put_in(pid: u32, sampler: Sampler, place: Place, settings: (u32, u32)) -> Result<(Injected, Memories), Trouble> {
+        let none = Region::default();
+        let begun = Instant::now();
+        let names = [ring::CONTROL, ring::SESSION, ring::FACTS];
+        let make = |thread: &mut Borrowed<'_>| {
+            names.iter().map(|name| memory_file(thread, pid, name)).collect::<Result<Vec<_>, _>>()
+        };
+        let files = with_thread(pid, &place.code, none, make)?;
+        let mut stood = begun.elapsed();
+        let numbers: Vec<u64> = files.iter().map(|(number, _)| *number).collect();
+        let mut files = files.into_iter().map(|(_, file)| file);
+        let mut file = || files.next().ok_or(Trouble::Unfit);
+        // By this thread, which lives as long as the recording does: the facts show its end.
+        let (file, memories) = (
+            File::from(file()?),
+            Memories { session: Session::in_file(file()?)?, facts: FactsPublisher::in_file(file()?)? },
+        );
+        ftruncate(&file, CONTROL_BYTES as u64 + sampler.len).map_err(io::Error::from)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(io::Error::from)?;
+        let mut control = Shared::map(&file)?;
+        let begun = Instant::now();
+        let map = |thread: &mut Borrowed<'_>| {
+            map_all(thread, &mut control, (&file, &numbers), (pid, &sampler, &place), settings)
+        };
+        let (control_at, base) = with_thread(pid, &place.code, none, map)?;
+        stood += begun.elapsed();
+        Ok((Injected { pid, place, control, control_at, base, sampler, stood, borrowed: 2 }, memories))
+    }
+
+    /// The sampler, if it could begin.
+    fn begun(self, memories: Memories) -> Result<(Injected, Memories), Declined> {
+        let injected = self;
+        if injected.control.get().state.load(Ordering::SeqCst) == BEGUN {
+            return Ok((injected, memories));
+        }
+        let (refusal, detail) = (injected.control.get().refusal, injected.control.get().detail);
+        let why = match refusal {
+            SIGNAL_TAKEN => "it has a handler for SIGSTKFLT, the sampler's signal, itself".to_owned(),
+            ALTERNATE_STACK => format!(
+                "it handles signal {detail} on an alternate stack, as Go's runtime does, whose goroutines have no stack for a sample"
+            ),
+            FAILED_CALL => "the kernel refused the signal's handler".to_owned(),
+            _ => "the sampler found no memory, or no block".to_owned(),
+        };
+        injected.leave(&memories.facts);
+        Err(Declined { why })
+    }
+
+    /// Gives these threads timers, and takes those of threads that have ended away. Returns the threads that got none.
+    pub fn arm(&mut self, new: &[u32], ended: &[u32]) -> Result<Vec<u32>, Trouble> {
+        let pid = self.pid;
+        let arm = new.iter().map(|tid| (ARM, place::inner_id(pid, *tid), *tid));
+        let forget = ended.iter().map(|inner| (FORGET, *inner, 0));
+        let all: Vec<(u32, u32, u32)> = forget.chain(arm).collect();
+        let mut failed = Vec::new();
+        for batch in all.chunks(BATCH) {
+            let control = self.control.get_mut();
+            for (to, (what, inner, outer)) in control.requests.iter_mut().zip(batch) {
+                *to = Request { what: *what, inner: *inner, outer: *outer, error: 0 };
+            }
+            control.count = batch.len() as u32;
+            let (function, argument) = (self.base + self.sampler.change, self.control_at);
+            self.with_thread(|thread| thread.call_function(function, argument))?;
+            let control = self.control.get();
+            let wrong = control.requests.iter().take(batch.len()).filter(|request| request.error != 0);
+            failed.extend(wrong.map(|request| request.outer));
+        }
+        Ok(failed)
+    }
+
+    fn with_thread<T: Send>(
+        &mut self,
+        run: impl FnMut(&mut Borrowed<'_>) -> Result<T, Trouble> + Send,
+    ) -> Result<T, Trouble> {
+        let (pid, code, text) = (self.pid, &self.place.code, self.control.get().text);
+        let begun = Instant::now();
+        let done = with_thread(pid, code, text, run);
+        self.stood += begun.elapsed();
+        self.borrowed += 1;
+        done
+    }
+
+    /// Takes the sampler out. `None`: the process is as it was before; otherwise what is left there, and why.
+    pub fn leave(self, facts: &FactsPublisher) -> Option<String> {
+        facts.stop();
+        let left = leave::Left {
+            pid: self.pid,
+            control_at: self.control_at,
+            end: self.control.get().end.load(Ordering::Relaxed),
+            text: self.control.get().text,
+        };
+        left.remove(&self.place.code).err()
+    }
+}
+
+/// Maps everything and calls the sampler's beginning. What is mapped is noted as soon as it is, so that a later uu finds
+/// it if this one ends in the middle. Returns where the control memory and the sampler lie.
+fn map_all(
+    thread: &mut Borrowed<'_>,
+    control: &mut Shared,
+    (file, numbers): (&File, &[u64]),
+    (pid, sampler, place): (u32, &Sampler, &Place),
+    (rate, flags): (u32, u32),
+) -> Result<(u64, u64), Trouble> {
+    let &[control_fd, session_fd, facts_fd] = numbers else { return Err(Trouble::Unfit) };
+    let own = std::process::id();
+    let head = control.get_mut();
+    (head.version, head.recorder) = (VERSION, own);
+    head.recorder_began = Stat::of(own).and_then(|stat| stat.number(22)).unwrap_or(0);
+    head.magic = MAGIC;
+    let shared = libc::MAP_SHARED;
+    let locked = place::locked(pid);
+    let control_at = map(thread, 0, CONTROL_BYTES as u64, (READ_WRITE, shared), (control_fd, 0))?;
+    if place::locked(pid) > locked {
+        return Err(Trouble::Locks);
+    }
+    let reserved = (libc::PROT_NONE as u64, libc::MAP_PRIVATE);
+    let base = map(thread, 0, sampler.len, reserved, (control_fd, CONTROL_BYTES as u64))?;
+    note(control, base, sampler.len);
+    file.write_all_at(&sampler.at(base), CONTROL_BYTES as u64)?;
+    for part in &sampler.parts {
+        let how = (part.protection, libc::MAP_PRIVATE);
+        map(thread, base + part.start, part.len, how, (control_fd, CONTROL_BYTES as u64 + part.start))?;
+    }
+    let session = map(thread, 0, SESSION_BYTES as u64, (READ_WRITE, shared), (session_fd, 0))?;
+    note(control, session, SESSION_BYTES as u64);
+    let facts = map(thread, 0, PUBLISHED_BYTES as u64, (libc::PROT_READ as u64, shared), (facts_fd, 0))?;
+    note(control, facts, PUBLISHED_BYTES as u64);
+    for fd in numbers {
+        thread.call(libc::SYS_close, [*fd, 0, 0, 0, 0, 0])?;
+    }
+    let code = sampler.code().unwrap_or(image::Part { start: 0, len: 0, protection: 0 });
+    let head = control.get_mut();
+    head.text = Region { start: base + code.start, len: code.len };
+    (head.session, head.facts, head.find_object) = (session, facts, place.find_object);
+    (head.program, head.pid, head.rate, head.flags) = (place.program, pid, rate, flags);
+    head.tsd_offset = crate::walks::TSD_OFFSET;
+    head.end.store(base + sampler.end, Ordering::SeqCst);
+    thread.call_function(base + sampler.begin, control_at)?;
+    Ok((control_at, base))
+}
+
+/// Notes a mapping in the control memory.
+fn note(control: &mut Shared, start: u64, len: u64) {
+    let head = control.get_mut();
+    let index = head.region_count.fetch_add(1, Ordering::SeqCst) as usize;
+    if let Some(place) = head.regions.get_mut(index) {
+        *place = Region { start, len };
+    }
+}
+
+/// Whether a process with this pid, which began then, still lives.
+fn lives(pid: u32, began: u64) -> bool {
+    tids(pid).is_ok() && Stat::of(pid).and_then(|stat| stat.number(22)) == Some(began)
+}

@@ -1,0 +1,230 @@
+//! What is found out about a process before a sampler is put into it: code of its own that is used, and why it will not
+//! do.
+
+use super::Declined;
+use crate::memory::Memory;
+use crate::threads::tids;
+use crate::waits::Registers;
+use std::path::PathBuf;
+use std::time::Duration;
+use uunwind_elf::maps::{self, Mapping};
+use uunwind_elf::Image;
+use uunwind_ring::injected::Region;
+
+/// `syscall; ret`, as libc's getpid ends.
+const CALL_AND_RETURN: [u8; 3] = [0x0f, 0x05, 0xc3];
+/// `mov $15, %rax; syscall`, where the kernel lets handlers return to.
+const RESTORE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+/// Bytes of code that are read at once.
+const PART: usize = 1 << 20;
+/// No more code is searched.
+const SEARCHED: usize = 64 << 20;
+
+/// Calls that a stop ends with EINTR. recvfrom and its like do so on sockets with a timeout only.
+const ENDED_BY_STOPS: [i64; 10] = [
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_io_getevents,
+    libc::SYS_io_uring_enter,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+];
+/// A signal that is found blocked at this number of looks stays so.
+pub const LOOKS: u32 = 5;
+/// Time between them.
+const BETWEEN: Duration = Duration::from_millis(40);
+
+/// The process's own code by which a borrowed thread makes system calls.
+pub struct Code {
+    /// Address of `syscall; ret`.
+    pub call_and_return: u64,
+    /// Address of the instructions that call rt_sigreturn.
+    pub restore: u64,
+}
+
+impl Code {
+    /// Whether a thread with this pc is inside the call of rt_sigreturn.
+    pub fn is_return(&self, pc: u64) -> bool {
+        pc == self.restore + RESTORE.len() as u64
+    }
+
+    /// Searches libc, then all code of files.
+    pub fn find(memory: &Memory, mappings: &[Mapping]) -> Option<Code> {
+        let is_libc = |m: &&Mapping| m.name.windows(6).any(|part| part == b"/libc." || part == b"/libc-");
+        let code = || mappings.iter().filter(|m| m.is_executable() && m.inode != 0);
+        let (mut call_and_return, mut restore, mut left) = (None, None, SEARCHED);
+        for mapping in code().filter(is_libc).chain(code()) {
+            let mut at = mapping.start;
+            while at < mapping.end && left > 0 {
+                let mut bytes = vec![0; PART.min((mapping.end - at) as usize)];
+                if memory.read_now(at, &mut bytes) {
+                    let find = |what: &[u8]| bytes.windows(what.len()).position(|part| part == what);
+                    call_and_return = call_and_return.or(find(&CALL_AND_RETURN).map(|place| at + place as u64));
+                    restore = restore.or(find(&RESTORE).map(|place| at + place as u64));
+                }
+                if let (Some(call_and_return), Some(restore)) = (call_and_return, restore) {
+                    return Some(Code { call_and_return, restore });
+                }
+                at += bytes.len() as u64;
+                left = left.saturating_sub(bytes.len());
+            }
+        }
+        None
+    }
+}
+
+/// What the sampler needs of the process.
+pub struct Place {
+    /// Its own code.
+    pub code: Code,
+    /// Address of the loader's `_dl_find_object`.
+    pub find_object: u64,
+    /// The extent of the program's image.
+    pub program: Region,
+}
+
+impl Place {
+    /// Looks at the process; the reason if no sampler can be put into it.
+    pub fn of(pid: u32, signal: i32) -> Result<Place, Declined> {
+        let no = |why: &str| Err(Declined::new(why));
+        let mut looks = 0;
+        while all_block(pid, signal) {
+            looks += 1;
+            if looks == LOOKS {
+                return no("all of its threads block SIGSTKFLT, the sampler's signal");
+            }
+            std::thread::sleep(BETWEEN);
+        }
+        if let Some(why) = thread_that_forbids(pid, signal) {
+            return Err(why);
+        }
+        let mappings: Vec<Mapping> = maps::of(pid).map_err(|error| Declined::new(&error.to_string()))?.collect();
+        let Some(program) = program(pid, &mappings) else { return no("its program's file cannot be read") };
+        if program.0.is_go() {
+            return no("it is a Go program, whose goroutines have no stack for a signal's frame");
+        }
+        let Some(find_object) = find_object(pid, &mappings) else {
+            return no("it has no loader of glibc 2.35 or later, which finds a sampler's objects (static programs and musl have none)");
+        };
+        let Some(code) = Code::find(&Memory::of(pid), &mappings) else {
+            return no("its C library has not the instructions that a call into it takes");
+        };
+        Ok(Place { code, find_object, program: program.1 })
+    }
+}
+
+/// Whether all threads block a signal. All signals are blocked for a moment by posix_spawn(3) and pthread_create(3).
+fn all_block(pid: u32, signal: i32) -> bool {
+    let tids = tids(pid).unwrap_or_default();
+    !tids.is_empty() && tids.iter().all(|tid| blocks(pid, *tid, signal))
+}
+
+/// Why a thread's state forbids it.
+fn thread_that_forbids(pid: u32, signal: i32) -> Option<Declined> {
+    let bit = 1u64 << (signal - 1);
+    for tid in tids(pid).unwrap_or_default() {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+        let value = |name: &str| status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()));
+        let set = |name: &str| value(name).and_then(|text| u64::from_str_radix(text, 16).ok()).unwrap_or(0);
+        if value("Seccomp:").is_some_and(|mode| mode != "0") {
+            return Some(Declined::new(
+                "a filter of system calls (seccomp) is set there, under which a sampler's calls may end the process",
+            ));
+        }
+        if value("x86_Thread_features:").is_some_and(|features| features.contains("shstk")) {
+            return Some(Declined::new("it has a shadow stack, on which a call from outside has no return address"));
+        }
+        if set("SigIgn:") & bit != 0 {
+            return Some(Declined::new("it ignores SIGSTKFLT, the sampler's signal"));
+        }
+    }
+    None
+}
+
+/// Locked memory of the process in kB (`VmLck` of proc_pid_status(5)).
+pub fn locked(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let value = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
+    value.and_then(|value| value.split_ascii_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Whether a thread blocks a signal.
+pub fn blocks(pid: u32, tid: u32, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigBlk:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 != 0)
+}
+
+/// The id of a thread in its own pid namespace.
+pub fn inner_id(pid: u32, tid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    ids.and_then(|ids| ids.split_ascii_whitespace().next_back()?.parse().ok()).unwrap_or(tid)
+}
+
+/// Whether a stopped thread can be borrowed: its stack is one that a thread begins with, not one of a coroutine or a
+/// signal handler, and has space.
+pub fn has_stack(registers: &Registers, mappings: &[Mapping], bytes: u64) -> bool {
+    let of = |address: u64| mappings.iter().find(|m| (m.start..m.end).contains(&address));
+    let Some(stack) = of(registers.rsp) else { return false };
+    // glibc keeps a thread's control block at the upper end of its stack.
+    let is_own = stack.name == b"[stack]" || (stack.start..stack.end).contains(&registers.fs_base);
+    is_own && stack.permissions.starts_with("rw") && registers.rsp.saturating_sub(bytes) >= stack.start
+}
+
+/// The threads, those first that wait in a call which the kernel repeats after a stop: they miss no time. Last come those
+/// whose call ends with EINTR after any stop (signal(7)): should uu be killed before it can mend that, they would see it.
+pub fn in_order(pid: u32) -> Vec<u32> {
+    let mut tids = tids(pid).unwrap_or_default();
+    tids.sort_by_cached_key(|tid| {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default();
+        match line.split_ascii_whitespace().next().and_then(|number| number.parse::<i64>().ok()) {
+            Some(number) if number >= 0 => 2 * u8::from(ENDED_BY_STOPS.contains(&number)),
+            _ => 1,
+        }
+    });
+    tids
+}
+
+fn file_of(pid: u32, mapping: &Mapping) -> Option<Image> {
+    let exact = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
+    let mut path = format!("/proc/{pid}/root").into_bytes();
+    path.extend_from_slice(&mapping.name);
+    let same = |image: &Image| {
+        use std::os::unix::fs::MetadataExt;
+        image.metadata().is_some_and(|file| file.ino() == mapping.inode)
+    };
+    Image::open(&exact).ok().or_else(|| Image::open(&crate::objects::path_of(&path)).ok().filter(same))
+}
+
+/// Address of glibc's `_dl_find_object`.
+fn find_object(pid: u32, mappings: &[Mapping]) -> Option<u64> {
+    let names: [&[u8]; 3] = [b"libc.so", b"libc-", b"ld"];
+    let name = |m: &Mapping| m.name.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
+    let is_glibc = |m: &&Mapping| m.inode != 0 && names.iter().any(|start| name(m).starts_with(start));
+    let mut seen = Vec::new();
+    mappings.iter().filter(is_glibc).find_map(|mapping| {
+        if seen.contains(&mapping.inode) {
+            return None;
+        }
+        seen.push(mapping.inode);
+        let image = file_of(pid, mapping)?;
+        let symbol = image.symbol("_dl_find_object")?;
+        Some(crate::objects::bias(&image, mapping.start)?.wrapping_add(symbol.address))
+    })
+}
+
+/// The program's file, and its extent in memory.
+fn program(pid: u32, mappings: &[Mapping]) -> Option<(Image, Region)> {
+    use std::os::unix::fs::MetadataExt;
+    let image = Image::open(&PathBuf::from(format!("/proc/{pid}/exe"))).ok()?;
+    let inode = image.metadata()?.ino();
+    let first = mappings.iter().find(|m| m.inode == inode)?;
+    let extent = crate::objects::extent(&image, uunwind_core::span::Span::new(first.start, first.end))?;
+    let region = Region { start: extent.start, len: extent.end - extent.start };
+    Some((image, region))
+}

@@ -1,0 +1,233 @@
+//! `uu record -p`: a sampler is put into a running process and taken out again. Before and after, the process
+//! looks the same, and it lives on, whatever becomes of uu.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use uunwind_recording::{EndCause, Recording, FROM_INSIDE, FROM_OUTSIDE};
+use uunwind_tests::looks::Looks;
+use uunwind_tests::running::{all_sleep, Running};
+use uunwind_tests::samples::Sample;
+use uunwind_tests::{compile, interpreters, paths, process, uu};
+
+fn command(scratch: &Path, pid: u32, options: &[&str]) -> Command {
+    let mut command = uu::command(scratch, &["record", "-p"]);
+    command.arg(pid.to_string()).args(options).arg("-o").arg(scratch.join("recording.uu"));
+    command
+}
+
+/// Records for a time, and again if the process got no CPU in it, and reads what came of it.
+#[track_caller]
+fn record(scratch: &Path, pid: u32, options: &[&str]) -> (Recording, Vec<Sample>, String) {
+    let file = scratch.join("recording.uu");
+    let begun = Instant::now();
+    let out = loop {
+        let out = process::run(&mut command(scratch, pid, options), scratch, uu::LIMIT).expect_code(0);
+        if file.is_file() {
+            break out;
+        }
+        assert!(begun.elapsed() < uu::LIMIT, "{}", out.stderr);
+    };
+    let recording = Recording::read(&file).expect("a recording");
+    let stderr = out.stderr.clone();
+    let samples = uu::Recording::made(file, out, scratch.to_path_buf()).samples();
+    (recording, samples, stderr)
+}
+
+#[track_caller]
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < uu::LIMIT, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn program(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
+    let scratch = paths::scratch(name);
+    let options: Vec<&str> = ["-pthread"].iter().chain(options).copied().collect();
+    let program = compile::gcc(&scratch, "attached", &["native/attached.c"], &options);
+    (scratch, program)
+}
+
+fn is_from_inside(recording: &Recording) -> bool {
+    recording.notes.iter().any(|note| note.starts_with(FROM_INSIDE))
+}
+
+/// Why no sampler was put in.
+fn declined(recording: &Recording) -> &str {
+    recording.notes.iter().find_map(|note| note.strip_prefix(FROM_OUTSIDE)).expect("a note")
+}
+
+/// The native functions of a sample that are among these, leaf first.
+fn known<'s>(sample: &'s Sample, names: &[&str]) -> Vec<&'s str> {
+    sample.native_names().into_iter().filter(|name| names.contains(name)).collect()
+}
+
+const CHAINS: [&[&str]; 3] = [&["spins", "in_loop"], &["ping_pong", "in_ping_pong"], &["spins_later", "in_later"]];
+
+/// A second recording finds the process as the first one did. A thread that begins later is sampled, too.
+#[test]
+fn a_sampler_goes_in_and_out_again_and_leaves_nothing() {
+    let (scratch, program) = program("inject-native", &[]);
+    let mut running = Running::ready(&mut Command::new(&program));
+    let threads = |pid: u32| std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process").count();
+    let all = threads(running.pid());
+    // The stack of the first later thread is kept for others.
+    running.say("more");
+    assert_eq!(running.line(), "done");
+    wait_for("its end", || threads(running.pid()) == all);
+    let before = Looks::of(running.pid());
+    for round in 0..2 {
+        let child = command(&scratch, running.pid(), &["-d", "2", "-r", "250"]).stderr(Stdio::piped()).spawn();
+        let child = child.expect("uu");
+        let file = scratch.join("recording.uu");
+        wait_for("the recording", || file.is_file());
+        running.say("more");
+        assert_eq!(running.line(), "done");
+        let out = child.wait_with_output().expect("its end");
+        assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+        let recording = Recording::read(&file).expect("a recording");
+        assert!(is_from_inside(&recording), "{:?}", recording.notes);
+        assert!(recording.notes.iter().all(|note| !note.contains("stays in process")), "{:?}", recording.notes);
+        let out = process::run(&mut uu::command(&scratch, &["version"]), &scratch, uu::LIMIT);
+        let samples = uu::Recording::made(file.clone(), out, scratch.clone()).samples();
+        for sample in &samples {
+            assert!(sample.complete(), "{}", sample.text());
+            let is_one = |chain: &&[&str]| known(sample, &CHAINS.concat()) == *chain;
+            assert!(CHAINS.iter().any(is_one) || known(sample, &["main"]) == ["main"], "{}", sample.text());
+        }
+        let of = |name: &str| samples.iter().filter(|s| !known(s, &[name]).is_empty()).map(|s| s.weight).sum::<u64>();
+        assert!(of("spins") > 20 && of("spins_later") > 5, "round {round}: {} {}", of("spins"), of("spins_later"));
+        wait_for("its end", || threads(running.pid()) == all);
+        assert_eq!(Looks::of(running.pid()), before, "round {round}");
+        std::fs::remove_file(&file).expect("it is there");
+    }
+    assert_eq!(running.end(), Some(0), "a wait was interrupted");
+}
+
+/// Threads wait in forty kinds of system calls, those among them that any stop ends with EINTR: none notices that a
+/// thread is borrowed.
+#[test]
+fn no_wait_notices_that_a_sampler_comes_and_goes() {
+    let scratch = paths::scratch("inject-waits");
+    let program = compile::gcc(&scratch, "waits", &["native/waits.c"], &["-pthread"]);
+    let mut running = Running::start(&mut Command::new(&program));
+    assert!(running.line().starts_with("ready "));
+    for _ in 0..3 {
+        wait_for("all to sleep", || all_sleep(running.pid()));
+        let out = process::run(&mut command(&scratch, running.pid(), &["-d", "0.3"]), &scratch, uu::LIMIT);
+        let out = out.expect_code(0);
+        // Few or no samples: the thread that is borrowed uses some CPU time.
+        assert!(!out.stderr.contains("from outside"), "{}", out.stderr);
+    }
+    assert_eq!(running.end(), Some(0), "some call was interrupted");
+}
+
+/// Python's functions are seen from inside, by the plugins that the sampler has of its own.
+#[test]
+fn functions_of_python_are_seen_from_inside() {
+    let found = interpreters::modern();
+    assert!(!found.is_empty(), "no interpreter");
+    for python in found.iter().take(3) {
+        let scratch = paths::scratch("inject-python");
+        let running = Running::ready(Command::new(&python.path).arg(paths::source("python/attached.py")));
+        let before = Looks::of(running.pid());
+        let (recording, samples, stderr) = record(&scratch, running.pid(), &["-d", "1", "-r", "199"]);
+        assert!(is_from_inside(&recording), "{stderr}");
+        assert!(!samples.is_empty(), "{stderr}");
+        for sample in &samples {
+            let outermost = sample.frames.iter().rfind(|frame| frame.is_python());
+            let outermost = outermost.map(|frame| frame.name().rsplit('.').next().unwrap_or_default());
+            assert!(sample.complete(), "{}", sample.text());
+            assert!(outermost.is_some_and(|name| ["<module>", "_bootstrap"].contains(&name)), "{}", sample.text());
+        }
+        assert_eq!(Looks::of(running.pid()).signals, before.signals);
+    }
+}
+
+/// uu is killed at any moment: the process goes on, and the next uu takes out what the last one has left.
+#[test]
+fn a_process_lives_on_when_uu_is_killed_in_the_middle() {
+    let (scratch, program) = program("inject-killed", &[]);
+    let running = Running::ready(&mut Command::new(&program));
+    let pid = running.pid();
+    // Its threads open files of their own when they begin.
+    wait_for("its files", || Looks::of(pid).files.iter().any(|file| file.contains("eventpoll")));
+    let before = Looks::of(pid);
+    let times = std::env::var("UU_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
+    for time in 0..times {
+        let mut child: Child = command(&scratch, pid, &["-q"]).stderr(Stdio::null()).spawn().expect("uu");
+        // A moment in the first tenths of a second, another one each time.
+        std::thread::sleep(Duration::from_micros(time * 7919 % 300_000));
+        let _ = child.kill();
+        child.wait().expect("its end");
+        wait_for("the end of tracing", || !Looks::of(pid).traced);
+    }
+    let (recording, samples, stderr) = record(&scratch, pid, &["-d", "0.5"]);
+    assert!(is_from_inside(&recording) && !samples.is_empty(), "{stderr}");
+    assert_eq!(Looks::of(pid), before);
+    assert_eq!(running.end(), Some(0), "a wait was interrupted");
+}
+
+/// Where a sampler cannot be, uu says why, and samples from outside.
+#[test]
+fn what_forbids_a_sampler_is_named() {
+    let (scratch, program) = program("inject-static", &["-static"]);
+    let running = Running::ready(&mut Command::new(&program));
+    let (recording, _, stderr) = record(&scratch, running.pid(), &["-d", "0.3"]);
+    assert!(declined(&recording).contains("no loader of glibc"), "{stderr}");
+    assert_eq!(running.end(), Some(0));
+    let scratch = paths::scratch("inject-declined");
+    for (what, why) in [
+        ("ignores", "it ignores SIGSTKFLT"),
+        ("handles", "it has a handler for SIGSTKFLT"),
+        ("blocks", "all of its threads block SIGSTKFLT"),
+        ("alternate", "handles signal 23 on an alternate stack"),
+        ("seccomp", "a filter of system calls (seccomp)"),
+        ("locks", "it locks all memory that it will ever map"),
+    ] {
+        let program = compile::gcc(&scratch, "declines", &["native/declines.c"], &["-pthread"]);
+        let running = Running::ready(Command::new(&program).arg(what));
+        let before = Looks::of(running.pid());
+        let (recording, _, stderr) = record(&scratch, running.pid(), &["-d", "0.3"]);
+        assert!(declined(&recording).contains(why), "{what}: {stderr}");
+        assert_eq!(Looks::of(running.pid()), before, "{what}");
+        assert_eq!(running.end(), Some(0), "{what}");
+    }
+}
+
+/// A process that is stopped stays as it was, and goes on when it is continued.
+#[test]
+fn a_stopped_process_is_left_alone() {
+    let (scratch, program) = program("inject-stopped", &[]);
+    let running = Running::ready(&mut Command::new(&program));
+    let send = |signal: i32| {
+        // SAFETY: plain system call; the process is our child, and not waited for yet.
+        assert_eq!(unsafe { libc::kill(running.pid() as libc::pid_t, signal) }, 0);
+    };
+    let state = || std::fs::read_to_string(format!("/proc/{}/stat", running.pid())).expect("a process");
+    let is_stopped = || state().rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
+    send(libc::SIGSTOP);
+    wait_for("the stop", is_stopped);
+    let out = process::run(&mut command(&scratch, running.pid(), &["-d", "0.3"]), &scratch, uu::LIMIT);
+    assert!(out.expect_code(0).stderr.contains("nothing was sampled") && is_stopped());
+    send(libc::SIGCONT);
+    assert_eq!(running.end(), Some(0));
+}
+
+/// The end of the program ends the recording.
+#[test]
+fn the_end_of_the_program_is_the_end_of_the_recording() {
+    let (scratch, program) = program("inject-ends", &[]);
+    let mut running = Running::ready(&mut Command::new(&program));
+    let child = command(&scratch, running.pid(), &["-q"]).stderr(Stdio::piped()).spawn().expect("uu");
+    wait_for("the recording", || scratch.join("recording.uu").is_file());
+    running.say("more");
+    assert_eq!(running.line(), "done");
+    assert_eq!(running.end(), Some(0));
+    let out = child.wait_with_output().expect("its end");
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+    let recording = Recording::read(&scratch.join("recording.uu")).expect("a recording");
+    assert_eq!(recording.end.expect("an end").cause, EndCause::ProgramEnded);
+}

@@ -1,0 +1,197 @@
+//! A sampler goes in and out of programs under load, again and again (`UU_CYCLES`, with `UU_CAMPAIGNS` a thousand times,
+//! else a few): no request fails, no exit code changes, and nothing is left.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use uunwind_tests::looks::Looks;
+use uunwind_tests::running::Running;
+use uunwind_tests::skips::skipped;
+use uunwind_tests::{compile, interpreters, paths, process, uu};
+
+fn cycles() -> u32 {
+    let wanted = std::env::var("UU_CYCLES").ok().and_then(|text| text.parse().ok());
+    wanted.unwrap_or(if std::env::var_os("UU_CAMPAIGNS").is_some() { 1000 } else { 3 })
+}
+
+/// Whether a program of this name can be started here.
+fn is_here(program: &str, argument: &str) -> bool {
+    let mut command = Command::new(program);
+    let there = command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    there.is_ok_and(|status| status.success())
+}
+
+/// Records the process once, from inside. False: it has ended.
+#[track_caller]
+fn cycle(scratch: &Path, pid: u32) -> bool {
+    let mut command = uu::command(scratch, &["record", "-d", "0.05", "-r", "997", "-p"]);
+    command.arg(pid.to_string()).arg("-o").arg(scratch.join("cycle.uu"));
+    let out = process::run(&mut command, scratch, uu::LIMIT);
+    if !Path::new(&format!("/proc/{pid}/root")).exists() {
+        return false;
+    }
+    let out = out.expect_code(0);
+    assert!(!out.stderr.contains("from outside") && !out.stderr.contains("stays in process"), "{}", out.stderr);
+    true
+}
+
+/// The process is recorded again and again; then nothing of a sampler is left, and its signals and files are what they
+/// were. Its threads may come and go.
+#[track_caller]
+fn all_cycles(name: &str, scratch: &Path, pid: u32) {
+    let before = Looks::of(pid);
+    for number in 0..cycles() {
+        assert!(cycle(scratch, pid), "{name} has ended in cycle {number}");
+    }
+    let after = Looks::of(pid);
+    assert!(!after.has_sampler(), "{name}: {after:?}");
+    assert_eq!(after.signals, before.signals, "{name}");
+    println!("{name}: {} cycles", cycles());
+}
+
+/// Asks a web server until `over` says so, and counts its answers; a request that fails is a failure.
+fn ask(port: u16, over: &AtomicBool, answers: &AtomicU64) {
+    let request = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n";
+    let mut server = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    while !over.load(Ordering::Relaxed) {
+        server.write_all(request).expect("a request");
+        let mut text = Vec::new();
+        // The answer is the sum of the squares below 2,000.
+        while !text.windows(10).any(|part| part == b"2664667000") {
+            let mut part = [0; 4096];
+            let read = server.read(&mut part).expect("an answer");
+            assert!(read > 0, "the connection was closed: {}", String::from_utf8_lossy(&text));
+            text.extend_from_slice(&part[..read]);
+        }
+        assert!(text.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&text));
+        answers.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Starts a web server that says "ready" and its port, and records it under load.
+#[track_caller]
+fn web_server(name: &str, command: &mut Command) {
+    let scratch = paths::scratch("inject-cycles");
+    let mut running = Running::start(command);
+    let line = running.line();
+    let port = line.strip_prefix("ready ").and_then(|port| port.parse().ok());
+    let port = port.unwrap_or_else(|| panic!("{name} says {line:?}"));
+    let (over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| ask(port, &over, &answers));
+        }
+        // A panic here would leave the others asking.
+        let done = catch_unwind(AssertUnwindSafe(|| all_cycles(name, &scratch, running.pid())));
+        over.store(true, Ordering::Relaxed);
+        done.unwrap_or_else(|panic| resume_unwind(panic));
+    });
+    println!("{name}: {} requests answered, none failed", answers.load(Ordering::Relaxed));
+    assert_eq!(running.end(), Some(0), "{name}");
+}
+
+#[test]
+fn a_web_server_in_python() {
+    let found = interpreters::modern();
+    let python = found.first().expect("an interpreter");
+    web_server("python", Command::new(&python.path).arg(paths::source("python/serves.py")));
+}
+
+#[test]
+fn a_web_server_in_javascript() {
+    web_server("node", Command::new("node").arg(paths::source("node/serves.js")));
+}
+
+#[test]
+fn a_web_server_in_java() {
+    let modules = Command::new("java").arg("--list-modules").output().expect("java");
+    if !String::from_utf8_lossy(&modules.stdout).contains("jdk.compiler") {
+        return skipped("a sampler in and out of a JVM", "this Java has no compiler");
+    }
+    web_server(
+        "java",
+        Command::new("java").arg("-Dsun.net.httpserver.nodelay=true").arg(paths::source("java/Serves.java")),
+    );
+}
+
+#[test]
+fn a_busy_allocator() {
+    let scratch = paths::scratch("inject-allocator");
+    let program = compile::gcc(&scratch, "allocates", &["native/allocates.c"], &["-pthread", "-O1"]);
+    let running = Running::ready(&mut Command::new(&program));
+    all_cycles("malloc", &scratch, running.pid());
+    assert_eq!(running.end(), Some(0));
+}
+
+/// Whether a redis answers there.
+fn answers(socket: &Path) -> bool {
+    let Ok(mut server) = UnixStream::connect(socket) else { return false };
+    let mut answer = [0; 5];
+    server.write_all(b"PING\r\n").is_ok() && server.read_exact(&mut answer).is_ok() && answer == *b"+PONG"
+}
+
+/// redis-benchmark ends when a request fails.
+#[test]
+fn redis_under_load() {
+    if !is_here("redis-server", "--version") || !is_here("redis-benchmark", "--version") {
+        return skipped("a sampler in and out of redis", "redis is not installed");
+    }
+    let scratch = paths::scratch("inject-redis");
+    let socket = scratch.join("redis");
+    let mut server = Command::new("redis-server");
+    server.args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"]).arg(&socket);
+    let mut server = server.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("redis");
+    // It answers when it has all of its threads.
+    while !answers(&socket) {
+        assert!(server.try_wait().expect("a child").is_none(), "redis has ended");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let said = scratch.join("benchmark.txt");
+    let file = std::fs::File::create(&said).expect("scratch");
+    let mut load = Command::new("redis-benchmark");
+    load.arg("-s").arg(&socket).args(["-l", "-q", "-n", "20000", "-c", "8", "-t", "set,get,incr,lpush,lrange_100"]);
+    let mut load =
+        load.stdin(Stdio::null()).stdout(file.try_clone().expect("scratch")).stderr(file).spawn().expect("load");
+    let done = catch_unwind(|| all_cycles("redis", &scratch, server.id()));
+    let went_on = load.try_wait().expect("a child").is_none();
+    load.kill().expect("it runs, or has ended");
+    load.wait().expect("its end");
+    // SAFETY: plain system call; the child is not waited for yet.
+    unsafe { libc::kill(server.id() as libc::pid_t, libc::SIGTERM) };
+    let ended = server.wait().expect("its end");
+    done.unwrap_or_else(|panic| resume_unwind(panic));
+    let text = std::fs::read_to_string(&said).expect("what it said");
+    assert!(went_on && !text.to_lowercase().contains("error"), "{text}");
+    assert!(ended.success(), "{ended}");
+}
+
+/// make waits for its children most of the time, often in vfork. One run after another is recorded, from its beginning to
+/// its end.
+#[test]
+fn runs_of_make() {
+    let scratch = paths::scratch("inject-make");
+    let makefile = scratch.join("Makefile");
+    let names: String = (0..400).map(|number| format!(" out/{number}")).collect();
+    let rules = format!("all:{names}\nout/%:\n\t@echo $* > $@; test $* = `cat $@`\n");
+    std::fs::write(&makefile, rules).expect("scratch");
+    let (mut done, mut runs) = (0, 0);
+    while done < cycles() {
+        let out: PathBuf = scratch.join("out");
+        let _ = std::fs::remove_dir_all(&out);
+        std::fs::create_dir(&out).expect("scratch");
+        let mut make = Command::new("make");
+        make.arg("-C").arg(&scratch).arg("-j2").stdin(Stdio::null()).stdout(Stdio::null());
+        let mut make = make.spawn().expect("make");
+        let cycles = catch_unwind(|| (0..1000).take_while(|_| cycle(&scratch, make.id())).count());
+        let ended = make.wait().expect("its end");
+        done += cycles.unwrap_or_else(|panic| resume_unwind(panic)) as u32;
+        runs += 1;
+        assert!(ended.success(), "{ended}");
+        assert_eq!(std::fs::read_dir(&out).expect("scratch").count(), 400);
+    }
+    println!("make: {done} cycles in {runs} runs");
+}
