@@ -291,6 +291,7 @@ fn frame_as_json(line: &Line, dump: &Dump) -> Value {
         Kind::Jit => "jit",
         Kind::Semantic => "interpreted",
         Kind::Awaiting => "awaiting",
+        Kind::Kernel => "kernel",
         Kind::Waiting => "waiting",
         Kind::Marker => "marker",
     };

@@ -109,6 +109,8 @@ fn wrong_options_are_explained() {
         (&["record", "-o", "/", "true"], "-o /: that is a directory"),
         (&["report", "-o", ".", "x.uu"], "-o .: that is a directory"),
         (&["record", "-F", "99", "true"], "invalid option '-F'; the rate is -r HZ"),
+        (&["record", "--kernel", "--mode", "wall", "true"], "--kernel and --mode wall do not go together"),
+        (&["record", "--kernel", "--unwind", "both", "true"], "--kernel and --unwind offline do not go together"),
         (&["record", "-i", "true"], "-i shows threads that only wait, which --mode wall samples"),
         (&["report", "--by", "core", "x.uu"], "--by core: it takes process, thread, or process,thread"),
         (&["report", "--filter", "time=3", "x.uu"], "--filter time=3: \"3\" is no time"),

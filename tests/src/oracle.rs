@@ -140,7 +140,8 @@ fn parts(sample: &Sample) -> Result<Vec<Part<'_>>, String> {
                 names.reverse();
                 found.push(Part::Activation(std::mem::take(&mut names)));
             }
-            Frame::Jit { .. } | Frame::Other { .. } | Frame::Waiting { .. } | Frame::Omitted { .. } => {}
+            Frame::Jit { .. } | Frame::Other { .. } => {}
+            Frame::Waiting { .. } | Frame::Kernel { .. } | Frame::Omitted { .. } => {}
             Frame::Native { symbol, object, interpreter, .. } => {
                 if !names.is_empty() {
                     if !interpreter {

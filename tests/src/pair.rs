@@ -54,7 +54,12 @@ pub fn both(name: &str, options: &[&str], configure: impl Fn(&mut Command), prog
     let words: Vec<&OsStr> = words.iter().map(|w| &**w).collect();
     // A campaign in another mode.
     let mode = std::env::var("UU_MODE").ok();
-    let options: Vec<&str> = options.iter().copied().chain(mode.iter().flat_map(|mode| ["--mode", mode])).collect();
+    let mode = match mode.as_deref() {
+        Some("kernel") => vec!["--kernel", "-r", "4999"],
+        Some(mode) => vec!["--mode", mode],
+        None => Vec::new(),
+    };
+    let options: Vec<&str> = options.iter().copied().chain(mode).collect();
     let recording = uu::record(&second, &options, configure, &words);
     let recorded = left(&second, &recording.outcome);
     Pair { plain, recorded, recording }

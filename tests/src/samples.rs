@@ -118,6 +118,11 @@ pub enum Frame {
         /// Name of the system call.
         call: String,
     },
+    /// A function of the kernel.
+    Kernel {
+        /// Its name.
+        name: String,
+    },
     /// Stands for the frames between the innermost and the outermost ones of a deep stack.
     Omitted {
         /// Number of frames that were left out.
@@ -133,6 +138,7 @@ impl Frame {
             Frame::Native { symbol, .. } => symbol,
             Frame::Jit { name, .. } => name,
             Frame::Waiting { call } => call,
+            Frame::Kernel { name } => name,
             Frame::Omitted { .. } => "[omitted]",
         }
     }
@@ -197,7 +203,7 @@ impl Sample {
         let address = |frame: &Frame| match frame {
             Frame::Native { address, .. } | Frame::Jit { address, .. } => Some(*address),
             Frame::Python { .. } | Frame::Lua { .. } | Frame::Other { .. } => None,
-            Frame::Waiting { .. } | Frame::Omitted { .. } => None,
+            Frame::Waiting { .. } | Frame::Kernel { .. } | Frame::Omitted { .. } => None,
         };
         self.frames.iter().filter_map(address).collect()
     }
@@ -213,6 +219,7 @@ impl Sample {
                 }
                 Frame::Other { plugin, name, file, line } => format!("  {plugin} {name} ({file}:{line})\n"),
                 Frame::Waiting { call } => format!("  waiting {call}\n"),
+                Frame::Kernel { name } => format!("  kernel {name}\n"),
                 Frame::Omitted { frames } => format!("  omitted {frames} frames\n"),
                 Frame::Jit { name, offset, generation, address, exact, by_frame_pointer, interpreter } => format!(
                     "  jit {name}+{offset:#x} (window gen {generation}) {address:#x}{}{}{}\n",
@@ -324,6 +331,9 @@ fn parse_frame(text: &str) -> Option<Frame> {
     }
     if plugin == "waiting" {
         return Some(Frame::Waiting { call: rest.split_once(" number ")?.0.to_owned() });
+    }
+    if plugin == "kernel" {
+        return Some(Frame::Kernel { name: rest.to_owned() });
     }
     if !matches!(plugin, "native" | "jit") {
         // Names and files may contain any character, so the line is split from its end.

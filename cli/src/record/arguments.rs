@@ -10,7 +10,8 @@ use tempfile::TempDir;
 use uunwind_report::formats::Format;
 use uunwind_report::hide::NativeFrames;
 use uunwind_ring::{
-    FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EXPLICIT, FLAG_NO_CHILDREN, FLAG_NO_REPLAY, FLAG_WALL,
+    FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_NO_CHILDREN, FLAG_NO_REPLAY,
+    FLAG_WALL,
 };
 
 /// An odd rate, so that samples do not run in step with the program's own clocks.
@@ -80,6 +81,9 @@ pub struct Options {
     /// Exit with code 125 if nothing was sampled
     #[arg(long)]
     fail_empty: bool,
+    /// Show functions of the kernel, too, above those that called it (as root; below)
+    #[arg(long, conflicts_with_all = ["pid", "explicit"])]
+    kernel: bool,
     /// A SIGPROF that a thread sends itself takes a sample
     #[arg(long)]
     explicit: bool,
@@ -124,6 +128,10 @@ it waits in, mostly without a stop, and then counted; no call ends early for it.
 
 Snapshots: SIGUSR2 to uu (or uu snapshot) and --every write what there is so far as a recording beside the other one,
 with .1.uu, .2.uu and so on at its end. The recording goes on.
+
+With --kernel, and with a rate above 1000, the kernel takes the samples with a clock of its own (perf events; as root on
+Linux 6.11 or later): at any rate, with its own functions for --kernel. Otherwise they are taken at the kernel's ticks,
+and the summary says why. The sampling signal is SIGTRAP then, so that a debugger and PROGRAM disturb each other.
 
 With --unwind offline, each sample is a copy of the registers and of the words of the stack that point into code or into
 the stack. uu report walks them, also elsewhere and later, with the files of the program and its libraries, which it
@@ -197,6 +205,7 @@ impl Arguments {
         let flags = [
             (options.no_children, FLAG_NO_CHILDREN),
             (options.explicit, FLAG_EXPLICIT),
+            (options.kernel, FLAG_KERNEL),
             (options.no_replay, FLAG_NO_REPLAY),
             (options.awaiting, FLAG_AWAITING),
             (options::wall(&options.mode)?, FLAG_WALL),
@@ -208,6 +217,15 @@ impl Arguments {
         }
         if options::wall(&options.mode)? && options.unwind != "live" {
             return Err(Failure::new("--unwind offline and --mode wall do not go together: leave one of them out"));
+        }
+        if options.kernel && options.unwind != "live" {
+            let text = "--kernel and --unwind offline do not go together: the kernel's stack belongs on one that is \
+                        walked at once. Leave one of them out";
+            return Err(Failure::new(text));
+        }
+        if options.kernel && options::wall(&options.mode)? {
+            let text = "--kernel and --mode wall do not go together: perf events count CPU time. Leave one of them out";
+            return Err(Failure::new(text));
         }
         if options.pid.is_some() && options.unwind != "live" {
             let text = "--unwind takes a PROGRAM: a running process (-p) is sampled from outside, and walked at once";

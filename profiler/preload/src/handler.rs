@@ -16,17 +16,17 @@ use uunwind_core::library::{
     Request, PROBED, REQUEST_AWAITING, RESULT_DESYNC, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL, RESULT_UNREPORTED,
     SAMPLED, WANT_CODE,
 };
-use uunwind_core::regs::{UCONTEXT_SIGMASK, UCONTEXT_STACK};
+use uunwind_core::regs::{UCONTEXT_PC, UCONTEXT_SIGMASK, UCONTEXT_SP, UCONTEXT_STACK};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall::{self, nr};
 use uunwind_core::walk::{DEEP_WORDS, MAX_WORDS};
 use uunwind_ring::layout::SAMPLE_WORDS;
 use uunwind_ring::record::{
-    lock_flags, RecordType, SampleKind, ThreadRecord, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE,
-    SAMPLE_NO_PLUGINS,
+    lock_flags, PlaceRecord, RecordType, SampleKind, ThreadRecord, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING,
+    SAMPLE_LATE, SAMPLE_NO_PLUGINS,
 };
 use uunwind_ring::samples::Sample;
-use uunwind_ring::{FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EXPLICIT, FLAG_NO_REPLAY};
+use uunwind_ring::{EVENT_COOKIE, FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EXPLICIT, FLAG_NO_REPLAY};
 
 /// Offsets in the kernel's siginfo, in bytes
 /// ([asm-generic/siginfo.h](https://github.com/torvalds/linux/blob/v6.12/include/uapi/asm-generic/siginfo.h)).
@@ -35,8 +35,12 @@ const SI_PID: usize = 16;
 const SI_OVERRUN: usize = 20;
 /// See `SI_CODE`.
 pub const SI_VALUE: usize = 24;
+/// `si_perf_data`.
+const SI_PERF_DATA: usize = 24;
 const SI_TIMER: i32 = -2;
 const SI_TKILL: i32 = -6;
+/// Of a SIGTRAP: a perf event sent it.
+const TRAP_PERF: i32 = 6;
 
 /// Installs our handler of the sampling signal, or updates its flags after the program changed its own disposition.
 /// False: the kernel refused.
@@ -68,6 +72,7 @@ const FAULT_HANDLER_STACK: u64 = 1024;
 pub struct Origin {
     kind: SampleKind,
     weight: u32,
+    by_event: bool,
 }
 
 impl Origin {
@@ -79,7 +84,7 @@ impl Origin {
         // SAFETY: the kernel passes a valid siginfo.
         let (code, overrun) = unsafe { (field::<i32>(info, SI_CODE), field::<i32>(info, SI_OVERRUN)) };
         let weight = (overrun.max(0) as u32).saturating_add(1);
-        (code == SI_TIMER).then_some(Origin { kind: SampleKind::Timer, weight })
+        (code == SI_TIMER).then_some(Origin { kind: SampleKind::Timer, weight, by_event: false })
     }
 }
 
@@ -96,8 +101,13 @@ unsafe fn origin(process: &Process, info: *const u8) -> Option<Origin> {
         // SAFETY: as above.
         return unsafe { Origin::of_timer(info) };
     }
+    if code == TRAP_PERF && sampling() == libc::SIGTRAP {
+        // SAFETY: as above.
+        let data = unsafe { field::<u64>(info, SI_PERF_DATA) };
+        return (data == EVENT_COOKIE).then_some(Origin { kind: SampleKind::Timer, weight: 1, by_event: true });
+    }
     let explicit = code == SI_TKILL && process.setting.flags & FLAG_EXPLICIT != 0 && sender == process::pid();
-    explicit.then_some(Origin { kind: SampleKind::Explicit, weight: 1 })
+    explicit.then_some(Origin { kind: SampleKind::Explicit, weight: 1, by_event: false })
 }
 
 unsafe extern "C" fn on_sample(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void) -> usize {
@@ -123,6 +133,9 @@ deliver::entry!(uu_sample_entry, on_sample);
 #[inline(always)]
 pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
     let (Some(process), Some(slot)) = (process::process(), slots::own()) else { return };
+    if origin.by_event {
+        slot.events.store(1, Ordering::Relaxed);
+    }
     // Before anything that needs stack: an alternate stack that is nearly full has no space for a walk. SAFETY: the
     // kernel's ucontext.
     let room = unsafe { altstack::room(slot, ucontext) };
@@ -139,7 +152,12 @@ pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
     }
     // SAFETY: the kernel's ucontext.
     if unsafe { deferred::is_walking(slot, ucontext) } {
-        if let Some(counters) = process::block() {
+        if origin.by_event {
+            // The recorder sees that it stands apart; the timer is the watchdog.
+            return;
+        }
+        let counters = process::block().filter(|_| slot.events.load(Ordering::Relaxed) == 0);
+        if let Some(counters) = counters {
             counters.nested.fetch_add(1, Ordering::Relaxed);
         }
         // Only ticks measure the CPU time that the walk has used. Requests arrive by the wall clock, or as fast as they
@@ -188,7 +206,7 @@ pub unsafe fn on_fatal(signal: c_int, ucontext: *mut u8) {
     if process.facts.is_over() || !ending::enter(slot) {
         return;
     }
-    let origin = Origin { kind: SampleKind::Fatal, weight: signal as u32 };
+    let origin = Origin { kind: SampleKind::Fatal, weight: signal as u32, by_event: false };
     // SAFETY: inside a handler of this thread, not nested.
     unsafe { take(process, slot, origin, room, ucontext) };
     slot.busy.store(0, Ordering::SeqCst);
@@ -197,10 +215,20 @@ pub unsafe fn on_fatal(signal: c_int, ucontext: *mut u8) {
 /// # Safety
 /// As [`on_own_sample`], on a slot that the caller has marked busy.
 unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, room: u64, ucontext: *const u8) {
-    let Origin { kind, weight } = origin;
+    let Origin { kind, weight, by_event } = origin;
     let is_tick = matches!(kind, SampleKind::Timer);
     let period = process.setting.period();
-    let weight = if is_tick { slot.first.weight(weight, period) } else { weight };
+    let is_placed = is_tick && slot.events.load(Ordering::Relaxed) != 0;
+    // SAFETY: the kernel's ucontext.
+    if is_placed && !by_event && !unsafe { is_in_system_call(ucontext) } {
+        return;
+    }
+    let weight = match is_tick {
+        // What the timer counts, the events have counted.
+        true if is_placed => 1,
+        true => slot.first.weight(weight, period),
+        false => weight,
+    };
     let carried = if is_tick { slot.budget.on_ticks(weight, period) } else { Some(0) };
     let Some(mut carried) = carried else { return };
     let block = slot.block();
@@ -302,6 +330,8 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
     // A stack with objects that are not recorded would be symbolized wrongly, so it counts as lost, like one that does
     // not fit in the ring.
     let complete = request.result & RESULT_UNREPORTED == 0;
+    // SAFETY: the kernel's ucontext.
+    let complete = complete && (!is_placed || unsafe { place(&ring, ucontext) });
     // SAFETY: the slot's own memory, which only this thread uses, all zero before its first sample; the walk has
     // written this number of words, or the copy `request.words` bytes.
     let written = complete
@@ -326,6 +356,40 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
         let periods = periods.saturating_add(carried).saturating_add(later);
         shared.lost_weight.fetch_add(u64::from(periods), Ordering::Relaxed);
     }
+}
+
+/// Whether the timer's tick may have taken the place of an event's signal, which the kernel drops while one of the same
+/// number is pending. Both become due in one system call where that is long. The `syscall` instruction leaves the pc
+/// after it in rcx.
+///
+/// # Safety
+/// The kernel's ucontext.
+unsafe fn is_in_system_call(ucontext: *const u8) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        /// `uc_mcontext.gregs[REG_RCX]`.
+        const UCONTEXT_RCX: usize = 40 + 14 * 8;
+        // SAFETY: both lie in every ucontext.
+        unsafe { field::<u64>(ucontext, UCONTEXT_RCX) == field::<u64>(ucontext, UCONTEXT_PC as usize) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = ucontext;
+        true
+    }
+}
+
+/// Records where the thread was interrupted for the sample that is written next. False: there was no room.
+///
+/// # Safety
+/// The kernel's ucontext.
+unsafe fn place(ring: &uunwind_ring::writer::RingWriter<'_>, ucontext: *const u8) -> bool {
+    // SAFETY: both lie in every ucontext.
+    let (pc, sp) = unsafe { (field(ucontext, UCONTEXT_PC as usize), field(ucontext, UCONTEXT_SP as usize)) };
+    let Some(mut record) = ring.reserve(RecordType::Place, core::mem::size_of::<PlaceRecord>()) else { return false };
+    record.fixed(PlaceRecord { header: HEADER, pc, sp });
+    record.commit();
+    true
 }
 
 /// Records the name of the calling thread

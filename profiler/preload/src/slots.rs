@@ -82,6 +82,8 @@ pub struct Slot {
     pub budget: Budget,
     /// Whether the thread has met a tick.
     pub first: FirstTick,
+    /// Non-zero: a perf event of the recorder's has come, so that the recorder knows the weight of each sample.
+    pub events: AtomicU32,
     /// Signals for the program (a bit each) that arrived during a walk and will be sent again after it.
     pub deferred: AtomicU64,
     /// The siginfo of each deferred signal, in the order of `signals::virtual_signals`.
@@ -146,7 +148,7 @@ pub fn claim(thread_pointer: u64) -> Option<&'static Slot> {
         // The previous thread ended by a raw exit call, without `release`.
         clear(slot);
     }
-    for word in [&slot.busy, &slot.masked] {
+    for word in [&slot.busy, &slot.masked, &slot.events] {
         word.store(0, Ordering::Relaxed);
     }
     for word in [&slot.alternate_low, &slot.alternate_size, &slot.held, &slot.deferred] {

@@ -1,6 +1,8 @@
 //! Which block belongs to which process and thread, and when it may be used again.
 
 use crate::child::{self, pidfd};
+use crate::kernel::records::UserAt;
+use crate::kernel::stitch::Stitch;
 use crate::machine;
 use crate::ring_reader::RingReader;
 use crate::samples::Samples;
@@ -66,6 +68,10 @@ pub struct ThreadUse {
     pub renamed: bool,
     /// It has a sample, or has lost one.
     pub is_sampled: bool,
+    /// Where it was interrupted for its next sample.
+    pub place: Option<UserAt>,
+    /// The samples that a perf event takes of it.
+    pub stitch: Option<Box<Stitch>>,
 }
 
 /// The use of a block.

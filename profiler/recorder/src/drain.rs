@@ -1,11 +1,14 @@
 //! One pass over all blocks: new ones are taken over, rings are drained into the recording, ended ones are freed.
 
 mod ends;
+mod events;
 
 use crate::blocks::{describe, plugins, ProcessUse, ThreadUse, Use};
 use crate::code_maps::CodeMaps;
 use crate::facts::FactsPublisher;
 use crate::jit::Jit;
+use crate::kernel::clock::KernelClock;
+use crate::kernel::stitch::UserStack;
 use crate::objects::Objects;
 use crate::records::Record;
 use crate::ring_reader::RingReader;
@@ -18,6 +21,7 @@ use crate::watch::{Seen, Watched, Watcher};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
 use uunwind_recording::{Name, Object, Sample, Thread, Writer};
 use uunwind_ring::layout::{BLOCKS, ENDED_THREAD, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
 use uunwind_ring::record::{RecordHeader, SampleKind, SAMPLE_LOCK_SHIFT};
@@ -61,6 +65,8 @@ pub struct Drain {
     pub starts: Option<Starts>,
     /// Watches threads that wait, if these are to be sampled.
     pub watcher: Option<Box<dyn Watcher>>,
+    /// Times the samples of threads beside their timers.
+    pub clock: Option<KernelClock>,
     /// Threads have begun or ended since the watcher got their list.
     is_other: bool,
     /// Process, first address and key of each object that was written.
@@ -100,6 +106,7 @@ impl Drain {
             samples: 0,
             starts: None,
             watcher: None,
+            clock: None,
             is_other: false,
             reported: HashSet::new(),
         }
@@ -251,7 +258,7 @@ impl Drain {
     fn adopt(&mut self, block: usize, state: u32) {
         match state {
             LIVE_PROCESS => self.adopt_process(block),
-            LIVE_THREAD | ENDED_THREAD => self.adopt_thread(block),
+            LIVE_THREAD | ENDED_THREAD => self.adopt_thread(block, state),
             // Claimed, but its header is not complete yet; or a number that no correct target writes.
             _ => {}
         }
@@ -280,7 +287,7 @@ impl Drain {
         processes.max()
     }
 
-    fn adopt_thread(&mut self, block: usize) {
+    fn adopt_thread(&mut self, block: usize, state: u32) {
         let Some(header) = self.session.thread(block) else { return };
         let process_block = header.process as usize;
         if self.process(process_block).is_none() && self.session.state(process_block) == LIVE_PROCESS {
@@ -294,7 +301,10 @@ impl Drain {
         self.threads += 1;
         self.writer.thread(&Thread { process, tid: header.tid, name: String::new() });
         let (pid, tid) = (header.pid, header.tid);
+        let cpu_before = header.cpu_before.load(Ordering::Relaxed);
         let (reader, samples) = (RingReader::default(), Samples::default());
+        let stitch = self.clock.as_mut().filter(|_| state == LIVE_THREAD);
+        let stitch = stitch.and_then(|clock| clock.begin(process, pid, tid, cpu_before)).map(Box::new);
         let used = ThreadUse {
             index,
             process_block,
@@ -305,6 +315,8 @@ impl Drain {
             lost: (0, 0),
             renamed: false,
             is_sampled: false,
+            place: None,
+            stitch,
         };
         self.set(block, Some(Use::Thread(used)));
     }
@@ -326,8 +338,9 @@ impl Drain {
     fn drain(&mut self, block: usize, pass: &mut Pass) {
         let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) else { return };
         let drained = thread.reader.drain(&self.session, block, &mut self.buffer);
+        let event = thread.stitch.as_ref().map_or(0, |stitch| stitch.event().fullness());
         let (thread, process_block) = (thread.index, thread.process_block);
-        pass.fullest = pass.fullest.max(drained.bytes * 100 / RING_BYTES as u64);
+        pass.fullest = pass.fullest.max(drained.bytes * 100 / RING_BYTES as u64).max(event);
         let mut damaged = drained.damaged_records;
         let mut budget = FRAMES;
         for record in drained.records {
@@ -346,6 +359,7 @@ impl Drain {
             p.damaged_rings += u64::from(drained.damaged_ring);
             p.damaged_records += damaged;
         }
+        self.stitch(block, false);
     }
 
     /// Decodes a sample and writes it to the recording. False: it was invalid.
@@ -354,10 +368,19 @@ impl Drain {
         thread.is_sampled = true;
         let (stacks, writer, index) = (&mut self.stacks, &mut self.writer, thread.index);
         let node = |parent, frame| stacks.node(parent, frame, |node| writer.node(node));
+        let place = thread.place.take();
         match thread.samples.read(mark, coded, budget, node) {
-            Ok((RingSample { time, weight, stop, kind, flags, .. }, stack)) => {
-                self.writer.sample(Sample { thread: index, stack, time, weight, stop, kind, flags });
-                self.samples += u64::from(kind != Sample::FATAL);
+            Ok((sample, node)) => {
+                let RingSample { time, weight, stop, kind, flags, .. } = sample;
+                let is_tick = kind == SampleKind::Timer.number();
+                match (place.filter(|_| is_tick), &mut thread.stitch) {
+                    (Some(at), Some(stitch)) => stitch.push(UserStack { sample, node, at }),
+                    (_, stitch) => {
+                        stitch.iter_mut().filter(|_| is_tick).for_each(|stitch| stitch.counted(weight));
+                        self.writer.sample(Sample { thread: index, stack: node, time, weight, stop, kind, flags });
+                        self.samples += u64::from(kind != Sample::FATAL);
+                    }
+                }
                 self.rename(block);
             }
             Err(Unread::NoBase(weight)) => self.writer.lost(index, 1, u64::from(weight)),
@@ -375,6 +398,11 @@ impl Drain {
         let process = of.index;
         match record {
             Record::Sample { .. } => {}
+            Record::Place(at) => {
+                if let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) {
+                    thread.place = Some(at);
+                }
+            }
             Record::Copy { time, weight, beside, kind, flags, bytes } => {
                 let sample = Sample { thread, stack: 0, time, weight, stop: 0, kind, flags };
                 self.writer.copy(sample, beside, &bytes);

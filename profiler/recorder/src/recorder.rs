@@ -6,6 +6,7 @@ use crate::config::{Config, Outcome, RecordError, Walk};
 use crate::drain::Drain;
 use crate::facts::FactsPublisher;
 use crate::found_names::Unnamed;
+use crate::kernel::clock::KernelClock;
 use crate::machine;
 use crate::naming::Progress;
 use crate::objects::Objects;
@@ -25,7 +26,9 @@ use std::time::{Duration, Instant};
 use uunwind_loader::Analysers;
 use uunwind_recording::{End, EndCause, Object, Recording, Settings, Writer, NOT_RECORDED};
 use uunwind_ring::layout::SESSION_VERSION;
-use uunwind_ring::{FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_NO_CHILDREN};
+use uunwind_ring::{
+    FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EVENTS, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_NO_CHILDREN, FLAG_WALL,
+};
 use uunwind_tables_build::Cache;
 
 /// Time between passes, in ms. At most one sampling period at the default rate, because a process's executable can be
@@ -37,6 +40,8 @@ const QUICK: u32 = 4;
 const BUSY: u64 = 25;
 /// Time between checks for processes and threads that are gone.
 const DEAD_CHECK: Duration = Duration::from_secs(1);
+/// Above this rate, in Hz, perf events time the samples where they may: the kernel's tick is of 100 to 1,000 Hz.
+const HIGH_RATE: u32 = 1000;
 /// At most this number of processes that the program has left running are named.
 const LEFT_NAMED: usize = 5;
 /// Longest time before samples are written from memory to the file.
@@ -98,7 +103,13 @@ pub fn record_with(
     if let Some(signal) = interrupted() {
         return Err(RecordError::Interrupted(signal));
     }
-    let (child, safe) = start(config, &session, &facts)?;
+    let (clock, refused) = clock(config);
+    let flags = config.flags & !FLAG_KERNEL;
+    let flags = match &clock {
+        Some(_) => flags | FLAG_EVENTS | config.flags & FLAG_KERNEL,
+        None => flags,
+    };
+    let (child, safe) = start(config, flags, &session, &facts)?;
     // From here on the program runs, and no failure may end uu before it.
     let pid = child.pid();
     let name = config.output.clone().unwrap_or_else(|| default_name(program(config), pid));
@@ -106,7 +117,7 @@ pub fn record_with(
         Ok(path) => (path, None),
         Err(e) => (wanted, Some(std::io::Error::other(e.to_string()))),
     };
-    let settings = settings(config, pid);
+    let settings = settings(config, flags, pid);
     let mut writer = Writer::begin(file, &settings);
     if let Some(tap) = config.tap.take() {
         writer.tap(tap);
@@ -117,8 +128,9 @@ pub fn record_with(
     let mut drain = Drain::new(session, facts, objects, writer, survey);
     drain.starts = watcher.is_none().then(|| Starts::new(config.rate, machine::monotonic()));
     drain.watcher = watcher;
+    drain.clock = clock;
     drain.code_maps = (config.flags & (FLAG_COPIES | FLAG_COPIES_BESIDE) != 0).then(CodeMaps::default);
-    for note in &config.notes {
+    for note in config.notes.iter().chain(&refused) {
         drain.writer.note(note);
     }
     let namer = config.namer.clone();
@@ -156,17 +168,40 @@ fn probe(file: &mut std::fs::File) -> std::io::Result<()> {
     file.rewind()
 }
 
-fn start(config: &Config, session: &Session, facts: &FactsPublisher) -> Result<(Child, SafePaths), RecordError> {
+/// Perf events, if the recording is to have kernel stacks, or a rate above what the kernel's tick serves well; or why
+/// there are none.
+fn clock(config: &Config) -> (Option<KernelClock>, Option<String>) {
+    let stacks = config.flags & FLAG_KERNEL != 0;
+    let is_possible = config.flags & (FLAG_EXPLICIT | FLAG_COPIES | FLAG_COPIES_BESIDE | FLAG_WALL) == 0;
+    if !is_possible || !stacks && config.rate <= HIGH_RATE {
+        return (None, None);
+    }
+    match KernelClock::new(config.rate, stacks) {
+        Ok(clock) => (Some(clock), None),
+        Err(why) => {
+            let without = if stacks { ", and kernel frames are left out" } else { "" };
+            let why = format!("no perf events ({why}): samples are timed by the kernel's tick{without}");
+            (None, Some(why))
+        }
+    }
+}
+
+fn start(
+    config: &Config,
+    flags: u32,
+    session: &Session,
+    facts: &FactsPublisher,
+) -> Result<(Child, SafePaths), RecordError> {
     let mut preload = config.preload.clone();
     let mut objects = config.objects.clone();
     let safe = SafePaths::make(&mut [&mut preload].into_iter().chain(&mut objects).collect::<Vec<_>>())?;
-    let value = format!("{}:{}:{}:{}:{}", std::process::id(), session.fd(), facts.fd(), config.rate, config.flags);
+    let value = format!("{}:{}:{}:{}:{}", std::process::id(), session.fd(), facts.fd(), config.rate, flags);
     let preload = preload_value(config.asan_runtime.as_ref(), &preload, users_preload());
     let pid = spawn(config, &value, &preload, &objects_value(&objects))?;
     Ok((Child::new(pid), safe))
 }
 
-fn settings(config: &Config, pid: u32) -> Settings {
+fn settings(config: &Config, flags: u32, pid: u32) -> Settings {
     let (host, kernel) = machine::names();
     Settings {
         uu_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -174,7 +209,7 @@ fn settings(config: &Config, pid: u32) -> Settings {
         pid,
         rate: config.rate,
         kernel_hz: machine::kernel_hz(),
-        flags: config.flags,
+        flags,
         host,
         kernel,
         start_unix: machine::wall(),
@@ -263,6 +298,7 @@ impl Running {
         let ended = self.child.ended();
         self.drain.last_look();
         self.drain.end_watching();
+        self.drain.end_events();
         self.drain.facts.stop();
         self.drain.pass(false);
         if self.drain.any_alive() || ended.is_none() {

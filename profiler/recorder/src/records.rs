@@ -1,7 +1,8 @@
 //! Parses records from bytes copied out of a ring, which may be any bytes.
 
+use crate::kernel::records::UserAt;
 use uunwind_ring::record::{
-    padded, CopyRecord, LostRecord, NameRecord, ObjectRecord, RecordHeader, RecordType, ThreadRecord,
+    padded, CopyRecord, LostRecord, NameRecord, ObjectRecord, PlaceRecord, RecordHeader, RecordType, ThreadRecord,
 };
 
 /// A parsed record, which owns its data. `uunwind_ring::record` describes the fields.
@@ -76,6 +77,8 @@ pub enum Record {
     },
     /// A new name of the thread.
     Thread(String),
+    /// Where the thread was interrupted for the sample after this.
+    Place(UserAt),
 }
 
 /// What was wrong with a record.
@@ -170,6 +173,7 @@ const _: () = assert!(
         && size_of::<ObjectRecord>() == 56
         && size_of::<LostRecord>() == 24
         && size_of::<ThreadRecord>() == 24
+        && size_of::<PlaceRecord>() == 24
 );
 
 fn parse(kind: RecordType, record: &[u8]) -> Option<Record> {
@@ -183,6 +187,7 @@ fn parse(kind: RecordType, record: &[u8]) -> Option<Record> {
         RecordType::Object => object(&mut f),
         RecordType::Lost => Some(Record::Lost { samples: f.u64()?, weight: f.u64()? }),
         RecordType::Thread => Some(Record::Thread(comm(f.raw(16)?))),
+        RecordType::Place => Some(Record::Place(UserAt { pc: f.u64()?, sp: f.u64()? })),
     }
 }
 

@@ -46,5 +46,8 @@ pub const FROM_OUTSIDE: &str = "from outside: ";
 /// The same of one that was made by a sampler that was put into the process.
 pub const FROM_INSIDE: &str = "from inside: ";
 
+/// Plugin of the frames of functions of the kernel, which no process has: they stand nearer the leaf than all others.
+pub const KERNEL: u8 = 255;
+
 /// Bytes of the file header, before the first section.
 pub const HEADER_BYTES: usize = section::HEADER_BYTES;

@@ -15,6 +15,8 @@ pub enum Kind {
     Semantic,
     /// A frame of an interpreted language that is not on the stack: it awaits those before it.
     Awaiting,
+    /// A function of the kernel.
+    Kernel,
     /// Not code: what the thread waits in, a system call mostly.
     Waiting,
     /// Not code: a remark, in square brackets.
@@ -35,6 +37,7 @@ impl Kind {
             Kind::Jit => "jit",
             Kind::Semantic => "interpreted",
             Kind::Awaiting => "awaiting",
+            Kind::Kernel => "kernel",
             Kind::Waiting => "waiting",
             Kind::Marker => "remark",
         }

@@ -175,6 +175,7 @@ fn language(line: &Line) -> String {
         Kind::Semantic | Kind::Awaiting => line.plugin.clone(),
         Kind::Native | Kind::Inlined => "native".to_owned(),
         Kind::Jit => "jit".to_owned(),
+        Kind::Kernel => "kernel".to_owned(),
     }
 }
 

@@ -9,8 +9,10 @@ use std::rc::Rc;
 use uunwind_core::frame::Frame;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_language::{Binding, Role};
-use uunwind_recording::{JitCode, JitPlace, Sample};
-use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS};
+use uunwind_recording::{JitCode, JitPlace, Sample, KERNEL};
+use uunwind_ring::record::{
+    SAMPLE_APART, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
+};
 
 /// Samples of one thread with the same stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,6 +200,7 @@ impl<'m, 'a> Merger<'m, 'a> {
         let moment = self.resolver.moment(sample);
         let mut frames = self.resolver.frames(sample);
         let waiting = self.waiting(moment, &mut frames);
+        let kernel = self.kernel(moment, &mut frames);
         let frames: Vec<Shown> = frames.into_iter().map(|f| self.show(moment, f)).collect();
         let missing = match sample.flags {
             flags if flags & (SAMPLE_DESYNC | SAMPLE_NO_PLUGINS) != 0 => Missing::Semantic,
@@ -215,6 +218,7 @@ impl<'m, 'a> Merger<'m, 'a> {
         }
         let cut = match sample.reason() {
             Some(reason) if reason.is_complete() || reason == StopReason::FramePointerEnd => None,
+            _ if sample.flags & SAMPLE_APART != 0 => Some("no user stack of this moment".to_owned()),
             _ => Some(stop_text(sample)),
         };
         if let Some(text) = cut {
@@ -222,6 +226,22 @@ impl<'m, 'a> Merger<'m, 'a> {
             lines.push(self.intern(Line::marker(format!("[truncated: {text}]"))));
         }
         lines.splice(0..0, waiting);
+        lines.splice(0..0, kernel);
+        lines
+    }
+
+    /// Takes away the frames of the kernel, and returns their lines.
+    fn kernel(&mut self, moment: Moment, frames: &mut Vec<Frame>) -> Vec<u32> {
+        let is_other = |frame: &Frame| !matches!(frame, Frame::Semantic { plugin: KERNEL, .. });
+        let user = frames.iter().position(is_other).unwrap_or(frames.len());
+        let mut lines = Vec::with_capacity(user);
+        for frame in frames.drain(..user) {
+            let Frame::Semantic { name, .. } = frame else { continue };
+            let name = self.resolver.name(moment.process, name);
+            let function = format!("{} [k]", name.map_or("?", |name| &name.name));
+            let file = name.map_or(String::new(), |name| name.file.clone());
+            lines.push(self.intern(Line { kind: Kind::Kernel, file, ..Line::marker(function) }));
+        }
         lines
     }
 
@@ -451,7 +471,7 @@ fn hosts(resolver: &mut Resolver<'_>) -> Hosts {
         for frame in resolver.frames(sample) {
             let before = hosted.take();
             match frame {
-                Frame::Semantic { plugin, .. } if plugin != WAITING => hosted = Some(plugin),
+                Frame::Semantic { plugin, .. } if !matches!(plugin, WAITING | KERNEL) => hosted = Some(plugin),
                 Frame::Native { address, exact, interpreter: true, .. } if seen.insert((process, address, before)) => {
                     let Some(object) = resolver.native(moment.code(address, exact)).object else { continue };
                     let plugins = hosts.entry(object).or_default();

@@ -49,3 +49,12 @@ pub const FLAG_WALL: u32 = 32;
 pub const FLAG_COPIES: u32 = 16;
 /// Flag in [`ENV_SESSION`]: each sample is walked, and has a copy of the same stack beside it, to compare both.
 pub const FLAG_COPIES_BESIDE: u32 = 64;
+/// Flag in [`ENV_SESSION`]: the sampling signal is SIGTRAP, which the recorder's perf events send beside the timers
+/// (docs/design/kernel.md).
+pub const FLAG_EVENTS: u32 = 128;
+/// Flag of a recording, which targets ignore: samples have their stacks in the kernel, too.
+pub const FLAG_KERNEL: u32 = 256;
+
+/// What distinguishes the recorder's perf events (`perf_event_attr.sig_data`, `si_perf_data`): no other event of the
+/// thread's has this number.
+pub const EVENT_COOKIE: u64 = u64::from_le_bytes(*b"uu-event");

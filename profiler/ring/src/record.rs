@@ -24,6 +24,9 @@ uunwind_core::numbered! {
         /// One sample whose stack is to be walked later: [`CopyRecord`], then a coded copy ([`crate::copy`]), padded to
         /// 8.
         Copy = 7;
+        /// Where the thread was interrupted for the sample after it: [`PlaceRecord`]. Only where perf events time the
+        /// samples.
+        Place = 8;
     }
 }
 
@@ -66,6 +69,8 @@ pub const SAMPLE_BLOCKED: u8 = 1;
 /// advanced by several ticks between two instructions, as it does when a hypervisor takes the CPU away; it belongs to
 /// no function.
 pub const SAMPLE_LATE: u8 = 16;
+/// Flag of a sample, in recordings only: the kernel took it at a moment of which no user stack is known.
+pub const SAMPLE_APART: u8 = 128;
 /// Flag of a sample: an interpreter's facts had not arrived, so its frames are missing.
 pub const SAMPLE_FACTS_PENDING: u8 = 2;
 /// Flag of a sample: a plugin reported that semantic frames are missing or doubtful.
@@ -102,6 +107,18 @@ pub struct CopyRecord {
     pub bytes: u32,
     /// As [`Sample::sequence`](crate::samples::Sample::sequence).
     pub sequence: u32,
+}
+
+/// Where a thread was interrupted.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PlaceRecord {
+    /// Size and type of the record.
+    pub header: RecordHeader,
+    /// Program counter, a process address.
+    pub pc: u64,
+    /// Stack pointer, a process address.
+    pub sp: u64,
 }
 
 /// Fixed part of a name.

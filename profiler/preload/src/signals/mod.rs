@@ -19,7 +19,7 @@ mod sets;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, Ordering};
 use uunwind_core::regs::UCONTEXT_SIGMASK;
-use uunwind_ring::FLAG_EXPLICIT;
+use uunwind_ring::{FLAG_EVENTS, FLAG_EXPLICIT};
 
 /// The sampling signal: SIGSTKFLT, which the kernel does not send
 /// ([signal(7)](https://man7.org/linux/man-pages/man7/signal.7.html)) and programs do not use. With a signal that
@@ -28,11 +28,13 @@ use uunwind_ring::FLAG_EXPLICIT;
 /// kill it.
 static SAMPLING: AtomicI32 = AtomicI32::new(libc::SIGSTKFLT);
 
-/// Chooses the sampling signal for a session with these flags. A program that requests samples sends SIGPROF. Called
-/// once, before any signal is taken over.
+/// Chooses the sampling signal for a session with these flags. A program that requests samples sends SIGPROF; perf
+/// events can send SIGTRAP only. Called once, before any signal is taken over.
 pub fn choose(flags: u32) {
     if flags & FLAG_EXPLICIT != 0 {
         SAMPLING.store(libc::SIGPROF, Ordering::Relaxed);
+    } else if flags & FLAG_EVENTS != 0 {
+        SAMPLING.store(libc::SIGTRAP, Ordering::Relaxed);
     }
 }
 

@@ -85,9 +85,10 @@ pub fn is_returned(signal: c_int) -> bool {
 pub fn give_back() {
     for signal in virtual_signals() {
         if signal == sampling() {
-            if masks::are_the_kernels() {
+            if masks::are_the_kernels() || sampling() == libc::SIGTRAP {
                 // A tick may still be pending where the program blocks the signal, and the program's handler must not
-                // get it: ours stays.
+                // get it: ours stays. So it does for the recorder's perf events: the last of them may come after the
+                // recorder was found to be gone.
                 continue;
             }
             // A pending tick would end the process. Setting SIG_IGN discards pending signals

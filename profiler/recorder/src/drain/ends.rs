@@ -34,6 +34,7 @@ impl Drain {
     }
 
     pub(super) fn finish_thread(&mut self, block: usize) {
+        self.stitch(block, true);
         self.losses(block);
         self.start(block);
         self.set(block, None);

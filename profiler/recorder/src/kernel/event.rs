@@ -4,13 +4,18 @@
 //! The clock of such an event is a high-resolution timer that runs while the thread does, so its rate is not bound to
 //! the kernel's tick. The event ends with the last descriptor of it, also when the recorder is killed, and when the
 //! thread calls exec.
+//!
+//! With a [`Signal`], each sample also makes the kernel send SIGTRAP to the thread, before it executes another
+//! instruction in user mode. Unlike the signals of F_SETSIG, this one does not end a system call early: it is sent when
+//! the thread is on its way back.
 
+use super::filter::Filter;
 use super::records::{records, PerfRecord, SAMPLE_TYPE, USER_REGISTERS};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `struct perf_event_attr` up to `aux_watermark` and `sample_max_stack` (PERF_ATTR_SIZE_VER5).
+/// `struct perf_event_attr` up to `sig_data` (PERF_ATTR_SIZE_VER7).
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -33,25 +38,33 @@ struct Attributes {
     aux_watermark: u32,
     sample_max_stack: u16,
     reserved: u16,
+    aux_sample_size: u32,
+    reserved_too: u32,
+    sig_data: u64,
 }
 
-const _: () = assert!(size_of::<Attributes>() == 112);
+const _: () = assert!(size_of::<Attributes>() == 128);
 
 const TYPE_SOFTWARE: u32 = 1;
 const COUNT_SW_CPU_CLOCK: u64 = 0;
 /// Bits of the word of flags.
+const DISABLED: u64 = 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
+const EXCLUDE_CALLCHAIN_KERNEL: u64 = 1 << 21;
 const EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
 const USE_CLOCKID: u64 = 1 << 25;
 /// Linux 5.13.
 const REMOVE_ON_EXEC: u64 = 1 << 36;
+const SIGTRAP: u64 = 1 << 37;
 /// PERF_FLAG_FD_CLOEXEC.
 const FD_CLOEXEC: usize = 1 << 3;
 
 /// Pages of a ring's records, a power of two: 64 KiB hold 0.1 s of stacks of 80 frames at 1 kHz.
 const PAGES: usize = 16;
+/// The same for rates above that.
+const MANY_PAGES: usize = 64;
 /// Offsets in the page before the records (`struct perf_event_mmap_page`).
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
@@ -63,6 +76,17 @@ pub enum Sees {
     All,
     /// The thread in user mode only: time in the kernel is in no sample.
     UserMode,
+}
+
+/// How an event signals its thread.
+#[derive(Clone, Copy)]
+pub struct Signal<'a> {
+    /// `si_perf_data` of the signal.
+    pub data: u64,
+    /// No sample is taken, and no signal sent, where this one says so.
+    pub filter: &'a Filter,
+    /// The samples have the stack in the kernel.
+    pub stacks: bool,
 }
 
 /// An event and its ring.
@@ -82,15 +106,29 @@ impl Event {
     /// kernel does not allow it (perf_event_paranoid, a thread of another user), with EINVAL before Linux 5.13.
     pub fn open(tid: u32, period: u64, sees: Sees) -> io::Result<Event> {
         let hidden = if sees == Sees::UserMode { EXCLUDE_KERNEL } else { 0 };
+        Event::with(tid, period, hidden, 0)
+    }
+
+    /// An event that signals the thread. It does not begin before [`Event::start`], nor in another program that the
+    /// thread has executed by then.
+    pub fn signalling(tid: u32, period: u64, signal: Signal<'_>) -> io::Result<Event> {
+        let hidden = if signal.stacks { 0 } else { EXCLUDE_CALLCHAIN_KERNEL };
+        let event = Event::with(tid, period, hidden | DISABLED | SIGTRAP, signal.data)?;
+        signal.filter.attach(event.fd.as_fd())?;
+        Ok(event)
+    }
+
+    fn with(tid: u32, period: u64, flags: u64, sig_data: u64) -> io::Result<Event> {
         let attributes = Attributes {
             kind: TYPE_SOFTWARE,
             size: size_of::<Attributes>() as u32,
             config: COUNT_SW_CPU_CLOCK,
             sample_period: period,
             sample_type: SAMPLE_TYPE,
-            flags: hidden | EXCLUDE_HYPERVISOR | SAMPLE_ID_ALL | EXCLUDE_CALLCHAIN_USER | USE_CLOCKID | REMOVE_ON_EXEC,
+            flags: flags | EXCLUDE_HYPERVISOR | SAMPLE_ID_ALL | EXCLUDE_CALLCHAIN_USER | USE_CLOCKID | REMOVE_ON_EXEC,
             sample_regs_user: USER_REGISTERS,
             clockid: libc::CLOCK_MONOTONIC,
+            sig_data,
             ..Attributes::default()
         };
         // SAFETY: a valid structure of the size that stands in it; any CPU, no group.
@@ -101,14 +139,31 @@ impl Event {
         // SAFETY: a descriptor that the kernel has just made, owned by nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         let page = rustix::param::page_size();
-        let bytes = (1 + PAGES) * page;
+        let pages = if period < 1_000_000 { MANY_PAGES } else { PAGES };
+        let bytes = (1 + pages) * page;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Event { fd, base: base.cast(), bytes, ring: PAGES * page, tail: 0, damaged: 0 })
+        Ok(Event { fd, base: base.cast(), bytes, ring: pages * page, tail: 0, damaged: 0 })
+    }
+
+    /// Begins to sample, for an event that waits for it.
+    pub fn start(&self) -> io::Result<()> {
+        const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
+        // SAFETY: an ioctl of this kind of descriptor, which takes a number.
+        match unsafe { libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_ENABLE as _, 0) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// How full the ring is, in percent.
+    pub fn fullness(&self) -> u64 {
+        let head = self.word(DATA_HEAD).load(Ordering::Acquire);
+        head.wrapping_sub(self.tail).saturating_mul(100) / self.ring as u64
     }
 
     /// Takes all records out of the ring.

@@ -13,8 +13,13 @@ use uunwind_recording::Recording;
 
 const VERSION: u32 = 55;
 /// Categories of frames that are of no interpreted language, and their colours.
-const CATEGORIES: [(&str, &str); 4] =
-    [("Other", "grey"), ("Machine code", "orange"), ("Made at run time", "green"), ("Remark", "grey")];
+const CATEGORIES: [(&str, &str); 5] = [
+    ("Other", "grey"),
+    ("Machine code", "orange"),
+    ("Made at run time", "green"),
+    ("Remark", "grey"),
+    ("Kernel", "red"),
+];
 /// Colours of languages, in turn. The names are the profiler's.
 const COLOURS: [&str; 4] = ["blue", "purple", "yellow", "magenta"];
 
@@ -122,6 +127,7 @@ impl Maker<'_> {
             Kind::Native | Kind::Inlined => 1,
             Kind::Jit => 2,
             Kind::Marker | Kind::Waiting => 3,
+            Kind::Kernel => 4,
             Kind::Semantic | Kind::Awaiting => self.languages.get(line.plugin.as_str()).copied().unwrap_or(0),
         }
     }

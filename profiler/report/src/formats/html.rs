@@ -132,6 +132,7 @@ fn category(recording: &Recording, line: &Line) -> Category {
     match line.kind {
         Kind::Native | Kind::Inlined => Category { kind: "native", label: "machine code".into() },
         Kind::Jit => Category { kind: "jit", label: "made at run time".into() },
+        Kind::Kernel => Category { kind: "kernel", label: "kernel".into() },
         Kind::Waiting => Category { kind: "waiting", label: "waiting".into() },
         Kind::Marker => Category { kind: "remark", label: "remarks".into() },
         Kind::Semantic | Kind::Awaiting => {

@@ -228,6 +228,7 @@ impl Dictionary<'_> {
         let kind = lines.last().and_then(|line| match line.kind {
             Kind::Native | Kind::Inlined => Some("native".to_owned()),
             Kind::Semantic | Kind::Awaiting => Some(line.plugin.clone()),
+            Kind::Kernel => Some("kernel".to_owned()),
             Kind::Jit | Kind::Marker | Kind::Waiting => None,
         });
         if let Some(kind) = kind {

@@ -5,13 +5,16 @@ use crate::resolve::{function_of, stop_text, Moment, Resolver};
 use crate::stacks::WAITING;
 use std::fmt::Write;
 use uunwind_core::frame::Frame;
-use uunwind_recording::{Lock, Recording, Sample};
-use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS};
+use uunwind_recording::{Lock, Recording, Sample, KERNEL};
+use uunwind_ring::record::{
+    SAMPLE_APART, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
+};
 use uunwind_ring::FLAG_NO_REPLAY;
 
 const FLAGS: &[(u8, &str)] = &[
     (SAMPLE_BLOCKED, "blocked"),
     (SAMPLE_LATE, "late"),
+    (SAMPLE_APART, "apart"),
     (SAMPLE_FACTS_PENDING, "facts-pending"),
     (SAMPLE_DESYNC, "desync"),
     (SAMPLE_NO_PLUGINS, "no-plugins"),
@@ -35,6 +38,10 @@ pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
                 Frame::Semantic { plugin: WAITING, name, position, .. } => {
                     let name = resolver.name(process, name).map_or("?", |name| &name.name);
                     let _ = writeln!(out, "  waiting {} number {}", word(name), position as i64);
+                }
+                Frame::Semantic { plugin: KERNEL, name, .. } => {
+                    let name = resolver.name(process, name).map_or("?", |name| &name.name);
+                    let _ = writeln!(out, "  kernel {}", word(name));
                 }
                 Frame::Semantic { plugin, name, position, awaiting } => {
                     let mark = if awaiting { "-awaiting" } else { "" };

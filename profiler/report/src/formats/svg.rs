@@ -94,6 +94,7 @@ fn colour(kind: Kind, name: &str) -> Color {
         Kind::Jit => (90 + shade, 190 + shade / 2, 90),
         Kind::Native => (225 + shade / 2, 120 + shade, 50),
         Kind::Inlined => (235, 170 + shade, 110),
+        Kind::Kernel => (200 + shade / 2, 90, 60 + shade),
         Kind::Waiting => (175 + shade / 2, 130 + shade / 2, 200),
         Kind::Marker => (150 + shade / 2, 150 + shade / 2, 150 + shade / 2),
     };

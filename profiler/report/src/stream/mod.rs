@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::plugin::TABLE_NONE;
 use uunwind_language::{Half, LineTable};
-use uunwind_recording::{End, Name, Node, Object, Process, Sample, Tap, Thread};
+use uunwind_recording::{End, Name, Node, Object, Process, Sample, Tap, Thread, KERNEL};
 use uunwind_symbolize::hex;
 
 /// Number of the format; it grows when a field changes its meaning or goes away.
@@ -153,6 +153,10 @@ impl Stream {
                     "function": name.map(|name| &name.name), "file": name.map(|name| &name.file),
                     "first_line": name.map(|name| name.first_line),
                 })
+            }
+            Some(Frame::Semantic { plugin: KERNEL, name, .. }) => {
+                let name = self.names.get(&(process, name));
+                json!({"type": "frame", "id": next, "kind": "kernel", "function": name.map(|name| &name.name)})
             }
             Some(Frame::Semantic { plugin, name, position, awaiting }) => {
                 let plugin =

@@ -1,6 +1,6 @@
 // A hue for each category; a function's name chooses the shade, so that it looks the same in every picture.
 
-const HUES = { native: 27, jit: 140, waiting: 300, remark: -1 };
+const HUES = { native: 27, jit: 140, kernel: 0, waiting: 300, remark: -1 };
 const LANGUAGES = [212, 275, 185, 330, 60];
 const SHADES = 8;
 

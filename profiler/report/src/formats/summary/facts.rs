@@ -11,9 +11,9 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_recording::{Counters, EndCause, Lock, Recording, FROM_OUTSIDE, NOT_RECORDED};
 use uunwind_ring::layout::BLOCKS;
 use uunwind_ring::record::{
-    SampleKind, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
+    SampleKind, SAMPLE_APART, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
 };
-use uunwind_ring::{FLAG_AWAITING, FLAG_NO_REPLAY};
+use uunwind_ring::{FLAG_AWAITING, FLAG_EVENTS, FLAG_KERNEL, FLAG_NO_REPLAY};
 
 // Writing to a String cannot fail, so the results of `writeln!` below are dropped.
 
@@ -69,7 +69,10 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
     let obtained =
         used.map_or_else(String::new, |used| format!(", {:.1} samples per CPU second obtained", samples as f64 / used));
     let above_tick = settings.kernel_hz != 0 && settings.rate > settings.kernel_hz;
-    let tick = if above_tick {
+    let tick = if settings.flags & FLAG_EVENTS != 0 {
+        let stacks = if settings.flags & FLAG_KERNEL != 0 { ", with stacks in the kernel" } else { "" };
+        format!(" (by perf events{stacks})")
+    } else if above_tick {
         format!(" (the kernel's timer ticks at {} Hz; each sample stands for several periods)", settings.kernel_hz)
     } else {
         String::new()
@@ -188,6 +191,10 @@ fn stacks(recording: &Recording, out: &mut String) {
         (
             SAMPLE_FACTS_PENDING,
             "taken before every file in them was analysed (functions of an interpreter may be missing)",
+        ),
+        (
+            SAMPLE_APART,
+            "taken by the kernel while the thread could take no stack of its own: in uu's handler, or with SIGTRAP blocked",
         ),
         (SAMPLE_DESYNC, "with interpreter frames missing or doubtful"),
         (SAMPLE_NO_PLUGINS, "walked without plugins (SEGV blocked, or a small signal stack)"),

@@ -1,0 +1,174 @@
+//! Perf events as the clock of all threads, beside their timers: one for each thread that the recorder learns of. A
+//! thread's timer times its samples until its event has come for the first time.
+
+use super::event::{Event, Signal};
+use super::filter::Filter;
+use super::functions::KernelFunctions;
+use super::stitch::Stitch;
+use crate::machine::kernel_hz;
+use crate::survey::{maps, SESSION_MAPPING};
+use rustix::process::{getrlimit, Resource};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::Arc;
+use uunwind_core::frame::semantic_word;
+use uunwind_recording::{Name, KERNEL};
+use uunwind_ring::samples::Words;
+use uunwind_ring::EVENT_COOKIE;
+
+/// The first version of Linux in which a filter keeps back an event's signal, too.
+const LINUX: (u32, u32) = (6, 11);
+/// The first id of the names of kernel functions, above those that a process and a watcher give to names.
+const IDS: u32 = 3 << 30;
+
+/// What all events have in common.
+pub struct KernelClock {
+    filter: Filter,
+    stacks: bool,
+    period: u64,
+    /// Length of the kernel's tick, in ns.
+    tick: u64,
+    /// Processes, by their indices, that were found to be recorded ones.
+    known: HashSet<u32>,
+    failed: Option<(u64, io::Error)>,
+    /// As many events as live have a copy.
+    token: Arc<()>,
+    /// Most events at once: half of the files that uu may open.
+    most: usize,
+    functions: Option<KernelFunctions>,
+    /// Names by the addresses of their functions.
+    ids: HashMap<u64, u32>,
+    /// Process and id of each name that was written.
+    written: HashSet<(u32, u32)>,
+}
+
+impl KernelClock {
+    /// For this rate. `stacks`: samples have their stacks in the kernel. Fails with a reason for people.
+    pub fn new(rate: u32, stacks: bool) -> Result<KernelClock, String> {
+        if linux().is_some_and(|version| version < LINUX) {
+            return Err(format!("the kernel is older than Linux {}.{}", LINUX.0, LINUX.1));
+        }
+        // Above it, the kernel leaves samples out.
+        let most = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
+        if most.trim().parse().is_ok_and(|most: u32| most < rate) {
+            return Err(format!("kernel.perf_event_max_sample_rate is {}, below {rate}; raise it", most.trim()));
+        }
+        let refused = |call, e: io::Error| {
+            let needs = match e.raw_os_error() {
+                Some(libc::EPERM | libc::EACCES) => "; it takes root, or CAP_PERFMON and CAP_BPF",
+                _ => "",
+            };
+            format!("{call}: {e}{needs}")
+        };
+        let filter = Filter::load().map_err(|e| refused("bpf", e))?;
+        let period = 1_000_000_000 / u64::from(rate.max(1));
+        let clock = KernelClock {
+            filter,
+            stacks,
+            period,
+            tick: 1_000_000_000 / u64::from(kernel_hz().max(1)),
+            known: HashSet::new(),
+            failed: None,
+            token: Arc::new(()),
+            most: getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| files as usize / 2),
+            functions: None,
+            ids: HashMap::new(),
+            written: HashSet::new(),
+        };
+        clock.open(std::process::id()).map_err(|e| refused("perf_event_open", e))?;
+        Ok(clock)
+    }
+
+    fn periods(&self, time: u64) -> u32 {
+        u32::try_from((time + self.period / 2) / self.period).unwrap_or(u32::MAX)
+    }
+
+    fn open(&self, tid: u32) -> io::Result<Event> {
+        let signal = Signal { data: EVENT_COOKIE, filter: &self.filter, stacks: self.stacks };
+        Event::signalling(tid, self.period, signal)
+    }
+
+    /// Begins to time a thread. `armed`: its CPU time when its timer began, in ns; 0: it has not. `None`: it keeps its
+    /// timer.
+    pub fn begin(&mut self, process: u32, pid: u32, tid: u32, armed: u64) -> Option<Stitch> {
+        // A target may write any numbers into its block; the signal of an event kills a thread that has no handler.
+        if !self.known.contains(&process) {
+            if maps(pid, SESSION_MAPPING) != Some(true) {
+                return None;
+            }
+            self.known.insert(process);
+        }
+        let open = || match Arc::strong_count(&self.token) > self.most {
+            true => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+            false => self.open(tid),
+        };
+        let begun = open().and_then(|event| {
+            // Looked at after the event was opened: if the thread executes another program from now on, the event
+            // ends.
+            if !handles_sigtrap(pid, tid)? {
+                return Ok(None);
+            }
+            event.start()?;
+            Ok(Some(event))
+        });
+        match begun {
+            Ok(event) => {
+                let used = if armed == 0 { 0 } else { cpu(pid, tid).saturating_sub(armed) };
+                let token = Arc::clone(&self.token);
+                Some(Stitch::new(event?, self.periods(used), self.periods(self.tick), token))
+            }
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)) => None,
+            Err(e) => {
+                self.failed.get_or_insert((0, e)).0 += 1;
+                None
+            }
+        }
+    }
+
+    /// A line for people about threads that got no event.
+    pub fn trouble(&self) -> Option<String> {
+        let (threads, error) = self.failed.as_ref()?;
+        Some(format!("{threads} threads got no perf event and were timed by the kernel's tick: {error}"))
+    }
+
+    /// The frames of these addresses, leaf first. `name` is given each name that the process did not have yet.
+    pub fn frames(&mut self, process: u32, addresses: &[u64], mut name: impl FnMut(&Name)) -> Vec<Words> {
+        let functions = self.functions.get_or_insert_with(|| KernelFunctions::read().unwrap_or_default());
+        let frame = |(at, address): (usize, &u64)| {
+            // All but the innermost are return addresses.
+            let function = functions.at(address.wrapping_sub(u64::from(at > 0)));
+            let start = function.map_or(0, |function| function.start);
+            let next = IDS.saturating_add(self.ids.len() as u32);
+            let id = *self.ids.entry(start).or_insert(next);
+            if self.written.insert((process, id)) {
+                let (text, file) = function.map_or(("[unknown]", ""), |f| (f.name.as_str(), f.module.as_str()));
+                let (text, file) = (text.to_owned(), file.to_owned());
+                name(&Name { process, id, plugin: KERNEL.into(), code: start, name: text, file, ..Name::default() });
+            }
+            Words { word: semantic_word(KERNEL, id), second: 0 }
+        };
+        addresses.iter().enumerate().map(frame).collect()
+    }
+}
+
+/// The kernel's version.
+fn linux() -> Option<(u32, u32)> {
+    let name = rustix::system::uname();
+    let mut parts = name.release().to_str().ok()?.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// Whether the thread's program handles SIGTRAP
+/// ([proc_pid_status(5)](https://man7.org/linux/man-pages/man5/proc_pid_status.5.html)).
+fn handles_sigtrap(pid: u32, tid: u32) -> io::Result<bool> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))?;
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    Ok(caught & 1 << (libc::SIGTRAP - 1) != 0)
+}
+
+/// CPU time of a thread, in ns; 0 if it cannot be read.
+fn cpu(pid: u32, tid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
+    text.split_ascii_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,211 @@
+//! One thread's samples of the kernel's, each put on the user stack that the thread took of itself for it.
+//!
+//! The event's signal is handled before the thread executes another instruction in user mode. So the samples before a
+//! user stack belong to it, all those in which the thread had left user mode at the place that the handler found: more
+//! than one where a system call lasted long. The others stand apart: the handler itself was running, or the thread
+//! blocked the signal.
+
+use super::event::Event;
+use super::records::{KernelSample, PerfRecord, UserAt};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use uunwind_ring::samples::Sample;
+
+/// Samples that wait for their user stack, at most: 6 s of them at 10 kHz. More are lost.
+const WAITING: usize = 1 << 16;
+
+/// A user stack that the thread took.
+#[derive(Clone, Copy)]
+pub struct UserStack {
+    /// The sample, as the thread wrote it.
+    pub sample: Sample,
+    /// The node of its leaf.
+    pub node: u32,
+    /// Where the thread was interrupted.
+    pub at: UserAt,
+}
+
+/// A stack that is whole, or as whole as it gets.
+#[derive(Clone)]
+pub struct Piece {
+    /// CLOCK_MONOTONIC, in ns.
+    pub time: u64,
+    /// Number of periods.
+    pub weight: u32,
+    /// Kernel addresses, leaf first.
+    pub kernel: Vec<u64>,
+    /// What called the kernel. `None`: not known.
+    pub user: Option<UserStack>,
+}
+
+/// A thread's event, and what is not put together yet.
+pub struct Stitch {
+    event: Event,
+    join: Join,
+    /// Samples that found no room.
+    lost: u64,
+    _token: Arc<()>,
+}
+
+impl Stitch {
+    /// For a thread whose event was just opened. `before`: periods of CPU time until then. `most`: the timer can have
+    /// left as many uncounted. `token` is held as long as the event.
+    pub fn new(event: Event, before: u32, most: u32, token: Arc<()>) -> Stitch {
+        Stitch { event, join: Join { before, most, ..Join::default() }, lost: 0, _token: token }
+    }
+
+    /// The event.
+    pub fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// A timer has counted this number of periods.
+    pub fn counted(&mut self, weight: u32) {
+        self.join.before = self.join.before.saturating_sub(weight);
+    }
+
+    /// The thread took a stack.
+    pub fn push(&mut self, user: UserStack) {
+        self.join.user.push(user);
+    }
+
+    /// Reads the event's ring, and puts together what can be. `last`: the thread takes no stack any more. Returns the
+    /// number of samples that were lost. Call it after all of the thread's own samples so far were pushed: those of the
+    /// kernel were written before them.
+    pub fn pieces(&mut self, last: bool, out: impl FnMut(Piece)) -> u64 {
+        let (waiting, lost) = (&mut self.join.waiting, &mut self.lost);
+        self.event.drain(|record| match record {
+            PerfRecord::Sample(sample) if waiting.len() < WAITING => waiting.push_back(sample),
+            PerfRecord::Sample(_) => *lost += 1,
+            PerfRecord::Lost(n) => *lost += n,
+            _ => {}
+        });
+        self.join.pieces(last, out);
+        std::mem::take(&mut self.lost)
+    }
+}
+
+/// What is not put together yet.
+#[derive(Default)]
+struct Join {
+    waiting: VecDeque<KernelSample>,
+    user: Vec<UserStack>,
+    last_sequence: u32,
+    /// Periods from before the event that no timer has counted, so far.
+    before: u32,
+    /// Most of them that can be.
+    most: u32,
+}
+
+impl Join {
+    fn pieces(&mut self, last: bool, mut out: impl FnMut(Piece)) {
+        let mut run = Run(None);
+        for user in std::mem::take(&mut self.user) {
+            let gap = user.sample.sequence.wrapping_sub(self.last_sequence).wrapping_sub(1);
+            // The thread has counted these as lost.
+            let mut missed = if self.last_sequence == 0 { 0 } else { gap };
+            self.last_sequence = user.sample.sequence;
+            // Ticks that the thread skipped after a walk of a deep stack, which stand for this stack.
+            let mut skipped = user.sample.weight.saturating_sub(1);
+            while self.waiting.front().is_some_and(|sample| sample.time <= user.sample.time) {
+                let Some(sample) = self.waiting.pop_front() else { break };
+                let mut piece = Piece { time: sample.time, weight: 1, kernel: sample.kernel, user: Some(user) };
+                if sample.at == Some(user.at) {
+                    piece.weight = piece.weight.saturating_add(std::mem::take(&mut self.before).min(self.most));
+                } else if skipped > 0 {
+                    skipped -= 1;
+                    piece.kernel.clear();
+                } else if missed > 0 {
+                    missed -= 1;
+                    continue;
+                } else {
+                    piece.user = None;
+                }
+                run.push(piece, &mut out);
+            }
+        }
+        if last {
+            for sample in self.waiting.drain(..) {
+                run.push(Piece { time: sample.time, weight: 1, kernel: sample.kernel, user: None }, &mut out);
+            }
+        }
+        run.end(&mut out);
+    }
+}
+
+/// Equal pieces that follow each other, as one.
+struct Run(Option<Piece>);
+
+impl Run {
+    fn push(&mut self, piece: Piece, out: &mut impl FnMut(Piece)) {
+        if let Some(run) = &mut self.0 {
+            let sequence = |piece: &Piece| piece.user.map(|user| user.sample.sequence);
+            if run.kernel == piece.kernel && sequence(run) == sequence(&piece) {
+                run.weight = run.weight.saturating_add(piece.weight);
+                return;
+            }
+        }
+        self.0.replace(piece).into_iter().for_each(out);
+    }
+
+    fn end(self, out: &mut impl FnMut(Piece)) {
+        self.0.into_iter().for_each(out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(time: u64, pc: u64, kernel: &[u64]) -> KernelSample {
+        KernelSample { time, kernel: kernel.to_vec(), at: Some(UserAt { pc, sp: 8 }), ..KernelSample::default() }
+    }
+
+    fn user(sequence: u32, time: u64, weight: u32, pc: u64) -> UserStack {
+        let sample = Sample { time, weight, sequence, stop: 1, kind: 0, flags: 0 };
+        UserStack { sample, node: sequence, at: UserAt { pc, sp: 8 } }
+    }
+
+    /// Weight, kernel stack, and the number of the user stack (0: apart).
+    fn pieces(join: &mut Join, last: bool) -> Vec<(u32, Vec<u64>, u32)> {
+        let mut out = Vec::new();
+        join.pieces(last, |piece| out.push((piece.weight, piece.kernel, piece.user.map_or(0, |user| user.node))));
+        out
+    }
+
+    #[test]
+    fn all_samples_of_one_stay_in_the_kernel_have_its_user_stack() {
+        let mut join = Join { before: 8, most: 3, ..Join::default() };
+        join.waiting.extend([sample(10, 1, &[7]), sample(20, 1, &[7]), sample(30, 1, &[9, 7]), sample(50, 2, &[])]);
+        join.user.extend([user(1, 31, 1, 1)]);
+        assert_eq!(pieces(&mut join, false), [(5, vec![7], 1), (1, vec![9, 7], 1)]);
+        join.user.extend([user(2, 51, 1, 2)]);
+        assert_eq!(pieces(&mut join, false), [(1, vec![], 2)]);
+        // A tick of the timer, for which the event has nothing.
+        join.user.extend([user(3, 60, 1, 2)]);
+        assert_eq!(pieces(&mut join, true), []);
+    }
+
+    #[test]
+    fn samples_of_other_places_stand_apart() {
+        let mut join = Join::default();
+        join.waiting.extend([sample(10, 5, &[7]), sample(20, 1, &[]), sample(30, 1, &[])]);
+        join.user.extend([user(1, 21, 1, 1)]);
+        assert_eq!(pieces(&mut join, false), [(1, vec![7], 0), (1, vec![], 1)]);
+        assert_eq!(pieces(&mut join, true), [(1, vec![], 0)]);
+        // The same pc with another stack pointer.
+        join.waiting.push_back(KernelSample { at: Some(UserAt { pc: 1, sp: 9 }), ..sample(40, 1, &[]) });
+        join.user.push(user(2, 41, 1, 1));
+        assert_eq!(pieces(&mut join, false), [(1, vec![], 0)]);
+    }
+
+    #[test]
+    fn skipped_ticks_count_for_the_next_stack_and_lost_ones_not_again() {
+        let mut join = Join::default();
+        join.user.push(user(1, 5, 1, 1));
+        join.waiting.extend([sample(10, 2, &[7]), sample(11, 3, &[]), sample(12, 4, &[]), sample(20, 1, &[])]);
+        // One was skipped, one lost.
+        join.user.push(user(3, 21, 2, 1));
+        assert_eq!(pieces(&mut join, false), [(1, vec![], 3), (1, vec![], 0), (1, vec![], 3)]);
+    }
+}
