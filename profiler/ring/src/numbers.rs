@@ -11,7 +11,7 @@ pub fn write(mut number: u64, mut byte: impl FnMut(u8)) {
     byte(number as u8);
 }
 
-/// Reads a number that [`write`] has written. `None`: the bytes end, or it has more than 64 bits.
+/// Reads a number that [`write()`] has written. `None`: the bytes end, or it has more than 64 bits.
 #[inline]
 pub fn read(mut byte: impl FnMut() -> Option<u8>) -> Option<u64> {
     let mut number = 0;
