@@ -1,5 +1,5 @@
-//! A sampler goes in and out of programs under load, again and again (`UU_CYCLES`, with `UU_CAMPAIGNS` a thousand times,
-//! else a few): no request fails, no exit code changes, and nothing is left.
+//! A sampler goes in and out of programs under load, again and again (`UU_CYCLES`, with `UU_CAMPAIGNS` a thousand
+//! times, else a few): no request fails, no exit code changes, and nothing is left.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -169,8 +169,8 @@ fn redis_under_load() {
     assert!(ended.success(), "{ended}");
 }
 
-/// make waits for its children most of the time, often in vfork. One run after another is recorded, from its beginning to
-/// its end.
+/// make waits for its children most of the time, often in vfork. One run after another is recorded, from its
+/// beginning to its end.
 #[test]
 fn runs_of_make() {
     let scratch = paths::scratch("inject-make");

@@ -1,6 +1,6 @@
-//! Memory images of interpreters that this machine may lack: free-threaded builds, JITs. An image is what a dump reads of
-//! a core file and of the files that its process had mapped (`tests/images/make.py` makes one), with the stacks that the
-//! program said itself. They are walked as core files are, by the plugins of this tree.
+//! Memory images of interpreters that this machine may lack: free-threaded builds, JITs. An image is what a dump
+//! reads of a core file and of the files that its process had mapped (`tests/images/make.py` makes one), with the
+//! stacks that the program said itself. They are walked as core files are, by the plugins of this tree.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};

@@ -13,10 +13,10 @@ use uunwind_live::step_caches;
 pub(super) const NOT_CAPTURED: usize = usize::MAX;
 
 /// The whole stack if all of it is cached and verified ([`uunwind_core::cache::steps::StepCache::replay`]), and this
-/// call has interrupted no other capture of its thread. It changes nothing, so it need not hold the steps, which is an
-/// atomic operation that waits for all stores before it; if another capture has held them meanwhile, the stack is
-/// captured by another way. The cached steps may be those of a thread that has ended, since each is compared with memory. Of the
-/// caller's registers only rbp and the place of its return address are needed.
+/// call has interrupted no other capture of its thread. It changes nothing, so it need not hold the steps, which is
+/// an atomic operation that waits for all stores before it; if another capture has held them meanwhile, the stack is
+/// captured by another way. The cached steps may be those of a thread that has ended, since each is compared with
+/// memory. Of the caller's registers only rbp and the place of its return address are needed.
 ///
 /// # Safety
 /// As [`super::uu_capture`].

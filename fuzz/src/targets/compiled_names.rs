@@ -1,5 +1,5 @@
-//! Functions that were compiled by Cython, mypyc or Nuitka: a byte that says which partners of a name exist, the length of
-//! an object's name, that name, then a text, read both as the name of a symbol and as generated source.
+//! Functions that were compiled by Cython, mypyc or Nuitka: a byte that says which partners of a name exist, the
+//! length of an object's name, that name, then a text, read both as the name of a symbol and as generated source.
 
 use crate::alloc;
 use crate::input::Input;

@@ -1,10 +1,10 @@
 //! `libuunwind-inject.so`: the sampler that `uu` puts into a process that runs already.
 //!
-//! One object with all that a walk needs: the handler and the ring of the preloaded sampler, a libuunwind of its own, and
-//! uu's own plugins. It imports nothing, has no constructor, and makes system calls only. So it can be mapped and started
-//! at any instruction of the program, whatever locks of libc, the allocator or the dynamic loader are held; the loader
-//! does not know it. `uu` maps and relocates it (`profiler/remote/src/inject/`), calls the functions below on a thread
-//! that it has borrowed, and unmaps it when nothing of it runs any more.
+//! One object with all that a walk needs: the handler and the ring of the preloaded sampler, a libuunwind of its own,
+//! and uu's own plugins. It imports nothing, has no constructor, and makes system calls only. So it can be mapped and
+//! started at any instruction of the program, whatever locks of libc, the allocator or the dynamic loader are held;
+//! the loader does not know it. `uu` maps and relocates it (`profiler/remote/src/inject/`), calls the functions below
+//! on a thread that it has borrowed, and unmaps it when nothing of it runs any more.
 //!
 //! ```text
 //! memory   memcpy and related functions, for which compilers emit calls
@@ -38,8 +38,8 @@ unsafe extern "C" fn lua(host: u32) -> *const uunwind_core::plugin::Plugin {
 /// Installs the handler. Arguments and results are in the control memory.
 ///
 /// # Safety
-/// `control` must be the control memory, mapped for as long as this code, with the arguments for this call. Called once,
-/// on a thread of the process.
+/// `control` must be the control memory, mapped for as long as this code, with the arguments for this call. Called
+/// once, on a thread of the process.
 #[cfg_attr(panic = "abort", no_mangle)]
 pub unsafe extern "C" fn uu_injected_begin(control: *mut Control) {
     // SAFETY: as the caller says.

@@ -1,8 +1,9 @@
 //! The sampler in a process that ran before: `uu` has mapped it there (`profiler/inject/`), and calls it.
 //!
 //! It shares the handler and the ring with a recording from the beginning, and does without its interposers. So it
-//! takes over no signal of the program's: reads are probed instead of guarded, and only plugins that raise no faults are
-//! called. It uses system calls only, and never libc's functions: it may be called at any instruction of the program.
+//! takes over no signal of the program's: reads are probed instead of guarded, and only plugins that raise no faults
+//! are called. It uses system calls only, and never libc's functions: it may be called at any instruction of the
+//! program.
 //!
 //! A thread gets its slot by its own first tick. Its timer was made by whichever thread `uu` has borrowed: the kernel
 //! lets each thread of a process make timers for the others, and that ends none of their system calls.
@@ -283,8 +284,8 @@ fn die(signal: c_int) {
     unsafe { syscall::call(nr::TGKILL, [process, thread, signal as usize, 0, 0, 0]) };
 }
 
-// The entry turns alignment checks (AC of RFLAGS) off, as that of the preloaded sampler does. The restorer lies here, so
-// that a thread that is about to leave our handler is seen to be inside this object.
+// The entry turns alignment checks (AC of RFLAGS) off, as that of the preloaded sampler does. The restorer lies here,
+// so that a thread that is about to leave our handler is seen to be inside this object.
 core::arch::global_asm!(
     ".pushsection .text.uu_injected_entry,\"ax\",@progbits",
     ".hidden uu_injected_entry",

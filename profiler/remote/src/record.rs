@@ -2,17 +2,18 @@
 
 use crate::dump::{command, exe};
 use crate::memory::Memory;
-use crate::objects::{code_of, Objects};
+use crate::objects::{code_of, Code, Objects};
 use crate::plugins::Plugins;
 use crate::refusal::{check, refused, DumpError};
 use crate::sampler::{Pause, Sampler, Tally};
 use crate::threads::{children, tids};
 use crate::waits;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,6 +30,8 @@ use uunwind_tables_build::Cache;
 
 /// At most this number of files is kept open, so that their functions can be named after the process has ended.
 const KEPT_OPEN: usize = 512;
+/// How long exec may take to make a new image.
+const LONGEST_EXEC: Duration = Duration::from_secs(1);
 /// A recording that looked at the process less often than this share of what was asked for says so.
 const LOOKED: f64 = 0.8;
 
@@ -155,8 +158,8 @@ pub fn record(
                 break EndCause::Asked;
             }
         }
-        let code = code_of(pid);
-        match Objects::prepare(pid, &Memory::of(pid), cache, plugins) {
+        let (code, now, prepared) = prepare(pid, sampler.pidfd.as_ref(), cache, plugins);
+        match prepared {
             Ok(now) => objects = now,
             Err(_) if code.is_empty() => break EndCause::ProgramEnded,
             Err(error) => {
@@ -164,7 +167,9 @@ pub fn record(
                 break EndCause::Asked;
             }
         }
-        let now = Image::of(pid);
+        if code.is_empty() && is_over(sampler.pidfd.as_ref()) {
+            break EndCause::ProgramEnded;
+        }
         if now != image {
             image = now;
             jit.finish(sampler.process);
@@ -222,6 +227,36 @@ pub fn record(
     Ok((outcome, recording))
 }
 
+/// The code that a process has mapped, its image, and the objects of that. While exec makes a new image, there are
+/// parts of it only, which would be taken for an image of their own: then all is looked at again, as long as the
+/// process lives, but not for ever.
+fn prepare(
+    pid: u32,
+    pidfd: Option<&OwnedFd>,
+    cache: &Cache,
+    plugins: &mut Plugins,
+) -> (Code, Image, io::Result<Objects>) {
+    let begun = Instant::now();
+    loop {
+        let (before, code) = (Image::of(pid), code_of(pid));
+        let objects = Objects::prepare(pid, &Memory::of(pid), cache, plugins);
+        let image = Image::of(pid);
+        let is_whole = objects.is_ok() && !code.is_empty() && image == before && !image.is_being_made();
+        if is_whole || is_over(pidfd) || begun.elapsed() >= LONGEST_EXEC {
+            return (code, image, objects);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether a process has ended.
+fn is_over(pidfd: Option<&OwnedFd>) -> bool {
+    let mut fds: Vec<_> = pidfd.into_iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    // After a failure, no descriptor is ready.
+    let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    fds.iter().any(|fd| !fd.revents().is_empty())
+}
+
 /// Passes on what became of a snapshot.
 pub fn report(made: Option<Made>, event: &mut impl FnMut(Event<'_>)) {
     if let Some(made) = made {
@@ -266,6 +301,12 @@ impl Image {
         // startcode and startstack.
         let place = Stat::of(pid).and_then(|stat| stat.number(26).zip(stat.number(28)));
         Image { exe: exe(pid), place }
+    }
+
+    /// Whether exec is making it. The kernel sets both places last
+    /// (<https://github.com/torvalds/linux/blob/v6.1/fs/binfmt_elf.c>, `load_elf_binary`).
+    fn is_being_made(&self) -> bool {
+        self.place.is_some_and(|(code, stack)| code == 0 || stack == 0)
     }
 }
 

@@ -149,8 +149,8 @@ pub struct ThreadBlock {
     pub lost_other: AtomicU64,
     /// Number of samples taken, lost ones included.
     pub sequence: AtomicU32,
-    /// CPU time that the thread had used when its timer was armed, in ns (CLOCK_THREAD_CPUTIME_ID): since it began, also
-    /// as another program before an exec. 0: the timer is not armed.
+    /// CPU time that the thread had used when its timer was armed, in ns (CLOCK_THREAD_CPUTIME_ID): since it began,
+    /// also as another program before an exec. 0: the timer is not armed.
     pub cpu_before: AtomicU64,
 }
 

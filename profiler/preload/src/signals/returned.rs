@@ -42,8 +42,8 @@ fn kernel_action(signal: c_int, new: Option<&KernelAction>, old: Option<&mut Ker
     unsafe { syscall::call(nr::RT_SIGACTION, [signal as usize, new, old, 8, 0, 0]) == 0 }
 }
 
-/// Sets the kernel's disposition of a signal; 0, or the error. `restorer`, `mask`: for a handler, which gets siginfo and
-/// ucontext, and after which system calls are restarted.
+/// Sets the kernel's disposition of a signal; 0, or the error. `restorer`, `mask`: for a handler, which gets siginfo
+/// and ucontext, and after which system calls are restarted.
 pub fn take_over(signal: c_int, handler: usize, restorer: usize, mask: u64) -> u32 {
     const SA_RESTORER: usize = 0x0400_0000;
     let is_function = handler != libc::SIG_DFL && handler != libc::SIG_IGN;

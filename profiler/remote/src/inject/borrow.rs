@@ -1,10 +1,10 @@
 //! A thread of the process that is borrowed: it makes system calls and calls functions for `uu`, and then goes on where
 //! it was, with all registers, its signal mask and the system call that it waited in.
 //!
-//! Whatever becomes of `uu`, the thread must go on. So before anything is changed, a signal frame is written below its
-//! stack, as the kernel writes them, with the address of libc's call of rt_sigreturn(2) as return address: wherever the
-//! thread is let go, it ends the call that it is in, and restores itself. If `uu` lives, it restores the thread, which is
-//! better: the rest of a timeout is kept then.
+//! Whatever becomes of `uu`, the thread must go on. So before anything is changed, a signal frame is written below
+//! its stack, as the kernel writes them, with the address of libc's call of rt_sigreturn(2) as return address:
+//! wherever the thread is let go, it ends the call that it is in, and restores itself. If `uu` lives, it restores the
+//! thread, which is better: the rest of a timeout is kept then.
 
 use super::place::Code;
 use crate::memory::Memory;
@@ -226,8 +226,8 @@ impl<'c> Borrowed<'c> {
                 break registers;
             }
         };
-        // It is about to restore itself, which we prevent: that would lose the rest of a timeout. The instruction is left
-        // ready to be repeated.
+        // It is about to restore itself, which we prevent: that would lose the rest of a timeout. The instruction is
+        // left ready to be repeated.
         self.set(&Registers { rip: self.code.restore, orig_rax: u64::MAX, ..end })?;
         self.resume_to_call()?;
         self.at = At::EndOfCall;

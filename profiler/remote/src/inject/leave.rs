@@ -1,8 +1,8 @@
 //! The sampler is taken out of a process: this uu's, or one that a uu has left that was killed.
 //!
-//! First its timers and its handler go. Then all threads are looked at once, those that run by a stop, to see that none
-//! stands in its code or has a frame there: its handler counts the threads inside, and calls nothing outside of its own code. Then nobody can
-//! get in any more, and it is unmapped.
+//! First its timers and its handler go. Then all threads are looked at once, those that run by a stop, to see that
+//! none stands in its code or has a frame there: its handler counts the threads inside, and calls nothing outside of
+//! its own code. Then nobody can get in any more, and it is unmapped.
 
 use super::borrow::{Borrowed, Trouble};
 use super::place::Code;
@@ -154,8 +154,8 @@ impl Left {
         Ok(true)
     }
 
-    /// Whether no thread stands in its code, or has a frame of it. Its handler is gone: a thread that was once seen outside
-    /// never comes in again, so they are looked at one by one.
+    /// Whether no thread stands in its code, or has a frame of it. Its handler is gone: a thread that was once seen
+    /// outside never comes in again, so they are looked at one by one.
     fn is_empty(&self) -> Result<bool, Trouble> {
         let text = self.text.start..self.text.start.saturating_add(self.text.len);
         for tid in tids(self.pid)? {

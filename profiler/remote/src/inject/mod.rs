@@ -1,9 +1,9 @@
 //! A sampler is put into a running process, and taken out again.
 //!
-//! `uu` is the sampler's loader: it maps the object, applies its relocations, and calls its functions, all by a thread of
-//! the process that it borrows for a millisecond. The object imports nothing and makes system calls only, so it does not
-//! matter at which instruction the threads stand, nor which locks they hold: nothing of libc or of the dynamic loader is
-//! called.
+//! `uu` is the sampler's loader: it maps the object, applies its relocations, and calls its functions, all by a
+//! thread of the process that it borrows for a millisecond. The object imports nothing and makes system calls only,
+//! so it does not matter at which instruction the threads stand, nor which locks they hold: nothing of libc or of the
+//! dynamic loader is called.
 //!
 //! ```text
 //! borrow  a thread makes system calls for us, and goes on where it was, whatever becomes of uu
@@ -13,8 +13,8 @@
 //! record  a recording by such a sampler
 //! ```
 //!
-//! While it is there, a process has: a handler for SIGSTKFLT; a CPU timer for each thread; these mappings, which children
-//! do not inherit. No file stays open.
+//! While it is there, a process has: a handler for SIGSTKFLT; a CPU timer for each thread; these mappings, which
+//! children do not inherit. No file stays open.
 
 mod borrow;
 mod image;
@@ -338,8 +338,8 @@ impl Injected {
     }
 }
 
-/// Maps everything and calls the sampler's beginning. What is mapped is noted as soon as it is, so that a later uu finds
-/// it if this one ends in the middle. Returns where the control memory and the sampler lie.
+/// Maps everything and calls the sampler's beginning. What is mapped is noted as soon as it is, so that a later uu
+/// finds it if this one ends in the middle. Returns where the control memory and the sampler lie.
 fn map_all(
     thread: &mut Borrowed<'_>,
     control: &mut Shared,

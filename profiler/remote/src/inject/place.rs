@@ -176,8 +176,9 @@ pub fn has_stack(registers: &Registers, mappings: &[Mapping], bytes: u64) -> boo
     is_own && stack.permissions.starts_with("rw") && registers.rsp.saturating_sub(bytes) >= stack.start
 }
 
-/// The threads, those first that wait in a call which the kernel repeats after a stop: they miss no time. Last come those
-/// whose call ends with EINTR after any stop (signal(7)): should uu be killed before it can mend that, they would see it.
+/// The threads, those first that wait in a call which the kernel repeats after a stop: they miss no time. Last come
+/// those whose call ends with EINTR after any stop (signal(7)): should uu be killed before it can mend that, they
+/// would see it.
 pub fn in_order(pid: u32) -> Vec<u32> {
     let mut tids = tids(pid).unwrap_or_default();
     tids.sort_by_cached_key(|tid| {

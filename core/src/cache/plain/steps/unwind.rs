@@ -157,8 +157,8 @@ impl Frame {
 
 impl StepCache {
     /// The whole stack from the frame `top` by a verified prefix and the verified tail: the number of words and the
-    /// reason why they end, as from [`StepCache::unwind`]. `None`: no valid reply is cached. It only reads the cache, so
-    /// that this need not be held: if another call has changed it meanwhile, the answer is void
+    /// reason why they end, as from [`StepCache::unwind`]. `None`: no valid reply is cached. It only reads the cache,
+    /// so that this need not be held: if another call has changed it meanwhile, the answer is void
     /// ([`Look`](crate::slots::Look)). Async-signal-safe.
     #[inline(always)]
     pub fn replay(&self, top: Top, bare: Bare, words: &mut [u64]) -> Option<(usize, StopReason)> {
