@@ -8,7 +8,7 @@ mod pipe;
 
 pub use pipe::{Delivery, Pipe};
 use serde_json::{json, Value};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::plugin::TABLE_NONE;
 use uunwind_language::{Half, LineTable};
@@ -40,6 +40,8 @@ pub struct Stream {
     /// Samples that found no room since the last line that did, and all.
     dropped: u64,
     all_dropped: u64,
+    /// Samples that programs could not hand over, and their weight, by thread: those that have no line yet.
+    lost: BTreeMap<u32, (u64, u64)>,
 }
 
 /// The lines for one sample, and what they are the first ones of.
@@ -78,10 +80,12 @@ impl Stream {
             samples: 0,
             dropped: 0,
             all_dropped: 0,
+            lost: BTreeMap::new(),
         }
     }
 
-    fn unit(&mut self, sample: &Sample) -> Unit {
+    /// Begins with the lines that are due: the first one of all, and what found no room before.
+    fn begin_unit(&self) -> Unit {
         let mut unit = Unit::default();
         if !self.begun {
             unit.line(&json!({"type": "begin", "format": "uu stream", "version": VERSION}));
@@ -89,6 +93,14 @@ impl Stream {
         if self.dropped > 0 {
             unit.line(&json!({"type": "dropped", "samples": self.dropped}));
         }
+        for (thread, (samples, weight)) in &self.lost {
+            unit.line(&json!({"type": "lost", "thread": thread, "samples": samples, "weight": weight}));
+        }
+        unit
+    }
+
+    fn unit(&mut self, sample: &Sample) -> Unit {
+        let mut unit = self.begin_unit();
         let process = self.threads.get(sample.thread as usize).map_or(0, |thread| thread.process);
         if self.threads_sent.insert(sample.thread) {
             unit.threads.push(sample.thread);
@@ -196,6 +208,7 @@ impl Stream {
     fn send(&mut self, unit: Unit) -> bool {
         if self.pipe.push(unit.text) {
             (self.begun, self.dropped) = (true, 0);
+            self.lost.clear();
             return true;
         }
         // Their lines have not been written: the next sample that needs them has them. Numbers of frames are given
@@ -268,18 +281,56 @@ impl Tap for Stream {
     }
 
     fn lost(&mut self, thread: u32, samples: u64, weight: u64) {
-        let mut unit = Unit::default();
-        unit.line(&json!({"type": "lost", "thread": thread, "samples": samples, "weight": weight}));
+        let of = self.lost.entry(thread).or_default();
+        *of = (of.0.saturating_add(samples), of.1.saturating_add(weight));
+        let unit = self.begin_unit();
         self.send(unit);
     }
 
     fn end(&mut self, end: &End) {
-        let mut unit = Unit::default();
+        let mut unit = self.begin_unit();
         unit.line(&json!({
             "type": "end", "time": end.time, "samples": self.samples, "dropped": self.all_dropped,
             "recorded": end.samples, "cpu": end.cpu_used,
         }));
-        self.send(unit);
-        self.pipe.close(self.samples, self.all_dropped);
+        self.pipe.close(&unit.text, self.samples, self.all_dropped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    /// What is lost while the reader takes nothing has its line afterwards, and the first line is the beginning.
+    #[test]
+    fn losses_that_find_no_room_are_said_later() {
+        let folder = std::env::temp_dir().join(format!("uu-stream-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("fifo");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo");
+        assert!(made.success());
+        let pipe = Pipe::to(&path).expect("a pipe");
+        let mut stream = Stream::new(pipe.clone(), &[]);
+        // As much as waits for a reader, of whom there is none yet.
+        let much = " ".repeat(1 << 20);
+        while pipe.push(much.clone()) {}
+        stream.lost(7, 3, 30);
+        stream.lost(7, 1, 10);
+        stream.lost(8, 1, 1);
+        let reader = std::thread::spawn(move || {
+            let mut text = String::new();
+            std::fs::File::open(&path).and_then(|mut file| file.read_to_string(&mut text)).expect("lines");
+            text
+        });
+        stream.end(&End::default());
+        // The writer closes the file when nothing more can come.
+        drop(stream);
+        let text = reader.join().expect("read");
+        std::fs::remove_dir_all(folder).expect("removed");
+        let lines: Vec<Value> = text.trim().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let types: Vec<&str> = lines.iter().filter_map(|line| line["type"].as_str()).collect();
+        assert_eq!(types, ["begin", "lost", "lost", "end"]);
+        assert_eq!((&lines[1]["samples"], &lines[1]["weight"]), (&json!(4), &json!(40)));
     }
 }

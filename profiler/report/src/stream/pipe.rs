@@ -104,9 +104,13 @@ impl Pipe {
         true
     }
 
-    /// Waits until everything is written, or the reader takes nothing any more.
-    pub(super) fn close(&self, samples: u64, dropped: u64) {
+    /// Adds the last lines, for which there is always room. Waits until everything is written, or the reader takes
+    /// nothing any more.
+    pub(super) fn close(&self, last: &str, samples: u64, dropped: u64) {
         let mut state = self.state();
+        if state.delivery.error.is_none() {
+            state.waiting.extend_from_slice(last.as_bytes());
+        }
         (state.delivery.samples, state.delivery.dropped) = (samples, dropped);
         state.closed = true;
         self.0 .1.notify_all();

@@ -55,8 +55,8 @@ fn waiting(recording: &Recording) -> Option<String> {
     let waited = 1.0 - end.cpu_used as f64 / 1e9 / wall;
     (wall >= shortest && waited >= share).then(|| {
         format!(
-            "the program waited {:.0} % of the time, and this is a picture of its CPU time: `uu record --mode wall` shows \
-             where it waits",
+            "the program waited {:.0} % of the time, for something or for a CPU, and this is a picture of its CPU time: \
+             `uu record --mode wall` shows where it waits",
             // 100 % would say that it did nothing.
             (waited * 100.0).min(99.0)
         )
