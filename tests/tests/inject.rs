@@ -11,7 +11,7 @@ use uunwind_tests::samples::Sample;
 use uunwind_tests::{compile, interpreters, paths, process, uu};
 
 fn command(scratch: &Path, pid: u32, options: &[&str]) -> Command {
-    let mut command = uu::command(scratch, &["record", "-p"]);
+    let mut command = uu::command(scratch, &["record", "--inject", "-p"]);
     command.arg(pid.to_string()).args(options).arg("-o").arg(scratch.join("recording.uu"));
     command
 }

@@ -15,7 +15,7 @@ use uunwind_ring::{FLAG_AWAITING, FLAG_WALL};
 use uunwind_tables_build::Cache;
 
 /// How the process is recorded.
-const INSIDE: &str = "by a sampler in the process, which is what -p does where it can";
+const INSIDE: &str = "by a sampler in the process, as --inject asks";
 /// See `INSIDE`.
 pub const OUTSIDE: &str = "by short stops of its threads";
 
@@ -46,7 +46,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
         Event::Over => {}
         Event::Naming(progress) => shown.naming(progress),
     };
-    let declined = if arguments.remote {
+    let declined = if !arguments.inject {
         None
     } else if arguments.flags & FLAG_WALL != 0 {
         Some("threads that wait are looked at from outside (--mode wall)".to_owned())
@@ -63,7 +63,8 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
     };
     attach.why = match declined {
         Some(why) => format!("{OUTSIDE}; no sampler was put into it, since {why}"),
-        None => format!("{OUTSIDE}, as --remote asks"),
+        None if arguments.remote => format!("{OUTSIDE}, as --remote asks"),
+        None => format!("{OUTSIDE}, as always without --inject"),
     };
     let (mut plugins, _) = prepare()?;
     let recorded = record(&attach, &mut plugins, &Cache::of_user(), |event| show(event, &attach.why));

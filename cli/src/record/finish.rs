@@ -8,8 +8,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use uunwind_recorder::{Outcome, Running};
-use uunwind_recording::Recording;
-use uunwind_report::formats::{render, summary, Format};
+use uunwind_recording::{Recording, FROM_INSIDE, FROM_OUTSIDE};
+use uunwind_report::formats::{printable, render, summary, Format};
 use uunwind_report::resolve::Resolver;
 use uunwind_report::view::View;
 use uunwind_ring::FLAG_AWAITING;
@@ -80,6 +80,14 @@ fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Argument
         if arguments.keep && outcome.output.is_file() {
             // The user would find an empty recording later, without the reason.
             let _ = std::fs::remove_file(&outcome.output);
+        }
+        // How a running process was recorded, and what became of what was put into it.
+        let notes = recording.into_iter().flat_map(|recording| &recording.notes);
+        let is_of_it = |note: &&String| {
+            note.starts_with(FROM_INSIDE) || note.starts_with(FROM_OUTSIDE) || note.contains("stays in process")
+        };
+        for note in notes.filter(is_of_it) {
+            terminal::say(&printable(note));
         }
         return;
     }
