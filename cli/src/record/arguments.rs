@@ -133,7 +133,7 @@ Snapshots: SIGUSR2 to uu (or uu snapshot) and --every write what there is so far
 with .1.uu, .2.uu and so on at its end. The recording goes on.
 
 With --kernel, and with a rate above 1000, the kernel takes the samples with a clock of its own (perf events; as root on
-Linux 6.11 or later): at any rate, with its own functions for --kernel. Otherwise they are taken at the kernel's ticks,
+Linux 6.15 or later): at any rate, with its own functions for --kernel. Otherwise they are taken at the kernel's ticks,
 and the summary says why. The sampling signal is SIGTRAP then, so that a debugger and PROGRAM disturb each other.
 
 With --unwind offline, each sample is a copy of the registers and of the words of the stack that point into code or into

@@ -4,7 +4,7 @@
 use crate::state::{FileId, Installed, State};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use uunwind_built_in::HALVES;
 use uunwind_core::library::Library;
 use uunwind_core::plugin::{padded, Entry};
@@ -86,10 +86,21 @@ pub fn install(library: &Library, state: &mut State, opened: Opened) {
     state.opened.insert(opened.file);
 }
 
-/// This object's file. Only the first call asks the loader.
+/// This object's file. Only the first call asks the loader, and each call that comes before its answer: a lock would be
+/// held for ever in the child of a fork meanwhile.
 pub fn own_file() -> Option<&'static Path> {
-    static OWN: OnceLock<Option<PathBuf>> = OnceLock::new();
-    OWN.get_or_init(find_own_file).as_deref()
+    static OWN: AtomicPtr<Option<PathBuf>> = AtomicPtr::new(std::ptr::null_mut());
+    let mut own = OWN.load(Ordering::Acquire);
+    if own.is_null() {
+        own = Box::into_raw(Box::new(find_own_file()));
+        if let Err(first) = OWN.compare_exchange(std::ptr::null_mut(), own, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: made above, and shown to nobody.
+            drop(unsafe { Box::from_raw(own) });
+            own = first;
+        }
+    }
+    // SAFETY: not null, and what was stored lives on.
+    unsafe { &*own }.as_deref()
 }
 
 fn find_own_file() -> Option<PathBuf> {

@@ -45,13 +45,20 @@ fn name_of(words: &[AtomicU64; 2]) -> [u8; 16] {
     name
 }
 
+/// Whether all that can be opened are open. Async-signal-safe.
+pub fn are_open() -> bool {
+    STATE.load(Ordering::Acquire) == OPEN
+}
+
 /// Index of the plugin with this name; 0: it could not be opened; `None`: it is not open yet. Async-signal-safe.
 pub fn index_of(name: &[u8; 16]) -> Option<u32> {
     let name = trimmed(name);
+    // Before the names, the last of which is stored before it.
+    let is_open = are_open();
     let found = (0u32..).zip(&NAMES).find(|(_, words)| trimmed(&name_of(words)) == name && !name.is_empty());
     match found {
         Some((index, _)) => Some(index),
-        None if name.is_empty() || STATE.load(Ordering::Acquire) == OPEN => Some(0),
+        None if name.is_empty() || is_open => Some(0),
         None => {
             MISSED.store(true, Ordering::Relaxed);
             None
@@ -128,10 +135,14 @@ fn open_now() {
     }
 }
 
-/// Called before an object is opened. Returns the real function: dlopen or, if this is not 0, dlmopen.
+/// Called before an object is opened, with the three arguments. Returns the real function: dlopen or, if `namespace` is
+/// 1, dlmopen.
 #[cfg(not(feature = "no-entry-points"))]
-extern "C" fn before(namespace: usize) -> *mut c_void {
-    if STATE.load(Ordering::Relaxed) == CLOSED {
+extern "C" fn before(namespace: usize, arguments: &[usize; 3]) -> *mut c_void {
+    let [file, mode] = if namespace == 0 { [arguments[0], arguments[1]] } else { [arguments[1], arguments[2]] };
+    // Without a file, and with this flag, nothing is opened: a program may call it where it may open no file.
+    let opens = file != 0 && mode as i32 & libc::RTLD_NOLOAD == 0;
+    if opens && STATE.load(Ordering::Relaxed) == CLOSED {
         open_now();
     }
     let found = if namespace == 0 { DLOPEN.get() } else { DLMOPEN.get() };
@@ -167,6 +178,7 @@ macro_rules! entry {
                 "mov [rsp + 8], rsi",
                 "mov [rsp + 16], rdx",
                 "mov edi, {number}",
+                "mov rsi, rsp",
                 "call {before}",
                 "mov rdi, [rsp]",
                 "mov rsi, [rsp + 8]",

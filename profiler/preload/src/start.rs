@@ -55,7 +55,9 @@ fn record(session: &CStr) {
         return;
     }
     let Some((session, (facts, tables))) = map_recording(&setting) else { return };
-    let Some(names) = slots::map_first(core::mem::size_of::<NameEntry>() * names::ENTRIES) else { return };
+    let Some(names) = slots::map_first(core::mem::size_of::<NameEntry>() * names::ENTRIES) else {
+        return session.unmap();
+    };
     let list = environment(c"UU_SESSION_OBJECTS").map_or(&b""[..], CStr::to_bytes);
     let library = open_library(list);
     // SAFETY: a function of libuunwind's table.

@@ -304,7 +304,7 @@ impl Drain {
         let cpu_before = header.cpu_before.load(Ordering::Relaxed);
         let (reader, samples) = (RingReader::default(), Samples::default());
         let stitch = self.clock.as_mut().filter(|_| state == LIVE_THREAD);
-        let stitch = stitch.and_then(|clock| clock.begin(process, pid, tid, cpu_before)).map(Box::new);
+        let stitch = stitch.and_then(|clock| clock.begin(pid, tid, cpu_before)).map(Box::new);
         let used = ThreadUse {
             index,
             process_block,

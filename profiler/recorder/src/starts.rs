@@ -51,7 +51,7 @@ impl Starts {
     /// Takes a thread's start. Returns the number of periods that end in it.
     pub fn ended(&mut self, life: Life) -> u32 {
         let is_main = life.tid == life.pid;
-        let earlier = self.earlier.remove(&life.pid).filter(|_| is_main).unwrap_or_default();
+        let earlier = if is_main { self.earlier.remove(&life.pid) } else { None }.unwrap_or_default();
         let is_sampled = life.is_sampled || earlier.is_sampled;
         if life.goes_on && is_main {
             self.earlier.insert(life.pid, Earlier { cpu: life.cpu_before.max(earlier.cpu), is_sampled });
@@ -100,6 +100,7 @@ mod tests {
         let mut starts = Starts::new(1000, 0);
         assert_eq!(starts.ended(Life { goes_on: true, ..life(1, MS) }), 1);
         assert_eq!(starts.ended(Life { tid: 9, ..life(8, MS) }), 1, "a thread of another process");
+        assert_eq!(starts.ended(Life { tid: 9, ..life(1, MS) }), 1, "another thread of this process");
         assert_eq!(starts.ended(Life { goes_on: true, ..life(1, 3 * MS) }), 2);
         assert_eq!(starts.ended(life(1, 4 * MS)), 1);
         assert_eq!(starts.ended(life(1, 4 * MS)), 4, "another process with this pid");

@@ -37,7 +37,7 @@ static struct stack {
     int depth;
 } stacks[2];
 
-/* Shared with the child of a clone. */
+/* Shared with the child of a clone, which counts at the same time. */
 static struct counts { long steps, complete, in_transit, at_base, wrong; } *counts;
 static struct { uint64_t start, end; } code[512];
 static int codes;
@@ -93,17 +93,17 @@ static void check(struct stack *stack, const uint64_t *frames, size_t n, uint16_
             wrong |= at != k++;
     }
     if (stop == UU_STOP_STACK_IN_TRANSIT) {
-        counts->in_transit++;
+        __atomic_fetch_add(&counts->in_transit, 1, __ATOMIC_RELAXED);
     } else if (stop == UU_STOP_NULL_RETURN_ADDRESS && n == 1 && stack->stop == UU_STOP_SWITCHED_STACK) {
-        counts->at_base++; /* the first function itself: nothing shows that the null below it is not a mistake */
+        __atomic_fetch_add(&counts->at_base, 1, __ATOMIC_RELAXED); /* the first function itself: nothing shows that the null below it is not a mistake */
     } else if (stop != stack->stop && !(stop == UU_STOP_START_SYMBOL && k == 1 && stack->low)) {
         wrong = 1;
     } else {
         wrong |= k > stack->depth + 1;
         stack->depth = k;
-        counts->complete++;
+        __atomic_fetch_add(&counts->complete, 1, __ATOMIC_RELAXED);
     }
-    if (wrong && counts->wrong++ < 8)
+    if (wrong && __atomic_fetch_add(&counts->wrong, 1, __ATOMIC_RELAXED) < 8)
         show("wrong", frames, n, stop);
 }
 
@@ -121,7 +121,7 @@ static void on_trap(int number, siginfo_t *info, void *context) {
     size_t n = uu_capture(frames, MOST, context, &stop);
     /* glibc describes setcontext as if it were done one instruction before it takes the other stack. */
     struct stack *stack = &stacks[on_other && (stop != UU_STOP_COMPLETE || stacks[1].stop == stop)];
-    counts->steps++;
+    __atomic_fetch_add(&counts->steps, 1, __ATOMIC_RELAXED);
     check(stack, frames, n, stop);
 }
 

@@ -16,8 +16,9 @@ use uunwind_recording::{Name, KERNEL};
 use uunwind_ring::samples::Words;
 use uunwind_ring::EVENT_COOKIE;
 
-/// The first version of Linux in which a filter keeps back an event's signal, too.
-const LINUX: (u32, u32) = (6, 11);
+/// The first version of Linux in which a filter keeps back an event's signal, too (6.11), and in which the end of an
+/// event whose signal is due does not wait for its thread ("perf: Fix hang while freeing sigtrap event").
+const LINUX: (u32, u32) = (6, 15);
 /// The first id of the names of kernel functions, above those that a process and a watcher give to names.
 const IDS: u32 = 3 << 30;
 
@@ -28,8 +29,6 @@ pub struct KernelClock {
     period: u64,
     /// Length of the kernel's tick, in ns.
     tick: u64,
-    /// Processes, by their indices, that were found to be recorded ones.
-    known: HashSet<u32>,
     failed: Option<(u64, io::Error)>,
     /// As many events as live have a copy.
     token: Arc<()>,
@@ -67,11 +66,11 @@ impl KernelClock {
             stacks,
             period,
             tick: 1_000_000_000 / u64::from(kernel_hz().max(1)),
-            known: HashSet::new(),
             failed: None,
             token: Arc::new(()),
             most: getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| files as usize / 2),
-            functions: None,
+            // Now, since it takes longer than a ring has room for.
+            functions: stacks.then(|| KernelFunctions::read().unwrap_or_default()),
             ids: HashMap::new(),
             written: HashSet::new(),
         };
@@ -90,22 +89,16 @@ impl KernelClock {
 
     /// Begins to time a thread. `armed`: its CPU time when its timer began, in ns; 0: it has not. `None`: it keeps its
     /// timer.
-    pub fn begin(&mut self, process: u32, pid: u32, tid: u32, armed: u64) -> Option<Stitch> {
-        // A target may write any numbers into its block; the signal of an event kills a thread that has no handler.
-        if !self.known.contains(&process) {
-            if maps(pid, SESSION_MAPPING) != Some(true) {
-                return None;
-            }
-            self.known.insert(process);
-        }
+    pub fn begin(&mut self, pid: u32, tid: u32, armed: u64) -> Option<Stitch> {
         let open = || match Arc::strong_count(&self.token) > self.most {
             true => Err(io::Error::from_raw_os_error(libc::EMFILE)),
             false => self.open(tid),
         };
         let begun = open().and_then(|event| {
-            // Looked at after the event was opened: if the thread executes another program from now on, the event
-            // ends.
-            if !handles_sigtrap(pid, tid)? {
+            // A target may write any numbers into its block, and the signal of an event kills a thread that has no
+            // handler. Looked at after the event was opened: if the thread executes another program from now on, the
+            // event ends.
+            if !handles_sigtrap(pid, tid)? || maps(pid, SESSION_MAPPING) != Some(true) {
                 return Ok(None);
             }
             event.start()?;

@@ -61,7 +61,7 @@ impl Stitch {
 
     /// A timer has counted this number of periods.
     pub fn counted(&mut self, weight: u32) {
-        self.join.before = self.join.before.saturating_sub(weight);
+        self.join.counted(weight);
     }
 
     /// The thread took a stack.
@@ -95,9 +95,16 @@ struct Join {
     before: u32,
     /// Most of them that can be.
     most: u32,
+    /// Periods that timers have counted since the event began: as many of its samples stand for no more time.
+    counted: u32,
 }
 
 impl Join {
+    fn counted(&mut self, weight: u32) {
+        self.counted = self.counted.saturating_add(weight.saturating_sub(self.before));
+        self.before = self.before.saturating_sub(weight);
+    }
+
     fn pieces(&mut self, last: bool, mut out: impl FnMut(Piece)) {
         let mut run = Run(None);
         for user in std::mem::take(&mut self.user) {
@@ -109,6 +116,10 @@ impl Join {
             let mut skipped = user.sample.weight.saturating_sub(1);
             while self.waiting.front().is_some_and(|sample| sample.time <= user.sample.time) {
                 let Some(sample) = self.waiting.pop_front() else { break };
+                if self.counted > 0 {
+                    self.counted -= 1;
+                    continue;
+                }
                 let mut piece = Piece { time: sample.time, weight: 1, kernel: sample.kernel, user: Some(user) };
                 if sample.at == Some(user.at) {
                     piece.weight = piece.weight.saturating_add(std::mem::take(&mut self.before).min(self.most));
@@ -125,7 +136,7 @@ impl Join {
             }
         }
         if last {
-            for sample in self.waiting.drain(..) {
+            for sample in self.waiting.drain(..).skip(self.counted as usize) {
                 run.push(Piece { time: sample.time, weight: 1, kernel: sample.kernel, user: None }, &mut out);
             }
         }
@@ -184,6 +195,19 @@ mod tests {
         // A tick of the timer, for which the event has nothing.
         join.user.extend([user(3, 60, 1, 2)]);
         assert_eq!(pieces(&mut join, true), []);
+    }
+
+    /// A thread's first system call may be long: then a timer's signal comes before the event's, and counts its time.
+    #[test]
+    fn what_a_timer_has_counted_is_not_counted_again() {
+        let mut join = Join { before: 2, most: 3, ..Join::default() };
+        join.counted(5);
+        join.waiting.extend((1..=4).map(|time| sample(time, 1, &[7])));
+        join.user.push(user(1, 5, 1, 1));
+        assert_eq!(pieces(&mut join, false), [(1, vec![7], 1)]);
+        join.counted(2);
+        join.waiting.extend((6..=8).map(|time| sample(time, 1, &[7])));
+        assert_eq!(pieces(&mut join, true), [(1, vec![7], 0)]);
     }
 
     #[test]
