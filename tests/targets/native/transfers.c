@@ -95,7 +95,8 @@ static void check(struct stack *stack, const uint64_t *frames, size_t n, uint16_
     if (stop == UU_STOP_STACK_IN_TRANSIT) {
         __atomic_fetch_add(&counts->in_transit, 1, __ATOMIC_RELAXED);
     } else if (stop == UU_STOP_NULL_RETURN_ADDRESS && n == 1 && stack->stop == UU_STOP_SWITCHED_STACK) {
-        __atomic_fetch_add(&counts->at_base, 1, __ATOMIC_RELAXED); /* the first function itself: nothing shows that the null below it is not a mistake */
+        /* the first function itself: nothing shows that the null below it is not a mistake */
+        __atomic_fetch_add(&counts->at_base, 1, __ATOMIC_RELAXED);
     } else if (stop != stack->stop && !(stop == UU_STOP_START_SYMBOL && k == 1 && stack->low)) {
         wrong = 1;
     } else {
