@@ -54,13 +54,36 @@ pub fn keeps(at: usize, bytes: usize) -> bool {
     if index >= REGIONS {
         return false;
     }
-    // SAFETY: the place is this call's alone; advice about a new mapping.
-    unsafe {
-        let regions = (&raw const control.regions).cast::<Region>().cast_mut();
-        regions.add(index).write(Region { start: at as u64, len: bytes as u64 });
-        syscall::call(nr::MADVISE, [at, bytes, MADV_DONTFORK, 0, 0, 0]);
-    }
+    let (start, len) = region(index);
+    start.store(at as u64, Ordering::Relaxed);
+    len.store(bytes as u64, Ordering::Relaxed);
+    // SAFETY: advice about a new mapping.
+    unsafe { syscall::call(nr::MADVISE, [at, bytes, MADV_DONTFORK, 0, 0, 0]) };
     true
+}
+
+/// Takes the note of a mapping back, before that is unmapped: later, the program may have memory at that address.
+pub fn forgets(at: usize) {
+    if !is_so() {
+        return;
+    }
+    for index in 0..REGIONS {
+        let (start, len) = region(index);
+        if start.load(Ordering::Relaxed) == at as u64 && len.swap(0, Ordering::Relaxed) != 0 {
+            return;
+        }
+    }
+}
+
+/// Start and length of a note: other threads write theirs at the same time. There must be a control memory, and the
+/// index be below [`REGIONS`].
+fn region(index: usize) -> (&'static AtomicU64, &'static AtomicU64) {
+    // SAFETY: inside the control memory, which stays mapped for as long as this code; aligned words, which this code
+    // looks at through atomics only.
+    unsafe {
+        let region = (&raw mut (*CONTROL.load(Ordering::Acquire)).regions).cast::<Region>().add(index);
+        (AtomicU64::from_ptr(&raw mut (*region).start), AtomicU64::from_ptr(&raw mut (*region).len))
+    }
 }
 
 /// Takes the sampling signal over. The results are in the control memory.
@@ -70,7 +93,7 @@ pub fn keeps(at: usize, bytes: usize) -> bool {
 pub unsafe fn begin(control: *mut Control, library: &'static Library, entries: &[(u32, Entry)]) {
     CONTROL.store(control, Ordering::Release);
     // SAFETY: as the caller says; `uu` waits for this call.
-    let refusal = unsafe { install(&mut *control, library, entries) };
+    let refusal = unsafe { install(control, library, entries) };
     // SAFETY: as above.
     unsafe {
         match refusal {
@@ -83,7 +106,7 @@ pub unsafe fn begin(control: *mut Control, library: &'static Library, entries: &
 /// # Safety
 /// As [`begin`].
 unsafe fn install(
-    control: &mut Control,
+    control: *mut Control,
     library: &'static Library,
     entries: &[(u32, Entry)],
 ) -> Result<(), (u32, u32)> {
@@ -93,10 +116,14 @@ unsafe fn install(
     let no_room = (NO_ROOM, 0);
     // SAFETY: both are mapped, and stay so for as long as this code.
     let (session, facts, tables) = unsafe {
-        let facts = FactsView::new(control.facts as *const u8).ok_or(no_room)?;
-        let tables = TablesView::new((control.facts as *const u8).add(FACTS_BYTES));
-        (Session::at(control.session as *mut u8), facts, tables)
+        let facts = FactsView::new((*control).facts as *const u8).ok_or(no_room)?;
+        let tables = TablesView::new(((*control).facts as *const u8).add(FACTS_BYTES));
+        (Session::at((*control).session as *mut u8), facts, tables)
     };
+    // SAFETY: as the caller says. By the fields: handlers use others of them at the same time, so there is no
+    // reference to the whole.
+    let (recorder, rate, flags, pid) =
+        unsafe { ((*control).recorder, (*control).rate, (*control).flags, (*control).pid) };
     let header = session.header();
     if header.magic != SESSION_MAGIC || header.version != SESSION_VERSION || facts.is_over() {
         return Err(no_room);
@@ -108,17 +135,11 @@ unsafe fn install(
         tables,
         names: names.cast(),
         objects: Path::copy(&[]),
-        setting: Setting {
-            recorder: control.recorder,
-            session_fd: 0,
-            facts_fd: 0,
-            rate: control.rate.max(1),
-            flags: control.flags,
-        },
+        setting: Setting { recorder, session_fd: 0, facts_fd: 0, rate: rate.max(1), flags },
         library,
         signal_frame: 0,
         exe: Path::of_program(),
-        outer_pid: Some(control.pid),
+        outer_pid: Some(pid),
     };
     if !process::begin(process) {
         return Err(no_room);
@@ -163,10 +184,9 @@ fn is_mapped(address: usize) -> bool {
 /// As [`begin`], after it.
 pub unsafe fn change(control: *mut Control) {
     let Some(process) = process::process() else { return };
-    // SAFETY: as the caller says; `uu` waits for this call.
-    let control = unsafe { &mut *control };
-    let count = control.count as usize;
-    for request in control.requests.iter_mut().take(count) {
+    // SAFETY: as the caller says; `uu` waits for this call. By the fields: handlers use others of them at the same time.
+    let (count, requests) = unsafe { ((*control).count as usize, &mut (*control).requests) };
+    for request in requests.iter_mut().take(count) {
         request.error = if request.what == ARM {
             arm(process, request.inner, request.outer)
         } else {

@@ -275,6 +275,7 @@ pub fn map_first(more: usize) -> Option<*mut u8> {
 fn map_group(base: &AtomicPtr<u8>) -> bool {
     let Some(group) = map_private(GROUP_BYTES, BUFFERS_OFFSET) else { return false };
     if base.compare_exchange(core::ptr::null_mut(), group, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        injected::forgets(group as usize);
         // SAFETY: mapped above, and never published.
         unsafe { syscall::call(nr::MUNMAP, [group as usize, GROUP_BYTES, 0, 0, 0, 0]) };
     }
