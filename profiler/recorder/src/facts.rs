@@ -28,7 +28,8 @@ fn hold(memory: &SharedMemory) -> io::Result<()> {
     let check = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) };
     // A separate mapping, which is never unmapped: the thread's list of robust mutexes points into it.
     let page = memory.map_again(4096)?;
-    // SAFETY: the mutex lies inside the page, 16-aligned, and no other process has it mapped yet; the attributes are
+    // SAFETY: the mutex lies inside the page, 16-aligned. No other process has it mapped yet, unless one that made the
+    // file itself means harm: all that it can do is to make the call fail, which does not wait. The attributes are
     // initialised before they are used, and destroyed once.
     unsafe {
         let mutex = page.add(offset_of!(FactsHeader, recorder)).cast::<libc::pthread_mutex_t>();
@@ -39,7 +40,7 @@ fn hold(memory: &SharedMemory) -> io::Result<()> {
             .and_then(|()| check(libc::pthread_mutex_init(mutex, &attributes)));
         libc::pthread_mutexattr_destroy(&mut attributes);
         made?;
-        check(libc::pthread_mutex_lock(mutex))
+        check(libc::pthread_mutex_trylock(mutex))
     }
 }
 
