@@ -7,6 +7,7 @@
 //! thread, which is better: the rest of a timeout is kept then.
 
 use super::place::Code;
+use super::SIGNAL;
 use crate::memory::Memory;
 use crate::threads::set_rax;
 use crate::waits::{repaired, Registers};
@@ -81,8 +82,6 @@ pub struct Borrowed<'c> {
     /// Address for arguments.
     room: u64,
     at: At,
-    /// SIGSTOP came meanwhile, and is sent again in the end.
-    stopped: bool,
     /// There is nothing to put back.
     gone: bool,
 }
@@ -96,6 +95,17 @@ unsafe fn ptrace(request: libc::c_uint, tid: u32, address: usize, data: usize) -
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// Whether a thread that stands before a signal got it from a timer.
+fn is_of_timer(tid: u32) -> bool {
+    /// `si_code` of a signal from a POSIX timer (sigaction(2)).
+    const SI_TIMER: i32 = -2;
+    // SAFETY: integers only.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the request fills the structure, which lives during the call.
+    let known = unsafe { ptrace(libc::PTRACE_GETSIGINFO, tid, 0, (&raw mut info) as usize) };
+    known.is_ok() && info.si_code == SI_TIMER
 }
 
 impl<'c> Borrowed<'c> {
@@ -117,19 +127,7 @@ impl<'c> Borrowed<'c> {
         // SAFETY: integers only.
         let home: Registers = unsafe { std::mem::zeroed() };
         let (mask, xstate) = (0, Vec::new());
-        let mut this = Borrowed {
-            pid,
-            tid,
-            code,
-            home,
-            mask,
-            xstate,
-            frame: 0,
-            room: 0,
-            at: At::Home,
-            stopped: false,
-            gone: true,
-        };
+        let mut this = Borrowed { pid, tid, code, home, mask, xstate, frame: 0, room: 0, at: At::Home, gone: true };
         // SAFETY: as above. A thread that has ended is noticed by the wait.
         let _ = unsafe { ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0) };
         let status = match this.wait(PATIENCE) {
@@ -146,6 +144,9 @@ impl<'c> Borrowed<'c> {
         match event {
             EVENT_STOP if signal == libc::SIGTRAP => {}
             EVENT_STOP => return let_go(0, Trouble::Stopped),
+            // It was about to get a tick. It may come to run again only when the sampler's handler is gone, and the
+            // signal would end the process then.
+            _ if signal == SIGNAL && is_of_timer(tid) => return let_go(0, Trouble::Unfit),
             // It was about to receive a signal, and gets it.
             _ => return let_go(signal, Trouble::Unfit),
         }
@@ -219,8 +220,12 @@ impl<'c> Borrowed<'c> {
     /// Calls a function of the sampler's object with the control memory.
     pub fn call_function(&mut self, function: u64, argument: u64) -> Result<(), Trouble> {
         self.go(Registers { rip: function, rsp: self.frame, rdi: argument, ..self.home })?;
+        let begun = Instant::now();
         let end = loop {
             self.resume_to_call()?;
+            if begun.elapsed() > CALL {
+                return self.too_long();
+            }
             let registers = self.registers()?;
             if self.code.is_return(registers.rip) && registers.orig_rax as i64 == libc::SYS_rt_sigreturn {
                 break registers;
@@ -253,22 +258,35 @@ impl<'c> Borrowed<'c> {
         Ok(())
     }
 
+    /// A program that wants to can keep its own thread here for ever.
+    fn too_long<T>(&mut self) -> Result<T, Trouble> {
+        self.at = At::EndOfCall;
+        Err(Trouble::Failed(Errno::TIMEDOUT.into()))
+    }
+
     /// Lets the thread run to the begin or the end of a system call.
     fn resume_to_call(&mut self) -> Result<(), Trouble> {
+        let begun = Instant::now();
+        let mut passed = 0;
         loop {
-            // SAFETY: no pointer is passed.
-            unsafe { ptrace(libc::PTRACE_SYSCALL, self.tid, 0, 0) }?;
+            // SAFETY: the signal is passed itself.
+            unsafe { ptrace(libc::PTRACE_SYSCALL, self.tid, 0, passed as usize) }?;
+            passed = 0;
             let status = self.wait(CALL)?;
             let (event, signal) = (status >> 16, libc::WSTOPSIG(status));
             if event == 0 && signal == libc::SIGTRAP | SYSTEM_CALL {
                 return Ok(());
             }
             if event == 0 && signal == libc::SIGSTOP {
-                // No mask keeps it away. The process stops when the thread is back.
-                self.stopped = true;
+                // No mask keeps it away. The kernel gets it at once: it forgets it again if SIGCONT has come since. The
+                // stop that follows is passed over here, and this thread joins it when it is let go.
+                passed = signal;
             } else if event == 0 {
                 self.at = At::Fault;
                 return Err(Trouble::Faulted(signal));
+            }
+            if begun.elapsed() > CALL {
+                return self.too_long();
             }
         }
     }
@@ -277,16 +295,20 @@ impl<'c> Borrowed<'c> {
     fn resume_to_stop(&mut self) -> io::Result<()> {
         // SAFETY: no pointer is passed, here and below.
         unsafe { ptrace(libc::PTRACE_INTERRUPT, self.tid, 0, 0) }?;
-        loop {
-            // SAFETY: as above.
-            unsafe { ptrace(libc::PTRACE_CONT, self.tid, 0, 0) }?;
+        let begun = Instant::now();
+        let mut passed = 0;
+        while begun.elapsed() <= CALL {
+            // SAFETY: as above; the signal is passed itself.
+            unsafe { ptrace(libc::PTRACE_CONT, self.tid, 0, passed as usize) }?;
             let status = self.wait(CALL).map_err(|_| io::Error::from(Errno::TIMEDOUT))?;
             match (status >> 16, libc::WSTOPSIG(status)) {
                 (EVENT_STOP, _) => return Ok(()),
-                (0, libc::SIGSTOP) => self.stopped = true,
+                // As in `resume_to_call`.
+                (0, libc::SIGSTOP) => passed = libc::SIGSTOP,
                 _ => return Err(io::Error::other("an unexpected stop")),
             }
         }
+        Err(Errno::TIMEDOUT.into())
     }
 
     fn wait(&mut self, patience: Duration) -> Result<i32, Trouble> {
@@ -445,12 +467,8 @@ impl Drop for Borrowed<'_> {
         }
         // If that fails, the frame restores the thread.
         let _ = self.restore();
-        // SAFETY: no pointer is passed, here and below.
+        // SAFETY: no pointer is passed.
         let _ = unsafe { ptrace(libc::PTRACE_DETACH, self.tid, 0, 0) };
-        if self.stopped {
-            // SAFETY: as above.
-            unsafe { libc::syscall(libc::SYS_tgkill, self.pid, self.tid, libc::SIGSTOP) };
-        }
     }
 }
 
