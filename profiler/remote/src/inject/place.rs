@@ -171,8 +171,10 @@ pub fn inner_id(pid: u32, tid: u32) -> u32 {
 pub fn has_stack(registers: &Registers, mappings: &[Mapping], bytes: u64) -> bool {
     let of = |address: u64| mappings.iter().find(|m| (m.start..m.end).contains(&address));
     let Some(stack) = of(registers.rsp) else { return false };
-    // glibc keeps a thread's control block at the upper end of its stack.
-    let is_own = stack.name == b"[stack]" || (stack.start..stack.end).contains(&registers.fs_base);
+    // glibc keeps a thread's control block at the upper end of its stack. What lies above may be something else's, such
+    // as a coroutine's stack, which the kernel shows as one mapping with it.
+    let has_block = (stack.start..stack.end).contains(&registers.fs_base);
+    let is_own = if has_block { registers.rsp < registers.fs_base } else { stack.name == b"[stack]" };
     is_own && stack.permissions.starts_with("rw") && registers.rsp.saturating_sub(bytes) >= stack.start
 }
 
