@@ -168,6 +168,13 @@ pub fn inner_id(pid: u32, tid: u32) -> u32 {
 
 /// Whether a stopped thread can be borrowed: its stack is one that a thread begins with, not one of a coroutine or a
 /// signal handler, and has space.
+/// Whether a filter of system calls (seccomp) is set for a thread: ours may end the process there. A thread can set one
+/// for itself at any time.
+pub fn filters(pid: u32, tid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    status.lines().find_map(|line| line.strip_prefix("Seccomp:")).is_some_and(|mode| mode.trim() != "0")
+}
+
 pub fn has_stack(registers: &Registers, mappings: &[Mapping], bytes: u64) -> bool {
     let of = |address: u64| mappings.iter().find(|m| (m.start..m.end).contains(&address));
     let Some(stack) = of(registers.rsp) else { return false };
@@ -180,7 +187,7 @@ pub fn has_stack(registers: &Registers, mappings: &[Mapping], bytes: u64) -> boo
 
 /// The threads, those first that wait in a call which the kernel repeats after a stop: they miss no time. Last come
 /// those whose call ends with EINTR after any stop (signal(7)): should uu be killed before it can mend that, they
-/// would see it.
+/// would see it. Those with a filter of system calls are left out.
 pub fn in_order(pid: u32) -> Vec<u32> {
     let mut tids = tids(pid).unwrap_or_default();
     tids.sort_by_cached_key(|tid| {
@@ -192,6 +199,7 @@ pub fn in_order(pid: u32) -> Vec<u32> {
     });
     tids
 }
+    tids.retain(|tid| !filters(pid, *tid));
 
 fn file_of(pid: u32, mapping: &Mapping) -> Option<Image> {
     let exact = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));

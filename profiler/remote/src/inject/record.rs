@@ -59,7 +59,7 @@ struct Threads {
     known: HashMap<u32, Known>,
     /// CPU time of sampled threads that have ended, in ns.
     ended: u64,
-    /// Threads that block the sampler's signal.
+    /// Threads that block the sampler's signal, or have a filter of system calls.
     blocking: u32,
     /// Threads that got no timer.
     refused: u32,
@@ -110,7 +110,7 @@ impl Threads {
         let (mut blocking, mut free) = (Vec::new(), Vec::new());
         for tid in new {
             let Some(known) = self.known.get_mut(&tid) else { continue };
-            if !place::blocks(pid, tid, SIGNAL) {
+            if !place::blocks(pid, tid, SIGNAL) && !place::filters(pid, tid) {
                 free.push(tid);
             } else if known.blocked + 1 < place::LOOKS {
                 // It may do so for a moment only, and is looked at again.
@@ -137,7 +137,8 @@ impl Threads {
 
     /// CPU time of sampled threads since they have their timers, in ns.
     fn sampled(&self) -> u64 {
-        self.ended + self.known.values().filter(|known| known.armed).map(|known| known.used - known.from).sum::<u64>()
+        let used = |known: &Known| known.used.saturating_sub(known.from);
+        self.ended + self.known.values().filter(|known| known.armed).map(used).sum::<u64>()
     }
 }
 
@@ -335,8 +336,10 @@ fn how(attach: &Attach, borrowed: u32, stood: Duration) -> String {
 fn losses(threads: &Threads, cpu_used: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if threads.blocking > 0 {
-        notes
-            .push(format!("{} threads block the sampler's signal (SIGSTKFLT), and were not sampled", threads.blocking));
+        notes.push(format!(
+            "{} threads block the sampler's signal (SIGSTKFLT) or have a filter of system calls, and were not sampled",
+            threads.blocking
+        ));
     }
     if threads.refused > 0 {
         notes.push(format!("{} threads got no timer (see RLIMIT_SIGPENDING), and were not sampled", threads.refused));
