@@ -4,14 +4,17 @@
 //! none stands in its code or has a frame there: its handler counts the threads inside, and calls nothing outside of
 //! its own code. Then nobody can get in any more, and it is unmapped.
 
-use super::borrow::{Borrowed, Trouble};
+use super::borrow::{self, Borrowed, Trouble};
 use super::place::Code;
 use super::{alone, lives, with_thread, Declined, SIGNAL};
 use crate::memory::Memory;
 use crate::threads::{tids, Stopped};
+use rustix::io::Errno;
+use std::io;
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
 use uunwind_elf::maps::{self, Mapping};
+use uunwind_recorder::machine::Stat;
 use uunwind_ring::injected::{Control, Region, CONTROL_BYTES, MAGIC, NEW, OVER, REGIONS};
 
 /// Longest time in which a sampler is tried to be taken out.
@@ -35,8 +38,7 @@ pub struct Left {
 /// Takes out what an earlier `uu` has left in a process. Error: a `uu` that lives is recording it.
 pub fn remove_left(pid: u32) -> Result<(), Declined> {
     let mappings: Vec<Mapping> = maps::of(pid).into_iter().flatten().collect();
-    let is_control = |m: &&Mapping| m.name.starts_with(b"/memfd:uu-control-injected") && m.permissions.ends_with('s');
-    let control = mappings.iter().find(is_control);
+    let control = mappings.iter().find(|m| is_control(m));
     if control.is_none() && ours(&mappings).is_empty() && files(pid).is_empty() {
         return Ok(());
     }
@@ -73,9 +75,36 @@ fn left_word(memory: &Memory, at: u64) -> u64 {
     }
 }
 
-/// The pc of a thread that waits; `None`: it runs, or is ready to, or cannot be looked at.
+fn is_control(mapping: &Mapping) -> bool {
+    mapping.name.starts_with(b"/memfd:uu-control-injected") && mapping.permissions.ends_with('s')
+}
+
+/// Whether the control memory still lies there. After an exec or the process's end it does not, and the addresses that
+/// are known of the process mean nothing any more.
+fn is_there(pid: u32, control_at: u64) -> io::Result<bool> {
+    let mut mappings = maps::of(pid)?.peekable();
+    if mappings.peek().is_none() {
+        // So it is when the process has ended, and when only its first thread has: then it cannot be known.
+        return Ok(tids(pid)?.len() > 1);
+    }
+    Ok(mappings.any(|mapping| mapping.start == control_at && is_control(&mapping)))
+}
+
+/// An error if it does not. For the process of a borrowed thread: that goes on before an exec can be over.
+pub fn must_be_there(pid: u32, control_at: u64) -> Result<(), Trouble> {
+    if is_there(pid, control_at)? {
+        Ok(())
+    } else {
+        Err(Trouble::Failed(Errno::SRCH.into()))
+    }
+}
+
+/// The pc of a thread that waits; `None`: it runs, or is ready to, or cannot be looked at. A thread that waits for a
+/// page (state D) counts as one that runs: the page may be that of the frame of a signal which it is about to handle.
 fn waits_at(pid: u32, tid: u32) -> Option<u64> {
     let line = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    // After the pc, which may be that of a wait before: it is seen outside now.
+    Stat::of_thread(pid, tid).filter(|stat| stat.field(3) == Some("S"))?;
     u64::from_str_radix(line.trim_end().rsplit_once(" 0x")?.1, 16).ok()
 }
 
@@ -121,11 +150,17 @@ impl Left {
 
     /// True: it is gone. False: a thread stands in its code.
     fn try_once(&self, code: &Code) -> Result<bool, Trouble> {
+        if self.control_at != 0 && !is_there(self.pid, self.control_at)? {
+            return Ok(true);
+        }
         let memory = Memory::of(self.pid);
         let half = |offset: usize| left_word(&memory, self.control_at + offset as u64) as u32;
         let state = || half(offset_of!(Control, state));
         if self.end != 0 && self.control_at != 0 && state() != OVER && state() != NEW {
-            with_thread(self.pid, code, self.text, |thread| thread.call_function(self.end, self.control_at))?;
+            with_thread(self.pid, code, self.text, |thread| {
+                must_be_there(self.pid, self.control_at)?;
+                thread.call_function(self.end, self.control_at)
+            })?;
             if state() != OVER {
                 return Ok(false);
             }
@@ -134,24 +169,40 @@ impl Left {
         if self.end != 0 && (inside != 0 || !alone(|| self.is_empty())?) {
             return Ok(false);
         }
-        let mut regions = self.noted(&memory);
-        let mappings: Vec<Mapping> = maps::of(self.pid)?.collect();
-        let of_names = ours(&mappings).into_iter();
-        // The control memory goes last: while it is there, what is left can be found.
-        regions.extend(of_names.filter(|region| region.start != self.control_at));
-        regions.extend((self.control_at != 0).then_some(Region { start: self.control_at, len: CONTROL_BYTES as u64 }));
-        let files = files(self.pid);
-        let unmap = |thread: &mut Borrowed<'_>| {
-            for file in &files {
-                let _ = thread.call(libc::SYS_close, [*file, 0, 0, 0, 0, 0]);
-            }
-            for region in &regions {
-                thread.call(libc::SYS_munmap, [region.start, region.len, 0, 0, 0, 0])?;
-            }
-            Ok(())
-        };
-        with_thread(self.pid, code, self.text, unmap)?;
+        with_thread(self.pid, code, self.text, |thread| self.unmap(thread))?;
         Ok(true)
+    }
+
+    /// Closes and unmaps all that is left. What is looked up for that is looked up now: the process runs on meanwhile.
+    /// Nothing is unmapped twice, since other threads may map something in the place of what is gone.
+    fn unmap(&self, thread: &mut Borrowed<'_>) -> Result<(), Trouble> {
+        let mappings: Vec<Mapping> = maps::of(self.pid)?.collect();
+        if self.control_at != 0 {
+            must_be_there(self.pid, self.control_at)?;
+        }
+        let noted = self.noted(&Memory::of(self.pid));
+        for file in files(self.pid) {
+            let _ = thread.call(libc::SYS_close, [file, 0, 0, 0, 0, 0]);
+        }
+        let mut unmap = |region: Region| thread.call(libc::SYS_munmap, [region.start, region.len, 0, 0, 0, 0]);
+        for (note, region) in &noted {
+            // The note goes first: if uu is killed in between, that memory stays, and the next uu unmaps nothing of
+            // the program's.
+            borrow::write(self.pid, *note, &[0; 8])?;
+            unmap(*region)?;
+        }
+        let is_noted = |part: &Region| {
+            let end = |region: &Region| region.start.saturating_add(region.len);
+            noted.iter().any(|(_, region)| region.start <= part.start && end(part) <= end(region))
+        };
+        for part in ours(&mappings).into_iter().filter(|part| part.start != self.control_at && !is_noted(part)) {
+            unmap(part)?;
+        }
+        // The control memory goes last: while it is there, what is left can be found.
+        if self.control_at != 0 {
+            unmap(Region { start: self.control_at, len: CONTROL_BYTES as u64 })?;
+        }
+        Ok(())
     }
 
     /// Whether no thread stands in its code, or has a frame of it. Its handler is gone: a thread that was once seen
@@ -159,7 +210,7 @@ impl Left {
     fn is_empty(&self) -> Result<bool, Trouble> {
         let text = self.text.start..self.text.start.saturating_add(self.text.len);
         for tid in tids(self.pid)? {
-            // A thread that waits is not on its way into a handler, and is not touched.
+            // A thread that waits in a call is not on its way into a handler, and is not touched.
             let pc = waits_at(self.pid, tid).or_else(|| self.stands_at(tid));
             let lives = || std::fs::metadata(format!("/proc/{}/task/{tid}", self.pid)).is_ok();
             if pc.map_or_else(lives, |pc| text.contains(&pc)) {
@@ -180,15 +231,17 @@ impl Left {
         pc
     }
 
-    /// The mappings that its control memory names.
-    fn noted(&self, memory: &Memory) -> Vec<Region> {
+    /// The mappings that its control memory names, after the address of the length there.
+    fn noted(&self, memory: &Memory) -> Vec<(u64, Region)> {
         if self.control_at == 0 {
             return Vec::new();
         }
         let word = |offset: usize| left_word(memory, self.control_at + offset as u64);
         let count = (word(offset_of!(Control, region_count)) as u32 as usize).min(REGIONS);
         let at = |index: usize| offset_of!(Control, regions) + index * size_of::<Region>();
-        let regions = (0..count).map(|index| Region { start: word(at(index)), len: word(at(index) + 8) });
-        regions.filter(|region| region.start != 0 && region.len != 0).collect()
+        let len_at = |index: usize| at(index) + offset_of!(Region, len);
+        let region = |index: usize| Region { start: word(at(index)), len: word(len_at(index)) };
+        let noted = (0..count).map(|index| (self.control_at + len_at(index) as u64, region(index)));
+        noted.filter(|(_, region)| region.start != 0 && region.len != 0).collect()
     }
 }

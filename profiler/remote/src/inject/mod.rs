@@ -22,6 +22,7 @@ mod leave;
 mod place;
 pub mod record;
 
+use crate::memory::Memory;
 use crate::threads::tids;
 use crate::waits::Registers;
 use borrow::{Borrowed, Trouble, STACK};
@@ -156,7 +157,7 @@ fn with_thread<T: Send>(
 ) -> Result<T, Trouble> {
     let begun = Instant::now();
     loop {
-        match alone(|| with_any(pid, code, text, &mut run)) {
+        match alone(|| with_any(pid, code, text, begun, &mut run)) {
             Err(Trouble::Unfit) if begun.elapsed() <= PATIENCE => std::thread::sleep(Duration::from_millis(2)),
             other => return other,
         }
@@ -165,6 +166,7 @@ fn with_thread<T: Send>(
 
 /// As [`with_thread`], but no thread is asked twice.
 fn with_any<T>(
+    begun: Instant,
     pid: u32,
     code: &place::Code,
     text: Region,
@@ -175,12 +177,18 @@ fn with_any<T>(
         let is_inside = (text.start..text.start + text.len).contains(&registers.rip);
         !is_inside && place::has_stack(registers, &mappings, STACK + 16 * 1024)
     };
-    let tids = place::in_order(pid);
-    if tids.is_empty() {
+    if tids(pid)?.is_empty() {
         return Err(Trouble::Failed(rustix::io::Errno::SRCH.into()));
     }
     let mut failed = None;
-    for tid in tids {
+    for tid in place::in_order(pid) {
+        if begun.elapsed() > PATIENCE {
+            // From here on, an exec ends this thread before it is over.
+            Ok(_) if !code.lies_there(&Memory::of(pid)) => {
+                return Err(Trouble::Failed(io::Error::other("its code is not where it was")))
+            }
+            break;
+        }
         match Borrowed::take(pid, tid, code, fits) {
             Ok(mut borrowed) => return run(&mut borrowed),
             Err(Trouble::Unfit) => {}
@@ -192,8 +200,11 @@ fn with_any<T>(
     Err(failed.map_or(Trouble::Unfit, Trouble::Failed))
 }
 
-/// Makes a memfd in the process, and opens it here. Returns its number there, too.
-fn memory_file(thread: &mut Borrowed<'_>, pid: u32, name: &CStr) -> Result<(u64, OwnedFd), Trouble> {
+/// An open file of the process: its number there, and which file it is (device and inode).
+type Opened = (u64, (u64, u64));
+
+/// Makes a memfd in the process, and gets it here.
+fn memory_file(thread: &mut Borrowed<'_>, pid: u32, name: &CStr) -> Result<(Opened, OwnedFd), Trouble> {
     const NOEXEC_SEAL: u64 = 8;
     let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
     let name = thread.put(name.to_bytes_with_nul())?;
@@ -315,11 +326,14 @@ impl Injected {
 
     fn with_thread<T: Send>(
         &mut self,
-        run: impl FnMut(&mut Borrowed<'_>) -> Result<T, Trouble> + Send,
+        mut run: impl FnMut(&mut Borrowed<'_>) -> Result<T, Trouble> + Send,
     ) -> Result<T, Trouble> {
         let (pid, code, text) = (self.pid, &self.place.code, self.control.get().text);
         let begun = Instant::now();
-        let done = with_thread(pid, code, text, run);
+        let done = with_thread(pid, code, text, |thread| {
+            leave::must_be_there(pid, control_at)?;
+            run(thread)
+        });
         self.stood += begun.elapsed();
         self.borrowed += 1;
         done
@@ -338,6 +352,7 @@ impl Injected {
     }
 }
 
+        let control_at = self.control_at;
 /// Maps everything and calls the sampler's beginning. What is mapped is noted as soon as it is, so that a later uu
 /// finds it if this one ends in the middle. Returns where the control memory and the sampler lie.
 fn map_all(

@@ -52,6 +52,15 @@ impl Code {
         pc == self.restore + RESTORE.len() as u64
     }
 
+    /// Whether it still lies there: after an exec, something else may.
+    pub fn lies_there(&self, memory: &Memory) -> bool {
+        let (mut call, mut restore) = ([0; CALL_AND_RETURN.len()], [0; RESTORE.len()]);
+        memory.read_now(self.call_and_return, &mut call)
+            && memory.read_now(self.restore, &mut restore)
+            && call == CALL_AND_RETURN
+            && restore == RESTORE
+    }
+
     /// Searches libc, then all code of files.
     pub fn find(memory: &Memory, mappings: &[Mapping]) -> Option<Code> {
         let is_libc = |m: &&Mapping| m.name.windows(6).any(|part| part == b"/libc." || part == b"/libc-");
@@ -159,6 +168,13 @@ pub fn blocks(pid: u32, tid: u32, signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 != 0)
 }
 
+/// Whether a filter of system calls (seccomp) is set for a thread: ours may end the process there. A thread can set one
+/// for itself at any time.
+pub fn filters(pid: u32, tid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    status.lines().find_map(|line| line.strip_prefix("Seccomp:")).is_some_and(|mode| mode.trim() != "0")
+}
+
 /// The id of a thread in its own pid namespace.
 pub fn inner_id(pid: u32, tid: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
@@ -168,13 +184,6 @@ pub fn inner_id(pid: u32, tid: u32) -> u32 {
 
 /// Whether a stopped thread can be borrowed: its stack is one that a thread begins with, not one of a coroutine or a
 /// signal handler, and has space.
-/// Whether a filter of system calls (seccomp) is set for a thread: ours may end the process there. A thread can set one
-/// for itself at any time.
-pub fn filters(pid: u32, tid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-    status.lines().find_map(|line| line.strip_prefix("Seccomp:")).is_some_and(|mode| mode.trim() != "0")
-}
-
 pub fn has_stack(registers: &Registers, mappings: &[Mapping], bytes: u64) -> bool {
     let of = |address: u64| mappings.iter().find(|m| (m.start..m.end).contains(&address));
     let Some(stack) = of(registers.rsp) else { return false };
@@ -190,6 +199,7 @@ pub fn has_stack(registers: &Registers, mappings: &[Mapping], bytes: u64) -> boo
 /// would see it. Those with a filter of system calls are left out.
 pub fn in_order(pid: u32) -> Vec<u32> {
     let mut tids = tids(pid).unwrap_or_default();
+    tids.retain(|tid| !filters(pid, *tid));
     tids.sort_by_cached_key(|tid| {
         let line = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default();
         match line.split_ascii_whitespace().next().and_then(|number| number.parse::<i64>().ok()) {
@@ -199,7 +209,6 @@ pub fn in_order(pid: u32) -> Vec<u32> {
     });
     tids
 }
-    tids.retain(|tid| !filters(pid, *tid));
 
 fn file_of(pid: u32, mapping: &Mapping) -> Option<Image> {
     let exact = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));

@@ -103,7 +103,7 @@ impl Threads {
         for tid in gone {
             let Some(known) = self.known.remove(&tid) else { continue };
             if known.armed {
-                self.ended += known.used - known.from;
+                self.ended += known.used.saturating_sub(known.from);
                 forget.push(known.inner);
             }
         }
