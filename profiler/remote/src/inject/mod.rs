@@ -28,16 +28,18 @@ use crate::waits::Registers;
 use borrow::{Borrowed, Trouble, STACK};
 use image::Sampler;
 use place::Place;
-use rustix::fs::{fcntl_add_seals, ftruncate, SealFlags};
+use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, SealFlags};
+use rustix::process::{pidfd_getfd, PidfdGetfdFlags};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use uunwind_elf::maps::{self, Mapping};
+use uunwind_recorder::child;
 use uunwind_recorder::facts::FactsPublisher;
 use uunwind_recorder::machine::Stat;
 use uunwind_recorder::session::Session;
@@ -105,11 +107,6 @@ impl Shared {
         // SAFETY: CONTROL_BYTES are mapped; any bytes are a valid value.
         unsafe { &*self.at }
     }
-
-    fn get_mut(&mut self) -> &mut Control {
-        // SAFETY: as above, and the process does not use it but when we make it.
-        unsafe { &mut *self.at }
-    }
 }
 
 impl Drop for Shared {
@@ -164,12 +161,12 @@ fn with_thread<T: Send>(
     }
 }
 
-/// As [`with_thread`], but no thread is asked twice.
+/// As [`with_thread`], which has begun then, but no thread is asked twice.
 fn with_any<T>(
-    begun: Instant,
     pid: u32,
     code: &place::Code,
     text: Region,
+    begun: Instant,
     run: impl FnOnce(&mut Borrowed<'_>) -> Result<T, Trouble>,
 ) -> Result<T, Trouble> {
     let mappings: Vec<Mapping> = maps::of(pid)?.collect();
@@ -183,13 +180,13 @@ fn with_any<T>(
     let mut failed = None;
     for tid in place::in_order(pid) {
         if begun.elapsed() > PATIENCE {
+            break;
+        }
+        match Borrowed::take(pid, tid, code, fits) {
             // From here on, an exec ends this thread before it is over.
             Ok(_) if !code.lies_there(&Memory::of(pid)) => {
                 return Err(Trouble::Failed(io::Error::other("its code is not where it was")))
             }
-            break;
-        }
-        match Borrowed::take(pid, tid, code, fits) {
             Ok(mut borrowed) => return run(&mut borrowed),
             Err(Trouble::Unfit) => {}
             // The first thread may have ended before the others.
@@ -216,13 +213,34 @@ fn memory_file(thread: &mut Borrowed<'_>, pid: u32, name: &CStr) -> Result<(Open
         }
         other => other?,
     };
-    match File::options().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}")) {
-        Ok(file) => Ok((fd, file.into())),
+    match empty_memory(pid, fd) {
+        Ok((file, which)) => Ok(((fd, which), file)),
         Err(error) => {
             let _ = thread.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
             Err(error.into())
         }
     }
+}
+
+/// An open memfd of the process, and which file it is. Another thread there may have put any other file in its place:
+/// so it is the same opening, with what the process itself may do, and the size of nothing but an empty memfd is ever
+/// changed.
+fn empty_memory(pid: u32, fd: u64) -> io::Result<(OwnedFd, (u64, u64))> {
+    let wrong = || io::Error::other("it has replaced a file of the sampler's");
+    let number = i32::try_from(fd).map_err(|_| wrong())?;
+    let file = pidfd_getfd(child::pidfd(pid)?, number, PidfdGetfdFlags::empty())?;
+    // Only files in memory have seals.
+    let seals = fcntl_get_seals(&file).map_err(|_| wrong())?;
+    let stat = fstat(&file)?;
+    if seals.contains(SealFlags::SEAL) || stat.st_size != 0 {
+        return Err(wrong());
+    }
+    Ok((file, (stat.st_dev, stat.st_ino)))
+}
+
+/// Whether a number there still is this file: the program may have closed it, and the number may be of another one now.
+fn is_still(pid: u32, (fd, which): Opened) -> bool {
+    std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).is_ok_and(|file| (file.dev(), file.ino()) == which)
 }
 
 /// Maps a file of the process there, out of its children's sight.
@@ -263,7 +281,7 @@ impl Injected {
         };
         let files = with_thread(pid, &place.code, none, make)?;
         let mut stood = begun.elapsed();
-        let numbers: Vec<u64> = files.iter().map(|(number, _)| *number).collect();
+        let opened: Vec<Opened> = files.iter().map(|(opened, _)| *opened).collect();
         let mut files = files.into_iter().map(|(_, file)| file);
         let mut file = || files.next().ok_or(Trouble::Unfit);
         // By this thread, which lives as long as the recording does: the facts show its end.
@@ -276,7 +294,7 @@ impl Injected {
         let mut control = Shared::map(&file)?;
         let begun = Instant::now();
         let map = |thread: &mut Borrowed<'_>| {
-            map_all(thread, &mut control, (&file, &numbers), (pid, &sampler, &place), settings)
+            map_all(thread, &mut control, (&file, &opened), (pid, &sampler, &place), settings)
         };
         let (control_at, base) = with_thread(pid, &place.code, none, map)?;
         stood += begun.elapsed();
@@ -310,11 +328,13 @@ impl Injected {
         let all: Vec<(u32, u32, u32)> = forget.chain(arm).collect();
         let mut failed = Vec::new();
         for batch in all.chunks(BATCH) {
-            let control = self.control.get_mut();
-            for (to, (what, inner, outer)) in control.requests.iter_mut().zip(batch) {
+            let control = self.control.at;
+            // SAFETY: the mapping of the value's life. By the fields: handlers there change others of them.
+            let (requests, count) = unsafe { (&mut (*control).requests, &mut (*control).count) };
+            for (to, (what, inner, outer)) in requests.iter_mut().zip(batch) {
                 *to = Request { what: *what, inner: *inner, outer: *outer, error: 0 };
             }
-            control.count = batch.len() as u32;
+            *count = batch.len() as u32;
             let (function, argument) = (self.base + self.sampler.change, self.control_at);
             self.with_thread(|thread| thread.call_function(function, argument))?;
             let control = self.control.get();
@@ -329,6 +349,7 @@ impl Injected {
         mut run: impl FnMut(&mut Borrowed<'_>) -> Result<T, Trouble> + Send,
     ) -> Result<T, Trouble> {
         let (pid, code, text) = (self.pid, &self.place.code, self.control.get().text);
+        let control_at = self.control_at;
         let begun = Instant::now();
         let done = with_thread(pid, code, text, |thread| {
             leave::must_be_there(pid, control_at)?;
@@ -352,22 +373,27 @@ impl Injected {
     }
 }
 
-        let control_at = self.control_at;
 /// Maps everything and calls the sampler's beginning. What is mapped is noted as soon as it is, so that a later uu
 /// finds it if this one ends in the middle. Returns where the control memory and the sampler lie.
 fn map_all(
     thread: &mut Borrowed<'_>,
     control: &mut Shared,
-    (file, numbers): (&File, &[u64]),
+    (file, opened): (&File, &[Opened]),
     (pid, sampler, place): (u32, &Sampler, &Place),
     (rate, flags): (u32, u32),
 ) -> Result<(u64, u64), Trouble> {
-    let &[control_fd, session_fd, facts_fd] = numbers else { return Err(Trouble::Unfit) };
+    let &[(control_fd, _), (session_fd, _), (facts_fd, _)] = opened else { return Err(Trouble::Unfit) };
+    if !opened.iter().all(|opened| is_still(pid, *opened)) {
+        return Err(Trouble::Failed(io::Error::other("it has closed a file of the sampler's")));
+    }
     let own = std::process::id();
-    let head = control.get_mut();
-    (head.version, head.recorder) = (VERSION, own);
-    head.recorder_began = Stat::of(own).and_then(|stat| stat.number(22)).unwrap_or(0);
-    head.magic = MAGIC;
+    let head = control.at;
+    // SAFETY: the mapping of the value's life. By the fields, here and below: the process changes others of them.
+    unsafe {
+        ((*head).version, (*head).recorder) = (VERSION, own);
+        (*head).recorder_began = Stat::of(own).and_then(|stat| stat.number(22)).unwrap_or(0);
+        (*head).magic = MAGIC;
+    }
     let shared = libc::MAP_SHARED;
     let locked = place::locked(pid);
     let control_at = map(thread, 0, CONTROL_BYTES as u64, (READ_WRITE, shared), (control_fd, 0))?;
@@ -386,25 +412,28 @@ fn map_all(
     note(control, session, SESSION_BYTES as u64);
     let facts = map(thread, 0, PUBLISHED_BYTES as u64, (libc::PROT_READ as u64, shared), (facts_fd, 0))?;
     note(control, facts, PUBLISHED_BYTES as u64);
-    for fd in numbers {
-        thread.call(libc::SYS_close, [*fd, 0, 0, 0, 0, 0])?;
+    for opened in opened.iter().filter(|opened| is_still(pid, **opened)) {
+        thread.call(libc::SYS_close, [opened.0, 0, 0, 0, 0, 0])?;
     }
     let code = sampler.code().unwrap_or(image::Part { start: 0, len: 0, protection: 0 });
-    let head = control.get_mut();
-    head.text = Region { start: base + code.start, len: code.len };
-    (head.session, head.facts, head.find_object) = (session, facts, place.find_object);
-    (head.program, head.pid, head.rate, head.flags) = (place.program, pid, rate, flags);
-    head.tsd_offset = crate::walks::TSD_OFFSET;
-    head.end.store(base + sampler.end, Ordering::SeqCst);
+    // SAFETY: as above.
+    unsafe {
+        (*head).text = Region { start: base + code.start, len: code.len };
+        ((*head).session, (*head).facts, (*head).find_object) = (session, facts, place.find_object);
+        ((*head).program, (*head).pid, (*head).rate, (*head).flags) = (place.program, pid, rate, flags);
+        (*head).tsd_offset = crate::walks::TSD_OFFSET;
+        (*head).end.store(base + sampler.end, Ordering::SeqCst);
+    }
     thread.call_function(base + sampler.begin, control_at)?;
     Ok((control_at, base))
 }
 
 /// Notes a mapping in the control memory.
 fn note(control: &mut Shared, start: u64, len: u64) {
-    let head = control.get_mut();
-    let index = head.region_count.fetch_add(1, Ordering::SeqCst) as usize;
-    if let Some(place) = head.regions.get_mut(index) {
+    // SAFETY: the mapping of the value's life. By the fields: the process changes others of them.
+    let (count, regions) = unsafe { (&(*control.at).region_count, &mut (*control.at).regions) };
+    let index = count.fetch_add(1, Ordering::SeqCst) as usize;
+    if let Some(place) = regions.get_mut(index) {
         *place = Region { start, len };
     }
 }
