@@ -248,3 +248,32 @@ fn program(pid: u32, mappings: &[Mapping]) -> Option<(Image, Region)> {
     let region = Region { start: extent.start, len: extent.end - extent.start };
     Some((image, region))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_stacks_that_threads_begin_with_are_used() {
+        let mapping = |start, end, name: &[u8]| Mapping {
+            start,
+            end,
+            permissions: "rw-p".to_owned(),
+            inode: 0,
+            name: name.to_vec(),
+        };
+        let mappings = [mapping(0x10_0000, 0x30_0000, b""), mapping(0x70_0000, 0x80_0000, b"[stack]")];
+        let fits = |rsp, fs_base| {
+            // SAFETY: integers only.
+            let mut registers: Registers = unsafe { std::mem::zeroed() };
+            (registers.rsp, registers.fs_base) = (rsp, fs_base);
+            has_stack(&registers, &mappings, 0x1000)
+        };
+        assert!(fits(0x1f_0000, 0x1f_f000), "below its control block");
+        assert!(!fits(0x2f_0000, 0x1f_f000), "another stack, directly above");
+        assert!(!fits(0x10_0800, 0x1f_f000), "no space");
+        assert!(fits(0x7f_0000, 0x9f_f000) && fits(0x7f_0000, 0x1f_f000), "the first thread's, its block elsewhere");
+        assert!(!fits(0x1f_0000, 0x9f_f000), "a coroutine's");
+        assert!(!fits(0x50_0000, 0x9f_f000), "nothing");
+    }
+}
