@@ -38,7 +38,7 @@ pub struct Options {
     /// With --mode wall: show threads, too, that did nothing but wait in one place
     #[arg(short, long)]
     idle: bool,
-    /// With -p: put nothing into the process, and stop its running threads shortly for each sample, which is the default
+    /// With -p: put nothing into the process, and stop its running threads shortly for each sample; the default
     #[arg(long)]
     remote: bool,
     /// With -p: put a sampler into the process while it is recorded, which costs it less; young, see docs/limits.md

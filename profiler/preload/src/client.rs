@@ -106,7 +106,7 @@ unsafe extern "C" fn object_seen(context: *mut c_void, object: *const Object) ->
 unsafe extern "C" fn facts_count(context: *mut c_void) -> u32 {
     // SAFETY: the handler's context.
     let published = unsafe { (*context.cast::<Context>()).process.facts.count() };
-    // One more, so that 0 means "never looked up"; and facts that came before their plugin was open are asked for again.
+    // One more, so that 0 means "never looked up". Facts that came before their plugin was open are asked for again.
     published.wrapping_add(1 + u32::from(plugins::are_open()))
 }
 

@@ -184,7 +184,8 @@ fn is_mapped(address: usize) -> bool {
 /// As [`begin`], after it.
 pub unsafe fn change(control: *mut Control) {
     let Some(process) = process::process() else { return };
-    // SAFETY: as the caller says; `uu` waits for this call. By the fields: handlers use others of them at the same time.
+    // SAFETY: as the caller says; `uu` waits for this call. By the fields: handlers use others of them at the same
+    // time.
     let (count, requests) = unsafe { ((*control).count as usize, &mut (*control).requests) };
     for request in requests.iter_mut().take(count) {
         request.error = if request.what == ARM {
