@@ -213,7 +213,9 @@ fn a_stopped_process_is_left_alone() {
     let out = process::run(&mut command(&scratch, running.pid(), &["-d", "0.3"]), &scratch, uu::LIMIT);
     assert!(out.expect_code(0).stderr.contains("nothing was sampled") && is_stopped());
     send(libc::SIGCONT);
-    assert_eq!(running.end(), Some(0));
+    // 1: the stop itself has ended a wait, which the kernel allows for some calls (signal(7), "Interruption of system
+    // calls and library functions by stop signals").
+    assert!(matches!(running.end(), Some(0 | 1)));
 }
 
 /// The end of the program ends the recording.

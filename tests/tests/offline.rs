@@ -72,7 +72,7 @@ fn copies_of_a_compiler_lead_to_the_live_stacks() {
 fn copies_of_rust_lead_to_the_live_stacks() {
     let scratch = paths::scratch("offline-rust");
     let program = compile::rustc(&scratch, "sorted", "native/sorted.rs", &[]);
-    let repeats = (2 * rounds()).to_string();
+    let repeats = (20 * rounds()).to_string();
     both(&scratch, &[program.as_os_str(), repeats.as_ref()], 5);
 }
 

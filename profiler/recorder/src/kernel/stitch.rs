@@ -120,6 +120,13 @@ impl Join {
                     self.counted -= 1;
                     continue;
                 }
+                // In a loop of one call, what was lost has the place of the stack after it, too: the oldest ones pay, so
+                // that the last one has this stack.
+                let is_followed = self.waiting.front().is_some_and(|next| next.time <= user.sample.time);
+                if missed > 0 && is_followed {
+                    missed -= 1;
+                    continue;
+                }
                 let mut piece = Piece { time: sample.time, weight: 1, kernel: sample.kernel, user: Some(user) };
                 if sample.at == Some(user.at) {
                     piece.weight = piece.weight.saturating_add(std::mem::take(&mut self.before).min(self.most));
@@ -221,6 +228,15 @@ mod tests {
         join.waiting.push_back(KernelSample { at: Some(UserAt { pc: 1, sp: 9 }), ..sample(40, 1, &[]) });
         join.user.push(user(2, 41, 1, 1));
         assert_eq!(pieces(&mut join, false), [(1, vec![], 0)]);
+    }
+
+    #[test]
+    fn a_lost_sample_does_not_get_the_stack_of_the_next_one() {
+        let mut join = Join::default();
+        join.user.push(user(1, 5, 1, 1));
+        join.waiting.extend([sample(10, 1, &[7]), sample(20, 1, &[9])]);
+        join.user.push(user(3, 21, 1, 1));
+        assert_eq!(pieces(&mut join, false), [(1, vec![9], 3)]);
     }
 
     #[test]
