@@ -120,8 +120,8 @@ impl Join {
                     self.counted -= 1;
                     continue;
                 }
-                // In a loop of one call, what was lost has the place of the stack after it, too: the oldest ones pay, so
-                // that the last one has this stack.
+                // In a loop of one call, what was lost has the place of the stack after it, too: the oldest ones pay,
+                // so that the last one has this stack.
                 let is_followed = self.waiting.front().is_some_and(|next| next.time <= user.sample.time);
                 if missed > 0 && is_followed {
                     missed -= 1;
