@@ -1,7 +1,9 @@
 //! A program that runs while a test looks at it from outside.
 
+use crate::uu;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A program that runs until it is asked to end, or dropped.
 pub struct Running {
@@ -77,5 +79,18 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Waits until something is so, but not for ever.
+///
+/// # Panics
+/// If it takes longer than [`uu::LIMIT`].
+#[track_caller]
+pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < uu::LIMIT, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }

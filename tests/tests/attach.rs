@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use uunwind_recording::{EndCause, Recording};
-use uunwind_tests::running::Running;
+use uunwind_tests::running::{wait_for, Running};
 use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{compile, interpreters, lua, paths, process, skips, uu};
 
@@ -70,15 +70,6 @@ fn record(scratch: &Path, pid: u32, options: &[&str]) -> (Recording, Vec<Sample>
     command.arg(pid.to_string()).args(options).arg("-o").arg(scratch.join("recording.uu"));
     let out = process::run(&mut command, scratch, uu::LIMIT).expect_code(0);
     read(scratch, out.stderr)
-}
-
-#[track_caller]
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < uu::LIMIT, "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// The value of a field of `/proc/PID/status`, the first word.

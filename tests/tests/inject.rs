@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use uunwind_recording::{EndCause, Recording, FROM_INSIDE, FROM_OUTSIDE};
 use uunwind_tests::looks::Looks;
-use uunwind_tests::running::{all_sleep, Running};
+use uunwind_tests::running::{all_sleep, wait_for, Running};
 use uunwind_tests::samples::Sample;
 use uunwind_tests::{compile, interpreters, paths, process, uu};
 
@@ -32,15 +32,6 @@ fn record(scratch: &Path, pid: u32, options: &[&str]) -> (Recording, Vec<Sample>
     let stderr = out.stderr.clone();
     let samples = uu::Recording::made(file, out, scratch.to_path_buf()).samples();
     (recording, samples, stderr)
-}
-
-#[track_caller]
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < uu::LIMIT, "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn program(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {

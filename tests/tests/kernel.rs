@@ -2,7 +2,7 @@
 //! is alone.
 
 use std::ffi::OsStr;
-use uunwind_tests::running::Running;
+use uunwind_tests::running::{wait_for, Running};
 use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::uu::Recording;
 use uunwind_tests::{compile, interpreters, paths, skips, uu};
@@ -172,7 +172,5 @@ fn wait_for_event(recorder: u32) {
         let mut links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
         links.any(|link| link.as_os_str() == "anon_inode:[perf_event]")
     };
-    while !has_event() {
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
+    wait_for("the recorder's event", has_event);
 }

@@ -265,7 +265,8 @@ pub fn report(made: Option<Made>, event: &mut impl FnMut(Event<'_>)) {
     }
 }
 
-fn settings(attach: &Attach) -> Settings {
+/// What a recording of the process begins with.
+pub fn settings(attach: &Attach) -> Settings {
     let (host, kernel) = machine::names();
     Settings {
         uu_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -2,8 +2,8 @@
 
 use super::{place, Declined, Injected, Memories, SIGNAL};
 use crate::clocks::Clock;
-use crate::dump::{command, exe};
-use crate::record::{not_recorded, report, Attach, AttachError, Event, Image};
+use crate::dump::exe;
+use crate::record::{not_recorded, report, settings, Attach, AttachError, Event, Image};
 use crate::refusal::check;
 use crate::threads::{children, tids};
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ use uunwind_recorder::output::{default_name, settle, OutputFile};
 use uunwind_recorder::snapshot::{Now, Snapshots};
 use uunwind_recorder::survey::Survey;
 use uunwind_recorder::{machine, Outcome, RecordError};
-use uunwind_recording::{End, EndCause, Object, Recording, Settings, Writer, FROM_INSIDE};
+use uunwind_recording::{End, EndCause, Object, Recording, Writer, FROM_INSIDE};
 use uunwind_tables_build::Cache;
 
 /// Time between passes over the rings, in ms.
@@ -304,22 +304,6 @@ fn analyse(pid: u32, objects: &mut Objects, facts: &mut FactsPublisher) {
         objects.analyse_file(&opened, mapping.name, facts);
     }
     objects.finish_with_plugins(facts);
-}
-
-fn settings(attach: &Attach) -> Settings {
-    let (host, kernel) = machine::names();
-    Settings {
-        uu_version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: command(attach.pid),
-        pid: attach.pid,
-        rate: attach.rate,
-        kernel_hz: machine::kernel_hz(),
-        flags: attach.flags,
-        host,
-        kernel,
-        start_unix: machine::wall(),
-        start_monotonic: machine::monotonic(),
-    }
 }
 
 /// How the recording was made, and what that cost the process.
