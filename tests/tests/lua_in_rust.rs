@@ -16,7 +16,8 @@ fn lua_functions(sample: &Sample) -> String {
 fn check(strip: bool) {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["build", "--locked", "-p", "uunwind-tests", "--example", "lua_in_rust"]);
+    // Of the whole workspace: other features would replace libraries that tests beside this one link.
+    build.args(["build", "--locked", "--workspace", "--example", "lua_in_rust"]);
     let done = build.current_dir(paths::root()).output().expect("cargo runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let built = paths::target().join("debug/examples/lua_in_rust");
