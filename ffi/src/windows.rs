@@ -4,6 +4,7 @@ use crate::home;
 use core::ffi::{c_int, c_void};
 use uunwind_core::errno::{Errno, EINVAL};
 use uunwind_core::registry::c_window::CWindow;
+use uunwind_core::registry::outside::Outside;
 use uunwind_core::registry::window::Window;
 use uunwind_live::met::changed;
 use uunwind_live::state::{OBJECTS, REGISTRY, SLOTS};
@@ -14,6 +15,11 @@ fn result(result: Result<(), Errno>) -> c_int {
         Err(Errno(errno)) => -errno,
     }
 }
+
+/// Where the windows are, for readers of the process's memory.
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
+#[allow(non_upper_case_globals, reason = "a C symbol")]
+pub static uu_private_windows_1: Outside = REGISTRY.outside();
 
 /// How long `uu_unregister_window` waits: 1 s.
 const UNREGISTER_NS: u64 = 1_000_000_000;

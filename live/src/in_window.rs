@@ -149,7 +149,7 @@ impl Live<'_> {
             }
         }
         let protector = self.window_protector(held);
-        let found = window_rule::find(held, cursor, reader, protector);
+        let found = window_rule::find(held.window(), cursor, reader, protector);
         // Not cached: a miss in a growing window, which may be a hit later, and a miss because functions could not be
         // called.
         let lasts = match &found {
@@ -230,7 +230,7 @@ impl Live<'_> {
 
 /// The description of a window's function. Its identity is its start and the window's generation, so that a function of
 /// a later window at the same place has an id of its own.
-fn description(start: u64, generation: u64, name: Text) -> Description {
+pub fn description(start: u64, generation: u64, name: Text) -> Description {
     let none = Text { address: 0, len: 0, width: 1, utf8: 1 };
     Description {
         code: start,
@@ -244,7 +244,7 @@ fn description(start: u64, generation: u64, name: Text) -> Description {
 }
 
 /// `rule`, or, where there is none, the rule by the frame pointer.
-fn or_frame_pointer(rule: Packed, cursor: &Cursor) -> Packed {
+pub fn or_frame_pointer(rule: Packed, cursor: &Cursor) -> Packed {
     if rule.failed_for(StopReason::NoRule) {
         return by_frame_pointer(cursor, StopReason::NoRule);
     }

@@ -6,7 +6,7 @@ use uunwind_core::memory::Reader;
 use uunwind_core::plugin::CRule;
 use uunwind_core::recovery::{Call, Protector};
 use uunwind_core::registry::functions;
-use uunwind_core::registry::window::{Held, Kind, Window, NO_UNWIND};
+use uunwind_core::registry::window::{Kind, Window, NO_UNWIND};
 use uunwind_core::rule::Rule;
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
@@ -32,12 +32,11 @@ impl From<StopReason> for Missing {
 /// The rule is a pure function of the pc, with two exceptions: functions may be added to a growing window later, and
 /// for [`Kind::FramePointer`] the registers decide whether there is a rule.
 pub fn find(
-    held: &Held,
+    window: &Window,
     cursor: &Cursor,
     reader: &mut Reader<'_>,
     protector: Option<Protector>,
 ) -> Result<Rule, Missing> {
-    let window = held.window();
     match window.kind {
         Kind::Opaque => Err(StopReason::OpaqueWindow.into()),
         // The registrar guarantees frame pointers, so the caller is not marked as doubtful.

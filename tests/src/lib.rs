@@ -29,6 +29,7 @@ pub mod pair;
 pub mod paths;
 pub mod process;
 pub mod readelf_rows;
+pub mod registered;
 pub mod rules;
 pub mod running;
 pub mod samples;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use uunwind_recording::{EndCause, Recording};
 use uunwind_tests::running::{wait_for, Running};
 use uunwind_tests::samples::{Frame, Sample};
-use uunwind_tests::{compile, interpreters, lua, paths, process, skips, uu};
+use uunwind_tests::{compile, interpreters, lua, paths, process, registered, skips, uu};
 
 /// A `uu record -p` that runs.
 struct Attached {
@@ -104,13 +104,59 @@ fn expect_native(samples: &[Sample]) {
     }
 }
 
-/// The CPU time of the thread that spins, the second one of the program, in seconds.
-fn used_by_the_spinner(pid: u32) -> f64 {
+/// The CPU times of a program's threads, in seconds, the first one first.
+fn used_by_threads(pid: u32) -> Vec<f64> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
     let mut threads: Vec<PathBuf> = tasks.map(|task| task.expect("a thread").path()).collect();
     threads.sort_by_key(|path| path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()));
-    let used = std::fs::read_to_string(threads[1].join("schedstat")).expect("its times");
-    used.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).expect("nanoseconds") / 1e9
+    let used = |path: &PathBuf| {
+        let used = std::fs::read_to_string(path.join("schedstat")).expect("its times");
+        used.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).expect("nanoseconds") / 1e9
+    };
+    threads.iter().map(used).collect()
+}
+
+/// The CPU time of the thread that spins, the second one of the program, in seconds.
+fn used_by_the_spinner(pid: u32) -> f64 {
+    used_by_threads(pid)[1]
+}
+
+/// Running code that is registered at run time is walked by its unwind data, too.
+#[test]
+fn code_registered_at_run_time_is_walked_by_its_rules() {
+    let scratch = paths::scratch("attach-registered");
+    for (program, ways) in registered::programs(&scratch) {
+        let mut running = Running::start(Command::new(&program).arg("spin"));
+        ways.iter().for_each(|_| drop(running.line()));
+        assert_eq!(running.line(), "ready");
+        let attached = Attached::begin(&scratch, running.pid(), &[]);
+        let before = used_by_threads(running.pid());
+        wait_for("half a second of each thread", || {
+            let now = used_by_threads(running.pid());
+            now.iter().zip(&before).skip(1).all(|(now, before)| *now > before + 0.5)
+        });
+        attached.signal(libc::SIGINT);
+        let (recording, samples, _) = attached.end();
+        for (name, functions) in ways {
+            let index = recording.threads.iter().position(|thread| thread.name == *name).expect("the thread");
+            let tid = recording.threads[index].tid;
+            let of: Vec<_> = samples.iter().filter(|sample| sample.tid == tid).collect();
+            assert!(!of.is_empty(), "{name} has no sample");
+            for sample in of {
+                assert!(sample.complete(), "{}", sample.text());
+                let names = sample.native_names();
+                let from = names.iter().position(|function| *function == "called_back").unwrap_or(names.len());
+                let chain = registered::chain(*functions);
+                let shown: Vec<&str> = names[from..]
+                    .iter()
+                    .zip(chain)
+                    .map(|(name, of)| if of == "[JIT code]" { of } else { *name })
+                    .collect();
+                assert_eq!(shown, chain, "{name}: {}", sample.text());
+            }
+        }
+        assert_eq!(running.end(), Some(0));
+    }
 }
 
 /// uu, which gets no CPU time for most of the recording, looks once more at its end.

@@ -12,7 +12,7 @@ use uunwind_random::Random;
 use uunwind_remote::{dump_core, CoreFile, DumpError, Plugins, Search};
 use uunwind_tables_build::Cache;
 use uunwind_tests::running::{all_sleep, Running};
-use uunwind_tests::{compile, interpreters, lua, luajit, paths, process, skips, uu};
+use uunwind_tests::{compile, interpreters, lua, luajit, paths, process, registered, skips, uu};
 
 /// Who writes a core file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,6 +122,23 @@ fn expect_same(dead: &Value, live: &Value, what: &str) {
         let thread = threads(dead).iter().find(|thread| thread["tid"] == alive["tid"]).expect("the thread");
         assert_eq!(thread["frames"], alive["frames"], "{what}: {dead:#}\n{live:#}");
         assert_eq!(thread["complete"], true, "{what}: {thread:#}");
+    }
+}
+
+#[test]
+fn code_registered_at_run_time_is_walked_by_its_rules() {
+    for writer in writers() {
+        let scratch = paths::scratch("core-registered");
+        for (program, ways) in registered::programs(&scratch) {
+            let name = program.file_name().expect("a name");
+            let cores = scratch.join("cores").join(name);
+            let mut running = start(&mut Command::new(&program), &cores);
+            ways.iter().for_each(|_| drop(running.line()));
+            assert_eq!(running.line(), "ready");
+            let Some((live, dead)) = live_and_dead(&scratch, &mut running, writer, &cores) else { continue };
+            registered::expect(&live, ways, &[0; 4]);
+            expect_same(&dead, &live, &format!("{writer:?} {name:?}"));
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_tests::running::{all_sleep, Running};
-use uunwind_tests::{compile, interpreters, paths, process, skips, uu};
+use uunwind_tests::{compile, interpreters, paths, process, registered, skips, uu};
 
 fn native(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
     let scratch = paths::scratch(name);
@@ -133,6 +133,56 @@ fn stopped_programs_are_shown_and_stay_stopped() {
     unsafe { libc::kill(pid as libc::pid_t, libc::SIGCONT) };
     let code = running.end();
     assert!(matches!(code, Some(0 | 1)), "SIGSTOP itself ends epoll_wait: {code:?}");
+}
+
+/// Code that is registered at run time is walked by its unwind data, which is read from the process's memory: windows
+/// of `uu.h`, what libgcc keeps, objects of GDB's interface.
+#[test]
+fn code_registered_at_run_time_is_walked_by_its_rules() {
+    let scratch = paths::scratch("dump-registered");
+    for (program, ways) in registered::programs(&scratch) {
+        let mut running = Running::start(&mut Command::new(&program));
+        let captured: Vec<usize> = ways.iter().map(|(name, _)| captured(&running.line(), name)).collect();
+        assert_eq!(running.line(), "ready");
+        while !all_sleep(running.pid()) {
+            std::thread::yield_now();
+        }
+        registered::expect(&dump(&scratch, running.pid(), &[]), ways, &captured);
+        assert_eq!(running.end(), Some(0));
+    }
+}
+
+/// What other versions of libgcc keep, each in its way, is read, too: those of other suites (trees since GCC 13), and
+/// the one in a static program.
+#[test]
+fn registrations_are_found_in_other_versions_of_libgcc() {
+    let scratch = paths::scratch("dump-libgcc");
+    let [_, (program, ways)] = registered::programs(&scratch);
+    let mut commands = vec![Command::new(registered::static_program(&scratch))];
+    let others = registered::other_libgccs();
+    if others.is_empty() {
+        skips::skipped("registrations in a newer libgcc", "ci/interpreters has fetched none");
+    }
+    for libgcc in others {
+        let mut command = Command::new(&program);
+        command.env("LD_PRELOAD", libgcc);
+        commands.push(command);
+    }
+    for mut command in commands {
+        let mut running = Running::start(&mut command);
+        ways.iter().for_each(|(name, _)| assert_eq!(captured(&running.line(), name), 0));
+        assert_eq!(running.line(), "ready");
+        while !all_sleep(running.pid()) {
+            std::thread::yield_now();
+        }
+        registered::expect(&dump(&scratch, running.pid(), &[]), ways, &[0; 4]);
+        assert_eq!(running.end(), Some(0));
+    }
+}
+
+/// The number in a line that a thread of this name has printed.
+fn captured(line: &str, name: &str) -> usize {
+    line.strip_prefix(name).and_then(|rest| rest.trim().parse().ok()).unwrap_or_else(|| panic!("{name}: {line:?}"))
 }
 
 /// Python's own frames with their lines, in every thread.

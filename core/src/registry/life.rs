@@ -22,9 +22,9 @@ pub struct Life {
     from: AtomicU64,
     to: AtomicU64,
     /// The window's generation, unique among all windows. 0: the cell is empty or being written.
-    generation: AtomicU64,
+    pub(super) generation: AtomicU64,
     born: AtomicU64,
-    unlinked: AtomicU64,
+    pub(super) unlinked: AtomicU64,
 }
 
 impl Life {

@@ -26,6 +26,7 @@ mod life;
 mod limbo;
 mod list;
 pub mod lock;
+pub mod outside;
 mod pool;
 mod recent;
 mod swap;
@@ -159,6 +160,11 @@ impl Registry {
     /// The epoch to enter a walk with. Async-signal-safe.
     pub fn epoch(&self) -> u64 {
         self.shown.epoch.now()
+    }
+
+    /// What a reader of this process's memory must know to find the windows.
+    pub const fn outside(&'static self) -> outside::Outside {
+        outside::Outside::of(&self.shown.root)
     }
 
     /// Number of changes in which windows were removed. Async-signal-safe.

@@ -25,19 +25,19 @@ const NO_KEY: u64 = super::LIMIT;
 const FEW: usize = 10;
 /// Limit of levels, more than any tree that fits into memory has: two adjacent nodes hold more than [`CAPACITY`]
 /// entries.
-const MAX_HEIGHT: usize = 16;
+pub const MAX_HEIGHT: usize = 16;
 
 /// A node of the tree, immutable once it is published.
 #[repr(C, align(64))]
 pub struct Node {
-    keys: [u64; KEYS],
-    below: [u64; CAPACITY],
+    pub(super) keys: [u64; KEYS],
+    pub(super) below: [u64; CAPACITY],
     /// The change that made it. Only that change modifies it in place.
-    birth: u64,
+    pub(super) birth: u64,
     /// Number of used entries.
-    len: u32,
+    pub(super) len: u32,
     /// 0: entries are windows; otherwise nodes.
-    height: u32,
+    pub(super) height: u32,
     /// Epoch in which it was replaced, and the next replaced node: used by writers, not by walks.
     pub(super) retired: AtomicU64,
     pub(super) link: AtomicU64,

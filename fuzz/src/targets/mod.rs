@@ -25,6 +25,7 @@ mod program;
 mod python_lines;
 mod python_overlay;
 mod recording;
+mod registered_elsewhere;
 mod registered_frames;
 mod requests;
 mod ring_records;
@@ -97,6 +98,12 @@ pub const ALL: &[Target] = &[
     target("jitdump", "jitdump files, in parts of any size", jit_names::jitdump, 60_000),
     target("gdb_jit", "objects in memory, announced through GDB's JIT interface", jit_names::gdb_jit, 100_000),
     target("registered_frames", "unwind data that JITs register", registered_frames::run, 100_000),
+    target(
+        "registered_elsewhere",
+        "windows and unwind data that another process has registered",
+        registered_elsewhere::run,
+        40_000,
+    ),
     target("plugin_messages", "what a plugin's process sends to uu", plugin_messages::run, 150_000),
     target("session", "a session's blocks and rings, as the recorder adopts and drains them", session::run, 1_000),
     target("gdb_list", "GDB's JIT list, in memory that changes between looks", gdb_list::run, 20_000),

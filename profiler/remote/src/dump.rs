@@ -125,14 +125,17 @@ pub fn dump_core(
             registers: Some(thread.registers),
         })
         .collect();
+    let mut jit = Jit::default();
+    jit.dead(0, core.as_ref(), objects.places().filter_map(|(places, bias)| places.gdb_at(bias)));
     let (mapped, open) = (&objects, &*plugins);
     let walks = || walk_core(core, &looked, mapped, open, backings);
     // A panic over a crafted file ends its walks only.
-    let (walked, names) = std::thread::scope(|scope| scope.spawn(walks).join())
+    let (walked, names, more) = std::thread::scope(|scope| scope.spawn(walks).join())
         .map_err(|_| CoreError::Unreadable(core.path().into(), io::Error::other("the walk has panicked")))?;
     let late = walked.iter().filter(|walked| walked.is_none()).count();
     let mut taken = record(looked, walked, names, 0);
     taken.signal = signal;
+    taken.notes.extend(more);
     taken.notes.extend(core.troubles.iter().map(|trouble| format!("{}: {trouble}", core.path().display())));
     if late > 0 {
         taken.notes.push(format!("{late} threads have no stack: the walks of the others took {WALKS:?}"));
@@ -141,24 +144,26 @@ pub fn dump_core(
     let exe = program.map(|file| file.name.clone()).unwrap_or_default();
     let process = Process { pid: notes.pid, plugins: plugins.names.clone(), exe, ..Process::default() };
     let command = notes.command.split(|byte| *byte == b' ').map(<[u8]>::to_vec).collect();
-    Ok(finish(taken, process, command, objects, plugins, (namer, None)))
+    Ok(finish(taken, process, command, objects, plugins, (namer, Some(&jit))))
 }
 
-/// The walks of threads, each with its stack but for those that there was no time for; and the names that they met.
+/// The walks of threads, each with its stack but for those that there was no time for; the names that they met; and
+/// notes.
 fn walk_core(
     core: &Arc<CoreFile>,
     threads: &[ThreadState],
     objects: &Objects,
     plugins: &Plugins,
     backings: Vec<Backing>,
-) -> (Vec<Option<Walked>>, Vec<Name>) {
+) -> (Vec<Option<Walked>>, Vec<Name>, Vec<String>) {
     let memory = Memory::of_core(core, backings);
     let (mut walks, begun) = (Walks::new(objects, plugins, &memory, Names::default()), Instant::now());
     let walk = |thread: &ThreadState| {
         thread.registers.as_ref().filter(|_| begun.elapsed() < WALKS).map(|registers| walks.walk(registers))
     };
     let walked = threads.iter().map(walk).collect();
-    (walked, walks.into_names().names)
+    let notes = walks.notes();
+    (walked, walks.into_names().names, notes)
 }
 
 /// Names the functions and lines.
@@ -233,6 +238,7 @@ fn take(pid: u32, objects: &Objects, plugins: &Plugins, last: bool) -> io::Resul
     let time = machine::monotonic();
     let walked: Vec<_> = all.iter().map(|(_, _, registers)| registers.as_ref().map(|r| walks.walk(r))).collect();
     let stood = stopped.let_go();
+    notes.extend(walks.notes());
     let looked = all.into_iter().map(|(tid, before, registers)| {
         let doing = registers.as_ref().map(|registers| match before {
             Some(true) => Doing::Stopped,

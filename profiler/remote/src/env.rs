@@ -1,18 +1,24 @@
 //! The surroundings of a walk in another process. The order of the sources is that of a walk inside
-//! (`docs/design/rules.md`), without windows, which nobody has read yet.
+//! (`docs/design/rules.md`), without functions that a window's registrar has given: nobody can call them from outside.
 
+use crate::memory::Memory;
 use crate::names::Names;
 use crate::objects::{Mapped, Objects};
 use crate::plugins::Plugins;
+use crate::registered::{Found, Registered};
 use uunwind_core::call_site;
 use uunwind_core::cursor::Cursor;
+use uunwind_core::frame::window_identity;
 use uunwind_core::memory::Reader;
-use uunwind_core::plugin::{Description, Owner, LOCK_UNKNOWN, OWNER_OBJECT, STEP_UNOWNED_ONLY};
-use uunwind_core::rule::{Packed, BY_FRAME_POINTER};
+use uunwind_core::plugin::{Description, Owner, Text, LOCK_UNKNOWN, OWNER_OBJECT, STEP_UNOWNED_ONLY};
+use uunwind_core::registry::functions;
+use uunwind_core::registry::window::{Window, NO_DATA};
+use uunwind_core::rule::{Packed, RuleKind, BY_FRAME_POINTER};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Claimed, Env, Look, Replay};
-use uunwind_live::{not_code, plugin_rule, runtime_locks};
+use uunwind_live::window_rule::{self, Missing};
+use uunwind_live::{in_window, not_code, plugin_rule, runtime_locks};
 
 /// Compilers align functions to a multiple of this many bytes.
 const FUNCTION_ALIGNMENT: u64 = 16;
@@ -23,6 +29,10 @@ pub struct Remote<'p> {
     pub objects: &'p Objects,
     /// The plugins that may be called.
     pub plugins: &'p Plugins,
+    /// The process's memory.
+    pub memory: &'p Memory,
+    /// Code that it has registered at run time.
+    pub registered: Registered,
     /// The names of code objects.
     pub names: Names,
     /// Frames that await those of the stack are wanted.
@@ -76,6 +86,41 @@ impl Remote<'_> {
         lock
     }
 
+    /// The frame, if its code was registered at run time.
+    fn in_registered(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Found> {
+        let mut found = self.registered.find(cursor, self.memory, reader)?;
+        if let Some(window) = &found.window {
+            found.rule = match window_rule::find(window, cursor, reader, None) {
+                Ok(rule) => rule.pack(),
+                Err(Missing::NoRule(reason) | Missing::Failed(reason)) => Packed::failed(reason),
+            };
+        }
+        found.rule = in_window::or_frame_pointer(found.rule, cursor);
+        Some(found)
+    }
+
+    /// The name id of the function of a window; 0: it has none that can be read.
+    fn window_name(&mut self, window: &Window, lookup: u64, reader: &mut Reader<'_>) -> u32 {
+        let function = functions::find(window, lookup, reader).filter(|f| f.name != 0 && f.name_len != 0);
+        let Some(function) = function else { return 0 };
+        let start = window.start.wrapping_add(u64::from(function.start));
+        let name = Text { address: function.name, len: function.name_len, width: 1, utf8: 1 };
+        let description = in_window::description(start, window.generation, name);
+        match self.names.find(0, start, window.generation) {
+            0 => self.names.describe(0, &description, reader),
+            id => id,
+        }
+    }
+
+    /// The plugins' claim on a frame that lies in no object, and whose rule is a guess, or missing.
+    fn unowned_claim(&self, rule: Packed, has_no_data: bool) -> Claimed {
+        let missing = [StopReason::NoOwner, StopReason::NotCode].into_iter().any(|why| rule.failed_for(why));
+        // A signal's frame is recognised by its code, whatever window that lies in.
+        let has_no_data = has_no_data && rule.kind() != RuleKind::Signal;
+        let guessed = missing || has_no_data || rule.flags() & BY_FRAME_POINTER != 0;
+        self.unowned_after(0).filter(|_| guessed).map_or(Claimed::No, Claimed::By)
+    }
+
     fn unowned_after(&self, index: u8) -> Option<Claim> {
         let (index, plugin) = self.plugins.unowned_after(index)?;
         let (flags, scratch_bytes) = (plugin.flags, plugin.scratch_bytes);
@@ -120,6 +165,14 @@ pub fn in_object(
     }
 }
 
+/// The rule of a frame in code that nothing describes.
+fn unowned(cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+    match uunwind_sources::overrides_tables(cursor.regs.pc, reader) {
+        Some(rule) => rule.pack(),
+        None => not_code::unowned(cursor, reader),
+    }
+}
+
 /// Objects are mapped once in a walk, so their places distinguish them; no generation is 0.
 fn generation(index: usize) -> u64 {
     index as u64 + 1
@@ -129,28 +182,29 @@ impl Env for Remote<'_> {
     fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         match self.objects.find(cursor.lookup_pc()) {
             Some((index, object)) => self.in_object(object, index, cursor, reader),
-            None => match uunwind_sources::overrides_tables(cursor.regs.pc, reader) {
-                Some(rule) => rule.pack(),
-                None => not_code::unowned(cursor, reader),
+            None => match self.in_registered(cursor, reader) {
+                Some(found) => found.rule,
+                None => unowned(cursor, reader),
             },
         }
     }
 
     fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
-        let rule = self.rule(cursor, reader);
-        let claim = match self.objects.find(cursor.lookup_pc()) {
-            Some((index, object)) => match (object.facts(), self.claim(object, index)) {
+        if let Some((index, object)) = self.objects.find(cursor.lookup_pc()) {
+            let claim = match (object.facts(), self.claim(object, index)) {
                 (_, Some(claim)) => Claimed::By(claim),
                 (Some(_), None) => Claimed::Off,
                 (None, None) => Claimed::No,
-            },
-            None => {
-                let missing = [StopReason::NoOwner, StopReason::NotCode].into_iter().any(|why| rule.failed_for(why));
-                let guessed = missing || rule.flags() & BY_FRAME_POINTER != 0;
-                self.unowned_after(0).filter(|_| guessed).map_or(Claimed::No, Claimed::By)
-            }
+            };
+            return Look { claim, ..Look::at(self.in_object(object, index, cursor, reader)) };
+        }
+        let Some(Found { window, generation, rule }) = self.in_registered(cursor, reader) else {
+            let rule = unowned(cursor, reader);
+            return Look { claim: self.unowned_claim(rule, false), ..Look::at(rule) };
         };
-        Look { claim, ..Look::at(rule) }
+        let name = window.map_or(0, |window| self.window_name(&window, cursor.lookup_pc(), reader));
+        let has_no_data = window.is_none_or(|window| window.flags & NO_DATA != 0) && rule.is_failed();
+        Look { rule, window: Some(window_identity(generation, name)), claim: self.unowned_claim(rule, has_no_data) }
     }
 
     fn next_claim(&mut self, left: &mut Claim) -> bool {

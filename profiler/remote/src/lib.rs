@@ -11,6 +11,7 @@
 //! objects    the files that it has mapped, with rule tables and facts
 //! plugins    the plugins that are called, in this process
 //! env        the surroundings of the walk
+//! registered code that the process has registered at run time: windows, GDB's list, libgcc's
 //! names      the names of code objects that plugins met
 //! walks      the walks of threads that stand still
 //! core_file  the same of a core file: its memory, threads and files
@@ -39,6 +40,7 @@ pub mod offline;
 mod plugins;
 pub mod record;
 mod refusal;
+pub mod registered;
 mod sampler;
 mod threads;
 mod waiting;

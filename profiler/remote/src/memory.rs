@@ -82,6 +82,13 @@ impl Memory {
         unsafe { Reader::new(Mode::Hosted(read, context)) }
     }
 
+    /// A reader whose reads are not kept.
+    pub fn quiet_reader(&self) -> Reader<'_> {
+        let context = std::ptr::from_ref(self).cast_mut().cast::<c_void>();
+        // SAFETY: as for `reader`.
+        unsafe { Reader::new(Mode::Hosted(read_quietly, context)) }
+    }
+
     /// From now on, keeps what is read.
     pub fn keep_reads(&self) {
         *self.reads.borrow_mut() = Reads(Some(Kept::default()));
@@ -223,6 +230,13 @@ unsafe extern "C" fn read(memory: *mut c_void, address: u64, out: *mut u8, len: 
         memory.keep(address, out);
     }
     is_read
+}
+
+/// As [`read`], but what is read is not kept.
+unsafe extern "C" fn read_quietly(memory: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
+    // SAFETY: as for `read`.
+    let (memory, out) = unsafe { (&*memory.cast::<Memory>(), std::slice::from_raw_parts_mut(out, len)) };
+    memory.read(address, out)
 }
 
 #[cfg(test)]

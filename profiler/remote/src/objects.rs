@@ -2,6 +2,7 @@
 
 use crate::memory::Memory;
 use crate::plugins::{Facts, Plugins};
+use crate::registered::Places;
 use object::elf;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -33,6 +34,8 @@ struct File {
     facts: Option<Facts>,
     key: u64,
     build_id: Vec<u8>,
+    /// Where it has what registrations begin with.
+    places: Places,
     /// Where another process of uu can open it, while the process that has it mapped lives.
     opened: PathBuf,
 }
@@ -106,6 +109,11 @@ impl Objects {
     /// The end of the mapping that holds a process address, such as that of a stack.
     pub fn end_of_mapping(&self, address: u64) -> Option<u64> {
         self.mappings.iter().find(|m| (m.start..m.end).contains(&address)).map(|m| m.end)
+    }
+
+    /// Where code that is registered at run time is described, and process address minus file address there.
+    pub fn places(&self) -> impl Iterator<Item = (&Places, u64)> {
+        self.objects.iter().map(|object| (&object.file.places, object.bias))
     }
 
     /// As the recording has them.
@@ -186,7 +194,8 @@ impl Mapped {
             text: span,
         };
         let (key, build_id) = key_of(image);
-        let mut file = File { key, build_id: build_id.unwrap_or_default(), opened, ..File::default() };
+        let places = Places::of(image);
+        let mut file = File { key, build_id: build_id.unwrap_or_default(), places, opened, ..File::default() };
         if let Some(cache) = cache {
             if let Ok((table, _)) = cache.table(image) {
                 file.table_len = table.len();

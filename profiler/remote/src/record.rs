@@ -191,6 +191,7 @@ pub fn record(
     child::forget_interrupt();
     notes.insert(0, how(attach, &sampler.tally, wall));
     notes.extend(losses(&sampler, attach.rate, wall));
+    notes.append(&mut sampler.notes);
     let unrecorded = not_recorded(&left);
     notes.extend(unrecorded.clone());
     notes.extend(std::mem::take(&mut plugins.troubles));

@@ -38,6 +38,9 @@ const SHARE: u32 = 10;
 /// The files of at most this number of threads' clocks are kept open.
 const KEPT_OPEN: usize = 256;
 
+/// At most this number of notes on code that is registered at run time is kept.
+const NOTES: usize = 4;
+
 /// Why sampling has paused or ended.
 pub enum Pause {
     /// The recording is over.
@@ -143,6 +146,8 @@ pub struct Sampler {
     pub writer: Writer<File>,
     /// What was counted.
     pub tally: Tally,
+    /// What could not be read of code that is registered at run time, for people.
+    pub notes: Vec<String>,
     threads: BTreeMap<u32, Watched>,
     thread_count: u32,
     stacks: Stacks,
@@ -168,6 +173,7 @@ impl Sampler {
             checked: 0,
             writer,
             tally: Tally::default(),
+            notes: Vec::new(),
             threads: BTreeMap::new(),
             thread_count: 0,
             stacks: Stacks::default(),
@@ -204,6 +210,12 @@ impl Sampler {
             walks.keep_reads();
         }
         let pause = self.looks(&mut walks, &memory);
+        for note in walks.notes() {
+            // The numbers in them differ.
+            if self.notes.len() < NOTES {
+                self.notes.push(note);
+            }
+        }
         self.names = walks.into_names();
         pause
     }

@@ -5,6 +5,7 @@ use crate::memory::{Memory, Reads};
 use crate::names::Names;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
+use crate::registered::Registered;
 use crate::waits::Registers;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::semantic_word;
@@ -50,7 +51,8 @@ pub struct Walks<'p> {
 impl<'p> Walks<'p> {
     /// `names`: those of code objects that were met before.
     pub fn new(objects: &'p Objects, plugins: &'p Plugins, memory: &'p Memory, names: Names) -> Walks<'p> {
-        let env = Remote { objects, plugins, names, awaiting: false };
+        let registered = Registered::new(objects.places());
+        let env = Remote { objects, plugins, memory, registered, names, awaiting: false };
         Walks {
             env,
             memory,
@@ -68,6 +70,11 @@ impl<'p> Walks<'p> {
     /// The names of all code objects that were met so far.
     pub fn names(&self) -> &Names {
         &self.env.names
+    }
+
+    /// What could not be read of code that is registered at run time, for people.
+    pub fn notes(&self) -> Vec<String> {
+        self.env.registered.notes()
     }
 
     /// The names of all code objects that were met.

@@ -2,6 +2,7 @@
 
 use crate::{output, scratch, seed};
 use std::fs;
+use uunwind_core::registry::outside::{Shape, MAGIC, VERSION};
 
 pub fn perf_maps() {
     let lines =
@@ -103,4 +104,76 @@ pub fn registered() {
     let at = list.len() as u32;
     seed("registered_frames", "array", &[&[2u8][..], &at.to_le_bytes(), &list, &array].concat());
     seed("registered_frames", "refused-cie", &[&[1u8, 0, 0, 0, 0][..], &list].concat());
+    elsewhere(&list);
+}
+
+/// Another process's memory with this list, in each of the ways in which it can be registered.
+fn elsewhere(list: &[u8]) {
+    const START: u64 = 0x40_0000_0000;
+    let seed_of = |name: &str, words: &[(usize, u64)]| {
+        let mut memory = vec![0; 0x700];
+        memory[0x500..0x500 + list.len()].copy_from_slice(list);
+        let end = words.iter().map(|(at, _)| at + 8).max().unwrap_or(0).max(0x500 + list.len());
+        memory.resize(end.next_multiple_of(8), 0);
+        for (at, word) in words {
+            memory[*at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        // The start of an FDE's code is relative to the place where it stands, after the first entry.
+        let first = 0x500 + u32::from_le_bytes([list[0], list[1], list[2], list[3]]) + 12;
+        let pcs = [first + 0x7001, 0x7041].map(u32::to_le_bytes).concat();
+        seed("registered_elsewhere", name, &[pcs, memory].concat());
+    };
+    let both = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let shape = Shape::OWN;
+    // The description, the word with the root, the root with one window, its cell.
+    let size = 24 + Shape::FIELDS as u32 * 4;
+    let mut words =
+        vec![(0, u64::from_le_bytes(MAGIC)), (8, both(VERSION, size)), (16, START + 0xf0), (0xf0, START + 0x200)];
+    let fields = [
+        [shape.node_size, shape.node_keys, shape.node_below, shape.node_entries],
+        [shape.node_change, shape.node_len, shape.node_height, shape.cell_size],
+        [shape.cell_generation, shape.cell_unlinked, shape.window_start, shape.window_end],
+        [shape.window_kind, shape.window_flags, shape.window_unwind, shape.window_unwind_len],
+        [shape.window_functions, shape.window_capacity, shape.window_published, 0],
+    ];
+    words.extend(fields.as_flattened().chunks(2).enumerate().map(|(i, two)| (24 + 8 * i, both(two[0], two[1]))));
+    let node = |field: u32| 0x200 + field as usize;
+    let cell = |field: u32| 0x420 + field as usize;
+    words.extend([
+        (node(shape.node_keys), START + 0x7000),
+        (node(shape.node_below), START + 0x420),
+        (node(shape.node_change), 7),
+        (node(shape.node_len), 1),
+        (cell(shape.cell_generation), 3),
+        (cell(shape.window_start), START + 0x7000),
+        (cell(shape.window_end), START + 0x8000),
+        (cell(shape.window_kind), 3),
+        (cell(shape.window_unwind), START + 0x500),
+        (cell(shape.window_unwind_len), list.len() as u64),
+    ]);
+    seed_of("windows", &words);
+    // The head of GDB's list, an entry, an object whose second section is the unwind data.
+    let unwind = both(0, 0x7000_0001);
+    seed_of(
+        "gdb",
+        &[
+            (0x100, 1),
+            (0x110, START + 0x600),
+            (0x610, START + 0x640),
+            (0x618, 0x100),
+            (0x640, u64::from_le_bytes(*b"\x7fELF\x02\x01\x01\0")),
+            (0x640 + 40, 64),
+            (0x640 + 56, both(64 << 16, 2)),
+            (0x6c0, unwind),
+            (0x6c8, 2),
+            (0x6d0, START + 0x500),
+            (0x6e0, list.len() as u64),
+        ],
+    );
+    // An object of libgcc's, in a list and in a tree.
+    let object = [(0x600 + 24, START + 0x500), (0x600 + 32, 0), (0x600 + 40, 0)];
+    seed_of("list", &[&[(0x130, START + 0x600)], &object[..]].concat());
+    let leaf = [(0x138, START + 0x640), (0x648, both(1, 1)), (0x650, 0x7000), (0x658, 0x2000), (0x660, START + 0x600)];
+    seed_of("tree", &[&leaf[..], &object].concat());
+    seed_of("refused-nothing", &[]);
 }

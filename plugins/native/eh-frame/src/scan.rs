@@ -51,6 +51,8 @@ pub struct Fde {
 pub struct Scan {
     /// Address of the next entry; 0: the next list is to be taken.
     at: u64,
+    /// Where the list ends at the latest.
+    end: u64,
     /// Address of the next pointer of the array; 0: there is none.
     table: u64,
     one: bool,
@@ -70,6 +72,7 @@ impl Scan {
         let (at, table) = if shape == Shape::Table { (0, begin) } else { (begin, 0) };
         Scan {
             at,
+            end: ANYWHERE.end,
             table,
             one: shape == Shape::One,
             entries: 0,
@@ -78,6 +81,11 @@ impl Scan {
             runs: 0,
             span: Span::new(u64::MAX, 0),
         }
+    }
+
+    /// A scan of a list that ends where a section does, if not before.
+    pub fn of_section(section: Span) -> Scan {
+        Scan { end: section.end.min(ANYWHERE.end), ..Scan::new(section.start, Shape::List) }
     }
 
     /// The next FDE with code; `None` at the end. Errors end the scan: [`StopReason::BadUnwindInfo`],
@@ -92,6 +100,10 @@ impl Scan {
                 return Err(StopReason::UnsupportedRule);
             }
             let at = self.at;
+            if at >= self.end {
+                self.at = 0;
+                continue;
+            }
             let mut input = Input::new(reader, ANYWHERE);
             input.at = at;
             let length = match input.u32()? {
@@ -103,7 +115,7 @@ impl Scan {
                 short => u64::from(short),
             };
             let body = input.at;
-            let next = body.checked_add(length).filter(|next| length >= 4 && *next <= ANYWHERE.end);
+            let next = body.checked_add(length).filter(|next| length >= 4 && *next <= self.end);
             let next = next.ok_or(StopReason::BadUnwindInfo)?;
             let distance = u64::from(input.u32()?);
             self.at = if self.one { 0 } else { next };

@@ -120,6 +120,33 @@ impl Jit {
         self.processes.insert(index, process);
     }
 
+    /// Adds a process that is dead: of what its JITs have reported, only the lists in its memory are left. `heads`:
+    /// where they begin.
+    pub fn dead(&mut self, index: u32, memory: &impl gdb::Memory, heads: impl Iterator<Item = u64>) {
+        let mut table = Table { room: self.room.clone(), ..Table::default() };
+        let mut lists: Vec<_> = heads.take(MOST_SOURCES).map(|at| gdb::Descriptor::new(at, 0)).collect();
+        // Whenever it was reported: it holds for all stacks.
+        lists.iter_mut().for_each(|list| list.look(memory, &mut table, || 0, true));
+        let process = Process {
+            pid: 0,
+            start: 0,
+            begun: 0,
+            user: u32::MAX,
+            parent: None,
+            table,
+            map: None,
+            dumps: Vec::new(),
+            next_dump: 0,
+            lists,
+            looked: 0,
+            search_at: u64::MAX,
+            interval: LATE,
+            whole_at: u64::MAX,
+            live: false,
+        };
+        self.processes.insert(index, process);
+    }
+
     /// Looks for the head of GDB's list in an object that a process has loaded. `places`: paths where its file may be.
     pub fn object(&mut self, index: u32, object: &Object, places: impl FnOnce() -> Vec<PathBuf>) {
         let head = *self.heads.entry(object.facts_key).or_insert_with(|| {

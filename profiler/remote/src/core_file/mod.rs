@@ -270,5 +270,12 @@ impl CoreFile {
     }
 }
 
+impl uunwind_recorder::jit::gdb::Memory for CoreFile {
+    fn read(&self, address: u64, len: usize) -> Option<Vec<u8>> {
+        let mut out = vec![0; len];
+        (self.memory(address, &mut out) == len).then_some(out)
+    }
+}
+
 #[cfg(test)]
 mod tests;

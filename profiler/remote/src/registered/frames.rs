@@ -1,0 +1,102 @@
+//! Unwind data that was registered without a window: FDEs by the address of their code.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+use uunwind_core::cursor::Cursor;
+use uunwind_core::memory::Reader;
+use uunwind_core::rule::Packed;
+use uunwind_core::span::Span;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_eh_frame::scan::{Scan, Shape};
+use uunwind_live::at_return;
+
+/// The generation of frames in code that is described by no window. Those of windows begin at 1, and are never so many.
+pub const GENERATION: u64 = u32::MAX as u64;
+/// At most this number of FDEs is kept, and of lists read.
+const FDES: usize = 1 << 18;
+const LISTS: usize = 1 << 16;
+/// Longest time for all lists of a process.
+const TIME: Duration = Duration::from_millis(200);
+/// The clock is asked once for this number of FDEs.
+const BATCH: usize = 256;
+
+#[derive(Clone, Copy)]
+struct Fde {
+    code: Span,
+    fde: u64,
+    /// All unwind data of its list.
+    list: Span,
+    defines_cfa: bool,
+}
+
+/// The FDEs of a process, in order of their code once they are sorted.
+pub struct Frames {
+    fdes: Vec<Fde>,
+    lists: HashSet<u64>,
+    until: Instant,
+    cut: bool,
+}
+
+impl Frames {
+    pub fn new() -> Frames {
+        Frames { fdes: Vec::new(), lists: HashSet::new(), until: Instant::now() + TIME, cut: false }
+    }
+
+    /// Whether a limit was reached.
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// Counts one step along a list that may be without an end. False: a limit is reached.
+    pub fn goes_on(&mut self, steps: usize) -> bool {
+        if steps >= LISTS || self.fdes.len() >= FDES || Instant::now() >= self.until {
+            self.cut = true;
+        }
+        !self.cut
+    }
+
+    /// Adds what is registered at a process address. `end`: where it ends without an end of its own.
+    pub fn add(&mut self, begin: u64, shape: Shape, end: Option<u64>, reader: &mut Reader<'_>) {
+        if begin == 0 || !self.lists.insert(begin) || !self.goes_on(self.lists.len()) {
+            return;
+        }
+        let mut scan = match end {
+            Some(end) => Scan::of_section(Span::new(begin, end)),
+            None => Scan::new(begin, shape),
+        };
+        let first = self.fdes.len();
+        // What stands before damage is good.
+        while let Ok(Some(fde)) = scan.step(reader) {
+            let code = Span::new(fde.start, fde.end);
+            self.fdes.push(Fde { code, fde: fde.fde, list: Span::EMPTY, defines_cfa: fde.defines_cfa });
+            if self.fdes.len().is_multiple_of(BATCH) && !self.goes_on(0) {
+                break;
+            }
+        }
+        let list = scan.span;
+        self.fdes.iter_mut().skip(first).for_each(|fde| fde.list = list);
+    }
+
+    pub fn sort(&mut self) {
+        self.fdes.sort_by_key(|fde| fde.code.start);
+    }
+
+    /// The rule of a frame in such code; `None`: no FDE covers it.
+    pub fn rule(&self, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Packed> {
+        let lookup = cursor.lookup_pc();
+        let after = self.fdes.partition_point(|fde| fde.code.start <= lookup);
+        let fde = self.fdes.get(after.checked_sub(1)?).filter(|fde| fde.code.contains(lookup))?;
+        if !fde.defines_cfa {
+            return Some(Packed::failed(StopReason::OpaqueWindow));
+        }
+        if let Some(rule) = at_return::rule(cursor, reader) {
+            return Some(rule.pack());
+        }
+        match uunwind_eh_frame::find_at(fde.fde, fde.list, lookup, cursor.regs.pc, reader) {
+            Ok(answer) => Some(Packed::from_result(answer.rule)),
+            // It is another one by now.
+            Err(StopReason::NoRule) => None,
+            Err(reason) => Some(Packed::failed(reason)),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Code that a process has registered at run time, found in its memory: windows of `uu.h` ([`windows`]), the ELF
+//! objects of GDB's JIT interface ([`gdb`]), and what was given to libgcc's `__register_frame` ([`libgcc`]).
+//!
+//! Nothing is asked of the process, which may stand still, or be dead. What lies there may change at any moment, or be
+//! made to mislead: all lists have limits, in number and in time, and each answer is read again before it counts. An
+//! answer is wanted only for code that no file covers.
+
+mod frames;
+mod gdb;
+mod libgcc;
+pub mod windows;
+
+use crate::memory::Memory;
+use frames::Frames;
+use std::time::{Duration, Instant};
+use uunwind_core::cursor::Cursor;
+use uunwind_core::memory::Reader;
+use uunwind_core::registry::outside::SYMBOL;
+use uunwind_core::registry::window::Window;
+use uunwind_core::rule::Packed;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_elf::Image;
+use uunwind_recorder::jit::gdb as gdb_list;
+
+/// At most this number of places of one kind is looked at in a process.
+const PLACES: usize = 64;
+/// How long lists that look the same are believed in.
+const FRESH: Duration = Duration::from_millis(100);
+/// The time between two readings of the lists is at least this multiple of the time that one takes.
+const PART_OF_TIME: u32 = 9;
+/// At most this number of times a window is looked for, while windows come and go.
+const ATTEMPTS: usize = 8;
+
+/// Where an ELF file has what such registrations begin with (file addresses).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// The description of libuunwind's windows.
+    windows: Option<u64>,
+    /// The head of GDB's list.
+    gdb: Option<u64>,
+    /// What libgcc keeps.
+    libgcc: Vec<libgcc::Root>,
+}
+
+impl Places {
+    /// Those of a file.
+    pub fn of(image: &Image) -> Places {
+        Places {
+            windows: image.any_symbol(SYMBOL).map(|symbol| symbol.address),
+            gdb: gdb_list::find(image),
+            libgcc: libgcc::find(image),
+        }
+    }
+
+    /// The process address of the head of GDB's list.
+    pub fn gdb_at(&self, bias: u64) -> Option<u64> {
+        Some(bias.wrapping_add(self.gdb?))
+    }
+}
+
+/// What a process has registered.
+#[derive(Default)]
+pub struct Registered {
+    windows: Vec<windows::Root>,
+    /// Places of descriptions that are not read yet (process addresses).
+    unread: Vec<u64>,
+    gdb: Vec<u64>,
+    libgcc: Vec<libgcc::Root>,
+    frames: Option<Frames>,
+    /// The heads of the lists as `frames` was made of them, and when that was.
+    heads: Vec<u64>,
+    read_at: Option<Instant>,
+    /// The lists are not read again before.
+    not_before: Option<Instant>,
+    /// Number of addresses of which it could not be found out whether a window covers them.
+    unsettled: u64,
+    /// Whether a list was longer than what is read.
+    cut: bool,
+}
+
+/// The rule of a frame by lists whose heads lie at these process addresses: GDB's, libgcc's list, its tree.
+pub fn rule_by_lists([gdb, list, tree]: [u64; 3], cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Packed> {
+    let mut frames = Frames::new();
+    gdb::read(gdb, reader, &mut frames);
+    libgcc::Root::List(list).read(reader, &mut frames);
+    libgcc::Root::Tree(tree).read(reader, &mut frames);
+    frames.sort();
+    frames.rule(cursor, reader)
+}
+
+/// A frame in registered code.
+pub struct Found {
+    /// The window, for its rule and its function's name; `None`: it is unwind data without one.
+    pub window: Option<Window>,
+    /// Distinguishes it from other registered code.
+    pub generation: u64,
+    /// Its rule, where it is no window.
+    pub rule: Packed,
+}
+
+impl Registered {
+    /// Of a process whose files have these places. `bias`: process address minus file address.
+    pub fn new<'p>(places: impl Iterator<Item = (&'p Places, u64)>) -> Registered {
+        let mut found = Registered::default();
+        for (places, bias) in places {
+            let at = |address: u64| bias.wrapping_add(address);
+            found.unread.extend(places.windows.map(at));
+            found.gdb.extend(places.gdb.map(at));
+            found.libgcc.extend(places.libgcc.iter().map(|root| root.moved(bias)));
+        }
+        found.unread.truncate(PLACES);
+        found.gdb.truncate(PLACES);
+        found.libgcc.truncate(PLACES);
+        found
+    }
+
+    /// What covers the frame, which lies in no object.
+    pub fn find(&mut self, cursor: &Cursor, memory: &Memory, reader: &mut Reader<'_>) -> Option<Found> {
+        let lookup = cursor.lookup_pc();
+        if let Some(window) = self.window(lookup, memory, reader) {
+            return Some(Found {
+                generation: window.generation,
+                window: Some(window),
+                rule: Packed::failed(StopReason::NoRule),
+            });
+        }
+        if self.gdb.is_empty() && self.libgcc.is_empty() {
+            return None;
+        }
+        self.read_lists(memory);
+        let rule = self.frames.as_ref()?.rule(cursor, reader)?;
+        Some(Found { window: None, generation: frames::GENERATION, rule })
+    }
+
+    fn window(&mut self, lookup: u64, memory: &Memory, reader: &mut Reader<'_>) -> Option<Window> {
+        // The program may load the library later than it is looked at, and relocates it then: until it is sound, its
+        // description is read again.
+        let windows = &mut self.windows;
+        self.unread.retain(|at| {
+            let root = windows::Root::read(*at, reader);
+            windows.extend(root);
+            root.is_none()
+        });
+        for root in &self.windows {
+            let mut now = |address: u64| {
+                let mut word = [0; 8];
+                memory.read_now(address, &mut word).then(|| u64::from_le_bytes(word))
+            };
+            let mut answer = root.find(lookup, reader, &mut now);
+            for _ in 0..ATTEMPTS {
+                if answer != windows::Answer::Changed {
+                    break;
+                }
+                memory.forget();
+                answer = root.find(lookup, reader, &mut now);
+            }
+            match answer {
+                windows::Answer::Window(window) => return Some(window),
+                windows::Answer::None => {}
+                windows::Answer::Changed => self.unsettled += 1,
+            }
+        }
+        None
+    }
+
+    /// What could not be read of it, for people.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.unsettled > 0 {
+            notes.push(format!(
+                "{} frames lie where windows came and went all the time, and were walked by frame pointers",
+                self.unsettled
+            ));
+        }
+        if self.cut {
+            notes.push(
+                "the program's lists of unwind data (GDB's, libgcc's) are longer than what is read of them, or have no \
+                 end: stacks may end in code made at run time"
+                    .to_owned(),
+            );
+        }
+        notes
+    }
+
+    /// Reads the lists again, if they may have changed.
+    fn read_lists(&mut self, memory: &Memory) {
+        let begun = Instant::now();
+        if self.not_before.is_some_and(|at| begun < at) {
+            return;
+        }
+        let heads = self.heads_now(memory);
+        if self.frames.is_some() && heads == self.heads && self.read_at.is_some_and(|at| begun - at < FRESH) {
+            return;
+        }
+        let mut frames = Frames::new();
+        let mut reader = memory.quiet_reader();
+        for at in &self.gdb {
+            gdb::read(*at, &mut reader, &mut frames);
+        }
+        for root in &self.libgcc {
+            root.read(&mut reader, &mut frames);
+        }
+        frames.sort();
+        self.cut |= frames.is_cut();
+        (self.frames, self.heads, self.read_at) = (Some(frames), heads, Some(begun));
+        self.not_before = Some(Instant::now() + begun.elapsed() * PART_OF_TIME);
+    }
+
+    fn heads_now(&self, memory: &Memory) -> Vec<u64> {
+        let word = |at: u64| {
+            let mut word = [0; 8];
+            if memory.read_now(at, &mut word) {
+                u64::from_le_bytes(word)
+            } else {
+                0
+            }
+        };
+        let gdb = self.gdb.iter().flat_map(|at| [word(*at), word(at.wrapping_add(8)), word(at.wrapping_add(16))]);
+        gdb.chain(self.libgcc.iter().map(|root| word(root.at()))).collect()
+    }
+}
