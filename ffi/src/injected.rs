@@ -1,36 +1,17 @@
 //! This library in a sampler that was put into a running process: a copy of its own, linked with the sampler, which the
 //! dynamic loader does not know. Nothing of it calls libc.
 
-use crate::library::{add_plugin, after_fork, forget, plugin_index, thread_ended};
-use crate::library::{on_fault, on_tick};
+use crate::library::TABLE;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
-use uunwind_core::library::{Library, Request, BUILD, CHECKED, PROBED};
+use uunwind_core::library::{Library, Request, CHECKED, PROBED};
 use uunwind_core::objects::{DlFindObjectFn, Object};
 use uunwind_core::span::Span;
-use uunwind_live::state::{DUE, OBJECTS, SLOTS, TSD_OFFSET};
+use uunwind_live::state::{OBJECTS, SLOTS, TSD_OFFSET};
 
-static LIBRARY: Library = Library {
-    size: core::mem::size_of::<Library>() as u32,
-    build: BUILD,
-    add_plugin,
-    add_initial_objects,
-    home,
-    ready,
-    sample,
-    copy: crate::copy::copy,
-    on_fault,
-    on_tick,
-    forget,
-    thread_ended,
-    after_fork,
-    add_table: uunwind_live::tables::add,
-    add_facts: uunwind_stacks::facts::add,
-    plugin_index,
-    due: &raw const DUE,
-    frames_registered,
-    frames_deregistered,
-};
+/// All but what needs the loader, or that faults are handled.
+static LIBRARY: Library =
+    Library { add_initial_objects, home, sample, frames_registered, frames_deregistered, ..TABLE };
 
 /// Prepares walks. `find`: the loader's `_dl_find_object`. `program`: the extent of the program's image. `tsd_offset`:
 /// where a thread keeps its first block of specific values, from its thread pointer on; 0: not known.
@@ -59,10 +40,6 @@ unsafe extern "C" fn add_initial_objects(_: *mut c_void, _: unsafe extern "C" fn
 
 unsafe extern "C" fn home() -> *const Library {
     &raw const LIBRARY
-}
-
-unsafe extern "C" fn ready() -> bool {
-    OBJECTS.has_finder()
 }
 
 /// The program's own calls go to the program's own library.

@@ -32,7 +32,10 @@ static SAMPLER: AtomicU64 = AtomicU64::new(0);
 /// The functions that the sampler's object gets from this library.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 #[allow(non_upper_case_globals, reason = "a C symbol")]
-pub static uu_private_library_0: Library = Library {
+pub static uu_private_library_0: Library = TABLE;
+
+/// The functions of this library where the loader knows it.
+pub(crate) const TABLE: Library = Library {
     size: core::mem::size_of::<Library>() as u32,
     build: BUILD,
     add_plugin,
@@ -54,7 +57,7 @@ pub static uu_private_library_0: Library = Library {
     frames_deregistered: registered::remove,
 };
 
-pub(crate) unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
+unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
     if index == 0 || index >= u32::from(EMBEDDER) {
         return -EINVAL;
     }
@@ -71,7 +74,7 @@ pub(crate) unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
     }
 }
 
-pub(crate) unsafe extern "C" fn plugin_index(name: *const [u8; 16]) -> u32 {
+unsafe extern "C" fn plugin_index(name: *const [u8; 16]) -> u32 {
     // SAFETY: the caller passes a name.
     let name = unsafe { &*name };
     (1..EMBEDDER).find(|index| PLUGINS.get_any(*index).is_some_and(|plugin| plugin.name == *name)).map_or(0, u32::from)
@@ -287,17 +290,17 @@ fn is_host(pc: u64) -> bool {
     own_faults::is_ours(pc) || (sampler != 0 && OBJECTS.are_of_one(pc, sampler))
 }
 
-pub(crate) unsafe extern "C" fn forget() {
+unsafe extern "C" fn forget() {
     if let Some(slot) = SLOTS.find(syscall::thread_pointer()) {
         slot.forget_protected();
     }
 }
 
-pub(crate) unsafe extern "C" fn thread_ended() {
+unsafe extern "C" fn thread_ended() {
     SLOTS.release(syscall::thread_pointer());
 }
 
-pub(crate) unsafe extern "C" fn after_fork() {
+unsafe extern "C" fn after_fork() {
     SLOTS.after_fork();
     REGISTRY.after_fork();
     registered::after_fork();
