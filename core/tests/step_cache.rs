@@ -206,6 +206,56 @@ fn relocated_steps_lead_to_no_stale_frame_pointer() {
     assert_eq!((stop, whole), (StopReason::BadCfa, Some((StopReason::BadCfa, words))));
 }
 
+/// Frames that align their stack leave gaps, so that of a stack that is elsewhere not all frames have moved by the same
+/// distance. They are relocated none the less: where the table has no rule any more, none is asked for.
+#[test]
+fn a_stack_that_is_elsewhere_needs_no_rule() {
+    handle_faults();
+    let mut framed = Rule::simple(RBP, 16);
+    framed.slots[1] = -2;
+    // Of function 9 the CFA is a word of the frame, of function 10 it is rbp + 16; the others' frames have two words.
+    let rules = [(9, world::realigned(&mut Random::new(1))), (10, framed)];
+    for (calls, further) in [0, 1, 3, 7, 8, 12, 30].into_iter().flat_map(|calls| [1, 2, 9].map(|by| (calls, by))) {
+        let ((mut world, cache, table), none) = (plain(&rules), empty());
+        let functions: Vec<u64> = (0..10).flat_map(|at| std::iter::repeat_n(4, calls).chain([9 + at % 2])).collect();
+        for turn in 0..6 {
+            // Gaps of other sizes in each turn, and another place.
+            let mut random = Random::new(1 + turn * further);
+            let begin = 100 + 8 * turn * further;
+            let (mut at, mut saved) = (begin as usize, None::<usize>);
+            world.stack.fill(0);
+            for (index, function) in functions.iter().enumerate() {
+                let mut cfa = at + 2;
+                if *function != 4 {
+                    let base = at + 2 + random.index(6);
+                    cfa = base + 2;
+                    if *function == 9 {
+                        cfa += random.index(6);
+                        world.stack[base - 1] = world.address(cfa as u64);
+                    }
+                    let fp = world.address(base as u64);
+                    match saved {
+                        Some(saved) => world.stack[saved] = fp,
+                        None => world.registers[usize::from(RBP)] = fp,
+                    }
+                    saved = Some(base);
+                }
+                at = cfa;
+                world.stack[at - 1] = (functions.get(index + 1).unwrap_or(&1) << 12) + 0x10;
+            }
+            (world.pc, world.registers[usize::from(RSP)]) = ((functions[0] << 12) + 0x10, world.address(begin));
+            let (plain, words) = world.emit(2000, None);
+            assert_eq!((plain.stop, words.len()), (StopReason::Complete, functions.len() + 1), "{calls}, turn {turn}");
+            world.looked_at.take();
+            // From the third one on it is a stack that is elsewhere, and not one that shares frames with the last.
+            let rules = if turn < 2 { &table } else { &none };
+            let what = format!("{calls} calls between, turn {turn}, {further} further");
+            assert_eq!(world.whole(2000, rules, &cache), Some((StopReason::Complete, words)), "{what}");
+            assert_eq!(world.looked_at.take(), [], "{what}");
+        }
+    }
+}
+
 #[test]
 fn frames_for_which_the_step_cache_has_no_room_are_captured_again() {
     handle_faults();
@@ -341,6 +391,41 @@ fn a_signal_frame_may_have_interrupted_something_else() {
             assert_ne!(seen.first(), seen.last(), "function {function}, word {word}");
             assert!(world.through_signals.get() >= 8, "{} replayed", world.through_signals.get());
         }
+    }
+}
+
+/// Two stacks in turn that begin with the same frames and end with the same frames, and differ between these: what a
+/// signal interrupted, or one function. Both are replayed; the one is not taken for the other.
+#[test]
+fn stacks_of_the_same_top_are_replayed_in_turns() {
+    handle_faults();
+    for (interrupts, outer) in [false, true].into_iter().flat_map(|how| [12, 40, 300].map(|outer| (how, outer))) {
+        let ((mut world, cache, table), none) = (plain(&[(9, Rule::signal(0))]), empty());
+        let at = 106;
+        world.stack.fill((4 << 12) + 0x10);
+        world.stack[at + 41 + 2 * outer] = (1 << 12) + 0x10;
+        if interrupts {
+            world.stack[at - 1] = (9 << 12) + 0x10;
+        }
+        (world.pc, world.registers[usize::from(RSP)]) = ((4 << 12) + 0x10, world.address(100));
+        for turn in 0..40 {
+            let other = turn % 2;
+            if interrupts {
+                world.stack[at + UCONTEXT_PC as usize / 8] = ((4 + other) << 12) + 0x120;
+                world.stack[at + UCONTEXT_SP as usize / 8] = world.address(at as u64 + 40 - 4 * other);
+            } else {
+                world.stack[at + 1] = ((4 + other) << 12) + 0x10;
+            }
+            let (plain, words) = world.emit(2000, None);
+            assert_eq!(plain.stop, StopReason::Complete);
+            world.looked_at.take();
+            // In the second half, nothing is stepped.
+            let rules = if turn < 20 { &table } else { &none };
+            let what = format!("{outer} outer frames, interrupted: {interrupts}, turn {turn}");
+            assert_eq!(world.whole(2000, rules, &cache), Some((StopReason::Complete, words)), "{what}");
+            assert_eq!(world.looked_at.take(), [], "{what}");
+        }
+        assert!(world.replayed[0].get() >= 10, "{outer} outer frames, interrupted: {interrupts}");
     }
 }
 

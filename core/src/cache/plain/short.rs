@@ -115,8 +115,8 @@ impl Short {
         self.0 & REALIGNED != 0
     }
 
-    /// The rule that this one is in a frame with this rbp, just below which lies `cfa`: one whose CFA is rbp plus an
-    /// offset. `None`: it does not fit, or `cfa` is none.
+    /// The rule that this one, of a function or of another frame of it, is in a frame with this rbp, just below which
+    /// lies `cfa`: one whose CFA is rbp plus an offset. `None`: it does not fit, or `cfa` is none.
     #[cold]
     pub(crate) fn in_frame(self, rbp: u64, cfa: u64) -> Option<Short> {
         // rbp points to the caller's; the return address and at least that lie between it and the CFA.
@@ -125,10 +125,12 @@ impl Short {
             return None;
         }
         let mut word = REALIGNED_VALID | FROM_RBP | words;
+        // A function's rule has the places of a frame in which that would be 2.
+        let had = self.words().max(2);
         for index in 0..6 {
             let field = match self.field(index) {
                 0 => 0,
-                field => Some(field + words - 2).filter(|field| *field < LOST)?,
+                field => Some((field + words).wrapping_sub(had)).filter(|field| (1..LOST).contains(field))?,
             };
             word |= field << (SLOTS + SLOT_BITS * index);
         }
@@ -338,6 +340,11 @@ mod tests {
         let places = [0, 1, 2, 3, 4, 5].map(|index| here.field(index));
         assert_eq!(places, [14, 9, 0, 0, 0, 11]);
         assert_eq!(short.touched(), here.touched());
+        // In another frame of the same function, also without the function's own rule.
+        for cfa in [0x8010, 0x8040, 0x8060, 0x80c0] {
+            assert!(short.in_frame(0x8000, cfa).is_some(), "{cfa:#x}");
+            assert_eq!(here.in_frame(0x8000, cfa), short.in_frame(0x8000, cfa), "{cfa:#x}");
+        }
         assert!(!Short::all_framed([short]) && !Short::all_framed([here]));
         // No CFA: misaligned, too near, too far, below rbp. And a table has no frame's rule.
         for cfa in [0x7051, 0x7008, 0x7000, 0x7000 + 8 * 31, 0x6fff, 0] {

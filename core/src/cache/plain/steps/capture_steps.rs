@@ -115,6 +115,30 @@ impl CaptureSteps {
         CaptureSteps { half, first_at, end, candidate_at: None, spliced: true, kept: true, exact: None }
     }
 
+    /// A copy of the cached steps from the start of their run, at index `first_at`, up to the index `end`, in the half
+    /// that does not hold them: what differs after those are few frames, perhaps, and then the rest is to be met.
+    /// `None`: less is left of them than would be copied.
+    pub(super) fn copied(inner: &mut Inner, first_at: usize, end: usize) -> Option<CaptureSteps> {
+        let (count, cached) = (end - first_at, inner.half as usize & 1);
+        if (inner.end as usize).saturating_sub(end) < count {
+            return None;
+        }
+        let [a, b] = &mut inner.halves;
+        let (from, to) = if cached == 0 { (a, b) } else { (b, a) };
+        let (from, to) = (from.get(first_at..end)?, to.get_mut(FRONT..FRONT + count)?);
+        to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+        let (half, candidate_at) = (cached ^ 1, Some(end));
+        Some(CaptureSteps {
+            half,
+            first_at: FRONT,
+            end: FRONT + count,
+            candidate_at,
+            spliced: false,
+            kept: true,
+            exact: None,
+        })
+    }
+
     /// Whether it has room in front of what follows the cached step at `met_at`.
     pub(super) fn fits_before(&self, met_at: usize) -> bool {
         met_at + 1 >= self.end - self.first_at

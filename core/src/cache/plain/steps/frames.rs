@@ -34,7 +34,7 @@ impl RbpAt {
 
     /// Where rbp of the caller is, after a frame with this rule and CFA. A user-space address has 47 bits.
     #[inline(always)]
-    fn after(self, rule: Short, cfa: u64) -> RbpAt {
+    pub(super) fn after(self, rule: Short, cfa: u64) -> RbpAt {
         let field = rule.field(RBP_FIELD);
         // A branch here would be unpredictable.
         RbpAt(select_unpredictable(field == 0, self.0, cfa << SLOT_BITS | field))

@@ -14,6 +14,10 @@ use crate::memory::Bare;
 /// Limit of the number of frames of a prefix.
 pub(super) const PREFIX_FRAMES: usize = 8;
 
+/// Blocks of inputs: a frame with a frame pointer depends on two words, one of a signal or one that aligned its stack
+/// on three.
+const BLOCKS: usize = 3;
+
 /// A verified prefix: the frame words of up to [`PREFIX_FRAMES`] innermost frames that lead to the verified tail, the
 /// words that they depend on, and the precomputed size of the reply.
 #[repr(C, align(64))]
@@ -34,8 +38,8 @@ pub(super) struct VerifiedPrefix {
     pub(super) input_count: u8,
     /// The frame words.
     pub(super) words: [u64; PREFIX_FRAMES],
-    /// The words of memory that the frames depend on: `input_count` of them, each by the address after its last byte.
-    pub(super) inputs: Words,
+    /// The words of memory that the frames depend on.
+    pub(super) inputs: [Words; BLOCKS],
 }
 
 impl VerifiedPrefix {
@@ -48,7 +52,7 @@ impl VerifiedPrefix {
         ends: false,
         input_count: 0,
         words: [0; PREFIX_FRAMES],
-        inputs: Words { above: [0; Words::COUNT], was: [0; Words::COUNT] },
+        inputs: [Words { above: [0; Words::COUNT], was: [0; Words::COUNT] }; BLOCKS],
     };
 
     /// Whether the inputs are unchanged, so that these frames lead to the tail again. `fp`: rbp of the innermost frame.
@@ -57,23 +61,27 @@ impl VerifiedPrefix {
     /// `prefix` must point to one, which others may write meanwhile.
     #[inline(always)]
     pub(super) unsafe fn holds(prefix: *const VerifiedPrefix, fp: u64, bare: Bare) -> bool {
-        // SAFETY: the caller guarantees the structure; each index is below Words::COUNT.
+        // SAFETY: the caller guarantees the structure; each index is below Words::COUNT, and each block one of BLOCKS.
         unsafe {
             let was = (&raw const (*prefix).fp).read_volatile();
-            let count = usize::from((&raw const (*prefix).input_count).read_volatile()).min(Words::COUNT);
-            let (above, words) = (&raw const (*prefix).inputs.above, &raw const (*prefix).inputs.was);
+            let count = usize::from((&raw const (*prefix).input_count).read_volatile()).min(BLOCKS * Words::COUNT);
+            let first = (&raw const (*prefix).inputs).cast::<Words>();
+            let (above, words) = (&raw const (*first).above, &raw const (*first).was);
             (was == 0 || was == fp)
-                && (0..count).all(|index| {
+                && (0..count.min(Words::COUNT)).all(|index| {
                     let above = above.cast::<u64>().add(index).read_volatile();
                     bare.word_just_below(above) == words.cast::<u64>().add(index).read_volatile()
                 })
+                // Those of most have one block, of which a part is used.
+                && (count <= Words::COUNT
+                    || !bare.any_changed_from(first.add(1), count.div_ceil(Words::COUNT) - 1))
         }
     }
 
     /// Stores the frames with these words and steps. `fp`: rbp of the innermost frame; `fp_there`: rbp of the tail's
     /// first frame, or 0 if the tail does not depend on it. `None`: they have too many inputs.
     pub(super) fn store(&mut self, fp: u64, words: &[u64], steps: &[Step], fp_there: u64) -> Option<()> {
-        let mut depends = Dependencies::new(core::slice::from_mut(&mut self.inputs), Some(fp));
+        let mut depends = Dependencies::new(&mut self.inputs, Some(fp));
         for step in steps {
             depends.on_step(step)?;
         }

@@ -39,7 +39,8 @@ const AT_ONCE: usize = PREFIX_FRAMES;
 #[repr(C, align(64))]
 pub(super) struct VerifiedTail {
     /// Keys of `prefixes`: the innermost frame, as [`Top::keyed`](crate::cache::query::Top::keyed); [`At::NOWHERE`]:
-    /// none. Apart from the prefixes, so that they are compared together. What a key refers to is not modified before
+    /// none. Several may have the same: a handler of signals begins where the kernel puts it, whatever was interrupted.
+    /// Apart from the prefixes, so that they are compared together. What a key refers to is not modified before
     /// the key is cleared.
     tops: [At; PREFIXES],
     prefixes: [VerifiedPrefix; PREFIXES],
@@ -136,13 +137,14 @@ impl VerifiedTail {
     }
 
     /// The whole stack from `top` (keyed) with rbp `fp`: the number of words and the reason why they end. `None`: there
-    /// is no valid prefix for this top, or no precomputed reply for this capacity. If someone has written the tail
+    /// is no valid prefix for this top, or no precomputed reply for this capacity; without `ANY` only the first prefix
+    /// for this top is looked at, which takes least time where it is the only one. If someone has written the tail
     /// meanwhile, the answer is void. Each number is read once, so that it is the one that was checked.
     ///
     /// # Safety
     /// `tail` must point to one, which others may write meanwhile.
     #[inline(always)]
-    pub(super) unsafe fn replay_from_top(
+    pub(super) unsafe fn replay_from_top<const ANY: bool>(
         tail: *const VerifiedTail,
         top: At,
         fp: u64,
@@ -153,13 +155,14 @@ impl VerifiedTail {
         // BLOCKS, the words read are at most those of `words` there, and those written at most the caller's.
         unsafe {
             let place = |index: usize| (&raw const (*tail).tops).cast::<At>().add(index).read_volatile();
-            let index = (0..PREFIXES).find(|index| place(*index) == top)?;
-            let prefix = (&raw const (*tail).prefixes).cast::<VerifiedPrefix>().add(index);
-            if (&raw const (*prefix).reply_for_capacity).read_volatile() != words.len()
-                || !VerifiedPrefix::holds(prefix, fp, bare)
-            {
+            let is_it = |index: &usize| {
+                place(*index) == top && (!ANY || VerifiedTail::prefix_holds(tail, *index, fp, bare, words.len()))
+            };
+            let index = (0..PREFIXES).find(is_it)?;
+            if !ANY && !VerifiedTail::prefix_holds(tail, index, fp, bare, words.len()) {
                 return None;
             }
+            let prefix = (&raw const (*tail).prefixes).cast::<VerifiedPrefix>().add(index);
             let blocks = (&raw const (*prefix).tail_blocks).read_volatile();
             if blocks > BLOCKS || bare.any_changed_from((&raw const (*tail).blocks).cast(), blocks) {
                 return None;
@@ -175,6 +178,20 @@ impl VerifiedTail {
             copy_words((&raw const (*tail).words).cast(), words.as_mut_ptr().add(own), further);
             let ends = (&raw const (*prefix).ends).read_volatile();
             Some((own + further, if ends { StopReason::Complete } else { StopReason::BufferFull }))
+        }
+    }
+
+    /// Whether the prefix at this index holds, with rbp `fp`, and has a reply for this capacity.
+    ///
+    /// # Safety
+    /// As [`VerifiedTail::replay_from_top`]; there must be such a prefix.
+    #[inline(always)]
+    unsafe fn prefix_holds(tail: *const VerifiedTail, index: usize, fp: u64, bare: Bare, capacity: usize) -> bool {
+        // SAFETY: passed on.
+        unsafe {
+            let prefix = (&raw const (*tail).prefixes).cast::<VerifiedPrefix>().add(index);
+            (&raw const (*prefix).reply_for_capacity).read_volatile() == capacity
+                && VerifiedPrefix::holds(prefix, fp, bare)
         }
     }
 
@@ -226,14 +243,15 @@ impl VerifiedTail {
         let (_, times) = self.seen.get_mut(at)?;
         *times = times.saturating_add(1);
         // If that failed, it is tried again at growing intervals.
-        times.is_power_of_two().then_some(at)
+        let times = Some(*times).filter(|times| times.is_power_of_two())?;
+        // What is there under this key may hold again. If all are such, one of them is replaced.
+        let mut places = (0..PREFIXES).map(|further| (at + further) % PREFIXES);
+        places.find(|at| self.tops.get(*at) != Some(&top)).or(Some(times.trailing_zeros() as usize % PREFIXES))
     }
 
     /// Stores a prefix at index `at`: from `top`, with rbp `fp`, these steps lead to the first frame. `words`: their
     /// frame words.
     pub(super) fn store_prefix(&mut self, at: usize, top: At, fp: u64, words: &[u64], steps: &[Step]) {
-        // Another prefix of the same top would be found first.
-        self.tops.iter_mut().filter(|place| **place == top).for_each(|place| *place = At::NOWHERE);
         let (Some(place), Some(prefix)) = (self.tops.get_mut(at), self.prefixes.get_mut(at)) else { return };
         *place = At::NOWHERE;
         compiler_fence(Ordering::SeqCst);
@@ -243,11 +261,14 @@ impl VerifiedTail {
         }
     }
 
-    /// Precomputes the reply for a buffer of `capacity` words and this top, if a verified prefix leads from it and the
-    /// buffer is large enough.
+    /// Precomputes the reply for a buffer of `capacity` words and this top (keyed) with rbp `fp`, if a verified prefix
+    /// leads from it and the buffer is large enough.
     #[inline(always)]
-    pub(super) fn prepare_for_capacity(&mut self, top: At, capacity: usize) -> Option<()> {
-        let at = self.tops.iter().position(|place| *place == top)?;
+    pub(super) fn prepare_for_capacity(&mut self, top: At, fp: u64, bare: Bare, capacity: usize) -> Option<()> {
+        let mut both = self.tops.iter().zip(&self.prefixes);
+        // SAFETY: a prefix that nobody writes meanwhile.
+        let at =
+            both.position(|(place, prefix)| *place == top && unsafe { VerifiedPrefix::holds(prefix, fp, bare) })?;
         let own = self.prefixes.get(at).filter(|prefix| prefix.reply_for_capacity != capacity)?.count;
         let (count, blocks, stop) = self.within(capacity.checked_sub(own + 1)?)?;
         let prefix = self.prefixes.get_mut(at)?;

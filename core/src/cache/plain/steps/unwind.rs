@@ -168,7 +168,7 @@ impl StepCache {
         // SAFETY: a field of the cache. No reference to it is made here, since a handler may change it.
         unsafe {
             let tail = &raw const (*self.inner.get()).tail;
-            VerifiedTail::replay_from_top(tail, top.keyed(), top.fp, bare, words)
+            VerifiedTail::replay_from_top::<false>(tail, top.keyed(), top.fp, bare, words)
         }
     }
 
@@ -192,6 +192,14 @@ impl StepCache {
         let Top { pc, sp, .. } = top;
         if self.turn.load(Ordering::Relaxed) & 1 != 0 || sp & 7 != 0 || sp >= USER_END || pc >= USER_END {
             return Unwound::Nothing;
+        }
+        // SAFETY: the caller vouches for the thread. Another prefix of this top than the one that was tried may hold.
+        let replayed = unsafe {
+            let tail = &raw const (*self.inner.get()).tail;
+            VerifiedTail::replay_from_top::<true>(tail, top.keyed(), top.fp, bare, words)
+        };
+        if let Some((count, stop)) = replayed {
+            return Unwound::Whole(count, stop);
         }
         // SAFETY: passed on.
         let mut begun = match unsafe { self.replay_from_first(rules, top, bare, words) } {
@@ -244,11 +252,13 @@ impl StepCache {
                 return Err(Some((valid + 1, stop)));
             }
             if valid > 0 {
-                self.begin_change();
                 let steps = inner.cached().get(from..from + valid).unwrap_or_default();
                 steps.iter().for_each(|step| begun.frame.go(step));
                 begun.passed = valid;
-                begun.log = Some(CaptureSteps::of_cached(inner, from - 1, from + valid));
+                begun.log = CaptureSteps::copied(inner, from - 1, from + valid).or_else(|| {
+                    self.begin_change();
+                    Some(CaptureSteps::of_cached(inner, from - 1, from + valid))
+                });
             }
         }
         Ok(begun)
@@ -272,23 +282,25 @@ impl StepCache {
         let inner = unsafe { &mut *self.inner.get() };
         let mut log = match log {
             Some(log) => log,
-            None => CaptureSteps::begin(inner, rules.stamp, &frame),
-        };
-        if !log.spliced {
-            match inner.unwind_to_tail(rules, &mut frame, &mut log, bare, words) {
-                Ok((count, stop)) => {
-                    if let Some(at) = inner.tail.count_approach(top.keyed()) {
-                        inner.make_prefix(at, rules, top, bare);
+            None => {
+                let mut log = CaptureSteps::begin(inner, rules.stamp, &frame);
+                match inner.unwind_to_tail(rules, &mut frame, &mut log, bare, words) {
+                    Ok((count, stop)) => {
+                        if let Some(at) = inner.tail.count_approach(top.keyed()) {
+                            inner.make_prefix(at, rules, top, bare);
+                        }
+                        let capacity = usize::from(top.exact) + words.len();
+                        inner.tail.prepare_for_capacity(top.keyed(), top.fp, bare, capacity);
+                        return Unwound::Whole(count, stop);
                     }
-                    inner.tail.prepare_for_capacity(top.keyed(), usize::from(top.exact) + words.len());
-                    return Unwound::Whole(count, stop);
+                    Err(count) => passed = count,
                 }
-                Err(count) => passed = count,
+                if inner.rests() {
+                    (log.candidate_at, log.kept) = (None, false);
+                }
+                log
             }
-            if inner.rests() {
-                (log.candidate_at, log.kept) = (None, false);
-            }
-        }
+        };
         log.exact = interrupted;
         // SAFETY: passed on.
         unsafe { self.unwind_logging(rules, (&mut frame, passed), log, bare, words) }
