@@ -83,6 +83,15 @@ impl Current {
         Some(rule)
     }
 
+    /// Has what [`Current::remember`] will read of the table loaded.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, lookup: u64) {
+        if let Some(table) = &self.table {
+            table.prefetch(lookup.wrapping_sub(self.bias()));
+        }
+    }
+
     /// The rule that the object's table has for a process address.
     #[inline(always)]
     pub(crate) fn rule_at(&self, lookup: u64) -> Option<Packed> {

@@ -33,17 +33,19 @@ impl Bare {
         guarded::load_just_below(address)
     }
 
-    /// Passes the words of the stack at `sp`, at most `most` of them, to `each`: those that lie in one page with the
-    /// word below them, which is the stack's: beyond a stack nothing may be mapped, and faults are expensive.
+    /// Passes the words of the stack at `sp`, those before the process address `from` left out and at most `most` from
+    /// sp on, to `each`: those that lie in one page with the word below them, which is the stack's: beyond a stack
+    /// nothing may be mapped, and faults are expensive. Returns the address after the last.
     #[inline(always)]
-    pub fn words_ahead(self, sp: u64, most: u64, mut each: impl FnMut(u64)) {
+    pub fn words_ahead(self, sp: u64, from: u64, most: u64, mut each: impl FnMut(u64)) -> u64 {
         let page_end = (sp.wrapping_sub(8) | 0xfff).wrapping_add(1);
         let end = page_end.min(sp.wrapping_add(8 * most));
-        let mut above = sp.wrapping_add(8);
-        while above <= end {
-            each(self.word_just_below(above));
-            above = above.wrapping_add(8);
+        let mut at = from.max(sp);
+        while at < end {
+            at = at.wrapping_add(8);
+            each(self.word_just_below(at));
         }
+        at
     }
 
     /// Prefetches the table entries at `base` that the eight words of the stack at `sp` select, by their bits in

@@ -50,11 +50,15 @@ impl Env for Live<'_> {
     fn prefetch_short_rules(&self, sp: u64, bare: Bare) {
         /// Of most frames, the return address is among as many words.
         const WORDS: u64 = 32;
-        bare.words_ahead(sp, WORDS, |word| {
+        let (object, seen) = self.ahead.get();
+        let from = if object == self.current.object && seen.wrapping_sub(sp) <= 8 * WORDS { seen } else { sp };
+        let until = bare.words_ahead(sp, from, WORDS, |word| {
             if word.wrapping_sub(self.current.start) < self.current.len {
                 SHORT_RULES.prefetch_before(word);
+                self.current.prefetch(word.wrapping_sub(1));
             }
         });
+        self.ahead.set((self.current.object, until));
     }
 
     #[cold]

@@ -59,6 +59,10 @@ pub struct Live<'c> {
     time: u64,
     /// Foreign code was called in this walk.
     foreign: Cell<bool>,
+    /// Up to where the words of the stack were looked at, and for return addresses of which object
+    /// ([`Env::prefetch_short_rules`](uunwind_core::walk::Env::prefetch_short_rules)).
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "there are no short rules so far"))]
+    ahead: Cell<(*const Object, u64)>,
     /// Whose functions may be called.
     calls: Calls,
     /// Frames that await those of the stack are wanted.
@@ -115,6 +119,7 @@ impl<'c> Live<'c> {
             calls,
             met: Met::new(),
             foreign: Cell::new(false),
+            ahead: Cell::new((core::ptr::null(), 0)),
             awaiting: false,
             result: 0,
             interpreted: 0,
