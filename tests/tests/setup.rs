@@ -75,6 +75,26 @@ fn a_second_call_opens_nothing_unless_something_was_loaded() {
     assert_eq!(says(&[&other]), "loaded 1, the same tables 1, asked for more 1\n");
 }
 
+#[test]
+fn a_second_process_reads_no_object() {
+    let scratch = paths::scratch("setup-opens");
+    let program = compile::with_library(&scratch, "setup_opens", &["-rdynamic"]);
+    let says = || {
+        let mut command = Command::new(&program);
+        command.env("XDG_CACHE_HOME", scratch.join("cache"));
+        let said = process::run(&mut command, &scratch, uu::LIMIT).expect_code(0).stdout;
+        let (stack, opened) = said.trim_end().rsplit_once('\n').expect("two lines");
+        (stack.to_owned(), opened.parse::<usize>().expect("a number"))
+    };
+    let (first, second) = (says(), says());
+    assert!(first.0.ends_with("walk 0, stop 1, doubt 0") && first.1 >= 3, "{first:?}");
+    assert_eq!(second, (first.0, 0));
+    // A file that was written again, as at the same place, is read again, and no other one.
+    let bytes = std::fs::read(&program).expect("the program");
+    std::fs::write(&program, bytes).expect("scratch");
+    assert_eq!(says(), (second.0, 1));
+}
+
 /// What the program says of itself, with this folder for caches.
 #[track_caller]
 fn says(program: &Path, scratch: &Path, cache: &Path, root: &str) -> String {
@@ -119,7 +139,7 @@ fn a_cache_that_cannot_be_used_costs_time_only() {
     let cache = scratch.join("cache");
     assert_eq!(says(&cache), PREPARED);
     let entries = files(&cache);
-    assert!(entries.iter().any(|entry| entry.starts_with(cache.join("uu/facts"))), "{entries:?}");
+    assert!(entries.iter().any(|entry| entry.starts_with(cache.join("uu/objects"))), "{entries:?}");
     assert!(entries.iter().any(|entry| entry.starts_with(cache.join("uu/tables"))), "{entries:?}");
     let replaced: [fn(&Path); 5] = [
         |entry| std::fs::write(entry, [0xa5; 100]).expect("garbage"),

@@ -1,8 +1,7 @@
-//! Which plugin an object belongs to, and its facts: kept from an earlier process, or found now. uu's own analyse
-//! halves run here; those of other plugins in processes of their own, as in the recorder.
+//! Which plugin an object belongs to, and its facts. uu's own analyse halves run here; those of other plugins in
+//! processes of their own, as in the recorder.
 
 use crate::forever;
-use crate::kept::Store;
 use crate::plugins::{folder, is_own};
 use crate::state::{Installed, State};
 use std::time::{Duration, Instant};
@@ -35,22 +34,13 @@ pub struct Analysts(Option<Analysers>);
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unanswered;
 
-/// Finds the object's facts and hands them to libuunwind. False: there is no answer; it is looked for again.
-pub fn add(
-    library: &Library,
-    state: &State,
-    store: &Store,
-    image: &Image,
-    key: u64,
-    analysts: &mut Analysts,
-) -> Result<bool, Errno> {
-    let Ok(facts) = store.facts(image, || find(image, key, state, analysts)) else { return Ok(false) };
-    let claims = |plugin: &&Installed| facts.as_ref().is_some_and(|facts| facts.plugin == plugin.name);
+/// Hands libuunwind an object's facts. False: it does not take them.
+pub fn add(library: &Library, state: &State, key: u64, facts: Option<&ObjectFacts>) -> Result<bool, Errno> {
+    let claims = |plugin: &&Installed| facts.is_some_and(|facts| facts.plugin == plugin.name);
     let index = state.plugins.iter().find(claims).map_or(0, |plugin| plugin.index);
-    let bytes = facts.map(|facts| facts.bytes).unwrap_or_default();
-    let words = forever(&bytes);
+    let bytes = forever(facts.map(|facts| facts.bytes.clone()).unwrap_or_default());
     // SAFETY: libuunwind's function; the facts stay.
-    match unsafe { (library.add_facts)(key, index, words.as_ptr().cast(), bytes.len()) } {
+    match unsafe { (library.add_facts)(key, index, bytes.as_ptr(), bytes.len()) } {
         error if error == -ENOMEM => Err(ENOMEM),
         0 => Ok(true),
         error if error == -EEXIST => Ok(true),
@@ -60,7 +50,12 @@ pub fn add(
 
 /// The plugin that claims the object: the first in the order of the plugins. `Err`: one that could has not answered, or
 /// says that the object is its own but cannot be served, or is not open here.
-fn find(image: &Image, key: u64, state: &State, analysts: &mut Analysts) -> Result<Option<ObjectFacts>, Unanswered> {
+pub fn find(
+    image: &Image,
+    key: u64,
+    state: &State,
+    analysts: &mut Analysts,
+) -> Result<Option<ObjectFacts>, Unanswered> {
     // It contains whatever uu's analyses look for.
     if is_own(image) {
         return Ok(None);

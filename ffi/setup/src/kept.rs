@@ -1,49 +1,72 @@
-//! Facts on disk: `$XDG_CACHE_HOME/uu/facts/<digest>`, else in `~/.cache`. The digest covers which file it is and which
-//! contents it has (`FileId`), which build of uu analysed it, and which plugins were asked.
+//! What libuunwind is given of a file, on disk: `$XDG_CACHE_HOME/uu/objects/<digest>`, else in `~/.cache`. The digest
+//! covers which file it is and which contents it has (`FileId`), which build of uu analysed it, and which plugins were
+//! asked. So where an entry is found, the file need not be opened, nor its unwind information be read, which is what
+//! names its rule table in the cache of tables.
 //!
 //! As the cache of rule tables, it saves time and nothing else: an entry that is missing, damaged or that another user
-//! could have written is made anew.
+//! could have written is made anew. It need not be that of the file that is loaded, which may have been replaced: facts
+//! and tables go to the objects with their key, which libuunwind computes from an object's memory.
 
-use crate::facts::{ObjectFacts, Unanswered};
+use crate::facts::ObjectFacts;
 use crate::plugins::own_file;
 use crate::state::{FileId, State};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use uunwind_core::plugin::{padded, trimmed};
-use uunwind_elf::Image;
 use uunwind_tables_build::private_folder::Drawer;
-use uunwind_tables_build::user_folder;
+use uunwind_tables_build::{user_folder, Name};
 
 /// No entry is larger, in bytes.
 const LARGEST: u64 = 128 * 1024;
 
-/// The user's facts on disk, as one set of plugins finds them.
+/// What libuunwind is given of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Key of its object.
+    pub key: u64,
+    /// Which plugin claims it, and its facts.
+    pub facts: Option<ObjectFacts>,
+    /// Its rule table, if there is one.
+    pub table: Option<KeptTable>,
+}
+
+/// A table in the cache of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptTable {
+    /// Its name there.
+    pub name: Name,
+    /// The key of the unwind information that it is made of.
+    pub unwind_key: u64,
+}
+
+/// The user's entries on disk, as one set of plugins makes them.
 pub struct Store(Option<(Drawer, Sha256)>);
 
 impl Store {
     /// For the plugins of this process. Without a folder, or without the file of this object or of a plugin, nothing is
     /// kept.
     pub fn of_user(state: &State) -> Store {
-        Store(user_folder().and_then(|folder| Some((Drawer::at(folder.join("facts")), of_plugins(state)?))))
+        Store(user_folder().and_then(|folder| Some((Drawer::at(folder.join("objects")), of_plugins(state)?))))
     }
 
-    /// The object's facts, from the disk or by `find`. Only answers are kept.
-    pub fn facts(
-        &self,
-        image: &Image,
-        find: impl FnOnce() -> Result<Option<ObjectFacts>, Unanswered>,
-    ) -> Result<Option<ObjectFacts>, Unanswered> {
-        let (Some((folder, plugins)), Some(file)) = (&self.0, image.metadata()) else { return find() };
-        let digest = plugins.clone().chain_update(FileId::of(&file).bytes().collect::<Vec<u8>>()).finalize();
-        let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        let kept = folder.read(&name, LARGEST);
-        if let Some(kept) = kept.ok().and_then(|bytes| decode(&bytes)) {
-            return Ok(kept);
+    /// What is kept of a file.
+    pub fn find(&self, file: FileId) -> Option<Kept> {
+        let (folder, name) = self.place(file)?;
+        decode(&folder.read(&name, LARGEST).ok()?)
+    }
+
+    /// Keeps what was found of a file.
+    pub fn keep(&self, file: FileId, kept: &Kept) {
+        if let Some((folder, name)) = self.place(file) {
+            // Whatever goes wrong here costs time only.
+            let _ = folder.write(&name, &encode(kept));
         }
-        let found = find()?;
-        // Whatever goes wrong here costs time only.
-        let _ = folder.write(&name, &encode(found.as_ref()));
-        Ok(found)
+    }
+
+    fn place(&self, file: FileId) -> Option<(&Drawer, String)> {
+        let (folder, plugins) = self.0.as_ref()?;
+        let digest = plugins.clone().chain_update(file.bytes().collect::<Vec<u8>>()).finalize();
+        Some((folder, digest.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 }
 
@@ -66,54 +89,69 @@ fn of_plugins(state: &State) -> Option<Sha256> {
     Some(hash)
 }
 
-/// `checksum | plugin's name in 16 bytes, zero where none claims the object | facts`.
-pub fn encode(facts: Option<&ObjectFacts>) -> Vec<u8> {
-    let (plugin, bytes) = facts.map_or(("", &[][..]), |facts| (&facts.plugin, &facts.bytes));
-    let body = [&padded(plugin)[..], bytes].concat();
+/// `checksum | key | name of the table, zero where there is none | its unwind key | plugin's name in 16 bytes, zero
+/// where none claims the object | facts`.
+pub fn encode(kept: &Kept) -> Vec<u8> {
+    let (plugin, bytes) = kept.facts.as_ref().map_or(("", &[][..]), |facts| (&facts.plugin, &facts.bytes));
+    let (name, unwind_key) = kept.table.map_or(([0; 32], 0), |table| (table.name, table.unwind_key));
+    let body = [&kept.key.to_le_bytes(), &name[..], &unwind_key.to_le_bytes(), &padded(plugin), bytes].concat();
     [Sha256::digest(&body).as_slice(), &body].concat()
 }
 
 /// The reverse of [`encode`]. `None`: damaged.
-pub fn decode(bytes: &[u8]) -> Option<Option<ObjectFacts>> {
+pub fn decode(bytes: &[u8]) -> Option<Kept> {
     let (sum, body) = bytes.split_first_chunk::<32>()?;
     if Sha256::digest(body).as_slice() != sum {
         return None;
     }
+    let (key, body) = body.split_first_chunk::<8>()?;
+    let (name, body) = body.split_first_chunk::<32>()?;
+    let (unwind_key, body) = body.split_first_chunk::<8>()?;
     let (plugin, facts) = body.split_first_chunk::<16>()?;
     let plugin = String::from_utf8(trimmed(plugin).to_vec()).ok()?;
-    Some((!plugin.is_empty()).then(|| ObjectFacts { plugin, bytes: facts.to_vec() }))
+    Some(Kept {
+        key: u64::from_le_bytes(*key),
+        facts: (!plugin.is_empty()).then(|| ObjectFacts { plugin, bytes: facts.to_vec() }),
+        table: (*name != [0; 32]).then(|| KeptTable { name: *name, unwind_key: u64::from_le_bytes(*unwind_key) }),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What could not be answered is asked again by the next process; that there is nothing is an answer.
+    fn kept() -> Kept {
+        let facts = ObjectFacts { plugin: "some".to_owned(), bytes: vec![1, 2, 3] };
+        Kept { key: 5, facts: Some(facts), table: Some(KeptTable { name: [7; 32], unwind_key: 6 }) }
+    }
+
     #[test]
-    fn only_answers_are_kept() {
+    fn a_file_has_what_was_kept_of_it_until_it_or_the_plugins_change() {
         let folder = std::env::temp_dir().join(format!("uu-kept-{}", std::process::id()));
-        let new = || Store(Some((Drawer::at(folder.clone()), Sha256::new())));
-        let store = new();
-        let image = Image::open(&std::env::current_exe().unwrap()).unwrap();
-        let facts = ObjectFacts { plugin: "some".to_owned(), bytes: vec![1] };
-        assert_eq!(store.facts(&image, || Err(Unanswered)), Err(Unanswered));
-        assert_eq!(store.facts(&image, || Ok(Some(facts.clone()))), Ok(Some(facts.clone())));
-        assert_eq!(store.facts(&image, || panic!("it is kept")), Ok(Some(facts)));
-        std::fs::remove_dir_all(&folder).unwrap();
+        let store = |plugins| Store(Some((Drawer::at(folder.clone()), Sha256::new().chain_update([plugins]))));
+        let program = std::fs::metadata(std::env::current_exe().unwrap()).unwrap();
+        let (file, other) = (FileId::of(&program), FileId::of(&std::fs::metadata("/bin/sh").unwrap()));
+        assert_eq!(store(1).find(file), None);
+        store(1).keep(file, &kept());
+        assert_eq!(store(1).find(file), Some(kept()));
+        assert_eq!((store(1).find(other), store(2).find(file)), (None, None));
         // A folder that goes away costs time; the next set-up makes it again.
-        assert_eq!(store.facts(&image, || Ok(None)), Ok(None));
-        let store = new();
-        assert_eq!(store.facts(&image, || Ok(None)), Ok(None));
-        assert_eq!(store.facts(&image, || panic!("it is kept, too")), Ok(None));
+        let open = store(1);
+        assert_eq!(open.find(file), Some(kept()));
+        std::fs::remove_dir_all(&folder).unwrap();
+        open.keep(file, &kept());
+        assert_eq!(store(1).find(file), None);
+        store(1).keep(file, &kept());
+        assert_eq!(store(1).find(file), Some(kept()));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn entries_round_trip_and_damage_is_noticed() {
-        let facts = ObjectFacts { plugin: "some".to_owned(), bytes: vec![1, 2, 3] };
-        assert_eq!(decode(&encode(Some(&facts))), Some(Some(facts.clone())));
-        assert_eq!(decode(&encode(None)), Some(None));
-        let whole = encode(Some(&facts));
+        for kept in [kept(), Kept { facts: None, ..kept() }, Kept { table: None, ..kept() }] {
+            assert_eq!(decode(&encode(&kept)), Some(kept));
+        }
+        let whole = encode(&kept());
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] ^= 1;

@@ -7,8 +7,9 @@
 //! ```text
 //! state    what this process has been given so far, one immutable value; how it is changed, and what a fork does to it
 //! plugins  finds plugins, opens them, and installs them in libuunwind
-//! facts    which plugin an object belongs to: from the cache on disk, or analysed
-//! kept     that cache
+//! objects  what a loaded object needs: from the caches on disk, or analysed
+//! facts    which plugin an object belongs to
+//! kept     the cache on disk of what was found of a file
 //! follow   the thread that does all this again when something new was loaded
 //!
 //! symbolize  frames to functions, files and lines
@@ -21,6 +22,7 @@ mod follow;
 pub mod kept;
 mod list;
 mod mapped;
+mod objects;
 mod plugins;
 mod state;
 mod symbolize;
@@ -28,10 +30,8 @@ mod symbolize;
 use findshlibs::{SharedLibrary, TargetSharedLibrary};
 use state::{FileId, Settled, State};
 use std::path::PathBuf;
-use uunwind_core::errno::{Errno, EEXIST, ENOEXEC, ENOMEM};
+use uunwind_core::errno::{Errno, ENOEXEC};
 use uunwind_core::library::{Library, BUILD, BY_ITSELF};
-use uunwind_elf::Image;
-use uunwind_tables_build::Cache;
 
 /// The loader's name of the vDSO.
 const VDSO: &str = "linux-vdso.so.1";
@@ -75,26 +75,9 @@ fn prepare(library: &Library) -> i32 {
         for plugin in plugins {
             plugins::install(library, state, plugin);
         }
-        let cache = Cache::of_user();
-        let (store, mut analysts) = (kept::Store::of_user(state), facts::Analysts::default());
+        let mut finder = objects::Finder::of_user(library, state);
         for (path, id) in objects {
-            if state.done.contains(&id) {
-                continue;
-            }
-            let Ok(image) = Image::open(&path) else {
-                all_done = false;
-                continue;
-            };
-            let key = uunwind_elf::key_of(&image).0;
-            let answered = facts::add(library, state, &store, &image, key, &mut analysts)?;
-            // Walks that interrupt a set-up meet this object, and no others: its rules are read in place.
-            if !plugins::is_own(&image) && !state.tables.contains(&key) && add_table(library, &cache, &image, key)? {
-                state.tables.insert(key);
-            }
-            // Of the file that was read, whatever is at its path now.
-            let id = image.metadata().filter(|_| answered).map(|file| FileId::of(&file));
-            all_done &= id.is_some();
-            state.done.extend(id);
+            all_done &= state.done.contains(&id) || finder.give(state, &path, id)?;
         }
         all_done &= files.iter().all(|file| state.opened.contains(file));
         state.settled = loads.filter(|_| all_done).map(settled);
@@ -119,28 +102,19 @@ fn loaded() -> (Vec<(PathBuf, FileId)>, bool) {
     (objects, all_have_files)
 }
 
-/// False: the object has no unwind information.
-fn add_table(library: &Library, cache: &Cache, image: &Image, key: u64) -> Result<bool, Errno> {
-    let Ok((table, _)) = cache.table(image) else { return Ok(false) };
-    let words = forever(&table);
-    // SAFETY: libuunwind's function; the table stays.
-    match unsafe { (library.add_table)(key, words.as_ptr().cast(), table.len()) } {
-        0 => Ok(true),
-        // Somebody else has been here.
-        error if error == -EEXIST => Ok(true),
-        error if error == -ENOMEM => Err(ENOMEM),
-        _ => Ok(false),
+/// These bytes at a multiple of 8, for ever: a walk may read them at any time.
+fn forever(bytes: Vec<u8>) -> &'static [u8] {
+    if bytes.as_ptr().addr().is_multiple_of(align_of::<u64>()) {
+        return bytes.leak();
     }
-}
-
-/// A copy of these bytes at a multiple of 8, for ever: a walk may read it at any time.
-fn forever(bytes: &[u8]) -> &'static [u64] {
-    let word = |chunk: &[u8]| {
-        let mut word = [0; 8];
-        for (to, from) in word.iter_mut().zip(chunk) {
-            *to = *from;
-        }
-        u64::from_le_bytes(word)
-    };
-    bytes.chunks(8).map(word).collect::<Vec<u64>>().leak()
+    // An allocator that gives bytes no more than their own alignment.
+    let mut words = vec![0u64; bytes.len().div_ceil(size_of::<u64>())];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks(size_of::<u64>())) {
+        let mut whole = [0; size_of::<u64>()];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_ne_bytes(whole);
+    }
+    let words: &'static [u64] = words.leak();
+    // SAFETY: as many bytes as there are at least.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), bytes.len()) }
 }

@@ -12,7 +12,7 @@ mod facts;
 mod frame_words;
 mod gdb_list;
 mod jit_names;
-mod kept_facts;
+mod kept_objects;
 mod lookup;
 mod lua_overlay;
 mod lua_state;
@@ -111,7 +111,7 @@ pub const ALL: &[Target] = &[
     target("table_cache", "the entry of an object in the cache of rule tables", table_cache::run, 4_000),
     target("naming", "what uu and its naming process send to each other", naming::run, 60_000),
     target("facts", "the facts memfd, as targets read it", facts::run, 150_000),
-    target("kept_facts", "the entry of an object in the cache of facts", kept_facts::run, 60_000),
+    target("kept_objects", "the entry of a file in the cache of what was found of it", kept_objects::run, 60_000),
     target("proc_task", "what /proc says of threads: their list, their states", proc_task::run, 150_000),
     target(
         "dynamic_symbols",

@@ -32,6 +32,9 @@ pub enum Cached {
     Built,
 }
 
+/// What a table is called in the cache: the digest of what it is built of.
+pub type Name = [u8; 32];
+
 impl Cache {
     /// No cache: every table is built.
     pub fn none() -> Cache {
@@ -52,18 +55,40 @@ impl Cache {
     /// and kept.
     pub fn table(&self, image: &Image) -> Result<(Vec<u8>, Cached), NoTable> {
         let (inputs, key) = (Inputs::of(image), image.unwind_key());
-        let Some(folder) = &self.folder else { return Ok((inputs.build(key)?, Cached::Built)) };
-        let name: String = inputs.digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
-        if let Ok(bytes) = folder.read(&name, LARGEST) {
-            if is_whole(&bytes, key) {
-                return Ok((bytes, Cached::Hit));
-            }
+        match self.folder {
+            Some(_) => self.named(&inputs, key, &inputs.digest(key)),
+            None => Ok((inputs.build(key)?, Cached::Built)),
+        }
+    }
+
+    /// As [`Cache::table`], and its name, by which [`Cache::kept`] finds it without the object's file.
+    pub fn table_and_name(&self, image: &Image) -> Result<(Vec<u8>, Name), NoTable> {
+        let (inputs, key) = (Inputs::of(image), image.unwind_key());
+        let name = inputs.digest(key);
+        Ok((self.named(&inputs, key, &name)?.0, name))
+    }
+
+    fn named(&self, inputs: &Inputs<'_>, key: u64, name: &Name) -> Result<(Vec<u8>, Cached), NoTable> {
+        if let Some(bytes) = self.kept(name, key) {
+            return Ok((bytes, Cached::Hit));
         }
         let bytes = inputs.build(key)?;
-        // Whatever goes wrong here costs time only.
-        let _ = folder.write(&name, &bytes);
+        if let Some(folder) = &self.folder {
+            // Whatever goes wrong here costs time only.
+            let _ = folder.write(&file_name(name), &bytes);
+        }
         Ok((bytes, Cached::Built))
     }
+
+    /// The whole table with this name and key, if it is on the disk.
+    pub fn kept(&self, name: &Name, key: u64) -> Option<Vec<u8>> {
+        let bytes = self.folder.as_ref()?.read(&file_name(name), LARGEST).ok()?;
+        is_whole(&bytes, key).then_some(bytes)
+    }
+}
+
+fn file_name(name: &Name) -> String {
+    name.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// uu's folder in the user's cache (XDG Base Directory Specification). Relative paths in the environment are ignored,

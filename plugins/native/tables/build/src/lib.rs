@@ -20,6 +20,6 @@ mod sections;
 mod special;
 
 pub use builder::{build, NoTable, Source};
-pub use cache::{user_folder, Cache, Cached};
+pub use cache::{user_folder, Cache, Cached, Name};
 pub use compressed::Unread;
 pub use sections::{debug_frame, of_image};

@@ -1,5 +1,5 @@
-//! The cache of facts on disk: whatever an object's entry contains, it is refused, or says the same when it is written
-//! again.
+//! The cache on disk of what was found of a file: whatever an entry contains, it is refused, or says the same when it
+//! is written again.
 //!
 //! | bytes | |
 //! |---|---|
@@ -16,9 +16,9 @@ pub fn run(data: &[u8]) -> bool {
         sum.copy_from_slice(&Sha256::digest(body));
     }
     let Some(found) = decode(&entry) else { return false };
-    if let Some(facts) = &found {
+    if let Some(facts) = &found.facts {
         assert!(!facts.plugin.is_empty() && facts.bytes.len() < entry.len());
     }
-    assert_eq!(decode(&encode(found.as_ref())), Some(found), "written again, it says something else");
+    assert_eq!(decode(&encode(&found)), Some(found), "written again, it says something else");
     true
 }
