@@ -15,6 +15,10 @@ macro_rules! same {
 fn its_structures_are_the_librarys() {
     same!(sys::Request, uunwind_stacks::request::Request:
         size, flags, ucontext, frames, capacity, skip, reserved, frame, user, words, count, stop, doubt);
+    same!(sys::RequestWithCfas, uunwind_stacks::request::WithCfas: request, cfas);
+    same!(sys::FrameInfo, uunwind_stacks::describe::FrameInfo:
+        size, kind, flags, line, first_line, omitted, address, file_address, file_offset, position, build_id_len, reserved,
+        build_id, language, function, file);
     same!(sys::Thread, uunwind_crashes::threads::all::CThread: tid, error, name, first, words, count, stop, doubt);
     same!(sys::Delivery, uunwind_deferred::Delivery: size, tid, cookie, frames, words, count, stop, doubt);
     same!(sys::Symbol, uunwind_stacks::symbol::Symbol:

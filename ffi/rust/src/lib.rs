@@ -28,12 +28,14 @@
 //!
 //! # Signal handlers
 //!
-//! [`native`] is async-signal-safe once [`load`] has succeeded, and so are [`Client::trigger`], [`Cookie::is_pending`]
-//! and [`cancel_trigger`]. Everything else allocates.
+//! [`native`] and [`Walk::each`] are async-signal-safe once [`load`] has succeeded, and so are [`Step::describe`],
+//! [`Client::trigger`], [`Cookie::is_pending`] and [`cancel_trigger`]. Everything else allocates.
 //!
 //! ```text
 //! stack     Stack: a whole stack of this thread, or of another one
-//! frame     Frame: a frame in words
+//! walk      Walk, Step: frame by frame, as with a cursor; which frames are wanted; CFAs
+//! describe  Description: a frame in words, in a signal handler, too
+//! frame     Frame: a frame in words, with the names of native functions
 //! id        StackId: a number for a stack
 //! threads   the stacks of all threads; what a thread needs to have a stack overflow reported
 //! window    Window: code of a JIT, registered as long as the value lives
@@ -46,6 +48,7 @@
 
 mod client;
 mod crash;
+mod describe;
 mod error;
 mod frame;
 mod held;
@@ -57,10 +60,12 @@ mod stack;
 pub mod sys;
 mod threads;
 mod unwinder;
+mod walk;
 mod window;
 
 pub use client::{cancel_trigger, triggers_lost, Client, Cookie, Delivery};
 pub use crash::CrashReport;
+pub use describe::Description;
 pub use error::Error;
 pub use frame::{Frame, Kind};
 pub use id::{ids_lost, StackId};
@@ -69,6 +74,7 @@ pub use stack::{native, Captured, Stack};
 pub use threads::{all_threads, prepare_thread, Thread};
 pub use unwinder::{Function, Rule, Unwinder};
 pub use uunwind_core::stop_reason::StopReason;
+pub use walk::{Ended, Step, Steps, Walk};
 pub use window::{Unwind, Window, WindowBuilder};
 
 /// Opens the library, if that has not been done. Thread-safe; not async-signal-safe.

@@ -84,6 +84,7 @@ fn functions(library: &Library) -> Result<Api, Error> {
         cookie_is_pending = "uu_cookie_is_pending",
         triggers_lost = "uu_triggers_lost",
         prepare_thread = "uu_prepare_thread",
+        describe = "uu_describe",
         symbolize = "uu_symbolize",
         symbols_free = "uu_symbols_free",
         stack_id = "uu_stack_id",

@@ -25,6 +25,43 @@ pub struct Request {
     pub doubt: u16,
 }
 
+/// `struct uu_request` with the fields that came later.
+#[repr(C)]
+pub struct RequestWithCfas {
+    pub request: Request,
+    pub cfas: *mut u64,
+}
+
+impl RequestWithCfas {
+    /// A request whose frames have CFAs, in the unused capacity of an empty vector.
+    pub(crate) fn new(request: Request, cfas: &mut Vec<u64>) -> RequestWithCfas {
+        let capacity = request.capacity.min(cfas.capacity());
+        let request = Request { size: size_of::<RequestWithCfas>() as u32, capacity, ..request };
+        RequestWithCfas { request, cfas: cfas.as_mut_ptr() }
+    }
+}
+
+/// `struct uu_frame_info`.
+#[repr(C)]
+pub struct FrameInfo {
+    pub size: u32,
+    pub kind: u32,
+    pub flags: u32,
+    pub line: u32,
+    pub first_line: u32,
+    pub omitted: u32,
+    pub address: u64,
+    pub file_address: u64,
+    pub file_offset: u64,
+    pub position: u64,
+    pub build_id_len: u32,
+    pub reserved: u32,
+    pub build_id: [u8; 32],
+    pub language: [u8; 16],
+    pub function: [u8; 512],
+    pub file: [u8; 1024],
+}
+
 /// `struct uu_thread`.
 #[repr(C)]
 pub struct Thread {
@@ -141,6 +178,7 @@ pub struct Api {
     pub cookie_is_pending: unsafe extern "C" fn(u64) -> c_int,
     pub triggers_lost: unsafe extern "C" fn() -> u64,
     pub prepare_thread: unsafe extern "C" fn() -> c_int,
+    pub describe: unsafe extern "C" fn(*const u64, *mut FrameInfo) -> c_int,
     pub symbolize: unsafe extern "C" fn(*const u64, usize, *mut *const Symbol) -> c_int,
     pub symbols_free: unsafe extern "C" fn(*const Symbol),
     pub stack_id: unsafe extern "C" fn(*const u64, usize) -> u32,
