@@ -13,6 +13,9 @@
 //! each round; a ratio is that of one round, and the median over the rounds is printed. With 0 rounds: addresses never
 //! seen before, and nothing else. Last come uu_walk, and uu_stack_id after a capture, of the same chains.
 //!
+//! `uunwind-bench LIBRARY ROUNDS WORDS`: the tables whose titles contain these words, of the floor and `uu_capture`
+//! only, as minima: to compare two builds of the library, whose processes take turns.
+//!
 //! `uunwind-bench unprepared LIBRARY`: addresses never seen before in a program that called neither uu_setup() nor
 //! uu_handle_faults(), beside libgcc.
 //!
@@ -63,12 +66,20 @@ fn main() {
         return triggers::run(&library, arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number")));
     }
     let rounds = arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number"));
+    let only = arguments.next();
+    let is_wanted = |title: &str| only.as_ref().is_none_or(|words| title.contains(words.as_str()));
+    let kind = if only.is_some() { table::Kind::Minima } else { table::Kind::Medians };
     chains::settle();
     let mut peers = peers::all(&libuunwind);
+    if only.is_some() {
+        peers.truncate(2);
+    }
     // First of all: every address is met for the first time.
     let mut table = table::Table::new("addresses never seen before", &DEPTHS[1..2]);
     table.add(never_seen(&mut peers, &Paths::disjoint(DEPTHS[1])));
-    table.print();
+    if is_wanted("addresses never seen before") {
+        table.print();
+    }
     if rounds == 0 {
         return;
     }
@@ -81,10 +92,10 @@ fn main() {
     let again: Chains = |depth| Paths::again(depth, 400);
     let cases: [(&str, Chains, Time, bool); 9] = [
         ("the same stack again", one, called, false),
-        ("the same in a signal handler", again, interrupted, true),
+        ("the same stack again, in a signal handler", again, interrupted, true),
         ("its top changed", one, |paths, flavour, peer, _| Some(paths.time_top_changed(flavour, peer)), false),
         (
-            "the same in a signal handler",
+            "its top changed, in a signal handler",
             again,
             |paths, flavour, peer, truth| paths.time_in_handler(flavour, peer, truth, true),
             true,
@@ -96,7 +107,7 @@ fn main() {
             false,
         ),
         ("2,000 distinct chains, their addresses seen before", many, called, false),
-        ("the same in a signal handler", many, interrupted, true),
+        ("2,000 distinct chains, in a signal handler", many, interrupted, true),
         (
             "50 distinct chains, many times in a row",
             few,
@@ -104,7 +115,7 @@ fn main() {
             false,
         ),
         (
-            "the same in a signal handler",
+            "50 distinct chains, in a signal handler",
             few,
             |paths, flavour, peer, truth| {
                 let once = |_| paths.time_in_handler(flavour, peer, truth, false);
@@ -122,12 +133,17 @@ fn main() {
         if in_handler {
             peers.push(Box::new(peers::Through::open(&libuunwind)));
         }
-        let mut table = table::Table::new(what, &DEPTHS);
-        for depth in DEPTHS {
-            table.add(measure(&mut peers, &chains(depth), rounds, time));
+        if is_wanted(what) {
+            let mut table = table::Table::of(kind, what, &DEPTHS);
+            for depth in DEPTHS {
+                table.add(measure(&mut peers, &chains(depth), rounds, time));
+            }
+            table.print();
         }
-        table.print();
         peers.truncate(peers.len() - usize::from(in_handler));
+    }
+    if only.is_some() {
+        return;
     }
     spread::print(&mut peers[1], &libuunwind, rounds);
     let mut peers = peers::whole(&libuunwind);

@@ -2,8 +2,18 @@
 
 use crate::Measured;
 
+/// What a table has of all rounds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The median, of times and of ratios within a round.
+    Medians,
+    /// The least time, and the ratio of two of them.
+    Minima,
+}
+
 /// One table: peers down, depths across.
 pub struct Table {
+    kind: Kind,
     title: String,
     depths: Vec<usize>,
     columns: Vec<Vec<Measured>>,
@@ -25,9 +35,14 @@ pub fn middle(mut values: Vec<f64>) -> f64 {
 }
 
 impl Table {
-    /// An empty table.
+    /// An empty table of medians.
     pub fn new(title: &str, depths: &[usize]) -> Table {
-        Table { title: title.to_owned(), depths: depths.to_vec(), columns: Vec::new() }
+        Table::of(Kind::Medians, title, depths)
+    }
+
+    /// An empty table.
+    pub fn of(kind: Kind, title: &str, depths: &[usize]) -> Table {
+        Table { kind, title: title.to_owned(), depths: depths.to_vec(), columns: Vec::new() }
     }
 
     /// Adds the results of one depth; the first peer is the floor.
@@ -45,6 +60,10 @@ impl Table {
         for row in 0..peers {
             let cell = |column: &Vec<Measured>| {
                 let (floor, mine) = (&column[0].nanoseconds, &column[row].nanoseconds);
+                if self.kind == Kind::Minima {
+                    let least = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
+                    return format!("{:.1} (x{:.2})", least(mine), least(mine) / least(floor));
+                }
                 let ratios = mine.iter().zip(floor).map(|(m, f)| m / f).collect();
                 format!("{:.0} (x{:.1})", median(mine.clone()), median(ratios))
             };
