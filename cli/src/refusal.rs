@@ -37,7 +37,6 @@ fn habit(command: &str, option: &str) -> Option<&'static str> {
         ("uu record", "-F" | "--freq" | "--frequency") => Some("the rate is -r HZ"),
         ("uu record", "-g" | "--call-graph") => Some("whole stacks are always recorded"),
         ("uu record", "-n" | "--native") => Some("native frames are always recorded"),
-        ("uu record", "-s" | "--subprocesses") => Some("children are recorded, unless --no-children is given"),
         ("uu record", "-t" | "--threads") => {
             Some("threads are always recorded; `uu report --by thread` puts them above their stacks")
         }

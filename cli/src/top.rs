@@ -227,6 +227,7 @@ fn record(wanted: &Wanted, say: &Sender<Said>, is_left: &Receiver<()>) -> Result
         let (mut plugins, namer) = attach::prepare()?;
         let attach = Attach {
             pid,
+            with_children: false,
             rate: wanted.rate,
             duration: wanted.duration,
             every: None,

@@ -121,6 +121,73 @@ fn used_by_the_spinner(pid: u32) -> f64 {
     used_by_threads(pid)[1]
 }
 
+/// A child that is there already, and some that a shell starts during the recording, are processes of their own in
+/// it.
+#[test]
+fn children_of_a_shell_are_recorded_too() {
+    let scratch = paths::scratch("attach-children");
+    let flag = scratch.join("over");
+    let burns = format!("sh -c 'echo $$; while [ ! -e {} ]; do :; done' &", flag.display());
+    let script = format!("{burns} echo ready; read line; {burns} {burns} read line; wait; exit 7");
+    let mut running = Running::start(Command::new("sh").args(["-c", &script]));
+    // The child and the shell write at the same time.
+    let said = [running.line(), running.line()];
+    let mut pids: Vec<u32> = said.iter().filter_map(|line| line.parse().ok()).collect();
+    assert_eq!(pids.len(), 1, "{said:?}");
+    let attached = Attached::begin(&scratch, running.pid(), &["-s"]);
+    running.say("go");
+    pids.extend((0..2).map(|_| running.line().parse::<u32>().expect("a process id")));
+    wait_until_used(&pids, 0.5);
+    attached.signal(libc::SIGINT);
+    let (recording, samples, summary) = attached.end();
+    let first = recording.processes.first().expect("a process").pid;
+    assert_eq!(first, running.pid());
+    for pid in &pids {
+        assert!(samples.iter().any(|sample| sample.pid == *pid), "{pid} has no sample: {summary}");
+        let process = recording.processes.iter().find(|process| process.pid == *pid).expect("it has samples");
+        assert_eq!((process.parent, process.command.len()), (first, 3), "{process:?}");
+    }
+    let end = recording.end.as_ref().expect("an end");
+    assert!(end.cpu_used >= 1_500_000_000, "the CPU time of all: {}", end.cpu_used);
+    assert!(!summary.contains("-p leaves out"), "{summary}");
+    std::fs::write(&flag, "").expect("scratch");
+    assert_eq!(running.end(), Some(7), "the shell has noticed it");
+}
+
+/// Waits until each of these processes has used this CPU time more, in seconds.
+fn wait_until_used(pids: &[u32], seconds: f64) {
+    let used = || pids.iter().map(|pid| used_by_threads(*pid).iter().sum::<f64>()).collect::<Vec<f64>>();
+    let before = used();
+    wait_for("CPU time of each process", || used().iter().zip(&before).all(|(now, before)| *now > before + seconds));
+}
+
+/// Python's own frames, in each child.
+#[test]
+fn children_of_multiprocessing_are_recorded_too() {
+    let python = interpreters::modern().pop().expect("an interpreter");
+    let scratch = paths::scratch("attach-pool");
+    let mut running = Running::start(Command::new(&python.path).arg(paths::source("python/pool.py")));
+    let there: u32 = running.line().parse().expect("a process id");
+    assert_eq!(running.line(), "ready");
+    let attached = Attached::begin(&scratch, running.pid(), &["-s"]);
+    running.say("more");
+    let later: u32 = running.line().parse().expect("a process id");
+    wait_until_used(&[there, later], 0.5);
+    attached.signal(libc::SIGINT);
+    let (_, samples, summary) = attached.end();
+    for pid in [there, later] {
+        let burns =
+            |sample: &&Sample| sample.frames.iter().any(|frame| frame.is_python() && frame.name().ends_with("burns"));
+        // It may be seen while it starts; from then on it burns.
+        let of: Vec<&Sample> =
+            samples.iter().filter(|sample| sample.pid == pid).skip_while(|sample| !burns(sample)).collect();
+        assert!(!of.is_empty(), "{pid}: {summary}");
+        let other = of.iter().find(|sample| !burns(sample));
+        assert!(other.is_none(), "{}", other.map(|sample| sample.text()).unwrap_or_default());
+    }
+    assert_eq!(running.end(), Some(0));
+}
+
 /// Running code that is registered at run time is walked by its unwind data, too.
 #[test]
 fn code_registered_at_run_time_is_walked_by_its_rules() {
@@ -164,13 +231,17 @@ fn code_registered_at_run_time_is_walked_by_its_rules() {
 fn what_was_used_after_the_last_look_is_sampled_at_the_end() {
     let (scratch, program) = program("attach-late", &[]);
     let running = Running::ready(&mut Command::new(&program));
-    let attached = Attached::begin(&scratch, running.pid(), &["-d", "1"]);
+    let attached = Attached::begin(&scratch, running.pid(), &[]);
+    let file = scratch.join("recording.uu");
+    // Now it looks; the file has its name before.
+    wait_for("a sample", || Recording::read(&file).is_ok_and(|recording| !recording.samples.is_empty()));
     attached.signal(libc::SIGSTOP);
     let (begun, before) = (Instant::now(), used_by_the_spinner(running.pid()));
     while begun.elapsed() < Duration::from_millis(1200) {
         std::thread::sleep(Duration::from_millis(10));
     }
     let used = used_by_the_spinner(running.pid()) - before;
+    attached.signal(libc::SIGINT);
     attached.signal(libc::SIGCONT);
     let (_, samples, summary) = attached.end();
     let spun = samples.iter().filter(|s| !known(s, &["spins"]).is_empty());

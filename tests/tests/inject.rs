@@ -97,6 +97,25 @@ fn a_sampler_goes_in_and_out_again_and_leaves_nothing() {
     assert_eq!(running.end(), Some(0), "a wait was interrupted");
 }
 
+/// exec takes the sampler away with all other memory: the recording ends by itself, and says so; the program goes on.
+#[test]
+fn exec_ends_the_recording_with_a_clear_line() {
+    let (scratch, program) = program("inject-exec", &[]);
+    let script = "echo ready; read line; exec \"$0\"";
+    let mut running = Running::ready(Command::new("bash").args(["-c", script]).arg(&program));
+    let child = command(&scratch, running.pid(), &[]).stderr(Stdio::piped()).spawn().expect("uu");
+    let file = scratch.join("recording.uu");
+    wait_for("the recording", || file.is_file());
+    running.say("go");
+    assert_eq!(running.line(), "ready");
+    let out = child.wait_with_output().expect("its end");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(0), "{said}");
+    assert!(said.contains("the process has called exec") && said.contains("without --inject"), "{said}");
+    assert!(!Looks::of(running.pid()).has_sampler());
+    assert_eq!(running.end(), Some(0), "a wait was interrupted");
+}
+
 /// Threads wait in forty kinds of system calls, those among them that any stop ends with EINTR: none notices that a
 /// thread is borrowed.
 #[test]

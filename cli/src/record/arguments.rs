@@ -28,9 +28,12 @@ pub struct Options {
     /// Samples per second of CPU time, per thread (1 to 10000); with --mode wall, per second
     #[arg(short, long, value_name = "HZ", default_value = DEFAULT_RATE, allow_negative_numbers = true)]
     rate: OsString,
-    /// Record this running process, without its children; it lives on
+    /// Record this running process; it lives on
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true)]
     pid: Option<OsString>,
+    /// With -p: record its children and theirs, too, those that it has and those to come
+    #[arg(short, long)]
+    subprocesses: bool,
     /// cpu: sample threads that run, by their CPU time; wall: those that wait, too, by the time that passes
     #[arg(long, value_name = "MODE", default_value = "cpu", value_parser = options::Offers(&["cpu", "wall"]),
           hide_possible_values = true)]
@@ -157,6 +160,8 @@ pub struct Arguments {
     pub rate: u32,
     /// A running process to record.
     pub pid: Option<u32>,
+    /// Its children are recorded, too.
+    pub subprocesses: bool,
     /// A sampler may be put into that process.
     pub inject: bool,
     /// It was said that nothing may.
@@ -239,6 +244,15 @@ impl Arguments {
         if options.pid.is_some() && options.explicit {
             return Err(Failure::new("--explicit takes a PROGRAM: uu puts no handler into a running process (-p)"));
         }
+        if options.pid.is_none() && options.subprocesses {
+            let text = "-s takes a running process (-p PID): children of a PROGRAM are recorded anyway, unless \
+                        --no-children is given";
+            return Err(Failure::new(text));
+        }
+        if options.inject && options.subprocesses {
+            let text = "--inject puts a sampler into one process, and -s is about its children: leave one of them out";
+            return Err(Failure::new(text));
+        }
         for (given, option) in [(options.remote, "--remote"), (options.inject, "--inject")] {
             if options.pid.is_none() && given {
                 return Err(Failure::new(format!("{option} takes a running process: give it with -p PID")));
@@ -246,6 +260,7 @@ impl Arguments {
         }
         Ok(Arguments {
             pid: options.pid.as_ref().map(|pid| options::pid(pid, "-p")).transpose()?,
+            subprocesses: options.subprocesses,
             inject: options.inject,
             remote: options.remote,
             rate: options::rate(&options.rate)?,

@@ -26,6 +26,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
     }
     let mut attach = Attach {
         pid,
+        with_children: arguments.subprocesses,
         rate: arguments.rate,
         duration: arguments.duration,
         every: arguments.every,

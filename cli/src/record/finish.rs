@@ -81,10 +81,13 @@ fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Argument
             // The user would find an empty recording later, without the reason.
             let _ = std::fs::remove_file(&outcome.output);
         }
-        // How a running process was recorded, and what became of what was put into it.
+        // How a running process was recorded, why no longer, and what became of what was put into it.
         let notes = recording.into_iter().flat_map(|recording| &recording.notes);
         let is_of_it = |note: &&String| {
-            note.starts_with(FROM_INSIDE) || note.starts_with(FROM_OUTSIDE) || note.contains("stays in process")
+            note.starts_with(FROM_INSIDE)
+                || note.starts_with(FROM_OUTSIDE)
+                || note.contains("ended early")
+                || note.contains("stays in process")
         };
         for note in notes.filter(is_of_it) {
             terminal::say(&printable(note));

@@ -17,9 +17,9 @@
 //! core_file  the same of a core file: its memory, threads and files
 //! refusal    why a process cannot be looked at
 //! clocks     the CPU time of threads
-//! sampler    samples of threads, by short stops of one at a time
+//! sampler    samples of threads, by short stops of one at a time; target: a process that is sampled
 //! watcher    samples of the waiting threads of a recording whose running threads sample themselves
-//! record     a recording of a running process, made of these
+//! record     a recording of a running process, made of these; followed: its children, and what each has used
 //! offline    the walks of stacks that were copied (uu record --unwind offline)
 //! inject     a sampler that is put into a running process, and a recording by it
 //! dump       all of it together: the stacks of all threads, as a recording
@@ -32,6 +32,7 @@ mod clocks;
 pub mod core_file;
 pub mod dump;
 mod env;
+mod followed;
 pub mod inject;
 mod memory;
 mod names;
@@ -42,6 +43,7 @@ pub mod record;
 mod refusal;
 pub mod registered;
 mod sampler;
+mod target;
 mod threads;
 mod waiting;
 pub mod waits;

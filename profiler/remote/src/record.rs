@@ -1,11 +1,13 @@
 //! A recording of a running process, from outside: nothing of uu enters it.
 
 use crate::dump::{command, exe};
+use crate::followed::{parent_of, Followed, Parent, Unseen};
 use crate::memory::Memory;
 use crate::objects::{code_of, Code, Objects};
 use crate::plugins::Plugins;
 use crate::refusal::{check, refused, DumpError};
 use crate::sampler::{Pause, Sampler, Tally};
+use crate::target::Target;
 use crate::threads::{children, tids};
 use crate::waits;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -30,6 +32,8 @@ use uunwind_tables_build::Cache;
 
 /// At most this number of files is kept open, so that their functions can be named after the process has ended.
 const KEPT_OPEN: usize = 512;
+/// While children are prepared for so long, what the others use is not sampled.
+const LONG: Duration = Duration::from_millis(50);
 /// How long exec may take to make a new image.
 const LONGEST_EXEC: Duration = Duration::from_secs(1);
 /// A recording that looked at the process less often than this share of what was asked for says so.
@@ -39,6 +43,8 @@ const LOOKED: f64 = 0.8;
 pub struct Attach {
     /// The process.
     pub pid: u32,
+    /// Its children, and theirs, are recorded, too.
+    pub with_children: bool,
     /// Sampling rate in Hz of CPU time; of time with `FLAG_WALL`.
     pub rate: u32,
     /// Ends the recording after this time.
@@ -109,7 +115,7 @@ pub fn record(
     let mut files = Files::default();
     // Before: what is mapped meanwhile is seen by the first check.
     let code = code_of(pid);
-    let mut objects = Objects::prepare(pid, &Memory::of(pid), cache, plugins).map_err(|error| refused(pid, error))?;
+    let first = Objects::prepare(pid, &Memory::of(pid), cache, plugins).map_err(|error| refused(pid, error))?;
     if let Some(signal) = interrupted() {
         return Err(AttachError::Interrupted(signal));
     }
@@ -119,27 +125,41 @@ pub fn record(
     let mut writer = Writer::begin(file, &settings);
     plugins.languages().iter().for_each(|language| writer.language(language));
     let mut jit = Jit::default();
-    let mut image = Image::of(pid);
-    begin_image(0, pid, plugins, &mut writer, &mut jit);
-    files.add(&objects, 0, 0, &mut writer, &mut jit);
+    begin_image(0, (pid, None), plugins, &mut writer, &mut jit);
+    files.add(&first, 0, 0, &mut writer, &mut jit);
     event(Event::Begun(&settings.command, &path));
 
     let (period, wall) = (1_000_000_000 / u64::from(attach.rate.max(1)), attach.flags & uunwind_ring::FLAG_WALL != 0);
-    let mut sampler = Sampler::new(pid, pidfd, period, wall, writer);
-    let (begun, cpu_before) = (Instant::now(), machine::exact_cpu_of(pid).unwrap_or(0));
+    let mut sampler = Sampler::new(period, wall, writer);
+    let (begun, begun_at) = (Instant::now(), machine::monotonic());
     sampler.awaiting = attach.flags & uunwind_ring::FLAG_AWAITING != 0;
+    sampler.with_children = attach.with_children;
     sampler.snapshots = Snapshots::new(attach.every);
     sampler.until = attach.duration.map(|duration| begun + duration);
-    (sampler.code, sampler.checked) = (code, machine::monotonic());
-    let mut cpu = cpu_before;
+    sampler.add(Target::new(pid, pidfd, 0, code), false);
+    // In the order of the sampler's processes.
+    let (mut objects, mut followed) = (vec![first], vec![Followed::new(pid, Image::of(pid), false)]);
+    // Images that were begun, CPU time of processes that have ended, and children that were not recorded.
+    let (mut images, mut cpu_of_ended, mut unseen) = (1, 0, Unseen::default());
     let mut notes = Vec::new();
     let cause = loop {
         // A thread of its own: the kernel lets go what it could not stop in time when that thread ends.
         let (of, with, by) = (&objects, &*plugins, &mut sampler);
         let pause = std::thread::scope(|scope| scope.spawn(|| by.run(of, with)).join());
-        cpu = machine::exact_cpu_of(pid).map_or(cpu, |now| now.max(cpu));
+        followed.iter_mut().for_each(Followed::update);
         jit.look();
-        match pause {
+        let index = match pause {
+            Ok(Pause::Over(EndCause::ProgramEnded)) => {
+                for (index, process) in sampler.drop_ended() {
+                    jit.finish(process);
+                    cpu_of_ended += followed.remove(index).used();
+                    objects.remove(index);
+                }
+                if sampler.targets.is_empty() {
+                    break EndCause::ProgramEnded;
+                }
+                continue;
+            }
             Ok(Pause::Over(cause)) => break cause,
             Ok(Pause::LetGo) => continue,
             Ok(Pause::Snapshot) => {
@@ -152,46 +172,88 @@ pub fn record(
                 report(sampler.snapshots.made(false), &mut event);
                 continue;
             }
-            Ok(Pause::OtherCode) => {}
+            Ok(Pause::Children(children)) => {
+                let since = Instant::now();
+                for child in children {
+                    let pidfd = child::pidfd(child).ok();
+                    let (code, image, prepared) = prepare(child, pidfd.as_ref(), cache, plugins);
+                    let Some(now) = unseen.check(child, &code, prepared) else { continue };
+                    let parent = parent_of(child, &image, &sampler, &followed);
+                    begin_image(images, (child, parent), plugins, &mut sampler.writer, &mut jit);
+                    let target = Target::new(child, pidfd, images, code);
+                    files.add(&now, images, target.checked, &mut sampler.writer, &mut jit);
+                    // What those that are older than the recording have used before it is not its matter.
+                    let whole = machine::start_of(child) >= begun_at;
+                    followed.push(Followed::new(child, image, whole));
+                    sampler.add(target, whole);
+                    objects.push(now);
+                    images += 1;
+                }
+                if since.elapsed() > LONG && !sampler.wall {
+                    (0..sampler.targets.len()).for_each(|index| sampler.skip(index));
+                }
+                continue;
+            }
+            Ok(Pause::OtherCode(index)) => index,
             Err(_) => {
                 notes.push("the walk has panicked, which ended the recording".to_owned());
                 break EndCause::Asked;
             }
-        }
-        let (code, now, prepared) = prepare(pid, sampler.pidfd.as_ref(), cache, plugins);
-        match prepared {
-            Ok(now) => objects = now,
-            Err(_) if code.is_empty() => break EndCause::ProgramEnded,
+        };
+        let Some((target, known)) = sampler.targets.get_mut(index).zip(followed.get_mut(index)) else { continue };
+        let pid = target.pid;
+        let (code, now, prepared) = prepare(pid, target.pidfd.as_ref(), cache, plugins);
+        let prepared = match prepared {
+            Ok(prepared) => prepared,
+            // It has ended, or is not to be looked at any more: the others go on.
             Err(error) => {
-                notes.push(format!("the recording ended early: {}", refused(pid, error)));
-                break EndCause::Asked;
+                if !code.is_empty() {
+                    notes.push(format!("the recording of process {pid} ended early: {}", refused(pid, error)));
+                }
+                if let Some(process) = sampler.leave(index) {
+                    jit.finish(process);
+                }
+                cpu_of_ended += followed.remove(index).used();
+                objects.remove(index);
+                if sampler.targets.is_empty() {
+                    break if code.is_empty() { EndCause::ProgramEnded } else { EndCause::Asked };
+                }
+                continue;
             }
+        };
+        if code.is_empty() && is_over(target.pidfd.as_ref()) {
+            // The next look finds that it has ended.
+            continue;
         }
-        if code.is_empty() && is_over(sampler.pidfd.as_ref()) {
-            break EndCause::ProgramEnded;
-        }
-        if now != image {
-            image = now;
-            jit.finish(sampler.process);
+        if now != known.image {
+            known.image = now;
+            jit.finish(target.process);
             // First the process, to which its threads then belong.
-            begin_image(sampler.process + 1, pid, plugins, &mut sampler.writer, &mut jit);
-            sampler.new_image();
+            begin_image(images, (pid, None), plugins, &mut sampler.writer, &mut jit);
+            sampler.new_image(index, images);
+            images += 1;
         }
-        files.add(&objects, sampler.process, sampler.checked, &mut sampler.writer, &mut jit);
-        sampler.code = code;
+        let Some(target) = sampler.targets.get_mut(index) else { continue };
+        files.add(&prepared, target.process, target.checked, &mut sampler.writer, &mut jit);
+        target.code = code;
+        if let Some(place) = objects.get_mut(index) {
+            *place = prepared;
+        }
         if !sampler.wall {
-            sampler.skip();
+            sampler.skip(index);
         }
     };
     let wall = begun.elapsed();
     event(Event::Over);
-    let left = if cause == EndCause::ProgramEnded { Vec::new() } else { children(pid) };
-    jit.finish(sampler.process);
+    let is_left = cause != EndCause::ProgramEnded && !attach.with_children;
+    let left = if is_left { children(pid) } else { Vec::new() };
+    sampler.targets.iter().for_each(|target| jit.finish(target.process));
     // A Ctrl-C so far has ended the recording; the next one ends the work that uu still does.
     child::forget_interrupt();
     notes.insert(0, how(attach, &sampler.tally, wall));
     notes.extend(losses(&sampler, attach.rate, wall));
     notes.append(&mut sampler.notes);
+    notes.extend(unseen.notes());
     let unrecorded = not_recorded(&left);
     notes.extend(unrecorded.clone());
     notes.extend(std::mem::take(&mut plugins.troubles));
@@ -200,7 +262,7 @@ pub fn record(
     report(sampler.snapshots.made(true), &mut event);
     let (mut writer, tally) = (sampler.writer, sampler.tally);
     notes.iter().for_each(|note| writer.note(note));
-    let cpu_used = cpu.saturating_sub(cpu_before);
+    let cpu_used = cpu_of_ended + followed.iter().map(Followed::used).sum::<u64>();
     let (time, recorder_cpu) = (machine::monotonic(), machine::own_cpu(0));
     writer.end(&End { time, cause, cpu_used, recorder_cpu, samples: tally.samples, ..End::default() });
     writer.flush();
@@ -283,11 +345,21 @@ pub fn settings(attach: &Attach) -> Settings {
     }
 }
 
-fn begin_image(index: u32, pid: u32, plugins: &Plugins, writer: &mut Writer<File>, jit: &mut Jit) {
+/// Begins the image of a process, which has this index. `parent`: the id and the index of the one that it was forked
+/// from, if that is recorded, and whether it still runs the same program.
+fn begin_image(
+    index: u32,
+    (pid, parent): (u32, Option<Parent>),
+    plugins: &Plugins,
+    writer: &mut Writer<File>,
+    jit: &mut Jit,
+) {
     let start = machine::start_of(pid);
-    writer.process(&Process { pid, start, exe: exe(pid), plugins: plugins.names.clone(), ..Process::default() });
+    let (id, origin) = parent.as_ref().map_or((0, 0), |parent| (parent.pid, u32::from(parent.is_same_program)));
+    let plugins = plugins.names.clone();
+    writer.process(&Process { pid, parent: id, origin, start, exe: exe(pid), plugins, ..Process::default() });
     writer.command(index, &command(pid));
-    jit.process(index, pid, start, None);
+    jit.process(index, pid, start, parent.filter(|parent| parent.is_same_program).map(|parent| parent.index));
 }
 
 /// What is the same until a process calls exec: its executable, and where the kernel has put that and the stack.
@@ -318,8 +390,8 @@ struct Files {
     /// Where the file of an object can be opened, by its key; kept open as long as there is room.
     known: HashMap<u64, (Vec<PathBuf>, Option<File>)>,
     open: usize,
-    /// What was written: process, key and place of each object.
-    written: HashSet<(u32, u64, u64)>,
+    /// What was written for each process: key and place of each object.
+    written: HashMap<u32, HashSet<(u64, u64)>>,
     troubles: Vec<String>,
 }
 
@@ -332,22 +404,23 @@ impl Files {
             }
         }
         let mut now = HashSet::new();
+        let before = self.written.remove(&process);
         for object in objects.recorded() {
             let mut object = Object { process, time, ..object };
-            let place = (process, object.facts_key, object.start);
+            let place = (object.facts_key, object.start);
             now.insert(place);
-            if self.written.contains(&place) {
+            if before.as_ref().is_some_and(|before| before.contains(&place)) {
                 continue;
             }
             // The first image's objects are there from the beginning.
-            object.time = if process == 0 && self.written.is_empty() { 0 } else { time };
+            object.time = if process == 0 && before.is_none() { 0 } else { time };
             let places = objects.files_of(object.start);
             self.keep(object.facts_key, &places);
             jit.object(process, &object, || self.of(&object));
             writer.object(&object);
         }
         // One that is gone and comes back is written again.
-        self.written = now;
+        self.written.insert(process, now);
     }
 
     fn keep(&mut self, key: u64, places: &[PathBuf]) {
@@ -411,7 +484,7 @@ fn losses(sampler: &Sampler, rate: u32, wall: Duration) -> Vec<String> {
              more time each"
         ));
     }
-    if sampler.names.is_full() {
+    if sampler.targets.iter().any(|target| target.names.is_full()) {
         notes.push("no room for the names of more code objects: frames of further ones have none".to_owned());
     }
     notes

@@ -10,20 +10,19 @@
 use crate::clocks::{is_running, Clock};
 use crate::memory::Memory;
 use crate::names::Names;
-use crate::objects::{code_of, Code, Objects};
+use crate::objects::{code_of, Objects};
 use crate::plugins::Plugins;
-use crate::threads::{self, tids, Stopped};
+use crate::target::{is_ready, Pending, Target, Watched};
+use crate::threads::{self, children, tids, Stopped};
 use crate::waiting::{self, Found, Waiting};
 use crate::waits::{self, doing, Doing};
-use crate::walks::{Walked, Walks};
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use std::collections::BTreeMap;
+use crate::walks::Walks;
+use std::collections::HashSet;
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uunwind_recorder::child::interrupted;
-use uunwind_recorder::machine;
+use uunwind_recorder::machine::{self, Stat};
 use uunwind_recorder::snapshot::Snapshots;
 use uunwind_recorder::stacks::Stacks;
 use uunwind_recording::{EndCause, Sample, Thread, Writer};
@@ -37,7 +36,12 @@ const SLICE: Duration = Duration::from_millis(100);
 const SHARE: u32 = 10;
 /// The files of at most this number of threads' clocks are kept open.
 const KEPT_OPEN: usize = 256;
-
+/// The same in this number of processes at most.
+const KEPT_OPEN_OF: usize = 8;
+/// Time between two looks for children.
+const SEARCH: Duration = Duration::from_millis(4);
+/// At most this number of processes is sampled, one after another.
+const CHILDREN: usize = 64 * 1024;
 /// At most this number of notes on code that is registered at run time is kept.
 const NOTES: usize = 4;
 
@@ -47,8 +51,10 @@ pub enum Pause {
     Over(EndCause),
     /// A snapshot is due, or one was made.
     Snapshot,
-    /// The process has mapped other code than it had when it was prepared.
-    OtherCode,
+    /// The process with this place among the others has mapped other code than it had when it was prepared.
+    OtherCode(usize),
+    /// Children were found.
+    Children(Vec<u32>),
     /// A thread did not stop in time: it is let go when the calling thread ends.
     LetGo,
 }
@@ -74,28 +80,6 @@ pub struct Tally {
     pub meanwhile: u64,
 }
 
-/// A thread of the process.
-struct Watched {
-    /// Index in the recording.
-    index: u32,
-    clock: Clock,
-    /// CPU time at the last look, or if waits are wanted, its time; and the part of it that no sample stands for, in
-    /// ns.
-    used: u64,
-    due: u64,
-    name: String,
-    waiting: Waiting,
-}
-
-impl Watched {
-    /// Takes a sample for what is due.
-    fn due(&mut self, period: u64) -> u32 {
-        let weight = u32::try_from(self.due / period).unwrap_or(u32::MAX);
-        self.due %= period;
-        weight
-    }
-}
-
 /// How a look ended.
 enum Looked {
     Whole,
@@ -105,22 +89,12 @@ enum Looked {
     LetGo,
 }
 
-/// A sample of which it is not known yet whether its code was still the code that had been prepared.
-struct Pending {
-    tid: u32,
-    thread: u32,
-    time: u64,
-    weight: u32,
-    kind: SampleKind,
-    walked: Arc<Walked>,
-}
-
-/// The sampling of a process.
+/// The sampling of some processes.
 pub struct Sampler {
-    /// The id of the process.
-    pub pid: u32,
-    /// Becomes readable when the process ends.
-    pub pidfd: Option<OwnedFd>,
+    /// Those that live, in the order in which they were found.
+    pub targets: Vec<Target>,
+    /// Children of the processes are wanted, too.
+    pub with_children: bool,
     /// CPU time for which a sample stands, in ns; if waits are wanted, time.
     pub period: u64,
     /// Threads that wait are sampled, too.
@@ -133,115 +107,132 @@ pub struct Sampler {
     pub until: Option<Instant>,
     /// Frames that await those of the stack are wanted.
     pub awaiting: bool,
-    /// Index of the process in the recording: its image since the last exec.
-    pub process: u32,
-    /// The names of code objects in that image; those before `names_written` are in the recording.
-    pub names: Names,
-    pub names_written: usize,
-    /// The code for which the objects were prepared.
-    pub code: Code,
-    /// When that was last found to be so (CLOCK_MONOTONIC, ns).
-    pub checked: u64,
     /// The recording.
     pub writer: Writer<File>,
     /// What was counted.
     pub tally: Tally,
     /// What could not be read of code that is registered at run time, for people.
     pub notes: Vec<String>,
-    threads: BTreeMap<u32, Watched>,
+    /// When children are looked for again.
+    search: Instant,
+    /// Children that were found, by their ids and beginnings (field 22 of `/proc/PID/stat`).
+    known: HashSet<(u32, u64)>,
     thread_count: u32,
     stacks: Stacks,
-    pending: Vec<Pending>,
 }
 
 impl Sampler {
-    /// Begins with the threads that the process has now, and what they use from now on.
-    pub fn new(pid: u32, pidfd: Option<OwnedFd>, period: u64, wall: bool, writer: Writer<File>) -> Sampler {
-        let mut sampler = Sampler {
-            pid,
-            pidfd,
+    /// A sampler without processes.
+    pub fn new(period: u64, wall: bool, writer: Writer<File>) -> Sampler {
+        Sampler {
+            targets: Vec::new(),
+            with_children: false,
             period,
             wall,
             waits: waiting::Tally::default(),
             snapshots: Snapshots::default(),
             until: None,
             awaiting: false,
-            process: 0,
-            names: Names::default(),
-            names_written: 0,
-            code: Code::default(),
-            checked: 0,
             writer,
             tally: Tally::default(),
             notes: Vec::new(),
-            threads: BTreeMap::new(),
+            search: Instant::now(),
+            known: HashSet::new(),
             thread_count: 0,
             stacks: Stacks::default(),
-            pending: Vec::new(),
-        };
-        sampler.watch(true);
-        sampler
-    }
-
-    /// The process has another image: its threads and names are others.
-    pub fn new_image(&mut self) {
-        self.process += 1;
-        (self.names, self.names_written) = (Names::default(), 0);
-        self.threads.clear();
-        self.watch(true);
-    }
-
-    /// Counts what threads have used since the last look, in which nobody looked.
-    pub fn skip(&mut self) {
-        self.watch(false);
-        for thread in self.threads.values_mut() {
-            self.tally.meanwhile += thread.due;
-            thread.due = 0;
         }
     }
 
-    /// Samples until something else is to be done. Runs on a thread of its own.
-    pub fn run(&mut self, objects: &Objects, plugins: &Plugins) -> Pause {
-        threads::prefer_this_thread();
-        let memory = Memory::of(self.pid);
-        let mut walks = Walks::new(objects, plugins, &memory, std::mem::take(&mut self.names));
-        walks.want_awaiting(self.awaiting);
-        if self.wall {
-            walks.keep_reads();
-        }
-        let pause = self.looks(&mut walks, &memory);
-        for note in walks.notes() {
-            // The numbers in them differ.
-            if self.notes.len() < NOTES {
-                self.notes.push(note);
+    /// Samples a process, too: with the threads that it has now, and what they use from now on; `whole`: also what they
+    /// have used before.
+    pub fn add(&mut self, mut target: Target, whole: bool) {
+        self.watch(&mut target, !whole);
+        self.targets.push(target);
+    }
+
+    /// A process has another image, with this index: its threads and names are others.
+    pub fn new_image(&mut self, index: usize, process: u32) {
+        self.with_target(index, |sampler, target| {
+            target.process = process;
+            (target.names, target.names_written) = (Names::default(), 0);
+            target.threads.clear();
+            sampler.watch(target, true);
+        });
+    }
+
+    /// Counts what threads of a process have used since the last look, in which nobody looked.
+    pub fn skip(&mut self, index: usize) {
+        self.with_target(index, |sampler, target| {
+            sampler.watch(target, false);
+            for thread in target.threads.values_mut() {
+                sampler.tally.meanwhile += thread.due;
+                thread.due = 0;
             }
+        });
+    }
+
+    /// Does something with a process, which is not among the others meanwhile.
+    fn with_target<T>(&mut self, index: usize, run: impl FnOnce(&mut Sampler, &mut Target) -> T) -> Option<T> {
+        if index >= self.targets.len() {
+            return None;
         }
-        self.names = walks.into_names();
+        let mut target = self.targets.remove(index);
+        let done = run(self, &mut target);
+        self.targets.insert(index, target);
+        Some(done)
+    }
+
+    /// Samples until something else is to be done. `objects`: those of each process. Runs on a thread of its own.
+    pub fn run(&mut self, objects: &[Objects], plugins: &Plugins) -> Pause {
+        threads::prefer_this_thread();
+        let memories: Vec<Memory> = self.targets.iter().map(|target| Memory::of(target.pid)).collect();
+        let mut walks = Vec::new();
+        for ((target, objects), memory) in self.targets.iter_mut().zip(objects).zip(&memories) {
+            let mut of = Walks::new(objects, plugins, memory, std::mem::take(&mut target.names));
+            of.want_awaiting(self.awaiting);
+            if self.wall {
+                of.keep_reads();
+            }
+            walks.push((of, memory));
+        }
+        let pause = self.looks(&mut walks);
+        for ((walks, _), target) in walks.into_iter().zip(&mut self.targets) {
+            // The numbers in them differ.
+            let room = NOTES.saturating_sub(self.notes.len());
+            self.notes.extend(walks.notes().into_iter().take(room));
+            target.names = walks.into_names();
+        }
         pause
     }
 
-    fn looks(&mut self, walks: &mut Walks<'_>, memory: &Memory) -> Pause {
+    fn looks(&mut self, walks: &mut [(Walks<'_>, &Memory)]) -> Pause {
         let period = Duration::from_nanos(self.period);
-        let (mut next, mut check) = (Instant::now() + period, Instant::now());
+        let mut next = Instant::now() + period;
         loop {
             if let Some(cause) = self.wait_until(next) {
                 // What threads have used since the last look, which may be long ago.
-                self.look(walks, memory);
-                self.settle(walks);
+                for (index, (walks, memory)) in walks.iter_mut().enumerate() {
+                    self.with_target(index, |sampler, target| {
+                        sampler.look(target, walks, memory);
+                        sampler.settle(target, walks);
+                    });
+                }
                 return Pause::Over(cause);
             }
             let begun = Instant::now();
-            let looked = self.look(walks, memory);
-            next = begun + period.max(begun.elapsed() * SHARE);
-            let begun = Instant::now();
-            if begun >= check || matches!(looked, Looked::OtherCode) {
-                if !self.settle(walks) {
-                    return Pause::OtherCode;
+            for (index, (walks, memory)) in walks.iter_mut().enumerate() {
+                let pause = self.with_target(index, |sampler, target| sampler.look_once(target, index, walks, memory));
+                if let Some(Some(pause)) = pause {
+                    return pause;
                 }
-                check = begun + begun.elapsed() * SHARE * 2;
             }
-            if matches!(looked, Looked::LetGo) {
-                return Pause::LetGo;
+            next = begun + period.max(begun.elapsed() * SHARE);
+            if self.with_children && begun >= self.search {
+                let children = self.search();
+                self.search = Instant::now() + SEARCH.max(begun.elapsed() * SHARE);
+                if !children.is_empty() {
+                    return Pause::Children(children);
+                }
             }
             if self.snapshots.is_due() || self.snapshots.is_made() {
                 return Pause::Snapshot;
@@ -249,7 +240,60 @@ impl Sampler {
         }
     }
 
-    /// Waits for the time of the next look. Returns why the recording is over, if it is.
+    /// Looks at a process, and from time to time at what it has mapped. Returns what else is to be done, if anything.
+    fn look_once(
+        &mut self,
+        target: &mut Target,
+        index: usize,
+        walks: &mut Walks<'_>,
+        memory: &Memory,
+    ) -> Option<Pause> {
+        let looked = self.look(target, walks, memory);
+        let begun = Instant::now();
+        if begun >= target.check || matches!(looked, Looked::OtherCode) {
+            if !self.settle(target, walks) {
+                return Some(Pause::OtherCode(index));
+            }
+            target.check = begun + begun.elapsed() * SHARE * 2;
+        }
+        matches!(looked, Looked::LetGo).then_some(Pause::LetGo)
+    }
+
+    /// Children of the processes that were not found before.
+    fn search(&mut self) -> Vec<u32> {
+        let mut found = Vec::new();
+        for target in &self.targets {
+            for child in children(target.pid) {
+                // An id may be used again.
+                let begun = Stat::of(child).and_then(|stat| stat.number(22)).unwrap_or(0);
+                if self.known.len() < CHILDREN && self.known.insert((child, begun)) {
+                    found.push(child);
+                }
+            }
+        }
+        found
+    }
+
+    /// Leaves the processes that have ended. Returns their places among the others, from the last one on, and the
+    /// indices of their images.
+    pub fn drop_ended(&mut self) -> Vec<(usize, u32)> {
+        let mut ended = Vec::new();
+        for index in (0..self.targets.len()).rev() {
+            if self.targets.get(index).is_some_and(Target::is_over) {
+                ended.extend(self.leave(index).map(|process| (index, process)));
+            }
+        }
+        ended
+    }
+
+    /// Leaves a process. Returns the index of its image.
+    pub fn leave(&mut self, index: usize) -> Option<u32> {
+        let target = (index < self.targets.len()).then(|| self.targets.remove(index))?;
+        self.tally.left_out += target.pending.len() as u64;
+        Some(target.process)
+    }
+
+    /// Waits for the time of the next look. Returns why the recording is over, if it is, or that a process has ended.
     fn wait_until(&self, next: Instant) -> Option<EndCause> {
         loop {
             let now = Instant::now();
@@ -261,12 +305,9 @@ impl Sampler {
             }
             let end = self.until.map_or(next, |until| until.min(next));
             let left = end.saturating_duration_since(now).min(SLICE);
-            let mut fds: Vec<_> = self.pidfd.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-            let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
-            // After a failure, no descriptor is ready.
-            let _ = poll(&mut fds, Some(&timeout));
-            let is_ready = fds.iter().any(|fd| !fd.revents().is_empty());
-            if is_ready || fds.is_empty() && tids(self.pid).is_err() {
+            let ready = is_ready(self.targets.iter().filter_map(|target| target.pidfd.as_ref()), left);
+            let mut blind = self.targets.iter().filter(|target| target.pidfd.is_none());
+            if ready || self.targets.is_empty() || blind.any(Target::is_over) {
                 return Some(EndCause::ProgramEnded);
             }
             if Instant::now() >= next {
@@ -275,46 +316,48 @@ impl Sampler {
         }
     }
 
-    /// Reads the clocks of all threads. `first`: what they have used so far is left out; else only for those that are
-    /// not new.
-    fn watch(&mut self, first: bool) {
+    /// Reads the clocks of all threads of a process. `first`: what they have used so far is left out; else only for
+    /// those that are not new.
+    fn watch(&mut self, target: &mut Target, first: bool) {
         let used = |clock: &Clock| clock.used().map(|used| if self.wall { machine::monotonic() } else { used });
-        self.threads.retain(|_, thread| {
+        target.threads.retain(|_, thread| {
             let Some(used) = used(&thread.clock) else { return false };
             thread.due = thread.due.saturating_add(used.saturating_sub(thread.used));
             thread.used = used;
             true
         });
-        for tid in tids(self.pid).unwrap_or_default() {
-            if self.threads.len() >= threads::THREADS || self.threads.contains_key(&tid) {
+        for tid in tids(target.pid).unwrap_or_default() {
+            if target.threads.len() >= threads::THREADS || target.threads.contains_key(&tid) {
                 continue;
             }
-            let Some(clock) = Clock::of(self.pid, tid, self.threads.len() < KEPT_OPEN) else { continue };
+            let kept = target.threads.len() < KEPT_OPEN && self.targets.len() < KEPT_OPEN_OF;
+            let Some(clock) = Clock::of(target.pid, tid, kept) else { continue };
             let Some(used) = used(&clock) else { continue };
-            let (index, name) = (self.thread_count, waits::name(self.pid, tid));
+            let (index, name) = (self.thread_count, waits::name(target.pid, tid));
             self.thread_count += 1;
-            self.writer.thread(&Thread { process: self.process, tid, name: String::new() });
+            self.writer.thread(&Thread { process: target.process, tid, name: String::new() });
             self.writer.thread_name(index, &name);
             let due = if first || self.wall { 0 } else { used };
-            self.threads.insert(tid, Watched { index, clock, used, due, name, waiting: Waiting::default() });
+            target.threads.insert(tid, Watched { index, clock, used, due, name, waiting: Waiting::default() });
         }
     }
 
     /// Samples every thread that is due, and runs or waits.
-    fn look(&mut self, walks: &mut Walks<'_>, memory: &Memory) -> Looked {
-        self.watch(false);
+    fn look(&mut self, target: &mut Target, walks: &mut Walks<'_>, memory: &Memory) -> Looked {
+        self.watch(target, false);
         self.tally.looks += 1;
-        for (tid, thread) in &mut self.threads {
+        let (pid, code, pending) = (target.pid, &target.code, &mut target.pending);
+        for (tid, thread) in &mut target.threads {
             if thread.due < self.period {
                 continue;
             }
             if self.wall {
-                let (at, tally) = ((self.pid, *tid), &mut self.waits);
-                let mut is_current = || code_of(at.0) == self.code;
+                let (at, tally) = ((pid, *tid), &mut self.waits);
+                let mut is_current = || code_of(at.0) == *code;
                 match thread.waiting.look(at, &thread.clock, (walks, memory), &mut is_current, tally) {
                     Found::Waits(walked) => {
                         let (weight, time, kind) = (thread.due(self.period), machine::monotonic(), SampleKind::Waiting);
-                        self.pending.push(Pending { tid: *tid, thread: thread.index, time, weight, kind, walked });
+                        pending.push(Pending { tid: *tid, thread: thread.index, time, weight, kind, walked });
                         continue;
                     }
                     Found::OtherCode => return Looked::OtherCode,
@@ -322,7 +365,7 @@ impl Sampler {
                     Found::Missed | Found::Gone => continue,
                     Found::Runs => {}
                 }
-            } else if !is_running(self.pid, *tid) {
+            } else if !is_running(pid, *tid) {
                 continue;
             }
             let Ok(stopped) = Stopped::one(*tid, PATIENCE) else {
@@ -351,49 +394,49 @@ impl Sampler {
             let Some(walked) = walked else { continue };
             let (weight, time, kind) = (thread.due(self.period), machine::monotonic(), SampleKind::Timer);
             let walked = Arc::new(walked);
-            self.pending.push(Pending { tid: *tid, thread: thread.index, time, weight, kind, walked });
+            pending.push(Pending { tid: *tid, thread: thread.index, time, weight, kind, walked });
         }
         Looked::Whole
     }
 
     /// Writes the samples whose code is still mapped as it was when the objects were prepared, and leaves the others
     /// out. False: something else is mapped by now.
-    fn settle(&mut self, walks: &Walks<'_>) -> bool {
+    fn settle(&mut self, target: &mut Target, walks: &Walks<'_>) -> bool {
         let time = machine::monotonic();
-        let now = code_of(self.pid);
-        let pending = std::mem::take(&mut self.pending);
-        if !self.code.is_subset(&now) {
+        let now = code_of(target.pid);
+        let pending = std::mem::take(&mut target.pending);
+        if !target.code.is_subset(&now) {
             self.tally.left_out += pending.len() as u64;
-            self.threads.values_mut().for_each(|thread| thread.waiting.forget());
+            target.threads.values_mut().for_each(|thread| thread.waiting.forget());
             return false;
         }
-        let is_same = self.code.len() == now.len();
+        let is_same = target.code.len() == now.len();
         if is_same {
-            self.checked = time;
+            target.checked = time;
         }
         let names = walks.names();
-        for name in names.names.iter().skip(self.names_written) {
+        for name in names.names.iter().skip(target.names_written) {
             let mut name = name.clone();
-            name.process = self.process;
+            name.process = target.process;
             self.writer.name(&name);
         }
-        self.names_written = names.names.len();
+        target.names_written = names.names.len();
         for Pending { tid, thread, time, weight, kind, walked } in pending {
             let (stack, _) = self.stacks.intern(&walked.words, |node| self.writer.node(node));
             let flags = walked.flags();
             let (stop, kind) = (walked.stop.number(), kind.number());
             self.writer.sample(Sample { thread, stack, time, weight, stop, kind, flags });
             self.tally.samples += 1;
-            self.rename(tid, thread);
+            self.rename(target, tid, thread);
         }
         self.writer.flush();
         is_same
     }
 
     /// Reads the name of a thread again, which it may have given itself.
-    fn rename(&mut self, tid: u32, index: u32) {
-        let Some(thread) = self.threads.get_mut(&tid).filter(|thread| thread.index == index) else { return };
-        let name = waits::name(self.pid, tid);
+    fn rename(&mut self, target: &mut Target, tid: u32, index: u32) {
+        let Some(thread) = target.threads.get_mut(&tid).filter(|thread| thread.index == index) else { return };
+        let name = waits::name(target.pid, tid);
         if !name.is_empty() && name != thread.name {
             self.writer.thread_name(index, &name);
             thread.name = name;

@@ -198,7 +198,9 @@ pub fn record(
         if looked.is_none_or(|looked| looked.elapsed() >= THREADS) {
             cpu = machine::exact_cpu_of(pid).map_or(cpu, |now| now.max(cpu));
             if Image::of(pid) != image && !exe(pid).is_empty() {
-                notes.push("the process has called exec, which ended the sampler in it and the recording".to_owned());
+                let why = "the recording ended early: the process has called exec, which takes the sampler away. \
+                           Record it again, or without --inject, which follows it";
+                notes.push(why.to_owned());
                 break EndCause::Asked;
             }
             if let Err(trouble) = threads.look(pid, &mut injected, looked.is_none()) {

@@ -219,3 +219,36 @@ impl Registered {
         gdb.chain(self.libgcc.iter().map(|root| word(root.at()))).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uunwind_core::memory::Region;
+
+    /// Lists and trees without an end are cut, which is noticed, and whoever looks goes on.
+    #[test]
+    fn lists_and_trees_without_an_end_are_cut() {
+        const AT: u64 = 0x10_0000;
+        type Read = fn(&mut Reader<'_>, &mut Frames);
+        let worlds: [(&[(u64, u64)], Read); 3] = [
+            // GDB's head, an entry, and one that follows itself.
+            (&[(0, 1), (16, AT + 64), (64, AT + 128), (128, AT + 128)], |reader, frames| gdb::read(AT, reader, frames)),
+            // The head of a list of libgcc's, and an object that follows itself.
+            (&[(0, AT + 64), (64 + 40, AT + 64)], |reader, frames| libgcc::Root::List(AT).read(reader, frames)),
+            // A tree's root, which has itself below, several times.
+            (&[(0, AT + 64), (72, 15), (88, AT + 64), (104, AT + 64), (120, AT + 64)], |reader, frames| {
+                libgcc::Root::Tree(AT).read(reader, frames);
+            }),
+        ];
+        for (number, (words, read)) in worlds.into_iter().enumerate() {
+            let mut bytes = vec![0; 512];
+            for (at, word) in words {
+                bytes[*at as usize..][..8].copy_from_slice(&word.to_le_bytes());
+            }
+            let regions = [Region { address: AT, bytes: &bytes }];
+            let mut frames = Frames::new();
+            read(&mut Reader::recorded(&regions), &mut frames);
+            assert!(frames.is_cut(), "{number}");
+        }
+    }
+}

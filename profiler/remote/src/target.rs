@@ -1,0 +1,116 @@
+//! A process that is sampled from outside, with its threads.
+
+use crate::clocks::Clock;
+use crate::names::Names;
+use crate::objects::Code;
+use crate::threads::tids;
+use crate::waiting::Waiting;
+use crate::walks::Walked;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uunwind_recorder::machine;
+use uunwind_ring::record::SampleKind;
+
+/// A process that is sampled.
+pub struct Target {
+    /// Its id.
+    pub pid: u32,
+    /// Becomes readable when the process ends.
+    pub pidfd: Option<OwnedFd>,
+    /// Index of the process in the recording: its image since the last exec.
+    pub process: u32,
+    /// The names of code objects in that image; those before `names_written` are in the recording.
+    pub names: Names,
+    /// Number of names that are in the recording.
+    pub names_written: usize,
+    /// The code for which the objects were prepared.
+    pub code: Code,
+    /// When that was last found to be so (CLOCK_MONOTONIC, ns).
+    pub checked: u64,
+    /// Its threads, by their ids.
+    pub threads: BTreeMap<u32, Watched>,
+    /// Samples that are not written yet.
+    pub pending: Vec<Pending>,
+    /// When what it has mapped is compared again.
+    pub check: Instant,
+}
+
+impl Target {
+    /// A process, whose image has this index. Its threads are not looked at yet.
+    pub fn new(pid: u32, pidfd: Option<OwnedFd>, process: u32, code: Code) -> Target {
+        Target {
+            pid,
+            pidfd,
+            process,
+            names: Names::default(),
+            names_written: 0,
+            code,
+            checked: machine::monotonic(),
+            threads: BTreeMap::new(),
+            pending: Vec::new(),
+            check: Instant::now(),
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        match &self.pidfd {
+            Some(fd) => is_ready(std::iter::once(fd), Duration::ZERO),
+            None => tids(self.pid).is_err(),
+        }
+    }
+}
+
+/// Waits until one of these is readable, but not longer than this.
+pub fn is_ready<'f>(fds: impl Iterator<Item = &'f OwnedFd>, longest: Duration) -> bool {
+    let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(longest.subsec_nanos()) };
+    // After a failure, no descriptor is ready.
+    let _ = poll(&mut fds, Some(&timeout));
+    fds.iter().any(|fd| !fd.revents().is_empty())
+}
+
+/// A thread of the process.
+pub struct Watched {
+    /// Index in the recording.
+    pub index: u32,
+    /// Its CPU time.
+    pub clock: Clock,
+    /// CPU time at the last look, or if waits are wanted, its time; and the part of it that no sample stands for, in
+    /// ns.
+    pub used: u64,
+    /// See `used`.
+    pub due: u64,
+    /// Its name, as it was last written.
+    pub name: String,
+    /// What is known of its wait.
+    pub waiting: Waiting,
+}
+
+impl Watched {
+    /// Takes a sample for what is due.
+    pub fn due(&mut self, period: u64) -> u32 {
+        let weight = u32::try_from(self.due / period).unwrap_or(u32::MAX);
+        self.due %= period;
+        weight
+    }
+}
+
+/// A sample of which it is not known yet whether its code was still the code that had been prepared.
+pub struct Pending {
+    /// The thread's id.
+    pub tid: u32,
+    /// Its index in the recording.
+    pub thread: u32,
+    /// When it was taken (CLOCK_MONOTONIC, ns).
+    pub time: u64,
+    /// Number of periods that it stands for.
+    pub weight: u32,
+    /// Whether the thread ran or waited.
+    pub kind: SampleKind,
+    /// Its stack.
+    pub walked: Arc<Walked>,
+}
