@@ -33,6 +33,7 @@ enum Command {
     Top(crate::top::Options),
     Doctor(doctor::Options),
     Sframe(sframe::Options),
+    KernelEvents(crate::kernel_events::Options),
     Completions(Completions),
     Man(Man),
 }
@@ -91,6 +92,7 @@ impl Command {
             Command::Top(options) => crate::top::run(&options),
             Command::Doctor(options) => doctor::run(&options),
             Command::Sframe(options) => sframe::run(&options),
+            Command::KernelEvents(options) => crate::kernel_events::run(&options),
             Command::Completions(Completions { shell }) => terminal::print(&completions(shell)),
             Command::Man(Man { all: Some(folder), .. }) => manuals(&folder),
             Command::Man(Man { command, all: None }) => terminal::print(&manual(&command)?),

@@ -10,6 +10,7 @@ mod doctor;
 mod documents;
 mod dump;
 mod exit;
+mod kernel_events;
 mod layout;
 mod offline;
 mod options;

@@ -46,6 +46,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     config.flags = arguments.flags;
     config.duration = arguments.duration;
     config.every = arguments.every;
+    config.events_from = arguments.events_from.clone();
     config.output = places.recording.clone();
     let pipe = arguments.stream.as_deref().map(open_stream).transpose()?;
     if let Some(pipe) = &pipe {
@@ -137,6 +138,7 @@ pub fn prepare(command: &[OsString]) -> Result<(Config, Analysers), Failure> {
         preload: layout.preload,
         objects,
         asan_runtime: program.asan_runtime,
+        events_from: None,
         notes: program.notes,
         namer,
         named: true,

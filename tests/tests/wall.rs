@@ -8,7 +8,7 @@ use std::process::Command;
 use uunwind_tests::running::Running;
 use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::uu::Recording;
-use uunwind_tests::{compile, interpreters, paths, process, uu};
+use uunwind_tests::{compile, interpreters, paths, process, skips, uu};
 
 const RATE: f64 = 99.0;
 
@@ -241,4 +241,49 @@ fn functions_of_python_wait() {
             }
         }
     }
+}
+
+/// Each wait has the length that the program measures, whatever the rate is; those that were looked at have their stacks.
+#[test]
+fn single_waits_have_their_lengths() {
+    let scratch = paths::scratch("wall-naps");
+    let program = compile::gcc(&scratch, "naps", &["native/naps.c"], &[]);
+    let recording = uu::record(&scratch, &["--mode", "wall"], |_| {}, &[program.as_os_str()]).expect_code(0);
+    let naps = recording.outcome.stdout.lines().filter_map(|line| {
+        let (name, length) = line.split_once(' ')?;
+        Some((name.to_owned(), length.parse::<f64>().ok()?))
+    });
+    let naps: Vec<(String, f64)> = naps.collect();
+    assert_eq!(naps.len(), 31);
+    let report: serde_json::Value = serde_json::from_str(&recording.report_with("json", &["-i"])).expect("JSON");
+    let list = |value: &serde_json::Value| value.as_array().expect("a list").clone();
+    let (waits, stacks, frames) = (list(&report["waits"]), list(&report["stacks"]), list(&report["frames"]));
+    if waits.is_empty() && recording.outcome.stderr.contains("lengths of single waits are missing") {
+        return skips::skipped("lengths of single waits", "the kernel does not report them");
+    }
+    let functions = |wait: &serde_json::Value| {
+        let stack = wait["stack"].as_u64().and_then(|stack| stacks.get(stack as usize));
+        let lines = stack.map_or_else(Vec::new, |stack| list(&stack["frames"]));
+        let name = |line: &serde_json::Value| frames[line.as_u64().expect("an index") as usize]["function"].clone();
+        lines.iter().map(|line| name(line).as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    // In the order in which they ended, as the naps; the first one began before the recorder knew of the thread. Standard
+    // output is a file, for which nothing waits long.
+    let long: Vec<_> = waits.iter().collect();
+    let length = |wait: &&serde_json::Value| wait["duration"].as_f64().expect("ns") / 1e6;
+    // On a loaded machine, looks are late, and a thread may lose its CPU between the call and its sleep.
+    for (name, function, least) in [("1", "naps_1", 0), ("50", "naps_50", 0), ("300", "naps_300", 5)] {
+        let measured: Vec<f64> = naps.iter().filter(|(nap, _)| nap == name).map(|(_, length)| *length).collect();
+        let asked: f64 = name.parse().expect("ms");
+        let is_one = |found: f64| measured.iter().any(|nap| found <= *nap && found > asked * 0.5);
+        let looked = long.iter().filter(|wait| functions(wait).contains(&function.to_owned()));
+        let looked: Vec<f64> = looked.map(|wait| length(wait)).collect();
+        assert!(looked.iter().all(|found| is_one(*found)), "{name}: {looked:?} of {measured:?}");
+        assert!((least..=10).contains(&looked.len()), "{name}: {} of 10 naps were looked at", looked.len());
+        // All were seen, with a stack or without one, and none longer than the program's own clock has it.
+        let all = long.iter().filter(|wait| is_one(length(wait))).count();
+        assert!(all >= 9, "{name}: {all} of 10 naps");
+    }
+    let summary = recording.report_with("summary", &["-i"]);
+    assert!(summary.contains("single waits") && summary.contains("naps_300"), "{summary}");
 }

@@ -90,6 +90,9 @@ pub struct Options {
     /// Show functions of the kernel, too, above those that called it (as root; below)
     #[arg(long, conflicts_with_all = ["pid", "explicit"])]
     kernel: bool,
+    /// Have perf events opened by the `uu kernel-events` that listens on this socket; for users who may not open them
+    #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath, conflicts_with = "pid")]
+    events_from: Option<OsString>,
     /// A SIGPROF that a thread sends itself takes a sample
     #[arg(long)]
     explicit: bool,
@@ -135,9 +138,11 @@ it waits in, mostly without a stop, and then counted; no call ends early for it.
 Snapshots: SIGUSR2 to uu (or uu snapshot) and --every write what there is so far as a recording beside the other one,
 with .1.uu, .2.uu and so on at its end. The recording goes on.
 
-With --kernel, and with a rate above 1000, the kernel takes the samples with a clock of its own (perf events; as root on
-Linux 6.15 or later): at any rate, with its own functions for --kernel. Otherwise they are taken at the kernel's ticks,
-and the summary says why. The sampling signal is SIGTRAP then, so that a debugger and PROGRAM disturb each other.
+With --kernel, and with a rate above 1000, the kernel takes the samples with a clock of its own (perf events, on Linux
+6.15 or later): at any rate, with its own functions for --kernel. It takes root, or CAP_PERFMON and CAP_BPF, or
+--events-from. Without those, a rate above 1000 is that of the user mode alone, system calls are sampled at the
+kernel's ticks, and --kernel shows nothing; the summary says why. The sampling signal is SIGTRAP then, so that a
+debugger and PROGRAM disturb each other.
 
 With --unwind offline, each sample is a copy of the registers and of the words of the stack that point into code or into
 the stack. uu report walks them, also elsewhere and later, with the files of the program and its libraries, which it
@@ -172,6 +177,8 @@ pub struct Arguments {
     pub every: Option<Duration>,
     /// File for the result.
     pub output: Option<PathBuf>,
+    /// Where a `uu kernel-events` listens.
+    pub events_from: Option<PathBuf>,
     /// Where samples go as they come.
     pub stream: Option<PathBuf>,
     /// Format of the result.
@@ -211,6 +218,8 @@ impl Arguments {
                         --stream /dev/fd/3 3>FILE";
             return Err(Failure::new(text));
         }
+        let events_from = options.events_from.as_ref().map(|file| options::path(file.clone(), "--events-from"));
+        let events_from = events_from.transpose()?;
         let format = options.format.as_ref().map(options::format).transpose()?;
         let flags = [
             (options.no_children, FLAG_NO_CHILDREN),
@@ -268,6 +277,7 @@ impl Arguments {
             duration: options.duration.as_ref().map(options::duration).transpose()?,
             format: options::choose_format(format, output.as_deref(), Format::Recording)?,
             output,
+            events_from,
             stream,
             native_frames: options::native_frames(&options.native_frames)?,
             gil: options.gil,

@@ -1,11 +1,16 @@
 //! A perf ring, as the recorder decodes it, and the merge of its deferred stacks.
 //!
-//! The bytes of the ring. Sizes are repaired: each is that of the record, or leads to the end.
+//! Its first bytes are read as what is asked of `uu kernel-events`, too. The bytes of the ring. Sizes are repaired:
+//! each is that of the record, or leads to the end.
 
 use uunwind_recorder::kernel::deferred::Merge;
+use uunwind_recorder::kernel::grant::{Ask, ASKS};
 use uunwind_recorder::kernel::records::{records, PerfRecord};
 
 pub fn run(data: &[u8]) -> bool {
+    if let Some(packet) = data.get(..ASKS) {
+        assert!(Ask::read(packet).is_none_or(|ask| ask.packet() == packet));
+    }
     let bytes = repaired(data);
     let (mut merge, mut taken, mut given) = (Merge::default(), 0, 0u64);
     let mut words = 0;

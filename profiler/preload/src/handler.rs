@@ -26,7 +26,9 @@ use uunwind_ring::record::{
     SAMPLE_LATE, SAMPLE_NO_PLUGINS,
 };
 use uunwind_ring::samples::Sample;
-use uunwind_ring::{EVENT_COOKIE, FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EXPLICIT, FLAG_NO_REPLAY};
+use uunwind_ring::{
+    EVENT_COOKIE, FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EXPLICIT, FLAG_NO_REPLAY, FLAG_USER_MODE,
+};
 
 /// Offsets in the kernel's siginfo, in bytes
 /// ([asm-generic/siginfo.h](https://github.com/torvalds/linux/blob/v6.12/include/uapi/asm-generic/siginfo.h)).
@@ -133,7 +135,7 @@ deliver::entry!(uu_sample_entry, on_sample);
 #[inline(always)]
 pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
     let (Some(process), Some(slot)) = (process::process(), slots::own()) else { return };
-    if origin.by_event {
+    if origin.by_event && slot.events.load(Ordering::Relaxed) == 0 {
         slot.events.store(1, Ordering::Relaxed);
     }
     // Before anything that needs stack: an alternate stack that is nearly full has no space for a walk. SAFETY: the
@@ -218,11 +220,20 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
     let Origin { kind, weight, by_event } = origin;
     let is_tick = matches!(kind, SampleKind::Timer);
     let period = process.setting.period();
-    let is_placed = is_tick && slot.events.load(Ordering::Relaxed) != 0;
+    let last_event = if is_tick { slot.events.load(Ordering::Relaxed) } else { 0 };
     // SAFETY: the kernel's ucontext.
-    if is_placed && !by_event && !unsafe { is_in_system_call(ucontext) } {
+    let in_call = last_event != 0 && !by_event && unsafe { is_in_system_call(ucontext) };
+    // SAFETY: the kernel's ucontext. Before the clock is read, which may fault.
+    let probed = unsafe { must_probe(process, room, ucontext) };
+    let time = crate::clock::monotonic_ns();
+    if by_event {
+        slot.events.store(time.max(1), Ordering::Relaxed);
+    } else if last_event != 0 && !in_call && time.saturating_sub(last_event) < period - period / 4 {
+        // Too early for an event: this tick has not taken the place of one's signal.
         return;
     }
+    // Where events see the user mode alone, time in system calls is the timer's.
+    let is_placed = last_event != 0 && (!in_call || process.setting.flags & FLAG_USER_MODE == 0);
     let weight = match is_tick {
         // What the timer counts, the events have counted.
         true if is_placed => 1,
@@ -235,9 +246,6 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
     let Some(buffers) = slot.buffers() else { return };
     // SAFETY: blocks stay mapped.
     let shared = unsafe { &*block };
-    // SAFETY: the kernel's ucontext. Before the clock is read, which may fault.
-    let probed = unsafe { must_probe(process, room, ucontext) };
-    let time = crate::clock::monotonic_ns();
     let mut context = Context { process, block, time };
     let periods = if is_tick { weight } else { 1 };
     let late = Late::of(process, slot, periods, time);
@@ -358,9 +366,9 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
     }
 }
 
-/// Whether the timer's tick may have taken the place of an event's signal, which the kernel drops while one of the same
-/// number is pending. Both become due in one system call where that is long. The `syscall` instruction leaves the pc
-/// after it in rcx.
+/// Whether the thread was in a system call. Then the timer's tick may have taken the place of an event's signal, which
+/// the kernel drops while one of the same number is pending: both become due in one call where that is long. In user
+/// mode, they do only if they come in one interrupt. The `syscall` instruction leaves the pc after it in rcx.
 ///
 /// # Safety
 /// The kernel's ucontext.

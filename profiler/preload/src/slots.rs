@@ -82,8 +82,9 @@ pub struct Slot {
     pub budget: Budget,
     /// Whether the thread has met a tick.
     pub first: FirstTick,
-    /// Non-zero: a perf event of the recorder's has come, so that the recorder knows the weight of each sample.
-    pub events: AtomicU32,
+    /// When a perf event of the recorder's last came (CLOCK_MONOTONIC, ns), so that the recorder knows the weight of each
+    /// sample; 0: none has.
+    pub events: AtomicU64,
     /// Signals for the program (a bit each) that arrived during a walk and will be sent again after it.
     pub deferred: AtomicU64,
     /// The siginfo of each deferred signal, in the order of `signals::virtual_signals`.
@@ -148,7 +149,8 @@ pub fn claim(thread_pointer: u64) -> Option<&'static Slot> {
         // The previous thread ended by a raw exit call, without `release`.
         clear(slot);
     }
-    for word in [&slot.busy, &slot.masked, &slot.events] {
+    slot.events.store(0, Ordering::Relaxed);
+    for word in [&slot.busy, &slot.masked] {
         word.store(0, Ordering::Relaxed);
     }
     for word in [&slot.alternate_low, &slot.alternate_size, &slot.held, &slot.deferred] {

@@ -35,6 +35,8 @@ pub struct Config {
     pub objects: Vec<PathBuf>,
     /// The AddressSanitizer runtime that the program needs, which insists on being preloaded first.
     pub asan_runtime: Option<PathBuf>,
+    /// Where a process listens that has the rights to open perf events (`kernel::helper`).
+    pub events_from: Option<PathBuf>,
     /// Lines for the summary that were collected before the recording.
     pub notes: Vec<String>,
     /// Program and arguments that start [`crate::naming::serve`]. Empty: functions are named in this process.

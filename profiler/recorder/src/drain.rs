@@ -214,6 +214,7 @@ impl Drain {
                     self.writer.sample(Sample { thread, stack, time, weight, stop, kind, flags });
                     self.samples += 1;
                 }
+                Seen::Waits(waits) => self.writer.waits(&waits),
                 Seen::Note(note) => self.writer.note(&note),
             }
         }

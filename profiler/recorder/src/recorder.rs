@@ -27,7 +27,8 @@ use uunwind_loader::Analysers;
 use uunwind_recording::{End, EndCause, Object, Recording, Settings, Writer, NOT_RECORDED};
 use uunwind_ring::layout::SESSION_VERSION;
 use uunwind_ring::{
-    FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EVENTS, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_NO_CHILDREN, FLAG_WALL,
+    FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EVENTS, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_NO_CHILDREN, FLAG_USER_MODE,
+    FLAG_WALL,
 };
 use uunwind_tables_build::Cache;
 
@@ -103,9 +104,10 @@ pub fn record_with(
     if let Some(signal) = interrupted() {
         return Err(RecordError::Interrupted(signal));
     }
-    let (clock, refused) = clock(config);
+    let (clock, missing) = clock(config);
     let flags = config.flags & !FLAG_KERNEL;
     let flags = match &clock {
+        Some(clock) if clock.is_user_mode() => flags | FLAG_EVENTS | FLAG_USER_MODE,
         Some(_) => flags | FLAG_EVENTS | config.flags & FLAG_KERNEL,
         None => flags,
     };
@@ -130,7 +132,7 @@ pub fn record_with(
     drain.watcher = watcher;
     drain.clock = clock;
     drain.code_maps = (config.flags & (FLAG_COPIES | FLAG_COPIES_BESIDE) != 0).then(CodeMaps::default);
-    for note in config.notes.iter().chain(&refused) {
+    for note in config.notes.iter().chain(&missing) {
         drain.writer.note(note);
     }
     let namer = config.namer.clone();
@@ -168,16 +170,16 @@ fn probe(file: &mut std::fs::File) -> std::io::Result<()> {
     file.rewind()
 }
 
-/// Perf events, if the recording is to have kernel stacks, or a rate above what the kernel's tick serves well; or why
-/// there are none.
+/// Perf events, if the recording is to have kernel stacks, or a rate above what the kernel's tick serves well; and why
+/// there are none, or what they lack.
 fn clock(config: &Config) -> (Option<KernelClock>, Option<String>) {
     let stacks = config.flags & FLAG_KERNEL != 0;
     let is_possible = config.flags & (FLAG_EXPLICIT | FLAG_COPIES | FLAG_COPIES_BESIDE | FLAG_WALL) == 0;
     if !is_possible || !stacks && config.rate <= HIGH_RATE {
         return (None, None);
     }
-    match KernelClock::new(config.rate, stacks) {
-        Ok(clock) => (Some(clock), None),
+    match KernelClock::new(config.rate, stacks, config.events_from.as_deref(), config.rate > HIGH_RATE) {
+        Ok((clock, missing)) => (Some(clock), missing),
         Err(why) => {
             let without = if stacks { ", and kernel frames are left out" } else { "" };
             let why = format!("no perf events ({why}): samples are timed by the kernel's tick{without}");

@@ -1,7 +1,7 @@
 //! Threads that wait: their timers stand still, so another part of uu watches them, and passes on what it has seen.
 
 use std::sync::Arc;
-use uunwind_recording::{Name, Object};
+use uunwind_recording::{Name, Object, Wait};
 
 /// A thread that is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub enum Seen {
         /// `SAMPLE_*`.
         flags: u8,
     },
+    /// Single waits that have ended.
+    Waits(Vec<Wait>),
     /// A line for people.
     Note(String),
 }

@@ -30,7 +30,7 @@ pub use error::ReadError;
 pub use growing::Growing;
 pub use jit::{JitCode, JitNames, JitPlace, JitSource};
 pub use languages::CodeLine;
-pub use model::{Lock, Name, Node, Object, Process, Sample, Settings, Start, Thread};
+pub use model::{Lock, Name, Node, Object, Process, Sample, Settings, Start, Thread, Wait};
 pub use read::{LeftOut, Lost, Recording};
 pub use signals::signal_name;
 pub use symbols::{Call, Inlined, Symbol, Symbols};

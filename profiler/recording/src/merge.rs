@@ -42,6 +42,9 @@ impl Recording {
         for start in &mut other.starts {
             (start.thread, start.time) = (start.thread.saturating_add(threads), at(start.time));
         }
+        for wait in &mut other.waits {
+            (wait.thread, wait.begin) = (wait.thread.saturating_add(threads), at(wait.begin));
+        }
         other.lost.iter_mut().for_each(|lost| moved_by(&mut lost.thread, threads));
         other.counters.iter_mut().for_each(|(process, _)| moved_by(process, processes));
         other.lines.iter_mut().for_each(|line| moved_by(&mut line.process, processes));
@@ -73,6 +76,7 @@ impl Recording {
         self.samples.append(&mut other.samples);
         self.fatal.append(&mut other.fatal);
         self.starts.append(&mut other.starts);
+        self.waits.append(&mut other.waits);
         self.lost.append(&mut other.lost);
         self.counters.append(&mut other.counters);
         self.lines.append(&mut other.lines);

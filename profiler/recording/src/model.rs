@@ -289,6 +289,18 @@ pub struct Start {
     pub weight: u32,
 }
 
+/// One time in which a thread was off its CPU because it waited, as the scheduler saw it: from the moment at which it was
+/// taken off until it ran again. Its waiting samples are those of the thread that lie in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Index of the thread in the recording.
+    pub thread: u32,
+    /// Time in ns of CLOCK_MONOTONIC.
+    pub begin: u64,
+    /// Length in ns.
+    pub duration: u64,
+}
+
 /// How a sampled thread stood to the lock that a language's runtime runs code under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {

@@ -7,7 +7,7 @@ use crate::copies::{Of, StackCopy};
 use crate::error::ReadError;
 use crate::jit::JitNames;
 use crate::languages::{decode_language, decode_lines, CodeLine, CodePlace};
-use crate::model::{Lock, Name, Node, Object, Process, Sample, Settings, Start, Thread};
+use crate::model::{Lock, Name, Node, Object, Process, Sample, Settings, Start, Thread, Wait};
 use crate::section::{unframe, wanted, BadFrame, Kind, FRAME_HEAD, HEADER_BYTES, MAGIC, VERSION};
 use crate::symbols::Symbols;
 use crate::totals::{Counters, End};
@@ -56,6 +56,8 @@ pub struct Recording {
     pub fatal: Vec<Sample>,
     /// What threads without a sample had used when their timers were armed.
     pub starts: Vec<Start>,
+    /// Single waits, where the kernel has said when each began and ended.
+    pub waits: Vec<Wait>,
     /// Stacks that await their walk.
     pub copies: Vec<StackCopy>,
     /// Samples lost, by thread.
@@ -295,6 +297,13 @@ impl Recording {
                 let start = Start { thread: r.u32("thread")?, time: r.u64("time")?, weight: r.u32("weight")? };
                 self.check(start.thread as usize, self.threads.len(), r, "thread index")?;
                 self.starts.push(start);
+            }
+            Kind::Waits => {
+                for _ in 0..r.count(4 + 8 + 8, "number of waits")? {
+                    let (thread, begin) = (r.u32("thread")?, r.u64("time")?);
+                    self.check(thread as usize, self.threads.len(), r, "thread index")?;
+                    self.waits.push(Wait { thread, begin, duration: r.u64("duration")? });
+                }
             }
             Kind::Counters => {
                 let process = self.process_index(r)?;

@@ -56,6 +56,8 @@ uunwind_core::numbered! {
         Copies = 19;
         /// One `Start`: thread, time, weight.
         Start = 20;
+        /// Any number of single `Wait`s.
+        Waits = 21;
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::copies::StackCopy;
 use crate::jit::JitNames;
 use crate::languages::{encode_language, encode_lines, CodeLine};
-use crate::model::{Name, Node, Object, Process, Sample, Settings, Start, Thread};
+use crate::model::{Name, Node, Object, Process, Sample, Settings, Start, Thread, Wait};
 use crate::section::{frame, Kind, HEADER_BYTES, MAGIC, VERSION};
 use crate::symbols::Symbols;
 use crate::tap::Tap;
@@ -214,6 +214,18 @@ impl<W: Write> Writer<W> {
             out.put_u32(start.thread);
             out.put_u64(start.time);
             out.put_u32(start.weight);
+        });
+    }
+
+    /// Single waits of threads already written.
+    pub fn waits(&mut self, waits: &[Wait]) {
+        self.section(Kind::Waits, |out| {
+            out.put_u32(waits.len() as u32);
+            for wait in waits {
+                out.put_u32(wait.thread);
+                out.put_u64(wait.begin);
+                out.put_u64(wait.duration);
+            }
         });
     }
 

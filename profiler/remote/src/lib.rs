@@ -18,6 +18,7 @@
 //! refusal    why a process cannot be looked at
 //! clocks     the CPU time of threads
 //! sampler    samples of threads, by short stops of one at a time; target: a process that is sampled
+//! single     when each wait of a thread began and ended
 //! watcher    samples of the waiting threads of a recording whose running threads sample themselves
 //! record     a recording of a running process, made of these; followed: its children, and what each has used
 //! offline    the walks of stacks that were copied (uu record --unwind offline)
@@ -43,6 +44,7 @@ pub mod record;
 mod refusal;
 pub mod registered;
 mod sampler;
+mod single;
 mod target;
 mod threads;
 mod waiting;

@@ -9,6 +9,7 @@ use crate::memory::Memory;
 use crate::names::Names;
 use crate::objects::{code_of, Code, Objects};
 use crate::plugins::Plugins;
+use crate::single::Single;
 use crate::threads;
 use crate::waiting::{is_blocked, Found, Tally, Waiting};
 use crate::waits;
@@ -20,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uunwind_recorder::machine;
 use uunwind_recorder::watch::{Seen, Watched};
-use uunwind_recording::Object;
+use uunwind_recording::{Object, Wait};
 use uunwind_tables_build::Cache;
 
 /// Looks take at most one of this many parts of a CPU.
@@ -60,6 +61,8 @@ impl Watcher {
                 tally: Tally::default(),
                 unseen: 0,
                 left_out: 0,
+                without_waits: 0,
+                waits_left_out: 0,
             };
             watch.run(&mut open());
         };
@@ -97,6 +100,8 @@ struct Thread {
     due: i64,
     name: String,
     waiting: Waiting,
+    /// Its single waits, where the kernel reports them.
+    single: Option<Single>,
 }
 
 impl Thread {
@@ -104,12 +109,19 @@ impl Thread {
     fn of(index: u32, pid: u32, tid: u32, keep: bool) -> Option<Thread> {
         let clock = Clock::of(pid, tid, keep)?;
         let (ran, looked) = (clock.ran()?, machine::monotonic());
-        Some(Thread { index, clock, ran, looked, due: 0, name: String::new(), waiting: Waiting::default() })
+        // As many files are kept open for them.
+        let single = keep.then(|| Single::of(tid)).flatten();
+        Some(Thread { index, clock, ran, looked, due: 0, name: String::new(), waiting: Waiting::default(), single })
     }
 
     /// What is due of a thread that is gone, at most: it was not looked at again.
     fn left(&self) -> i64 {
         self.due + machine::monotonic().saturating_sub(self.looked) as i64
+    }
+
+    /// Takes its waits that have ended.
+    fn take_waits(&mut self, out: &mut Vec<Wait>) {
+        self.single.iter_mut().for_each(|single| single.take(self.index, out));
     }
 
     /// Takes a sample for what is due.
@@ -156,6 +168,9 @@ struct Watch {
     /// Waiting of threads and processes that ended before it was seen, in ns.
     unseen: u64,
     left_out: u64,
+    /// Threads whose single waits the kernel does not report, and waits for which there was no room.
+    without_waits: u64,
+    waits_left_out: u64,
 }
 
 impl Watch {
@@ -176,8 +191,9 @@ impl Watch {
                 }
             }
         }
-        let left: Vec<i64> = self.processes.values().flat_map(|p| p.threads.values().map(Thread::left)).collect();
-        left.into_iter().for_each(|due| self.miss(due));
+        let threads: Vec<Thread> =
+            self.processes.values_mut().flat_map(|p| std::mem::take(&mut p.threads).into_values()).collect();
+        threads.into_iter().for_each(|thread| self.end_of(thread));
         self.send(Seen::Note(self.tally.note()));
         if self.left_out > 0 {
             let text = format!("{} waits were left out, because the process unloaded code meanwhile", self.left_out);
@@ -189,6 +205,13 @@ impl Watch {
                 "up to {seconds:.2} s of waiting were not seen: the threads had ended before"
             )));
         }
+        if self.without_waits > 0 || self.waits_left_out > 0 {
+            let (threads, waits) = (self.without_waits, self.waits_left_out);
+            self.send(Seen::Note(format!(
+                "lengths of single waits are missing: of {threads} threads, because the kernel does not report them \
+                 (kernel.perf_event_paranoid, open files, locked memory), and of {waits} waits that found no room"
+            )));
+        }
         let troubles = std::mem::take(&mut plugins.troubles);
         troubles.into_iter().for_each(|trouble| self.send(Seen::Note(trouble)));
     }
@@ -196,6 +219,24 @@ impl Watch {
     fn send(&self, seen: Seen) {
         // The recorder goes away after this thread.
         let _ = self.seen.send(seen);
+    }
+
+    /// The thread is watched no longer.
+    fn end_of(&mut self, mut thread: Thread) {
+        let mut waits = Vec::new();
+        thread.take_waits(&mut waits);
+        self.waits(waits);
+        match &thread.single {
+            Some(single) => self.waits_left_out += single.left_out,
+            None => self.without_waits += 1,
+        }
+        self.miss(thread.left());
+    }
+
+    fn waits(&self, waits: Vec<Wait>) {
+        if !waits.is_empty() {
+            self.send(Seen::Waits(waits));
+        }
     }
 
     /// Counts time of waiting that is in no sample, but for the rest of a period that every thread has.
@@ -224,6 +265,10 @@ impl Watch {
             // Of this thread's own time: what is stopped may have to wait for a CPU.
             let (begun, cpu) = (Instant::now(), machine::own_thread_cpu());
             let pause = self.look(plugins);
+            let mut waits = Vec::new();
+            let threads = self.processes.values_mut().flat_map(|process| process.threads.values_mut());
+            threads.for_each(|thread| thread.take_waits(&mut waits));
+            self.waits(waits);
             let used = Duration::from_nanos(machine::own_thread_cpu().saturating_sub(cpu));
             next = begun + period.max(used * SHARE);
             if let Some(pause) = pause {
@@ -243,7 +288,7 @@ impl Watch {
             let thread = threads.remove(index).or_else(|| Thread::of(*index, *pid, *tid, count < KEPT_OPEN));
             process.threads.extend(thread.map(|thread| (*tid, thread)));
         }
-        threads.into_values().for_each(|thread| self.miss(thread.left()));
+        threads.into_values().for_each(|thread| self.end_of(thread));
     }
 
     /// Looks at every thread.
@@ -283,7 +328,8 @@ impl Watch {
                 let Some(thread) = process.threads.get_mut(&tid) else { continue };
                 let weight = thread.take_due(self.period);
                 let (words, stop, flags) = (walked.words.clone().into(), walked.stop.number(), walked.flags());
-                let (thread, time) = (thread.index, machine::monotonic());
+                // In the wait in which it was found, also if that is over by now.
+                let (thread, time) = (thread.index, thread.looked);
                 let _ = self.seen.send(Seen::Sample { thread, time, weight, words, stop, flags });
             }
             if pause.is_some() {

@@ -54,6 +54,8 @@ pub const FLAG_COPIES_BESIDE: u32 = 64;
 pub const FLAG_EVENTS: u32 = 128;
 /// Flag of a recording, which targets ignore: samples have their stacks in the kernel, too.
 pub const FLAG_KERNEL: u32 = 256;
+/// Flag in [`ENV_SESSION`], with [`FLAG_EVENTS`]: perf events sample the user mode alone, and the timers system calls.
+pub const FLAG_USER_MODE: u32 = 512;
 
 /// What distinguishes the recorder's perf events (`perf_event_attr.sig_data`, `si_perf_data`): no other event of the
 /// thread's has this number.

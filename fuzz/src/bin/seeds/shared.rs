@@ -104,8 +104,8 @@ pub fn perf() {
     let (thread, cookie) = (1 | 2 << 32, 0x3_0000_0001);
     let (kernel, deferred) = ((-128i64) as u64, (-640i64) as u64);
     let (leaf, entry) = (0xffff_ffff_8100_0010, 0xffff_ffff_8100_0200);
-    let whole = record(9, 1, &[7, thread, 99, 3, kernel, leaf, entry, 2, 0x7ffc_1000, 0x40_1000]);
-    let waits = record(9, 1, &[7, thread, 99, 4, kernel, leaf, deferred, cookie, 2, 0x7ffc_1000, 0x40_1000]);
+    let whole = record(9, 1, &[7, thread, 99, 50, 3, kernel, leaf, entry, 2, 0x7ffc_1000, 0x40_1000]);
+    let waits = record(9, 1, &[7, thread, 99, 50, 4, kernel, leaf, deferred, cookie, 2, 0x7ffc_1000, 0x40_1000]);
     let stack = |cookie: u64| record(22, 2, &[cookie, 2, 0x40_1000, 0x40_2000, thread, 120]);
     let (lost, other) = (record(2, 0, &[1, 5, thread, 130]), record(3, 0, &[1, 2]));
     let seeds = [

@@ -4,8 +4,10 @@ use super::Drain;
 use crate::blocks::{ThreadUse, Use};
 use crate::kernel::clock::KernelClock;
 use crate::kernel::stitch::Piece;
+use uunwind_core::frame::{native_word, FLAG_EXACT};
 use uunwind_recording::Sample;
 use uunwind_ring::record::{SampleKind, SAMPLE_APART};
+use uunwind_ring::samples::Words;
 
 impl Drain {
     /// Writes the samples of the kernel's whose user stacks are there. `last`: no more of them come.
@@ -27,7 +29,13 @@ impl Drain {
 
     fn piece(&mut self, thread: u32, process: u32, piece: Piece) {
         let (stacks, writer) = (&mut self.stacks, &mut self.writer);
-        let mut stack = piece.user.map_or(0, |user| user.node);
+        // Where a thread took no stack, the kernel still says at which instruction it was.
+        let leaf = piece.at.map(|at| Words { word: native_word(at.pc, FLAG_EXACT), second: 0 });
+        let mut stack = match (piece.user, leaf) {
+            (Some(user), _) => user.node,
+            (None, Some(leaf)) => stacks.node(0, leaf, |node| writer.node(node)),
+            (None, None) => 0,
+        };
         if let Some(clock) = self.clock.as_mut().filter(|_| !piece.kernel.is_empty()) {
             let frames = clock.frames(process, &piece.kernel, |name| writer.name(name));
             for frame in frames.into_iter().rev() {

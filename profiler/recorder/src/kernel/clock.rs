@@ -1,20 +1,22 @@
 //! Perf events as the clock of all threads, beside their timers: one for each thread that the recorder learns of. A
 //! thread's timer times its samples until its event has come for the first time.
 
-use super::event::{Event, Signal};
+use super::event::Event;
 use super::filter::Filter;
 use super::functions::KernelFunctions;
+use super::grant::Granted;
+use super::opener::Opener;
 use super::stitch::Stitch;
 use crate::machine::kernel_hz;
 use crate::survey::{maps, SESSION_MAPPING};
 use rustix::process::{getrlimit, Resource};
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use uunwind_core::frame::semantic_word;
 use uunwind_recording::{Name, KERNEL};
 use uunwind_ring::samples::Words;
-use uunwind_ring::EVENT_COOKIE;
 
 /// The first version of Linux in which a filter keeps back an event's signal, too (6.11), and in which the end of an
 /// event whose signal is due does not wait for its thread ("perf: Fix hang while freeing sigtrap event").
@@ -24,7 +26,7 @@ const IDS: u32 = 3 << 30;
 
 /// What all events have in common.
 pub struct KernelClock {
-    filter: Filter,
+    opener: Opener,
     stacks: bool,
     period: u64,
     /// Length of the kernel's tick, in ns.
@@ -42,8 +44,15 @@ pub struct KernelClock {
 }
 
 impl KernelClock {
-    /// For this rate. `stacks`: samples have their stacks in the kernel. Fails with a reason for people.
-    pub fn new(rate: u32, stacks: bool) -> Result<KernelClock, String> {
+    /// For this rate. `stacks`: samples have their stacks in the kernel. `helper`: where a process with rights listens
+    /// that opens events ([`super::helper`]). `may_be_partial`: events of the user mode are better than none. Fails
+    /// with a reason for people; the second value is what is missing, for people, too.
+    pub fn new(
+        rate: u32,
+        stacks: bool,
+        helper: Option<&Path>,
+        may_be_partial: bool,
+    ) -> Result<(KernelClock, Option<String>), String> {
         if linux().is_some_and(|version| version < LINUX) {
             return Err(format!("the kernel is older than Linux {}.{}", LINUX.0, LINUX.1));
         }
@@ -52,30 +61,45 @@ impl KernelClock {
         if most.trim().parse().is_ok_and(|most: u32| most < rate) {
             return Err(format!("kernel.perf_event_max_sample_rate is {}, below {rate}; raise it", most.trim()));
         }
-        let refused = |call, e: io::Error| {
-            let needs = match e.raw_os_error() {
-                Some(libc::EPERM | libc::EACCES) => "; it takes root, or CAP_PERFMON and CAP_BPF",
-                _ => "",
-            };
-            format!("{call}: {e}{needs}")
-        };
-        let filter = Filter::load().map_err(|e| refused("bpf", e))?;
         let period = 1_000_000_000 / u64::from(rate.max(1));
+        let tries = |opener: Opener| match opener.open(std::process::id(), period, stacks) {
+            Ok(_) => Ok(opener),
+            Err(e) => Err(refused("perf_event_open", &e)),
+        };
+        let full = match helper {
+            Some(path) => Granted::connect(path)
+                .map_err(|e| format!("{}: {}", path.display(), connecting(&e)))
+                .and_then(|granted| tries(Opener::Helper(granted)).map_err(|e| format!("{}: {e}", path.display()))),
+            None => Filter::load().map_err(|e| refused("bpf", &e)).and_then(|filter| tries(Opener::Own(filter))),
+        };
+        let (opener, missing) = match full {
+            Ok(opener) => (opener, None),
+            // The handler recognises a system call on this machine only.
+            Err(why) if may_be_partial && cfg!(target_arch = "x86_64") => match tries(Opener::UserMode) {
+                Ok(opener) => (opener, Some(partial(&why, stacks))),
+                Err(_) => return Err(why),
+            },
+            Err(why) => return Err(why),
+        };
         let clock = KernelClock {
-            filter,
+            // Now, since it takes longer than a ring has room for.
+            functions: (stacks && !opener.is_user_mode()).then(|| opener.functions()),
+            opener,
             stacks,
             period,
             tick: 1_000_000_000 / u64::from(kernel_hz().max(1)),
             failed: None,
             token: Arc::new(()),
             most: getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| files as usize / 2),
-            // Now, since it takes longer than a ring has room for.
-            functions: stacks.then(|| KernelFunctions::read().unwrap_or_default()),
             ids: HashMap::new(),
             written: HashSet::new(),
         };
-        clock.open(std::process::id()).map_err(|e| refused("perf_event_open", e))?;
-        Ok(clock)
+        Ok((clock, missing))
+    }
+
+    /// Whether the events sample the user mode alone.
+    pub fn is_user_mode(&self) -> bool {
+        self.opener.is_user_mode()
     }
 
     fn periods(&self, time: u64) -> u32 {
@@ -83,8 +107,7 @@ impl KernelClock {
     }
 
     fn open(&self, tid: u32) -> io::Result<Event> {
-        let signal = Signal { data: EVENT_COOKIE, filter: &self.filter, stacks: self.stacks };
-        Event::signalling(tid, self.period, signal)
+        self.opener.open(tid, self.period, self.stacks)
     }
 
     /// Begins to time a thread. `armed`: its CPU time when its timer began, in ns; 0: it has not. `None`: it keeps its
@@ -108,7 +131,9 @@ impl KernelClock {
             Ok(event) => {
                 let used = if armed == 0 { 0 } else { cpu(pid, tid).saturating_sub(armed) };
                 let token = Arc::clone(&self.token);
-                Some(Stitch::new(event?, self.periods(used), self.periods(self.tick), token))
+                let (before, tick) = (self.periods(used), self.periods(self.tick));
+                let user_mode = self.is_user_mode().then_some(self.period);
+                Some(Stitch::new(event?, before, tick, user_mode, token))
             }
             Err(e) if matches!(e.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)) => None,
             Err(e) => {
@@ -126,7 +151,7 @@ impl KernelClock {
 
     /// The frames of these addresses, leaf first. `name` is given each name that the process did not have yet.
     pub fn frames(&mut self, process: u32, addresses: &[u64], mut name: impl FnMut(&Name)) -> Vec<Words> {
-        let functions = self.functions.get_or_insert_with(|| KernelFunctions::read().unwrap_or_default());
+        let functions = self.functions.get_or_insert_with(|| self.opener.functions());
         let frame = |(at, address): (usize, &u64)| {
             // All but the innermost are return addresses.
             let function = functions.at(address.wrapping_sub(u64::from(at > 0)));
@@ -142,6 +167,35 @@ impl KernelClock {
         };
         addresses.iter().enumerate().map(frame).collect()
     }
+}
+
+/// Why this call failed, for people.
+fn refused(call: &str, error: &io::Error) -> String {
+    let needs = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "; it takes root, or CAP_PERFMON and CAP_BPF, or `uu kernel-events`",
+        _ => "",
+    };
+    format!("{call}: {error}{needs}")
+}
+
+/// Why a connection to a helper failed, for people.
+fn connecting(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => "it is not root that listens there".to_owned(),
+        Some(libc::ESRCH) => "it is in another pid namespace; run both in the same one".to_owned(),
+        Some(libc::ENOENT | libc::ECONNREFUSED) => format!("{error}; start `uu kernel-events` as root"),
+        Some(libc::EACCES) => format!("{error}; `uu kernel-events --user` says who may connect"),
+        _ => error.to_string(),
+    }
+}
+
+/// What events of the user mode lack, for people.
+fn partial(why: &str, stacks: bool) -> String {
+    let without = if stacks { ". Kernel frames are left out" } else { "" };
+    format!(
+        "perf events sample the user mode alone ({why}): system calls are sampled at the kernel's tick, and other time \
+         in the kernel, such as that of page faults, stands apart{without}"
+    )
 }
 
 /// The kernel's version.

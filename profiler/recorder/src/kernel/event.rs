@@ -5,9 +5,9 @@
 //! the kernel's tick. The event ends with the last descriptor of it, also when the recorder is killed, and when the
 //! thread calls exec.
 //!
-//! With a [`Signal`], each sample also makes the kernel send SIGTRAP to the thread, before it executes another
-//! instruction in user mode. Unlike the signals of F_SETSIG, this one does not end a system call early: it is sent when
-//! the thread is on its way back.
+//! Each sample of a [signalling](Event::signalling) one also makes the kernel send SIGTRAP to the thread, before it
+//! executes another instruction in user mode. Unlike the signals of F_SETSIG, this one does not end a system call
+//! early: it is sent when the thread is on its way back.
 
 use super::filter::Filter;
 use super::records::{records, PerfRecord, SAMPLE_TYPE, USER_REGISTERS};
@@ -47,6 +47,8 @@ const _: () = assert!(size_of::<Attributes>() == 128);
 
 const TYPE_SOFTWARE: u32 = 1;
 const COUNT_SW_CPU_CLOCK: u64 = 0;
+/// Counts nothing.
+const COUNT_SW_DUMMY: u64 = 9;
 /// Bits of the word of flags.
 const DISABLED: u64 = 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
@@ -55,6 +57,7 @@ const SAMPLE_ID_ALL: u64 = 1 << 18;
 const EXCLUDE_CALLCHAIN_KERNEL: u64 = 1 << 21;
 const EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
 const USE_CLOCKID: u64 = 1 << 25;
+const CONTEXT_SWITCH: u64 = 1 << 26;
 /// Linux 5.13.
 const REMOVE_ON_EXEC: u64 = 1 << 36;
 const SIGTRAP: u64 = 1 << 37;
@@ -65,6 +68,11 @@ const FD_CLOEXEC: usize = 1 << 3;
 const PAGES: usize = 16;
 /// The same for rates above that.
 const MANY_PAGES: usize = 64;
+/// The same for events of the user mode, whose samples have no stacks: 0.1 s at 10 kHz. Less memory, of which one
+/// without rights may lock little.
+pub const USER_MODE_PAGES: usize = 16;
+/// The same for a thread's switches: 1,300 of them.
+const SWITCH_PAGES: usize = 8;
 /// Offsets in the page before the records (`struct perf_event_mmap_page`).
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
@@ -78,15 +86,19 @@ pub enum Sees {
     UserMode,
 }
 
-/// How an event signals its thread.
+/// What an event that signals its thread samples.
 #[derive(Clone, Copy)]
-pub struct Signal<'a> {
-    /// `si_perf_data` of the signal.
-    pub data: u64,
-    /// No sample is taken, and no signal sent, where this one says so.
-    pub filter: &'a Filter,
-    /// The samples have the stack in the kernel.
-    pub stacks: bool,
+pub enum Signalling<'a> {
+    /// The thread in user mode and in the kernel.
+    All {
+        /// No sample is taken, and no signal sent, where this one says so.
+        filter: &'a Filter,
+        /// The samples have the stack in the kernel.
+        stacks: bool,
+    },
+    /// The thread in user mode only, so that it needs no filter: no signal becomes due inside exec. The kernel asks for
+    /// no rights beyond those to trace the thread, unless kernel.perf_event_paranoid is above 2.
+    UserMode,
 }
 
 /// An event and its ring.
@@ -101,35 +113,69 @@ pub struct Event {
     pub damaged: u64,
 }
 
+// SAFETY: the mapping is the event's own, and may be read and unmapped by any thread.
+unsafe impl Send for Event {}
+
 impl Event {
     /// Begins to sample the thread, once in `period` nanoseconds of its CPU time. Fails with EACCES or EPERM where the
     /// kernel does not allow it (perf_event_paranoid, a thread of another user), with EINVAL before Linux 5.13.
     pub fn open(tid: u32, period: u64, sees: Sees) -> io::Result<Event> {
         let hidden = if sees == Sees::UserMode { EXCLUDE_KERNEL } else { 0 };
-        Event::with(tid, period, hidden, 0)
+        let attributes = Attributes { sample_period: period, flags: hidden, ..Attributes::default() };
+        Event::map(Event::make(tid, attributes)?, Event::pages(period))
     }
 
-    /// An event that signals the thread. It does not begin before [`Event::start`], nor in another program that the
-    /// thread has executed by then.
-    pub fn signalling(tid: u32, period: u64, signal: Signal<'_>) -> io::Result<Event> {
-        let hidden = if signal.stacks { 0 } else { EXCLUDE_CALLCHAIN_KERNEL };
-        let event = Event::with(tid, period, hidden | DISABLED | SIGTRAP, signal.data)?;
-        signal.filter.attach(event.fd.as_fd())?;
-        Ok(event)
+    /// The descriptor of an event that signals the thread, with `data` as the signal's `si_perf_data`. It does not
+    /// begin before [`Event::start`], nor in another program that the thread has executed by then.
+    pub fn signalling(tid: u32, period: u64, data: u64, what: Signalling<'_>) -> io::Result<OwnedFd> {
+        let hidden = match what {
+            Signalling::All { stacks: true, .. } => 0,
+            Signalling::All { stacks: false, .. } => EXCLUDE_CALLCHAIN_KERNEL,
+            Signalling::UserMode => EXCLUDE_KERNEL | EXCLUDE_CALLCHAIN_KERNEL,
+        };
+        let flags = hidden | DISABLED | SIGTRAP;
+        let attributes = Attributes {
+            config: COUNT_SW_CPU_CLOCK,
+            sample_period: period,
+            flags,
+            sig_data: data,
+            ..Attributes::default()
+        };
+        let fd = Event::make(tid, attributes)?;
+        if let Signalling::All { filter, .. } = what {
+            filter.attach(fd.as_fd())?;
+        }
+        Ok(fd)
     }
 
-    fn with(tid: u32, period: u64, flags: u64, sig_data: u64) -> io::Result<Event> {
+    /// Begins to record when the thread is taken off its CPU, and given one. The kernel asks for no rights beyond those
+    /// to trace the thread, unless kernel.perf_event_paranoid is above 2.
+    pub fn switches(tid: u32) -> io::Result<Event> {
+        let attributes =
+            Attributes { config: COUNT_SW_DUMMY, flags: EXCLUDE_KERNEL | CONTEXT_SWITCH, ..Attributes::default() };
+        Event::map(Event::make(tid, attributes)?, SWITCH_PAGES)
+    }
+
+    /// Pages of the ring of an event with stacks in the kernel, for this period.
+    pub fn pages(period: u64) -> usize {
+        if period < 1_000_000 {
+            MANY_PAGES
+        } else {
+            PAGES
+        }
+    }
+
+    /// The descriptor of an event with these attributes, those that all have apart.
+    fn make(tid: u32, attributes: Attributes) -> io::Result<OwnedFd> {
+        let shared = EXCLUDE_HYPERVISOR | SAMPLE_ID_ALL | EXCLUDE_CALLCHAIN_USER | USE_CLOCKID | REMOVE_ON_EXEC;
         let attributes = Attributes {
             kind: TYPE_SOFTWARE,
             size: size_of::<Attributes>() as u32,
-            config: COUNT_SW_CPU_CLOCK,
-            sample_period: period,
             sample_type: SAMPLE_TYPE,
-            flags: flags | EXCLUDE_HYPERVISOR | SAMPLE_ID_ALL | EXCLUDE_CALLCHAIN_USER | USE_CLOCKID | REMOVE_ON_EXEC,
+            flags: attributes.flags | shared,
             sample_regs_user: USER_REGISTERS,
             clockid: libc::CLOCK_MONOTONIC,
-            sig_data,
-            ..Attributes::default()
+            ..attributes
         };
         // SAFETY: a valid structure of the size that stands in it; any CPU, no group.
         let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attributes, tid, -1, -1, FD_CLOEXEC) };
@@ -137,9 +183,12 @@ impl Event {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a descriptor that the kernel has just made, owned by nobody else.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    }
+
+    /// The event with this descriptor, and a new ring of this number of pages, a power of two.
+    pub fn map(fd: OwnedFd, pages: usize) -> io::Result<Event> {
         let page = rustix::param::page_size();
-        let pages = if period < 1_000_000 { MANY_PAGES } else { PAGES };
         let bytes = (1 + pages) * page;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice.

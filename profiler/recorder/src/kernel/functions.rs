@@ -1,7 +1,8 @@
 //! The kernel's functions by address, from
 //! [`/proc/kallsyms`](https://man7.org/linux/man-pages/man5/proc_kallsyms.5.html).
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 
 /// A function of the kernel or of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,13 @@ impl KernelFunctions {
     /// Reads those of this machine.
     pub fn read() -> io::Result<KernelFunctions> {
         Ok(KernelFunctions::parse(&std::fs::read("/proc/kallsyms")?))
+    }
+
+    /// Reads them from this file, which one with rights has opened: that decides whether it has addresses.
+    pub fn read_from(mut file: File) -> io::Result<KernelFunctions> {
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        Ok(KernelFunctions::parse(&text))
     }
 
     /// Parses lines of address, type and name, with the module in brackets. Lines that are none are skipped; where the

@@ -2,9 +2,9 @@
 //! ([include/uapi/linux/perf_event.h](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/perf_event.h);
 //! the deferred ones: the same file of Linux 6.19).
 
-/// What events must sample, so that [`records`] understands them: PERF_SAMPLE_IP, _TID, _TIME, _CALLCHAIN and
-/// _REGS_USER. Other records then end with the thread and the time (`sample_id_all`).
-pub const SAMPLE_TYPE: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 5 | 1 << 12;
+/// What events must sample, so that [`records`] understands them: PERF_SAMPLE_IP, _TID, _TIME, _READ, _CALLCHAIN and
+/// _REGS_USER, with no read format. Other records then end with the thread and the time (`sample_id_all`).
+pub const SAMPLE_TYPE: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 12;
 
 /// The user registers to sample: stack pointer and program counter, which stand in this order in a sample
 /// ([x86](https://github.com/torvalds/linux/blob/v6.12/arch/x86/include/uapi/asm/perf_regs.h),
@@ -17,7 +17,12 @@ pub const USER_REGISTERS: u64 = 1 << 31 | 1 << 32;
 
 const RECORD_LOST: u32 = 2;
 const RECORD_SAMPLE: u32 = 9;
+const RECORD_SWITCH: u32 = 14;
 const RECORD_CALLCHAIN_DEFERRED: u32 = 22;
+
+/// Of a switch: the thread was taken off its CPU; and that though it could have gone on.
+const MISC_SWITCH_OUT: u32 = 1 << 13;
+const MISC_SWITCH_OUT_PREEMPT: u32 = 1 << 14;
 
 /// Markers in a chain: what follows them was executed in the kernel, in user mode, or comes later under a cookie.
 const CONTEXT_KERNEL: u64 = (-128i64) as u64;
@@ -43,6 +48,8 @@ pub struct KernelSample {
     pub tid: u32,
     /// CLOCK_MONOTONIC, in ns.
     pub time: u64,
+    /// CPU time of the thread since the event began, in ns, also where it was in no sample.
+    pub cpu: u64,
     /// Kernel addresses, leaf first; empty: the thread was in user mode, or the kernel may not be looked at.
     pub kernel: Vec<u64>,
     /// Process addresses, leaf first, where the kernel has taken them, too.
@@ -64,6 +71,26 @@ pub struct DeferredStack {
     pub user: Vec<u64>,
 }
 
+/// The scheduler has taken a thread off its CPU, or given it one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// CLOCK_MONOTONIC, in ns.
+    pub time: u64,
+    /// What the thread does from then on.
+    pub to: SwitchTo,
+}
+
+/// What a thread does after a [`Switch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwitchTo {
+    /// It runs.
+    Running,
+    /// It is ready to run.
+    Ready,
+    /// It waits.
+    Waiting,
+}
+
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PerfRecord {
@@ -71,6 +98,8 @@ pub enum PerfRecord {
     Sample(KernelSample),
     /// A user stack for earlier samples.
     Deferred(DeferredStack),
+    /// The thread was taken off its CPU, or given one.
+    Switch(Switch),
     /// This number of records found the ring full.
     Lost(u64),
     /// One that is not needed.
@@ -95,16 +124,27 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<PerfRecord, Damage>>
         let size = (sizes >> 16) as usize;
         let body = rest.get(8..size).filter(|_| size.is_multiple_of(8));
         rest = if body.is_some() { rest.get(size..)? } else { &[] };
-        Some(body.map_or(Err(Damage::Size), |body| decode(kind, Words(body)).ok_or(Damage::Parts)))
+        let misc = sizes & 0xffff;
+        Some(body.map_or(Err(Damage::Size), |body| decode(kind, misc, Words(body)).ok_or(Damage::Parts)))
     })
 }
 
-fn decode(kind: u32, mut words: Words<'_>) -> Option<PerfRecord> {
+fn decode(kind: u32, misc: u32, mut words: Words<'_>) -> Option<PerfRecord> {
     Some(match kind {
         RECORD_SAMPLE => PerfRecord::Sample(sample(&mut words)?),
         RECORD_LOST => {
             words.word()?;
             PerfRecord::Lost(words.word()?)
+        }
+        RECORD_SWITCH => {
+            // Thread and time of `sample_id_all`.
+            let (_pid, _tid, time) = (words.half()?, words.half()?, words.word()?);
+            let to = match misc & (MISC_SWITCH_OUT | MISC_SWITCH_OUT_PREEMPT) {
+                0 | MISC_SWITCH_OUT_PREEMPT => SwitchTo::Running,
+                MISC_SWITCH_OUT => SwitchTo::Waiting,
+                _ => SwitchTo::Ready,
+            };
+            PerfRecord::Switch(Switch { time, to })
         }
         RECORD_CALLCHAIN_DEFERRED => {
             let cookie = words.word()?;
@@ -120,8 +160,8 @@ fn decode(kind: u32, mut words: Words<'_>) -> Option<PerfRecord> {
 /// [perf_output_sample](https://github.com/torvalds/linux/blob/v6.12/kernel/events/core.c).
 fn sample(words: &mut Words<'_>) -> Option<KernelSample> {
     let _ip = words.word()?;
-    let (pid, tid, time) = (words.half()?, words.half()?, words.word()?);
-    let mut sample = KernelSample { pid, tid, time, ..KernelSample::default() };
+    let (pid, tid, time, cpu) = (words.half()?, words.half()?, words.word()?, words.word()?);
+    let mut sample = KernelSample { pid, tid, time, cpu, ..KernelSample::default() };
     let mut context = 0;
     for word in words.list()? {
         match word {
@@ -182,11 +222,12 @@ mod tests {
     #[test]
     fn markers_separate_the_kernel_and_user_parts_of_a_chain() {
         let (kernel, user) = (CONTEXT_KERNEL, (-512i64) as u64);
-        let body = [7, thread(1, 2), 99, 5, kernel, u64::MAX << 32, 8, user, 0x40_1000, 2, 0x7ffe, 0x40_1000];
+        let body = [7, thread(1, 2), 99, 50, 5, kernel, u64::MAX << 32, 8, user, 0x40_1000, 2, 0x7ffe, 0x40_1000];
         let expected = KernelSample {
             pid: 1,
             tid: 2,
             time: 99,
+            cpu: 50,
             kernel: vec![u64::MAX << 32, 8],
             user: vec![0x40_1000],
             at: Some(UserAt { pc: 0x40_1000, sp: 0x7ffe }),
@@ -198,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_deferred_stack_has_its_cookie_and_thread() {
-        let waits = [7, thread(1, 2), 99, 4, CONTEXT_KERNEL, 8, CONTEXT_USER_DEFERRED, 0x3_0000_0001, 0];
+        let waits = [7, thread(1, 2), 99, 50, 4, CONTEXT_KERNEL, 8, CONTEXT_USER_DEFERRED, 0x3_0000_0001, 0];
         let stack = [0x3_0000_0001, 2, 0x40_1000, 0x40_2000, thread(1, 2), 120];
         let bytes = [record(RECORD_SAMPLE, 1, &waits), record(RECORD_CALLCHAIN_DEFERRED, 2, &stack)].concat();
         let found: Vec<_> = records(&bytes).collect();
@@ -211,6 +252,15 @@ mod tests {
     }
 
     #[test]
+    fn switches_say_what_the_thread_does_next() {
+        let bytes = [(0, 5), (1 << 13, 6), (3 << 13, 7)].map(|(misc, time)| record(14, misc, &[thread(1, 2), time]));
+        let found: Vec<_> = records(&bytes.concat()).collect();
+        let switch = |time, to| Ok(PerfRecord::Switch(Switch { time, to }));
+        let expected = [switch(5, SwitchTo::Running), switch(6, SwitchTo::Waiting), switch(7, SwitchTo::Ready)];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
     fn lost_records_are_counted_and_unknown_ones_skipped() {
         let bytes = [record(RECORD_LOST, 0, &[1, 5, thread(1, 2), 9]), record(3, 0, &[1, 2])].concat();
         assert_eq!(records(&bytes).collect::<Vec<_>>(), [Ok(PerfRecord::Lost(5)), Ok(PerfRecord::Other)]);
@@ -219,7 +269,8 @@ mod tests {
     #[test]
     fn damaged_records_are_refused() {
         // More addresses than the record has.
-        let bytes = [record(RECORD_SAMPLE, 1, &[7, 0, 99, u64::MAX / 8, 1]), record(RECORD_LOST, 0, &[1, 5])].concat();
+        let bytes =
+            [record(RECORD_SAMPLE, 1, &[7, 0, 99, 50, u64::MAX / 8, 1]), record(RECORD_LOST, 0, &[1, 5])].concat();
         assert_eq!(records(&bytes).collect::<Vec<_>>(), [Err(Damage::Parts), Ok(PerfRecord::Lost(5))]);
         for size in [0u64, 4, 12, 800] {
             let bytes = (u64::from(RECORD_LOST) | size << 48).to_ne_bytes();

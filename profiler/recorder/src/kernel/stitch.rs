@@ -36,6 +36,8 @@ pub struct Piece {
     pub kernel: Vec<u64>,
     /// What called the kernel. `None`: not known.
     pub user: Option<UserStack>,
+    /// Without it: where the thread left user mode, if that is known.
+    pub at: Option<UserAt>,
 }
 
 /// A thread's event, and what is not put together yet.
@@ -49,9 +51,11 @@ pub struct Stitch {
 
 impl Stitch {
     /// For a thread whose event was just opened. `before`: periods of CPU time until then. `most`: the timer can have
-    /// left as many uncounted. `token` is held as long as the event.
-    pub fn new(event: Event, before: u32, most: u32, token: Arc<()>) -> Stitch {
-        Stitch { event, join: Join { before, most, ..Join::default() }, lost: 0, _token: token }
+    /// left as many uncounted. `user_mode`: the event has samples of the user mode alone, and this period. `token` is
+    /// held as long as the event.
+    pub fn new(event: Event, before: u32, most: u32, user_mode: Option<u64>, token: Arc<()>) -> Stitch {
+        let unseen = user_mode.map(|period| Unseen { period, ..Unseen::default() });
+        Stitch { event, join: Join { before, most, unseen, ..Join::default() }, lost: 0, _token: token }
     }
 
     /// The event.
@@ -74,12 +78,23 @@ impl Stitch {
     /// kernel were written before them.
     pub fn pieces(&mut self, last: bool, out: impl FnMut(Piece)) -> u64 {
         let (waiting, lost) = (&mut self.join.waiting, &mut self.lost);
+        let mut unseen = self.join.unseen.as_mut();
         self.event.drain(|record| match record {
-            PerfRecord::Sample(sample) if waiting.len() < WAITING => waiting.push_back(sample),
-            PerfRecord::Sample(_) => *lost += 1,
+            PerfRecord::Sample(sample) => {
+                unseen.iter_mut().for_each(|unseen| unseen.sample(&sample));
+                if waiting.len() < WAITING {
+                    waiting.push_back(sample);
+                } else {
+                    *lost += 1;
+                }
+            }
             PerfRecord::Lost(n) => *lost += n,
             _ => {}
         });
+        // They would count as time in the kernel.
+        if let Some(unseen) = unseen {
+            unseen.by_ticks = unseen.by_ticks.saturating_add(*lost);
+        }
         self.join.pieces(last, out);
         std::mem::take(&mut self.lost)
     }
@@ -97,10 +112,49 @@ struct Join {
     most: u32,
     /// Periods that timers have counted since the event began: as many of its samples stand for no more time.
     counted: u32,
+    /// What an event of the user mode alone does not see.
+    unseen: Option<Unseen>,
+}
+
+/// Time in the kernel that is in no sample of an event. The event counts it nevertheless, and the timer's ticks in
+/// system calls have sampled a part.
+#[derive(Default)]
+struct Unseen {
+    /// CPU time between two samples, in ns.
+    period: u64,
+    /// The event's count at its last sample.
+    last: u64,
+    /// The last sample's time.
+    time: u64,
+    /// Periods so far that became due in the kernel.
+    due: u64,
+    /// Those that ticks stand for.
+    by_ticks: u64,
+}
+
+impl Unseen {
+    fn sample(&mut self, sample: &KernelSample) {
+        let since = sample.cpu.saturating_sub(self.last);
+        let periods = (since + self.period / 2) / self.period.max(1);
+        self.due = self.due.saturating_add(periods.saturating_sub(1));
+        (self.last, self.time) = (sample.cpu, sample.time);
+    }
+
+    /// What is in no sample, as one without a stack.
+    fn rest(&self) -> Option<Piece> {
+        let weight = u32::try_from(self.due.saturating_sub(self.by_ticks)).unwrap_or(u32::MAX);
+        (weight > 0).then(|| Piece { time: self.time, weight, kernel: Vec::new(), user: None, at: None })
+    }
 }
 
 impl Join {
     fn counted(&mut self, weight: u32) {
+        if let Some(unseen) = &mut self.unseen {
+            // Such a tick was in a system call, or came before the first sample.
+            unseen.by_ticks = unseen.by_ticks.saturating_add(u64::from(weight.saturating_sub(self.before)));
+            self.before = self.before.saturating_sub(weight);
+            return;
+        }
         self.counted = self.counted.saturating_add(weight.saturating_sub(self.before));
         self.before = self.before.saturating_sub(weight);
     }
@@ -127,7 +181,8 @@ impl Join {
                     missed -= 1;
                     continue;
                 }
-                let mut piece = Piece { time: sample.time, weight: 1, kernel: sample.kernel, user: Some(user) };
+                let mut piece =
+                    Piece { time: sample.time, weight: 1, kernel: sample.kernel, user: Some(user), at: None };
                 if sample.at == Some(user.at) {
                     piece.weight = piece.weight.saturating_add(std::mem::take(&mut self.before).min(self.most));
                 } else if skipped > 0 {
@@ -137,14 +192,16 @@ impl Join {
                     missed -= 1;
                     continue;
                 } else {
-                    piece.user = None;
+                    (piece.user, piece.at) = (None, sample.at);
                 }
                 run.push(piece, &mut out);
             }
         }
         if last {
+            self.unseen.as_ref().and_then(Unseen::rest).into_iter().for_each(|rest| run.push(rest, &mut out));
             for sample in self.waiting.drain(..).skip(self.counted as usize) {
-                run.push(Piece { time: sample.time, weight: 1, kernel: sample.kernel, user: None }, &mut out);
+                let KernelSample { time, kernel, at, .. } = sample;
+                run.push(Piece { time, weight: 1, kernel, user: None, at }, &mut out);
             }
         }
         run.end(&mut out);
@@ -158,7 +215,7 @@ impl Run {
     fn push(&mut self, piece: Piece, out: &mut impl FnMut(Piece)) {
         if let Some(run) = &mut self.0 {
             let sequence = |piece: &Piece| piece.user.map(|user| user.sample.sequence);
-            if run.kernel == piece.kernel && sequence(run) == sequence(&piece) {
+            if run.kernel == piece.kernel && sequence(run) == sequence(&piece) && run.at == piece.at {
                 run.weight = run.weight.saturating_add(piece.weight);
                 return;
             }
@@ -215,6 +272,25 @@ mod tests {
         join.counted(2);
         join.waiting.extend((6..=8).map(|time| sample(time, 1, &[7])));
         assert_eq!(pieces(&mut join, true), [(1, vec![7], 0)]);
+    }
+
+    /// Samples of the user mode at 1 ms each, with CPU times, and ticks in system calls between them.
+    #[test]
+    fn what_an_event_of_the_user_mode_does_not_see_is_left_to_ticks() {
+        let unseen = Unseen { period: 1_000_000, ..Unseen::default() };
+        let mut join = Join { before: 3, most: 4, unseen: Some(unseen), ..Join::default() };
+        for (n, cpu) in [1_000_100, 2_000_000, 12_000_000, 13_000_300].into_iter().enumerate() {
+            let sample = KernelSample { cpu, ..sample(n as u64, 1, &[]) };
+            join.unseen.as_mut().expect("one").sample(&sample);
+            join.waiting.push_back(sample);
+            join.user.push(user(n as u32 + 1, n as u64, 1, 1));
+        }
+        // Of nine periods in the kernel, two ticks stand for eight; the first one counts what was before the event.
+        join.counted(3);
+        join.counted(4);
+        join.counted(4);
+        let found = pieces(&mut join, true);
+        assert_eq!(found, [(1, vec![], 1), (1, vec![], 2), (1, vec![], 3), (1, vec![], 4), (1, vec![], 0)]);
     }
 
     #[test]

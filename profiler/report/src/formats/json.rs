@@ -1,5 +1,6 @@
 //! Everything that a report knows, as JSON for scripts: docs/json.md describes it.
 
+use super::summary::single_waits;
 use crate::stacks::{Line, Profile};
 use serde_json::{json, Value};
 use uunwind_recording::{Process, Recording};
@@ -21,6 +22,10 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     let entries = entries.map(|e| json!({"time": since(e.time), "stack": e.stack, "weight": e.weight}));
     let lost = recording.lost.iter();
     let lost = lost.map(|l| json!({"thread": l.thread, "samples": l.samples, "weight": l.weight}));
+    let waits = single_waits(recording, profile);
+    let waits = waits.map(|(wait, stack)| {
+        json!({"thread": wait.thread, "begin": since(wait.begin), "duration": wait.duration, "stack": stack})
+    });
     let file = json!({
         "format": "uu profile",
         "version": VERSION,
@@ -43,6 +48,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
         "stacks": stacks.collect::<Vec<_>>(),
         "samples": entries.collect::<Vec<_>>(),
         "lost": lost.collect::<Vec<_>>(),
+        "waits": waits.collect::<Vec<_>>(),
         "notes": recording.notes,
         "warnings": recording.warnings,
     });

@@ -7,6 +7,8 @@ mod table;
 mod tree;
 mod waits;
 
+pub use waits::single_waits;
+
 use crate::stacks::Profile;
 use uunwind_recording::Recording;
 

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_recording::{Counters, EndCause, Lock, Recording, FROM_OUTSIDE, NOT_RECORDED};
+use uunwind_recording::{Counters, EndCause, Lock, Recording, Sample, FROM_OUTSIDE, NOT_RECORDED};
 use uunwind_ring::layout::BLOCKS;
 use uunwind_ring::record::{
     SampleKind, SAMPLE_APART, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
 };
-use uunwind_ring::{FLAG_AWAITING, FLAG_EVENTS, FLAG_KERNEL, FLAG_NO_REPLAY};
+use uunwind_ring::{FLAG_AWAITING, FLAG_EVENTS, FLAG_KERNEL, FLAG_NO_REPLAY, FLAG_USER_MODE};
 
 // Writing to a String cannot fail, so the results of `writeln!` below are dropped.
 
@@ -70,7 +70,11 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
         used.map_or_else(String::new, |used| format!(", {:.1} samples per CPU second obtained", samples as f64 / used));
     let above_tick = settings.kernel_hz != 0 && settings.rate > settings.kernel_hz;
     let tick = if settings.flags & FLAG_EVENTS != 0 {
-        let stacks = if settings.flags & FLAG_KERNEL != 0 { ", with stacks in the kernel" } else { "" };
+        let stacks = match settings.flags & (FLAG_KERNEL | FLAG_USER_MODE) {
+            0 => "",
+            FLAG_KERNEL => ", with stacks in the kernel",
+            _ => " of the user mode",
+        };
         format!(" (by perf events{stacks})")
     } else if above_tick {
         format!(" (the kernel's timer ticks at {} Hz; each sample stands for several periods)", settings.kernel_hz)
@@ -192,10 +196,6 @@ fn stacks(recording: &Recording, out: &mut String) {
             SAMPLE_FACTS_PENDING,
             "taken before every file in them was analysed (functions of an interpreter may be missing)",
         ),
-        (
-            SAMPLE_APART,
-            "taken by the kernel while the thread could take no stack of its own: in uu's handler, or with SIGTRAP blocked",
-        ),
         (SAMPLE_DESYNC, "with interpreter frames missing or doubtful"),
         (SAMPLE_NO_PLUGINS, "walked without plugins (SEGV blocked, or a small signal stack)"),
     ] {
@@ -203,6 +203,19 @@ fn stacks(recording: &Recording, out: &mut String) {
         if count > 0 {
             let _ = writeln!(out, "             {count:>8} {text}");
         }
+    }
+    let apart = recording.samples.iter().filter(|s| s.flags & SAMPLE_APART != 0);
+    let (own, others): (Vec<&Sample>, Vec<&Sample>) = apart.partition(|sample| is_in_uu(recording, sample));
+    if !own.is_empty() {
+        let _ = writeln!(out, "             {:>8} taken by the kernel in uu's own handler", own.len());
+    }
+    if !others.is_empty() {
+        let _ = writeln!(
+            out,
+            "             {:>8} taken by the kernel while the thread could take no stack of its own: with SIGTRAP blocked, or, \
+             with events of the user mode alone, in page faults",
+            others.len()
+        );
     }
     let starts = starts(recording) as f64 / f64::from(recording.settings.rate.max(1));
     if starts > 0.0 {
@@ -212,6 +225,27 @@ fn stacks(recording: &Recording, out: &mut String) {
              [process start] is exec, the dynamic loader and uu's own start"
         );
     }
+}
+
+/// Whether a sample without a user stack was taken in code of uu's own.
+fn is_in_uu(recording: &Recording, sample: &Sample) -> bool {
+    let mut node = sample.stack;
+    // Frames of the kernel, and then the instruction in user mode.
+    let mut pc = None;
+    while let Some(entry) = (node as usize).checked_sub(1).and_then(|index| recording.nodes.get(index)) {
+        if let Some(Frame::Native { address, .. }) = frames(&[entry.word]).next() {
+            pc = Some(address);
+        }
+        node = entry.parent;
+    }
+    let process = recording.threads.get(sample.thread as usize).map(|thread| thread.process);
+    let object = recording.objects.iter().find(|object| {
+        Some(object.process) == process && pc.is_some_and(|pc| (object.start..object.end).contains(&pc))
+    });
+    object.is_some_and(|object| {
+        let name = object.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        name.starts_with(b"libuunwind")
+    })
 }
 
 /// How the threads stood to the lock of their runtime.

@@ -2,9 +2,9 @@
 
 use super::{percent, Style};
 use crate::stacks::{Kind, Line, Profile, Stack};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
-use uunwind_recording::Recording;
+use uunwind_recording::{Recording, Wait};
 
 /// Waits that are shown.
 const ROWS: usize = 10;
@@ -12,6 +12,8 @@ const ROWS: usize = 10;
 const CALLERS: usize = 4;
 /// Beginnings of file names of C libraries.
 const LIBC: [&str; 4] = ["libc.so", "libc-", "libpthread", "ld-musl"];
+/// Single waits that are shown.
+const SINGLE: usize = 5;
 /// Columns used beside the names.
 const USED: usize = 22;
 
@@ -67,7 +69,46 @@ pub fn render(recording: &Recording, profile: &Profile, style: Style) -> String 
         let _ = writeln!(out, "  {share:>5.1} % {time:>7.2}s  {}", style.name(text, USED));
     }
     out.push('\n');
+    single(recording, profile, style, &mut out);
     out
+}
+
+/// The longest of the single waits.
+fn single(recording: &Recording, profile: &Profile, style: Style, out: &mut String) {
+    let mut waits: Vec<(&Wait, Option<u32>)> = single_waits(recording, profile).collect();
+    waits.sort_by_key(|(wait, _)| std::cmp::Reverse(wait.duration));
+    if waits.is_empty() {
+        return;
+    }
+    let heading = format!("Longest of {} single waits", waits.len());
+    let _ = writeln!(out, "{}\n     length  began at", style.heading(&heading));
+    for (wait, stack) in waits.into_iter().take(SINGLE) {
+        let stack = stack.and_then(|stack| profile.stacks.get(stack as usize));
+        let thread = recording.threads.get(wait.thread as usize).map_or("", |thread| &thread.name);
+        let what = stack.map_or_else(|| "not looked at".to_owned(), |stack| text(recording, profile, stack));
+        let begin = wait.begin.saturating_sub(recording.settings.start_monotonic) as f64 / 1e9;
+        let what = style.name(&format!("{what} ({})", super::super::printable(thread)), USED);
+        let _ = writeln!(out, "  {:>7.1} ms  {begin:>7.3}s  {what}", wait.duration as f64 / 1e6);
+    }
+    out.push('\n');
+}
+
+/// The single waits, in the order in which they ended, each with its stack (an index), if it was looked at and is shown.
+pub fn single_waits<'r>(
+    recording: &'r Recording,
+    profile: &Profile,
+) -> impl Iterator<Item = (&'r Wait, Option<u32>)> + 'r {
+    let mut looks: HashMap<u32, BTreeMap<u64, u32>> = HashMap::new();
+    for entry in &profile.entries {
+        if let Some(stack) = profile.stacks.get(entry.stack as usize).filter(|stack| profile.waits(stack)) {
+            looks.entry(stack.thread).or_default().insert(entry.time, entry.stack);
+        }
+    }
+    recording.waits.iter().map(move |wait| {
+        let within = wait.begin..=wait.begin.saturating_add(wait.duration);
+        let look = looks.get(&wait.thread).and_then(|looks| looks.range(within).next());
+        (wait, look.map(|(_, stack)| *stack))
+    })
 }
 
 /// A wait, and who waits: the innermost functions of an interpreted language, or of the program, without those of the C
@@ -121,6 +162,22 @@ mod tests {
             rows,
             ["   60.0 %    6.00s  [waiting in read] < main", "   30.0 %    3.00s  [waiting in read] < work < main"]
         );
+    }
+
+    /// The look of a wait is its thread's, and lies in it.
+    #[test]
+    fn single_waits_have_the_stacks_that_were_seen_in_them() {
+        let entry = |time, stack| crate::stacks::Entry { time, stack, samples: 1, weight: 1 };
+        let all = Profile { entries: vec![entry(150, 0), entry(160, 1), entry(150, 2), entry(900, 0)], ..profile() };
+        let wait = |thread, begin, duration| Wait { thread, begin, duration };
+        let waits = vec![wait(0, 100, 50), wait(0, 151, 20), wait(1, 140, 20), wait(7, 0, u64::MAX)];
+        let mut recording = Recording { waits, ..Recording::default() };
+        recording.settings.rate = 10;
+        let found: Vec<_> = single_waits(&recording, &all).map(|(_, stack)| stack).collect();
+        assert_eq!(found, [Some(0), None, Some(2), None]);
+        recording.waits.truncate(3);
+        let text = render(&recording, &all, super::super::PLAIN);
+        assert!(text.contains("Longest of 3 single waits") && text.contains("not looked at"), "{text}");
     }
 
     /// A thread that only waits in one place is left out, but not the last one.
