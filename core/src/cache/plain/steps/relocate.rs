@@ -58,17 +58,19 @@ fn relocated(steps: &mut [Step], sp: u64, fp: u64, mut further: u64, bare: Bare)
 fn looks_alike(steps: &[Step], mut sp: u64, fp: u64, mut further: u64, bare: Bare) -> bool {
     let mut fp_at = RbpAt::REGISTER;
     for step in steps.iter().take_while(|step| step.rule != Short::END).take(ALIKE) {
-        let is_there = |there: &Step| bare.word_just_below(there.cfa) == there.caller;
-        let mut there = Step { cfa: step.cfa.wrapping_add(further), ..*step };
-        if !is_there(&there) {
-            let fp = Some(fp).filter(|_| step.rule.from_rbp() && step.rule != Short::NONE);
-            let other = fp.and_then(|fp| with_base(step, fp_at.get(Some(fp), bare)?, sp, bare));
-            match other.filter(|other| other.cfa != there.cfa && is_there(other)) {
-                Some(other) => there = other,
+        let there = if step.rule.from_rbp() {
+            let fp = fp_at.get(Some(fp), bare).filter(|_| step.rule != Short::NONE);
+            match fp.and_then(|fp| with_base(step, fp, sp, bare)) {
+                Some(there) => there,
                 None => return false,
             }
-            further = there.cfa.wrapping_sub(step.cfa);
+        } else {
+            Step { cfa: step.cfa.wrapping_add(further), ..*step }
+        };
+        if bare.word_just_below(there.cfa) != there.caller {
+            return false;
         }
+        further = there.cfa.wrapping_sub(step.cfa);
         (sp, fp_at) = (there.cfa, fp_at.after(there.rule, there.cfa));
     }
     true
