@@ -97,6 +97,17 @@ fn a_sampler_goes_in_and_out_again_and_leaves_nothing() {
     assert_eq!(running.end(), Some(0), "a wait was interrupted");
 }
 
+/// A thread that waits for its vfork child blocks all signals, and a child may take long to start on a busy machine.
+#[test]
+fn a_process_that_starts_a_child_is_waited_for() {
+    let scratch = paths::scratch("inject-vfork");
+    let program = compile::gcc(&scratch, "vforks", &["native/vforks.c"], &[]);
+    let running = Running::ready(&mut Command::new(&program));
+    let out = process::run(&mut command(&scratch, running.pid(), &["-d", "0.1"]), &scratch, uu::LIMIT).expect_code(0);
+    assert!(out.stderr.contains("from inside"), "{}", out.stderr);
+    assert_eq!(running.end(), Some(0));
+}
+
 /// exec takes the sampler away with all other memory: the recording ends by itself, and says so; the program goes on.
 #[test]
 fn exec_ends_the_recording_with_a_clear_line() {

@@ -6,9 +6,10 @@ use crate::memory::Memory;
 use crate::threads::tids;
 use crate::waits::Registers;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uunwind_elf::maps::{self, Mapping};
 use uunwind_elf::Image;
+use uunwind_recorder::machine::Stat;
 use uunwind_ring::injected::Region;
 
 /// `syscall; ret`, as libc's getpid ends.
@@ -37,6 +38,8 @@ const ENDED_BY_STOPS: [i64; 10] = [
 pub const LOOKS: u32 = 5;
 /// Time between them.
 const BETWEEN: Duration = Duration::from_millis(40);
+/// Longest time for them: those at which a thread waits for its vfork child do not count.
+const LONGEST: Duration = Duration::from_secs(3);
 
 /// The process's own code by which a borrowed thread makes system calls.
 pub struct Code {
@@ -100,10 +103,10 @@ impl Place {
     /// Looks at the process; the reason if no sampler can be put into it.
     pub fn of(pid: u32, signal: i32) -> Result<Place, Declined> {
         let no = |why: &str| Err(Declined::new(why));
-        let mut looks = 0;
+        let (mut looks, begun) = (0, Instant::now());
         while all_block(pid, signal) {
-            looks += 1;
-            if looks == LOOKS {
+            looks += u32::from(!waits_for_child(pid));
+            if looks == LOOKS || begun.elapsed() >= LONGEST {
                 return no("all of its threads block SIGSTKFLT, the sampler's signal");
             }
             std::thread::sleep(BETWEEN);
@@ -159,6 +162,13 @@ pub fn locked(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let value = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
     value.and_then(|value| value.split_ascii_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Whether a thread waits where no signal reaches it, as vfork(2) does until the child has called exec, which takes
+/// long on a busy machine. posix_spawn(3) blocks all signals meanwhile.
+fn waits_for_child(pid: u32) -> bool {
+    let is_deaf = |tid: u32| Stat::of_thread(pid, tid).is_some_and(|stat| stat.field(3) == Some("D"));
+    tids(pid).unwrap_or_default().into_iter().any(is_deaf)
 }
 
 /// Whether a thread blocks a signal.
