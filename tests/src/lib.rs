@@ -4,6 +4,7 @@
 //! The tests run the tree that `ci/build` lays out, never the objects that `cargo test` builds: those are linked with
 //! std and are not what is shipped.
 
+pub mod browser;
 pub mod call_graph;
 pub mod cfi_oracle;
 pub mod chance;
@@ -29,6 +30,7 @@ pub mod pair;
 pub mod paths;
 pub mod process;
 pub mod readelf_rows;
+pub mod readers;
 pub mod registered;
 pub mod rules;
 pub mod running;

@@ -1,14 +1,13 @@
 //! The page with the flame graph, in a real browser: what is on the screen after clicks and keys.
 
 use std::path::Path;
-use std::process::Command;
 use uunwind_core::frame::native_word;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_random::Random;
 use uunwind_recording::{Node, Object, Process, Recording, Sample, Settings, Symbol, Symbols, Thread};
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
-use uunwind_tests::{compile, paths, skips, uu};
+use uunwind_tests::{browser, compile, interpreters, paths, skips, uu};
 
 /// Functions for the scripts of tests: `boxes()` is the text under the picture for each box that the mouse meets, with
 /// a place in it; `press`, `click` and `drag` do what people do.
@@ -49,46 +48,15 @@ const share = (text) => parseFloat(text.replace(/.*  /, ''));
 const find = (name) => [...boxes()].find(([text]) => text.startsWith(name + '  '));
 ";
 
-/// Opens a page in a browser without a window, lets a script act in it, and returns what the script returns: text, or
-/// the page's error.
+/// Opens a page in a browser, lets a script act in it, and returns what the script returns: text, or the page's error.
 fn act(scratch: &Path, page: &[u8], size: &str, script: &str) -> Option<String> {
-    let browser = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
-        let found = Command::new(name).arg("--version").output();
-        found.is_ok_and(|found| found.status.success())
-    });
-    let Some(browser) = browser else {
-        skips::skipped("the page in a browser", "no Chromium is installed");
-        return None;
-    };
     let file = scratch.join("acted.html");
-    let mut whole = page.to_vec();
     // The page's script has begun; it says when it has painted.
-    whole.extend_from_slice(
-        format!(
-            "<script>{HANDS}(async () => {{
-              while (!document.documentElement.dataset.painted && !byId('what').textContent.includes('cannot')) await wait(10);
-              const result = await (async () => {{ {script} }})().catch((error) => 'failed: ' + error.stack);
-              document.body.replaceChildren(Object.assign(document.createElement('pre'), {{ textContent: 'RESULT' + result + 'END' }}));
-            }})();</script>"
-        )
-        .as_bytes(),
-    );
-    std::fs::write(&file, whole).expect("scratch");
-    let done = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=30000"])
-        .arg(format!("--window-size={size}"))
-        .arg(format!("--user-data-dir={}", scratch.join("browser").display()))
-        .arg("--dump-dom")
-        .arg(format!("file://{}", file.display()))
-        .output()
-        .expect("the browser runs");
-    let shown = String::from_utf8_lossy(&done.stdout).into_owned();
-    let result = shown.rsplit_once("RESULT").and_then(|(_, rest)| rest.split_once("END"));
-    let Some((result, _)) = result else {
-        panic!("the script did not end: {shown} {}", String::from_utf8_lossy(&done.stderr));
-    };
-    assert!(!result.starts_with("failed: "), "{result}");
-    Some(result.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+    let painted = "while (!document.documentElement.dataset.painted && !byId('what').textContent.includes('cannot'))
+          await wait(10);";
+    let script = browser::script(&format!("{HANDS} {painted} {script}"));
+    std::fs::write(&file, [page, script.as_bytes()].concat()).expect("scratch");
+    browser::open("the page in a browser", scratch, &file, "", size)
 }
 
 #[test]
@@ -141,6 +109,33 @@ fn a_real_program_is_searched_zoomed_and_filtered() {
     let processes = recording.samples().iter().map(|s| s.tid).collect::<std::collections::BTreeSet<_>>().len();
     let short = share.trim_end_matches(".0");
     assert_eq!(result, format!("true {share} % {short} true 0 true true true {processes} 1 true true"));
+}
+
+/// What every file has is shown with its file.
+#[test]
+fn modules_have_their_files_names() {
+    let scratch = paths::scratch("module-page");
+    let Some(python) = interpreters::modern().into_iter().next() else {
+        return skips::skipped("boxes of modules", "this machine has no Python that is served");
+    };
+    std::fs::create_dir(scratch.join("package")).expect("scratch");
+    let burn = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass\n";
+    std::fs::write(scratch.join("package/part.py"), burn).expect("scratch");
+    let program = scratch.join("program.py");
+    std::fs::write(&program, format!("import package.part\n{burn}")).expect("scratch");
+    let words = [python.path.as_os_str(), program.as_os_str()];
+    let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &words).expect_code(0);
+    let script = "
+      const drawn = new Set();
+      const fillText = CanvasRenderingContext2D.prototype.fillText;
+      CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) { drawn.add(text); fillText.call(this, text, ...rest); };
+      press('l'); await wait(400);
+      press('l'); await wait(400);
+      return [...drawn].filter((text) => text.startsWith('<module> ')).join('\\n');";
+    let Some(drawn) = act(&scratch, recording.report("html").as_bytes(), "1300,900", script) else { return };
+    for end in ["/program.py", " package/part.py"] {
+        assert!(drawn.lines().any(|text| text.ends_with(end)), "no {end} in {drawn}");
+    }
 }
 
 /// A recording with this many distinct stacks, all of them deep.

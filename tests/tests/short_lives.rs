@@ -41,6 +41,11 @@ fn programs_shorter_than_a_tick_have_their_share() {
         let share = started * 1e6 / rate.parse::<f64>().expect("a rate") / used;
         println!("at {rate} Hz: {share:.2} of {:.2} s", used / 1e6);
         assert!(SHARE.contains(&share), "at {rate} Hz {share} of the CPU time is shown");
+        // Most have ended before their command line can be read: then they have their program's name.
+        let by_process = recording.report_with("folded", &["--by", "process"]);
+        let starts = || by_process.lines().filter_map(|line| line.split_once(";[process start] "));
+        assert!(starts().count() > 0, "{by_process}");
+        assert!(starts().all(|(process, _)| !process.starts_with('?')), "{by_process}");
         // They are no samples, and the rest of the summary says so.
         assert!(recording.samples().iter().all(|sample| !sample.frames.is_empty()));
     }

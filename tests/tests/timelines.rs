@@ -2,10 +2,10 @@
 //! installed.
 
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
-use uunwind_tests::{compile, paths, skips, uu};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use uunwind_tests::{compile, go, paths, process, readers, running, skips, uu};
 
 const RATE: u64 = 999;
 
@@ -125,15 +125,132 @@ fn the_firefox_profile_has_consistent_tables() {
     assert!(["parent_work", "forked_work", "exec_work"].iter().all(|name| names.contains(name)), "{names:?}");
     let path = scratch.join("x.firefox.json");
     std::fs::write(&path, recording.report("firefox")).expect("scratch");
-    // The real reader: `profiler-cli` of the Firefox Profiler, which leaves a server until it is stopped.
-    let Ok(loaded) = Command::new("profiler-cli").arg("load").arg(&path).env("HOME", &scratch).output() else {
-        skips::skipped("firefox profile in its own reader", "profiler-cli is not installed");
+    // The real reader: the command line of the Firefox Profiler.
+    let cli = "node_modules/.bin/profiler-cli";
+    let Some(cli) = readers::installed("firefox profile in its own reader", cli) else { return };
+    let session = Session::open(cli, &scratch, &path);
+    let threads = session.ask(&["thread", "list", "--json"]);
+    let (mut weight, mut names) = (0, BTreeSet::new());
+    for thread in list(&threads["threads"]) {
+        assert!(text(&thread["processName"]).contains("family"), "{thread}");
+        let handle = text(&thread["threadHandle"]);
+        let functions = session.ask(&["thread", "functions", "--thread", handle, "--limit", "0", "--json"]);
+        for function in list(&functions["functions"]) {
+            weight += number(&function["selfSamples"]);
+            names.insert(text(&function["name"]).to_owned());
+        }
+    }
+    assert_eq!(weight, periods(&recording));
+    assert!(["parent_work", "forked_work", "exec_work"].iter().all(|name| names.contains(*name)), "{names:?}");
+}
+
+/// A profile that is loaded in `profiler-cli`: a server, until it is stopped.
+struct Session {
+    cli: PathBuf,
+    home: PathBuf,
+    server: Child,
+}
+
+impl Session {
+    /// Starts the server, as the command `load` does, which waits for half a second only.
+    fn open(cli: PathBuf, home: &Path, profile: &Path) -> Session {
+        let mut server = Command::new(&cli);
+        server.arg("--daemon").arg(profile).args(["--session", "test"]).env("HOME", home);
+        let server = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+        let session = Session { cli, home: home.to_owned(), server };
+        running::wait_for("the loaded profile", || {
+            session.command(&["status"]).output().expect("it runs").status.success()
+        });
+        session
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.cli);
+        command.args(arguments).args(["--session", "test"]).env("HOME", &self.home);
+        command
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Value {
+        let said = process::run(&mut self.command(arguments), &self.home, uu::LIMIT).expect_code(0).stdout;
+        serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// Each function's share of the whole, in percent, with what it calls; of functions whose names no other has.
+fn shares(recording: &uu::Recording) -> BTreeMap<String, f64> {
+    let mut shares: BTreeMap<String, f64> = BTreeMap::new();
+    let whole = periods(recording) as f64;
+    for line in recording.report("folded").lines() {
+        let (stack, weight) = line.rsplit_once(' ').expect("a weight");
+        let share = 100.0 * weight.parse::<f64>().expect("a number") / whole;
+        for name in stack.split(';').collect::<BTreeSet<_>>() {
+            *shares.entry(name.to_owned()).or_default() += share;
+        }
+    }
+    shares
+}
+
+/// Writes a report into the scratch folder; the file.
+fn written(recording: &uu::Recording, scratch: &Path, format: &str) -> PathBuf {
+    let path = scratch.join(format!("profile.{format}"));
+    let mut report = uu::command(scratch, &["report", "-f", format]);
+    process::run(report.arg(&recording.file).arg("-o").arg(&path), scratch, uu::LIMIT).expect_code(0);
+    path
+}
+
+/// speedscope reads all of these formats; with one profile of the whole, its shares are those of the samples.
+#[test]
+fn speedscope_opens_what_uu_writes() {
+    let scratch = paths::scratch("in-speedscope");
+    let recording = recording(&scratch);
+    let shares = shares(&recording);
+    let threads = recording.samples().iter().map(|s| s.tid).collect::<BTreeSet<u32>>().len();
+    for format in ["pprof", "folded", "callgrind", "speedscope", "trace"] {
+        let path = written(&recording, &scratch, format);
+        let Some((profiles, rows)) = readers::speedscope(&scratch, &path) else { return };
+        // Shown with two digits.
+        let shown = |name: &str| rows.iter().find(|row| row.name == name).map_or(0.0, |row| row.with_callees);
+        if matches!(format, "speedscope" | "trace") {
+            // One of a thread each; that of the first thread is shown, which does its work once or is forked.
+            assert_eq!(profiles.len(), threads, "{format}: {profiles:?}");
+            assert!(shown("burn") > 50.0 && shown("main") >= shown("burn"), "{format}: {rows:?}");
+            continue;
+        }
+        for name in ["main", "burn", "parent_work", "forked_work", "exec_work"] {
+            let (shown, due) = (shown(name), shares[name]);
+            assert!((shown - due).abs() <= 0.6, "{format}, {name}: {shown} % of {due}: {rows:?}");
+        }
+    }
+}
+
+#[test]
+fn pprof_shows_what_was_sampled() {
+    let scratch = paths::scratch("in-pprof");
+    if !go::installed("pprof in its own reader") {
         return;
-    };
-    let listed = Command::new("profiler-cli").args(["thread", "list"]).env("HOME", &scratch).output().expect("runs");
-    let _ = Command::new("profiler-cli").args(["stop", "--all"]).env("HOME", &scratch).output();
-    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    assert!(loaded.status.success() && listed.contains("family"), "{loaded:?} {listed}");
+    }
+    let recording = recording(&scratch);
+    let path = written(&recording, &scratch, "pprof");
+    let mut pprof = Command::new("go");
+    pprof.args(["tool", "pprof", "-top", "-cum", "-nodecount=0", "-nodefraction=0"]).arg(&path).env("HOME", &scratch);
+    let shown = process::run(&mut pprof, &scratch, uu::LIMIT).expect_code(0).stdout;
+    let shares = shares(&recording);
+    for name in ["main", "burn", "parent_work", "forked_work", "exec_work"] {
+        // flat, its share, sum of shares, cumulative, its share, name
+        let mut words = shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let line = words.find(|words| words.len() == 6 && words[5] == name);
+        let line = line.unwrap_or_else(|| panic!("no {name}: {shown}"));
+        let share = line[4].strip_suffix('%');
+        let share: f64 = share.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{line:?}"));
+        assert!((share - shares[name]).abs() <= 0.6, "{name}: {share} % of {}: {shown}", shares[name]);
+    }
 }
 
 #[test]
@@ -213,13 +330,9 @@ fn opentelemetry_profiles_are_read_by_their_schema() {
     let path = scratch.join("x.otlp");
     let mut report = uu::command(&scratch, &["report"]);
     assert!(report.arg(&recording.file).arg("-o").arg(&path).status().is_ok_and(|status| status.success()));
-    let mut python = Command::new("python3");
-    let has_schema = python.args(["-c", "import opentelemetry.proto.profiles.v1development.profiles_pb2"]).output();
-    if !has_schema.is_ok_and(|output| output.status.success()) {
-        skips::skipped("OpenTelemetry profiles in their schema", "no opentelemetry-proto for python3 (pip has it)");
-        return;
-    }
-    let read = Command::new("python3").args(["-c", READ_OTLP]).arg(&path).output().expect("python3");
+    let what = "OpenTelemetry profiles in their schema";
+    let Some(python) = readers::installed(what, "python/bin/python3") else { return };
+    let read = Command::new(python).args(["-c", READ_OTLP]).arg(&path).output().expect("it runs");
     assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
     let text = String::from_utf8_lossy(&read.stdout).into_owned();
     let mut threads: BTreeMap<(u32, u32), u64> = BTreeMap::new();

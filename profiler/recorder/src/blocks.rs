@@ -38,6 +38,8 @@ pub struct ProcessUse {
     pidfd: Option<OwnedFd>,
     /// Path of its executable, read while the process lived; empty when it was gone before.
     pub exe: Vec<u8>,
+    /// It had ended when its block was seen, and its first object, the program, has not been read yet.
+    pub is_unnamed: bool,
     /// Rings of its threads that were found damaged.
     pub damaged_rings: u64,
     /// Records of its threads that could not be understood.
@@ -98,6 +100,7 @@ impl ProcessUse {
             reused,
             pidfd: pidfd.filter(|_| !reused),
             exe,
+            is_unnamed: false,
             damaged_rings: 0,
             damaged_records: 0,
             sample_bytes: 0,

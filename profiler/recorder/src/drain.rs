@@ -276,7 +276,10 @@ impl Drain {
         }
         let forked = (process.origin == FORKED).then(|| self.index_of(process.parent)).flatten();
         self.jit.process(index, process.pid, process.start, forked);
-        self.set(block, Some(Use::Process(ProcessUse::new(index, &header, process.exe))));
+        let is_unnamed = process.origin != FORKED && process.exe.is_empty() && process.command.is_empty();
+        let mut used = ProcessUse::new(index, &header, process.exe);
+        used.is_unnamed = is_unnamed;
+        self.set(block, Some(Use::Process(used)));
     }
 
     /// Index of the process with this pid, the latest if it had several.
@@ -393,8 +396,20 @@ impl Drain {
         true
     }
 
+    /// Takes the path of a process's first object, its program, for its command line, which could not be read: the
+    /// process has ended.
+    fn name_by_program(&mut self, process_block: usize, path: &[u8]) {
+        let Some(Some(Use::Process(process))) = self.uses.get_mut(process_block) else { return };
+        if std::mem::take(&mut process.is_unnamed) && path.starts_with(b"/") {
+            self.writer.command(process.index, &[path.to_vec()]);
+        }
+    }
+
     /// Writes a record other than a sample to the recording.
     fn record(&mut self, record: Record, block: usize, thread: u32, process_block: usize) {
+        if let Record::Object { path, .. } = &record {
+            self.name_by_program(process_block, path);
+        }
         let Some(Some(Use::Process(of))) = self.uses.get(process_block) else { return };
         let process = of.index;
         match record {

@@ -3,7 +3,9 @@
 //! slice for each call that consecutive samples of a thread have in common.
 //!
 //! A sample stands for the CPU time before it. Where the sample before is no more than a period further back, its
-//! slices begin there; otherwise the thread waited in between, and nothing is drawn.
+//! slices begin there; otherwise the thread waited in between, and nothing is drawn. They begin a nanosecond after those
+//! before them have ended: a reader may take a beginning and an end at one time, of functions with one name, for a slice
+//! without length (speedscope does).
 
 use super::period;
 use super::threads::{self, Thread};
@@ -49,7 +51,7 @@ impl Slices<'_> {
             let length = entry.weight.saturating_mul(period);
             let gap = entry.time.saturating_sub(self.end);
             let touches = gap <= length.saturating_add(period);
-            let start = if touches { self.end } else { entry.time.saturating_sub(length) };
+            let start = if touches { self.end + 1 } else { entry.time.saturating_sub(length) }.min(entry.time);
             let lines = stack.lines.iter().rev().filter_map(|line| self.profile.lines.get(*line as usize));
             let names: Vec<(String, Kind)> = lines.map(|line| (line.merged(), line.kind)).collect();
             let same = self.open.iter().zip(&names).take_while(|(open, (name, _))| *open == name).count();

@@ -132,7 +132,9 @@ class Flames {
 
   label(node, room) {
     const letters = Math.floor(room / this.letter);
-    const name = this.tree.name(node);
+    let name = this.tree.name(node);
+    // Every file has its <module>.
+    if (/^<[a-z]+>/.test(name)) name += " " + this.tree.file(node).split("/").slice(-2).join("/");
     return name.length <= letters ? name : name.slice(0, Math.max(letters - 1, 1)) + "\u2026";
   }
 
