@@ -18,6 +18,7 @@ use crate::loads::Loads;
 use crate::memory::Reader;
 use crate::object_key::{self, FNV_START};
 use crate::span::Span;
+use crate::syscall::{self, nr};
 pub use answer::{Answer, Settled, Source};
 pub use code::Code;
 use core::ffi::{c_int, c_void};
@@ -56,19 +57,21 @@ const BUSY: u32 = 1;
 const PUBLISHED: u32 = 2;
 
 /// The table of objects seen by this process.
+// In this order, so that what every process uses lies together: each page costs a fault.
+#[repr(C)]
 pub struct Objects {
     find: AtomicPtr<c_void>,
     /// Numbers that were given to what has no other: see [`Objects::next`].
     numbers: AtomicU64,
     program: (AtomicU64, AtomicU64),
-    /// The cells of objects that may go away, in the order in which they came; 0 = not yet written.
-    removable: [AtomicU32; CELLS],
     removable_count: AtomicUsize,
     /// The loader's counters: they show whether objects that are not permanent must be confirmed.
     loads: Loads,
+    cells: [Cell; CELLS],
+    /// The cells of objects that may go away, in the order in which they came; 0 = not yet written.
+    removable: [AtomicU32; CELLS],
     /// Objects by a page that was looked up in them: found again without asking the loader.
     recent: [Recent; RECENT],
-    cells: [Cell; CELLS],
 }
 
 // SAFETY: a cell's object is written by the one that took it from FREE to BUSY, and read only after PUBLISHED.
@@ -255,6 +258,17 @@ impl Objects {
     pub fn are_of_one(&self, a: u64, b: u64) -> bool {
         let of = |address| self.ask_loader(address).map(|found| found.link_map);
         of(a).is_some_and(|object| of(b) == Some(object))
+    }
+
+    /// Has the kernel make the pages that every process uses, all at once
+    /// ([MADV_POPULATE_WRITE](https://man7.org/linux/man-pages/man2/madvise.2.html), Linux 5.14). Not for handlers.
+    pub fn populate(&self) {
+        const MADV_POPULATE_WRITE: usize = 23;
+        let first = core::ptr::from_ref(self) as usize & !0xfff;
+        let end = core::ptr::from_ref(&self.cells) as usize + TOGETHER * core::mem::size_of::<Cell>();
+        let bytes = end.next_multiple_of(4096) - first;
+        // SAFETY: memory of this object, which keeps its contents.
+        unsafe { syscall::call(nr::MADVISE, [first, bytes, MADV_POPULATE_WRITE, 0, 0, 0]) };
     }
 
     fn ask_loader(&self, pc: u64) -> Option<DlFindObject> {

@@ -55,7 +55,10 @@ pub fn handled() -> bool {
 
 /// In the child of a fork: a thread of the parent that was installing handlers does not go on here.
 pub fn after_fork() {
-    let _ = STATE.compare_exchange(INSTALLING, OFF, Ordering::AcqRel, Ordering::Relaxed);
+    // Not written to otherwise: the child would get a page of its own.
+    if STATE.load(Ordering::Acquire) == INSTALLING {
+        STATE.store(OFF, Ordering::Release);
+    }
 }
 
 /// See `uu.h`.

@@ -166,6 +166,7 @@ extern "C" fn init() {
         // SAFETY: that is the function's type (dlfcn.h).
         OBJECTS.set_finder(unsafe { core::mem::transmute::<*mut c_void, DlFindObjectFn>(find) });
     }
+    OBJECTS.populate();
     // SAFETY: normal context; the callback keeps nothing.
     unsafe { dl_iterate_phdr(program_image, core::ptr::null_mut()) };
     watch_loads();

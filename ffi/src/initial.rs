@@ -5,6 +5,7 @@
 
 use crate::init::{dl_iterate_phdr, dynamic_section, segments, DlPhdrInfo};
 use core::ffi::{c_char, c_int, c_void, CStr};
+use core::mem::MaybeUninit;
 use uunwind_core::memory::Reader;
 use uunwind_live::state::OBJECTS;
 
@@ -28,8 +29,17 @@ struct Loaded {
 const ROOM: usize = 128;
 
 struct List {
-    objects: [Loaded; ROOM],
+    /// Not cleared: of most programs a few entries are used, and each page of the stack costs a fault.
+    objects: [MaybeUninit<Loaded>; ROOM],
     len: usize,
+}
+
+impl List {
+    fn used(&mut self) -> &mut [Loaded] {
+        let used = self.objects.get_mut(..self.len).unwrap_or(&mut []);
+        // SAFETY: `note` has written the first `len` entries; MaybeUninit<Loaded> has Loaded's layout.
+        unsafe { core::slice::from_raw_parts_mut(used.as_mut_ptr().cast(), used.len()) }
+    }
 }
 
 /// How many of the loaded objects are initial: they come first in the loader's order. Of more than 128 the rest is
@@ -53,13 +63,10 @@ pub fn add() {
 }
 
 fn each_needed(mut use_it: impl FnMut(usize, &Loaded)) {
-    let none =
-        Loaded { bias: 0, name: core::ptr::null(), dynamic: core::ptr::null(), strings: 0, text: 0, needed: false };
-    let mut list = List { objects: [none; ROOM], len: 0 };
+    let mut list = List { objects: [const { MaybeUninit::uninit() }; ROOM], len: 0 };
     // SAFETY: normal context; the callback gets `list`.
     unsafe { dl_iterate_phdr(note, (&raw mut list).cast()) };
-    let List { objects, len } = &mut list;
-    let Some(objects) = objects.get_mut(..*len) else { return };
+    let objects = list.used();
     if let Some(program) = objects.first_mut() {
         program.needed = true;
     }
@@ -95,7 +102,8 @@ unsafe extern "C" fn note(info: *mut DlPhdrInfo, _size: usize, list: *mut c_void
     let (dynamic, text) = unsafe {
         (dynamic_section(info).cast::<[u64; 2]>(), segments(info).find(|s| s.executable).map_or(0, |s| s.start))
     };
-    *place = Loaded { bias: info.addr, name: info.name.cast(), dynamic, strings: 0, text, needed: false };
+    let place =
+        place.write(Loaded { bias: info.addr, name: info.name.cast(), dynamic, strings: 0, text, needed: false });
     // SAFETY: as above.
     place.strings = unsafe { entries(place) }.find(|[tag, _]| *tag == DT_STRTAB).map_or(0, |[_, at]| at);
     if place.strings < place.bias {

@@ -2,11 +2,14 @@
 //! any machine. Each page costs the program a fault and the kernel a page to clear, which is most of what recording
 //! adds to a short program's start.
 
-use uunwind_tests::{compile, paths, uu};
+use std::process::Command;
+use uunwind_tests::{compile, paths, process, uu};
 
-/// Minor page faults that recording may add to a program's whole life: those of three more objects (each some eight, as
+/// Minor page faults that recording may add to a program's whole life: those of two more objects (each some eight, as
 /// of any library), of a process's and a thread's block, and of libuunwind's tables.
-const START: i64 = 90;
+const START: i64 = 40;
+/// Those that it may add to the child of a fork: of what is written anew there, of both objects' code, and of the blocks.
+const FORK: i64 = 28;
 /// Those of the first sample: the walk's buffers, the rules of the functions that it meets, and the ring.
 const SAMPLE: i64 = 80;
 
@@ -31,4 +34,16 @@ fn a_short_program_touches_few_pages_for_being_recorded() {
     assert!((1..=SAMPLE).contains(&sample), "the first sample touches {sample} pages:\n{text}");
     // Each of the nine samples is there.
     assert_eq!(recording.samples().len(), 9, "{text}");
+}
+
+#[test]
+fn a_forked_child_touches_few_pages_for_being_recorded() {
+    let scratch = paths::scratch("forks");
+    let program = compile::gcc(&scratch, "forks", &["native/forks.c"], &[]);
+    let alone = process::run(&mut Command::new(&program), &scratch, uu::LIMIT).expect_code(0).stdout;
+    let recording = uu::record(&scratch, &[], |_| {}, &[program.as_ref()]).expect_code(0);
+    let (alone, recorded) = (median(&alone, "child "), median(&recording.outcome.stdout, "child "));
+    println!("page faults of a child: {alone} alone, {recorded} recorded");
+    assert!(recorded > alone, "nothing was recorded: {recorded} page faults, {alone} alone");
+    assert!(recorded - alone <= FORK, "a child touches {} pages more", recorded - alone);
 }

@@ -21,6 +21,7 @@ pub mod nr {
     pub const TIMER_SETTIME: usize = 110;
     pub const TIMER_DELETE: usize = 111;
     pub const CLOCK_GETTIME: usize = 113;
+    pub const CLOCK_GETRES: usize = 114;
     pub const KILL: usize = 129;
     pub const TGKILL: usize = 131;
     pub const SIGALTSTACK: usize = 132;

@@ -7,6 +7,7 @@
 //! timer was armed, the recorder adds (`ThreadBlock::cpu_before`).
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use uunwind_core::syscall::{self, nr};
 
 /// Length of the kernel's tick, in ns; 0: not asked for yet.
 static TICK: AtomicU64 = AtomicU64::new(0);
@@ -65,7 +66,10 @@ fn tick() -> u64 {
     }
     let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a valid structure.
-    let failed = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut resolution) } != 0;
+    let failed = unsafe {
+        let arguments = [libc::CLOCK_MONOTONIC_COARSE as usize, (&raw mut resolution) as usize, 0, 0, 0, 0];
+        syscall::call(nr::CLOCK_GETRES, arguments) != 0
+    };
     let tick = if failed { 1 } else { (resolution.tv_nsec as u64).max(1) };
     TICK.store(tick, Ordering::Relaxed);
     tick

@@ -128,7 +128,7 @@ unsafe fn install(
     if header.magic != SESSION_MAGIC || header.version != SESSION_VERSION || facts.is_over() {
         return Err(no_room);
     }
-    let names = slots::map_private(core::mem::size_of::<NameEntry>() * names::ENTRIES, 0).ok_or(no_room)?;
+    let (_, names) = slots::map_first(0, core::mem::size_of::<NameEntry>() * names::ENTRIES).ok_or(no_room)?;
     let process = Process {
         session,
         facts,

@@ -181,8 +181,10 @@ fn claim_block(session: &Session, origin: u32, outer_pid: Option<u32>) -> bool {
 /// namespace](https://man7.org/linux/man-pages/man7/pid_namespaces.7.html), and the recorder cannot use its pid.
 pub fn in_other_pid_namespace() -> bool {
     let mut text = [0u8; 16];
+    let path = c"/proc/self".as_ptr() as usize;
+    let arguments = [libc::AT_FDCWD as usize, path, text.as_mut_ptr() as usize, text.len(), 0, 0];
     // SAFETY: a NUL-terminated path and a buffer of that length.
-    let read = unsafe { libc::readlink(c"/proc/self".as_ptr(), text.as_mut_ptr().cast(), text.len()) };
+    let read = unsafe { syscall::call(nr::READLINKAT, arguments) };
     let digits = text.get(..usize::try_from(read).unwrap_or(0)).unwrap_or(&[]);
     let pid = digits.iter().fold(0u32, |n, d| n.wrapping_mul(10).wrapping_add(u32::from(d.wrapping_sub(b'0'))));
     pid != syscall::getpid()

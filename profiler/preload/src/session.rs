@@ -1,6 +1,6 @@
 //! Maps the session and the facts, and claims blocks. Claiming is async-signal-safe, for the child of a fork.
 
-use core::ffi::{c_char, CStr};
+use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use uunwind_core::syscall::{self, nr};
 use uunwind_ring::facts::{FactsView, FACTS_BYTES, PUBLISHED_BYTES};
@@ -59,9 +59,19 @@ pub struct Session {
     base: *mut u8,
 }
 
+/// How the recorder's memory is mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+    /// For writing, and the recorder may be gone, so that its pid may belong to another process.
+    WriteIfFile,
+}
+
 /// Maps the first `bytes` of [`/proc/<pid>/fd/<fd>`](https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html); null
-/// when that fails (another user, another pid namespace, no memory).
-fn map(pid: u32, fd: u32, bytes: usize, writable: bool) -> *mut u8 {
+/// when that fails (another user, another pid namespace, no memory). By system calls: each function of libc that the
+/// constructor calls costs a short program a lookup, and often a page.
+fn map(pid: u32, fd: u32, bytes: usize, access: Access) -> *mut u8 {
     let mut path = [0u8; 48];
     let mut len = 0;
     let mut append = |text: &[u8]| {
@@ -78,65 +88,65 @@ fn map(pid: u32, fd: u32, bytes: usize, writable: bool) -> *mut u8 {
     append(b"/fd/");
     append(decimal(fd, &mut digits));
     append(b"\0");
-    // Looked at before it is opened for writing, which may do something to what is no file: the recorder may be gone,
-    // and its pid may belong to another process.
-    if writable && !is_file(&path) {
+    // Looked at before it is opened for writing, which may do something to what is no file.
+    if access == Access::WriteIfFile && !is_file(&path) {
         return core::ptr::null_mut();
     }
-    let mode = if writable { libc::O_RDWR } else { libc::O_RDONLY };
-    // SAFETY: a NUL-terminated path.
-    let fd = unsafe {
-        libc::open(path.as_ptr().cast::<c_char>(), mode | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY)
+    let (mode, protection) = match access {
+        Access::Read => (libc::O_RDONLY, libc::PROT_READ),
+        Access::Write | Access::WriteIfFile => (libc::O_RDWR, libc::PROT_READ | libc::PROT_WRITE),
     };
-    let fd = checked(fd, bytes);
-    if fd < 0 {
-        return core::ptr::null_mut();
-    }
-    let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+    let mode = (mode | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY) as usize;
+    // SAFETY: a NUL-terminated path.
+    let fd = unsafe { syscall::call(nr::OPENAT, [libc::AT_FDCWD as usize, path.as_ptr() as usize, mode, 0, 0, 0]) };
+    let Ok(fd) = usize::try_from(fd) else { return core::ptr::null_mut() };
+    let is_ours = is_ours(fd, bytes);
+    let flags = (libc::MAP_SHARED | libc::MAP_NORESERVE) as usize;
     // SAFETY: a new mapping, whose result is checked; the fd is ours and closed once.
     unsafe {
-        let at = libc::mmap(core::ptr::null_mut(), bytes, protection, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0);
-        libc::close(fd);
-        if at == libc::MAP_FAILED {
-            return core::ptr::null_mut();
-        }
-        libc::madvise(at, bytes, libc::MADV_DONTDUMP);
-        at.cast()
+        let at = if is_ours { syscall::call(nr::MMAP, [0, bytes, protection as usize, flags, fd, 0]) } else { -1 };
+        syscall::call(nr::CLOSE, [fd, 0, 0, 0, 0, 0]);
+        let Ok(at) = usize::try_from(at) else { return core::ptr::null_mut() };
+        syscall::call(nr::MADVISE, [at, bytes, libc::MADV_DONTDUMP as usize, 0, 0, 0]);
+        at as *mut u8
     }
+}
+
+/// Unmaps what [`map`] has mapped.
+///
+/// # Safety
+/// Nothing may use it any more.
+unsafe fn unmap(base: *mut u8, bytes: usize) {
+    // SAFETY: as the caller says.
+    unsafe { syscall::call(nr::MUNMAP, [base as usize, bytes, 0, 0, 0, 0]) };
 }
 
 fn is_file(path: &[u8; 48]) -> bool {
-    // SAFETY: a NUL-terminated path, and a valid structure for the status.
+    let mode = (libc::O_PATH | libc::O_CLOEXEC) as usize;
+    // SAFETY: a NUL-terminated path, a descriptor that is closed once, and a valid structure for its status.
     unsafe {
+        let fd = syscall::call(nr::OPENAT, [libc::AT_FDCWD as usize, path.as_ptr() as usize, mode, 0, 0, 0]);
+        let Ok(fd) = usize::try_from(fd) else { return false };
         let mut status: libc::stat = core::mem::zeroed();
-        libc::stat(path.as_ptr().cast::<c_char>(), &raw mut status) == 0
-            && status.st_mode & libc::S_IFMT == libc::S_IFREG
+        let failed = syscall::call(nr::FSTAT, [fd, (&raw mut status) as usize, 0, 0, 0, 0]) != 0;
+        syscall::call(nr::CLOSE, [fd, 0, 0, 0, 0, 0]);
+        !failed && status.st_mode & libc::S_IFMT == libc::S_IFREG
     }
-}
-
-/// Returns the descriptor if it is the recorder's memory; otherwise closes it and returns -1.
-fn checked(fd: i32, bytes: usize) -> i32 {
-    if fd >= 0 && !is_ours(fd, bytes) {
-        // SAFETY: our own descriptor.
-        unsafe { libc::close(fd) };
-        return -1;
-    }
-    fd
 }
 
 /// Whether this is a memfd of the recorder: large enough, and
 /// [sealed](https://man7.org/linux/man-pages/man2/memfd_create.2.html) against shrinking, so that no access to the
 /// mapping can fault.
-fn is_ours(fd: i32, bytes: usize) -> bool {
-    const F_GET_SEALS: i32 = 1034;
-    const F_SEAL_SHRINK: i32 = 2;
-    // SAFETY: an open descriptor, and a valid structure for its status.
+fn is_ours(fd: usize, bytes: usize) -> bool {
+    const F_GET_SEALS: usize = 1034;
+    const F_SEAL_SHRINK: isize = 2;
+    // SAFETY: an open descriptor, and a valid structure for its status (libc's is the kernel's).
     unsafe {
         let mut status: libc::stat = core::mem::zeroed();
-        let seals = libc::fcntl(fd, F_GET_SEALS);
+        let seals = syscall::call(nr::FCNTL, [fd, F_GET_SEALS, 0, 0, 0, 0]);
         seals >= 0
             && seals & F_SEAL_SHRINK != 0
-            && libc::fstat(fd, &raw mut status) == 0
+            && syscall::call(nr::FSTAT, [fd, (&raw mut status) as usize, 0, 0, 0, 0]) == 0
             && status.st_size as u64 >= bytes as u64
     }
 }
@@ -157,19 +167,34 @@ pub fn decimal(mut n: u32, digits: &mut [u8; 10]) -> &[u8] {
     digits.get(first..).unwrap_or(&[])
 }
 
-/// Maps the facts and the rule tables that follow them.
-pub fn map_facts(setting: &Setting) -> Option<(FactsView, TablesView)> {
-    let base = map(setting.recorder, setting.facts_fd, PUBLISHED_BYTES, false);
-    if base.is_null() {
-        return None;
-    }
-    // SAFETY: PUBLISHED_BYTES are mapped, and stay mapped if they hold facts.
-    unsafe {
-        let facts = FactsView::new(base);
-        if facts.is_none() {
-            libc::munmap(base.cast(), PUBLISHED_BYTES);
+/// The mapped facts and the rule tables that follow them.
+pub struct Published {
+    base: *mut u8,
+    pub facts: FactsView,
+    pub tables: TablesView,
+}
+
+impl Published {
+    /// Maps them. `None` if that fails, or if they are something else.
+    pub fn map(setting: &Setting) -> Option<Published> {
+        let base = map(setting.recorder, setting.facts_fd, PUBLISHED_BYTES, Access::Read);
+        if base.is_null() {
+            return None;
         }
-        Some((facts?, TablesView::new(base.add(FACTS_BYTES))))
+        // SAFETY: PUBLISHED_BYTES are mapped; they stay so if they hold facts that are used.
+        unsafe {
+            let facts = FactsView::new(base);
+            if facts.is_none() {
+                unmap(base, PUBLISHED_BYTES);
+            }
+            Some(Published { base, facts: facts?, tables: TablesView::new(base.add(FACTS_BYTES)) })
+        }
+    }
+
+    /// Unmaps them, if nothing was copied out of this value.
+    pub fn unmap(self) {
+        // SAFETY: a mapping of our own that nobody else has seen.
+        unsafe { unmap(self.base, PUBLISHED_BYTES) };
     }
 }
 
@@ -182,12 +207,14 @@ impl Session {
         Session { base }
     }
 
-    /// Maps the session. `None` if that fails, or if the session is of another version.
-    pub fn map(setting: &Setting) -> Option<Session> {
-        let base = map(setting.recorder, setting.session_fd, SESSION_BYTES, true);
+    /// Maps the session. `None` if that fails, or if the session is of another version. `has_facts`: the recorder's
+    /// facts were found, so this is its session.
+    pub fn map(setting: &Setting, has_facts: bool) -> Option<Session> {
+        let access = if has_facts { Access::Write } else { Access::WriteIfFile };
+        let base = map(setting.recorder, setting.session_fd, SESSION_BYTES, access);
         if base.is_null() {
             // A session of another version may be smaller.
-            crate::version::look(map(setting.recorder, setting.session_fd, FIRST_PAGE, true));
+            crate::version::look(map(setting.recorder, setting.session_fd, FIRST_PAGE, access));
             return None;
         }
         let session = Session { base };
@@ -220,7 +247,7 @@ impl Session {
     /// Unmaps a session that no thread has used.
     pub fn unmap(self) {
         // SAFETY: a mapping of our own that no thread has seen.
-        unsafe { libc::munmap(self.base.cast(), SESSION_BYTES) };
+        unsafe { unmap(self.base, SESSION_BYTES) };
     }
 
     /// The session's header, in its first page.

@@ -111,15 +111,20 @@ struct Key {
     slot: AtomicPtr<Slot>,
 }
 
-static TABLE: [Key; KEYS] =
-    [const { Key { thread_pointer: AtomicU64::new(0), slot: AtomicPtr::new(core::ptr::null_mut()) } }; KEYS];
+/// The table of thread pointers, [`KEYS`] entries; null until the first group is mapped, zeroed memory is free entries.
+/// Like other large tables it is no static: those lie between the small statics, and each page that these are spread
+/// over costs a short program a page fault.
+static TABLE: AtomicPtr<Key> = AtomicPtr::new(core::ptr::null_mut());
 /// A bit for each slot that is in use.
 static TAKEN: [AtomicU64; GROUPS] = [const { AtomicU64::new(0) }; GROUPS];
 static MAPPED: [AtomicPtr<u8>; GROUPS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; GROUPS];
 
 fn probes(thread_pointer: u64) -> impl Iterator<Item = &'static Key> {
     let first = ((thread_pointer >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize;
-    (0..PROBES).filter_map(move |i| TABLE.get(first.wrapping_add(i) % KEYS))
+    let table = TABLE.load(Ordering::Acquire);
+    let probes = if table.is_null() { 0 } else { PROBES };
+    // SAFETY: KEYS entries, which stay mapped; their fields are atomic.
+    (0..probes).map(move |i| unsafe { &*table.add(first.wrapping_add(i) % KEYS) })
 }
 
 fn key_of(thread_pointer: u64) -> Option<&'static Key> {
@@ -264,13 +269,26 @@ fn claim_slot() -> Option<&'static Slot> {
     None
 }
 
-/// Maps the first group, and this number of bytes after it, which are zero again in the child of a fork. For the
-/// constructor: each mapping costs a short program a part of its life.
-pub fn map_first(more: usize) -> Option<*mut u8> {
-    let group = map_private(GROUP_BYTES + more, BUFFERS_OFFSET)?;
+/// Maps the table of thread pointers, `kept` bytes, the first group, and `wiped` bytes, which are zero again in the
+/// child of a fork; returns both. For the beginning of a recording: each mapping costs a short program a part of its
+/// life.
+pub fn map_first(kept: usize, wiped: usize) -> Option<(*mut u8, *mut u8)> {
+    const TABLE_BYTES: usize = KEYS * core::mem::size_of::<Key>();
+    let front = (TABLE_BYTES + kept).next_multiple_of(4096);
+    let base = map_private(front + GROUP_BYTES + wiped, front + BUFFERS_OFFSET)?;
+    // SAFETY: all three lie inside the mapping.
+    let (kept, group, wiped) = unsafe { (base.add(TABLE_BYTES), base.add(front), base.add(front + GROUP_BYTES)) };
     MAPPED.first()?.store(group, Ordering::Release);
-    // SAFETY: inside the mapping.
-    Some(unsafe { group.add(GROUP_BYTES) })
+    TABLE.store(base.cast(), Ordering::Release);
+    Some((kept, wiped))
+}
+
+/// Writes to the calling thread's entry of the table, before anything reads it: a page that is read first costs two
+/// faults. For the constructor.
+pub fn touch() {
+    if let Some(key) = probes(syscall::thread_pointer()).next() {
+        key.slot.store(core::ptr::null_mut(), Ordering::Relaxed);
+    }
 }
 
 /// Maps a group, unless another thread has mapped it in the meantime. False: no memory.
@@ -286,7 +304,7 @@ fn map_group(base: &AtomicPtr<u8>) -> bool {
 
 /// Maps `bytes` of zeroed private memory. The part from offset `wiped` on is zero again in the child of a fork
 /// ([MADV_WIPEONFORK](https://man7.org/linux/man-pages/man2/madvise.2.html)).
-pub fn map_private(bytes: usize, wiped: usize) -> Option<*mut u8> {
+fn map_private(bytes: usize, wiped: usize) -> Option<*mut u8> {
     const MADV_DONTDUMP: usize = 16;
     const MADV_WIPEONFORK: usize = 18;
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;

@@ -3,17 +3,16 @@
 use crate::client::{Context, CLIENT};
 use crate::process::{self, Path, Process};
 use crate::real::symbol;
-use crate::session::{environment, map_facts, Session, Setting};
+use crate::session::{environment, Published, Session, Setting};
 use crate::signals::{self, dispositions, faults};
 use crate::{handler, plugins, real, slots, threads};
 use core::ffi::{c_void, CStr};
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
 use uunwind_core::objects::Object;
-use uunwind_ring::facts::FactsView;
+use uunwind_core::syscall::{self, nr};
 use uunwind_ring::layout::ThreadBlock;
 use uunwind_ring::names::{self, NameEntry};
-use uunwind_ring::tables::TablesView;
 use uunwind_ring::FLAG_NO_CHILDREN;
 
 #[cfg(not(feature = "no-entry-points"))]
@@ -49,15 +48,20 @@ fn errno() -> i32 {
 /// Begins to record, or leaves the process unrecorded when something that it needs is missing.
 fn record(session: &CStr) {
     let Some(setting) = Setting::parse(session.to_bytes()) else { return };
-    // SAFETY: getppid always succeeds.
-    let parent = unsafe { libc::getppid() } as u32;
+    // SAFETY: takes nothing, always succeeds.
+    let parent = unsafe { syscall::call(nr::GETPPID, [0; 6]) } as u32;
     if setting.flags & FLAG_NO_CHILDREN != 0 && parent != setting.recorder || process::in_other_pid_namespace() {
         return;
     }
-    let Some((session, (facts, tables))) = map_recording(&setting) else { return };
-    let Some(names) = slots::map_first(core::mem::size_of::<NameEntry>() * names::ENTRIES) else {
+    let Some((session, Published { facts, tables, .. })) = map_recording(&setting) else { return };
+    let Some((starts, names)) =
+        slots::map_first(threads::STARTS_BYTES, core::mem::size_of::<NameEntry>() * names::ENTRIES)
+    else {
         return session.unmap();
     };
+    // SAFETY: zeroed memory of that size, which stays mapped.
+    unsafe { threads::keep_starts(starts) };
+    slots::touch();
     let list = environment(c"UU_SESSION_OBJECTS").map_or(&b""[..], CStr::to_bytes);
     let library = open_library(list);
     // SAFETY: a function of libuunwind's table.
@@ -93,14 +97,19 @@ fn record(session: &CStr) {
     });
 }
 
-/// Maps the session and the facts. `None` if that fails, or if the recording is over.
-fn map_recording(setting: &Setting) -> Option<(Session, (FactsView, TablesView))> {
-    let session = Session::map(setting)?;
-    let published = map_facts(setting).filter(|(facts, _)| !facts.is_over());
-    if published.is_none() {
-        session.unmap();
+/// Maps the facts and the session. `None` if that fails, or if the recording is over.
+fn map_recording(setting: &Setting) -> Option<(Session, Published)> {
+    let published = Published::map(setting);
+    let session = Session::map(setting, published.is_some());
+    let is_on = published.as_ref().is_some_and(|published| !published.facts.is_over());
+    match (session, published) {
+        (Some(session), Some(published)) if is_on => Some((session, published)),
+        (session, published) => {
+            session.into_iter().for_each(Session::unmap);
+            published.into_iter().for_each(Published::unmap);
+            None
+        }
     }
-    Some((session, published?))
 }
 
 /// Stores the program's dispositions, which are the inherited ones at this time, then takes the signals over.

@@ -11,7 +11,7 @@ use crate::real::{self, Start};
 use crate::slots::{self, Slot, NO_TIMER};
 use crate::{ending, signals};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use uunwind_core::syscall::{self, nr};
 use uunwind_ring::layout::{ThreadBlock, ENDED_THREAD, LIVE_THREAD};
 
@@ -197,7 +197,9 @@ unsafe extern "C" fn end(_slot: *mut c_void) {
 /// parent's.
 pub fn forget_all() {
     slots::forget_all();
-    for start in &STARTS {
+    // Those that were never used are not touched: each of their pages would cost the child a fault.
+    let used = STARTS_USED.load(Ordering::Acquire);
+    for start in starts().iter().take(used).filter(|start| start.state.load(Ordering::Relaxed) != 0) {
         start.state.store(0, Ordering::Relaxed);
     }
 }
@@ -212,15 +214,30 @@ struct StartSlot {
     masked: AtomicU32,
 }
 
-/// One for each thread that can be sampled: all of them may wait for a CPU before the first one begins.
-static STARTS: [StartSlot; slots::THREADS] = [const {
-    StartSlot {
-        state: AtomicU32::new(0),
-        start: AtomicUsize::new(0),
-        argument: AtomicUsize::new(0),
-        masked: AtomicU32::new(0),
+/// One for each thread that can be sampled: all of them may wait for a CPU before the first one begins. Null until the
+/// process is recorded; zeroed memory is free slots.
+static STARTS: AtomicPtr<StartSlot> = AtomicPtr::new(core::ptr::null_mut());
+/// At least the number of slots, from the first one on, that were ever used.
+static STARTS_USED: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of all of them.
+pub const STARTS_BYTES: usize = slots::THREADS * core::mem::size_of::<StartSlot>();
+
+/// Memory for the start slots.
+///
+/// # Safety
+/// [`STARTS_BYTES`] of zeroed memory, 8-aligned, that stay mapped.
+pub unsafe fn keep_starts(memory: *mut u8) {
+    STARTS.store(memory.cast(), Ordering::Release);
+}
+
+fn starts() -> &'static [StartSlot] {
+    let first = STARTS.load(Ordering::Acquire);
+    if first.is_null() {
+        return &[];
     }
-}; slots::THREADS];
+    // SAFETY: `keep_starts` demands memory for this number of slots; all their fields are atomic.
+    unsafe { core::slice::from_raw_parts(first, slots::THREADS) }
+}
 
 core::arch::global_asm!(
     ".pushsection .text.uu_thread_trampoline,\"ax\",@progbits",
@@ -256,7 +273,7 @@ struct Taken {
 
 /// Runs first on a new thread: begins to sample it, frees the start slot, and returns what the thread is to run.
 unsafe extern "C" fn taken(slot: *const StartSlot) -> Taken {
-    // SAFETY: the argument of the trampoline is a slot of STARTS.
+    // SAFETY: the argument of the trampoline is one of `starts`.
     let slot = unsafe { &*slot };
     let taken = Taken { start: slot.start.load(Ordering::Acquire), argument: slot.argument.load(Ordering::Relaxed) };
     let masked = slot.masked.load(Ordering::Relaxed) != 0;
@@ -271,11 +288,15 @@ unsafe extern "C" fn taken(slot: *const StartSlot) -> Taken {
 fn create(start: Start, argument: *mut c_void, create: impl FnOnce(Start, *mut c_void) -> c_int) -> c_int {
     let recording = process::process().is_some() && process::block().is_some() && process::is_own();
     plugins::open_missed();
-    let slot = STARTS.iter().filter(|_| recording).find(|s| {
-        s.state.load(Ordering::Relaxed) == 0
-            && s.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    let mut slots = starts().iter().enumerate().filter(|_| recording);
+    let slot = slots.find(|(index, s)| {
+        s.state.load(Ordering::Relaxed) == 0 && {
+            // Before the slot is taken: another thread may fork at any time.
+            STARTS_USED.fetch_max(index + 1, Ordering::AcqRel);
+            s.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        }
     });
-    let Some(slot) = slot else {
+    let Some((_, slot)) = slot else {
         if let (true, Some(process)) = (recording, process::process()) {
             process.session.header().threads_without_block.fetch_add(1, Ordering::Relaxed);
         }
