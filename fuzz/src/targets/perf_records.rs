@@ -28,7 +28,7 @@ pub fn run(data: &[u8]) -> bool {
                 words += stack.user.len();
                 merge.stack(&stack, &mut out);
             }
-            PerfRecord::Lost(_) | PerfRecord::Other => {}
+            PerfRecord::Lost(_) | PerfRecord::Switch(_) | PerfRecord::Other => {}
         }
     }
     merge.finish(&mut out);
