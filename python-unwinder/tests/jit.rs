@@ -2,9 +2,9 @@
 
 mod world;
 
-use uunwind_core::plugin::{Caller, View, ABI, OVERLAY_INTERPRETER, STEP_DONE, STEP_MASK, STEP_NATIVE};
+use uunwind_core::plugin::{OVERLAY_INTERPRETER, STEP_DONE, STEP_MASK, STEP_NATIVE};
 use uunwind_core::regs::{COUNT, SP};
-use world::host::{self, Walk};
+use world::host;
 use world::Memory;
 
 /// The entry of Debian's 3.14.8 and 3.14.10: push %r15, %r14, %r13, %r12, %rbx; mov %rdi, %r12; mov %rsi, %r13;
@@ -48,27 +48,11 @@ fn process() -> Memory {
 
 /// What the step says of the caller: `None` if it does not step; else pc, sp, rbp and the other saved registers.
 fn step(memory: &Memory, pc: u64, sp: u64, exact: bool, registers: [u64; COUNT]) -> Option<(u64, u64, u64, [u64; 5])> {
-    let mut walk = Walk::new(memory);
-    let mut caller = Caller { pc, registers, known: 0xffff, exact: 0 };
-    let mut view = View {
-        exact: u32::from(exact),
-        pc,
-        sp,
-        registers,
-        known: 0xffff,
-        plugin: host::PLUGIN,
-        host: host::table(),
-        walk: std::ptr::from_mut(&mut walk).cast(),
-        caller: &mut caller,
-        ..View::new()
-    };
-    // SAFETY: the entry returns a static table for this ABI; the view is complete and its pointers outlive the call.
-    let answer = unsafe { (*uunwind_python::uu_plugin(ABI)).step.expect("a stepper")(&mut view) };
+    let (answer, caller) = host::step(memory, pc, sp, exact, registers);
     if answer & STEP_MASK == STEP_NATIVE {
         return None;
     }
-    assert_eq!(answer & (STEP_MASK | OVERLAY_INTERPRETER), STEP_DONE | OVERLAY_INTERPRETER);
-    assert_eq!(caller.known, 0xf0c8, "rbx, rbp, rsp and r12 to r15 are the caller's, and no other register");
+    assert_eq!(answer, STEP_DONE | OVERLAY_INTERPRETER);
     let at = |number: usize| caller.registers[number];
     Some((caller.pc, at(usize::from(SP)), at(RBP), SAVED.map(at)))
 }

@@ -2,9 +2,9 @@
 
 mod world;
 
-use uunwind_core::plugin::{Caller, View, ABI, OVERLAY_INTERPRETER, STEP_DONE, STEP_MASK, STEP_NATIVE};
+use uunwind_core::plugin::{OVERLAY_INTERPRETER, STEP_DONE, STEP_MASK, STEP_NATIVE};
 use uunwind_core::regs::{COUNT, SP};
-use world::host::{self, Walk};
+use world::host;
 use world::Memory;
 
 /// `Python/asm_trampoline.S`, assembled: sub $8, %rsp; call *%rcx; add $8, %rsp; ret.
@@ -27,24 +27,8 @@ fn step(memory: &Memory, pc: u64, exact: bool) -> (u32, u64, u64) {
 
 /// The same, and the caller's rbp.
 fn step_with_rbp(memory: &Memory, pc: u64, exact: bool) -> (u32, u64, u64, u64) {
-    let mut walk = Walk::new(memory);
-    let mut caller = Caller { pc, registers: [ANY; COUNT], known: 0xffff, exact: 0 };
-    let mut view = View {
-        exact: u32::from(exact),
-        pc,
-        sp: SP_AT,
-        plugin: host::PLUGIN,
-        host: host::table(),
-        walk: std::ptr::from_mut(&mut walk).cast(),
-        caller: &mut caller,
-        ..View::new()
-    };
-    // SAFETY: the entry returns a static table for this ABI; the view is complete and its pointers outlive the call.
-    let answer = unsafe { (*uunwind_python::uu_plugin(ABI)).step.expect("a stepper")(&mut view) };
-    if answer & STEP_MASK == STEP_DONE {
-        assert_eq!(caller.known, 0xf0c8, "rbx, rbp, rsp and r12 to r15 are the caller's, and no other register");
-    }
-    (answer & (STEP_MASK | OVERLAY_INTERPRETER), caller.pc, caller.registers[usize::from(SP)], caller.registers[6])
+    let (answer, caller) = host::step(memory, pc, SP_AT, exact, [ANY; COUNT]);
+    (answer, caller.pc, caller.registers[usize::from(SP)], caller.registers[6])
 }
 
 fn process(start: u64, code: &[u8]) -> Memory {

@@ -6,12 +6,13 @@ use std::ffi::c_void;
 use std::hash::{Hash, Hasher};
 use std::mem::size_of;
 use uunwind_core::cache::last_walk::PointState;
-use uunwind_core::memory::{ANSWER, KEY};
+use uunwind_core::memory::{near, Reader, ANSWER, KEY};
 use uunwind_core::plugin::guest::Plain;
 use uunwind_core::plugin::{
-    Caller, Description, Host, Owner, Text, View, ABI, AWAITING, OWNER_OBJECT, OWN_TEXT, SCRATCH_BYTES, TEXT_LIMIT,
-    WANT_AWAITING,
+    Caller, Description, Host, Owner, Text, View, ABI, AWAITING, OVERLAY_INTERPRETER, OWNER_OBJECT, OWN_TEXT,
+    SCRATCH_BYTES, STEP_DONE, STEP_MASK, TEXT_LIMIT, WANT_AWAITING,
 };
+use uunwind_core::regs::COUNT;
 
 /// One native frame to be shown.
 #[derive(Clone, Copy)]
@@ -45,10 +46,13 @@ pub struct Walk<'m> {
     pub room: usize,
     pub reads: usize,
     pub learned: usize,
+    /// A reader of the same memory, by which the plugin reads, and which it may borrow; or null.
+    pub reader: *mut Reader<'m>,
 }
 
+/// The plugin's memory in one walk.
 #[repr(align(16))]
-struct Scratch([u8; SCRATCH_BYTES]);
+pub struct Scratch(pub [u8; SCRATCH_BYTES]);
 
 /// The plugin's answer to one native frame, and the frames that it emitted.
 #[derive(PartialEq, Eq, Debug)]
@@ -60,46 +64,55 @@ pub struct Shown {
 
 impl<'m> Walk<'m> {
     pub fn new(memory: &'m Memory) -> Walk<'m> {
-        Walk { memory, names: Vec::new(), emitted: Vec::new(), awaiting: false, room: usize::MAX, reads: 0, learned: 0 }
+        let (names, emitted, reader) = (Vec::new(), Vec::new(), std::ptr::null_mut());
+        Walk { memory, names, emitted, awaiting: false, room: usize::MAX, reads: 0, learned: 0, reader }
     }
 
     /// Shows the native frames of one walk, leaf first, each with the interpreter that claims it.
     pub fn show(&mut self, natives: &[(Native, &'static Version)]) -> Vec<Shown> {
         let mut scratch = Scratch([0; SCRATCH_BYTES]);
+        natives.iter().map(|(native, version)| self.show_one(native, version, &mut scratch)).collect()
+    }
+
+    /// Shows one native frame of a walk that has this scratch memory.
+    pub fn show_one(&mut self, native: &Native, version: &'static Version, scratch: &mut Scratch) -> Shown {
         let plugin = uunwind_python::uu_plugin(ABI);
         // SAFETY: the entry returns a static table for this ABI.
         let overlay = unsafe { (*plugin).overlay }.expect("an overlay");
-        let mut shown = Vec::new();
-        for (native, version) in natives {
-            let before = self.emitted.len();
-            let facts = version.facts.as_bytes();
-            let mut view = View {
-                exact: u32::from(native.exact),
-                pc: native.pc,
-                sp: native.sp,
-                cfa: native.cfa,
-                function_start: native.function_start,
-                function_end: native.function_end,
-                facts: facts.as_ptr(),
-                facts_len: facts.len(),
-                bias: BIAS,
-                scratch: scratch.0.as_mut_ptr(),
-                thread_pointer: THREAD_POINTER,
-                tsd_offset: TSD_OFFSET,
-                host: &HOST,
-                flags: if self.awaiting { WANT_AWAITING } else { 0 },
-                walk: std::ptr::from_mut(self).cast::<c_void>(),
-                ..View::new()
-            };
-            // SAFETY: the view is complete and its pointers outlive the call.
-            let answer = unsafe { overlay(&mut view) };
-            let frames = self.emitted[before..].iter().map(|(id, at)| (self.name(*id), *at)).collect();
-            shown.push(Shown { answer, frames });
-        }
-        shown
+        let before = self.emitted.len();
+        let facts = version.facts.as_bytes();
+        let mut view = View {
+            exact: u32::from(native.exact),
+            pc: native.pc,
+            sp: native.sp,
+            cfa: native.cfa,
+            function_start: native.function_start,
+            function_end: native.function_end,
+            facts: facts.as_ptr(),
+            facts_len: facts.len(),
+            bias: BIAS,
+            scratch: scratch.0.as_mut_ptr(),
+            thread_pointer: THREAD_POINTER,
+            tsd_offset: TSD_OFFSET,
+            host: &HOST,
+            plugin: PLUGIN,
+            flags: if self.awaiting { WANT_AWAITING } else { 0 },
+            walk: std::ptr::from_mut(self).cast::<c_void>(),
+            ..View::new()
+        };
+        // SAFETY: the view is complete and its pointers outlive the call.
+        let answer = unsafe { overlay(&mut view) };
+        let frames = self.emitted[before..].iter().map(|(id, at)| (self.name(*id), *at)).collect();
+        Shown { answer, frames }
     }
 
-    fn name(&self, id: u64) -> String {
+    /// The reader by which the plugin reads, if it is not this host itself.
+    fn reader(&mut self) -> Option<&mut Reader<'m>> {
+        // SAFETY: whoever has set it keeps it for the walk's time, and leaves it alone during a call.
+        unsafe { self.reader.as_mut() }
+    }
+
+    pub fn name(&self, id: u64) -> String {
         let mark = if id & AWAITING == 0 { "" } else { "await " };
         mark.to_owned() + &self.plain_name(id as u32)
     }
@@ -144,6 +157,30 @@ pub fn table() -> *const Host {
     &HOST
 }
 
+/// Has the plugin step from this frame: its answer, and the caller.
+pub fn step(memory: &Memory, pc: u64, sp: u64, exact: bool, registers: [u64; COUNT]) -> (u32, Caller) {
+    let mut walk = Walk::new(memory);
+    let mut caller = Caller { pc, registers, known: 0xffff, exact: 0 };
+    let mut view = View {
+        exact: u32::from(exact),
+        pc,
+        sp,
+        registers,
+        known: 0xffff,
+        plugin: PLUGIN,
+        host: &HOST,
+        walk: std::ptr::from_mut(&mut walk).cast(),
+        caller: &mut caller,
+        ..View::new()
+    };
+    // SAFETY: the entry returns a static table for this ABI; the view is complete and its pointers outlive the call.
+    let answer = unsafe { (*uunwind_python::uu_plugin(ABI)).step.expect("a stepper")(&mut view) };
+    if answer & STEP_MASK == STEP_DONE {
+        assert_eq!(caller.known, 0xf0c8, "rbx, rbp, rsp and r12 to r15 are the caller's, and no other register");
+    }
+    (answer & (STEP_MASK | OVERLAY_INTERPRETER), caller)
+}
+
 static HOST: Host = Host {
     size: size_of::<Host>() as u32,
     abi: ABI,
@@ -171,6 +208,10 @@ fn walk<'a>(walk: *mut c_void) -> &'a mut Walk<'a> {
 }
 
 unsafe extern "C" fn read_word(ctx: *mut c_void, address: u64, out: *mut u64) -> bool {
+    if let Some(reader) = walk(ctx).reader() {
+        // SAFETY: the plugin passes a word of its own.
+        return reader.word(address).map(|word| unsafe { out.write(word) }).is_some();
+    }
     let mut bytes = [0; 8];
     walk(ctx).reads += 1;
     let ok = walk(ctx).memory.get(address, &mut bytes);
@@ -183,6 +224,10 @@ unsafe extern "C" fn read_word(ctx: *mut c_void, address: u64, out: *mut u64) ->
 
 unsafe extern "C" fn read(ctx: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
     walk(ctx).reads += 1;
+    if let Some(reader) = walk(ctx).reader() {
+        // SAFETY: the plugin passes `len` writable bytes.
+        return unsafe { reader.read_raw(address, out, len) };
+    }
     // SAFETY: the plugin passes `len` writable bytes.
     walk(ctx).memory.get(address, unsafe { std::slice::from_raw_parts_mut(out, len) })
 }
@@ -198,11 +243,21 @@ unsafe extern "C" fn read_words(
     (0..count).all(|i| unsafe { read_word(ctx, address.wrapping_add(u64::from(*offsets.add(i))), out.add(i)) })
 }
 
-unsafe extern "C" fn recall(_: *mut c_void, _: *const [u64; KEY], _: *mut [u64; ANSWER]) -> bool {
-    false
+unsafe extern "C" fn recall(ctx: *mut c_void, key: *const [u64; KEY], answer: *mut [u64; ANSWER]) -> bool {
+    // SAFETY: the plugin passes a key, and a place for an answer.
+    walk(ctx).reader().and_then(|reader| reader.recall(PLUGIN as u8, unsafe { &*key })).is_some_and(|found| {
+        // SAFETY: as above.
+        unsafe { answer.write(found) };
+        true
+    })
 }
 
-unsafe extern "C" fn remember(_: *mut c_void, _: *const [u64; KEY], _: *const [u64; ANSWER]) {}
+unsafe extern "C" fn remember(ctx: *mut c_void, key: *const [u64; KEY], answer: *const [u64; ANSWER]) {
+    if let Some(reader) = walk(ctx).reader() {
+        // SAFETY: the plugin passes a key and an answer.
+        unsafe { reader.remember(PLUGIN as u8, &*key, *answer) };
+    }
+}
 
 unsafe extern "C" fn rest_is_known(_: *mut c_void, _: u64, _: *const PointState) -> bool {
     panic!("the Python plugin says nothing of the rest");
@@ -251,11 +306,16 @@ unsafe extern "C" fn omit(_: *mut c_void, _: u32) -> u32 {
     0
 }
 
-unsafe extern "C" fn lend_reader(_: *mut c_void, _: u64) -> *mut c_void {
-    std::ptr::null_mut()
+unsafe extern "C" fn lend_reader(ctx: *mut c_void, layout: u64) -> *mut c_void {
+    assert_eq!(layout, near::LAYOUT);
+    walk(ctx).reader.cast()
 }
 
 unsafe extern "C" fn hash(ctx: *mut c_void, address: u64, len: usize, out: *mut u64) -> bool {
+    if let Some(reader) = walk(ctx).reader() {
+        // SAFETY: the plugin passes a word of its own.
+        return reader.hash(address, len).map(|hash| unsafe { out.write(hash) }).is_some();
+    }
     let mut bytes = vec![0; len];
     walk(ctx).reads += 1;
     let ok = walk(ctx).memory.get(address, &mut bytes);

@@ -6,8 +6,10 @@
 
 pub mod host;
 pub mod python;
+pub mod two;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use uunwind_core::memory::Region;
 
 /// Memory in pages that exist or don't.
 #[derive(Clone, Default)]
@@ -53,6 +55,12 @@ impl Memory {
             out = later;
         }
         true
+    }
+
+    /// The pages with these addresses, for a reader.
+    pub fn regions(&self, pages: &BTreeSet<u64>) -> Vec<Region<'_>> {
+        let page = |at: &u64| self.pages.get(&(at / PAGE)).map(|bytes| Region { address: at & !(PAGE - 1), bytes });
+        pages.iter().filter_map(page).collect()
     }
 
     /// The bytes of all pages, for damaging them.
