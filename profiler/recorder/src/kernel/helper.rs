@@ -15,6 +15,7 @@ use super::event::{Event, Signalling};
 use super::filter::Filter;
 use super::grant::{peer, Ask, ASKS};
 use crate::child::{pidfd, wait};
+use rustix::fs::{chownat, fstat, open, AtFlags, FileType, Gid, Mode, OFlags, Uid};
 use rustix::net::{
     accept_with, bind, listen, recv, sendmsg, socket_with, AddressFamily, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -96,7 +97,7 @@ impl Helper {
         // SAFETY: as above.
         unsafe { libc::umask(mask) };
         bound?;
-        std::os::unix::fs::lchown(path, Some(owner.uid), Some(owner.gid))?;
+        give(path, owner)?;
         listen(&listener, CALLERS as i32)?;
         Ok(Helper { listener, filter, owner, callers: Vec::new() })
     }
@@ -182,6 +183,19 @@ impl Caller {
     }
 }
 
+/// Makes the owner that of the socket's file. Whoever may write to its folder can put another file there meanwhile: only
+/// a socket of this process's user, which has no other name, is given away.
+fn give(path: &Path, owner: Owner) -> io::Result<()> {
+    let (uid, gid) = (Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)));
+    let file = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = fstat(&file)?;
+    let is_own = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_nlink == 1;
+    if !is_own || FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+        return Err(io::Error::other("another file was put in the place of the socket"));
+    }
+    Ok(chownat(&file, "", uid, gid, AtFlags::EMPTY_PATH)?)
+}
+
 /// Whether a process with these ids, and no rights beyond, may look into the thread. The calling process must have one
 /// thread.
 fn may_look(uid: u32, gid: u32, tid: u32) -> io::Result<bool> {
@@ -229,6 +243,27 @@ unsafe fn become_and_open(uid: u32, gid: u32, path: &CStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A file that somebody else put there, by a name of its own or a second one, stays its owner's.
+    #[test]
+    fn only_a_socket_of_its_own_is_given_away() {
+        let folder = std::env::temp_dir().join(format!("uu-helper-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let at = |name: &str| folder.join(name);
+        std::fs::write(at("file"), "").expect("a file");
+        std::os::unix::fs::symlink(at("file"), at("link")).expect("a link");
+        let _listener = std::os::unix::net::UnixListener::bind(at("twice")).expect("a socket");
+        std::fs::hard_link(at("twice"), at("other")).expect("another name");
+        let _another = std::os::unix::net::UnixListener::bind(at("socket")).expect("a socket");
+        // SAFETY: no preconditions.
+        let owner = unsafe { Owner { uid: libc::geteuid(), gid: libc::getegid() } };
+        for name in ["file", "link", "twice", "other"] {
+            let refused = give(&at(name), owner).expect_err(name).to_string();
+            assert_eq!(refused, "another file was put in the place of the socket", "{name}");
+        }
+        assert!(give(&at("socket"), owner).is_ok());
+        std::fs::remove_dir_all(&folder).expect("a folder");
+    }
 
     /// The kernel's answer, for processes of root and of others.
     #[test]
