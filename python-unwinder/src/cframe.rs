@@ -9,8 +9,9 @@
 //! with its outer `_PyCFrame` and none of its frames was popped. An activation that has called something has its
 //! `_PyCFrame` filled.
 
-use crate::chain::{self, Emission, Live, Stretch, StretchEnd};
+use crate::chain::{self, Debt, Live, Stretch, StretchEnd};
 use crate::cursor::{Cursor, ENDED, TENTATIVE, TRACKING};
+use crate::emission::{self, Emission};
 use crate::facts::Boundary;
 use crate::other_states;
 use crate::overlay::Here;
@@ -92,9 +93,12 @@ fn activation(here: &Here<'_>, cursor: &mut Cursor, at: u64) -> u32 {
             cursor.boundary = own.previous;
             cursor.state = if outer.current == 0 { ENDED } else { TRACKING };
             if !here.confirm(at) {
+                if stretch.owes {
+                    Debt::miss(here.guest);
+                }
                 return OVERLAY_INTERPRETER | OVERLAY_DESYNC;
             }
-            let emission = chain::emit(here.guest, here.facts, stretch.first, stretch.frames);
+            let emission = emission::emit(here.guest, here.facts, &stretch);
             if matches!(stretch.end, StretchEnd::TooLong) && emission != Emission::Full {
                 return OVERLAY_INTERPRETER | OVERLAY_DESYNC;
             }
@@ -145,6 +149,13 @@ fn checked(here: &Here<'_>, cursor: &mut Cursor, own: &CFrame, outer: &CFrame) -
         StretchEnd::TooLong => true,
         StretchEnd::Torn => false,
     };
+    if stretch.owes {
+        if agrees {
+            Debt::owe(here.guest);
+        } else {
+            Debt::miss(here.guest);
+        }
+    }
     agrees.then_some(stretch)
 }
 

@@ -1,12 +1,15 @@
 //! The chain of Python frames: it is measured first, and emitted once its boundary is found in the current native
-//! frame.
+//! frame ([`crate::emission`]).
+//!
+//! Each frame is read twice, and logged once: what is measured is owed to the walk's log, until emitting has read the
+//! same frames again and found that measuring them would have the same result. What is measured and not emitted is
+//! never replayed.
 
-use crate::code::{self, Emitted};
 use crate::cursor::Cursor;
 use crate::facts::Facts;
-use crate::frame::{Link, PyFrame, OWNER_CSTACK, OWNER_GENERATOR, OWNER_THREAD};
+use crate::frame::{Marks, PyFrame, Words, OWNER_CSTACK, OWNER_GENERATOR, OWNER_THREAD};
+use uunwind_core::memory::near::Near;
 use uunwind_core::plugin::guest::Guest;
-use uunwind_core::plugin::OVERLAY_DESYNC;
 
 /// What a stretch of the chain ends with.
 pub enum StretchEnd {
@@ -27,6 +30,12 @@ pub struct Stretch {
     pub first: u64,
     /// Number of frames in it; a shim at its end does not count.
     pub frames: u32,
+    /// What its outermost frame links to.
+    pub after: u64,
+    /// Its outermost frame is marked as the first of its activation; true for an empty stretch.
+    pub entry: bool,
+    /// Some frames were read without being logged.
+    pub owes: bool,
     /// What follows its outermost frame.
     pub end: StretchEnd,
 }
@@ -63,6 +72,7 @@ impl Live {
     }
 
     /// As `is_live`, for a frame of a function that is no generator.
+    #[inline(always)]
     fn is_on_stack(&self, address: u64, innermost: bool) -> bool {
         let in_chunk = self.chunk <= address && address < self.limit;
         !in_chunk || address < self.top || (innermost && self.fresh && address == self.top)
@@ -81,7 +91,8 @@ fn is_executing(guest: &Guest<'_>, facts: &Facts, address: u64) -> bool {
     state.is_some_and(|bytes| bytes.iter().rev().nth(before - 1) == Some(&FRAME_EXECUTING))
 }
 
-/// Follows the chain from `first` up to the frame `stop` or a shim, for at most the cursor's remaining steps.
+/// Follows the chain from `first` up to the frame `stop` or a shim, for at most the cursor's remaining steps. What is
+/// read of it is owed, as the result says: see [`Debt`].
 pub fn measure(
     guest: &Guest<'_>,
     facts: &Facts,
@@ -90,19 +101,20 @@ pub fn measure(
     stop: u64,
     live: Option<&Live>,
 ) -> Stretch {
-    let mut way = Way { at: first, frames: 0, entry: true, must_end: false, left: cursor.steps_left() };
+    let mut way = Way::from(first);
+    let (mut left, mut owes) = (cursor.steps_left(), false);
     let end = loop {
-        way.follow(guest, facts, stop, live);
+        owes |= way.follow(guest, facts, stop, live, &mut left);
         if way.at == stop {
-            break StretchEnd::Stop { entry: way.entry };
+            break StretchEnd::Stop { entry: way.entry() };
         }
-        if way.must_end {
+        if way.last.end_activation() {
             break StretchEnd::Torn;
         }
-        if way.left == 0 {
+        if left == 0 {
             break StretchEnd::TooLong;
         }
-        way.left -= 1;
+        left -= 1;
         let Some(frame) = PyFrame::read(guest, facts, way.at) else {
             break StretchEnd::Torn;
         };
@@ -114,158 +126,123 @@ pub fn measure(
         if live.is_some_and(|live| !live.is_live(guest, facts, &frame, way.frames == 0)) {
             break StretchEnd::Torn;
         }
-        let PyFrame { previous, owner, is_entry, .. } = frame;
-        way.pass(&Link { previous, owner, is_entry });
+        way.pass(frame.previous, frame.marks());
     };
-    cursor.steps = crate::cursor::STEPS.saturating_sub(way.left);
-    Stretch { first, frames: way.frames, end }
+    cursor.steps = crate::cursor::STEPS.saturating_sub(left);
+    Stretch { first, frames: way.frames, after: way.at, entry: way.entry(), owes, end }
 }
 
 /// The way along a chain.
-struct Way {
+pub struct Way {
     /// The frame that is reached.
-    at: u64,
+    pub at: u64,
     /// Number of frames before it.
-    frames: u32,
-    /// The frame before it is marked as the first of its activation.
-    entry: bool,
-    /// A frame on the data stack that is an entry ends its activation. (A generator's frame keeps its mark from an
-    /// earlier activation.)
-    must_end: bool,
-    /// Limit of further steps.
-    left: u32,
+    pub frames: u32,
+    /// Marks of the frame before it.
+    last: Marks,
+    /// Marks of the frames before that one.
+    seen: Marks,
 }
 
 impl Way {
-    fn pass(&mut self, link: &Link) {
-        self.entry = link.is_entry;
-        self.must_end = link.is_entry && link.owner == OWNER_THREAD;
-        self.frames += 1;
-        self.at = link.previous;
+    /// The way that begins with this frame.
+    pub fn from(at: u64) -> Way {
+        Way { at, frames: 0, last: Marks::default(), seen: Marks::default() }
     }
 
-    /// Passes frames of the usual kind, up to the first one of which `measure` decides.
+    /// The frame before the one that is reached is marked as the first of its activation.
+    fn entry(&self) -> bool {
+        self.frames == 0 || self.last.is_entry
+    }
+
+    /// Goes on to the next frame.
+    pub fn pass(&mut self, next: u64, marks: Marks) {
+        self.pass_some(next, 1, Marks::default(), marks);
+    }
+
+    /// Passes this number of frames, up to `next`. `marks`: of all but the last of them.
+    #[inline(always)]
+    pub fn pass_some(&mut self, next: u64, frames: u32, marks: Marks, last: Marks) {
+        if frames > 0 {
+            self.seen = self.seen.or(self.last).or(marks);
+            (self.at, self.frames, self.last) = (next, self.frames + frames, last);
+        }
+    }
+
+    /// Whether this way, by frames that were read again, is the one that was measured. That a frame has the same marks
+    /// again need not be compared: its thread is interrupted.
+    pub fn is(&self, stretch: &Stretch) -> bool {
+        const { assert!(OWNER_THREAD | OWNER_GENERATOR == 1) };
+        let same = self.frames == stretch.frames && self.entry() == stretch.entry && self.at == stretch.after;
+        same && self.seen.or(self.last).owner <= 1
+    }
+
+    /// Whether measuring these frames would not have ended earlier: none before the last is marked as an entry. (That
+    /// of a generator may be, and does not end it; such a stretch is not replayed.)
+    pub fn is_one_stretch(&self) -> bool {
+        !self.seen.is_entry
+    }
+
+    /// Passes frames of which nothing else must be read to know that they are live, up to the first one of which
+    /// `measure` decides. True: some were read without being logged.
     #[inline(never)]
-    #[allow(
-        unsafe_code,
-        reason = "the walk's reader is borrowed: a call of the host for each frame costs more than the frame"
-    )]
-    fn follow(&mut self, guest: &Guest<'_>, facts: &Facts, stop: u64, live: Option<&Live>) {
-        // SAFETY: nothing below uses the guest until the reader is dropped.
-        let Some(mut near) = (unsafe { guest.near() }) else { return };
-        while self.at != stop && !self.must_end && self.left > 0 {
-            let Some(link) = Link::near(&mut near, facts, self.at) else { return };
-            let is_usual = match (link.owner, live) {
-                (OWNER_THREAD, Some(live)) => live.is_on_stack(self.at, self.frames == 0),
-                (OWNER_THREAD | OWNER_GENERATOR, None) => true,
-                _ => false,
-            };
-            if !is_usual {
-                return;
+    fn follow(&mut self, guest: &Guest<'_>, facts: &Facts, stop: u64, live: Option<&Live>, left: &mut u32) -> bool {
+        let Some(words) = Words::of(facts).filter(|_| !self.last.end_activation()) else { return false };
+        let (mut at, mut passed, mut last) = (self.at, 0, 0);
+        let is_first = self.frames == 0;
+        borrowing(guest, |near| {
+            while at != stop && passed < *left {
+                let Some((previous, marks)) = words.near(near, at) else { return };
+                let owner = words.owner(marks);
+                let is_usual = match live {
+                    Some(live) => owner == OWNER_THREAD && live.is_on_stack(at, is_first && passed == 0),
+                    None => owner | OWNER_GENERATOR == OWNER_GENERATOR,
+                };
+                if !is_usual {
+                    return;
+                }
+                (at, last, passed) = (previous, marks, passed + 1);
+                if words.is_entry(marks) && owner == OWNER_THREAD {
+                    return;
+                }
             }
-            self.left -= 1;
-            self.pass(&link);
-        }
+        });
+        self.pass_some(at, passed, Marks::default(), words.marks(last));
+        *left = left.wrapping_sub(passed);
+        passed > 0
     }
 }
 
-/// What came of emitting a stretch.
-#[derive(PartialEq, Eq)]
-pub enum Emission {
-    /// All its frames were emitted.
-    Whole,
-    /// Some frames could not be emitted.
-    Doubtful,
-    /// The walk's buffer is full.
-    Full,
-}
+/// What was measured without being logged.
+pub struct Debt;
 
-impl Emission {
-    /// The `OVERLAY_*` flag for the answer.
-    pub fn doubt(self) -> u32 {
-        if self == Emission::Doubtful {
-            OVERLAY_DESYNC
-        } else {
-            0
-        }
+impl Debt {
+    /// Says that it will be read again; see [`Near::owe`].
+    pub fn owe(guest: &Guest<'_>) {
+        borrowing(guest, |near| near.owe());
+    }
+
+    /// Says that it was read again.
+    pub fn settle(guest: &Guest<'_>) {
+        borrowing(guest, |near| near.settle());
+    }
+
+    /// Says that it will not be read again: this walk is not replayed.
+    #[cold]
+    pub fn miss(guest: &Guest<'_>) {
+        borrowing(guest, |near| near.miss());
     }
 }
 
-/// Number of frames after which the host is asked again whether to leave some out.
-const ASK: u32 = 256;
-
-/// Number of frames that are emitted at once.
-const RUN: usize = 8;
-
-/// Emits `frames` frames, beginning with the one at `first`. Not inlined: its stack is free for what follows it.
-#[inline(never)]
-pub fn emit(guest: &Guest<'_>, facts: &Facts, first: u64, frames: u32) -> Emission {
-    let (mut at, mut emission) = (first, Emission::Whole);
-    let (mut nth, mut omitted) = (0, 0);
-    while nth < frames {
-        if omitted == 0 {
-            let before_asking = ASK - 1 - nth % ASK;
-            let passed = run(guest, facts, &mut at, before_asking.min(frames - nth));
-            if passed.full {
-                return Emission::Full;
-            }
-            nth += passed.frames;
-            if passed.frames > 0 && (nth == frames || passed.frames == RUN as u32) {
-                continue;
-            }
-        }
-        let Some(frame) = PyFrame::read(guest, facts, at) else {
-            return Emission::Doubtful;
-        };
-        if omitted == 0 && nth % ASK == ASK - 1 {
-            omitted = guest.omit(frames - nth);
-        }
-        at = frame.previous;
-        nth += 1;
-        if omitted > 0 {
-            omitted -= 1;
-            continue;
-        }
-        match code::emit(guest, facts, &frame, 0) {
-            Emitted::Done => {}
-            Emitted::Invalid => emission = Emission::Doubtful,
-            Emitted::Full => return Emission::Full,
-        }
-    }
-    emission
-}
-
-/// What came of a run.
-struct Passed {
-    /// Number of frames, those that CPython hides included.
-    frames: u32,
-    /// The walk's buffer is full.
-    full: bool,
-}
-
-/// Emits frames of the usual kind from `at` on, at most `most` and at most [`RUN`]. `at` is then the first that was not
-/// emitted.
-#[inline(never)]
+/// Borrows the walk's reader, where it is lent. `body` cannot use the guest.
+#[inline(always)]
 #[allow(
     unsafe_code,
     reason = "the walk's reader is borrowed: a call of the host for each frame costs more than the frame"
 )]
-fn run(guest: &Guest<'_>, facts: &Facts, at: &mut u64, most: u32) -> Passed {
-    let mut words = [[0; 2]; RUN];
-    let (mut frames, mut count) = (0, 0);
-    // SAFETY: nothing below uses the guest's host until the reader is dropped.
+fn borrowing(guest: &Guest<'_>, body: impl FnOnce(&mut Near<'_>)) {
+    // SAFETY: no caller's `body` uses the guest, and the reader is dropped after it.
     if let Some(mut near) = unsafe { guest.near() } {
-        while frames < most.min(RUN as u32) {
-            let Some(frame) = PyFrame::near(&mut near, facts, *at) else { break };
-            let Some(emitted) = code::usual(&mut near, guest.view(), facts, &frame) else { break };
-            if let (Some(emitted), Some(place)) = (emitted, words.get_mut(count)) {
-                *place = emitted;
-                count += 1;
-            }
-            *at = frame.previous;
-            frames += 1;
-        }
+        body(&mut near);
     }
-    let full = count > 0 && !guest.emit_all(words.get(..count).unwrap_or_default());
-    Passed { frames, full }
 }

@@ -8,9 +8,9 @@
 //! The structure is `PyCodeObject` (<https://github.com/python/cpython/blob/v3.13.0/Include/cpython/code.h>).
 
 use crate::facts::Facts;
-use crate::frame::{PyFrame, OWNER_GENERATOR};
+use crate::frame::{PyFrame, Words, OWNER_GENERATOR};
 use crate::text;
-use uunwind_core::memory::near::Near;
+use uunwind_core::memory::group::{Group, MEMBER_WORDS};
 use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{Description, Text, View, TABLE_LIMIT, TABLE_NONE, TEXT_LIMIT};
@@ -52,7 +52,7 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame, mark: u64) -> Emi
     let Some(first) = instructions(guest, facts, frame) else {
         return Emitted::Invalid;
     };
-    let position = match code.position(frame, first) {
+    let position = match code.position(frame.instruction, frame.owner, first) {
         Place::At(position) => position,
         Place::Hidden => return Emitted::Done,
         Place::Outside => return Emitted::Invalid,
@@ -63,18 +63,27 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame, mark: u64) -> Emi
     done(guest.emit(code.name, position))
 }
 
-/// A frame of the usual kind, one whose code object is cached and runs its own instructions: its words to emit, if it
-/// is to be emitted. `None`: [`emit`] decides.
+/// Finds the code objects of a group of frames, with the offsets of [`Words`], up to the first one that is not cached.
 #[inline(always)]
-pub fn usual(near: &mut Near<'_>, view: &View, facts: &Facts, frame: &PyFrame) -> Option<Option<[u64; 2]>> {
-    let copied = frame.copy != 0 && facts.code_copies != 0;
-    if frame.code == 0 || !frame.code.is_multiple_of(8) || copied {
-        return None;
-    }
-    let code = Code::of_answer(near.recall([frame.code, view.facts as u64, view.bias, 0, 0])?);
-    let first = frame.code.wrapping_add(u64::from(facts.code_instructions));
-    match code.position(frame, first) {
-        Place::At(position) => Some(Some([u64::from(code.name), position])),
+pub fn of_group(group: &mut Group<'_, '_>, view: &View, words: &Words, found: &mut [[u64; ANSWER]]) -> usize {
+    // No answer is cached for what can be no code object.
+    group.recall(Words::CODE, words.code_bits, [view.facts as u64, view.bias, 0, 0], found)
+}
+
+/// What to emit for a frame with these words that runs a code object which was found, if it is to be emitted. `None`:
+/// [`emit`] decides.
+#[inline(always)]
+pub fn usual(
+    found: [u64; ANSWER],
+    [_, marks, code, instruction]: [u64; MEMBER_WORDS],
+    facts: &Facts,
+    words: &Words,
+) -> Option<Option<[u64; 2]>> {
+    let code_object = Code::of_answer(found);
+    let first = (code & words.code_bits).wrapping_add(u64::from(facts.code_instructions));
+    match code_object.position(instruction, words.owner(marks), first) {
+        _ if marks & words.copy != 0 => None,
+        Place::At(position) => Some(Some([u64::from(code_object.name), position])),
         Place::Hidden => Some(None),
         Place::Outside => None,
     }
@@ -99,13 +108,13 @@ impl Code {
 
     /// `first`: address of the first code unit.
     #[inline(always)]
-    fn position(&self, frame: &PyFrame, first: u64) -> Place {
-        let ahead = frame.instruction.wrapping_add(UNIT).wrapping_sub(first);
+    fn position(&self, instruction: u64, owner: u8, first: u64) -> Place {
+        let ahead = instruction.wrapping_add(UNIT).wrapping_sub(first);
         if !ahead.is_multiple_of(UNIT) || ahead / UNIT > self.units {
             return Place::Outside;
         }
         let begins = u64::from(self.first_traceable).wrapping_mul(UNIT);
-        let unbegun = frame.owner != OWNER_GENERATOR && ahead < begins.wrapping_add(UNIT);
+        let unbegun = owner != OWNER_GENERATOR && ahead < begins.wrapping_add(UNIT);
         if unbegun || ahead == 0 {
             return Place::Hidden;
         }

@@ -43,7 +43,10 @@ uunwind_core::plain! {
         /// Frames read so far, counted against [`STEPS`].
         pub steps: u32,
         /// Interpreter and thread states read so far in the search for the thread's other states.
-        pub looked: u32,
+        pub looked: u16,
+        /// From 3.13 on, 1: the frames before the boundary were read without being logged ([`crate::chain::Debt`]). It
+        /// stands here because a kept walk may take this one's place from a state with the same debt on.
+        pub owes: u16,
     }
 }
 
@@ -65,7 +68,7 @@ impl Cursor {
 
     /// A cursor of the same interpreter and walk for another thread state, whose chain has not been read.
     pub fn for_state(&self, tstate: u64) -> Cursor {
-        Cursor { tstate, frame: 0, boundary: 0, next: 0, frames: 0, state: ENDED, ..*self }
+        Cursor { tstate, frame: 0, boundary: 0, next: 0, frames: 0, state: ENDED, owes: 0, ..*self }
     }
 
     /// Does [`Cursor::boundary`] hold an address?

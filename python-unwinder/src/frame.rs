@@ -6,6 +6,7 @@
 //! ([3.14](https://github.com/python/cpython/blob/v3.14.0/Include/internal/pycore_interpframe_structs.h)).
 
 use crate::facts::Facts;
+use uunwind_core::memory::group::MEMBER_WORDS;
 use uunwind_core::memory::near::Near;
 use uunwind_core::plugin::guest::Guest;
 
@@ -60,53 +61,98 @@ impl PyFrame {
         })
     }
 
-    /// As [`PyFrame::read`], by the walk's reader itself.
+    /// Its marks.
     #[inline(always)]
-    pub fn near(near: &mut Near<'_>, facts: &Facts, address: u64) -> Option<PyFrame> {
-        if !is_possible(facts, address) {
-            return None;
-        }
-        let offsets = [facts.frame_previous, facts.frame_owner & !7, facts.frame_code, facts.frame_instruction];
-        let [previous, owner, code, instruction] = near.words(address, offsets)?;
-        let link = Link::of(facts, previous, owner);
-        Some(PyFrame {
-            address,
-            previous,
-            code: code & !u64::from(facts.frame_tags),
-            instruction,
-            owner: link.owner,
-            copy: if facts.frame_copy == 0 { 0 } else { owner as u32 },
-            is_entry: link.is_entry,
-        })
+    pub fn marks(&self) -> Marks {
+        Marks { owner: self.owner, is_entry: self.is_entry }
     }
 }
 
-/// The fields of a [`PyFrame`] by which the chain is followed.
-pub struct Link {
-    /// As in [`PyFrame`].
-    pub previous: u64,
+/// Which words of a frame of the usual kind are read without a [`PyFrame`], and what they mean.
+#[derive(Clone, Copy)]
+pub struct Words {
+    /// Offsets of the words: [`PyFrame::previous`], the word that holds its marks, code object and instruction.
+    pub offsets: [u32; MEMBER_WORDS],
+    owner_shift: u32,
+    entry: u64,
+    /// The bits of the marks' word of which one is set in a frame that runs a copy of its instructions.
+    pub copy: u64,
+    /// The bits of the code object's word that are its address.
+    pub code_bits: u64,
+}
+
+impl Words {
+    /// Which word is the code object's.
+    pub const CODE: usize = 2;
+
+    /// `None`: more words must be read.
+    #[inline(always)]
+    pub fn of(facts: &Facts) -> Option<Words> {
+        let marks = facts.frame_owner & !7;
+        let byte = |offset: u32| 0xff << ((offset & 7) * 8);
+        let entry = if facts.frame_is_entry == 0 { 0 } else { byte(facts.frame_is_entry) };
+        if entry != 0 && facts.frame_is_entry & !7 != marks {
+            return None;
+        }
+        Some(Words {
+            offsets: [facts.frame_previous, marks, facts.frame_code, facts.frame_instruction],
+            owner_shift: (facts.frame_owner & 7) * 8,
+            entry,
+            copy: if facts.frame_copy == 0 || facts.code_copies == 0 { 0 } else { u64::from(u32::MAX) },
+            code_bits: !u64::from(facts.frame_tags),
+        })
+    }
+
+    /// Links to the next frame, by the frame at this address: its link, and its marks' word. Nothing is logged. `None`:
+    /// [`PyFrame::read`] decides.
+    #[inline(always)]
+    pub fn near(&self, near: &mut Near<'_>, address: u64) -> Option<(u64, u64)> {
+        if address == 0 || !address.is_multiple_of(8) {
+            return None;
+        }
+        let [previous, marks, ..] = self.offsets;
+        let [previous, marks] = near.peek(address, [previous, marks])?;
+        Some((previous, marks))
+    }
+
+    /// The owner, by the marks' word; or those of several frames, by their words, or-ed.
+    #[inline(always)]
+    pub fn owner(&self, marks: u64) -> u8 {
+        (marks >> self.owner_shift) as u8
+    }
+
+    /// Whether it is the first frame of its activation, likewise.
+    #[inline(always)]
+    pub fn is_entry(&self, marks: u64) -> bool {
+        marks & self.entry != 0
+    }
+
+    /// Both.
+    pub fn marks(&self, marks: u64) -> Marks {
+        Marks { owner: self.owner(marks), is_entry: self.is_entry(marks) }
+    }
+}
+
+/// What a frame says about itself; or several frames, or-ed.
+#[derive(Clone, Copy, Default)]
+pub struct Marks {
     /// As in [`PyFrame`].
     pub owner: u8,
     /// As in [`PyFrame`].
     pub is_entry: bool,
 }
 
-impl Link {
-    /// Copies these fields of the frame at `address`. `None`: [`PyFrame::read`] decides.
+impl Marks {
+    /// Whether the frame ends its activation: a generator's frame keeps its mark from an earlier one.
     #[inline(always)]
-    pub fn near(near: &mut Near<'_>, facts: &Facts, address: u64) -> Option<Link> {
-        if !is_possible(facts, address) {
-            return None;
-        }
-        let [previous, owner] = near.words(address, [facts.frame_previous, facts.frame_owner & !7])?;
-        Some(Link::of(facts, previous, owner))
+    pub fn end_activation(self) -> bool {
+        self.is_entry && self.owner == OWNER_THREAD
     }
 
-    /// `word`: the one that holds the owner and the mark of entries.
+    /// Those of both.
     #[inline(always)]
-    fn of(facts: &Facts, previous: u64, word: u64) -> Link {
-        let is_entry = facts.frame_is_entry != 0 && byte(word, facts.frame_is_entry) != 0;
-        Link { previous, owner: byte(word, facts.frame_owner), is_entry }
+    pub fn or(self, other: Marks) -> Marks {
+        Marks { owner: self.owner | other.owner, is_entry: self.is_entry | other.is_entry }
     }
 }
 
@@ -114,11 +160,4 @@ impl Link {
 #[inline(always)]
 fn byte(word: u64, offset: u32) -> u8 {
     (word >> ((offset & 7) * 8)) as u8
-}
-
-/// Whether a frame may lie here, and one word holds both its owner and the mark of entries.
-#[inline(always)]
-fn is_possible(facts: &Facts, address: u64) -> bool {
-    let together = facts.frame_is_entry == 0 || facts.frame_is_entry & !7 == facts.frame_owner & !7;
-    address != 0 && address.is_multiple_of(8) && together
 }

@@ -15,9 +15,9 @@
 //! An interrupted activation whose registers are not set up yet, or restored already, hosts nothing: they are the
 //! caller's.
 
-use crate::chain::Emission;
 use crate::code;
 use crate::cursor::{Cursor, ENDED, TRACKING};
+use crate::emission::Emission;
 use crate::lines::NOT_BEGUN;
 use crate::overlay::Here;
 use uunwind_core::plugin::guest::Guest;

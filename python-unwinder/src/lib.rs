@@ -15,6 +15,7 @@
 //! facts         what the analyse half found in the ELF file: addresses and offsets
 //! thread_state  the thread's PyThreadState, from plain words
 //! frame, chain  _PyInterpreterFrame, and the chain of them up to a boundary
+//! emission      that chain's frames, emitted
 //! code, text    what names a code object, and the position in it
 //! learned       boundary distance and unwind ranges of the interpreter loop, learned per process
 //! cursor        what one walk keeps between native frames (in its scratch memory)
@@ -40,6 +41,7 @@ mod cframe;
 mod chain;
 mod code;
 mod cursor;
+mod emission;
 pub mod facts;
 mod frame;
 mod frame_object;

@@ -11,12 +11,13 @@
 //! `.threads.head` (<https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_interp.h>),
 //! `PyThreadState.next` (<https://github.com/python/cpython/blob/v3.13.0/Include/cpython/pystate.h>).
 
+use crate::chain::Debt;
 use crate::cursor::Cursor;
 use crate::overlay::Here;
 
 /// Limit of interpreter and thread states that one walk reads. A thread whose states come later in the lists loses
 /// frames, and the loss is shown.
-const LIMIT: u32 = 1024;
+const LIMIT: u16 = 1024;
 
 /// Continues in another state of this thread, one whose chain has a boundary in this activation. False if there is
 /// none: the cursor is unchanged.
@@ -36,8 +37,15 @@ pub fn follow(here: &Here<'_>, cursor: &mut Cursor, lead: fn(&Here<'_>, &mut Cur
         lead(here, &mut other);
         cursor.steps = other.steps;
         let leads_here = other.has_boundary() && here.guest.inside(other.boundary);
-        if leads_here && here.usual_boundary().is_none_or(|usual| usual == other.boundary) {
-            *cursor = other;
+        let dropped = if leads_here && here.usual_boundary().is_none_or(|usual| usual == other.boundary) {
+            core::mem::replace(cursor, other)
+        } else {
+            other
+        };
+        if dropped.owes != 0 {
+            Debt::miss(here.guest);
+        }
+        if cursor.tstate == tstate {
             return true;
         }
     }
@@ -50,7 +58,7 @@ struct States<'h, 'v> {
     here: &'h Here<'v>,
     interpreter: u64,
     tstate: u64,
-    looked: u32,
+    looked: u16,
 }
 
 impl States<'_, '_> {

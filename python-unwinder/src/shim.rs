@@ -3,8 +3,9 @@
 //! <https://github.com/python/cpython/blob/v3.13.0/Python/ceval.c>).
 
 use crate::awaiting;
-use crate::chain::{self, Emission, StretchEnd};
+use crate::chain::{self, Debt, Stretch, StretchEnd};
 use crate::cursor::{Cursor, ENDED, FAR, LOST, TRACKING};
+use crate::emission::{self, Emission};
 use crate::frame::{PyFrame, OWNER_CSTACK};
 use crate::other_states;
 use crate::overlay::Here;
@@ -49,7 +50,9 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
         return here.without_frames();
     }
     if here.confirm(cursor.boundary) {
-        let emission = chain::emit(here.guest, here.facts, cursor.frame, cursor.frames);
+        let owes = core::mem::take(&mut cursor.owes) != 0;
+        let stretch = measured(cursor, owes);
+        let emission = emission::emit(here.guest, here.facts, &stretch);
         if emission == Emission::Full || !awaiting::emit(here.guest, here.facts, cursor) {
             return answer;
         }
@@ -63,8 +66,19 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
 
 /// Measures the chain from the frame after the boundary to the next boundary.
 fn advance(here: &Here<'_>, cursor: &mut Cursor) {
+    if core::mem::take(&mut cursor.owes) != 0 {
+        Debt::miss(here.guest);
+    }
     let first = cursor.next;
     let stretch = chain::measure(here.guest, here.facts, cursor, first, 0, None);
+    match stretch.end {
+        StretchEnd::Shim { .. } if stretch.owes => {
+            cursor.owes = 1;
+            Debt::owe(here.guest);
+        }
+        _ if stretch.owes => Debt::miss(here.guest),
+        _ => {}
+    }
     cursor.frame = stretch.first;
     cursor.frames = stretch.frames;
     match stretch.end {
@@ -83,13 +97,21 @@ fn advance(here: &Here<'_>, cursor: &mut Cursor) {
     }
 }
 
+/// The stretch before the boundary, as it was measured. These versions mark no frame as the first of its activation.
+fn measured(cursor: &Cursor, owes: bool) -> Stretch {
+    let Cursor { frame: first, frames, boundary: after, next, .. } = *cursor;
+    let end = StretchEnd::Shim { address: after, previous: next };
+    Stretch { first, frames, after, entry: frames == 0, owes, end }
+}
+
 /// A chain too long to be measured fills the stack in any case. It belongs to this frame if a shim lies at the place
 /// that was learned for this interpreter.
 fn far(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     cursor.state = LOST;
     let shim = here.usual_boundary().and_then(|at| PyFrame::read(here.guest, here.facts, at));
     let ours = shim.is_some_and(|shim| shim.owner == OWNER_CSTACK);
-    if ours && chain::emit(here.guest, here.facts, cursor.frame, cursor.frames) == Emission::Full {
+    let stretch = measured(cursor, false);
+    if ours && emission::emit(here.guest, here.facts, &stretch) == Emission::Full {
         return OVERLAY_INTERPRETER;
     }
     OVERLAY_INTERPRETER | OVERLAY_DESYNC

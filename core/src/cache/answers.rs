@@ -46,9 +46,15 @@ pub(crate) struct Entry {
 impl Entry {
     #[inline(always)]
     fn is_for(&self, plugin: u64, key: &[u64; KEY]) -> bool {
+        self.has(plugin, key) && self.count != 0
+    }
+
+    /// Whether it has this key, and if it is in use, the answer for it.
+    #[inline(always)]
+    fn has(&self, plugin: u64, key: &[u64; KEY]) -> bool {
         // One word decides for most entries. An array comparison would be a function call.
         let differs = || (1..KEY).fold(self.plugin ^ plugin, |differs, at| differs | (self.key[at] ^ key[at]));
-        self.key[0] == key[0] && differs() == 0 && self.count != 0
+        self.key[0] == key[0] && differs() == 0
     }
 }
 
@@ -88,7 +94,7 @@ impl Recalled {
 
     /// Drops all answers.
     pub(crate) fn clear(&mut self) {
-        self.entries.iter_mut().for_each(|entry| entry.count = 0);
+        self.entries.iter_mut().for_each(|entry| (entry.count, entry.held) = (0, 0));
     }
 
     /// The reads of an entry, unless the ring has overwritten them.
@@ -117,8 +123,14 @@ impl Recalled {
     }
 
     /// Whether the entry that a log names has not been replaced, and its reads are unchanged.
-    pub(crate) fn still_holds(&mut self, index: usize, at: u64, reader: &mut Reader<'_>) -> bool {
-        self.entries.get(index).is_some_and(|entry| entry.at == at) && self.holds(index, reader)
+    pub(crate) fn still_holds(&mut self, name: Name, reader: &mut Reader<'_>) -> bool {
+        self.entries.get(name.index).is_some_and(|entry| entry.at == name.at) && self.holds(name.index, reader)
+    }
+
+    /// Which answer an entry holds, if its reads were found unchanged in this walk.
+    #[inline(always)]
+    pub(crate) fn held_at(&self, index: usize) -> Option<u64> {
+        self.entries.get(index).filter(|entry| entry.held == self.walk).map(|entry| entry.at)
     }
 
     /// The valid answer for a key, and the name of its entry in a log.
@@ -144,11 +156,35 @@ impl Recalled {
     /// walk.
     #[inline(always)]
     pub(crate) fn expected(&mut self, plugin: u64, key: &[u64; KEY]) -> Option<([u64; ANSWER], Name)> {
-        let index = self.entries.get(self.last as usize)?.next;
-        let entry =
-            self.entries.get(index as usize).filter(|entry| entry.held == self.walk && entry.is_for(plugin, key))?;
-        self.last = index;
-        Some((entry.answer, Name { index: index as usize, at: entry.at }))
+        let found = self.expected_after(self.last, plugin, key);
+        if let Some((_, name)) = found {
+            self.last = name.index as u64;
+        }
+        found
+    }
+
+    /// The entry that was recalled last.
+    #[inline(always)]
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Says that this entry was recalled last.
+    #[inline(always)]
+    pub(crate) fn set_last(&mut self, last: u64) {
+        self.last = last;
+    }
+
+    /// As [`Recalled::expected`], if this entry was recalled last.
+    #[inline(always)]
+    pub(crate) fn expected_after(&self, last: u64, plugin: u64, key: &[u64; KEY]) -> Option<([u64; ANSWER], Name)> {
+        // An entry that was found valid in this walk is in use. The indices have eight bits.
+        let index = usize::from(self.entries[usize::from(last as u8)].next as u8);
+        let entry = &self.entries[index];
+        if entry.held != self.walk || !entry.has(plugin, key) {
+            return None;
+        }
+        Some((entry.answer, Name { index, at: entry.at }))
     }
 
     /// Notes that an entry was recalled.
@@ -210,6 +246,19 @@ impl Default for Recalled {
 pub(crate) struct Name {
     pub(crate) index: usize,
     pub(crate) at: u64,
+}
+
+impl Name {
+    /// In one word: no program lives to write 2^56 reads.
+    #[inline(always)]
+    pub(crate) fn packed(self) -> u64 {
+        self.at << 8 | self.index as u64
+    }
+
+    #[inline(always)]
+    pub(crate) fn unpacked(word: u64) -> Name {
+        Name { index: (word & 0xff) as usize, at: word >> 8 }
+    }
 }
 
 /// The positions that an answer may have.

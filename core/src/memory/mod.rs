@@ -12,13 +12,16 @@
 
 #[cfg_attr(target_arch = "aarch64", path = "bare/none.rs")]
 mod bare;
+pub mod block;
 mod direct;
+pub mod group;
 pub mod guarded;
 mod hashed;
 pub mod near;
 mod probed;
 pub(crate) mod read_log;
 
+use crate::cache::answers::Name;
 pub use crate::cache::answers::{Recalled, ANSWER, KEY};
 use crate::span::Span;
 pub use bare::Bare;
@@ -132,9 +135,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn recalled_holds(&mut self, index: usize, at: u64) -> bool {
+    #[inline(never)]
+    fn recalled_holds(&mut self, name: Name) -> bool {
         // SAFETY: valid by `keep_answers`'s contract.
-        unsafe { self.log.recalled.as_mut() }.is_some_and(|recalled| recalled.still_holds(index, at, self))
+        unsafe { self.log.recalled.as_mut() }.is_some_and(|recalled| recalled.still_holds(name, self))
     }
 
     /// Ends [`Reader::write_down`].
@@ -151,6 +155,11 @@ impl<'a> Reader<'a> {
     /// Whether some reads found no space in the log.
     pub fn overflow(&self) -> bool {
         self.log.overflow()
+    }
+
+    /// Whether something was read that is neither logged nor was read again.
+    pub fn owes(&self) -> bool {
+        self.log.owed
     }
 
     /// Switches logging off or on, off for data that belongs to the program's text, such as its unwind tables.

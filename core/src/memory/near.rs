@@ -6,13 +6,13 @@
 
 use super::read_log::Read;
 use super::{guarded, Log, Reader, ANSWER, KEY, SURE};
-use crate::cache::answers::{Entry, Recalled};
+use crate::cache::answers::{Entry, Name, Recalled};
 use core::mem::{offset_of, size_of};
 
 /// Largest number of words of one [`Near::words`], and number of reads for which space is reserved at once.
 const STRETCH: usize = 8;
 /// Incremented when the same bytes get another meaning.
-const REVISION: u64 = 1;
+const REVISION: u64 = 2;
 
 /// Distinguishes a reader of this build from one with another layout.
 pub const LAYOUT: u64 = {
@@ -39,13 +39,13 @@ pub const LAYOUT: u64 = {
 
 /// A borrowed reader. The log is handed back when it is dropped.
 pub struct Near<'n> {
-    reader: &'n mut Reader<'n>,
-    plugin: u64,
+    pub(super) reader: &'n mut Reader<'n>,
+    pub(super) plugin: u64,
     /// Words below this address are loaded here; 0: all reads are left to the reader.
-    limit: u64,
+    pub(super) limit: u64,
     /// Where the next read is logged, and the end of the reserved space. Local: stores to the log itself would be
     /// needed at each load.
-    next: *mut Read,
+    pub(super) next: *mut Read,
     end: *mut Read,
 }
 
@@ -74,6 +74,21 @@ impl<'n> Near<'n> {
         has_room
     }
 
+    /// Space for this number of reads, which the caller adds. A log that is too short is not of use any more, and
+    /// written anew from its start on. `None`: it could not hold them if it were empty.
+    #[inline(always)]
+    pub(super) fn room(&mut self, count: usize) -> Option<*mut Read> {
+        let bytes = count * size_of::<Read>();
+        if (self.end as usize).wrapping_sub(self.next as usize) < bytes {
+            self.reader.log.overflow = true;
+            self.next = self.reader.log.start;
+            if (self.end as usize).wrapping_sub(self.next as usize) < bytes {
+                return None;
+            }
+        }
+        Some(self.next)
+    }
+
     /// The words at these byte offsets from an address, at most eight. `None`: one of them is unreadable. The failed
     /// read may be missing in the log: a plugin that continues from there must repeat it by a host function.
     #[inline(always)]
@@ -100,6 +115,43 @@ impl<'n> Near<'n> {
         Some(words)
     }
 
+    /// As [`Near::words`], and nothing is logged: what follows from these words must be read again ([`Near::owe`]), or
+    /// logged by other means.
+    #[inline(always)]
+    pub fn peek<const N: usize>(&mut self, address: u64, offsets: [u32; N]) -> Option<[u64; N]> {
+        if address >= self.limit {
+            let was = self.reader.pause(true);
+            let words = self.words_by_reader(address, &offsets.map(|offset| offset));
+            self.reader.pause(was);
+            return words;
+        }
+        let mut failed = 0;
+        let words = offsets.map(
+            #[inline(always)]
+            |offset| guarded::load_at(address, u64::from(offset), &mut failed),
+        );
+        (failed == 0).then_some(words)
+    }
+
+    /// Says that words were read without being logged ([`Near::peek`]), which the plugin will read again, logged,
+    /// before the walk ends. Until it says so ([`Near::settle`]), the walk cannot be kept for the next one to replay;
+    /// unless it ends with the rest of a kept walk: then the plugin's scratch memory must show the debt, so that the
+    /// same debt was settled in that rest. There is one debt at a time; another one cannot be settled.
+    pub fn owe(&mut self) {
+        self.reader.log.overflow |= self.reader.log.owed;
+        self.reader.log.owed = true;
+    }
+
+    /// Says that all has been read again, and was the same.
+    pub fn settle(&mut self) {
+        self.reader.log.owed = false;
+    }
+
+    /// Says that what was read without being logged will not be read again: the walk is not kept.
+    pub fn miss(&mut self) {
+        self.reader.log.overflow = true;
+    }
+
     #[cold]
     #[inline(never)]
     fn words_by_reader<const N: usize>(&mut self, address: u64, offsets: &[u32; N]) -> Option<[u64; N]> {
@@ -114,12 +166,7 @@ impl<'n> Near<'n> {
     /// As [`Reader::recall`], but without an answer no attribution of reads begins.
     #[inline(always)]
     pub fn recall(&mut self, key: [u64; KEY]) -> Option<[u64; ANSWER]> {
-        // SAFETY: checked by `new`; the reader has no reference to it.
-        let recalled = unsafe { &mut *self.reader.log.recalled };
-        let (answer, name) = match recalled.expected(self.plugin, &key) {
-            Some(found) => found,
-            None => self.search(&key.map(|word| word))?,
-        };
+        let (answer, name) = self.answer(key)?;
         if self.has_room() {
             // SAFETY: space for one read.
             unsafe { self.next.write(Read::of_recalled(name)) };
@@ -128,8 +175,19 @@ impl<'n> Near<'n> {
         Some(answer)
     }
 
+    /// The cached answer for this key; it is not logged.
+    #[inline(always)]
+    pub(super) fn answer(&mut self, key: [u64; KEY]) -> Option<([u64; ANSWER], Name)> {
+        // SAFETY: checked by `new`; the reader has no reference to it.
+        let recalled = unsafe { &mut *self.reader.log.recalled };
+        match recalled.expected(self.plugin, &key) {
+            Some(found) => Some(found),
+            None => self.search(&key.map(|word| word)),
+        }
+    }
+
     #[inline(never)]
-    fn search(&mut self, key: &[u64; KEY]) -> Option<([u64; ANSWER], crate::cache::answers::Name)> {
+    pub(super) fn search(&mut self, key: &[u64; KEY]) -> Option<([u64; ANSWER], Name)> {
         // SAFETY: checked by `new`; the reader has no reference to it.
         let recalled = unsafe { &mut *self.reader.log.recalled };
         recalled.find(self.plugin, key, self.reader)

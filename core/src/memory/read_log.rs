@@ -1,7 +1,7 @@
 //! The log of a walk's reads, word by word, by which the next walk can check whether it would read the same.
 
-use super::guarded;
 use super::hashed::LONGEST;
+use super::{group, guarded};
 use crate::cache::answers::{Name, Recalled};
 
 /// One read: its address and its result.
@@ -11,13 +11,14 @@ pub struct Read {
     /// Bits 0..47: the address. Bits 48..51: number of bytes after which the value is zero (0 = all 8). Bits 52..61:
     /// number of bytes from the address on of which the value is the hash (0: it is no hash). Bit 62: instead of an
     /// address, the index of an entry of [`Recalled`], which stands for its reads and which the value identifies. Bit
-    /// 63: the read failed.
-    place: u64,
-    value: u64,
+    /// 63: the read failed. Both: the header of a group ([`super::group`]), whose entries follow it.
+    pub(super) place: u64,
+    pub(super) value: u64,
 }
 
 const FAILED: u64 = 1 << 63;
 const RECALLED: u64 = 1 << 62;
+const GROUP: u64 = FAILED | RECALLED;
 const SIZE: u32 = 48;
 const RANGE: u32 = 52;
 const ADDRESS: u64 = (1 << 48) - 1;
@@ -56,7 +57,22 @@ impl Read {
         Read { place: name.index as u64 | RECALLED, value: name.at }
     }
 
-    /// Whether it stands for those of a cached answer.
+    /// The header of a group of this number of structures, at most 65535, with words at these offsets, which have 16
+    /// bits each.
+    #[inline(always)]
+    pub(super) fn of_group(offsets: [u32; 4], count: usize) -> Read {
+        let value = offsets.iter().rev().fold(0, |all, offset| all << 16 | u64::from(*offset));
+        Read { place: GROUP | count as u64, value }
+    }
+
+    /// The offsets, and the number of structures, of a group's header.
+    #[inline(always)]
+    pub(super) fn group(&self) -> ([u64; 4], usize) {
+        let offset = |at: u32| self.value >> (16 * at) & 0xffff;
+        ([offset(0), offset(1), offset(2), offset(3)], (self.place & 0xffff) as usize)
+    }
+
+    /// Whether it stands for those of a cached answer, or for a group.
     pub(crate) fn is_recalled(&self) -> bool {
         self.place & RECALLED != 0
     }
@@ -69,27 +85,41 @@ impl Read {
     /// The first of these reads whose result is different now. Repeating the reads is not logged.
     pub(crate) fn refuted(reads: &[Read], reader: &mut super::Reader<'_>) -> Option<usize> {
         let was = reader.pause(true);
-        let refuted = if reader.is_guarded() {
-            // Nearly all reads are of whole words.
-            reads.iter().position(|read| {
-                let mut failed = 0;
-                match read.place >> SIZE {
-                    0 => guarded::load_noting(read.place, &mut failed) != read.value || failed != 0,
-                    _ => !read.holds(reader),
-                }
-            })
-        } else {
-            reads.iter().position(|read| !read.holds(reader))
-        };
+        let refuted = Read::first_refuted(reads, reader);
         reader.pause(was);
         refuted
+    }
+
+    fn first_refuted(reads: &[Read], reader: &mut super::Reader<'_>) -> Option<usize> {
+        let is_guarded = reader.is_guarded();
+        let mut at = 0;
+        while let Some(read) = reads.get(at) {
+            let holds = if read.place >> SIZE == 0 && is_guarded {
+                // Nearly all reads outside of groups are of whole words.
+                let mut failed = 0;
+                guarded::load_noting(read.place, &mut failed) == read.value && failed == 0
+            } else if read.place & GROUP == GROUP {
+                match group::refuted(reads.get(at..).unwrap_or_default(), reader) {
+                    Err(entry) => return Some(at + entry),
+                    Ok(entries) => at += entries,
+                }
+                true
+            } else {
+                read.holds(reader)
+            };
+            if !holds {
+                return Some(at);
+            }
+            at += 1;
+        }
+        None
     }
 
     /// Whether repeating the read gives the same result.
     #[inline(never)]
     fn holds(&self, reader: &mut super::Reader<'_>) -> bool {
         if self.is_recalled() {
-            return reader.recalled_holds((self.place & ADDRESS) as usize, self.value);
+            return reader.recalled_holds(Name { index: (self.place & ADDRESS) as usize, at: self.value });
         }
         if self.range() != 0 {
             return reader.rehash(self.place & ADDRESS, self.range()) == Some(self.value);
@@ -112,11 +142,13 @@ impl Read {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Log {
-    start: *mut Read,
+    pub(crate) start: *mut Read,
     pub(crate) next: *mut Read,
     pub(crate) end: *mut Read,
     paused: bool,
     pub(crate) overflow: bool,
+    /// Something was read that is not logged, and is to be read again ([`super::near::Near::owe`]).
+    pub(crate) owed: bool,
     /// Where answers are cached; null: nowhere.
     pub(crate) recalled: *mut Recalled,
     /// Number of reads before the answer that is being computed; `usize::MAX` if none is.
@@ -132,6 +164,7 @@ impl Log {
             end: null,
             paused: true,
             overflow: false,
+            owed: false,
             recalled: core::ptr::null_mut(),
             before: usize::MAX,
         }

@@ -48,6 +48,27 @@ impl<E: Env> Walk<'_, '_, E> {
         room
     }
 
+    /// Emits frames where all of them have room and are kept. False: nothing is emitted, each is to be tried alone.
+    #[inline]
+    fn emit_together(&mut self, frames: &[[u64; 2]]) -> bool {
+        let count = frames.len() as u32;
+        let fits = self.count.saturating_add(count) <= self.limit && self.tail.is_none();
+        if !fits || !self.env.keeps_semantic_frames() {
+            return false;
+        }
+        let room = self.frames.get_mut(self.words..).and_then(|rest| rest.get_mut(..2 * frames.len()));
+        let Some(room) = room else { return false };
+        for (place, [name, position]) in room.chunks_exact_mut(2).zip(frames) {
+            let word = semantic_word(self.plugin, *name as u32) | flags_of(*name);
+            place.copy_from_slice(&[word, *position]);
+        }
+        self.words += 2 * frames.len();
+        self.count += count;
+        self.report_progress();
+        self.count(count);
+        true
+    }
+
     /// Counts a call of one of the host's functions. What a plugin reads by [`Host::lend_reader`] is not counted.
     #[inline(always)]
     fn count_call(&mut self) {
@@ -168,10 +189,10 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe extern "C" fn host_emit_all(walk: *mut c_void, frames: *const [u64; 2], count: usize) -> bool {
         // SAFETY: as above; the plugin passes `count` frames.
         let (walk, frames) = unsafe { (&mut *walk.cast::<Self>(), core::slice::from_raw_parts(frames, count)) };
-        frames.iter().all(|[name, position]| {
-            let flags = if name & AWAITING == 0 { 0 } else { FLAG_AWAITING };
-            walk.emit(*name as u32, *position, flags)
-        })
+        if walk.emit_together(frames) {
+            return true;
+        }
+        frames.iter().all(|[name, position]| walk.emit(*name as u32, *position, flags_of(*name)))
     }
 
     unsafe extern "C" fn host_lend_reader(walk: *mut c_void, layout: u64) -> *mut c_void {
@@ -231,6 +252,16 @@ impl<E: Env> Walk<'_, '_, E> {
             }
             Err(reason) => -i32::from(reason.number()),
         }
+    }
+}
+
+/// The flags of a frame's word, by the name with which a plugin emits it.
+#[inline(always)]
+fn flags_of(name: u64) -> u64 {
+    if name & AWAITING == 0 {
+        0
+    } else {
+        FLAG_AWAITING
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{DependsOn, Env, Outcome, Walk, MAX_FRAMES};
 use crate::cache::last_walk::{Found, PointState, Stamp, Tail, Visited, WalkEnd, WalkLog};
-use crate::memory::Reader;
+use crate::memory::{block, Reader};
 use crate::stop_reason::StopReason;
 
 /// [`Walk::run_plain`] and [`Walk::run`] end the walk with this when the rest was replayed.
@@ -96,7 +96,7 @@ impl<E: Env> Walk<'_, '_, E> {
         if let Some(tail) = &self.tail {
             let words = log.words(tail);
             if let Some(room) = self.frames.get_mut(self.words..).and_then(|rest| rest.get_mut(..words.len())) {
-                room.copy_from_slice(words);
+                block::copy(words, room);
             }
             outcome.stop = tail.stop;
             outcome.words += words.len();

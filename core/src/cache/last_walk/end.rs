@@ -2,7 +2,7 @@
 
 use super::record::{Places, Stamp, HAS_FP, POINTS};
 use super::{Tail, WalkLog, FP_BIT};
-use crate::memory::Reader;
+use crate::memory::{block, Reader};
 use crate::stop_reason::StopReason;
 use core::sync::atomic::{compiler_fence, Ordering};
 
@@ -30,7 +30,9 @@ impl WalkLog<'_> {
     /// Ends the log. It becomes the last walk if it is complete and `repeatable`: a repetition would have the same
     /// result.
     pub fn end(mut self, reader: &mut Reader<'_>, end: WalkEnd<'_>, repeatable: bool) {
-        let (written, overflow) = (reader.written(), reader.overflow());
+        let written = reader.written();
+        // What the end of the old walk had read again, it has for this one, too.
+        let overflow = reader.overflow() || (reader.owes() && end.tail.is_none());
         reader.forget_log();
         if !repeatable || self.keep(written, overflow, &end).is_none() {
             self.last_walk.forget();
@@ -76,8 +78,9 @@ impl WalkLog<'_> {
             return None;
         }
         let room = last_walk.words.get_mut(first.word.into()..rest.word.into())?;
-        let words = end.words.get(..fresh.word.into()).filter(|words| words.len() == room.len())?;
-        room.copy_from_slice(words);
+        if !block::copy(end.words.get(..fresh.word.into())?, room) {
+            return None;
+        }
         // From the outermost new frame towards the leaf: the registers that the rest of the walk reads.
         let (mut needs, mut fp) = match last_walk.frames.get(usize::from(rest.frame)) {
             Some(old) if end.tail.is_some() => (old.needs, (old.flags & HAS_FP != 0).then_some(old.fp)),
@@ -135,8 +138,10 @@ fn move_front<T: Copy>(items: &mut [T], count: u16, to: u16) -> bool {
     let (count, to) = (usize::from(count), usize::from(to));
     let Some(room) = items.len().checked_sub(count) else { return false };
     if to <= room {
-        // SAFETY: `count` items fit in front and at `to`. (`copy_within` would bring a panic path.)
-        unsafe { core::ptr::copy(items.as_ptr(), items.as_mut_ptr().add(to), count) };
+        const { assert!(size_of::<T>().is_multiple_of(8) && align_of::<T>() == 8) };
+        let first = items.as_mut_ptr();
+        // SAFETY: `count` items fit in front and at `to`, and are whole words without padding.
+        unsafe { block::copy_up(first.cast(), first.add(to).cast(), count * size_of::<T>() / 8) };
     }
     to <= room
 }

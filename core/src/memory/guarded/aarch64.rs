@@ -1,5 +1,7 @@
 //! AArch64.
 
+use crate::memory::group::{Member, MEMBER_WORDS};
+
 /// Whether the counter is readable: on AArch64 always.
 #[inline(always)]
 pub fn may_read_tsc() -> bool {
@@ -33,6 +35,21 @@ pub(in crate::memory) fn load_noting(address: u64, failed: &mut u32) -> u64 {
         );
     }
     value
+}
+
+/// As [`load_noting`], of the word at an offset from an address.
+#[inline(always)]
+pub(in crate::memory) fn load_at(address: u64, offset: u64, failed: &mut u32) -> u64 {
+    load_noting(address.wrapping_add(offset), failed)
+}
+
+/// How many of these structures, from the first on, have the same words as before: those at these offsets from each.
+pub(in crate::memory) fn same_members(members: &[Member], offsets: [u64; MEMBER_WORDS]) -> usize {
+    let mut failed = 0;
+    let mut same = |address, word: u64, offset| load_at(address, offset, &mut failed) == word && failed == 0;
+    let is_same =
+        |member: &&Member| member.words.iter().zip(offsets).all(|(word, offset)| same(member.address, *word, offset));
+    members.iter().take_while(is_same).count()
 }
 
 /// Copies `len` bytes; false if a byte is unreadable.

@@ -1,6 +1,7 @@
 //! x86-64.
 
 use super::Words;
+use crate::memory::group::{Member, MEMBER_WORDS};
 
 /// Whether the time stamp counter is readable: a process may forbid it to itself
 /// ([PR_SET_TSC](https://man7.org/linux/man-pages/man2/PR_SET_TSC.2const.html); strict seccomp(2) does), and then the
@@ -45,6 +46,27 @@ pub(in crate::memory) fn load_noting(address: u64, failed: &mut u32) -> u64 {
             when_failed!("6: xor {value:e}, {value:e}", "mov {failed:e}, 1", "jmp 5b"),
             fixup!("4b", "6b"),
             address = in(reg) address,
+            value = out(reg) value,
+            failed = inout(reg) *failed,
+            options(nostack, readonly)
+        );
+    }
+    value
+}
+
+/// As [`load_noting`], of the word at an offset from an address: one instruction has the whole computation.
+#[inline(always)]
+pub(in crate::memory) fn load_at(address: u64, offset: u64, failed: &mut u32) -> u64 {
+    let value: u64;
+    // SAFETY: as for `load_noting`.
+    unsafe {
+        core::arch::asm!(
+            "4: mov {value}, [{address} + {offset}]",
+            "5:",
+            when_failed!("6: xor {value:e}, {value:e}", "mov {failed:e}, 1", "jmp 5b"),
+            fixup!("4b", "6b"),
+            address = in(reg) address,
+            offset = in(reg) offset,
             value = out(reg) value,
             failed = inout(reg) *failed,
             options(nostack, readonly)
@@ -131,6 +153,50 @@ pub(in crate::memory) unsafe fn any_changed(words: *const Words, count: usize) -
         "44" "32" "96" "45" "40" "104" "46" "48" "112" "47" "56" "120"
     );
     at != end
+}
+
+/// How many of these structures, from the first on, have the same words as before: those at these offsets from each.
+#[inline(always)]
+pub(in crate::memory) fn same_members(members: &[Member], offsets: [u64; MEMBER_WORDS]) -> usize {
+    const { assert!(size_of::<Member>() == 48 && MEMBER_WORDS == 4) };
+    if members.is_empty() {
+        return 0;
+    }
+    let range = members.as_ptr_range();
+    let at: *const Member;
+    macro_rules! compare {
+        ($($load:literal $was:literal $offset:literal)+) => {
+            // SAFETY: it reads the structures, of which there is at least one, up to the end or to the first
+            // difference; otherwise as for `load`.
+            unsafe {
+                core::arch::asm!(
+                    "2:",
+                    "mov {address}, [{member}]",
+                    $(
+                        concat!("mov {was}, [{member} + ", $was, "]"),
+                        concat!($load, ": cmp {was}, [{address} + ", $offset, "]"),
+                        "jne 5f",
+                    )+
+                    "add {member}, 48",
+                    "cmp {member}, {end}",
+                    "jne 2b",
+                    "5:",
+                    $(fixup!(concat!($load, "b"), "5b"),)+
+                    member = inout(reg) range.start => at,
+                    end = in(reg) range.end,
+                    address = out(reg) _,
+                    was = out(reg) _,
+                    first = in(reg) offsets[0],
+                    second = in(reg) offsets[1],
+                    third = in(reg) offsets[2],
+                    fourth = in(reg) offsets[3],
+                    options(nostack, readonly)
+                );
+            }
+        };
+    }
+    compare!("40" "8" "{first}" "41" "16" "{second}" "42" "24" "{third}" "43" "32" "{fourth}");
+    (at as usize).wrapping_sub(range.start as usize) / size_of::<Member>()
 }
 
 /// Prefetches what each of eight words from `address` on selects, up to one that is unreadable: the cache line

@@ -7,11 +7,14 @@ use crate::record::RecordType;
 use crate::writer::{Reservation, RingWriter};
 use core::sync::atomic::{compiler_fence, AtomicU32, Ordering};
 use uunwind_core::frame::frame_words;
+use uunwind_core::memory::block;
 
 /// Bytes of a record besides its frames, at most.
 const FIXED: usize = 64;
 /// Bytes of a frame for each of its words, at most; what needs more is refused.
 const WORD: usize = 10;
+/// Bits of a word.
+const BITS: usize = u64::BITS as usize;
 /// Bytes of the largest record of a sample.
 pub const LARGEST: usize = FIXED + SAMPLE_WORDS * WORD;
 
@@ -48,7 +51,7 @@ pub struct Past {
     /// The table of followers may have entries.
     is_used: bool,
     /// A bit for each word of the sample in work that begins a frame.
-    begins: [u64; SAMPLE_WORDS.div_ceil(64)],
+    begins: [u64; SAMPLE_WORDS.div_ceil(BITS)],
     followers: [Words; FOLLOWERS],
     words: [u64; SAMPLE_WORDS],
 }
@@ -90,26 +93,33 @@ impl Past {
         self.head(sample, shared, restart, out);
         let (own, rest) = words.split_at_checked(words.len() - shared).unwrap_or((words, &[]));
         let mut callers = innermost(rest);
-        let (mut expected, mut at) = (0u64, own.len());
-        // Bounded by the number of words.
-        while let Some(from) = self.before(at) {
-            let frame = frame_at(own, from);
-            let index = callers.index();
-            let follower = self.followers.get(index).copied().unwrap_or_default();
-            if frame == follower {
-                expected += 1;
-            } else {
-                out.expected(&mut expected);
-                out.frame(frame, follower, self.recent.of(frame));
-                if let Some(place) = self.followers.get_mut(index) {
-                    *place = frame;
+        let (mut expected, mut end) = (0u64, own.len());
+        let (mut sum, mut recent) = (self.sum, self.recent);
+        for group in (0..own.len().div_ceil(BITS)).rev() {
+            let mut bits = self.begins.get(group).copied().unwrap_or(0);
+            while bits != 0 {
+                let last = 63 - bits.leading_zeros();
+                bits ^= 1 << last;
+                let from = group * BITS + last as usize;
+                let frame = frame_between(own, from, end);
+                end = from;
+                let index = callers.index();
+                let follower = self.followers.get(index).copied().unwrap_or_default();
+                if frame == follower {
+                    expected += 1;
+                } else {
+                    out.expected(&mut expected);
+                    out.frame(frame, follower, recent.of(frame));
+                    if let Some(place) = self.followers.get_mut(index) {
+                        *place = frame;
+                    }
                 }
+                recent.put(frame);
+                sum = sum.with(frame);
+                callers = callers.then(frame);
             }
-            self.recent.put(frame);
-            self.sum = self.sum.with(frame);
-            callers = callers.then(frame);
-            at = from;
         }
+        (self.sum, self.recent) = (sum, recent);
         out.expected(&mut expected);
         self.keep(own, words.len());
     }
@@ -153,35 +163,47 @@ impl Past {
     /// frame of the others begins.
     fn shared(&mut self, words: &[u64]) -> usize {
         let last = self.words.get(SAMPLE_WORDS - self.len.min(SAMPLE_WORDS)..).unwrap_or(&[]);
-        let same = last.iter().rev().zip(words.iter().rev()).take_while(|(last, now)| last == now).count();
-        let differing = words.len() - same;
-        self.begins.iter_mut().take(differing / 64 + 1).for_each(|bits| *bits = 0);
+        let differing = words.len() - same_at_the_end(last, words);
         let mut at = 0;
-        while at < differing {
-            if let Some(bits) = self.begins.get_mut(at / 64) {
-                *bits |= 1 << (at % 64);
+        for (group, begins) in self.begins.iter_mut().enumerate().take(differing / BITS + 1) {
+            let (mut bits, end) = (0, differing.min((group + 1) * BITS));
+            while at < end {
+                bits |= 1 << (at % BITS);
+                at += frame_words(words.get(at).copied().unwrap_or(0));
             }
-            at += frame_words(words.get(at).copied().unwrap_or(0));
+            *begins = bits;
         }
         words.len() - at.min(words.len())
-    }
-
-    /// Where the frame begins that ends before this word: one or two words before it.
-    fn before(&self, at: usize) -> Option<usize> {
-        (1..=2).filter_map(|words| at.checked_sub(words)).find(|at| {
-            let bits = self.begins.get(at / 64).copied().unwrap_or(0);
-            bits >> (at % 64) & 1 != 0
-        })
     }
 
     /// Puts these words in the place of those that the last sample does not share.
     fn keep(&mut self, own: &[u64], total: usize) {
         let from = SAMPLE_WORDS - total.min(SAMPLE_WORDS);
-        for (place, word) in self.words.iter_mut().skip(from).zip(own) {
-            *place = *word;
+        if let Some(place) = self.words.get_mut(from..).and_then(|rest| rest.get_mut(..own.len())) {
+            block::copy(own, place);
         }
         self.len = total;
     }
+}
+
+/// Number of words, from the ends on, that are the same in both.
+fn same_at_the_end(last: &[u64], now: &[u64]) -> usize {
+    /// Compared at once: a comparison of each would take longer than the words.
+    const BLOCK: usize = 8;
+    let len = last.len().min(now.len());
+    let (last, now) = (last.get(last.len() - len..).unwrap_or(&[]), now.get(now.len() - len..).unwrap_or(&[]));
+    let blocks = last.rchunks_exact(BLOCK).zip(now.rchunks_exact(BLOCK));
+    let differ = |(last, now): &(&[u64], &[u64])| last.iter().zip(*now).fold(0, |all, (last, now)| all | (last ^ now));
+    let same = blocks.take_while(|block| differ(block) == 0).count() * BLOCK;
+    let (last, now) = (last.get(..len - same).unwrap_or(&[]), now.get(..len - same).unwrap_or(&[]));
+    same + last.iter().rev().zip(now.iter().rev()).take_while(|(last, now)| last == now).count()
+}
+
+/// The frame whose words are those from `from` up to `end`.
+fn frame_between(words: &[u64], from: usize, end: usize) -> Words {
+    let word = words.get(from).copied().unwrap_or(0);
+    let second = if end.wrapping_sub(from) == 2 { words.get(from + 1).copied().unwrap_or(0) } else { 0 };
+    Words { word, second }
 }
 
 /// The frame whose word is the one at `at`.

@@ -1,0 +1,356 @@
+//! Groups: structures of one kind, each linked to the next, as one part of a walk's log.
+//!
+//! A plugin that follows a chain of frames reads the same four words of each, and recalls an answer for each. Logged
+//! one by one these would be five entries with an address each. In a group the offsets are written once, and the words
+//! of a structure stand beside its address, so that comparing them needs no look at their kind:
+//!
+//! ```text
+//! header   { number of structures, four offsets }
+//! each     { address, word } { word, word } { word, recalled answer }
+//! ```
+
+use super::near::Near;
+use super::read_log::Read;
+use super::{guarded, Reader, ANSWER, KEY};
+use crate::cache::answers::{Name, Recalled};
+
+/// Number of words of a structure. The first one is the address of the next structure.
+pub const MEMBER_WORDS: usize = 4;
+/// Entries of the log that a structure takes.
+const ENTRIES: usize = 3;
+
+/// A structure in a group, as it stands in the log.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Member {
+    pub(super) address: u64,
+    pub(super) words: [u64; MEMBER_WORDS],
+    /// The recalled answer, [`Name::packed`].
+    name: u64,
+}
+
+const _: () = assert!(size_of::<Member>() == ENTRIES * size_of::<Read>());
+
+/// The members among these entries of the log, which follow a group's header.
+#[inline(always)]
+fn members(entries: &[Read], count: usize) -> Option<&[Member]> {
+    let entries = entries.get(..count.checked_mul(ENTRIES)?)?;
+    // SAFETY: as many bytes, of the same alignment; any bytes are a member.
+    Some(unsafe { core::slice::from_raw_parts(entries.as_ptr().cast(), count) })
+}
+
+/// Which entry of a group is the first that is different now: one of a structure with another word, or another recalled
+/// answer. `rest`: the log from the header on. Or else, the number of entries behind the header.
+#[inline(never)]
+pub(super) fn refuted(rest: &[Read], reader: &mut Reader<'_>) -> Result<usize, usize> {
+    let Some((header, entries)) = rest.split_first() else { return Err(0) };
+    let (offsets, count) = header.group();
+    let Some(members) = members(entries, count) else { return Err(0) };
+    let same = if reader.is_guarded() {
+        guarded::same_members(members, offsets)
+    } else {
+        members.iter().take_while(|member| is_same(member, offsets, reader)).count()
+    };
+    if same < count {
+        return Err(1 + same * ENTRIES);
+    }
+    // SAFETY: valid by `keep_answers`'s contract; the reader has no reference to it.
+    let current = |name| unsafe { reader.log.recalled.as_ref() }.is_some_and(|recalled| recalled.is_current(name));
+    let known = members.iter().take_while(|member| current(Name::unpacked(member.name))).count();
+    let others = members.get(known..).unwrap_or_default();
+    match others.iter().position(|member| !reader.recalled_holds(Name::unpacked(member.name))) {
+        Some(nth) => Err(1 + (known + nth) * ENTRIES),
+        None => Ok(count * ENTRIES),
+    }
+}
+
+fn is_same(member: &Member, offsets: [u64; MEMBER_WORDS], reader: &mut Reader<'_>) -> bool {
+    let mut words = member.words.iter().zip(offsets);
+    words.all(|(word, offset)| reader.word(member.address.wrapping_add(offset)) == Some(*word))
+}
+
+/// A group that is being written to the log of a borrowed reader.
+pub struct Group<'g, 'n> {
+    near: &'g mut Near<'n>,
+    offsets: [u32; MEMBER_WORDS],
+    header: *mut Read,
+    /// Number of structures that were read.
+    read: usize,
+    /// Of these, from the first on, those whose answers were recalled: they are logged.
+    recalled: usize,
+}
+
+impl<'n> Near<'n> {
+    /// Begins a group: reads structures with words at these byte offsets, from the one at `first` on, each linked to
+    /// the next by its first word: `most` of them, or up to one that is unreadable. `None`: it is not possible.
+    #[inline(always)]
+    pub fn group(&mut self, offsets: [u32; MEMBER_WORDS], first: u64, most: usize) -> Option<Group<'_, 'n>> {
+        if offsets.iter().fold(0, |all, offset| all | offset) > u32::from(u16::MAX) {
+            return None;
+        }
+        let header = self.room(1 + most * ENTRIES)?;
+        let mut place = header.wrapping_add(1).cast::<Member>();
+        let (mut address, mut read) = (first, 0);
+        while read < most {
+            // SAFETY: inside the room of above.
+            let member = unsafe { &mut *place };
+            if !self.read_member(address, offsets, member) {
+                break;
+            }
+            place = place.wrapping_add(1);
+            (address, read) = (member.words[0], read + 1);
+        }
+        Some(Group { near: self, offsets, header, read, recalled: 0 })
+    }
+
+    /// Fills in address and words. False: a word is unreadable, and nothing that was written is of use.
+    #[inline(always)]
+    fn read_member(&mut self, address: u64, offsets: [u32; MEMBER_WORDS], member: &mut Member) -> bool {
+        if address >= self.limit {
+            return self.read_member_slowly(address, &offsets.map(|offset| offset), member);
+        }
+        // Word by word: an array would be written first, and then read in pieces of another size, which stalls.
+        let mut failed = 0;
+        let mut word = |at: usize| guarded::load_at(address, u64::from(offsets[at]), &mut failed);
+        let (first, second, third, fourth) = (word(0), word(1), word(2), word(3));
+        member.address = address;
+        (member.words[0], member.words[1], member.words[2], member.words[3]) = (first, second, third, fourth);
+        failed == 0
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_member_slowly(&mut self, address: u64, offsets: &[u32; MEMBER_WORDS], member: &mut Member) -> bool {
+        let Some(words) = self.peek(address, *offsets) else { return false };
+        (member.address, member.words) = (address, words);
+        true
+    }
+}
+
+impl Group<'_, '_> {
+    /// Recalls the cached answers of the structures, up to the first one that has none. The key of an answer is the
+    /// `which`th word, of which `mask` counts, and then `rest`. Each answer is logged with the words of its structure:
+    /// both count as read. The number of `answers` that were found.
+    #[inline(always)]
+    pub fn recall(
+        &mut self,
+        which: usize,
+        mask: u64,
+        [second, third, fourth, fifth]: [u64; KEY - 1],
+        answers: &mut [[u64; ANSWER]],
+    ) -> usize {
+        let plugin = self.near.plugin;
+        let mut member = self.header.wrapping_add(1).cast::<Member>();
+        let recalled = self.near.reader.log.recalled;
+        // Kept here, since each answer is sought after the one before.
+        // SAFETY: checked by `Near::new`; nothing has a reference to it.
+        let mut last = unsafe { (*recalled).last() };
+        for place in answers.iter_mut().take(self.read) {
+            // SAFETY: it was written.
+            let (place_of_name, word) = unsafe { (&raw mut (*member).name, (*member).words[which % MEMBER_WORDS]) };
+            let key = [word & mask, second, third, fourth, fifth];
+            // SAFETY: as above.
+            let ([first, rest], name) = match unsafe { (*recalled).expected_after(last, plugin, &key) } {
+                Some(found) => found,
+                None => {
+                    // SAFETY: as above.
+                    unsafe { (*recalled).set_last(last) };
+                    let Some(found) = self.near.search(&key.map(|word| word)) else { break };
+                    found
+                }
+            };
+            last = name.index as u64;
+            // SAFETY: the member that was written.
+            unsafe { place_of_name.write(name.packed()) };
+            (place[0], place[1]) = (first, rest);
+            member = member.wrapping_add(1);
+            self.recalled += 1;
+        }
+        // SAFETY: as above.
+        unsafe { (*recalled).set_last(last) };
+        self.recalled
+    }
+
+    /// The words of a structure that was read.
+    #[inline(always)]
+    pub fn words(&self, nth: usize) -> [u64; MEMBER_WORDS] {
+        if nth >= self.read {
+            return [0; MEMBER_WORDS];
+        }
+        // SAFETY: they were written.
+        unsafe { (*self.header.wrapping_add(1).cast::<Member>().wrapping_add(nth)).words }
+    }
+}
+
+impl Drop for Group<'_, '_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.recalled > 0 {
+            // SAFETY: the place that `group` has reserved.
+            unsafe { self.header.write(Read::of_group(self.offsets, self.recalled)) };
+            self.near.next = self.header.wrapping_add(1 + self.recalled * ENTRIES);
+        }
+    }
+}
+
+impl Recalled {
+    /// Whether an entry that a log names has been found unchanged in this walk.
+    #[inline(always)]
+    fn is_current(&self, name: Name) -> bool {
+        self.held_at(name.index) == Some(name.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Mode, Region};
+    use super::*;
+
+    const OFFSETS: [u32; MEMBER_WORDS] = [8, 64, 0, 56];
+    const STRUCTURE: usize = 16;
+    const COUNT: usize = 6;
+
+    /// Structures that are each linked to the next, and a word behind each that its answer follows from.
+    struct World {
+        words: Vec<u64>,
+        log: Vec<Read>,
+        recalled: Box<Recalled>,
+    }
+
+    impl World {
+        fn new() -> World {
+            let mut words = vec![0; STRUCTURE * (COUNT + 1)];
+            let base = words.as_ptr() as u64;
+            for nth in 0..COUNT {
+                let at = nth * STRUCTURE;
+                words[at] = 1000 + nth as u64 % 3;
+                words[at + 1] = base + 8 * ((nth + 1) * STRUCTURE) as u64;
+                (words[at + 7], words[at + 8], words[at + 15]) = (7 + nth as u64, 80, 40 + nth as u64 % 3);
+            }
+            World { words, log: vec![Read::NONE; 64], recalled: Box::default() }
+        }
+
+        /// A walk with these reads guarded, or of saved bytes.
+        fn walk<T>(&mut self, guarded: bool, body: impl FnOnce(&mut Reader<'_>, u64) -> T) -> T {
+            let base = self.words.as_ptr() as u64;
+            let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let regions = [Region { address: base, bytes: &bytes }];
+            // SAFETY: no load of these tests faults.
+            let mut reader = unsafe {
+                if guarded {
+                    Reader::new(Mode::Guarded)
+                } else {
+                    Reader::recorded(&regions)
+                }
+            };
+            self.recalled.begin(1);
+            // SAFETY: both outlive the reader, and have no other user meanwhile.
+            unsafe {
+                reader.write_down(self.log.as_mut_ptr(), self.log.len());
+                reader.keep_answers(&raw mut *self.recalled);
+            }
+            body(&mut reader, base)
+        }
+
+        /// Reads all structures as one group, and logs those whose answers are known: how many these are.
+        fn read(&mut self, guarded: bool) -> usize {
+            self.walk(guarded, |reader, base| {
+                // SAFETY: a reader of this build, without another user while it is borrowed.
+                let mut near = unsafe { Near::new(&raw mut *reader, 1) }.expect("its log is open");
+                let mut answers = [[0; ANSWER]; COUNT];
+                let mut group = near.group(OFFSETS, base, COUNT).expect("there is room");
+                let found = group.recall(2, u64::MAX, [0; KEY - 1], &mut answers);
+                for (nth, answer) in answers.iter().enumerate().take(found) {
+                    assert_eq!(*answer, [40 + nth as u64 % 3, 0]);
+                    assert_eq!(group.words(nth)[1..], [80, 1000 + nth as u64 % 3, 7 + nth as u64]);
+                }
+                drop(group);
+                drop(near);
+                assert_eq!(reader.written(), if found == 0 { 0 } else { 1 + ENTRIES * found });
+                found
+            })
+        }
+
+        /// Computes and caches the answers of the first structures.
+        fn answer(&mut self, guarded: bool, count: usize) {
+            self.walk(guarded, |reader, base| {
+                for nth in 0..count as u64 {
+                    let key = [1000 + nth % 3, 0, 0, 0, 0];
+                    if reader.recall(1, &key).is_none() {
+                        let answer = reader.word(base + 8 * (STRUCTURE as u64 * nth + 15)).expect("it is there");
+                        reader.remember(1, &key, [answer, 0]);
+                    }
+                }
+            });
+        }
+
+        fn refuted(&mut self, guarded: bool, written: usize) -> Option<usize> {
+            // A copy, which the next walk does not write over.
+            let log = self.log[..written].to_vec();
+            self.walk(guarded, |reader, _| Read::refuted(&log, reader))
+        }
+    }
+
+    #[test]
+    fn a_group_is_refuted_by_each_word_that_was_read_and_by_no_other() {
+        for guarded in [true, false] {
+            let mut world = World::new();
+            assert_eq!(world.read(guarded), 0, "no answer is known");
+            world.answer(guarded, 2);
+            assert_eq!(world.read(guarded), 2);
+            world.answer(guarded, 3);
+            assert_eq!(world.read(guarded), COUNT);
+            let written = 1 + ENTRIES * COUNT;
+            assert_eq!(world.refuted(guarded, written), None);
+            for at in 0..STRUCTURE * COUNT {
+                let (nth, word) = (at / STRUCTURE, at % STRUCTURE);
+                world.words[at] ^= 1 << 4;
+                let expected = match word {
+                    0 | 1 | 7 | 8 => Some(1 + ENTRIES * nth),
+                    // The answers of the first three, which the others have, too.
+                    15 if nth < 3 => Some(1 + ENTRIES * nth),
+                    _ => None,
+                };
+                assert_eq!(world.refuted(guarded, written), expected, "word {word} of structure {nth}");
+                world.words[at] ^= 1 << 4;
+            }
+            assert_eq!(world.refuted(guarded, written), None, "all is as it was");
+            assert_eq!(world.refuted(guarded, written - 1), Some(0), "a log that was cut");
+        }
+    }
+
+    #[test]
+    fn a_log_without_room_is_of_no_use_and_the_group_is_read_nevertheless() {
+        let mut world = World::new();
+        world.answer(false, 3);
+        world.log.truncate(1 + ENTRIES * COUNT);
+        world.walk(false, |reader, base| {
+            assert!(reader.word(base).is_some());
+            // SAFETY: as above.
+            let mut near = unsafe { Near::new(&raw mut *reader, 1) }.expect("its log is open");
+            let mut answers = [[0; ANSWER]; COUNT];
+            let found =
+                near.group(OFFSETS, base, COUNT).map(|mut group| group.recall(2, !0, [0; KEY - 1], &mut answers));
+            assert_eq!(found, Some(COUNT));
+            assert!(near.group(OFFSETS, base, COUNT + 1).is_none(), "more than the whole log holds");
+            drop(near);
+            assert!(reader.overflow());
+        });
+    }
+
+    #[test]
+    fn there_is_one_debt_at_a_time() {
+        let mut world = World::new();
+        let mut after = |body: fn(&mut Near<'_>)| {
+            world.walk(false, |reader, _| {
+                // SAFETY: as above.
+                body(&mut unsafe { Near::new(&raw mut *reader, 1) }.expect("its log is open"));
+                (reader.owes(), reader.overflow())
+            })
+        };
+        assert_eq!(after(|near| near.owe()), (true, false));
+        assert_eq!(after(|near| (near.owe(), near.settle()).1), (false, false));
+        assert_eq!(after(|near| (near.owe(), near.owe(), near.settle()).2), (false, true));
+        assert_eq!(after(|near| near.miss()), (false, true));
+    }
+}

@@ -1,0 +1,127 @@
+//! Emits the frames of a stretch of the chain that was measured.
+
+use crate::chain::{Debt, Stretch, Way};
+use crate::code::{self, Emitted};
+use crate::facts::Facts;
+use crate::frame::{PyFrame, Words};
+use uunwind_core::plugin::guest::Guest;
+use uunwind_core::plugin::OVERLAY_DESYNC;
+
+/// What came of emitting a stretch.
+#[derive(PartialEq, Eq)]
+pub enum Emission {
+    /// All its frames were emitted.
+    Whole,
+    /// Some frames could not be emitted.
+    Doubtful,
+    /// The walk's buffer is full.
+    Full,
+}
+
+impl Emission {
+    /// The `OVERLAY_*` flag for the answer.
+    pub fn doubt(self) -> u32 {
+        if self == Emission::Doubtful {
+            OVERLAY_DESYNC
+        } else {
+            0
+        }
+    }
+}
+
+/// Number of frames after which the host is asked again whether to leave some out.
+const ASK: u32 = 256;
+
+/// Number of frames that are emitted at once.
+const RUN: usize = 8;
+
+/// Emits the frames of a stretch, and settles what it owes if they are as they were measured. Not inlined: its
+/// stack is free for what follows it.
+#[inline(never)]
+pub fn emit(guest: &Guest<'_>, facts: &Facts, stretch: &Stretch) -> Emission {
+    let mut way = Way::from(stretch.first);
+    let emission = frames(guest, facts, &mut way, stretch.frames);
+    if !stretch.owes {
+        return emission;
+    }
+    if way.is(stretch) && way.is_one_stretch() {
+        Debt::settle(guest);
+        return emission;
+    }
+    Debt::miss(guest);
+    if way.is(stretch) {
+        return emission;
+    }
+    if emission == Emission::Full {
+        Emission::Full
+    } else {
+        Emission::Doubtful
+    }
+}
+
+/// Emits `count` frames along the way.
+#[inline(always)]
+fn frames(guest: &Guest<'_>, facts: &Facts, way: &mut Way, count: u32) -> Emission {
+    let (mut emission, mut omitted) = (Emission::Whole, 0);
+    while way.frames < count {
+        if omitted == 0 {
+            let (before, before_asking) = (way.frames, ASK - 1 - way.frames % ASK);
+            if !run(guest, facts, way, before_asking.min(count - before)) {
+                return Emission::Full;
+            }
+            let passed = way.frames - before;
+            if passed > 0 && (way.frames == count || passed == RUN as u32) {
+                continue;
+            }
+        }
+        let Some(frame) = PyFrame::read(guest, facts, way.at) else {
+            return Emission::Doubtful;
+        };
+        if omitted == 0 && way.frames % ASK == ASK - 1 {
+            omitted = guest.omit(count - way.frames);
+        }
+        way.pass(frame.previous, frame.marks());
+        if omitted > 0 {
+            omitted -= 1;
+            continue;
+        }
+        match code::emit(guest, facts, &frame, 0) {
+            Emitted::Done => {}
+            Emitted::Invalid => emission = Emission::Doubtful,
+            Emitted::Full => return Emission::Full,
+        }
+    }
+    emission
+}
+
+/// Emits frames of the usual kind along the way, at most `most` and at most [`RUN`]. False: the walk's buffer is full.
+#[inline(never)]
+#[allow(
+    unsafe_code,
+    reason = "the walk's reader is borrowed: a call of the host for each frame costs more than the frame"
+)]
+fn run(guest: &Guest<'_>, facts: &Facts, way: &mut Way, most: u32) -> bool {
+    // Of each frame first what was found of its code object, then what is emitted.
+    let mut emitted = [[0; 2]; RUN];
+    let mut count = 0;
+    let Some(words) = Words::of(facts) else { return true };
+    let (mut next, mut passed, mut seen, mut last) = (way.at, 0, 0, 0);
+    // SAFETY: nothing below uses the guest's host until the reader is dropped.
+    if let Some(mut near) = unsafe { guest.near() } {
+        if let Some(mut group) = near.group(words.offsets, way.at, RUN.min(most as usize)) {
+            let found = code::of_group(&mut group, guest.view(), &words, &mut emitted);
+            for nth in 0..found.min(RUN) {
+                let frame = group.words(nth);
+                let Some(known) = code::usual(emitted[nth], frame, facts, &words) else { break };
+                if let Some(known) = known {
+                    emitted[count % RUN] = known;
+                    count += 1;
+                }
+                (seen, last) = (seen | last, frame[1]);
+                (next, passed) = (frame[0], passed + 1);
+            }
+        }
+    }
+    way.pass_some(next, passed, words.marks(seen), words.marks(last));
+    count == 0 || guest.emit_all(emitted.get(..count).unwrap_or_default())
+}
