@@ -112,6 +112,10 @@ fn run(guest: &Guest<'_>, facts: &Facts, way: &mut Way, most: u32) -> bool {
             let found = code::of_group(&mut group, guest.view(), &words, &mut emitted);
             for nth in 0..found.min(RUN) {
                 let frame = group.words(nth);
+                // Measuring would have ended at such an address.
+                if !frame[0].is_multiple_of(8) {
+                    break;
+                }
                 let Some(known) = code::usual(emitted[nth], frame, facts, &words) else { break };
                 if let Some(known) = known {
                     emitted[count % RUN] = known;

@@ -267,8 +267,8 @@ fn single_waits_have_their_lengths() {
         let name = |line: &serde_json::Value| frames[line.as_u64().expect("an index") as usize]["function"].clone();
         lines.iter().map(|line| name(line).as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
     };
-    // In the order in which they ended, as the naps; the first one began before the recorder knew of the thread. Standard
-    // output is a file, for which nothing waits long.
+    // In the order in which they ended, as the naps; the first one began before the recorder knew of the thread.
+    // Standard output is a file, for which nothing waits long.
     let long: Vec<_> = waits.iter().collect();
     let length = |wait: &&serde_json::Value| wait["duration"].as_f64().expect("ns") / 1e6;
     // On a loaded machine, looks are late, and a thread may lose its CPU between the call and its sleep.
@@ -277,7 +277,7 @@ fn single_waits_have_their_lengths() {
         let asked: f64 = name.parse().expect("ms");
         let is_one = |found: f64| measured.iter().any(|nap| found <= *nap && found > asked * 0.5);
         let looked = long.iter().filter(|wait| functions(wait).contains(&function.to_owned()));
-        let looked: Vec<f64> = looked.map(|wait| length(wait)).collect();
+        let looked: Vec<f64> = looked.map(&length).collect();
         assert!(looked.iter().all(|found| is_one(*found)), "{name}: {looked:?} of {measured:?}");
         assert!((least..=10).contains(&looked.len()), "{name}: {} of 10 naps were looked at", looked.len());
         // All were seen, with a stack or without one, and none longer than the program's own clock has it.

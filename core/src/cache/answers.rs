@@ -220,16 +220,17 @@ impl Recalled {
             false => self.head,
         };
         let (start, walk) = ((at % READS as u64) as usize, self.walk);
-        // If this walk is abandoned in between, no entry with partly written reads remains.
+        // If this walk is abandoned in between, no entry with partly written reads remains, nor one that is in use
+        // under another key.
         let entry = self.entries.get_mut(index)?;
-        entry.count = 0;
+        (entry.count, entry.held) = (0, 0);
         self.head = at.wrapping_add(count as u64);
         compiler_fence(Ordering::SeqCst);
         let room = self.reads.get_mut(start..)?.get_mut(..count)?;
         room.iter_mut().zip(reads).for_each(|(room, read)| *room = *read);
-        *entry = Entry { key: *key, plugin, answer, at, count: 0, held: walk, next: entry.next };
+        *entry = Entry { key: *key, plugin, answer, at, count: 0, held: 0, next: entry.next };
         compiler_fence(Ordering::SeqCst);
-        entry.count = count as u64;
+        (entry.count, entry.held) = (count as u64, walk);
         self.follows(index);
         Some(Name { index, at })
     }

@@ -40,7 +40,7 @@ fn members(entries: &[Read], count: usize) -> Option<&[Member]> {
 }
 
 /// Which entry of a group is the first that is different now: one of a structure with another word, or another recalled
-/// answer. `rest`: the log from the header on. Or else, the number of entries behind the header.
+/// answer. `rest`: the log from the header on. Or else, the number of entries after the header.
 #[inline(never)]
 pub(super) fn refuted(rest: &[Read], reader: &mut Reader<'_>) -> Result<usize, usize> {
     let Some((header, entries)) = rest.split_first() else { return Err(0) };
@@ -210,7 +210,7 @@ mod tests {
     const STRUCTURE: usize = 16;
     const COUNT: usize = 6;
 
-    /// Structures that are each linked to the next, and a word behind each that its answer follows from.
+    /// Structures that are each linked to the next, and a word beside each, from which its answer follows.
     struct World {
         words: Vec<u64>,
         log: Vec<Read>,

@@ -1,4 +1,4 @@
-"""Children of multiprocessing, one that is there already and one that comes later, burn CPU time until they are told
+"""Children of multiprocessing, one that is there already and one that comes later, burn CPU time until they are ordered
 to stop. The parent says their process ids."""
 
 import multiprocessing

@@ -10,7 +10,7 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::scan::{Scan, Shape};
 use uunwind_live::at_return;
 
-/// The generation of frames in code that is described by no window. Those of windows begin at 1, and are never so many.
+/// The generation of frames in code without a window. Those of windows begin at 1, and never come so far.
 pub const GENERATION: u64 = u32::MAX as u64;
 /// At most this number of FDEs is kept, and of lists read.
 const FDES: usize = 1 << 18;

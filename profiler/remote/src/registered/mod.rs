@@ -1,5 +1,5 @@
 //! Code that a process has registered at run time, found in its memory: windows of `uu.h` ([`windows`]), the ELF
-//! objects of GDB's JIT interface ([`gdb`]), and what was given to libgcc's `__register_frame` ([`libgcc`]).
+//! objects of GDB's JIT interface (`gdb`), and what was given to libgcc's `__register_frame` (`libgcc`).
 //!
 //! Nothing is asked of the process, which may stand still, or be dead. What lies there may change at any moment, or be
 //! made to mislead: all lists have limits, in number and in time, and each answer is read again before it counts. An

@@ -54,7 +54,7 @@ fn relocated(steps: &mut [Step], sp: u64, fp: u64, mut further: u64, bare: Bare)
     }
 }
 
-/// Whether the first steps lead through the same return addresses there. Mostly the first or second one tells.
+/// Whether the first steps lead through the same return addresses there. Mostly the first or second one shows it.
 fn looks_alike(steps: &[Step], mut sp: u64, fp: u64, mut further: u64, bare: Bare) -> bool {
     let mut fp_at = RbpAt::REGISTER;
     for step in steps.iter().take_while(|step| step.rule != Short::END).take(ALIKE) {
