@@ -33,8 +33,8 @@ fn is_apart(sample: &Sample) -> bool {
     sample.flags.contains("apart")
 }
 
-/// Whether a sample without a user stack was in uu's handler: in its code, in what that calls of libc and the vDSO (this
-/// program copies and clears nothing, and reads the clock seldom), or on the way back from it.
+/// Whether a sample without a user stack was in uu's handler: in its code, in what that calls of libc and the vDSO
+/// (this program copies and clears nothing, and reads the clock seldom), or on the way back from it.
 fn is_in_handler(sample: &Sample) -> bool {
     let is_own = |frame: &Frame| match frame {
         Frame::Native { symbol, object, .. } => {

@@ -8,7 +8,8 @@ use uunwind_tests::{compile, paths, process, uu};
 /// Minor page faults that recording may add to a program's whole life: those of two more objects (each some eight, as
 /// of any library), of a process's and a thread's block, and of libuunwind's tables.
 const START: i64 = 40;
-/// Those that it may add to the child of a fork: of what is written anew there, of both objects' code, and of the blocks.
+/// Those that it may add to the child of a fork: of what is written anew there, of both objects' code, and of the
+/// blocks.
 const FORK: i64 = 28;
 /// Those of the first sample: the walk's buffers, the rules of the functions that it meets, and the ring.
 const SAMPLE: i64 = 80;

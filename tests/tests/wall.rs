@@ -243,7 +243,8 @@ fn functions_of_python_wait() {
     }
 }
 
-/// Each wait has the length that the program measures, whatever the rate is; those that were looked at have their stacks.
+/// Each wait has the length that the program measures, whatever the rate is; those that were looked at have their
+/// stacks.
 #[test]
 fn single_waits_have_their_lengths() {
     let scratch = paths::scratch("wall-naps");

@@ -82,8 +82,8 @@ pub struct Slot {
     pub budget: Budget,
     /// Whether the thread has met a tick.
     pub first: FirstTick,
-    /// When a perf event of the recorder's last came (CLOCK_MONOTONIC, ns), so that the recorder knows the weight of each
-    /// sample; 0: none has.
+    /// When a perf event of the recorder's last came (CLOCK_MONOTONIC, ns), so that the recorder knows the weight of
+    /// each sample; 0: none has.
     pub events: AtomicU64,
     /// Signals for the program (a bit each) that arrived during a walk and will be sent again after it.
     pub deferred: AtomicU64,

@@ -289,8 +289,8 @@ pub struct Start {
     pub weight: u32,
 }
 
-/// One time in which a thread was off its CPU because it waited, as the scheduler saw it: from the moment at which it was
-/// taken off until it ran again. Its waiting samples are those of the thread that lie in it.
+/// One time in which a thread was off its CPU because it waited, as the scheduler saw it: from the moment at which it
+/// was taken off until it ran again. Its waiting samples are those of the thread that lie in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// Index of the thread in the recording.

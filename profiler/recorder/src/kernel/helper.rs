@@ -183,8 +183,8 @@ impl Caller {
     }
 }
 
-/// Makes the owner that of the socket's file. Whoever may write to its folder can put another file there meanwhile: only
-/// a socket of this process's user, which has no other name, is given away.
+/// Makes the owner that of the socket's file. Whoever may write to its folder can put another file there meanwhile:
+/// only a socket of this process's user, which has no other name, is given away.
 fn give(path: &Path, owner: Owner) -> io::Result<()> {
     let (uid, gid) = (Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)));
     let file = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;

@@ -3,9 +3,9 @@
 //! slice for each call that consecutive samples of a thread have in common.
 //!
 //! A sample stands for the CPU time before it. Where the sample before is no more than a period further back, its
-//! slices begin there; otherwise the thread waited in between, and nothing is drawn. They begin a nanosecond after those
-//! before them have ended: a reader may take a beginning and an end at one time, of functions with one name, for a slice
-//! without length (speedscope does).
+//! slices begin there; otherwise the thread waited in between, and nothing is drawn. They begin a nanosecond after
+//! those before them have ended: a reader may take a beginning and an end at one time, of functions with one name,
+//! for a slice without length (speedscope does).
 
 use super::period;
 use super::threads::{self, Thread};

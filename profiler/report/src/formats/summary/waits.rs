@@ -93,7 +93,8 @@ fn single(recording: &Recording, profile: &Profile, style: Style, out: &mut Stri
     out.push('\n');
 }
 
-/// The single waits, in the order in which they ended, each with its stack (an index), if it was looked at and is shown.
+/// The single waits, in the order in which they ended, each with its stack (an index), if it was looked at and is
+/// shown.
 pub fn single_waits<'r>(
     recording: &'r Recording,
     profile: &Profile,
