@@ -18,6 +18,11 @@ struct Attached {
 impl Attached {
     /// Starts it, and waits until the recording has begun: then its file has a name.
     fn begin(scratch: &Path, pid: u32, options: &[&str]) -> Attached {
+        Attached::begin_as(scratch, pid, options, |_| ())
+    }
+
+    /// The same, with changes to the command.
+    fn begin_as(scratch: &Path, pid: u32, options: &[&str], change: impl FnOnce(&mut Command)) -> Attached {
         let file = scratch.join("recording.uu");
         let _ = std::fs::remove_file(&file);
         let mut command = uu::command(scratch, &["record", "--remote", "-p"]);
@@ -30,6 +35,7 @@ impl Attached {
                 Ok(())
             })
         };
+        change(command);
         let child = command.stderr(Stdio::piped()).spawn().expect("uu");
         let mut attached = Attached { child, scratch: scratch.to_path_buf() };
         wait_for("the recording's file", || {
@@ -592,4 +598,140 @@ fn a_recording_writes_snapshots_at_intervals() {
     }
     assert_eq!(running.end(), Some(0));
     assert_eq!(Recording::read(&file).expect("a recording").end.expect("an end").cause, EndCause::ProgramEnded);
+}
+
+/// Children that live for a millisecond, hundreds of them a second, do not keep uu from sampling the others.
+#[test]
+fn short_children_do_not_hold_up_the_others() {
+    let scratch = paths::scratch("attach-short");
+    let script = "sh -c 'echo $$; while :; do :; done' & one=$!; \
+                  (while :; do /bin/true; done) & two=$!; \
+                  echo ready; read line; kill $one $two; wait; exit 7";
+    let mut running = Running::start(Command::new("sh").args(["-c", script]));
+    let said = [running.line(), running.line()];
+    let burner: u32 = said.iter().find_map(|line| line.parse().ok()).expect("a process id");
+    let attached = Attached::begin(&scratch, running.pid(), &["-s"]);
+    let begin = used_by_threads(burner)[0];
+    wait_until_used(&[burner], 2.0);
+    let used = used_by_threads(burner)[0] - begin;
+    attached.signal(libc::SIGINT);
+    let (recording, samples, summary) = attached.end();
+    assert_eq!(running.end(), Some(7));
+    let periods: u64 = samples.iter().filter(|sample| sample.pid == burner).map(|sample| sample.weight).sum();
+    let sampled = periods as f64 / f64::from(recording.settings.rate);
+    // The rest passes while a child is looked at and uu waits for a CPU.
+    assert!(sampled > used * 0.5, "{sampled} s of {used} s were sampled: {summary}");
+    let ended = summary.lines().find(|line| line.contains(" children ended before they could be looked at"));
+    let words = ended.into_iter().flat_map(str::split_whitespace);
+    let ended: usize = words.filter_map(|word| word.parse().ok()).next().unwrap_or(0);
+    let found = ended + recording.processes.len();
+    assert!(ended > 0 && found > 20, "{ended} have ended, {found} were found: {summary}");
+}
+
+/// A child whose program may not be read is counted as that; so is a process that becomes one.
+#[test]
+fn programs_that_may_not_be_read_are_refused_at_once() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = paths::scratch("attach-closed");
+    // Without the right to read it, its process is closed to its own user, too.
+    let closed = scratch.join("closed");
+    std::fs::copy("/bin/sleep", &closed).expect("a copy");
+    let permit = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its owner");
+    };
+    permit(&closed, 0o111);
+    permit(&scratch, 0o777);
+    // SAFETY: a call without preconditions.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let as_user = |command: &mut Command| {
+        if is_root {
+            command.uid(65534);
+        }
+    };
+    let flag = scratch.join("go");
+    let (program, over) = (closed.display(), flag.display());
+    let script = format!("{program} 3600 & echo $!; while [ ! -e {over} ]; do :; done; exec {program} 3600");
+    let mut shell = Command::new("sh");
+    as_user(shell.args(["-c", &script]));
+    let mut running = Running::start(&mut shell);
+    let child: libc::pid_t = running.line().parse().expect("a process id");
+    wait_for("the child's exec", || {
+        std::fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|name| name == "closed\n")
+    });
+    let attached = Attached::begin_as(&scratch, running.pid(), &["-s"], as_user);
+    wait_until_used(&[running.pid()], 0.5);
+    std::fs::write(&flag, "").expect("scratch");
+    let (recording, _, summary) = attached.end();
+    // SAFETY: a plain system call; the shell, which has become the other one, has not waited for it.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    running.kill();
+    assert!(summary.contains("1 children could not be recorded; the first: process"), "{summary}");
+    assert!(summary.contains(&format!("the recording of process {} ended early: process", running.pid())), "{summary}");
+    assert!(!summary.contains("children ended"), "{summary}");
+    assert_eq!(recording.end.expect("an end").cause, EndCause::Asked);
+}
+
+/// A child that runs a 32-bit program is left alone, and counted.
+#[test]
+fn children_that_run_a_32_bit_program_are_counted() {
+    let scratch = paths::scratch("attach-narrow");
+    let narrow = scratch.join("narrow");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-m32", "-nostdlib", "-static", "-o"]).arg(&narrow).arg(paths::source("native/narrow.c"));
+    if !gcc.output().is_ok_and(|out| out.status.success()) {
+        return skips::skipped("a refusal of a 32-bit child", "this gcc makes none");
+    }
+    // It becomes one in the recording; another one is one from the beginning.
+    let (program, flag) = (narrow.display(), scratch.join("go"));
+    let script = format!(
+        "{program} & echo $!; one=$!; sh -c 'echo $$; while [ ! -e {} ]; do :; done; exec {program}' & two=$!; \
+         read line; kill $one $two; wait; exit 7",
+        flag.display()
+    );
+    let mut running = Running::start(Command::new("sh").args(["-c", &script]));
+    let pids: Vec<u32> = (0..2).map(|_| running.line().parse().expect("a process id")).collect();
+    let is_narrow = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == narrow);
+    wait_for("one program", || pids.iter().any(|pid| is_narrow(*pid)));
+    let later = *pids.iter().find(|pid| !is_narrow(**pid)).expect("the other one waits for the file");
+    let attached = Attached::begin(&scratch, running.pid(), &["-s"]);
+    wait_until_used(&[later], 0.5);
+    std::fs::write(&flag, "").expect("scratch");
+    wait_for("the other program", || is_narrow(later));
+    wait_until_used(&pids, 0.5);
+    attached.signal(libc::SIGINT);
+    let (_, samples, summary) = attached.end();
+    assert_eq!(running.end(), Some(7));
+    assert!(summary.contains("1 children could not be recorded; the first: process"), "{summary}");
+    assert!(summary.contains(&format!("the recording of process {later} ended early: process")), "{summary}");
+    assert!(samples.iter().any(|sample| sample.pid == later), "before it became one: {summary}");
+}
+
+/// Each of many threads is watched, however low the limit of open files is.
+#[test]
+fn few_open_files_suffice_for_many_threads() {
+    let python = interpreters::modern().pop().expect("an interpreter");
+    let scratch = paths::scratch("attach-files");
+    let script = "import threading\n\
+                  over = threading.Event()\n\
+                  def burns():\n    \
+                      while not over.is_set(): pass\n\
+                  for run in [burns] + [over.wait] * 99: threading.Thread(target=run).start()\n\
+                  print('ready', flush=True)\n\
+                  input()\n\
+                  over.set()\n";
+    let running = Running::ready(Command::new(&python.path).args(["-c", script]));
+    let file = scratch.join("recording.uu");
+    // The soft limit can be raised, or not.
+    for limit in ["64:4096", "64:64"] {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={limit}")).arg(paths::uu()).args(["record", "--remote", "-d", "1", "-p"]);
+        command.arg(running.pid().to_string()).arg("-o").arg(&file);
+        command.env("XDG_CACHE_HOME", scratch.join("cache")).env("XDG_CONFIG_HOME", scratch.join("config"));
+        let out = process::run(&mut command, &scratch, uu::LIMIT).expect_code(0);
+        let recording = Recording::read(&file).expect("a recording");
+        assert_eq!(recording.threads.len(), 101, "{limit}: {}", out.stderr);
+        assert_eq!(recording.end.expect("an end").cause, EndCause::Duration, "{limit}: {}", out.stderr);
+        assert!(!recording.notes.iter().any(|note| note.contains("clock")), "{limit}: {:?}", recording.notes);
+    }
+    assert_eq!(running.end(), Some(0));
 }

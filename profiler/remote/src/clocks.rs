@@ -1,6 +1,9 @@
 //! The CPU time of another process's threads, and how often they have run, read without stopping them.
 
+use crate::refusal::is_gone;
+use std::collections::HashSet;
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -33,12 +36,12 @@ static IN_NANOSECONDS: LazyLock<bool> = LazyLock::new(|| {
 });
 
 impl Clock {
-    /// The clock of a thread; `None`: it is gone. `keep`: with its file kept open, which makes reading cheaper.
-    pub fn of(pid: u32, tid: u32, keep: bool) -> Option<Clock> {
+    /// The clock of a thread. `keep`: with its file kept open, which makes reading cheaper.
+    pub fn of(pid: u32, tid: u32, keep: bool) -> io::Result<Clock> {
         let name = if *IN_NANOSECONDS { "schedstat" } else { "stat" };
         let path = PathBuf::from(format!("/proc/{pid}/task/{tid}/{name}"));
-        let file = File::open(&path).ok()?;
-        Some(Clock { path, file: keep.then_some(file) })
+        let file = File::open(&path)?;
+        Ok(Clock { path, file: keep.then_some(file) })
     }
 
     /// CPU time that the thread has used, in ns; `None`: it is gone.
@@ -65,6 +68,34 @@ impl Clock {
         let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
         let cpu = user.saturating_add(system).saturating_mul(tick);
         Some(Ran { cpu, queued: 0, times: switches(&self.path.with_file_name("status"))? })
+    }
+}
+
+/// Threads that live, and whose clocks cannot be read.
+#[derive(Default)]
+pub struct Clockless {
+    tids: HashSet<u32>,
+    /// Why, of the first one.
+    why: String,
+}
+
+impl Clockless {
+    /// A thread has no clock, for this reason; it may have ended.
+    pub fn add(&mut self, tid: u32, error: &io::Error) {
+        if is_gone(error) {
+            return;
+        }
+        if self.tids.is_empty() {
+            self.why = error.to_string();
+        }
+        // They are met at each look.
+        self.tids.insert(tid);
+    }
+
+    /// Says so, to people.
+    pub fn note(&self) -> Option<String> {
+        let is_any = !self.tids.is_empty();
+        is_any.then(|| format!("{} threads had no clock for some time, or never: {}", self.tids.len(), self.why))
     }
 }
 
@@ -100,6 +131,6 @@ mod tests {
                 assert!(is_running(pid, tid));
             }
         }
-        assert!(Clock::of(pid, u32::MAX, true).is_none() && !is_running(pid, u32::MAX));
+        assert!(Clock::of(pid, u32::MAX, true).is_err() && !is_running(pid, u32::MAX));
     }
 }

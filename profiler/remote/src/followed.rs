@@ -1,10 +1,9 @@
 //! The processes that a recording from outside follows: what each has used, and children that could not be followed.
 
-use crate::objects::{Code, Objects};
-use crate::record::Image;
-use crate::refusal::refused;
+use crate::prepared::{Image, Prepared, Unprepared};
+use crate::refusal::DumpError;
 use crate::sampler::Sampler;
-use std::io;
+use std::collections::HashSet;
 use uunwind_recorder::machine::{self, Stat};
 
 /// The process that a child was forked from.
@@ -52,35 +51,80 @@ impl Followed {
     }
 }
 
-/// Children that were found and not recorded.
+/// Children that were found, by their ids and beginnings (field 22 of `/proc/PID/stat`): an id may be used again.
+pub struct Known {
+    children: HashSet<(u32, u64)>,
+    /// At this number of them, those that have ended are forgotten.
+    full: usize,
+}
+
+impl Known {
+    /// None so far.
+    pub fn new(full: usize) -> Known {
+        Known { children: HashSet::new(), full }
+    }
+
+    /// Whether a child is found for the first time. `begun`: when the process with an id has begun, if there is one.
+    pub fn is_new(&mut self, child: u32, begun: impl Fn(u32) -> Option<u64>) -> bool {
+        if self.children.len() >= self.full {
+            self.children.retain(|(pid, began)| begun(*pid) == Some(*began));
+            self.full = self.full.max(self.children.len().saturating_mul(2));
+        }
+        self.children.insert((child, begun(child).unwrap_or(0)))
+    }
+}
+
+/// Processes that were found and not recorded, or no longer.
 #[derive(Default)]
 pub struct Unseen {
-    /// Those that ended before they could be looked at.
+    /// Children that ended before they could be looked at.
     ended: u32,
+    /// Children that could not be recorded.
     refused: u32,
     /// Why, of the first one.
     why: String,
+    /// Processes whose recording ended before they did, and why, of the first ones.
+    left: usize,
+    notes: Vec<String>,
 }
 
 impl Unseen {
-    /// The objects of a child, if it can be recorded.
-    pub fn check(&mut self, pid: u32, code: &Code, prepared: io::Result<Objects>) -> Option<Objects> {
+    /// A child, if it can be recorded.
+    pub fn check(&mut self, prepared: Result<Prepared, Unprepared>) -> Option<Prepared> {
         match prepared {
-            Ok(objects) if !code.is_empty() => return Some(objects),
-            Err(error) if !code.is_empty() => {
+            Ok(prepared) if !prepared.code.is_empty() => return Some(prepared),
+            Err(Unprepared::Refused(why)) => {
                 self.refused += 1;
                 if self.refused == 1 {
-                    self.why = refused(pid, error).to_string();
+                    self.why = why.to_string();
                 }
             }
-            _ => self.ended += 1,
+            _ => self.ended(),
         }
         None
     }
 
+    /// A child ended before it could be looked at.
+    pub fn ended(&mut self) {
+        self.ended += 1;
+    }
+
+    /// A recorded process lives on, and cannot be looked at any more.
+    pub fn left(&mut self, pid: u32, why: &DumpError) {
+        /// At most this number of them has a note of its own.
+        const NOTES: usize = 4;
+        self.left += 1;
+        if self.notes.len() < NOTES {
+            self.notes.push(format!("the recording of process {pid} ended early: {why}"));
+        }
+    }
+
     /// What is missing, for people.
-    pub fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
+    pub fn notes(self) -> Vec<String> {
+        let mut notes = self.notes;
+        if self.left > notes.len() {
+            notes.push(format!("the recording of {} more processes ended early", self.left - notes.len()));
+        }
         if self.ended > 0 {
             notes.push(format!("{} children ended before they could be looked at, and were not recorded", self.ended));
         }
@@ -88,5 +132,31 @@ impl Unseen {
             notes.push(format!("{} children could not be recorded; the first: {}", self.refused, self.why));
         }
         notes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However many have ended, a child is found, and found once.
+    #[test]
+    fn children_that_have_ended_are_forgotten() {
+        let mut known = Known::new(8);
+        for pid in 1..1000 {
+            // The last two live; each began at a time of its own.
+            let begun = |other: u32| (other == pid || other + 1 == pid).then_some(u64::from(other) * 10);
+            assert!(known.is_new(pid, begun), "{pid}");
+            assert!(!known.is_new(pid, begun) && (pid == 1 || !known.is_new(pid - 1, begun)), "{pid}");
+            assert!(known.children.len() <= 8, "{pid}");
+        }
+        let all = |pid: u32| Some(u64::from(pid) * 10);
+        let mut known = Known::new(8);
+        for _ in 0..2 {
+            let new = (1..1000).filter(|pid| known.is_new(*pid, all)).count();
+            assert!(new == 999 || new == 0, "{new} children");
+        }
+        assert_eq!(known.children.len(), 999, "those that live are all known");
+        assert!(known.is_new(5, |_| Some(7)), "another one with this id");
     }
 }

@@ -20,7 +20,8 @@
 //! sampler    samples of threads, by short stops of one at a time; target: a process that is sampled
 //! single     when each wait of a thread began and ended
 //! watcher    samples of the waiting threads of a recording whose running threads sample themselves
-//! record     a recording of a running process, made of these; followed: its children, and what each has used
+//! record     a recording of a running process, made of these; followed: its children, and what each has used;
+//!            prepared: what is known of each before it is sampled; open_files: how many are kept open
 //! offline    the walks of stacks that were copied (uu record --unwind offline)
 //! inject     a sampler that is put into a running process, and a recording by it
 //! dump       all of it together: the stacks of all threads, as a recording
@@ -39,7 +40,9 @@ mod memory;
 mod names;
 mod objects;
 pub mod offline;
+mod open_files;
 mod plugins;
+mod prepared;
 pub mod record;
 mod refusal;
 pub mod registered;

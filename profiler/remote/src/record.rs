@@ -3,26 +3,26 @@
 use crate::dump::{command, exe};
 use crate::followed::{parent_of, Followed, Parent, Unseen};
 use crate::memory::Memory;
-use crate::objects::{code_of, Code, Objects};
+use crate::objects::{code_of, Objects};
+use crate::open_files;
 use crate::plugins::Plugins;
-use crate::refusal::{check, refused, DumpError};
-use crate::sampler::{Pause, Sampler, Tally};
+use crate::prepared::{prepare, Image, Prepared, Unprepared};
+use crate::refusal::{check, is_gone, refused, DumpError};
+use crate::sampler::{Pause, Sampler, Tally, CHILDREN};
 use crate::target::Target;
 use crate::threads::{children, tids};
 use crate::waits;
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uunwind_recorder::child::{self, interrupted};
 use uunwind_recorder::found_names::Unnamed;
 use uunwind_recorder::jit::Jit;
-use uunwind_recorder::machine::Stat;
 use uunwind_recorder::naming::Progress;
 use uunwind_recorder::output::{default_name, settle, OutputFile};
 use uunwind_recorder::snapshot::{Made, Now, Snapshots};
@@ -34,8 +34,6 @@ use uunwind_tables_build::Cache;
 const KEPT_OPEN: usize = 512;
 /// While children are prepared for so long, what the others use is not sampled.
 const LONG: Duration = Duration::from_millis(50);
-/// How long exec may take to make a new image.
-const LONGEST_EXEC: Duration = Duration::from_secs(1);
 /// A recording that looked at the process less often than this share of what was asked for says so.
 const LOOKED: f64 = 0.8;
 
@@ -112,7 +110,8 @@ pub fn record(
         uunwind_recorder::RecordError::Output(path, error) => AttachError::Output(path, error),
         other => unwritable(&other),
     })?;
-    let mut files = Files::default();
+    let share = open_files::share();
+    let mut files = Files { most: KEPT_OPEN.min(share), ..Files::default() };
     // Before: what is mapped meanwhile is seen by the first check.
     let code = code_of(pid);
     let first = Objects::prepare(pid, &Memory::of(pid), cache, plugins).map_err(|error| refused(pid, error))?;
@@ -134,6 +133,7 @@ pub fn record(
     let (begun, begun_at) = (Instant::now(), machine::monotonic());
     sampler.awaiting = attach.flags & uunwind_ring::FLAG_AWAITING != 0;
     sampler.with_children = attach.with_children;
+    sampler.open_files = share;
     sampler.snapshots = Snapshots::new(attach.every);
     sampler.until = attach.duration.map(|duration| begun + duration);
     sampler.add(Target::new(pid, pidfd, 0, code), false);
@@ -175,9 +175,15 @@ pub fn record(
             Ok(Pause::Children(children)) => {
                 let since = Instant::now();
                 for child in children {
-                    let pidfd = child::pidfd(child).ok();
-                    let (code, image, prepared) = prepare(child, pidfd.as_ref(), cache, plugins);
-                    let Some(now) = unseen.check(child, &code, prepared) else { continue };
+                    let pidfd = match child::pidfd(child) {
+                        Err(error) if is_gone(&error) => {
+                            unseen.ended();
+                            continue;
+                        }
+                        pidfd => pidfd.ok().filter(|_| sampler.targets.len() < share),
+                    };
+                    let prepared = prepare(child, pidfd.as_ref(), cache, plugins);
+                    let Some(Prepared { code, image, objects: now }) = unseen.check(prepared) else { continue };
                     let parent = parent_of(child, &image, &sampler, &followed);
                     begin_image(images, (child, parent), plugins, &mut sampler.writer, &mut jit);
                     let target = Target::new(child, pidfd, images, code);
@@ -202,29 +208,29 @@ pub fn record(
         };
         let Some((target, known)) = sampler.targets.get_mut(index).zip(followed.get_mut(index)) else { continue };
         let pid = target.pid;
-        let (code, now, prepared) = prepare(pid, target.pidfd.as_ref(), cache, plugins);
-        let prepared = match prepared {
+        let Prepared { code, image: now, objects: prepared } = match prepare(pid, target.pidfd.as_ref(), cache, plugins)
+        {
             Ok(prepared) => prepared,
             // It has ended, or is not to be looked at any more: the others go on.
-            Err(error) => {
-                if !code.is_empty() {
-                    notes.push(format!("the recording of process {pid} ended early: {}", refused(pid, error)));
-                }
+            Err(why) => {
                 if let Some(process) = sampler.leave(index) {
                     jit.finish(process);
                 }
                 cpu_of_ended += followed.remove(index).used();
                 objects.remove(index);
+                let cause = match why {
+                    Unprepared::Ended => EndCause::ProgramEnded,
+                    Unprepared::Refused(why) => {
+                        unseen.left(pid, &why);
+                        EndCause::Asked
+                    }
+                };
                 if sampler.targets.is_empty() {
-                    break if code.is_empty() { EndCause::ProgramEnded } else { EndCause::Asked };
+                    break cause;
                 }
                 continue;
             }
         };
-        if code.is_empty() && is_over(target.pidfd.as_ref()) {
-            // The next look finds that it has ended.
-            continue;
-        }
         if now != known.image {
             known.image = now;
             jit.finish(target.process);
@@ -290,36 +296,6 @@ pub fn record(
     Ok((outcome, recording))
 }
 
-/// The code that a process has mapped, its image, and the objects of that. While exec makes a new image, there are
-/// parts of it only, which would be taken for an image of their own: then all is looked at again, as long as the
-/// process lives, but not for ever.
-fn prepare(
-    pid: u32,
-    pidfd: Option<&OwnedFd>,
-    cache: &Cache,
-    plugins: &mut Plugins,
-) -> (Code, Image, io::Result<Objects>) {
-    let begun = Instant::now();
-    loop {
-        let (before, code) = (Image::of(pid), code_of(pid));
-        let objects = Objects::prepare(pid, &Memory::of(pid), cache, plugins);
-        let image = Image::of(pid);
-        let is_whole = objects.is_ok() && !code.is_empty() && image == before && !image.is_being_made();
-        if is_whole || is_over(pidfd) || begun.elapsed() >= LONGEST_EXEC {
-            return (code, image, objects);
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Whether a process has ended.
-fn is_over(pidfd: Option<&OwnedFd>) -> bool {
-    let mut fds: Vec<_> = pidfd.into_iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-    // After a failure, no descriptor is ready.
-    let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-    fds.iter().any(|fd| !fd.revents().is_empty())
-}
-
 /// Passes on what became of a snapshot.
 pub fn report(made: Option<Made>, event: &mut impl FnMut(Event<'_>)) {
     if let Some(made) = made {
@@ -362,34 +338,14 @@ fn begin_image(
     jit.process(index, pid, start, parent.filter(|parent| parent.is_same_program).map(|parent| parent.index));
 }
 
-/// What is the same until a process calls exec: its executable, and where the kernel has put that and the stack.
-#[derive(PartialEq, Eq)]
-pub struct Image {
-    exe: Vec<u8>,
-    place: Option<(u64, u64)>,
-}
-
-impl Image {
-    /// As it is now.
-    pub fn of(pid: u32) -> Image {
-        // startcode and startstack.
-        let place = Stat::of(pid).and_then(|stat| stat.number(26).zip(stat.number(28)));
-        Image { exe: exe(pid), place }
-    }
-
-    /// Whether exec is making it. The kernel sets both places last
-    /// (<https://github.com/torvalds/linux/blob/v6.1/fs/binfmt_elf.c>, `load_elf_binary`).
-    fn is_being_made(&self) -> bool {
-        self.place.is_some_and(|(code, stack)| code == 0 || stack == 0)
-    }
-}
-
 /// The files of all objects that the process has had.
 #[derive(Default)]
 struct Files {
     /// Where the file of an object can be opened, by its key; kept open as long as there is room.
     known: HashMap<u64, (Vec<PathBuf>, Option<File>)>,
     open: usize,
+    /// At most this number of them is kept open.
+    most: usize,
     /// What was written for each process: key and place of each object.
     written: HashMap<u32, HashSet<(u64, u64)>>,
     troubles: Vec<String>,
@@ -427,7 +383,7 @@ impl Files {
         if self.known.contains_key(&key) {
             return;
         }
-        let file = places.first().filter(|_| self.open < KEPT_OPEN);
+        let file = places.first().filter(|_| self.open < self.most);
         let file = file.and_then(|path| uunwind_elf::files::open(path).ok());
         self.open += usize::from(file.is_some());
         self.known.insert(key, (places.to_vec(), file));
@@ -476,6 +432,11 @@ fn losses(sampler: &Sampler, rate: u32, wall: Duration) -> Vec<String> {
             "{} times a thread could not be stopped, or not in time, and was not sampled",
             tally.unstopped
         ));
+    }
+    notes.extend(sampler.clockless.note());
+    if sampler.beyond > 0 {
+        notes
+            .push(format!("{} children were not recorded: {CHILDREN} processes were recorded already", sampler.beyond));
     }
     let looked = tally.looks as f64 / wall.as_secs_f64().max(1e-9);
     if tally.looks > 10 && looked < f64::from(rate) * LOOKED {

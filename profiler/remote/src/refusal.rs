@@ -199,8 +199,13 @@ fn flags(pid: u32) -> u64 {
     Stat::of(pid).and_then(|stat| stat.number(9)).unwrap_or(0)
 }
 
+/// Whether an error says that a process or a thread has ended.
+pub fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
 /// Whether the process's program is a 32-bit one; false if its file cannot be read.
-fn is_narrow(pid: u32) -> bool {
+pub fn is_narrow(pid: u32) -> bool {
     let mut head = [0; 5];
     let read = File::open(format!("/proc/{pid}/exe")).and_then(|mut file| file.read_exact(&mut head));
     read.is_ok() && head.starts_with(elf::ELFMAG.as_slice()) && head[4] == elf::ELFCLASS32

@@ -7,7 +7,8 @@
 //! Where waits are wanted, a thread is due when another period of time has passed, and its sample shows what it is
 //! found doing then: it waits (`waiting`), or runs, and is stopped as above.
 
-use crate::clocks::{is_running, Clock};
+use crate::clocks::{is_running, Clock, Clockless};
+use crate::followed::Known;
 use crate::memory::Memory;
 use crate::names::Names;
 use crate::objects::{code_of, Objects};
@@ -17,7 +18,6 @@ use crate::threads::{self, children, tids, Stopped};
 use crate::waiting::{self, Found, Waiting};
 use crate::waits::{self, doing, Doing};
 use crate::walks::Walks;
-use std::collections::HashSet;
 use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,8 +40,8 @@ const KEPT_OPEN: usize = 256;
 const KEPT_OPEN_OF: usize = 8;
 /// Time between two looks for children.
 const SEARCH: Duration = Duration::from_millis(4);
-/// At most this number of processes is sampled, one after another.
-const CHILDREN: usize = 64 * 1024;
+/// At most this number of processes is sampled at a time.
+pub const CHILDREN: usize = 64 * 1024;
 /// At most this number of notes on code that is registered at run time is kept.
 const NOTES: usize = 4;
 
@@ -115,8 +115,14 @@ pub struct Sampler {
     pub notes: Vec<String>,
     /// When children are looked for again.
     search: Instant,
-    /// Children that were found, by their ids and beginnings (field 22 of `/proc/PID/stat`).
-    known: HashSet<(u32, u64)>,
+    /// Children that were found.
+    known: Known,
+    /// Children for which there was no room.
+    pub beyond: u64,
+    /// The clocks of at most this number of threads are kept open.
+    pub open_files: usize,
+    /// Threads that cannot be sampled.
+    pub clockless: Clockless,
     thread_count: u32,
     stacks: Stacks,
 }
@@ -137,7 +143,10 @@ impl Sampler {
             tally: Tally::default(),
             notes: Vec::new(),
             search: Instant::now(),
-            known: HashSet::new(),
+            known: Known::new(CHILDREN),
+            beyond: 0,
+            open_files: 0,
+            clockless: Clockless::default(),
             thread_count: 0,
             stacks: Stacks::default(),
         }
@@ -264,10 +273,14 @@ impl Sampler {
         let mut found = Vec::new();
         for target in &self.targets {
             for child in children(target.pid) {
-                // An id may be used again.
-                let begun = Stat::of(child).and_then(|stat| stat.number(22)).unwrap_or(0);
-                if self.known.len() < CHILDREN && self.known.insert((child, begun)) {
+                let begun = |pid| Stat::of(pid).and_then(|stat| stat.number(22));
+                if !self.known.is_new(child, begun) {
+                    continue;
+                }
+                if self.targets.len() + found.len() < CHILDREN {
                     found.push(child);
+                } else {
+                    self.beyond += 1;
                 }
             }
         }
@@ -326,12 +339,20 @@ impl Sampler {
             thread.used = used;
             true
         });
+        let others: usize = self.targets.iter().take(KEPT_OPEN_OF).map(|other| other.threads.len()).sum();
         for tid in tids(target.pid).unwrap_or_default() {
             if target.threads.len() >= threads::THREADS || target.threads.contains_key(&tid) {
                 continue;
             }
-            let kept = target.threads.len() < KEPT_OPEN && self.targets.len() < KEPT_OPEN_OF;
-            let Some(clock) = Clock::of(target.pid, tid, kept) else { continue };
+            let of = target.threads.len();
+            let kept = of < KEPT_OPEN && self.targets.len() < KEPT_OPEN_OF && others + of < self.open_files;
+            let clock = match Clock::of(target.pid, tid, kept) {
+                Ok(clock) => clock,
+                Err(error) => {
+                    self.clockless.add(tid, &error);
+                    continue;
+                }
+            };
             let Some(used) = used(&clock) else { continue };
             let (index, name) = (self.thread_count, waits::name(target.pid, tid));
             self.thread_count += 1;

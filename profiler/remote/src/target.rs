@@ -3,6 +3,7 @@
 use crate::clocks::Clock;
 use crate::names::Names;
 use crate::objects::Code;
+use crate::refusal::is_gone;
 use crate::threads::tids;
 use crate::waiting::Waiting;
 use crate::walks::Walked;
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uunwind_recorder::machine;
+use uunwind_recorder::machine::{self, Stat};
 use uunwind_ring::record::SampleKind;
 
 /// A process that is sampled.
@@ -57,11 +58,18 @@ impl Target {
 
     /// Whether it has ended.
     pub fn is_over(&self) -> bool {
-        match &self.pidfd {
-            Some(fd) => is_ready(std::iter::once(fd), Duration::ZERO),
-            None => tids(self.pid).is_err(),
-        }
+        has_ended(self.pid, self.pidfd.as_ref())
     }
+}
+
+/// Whether a process has ended. `pidfd`: becomes readable when it does; `None`: there was no room for one.
+pub fn has_ended(pid: u32, pidfd: Option<&OwnedFd>) -> bool {
+    if pidfd.is_some() {
+        return is_ready(pidfd.into_iter(), Duration::ZERO);
+    }
+    // Its first thread may have ended long before the others.
+    let is_zombie = || Stat::of(pid).is_some_and(|stat| stat.field(3) == Some("Z"));
+    tids(pid).map_or_else(|error| is_gone(&error), |tids| tids.is_empty() || tids.len() == 1 && is_zombie())
 }
 
 /// Waits until one of these is readable, but not longer than this.

@@ -107,7 +107,7 @@ struct Thread {
 impl Thread {
     /// `None`: it is gone.
     fn of(index: u32, pid: u32, tid: u32, keep: bool) -> Option<Thread> {
-        let clock = Clock::of(pid, tid, keep)?;
+        let clock = Clock::of(pid, tid, keep).ok()?;
         let (ran, looked) = (clock.ran()?, machine::monotonic());
         // As many files are kept open for them.
         let single = keep.then(|| Single::of(tid)).flatten();

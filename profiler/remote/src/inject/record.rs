@@ -3,7 +3,8 @@
 use super::{place, Declined, Injected, Memories, SIGNAL};
 use crate::clocks::Clock;
 use crate::dump::exe;
-use crate::record::{not_recorded, report, settings, Attach, AttachError, Event, Image};
+use crate::prepared::Image;
+use crate::record::{not_recorded, report, settings, Attach, AttachError, Event};
 use crate::refusal::check;
 use crate::threads::{children, tids};
 use std::collections::HashMap;
@@ -90,7 +91,7 @@ impl Threads {
                 }
                 continue;
             }
-            let clock = Clock::of(pid, *tid, self.known.len() < 256);
+            let clock = Clock::of(pid, *tid, self.known.len() < 256).ok();
             let used = clock.as_ref().and_then(Clock::used).unwrap_or(0);
             let inner = place::inner_id(pid, *tid);
             self.known.insert(*tid, Known { inner, clock, from: used, used, armed: false, blocked: 0 });
