@@ -1,8 +1,8 @@
 //! The memory of another process, or of a core file, read page by page and kept until the process runs again.
 
 use crate::core_file::CoreFile;
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::hash_map::{Entry, HashMap};
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -51,6 +51,8 @@ struct Kept {
 pub struct Memory {
     source: Source,
     pages: RefCell<HashMap<u64, Option<Box<[u8; PAGE]>>>>,
+    /// Number of pages that were read in this look, also of those that are not kept any more.
+    pages_read: Cell<usize>,
     /// What is read from now on, if that is kept.
     reads: RefCell<Reads>,
 }
@@ -62,6 +64,7 @@ impl Memory {
         Memory {
             source: Source::Process { pid: pid as libc::pid_t, file },
             pages: RefCell::default(),
+            pages_read: Cell::default(),
             reads: RefCell::default(),
         }
     }
@@ -71,6 +74,7 @@ impl Memory {
         Memory {
             source: Source::Core { core: core.clone(), backings },
             pages: RefCell::default(),
+            pages_read: Cell::default(),
             reads: RefCell::default(),
         }
     }
@@ -113,7 +117,26 @@ impl Memory {
 
     /// Forgets what was read: the process has run since then.
     pub fn forget(&self) {
+        self.read_anew();
+        self.pages_read.set(0);
+    }
+
+    /// Reads everything anew from now on. What was read so far still counts for the limit of this look.
+    pub fn read_anew(&self) {
         self.pages.borrow_mut().clear();
+    }
+
+    /// Number of pages that were read in this look.
+    #[cfg(test)]
+    pub fn pages_read(&self) -> usize {
+        self.pages_read.get()
+    }
+
+    /// Counts one more page; false: there have been too many.
+    fn may_read_page(&self) -> bool {
+        let read = self.pages_read.get();
+        self.pages_read.set(read.saturating_add(1).min(PAGES));
+        read < PAGES
     }
 
     /// Reads a range ahead with one system call, so that its pages need none of their own.
@@ -126,7 +149,7 @@ impl Memory {
         for (page, at) in
             bytes.get(..read).unwrap_or_default().as_chunks::<PAGE>().0.iter().zip((first..).step_by(PAGE))
         {
-            if pages.len() < PAGES {
+            if pages.contains_key(&at) || self.may_read_page() {
                 pages.insert(at, Some(Box::new(*page)));
             }
         }
@@ -166,13 +189,13 @@ impl Memory {
 
     fn read_page(&self, page: u64, offset: usize, out: &mut [u8]) -> bool {
         let mut pages = self.pages.borrow_mut();
-        if !pages.contains_key(&page) {
-            if pages.len() >= PAGES {
+        if let Entry::Vacant(place) = pages.entry(page) {
+            if !self.may_read_page() {
                 return false;
             }
             let mut bytes = Box::new([0; PAGE]);
             let whole = self.copy(page, &mut bytes[..]) == PAGE;
-            pages.insert(page, whole.then_some(bytes));
+            place.insert(whole.then_some(bytes));
         }
         let Some(bytes) = pages.get(&page).and_then(Option::as_ref).and_then(|page| page.get(offset..)) else {
             return false;
@@ -266,5 +289,21 @@ mod tests {
         }
         assert!(!memory.is_unchanged(&Reads::default()), "nothing was kept");
         memory.read_ahead(u64::MAX, 0);
+    }
+
+    /// Whoever has all read anew, again and again, comes to an end, too.
+    #[test]
+    fn pages_that_are_read_anew_count_for_the_limit() {
+        let (memory, word) = (Memory::of(std::process::id()), 7u64);
+        let read = || {
+            memory.read_anew();
+            memory.reader().word((&raw const word) as u64)
+        };
+        for _ in 0..PAGES {
+            assert_eq!(read(), Some(7));
+        }
+        assert_eq!(read(), None);
+        memory.forget();
+        assert_eq!(read(), Some(7));
     }
 }

@@ -119,6 +119,7 @@ impl<'p> Walks<'p> {
             self.memory.read_ahead(sp, end.min(sp.saturating_add(STACK_AHEAD)));
         }
         let mut reader = self.memory.reader();
+        self.env.registered.begin_walk();
         if self.keeps_reads {
             self.memory.keep_reads();
         }

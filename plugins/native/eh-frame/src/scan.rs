@@ -46,6 +46,17 @@ pub struct Fde {
     pub defines_cfa: bool,
 }
 
+/// What an entry of a registration is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// An FDE with code.
+    Fde(Fde),
+    /// A CIE, an FDE without code, or the end of one of several lists.
+    Other,
+    /// There are no more entries.
+    End,
+}
+
 /// Iterates over the FDEs of a registration.
 #[derive(Clone, Debug)]
 pub struct Scan {
@@ -92,49 +103,58 @@ impl Scan {
     /// [`StopReason::UnreadableUnwindInfo`], [`StopReason::UnsupportedRule`] (also: too many entries).
     pub fn step(&mut self, reader: &mut Reader<'_>) -> Result<Option<Fde>, StopReason> {
         for _ in 0..=MAX_ENTRIES {
-            if self.at == 0 && !self.next_list(reader)? {
-                return Ok(None);
+            match self.entry(reader)? {
+                Next::Fde(fde) => return Ok(Some(fde)),
+                Next::Other => {}
+                Next::End => return Ok(None),
             }
-            self.entries += 1;
-            if self.entries > MAX_ENTRIES {
-                return Err(StopReason::UnsupportedRule);
-            }
-            let at = self.at;
-            if at >= self.end {
-                self.at = 0;
-                continue;
-            }
-            let mut input = Input::new(reader, ANYWHERE);
-            input.at = at;
-            let length = match input.u32()? {
-                0 => {
-                    self.at = 0;
-                    continue;
-                }
-                0xffff_ffff => input.u64()?,
-                short => u64::from(short),
-            };
-            let body = input.at;
-            let next = body.checked_add(length).filter(|next| length >= 4 && *next <= self.end);
-            let next = next.ok_or(StopReason::BadUnwindInfo)?;
-            let distance = u64::from(input.u32()?);
-            self.at = if self.one { 0 } else { next };
-            // 0 marks a CIE.
-            if distance == 0 {
-                continue;
-            }
-            let entry = Entry::read::<Native>(at, Section::EhFrame, &mut input)?;
-            // Linkers leave FDEs of removed functions, with start address 0.
-            if entry.start == 0 || entry.start >= entry.end {
-                continue;
-            }
-            let defines_cfa = self.defines_cfa(body.wrapping_sub(distance), &entry, &mut input)?;
-            let Span { start: low, end: high } = self.span;
-            let ends = (at.min(body.wrapping_sub(distance)), next.max(entry.initial.end).max(entry.instructions.end));
-            self.span = Span::new(low.min(ends.0), high.max(ends.1));
-            return Ok(Some(Fde { fde: at, start: entry.start, end: entry.end, defines_cfa }));
         }
         Err(StopReason::UnsupportedRule)
+    }
+
+    /// As [`Scan::step`], but looks at one entry only: for those who cannot trust that FDEs come soon.
+    pub fn entry(&mut self, reader: &mut Reader<'_>) -> Result<Next, StopReason> {
+        if self.at == 0 && !self.next_list(reader)? {
+            return Ok(Next::End);
+        }
+        self.entries += 1;
+        if self.entries > MAX_ENTRIES {
+            return Err(StopReason::UnsupportedRule);
+        }
+        let at = self.at;
+        if at >= self.end {
+            self.at = 0;
+            return Ok(Next::Other);
+        }
+        let mut input = Input::new(reader, ANYWHERE);
+        input.at = at;
+        let length = match input.u32()? {
+            0 => {
+                self.at = 0;
+                return Ok(Next::Other);
+            }
+            0xffff_ffff => input.u64()?,
+            short => u64::from(short),
+        };
+        let body = input.at;
+        let next = body.checked_add(length).filter(|next| length >= 4 && *next <= self.end);
+        let next = next.ok_or(StopReason::BadUnwindInfo)?;
+        let distance = u64::from(input.u32()?);
+        self.at = if self.one { 0 } else { next };
+        // 0 marks a CIE.
+        if distance == 0 {
+            return Ok(Next::Other);
+        }
+        let entry = Entry::read::<Native>(at, Section::EhFrame, &mut input)?;
+        // Linkers leave FDEs of removed functions, with start address 0.
+        if entry.start == 0 || entry.start >= entry.end {
+            return Ok(Next::Other);
+        }
+        let defines_cfa = self.defines_cfa(body.wrapping_sub(distance), &entry, &mut input)?;
+        let Span { start: low, end: high } = self.span;
+        let ends = (at.min(body.wrapping_sub(distance)), next.max(entry.initial.end).max(entry.instructions.end));
+        self.span = Span::new(low.min(ends.0), high.max(ends.1));
+        Ok(Next::Fde(Fde { fde: at, start: entry.start, end: entry.end, defines_cfa }))
     }
 
     /// Whether an entry defines the CFA: mostly its CIE does.

@@ -7,7 +7,7 @@ use uunwind_core::memory::Reader;
 use uunwind_core::rule::Packed;
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_eh_frame::scan::{Scan, Shape};
+use uunwind_eh_frame::scan::{Next, Scan, Shape};
 use uunwind_live::at_return;
 
 /// The generation of frames in code without a window. Those of windows begin at 1, and never come so far.
@@ -17,7 +17,7 @@ const FDES: usize = 1 << 18;
 const LISTS: usize = 1 << 16;
 /// Longest time for all lists of a process.
 const TIME: Duration = Duration::from_millis(200);
-/// The clock is asked once for this number of FDEs.
+/// The clock is asked once for this number of entries, whatever they are.
 const BATCH: usize = 256;
 
 #[derive(Clone, Copy)]
@@ -60,21 +60,31 @@ impl Frames {
         if begin == 0 || !self.lists.insert(begin) || !self.goes_on(self.lists.len()) {
             return;
         }
-        let mut scan = match end {
+        let scan = match end {
             Some(end) => Scan::of_section(Span::new(begin, end)),
             None => Scan::new(begin, shape),
         };
+        self.entries(scan, reader);
+    }
+
+    /// Adds the FDEs of a scan. Returns how many entries were looked at.
+    fn entries(&mut self, mut scan: Scan, reader: &mut Reader<'_>) -> usize {
         let first = self.fdes.len();
+        let mut entries = 0usize;
         // What stands before damage is good.
-        while let Ok(Some(fde)) = scan.step(reader) {
-            let code = Span::new(fde.start, fde.end);
-            self.fdes.push(Fde { code, fde: fde.fde, list: Span::EMPTY, defines_cfa: fde.defines_cfa });
-            if self.fdes.len().is_multiple_of(BATCH) && !self.goes_on(0) {
+        while let Ok(next @ (Next::Fde(_) | Next::Other)) = scan.entry(reader) {
+            if let Next::Fde(fde) = next {
+                let code = Span::new(fde.start, fde.end);
+                self.fdes.push(Fde { code, fde: fde.fde, list: Span::EMPTY, defines_cfa: fde.defines_cfa });
+            }
+            entries += 1;
+            if entries.is_multiple_of(BATCH) && !self.goes_on(0) {
                 break;
             }
         }
         let list = scan.span;
         self.fdes.iter_mut().skip(first).for_each(|fde| fde.list = list);
+        entries
     }
 
     pub fn sort(&mut self) {
@@ -97,6 +107,26 @@ impl Frames {
             // It is another one by now.
             Err(StopReason::NoRule) => None,
             Err(reason) => Some(Packed::failed(reason)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uunwind_core::memory::Region;
+
+    /// A list without FDEs that have code takes no longer than others: the clock is asked all the same.
+    #[test]
+    fn entries_without_code_are_cut_when_the_time_is_over() {
+        const AT: u64 = 0x10_0000;
+        // CIEs of a length and their mark.
+        let bytes = [4u32, 0].map(u32::to_le_bytes).as_flattened().repeat(16 * BATCH);
+        let regions = [Region { address: AT, bytes: &bytes }];
+        for (time, entries, is_cut) in [(TIME * 1000, 16 * BATCH, false), (Duration::ZERO, BATCH, true)] {
+            let mut frames = Frames { until: Instant::now() + time, ..Frames::new() };
+            let looked_at = frames.entries(Scan::new(AT, Shape::List), &mut Reader::recorded(&regions));
+            assert_eq!((looked_at, frames.is_cut()), (entries, is_cut));
         }
     }
 }

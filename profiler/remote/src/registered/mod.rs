@@ -19,6 +19,7 @@ use uunwind_core::registry::outside::SYMBOL;
 use uunwind_core::registry::window::Window;
 use uunwind_core::rule::Packed;
 use uunwind_core::stop_reason::StopReason;
+use uunwind_core::walk::DEEP_WORDS;
 use uunwind_elf::Image;
 use uunwind_recorder::jit::gdb as gdb_list;
 
@@ -28,8 +29,29 @@ const PLACES: usize = 64;
 const FRESH: Duration = Duration::from_millis(100);
 /// The time between two readings of the lists is at least this multiple of the time that one takes.
 const PART_OF_TIME: u32 = 9;
-/// At most this number of times a window is looked for, while windows come and go.
+/// At most this number of times a window is looked for again, while windows come and go.
 const ATTEMPTS: usize = 8;
+
+/// What one walk may cost. Without it, lists that were made to mislead would hold up the walk at each of its frames.
+struct Budget {
+    /// Descriptions that are read, and windows that are looked for: for the deepest stack, one a frame.
+    lookups: usize,
+    /// Windows that are looked for again.
+    attempts: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget { lookups: DEEP_WORDS / 2, attempts: PLACES }
+    }
+}
+
+/// Takes one of what is left. False: there was nothing.
+fn take(left: &mut usize) -> bool {
+    let is_left = *left > 0;
+    *left = left.saturating_sub(1);
+    is_left
+}
 
 /// Where an ELF file has what such registrations begin with (file addresses).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,6 +96,8 @@ pub struct Registered {
     not_before: Option<Instant>,
     /// Number of addresses of which it could not be found out whether a window covers them.
     unsettled: u64,
+    /// What is left for this walk.
+    budget: Budget,
     /// Whether a list was longer than what is read.
     cut: bool,
 }
@@ -114,6 +138,11 @@ impl Registered {
         found
     }
 
+    /// A walk begins.
+    pub fn begin_walk(&mut self) {
+        self.budget = Budget::default();
+    }
+
     /// What covers the frame, which lies in no object.
     pub fn find(&mut self, cursor: &Cursor, memory: &Memory, reader: &mut Reader<'_>) -> Option<Found> {
         let lookup = cursor.lookup_pc();
@@ -135,31 +164,41 @@ impl Registered {
     fn window(&mut self, lookup: u64, memory: &Memory, reader: &mut Reader<'_>) -> Option<Window> {
         // The program may load the library later than it is looked at, and relocates it then: until it is sound, its
         // description is read again.
-        let windows = &mut self.windows;
+        let (windows, budget) = (&mut self.windows, &mut self.budget);
         self.unread.retain(|at| {
-            let root = windows::Root::read(*at, reader);
+            let root = take(&mut budget.lookups).then(|| windows::Root::read(*at, reader)).flatten();
             windows.extend(root);
             root.is_none()
         });
+        let mut is_settled = true;
         for root in &self.windows {
             let mut now = |address: u64| {
                 let mut word = [0; 8];
                 memory.read_now(address, &mut word).then(|| u64::from_le_bytes(word))
             };
-            let mut answer = root.find(lookup, reader, &mut now);
-            for _ in 0..ATTEMPTS {
+            let mut answer = windows::Answer::Changed;
+            for attempt in 0..=ATTEMPTS {
+                if attempt > 0 {
+                    if !take(&mut self.budget.attempts) {
+                        break;
+                    }
+                    memory.read_anew();
+                }
+                if !take(&mut self.budget.lookups) {
+                    break;
+                }
+                answer = root.find(lookup, reader, &mut now);
                 if answer != windows::Answer::Changed {
                     break;
                 }
-                memory.forget();
-                answer = root.find(lookup, reader, &mut now);
             }
             match answer {
                 windows::Answer::Window(window) => return Some(window),
                 windows::Answer::None => {}
-                windows::Answer::Changed => self.unsettled += 1,
+                windows::Answer::Changed => is_settled = false,
             }
         }
+        self.unsettled += u64::from(!is_settled);
         None
     }
 
@@ -224,6 +263,9 @@ impl Registered {
 mod tests {
     use super::*;
     use uunwind_core::memory::Region;
+    use uunwind_core::registry::outside::{Shape, MAGIC, VERSION};
+    use uunwind_core::registry::window::Kind;
+    use uunwind_core::regs::{Regs, COUNT};
 
     /// Lists and trees without an end are cut, which is noticed, and whoever looks goes on.
     #[test]
@@ -250,5 +292,75 @@ mod tests {
             read(&mut Reader::recorded(&regions), &mut frames);
             assert!(frames.is_cut(), "{number}");
         }
+    }
+
+    /// A library whose windows seem to change each time that they are looked at: one node, with one window, which was
+    /// removed. `bytes` must stay where it is.
+    fn never_at_rest(bytes: &mut [u8], code: u64) {
+        let at = bytes.as_ptr() as u64;
+        let (node, cell) = (at + 512, at + 4096);
+        let fields = Shape {
+            node_size: 64,
+            node_keys: 0,
+            node_below: 8,
+            node_entries: 1,
+            node_change: 16,
+            node_len: 24,
+            node_height: 28,
+            cell_size: 96,
+            cell_generation: 0,
+            cell_unlinked: 8,
+            window_start: 16,
+            window_end: 24,
+            window_kind: 32,
+            window_flags: 36,
+            window_unwind: 40,
+            window_unwind_len: 48,
+            window_functions: 56,
+            window_capacity: 64,
+            window_published: 72,
+        };
+        // SAFETY: fields of 4 bytes each, without gaps.
+        let fields: [u8; size_of::<Shape>()] = unsafe { std::mem::transmute(fields) };
+        let mut put = |place: u64, of: &[u8]| bytes[(place - at) as usize..][..of.len()].copy_from_slice(of);
+        put(at, &MAGIC);
+        put(at + 8, &VERSION.to_le_bytes());
+        put(at + 12, &(24 + fields.len() as u32).to_le_bytes());
+        put(at + 16, &(at + 256).to_le_bytes());
+        put(at + 24, &fields);
+        put(at + 256, &node.to_le_bytes());
+        put(node, &[code, cell].map(u64::to_le_bytes).concat());
+        put(node + 24, &1u32.to_le_bytes());
+        put(cell, &[1u64, 1, code, code + 4096].map(u64::to_le_bytes).concat());
+        put(cell + 32, &Kind::FramePointer.number().to_le_bytes());
+    }
+
+    /// Windows that never come to rest, of as many libraries as are looked at, hold up a walk for a while only, however
+    /// many frames it has.
+    #[test]
+    fn windows_without_rest_do_not_hold_up_a_walk() {
+        const CODE: u64 = 0x10_0000;
+        let mut bytes = vec![0; 8192];
+        never_at_rest(&mut bytes, CODE);
+        let memory = Memory::of(std::process::id());
+        let places = Places { windows: Some(bytes.as_ptr() as u64), ..Places::default() };
+        let mut registered = Registered::new(std::iter::repeat_n((&places, 0), PLACES));
+        let cursor = Cursor { regs: Regs::some(CODE + 16, [0; COUNT], 0), exact: true };
+        for walk in 1..=2 {
+            registered.begin_walk();
+            (0..1000).for_each(|_| assert!(registered.find(&cursor, &memory, &mut memory.reader()).is_none()));
+            assert_eq!((registered.windows.len(), registered.unsettled), (PLACES, walk * 1000));
+            let Budget { lookups, attempts } = registered.budget;
+            // What is looked for once more costs three pages at most.
+            assert_eq!(attempts, 0);
+            assert!(memory.pages_read() <= walk as usize * 3 * (PLACES + 1), "{}", memory.pages_read());
+            assert!(DEEP_WORDS / 2 - lookups <= (1000 + 2) * PLACES, "{lookups}");
+        }
+        // Where there is nothing left to look up with, nothing is looked up.
+        registered.budget.lookups = 0;
+        let before = memory.pages_read();
+        memory.read_anew();
+        assert!(registered.find(&cursor, &memory, &mut memory.reader()).is_none());
+        assert_eq!((memory.pages_read(), registered.unsettled), (before, 2001));
     }
 }
