@@ -288,3 +288,43 @@ fn single_waits_have_their_lengths() {
     let summary = recording.report_with("summary", &["-i"]);
     assert!(summary.contains("single waits") && summary.contains("naps_300"), "{summary}");
 }
+
+/// A stop for the stack, which every thread of Python's needs once, splits no wait: each nap is one, and no longer than
+/// the program's own clock has it.
+#[test]
+fn a_stop_for_the_stack_splits_no_wait() {
+    for python in interpreters::modern().into_iter().take(1) {
+        let scratch = paths::scratch("wall-python-naps");
+        let source = paths::source("python/naps.py");
+        // A stop comes a period after a nap's begin: late enough for both parts to be seen, were there two.
+        let options = ["--mode", "wall", "-r", "20"];
+        let words = [python.path.as_os_str(), source.as_os_str()];
+        let recording = uu::record(&scratch, &options, |_| {}, &words).expect_code(0);
+        let report: serde_json::Value = serde_json::from_str(&recording.report_with("json", &["-i"])).expect("JSON");
+        let list = |name: &str| report[name].as_array().expect("a list").clone();
+        let (waits, threads) = (list("waits"), list("threads"));
+        if waits.is_empty() && recording.outcome.stderr.contains("lengths of single waits are missing") {
+            return skips::skipped("single waits of stopped threads", "the kernel does not report them");
+        }
+        assert!(stops(&recording.outcome.stderr).1 >= 3, "{}", recording.outcome.stderr);
+        let ns = |value: &serde_json::Value| value.as_u64().expect("ns");
+        // Two clocks are compared.
+        let (long, close, start) = (20_000_000, 2_000_000, ns(&report["start"]));
+        let mut before = None;
+        for line in recording.outcome.stdout.lines() {
+            let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().expect("a number")).collect();
+            let [tid, begin, end] = numbers[..] else { panic!("{line}") };
+            let in_nap = |wait: &&serde_json::Value| {
+                let (at, length) = (start + ns(&wait["begin"]), ns(&wait["duration"]));
+                let thread = &threads[ns(&wait["thread"]) as usize];
+                ns(&thread["tid"]) == tid && length > long && at + close > begin && at < end
+            };
+            let found: Vec<u64> = waits.iter().filter(in_nap).map(|wait| ns(&wait["duration"])).collect();
+            // The thread's first nap may have begun before anybody looked.
+            let may_be_unseen = before.replace(tid) != Some(tid);
+            let is_whole = |length: u64| length > 250_000_000 && length < end - begin;
+            let is_right = matches!(found[..], [length] if is_whole(length)) || found.is_empty() && may_be_unseen;
+            assert!(is_right, "{}: {found:?} of a nap of {} ns", python.label, end - begin);
+        }
+    }
+}

@@ -1,43 +1,102 @@
 //! A thread's single waits, as the scheduler sees them: each from the moment at which the thread was taken off its CPU,
 //! because it waited, until it ran again.
+//!
+//! When uu stops a thread for its stack, the scheduler sees three waits where the program has one: until the stop, in
+//! the stop, and after it, when the thread has entered its system call again. They are joined.
 
+use crate::waiting::Stop;
 use uunwind_recorder::kernel::event::Event;
-use uunwind_recorder::kernel::records::{PerfRecord, SwitchTo};
+use uunwind_recorder::kernel::records::{PerfRecord, Switch, SwitchTo};
 use uunwind_recording::Wait;
 
 /// Waits of a thread that are taken from one look to the next, at most: 25,000 a second at 99 Hz. More are counted.
 const MOST: usize = 256;
+/// Waits of a recording, at most: 20 MB.
+const WAITS: usize = 1_000_000;
+/// Longest time on a CPU from the end of a stop until the thread is in its system call again, in ns. One that runs for
+/// longer has left the call: what it waited for had come by then.
+const BACK: u64 = 200_000;
+
+/// The room for the waits of a recording.
+pub struct Room {
+    left: usize,
+    /// Waits that found none.
+    pub left_out: u64,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room { left: WAITS, left_out: 0 }
+    }
+}
+
+impl Room {
+    /// Keeps those of the waits for which there is room.
+    pub fn fill(&mut self, waits: &mut Vec<Wait>) {
+        self.left_out += waits.len().saturating_sub(self.left) as u64;
+        waits.truncate(self.left);
+        self.left -= waits.len();
+    }
+}
 
 /// What is known of a thread's waits.
 pub struct Single {
     event: Event,
-    began: Began,
+    course: Course,
     /// Waits that found no room, at least.
     pub left_out: u64,
 }
 
-/// The wait that a thread is in.
+/// Where a thread is, as far as its waits go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Nobody has seen.
+    #[default]
+    Unknown,
+    /// In none: it runs, or is ready to.
+    Runs,
+    /// In one that began at this time.
+    Waits(u64),
+    /// A stop has taken it out of its system call; of the wait in it, the begin, if that is known.
+    Woken(Option<u64>),
+    /// It stands still, and nothing but that.
+    Stands,
+    /// The same, in a system call.
+    StandsInCall(Option<u64>),
+    /// It was let go.
+    Back(Back),
+}
+
+/// A thread after its stop in a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Began {
-    /// None, or it began before anybody looked.
-    No,
-    /// It began at this time.
-    At(u64),
+struct Back {
+    /// When its wait began, if that is known.
+    begin: Option<u64>,
+    /// When it ran again.
+    at: u64,
+    /// Time on a CPU since then, up to when it was last given one; `None`: it has none now.
+    used: u64,
+    on_cpu: Option<u64>,
 }
 
 impl Single {
     /// Begins to see the waits of a thread. `None`: the kernel does not allow it.
     pub fn of(tid: u32) -> Option<Single> {
-        Some(Single { event: Event::switches(tid).ok()?, began: Began::No, left_out: 0 })
+        Some(Single { event: Event::switches(tid).ok()?, course: Course::default(), left_out: 0 })
+    }
+
+    /// The thread was stopped since the last call of [`Single::take`].
+    pub fn stopped(&mut self, stop: Stop) {
+        self.course.stop = Some(stop);
     }
 
     /// Takes the waits that have ended since the last call. `thread`: its index in the recording.
     pub fn take(&mut self, thread: u32, out: &mut Vec<Wait>) {
         let most = out.len() + MOST;
-        let (began, left_out) = (&mut self.began, &mut self.left_out);
+        let (course, left_out) = (&mut self.course, &mut self.left_out);
         self.event.drain(|record| match record {
             PerfRecord::Switch(switch) => {
-                let Some((begin, duration)) = next(began, switch.time, switch.to) else { return };
+                let Some((begin, duration)) = course.next(switch) else { return };
                 if out.len() < most {
                     out.push(Wait { thread, begin, duration });
                 } else {
@@ -46,41 +105,108 @@ impl Single {
             }
             // Each wait has two records.
             PerfRecord::Lost(n) => {
-                (*began, *left_out) = (Began::No, left_out.saturating_add(n / 2));
+                (course.state, *left_out) = (State::Unknown, left_out.saturating_add(n / 2));
             }
             _ => {}
         });
     }
 }
 
-/// Follows a switch; when it ends a wait, returns its begin and length.
-fn next(began: &mut Began, time: u64, to: SwitchTo) -> Option<(u64, u64)> {
-    let before = std::mem::replace(began, Began::No);
-    match (before, to) {
-        (_, SwitchTo::Waiting) => *began = Began::At(time),
-        (Began::At(begin), SwitchTo::Running) => return Some((begin, time.saturating_sub(begin))),
-        _ => {}
+/// Follows a thread's switches.
+#[derive(Default)]
+struct Course {
+    state: State,
+    stop: Option<Stop>,
+}
+
+impl Course {
+    /// Follows a switch; when it shows that a wait has ended, returns its begin and length.
+    fn next(&mut self, Switch { time, to }: Switch) -> Option<(u64, u64)> {
+        let stop = self.stop.filter(|stop| (stop.from..=stop.stood).contains(&time));
+        let wait = |begin: u64, end: u64| (begin, end.saturating_sub(begin));
+        let (state, ended) = match (self.state, to) {
+            // To stand still is no wait.
+            (State::Woken(begin), SwitchTo::Waiting) => (State::StandsInCall(begin), None),
+            (State::Woken(begin), _) => (State::Woken(begin), None),
+            (State::StandsInCall(begin), SwitchTo::Running) => {
+                (State::Back(Back { begin, at: time, used: 0, on_cpu: Some(time) }), None)
+            }
+            (State::Back(mut back), _) => {
+                back.used += back.on_cpu.map_or(0, |from| time.saturating_sub(from));
+                back.on_cpu = (to == SwitchTo::Running).then_some(time);
+                match to {
+                    SwitchTo::Waiting if back.used <= BACK => (back.begin.map_or(State::Unknown, State::Waits), None),
+                    SwitchTo::Waiting => (State::Waits(time), back.begin.map(|begin| wait(begin, back.at))),
+                    _ => (State::Back(back), None),
+                }
+            }
+            (State::Waits(begin), SwitchTo::Running) => match stop {
+                Some(Stop { in_call: true, .. }) => (State::Woken(Some(begin)), None),
+                _ => (State::Runs, Some(wait(begin, time))),
+            },
+            (State::Unknown, SwitchTo::Running) if stop.is_some_and(|stop| stop.in_call) => (State::Woken(None), None),
+            (_, SwitchTo::Waiting) => match stop {
+                Some(Stop { in_call: false, .. }) => (State::Stands, None),
+                _ => (State::Waits(time), None),
+            },
+            (_, SwitchTo::Running | SwitchTo::Ready) => (State::Runs, None),
+        };
+        self.state = state;
+        ended
     }
-    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use SwitchTo::{Ready, Running, Waiting};
+
+    fn found(stop: Option<Stop>, switches: &[(u64, SwitchTo)]) -> Vec<(u64, u64)> {
+        let mut course = Course { stop, ..Course::default() };
+        switches.iter().filter_map(|(time, to)| course.next(Switch { time: *time, to: *to })).collect()
+    }
 
     #[test]
     fn a_wait_lasts_until_the_thread_runs_and_others_take_its_cpu_in_none() {
-        let mut began = Began::No;
-        let switches = [
-            (5, SwitchTo::Running),
-            (10, SwitchTo::Waiting),
-            (30, SwitchTo::Running),
-            (40, SwitchTo::Ready),
-            (55, SwitchTo::Running),
-            (60, SwitchTo::Waiting),
-            (61, SwitchTo::Running),
-        ];
-        let found: Vec<_> = switches.iter().filter_map(|(time, to)| next(&mut began, *time, *to)).collect();
-        assert_eq!(found, [(10, 20), (60, 1)]);
+        let switches =
+            [(5, Running), (10, Waiting), (30, Running), (40, Ready), (55, Running), (60, Waiting), (61, Running)];
+        assert_eq!(found(None, &switches), [(10, 20), (60, 1)]);
+    }
+
+    /// A stop in a wait, from 90 to 150: it wakes at 100, stands still from 110, and is let go at 200.
+    #[test]
+    fn a_stop_splits_no_wait() {
+        let stop = Some(Stop { from: 90, stood: 150, in_call: true });
+        let before = [(10, Waiting), (100, Running), (110, Waiting), (200, Running)];
+        let with = |rest: &[(u64, SwitchTo)]| found(stop, &[&before[..], rest].concat());
+        // It goes on to wait, with or without a loss of its CPU meanwhile.
+        assert_eq!(with(&[(210, Waiting), (900, Running)]), [(10, 890)]);
+        assert_eq!(with(&[(205, Ready), (800_000, Running), (800_010, Waiting), (900_000, Running)]), [(10, 899_990)]);
+        // What it waited for had come: it runs.
+        let (left, next) = (210 + BACK, 900_000);
+        assert_eq!(with(&[(left, Waiting), (next, Running)]), [(10, 190), (left, next - left)]);
+        assert_eq!(with(&[]), []);
+        // Nobody saw how the wait began: no part of it is one.
+        assert_eq!(found(stop, &[&before[1..], &[(210, Waiting), (900, Running)]].concat()), []);
+    }
+
+    /// A thread that was not in a call when it was stopped has waited before, and to stand still is no wait.
+    #[test]
+    fn a_stop_is_no_wait() {
+        let stop = Some(Stop { from: 90, stood: 150, in_call: false });
+        let switches = [(10, Waiting), (100, Running), (110, Waiting), (200, Running), (300, Waiting), (320, Running)];
+        assert_eq!(found(stop, &switches), [(10, 90), (300, 20)]);
+        assert_eq!(found(stop, &switches[2..]), [(300, 20)]);
+    }
+
+    #[test]
+    fn waits_beyond_the_room_are_counted() {
+        let mut room = Room { left: 5, left_out: 0 };
+        let kept = [3, 3, 3].map(|n| {
+            let mut waits = vec![Wait { thread: 0, begin: 1, duration: 2 }; n];
+            room.fill(&mut waits);
+            waits.len()
+        });
+        assert_eq!((kept, room.left_out), ([3, 2, 0], 4));
     }
 }

@@ -17,7 +17,7 @@ use crate::walks::{Walked, Walks};
 use std::sync::Arc;
 use std::time::Duration;
 use syscalls::Sysno;
-use uunwind_recorder::machine::Stat;
+use uunwind_recorder::machine::{self, Stat};
 
 /// Longest wait for a thread to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -107,10 +107,22 @@ struct Wait {
     walked: Arc<Walked>,
 }
 
+/// A stop of a thread, for its stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// When it was about to be stopped, and was found to stand still (CLOCK_MONOTONIC, ns).
+    pub from: u64,
+    pub stood: u64,
+    /// It was in a system call, which it has entered again afterwards.
+    pub in_call: bool,
+}
+
 /// A thread, as one who watches its waits knows it.
 #[derive(Default)]
 pub struct Waiting {
     last: Option<Wait>,
+    /// Its last stop, until somebody takes it.
+    pub last_stop: Option<Stop>,
     /// Its thread pointer, which does not change; 0: not known yet.
     thread_pointer: u64,
 }
@@ -201,7 +213,10 @@ impl Waiting {
         (walks, memory): (&mut Walks<'_>, &Memory),
         tally: &mut Tally,
     ) -> Found {
-        let Ok(stopped) = Stopped::one(tid, PATIENCE) else {
+        let from = machine::monotonic();
+        let stopped = Stopped::one(tid, PATIENCE);
+        let stood = machine::monotonic();
+        let Ok(stopped) = stopped else {
             // It has ended, or another process traces it: what there is without a stop is better than nothing.
             let mut walked = walks.walk_blocked(at.pc, at.sp, self.thread_pointer);
             if clock.ran() != Some(ran) {
@@ -233,6 +248,8 @@ impl Waiting {
             // It was stopped by a signal, or has ended.
             _ => None,
         };
+        // Before it is let go: from then on, it may wait for itself.
+        self.last_stop = Some(Stop { from, stood, in_call: found.is_some() });
         let took = stopped.let_go();
         tally.stops += 1;
         tally.stopped += took;

@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::names::Names;
 use crate::objects::{code_of, Code, Objects};
 use crate::plugins::Plugins;
-use crate::single::Single;
+use crate::single::{Room, Single};
 use crate::threads;
 use crate::waiting::{is_blocked, Found, Tally, Waiting};
 use crate::waits;
@@ -63,6 +63,7 @@ impl Watcher {
                 left_out: 0,
                 without_waits: 0,
                 waits_left_out: 0,
+                room: Room::default(),
             };
             watch.run(&mut open());
         };
@@ -171,6 +172,7 @@ struct Watch {
     /// Threads whose single waits the kernel does not report, and waits for which there was no room.
     without_waits: u64,
     waits_left_out: u64,
+    room: Room,
 }
 
 impl Watch {
@@ -205,8 +207,8 @@ impl Watch {
                 "up to {seconds:.2} s of waiting were not seen: the threads had ended before"
             )));
         }
-        if self.without_waits > 0 || self.waits_left_out > 0 {
-            let (threads, waits) = (self.without_waits, self.waits_left_out);
+        let (threads, waits) = (self.without_waits, self.waits_left_out + self.room.left_out);
+        if threads > 0 || waits > 0 {
             self.send(Seen::Note(format!(
                 "lengths of single waits are missing: of {threads} threads, because the kernel does not report them \
                  (kernel.perf_event_paranoid, open files, locked memory), and of {waits} waits that found no room"
@@ -233,7 +235,8 @@ impl Watch {
         self.miss(thread.left());
     }
 
-    fn waits(&self, waits: Vec<Wait>) {
+    fn waits(&mut self, mut waits: Vec<Wait>) {
+        self.room.fill(&mut waits);
         if !waits.is_empty() {
             self.send(Seen::Waits(waits));
         }
@@ -426,7 +429,11 @@ impl Process {
         for tid in tids {
             let Some(thread) = self.threads.get_mut(tid) else { continue };
             let walks = (&mut walks, &memory);
-            match thread.waiting.look((pid, *tid), &thread.clock, walks, &mut is_current, tally) {
+            let found_now = thread.waiting.look((pid, *tid), &thread.clock, walks, &mut is_current, tally);
+            if let (Some(single), Some(stop)) = (&mut thread.single, thread.waiting.last_stop.take()) {
+                single.stopped(stop);
+            }
+            match found_now {
                 Found::Waits(walked) => found.push((*tid, walked)),
                 Found::Runs | Found::Missed | Found::Gone => {}
                 Found::OtherCode => {
