@@ -24,6 +24,7 @@ mod proc_task;
 mod program;
 mod python_lines;
 mod python_overlay;
+mod python_thread_names;
 mod recording;
 mod registered_elsewhere;
 mod registered_frames;
@@ -70,6 +71,7 @@ pub const ALL: &[Target] = &[
     target("sframe", "SFrame sections: headers, index, rows, rules", sframe::run, 150_000),
     target("rule_table", "rule tables by pc, and their builder over any .eh_frame", rule_table::run, 60_000),
     target("walk", "the walk over any registers, rules and stack", walk::run, 100_000),
+    target("python_thread_names", "what Python calls its threads, in any memory", python_thread_names::run, 20_000),
     target("python_overlay", "the Python plugin, called by the walk, over any memory", python_overlay::run, 20_000),
     target(
         "lua_overlay",

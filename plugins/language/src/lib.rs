@@ -148,6 +148,12 @@ pub struct Origin {
     pub line: u32,
 }
 
+/// The memory of another process, which may run meanwhile: two reads need not fit together.
+pub trait Memory {
+    /// Fills the bytes with those at `address`. False: not all of them can be read.
+    fn read(&self, address: u64, into: &mut [u8]) -> bool;
+}
+
 /// The half of a plugin that runs outside of signal handlers.
 pub trait Half: Sync {
     /// The plugin's language.
@@ -175,6 +181,22 @@ pub trait Half: Sync {
     /// What the lines of a generated source file, whose text is hostile, were made of, ascending; a line that is not
     /// covered was made of none.
     fn origins(&self, _generated: &str) -> Vec<Origin> {
+        Vec::new()
+    }
+
+    /// What the language itself calls the threads of a process: ids of threads, and their names. Unlike the other
+    /// methods it is called in uu's own process, since a plugin's process may have no right to read the program's
+    /// memory. All memory is hostile, and may change during the call.
+    ///
+    /// `facts`: of an object in the process. `bias`: its load bias. `known`: what the last call for this object and
+    /// process left there, empty at first.
+    fn thread_names(
+        &self,
+        _facts: &[u8],
+        _bias: u64,
+        _memory: &dyn Memory,
+        _known: &mut Vec<u64>,
+    ) -> Vec<(u32, String)> {
         Vec::new()
     }
 }

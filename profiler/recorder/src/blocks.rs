@@ -8,6 +8,7 @@ use crate::ring_reader::RingReader;
 use crate::samples::Samples;
 use crate::session::Session;
 use crate::survey::{maps, see, Id, Seen, SESSION_MAPPING};
+use crate::thread_names::ThreadNames;
 use rustix::io::Errno;
 use rustix::process::test_kill_process;
 use std::io::Read;
@@ -48,6 +49,8 @@ pub struct ProcessUse {
     pub sample_bytes: u64,
     /// Plugins as last written to the recording: a process may open them after its claim.
     pub plugins: Vec<String>,
+    /// Looks for the names that languages have for its threads.
+    pub thread_names: ThreadNames,
 }
 
 /// A thread whose block is in use.
@@ -66,6 +69,10 @@ pub struct ThreadUse {
     pub samples: Samples,
     /// Losses already written to the recording: samples and weight.
     pub lost: (u64, u64),
+    /// The name that its language has for it.
+    pub language_name: Option<String>,
+    /// Number of looks for such a name.
+    pub looks: u8,
     /// Its name was read again after its first sample.
     pub renamed: bool,
     /// It has a sample, or has lost one.
@@ -105,6 +112,7 @@ impl ProcessUse {
             damaged_records: 0,
             sample_bytes: 0,
             plugins: plugins(header),
+            thread_names: ThreadNames::default(),
         }
     }
 

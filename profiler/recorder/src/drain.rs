@@ -2,6 +2,7 @@
 
 mod ends;
 mod events;
+mod names;
 
 use crate::blocks::{describe, plugins, ProcessUse, ThreadUse, Use};
 use crate::code_maps::CodeMaps;
@@ -158,6 +159,7 @@ impl Drain {
         }
         self.objects.poll(&mut self.facts);
         self.jit.look();
+        self.language_names();
         for note in self.objects.take_notes().into_iter().chain(self.jit.take_notes()) {
             self.writer.note(&note);
         }
@@ -192,9 +194,10 @@ impl Drain {
     /// Adds an object that a process has, unless it has reported it itself.
     fn object(&mut self, mut object: Object) {
         let process = object.process;
-        let uses = self.uses.iter().flatten();
+        let uses = self.uses.iter_mut().flatten();
         let of = uses.filter_map(|used| if let Use::Process(process) = used { Some(process) } else { None });
         let Some(of) = of.into_iter().find(|of| of.index == process) else { return };
+        of.thread_names.object(object.facts_key, object.bias);
         if self.reported.insert((process, object.start, object.facts_key)) {
             self.objects.seen(of.pid, &of.exe, &mut object, &mut self.facts);
             self.jit.object(process, &object, || self.objects.files(&object));
@@ -207,7 +210,7 @@ impl Drain {
             match seen {
                 Seen::Name(name) => self.writer.name(&name),
                 Seen::Object(object) => self.object(object),
-                Seen::ThreadName(thread, name) => self.writer.thread_name(thread, &name),
+                Seen::ThreadName(thread, name) => self.kernel_name(thread, &name),
                 Seen::Sample { thread, time, weight, words, stop, flags } => {
                     let (stack, _) = self.stacks.intern(&words, |node| self.writer.node(node));
                     let kind = SampleKind::Waiting.number();
@@ -318,6 +321,8 @@ impl Drain {
             samples,
             lost: (0, 0),
             renamed: false,
+            language_name: None,
+            looks: 0,
             is_sampled: false,
             place: None,
             stitch,
@@ -410,7 +415,7 @@ impl Drain {
         if let Record::Object { path, .. } = &record {
             self.name_by_program(process_block, path);
         }
-        let Some(Some(Use::Process(of))) = self.uses.get(process_block) else { return };
+        let Some(Some(Use::Process(of))) = self.uses.get_mut(process_block) else { return };
         let process = of.index;
         match record {
             Record::Sample { .. } => {}
@@ -435,32 +440,14 @@ impl Drain {
             }
             Record::Object { time, bias, start, end, build_id, path, facts_key } => {
                 self.reported.insert((process, start, facts_key));
+                of.thread_names.object(facts_key, bias);
                 let mut object = Object { process, time, bias, start, end, facts_key, build_id, path };
                 self.objects.seen(of.pid, &of.exe, &mut object, &mut self.facts);
                 self.jit.object(process, &object, || self.objects.files(&object));
                 self.writer.object(&object);
             }
             Record::Lost { .. } => self.losses(block),
-            Record::Thread(name) => self.writer.thread_name(thread, &name),
-        }
-    }
-
-    /// Reads the name of a main thread again: it was recorded when the thread began, and may have changed before its
-    /// first sample.
-    fn rename(&mut self, block: usize) {
-        let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) else { return };
-        if thread.tid != thread.pid || std::mem::replace(&mut thread.renamed, true) {
-            return;
-        }
-        let (index, pid, process_block) = (thread.index, thread.pid, thread.process_block);
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-        // Read after the name: exec changes the executable first, so if it is still the same, the name is not another
-        // program's.
-        let exe = std::fs::read_link(format!("/proc/{pid}/exe")).map(|path| path.into_os_string().into_encoded_bytes());
-        if let (Ok(name), Ok(exe), Some(process)) = (name, exe, self.process(process_block)) {
-            if process.exe == exe {
-                self.writer.thread_name(index, name.trim_end_matches('\n'));
-            }
+            Record::Thread(name) => self.kernel_name(thread, &name),
         }
     }
 

@@ -12,11 +12,22 @@ use uunwind_ring::facts::{FactsEntry, FactsHeader, DATA_OFFSET, ENTRIES, FACTS_B
 /// Offset of the table's entries in the memory, in bytes.
 const ENTRIES_OFFSET: usize = 64;
 
+/// A plugin's claim of an object.
+pub struct Claim {
+    /// The object's key.
+    pub key: u64,
+    /// The plugin's name, padded.
+    pub plugin: [u8; 16],
+    /// The plugin's facts about the object.
+    pub facts: Vec<u8>,
+}
+
 /// Publishes facts and rule tables to all targets.
 pub struct FactsPublisher {
     memory: SharedMemory,
     tables: TablesPublisher,
     published: HashSet<u64>,
+    claims: Vec<Claim>,
     next: usize,
 }
 
@@ -65,7 +76,13 @@ impl FactsPublisher {
         if let Some(magic) = memory.word(offset_of!(FactsHeader, magic)) {
             magic.store(FACTS_MAGIC, Ordering::Release);
         }
-        Ok(FactsPublisher { memory, tables: TablesPublisher::default(), published: HashSet::new(), next: DATA_OFFSET })
+        Ok(FactsPublisher {
+            memory,
+            tables: TablesPublisher::default(),
+            published: HashSet::new(),
+            claims: Vec::new(),
+            next: DATA_OFFSET,
+        })
     }
 
     /// Sets the word by which every target finds out that the recording is over.
@@ -83,6 +100,11 @@ impl FactsPublisher {
     /// Whether facts for `key` were published.
     pub fn has(&self, key: u64) -> bool {
         self.published.contains(&key)
+    }
+
+    /// The claims that were published.
+    pub fn claims(&self) -> &[Claim] {
+        &self.claims
     }
 
     /// Publishes facts for a key, once. No plugin and no bytes: the object was analysed, and no plugin claims it.
@@ -109,6 +131,9 @@ impl FactsPublisher {
         half(offset_of!(FactsEntry, len))?.store(len as u32, Ordering::Relaxed);
         self.memory.word(entry + offset_of!(FactsEntry, key)).ok_or(Full)?.store(key, Ordering::Release);
         self.memory.half(offset_of!(FactsHeader, count)).ok_or(Full)?.fetch_add(1, Ordering::Release);
+        if len > 0 {
+            self.claims.push(Claim { key, plugin, facts: bytes.to_vec() });
+        }
         Ok(())
     }
 

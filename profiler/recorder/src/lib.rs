@@ -15,6 +15,7 @@
 //! * [`spawn`], [`child`], [`safe_path`]: the program's environment, start and end;
 //! * [`naming`]: names of functions, found by a separate process; `lines`: lines of interpreted functions, decoded by
 //!   their plugins; [`found_names`]: both, as they are appended;
+//! * `thread_names`: what languages call their threads;
 //! * `starts`: what short lives use before they are sampled;
 //! * [`watch`]: samples of threads that wait, which others take;
 //! * [`snapshot`]: what the recording has so far, as a file of its own;
@@ -51,6 +52,7 @@ pub mod stacks;
 mod starts;
 pub mod survey;
 pub mod tables;
+mod thread_names;
 pub mod watch;
 
 pub use config::{Config, Outcome, RecordError, Walk};

@@ -1,9 +1,9 @@
 //! CPython's language, as reports see it, and its analyse half with the interface that all languages have.
 
-use crate::{analyse, compiled, Finding};
+use crate::{analyse, compiled, thread_names, Finding};
 use uunwind_elf::Image;
-use uunwind_language::{Compiled, Half, Language, LineTable, Origin, Place};
-use uunwind_python::facts::{Plain, TABLE_PYTHON_311};
+use uunwind_language::{Compiled, Half, Language, LineTable, Memory, Origin, Place};
+use uunwind_python::facts::{Facts, Plain, TABLE_PYTHON_311};
 use uunwind_python::lines;
 
 /// Functions of CPython that only pass a call on
@@ -125,6 +125,10 @@ impl Half for Python {
 
     fn origins(&self, generated: &str) -> Vec<Origin> {
         compiled::origins(generated)
+    }
+
+    fn thread_names(&self, facts: &[u8], bias: u64, memory: &dyn Memory, known: &mut Vec<u64>) -> Vec<(u32, String)> {
+        Facts::read(facts).map(|facts| thread_names::of_process(facts, bias, memory, known)).unwrap_or_default()
     }
 
     fn place(&self, table: &LineTable<'_>, position: u64) -> Option<Place> {

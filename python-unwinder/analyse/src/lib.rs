@@ -12,6 +12,7 @@
 //! - `compiled`: functions that were compiled by Cython, mypyc or Nuitka;
 //! - `lock`: where the GIL is;
 //! - `asyncio`: where asyncio's tasks are;
+//! - `thread_names`, `objects`: what Python calls the threads of a process, read from its memory;
 //! - `tss`, `tls`: the place of a thread's state, which no table in the file holds, from machine code.
 //!
 //! ASSUMPTIONS.md beside the signal half's crate lists what is assumed of each version, and where it is checked.
@@ -22,6 +23,8 @@ mod compiled;
 mod debug_offsets;
 mod half;
 mod lock;
+mod objects;
+mod thread_names;
 mod tls;
 mod tss;
 mod version;

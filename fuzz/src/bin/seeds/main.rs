@@ -68,6 +68,7 @@ fn main() {
     python::processes();
     python::line_tables();
     python::compiled_names();
+    python::thread_names();
     shared::ring();
     shared::perf();
     shared::facts();

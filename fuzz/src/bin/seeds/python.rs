@@ -4,7 +4,17 @@
 mod world;
 
 use crate::{output, seed};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use uunwind_core::plugin::guest::Plain;
+use uunwind_elf::{maps, Image};
+use uunwind_language::{Finding, Half, Memory};
+use uunwind_python_analyse::Python;
 use world::python::{
     Process, ALL, BIAS, COROUTINE_TYPE, EVAL, EVAL_END, GENERATOR, STACK, THREAD, THREAD_POINTER, TSD_OFFSET,
 };
@@ -126,5 +136,55 @@ pub fn compiled_names() {
         // All partners exist.
         let head = [0xff, object.len() as u8];
         seed("compiled_names", name, &[&head[..], object, text.as_bytes()].concat());
+    }
+}
+
+/// All that is read of a process of Python with two threads.
+pub fn thread_names() {
+    let program = "import sys, threading\nt = threading.Thread(target=sys.stdin.read, name='n\u{e9}\u{4e00}')\n\
+                   t.start()\nprint(1, flush=True)\nt.join()";
+    let mut python = Command::new("/usr/bin/python3");
+    python.args(["-S", "-E", "-c", program]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut python = python.spawn().expect("a Python");
+    let mut said = [0; 2];
+    python.stdout.as_mut().expect("its output").read_exact(&mut said).expect("a line");
+    let pid = python.id();
+    let image = Image::open(Path::new(&format!("/proc/{pid}/exe"))).expect("an object");
+    let Finding::Facts(facts) = Python.analyse(&image) else { panic!("it is in the executable") };
+    let start = maps::of(pid).expect("its mappings").next().expect("a mapping").start;
+    // An executable that is not position-independent has no bias.
+    for bias in [0, start] {
+        let memory =
+            Noted { memory: File::open(format!("/proc/{pid}/mem")).expect("memory"), read: RefCell::default() };
+        if Python.thread_names(&facts, bias, &memory, &mut Vec::new()).is_empty() {
+            continue;
+        }
+        let mut out = [&facts[..], &bias.to_le_bytes()].concat();
+        for (at, bytes) in memory.read.into_inner() {
+            out.extend(at.to_le_bytes());
+            out.extend((bytes.len() as u16).to_le_bytes());
+            out.extend(bytes);
+        }
+        seed("python_thread_names", "two", &out);
+        seed("python_thread_names", "refused-cut", &out[..out.len() / 2]);
+    }
+    drop(python.stdin.take());
+    python.wait().expect("its end");
+}
+
+/// Memory of a process, and what was read of it.
+struct Noted {
+    memory: File,
+    read: RefCell<BTreeMap<u64, Vec<u8>>>,
+}
+
+impl Memory for Noted {
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        let is_read = self.memory.read_exact_at(into, address).is_ok();
+        let mut read = self.read.borrow_mut();
+        if is_read && read.get(&address).is_none_or(|before| before.len() < into.len()) {
+            read.insert(address, into.to_vec());
+        }
+        is_read
     }
 }

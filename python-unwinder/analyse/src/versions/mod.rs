@@ -16,6 +16,7 @@ mod python_3_8;
 mod python_3_9;
 
 use crate::debug_offsets::Words;
+use crate::objects::Objects;
 use crate::version::Version;
 use uunwind_elf::Elf;
 use uunwind_python::facts::Facts;
@@ -30,6 +31,8 @@ pub struct Minor {
     pub words: Option<&'static Words>,
     /// Where code that reads a thread's state has its place.
     pub state: State,
+    /// How Python's objects are laid out, as far as they lead to the names of threads.
+    pub objects: Objects,
     /// Builds that are refused: a symbol that only such builds export, and what such a build is called.
     pub refused: &'static [(&'static str, &'static str)],
 }

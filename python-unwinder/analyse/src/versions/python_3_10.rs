@@ -1,10 +1,14 @@
 //! CPython 3.10: as 3.9, with a state in frames and another line table.
 
 use super::{python_3_9, Minor, State, TRACE_REFS};
+use crate::objects::{Instances, Modules, Objects};
 use uunwind_python::facts::{Facts, TABLE_PYTHON_310};
 
 pub const MINOR: Minor =
-    Minor { number: (3, 10), layout: LAYOUT, words: None, state: State::Key, refused: &[TRACE_REFS] };
+    Minor { number: (3, 10), layout: LAYOUT, words: None, state: State::Key, objects: OBJECTS, refused: &[TRACE_REFS] };
+
+/// What leads to the names of threads, as its headers have it.
+const OBJECTS: Objects = Objects { modules: Modules::At(856), instances: Instances::Dict };
 
 /// From the headers of 3.10.13.
 pub const LAYOUT: Facts = Facts {

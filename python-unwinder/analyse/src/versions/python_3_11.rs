@@ -1,13 +1,17 @@
 //! CPython 3.11: an activation has a `_PyCFrame` on the C stack, and its outermost frame is marked.
 
 use super::{Minor, State, TRACE_REFS};
+use crate::objects::{Instances, Modules, Objects};
 use std::mem::size_of;
 use uunwind_python::awaiting::AsyncFacts;
 use uunwind_python::facts::{Facts, CHAIN_CFRAME, FACTS_VERSION, OBJECT_HEADER, STATE_KEY, TABLE_PYTHON_311};
 use uunwind_python::lock::{LockFacts, LOCK_RUNTIME};
 
 pub const MINOR: Minor =
-    Minor { number: (3, 11), layout: LAYOUT, words: None, state: State::Key, refused: &[TRACE_REFS] };
+    Minor { number: (3, 11), layout: LAYOUT, words: None, state: State::Key, objects: OBJECTS, refused: &[TRACE_REFS] };
+
+/// What leads to the names of threads, as its headers have it.
+const OBJECTS: Objects = Objects { modules: Modules::At(888), instances: Instances::Values { keys: 872 } };
 
 /// Up to 3.11 the process has one GIL, and a word that says which thread state holds it
 /// (<https://github.com/python/cpython/blob/v3.11.7/Include/internal/pycore_gil.h>, equal from 3.8 on).

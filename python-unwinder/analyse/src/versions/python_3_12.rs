@@ -1,11 +1,15 @@
 //! CPython 3.12: an activation has a `_PyCFrame` on the C stack, and a shim frame there ends its chain.
 
 use super::{python_3_11, Minor, State, TRACE_REFS};
+use crate::objects::{Instances, Modules, Objects};
 use uunwind_python::facts::{Facts, CHAIN_CFRAME_SHIM};
 use uunwind_python::lock::{LockFacts, LOCK_THREAD};
 
 pub const MINOR: Minor =
-    Minor { number: (3, 12), layout: LAYOUT, words: None, state: State::Key, refused: &[TRACE_REFS] };
+    Minor { number: (3, 12), layout: LAYOUT, words: None, state: State::Key, objects: OBJECTS, refused: &[TRACE_REFS] };
+
+/// What leads to the names of threads, as its headers have it.
+const OBJECTS: Objects = Objects { modules: Modules::At(944), instances: Instances::Tagged { keys: 880 } };
 
 /// From the headers of 3.12.1.
 pub const LAYOUT: Facts = Facts {

@@ -3,11 +3,15 @@
 
 use super::{python_3_12, Minor, State};
 use crate::debug_offsets::Words;
+use crate::objects::{Instances, Modules, Objects};
 use uunwind_python::facts::{Facts, CHAIN_SHIM};
 use uunwind_python::lock::LockFacts;
 
 pub const MINOR: Minor =
-    Minor { number: (3, 13), layout: LAYOUT, words: Some(&WORDS), state: State::Key, refused: &[] };
+    Minor { number: (3, 13), layout: LAYOUT, words: Some(&WORDS), state: State::Key, objects: OBJECTS, refused: &[] };
+
+/// What leads to the names of threads, as its headers have it.
+const OBJECTS: Objects = Objects { modules: Modules::Word(11), instances: Instances::Inline { keys: 880 } };
 
 /// From the headers of 3.13.0.
 pub const LAYOUT: Facts = Facts {

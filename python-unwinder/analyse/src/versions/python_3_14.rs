@@ -2,12 +2,16 @@
 
 use super::{python_3_13, Minor, State};
 use crate::debug_offsets::Words;
+use crate::objects::{Instances, Modules, Objects};
 use uunwind_python::awaiting::{AsyncFacts, ASYNC_AWAITED_BY};
 use uunwind_python::facts::Facts;
 use uunwind_python::lock::LockFacts;
 
 pub const MINOR: Minor =
-    Minor { number: (3, 14), layout: LAYOUT, words: Some(&WORDS), state: State::Key, refused: &[] };
+    Minor { number: (3, 14), layout: LAYOUT, words: Some(&WORDS), state: State::Key, objects: OBJECTS, refused: &[] };
+
+/// What leads to the names of threads, as its headers have it.
+const OBJECTS: Objects = Objects { modules: Modules::Word(12), instances: Instances::Inline { keys: 880 } };
 
 /// From the headers of 3.14.8, and from the tables of 3.14.8 and 3.14.10.
 pub const LAYOUT: Facts = Facts {

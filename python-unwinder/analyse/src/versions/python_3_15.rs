@@ -3,12 +3,22 @@
 
 use super::{python_3_14, Minor, State};
 use crate::debug_offsets::Words;
+use crate::objects::{Instances, Modules, Objects};
 use uunwind_python::awaiting::AsyncFacts;
 use uunwind_python::facts::Facts;
 use uunwind_python::lock::LockFacts;
 
-pub const MINOR: Minor =
-    Minor { number: (3, 15), layout: LAYOUT, words: Some(&WORDS), state: State::ThreadLocal, refused: &[] };
+pub const MINOR: Minor = Minor {
+    number: (3, 15),
+    layout: LAYOUT,
+    words: Some(&WORDS),
+    state: State::ThreadLocal,
+    objects: OBJECTS,
+    refused: &[],
+};
+
+/// What leads to the names of threads, as its headers have it.
+const OBJECTS: Objects = Objects { modules: Modules::Word(12), instances: Instances::Inline { keys: 888 } };
 
 /// From the headers of 3.15.0, and from the tables of 3.15.0 and 3.15.2.
 pub const LAYOUT: Facts = Facts {

@@ -1,11 +1,15 @@
 //! CPython 3.8: one activation a Python function; frames are objects.
 
 use super::{python_3_11, Minor, State, TRACE_REFS};
+use crate::objects::{Instances, Modules, Objects};
 use uunwind_python::facts::{Facts, CHAIN_FRAME_OBJECT, TABLE_PYTHON_38};
 use uunwind_python::lock::LockFacts;
 
 pub const MINOR: Minor =
-    Minor { number: (3, 8), layout: LAYOUT, words: None, state: State::Key, refused: &[TRACE_REFS] };
+    Minor { number: (3, 8), layout: LAYOUT, words: None, state: State::Key, objects: OBJECTS, refused: &[TRACE_REFS] };
+
+/// What leads to the names of threads, as its headers have it.
+const OBJECTS: Objects = Objects { modules: Modules::At(56), instances: Instances::Dict };
 
 /// From the headers of 3.8.18.
 pub const LAYOUT: Facts = Facts {

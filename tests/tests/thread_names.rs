@@ -1,0 +1,124 @@
+//! Threads have the names that Python's `threading` gives them, which the kernel does not know before 3.14, and of
+//! which it later knows 15 bytes. Other programs' threads have the kernel's names.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+use std::time::Duration;
+use uunwind_tests::interpreters::{missing, supported, Interpreter};
+use uunwind_tests::process::run;
+use uunwind_tests::{compile, paths, skips, uu};
+
+/// Steps of the test program.
+const STEPS: u32 = 3;
+/// Interpreters that are tested at a time: their recordings mostly wait for the file to be written.
+const AT_ONCE: usize = 8;
+
+/// Thread id -> name, in a report of a recording that may still go on.
+fn names(scratch: &Path) -> BTreeMap<u64, String> {
+    let out = scratch.join("names.json");
+    let mut report = uu::command(scratch, &["report"]);
+    report.arg(scratch.join("recording.uu")).args(["-f", "trace", "-o"]).arg(&out);
+    if run(&mut report, scratch, uu::LIMIT).code() != 0 {
+        return BTreeMap::new();
+    }
+    let text = std::fs::read_to_string(out).expect("a report");
+    let trace: Value = serde_json::from_str(&text).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("events").iter().filter(|event| event["name"] == "thread_name");
+    let name = |event: &Value| Some((event["tid"].as_u64()?, event["args"]["name"].as_str()?.to_owned()));
+    events.filter_map(name).collect()
+}
+
+/// What the program said of a step.
+fn said(scratch: &Path, step: u32) -> Option<BTreeMap<u64, String>> {
+    let text = std::fs::read_to_string(scratch.join(format!("said-{step}"))).ok()?;
+    let line = |line: &str| line.split_once(' ').map(|(tid, name)| (tid.parse().expect("an id"), name.to_owned()));
+    Some(text.lines().filter_map(line).collect())
+}
+
+/// Lets the program go on as soon as a report shows all the names that it said; those of the program's steps.
+fn follow(scratch: &Path, over: &AtomicBool) -> Vec<String> {
+    let mut troubles = Vec::new();
+    for step in 1..=STEPS {
+        let (mut shown, mut wanted) = (BTreeMap::new(), None);
+        let mut left = uu::LIMIT / 4;
+        loop {
+            wanted = wanted.or_else(|| said(scratch, step));
+            if let Some(wanted) = &wanted {
+                shown = names(scratch);
+                if wanted.iter().all(|(tid, name)| shown.get(tid) == Some(name)) {
+                    break;
+                }
+            }
+            if over.load(Ordering::Relaxed) || left.is_zero() {
+                troubles.push(format!("step {step}: wanted {wanted:?}, shown {shown:?}"));
+                break;
+            }
+            let pause = Duration::from_millis(200);
+            std::thread::sleep(pause);
+            left = left.saturating_sub(pause);
+        }
+        std::fs::write(scratch.join(format!("go-{step}")), "").expect("a file");
+    }
+    troubles
+}
+
+/// What is wrong with the names in recordings of this interpreter.
+fn troubles(python: &Interpreter) -> Vec<String> {
+    let scratch = paths::scratch(&format!("thread-names-{}", python.label));
+    let script = paths::source("python/named_threads.py");
+    let program = [python.path.as_os_str(), script.as_os_str(), scratch.as_os_str()];
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let follower = scope.spawn(|| follow(&scratch, &over));
+        let recording = uu::record(&scratch, &["-r", "499"], |_| {}, &program);
+        over.store(true, Ordering::Relaxed);
+        let mut troubles = follower.join().expect("the follower ends");
+        if recording.outcome.code() != 0 {
+            troubles.push(format!("the program failed: {}", recording.outcome.text()));
+        }
+        // The main threads have the kernel's names.
+        let comm = python.path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+        let all = names(&scratch);
+        if !all.values().any(|name| *name == comm) || all.values().any(|name| name == "MainThread") {
+            troubles.push(format!("main threads are not {comm}: {all:?}"));
+        }
+        troubles
+    })
+}
+
+#[test]
+fn threads_of_python_have_pythons_names() {
+    let all = supported();
+    for minor in missing(&all) {
+        skips::skipped(&format!("thread names of Python 3.{minor}"), "no such interpreter is here");
+    }
+    let (free_threaded, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|python| python.flags.contains('t'));
+    drop(free_threaded);
+    let queue = Mutex::new(VecDeque::from(all));
+    let found = Mutex::new(Vec::new());
+    let next = || queue.lock().expect("no panic").pop_front();
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some(python) = next() {
+                    let troubles = troubles(&python);
+                    found.lock().expect("no panic").extend(troubles.iter().map(|t| format!("{}: {t}", python.label)));
+                }
+            });
+        }
+    });
+    let found = found.into_inner().expect("no panic");
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn threads_of_others_have_the_kernels_names() {
+    let scratch = paths::scratch("thread-names-native");
+    let program = compile::gcc(&scratch, "family", &["native/family.c"], &[]);
+    uu::record(&scratch, &["-r", "499"], |_| {}, &[program.as_ref()]).expect_code(0);
+    let names = names(&scratch);
+    assert!(!names.is_empty() && names.values().all(|name| name == "family"), "{names:?}");
+}
