@@ -376,8 +376,8 @@ impl Sampler {
                 let (at, tally) = ((pid, *tid), &mut self.waits);
                 let mut is_current = || code_of(at.0) == *code;
                 match thread.waiting.look(at, &thread.clock, (walks, memory), &mut is_current, tally) {
-                    Found::Waits(walked) => {
-                        let (weight, time, kind) = (thread.due(self.period), machine::monotonic(), SampleKind::Waiting);
+                    Found::Waits(walked, time) => {
+                        let (weight, kind) = (thread.due(self.period), SampleKind::Waiting);
                         pending.push(Pending { tid: *tid, thread: thread.index, time, weight, kind, walked });
                         continue;
                     }

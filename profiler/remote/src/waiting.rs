@@ -85,8 +85,8 @@ impl Tally {
 
 /// What a thread was found doing.
 pub enum Found {
-    /// It waits, with this stack.
-    Waits(Arc<Walked>),
+    /// It waits, with this stack; and a time in that wait (CLOCK_MONOTONIC, ns).
+    Waits(Arc<Walked>, u64),
     /// It runs, or is ready to.
     Runs,
     /// It ran again before its stack was found.
@@ -148,10 +148,13 @@ impl Waiting {
         tally: &mut Tally,
     ) -> Found {
         for _ in 0..TRIES {
+            let before = machine::monotonic();
             let Some(ran) = clock.ran() else { return Found::Gone };
             if let Some(walked) = self.still(ran) {
-                return Found::Waits(walked.clone());
+                return Found::Waits(walked.clone(), before);
             }
+            // If it has run no further below, it waits here: later, its next wait may have begun.
+            let time = machine::monotonic();
             let at = match state(pid, tid) {
                 State::Blocked(at) => at,
                 State::Running => return Found::Runs,
@@ -165,7 +168,7 @@ impl Waiting {
                 if let Some(last) = &mut self.last {
                     last.ran = ran;
                 }
-                return Found::Waits(walked);
+                return Found::Waits(walked, time);
             }
             let mut walked = walks.walk_blocked(at.pc, at.sp, self.thread_pointer);
             let is_whole = walked.stop.is_complete() && (self.thread_pointer != 0 || !walks.needs_thread_pointer());
@@ -184,16 +187,16 @@ impl Waiting {
             tally.unstopped += u64::from(!is_whole);
             tally.waits += 1;
             walked.words.splice(0..0, walks.call(&name, at.number));
-            return self.found(ran, at, walked);
+            return self.found((ran, at), walked, time);
         }
         tally.missed += 1;
         Found::Missed
     }
 
-    fn found(&mut self, ran: Ran, at: Blocked, walked: Walked) -> Found {
+    fn found(&mut self, (ran, at): (Ran, Blocked), walked: Walked, time: u64) -> Found {
         let walked = Arc::new(walked);
         self.last = Some(Wait { ran, at, walked: walked.clone() });
-        Found::Waits(walked)
+        Found::Waits(walked, time)
     }
 
     /// The stack of the last wait, if it is proved that this one has the same.
@@ -225,7 +228,7 @@ impl Waiting {
             }
             (tally.waits, tally.unstopped) = (tally.waits + 1, tally.unstopped + 1);
             walked.words.splice(0..0, walks.call(&name_of(at.number, pid, tid), at.number));
-            return self.found(ran, at, walked);
+            return self.found((ran, at), walked, from);
         };
         let found = match stopped.threads().next() {
             Some((_, Some(false))) => {
@@ -259,7 +262,7 @@ impl Waiting {
             return Found::Missed;
         };
         tally.waits += 1;
-        self.found(ran, at, walked)
+        self.found((ran, at), walked, stood)
     }
 }
 

@@ -321,18 +321,17 @@ impl Watch {
                 let _ = self.seen.send(Seen::Name(name));
             }
             process.names_written = process.names.names.len();
-            for (tid, _) in found.iter().skip(known) {
+            for (tid, ..) in found.iter().skip(known) {
                 let name = waits::name(process.pid, *tid);
                 let Some(thread) = process.threads.get_mut(tid).filter(|thread| thread.name != name) else { continue };
                 let _ = self.seen.send(Seen::ThreadName(thread.index, name.clone()));
                 thread.name = name;
             }
-            for (tid, walked) in found {
+            for (tid, walked, time) in found {
                 let Some(thread) = process.threads.get_mut(&tid) else { continue };
                 let weight = thread.take_due(self.period);
                 let (words, stop, flags) = (walked.words.clone().into(), walked.stop.number(), walked.flags());
-                // In the wait in which it was found, also if that is over by now.
-                let (thread, time) = (thread.index, thread.looked);
+                let thread = thread.index;
                 let _ = self.seen.send(Seen::Sample { thread, time, weight, words, stop, flags });
             }
             if pause.is_some() {
@@ -365,6 +364,9 @@ impl Watch {
     }
 }
 
+/// A thread that was found waiting, its stack, and a time in that wait (CLOCK_MONOTONIC, ns).
+type InWait = (u32, Arc<Walked>, u64);
+
 /// How the walks of a process's threads ended.
 enum Looked {
     Whole,
@@ -390,11 +392,12 @@ impl Process {
 
     /// Reads the clocks of all threads. Those for which a sample is due: in `found` if they are in the same wait as
     /// before, else returned, if they wait.
-    fn count(&mut self, period: u64, found: &mut Vec<(u32, Arc<Walked>)>) -> Vec<u32> {
+    fn count(&mut self, period: u64, found: &mut Vec<InWait>) -> Vec<u32> {
         let mut new = Vec::new();
         for (tid, thread) in &mut self.threads {
-            let Some(ran) = thread.clock.ran() else { continue };
+            // Before its clock is read: if that shows that it has not run, it waits now.
             let now = machine::monotonic();
+            let Some(ran) = thread.clock.ran() else { continue };
             let used = ran.cpu.saturating_sub(thread.ran.cpu) + ran.queued.saturating_sub(thread.ran.queued);
             thread.due += now.saturating_sub(thread.looked) as i64 - used as i64;
             (thread.ran, thread.looked) = (ran, now);
@@ -402,7 +405,7 @@ impl Process {
                 continue;
             }
             match thread.waiting.still(ran) {
-                Some(walked) => found.push((*tid, walked.clone())),
+                Some(walked) => found.push((*tid, walked.clone(), now)),
                 None if is_blocked(self.pid, *tid) => new.push(*tid),
                 None => {}
             }
@@ -416,7 +419,7 @@ impl Process {
         plugins: &Plugins,
         awaiting: bool,
         tally: &mut Tally,
-        found: &mut Vec<(u32, Arc<Walked>)>,
+        found: &mut Vec<InWait>,
     ) -> Looked {
         let Some(objects) = &self.objects else { return Looked::Unprepared };
         let (pid, code) = (self.pid, &self.code);
@@ -434,7 +437,7 @@ impl Process {
                 single.stopped(stop);
             }
             match found_now {
-                Found::Waits(walked) => found.push((*tid, walked)),
+                Found::Waits(walked, time) => found.push((*tid, walked, time)),
                 Found::Runs | Found::Missed | Found::Gone => {}
                 Found::OtherCode => {
                     looked = Looked::Unprepared;
