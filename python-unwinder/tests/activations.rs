@@ -177,9 +177,8 @@ fn links_to_dead_frames_are_not_followed() {
         // A generator that is suspended, second in the chain.
         let mut p = two_activations(version);
         let facts = version.facts;
-        let mut link = [0; 8];
-        p.memory.get(p.current + u64::from(facts.frame_previous), &mut link);
-        p.memory.put(u64::from_le_bytes(link) - u64::from(facts.frame_generator_state), &[0xff]);
+        let link = p.memory.word(p.current + u64::from(facts.frame_previous));
+        p.memory.put(link - u64::from(facts.frame_generator_state), &[0xff]);
         let answers = show(&p, &[loop_frame(INNER, SIZE, false)]);
         assert_eq!(answers, [shown(OVERLAY_INTERPRETER | OVERLAY_DESYNC, &[])]);
     }

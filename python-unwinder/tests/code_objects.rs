@@ -65,17 +65,19 @@ fn names_and_tables_are_described_as_they_stand_in_memory() {
     }
 }
 
+/// What the innermost function of the outer activation is known by.
+fn fingerprint(p: &Process) -> u64 {
+    let mut walk = Walk::new(&p.memory);
+    walk.show(&[(loop_frame(OUTER, SIZE, false), p.version)]);
+    walk.names[0].fingerprint
+}
+
 #[test]
 fn a_code_object_at_a_used_address_is_another_one() {
     let mut p = Process::new(&PYTHON_3_13);
     let code = p.code("old", "/a.py", 1, 30);
     p.activate(OUTER);
     p.call(code, 10, THREAD);
-    let fingerprint = |p: &Process| {
-        let mut walk = Walk::new(&p.memory);
-        walk.show(&[(loop_frame(OUTER, SIZE, false), p.version)]);
-        walk.names[0].fingerprint
-    };
     let old = fingerprint(&p);
     assert_eq!(old, fingerprint(&p));
     for offset in [68, 112, 128, 136] {
@@ -94,25 +96,15 @@ fn a_code_object_whose_parts_lie_where_the_old_ones_lay_is_another_one() {
         let code = p.code("name", "/a.py", 1, 30);
         p.activate(OUTER);
         p.call(code, 10, THREAD);
-        let fingerprint = |p: &Process| {
-            let mut walk = Walk::new(&p.memory);
-            walk.show(&[(loop_frame(OUTER, SIZE, false), p.version)]);
-            walk.names[0].fingerprint
-        };
         let old = fingerprint(&p);
-        let word = |p: &Process, at: u64| {
-            let mut word = [0; 8];
-            assert!(p.memory.get(at, &mut word));
-            u64::from_le_bytes(word)
-        };
         let (facts, ascii) = (version.facts, u64::from(version.facts.text_ascii));
         let size = u64::from(facts.object_header);
         let data =
             [(facts.code_qualname, ascii, 4), (facts.code_filename, ascii, 5), (facts.code_line_table, size + 16, 5)];
         for (field, header, len) in data {
-            let object = word(&p, code + u64::from(field));
+            let object = p.memory.word(code + u64::from(field));
             for at in (0..len).map(|at| object + header + at) {
-                let byte = word(&p, at) as u8;
+                let byte = p.memory.word(at) as u8;
                 p.memory.put(at, &[byte ^ 1]);
                 assert_ne!(old, fingerprint(&p), "{:#x}: byte {at:#x} of the object at {field}", facts.python);
                 p.memory.put(at, &[byte]);

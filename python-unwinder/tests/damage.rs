@@ -68,32 +68,20 @@ fn single_words_of_a_good_process_are_replaced() {
         let good = process(version).memory;
         assert_eq!(show(&good, version).0, 18, "all frames of the undamaged process");
         // Only the words in use are damaged.
-        let used: Vec<u64> = good
-            .clone()
-            .pages()
-            .flat_map(|(base, bytes)| {
-                let words = bytes.chunks_exact(8).enumerate().filter(|(_, w)| w.iter().any(|b| *b != 0));
-                words.map(|(n, _)| base + n as u64 * 8).collect::<Vec<_>>()
-            })
-            .collect();
+        let used = good.used_words();
         let mut bad = good.clone();
         for _ in 0..rounds() / 3 {
             let mut undo = Vec::new();
             for _ in 0..=random.below(3) {
                 let at = used[random.below(used.len() as u64) as usize];
-                let mut old = [0; 8];
-                assert!(bad.get(at, &mut old));
+                let old = bad.word(at);
                 undo.push((at, old));
-                let new = if random.below(2) == 0 {
-                    word(&mut random)
-                } else {
-                    u64::from_le_bytes(old) ^ 1 << random.below(64)
-                };
+                let new = if random.below(2) == 0 { word(&mut random) } else { old ^ 1 << random.below(64) };
                 bad.put64(at, new);
             }
             emitted += show(&bad, version).0;
             for (at, old) in undo.into_iter().rev() {
-                bad.put(at, &old);
+                bad.put64(at, old);
             }
         }
     }

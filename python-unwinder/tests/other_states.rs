@@ -12,12 +12,6 @@ const MIDDLE: u64 = STACK - 0x3000;
 const INNER: u64 = STACK - 0x5000;
 const SIZE: u64 = 0x200;
 
-fn word(p: &Process, at: u64) -> u64 {
-    let mut word = [0; 8];
-    assert!(p.memory.get(at, &mut word));
-    u64::from_le_bytes(word)
-}
-
 /// The first interpreter runs `main`, then `again`; between the two lies `there`, of another interpreter, which `main`
 /// runs and which calls `again`. Returns the other interpreter's thread state as well.
 fn three_activations(version: &'static Version) -> (Process, u64) {
@@ -39,13 +33,13 @@ fn three_activations(version: &'static Version) -> (Process, u64) {
     p.boundary = if facts.tstate_root_cframe == 0 { 0 } else { other + u64::from(facts.tstate_root_cframe) };
     p.activate(MIDDLE);
     p.call(there, 40, THREAD);
-    p.memory.put64(other + u64::from(facts.tstate_entry), word(&p, TSTATE + u64::from(facts.tstate_entry)));
+    p.memory.put64(other + u64::from(facts.tstate_entry), p.memory.word(TSTATE + u64::from(facts.tstate_entry)));
     (p.current, p.boundary) = (current, boundary);
     p.activate(INNER);
     p.call(again, 60, THREAD);
     for at in [0, 8, 16] {
         let datastack = u64::from(facts.tstate_datastack) + at;
-        p.memory.put64(other + datastack, word(&p, TSTATE + datastack));
+        p.memory.put64(other + datastack, p.memory.word(TSTATE + datastack));
     }
     (p, other)
 }
@@ -81,7 +75,7 @@ fn states_of_other_threads_and_torn_lists_add_nothing() {
         ("circles", |p, other, head| {
             p.memory.put64(other + u64::from(p.version.facts.tstate_next), other);
             p.memory.put64(other + u64::from(p.version.facts.tstate_thread_id), 0);
-            let interpreter = word(p, head);
+            let interpreter = p.memory.word(head);
             p.memory.put64(interpreter + u64::from(p.version.facts.interpreter_next), interpreter);
         }),
     ];

@@ -166,33 +166,21 @@ fn walks_that_replay_show_what_others_show() {
     let (mut replayed, mut same) = (0, 0);
     for version in ALL {
         let good = process(version).memory;
-        let used: Vec<u64> = good
-            .clone()
-            .pages()
-            .flat_map(|(base, bytes)| {
-                let words = bytes.chunks_exact(8).enumerate().filter(|(_, w)| w.iter().any(|b| *b != 0));
-                words.map(|(n, _)| base + n as u64 * 8).collect::<Vec<_>>()
-            })
-            .collect();
+        let used = good.used_words();
         let pages = used.iter().map(|at| at & !0xfff).collect();
         let (mut memory, mut thread, mut other) = (good.clone(), Thread::new(), Thread::new());
-        let word = |at: u64| {
-            let mut bytes = [0; 8];
-            assert!(good.get(at, &mut bytes));
-            u64::from_le_bytes(bytes)
-        };
         for round in 0..rounds {
             // Some words become others, mostly ones that mean something, or what they were; then a walk from some
             // frame on.
             for _ in 0..random.below(3) {
                 let at = used[random.below(used.len() as u64) as usize];
-                let other = word(used[random.below(used.len() as u64) as usize]);
+                let other = good.word(used[random.below(used.len() as u64) as usize]);
                 let new = match random.below(6) {
                     0 => other,
-                    1 => word(at) ^ 1 << random.below(64),
-                    2 => word(at).wrapping_add(2),
+                    1 => good.word(at) ^ 1 << random.below(64),
+                    2 => good.word(at).wrapping_add(2),
                     3 => TSTATE + random.below(64) * 8,
-                    _ => word(at),
+                    _ => good.word(at),
                 };
                 memory.put64(at, new);
             }

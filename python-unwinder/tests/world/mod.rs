@@ -57,6 +57,19 @@ impl Memory {
         true
     }
 
+    /// The word at an address, which must exist.
+    pub fn word(&self, address: u64) -> u64 {
+        let mut word = [0; 8];
+        assert!(self.get(address, &mut word), "{address:#x}");
+        u64::from_le_bytes(word)
+    }
+
+    /// The addresses of all words that are not 0.
+    pub fn used_words(&self) -> Vec<u64> {
+        let words = |page: &u64| (page * PAGE..(page + 1) * PAGE).step_by(8);
+        self.pages.keys().flat_map(words).filter(|at| self.word(*at) != 0).collect()
+    }
+
     /// The pages with these addresses, for a reader.
     pub fn regions(&self, pages: &BTreeSet<u64>) -> Vec<Region<'_>> {
         let page = |at: &u64| self.pages.get(&(at / PAGE)).map(|bytes| Region { address: at & !(PAGE - 1), bytes });

@@ -316,12 +316,6 @@ impl Process {
         at
     }
 
-    fn word(&self, at: u64) -> u64 {
-        let mut word = [0; 8];
-        assert!(self.memory.get(at, &mut word));
-        u64::from_le_bytes(word)
-    }
-
     fn str(&mut self, text: &str) -> u64 {
         let widest = text.chars().map(u32::from).max().unwrap_or(0);
         let (width, ascii) = match widest {
@@ -374,7 +368,7 @@ impl Process {
         let mut first = code + u64::from(facts.code_instructions);
         // Every other code object runs in the second thread's copy.
         if facts.code_copies != 0 && code >> 4 & 1 != 0 {
-            first = self.word(self.word(code + u64::from(facts.code_copies)) + 16);
+            first = self.memory.word(self.memory.word(code + u64::from(facts.code_copies)) + 16);
             self.memory.put32(address + u64::from(facts.frame_copy), 1);
         }
         let instruction = first.wrapping_add_signed(position);

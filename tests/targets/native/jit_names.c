@@ -5,7 +5,6 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "gdb_object.h"
 
 #define SIZE 64
 #define STAY __asm__ volatile("" ::: "memory")
@@ -88,42 +88,15 @@ static void report_dump(const char *name, const void *code, int epoch) {
 }
 
 /* ---- GDB's JIT interface ---- */
-struct entry { struct entry *next, *prev; const void *file; uint64_t size; };
-struct { uint32_t version, action; struct entry *relevant, *first; } __jit_debug_descriptor = {1, 0, NULL, NULL};
-__attribute__((noinline)) void __jit_debug_register_code(void) { STAY; }
-
-struct image {
-    Elf64_Ehdr header;
-    Elf64_Shdr sections[4]; /* none, .text, .symtab, .strtab */
-    Elf64_Sym symbols[2];
-    char strings[32];
-};
-
 static struct entry the_entry;
 
 static void report_gdb(const char *name, const void *code) {
-    struct image *image = calloc(1, sizeof *image);
-    memcpy(image->header.e_ident, "\177ELF\2\1\1", 7);
-    image->header.e_type = ET_REL;
-    image->header.e_machine = EM_X86_64;
-    image->header.e_version = 1;
-    image->header.e_ehsize = sizeof image->header;
-    image->header.e_shoff = offsetof(struct image, sections);
-    image->header.e_shentsize = sizeof(Elf64_Shdr);
-    image->header.e_shnum = 4;
-    image->sections[1] = (Elf64_Shdr){.sh_type = SHT_NOBITS, .sh_flags = SHF_ALLOC | SHF_EXECINSTR, .sh_addr = (uint64_t)code, .sh_size = SIZE};
-    image->sections[2] = (Elf64_Shdr){.sh_type = SHT_SYMTAB, .sh_offset = offsetof(struct image, symbols), .sh_size = sizeof image->symbols,
-                                      .sh_link = 3, .sh_entsize = sizeof(Elf64_Sym), .sh_info = 1};
-    image->sections[3] = (Elf64_Shdr){.sh_type = SHT_STRTAB, .sh_offset = offsetof(struct image, strings), .sh_size = sizeof image->strings};
-    image->symbols[1] = (Elf64_Sym){.st_name = 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), .st_shndx = 1, .st_size = SIZE};
-    strcpy(image->strings + 1, name);
+    struct image *image = new_image(code, SIZE);
+    add_function(image, name, 0, SIZE);
     /* The entry is always at the same address: only the object's content distinguishes a new one from the one before. */
     free((void *)the_entry.file);
     the_entry = (struct entry){NULL, NULL, image, sizeof *image};
-    __jit_debug_descriptor.first = &the_entry;
-    __jit_debug_descriptor.relevant = &the_entry;
-    __jit_debug_descriptor.action = 1;
-    __jit_debug_register_code();
+    register_entry(&the_entry);
 }
 
 int main(int argc, char **argv) {

@@ -19,6 +19,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 #include "emit.h"
+#ifndef WINDOWS
+#include "gdb_object.h"
+#endif
 
 #define STAY __asm__ volatile("" ::: "memory")
 
@@ -88,35 +91,14 @@ __attribute__((noinline)) static void *in_thread(void *given) {
     return NULL;
 }
 
-/* ---- GDB's JIT interface ---- */
-struct entry { struct entry *next, *prev; const void *file; uint64_t size; };
-struct { uint32_t version, action; struct entry *relevant, *first; } __jit_debug_descriptor = {1, 0, NULL, NULL};
-__attribute__((noinline)) void __jit_debug_register_code(void) { STAY; }
-
-struct image {
-    Elf64_Ehdr header;
-    Elf64_Shdr sections[6]; /* none, .text, .symtab, .strtab, .shstrtab, .eh_frame */
-    Elf64_Sym symbols[3];
-    char strings[48], names[32];
-    unsigned char unwind[512];
-};
-
+#ifndef WINDOWS
 static void report(struct code *code, int is_placed, const char *first, const char *second) {
-    struct image *image = calloc(1, sizeof *image);
+    struct image *image = new_image(code->text, 128);
     struct entry *entry = calloc(1, sizeof *entry);
-    memcpy(image->header.e_ident, "\177ELF\2\1\1", 7);
-    image->header.e_type = ET_REL;
-    image->header.e_machine = EM_X86_64;
-    image->header.e_version = 1;
-    image->header.e_ehsize = sizeof image->header;
-    image->header.e_shoff = offsetof(struct image, sections);
-    image->header.e_shentsize = sizeof(Elf64_Shdr);
+    add_function(image, first, 0, PLAIN_BYTES);
+    add_function(image, second, 64, PLAIN_BYTES);
     image->header.e_shnum = 6;
     image->header.e_shstrndx = 4;
-    image->sections[1] = (Elf64_Shdr){.sh_type = SHT_NOBITS, .sh_flags = SHF_ALLOC | SHF_EXECINSTR, .sh_addr = (uint64_t)code->text, .sh_size = 128};
-    image->sections[2] = (Elf64_Shdr){.sh_type = SHT_SYMTAB, .sh_offset = offsetof(struct image, symbols), .sh_size = sizeof image->symbols,
-                                      .sh_link = 3, .sh_entsize = sizeof(Elf64_Sym), .sh_info = 1};
-    image->sections[3] = (Elf64_Shdr){.sh_type = SHT_STRTAB, .sh_offset = offsetof(struct image, strings), .sh_size = sizeof image->strings};
     image->sections[4] = (Elf64_Shdr){.sh_type = SHT_STRTAB, .sh_offset = offsetof(struct image, names), .sh_size = sizeof image->names};
     image->sections[5] = (Elf64_Shdr){.sh_name = 1, .sh_type = SHT_PROGBITS, .sh_flags = SHF_ALLOC, .sh_size = code->eh_frame_len,
                                       .sh_offset = offsetof(struct image, unwind)};
@@ -125,16 +107,10 @@ static void report(struct code *code, int is_placed, const char *first, const ch
     else
         memcpy(image->unwind, code->eh_frame, sizeof code->eh_frame);
     strcpy(image->names + 1, ".eh_frame");
-    strcpy(image->strings + 1, first);
-    strcpy(image->strings + 24, second);
-    for (unsigned i = 0; i < 2; i++)
-        image->symbols[1 + i] = (Elf64_Sym){.st_name = i ? 24 : 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), .st_shndx = 1,
-                                            .st_value = 64 * i, .st_size = PLAIN_BYTES};
     *entry = (struct entry){__jit_debug_descriptor.first, NULL, image, sizeof *image};
-    __jit_debug_descriptor.first = __jit_debug_descriptor.relevant = entry;
-    __jit_debug_descriptor.action = 1;
-    __jit_debug_register_code();
+    register_entry(entry);
 }
+#endif
 
 #ifdef WINDOWS
 static void add_window(struct code *code, uint32_t kind, const void *unwind, size_t len, const char *first, const char *second) {
