@@ -11,7 +11,7 @@ use crate::clocks::{is_running, Clock, Clockless};
 use crate::followed::Known;
 use crate::memory::Memory;
 use crate::names::Names;
-use crate::objects::{code_of, Objects};
+use crate::objects::{code_of, Code, Objects};
 use crate::plugins::Plugins;
 use crate::target::{is_ready, Pending, Target, Watched};
 use crate::threads::{self, children, tids, Stopped};
@@ -154,9 +154,10 @@ impl Sampler {
 
     /// Samples a process, too: with the threads that it has now, and what they use from now on; `whole`: also what they
     /// have used before.
-    pub fn add(&mut self, mut target: Target, whole: bool) {
-        self.watch(&mut target, !whole);
+    pub fn add(&mut self, target: Target, whole: bool) {
+        let index = self.targets.len();
         self.targets.push(target);
+        self.with_target(index, |sampler, target| sampler.watch(target, !whole));
     }
 
     /// A process has another image, with this index: its threads and names are others.
@@ -180,14 +181,12 @@ impl Sampler {
         });
     }
 
-    /// Does something with a process, which is not among the others meanwhile.
+    /// Does something with a process. An empty one has its place among the others meanwhile.
     fn with_target<T>(&mut self, index: usize, run: impl FnOnce(&mut Sampler, &mut Target) -> T) -> Option<T> {
-        if index >= self.targets.len() {
-            return None;
-        }
-        let mut target = self.targets.remove(index);
+        let empty = Target::new(0, None, 0, Code::default());
+        let mut target = std::mem::replace(self.targets.get_mut(index)?, empty);
         let done = run(self, &mut target);
-        self.targets.insert(index, target);
+        *self.targets.get_mut(index)? = target;
         Some(done)
     }
 
@@ -345,7 +344,7 @@ impl Sampler {
                 continue;
             }
             let of = target.threads.len();
-            let kept = of < KEPT_OPEN && self.targets.len() < KEPT_OPEN_OF && others + of < self.open_files;
+            let kept = of < KEPT_OPEN && self.targets.len() <= KEPT_OPEN_OF && others + of < self.open_files;
             let clock = match Clock::of(target.pid, tid, kept) {
                 Ok(clock) => clock,
                 Err(error) => {
