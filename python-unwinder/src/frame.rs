@@ -127,7 +127,7 @@ impl Words {
         marks & self.entry != 0
     }
 
-    /// Both.
+    /// Owner and entry mark, by the marks' word.
     pub fn marks(&self, marks: u64) -> Marks {
         Marks { owner: self.owner(marks), is_entry: self.is_entry(marks) }
     }

@@ -79,6 +79,13 @@ struct Keys {
     count: u64,
 }
 
+impl Keys {
+    /// Where an entry's key stands, in bytes from the first entry on; its value follows.
+    fn key_at(&self, index: u64) -> usize {
+        ((index + 1) * self.each - 16) as usize
+    }
+}
+
 impl<'m> Reader<'m> {
     /// Reads this memory.
     pub fn new(memory: &'m dyn Memory, facts: &'m Facts, objects: Objects, minor: u32) -> Reader<'m> {
@@ -128,25 +135,21 @@ impl<'m> Reader<'m> {
 
     /// The value of a dictionary under this key, which is ASCII.
     pub fn get(&self, dict: u64, key: &str) -> Option<u64> {
-        self.find(dict, &|at| self.is_key(at, key))
+        self.find(dict, &mut |at, _| self.is_key(at, key))
     }
 
     /// The values of a dictionary.
     pub fn values(&self, dict: u64) -> Vec<u64> {
-        let all = RefCell::new(Vec::new());
-        let _ = self.each(dict, &|_, value| {
-            all.borrow_mut().push(value);
+        let mut all = Vec::new();
+        let _ = self.find(dict, &mut |_, value| {
+            all.push(value);
             false
         });
-        all.into_inner()
-    }
-
-    fn find(&self, dict: u64, is_it: &dyn Fn(u64) -> bool) -> Option<u64> {
-        self.each(dict, &|key, _| is_it(key))
+        all
     }
 
     /// The first value of a dictionary whose key and value are the wanted ones.
-    fn each(&self, dict: u64, is_it: &dyn Fn(u64, u64) -> bool) -> Option<u64> {
+    fn find(&self, dict: u64, is_it: &mut dyn FnMut(u64, u64) -> bool) -> Option<u64> {
         if !self.is(dict, "dict") {
             return None;
         }
@@ -158,11 +161,11 @@ impl<'m> Reader<'m> {
             // From 3.13 on, a header stands before them.
             at => Some(self.bytes(at.wrapping_add(if self.minor < 13 { 0 } else { 8 }), keys.count * 8)?),
         };
-        for index in 0..keys.count as usize {
-            let key_at = (index + 1) * keys.each as usize - 16;
+        for index in 0..keys.count {
+            let key_at = keys.key_at(index);
             let key = word_at(&entries, key_at)?;
             let value = match &values {
-                Some(values) => word_at(values, index * 8)?,
+                Some(values) => word_at(values, index as usize * 8)?,
                 None => word_at(&entries, key_at + 8)?,
             };
             if key != 0 && value != 0 && is_it(key, value) {
@@ -250,7 +253,7 @@ impl<'m> Reader<'m> {
             let entries = self.bytes(keys.entries, keys.count * keys.each)?;
             let place = |name: &str| {
                 (0..keys.count).find(|index| {
-                    let key = word_at(&entries, ((index + 1) * keys.each - 16) as usize);
+                    let key = word_at(&entries, keys.key_at(*index));
                     key.is_some_and(|key| key != 0 && self.is_key(key, name))
                 })
             };

@@ -33,53 +33,45 @@ pub(in crate::memory) fn load(address: u64) -> Option<u64> {
     (failed == 0).then_some(value)
 }
 
+/// One load with a flag: 0 if it faults, and the flag becomes 1.
+macro_rules! load_or_fail {
+    ($address:literal, $failed:expr, $($name:ident = $value:expr),+) => {{
+        let value: u64;
+        // SAFETY: a load that faults is moved to its fix-up by the handler that Reader::new's caller guaranteed. It
+        // writes only its outputs.
+        unsafe {
+            core::arch::asm!(
+                concat!("4: mov {value}, [", $address, "]"),
+                "5:",
+                when_failed!("6: xor {value:e}, {value:e}", "mov {failed:e}, 1", "jmp 5b"),
+                fixup!("4b", "6b"),
+                $($name = in(reg) $value,)+
+                value = out(reg) value,
+                failed = inout(reg) *$failed,
+                options(nostack, readonly)
+            );
+        }
+        value
+    }};
+}
+
 /// Loads a word; if the load faults, 0, and `failed` becomes 1.
 #[inline(always)]
 pub(in crate::memory) fn load_noting(address: u64, failed: &mut u32) -> u64 {
-    let value: u64;
-    // SAFETY: a load that faults is moved to its fix-up by the handler that Reader::new's caller guaranteed. It writes
-    // only its outputs.
-    unsafe {
-        core::arch::asm!(
-            "4: mov {value}, [{address}]",
-            "5:",
-            when_failed!("6: xor {value:e}, {value:e}", "mov {failed:e}, 1", "jmp 5b"),
-            fixup!("4b", "6b"),
-            address = in(reg) address,
-            value = out(reg) value,
-            failed = inout(reg) *failed,
-            options(nostack, readonly)
-        );
-    }
-    value
+    load_or_fail!("{address}", failed, address = address)
 }
 
 /// As [`load_noting`], of the word at an offset from an address: one instruction has the whole computation.
 #[inline(always)]
 pub(in crate::memory) fn load_at(address: u64, offset: u64, failed: &mut u32) -> u64 {
-    let value: u64;
-    // SAFETY: as for `load_noting`.
-    unsafe {
-        core::arch::asm!(
-            "4: mov {value}, [{address} + {offset}]",
-            "5:",
-            when_failed!("6: xor {value:e}, {value:e}", "mov {failed:e}, 1", "jmp 5b"),
-            fixup!("4b", "6b"),
-            address = in(reg) address,
-            offset = in(reg) offset,
-            value = out(reg) value,
-            failed = inout(reg) *failed,
-            options(nostack, readonly)
-        );
-    }
-    value
+    load_or_fail!("{address} + {offset}", failed, address = address, offset = offset)
 }
 
 /// One load without a flag: 0 if it faults.
 macro_rules! load_or_zero {
     ($address:literal, $($name:ident = $value:expr),+) => {{
         let value: u64;
-        // SAFETY: as for `load`.
+        // SAFETY: as for `load_or_fail`.
         unsafe {
             core::arch::asm!(
                 concat!("4: mov {value}, [", $address, "]"),
