@@ -4,6 +4,7 @@
 //! The tests run the tree that `ci/build` lays out, never the objects that `cargo test` builds: those are linked with
 //! std and are not what is shipped.
 
+pub mod attached;
 pub mod browser;
 pub mod call_graph;
 pub mod cfi_oracle;

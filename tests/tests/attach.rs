@@ -1,106 +1,17 @@
 //! `uu record -p`: a running process is recorded from outside, and does not notice it.
 
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use uunwind_recording::{EndCause, Recording};
+use uunwind_tests::attached::{known, program, record, status, used_by_threads, Attached, CHAINS};
 use uunwind_tests::running::{wait_for, Running};
 use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{compile, interpreters, lua, paths, process, registered, skips, uu};
 
-/// A `uu record -p` that runs.
-struct Attached {
-    child: Child,
-    scratch: PathBuf,
-}
-
-impl Attached {
-    /// Starts it, and waits until the recording has begun: then its file has a name.
-    fn begin(scratch: &Path, pid: u32, options: &[&str]) -> Attached {
-        Attached::begin_as(scratch, pid, options, |_| ())
-    }
-
-    /// The same, with changes to the command.
-    fn begin_as(scratch: &Path, pid: u32, options: &[&str], change: impl FnOnce(&mut Command)) -> Attached {
-        let file = scratch.join("recording.uu");
-        let _ = std::fs::remove_file(&file);
-        let mut command = uu::command(scratch, &["record", "--remote", "-p"]);
-        command.arg(pid.to_string()).args(options).arg("-o").arg(&file);
-        // Programs that a shell has put into the background ignore SIGINT, and so would this one.
-        // SAFETY: the call is async-signal-safe.
-        let command = unsafe {
-            command.pre_exec(|| {
-                libc::signal(libc::SIGINT, libc::SIG_DFL);
-                Ok(())
-            })
-        };
-        change(command);
-        let child = command.stderr(Stdio::piped()).spawn().expect("uu");
-        let mut attached = Attached { child, scratch: scratch.to_path_buf() };
-        wait_for("the recording's file", || {
-            assert!(attached.child.try_wait().expect("its state").is_none(), "uu has ended");
-            file.is_file()
-        });
-        attached
-    }
-
-    fn signal(&self, signal: i32) {
-        // SAFETY: plain system call; the child is not waited for yet.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
-    }
-
-    /// Waits for its end, which must be one with exit code 0.
-    #[track_caller]
-    fn end(self) -> (Recording, Vec<Sample>, String) {
-        let out = self.child.wait_with_output().expect("its end");
-        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert_eq!(out.status.code(), Some(0), "{stderr}");
-        read(&self.scratch, stderr)
-    }
-}
-
-fn read(scratch: &Path, stderr: String) -> (Recording, Vec<Sample>, String) {
-    let file = scratch.join("recording.uu");
-    let recording = Recording::read(&file).expect("a recording");
-    assert_eq!(recording.warnings, Vec::<String>::new());
-    let out = process::run(&mut uu::command(scratch, &["version"]), scratch, uu::LIMIT);
-    let samples = uu::Recording::made(file, out, scratch.to_path_buf()).samples();
-    (recording, samples, stderr)
-}
-
-/// Records for some seconds.
-#[track_caller]
-fn record(scratch: &Path, pid: u32, options: &[&str]) -> (Recording, Vec<Sample>, String) {
-    let mut command = uu::command(scratch, &["record", "-p"]);
-    command.arg(pid.to_string()).args(options).arg("-o").arg(scratch.join("recording.uu"));
-    let out = process::run(&mut command, scratch, uu::LIMIT).expect_code(0);
-    read(scratch, out.stderr)
-}
-
-/// The value of a field of `/proc/PID/status`, the first word.
-fn status(pid: u32, field: &str) -> String {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
-    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(":\t"));
-    line.and_then(|rest| rest.split_whitespace().next()).unwrap_or_default().to_owned()
-}
-
-fn program(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
-    let scratch = paths::scratch(name);
-    let options: Vec<&str> = ["-pthread"].iter().chain(options).copied().collect();
-    let program = compile::gcc(&scratch, "attached", &["native/attached.c"], &options);
-    (scratch, program)
-}
-
-/// The native functions of a sample that are among these, leaf first.
-fn known<'s>(sample: &'s Sample, names: &[&str]) -> Vec<&'s str> {
-    sample.native_names().into_iter().filter(|name| names.contains(name)).collect()
-}
-
 /// All samples stand in the program's functions, and none of its ten thousands of waits was interrupted.
 #[track_caller]
 fn expect_native(samples: &[Sample]) {
-    const CHAINS: [&[&str]; 3] = [&["spins", "in_loop"], &["ping_pong", "in_ping_pong"], &["spins_later", "in_later"]];
     for sample in samples {
         assert!(sample.complete(), "{}", sample.text());
         let names = known(sample, &CHAINS.concat());
@@ -110,88 +21,9 @@ fn expect_native(samples: &[Sample]) {
     }
 }
 
-/// The CPU times of a program's threads, in seconds, the first one first.
-fn used_by_threads(pid: u32) -> Vec<f64> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
-    let mut threads: Vec<PathBuf> = tasks.map(|task| task.expect("a thread").path()).collect();
-    threads.sort_by_key(|path| path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()));
-    let used = |path: &PathBuf| {
-        let used = std::fs::read_to_string(path.join("schedstat")).expect("its times");
-        used.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).expect("nanoseconds") / 1e9
-    };
-    threads.iter().map(used).collect()
-}
-
 /// The CPU time of the thread that spins, the second one of the program, in seconds.
 fn used_by_the_spinner(pid: u32) -> f64 {
     used_by_threads(pid)[1]
-}
-
-/// A child that is there already, and some that a shell starts during the recording, are processes of their own in
-/// it.
-#[test]
-fn children_of_a_shell_are_recorded_too() {
-    let scratch = paths::scratch("attach-children");
-    let flag = scratch.join("over");
-    let burns = format!("sh -c 'echo $$; while [ ! -e {} ]; do :; done' &", flag.display());
-    let script = format!("{burns} echo ready; read line; {burns} {burns} read line; wait; exit 7");
-    let mut running = Running::start(Command::new("sh").args(["-c", &script]));
-    // The child and the shell write at the same time.
-    let said = [running.line(), running.line()];
-    let mut pids: Vec<u32> = said.iter().filter_map(|line| line.parse().ok()).collect();
-    assert_eq!(pids.len(), 1, "{said:?}");
-    let attached = Attached::begin(&scratch, running.pid(), &["-s"]);
-    running.say("go");
-    pids.extend((0..2).map(|_| running.line().parse::<u32>().expect("a process id")));
-    wait_until_used(&pids, 0.5);
-    attached.signal(libc::SIGINT);
-    let (recording, samples, summary) = attached.end();
-    let first = recording.processes.first().expect("a process").pid;
-    assert_eq!(first, running.pid());
-    for pid in &pids {
-        assert!(samples.iter().any(|sample| sample.pid == *pid), "{pid} has no sample: {summary}");
-        let process = recording.processes.iter().find(|process| process.pid == *pid).expect("it has samples");
-        assert_eq!((process.parent, process.command.len()), (first, 3), "{process:?}");
-    }
-    let end = recording.end.as_ref().expect("an end");
-    assert!(end.cpu_used >= 1_500_000_000, "the CPU time of all: {}", end.cpu_used);
-    assert!(!summary.contains("-p leaves out"), "{summary}");
-    std::fs::write(&flag, "").expect("scratch");
-    assert_eq!(running.end(), Some(7), "the shell has noticed it");
-}
-
-/// Waits until each of these processes has used this CPU time more, in seconds.
-fn wait_until_used(pids: &[u32], seconds: f64) {
-    let used = || pids.iter().map(|pid| used_by_threads(*pid).iter().sum::<f64>()).collect::<Vec<f64>>();
-    let before = used();
-    wait_for("CPU time of each process", || used().iter().zip(&before).all(|(now, before)| *now > before + seconds));
-}
-
-/// Python's own frames, in each child.
-#[test]
-fn children_of_multiprocessing_are_recorded_too() {
-    let python = interpreters::modern().pop().expect("an interpreter");
-    let scratch = paths::scratch("attach-pool");
-    let mut running = Running::start(Command::new(&python.path).arg(paths::source("python/pool.py")));
-    let there: u32 = running.line().parse().expect("a process id");
-    assert_eq!(running.line(), "ready");
-    let attached = Attached::begin(&scratch, running.pid(), &["-s"]);
-    running.say("more");
-    let later: u32 = running.line().parse().expect("a process id");
-    wait_until_used(&[there, later], 0.5);
-    attached.signal(libc::SIGINT);
-    let (_, samples, summary) = attached.end();
-    for pid in [there, later] {
-        let burns =
-            |sample: &&Sample| sample.frames.iter().any(|frame| frame.is_python() && frame.name().ends_with("burns"));
-        // It may be seen while it starts; from then on it burns.
-        let of: Vec<&Sample> =
-            samples.iter().filter(|sample| sample.pid == pid).skip_while(|sample| !burns(sample)).collect();
-        assert!(!of.is_empty(), "{pid}: {summary}");
-        let other = of.iter().find(|sample| !burns(sample));
-        assert!(other.is_none(), "{}", other.map(|sample| sample.text()).unwrap_or_default());
-    }
-    assert_eq!(running.end(), Some(0));
 }
 
 /// Running code that is registered at run time is walked by its unwind data, too.
@@ -598,112 +430,6 @@ fn a_recording_writes_snapshots_at_intervals() {
     }
     assert_eq!(running.end(), Some(0));
     assert_eq!(Recording::read(&file).expect("a recording").end.expect("an end").cause, EndCause::ProgramEnded);
-}
-
-/// Children that live for a millisecond, hundreds of them a second, do not keep uu from sampling the others.
-#[test]
-fn short_children_do_not_hold_up_the_others() {
-    let scratch = paths::scratch("attach-short");
-    let script = "sh -c 'echo $$; while :; do :; done' & one=$!; \
-                  (while :; do /bin/true; done) & two=$!; \
-                  echo ready; read line; kill $one $two; wait; exit 7";
-    let mut running = Running::start(Command::new("sh").args(["-c", script]));
-    let said = [running.line(), running.line()];
-    let burner: u32 = said.iter().find_map(|line| line.parse().ok()).expect("a process id");
-    let attached = Attached::begin(&scratch, running.pid(), &["-s"]);
-    let begin = used_by_threads(burner)[0];
-    wait_until_used(&[burner], 2.0);
-    let used = used_by_threads(burner)[0] - begin;
-    attached.signal(libc::SIGINT);
-    let (recording, samples, summary) = attached.end();
-    assert_eq!(running.end(), Some(7));
-    let periods: u64 = samples.iter().filter(|sample| sample.pid == burner).map(|sample| sample.weight).sum();
-    let sampled = periods as f64 / f64::from(recording.settings.rate);
-    // The rest passes while a child is looked at and uu waits for a CPU.
-    assert!(sampled > used * 0.5, "{sampled} s of {used} s were sampled: {summary}");
-    let ended = summary.lines().find(|line| line.contains(" children ended before they could be looked at"));
-    let words = ended.into_iter().flat_map(str::split_whitespace);
-    let ended: usize = words.filter_map(|word| word.parse().ok()).next().unwrap_or(0);
-    let found = ended + recording.processes.len();
-    assert!(ended > 0 && found > 20, "{ended} have ended, {found} were found: {summary}");
-}
-
-/// A child whose program may not be read is counted as that; so is a process that becomes one.
-#[test]
-fn programs_that_may_not_be_read_are_refused_at_once() {
-    use std::os::unix::fs::PermissionsExt;
-    let scratch = paths::scratch("attach-closed");
-    // Without the right to read it, its process is closed to its own user, too.
-    let closed = scratch.join("closed");
-    std::fs::copy("/bin/sleep", &closed).expect("a copy");
-    let permit = |path: &Path, mode| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its owner");
-    };
-    permit(&closed, 0o111);
-    permit(&scratch, 0o777);
-    // SAFETY: a call without preconditions.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    let as_user = |command: &mut Command| {
-        if is_root {
-            command.uid(65534);
-        }
-    };
-    let flag = scratch.join("go");
-    let (program, over) = (closed.display(), flag.display());
-    let script = format!("{program} 3600 & echo $!; while [ ! -e {over} ]; do :; done; exec {program} 3600");
-    let mut shell = Command::new("sh");
-    as_user(shell.args(["-c", &script]));
-    let mut running = Running::start(&mut shell);
-    let child: libc::pid_t = running.line().parse().expect("a process id");
-    wait_for("the child's exec", || {
-        std::fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|name| name == "closed\n")
-    });
-    let attached = Attached::begin_as(&scratch, running.pid(), &["-s"], as_user);
-    wait_until_used(&[running.pid()], 0.5);
-    std::fs::write(&flag, "").expect("scratch");
-    let (recording, _, summary) = attached.end();
-    // SAFETY: a plain system call; the shell, which has become the other one, has not waited for it.
-    unsafe { libc::kill(child, libc::SIGKILL) };
-    running.kill();
-    assert!(summary.contains("1 children could not be recorded; the first: process"), "{summary}");
-    assert!(summary.contains(&format!("the recording of process {} ended early: process", running.pid())), "{summary}");
-    assert!(!summary.contains("children ended"), "{summary}");
-    assert_eq!(recording.end.expect("an end").cause, EndCause::Asked);
-}
-
-/// A child that runs a 32-bit program is left alone, and counted.
-#[test]
-fn children_that_run_a_32_bit_program_are_counted() {
-    let scratch = paths::scratch("attach-narrow");
-    let narrow = scratch.join("narrow");
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-m32", "-nostdlib", "-static", "-o"]).arg(&narrow).arg(paths::source("native/narrow.c"));
-    if !gcc.output().is_ok_and(|out| out.status.success()) {
-        return skips::skipped("a refusal of a 32-bit child", "this gcc makes none");
-    }
-    // It becomes one in the recording; another one is one from the beginning.
-    let (program, flag) = (narrow.display(), scratch.join("go"));
-    let script = format!(
-        "{program} & echo $!; one=$!; sh -c 'echo $$; while [ ! -e {} ]; do :; done; exec {program}' & two=$!; \
-         read line; kill $one $two; wait; exit 7",
-        flag.display()
-    );
-    let mut running = Running::start(Command::new("sh").args(["-c", &script]));
-    let pids: Vec<u32> = (0..2).map(|_| running.line().parse().expect("a process id")).collect();
-    let is_narrow = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == narrow);
-    wait_for("one program", || pids.iter().any(|pid| is_narrow(*pid)));
-    let later = *pids.iter().find(|pid| !is_narrow(**pid)).expect("the other one waits for the file");
-    let attached = Attached::begin(&scratch, running.pid(), &["-s"]);
-    wait_until_used(&[later], 0.5);
-    std::fs::write(&flag, "").expect("scratch");
-    wait_for("the other program", || is_narrow(later));
-    wait_until_used(&pids, 0.5);
-    attached.signal(libc::SIGINT);
-    let (_, samples, summary) = attached.end();
-    assert_eq!(running.end(), Some(7));
-    assert!(summary.contains("1 children could not be recorded; the first: process"), "{summary}");
-    assert!(summary.contains(&format!("the recording of process {later} ended early: process")), "{summary}");
-    assert!(samples.iter().any(|sample| sample.pid == later), "before it became one: {summary}");
 }
 
 /// Each of many threads is watched, however low the limit of open files is.

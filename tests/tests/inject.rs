@@ -1,10 +1,11 @@
 //! `uu record -p`: a sampler is put into a running process and taken out again. Before and after, the process
 //! looks the same, and it lives on, whatever becomes of uu.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use uunwind_recording::{EndCause, Recording, FROM_INSIDE, FROM_OUTSIDE};
+use uunwind_tests::attached::{known, program, CHAINS};
 use uunwind_tests::looks::Looks;
 use uunwind_tests::running::{all_sleep, wait_for, Running};
 use uunwind_tests::samples::Sample;
@@ -34,13 +35,6 @@ fn record(scratch: &Path, pid: u32, options: &[&str]) -> (Recording, Vec<Sample>
     (recording, samples, stderr)
 }
 
-fn program(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
-    let scratch = paths::scratch(name);
-    let options: Vec<&str> = ["-pthread"].iter().chain(options).copied().collect();
-    let program = compile::gcc(&scratch, "attached", &["native/attached.c"], &options);
-    (scratch, program)
-}
-
 fn is_from_inside(recording: &Recording) -> bool {
     recording.notes.iter().any(|note| note.starts_with(FROM_INSIDE))
 }
@@ -49,13 +43,6 @@ fn is_from_inside(recording: &Recording) -> bool {
 fn declined(recording: &Recording) -> &str {
     recording.notes.iter().find_map(|note| note.strip_prefix(FROM_OUTSIDE)).expect("a note")
 }
-
-/// The native functions of a sample that are among these, leaf first.
-fn known<'s>(sample: &'s Sample, names: &[&str]) -> Vec<&'s str> {
-    sample.native_names().into_iter().filter(|name| names.contains(name)).collect()
-}
-
-const CHAINS: [&[&str]; 3] = [&["spins", "in_loop"], &["ping_pong", "in_ping_pong"], &["spins_later", "in_later"]];
 
 /// A second recording finds the process as the first one did. A thread that begins later is sampled, too.
 #[test]

@@ -1,0 +1,116 @@
+//! `uu record -p` of programs that run, above all of `native/attached.c`.
+
+use crate::running::wait_for;
+use crate::samples::Sample;
+use crate::{compile, paths, process, uu};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use uunwind_recording::Recording;
+
+/// The chains of functions, leaf first, in which threads of `native/attached.c` are.
+pub const CHAINS: [&[&str]; 3] = [&["spins", "in_loop"], &["ping_pong", "in_ping_pong"], &["spins_later", "in_later"]];
+
+/// A `uu record -p` that runs.
+pub struct Attached {
+    /// The `uu` itself.
+    pub child: Child,
+    scratch: PathBuf,
+}
+
+impl Attached {
+    /// Starts it, and waits until the recording has begun: then its file has a name.
+    pub fn begin(scratch: &Path, pid: u32, options: &[&str]) -> Attached {
+        Attached::begin_as(scratch, pid, options, |_| ())
+    }
+
+    /// The same, with changes to the command.
+    pub fn begin_as(scratch: &Path, pid: u32, options: &[&str], change: impl FnOnce(&mut Command)) -> Attached {
+        let file = scratch.join("recording.uu");
+        let _ = std::fs::remove_file(&file);
+        let mut command = uu::command(scratch, &["record", "--remote", "-p"]);
+        command.arg(pid.to_string()).args(options).arg("-o").arg(&file);
+        // Programs that a shell has put into the background ignore SIGINT, and so would this one.
+        // SAFETY: the call is async-signal-safe.
+        let command = unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            })
+        };
+        change(command);
+        let child = command.stderr(Stdio::piped()).spawn().expect("uu");
+        let mut attached = Attached { child, scratch: scratch.to_path_buf() };
+        wait_for("the recording's file", || {
+            assert!(attached.child.try_wait().expect("its state").is_none(), "uu has ended");
+            file.is_file()
+        });
+        attached
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: plain system call; the child is not waited for yet.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+    }
+
+    /// Waits for its end, which must be one with exit code 0.
+    #[track_caller]
+    pub fn end(self) -> (Recording, Vec<Sample>, String) {
+        let out = self.child.wait_with_output().expect("its end");
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(0), "{stderr}");
+        read(&self.scratch, stderr)
+    }
+}
+
+/// What was recorded into the scratch folder: the recording, its samples, and what uu has written to stderr.
+pub fn read(scratch: &Path, stderr: String) -> (Recording, Vec<Sample>, String) {
+    let file = scratch.join("recording.uu");
+    let recording = Recording::read(&file).expect("a recording");
+    assert_eq!(recording.warnings, Vec::<String>::new());
+    let out = process::run(&mut uu::command(scratch, &["version"]), scratch, uu::LIMIT);
+    let samples = uu::Recording::made(file, out, scratch.to_path_buf()).samples();
+    (recording, samples, stderr)
+}
+
+/// Records for some seconds.
+#[track_caller]
+pub fn record(scratch: &Path, pid: u32, options: &[&str]) -> (Recording, Vec<Sample>, String) {
+    let mut command = uu::command(scratch, &["record", "-p"]);
+    command.arg(pid.to_string()).args(options).arg("-o").arg(scratch.join("recording.uu"));
+    let out = process::run(&mut command, scratch, uu::LIMIT).expect_code(0);
+    read(scratch, out.stderr)
+}
+
+/// The value of a field of `/proc/PID/status`, the first word.
+pub fn status(pid: u32, field: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(":\t"));
+    line.and_then(|rest| rest.split_whitespace().next()).unwrap_or_default().to_owned()
+}
+
+/// Compiles `native/attached.c` with these options, in a scratch folder of this name. Returns the folder and the program.
+pub fn program(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
+    let scratch = paths::scratch(name);
+    let options: Vec<&str> = ["-pthread"].iter().chain(options).copied().collect();
+    let program = compile::gcc(&scratch, "attached", &["native/attached.c"], &options);
+    (scratch, program)
+}
+
+/// The native functions of a sample that are among these, leaf first.
+pub fn known<'s>(sample: &'s Sample, names: &[&str]) -> Vec<&'s str> {
+    sample.native_names().into_iter().filter(|name| names.contains(name)).collect()
+}
+
+/// The CPU times of a program's threads, in seconds, the first one first.
+pub fn used_by_threads(pid: u32) -> Vec<f64> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+    let mut threads: Vec<PathBuf> = tasks.map(|task| task.expect("a thread").path()).collect();
+    threads.sort_by_key(|path| path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()));
+    let used = |path: &PathBuf| {
+        let used = std::fs::read_to_string(path.join("schedstat")).expect("its times");
+        used.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).expect("nanoseconds") / 1e9
+    };
+    threads.iter().map(used).collect()
+}
