@@ -90,7 +90,8 @@ pub fn status(pid: u32, field: &str) -> String {
     line.and_then(|rest| rest.split_whitespace().next()).unwrap_or_default().to_owned()
 }
 
-/// Compiles `native/attached.c` with these options, in a scratch folder of this name. Returns the folder and the program.
+/// Compiles `native/attached.c` with these options, in a scratch folder of this name. Returns the folder and the
+/// program.
 pub fn program(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
     let scratch = paths::scratch(name);
     let options: Vec<&str> = ["-pthread"].iter().chain(options).copied().collect();
