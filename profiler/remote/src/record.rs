@@ -2,12 +2,11 @@
 
 use crate::dump::{command, exe};
 use crate::followed::{parent_of, Followed, Parent, Unseen};
-use crate::memory::Memory;
-use crate::objects::{code_of, Objects};
+use crate::objects::Objects;
 use crate::open_files;
 use crate::plugins::Plugins;
-use crate::prepared::{prepare, Image, Prepared, Unprepared};
-use crate::refusal::{check, is_gone, refused, DumpError};
+use crate::prepared::{prepare, Prepared, Unprepared};
+use crate::refusal::{check, is_gone, DumpError};
 use crate::sampler::{Pause, Sampler, Tally, CHILDREN};
 use crate::target::Target;
 use crate::threads::{children, tids};
@@ -112,9 +111,12 @@ pub fn record(
     })?;
     let share = open_files::share();
     let mut files = Files { most: KEPT_OPEN.min(share), ..Files::default() };
-    // Before: what is mapped meanwhile is seen by the first check.
-    let code = code_of(pid);
-    let first = Objects::prepare(pid, &Memory::of(pid), cache, plugins).map_err(|error| refused(pid, error))?;
+    // Before anybody learns that the recording has begun: what the process does then is seen as a change.
+    let Prepared { code, image, objects: first } =
+        prepare(pid, pidfd.as_ref(), cache, plugins).map_err(|why| match why {
+            Unprepared::Ended => DumpError::NoProcess(pid),
+            Unprepared::Refused(why) => why,
+        })?;
     if let Some(signal) = interrupted() {
         return Err(AttachError::Interrupted(signal));
     }
@@ -138,7 +140,7 @@ pub fn record(
     sampler.until = attach.duration.map(|duration| begun + duration);
     sampler.add(Target::new(pid, pidfd, 0, code), false);
     // In the order of the sampler's processes.
-    let (mut objects, mut followed) = (vec![first], vec![Followed::new(pid, Image::of(pid), false)]);
+    let (mut objects, mut followed) = (vec![first], vec![Followed::new(pid, image, false)]);
     // Images that were begun, CPU time of processes that have ended, and children that were not recorded.
     let (mut images, mut cpu_of_ended, mut unseen) = (1, 0, Unseen::default());
     let mut notes = Vec::new();
