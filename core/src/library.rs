@@ -73,7 +73,7 @@ pub const RESULT_PLUGIN_NOT_CALLED: u32 = 32;
 pub const BY_ITSELF: u32 = 1;
 
 /// Bytes of [`Request::room`].
-pub const WALK_ROOM: usize = 2048;
+pub const WALK_ROOM: usize = if cfg!(target_arch = "aarch64") { 4096 } else { 2048 };
 
 /// [`Request::flags`]: frames that await those of the stack are wanted ([`crate::plugin::AWAITING`]).
 pub const REQUEST_AWAITING: u32 = 4;

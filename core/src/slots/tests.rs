@@ -1,5 +1,6 @@
 use super::holder::{Stake, CLAIMED};
 use super::*;
+#[cfg(target_arch = "x86_64")]
 use crate::cache::steps::{At, StepCache};
 
 fn slots() -> Box<Slots> {
@@ -74,6 +75,7 @@ fn a_look_tells_whether_a_handler_has_held_the_cached_steps_meanwhile() {
 }
 
 /// A fork copies the memory of other threads at any instruction, page by page.
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn what_a_threads_captures_have_cached_goes_with_its_owner() {
     let slots = slots();
