@@ -255,6 +255,7 @@ pub fn record(
     event(Event::Over);
     let is_left = cause != EndCause::ProgramEnded && !attach.with_children;
     let left = if is_left { children(pid) } else { Vec::new() };
+    sampler.end();
     sampler.targets.iter().for_each(|target| jit.finish(target.process));
     // A Ctrl-C so far has ended the recording; the next one ends the work that uu still does.
     child::forget_interrupt();
@@ -418,6 +419,13 @@ fn losses(sampler: &Sampler, rate: u32, wall: Duration) -> Vec<String> {
     let mut notes = Vec::new();
     if sampler.wall {
         notes.push(sampler.waits.note());
+        notes.extend(sampler.singles.note());
+    }
+    if sampler.unseen > 0 {
+        let seconds = sampler.unseen as f64 / 1e9;
+        notes.push(format!(
+            "{seconds:.2} s of threads' time were not seen: they had ended before, or were not found in time"
+        ));
     }
     if tally.left_out > 0 {
         notes.push(format!(

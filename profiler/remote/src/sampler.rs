@@ -13,9 +13,10 @@ use crate::memory::Memory;
 use crate::names::Names;
 use crate::objects::{code_of, Code, Objects};
 use crate::plugins::Plugins;
+use crate::single::{Single, Singles};
 use crate::target::{is_ready, Pending, Target, Watched};
 use crate::threads::{self, children, tids, Stopped};
-use crate::waiting::{self, Found, Waiting};
+use crate::waiting::{self, Found, Stop, Waiting};
 use crate::waits::{self, doing, Doing};
 use crate::walks::Walks;
 use std::fs::File;
@@ -101,6 +102,10 @@ pub struct Sampler {
     pub wall: bool,
     /// What was counted of waits.
     pub waits: waiting::Tally,
+    /// Their lengths.
+    pub singles: Singles,
+    /// Time of threads that no sample stands for, because they were not seen again, in ns.
+    pub unseen: u64,
     /// What the recording has so far, as files of their own.
     pub snapshots: Snapshots,
     /// When the recording ends by itself.
@@ -136,6 +141,8 @@ impl Sampler {
             period,
             wall,
             waits: waiting::Tally::default(),
+            singles: Singles::default(),
+            unseen: 0,
             snapshots: Snapshots::default(),
             until: None,
             awaiting: false,
@@ -165,7 +172,7 @@ impl Sampler {
         self.with_target(index, |sampler, target| {
             target.process = process;
             (target.names, target.names_written) = (Names::default(), 0);
-            target.threads.clear();
+            sampler.forget(target);
             sampler.watch(target, true);
         });
     }
@@ -257,6 +264,9 @@ impl Sampler {
         memory: &Memory,
     ) -> Option<Pause> {
         let looked = self.look(target, walks, memory);
+        if self.wall {
+            target.threads.values_mut().for_each(|thread| self.singles.take(thread.single.as_mut(), thread.index));
+        }
         let begun = Instant::now();
         if begun >= target.check || matches!(looked, Looked::OtherCode) {
             if !self.settle(target, walks) {
@@ -300,9 +310,41 @@ impl Sampler {
 
     /// Leaves a process. Returns the index of its image.
     pub fn leave(&mut self, index: usize) -> Option<u32> {
-        let target = (index < self.targets.len()).then(|| self.targets.remove(index))?;
+        let mut target = (index < self.targets.len()).then(|| self.targets.remove(index))?;
         self.tally.left_out += target.pending.len() as u64;
-        Some(target.process)
+        let process = target.process;
+        self.forget(&mut target);
+        Some(process)
+    }
+
+    /// The recording is over: nothing more is seen of any thread.
+    pub fn end(&mut self) {
+        let mut targets = std::mem::take(&mut self.targets);
+        targets.iter_mut().for_each(|target| self.forget(target));
+        self.targets = targets;
+    }
+
+    /// The threads of a process are watched no longer.
+    fn forget(&mut self, target: &mut Target) {
+        std::mem::take(&mut target.threads).into_values().for_each(|thread| self.end_of(thread));
+        self.write_waits();
+    }
+
+    fn write_waits(&mut self) {
+        let waits = self.singles.taken();
+        if !waits.is_empty() {
+            self.writer.waits(&waits);
+        }
+    }
+
+    /// A thread is watched no longer.
+    fn end_of(&mut self, thread: Watched) {
+        if !self.wall {
+            return;
+        }
+        // But for the rest of a period, which every thread has.
+        self.unseen += if thread.due < self.period { 0 } else { thread.due };
+        self.singles.end(thread.single, thread.index);
     }
 
     /// Waits for the time of the next look. Returns why the recording is over, if it is, or that a process has ended.
@@ -331,20 +373,27 @@ impl Sampler {
     /// Reads the clocks of all threads of a process. `first`: what they have used so far is left out; else only for
     /// those that are not new.
     fn watch(&mut self, target: &mut Target, first: bool) {
-        let used = |clock: &Clock| clock.used().map(|used| if self.wall { machine::monotonic() } else { used });
-        target.threads.retain(|_, thread| {
-            let Some(used) = used(&thread.clock) else { return false };
+        let wall = self.wall;
+        let used = |clock: &Clock| clock.used().map(|used| if wall { machine::monotonic() } else { used });
+        let mut gone = Vec::new();
+        for (tid, thread) in &mut target.threads {
+            let Some(used) = used(&thread.clock) else {
+                gone.push(*tid);
+                continue;
+            };
             thread.due = thread.due.saturating_add(used.saturating_sub(thread.used));
             thread.used = used;
-            true
-        });
+        }
+        gone.iter().filter_map(|tid| target.threads.remove(tid)).for_each(|thread| self.end_of(thread));
         let others: usize = self.targets.iter().take(KEPT_OPEN_OF).map(|other| other.threads.len()).sum();
         for tid in tids(target.pid).unwrap_or_default() {
             if target.threads.len() >= threads::THREADS || target.threads.contains_key(&tid) {
                 continue;
             }
             let of = target.threads.len();
-            let kept = of < KEPT_OPEN && self.targets.len() <= KEPT_OPEN_OF && others + of < self.open_files;
+            // Of one whose waits are wanted there are two files.
+            let files = (others + of).saturating_mul(1 + usize::from(self.wall));
+            let kept = of < KEPT_OPEN && self.targets.len() <= KEPT_OPEN_OF && files < self.open_files;
             let clock = match Clock::of(target.pid, tid, kept) {
                 Ok(clock) => clock,
                 Err(error) => {
@@ -358,7 +407,9 @@ impl Sampler {
             self.writer.thread(&Thread { process: target.process, tid, name: String::new() });
             self.writer.thread_name(index, &name);
             let due = if first || self.wall { 0 } else { used };
-            target.threads.insert(tid, Watched { index, clock, used, due, name, waiting: Waiting::default() });
+            let single = (kept && self.wall).then(|| Single::of(tid)).flatten();
+            let waiting = Waiting::default();
+            target.threads.insert(tid, Watched { index, clock, used, due, name, waiting, single });
         }
     }
 
@@ -374,7 +425,11 @@ impl Sampler {
             if self.wall {
                 let (at, tally) = ((pid, *tid), &mut self.waits);
                 let mut is_current = || code_of(at.0) == *code;
-                match thread.waiting.look(at, &thread.clock, (walks, memory), &mut is_current, tally) {
+                let found = thread.waiting.look(at, &thread.clock, (walks, memory), &mut is_current, tally);
+                if let (Some(single), Some(stop)) = (&mut thread.single, thread.waiting.last_stop.take()) {
+                    single.stopped(stop);
+                }
+                match found {
                     Found::Waits(walked, time) => {
                         let (weight, kind) = (thread.due(self.period), SampleKind::Waiting);
                         pending.push(Pending { tid: *tid, thread: thread.index, time, weight, kind, walked });
@@ -388,17 +443,23 @@ impl Sampler {
             } else if !is_running(pid, *tid) {
                 continue;
             }
+            let from = machine::monotonic();
             let Ok(stopped) = Stopped::one(*tid, PATIENCE) else {
                 self.tally.unstopped += u64::from(thread.clock.used().is_some());
                 continue;
             };
+            let time = machine::monotonic();
             let walked = match stopped.threads().next() {
                 Some((_, Some(false))) => {
                     // The id may be another thread's by now; then this one's clock is gone.
-                    let registers = stopped.registers(*tid).filter(|r| doing(r) == Doing::Running);
-                    let registers = registers.filter(|_| thread.clock.used().is_some());
+                    let known = stopped.registers(*tid).zip(thread.clock.ran());
                     memory.forget();
-                    registers.map(|registers| walks.walk(&registers))
+                    known.and_then(|(registers, ran)| match doing(&registers) {
+                        Doing::Running => Some((SampleKind::Timer, Arc::new(walks.walk(&registers)))),
+                        // Meanwhile, it has begun to wait: it is not stopped again for that.
+                        _ if self.wall => Some((SampleKind::Waiting, thread.waiting.stopped(&registers, ran, walks)?)),
+                        _ => None,
+                    })
                 }
                 Some((_, None)) => {
                     self.tally.unstopped += 1;
@@ -407,13 +468,22 @@ impl Sampler {
                 // It was stopped by a signal, or has ended.
                 _ => None,
             };
+            // Before it is let go: from then on, it may wait for itself.
+            let in_call = matches!(walked, Some((SampleKind::Waiting, _)));
+            if let Some(single) = &mut thread.single {
+                single.stopped(Stop { from, stood: time, in_call });
+            }
             let took = stopped.let_go();
-            self.tally.stops += 1;
-            self.tally.stopped += took;
-            self.tally.longest = self.tally.longest.max(took);
-            let Some(walked) = walked else { continue };
-            let (weight, time, kind) = (thread.due(self.period), machine::monotonic(), SampleKind::Timer);
-            let walked = Arc::new(walked);
+            if in_call {
+                self.waits.waits += 1;
+                self.waits.add_stop(took);
+            } else {
+                self.tally.stops += 1;
+                self.tally.stopped += took;
+                self.tally.longest = self.tally.longest.max(took);
+            }
+            let Some((kind, walked)) = walked else { continue };
+            let weight = thread.due(self.period);
             pending.push(Pending { tid: *tid, thread: thread.index, time, weight, kind, walked });
         }
         Looked::Whole
@@ -449,6 +519,7 @@ impl Sampler {
             self.tally.samples += 1;
             self.rename(target, tid, thread);
         }
+        self.write_waits();
         self.writer.flush();
         is_same
     }

@@ -17,25 +17,60 @@ const WAITS: usize = 1_000_000;
 /// longer has left the call: what it waited for had come by then.
 const BACK: u64 = 200_000;
 
-/// The room for the waits of a recording.
-pub struct Room {
+/// The single waits of a recording: those that were not written yet, and what is missing.
+pub struct Singles {
+    /// Room that is left.
     left: usize,
-    /// Waits that found none.
-    pub left_out: u64,
+    waits: Vec<Wait>,
+    /// Waits that found no room.
+    left_out: u64,
+    /// Threads whose waits the kernel does not report.
+    without: u64,
 }
 
-impl Default for Room {
-    fn default() -> Room {
-        Room { left: WAITS, left_out: 0 }
+impl Default for Singles {
+    fn default() -> Singles {
+        Singles { left: WAITS, waits: Vec::new(), left_out: 0, without: 0 }
     }
 }
 
-impl Room {
-    /// Keeps those of the waits for which there is room.
-    pub fn fill(&mut self, waits: &mut Vec<Wait>) {
-        self.left_out += waits.len().saturating_sub(self.left) as u64;
-        waits.truncate(self.left);
-        self.left -= waits.len();
+impl Singles {
+    /// Takes the waits of a thread that have ended. `thread`: its index in the recording.
+    pub fn take(&mut self, single: Option<&mut Single>, thread: u32) {
+        let Some(single) = single else { return };
+        single.take(thread, &mut self.waits);
+        self.limit();
+    }
+
+    fn limit(&mut self) {
+        self.left_out += self.waits.len().saturating_sub(self.left) as u64;
+        self.waits.truncate(self.left);
+    }
+
+    /// The same of one that is watched no longer.
+    pub fn end(&mut self, mut single: Option<Single>, thread: u32) {
+        self.take(single.as_mut(), thread);
+        match single {
+            Some(single) => self.left_out += single.left_out,
+            None => self.without += 1,
+        }
+    }
+
+    /// What was taken, to be written.
+    pub fn taken(&mut self) -> Vec<Wait> {
+        self.left -= self.waits.len();
+        std::mem::take(&mut self.waits)
+    }
+
+    /// What is missing, for people.
+    pub fn note(&self) -> Option<String> {
+        let Singles { without, left_out, .. } = self;
+        (*without > 0 || *left_out > 0).then(|| {
+            format!(
+                "lengths of single waits are missing: of {without} threads, because the kernel does not report them \
+                 (kernel.perf_event_paranoid, open files, locked memory), and of {left_out} waits that found no room"
+            )
+        })
     }
 }
 
@@ -44,7 +79,7 @@ pub struct Single {
     event: Event,
     course: Course,
     /// Waits that found no room, at least.
-    pub left_out: u64,
+    left_out: u64,
 }
 
 /// Where a thread is, as far as its waits go.
@@ -90,8 +125,7 @@ impl Single {
         self.course.stop = Some(stop);
     }
 
-    /// Takes the waits that have ended since the last call. `thread`: its index in the recording.
-    pub fn take(&mut self, thread: u32, out: &mut Vec<Wait>) {
+    fn take(&mut self, thread: u32, out: &mut Vec<Wait>) {
         let most = out.len() + MOST;
         let (course, left_out) = (&mut self.course, &mut self.left_out);
         self.event.drain(|record| match record {
@@ -122,7 +156,8 @@ struct Course {
 impl Course {
     /// Follows a switch; when it shows that a wait has ended, returns its begin and length.
     fn next(&mut self, Switch { time, to }: Switch) -> Option<(u64, u64)> {
-        let stop = self.stop.filter(|stop| (stop.from..=stop.stood).contains(&time));
+        let within = |time: u64| self.stop.filter(|stop| (stop.from..=stop.stood).contains(&time));
+        let stop = within(time);
         let wait = |begin: u64, end: u64| (begin, end.saturating_sub(begin));
         let (state, ended) = match (self.state, to) {
             // To stand still is no wait.
@@ -136,12 +171,19 @@ impl Course {
                 back.on_cpu = (to == SwitchTo::Running).then_some(time);
                 match to {
                     SwitchTo::Waiting if back.used <= BACK => (back.begin.map_or(State::Unknown, State::Waits), None),
-                    SwitchTo::Waiting => (State::Waits(time), back.begin.map(|begin| wait(begin, back.at))),
+                    SwitchTo::Waiting => {
+                        let before = back.begin.filter(|begin| *begin < back.at);
+                        (State::Waits(time), before.map(|begin| wait(begin, back.at)))
+                    }
                     _ => (State::Back(back), None),
                 }
             }
             (State::Waits(begin), SwitchTo::Running) => match stop {
                 Some(Stop { in_call: true, .. }) => (State::Woken(Some(begin)), None),
+                // It was about to wait in its call, and stood still instead.
+                None if within(begin).is_some_and(|stop| stop.in_call) => {
+                    (State::Back(Back { begin: Some(begin), at: begin, used: 0, on_cpu: Some(time) }), None)
+                }
                 _ => (State::Runs, Some(wait(begin, time))),
             },
             (State::Unknown, SwitchTo::Running) if stop.is_some_and(|stop| stop.in_call) => (State::Woken(None), None),
@@ -151,6 +193,10 @@ impl Course {
             },
             (_, SwitchTo::Running | SwitchTo::Ready) => (State::Runs, None),
         };
+        if matches!(state, State::Back(_)) {
+            // Another wait may begin within it.
+            self.stop = None;
+        }
         self.state = state;
         ended
     }
@@ -199,14 +245,32 @@ mod tests {
         assert_eq!(found(stop, &switches[2..]), [(300, 20)]);
     }
 
+    /// A thread that ran when it was to be stopped, and was in a call when it stood still, from 90 to 150.
+    #[test]
+    fn a_stop_before_a_wait_is_no_wait() {
+        let stop = Some(Stop { from: 90, stood: 150, in_call: true });
+        let (left, next) = (210 + BACK, 900_000);
+        // It had not waited yet: it does so afterwards, or what it would have waited for is there.
+        let stands = [(10, Running), (100, Waiting), (200, Running)];
+        assert_eq!(found(stop, &[&stands[..], &[(210, Waiting), (900, Running)]].concat()), [(100, 800)]);
+        let goes_on = [(left, Waiting), (next, Running)];
+        assert_eq!(found(stop, &[&stands[..], &goes_on].concat()), [(left, next - left)]);
+        // It had begun to.
+        let waits = [(10, Running), (95, Waiting), (100, Running), (110, Waiting), (200, Running)];
+        assert_eq!(found(stop, &[&waits[..], &[(210, Waiting), (900, Running)]].concat()), [(95, 805)]);
+    }
+
     #[test]
     fn waits_beyond_the_room_are_counted() {
-        let mut room = Room { left: 5, left_out: 0 };
-        let kept = [3, 3, 3].map(|n| {
-            let mut waits = vec![Wait { thread: 0, begin: 1, duration: 2 }; n];
-            room.fill(&mut waits);
-            waits.len()
-        });
-        assert_eq!((kept, room.left_out), ([3, 2, 0], 4));
+        let mut singles = Singles { left: 5, ..Singles::default() };
+        let mut kept = Vec::new();
+        for n in [3, 3, 3] {
+            singles.waits = vec![Wait { thread: 0, begin: 1, duration: 2 }; n];
+            singles.limit();
+            kept.push(singles.taken().len());
+        }
+        assert_eq!((kept, singles.left_out), (vec![3, 2, 0], 4));
+        assert!(singles.note().is_some_and(|note| note.contains("of 0 threads") && note.contains("of 4 waits")));
+        assert_eq!(Singles::default().note(), None);
     }
 }

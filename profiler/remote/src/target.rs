@@ -4,6 +4,7 @@ use crate::clocks::Clock;
 use crate::names::Names;
 use crate::objects::Code;
 use crate::refusal::is_gone;
+use crate::single::Single;
 use crate::threads::tids;
 use crate::waiting::Waiting;
 use crate::walks::Walked;
@@ -96,6 +97,8 @@ pub struct Watched {
     pub name: String,
     /// What is known of its wait.
     pub waiting: Waiting,
+    /// Its single waits, if they are wanted and the kernel reports them.
+    pub single: Option<Single>,
 }
 
 impl Watched {

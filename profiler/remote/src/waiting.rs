@@ -12,7 +12,7 @@
 use crate::clocks::{Clock, Ran};
 use crate::memory::Memory;
 use crate::threads::Stopped;
-use crate::waits::{doing, number, Doing};
+use crate::waits::{doing, number, Doing, Registers};
 use crate::walks::{Walked, Walks};
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +61,13 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// A thread was stopped for so long.
+    pub fn add_stop(&mut self, took: Duration) {
+        self.stops += 1;
+        self.stopped += took;
+        self.longest = self.longest.max(took);
+    }
+
     /// What was done, for people.
     pub fn note(&self) -> String {
         let mean = self.stopped.as_secs_f64() * 1e3 / self.stops.max(1) as f64;
@@ -194,9 +201,13 @@ impl Waiting {
     }
 
     fn found(&mut self, (ran, at): (Ran, Blocked), walked: Walked, time: u64) -> Found {
+        Found::Waits(self.keep((ran, at), walked), time)
+    }
+
+    fn keep(&mut self, (ran, at): (Ran, Blocked), walked: Walked) -> Arc<Walked> {
         let walked = Arc::new(walked);
         self.last = Some(Wait { ran, at, walked: walked.clone() });
-        Found::Waits(walked, time)
+        walked
     }
 
     /// The stack of the last wait, if it is proved that this one has the same.
@@ -235,14 +246,7 @@ impl Waiting {
                 // The id may be another thread's by now; then this one's clock is gone.
                 let registers = stopped.registers(tid).filter(|_| clock.ran().is_some());
                 memory.forget();
-                registers.and_then(|registers| {
-                    self.thread_pointer = registers.fs_base;
-                    let Doing::Waiting(name) = doing(&registers) else { return None };
-                    let at = Blocked { number: number(&registers), sp: registers.rsp, pc: registers.rip };
-                    let mut walked = walks.walk(&registers);
-                    walked.words.splice(0..0, walks.call(&name, at.number));
-                    Some((at, walked))
-                })
+                registers.and_then(|registers| self.stopped(&registers, ran, walks))
             }
             Some((_, None)) => {
                 tally.unstopped += 1;
@@ -253,16 +257,24 @@ impl Waiting {
         };
         // Before it is let go: from then on, it may wait for itself.
         self.last_stop = Some(Stop { from, stood, in_call: found.is_some() });
-        let took = stopped.let_go();
-        tally.stops += 1;
-        tally.stopped += took;
-        tally.longest = tally.longest.max(took);
-        let Some((at, walked)) = found else {
+        tally.add_stop(stopped.let_go());
+        let Some(walked) = found else {
             tally.missed += 1;
             return Found::Missed;
         };
         tally.waits += 1;
-        self.found((ran, at), walked, stood)
+        Found::Waits(walked, stood)
+    }
+
+    /// The stack of a thread that stands still, if a stop has interrupted it in a system call. It is not stopped again
+    /// for the same wait. `ran`: as it was before it is let go.
+    pub fn stopped(&mut self, registers: &Registers, ran: Ran, walks: &mut Walks<'_>) -> Option<Arc<Walked>> {
+        self.thread_pointer = registers.fs_base;
+        let Doing::Waiting(name) = doing(registers) else { return None };
+        let at = Blocked { number: number(registers), sp: registers.rsp, pc: registers.rip };
+        let mut walked = walks.walk(registers);
+        walked.words.splice(0..0, walks.call(&name, at.number));
+        Some(self.keep((ran, at), walked))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::names::Names;
 use crate::objects::{code_of, Code, Objects};
 use crate::plugins::Plugins;
-use crate::single::{Room, Single};
+use crate::single::{Single, Singles};
 use crate::threads;
 use crate::waiting::{is_blocked, Found, Tally, Waiting};
 use crate::waits;
@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uunwind_recorder::machine;
 use uunwind_recorder::watch::{Seen, Watched};
-use uunwind_recording::{Object, Wait};
+use uunwind_recording::Object;
 use uunwind_tables_build::Cache;
 
 /// Looks take at most one of this many parts of a CPU.
@@ -61,9 +61,7 @@ impl Watcher {
                 tally: Tally::default(),
                 unseen: 0,
                 left_out: 0,
-                without_waits: 0,
-                waits_left_out: 0,
-                room: Room::default(),
+                singles: Singles::default(),
             };
             watch.run(&mut open());
         };
@@ -120,11 +118,6 @@ impl Thread {
         self.due + machine::monotonic().saturating_sub(self.looked) as i64
     }
 
-    /// Takes its waits that have ended.
-    fn take_waits(&mut self, out: &mut Vec<Wait>) {
-        self.single.iter_mut().for_each(|single| single.take(self.index, out));
-    }
-
     /// Takes a sample for what is due.
     fn take_due(&mut self, period: u64) -> u32 {
         let due = u64::try_from(self.due).unwrap_or(0);
@@ -169,10 +162,7 @@ struct Watch {
     /// Waiting of threads and processes that ended before it was seen, in ns.
     unseen: u64,
     left_out: u64,
-    /// Threads whose single waits the kernel does not report, and waits for which there was no room.
-    without_waits: u64,
-    waits_left_out: u64,
-    room: Room,
+    singles: Singles,
 }
 
 impl Watch {
@@ -207,13 +197,7 @@ impl Watch {
                 "up to {seconds:.2} s of waiting were not seen: the threads had ended before"
             )));
         }
-        let (threads, waits) = (self.without_waits, self.waits_left_out + self.room.left_out);
-        if threads > 0 || waits > 0 {
-            self.send(Seen::Note(format!(
-                "lengths of single waits are missing: of {threads} threads, because the kernel does not report them \
-                 (kernel.perf_event_paranoid, open files, locked memory), and of {waits} waits that found no room"
-            )));
-        }
+        self.singles.note().into_iter().for_each(|note| self.send(Seen::Note(note)));
         let troubles = std::mem::take(&mut plugins.troubles);
         troubles.into_iter().for_each(|trouble| self.send(Seen::Note(trouble)));
     }
@@ -224,19 +208,14 @@ impl Watch {
     }
 
     /// The thread is watched no longer.
-    fn end_of(&mut self, mut thread: Thread) {
-        let mut waits = Vec::new();
-        thread.take_waits(&mut waits);
-        self.waits(waits);
-        match &thread.single {
-            Some(single) => self.waits_left_out += single.left_out,
-            None => self.without_waits += 1,
-        }
+    fn end_of(&mut self, thread: Thread) {
         self.miss(thread.left());
+        self.singles.end(thread.single, thread.index);
+        self.send_waits();
     }
 
-    fn waits(&mut self, mut waits: Vec<Wait>) {
-        self.room.fill(&mut waits);
+    fn send_waits(&mut self) {
+        let waits = self.singles.taken();
         if !waits.is_empty() {
             self.send(Seen::Waits(waits));
         }
@@ -268,10 +247,9 @@ impl Watch {
             // Of this thread's own time: what is stopped may have to wait for a CPU.
             let (begun, cpu) = (Instant::now(), machine::own_thread_cpu());
             let pause = self.look(plugins);
-            let mut waits = Vec::new();
             let threads = self.processes.values_mut().flat_map(|process| process.threads.values_mut());
-            threads.for_each(|thread| thread.take_waits(&mut waits));
-            self.waits(waits);
+            threads.for_each(|thread| self.singles.take(thread.single.as_mut(), thread.index));
+            self.send_waits();
             let used = Duration::from_nanos(machine::own_thread_cpu().saturating_sub(cpu));
             next = begun + period.max(used * SHARE);
             if let Some(pause) = pause {
