@@ -27,6 +27,8 @@ fn its_structures_are_the_librarys() {
     same!(sys::Window, uunwind_core::registry::c_window::CWindow:
         size, kind, text, text_len, user, flags, reserved0, unwind, unwind_len, functions, functions_room, published, rule,
         step, name, reserved);
+    same!(sys::FrameRecord, uunwind_core::plugin::FrameRecord: outer, activation, name, line);
+    assert_eq!(sys::GROWING, uunwind_core::registry::window::GROWING);
     assert_eq!(sys::INLINED, uunwind_stacks::symbol::INLINED);
     assert_eq!(sys::NO_UNWIND, uunwind_core::registry::window::NO_UNWIND);
 }

@@ -28,8 +28,9 @@
 //!
 //! # Signal handlers
 //!
-//! [`native`] and [`Walk::each`] are async-signal-safe once [`load`] has succeeded, and so are [`Step::describe`],
-//! [`Client::trigger`], [`Cookie::is_pending`] and [`cancel_trigger`]. Everything else allocates.
+//! [`native`], [`Walk::each`] and [`Walk::each_interrupted`] are async-signal-safe once [`load`] has succeeded, and so
+//! are [`Step::describe`], [`Client::trigger`], [`Cookie::is_pending`], [`cancel_trigger`] and [`Running::set_line`].
+//! Everything else allocates or locks.
 //!
 //! ```text
 //! stack     Stack: a whole stack of this thread, or of another one
@@ -39,7 +40,11 @@
 //! id        StackId: a number for a stack
 //! threads   the stacks of all threads; what a thread needs to have a stack overflow reported
 //! window    Window: code of a JIT, registered as long as the value lives
+//! replace   one set of windows instead of another, at once
+//! growing   GrowingWindow: code to which functions are added
 //! unwinder  Unwinder: rules and names of a window's code by a value; held: what walks read while a window owns it
+//! published FrameName, Running: the frames that an interpreter shows itself; Interpreter: its code
+//! plugin    requests to plugins
 //! client    Client: stacks that are asked for now and taken at the next safe point
 //! crash     CrashReport: fatal signals
 //! panic     a panic hook
@@ -51,10 +56,14 @@ mod crash;
 mod describe;
 mod error;
 mod frame;
+mod growing;
 mod held;
 mod id;
 mod library;
 mod panic;
+mod plugin;
+mod published;
+mod replace;
 mod stack;
 #[doc(hidden)]
 pub mod sys;
@@ -68,8 +77,11 @@ pub use crash::CrashReport;
 pub use describe::Description;
 pub use error::Error;
 pub use frame::{Frame, Kind};
+pub use growing::GrowingWindow;
 pub use id::{ids_lost, StackId};
 pub use panic::install_panic_hook;
+pub use plugin::plugin_call;
+pub use published::{publish_frames, FrameName, Interpreter, Running};
 pub use stack::{native, Captured, Stack};
 pub use threads::{all_threads, prepare_thread, Thread};
 pub use unwinder::{Function, Rule, Unwinder};

@@ -97,6 +97,13 @@ fn functions(library: &Library) -> Result<Api, Error> {
         setup_with = "uu_setup_with",
         register_window = "uu_register_window",
         unlink_window = "uu_unlink_window",
-        synchronize = "uu_synchronize"
+        replace_windows = "uu_replace_windows",
+        seal_window = "uu_seal_window",
+        synchronize = "uu_synchronize",
+        intern = "uu_intern",
+        publish_frames = "uu_publish_frames",
+        mark_interpreter = "uu_mark_interpreter",
+        unmark_interpreter = "uu_unmark_interpreter",
+        plugin_call = "uu_plugin_call"
     ))
 }

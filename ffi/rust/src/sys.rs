@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "uu.h documents the fields")]
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU32};
 use uunwind_core::plugin::CRule;
 
 /// `UU_ABI`.
@@ -164,6 +165,19 @@ pub const WINDOW_SFRAME: u32 = 4;
 /// See [`WINDOW_FRAME_POINTER`].
 pub const WINDOW_RULE: u32 = 5;
 
+/// `UU_WINDOW_GROWING`, of `uu_window.flags`.
+pub const GROWING: u32 = 1;
+
+/// `struct uu_frame_record`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct FrameRecord {
+    pub outer: *mut FrameRecord,
+    pub activation: *const c_void,
+    pub name: u32,
+    pub line: AtomicU32,
+}
+
 /// The functions of the library that this crate calls, without their `uu_`.
 pub struct Api {
     pub abi: unsafe extern "C" fn() -> u32,
@@ -191,5 +205,12 @@ pub struct Api {
     pub setup_with: unsafe extern "C" fn(u32) -> c_int,
     pub register_window: unsafe extern "C" fn(*const Window) -> c_int,
     pub unlink_window: unsafe extern "C" fn(*const c_void, *mut u64) -> c_int,
+    pub replace_windows: unsafe extern "C" fn(*const *const c_void, usize, *const Window, usize, *mut u64) -> c_int,
+    pub seal_window: unsafe extern "C" fn(*const c_void) -> c_int,
     pub synchronize: unsafe extern "C" fn(u64, u64) -> c_int,
+    pub intern: unsafe extern "C" fn(*const c_char, *const c_char, u32) -> u32,
+    pub publish_frames: unsafe extern "C" fn(*const AtomicPtr<FrameRecord>) -> c_int,
+    pub mark_interpreter: unsafe extern "C" fn(*const c_void, usize) -> c_int,
+    pub unmark_interpreter: unsafe extern "C" fn(*const c_void) -> c_int,
+    pub plugin_call: unsafe extern "C" fn(*const c_char, u32, *mut c_void, usize) -> c_int,
 }

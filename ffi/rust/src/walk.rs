@@ -133,12 +133,40 @@ impl Walk {
 
     /// As [`each`](Walk::each), from the frame that a signal has interrupted.
     ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// static INTERRUPTED: AtomicU64 = AtomicU64::new(0);
+    ///
+    /// extern "C" fn handler(_: i32, _: *mut libc::siginfo_t, ucontext: *mut libc::c_void) {
+    ///     let step = |frame: uunwind::Step<'_>| {
+    ///         INTERRUPTED.store(frame.address().filter(|_| frame.is_exact()).unwrap_or(0), Ordering::Relaxed);
+    ///         ControlFlow::Break(()) // the first frame is enough
+    ///     };
+    ///     // SAFETY: the kernel has entered this handler with it, on this thread.
+    ///     let _ = unsafe { uunwind::Walk::new().each_interrupted(ucontext, step) };
+    /// }
+    ///
+    /// uunwind::load()?;
+    /// // SAFETY: a whole action; the handler is async-signal-safe.
+    /// unsafe {
+    ///     let mut action: libc::sigaction = std::mem::zeroed();
+    ///     action.sa_sigaction = handler as *const () as usize;
+    ///     action.sa_flags = libc::SA_SIGINFO;
+    ///     libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut());
+    ///     libc::raise(libc::SIGUSR1);
+    /// }
+    /// assert_ne!(INTERRUPTED.load(Ordering::Relaxed), 0);
+    /// # Ok::<(), uunwind::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As there; [`Error::Os`] with `EINVAL`: the ucontext is no multiple of 8.
     ///
     /// # Safety
     /// `ucontext` must be the third argument of a signal handler that the kernel has entered on this thread and that is
-    /// still running.
+    /// still running. There must be 8 KiB of stack: the alternate signal stacks of Rust's own threads have less.
     pub unsafe fn each_interrupted<F: FnMut(Step<'_>) -> ControlFlow<()>>(
         self,
         ucontext: *const c_void,

@@ -4,6 +4,7 @@ use crate::held::Held;
 use crate::unwinder::{Callbacks, Unwinder};
 use crate::{library, sys, Error};
 use std::ffi::{c_char, c_void};
+use std::sync::atomic::AtomicU64;
 
 /// How the frames of a window's code are stepped (`enum uu_window_kind` of `uu.h`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,32 +67,40 @@ enum By {
 #[derive(Debug)]
 pub struct Window<C: AsRef<[u8]> + 'static> {
     /// Taken out when it is unregistered.
-    parts: Option<Parts<C>>,
-    place: Place,
+    pub(crate) parts: Option<Parts<C>>,
+    pub(crate) place: Place,
 }
 
 /// The window in the library's table.
 #[derive(Debug)]
-struct Place {
+pub(crate) struct Place {
     /// Address of the code: the window's key.
-    text: u64,
+    pub(crate) text: u64,
     /// Once it is out of the table: what is to be waited for.
-    ticket: Option<u64>,
+    pub(crate) ticket: Option<u64>,
 }
 
 /// What walks read.
 #[derive(Debug)]
-struct Parts<C> {
+pub(crate) struct Parts<C> {
     code: Held<C>,
     _unwind: Option<Held<[u8]>>,
     _callbacks: Option<Callbacks>,
-    _table: Held<[Entry]>,
-    _names: Vec<String>,
+    pub(crate) table: Held<[Entry]>,
+    /// How many entries of the table are valid, where it grows.
+    pub(crate) published: Held<AtomicU64>,
+    pub(crate) names: Vec<String>,
+}
+
+/// A window that is to be registered, and what it points to.
+pub(crate) struct Prepared<C> {
+    pub(crate) window: sys::Window,
+    pub(crate) parts: Parts<C>,
 }
 
 /// An entry of the table of functions.
 #[repr(transparent)]
-struct Entry(sys::Function);
+pub(crate) struct Entry(pub(crate) sys::Function);
 
 // SAFETY: it points to names that the same window owns, and that nobody changes.
 unsafe impl Send for Entry {}
@@ -170,17 +179,23 @@ impl<C: AsRef<[u8]> + 'static> WindowBuilder<C> {
     /// # Errors
     /// Those of [`load`](crate::load); [`Error::Os`] with `EINVAL` (empty code), `EEXIST` (it overlaps a window),
     /// `ENOMEM`, and the others of `uu_register_window()` of `uu.h`.
-    pub fn register(mut self) -> Result<Window<C>, Error> {
+    pub fn register(self) -> Result<Window<C>, Error> {
+        self.prepared(0).registered()
+    }
+
+    /// The window, with `room` for functions that are added later.
+    pub(crate) fn prepared(mut self, room: usize) -> Prepared<C> {
         self.functions.sort_by_key(|function| function.0);
-        let mut names: Vec<String> = Vec::with_capacity(self.functions.len());
-        let mut table = Vec::with_capacity(self.functions.len());
+        let count = self.functions.len();
+        let mut names: Vec<String> = Vec::with_capacity(count + room);
+        let mut table = Vec::with_capacity(count + room);
         for (start, len, unwind, name) in self.functions {
-            // A String's bytes stay where they are when it moves.
-            let (text, name_len) = (name.as_ptr().cast::<c_char>(), u32::try_from(name.len()).unwrap_or(u32::MAX));
-            table.push(Entry(sys::Function { start, len, unwind, name_len, name: text }));
+            table.push(Entry::of(start, len, unwind, &name));
             names.push(name);
         }
+        table.extend((0..room).map(|_| Entry::of(0, 0, sys::NO_UNWIND, "")));
         let table = Held::of(table.into_boxed_slice());
+        let published = Held::of(Box::new(AtomicU64::new(count as u64)));
         let (kind, unwind, callbacks) = match self.unwind {
             By::Data(Unwind::FramePointer) => (sys::WINDOW_FRAME_POINTER, None, None),
             By::Data(Unwind::Opaque) => (sys::WINDOW_OPAQUE, None, None),
@@ -191,30 +206,52 @@ impl<C: AsRef<[u8]> + 'static> WindowBuilder<C> {
         // Null where there is nothing.
         let (data, data_len) = unwind.as_ref().map_or((std::ptr::null(), 0), of_slice);
         let (functions, functions_room) = of_slice(&table);
+        let grows = room != 0;
         let window = sys::Window {
             size: size_of::<sys::Window>() as u32,
             kind,
             text: self.place.start as *const c_void,
             text_len: self.place.len,
             user: callbacks.as_ref().map_or(std::ptr::null_mut(), |callbacks| callbacks.user.address()),
-            flags: 0,
+            flags: if grows { sys::GROWING } else { 0 },
             reserved0: 0,
             unwind: data,
             unwind_len: data_len,
             functions: functions.cast(),
             functions_room,
-            published: std::ptr::null(),
+            published: if grows { published.address().cast() } else { std::ptr::null() },
             rule: callbacks.as_ref().map(|callbacks| callbacks.rule),
             step: std::ptr::null(),
             name: callbacks.as_ref().map(|callbacks| callbacks.name),
             reserved: [0; 3],
         };
+        let parts = Parts { code: self.code, _unwind: unwind, _callbacks: callbacks, table, published, names };
+        Prepared { window, parts }
+    }
+}
+
+impl Entry {
+    /// The name must live as long as the entry is read.
+    pub(crate) fn of(start: u32, len: u32, unwind: u32, name: &str) -> Entry {
+        // A String's bytes stay where they are when it moves.
+        let (text, name_len) = (name.as_ptr().cast::<c_char>(), u32::try_from(name.len()).unwrap_or(u32::MAX));
+        Entry(sys::Function { start, len, unwind, name_len, name: text })
+    }
+}
+
+impl<C: AsRef<[u8]> + 'static> Prepared<C> {
+    pub(crate) fn registered(self) -> Result<Window<C>, Error> {
         // SAFETY: what it points to is owned by the window, which frees it only once no walk can read it; it borrows
         // nothing that could end before.
-        let result = unsafe { (library::get()?.register_window)(&raw const window) };
+        let result = unsafe { (library::get()?.register_window)(&raw const self.window) };
         Error::check("uu_register_window", result)?;
-        let parts = Parts { code: self.code, _unwind: unwind, _callbacks: callbacks, _table: table, _names: names };
-        Ok(Window { parts: Some(parts), place: Place { text: self.place.start, ticket: None } })
+        Ok(self.into_window())
+    }
+
+    /// The window, which is in the library's table.
+    pub(crate) fn into_window(self) -> Window<C> {
+        let place = Place { text: self.window.text as u64, ticket: None };
+        Window { parts: Some(self.parts), place }
     }
 }
 

@@ -1,6 +1,9 @@
 //! The crate against the library that `ci/build` laid out: stacks with their names, windows that end with their guards,
 //! and what happens where there is no library.
 
+mod code;
+
+use code::{called_back, Code};
 use std::process::Command;
 use uunwind::{CrashReport, Error, Kind, Stack, StopReason, Unwind, Window};
 
@@ -39,41 +42,6 @@ fn a_native_capture_is_the_same_stack() {
     assert_eq!(words[1..captured.words], stack.words()[1..]);
     let too_small = uunwind::native(&mut words[..2]).expect("it is loaded");
     assert_eq!((too_small.words, too_small.stop), (2, Some(StopReason::BufferFull)));
-}
-
-/// Memory that can be executed.
-struct Code(*mut u8, usize);
-
-impl Code {
-    fn of(bytes: &[u8]) -> Code {
-        let (read_write_execute, private_anonymous) = (7, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a mapping of its own, into which the bytes fit.
-        unsafe {
-            let at = libc::mmap(std::ptr::null_mut(), 4096, read_write_execute, private_anonymous, -1, 0);
-            assert_ne!(at, libc::MAP_FAILED);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), at.cast(), bytes.len());
-            Code(at.cast(), bytes.len())
-        }
-    }
-}
-
-impl AsRef<[u8]> for Code {
-    fn as_ref(&self) -> &[u8] {
-        // SAFETY: mapped until it is dropped.
-        unsafe { std::slice::from_raw_parts(self.0, self.1) }
-    }
-}
-
-impl Drop for Code {
-    fn drop(&mut self) {
-        // SAFETY: its own mapping.
-        unsafe { libc::munmap(self.0.cast(), 4096) };
-    }
-}
-
-extern "C" fn called_back(stack: *mut Option<Stack>) {
-    // SAFETY: the place that the test passes.
-    unsafe { *stack = Stack::capture().ok() };
 }
 
 #[cfg(target_arch = "x86_64")]
