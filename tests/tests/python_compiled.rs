@@ -21,8 +21,8 @@ fn line_of(source: &str, function: &str) -> u64 {
 /// The interpreter with the compilers; none, and named, where it or Python's headers are missing.
 fn environment() -> Option<PathBuf> {
     static MADE: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let compilers = ["cython==3.3.1", "mypy==1.18.2", "setuptools==80.9.0"];
-    let python = MADE.get_or_init(|| packages::environment("compiled", &compilers)).clone()?;
+    let compilers = ["cython==3.3.1", "mypy==1.18.2", "setuptools==80.9.0", "nuitka==4.3.3"];
+    let python = MADE.get_or_init(|| packages::environment("compilers", &compilers)).clone()?;
     let header = PathBuf::from(asked(&python, "sysconfig.get_path('include')")).join("Python.h");
     if !header.is_file() {
         skips::skipped("compiled Python", "the newest Python that is installed has no Python.h");
@@ -136,4 +136,25 @@ fn mypyc() {
     done(Command::new(&python).args(["-c", program, "by_mypyc.py"]).current_dir(&folder));
     let expected = expected(name, "by_mypyc.py", &["outer", "through_python", "Plain.meth", "leaf"]);
     assert_eq!(frames(&python, &folder, name, "hide"), expected);
+}
+
+/// Nuitka has no lines of Python: those of the C source that it made are shown. Its symbols have no classes.
+#[test]
+fn nuitka() {
+    let Some(python) = environment() else { return };
+    let folder = paths::scratch("compiled-nuitka");
+    let (name, source) = ("by_nuitka", folder.join("by_nuitka.py"));
+    std::fs::copy(paths::source("python/compiled/by_nuitka.py"), &source).expect("the scratch folder");
+    let mut compile = Command::new(&python);
+    compile.args(["-m", "nuitka", "--module", "--debug", "--quiet", "--disable-cache=all", "by_nuitka.py"]);
+    done(compile.current_dir(&folder));
+    // What is imported is the compiled module.
+    std::fs::remove_file(&source).expect("it is there");
+    let shown = by_name(frames(&python, &folder, name, "hide"));
+    let functions = ["outer", "outer.inner", "meth", "leaf"].map(|function| format!("{name}.{function}"));
+    assert_eq!(names(&shown), functions);
+    assert!(shown.iter().all(|(_, file, line)| file == "module.by_nuitka.c" && *line > 0), "{shown:?}");
+    // The functions by which it calls are glue.
+    let all = frames(&python, &folder, name, "show");
+    assert!(names(&all).iter().any(|name| name.starts_with("CALL_FUNCTION_")), "{all:?}");
 }
