@@ -1,5 +1,5 @@
-//! Windows that are replaced by others, and windows that grow, against the library that `ci/build` laid out. The code is
-//! called, and the stack that it calls back from has the names that the window had at that time.
+//! Windows that are replaced by others, and windows that grow, against the library that `ci/build` laid out. The code
+//! is called, and the stack that it calls back from has the names that the window had at that time.
 #![cfg(target_arch = "x86_64")]
 
 mod code;

@@ -1,8 +1,10 @@
 //! The crate against the library that `ci/build` laid out: stacks with their names, windows that end with their guards,
 //! and what happens where there is no library.
 
+#[cfg(target_arch = "x86_64")]
 mod code;
 
+#[cfg(target_arch = "x86_64")]
 use code::{called_back, Code};
 use std::process::Command;
 use uunwind::{CrashReport, Error, Kind, Stack, StopReason, Unwind, Window};
@@ -77,8 +79,10 @@ fn code_in_a_window_has_its_name_until_the_guard_ends() {
     assert_eq!(empty, Some(Error::Os { call: "uu_register_window", errno: libc::EINVAL }));
 }
 
+#[cfg(target_arch = "x86_64")]
 struct AtThe(*mut u8);
 
+#[cfg(target_arch = "x86_64")]
 impl AsRef<[u8]> for AtThe {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the test keeps the window whose first byte it is.
