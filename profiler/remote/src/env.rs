@@ -17,7 +17,6 @@ use uunwind_core::rule::{Packed, RuleKind, BY_FRAME_POINTER};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Claimed, Env, Look, Replay};
-use uunwind_live::window_rule::{self, Missing};
 use uunwind_live::{in_window, not_code, plugin_rule, runtime_locks};
 
 /// Compilers align functions to a multiple of this many bytes.
@@ -90,10 +89,7 @@ impl Remote<'_> {
     fn in_registered(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Found> {
         let mut found = self.registered.find(cursor, self.memory, reader)?;
         if let Some(window) = &found.window {
-            found.rule = match window_rule::find(window, cursor, reader, None) {
-                Ok(rule) => rule.pack(),
-                Err(Missing::NoRule(reason) | Missing::Failed(reason)) => Packed::failed(reason),
-            };
+            found.rule = self.registered.rule_in(window, cursor, self.memory, reader);
         }
         found.rule = in_window::or_frame_pointer(found.rule, cursor);
         Some(found)

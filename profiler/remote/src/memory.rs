@@ -53,6 +53,8 @@ pub struct Memory {
     pages: RefCell<HashMap<u64, Option<Box<[u8; PAGE]>>>>,
     /// Number of pages that were read in this look, also of those that are not kept any more.
     pages_read: Cell<usize>,
+    /// Number of reads by readers so far.
+    reads_made: Cell<u64>,
     /// What is read from now on, if that is kept.
     reads: RefCell<Reads>,
 }
@@ -65,6 +67,7 @@ impl Memory {
             source: Source::Process { pid: pid as libc::pid_t, file },
             pages: RefCell::default(),
             pages_read: Cell::default(),
+            reads_made: Cell::default(),
             reads: RefCell::default(),
         }
     }
@@ -75,6 +78,7 @@ impl Memory {
             source: Source::Core { core: core.clone(), backings },
             pages: RefCell::default(),
             pages_read: Cell::default(),
+            reads_made: Cell::default(),
             reads: RefCell::default(),
         }
     }
@@ -126,6 +130,11 @@ impl Memory {
         self.pages.borrow_mut().clear();
     }
 
+    /// Number of reads by readers so far.
+    pub fn reads_made(&self) -> u64 {
+        self.reads_made.get()
+    }
+
     /// Number of pages that were read in this look.
     #[cfg(test)]
     pub fn pages_read(&self) -> usize {
@@ -158,6 +167,14 @@ impl Memory {
     /// As [`Memory::read`], at this very time, and without keeping what was read.
     pub fn read_now(&self, address: u64, out: &mut [u8]) -> bool {
         self.copy(address, out) == out.len()
+    }
+
+    /// As [`Memory::read`], but of a process as it is at this very time, although it runs.
+    pub fn read_running(&self, address: u64, out: &mut [u8]) -> bool {
+        match &self.source {
+            Source::Process { .. } => self.read_now(address, out),
+            Source::Core { .. } => self.read(address, out),
+        }
     }
 
     /// Fills `out` with what lies at a process address. False: not all of it can be read.
@@ -248,6 +265,7 @@ unsafe extern "C" fn read(memory: *mut c_void, address: u64, out: *mut u8, len: 
     // SAFETY: `Memory::reader` passes a memory, of which nobody changes anything but the pages in their cell; the
     // caller passes room for `len` bytes.
     let (memory, out) = unsafe { (&*memory.cast::<Memory>(), std::slice::from_raw_parts_mut(out, len)) };
+    memory.reads_made.set(memory.reads_made.get().wrapping_add(1));
     let is_read = memory.read(address, out);
     if is_read {
         memory.keep(address, out);
@@ -259,6 +277,7 @@ unsafe extern "C" fn read(memory: *mut c_void, address: u64, out: *mut u8, len: 
 unsafe extern "C" fn read_quietly(memory: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
     // SAFETY: as for `read`.
     let (memory, out) = unsafe { (&*memory.cast::<Memory>(), std::slice::from_raw_parts_mut(out, len)) };
+    memory.reads_made.set(memory.reads_made.get().wrapping_add(1));
     memory.read(address, out)
 }
 

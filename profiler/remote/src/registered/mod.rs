@@ -12,15 +12,17 @@ pub mod windows;
 
 use crate::memory::Memory;
 use frames::Frames;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::registry::outside::SYMBOL;
-use uunwind_core::registry::window::Window;
+use uunwind_core::registry::window::{Kind, Window};
 use uunwind_core::rule::Packed;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::DEEP_WORDS;
 use uunwind_elf::Image;
+use uunwind_live::window_rule::{self, Missing};
 use uunwind_recorder::jit::gdb as gdb_list;
 
 /// At most this number of places of one kind is looked at in a process.
@@ -32,17 +34,22 @@ const PART_OF_TIME: u32 = 9;
 /// At most this number of times a window is looked for again, while windows come and go.
 const ATTEMPTS: usize = 8;
 
+/// At most this number of reads is made in a walk for rules in windows: then no more searches begin.
+const READS: u64 = 1 << 20;
+
 /// What one walk may cost. Without it, lists that were made to mislead would hold up the walk at each of its frames.
 struct Budget {
     /// Descriptions that are read, and windows that are looked for: for the deepest stack, one a frame.
     lookups: usize,
     /// Windows that are looked for again.
     attempts: usize,
+    /// Reads while rules are looked for in the unwind data of windows: a list is searched from its beginning.
+    reads: u64,
 }
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget { lookups: DEEP_WORDS / 2, attempts: PLACES }
+        Budget { lookups: DEEP_WORDS / 2, attempts: PLACES, reads: READS }
     }
 }
 
@@ -96,8 +103,12 @@ pub struct Registered {
     not_before: Option<Instant>,
     /// Number of addresses of which it could not be found out whether a window covers them.
     unsettled: u64,
+    /// Number of frames whose rules were not looked for in a window's data, since that had cost their walk too much.
+    unsearched: u64,
     /// What is left for this walk.
     budget: Budget,
+    /// The rules of this walk that were found in windows, by their generation, the pc, and whether it is exact.
+    rules: HashMap<(u64, u64, bool), Packed>,
     /// Whether a list was longer than what is read.
     cut: bool,
 }
@@ -141,6 +152,7 @@ impl Registered {
     /// A walk begins.
     pub fn begin_walk(&mut self) {
         self.budget = Budget::default();
+        self.rules.clear();
     }
 
     /// What covers the frame, which lies in no object.
@@ -159,6 +171,30 @@ impl Registered {
         self.read_lists(memory);
         let rule = self.frames.as_ref()?.rule(cursor, reader)?;
         Some(Found { window: None, generation: frames::GENERATION, rule })
+    }
+
+    /// The rule of a frame in a window, by the window's data. Once they have cost a walk too much, there is none.
+    pub fn rule_in(&mut self, window: &Window, cursor: &Cursor, memory: &Memory, reader: &mut Reader<'_>) -> Packed {
+        // The rules of these kinds follow from the window and the pc, and the program stands still.
+        let key = (window.generation, cursor.regs.pc, cursor.exact);
+        let is_pure = matches!(window.kind, Kind::EhFrame | Kind::SFrame);
+        if let Some(rule) = self.rules.get(&key).filter(|_| is_pure) {
+            return *rule;
+        }
+        if self.budget.reads == 0 {
+            self.unsearched += 1;
+            return Packed::failed(StopReason::NoRule);
+        }
+        let before = memory.reads_made();
+        let rule = match window_rule::find(window, cursor, reader, None) {
+            Ok(rule) => rule.pack(),
+            Err(Missing::NoRule(reason) | Missing::Failed(reason)) => Packed::failed(reason),
+        };
+        self.budget.reads = self.budget.reads.saturating_sub(memory.reads_made().wrapping_sub(before));
+        if is_pure {
+            self.rules.insert(key, rule);
+        }
+        rule
     }
 
     fn window(&mut self, lookup: u64, memory: &Memory, reader: &mut Reader<'_>) -> Option<Window> {
@@ -209,6 +245,13 @@ impl Registered {
             notes.push(format!(
                 "{} frames lie where windows came and went all the time, and were walked by frame pointers",
                 self.unsettled
+            ));
+        }
+        if self.unsearched > 0 {
+            notes.push(format!(
+                "{} frames lie in windows whose unwind data takes too long to search, and were walked by frame \
+                 pointers",
+                self.unsearched
             ));
         }
         if self.cut {
@@ -264,8 +307,8 @@ mod tests {
     use super::*;
     use uunwind_core::memory::Region;
     use uunwind_core::registry::outside::{Shape, MAGIC, VERSION};
-    use uunwind_core::registry::window::Kind;
     use uunwind_core::regs::{Regs, COUNT};
+    use uunwind_eh_frame::list::MAX_ENTRIES;
 
     /// Lists and trees without an end are cut, which is noticed, and whoever looks goes on.
     #[test]
@@ -350,7 +393,7 @@ mod tests {
             registered.begin_walk();
             (0..1000).for_each(|_| assert!(registered.find(&cursor, &memory, &mut memory.reader()).is_none()));
             assert_eq!((registered.windows.len(), registered.unsettled), (PLACES, walk * 1000));
-            let Budget { lookups, attempts } = registered.budget;
+            let Budget { lookups, attempts, .. } = registered.budget;
             // What is looked for once more costs three pages at most.
             assert_eq!(attempts, 0);
             assert!(memory.pages_read() <= walk as usize * 3 * (PLACES + 1), "{}", memory.pages_read());
@@ -362,5 +405,41 @@ mod tests {
         memory.read_anew();
         assert!(registered.find(&cursor, &memory, &mut memory.reader()).is_none());
         assert_eq!((memory.pages_read(), registered.unsettled), (before, 2001));
+    }
+
+    /// A list of unwind data without a rule for them, as long as it is searched, holds up a walk for a while only,
+    /// however many frames it has; the next one searches it again.
+    #[test]
+    fn long_lists_of_windows_do_not_hold_up_a_walk() {
+        const CODE: u64 = 0x10_0000;
+        // CIEs of a length and their mark.
+        let list = [4u32, 0].map(u32::to_le_bytes).as_flattened().repeat(MAX_ENTRIES + 1);
+        let memory = Memory::of(std::process::id());
+        let (unwind, unwind_len) = (list.as_ptr() as u64, list.len() as u64);
+        let window = Window { unwind, unwind_len, ..Window::new(CODE, CODE + 4096, Kind::EhFrame) };
+        let mut registered = Registered::new([].into_iter());
+        let mut reader = memory.reader();
+        // The reads for some frames, the last one's failure, and the number of frames that were not looked for so far.
+        let mut rules = |pcs: &mut dyn Iterator<Item = u64>| {
+            let (before, mut last) = (memory.reads_made(), Packed::failed(StopReason::NotCode));
+            registered.begin_walk();
+            for pc in pcs {
+                let cursor = Cursor { regs: Regs::some(pc, [0; COUNT], 0), exact: true };
+                last = registered.rule_in(&window, &cursor, &memory, &mut reader);
+            }
+            let why = StopReason::ALL.iter().find(|why| last.failed_for(**why));
+            (memory.reads_made() - before, why, registered.unsearched)
+        };
+        let frames = DEEP_WORDS as u64 / 2;
+        let (one_search, too_long) = (rules(&mut std::iter::once(CODE)).0, Some(&StopReason::UnsupportedRule));
+        assert!(one_search >= MAX_ENTRIES as u64, "{one_search}");
+        // Frames of a recursion are at the same place.
+        let recursion = rules(&mut (0..frames).map(|frame| CODE + frame % 4));
+        assert!(recursion.0 <= 4 * one_search && (recursion.1, recursion.2) == (too_long, 0), "{recursion:?}");
+        let (reads, why, unsearched) = rules(&mut (0..frames).map(|frame| CODE + frame));
+        assert!(reads <= READS + one_search && unsearched > 0, "{reads} {unsearched}");
+        assert_eq!(why, Some(&StopReason::NoRule));
+        assert_eq!(rules(&mut std::iter::once(CODE)), (one_search, too_long, unsearched), "the next walk");
+        assert!(registered.notes().iter().any(|note| note.contains("takes too long to search")));
     }
 }
