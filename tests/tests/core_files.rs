@@ -188,6 +188,18 @@ fn interpreted(thread: &Value) -> Vec<(String, u64)> {
     frames.map(|frame| (function(name(frame, "function")), frame["line"].as_u64().unwrap_or(0))).collect()
 }
 
+/// Threads that say their stacks have the names that Python has for them; the main one has the kernel's.
+fn expect_names(said: &[Value], dump: &Value, what: &str) {
+    let mut wanted: Vec<&str> = said.iter().map(|said| said[0].as_str().expect("a name")).collect();
+    wanted.retain(|name| *name != "MainThread");
+    assert_eq!(wanted.len() + 1, said.len(), "{said:?}");
+    let shown: Vec<&str> = threads(dump).iter().map(|thread| thread["name"].as_str().expect("a name")).collect();
+    for name in wanted {
+        assert_eq!(shown.iter().filter(|shown| **shown == name).count(), 1, "{what}: {name} in {shown:?}");
+    }
+    assert!(!shown.contains(&"MainThread"), "{what}: {shown:?}");
+}
+
 #[test]
 fn python_threads_are_as_it_said_itself() {
     let writers = writers();
@@ -201,6 +213,7 @@ fn python_threads_are_as_it_said_itself() {
         let Some((live, dead)) = live_and_dead(&scratch, &mut running, *writer, &cores) else { continue };
         let what = format!("{writer:?} {}", python.label);
         expect_same(&dead, &live, &what);
+        expect_names(&said, &dead, &what);
         let mut shown: Vec<_> = threads(&dead).iter().map(interpreted).collect();
         for said in said {
             let frames = said[1].as_array().expect("frames").iter();

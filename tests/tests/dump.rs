@@ -185,6 +185,18 @@ fn captured(line: &str, name: &str) -> usize {
     line.strip_prefix(name).and_then(|rest| rest.trim().parse().ok()).unwrap_or_else(|| panic!("{name}: {line:?}"))
 }
 
+/// Threads that say their stacks have the names that Python has for them; the main one has the kernel's.
+fn expect_names(said: &[Value], dump: &Value, what: &str) {
+    let mut wanted: Vec<&str> = said.iter().map(|said| said[0].as_str().expect("a name")).collect();
+    wanted.retain(|name| *name != "MainThread");
+    assert_eq!(wanted.len() + 1, said.len(), "{said:?}");
+    let shown: Vec<&str> = threads(dump).iter().map(|thread| thread["name"].as_str().expect("a name")).collect();
+    for name in wanted {
+        assert_eq!(shown.iter().filter(|shown| **shown == name).count(), 1, "{what}: {name} in {shown:?}");
+    }
+    assert!(!shown.contains(&"MainThread"), "{what}: {shown:?}");
+}
+
 /// Python's own frames with their lines, in every thread.
 #[test]
 fn threads_of_python_are_as_it_says_itself() {
@@ -196,6 +208,7 @@ fn threads_of_python_are_as_it_says_itself() {
         let said: Vec<Value> = (0..5).map(|_| serde_json::from_str(&running.line()).expect("a stack")).collect();
         // The last one has said its stack, and may not be waiting yet: the lines are the same.
         let dump = dump(&scratch, running.pid(), &[]);
+        expect_names(&said, &dump, &python.label);
         let mut shown: Vec<Vec<(String, u64)>> = threads(&dump).iter().map(python_frames).collect();
         for said in said {
             let expected: Vec<(String, u64)> = said[1]

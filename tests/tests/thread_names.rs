@@ -4,11 +4,14 @@
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
 use std::time::Duration;
-use uunwind_tests::interpreters::{missing, supported, Interpreter};
+use uunwind_tests::attached::Attached;
+use uunwind_tests::interpreters::{missing, modern, supported, Interpreter};
 use uunwind_tests::process::run;
+use uunwind_tests::running::{wait_for, Running};
 use uunwind_tests::{compile, paths, skips, uu};
 
 /// Steps of the test program.
@@ -38,8 +41,15 @@ fn said(scratch: &Path, step: u32) -> Option<BTreeMap<u64, String>> {
     Some(text.lines().filter_map(line).collect())
 }
 
-/// Lets the program go on as soon as a report shows all the names that it said; those of the program's steps.
-fn follow(scratch: &Path, over: &AtomicBool) -> Vec<String> {
+/// Thread id -> name, in a recording that may still go on.
+fn recorded(scratch: &Path) -> BTreeMap<u64, String> {
+    let recording = uunwind_recording::Recording::read(&scratch.join("recording.uu"));
+    let threads = recording.map(|recording| recording.threads).unwrap_or_default();
+    threads.into_iter().map(|thread| (thread.tid.into(), thread.name)).collect()
+}
+
+/// Lets the program go on as soon as `names` has all the names that it said. What is wrong.
+fn follow(scratch: &Path, over: &AtomicBool, names: fn(&Path) -> BTreeMap<u64, String>) -> Vec<String> {
     let mut troubles = Vec::new();
     for step in 1..=STEPS {
         let (mut shown, mut wanted) = (BTreeMap::new(), None);
@@ -72,7 +82,7 @@ fn troubles(python: &Interpreter) -> Vec<String> {
     let program = [python.path.as_os_str(), script.as_os_str(), scratch.as_os_str()];
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let follower = scope.spawn(|| follow(&scratch, &over));
+        let follower = scope.spawn(|| follow(&scratch, &over, names));
         let recording = uu::record(&scratch, &["-r", "499"], |_| {}, &program);
         over.store(true, Ordering::Relaxed);
         let mut troubles = follower.join().expect("the follower ends");
@@ -112,6 +122,28 @@ fn threads_of_python_have_pythons_names() {
     });
     let found = found.into_inner().expect("no panic");
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// As seen from outside: those that were there before the recording, and its children's.
+#[test]
+fn threads_of_a_python_that_runs_have_pythons_names() {
+    let all = modern();
+    std::thread::scope(|scope| all.iter().for_each(|python| drop(scope.spawn(|| expect_from_outside(python)))));
+}
+
+fn expect_from_outside(python: &Interpreter) {
+    let scratch = paths::scratch(&format!("thread-names-attached-{}", python.label));
+    let script = paths::source("python/named_threads.py");
+    let mut running = Running::start(Command::new(&python.path).arg(script).arg(&scratch));
+    wait_for("the first step", || said(&scratch, 1).is_some());
+    let attached = Attached::begin(&scratch, running.pid(), &["-s", "-r", "499"]);
+    let troubles = follow(&scratch, &AtomicBool::new(false), recorded);
+    assert_eq!(running.line(), "", "it ends");
+    attached.end();
+    assert!(troubles.is_empty(), "{}: {}", python.label, troubles.join("\n"));
+    let all = recorded(&scratch);
+    let comm = python.path.file_name().and_then(|name| name.to_str()).expect("a name");
+    assert!(all.values().any(|name| name == comm) && all.values().all(|name| name != "MainThread"), "{all:?}");
 }
 
 #[test]

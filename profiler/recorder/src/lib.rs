@@ -52,7 +52,7 @@ pub mod stacks;
 mod starts;
 pub mod survey;
 pub mod tables;
-mod thread_names;
+pub mod thread_names;
 pub mod watch;
 
 pub use config::{Config, Outcome, RecordError, Walk};

@@ -25,9 +25,36 @@ pub struct ThreadNames {
     objects: HashMap<u64, u64>,
     /// Key of an object -> what its plugin found in the last look.
     known: HashMap<u64, Vec<u64>>,
+    rest: Rest,
+}
+
+/// When the next look at a process may begin: a look takes a small part of the time only.
+#[derive(Default)]
+pub struct Rest {
+    /// When the last look began (CLOCK_MONOTONIC, ns).
+    begun: u64,
     /// Times from which on a look may begin (CLOCK_MONOTONIC, ns).
     soon: u64,
     late: u64,
+}
+
+impl Rest {
+    /// Whether it is time for a look. `waits`: a thread has no name yet.
+    pub fn is_over(&self, now: u64, waits: bool) -> bool {
+        now >= if waits { self.soon } else { self.late }
+    }
+
+    /// A look begins.
+    pub fn begin(&mut self) {
+        self.begun = machine::monotonic();
+    }
+
+    /// The look has ended.
+    pub fn end(&mut self) {
+        let ended = machine::monotonic();
+        let rest = ended.saturating_sub(self.begun).saturating_mul(PART_OF_TIME);
+        (self.soon, self.late) = (ended.saturating_add(rest.max(SOON)), ended.saturating_add(rest.max(LATE)));
+    }
 }
 
 struct Live(gdb::Live);
@@ -50,29 +77,26 @@ impl ThreadNames {
 
     /// Whether it is time for a look. `waits`: a thread has no name yet.
     pub fn is_due(&self, now: u64, waits: bool) -> bool {
-        now >= if waits { self.soon } else { self.late }
+        self.rest.is_over(now, waits)
     }
 
     /// Ids of threads and their names. `claims`: of all plugins.
     pub fn look(&mut self, pid: u32, claims: &[Claim]) -> Vec<(u32, String)> {
-        let begun = machine::monotonic();
+        self.rest.begin();
         let (memory, mut names) = (Live(gdb::Live(pid)), Vec::new());
         for Claim { key, plugin, facts } in claims {
-            if let (Some(bias), Some(half)) = (self.objects.get(key), half(plugin)) {
+            if let (Some(bias), Some(half)) = (self.objects.get(key), half(uunwind_core::plugin::trimmed(plugin))) {
                 names.extend(half.thread_names(facts, *bias, &memory, self.known.entry(*key).or_default()));
             }
         }
-        let ended = machine::monotonic();
-        let rest = ended.saturating_sub(begun).saturating_mul(PART_OF_TIME);
-        (self.soon, self.late) = (ended.saturating_add(rest.max(SOON)), ended.saturating_add(rest.max(LATE)));
+        self.rest.end();
         names
     }
 }
 
 /// The half of a plugin of uu's own, by its name.
-fn half(plugin: &[u8; 16]) -> Option<&'static dyn Half> {
+pub fn half(plugin: &[u8]) -> Option<&'static dyn Half> {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     let names = NAMES.get_or_init(|| HALVES.iter().map(|half| half.language().plugin).collect());
-    let wanted = uunwind_core::plugin::trimmed(plugin);
-    names.iter().zip(HALVES).find(|(name, _)| name.as_bytes() == wanted).map(|(_, half)| *half)
+    names.iter().zip(HALVES).find(|(name, _)| name.as_bytes() == plugin).map(|(_, half)| *half)
 }

@@ -2,6 +2,7 @@
 
 use crate::core_file::notes::Signal;
 use crate::core_file::{objects as core_objects, search::Search, CoreError, CoreFile};
+use crate::language_names::LanguageNames;
 use crate::memory::{Backing, Memory};
 use crate::names::Names;
 use crate::objects::Objects;
@@ -10,6 +11,7 @@ use crate::refusal::{check, refused, DumpError};
 use crate::threads::{self, Stopped};
 use crate::waits::{self, doing, Doing, Registers};
 use crate::walks::{Walked, Walks};
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -106,7 +108,7 @@ pub fn dump_core(
     let (objects, backings) = core_objects::prepare(core, search, cache, plugins);
     let notes = &core.notes;
     let signal = notes.signal;
-    let looked: Vec<ThreadState> = notes
+    let mut looked: Vec<ThreadState> = notes
         .threads
         .iter()
         .enumerate()
@@ -130,8 +132,11 @@ pub fn dump_core(
     let (mapped, open) = (&objects, &*plugins);
     let walks = || walk_core(core, &looked, mapped, open, backings);
     // A panic over a crafted file ends its walks only.
-    let (walked, names, more) = std::thread::scope(|scope| scope.spawn(walks).join())
+    let WalkedCore { walked, names, called, notes: more } = std::thread::scope(|scope| scope.spawn(walks).join())
         .map_err(|_| CoreError::Unreadable(core.path().into(), io::Error::other("the walk has panicked")))?;
+    for thread in &mut looked {
+        thread.name = called.get(&thread.tid).unwrap_or(&thread.name).clone();
+    }
     let late = walked.iter().filter(|walked| walked.is_none()).count();
     let mut taken = record(looked, walked, names, 0);
     taken.signal = signal;
@@ -147,23 +152,36 @@ pub fn dump_core(
     Ok(finish(taken, process, command, objects, plugins, (namer, Some(&jit))))
 }
 
-/// The walks of threads, each with its stack but for those that there was no time for; the names that they met; and
-/// notes.
+/// What the walks of a core file's threads found.
+struct WalkedCore {
+    /// Each thread's stack, but for those that there was no time for.
+    walked: Vec<Option<Walked>>,
+    /// The names of code objects that they met.
+    names: Vec<Name>,
+    /// What languages call the threads, by their ids.
+    called: HashMap<u32, String>,
+    /// What is missing, for people.
+    notes: Vec<String>,
+}
+
 fn walk_core(
     core: &Arc<CoreFile>,
     threads: &[ThreadState],
     objects: &Objects,
     plugins: &Plugins,
     backings: Vec<Backing>,
-) -> (Vec<Option<Walked>>, Vec<Name>, Vec<String>) {
+) -> WalkedCore {
     let memory = Memory::of_core(core, backings);
     let (mut walks, begun) = (Walks::new(objects, plugins, &memory, Names::default()), Instant::now());
     let walk = |thread: &ThreadState| {
         thread.registers.as_ref().filter(|_| begun.elapsed() < WALKS).map(|registers| walks.walk(registers))
     };
     let walked = threads.iter().map(walk).collect();
-    let notes = walks.notes();
-    (walked, walks.into_names().names, notes)
+    let mut looks = LanguageNames::default();
+    memory.forget();
+    let called = walks.thread_names(&mut looks);
+    let notes = walks.notes().into_iter().chain(looks.note()).collect();
+    WalkedCore { walked, names: walks.into_names().names, called, notes }
 }
 
 /// Names the functions and lines.
@@ -239,12 +257,20 @@ fn take(pid: u32, objects: &Objects, plugins: &Plugins, last: bool) -> io::Resul
     let walked: Vec<_> = all.iter().map(|(_, _, registers)| registers.as_ref().map(|r| walks.walk(r))).collect();
     let stood = stopped.let_go();
     notes.extend(walks.notes());
+    // The process runs again: this may take a while.
+    let mut looks = LanguageNames::default();
+    let called = walks.thread_names(&mut looks);
+    notes.extend(looks.note());
+    let name = |tid| {
+        let called = (!called.is_empty()).then(|| called.get(&waits::inner_id(pid, tid))).flatten();
+        called.cloned().unwrap_or_else(|| waits::name(pid, tid))
+    };
     let looked = all.into_iter().map(|(tid, before, registers)| {
         let doing = registers.as_ref().map(|registers| match before {
             Some(true) => Doing::Stopped,
             _ => doing(registers),
         });
-        ThreadState { tid, name: waits::name(pid, tid), doing, registers }
+        ThreadState { tid, name: name(tid), doing, registers }
     });
     let mut taken = record(looked.collect(), walked, walks.into_names().names, time);
     taken.stopped = Some(stood);

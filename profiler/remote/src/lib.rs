@@ -13,6 +13,7 @@
 //! env        the surroundings of the walk
 //! registered code that the process has registered at run time: windows, GDB's list, libgcc's
 //! names      the names of code objects that plugins met
+//! language_names what languages call the threads
 //! walks      the walks of threads that stand still
 //! core_file  the same of a core file: its memory, threads and files
 //! refusal    why a process cannot be looked at
@@ -36,6 +37,7 @@ pub mod dump;
 mod env;
 mod followed;
 pub mod inject;
+mod language_names;
 mod memory;
 mod names;
 mod objects;

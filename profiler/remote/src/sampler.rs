@@ -9,6 +9,7 @@
 
 use crate::clocks::{is_running, Clock, Clockless};
 use crate::followed::Known;
+use crate::language_names::LanguageNames;
 use crate::memory::Memory;
 use crate::names::Names;
 use crate::objects::{code_of, Code, Objects};
@@ -26,6 +27,7 @@ use uunwind_recorder::child::interrupted;
 use uunwind_recorder::machine::{self, Stat};
 use uunwind_recorder::snapshot::Snapshots;
 use uunwind_recorder::stacks::Stacks;
+use uunwind_recorder::thread_names::LOOKS;
 use uunwind_recording::{EndCause, Sample, Thread, Writer};
 use uunwind_ring::record::SampleKind;
 
@@ -407,9 +409,11 @@ impl Sampler {
             self.writer.thread(&Thread { process: target.process, tid, name: String::new() });
             self.writer.thread_name(index, &name);
             let due = if first || self.wall { 0 } else { used };
-            let single = (kept && self.wall).then(|| Single::of(tid)).flatten();
-            let waiting = Waiting::default();
-            target.threads.insert(tid, Watched { index, clock, used, due, name, waiting, single });
+            let (single, waiting) = ((kept && self.wall).then(|| Single::of(tid)).flatten(), Waiting::default());
+            target.threads.insert(
+                tid,
+                Watched { index, clock, used, due, name, inner: None, is_languages: false, looks: 0, waiting, single },
+            );
         }
     }
 
@@ -498,6 +502,7 @@ impl Sampler {
         if !target.code.is_subset(&now) {
             self.tally.left_out += pending.len() as u64;
             target.threads.values_mut().for_each(|thread| thread.waiting.forget());
+            target.language_names = LanguageNames::default();
             return false;
         }
         let is_same = target.code.len() == now.len();
@@ -520,13 +525,38 @@ impl Sampler {
             self.rename(target, tid, thread);
         }
         self.write_waits();
+        self.take_language_names(target, walks);
         self.writer.flush();
         is_same
     }
 
+    /// Looks for the names that languages have for the threads, where it is time for it.
+    fn take_language_names(&mut self, target: &mut Target, walks: &Walks<'_>) {
+        let waits = target.threads.values().any(|thread| !thread.is_languages && thread.looks < LOOKS);
+        if !walks.needs_thread_pointer() || !target.language_names.rest.is_over(machine::monotonic(), waits) {
+            return;
+        }
+        let mut names = walks.thread_names(&mut target.language_names);
+        for (tid, thread) in &mut target.threads {
+            thread.looks = thread.looks.saturating_add(1);
+            if names.is_empty() {
+                continue;
+            }
+            let inner = *thread.inner.get_or_insert_with(|| waits::inner_id(target.pid, *tid));
+            let Some(name) = names.remove(&inner) else { continue };
+            thread.is_languages = true;
+            if name != thread.name {
+                self.writer.thread_name(thread.index, &name);
+                thread.name = name;
+            }
+        }
+        let note = target.language_names.note().filter(|note| !self.notes.contains(note));
+        self.notes.extend(note);
+    }
+
     /// Reads the name of a thread again, which it may have given itself.
     fn rename(&mut self, target: &mut Target, tid: u32, index: u32) {
-        let Some(thread) = target.threads.get_mut(&tid).filter(|thread| thread.index == index) else { return };
+        let Some(thread) = target.threads.get_mut(&tid).filter(|t| t.index == index && !t.is_languages) else { return };
         let name = waits::name(target.pid, tid);
         if !name.is_empty() && name != thread.name {
             self.writer.thread_name(index, &name);

@@ -1,6 +1,7 @@
 //! A process that is sampled from outside, with its threads.
 
 use crate::clocks::Clock;
+use crate::language_names::LanguageNames;
 use crate::names::Names;
 use crate::objects::Code;
 use crate::refusal::is_gone;
@@ -38,6 +39,8 @@ pub struct Target {
     pub pending: Vec<Pending>,
     /// When what it has mapped is compared again.
     pub check: Instant,
+    /// The looks for the names that languages have for its threads.
+    pub language_names: LanguageNames,
 }
 
 impl Target {
@@ -54,6 +57,7 @@ impl Target {
             threads: BTreeMap::new(),
             pending: Vec::new(),
             check: Instant::now(),
+            language_names: LanguageNames::default(),
         }
     }
 
@@ -95,6 +99,12 @@ pub struct Watched {
     pub due: u64,
     /// Its name, as it was last written.
     pub name: String,
+    /// Its id in its own pid namespace, once it was asked for.
+    pub inner: Option<u32>,
+    /// Whether that is the name that its language has for it.
+    pub is_languages: bool,
+    /// Number of looks for such a name.
+    pub looks: u8,
     /// What is known of its wait.
     pub waiting: Waiting,
     /// Its single waits, if they are wanted and the kernel reports them.

@@ -60,6 +60,15 @@ pub fn name(pid: u32, tid: u32) -> String {
     String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned()
 }
 
+/// The id of a thread in its own pid namespace, the last one of `NSpid`
+/// ([proc_pid_status(5)](https://man7.org/linux/man-pages/man5/proc_pid_status.5.html)).
+pub fn inner_id(pid: u32, tid: u32) -> u32 {
+    let status = fs::read(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    ids.and_then(|ids| ids.split_whitespace().last()?.parse().ok()).unwrap_or(tid)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +78,14 @@ mod tests {
         let mut registers: Registers = unsafe { std::mem::zeroed() };
         (registers.orig_rax, registers.rax) = (number as u64, result as u64);
         registers
+    }
+
+    #[test]
+    fn threads_have_ids_in_their_own_namespace() {
+        // SAFETY: there are no conditions.
+        let own = unsafe { libc::gettid() } as u32;
+        assert_eq!(inner_id(std::process::id(), own), own, "where /proc is this namespace's");
+        assert_eq!(inner_id(u32::MAX, 7), 7, "there is none such");
     }
 
     #[test]

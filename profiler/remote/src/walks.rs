@@ -1,12 +1,14 @@
 //! The walks of threads that stand still.
 
 use crate::env::Remote;
+use crate::language_names::LanguageNames;
 use crate::memory::{Memory, Reads};
 use crate::names::Names;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
 use crate::registered::Registered;
 use crate::waits::Registers;
+use std::collections::HashMap;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::semantic_word;
 use uunwind_core::regs::{Regs, COUNT, SP};
@@ -75,6 +77,11 @@ impl<'p> Walks<'p> {
     /// What could not be read of code that is registered at run time, for people.
     pub fn notes(&self) -> Vec<String> {
         self.env.registered.notes()
+    }
+
+    /// What languages call the process's threads.
+    pub fn thread_names(&self, looks: &mut LanguageNames) -> HashMap<u32, String> {
+        looks.look(self.env.objects, self.env.plugins, self.memory)
     }
 
     /// The names of all code objects that were met.
